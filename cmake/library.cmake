@@ -1,0 +1,18 @@
+# libcoracle: the objects of every directory in one library, static or shared.
+set(CORACLE_PARTS proto base tensor ir op io operators passes executor backward clip optimizer layers train)
+if(CORACLE_SHARED)
+  add_library(coracle SHARED)
+else()
+  add_library(coracle STATIC)
+endif()
+add_library(coracle::coracle ALIAS coracle)
+foreach(part IN LISTS CORACLE_PARTS)
+  target_sources(coracle PRIVATE $<TARGET_OBJECTS:coracle_${part}>)
+endforeach()
+set_target_properties(coracle PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+target_compile_features(coracle PUBLIC cxx_std_20)
+target_include_directories(coracle PUBLIC
+  $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_libraries(coracle PRIVATE
+  fmt::fmt glog::glog nlohmann_json::nlohmann_json ZLIB::ZLIB hwy::hwy protobuf::libprotobuf
+  Threads::Threads OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS} $<$<BOOL:${CORACLE_ONEDNN}>:DNNL::dnnl>)

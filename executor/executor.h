@@ -1,0 +1,108 @@
+#pragma once
+// Compile and run programs. A program is compiled once (verified, copied, rewritten by passes),
+// planned once per signature of its feeds (shapes, kernels, memory), and then run: no name look-up,
+// shape inference or allocation per step.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/scope.h>
+#include <coracle/operators/default_ops.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct CompileOptions {
+  KernelMode kernels = KernelMode::kAuto;
+  bool optimize = true;  // run the passes of passes/pipeline.cc
+  bool check_nan_inf =
+      false;  // after each op look for a nan or inf in its outputs; Error names op, var and index
+  bool profile = false;       // time each op
+  uint64_t memory_limit = 0;  // bytes for one workspace; 0: 80% of the machine's memory
+  double time_limit = 0;      // seconds for one run; 0: none
+  uint64_t seed = 0;          // of random ops, unless the program has a random_seed
+  size_t max_plans = 16;      // plans kept for different feed signatures
+};
+
+// One op's share of the time, summed over runs.
+struct OpTime {
+  std::string op_type;
+  std::string output;  // its first output
+  uint64_t runs = 0;
+  double seconds = 0;
+};
+
+// A program bound to feeds and fetches. Immutable after Compile; any number of threads may run it,
+// each with a workspace of its own (a PreparedProgram holds one).
+class CompiledProgram;
+
+// A compiled program with the workspace to run it: for one thread at a time. Copies share the
+// compiled program and its plans, and have a workspace of their own: copy one per thread.
+class PreparedProgram {
+ public:
+  PreparedProgram(const PreparedProgram& other);
+  PreparedProgram& operator=(const PreparedProgram& other);
+  PreparedProgram(PreparedProgram&&) noexcept;
+  PreparedProgram& operator=(PreparedProgram&&) noexcept;
+  ~PreparedProgram();
+
+  // Runs once with `feeds` in the order of feed_names(), by reference: nothing is copied.
+  // Persistable variables are read from `scope` and written to it in place. The result, in the
+  // order of fetch_names(), stays valid until the next Run (Clone what must live longer). Throws
+  // kInvalidArgument for a feed of the wrong dtype or shape, kNotFound for a persistable variable
+  // that the scope does not hold.
+  const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds);
+  const std::vector<Tensor>& Run(Scope& scope, const std::vector<Tensor>& feeds = {}) {
+    return Run(scope, std::span<const Tensor>(feeds));
+  }
+
+  const std::vector<std::string>& feed_names() const;
+  const std::vector<std::string>& fetch_names() const;
+  const ProgramDesc& program() const;  // as compiled: after the passes
+
+  // The number of the next run, which random ops draw by; counts up from 0.
+  uint64_t step() const;
+  void SetStep(uint64_t step);
+
+  std::vector<OpTime> Profile() const;  // in program order; empty unless options.profile
+  std::string ProfileTable() const;     // by time, as text
+  uint64_t WorkspaceBytes() const;      // memory of the plan run last: its arena
+  const std::shared_ptr<const CompiledProgram>& compiled() const;
+
+ private:
+  friend class Executor;
+  struct Impl;
+  explicit PreparedProgram(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class Executor {
+ public:
+  explicit Executor(CompileOptions options = {}, const OpRegistry& ops = DefaultOps());
+
+  // Verifies and compiles. Empty lists: those of the program's own feed and fetch ops, by col. Any
+  // variable may be fetched. Throws with all problems of the program, or kNotFound for a name that
+  // it does not have.
+  PreparedProgram Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds = {},
+                          const std::vector<std::string>& fetches = {}) const;
+
+  // Compiles and runs once. The result is the caller's.
+  std::vector<Tensor> Run(const ProgramDesc& program, Scope& scope,
+                          const std::map<std::string, Tensor>& feeds = {},
+                          const std::vector<std::string>& fetches = {}) const;
+
+  const CompileOptions& options() const { return options_; }
+  const OpRegistry& ops() const { return *ops_; }
+
+ private:
+  CompileOptions options_;
+  const OpRegistry* ops_;
+};
+
+}  // namespace coracle

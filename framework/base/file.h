@@ -1,0 +1,27 @@
+#pragma once
+// Files. Writing is all or nothing: a temporary name in the same directory, synced, then renamed.
+// Errors are Error(kIo / kNotFound / kResourceExhausted) that name the path.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace coracle {
+
+// The whole file, or standard input for "-". Refuses more than `max_bytes`.
+std::string ReadFile(const std::string& path, uint64_t max_bytes = uint64_t{1} << 40);
+
+// Replaces `path` by `contents`; standard output for "-". Parent directories are made.
+void WriteFileAtomic(const std::string& path, std::string_view contents);
+
+// Makes the directory `path` appear whole: `fill(temporary_directory)` writes into a fresh sibling
+// directory, whose files are then synced and which takes the place of `path` (an existing directory
+// is replaced).
+void WriteDirectoryAtomic(const std::string& path,
+                          const std::function<void(const std::string&)>& fill);
+
+bool FileExists(const std::string& path);
+void MakeDirectories(const std::string& path);
+
+}  // namespace coracle

@@ -1,0 +1,45 @@
+#include <coracle/framework/base/logging.h>
+#include <glog/logging.h>
+
+#include <mutex>
+#include <utility>
+
+namespace coracle {
+namespace {
+
+std::mutex sink_mutex;
+LogSink& Sink() {
+  static LogSink sink;
+  return sink;
+}
+
+}  // namespace
+
+void Log(LogLevel level, const std::string& message) {
+  {
+    std::lock_guard<std::mutex> lock(sink_mutex);
+    if (Sink()) return Sink()(level, message);
+  }
+  switch (level) {
+    case LogLevel::kInfo:
+      LOG(INFO) << message;
+      break;
+    case LogLevel::kWarning:
+      LOG(WARNING) << message;
+      break;
+    case LogLevel::kError:
+      LOG(ERROR) << message;
+      break;
+  }
+}
+
+bool VlogIsOn(int level) { return VLOG_IS_ON(level); }
+
+void Vlog(int level, const std::string& message) { VLOG(level) << message; }
+
+LogSink SetLogSink(LogSink sink) {
+  std::lock_guard<std::mutex> lock(sink_mutex);
+  return std::exchange(Sink(), std::move(sink));
+}
+
+}  // namespace coracle

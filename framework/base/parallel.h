@@ -1,0 +1,38 @@
+#pragma once
+// ParallelFor: the one way in which Coracle's loops use several threads. The threads are OpenMP's
+// (the pool that oneDNN uses too), or std::thread in a build with CORACLE_STD_THREADS.
+
+#include <cstdint>
+#include <type_traits>
+
+namespace coracle {
+
+// Threads that a ParallelFor may use: OMP_NUM_THREADS or the number of cores until set.
+// Process-wide.
+int NumThreads();
+void SetNumThreads(int n);
+
+namespace internal {
+void ParallelForRange(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t),
+                      void* context);
+}
+
+// Calls body(begin, end) on disjoint ranges that cover [0, n), each of at least `grain` elements
+// (but the last), from several threads when n > grain. The split depends only on n, grain and
+// NumThreads(). Nested calls run serially. An exception thrown by body is rethrown here (one of
+// them, when several are). Allocates nothing.
+template <class Body>
+void ParallelFor(int64_t n, int64_t grain, Body&& body) {
+  if (n <= 0) return;
+  if (n <= grain) {
+    body(int64_t{0}, n);
+    return;
+  }
+  using Fn = std::remove_reference_t<Body>;
+  internal::ParallelForRange(
+      n, grain,
+      [](void* context, int64_t begin, int64_t end) { (*static_cast<Fn*>(context))(begin, end); },
+      const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+}  // namespace coracle

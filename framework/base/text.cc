@@ -1,0 +1,113 @@
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+namespace coracle {
+namespace {
+
+// Levenshtein distance, given up (as limit + 1) once it must exceed `limit`.
+size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
+  if (a.size() > b.size() + limit || b.size() > a.size() + limit) return limit + 1;
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      bool same = std::tolower(static_cast<unsigned char>(a[i - 1])) ==
+                  std::tolower(static_cast<unsigned char>(b[j - 1]));
+      size_t cost = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (same ? 0 : 1)});
+      diagonal = row[j];
+      row[j] = cost;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::vector<std::string> Split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  if (text.empty()) return parts;
+  for (size_t begin = 0;;) {
+    size_t end = text.find(separator, begin);
+    parts.emplace_back(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+std::string Join(const std::vector<std::string>& parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+std::string_view Trim(std::string_view text) {
+  auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  while (!text.empty() && space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::string Quote(std::string_view text, size_t max_length) {
+  std::string out = "'";
+  for (char c : text.substr(0, max_length)) {
+    unsigned char u = static_cast<unsigned char>(c);
+    if (u < 0x20 || u == 0x7f) {
+      out += fmt::format("\\x{:02x}", u);
+    } else {
+      out += c;
+    }
+  }
+  if (text.size() > max_length) out += "...";
+  return out + "'";
+}
+
+std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
+  if (name.size() > 200) return "";
+  size_t limit = std::max<size_t>(1, name.size() / 3);
+  std::string best;
+  for (const std::string& candidate : candidates) {
+    size_t distance = EditDistance(name, candidate, limit);
+    if (distance > limit) continue;
+    best = candidate;
+    if (distance == 0) break;
+    limit = distance - 1;
+  }
+  return best;
+}
+
+std::string DidYouMean(std::string_view name, const std::vector<std::string>& candidates) {
+  std::string nearest = NearestName(name, candidates);
+  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+}
+
+std::string HumanBytes(uint64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 6) value /= 1024, ++unit;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+std::string HumanCount(uint64_t count) {
+  const char* units[] = {"", "K", "M", "G", "T", "P", "E"};
+  double value = static_cast<double>(count);
+  int unit = 0;
+  while (value >= 1000 && unit < 6) value /= 1000, ++unit;
+  return unit == 0 ? fmt::format("{}", count) : fmt::format("{:.1f}{}", value, units[unit]);
+}
+
+bool ParseInt64(std::string_view text, int64_t* value) {
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool ParseDouble(std::string_view text, double* value) {
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace coracle

@@ -1,0 +1,25 @@
+#pragma once
+// NumPy's .npy (format 1.0 to 3.0) and .npz files: all dtypes of Tensor (bfloat16 is written as
+// float32), C and Fortran order, stored and deflated archives. Format: numpy/lib/format.py's
+// description; ZIP: PKWARE's APPNOTE.
+
+#include <coracle/framework/tensor/tensor.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+Tensor ParseNpy(std::string_view bytes, const std::string& source);
+std::string SerializeNpy(const Tensor& tensor);
+Tensor ReadNpy(const std::string& path);
+void WriteNpy(const Tensor& tensor, const std::string& path);
+
+NamedTensors ReadNpz(const std::string& path);  // in the archive's order, names without ".npy"
+void WriteNpz(const NamedTensors& tensors, const std::string& path, bool compressed = false);
+
+}  // namespace coracle

@@ -1,0 +1,153 @@
+#pragma once
+// Attribute values of ops. The variant's index is AttrType of framework.proto.
+
+#include <coracle/framework/base/error.h>
+
+#include <complex>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace coracle {
+
+enum class AttrType : int32_t {
+  kInt = 0,
+  kFloat = 1,
+  kString = 2,
+  kInts = 3,
+  kFloats = 4,
+  kStrings = 5,
+  kBoolean = 6,
+  kBooleans = 7,
+  kBlock = 8,
+  kLong = 9,
+  kBlocks = 10,
+  kLongs = 11,
+  kFloat64s = 12,
+  kVar = 13,
+  kVars = 14,
+  kFloat64 = 15,
+  kScalar = 16,
+  kScalars = 17,
+  kRaw = 18,  // not on the wire: an attr of a kind that this version does not know
+};
+
+const char* ToString(AttrType type);  // framework.proto's enumerator: "INT", "FLOATS", ...
+
+struct BlockRef {  // index of a sub-block
+  int32_t idx = 0;
+  bool operator==(const BlockRef&) const = default;
+};
+
+struct VarRef {  // name of a variable
+  std::string name;
+  bool operator==(const VarRef&) const = default;
+};
+
+struct Scalar {
+  std::variant<bool, int64_t, double, std::complex<double>> value;
+  bool operator==(const Scalar&) const = default;
+};
+
+struct RawAttr {  // the serialised OpDesc.Attr message, kept as it was read
+  std::string bytes;
+  bool operator==(const RawAttr&) const = default;
+};
+
+using Attribute =
+    std::variant<int32_t, float, std::string, std::vector<int32_t>, std::vector<float>,
+                 std::vector<std::string>, bool, std::vector<bool>, BlockRef, int64_t,
+                 std::vector<BlockRef>, std::vector<int64_t>, std::vector<double>, VarRef,
+                 std::vector<VarRef>, double, Scalar, std::vector<Scalar>, RawAttr>;
+
+inline AttrType TypeOf(const Attribute& attribute) {
+  return static_cast<AttrType>(attribute.index());
+}
+
+template <class T>
+constexpr AttrType AttrTypeOf() {
+  if constexpr (std::is_same_v<T, int32_t>)
+    return AttrType::kInt;
+  else if constexpr (std::is_same_v<T, float>)
+    return AttrType::kFloat;
+  else if constexpr (std::is_same_v<T, std::string>)
+    return AttrType::kString;
+  else if constexpr (std::is_same_v<T, std::vector<int32_t>>)
+    return AttrType::kInts;
+  else if constexpr (std::is_same_v<T, std::vector<float>>)
+    return AttrType::kFloats;
+  else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+    return AttrType::kStrings;
+  else if constexpr (std::is_same_v<T, bool>)
+    return AttrType::kBoolean;
+  else if constexpr (std::is_same_v<T, std::vector<bool>>)
+    return AttrType::kBooleans;
+  else if constexpr (std::is_same_v<T, BlockRef>)
+    return AttrType::kBlock;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return AttrType::kLong;
+  else if constexpr (std::is_same_v<T, std::vector<BlockRef>>)
+    return AttrType::kBlocks;
+  else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+    return AttrType::kLongs;
+  else if constexpr (std::is_same_v<T, std::vector<double>>)
+    return AttrType::kFloat64s;
+  else if constexpr (std::is_same_v<T, VarRef>)
+    return AttrType::kVar;
+  else if constexpr (std::is_same_v<T, std::vector<VarRef>>)
+    return AttrType::kVars;
+  else if constexpr (std::is_same_v<T, double>)
+    return AttrType::kFloat64;
+  else if constexpr (std::is_same_v<T, Scalar>)
+    return AttrType::kScalar;
+  else if constexpr (std::is_same_v<T, std::vector<Scalar>>)
+    return AttrType::kScalars;
+  else
+    static_assert(sizeof(T) == 0, "not an attribute type");
+}
+
+// The same value as another type, where nothing is lost in meaning: between integers (in range),
+// from integers and 0/1 to bool and back, to a wider or narrower float, element by element for
+// lists, from one number to a list of one, and from an empty list to any empty list. Returns false
+// when there is no such conversion; *out is then unchanged. Paddle's files give one attr different
+// types in different versions: convert on access, never on reading.
+bool ConvertAttribute(const Attribute& from, AttrType to, Attribute* out);
+
+// The attribute as T, converted as above; throws kInvalidArgument naming both types.
+template <class T>
+T AttributeAs(const Attribute& attribute) {
+  if (const T* same = std::get_if<T>(&attribute)) return *same;
+  Attribute converted;
+  if (!ConvertAttribute(attribute, AttrTypeOf<T>(), &converted)) {
+    ThrowInvalid(std::string("an attr of type ") + ToString(TypeOf(attribute)) + " was read as " +
+                 ToString(AttrTypeOf<T>()));
+  }
+  return std::get<T>(std::move(converted));
+}
+
+// The value as in a dump: 0.5, "SAME", [1, 2], block 1.
+std::string ToString(const Attribute& attribute);
+
+struct NamedAttr {
+  std::string name;
+  Attribute value;
+  bool operator==(const NamedAttr&) const = default;
+};
+
+// A kind with its parameters: how initializers, regularizers and clips are kept in a program.
+struct Setting {
+  std::string kind;  // "xavier", "l2_decay", "by_value", ...
+  std::vector<NamedAttr> attrs;
+
+  const Attribute* Find(const std::string& name) const;
+  template <class T>
+  T Get(const std::string& name, T otherwise) const {
+    const Attribute* found = Find(name);
+    return found ? AttributeAs<T>(*found) : otherwise;
+  }
+  bool operator==(const Setting&) const = default;
+};
+
+}  // namespace coracle

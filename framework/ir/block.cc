@@ -1,0 +1,178 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/program.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+
+BlockDesc::BlockDesc(ProgramDesc* program, int idx, int parent_idx)
+    : program_(program), idx_(idx), parent_idx_(parent_idx) {}
+
+BlockDesc* BlockDesc::parent() const {
+  return parent_idx_ >= 0 && parent_idx_ < program_->NumBlocks() ? &program_->Block(parent_idx_)
+                                                                 : nullptr;
+}
+
+BlockDesc* BlockDesc::forward_block() const {
+  int idx = forward_block_idx();
+  return idx >= 0 && idx < program_->NumBlocks() ? &program_->Block(idx) : nullptr;
+}
+
+VarDesc& BlockDesc::Var(const std::string& name) {
+  if (VarDesc* found = FindVar(name)) return *found;
+  vars_.push_back(std::make_unique<VarDesc>(name));
+  VarDesc& var = *vars_.back();
+  var_index_.emplace(var.name(), &var);
+  return var;
+}
+
+VarDesc* BlockDesc::FindVar(std::string_view name) const {
+  auto it = var_index_.find(name);
+  return it == var_index_.end() ? nullptr : it->second;
+}
+
+VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
+  if (VarDesc* found = FindVar(name)) return found;
+  std::vector<const BlockDesc*> queue = {this};
+  for (size_t i = 0; i < queue.size(); ++i) {
+    for (const BlockDesc* next : {queue[i]->forward_block(), queue[i]->parent()}) {
+      if (!next || std::find(queue.begin(), queue.end(), next) != queue.end()) continue;
+      if (VarDesc* found = next->FindVar(name)) return found;
+      queue.push_back(next);
+    }
+  }
+  return nullptr;
+}
+
+VarDesc& BlockDesc::AppendVar(const VarDesc& var) {
+  if (FindVar(var.name())) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("block {} already has a var {}", idx_, Quote(var.name())));
+  }
+  vars_.push_back(std::make_unique<VarDesc>(var));
+  var_index_.emplace(vars_.back()->name(), vars_.back().get());
+  return *vars_.back();
+}
+
+bool BlockDesc::RemoveVar(std::string_view name) {
+  VarDesc* var = FindVar(name);
+  if (!var) return false;
+  RemoveVarsIf([&](const VarDesc& v) { return &v == var; });
+  return true;
+}
+
+void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate) {
+  std::erase_if(vars_, [&](const std::unique_ptr<VarDesc>& var) {
+    if (!predicate(*var)) return false;
+    var_index_.erase(var->name());
+    return true;
+  });
+}
+
+std::unique_ptr<OpDesc> BlockDesc::Adopt(OpDesc op) {
+  auto owned = std::make_unique<OpDesc>();
+  owned->type_ = std::move(op.type_);
+  owned->inputs_ = std::move(op.inputs_);
+  owned->outputs_ = std::move(op.outputs_);
+  owned->attrs_ = std::move(op.attrs_);
+  owned->is_target_ = op.is_target_;
+  owned->unknown_fields_ = std::move(op.unknown_fields_);
+  owned->block_ = this;
+  InvalidateUses();
+  return owned;
+}
+
+OpDesc& BlockDesc::AppendOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs) {
+  ops_.push_back(
+      Adopt(OpDesc(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs))));
+  return *ops_.back();
+}
+
+OpDesc& BlockDesc::AppendOp(const OpDesc& op) {
+  ops_.push_back(Adopt(op));
+  return *ops_.back();
+}
+
+OpDesc& BlockDesc::PrependOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs) {
+  return InsertOp(0,
+                  OpDesc(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs)));
+}
+
+OpDesc& BlockDesc::InsertOp(size_t position, const OpDesc& op) {
+  if (position > ops_.size()) throw InternalError("an op was inserted past the end of its block");
+  return **ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(position), Adopt(op));
+}
+
+void BlockDesc::RemoveOp(size_t position) {
+  if (position >= ops_.size()) throw InternalError("an op past the end of its block was removed");
+  ops_.erase(ops_.begin() + static_cast<std::ptrdiff_t>(position));
+  InvalidateUses();
+}
+
+void BlockDesc::RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate) {
+  std::erase_if(ops_, [&](const std::unique_ptr<OpDesc>& op) { return predicate(*op); });
+  InvalidateUses();
+}
+
+std::vector<std::unique_ptr<OpDesc>> BlockDesc::TakeOps() {
+  InvalidateUses();
+  std::vector<std::unique_ptr<OpDesc>> taken = std::move(ops_);
+  ops_.clear();
+  for (auto& op : taken) op->block_ = nullptr;
+  return taken;
+}
+
+void BlockDesc::SetOps(std::vector<std::unique_ptr<OpDesc>> ops) {
+  InvalidateUses();
+  ops_ = std::move(ops);
+  for (auto& op : ops_) op->block_ = this;
+}
+
+void BlockDesc::BuildUses() const {
+  uses_.clear();
+  positions_.clear();
+  uses_.reserve(ops_.size() * 2);
+  positions_.reserve(ops_.size());
+  auto add = [](std::vector<OpDesc*>& list, OpDesc* op) {
+    if (list.empty() || list.back() != op) list.push_back(op);
+  };
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    OpDesc* op = ops_[i].get();
+    positions_[op] = i;
+    for (const Slot& slot : op->inputs()) {
+      for (const std::string& name : slot.args) add(uses_[name].readers, op);
+    }
+    for (const Slot& slot : op->outputs()) {
+      for (const std::string& name : slot.args) add(uses_[name].writers, op);
+    }
+  }
+  uses_valid_ = true;
+}
+
+const VarUses& BlockDesc::Uses(const std::string& name) const {
+  static const VarUses none;
+  if (!uses_valid_) BuildUses();
+  auto it = uses_.find(name);
+  return it == uses_.end() ? none : it->second;
+}
+
+size_t BlockDesc::IndexOf(const OpDesc& op) const {
+  if (!uses_valid_) BuildUses();
+  auto it = positions_.find(&op);
+  if (it == positions_.end())
+    throw InternalError("an op was looked up in a block that does not hold it");
+  return it->second;
+}
+
+bool BlockDesc::operator==(const BlockDesc& other) const {
+  auto same = [](const auto& a, const auto& b) { return *a == *b; };
+  return idx_ == other.idx_ && parent_idx_ == other.parent_idx_ &&
+         forward_block_idx() == other.forward_block_idx() &&
+         std::equal(vars_.begin(), vars_.end(), other.vars_.begin(), other.vars_.end(), same) &&
+         std::equal(ops_.begin(), ops_.end(), other.ops_.begin(), other.ops_.end(), same) &&
+         unknown_fields_ == other.unknown_fields_;
+}
+
+}  // namespace coracle

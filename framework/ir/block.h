@@ -1,0 +1,101 @@
+#pragma once
+// BlockDesc: the variables and ops of one block. All edits of the op list go through it; it keeps a
+// def-use index.
+
+#include <coracle/framework/ir/op.h>
+#include <coracle/framework/ir/var.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace coracle {
+
+class ProgramDesc;
+
+// The ops of one block that write and read a variable, in program order; an op appears once in each
+// list.
+struct VarUses {
+  std::vector<OpDesc*> writers;
+  std::vector<OpDesc*> readers;
+};
+
+class BlockDesc {
+ public:
+  BlockDesc(ProgramDesc* program, int idx, int parent_idx);
+  BlockDesc(const BlockDesc&) = delete;
+  BlockDesc& operator=(const BlockDesc&) = delete;
+
+  ProgramDesc& program() { return *program_; }
+  const ProgramDesc& program() const { return *program_; }
+  int idx() const { return idx_; }
+  int parent_idx() const { return parent_idx_; }  // -1 for the root
+  int forward_block_idx() const { return forward_block_idx_.value_or(-1); }
+  void SetForwardBlockIdx(int idx) { forward_block_idx_ = idx; }
+  BlockDesc* parent() const;         // nullptr for the root (and for an index that names no block)
+  BlockDesc* forward_block() const;  // nullptr when there is none
+
+  // --- variables, in the order in which they were made ---
+  size_t NumVars() const { return vars_.size(); }
+  VarDesc& var(size_t i) { return *vars_[i]; }
+  const VarDesc& var(size_t i) const { return *vars_[i]; }
+  VarDesc& Var(const std::string& name);  // found here or made here
+  VarDesc* FindVar(std::string_view name) const;
+  // Looked up here, then in the forward block, then in the parent, and so on breadth-first. nullptr
+  // when absent.
+  VarDesc* FindVarRecursive(std::string_view name) const;
+  VarDesc& AppendVar(const VarDesc& var);  // a copy; throws kAlreadyExists for a name that is taken
+  bool RemoveVar(std::string_view name);
+  void RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate);
+
+  // --- ops ---
+  size_t NumOps() const { return ops_.size(); }
+  OpDesc& op(size_t i) { return *ops_[i]; }
+  const OpDesc& op(size_t i) const { return *ops_[i]; }
+  OpDesc& AppendOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
+  OpDesc& AppendOp(const OpDesc& op);  // a copy
+  OpDesc& PrependOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
+  OpDesc& InsertOp(size_t position, const OpDesc& op);  // before the op at `position`; a copy
+  void RemoveOp(size_t position);
+  void RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate);  // one pass
+  // Takes the whole list out, and puts a whole list in: for passes that rebuild it in one sweep.
+  std::vector<std::unique_ptr<OpDesc>> TakeOps();
+  void SetOps(std::vector<std::unique_ptr<OpDesc>> ops);
+
+  // Built when first asked for after an edit of ops; then a look-up. Not thread-safe while stale.
+  const VarUses& Uses(const std::string& name) const;
+  size_t IndexOf(
+      const OpDesc& op) const;  // position in ops; throws InternalError for an op of another block
+
+  bool operator==(const BlockDesc& other) const;
+
+  // For the codec only.
+  const std::string& unknown_fields() const { return unknown_fields_; }
+  void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
+  std::optional<int32_t>& forward_block_idx_field() { return forward_block_idx_; }
+  const std::optional<int32_t>& forward_block_idx_field() const { return forward_block_idx_; }
+
+ private:
+  friend class ProgramDesc;
+  friend class OpDesc;
+  void InvalidateUses() { uses_valid_ = false; }
+  void BuildUses() const;
+  std::unique_ptr<OpDesc> Adopt(OpDesc op);
+
+  ProgramDesc* program_;
+  int idx_;
+  int parent_idx_;
+  std::optional<int32_t> forward_block_idx_;
+  std::vector<std::unique_ptr<VarDesc>> vars_;
+  std::unordered_map<std::string_view, VarDesc*> var_index_;  // keys point into the VarDescs
+  std::vector<std::unique_ptr<OpDesc>> ops_;
+  std::string unknown_fields_;
+  mutable bool uses_valid_ = false;
+  mutable std::unordered_map<std::string_view, VarUses> uses_;  // keys point into the ops' slots
+  mutable std::unordered_map<const OpDesc*, size_t> positions_;
+};
+
+}  // namespace coracle

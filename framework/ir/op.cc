@@ -1,0 +1,141 @@
+#include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/op.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+const Slot* Find(const SlotList& slots, std::string_view name) {
+  for (const Slot& slot : slots) {
+    if (slot.name == name) return &slot;
+  }
+  return nullptr;
+}
+
+const std::vector<std::string>& ArgsOf(const SlotList& slots, std::string_view name) {
+  static const std::vector<std::string> none;
+  const Slot* slot = Find(slots, name);
+  return slot ? slot->args : none;
+}
+
+bool HasRealName(const SlotList& slots, std::string_view name) {
+  const auto& args = ArgsOf(slots, name);
+  return std::any_of(args.begin(), args.end(),
+                     [](const std::string& a) { return !IsEmptyName(a); });
+}
+
+void Assign(SlotList& slots, std::string_view name, std::vector<std::string> args) {
+  for (Slot& slot : slots) {
+    if (slot.name == name) {
+      slot.args = std::move(args);
+      return;
+    }
+  }
+  slots.push_back({std::string(name), std::move(args)});
+}
+
+void Remove(SlotList& slots, std::string_view name) {
+  std::erase_if(slots, [&](const Slot& s) { return s.name == name; });
+}
+
+void Rename(SlotList& slots, const std::string& from, const std::string& to) {
+  for (Slot& slot : slots) std::replace(slot.args.begin(), slot.args.end(), from, to);
+}
+
+}  // namespace
+
+OpDesc::OpDesc(std::string type, SlotList inputs, SlotList outputs, AttrList attrs)
+    : type_(std::move(type)),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      attrs_(std::move(attrs)) {}
+
+OpDesc::OpDesc(const OpDesc& other)
+    : type_(other.type_),
+      inputs_(other.inputs_),
+      outputs_(other.outputs_),
+      attrs_(other.attrs_),
+      is_target_(other.is_target_),
+      unknown_fields_(other.unknown_fields_) {}
+
+void OpDesc::Touch() {
+  if (block_) block_->InvalidateUses();
+}
+
+void OpDesc::SetType(std::string type) { type_ = std::move(type); }
+
+const std::vector<std::string>& OpDesc::Input(std::string_view slot) const {
+  return ArgsOf(inputs_, slot);
+}
+const std::vector<std::string>& OpDesc::Output(std::string_view slot) const {
+  return ArgsOf(outputs_, slot);
+}
+bool OpDesc::HasInput(std::string_view slot) const { return HasRealName(inputs_, slot); }
+bool OpDesc::HasOutput(std::string_view slot) const { return HasRealName(outputs_, slot); }
+
+void OpDesc::SetInput(std::string_view slot, std::vector<std::string> args) {
+  Assign(inputs_, slot, std::move(args));
+  Touch();
+}
+
+void OpDesc::SetOutput(std::string_view slot, std::vector<std::string> args) {
+  Assign(outputs_, slot, std::move(args));
+  Touch();
+}
+
+void OpDesc::RemoveInput(std::string_view slot) {
+  Remove(inputs_, slot);
+  Touch();
+}
+
+void OpDesc::RemoveOutput(std::string_view slot) {
+  Remove(outputs_, slot);
+  Touch();
+}
+
+void OpDesc::RenameInput(const std::string& from, const std::string& to) {
+  Rename(inputs_, from, to);
+  Touch();
+}
+
+void OpDesc::RenameOutput(const std::string& from, const std::string& to) {
+  Rename(outputs_, from, to);
+  Touch();
+}
+
+const Attribute* OpDesc::FindAttr(std::string_view name) const {
+  for (const NamedAttr& attr : attrs_) {
+    if (attr.name == name) return &attr.value;
+  }
+  return nullptr;
+}
+
+void OpDesc::SetAttr(std::string_view name, Attribute value) {
+  for (NamedAttr& attr : attrs_) {
+    if (attr.name == name) {
+      attr.value = std::move(value);
+      return;
+    }
+  }
+  attrs_.push_back({std::string(name), std::move(value)});
+}
+
+void OpDesc::RemoveAttr(std::string_view name) {
+  std::erase_if(attrs_, [&](const NamedAttr& a) { return a.name == name; });
+}
+
+std::string OpDesc::creation_site() const {
+  const Attribute* stack = FindAttr(kOpCallstackAttr);
+  if (!stack) return "";
+  const auto* lines = std::get_if<std::vector<std::string>>(stack);
+  return lines && lines->size() == 1 ? lines->front() : "";
+}
+
+bool OpDesc::operator==(const OpDesc& other) const {
+  return type_ == other.type_ && inputs_ == other.inputs_ && outputs_ == other.outputs_ &&
+         attrs_ == other.attrs_ && is_target() == other.is_target() &&
+         unknown_fields_ == other.unknown_fields_;
+}
+
+}  // namespace coracle

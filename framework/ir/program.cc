@@ -1,0 +1,228 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/program.h>
+#include <fmt/format.h>
+
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+using NameSet = std::unordered_set<std::string>;
+
+bool WritesAny(const OpDesc& op, const NameSet& names) {
+  for (const Slot& slot : op.outputs()) {
+    for (const std::string& arg : slot.args) {
+      if (names.count(arg)) return true;
+    }
+  }
+  return false;
+}
+
+std::vector<int> SubBlocks(const OpDesc& op, int num_blocks) {
+  std::vector<int> blocks;
+  auto add = [&](BlockRef ref) {
+    if (ref.idx > 0 && ref.idx < num_blocks) blocks.push_back(ref.idx);
+  };
+  for (const NamedAttr& attr : op.attrs()) {
+    if (const auto* one = std::get_if<BlockRef>(&attr.value)) add(*one);
+    if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
+      for (BlockRef ref : *many) add(ref);
+    }
+  }
+  return blocks;
+}
+
+// Adds the names in the op's slots, and those in the blocks that it runs.
+void AddNames(const ProgramDesc& program, const OpDesc& op, bool outputs, NameSet& names) {
+  std::vector<const OpDesc*> queue = {&op};
+  std::unordered_set<int> seen;
+  for (size_t i = 0; i < queue.size(); ++i) {
+    for (const Slot& slot : queue[i]->inputs()) names.insert(slot.args.begin(), slot.args.end());
+    if (outputs) {
+      for (const Slot& slot : queue[i]->outputs()) names.insert(slot.args.begin(), slot.args.end());
+    }
+    for (int idx : SubBlocks(*queue[i], program.NumBlocks())) {
+      if (!seen.insert(idx).second) continue;
+      const BlockDesc& block = program.Block(idx);
+      for (size_t k = 0; k < block.NumOps(); ++k) queue.push_back(&block.op(k));
+    }
+  }
+}
+
+void RemoveUnusedVars(ProgramDesc& program, const NameSet& keep) {
+  NameSet used = keep;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    for (size_t i = 0; i < program.Block(b).NumOps(); ++i)
+      AddNames(program, program.Block(b).op(i), true, used);
+  }
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    program.Block(b).RemoveVarsIf([&](const VarDesc& var) { return used.count(var.name()) == 0; });
+  }
+}
+
+}  // namespace
+
+ProgramDesc::ProgramDesc() { blocks_.push_back(std::make_unique<BlockDesc>(this, 0, -1)); }
+
+ProgramDesc::ProgramDesc(const ProgramDesc& other) { CopyFrom(other); }
+
+ProgramDesc::ProgramDesc(ProgramDesc&& other) noexcept { *this = std::move(other); }
+
+ProgramDesc& ProgramDesc::operator=(const ProgramDesc& other) {
+  if (this != &other) CopyFrom(other);
+  return *this;
+}
+
+ProgramDesc& ProgramDesc::operator=(ProgramDesc&& other) noexcept {
+  if (this == &other) return *this;
+  version = other.version;
+  version_in_legacy_field = other.version_in_legacy_field;
+  op_versions = std::move(other.op_versions);
+  random_seed = other.random_seed;
+  blocks_ = std::move(other.blocks_);
+  name_counters_ = std::move(other.name_counters_);
+  unknown_fields_ = std::move(other.unknown_fields_);
+  Readopt();
+  return *this;
+}
+
+void ProgramDesc::Readopt() {
+  for (auto& block : blocks_) block->program_ = this;
+}
+
+void ProgramDesc::CopyFrom(const ProgramDesc& other) {
+  version = other.version;
+  version_in_legacy_field = other.version_in_legacy_field;
+  op_versions = other.op_versions;
+  random_seed = other.random_seed;
+  name_counters_ = other.name_counters_;
+  unknown_fields_ = other.unknown_fields_;
+  blocks_.clear();
+  for (const auto& from : other.blocks_) {
+    blocks_.push_back(std::make_unique<BlockDesc>(this, from->idx_, from->parent_idx_));
+    BlockDesc& to = *blocks_.back();
+    to.forward_block_idx_ = from->forward_block_idx_;
+    to.unknown_fields_ = from->unknown_fields_;
+    to.var_index_.reserve(from->vars_.size());
+    for (const auto& var : from->vars_) to.AppendVar(*var);
+    to.ops_.reserve(from->ops_.size());
+    for (const auto& op : from->ops_) to.AppendOp(*op);
+  }
+}
+
+BlockDesc& ProgramDesc::AppendBlock(const BlockDesc& parent) { return AppendBlock(parent.idx()); }
+
+BlockDesc& ProgramDesc::AppendBlock(int parent_idx) {
+  blocks_.push_back(std::make_unique<BlockDesc>(this, NumBlocks(), parent_idx));
+  return *blocks_.back();
+}
+
+bool ProgramDesc::HasName(const std::string& name) const {
+  for (const auto& block : blocks_) {
+    if (block->FindVar(name)) return true;
+  }
+  return false;
+}
+
+std::string ProgramDesc::UniqueName(const std::string& prefix) {
+  int64_t& counter = name_counters_[prefix];
+  while (true) {
+    std::string name = fmt::format("{}_{}", prefix, counter++);
+    if (!HasName(name)) return name;
+  }
+}
+
+std::string ProgramDesc::FreeName(const std::string& name) {
+  return HasName(name) ? UniqueName(name) : name;
+}
+
+std::vector<std::string> ProgramDesc::Parameters() const {
+  const BlockDesc& root = Root();
+  bool said = false;  // files older than is_parameter do not say
+  for (const auto& var : root.vars_) said |= var->is_parameter_field().has_value();
+  NameSet written;
+  if (!said) {
+    for (const auto& op : root.ops_) {
+      for (const Slot& slot : op->outputs()) written.insert(slot.args.begin(), slot.args.end());
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& var : root.vars_) {
+    bool parameter = said ? var->is_parameter()
+                          : var->persistable() && var->type() == VarType::kLoDTensor &&
+                                IsFloating(var->dtype()) && !written.count(var->name());
+    if (parameter && var->training().trainable) names.push_back(var->name());
+  }
+  return names;
+}
+
+ProgramDesc ProgramDesc::CloneForTest() const {
+  ProgramDesc copy = *this;
+  NameSet dropped_names, kept;
+  constexpr int kDropped = kBackward | kOptimize | kLRSched;
+  for (auto& block : copy.blocks_) {
+    block->RemoveOpsIf([&](const OpDesc& op) {
+      int role = op.role();
+      bool drop = role != kNotSpecified && (role & kDropped) != 0;
+      if (drop) AddNames(copy, op, true, dropped_names);
+      return drop;
+    });
+    for (size_t i = 0; i < block->NumOps(); ++i) {
+      if (block->op(i).HasAttr("is_test")) block->op(i).SetAttr("is_test", true);
+    }
+  }
+  for (auto& block : copy.blocks_) {
+    for (const auto& var : block->vars_) {
+      if (!dropped_names.count(var->name())) kept.insert(var->name());
+    }
+  }
+  RemoveUnusedVars(copy, kept);
+  return copy;
+}
+
+void ProgramDesc::Prune(const std::vector<std::string>& targets,
+                        const std::vector<std::string>& feeds) {
+  NameSet needed, stop(feeds.begin(), feeds.end());
+  for (const std::string& target : targets) {
+    if (!Root().FindVar(target)) {
+      std::vector<std::string> names;
+      for (size_t i = 0; i < Root().NumVars(); ++i) names.push_back(Root().var(i).name());
+      throw Error(ErrorCode::kNotFound, fmt::format("prune: the program has no var {}{}",
+                                                    Quote(target), DidYouMean(target, names)));
+    }
+    needed.insert(target);
+  }
+  std::unordered_set<const OpDesc*> kept;
+  for (size_t i = Root().NumOps(); i-- > 0;) {
+    const OpDesc& op = Root().op(i);
+    if (!op.is_target() && !WritesAny(op, needed)) continue;
+    kept.insert(&op);
+    NameSet reads;
+    AddNames(*this, op, false, reads);
+    for (const std::string& name : reads) {
+      if (!stop.count(name)) needed.insert(name);
+    }
+  }
+  Root().RemoveOpsIf([&](const OpDesc& op) { return kept.count(&op) == 0; });
+  NameSet keep(targets.begin(), targets.end());
+  keep.insert(feeds.begin(), feeds.end());
+  NameSet live = keep;
+  for (size_t i = 0; i < Root().NumOps(); ++i) AddNames(*this, Root().op(i), true, live);
+  for (auto& block : blocks_) {
+    block->RemoveVarsIf([&](const VarDesc& var) { return live.count(var.name()) == 0; });
+  }
+}
+
+bool ProgramDesc::operator==(const ProgramDesc& other) const {
+  if (version != other.version || version_in_legacy_field != other.version_in_legacy_field ||
+      op_versions != other.op_versions || random_seed != other.random_seed ||
+      unknown_fields_ != other.unknown_fields_ || NumBlocks() != other.NumBlocks()) {
+    return false;
+  }
+  for (int i = 0; i < NumBlocks(); ++i) {
+    if (!(Block(i) == other.Block(i))) return false;
+  }
+  return true;
+}
+
+}  // namespace coracle

@@ -1,0 +1,78 @@
+#pragma once
+// ProgramDesc: a whole program: blocks of variables and ops. A plain value: copies are deep.
+
+#include <coracle/framework/ir/block.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+class ProgramDesc {
+ public:
+  ProgramDesc();  // one empty block, the root
+  ProgramDesc(const ProgramDesc& other);
+  ProgramDesc(ProgramDesc&& other) noexcept;
+  ProgramDesc& operator=(const ProgramDesc& other);
+  ProgramDesc& operator=(ProgramDesc&& other) noexcept;
+
+  int NumBlocks() const { return static_cast<int>(blocks_.size()); }
+  BlockDesc& Block(int idx) { return *blocks_.at(static_cast<size_t>(idx)); }
+  const BlockDesc& Block(int idx) const { return *blocks_.at(static_cast<size_t>(idx)); }
+  BlockDesc& Root() { return *blocks_.front(); }
+  const BlockDesc& Root() const { return *blocks_.front(); }
+  BlockDesc& AppendBlock(const BlockDesc& parent);
+  BlockDesc& AppendBlock(int parent_idx);  // for the codec: any index, checked by Verify
+
+  // A name that no variable of the program has: "prefix_0", "prefix_1", ... (in the order asked
+  // for).
+  std::string UniqueName(const std::string& prefix);
+  // `name` itself while it is free, else UniqueName(name).
+  std::string FreeName(const std::string& name);
+
+  // The trainable parameters, in the order of the root block. In a program none of whose variables
+  // says is_parameter (files older than that field) they are the persistable floating-point tensors
+  // that no op writes.
+  std::vector<std::string> Parameters() const;
+
+  // Deep copy for evaluation: without ops of the roles Backward, Optimize and LRSched, variables
+  // that only these used removed, and every is_test attr that is present set to true.
+  ProgramDesc CloneForTest() const;
+
+  // Keeps the ops of the root block that the targets depend on (with the sub-blocks they run),
+  // those marked is_target, and the variables that they use; `feeds` are not looked behind.
+  // In-place updates of a kept name are kept. Throws kNotFound for a target that no block has.
+  void Prune(const std::vector<std::string>& targets, const std::vector<std::string>& feeds = {});
+
+  // Version of the framework that wrote the program, major * 1000000 + minor * 1000 + patch; empty
+  // when not said.
+  std::optional<int64_t> version;
+  // Which of the two places of the format the version was read from (2018's field 2, or field 4).
+  bool version_in_legacy_field = false;
+  std::optional<std::vector<std::pair<std::string, int32_t>>> op_versions;  // op_version_map
+  // Seed of the random ops whose own seed is 0; saved in an extension. 0: the executor's.
+  uint64_t random_seed = 0;
+
+  bool operator==(const ProgramDesc& other) const;
+
+  // For the codec only: fields of a newer format, as they were read.
+  const std::string& unknown_fields() const { return unknown_fields_; }
+  void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
+  void ClearBlocks() { blocks_.clear(); }
+
+ private:
+  bool HasName(const std::string& name) const;
+  void CopyFrom(const ProgramDesc& other);
+  void Readopt();
+
+  std::vector<std::unique_ptr<BlockDesc>> blocks_;
+  std::unordered_map<std::string, int64_t> name_counters_;
+  std::string unknown_fields_;
+};
+
+}  // namespace coracle

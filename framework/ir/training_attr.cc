@@ -1,0 +1,130 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/training_attr.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+
+namespace coracle {
+namespace {
+
+// Keeps what a file said of an error clip whose class this process does not know.
+class UnregisteredErrorClip : public BaseErrorClipAttr {
+ public:
+  explicit UnregisteredErrorClip(Setting setting) : setting_(std::move(setting)) {}
+  void AppendClipOp(BlockDesc&, const std::string& grad_name) const override {
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format(
+            "error clip of kind {} on the gradient {} is not registered; call RegisterErrorClip",
+            Quote(setting_.kind), Quote(grad_name)));
+  }
+  std::optional<Setting> Save() const override { return setting_; }
+
+ private:
+  Setting setting_;
+};
+
+ErrorClipPtr LoadByValue(const Setting& s) {
+  double max = s.Get<double>("max", 0);
+  return std::make_shared<ErrorClipByValue>(max, s.Get<double>("min", -max));
+}
+ErrorClipPtr LoadByNorm(const Setting& s) {
+  return std::make_shared<ErrorClipByNorm>(s.Get<double>("max_norm", 0));
+}
+
+std::mutex loaders_mutex;
+std::map<std::string, ErrorClipLoader>& Loaders() {
+  static std::map<std::string, ErrorClipLoader> loaders = {{"by_value", LoadByValue},
+                                                           {"by_norm", LoadByNorm}};
+  return loaders;
+}
+
+ErrorClipLoader FindLoader(const std::string& kind) {
+  std::lock_guard<std::mutex> lock(loaders_mutex);
+  auto it = Loaders().find(kind);
+  return it == Loaders().end() ? nullptr : it->second;
+}
+
+bool SameClip(const ErrorClipPtr& a, const ErrorClipPtr& b) {
+  if (a == b) return true;
+  if (!a || !b) return false;
+  auto saved = a->Save();
+  return saved && saved == b->Save();
+}
+
+}  // namespace
+
+ErrorClipByValue::ErrorClipByValue(double max, double min) : max_(max), min_(min) {
+  if (!(max >= min))
+    ThrowInvalid(fmt::format(
+        "error clip by value: max must not be less than min, got max {} and min {}", max, min));
+}
+
+void ErrorClipByValue::AppendClipOp(BlockDesc& block, const std::string& grad_name) const {
+  block.AppendOp("clip", {{"X", {grad_name}}}, {{"Out", {grad_name}}},
+                 {{"min", static_cast<float>(min_)},
+                  {"max", static_cast<float>(max_)},
+                  {kOpRoleAttr, int{kBackward}}});
+}
+
+std::optional<Setting> ErrorClipByValue::Save() const {
+  return Setting{"by_value", {{"max", max_}, {"min", min_}}};
+}
+
+ErrorClipByNorm::ErrorClipByNorm(double max_norm) : max_norm_(max_norm) {
+  if (!(max_norm > 0) || std::isinf(max_norm)) {
+    ThrowInvalid(
+        fmt::format("error clip by norm: max_norm must be positive and finite, got {}", max_norm));
+  }
+}
+
+void ErrorClipByNorm::AppendClipOp(BlockDesc& block, const std::string& grad_name) const {
+  block.AppendOp("clip_by_norm", {{"X", {grad_name}}}, {{"Out", {grad_name}}},
+                 {{"max_norm", static_cast<float>(max_norm_)}, {kOpRoleAttr, int{kBackward}}});
+}
+
+std::optional<Setting> ErrorClipByNorm::Save() const {
+  return Setting{"by_norm", {{"max_norm", max_norm_}}};
+}
+
+void RegisterErrorClip(const std::string& kind, ErrorClipLoader load) {
+  std::lock_guard<std::mutex> lock(loaders_mutex);
+  if (!Loaders().emplace(kind, load).second) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("error clip kind {} is already registered", Quote(kind)));
+  }
+}
+
+ErrorClipPtr LoadErrorClip(const Setting& setting) {
+  if (ErrorClipLoader load = FindLoader(setting.kind)) return load(setting);
+  return std::make_shared<UnregisteredErrorClip>(setting);
+}
+
+Setting SaveErrorClip(const BaseErrorClipAttr& clip) {
+  auto setting = clip.Save();
+  if (!setting)
+    ThrowInvalid(
+        "an error clip's class has no Save(), so the program cannot be saved; override Save() and "
+        "call RegisterErrorClip");
+  if (!FindLoader(setting->kind) && !dynamic_cast<const UnregisteredErrorClip*>(&clip)) {
+    ThrowInvalid(
+        fmt::format("error clip of kind {} is not registered, so the program cannot be saved; call "
+                    "RegisterErrorClip",
+                    Quote(setting->kind)));
+  }
+  return *setting;
+}
+
+bool TrainingAttr::IsDefault() const { return *this == TrainingAttr(); }
+
+bool TrainingAttr::operator==(const TrainingAttr& other) const {
+  return trainable == other.trainable && learning_rate == other.learning_rate &&
+         initializer == other.initializer && regularizer == other.regularizer &&
+         gradient_clip == other.gradient_clip && SameClip(error_clip, other.error_clip) &&
+         creation_site == other.creation_site;
+}
+
+}  // namespace coracle

@@ -1,0 +1,77 @@
+#include <coracle/framework/ir/var.h>
+#include <fmt/format.h>
+
+namespace coracle {
+
+const char* ToString(VarType type) {
+  switch (type) {
+    case VarType::kLoDTensor:
+      return "LOD_TENSOR";
+    case VarType::kSelectedRows:
+      return "SELECTED_ROWS";
+    case VarType::kFeedMinibatch:
+      return "FEED_MINIBATCH";
+    case VarType::kFetchList:
+      return "FETCH_LIST";
+    case VarType::kStepScopes:
+      return "STEP_SCOPES";
+    case VarType::kLoDRankTable:
+      return "LOD_RANK_TABLE";
+    case VarType::kLoDTensorArray:
+      return "LOD_TENSOR_ARRAY";
+    case VarType::kPlaceList:
+      return "PLACE_LIST";
+    case VarType::kReader:
+      return "READER";
+    case VarType::kRaw:
+      return "RAW";
+    case VarType::kTuple:
+      return "TUPLE";
+  }
+  return "unknown";
+}
+
+std::string VarMeta::ToString() const {
+  bool plain = type == VarType::kLoDTensor;
+  bool tensor = plain || type == VarType::kSelectedRows || type == VarType::kLoDTensorArray;
+  if (!tensor) return coracle::ToString(type);
+  std::string text = fmt::format("{}{}", coracle::ToString(dtype), shape.ToString());
+  return plain ? text : fmt::format("{} {}", coracle::ToString(type), text);
+}
+
+VarDesc::VarDesc(const VarDesc& other)
+    : name_(other.name_),
+      meta_(other.meta_),
+      persistable_(other.persistable_),
+      need_check_feed_(other.need_check_feed_),
+      is_parameter_(other.is_parameter_),
+      stop_gradient_(other.stop_gradient_),
+      training_(other.training_ ? std::make_unique<TrainingAttr>(*other.training_) : nullptr),
+      wire_(other.wire_ ? std::make_unique<Wire>(*other.wire_) : nullptr) {}
+
+const TrainingAttr& VarDesc::training() const {
+  static const TrainingAttr none;
+  return training_ ? *training_ : none;
+}
+
+TrainingAttr& VarDesc::MutableTraining() {
+  if (!training_) training_ = std::make_unique<TrainingAttr>();
+  return *training_;
+}
+
+VarDesc::Wire& VarDesc::MutableWire() {
+  if (!wire_) wire_ = std::make_unique<Wire>();
+  return *wire_;
+}
+
+bool VarDesc::operator==(const VarDesc& other) const {
+  auto extra = [](const VarDesc& v) {
+    return v.wire_ ? v.wire_->type_bytes + v.wire_->unknown_fields : std::string();
+  };
+  return name_ == other.name_ && meta_ == other.meta_ && persistable() == other.persistable() &&
+         need_check_feed() == other.need_check_feed() && is_parameter() == other.is_parameter() &&
+         stop_gradient() == other.stop_gradient() && training() == other.training() &&
+         extra(*this) == extra(other);
+}
+
+}  // namespace coracle

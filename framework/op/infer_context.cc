@@ -1,0 +1,126 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/block.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+class BlockMetaTable : public MetaTable {
+ public:
+  explicit BlockMetaTable(BlockDesc& block) : block_(block) {}
+  const VarMeta* Find(const std::string& name) const override {
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var ? &var->meta() : nullptr;
+  }
+  void Set(const std::string& name, const VarMeta& meta) override {
+    VarDesc* var = block_.FindVarRecursive(name);
+    (var ? *var : block_.Var(name)).SetMeta(meta);
+  }
+
+ private:
+  BlockDesc& block_;
+};
+
+std::vector<int64_t> IntegersOf(const Tensor& tensor) {
+  Tensor wide = tensor.dtype() == DType::kInt64 ? tensor : tensor.Cast(DType::kInt64);
+  auto values = wide.span<int64_t>();
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+const VarMeta& InferContext::Input(std::string_view slot, size_t i) const {
+  const auto& args = op_.Input(slot);
+  if (i >= args.size() || IsEmptyName(args[i])) {
+    ThrowInvalid(fmt::format("{}: input {} is required", op_.type(), slot), "  " + Locate(op_));
+  }
+  const VarMeta* meta = vars_.Find(args[i]);
+  if (!meta) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{}: input {} reads the var {}, which nothing defines", op_.type(),
+                            slot, Quote(args[i])),
+                "  " + Locate(op_));
+  }
+  return *meta;
+}
+
+const VarMeta* InferContext::DeclaredOutput(std::string_view slot, size_t i) const {
+  const auto& args = op_.Output(slot);
+  return i < args.size() && !IsEmptyName(args[i]) ? vars_.Find(args[i]) : nullptr;
+}
+
+void InferContext::SetOutput(std::string_view slot, const VarMeta& meta, size_t i) {
+  const auto& args = op_.Output(slot);
+  if (i < args.size() && !IsEmptyName(args[i])) vars_.Set(args[i], meta);
+}
+
+void InferContext::SetOutput(std::string_view slot, DType dtype, const Shape& shape, size_t i) {
+  SetOutput(slot, VarMeta{VarType::kLoDTensor, dtype, shape, 0}, i);
+}
+
+std::optional<std::vector<int64_t>> InferContext::Value(std::string_view slot, size_t i) const {
+  const auto& args = op_.Input(slot);
+  if (i >= args.size() || IsEmptyName(args[i])) return std::nullopt;
+  if (const Tensor* value = vars_.Constant(args[i])) return IntegersOf(*value);
+  if (vars_.exact()) throw NeedsValue{args[i]};
+  return std::nullopt;
+}
+
+std::optional<std::vector<int64_t>> InferContext::ValueList(std::string_view slot) const {
+  if (!HasInput(slot)) return std::nullopt;
+  std::vector<int64_t> list;
+  for (size_t i = 0; i < NumInputs(slot); ++i) {
+    auto value = Value(slot, i);
+    list.push_back(value && value->size() == 1 ? value->front() : -1);
+  }
+  return list;
+}
+
+int InferContext::Axis(std::string_view id, int64_t axis, int rank, std::string_view what) const {
+  if (axis < -rank || axis >= rank) {
+    FailText(id, fmt::format("{} must lie in [-rank, rank)", what),
+             fmt::format("{} with rank {}", axis, rank));
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+void InferContext::Fail(std::string_view id, std::string_view what,
+                        std::initializer_list<int64_t> got) const {
+  FailText(id, what, got.size() == 0 ? std::string() : fmt::format("{}", fmt::join(got, " vs ")));
+}
+
+void InferContext::FailText(std::string_view id, std::string_view what,
+                            const std::string& got) const {
+  std::string message = fmt::format("{}: {} [{}.{}]", op_.type(), what, op_.type(), id);
+  if (!got.empty()) message += ", got " + got;
+  ThrowInvalid(std::move(message), DescribeOperands(op_, vars_));
+}
+
+std::string DescribeOperands(const OpDesc& op, const MetaTable& vars) {
+  std::string text;
+  for (const Slot& slot : op.inputs()) {
+    for (const std::string& arg : slot.args) {
+      if (IsEmptyName(arg)) continue;
+      const VarMeta* meta = vars.Find(arg);
+      text += fmt::format("  input  {} = {} {}\n", slot.name, Quote(arg),
+                          meta ? meta->ToString() : "undefined");
+    }
+  }
+  return text + "  " + Locate(op);
+}
+
+void InferOp(BlockDesc& block, const OpDesc& op, const OpRegistry& ops) {
+  const OpDef& def = ops.Get(op.type());
+  BlockMetaTable vars(block);
+  for (const Slot& slot : op.outputs()) {
+    for (const std::string& arg : slot.args) {
+      if (!IsEmptyName(arg) && !block.FindVarRecursive(arg)) block.Var(arg);
+    }
+  }
+  InferContext context(def, op, vars);
+  def.RunInfer(context);
+}
+
+}  // namespace coracle

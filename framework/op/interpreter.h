@@ -1,0 +1,32 @@
+#pragma once
+// Interpret: runs the ops of a block one by one, each prepared on the spot, every variable in its
+// own memory. The plainest meaning of a program: tests compare the executor with it, and the
+// planner folds constants with it.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/op/op_registry.h>
+
+#include <string>
+#include <unordered_map>
+
+namespace coracle {
+
+using Environment = std::unordered_map<std::string, Value>;
+
+struct InterpretOptions {
+  KernelMode kernels = KernelMode::kReference;
+  uint64_t seed = 0;
+  uint64_t step = 0;
+};
+
+// Runs `block` on `env`, which holds its inputs and afterwards every variable written. Shapes are
+// inferred from the actual values. Throws kNotFound for an unknown op type or a variable without a
+// value.
+void Interpret(const BlockDesc& block, const OpRegistry& ops, Environment& env,
+               const InterpretOptions& options = {});
+// One op.
+void InterpretOp(const OpDesc& op, const OpRegistry& ops, Environment& env,
+                 const InterpretOptions& options = {});
+
+}  // namespace coracle

@@ -1,0 +1,65 @@
+#pragma once
+// Kernels: what a plan runs. An op is prepared once per plan (names, attrs, shapes) and then run
+// every step.
+
+#include <coracle/framework/tensor/tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace coracle {
+
+// One variable of a prepared op: where a workspace keeps it, and its static type. An absent one
+// converts to false.
+struct TensorArg {
+  int32_t index = -1;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  int64_t numel = 0;
+
+  explicit operator bool() const { return index >= 0; }
+};
+
+// The memory of one run of a plan, seen by kernels. One thread uses it at a time.
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+
+  // First element of a tensor (nullptr when it has none). T must be the arg's dtype; that was
+  // checked by Prepare.
+  template <class T>
+  T* Data(const TensorArg& arg) const {
+    return static_cast<T*>(data_[static_cast<size_t>(arg.index)]);
+  }
+  template <class T>
+  std::span<T> Span(const TensorArg& arg) const {
+    return {Data<T>(arg), static_cast<size_t>(arg.numel)};
+  }
+  // The variable as a value: for ops on tensor arrays and selected rows, and for ops that need a
+  // Tensor (save). For a dense tensor this is a view of Data().
+  virtual Value& ValueOf(const TensorArg& arg) = 0;
+
+  // Key of random draws: see rng.h. `seed` is the program's; `step` counts the runs.
+  uint64_t seed() const { return seed_; }
+  uint64_t step() const { return step_; }
+
+ protected:
+  void** data_ = nullptr;
+  uint64_t seed_ = 0;
+  uint64_t step_ = 0;
+};
+
+// Does only arithmetic: no names, no shape inference, no allocation. May throw Error for what
+// shapes could not tell (an index out of range). Runs concurrently on different workspaces, so it
+// must not change what it captured.
+using Kernel = std::function<void(Workspace&)>;
+
+enum class KernelMode {
+  kAuto,       // the fast kernel where there is one
+  kReference,  // plain loops only
+};
+
+}  // namespace coracle

@@ -1,0 +1,228 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/block.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_def.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+template <class Def>
+const Def* FindByName(const std::vector<Def>& defs, std::string_view name) {
+  for (const Def& def : defs) {
+    if (def.name == name) return &def;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+DType internal::KernelDType(const PrepareContext& context) {
+  const OpDef& def = context.def();
+  if (!def.kernel_type_slot().empty()) {
+    if (TensorArg in = context.Input(def.kernel_type_slot())) return in.dtype;
+    if (TensorArg out = context.Output(def.kernel_type_slot())) return out.dtype;
+  }
+  for (const SlotDef& slot : def.inputs()) {
+    if (TensorArg arg = context.Input(slot.name)) return arg.dtype;
+  }
+  for (const SlotDef& slot : def.outputs()) {
+    if (TensorArg arg = context.Output(slot.name)) return arg.dtype;
+  }
+  throw InternalError(fmt::format("{}: no slot tells the kernel's element type", def.type()));
+}
+
+void internal::ThrowNoKernel(const PrepareContext& context, const std::vector<DType>& supported) {
+  std::vector<std::string> names;
+  for (DType dtype : supported) names.emplace_back(ToString(dtype));
+  context.Unsupported(fmt::format("no kernel for {}; supported: {}", ToString(KernelDType(context)),
+                                  Join(names, ", ")));
+}
+
+OpDef& OpDef::Doc(std::string text) {
+  doc_ = std::move(text);
+  return *this;
+}
+
+OpDef& OpDef::AddInput(std::string name, std::string doc, bool optional, bool variadic) {
+  inputs_.push_back({std::move(name), std::move(doc), optional, variadic, false, false});
+  return *this;
+}
+
+OpDef& OpDef::AddOutput(std::string name, std::string doc, bool optional, bool variadic,
+                        bool intermediate) {
+  outputs_.push_back({std::move(name), std::move(doc), optional, variadic, intermediate, false});
+  return *this;
+}
+
+OpDef& OpDef::Input(std::string n, std::string d) {
+  return AddInput(std::move(n), std::move(d), false, false);
+}
+OpDef& OpDef::OptionalInput(std::string n, std::string d) {
+  return AddInput(std::move(n), std::move(d), true, false);
+}
+OpDef& OpDef::VariadicInput(std::string n, std::string d) {
+  return AddInput(std::move(n), std::move(d), false, true);
+}
+OpDef& OpDef::OptionalVariadicInput(std::string n, std::string d) {
+  return AddInput(std::move(n), std::move(d), true, true);
+}
+OpDef& OpDef::Output(std::string n, std::string d) {
+  return AddOutput(std::move(n), std::move(d), false, false, false);
+}
+OpDef& OpDef::OptionalOutput(std::string n, std::string d) {
+  return AddOutput(std::move(n), std::move(d), true, false, false);
+}
+OpDef& OpDef::VariadicOutput(std::string n, std::string d) {
+  return AddOutput(std::move(n), std::move(d), false, true, false);
+}
+OpDef& OpDef::OptionalVariadicOutput(std::string n, std::string d) {
+  return AddOutput(std::move(n), std::move(d), true, true, false);
+}
+OpDef& OpDef::IntermediateOutput(std::string n, std::string d) {
+  return AddOutput(std::move(n), std::move(d), true, false, true);
+}
+
+OpDef& OpDef::AddAttr(AttrDef attr) {
+  attrs_.push_back(std::move(attr));
+  return *this;
+}
+
+OpDef& OpDef::Range(std::optional<double> min, std::optional<double> max) {
+  attrs_.back().min = min;
+  attrs_.back().max = max;
+  return *this;
+}
+
+OpDef& OpDef::OneOf(std::vector<std::string> values) {
+  attrs_.back().one_of = std::move(values);
+  return *this;
+}
+
+OpDef& OpDef::Infer(InferFn fn) {
+  infer_ = std::move(fn);
+  return *this;
+}
+
+OpDef& OpDef::Gradient(GradientFn fn) {
+  gradient_ = std::move(fn);
+  return *this;
+}
+
+OpDef& OpDef::NoGradient(std::string reason) {
+  no_gradient_reason_ = std::move(reason);
+  return *this;
+}
+
+OpDef& OpDef::GradientOp(std::vector<std::string> forward_slots) {
+  return Gradient(
+      [slots = std::move(forward_slots)](GradientContext& g) { g.AppendGradientOp(slots); });
+}
+
+OpDef& OpDef::NoGradientTo(std::vector<std::string> input_slots) {
+  for (const std::string& name : input_slots) {
+    auto it = std::find_if(inputs_.begin(), inputs_.end(),
+                           [&](const SlotDef& s) { return s.name == name; });
+    if (it == inputs_.end())
+      throw InternalError(fmt::format("{}: NoGradientTo names no input {}", type_, name));
+    it->no_gradient = true;
+  }
+  return *this;
+}
+
+OpDef& OpDef::KernelTypeFrom(std::string slot) {
+  kernel_type_slot_ = std::move(slot);
+  return *this;
+}
+
+OpDef& OpDef::Fast(PrepareFn fn) {
+  fast_ = std::move(fn);
+  return *this;
+}
+
+OpDef& OpDef::Inplace(std::string input, std::string output) {
+  inplace_.emplace_back(std::move(input), std::move(output));
+  return *this;
+}
+
+OpDef& OpDef::ValueInputs(std::vector<std::string> slots) {
+  value_inputs_ = std::move(slots);
+  return *this;
+}
+
+OpDef& OpDef::ShapeOnly() {
+  shape_only_ = true;
+  return *this;
+}
+
+OpDef& OpDef::Random() {
+  random_ = true;
+  return *this;
+}
+
+OpDef& OpDef::SideEffect() {
+  side_effect_ = true;
+  return *this;
+}
+
+OpDef& OpDef::Kind(OpKind kind) {
+  kind_ = kind;
+  return *this;
+}
+
+const SlotDef* OpDef::FindInput(std::string_view name) const { return FindByName(inputs_, name); }
+const SlotDef* OpDef::FindOutput(std::string_view name) const { return FindByName(outputs_, name); }
+const AttrDef* OpDef::FindAttr(std::string_view name) const { return FindByName(attrs_, name); }
+
+void OpDef::RunInfer(InferContext& context) const {
+  if (infer_) infer_(context);
+}
+
+void OpDef::RunGradient(GradientContext& context) const {
+  if (!gradient_) {
+    throw Error(ErrorCode::kUnimplemented,
+                fmt::format("{}: has no gradient: {}", type_, no_gradient_reason_),
+                "  " + Locate(context.op()));
+  }
+  gradient_(context);
+}
+
+Kernel OpDef::Prepare(const PrepareContext& context, KernelMode mode) const {
+  if (mode == KernelMode::kAuto && fast_) {
+    if (Kernel kernel = fast_(context)) return kernel;
+  }
+  if (!reference_) context.Unsupported("has no kernel");
+  return reference_(context);
+}
+
+const Attribute& OpDef::AttrValue(const OpDesc& op, std::string_view name) const {
+  if (const Attribute* given = op.FindAttr(name)) return *given;
+  const AttrDef* def = FindAttr(name);
+  if (!def) throw InternalError(fmt::format("{}: attr {} is read but not declared", type_, name));
+  if (!def->default_value) {
+    ThrowInvalid(fmt::format("{}: attr {} is required", type_, name), "  " + Locate(op));
+  }
+  return *def->default_value;
+}
+
+void OpDef::ThrowAttrType(const OpDesc& op, std::string_view name, const Attribute& value,
+                          AttrType wanted) const {
+  ThrowInvalid(fmt::format("{}: attr {} must be {}, got {} {}", type_, name, ToString(wanted),
+                           ToString(TypeOf(value)), ToString(value)),
+               "  " + Locate(op));
+}
+
+std::string Locate(const OpDesc& op) {
+  std::string text;
+  if (const BlockDesc* block = op.block()) {
+    text = fmt::format("op {} of block {}", block->IndexOf(op), block->idx());
+  } else {
+    text = fmt::format("op {}", op.type());
+  }
+  std::string site = op.creation_site();
+  return site.empty() ? text : fmt::format("{}, from {}", text, site);
+}
+
+}  // namespace coracle

@@ -1,0 +1,211 @@
+#pragma once
+// OpDef: everything that Coracle knows of an op type, declared in one place: documentation, slots,
+// attrs, shape rule, gradient rule, kernels, traits. See docs/adding_an_op.md.
+
+#include <coracle/framework/ir/op.h>
+#include <coracle/framework/op/kernel.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+class GradientContext;
+class InferContext;
+class PrepareContext;
+
+struct SlotDef {
+  std::string name;
+  std::string doc;
+  bool optional = false;      // may be absent or empty ("dispensable")
+  bool variadic = false;      // holds a list of variables ("duplicable")
+  bool intermediate = false;  // an output that only the gradient op reads
+  bool no_gradient = false;   // an input that no gradient flows into (labels, indices, shapes)
+};
+
+struct AttrDef {
+  std::string name;
+  AttrType type;
+  std::optional<Attribute> default_value;  // absent: the attr is required
+  std::string doc;
+  std::optional<double> min, max;   // of a number (each element of a list)
+  std::vector<std::string> one_of;  // of a string
+};
+
+// How the executor treats an op besides running its kernel.
+enum class OpKind { kCompute, kFeed, kFetch };
+
+using InferFn = std::function<void(InferContext&)>;
+using GradientFn = std::function<void(GradientContext&)>;
+using PrepareFn = std::function<Kernel(const PrepareContext&)>;
+
+namespace internal {
+DType KernelDType(const PrepareContext& context);
+[[noreturn]] void ThrowNoKernel(const PrepareContext& context, const std::vector<DType>& supported);
+}  // namespace internal
+
+class OpDef {
+ public:
+  explicit OpDef(std::string type) : type_(std::move(type)) {}
+
+  // --- declaration; every method returns *this ---
+
+  // One or more sentences with the formula; constraints as "C1: ...". Ends up in `coracle ops
+  // NAME`.
+  OpDef& Doc(std::string text);
+  OpDef& Input(std::string name, std::string doc);
+  OpDef& OptionalInput(std::string name, std::string doc);
+  OpDef& VariadicInput(std::string name, std::string doc);          // one or more
+  OpDef& OptionalVariadicInput(std::string name, std::string doc);  // none or more
+  OpDef& Output(std::string name, std::string doc);
+  OpDef& OptionalOutput(std::string name, std::string doc);
+  OpDef& VariadicOutput(std::string name, std::string doc);
+  OpDef& OptionalVariadicOutput(std::string name, std::string doc);
+  OpDef& IntermediateOutput(std::string name, std::string doc);  // optional too: files leave it out
+
+  // T is an alternative of Attribute: int32_t, float, std::string, bool, int64_t, std::vector of
+  // them, ...
+  template <class T>
+  OpDef& Attr(std::string name, std::string doc) {
+    return AddAttr({std::move(name), AttrTypeOf<T>(), std::nullopt, std::move(doc), {}, {}, {}});
+  }
+  template <class T>
+  OpDef& Attr(std::string name, T default_value, std::string doc) {
+    return AddAttr({std::move(name),
+                    AttrTypeOf<T>(),
+                    Attribute(std::move(default_value)),
+                    std::move(doc),
+                    {},
+                    {},
+                    {}});
+  }
+  // Limits of the attr declared last. A value outside (or a nan) is refused before Infer runs.
+  OpDef& Range(std::optional<double> min, std::optional<double> max);
+  OpDef& OneOf(std::vector<std::string> values);
+
+  OpDef& Infer(InferFn fn);
+
+  // Exactly one of the next two.
+  OpDef& Gradient(GradientFn fn);
+  OpDef& NoGradient(std::string reason);
+  // The common gradient rule: one op `<type>_grad` that reads the listed forward inputs and outputs
+  // under their own slot names and the gradient of every output as `<slot>@GRAD`, writes
+  // `<slot>@GRAD` for every differentiable input, and has this op's attrs. An output that got no
+  // gradient is left out where the slot of `<type>_grad` is optional, else filled with zeros.
+  OpDef& GradientOp(std::vector<std::string> forward_slots);
+  // Inputs that no gradient flows into.
+  OpDef& NoGradientTo(std::vector<std::string> input_slots);
+
+  // A plain loop for each of the element types Ts: f.template operator()<T>(context) returns the
+  // kernel. The type is that of the slot given to KernelTypeFrom (default: the first input that is
+  // present, else the first output).
+  template <class... Ts, class F>
+  OpDef& Reference(F f) {
+    if constexpr (sizeof...(Ts) == 0) {
+      reference_ = std::move(f);
+    } else {
+      reference_ = [f = std::move(f)](const PrepareContext& context) -> Kernel {
+        DType dtype = internal::KernelDType(context);
+        Kernel kernel;
+        if (!((dtype == DTypeOf<Ts>() ? (kernel = f.template operator()<Ts>(context), true)
+                                      : false) ||
+              ...)) {
+          internal::ThrowNoKernel(context, {DTypeOf<Ts>()...});
+        }
+        return kernel;
+      };
+    }
+    return *this;
+  }
+  OpDef& KernelTypeFrom(std::string slot);
+  // A kernel for speed. May return an empty Kernel for a case that it does not take; the reference
+  // kernel then runs.
+  OpDef& Fast(PrepareFn fn);
+
+  // --- traits ---
+  OpDef& Inplace(std::string input,
+                 std::string output);  // the two may share memory (same dtype and numel)
+  // Integer inputs whose values decide output shapes; InferContext::Value gives them when they are
+  // known.
+  OpDef& ValueInputs(std::vector<std::string> slots);
+  OpDef& ShapeOnly();   // reads its inputs' shapes and dtypes, never their elements
+  OpDef& Random();      // draws random numbers
+  OpDef& SideEffect();  // must run even when nobody reads its outputs (print, save)
+  OpDef& Kind(OpKind kind);
+
+  // --- reading ---
+  const std::string& type() const { return type_; }
+  const std::string& doc() const { return doc_; }
+  const std::vector<SlotDef>& inputs() const { return inputs_; }
+  const std::vector<SlotDef>& outputs() const { return outputs_; }
+  const std::vector<AttrDef>& attrs() const { return attrs_; }
+  const SlotDef* FindInput(std::string_view name) const;
+  const SlotDef* FindOutput(std::string_view name) const;
+  const AttrDef* FindAttr(std::string_view name) const;
+  bool HasGradient() const { return static_cast<bool>(gradient_); }
+  const std::string& no_gradient_reason() const { return no_gradient_reason_; }
+  bool HasReferenceKernel() const { return static_cast<bool>(reference_); }
+  bool HasFastKernel() const { return static_cast<bool>(fast_); }
+  const std::vector<std::pair<std::string, std::string>>& inplace() const { return inplace_; }
+  const std::vector<std::string>& value_inputs() const { return value_inputs_; }
+  const std::string& kernel_type_slot() const { return kernel_type_slot_; }
+  bool shape_only() const { return shape_only_; }
+  bool random() const { return random_; }
+  bool side_effect() const { return side_effect_; }
+  OpKind kind() const { return kind_; }
+
+  // Runs the shape rule (nothing happens when the op has none).
+  void RunInfer(InferContext& context) const;
+  void RunGradient(
+      GradientContext& context) const;  // throws kUnimplemented when the op has no gradient
+  Kernel Prepare(const PrepareContext& context, KernelMode mode) const;
+
+  // The attr of `op` as T, or its default; throws kInvalidArgument naming op and attr when it is
+  // required and absent, or of another type. An attr that this OpDef does not declare throws
+  // InternalError.
+  template <class T>
+  T AttrOf(const OpDesc& op, std::string_view name) const {
+    const Attribute& value = AttrValue(op, name);
+    if (const T* same = std::get_if<T>(&value)) return *same;
+    return ConvertAttr<T>(op, name, value);
+  }
+  // The value in force, unconverted.
+  const Attribute& AttrValue(const OpDesc& op, std::string_view name) const;
+
+ private:
+  OpDef& AddAttr(AttrDef attr);
+  OpDef& AddInput(std::string name, std::string doc, bool optional, bool variadic);
+  OpDef& AddOutput(std::string name, std::string doc, bool optional, bool variadic,
+                   bool intermediate);
+  [[noreturn]] void ThrowAttrType(const OpDesc& op, std::string_view name, const Attribute& value,
+                                  AttrType wanted) const;
+  template <class T>
+  T ConvertAttr(const OpDesc& op, std::string_view name, const Attribute& value) const {
+    Attribute converted;
+    if (!ConvertAttribute(value, AttrTypeOf<T>(), &converted))
+      ThrowAttrType(op, name, value, AttrTypeOf<T>());
+    return std::get<T>(std::move(converted));
+  }
+
+  std::string type_, doc_;
+  std::vector<SlotDef> inputs_, outputs_;
+  std::vector<AttrDef> attrs_;
+  InferFn infer_;
+  GradientFn gradient_;
+  std::string no_gradient_reason_;
+  PrepareFn reference_, fast_;
+  std::string kernel_type_slot_;
+  std::vector<std::pair<std::string, std::string>> inplace_;
+  std::vector<std::string> value_inputs_;
+  bool shape_only_ = false, random_ = false, side_effect_ = false;
+  OpKind kind_ = OpKind::kCompute;
+};
+
+// "op 7 of block 0, from lenet.pbtxt:14:9": where an op stands, for error details.
+std::string Locate(const OpDesc& op);
+
+}  // namespace coracle

@@ -1,0 +1,72 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/op_registry.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace coracle {
+namespace {
+
+template <class Defs>
+void RequireDistinct(const OpDef& def, const Defs& defs, const char* what) {
+  std::set<std::string> names;
+  for (const auto& d : defs) {
+    if (!names.insert(d.name).second) {
+      throw InternalError(fmt::format("{}: {} {} is declared twice", def.type(), what, d.name));
+    }
+    if (d.doc.empty())
+      throw InternalError(fmt::format("{}: {} {} has no doc", def.type(), what, d.name));
+  }
+}
+
+void CheckDeclaration(const OpDef& def) {
+  if (def.doc().empty()) throw InternalError(fmt::format("{}: an OpDef needs a doc", def.type()));
+  if (def.HasGradient() == !def.no_gradient_reason().empty()) {
+    throw InternalError(fmt::format(
+        "{}: an OpDef needs either a gradient or a reason for having none", def.type()));
+  }
+  RequireDistinct(def, def.inputs(), "input");
+  RequireDistinct(def, def.outputs(), "output");
+  RequireDistinct(def, def.attrs(), "attr");
+  for (const auto& [in, out] : def.inplace()) {
+    if (!def.FindInput(in) || !def.FindOutput(out)) {
+      throw InternalError(
+          fmt::format("{}: Inplace({}, {}) names an unknown slot", def.type(), in, out));
+    }
+  }
+}
+
+}  // namespace
+
+void OpRegistry::Add(OpDef def) {
+  CheckDeclaration(def);
+  if (Find(def.type())) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("op type {} is already registered", Quote(def.type())));
+  }
+  auto owned = std::make_unique<OpDef>(std::move(def));
+  std::string_view key = owned->type();
+  defs_.emplace(key, std::move(owned));
+}
+
+const OpDef* OpRegistry::Find(std::string_view type) const {
+  auto it = defs_.find(type);
+  return it == defs_.end() ? nullptr : it->second.get();
+}
+
+const OpDef& OpRegistry::Get(std::string_view type) const {
+  if (const OpDef* def = Find(type)) return *def;
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("unknown op type {}{}", Quote(type), DidYouMean(type, Types())));
+}
+
+std::vector<std::string> OpRegistry::Types() const {
+  std::vector<std::string> types;
+  for (const auto& [type, def] : defs_) types.emplace_back(type);
+  std::sort(types.begin(), types.end());
+  return types;
+}
+
+}  // namespace coracle

@@ -1,0 +1,28 @@
+#pragma once
+// OpRegistry: op types by name.
+
+#include <coracle/framework/op/op_def.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace coracle {
+
+class OpRegistry {
+ public:
+  // Throws kAlreadyExists for a type that is registered, InternalError for a declaration that
+  // contradicts itself (no doc, a slot twice, neither gradient nor reason).
+  void Add(OpDef def);
+
+  const OpDef* Find(std::string_view type) const;  // nullptr when unknown
+  const OpDef& Get(std::string_view type) const;   // throws kNotFound with the nearest name
+  std::vector<std::string> Types() const;          // sorted
+
+ private:
+  std::unordered_map<std::string_view, std::unique_ptr<OpDef>> defs_;  // keys point into the OpDefs
+};
+
+}  // namespace coracle

@@ -1,0 +1,47 @@
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/rng.h>
+#include <fmt/format.h>
+
+namespace coracle {
+
+TensorArg PrepareContext::Input(std::string_view slot, size_t i) const {
+  const auto& args = op_.Input(slot);
+  return i < args.size() && !IsEmptyName(args[i]) ? args_.Read(args[i]) : TensorArg();
+}
+
+TensorArg PrepareContext::Output(std::string_view slot, size_t i) const {
+  const auto& args = op_.Output(slot);
+  return i < args.size() && !IsEmptyName(args[i]) ? args_.Write(args[i]) : TensorArg();
+}
+
+std::vector<TensorArg> PrepareContext::Inputs(std::string_view slot) const {
+  std::vector<TensorArg> args;
+  for (size_t i = 0; i < NumInputs(slot); ++i) args.push_back(Input(slot, i));
+  return args;
+}
+
+std::vector<TensorArg> PrepareContext::Outputs(std::string_view slot) const {
+  std::vector<TensorArg> args;
+  for (size_t i = 0; i < NumOutputs(slot); ++i) args.push_back(Output(slot, i));
+  return args;
+}
+
+const Tensor* PrepareContext::Constant(std::string_view slot, size_t i) const {
+  const auto& args = op_.Input(slot);
+  return i < args.size() && !IsEmptyName(args[i]) ? args_.Constant(args[i]) : nullptr;
+}
+
+uint64_t PrepareContext::RandomStream(std::string_view output_slot) const {
+  const auto& args = op_.Output(output_slot);
+  if (args.empty())
+    throw InternalError(
+        fmt::format("{}: random stream of an absent output {}", op_.type(), output_slot));
+  return HashName(args.front());
+}
+
+void PrepareContext::Unsupported(const std::string& what) const {
+  throw Error(ErrorCode::kUnimplemented, fmt::format("{}: {}", op_.type(), what),
+              "  " + Locate(op_));
+}
+
+}  // namespace coracle

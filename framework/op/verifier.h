@@ -1,0 +1,45 @@
+#pragma once
+// Verify: all that is wrong with a program, before anything of it runs.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
+
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct Problem {
+  enum class Severity { kNote, kError };
+  Severity severity = Severity::kError;
+  std::string rule;  // "unknown_op", "missing_slot", "attr_type", "use_before_def", "block_index",
+                     // "shape", ...
+  std::string message;  // one line
+  std::string details;  // operands and the like; may be empty
+  int block = 0;
+  int op = -1;  // -1: not about one op
+  std::string op_type;
+  std::string slot;
+  std::string var;
+
+  std::string ToString() const;  // "block 0 op 7 (mul) slot X var 'a': message"
+};
+
+struct VerifyOptions {
+  bool infer_shapes = true;
+  size_t max_problems = 1000;  // the rest is counted in one last problem
+};
+
+std::vector<Problem> Verify(const ProgramDesc& program, const OpRegistry& ops,
+                            const VerifyOptions& options = {});
+
+// Throws one Error: the first error as its first line ("... and 3 more problems"), all of them as
+// details.
+void VerifyOrThrow(const ProgramDesc& program, const OpRegistry& ops,
+                   const VerifyOptions& options = {});
+
+// The checks of one op against its OpDef alone (slots, attrs), appended to `problems`.
+void CheckOp(const OpDef& def, const OpDesc& op, int block, int index,
+             std::vector<Problem>* problems);
+
+}  // namespace coracle

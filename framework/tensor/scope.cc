@@ -1,0 +1,67 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/scope.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+
+Value& Scope::Var(const std::string& name) {
+  std::unique_ptr<Value>& slot = values_[name];
+  if (!slot) slot = std::make_unique<Value>();
+  return *slot;
+}
+
+const Value* Scope::Find(const std::string& name) const {
+  for (const Scope* scope = this; scope; scope = scope->parent_) {
+    auto it = scope->values_.find(name);
+    if (it != scope->values_.end()) return it->second.get();
+  }
+  return nullptr;
+}
+
+Value* Scope::FindLocal(const std::string& name) {
+  auto it = values_.find(name);
+  return it == values_.end() ? nullptr : it->second.get();
+}
+
+const Tensor& Scope::Get(const std::string& name) const {
+  const Value* value = Find(name);
+  if (!value) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("scope has no var {}{}", Quote(name), DidYouMean(name, LocalNames())));
+  }
+  if (const Tensor* tensor = std::get_if<Tensor>(value)) return *tensor;
+  ThrowInvalid(fmt::format("var {} of the scope holds no tensor", Quote(name)));
+}
+
+Tensor& Scope::GetMutable(const std::string& name) { return const_cast<Tensor&>(Get(name)); }
+
+std::vector<std::string> Scope::LocalNames() const {
+  std::vector<std::string> names;
+  names.reserve(values_.size());
+  for (const auto& [name, value] : values_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Scope Scope::Clone() const {
+  Scope copy(parent_);
+  for (const auto& [name, value] : values_) copy.Var(name) = CloneValue(*value);
+  return copy;
+}
+
+Value CloneValue(const Value& value) {
+  if (const auto* tensor = std::get_if<Tensor>(&value)) return tensor->Clone();
+  if (const auto* rows = std::get_if<SelectedRows>(&value)) {
+    return SelectedRows{rows->rows, rows->height, rows->value.Clone()};
+  }
+  if (const auto* array = std::get_if<TensorArray>(&value)) {
+    TensorArray copy;
+    for (const Tensor& t : *array) copy.push_back(t.Clone());
+    return copy;
+  }
+  return std::monostate{};
+}
+
+}  // namespace coracle

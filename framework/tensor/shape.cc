@@ -1,0 +1,74 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/tensor/shape.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace coracle {
+
+Shape::Shape(std::initializer_list<int64_t> dims)
+    : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
+
+Shape::Shape(std::span<const int64_t> dims) {
+  if (dims.size() > kMaxRank) {
+    ThrowInvalid(
+        fmt::format("a shape of rank {} exceeds the highest rank {}", dims.size(), kMaxRank));
+  }
+  std::copy(dims.begin(), dims.end(), dims_);
+  rank_ = static_cast<int>(dims.size());
+}
+
+void Shape::Append(int64_t dim) {
+  if (rank_ == kMaxRank) ThrowInvalid(fmt::format("a shape's rank would exceed {}", kMaxRank));
+  dims_[rank_++] = dim;
+}
+
+bool Shape::IsKnown() const {
+  return std::all_of(begin(), end(), [](int64_t d) { return d >= 0; });
+}
+
+int64_t Shape::numel() const {
+  int64_t product = 1;
+  bool zero = false, overflow = false;
+  for (int64_t d : *this) {
+    if (d < 0) {
+      throw Error(ErrorCode::kOutOfRange,
+                  fmt::format("shape {} has an unknown dimension", ToString()));
+    }
+    if (d == 0)
+      zero = true;
+    else
+      overflow |= __builtin_mul_overflow(product, d, &product);
+  }
+  if (zero) return 0;
+  if (overflow || product > (int64_t{1} << 62)) {
+    throw Error(ErrorCode::kOutOfRange, fmt::format("shape {} has too many elements", ToString()));
+  }
+  return product;
+}
+
+int64_t Shape::Product(int first, int last) const {
+  int64_t product = 1;
+  for (int i = first; i < last; ++i) product *= dims_[i];
+  return product;
+}
+
+bool Shape::NormalizeAxis(int64_t axis, int* normalized) const {
+  if (axis < -rank_ || axis >= rank_) return false;
+  *normalized = static_cast<int>(axis < 0 ? axis + rank_ : axis);
+  return true;
+}
+
+bool Shape::operator==(const Shape& other) const {
+  return std::equal(begin(), end(), other.begin(), other.end());
+}
+
+bool Shape::CompatibleWith(const Shape& other) const {
+  return std::equal(begin(), end(), other.begin(), other.end(),
+                    [](int64_t a, int64_t b) { return a == b || a < 0 || b < 0; });
+}
+
+std::string Shape::ToString() const { return fmt::format("[{}]", fmt::join(begin(), end(), ", ")); }
+
+}  // namespace coracle

@@ -1,0 +1,127 @@
+#include <coracle/framework/tensor/tensor.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+std::shared_ptr<void> Allocate(size_t bytes) {
+  size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
+  size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* data = std::aligned_alloc(alignment, std::max(rounded, alignment));
+  if (!data) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("cannot allocate {} bytes for a tensor", bytes));
+  }
+  if (alignment == kHugePage) ::madvise(data, rounded, MADV_HUGEPAGE);
+  return {data, std::free};
+}
+
+template <class From, class To>
+To ConvertElement(From value) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return static_cast<float>(value) != 0;
+  } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
+    return To(static_cast<float>(value));
+  } else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
+    double v = static_cast<double>(value);
+    if (std::isnan(v)) return 0;
+    if (v <= static_cast<double>(std::numeric_limits<To>::min()))
+      return std::numeric_limits<To>::min();
+    if (v >= static_cast<double>(std::numeric_limits<To>::max()))
+      return std::numeric_limits<To>::max();
+    return static_cast<To>(v);
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+}  // namespace
+
+Tensor::Tensor(DType dtype, const Shape& shape) : dtype_(dtype), shape_(shape) {
+  if (!IsValid(dtype)) ThrowInvalid("a tensor's dtype is unknown");
+  if (!shape.IsKnown())
+    ThrowInvalid(fmt::format("a tensor cannot have the shape {}", shape.ToString()));
+  numel_ = shape.numel();
+  if (static_cast<uint64_t>(numel_) > (uint64_t{1} << 56)) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("a tensor of shape {} is too large", shape.ToString()));
+  }
+  if (numel_ > 0) {
+    owner_ = Allocate(nbytes());
+    data_ = owner_.get();
+  }
+}
+
+Tensor Tensor::Zeros(DType dtype, const Shape& shape) {
+  Tensor t(dtype, shape);
+  if (t.numel_ > 0) std::memset(t.data_, 0, t.nbytes());
+  return t;
+}
+
+Tensor Tensor::View(DType dtype, const Shape& shape, void* data, std::shared_ptr<void> owner) {
+  Tensor t;
+  t.dtype_ = dtype;
+  t.shape_ = shape;
+  t.numel_ = shape.numel();
+  t.data_ = data;
+  t.owner_ = std::move(owner);
+  return t;
+}
+
+Tensor Tensor::Clone() const {
+  Tensor copy(dtype_, shape_);
+  if (numel_ > 0) std::memcpy(copy.data_, data_, nbytes());
+  copy.lod_ = lod_;
+  return copy;
+}
+
+Tensor Tensor::Reshaped(const Shape& shape) const {
+  if (shape.numel() != numel_) {
+    ThrowInvalid(fmt::format("cannot view {} as {}", ToString(), shape.ToString()));
+  }
+  Tensor t = *this;
+  t.shape_ = shape;
+  return t;
+}
+
+Tensor Tensor::Cast(DType dtype) const {
+  Tensor out(dtype, shape_);
+  out.lod_ = lod_;
+  DispatchDType(dtype_, [&]<class From>() {
+    DispatchDType(dtype, [&]<class To>() {
+      const From* in = static_cast<const From*>(data_);
+      To* o = static_cast<To*>(out.data_);
+      for (int64_t i = 0; i < numel_; ++i) o[i] = ConvertElement<From, To>(in[i]);
+    });
+  });
+  return out;
+}
+
+std::string Tensor::ToString() const {
+  return fmt::format("{}{}", coracle::ToString(dtype_), shape_.ToString());
+}
+
+void Tensor::ThrowDType(DType wanted) const {
+  ThrowInvalid(fmt::format("the tensor {} was read as {}", ToString(), coracle::ToString(wanted)));
+}
+
+void Tensor::RequireOneElement() const {
+  if (numel_ != 1)
+    ThrowInvalid(fmt::format("Item() of {}, which has not exactly one element", ToString()));
+}
+
+bool BitEqual(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         (a.empty() || std::memcmp(a.raw(), b.raw(), a.nbytes()) == 0);
+}
+
+}  // namespace coracle

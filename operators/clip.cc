@@ -1,0 +1,110 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+
+namespace coracle {
+namespace {
+
+void InferClip(InferContext& ctx) {
+  for (const char* slot : {"Min", "Max"}) {
+    if (!ctx.HasInput(slot)) continue;
+    ctx.Require("C2",
+                InferContext::Matches(
+                    ctx.InputShape(slot).IsKnown() ? ctx.InputShape(slot).numel() : -1, 1),
+                "Min and Max must hold one element");
+    ctx.Require("C3", ctx.InputDType(slot) == ctx.InputDType("X"),
+                "Min and Max must have X's dtype");
+  }
+  if (!ctx.HasInput("Min") && !ctx.HasInput("Max")) {
+    ctx.Require("C1", ctx.Attr<float>("min") <= ctx.Attr<float>("max"), "min must not exceed max");
+  }
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+// A bound from a one-element input, else from an attr.
+template <class T>
+class Bound {
+ public:
+  Bound(const PrepareContext& ctx, const char* slot, const char* attr)
+      : arg_(ctx.Input(slot)), value_(arg_ ? T{} : static_cast<T>(ctx.Attr<float>(attr))) {}
+  T operator()(Workspace& ws) const { return arg_ ? ws.Data<const T>(arg_)[0] : value_; }
+
+ private:
+  TensorArg arg_;
+  T value_;
+};
+
+// A nan stays a nan: both comparisons are false.
+template <class T>
+Kernel ClipReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const Bound<T> min(ctx, "Min", "min"), max(ctx, "Max", "max");
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* o = ws.Data<T>(out);
+    const T lo = min(ws), hi = max(ws);
+    for (int64_t i = 0; i < x.numel; ++i) o[i] = in[i] < lo ? lo : hi < in[i] ? hi : in[i];
+  };
+}
+
+// dX = dOut where min <= X <= max, else 0.
+template <class T>
+Kernel ClipGradReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const Bound<T> min(ctx, "Min", "min"), max(ctx, "Max", "max");
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    const T* g = ws.Data<const T>(dout);
+    T* o = ws.Data<T>(dx);
+    const T lo = min(ws), hi = max(ws);
+    for (int64_t i = 0; i < x.numel; ++i) o[i] = in[i] < lo || hi < in[i] ? T(0) : g[i];
+  };
+}
+
+// The gate does not depend smoothly on X, so only the gradient of dOut flows on.
+void ClipGradGradient(GradientContext& g) {
+  SlotList inputs = {{"X", {g.Input("X")}}, {"Out@GRAD", {g.OutputGrad("X@GRAD")}}};
+  for (const char* slot : {"Min", "Max"}) {
+    if (g.HasInput(slot)) inputs.push_back({slot, {g.Input(slot)}});
+  }
+  g.Append("clip_grad", inputs, {{"X@GRAD", {g.InputGrad("Out@GRAD")}}},
+           {{"min", g.Attr<float>("min")}, {"max", g.Attr<float>("max")}});
+}
+
+OpDef WithBounds(OpDef def) {
+  def.OptionalInput("Min", "tensor [1]; replaces attr min")
+      .OptionalInput("Max", "tensor [1]; replaces attr max")
+      .Attr<float>("min", "lower bound")
+      .Attr<float>("max", "upper bound");
+  return def;
+}
+
+}  // namespace
+
+void RegisterClip(OpRegistry& ops) {
+  ops.Add(WithBounds(OpDef("clip")
+                         .Doc("Out = min(max(X, min), max), element by element. C1: min <= max. "
+                              "C2: Min and Max hold one element. C3: Min and Max have X's dtype.")
+                         .Input("X", "floating-point tensor of any shape")
+                         .Output("Out", "tensor of X's shape and dtype"))
+              .NoGradientTo({"Min", "Max"})
+              .Inplace("X", "Out")
+              .Infer(InferClip)
+              .GradientOp({"X", "Min", "Max"})
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return ClipReference<T>(c); }));
+  ops.Add(WithBounds(OpDef("clip_grad")
+                         .Doc("Gradient of clip: X@GRAD = Out@GRAD where min <= X <= max, else 0.")
+                         .Input("X", "clip's X")
+                         .Input("Out@GRAD", "gradient of clip's Out")
+                         .Output("X@GRAD", "gradient of clip's X"))
+              .NoGradientTo({"X", "Min", "Max"})
+              .Inplace("Out@GRAD", "X@GRAD")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("X@GRAD", ctx.Input("X")); })
+              .Gradient(ClipGradGradient)
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return ClipGradReference<T>(c); }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,30 @@
+#pragma once
+// C[m, n] = alpha * op(A) op(B) + beta * C, row-major, op(A) of size [m, k] and op(B) of size [k,
+// n].
+
+#include <coracle/framework/op/kernel.h>
+
+#include <cstdint>
+#include <functional>
+
+namespace coracle {
+
+struct GemmSpec {
+  int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false;  // A is stored as [k, m]
+  bool transpose_b = false;  // B is stored as [n, k]
+  float alpha = 1.0f;
+  float beta = 0.0f;  // 0: C is not read
+};
+
+template <class T>
+using Gemm = std::function<void(const T* a, const T* b, T* c)>;
+
+// A gemm for one size. The reference loop, or (float, kAuto, built with oneDNN) oneDNN's.
+template <class T>
+Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode);
+
+extern template Gemm<float> MakeGemm<float>(const GemmSpec&, KernelMode);
+extern template Gemm<double> MakeGemm<double>(const GemmSpec&, KernelMode);
+
+}  // namespace coracle

@@ -1,0 +1,31 @@
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+Kernel FillZeros(const PrepareContext& ctx) {
+  const TensorArg out = ctx.Output("Out");
+  const size_t bytes = static_cast<size_t>(out.numel) * SizeOf(out.dtype);
+  return [=](Workspace& ws) {
+    if (bytes > 0) std::memset(ws.Data<char>(out), 0, bytes);
+  };
+}
+
+}  // namespace
+
+void RegisterFillZerosLike(OpRegistry& ops) {
+  ops.Add(OpDef("fill_zeros_like")
+              .Doc("Out = zeros of X's shape and dtype.")
+              .Input("X", "tensor of any dtype")
+              .Output("Out", "tensor of X's shape and dtype")
+              .ShapeOnly()
+              .NoGradient("the output does not depend on the values of X")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
+              .Reference(FillZeros));
+}
+
+}  // namespace coracle

@@ -1,0 +1,160 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/gemm.h>
+
+namespace coracle {
+namespace {
+
+// Product of dims [begin, end); -1 when one is unknown.
+int64_t Collapse(const Shape& shape, int begin, int end) {
+  int64_t product = 1;
+  for (int i = begin; i < end; ++i) {
+    if (shape[i] < 0) return -1;
+    product *= shape[i];
+  }
+  return product;
+}
+
+struct Columns {
+  int x, y;
+};
+
+template <class Context>
+Columns ColumnsOf(const Context& ctx) {
+  return {ctx.template Attr<int32_t>("x_num_col_dims"),
+          ctx.template Attr<int32_t>("y_num_col_dims")};
+}
+
+void InferMul(InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  const Shape& y = ctx.InputShape("Y");
+  auto [xc, yc] = ColumnsOf(ctx);
+  ctx.Require("C1", xc > 0 && xc < x.rank(), "x_num_col_dims must lie in (0, rank of X)",
+              {xc, x.rank()});
+  ctx.Require("C2", yc > 0 && yc < y.rank(), "y_num_col_dims must lie in (0, rank of Y)",
+              {yc, y.rank()});
+  int64_t inner_x = Collapse(x, xc, x.rank()), inner_y = Collapse(y, 0, yc);
+  ctx.Require("C3", InferContext::Matches(inner_x, inner_y),
+              "the trailing dims of X and the leading dims of Y must have equal products",
+              {inner_x, inner_y});
+  ctx.Require("C4", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  Shape out;
+  for (int i = 0; i < xc; ++i) out.Append(x[i]);
+  for (int i = yc; i < y.rank(); ++i) out.Append(y[i]);
+  ctx.SetOutput("Out", ctx.InputDType("X"), out);
+}
+
+// Out[m, n] = X[m, k] Y[k, n] on the collapsed matrices.
+template <class T>
+Kernel Mul(const PrepareContext& ctx, KernelMode mode) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  auto [xc, yc] = ColumnsOf(ctx);
+  const int64_t m = x.shape.Product(0, xc), k = x.shape.Product(xc, x.shape.rank());
+  const int64_t n = y.shape.Product(yc, y.shape.rank());
+  auto gemm = MakeGemm<T>({.m = m, .n = n, .k = k}, mode);
+  return [=](Workspace& ws) { gemm(ws.Data<const T>(x), ws.Data<const T>(y), ws.Data<T>(out)); };
+}
+
+// dX = dOut Y^T, dY = X^T dOut.
+void MulGradient(GradientContext& g) {
+  auto [xc, yc] = ColumnsOf(g);
+  AttrList attrs = {{"x_num_col_dims", int32_t{xc}}, {"y_num_col_dims", int32_t{yc}}};
+  g.Append("mul_grad",
+           {{"X", {g.Input("X")}}, {"Y", {g.Input("Y")}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
+           {{"X@GRAD", {g.InputGrad("X")}}, {"Y@GRAD", {g.InputGrad("Y")}}}, attrs);
+}
+
+template <class T>
+Kernel MulGrad(const PrepareContext& ctx, KernelMode mode) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD"), dy = ctx.Output("Y@GRAD");
+  auto [xc, yc] = ColumnsOf(ctx);
+  const int64_t m = x.shape.Product(0, xc), k = x.shape.Product(xc, x.shape.rank());
+  const int64_t n = y.shape.Product(yc, y.shape.rank());
+  auto to_x = MakeGemm<T>({.m = m, .n = k, .k = n, .transpose_b = true}, mode);
+  auto to_y = MakeGemm<T>({.m = k, .n = n, .k = m, .transpose_a = true}, mode);
+  return [=](Workspace& ws) {
+    if (dx) to_x(ws.Data<const T>(dout), ws.Data<const T>(y), ws.Data<T>(dx));
+    if (dy) to_y(ws.Data<const T>(x), ws.Data<const T>(dout), ws.Data<T>(dy));
+  };
+}
+
+// mul_grad is bilinear: its own gradient is made of mul and mul_grad.
+//   DX = d(X@GRAD), DY = d(Y@GRAD):  dOut' = DX Y + X DY,  X' = dOut DY^T,  Y' = DX^T dOut
+void MulGradGradient(GradientContext& g) {
+  auto [xc, yc] = ColumnsOf(g);
+  AttrList attrs = {{"x_num_col_dims", int32_t{xc}}, {"y_num_col_dims", int32_t{yc}}};
+  std::string x = g.Input("X"), y = g.Input("Y"), dout = g.Input("Out@GRAD");
+  std::vector<std::string> terms;
+  if (g.HasOutputGrad("X@GRAD")) {
+    std::string ddx = g.OutputGrad("X@GRAD");
+    if (g.NeedsInputGrad("Out@GRAD")) {
+      terms.push_back(g.Temp(dout + "@TERM"));
+      g.Append("mul", {{"X", {ddx}}, {"Y", {y}}}, {{"Out", {terms.back()}}}, attrs);
+    }
+    g.Append("mul_grad", {{"X", {ddx}}, {"Y", {y}}, {"Out@GRAD", {dout}}},
+             {{"Y@GRAD", {g.InputGrad("Y")}}}, attrs);
+  }
+  if (g.HasOutputGrad("Y@GRAD")) {
+    std::string ddy = g.OutputGrad("Y@GRAD");
+    if (g.NeedsInputGrad("Out@GRAD")) {
+      terms.push_back(g.Temp(dout + "@TERM"));
+      g.Append("mul", {{"X", {x}}, {"Y", {ddy}}}, {{"Out", {terms.back()}}}, attrs);
+    }
+    g.Append("mul_grad", {{"X", {x}}, {"Y", {ddy}}, {"Out@GRAD", {dout}}},
+             {{"X@GRAD", {g.InputGrad("X")}}}, attrs);
+  }
+  if (!terms.empty()) g.Append("sum", {{"X", terms}}, {{"Out", {g.InputGrad("Out@GRAD")}}});
+}
+
+OpDef WithColumns(OpDef def) {
+  def.Attr<int32_t>("x_num_col_dims", 1, "number of leading dims of X that become the rows")
+      .Attr<int32_t>("y_num_col_dims", 1, "number of leading dims of Y that become the rows");
+  return def;
+}
+
+}  // namespace
+
+void RegisterMul(OpRegistry& ops) {
+  ops.Add(WithColumns(OpDef("mul"))
+              .Doc("Out = X Y after collapsing X to [prod(dims before x_num_col_dims), prod(rest)] "
+                   "and Y likewise. "
+                   "C1: 0 < x_num_col_dims < rank of X. C2: 0 < y_num_col_dims < rank of Y. "
+                   "C3: the collapsed inner dims agree. C4: X and Y have one dtype.")
+              .Input("X", "floating-point tensor of rank 2 or more")
+              .Input("Y", "floating-point tensor of rank 2 or more")
+              .Output("Out", "tensor of X's leading and Y's trailing dims")
+              .Infer(InferMul)
+              .Gradient(MulGradient)
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return Mul<T>(c, KernelMode::kReference);
+              })
+              .Fast([](const PrepareContext& c) {
+                return c.Input("X").dtype == DType::kFloat32 ? Mul<float>(c, KernelMode::kAuto)
+                                                             : Kernel();
+              }));
+  ops.Add(WithColumns(OpDef("mul_grad"))
+              .Doc("Gradient of mul: X@GRAD = Out@GRAD Y^T, Y@GRAD = X^T Out@GRAD on the collapsed "
+                   "matrices.")
+              .Input("X", "mul's X")
+              .Input("Y", "mul's Y")
+              .Input("Out@GRAD", "gradient of mul's Out")
+              .OptionalOutput("X@GRAD", "gradient of X")
+              .OptionalOutput("Y@GRAD", "gradient of Y")
+              .Infer([](InferContext& ctx) {
+                ctx.SetOutput("X@GRAD", ctx.Input("X"));
+                ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
+              })
+              .Gradient(MulGradGradient)
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return MulGrad<T>(c, KernelMode::kReference);
+              })
+              .Fast([](const PrepareContext& c) {
+                return c.Input("X").dtype == DType::kFloat32 ? MulGrad<float>(c, KernelMode::kAuto)
+                                                             : Kernel();
+              }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,96 @@
+#pragma once
+// Optimizers: append the ops of a training step to a program.
+
+#include <coracle/backward/backward.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct MinimizeOptions {
+  std::vector<std::string> parameter_list;
+  std::vector<std::string> no_grad_set;
+  const OpRegistry* ops = nullptr;
+};
+
+// Base of all optimizers. One object serves one Minimize call.
+class Optimizer {
+ public:
+  explicit Optimizer(double learning_rate) : learning_rate_(learning_rate) {}
+  virtual ~Optimizer() = default;
+
+  // Backward with error clip, then one update op per parameter (role Optimize) in loss's program;
+  // what the updates need (learning rate, moments) is initialised in `startup`. Returns the
+  // (parameter, gradient) pairs that are updated.
+  std::vector<ParamAndGrad> Minimize(const Variable& loss, ProgramDesc& startup,
+                                     const MinimizeOptions& options = {});
+
+  // The second half of Minimize, for gradients that are there already.
+  void ApplyGradients(ProgramDesc& main, ProgramDesc& startup,
+                      const std::vector<ParamAndGrad>& params_and_grads);
+
+  // Name of the persistable float32 [1] variable that holds the learning rate; "" before Minimize.
+  const std::string& learning_rate_var() const { return learning_rate_var_; }
+
+ protected:
+  // Appends the update of one parameter to the root block of `main`. `learning_rate` names a [1]
+  // variable (the parameter's multiplier is in it already).
+  virtual void AppendUpdate(ProgramDesc& main, ProgramDesc& startup, const ParamAndGrad& pair,
+                            const std::string& learning_rate) = 0;
+  // A persistable variable "<param>_<suffix>_0" of the parameter's optimizer state, made in both
+  // programs and filled with `value` by `startup`.
+  std::string Accumulator(ProgramDesc& main, ProgramDesc& startup, const std::string& param,
+                          const std::string& suffix, double value, const Shape* shape = nullptr);
+
+ private:
+  double learning_rate_;
+  std::string learning_rate_var_;
+};
+
+struct SgdOptions {
+  double learning_rate = 0.01;
+};
+class Sgd : public Optimizer {
+ public:
+  explicit Sgd(const SgdOptions& options);
+
+ protected:
+  void AppendUpdate(ProgramDesc&, ProgramDesc&, const ParamAndGrad&, const std::string&) override;
+};
+
+struct MomentumOptions {
+  double learning_rate = 0.01;
+  double momentum = 0.9;
+  bool use_nesterov = false;
+};
+class Momentum : public Optimizer {
+ public:
+  explicit Momentum(const MomentumOptions& options);
+
+ protected:
+  void AppendUpdate(ProgramDesc&, ProgramDesc&, const ParamAndGrad&, const std::string&) override;
+
+ private:
+  MomentumOptions options_;
+};
+
+struct AdamOptions {
+  double learning_rate = 0.001;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+};
+class Adam : public Optimizer {
+ public:
+  explicit Adam(const AdamOptions& options);
+
+ protected:
+  void AppendUpdate(ProgramDesc&, ProgramDesc&, const ParamAndGrad&, const std::string&) override;
+
+ private:
+  AdamOptions options_;
+};
+
+}  // namespace coracle

@@ -1,0 +1,391 @@
+#include "op_test.h"
+
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/tensor/rng.h>
+
+#include <cmath>
+#include <map>
+
+namespace coracle {
+namespace {
+
+std::vector<double> ToDoubles(const Tensor& tensor) {
+  Tensor wide = tensor.Cast(DType::kFloat64);
+  auto span = wide.span<double>();
+  return {span.begin(), span.end()};
+}
+
+bool IsFloatTensor(const Value& value) {
+  const auto* tensor = std::get_if<Tensor>(&value);
+  return tensor && IsFloating(tensor->dtype());
+}
+
+void ExpectClose(const std::vector<double>& expected, const Tensor& actual, double tolerance,
+                 const std::string& what) {
+  std::vector<double> got = ToDoubles(actual);
+  ASSERT_EQ(expected.size(), got.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(expected[i])) {
+      EXPECT_TRUE(std::isnan(got[i])) << what << " at " << i << ": " << got[i];
+    } else if (std::isinf(expected[i])) {
+      EXPECT_EQ(expected[i], got[i]) << what << " at " << i;
+    } else {
+      EXPECT_NEAR(expected[i], got[i], tolerance * (1 + std::abs(expected[i])))
+          << what << " at " << i;
+    }
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+
+// A program that computes outputs and (after them) gradients.
+struct OpTest::Graph {
+  ProgramDesc program;
+  Environment inputs;                          // of the forward op, and the output gradients
+  std::map<std::string, std::string> grad_of;  // variable -> its gradient
+  std::vector<std::string> outputs;  // floating-point outputs that have a gradient w in `inputs`
+};
+
+OpTest::OpTest(std::string type, const OpRegistry& ops) : ops_(ops), type_(std::move(type)) {}
+
+OpTest& OpTest::Attr(const std::string& name, Attribute value) {
+  attrs_.push_back({name, std::move(value)});
+  return *this;
+}
+
+OpTest& OpTest::TensorInput(const std::string& slot, Tensor tensor) {
+  int count = 0;
+  for (const InputVar& var : inputs_) count += var.slot == slot;
+  inputs_.push_back({slot, slot + "." + std::to_string(count), std::move(tensor), false});
+  return *this;
+}
+
+OpTest& OpTest::Input(const std::string& slot, const Shape& shape,
+                      const std::vector<double>& values) {
+  TensorInput(slot, Tensor::Of<double>(shape, values));
+  inputs_.back().floating = true;
+  return *this;
+}
+
+OpTest& OpTest::IntInput(const std::string& slot, const Shape& shape,
+                         const std::vector<int64_t>& values, DType dtype) {
+  return TensorInput(slot, Tensor::Of<int64_t>(shape, values).Cast(dtype));
+}
+
+OpTest& OpTest::RandomInput(const std::string& slot, const Shape& shape, double low, double high,
+                            double gap) {
+  Philox random(11, HashName(slot + std::to_string(inputs_.size())), 0);
+  std::vector<double> values(static_cast<size_t>(shape.numel()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    double v = low + (high - low) * random.UniformDouble(i);
+    if (std::abs(v) < gap) v = v < 0 ? v - gap : v + gap;
+    values[i] = v;
+  }
+  return Input(slot, shape, values);
+}
+
+OpTest& OpTest::Outputs(const std::string& slot, int count) {
+  output_counts_.emplace_back(slot, count);
+  return *this;
+}
+
+OpTest& OpTest::NoOutput(const std::string& slot) { return Outputs(slot, 0); }
+
+OpTest& OpTest::InPlace(const std::string& input, const std::string& output) {
+  in_place_.emplace_back(input, output);
+  return *this;
+}
+
+Environment OpTest::Inputs(bool in_double) const {
+  Environment env;
+  for (const InputVar& var : inputs_) {
+    env[var.name] = var.floating ? var.value.Cast(in_double ? DType::kFloat64 : DType::kFloat32)
+                                 : var.value.Clone();
+  }
+  return env;
+}
+
+void OpTest::Build(ProgramDesc& program, bool in_double) const {
+  BlockDesc& block = program.Root();
+  const OpDef& def = ops_.Get(type_);
+  SlotList ins, outs;
+  for (const InputVar& var : inputs_) {
+    VarDesc& desc = block.Var(var.name);
+    desc.SetShape(var.value.shape());
+    desc.SetDType(var.floating ? (in_double ? DType::kFloat64 : DType::kFloat32)
+                               : var.value.dtype());
+    auto it =
+        std::find_if(ins.begin(), ins.end(), [&](const Slot& s) { return s.name == var.slot; });
+    if (it == ins.end())
+      ins.push_back({var.slot, {var.name}});
+    else
+      it->args.push_back(var.name);
+  }
+  for (const SlotDef& slot : def.outputs()) {
+    int count = 1;
+    for (const auto& [name, n] : output_counts_) {
+      if (name == slot.name) count = n;
+    }
+    std::vector<std::string> args;
+    for (int i = 0; i < count; ++i) {
+      std::string name = slot.name + "." + std::to_string(i);
+      for (const auto& [in, out] : in_place_) {
+        if (out == slot.name) name = in + "." + std::to_string(i);
+      }
+      args.push_back(name);
+      block.Var(name);
+    }
+    if (count > 0) outs.push_back({slot.name, args});
+  }
+  const OpDesc& op = block.AppendOp(type_, ins, outs, attrs_);
+  InferOp(block, op, ops_);
+}
+
+Environment OpTest::Run(KernelMode mode, bool in_double) {
+  ProgramDesc program;
+  Build(program, in_double);
+  Environment env = Inputs(in_double);
+  Interpret(program.Root(), ops_, env, {.kernels = mode, .seed = seed_, .step = step_});
+  return env;
+}
+
+Tensor OpTest::Output(const std::string& slot, KernelMode mode, size_t i) {
+  std::string name = slot + "." + std::to_string(i);
+  for (const auto& [in, out] : in_place_) {
+    if (out == slot) name = in + "." + std::to_string(i);
+  }
+  return std::get<Tensor>(Run(mode, false).at(name));
+}
+
+OpTest& OpTest::Expect(const std::string& slot, const Shape& shape,
+                       const std::vector<double>& values, double tolerance, size_t i) {
+  std::string name = slot + "." + std::to_string(i);
+  for (const auto& [in, out] : in_place_) {
+    if (out == slot) name = in + "." + std::to_string(i);
+  }
+  bool floating =
+      std::any_of(inputs_.begin(), inputs_.end(), [](const InputVar& v) { return v.floating; });
+  struct Case {
+    const char* title;
+    KernelMode mode;
+    bool in_double;
+  };
+  for (const Case& c : {Case{"reference float32", KernelMode::kReference, false},
+                        Case{"reference float64", KernelMode::kReference, true},
+                        Case{"fast float32", KernelMode::kAuto, false}}) {
+    if (c.in_double && !floating) continue;
+    SCOPED_TRACE(type_ + ", " + c.title);
+    Environment env = Run(c.mode, c.in_double);
+    const Tensor* got = std::get_if<Tensor>(&env.at(name));
+    EXPECT_NE(got, nullptr) << name << " holds no tensor";
+    if (!got) return *this;
+    EXPECT_EQ(shape.ToString(), got->shape().ToString());
+    ExpectClose(values, *got, tolerance, name);
+  }
+  return *this;
+}
+
+OpTest& OpTest::ExpectDType(const std::string& slot, DType dtype) {
+  EXPECT_STREQ(ToString(dtype), ToString(Output(slot).dtype()));
+  return *this;
+}
+
+void OpTest::ExpectError(const std::string& text) {
+  try {
+    Run(KernelMode::kReference, false);
+  } catch (const InternalError& e) {
+    ADD_FAILURE() << "an internal error instead of a user's: " << e.what();
+    return;
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find(text), std::string::npos)
+        << "the message lacks '" << text << "': " << e.what();
+    EXPECT_EQ(e.message().find('\n'), std::string::npos) << "the message is not one line";
+    return;
+  }
+  ADD_FAILURE() << type_ << ": no error; expected one with '" << text << "'";
+}
+
+OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool in_double) const {
+  Graph graph;
+  Build(graph.program, in_double);
+  graph.inputs = Inputs(in_double);
+  BlockDesc& block = graph.program.Root();
+  const OpDesc& op = block.op(0);
+  const OpDef& def = ops_.Get(type_);
+  Environment forward = graph.inputs;
+  InterpretOp(op, ops_, forward, {.seed = seed_, .step = step_});
+
+  GradientContext::Request request;
+  request.op = &op;
+  request.block = &block;
+  for (const Slot& slot : op.outputs()) {
+    request.output_grads.push_back({slot.name, {}});
+    const SlotDef* slot_def = def.FindOutput(slot.name);
+    for (const std::string& name : slot.args) {
+      const Value& value = forward.at(name);
+      if (!IsFloatTensor(value) || slot_def->intermediate) {
+        request.output_grads.back().args.push_back("");
+        continue;
+      }
+      const Tensor& out = std::get<Tensor>(value);
+      Philox random(5, HashName(name), 0);
+      Tensor w(DType::kFloat64, out.shape());
+      for (int64_t k = 0; k < w.numel(); ++k)
+        w.data<double>()[k] = 0.5 + random.UniformDouble(static_cast<uint64_t>(k));
+      graph.inputs[GradName(name)] = w.Cast(out.dtype());
+      VarDesc& var = block.Var(GradName(name));
+      var.SetShape(out.shape());
+      var.SetDType(out.dtype());
+      request.output_grads.back().args.push_back(GradName(name));
+      graph.outputs.push_back(name);
+    }
+  }
+  for (const Slot& slot : op.inputs()) {
+    request.input_grads.push_back({slot.name, {}});
+    bool wanted = std::find(slots.begin(), slots.end(), slot.name) != slots.end();
+    for (const std::string& name : slot.args) {
+      request.input_grads.back().args.push_back(wanted ? GradName(name)
+                                                       : std::string(kEmptyVarName));
+      if (wanted) graph.grad_of[name] = GradName(name);
+    }
+  }
+  request.fresh_name = [&](const std::string& hint) { return graph.program.UniqueName(hint); };
+  GradientContext context(ops_, request);
+  def.RunGradient(context);
+  for (const auto& appended : context.TakeOps()) {
+    const OpDesc& added = block.AppendOp(*appended);
+    std::vector<Problem> problems;
+    CheckOp(ops_.Get(added.type()), added, 0, static_cast<int>(block.NumOps()) - 1, &problems);
+    for (const Problem& p : problems) ADD_FAILURE() << p.ToString();
+    InferOp(block, added, ops_);
+  }
+  return graph;
+}
+
+void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>& wrt,
+                             const OpRegistry& ops, const GradientCheck& check,
+                             const InterpretOptions& options, const std::string& title) {
+  Environment env = graph.inputs;
+  Interpret(graph.program.Root(), ops, env, options);
+  const OpDesc& forward = graph.program.Root().op(0);
+  auto loss = [&](const Environment& inputs) {
+    Environment e = inputs;
+    InterpretOp(forward, ops, e, options);
+    double sum = 0;
+    for (const std::string& out : graph.outputs) {
+      std::vector<double> y = ToDoubles(std::get<Tensor>(e.at(out)));
+      std::vector<double> w = ToDoubles(std::get<Tensor>(inputs.at(GradName(out))));
+      for (size_t i = 0; i < y.size(); ++i) sum += y[i] * w[i];
+    }
+    return sum;
+  };
+  double largest = 0;
+  bool any = false;
+  for (const std::string& name : wrt) {
+    ASSERT_TRUE(env.count(graph.grad_of.at(name)))
+        << title << ": no gradient of " << name << " was computed";
+    const Tensor& grad_tensor = std::get<Tensor>(env.at(graph.grad_of.at(name)));
+    const Tensor& x = std::get<Tensor>(graph.inputs.at(name));
+    ASSERT_EQ(x.shape().ToString(), grad_tensor.shape().ToString())
+        << title << ": shape of the gradient of " << name;
+    std::vector<double> grad = ToDoubles(grad_tensor);
+    if (grad.empty()) continue;
+    any = true;
+    for (double g : grad) largest = std::max(largest, std::abs(g));
+    for (int d = 0; d < check.directions; ++d) {
+      Philox random(101, HashName(name), static_cast<uint64_t>(d));
+      Environment plus = graph.inputs, minus = graph.inputs;
+      Tensor xp = x.Clone(), xm = x.Clone();
+      double analytic = 0;
+      for (size_t i = 0; i < grad.size(); ++i) {
+        double direction = random.Normal(i);
+        xp.data<double>()[i] += check.step * direction;
+        xm.data<double>()[i] -= check.step * direction;
+        analytic += grad[i] * direction;
+      }
+      plus[name] = xp;
+      minus[name] = xm;
+      double numeric = (loss(plus) - loss(minus)) / (2 * check.step);
+      EXPECT_NEAR(analytic, numeric, check.tolerance * std::max(1.0, std::abs(numeric)))
+          << title << ": gradient of " << name << ", direction " << d;
+    }
+  }
+  if (any) {
+    EXPECT_GT(largest, 1e-8) << title << ": all gradients are zero";
+  }
+}
+
+OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const GradientCheck& check) {
+  Graph graph = BuildGradient(slots, true);
+  std::vector<std::string> wrt;
+  for (const auto& [name, grad] : graph.grad_of) wrt.push_back(name);
+  CheckDirections(graph, wrt, ops_, check, {.seed = seed_, .step = step_}, type_);
+  return *this;
+}
+
+OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
+                                    const GradientCheck& check) {
+  Graph graph = BuildGradient(slots, true);
+  Environment env = graph.inputs;
+  const BlockDesc& block = graph.program.Root();
+  Interpret(block, ops_, env, {.seed = seed_, .step = step_});
+  for (size_t i = 1; i < block.NumOps(); ++i) {
+    const OpDesc& grad_op = block.op(i);
+    const OpDef& def = ops_.Get(grad_op.type());
+    OpTest second(grad_op.type(), ops_);
+    std::vector<std::string> wanted;
+    for (const Slot& slot : grad_op.inputs()) {
+      const SlotDef* slot_def = def.FindInput(slot.name);
+      bool differentiable = slot_def && !slot_def->no_gradient;
+      for (const std::string& name : slot.args) {
+        second.TensorInput(slot.name, std::get<Tensor>(env.at(name)).Clone());
+        bool floating = IsFloatTensor(env.at(name));
+        second.inputs_.back().floating = floating;
+        differentiable = differentiable && floating;
+      }
+      if (differentiable) wanted.push_back(slot.name);
+    }
+    for (const SlotDef& slot : def.outputs())
+      second.Outputs(slot.name, static_cast<int>(grad_op.Output(slot.name).size()));
+    for (const NamedAttr& attr : grad_op.attrs()) second.Attr(attr.name, attr.value);
+    SCOPED_TRACE("second order through " + grad_op.type());
+    second.Seed(seed_).Step(step_).CheckGradient(wanted, check);
+  }
+  return *this;
+}
+
+void OpTest::CompareEnvironments(const Environment& expected, const Environment& actual,
+                                 double tolerance) const {
+  for (const auto& [name, value] : expected) {
+    const auto* tensor = std::get_if<Tensor>(&value);
+    if (!tensor) continue;
+    ASSERT_TRUE(actual.count(name)) << name;
+    ExpectClose(ToDoubles(*tensor), std::get<Tensor>(actual.at(name)), tolerance,
+                type_ + ": fast against reference: " + name);
+  }
+}
+
+OpTest& OpTest::CheckFast(double tolerance) {
+  CompareEnvironments(Run(KernelMode::kReference, false), Run(KernelMode::kAuto, false), tolerance);
+  const OpDef& def = ops_.Get(type_);
+  if (!def.HasGradient()) return *this;
+  std::vector<std::string> slots;
+  for (const SlotDef& slot : def.inputs()) {
+    bool floating = std::any_of(inputs_.begin(), inputs_.end(), [&](const InputVar& v) {
+      return v.slot == slot.name && v.floating;
+    });
+    if (floating && !slot.no_gradient) slots.push_back(slot.name);
+  }
+  Graph graph = BuildGradient(slots, false);
+  Environment reference = graph.inputs, fast = graph.inputs;
+  Interpret(graph.program.Root(), ops_, reference,
+            {.kernels = KernelMode::kReference, .seed = seed_, .step = step_});
+  Interpret(graph.program.Root(), ops_, fast,
+            {.kernels = KernelMode::kAuto, .seed = seed_, .step = step_});
+  CompareEnvironments(reference, fast, tolerance);
+  return *this;
+}
+
+}  // namespace coracle

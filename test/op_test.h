@@ -1,0 +1,99 @@
+#pragma once
+// OpTest: one op under test, told by its inputs, attrs and expected outputs.
+//
+//   OpTest("clip").Attr("min", -1.f).Attr("max", 1.f)
+//       .Input("X", {2, 3}, {-2, -0.5, 0.1, 0.7, 1.2, 3})
+//       .Expect("Out", {2, 3}, {-1, -0.5, 0.1, 0.7, 1, 1})
+//       .CheckGradient({"X"});
+
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/verifier.h>
+#include <coracle/operators/default_ops.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct GradientCheck {
+  double step = 1e-5;       // of the central difference
+  double tolerance = 1e-6;  // of |analytic - numeric| over max(1, |numeric|)
+  int directions = 6;       // random directions per input
+};
+
+class OpTest {
+ public:
+  explicit OpTest(std::string type, const OpRegistry& ops = DefaultOps());
+
+  OpTest& Attr(const std::string& name, Attribute value);
+  // A floating-point input: float32 for Expect, double for gradients. Again for the same slot: one
+  // more of a list.
+  OpTest& Input(const std::string& slot, const Shape& shape, const std::vector<double>& values);
+  OpTest& IntInput(const std::string& slot, const Shape& shape, const std::vector<int64_t>& values,
+                   DType dtype = DType::kInt64);
+  OpTest& TensorInput(const std::string& slot, Tensor tensor);  // kept in its dtype
+  // Uniform values in [low, high], kept at least `gap` away from 0 (and from each other's kinks,
+  // for relu and the like).
+  OpTest& RandomInput(const std::string& slot, const Shape& shape, double low = -1, double high = 1,
+                      double gap = 0);
+  // Number of variables in an output slot (default: 1 for each declared output).
+  OpTest& Outputs(const std::string& slot, int count);
+  OpTest& NoOutput(const std::string& slot);
+  // The output slot names the variable of the input slot.
+  OpTest& InPlace(const std::string& input, const std::string& output);
+  OpTest& Seed(uint64_t seed) { return seed_ = seed, *this; }
+  OpTest& Step(uint64_t step) { return step_ = step, *this; }
+
+  // Runs the reference kernel in float32 and in double, and the fast kernel, and compares the
+  // output with `values` within `tolerance` (absolute plus relative; 1e-9 of it in double unless
+  // the values say less).
+  OpTest& Expect(const std::string& slot, const Shape& shape, const std::vector<double>& values,
+                 double tolerance = 1e-5, size_t i = 0);
+  OpTest& ExpectDType(const std::string& slot, DType dtype);
+  // Infer, prepare or run throws an Error whose first line contains `text`: "clip.C1".
+  void ExpectError(const std::string& text);
+
+  // Analytic against numeric gradients of sum(w * outputs), w random with a fixed seed, in double,
+  // with the reference kernels. Fails too when all gradients are (nearly) zero.
+  OpTest& CheckGradient(const std::vector<std::string>& slots, const GradientCheck& check = {});
+  // The same for the gradient op's own gradient: second order, with respect to forward inputs and
+  // the output gradient.
+  OpTest& CheckSecondGradient(const std::vector<std::string>& slots,
+                              const GradientCheck& check = {});
+  // Fast kernels of the op and of its gradient against the reference ones, on these inputs in
+  // float32.
+  OpTest& CheckFast(double tolerance = 1e-4);
+
+  // The outputs of one run.
+  Environment Run(KernelMode mode, bool in_double);
+  Tensor Output(const std::string& slot, KernelMode mode = KernelMode::kAuto, size_t i = 0);
+
+ private:
+  struct InputVar {
+    std::string slot, name;
+    Tensor value;
+    bool floating = false;
+  };
+  struct Graph;
+
+  void Build(ProgramDesc& program, bool in_double) const;
+  Environment Inputs(bool in_double) const;
+  Graph BuildGradient(const std::vector<std::string>& slots, bool in_double) const;
+  void CompareEnvironments(const Environment& expected, const Environment& actual,
+                           double tolerance) const;
+  static void CheckDirections(const Graph& graph, const std::vector<std::string>& wrt,
+                              const OpRegistry& ops, const GradientCheck& check,
+                              const InterpretOptions& options, const std::string& title);
+
+  const OpRegistry& ops_;
+  std::string type_;
+  AttrList attrs_;
+  std::vector<InputVar> inputs_;
+  std::vector<std::pair<std::string, int>> output_counts_;
+  std::vector<std::pair<std::string, std::string>> in_place_;
+  uint64_t seed_ = 7, step_ = 0;
+};
+
+}  // namespace coracle
