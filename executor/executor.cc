@@ -1,1 +1,199 @@
-namespace coracle {}
+#include <coracle/executor/compiled_program.h>
+#include <coracle/executor/executor.h>
+#include <coracle/executor/frame.h>
+#include <coracle/executor/nan_check.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace coracle {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+bool SameTypes(const std::vector<VarMeta>& metas, std::span<const Tensor> feeds) {
+  if (metas.size() != feeds.size()) return false;
+  for (size_t i = 0; i < metas.size(); ++i) {
+    if (metas[i].dtype != feeds[i].dtype() || !(metas[i].shape == feeds[i].shape())) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+struct PreparedProgram::Impl {
+  std::shared_ptr<const CompiledProgram> compiled;
+  std::unique_ptr<Frame> frame;
+  std::vector<VarMeta> feed_metas;  // of the frame's plan
+  std::vector<Tensor> fetched;
+  std::vector<OpTime> times;
+  uint64_t step = 0;
+
+  void ChooseFrame(Scope& scope, std::span<const Tensor> feeds) {
+    if (frame && SameTypes(feed_metas, feeds) &&
+        (frame->StillFits(scope) || Frame::Fits(*frame->plan(), scope)))
+      return;
+    MakeFrame(scope, feeds);
+  }
+
+  void MakeFrame(Scope& scope, std::span<const Tensor> feeds) {
+    std::shared_ptr<const Plan> plan = compiled->GetPlan(feeds, scope);
+    if (frame && frame->plan() == plan) return;
+    frame.reset();  // its memory first
+    frame = std::make_unique<Frame>(plan, compiled->memory_limit());
+    feed_metas.clear();
+    for (const Tensor& feed : feeds)
+      feed_metas.push_back({VarType::kLoDTensor, feed.dtype(), feed.shape(), 0});
+    fetched.resize(plan->fetch_values.size());
+    times.clear();
+    for (const PlanStep& s : plan->steps) {
+      times.push_back(
+          {s.op_type, s.outputs.empty() ? "" : plan->values[static_cast<size_t>(s.outputs[0])].name,
+           0, 0});
+    }
+  }
+
+  void RunSteps() {
+    const CompileOptions& options = compiled->options();
+    const std::vector<PlanStep>& steps = frame->plan()->steps;
+    if (!options.profile && !options.check_nan_inf && options.time_limit <= 0) {
+      for (const PlanStep& s : steps) s.kernel(*frame);
+      return;
+    }
+    Clock::time_point start = Clock::now(), before = start;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      steps[i].kernel(*frame);
+      if (options.profile) {
+        Clock::time_point now = Clock::now();
+        times[i].seconds += std::chrono::duration<double>(now - before).count();
+        ++times[i].runs;
+      }
+      if (options.check_nan_inf) CheckFinite(*frame, steps[i]);
+      if (options.time_limit > 0 && SecondsSince(start) > options.time_limit) ThrowTimeLimit(i);
+      before = Clock::now();
+    }
+  }
+
+  void CheckFinite(Frame& f, const PlanStep& s) const {
+    for (int32_t v : s.outputs) {
+      const PlanValue& value = f.plan()->values[static_cast<size_t>(v)];
+      TensorArg arg{v, value.meta.dtype, value.meta.shape, value.numel};
+      if (value.meta.type != VarType::kLoDTensor) continue;
+      int64_t index = FindNonFinite(f.Data<const void>(arg), value.meta.dtype, value.numel);
+      if (index < 0) continue;
+      throw Error(ErrorCode::kOutOfRange,
+                  fmt::format("{}: output var {} {} has a nan or inf at index {}", s.op_type,
+                              Quote(value.name), value.meta.ToString(), index),
+                  "  " + s.where);
+    }
+  }
+
+  [[noreturn]] void ThrowTimeLimit(size_t i) const {
+    throw Error(ErrorCode::kDeadlineExceeded,
+                fmt::format("the run passed its time limit of {} s after op {} of {} ({})",
+                            compiled->options().time_limit, i + 1, frame->plan()->steps.size(),
+                            frame->plan()->steps[i].op_type));
+  }
+};
+
+PreparedProgram::PreparedProgram(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PreparedProgram::PreparedProgram(const PreparedProgram& other) : impl_(std::make_unique<Impl>()) {
+  impl_->compiled = other.impl_->compiled;
+  impl_->step = other.impl_->step;
+}
+PreparedProgram& PreparedProgram::operator=(const PreparedProgram& other) {
+  if (this != &other) *this = PreparedProgram(other);
+  return *this;
+}
+PreparedProgram::PreparedProgram(PreparedProgram&&) noexcept = default;
+PreparedProgram& PreparedProgram::operator=(PreparedProgram&&) noexcept = default;
+PreparedProgram::~PreparedProgram() = default;
+
+const std::vector<Tensor>& PreparedProgram::Run(Scope& scope, std::span<const Tensor> feeds) {
+  impl_->ChooseFrame(scope, feeds);
+  Frame& frame = *impl_->frame;
+  frame.BindScope(scope);
+  frame.BindFeeds(feeds);
+  frame.SetRun(impl_->compiled->seed(), impl_->step);
+  impl_->RunSteps();
+  ++impl_->step;
+  const std::vector<int32_t>& values = frame.plan()->fetch_values;
+  for (size_t i = 0; i < values.size(); ++i) frame.Fetch(values[i], feeds, &impl_->fetched[i]);
+  return impl_->fetched;
+}
+
+const std::vector<std::string>& PreparedProgram::feed_names() const {
+  return impl_->compiled->feeds();
+}
+const std::vector<std::string>& PreparedProgram::fetch_names() const {
+  return impl_->compiled->fetches();
+}
+const ProgramDesc& PreparedProgram::program() const { return impl_->compiled->program(); }
+uint64_t PreparedProgram::step() const { return impl_->step; }
+void PreparedProgram::SetStep(uint64_t step) { impl_->step = step; }
+const std::shared_ptr<const CompiledProgram>& PreparedProgram::compiled() const {
+  return impl_->compiled;
+}
+
+std::vector<OpTime> PreparedProgram::Profile() const {
+  return impl_->compiled->options().profile ? impl_->times : std::vector<OpTime>();
+}
+
+std::string PreparedProgram::ProfileTable() const {
+  std::vector<OpTime> times = Profile();
+  std::stable_sort(times.begin(), times.end(),
+                   [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
+  double total = 0;
+  for (const OpTime& t : times) total += t.seconds;
+  std::string table = fmt::format("{:>10} {:>6} {:>8} {:>10}  {:<32} {}\n", "ms", "%", "runs",
+                                  "us/run", "op", "output");
+  for (const OpTime& t : times) {
+    table += fmt::format("{:>10.3f} {:>6.2f} {:>8} {:>10.2f}  {:<32} {}\n", t.seconds * 1e3,
+                         total > 0 ? 100 * t.seconds / total : 0.0, t.runs,
+                         t.runs ? t.seconds * 1e6 / static_cast<double>(t.runs) : 0.0, t.op_type,
+                         t.output);
+  }
+  return table + fmt::format("{:>10.3f} ms in all\n", total * 1e3);
+}
+
+uint64_t PreparedProgram::WorkspaceBytes() const {
+  if (!impl_->frame) return 0;
+  const Plan& plan = *impl_->frame->plan();
+  return plan.arena_bytes + plan.fetch_bytes + plan.constant_bytes;
+}
+
+Executor::Executor(CompileOptions options, const OpRegistry& ops) : options_(options), ops_(&ops) {}
+
+PreparedProgram Executor::Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds,
+                                  const std::vector<std::string>& fetches) const {
+  auto impl = std::make_unique<PreparedProgram::Impl>();
+  impl->compiled =
+      std::make_shared<const CompiledProgram>(program, feeds, fetches, options_, *ops_);
+  return PreparedProgram(std::move(impl));
+}
+
+std::vector<Tensor> Executor::Run(const ProgramDesc& program, Scope& scope,
+                                  const std::map<std::string, Tensor>& feeds,
+                                  const std::vector<std::string>& fetches) const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : feeds) names.push_back(name);
+  PreparedProgram prepared = Prepare(program, names, fetches);
+  std::vector<Tensor> tensors;
+  for (const std::string& name : prepared.feed_names()) {
+    auto it = feeds.find(name);
+    if (it == feeds.end())
+      ThrowInvalid(fmt::format("the program's feed {} is missing", Quote(name)));
+    tensors.push_back(it->second);
+  }
+  std::vector<Tensor> result;
+  for (const Tensor& t : prepared.Run(scope, tensors)) result.push_back(t.Clone());
+  return result;
+}
+
+}  // namespace coracle

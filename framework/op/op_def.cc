@@ -147,6 +147,11 @@ OpDef& OpDef::Inplace(std::string input, std::string output) {
   return *this;
 }
 
+OpDef& OpDef::Alias(std::string input, std::string output) {
+  alias_.emplace_back(std::move(input), std::move(output));
+  return *this;
+}
+
 OpDef& OpDef::ValueInputs(std::vector<std::string> slots) {
   value_inputs_ = std::move(slots);
   return *this;

@@ -129,6 +129,10 @@ class OpDef {
   // --- traits ---
   OpDef& Inplace(std::string input,
                  std::string output);  // the two may share memory (same dtype and numel)
+  // The output holds the input's elements in the input's order (reshape2, assign): the planner may
+  // make the two the same memory while both are live. The kernel must skip its copy when the two
+  // addresses are equal.
+  OpDef& Alias(std::string input, std::string output);
   // Integer inputs whose values decide output shapes; InferContext::Value gives them when they are
   // known.
   OpDef& ValueInputs(std::vector<std::string> slots);
@@ -151,6 +155,7 @@ class OpDef {
   bool HasReferenceKernel() const { return static_cast<bool>(reference_); }
   bool HasFastKernel() const { return static_cast<bool>(fast_); }
   const std::vector<std::pair<std::string, std::string>>& inplace() const { return inplace_; }
+  const std::vector<std::pair<std::string, std::string>>& alias() const { return alias_; }
   const std::vector<std::string>& value_inputs() const { return value_inputs_; }
   const std::string& kernel_type_slot() const { return kernel_type_slot_; }
   bool shape_only() const { return shape_only_; }
@@ -199,7 +204,7 @@ class OpDef {
   std::string no_gradient_reason_;
   PrepareFn reference_, fast_;
   std::string kernel_type_slot_;
-  std::vector<std::pair<std::string, std::string>> inplace_;
+  std::vector<std::pair<std::string, std::string>> inplace_, alias_;
   std::vector<std::string> value_inputs_;
   bool shape_only_ = false, random_ = false, side_effect_ = false;
   OpKind kind_ = OpKind::kCompute;

@@ -3,8 +3,44 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace coracle {
+namespace {
+
+uint64_t NextGeneration() {
+  static std::atomic<uint64_t> counter{1};
+  return counter++;
+}
+
+}  // namespace
+
+Scope::Scope(const Scope* parent) : parent_(parent), generation_(NextGeneration()) {}
+
+Scope::Scope(Scope&& other) noexcept
+    : parent_(other.parent_), generation_(NextGeneration()), values_(std::move(other.values_)) {
+  other.values_.clear();
+  other.generation_ = NextGeneration();
+}
+
+Scope& Scope::operator=(Scope&& other) noexcept {
+  parent_ = other.parent_;
+  values_ = std::move(other.values_);
+  other.values_.clear();
+  generation_ = NextGeneration();
+  other.generation_ = NextGeneration();
+  return *this;
+}
+
+bool Scope::Erase(const std::string& name) {
+  generation_ = NextGeneration();
+  return values_.erase(name) > 0;
+}
+
+uint64_t Scope::Generation() const {
+  // Numbers only grow, so the largest of the chain changes whenever one of them does.
+  return parent_ ? std::max(generation_, parent_->Generation()) : generation_;
+}
 
 Value& Scope::Var(const std::string& name) {
   std::unique_ptr<Value>& slot = values_[name];

@@ -13,9 +13,9 @@ namespace coracle {
 
 class Scope {
  public:
-  explicit Scope(const Scope* parent = nullptr) : parent_(parent) {}
-  Scope(Scope&&) = default;
-  Scope& operator=(Scope&&) = default;
+  explicit Scope(const Scope* parent = nullptr);
+  Scope(Scope&& other) noexcept;
+  Scope& operator=(Scope&& other) noexcept;
 
   // The value of `name` in this scope, made (empty) when absent. The address holds until the name
   // is erased.
@@ -31,13 +31,17 @@ class Scope {
   Tensor& GetMutable(const std::string& name);
 
   bool Has(const std::string& name) const { return Find(name) != nullptr; }
-  bool Erase(const std::string& name) { return values_.erase(name) > 0; }
+  bool Erase(const std::string& name);
   std::vector<std::string> LocalNames() const;  // sorted by bytes
+  // While this number stays the same, addresses that Var and Find returned hold. Unique in the
+  // process.
+  uint64_t Generation() const;
   // Own tensors copied deeply; the same parent.
   Scope Clone() const;
 
  private:
   const Scope* parent_;
+  uint64_t generation_;
   std::unordered_map<std::string, std::unique_ptr<Value>> values_;
 };
 

@@ -1,0 +1,14 @@
+#pragma once
+// Search for values that are not finite. Internal to executor/.
+
+#include <coracle/framework/tensor/dtype.h>
+
+#include <cstdint>
+
+namespace coracle {
+
+// Index of the first nan or inf among `numel` elements; -1 when there is none (always, for
+// integers).
+int64_t FindNonFinite(const void* data, DType dtype, int64_t numel);
+
+}  // namespace coracle

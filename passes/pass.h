@@ -1,0 +1,45 @@
+#pragma once
+// Passes: functions that rewrite a program for the executor. Saved programs keep Paddle's ops;
+// passes work on the compiled copy. The list, in order and with reasons, is in pipeline.cc.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
+
+#include <functional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace coracle {
+
+struct PassContext {
+  const OpRegistry& ops;
+  std::unordered_set<std::string> feeds;
+  std::unordered_set<std::string> fetches;  // must keep their names, shapes and values
+
+  // A variable that something outside the program's ops may read: fetched or persistable.
+  bool IsVisible(const BlockDesc& block, const std::string& name) const;
+};
+
+struct Pass {
+  std::string name;
+  std::string reason;
+  void (*run)(ProgramDesc& program, const PassContext& context);
+};
+
+// All passes in the order in which Compile runs them.
+const std::vector<Pass>& Pipeline();
+
+// Runs the passes of the given names (all of the pipeline when empty) in the pipeline's order,
+// verifying after each; `after_each` sees the program then. Throws kNotFound for an unknown name,
+// InternalError when a pass breaks the program.
+void RunPasses(ProgramDesc& program, const PassContext& context,
+               const std::vector<std::string>& names = {},
+               const std::function<void(const Pass&, const ProgramDesc&)>& after_each = {});
+
+// --- the passes, one file each ---
+
+// Removes the ops of the root block whose outputs nobody can see.
+void EliminateDeadCode(ProgramDesc& program, const PassContext& context);
+
+}  // namespace coracle

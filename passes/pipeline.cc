@@ -1,0 +1,48 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/verifier.h>
+#include <coracle/passes/pass.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+
+const std::vector<Pass>& Pipeline() {
+  static const std::vector<Pass> passes = {
+      {"dead_code", "what nobody reads need not be computed, nor looked at by the passes below",
+       EliminateDeadCode},
+  };
+  return passes;
+}
+
+bool PassContext::IsVisible(const BlockDesc& block, const std::string& name) const {
+  if (fetches.count(name)) return true;
+  const VarDesc* var = block.FindVarRecursive(name);
+  return var && var->persistable();
+}
+
+void RunPasses(ProgramDesc& program, const PassContext& context,
+               const std::vector<std::string>& names,
+               const std::function<void(const Pass&, const ProgramDesc&)>& after_each) {
+  std::vector<std::string> known;
+  for (const Pass& pass : Pipeline()) known.push_back(pass.name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("unknown pass {}{}; known passes: {}", Quote(name),
+                              DidYouMean(name, known), Join(known, ", ")));
+    }
+  }
+  for (const Pass& pass : Pipeline()) {
+    if (!names.empty() && std::find(names.begin(), names.end(), pass.name) == names.end()) continue;
+    pass.run(program, context);
+    for (const Problem& problem : Verify(program, context.ops)) {
+      if (problem.severity == Problem::Severity::kNote) continue;
+      throw InternalError(
+          fmt::format("pass {} broke the program: {}", pass.name, problem.ToString()));
+    }
+    if (after_each) after_each(pass, program);
+  }
+}
+
+}  // namespace coracle

@@ -1,0 +1,304 @@
+#include <coracle/executor/executor.h>
+#include <coracle/framework/op/infer_context.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+namespace coracle {
+namespace {
+
+// Small programs written op by op.
+class Net {
+ public:
+  ProgramDesc program;
+
+  std::string Var(const std::string& name, const Shape& shape, bool persistable = false,
+                  DType dtype = DType::kFloat32) {
+    VarDesc& var = program.Root().Var(name);
+    var.SetShape(shape);
+    var.SetDType(dtype);
+    if (persistable) var.SetPersistable(true);
+    return name;
+  }
+  std::string Clip(const std::string& x, const std::string& out, float min, float max) {
+    InferOp(program.Root(),
+            program.Root().AppendOp("clip", {{"X", {x}}}, {{"Out", {out}}},
+                                    {{"min", min}, {"max", max}}),
+            DefaultOps());
+    return out;
+  }
+  std::string Mul(const std::string& x, const std::string& y, const std::string& out) {
+    InferOp(program.Root(),
+            program.Root().AppendOp("mul", {{"X", {x}}, {"Y", {y}}}, {{"Out", {out}}}),
+            DefaultOps());
+    return out;
+  }
+};
+
+Tensor Row(const std::vector<float>& values) {
+  return Tensor::Of<float>({1, static_cast<int64_t>(values.size())}, values);
+}
+
+std::vector<float> ValuesOf(const Tensor& t) {
+  return {t.span<float>().begin(), t.span<float>().end()};
+}
+
+void ExpectMessage(const std::function<void()>& run, const std::string& text) {
+  try {
+    run();
+    ADD_FAILURE() << "no error; expected one with: " << text;
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find(text), std::string::npos) << e.what();
+  }
+}
+
+TEST(Executor, FetchesAnyVariable) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Clip(net.Clip("x", "a", -1, 1), "b", 0, 1);
+  Scope scope;
+  auto run = Executor().Prepare(net.program, {"x"}, {"a", "b", "x"});
+  auto out = run.Run(scope, {Row({-3, 0.5f})});
+  EXPECT_EQ(ValuesOf(out[0]), (std::vector<float>{-1, 0.5f}));
+  EXPECT_EQ(ValuesOf(out[1]), (std::vector<float>{0, 0.5f}));
+  EXPECT_EQ(ValuesOf(out[2]), (std::vector<float>{-3, 0.5f}));
+}
+
+TEST(Executor, FeedsAreNotCopiedNorChanged) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Clip("x", "x", -1, 1);  // overwrites the name of the feed
+  Scope scope;
+  Tensor x = Row({-3, 3});
+  auto run = Executor().Prepare(net.program, {"x"}, {"x"});
+  EXPECT_EQ(ValuesOf(run.Run(scope, {x})[0]), (std::vector<float>{-1, 1}));
+  EXPECT_EQ(ValuesOf(x), (std::vector<float>{-3, 3}));
+}
+
+TEST(Executor, BatchSizesChange) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Var("w", {2, 1}, true);
+  net.Mul("x", "w", "y");
+  Scope scope;
+  scope.Set("w", Tensor::Of<float>({2, 1}, {1, 10}));
+  auto run = Executor().Prepare(net.program, {"x"}, {"y"});
+  for (int64_t n : {1, 3, 1, 2}) {
+    Tensor x = Tensor::Full<float>({n, 2}, 1.0f);
+    EXPECT_EQ(ValuesOf(run.Run(scope, {x})[0]), std::vector<float>(static_cast<size_t>(n), 11.0f));
+  }
+}
+
+TEST(Executor, PersistablesAreUpdatedInPlace) {
+  Net net;
+  net.Var("w", {1, 2}, true);
+  net.Clip("w", "w", -1, 1);
+  Scope scope;
+  scope.Set("w", Row({5, 0.25f}));
+  const void* before = scope.Get("w").raw();
+  Executor().Run(net.program, scope);
+  EXPECT_EQ(ValuesOf(scope.Get("w")), (std::vector<float>{1, 0.25f}));
+  EXPECT_EQ(scope.Get("w").raw(), before);
+}
+
+TEST(Executor, PersistableReadAndWrittenByAnOpThatCannotWorkInPlace) {
+  Net net;
+  net.Var("w", {2, 2}, true);
+  net.Mul("w", "w", "w");
+  Scope scope;
+  scope.Set("w", Tensor::Of<float>({2, 2}, {1, 1, 0, 1}));
+  auto run = Executor().Prepare(net.program);
+  run.Run(scope);
+  run.Run(scope);
+  EXPECT_EQ(ValuesOf(scope.Get("w")), (std::vector<float>{1, 4, 0, 1}));
+}
+
+TEST(Executor, ScopeTensorsMayBeReplacedBetweenRuns) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Var("w", {2, -1}, true);
+  net.Mul("x", "w", "y");
+  Scope scope;
+  scope.Set("w", Tensor::Of<float>({2, 1}, {1, 1}));
+  auto run = Executor().Prepare(net.program, {"x"}, {"y"});
+  EXPECT_EQ(ValuesOf(run.Run(scope, {Row({1, 2})})[0]), (std::vector<float>{3}));
+  scope.Set("w", Tensor::Of<float>({2, 1}, {2, 2}));
+  EXPECT_EQ(ValuesOf(run.Run(scope, {Row({1, 2})})[0]), (std::vector<float>{6}));
+  scope.Set("w", Tensor::Of<float>({2, 2}, {1, 0, 0, 1}));
+  EXPECT_EQ(ValuesOf(run.Run(scope, {Row({1, 2})})[0]), (std::vector<float>{1, 2}));
+  scope.Erase("w");
+  scope.Set("w", Tensor::Of<float>({2, 1}, {0, 1}));
+  EXPECT_EQ(ValuesOf(run.Run(scope, {Row({1, 2})})[0]), (std::vector<float>{2}));
+  Scope other;
+  other.Set("w", Tensor::Of<float>({2, 1}, {5, 0}));
+  EXPECT_EQ(ValuesOf(run.Run(other, {Row({1, 2})})[0]), (std::vector<float>{5}));
+}
+
+TEST(Executor, FetchedValuesSurviveLaterOps) {
+  Net net;
+  net.Var("x", {-1, 4});
+  std::string v = "x";
+  std::vector<std::string> names;
+  for (int i = 0; i < 6; ++i) {
+    v = net.Clip(v, "v" + std::to_string(i), -6.0f + static_cast<float>(i),
+                 6.0f - static_cast<float>(i));
+    names.push_back(v);
+  }
+  Scope scope;
+  auto out = Executor().Prepare(net.program, {"x"}, names).Run(scope, {Row({-9, 9, 3, -3})});
+  for (int i = 0; i < 6; ++i) {
+    float bound = 6.0f - static_cast<float>(i);
+    EXPECT_EQ(ValuesOf(out[static_cast<size_t>(i)]),
+              (std::vector<float>{-bound, bound, std::min(bound, 3.0f), std::max(-bound, -3.0f)}));
+  }
+}
+
+TEST(Executor, ElementwiseChainUsesOneBuffer) {
+  Net net;
+  net.Var("x", {-1, 1024});
+  std::string v = "x";
+  for (int i = 0; i < 10; ++i) v = net.Clip(v, "v" + std::to_string(i), -1, 1);
+  Scope scope;
+  auto run = Executor().Prepare(net.program, {"x"}, {v});
+  run.Run(scope, {Tensor::Zeros(DType::kFloat32, {1, 1024})});
+  EXPECT_LE(run.WorkspaceBytes(), 2 * 4096u);
+}
+
+TEST(Executor, FeedErrors) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Clip("x", "y", 0, 1);
+  Scope scope;
+  auto run = Executor().Prepare(net.program, {"x"}, {"y"});
+  ExpectMessage([&] { run.Run(scope); }, "takes 1 feeds (x), got 0");
+  ExpectMessage(
+      [&] {
+        run.Run(scope, {Tensor::Zeros(DType::kInt64, {1, 2})});
+      },
+      "feed 'x' must be float32[-1, 2]");
+  ExpectMessage(
+      [&] {
+        run.Run(scope, {Tensor::Zeros(DType::kFloat32, {1, 3})});
+      },
+      "feed 'x' must have the shape [-1, 2], got [1, 3]");
+  ExpectMessage([&] { Executor().Prepare(net.program, {"xx"}, {"y"}); }, "cannot feed 'xx'");
+  ExpectMessage([&] { Executor().Prepare(net.program, {"x"}, {"z"}); }, "cannot fetch 'z'");
+}
+
+TEST(Executor, MissingValues) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Var("w", {2, 1}, true);
+  net.Mul("x", "w", "y");
+  Scope scope;
+  ExpectMessage(
+      [&] {
+        Executor().Prepare(net.program, {"x"}, {"y"}).Run(scope, {Row({1, 2})});
+      },
+      "the scope has no value for the persistable var 'w'");
+  scope.Set("w", Tensor::Zeros(DType::kFloat32, {3, 1}));
+  ExpectMessage(
+      [&] {
+        Executor().Prepare(net.program, {"x"}, {"y"}).Run(scope, {Row({1, 2})});
+      },
+      "mul.C3");
+  ExpectMessage([&] { Executor().Prepare(net.program, {}, {"y"}).Run(scope); },
+                "the var 'x' has no value");
+}
+
+TEST(Executor, MemoryLimit) {
+  Net net;
+  net.Var("x", {-1, 1000});
+  net.Var("w", {1000, 1000}, true);
+  net.Mul(net.Mul("x", "w", "a"), "w", "b");
+  Scope scope;
+  scope.Set("w", Tensor::Zeros(DType::kFloat32, {1000, 1000}));
+  CompileOptions options;
+  options.memory_limit = 100000;
+  auto run = Executor(options).Prepare(net.program, {"x"}, {"b"});
+  run.Run(scope, {Tensor::Zeros(DType::kFloat32, {2, 1000})});
+  ExpectMessage(
+      [&] {
+        run.Run(scope, {Tensor::Zeros(DType::kFloat32, {1000, 1000})});
+      },
+      "memory limit of 97.7 KiB");
+}
+
+TEST(Executor, CheckNanInfNamesOpVarAndIndex) {
+  Net net;
+  net.Var("x", {-1, 3});
+  net.Clip(net.Clip("x", "a", -10, 10), "b", -1, 1);
+  Scope scope;
+  CompileOptions options;
+  options.check_nan_inf = true;
+  auto run = Executor(options).Prepare(net.program, {"x"}, {"b"});
+  run.Run(scope, {Row({1, 2, 3})});
+  ExpectMessage(
+      [&] {
+        run.Run(scope, {Row({1, std::nanf(""), 3})});
+      },
+      "clip: output var 'a' float32[1, 3] has a nan or inf at index 1");
+}
+
+TEST(Executor, ProfileCountsEveryOp) {
+  Net net;
+  net.Var("x", {-1, 3});
+  net.Clip(net.Clip("x", "a", -10, 10), "b", -1, 1);
+  Scope scope;
+  CompileOptions options;
+  options.profile = true;
+  auto run = Executor(options).Prepare(net.program, {"x"}, {"b"});
+  for (int i = 0; i < 3; ++i) run.Run(scope, {Row({1, 2, 3})});
+  auto times = run.Profile();
+  ASSERT_EQ(times.size(), 2u);
+  EXPECT_EQ(times[0].output, "a");
+  EXPECT_EQ(times[1].runs, 3u);
+  EXPECT_NE(run.ProfileTable().find("clip"), std::string::npos);
+}
+
+TEST(Executor, TwoThreadsRunOneCompiledProgram) {
+  Net net;
+  net.Var("x", {-1, 8});
+  net.Var("w", {8, 8}, true);
+  net.Clip(net.Mul(net.Mul("x", "w", "a"), "w", "b"), "c", -100, 100);
+  Scope scope;
+  Tensor w(DType::kFloat32, {8, 8});
+  for (int i = 0; i < 64; ++i) w.data<float>()[i] = static_cast<float>(i % 7) * 0.1f;
+  scope.Set("w", w);
+  auto first = Executor().Prepare(net.program, {"x"}, {"c"});
+  auto work = [&](PreparedProgram run, int64_t batch, std::vector<float>* out) {
+    Tensor x = Tensor::Full<float>({batch, 8}, static_cast<float>(batch));
+    for (int i = 0; i < 200; ++i) *out = ValuesOf(run.Run(scope, {x})[0]);
+  };
+  std::vector<float> alone[2], together[2];
+  work(first, 1, &alone[0]);
+  work(first, 2, &alone[1]);
+  std::thread a(work, PreparedProgram(first), 1, &together[0]),
+      b(work, PreparedProgram(first), 2, &together[1]);
+  a.join();
+  b.join();
+  EXPECT_EQ(alone[0], together[0]);
+  EXPECT_EQ(alone[1], together[1]);
+}
+
+TEST(Executor, DeadOpsAreNotRun) {
+  Net net;
+  net.Var("x", {-1, 3});
+  net.Clip("x", "unused", -10, 10);
+  net.Clip("x", "b", -1, 1);
+  EXPECT_EQ(Executor().Prepare(net.program, {"x"}, {"b"}).program().Root().NumOps(), 1u);
+  CompileOptions options;
+  options.optimize = false;
+  EXPECT_EQ(Executor(options).Prepare(net.program, {"x"}, {"b"}).program().Root().NumOps(), 2u);
+}
+
+TEST(Executor, VerifiesBeforeRunning) {
+  Net net;
+  net.Var("x", {-1, 3});
+  net.program.Root().AppendOp("clip", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  ExpectMessage([&] { Executor().Prepare(net.program, {"x"}, {}); }, "attr min is required");
+}
+
+}  // namespace
+}  // namespace coracle
