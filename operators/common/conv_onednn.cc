@@ -1,0 +1,194 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/operators/common/conv_onednn.h>
+
+#ifdef CORACLE_ONEDNN
+#include <coracle/operators/common/onednn.h>
+
+namespace coracle {
+namespace {
+
+using dnnl::memory;
+using Tag = dnnl::memory::format_tag;
+
+// What the three convolution primitives are made from. Images are in the caller's plain layout,
+// so that they need no reorder; the filter is in whatever layout the primitive likes.
+struct Descs {
+  memory::desc src, dst, filter_any, filter, bias;
+  memory::dims strides, dilations, before, after;
+  dnnl::primitive_attr attr;
+};
+
+Descs DescsOf(const ConvGeometry& g) {
+  Descs d;
+  const Tag image = g.channels_last ? Tag::nhwc : Tag::nchw;
+  d.src = onednn::Desc({g.batch, g.in_channels, g.h.in, g.w.in}, image);
+  d.dst = onednn::Desc({g.batch, g.out_channels, g.h.out, g.w.out}, image);
+  const int64_t in = g.in_channels / g.groups, out = g.out_channels / g.groups;
+  if (g.groups == 1) {
+    d.filter_any = onednn::Desc({out, in, g.h.kernel, g.w.kernel}, Tag::any);
+    d.filter = onednn::Desc({out, in, g.h.kernel, g.w.kernel}, Tag::oihw);
+  } else {
+    d.filter_any = onednn::Desc({g.groups, out, in, g.h.kernel, g.w.kernel}, Tag::any);
+    d.filter = onednn::Desc({g.groups, out, in, g.h.kernel, g.w.kernel}, Tag::goihw);
+  }
+  d.bias = onednn::Vector(g.out_channels);
+  d.strides = {g.h.stride, g.w.stride};
+  d.dilations = {g.h.dilation - 1, g.w.dilation - 1};
+  d.before = {g.h.before, g.w.before};
+  d.after = {g.h.after, g.w.after};
+  d.attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return d;
+}
+
+dnnl::convolution_forward::primitive_desc ForwardDesc(const Descs& d, bool bias,
+                                                      dnnl::prop_kind kind) {
+  using Forward = dnnl::convolution_forward;
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  Forward::desc desc = bias ? Forward::desc(kind, algorithm, d.src, d.filter_any, d.bias, d.dst,
+                                            d.strides, d.dilations, d.before, d.after)
+                            : Forward::desc(kind, algorithm, d.src, d.filter_any, d.dst, d.strides,
+                                            d.dilations, d.before, d.after);
+  return {desc, d.attr, onednn::Engine()};
+}
+
+// A filter in the primitive's layout: the variable itself, or scratch memory with a reorder.
+struct FilterCopy {
+  TensorArg arg;
+  onednn::Call reorder;  // empty when the layouts agree
+};
+
+FilterCopy CopyFor(const PrepareContext& ctx, const memory::desc& plain, const memory::desc& wanted,
+                   const TensorArg& filter, bool to_plain) {
+  if (plain == wanted) return {filter, {}};
+  return {onednn::ScratchFor(ctx, wanted),
+          to_plain ? onednn::Reorder(wanted, plain) : onednn::Reorder(plain, wanted)};
+}
+
+Kernel MakeForward(const PrepareContext& ctx, const ConvGeometry& g, const ConvForwardArgs& args) {
+  const Descs d = DescsOf(g);
+  const bool bias = static_cast<bool>(args.bias);
+  auto pd = ForwardDesc(d, bias, dnnl::prop_kind::forward_inference);
+  onednn::Call call{dnnl::convolution_forward(pd)};
+  call.Arg(DNNL_ARG_SRC, d.src).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc()).Arg(DNNL_ARG_DST, d.dst);
+  call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
+  if (bias) call.Arg(DNNL_ARG_BIAS, d.bias);
+  const FilterCopy filter = CopyFor(ctx, d.filter, pd.weights_desc(), args.filter, false);
+  const TensorArg pad = onednn::ScratchFor(ctx, pd.scratchpad_desc());
+  return [=](Workspace& ws) {
+    const float* w = ws.Data<const float>(args.filter);
+    float* out = ws.Data<float>(args.output);
+    if (filter.reorder) {
+      filter.reorder.Run({w, ws.Data<float>(filter.arg)});
+      w = ws.Data<float>(filter.arg);
+    }
+    const float* in = ws.Data<const float>(args.input);
+    if (bias) {
+      call.Run({in, w, out, ws.Data<float>(pad), ws.Data<const float>(args.bias)});
+    } else {
+      call.Run({in, w, out, ws.Data<float>(pad)});
+    }
+    if (!args.residual) return;
+    const float* residual = ws.Data<const float>(args.residual);
+    ParallelFor(args.output.numel, 65536, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) out[i] += residual[i];
+    });
+  };
+}
+
+Kernel MakeDataGrad(const PrepareContext& ctx, const Descs& d, const ConvBackwardArgs& args) {
+  using Backward = dnnl::convolution_backward_data;
+  auto hint = ForwardDesc(d, false, dnnl::prop_kind::forward_training);
+  Backward::primitive_desc pd({dnnl::algorithm::convolution_direct, d.src, d.filter_any, d.dst,
+                               d.strides, d.dilations, d.before, d.after},
+                              d.attr, onednn::Engine(), hint);
+  onednn::Call call{Backward(pd)};
+  call.Arg(DNNL_ARG_DIFF_DST, d.dst).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
+  call.Arg(DNNL_ARG_DIFF_SRC, d.src).Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
+  const FilterCopy filter = CopyFor(ctx, d.filter, pd.weights_desc(), args.filter, false);
+  const TensorArg pad = onednn::ScratchFor(ctx, pd.scratchpad_desc());
+  return [=](Workspace& ws) {
+    const float* w = ws.Data<const float>(args.filter);
+    if (filter.reorder) {
+      filter.reorder.Run({w, ws.Data<float>(filter.arg)});
+      w = ws.Data<float>(filter.arg);
+    }
+    call.Run(
+        {ws.Data<const float>(args.dout), w, ws.Data<float>(args.dinput), ws.Data<float>(pad)});
+  };
+}
+
+Kernel MakeFilterGrad(const PrepareContext& ctx, const Descs& d, const ConvBackwardArgs& args) {
+  using Backward = dnnl::convolution_backward_weights;
+  const bool bias = static_cast<bool>(args.dbias);
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  auto hint = ForwardDesc(d, bias, dnnl::prop_kind::forward_training);
+  Backward::desc desc = bias ? Backward::desc(algorithm, d.src, d.filter_any, d.bias, d.dst,
+                                              d.strides, d.dilations, d.before, d.after)
+                             : Backward::desc(algorithm, d.src, d.filter_any, d.dst, d.strides,
+                                              d.dilations, d.before, d.after);
+  Backward::primitive_desc pd(desc, d.attr, onednn::Engine(), hint);
+  onednn::Call call{Backward(pd)};
+  call.Arg(DNNL_ARG_SRC, d.src).Arg(DNNL_ARG_DIFF_DST, d.dst);
+  call.Arg(DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc());
+  call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
+  if (bias) call.Arg(DNNL_ARG_DIFF_BIAS, d.bias);
+  const FilterCopy filter = CopyFor(ctx, d.filter, pd.diff_weights_desc(), args.dfilter, true);
+  const TensorArg pad = onednn::ScratchFor(ctx, pd.scratchpad_desc());
+  return [=](Workspace& ws) {
+    const float* in = ws.Data<const float>(args.input);
+    const float* dout = ws.Data<const float>(args.dout);
+    float* dw = ws.Data<float>(filter.arg);
+    if (bias) {
+      call.Run({in, dout, dw, ws.Data<float>(pad), ws.Data<float>(args.dbias)});
+    } else {
+      call.Run({in, dout, dw, ws.Data<float>(pad)});
+    }
+    if (filter.reorder) filter.reorder.Run({dw, ws.Data<float>(args.dfilter)});
+  };
+}
+
+}  // namespace
+
+Kernel ConvForwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
+                         const ConvForwardArgs& args) {
+  try {
+    return MakeForward(ctx, g, args);
+  } catch (const dnnl::error&) {
+    return {};
+  }
+}
+
+Kernel ConvBackwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
+                          const ConvBackwardArgs& args) {
+  try {
+    const Descs d = DescsOf(g);
+    Kernel data, filter;
+    if (args.dinput) data = MakeDataGrad(ctx, d, args);
+    if (args.dfilter) filter = MakeFilterGrad(ctx, d, args);
+    const bool bias_alone = args.dbias && !args.dfilter;
+    return [=](Workspace& ws) {
+      if (filter) filter(ws);
+      if (data) data(ws);
+      if (bias_alone) ConvBiasGrad(g, ws.Data<const float>(args.dout), ws.Data<float>(args.dbias));
+    };
+  } catch (const dnnl::error&) {
+    return {};
+  }
+}
+
+}  // namespace coracle
+
+#else
+
+namespace coracle {
+
+Kernel ConvForwardOneDnn(const PrepareContext&, const ConvGeometry&, const ConvForwardArgs&) {
+  return {};
+}
+Kernel ConvBackwardOneDnn(const PrepareContext&, const ConvGeometry&, const ConvBackwardArgs&) {
+  return {};
+}
+
+}  // namespace coracle
+
+#endif

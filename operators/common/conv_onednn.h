@@ -1,0 +1,14 @@
+#pragma once
+// The fast convolution on oneDNN: all layouts, groups, dilations.
+
+#include <coracle/operators/common/conv.h>
+
+namespace coracle {
+
+// Empty when oneDNN is off or has no primitive for this case.
+Kernel ConvForwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
+                         const ConvForwardArgs& args);
+Kernel ConvBackwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
+                          const ConvBackwardArgs& args);
+
+}  // namespace coracle

@@ -1,0 +1,67 @@
+#pragma once
+// Helpers for kernels on oneDNN: the engine, a stream for each thread, memory descriptors, calls.
+// Include only from .cc files under `#ifdef CORACLE_ONEDNN`; not a public header.
+
+#include <coracle/framework/op/prepare_context.h>
+
+#include <dnnl.hpp>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+namespace coracle::onednn {
+
+// The CPU engine of the process.
+const dnnl::engine& Engine();
+// The calling thread's stream.
+dnnl::stream& ThreadStream();
+
+// Throws Error (kUnimplemented when oneDNN has no such primitive, kResourceExhausted, kInternal).
+[[noreturn]] void Rethrow(const dnnl::error& error, const char* what);
+
+// f(), with dnnl::error turned into coracle::Error.
+template <class F>
+decltype(auto) Translate(const char* what, F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const dnnl::error& error) {
+    Rethrow(error, what);
+  }
+}
+
+// float32 descriptors.
+dnnl::memory::desc Desc(const dnnl::memory::dims& dims, dnnl::memory::format_tag tag);
+// One dimension.
+dnnl::memory::desc Vector(int64_t n);
+// Row-major of any rank.
+dnnl::memory::desc Dense(const Shape& shape);
+
+// Scratch memory for a tensor of this descriptor (bytes rounded up to floats).
+TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc);
+
+// A primitive with the descriptors of its arguments: built in Prepare, run by any thread. One Call
+// may run on several threads at once, each with its own memory.
+class Call {
+ public:
+  Call() = default;
+  explicit Call(dnnl::primitive primitive) : primitive_(std::move(primitive)) {}
+  explicit operator bool() const { return static_cast<bool>(primitive_); }
+
+  Call& Arg(int id, const dnnl::memory::desc& desc) {
+    args_.emplace_back(id, desc);
+    return *this;
+  }
+  // Pointers in the order of Arg(). At most kMaxArgs.
+  void Run(std::initializer_list<const void*> pointers) const;
+
+  static constexpr size_t kMaxArgs = 12;
+
+ private:
+  dnnl::primitive primitive_;
+  std::vector<std::pair<int, dnnl::memory::desc>> args_;
+};
+
+// Copies between two layouts of one tensor.
+Call Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+
+}  // namespace coracle::onednn
