@@ -1,0 +1,249 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/verifier.h>
+#include <coracle/layers/builder.h>
+#include <coracle/layers/layer_scope.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+void CheckAgainstDef(const OpDesc& op, const OpRegistry& ops) {
+  std::vector<Problem> problems;
+  CheckOp(ops.Get(op.type()), op, 0, 0, &problems);
+  for (const Problem& problem : problems) {
+    if (problem.severity == Problem::Severity::kError) {
+      ThrowInvalid(fmt::format("{}: {}", op.type(), problem.message), problem.details);
+    }
+  }
+}
+
+std::vector<std::string> NewOutputs(const BlockDesc& block, const OpDesc& op) {
+  std::vector<std::string> names;
+  for (const Slot& slot : op.outputs()) {
+    for (const std::string& arg : slot.args) {
+      if (!IsEmptyName(arg) && !block.FindVarRecursive(arg)) names.push_back(arg);
+    }
+  }
+  return names;
+}
+
+// Appends the op to `block` with its outputs typed; a failure leaves the block as it was.
+OpDesc& AppendChecked(BlockDesc& block, const OpDesc& desc, const OpRegistry& ops) {
+  CheckAgainstDef(desc, ops);
+  std::vector<std::string> made = NewOutputs(block, desc);
+  OpDesc& op = block.AppendOp(desc);
+  try {
+    InferOp(block, op, ops);
+  } catch (...) {
+    block.RemoveOp(block.NumOps() - 1);
+    for (const std::string& name : made) block.RemoveVar(name);
+    throw;
+  }
+  return op;
+}
+
+void RequireSame(const VarDesc& var, const Shape& shape, DType dtype) {
+  if (var.shape() == shape && var.dtype() == dtype) return;
+  ThrowInvalid(fmt::format("{} is shared, but was made as {} and is now wanted as {}{}",
+                           Quote(var.name()), var.meta().ToString(), ToString(dtype),
+                           shape.ToString()));
+}
+
+// The setting as the variable keeps it: an array's elements live in the startup program alone.
+Setting WithoutValues(Setting setting) {
+  std::erase_if(setting.attrs, [](const NamedAttr& attr) { return attr.name == "values"; });
+  return setting;
+}
+
+}  // namespace
+
+Builder::Builder(ProgramDesc& main, ProgramDesc& startup, const OpRegistry& ops)
+    : main_(&main), startup_(&startup), block_(&main.Root()), ops_(&ops) {}
+
+OpDesc& Builder::Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs) {
+  OpDesc op(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs));
+  if (!site_.empty()) op.SetAttr(kOpCallstackAttr, std::vector<std::string>{site_});
+  return AppendChecked(*block_, op, *ops_);
+}
+
+Variable Builder::Share(VarDesc& found, const Shape& shape, DType dtype) {
+  if (!found.persistable()) {
+    throw Error(
+        ErrorCode::kAlreadyExists,
+        fmt::format("{} is not a parameter, so no layer can share it as one", Quote(found.name())));
+  }
+  RequireSame(found, shape, dtype);
+  return {&main_->Root(), &found};
+}
+
+// A startup program may serve several main programs: what it fills already stays as it is.
+void Builder::AppendStartup(const std::string& name, const Shape& shape, DType dtype,
+                            const Setting& initializer) {
+  if (const VarDesc* filled = startup_->Root().FindVar(name)) {
+    RequireSame(*filled, shape, dtype);
+    return;
+  }
+  OpDesc op = InitializerOp(initializer, name, shape, dtype);
+  if (!site_.empty()) op.SetAttr(kOpCallstackAttr, std::vector<std::string>{site_});
+  AppendChecked(startup_->Root(), op, *ops_);
+  startup_->Root().Var(name).SetPersistable(true);
+}
+
+Variable Builder::Parameter(const std::string& prefix, const Shape& shape, DType dtype,
+                            const ParamAttr& attr, const Setting& default_initializer) {
+  shape.numel();  // refuses unknown and overflowing dims
+  if (VarDesc* found = attr.name.empty() ? nullptr : main_->Root().FindVar(attr.name)) {
+    return Share(*found, shape, dtype);
+  }
+  const std::string name = attr.name.empty() ? main_->UniqueName(prefix) : attr.name;
+  const Setting& initializer = attr.initializer ? *attr.initializer : default_initializer;
+  AppendStartup(name, shape, dtype, initializer);
+  startup_->Root().Var(name).SetIsParameter(true);
+  VarDesc& var = main_->Root().Var(name);
+  var.SetMeta({VarType::kLoDTensor, dtype, shape, 0});
+  var.SetPersistable(true);
+  var.SetIsParameter(true);
+  if (!attr.trainable) var.SetStopGradient(true);
+  TrainingAttr& training = var.MutableTraining();
+  training.trainable = attr.trainable;
+  training.learning_rate = attr.learning_rate;
+  training.initializer = WithoutValues(initializer);
+  training.regularizer = attr.regularizer;
+  training.gradient_clip = attr.gradient_clip;
+  training.creation_site = site_;
+  return {&main_->Root(), &var};
+}
+
+Variable Builder::Statistic(const std::string& prefix, const std::string& name, const Shape& shape,
+                            DType dtype, const Setting& initializer) {
+  shape.numel();
+  if (VarDesc* found = name.empty() ? nullptr : main_->Root().FindVar(name)) {
+    return Share(*found, shape, dtype);
+  }
+  const std::string full_name = name.empty() ? main_->UniqueName(prefix) : name;
+  AppendStartup(full_name, shape, dtype, initializer);
+  VarDesc& var = main_->Root().Var(full_name);
+  var.SetMeta({VarType::kLoDTensor, dtype, shape, 0});
+  var.SetPersistable(true);
+  var.SetStopGradient(true);
+  var.MutableTraining().trainable = false;
+  return {&main_->Root(), &var};
+}
+
+Variable Builder::Data(const std::string& name, const Shape& shape, DType dtype,
+                       const DataOptions& options) {
+  if (IsEmptyName(name)) ThrowInvalid("data: a name is required");
+  for (int64_t dim : shape) {
+    if (dim < -1) {
+      ThrowInvalid(
+          fmt::format("data {}: dims must be -1 or more, got {}", Quote(name), shape.ToString()));
+    }
+  }
+  RequireFreeOutput(*this, "data", name);
+  VarDesc& var = block_->Var(name);
+  var.SetMeta({VarType::kLoDTensor, dtype, shape, options.lod_level});
+  var.SetStopGradient(options.stop_gradient);
+  var.SetNeedCheckFeed(true);
+  if (options.error_clip.get()) var.SetErrorClip(options.error_clip.get());
+  if (!site_.empty()) var.MutableTraining().creation_site = site_;
+  return {block_, &var};
+}
+
+Variable Builder::Unary(const std::string& type, const Variable& x, AttrList attrs,
+                        const OutputOptions& options) {
+  LayerScope layer(*this, type, options);
+  const std::string out = layer.Out();
+  Append(type, {{"X", {x.name()}}}, {{"Out", {out}}}, std::move(attrs));
+  return layer.Finish(out);
+}
+
+Variable Builder::Binary(const std::string& type, const Variable& x, const Variable& y,
+                         AttrList attrs, const OutputOptions& options) {
+  LayerScope layer(*this, type, options);
+  const std::string out = layer.Out();
+  Append(type, {{"X", {x.name()}}, {"Y", {y.name()}}}, {{"Out", {out}}}, std::move(attrs));
+  return layer.Finish(out);
+}
+
+LayerScope::LayerScope(Builder& net, const std::string& type, OutputOptions options)
+    : net_(net), type_(type), options_(std::move(options)) {
+  if (!options_.act.empty()) {
+    const OpDef* def = net.ops().Find(options_.act);
+    if (!def || !IsUnary(*def)) {
+      std::vector<std::string> names;
+      for (const std::string& name : net.ops().Types()) {
+        if (IsUnary(net.ops().Get(name))) names.push_back(name);
+      }
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("{}: act {} is not an activation op{}", type, Quote(options_.act),
+                              DidYouMean(options_.act, names)));
+    }
+  }
+  RequireFreeOutput(net, type, options_.output);
+  name_ = options_.name.empty() ? net.main().UniqueName(type) : options_.name;
+}
+
+std::string LayerScope::Temp() { return net_.main().UniqueName(name_ + ".tmp"); }
+
+std::string LayerScope::Out(bool bias_follows) {
+  bool last = !bias_follows && options_.act.empty();
+  return last && !options_.output.empty() ? options_.output : Temp();
+}
+
+std::string LayerScope::AddBias(const std::string& x, const std::optional<ParamAttr>& attr,
+                                int axis) {
+  if (!attr) return x;
+  Variable in = net_.Var(x);
+  Variable bias =
+      net_.Parameter(name_ + ".b", {in.shape()[axis]}, in.dtype(), *attr, ConstantInitializer(0));
+  const std::string out = Out();
+  net_.Append("elementwise_add", {{"X", {x}}, {"Y", {bias.name()}}}, {{"Out", {out}}},
+              {{"axis", int32_t{axis}}});
+  return out;
+}
+
+Variable LayerScope::Finish(const std::string& result) {
+  std::string last = result;
+  if (!options_.act.empty()) {
+    last = options_.output.empty() ? Temp() : options_.output;
+    net_.Append(options_.act, {{"X", {result}}}, {{"Out", {last}}});
+  }
+  Variable var = net_.Var(last);
+  if (options_.error_clip.get()) var.desc().SetErrorClip(options_.error_clip.get());
+  if (options_.stop_gradient) var.desc().SetStopGradient(true);
+  return var;
+}
+
+void RequireFreeOutput(Builder& net, const std::string& type, const std::string& name) {
+  if (name.empty()) return;
+  if (IsEmptyName(name)) ThrowInvalid(fmt::format("{}: {} is a reserved name", type, Quote(name)));
+  if (net.block().FindVarRecursive(name)) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("{}: its output {} is the name of another variable; choose one that "
+                            "is free",
+                            type, Quote(name)));
+  }
+}
+
+bool IsUnary(const OpDef& def) {
+  auto only = [](const std::vector<SlotDef>& slots, const char* name) {
+    return std::all_of(slots.begin(), slots.end(),
+                       [&](const SlotDef& s) { return s.name == name ? !s.variadic : s.optional; });
+  };
+  auto required = [](const AttrDef& attr) { return !attr.default_value; };
+  return def.kind() == OpKind::kCompute && def.FindInput("X") && def.FindOutput("Out") &&
+         only(def.inputs(), "X") && only(def.outputs(), "Out") &&
+         std::none_of(def.attrs().begin(), def.attrs().end(), required);
+}
+
+std::vector<std::string> NamesOf(const std::vector<Variable>& vars) {
+  std::vector<std::string> names;
+  names.reserve(vars.size());
+  for (const Variable& var : vars) names.push_back(var.name());
+  return names;
+}
+
+}  // namespace coracle

@@ -1,0 +1,154 @@
+#pragma once
+// Builder: writes a network into a main and a startup program, a layer at a time. Shapes are
+// inferred as ops are appended: a call that does not fit throws the op's constraint with both
+// shapes, and appends no op.
+//
+//   ProgramDesc main, startup;
+//   Builder net(main, startup);
+//   Variable image = net.Data("image", {-1, 1, 28, 28});
+//   Variable h = net.Fc(image, {.size = 500, .act = "relu", .error_clip = ErrorClipByValue(5.0)});
+
+#include <coracle/framework/ir/variable.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/initializer.h>
+#include <coracle/layers/options.h>
+#include <coracle/operators/default_ops.h>
+
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+class Builder {
+ public:
+  // The programs must outlive the builder and stay where they are.
+  Builder(ProgramDesc& main, ProgramDesc& startup, const OpRegistry& ops = DefaultOps());
+
+  ProgramDesc& main() { return *main_; }
+  ProgramDesc& startup() { return *startup_; }
+  BlockDesc& block() { return *block_; }
+  const OpRegistry& ops() const { return *ops_; }
+  // Ops and temporaries go to this block of the main program (at first the root).
+  void SetBlock(BlockDesc& block) { block_ = &block; }
+  // Where the layers that follow come from ("lenet.pbtxt:14:9"): kept in their ops' op_callstack.
+  void SetSite(std::string site) { site_ = std::move(site); }
+
+  // --- the general ones ---
+
+  // Checks the op against its OpDef, appends it and infers the shapes of its outputs, which are
+  // made where they do not exist.
+  OpDesc& Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
+  // A trainable parameter in both programs, with the op that fills it in the startup program.
+  // Without attr.name it is called "<prefix>_<k>". A name that exists shares that parameter; it
+  // must have the same shape and dtype.
+  Variable Parameter(const std::string& prefix, const Shape& shape, DType dtype,
+                     const ParamAttr& attr = {},
+                     const Setting& default_initializer = XavierInitializer());
+  // A persistable variable that is no parameter (running statistics): no gradient flows into it.
+  Variable Statistic(const std::string& prefix, const std::string& name, const Shape& shape,
+                     DType dtype, const Setting& initializer);
+  // The variable of that name, for what was made otherwise.
+  Variable Var(const std::string& name) { return Variable::Of(*block_, name); }
+  // An op with one input X and one output Out, by its type.
+  Variable Unary(const std::string& type, const Variable& x, AttrList attrs = {},
+                 const OutputOptions& options = {});
+  // An op with inputs X and Y and one output Out.
+  Variable Binary(const std::string& type, const Variable& x, const Variable& y,
+                  AttrList attrs = {}, const OutputOptions& options = {});
+
+  // --- inputs ---
+  // A variable that is fed; -1 stands for a dimension known only then.
+  Variable Data(const std::string& name, const Shape& shape, DType dtype = DType::kFloat32,
+                const DataOptions& options = {});
+
+  // --- layers with parameters ---
+  // act(x W + b) on x of shape [rows..., columns...]. Several inputs have a weight each and are
+  // summed; the weight of input k > 0 of a named param_attr is called "<name>_<k>".
+  Variable Fc(const Variable& x, const FcOptions& options);
+  Variable Fc(const std::vector<Variable>& x, const FcOptions& options);
+  // NCHW. A depthwise_conv2d op when groups equals the channels and divides num_filters.
+  Variable Conv2d(const Variable& x, const Conv2dOptions& options);
+  Variable BatchNorm(const Variable& x, const BatchNormOptions& options = {});
+  Variable LayerNorm(const Variable& x, const LayerNormOptions& options = {});
+  // Rows of a table by integer ids: shape [ids..., embedding_dim].
+  Variable Embedding(const Variable& ids, const EmbeddingOptions& options);
+
+  // --- layers without ---
+  Variable Pool2d(const Variable& x, const Pool2dOptions& options);
+  Variable Dropout(const Variable& x, const DropoutOptions& options = {});
+  Variable Activation(const Variable& x, const std::string& type, AttrList attrs = {},
+                      const OutputOptions& options = {}) {
+    return Unary(type, x, std::move(attrs), options);
+  }
+  Variable Relu(const Variable& x, const OutputOptions& options = {});
+  Variable LeakyRelu(const Variable& x, float alpha = 0.02f, const OutputOptions& options = {});
+  Variable Sigmoid(const Variable& x, const OutputOptions& options = {});
+  Variable Tanh(const Variable& x, const OutputOptions& options = {});
+  Variable Gelu(const Variable& x, bool approximate = false, const OutputOptions& options = {});
+  Variable Softmax(const Variable& x, int32_t axis = -1, const OutputOptions& options = {});
+  Variable LogSoftmax(const Variable& x, int32_t axis = -1, const OutputOptions& options = {});
+
+  // --- losses and metrics ---
+  // -log of the probability that x gives to the label.
+  Variable CrossEntropy(const Variable& x, const Variable& label,
+                        const CrossEntropyOptions& options = {});
+  Variable SoftmaxWithCrossEntropy(const Variable& logits, const Variable& label,
+                                   const SoftmaxWithCrossEntropyOptions& options = {});
+  Variable SigmoidCrossEntropyWithLogits(const Variable& x, const Variable& label,
+                                         const SigmoidCrossEntropyOptions& options = {});
+  Variable SquareErrorCost(const Variable& x, const Variable& label,
+                           const OutputOptions& options = {});
+  Variable Mean(const Variable& x, const OutputOptions& options = {});
+  // The share of rows of x (scores or probabilities) whose label is among the k highest.
+  Variable Accuracy(const Variable& x, const Variable& label, const AccuracyOptions& options = {});
+
+  // --- arithmetic ---
+  Variable Add(const Variable& x, const Variable& y, const ElementwiseOptions& options = {});
+  Variable Sub(const Variable& x, const Variable& y, const ElementwiseOptions& options = {});
+  Variable Mul(const Variable& x, const Variable& y, const ElementwiseOptions& options = {});
+  Variable Div(const Variable& x, const Variable& y, const ElementwiseOptions& options = {});
+  Variable Max(const Variable& x, const Variable& y, const ElementwiseOptions& options = {});
+  Variable Min(const Variable& x, const Variable& y, const ElementwiseOptions& options = {});
+  Variable Matmul(const Variable& x, const Variable& y, const MatmulOptions& options = {});
+  Variable Scale(const Variable& x, const ScaleOptions& options);
+  Variable Sum(const std::vector<Variable>& x, const OutputOptions& options = {});
+  Variable ReduceSum(const Variable& x, const ReduceOptions& options = {});
+  Variable ReduceMean(const Variable& x, const ReduceOptions& options = {});
+  Variable ReduceMax(const Variable& x, const ReduceOptions& options = {});
+  Variable ReduceMin(const Variable& x, const ReduceOptions& options = {});
+  // `type`: an op with attrs dim, keep_dim and reduce_all ("reduce_sum").
+  Variable Reduce(const std::string& type, const Variable& x, const ReduceOptions& options = {});
+  Variable Cast(const Variable& x, DType dtype, const OutputOptions& options = {});
+
+  // --- shapes ---
+  // 0 keeps the dimension of that place, one -1 is worked out.
+  Variable Reshape(const Variable& x, const std::vector<int32_t>& shape,
+                   const OutputOptions& options = {});
+  Variable Flatten(const Variable& x, const FlattenOptions& options = {});
+  Variable Transpose(const Variable& x, const std::vector<int32_t>& axis,
+                     const OutputOptions& options = {});
+  Variable Squeeze(const Variable& x, const std::vector<int32_t>& axes,
+                   const OutputOptions& options = {});
+  Variable Unsqueeze(const Variable& x, const std::vector<int32_t>& axes,
+                     const OutputOptions& options = {});
+  Variable Concat(const std::vector<Variable>& x, const ConcatOptions& options = {});
+  Variable Stack(const std::vector<Variable>& x, int32_t axis = 0,
+                 const OutputOptions& options = {});
+  std::vector<Variable> Split(const Variable& x, const SplitOptions& options);
+  Variable OneHot(const Variable& ids, int32_t depth, const OutputOptions& options = {});
+
+ private:
+  Variable Share(VarDesc& found, const Shape& shape, DType dtype);
+  void AppendStartup(const std::string& name, const Shape& shape, DType dtype,
+                     const Setting& initializer);
+  Variable WithXShape(const char* type, const Variable& x, AttrList attrs,
+                      const OutputOptions& options);
+
+  ProgramDesc* main_;
+  ProgramDesc* startup_;
+  BlockDesc* block_;
+  const OpRegistry* ops_;
+  std::string site_;
+};
+
+}  // namespace coracle

@@ -1,0 +1,204 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/layers/initializer.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+// A finite parameter of an initializer, as the ops take it.
+float Number(const Setting& setting, const char* name, double otherwise) {
+  double value = setting.Get<double>(name, otherwise);
+  if (!(std::abs(value) <= std::numeric_limits<float>::max())) {
+    ThrowInvalid(
+        fmt::format("initializer {}: {} must be finite, got {}", setting.kind, name, value));
+  }
+  return static_cast<float>(value);
+}
+
+double Fan(const Setting& setting, const char* name, double otherwise) {
+  double fan = setting.Get<double>(name, otherwise);
+  if (!(fan >= 0) || std::isinf(fan)) {
+    ThrowInvalid(fmt::format("initializer {}: {} must be finite and not negative, got {}",
+                             setting.kind, name, fan));
+  }
+  return fan;
+}
+
+class OpMaker {
+ public:
+  OpMaker(const Setting& setting, const std::string& var, const Shape& shape, DType dtype)
+      : setting_(setting), var_(var), shape_(shape), dtype_(dtype) {}
+
+  OpDesc Make() const {
+    const std::string& kind = setting_.kind;
+    if (kind == "constant") return Constant();
+    if (kind == "uniform") {
+      return Uniform(Number(setting_, "low", -1), Number(setting_, "high", 1));
+    }
+    if (kind == "normal")
+      return Normal(Number(setting_, "mean", 0), Number(setting_, "std", 1), false);
+    if (kind == "truncated_normal") {
+      return Normal(Number(setting_, "mean", 0), Number(setting_, "std", 1), true);
+    }
+    if (kind == "xavier") return Xavier();
+    if (kind == "msra") return Msra();
+    if (kind == "array") return Array();
+    ThrowInvalid(fmt::format("unknown initializer {}{}", Quote(kind),
+                             DidYouMean(kind, {"constant", "uniform", "normal", "truncated_normal",
+                                               "xavier", "msra", "array"})));
+  }
+
+ private:
+  OpDesc Op(std::string type, AttrList attrs) const {
+    attrs.push_back({"dtype", static_cast<int32_t>(dtype_)});
+    return OpDesc(std::move(type), {}, {{"Out", {var_}}}, std::move(attrs));
+  }
+  int32_t seed() const { return setting_.Get<int32_t>("seed", 0); }
+
+  std::vector<int32_t> NarrowShape() const {
+    std::vector<int32_t> dims;
+    for (int64_t dim : shape_) {
+      if (dim > std::numeric_limits<int32_t>::max()) {
+        ThrowInvalid(fmt::format("initializer {}: a dimension of {} passes 2^31 - 1", setting_.kind,
+                                 shape_.ToString()));
+      }
+      dims.push_back(static_cast<int32_t>(dim));
+    }
+    return dims;
+  }
+
+  OpDesc Constant() const {
+    double exact = setting_.Get<double>("value", 0);
+    float value = Number(setting_, "value", 0);
+    AttrList attrs = {{"shape", shape_.ToVector()}, {"value", value}};
+    if (static_cast<double>(value) != exact)
+      attrs.push_back({"str_value", fmt::format("{}", exact)});
+    return Op("fill_constant", std::move(attrs));
+  }
+  OpDesc Uniform(float low, float high) const {
+    return Op("uniform_random",
+              {{"shape", shape_.ToVector()}, {"min", low}, {"max", high}, {"seed", seed()}});
+  }
+  OpDesc Normal(float mean, float std, bool truncated) const {
+    if (truncated) {
+      return Op("truncated_gaussian_random",
+                {{"shape", NarrowShape()}, {"mean", mean}, {"std", std}, {"seed", seed()}});
+    }
+    return Op("gaussian_random",
+              {{"shape", shape_.ToVector()}, {"mean", mean}, {"std", std}, {"seed", seed()}});
+  }
+  OpDesc Scaled(double fans, bool uniform) const {
+    if (fans <= 0) return Uniform(0, 0);
+    if (uniform) {
+      auto limit = static_cast<float>(std::sqrt(6 / fans));
+      return Uniform(-limit, limit);
+    }
+    return Normal(0, static_cast<float>(std::sqrt(2 / fans)), false);
+  }
+  OpDesc Xavier() const {
+    Fans fans = FansOf(shape_);
+    return Scaled(Fan(setting_, "fan_in", fans.in) + Fan(setting_, "fan_out", fans.out),
+                  setting_.Get<bool>("uniform", true));
+  }
+  OpDesc Msra() const {
+    return Scaled(Fan(setting_, "fan_in", FansOf(shape_).in), setting_.Get<bool>("uniform", true));
+  }
+
+  OpDesc Array() const {
+    const Attribute* values = setting_.Find("values");
+    if (!values) ThrowInvalid("initializer array: it has no values");
+    Shape given(setting_.Get<std::vector<int64_t>>("shape", {}));
+    int64_t numel = given.numel();
+    if (numel != shape_.numel() || (given.rank() != 1 && !(given == shape_))) {
+      ThrowInvalid(fmt::format("initializer array: the parameter has shape {}, the array {}",
+                               shape_.ToString(), given.ToString()));
+    }
+    return Op("assign_value", {{"shape", NarrowShape()}, ArrayValues(*values)});
+  }
+  NamedAttr ArrayValues(const Attribute& values) const {
+    switch (dtype_) {
+      case DType::kFloat32:
+        return {"fp32_values", AttributeAs<std::vector<float>>(values)};
+      case DType::kInt32:
+        return {"int32_values", AttributeAs<std::vector<int32_t>>(values)};
+      case DType::kInt64:
+        return {"int64_values", AttributeAs<std::vector<int64_t>>(values)};
+      case DType::kBool:
+        return {"bool_values", AttributeAs<std::vector<int32_t>>(values)};
+      default:
+        ThrowInvalid(fmt::format(
+            "initializer array: a parameter must be float32, int32, int64 or bool, got {}",
+            ToString(dtype_)));
+    }
+  }
+
+  const Setting& setting_;
+  const std::string& var_;
+  const Shape& shape_;
+  DType dtype_;
+};
+
+}  // namespace
+
+Setting ConstantInitializer(double value) { return {"constant", {{"value", value}}}; }
+
+Setting UniformInitializer(double low, double high, int32_t seed) {
+  return {"uniform", {{"low", low}, {"high", high}, {"seed", seed}}};
+}
+
+Setting NormalInitializer(double mean, double std, int32_t seed) {
+  return {"normal", {{"mean", mean}, {"std", std}, {"seed", seed}}};
+}
+
+Setting TruncatedNormalInitializer(double mean, double std, int32_t seed) {
+  return {"truncated_normal", {{"mean", mean}, {"std", std}, {"seed", seed}}};
+}
+
+Setting XavierInitializer(const XavierOptions& options) {
+  Setting setting{"xavier", {{"uniform", options.uniform}}};
+  if (options.fan_in) setting.attrs.push_back({"fan_in", *options.fan_in});
+  if (options.fan_out) setting.attrs.push_back({"fan_out", *options.fan_out});
+  setting.attrs.push_back({"seed", options.seed});
+  return setting;
+}
+
+Setting MsraInitializer(const MsraOptions& options) {
+  Setting setting{"msra", {{"uniform", options.uniform}}};
+  if (options.fan_in) setting.attrs.push_back({"fan_in", *options.fan_in});
+  setting.attrs.push_back({"seed", options.seed});
+  return setting;
+}
+
+Setting ArrayInitializer(const Tensor& values) {
+  Setting setting{"array", {{"shape", values.shape().ToVector()}}};
+  if (IsFloating(values.dtype())) {
+    Tensor floats = values.Cast(DType::kFloat32);
+    auto span = floats.span<float>();
+    setting.attrs.push_back({"values", std::vector<float>(span.begin(), span.end())});
+  } else {
+    Tensor integers = values.Cast(DType::kInt64);
+    auto span = integers.span<int64_t>();
+    setting.attrs.push_back({"values", std::vector<int64_t>(span.begin(), span.end())});
+  }
+  return setting;
+}
+
+Fans FansOf(const Shape& shape) {
+  if (shape.rank() == 0) return {};
+  auto dim = [&](int axis) { return static_cast<double>(shape[axis]); };
+  if (shape.rank() == 1) return {dim(0), dim(0)};
+  if (shape.rank() == 2) return {dim(0), dim(1)};
+  double window = 1;
+  for (int axis = 2; axis < shape.rank(); ++axis) window *= dim(axis);
+  return {dim(1) * window, dim(0) * window};
+}
+
+OpDesc InitializerOp(const Setting& initializer, const std::string& var, const Shape& shape,
+                     DType dtype) {
+  return OpMaker(initializer, var, shape, dtype).Make();
+}
+
+}  // namespace coracle

@@ -1,0 +1,77 @@
+// Losses and metrics.
+
+#include <coracle/layers/builder.h>
+#include <coracle/layers/layer_scope.h>
+
+namespace coracle {
+
+Variable Builder::CrossEntropy(const Variable& x, const Variable& label,
+                               const CrossEntropyOptions& options) {
+  LayerScope layer(*this, "cross_entropy", OutputOf(options));
+  const std::string out = layer.Out();
+  Append("cross_entropy", {{"X", {x.name()}}, {"Label", {label.name()}}}, {{"Y", {out}}},
+         {{"soft_label", options.soft_label}, {"ignore_index", options.ignore_index}});
+  return layer.Finish(out);
+}
+
+Variable Builder::SoftmaxWithCrossEntropy(const Variable& logits, const Variable& label,
+                                          const SoftmaxWithCrossEntropyOptions& options) {
+  LayerScope layer(*this, "softmax_with_cross_entropy", OutputOf(options));
+  RequireFreeOutput(*this, "softmax_with_cross_entropy", options.softmax_output);
+  const std::string softmax =
+      options.softmax_output.empty() ? layer.Temp() : options.softmax_output;
+  const std::string out = layer.Out();
+  Append("softmax_with_cross_entropy", {{"Logits", {logits.name()}}, {"Label", {label.name()}}},
+         {{"Softmax", {softmax}}, {"Loss", {out}}},
+         {{"soft_label", options.soft_label},
+          {"ignore_index", options.ignore_index},
+          {"numeric_stable_mode", options.numeric_stable_mode},
+          {"axis", options.axis}});
+  return layer.Finish(out);
+}
+
+Variable Builder::SigmoidCrossEntropyWithLogits(const Variable& x, const Variable& label,
+                                                const SigmoidCrossEntropyOptions& options) {
+  LayerScope layer(*this, "sigmoid_cross_entropy_with_logits", OutputOf(options));
+  const std::string out = layer.Out();
+  Append("sigmoid_cross_entropy_with_logits", {{"X", {x.name()}}, {"Label", {label.name()}}},
+         {{"Out", {out}}},
+         {{"ignore_index", options.ignore_index}, {"normalize", options.normalize}});
+  return layer.Finish(out);
+}
+
+// (x - label)^2, element by element.
+Variable Builder::SquareErrorCost(const Variable& x, const Variable& label,
+                                  const OutputOptions& options) {
+  LayerScope layer(*this, "square_error_cost", options);
+  const std::string difference = layer.Temp(), out = layer.Out();
+  Append("elementwise_sub", {{"X", {x.name()}}, {"Y", {label.name()}}}, {{"Out", {difference}}},
+         {{"axis", int32_t{-1}}});
+  Append("square", {{"X", {difference}}}, {{"Out", {out}}});
+  return layer.Finish(out);
+}
+
+Variable Builder::Mean(const Variable& x, const OutputOptions& options) {
+  return Unary("mean", x, {}, options);
+}
+
+Variable Builder::Accuracy(const Variable& x, const Variable& label,
+                           const AccuracyOptions& options) {
+  OutputOptions result;
+  result.name = options.name;
+  result.output = options.output;
+  result.stop_gradient = true;
+  LayerScope layer(*this, "accuracy", result);
+  const std::string top = layer.Temp(), indices = layer.Temp();
+  Append("top_k", {{"X", {x.name()}}}, {{"Out", {top}}, {"Indices", {indices}}},
+         {{"k", options.k}});
+  const std::string out = layer.Out(), correct = layer.Temp(), total = layer.Temp();
+  Append("accuracy", {{"Out", {top}}, {"Indices", {indices}}, {"Label", {label.name()}}},
+         {{"Accuracy", {out}}, {"Correct", {correct}}, {"Total", {total}}});
+  for (const std::string& name : {top, indices, correct, total}) {
+    Var(name).desc().SetStopGradient(true);
+  }
+  return layer.Finish(out);
+}
+
+}  // namespace coracle

@@ -1,0 +1,248 @@
+#pragma once
+// What the builder functions take: parameter attributes and one options struct per layer, made for
+// designated initialisers. Names and defaults are Paddle's.
+//
+// Every layer has these: `act` (an activation op applied to the result), `name` (of the layer, from
+// which its parameters and temporaries are named; "" makes one: "fc_0"), `output` (the name of the
+// result; "" makes one), `error_clip` and `stop_gradient` of the result.
+
+#include <coracle/framework/ir/training_attr.h>
+#include <coracle/framework/tensor/dtype.h>
+
+#include <concepts>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+struct ParamAttr {
+  std::string name = "";  // "": from the layer. The name of an existing parameter shares it
+  std::optional<Setting> initializer = std::nullopt;  // see initializer.h; absent: the layer's
+  double learning_rate = 1.0;                         // multiplies the optimizer's
+  std::optional<Setting> regularizer = std::nullopt;  // overrides the optimizer's
+  bool trainable = true;
+  std::optional<Setting> gradient_clip = std::nullopt;
+};
+
+// An error clip or none: `.error_clip = ErrorClipByValue(5)`.
+class ErrorClip {
+ public:
+  ErrorClip() = default;
+  ErrorClip(ErrorClipPtr clip) : clip_(std::move(clip)) {}  // NOLINT: converts on purpose
+  template <class Clip>
+  requires std::derived_from<Clip, BaseErrorClipAttr> ErrorClip(
+      const Clip& clip)  // NOLINT: converts on purpose
+      : clip_(std::make_shared<Clip>(clip)) {}
+
+  const ErrorClipPtr& get() const { return clip_; }
+
+ private:
+  ErrorClipPtr clip_;
+};
+
+// Height and width: `5` or `{5, 3}`.
+struct Size2 {
+  int32_t height, width;
+  Size2(int32_t both) : height(both), width(both) {}  // NOLINT: converts on purpose
+  Size2(int32_t h, int32_t w) : height(h), width(w) {}
+  std::vector<int32_t> ToVector() const { return {height, width}; }
+};
+
+// Padding: `1`, `{1, 2}` (height, width), `{top, bottom, left, right}`, "SAME" or "VALID".
+struct Padding {
+  std::vector<int32_t> values = {0, 0};
+  std::string algorithm = "EXPLICIT";
+  Padding(int32_t all) : values{all, all} {}  // NOLINT: these convert on purpose
+  Padding(std::initializer_list<int32_t> list) : values(list) {}
+  Padding(std::vector<int32_t> list) : values(std::move(list)) {}  // NOLINT
+  Padding(const char* name) : algorithm(name) {}                   // NOLINT
+  Padding(std::string name) : algorithm(std::move(name)) {}        // NOLINT
+};
+
+struct OutputOptions {
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct DataOptions {
+  int32_t lod_level = 0;
+  bool stop_gradient = true;
+  ErrorClip error_clip = {};
+};
+
+struct FcOptions {
+  int32_t size = 0;              // columns of the result; required
+  int32_t num_flatten_dims = 1;  // leading dims of the input that become rows
+  ParamAttr param_attr = {};
+  std::optional<ParamAttr> bias_attr = ParamAttr();  // nullopt: no bias
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct Conv2dOptions {
+  int32_t num_filters = 0;  // required
+  Size2 filter_size = 1;    // required
+  Size2 stride = 1;
+  Padding padding = 0;
+  Size2 dilation = 1;
+  int32_t groups = 1;
+  ParamAttr param_attr = {};  // default initializer: normal, std sqrt(2 / (kh * kw * C))
+  std::optional<ParamAttr> bias_attr = ParamAttr();
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct Pool2dOptions {
+  Size2 pool_size = -1;  // required unless global_pooling
+  std::string pool_type = "max";
+  Size2 pool_stride = 1;
+  Padding pool_padding = 0;
+  bool global_pooling = false;
+  bool ceil_mode = false;
+  bool exclusive = true;  // an average counts no padding
+  bool adaptive = false;  // pool_size is the size of the result
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct BatchNormOptions {
+  float momentum = 0.9f;
+  float epsilon = 1e-5f;
+  ParamAttr param_attr = {};  // scale; default initializer: 1
+  ParamAttr bias_attr = {};
+  std::string moving_mean_name = "", moving_variance_name = "";
+  std::string data_layout = "NCHW";
+  bool use_global_stats = false;
+  bool is_test = false;
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct LayerNormOptions {
+  bool scale = true, shift = true;
+  int32_t begin_norm_axis = 1;
+  float epsilon = 1e-5f;
+  ParamAttr param_attr = {};  // scale; default initializer: 1
+  ParamAttr bias_attr = {};
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct EmbeddingOptions {
+  int64_t num_embeddings = 0, embedding_dim = 0;  // required
+  std::optional<int64_t> padding_idx =
+      std::nullopt;  // its row reads as 0; from the end if negative
+  bool is_sparse = false;
+  DType dtype = DType::kFloat32;
+  ParamAttr param_attr = {};
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct DropoutOptions {
+  float dropout_prob = 0.5f;
+  bool is_test = false;
+  std::optional<int32_t> seed = std::nullopt;                 // fixes the mask's seed
+  std::string dropout_implementation = "downgrade_in_infer";  // or "upscale_in_train"
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct CrossEntropyOptions {
+  bool soft_label = false;
+  int32_t ignore_index = -100;
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct SoftmaxWithCrossEntropyOptions {
+  bool soft_label = false;
+  int32_t ignore_index = -100;
+  bool numeric_stable_mode = true;
+  int32_t axis = -1;
+  std::string softmax_output = "";  // name of the variable that holds softmax(logits)
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct SigmoidCrossEntropyOptions {
+  int32_t ignore_index = -100;
+  bool normalize = false;
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct AccuracyOptions {
+  int32_t k = 1;  // a sample counts as right when its label is among the k highest
+  std::string name = "", output = "";
+};
+
+struct ElementwiseOptions {
+  int32_t axis = -1;  // the axis of x that y's first aligns with; -1: the trailing ones
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct MatmulOptions {
+  bool transpose_x = false, transpose_y = false;
+  float alpha = 1;
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct ScaleOptions {
+  float scale = 1, bias = 0;
+  bool bias_after_scale = true;
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct ReduceOptions {
+  std::vector<int32_t> dim = {};  // empty: all
+  bool keep_dim = false;
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct FlattenOptions {
+  int32_t start_axis = 1, stop_axis = -1;
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct ConcatOptions {
+  int32_t axis = 0;
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct SplitOptions {
+  int32_t num = 0;                     // equal parts; or
+  std::vector<int32_t> sections = {};  // their sizes, one of which may be -1
+  int32_t axis = -1;
+  std::string name = "";
+  std::vector<std::string> outputs = {};
+};
+
+}  // namespace coracle
