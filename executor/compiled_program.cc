@@ -1,6 +1,6 @@
-#include <coracle/executor/compiled_program.h>
-#include <coracle/executor/frame.h>
-#include <coracle/executor/planner.h>
+#include <coracle/executor/internal/compiled_program.h>
+#include <coracle/executor/internal/frame.h>
+#include <coracle/executor/internal/planner.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/passes/pass.h>

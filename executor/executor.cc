@@ -1,7 +1,7 @@
-#include <coracle/executor/compiled_program.h>
+#include <coracle/executor/internal/compiled_program.h>
 #include <coracle/executor/executor.h>
-#include <coracle/executor/frame.h>
-#include <coracle/executor/nan_check.h>
+#include <coracle/executor/internal/frame.h>
+#include <coracle/executor/internal/nan_check.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 

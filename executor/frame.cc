@@ -1,4 +1,4 @@
-#include <coracle/executor/frame.h>
+#include <coracle/executor/internal/frame.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 

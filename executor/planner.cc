@@ -1,4 +1,4 @@
-#include <coracle/executor/planner.h>
+#include <coracle/executor/internal/planner.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>

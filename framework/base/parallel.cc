@@ -48,7 +48,7 @@ thread_local bool in_parallel = false;
 
 int NumThreads() {
   if (int n = num_threads.load()) return n;
-  const char* text = std::getenv("OMP_NUM_THREADS");
+  const char* text = std::getenv("CORACLE_NUM_THREADS");
   int n = text ? std::atoi(text) : static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, n);
 }

@@ -1,4 +1,4 @@
-#include <coracle/executor/planner.h>
+#include <coracle/executor/internal/planner.h>
 #include <gtest/gtest.h>
 
 #include <random>

@@ -2,7 +2,7 @@
 // CompiledProgram: a verified, rewritten, immutable program with its plans. Internal to executor/.
 
 #include <coracle/executor/executor.h>
-#include <coracle/executor/plan.h>
+#include <coracle/executor/internal/plan.h>
 
 #include <list>
 #include <memory>

@@ -2,7 +2,7 @@
 // Frame: the memory of one running plan. A workspace holds one for the root block; control-flow ops
 // push one per run of their sub-block. Internal to executor/.
 
-#include <coracle/executor/plan.h>
+#include <coracle/executor/internal/plan.h>
 #include <coracle/framework/tensor/scope.h>
 
 #include <memory>

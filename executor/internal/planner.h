@@ -3,7 +3,7 @@
 // executor/.
 
 #include <coracle/executor/executor.h>
-#include <coracle/executor/plan.h>
+#include <coracle/executor/internal/plan.h>
 
 #include <string>
 #include <vector>
