@@ -142,6 +142,7 @@ class OneOp : public ArgTable, public Workspace {
 void InterpretOp(const OpDesc& op, const OpRegistry& ops, Environment& env,
                  const InterpretOptions& options) {
   const OpDef& def = ops.Get(op.type());
+  if (def.kind() != OpKind::kCompute) return;
   ValueMetaTable metas(op, env);
   InferContext infer(def, op, metas);
   def.RunInfer(infer);

@@ -1,0 +1,49 @@
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+
+namespace coracle {
+namespace {
+
+// The fed tensor has the type that the program declares of its variable.
+void InferFeed(InferContext& ctx) {
+  ctx.Require("C1", ctx.Attr<int32_t>("col") >= 0, "col must not be negative");
+  if (const VarMeta* declared = ctx.DeclaredOutput("Out")) ctx.SetOutput("Out", *declared);
+}
+
+void InferFetch(InferContext& ctx) {
+  ctx.Require("C1", ctx.Attr<int32_t>("col") >= 0, "col must not be negative");
+}
+
+// Whoever runs the program binds what is fed and fetched: nothing is left to do.
+Kernel Nothing(const PrepareContext&) {
+  return [](Workspace&) {};
+}
+
+}  // namespace
+
+void RegisterFeed(OpRegistry& ops) {
+  ops.Add(OpDef("feed")
+              .Doc("Out = the tensor that the caller feeds as number col. C1: col >= 0.")
+              .Input("X", "the list of fed tensors, a variable of type FEED_MINIBATCH")
+              .Output("Out", "tensor of the declared shape and dtype")
+              .Attr<int32_t>("col", "index in the list")
+              .Range(0, {})
+              .Kind(OpKind::kFeed)
+              .NoGradient("its input comes from outside of the program")
+              .Infer(InferFeed)
+              .Reference(Nothing));
+  ops.Add(OpDef("fetch")
+              .Doc("Hands X to the caller as result number col. C1: col >= 0.")
+              .Input("X", "variable of any type")
+              .Output("Out", "the list of fetched values, a variable of type FETCH_LIST")
+              .Attr<int32_t>("col", "index in the list")
+              .Range(0, {})
+              .Kind(OpKind::kFetch)
+              .SideEffect()
+              .NoGradient("its output leaves the program")
+              .Infer(InferFetch)
+              .Reference(Nothing));
+}
+
+}  // namespace coracle
