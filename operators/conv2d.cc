@@ -314,6 +314,7 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
                  .OptionalInput("Bias", "[M], added to every output channel")
                  .OptionalInput("ResidualData", "added to Output; of its shape")
                  .Output("Output", "[N, M, H', W'], or [N, H', W', M] for NHWC"))
+      .ImageLayout("data_format", {"Input", "ResidualData", "Output"})
       .Infer(InferConv)
       .Gradient(ConvGradient)
       .Reference<float, double>(
@@ -334,6 +335,7 @@ OpDef GradDef(const std::string& type) {
                  .OptionalOutput("Input@GRAD", "gradient of Input")
                  .OptionalOutput("Filter@GRAD", "gradient of Filter")
                  .OptionalOutput("Bias@GRAD", "gradient of Bias"))
+      .ImageLayout("data_format", {"Input", "Output@GRAD", "Input@GRAD"})
       .NoGradientTo({"Bias"})
       .Infer(InferConvGrad)
       .Gradient(ConvGradGradient)

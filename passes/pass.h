@@ -42,4 +42,13 @@ void RunPasses(ProgramDesc& program, const PassContext& context,
 // Removes the ops of the root block whose outputs nobody can see.
 void EliminateDeadCode(ProgramDesc& program, const PassContext& context);
 
+// conv2d + elementwise_add of a per-channel bias becomes one conv2d with Bias, and so do their
+// gradients.
+void FuseConvBias(ProgramDesc& program, const PassContext& context);
+
+// Runs image ops in NHWC: they get data_format NHWC, elementwise ops between them follow, and
+// transpose2 (or reshape2, where the order of the elements stays) ops convert at the borders. The
+// layout of visible variables does not change.
+void UseNhwcLayout(ProgramDesc& program, const PassContext& context);
+
 }  // namespace coracle

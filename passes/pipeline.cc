@@ -11,6 +11,13 @@ const std::vector<Pass>& Pipeline() {
   static const std::vector<Pass> passes = {
       {"dead_code", "what nobody reads need not be computed, nor looked at by the passes below",
        EliminateDeadCode},
+      {"fuse_conv_bias", "a convolution adds its bias while the result is in registers",
+       FuseConvBias},
+      {"nhwc",
+       "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
+       "fusions, which "
+       "look for NCHW",
+       UseNhwcLayout},
   };
   return passes;
 }

@@ -152,6 +152,17 @@ OpDef& OpDef::Alias(std::string input, std::string output) {
   return *this;
 }
 
+OpDef& OpDef::ImageLayout(std::string attr, std::vector<std::string> slots) {
+  layout_attr_ = std::move(attr);
+  layout_slots_ = std::move(slots);
+  return *this;
+}
+
+OpDef& OpDef::Elementwise() {
+  elementwise_ = true;
+  return *this;
+}
+
 OpDef& OpDef::ValueInputs(std::vector<std::string> slots) {
   value_inputs_ = std::move(slots);
   return *this;

@@ -133,6 +133,12 @@ class OpDef {
   // make the two the same memory while both are live. The kernel must skip its copy when the two
   // addresses are equal.
   OpDef& Alias(std::string input, std::string output);
+  // The string attr says how the rank-4 tensors in these slots are laid out ("NCHW" or "NHWC"); the
+  // op works in both.
+  OpDef& ImageLayout(std::string attr, std::vector<std::string> slots);
+  // Element i of every output depends on element i of the inputs alone, and all of them have one
+  // shape (as far as the shapes in the program agree): the op means the same in any layout.
+  OpDef& Elementwise();
   // Integer inputs whose values decide output shapes; InferContext::Value gives them when they are
   // known.
   OpDef& ValueInputs(std::vector<std::string> slots);
@@ -158,6 +164,9 @@ class OpDef {
   const std::vector<std::pair<std::string, std::string>>& alias() const { return alias_; }
   const std::vector<std::string>& value_inputs() const { return value_inputs_; }
   const std::string& kernel_type_slot() const { return kernel_type_slot_; }
+  const std::string& layout_attr() const { return layout_attr_; }  // "" when there is none
+  const std::vector<std::string>& layout_slots() const { return layout_slots_; }
+  bool elementwise() const { return elementwise_; }
   bool shape_only() const { return shape_only_; }
   bool random() const { return random_; }
   bool side_effect() const { return side_effect_; }
@@ -206,6 +215,9 @@ class OpDef {
   std::string kernel_type_slot_;
   std::vector<std::pair<std::string, std::string>> inplace_, alias_;
   std::vector<std::string> value_inputs_;
+  std::string layout_attr_;
+  std::vector<std::string> layout_slots_;
+  bool elementwise_ = false;
   bool shape_only_ = false, random_ = false, side_effect_ = false;
   OpKind kind_ = OpKind::kCompute;
 };

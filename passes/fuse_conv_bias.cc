@@ -1,0 +1,152 @@
+#include <coracle/passes/pass.h>
+
+#include <unordered_map>
+
+namespace coracle {
+namespace {
+
+bool IsConv(const OpDesc& op) { return op.type() == "conv2d" || op.type() == "depthwise_conv2d"; }
+
+// The parts of conv -> add (-> add_grad -> conv_grad) around one convolution.
+struct Match {
+  OpDesc* add = nullptr;
+  OpDesc* add_grad = nullptr;
+  OpDesc* conv_grad = nullptr;
+};
+
+class ConvBiasFuser {
+ public:
+  ConvBiasFuser(ProgramDesc& program, const PassContext& context)
+      : context_(context), block_(program.Root()) {}
+
+  void Run() {
+    std::vector<std::pair<OpDesc*, Match>> found;
+    for (size_t i = 0; i < block_.NumOps(); ++i) {
+      Match match;
+      if (IsConv(block_.op(i)) && Find(block_.op(i), &match))
+        found.emplace_back(&block_.op(i), match);
+    }
+    for (auto& [conv, match] : found) Fuse(*conv, match);
+    block_.RemoveOpsIf([&](const OpDesc& op) { return removed_.count(&op) > 0; });
+  }
+
+ private:
+  const std::string& Only(const std::vector<std::string>& args) const {
+    static const std::string none;
+    return args.size() == 1 ? args[0] : none;
+  }
+
+  bool WrittenOnce(const std::string& name) const { return block_.Uses(name).writers.size() == 1; }
+  // Made and read inside the block only: nobody sees whether it exists.
+  bool IsPrivate(const std::string& name) const {
+    return !name.empty() && WrittenOnce(name) && !context_.IsVisible(block_, name);
+  }
+
+  bool IsChannelBias(const OpDesc& add, const std::string& bias) const {
+    const VarDesc* var = block_.FindVarRecursive(bias);
+    return var && var->shape().rank() == 1 && add.GetAttr<int32_t>("axis", -1) == 1;
+  }
+
+  bool Find(OpDesc& conv, Match* match) const {
+    if (conv.HasInput("Bias") || conv.HasInput("ResidualData")) return false;
+    if (conv.GetAttr<std::string>("data_format", "NCHW") == "NHWC") return false;
+    const std::string& product = Only(conv.Output("Output"));
+    if (!IsPrivate(product)) return false;
+    for (OpDesc* reader : block_.Uses(product).readers) {
+      if (reader->type() == "elementwise_add" && !match->add)
+        match->add = reader;
+      else if (reader->type() == "elementwise_add_grad" && !match->add_grad)
+        match->add_grad = reader;
+      else
+        return false;
+    }
+    if (!match->add || Only(match->add->Input("X")) != product) return false;
+    const std::string& bias = Only(match->add->Input("Y"));
+    if (bias == product || !IsChannelBias(*match->add, bias)) return false;
+    if (!WrittenOnce(Only(match->add->Output("Out"))) || Rewritten(conv, *match->add)) return false;
+    return FindGradient(conv, product, match);
+  }
+
+  static bool AnyBetween(const BlockDesc& block, const std::vector<OpDesc*>& ops,
+                         const OpDesc& from, const OpDesc& to) {
+    for (const OpDesc* op : ops) {
+      size_t at = block.IndexOf(*op);
+      if (at > block.IndexOf(from) && at < block.IndexOf(to)) return true;
+    }
+    return false;
+  }
+
+  // The convolution will run where the addition stands: what it reads must not change on the way.
+  bool Rewritten(const OpDesc& conv, const OpDesc& add) const {
+    for (const Slot& slot : conv.inputs()) {
+      for (const std::string& name : slot.args) {
+        if (AnyBetween(block_, block_.Uses(name).writers, conv, add)) return true;
+      }
+    }
+    return false;
+  }
+
+  // Either no gradient at all, or the whole pair add_grad -> conv_grad, whose link nobody else
+  // reads.
+  bool FindGradient(const OpDesc& conv, const std::string& product, Match* match) const {
+    for (OpDesc* reader : block_.Uses(Only(match->add->Input("Y"))).readers) {
+      if (reader->type() != "elementwise_add_grad") continue;
+      // A gradient of this addition that does not read the product (it reads its own outputs'
+      // gradients only).
+      if (!match->add_grad && Only(reader->Input("X")) == product) match->add_grad = reader;
+    }
+    std::string grad_type = conv.type() + "_grad";
+    if (!match->add_grad) return true;
+    const std::string& link = Only(match->add_grad->Output("X@GRAD"));
+    if (!IsPrivate(link) || block_.Uses(link).readers.size() != 1) return false;
+    OpDesc* reader = block_.Uses(link).readers[0];
+    if (reader->type() != grad_type || Only(reader->Input("Output@GRAD")) != link) return false;
+    if (reader->HasInput("Bias") || Only(reader->Input("Filter")) != Only(conv.Input("Filter")) ||
+        Only(reader->Input("Input")) != Only(conv.Input("Input"))) {
+      return false;
+    }
+    // The bias's gradient will come later than it did.
+    const VarUses& bias_grad = block_.Uses(Only(match->add_grad->Output("Y@GRAD")));
+    if (AnyBetween(block_, bias_grad.readers, *match->add_grad, *reader) ||
+        AnyBetween(block_, bias_grad.writers, *match->add_grad, *reader)) {
+      return false;
+    }
+    match->conv_grad = reader;
+    return true;
+  }
+
+  void Fuse(OpDesc& conv, const Match& match) {
+    std::string bias = Only(match.add->Input("Y"));
+    std::string out = Only(match.add->Output("Out"));
+    // The convolution moves to where the addition stood: everything that it reads is there still.
+    match.add->SetType(conv.type());
+    SlotList inputs = conv.inputs();
+    match.add->RemoveInput("X");
+    match.add->RemoveInput("Y");
+    for (const Slot& slot : inputs) match.add->SetInput(slot.name, slot.args);
+    match.add->SetInput("Bias", {bias});
+    match.add->RemoveOutput("Out");
+    match.add->SetOutput("Output", {out});
+    match.add->RemoveAttr("axis");
+    for (const NamedAttr& attr : conv.attrs()) match.add->SetAttr(attr.name, attr.value);
+    removed_.insert(&conv);
+    if (!match.add_grad) return;
+    match.conv_grad->SetInput("Output@GRAD", match.add_grad->Input("Out@GRAD"));
+    match.conv_grad->SetInput("Bias", {bias});
+    if (match.add_grad->HasOutput("Y@GRAD"))
+      match.conv_grad->SetOutput("Bias@GRAD", match.add_grad->Output("Y@GRAD"));
+    removed_.insert(match.add_grad);
+  }
+
+  const PassContext& context_;
+  BlockDesc& block_;
+  std::unordered_set<const OpDesc*> removed_;
+};
+
+}  // namespace
+
+void FuseConvBias(ProgramDesc& program, const PassContext& context) {
+  ConvBiasFuser(program, context).Run();
+}
+
+}  // namespace coracle

@@ -1,0 +1,214 @@
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/passes/pass.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace coracle {
+namespace {
+
+Shape ToNhwc(const Shape& s) { return {s[0], s[2], s[3], s[1]}; }
+
+class NhwcRewriter {
+ public:
+  NhwcRewriter(ProgramDesc& program, const PassContext& context)
+      : program_(program), context_(context), block_(program.Root()) {}
+
+  void Run() {
+    if (!AnyImageOp()) return;
+    for (std::unique_ptr<OpDesc>& op : block_.TakeOps()) {
+      const OpDef* def = context_.ops.Find(op->type());
+      if (def && TakesLayout(*def, *op)) {
+        Convert(*op, def->layout_slots());
+        op->SetAttr(def->layout_attr(), std::string("NHWC"));
+      } else if (def && def->elementwise() && FollowsLayout(*op)) {
+        Convert(*op, {});
+      } else {
+        KeepNchw(*op);
+      }
+      Emit(std::move(op));
+    }
+    block_.SetOps(std::move(out_));
+    RemoveUnusedForms();
+  }
+
+ private:
+  // What is known of a variable's present value: the name of its NHWC form, and whether the NCHW
+  // form exists too.
+  struct Form {
+    std::string nhwc;
+    bool has_nchw = false;
+  };
+
+  bool AnyImageOp() const {
+    for (size_t i = 0; i < block_.NumOps(); ++i) {
+      const OpDef* def = context_.ops.Find(block_.op(i).type());
+      // Only a convolution is worth the conversions around it.
+      if (def && TakesLayout(*def, block_.op(i)) && block_.op(i).HasInput("Filter")) return true;
+    }
+    return false;
+  }
+
+  bool TakesLayout(const OpDef& def, const OpDesc& op) const {
+    if (def.layout_attr().empty()) return false;
+    std::string layout = def.AttrOf<std::string>(op, def.layout_attr());
+    if (layout != "NCHW" && layout != "AnyLayout") return false;
+    for (const std::string& slot : def.layout_slots()) {
+      for (const auto* args : {&op.Input(slot), &op.Output(slot)}) {
+        for (const std::string& name : *args) {
+          if (!IsEmptyName(name) && !IsImage(name)) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  bool IsImage(const std::string& name) const {
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var && var->type() == VarType::kLoDTensor && var->shape().rank() == 4;
+  }
+
+  // An elementwise op is worth doing in NHWC when one of its inputs is there already and all of its
+  // variables are images of one shape.
+  bool FollowsLayout(const OpDesc& op) const {
+    bool any = false;
+    const Shape* shape = nullptr;
+    for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
+      for (const Slot& slot : *slots) {
+        for (const std::string& name : slot.args) {
+          if (IsEmptyName(name)) continue;
+          if (!IsImage(name)) return false;
+          const Shape& s = block_.FindVarRecursive(name)->shape();
+          if (shape && !(*shape == s)) return false;
+          shape = &s;
+          auto it = forms_.find(name);
+          any |= slots == &op.inputs() && it != forms_.end() && !it->second.has_nchw;
+        }
+      }
+    }
+    return any;
+  }
+
+  static bool Listed(const std::vector<std::string>& slots, const std::string& name) {
+    return slots.empty() || std::find(slots.begin(), slots.end(), name) != slots.end();
+  }
+
+  // Rewrites the op's variables in `slots` (all, when empty) to their NHWC forms.
+  void Convert(OpDesc& op, const std::vector<std::string>& slots) {
+    for (const Slot& slot : SlotList(op.inputs())) {
+      std::vector<std::string> args = slot.args;
+      for (std::string& name : args) {
+        if (IsEmptyName(name)) continue;
+        if (Listed(slots, slot.name))
+          name = NhwcForm(name);
+        else
+          MakeNchw(name);
+      }
+      op.SetInput(slot.name, std::move(args));
+    }
+    for (const Slot& slot : SlotList(op.outputs())) {
+      std::vector<std::string> args = slot.args;
+      for (std::string& name : args) {
+        if (IsEmptyName(name)) continue;
+        if (!Listed(slots, slot.name)) {
+          forms_.erase(name);
+          continue;
+        }
+        std::string nhwc = NewNhwcVar(name);
+        forms_[name] = {nhwc, false};
+        if (context_.IsVisible(block_, name)) show_.push_back(name);
+        name = nhwc;
+      }
+      op.SetOutput(slot.name, std::move(args));
+    }
+  }
+
+  void KeepNchw(const OpDesc& op) {
+    for (const Slot& slot : op.inputs()) {
+      for (const std::string& name : slot.args) MakeNchw(name);
+    }
+    for (const Slot& slot : op.outputs()) {
+      for (const std::string& name : slot.args) forms_.erase(name);
+    }
+  }
+
+  void Emit(std::unique_ptr<OpDesc> op) {
+    out_.push_back(std::move(op));
+    for (const std::string& name : show_) MakeNchw(name);
+    show_.clear();
+  }
+
+  std::string NewNhwcVar(const std::string& name) {
+    const VarDesc& from = *block_.FindVarRecursive(name);
+    std::string nhwc = program_.FreeName(name + "@NHWC");
+    VarDesc& var = block_.Var(nhwc);
+    VarMeta meta = from.meta();
+    meta.shape = ToNhwc(meta.shape);
+    var.SetMeta(meta);
+    return nhwc;
+  }
+
+  std::string NhwcForm(const std::string& name) {
+    auto it = forms_.find(name);
+    if (it != forms_.end()) return it->second.nhwc;
+    std::string nhwc = NewNhwcVar(name);
+    AppendConversion(name, nhwc, true);
+    forms_[name] = {nhwc, true};
+    return nhwc;
+  }
+
+  void MakeNchw(const std::string& name) {
+    auto it = forms_.find(name);
+    if (it == forms_.end() || it->second.has_nchw) return;
+    AppendConversion(it->second.nhwc, name, false);
+    it->second.has_nchw = true;
+  }
+
+  void AppendConversion(const std::string& from, const std::string& to, bool to_nhwc) {
+    const Shape& s = block_.FindVarRecursive(to)->shape();
+    const Shape nchw = to_nhwc ? Shape{s[0], s[3], s[1], s[2]} : s;
+    bool same_order = nchw[1] == 1 || (nchw[2] == 1 && nchw[3] == 1);
+    // reshape2 takes one unknown dimension.
+    bool reshape = same_order && std::count(s.begin(), s.end(), -1) <= 1;
+    if (reshape) {
+      std::vector<int32_t> dims;
+      for (int64_t d : s) dims.push_back(static_cast<int32_t>(d));
+      out_.push_back(std::make_unique<OpDesc>("reshape2", SlotList{{"X", {from}}},
+                                              SlotList{{"Out", {to}}}, AttrList{{"shape", dims}}));
+    } else {
+      std::vector<int32_t> axis =
+          to_nhwc ? std::vector<int32_t>{0, 2, 3, 1} : std::vector<int32_t>{0, 3, 1, 2};
+      out_.push_back(std::make_unique<OpDesc>("transpose2", SlotList{{"X", {from}}},
+                                              SlotList{{"Out", {to}}}, AttrList{{"axis", axis}}));
+    }
+  }
+
+  // Variables that only exist in NHWC keep their NCHW VarDesc, which nothing writes any more.
+  void RemoveUnusedForms() {
+    std::unordered_set<std::string> used;
+    for (size_t i = 0; i < block_.NumOps(); ++i) {
+      for (const SlotList* slots : {&block_.op(i).inputs(), &block_.op(i).outputs()}) {
+        for (const Slot& slot : *slots) used.insert(slot.args.begin(), slot.args.end());
+      }
+    }
+    block_.RemoveVarsIf([&](const VarDesc& var) {
+      return forms_.count(var.name()) && !used.count(var.name()) &&
+             !context_.IsVisible(block_, var.name());
+    });
+  }
+
+  ProgramDesc& program_;
+  const PassContext& context_;
+  BlockDesc& block_;
+  std::vector<std::unique_ptr<OpDesc>> out_;
+  std::unordered_map<std::string, Form> forms_;
+  std::vector<std::string> show_;
+};
+
+}  // namespace
+
+void UseNhwcLayout(ProgramDesc& program, const PassContext& context) {
+  NhwcRewriter(program, context).Run();
+}
+
+}  // namespace coracle
