@@ -71,6 +71,12 @@ void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicat
   });
 }
 
+void BlockDesc::Reserve(size_t vars, size_t ops) {
+  vars_.reserve(vars);
+  var_index_.reserve(vars);
+  ops_.reserve(ops);
+}
+
 std::unique_ptr<OpDesc> BlockDesc::Adopt(OpDesc op) {
   auto owned = std::make_unique<OpDesc>();
   owned->type_ = std::move(op.type_);

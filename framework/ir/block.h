@@ -50,6 +50,7 @@ class BlockDesc {
   VarDesc& AppendVar(const VarDesc& var);  // a copy; throws kAlreadyExists for a name that is taken
   bool RemoveVar(std::string_view name);
   void RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate);
+  void Reserve(size_t vars, size_t ops);  // room for so many; changes nothing else
 
   // --- ops ---
   size_t NumOps() const { return ops_.size(); }

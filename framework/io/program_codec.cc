@@ -1,0 +1,307 @@
+// Programs as binary ProgramDesc messages. The numbers of the fields come from the generated
+// classes; the bytes are read and written here, so that what Coracle does not know is kept exactly.
+
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/attr_codec.h>
+#include <coracle/framework/io/program_codec.h>
+#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/var_codec.h>
+#include <coracle/proto/framework.pb.h>
+#include <coracle/proto/training.pb.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+using wire::Field;
+using wire::Reader;
+using wire::Source;
+using wire::Tag;
+using wire::Writer;
+using ProgramProto = proto::ProgramDesc;
+using BlockProto = proto::BlockDesc;
+using OpProto = proto::OpDesc;
+using SlotProto = proto::OpDesc::Var;
+using PairProto = proto::OpVersionMap::OpVersionPair;
+
+using OpVersions = std::vector<std::pair<std::string, int32_t>>;
+
+void EncodeOpVersions(const OpVersions& versions, Writer& out) {
+  for (const auto& [name, version] : versions) {
+    out.Message(proto::OpVersionMap::kPairFieldNumber, [&, &op = name, number = version] {
+      out.Bytes(PairProto::kOpNameFieldNumber, op);
+      out.Message(PairProto::kOpVersionFieldNumber,
+                  [&] { out.Int(proto::OpVersion::kVersionFieldNumber, number); });
+    });
+  }
+}
+
+// The fields that are read with every element checked against what they would be written as: when
+// the two differ they are kept as unknown bytes.
+class Decoder {
+ public:
+  Decoder(std::string_view bytes, const std::string& source, MissingValue missing)
+      : bytes_(bytes), source_{source, bytes.data()}, missing_(missing) {}
+
+  ProgramDesc Run() {
+    program_.ClearBlocks();
+    std::string unknown;
+    Field field, version, legacy_version;
+    for (Reader in(bytes_, source_); in.Next(&field);) {
+      switch (field.tag) {
+        case Tag(ProgramProto::kBlocksFieldNumber, wire::kBytes):
+          DecodeBlock(field.bytes);
+          break;
+        case Tag(ProgramProto::kLegacyVersionFieldNumber, wire::kBytes):
+          legacy_version = field;
+          break;
+        case Tag(ProgramProto::kVersionFieldNumber, wire::kBytes):
+          version = field;
+          break;
+        case Tag(ProgramProto::kOpVersionMapFieldNumber, wire::kBytes):
+          if (!DecodeOpVersions(field.bytes)) unknown.append(field.whole);
+          break;
+        case Tag(proto::kRandomSeedFieldNumber, wire::kVarint):
+          program_.random_seed = field.value;
+          break;
+        default:
+          unknown.append(field.whole);
+      }
+    }
+    SetVersion(version, legacy_version, &unknown);
+    program_.SetUnknownFields(std::move(unknown));
+    if (program_.NumBlocks() == 0) {
+      throw Error(ErrorCode::kDataLoss,
+                  fmt::format("{}: holds no block, so it is no program", source_.name));
+    }
+    return std::move(program_);
+  }
+
+ private:
+  [[noreturn]] void FailAt(std::string_view message, const std::string& what) const {
+    throw Error(ErrorCode::kDataLoss, fmt::format("{}: {} (at byte {})", source_.name, what,
+                                                  message.data() - source_.begin));
+  }
+
+  void SetVersion(const Field& version, const Field& legacy, std::string* unknown) {
+    if (!version.whole.empty() && !DecodeVersion(version.bytes)) unknown->append(version.whole);
+    if (legacy.whole.empty()) return;
+    if (version.whole.empty() && DecodeVersion(legacy.bytes))
+      program_.version_in_legacy_field = true;
+    else
+      unknown->append(legacy.whole);
+  }
+
+  bool DecodeVersion(std::string_view message) {
+    Field field, number;
+    for (Reader in(message, source_); in.Next(&field);) {
+      if (field.tag != Tag(proto::Version::kVersionFieldNumber, wire::kVarint)) return false;
+      number = field;
+    }
+    if (number.whole.size() != message.size() || message.empty()) return false;
+    program_.version = number.Int64();
+    return true;
+  }
+
+  bool DecodeOpVersions(std::string_view message) {
+    if (program_.op_versions) return false;
+    OpVersions versions;
+    Field pair, field, version;
+    for (Reader in(message, source_); in.Next(&pair);) {
+      if (pair.tag != Tag(proto::OpVersionMap::kPairFieldNumber, wire::kBytes)) return false;
+      auto& [name, number] = versions.emplace_back();
+      for (Reader pair_in(pair.bytes, source_); pair_in.Next(&field);) {
+        if (field.tag == Tag(PairProto::kOpNameFieldNumber, wire::kBytes)) {
+          name = field.String();
+        } else if (field.tag == Tag(PairProto::kOpVersionFieldNumber, wire::kBytes)) {
+          for (Reader version_in(field.bytes, source_); version_in.Next(&version);) {
+            if (version.number() == proto::OpVersion::kVersionFieldNumber) number = version.Int32();
+          }
+        }
+      }
+    }
+    std::string plain;
+    Writer out(&plain);
+    EncodeOpVersions(versions, out);
+    if (plain != message) return false;
+    program_.op_versions = std::move(versions);
+    return true;
+  }
+
+  void DecodeBlock(std::string_view message) {
+    int position = program_.NumBlocks();
+    std::optional<int32_t> idx, parent;
+    size_t vars = 0, ops = 0;
+    Field field;
+    for (Reader in(message, source_); in.Next(&field);) {
+      if (field.tag == Tag(BlockProto::kIdxFieldNumber, wire::kVarint)) idx = field.Int32();
+      if (field.tag == Tag(BlockProto::kParentIdxFieldNumber, wire::kVarint))
+        parent = field.Int32();
+      vars += field.tag == Tag(BlockProto::kVarsFieldNumber, wire::kBytes);
+      ops += field.tag == Tag(BlockProto::kOpsFieldNumber, wire::kBytes);
+    }
+    if (!idx || !parent)
+      FailAt(message, fmt::format("block {} has no {}", position, idx ? "parent_idx" : "idx"));
+    if (*idx != position)
+      FailAt(message, fmt::format("block {} says that its index is {}", position, *idx));
+    BlockDesc& block = program_.AppendBlock(*parent);
+    block.Reserve(vars, ops);
+    DecodeBlockFields(message, block);
+  }
+
+  void DecodeBlockFields(std::string_view message, BlockDesc& block) {
+    std::string unknown;
+    Field field;
+    for (Reader in(message, source_); in.Next(&field);) {
+      switch (field.tag) {
+        case Tag(BlockProto::kIdxFieldNumber, wire::kVarint):
+        case Tag(BlockProto::kParentIdxFieldNumber, wire::kVarint):
+          break;
+        case Tag(BlockProto::kVarsFieldNumber, wire::kBytes):
+          DecodeVarInto(field.bytes, block);
+          break;
+        case Tag(BlockProto::kOpsFieldNumber, wire::kBytes):
+          DecodeOp(field.bytes, block);
+          break;
+        case Tag(BlockProto::kForwardBlockIdxFieldNumber, wire::kVarint):
+          block.forward_block_idx_field() = field.Int32();
+          break;
+        default:
+          unknown.append(field.whole);
+      }
+    }
+    block.SetUnknownFields(std::move(unknown));
+  }
+
+  void DecodeVarInto(std::string_view message, BlockDesc& block) {
+    std::string name(DecodeVarName(message, source_));
+    if (block.FindVar(name))
+      FailAt(message, fmt::format("block {} declares the var {} twice", block.idx(), Quote(name)));
+    DecodeVar(message, source_, block.Var(name));
+  }
+
+  Slot DecodeSlot(std::string_view message) {
+    Slot slot;
+    bool has_name = false;
+    Field field;
+    for (Reader in(message, source_); in.Next(&field);) {
+      if (field.tag == Tag(SlotProto::kParameterFieldNumber, wire::kBytes)) {
+        slot.name.assign(field.bytes);
+        has_name = true;
+      } else if (field.tag == Tag(SlotProto::kArgumentsFieldNumber, wire::kBytes)) {
+        slot.args.emplace_back(field.bytes);
+      }
+    }
+    if (!has_name) FailAt(message, "a slot has no name");
+    return slot;
+  }
+
+  void DecodeOp(std::string_view message, BlockDesc& block) {
+    std::optional<std::string_view> type;
+    SlotList inputs, outputs;
+    AttrList attrs;
+    std::optional<bool> is_target;
+    std::string unknown;
+    Field field;
+    for (Reader in(message, source_); in.Next(&field);) {
+      switch (field.tag) {
+        case Tag(OpProto::kInputsFieldNumber, wire::kBytes):
+          inputs.push_back(DecodeSlot(field.bytes));
+          break;
+        case Tag(OpProto::kOutputsFieldNumber, wire::kBytes):
+          outputs.push_back(DecodeSlot(field.bytes));
+          break;
+        case Tag(OpProto::kTypeFieldNumber, wire::kBytes):
+          type = field.bytes;
+          break;
+        case Tag(OpProto::kAttrsFieldNumber, wire::kBytes):
+          attrs.push_back(DecodeAttr(field.bytes, source_, missing_));
+          break;
+        case Tag(OpProto::kIsTargetFieldNumber, wire::kVarint):
+          is_target = field.Bool();
+          break;
+        default:
+          unknown.append(field.whole);
+      }
+    }
+    if (!type)
+      FailAt(message, fmt::format("op {} of block {} has no type", block.NumOps(), block.idx()));
+    OpDesc& op =
+        block.AppendOp(std::string(*type), std::move(inputs), std::move(outputs), std::move(attrs));
+    op.is_target_field() = is_target;
+    if (!unknown.empty()) op.SetUnknownFields(std::move(unknown));
+  }
+
+  std::string_view bytes_;
+  Source source_;
+  MissingValue missing_;
+  ProgramDesc program_;
+};
+
+void EncodeSlots(int number, const SlotList& slots, Writer& out) {
+  for (const Slot& slot : slots) {
+    out.Message(number, [&] {
+      out.Bytes(SlotProto::kParameterFieldNumber, slot.name);
+      for (const std::string& arg : slot.args) out.Bytes(SlotProto::kArgumentsFieldNumber, arg);
+    });
+  }
+}
+
+void EncodeOp(const OpDesc& op, Writer& out) {
+  out.Message(BlockProto::kOpsFieldNumber, [&] {
+    EncodeSlots(OpProto::kInputsFieldNumber, op.inputs(), out);
+    EncodeSlots(OpProto::kOutputsFieldNumber, op.outputs(), out);
+    out.Bytes(OpProto::kTypeFieldNumber, op.type());
+    for (const NamedAttr& attr : op.attrs()) EncodeAttr(OpProto::kAttrsFieldNumber, attr, out);
+    if (op.is_target_field()) out.Int(OpProto::kIsTargetFieldNumber, *op.is_target_field());
+    out.Verbatim(op.unknown_fields());
+  });
+}
+
+void EncodeBlock(const BlockDesc& block, Writer& out) {
+  out.Message(ProgramProto::kBlocksFieldNumber, [&] {
+    out.Int(BlockProto::kIdxFieldNumber, block.idx());
+    out.Int(BlockProto::kParentIdxFieldNumber, block.parent_idx());
+    for (size_t i = 0; i < block.NumVars(); ++i)
+      EncodeVar(BlockProto::kVarsFieldNumber, block.var(i), out);
+    for (size_t i = 0; i < block.NumOps(); ++i) EncodeOp(block.op(i), out);
+    if (block.forward_block_idx_field())
+      out.Int(BlockProto::kForwardBlockIdxFieldNumber, *block.forward_block_idx_field());
+    out.Verbatim(block.unknown_fields());
+  });
+}
+
+}  // namespace
+
+ProgramDesc DecodeProgram(std::string_view bytes, const std::string& source, MissingValue missing) {
+  if (bytes.size() > kMaxProgramBytes) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("{}: a program of {} exceeds the limit of {}", source,
+                            HumanBytes(bytes.size()), HumanBytes(kMaxProgramBytes)));
+  }
+  return Decoder(bytes, source, missing).Run();
+}
+
+ProgramDesc ParseProgram(std::string_view bytes, const std::string& source) {
+  return DecodeProgram(bytes, source, MissingValue::kKeepRaw);
+}
+
+std::string SerializeProgram(const ProgramDesc& program) {
+  std::string bytes;
+  Writer out(&bytes);
+  for (int b = 0; b < program.NumBlocks(); ++b) EncodeBlock(program.Block(b), out);
+  if (program.version) {
+    int number = program.version_in_legacy_field ? ProgramProto::kLegacyVersionFieldNumber
+                                                 : ProgramProto::kVersionFieldNumber;
+    out.Message(number, [&] { out.Int(proto::Version::kVersionFieldNumber, *program.version); });
+  }
+  if (program.op_versions) {
+    out.Message(ProgramProto::kOpVersionMapFieldNumber,
+                [&] { EncodeOpVersions(*program.op_versions, out); });
+  }
+  out.Verbatim(program.unknown_fields());
+  if (program.random_seed != 0) out.Varint(proto::kRandomSeedFieldNumber, program.random_seed);
+  return bytes;
+}
+
+}  // namespace coracle

@@ -1,0 +1,14 @@
+#pragma once
+// The binary reader as the text reader uses it. Private to framework/io.
+
+#include <coracle/framework/io/attr_codec.h>
+#include <coracle/framework/ir/program.h>
+
+#include <string>
+#include <string_view>
+
+namespace coracle {
+
+ProgramDesc DecodeProgram(std::string_view bytes, const std::string& source, MissingValue missing);
+
+}  // namespace coracle

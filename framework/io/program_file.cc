@@ -1,0 +1,38 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/io/program_io.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+constexpr size_t kLooked = 4096;
+
+bool HasTextName(std::string_view path) {
+  return path.ends_with(".pbtxt") || path.ends_with(".txt");
+}
+
+}  // namespace
+
+// A binary program has small numbers among its first bytes (a block's index and parent), which text
+// never has.
+bool LooksLikeText(std::string_view bytes) {
+  bytes = bytes.substr(0, kLooked);
+  return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(), [](char c) {
+    auto byte = static_cast<unsigned char>(c);
+    return (byte >= 32 && byte != 127) || (byte >= '\t' && byte <= '\r');
+  });
+}
+
+ProgramDesc ReadProgram(const std::string& path) {
+  std::string bytes = ReadFile(path, kMaxProgramBytes);
+  std::string source = path == "-" ? "standard input" : path;
+  return HasTextName(path) || LooksLikeText(bytes) ? ParseProgramText(bytes, source)
+                                                   : ParseProgram(bytes, source);
+}
+
+void WriteProgram(const ProgramDesc& program, const std::string& path) {
+  WriteFileAtomic(path, HasTextName(path) ? ProgramToText(program) : SerializeProgram(program));
+}
+
+}  // namespace coracle
