@@ -1,0 +1,153 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/common/update.h>
+
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+void InferAdam(InferContext& ctx) {
+  InferUpdate(
+      ctx, {{"Moment1", "Moment1Out"}, {"Moment2", "Moment2Out"}},
+      {"LearningRate", "Beta1Pow", "Beta2Pow", "Beta1Tensor", "Beta2Tensor", "EpsilonTensor"});
+  if (ctx.HasInput("SkipUpdate")) {
+    const VarMeta& skip = ctx.Input("SkipUpdate");
+    ctx.Require(
+        "C3", skip.dtype == DType::kBool && (!skip.shape.IsKnown() || skip.shape.numel() == 1),
+        "SkipUpdate must be one bool");
+  }
+  ctx.SetOutput("Beta1PowOut", ctx.Input("Beta1Pow"));
+  ctx.SetOutput("Beta2PowOut", ctx.Input("Beta2Pow"));
+  if (ctx.HasInput("MasterParam")) ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
+}
+
+// out = in * factor for a one-element tensor, which may be the same memory.
+struct Power {
+  TensorArg in, out;
+  double Value(Workspace& ws) const { return ScalarInput(in)(ws); }
+  void Update(Workspace& ws, double factor) const {
+    if (!out) return;
+    const double value = Value(ws) * factor;
+    if (out.dtype == DType::kFloat64)
+      *ws.Data<double>(out) = value;
+    else
+      *ws.Data<float>(out) = static_cast<float>(value);
+  }
+};
+
+template <class T>
+struct Args {
+  TensorArg param, grad, m, v, param_out, m_out, v_out;
+  explicit Args(const PrepareContext& ctx)
+      : param(ctx.Input("Param")),
+        grad(ctx.Input("Grad")),
+        m(ctx.Input("Moment1")),
+        v(ctx.Input("Moment2")),
+        param_out(ctx.Output("ParamOut")),
+        m_out(ctx.Output("Moment1Out")),
+        v_out(ctx.Output("Moment2Out")) {}
+
+  void Run(Workspace& ws, const AdamStep& step, decltype(&AdamUpdate<T>) update) const {
+    const T *p = ws.Data<const T>(param), *g = ws.Data<const T>(grad);
+    const T *m1 = ws.Data<const T>(m), *m2 = ws.Data<const T>(v);
+    T *p_to = ws.Data<T>(param_out), *m1_to = ws.Data<T>(m_out), *m2_to = ws.Data<T>(v_out);
+    ParallelFor(param.numel, kUpdateGrain / 2, [&](int64_t b, int64_t e) {
+      update(p + b, g + b, m1 + b, m2 + b, step, p_to + b, m1_to + b, m2_to + b, e - b);
+    });
+  }
+  void Copy(Workspace& ws) const {
+    for (auto [from, to] : {std::pair(param, param_out), std::pair(m, m_out), std::pair(v, v_out)}) {
+      if (from.numel == 0) continue;
+      std::memmove(ws.Data<T>(to), ws.Data<const T>(from),
+                   static_cast<size_t>(from.numel) * sizeof(T));
+    }
+  }
+};
+
+template <class T>
+Kernel Adam(const PrepareContext& ctx, decltype(&AdamUpdate<T>) update) {
+  if (ctx.HasInput("MasterParam")) ctx.Unsupported("a MasterParam needs a float16 Param");
+  const Args<T> args(ctx);
+  const Power pow1 = {ctx.Input("Beta1Pow"), ctx.Output("Beta1PowOut")};
+  const Power pow2 = {ctx.Input("Beta2Pow"), ctx.Output("Beta2PowOut")};
+  const ScalarInput lr(ctx.Input("LearningRate"));
+  const ScalarInput beta1(ctx.Input("Beta1Tensor"), ctx.Attr<float>("beta1"));
+  const ScalarInput beta2(ctx.Input("Beta2Tensor"), ctx.Attr<float>("beta2"));
+  const ScalarInput epsilon(ctx.Input("EpsilonTensor"), ctx.Attr<float>("epsilon"));
+  const TensorArg skip = ctx.Input("SkipUpdate");
+  const bool keep_powers = ctx.Attr<bool>("use_global_beta_pow");
+  return [=](Workspace& ws) {
+    if (skip && *ws.Data<const bool>(skip)) {
+      args.Copy(ws);
+      pow1.Update(ws, 1);
+      pow2.Update(ws, 1);
+      return;
+    }
+    const double b1 = beta1(ws), b2 = beta2(ws);
+    const double root = std::sqrt(1 - pow2.Value(ws));
+    const AdamStep step = {.lr = lr(ws) * root / (1 - pow1.Value(ws)),
+                           .beta1 = b1,
+                           .beta2 = b2,
+                           .epsilon = epsilon(ws) * root};
+    args.Run(ws, step, update);
+    pow1.Update(ws, keep_powers ? 1 : b1);
+    pow2.Update(ws, keep_powers ? 1 : b2);
+  };
+}
+
+OpDef AdamDef() {
+  return OpDef("adam")
+      .Doc("Moment1Out = beta1 Moment1 + (1 - beta1) Grad; Moment2Out = beta2 Moment2 + (1 - beta2) "
+           "Grad^2; r = sqrt(1 - Beta2Pow); ParamOut = Param - LearningRate r / (1 - Beta1Pow) "
+           "Moment1Out / (sqrt(Moment2Out) + epsilon r); then Beta1PowOut = beta1 Beta1Pow and "
+           "Beta2PowOut = beta2 Beta2Pow. C1: Grad and the moments are dense tensors of Param's "
+           "shape and dtype. C2: LearningRate, Beta1Pow, Beta2Pow and the tensors that replace "
+           "attrs hold one element. C3: SkipUpdate is one bool.")
+      .Input("Param", "the parameter")
+      .Input("Grad", "the parameter's gradient")
+      .Input("LearningRate", "tensor [1], float32 or float64")
+      .Input("Moment1", "running mean of gradients")
+      .Input("Moment2", "running mean of squared gradients")
+      .Input("Beta1Pow", "tensor [1]: beta1 to the power of the step, counted from 1")
+      .Input("Beta2Pow", "tensor [1]: beta2 to the power of the step, counted from 1")
+      .OptionalInput("Beta1Tensor", "tensor [1]; replaces attr beta1")
+      .OptionalInput("Beta2Tensor", "tensor [1]; replaces attr beta2")
+      .OptionalInput("EpsilonTensor", "tensor [1]; replaces attr epsilon")
+      .OptionalInput("MasterParam", "float32 copy of a float16 Param")
+      .OptionalInput("SkipUpdate", "bool tensor [1]: true leaves everything as it is")
+      .Output("ParamOut", "the updated parameter, usually Param itself")
+      .Output("Moment1Out", "usually Moment1 itself")
+      .Output("Moment2Out", "usually Moment2 itself")
+      .OptionalOutput("Beta1PowOut", "usually Beta1Pow itself")
+      .OptionalOutput("Beta2PowOut", "usually Beta2Pow itself")
+      .OptionalOutput("MasterParamOut", "the updated MasterParam")
+      .Attr<float>("beta1", 0.9f, "share of the old Moment1 that stays")
+      .Attr<float>("beta2", 0.999f, "share of the old Moment2 that stays")
+      .Attr<float>("epsilon", 1e-8f, "keeps the division from overflowing")
+      .Attr<bool>("lazy_mode", false, "taken from files: for sparse gradients")
+      .Attr<int64_t>("min_row_size_to_use_multithread", 1000, "taken from files and not used")
+      .Attr<bool>("multi_precision", false, "taken from files: for float16 parameters")
+      .Attr<bool>("use_global_beta_pow", false, "the powers are updated elsewhere");
+}
+
+}  // namespace
+
+void RegisterAdam(OpRegistry& ops) {
+  ops.Add(AdamDef()
+              .Inplace("Param", "ParamOut")
+              .Inplace("Moment1", "Moment1Out")
+              .Inplace("Moment2", "Moment2Out")
+              .Inplace("Beta1Pow", "Beta1PowOut")
+              .Inplace("Beta2Pow", "Beta2PowOut")
+              .Infer(InferAdam)
+              .NoGradient("an update of a parameter is not part of the loss")
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return Adam<T>(c, AdamUpdate<T>); })
+              .Fast([](const PrepareContext& c) {
+                return c.Input("Param").dtype == DType::kFloat32 ? Adam<float>(c, AdamUpdateSimd)
+                                                                 : Kernel();
+              }));
+}
+
+}  // namespace coracle

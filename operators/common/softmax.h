@@ -1,0 +1,87 @@
+#pragma once
+// Softmax and its relatives along one axis of a tensor that is seen as [outer, n, inner]. A line is
+// the n elements along the axis, `stride` (= inner) apart. Input and output may be the same memory.
+
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/tensor/shape.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace coracle {
+
+struct AxisView {
+  int64_t outer = 1, n = 1, inner = 1;
+  int64_t lines() const { return outer * inner; }
+  // Offset of the first element of a line.
+  int64_t Offset(int64_t line) const { return line / inner * n * inner + line % inner; }
+};
+
+// REQUIRES: every dimension known. A tensor of rank 0 is one line of one element; an axis outside
+// the shape is taken as the last one.
+inline AxisView ViewAxis(const Shape& shape, int64_t axis) {
+  int at = 0;
+  if (shape.rank() == 0) return {};
+  if (!shape.NormalizeAxis(axis, &at)) at = shape.rank() - 1;
+  return {shape.Product(0, at), shape[at], shape.Product(at + 1, shape.rank())};
+}
+
+// Calls body(line, offset) for every line, on several threads. Nothing happens for empty lines.
+template <class Body>
+void ForEachLine(const AxisView& view, Body&& body) {
+  if (view.n == 0) return;
+  const int64_t grain = std::max<int64_t>(1, 16384 / view.n);
+  ParallelFor(view.lines(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin; line < end; ++line) body(line, view.Offset(line));
+  });
+}
+
+// What a softmax of one line went through: y_i = exp(x_i - max) / sum.
+template <class T>
+struct LineStats {
+  T max, sum;
+};
+
+template <class T>
+LineStats<T> SoftmaxLine(const T* x, T* y, int64_t n, int64_t stride) {
+  T max = -std::numeric_limits<T>::infinity(), sum = 0;
+  for (int64_t i = 0; i < n; ++i) max = std::max(max, x[i * stride]);
+  for (int64_t i = 0; i < n; ++i) sum += y[i * stride] = std::exp(x[i * stride] - max);
+  for (int64_t i = 0; i < n; ++i) y[i * stride] /= sum;
+  return {max, sum};
+}
+
+template <class T>
+void LogSoftmaxLine(const T* x, T* y, int64_t n, int64_t stride) {
+  T max = -std::numeric_limits<T>::infinity(), sum = 0;
+  for (int64_t i = 0; i < n; ++i) max = std::max(max, x[i * stride]);
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i * stride] - max);
+  const T log_sum = std::log(sum);
+  for (int64_t i = 0; i < n; ++i) y[i * stride] = x[i * stride] - max - log_sum;
+}
+
+// dx = y (dy - sum(dy y))
+template <class T>
+void SoftmaxGradLine(const T* y, const T* dy, T* dx, int64_t n, int64_t stride) {
+  T dot = 0;
+  for (int64_t i = 0; i < n; ++i) dot += y[i * stride] * dy[i * stride];
+  for (int64_t i = 0; i < n; ++i) dx[i * stride] = y[i * stride] * (dy[i * stride] - dot);
+}
+
+// dx = dy - exp(y) sum(dy)
+template <class T>
+void LogSoftmaxGradLine(const T* y, const T* dy, T* dx, int64_t n, int64_t stride) {
+  T sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += dy[i * stride];
+  for (int64_t i = 0; i < n; ++i) dx[i * stride] = dy[i * stride] - std::exp(y[i * stride]) * sum;
+}
+
+// The same on contiguous lines with the machine's vector instructions.
+LineStats<float> SoftmaxRow(const float* x, float* y, int64_t n);
+void LogSoftmaxRow(const float* x, float* y, int64_t n);
+void SoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n);
+void LogSoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n);
+
+}  // namespace coracle

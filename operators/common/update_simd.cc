@@ -1,0 +1,103 @@
+#include <coracle/operators/common/update.h>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "coracle/operators/common/update_simd.cc"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first: it includes this file again for every instruction set.
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace coracle {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+
+// Every loop ends with the plain one on the elements that do not fill a vector.
+
+void Sgd(const float* p, const float* g, double lr, float* p_out, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto rate = hn::Set(d, static_cast<float>(lr));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::NegMulAdd(rate, hn::LoadU(d, g + i), hn::LoadU(d, p + i)), d, p_out + i);
+  }
+  SgdUpdate(p + i, g + i, lr, p_out + i, n - i);
+}
+
+void Momentum(const float* p, const float* g, const float* v, const MomentumStep& s, float* p_out,
+              float* v_out, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lr = hn::Set(d, static_cast<float>(s.lr)), mu = hn::Set(d, static_cast<float>(s.mu));
+  const auto rescale = hn::Set(d, static_cast<float>(s.rescale));
+  const auto decay = hn::Set(d, static_cast<float>(s.decay));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto param = hn::LoadU(d, p + i);
+    const auto grad = hn::MulAdd(decay, param, hn::Mul(rescale, hn::LoadU(d, g + i)));
+    const auto velocity = hn::MulAdd(mu, hn::LoadU(d, v + i), grad);
+    const auto direction = s.nesterov ? hn::MulAdd(mu, velocity, grad) : velocity;
+    hn::StoreU(velocity, d, v_out + i);
+    hn::StoreU(hn::NegMulAdd(lr, direction, param), d, p_out + i);
+  }
+  MomentumUpdate(p + i, g + i, v + i, s, p_out + i, v_out + i, n - i);
+}
+
+void Adam(const float* p, const float* g, const float* m, const float* v, const AdamStep& s,
+          float* p_out, float* m_out, float* v_out, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lr = hn::Set(d, static_cast<float>(s.lr));
+  const auto eps = hn::Set(d, static_cast<float>(s.epsilon));
+  const auto b1 = hn::Set(d, static_cast<float>(s.beta1));
+  const auto b2 = hn::Set(d, static_cast<float>(s.beta2));
+  const auto c1 = hn::Set(d, static_cast<float>(1 - s.beta1));
+  const auto c2 = hn::Set(d, static_cast<float>(1 - s.beta2));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto grad = hn::LoadU(d, g + i);
+    const auto m1 = hn::MulAdd(c1, grad, hn::Mul(b1, hn::LoadU(d, m + i)));
+    const auto m2 = hn::MulAdd(hn::Mul(c2, grad), grad, hn::Mul(b2, hn::LoadU(d, v + i)));
+    const auto ratio = hn::Div(m1, hn::Add(hn::Sqrt(m2), eps));
+    hn::StoreU(m1, d, m_out + i);
+    hn::StoreU(m2, d, v_out + i);
+    hn::StoreU(hn::NegMulAdd(lr, ratio, hn::LoadU(d, p + i)), d, p_out + i);
+  }
+  AdamUpdate(p + i, g + i, m + i, v + i, s, p_out + i, m_out + i, v_out + i, n - i);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace coracle
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace coracle {
+
+HWY_EXPORT(Sgd);
+HWY_EXPORT(Momentum);
+HWY_EXPORT(Adam);
+
+void SgdUpdateSimd(const float* p, const float* g, double lr, float* p_out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Sgd)(p, g, lr, p_out, n);
+}
+void MomentumUpdateSimd(const float* p, const float* g, const float* v, const MomentumStep& s,
+                        float* p_out, float* v_out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Momentum)(p, g, v, s, p_out, v_out, n);
+}
+void AdamUpdateSimd(const float* p, const float* g, const float* m, const float* v,
+                    const AdamStep& s, float* p_out, float* m_out, float* v_out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Adam)(p, g, m, v, s, p_out, m_out, v_out, n);
+}
+
+void InferUpdate(InferContext& ctx, std::initializer_list<std::pair<const char*, const char*>> state,
+                 std::initializer_list<const char*> scalars) {
+  RequireSameType(ctx, "C1", "Grad", "Param");
+  for (const auto& in_out : state) RequireSameType(ctx, "C1", in_out.first, "Param");
+  for (const char* slot : scalars) RequireScalar(ctx, "C2", slot);
+  ctx.SetOutput("ParamOut", ctx.Input("Param"));
+  for (const auto& in_out : state) ctx.SetOutput(in_out.second, ctx.Input("Param"));
+}
+
+}  // namespace coracle
+#endif
