@@ -13,9 +13,9 @@ void InferAdam(InferContext& ctx) {
       {"LearningRate", "Beta1Pow", "Beta2Pow", "Beta1Tensor", "Beta2Tensor", "EpsilonTensor"});
   if (ctx.HasInput("SkipUpdate")) {
     const VarMeta& skip = ctx.Input("SkipUpdate");
-    ctx.Require(
-        "C3", skip.dtype == DType::kBool && (!skip.shape.IsKnown() || skip.shape.numel() == 1),
-        "SkipUpdate must be one bool");
+    ctx.Require("C3",
+                skip.dtype == DType::kBool && (!skip.shape.IsKnown() || skip.shape.numel() == 1),
+                "SkipUpdate must be one bool");
   }
   ctx.SetOutput("Beta1PowOut", ctx.Input("Beta1Pow"));
   ctx.SetOutput("Beta2PowOut", ctx.Input("Beta2Pow"));
@@ -57,7 +57,8 @@ struct Args {
     });
   }
   void Copy(Workspace& ws) const {
-    for (auto [from, to] : {std::pair(param, param_out), std::pair(m, m_out), std::pair(v, v_out)}) {
+    for (auto [from, to] :
+         {std::pair(param, param_out), std::pair(m, m_out), std::pair(v, v_out)}) {
       if (from.numel == 0) continue;
       std::memmove(ws.Data<T>(to), ws.Data<const T>(from),
                    static_cast<size_t>(from.numel) * sizeof(T));
@@ -98,12 +99,13 @@ Kernel Adam(const PrepareContext& ctx, decltype(&AdamUpdate<T>) update) {
 
 OpDef AdamDef() {
   return OpDef("adam")
-      .Doc("Moment1Out = beta1 Moment1 + (1 - beta1) Grad; Moment2Out = beta2 Moment2 + (1 - beta2) "
-           "Grad^2; r = sqrt(1 - Beta2Pow); ParamOut = Param - LearningRate r / (1 - Beta1Pow) "
-           "Moment1Out / (sqrt(Moment2Out) + epsilon r); then Beta1PowOut = beta1 Beta1Pow and "
-           "Beta2PowOut = beta2 Beta2Pow. C1: Grad and the moments are dense tensors of Param's "
-           "shape and dtype. C2: LearningRate, Beta1Pow, Beta2Pow and the tensors that replace "
-           "attrs hold one element. C3: SkipUpdate is one bool.")
+      .Doc(
+          "Moment1Out = beta1 Moment1 + (1 - beta1) Grad; Moment2Out = beta2 Moment2 + (1 - beta2) "
+          "Grad^2; r = sqrt(1 - Beta2Pow); ParamOut = Param - LearningRate r / (1 - Beta1Pow) "
+          "Moment1Out / (sqrt(Moment2Out) + epsilon r); then Beta1PowOut = beta1 Beta1Pow and "
+          "Beta2PowOut = beta2 Beta2Pow. C1: Grad and the moments are dense tensors of Param's "
+          "shape and dtype. C2: LearningRate, Beta1Pow, Beta2Pow and the tensors that replace "
+          "attrs hold one element. C3: SkipUpdate is one bool.")
       .Input("Param", "the parameter")
       .Input("Grad", "the parameter's gradient")
       .Input("LearningRate", "tensor [1], float32 or float64")

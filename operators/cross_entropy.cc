@@ -90,7 +90,8 @@ Kernel CrossEntropyGrad(const PrepareContext& ctx) {
     for (int64_t row = 0; row < p.rows; ++row, x += p.classes, out += p.classes) {
       if (p.soft) {
         const T* t = ws.Data<const T>(p.label) + row * p.classes;
-        for (int64_t j = 0; j < p.classes; ++j) out[j] = t[j] == T(0) ? T(0) : -g[row] * t[j] / x[j];
+        for (int64_t j = 0; j < p.classes; ++j)
+          out[j] = t[j] == T(0) ? T(0) : -g[row] * t[j] / x[j];
       } else {
         const int64_t k = p.ClassOf(Labels(ws, p.label), row, "cross_entropy_grad.C4");
         std::fill(out, out + p.classes, T(0));

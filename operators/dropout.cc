@@ -26,10 +26,9 @@ void InferForward(InferContext& ctx) {
 void InferGrad(InferContext& ctx) {
   if (ctx.HasInput("Mask")) {
     const VarMeta& mask = ctx.Input("Mask");
-    ctx.Require("C1",
-                mask.dtype == DType::kUInt8 &&
-                    mask.shape.CompatibleWith(ctx.InputShape("Out@GRAD")),
-                "Mask must be uint8 of the gradient's shape");
+    ctx.Require(
+        "C1", mask.dtype == DType::kUInt8 && mask.shape.CompatibleWith(ctx.InputShape("Out@GRAD")),
+        "Mask must be uint8 of the gradient's shape");
   } else {
     ctx.Require("C2", ctx.Attr<bool>("is_test"), "Mask may be absent only with is_test");
   }
@@ -182,24 +181,25 @@ OpDef WithAttrs(OpDef def) {
 }  // namespace
 
 void RegisterDropout(OpRegistry& ops) {
-  ops.Add(WithAttrs(OpDef("dropout"))
-              .Doc("Out = X Mask, times 1 / (1 - dropout_prob) with upscale_in_train; Mask is 1 with "
-                   "probability 1 - dropout_prob, drawn from the seed, the step and Out's name. "
-                   "With is_test Out = X (upscale_in_train) or X (1 - dropout_prob), and Mask is 1. "
-                   "C1: Seed is one int32 or int64.")
-              .Input("X", "floating-point tensor of any shape")
-              .OptionalInput("Seed", "[1]: decides the mask alone, instead of seed and step")
-              .Output("Out", "tensor of X's shape and dtype")
-              .IntermediateOutput("Mask", "uint8 tensor of X's shape: 1 where X was kept")
-              .Attr<bool>("fix_seed", false, "the attr seed alone decides the mask")
-              .Attr<int32_t>("seed", 0, "used with fix_seed")
-              .NoGradientTo({"Seed"})
-              .Inplace("X", "Out")
-              .Random()
-              .Infer(InferForward)
-              .Gradient(ForwardGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Forward<T>(c); }));
+  ops.Add(
+      WithAttrs(OpDef("dropout"))
+          .Doc("Out = X Mask, times 1 / (1 - dropout_prob) with upscale_in_train; Mask is 1 with "
+               "probability 1 - dropout_prob, drawn from the seed, the step and Out's name. "
+               "With is_test Out = X (upscale_in_train) or X (1 - dropout_prob), and Mask is 1. "
+               "C1: Seed is one int32 or int64.")
+          .Input("X", "floating-point tensor of any shape")
+          .OptionalInput("Seed", "[1]: decides the mask alone, instead of seed and step")
+          .Output("Out", "tensor of X's shape and dtype")
+          .IntermediateOutput("Mask", "uint8 tensor of X's shape: 1 where X was kept")
+          .Attr<bool>("fix_seed", false, "the attr seed alone decides the mask")
+          .Attr<int32_t>("seed", 0, "used with fix_seed")
+          .NoGradientTo({"Seed"})
+          .Inplace("X", "Out")
+          .Random()
+          .Infer(InferForward)
+          .Gradient(ForwardGradient)
+          .Reference<float, double>(
+              []<class T>(const PrepareContext& c) { return Forward<T>(c); }));
   ops.Add(WithAttrs(OpDef("dropout_grad"))
               .Doc("Gradient of dropout: X@GRAD = Out@GRAD Mask, scaled as in the forward op. "
                    "C1: Mask is uint8 of the gradient's shape. C2: Mask is there unless is_test.")

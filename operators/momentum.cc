@@ -38,38 +38,38 @@ Kernel Momentum(const PrepareContext& ctx, decltype(&MomentumUpdate<T>) update) 
 }  // namespace
 
 void RegisterMomentum(OpRegistry& ops) {
-  ops.Add(OpDef("momentum")
-              .Doc("g = rescale_grad Grad (+ regularization_coeff Param with l2_decay); VelocityOut "
-                   "= mu Velocity + g; ParamOut = Param - LearningRate VelocityOut, or Param - "
-                   "LearningRate (g + mu VelocityOut) with use_nesterov. C1: Grad and Velocity are "
-                   "dense tensors of Param's shape and dtype. C2: LearningRate holds one element.")
-              .Input("Param", "the parameter")
-              .Input("Grad", "the parameter's gradient")
-              .Input("Velocity", "the running sum of gradients")
-              .Input("LearningRate", "tensor [1], float32 or float64")
-              .OptionalInput("MasterParam", "float32 copy of a float16 Param")
-              .Output("ParamOut", "the updated parameter, usually Param itself")
-              .Output("VelocityOut", "the updated velocity, usually Velocity itself")
-              .OptionalOutput("MasterParamOut", "the updated MasterParam")
-              .Attr<float>("mu", "share of the old velocity that stays")
-              .Attr<bool>("use_nesterov", false, "look one step of the velocity ahead")
-              .Attr<std::string>("regularization_method", "", "l2_decay: weight decay; else none")
-              .OneOf({"", "l2_decay"})
-              .Attr<float>("regularization_coeff", 0.0f, "coefficient of the weight decay")
-              .Attr<bool>("multi_precision", false, "taken from files: for float16 parameters")
-              .Attr<float>("rescale_grad", 1.0f, "multiplies the gradient first")
-              .Inplace("Param", "ParamOut")
-              .Inplace("Velocity", "VelocityOut")
-              .Infer(InferMomentum)
-              .NoGradient("an update of a parameter is not part of the loss")
-              .Reference<float, double>([]<class T>(const PrepareContext& c) {
-                return Momentum<T>(c, MomentumUpdate<T>);
-              })
-              .Fast([](const PrepareContext& c) {
-                return c.Input("Param").dtype == DType::kFloat32
-                           ? Momentum<float>(c, MomentumUpdateSimd)
-                           : Kernel();
-              }));
+  ops.Add(
+      OpDef("momentum")
+          .Doc("g = rescale_grad Grad (+ regularization_coeff Param with l2_decay); VelocityOut "
+               "= mu Velocity + g; ParamOut = Param - LearningRate VelocityOut, or Param - "
+               "LearningRate (g + mu VelocityOut) with use_nesterov. C1: Grad and Velocity are "
+               "dense tensors of Param's shape and dtype. C2: LearningRate holds one element.")
+          .Input("Param", "the parameter")
+          .Input("Grad", "the parameter's gradient")
+          .Input("Velocity", "the running sum of gradients")
+          .Input("LearningRate", "tensor [1], float32 or float64")
+          .OptionalInput("MasterParam", "float32 copy of a float16 Param")
+          .Output("ParamOut", "the updated parameter, usually Param itself")
+          .Output("VelocityOut", "the updated velocity, usually Velocity itself")
+          .OptionalOutput("MasterParamOut", "the updated MasterParam")
+          .Attr<float>("mu", "share of the old velocity that stays")
+          .Attr<bool>("use_nesterov", false, "look one step of the velocity ahead")
+          .Attr<std::string>("regularization_method", "", "l2_decay: weight decay; else none")
+          .OneOf({"", "l2_decay"})
+          .Attr<float>("regularization_coeff", 0.0f, "coefficient of the weight decay")
+          .Attr<bool>("multi_precision", false, "taken from files: for float16 parameters")
+          .Attr<float>("rescale_grad", 1.0f, "multiplies the gradient first")
+          .Inplace("Param", "ParamOut")
+          .Inplace("Velocity", "VelocityOut")
+          .Infer(InferMomentum)
+          .NoGradient("an update of a parameter is not part of the loss")
+          .Reference<float, double>(
+              []<class T>(const PrepareContext& c) { return Momentum<T>(c, MomentumUpdate<T>); })
+          .Fast([](const PrepareContext& c) {
+            return c.Input("Param").dtype == DType::kFloat32
+                       ? Momentum<float>(c, MomentumUpdateSimd)
+                       : Kernel();
+          }));
 }
 
 }  // namespace coracle

@@ -49,8 +49,8 @@ Kernel GradReference(const PrepareContext& ctx, GradLine<T> line) {
     const T* y = ws.Data<const T>(out);
     const T* g = ws.Data<const T>(dout);
     T* o = ws.Data<T>(dx);
-    ForEachLine(
-        view, [&](int64_t, int64_t at) { line(y + at, g + at, o + at, view.n, view.inner); });
+    ForEachLine(view,
+                [&](int64_t, int64_t at) { line(y + at, g + at, o + at, view.n, view.inner); });
   };
 }
 

@@ -55,16 +55,21 @@ Kernel Backward(const PrepareContext& ctx) {
 // dX = -dY = 2 g (x - y). With u, v = d(dX), d(dY) and w = u - v: g' = 2 (x - y) w, and
 // x' = -y' = 2 g w: the same op with other inputs.
 void BackwardGradient(GradientContext& g) {
-  std::string u = g.OutputGrad("X@GRAD"), v = g.OutputGrad("Y@GRAD");
-  std::string dout = g.Input("Out@GRAD");
-  if (g.NeedsInputGrad("Out@GRAD")) {
-    std::string w = g.Temp(dout + "@TERM");
-    g.Append("elementwise_sub", {{"X", {u}}, {"Y", {v}}}, {{"Out", {w}}});
-    g.Append("square_error_cost_grad",
-             {{"X", {g.Input("X")}}, {"Y", {g.Input("Y")}}, {"Out@GRAD", {w}}},
-             {{"X@GRAD", {g.InputGrad("Out@GRAD")}}});
+  const std::string dout = g.Input("Out@GRAD");
+  const bool has_u = g.HasOutputGrad("X@GRAD"), has_v = g.HasOutputGrad("Y@GRAD");
+  std::string w = has_u && !has_v ? g.OutputGrad("X@GRAD") : g.Temp(dout + "@TERM");
+  if (has_u && has_v) {
+    g.Append("elementwise_sub", {{"X", {g.OutputGrad("X@GRAD")}}, {"Y", {g.OutputGrad("Y@GRAD")}}},
+             {{"Out", {w}}});
+  } else if (has_v) {
+    g.Append("scale", {{"X", {g.OutputGrad("Y@GRAD")}}}, {{"Out", {w}}}, {{"scale", -1.0f}});
   }
-  g.Append("square_error_cost_grad", {{"X", {u}}, {"Y", {v}}, {"Out@GRAD", {dout}}},
+  const std::string zero = g.Temp(dout + "@ZEROS");
+  g.Append("square_error_cost_grad",
+           {{"X", {g.Input("X")}}, {"Y", {g.Input("Y")}}, {"Out@GRAD", {w}}},
+           {{"X@GRAD", {g.InputGrad("Out@GRAD")}}});
+  g.Append("fill_zeros_like", {{"X", {w}}}, {{"Out", {zero}}});
+  g.Append("square_error_cost_grad", {{"X", {w}}, {"Y", {zero}}, {"Out@GRAD", {dout}}},
            {{"X@GRAD", {g.InputGrad("X")}}, {"Y@GRAD", {g.InputGrad("Y")}}});
 }
 

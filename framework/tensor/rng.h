@@ -18,8 +18,8 @@ class Philox {
 
   // The four 32-bit words of block `counter`: draws 4 * counter .. 4 * counter + 3 of the stream.
   std::array<uint32_t, 4> Block(uint64_t counter) const;
-  // Blocks first, first + 1, ... one after the other: words[4 * i + k] = Block(first + i)[k]. Faster
-  // than one by one.
+  // Blocks first, first + 1, ... one after the other: words[4 * i + k] = Block(first + i)[k].
+  // Faster than one by one.
   void Blocks(uint64_t first, int64_t count, uint32_t* words) const;
 
   // Element `index` of the stream: uniform in [0, 1), multiples of 2^-24 (float) or 2^-53 (double).

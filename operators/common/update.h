@@ -14,7 +14,8 @@
 namespace coracle {
 
 // C1: Grad and the accumulators have Param's shape and dtype. C2: the scalars hold one element.
-void InferUpdate(InferContext& ctx, std::initializer_list<std::pair<const char*, const char*>> state,
+void InferUpdate(InferContext& ctx,
+                 std::initializer_list<std::pair<const char*, const char*>> state,
                  std::initializer_list<const char*> scalars);
 
 // A one-element float32 or float64 input, or a value known beforehand.

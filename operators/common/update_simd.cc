@@ -90,7 +90,8 @@ void AdamUpdateSimd(const float* p, const float* g, const float* m, const float*
   HWY_DYNAMIC_DISPATCH(Adam)(p, g, m, v, s, p_out, m_out, v_out, n);
 }
 
-void InferUpdate(InferContext& ctx, std::initializer_list<std::pair<const char*, const char*>> state,
+void InferUpdate(InferContext& ctx,
+                 std::initializer_list<std::pair<const char*, const char*>> state,
                  std::initializer_list<const char*> scalars) {
   RequireSameType(ctx, "C1", "Grad", "Param");
   for (const auto& in_out : state) RequireSameType(ctx, "C1", in_out.first, "Param");
