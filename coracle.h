@@ -19,7 +19,9 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/op/verifier.h>
+#include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/scope.h>
+#include <coracle/layers/builder.h>
 #include <coracle/layers/model_text.h>
 #include <coracle/operators/default_ops.h>
 #include <coracle/optimizer/optimizer.h>

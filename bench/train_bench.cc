@@ -1,0 +1,159 @@
+// Training steps of standard networks on random data in memory: one JSON line with the median time
+// of a step.
+//   train_bench --workload=lenet|mlp --threads=1 [--seconds=3] [--warm=1] [--kernels=reference]
+//   [--profile]
+// The loss is read back in every step; eight batches take turns. Workloads are defined in
+// README.md.
+#include <coracle/coracle.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <random>
+
+namespace coracle {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// "VmHWM" (peak) or "VmRSS" (present) of the process, MiB.
+double ProcessMiB(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(key + ":", 0) == 0) return std::atof(line.c_str() + key.size() + 1) / 1024;
+  }
+  return -1;
+}
+
+std::string Argument(int argc, char** argv, const std::string& name, const std::string& otherwise) {
+  std::string prefix = "--" + name + "=";
+  for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], prefix.c_str(), prefix.size()) == 0) return argv[i] + prefix.size();
+    if (argv[i] == "--" + name) return "true";
+  }
+  return otherwise;
+}
+
+struct Workload {
+  Shape input;  // without the batch
+  int64_t batch = 0;
+  int64_t classes = 10;
+  std::function<Variable(Builder&, Variable)> logits;
+};
+
+Workload LeNet() {
+  return {{1, 28, 28}, 64, 10, [](Builder& net, Variable x) {
+            Variable c1 = net.Conv2d(x, {.num_filters = 20, .filter_size = 5});
+            Variable p1 = net.Pool2d(c1, {.pool_size = 2, .pool_stride = 2});
+            Variable c2 = net.Conv2d(p1, {.num_filters = 50, .filter_size = 5});
+            Variable p2 = net.Pool2d(c2, {.pool_size = 2, .pool_stride = 2});
+            return net.Fc(net.Fc(p2, {.size = 500, .act = "relu"}), {.size = 10});
+          }};
+}
+
+Workload Mlp() {
+  return {{784}, 128, 10, [](Builder& net, Variable x) {
+            Variable h =
+                net.Fc(net.Fc(x, {.size = 512, .act = "relu"}), {.size = 512, .act = "relu"});
+            return net.Fc(h, {.size = 10});
+          }};
+}
+
+struct Batch {
+  Tensor image, label;
+};
+
+std::vector<Batch> RandomBatches(const Workload& w) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<Batch> batches(8);
+  for (Batch& b : batches) {
+    std::vector<int64_t> dims = w.input.ToVector();
+    dims.insert(dims.begin(), w.batch);
+    b.image = Tensor(DType::kFloat32, Shape(dims));
+    b.label = Tensor(DType::kInt64, {w.batch, 1});
+    for (float& v : b.image.span<float>()) v = normal(random);
+    for (int64_t& v : b.label.span<int64_t>()) v = static_cast<int64_t>(random()) % w.classes;
+  }
+  return batches;
+}
+
+int Main(int argc, char** argv) {
+  double base = ProcessMiB("VmRSS");
+  std::string name = Argument(argc, argv, "workload", "lenet");
+  int threads = std::atoi(Argument(argc, argv, "threads", "1").c_str());
+  double warm = std::atof(Argument(argc, argv, "warm", "1").c_str());
+  double seconds = std::atof(Argument(argc, argv, "seconds", "3").c_str());
+  SetNumThreads(threads);
+  Workload w = name == "mlp" ? Mlp() : LeNet();
+
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  std::vector<int64_t> dims = w.input.ToVector();
+  dims.insert(dims.begin(), -1);
+  Variable image = net.Data("image", Shape(dims));
+  Variable label = net.Data("label", {-1, 1}, DType::kInt64);
+  Variable loss = net.Mean(net.SoftmaxWithCrossEntropy(w.logits(net, image), label));
+  Momentum({.learning_rate = 0.01, .momentum = 0.9}).Minimize(loss, startup);
+
+  CompileOptions options;
+  options.profile = Argument(argc, argv, "profile", "") == "true";
+  if (Argument(argc, argv, "kernels", "") == "reference") options.kernels = KernelMode::kReference;
+  Executor executor(options);
+  Scope scope;
+  executor.Run(startup, scope);
+  PreparedProgram step = executor.Prepare(main, {"image", "label"}, {loss.name()});
+
+  std::vector<Batch> batches = RandomBatches(w);
+  std::vector<std::array<Tensor, 2>> feeds;
+  for (Batch& b : batches) feeds.push_back({b.image, b.label});
+  size_t it = 0;
+  float first = 0, last = 0;
+  auto run = [&] {
+    last = step.Run(scope, std::span<const Tensor>(feeds[it % feeds.size()]))[0].Item<float>();
+    if (it++ == 0) first = last;
+  };
+  double begin = Now();
+  for (int i = 0; i < 3 || Now() - begin < warm; ++i) run();
+  std::vector<double> times;
+  begin = Now();
+  while (times.size() < 7 || Now() - begin < seconds) {
+    double t = Now();
+    run();
+    times.push_back(Now() - t);
+  }
+  std::sort(times.begin(), times.end());
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf(
+      "{\"peer\":\"coracle\",\"kind\":\"train\",\"workload\":\"%s\",\"threads\":%d,\"reps\":%zu,"
+      "\"median_ms\":%.6g,"
+      "\"min_ms\":%.6g,\"p10_ms\":%.6g,\"p90_ms\":%.6g,\"rss_base_mb\":%.1f,\"rss_peak_mb\":%.1f,"
+      "\"nivcsw\":%ld,"
+      "\"arena_mb\":%.2f,\"loss_first\":%.4f,\"loss_last\":%.4f}\n",
+      name.c_str(), threads, times.size(), times[times.size() / 2] * 1e3, times.front() * 1e3,
+      times[times.size() / 10] * 1e3, times[times.size() * 9 / 10] * 1e3, base, ProcessMiB("VmHWM"),
+      usage.ru_nivcsw, static_cast<double>(step.WorkspaceBytes()) / 1048576,
+      static_cast<double>(first), static_cast<double>(last));
+  if (options.profile) std::fputs(step.ProfileTable().c_str(), stderr);
+  return 0;
+}
+
+}  // namespace
+}  // namespace coracle
+
+int main(int argc, char** argv) {
+  try {
+    return coracle::Main(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "train_bench: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,116 @@
+// What every op declaration must have, and what must test it.
+#include <coracle/operators/default_ops.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// File name -> text, of all op tests.
+const std::map<std::string, std::string>& OpTests() {
+  static const auto* texts = [] {
+    auto* made = new std::map<std::string, std::string>;
+    for (const auto& entry :
+         fs::directory_iterator(fs::path(std::getenv("CORACLE_SOURCE_DIR")) / "test/operators")) {
+      std::ifstream in(entry.path());
+      (*made)[entry.path().filename()] = {std::istreambuf_iterator<char>(in), {}};
+    }
+    return made;
+  }();
+  return *texts;
+}
+
+// The tests that name the op; families build names from parts, so a common prefix will do for them.
+std::vector<const std::string*> TestsOf(const std::string& type) {
+  std::vector<const std::string*> found;
+  for (const auto& [file, text] : OpTests()) {
+    if (text.find("\"" + type + "\"") != std::string::npos ||
+        text.find("\"" + type + ".") != std::string::npos) {
+      found.push_back(&text);
+    }
+  }
+  return found;
+}
+
+bool IsGradientOp(const std::string& type) {
+  return type.size() > 5 && type.substr(type.size() - 5) == "_grad";
+}
+
+std::set<std::string> ConstraintsOf(const OpDef& def) {
+  static const std::regex pattern("\\bC[0-9]+(?=:)");
+  std::string doc = def.doc();
+  std::set<std::string> ids;
+  for (std::sregex_iterator it(doc.begin(), doc.end(), pattern), end; it != end; ++it)
+    ids.insert(it->str());
+  return ids;
+}
+
+TEST(Registry, EveryForwardOpIsTested) {
+  for (const std::string& type : DefaultOps().Types()) {
+    if (!IsGradientOp(type))
+      EXPECT_FALSE(TestsOf(type).empty()) << "no test in test/operators names " << type;
+  }
+}
+
+TEST(Registry, EveryConstraintHasANegativeTest) {
+  for (const std::string& type : DefaultOps().Types()) {
+    for (const std::string& id : ConstraintsOf(DefaultOps().Get(type))) {
+      std::string forward = IsGradientOp(type) ? type.substr(0, type.size() - 5) : type;
+      bool tested = false;
+      for (const std::string& name : {type, forward}) {
+        for (const std::string* text : TestsOf(name))
+          tested |= text->find("." + id + "\"") != std::string::npos;
+      }
+      EXPECT_TRUE(tested) << "no test expects the error " << type << "." << id;
+    }
+  }
+}
+
+TEST(Registry, EveryGradientIsChecked) {
+  for (const std::string& type : DefaultOps().Types()) {
+    if (IsGradientOp(type) || !DefaultOps().Get(type).HasGradient()) continue;
+    bool checked = false;
+    for (const std::string* text : TestsOf(type))
+      checked |= text->find("CheckGradient") != std::string::npos;
+    EXPECT_TRUE(checked) << "no test checks the gradient of " << type;
+  }
+}
+
+TEST(Registry, EveryComputingOpHasAReferenceKernel) {
+  for (const std::string& type : DefaultOps().Types()) {
+    const OpDef& def = DefaultOps().Get(type);
+    EXPECT_TRUE(def.HasReferenceKernel() || def.kind() != OpKind::kCompute) << type;
+  }
+}
+
+TEST(Registry, DeclarationsAreComplete) {
+  OpRegistry ops;
+  auto fails = [&](OpDef def, const std::string& what) {
+    try {
+      ops.Add(std::move(def));
+      ADD_FAILURE() << "accepted an OpDef: " << what;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find(what), std::string::npos) << e.message();
+    }
+  };
+  fails(OpDef("a").NoGradient("none"), "needs a doc");
+  fails(OpDef("a").Doc("text"), "needs either a gradient or a reason");
+  fails(OpDef("a").Doc("text").NoGradient("none").Input("X", ""), "has no doc");
+  fails(OpDef("a").Doc("text").NoGradient("none").Input("X", "d").Input("X", "d"),
+        "declared twice");
+  fails(OpDef("a").Doc("text").NoGradient("none").Inplace("X", "Out"), "names an unknown slot");
+  ops.Add(OpDef("a").Doc("text").NoGradient("none"));
+  fails(OpDef("a").Doc("text").NoGradient("none"), "already registered");
+}
+
+}  // namespace
+}  // namespace coracle
