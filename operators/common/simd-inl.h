@@ -1,0 +1,57 @@
+// Loads and stores of partial vectors of floats, for .cc files compiled once per SIMD target
+// (hwy/foreach_target.h).
+
+#if defined(CORACLE_OPERATORS_COMMON_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CORACLE_OPERATORS_COMMON_SIMD_INL_H_
+#undef CORACLE_OPERATORS_COMMON_SIMD_INL_H_
+#else
+#define CORACLE_OPERATORS_COMMON_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace coracle {
+namespace HWY_NAMESPACE {
+
+using FloatTag = hwy::HWY_NAMESPACE::ScalableTag<float>;
+using FloatVec = hwy::HWY_NAMESPACE::Vec<FloatTag>;
+
+// The first `n` lanes from p, zeros above; reads nothing past p + n.
+HWY_INLINE FloatVec LoadFirst(const float* p, int64_t n) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const FloatTag d;
+  if (n >= static_cast<int64_t>(hn::Lanes(d))) return hn::LoadU(d, p);
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, p);
+#else
+  HWY_ALIGN float buffer[HWY_MAX_BYTES / sizeof(float)] = {};
+  for (int64_t i = 0; i < n; ++i) buffer[i] = p[i];
+  return hn::Load(d, buffer);
+#endif
+}
+
+// Writes the first `n` lanes to p and nothing past p + n.
+HWY_INLINE void StoreFirst(FloatVec v, float* p, int64_t n) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const FloatTag d;
+  if (n >= static_cast<int64_t>(hn::Lanes(d))) {
+    hn::StoreU(v, d, p);
+    return;
+  }
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, p);
+#else
+  HWY_ALIGN float buffer[HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(v, d, buffer);
+  for (int64_t i = 0; i < n; ++i) p[i] = buffer[i];
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace coracle
+HWY_AFTER_NAMESPACE();
+
+#endif
