@@ -1,12 +1,19 @@
 #pragma once
-// AppendBackward: appends to a program the ops that compute the gradients of a loss.
+// AppendBackward and Gradients: append to a program the ops that compute gradients.
+//
+// Gradients belong to values, not to names. A variable that is overwritten (x = relu(x) in place)
+// takes several values; each has a gradient of its own. For a variable that is read before it is
+// written (a parameter, a feed) x@GRAD is the gradient of the value before the run, for any other
+// that of the last value; the gradients of the other values are x@GRAD@1, x@GRAD@2, ... A value
+// that a gradient op reads after it was overwritten is saved first: an `assign` is put before the
+// op that overwrites it. Where x@GRAD is taken (a second backward of the same program), the name is
+// x@GRAD_0, x@GRAD_1, ...
 
 #include <coracle/framework/ir/variable.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/default_ops.h>
 
 #include <functional>
-#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -21,9 +28,12 @@ using GradToVar = std::unordered_map<std::string, std::string>;
 using BackwardCallback = std::function<void(BlockDesc& block, const GradToVar& grad_to_var)>;
 
 struct BackwardOptions {
-  std::vector<std::string> parameter_list;  // empty: all trainable parameters of the program
-  std::vector<std::string>
-      no_grad_set;  // variables that no gradient flows into, besides those with stop_gradient
+  // The variables whose gradients are wanted. Empty: all trainable parameters of the program, and
+  // the variables that no op writes and whose stop_gradient is set to false in so many words.
+  std::vector<std::string> parameter_list;
+  // Variables that no gradient flows into, besides those with stop_gradient and those whose dtype
+  // is not floating-point.
+  std::vector<std::string> no_grad_set;
   std::vector<BackwardCallback> callbacks;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
@@ -31,14 +41,38 @@ struct BackwardOptions {
 struct ParamAndGrad {
   std::string param;
   std::string grad;  // "" when the loss does not depend on the parameter
+  bool operator==(const ParamAndGrad&) const = default;
 };
 
 // Appends d(loss)/d(parameter) for each parameter, to the block of the loss. The loss must hold one
-// element. Gradient ops get the role Backward and, where they complete a parameter's gradient,
-// op_role_var = {param, grad}. Throws kInvalidArgument for a loss of another size or dtype,
-// kNotFound for an unknown parameter name, kUnimplemented for an op without gradient rule on the
-// path (naming op, variable and reason). Linear in the size of the program.
+// element. A gradient with several contributions (kept in partial variables
+// x@GRAD@RENAME@block<b>@<n>) is summed by one op, once all are there. Gradient ops get the role
+// Backward and, where they complete a parameter's gradient, op_role_var = {param, grad}. Returns a
+// pair for each name of parameter_list, or for each trainable parameter, in order.
+//
+// Throws kInvalidArgument for a loss of another size or dtype, kNotFound for an unknown name,
+// kUnimplemented for an op without gradient rule between a wanted variable and the loss (naming op,
+// variable and reason); the program is then as it was, but for what callbacks did to other blocks.
+// Linear in the size of the program.
 std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOptions& options = {},
                                          GradToVar* grad_to_var = nullptr);
+
+struct GradientsOptions {
+  // For each target the variable that holds the gradient which enters there (of the target's shape
+  // and dtype), or "" for ones. Empty: ones for all.
+  std::vector<std::string> target_gradients;
+  std::vector<std::string> no_grad_set;
+  std::vector<BackwardCallback> callbacks;
+  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+};
+
+// Appends the gradients of the sum of all elements of all targets (each weighted by its target
+// gradient) with respect to each input; "" for an input that no target depends on. Targets may have
+// any shape, feed each other and occur twice; inputs too. All targets belong to one block. Errors
+// as for AppendBackward.
+std::vector<std::string> Gradients(const std::vector<Variable>& targets,
+                                   const std::vector<Variable>& inputs,
+                                   const GradientsOptions& options = {},
+                                   GradToVar* grad_to_var = nullptr);
 
 }  // namespace coracle

@@ -3,7 +3,7 @@
 
 #include <coracle/backward/backward.h>
 
-#include <memory>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,38 +15,52 @@ struct MinimizeOptions {
   const OpRegistry* ops = nullptr;
 };
 
-// Base of all optimizers. One object serves one Minimize call.
+// Base of all optimizers: derive from it and append your update in AppendUpdate. One object serves
+// one program.
 class Optimizer {
  public:
-  explicit Optimizer(double learning_rate) : learning_rate_(learning_rate) {}
+  // Throws kInvalidArgument for a learning rate that is negative or not finite.
+  explicit Optimizer(double learning_rate);
   virtual ~Optimizer() = default;
 
   // Backward with error clip, then one update op per parameter (role Optimize) in loss's program;
-  // what the updates need (learning rate, moments) is initialised in `startup`. Returns the
-  // (parameter, gradient) pairs that are updated.
+  // what the updates need (learning rate, moments) is initialised in `startup`. Warns of error
+  // clips that will never act. Returns the (parameter, gradient) pairs that are updated; throws
+  // kInvalidArgument when the loss depends on no trainable parameter.
   std::vector<ParamAndGrad> Minimize(const Variable& loss, ProgramDesc& startup,
                                      const MinimizeOptions& options = {});
 
-  // The second half of Minimize, for gradients that are there already.
-  void ApplyGradients(ProgramDesc& main, ProgramDesc& startup,
-                      const std::vector<ParamAndGrad>& params_and_grads);
+  // The second half of Minimize, for gradients that are there already. For each parameter, in this
+  // order: its gradient clip (kinds by_value and by_norm), its regularizer (kinds l2_decay:
+  // gradient
+  // + coeff * parameter, l1_decay: gradient + coeff * sign(parameter)), its learning-rate
+  // multiplier, its update. Clip and regularizer write new variables; <param>@GRAD stays as
+  // backward left it. Pairs without gradient, and parameters that are not trainable, are passed
+  // over.
+  std::vector<ParamAndGrad> ApplyGradients(ProgramDesc& main, ProgramDesc& startup,
+                                           const std::vector<ParamAndGrad>& params_and_grads);
 
   // Name of the persistable float32 [1] variable that holds the learning rate; "" before Minimize.
   const std::string& learning_rate_var() const { return learning_rate_var_; }
 
  protected:
-  // Appends the update of one parameter to the root block of `main`. `learning_rate` names a [1]
-  // variable (the parameter's multiplier is in it already).
+  // Appends the update of one parameter to the root block of `main`; ops without op_role get the
+  // role Optimize and op_role_var. `pair.grad` is clipped and regularized. `learning_rate` names a
+  // [1] variable (the parameter's multiplier is in it already).
   virtual void AppendUpdate(ProgramDesc& main, ProgramDesc& startup, const ParamAndGrad& pair,
                             const std::string& learning_rate) = 0;
   // A persistable variable "<param>_<suffix>_0" of the parameter's optimizer state, made in both
-  // programs and filled with `value` by `startup`.
+  // programs and filled with `value` by `startup`. It has the parameter's dtype, and its shape
+  // unless one is given.
   std::string Accumulator(ProgramDesc& main, ProgramDesc& startup, const std::string& param,
                           const std::string& suffix, double value, const Shape* shape = nullptr);
 
  private:
+  std::string LearningRateOf(ProgramDesc& main, const VarDesc& param);
+
   double learning_rate_;
   std::string learning_rate_var_;
+  std::map<double, std::string> scaled_rates_;  // by multiplier
 };
 
 struct SgdOptions {

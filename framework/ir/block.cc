@@ -101,6 +101,13 @@ OpDesc& BlockDesc::AppendOp(const OpDesc& op) {
   return *ops_.back();
 }
 
+OpDesc& BlockDesc::AppendOp(std::unique_ptr<OpDesc> op) {
+  op->block_ = this;
+  ops_.push_back(std::move(op));
+  InvalidateUses();
+  return *ops_.back();
+}
+
 OpDesc& BlockDesc::PrependOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs) {
   return InsertOp(0,
                   OpDesc(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs)));

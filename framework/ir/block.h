@@ -58,6 +58,7 @@ class BlockDesc {
   const OpDesc& op(size_t i) const { return *ops_[i]; }
   OpDesc& AppendOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
   OpDesc& AppendOp(const OpDesc& op);  // a copy
+  OpDesc& AppendOp(std::unique_ptr<OpDesc> op);
   OpDesc& PrependOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
   OpDesc& InsertOp(size_t position, const OpDesc& op);  // before the op at `position`; a copy
   void RemoveOp(size_t position);

@@ -35,6 +35,9 @@ std::string GradientContext::Output(std::string_view slot, size_t i) const {
 }
 
 const VarMeta& GradientContext::MetaOf(const std::string& name) const {
+  for (const auto& [saved_name, meta] : request_.saved) {
+    if (saved_name == name) return meta;
+  }
   const VarDesc* var = request_.block->FindVarRecursive(name);
   if (!var) throw InternalError(fmt::format("gradient of {}: no var '{}'", op().type(), name));
   return var->meta();

@@ -18,14 +18,15 @@ class GradientContext {
  public:
   // `output_grads` and `input_grads` have the slots and lengths of op.outputs() and op.inputs(). In
   // output_grads an empty name says that no gradient arrived; in input_grads kEmptyVarName says
-  // that none is wanted. `forward_name` renames a forward variable that was overwritten since
-  // (default: as it is); `fresh_name` makes names for temporaries.
+  // that none is wanted. `fresh_name` makes names for temporaries. `saved` has the types of
+  // variables that `op` names and `block` does not hold yet: copies of what was overwritten since.
   struct Request {
     const OpDesc* op = nullptr;
     const BlockDesc* block = nullptr;
     SlotList output_grads;
     SlotList input_grads;
     std::function<std::string(const std::string& hint)> fresh_name;
+    std::vector<std::pair<std::string, VarMeta>> saved;
   };
   GradientContext(const OpRegistry& ops, Request request);
 

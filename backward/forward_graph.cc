@@ -1,0 +1,285 @@
+#include <coracle/backward/forward_graph.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/infer_context.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle::internal {
+namespace {
+
+void CollectSubBlocks(const OpDesc& op, std::vector<int>* blocks) {
+  for (const NamedAttr& attr : op.attrs()) {
+    if (const auto* one = std::get_if<BlockRef>(&attr.value)) blocks->push_back(one->idx);
+    if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
+      for (BlockRef ref : *many) blocks->push_back(ref.idx);
+    }
+  }
+}
+
+// What the sub-blocks of `op` read or write of the variables outside them.
+std::vector<std::string_view> OuterNames(const BlockDesc& block, const OpDesc& op, bool reads) {
+  std::vector<int> blocks;
+  CollectSubBlocks(op, &blocks);
+  std::vector<std::string_view> names;
+  std::unordered_set<int> seen = {block.idx()};
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    if (blocks[b] < 0 || blocks[b] >= block.program().NumBlocks() || !seen.insert(blocks[b]).second)
+      continue;
+    const BlockDesc& inner = block.program().Block(blocks[b]);
+    for (size_t i = 0; i < inner.NumOps(); ++i) {
+      CollectSubBlocks(inner.op(i), &blocks);
+      for (const Slot& slot : reads ? inner.op(i).inputs() : inner.op(i).outputs()) {
+        for (const std::string& arg : slot.args) {
+          if (!IsEmptyName(arg) && !inner.FindVar(arg) && block.FindVarRecursive(arg))
+            names.push_back(arg);
+        }
+      }
+    }
+  }
+  return names;
+}
+
+bool CarriesGradient(const VarDesc& var) {
+  switch (var.type()) {
+    case VarType::kLoDTensor:
+    case VarType::kSelectedRows:
+    case VarType::kLoDTensorArray:
+      return IsFloating(var.dtype()) && !var.stop_gradient();
+    default:
+      return false;
+  }
+}
+
+bool IsDifferentiable(const OpDef* def, const std::string& slot) {
+  const SlotDef* slot_def = def ? def->FindInput(slot) : nullptr;
+  return !slot_def || !slot_def->no_gradient;
+}
+
+}  // namespace
+
+ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops,
+                           const std::vector<std::string>& wanted,
+                           const std::vector<std::string>& no_grad_set)
+    : block_(block),
+      ops_(ops),
+      wanted_(wanted.begin(), wanted.end()),
+      no_grad_(no_grad_set.begin(), no_grad_set.end()) {
+  const size_t n = block.NumOps();
+  index_.reserve(2 * n);
+  vars_.reserve(2 * n);
+  versions_.reserve(2 * n);
+  args_.reserve(4 * n);
+  nodes_.reserve(n);
+  for (size_t i = 0; i < n; ++i) AddNode(block.op(i));
+}
+
+int32_t ForwardGraph::Intern(std::string_view name) {
+  auto [it, added] = index_.try_emplace(name, static_cast<int32_t>(vars_.size()));
+  if (added) {
+    VarDesc* desc = block_.FindVarRecursive(name);
+    bool blocked = !desc || !CarriesGradient(*desc) || (!no_grad_.empty() && no_grad_.count(name));
+    vars_.push_back({name, desc, wanted_.count(name) > 0, blocked, false, -1, 0, -1});
+  }
+  return it->second;
+}
+
+int32_t ForwardGraph::Read(std::string_view name) {
+  const int32_t id = Intern(name);
+  Var& v = var(id);
+  if (v.last < 0) {
+    v.last = static_cast<int32_t>(versions_.size());
+    v.versions = 1;
+    v.held_before = true;
+    versions_.push_back({id, -1, -1, -1, 0, v.wanted && !v.blocked});
+  }
+  return v.last;
+}
+
+int32_t ForwardGraph::Write(std::string_view name, int32_t op) {
+  const int32_t id = Intern(name);
+  Var& v = var(id);
+  if (v.last >= 0) {
+    version(v.last).overwriter = op;
+    any_overwritten_ = true;
+  }
+  const int32_t previous = v.last;
+  v.last = static_cast<int32_t>(versions_.size());
+  ++v.versions;
+  versions_.push_back({id, op, previous, -1, 0, false});
+  return v.last;
+}
+
+void ForwardGraph::AddNode(const OpDesc& op) {
+  Node node{&op,  ops_.Find(op.type()), static_cast<uint32_t>(args_.size()), 0, 0, false, false,
+            false};
+  for (const NamedAttr& attr : op.attrs()) {
+    const AttrType type = TypeOf(attr.value);
+    node.has_sub_block |= type == AttrType::kBlock || type == AttrType::kBlocks;
+  }
+  const int role = op.role();
+  node.updates = role != kNotSpecified && (role & (kOptimize | kLRSched)) != 0;
+  bool reached = false;
+  AddInputs(node, &reached);
+  node.outputs = static_cast<uint32_t>(args_.size());
+  nodes_.push_back(node);
+  const bool depends = !node.updates && !(node.def && node.def->shape_only());
+  AddOutputs(node, reached && depends);
+  nodes_.back().end = static_cast<uint32_t>(args_.size());
+}
+
+void ForwardGraph::AddInputs(const Node& node, bool* reached) {
+  auto add = [&](std::string_view name, bool differentiable) {
+    if (IsEmptyName(name)) {
+      args_.push_back({});
+      return;
+    }
+    const int32_t v = Read(name);
+    differentiable = differentiable && version(v).reached;
+    *reached |= differentiable;
+    args_.push_back({v, differentiable});
+  };
+  for (const Slot& slot : node.op->inputs()) {
+    const bool differentiable = IsDifferentiable(node.def, slot.name);
+    for (const std::string& name : slot.args) add(name, differentiable);
+  }
+  if (!node.has_sub_block) return;
+  for (std::string_view name : OuterNames(block_, *node.op, true)) add(name, true);
+}
+
+void ForwardGraph::AddOutputs(const Node& node, bool reached) {
+  for (const Slot& slot : node.op->outputs()) {
+    for (const std::string& name : slot.args) AddOutput(node, name, reached);
+  }
+  if (!node.has_sub_block) return;
+  for (std::string_view name : OuterNames(block_, *node.op, false)) AddOutput(node, name, reached);
+}
+
+void ForwardGraph::AddOutput(const Node& node, std::string_view name, bool reached) {
+  if (IsEmptyName(name)) {
+    args_.push_back({});
+    return;
+  }
+  const int32_t v = Write(name, static_cast<int32_t>(nodes_.size()) - 1);
+  const Var& var = VarOf(v);
+  // A wanted variable starts anew where an optimizer writes it, or where the program makes it.
+  const bool starts = var.wanted && (node.updates || !var.held_before);
+  version(v).reached = !var.blocked && (reached || starts);
+  args_.push_back({v, true});
+}
+
+int32_t ForwardGraph::Last(const std::string& name) {
+  auto it = index_.find(name);
+  if (it != index_.end()) return var(it->second).last;
+  const VarDesc* desc = block_.FindVarRecursive(name);
+  return desc ? Read(desc->name()) : -1;
+}
+
+void ForwardGraph::MarkPath(const std::vector<int32_t>& targets) {
+  for (int32_t target : targets) {
+    if (version(target).reached) ++version(target).pending;
+  }
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    Node& node = nodes_[i];
+    bool used = false, reached = false;
+    for (uint32_t a = node.outputs; a < node.end; ++a)
+      used |= args_[a].version >= 0 && version(args_[a].version).pending > 0;
+    if (!used || node.updates) continue;
+    for (uint32_t a = node.inputs; a < node.outputs; ++a) reached |= args_[a].differentiable;
+    if (!reached || (node.def && node.def->shape_only())) continue;
+    if (!node.def || !node.def->HasGradient() || node.has_sub_block) ThrowNoGradient(node);
+    node.on_path = true;
+    for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+      if (args_[a].differentiable) ++version(args_[a].version).pending;
+    }
+  }
+}
+
+void ForwardGraph::ThrowNoGradient(const Node& node) {
+  std::string_view from, to;
+  for (uint32_t a = node.inputs; a < node.outputs && from.empty(); ++a) {
+    if (args_[a].differentiable) from = VarOf(args_[a].version).name;
+  }
+  for (uint32_t a = node.outputs; a < node.end && to.empty(); ++a) {
+    if (args_[a].version >= 0 && version(args_[a].version).pending > 0)
+      to = VarOf(args_[a].version).name;
+  }
+  const std::string details = "  " + Locate(*node.op);
+  if (!node.def) {
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("append_backward: no gradient flows from {} to {}: unknown op type {}{}",
+                    Quote(to), Quote(from), Quote(node.op->type()),
+                    DidYouMean(node.op->type(), ops_.Types())),
+        details);
+  }
+  const std::string reason = node.has_sub_block
+                                 ? "it runs a sub-block, and no gradient flows through sub-blocks"
+                                 : node.def->no_gradient_reason();
+  throw Error(ErrorCode::kUnimplemented,
+              fmt::format("append_backward: {} has no gradient, which is needed from {} to {}: {}; "
+                          "set stop_gradient on {} if none is wanted",
+                          node.op->type(), Quote(to), Quote(from), reason, Quote(from)),
+              details);
+}
+
+int32_t ForwardGraph::WantedVersion(const std::string& name) {
+  for (int32_t v = Last(name); v >= 0; v = version(v).previous) {
+    const int32_t writer = version(v).writer;
+    const bool starts = writer < 0 || nodes_[static_cast<size_t>(writer)].updates;
+    if (version(v).pending > 0 && (starts || !VarOf(v).held_before)) return v;
+  }
+  return -1;
+}
+
+// Versions of overwritten variables as their writers leave them; all other variables have one type.
+class ForwardGraph::Metas : public MetaTable {
+ public:
+  explicit Metas(ForwardGraph& graph) : graph_(graph) {}
+  const VarMeta* Find(const std::string& name) const override {
+    auto it = now_.find(name);
+    if (it != now_.end()) return &it->second;
+    const VarDesc* var = graph_.block_.FindVarRecursive(name);
+    return var ? &var->meta() : nullptr;
+  }
+  void Set(const std::string& name, const VarMeta& meta) override { now_[name] = meta; }
+
+ private:
+  ForwardGraph& graph_;
+  std::unordered_map<std::string, VarMeta> now_;
+};
+
+void ForwardGraph::InferOverwritten() {
+  inferred_ = true;
+  Metas metas(*this);
+  for (const Node& node : nodes_) {
+    bool writes = false;
+    for (uint32_t a = node.outputs; a < node.end; ++a)
+      writes |= args_[a].version >= 0 && VarOf(args_[a].version).versions > 1;
+    if (!writes || !node.def) continue;
+    try {
+      InferContext context(*node.def, *node.op, metas);
+      node.def->RunInfer(context);
+    } catch (const Error&) {
+      continue;  // Verify reports it; the declared type stands in
+    }
+    for (uint32_t a = node.outputs; a < node.end; ++a) {
+      const int32_t v = args_[a].version;
+      if (v < 0 || VarOf(v).versions < 2) continue;
+      if (const VarMeta* meta = metas.Find(std::string(VarOf(v).name)))
+        overwritten_metas_[v] = *meta;
+    }
+  }
+}
+
+const VarMeta& ForwardGraph::MetaOf(int32_t v) {
+  if (any_overwritten_) {
+    if (!inferred_) InferOverwritten();
+    auto it = overwritten_metas_.find(v);
+    if (it != overwritten_metas_.end()) return it->second;
+  }
+  return VarOf(v).desc->meta();
+}
+
+}  // namespace coracle::internal

@@ -1,0 +1,103 @@
+#pragma once
+// ForwardGraph: one block as a graph of values. A variable that is written several times is several
+// values ("versions"); backward works on versions, so that an overwritten name is no special case.
+
+#include <coracle/framework/ir/block.h>
+#include <coracle/framework/op/op_registry.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace coracle::internal {
+
+class ForwardGraph {
+ public:
+  struct Var {
+    std::string_view name;
+    VarDesc* desc = nullptr;
+    bool wanted = false;       // its gradient is asked for
+    bool blocked = false;      // no gradient flows into it
+    bool held_before = false;  // has a value before the block runs
+    int32_t last = -1;         // the version that it holds after the last op
+    int32_t versions = 0;
+    int32_t plain = -1;  // the version whose gradient is called <name>@GRAD
+  };
+  struct Version {
+    int32_t var = -1;
+    int32_t writer = -1;      // op; -1: the variable holds it before the block runs
+    int32_t previous = -1;    // version of the same variable
+    int32_t overwriter = -1;  // op that writes the next version; -1: none
+    int32_t pending = 0;      // contributions to its gradient that are still to come
+    bool reached = false;     // depends on a wanted variable
+  };
+  struct Arg {
+    int32_t version = -1;  // -1: @EMPTY@
+    bool differentiable = false;
+  };
+  struct Node {
+    const OpDesc* op = nullptr;
+    const OpDef* def = nullptr;        // nullptr: not in the registry
+    uint32_t inputs = 0, outputs = 0;  // where its args begin: those of its slots first, then
+    uint32_t end = 0;                  // what its sub-blocks read (write)
+    bool has_sub_block = false;
+    bool updates = false;  // an optimizer's op: what it writes is a new start, not a function
+    bool on_path = false;  // some target depends on a wanted variable through it
+  };
+
+  // Keeps references to the block, the registry and the two lists.
+  ForwardGraph(BlockDesc& block, const OpRegistry& ops, const std::vector<std::string>& wanted,
+               const std::vector<std::string>& no_grad_set);
+
+  BlockDesc& block() { return block_; }
+  const OpRegistry& ops() const { return ops_; }
+  size_t NumNodes() const { return nodes_.size(); }
+  size_t NumVersions() const { return versions_.size(); }
+  const Node& node(size_t i) const { return nodes_[i]; }
+  const Arg& arg(uint32_t i) const { return args_[i]; }
+  Version& version(int32_t v) { return versions_[static_cast<size_t>(v)]; }
+  Var& var(int32_t i) { return vars_[static_cast<size_t>(i)]; }
+  Var& VarOf(int32_t v) { return var(version(v).var); }
+  bool IsStale(int32_t v) { return VarOf(v).last != v; }
+
+  // The version that a variable holds after the last op; -1 for an unknown variable.
+  int32_t Last(const std::string& name);
+  // Marks the ops between the wanted variables and the targets (versions, with repeats), and counts
+  // the contributions to each gradient. Throws kUnimplemented for an op there that has no gradient.
+  void MarkPath(const std::vector<int32_t>& targets);
+  // The version of a wanted variable whose gradient is the variable's (after MarkPath); -1 when no
+  // target depends on it.
+  int32_t WantedVersion(const std::string& name);
+  // Static type of a version. It differs from the VarDesc's where an overwritten variable changed
+  // its shape or dtype.
+  const VarMeta& MetaOf(int32_t v);
+
+ private:
+  class Metas;
+
+  int32_t Intern(std::string_view name);
+  int32_t Read(std::string_view name);
+  int32_t Write(std::string_view name, int32_t op);
+  void AddNode(const OpDesc& op);
+  void AddInputs(const Node& node, bool* reached);
+  void AddOutputs(const Node& node, bool reached);
+  void AddOutput(const Node& node, std::string_view name, bool reached);
+  [[noreturn]] void ThrowNoGradient(const Node& node);
+  void InferOverwritten();
+
+  BlockDesc& block_;
+  const OpRegistry& ops_;
+  std::unordered_set<std::string_view> wanted_, no_grad_;
+  std::unordered_map<std::string_view, int32_t> index_;  // names live in the program
+  std::vector<Var> vars_;
+  std::vector<Version> versions_;
+  std::vector<Arg> args_;
+  std::vector<Node> nodes_;
+  bool any_overwritten_ = false, inferred_ = false;
+  std::unordered_map<int32_t, VarMeta> overwritten_metas_;
+};
+
+}  // namespace coracle::internal

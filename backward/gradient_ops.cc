@@ -1,0 +1,334 @@
+#include <coracle/backward/gradient_ops.h>
+#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/infer_context.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle::internal {
+namespace {
+
+std::string SlotsText(const SlotList& slots) {
+  std::vector<std::string> parts;
+  for (const Slot& slot : slots) parts.push_back(slot.name + "=" + Join(slot.args, ","));
+  return Join(parts, " ");
+}
+
+}  // namespace
+
+GradientOps::GradientOps(ForwardGraph& graph, const std::vector<BackwardCallback>& callbacks,
+                         GradToVar* grad_to_var)
+    : graph_(graph),
+      callbacks_(callbacks),
+      grad_to_var_(grad_to_var),
+      trace_(VlogIsOn(1)),
+      gradient_index_(graph.NumVersions(), -1) {}
+
+std::string GradientOps::GradientOf(int32_t version) const {
+  if (version < 0) return "";
+  const int32_t index = gradient_index_[static_cast<size_t>(version)];
+  if (index < 0) return "";
+  const Gradient& gradient = gradients_[static_cast<size_t>(index)];
+  return gradient.complete ? gradient.name : "";
+}
+
+// --- names ---
+
+GradientOps::Gradient& GradientOps::GradientAt(int32_t version) {
+  int32_t& index = gradient_index_[static_cast<size_t>(version)];
+  if (index < 0) {
+    index = static_cast<int32_t>(gradients_.size());
+    Gradient& gradient = gradients_.emplace_back();
+    gradient.name = NameGradient(version);
+    gradient.total = graph_.version(version).pending;
+    Declare(gradient.name, graph_.MetaOf(version));
+  }
+  return gradients_[static_cast<size_t>(index)];
+}
+
+std::string GradientOps::NameGradient(int32_t version) {
+  ForwardGraph::Var& var = graph_.VarOf(version);
+  ProgramDesc& program = block().program();
+  std::string plain = GradName(var.name);
+  if (var.plain < 0) var.plain = version;
+  if (var.plain == version) return program.FreeName(plain);
+  for (int k = 1;; ++k) {
+    std::string name = fmt::format("{}@{}", plain, k);
+    if (program.FreeName(name) == name) return name;
+  }
+}
+
+std::string GradientOps::NameContribution(int32_t version) {
+  Gradient& gradient = GradientAt(version);
+  if (gradient.total == 1) return gradient.name;
+  std::string name = block().program().FreeName(
+      fmt::format("{}@RENAME@block{}@{}", gradient.name, block().idx(), gradient.named++));
+  Declare(name, graph_.MetaOf(version));
+  return name;
+}
+
+void GradientOps::Declare(const std::string& name, const VarMeta& meta) {
+  block().Var(name).SetMeta(meta);
+}
+
+// --- accumulation ---
+
+void GradientOps::Contribute(int32_t version, const std::string& name) {
+  Gradient& gradient = GradientAt(version);
+  if (gradient.total == 1) {
+    // Complete() ran when the op was appended, before the callbacks.
+  } else if (!name.empty()) {
+    gradient.parts.push_back(name);
+  }
+  if (--graph_.version(version).pending > 0 || gradient.complete) return;
+  if (gradient.parts.empty()) {
+    unused_.insert(gradient.name);
+    return;
+  }
+  std::vector<std::string> parts = std::move(gradient.parts);
+  if (trace_) Vlog(2, fmt::format("{} = sum of {}", gradient.name, Join(parts, ", ")));
+  auto sum = std::make_unique<OpDesc>("sum", SlotList{{"X", std::move(parts)}},
+                                      SlotList{{"Out", {gradient.name}}});
+  Append(std::move(sum), nullptr);
+  Complete(version, GradientAt(version));
+  RunCallbacks();
+}
+
+void GradientOps::Complete(int32_t version, Gradient& gradient) {
+  gradient.complete = true;
+  if (grad_to_var_)
+    grad_to_var_->insert_or_assign(gradient.name, std::string(graph_.VarOf(version).name));
+}
+
+void GradientOps::SeedOnes(int32_t version, int op_role) {
+  const std::string name = NameContribution(version);
+  const VarMeta& meta = graph_.MetaOf(version);
+  std::unique_ptr<OpDesc> op;
+  if (meta.shape.IsKnown()) {
+    op = std::make_unique<OpDesc>("fill_constant", SlotList{}, SlotList{{"Out", {name}}},
+                                  AttrList{{"shape", meta.shape.ToVector()},
+                                           {"value", 1.0f},
+                                           {"dtype", static_cast<int32_t>(meta.dtype)},
+                                           {"force_cpu", false}});
+  } else {
+    const std::string target(graph_.VarOf(version).name);
+    op = std::make_unique<OpDesc>("fill_any_like", SlotList{{"X", {target}}},
+                                  SlotList{{"Out", {name}}}, AttrList{{"value", 1.0f}});
+  }
+  op->SetAttr(kOpRoleAttr, int32_t{op_role});
+  Append(std::move(op), nullptr);
+  if (GradientAt(version).total == 1) Complete(version, GradientAt(version));
+  RunCallbacks();
+  Contribute(version, name);
+}
+
+void GradientOps::SeedFrom(int32_t version, const std::string& gradient) {
+  const std::string name = NameContribution(version);
+  Append(std::make_unique<OpDesc>("assign", SlotList{{"X", {gradient}}}, SlotList{{"Out", {name}}}),
+         nullptr);
+  if (GradientAt(version).total == 1) Complete(version, GradientAt(version));
+  RunCallbacks();
+  Contribute(version, name);
+}
+
+// --- gradient rules ---
+
+void GradientOps::AppendBackwardOps() {
+  for (size_t i = graph_.NumNodes(); i-- > 0;) {
+    if (graph_.node(i).on_path) AppendGradientsOf(graph_.node(i));
+  }
+}
+
+void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
+  GradientContext context(graph_.ops(), MakeRequest(node));
+  node.def->RunGradient(context);
+  AppendRuleOps(node, context.TakeOps());
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const bool yielded = requests_[i].last_writer >= 0;
+    if (!yielded) unused_.insert(requests_[i].name);
+    Contribute(requests_[i].version, yielded ? requests_[i].name : "");
+  }
+}
+
+GradientContext::Request GradientOps::MakeRequest(const ForwardGraph::Node& node) {
+  GradientContext::Request request;
+  request.op = node.op;
+  request.block = &block();
+  request.fresh_name = [this](const std::string& hint) {
+    std::string name = block().program().FreeName(hint);
+    block().Var(name);
+    return name;
+  };
+  uint32_t a = node.outputs;
+  bool stale = false;
+  for (const Slot& slot : node.op->outputs()) {
+    Slot& grads = request.output_grads.emplace_back();
+    grads.name = slot.name;
+    grads.args.reserve(slot.args.size());
+    for (size_t k = 0; k < slot.args.size(); ++k, ++a) {
+      const int32_t v = graph_.arg(a).version;
+      grads.args.push_back(GradientOf(v));
+      stale |= v >= 0 && graph_.IsStale(v);
+    }
+  }
+  requests_.clear();
+  a = node.inputs;
+  for (const Slot& slot : node.op->inputs()) {
+    Slot& grads = request.input_grads.emplace_back();
+    grads.name = slot.name;
+    grads.args.reserve(slot.args.size());
+    for (size_t k = 0; k < slot.args.size(); ++k, ++a) {
+      const ForwardGraph::Arg& arg = graph_.arg(a);
+      stale |= arg.version >= 0 && graph_.IsStale(arg.version);
+      if (!arg.differentiable) {
+        grads.args.emplace_back(kEmptyVarName);
+        continue;
+      }
+      requests_.push_back({NameContribution(arg.version), arg.version, -1, &slot.name});
+      grads.args.push_back(requests_.back().name);
+    }
+  }
+  if (stale) request.op = RenameStale(node, &request);
+  request_index_.clear();
+  for (size_t i = 0; i < requests_.size(); ++i) request_index_.emplace(requests_[i].name, i);
+  return request;
+}
+
+// A copy of the op that names, instead of each variable that was overwritten since, its saved copy.
+OpDesc* GradientOps::RenameStale(const ForwardGraph::Node& node,
+                                 GradientContext::Request* request) {
+  renamed_ = std::make_unique<OpDesc>(*node.op);
+  auto rename = [&](const SlotList& slots, uint32_t a, bool outputs) {
+    for (const Slot& slot : slots) {
+      for (const std::string& arg : slot.args) {
+        const int32_t v = graph_.arg(a++).version;
+        if (v < 0 || !graph_.IsStale(v)) continue;
+        const std::string& saved = SavedName(v);
+        request->saved.emplace_back(saved, graph_.MetaOf(v));
+        outputs ? renamed_->RenameOutput(arg, saved) : renamed_->RenameInput(arg, saved);
+      }
+    }
+  };
+  rename(node.op->inputs(), node.inputs, false);
+  rename(node.op->outputs(), node.outputs, true);
+  return renamed_.get();
+}
+
+const std::string& GradientOps::SavedName(int32_t version) {
+  auto [it, added] = saved_of_version_.try_emplace(version, saved_.size());
+  if (added) {
+    ProgramDesc& program = block().program();
+    const std::string stem = std::string(graph_.VarOf(version).name) + "@SAVED";
+    std::string name = program.FreeName(stem);
+    while (saved_of_name_.count(name)) name = program.UniqueName(stem);
+    saved_of_name_.emplace(name, saved_.size());
+    saved_.push_back({version, std::move(name), false});
+  }
+  return saved_[it->second].name;
+}
+
+void GradientOps::NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops) {
+  for (const auto& op : ops) {
+    for (const Slot& slot : op->inputs()) {
+      for (const std::string& arg : slot.args) {
+        auto it = saved_of_name_.find(arg);
+        if (it == saved_of_name_.end() || saved_[it->second].used) continue;
+        saved_[it->second].used = true;
+        Declare(arg, graph_.MetaOf(saved_[it->second].version));
+      }
+    }
+  }
+}
+
+void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
+                                std::vector<std::unique_ptr<OpDesc>> ops) {
+  if (!saved_.empty()) NoteUses(ops);
+  auto for_each_yield = [&](const OpDesc& op, auto visit) {
+    for (const Slot& slot : op.outputs()) {
+      for (const std::string& arg : slot.args) {
+        auto it = request_index_.find(arg);
+        if (it != request_index_.end()) visit(requests_[it->second]);
+      }
+    }
+  };
+  for (size_t k = 0; k < ops.size(); ++k)
+    for_each_yield(*ops[k], [&](Request& r) { r.last_writer = static_cast<int>(k); });
+  for (size_t k = 0; k < ops.size(); ++k) {
+    OpDesc& op = Append(std::move(ops[k]), node.op);
+    for_each_yield(op, [&](Request& r) {
+      if (r.last_writer != static_cast<int>(k)) return;
+      CheckContract(r, *node.op, op);
+      Gradient& gradient = GradientAt(r.version);
+      if (gradient.total == 1) Complete(r.version, gradient);
+    });
+    RunCallbacks();
+  }
+}
+
+OpDesc& GradientOps::Append(std::unique_ptr<OpDesc> op, const OpDesc* forward) {
+  if (!op->HasAttr(kOpRoleAttr)) op->SetAttr(kOpRoleAttr, int32_t{kBackward});
+  OpDesc& added = block().AppendOp(std::move(op));
+  if (trace_) {
+    Vlog(1, fmt::format("gradient op {}: {} -> {}", added.type(), SlotsText(added.inputs()),
+                        SlotsText(added.outputs())));
+  }
+  try {
+    InferOp(block(), added, graph_.ops());
+  } catch (const Error& e) {
+    if (!forward) throw;
+    throw e.WithDetail(fmt::format("in the gradient of {}, {}", forward->type(), Locate(*forward)));
+  }
+  return added;
+}
+
+void GradientOps::RunCallbacks() {
+  for (const BackwardCallback& callback : callbacks_) callback(block(), *grad_to_var_);
+}
+
+// A gradient has the shape and dtype of its variable; dims that the rule left open are taken from
+// there.
+void GradientOps::CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op) {
+  VarDesc& gradient = *block().FindVar(request.name);
+  const VarMeta& wanted = graph_.MetaOf(request.version);
+  const VarMeta& got = gradient.meta();
+  if (got.dtype != wanted.dtype || !got.shape.CompatibleWith(wanted.shape)) {
+    throw InternalError(fmt::format(
+        "gradient rule of {}: {} yields {} for the gradient of input {} {}, which is {}",
+        forward.type(), op.type(), got.ToString(), *request.slot,
+        Quote(graph_.VarOf(request.version).name), wanted.ToString()));
+  }
+  if (got.type == VarType::kLoDTensor && !got.shape.IsKnown()) gradient.SetMeta(wanted);
+}
+
+// --- values that were overwritten ---
+
+void GradientOps::Finish() {
+  // By the op that overwrites them.
+  std::unordered_map<int32_t, std::vector<const Saved*>> before;
+  for (const Saved& saved : saved_) {
+    if (saved.used) before[graph_.version(saved.version).overwriter].push_back(&saved);
+  }
+  if (!before.empty()) {
+    std::vector<std::unique_ptr<OpDesc>> old = block().TakeOps(), ops;
+    ops.reserve(old.size() + saved_.size());
+    for (size_t i = 0; i < old.size(); ++i) {
+      auto it = before.find(static_cast<int32_t>(i));
+      if (it != before.end()) {
+        for (const Saved* saved : it->second) {
+          ops.push_back(std::make_unique<OpDesc>(
+              "assign", SlotList{{"X", {std::string(graph_.VarOf(saved->version).name)}}},
+              SlotList{{"Out", {saved->name}}}, AttrList{{kOpRoleAttr, int32_t{kForward}}}));
+        }
+      }
+      ops.push_back(std::move(old[i]));
+    }
+    block().SetOps(std::move(ops));
+  }
+  if (!unused_.empty()) {
+    block().RemoveVarsIf([&](const VarDesc& var) { return unused_.count(var.name()) > 0; });
+  }
+}
+
+}  // namespace coracle::internal

@@ -1,0 +1,54 @@
+#include <coracle/clip/error_clip.h>
+#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace coracle {
+
+void ErrorClipCallback(BlockDesc& block, const GradToVar& grad_to_var) {
+  if (block.NumOps() == 0) return;
+  const OpDesc& last = block.op(block.NumOps() - 1);
+  const size_t first_clip = block.NumOps();
+  std::vector<std::string> clipped;
+  for (const Slot& slot : last.outputs()) {
+    for (const std::string& grad : slot.args) {
+      auto entry = grad_to_var.find(grad);
+      if (entry == grad_to_var.end()) continue;
+      const VarDesc* var = block.FindVarRecursive(entry->second);
+      if (!var || !var->error_clip()) continue;
+      if (std::find(clipped.begin(), clipped.end(), grad) != clipped.end()) continue;
+      clipped.push_back(grad);
+      var->error_clip()->AppendClipOp(block, grad);
+    }
+  }
+  for (size_t i = first_clip; i < block.NumOps(); ++i) {
+    if (!block.op(i).HasAttr(kOpRoleAttr)) block.op(i).SetAttr(kOpRoleAttr, int32_t{kBackward});
+  }
+}
+
+std::vector<std::string> WarnOfIdleErrorClips(const ProgramDesc& program,
+                                              const GradToVar& grad_to_var) {
+  std::unordered_set<std::string_view> with_gradient;
+  for (const auto& [grad, var] : grad_to_var) with_gradient.insert(var);
+  std::vector<std::string> idle;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    const BlockDesc& block = program.Block(b);
+    for (size_t i = 0; i < block.NumVars(); ++i) {
+      const VarDesc& var = block.var(i);
+      if (!var.error_clip() || with_gradient.count(var.name())) continue;
+      idle.push_back(var.name());
+      Log(LogLevel::kWarning,
+          fmt::format("the error_clip of {} will never act: no gradient of it is computed{}",
+                      Quote(var.name()),
+                      var.stop_gradient()
+                          ? " (stop_gradient is set)"
+                          : " (the loss does not depend on it through a parameter)"));
+    }
+  }
+  return idle;
+}
+
+}  // namespace coracle
