@@ -30,9 +30,27 @@ std::vector<std::string> NewOutputs(const BlockDesc& block, const OpDesc& op) {
   return names;
 }
 
+// The op with every declared attr, defaults too, in the order and of the type of its OpDef: as
+// Paddle writes programs, and the same program however the attrs were given.
+OpDesc WithDefaults(const OpDesc& op, const OpDef& def) {
+  AttrList attrs;
+  for (const AttrDef& attr : def.attrs()) {
+    const Attribute* given = op.FindAttr(attr.name);
+    if (!given && !attr.default_value) continue;
+    Attribute value = given ? *given : *attr.default_value;
+    ConvertAttribute(value, attr.type, &value);
+    attrs.push_back({attr.name, std::move(value)});
+  }
+  for (const NamedAttr& attr : op.attrs()) {
+    if (!def.FindAttr(attr.name)) attrs.push_back(attr);
+  }
+  return OpDesc(op.type(), op.inputs(), op.outputs(), std::move(attrs));
+}
+
 // Appends the op to `block` with its outputs typed; a failure leaves the block as it was.
-OpDesc& AppendChecked(BlockDesc& block, const OpDesc& desc, const OpRegistry& ops) {
-  CheckAgainstDef(desc, ops);
+OpDesc& AppendChecked(BlockDesc& block, const OpDesc& given, const OpRegistry& ops) {
+  CheckAgainstDef(given, ops);
+  OpDesc desc = WithDefaults(given, ops.Get(given.type()));
   std::vector<std::string> made = NewOutputs(block, desc);
   OpDesc& op = block.AppendOp(desc);
   try {
@@ -152,20 +170,22 @@ Variable Builder::Data(const std::string& name, const Shape& shape, DType dtype,
   return {block_, &var};
 }
 
-Variable Builder::Unary(const std::string& type, const Variable& x, AttrList attrs,
+Variable Builder::Plain(const std::string& type, SlotList inputs, AttrList attrs,
                         const OutputOptions& options) {
   LayerScope layer(*this, type, options);
   const std::string out = layer.Out();
-  Append(type, {{"X", {x.name()}}}, {{"Out", {out}}}, std::move(attrs));
+  Append(type, std::move(inputs), {{"Out", {out}}}, std::move(attrs));
   return layer.Finish(out);
+}
+
+Variable Builder::Unary(const std::string& type, const Variable& x, AttrList attrs,
+                        const OutputOptions& options) {
+  return Plain(type, {{"X", {x.name()}}}, std::move(attrs), options);
 }
 
 Variable Builder::Binary(const std::string& type, const Variable& x, const Variable& y,
                          AttrList attrs, const OutputOptions& options) {
-  LayerScope layer(*this, type, options);
-  const std::string out = layer.Out();
-  Append(type, {{"X", {x.name()}}, {"Y", {y.name()}}}, {{"Out", {out}}}, std::move(attrs));
-  return layer.Finish(out);
+  return Plain(type, {{"X", {x.name()}}, {"Y", {y.name()}}}, std::move(attrs), options);
 }
 
 LayerScope::LayerScope(Builder& net, const std::string& type, OutputOptions options)

@@ -35,8 +35,8 @@ class Builder {
 
   // --- the general ones ---
 
-  // Checks the op against its OpDef, appends it and infers the shapes of its outputs, which are
-  // made where they do not exist.
+  // Checks the op against its OpDef, appends it with the defaults of attrs that are not given, and
+  // infers the shapes of its outputs, which are made where they do not exist.
   OpDesc& Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
   // A trainable parameter in both programs, with the op that fills it in the startup program.
   // Without attr.name it is called "<prefix>_<k>". A name that exists shares that parameter; it
@@ -49,7 +49,10 @@ class Builder {
                      DType dtype, const Setting& initializer);
   // The variable of that name, for what was made otherwise.
   Variable Var(const std::string& name) { return Variable::Of(*block_, name); }
-  // An op with one input X and one output Out, by its type.
+  // An op with one output Out, by its type.
+  Variable Plain(const std::string& type, SlotList inputs, AttrList attrs = {},
+                 const OutputOptions& options = {});
+  // An op with one input X and one output Out.
   Variable Unary(const std::string& type, const Variable& x, AttrList attrs = {},
                  const OutputOptions& options = {});
   // An op with inputs X and Y and one output Out.

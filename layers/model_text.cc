@@ -1,0 +1,567 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/program_io.h>
+#include <coracle/layers/model_text.h>
+#include <coracle/layers/text_parse.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <set>
+
+namespace coracle {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+
+constexpr int64_t kMaxEntries = 100'000;  // after repeats and includes
+constexpr int kMaxDepth = 64;             // of repeats and includes within each other
+constexpr uint64_t kMaxTextBytes = uint64_t{256} << 20;
+
+std::string DirectoryOf(const std::string& path) {
+  std::string directory = std::filesystem::path(path).parent_path().string();
+  return directory.empty() ? "." : directory;
+}
+
+// A number that a repeat counts, by its name in strings.
+struct Index {
+  std::string name;
+  int64_t value;
+};
+
+// "$i", "${i}", "${i+1}" and "${i-1}" in `text` replaced, "$$" by a dollar; outside a repeat a
+// dollar is an ordinary character. A name without braces ends where letters and digits end.
+class Expander {
+ public:
+  Expander(const std::vector<Index>& indices, const std::string& where)
+      : indices_(indices), where_(where) {}
+
+  std::string Expand(const std::string& text) const {
+    if (indices_.empty() || text.find('$') == std::string::npos) return text;
+    std::string out;
+    for (size_t i = 0; i < text.size();) {
+      if (text[i] != '$') {
+        out += text[i++];
+      } else if (i + 1 < text.size() && text[i + 1] == '$') {
+        out += '$';
+        i += 2;
+      } else {
+        i = Reference(text, i + 1, out);
+      }
+    }
+    return out;
+  }
+
+ private:
+  size_t Reference(const std::string& text, size_t i, std::string& out) const {
+    const bool braces = i < text.size() && text[i] == '{';
+    if (!braces) {
+      size_t stop = i;
+      while (stop < text.size() && std::isalnum(static_cast<unsigned char>(text[stop]))) ++stop;
+      out += std::to_string(Find(text.substr(i, stop - i), text).value);
+      return stop;
+    }
+    size_t end = text.find('}', i);
+    if (end == std::string::npos) {
+      throw LocatedError(where_, fmt::format("{}: a closing brace is missing", Quote(text)));
+    }
+    std::string_view inner = std::string_view(text).substr(i + 1, end - i - 1);
+    size_t sign = inner.find_first_of("+-");
+    const Index& index = Find(std::string(Trim(inner.substr(0, sign))), text);
+    int64_t value = index.value, offset = 0;
+    if (sign != std::string_view::npos) {
+      if (!ParseInt64(Trim(inner.substr(sign + 1)), &offset) || offset < 0 ||
+          offset > std::numeric_limits<int32_t>::max()) {
+        throw LocatedError(where_,
+                           fmt::format("{}: a number is wanted after the sign", Quote(text)));
+      }
+      value += inner[sign] == '+' ? offset : -offset;
+    }
+    out += std::to_string(value);
+    return end + 1;
+  }
+
+  const Index& Find(const std::string& name, const std::string& text) const {
+    for (auto index = indices_.rbegin(); index != indices_.rend(); ++index) {
+      if (index->name == name) return *index;
+    }
+    std::string known;
+    for (const Index& index : indices_) known += (known.empty() ? "$" : ", $") + index.name;
+    throw LocatedError(where_, fmt::format("{}: no repeat around it counts {}; known: {} ($$ for a "
+                                           "dollar)",
+                                           Quote(text), Quote(name), known));
+  }
+
+  const std::vector<Index>& indices_;
+  const std::string& where_;
+};
+
+// Builds the programs while it walks through the entries.
+class Reader {
+ public:
+  Reader(const TextSchema& schema, const OpRegistry& ops, Model& model)
+      : schema_(schema), ops_(ops), model_(model), net_(model.main, model.startup, ops) {}
+
+  // `path` is "" for a text that is no file.
+  void Read(const TextFile& file, const std::string& path) {
+    if (!path.empty()) open_paths_.push_back(path);
+    Node root(file);
+    if (model_.name.empty()) model_.name = root.String("name");
+    for (int i = 0; i < root.Count("data"); ++i) {
+      Node data = root.Child("data", i);
+      Located(data, [&] { ReadData(data); });
+    }
+    ReadEntries(root);
+    if (!path.empty()) open_paths_.pop_back();
+  }
+
+ private:
+  std::string Expand(const std::string& text, const std::string& where) const {
+    return Expander(indices_, where).Expand(text);
+  }
+  std::string String(const Node& node, const char* name) const {
+    return Expand(node.String(name), node.Where(name));
+  }
+
+  // Runs f; its errors get the place of `node` unless they have one.
+  template <class F>
+  void Located(const Node& node, F&& f) {
+    try {
+      f();
+    } catch (const LocatedError&) {
+      throw;
+    } catch (const Error& error) {
+      throw LocatedError(error.WithPrefix(node.where()));
+    }
+  }
+
+  void Count(const Node& node) {
+    if (++entries_ > kMaxEntries) {
+      node.Fail(fmt::format("the text makes more than {} entries", kMaxEntries));
+    }
+  }
+
+  void ReadEntries(const Node& parent) {
+    for (int i = 0; i < parent.Count("layer"); ++i) {
+      Node entry = parent.Child("layer", i);
+      Count(entry);
+      const FieldDescriptor* kind = entry.Kind();
+      if (!kind) entry.Fail("layer: the entry is empty; name a layer, op, include or repeat");
+      ReadEntry(entry, *kind);
+    }
+  }
+
+  void ReadEntry(const Node& entry, const FieldDescriptor& kind) {
+    if (kind.name() == "include") return ReadInclude(entry);
+    Node node = entry.Child(kind);
+    if (const LayerDef* layer = schema_.Layer(kind.index())) {
+      Located(node, [&] { ReadLayer(node, *layer); });
+    } else if (kind.name() == "repeat") {
+      ReadRepeat(node);
+    } else {
+      ReadOp(node);
+    }
+  }
+
+  // --- include and repeat ---
+
+  void ReadInclude(const Node& entry) {
+    const std::string where = entry.Where("include");
+    const std::string name = String(entry, "include");
+    if (name.empty()) throw LocatedError(where, "include: a path is required");
+    if (std::filesystem::path(name).is_absolute()) {
+      throw LocatedError(where, fmt::format("include: the path must be relative to this text, got "
+                                            "{}",
+                                            Quote(name)));
+    }
+    Deeper(where);
+    const std::string path = entry.file().directory + "/" + name;
+    std::error_code ignored;
+    std::string canonical = std::filesystem::weakly_canonical(path, ignored).string();
+    if (canonical.empty()) canonical = path;
+    if (std::find(open_paths_.begin(), open_paths_.end(), canonical) != open_paths_.end()) {
+      throw LocatedError(where, fmt::format("include: {} includes itself", Quote(name)));
+    }
+    try {
+      Read(Included(path, canonical), canonical);
+    } catch (const LocatedError& error) {
+      throw LocatedError(error.WithDetail("included from " + where));
+    } catch (const Error& error) {
+      throw LocatedError(error.WithPrefix(where));
+    }
+    --depth_;
+  }
+
+  const TextFile& Included(const std::string& path, const std::string& canonical) {
+    auto& file = files_[canonical];
+    if (!file) {
+      std::string shown = std::filesystem::path(path).lexically_normal().string();
+      file = ParseText(schema_, ReadFile(path, kMaxTextBytes), shown, DirectoryOf(path));
+    }
+    return *file;
+  }
+
+  void ReadRepeat(const Node& node) {
+    if (!node.Has("times")) node.Fail("repeat: times is required");
+    const int64_t times = node.Integer("times"), start = node.Integer("start");
+    if (times < 0 || times > kMaxEntries) {
+      throw LocatedError(node.Where("times"), fmt::format("repeat: times must lie in [0, {}], got "
+                                                          "{}",
+                                                          kMaxEntries, times));
+    }
+    if (std::abs(static_cast<double>(start)) > 1e12) {
+      throw LocatedError(node.Where("start"),
+                         fmt::format("repeat: start must lie in [-1e12, 1e12], got {}", start));
+    }
+    const std::string index = node.String("index");
+    bool name = !index.empty() && std::all_of(index.begin(), index.end(), [](unsigned char c) {
+      return std::isalnum(c) || c == '_';
+    });
+    if (!name) {
+      throw LocatedError(node.Where("index"),
+                         fmt::format("repeat: index must be a name, got {}", Quote(index)));
+    }
+    Deeper(node.where());
+    indices_.push_back({index, 0});
+    for (int64_t i = 0; i < times; ++i) {
+      Count(node);
+      indices_.back().value = start + i;
+      try {
+        ReadEntries(node);
+      } catch (const LocatedError& error) {
+        throw LocatedError(error.WithDetail(
+            fmt::format("repeated from {}, with {} = {}", node.where(), index, start + i)));
+      }
+    }
+    indices_.pop_back();
+    --depth_;
+  }
+
+  void Deeper(const std::string& where) {
+    if (++depth_ > kMaxDepth) {
+      throw LocatedError(
+          where, fmt::format("repeats and includes are nested deeper than {} levels", kMaxDepth));
+    }
+  }
+
+  // --- variables ---
+
+  Variable Find(const std::string& name, const std::string& where) {
+    if (VarDesc* found = net_.block().FindVarRecursive(name)) return {&net_.block(), found};
+    std::vector<std::string> names;
+    for (size_t i = 0; i < net_.block().NumVars(); ++i) names.push_back(net_.block().var(i).name());
+    throw LocatedError(Error(
+        ErrorCode::kNotFound,
+        fmt::format("{}: no variable {} so far{}", where, Quote(name), DidYouMean(name, names))));
+  }
+
+  std::vector<Variable> FindAll(const Node& node, const FieldDescriptor& field) {
+    std::vector<Variable> vars;
+    for (int i = 0; i < node.Count(field); ++i) {
+      const std::string where = node.Where(field, i);
+      vars.push_back(Find(Expand(node.String(field, i), where), where));
+    }
+    return vars;
+  }
+
+  void ReadData(const Node& node) {
+    if (!node.Has("name")) node.Fail("data: name is required");
+    net_.SetSite(node.where());
+    std::vector<int64_t> dims;
+    const FieldDescriptor& field = node.Field("shape");
+    if (node.Count(field) > Shape::kMaxRank) {
+      node.Fail(fmt::format("data: a shape has at most {} dims, got {}", Shape::kMaxRank,
+                            node.Count(field)));
+    }
+    auto same = [](std::string text, const std::string&) { return text; };
+    Attribute shape = node.Attr(field, AttrType::kLongs, same);
+    auto dtype = static_cast<DType>(node.Integer("dtype"));
+    if (!IsValid(dtype)) throw LocatedError(node.Where("dtype"), "data: dtype must be said");
+    DataOptions options;
+    options.lod_level = static_cast<int32_t>(node.Integer("lod_level"));
+    options.stop_gradient = node.Bool("stop_gradient");
+    if (node.Has("error_clip")) options.error_clip = ReadErrorClip(node.Child("error_clip"));
+    const std::string name = node.String("name");
+    net_.Data(name, Shape(std::get<std::vector<int64_t>>(shape)), dtype, options);
+    model_.inputs.push_back(name);
+  }
+
+  // --- layers ---
+
+  void ReadLayer(const Node& node, const LayerDef& layer) {
+    LayerArgs args;
+    for (const FieldDef& def : layer.fields) ReadField(node, layer, def, args);
+    args.output.name = String(node, "name");
+    if (layer.result == LayerDef::Result::kSeveral) {
+      const FieldDescriptor& field = node.Field("output");
+      for (int i = 0; i < node.Count(field); ++i) {
+        args.outputs.push_back(Expand(node.String(field, i), node.Where(field, i)));
+      }
+    } else {
+      args.output.output = String(node, "output");
+    }
+    if (layer.result == LayerDef::Result::kOne) args.output.act = String(node, "act");
+    if (layer.result != LayerDef::Result::kMetric) {
+      if (node.Has("error_clip")) args.output.error_clip = ReadErrorClip(node.Child("error_clip"));
+      args.output.stop_gradient = node.Bool("stop_gradient");
+    }
+    net_.SetSite(node.where());
+    std::vector<Variable> results = layer.build(net_, args);
+    if (layer.result == LayerDef::Result::kSeveral) {
+      for (const Variable& result : results) Describe(result.desc(), args.output);
+    }
+  }
+
+  static void Describe(VarDesc& var, const OutputOptions& options) {
+    if (options.error_clip.get()) var.SetErrorClip(options.error_clip.get());
+    if (options.stop_gradient) var.SetStopGradient(true);
+  }
+
+  void ReadField(const Node& node, const LayerDef& layer, const FieldDef& def, LayerArgs& args) {
+    const FieldDescriptor& field = node.Field(def.name.c_str());
+    const bool given = node.Count(field) > 0;
+    if (def.required && !given) node.Fail(fmt::format("{}: {} is required", layer.name, def.name));
+    switch (def.kind) {
+      case FieldDef::Kind::kVar:
+      case FieldDef::Kind::kVars:
+        if (given) args.vars[def.name] = FindAll(node, field);
+        break;
+      case FieldDef::Kind::kParam:
+        if (given) args.params[def.name] = ReadParam(node.Child(field));
+        break;
+      default:
+        if (given) {
+          args.attrs[def.name] =
+              node.Attr(field, def.type, [this](const std::string& text, const std::string& where) {
+                return Expand(text, where);
+              });
+        } else if (def.default_value) {
+          args.attrs[def.name] = *def.default_value;
+        }
+    }
+  }
+
+  ParamAttr ReadParam(const Node& node) {
+    ParamAttr param;
+    param.name = String(node, "name");
+    param.learning_rate = node.Double("learning_rate");
+    param.trainable = node.Bool("trainable");
+    if (node.Has("initializer")) param.initializer = ReadInitializer(node.Child("initializer"));
+    if (node.Has("regularizer")) param.regularizer = ReadKind(node.Child("regularizer"));
+    if (node.Has("gradient_clip")) {
+      Node clip = node.Child("gradient_clip");
+      param.gradient_clip = ReadKind(clip);
+    }
+    return param;
+  }
+
+  const FieldDescriptor& KindOf(const Node& node) const {
+    const FieldDescriptor* kind = node.Kind();
+    if (!kind) {
+      node.Fail(fmt::format("{}: a kind is required: {}", DisplayName(node.type()),
+                            Join(FieldNames(node.type()), ", ")));
+    }
+    return *kind;
+  }
+
+  // A message with a choice of kinds as a Setting: the fields that are given, and the defaults.
+  Setting ReadKind(const Node& node) {
+    const FieldDescriptor& kind = KindOf(node);
+    Node child = node.Child(kind);
+    Setting setting{kind.name(), {}};
+    for (int i = 0; i < child.type().field_count(); ++i) {
+      const FieldDescriptor& field = *child.type().field(i);
+      if (child.Count(field) > 0 || field.has_default_value()) {
+        setting.attrs.push_back({field.name(), Simple(child, field)});
+      }
+    }
+    for (const char* required : {"max", "clip_norm", "max_norm"}) {
+      if (child.type().FindFieldByName(required) && !child.Has(required)) {
+        child.Fail(fmt::format("{}: {} is required", kind.name(), required));
+      }
+    }
+    return setting;
+  }
+
+  Attribute Simple(const Node& node, const FieldDescriptor& field) {
+    auto same = [](std::string text, const std::string&) { return text; };
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        return node.Attr(field, AttrType::kFloat64, same);
+      case FieldDescriptor::CPPTYPE_BOOL:
+        return node.Attr(field, AttrType::kBoolean, same);
+      case FieldDescriptor::CPPTYPE_INT32:
+        return node.Attr(field, AttrType::kInt, same);
+      case FieldDescriptor::CPPTYPE_INT64:
+        return node.Attr(field, AttrType::kLong, same);
+      default:
+        return node.Attr(field, AttrType::kString, same);
+    }
+  }
+
+  Setting ReadInitializer(const Node& node) {
+    const FieldDescriptor& kind = KindOf(node);
+    if (kind.name() != "array") return ReadKind(node);
+    Node array = node.Child(kind);
+    auto same = [](std::string text, const std::string&) { return text; };
+    auto values =
+        std::get<std::vector<float>>(array.Attr(array.Field("values"), AttrType::kFloats, same));
+    return ArrayInitializer(Tensor::Of<float>({static_cast<int64_t>(values.size())}, values));
+  }
+
+  ErrorClipPtr ReadErrorClip(const Node& node) {
+    const FieldDescriptor& kind = KindOf(node);
+    Node child = node.Child(kind);
+    ErrorClipPtr clip;
+    Located(child, [&] {
+      clip = LoadErrorClip(kind.name() == "custom" ? ReadCustom(child) : ReadKind(node));
+    });
+    return clip;
+  }
+
+  Setting ReadCustom(const Node& node) {
+    if (!node.Has("kind")) node.Fail("custom: kind is required");
+    Setting setting{node.String("kind"), {}};
+    for (int i = 0; i < node.Count("attr"); ++i) {
+      Node value = node.Child("attr", i);
+      if (!value.Has("name")) value.Fail("attr: name is required");
+      const FieldDescriptor& kind = KindOf(value);
+      setting.attrs.push_back({value.String("name"), Simple(value, kind)});
+    }
+    return setting;
+  }
+
+  // --- raw ops ---
+
+  void ReadOp(const Node& node) {
+    const FieldDescriptor* kind = node.Kind();
+    if (!kind) node.Fail("op: the entry is empty; name an op");
+    const OpEntry& entry = *schema_.Op(kind->index());
+    Node body = node.Child(*kind);
+    SlotList inputs, outputs;
+    AttrList attrs;
+    for (int i = 0; i < body.type().field_count(); ++i) {
+      const FieldDescriptor& field = *body.type().field(i);
+      if (body.Count(field) == 0) continue;
+      const OpField& target = entry.fields[static_cast<size_t>(i)];
+      AttrType type = target.type;
+      auto expand = [this](const std::string& text, const std::string& where) {
+        return Expand(text, where);
+      };
+      Attribute value = body.Attr(field, type, expand);
+      if (target.kind == OpField::Kind::kAttr) {
+        attrs.push_back({target.name, std::move(value)});
+        continue;
+      }
+      auto names = std::get<std::vector<std::string>>(std::move(value));
+      if (target.kind == OpField::Kind::kInput) {
+        for (size_t k = 0; k < names.size(); ++k) {
+          if (!IsEmptyName(names[k])) Find(names[k], body.Where(field, static_cast<int>(k)));
+        }
+      }
+      (target.kind == OpField::Kind::kInput ? inputs : outputs).push_back({target.name, names});
+    }
+    AppendOp(node, body, entry, std::move(inputs), std::move(outputs), std::move(attrs));
+  }
+
+  // The fields of message Op after the ops themselves.
+  const FieldDescriptor& Common(const Node& node, int k) const {
+    return *node.type().field(node.type().field_count() - 3 + k);
+  }
+
+  void AppendOp(const Node& node, const Node& body, const OpEntry& entry, SlotList inputs,
+                SlotList outputs, AttrList attrs) {
+    OutputOptions options;
+    const FieldDescriptor &clip = Common(node, 0), &stop = Common(node, 1), &role = Common(node, 2);
+    if (node.Count(clip)) options.error_clip = ReadErrorClip(node.Child(clip));
+    options.stop_gradient = node.Bool(stop.name().c_str());
+    if (node.Count(role)) {
+      attrs.push_back({kOpRoleAttr, static_cast<int32_t>(node.Integer(role.name().c_str()))});
+    }
+    net_.SetSite(body.where());
+    Located(body, [&] {
+      OpDesc& op =
+          net_.Append(entry.def->type(), std::move(inputs), std::move(outputs), std::move(attrs));
+      for (const Slot& slot : op.outputs()) {
+        for (const std::string& name : slot.args) {
+          if (!IsEmptyName(name)) Describe(net_.Var(name).desc(), options);
+        }
+      }
+    });
+  }
+
+  const TextSchema& schema_;
+  const OpRegistry& ops_;
+  Model& model_;
+  Builder net_;
+  std::vector<Index> indices_;
+  std::vector<std::string> open_paths_;                     // of the includes around this place
+  std::map<std::string, std::unique_ptr<TextFile>> files_;  // by canonical path
+  int64_t entries_ = 0;
+  int depth_ = 0;
+};
+
+// Whether the text is a ProgramDesc rather than a model: by its first field.
+bool IsProgramText(std::string_view text) {
+  for (;;) {
+    text = Trim(text);
+    if (!text.starts_with('#')) break;
+    size_t end = text.find('\n');
+    if (end == std::string_view::npos) return false;
+    text.remove_prefix(end);
+  }
+  auto begins = [&](std::string_view field) {
+    return text.starts_with(field) &&
+           (text.size() == field.size() ||
+            !(std::isalnum(static_cast<unsigned char>(text[field.size()])) ||
+              text[field.size()] == '_'));
+  };
+  return begins("blocks") || begins("version") || begins("op_version_map") || text.starts_with('[');
+}
+
+Model FromProgram(std::string_view text, const std::string& source) {
+  Model model;
+  model.main = ParseProgramText(text, source);
+  std::map<int32_t, std::string> feeds;
+  const BlockDesc& root = model.main.Root();
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDesc& op = root.op(i);
+    if (op.type() == "feed" && op.HasOutput("Out")) {
+      feeds[op.GetAttr<int32_t>("col", 0)] = op.Output("Out").front();
+    }
+  }
+  for (const auto& feed : feeds) model.inputs.push_back(feed.second);
+  return model;
+}
+
+Model Parse(std::string_view text, const std::string& source, const std::string& directory,
+            const std::string& path, const OpRegistry& ops) {
+  if (IsProgramText(text)) return FromProgram(text, source);
+  TextSchema schema(ops);
+  std::unique_ptr<TextFile> file = ParseText(schema, std::string(text), source, directory);
+  Model model;
+  Reader(schema, ops, model).Read(*file, path);
+  return model;
+}
+
+}  // namespace
+
+Model ParseModelText(std::string_view text, const std::string& source, const std::string& directory,
+                     const OpRegistry& ops) {
+  return Parse(text, source, directory, "", ops);
+}
+
+Model ReadModelText(const std::string& path, const OpRegistry& ops) {
+  const std::string text = ReadFile(path, kMaxTextBytes);
+  if (path == "-") return Parse(text, "-", ".", "", ops);
+  std::error_code ignored;
+  std::string canonical = std::filesystem::weakly_canonical(path, ignored).string();
+  return Parse(text, path, DirectoryOf(path), canonical, ops);
+}
+
+std::string ModelSchema(const OpRegistry& ops) { return TextSchema(ops).Print(); }
+
+}  // namespace coracle

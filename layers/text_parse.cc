@@ -1,0 +1,283 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/layers/text_parse.h>
+#include <fmt/format.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace coracle {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Reflection;
+
+// Two messages (Layer, Repeat) for each level of nesting, and some for what an entry holds.
+constexpr int kMaxMessageDepth = 2 * 64 + 8;
+
+struct FirstError : google::protobuf::io::ErrorCollector {
+  void AddError(int at_line, int at_column, const std::string& what) override {
+    if (!message.empty()) return;
+    line = at_line;
+    column = at_column;
+    message = what;
+  }
+  void AddWarning(int, int, const std::string&) override {}
+  int line = -1, column = 0;
+  std::string message;
+};
+
+// The `n`-th text in double quotes; "" when there is none.
+std::string Quoted(const std::string& message, int n) {
+  size_t end = std::string::npos, begin = 0;
+  for (int i = 0; i <= n; ++i) {
+    begin = message.find('"', end + 1);
+    if (begin == std::string::npos) return "";
+    end = message.find('"', begin + 1);
+    if (end == std::string::npos) return "";
+  }
+  return message.substr(begin + 1, end - begin - 1);
+}
+
+// The parser notices a wrong name one token late: the last place before `offset` where it stands.
+size_t PlaceBefore(const std::string& text, size_t offset, const std::string& name) {
+  if (name.empty()) return offset;
+  size_t place = text.rfind(name, offset);
+  return place == std::string::npos ? offset : place;
+}
+
+std::string NoSuchField(const TextSchema& schema, const std::string& message) {
+  const Descriptor* type = schema.FindMessage(Quoted(message, 0));
+  const std::string name = Quoted(message, 1);
+  if (!type) return message;
+  const std::string in = DisplayName(*type);
+  std::string hint = DidYouMean(name, FieldNames(*type));
+  if (in == "Layer") {
+    const FieldDescriptor* op = type->FindFieldByName("op");
+    if (op && op->message_type()->FindFieldByName(name)) {
+      hint = fmt::format("; there is an op of that name: op {{ {} {{ ... }} }}", name);
+    }
+    return fmt::format("{}: no such layer{}", name, hint);
+  }
+  if (in == "Op") return fmt::format("{}: no such op{}", name, hint);
+  return fmt::format("{}: no such field in {}{}", name, in, hint);
+}
+
+std::string UnknownEnumerator(const TextSchema& schema, const std::string& message) {
+  const std::string name = Quoted(message, 0), field = Quoted(message, 1);
+  std::vector<std::string> names;
+  const auto* type = schema.model()->file()->FindEnumTypeByName("DType");
+  for (int i = 0; i < type->value_count(); ++i) names.push_back(type->value(i)->name());
+  return fmt::format("{}: no such dtype for {}{}", name, field, DidYouMean(name, names));
+}
+
+std::string Plain(std::string message) {
+  if (!message.empty() && message.back() == '.') message.pop_back();
+  if (!message.empty()) {
+    message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
+  }
+  return message;
+}
+
+[[noreturn]] void ThrowParseError(const TextSchema& schema, const TextFile& file,
+                                  const FirstError& error) {
+  const std::string& message = error.message;
+  size_t offset = file.OffsetOf(error.line, error.column);
+  auto is = [&](const char* part) { return message.find(part) != std::string::npos; };
+  if (error.line < 0) throw LocatedError(file.source, Plain(message));
+  if (is("has no field named")) {
+    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, Quoted(message, 1))),
+                       NoSuchField(schema, message));
+  }
+  if (is("Unknown enumeration value")) {
+    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, Quoted(message, 0))),
+                       UnknownEnumerator(schema, message));
+  }
+  if (is("is specified multiple times")) {
+    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, Quoted(message, 0))),
+                       fmt::format("{} is given twice", Quoted(message, 0)));
+  }
+  if (is("another member of oneof")) {
+    const std::string first = Quoted(message, 1), second = Quoted(message, 0);
+    throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, second)),
+                       fmt::format("{} stands where {} stands already: an entry holds one of them",
+                                   second, first));
+  }
+  if (is("recursion limit")) {
+    throw LocatedError(file.WhereOf(offset), "messages are nested deeper than 64 levels");
+  }
+  throw LocatedError(file.WhereOf(offset), Plain(message));
+}
+
+}  // namespace
+
+size_t TextFile::OffsetOf(int line, int column) const {
+  if (line < 0 || static_cast<size_t>(line) >= lines.size()) return text.size();
+  size_t offset = lines[static_cast<size_t>(line)];
+  for (int at = 0; at < column && offset < text.size(); ++offset) {
+    at = text[offset] == '\t' ? at + 8 - at % 8 : at + 1;
+  }
+  return offset;
+}
+
+std::string TextFile::WhereOf(size_t offset) const {
+  auto next = std::upper_bound(lines.begin(), lines.end(), offset);
+  size_t line = static_cast<size_t>(next - lines.begin());
+  return fmt::format("{}:{}:{}", source, line, offset - lines[line - 1] + 1);
+}
+
+std::string TextFile::Where(int line, int column) const {
+  return line < 0 ? source : WhereOf(OffsetOf(line, column));
+}
+
+std::unique_ptr<TextFile> ParseText(const TextSchema& schema, std::string text, std::string source,
+                                    std::string directory) {
+  auto file = std::make_unique<TextFile>();
+  file->source = std::move(source);
+  file->directory = std::move(directory);
+  file->text = std::move(text);
+  if (file->text.size() >= size_t{1} << 30) {
+    throw LocatedError(file->source, "the text is larger than 1 GiB");
+  }
+  file->lines.push_back(0);
+  for (size_t i = 0; i < file->text.size(); ++i) {
+    if (file->text[i] == '\n') file->lines.push_back(i + 1);
+  }
+  file->message = schema.NewModel();
+  FirstError error;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  parser.WriteLocationsTo(&file->tree);
+  parser.SetRecursionLimit(kMaxMessageDepth);
+  google::protobuf::io::ArrayInputStream input(file->text.data(),
+                                               static_cast<int>(file->text.size()));
+  if (!parser.Parse(&input, file->message.get()) || !error.message.empty()) {
+    ThrowParseError(schema, *file, error);
+  }
+  return file;
+}
+
+const FieldDescriptor& Node::Field(const char* name) const {
+  const FieldDescriptor* field = type().FindFieldByName(name);
+  if (!field) throw InternalError(fmt::format("{} has no field {}", type().full_name(), name));
+  return *field;
+}
+
+int Node::Count(const FieldDescriptor& field) const {
+  const Reflection* reflection = message_->GetReflection();
+  if (field.is_repeated()) return reflection->FieldSize(*message_, &field);
+  return reflection->HasField(*message_, &field) ? 1 : 0;
+}
+
+std::string Node::Where(const FieldDescriptor& field, int index) const {
+  if (!tree_) return where_;
+  auto location = tree_->GetLocation(&field, field.is_repeated() ? index : -1);
+  return location.line < 0 ? where_ : file_->Where(location.line, location.column);
+}
+
+Node Node::Child(const FieldDescriptor& field, int index) const {
+  const Reflection* reflection = message_->GetReflection();
+  const auto& child = field.is_repeated() ? reflection->GetRepeatedMessage(*message_, &field, index)
+                                          : reflection->GetMessage(*message_, &field);
+  const ParseTree* tree =
+      tree_ ? tree_->GetTreeForNested(&field, field.is_repeated() ? index : -1) : nullptr;
+  return Node(*file_, child, tree, Where(field, index));
+}
+
+const FieldDescriptor* Node::Kind() const {
+  return message_->GetReflection()->GetOneofFieldDescriptor(*message_,
+                                                            type().FindOneofByName("kind"));
+}
+
+std::string Node::String(const FieldDescriptor& field, int index) const {
+  const Reflection* reflection = message_->GetReflection();
+  return field.is_repeated() ? reflection->GetRepeatedString(*message_, &field, index)
+                             : reflection->GetString(*message_, &field);
+}
+
+double Node::Double(const char* name) const {
+  return message_->GetReflection()->GetDouble(*message_, &Field(name));
+}
+
+int64_t Node::Integer(const char* name) const {
+  const FieldDescriptor& field = Field(name);
+  const Reflection* reflection = message_->GetReflection();
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+    return reflection->GetEnumValue(*message_, &field);
+  }
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+    return reflection->GetInt32(*message_, &field);
+  }
+  return reflection->GetInt64(*message_, &field);
+}
+
+bool Node::Bool(const char* name) const {
+  return message_->GetReflection()->GetBool(*message_, &Field(name));
+}
+
+Attribute Node::ToAttr(const FieldDescriptor& field, AttrType type,
+                       std::vector<std::string> strings) const {
+  const auto& m = *message_;
+  const Reflection& r = *m.GetReflection();
+  const int n = Count(field);
+  auto list = [&](auto get) {
+    std::vector<std::decay_t<decltype(get(0))>> values;
+    values.reserve(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) values.push_back(get(i));
+    return values;
+  };
+  switch (type) {
+    case AttrType::kInt:
+      return static_cast<int32_t>(Integer(field.name().c_str()));
+    case AttrType::kLong:
+      return r.GetInt64(m, &field);
+    case AttrType::kFloat:
+      return r.GetFloat(m, &field);
+    case AttrType::kFloat64:
+      return r.GetDouble(m, &field);
+    case AttrType::kScalar:
+      return Scalar{r.GetDouble(m, &field)};
+    case AttrType::kBoolean:
+      return r.GetBool(m, &field);
+    case AttrType::kInts:
+      return list([&](int i) -> int32_t { return r.GetRepeatedInt32(m, &field, i); });
+    case AttrType::kLongs:
+      return list([&](int i) -> int64_t { return r.GetRepeatedInt64(m, &field, i); });
+    case AttrType::kFloats:
+      return list([&](int i) { return r.GetRepeatedFloat(m, &field, i); });
+    case AttrType::kFloat64s:
+      return list([&](int i) { return r.GetRepeatedDouble(m, &field, i); });
+    case AttrType::kScalars:
+      return list([&](int i) { return Scalar{r.GetRepeatedDouble(m, &field, i)}; });
+    case AttrType::kBooleans:
+      return list([&](int i) { return r.GetRepeatedBool(m, &field, i); });
+    case AttrType::kStrings:
+      return strings;
+    case AttrType::kVars:
+      return list([&](int i) { return VarRef{strings[static_cast<size_t>(i)]}; });
+    case AttrType::kVar:
+      return VarRef{strings.empty() ? "" : strings.front()};
+    case AttrType::kString:
+      return strings.empty() ? r.GetString(m, &field) : strings.front();
+    default:
+      throw InternalError("an attr of a type that model text has not");
+  }
+}
+
+std::string DisplayName(const Descriptor& type) {
+  std::string_view name = type.name();
+  for (std::string_view suffix : {"_layer", "_op"}) {
+    if (name.ends_with(suffix)) return std::string(name.substr(0, name.size() - suffix.size()));
+  }
+  return std::string(name);
+}
+
+std::vector<std::string> FieldNames(const Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  return names;
+}
+
+}  // namespace coracle

@@ -1,0 +1,51 @@
+#pragma once
+// The schema of model text as protobuf descriptors, made at run time.
+
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/layer_def.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/dynamic_message.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+// What a field of an op entry stands for.
+struct OpField {
+  enum class Kind { kInput, kOutput, kAttr };
+  Kind kind;
+  std::string name;  // the slot's or attr's own name: "X@GRAD" for the field X_GRAD
+  AttrType type;     // of an attr
+};
+
+struct OpEntry {
+  const OpDef* def;
+  std::vector<OpField> fields;  // by the index of the field in its message
+};
+
+class TextSchema {
+ public:
+  explicit TextSchema(const OpRegistry& ops);
+
+  const google::protobuf::Descriptor* model() const { return model_; }
+  std::unique_ptr<google::protobuf::Message> NewModel() const;
+  // By the index of the field in message Layer; nullptr for op, include and repeat.
+  const LayerDef* Layer(int index) const;
+  // By the index of the field in message Op; nullptr for the fields that all ops have.
+  const OpEntry* Op(int index) const;
+  const google::protobuf::Descriptor* FindMessage(const std::string& full_name) const {
+    return pool_.FindMessageTypeByName(full_name);
+  }
+  std::string Print() const;
+
+ private:
+  std::vector<LayerDef> layers_;
+  std::vector<OpEntry> ops_;
+  google::protobuf::DescriptorPool pool_;
+  mutable google::protobuf::DynamicMessageFactory factory_;
+  const google::protobuf::Descriptor* model_ = nullptr;
+};
+
+}  // namespace coracle
