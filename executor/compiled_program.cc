@@ -108,13 +108,34 @@ void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {
 std::shared_ptr<const Plan> CompiledProgram::GetPlan(std::span<const Tensor> feeds,
                                                      const Scope& scope) const {
   CheckFeeds(feeds);
+  return FindOrMake(0, feeds_, feeds, "", scope);
+}
+
+std::shared_ptr<const Plan> CompiledProgram::GetNextPlan(const Plan& before,
+                                                         std::span<const Tensor> feeds,
+                                                         const Scope& scope) const {
+  return FindOrMake(static_cast<size_t>(before.next_op), before.carried, feeds, before.needs,
+                    scope);
+}
+
+std::shared_ptr<const Plan> CompiledProgram::FindOrMake(size_t first_op,
+                                                        const std::vector<std::string>& names,
+                                                        std::span<const Tensor> feeds,
+                                                        const std::string& needs,
+                                                        const Scope& scope) const {
+  Tensor needed;
+  if (!needs.empty()) {
+    auto it = std::find(names.begin(), names.end(), needs);
+    needed = it != names.end() ? feeds[static_cast<size_t>(it - names.begin())] : scope.Get(needs);
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto it = plans_.begin(); it != plans_.end(); ++it) {
-    bool same = std::equal(it->feeds.begin(), it->feeds.end(), feeds.begin(), feeds.end(),
+    bool same = it->first_op == first_op &&
+                std::equal(it->feeds.begin(), it->feeds.end(), feeds.begin(), feeds.end(),
                            [](const VarMeta& m, const Tensor& t) {
                              return m.dtype == t.dtype() && m.shape == t.shape();
                            });
-    if (!same || !Frame::Fits(*it->plan, scope)) continue;
+    if (!same || !BitEqual(it->needed, needed) || !Frame::Fits(*it->plan, scope)) continue;
     plans_.splice(plans_.begin(), plans_, it);
     return plans_.front().plan;
   }
@@ -122,11 +143,14 @@ std::shared_ptr<const Plan> CompiledProgram::GetPlan(std::span<const Tensor> fee
   request.program = &program_;
   request.ops = ops_;
   request.kernels = options_.kernels;
-  request.feeds = feeds_;
+  request.feeds = names;
   for (const Tensor& feed : feeds) request.feed_metas.push_back(MetaOf(feed));
   request.fetches = fetches_;
   request.scope = &scope;
-  plans_.push_front({request.feed_metas, std::make_shared<const Plan>(MakePlan(request))});
+  request.first_op = first_op;
+  if (!needs.empty()) request.known.emplace(needs, needed = needed.Clone());
+  plans_.push_front(
+      {first_op, request.feed_metas, needed, std::make_shared<const Plan>(MakePlan(request))});
   if (plans_.size() > std::max<size_t>(1, options_.max_plans)) plans_.pop_back();
   return plans_.front().plan;
 }

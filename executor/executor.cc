@@ -1,5 +1,5 @@
-#include <coracle/executor/internal/compiled_program.h>
 #include <coracle/executor/executor.h>
+#include <coracle/executor/internal/compiled_program.h>
 #include <coracle/executor/internal/frame.h>
 #include <coracle/executor/internal/nan_check.h>
 #include <coracle/framework/base/text.h>
@@ -27,30 +27,27 @@ bool SameTypes(const std::vector<VarMeta>& metas, std::span<const Tensor> feeds)
 
 }  // namespace
 
-struct PreparedProgram::Impl {
-  std::shared_ptr<const CompiledProgram> compiled;
+// The frame of one stage of the program: usually there is one. See Plan::next_op.
+struct Stage {
   std::unique_ptr<Frame> frame;
   std::vector<VarMeta> feed_metas;  // of the frame's plan
   std::vector<Tensor> fetched;
   std::vector<OpTime> times;
-  uint64_t step = 0;
 
-  void ChooseFrame(Scope& scope, std::span<const Tensor> feeds) {
-    if (frame && SameTypes(feed_metas, feeds) &&
-        (frame->StillFits(scope) || Frame::Fits(*frame->plan(), scope)))
-      return;
-    MakeFrame(scope, feeds);
+  bool Serves(const Scope& scope, std::span<const Tensor> feeds) const {
+    return frame && SameTypes(feed_metas, feeds) &&
+           (frame->StillFits(scope) || Frame::Fits(*frame->plan(), scope));
   }
 
-  void MakeFrame(Scope& scope, std::span<const Tensor> feeds) {
-    std::shared_ptr<const Plan> plan = compiled->GetPlan(feeds, scope);
+  void Adopt(std::shared_ptr<const Plan> plan, std::span<const Tensor> feeds,
+             uint64_t memory_limit) {
     if (frame && frame->plan() == plan) return;
     frame.reset();  // its memory first
-    frame = std::make_unique<Frame>(plan, compiled->memory_limit());
+    frame = std::make_unique<Frame>(plan, memory_limit);
     feed_metas.clear();
     for (const Tensor& feed : feeds)
       feed_metas.push_back({VarType::kLoDTensor, feed.dtype(), feed.shape(), 0});
-    fetched.resize(plan->fetch_values.size());
+    fetched.assign(plan->fetch_values.size(), Tensor());
     times.clear();
     for (const PlanStep& s : plan->steps) {
       times.push_back(
@@ -58,24 +55,60 @@ struct PreparedProgram::Impl {
            0, 0});
     }
   }
+};
 
-  void RunSteps() {
+struct PreparedProgram::Impl {
+  std::shared_ptr<const CompiledProgram> compiled;
+  std::vector<Stage> stages = std::vector<Stage>(1);
+  uint64_t step = 0;
+
+  const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds) {
+    Clock::time_point start = Clock::now();
+    if (!stages[0].Serves(scope, feeds))
+      stages[0].Adopt(compiled->GetPlan(feeds, scope), feeds, compiled->memory_limit());
+    RunStage(stages[0], scope, feeds, start);
+    size_t i = 0;
+    while (stages[i].frame->plan()->next_op >= 0) {
+      if (++i == stages.size()) stages.emplace_back();
+      const Stage& before = stages[i - 1];
+      std::shared_ptr<const Plan> plan =
+          compiled->GetNextPlan(*before.frame->plan(), before.fetched, scope);
+      stages[i].Adopt(std::move(plan), before.fetched, compiled->memory_limit());
+      RunStage(stages[i], scope, before.fetched, start);
+    }
+    ++step;
+    return stages[i].fetched;
+  }
+
+  void RunStage(Stage& stage, Scope& scope, std::span<const Tensor> feeds,
+                Clock::time_point start) {
+    Frame& frame = *stage.frame;
+    frame.BindScope(scope);
+    frame.BindFeeds(feeds);
+    frame.SetRun(compiled->seed(), step);
+    RunSteps(stage, start);
+    const std::vector<int32_t>& values = frame.plan()->fetch_values;
+    for (size_t i = 0; i < values.size(); ++i) frame.Fetch(values[i], feeds, &stage.fetched[i]);
+  }
+
+  void RunSteps(Stage& stage, Clock::time_point start) {
     const CompileOptions& options = compiled->options();
-    const std::vector<PlanStep>& steps = frame->plan()->steps;
+    Frame& frame = *stage.frame;
+    const std::vector<PlanStep>& steps = frame.plan()->steps;
     if (!options.profile && !options.check_nan_inf && options.time_limit <= 0) {
-      for (const PlanStep& s : steps) s.kernel(*frame);
+      for (const PlanStep& s : steps) s.kernel(frame);
       return;
     }
-    Clock::time_point start = Clock::now(), before = start;
+    Clock::time_point before = Clock::now();
     for (size_t i = 0; i < steps.size(); ++i) {
-      steps[i].kernel(*frame);
+      steps[i].kernel(frame);
       if (options.profile) {
-        Clock::time_point now = Clock::now();
-        times[i].seconds += std::chrono::duration<double>(now - before).count();
-        ++times[i].runs;
+        stage.times[i].seconds += SecondsSince(before);
+        ++stage.times[i].runs;
       }
-      if (options.check_nan_inf) CheckFinite(*frame, steps[i]);
-      if (options.time_limit > 0 && SecondsSince(start) > options.time_limit) ThrowTimeLimit(i);
+      if (options.check_nan_inf) CheckFinite(frame, steps[i]);
+      if (options.time_limit > 0 && SecondsSince(start) > options.time_limit)
+        ThrowTimeLimit(steps, i);
       before = Clock::now();
     }
   }
@@ -94,11 +127,10 @@ struct PreparedProgram::Impl {
     }
   }
 
-  [[noreturn]] void ThrowTimeLimit(size_t i) const {
+  [[noreturn]] void ThrowTimeLimit(const std::vector<PlanStep>& steps, size_t i) const {
     throw Error(ErrorCode::kDeadlineExceeded,
                 fmt::format("the run passed its time limit of {} s after op {} of {} ({})",
-                            compiled->options().time_limit, i + 1, frame->plan()->steps.size(),
-                            frame->plan()->steps[i].op_type));
+                            compiled->options().time_limit, i + 1, steps.size(), steps[i].op_type));
   }
 };
 
@@ -116,16 +148,7 @@ PreparedProgram& PreparedProgram::operator=(PreparedProgram&&) noexcept = defaul
 PreparedProgram::~PreparedProgram() = default;
 
 const std::vector<Tensor>& PreparedProgram::Run(Scope& scope, std::span<const Tensor> feeds) {
-  impl_->ChooseFrame(scope, feeds);
-  Frame& frame = *impl_->frame;
-  frame.BindScope(scope);
-  frame.BindFeeds(feeds);
-  frame.SetRun(impl_->compiled->seed(), impl_->step);
-  impl_->RunSteps();
-  ++impl_->step;
-  const std::vector<int32_t>& values = frame.plan()->fetch_values;
-  for (size_t i = 0; i < values.size(); ++i) frame.Fetch(values[i], feeds, &impl_->fetched[i]);
-  return impl_->fetched;
+  return impl_->Run(scope, feeds);
 }
 
 const std::vector<std::string>& PreparedProgram::feed_names() const {
@@ -142,7 +165,11 @@ const std::shared_ptr<const CompiledProgram>& PreparedProgram::compiled() const 
 }
 
 std::vector<OpTime> PreparedProgram::Profile() const {
-  return impl_->compiled->options().profile ? impl_->times : std::vector<OpTime>();
+  std::vector<OpTime> times;
+  if (!impl_->compiled->options().profile) return times;
+  for (const Stage& stage : impl_->stages)
+    times.insert(times.end(), stage.times.begin(), stage.times.end());
+  return times;
 }
 
 std::string PreparedProgram::ProfileTable() const {
@@ -163,9 +190,13 @@ std::string PreparedProgram::ProfileTable() const {
 }
 
 uint64_t PreparedProgram::WorkspaceBytes() const {
-  if (!impl_->frame) return 0;
-  const Plan& plan = *impl_->frame->plan();
-  return plan.arena_bytes + plan.fetch_bytes + plan.constant_bytes;
+  uint64_t bytes = 0;
+  for (const Stage& stage : impl_->stages) {
+    if (!stage.frame) continue;
+    const Plan& plan = *stage.frame->plan();
+    bytes += plan.arena_bytes + plan.fetch_bytes + plan.constant_bytes;
+  }
+  return bytes;
 }
 
 Executor::Executor(CompileOptions options, const OpRegistry& ops) : options_(options), ops_(&ops) {}

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -38,7 +39,7 @@ class Planner : public MetaTable, public ArgTable {
   Plan Make() {
     FindVisible();
     BindFeeds();
-    for (size_t i = 0; i < block_.NumOps(); ++i) PlanOp(block_.op(i));
+    PlanOps();
     BindFetches();
     FindLifetimes();
     ShareMemory();
@@ -87,7 +88,11 @@ class Planner : public MetaTable, public ArgTable {
     auto it = current_.find(name);
     if (it == current_.end()) return nullptr;
     const Storage& s = plan_.storages[Index(plan_.values[Index(it->second)].storage)];
-    return s.kind == StorageKind::kConstant ? &plan_.constants[Index(s.source)] : nullptr;
+    if (s.kind == StorageKind::kConstant) return &plan_.constants[Index(s.source)];
+    bool as_given = s.kind == StorageKind::kFeed ||
+                    (s.kind == StorageKind::kPersistable && !written_.count(name));
+    auto known = request_.known.find(name);
+    return as_given && known != request_.known.end() ? &known->second : nullptr;
   }
 
   [[noreturn]] void ThrowUndefined(const std::string& name) const {
@@ -166,6 +171,42 @@ class Planner : public MetaTable, public ArgTable {
     return value;
   }
 
+  void PlanOps() {
+    for (size_t i = request_.first_op; i < block_.NumOps(); ++i) {
+      try {
+        PlanOp(block_.op(i));
+      } catch (const NeedsValue& needed) {
+        EndStage(i, needed.var);
+        return;
+      }
+    }
+  }
+
+  // Everything dense that the ops from `next` on (or the caller) read is handed over.
+  void EndStage(size_t next, const std::string& needs) {
+    plan_.next_op = static_cast<int32_t>(next);
+    plan_.needs = needs;
+    std::set<std::string> reads(request_.fetches.begin(), request_.fetches.end());
+    for (size_t i = next; i < block_.NumOps(); ++i) {
+      ForEachName(block_.op(i).inputs(), [&](const std::string& name) { reads.insert(name); });
+    }
+    for (const std::string& name : reads) {
+      auto it = current_.find(name);
+      if (it == current_.end() || StorageOf(it->second).kind == StorageKind::kPersistable) continue;
+      if (plan_.values[Index(it->second)].meta.type != VarType::kLoDTensor) {
+        throw Error(
+            ErrorCode::kUnimplemented,
+            fmt::format(
+                "{}: the output shape depends on the value of {}, while the var {} holds {}",
+                op_->type(), Quote(needs), Quote(name),
+                plan_.values[Index(it->second)].meta.ToString()),
+            "  " + Locate(*op_));
+      }
+      plan_.carried.push_back(name);
+    }
+    if (current_.count(needs) == 0) ThrowUndefined(needs);
+  }
+
   void PlanOp(const OpDesc& op) {
     op_ = &op;
     def_ = &request_.ops->Get(op.type());
@@ -189,16 +230,7 @@ class Planner : public MetaTable, public ArgTable {
 
   void Infer() {
     InferContext context(*def_, *op_, *this);
-    try {
-      def_->RunInfer(context);
-    } catch (const NeedsValue& needed) {
-      throw Error(
-          ErrorCode::kUnimplemented,
-          fmt::format(
-              "{}: the output shape depends on the value of {}, which is known only at run time",
-              op_->type(), Quote(needed.var)),
-          "  " + Locate(*op_));
-    }
+    def_->RunInfer(context);
     for (auto& [name, meta] : inferred_) {
       if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown()) {
         throw InternalError(fmt::format("{}: the shape {} inferred for '{}' is not known",
@@ -372,7 +404,7 @@ class Planner : public MetaTable, public ArgTable {
 
   void BindFetches() {
     op_ = nullptr;
-    for (const std::string& name : request_.fetches) {
+    for (const std::string& name : plan_.next_op >= 0 ? plan_.carried : request_.fetches) {
       int32_t value = CurrentOrPersistable(name);
       if (value < 0) ThrowUndefined(name);
       read_.insert(name);

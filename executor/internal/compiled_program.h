@@ -32,12 +32,20 @@ class CompiledProgram {
   // The plan for feeds of these types and a scope with these persistables: kept ones first, else
   // made. Thread-safe.
   std::shared_ptr<const Plan> GetPlan(std::span<const Tensor> feeds, const Scope& scope) const;
+  // The plan of the stage after `before`, whose carried values are `feeds`.
+  std::shared_ptr<const Plan> GetNextPlan(const Plan& before, std::span<const Tensor> feeds,
+                                          const Scope& scope) const;
 
  private:
   struct Entry {
+    size_t first_op;
     std::vector<VarMeta> feeds;
+    Tensor needed;  // the value that the stage relies on; empty for the first
     std::shared_ptr<const Plan> plan;
   };
+  std::shared_ptr<const Plan> FindOrMake(size_t first_op, const std::vector<std::string>& names,
+                                         std::span<const Tensor> feeds, const std::string& needs,
+                                         const Scope& scope) const;
 
   ProgramDesc program_;
   std::vector<std::string> feeds_, fetches_;

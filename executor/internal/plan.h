@@ -61,6 +61,12 @@ struct Plan {
   std::vector<PlanStep> steps;
   std::vector<int32_t> feed_values;   // by feed; -1 when nothing reads it
   std::vector<int32_t> fetch_values;  // by fetch
+  // Where the plan ends before the block does: the shapes of op `next_op` depend on the value of
+  // `needs`. The variables in `carried` (their values are in fetch_values then) are the feeds of
+  // the next stage.
+  int32_t next_op = -1;
+  std::string needs;
+  std::vector<std::string> carried;
   uint64_t arena_bytes = 0;
   uint64_t fetch_bytes = 0;
   uint64_t constant_bytes = 0;

@@ -5,6 +5,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/executor/internal/plan.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,15 @@ struct PlanRequest {
   std::vector<std::string> feeds;
   std::vector<VarMeta> feed_metas;
   std::vector<std::string> fetches;
+  size_t first_op = 0;  // a later stage starts there
+  std::map<std::string, Tensor>
+      known;                     // values of feeds and persistables that the plan may rely on
   const Scope* scope = nullptr;  // types of persistables that are there already
 };
 
-// Throws for shapes that contradict each other, an op without kernel, or a fetch that nothing
-// computes.
+// The plan of the ops from first_op on, up to the first one whose shapes depend on a value that is
+// not known (see Plan::next_op). Throws for shapes that contradict each other, an op without
+// kernel, or a fetch that nothing computes.
 Plan MakePlan(const PlanRequest& request);
 
 // Gives every kArena storage its offset: a sweep over the steps that takes the smallest free range

@@ -293,6 +293,30 @@ TEST(Executor, DeadOpsAreNotRun) {
   EXPECT_EQ(Executor(options).Prepare(net.program, {"x"}, {"b"}).program().Root().NumOps(), 2u);
 }
 
+// A shape that only the value of a fed (or computed, or persistable) tensor tells.
+TEST(Executor, ShapesFromRunTimeValues) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Var("shape", {2}, false, DType::kInt64);
+  BlockDesc& root = net.program.Root();
+  net.Clip("x", "a", -5, 5);
+  InferOp(root, root.AppendOp("assign", {{"X", {"shape"}}}, {{"Out", {"s"}}}), DefaultOps());
+  InferOp(root, root.AppendOp("reshape2", {{"X", {"a"}}, {"Shape", {"s"}}}, {{"Out", {"r"}}}),
+          DefaultOps());
+  net.Clip("r", "b", -1, 1);
+  Scope scope;
+  auto run = Executor().Prepare(net.program, {"x", "shape"}, {"b", "a"});
+  Tensor x = Tensor::Of<float>({3, 2}, {0, 1, 2, -3, -9, 5});
+  for (const Shape& shape : {Shape{2, 3}, Shape{6, 1}, Shape{2, 3}, Shape{1, 6}}) {
+    Tensor dims = Tensor::Of<int64_t>({2}, shape.ToVector());
+    const auto& out = run.Run(scope, {x, dims});
+    EXPECT_EQ(out[0].shape().ToString(), shape.ToString());
+    EXPECT_EQ(ValuesOf(out[0]), (std::vector<float>{0, 1, 1, -1, -1, 1}));
+    EXPECT_EQ(ValuesOf(out[1]), (std::vector<float>{0, 1, 2, -3, -5, 5}));
+  }
+  ExpectMessage([&] { run.Run(scope, {x, Tensor::Of<int64_t>({2}, {4, 4})}); }, "reshape2");
+}
+
 TEST(Executor, VerifiesBeforeRunning) {
   Net net;
   net.Var("x", {-1, 3});
