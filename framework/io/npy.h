@@ -19,6 +19,7 @@ std::string SerializeNpy(const Tensor& tensor);
 Tensor ReadNpy(const std::string& path);
 void WriteNpy(const Tensor& tensor, const std::string& path);
 
+NamedTensors ParseNpz(std::string_view bytes, const std::string& source);
 NamedTensors ReadNpz(const std::string& path);  // in the archive's order, names without ".npy"
 void WriteNpz(const NamedTensors& tensors, const std::string& path, bool compressed = false);
 

@@ -1,0 +1,195 @@
+// Inference models: a pruned program with its feed and fetch ops, and its parameters.
+
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFeed = "feed";
+constexpr const char* kFetch = "fetch";
+constexpr const char* kCol = "col";
+
+struct ModelFiles {
+  std::string program;
+  std::string parameters;  // a file, or a directory of separate ones
+};
+
+std::string WithoutSuffix(const std::string& path, std::string_view suffix) {
+  return path.ends_with(suffix) ? path.substr(0, path.size() - suffix.size()) : path;
+}
+
+void RemoveFeedAndFetch(ProgramDesc& program) {
+  BlockDesc& root = program.Root();
+  root.RemoveOpsIf([](const OpDesc& op) { return op.type() == kFeed || op.type() == kFetch; });
+  root.RemoveVarsIf([](const VarDesc& var) {
+    return var.type() == VarType::kFeedMinibatch || var.type() == VarType::kFetchList;
+  });
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    if (root.op(i).is_target()) root.op(i).is_target_field() = false;
+  }
+}
+
+// Every dense tensor that an op of the root reads is fed, persistable or written by some op.
+void CheckFed(const BlockDesc& root, const std::vector<std::string>& feeds) {
+  std::unordered_set<std::string_view> known(feeds.begin(), feeds.end());
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    for (const Slot& slot : root.op(i).outputs()) known.insert(slot.args.begin(), slot.args.end());
+  }
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    for (const Slot& slot : root.op(i).inputs()) {
+      for (const std::string& arg : slot.args) {
+        const VarDesc* var = root.FindVar(arg);
+        if (!var || var->persistable() || var->type() != VarType::kLoDTensor || known.count(arg))
+          continue;
+        ThrowInvalid(fmt::format(
+            "the inference model reads the var {} (op {}, {}), which is not among the feeds",
+            Quote(arg), i, root.op(i).type()));
+      }
+    }
+  }
+}
+
+void RequireVar(const BlockDesc& root, const std::string& name, const char* what) {
+  if (root.FindVar(name)) return;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < root.NumVars(); ++i) names.push_back(root.var(i).name());
+  throw Error(ErrorCode::kNotFound, fmt::format("the program has no var {} to {}{}", Quote(name),
+                                                what, DidYouMean(name, names)));
+}
+
+std::string AddHolder(ProgramDesc& program, const char* name, VarType type) {
+  VarDesc& holder = program.Root().Var(program.FreeName(name));
+  holder.SetType(type);
+  holder.SetPersistable(true);
+  return holder.name();
+}
+
+void AddFeedAndFetch(ProgramDesc& program, const std::vector<std::string>& feeds,
+                     const std::vector<std::string>& fetches) {
+  BlockDesc& root = program.Root();
+  std::string feed = AddHolder(program, kFeed, VarType::kFeedMinibatch);
+  std::string fetch = AddHolder(program, kFetch, VarType::kFetchList);
+  // Paddle too puts feed ops one before the other: the last column comes first.
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    root.PrependOp(kFeed, {{"X", {feed}}}, {{"Out", {feeds[i]}}},
+                   {{kCol, static_cast<int32_t>(i)}, {kOpRoleAttr, int32_t{kForward}}});
+  }
+  for (size_t i = 0; i < fetches.size(); ++i) {
+    root.AppendOp(kFetch, {{"X", {fetches[i]}}}, {{"Out", {fetch}}},
+                  {{kCol, static_cast<int32_t>(i)}, {kOpRoleAttr, int32_t{kForward}}});
+  }
+}
+
+ProgramDesc MakeInferenceProgram(const ProgramDesc& program, const std::vector<std::string>& feeds,
+                                 const std::vector<std::string>& fetches) {
+  ProgramDesc model = program.CloneForTest();
+  RemoveFeedAndFetch(model);
+  for (const std::string& name : feeds) RequireVar(model.Root(), name, "feed");
+  for (const std::string& name : fetches) RequireVar(model.Root(), name, "fetch");
+  model.Prune(fetches, feeds);
+  for (size_t i = 0; i < model.Root().NumOps(); ++i) {
+    OpDesc& op = model.Root().op(i);
+    if (op.HasAttr("is_test")) op.RemoveOutput("ReserveSpace");  // only training reads it
+  }
+  CheckFed(model.Root(), feeds);
+  AddFeedAndFetch(model, feeds, fetches);
+  return model;
+}
+
+// The variables of the ops of one type, by column.
+std::vector<std::string> Columns(const BlockDesc& root, const char* type, bool outputs) {
+  std::vector<std::pair<int64_t, std::string>> columns;
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDesc& op = root.op(i);
+    if (op.type() != type) continue;
+    const auto& args = outputs ? op.Output("Out") : op.Input("X");
+    if (args.size() != 1)
+      ThrowInvalid(
+          fmt::format("op {} ({}) names {} variables instead of one", i, type, args.size()));
+    columns.emplace_back(op.GetAttr<int64_t>(kCol, 0), args[0]);
+  }
+  std::stable_sort(columns.begin(), columns.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> names;
+  for (auto& column : columns) names.push_back(std::move(column.second));
+  return names;
+}
+
+// In a directory without __model__: inference.pdmodel, or the only .pdmodel there.
+std::string FindPdmodel(const std::string& directory) {
+  if (FileExists(directory + "/inference.pdmodel")) return directory + "/inference.pdmodel";
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".pdmodel") found.push_back(entry.path().string());
+  }
+  if (found.size() == 1) return found[0];
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("the directory {} holds {}", Quote(directory, 300),
+                          found.empty() ? "neither __model__ nor a .pdmodel file"
+                                        : "several .pdmodel files; name one of them"));
+}
+
+ModelFiles FindModel(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    if (!FileExists(path + "/__model__")) return FindModel(FindPdmodel(path));
+    std::string combined = path + "/__params__";
+    return {path + "/__model__", FileExists(combined) ? combined : path};
+  }
+  std::string prefix = WithoutSuffix(path, ".pdmodel");
+  if (FileExists(prefix + ".pdmodel")) return {prefix + ".pdmodel", prefix + ".pdiparams"};
+  if (FileExists(path)) {
+    std::string directory = fs::path(path).parent_path().string();
+    if (directory.empty()) directory = ".";
+    std::string combined = directory + "/__params__";
+    return {path, FileExists(combined) ? combined : directory};
+  }
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("no model at {}: neither a directory nor {}.pdmodel exists",
+                          Quote(path, 300), prefix));
+}
+
+}  // namespace
+
+void SaveInferenceModel(const std::string& path, const std::vector<std::string>& feeds,
+                        const std::vector<std::string>& fetches, const ProgramDesc& program,
+                        const Scope& scope, InferenceLayout layout) {
+  if (fetches.empty()) ThrowInvalid("an inference model needs at least one variable to fetch");
+  ProgramDesc model = MakeInferenceProgram(program, feeds, fetches);
+  std::vector<std::string> names = PersistableNames(model);
+  // The program comes last: a reader that finds it finds the parameters too.
+  if (layout == InferenceLayout::kPdmodel) {
+    std::string prefix = WithoutSuffix(path, ".pdmodel");
+    SaveCombined(scope, names, prefix + ".pdiparams");
+    return WriteFileAtomic(prefix + ".pdmodel", SerializeProgram(model));
+  }
+  if (layout == InferenceLayout::kModelCombined)
+    SaveCombined(scope, names, path + "/__params__");
+  else
+    SaveSeparate(scope, names, path);
+  WriteFileAtomic(path + "/__model__", SerializeProgram(model));
+}
+
+InferenceModel LoadInferenceModel(const std::string& path, Scope& scope) {
+  ModelFiles files = FindModel(path);
+  InferenceModel model;
+  model.program = ReadProgram(files.program);
+  model.feed_names = Columns(model.program.Root(), kFeed, true);
+  model.fetch_names = Columns(model.program.Root(), kFetch, false);
+  if (!PersistableNames(model.program).empty())
+    LoadParameters(model.program, files.parameters, scope);
+  return model;
+}
+
+}  // namespace coracle

@@ -1,0 +1,186 @@
+// Parameter files: tensor streams one after the other, or one to a file.
+
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <set>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsSaved(VarType type) { return type == VarType::kLoDTensor || type == VarType::kSelectedRows; }
+
+const VarDesc& Declared(const ProgramDesc& program, const std::string& name) {
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    if (const VarDesc* var = program.Block(b).FindVar(name)) return *var;
+  }
+  throw Error(ErrorCode::kNotFound, fmt::format("the program has no var {} to load", Quote(name)));
+}
+
+bool Fits(const Tensor& tensor, const VarDesc& var) {
+  return tensor.dtype() == var.dtype() && var.shape().CompatibleWith(tensor.shape());
+}
+
+std::string Describe(const VarDesc& var) {
+  return fmt::format("{}{}", ToString(var.dtype()), var.shape().ToString());
+}
+
+const Value& Initialised(const Scope& scope, const std::string& name) {
+  const Value* value = scope.Find(name);
+  if (!value || std::holds_alternative<std::monostate>(*value)) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("the var {} has no value to save; run the startup program or load "
+                            "parameters first",
+                            Quote(name)));
+  }
+  return *value;
+}
+
+std::string Serialize(const Value& value, const std::string& name) {
+  std::string bytes;
+  if (const auto* tensor = std::get_if<Tensor>(&value))
+    AppendTensor(*tensor, &bytes);
+  else if (const auto* rows = std::get_if<SelectedRows>(&value))
+    AppendSelectedRows(*rows, &bytes);
+  else
+    ThrowInvalid(fmt::format("the var {} holds a tensor array, which files cannot", Quote(name)));
+  return bytes;
+}
+
+// Names come from programs: none may lead out of the directory.
+std::string FileOf(const std::string& directory, const std::string& name) {
+  fs::path path(name);
+  bool safe = !name.empty() && path.is_relative() && path.has_filename() &&
+              name.find('\0') == std::string::npos;
+  for (const fs::path& part : path) safe = safe && part != ".." && part != ".";
+  if (!safe) ThrowInvalid(fmt::format("the var name {} cannot be a file name", Quote(name)));
+  return directory + "/" + name;
+}
+
+Value ParseOne(const VarDesc& var, const std::string& bytes, const std::string& path) {
+  size_t offset = 0;
+  Value value;
+  if (var.type() == VarType::kSelectedRows) {
+    value = ParseSelectedRows(bytes, &offset, path);
+  } else {
+    Tensor tensor = ParseTensor(bytes, &offset, path);
+    if (!Fits(tensor, var)) {
+      ThrowInvalid(fmt::format("{}: holds {}, but the var {} is declared {}", path,
+                               tensor.ToString(), Quote(var.name()), Describe(var)));
+    }
+    value = std::move(tensor);
+  }
+  if (offset != bytes.size()) {
+    throw Error(ErrorCode::kDataLoss, fmt::format("{}: {} bytes are left over behind the value",
+                                                  path, bytes.size() - offset));
+  }
+  return value;
+}
+
+using NamedValues = std::vector<std::pair<const std::string*, Value>>;
+
+void Store(NamedValues values, Scope& scope) {
+  for (auto& [name, value] : values) scope.Var(*name) = std::move(value);
+}
+
+}  // namespace
+
+std::vector<std::string> PersistableNames(const ProgramDesc& program) {
+  std::set<std::string> names;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    const BlockDesc& block = program.Block(b);
+    for (size_t i = 0; i < block.NumVars(); ++i) {
+      if (block.var(i).persistable() && IsSaved(block.var(i).type()))
+        names.insert(block.var(i).name());
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
+                  const std::string& path) {
+  std::string bytes;
+  for (const std::string& name : names) {
+    const auto* tensor = std::get_if<Tensor>(&Initialised(scope, name));
+    if (!tensor) {
+      ThrowInvalid(fmt::format(
+          "the var {} is no dense tensor, which is all that a combined file holds; save separate "
+          "files",
+          Quote(name)));
+    }
+    AppendTensor(*tensor, &bytes);
+  }
+  WriteFileAtomic(path, bytes);
+}
+
+void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& names,
+                  const std::string& path, Scope& scope) {
+  std::string bytes = ReadFile(path);
+  size_t offset = 0;
+  NamedValues values;
+  for (const std::string& name : names) {
+    const VarDesc& var = Declared(program, name);
+    std::string place = fmt::format("tensor {} of {}", values.size() + 1, names.size());
+    if (offset == bytes.size()) {
+      throw Error(ErrorCode::kDataLoss,
+                  fmt::format("{}: ends before {}, {}", path, place, Quote(name)));
+    }
+    Tensor tensor = ParseTensor(bytes, &offset, fmt::format("{} ({}, {})", path, place, name));
+    if (!Fits(tensor, var)) {
+      ThrowInvalid(
+          fmt::format("{}: {} is {}, but {} is declared {}", path, place, tensor.ToString(),
+                      Quote(name), Describe(var)),
+          "the file is of another program, or a parameter was added, removed or renamed: the order "
+          "is that of the names");
+    }
+    values.emplace_back(&name, std::move(tensor));
+  }
+  if (offset != bytes.size()) {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{}: {} bytes are left over behind the {} tensors of the program", path,
+                            bytes.size() - offset, names.size()));
+  }
+  Store(std::move(values), scope);
+}
+
+void SaveSeparate(const Scope& scope, const std::vector<std::string>& names,
+                  const std::string& directory) {
+  for (const std::string& name : names) {
+    FileOf(directory, name);
+    Initialised(scope, name);
+  }
+  auto fill = [&](const std::string& where) {
+    for (const std::string& name : names)
+      WriteFileAtomic(FileOf(where, name), Serialize(Initialised(scope, name), name));
+  };
+  if (FileExists(directory))
+    fill(directory);
+  else
+    WriteDirectoryAtomic(directory, fill);
+}
+
+void LoadSeparate(const ProgramDesc& program, const std::vector<std::string>& names,
+                  const std::string& directory, Scope& scope) {
+  NamedValues values;
+  for (const std::string& name : names) {
+    std::string path = FileOf(directory, name);
+    values.emplace_back(&name, ParseOne(Declared(program, name), ReadFile(path), path));
+  }
+  Store(std::move(values), scope);
+}
+
+void LoadParameters(const ProgramDesc& program, const std::string& path, Scope& scope) {
+  std::vector<std::string> names = PersistableNames(program);
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return LoadCombined(program, names, path, scope);
+  std::string combined = path + "/__params__";
+  if (FileExists(combined)) return LoadCombined(program, names, combined, scope);
+  LoadSeparate(program, names, path, scope);
+}
+
+}  // namespace coracle

@@ -1,0 +1,197 @@
+// Paddle's LoDTensor and SelectedRows streams: little-endian, without padding or checksum.
+
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/var_codec.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+// Reads numbers and bytes, never past the end.
+class Cursor {
+ public:
+  Cursor(std::string_view bytes, size_t offset, const std::string& source)
+      : bytes_(bytes), offset_(std::min(offset, bytes.size())), source_(source) {}
+
+  template <class T>
+  T Read(const char* what) {
+    T value;
+    std::memcpy(&value, Take(sizeof(T), what).data(), sizeof(T));
+    return value;
+  }
+  std::string_view Take(uint64_t size, const char* what) {
+    if (size > left()) Fail(fmt::format("{} takes {} bytes where {} are left", what, size, left()));
+    std::string_view taken = bytes_.substr(offset_, size);
+    offset_ += size;
+    return taken;
+  }
+  uint64_t left() const { return bytes_.size() - offset_; }
+  size_t offset() const { return offset_; }
+  [[noreturn]] void Fail(const std::string& what) const {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{}: damaged at byte {}: {}", source_, offset_, what));
+  }
+
+ private:
+  std::string_view bytes_;
+  size_t offset_;
+  const std::string& source_;
+};
+
+void CheckVersion(Cursor& in, const char* what) {
+  auto version = in.Read<uint32_t>(what);
+  if (version != 0)
+    in.Fail(fmt::format("{} {} is not known, only 0; is this a parameter file?", what, version));
+}
+
+LoD ReadLoD(Cursor& in) {
+  auto levels = in.Read<uint64_t>("the number of LoD levels");
+  if (levels > in.left() / 8)
+    in.Fail(fmt::format("{} LoD levels where {} bytes are left", levels, in.left()));
+  LoD lod;
+  for (uint64_t i = 0; i < levels; ++i) {
+    auto size = in.Read<uint64_t>("the size of a LoD level");
+    if (size % 8 != 0) in.Fail(fmt::format("a LoD level of {} bytes", size));
+    std::string_view bytes = in.Take(size, "a LoD level");
+    auto& level = lod.emplace_back(size / 8);
+    if (size > 0) std::memcpy(level.data(), bytes.data(), size);
+  }
+  return lod;
+}
+
+// Offsets rise from 0 to the length of what they index: the next level's sequences, or the rows.
+void CheckLoD(const Cursor& in, const LoD& lod, const Shape& shape) {
+  for (size_t i = 0; i < lod.size(); ++i) {
+    const auto& level = lod[i];
+    if (level.size() < 2 || level[0] != 0 || !std::is_sorted(level.begin(), level.end()))
+      in.Fail("a LoD level's offsets do not rise from 0");
+    uint64_t end = i + 1 < lod.size() ? lod[i + 1].size() - 1
+                   : shape.rank() > 0 ? static_cast<uint64_t>(shape[0])
+                                      : 1;
+    if (level.back() != end) {
+      in.Fail(fmt::format("a LoD level ends at {} where {} is meant", level.back(), end));
+    }
+  }
+}
+
+Shape ReadShape(Cursor& in, const std::string& source, DType* dtype) {
+  auto size = in.Read<int32_t>("the size of a tensor description");
+  if (size < 0) in.Fail(fmt::format("a tensor description of {} bytes", size));
+  std::string_view message = in.Take(static_cast<uint64_t>(size), "a tensor description");
+  wire::Source where{source + ", tensor description", message.data()};
+  WireTensorDesc desc = DecodeTensorDesc(message, where);
+  *dtype = static_cast<DType>(desc.dtype);
+  if (!IsValid(*dtype)) in.Fail(fmt::format("a tensor of the unknown data type {}", desc.dtype));
+  if (desc.dims.size() > static_cast<size_t>(Shape::kMaxRank))
+    in.Fail(
+        fmt::format("a tensor of rank {}; the highest is {}", desc.dims.size(), Shape::kMaxRank));
+  for (int64_t dim : desc.dims) {
+    if (dim < 0) in.Fail(fmt::format("a tensor with a dimension of {}", dim));
+  }
+  return Shape(desc.dims);
+}
+
+// Version, description and elements.
+Tensor ReadDense(Cursor& in, const std::string& source) {
+  CheckVersion(in, "tensor version");
+  DType dtype;
+  Shape shape = ReadShape(in, source, &dtype);
+  uint64_t numel = 1;
+  for (int64_t dim : shape) {
+    if (__builtin_mul_overflow(numel, static_cast<uint64_t>(dim), &numel) &&
+        std::find(shape.begin(), shape.end(), 0) == shape.end())
+      numel = UINT64_MAX / 16;
+  }
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) numel = 0;
+  if (numel > in.left() / SizeOf(dtype)) {
+    in.Fail(fmt::format("the elements of a {}{} where {} are left", ToString(dtype),
+                        shape.ToString(), HumanBytes(in.left())));
+  }
+  std::string_view bytes = in.Take(numel * SizeOf(dtype), "the elements of a tensor");
+  Tensor tensor(dtype, shape);
+  if (dtype == DType::kBool) {  // any other byte than 0 and 1 is no bool
+    bool* out = tensor.data<bool>();
+    for (size_t i = 0; i < bytes.size(); ++i) out[i] = bytes[i] != 0;
+  } else if (!bytes.empty()) {
+    std::memcpy(tensor.raw(), bytes.data(), bytes.size());
+  }
+  return tensor;
+}
+
+template <class T>
+void Append(T value, std::string* bytes) {
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof(T));
+}
+
+void AppendDense(const Tensor& tensor, std::string* bytes) {
+  Append(uint32_t{0}, bytes);
+  std::string desc;
+  wire::Writer out(&desc);
+  EncodeTensorDesc(tensor.dtype(), tensor.shape(), out);
+  Append(static_cast<int32_t>(desc.size()), bytes);
+  bytes->append(desc);
+  if (!tensor.empty()) bytes->append(static_cast<const char*>(tensor.raw()), tensor.nbytes());
+}
+
+}  // namespace
+
+Tensor ParseTensor(std::string_view bytes, size_t* offset, const std::string& source) {
+  Cursor in(bytes, *offset, source);
+  CheckVersion(in, "LoDTensor version");
+  LoD lod = ReadLoD(in);
+  Tensor tensor = ReadDense(in, source);
+  CheckLoD(in, lod, tensor.shape());
+  tensor.lod() = std::move(lod);
+  *offset = in.offset();
+  return tensor;
+}
+
+SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std::string& source) {
+  Cursor in(bytes, *offset, source);
+  CheckVersion(in, "SelectedRows version");
+  auto count = in.Read<uint64_t>("the number of rows");
+  if (count > in.left() / 8)
+    in.Fail(fmt::format("{} rows where {} bytes are left", count, in.left()));
+  std::string_view ids = in.Take(count * 8, "the rows");
+  SelectedRows rows;
+  rows.rows.resize(count);
+  if (count > 0) std::memcpy(rows.rows.data(), ids.data(), ids.size());
+  rows.height = in.Read<int64_t>("the height");
+  for (int64_t row : rows.rows) {
+    if (row < 0 || row >= rows.height)
+      in.Fail(fmt::format("row {} of a matrix of {} rows", row, rows.height));
+  }
+  rows.value = ReadDense(in, source);
+  const Shape& shape = rows.value.shape();
+  if (shape.rank() < 1 || static_cast<uint64_t>(shape[0]) != count)
+    in.Fail(fmt::format("{} rows with a value of shape {}", count, shape.ToString()));
+  *offset = in.offset();
+  return rows;
+}
+
+void AppendTensor(const Tensor& tensor, std::string* bytes) {
+  Append(uint32_t{0}, bytes);
+  Append(static_cast<uint64_t>(tensor.lod().size()), bytes);
+  for (const auto& level : tensor.lod()) {
+    Append(static_cast<uint64_t>(level.size() * 8), bytes);
+    for (uint64_t offset : level) Append(offset, bytes);
+  }
+  AppendDense(tensor, bytes);
+}
+
+void AppendSelectedRows(const SelectedRows& rows, std::string* bytes) {
+  Append(uint32_t{0}, bytes);
+  Append(static_cast<uint64_t>(rows.rows.size()), bytes);
+  for (int64_t row : rows.rows) Append(row, bytes);
+  Append(rows.height, bytes);
+  AppendDense(rows.value, bytes);
+}
+
+}  // namespace coracle
