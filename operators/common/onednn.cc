@@ -2,6 +2,8 @@
 #include <coracle/operators/common/onednn.h>
 #include <fmt/format.h>
 
+#include <atomic>
+
 namespace coracle::onednn {
 
 const dnnl::engine& Engine() {
@@ -38,24 +40,81 @@ TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc) 
   return ctx.Scratch(DType::kFloat32, {floats});
 }
 
+bool& InsideExecute() {
+  thread_local bool inside = false;
+  return inside;
+}
+
+struct Call::State {
+  dnnl::primitive primitive;
+  std::vector<std::pair<int, dnnl::memory::desc>> args;
+  std::atomic<bool> busy{false};       // whether a thread uses `memories`
+  std::vector<dnnl::memory> memories;  // of the last run
+  std::vector<const void*> pointers;
+
+  void Execute(const dnnl::memory* memory) const {
+    dnnl::stream& stream = ThreadStream();
+    dnnl_exec_arg_t exec[kMaxArgs];
+    for (size_t i = 0; i < args.size(); ++i) exec[i] = {args[i].first, memory[i].get()};
+    InsideExecute() = true;
+    dnnl_status_t status =
+        dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(args.size()), exec);
+    InsideExecute() = false;
+    dnnl::error::wrap_c_api(status, "could not execute a primitive");
+  }
+
+  void RunKept(std::initializer_list<const void*> given) {
+    size_t i = 0;
+    for (const void* p : given) {
+      if (i == memories.size()) {
+        memories.emplace_back(args[i].second, Engine(), const_cast<void*>(p));
+        pointers.push_back(p);
+      } else if (pointers[i] != p) {
+        memories[i].set_data_handle(const_cast<void*>(p));
+        pointers[i] = p;
+      }
+      ++i;
+    }
+    Execute(memories.data());
+  }
+
+  void RunFresh(std::initializer_list<const void*> given) const {
+    dnnl::memory fresh[kMaxArgs];
+    size_t i = 0;
+    for (const void* p : given) {
+      fresh[i] = dnnl::memory(args[i].second, Engine(), const_cast<void*>(p));
+      ++i;
+    }
+    Execute(fresh);
+  }
+};
+
+Call::Call(dnnl::primitive primitive) : state_(std::make_shared<State>()) {
+  state_->primitive = std::move(primitive);
+  state_->memories.reserve(kMaxArgs);
+  state_->pointers.reserve(kMaxArgs);
+}
+
+Call& Call::Arg(int id, const dnnl::memory::desc& desc) {
+  state_->args.emplace_back(id, desc);
+  return *this;
+}
+
 void Call::Run(std::initializer_list<const void*> pointers) const {
-  dnnl::stream& stream = ThreadStream();
-  dnnl::memory memories[kMaxArgs];
-  dnnl_exec_arg_t exec[kMaxArgs];
-  if (pointers.size() != args_.size() || args_.size() > kMaxArgs) {
+  State& state = *state_;
+  if (pointers.size() != state.args.size() || state.args.size() > kMaxArgs) {
     throw InternalError("a oneDNN call with the wrong number of arguments");
   }
   Translate("running a primitive", [&] {
-    size_t i = 0;
-    for (const void* p : pointers) {
-      memories[i] = dnnl::memory(args_[i].second, Engine(), const_cast<void*>(p));
-      exec[i] = {args_[i].first, memories[i].get()};
-      ++i;
+    if (state.busy.exchange(true, std::memory_order_acquire)) {
+      state.RunFresh(pointers);
+      return;
     }
-    dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream.get(),
-                                                   static_cast<int>(args_.size()), exec),
-                            "could not execute a primitive");
-    stream.wait();
+    struct Release {
+      std::atomic<bool>& busy;
+      ~Release() { busy.store(false, std::memory_order_release); }
+    } release{state.busy};
+    state.RunKept(pointers);
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include <dnnl.hpp>
 #include <initializer_list>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -39,27 +40,29 @@ dnnl::memory::desc Dense(const Shape& shape);
 // Scratch memory for a tensor of this descriptor (bytes rounded up to floats).
 TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc);
 
-// A primitive with the descriptors of its arguments: built in Prepare, run by any thread. One Call
-// may run on several threads at once, each with its own memory.
+// A primitive with the descriptors of its arguments: built in Prepare, run by any thread. Copies
+// share it. The memory objects of one run are kept for the next; a second thread that runs the call
+// at the same time makes its own.
 class Call {
  public:
   Call() = default;
-  explicit Call(dnnl::primitive primitive) : primitive_(std::move(primitive)) {}
-  explicit operator bool() const { return static_cast<bool>(primitive_); }
+  explicit Call(dnnl::primitive primitive);
+  explicit operator bool() const { return state_ != nullptr; }
 
-  Call& Arg(int id, const dnnl::memory::desc& desc) {
-    args_.emplace_back(id, desc);
-    return *this;
-  }
+  Call& Arg(int id, const dnnl::memory::desc& desc);
   // Pointers in the order of Arg(). At most kMaxArgs.
   void Run(std::initializer_list<const void*> pointers) const;
 
   static constexpr size_t kMaxArgs = 12;
 
  private:
-  dnnl::primitive primitive_;
-  std::vector<std::pair<int, dnnl::memory::desc>> args_;
+  struct State;
+  std::shared_ptr<State> state_;
 };
+
+// True while the calling thread is inside oneDNN's execute, whose own allocations are its affair:
+// tests that count allocations ask.
+bool& InsideExecute();
 
 // Copies between two layouts of one tensor.
 Call Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
