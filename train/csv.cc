@@ -1,0 +1,226 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/train/file_sources.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace coracle {
+namespace {
+
+constexpr size_t kMaxColumns = 1 << 20;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 34;
+
+struct Cell {
+  std::string text;
+  int64_t column = 1;  // where it begins in its line, from 1
+  bool quoted = false;
+};
+
+// Splits text into lines of cells; knows where it is.
+class CsvReader {
+ public:
+  CsvReader(std::string_view text, const CsvOptions& options) : text_(text), options_(options) {}
+
+  // The next line that is not empty; false at the end.
+  bool Next(std::vector<Cell>* cells) {
+    while (pos_ < text_.size()) {
+      ++line_;
+      line_begin_ = pos_;
+      if (SkipLineEnd()) continue;
+      ReadLine(cells);
+      return true;
+    }
+    return false;
+  }
+
+  [[noreturn]] void Fail(int64_t column, const std::string& what) const {
+    ThrowInvalid(fmt::format("{}:{}:{}: {}", options_.file, line_, column, what));
+  }
+
+ private:
+  bool SkipLineEnd() {
+    size_t before = pos_;
+    if (pos_ < text_.size() && text_[pos_] == '\r') ++pos_;
+    if (pos_ < text_.size() && text_[pos_] == '\n') ++pos_;
+    return pos_ > before;
+  }
+  bool AtCellEnd() const {
+    return pos_ >= text_.size() || text_[pos_] == options_.delimiter || text_[pos_] == '\n' ||
+           text_[pos_] == '\r';
+  }
+  int64_t ColumnHere() const { return static_cast<int64_t>(pos_ - line_begin_) + 1; }
+
+  void ReadLine(std::vector<Cell>* cells) {
+    size_t n = 0;
+    while (true) {
+      if (n == kMaxColumns) Fail(ColumnHere(), fmt::format("more than {} cells", kMaxColumns));
+      if (n == cells->size()) cells->emplace_back();
+      ReadCell(&(*cells)[n++]);
+      if (pos_ >= text_.size() || SkipLineEnd()) break;
+      ++pos_;  // the delimiter
+    }
+    cells->resize(n);
+  }
+
+  void ReadCell(Cell* cell) {
+    cell->text.clear();
+    cell->column = ColumnHere();
+    cell->quoted = pos_ < text_.size() && text_[pos_] == '"';
+    if (cell->quoted) return ReadQuoted(cell);
+    size_t begin = pos_;
+    while (!AtCellEnd()) ++pos_;
+    cell->text = Trim(text_.substr(begin, pos_ - begin));
+  }
+
+  void ReadQuoted(Cell* cell) {
+    ++pos_;
+    while (true) {
+      if (pos_ >= text_.size()) Fail(cell->column, "a quoted cell has no closing quote");
+      char c = text_[pos_++];
+      if (c != '"') {
+        cell->text += c;
+      } else if (pos_ < text_.size() && text_[pos_] == '"') {
+        cell->text += text_[pos_++];
+      } else {
+        break;
+      }
+    }
+    if (!AtCellEnd()) Fail(ColumnHere(), "text follows a closing quote");
+  }
+
+  std::string_view text_;
+  const CsvOptions& options_;
+  size_t pos_ = 0, line_begin_ = 0;
+  int64_t line_ = 0;
+};
+
+class CsvTable {
+ public:
+  CsvTable(std::string_view text, const CsvOptions& options)
+      : options_(options), reader_(text, options) {}
+
+  DataSourcePtr Read() {
+    std::vector<Cell> cells;
+    if (!reader_.Next(&cells)) ThrowInvalid(options_.file + ": no rows");
+    if (options_.header) {
+      for (const Cell& cell : cells) names_.push_back(cell.text);
+    }
+    Choose(cells.size());
+    bool more = !options_.header || reader_.Next(&cells);
+    for (; more; more = reader_.Next(&cells)) TakeRow(cells);
+    return Finish();
+  }
+
+ private:
+  size_t FindColumn(const std::string& name, size_t count) const {
+    for (size_t i = 0; i < names_.size(); ++i)
+      if (names_[i] == name) return i;
+    int64_t number = 0;
+    if (ParseInt64(name, &number) && number >= 0 && static_cast<size_t>(number) < count)
+      return static_cast<size_t>(number);
+    std::string hint = names_.empty() ? fmt::format("; there are {}, counted from 0", count)
+                                      : DidYouMean(name, names_);
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{}: no column {}{}", options_.file, Quote(name), hint));
+  }
+
+  void Choose(size_t count) {
+    used_.assign(count, true);
+    label_ = options_.label.empty() ? count - 1 : FindColumn(options_.label, count);
+    for (const std::string& name : options_.skip) used_[FindColumn(name, count)] = false;
+    used_[label_] = false;
+    features_ = static_cast<int64_t>(std::count(used_.begin(), used_.end(), true));
+  }
+
+  void TakeRow(const std::vector<Cell>& cells) {
+    if (cells.size() != used_.size()) {
+      reader_.Fail(1, fmt::format("{} cells, the first line has {}", cells.size(), used_.size()));
+    }
+    for (size_t i = 0; i < cells.size(); ++i) {
+      if (used_[i]) {
+        auto value = static_cast<float>(Number(cells[i], true));
+        data_.push_back((value - options_.mean) * options_.scale);
+      }
+    }
+    TakeLabel(cells[label_]);
+    ++rows_;
+  }
+
+  double Number(const Cell& cell, bool fill) const {
+    if (cell.text.empty()) {
+      if (fill && options_.fill) return static_cast<double>(*options_.fill);
+      reader_.Fail(cell.column, "empty cell; give fill a value to use instead");
+    }
+    double value = 0;
+    if (!ParseDouble(cell.text, &value))
+      reader_.Fail(cell.column, fmt::format("{} is not a number", Quote(cell.text, 40)));
+    return value;
+  }
+
+  void TakeLabel(const Cell& cell) {
+    switch (options_.label_kind) {
+      case CsvLabel::kReal:
+        real_labels_.push_back(static_cast<float>(Number(cell, false)));
+        break;
+      case CsvLabel::kInteger: {
+        int64_t value = 0;
+        if (!ParseInt64(cell.text, &value))
+          reader_.Fail(cell.column, fmt::format("label {} is not an integer; name the classes, or "
+                                                "say that labels are real",
+                                                Quote(cell.text, 40)));
+        labels_.push_back(value);
+        break;
+      }
+      case CsvLabel::kClass: {
+        auto found = std::find(options_.classes.begin(), options_.classes.end(), cell.text);
+        if (found == options_.classes.end())
+          reader_.Fail(cell.column,
+                       fmt::format("label {} is none of the classes{}", Quote(cell.text, 40),
+                                   DidYouMean(cell.text, options_.classes)));
+        labels_.push_back(found - options_.classes.begin());
+      }
+    }
+  }
+
+  DataSourcePtr Finish() {
+    if (rows_ == 0) ThrowInvalid(options_.file + ": no rows below the header");
+    MemoryColumn label{"label", Tensor(), {1}};
+    label.rows = options_.label_kind == CsvLabel::kReal
+                     ? Tensor::Of<float>({rows_, 1}, real_labels_)
+                     : Tensor::Of<int64_t>({rows_, 1}, labels_);
+    std::vector<MemoryColumn> columns;
+    if (features_ > 0) {
+      Shape shape = options_.shape.empty() ? Shape{features_} : Shape(options_.shape);
+      if (!shape.IsKnown() || shape.numel() != features_) {
+        ThrowInvalid(fmt::format("{}: shape {} does not hold the {} data columns", options_.file,
+                                 shape.ToString(), features_));
+      }
+      columns.push_back({"data", Tensor::Of<float>({rows_, features_}, data_), shape});
+    }
+    columns.push_back(std::move(label));
+    return MakeMemorySource(std::move(columns), fmt::format("csv {}", Quote(options_.file, 300)));
+  }
+
+  const CsvOptions& options_;
+  CsvReader reader_;
+  std::vector<std::string> names_;
+  std::vector<bool> used_;
+  size_t label_ = 0;
+  int64_t features_ = 0, rows_ = 0;
+  std::vector<float> data_, real_labels_;
+  std::vector<int64_t> labels_;
+};
+
+}  // namespace
+
+DataSourcePtr ParseCsv(std::string_view text, const CsvOptions& options) {
+  return CsvTable(text, options).Read();
+}
+
+DataSourcePtr MakeCsvSource(const CsvOptions& options) {
+  return ParseCsv(ReadFile(options.file, kMaxBytes), options);
+}
+
+}  // namespace coracle
