@@ -1,0 +1,72 @@
+#include <coracle/train/data_source.h>
+
+#include "train_test_util.h"
+
+namespace coracle {
+namespace {
+
+DataSourcePtr Numbers() {
+  return MakeMemorySource({{"x", Tensor::Of<float>({3, 2}, {0, 1, 2, 3, 4, 5}), {2}},
+                           {"y", Tensor::Of<int64_t>({3}, {7, 8, 9}), {1}}},
+                          "numbers");
+}
+
+TEST(DataSource, GetCopiesTheRowsAskedForInOrder) {
+  DataSourcePtr source = Numbers();
+  ASSERT_EQ(source->size(), 3);
+  std::vector<Tensor> out{Tensor(DType::kFloat32, {2, 2}), Tensor(DType::kInt64, {2, 1})};
+  std::vector<int64_t> rows{2, 0};
+  source->Get(rows, out);
+  EXPECT_TRUE(BitEqual(out[0], Tensor::Of<float>({2, 2}, {4, 5, 0, 1})));
+  EXPECT_TRUE(BitEqual(out[1], Tensor::Of<int64_t>({2, 1}, {9, 7})));
+  EXPECT_EQ(source->FindColumn("y"), 1);
+  EXPECT_EQ(source->FindColumn("z"), -1);
+}
+
+TEST(DataSource, BytesAreScaled) {
+  DataSourcePtr source = MakeMemorySource(
+      {{"x", Tensor::Of<uint8_t>({2, 2}, {0, 255, 10, 20}), {2}, true, 10.0f, 0.5f}}, "bytes");
+  std::vector<Tensor> out{Tensor(DType::kFloat32, {2, 2})};
+  std::vector<int64_t> rows{0, 1};
+  source->Get(rows, out);
+  EXPECT_TRUE(BitEqual(out[0], Tensor::Of<float>({2, 2}, {-5, 122.5, 0, 5})));
+}
+
+TEST(DataSource, RefusesWhatDoesNotFit) {
+  DataSourcePtr source = Numbers();
+  std::vector<Tensor> out{Tensor(DType::kFloat32, {1, 2}), Tensor(DType::kInt64, {1, 1})};
+  for (int64_t row : {int64_t{3}, int64_t{-1}}) {
+    std::vector<int64_t> rows{row};
+    ExpectContains(ErrorOf([&] { source->Get(rows, out); }), "numbers");
+  }
+  ExpectContains(ErrorOf([] {
+                   MakeMemorySource({{"x", Tensor::Of<float>({2}, {0, 1}), {1}},
+                                     {"y", Tensor::Of<float>({1}, {0}), {1}}},
+                                    "uneven");
+                 }),
+                 "column 'y' has 1 rows, column 'x' has 2");
+  ExpectContains(ErrorOf([] {
+                   MakeMemorySource({{"x", Tensor::Of<float>({2}, {0, 1}), {3}}}, "odd");
+                 }),
+                 "shape [3] needs 3");
+  ErrorOf([] { MakeMemorySource({{"x", Tensor::Of<float>({}, {1}), {1}}}, "scalar"); });
+  ErrorOf([] { MakeMemorySource({}, "nothing"); });
+}
+
+TEST(DataSource, SubsetShiftsRows) {
+  DataSourcePtr source = MakeSubset(Numbers(), 1, 0);
+  EXPECT_EQ(source->size(), 2);
+  EXPECT_EQ(MakeSubset(Numbers(), 0, 2)->size(), 2);
+  std::vector<Tensor> out{Tensor(DType::kFloat32, {1, 2}), Tensor(DType::kInt64, {1, 1})};
+  std::vector<int64_t> rows{0};
+  source->Get(rows, out);
+  EXPECT_EQ(out[1].Item<int64_t>(), 8);
+  rows[0] = 2;
+  ErrorOf([&] { source->Get(rows, out); });
+  ErrorOf([] { MakeSubset(Numbers(), 3, 0); });
+  ErrorOf([] { MakeSubset(Numbers(), 1, 3); });
+  ErrorOf([] { MakeSubset(Numbers(), -1, 0); });
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,135 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/train/job.h>
+
+#include "train_test_util.h"
+
+namespace coracle {
+namespace {
+
+constexpr const char* kJob = R"(# a job
+name: "small"
+model: "net.pbtxt"
+train { digits { count: 100 seed: 3 } }
+test { csv { file: "t.csv" header: true label_kind: CLASS class: "a" class: "b" fill: 1 } limit: 7 }
+bind { column: "data" var: "image" }
+data_dir: "data"
+loss: "cost"
+metric { var: "acc" name: "accuracy" }
+metric { var: "top5" }
+optimizer { momentum { learning_rate: 0.5 use_nesterov: true } }
+batch_size: 16
+epochs: 2
+snapshot_interval: 10
+random_seed: 77
+shuffle: false
+deploy { input: "image" output: "prob" }
+)";
+
+TEST(JobText, EveryFieldArrives) {
+  JobConfig job = ParseJobText(kJob, "dir/small.pbtxt", "dir");
+  CheckJob(job);
+  EXPECT_EQ(job.name, "small");
+  EXPECT_EQ(job.model, "net.pbtxt");
+  ASSERT_TRUE(std::holds_alternative<DigitsOptions>(job.train.source));
+  EXPECT_EQ(std::get<DigitsOptions>(job.train.source).count, 100);
+  EXPECT_EQ(std::get<DigitsOptions>(job.train.source).seed, 3u);
+  const auto& csv = std::get<CsvOptions>(job.test.source);
+  EXPECT_EQ(csv.file, "t.csv");
+  EXPECT_TRUE(csv.header);
+  EXPECT_EQ(csv.label_kind, CsvLabel::kClass);
+  EXPECT_EQ(csv.classes, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(csv.fill, 1.0f);
+  EXPECT_EQ(job.test.limit, 7);
+  EXPECT_EQ(job.bind[0].column, "data");
+  EXPECT_EQ(job.bind[0].var, "image");
+  EXPECT_EQ(job.data_dir, "dir/data");
+  EXPECT_EQ(job.loss, "cost");
+  ASSERT_EQ(job.metrics.size(), 2u);
+  EXPECT_EQ(job.metrics[0].name, "accuracy");
+  EXPECT_EQ(job.metrics[1].name, "top5");
+  const auto& momentum = std::get<MomentumOptions>(job.optimizer);
+  EXPECT_EQ(momentum.learning_rate, 0.5);
+  EXPECT_EQ(momentum.momentum, 0.9);
+  EXPECT_TRUE(momentum.use_nesterov);
+  EXPECT_EQ(job.batch_size, 16);
+  EXPECT_EQ(job.epochs, 2);
+  EXPECT_EQ(job.max_iter, 0);
+  EXPECT_EQ(job.snapshot_interval, 10);
+  EXPECT_EQ(job.random_seed, 77u);
+  EXPECT_FALSE(job.shuffle);
+  EXPECT_EQ(job.deploy_inputs, std::vector<std::string>{"image"});
+  EXPECT_EQ(job.deploy_outputs, std::vector<std::string>{"prob"});
+  EXPECT_EQ(job.output_dir, "output/small");
+  EXPECT_EQ(job.SnapshotDirectory(), "output/small/snapshots");
+  EXPECT_EQ(job.text, kJob);
+}
+
+TEST(JobText, NameComesFromTheFile) {
+  TempDir dir;
+  WriteFileAtomic(dir / "my_job.pbtxt", "model: \"m\"");
+  JobConfig job = ReadJob(dir / "my_job.pbtxt");
+  EXPECT_EQ(job.name, "my_job");
+  EXPECT_EQ(job.directory, dir.path());
+}
+
+std::string TextError(const std::string& text) {
+  return ErrorOf([&] { ParseJobText(text, "j.pbtxt"); });
+}
+
+TEST(JobText, ErrorsSayPositionAndNearestName) {
+  EXPECT_EQ(TextError("model: \"m\"\n  batch_sise: 3"),
+            "j.pbtxt:2:3: batch_sise: no such field in a job; did you mean batch_size?");
+  EXPECT_EQ(TextError("optimizer {\n momentum { lerning_rate: 1 } }"),
+            "j.pbtxt:2:13: lerning_rate: no such field in momentum; did you mean learning_rate?");
+  EXPECT_EQ(TextError("\t\toptimizr {").substr(0, 12), "j.pbtxt:1:3:");
+  EXPECT_EQ(TextError("\n\tbatch_size: 0"), "j.pbtxt:2:2: batch_size must be at least 1, got 0");
+  EXPECT_EQ(TextError("\nbatch_size: 0"), "j.pbtxt:2:1: batch_size must be at least 1, got 0");
+  ExpectContains(TextError("batch_size: many"), "j.pbtxt:1:13: ");
+  ExpectContains(TextError("batch_size: 1 batch_size: 2"), "j.pbtxt:1:15: ");
+  ExpectContains(TextError("train { digits {} idx {} }"), "j.pbtxt:1:19: ");
+  EXPECT_EQ(TextError("\n train { }"),
+            "j.pbtxt:2:2: train has no data; give it one of digits, idx, csv, npz");
+  EXPECT_EQ(TextError("train {\n idx { images: \"x\" } }"), "j.pbtxt:2:2: idx needs labels");
+  EXPECT_EQ(TextError("train { csv { file: \"x\"\n delimiter: \"ab\" } }").substr(0, 12),
+            "j.pbtxt:2:2:");
+  EXPECT_EQ(TextError("bind { column: \"x\" var: \"x\" }\nbind { column: \"y\" }"),
+            "j.pbtxt:2:1: bind needs var");
+  EXPECT_EQ(TextError("optimizer { sgd { learning_rate: -1 } }").substr(0, 16), "j.pbtxt:1:19: le");
+  ExpectContains(TextError("optimizer { adam { beta1: nan } }"), "beta1 must be in [0, 1]");
+  ExpectContains(TextError("deploy { input: \"x\" }"), "deploy needs both");
+  ExpectContains(TextError("model: \"a\" model_text: \"b\""), "cannot both");
+  ExpectContains(TextError("model: \"unended"), "j.pbtxt:1:");
+  ExpectContains(TextError(std::string(100000, '{')), "j.pbtxt:1:");
+  ExpectContains(TextError("train { npz { file: \"x\" column { name: \"a\" } } }"),
+                 "column needs key");
+}
+
+TEST(Job, CheckFindsWhatTextCannot) {
+  JobConfig job = ParseJobText(kJob, "j.pbtxt");
+  JobConfig bad = job;
+  bad.epochs = 0;
+  ExpectContains(ErrorOf([&] { CheckJob(bad); }), "no end");
+  bad = job;
+  bad.model.clear();
+  ExpectContains(ErrorOf([&] { CheckJob(bad); }), "no model");
+  bad = job;
+  bad.train = {};
+  ExpectContains(ErrorOf([&] { CheckJob(bad); }), "no training data");
+  bad = job;
+  bad.display = 0;
+  ExpectContains(ErrorOf([&] { CheckJob(bad); }), "display");
+}
+
+TEST(Job, DataDirOverridesTheJobsDirectory) {
+  TempDir dir;
+  WriteFileAtomic(dir / "job/a.csv", "1,2\n");
+  WriteFileAtomic(dir / "data/a.csv", "1,2\n3,4\n");
+  JobConfig job = ParseJobText("train { csv { file: \"a.csv\" } }", "j", dir / "job");
+  EXPECT_EQ(OpenTrainData(job)->size(), 1);
+  EXPECT_EQ(OpenTestData(job), nullptr);
+  job.data_dir = dir / "data";
+  EXPECT_EQ(OpenTrainData(job)->size(), 2);
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,382 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/proto/job.pb.h>
+#include <coracle/train/job.h>
+#include <fmt/format.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <initializer_list>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+namespace pb = google::protobuf;
+
+constexpr uint64_t kMaxText = uint64_t{16} << 20;
+
+// The word between the last two double quotes that follow `marker`.
+std::string QuotedAfter(const std::string& message, const std::string& marker) {
+  size_t begin = message.find(marker + "\"");
+  if (begin == std::string::npos) return "";
+  begin += marker.size() + 1;
+  size_t end = message.find('"', begin);
+  return end == std::string::npos ? "" : message.substr(begin, end - begin);
+}
+
+// "JobConfig" as a user writes it: the job itself, or a field of such a type.
+std::string MessageWord(const pb::Descriptor& type) {
+  std::string word = type.name();
+  if (word == "JobConfig") return "a job";
+  if (word.ends_with("Config")) word.resize(word.size() - 6);
+  std::string snake;
+  for (char c : word) {
+    if (std::isupper(static_cast<unsigned char>(c)) && !snake.empty()) snake += '_';
+    snake += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return snake;
+}
+
+// protobuf's message in our words: lower case, no full stop, with the nearest name.
+std::string Reword(std::string message) {
+  std::string type = QuotedAfter(message, "Message type ");
+  std::string field = QuotedAfter(message, "has no field named ");
+  if (!type.empty() && !field.empty()) {
+    const auto* descriptor = pb::DescriptorPool::generated_pool()->FindMessageTypeByName(type);
+    if (descriptor != nullptr) {
+      std::vector<std::string> names;
+      for (int i = 0; i < descriptor->field_count(); ++i)
+        names.push_back(descriptor->field(i)->name());
+      return fmt::format("{}: no such field in {}{}", field, MessageWord(*descriptor),
+                         DidYouMean(field, names));
+    }
+  }
+  while (!message.empty() && message.back() == '.') message.pop_back();
+  if (!message.empty())
+    message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
+  return message;
+}
+
+// From protobuf's places (lines and columns from 0, a tab to the next multiple of 8) to an
+// editor's.
+class Places {
+ public:
+  Places(std::string_view text, const std::string& source)
+      : lines_(Split(text, '\n')), source_(source) {}
+
+  const std::string& source() const { return source_; }
+
+  // "file:line:column". protobuf notices a bad field past its name: with `name`, the place is where
+  // that begins.
+  std::string At(int line, int column, const std::string& name = "") const {
+    if (line < 0 || static_cast<size_t>(line) >= lines_.size())
+      return fmt::format("{}:{}:{}", source_, line + 1, column + 1);
+    const std::string& text = lines_[static_cast<size_t>(line)];
+    size_t byte = 0;
+    for (int at = 0; byte < text.size() && at < column; ++byte)
+      at = text[byte] == '\t' ? (at / 8 + 1) * 8 : at + 1;
+    size_t begin = name.empty() ? std::string::npos : text.rfind(name, byte);
+    return fmt::format("{}:{}:{}", source_, line + 1,
+                       (begin == std::string::npos ? byte : begin) + 1);
+  }
+
+ private:
+  std::vector<std::string> lines_;
+  std::string source_;
+};
+
+std::string FieldOf(const std::string& message) {
+  for (const char* marker : {"has no field named ", "Non-repeated field ", "Field "}) {
+    std::string field = QuotedAfter(message, marker);
+    if (!field.empty()) return field;
+  }
+  return "";
+}
+
+class Collector : public pb::io::ErrorCollector {
+ public:
+  explicit Collector(const Places& places) : places_(places) {}
+  void AddError(int line, pb::io::ColumnNumber column, const std::string& message) override {
+    if (++count_ > 20) return;
+    std::string text = places_.At(line, column, FieldOf(message)) + ": " + Reword(message);
+    if (first_.empty()) {
+      first_ = text;
+    } else {
+      rest_ += (rest_.empty() ? "" : "\n") + text;
+    }
+  }
+  [[noreturn]] void Throw() const {
+    ThrowInvalid(first_.empty() ? places_.source() + ": not a job text" : first_, rest_);
+  }
+
+ private:
+  const Places& places_;
+  std::string first_, rest_;
+  int count_ = 0;
+};
+
+// One message of the text with the places of its fields, for errors about values.
+class Node {
+ public:
+  Node(const pb::Message& message, pb::TextFormat::ParseInfoTree* tree, const Places& places)
+      : message_(message), tree_(tree), places_(places), where_(places.source()) {}
+
+  [[noreturn]] void Fail(const std::string& field, const std::string& what, int index = -1) const {
+    ThrowInvalid(fmt::format("{}: {} {}", Place(field, index), field, what));
+  }
+
+  [[noreturn]] void FailHere(const std::string& what) const {
+    ThrowInvalid(fmt::format("{}: {}", where_, what));
+  }
+
+  Node Sub(const std::string& field, const pb::Message& message, int index = -1) const {
+    return {message, tree_ ? tree_->GetTreeForNested(Find(field), Index(field, index)) : nullptr,
+            places_};
+  }
+
+  bool Has(const std::string& field) const {
+    return message_.GetReflection()->HasField(message_, Find(field));
+  }
+  void Need(const std::string& parent, std::initializer_list<const char*> fields) const {
+    for (const char* field : fields) {
+      if (!Has(field)) FailHere(fmt::format("{} needs {}", parent, field));
+    }
+  }
+  void AtLeast(const std::string& field, int64_t value, int64_t least) const {
+    if (value < least) Fail(field, fmt::format("must be at least {}, got {}", least, value));
+  }
+  void InRange(const std::string& field, double value, double low, double high) const {
+    if (!(value >= low && value <= high))
+      Fail(field, fmt::format("must be in [{:g}, {:g}], got {:g}", low, high, value));
+  }
+  Node At(const Node& parent, const std::string& field, int index = -1) const {
+    Node copy = *this;
+    copy.where_ = parent.Place(field, index);
+    return copy;
+  }
+
+ private:
+  const pb::FieldDescriptor* Find(const std::string& field) const {
+    return message_.GetDescriptor()->FindFieldByName(field);
+  }
+  int Index(const std::string& field, int index) const {
+    return Find(field)->is_repeated() ? std::max(index, 0) : -1;
+  }
+  std::string Place(const std::string& field, int index) const {
+    if (!tree_) return where_;
+    auto place = tree_->GetLocation(Find(field), Index(field, index));
+    return place.line < 0 ? where_ : places_.At(place.line, place.column);
+  }
+
+  const pb::Message& message_;
+  pb::TextFormat::ParseInfoTree* tree_;
+  const Places& places_;
+  std::string where_;
+};
+
+IdxOptions ToIdx(const proto::IdxConfig& idx, const Node& at) {
+  at.Need("idx", {"images", "labels"});
+  IdxOptions options;
+  options.images = idx.images();
+  options.labels = idx.labels();
+  options.mean = idx.mean();
+  if (idx.has_scale()) options.scale = idx.scale();
+  return options;
+}
+
+CsvOptions ToCsv(const proto::CsvConfig& csv, const Node& at) {
+  at.Need("csv", {"file"});
+  CsvOptions options;
+  options.file = csv.file();
+  options.header = csv.header();
+  std::string delimiter = csv.delimiter();
+  if (delimiter.size() != 1 || delimiter == "\"" || delimiter == "\n" || delimiter == "\r")
+    at.Fail("delimiter", "must be one character, neither a quote nor a line end");
+  options.delimiter = delimiter[0];
+  options.label = csv.label();
+  options.label_kind = static_cast<CsvLabel>(csv.label_kind());
+  options.classes.assign(csv.class_().begin(), csv.class_().end());
+  if (options.label_kind == CsvLabel::kClass && options.classes.empty())
+    at.Fail("label_kind", "CLASS needs the names of the classes: class: \"...\"");
+  options.skip.assign(csv.skip().begin(), csv.skip().end());
+  if (csv.has_fill()) options.fill = csv.fill();
+  options.mean = csv.mean();
+  options.scale = csv.scale();
+  options.shape.assign(csv.shape().begin(), csv.shape().end());
+  if (options.shape.size() >= static_cast<size_t>(Shape::kMaxRank))
+    at.Fail("shape", fmt::format("may have at most {} dimensions", Shape::kMaxRank - 1));
+  for (int i = 0; i < csv.shape_size(); ++i)
+    if (csv.shape(i) < 1) at.Fail("shape", "must have positive dimensions", i);
+  return options;
+}
+
+NpzOptions ToNpz(const proto::NpzConfig& npz, const Node& at) {
+  at.Need("npz", {"file"});
+  NpzOptions options;
+  options.file = npz.file();
+  for (int i = 0; i < npz.column_size(); ++i) {
+    at.Sub("column", npz.column(i), i).At(at, "column", i).Need("column", {"key"});
+    options.columns.push_back({npz.column(i).key(), npz.column(i).name()});
+  }
+  return options;
+}
+
+DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::string& parent) {
+  DataConfig config;
+  auto sub = [&at](const std::string& field, const pb::Message& message) {
+    return at.Sub(field, message).At(at, field);
+  };
+  switch (data.source_case()) {
+    case proto::DataConfig::kDigits:
+      if (data.digits().count() < 1 || data.digits().count() > 10'000'000)
+        sub("digits", data.digits()).Fail("count", "must be in 1..10000000");
+      config.source = DigitsOptions{data.digits().count(), data.digits().seed()};
+      break;
+    case proto::DataConfig::kIdx:
+      config.source = ToIdx(data.idx(), sub("idx", data.idx()));
+      break;
+    case proto::DataConfig::kCsv:
+      config.source = ToCsv(data.csv(), sub("csv", data.csv()));
+      break;
+    case proto::DataConfig::kNpz:
+      config.source = ToNpz(data.npz(), sub("npz", data.npz()));
+      break;
+    case proto::DataConfig::SOURCE_NOT_SET:
+      at.FailHere(parent + " has no data; give it one of digits, idx, csv, npz");
+  }
+  at.AtLeast("first", data.first(), 0);
+  if (data.has_limit()) at.AtLeast("limit", data.limit(), 1);
+  config.first = data.first();
+  config.limit = data.limit();
+  return config;
+}
+
+OptimizerConfig ToOptimizer(const proto::OptimizerConfig& optimizer, const Node& at) {
+  constexpr double kMaxRate = 1e6;
+  switch (optimizer.kind_case()) {
+    case proto::OptimizerConfig::kMomentum: {
+      const auto& o = optimizer.momentum();
+      Node node = at.Sub("momentum", o);
+      node.InRange("learning_rate", o.learning_rate(), 0, kMaxRate);
+      node.InRange("momentum", o.momentum(), 0, 1);
+      return MomentumOptions{o.learning_rate(), o.momentum(), o.use_nesterov()};
+    }
+    case proto::OptimizerConfig::kAdam: {
+      const auto& o = optimizer.adam();
+      Node node = at.Sub("adam", o);
+      node.InRange("learning_rate", o.learning_rate(), 0, kMaxRate);
+      node.InRange("beta1", o.beta1(), 0, 1);
+      node.InRange("beta2", o.beta2(), 0, 1);
+      node.InRange("epsilon", o.epsilon(), 0, 1);
+      return AdamOptions{o.learning_rate(), o.beta1(), o.beta2(), o.epsilon()};
+    }
+    case proto::OptimizerConfig::kSgd:
+    case proto::OptimizerConfig::KIND_NOT_SET:
+      break;
+  }
+  const auto& o = optimizer.sgd();
+  if (optimizer.has_sgd())
+    at.Sub("sgd", o).InRange("learning_rate", o.learning_rate(), 0, kMaxRate);
+  return SgdOptions{o.learning_rate()};
+}
+
+void CheckNumbers(const proto::JobConfig& job, const Node& at) {
+  at.AtLeast("batch_size", job.batch_size(), 1);
+  if (job.has_test_batch_size()) at.AtLeast("test_batch_size", job.test_batch_size(), 1);
+  if (job.has_max_iter()) at.AtLeast("max_iter", job.max_iter(), 1);
+  if (job.has_epochs()) at.AtLeast("epochs", job.epochs(), 1);
+  at.AtLeast("test_interval", job.test_interval(), 0);
+  at.AtLeast("display", job.display(), 1);
+  at.AtLeast("snapshot_interval", job.snapshot_interval(), 0);
+  at.AtLeast("keep_snapshots", job.keep_snapshots(), 0);
+  if (job.has_model() && job.has_model_text())
+    at.Fail("model_text", "and model cannot both be given");
+}
+
+void TakeNames(const proto::JobConfig& job, const Node& at, JobConfig* config) {
+  for (int i = 0; i < job.bind_size(); ++i) {
+    at.Sub("bind", job.bind(i), i).At(at, "bind", i).Need("bind", {"column", "var"});
+    config->bind.push_back({job.bind(i).column(), job.bind(i).var()});
+  }
+  for (int i = 0; i < job.metric_size(); ++i) {
+    const auto& metric = job.metric(i);
+    at.Sub("metric", metric, i).At(at, "metric", i).Need("metric", {"var"});
+    config->metrics.push_back({metric.var(), metric.has_name() ? metric.name() : metric.var()});
+  }
+  config->deploy_inputs.assign(job.deploy().input().begin(), job.deploy().input().end());
+  config->deploy_outputs.assign(job.deploy().output().begin(), job.deploy().output().end());
+  if (config->deploy_inputs.empty() != config->deploy_outputs.empty())
+    at.Fail("deploy", "needs both input and output");
+}
+
+std::string DefaultName(const std::string& source) {
+  std::string stem = fs::path(source).stem().string();
+  return stem.empty() || source == "-" ? "job" : stem;
+}
+
+JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::string& source,
+                    const std::string& directory) {
+  CheckNumbers(job, at);
+  JobConfig config;
+  config.source = source;
+  config.directory = directory;
+  config.name = job.has_name() ? job.name() : DefaultName(source);
+  config.model = job.model();
+  config.model_text = job.model_text();
+  if (job.has_train())
+    config.train = ToData(job.train(), at.Sub("train", job.train()).At(at, "train"), "train");
+  if (job.has_test())
+    config.test = ToData(job.test(), at.Sub("test", job.test()).At(at, "test"), "test");
+  TakeNames(job, at, &config);
+  if (!job.data_dir().empty())
+    config.data_dir = (fs::path(directory) / job.data_dir()).lexically_normal().string();
+  config.loss = job.loss();
+  config.optimizer = ToOptimizer(job.optimizer(), at.Sub("optimizer", job.optimizer()));
+  config.batch_size = job.batch_size();
+  config.test_batch_size = job.test_batch_size();
+  config.max_iter = job.max_iter();
+  config.epochs = job.epochs();
+  config.test_interval = job.test_interval();
+  config.display = job.display();
+  config.snapshot_interval = job.snapshot_interval();
+  config.keep_snapshots = job.keep_snapshots();
+  config.snapshot_dir = job.snapshot_dir();
+  config.output_dir =
+      job.has_output_dir() ? job.output_dir() : (fs::path("output") / config.name).string();
+  config.random_seed = job.random_seed();
+  config.shuffle = job.shuffle();
+  config.drop_last = job.drop_last();
+  config.prefetch = job.prefetch();
+  return config;
+}
+
+}  // namespace
+
+JobConfig ParseJobText(std::string_view text, const std::string& source,
+                       const std::string& directory) {
+  if (text.size() > kMaxText) ThrowInvalid(source + ": too long for a job text");
+  proto::JobConfig job;
+  Places places(text, source);
+  Collector errors(places);
+  pb::TextFormat::ParseInfoTree tree;
+  pb::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  parser.WriteLocationsTo(&tree);
+  parser.SetRecursionLimit(32);
+  if (!parser.ParseFromString(std::string(text), &job)) errors.Throw();
+  JobConfig config = FromProto(job, Node(job, &tree, places), source, directory);
+  config.text = text;
+  return config;
+}
+
+JobConfig ReadJob(const std::string& path) {
+  std::string directory = fs::path(path).parent_path().string();
+  return ParseJobText(ReadFile(path, kMaxText), path == "-" ? "standard input" : path,
+                      directory.empty() || path == "-" ? "." : directory);
+}
+
+}  // namespace coracle
