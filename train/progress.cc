@@ -1,0 +1,128 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/train/progress.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+double Seconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+std::string Results(const TrainPlan& plan, double loss, const std::vector<double>& metrics) {
+  std::string text = fmt::format("loss={:.4f}", loss);
+  for (size_t i = 0; i < metrics.size(); ++i)
+    text += fmt::format(" {}={:.4f}", plan.metric_names[i], metrics[i]);
+  return text;
+}
+
+std::string EpochOf(const TrainPlan& plan, int64_t epoch) {
+  int64_t epochs = (plan.total_steps - 1) / plan.steps_per_epoch + 1;
+  return fmt::format("epoch {}/{}", epoch + 1, epochs);
+}
+
+std::string Bar(double part, int width) {
+  auto full = static_cast<size_t>(std::lround(part * width));
+  auto all = static_cast<size_t>(width);
+  std::string bar(std::min(full, all), '=');
+  if (bar.size() < all) bar += '>';
+  bar.resize(all, ' ');
+  return "[" + bar + "]";
+}
+
+}  // namespace
+
+Progress::Progress(std::ostream& out, bool terminal, int width)
+    : out_(out), terminal_(terminal), width_(std::max(width, 20)) {}
+
+double Progress::Rate() const {
+  double seconds = Seconds(step_end_ - start_) - away_;
+  return seconds > 0 ? static_cast<double>(samples_) / seconds : 0;
+}
+
+void Progress::Start(const TrainPlan& plan) {
+  if (!plan.resumed_from.empty())
+    Line(fmt::format("resumed {} at step {}", plan.resumed_from, plan.first_step));
+  Line(fmt::format("{}: {} parameters, {}, {} steps of {} per epoch", plan.job, plan.parameters,
+                   plan.data, plan.total_steps, plan.steps_per_epoch));
+  start_ = step_end_ = paused_ = Clock::now();
+}
+
+void Progress::Step(const StepReport& report) {
+  step_end_ = paused_ = Clock::now();
+  samples_ += report.rows;
+  ++steps_;
+  bool draw = terminal_ ? report.show || Seconds(step_end_ - drawn_) > 0.1 : report.show;
+  if (!draw) return;
+  drawn_ = step_end_;
+  const TrainPlan& plan = report.plan;
+  double per_step = (Seconds(step_end_ - start_) - away_) / static_cast<double>(steps_);
+  double left = per_step * static_cast<double>(plan.total_steps - report.step);
+  std::string text = fmt::format("{} samples/s ETA {}", HumanCount(static_cast<uint64_t>(Rate())),
+                                 FormatDuration(left));
+  std::string results = Results(plan, report.mean_loss, report.mean_metrics);
+  std::string head = EpochOf(plan, report.epoch);
+  if (!terminal_) {
+    Line(fmt::format("{} step {}/{} {} {}", head, report.step, plan.total_steps, results, text));
+    return;
+  }
+  double part = static_cast<double>(report.step) / static_cast<double>(plan.total_steps);
+  std::string line =
+      fmt::format("{} {} {:3.0f}% {} {}", head, Bar(part, 20), 100 * part, results, text);
+  if (line.size() >= static_cast<size_t>(width_)) line.resize(static_cast<size_t>(width_) - 1);
+  out_ << "\r\033[K" << line << std::flush;
+  bar_shown_ = true;
+}
+
+void Progress::Eval(const EvalReport& report) {
+  Line(fmt::format("{} step {}/{} test {}", EpochOf(report.plan, report.epoch), report.step,
+                   report.plan.total_steps, Results(report.plan, report.loss, report.metrics)));
+  Pause();
+}
+
+void Progress::Pause() {
+  Clock::time_point now = Clock::now();
+  away_ += Seconds(now - paused_);
+  paused_ = now;
+}
+
+void Progress::Line(const std::string& text) {
+  EndBar();
+  out_ << text << "\n" << std::flush;
+}
+
+void Progress::EndBar() {
+  if (bar_shown_) out_ << "\r\033[K" << std::flush;
+  bar_shown_ = false;
+}
+
+TrainCallbacks Progress::Callbacks() {
+  TrainCallbacks callbacks;
+  callbacks.on_start = [this](const TrainPlan& plan) { Start(plan); };
+  callbacks.on_step = [this](const StepReport& report) { Step(report); };
+  callbacks.on_eval = [this](const EvalReport& report) { Eval(report); };
+  callbacks.on_snapshot = [this](const std::string& path) {
+    Line("snapshot " + path);
+    Pause();
+  };
+  return callbacks;
+}
+
+std::string FormatResults(double loss, const std::vector<NamedValue>& metrics) {
+  std::string text = fmt::format("loss={:.6g}", loss);
+  for (const NamedValue& metric : metrics)
+    text += fmt::format(" {}={:.6g}", metric.name, metric.value);
+  return text;
+}
+
+std::string FormatDuration(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  auto s = static_cast<int64_t>(std::lround(seconds));
+  if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+}  // namespace coracle

@@ -1,0 +1,48 @@
+#pragma once
+// What a person sees of a training run: a bar that is drawn over on a terminal, else plain lines.
+
+#include <coracle/train/trainer.h>
+
+#include <chrono>
+#include <ostream>
+#include <string>
+
+namespace coracle {
+
+class Progress {
+ public:
+  // `terminal`: out understands "\r" and the ANSI code that clears a line; `width` is its columns.
+  Progress(std::ostream& out, bool terminal, int width = 80);
+
+  void Start(const TrainPlan& plan);
+  void Step(const StepReport& report);
+  void Eval(const EvalReport& report);
+  // A line of its own, above the bar.
+  void Line(const std::string& text);
+  void EndBar();  // clears the bar
+
+  // Callbacks that call this object, which must outlive them.
+  TrainCallbacks Callbacks();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double Rate() const;  // samples per second
+  void Pause();         // what follows the last step was no training
+
+  std::ostream& out_;
+  bool terminal_;
+  int width_;
+  bool bar_shown_ = false;
+  Clock::time_point start_, drawn_;
+  double away_ = 0;  // seconds of evaluations and snapshots since `start_`: not in the rate
+  int64_t samples_ = 0;
+  int64_t steps_ = 0;
+  Clock::time_point step_end_;
+  Clock::time_point paused_;  // until when the time is accounted for
+};
+
+// "loss=0.1234 accuracy=0.9876".
+std::string FormatResults(double loss, const std::vector<NamedValue>& metrics);
+std::string FormatDuration(double seconds);  // "0:07", "1:02:03"
+
+}  // namespace coracle

@@ -1,0 +1,57 @@
+#include <coracle/train/progress.h>
+#include <coracle/train/run.h>
+#include <coracle/train/stop_signal.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+namespace coracle {
+namespace {
+
+void PrintFiles(const TrainResult& result, Progress& progress) {
+  if (!result.main_path.empty())
+    progress.Line(fmt::format("programs {} {}", result.main_path, result.startup_path));
+  if (!result.dump_path.empty()) progress.Line("dump " + result.dump_path);
+  if (!result.snapshot_path.empty()) {
+    std::string directory = std::filesystem::path(result.snapshot_path).parent_path().string();
+    progress.Line(fmt::format("snapshots {} (last {})", directory, result.snapshot_path));
+  }
+  if (!result.eval_path.empty()) progress.Line("evaluation model " + result.eval_path);
+  if (!result.model_path.empty()) progress.Line("inference model " + result.model_path);
+}
+
+}  // namespace
+
+bool TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostream& out,
+                    bool terminal, int width) {
+  Progress progress(out, terminal, width);
+  StopSignal signal;
+  TrainCallbacks callbacks = progress.Callbacks();
+  callbacks.stop = [&signal] { return signal.requested(); };
+  TrainResult result;
+  try {
+    result = RunJob(job, options, callbacks);
+  } catch (...) {
+    progress.EndBar();
+    throw;
+  }
+  if (!result.profile.empty()) progress.Line(result.profile);
+  PrintFiles(result, progress);
+  if (result.stopped) {
+    progress.Line(fmt::format("stopped: step={} snapshot={}; continue with --resume", result.steps,
+                              result.snapshot_path.empty() ? "none" : result.snapshot_path));
+    return false;
+  }
+  progress.Line("final: " + FormatResults(result.loss, result.metrics));
+  return true;
+}
+
+void TestAndReport(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
+                   std::ostream& out) {
+  std::string line = "test:";
+  for (const NamedValue& result : EvaluateSavedModel(model, job, options))
+    line += fmt::format(" {}={:.6g}", result.name, result.value);
+  out << line << std::endl;
+}
+
+}  // namespace coracle

@@ -1,0 +1,21 @@
+#pragma once
+// `coracle train` and `coracle test` but for their flags: run, and tell a person what happens.
+
+#include <coracle/train/trainer.h>
+
+#include <ostream>
+#include <string>
+
+namespace coracle {
+
+// Runs a job with progress on `out`, stopping with a snapshot at Ctrl-C or SIGTERM. The last line
+// is "final: loss=... NAME=..." when the job came to its end, else "stopped: step=...
+// snapshot=...". Returns whether it came to its end.
+bool TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostream& out,
+                    bool terminal, int width = 80);
+
+// Evaluates a saved model on a job's data and prints "test: NAME=... rows=N" on `out`.
+void TestAndReport(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
+                   std::ostream& out);
+
+}  // namespace coracle
