@@ -1,0 +1,404 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/logging.h>
+#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/run.h>
+#include <coracle/train/trainer.h>
+#include <signal.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "train_test_util.h"
+
+namespace coracle {
+namespace {
+
+// A small network with what a snapshot must keep: momentum, and the random draws of dropout.
+constexpr const char* kModel = R"(
+data  { name: "image" shape: [-1, 784] }
+data  { name: "label" shape: [-1, 1] dtype: INT64 }
+layer { fc { input: "image" size: 16 act: "relu" output: "h" error_clip { by_value { max: 5 } } } }
+layer { dropout { input: "h" dropout_prob: 0.2 output: "d" } }
+layer { fc { input: "d" size: 10 output: "logits" } }
+layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" softmax_output: "prob" } }
+layer { mean { input: "ce" output: "loss" } }
+layer { accuracy { input: "prob" label: "label" output: "acc" } }
+)";
+
+JobConfig SmallJob() {
+  JobConfig job;
+  job.name = "small";
+  job.model_text = kModel;
+  job.train.source = DigitsOptions{.count = 150};
+  job.test.source = DigitsOptions{.count = 70};
+  job.metrics = {{"acc", "accuracy"}};
+  job.optimizer = MomentumOptions{.learning_rate = 0.05};
+  job.batch_size = 20;  // 7 whole batches and one of 10
+  job.epochs = 3;
+  job.display = 5;
+  job.text = "# small\n";
+  job.deploy_inputs = {"image"};
+  job.deploy_outputs = {"prob"};
+  return job;
+}
+
+struct Recorded {
+  std::vector<double> losses;
+  std::vector<double> shown;
+  std::vector<double> tests;
+  TrainResult result;
+};
+
+Recorded Record(const JobConfig& job, const TrainOptions& options = {}, int64_t stop_at = -1) {
+  Recorded recorded;
+  int64_t step = 0;
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) {
+    step = report.step;
+    recorded.losses.push_back(report.loss);
+    if (report.show) recorded.shown.push_back(report.mean_loss);
+  };
+  callbacks.on_eval = [&](const EvalReport& report) { recorded.tests.push_back(report.loss); };
+  callbacks.stop = [&] { return step == stop_at; };
+  recorded.result = RunJob(job, options, callbacks);
+  return recorded;
+}
+
+void ExpectSameState(const TrainResult& a, const TrainResult& b) {
+  std::vector<std::string> names = PersistableNames(a.main);
+  ASSERT_FALSE(names.empty());
+  for (const std::string& name : names)
+    EXPECT_TRUE(BitEqual(a.scope.Get(name), b.scope.Get(name))) << name;
+}
+
+TEST(Trainer, LearnsAndCountsSteps) {
+  JobConfig job = SmallJob();
+  job.train.source = DigitsOptions{.count = 2000};
+  job.epochs = 4;
+  Recorded run = Record(job);
+  EXPECT_EQ(run.result.steps, 400);
+  EXPECT_EQ(run.losses.size(), 400u);
+  EXPECT_EQ(run.tests.size(), 4u);
+  EXPECT_FALSE(run.result.stopped);
+  ASSERT_EQ(run.result.metrics.size(), 1u);
+  EXPECT_EQ(run.result.metrics[0].name, "accuracy");
+  EXPECT_GT(run.result.metrics[0].value, 0.5);
+  EXPECT_EQ(run.result.loss, run.tests.back());
+  EXPECT_LT(run.tests.back(), 0.7 * run.losses.front());
+  EXPECT_TRUE(run.result.main_path.empty());
+  EXPECT_TRUE(run.result.snapshot_path.empty());
+}
+
+TEST(Trainer, SameSeedSameBits) {
+  Recorded a = Record(SmallJob()), b = Record(SmallJob());
+  EXPECT_EQ(a.losses, b.losses);
+  ExpectSameState(a.result, b.result);
+  JobConfig other = SmallJob();
+  other.random_seed = 2;
+  EXPECT_NE(Record(other).losses, a.losses);
+}
+
+TEST(Trainer, EvaluationIsTheExactMean) {
+  JobConfig job = SmallJob();
+  job.epochs = 1;
+  job.test_batch_size = 70;
+  double whole = Record(job).result.loss;
+  job.test_batch_size = 32;  // 32 + 32 + 6
+  EXPECT_NEAR(Record(job).result.loss, whole, 1e-6);
+  job.test_interval = 3;
+  EXPECT_EQ(Record(job).tests.size(), 3u);  // steps 3, 6 and the last, 8
+}
+
+TEST(Trainer, ResumedEqualsUninterrupted) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  Recorded whole = Record(job);
+  ASSERT_EQ(whole.losses.size(), 24u);
+  job.snapshot_dir = dir / "snapshots";
+  for (int64_t stop_at : {3, 8, 13}) {
+    Recorded first = Record(job, {}, stop_at);
+    EXPECT_TRUE(first.result.stopped);
+    EXPECT_EQ(first.result.steps, stop_at);
+    TrainOptions resume;
+    resume.resume = true;
+    Recorded second = Record(job, resume);
+    EXPECT_EQ(second.result.steps, 24);
+    first.losses.insert(first.losses.end(), second.losses.begin(), second.losses.end());
+    EXPECT_EQ(first.losses, whole.losses) << "stopped at " << stop_at;
+    first.shown.insert(first.shown.end(), second.shown.begin(), second.shown.end());
+    EXPECT_EQ(first.shown, whole.shown);
+    ExpectSameState(second.result, whole.result);
+    EXPECT_EQ(second.result.loss, whole.result.loss);
+    std::filesystem::remove_all(job.snapshot_dir);
+  }
+}
+
+TEST(Trainer, ResumeWithoutSnapshotStartsAfreshWithANote) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.snapshot_dir = dir / "none";
+  std::string note;
+  LogSink before = SetLogSink([&](LogLevel, const std::string& text) { note += text; });
+  TrainOptions resume;
+  resume.resume = true;
+  Recorded run = Record(job, resume);
+  SetLogSink(before);
+  EXPECT_EQ(run.losses.size(), 24u);
+  ExpectContains(note, "starting afresh");
+}
+
+TEST(Trainer, SnapshotsAtTheirIntervalNewestKept) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.output_dir = dir.path();
+  job.snapshot_interval = 5;
+  job.keep_snapshots = 2;
+  std::vector<std::string> paths;
+  TrainCallbacks callbacks;
+  callbacks.on_snapshot = [&](const std::string& path) { paths.push_back(path); };
+  TrainResult result = RunJob(job, {}, callbacks);
+  ASSERT_EQ(paths.size(), 5u);  // 5, 10, 15, 20, and the end at 24
+  EXPECT_EQ(paths.back(), dir / "snapshots/step_00000024");
+  EXPECT_EQ(result.snapshot_path, paths.back());
+  EXPECT_FALSE(FileExists(paths[2]));
+  EXPECT_TRUE(FileExists(paths[3]));
+  // A snapshot says itself what it is.
+  EXPECT_EQ(ReadFile(paths[3] + "/job.pbtxt"), job.text);
+  ProgramDesc main = ReadProgram(paths[3] + "/main.pb");
+  EXPECT_EQ(main.Parameters(), result.main.Parameters());
+  EXPECT_EQ(main.Root().FindVar("h")->error_clip() != nullptr, true);
+  // An older one can be named.
+  TrainOptions resume;
+  resume.resume = true;
+  resume.resume_from = paths[3];
+  Recorded again = Record(job, resume);
+  EXPECT_EQ(again.losses.size(), 4u);
+  ExpectSameState(again.result, result);
+}
+
+class SnapshotErrors : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    job_ = SmallJob();
+    job_.snapshot_dir = dir_ / "s";
+    path_ = Record(job_, {}, 4).result.snapshot_path;
+  }
+  std::string Resume() {
+    TrainOptions resume;
+    resume.resume = true;
+    return ErrorOf([&] { RunJob(job_, resume); });
+  }
+  TempDir dir_;
+  JobConfig job_;
+  std::string path_;
+};
+
+TEST_F(SnapshotErrors, DamageIsNamed) {
+  for (const char* file :
+       {"main.pb", "startup.pb", "state.pdiparams", "job.pbtxt", "manifest.json"}) {
+    std::string name = path_ + "/" + file, good = ReadFile(name), bad = good;
+    bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
+    WriteFileAtomic(name, bad);
+    std::string error = Resume();
+    ExpectContains(error, "damaged snapshot");
+    ExpectContains(error, name);
+    WriteFileAtomic(name, good.substr(0, good.size() - 1));
+    ExpectContains(Resume(), name);
+    if (std::string(file) != "manifest.json") {
+      std::filesystem::remove(name);
+      ExpectContains(Resume(), "missing");
+    }
+    WriteFileAtomic(name, good);
+  }
+  std::filesystem::remove(path_ + "/manifest.json");
+  ExpectContains(Resume(), "damaged snapshot");
+}
+
+TEST_F(SnapshotErrors, AnotherModelOrJobIsRefused) {
+  JobConfig job = job_;
+  size_t at = job_.model_text.find("size: 16");
+  job_.model_text.replace(at, 8, "size: 17");
+  ExpectContains(Resume(), "of another model: variable 'fc_0.w_0' is float32[784, 16] there and");
+  job_ = job;
+  job_.optimizer = AdamOptions{};
+  ExpectContains(Resume(), "of another model");
+  job_ = job;
+  job_.optimizer = MomentumOptions{.learning_rate = 0.06};
+  ExpectContains(Resume(), "fill_constant, differs");
+  job_ = job;
+  job_.batch_size = 21;
+  ExpectContains(Resume(), "its batch_size is 20, the job's is 21");
+  job_ = job;
+  job_.random_seed = 5;
+  ExpectContains(Resume(), "random_seed");
+  job_ = job;
+  job_.train.source = DigitsOptions{.count = 150, .seed = 2};
+  ExpectContains(Resume(), "training data");
+  job_ = job;
+  job_.shuffle = false;
+  ExpectContains(Resume(), "shuffle");
+  // The length of the job and the place of a layer in its file may change.
+  job_ = job;
+  job_.epochs = 1;
+  job_.model_text = "\n\n" + job_.model_text;
+  TrainOptions resume;
+  resume.resume = true;
+  EXPECT_EQ(RunJob(job_, resume).steps, 8);
+}
+
+TEST(Trainer, WritesProgramsDumpAndModels) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.output_dir = dir.path();
+  TrainResult result = RunJob(job);
+  for (const std::string& path : {result.main_path, result.startup_path, result.dump_path,
+                                  result.model_path, result.eval_path})
+    EXPECT_TRUE(FileExists(path)) << path;
+  ExpectContains(ReadFile(result.dump_path), "momentum");
+
+  Scope scope;
+  InferenceModel model = LoadInferenceModel(result.model_path, scope);
+  EXPECT_EQ(model.feed_names, std::vector<std::string>{"image"});
+  EXPECT_EQ(model.fetch_names, std::vector<std::string>{"prob"});
+
+  // The accuracy from the probabilities, and loss and accuracy as the training run saw them.
+  std::vector<NamedValue> from_model = EvaluateSavedModel(result.model_path, job);
+  ASSERT_EQ(from_model.size(), 1u);
+  EXPECT_EQ(from_model[0].name, "accuracy");
+  EXPECT_NEAR(from_model[0].value, result.metrics[0].value, 1e-6);
+  std::vector<NamedValue> from_eval = EvaluateSavedModel(result.eval_path, job);
+  ASSERT_EQ(from_eval.size(), 2u);
+  EXPECT_NEAR(from_eval[0].value, result.loss, 1e-5);
+  EXPECT_NEAR(from_eval[1].value, result.metrics[0].value, 1e-6);
+}
+
+std::string JobError(const JobConfig& job) {
+  return ErrorOf([&] { RunJob(job); });
+}
+
+TEST(Trainer, WrongNamesAndShapesAreTold) {
+  JobConfig job = SmallJob();
+  job.source = "j.pbtxt";
+  job.loss = "los";
+  EXPECT_EQ(JobError(job),
+            "j.pbtxt: loss 'los': the model has no such variable; did you mean loss?");
+  job = SmallJob();
+  job.metrics[0].var = "nothing_like_it";
+  ExpectContains(JobError(job), "metric 'nothing_like_it'");
+  job = SmallJob();
+  job.deploy_outputs = {"probe"};
+  ExpectContains(JobError(job), "did you mean prob?");
+  job = SmallJob();
+  job.metrics[0].var = "prob";
+  ExpectContains(JobError(job), "'prob' must hold one number");
+  job = SmallJob();
+  job.bind = {{"pixels", "image"}};
+  ExpectContains(JobError(job), "nothing feeds model input 'image'");
+  job = SmallJob();
+  job.bind = {{"label", "image"}};
+  ExpectContains(JobError(job),
+                 "model input 'image' is float32[-1, 784], but the rows of column "
+                 "'label' are int64[1]");
+  job = SmallJob();
+  job.optimizer = SgdOptions{.learning_rate = 1e30};
+  ExpectContains(JobError(job), "the loss is");
+}
+
+TEST(Trainer, CustomDataAndBinding) {
+  std::vector<float> x;
+  std::vector<float> y;
+  for (int i = 0; i < 64; ++i) {
+    x.push_back(static_cast<float>(i % 8) / 8);
+    y.push_back(3 * x.back() + 1);
+  }
+  JobConfig job;
+  job.model_text = R"(
+data { name: "x" shape: [-1, 1] }
+data { name: "y" shape: [-1, 1] }
+layer { fc { input: "x" size: 1 output: "p" } }
+layer { square_error_cost { input: "p" label: "y" output: "e" } }
+layer { mean { input: "e" output: "loss" } }
+)";
+  job.train.custom = MakeMemorySource(
+      {{"data", Tensor::Of<float>({64, 1}, x), {1}}, {"label", Tensor::Of<float>({64, 1}, y), {1}}},
+      "a line");
+  job.bind = {{"data", "x"}, {"label", "y"}};
+  job.optimizer = SgdOptions{.learning_rate = 0.3};
+  job.batch_size = 16;
+  job.max_iter = 600;
+  TrainResult result = RunJob(job);
+  EXPECT_EQ(result.steps, 600);
+  EXPECT_LT(result.loss, 1e-4);
+  std::vector<std::string> names = result.main.Parameters();
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_NEAR(result.scope.Get(names[0]).Item<float>(), 3, 0.05);
+  EXPECT_NEAR(result.scope.Get(names[1]).Item<float>(), 1, 0.05);
+}
+
+TEST(Run, PlainLinesEndWithFinal) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.output_dir = dir.path();
+  std::ostringstream out;
+  EXPECT_TRUE(TrainAndReport(job, {}, out, false));
+  std::string text = out.str();
+  EXPECT_EQ(text.find('\r'), std::string::npos);
+  ExpectContains(text, "epoch 1/3 step 5/24 loss=");
+  ExpectContains(text, "samples/s ETA ");
+  ExpectContains(text, "snapshots " + (dir / "snapshots"));
+  ExpectContains(text, "dump " + (dir / "main.txt"));
+  size_t final_line = text.find("final: loss=");
+  ASSERT_NE(final_line, std::string::npos);
+  EXPECT_EQ(text.find("final:", final_line + 1), std::string::npos);
+  EXPECT_EQ(text.find('\n', final_line), text.size() - 1);
+  ExpectContains(text.substr(final_line), " accuracy=");
+
+  std::ostringstream tested;
+  TestAndReport(dir / "eval.pdmodel", job, {}, tested);
+  EXPECT_EQ(tested.str().substr(0, 11), "test: loss=");
+}
+
+TEST(Run, TerminalGetsABar) {
+  std::ostringstream out;
+  EXPECT_TRUE(TrainAndReport(SmallJob(), {}, out, true, 200));
+  ExpectContains(out.str(), "\r\033[K");
+  ExpectContains(out.str(), "100%");
+  ExpectContains(out.str(), "[====================]");
+}
+
+// The signal comes in the middle of the run, from inside it: the step is finished, a snapshot
+// saved, and the run goes on from there later.
+TEST(Run, SignalsSaveAndStop) {
+  for (int signal : {SIGINT, SIGTERM}) {
+    TempDir dir;
+    JobConfig job = SmallJob();
+    job.output_dir = dir.path();
+    struct SignalAt10 : std::stringbuf {
+      explicit SignalAt10(int s) : signal(s) {}
+      int sync() override {
+        if (!sent && str().find("step 10/24") != std::string::npos) {
+          sent = true;
+          raise(signal);
+        }
+        return 0;
+      }
+      int signal;
+      bool sent = false;
+    } buffer(signal);
+    std::ostream out(&buffer);
+    EXPECT_FALSE(TrainAndReport(job, {}, out, false));
+    std::string path = dir / "snapshots/step_00000010";
+    EXPECT_TRUE(FileExists(path));
+    ExpectContains(buffer.str(), "stopped: step=10 snapshot=" + path);
+    EXPECT_EQ(buffer.str().find("final:"), std::string::npos);
+    TrainOptions resume;
+    resume.resume = true;
+    std::ostringstream rest;
+    EXPECT_TRUE(TrainAndReport(job, resume, rest, false));
+    ExpectContains(rest.str(), "resumed " + path + " at step 10");
+  }
+}
+
+}  // namespace
+}  // namespace coracle
