@@ -1,0 +1,74 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/arithmetic.h>
+
+namespace coracle {
+namespace {
+
+void InferCast(InferContext& ctx) {
+  const DType dtype = static_cast<DType>(ctx.Attr<int32_t>("out_dtype"));
+  ctx.Require("C1", IsValid(dtype), "out_dtype must be the number of an element type",
+              {ctx.Attr<int32_t>("out_dtype")});
+  VarMeta meta = ctx.Input("X");
+  meta.dtype = dtype;
+  ctx.SetOutput("Out", meta);
+}
+
+// As Tensor::Cast: to bool by != 0, float to integer by truncation and saturation.
+template <class From, class To>
+To Convert(From value) {
+  if constexpr (std::is_same_v<From, To>)
+    return value;
+  else if constexpr (std::is_same_v<To, bool>)
+    return static_cast<Wide<From>>(value) != 0;
+  else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>)
+    return SaturateTo<To>(static_cast<double>(static_cast<Wide<From>>(value)));
+  else
+    return static_cast<To>(static_cast<Wide<To>>(static_cast<Wide<From>>(value)));
+}
+
+template <class From, class To>
+void ConvertAll(const From* in, To* out, int64_t n) {
+  ParallelFor(n, 32768, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = Convert<From, To>(in[i]);
+  });
+}
+
+Kernel CastReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  return DispatchDType(x.dtype, [&]<class From>() {
+    return DispatchDType(out.dtype, [&]<class To>() -> Kernel {
+      return [x, out](Workspace& ws) {
+        ConvertAll(ws.Data<const From>(x), ws.Data<To>(out), x.numel);
+      };
+    });
+  });
+}
+
+// Back to X's dtype.
+void CastGradient(GradientContext& g) {
+  g.Append("cast", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}},
+           {{"in_dtype", g.Attr<int32_t>("out_dtype")},
+            {"out_dtype", static_cast<int32_t>(g.MetaOf(g.Input("X")).dtype)}});
+}
+
+}  // namespace
+
+void RegisterCast(OpRegistry& ops) {
+  ops.Add(OpDef("cast")
+              .Doc("Out = X in another element type. To bool: X != 0. Float to integer: truncated "
+                   "and saturated, a nan gives 0. C1: out_dtype is a number of VarType.Type that "
+                   "is an element type.")
+              .Input("X", "tensor")
+              .Output("Out", "tensor of X's shape")
+              .Attr<int32_t>("in_dtype", -1, "X's type; X itself decides")
+              .Attr<int32_t>("out_dtype", "Out's type: 0 bool, 2 int32, 3 int64, 5 float32, ...")
+              .Infer(InferCast)
+              .Gradient(CastGradient)
+              .Reference(CastReference));
+}
+
+}  // namespace coracle

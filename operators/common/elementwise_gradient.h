@@ -1,0 +1,33 @@
+#pragma once
+// What the gradient rules of the elementwise family share.
+
+#include <coracle/framework/op/gradient_context.h>
+
+namespace coracle {
+
+// The axis attr for pairs made of a value of Out's shape and one operand of an op with slots X, Y
+// and attr axis.
+class ElementwiseAxes {
+ public:
+  explicit ElementwiseAxes(const GradientContext& g, const std::string& x, const std::string& y);
+  explicit ElementwiseAxes(const GradientContext& g)
+      : ElementwiseAxes(g, g.Input("X"), g.Input("Y")) {}
+
+  AttrList Original() const { return {{"axis", axis_}}; }
+  AttrList OfX() const { return {{"axis", x_small_ ? axis_ : int32_t{-1}}}; }
+  AttrList OfY() const { return {{"axis", x_small_ ? int32_t{-1} : axis_}}; }
+
+ private:
+  int32_t axis_;
+  bool x_small_;
+};
+
+// Which forward values elementwise_<op>_grad needs besides their shapes.
+struct ElementwiseReads {
+  bool x, y, out;
+};
+// The op elementwise_<op>_grad. An operand whose elements it does not read is left out when its
+// shape is surely Out's, so that the memory of the operand can be reused.
+void AppendElementwiseGrad(GradientContext& g, const ElementwiseReads& reads);
+
+}  // namespace coracle

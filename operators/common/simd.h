@@ -1,0 +1,52 @@
+#pragma once
+// Loops over floats in the widest SIMD of the machine, chosen at run time. Pointers may be
+// unaligned; an output may be exactly one of the inputs; n may be 0. Each element's result depends
+// on its operands alone, not on its place in the array, so callers may split arrays as they like
+// (sums excepted).
+
+#include <cstdint>
+
+namespace coracle::simd {
+
+enum class Binary { kAdd, kSub, kMul, kDiv, kMax, kMin };
+// Which of the operands is one element, repeated.
+enum class Form { kVectorVector, kVectorScalar, kScalarVector };
+using BinaryLoop = void (*)(const float* x, const float* y, float* out, int64_t n);
+BinaryLoop FindBinary(Binary op, Form form);
+
+struct Params {
+  float a = 0, b = 0, c = 0;
+};
+
+// With the attrs a, b, c:
+enum class Unary {
+  kScale,        // a x + b
+  kShiftScale,   // a (x + b)
+  kRelu,         // x < 0 ? 0 : x
+  kLeakyRelu,    // x < 0 ? a x : x
+  kRelu6,        // clamp(x, 0, a)
+  kSigmoid,      // 1 / (1 + e^-x)
+  kTanh,         //
+  kExp,          //
+  kSqrt,         //
+  kAbs,          //
+  kSquare,       //
+  kGeluErf,      // x Phi(x)
+  kGeluTanh,     // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  kHardSigmoid,  // clamp(a x + b, 0, 1)
+  kHardSwish,    // x clamp(x + c, 0, a) / b
+  kSwish,        // x sigmoid(a x)
+};
+using UnaryLoop = void (*)(const float* x, float* out, int64_t n, Params params);
+UnaryLoop FindUnary(Unary op);
+
+// dx = dout f'(v), where v is the forward output for relu, relu6, sigmoid, tanh, exp, sqrt and
+// hard_sigmoid, and the forward input for the others. nullptr for kScale and kShiftScale.
+using GradLoop = void (*)(const float* v, const float* dout, float* dx, int64_t n, Params params);
+GradLoop FindUnaryGrad(Unary op);
+
+float Sum(const float* x, int64_t n);
+float Dot(const float* x, const float* y, int64_t n);
+bool AllFinite(const float* x, int64_t n);
+
+}  // namespace coracle::simd

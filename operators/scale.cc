@@ -1,0 +1,102 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/arithmetic.h>
+#include <coracle/operators/common/simd.h>
+
+namespace coracle {
+namespace {
+
+void InferScale(InferContext& ctx) {
+  if (ctx.HasInput("ScaleTensor")) {
+    const Shape& shape = ctx.InputShape("ScaleTensor");
+    ctx.Require("C1", !shape.IsKnown() || shape.numel() == 1, "ScaleTensor must hold one element");
+    const DType dtype = ctx.InputDType("ScaleTensor");
+    ctx.Require(
+        "C2", dtype == ctx.InputDType("X") || dtype == DType::kFloat32 || dtype == DType::kFloat64,
+        "ScaleTensor must have X's dtype, or float32 or float64");
+  }
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+// The scale: the tensor's element, else the attr.
+struct ScaleValue {
+  explicit ScaleValue(const PrepareContext& ctx)
+      : tensor(ctx.Input("ScaleTensor")), attr(ctx.Attr<float>("scale")) {}
+  double operator()(Workspace& ws) const {
+    if (!tensor) return attr;
+    return DispatchDType(
+        tensor.dtype, [&]<class S>() { return static_cast<double>(ws.Data<const S>(tensor)[0]); });
+  }
+  TensorArg tensor;
+  float attr;
+};
+
+template <class T>
+Kernel ScaleReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const ScaleValue scale(ctx);
+  const T bias = SaturateTo<T>(static_cast<double>(ctx.Attr<float>("bias")));
+  const bool after = ctx.Attr<bool>("bias_after_scale");
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* o = ws.Data<T>(out);
+    const T s = SaturateTo<T>(scale(ws));
+    for (int64_t i = 0; i < x.numel; ++i)
+      o[i] = after ? WrapAdd(WrapMul(s, in[i]), bias) : WrapMul(s, WrapAdd(in[i], bias));
+  };
+}
+
+Kernel ScaleFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (x.dtype != DType::kFloat32) return {};
+  const ScaleValue scale(ctx);
+  const float bias = ctx.Attr<float>("bias");
+  const simd::UnaryLoop loop = simd::FindUnary(
+      ctx.Attr<bool>("bias_after_scale") ? simd::Unary::kScale : simd::Unary::kShiftScale);
+  return [=](Workspace& ws) {
+    const float* in = ws.Data<const float>(x);
+    float* o = ws.Data<float>(out);
+    const simd::Params params{static_cast<float>(scale(ws)), bias, 0};
+    if (in == o && params.a == 1.0f && params.b == 0.0f) return;
+    ParallelFor(x.numel, 65536, [&](int64_t begin, int64_t end) {
+      loop(in + begin, o + begin, end - begin, params);
+    });
+  };
+}
+
+// dX = scale dOut.
+void ScaleGradient(GradientContext& g) {
+  SlotList inputs = {{"X", {g.OutputGrad("Out")}}};
+  if (g.HasInput("ScaleTensor")) inputs.push_back({"ScaleTensor", {g.Input("ScaleTensor")}});
+  g.Append("scale", std::move(inputs), {{"Out", {g.InputGrad("X")}}},
+           {{"scale", g.Attr<float>("scale")}, {"bias", 0.0f}, {"bias_after_scale", true}});
+}
+
+}  // namespace
+
+void RegisterScale(OpRegistry& ops) {
+  ops.Add(
+      OpDef("scale")
+          .Doc("Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. "
+               "Scale and bias are first converted to X's dtype (to an integer: truncated). "
+               "C1: ScaleTensor holds one element. C2: ScaleTensor has X's dtype, or float32 "
+               "or float64.")
+          .Input("X", "tensor")
+          .OptionalInput("ScaleTensor", "tensor [1]; replaces attr scale")
+          .Output("Out", "tensor of X's shape and dtype")
+          .Attr<float>("scale", 1.0f, "factor")
+          .Attr<float>("bias", 0.0f, "summand")
+          .Attr<bool>("bias_after_scale", true, "whether the bias is added after scaling")
+          .NoGradientTo({"ScaleTensor"})
+          .Inplace("X", "Out")
+          .Infer(InferScale)
+          .Gradient(ScaleGradient)
+          .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16>(
+              []<class T>(const PrepareContext& c) { return ScaleReference<T>(c); })
+          .Fast(ScaleFast));
+}
+
+}  // namespace coracle

@@ -1,0 +1,51 @@
+#include "../op_test.h"
+
+namespace coracle {
+
+TEST(Sum, Values) {
+  OpTest("sum")
+      .Input("X", {2, 2}, {1, 2, 3, 4})
+      .Input("X", {2, 2}, {10, 20, 30, 40})
+      .Input("X", {2, 2}, {0.5, 0, -1, 0})
+      .Expect("Out", {2, 2}, {11.5, 22, 32, 44})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+  OpTest("sum").Input("X", {2}, {1, 2}).Expect("Out", {2}, {1, 2}).CheckGradient({"X"});
+}
+
+TEST(Sum, Integers) {
+  OpTest("sum")
+      .IntInput("X", {2}, {1, INT64_MAX})
+      .IntInput("X", {2}, {5, 0})
+      .Expect("Out", {2}, {6, 9223372036854775807.0});
+}
+
+TEST(Sum, EdgeShapesAndInPlace) {
+  OpTest("sum").Input("X", {}, {1}).Input("X", {}, {2}).Expect("Out", {}, {3});
+  OpTest("sum").Input("X", {0}, {}).Input("X", {0}, {}).Expect("Out", {0}, {});
+  OpTest("sum")
+      .InPlace("X", "Out")
+      .Input("X", {2}, {1, 2})
+      .Input("X", {2}, {5, 6})
+      .Expect("Out", {2}, {6, 8});
+}
+
+TEST(Sum, FastAgainstReference) {
+  for (int64_t n : {1, 15, 33, 2048, 5000, 70001}) {
+    for (int count = 1; count <= 4; ++count) {
+      OpTest test("sum");
+      for (int i = 0; i < count; ++i) test.RandomInput("X", {n});
+      test.CheckFast(1e-6);
+    }
+  }
+}
+
+TEST(Sum, C1_Shapes) {
+  OpTest("sum").RandomInput("X", {2}).RandomInput("X", {3}).ExpectError("sum.C1");
+  OpTest("sum").RandomInput("X", {2}).RandomInput("X", {2, 1}).ExpectError("sum.C1");
+}
+TEST(Sum, C2_DTypes) {
+  OpTest("sum").RandomInput("X", {2}).IntInput("X", {2}, {1, 2}).ExpectError("sum.C2");
+}
+
+}  // namespace coracle
