@@ -48,6 +48,7 @@ void Progress::Start(const TrainPlan& plan) {
     Line(fmt::format("resumed {} at step {}", plan.resumed_from, plan.first_step));
   Line(fmt::format("{}: {} parameters, {}, {} steps of {} per epoch", plan.job, plan.parameters,
                    plan.data, plan.total_steps, plan.steps_per_epoch));
+  single_step_ = plan.total_steps - plan.first_step <= 1;
   start_ = step_end_ = paused_ = Clock::now();
 }
 
@@ -55,11 +56,13 @@ void Progress::Step(const StepReport& report) {
   step_end_ = paused_ = Clock::now();
   samples_ += report.rows;
   ++steps_;
+  if (report.step == report.plan.first_step + 1) Warm();
   bool draw = terminal_ ? report.show || Seconds(step_end_ - drawn_) > 0.1 : report.show;
   if (!draw) return;
   drawn_ = step_end_;
   const TrainPlan& plan = report.plan;
-  double per_step = (Seconds(step_end_ - start_) - away_) / static_cast<double>(steps_);
+  double per_step =
+      (Seconds(step_end_ - start_) - away_) / static_cast<double>(std::max<int64_t>(steps_, 1));
   double left = per_step * static_cast<double>(plan.total_steps - report.step);
   std::string text = fmt::format("{} samples/s ETA {}", HumanCount(static_cast<uint64_t>(Rate())),
                                  FormatDuration(left));
@@ -81,6 +84,14 @@ void Progress::Eval(const EvalReport& report) {
   Line(fmt::format("{} step {}/{} test {}", EpochOf(report.plan, report.epoch), report.step,
                    report.plan.total_steps, Results(report.plan, report.loss, report.metrics)));
   Pause();
+}
+
+// The first step also makes the plan: it would tell nothing about those that follow.
+void Progress::Warm() {
+  if (single_step_) return;
+  start_ = step_end_;
+  samples_ = steps_ = 0;
+  away_ = 0;
 }
 
 void Progress::Pause() {

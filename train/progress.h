@@ -27,12 +27,14 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   double Rate() const;  // samples per second
+  void Warm();          // starts the clock after the first step
   void Pause();         // what follows the last step was no training
 
   std::ostream& out_;
   bool terminal_;
   int width_;
   bool bar_shown_ = false;
+  bool single_step_ = false;  // there is but one step to time
   Clock::time_point start_, drawn_;
   double away_ = 0;  // seconds of evaluations and snapshots since `start_`: not in the rate
   int64_t samples_ = 0;
