@@ -60,12 +60,18 @@ void InferContext::SetOutput(std::string_view slot, DType dtype, const Shape& sh
   SetOutput(slot, VarMeta{VarType::kLoDTensor, dtype, shape, 0}, i);
 }
 
-std::optional<std::vector<int64_t>> InferContext::Value(std::string_view slot, size_t i) const {
+const Tensor* InferContext::Constant(std::string_view slot, size_t i) const {
   const auto& args = op_.Input(slot);
-  if (i >= args.size() || IsEmptyName(args[i])) return std::nullopt;
-  if (const Tensor* value = vars_.Constant(args[i])) return IntegersOf(*value);
-  if (vars_.exact()) throw NeedsValue{args[i]};
-  return std::nullopt;
+  if (i >= args.size() || IsEmptyName(args[i])) return nullptr;
+  const Tensor* value = vars_.Constant(args[i]);
+  if (!value && vars_.exact()) throw NeedsValue{args[i]};
+  return value;
+}
+
+std::optional<std::vector<int64_t>> InferContext::Value(std::string_view slot, size_t i) const {
+  const Tensor* value = Constant(slot, i);
+  if (!value) return std::nullopt;
+  return IntegersOf(*value);
 }
 
 std::optional<std::vector<int64_t>> InferContext::ValueList(std::string_view slot) const {

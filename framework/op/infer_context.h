@@ -65,6 +65,9 @@ class InferContext {
     return def_.AttrOf<T>(op_, name);
   }
 
+  // The elements of an input when they are known now, as they are; nullptr (or NeedsValue) as for
+  // Value.
+  const Tensor* Constant(std::string_view slot, size_t i = 0) const;
   // The elements of an integer input, when they are known now. In an exact context an unknown value
   // throws NeedsValue, so "unknown" (nullopt) is only seen while a program is built or verified.
   std::optional<std::vector<int64_t>> Value(std::string_view slot, size_t i = 0) const;

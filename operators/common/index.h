@@ -37,6 +37,8 @@ class IntListArg {
   IntListArg(const PrepareContext& ctx, const char* list_slot, const char* tensor_slot,
              const char* attr);
   size_t size() const { return size_; }
+  // REQUIRES: the attr was taken.
+  int64_t GetFixed(size_t i) const { return values_[i]; }
   int64_t Get(const Workspace& ws, size_t i) const {
     if (!list_.empty()) return IndexReader(ws, list_[i])[0];
     if (tensor_) return IndexReader(ws, tensor_)[static_cast<int64_t>(i)];
