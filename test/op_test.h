@@ -63,8 +63,8 @@ class OpTest {
   OpTest& CheckSecondGradient(const std::vector<std::string>& slots,
                               const GradientCheck& check = {});
   // Fast kernels of the op and of its gradient against the reference ones, on these inputs in
-  // float32.
-  OpTest& CheckFast(double tolerance = 1e-4);
+  // float32. Gradients are taken with respect to `slots` (default: all floating-point inputs).
+  OpTest& CheckFast(double tolerance = 1e-4, std::vector<std::string> slots = {});
 
   // The outputs of one run.
   Environment Run(KernelMode mode, bool in_double);

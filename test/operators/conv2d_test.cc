@@ -283,4 +283,21 @@ TEST(Conv2d, C11_OutputGradShape) {
       .ExpectError("conv2d_grad.C11");
 }
 
+// Few input channels, channels last, no padding: the kernels of conv_direct.cc.
+TEST(Conv2d, FastOnImagesOfFewChannels) {
+  for (int64_t channels : {1, 3, 4}) {
+    for (int64_t filters : {1, 7, 16, 20, 33, 50, 64}) {
+      const int32_t stride = filters % 2 ? 2 : 1;
+      const int64_t batch = filters == 20 ? 11 : 2;
+      OpTest("conv2d")
+          .Attr("strides", std::vector<int32_t>{stride, 1})
+          .Attr("data_format", std::string("NHWC"))
+          .RandomInput("Input", {batch, 9, 17, channels})
+          .RandomInput("Filter", {filters, channels, 3, 5})
+          .RandomInput("Bias", {filters})
+          .CheckFast(1e-4, {"Filter", "Bias"});
+    }
+  }
+}
+
 }  // namespace coracle
