@@ -1,5 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/layers/model_text.h>
 #include <coracle/layers/text_parse.h>
@@ -406,10 +407,23 @@ class Reader {
     const FieldDescriptor& kind = KindOf(node);
     if (kind.name() != "array") return ReadKind(node);
     Node array = node.Child(kind);
+    if (array.Has("npy") == array.Has("values")) array.Fail("array: give values or npy");
+    if (array.Has("npy")) return ReadArray(array);
     auto same = [](std::string text, const std::string&) { return text; };
     auto values =
         std::get<std::vector<float>>(array.Attr(array.Field("values"), AttrType::kFloats, same));
     return ArrayInitializer(Tensor::Of<float>({static_cast<int64_t>(values.size())}, values));
+  }
+
+  Setting ReadArray(const Node& array) {
+    const std::string where = array.Where("npy");
+    try {
+      return ArrayInitializer(ReadNpy(array.file().directory + "/" + String(array, "npy")));
+    } catch (const LocatedError&) {
+      throw;
+    } catch (const Error& error) {
+      throw LocatedError(error.WithPrefix(where));
+    }
   }
 
   ErrorClipPtr ReadErrorClip(const Node& node) {

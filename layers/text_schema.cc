@@ -242,8 +242,9 @@ void AddSettings(SchemaWriter& schema) {
   msra.Scalar("uniform", Proto::TYPE_BOOL, "true", "else normal");
   msra.Scalar("fan_in", kFloat, "", "from the shape unless said");
   msra.Scalar("seed", kInt, "0", kSeed);
-  Message array = schema.Add("Array", "The elements themselves, row by row.");
+  Message array = schema.Add("Array", "The elements themselves, row by row, or those of a file.");
   array.List("values", Proto::TYPE_FLOAT, "");
+  array.Scalar("npy", Proto::TYPE_STRING, "", "a .npy file, relative to this text");
   Message initializer = schema.Add("Initializer", "How a parameter starts.");
   for (auto [field, type] :
        {std::pair{"constant", "Constant"}, std::pair{"uniform", "Uniform"},

@@ -272,7 +272,8 @@ TEST_F(BuilderTest, ShapesOfTheOthers) {
 }
 
 TEST_F(BuilderTest, AnOpThatDoesNotFitIsNotAppended) {
-  Variable x = net.Data("x", {-1, 4}), w = net.Data("w", {5, 2});
+  net.Data("x", {-1, 4});
+  net.Data("w", {5, 2});
   size_t vars = main.Root().NumVars();
   std::string error = ErrorOf([&] {
     net.Append("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"out"}}});

@@ -62,7 +62,9 @@ TEST(ModelSchema, NamesThatClashAreKeptApart) {
   EXPECT_NE(schema.find("X_out"), std::string::npos);
   EXPECT_NE(schema.find("X_attr"), std::string::npos);
   EXPECT_NE(schema.find("my_op_op"), std::string::npos);
-  if (HasProtoc()) EXPECT_EQ(Compile(schema), "");
+  if (HasProtoc()) {
+    EXPECT_EQ(Compile(schema), "");
+  }
   Model model = ParseModelText(
       "data { name: \"v\" } layer { op { clash { X: \"v\" X_out: \"o\" X_attr: 2 } } }", "m", ".",
       ops);

@@ -1,8 +1,10 @@
 // Model text and the builder functions must give the same programs.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/model_text.h>
@@ -436,6 +438,21 @@ TEST_F(IncludeTest, ErrorsSayTheWholeWay) {
   EXPECT_EQ(ErrorOf(path),
             "absolute.pbtxt:1:9: include: the path must be relative to this text, got "
             "'/etc/passwd'");
+}
+
+TEST_F(IncludeTest, ArraysComeFromNpyFiles) {
+  Tensor values = Tensor::Of<float>({2}, {3, 4});
+  WriteNpy(values, directory_ + "/b.npy");
+  std::string path = Write("model.pbtxt",
+                           "data { name: \"x\" shape: [-1, 2] }\n"
+                           "layer { fc { input: \"x\" size: 2 bias { initializer { array {\n"
+                           "  npy: \"b.npy\" } } } } }\n");
+  Model model = ReadModelText(path);
+  Environment env;
+  Interpret(model.startup.Root(), DefaultOps(), env);
+  EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("fc_0.b_0")), values));
+  std::filesystem::remove(directory_ + "/b.npy");
+  EXPECT_EQ(ErrorOf(path).rfind("model.pbtxt:3:3: ", 0), 0u) << ErrorOf(path);
 }
 
 TEST_F(IncludeTest, DoublingIsBounded) {
