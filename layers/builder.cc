@@ -2,7 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/layers/builder.h>
-#include <coracle/layers/layer_scope.h>
+#include <coracle/layers/internal/layer_scope.h>
 #include <fmt/format.h>
 
 #include <algorithm>

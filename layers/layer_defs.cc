@@ -1,4 +1,4 @@
-#include <coracle/layers/layer_def.h>
+#include <coracle/layers/internal/layer_def.h>
 
 #include <algorithm>
 #include <cctype>

@@ -1,7 +1,7 @@
 // Losses and metrics.
 
 #include <coracle/layers/builder.h>
-#include <coracle/layers/layer_scope.h>
+#include <coracle/layers/internal/layer_scope.h>
 
 namespace coracle {
 

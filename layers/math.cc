@@ -1,7 +1,7 @@
 // Activations, arithmetic, reductions and changes of shape.
 
 #include <coracle/layers/builder.h>
-#include <coracle/layers/layer_scope.h>
+#include <coracle/layers/internal/layer_scope.h>
 #include <fmt/format.h>
 
 namespace coracle {

@@ -1,9 +1,10 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/program_io.h>
+#include <coracle/layers/internal/text_index.h>
+#include <coracle/layers/internal/text_parse.h>
+#include <coracle/layers/internal/text_settings.h>
 #include <coracle/layers/model_text.h>
-#include <coracle/layers/text_parse.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,84 +28,11 @@ std::string DirectoryOf(const std::string& path) {
   return directory.empty() ? "." : directory;
 }
 
-// A number that a repeat counts, by its name in strings.
-struct Index {
-  std::string name;
-  int64_t value;
-};
-
-// "$i", "${i}", "${i+1}" and "${i-1}" in `text` replaced, "$$" by a dollar; outside a repeat a
-// dollar is an ordinary character. A name without braces ends where letters and digits end.
-class Expander {
- public:
-  Expander(const std::vector<Index>& indices, const std::string& where)
-      : indices_(indices), where_(where) {}
-
-  std::string Expand(const std::string& text) const {
-    if (indices_.empty() || text.find('$') == std::string::npos) return text;
-    std::string out;
-    for (size_t i = 0; i < text.size();) {
-      if (text[i] != '$') {
-        out += text[i++];
-      } else if (i + 1 < text.size() && text[i + 1] == '$') {
-        out += '$';
-        i += 2;
-      } else {
-        i = Reference(text, i + 1, out);
-      }
-    }
-    return out;
-  }
-
- private:
-  size_t Reference(const std::string& text, size_t i, std::string& out) const {
-    const bool braces = i < text.size() && text[i] == '{';
-    if (!braces) {
-      size_t stop = i;
-      while (stop < text.size() && std::isalnum(static_cast<unsigned char>(text[stop]))) ++stop;
-      out += std::to_string(Find(text.substr(i, stop - i), text).value);
-      return stop;
-    }
-    size_t end = text.find('}', i);
-    if (end == std::string::npos) {
-      throw LocatedError(where_, fmt::format("{}: a closing brace is missing", Quote(text)));
-    }
-    std::string_view inner = std::string_view(text).substr(i + 1, end - i - 1);
-    size_t sign = inner.find_first_of("+-");
-    const Index& index = Find(std::string(Trim(inner.substr(0, sign))), text);
-    int64_t value = index.value, offset = 0;
-    if (sign != std::string_view::npos) {
-      if (!ParseInt64(Trim(inner.substr(sign + 1)), &offset) || offset < 0 ||
-          offset > std::numeric_limits<int32_t>::max()) {
-        throw LocatedError(where_,
-                           fmt::format("{}: a number is wanted after the sign", Quote(text)));
-      }
-      value += inner[sign] == '+' ? offset : -offset;
-    }
-    out += std::to_string(value);
-    return end + 1;
-  }
-
-  const Index& Find(const std::string& name, const std::string& text) const {
-    for (auto index = indices_.rbegin(); index != indices_.rend(); ++index) {
-      if (index->name == name) return *index;
-    }
-    std::string known;
-    for (const Index& index : indices_) known += (known.empty() ? "$" : ", $") + index.name;
-    throw LocatedError(where_, fmt::format("{}: no repeat around it counts {}; known: {} ($$ for a "
-                                           "dollar)",
-                                           Quote(text), Quote(name), known));
-  }
-
-  const std::vector<Index>& indices_;
-  const std::string& where_;
-};
-
 // Builds the programs while it walks through the entries.
 class Reader {
  public:
   Reader(const TextSchema& schema, const OpRegistry& ops, Model& model)
-      : schema_(schema), ops_(ops), model_(model), net_(model.main, model.startup, ops) {}
+      : schema_(schema), model_(model), net_(model.main, model.startup, ops) {}
 
   // `path` is "" for a text that is no file.
   void Read(const TextFile& file, const std::string& path) {
@@ -121,7 +49,7 @@ class Reader {
 
  private:
   std::string Expand(const std::string& text, const std::string& where) const {
-    return Expander(indices_, where).Expand(text);
+    return ExpandIndices(text, indices_, where);
   }
   std::string String(const Node& node, const char* name) const {
     return Expand(node.String(name), node.Where(name));
@@ -331,7 +259,7 @@ class Reader {
         if (given) args.vars[def.name] = FindAll(node, field);
         break;
       case FieldDef::Kind::kParam:
-        if (given) args.params[def.name] = ReadParam(node.Child(field));
+        if (given) args.params[def.name] = ReadParam(node.Child(field), indices_);
         break;
       default:
         if (given) {
@@ -343,109 +271,6 @@ class Reader {
           args.attrs[def.name] = *def.default_value;
         }
     }
-  }
-
-  ParamAttr ReadParam(const Node& node) {
-    ParamAttr param;
-    param.name = String(node, "name");
-    param.learning_rate = node.Double("learning_rate");
-    param.trainable = node.Bool("trainable");
-    if (node.Has("initializer")) param.initializer = ReadInitializer(node.Child("initializer"));
-    if (node.Has("regularizer")) param.regularizer = ReadKind(node.Child("regularizer"));
-    if (node.Has("gradient_clip")) {
-      Node clip = node.Child("gradient_clip");
-      param.gradient_clip = ReadKind(clip);
-    }
-    return param;
-  }
-
-  const FieldDescriptor& KindOf(const Node& node) const {
-    const FieldDescriptor* kind = node.Kind();
-    if (!kind) {
-      node.Fail(fmt::format("{}: a kind is required: {}", DisplayName(node.type()),
-                            Join(FieldNames(node.type()), ", ")));
-    }
-    return *kind;
-  }
-
-  // A message with a choice of kinds as a Setting: the fields that are given, and the defaults.
-  Setting ReadKind(const Node& node) {
-    const FieldDescriptor& kind = KindOf(node);
-    Node child = node.Child(kind);
-    Setting setting{kind.name(), {}};
-    for (int i = 0; i < child.type().field_count(); ++i) {
-      const FieldDescriptor& field = *child.type().field(i);
-      if (child.Count(field) > 0 || field.has_default_value()) {
-        setting.attrs.push_back({field.name(), Simple(child, field)});
-      }
-    }
-    for (const char* required : {"max", "clip_norm", "max_norm"}) {
-      if (child.type().FindFieldByName(required) && !child.Has(required)) {
-        child.Fail(fmt::format("{}: {} is required", kind.name(), required));
-      }
-    }
-    return setting;
-  }
-
-  Attribute Simple(const Node& node, const FieldDescriptor& field) {
-    auto same = [](std::string text, const std::string&) { return text; };
-    switch (field.cpp_type()) {
-      case FieldDescriptor::CPPTYPE_DOUBLE:
-        return node.Attr(field, AttrType::kFloat64, same);
-      case FieldDescriptor::CPPTYPE_BOOL:
-        return node.Attr(field, AttrType::kBoolean, same);
-      case FieldDescriptor::CPPTYPE_INT32:
-        return node.Attr(field, AttrType::kInt, same);
-      case FieldDescriptor::CPPTYPE_INT64:
-        return node.Attr(field, AttrType::kLong, same);
-      default:
-        return node.Attr(field, AttrType::kString, same);
-    }
-  }
-
-  Setting ReadInitializer(const Node& node) {
-    const FieldDescriptor& kind = KindOf(node);
-    if (kind.name() != "array") return ReadKind(node);
-    Node array = node.Child(kind);
-    if (array.Has("npy") == array.Has("values")) array.Fail("array: give values or npy");
-    if (array.Has("npy")) return ReadArray(array);
-    auto same = [](std::string text, const std::string&) { return text; };
-    auto values =
-        std::get<std::vector<float>>(array.Attr(array.Field("values"), AttrType::kFloats, same));
-    return ArrayInitializer(Tensor::Of<float>({static_cast<int64_t>(values.size())}, values));
-  }
-
-  Setting ReadArray(const Node& array) {
-    const std::string where = array.Where("npy");
-    try {
-      return ArrayInitializer(ReadNpy(array.file().directory + "/" + String(array, "npy")));
-    } catch (const LocatedError&) {
-      throw;
-    } catch (const Error& error) {
-      throw LocatedError(error.WithPrefix(where));
-    }
-  }
-
-  ErrorClipPtr ReadErrorClip(const Node& node) {
-    const FieldDescriptor& kind = KindOf(node);
-    Node child = node.Child(kind);
-    ErrorClipPtr clip;
-    Located(child, [&] {
-      clip = LoadErrorClip(kind.name() == "custom" ? ReadCustom(child) : ReadKind(node));
-    });
-    return clip;
-  }
-
-  Setting ReadCustom(const Node& node) {
-    if (!node.Has("kind")) node.Fail("custom: kind is required");
-    Setting setting{node.String("kind"), {}};
-    for (int i = 0; i < node.Count("attr"); ++i) {
-      Node value = node.Child("attr", i);
-      if (!value.Has("name")) value.Fail("attr: name is required");
-      const FieldDescriptor& kind = KindOf(value);
-      setting.attrs.push_back({value.String("name"), Simple(value, kind)});
-    }
-    return setting;
   }
 
   // --- raw ops ---
@@ -508,7 +333,6 @@ class Reader {
   }
 
   const TextSchema& schema_;
-  const OpRegistry& ops_;
   Model& model_;
   Builder net_;
   std::vector<Index> indices_;

@@ -1,7 +1,7 @@
 // Layers with parameters, pooling and dropout.
 
 #include <coracle/layers/builder.h>
-#include <coracle/layers/layer_scope.h>
+#include <coracle/layers/internal/layer_scope.h>
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/layers/text_parse.h>
+#include <coracle/layers/internal/text_parse.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>

@@ -1,4 +1,4 @@
-#include <coracle/layers/text_schema.h>
+#include <coracle/layers/internal/text_schema.h>
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.pb.h>
 

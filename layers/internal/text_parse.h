@@ -2,7 +2,7 @@
 // Parsing of model text: a message with the place of every field.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/layers/text_schema.h>
+#include <coracle/layers/internal/text_schema.h>
 #include <google/protobuf/text_format.h>
 
 #include <memory>

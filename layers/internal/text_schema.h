@@ -2,7 +2,7 @@
 // The schema of model text as protobuf descriptors, made at run time.
 
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/layers/layer_def.h>
+#include <coracle/layers/internal/layer_def.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/dynamic_message.h>
 

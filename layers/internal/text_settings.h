@@ -1,0 +1,16 @@
+#pragma once
+// Parameters, initializers, regularizers and clips of model text.
+
+#include <coracle/layers/options.h>
+#include <coracle/layers/internal/text_index.h>
+#include <coracle/layers/internal/text_parse.h>
+
+#include <vector>
+
+namespace coracle {
+
+// These take messages of the kinds that their names say.
+ParamAttr ReadParam(const Node& node, const std::vector<Index>& indices);
+ErrorClipPtr ReadErrorClip(const Node& node);
+
+}  // namespace coracle

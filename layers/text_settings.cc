@@ -1,0 +1,141 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/npy.h>
+#include <coracle/layers/initializer.h>
+#include <coracle/layers/internal/text_settings.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+
+class SettingReader {
+ public:
+  explicit SettingReader(const std::vector<Index>& indices) : indices_(indices) {}
+
+  ParamAttr ReadParam(const Node& node) {
+    ParamAttr param;
+    param.name = String(node, "name");
+    param.learning_rate = node.Double("learning_rate");
+    param.trainable = node.Bool("trainable");
+    if (node.Has("initializer")) param.initializer = ReadInitializer(node.Child("initializer"));
+    if (node.Has("regularizer")) param.regularizer = ReadKind(node.Child("regularizer"));
+    if (node.Has("gradient_clip")) {
+      Node clip = node.Child("gradient_clip");
+      param.gradient_clip = ReadKind(clip);
+    }
+    return param;
+  }
+
+  const FieldDescriptor& KindOf(const Node& node) const {
+    const FieldDescriptor* kind = node.Kind();
+    if (!kind) {
+      node.Fail(fmt::format("{}: a kind is required: {}", DisplayName(node.type()),
+                            Join(FieldNames(node.type()), ", ")));
+    }
+    return *kind;
+  }
+
+  // A message with a choice of kinds as a Setting: the fields that are given, and the defaults.
+  Setting ReadKind(const Node& node) {
+    const FieldDescriptor& kind = KindOf(node);
+    Node child = node.Child(kind);
+    Setting setting{kind.name(), {}};
+    for (int i = 0; i < child.type().field_count(); ++i) {
+      const FieldDescriptor& field = *child.type().field(i);
+      if (child.Count(field) > 0 || field.has_default_value()) {
+        setting.attrs.push_back({field.name(), Simple(child, field)});
+      }
+    }
+    for (const char* required : {"max", "clip_norm", "max_norm"}) {
+      if (child.type().FindFieldByName(required) && !child.Has(required)) {
+        child.Fail(fmt::format("{}: {} is required", kind.name(), required));
+      }
+    }
+    return setting;
+  }
+
+  Attribute Simple(const Node& node, const FieldDescriptor& field) {
+    auto same = [](std::string text, const std::string&) { return text; };
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        return node.Attr(field, AttrType::kFloat64, same);
+      case FieldDescriptor::CPPTYPE_BOOL:
+        return node.Attr(field, AttrType::kBoolean, same);
+      case FieldDescriptor::CPPTYPE_INT32:
+        return node.Attr(field, AttrType::kInt, same);
+      case FieldDescriptor::CPPTYPE_INT64:
+        return node.Attr(field, AttrType::kLong, same);
+      default:
+        return node.Attr(field, AttrType::kString, same);
+    }
+  }
+
+  Setting ReadInitializer(const Node& node) {
+    const FieldDescriptor& kind = KindOf(node);
+    if (kind.name() != "array") return ReadKind(node);
+    Node array = node.Child(kind);
+    if (array.Has("npy") == array.Has("values")) array.Fail("array: give values or npy");
+    if (array.Has("npy")) return ReadArray(array);
+    auto same = [](std::string text, const std::string&) { return text; };
+    auto values =
+        std::get<std::vector<float>>(array.Attr(array.Field("values"), AttrType::kFloats, same));
+    return ArrayInitializer(Tensor::Of<float>({static_cast<int64_t>(values.size())}, values));
+  }
+
+  Setting ReadArray(const Node& array) {
+    const std::string where = array.Where("npy");
+    try {
+      return ArrayInitializer(ReadNpy(array.file().directory + "/" + String(array, "npy")));
+    } catch (const LocatedError&) {
+      throw;
+    } catch (const Error& error) {
+      throw LocatedError(error.WithPrefix(where));
+    }
+  }
+
+  ErrorClipPtr ReadErrorClip(const Node& node) {
+    const FieldDescriptor& kind = KindOf(node);
+    Node child = node.Child(kind);
+    ErrorClipPtr clip;
+    try {
+      clip = LoadErrorClip(kind.name() == "custom" ? ReadCustom(child) : ReadKind(node));
+    } catch (const LocatedError&) {
+      throw;
+    } catch (const Error& error) {
+      throw LocatedError(error.WithPrefix(child.where()));
+    }
+    return clip;
+  }
+
+  Setting ReadCustom(const Node& node) {
+    if (!node.Has("kind")) node.Fail("custom: kind is required");
+    Setting setting{node.String("kind"), {}};
+    for (int i = 0; i < node.Count("attr"); ++i) {
+      Node value = node.Child("attr", i);
+      if (!value.Has("name")) value.Fail("attr: name is required");
+      const FieldDescriptor& kind = KindOf(value);
+      setting.attrs.push_back({value.String("name"), Simple(value, kind)});
+    }
+    return setting;
+  }
+
+  std::string String(const Node& node, const char* name) const {
+    return ExpandIndices(node.String(name), indices_, node.Where(name));
+  }
+
+  const std::vector<Index>& indices_;
+};
+
+}  // namespace
+
+ParamAttr ReadParam(const Node& node, const std::vector<Index>& indices) {
+  return SettingReader(indices).ReadParam(node);
+}
+
+ErrorClipPtr ReadErrorClip(const Node& node) {
+  const std::vector<Index> none;
+  return SettingReader(none).ReadErrorClip(node);
+}
+
+}  // namespace coracle
