@@ -60,18 +60,21 @@ struct ReduceNest {
 ReduceNest MakeReduceNest(const Shape& in, const bool* reduce);
 
 // out[j] = finish(acc) with acc = step(acc, offset) over the input offsets that belong to j: the
-// reference.
+// reference. One thread works on one j.
 template <class Acc, class Out, class Step, class Finish>
 void ReduceLoop(const ReduceNest& nest, Out* out, Acc init, const Step& step,
                 const Finish& finish) {
-  DimsWalk kept(nest.kept, 0);
-  for (int64_t j = 0; j < nest.out_numel; ++j, kept.Next()) {
-    Acc acc = init;
-    DimsWalk reduced(nest.reduced, 0);
-    for (int64_t r = 0; r < nest.reduced_numel; ++r, reduced.Next())
-      acc = step(acc, kept.offset() + reduced.offset());
-    out[j] = finish(acc);
-  }
+  const int64_t grain = 1 + 32768 / (1 + nest.reduced_numel);
+  ParallelFor(nest.out_numel, grain, [&](int64_t begin, int64_t end) {
+    DimsWalk kept(nest.kept, begin);
+    for (int64_t j = begin; j < end; ++j, kept.Next()) {
+      Acc acc = init;
+      DimsWalk reduced(nest.reduced, 0);
+      for (int64_t r = 0; r < nest.reduced_numel; ++r, reduced.Next())
+        acc = step(acc, kept.offset() + reduced.offset());
+      out[j] = finish(acc);
+    }
+  });
 }
 
 // How the fast sum splits its work: a function of the shape alone, so the result does not depend

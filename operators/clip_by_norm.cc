@@ -1,0 +1,73 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/simd.h>
+#include <coracle/operators/common/sum_of_squares.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+void InferClipByNorm(InferContext& ctx) {
+  ctx.Require("C1", ctx.Attr<float>("max_norm") > 0, "max_norm must be positive");
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+// 1 up to the limit, then limit / norm. A nan norm gives a nan, so that it is noticed.
+double Factor(double squares, double max_norm) {
+  const double norm = std::sqrt(squares);
+  return norm <= max_norm ? 1.0 : max_norm / norm;
+}
+
+template <class T>
+Kernel ClipByNormReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const double max_norm = ctx.Attr<float>("max_norm");
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* o = ws.Data<T>(out);
+    double squares = 0;
+    for (int64_t i = 0; i < x.numel; ++i)
+      squares += static_cast<double>(in[i]) * static_cast<double>(in[i]);
+    const T factor = static_cast<T>(Factor(squares, max_norm));
+    for (int64_t i = 0; i < x.numel; ++i) o[i] = in[i] * factor;
+  };
+}
+
+Kernel ClipByNormFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (x.dtype != DType::kFloat32) return {};
+  const double max_norm = ctx.Attr<float>("max_norm");
+  const auto squares = SumOfSquares(ctx, x);
+  const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
+  return [=](Workspace& ws) {
+    const float* in = ws.Data<const float>(x);
+    float* o = ws.Data<float>(out);
+    const float factor = static_cast<float>(Factor(squares(ws), max_norm));
+    if (in == o && factor == 1.0f) return;
+    ParallelFor(x.numel, 65536, [&](int64_t begin, int64_t end) {
+      scale(in + begin, o + begin, end - begin, {factor, 0, 0});
+    });
+  };
+}
+
+}  // namespace
+
+void RegisterClipByNorm(OpRegistry& ops) {
+  ops.Add(OpDef("clip_by_norm")
+              .Doc("Out = X when the Euclidean norm of X is at most max_norm, else X max_norm / "
+                   "norm. C1: max_norm > 0.")
+              .Input("X", "floating-point tensor")
+              .Output("Out", "tensor of X's shape and dtype")
+              .Attr<float>("max_norm", "highest norm")
+              .Inplace("X", "Out")
+              .Infer(InferClipByNorm)
+              .NoGradient("it is applied to gradients, after differentiation")
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return ClipByNormReference<T>(c); })
+              .Fast(ClipByNormFast));
+}
+
+}  // namespace coracle
