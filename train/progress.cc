@@ -44,6 +44,7 @@ double Progress::Rate() const {
 }
 
 void Progress::Start(const TrainPlan& plan) {
+  if (!plan.note.empty()) Line(plan.note);
   if (!plan.resumed_from.empty())
     Line(fmt::format("resumed {} at step {}", plan.resumed_from, plan.first_step));
   Line(fmt::format("{}: {} parameters, {}, {} steps of {} per epoch", plan.job, plan.parameters,

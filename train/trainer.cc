@@ -1,5 +1,4 @@
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/parallel.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
@@ -181,8 +180,7 @@ class Job {
       Resume(found);
     } else {
       if (options_.resume)
-        Log(LogLevel::kInfo,
-            fmt::format("no snapshot in {}: starting afresh", Quote(directory, 300)));
+        plan_.note = fmt::format("no snapshot in {}: starting afresh", Quote(directory, 300));
       CompileOptions compile = options_.compile;
       compile.seed = config_.random_seed;
       compile.profile = false;

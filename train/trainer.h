@@ -23,6 +23,7 @@ struct TrainPlan {
   int64_t parameters = 0;  // numbers to train
   std::vector<std::string> metric_names;
   std::string resumed_from;  // path of the snapshot; "" for a fresh start
+  std::string note;          // what the user should know, or ""
 };
 
 struct StepReport {

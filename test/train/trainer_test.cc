@@ -1,5 +1,4 @@
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/base/logging.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/run.h>
@@ -139,13 +138,12 @@ TEST(Trainer, ResumeWithoutSnapshotStartsAfreshWithANote) {
   TempDir dir;
   JobConfig job = SmallJob();
   job.snapshot_dir = dir / "none";
-  std::string note;
-  LogSink before = SetLogSink([&](LogLevel, const std::string& text) { note += text; });
   TrainOptions resume;
   resume.resume = true;
-  Recorded run = Record(job, resume);
-  SetLogSink(before);
-  EXPECT_EQ(run.losses.size(), 24u);
+  std::string note;
+  TrainCallbacks callbacks;
+  callbacks.on_start = [&](const TrainPlan& plan) { note = plan.note; };
+  EXPECT_EQ(RunJob(job, resume, callbacks).steps, 24);
   ExpectContains(note, "starting afresh");
 }
 
