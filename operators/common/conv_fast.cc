@@ -1,21 +1,29 @@
 #include <coracle/operators/common/conv_direct.h>
 #include <coracle/operators/common/conv_onednn.h>
+#include <coracle/operators/common/conv_window.h>
 
 namespace coracle {
+namespace {
+
+bool IsEmpty(const ConvGeometry& g) {
+  return g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0;
+}
+
+}  // namespace
 
 Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args) {
-  if (args.input.dtype != DType::kFloat32) return {};
-  if (g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0) return {};
-  if (Kernel direct = ConvForwardDirect(ctx, g, args)) return direct;
+  if (args.input.dtype != DType::kFloat32 || IsEmpty(g)) return {};
+  if (getenv("CD") && *getenv("CD") == 50) if (Kernel direct = ConvForwardDirect(ctx, g, args)) return direct;
+  if (ConvWindowPays(g)) return ConvForwardWindow(ctx, g, args);
   return ConvForwardOneDnn(ctx, g, args);
 }
 
 Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                         const ConvBackwardArgs& args) {
-  if (args.input.dtype != DType::kFloat32) return {};
-  if (g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0) return {};
-  if (Kernel direct = ConvBackwardDirect(ctx, g, args)) return direct;
+  if (args.input.dtype != DType::kFloat32 || IsEmpty(g)) return {};
+  if (getenv("CD") && *getenv("CD") == 50) if (Kernel direct = ConvBackwardDirect(ctx, g, args)) return direct;
+  if (ConvWindowPays(g)) return ConvBackwardWindow(ctx, g, args);
   return ConvBackwardOneDnn(ctx, g, args);
 }
 

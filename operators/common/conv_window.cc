@@ -1,0 +1,370 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/operators/common/conv_window.h>
+#include <coracle/operators/common/matrix_tile.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+constexpr int64_t kPad = 16;  // floats; packed matrices have rows of a multiple of it
+
+int64_t PadUp(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
+
+// Calls f(begin, size) for parts of [0, n) of equal size (but for one) up to `limit`.
+template <class F>
+void ForParts(int64_t n, int64_t limit, F&& f) {
+  const int64_t parts = (n + limit - 1) / limit;
+  for (int64_t p = 0; p < parts; ++p) {
+    const int64_t begin = n * p / parts;
+    f(begin, n * (p + 1) / parts - begin);
+  }
+}
+
+// Sets the columns of a tile: calls f(first column, tile) for one or two vectors at a time.
+template <class F>
+void ForColumns(int64_t columns, MatrixTile tile, F&& f) {
+  const int64_t lanes = VectorLanes();
+  for (int64_t v = 0; v < columns; v += 2 * lanes) {
+    tile.lanes = std::min(columns - v, 2 * lanes);
+    tile.vectors = tile.lanes > lanes ? 2 : 1;
+    f(v, tile);
+  }
+}
+
+// The padded image and the windows on it. `segment` inputs of a kernel row are contiguous.
+struct PaddedGeometry {
+  explicit PaddedGeometry(const ConvGeometry& geometry) : g(geometry) {
+    // Rows and columns past the last window are never read.
+    const int64_t reach_h = (g.h.out - 1) * g.h.stride + (g.h.kernel - 1) * g.h.dilation + 1;
+    const int64_t reach_w = (g.w.out - 1) * g.w.stride + g.w.kernel;
+    padded = g.h.before > 0 || g.w.before > 0 || reach_h > g.h.in || reach_w > g.w.in;
+    height = padded ? std::max(reach_h, g.h.before + g.h.in) : g.h.in;
+    width = padded ? std::max(reach_w, g.w.before + g.w.in) : g.w.in;
+    row = width * g.in_channels;
+    image = height * row;
+    segment = g.w.kernel * g.in_channels;
+    step = g.w.stride * g.in_channels;
+    out_row = g.w.out * g.out_channels;
+    out_image = g.h.out * out_row;
+  }
+
+  ConvGeometry g;
+  bool padded;
+  int64_t height, width;       // of a padded image
+  int64_t row, image;          // floats of a padded row, image
+  int64_t segment, step;       // floats of a kernel row; between neighbouring windows
+  int64_t out_row, out_image;  // floats of an output row, image
+
+  int64_t KernelRow(int64_t i) const { return i * g.h.dilation * row; }
+
+  // Copies an image into its padded place, or back.
+  void Pad(const float* in, float* out) const {
+    std::fill_n(out, image, 0.0f);
+    const int64_t in_row = g.w.in * g.in_channels;
+    for (int64_t y = 0; y < g.h.in; ++y) {
+      std::memcpy(out + (y + g.h.before) * row + g.w.before * g.in_channels, in + y * in_row,
+                  static_cast<size_t>(in_row) * sizeof(float));
+    }
+  }
+  void Crop(const float* padded_image, float* out) const {
+    const int64_t in_row = g.w.in * g.in_channels;
+    for (int64_t y = 0; y < g.h.in; ++y) {
+      std::memcpy(out + y * in_row,
+                  padded_image + (y + g.h.before) * row + g.w.before * g.in_channels,
+                  static_cast<size_t>(in_row) * sizeof(float));
+    }
+  }
+};
+
+// The input with its padding: the variable itself when there is none.
+struct PaddedInput {
+  TensorArg input, scratch;
+
+  PaddedInput(const PrepareContext& ctx, const PaddedGeometry& d, const TensorArg& in) : input(in) {
+    if (d.padded) scratch = ctx.Scratch(DType::kFloat32, {d.g.batch * d.image});
+  }
+  const float* Make(Workspace& ws, const PaddedGeometry& d) const {
+    const float* in = ws.Data<const float>(input);
+    if (!d.padded) return in;
+    float* out = ws.Data<float>(scratch);
+    const int64_t from = d.g.h.in * d.g.w.in * d.g.in_channels;
+    ParallelFor(d.g.batch, 1 + 32768 / (1 + d.image), [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) d.Pad(in + n * from, out + n * d.image);
+    });
+    return out;
+  }
+};
+
+// Filter [M, C, kh, kw] as [kh][kw C][M padded]: the columns of a forward tile are filters.
+void PackForForward(const ConvGeometry& g, const float* filter, float* packed) {
+  const int64_t columns = PadUp(g.out_channels), taps = g.h.kernel * g.w.kernel;
+  ParallelFor(taps * g.in_channels, 1 + 16384 / columns, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t tap = r / g.in_channels, c = r % g.in_channels;
+      float* row = packed + r * columns;
+      for (int64_t m = 0; m < g.out_channels; ++m)
+        row[m] = filter[(m * g.in_channels + c) * taps + tap];
+      std::fill(row + g.out_channels, row + columns, 0.0f);
+    }
+  });
+}
+
+// Filter [M, C, kh, kw] as [kh][M][kw C padded]: the columns of a data gradient's tile are inputs.
+void PackForData(const ConvGeometry& g, const float* filter, float* packed) {
+  const int64_t segment = g.w.kernel * g.in_channels, columns = PadUp(segment);
+  ParallelFor(g.h.kernel * g.out_channels, 1 + 16384 / columns, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t i = r / g.out_channels, m = r % g.out_channels;
+      float* row = packed + r * columns;
+      for (int64_t j = 0; j < g.w.kernel; ++j) {
+        for (int64_t c = 0; c < g.in_channels; ++c) {
+          row[j * g.in_channels + c] =
+              filter[((m * g.in_channels + c) * g.h.kernel + i) * g.w.kernel + j];
+        }
+      }
+      std::fill(row + segment, row + columns, 0.0f);
+    }
+  });
+}
+
+// One output row.
+void ForwardRow(const PaddedGeometry& d, const float* in, const float* packed, const float* bias,
+                float* out) {
+  const ConvGeometry& g = d.g;
+  MatrixTile tile;
+  tile.a_step = d.step;
+  tile.a_k = 1;
+  tile.a_row = g.h.dilation * d.row;
+  tile.b_k = PadUp(g.out_channels);
+  tile.b_row = d.segment * tile.b_k;
+  tile.rows = g.h.kernel;
+  tile.k = d.segment;
+  tile.out_step = g.out_channels;
+  ForColumns(g.out_channels, tile, [&](int64_t v, MatrixTile& t) {
+    t.b = packed + v;
+    t.init = bias ? bias + v : nullptr;
+    ForParts(g.w.out, MaxTileHeight(), [&](int64_t x, int64_t height) {
+      t.a = in + x * d.step;
+      t.out = out + x * g.out_channels + v;
+      t.height = static_cast<int>(height);
+      RunMatrixTile(t);
+    });
+  });
+}
+
+// Adds an image's share to its padded data gradient: every window's inputs are a run of memory.
+void DataImage(const PaddedGeometry& d, const float* dout, const float* packed, float* dx) {
+  const ConvGeometry& g = d.g;
+  MatrixTile tile;
+  tile.a_step = g.out_channels;
+  tile.a_k = 1;
+  tile.b_k = PadUp(d.segment);
+  tile.k = g.out_channels;
+  tile.out_step = d.step;
+  tile.add = true;
+  for (int64_t i = 0; i < g.h.kernel; ++i) {
+    ForColumns(d.segment, tile, [&](int64_t v, MatrixTile& t) {
+      t.b = packed + i * g.out_channels * t.b_k + v;
+      for (int64_t y = 0; y < g.h.out; ++y) {
+        ForParts(g.w.out, MaxTileHeight(), [&](int64_t x, int64_t height) {
+          t.a = dout + y * d.out_row + x * g.out_channels;
+          t.out = dx + d.KernelRow(i) + y * g.h.stride * d.row + x * d.step + v;
+          t.height = static_cast<int>(height);
+          RunMatrixTile(t);
+        });
+      }
+    });
+  }
+}
+
+// How the filter gradient is laid out while it is summed: vectors run over the inputs of a kernel
+// row, [M][kh][segment padded], or over filters, [kh][segment][M padded], whichever wastes less.
+struct FilterSums {
+  explicit FilterSums(const PaddedGeometry& d)
+      : over_inputs(d.segment * PadUp(d.g.out_channels) >= d.g.out_channels * PadUp(d.segment)),
+        columns(PadUp(over_inputs ? d.segment : d.g.out_channels)),
+        size(d.g.h.kernel * columns * (over_inputs ? d.g.out_channels : d.segment)) {}
+
+  bool over_inputs;
+  int64_t columns, size;
+
+  int64_t At(const PaddedGeometry& d, int64_t m, int64_t i, int64_t j) const {
+    return over_inputs ? (m * d.g.h.kernel + i) * columns + j : (i * d.segment + j) * columns + m;
+  }
+};
+
+// Adds an image's share to `sums`.
+void FilterImage(const PaddedGeometry& d, const FilterSums& f, const float* in, const float* dout,
+                 float* sums) {
+  const ConvGeometry& g = d.g;
+  MatrixTile tile;
+  tile.rows = g.h.out;
+  tile.k = g.w.out;
+  tile.add = true;
+  const int64_t pixel_row = g.h.stride * d.row;
+  if (f.over_inputs) {
+    tile.a_step = 1;
+    tile.a_k = g.out_channels;
+    tile.a_row = d.out_row;
+    tile.b_k = d.step;
+    tile.b_row = pixel_row;
+    tile.out_step = g.h.kernel * f.columns;
+  } else {
+    tile.a_step = 1;
+    tile.a_k = d.step;
+    tile.a_row = pixel_row;
+    tile.b_k = g.out_channels;
+    tile.b_row = d.out_row;
+    tile.out_step = f.columns;
+  }
+  for (int64_t i = 0; i < g.h.kernel; ++i) {
+    const float* window = in + d.KernelRow(i);
+    ForColumns(f.over_inputs ? d.segment : g.out_channels, tile, [&](int64_t v, MatrixTile& t) {
+      t.exact_b = t.lanes % VectorLanes() != 0;
+      t.b = (f.over_inputs ? window : dout) + v;
+      ForParts(f.over_inputs ? g.out_channels : d.segment, MaxTileHeight(),
+               [&](int64_t p, int64_t height) {
+                 t.a = (f.over_inputs ? dout : window) + p;
+                 t.out = sums + (f.over_inputs ? f.At(d, p, i, v) : f.At(d, v, i, p));
+                 t.height = static_cast<int>(height);
+                 RunMatrixTile(t);
+               });
+    });
+  }
+}
+
+// dfilter = the chunks' sums, added in order.
+void ReduceFilter(const PaddedGeometry& d, const FilterSums& f, const float* sums, int64_t chunks,
+                  int64_t stride, float* dfilter) {
+  const ConvGeometry& g = d.g;
+  ParallelFor(g.out_channels, 1 + 16384 / (1 + d.segment * g.h.kernel),
+              [&](int64_t begin, int64_t end) {
+                float* out = dfilter + begin * g.in_channels * g.h.kernel * g.w.kernel;
+                for (int64_t m = begin; m < end; ++m) {
+                  for (int64_t c = 0; c < g.in_channels; ++c) {
+                    for (int64_t i = 0; i < g.h.kernel; ++i) {
+                      for (int64_t j = 0; j < g.w.kernel; ++j) {
+                        const float* at = sums + f.At(d, m, i, j * g.in_channels + c);
+                        float sum = 0;
+                        for (int64_t k = 0; k < chunks; ++k) sum += at[k * stride];
+                        *out++ = sum;
+                      }
+                    }
+                  }
+                }
+              });
+}
+
+// Filter and bias gradients: each chunk of images has its own sums.
+Kernel MakeFilterGrad(const PrepareContext& ctx, const PaddedGeometry& d,
+                      const ConvBackwardArgs& args) {
+  const FilterSums f(d);
+  const PaddedInput input(ctx, d, args.input);
+  const int64_t chunks = std::clamp<int64_t>(NumThreads(), 1, d.g.batch);
+  const int64_t stride = f.size + PadUp(d.g.out_channels);
+  const TensorArg scratch = ctx.Scratch(DType::kFloat32, {chunks * stride});
+  return [=](Workspace& ws) {
+    const ConvGeometry& g = d.g;
+    const float* in = args.dfilter ? input.Make(ws, d) : nullptr;
+    const float* dout = ws.Data<const float>(args.dout);
+    float* sums = ws.Data<float>(scratch);
+    ParallelFor(chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        float* own = sums + k * stride;
+        std::fill_n(own, stride, 0.0f);
+        for (int64_t n = g.batch * k / chunks; n < g.batch * (k + 1) / chunks; ++n) {
+          const float* image = dout + n * d.out_image;
+          if (args.dfilter) FilterImage(d, f, in + n * d.image, image, own);
+          if (args.dbias) AddRows(image, g.h.out * g.w.out, g.out_channels, own + f.size);
+        }
+      }
+    });
+    if (args.dfilter) ReduceFilter(d, f, sums, chunks, stride, ws.Data<float>(args.dfilter));
+    for (int64_t m = 0; args.dbias && m < g.out_channels; ++m) {
+      float sum = 0;
+      for (int64_t k = 0; k < chunks; ++k) sum += sums[k * stride + f.size + m];
+      ws.Data<float>(args.dbias)[m] = sum;
+    }
+  };
+}
+
+Kernel MakeDataGrad(const PrepareContext& ctx, const PaddedGeometry& d,
+                    const ConvBackwardArgs& args) {
+  const TensorArg packed =
+      ctx.Scratch(DType::kFloat32, {d.g.h.kernel * d.g.out_channels * PadUp(d.segment)});
+  TensorArg padded;
+  if (d.padded) padded = ctx.Scratch(DType::kFloat32, {d.g.batch * d.image});
+  return [=](Workspace& ws) {
+    const ConvGeometry& g = d.g;
+    float* filter = ws.Data<float>(packed);
+    PackForData(g, ws.Data<const float>(args.filter), filter);
+    const float* dout = ws.Data<const float>(args.dout);
+    float* dinput = ws.Data<float>(args.dinput);
+    float* images = d.padded ? ws.Data<float>(padded) : dinput;
+    ParallelFor(g.batch, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        float* image = images + n * d.image;
+        std::fill_n(image, d.image, 0.0f);
+        DataImage(d, dout + n * d.out_image, filter, image);
+        if (d.padded) d.Crop(image, dinput + n * g.h.in * g.w.in * g.in_channels);
+      }
+    });
+  };
+}
+
+}  // namespace
+
+bool ConvWindowTakes(const ConvGeometry& g) {
+  return g.channels_last && g.groups == 1 && g.w.dilation == 1;
+}
+
+bool ConvWindowPays(const ConvGeometry& g) {
+  return ConvWindowTakes(g) && (g.in_channels % kPad != 0 || g.out_channels % kPad != 0);
+}
+
+Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
+                         const ConvForwardArgs& args) {
+  const PaddedGeometry d(g);
+  const int64_t columns = PadUp(g.out_channels);
+  const PaddedInput input(ctx, d, args.input);
+  const TensorArg packed =
+      ctx.Scratch(DType::kFloat32, {g.h.kernel * d.segment * columns + columns});
+  const int64_t work = d.out_row * g.h.kernel * d.segment;
+  return [=](Workspace& ws) {
+    float* filter = ws.Data<float>(packed);
+    PackForForward(d.g, ws.Data<const float>(args.filter), filter);
+    float* bias = nullptr;
+    if (args.bias) {
+      bias = filter + d.g.h.kernel * d.segment * columns;
+      std::fill_n(bias, columns, 0.0f);
+      std::copy_n(ws.Data<const float>(args.bias), d.g.out_channels, bias);
+    }
+    const float* in = input.Make(ws, d);
+    float* out = ws.Data<float>(args.output);
+    const float* residual = args.residual ? ws.Data<const float>(args.residual) : nullptr;
+    ParallelFor(d.g.batch * d.g.h.out, 1 + 65536 / (1 + work), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t n = r / d.g.h.out, y = r % d.g.h.out;
+        float* row = out + r * d.out_row;
+        ForwardRow(d, in + n * d.image + y * d.g.h.stride * d.row, filter, bias, row);
+        for (int64_t i = 0; residual && i < d.out_row; ++i) row[i] += residual[r * d.out_row + i];
+      }
+    });
+  };
+}
+
+Kernel ConvBackwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
+                          const ConvBackwardArgs& args) {
+  const PaddedGeometry d(g);
+  Kernel data, filter;
+  if (args.dinput) data = MakeDataGrad(ctx, d, args);
+  if (args.dfilter || args.dbias) filter = MakeFilterGrad(ctx, d, args);
+  return [=](Workspace& ws) {
+    if (filter) filter(ws);
+    if (data) data(ws);
+  };
+}
+
+}  // namespace coracle

@@ -1,0 +1,34 @@
+#pragma once
+// The inner loop of the direct convolutions: a tile of a strided matrix product, in float32.
+
+#include <cstdint>
+
+namespace coracle {
+
+// For p in [0, height) and the lanes v of `vectors` vectors:
+//   out[p * out_step + v] (+)= init[v] + sum over r in [0, rows), i in [0, k) of
+//       a[p * a_step + i * a_k + r * a_row] * b[i * b_k + r * b_row + v]
+struct MatrixTile {
+  const float* a = nullptr;
+  int64_t a_step = 0, a_k = 0, a_row = 0;
+  const float* b = nullptr;
+  int64_t b_k = 0, b_row = 0;
+  int64_t rows = 1, k = 0;
+  float* out = nullptr;
+  int64_t out_step = 0;
+  const float* init = nullptr;  // null: zeros
+  bool add = false;             // to what `out` holds
+  int height = 1;               // 1 .. MaxTileHeight()
+  int vectors = 1;              // 1 or 2
+  int64_t lanes = 0;            // of `out` to write, in ((vectors - 1) * lanes, vectors * lanes]
+  bool exact_b = false;         // nothing may be read past b's lane `lanes`
+};
+
+void RunMatrixTile(const MatrixTile& tile);
+int64_t VectorLanes();  // floats of a vector, a power of two up to 16
+int MaxTileHeight();
+
+// sums[c] += sum of x[r * columns + c] over rows.
+void AddRows(const float* x, int64_t rows, int64_t columns, float* sums);
+
+}  // namespace coracle
