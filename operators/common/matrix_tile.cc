@@ -1,6 +1,7 @@
 #include <coracle/operators/common/matrix_tile.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 // Arrays of vectors need vectors of a size known to the compiler.
@@ -21,42 +22,69 @@ namespace hn = hwy::HWY_NAMESPACE;
 // As many accumulators as leave registers for two vectors of b and one element of a.
 constexpr int kMaxHeight = HWY_MAX_BYTES >= 64 ? 8 : 6;
 
+// f(0), ..., f(n - 1) with constants, so that arrays of vectors stay in registers.
+template <class F, int... kIndex>
+HWY_INLINE void UnrollTo(std::integer_sequence<int, kIndex...>, F&& f) {
+  (f(std::integral_constant<int, kIndex>()), ...);
+}
+template <int kCount, class F>
+HWY_INLINE void Unroll(F&& f) {
+  UnrollTo(std::make_integer_sequence<int, kCount>(), f);
+}
+
+// The first lanes of a vector: LoadFirst with the mask made once.
+struct PartialLoad {
+  int64_t count;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  hn::Mask<FloatTag> mask = hn::FirstN(FloatTag(), static_cast<size_t>(count));
+  HWY_INLINE FloatVec operator()(const float* p) const {
+    return hn::MaskedLoad(mask, FloatTag(), p);
+  }
+#else
+  HWY_INLINE FloatVec operator()(const float* p) const { return LoadFirst(p, count); }
+#endif
+};
+
 template <int kHeight, int kVectors, bool kExact>
 void Tile(const MatrixTile& t) {
   const FloatTag d;
   const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-  FloatVec sum[kHeight][kVectors];
-  for (int p = 0; p < kHeight; ++p) {
-    for (int v = 0; v < kVectors; ++v)
-      sum[p][v] = t.init ? hn::LoadU(d, t.init + v * n) : hn::Zero(d);
-  }
   const int64_t last = t.lanes - (kVectors - 1) * n;  // lanes of the last vector
-  const int64_t a_step = t.a_step;
+  const PartialLoad partial{last};
+  FloatVec sum[kHeight][kVectors];
+  Unroll<kHeight>([&](auto p) HWY_ATTR __attribute__((always_inline)) {
+    Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
+      sum[p][v] = t.init ? hn::LoadU(d, t.init + v * n) : hn::Zero(d);
+    });
+  });
+  const int64_t a_step = t.a_step, a_k = t.a_k, b_k = t.b_k, k = t.k;
   for (int64_t r = 0; r < t.rows; ++r) {
     const float* HWY_RESTRICT a = t.a + r * t.a_row;
     const float* HWY_RESTRICT b = t.b + r * t.b_row;
-    for (int64_t i = 0; i < t.k; ++i) {
+    for (int64_t i = 0; i < k; ++i) {
       FloatVec y[kVectors];
-      for (int v = 0; v < kVectors; ++v) {
-        y[v] = kExact && v == kVectors - 1 ? LoadFirst(b + v * n, last) : hn::LoadU(d, b + v * n);
-      }
-      for (int p = 0; p < kHeight; ++p) {
+      Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
+        y[v] = kExact && v == kVectors - 1 ? partial(b + v * n) : hn::LoadU(d, b + v * n);
+      });
+      Unroll<kHeight>([&](auto p) HWY_ATTR __attribute__((always_inline)) {
         const FloatVec x = hn::Set(d, a[p * a_step]);
-        for (int v = 0; v < kVectors; ++v) sum[p][v] = hn::MulAdd(x, y[v], sum[p][v]);
-      }
-      a += t.a_k;
-      b += t.b_k;
+        Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
+          sum[p][v] = hn::MulAdd(x, y[v], sum[p][v]);
+        });
+      });
+      a += a_k;
+      b += b_k;
     }
   }
-  for (int p = 0; p < kHeight; ++p) {
-    for (int v = 0; v < kVectors; ++v) {
+  Unroll<kHeight>([&](auto p) HWY_ATTR __attribute__((always_inline)) {
+    Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
       float* out = t.out + p * t.out_step + v * n;
       const int64_t count = v == kVectors - 1 ? last : n;
       FloatVec value = sum[p][v];
       if (t.add) value = hn::Add(value, LoadFirst(out, count));
       StoreFirst(value, out, count);
-    }
-  }
+    });
+  });
 }
 
 using TileFn = void (*)(const MatrixTile&);
@@ -105,9 +133,16 @@ void RowTotals(const float* x, int64_t rows, int64_t columns, float* sums) {
   const int64_t n = LaneCount();
   for (int64_t c = 0; c < columns; c += n) {
     const int64_t count = std::min(n, columns - c);
-    FloatVec sum = LoadFirst(sums + c, count);
-    for (int64_t r = 0; r < rows; ++r) sum = hn::Add(sum, LoadFirst(x + r * columns + c, count));
-    StoreFirst(sum, sums + c, count);
+    FloatVec sum[4] = {LoadFirst(sums + c, count), hn::Zero(FloatTag()), hn::Zero(FloatTag()),
+                       hn::Zero(FloatTag())};
+    const float* at = x + c;
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+      for (int64_t i = 0; i < 4; ++i) sum[i] = hn::Add(sum[i], LoadFirst(at + i * columns, count));
+      at += 4 * columns;
+    }
+    for (; r < rows; ++r, at += columns) sum[0] = hn::Add(sum[0], LoadFirst(at, count));
+    StoreFirst(hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3])), sums + c, count);
   }
 }
 

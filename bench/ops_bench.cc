@@ -1,0 +1,223 @@
+// Single ops, prepared once and run in a loop, on the shapes of LeNet and ResNet.
+//
+//   ops_bench --benchmark_filter=Conv     (threads: OMP_NUM_THREADS)
+
+#include <benchmark/benchmark.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/default_ops.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace coracle {
+namespace {
+
+// One op with its variables in memory of its own.
+class PreparedOp : public ArgTable, public Workspace {
+ public:
+  PreparedOp(const std::string& type, std::vector<std::pair<std::string, Shape>> inputs,
+             const std::vector<std::string>& outputs, AttrList attrs) {
+    BlockDesc& block = program_.Root();
+    SlotList ins, outs;
+    for (const auto& [slot, shape] : inputs) {
+      VarDesc& var = block.Var(slot);
+      var.SetShape(shape);
+      var.SetDType(DType::kFloat32);
+      ins.push_back({slot, {slot}});
+    }
+    for (const std::string& slot : outputs) {
+      block.Var(slot);
+      outs.push_back({slot, {slot}});
+    }
+    const OpDesc& op = block.AppendOp(type, ins, outs, std::move(attrs));
+    InferOp(block, op, DefaultOps());
+    const OpDef& def = DefaultOps().Get(type);
+    kernel_ = def.Prepare(PrepareContext(def, op, *this), KernelMode::kAuto);
+    for (Tensor& tensor : tensors_) pointers_.push_back(tensor.raw());
+    data_ = pointers_.data();
+  }
+
+  void Run() { kernel_(*this); }
+
+  TensorArg Read(const std::string& name) override { return Write(name); }
+  TensorArg Write(const std::string& name) override {
+    auto it = args_.find(name);
+    if (it != args_.end()) return it->second;
+    const VarMeta& meta = program_.Root().FindVarRecursive(name)->meta();
+    return args_[name] = Scratch(meta.dtype, meta.shape);
+  }
+  TensorArg Scratch(DType dtype, const Shape& shape) override {
+    TensorArg arg{static_cast<int32_t>(tensors_.size()), dtype, shape, shape.numel()};
+    tensors_.push_back(Tensor::Zeros(dtype, shape));
+    if (dtype == DType::kFloat32) {
+      for (int64_t i = 0; i < arg.numel; ++i)
+        tensors_.back().data<float>()[i] = static_cast<float>(i * 7919 % 1000) * 0.001f;
+    }
+    return arg;
+  }
+  const Tensor* Constant(const std::string&) override { return nullptr; }
+  Value& ValueOf(const TensorArg&) override { return value_; }
+
+ private:
+  ProgramDesc program_;
+  std::map<std::string, TensorArg> args_;
+  std::vector<Tensor> tensors_;
+  std::vector<void*> pointers_;
+  Kernel kernel_;
+  Value value_;
+};
+
+void RunLoop(benchmark::State& state, PreparedOp& op, double flops) {
+  for (int i = 0; i < 3; ++i) op.Run();
+  for (auto _ : state) op.Run();
+  if (flops > 0) {
+    state.counters["GFLOP/s"] =
+        benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  }
+}
+
+// Args: batch, channels, size, filters, kernel, stride, padding. Channels last.
+struct Conv {
+  int64_t batch, channels, size, filters, kernel, stride, padding;
+
+  explicit Conv(const benchmark::State& s)
+      : batch(s.range(0)),
+        channels(s.range(1)),
+        size(s.range(2)),
+        filters(s.range(3)),
+        kernel(s.range(4)),
+        stride(s.range(5)),
+        padding(s.range(6)) {}
+  int64_t out() const { return (size + 2 * padding - kernel) / stride + 1; }
+  Shape input() const { return {batch, size, size, channels}; }
+  Shape filter() const { return {filters, channels, kernel, kernel}; }
+  Shape output() const { return {batch, out(), out(), filters}; }
+  double flops() const {
+    return 2.0 * static_cast<double>(batch * out() * out() * filters * channels * kernel * kernel);
+  }
+  AttrList attrs() const {
+    const auto s = static_cast<int32_t>(stride), p = static_cast<int32_t>(padding);
+    return {{"strides", std::vector<int32_t>{s, s}},
+            {"paddings", std::vector<int32_t>{p, p}},
+            {"data_format", std::string("NHWC")}};
+  }
+};
+
+void ConvForward(benchmark::State& state) {
+  const Conv c(state);
+  PreparedOp op("conv2d", {{"Input", c.input()}, {"Filter", c.filter()}, {"Bias", {c.filters}}},
+                {"Output"}, c.attrs());
+  RunLoop(state, op, c.flops());
+}
+
+void ConvBackward(benchmark::State& state, const std::vector<std::string>& outputs) {
+  const Conv c(state);
+  PreparedOp op("conv2d_grad",
+                {{"Input", c.input()}, {"Filter", c.filter()}, {"Output@GRAD", c.output()}},
+                outputs, c.attrs());
+  RunLoop(state, op, c.flops());
+}
+
+void ConvFilterGrad(benchmark::State& state) { ConvBackward(state, {"Filter@GRAD", "Bias@GRAD"}); }
+void ConvDataGrad(benchmark::State& state) { ConvBackward(state, {"Input@GRAD"}); }
+
+void ConvShapes(benchmark::internal::Benchmark* b) {
+  b->Args({64, 1, 28, 20, 5, 1, 0});
+  b->Args({64, 20, 12, 50, 5, 1, 0});
+  b->Args({64, 3, 32, 16, 3, 1, 1});
+  b->Args({64, 16, 32, 16, 3, 1, 1});
+  b->Args({64, 16, 32, 32, 3, 2, 1});
+  b->Args({64, 64, 8, 64, 3, 1, 1});
+  b->Args({8, 3, 128, 64, 7, 2, 3});
+  b->Args({8, 128, 16, 128, 3, 1, 1});
+  b->UseRealTime()->Unit(benchmark::kMicrosecond)->MinTime(0.1);
+}
+BENCHMARK(ConvForward)->Apply(ConvShapes);
+BENCHMARK(ConvFilterGrad)->Apply(ConvShapes);
+BENCHMARK(ConvDataGrad)->Apply(ConvShapes);
+
+const AttrList kPool = {{"pooling_type", std::string("max")},
+                        {"ksize", std::vector<int32_t>{2, 2}},
+                        {"strides", std::vector<int32_t>{2, 2}},
+                        {"data_format", std::string("NHWC")}};
+
+// Args: batch, size, channels.
+void MaxPool(benchmark::State& state) {
+  PreparedOp op("pool2d", {{"X", {state.range(0), state.range(1), state.range(1), state.range(2)}}},
+                {"Out"}, kPool);
+  RunLoop(state, op, 0);
+}
+void MaxPoolGrad(benchmark::State& state) {
+  const int64_t n = state.range(0), in = state.range(1), out = in / 2, c = state.range(2);
+  PreparedOp op("pool2d_grad",
+                {{"X", {n, in, in, c}}, {"Out", {n, out, out, c}}, {"Out@GRAD", {n, out, out, c}}},
+                {"X@GRAD"}, kPool);
+  RunLoop(state, op, 0);
+}
+void PoolShapes(benchmark::internal::Benchmark* b) {
+  b->Args({64, 24, 20})->Args({64, 8, 50})->UseRealTime()->Unit(benchmark::kMicrosecond);
+  b->MinTime(0.1);
+}
+BENCHMARK(MaxPool)->Apply(PoolShapes);
+BENCHMARK(MaxPoolGrad)->Apply(PoolShapes);
+
+// Args: batch, size, channels. Channels last.
+void BatchNorm(benchmark::State& state) {
+  const int64_t c = state.range(2);
+  PreparedOp op("batch_norm",
+                {{"X", {state.range(0), state.range(1), state.range(1), c}},
+                 {"Scale", {c}},
+                 {"Bias", {c}},
+                 {"Mean", {c}},
+                 {"Variance", {c}}},
+                {"Y", "MeanOut", "VarianceOut", "SavedMean", "SavedVariance"},
+                {{"data_layout", std::string("NHWC")}});
+  RunLoop(state, op, 0);
+}
+void BatchNormGrad(benchmark::State& state) {
+  const int64_t n = state.range(0), s = state.range(1), c = state.range(2);
+  PreparedOp op("batch_norm_grad",
+                {{"X", {n, s, s, c}},
+                 {"Scale", {c}},
+                 {"SavedMean", {c}},
+                 {"SavedVariance", {c}},
+                 {"Y@GRAD", {n, s, s, c}}},
+                {"X@GRAD", "Scale@GRAD", "Bias@GRAD"}, {{"data_layout", std::string("NHWC")}});
+  RunLoop(state, op, 0);
+}
+void NormShapes(benchmark::internal::Benchmark* b) {
+  b->Args({64, 32, 16})->Args({64, 8, 64})->Args({8, 64, 64})->UseRealTime();
+  b->Unit(benchmark::kMicrosecond)->MinTime(0.1);
+}
+BENCHMARK(BatchNorm)->Apply(NormShapes);
+BENCHMARK(BatchNormGrad)->Apply(NormShapes);
+
+// Args: rows, columns.
+void LayerNorm(benchmark::State& state) {
+  const int64_t columns = state.range(1);
+  PreparedOp op("layer_norm",
+                {{"X", {state.range(0), columns}}, {"Scale", {columns}}, {"Bias", {columns}}},
+                {"Y", "Mean", "Variance"}, {});
+  RunLoop(state, op, 0);
+}
+void LayerNormGrad(benchmark::State& state) {
+  const int64_t rows = state.range(0), columns = state.range(1);
+  PreparedOp op("layer_norm_grad",
+                {{"X", {rows, columns}},
+                 {"Scale", {columns}},
+                 {"Mean", {rows}},
+                 {"Variance", {rows}},
+                 {"Y@GRAD", {rows, columns}}},
+                {"X@GRAD", "Scale@GRAD", "Bias@GRAD"}, {});
+  RunLoop(state, op, 0);
+}
+BENCHMARK(LayerNorm)->Args({1024, 256})->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(LayerNormGrad)->Args({1024, 256})->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace coracle
+
+BENCHMARK_MAIN();
