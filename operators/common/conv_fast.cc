@@ -1,4 +1,3 @@
-#include <coracle/operators/common/conv_direct.h>
 #include <coracle/operators/common/conv_onednn.h>
 #include <coracle/operators/common/conv_window.h>
 
@@ -14,7 +13,6 @@ bool IsEmpty(const ConvGeometry& g) {
 Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args) {
   if (args.input.dtype != DType::kFloat32 || IsEmpty(g)) return {};
-  if (getenv("CD") && *getenv("CD") == 50) if (Kernel direct = ConvForwardDirect(ctx, g, args)) return direct;
   if (ConvWindowPays(g)) return ConvForwardWindow(ctx, g, args);
   return ConvForwardOneDnn(ctx, g, args);
 }
@@ -22,7 +20,6 @@ Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                         const ConvBackwardArgs& args) {
   if (args.input.dtype != DType::kFloat32 || IsEmpty(g)) return {};
-  if (getenv("CD") && *getenv("CD") == 50) if (Kernel direct = ConvBackwardDirect(ctx, g, args)) return direct;
   if (ConvWindowPays(g)) return ConvBackwardWindow(ctx, g, args);
   return ConvBackwardOneDnn(ctx, g, args);
 }

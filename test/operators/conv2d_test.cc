@@ -1,6 +1,6 @@
-#include "../op_test.h"
-
 #include <coracle/framework/op/infer_context.h>
+
+#include "../op_test.h"
 
 namespace coracle {
 namespace {
@@ -198,6 +198,22 @@ TEST(Conv2d, Gradients) {
 TEST(Conv2d, GradientOfOneInputAlone) {
   ConvCase c{2, 3, 4, 1, 5, 5, 3, 3, {1, 1}, {1, 1}, {1, 1}, "EXPLICIT", "NHWC", true};
   for (const char* slot : {"Input", "Filter", "Bias"}) c.Test().CheckGradient({slot});
+}
+
+TEST(Conv2d, SecondGradients) {
+  for (const char* format : {"NCHW", "NHWC"}) {
+    ConvCase c{2, 4, 6, 2, 4, 5, 2, 2, {1, 2}, {1, 0, 2, 1}, {1, 2}, "EXPLICIT", format, true};
+    c.Test().CheckSecondGradient({"Input", "Filter", "Bias"});
+    for (const char* slot : {"Input", "Filter", "Bias"}) c.Test().CheckSecondGradient({slot});
+  }
+  ConvCase depthwise{2, 3, 6, 3, 4, 4, 3, 3, {1, 1}, {1, 1}, {1, 1}, "EXPLICIT", "NCHW", false};
+  depthwise.Test("depthwise_conv2d").CheckSecondGradient({"Input", "Filter"});
+}
+
+TEST(Conv2d, ResidualGetsTheOutputsGradient) {
+  ConvCase c{1, 2, 3, 1, 4, 4, 2, 2, {1, 1}, {0, 0}, {1, 1}, "EXPLICIT", "NCHW", true};
+  c.Test().RandomInput("ResidualData", {1, 3, 3, 3}).CheckGradient({"Input", "ResidualData"});
+  c.Test().RandomInput("ResidualData", {1, 3, 3, 3}).CheckFast();
 }
 
 TEST(Conv2d, FastAgainstReference) {
