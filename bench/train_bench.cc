@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -48,11 +49,18 @@ struct Workload {
   std::function<Variable(Builder&, Variable)> logits;
 };
 
+// The peers' initial values: uniform in +-1 / sqrt(fan in).
+ParamAttr FanIn(double n) {
+  return {.initializer = UniformInitializer(-1 / std::sqrt(n), 1 / std::sqrt(n))};
+}
+
 Workload LeNet() {
   return {{1, 28, 28}, 64, 10, [](Builder& net, Variable x) {
-            Variable c1 = net.Conv2d(x, {.num_filters = 20, .filter_size = 5});
+            Variable c1 =
+                net.Conv2d(x, {.num_filters = 20, .filter_size = 5, .param_attr = FanIn(25)});
             Variable p1 = net.Pool2d(c1, {.pool_size = 2, .pool_stride = 2});
-            Variable c2 = net.Conv2d(p1, {.num_filters = 50, .filter_size = 5});
+            Variable c2 =
+                net.Conv2d(p1, {.num_filters = 50, .filter_size = 5, .param_attr = FanIn(500)});
             Variable p2 = net.Pool2d(c2, {.pool_size = 2, .pool_stride = 2});
             return net.Fc(net.Fc(p2, {.size = 500, .act = "relu"}), {.size = 10});
           }};

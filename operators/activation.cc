@@ -236,6 +236,7 @@ OpDef DeclareValue(const std::string& type, const std::string& formula) {
       .Input("X", "tensor")
       .Output("Out", "tensor of X's shape and dtype")
       .Inplace("X", "Out")
+      .Elementwise()
       .Infer(InferValue);
   return WithAttrs<F>(WithFactorSlot(std::move(def), pow));
 }
@@ -250,6 +251,7 @@ OpDef DeclareGrad(const std::string& type) {
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .Inplace("Out@GRAD", "X@GRAD")
+      .Elementwise()
       .Infer([](InferContext& ctx) { InferAlike(ctx, kReads<F>, {"Out@GRAD"}, "X@GRAD"); })
       .Gradient([type](GradientContext& g) { GradGradient<F>(g, type); });
   if (!F::kHasCurvature) def.NoGradientTo({kReads<F>});

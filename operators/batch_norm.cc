@@ -476,6 +476,7 @@ OpDef ForwardDef() {
       .Inplace("X", "Y")
       .Inplace("Mean", "MeanOut")
       .Inplace("Variance", "VarianceOut")
+      .ImageLayout("data_layout", {"X", "Y"})
       .Infer(InferBatchNorm)
       .Gradient(BatchNormGradient)
       .Reference<float, double>(
@@ -497,6 +498,7 @@ OpDef GradDef() {
                  .OptionalOutput("Scale@GRAD", "gradient of Scale")
                  .OptionalOutput("Bias@GRAD", "gradient of Bias"))
       .NoGradientTo({"Mean", "Variance", "SavedMean", "SavedVariance"})
+      .ImageLayout("data_layout", {"X", "Y@GRAD", "X@GRAD"})
       .Infer(InferBatchNormGrad)
       .Gradient(BatchNormGradGradient)
       .Reference<float, double>(

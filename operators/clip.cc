@@ -90,6 +90,7 @@ void RegisterClip(OpRegistry& ops) {
                          .Output("Out", "tensor of X's shape and dtype"))
               .NoGradientTo({"Min", "Max"})
               .Inplace("X", "Out")
+              .Elementwise()
               .Infer(InferClip)
               .GradientOp({"X", "Min", "Max"})
               .Reference<float, double>(
@@ -101,6 +102,7 @@ void RegisterClip(OpRegistry& ops) {
                          .Output("X@GRAD", "gradient of clip's X"))
               .NoGradientTo({"X", "Min", "Max"})
               .Inplace("Out@GRAD", "X@GRAD")
+              .Elementwise()
               .Infer([](InferContext& ctx) { ctx.SetOutput("X@GRAD", ctx.Input("X")); })
               .Gradient(ClipGradGradient)
               .Reference<float, double>(

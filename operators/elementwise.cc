@@ -179,6 +179,7 @@ OpDef Declare() {
       .Output("Out", "tensor of the broadcast shape")
       .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
       .Inplace("X", "Out")
+      .Elementwise()
       .Infer(InferElementwise)
       .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16>(
           []<class T>(const PrepareContext& c) { return ElementwiseReference<F, T>(c); });

@@ -438,6 +438,7 @@ OpDef Declare() {
       .OptionalOutput("Y@GRAD", "gradient of Y")
       .Attr<int32_t>("axis", -1, "the forward op's")
       .Inplace("Out@GRAD", "X@GRAD")
+      .Elementwise()
       .KernelTypeFrom("Out@GRAD")
       .Infer(InferElementwiseGrad)
       .template Reference<float, double>(

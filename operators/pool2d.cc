@@ -305,6 +305,7 @@ OpDef ForwardDef() {
                       "padded X.")
                  .Input("X", "images [N, C, H, W], or [N, H, W, C] for NHWC")
                  .Output("Out", "pooled images in X's layout"))
+      .ImageLayout("data_format", {"X", "Out"})
       .Infer(InferPool)
       .GradientOp({"X", "Out"})
       .Reference<float, double>(
@@ -323,6 +324,7 @@ OpDef GradDef() {
                  .Input("Out@GRAD", "gradient of Out")
                  .Output("X@GRAD", "gradient of X"))
       .NoGradientTo({"X", "Out"})
+      .ImageLayout("data_format", {"X", "Out", "Out@GRAD", "X@GRAD"})
       .Infer(InferPoolGrad)
       .Gradient(PoolGradGradient)
       .Reference<float, double>(

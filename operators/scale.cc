@@ -92,6 +92,7 @@ void RegisterScale(OpRegistry& ops) {
           .Attr<bool>("bias_after_scale", true, "whether the bias is added after scaling")
           .NoGradientTo({"ScaleTensor"})
           .Inplace("X", "Out")
+          .Elementwise()
           .Infer(InferScale)
           .Gradient(ScaleGradient)
           .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16>(

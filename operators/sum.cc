@@ -86,6 +86,7 @@ void RegisterSum(OpRegistry& ops) {
           .VariadicInput("X", "one or more tensors")
           .Output("Out", "tensor of their shape and dtype")
           .Inplace("X", "Out")
+          .Elementwise()
           .Infer(InferSum)
           .Gradient(SumGradient)
           .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16>(

@@ -51,20 +51,15 @@ class ConvBiasFuser {
     if (conv.HasInput("Bias") || conv.HasInput("ResidualData")) return false;
     if (conv.GetAttr<std::string>("data_format", "NCHW") == "NHWC") return false;
     const std::string& product = Only(conv.Output("Output"));
-    if (!IsPrivate(product)) return false;
-    for (OpDesc* reader : block_.Uses(product).readers) {
-      if (reader->type() == "elementwise_add" && !match->add)
-        match->add = reader;
-      else if (reader->type() == "elementwise_add_grad" && !match->add_grad)
-        match->add_grad = reader;
-      else
-        return false;
-    }
-    if (!match->add || Only(match->add->Input("X")) != product) return false;
-    const std::string& bias = Only(match->add->Input("Y"));
-    if (bias == product || !IsChannelBias(*match->add, bias)) return false;
-    if (!WrittenOnce(Only(match->add->Output("Out"))) || Rewritten(conv, *match->add)) return false;
-    return FindGradient(conv, product, match);
+    if (!IsPrivate(product) || block_.Uses(product).readers.size() != 1) return false;
+    OpDesc* add = block_.Uses(product).readers[0];
+    if (add->type() != "elementwise_add" || Only(add->Input("X")) != product) return false;
+    const std::string& bias = Only(add->Input("Y"));
+    if (bias == product || !IsChannelBias(*add, bias)) return false;
+    if (!WrittenOnce(Only(add->Output("Out"))) || Rewritten(conv, *add)) return false;
+    match->add = add;
+    FindGradient(conv, bias, match);
+    return true;
   }
 
   static bool AnyBetween(const BlockDesc& block, const std::vector<OpDesc*>& ops,
@@ -86,33 +81,30 @@ class ConvBiasFuser {
     return false;
   }
 
-  // Either no gradient at all, or the whole pair add_grad -> conv_grad, whose link nobody else
-  // reads.
-  bool FindGradient(const OpDesc& conv, const std::string& product, Match* match) const {
-    for (OpDesc* reader : block_.Uses(Only(match->add->Input("Y"))).readers) {
-      if (reader->type() != "elementwise_add_grad") continue;
-      // A gradient of this addition that does not read the product (it reads its own outputs'
-      // gradients only).
-      if (!match->add_grad && Only(reader->Input("X")) == product) match->add_grad = reader;
+  // add_grad -> conv_grad, where nobody else reads what links them.
+  void FindGradient(const OpDesc& conv, const std::string& bias, Match* match) const {
+    for (OpDesc* conv_grad : block_.Uses(Only(conv.Input("Filter"))).readers) {
+      if (conv_grad->type() != conv.type() + "_grad" || conv_grad->HasInput("Bias") ||
+          Only(conv_grad->Input("Input")) != Only(conv.Input("Input"))) {
+        continue;
+      }
+      const std::string& link = Only(conv_grad->Input("Output@GRAD"));
+      if (!IsPrivate(link) || block_.Uses(link).readers.size() != 1) continue;
+      OpDesc* add_grad = block_.Uses(link).writers[0];
+      if (add_grad->type() != "elementwise_add_grad" || Only(add_grad->Output("X@GRAD")) != link ||
+          Only(add_grad->Input("Y")) != bias) {
+        continue;
+      }
+      // The bias's gradient will come later than it did.
+      const VarUses& bias_grad = block_.Uses(Only(add_grad->Output("Y@GRAD")));
+      if (AnyBetween(block_, bias_grad.readers, *add_grad, *conv_grad) ||
+          AnyBetween(block_, bias_grad.writers, *add_grad, *conv_grad)) {
+        continue;
+      }
+      match->add_grad = add_grad;
+      match->conv_grad = conv_grad;
+      return;
     }
-    std::string grad_type = conv.type() + "_grad";
-    if (!match->add_grad) return true;
-    const std::string& link = Only(match->add_grad->Output("X@GRAD"));
-    if (!IsPrivate(link) || block_.Uses(link).readers.size() != 1) return false;
-    OpDesc* reader = block_.Uses(link).readers[0];
-    if (reader->type() != grad_type || Only(reader->Input("Output@GRAD")) != link) return false;
-    if (reader->HasInput("Bias") || Only(reader->Input("Filter")) != Only(conv.Input("Filter")) ||
-        Only(reader->Input("Input")) != Only(conv.Input("Input"))) {
-      return false;
-    }
-    // The bias's gradient will come later than it did.
-    const VarUses& bias_grad = block_.Uses(Only(match->add_grad->Output("Y@GRAD")));
-    if (AnyBetween(block_, bias_grad.readers, *match->add_grad, *reader) ||
-        AnyBetween(block_, bias_grad.writers, *match->add_grad, *reader)) {
-      return false;
-    }
-    match->conv_grad = reader;
-    return true;
   }
 
   void Fuse(OpDesc& conv, const Match& match) {

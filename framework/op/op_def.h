@@ -136,8 +136,8 @@ class OpDef {
   // The string attr says how the rank-4 tensors in these slots are laid out ("NCHW" or "NHWC"); the
   // op works in both.
   OpDef& ImageLayout(std::string attr, std::vector<std::string> slots);
-  // Element i of every output depends on element i of the inputs alone, and all of them have one
-  // shape (as far as the shapes in the program agree): the op means the same in any layout.
+  // Where all of its variables have one shape, element i of every output depends on element i of
+  // the inputs alone: the op then means the same in any layout.
   OpDef& Elementwise();
   // Integer inputs whose values decide output shapes; InferContext::Value gives them when they are
   // known.
