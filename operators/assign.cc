@@ -84,6 +84,7 @@ void RegisterAssign(OpRegistry& ops) {
               .Input("X", "tensor, tensor array or selected rows of any dtype")
               .Output("Out", "a copy of X")
               .Inplace("X", "Out")
+              .Alias("X", "Out")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
               .Reference(Assign));

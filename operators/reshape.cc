@@ -175,7 +175,7 @@ void ReshapeGradGradient(GradientContext& g) {
 
 void AddFamily(OpRegistry& ops, OpDef def) {
   const std::string type = def.type();
-  def.Inplace("X", "Out").Gradient(ReshapeGradient).Reference(Reshape);
+  def.Inplace("X", "Out").Alias("X", "Out").Gradient(ReshapeGradient).Reference(Reshape);
   ops.Add(std::move(def));
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type +
@@ -187,6 +187,7 @@ void AddFamily(OpRegistry& ops, OpDef def) {
               .Output("X@GRAD", "gradient of X")
               .NoGradientTo({"XShape", "X"})
               .Inplace("Out@GRAD", "X@GRAD")
+              .Alias("Out@GRAD", "X@GRAD")
               .Infer(InferReshapeGrad)
               .Gradient(ReshapeGradGradient)
               .Reference(ReshapeGrad));

@@ -165,6 +165,24 @@ TEST(Executor, ElementwiseChainUsesOneBuffer) {
   EXPECT_LE(run.WorkspaceBytes(), 2 * 4096u);
 }
 
+// A reshape is a view, of a feed too: only the last result needs memory.
+TEST(Executor, ReshapesCostNothing) {
+  Net net;
+  net.Var("x", {-1, 1024});
+  BlockDesc& root = net.program.Root();
+  for (const auto& [from, to] : {std::pair("x", "a"), {"a", "b"}, {"b", "c"}}) {
+    InferOp(root,
+            root.AppendOp("reshape2", {{"X", {from}}}, {{"Out", {to}}},
+                          {{"shape", std::vector<int32_t>{-1, 512}}}),
+            DefaultOps());
+  }
+  net.Clip("c", "d", -1, 1);
+  Scope scope;
+  auto run = Executor().Prepare(net.program, {"x"}, {"d"});
+  run.Run(scope, {Tensor::Zeros(DType::kFloat32, {4, 1024})});
+  EXPECT_EQ(run.WorkspaceBytes(), 4 * 4096u);
+}
+
 TEST(Executor, FeedErrors) {
   Net net;
   net.Var("x", {-1, 2});
