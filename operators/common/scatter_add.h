@@ -1,0 +1,31 @@
+#pragma once
+// Sums of rows by index: the gradient of gather and of embeddings.
+
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/tensor/dtype.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace coracle {
+
+// to[rows, width] = 0, then row row_of(i) of it += row i of from[count, width], for i in order;
+// rows outside of [0, rows) are left out. Each thread owns a range of target rows, so the bits do
+// not depend on the number of threads.
+template <class T, class RowOf>
+void ScatterAddRows(const T* from, int64_t count, T* to, int64_t rows, int64_t width,
+                    RowOf&& row_of) {
+  const int64_t work = std::max<int64_t>(1, (count / std::max<int64_t>(1, rows) + 1) * width);
+  ParallelFor(rows, 1 + 32768 / work, [&](int64_t begin, int64_t end) {
+    std::fill(to + begin * width, to + end * width, T(0));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = row_of(i);
+      if (row < begin || row >= end) continue;
+      const T* in = from + i * width;
+      T* out = to + row * width;
+      for (int64_t j = 0; j < width; ++j) out[j] = T(out[j] + in[j]);
+    }
+  });
+}
+
+}  // namespace coracle
