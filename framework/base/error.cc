@@ -1,8 +1,23 @@
 #include <coracle/framework/base/error.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace coracle {
 namespace {
+
+// Every line starts with two spaces.
+std::string Indent(const std::string& details) {
+  std::string out;
+  for (size_t begin = 0; begin < details.size();) {
+    size_t end = std::min(details.find('\n', begin), details.size());
+    if (begin > 0) out += '\n';
+    if (details.compare(begin, 2, "  ") != 0) out += "  ";
+    out.append(details, begin, end - begin);
+    begin = end + 1;
+  }
+  return out;
+}
 
 std::string Compose(const std::string& message, const std::string& details) {
   return details.empty() ? message : message + "\n" + details;
@@ -42,10 +57,10 @@ const char* ToString(ErrorCode code) {
 }
 
 Error::Error(ErrorCode code, std::string message, std::string details)
-    : std::runtime_error(Compose(message, details)),
+    : std::runtime_error(Compose(message, Indent(details))),
       code_(code),
       message_(std::move(message)),
-      details_(std::move(details)) {}
+      details_(Indent(details)) {}
 
 Error Error::WithDetail(const std::string& line) const {
   std::string details = details_.empty() ? "  " + line : details_ + "\n  " + line;

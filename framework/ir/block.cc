@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace coracle {
 
@@ -36,9 +37,15 @@ VarDesc* BlockDesc::FindVar(std::string_view name) const {
 VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
   if (VarDesc* found = FindVar(name)) return found;
   std::vector<const BlockDesc*> queue = {this};
+  std::unordered_set<const BlockDesc*> seen;  // used once the queue is long
+  auto is_new = [&](const BlockDesc* block) {
+    if (queue.size() < 16) return std::find(queue.begin(), queue.end(), block) == queue.end();
+    if (seen.empty()) seen.insert(queue.begin(), queue.end());
+    return seen.insert(block).second;
+  };
   for (size_t i = 0; i < queue.size(); ++i) {
     for (const BlockDesc* next : {queue[i]->forward_block(), queue[i]->parent()}) {
-      if (!next || std::find(queue.begin(), queue.end(), next) != queue.end()) continue;
+      if (!next || !is_new(next)) continue;
       if (VarDesc* found = next->FindVar(name)) return found;
       queue.push_back(next);
     }

@@ -32,15 +32,19 @@ std::vector<int> SubBlocks(const OpDesc& op, int num_blocks) {
   return blocks;
 }
 
-// Adds the names in the op's slots, and those in the blocks that it runs.
-void AddNames(const ProgramDesc& program, const OpDesc& op, bool outputs, NameSet& names) {
+void AddSlotNames(const OpDesc& op, bool outputs, NameSet& names) {
+  for (const Slot& slot : op.inputs()) names.insert(slot.args.begin(), slot.args.end());
+  if (!outputs) return;
+  for (const Slot& slot : op.outputs()) names.insert(slot.args.begin(), slot.args.end());
+}
+
+// Adds the names in the op's slots, and those in the blocks that it runs but for the blocks in
+// `seen`, which are in the set already.
+void AddNames(const ProgramDesc& program, const OpDesc& op, bool outputs,
+              std::unordered_set<int>& seen, NameSet& names) {
   std::vector<const OpDesc*> queue = {&op};
-  std::unordered_set<int> seen;
   for (size_t i = 0; i < queue.size(); ++i) {
-    for (const Slot& slot : queue[i]->inputs()) names.insert(slot.args.begin(), slot.args.end());
-    if (outputs) {
-      for (const Slot& slot : queue[i]->outputs()) names.insert(slot.args.begin(), slot.args.end());
-    }
+    AddSlotNames(*queue[i], outputs, names);
     for (int idx : SubBlocks(*queue[i], program.NumBlocks())) {
       if (!seen.insert(idx).second) continue;
       const BlockDesc& block = program.Block(idx);
@@ -53,7 +57,7 @@ void RemoveUnusedVars(ProgramDesc& program, const NameSet& keep) {
   NameSet used = keep;
   for (int b = 0; b < program.NumBlocks(); ++b) {
     for (size_t i = 0; i < program.Block(b).NumOps(); ++i)
-      AddNames(program, program.Block(b).op(i), true, used);
+      AddSlotNames(program.Block(b).op(i), true, used);
   }
   for (int b = 0; b < program.NumBlocks(); ++b) {
     program.Block(b).RemoveVarsIf([&](const VarDesc& var) { return used.count(var.name()) == 0; });
@@ -159,12 +163,13 @@ std::vector<std::string> ProgramDesc::Parameters() const {
 ProgramDesc ProgramDesc::CloneForTest() const {
   ProgramDesc copy = *this;
   NameSet dropped_names, kept;
+  std::unordered_set<int> dropped_blocks;
   constexpr int kDropped = kBackward | kOptimize | kLRSched;
   for (auto& block : copy.blocks_) {
     block->RemoveOpsIf([&](const OpDesc& op) {
       int role = op.role();
       bool drop = role != kNotSpecified && (role & kDropped) != 0;
-      if (drop) AddNames(copy, op, true, dropped_names);
+      if (drop) AddNames(copy, op, true, dropped_blocks, dropped_names);
       return drop;
     });
     for (size_t i = 0; i < block->NumOps(); ++i) {
@@ -193,12 +198,13 @@ void ProgramDesc::Prune(const std::vector<std::string>& targets,
     needed.insert(target);
   }
   std::unordered_set<const OpDesc*> kept;
+  std::unordered_set<int> read_blocks, live_blocks;
   for (size_t i = Root().NumOps(); i-- > 0;) {
     const OpDesc& op = Root().op(i);
     if (!op.is_target() && !WritesAny(op, needed)) continue;
     kept.insert(&op);
     NameSet reads;
-    AddNames(*this, op, false, reads);
+    AddNames(*this, op, false, read_blocks, reads);
     for (const std::string& name : reads) {
       if (!stop.count(name)) needed.insert(name);
     }
@@ -207,7 +213,8 @@ void ProgramDesc::Prune(const std::vector<std::string>& targets,
   NameSet keep(targets.begin(), targets.end());
   keep.insert(feeds.begin(), feeds.end());
   NameSet live = keep;
-  for (size_t i = 0; i < Root().NumOps(); ++i) AddNames(*this, Root().op(i), true, live);
+  for (size_t i = 0; i < Root().NumOps(); ++i)
+    AddNames(*this, Root().op(i), true, live_blocks, live);
   for (auto& block : blocks_) {
     block->RemoveVarsIf([&](const VarDesc& var) { return live.count(var.name()) == 0; });
   }

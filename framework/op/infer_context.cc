@@ -105,15 +105,18 @@ void InferContext::FailText(std::string_view id, std::string_view what,
 }
 
 std::string DescribeOperands(const OpDesc& op, const MetaTable& vars) {
+  constexpr size_t kMaxLines = 32;
   std::string text;
+  size_t lines = 0;
   for (const Slot& slot : op.inputs()) {
     for (const std::string& arg : slot.args) {
-      if (IsEmptyName(arg)) continue;
+      if (IsEmptyName(arg) || ++lines > kMaxLines) continue;
       const VarMeta* meta = vars.Find(arg);
       text += fmt::format("  input  {} = {} {}\n", slot.name, Quote(arg),
                           meta ? meta->ToString() : "undefined");
     }
   }
+  if (lines > kMaxLines) text += fmt::format("  and {} more inputs\n", lines - kMaxLines);
   return text + "  " + Locate(op);
 }
 

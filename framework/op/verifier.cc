@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -13,171 +13,10 @@ namespace {
 
 using Severity = Problem::Severity;
 
-// Attrs that any op may carry and that choose an implementation or record an origin; see DESIGN
-// "Attributes that choose an implementation are accepted from files and ignored".
-bool IsIgnoredAttr(std::string_view name) {
-  static const std::unordered_set<std::string_view> kIgnored = {
-      "op_role",           "op_role_var",        "op_namescope",
-      "op_callstack",      "op_device",          "with_quant_attr",
-      "use_cudnn",         "use_mkldnn",         "use_quantizer",
-      "mkldnn_data_type",  "force_fp32_output",  "workspace_size_MB",
-      "exhaustive_search", "use_addto",          "x_data_format",
-      "y_data_format",     "x_num_flatten_dims", "data_format",
-      "is_test",           "force_cpu",          "place_type",
-      "rnn_block_id",      "is_negative"};
-  return kIgnored.count(name) > 0 || name.starts_with("Scale_") || name.starts_with("fuse_") ||
-         name.starts_with("fused_");
-}
-
-bool InRange(const AttrDef& def, double value) {
-  return !std::isnan(value) && (!def.min || value >= *def.min) && (!def.max || value <= *def.max);
-}
-
-std::string RangeText(const AttrDef& def) {
-  if (def.min && def.max) return fmt::format("lie in [{}, {}]", *def.min, *def.max);
-  if (def.min) return fmt::format("be at least {}", *def.min);
-  return fmt::format("be at most {}", *def.max);
-}
-
-class OpChecker {
- public:
-  OpChecker(const OpDef& def, const OpDesc& op, int block, int index,
-            std::vector<Problem>* problems)
-      : def_(def), op_(op), block_(block), index_(index), problems_(problems) {}
-
-  void Run() {
-    CheckSlots(op_.inputs(), def_.inputs(), "input");
-    CheckSlots(op_.outputs(), def_.outputs(), "output");
-    CheckAttrs();
-  }
-
- private:
-  Problem& Add(Severity severity, std::string rule, std::string message) {
-    problems_->push_back(
-        {severity, std::move(rule), std::move(message), "", block_, index_, op_.type(), "", ""});
-    return problems_->back();
-  }
-
-  void CheckSlots(const SlotList& slots, const std::vector<SlotDef>& defs, const char* what) {
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const Slot& slot = slots[i];
-      auto same = [&](const Slot& s) { return s.name == slot.name; };
-      if (std::find_if(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(i), same) !=
-          slots.begin() + static_cast<std::ptrdiff_t>(i)) {
-        Add(Severity::kError, "duplicate_slot",
-            fmt::format("{} {} is given twice", what, Quote(slot.name)))
-            .slot = slot.name;
-        continue;
-      }
-      CheckSlot(slot, defs, what);
-    }
-    for (const SlotDef& def : defs) {
-      if (def.optional) continue;
-      bool present = std::any_of(slots.begin(), slots.end(), [&](const Slot& s) {
-        return s.name == def.name && !s.args.empty();
-      });
-      if (!present) {
-        Add(Severity::kError, "missing_slot", fmt::format("{} {} is required", what, def.name))
-            .slot = def.name;
-      }
-    }
-  }
-
-  void CheckSlot(const Slot& slot, const std::vector<SlotDef>& defs, const char* what) {
-    auto def = std::find_if(defs.begin(), defs.end(),
-                            [&](const SlotDef& d) { return d.name == slot.name; });
-    if (def == defs.end()) {
-      if (slot.args.empty()) return;  // "ResidualData: []" and the like
-      std::vector<std::string> names;
-      for (const SlotDef& d : defs) names.push_back(d.name);
-      Add(Severity::kError, "unknown_slot",
-          fmt::format("has no {} {}{}", what, Quote(slot.name), DidYouMean(slot.name, names)))
-          .slot = slot.name;
-      return;
-    }
-    if (!def->variadic && slot.args.size() > 1) {
-      Add(Severity::kError, "slot_arity",
-          fmt::format("{} {} holds one variable, got {}", what, slot.name, slot.args.size()))
-          .slot = slot.name;
-    }
-  }
-
-  void CheckAttrs() {
-    for (size_t i = 0; i < op_.attrs().size(); ++i) {
-      const NamedAttr& attr = op_.attrs()[i];
-      for (size_t k = 0; k < i; ++k) {
-        if (op_.attrs()[k].name == attr.name) {
-          Add(Severity::kError, "duplicate_attr",
-              fmt::format("attr {} is given twice", Quote(attr.name)));
-          break;
-        }
-      }
-      const AttrDef* def = def_.FindAttr(attr.name);
-      if (def)
-        CheckAttr(*def, attr.value);
-      else if (!IsIgnoredAttr(attr.name))
-        UnknownAttr(attr.name);
-    }
-    for (const AttrDef& def : def_.attrs()) {
-      if (!def.default_value && !op_.HasAttr(def.name)) {
-        Add(Severity::kError, "missing_attr", fmt::format("attr {} is required", def.name));
-      }
-    }
-  }
-
-  void UnknownAttr(const std::string& name) {
-    std::vector<std::string> names;
-    for (const AttrDef& def : def_.attrs()) names.push_back(def.name);
-    Add(Severity::kNote, "unknown_attr",
-        fmt::format("attr {} is not known and ignored{}", Quote(name), DidYouMean(name, names)));
-  }
-
-  void CheckAttr(const AttrDef& def, const Attribute& value) {
-    Attribute converted;
-    if (!ConvertAttribute(value, def.type, &converted)) {
-      Add(Severity::kError, "attr_type",
-          fmt::format("attr {} must be {}, got {} {}", def.name, ToString(def.type),
-                      ToString(TypeOf(value)), ToString(value)));
-      return;
-    }
-    if (!AttrInRange(def, converted)) {
-      Add(Severity::kError, "attr_range",
-          fmt::format("attr {} must {}, got {}", def.name, RangeText(def), ToString(value)));
-    }
-    const auto* text = std::get_if<std::string>(&converted);
-    if (text && !def.one_of.empty() &&
-        std::find(def.one_of.begin(), def.one_of.end(), *text) == def.one_of.end()) {
-      Add(Severity::kError, "attr_range",
-          fmt::format("attr {} must be one of {}, got {}{}", def.name, Join(def.one_of, ", "),
-                      Quote(*text), DidYouMean(*text, def.one_of)));
-    }
-  }
-
-  static bool AttrInRange(const AttrDef& def, const Attribute& value) {
-    if (!def.min && !def.max) return true;
-    return std::visit(
-        [&](const auto& v) {
-          using T = std::decay_t<decltype(v)>;
-          if constexpr (std::is_arithmetic_v<T>) {
-            return InRange(def, static_cast<double>(v));
-          } else if constexpr (std::is_same_v<T, std::vector<int32_t>> ||
-                               std::is_same_v<T, std::vector<int64_t>> ||
-                               std::is_same_v<T, std::vector<float>> ||
-                               std::is_same_v<T, std::vector<double>>) {
-            return std::all_of(v.begin(), v.end(),
-                               [&](auto x) { return InRange(def, static_cast<double>(x)); });
-          } else {
-            return true;
-          }
-        },
-        value);
-  }
-
-  const OpDef& def_;
-  const OpDesc& op_;
-  int block_, index_;
-  std::vector<Problem>* problems_;
-};
+constexpr size_t kMaxBlocksAround = 128;
+constexpr uint64_t kMaxExpansion = 4'000'000;
+constexpr size_t kMaxTypeHints = 32;
+constexpr size_t kMaxMessage = 1000;
 
 // What is known of the variables at one point of a block: shapes inferred so far, else as declared.
 class FlowTable : public MetaTable {
@@ -215,33 +54,51 @@ class Verifier {
       Add(-1, nullptr, "no_block", "the program has no block");
       return std::move(problems_);
     }
-    if (CheckBlocks()) {
+    if (CheckBlocks() && CheckExpansion()) {
       for (int b = 0; b < program_.NumBlocks(); ++b) {
         for (size_t i = 0; i < program_.Block(b).NumVars(); ++i)
           CheckVar(b, program_.Block(b).var(i));
         CheckOps(program_.Block(b));
       }
     }
-    if (dropped_ > 0) {
-      Add(-1, nullptr, "more", fmt::format("and {} more problems", dropped_));
+    for (Severity severity : {Severity::kNote, Severity::kError}) {
+      size_t dropped = severity == Severity::kError ? dropped_ : dropped_notes_;
+      if (dropped == 0) continue;
+      problems_.push_back({severity, "more", fmt::format("and {} more problems", dropped), "",
+                           current_block_, -1, "", "", ""});
     }
     return std::move(problems_);
   }
 
  private:
-  Problem* Add(int index, const OpDesc* op, std::string rule, std::string message) {
-    if (problems_.size() >= options_.max_problems && rule != "more") {
+  bool Full() const { return errors_ >= options_.max_problems; }
+
+  Problem* Add(int index, const OpDesc* op, const char* rule, std::string message) {
+    if (Full()) {
       ++dropped_;
       return nullptr;
     }
-    problems_.push_back({Severity::kError, std::move(rule), std::move(message), "", current_block_,
-                         index, op ? op->type() : "", "", ""});
+    ++errors_;
+    if (message.size() > kMaxMessage) message = message.substr(0, kMaxMessage) + "...";
+    problems_.push_back({Severity::kError, rule, std::move(message), "", current_block_, index,
+                         op ? BriefName(op->type()) : "", "", ""});
     return &problems_.back();
+  }
+
+  void Take(Problem problem) {
+    bool error = problem.severity == Severity::kError;
+    size_t& count = error ? errors_ : notes_;
+    if (count >= options_.max_problems) {
+      ++(error ? dropped_ : dropped_notes_);
+      return;
+    }
+    ++count;
+    problems_.push_back(std::move(problem));
   }
 
   // Indices of blocks and of their parents; false when look-ups would not be safe.
   bool CheckBlocks() {
-    size_t before = problems_.size();
+    size_t before = errors_;
     int n = program_.NumBlocks();
     for (int b = 0; b < n; ++b) {
       const BlockDesc& block = program_.Block(b);
@@ -265,19 +122,84 @@ class Verifier {
                         forward));
       }
     }
+    for (int b = 0; b < n; ++b) {
+      current_block_ = b;
+      if (Full() || SeesFewBlocks(program_.Block(b))) continue;
+      Add(-1, nullptr, "block_depth",
+          fmt::format("more than {} blocks lie around block {}", kMaxBlocksAround, b));
+    }
     current_block_ = 0;
-    return problems_.size() == before;
+    return errors_ == before;
+  }
+
+  // Look-ups of names go through the blocks that can be reached over parents and forward blocks.
+  static bool SeesFewBlocks(const BlockDesc& start) {
+    std::vector<const BlockDesc*> queue = {&start};
+    std::unordered_set<const BlockDesc*> seen = {&start};
+    for (size_t i = 0; i < queue.size(); ++i) {
+      for (const BlockDesc* next : {queue[i]->forward_block(), queue[i]->parent()}) {
+        if (!next || !seen.insert(next).second) continue;
+        queue.push_back(next);
+        if (queue.size() > kMaxBlocksAround + 1) return false;
+      }
+    }
+    return true;
+  }
+
+  // Each op that runs a sub-block stands for the ops in it, and a sub-block may be run by several:
+  // a small program could stand for any number of ops.
+  bool CheckExpansion() {
+    size_t n = static_cast<size_t>(program_.NumBlocks());
+    std::vector<uint64_t> expanded(n, 0);
+    uint64_t total = 0, limit = kMaxExpansion;
+    for (size_t b = n; b-- > 0;) {
+      const BlockDesc& block = program_.Block(static_cast<int>(b));
+      uint64_t& size = expanded[b];
+      auto add = [&](BlockRef ref) {
+        // Other references are reported later; none before its block is followed.
+        if (ref.idx > static_cast<int>(b) && static_cast<size_t>(ref.idx) < n)
+          size = std::min(size + expanded[static_cast<size_t>(ref.idx)], UINT64_MAX / 2);
+      };
+      total += block.NumOps();
+      size += block.NumOps();
+      for (size_t i = 0; i < block.NumOps(); ++i) ForEachSubBlock(block.op(i), add);
+    }
+    limit = std::max(limit, 4 * total);
+    if (*std::max_element(expanded.begin(), expanded.end()) <= limit) return true;
+    Add(-1, nullptr, "block_expansion",
+        fmt::format("the sub-blocks, each counted as often as it is run, hold more than {} ops",
+                    limit));
+    return false;
+  }
+
+  template <class F>
+  static void ForEachSubBlock(const OpDesc& op, const F& f) {
+    for (const NamedAttr& attr : op.attrs()) {
+      if (const auto* one = std::get_if<BlockRef>(&attr.value)) f(*one);
+      if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
+        for (BlockRef ref : *many) f(ref);
+      }
+    }
   }
 
   void CheckVar(int block, const VarDesc& var) {
     current_block_ = block;
+    bool tensor = var.type() == VarType::kLoDTensor || var.type() == VarType::kSelectedRows ||
+                  var.type() == VarType::kLoDTensorArray;
+    if (tensor && !IsValid(var.dtype())) {
+      if (Problem* p = Add(-1, nullptr, "var_dtype",
+                           fmt::format("var {} has elements of the type {}, which Coracle lacks",
+                                       Quote(var.name()), static_cast<int>(var.dtype())))) {
+        p->var = BriefName(var.name());
+      }
+    }
     for (int64_t dim : var.shape()) {
       if (dim < -1) {
         if (Problem* p = Add(
                 -1, nullptr, "var_shape",
                 fmt::format("var {} has the shape {}; a dimension is -1 (unknown) or not negative",
                             Quote(var.name()), var.shape().ToString()))) {
-          p->var = var.name();
+          p->var = BriefName(var.name());
         }
         return;
       }
@@ -290,7 +212,7 @@ class Verifier {
       if (Problem* p = Add(-1, nullptr, "var_shape",
                            fmt::format("var {} with the shape {} is too large for any memory",
                                        Quote(var.name()), var.shape().ToString()))) {
-        p->var = var.name();
+        p->var = BriefName(var.name());
       }
     }
   }
@@ -298,38 +220,22 @@ class Verifier {
   void CheckOps(const BlockDesc& block) {
     current_block_ = block.idx();
     FlowTable flow(block, nullptr);
-    std::unordered_set<std::string_view> written, unknown;
-    std::unordered_map<std::string_view, size_t> first_write;
-    first_write.reserve(block.NumOps());
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      for (const Slot& slot : block.op(i).outputs()) {
-        for (const std::string& arg : slot.args) first_write.emplace(arg, i);
-      }
-    }
+    const FirstWrites first_writes = FindFirstWrites(block);
     for (size_t i = 0; i < block.NumOps(); ++i) {
       const OpDesc& op = block.op(i);
-      size_t before = problems_.size();
+      size_t before = errors_ + dropped_;
       CheckSubBlocks(op, static_cast<int>(i));
-      CheckReads(block, op, static_cast<int>(i), first_write);
+      CheckNames(block, op, static_cast<int>(i), first_writes);
       const OpDef* def = ops_.Find(op.type());
       if (!def) {
-        std::string hint =
-            unknown.insert(op.type()).second ? DidYouMean(op.type(), ops_.Types()) : "";
         Add(static_cast<int>(i), &op, "unknown_op",
-            fmt::format("unknown op type {}{}", Quote(op.type()), hint));
+            fmt::format("unknown op type {}{}", Quote(op.type()), HintForType(op.type())));
         continue;
       }
       CheckOp(*def, op, block.idx(), static_cast<int>(i), &scratch_);
-      for (Problem& p : scratch_) {
-        if (problems_.size() < options_.max_problems)
-          problems_.push_back(std::move(p));
-        else
-          ++dropped_;
-      }
+      for (Problem& p : scratch_) Take(std::move(p));
       scratch_.clear();
-      bool clean =
-          std::none_of(problems_.begin() + static_cast<std::ptrdiff_t>(before), problems_.end(),
-                       [](const Problem& p) { return p.severity == Severity::kError; });
+      bool clean = errors_ + dropped_ == before;
       if (clean && options_.infer_shapes) InferShapes(*def, op, static_cast<int>(i), flow);
     }
   }
@@ -342,66 +248,82 @@ class Verifier {
                         current_block_));
       }
     };
-    for (const NamedAttr& attr : op.attrs()) {
-      if (const auto* one = std::get_if<BlockRef>(&attr.value)) check(*one);
-      if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
-        for (BlockRef ref : *many) check(ref);
-      }
-    }
+    ForEachSubBlock(op, check);
   }
 
-  void CheckReads(const BlockDesc& block, const OpDesc& op, int index,
-                  const std::unordered_map<std::string_view, size_t>& first_write) {
+  // Once for each unknown type, and not for many.
+  std::string HintForType(const std::string& type) {
+    if (unknown_types_.size() >= kMaxTypeHints || !unknown_types_.insert(type).second) return "";
+    return DidYouMean(type, ops_.Types());
+  }
+
+  struct FirstWrite {
+    size_t op = 0;
+    bool reads_too = false;  // updates in place what was fed or defined outside
+  };
+  using FirstWrites = std::unordered_map<std::string_view, FirstWrite>;
+
+  static FirstWrites FindFirstWrites(const BlockDesc& block) {
+    FirstWrites writes;
+    writes.reserve(block.NumOps());
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      const OpDesc& op = block.op(i);
+      for (const Slot& slot : op.outputs()) {
+        for (const std::string& arg : slot.args) writes.emplace(arg, FirstWrite{i, false});
+      }
+      for (const Slot& slot : op.inputs()) {
+        for (const std::string& arg : slot.args) {
+          auto write = writes.find(arg);
+          if (write != writes.end() && write->second.op == i) write->second.reads_too = true;
+        }
+      }
+    }
+    return writes;
+  }
+
+  void CheckNames(const BlockDesc& block, const OpDesc& op, int index,
+                  const FirstWrites& first_writes) {
     for (const Slot& slot : op.inputs()) {
       for (const std::string& arg : slot.args) {
         if (IsEmptyName(arg)) continue;
         const VarDesc* var = block.FindVarRecursive(arg);
-        if (!var) {
-          if (Problem* p =
-                  Add(index, &op, "undefined_var",
-                      fmt::format("reads the var {}, which no block declares", Quote(arg)))) {
-            p->slot = slot.name;
-            p->var = arg;
-          }
-          continue;
-        }
-        // Written here, but only later. Persistable values and sub-blocks (loops) may read what a
-        // later op writes.
-        auto write = first_write.find(arg);
-        if (block.idx() == 0 && !var->persistable() && write != first_write.end() &&
-            write->second >= static_cast<size_t>(index) && !IsFed(op)) {
-          if (Problem* p = Add(index, &op, "use_before_def",
-                               fmt::format("reads the var {} before op {} writes it", Quote(arg),
-                                           write->second))) {
-            p->slot = slot.name;
-            p->var = arg;
-          }
-        }
+        if (!var)
+          AddForVar(index, op, slot, arg, "undefined_var", "reads");
+        else if (block.idx() == 0 && !var->persistable())
+          CheckOrder(op, index, slot, arg, first_writes);
       }
     }
     for (const Slot& slot : op.outputs()) {
       for (const std::string& arg : slot.args) {
-        if (IsEmptyName(arg) || block.FindVarRecursive(arg)) continue;
-        if (Problem* p =
-                Add(index, &op, "undefined_var",
-                    fmt::format("writes the var {}, which no block declares", Quote(arg)))) {
-          p->slot = slot.name;
-          p->var = arg;
-        }
+        if (!IsEmptyName(arg) && !block.FindVarRecursive(arg))
+          AddForVar(index, op, slot, arg, "undefined_var", "writes");
       }
     }
   }
 
-  // An op that updates one of its own inputs in place reads what was fed or defined outside.
-  static bool IsFed(const OpDesc& op) {
-    for (const Slot& in : op.inputs()) {
-      for (const std::string& arg : in.args) {
-        for (const Slot& out : op.outputs()) {
-          if (std::find(out.args.begin(), out.args.end(), arg) != out.args.end()) return true;
-        }
-      }
-    }
-    return false;
+  void AddForVar(int index, const OpDesc& op, const Slot& slot, const std::string& arg,
+                 const char* rule, const char* verb) {
+    Problem* p = Add(index, &op, rule,
+                     fmt::format("{} the var {}, which no block declares", verb, Quote(arg)));
+    if (!p) return;
+    p->slot = BriefName(slot.name);
+    p->var = BriefName(arg);
+  }
+
+  // Written here, but only later. (Persistable values and sub-blocks, which may be loops, may read
+  // what a later op writes.)
+  void CheckOrder(const OpDesc& op, int index, const Slot& slot, const std::string& arg,
+                  const FirstWrites& first_writes) {
+    auto write = first_writes.find(arg);
+    if (write == first_writes.end() || write->second.reads_too ||
+        write->second.op < static_cast<size_t>(index))
+      return;
+    Problem* p =
+        Add(index, &op, "use_before_def",
+            fmt::format("reads the var {} before op {} writes it", Quote(arg), write->second.op));
+    if (!p) return;
+    p->slot = BriefName(slot.name);
+    p->var = BriefName(arg);
   }
 
   void InferShapes(const OpDef& def, const OpDesc& op, int index, FlowTable& flow) {
@@ -428,8 +350,8 @@ class Verifier {
     if (Problem* p = Add(index, &op, "shape_contradiction",
                          fmt::format("writes {} to the persistable var {}, which is declared {}",
                                      inferred->ToString(), Quote(arg), var->meta().ToString()))) {
-      p->slot = slot.name;
-      p->var = arg;
+      p->slot = BriefName(slot.name);
+      p->var = BriefName(arg);
     }
   }
 
@@ -437,7 +359,8 @@ class Verifier {
   const OpRegistry& ops_;
   VerifyOptions options_;
   std::vector<Problem> problems_, scratch_;
-  size_t dropped_ = 0;
+  std::unordered_set<std::string_view> unknown_types_;
+  size_t errors_ = 0, notes_ = 0, dropped_ = 0, dropped_notes_ = 0;
   int current_block_ = 0;
 };
 
@@ -448,11 +371,6 @@ std::string Problem::ToString() const {
   if (op >= 0) where += fmt::format(" op {} ({})", op, op_type);
   if (!slot.empty()) where += fmt::format(" slot {}", slot);
   return fmt::format("{}: {}", where, message);
-}
-
-void CheckOp(const OpDef& def, const OpDesc& op, int block, int index,
-             std::vector<Problem>* problems) {
-  OpChecker(def, op, block, index, problems).Run();
 }
 
 std::vector<Problem> Verify(const ProgramDesc& program, const OpRegistry& ops,

@@ -5,6 +5,7 @@
 #include <coracle/framework/op/op_registry.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace coracle {
@@ -17,8 +18,8 @@ struct Problem {
   std::string message;  // one line
   std::string details;  // operands and the like; may be empty
   int block = 0;
-  int op = -1;  // -1: not about one op
-  std::string op_type;
+  int op = -1;          // -1: not about one op
+  std::string op_type;  // names longer than any real one are cut
   std::string slot;
   std::string var;
 
@@ -27,7 +28,7 @@ struct Problem {
 
 struct VerifyOptions {
   bool infer_shapes = true;
-  size_t max_problems = 1000;  // the rest is counted in one last problem
+  size_t max_problems = 1000;  // errors, and as many notes; the rest of each is counted in one more
 };
 
 std::vector<Problem> Verify(const ProgramDesc& program, const OpRegistry& ops,
@@ -37,6 +38,9 @@ std::vector<Problem> Verify(const ProgramDesc& program, const OpRegistry& ops,
 // details.
 void VerifyOrThrow(const ProgramDesc& program, const OpRegistry& ops,
                    const VerifyOptions& options = {});
+
+// A name as problems carry it: cut with "..." when it is absurdly long.
+std::string BriefName(std::string_view name);
 
 // The checks of one op against its OpDef alone (slots, attrs), appended to `problems`.
 void CheckOp(const OpDef& def, const OpDesc& op, int block, int index,

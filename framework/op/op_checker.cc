@@ -1,0 +1,217 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/verifier.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+using Severity = Problem::Severity;
+
+// Beyond these, problems of one op are counted and nearest names not sought: an op from a stranger
+// may have a hundred thousand slots.
+constexpr size_t kMaxProblems = 100;
+constexpr size_t kMaxHints = 8;
+constexpr size_t kMaxValueText = 200;
+
+// Attrs that any op may carry and that choose an implementation or record an origin; see DESIGN
+// "Attributes that choose an implementation are accepted from files and ignored".
+bool IsIgnoredAttr(std::string_view name) {
+  static const std::unordered_set<std::string_view> kIgnored = {
+      "op_role",           "op_role_var",        "op_namescope",
+      "op_callstack",      "op_device",          "with_quant_attr",
+      "use_cudnn",         "use_mkldnn",         "use_quantizer",
+      "mkldnn_data_type",  "force_fp32_output",  "workspace_size_MB",
+      "exhaustive_search", "use_addto",          "x_data_format",
+      "y_data_format",     "x_num_flatten_dims", "data_format",
+      "is_test",           "force_cpu",          "place_type",
+      "rnn_block_id",      "is_negative"};
+  return kIgnored.count(name) > 0 || name.starts_with("Scale_") || name.starts_with("fuse_") ||
+         name.starts_with("fused_");
+}
+
+bool InRange(const AttrDef& def, double value) {
+  return !std::isnan(value) && (!def.min || value >= *def.min) && (!def.max || value <= *def.max);
+}
+
+std::string RangeText(const AttrDef& def) {
+  if (def.min && def.max) return fmt::format("lie in [{}, {}]", *def.min, *def.max);
+  if (def.min) return fmt::format("be at least {}", *def.min);
+  return fmt::format("be at most {}", *def.max);
+}
+
+class OpChecker {
+ public:
+  OpChecker(const OpDef& def, const OpDesc& op, int block, int index,
+            std::vector<Problem>* problems)
+      : def_(def), op_(op), block_(block), index_(index), problems_(problems) {}
+
+  void Run() {
+    CheckSlots(op_.inputs(), def_.inputs(), "input");
+    CheckSlots(op_.outputs(), def_.outputs(), "output");
+    CheckAttrs();
+    if (dropped_ == 0) return;
+    problems_->push_back({dropped_severity_, "more",
+                          fmt::format("has {} more problems of this kind", dropped_), "", block_,
+                          index_, def_.type(), "", ""});
+  }
+
+ private:
+  void Add(Severity severity, const char* rule, std::string message, std::string_view slot = "") {
+    if (++added_ > kMaxProblems) {
+      ++dropped_;
+      if (severity == Severity::kError) dropped_severity_ = severity;
+      return;
+    }
+    problems_->push_back(
+        {severity, rule, std::move(message), "", block_, index_, def_.type(), BriefName(slot), ""});
+  }
+  template <class Defs>
+  std::string Hint(std::string_view name, const Defs& defs) {
+    if (++hints_ > kMaxHints) return "";
+    std::vector<std::string> names;
+    for (const auto& def : defs) names.push_back(def.name);
+    return DidYouMean(name, names);
+  }
+
+  void CheckSlots(const SlotList& slots, const std::vector<SlotDef>& defs, const char* what) {
+    std::unordered_set<std::string_view> seen;
+    for (const Slot& slot : slots) {
+      if (seen.insert(slot.name).second)
+        CheckSlot(slot, defs, what);
+      else
+        Add(Severity::kError, "duplicate_slot",
+            fmt::format("{} {} is given twice", what, Quote(slot.name)), slot.name);
+    }
+    for (const SlotDef& def : defs) {
+      if (def.optional) continue;
+      bool present = std::any_of(slots.begin(), slots.end(), [&](const Slot& s) {
+        return s.name == def.name && !s.args.empty();
+      });
+      if (!present) {
+        Add(Severity::kError, "missing_slot", fmt::format("{} {} is required", what, def.name),
+            def.name);
+      }
+    }
+  }
+
+  void CheckSlot(const Slot& slot, const std::vector<SlotDef>& defs, const char* what) {
+    auto def = std::find_if(defs.begin(), defs.end(),
+                            [&](const SlotDef& d) { return d.name == slot.name; });
+    if (def == defs.end()) {
+      if (slot.args.empty()) return;  // "ResidualData: []" and the like
+      Add(Severity::kError, "unknown_slot",
+          fmt::format("has no {} {}{}", what, Quote(slot.name), Hint(slot.name, defs)), slot.name);
+      return;
+    }
+    if (!def->variadic && slot.args.size() > 1) {
+      Add(Severity::kError, "slot_arity",
+          fmt::format("{} {} holds one variable, got {}", what, slot.name, slot.args.size()),
+          slot.name);
+    }
+  }
+
+  void CheckAttrs() {
+    std::unordered_set<std::string_view> seen;
+    for (const NamedAttr& attr : op_.attrs()) {
+      if (!seen.insert(attr.name).second) {
+        Add(Severity::kError, "duplicate_attr",
+            fmt::format("attr {} is given twice", Quote(attr.name)));
+      }
+      const AttrDef* def = def_.FindAttr(attr.name);
+      if (def)
+        CheckAttr(*def, attr.value);
+      else if (attr.name == kOpRoleAttr)
+        CheckType(kOpRoleAttr, AttrType::kInt, attr.value);
+      else if (!IsIgnoredAttr(attr.name))
+        UnknownAttr(attr.name);
+    }
+    for (const AttrDef& def : def_.attrs()) {
+      if (!def.default_value && !op_.HasAttr(def.name)) {
+        Add(Severity::kError, "missing_attr", fmt::format("attr {} is required", def.name));
+      }
+    }
+  }
+
+  void UnknownAttr(const std::string& name) {
+    Add(Severity::kNote, "unknown_attr",
+        fmt::format("attr {} is not known and ignored{}", Quote(name), Hint(name, def_.attrs())));
+  }
+
+  static std::string Brief(const Attribute& value) {
+    std::string text = ToString(value);
+    if (text.size() <= kMaxValueText) return text;
+    return text.substr(0, kMaxValueText) + "...";
+  }
+
+  bool CheckType(std::string_view name, AttrType type, const Attribute& value) {
+    Attribute converted;
+    if (ConvertAttribute(value, type, &converted)) return true;
+    Add(Severity::kError, "attr_type",
+        fmt::format("attr {} must be {}, got {} {}", name, ToString(type), ToString(TypeOf(value)),
+                    Brief(value)));
+    return false;
+  }
+
+  void CheckAttr(const AttrDef& def, const Attribute& value) {
+    if (!CheckType(def.name, def.type, value)) return;
+    Attribute converted;
+    ConvertAttribute(value, def.type, &converted);
+    if (!AttrInRange(def, converted)) {
+      Add(Severity::kError, "attr_range",
+          fmt::format("attr {} must {}, got {}", def.name, RangeText(def), Brief(value)));
+    }
+    const auto* text = std::get_if<std::string>(&converted);
+    if (text && !def.one_of.empty() &&
+        std::find(def.one_of.begin(), def.one_of.end(), *text) == def.one_of.end()) {
+      Add(Severity::kError, "attr_range",
+          fmt::format("attr {} must be one of {}, got {}{}", def.name, Join(def.one_of, ", "),
+                      Quote(*text), DidYouMean(*text, def.one_of)));
+    }
+  }
+
+  static bool AttrInRange(const AttrDef& def, const Attribute& value) {
+    if (!def.min && !def.max) return true;
+    return std::visit(
+        [&](const auto& v) {
+          using T = std::decay_t<decltype(v)>;
+          if constexpr (std::is_arithmetic_v<T>) {
+            return InRange(def, static_cast<double>(v));
+          } else if constexpr (std::is_same_v<T, std::vector<int32_t>> ||
+                               std::is_same_v<T, std::vector<int64_t>> ||
+                               std::is_same_v<T, std::vector<float>> ||
+                               std::is_same_v<T, std::vector<double>>) {
+            return std::all_of(v.begin(), v.end(),
+                               [&](auto x) { return InRange(def, static_cast<double>(x)); });
+          } else {
+            return true;
+          }
+        },
+        value);
+  }
+
+  const OpDef& def_;
+  const OpDesc& op_;
+  int block_, index_;
+  std::vector<Problem>* problems_;
+  size_t added_ = 0, dropped_ = 0, hints_ = 0;
+  Severity dropped_severity_ = Severity::kNote;
+};
+
+}  // namespace
+
+std::string BriefName(std::string_view name) {
+  constexpr size_t kMaxName = 256;
+  if (name.size() <= kMaxName) return std::string(name);
+  return std::string(name.substr(0, kMaxName)) + "...";
+}
+
+void CheckOp(const OpDef& def, const OpDesc& op, int block, int index,
+             std::vector<Problem>* problems) {
+  OpChecker(def, op, block, index, problems).Run();
+}
+
+}  // namespace coracle

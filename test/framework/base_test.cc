@@ -1,0 +1,189 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/test/test_data.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+size_t FilesIn(const std::string& directory) {
+  size_t n = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(directory)) ++n;
+  return n;
+}
+
+TEST(Error, FirstLineThenDetails) {
+  Error error(ErrorCode::kNotFound, "no such thing", "one\ntwo");
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error.message(), "no such thing");
+  std::string what = error.what();
+  EXPECT_EQ(what.substr(0, what.find('\n')), "no such thing");
+  EXPECT_NE(what.find("\n  one\n"), std::string::npos) << what;
+  EXPECT_NE(what.find("\n  two"), std::string::npos) << what;
+  Error more = error.WithDetail("three").WithPrefix("m.pdmodel");
+  EXPECT_EQ(more.message(), "m.pdmodel: no such thing");
+  EXPECT_EQ(more.code(), ErrorCode::kNotFound);
+  EXPECT_NE(std::string(more.what()).find("three"), std::string::npos);
+}
+
+TEST(Error, InternalErrorsSayWhere) {
+  std::string what = InternalError("impossible").what();
+  EXPECT_NE(what.find("base_test.cc"), std::string::npos) << what;
+}
+
+TEST(File, WritesWholeFilesAndMakesDirectories) {
+  TemporaryDirectory directory;
+  std::string path = directory.File("a/b/c.bin");
+  std::string contents("\0\n\xff", 3);
+  WriteFileAtomic(path, contents);
+  EXPECT_EQ(ReadFile(path), contents);
+  WriteFileAtomic(path, "second");
+  EXPECT_EQ(ReadFile(path), "second");
+  EXPECT_EQ(FilesIn(directory.File("a/b")), 1u);  // no temporary file is left
+}
+
+TEST(File, FailuresLeaveTheOldFile) {
+  TemporaryDirectory directory;
+  std::string path = directory.File("d");
+  fs::create_directories(path + "/inner");  // a directory stands where the file should
+  EXPECT_THROW(WriteFileAtomic(path, "x"), Error);
+  EXPECT_EQ(FilesIn(directory.path()), 1u);
+  WriteFileAtomic(directory.File("f"), "x");
+  EXPECT_THROW(WriteFileAtomic(directory.File("f/under"), "x"), Error);
+  EXPECT_EQ(ReadFile(directory.File("f")), "x");
+}
+
+TEST(File, ReadingRefusesWhatIsNoFileOrTooLarge) {
+  TemporaryDirectory directory;
+  WriteFileAtomic(directory.File("f"), "12345");
+  try {
+    ReadFile(directory.File("f"), 4);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kResourceExhausted);
+    EXPECT_NE(e.message().find(directory.File("f")), std::string::npos);
+  }
+  EXPECT_EQ(ReadFile(directory.File("f"), 5), "12345");
+  EXPECT_THROW(ReadFile(directory.path()), Error);
+  try {
+    ReadFile(directory.File("absent"));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
+  }
+}
+
+TEST(File, DirectoriesAppearWhole) {
+  TemporaryDirectory directory;
+  std::string target = directory.File("snapshot");
+  WriteDirectoryAtomic(target, [&](const std::string& where) {
+    EXPECT_FALSE(FileExists(target));
+    WriteFileAtomic(where + "/x", "1");
+  });
+  EXPECT_EQ(ReadFile(target + "/x"), "1");
+  auto failing = [&](const std::string& where) {
+    WriteFileAtomic(where + "/x", "2");
+    ThrowInvalid("no");
+  };
+  EXPECT_THROW(WriteDirectoryAtomic(target, failing), Error);
+  EXPECT_EQ(ReadFile(target + "/x"), "1");
+  EXPECT_EQ(FilesIn(directory.path()), 1u);
+  WriteDirectoryAtomic(target,
+                       [](const std::string& where) { WriteFileAtomic(where + "/y", "3"); });
+  EXPECT_FALSE(FileExists(target + "/x"));
+  EXPECT_EQ(FilesIn(directory.path()), 1u);
+}
+
+TEST(Text, Pieces) {
+  EXPECT_EQ(Split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
+  EXPECT_EQ(Split("", ','), std::vector<std::string>{});
+  EXPECT_EQ(Join({"a", "b"}, ", "), "a, b");
+  EXPECT_EQ(Trim(" \t a b\n"), "a b");
+  EXPECT_EQ(Quote("a\nb"), "'a\\x0ab'");
+  EXPECT_EQ(Quote(std::string(100, 'x'), 3), "'xxx...'");
+}
+
+TEST(Text, NearestNames) {
+  std::vector<std::string> names = {"num_filters", "filter_size", "stride"};
+  EXPECT_EQ(NearestName("num_filter", names), "num_filters");
+  EXPECT_EQ(NearestName("STRIDE", names), "stride");
+  EXPECT_EQ(NearestName("zebra", names), "");
+  EXPECT_EQ(DidYouMean("filtersize", names), "; did you mean filter_size?");
+  EXPECT_EQ(NearestName(std::string(1000000, 'x'), names), "");
+}
+
+TEST(Text, Numbers) {
+  int64_t i = 0;
+  EXPECT_TRUE(ParseInt64("-9223372036854775808", &i));
+  EXPECT_EQ(i, std::numeric_limits<int64_t>::min());
+  for (const char* bad : {"", "1x", "9223372036854775808", " 1", "1.0"})
+    EXPECT_FALSE(ParseInt64(bad, &i)) << bad;
+  double d = 0;
+  EXPECT_TRUE(ParseDouble("-1.5e3", &d));
+  EXPECT_EQ(d, -1500);
+  EXPECT_TRUE(ParseDouble("inf", &d));
+  EXPECT_FALSE(ParseDouble("1,5", &d));
+  EXPECT_EQ(HumanBytes(1536), "1.5 KiB");
+  EXPECT_EQ(HumanCount(2000000), "2.0M");
+}
+
+TEST(Parallel, EveryIndexOnce) {
+  int before = NumThreads();
+  for (int threads : {1, 2, 5}) {
+    SetNumThreads(threads);
+    for (int64_t n : {0, 1, 7, 1000, 12345}) {
+      std::vector<std::atomic<int>> seen(static_cast<size_t>(n));
+      ParallelFor(n, 10, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+      });
+      for (const auto& count : seen) EXPECT_EQ(count.load(), 1);
+    }
+  }
+  SetNumThreads(before);
+}
+
+TEST(Parallel, ExceptionsReachTheCaller) {
+  int before = NumThreads();
+  SetNumThreads(4);
+  for (int64_t thrower : {0, 5000, 9999}) {
+    auto body = [&](int64_t begin, int64_t end) {
+      if (begin <= thrower && thrower < end) ThrowInvalid("from a thread");
+    };
+    EXPECT_THROW(ParallelFor(10000, 10, body), Error);
+  }
+  std::atomic<int64_t> sum{0};  // the pool works on
+  ParallelFor(100, 10, [&](int64_t begin, int64_t end) { sum += end - begin; });
+  EXPECT_EQ(sum.load(), 100);
+  SetNumThreads(before);
+}
+
+TEST(Parallel, NestedLoopsWork) {
+  std::atomic<int64_t> sum{0};
+  ParallelFor(8, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      ParallelFor(100, 10, [&](int64_t b, int64_t e) { sum += e - b; });
+  });
+  EXPECT_EQ(sum.load(), 800);
+}
+
+TEST(Logging, SinksTakeTheLines) {
+  std::vector<std::string> lines;
+  LogSink previous = SetLogSink([&](LogLevel level, const std::string& line) {
+    if (level == LogLevel::kWarning) lines.push_back(line);
+  });
+  Log(LogLevel::kWarning, "careful");
+  Log(LogLevel::kInfo, "hello");
+  SetLogSink(previous);
+  EXPECT_EQ(lines, std::vector<std::string>{"careful"});
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,109 @@
+// Op definitions, registry, libraries and the interpreter.
+
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/op_library.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/default_ops.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace coracle {
+namespace {
+
+OpDef Sample(const std::string& type) {
+  return OpDef(type).Doc("Out = X.").Input("X", "x").Output("Out", "out").NoGradient("a sample");
+}
+
+TEST(OpRegistry, TypesAreUniqueAndSorted) {
+  OpRegistry ops;
+  ops.Add(Sample("b"));
+  ops.Add(Sample("a"));
+  EXPECT_THROW(ops.Add(Sample("a")), Error);
+  EXPECT_EQ(ops.Types(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(ops.Find("c"), nullptr);
+  try {
+    DefaultOps().Get("clp");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
+    EXPECT_NE(e.message().find("did you mean"), std::string::npos) << e.message();
+  }
+}
+
+TEST(OpRegistry, ContradictoryDeclarationsAreRefused) {
+  OpRegistry ops;
+  EXPECT_THROW(ops.Add(OpDef("no_doc").NoGradient("x")), InternalError);
+  EXPECT_THROW(ops.Add(OpDef("no_gradient_rule").Doc("d")), InternalError);
+  EXPECT_THROW(ops.Add(Sample("twice").Input("X", "again")), InternalError);
+  EXPECT_THROW(ops.Add(Sample("undocumented").Attr<float>("a", "")), InternalError);
+  EXPECT_THROW(ops.Add(Sample("place").Inplace("X", "Nowhere")), InternalError);
+}
+
+TEST(OpDef, AttrsAreConvertedOrDefaulted) {
+  OpDef def = Sample("t").Attr<int64_t>("axis", -1, "axis").Attr<float>("scale", "scale");
+  OpDesc op("t", {}, {}, {{"axis", int32_t{2}}});
+  EXPECT_EQ(def.AttrOf<int64_t>(op, "axis"), 2);
+  EXPECT_EQ(def.AttrOf<int64_t>(OpDesc("t"), "axis"), -1);
+  EXPECT_THROW(def.AttrOf<float>(op, "scale"), Error);          // required
+  EXPECT_THROW(def.AttrOf<float>(op, "other"), InternalError);  // not declared
+  op.SetAttr("axis", std::string("x"));
+  EXPECT_THROW(def.AttrOf<int64_t>(op, "axis"), Error);
+}
+
+TEST(OpLibrary, OpsOfASharedObjectRun) {
+  const char* path = std::getenv("CORACLE_OP_LIBRARY");
+  if (!path) GTEST_SKIP() << "CORACLE_OP_LIBRARY is not set";
+  OpRegistry ops;
+  LoadOpLibrary(path, ops);
+  Environment env;
+  env["x"] = Tensor::Of<float>({2}, {1, -2});
+  InterpretOp(OpDesc("triple", {{"X", {"x"}}}, {{"Out", {"y"}}}), ops, env);
+  EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("y")), Tensor::Of<float>({2}, {3, -6})));
+  EXPECT_THROW(LoadOpLibrary(path, ops), Error);  // its op is registered already
+}
+
+TEST(OpLibrary, OtherFilesAreErrors) {
+  OpRegistry ops;
+  EXPECT_THROW(LoadOpLibrary("/no/such/library.so", ops), Error);
+  try {
+    LoadOpLibrary("libz.so.1", ops);  // a library without the function
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("CoracleRegisterOps"), std::string::npos) << e.message();
+  }
+}
+
+TEST(Interpreter, RunsOpsInOrder) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  root.AppendOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
+  root.AppendOp("clip", {{"X", {"y"}}}, {{"Out", {"y"}}}, {{"min", -5.f}, {"max", 5.f}});
+  Environment env;
+  env["x"] = Tensor::Of<float>({1, 2}, {1, 2});
+  env["w"] = Tensor::Of<float>({2, 2}, {1, -4, 3, -4});
+  for (KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
+    Interpret(root, DefaultOps(), env, {.kernels = mode});
+    // [1 + 6, -4 - 8] clipped
+    EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("y")), Tensor::Of<float>({1, 2}, {5, -5})));
+  }
+}
+
+TEST(Interpreter, ErrorsNameOpAndVar) {
+  Environment env;
+  auto error = [&](const OpDesc& op) -> std::string {
+    try {
+      InterpretOp(op, DefaultOps(), env);
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return "";
+  };
+  EXPECT_NE(error(OpDesc("no_such_op")).find("no_such_op"), std::string::npos);
+  OpDesc op("clip", {{"X", {"absent"}}}, {{"Out", {"y"}}}, {{"min", -5.f}, {"max", 5.f}});
+  EXPECT_NE(error(op).find("absent"), std::string::npos) << error(op);
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,230 @@
+#include <coracle/framework/tensor/rng.h>
+#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+namespace coracle {
+namespace {
+
+TEST(Shape, Basics) {
+  Shape shape{2, 3, 4};
+  EXPECT_EQ(shape.numel(), 24);
+  EXPECT_EQ(Shape{}.numel(), 1);
+  EXPECT_EQ((Shape{5, 0}).numel(), 0);
+  EXPECT_EQ(shape.Product(1, 3), 12);
+  EXPECT_EQ(shape.ToString(), "[2, 3, 4]");
+  int axis = 0;
+  EXPECT_TRUE(shape.NormalizeAxis(-1, &axis));
+  EXPECT_EQ(axis, 2);
+  EXPECT_FALSE(shape.NormalizeAxis(3, &axis));
+  EXPECT_FALSE(shape.NormalizeAxis(-4, &axis));
+  EXPECT_TRUE((Shape{-1, 3}).CompatibleWith(Shape{7, 3}));
+  EXPECT_FALSE((Shape{-1, 3}).CompatibleWith(Shape{7, 4}));
+  EXPECT_FALSE((Shape{-1}).CompatibleWith(Shape{7, 4}));
+  EXPECT_FALSE((Shape{-1}).IsKnown());
+}
+
+TEST(Shape, LimitsAreErrors) {
+  EXPECT_THROW(Shape(std::vector<int64_t>(10, 1)), Error);
+  EXPECT_THROW((Shape{-1}).numel(), Error);
+  EXPECT_THROW((Shape{int64_t{1} << 40, int64_t{1} << 40}).numel(), Error);
+  EXPECT_EQ((Shape{int64_t{1} << 40, int64_t{1} << 40, 0}).numel(), 0);
+  EXPECT_THROW(Tensor(DType::kFloat32, Shape{int64_t{1} << 61}), Error);
+  EXPECT_THROW(Tensor(static_cast<DType>(99), Shape{1}), Error);
+  EXPECT_THROW(Tensor(DType::kFloat32, Shape{-1}), Error);
+}
+
+TEST(Tensor, CopiesShareAndClonesDoNot) {
+  Tensor a = Tensor::Of<float>({2}, {1, 2});
+  Tensor shared = a, copied = a.Clone();
+  a.data<float>()[0] = 7;
+  EXPECT_EQ(shared.data<float>()[0], 7);
+  EXPECT_EQ(copied.data<float>()[0], 1);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a.raw()) % 64, 0u);
+}
+
+TEST(Tensor, AccessIsChecked) {
+  Tensor a = Tensor::Of<float>({2}, {1, 2});
+  EXPECT_THROW(a.data<int>(), Error);
+  EXPECT_THROW(a.Item<float>(), Error);
+  EXPECT_EQ(Tensor::Of<int64_t>({}, {5}).Item<int64_t>(), 5);
+  EXPECT_THROW(Tensor::Of<float>({3}, {1, 2}), Error);
+  EXPECT_EQ(a.Reshaped({2, 1}).shape(), Shape({2, 1}));
+  EXPECT_THROW(a.Reshaped({3}), Error);
+  EXPECT_EQ(Tensor().numel(), 0);
+}
+
+TEST(Tensor, CastTruncatesAndSaturates) {
+  double inf = std::numeric_limits<double>::infinity();
+  Tensor a = Tensor::Of<double>({6}, {-1.7, 300, 1e30, -inf, 0, 2.5});
+  auto i8 = a.Cast(DType::kInt8);
+  EXPECT_TRUE(BitEqual(i8, Tensor::Of<int8_t>({6}, {-1, 127, 127, -128, 0, 2})));
+  EXPECT_TRUE(
+      BitEqual(a.Cast(DType::kBool), Tensor::Of<bool>({6}, {true, true, true, true, false, true})));
+  EXPECT_TRUE(BitEqual(a.Cast(DType::kUInt8), Tensor::Of<uint8_t>({6}, {0, 255, 255, 0, 0, 2})));
+  EXPECT_EQ(a.Cast(DType::kInt64).data<int64_t>()[2], std::numeric_limits<int64_t>::max());
+}
+
+TEST(Tensor, BitEqualityIsOfBytes) {
+  float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(BitEqual(Tensor::Of<float>({1}, {nan}), Tensor::Of<float>({1}, {nan})));
+  EXPECT_FALSE(BitEqual(Tensor::Of<float>({1}, {0.f}), Tensor::Of<float>({1}, {-0.f})));
+  EXPECT_FALSE(BitEqual(Tensor::Of<float>({1}, {0.f}), Tensor::Of<float>({1, 1}, {0.f})));
+}
+
+TEST(DType, Names) {
+  DType dtype;
+  EXPECT_TRUE(ParseDType("float32", &dtype));
+  EXPECT_EQ(dtype, DType::kFloat32);
+  EXPECT_TRUE(ParseDType("INT64", &dtype));
+  EXPECT_EQ(dtype, DType::kInt64);
+  EXPECT_FALSE(ParseDType("float31", &dtype));
+  EXPECT_FALSE(IsValid(static_cast<DType>(7)));
+  EXPECT_EQ(SizeOf(static_cast<DType>(7)), 0u);
+}
+
+// Value of a binary16 by its definition.
+double HalfByDefinition(uint16_t bits) {
+  int sign = bits >> 15, exponent = (bits >> 10) & 31, mantissa = bits & 1023;
+  double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+  return sign ? -magnitude : magnitude;
+}
+
+TEST(Half, EveryValueConvertsBothWays) {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    auto h = static_cast<uint16_t>(bits);
+    float value = float16::ToFloat(h);
+    if (((h >> 10) & 31) == 31) {
+      EXPECT_EQ(std::isnan(value), (h & 1023) != 0);
+      continue;
+    }
+    ASSERT_EQ(static_cast<double>(value), HalfByDefinition(h)) << bits;
+    ASSERT_EQ(float16::FromFloat(value), h) << bits;
+  }
+}
+
+// Between neighbours the nearer wins, and at the middle the even one.
+TEST(Half, RoundsToNearestEven) {
+  for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
+    auto low = static_cast<uint16_t>(bits), high = static_cast<uint16_t>(bits + 1);
+    float middle =
+        static_cast<float>((HalfByDefinition(low) + HalfByDefinition(high)) / 2);  // exact
+    ASSERT_EQ(float16::FromFloat(middle), low % 2 == 0 ? low : high) << bits;
+    ASSERT_EQ(float16::FromFloat(std::nextafter(middle, 0.f)), low) << bits;
+    ASSERT_EQ(float16::FromFloat(std::nextafter(middle, 1e9f)), high) << bits;
+  }
+  EXPECT_EQ(float16::FromFloat(65519.f), 0x7bff);
+  EXPECT_EQ(float16::FromFloat(65520.f), 0x7c00);
+  EXPECT_EQ(float16::FromFloat(-1e10f), 0xfc00);
+}
+
+TEST(Half, BFloat16) {
+  EXPECT_EQ(bfloat16::FromFloat(1.f), 0x3f80);
+  EXPECT_EQ(bfloat16::FromFloat(std::bit_cast<float>(0x3f808000u)), 0x3f80);  // tie to even
+  EXPECT_EQ(bfloat16::FromFloat(std::bit_cast<float>(0x3f818000u)), 0x3f82);
+  EXPECT_EQ(bfloat16::FromFloat(std::bit_cast<float>(0x3f808001u)), 0x3f81);
+  EXPECT_EQ(bfloat16::FromFloat(std::numeric_limits<float>::max()), 0x7f80);
+  EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::bit_cast<float>(0x7f800001u)))));
+}
+
+// The published known-answer vectors of Philox4x32-10. Seed 0 mixes to SplitMix64's first output.
+std::array<uint32_t, 4> Philox10(const std::array<uint32_t, 4>& counter, uint32_t k0, uint32_t k1) {
+  uint64_t key = uint64_t{k1} << 32 | k0;
+  Philox philox(0, key ^ 0xe220a8397b1dcdafu, uint64_t{counter[3]} << 32 | counter[2]);
+  return philox.Block(uint64_t{counter[1]} << 32 | counter[0]);
+}
+
+TEST(Philox, KnownAnswers) {
+  using Words = std::array<uint32_t, 4>;
+  EXPECT_EQ(Philox10({0, 0, 0, 0}, 0, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Philox10({~0u, ~0u, ~0u, ~0u}, ~0u, ~0u),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(Philox10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0xa4093822, 0x299f31d0),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, BlocksAreBlockByBlock) {
+  Philox philox(5, HashName("w"), 3);
+  std::vector<uint32_t> words(4 * 21);
+  uint64_t first = (uint64_t{1} << 32) - 5;  // crosses the low word
+  philox.Blocks(first, 21, words.data());
+  for (size_t i = 0; i < 21; ++i) {
+    auto block = philox.Block(first + i);
+    for (size_t k = 0; k < 4; ++k) EXPECT_EQ(words[4 * i + k], block[k]);
+  }
+}
+
+TEST(Philox, DrawsHaveTheirDistributions) {
+  Philox philox(1, 2, 3);
+  double sum = 0, square = 0, normal_sum = 0, normal_square = 0;
+  constexpr int kDraws = 100000;
+  for (int i = 0; i < kDraws; ++i) {
+    auto index = static_cast<uint64_t>(i);
+    float u = philox.UniformFloat(index);
+    double d = philox.UniformDouble(index), n = philox.Normal(index);
+    ASSERT_TRUE(u >= 0 && u < 1 && d >= 0 && d < 1 && std::isfinite(n));
+    sum += d;
+    square += d * d;
+    normal_sum += n;
+    normal_square += n * n;
+  }
+  // Five standard errors.
+  EXPECT_NEAR(sum / kDraws, 0.5, 5 * 0.2887 / std::sqrt(kDraws));
+  EXPECT_NEAR(square / kDraws, 1.0 / 3, 5 * 0.2981 / std::sqrt(kDraws));
+  EXPECT_NEAR(normal_sum / kDraws, 0, 5 / std::sqrt(kDraws));
+  EXPECT_NEAR(normal_square / kDraws, 1, 5 * std::sqrt(2.0 / kDraws));
+}
+
+TEST(Philox, SeedsStreamsAndStepsDiffer) {
+  std::set<uint64_t> seen;
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    for (uint64_t stream = 0; stream < 3; ++stream) {
+      for (uint64_t step = 0; step < 3; ++step) {
+        auto block = Philox(seed, stream, step).Block(0);
+        seen.insert(uint64_t{block[0]} << 32 | block[1]);
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), 27u);
+  EXPECT_NE(HashName("a"), HashName("b"));
+}
+
+TEST(Scope, FindsInParents) {
+  Scope outer;
+  outer.Set("w", Tensor::Of<float>({1}, {1}));
+  Scope inner(&outer);
+  EXPECT_EQ(inner.Get("w").Item<float>(), 1);
+  EXPECT_EQ(inner.FindLocal("w"), nullptr);
+  inner.Set("w", Tensor::Of<float>({1}, {2}));
+  EXPECT_EQ(inner.Get("w").Item<float>(), 2);
+  EXPECT_EQ(outer.Get("w").Item<float>(), 1);
+  try {
+    inner.Get("v");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
+    EXPECT_NE(e.message().find("'v'"), std::string::npos);
+  }
+  EXPECT_TRUE(inner.Erase("w"));
+  EXPECT_EQ(inner.Get("w").Item<float>(), 1);
+}
+
+TEST(Scope, AddressesHoldAndClonesAreDeep) {
+  Scope scope;
+  Value* first = &scope.Var("a");
+  for (int i = 0; i < 1000; ++i) scope.Var("v" + std::to_string(i));
+  EXPECT_EQ(first, &scope.Var("a"));
+  EXPECT_THROW(scope.Get("a"), Error);  // nothing in it yet
+  scope.Set("a", Tensor::Of<float>({1}, {1}));
+  Scope copy = scope.Clone();
+  copy.GetMutable("a").data<float>()[0] = 9;
+  EXPECT_EQ(scope.Get("a").Item<float>(), 1);
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,297 @@
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/verifier.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+void SameAsX(InferContext& ctx) {
+  ctx.Require("C1", ctx.InputShape("X").rank() != 5, "X must not have rank 5",
+              {ctx.InputShape("X").rank()});
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+const OpRegistry& Ops() {
+  static const OpRegistry* ops = [] {
+    auto* made = new OpRegistry;
+    made->Add(OpDef("copy")
+                  .Doc("Out = X. C1: the rank is not 5.")
+                  .Input("X", "x")
+                  .OptionalInput("Bias", "bias")
+                  .Output("Out", "out")
+                  .Attr<float>("scale", 1.f, "factor")
+                  .Range(0, 10)
+                  .Attr<std::string>("mode", "same", "how")
+                  .OneOf({"same", "valid"})
+                  .NoGradient("a sample")
+                  .Infer(SameAsX));
+    made->Add(OpDef("run")
+                  .Doc("Runs a block.")
+                  .Attr<BlockRef>("sub_block", "the block")
+                  .NoGradient("a sample"));
+    return made;
+  }();
+  return *ops;
+}
+
+struct Sample {
+  Sample() {
+    for (const char* name : {"x", "y", "z"}) root.Var(name).SetShape({2, 3});
+  }
+  OpDesc& Copy(const std::string& from, const std::string& to, AttrList attrs = {}) {
+    return root.AppendOp("copy", {{"X", {from}}}, {{"Out", {to}}}, std::move(attrs));
+  }
+  std::vector<Problem> Check(const VerifyOptions& options = {}) const {
+    return Verify(program, Ops(), options);
+  }
+  // The only problem; its rule must be `rule`.
+  Problem Only(const std::string& rule) const {
+    std::vector<Problem> problems = Check();
+    std::string all;
+    for (const Problem& p : problems) all += p.ToString() + "\n";
+    EXPECT_EQ(problems.size(), 1u) << all;
+    if (problems.empty()) return {};
+    EXPECT_EQ(problems[0].rule, rule) << all;
+    return problems[0];
+  }
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+};
+
+TEST(Verify, GoodProgramsHaveNoProblems) {
+  Sample s;
+  s.Copy("x", "y", {{"scale", 0.5f}, {"op_role", int32_t{0}}, {"use_cudnn", true}});
+  s.Copy("y", "z", {{"mode", std::string("valid")}, {"scale", int32_t{3}}});
+  s.Copy("y", "y");  // in place
+  EXPECT_TRUE(s.Check().empty());
+  EXPECT_NO_THROW(VerifyOrThrow(s.program, Ops()));
+}
+
+TEST(Verify, FindsAllProblemsAtOnce) {
+  Sample s;
+  s.Copy("nowhere", "y", {{"scale", 11.f}});
+  s.root.AppendOp("cpy", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  s.root.AppendOp("copy", {}, {{"Out", {"y"}}}, {{"mode", std::string("sane")}});
+  std::vector<std::string> rules;
+  for (const Problem& p : s.Check()) rules.push_back(std::to_string(p.op) + " " + p.rule);
+  EXPECT_EQ(rules, (std::vector<std::string>{"0 undefined_var", "0 attr_range", "1 unknown_op",
+                                             "2 missing_slot", "2 attr_range"}));
+  try {
+    VerifyOrThrow(s.program, Ops());
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("block 0 op 0 (copy) slot X: reads the var 'nowhere'"),
+              std::string::npos)
+        << e.message();
+    EXPECT_NE(e.message().find("and 4 more problems"), std::string::npos);
+    EXPECT_NE(e.details().find("did you mean same?"), std::string::npos) << e.details();
+  }
+}
+
+TEST(Verify, UnknownOp) {
+  Sample s;
+  s.root.AppendOp("cop", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  EXPECT_NE(s.Only("unknown_op").message.find("did you mean copy?"), std::string::npos);
+}
+
+TEST(Verify, UnknownSlot) {
+  Sample s;
+  s.Copy("x", "y").SetInput("Bia", {"x"});
+  Problem problem = s.Only("unknown_slot");
+  EXPECT_EQ(problem.slot, "Bia");
+  EXPECT_NE(problem.message.find("did you mean Bias?"), std::string::npos);
+  s.root.op(0).SetInput("Bia", {});  // an empty unknown slot means nothing
+  EXPECT_TRUE(s.Check().empty());
+}
+
+TEST(Verify, SlotArity) {
+  Sample s;
+  s.root.AppendOp("copy", {{"X", {"x", "y"}}}, {{"Out", {"z"}}});
+  EXPECT_EQ(s.Only("slot_arity").slot, "X");
+}
+
+TEST(Verify, DuplicateSlotsAndAttrs) {
+  Sample s;
+  s.root.AppendOp("copy", {{"X", {"x"}}, {"X", {"y"}}}, {{"Out", {"z"}}});
+  EXPECT_EQ(s.Only("duplicate_slot").slot, "X");
+  Sample t;
+  t.Copy("x", "y", {{"scale", 1.f}, {"scale", 2.f}});
+  t.Only("duplicate_attr");
+}
+
+TEST(Verify, AttrTypes) {
+  Sample s;
+  s.Copy("x", "y", {{"scale", std::string("big")}});
+  EXPECT_NE(s.Only("attr_type").message.find("must be FLOAT, got STRING"), std::string::npos);
+  Sample t;
+  t.Copy("x", "y", {{"op_role", std::string("x")}});
+  t.Only("attr_type");
+  Sample u;
+  u.Copy("x", "y", {{"scale", std::string(1000000, 'x')}});
+  EXPECT_LT(u.Only("attr_type").message.size(), 2000u);
+}
+
+TEST(Verify, RangesRefuseNan) {
+  Sample s;
+  s.Copy("x", "y", {{"scale", std::nanf("")}});
+  s.Only("attr_range");
+}
+
+TEST(Verify, MissingAttr) {
+  Sample s;
+  s.root.AppendOp("run", {}, {});
+  s.Only("missing_attr");
+}
+
+TEST(Verify, UnknownAttrsAreNotes) {
+  Sample s;
+  s.Copy("x", "y", {{"scal", 1.f}});
+  Problem note = s.Only("unknown_attr");
+  EXPECT_EQ(note.severity, Problem::Severity::kNote);
+  EXPECT_NO_THROW(VerifyOrThrow(s.program, Ops()));
+}
+
+TEST(Verify, NotesNeverHideErrorsNorBecomeThem) {
+  Sample s;
+  for (int i = 0; i < 2000; ++i) s.Copy("x", "y", {{"unheard_of", 1.f}});
+  EXPECT_NO_THROW(VerifyOrThrow(s.program, Ops()));
+  s.Copy("nowhere", "y");
+  EXPECT_THROW(VerifyOrThrow(s.program, Ops()), Error);
+}
+
+TEST(Verify, UseBeforeDefinition) {
+  Sample s;
+  s.Copy("y", "z");
+  s.Copy("x", "y");
+  Problem problem = s.Only("use_before_def");
+  EXPECT_EQ(problem.op, 0);
+  EXPECT_EQ(problem.var, "y");
+  s.root.FindVar("y")->SetPersistable(true);  // from the run before
+  EXPECT_TRUE(s.Check().empty());
+}
+
+// x is fed, read, and then updated in place.
+TEST(Verify, FedVarsMayBeUpdatedLater) {
+  Sample s;
+  s.Copy("x", "y");
+  s.Copy("x", "x");
+  EXPECT_TRUE(s.Check().empty());
+}
+
+TEST(Verify, UndefinedOutputs) {
+  Sample s;
+  s.Copy("x", "nowhere");
+  Problem problem = s.Only("undefined_var");
+  EXPECT_EQ(problem.slot, "Out");
+  EXPECT_EQ(problem.var, "nowhere");
+}
+
+TEST(Verify, ShapeRules) {
+  Sample s;
+  s.root.FindVar("x")->SetShape({1, 1, 1, 1, 1});
+  s.Copy("x", "y");
+  Problem problem = s.Only("shape");
+  EXPECT_NE(problem.message.find("[copy.C1], got 5"), std::string::npos) << problem.message;
+  EXPECT_NE(problem.details.find("'x' float32[1, 1, 1, 1, 1]"), std::string::npos);
+  EXPECT_TRUE(s.Check({.infer_shapes = false}).empty());
+}
+
+TEST(Verify, ShapesOfPersistables) {
+  Sample s;
+  s.root.FindVar("y")->SetPersistable(true);
+  s.root.FindVar("y")->SetShape({7});
+  s.Copy("x", "y");
+  s.Only("shape_contradiction");
+}
+
+TEST(Verify, VarShapesAndTypes) {
+  Sample s;
+  s.root.FindVar("x")->SetShape({-2});
+  s.Only("var_shape");
+  s.root.FindVar("x")->SetShape({int64_t{1} << 40, int64_t{1} << 40});
+  s.Only("var_shape");
+  s.root.FindVar("x")->SetShape({1});
+  s.root.FindVar("x")->SetDType(static_cast<DType>(99));
+  s.Only("var_dtype");
+}
+
+TEST(Verify, BlockIndices) {
+  Sample s;
+  s.program.AppendBlock(7);
+  s.Only("block_index");
+  Sample t;
+  t.program.AppendBlock(1);
+  t.Only("block_cycle");
+  Sample u;
+  u.program.AppendBlock(0).SetForwardBlockIdx(9);
+  u.Only("block_index");
+  Sample v;
+  v.root.AppendOp("run", {}, {}, {{"sub_block", BlockRef{0}}});  // itself
+  v.Only("block_index");
+  Sample w;
+  w.root.AppendOp("run", {}, {}, {{"sub_block", BlockRef{5}}});
+  w.Only("block_index");
+  ProgramDesc none;
+  none.ClearBlocks();
+  ASSERT_EQ(Verify(none, Ops()).size(), 1u);
+  EXPECT_EQ(Verify(none, Ops())[0].rule, "no_block");
+}
+
+TEST(Verify, DepthIsLimited) {
+  Sample s;
+  for (int i = 0; i < 100; ++i) s.program.AppendBlock(i);
+  EXPECT_TRUE(s.Check().empty());
+  for (int i = 100; i < 50000; ++i) s.program.AppendBlock(i);
+  std::vector<Problem> problems = s.Check();
+  ASSERT_FALSE(problems.empty());
+  EXPECT_EQ(problems[0].rule, "block_depth");
+}
+
+// Each of 40 blocks runs the next one twice: 2^40 ops in the end.
+TEST(Verify, ExpansionIsLimited) {
+  Sample s;
+  for (int i = 0; i < 40; ++i) s.program.AppendBlock(i);
+  for (int i = 0; i < 40; ++i) {
+    for (int k = 0; k < 2; ++k)
+      s.program.Block(i).AppendOp("run", {}, {}, {{"sub_block", BlockRef{i + 1}}});
+  }
+  s.Only("block_expansion");
+}
+
+// Ops with as many slots, attrs and arguments as a file can hold: linear, and a short report.
+TEST(Verify, HugeOpsTakeLittleTime) {
+  Sample s;
+  SlotList inputs, outputs;
+  AttrList attrs;
+  std::vector<std::string> args;
+  for (int i = 0; i < 100000; ++i) {
+    std::string name = "slot_with_a_name_" + std::to_string(i);
+    inputs.push_back({name, {"x"}});
+    outputs.push_back({name, {"x"}});
+    attrs.push_back({name, int32_t{i}});
+    args.push_back(name);
+  }
+  inputs.push_back({"X", args});
+  outputs.push_back({"Out", args});
+  s.root.AppendOp("copy", inputs, outputs, attrs);
+  for (int i = 0; i < 20000; ++i) s.root.AppendOp(args[static_cast<size_t>(i)], {}, {});
+  std::vector<Problem> problems = s.Check();
+  EXPECT_LE(problems.size(), 2002u);
+  EXPECT_EQ(problems.back().rule, "more");
+}
+
+TEST(Verify, LongNamesAreCut) {
+  Sample s;
+  s.root.AppendOp(std::string(1000000, 't'),
+                  {{std::string(1000000, 's'), {std::string(1000000, 'v')}}}, {});
+  for (const Problem& p : s.Check()) {
+    EXPECT_LT(p.ToString().size(), 2000u);
+    EXPECT_LT(p.op_type.size() + p.slot.size() + p.var.size(), 2000u);
+  }
+}
+
+}  // namespace
+}  // namespace coracle
