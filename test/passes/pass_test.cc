@@ -1,0 +1,211 @@
+#include <coracle/backward/backward.h>
+#include <coracle/executor/executor.h>
+#include <coracle/layers/builder.h>
+#include <coracle/passes/pass.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+// One op a line: "Output=y = conv2d(Input=x, Filter=w)".
+std::string Listing(const ProgramDesc& program) {
+  auto slots = [](const SlotList& list) {
+    std::string text;
+    for (const Slot& slot : list) {
+      if (slot.args.empty()) continue;
+      text +=
+          fmt::format("{}{}={}", text.empty() ? "" : ", ", slot.name, fmt::join(slot.args, "+"));
+    }
+    return text;
+  };
+  std::string text;
+  for (size_t i = 0; i < program.Root().NumOps(); ++i) {
+    const OpDesc& op = program.Root().op(i);
+    text += fmt::format("{} = {}({})", slots(op.outputs()), op.type(), slots(op.inputs()));
+    for (const char* attr : {"data_format", "data_layout", "shape", "axis"}) {
+      if (const Attribute* value = op.FindAttr(attr))
+        text += fmt::format(" {}={}", attr, ToString(*value));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+void ExpectPass(const std::string& pass, ProgramDesc program,
+                const std::vector<std::string>& fetches, const std::string& after) {
+  PassContext context{DefaultOps(), {"x"}, {fetches.begin(), fetches.end()}};
+  RunPasses(program, context, {pass});
+  EXPECT_EQ(Listing(program), after);
+}
+
+void ExpectUnchanged(const std::string& pass, const ProgramDesc& program,
+                     const std::vector<std::string>& fetches) {
+  ExpectPass(pass, program, fetches, Listing(program));
+}
+
+struct Net {
+  ProgramDesc main, startup;
+  Builder b{main, startup};
+};
+
+Conv2dOptions Conv(int filters, const std::string& output, bool bias = true) {
+  Conv2dOptions options{.num_filters = filters,
+                        .filter_size = 3,
+                        .param_attr = {.name = output + ".w"},
+                        .output = output};
+  if (bias)
+    options.bias_attr = ParamAttr{.name = output + ".b"};
+  else
+    options.bias_attr = std::nullopt;
+  return options;
+}
+
+TEST(DeadCode, RemovesWhatNobodyReads) {
+  Net net;
+  Variable x = net.b.Data("x", {-1, 4});
+  Variable a = net.b.Relu(x, {.output = "a"});
+  net.b.Sigmoid(net.b.Relu(a, {.output = "unused"}), {.output = "unused2"});
+  net.b.Sigmoid(a, {.output = "y"});
+  ExpectPass("dead_code", net.main, {"y"}, "Out=a = relu(X=x)\nOut=y = sigmoid(X=a)\n");
+}
+
+TEST(DeadCode, KeepsWritersOfPersistables) {
+  Net net;
+  Variable x = net.b.Data("x", {-1, 4});
+  net.b.Relu(x, {.output = "state"});
+  net.main.Root().FindVar("state")->SetPersistable(true);
+  ExpectUnchanged("dead_code", net.main, {});
+}
+
+TEST(FuseConvBias, ForwardAlone) {
+  Net net;
+  net.b.Conv2d(net.b.Data("x", {-1, 2, 8, 8}), Conv(4, "y"));
+  ExpectPass("fuse_conv_bias", net.main, {"y"},
+             "Output=y = conv2d(Input=x, Filter=y.w, Bias=y.b) data_format=\"NCHW\"\n");
+}
+
+TEST(FuseConvBias, WithGradient) {
+  Net net;
+  Variable y = net.b.Conv2d(
+      net.b.Data("x", {-1, 2, 8, 8}, DType::kFloat32, {.stop_gradient = false}), Conv(4, "y"));
+  AppendBackward(net.b.Mean(y, {.output = "loss"}));
+  PassContext context{DefaultOps(), {"x"}, {"loss", "y.w@GRAD", "y.b@GRAD"}};
+  RunPasses(net.main, context, {"fuse_conv_bias"});
+  std::string listing = Listing(net.main);
+  EXPECT_EQ(listing.find("elementwise_add"), std::string::npos) << listing;
+  EXPECT_NE(listing.find("Bias@GRAD=y.b@GRAD"), std::string::npos) << listing;
+}
+
+TEST(FuseConvBias, NearMisses) {
+  {  // the product itself is fetched
+    Net net;
+    net.b.Conv2d(net.b.Data("x", {-1, 2, 8, 8}), Conv(4, "y"));
+    ExpectUnchanged("fuse_conv_bias", net.main, {"y", net.main.Root().op(0).Output("Output")[0]});
+  }
+  {  // somebody else reads the product
+    Net net;
+    net.b.Conv2d(net.b.Data("x", {-1, 2, 8, 8}), Conv(4, "y"));
+    net.b.Relu(net.b.Var(net.main.Root().op(0).Output("Output")[0]), {.output = "z"});
+    ExpectUnchanged("fuse_conv_bias", net.main, {"y", "z"});
+  }
+  {  // added along another axis
+    Net net;
+    Variable y = net.b.Conv2d(net.b.Data("x", {-1, 2, 6, 6}), Conv(4, "y", false));
+    net.b.Add(y, net.b.Parameter("row", {4}, DType::kFloat32), {.axis = 3, .output = "z"});
+    ExpectUnchanged("fuse_conv_bias", net.main, {"z"});
+  }
+}
+
+TEST(Nhwc, ConvertsImagesAtTheBorders) {
+  Net net;
+  Variable c = net.b.Conv2d(net.b.Data("x", {-1, 1, 8, 8}), Conv(4, "c", false));
+  Variable p = net.b.Pool2d(net.b.Relu(c, {.output = "r"}),
+                            {.pool_size = 2, .pool_stride = 2, .output = "p"});
+  net.b.Fc(p, {.size = 3, .param_attr = {.name = "w"}, .bias_attr = std::nullopt, .output = "y"});
+  ExpectPass("nhwc", net.main, {"y"},
+             "Out=x@NHWC = reshape2(X=x) shape=[-1, 8, 8, 1]\n"
+             "Output=c@NHWC = conv2d(Input=x@NHWC, Filter=c.w) data_format=\"NHWC\"\n"
+             "Out=r@NHWC = relu(X=c@NHWC)\n"
+             "Out=p@NHWC = pool2d(X=r@NHWC) data_format=\"NHWC\"\n"
+             "Out=p = transpose2(X=p@NHWC) axis=[0, 3, 1, 2]\n"
+             "Out=y = mul(X=p, Y=w)\n");
+}
+
+TEST(Nhwc, NothingToGainWithoutConvolution) {
+  Net net;
+  net.b.Pool2d(net.b.Data("x", {-1, 4, 8, 8}), {.pool_size = 2, .output = "y"});
+  ExpectUnchanged("nhwc", net.main, {"y"});
+}
+
+TEST(Nhwc, FetchedVariablesKeepTheirLayout) {
+  Net net;
+  net.b.Conv2d(net.b.Data("x", {-1, 3, 6, 6}), Conv(4, "y", false));
+  ExpectPass("nhwc", net.main, {"y"},
+             "Out=x@NHWC = transpose2(X=x) axis=[0, 2, 3, 1]\n"
+             "Output=y@NHWC = conv2d(Input=x@NHWC, Filter=y.w) data_format=\"NHWC\"\n"
+             "Out=y = transpose2(X=y@NHWC) axis=[0, 3, 1, 2]\n");
+}
+
+// A small residual net with everything that the passes touch; `seed` chooses its details.
+Variable RandomNet(Builder& b, unsigned seed) {
+  Variable x = b.Data("x", {-1, 1 + seed % 3, 10, 10}, DType::kFloat32, {.stop_gradient = false});
+  Variable h = b.Conv2d(x, {.num_filters = 4, .filter_size = 3, .padding = 1, .act = "relu"});
+  if (seed % 2) h = b.BatchNorm(h, {.act = "relu"});
+  Variable side = b.Conv2d(h, {.num_filters = 4, .filter_size = 3, .padding = 1});
+  h = b.Add(h, side, {.act = "relu"});
+  h = b.Pool2d(h, {.pool_size = 2, .pool_type = seed % 4 < 2 ? "max" : "avg", .pool_stride = 2});
+  if (seed % 3 == 0) h = b.Conv2d(h, {.num_filters = 8, .filter_size = 3, .groups = 4});
+  Variable logits = b.Fc(h, {.size = 3, .output = "logits"});
+  return b.Mean(b.SoftmaxWithCrossEntropy(logits, b.Data("label", {-1, 1}, DType::kInt64)),
+                {.output = "loss"});
+}
+
+TEST(Pipeline, KeepsResultsAndGradients) {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    Net net;
+    Variable loss = RandomNet(net.b, seed);
+    std::vector<std::string> fetches = {"loss", "logits", "x@GRAD"};
+    for (const ParamAndGrad& pair : AppendBackward(loss)) fetches.push_back(pair.grad);
+    // A gradient of the input, so that no convolution is spared its own.
+    if (!net.main.Root().FindVar("x@GRAD")) fetches.erase(fetches.begin() + 2);
+    Scope scope;
+    Executor().Run(net.startup, scope);
+    Tensor x(DType::kFloat32, {5, 1 + seed % 3, 10, 10}), label(DType::kInt64, {5, 1});
+    for (int64_t i = 0; i < x.numel(); ++i)
+      x.data<float>()[i] = std::sin(static_cast<float>(i * (seed + 1)));
+    for (int64_t i = 0; i < 5; ++i) label.data<int64_t>()[i] = i % 3;
+    CompileOptions plain;
+    plain.optimize = false;
+    plain.kernels = KernelMode::kReference;
+    Scope other = scope.Clone();
+    auto expected = Executor(plain).Run(net.main, other, {{"x", x}, {"label", label}}, fetches);
+    auto got = Executor().Run(net.main, scope, {{"x", x}, {"label", label}}, fetches);
+    for (size_t i = 0; i < fetches.size(); ++i) {
+      ASSERT_EQ(expected[i].shape().ToString(), got[i].shape().ToString()) << fetches[i];
+      for (int64_t k = 0; k < expected[i].numel(); ++k) {
+        float want = expected[i].data<float>()[k];
+        ASSERT_NEAR(want, got[i].data<float>()[k], 2e-4f * (1 + std::abs(want)))
+            << fetches[i] << " at " << k;
+      }
+    }
+  }
+}
+
+TEST(Pipeline, UnknownPassIsNamed) {
+  ProgramDesc program;
+  PassContext context{DefaultOps(), {}, {}};
+  try {
+    RunPasses(program, context, {"nhw"});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("unknown pass 'nhw'; did you mean nhwc?"), std::string::npos)
+        << e.message();
+  }
+}
+
+}  // namespace
+}  // namespace coracle
