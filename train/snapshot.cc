@@ -94,29 +94,37 @@ Json ToJson(const Snapshot& s) {
           {"progress", {{"sums", s.sums}, {"rows", s.sum_rows}}}};
 }
 
-Snapshot FromJson(const Json& j) {
-  Snapshot s;
-  const Json &data = j.at("data"), &random = j.at("random"), &machine = j.at("machine");
-  j.at("job").get_to(s.job);
-  j.at("step").get_to(s.step);
-  j.at("epoch").get_to(s.epoch);
-  data.at("source").get_to(s.data);
-  data.at("rows").get_to(s.rows);
-  data.at("position").get_to(s.position);
-  data.at("batch_size").get_to(s.batch_size);
-  data.at("shuffle").get_to(s.shuffle);
-  data.at("drop_last").get_to(s.drop_last);
-  random.at("seed").get_to(s.seed);
-  random.at("step").get_to(s.random_step);
-  machine.at("threads").get_to(s.threads);
-  machine.at("instructions").get_to(s.instructions);
-  j.at("progress").at("sums").get_to(s.sums);
-  j.at("progress").at("rows").get_to(s.sum_rows);
-  return s;
-}
-
 [[noreturn]] void ThrowDamaged(const std::string& file, const std::string& what) {
   throw Error(ErrorCode::kDataLoss, fmt::format("damaged snapshot: {}: {}", file, what));
+}
+
+// A whole number; anything else (1e300 among them) is damage.
+template <class T>
+void TakeInteger(const Json& value, T* out, const std::string& file) {
+  if (!value.is_number_integer()) ThrowDamaged(file, value.dump().substr(0, 40) + " is no integer");
+  value.get_to(*out);
+}
+
+Snapshot FromJson(const Json& j, const std::string& file) {
+  Snapshot s;
+  const Json &data = j.at("data"), &random = j.at("random"), &machine = j.at("machine");
+  const Json& progress = j.at("progress");
+  j.at("job").get_to(s.job);
+  TakeInteger(j.at("step"), &s.step, file);
+  TakeInteger(j.at("epoch"), &s.epoch, file);
+  data.at("source").get_to(s.data);
+  TakeInteger(data.at("rows"), &s.rows, file);
+  TakeInteger(data.at("position"), &s.position, file);
+  TakeInteger(data.at("batch_size"), &s.batch_size, file);
+  data.at("shuffle").get_to(s.shuffle);
+  data.at("drop_last").get_to(s.drop_last);
+  TakeInteger(random.at("seed"), &s.seed, file);
+  TakeInteger(random.at("step"), &s.random_step, file);
+  TakeInteger(machine.at("threads"), &s.threads, file);
+  machine.at("instructions").get_to(s.instructions);
+  progress.at("sums").get_to(s.sums);
+  TakeInteger(progress.at("rows"), &s.sum_rows, file);
+  return s;
 }
 
 // The manifest's own checksum covers everything else in it.
@@ -150,7 +158,8 @@ void CheckFile(const std::string& path, const char* name, const Json& files) {
   if (!FileExists(file)) ThrowDamaged(file, "missing");
   std::string bytes = ReadFile(file);
   const Json& expected = files.at(name);
-  auto size = expected.at("bytes").get<uint64_t>();
+  uint64_t size = 0;
+  TakeInteger(expected.at("bytes"), &size, At(path, kManifest));
   if (bytes.size() != size)
     ThrowDamaged(file, fmt::format("{} bytes, {} were written", bytes.size(), size));
   if (Checksum(bytes) != expected.at("crc32").get<std::string>())
@@ -217,7 +226,7 @@ Snapshot ReadSnapshot(const std::string& path, const ProgramDesc& main, const Pr
   Snapshot snapshot;
   try {
     for (const char* file : kFiles) CheckFile(path, file, manifest.at("files"));
-    snapshot = FromJson(manifest);
+    snapshot = FromJson(manifest, At(path, kManifest));
   } catch (const Json::exception& e) {
     ThrowDamaged(At(path, kManifest), e.what());
   }

@@ -1,12 +1,12 @@
 // The training loop allocates next to nothing: this binary counts every operator new.
 
-#include "train_test_util.h"
-
 #include <coracle/train/trainer.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
+
+#include "train_test_util.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};

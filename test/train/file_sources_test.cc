@@ -1,4 +1,5 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/io/npy.h>
 #include <coracle/train/file_sources.h>
 #include <zlib.h>
 
@@ -243,6 +244,35 @@ TEST(Csv, ReadsUci) {
   ExpectContains(ErrorOf([&] { MakeCsvSource(options); }), "empty cell");
   options.fill = 0;
   EXPECT_EQ(MakeCsvSource(options)->size(), 20640);
+}
+
+TEST(Npz, KeysBecomeColumns) {
+  TempDir dir;
+  std::string file = dir / "d.npz";
+  WriteNpz({{"x", Tensor::Of<float>({2, 1, 2}, {1, 2, 3, 4})},
+            {"y", Tensor::Of<int64_t>({2}, {5, 6})},
+            {"mean", Tensor::Of<float>({}, {0.5f})}},
+           file, true);
+  NpzOptions options;
+  options.file = file;
+  options.columns = {{"y", "label"}, {"x", ""}};
+  DataSourcePtr source = MakeNpzSource(options);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(source->columns()[0].name, "label");
+  EXPECT_EQ(source->columns()[0].shape, Shape({1}));
+  EXPECT_EQ(source->columns()[1].shape, Shape({1, 2}));
+  std::vector<Tensor> rows = RowsOf(*source, {1});
+  EXPECT_EQ(rows[0].Item<int64_t>(), 6);
+  EXPECT_TRUE(BitEqual(rows[1], Tensor::Of<float>({1, 1, 2}, {3, 4})));
+  options.columns = {{"z", ""}};
+  ExpectContains(ErrorOf([&] { MakeNpzSource(options); }), "no array 'z'");
+  options.columns.clear();
+  ExpectContains(ErrorOf([&] { MakeNpzSource(options); }), "'mean' is a scalar");
+  WriteNpz({{"x", Tensor::Of<float>({2}, {1, 2})}, {"y", Tensor::Of<float>({3}, {1, 2, 3})}}, file);
+  ExpectContains(ErrorOf([&] { MakeNpzSource(options); }), "has 3 rows, column 'x' has 2");
+  std::string bytes = ReadFile(file);
+  WriteFileAtomic(file, bytes.substr(0, bytes.size() / 2));
+  ErrorOf([&] { MakeNpzSource(options); });
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/train/job.h>
 
+#include <random>
+
 #include "train_test_util.h"
 
 namespace coracle {
@@ -102,6 +104,26 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
   ExpectContains(TextError(std::string(100000, '{')), "j.pbtxt:1:");
   ExpectContains(TextError("train { npz { file: \"x\" column { name: \"a\" } } }"),
                  "column needs key");
+}
+
+TEST(JobText, ChangedBytesNeverCrash) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 2000; ++i) {
+    std::string text = kJob;
+    for (int k = 0; k < 3; ++k) {
+      size_t at = random() % text.size();
+      if (random() % 2) {
+        text[at] = static_cast<char>(random());
+      } else {
+        text.erase(at, random() % 20);
+      }
+    }
+    try {
+      ParseJobText(text, "j.pbtxt");
+    } catch (const Error& e) {
+      EXPECT_EQ(e.message().substr(0, 7), "j.pbtxt") << e.message();
+    }
+  }
 }
 
 TEST(Job, CheckFindsWhatTextCannot) {
