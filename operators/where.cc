@@ -1,0 +1,82 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+void InferWhere(InferContext& ctx) {
+  VarMeta out = ctx.Input("X");
+  ctx.Require("C1", ctx.InputDType("Condition") == DType::kBool, "Condition must be bool");
+  ctx.Require("C2", ctx.InputDType("Y") == out.dtype, "X and Y must have one dtype");
+  for (const char* slot : {"Condition", "Y"}) {
+    const Shape& shape = ctx.InputShape(slot);
+    ctx.Require("C3", out.shape.CompatibleWith(shape), "the inputs must have one shape");
+    for (int i = 0; i < shape.rank(); ++i) out.shape[i] = std::max(out.shape[i], shape[i]);
+  }
+  ctx.SetOutput("Out", out);
+}
+
+template <class T>
+Kernel WhereOf(const PrepareContext& ctx) {
+  const TensorArg condition = ctx.Input("Condition"), x = ctx.Input("X"), y = ctx.Input("Y");
+  const TensorArg out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    const bool* c = ws.Data<const bool>(condition);
+    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
+    T* o = ws.Data<T>(out);
+    ParallelFor(out.numel, 32768, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) o[i] = c[i] ? a[i] : b[i];
+    });
+  };
+}
+
+// Moves elements, so only their size counts.
+Kernel Where(const PrepareContext& ctx) {
+  switch (SizeOf(ctx.Input("X").dtype)) {
+    case 1:
+      return WhereOf<uint8_t>(ctx);
+    case 2:
+      return WhereOf<uint16_t>(ctx);
+    case 4:
+      return WhereOf<uint32_t>(ctx);
+    default:
+      return WhereOf<uint64_t>(ctx);
+  }
+}
+
+// X@GRAD = where(Condition, Out@GRAD, 0), Y@GRAD = where(Condition, 0, Out@GRAD).
+void WhereGradient(GradientContext& g) {
+  const std::string dout = g.OutputGrad("Out"), condition = g.Input("Condition");
+  if (!g.NeedsInputGrad("X") && !g.NeedsInputGrad("Y")) return;
+  const std::string zero = g.Temp(dout + "@ZERO");
+  g.Append("fill_zeros_like", {{"X", {dout}}}, {{"Out", {zero}}});
+  g.Append("where", {{"Condition", {condition}}, {"X", {dout}}, {"Y", {zero}}},
+           {{"Out", {g.InputGrad("X")}}});
+  g.Append("where", {{"Condition", {condition}}, {"X", {zero}}, {"Y", {dout}}},
+           {{"Out", {g.InputGrad("Y")}}});
+}
+
+}  // namespace
+
+void RegisterWhere(OpRegistry& ops) {
+  ops.Add(OpDef("where")
+              .Doc("Out = X where Condition holds, else Y, element by element. C1: Condition is "
+                   "bool. C2: X and Y have one dtype. C3: the inputs have one shape.")
+              .Input("Condition", "bool tensor")
+              .Input("X", "tensor of any dtype")
+              .Input("Y", "tensor of X's dtype")
+              .Output("Out", "tensor of X's dtype")
+              .NoGradientTo({"Condition"})
+              .Inplace("X", "Out")
+              .Inplace("Y", "Out")
+              .Infer(InferWhere)
+              .Gradient(WhereGradient)
+              .Reference(Where));
+}
+
+}  // namespace coracle
