@@ -24,7 +24,21 @@ using Gemm = std::function<void(const T* a, const T* b, T* c)>;
 template <class T>
 Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode);
 
+// A loop nest over many gemms, outermost dim first. Steps count matrices; a step of 0 repeats a
+// matrix of A or B, and makes C the sum over that dim.
+struct GemmBatch {
+  int rank = 0;
+  int64_t dims[Shape::kMaxRank];
+  int64_t a_step[Shape::kMaxRank], b_step[Shape::kMaxRank], c_step[Shape::kMaxRank];
+};
+// The gemms of a batch, with spec.beta = 0. The result does not depend on the number of threads
+// more than that of one gemm does.
+template <class T>
+Gemm<T> MakeBatchGemm(const GemmSpec& spec, const GemmBatch& batch, KernelMode mode);
+
 extern template Gemm<float> MakeGemm<float>(const GemmSpec&, KernelMode);
 extern template Gemm<double> MakeGemm<double>(const GemmSpec&, KernelMode);
+extern template Gemm<float> MakeBatchGemm<float>(const GemmSpec&, const GemmBatch&, KernelMode);
+extern template Gemm<double> MakeBatchGemm<double>(const GemmSpec&, const GemmBatch&, KernelMode);
 
 }  // namespace coracle
