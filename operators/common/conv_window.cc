@@ -97,19 +97,49 @@ struct PaddedInput {
   }
 };
 
-// Filter [M, C, kh, kw] as [kh][kw C][M padded]: the columns of a forward tile are filters.
-void PackForForward(const ConvGeometry& g, const float* filter, float* packed) {
-  const int64_t columns = PadUp(g.out_channels), taps = g.h.kernel * g.w.kernel;
-  ParallelFor(taps * g.in_channels, 1 + 16384 / columns, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t tap = r / g.in_channels, c = r % g.in_channels;
-      float* row = packed + r * columns;
-      for (int64_t m = 0; m < g.out_channels; ++m)
-        row[m] = filter[(m * g.in_channels + c) * taps + tap];
-      std::fill(row + g.out_channels, row + columns, 0.0f);
-    }
-  });
+// Filters past the last whole vector, when they are few and kernel rows are long enough for dot
+// products along them: a whole vector for 2 of 50 filters would cost a quarter of the time.
+int64_t TailFilters(const PaddedGeometry& d) {
+  const int64_t tail = d.g.out_channels % kPad;
+  return d.g.out_channels > kPad && tail <= kMaxDotColumns && d.segment >= 2 * kPad ? tail : 0;
 }
+
+// Filter [M, C, kh, kw] for the forward pass: [kh][kw C][M padded], where the columns of a tile are
+// filters; then the tail filters as [kh][tail][kw C padded].
+struct ForwardFilter {
+  explicit ForwardFilter(const PaddedGeometry& d)
+      : tail(TailFilters(d)),
+        whole(d.g.out_channels - tail),
+        columns(PadUp(whole)),
+        tail_at(d.g.h.kernel * d.segment * columns),
+        size(tail_at + d.g.h.kernel * tail * PadUp(d.segment)) {}
+
+  int64_t tail, whole, columns, tail_at, size;
+
+  void Pack(const PaddedGeometry& d, const float* filter, float* packed) const {
+    const ConvGeometry& g = d.g;
+    const int64_t taps = g.h.kernel * g.w.kernel;
+    ParallelFor(taps * g.in_channels, 1 + 16384 / columns, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t tap = r / g.in_channels, c = r % g.in_channels;
+        float* row = packed + r * columns;
+        for (int64_t m = 0; m < whole; ++m) row[m] = filter[(m * g.in_channels + c) * taps + tap];
+        std::fill(row + whole, row + columns, 0.0f);
+      }
+    });
+    const int64_t row = PadUp(d.segment);
+    std::fill(packed + tail_at, packed + size, 0.0f);
+    for (int64_t q = 0; q < tail; ++q) {
+      for (int64_t c = 0; c < g.in_channels; ++c) {
+        const float* from = filter + ((whole + q) * g.in_channels + c) * taps;
+        for (int64_t tap = 0; tap < taps; ++tap) {
+          const int64_t i = tap / g.w.kernel, j = tap % g.w.kernel;
+          packed[tail_at + (i * tail + q) * row + j * g.in_channels + c] = from[tap];
+        }
+      }
+    }
+  }
+};
 
 // Filter [M, C, kh, kw] as [kh][M][kw C padded]: the columns of a data gradient's tile are inputs.
 void PackForData(const ConvGeometry& g, const float* filter, float* packed) {
@@ -129,20 +159,20 @@ void PackForData(const ConvGeometry& g, const float* filter, float* packed) {
   });
 }
 
-// One output row.
-void ForwardRow(const PaddedGeometry& d, const float* in, const float* packed, const float* bias,
-                float* out) {
+// One output row. `bias` has as many elements as a padded row of filters.
+void ForwardRow(const PaddedGeometry& d, const ForwardFilter& f, const float* in,
+                const float* packed, const float* bias, float* out) {
   const ConvGeometry& g = d.g;
   MatrixTile tile;
   tile.a_step = d.step;
   tile.a_k = 1;
   tile.a_row = g.h.dilation * d.row;
-  tile.b_k = PadUp(g.out_channels);
+  tile.b_k = f.columns;
   tile.b_row = d.segment * tile.b_k;
   tile.rows = g.h.kernel;
   tile.k = d.segment;
   tile.out_step = g.out_channels;
-  ForColumns(g.out_channels, tile, [&](int64_t v, MatrixTile& t) {
+  ForColumns(f.whole, tile, [&](int64_t v, MatrixTile& t) {
     t.b = packed + v;
     t.init = bias ? bias + v : nullptr;
     ForParts(g.w.out, MaxTileHeight(), [&](int64_t x, int64_t height) {
@@ -151,6 +181,23 @@ void ForwardRow(const PaddedGeometry& d, const float* in, const float* packed, c
       t.height = static_cast<int>(height);
       RunMatrixTile(t);
     });
+  });
+  if (f.tail == 0) return;
+  DotTile dot;
+  dot.a_step = d.step;
+  dot.a_row = tile.a_row;
+  dot.b = packed + f.tail_at;
+  dot.b_k = PadUp(d.segment);
+  dot.rows = g.h.kernel;
+  dot.k = d.segment;
+  dot.out_step = g.out_channels;
+  dot.init = bias ? bias + f.whole : nullptr;
+  dot.columns = static_cast<int>(f.tail);
+  ForParts(g.w.out, kMaxDotHeight, [&](int64_t x, int64_t height) {
+    dot.a = in + x * d.step;
+    dot.out = out + x * g.out_channels + f.whole;
+    dot.height = static_cast<int>(height);
+    RunDotTile(dot);
   });
 }
 
@@ -180,18 +227,28 @@ void DataImage(const PaddedGeometry& d, const float* dout, const float* packed, 
 }
 
 // How the filter gradient is laid out while it is summed: vectors run over the inputs of a kernel
-// row, [M][kh][segment padded], or over filters, [kh][segment][M padded], whichever wastes less.
+// row, [M][kh][inputs padded], or over filters, [kh][inputs][M padded], whichever wastes less. A
+// few inputs past the last whole vector are summed in the second way in either case.
 struct FilterSums {
   explicit FilterSums(const PaddedGeometry& d)
       : over_inputs(d.segment * PadUp(d.g.out_channels) >= d.g.out_channels * PadUp(d.segment)),
-        columns(PadUp(over_inputs ? d.segment : d.g.out_channels)),
-        size(d.g.h.kernel * columns * (over_inputs ? d.g.out_channels : d.segment)) {}
+        whole(!over_inputs                                         ? 0
+              : d.segment > kPad && d.segment % kPad <= kFewInputs ? d.segment / kPad * kPad
+                                                                   : d.segment),
+        columns(PadUp(whole)),
+        filters(PadUp(d.g.out_channels)),
+        rest_at(d.g.out_channels * d.g.h.kernel * columns),
+        size(rest_at + d.g.h.kernel * (d.segment - whole) * filters) {}
+
+  static constexpr int64_t kFewInputs = 4;
 
   bool over_inputs;
-  int64_t columns, size;
+  int64_t whole;  // inputs of a kernel row that vectors run over
+  int64_t columns, filters, rest_at, size;
 
   int64_t At(const PaddedGeometry& d, int64_t m, int64_t i, int64_t j) const {
-    return over_inputs ? (m * d.g.h.kernel + i) * columns + j : (i * d.segment + j) * columns + m;
+    if (j < whole) return (m * d.g.h.kernel + i) * columns + j;
+    return rest_at + (i * (d.segment - whole) + j - whole) * filters + m;
   }
 };
 
@@ -199,38 +256,37 @@ struct FilterSums {
 void FilterImage(const PaddedGeometry& d, const FilterSums& f, const float* in, const float* dout,
                  float* sums) {
   const ConvGeometry& g = d.g;
-  MatrixTile tile;
-  tile.rows = g.h.out;
-  tile.k = g.w.out;
-  tile.add = true;
-  const int64_t pixel_row = g.h.stride * d.row;
-  if (f.over_inputs) {
-    tile.a_step = 1;
-    tile.a_k = g.out_channels;
-    tile.a_row = d.out_row;
-    tile.b_k = d.step;
-    tile.b_row = pixel_row;
-    tile.out_step = g.h.kernel * f.columns;
-  } else {
-    tile.a_step = 1;
-    tile.a_k = d.step;
-    tile.a_row = pixel_row;
-    tile.b_k = g.out_channels;
-    tile.b_row = d.out_row;
-    tile.out_step = f.columns;
-  }
+  MatrixTile over_inputs;
+  over_inputs.rows = g.h.out;
+  over_inputs.k = g.w.out;
+  over_inputs.add = true;
+  over_inputs.a_step = 1;
+  MatrixTile over_filters = over_inputs;
+  over_inputs.a_k = over_filters.b_k = g.out_channels;
+  over_inputs.a_row = over_filters.b_row = d.out_row;
+  over_inputs.b_k = over_filters.a_k = d.step;
+  over_inputs.b_row = over_filters.a_row = g.h.stride * d.row;
+  over_inputs.out_step = g.h.kernel * f.columns;
+  over_filters.out_step = f.filters;
+  auto run = [&](MatrixTile& t, const float* a, const float* b, float* out, int64_t height) {
+    t.exact_b = t.lanes % VectorLanes() != 0;
+    t.a = a;
+    t.b = b;
+    t.out = out;
+    t.height = static_cast<int>(height);
+    RunMatrixTile(t);
+  };
   for (int64_t i = 0; i < g.h.kernel; ++i) {
     const float* window = in + d.KernelRow(i);
-    ForColumns(f.over_inputs ? d.segment : g.out_channels, tile, [&](int64_t v, MatrixTile& t) {
-      t.exact_b = t.lanes % VectorLanes() != 0;
-      t.b = (f.over_inputs ? window : dout) + v;
-      ForParts(f.over_inputs ? g.out_channels : d.segment, MaxTileHeight(),
-               [&](int64_t p, int64_t height) {
-                 t.a = (f.over_inputs ? dout : window) + p;
-                 t.out = sums + (f.over_inputs ? f.At(d, p, i, v) : f.At(d, v, i, p));
-                 t.height = static_cast<int>(height);
-                 RunMatrixTile(t);
-               });
+    ForColumns(f.whole, over_inputs, [&](int64_t v, MatrixTile& t) {
+      ForParts(g.out_channels, MaxTileHeight(), [&](int64_t m, int64_t height) {
+        run(t, dout + m, window + v, sums + f.At(d, m, i, v), height);
+      });
+    });
+    ForColumns(g.out_channels, over_filters, [&](int64_t v, MatrixTile& t) {
+      ForParts(d.segment - f.whole, MaxTileHeight(), [&](int64_t j, int64_t height) {
+        run(t, window + f.whole + j, dout + v, sums + f.At(d, v, i, f.whole + j), height);
+      });
     });
   }
 }
@@ -327,18 +383,18 @@ bool ConvWindowPays(const ConvGeometry& g) {
 Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
                          const ConvForwardArgs& args) {
   const PaddedGeometry d(g);
-  const int64_t columns = PadUp(g.out_channels);
+  const ForwardFilter f(d);
+  const int64_t padded_bias = PadUp(g.out_channels);
   const PaddedInput input(ctx, d, args.input);
-  const TensorArg packed =
-      ctx.Scratch(DType::kFloat32, {g.h.kernel * d.segment * columns + columns});
+  const TensorArg packed = ctx.Scratch(DType::kFloat32, {f.size + padded_bias});
   const int64_t work = d.out_row * g.h.kernel * d.segment;
   return [=](Workspace& ws) {
     float* filter = ws.Data<float>(packed);
-    PackForForward(d.g, ws.Data<const float>(args.filter), filter);
+    f.Pack(d, ws.Data<const float>(args.filter), filter);
     float* bias = nullptr;
     if (args.bias) {
-      bias = filter + d.g.h.kernel * d.segment * columns;
-      std::fill_n(bias, columns, 0.0f);
+      bias = filter + f.size;
+      std::fill_n(bias, padded_bias, 0.0f);
       std::copy_n(ws.Data<const float>(args.bias), d.g.out_channels, bias);
     }
     const float* in = input.Make(ws, d);
@@ -348,7 +404,7 @@ Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
       for (int64_t r = begin; r < end; ++r) {
         const int64_t n = r / d.g.h.out, y = r % d.g.h.out;
         float* row = out + r * d.out_row;
-        ForwardRow(d, in + n * d.image + y * d.g.h.stride * d.row, filter, bias, row);
+        ForwardRow(d, f, in + n * d.image + y * d.g.h.stride * d.row, filter, bias, row);
         for (int64_t i = 0; residual && i < d.out_row; ++i) row[i] += residual[r * d.out_row + i];
       }
     });

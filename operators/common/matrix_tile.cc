@@ -126,6 +126,64 @@ void RunTile(const MatrixTile& t) {
   run(t);
 }
 
+template <int kHeight, int kColumns>
+void Dot(const DotTile& t) {
+  const FloatTag d;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+  FloatVec sum[kHeight][kColumns];
+  Unroll<kHeight>([&](auto p) HWY_ATTR __attribute__((always_inline)) {
+    Unroll<kColumns>([&](auto q) HWY_ATTR
+                     __attribute__((always_inline)) { sum[p][q] = hn::Zero(d); });
+  });
+  const int64_t a_step = t.a_step, b_k = t.b_k, whole = t.k / n * n;
+  const PartialLoad partial{t.k - whole};
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const float* HWY_RESTRICT a = t.a + r * t.a_row;
+    const float* HWY_RESTRICT b = t.b + r * kColumns * b_k;
+    for (int64_t i = 0; i < whole; i += n) {
+      FloatVec y[kColumns];
+      Unroll<kColumns>([&](auto q) HWY_ATTR
+                       __attribute__((always_inline)) { y[q] = hn::LoadU(d, b + q * b_k + i); });
+      Unroll<kHeight>([&](auto p) HWY_ATTR __attribute__((always_inline)) {
+        const FloatVec x = hn::LoadU(d, a + p * a_step + i);
+        Unroll<kColumns>([&](auto q) HWY_ATTR __attribute__((always_inline)) {
+          sum[p][q] = hn::MulAdd(x, y[q], sum[p][q]);
+        });
+      });
+    }
+    if (whole == t.k) continue;
+    Unroll<kHeight>([&](auto p) HWY_ATTR __attribute__((always_inline)) {
+      const FloatVec x = partial(a + p * a_step + whole);
+      Unroll<kColumns>([&](auto q) HWY_ATTR __attribute__((always_inline)) {
+        sum[p][q] = hn::MulAdd(x, hn::LoadU(d, b + q * b_k + whole), sum[p][q]);
+      });
+    });
+  }
+  Unroll<kHeight>([&](auto p) HWY_ATTR __attribute__((always_inline)) {
+    Unroll<kColumns>([&](auto q) HWY_ATTR __attribute__((always_inline)) {
+      const float total = hn::GetLane(hn::SumOfLanes(d, sum[p][q]));
+      t.out[p * t.out_step + q] = total + (t.init ? t.init[q] : 0.0f);
+    });
+  });
+}
+
+using DotFn = void (*)(const DotTile&);
+
+template <int kHeight>
+DotFn DotOfHeight(int columns) {
+  constexpr DotFn kByColumns[] = {Dot<kHeight, 1>, Dot<kHeight, 2>, Dot<kHeight, 3>,
+                                  Dot<kHeight, 4>};
+  return kByColumns[std::min(columns, kMaxDotColumns) - 1];
+}
+
+void RunDot(const DotTile& t) {
+  const DotFn run = t.height == 1   ? DotOfHeight<1>(t.columns)
+                    : t.height == 2 ? DotOfHeight<2>(t.columns)
+                    : t.height == 3 ? DotOfHeight<3>(t.columns)
+                                    : DotOfHeight<4>(t.columns);
+  run(t);
+}
+
 int64_t LaneCount() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
 int TileHeight() { return kMaxHeight; }
 
@@ -155,6 +213,7 @@ namespace coracle {
 namespace {
 
 HWY_EXPORT(RunTile);
+HWY_EXPORT(RunDot);
 HWY_EXPORT(LaneCount);
 HWY_EXPORT(TileHeight);
 HWY_EXPORT(RowTotals);
@@ -162,6 +221,7 @@ HWY_EXPORT(RowTotals);
 }  // namespace
 
 void RunMatrixTile(const MatrixTile& tile) { HWY_DYNAMIC_DISPATCH(RunTile)(tile); }
+void RunDotTile(const DotTile& tile) { HWY_DYNAMIC_DISPATCH(RunDot)(tile); }
 int64_t VectorLanes() { return HWY_DYNAMIC_DISPATCH(LaneCount)(); }
 int MaxTileHeight() { return HWY_DYNAMIC_DISPATCH(TileHeight)(); }
 void AddRows(const float* x, int64_t rows, int64_t columns, float* sums) {

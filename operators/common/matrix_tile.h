@@ -25,6 +25,28 @@ struct MatrixTile {
 };
 
 void RunMatrixTile(const MatrixTile& tile);
+
+// The same for a few columns, as dot products along a and b: for p in [0, height), q in [0,
+// columns)
+//   out[p * out_step + q] = init[q] + sum over r in [0, rows), i in [0, k) of
+//       a[p * a_step + r * a_row + i] * b[(r * columns + q) * b_k + i]
+// Each row of b is readable, and zero from k on, up to a multiple of 16 floats.
+struct DotTile {
+  const float* a = nullptr;
+  int64_t a_step = 0, a_row = 0;
+  const float* b = nullptr;
+  int64_t b_k = 0;
+  int64_t rows = 1, k = 0;
+  float* out = nullptr;
+  int64_t out_step = 0;
+  const float* init = nullptr;  // null: zeros
+  int height = 1;               // 1 .. 4
+  int columns = 1;              // 1 .. 4
+};
+constexpr int kMaxDotHeight = 4, kMaxDotColumns = 4;
+
+void RunDotTile(const DotTile& tile);
+
 int64_t VectorLanes();  // floats of a vector, a power of two up to 16
 int MaxTileHeight();
 
