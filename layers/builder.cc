@@ -87,6 +87,11 @@ OpDesc& Builder::Append(std::string type, SlotList inputs, SlotList outputs, Att
   return AppendChecked(*block_, op, *ops_);
 }
 
+std::string Builder::FreshName(const std::string& prefix, int k) {
+  std::string name = fmt::format("{}_{}", prefix, k);
+  return main_->FreeName(name) == name ? name : main_->UniqueName(prefix);
+}
+
 Variable Builder::Share(VarDesc& found, const Shape& shape, DType dtype) {
   if (!found.persistable()) {
     throw Error(
@@ -116,7 +121,7 @@ Variable Builder::Parameter(const std::string& prefix, const Shape& shape, DType
   if (VarDesc* found = attr.name.empty() ? nullptr : main_->Root().FindVar(attr.name)) {
     return Share(*found, shape, dtype);
   }
-  const std::string name = attr.name.empty() ? main_->UniqueName(prefix) : attr.name;
+  const std::string name = attr.name.empty() ? FreshName(prefix, 0) : attr.name;
   const Setting& initializer = attr.initializer ? *attr.initializer : default_initializer;
   AppendStartup(name, shape, dtype, initializer);
   startup_->Root().Var(name).SetIsParameter(true);
@@ -141,7 +146,7 @@ Variable Builder::Statistic(const std::string& prefix, const std::string& name, 
   if (VarDesc* found = name.empty() ? nullptr : main_->Root().FindVar(name)) {
     return Share(*found, shape, dtype);
   }
-  const std::string full_name = name.empty() ? main_->UniqueName(prefix) : name;
+  const std::string full_name = name.empty() ? FreshName(prefix, 0) : name;
   AppendStartup(full_name, shape, dtype, initializer);
   VarDesc& var = main_->Root().Var(full_name);
   var.SetMeta({VarType::kLoDTensor, dtype, shape, 0});
@@ -206,7 +211,7 @@ LayerScope::LayerScope(Builder& net, const std::string& type, OutputOptions opti
   name_ = options_.name.empty() ? net.main().UniqueName(type) : options_.name;
 }
 
-std::string LayerScope::Temp() { return net_.main().UniqueName(name_ + ".tmp"); }
+std::string LayerScope::Temp() { return net_.FreshName(name_ + ".tmp", temps_++); }
 
 std::string LayerScope::Out(bool bias_follows) {
   bool last = !bias_follows && options_.act.empty();

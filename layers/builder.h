@@ -47,6 +47,9 @@ class Builder {
   // A persistable variable that is no parameter (running statistics): no gradient flows into it.
   Variable Statistic(const std::string& prefix, const std::string& name, const Shape& shape,
                      DType dtype, const Setting& initializer);
+  // A name that no variable of the main program has: "<prefix>_<k>", or a later number. Cheaper
+  // than ProgramDesc::UniqueName, which remembers every prefix.
+  std::string FreshName(const std::string& prefix, int k);
   // The variable of that name, for what was made otherwise.
   Variable Var(const std::string& name) { return Variable::Of(*block_, name); }
   // An op with one output Out, by its type.

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/initializer.h>
+#include <coracle/layers/options.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -185,6 +186,13 @@ Setting ArrayInitializer(const Tensor& values) {
   }
   return setting;
 }
+
+Setting L2DecayRegularizer(double coeff) { return {"l2_decay", {{"coeff", coeff}}}; }
+Setting L1DecayRegularizer(double coeff) { return {"l1_decay", {{"coeff", coeff}}}; }
+Setting ClipGradByValue(double max, double min) {
+  return {"by_value", {{"max", max}, {"min", min}}};
+}
+Setting ClipGradByNorm(double clip_norm) { return {"by_norm", {{"clip_norm", clip_norm}}}; }
 
 Fans FansOf(const Shape& shape) {
   if (shape.rank() == 0) return {};

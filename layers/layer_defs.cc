@@ -182,7 +182,8 @@ void AddNetworkLayers(std::vector<LayerDef>& defs) {
        "flattened, and each input has a weight W of its own.",
        {VarList("input", "one or more tensors of rank 2 or more"),
         Required<int32_t>("size", "columns of the result"),
-        Attr<int32_t>("num_flatten_dims", 1, "leading dims of the input that are kept"),
+        Attr<int32_t>("num_flatten_dims", 1,
+                      "leading dims of the input that are kept; -1: all but the last"),
         Param("param", "weight; Xavier uniform unless said"), Param("bias", "bias; 0 unless said"),
         BiasTerm()},
        BuildFc});

@@ -21,11 +21,17 @@ using google::protobuf::FieldDescriptor;
 
 constexpr int64_t kMaxEntries = 100'000;  // after repeats and includes
 constexpr int kMaxDepth = 64;             // of repeats and includes within each other
-constexpr uint64_t kMaxTextBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
 std::string DirectoryOf(const std::string& path) {
   std::string directory = std::filesystem::path(path).parent_path().string();
   return directory.empty() ? "." : directory;
+}
+
+std::string Canonical(const std::string& path) {
+  std::error_code error;
+  std::string canonical = std::filesystem::weakly_canonical(path, error).string();
+  return error || canonical.empty() ? path : canonical;
 }
 
 // Builds the programs while it walks through the entries.
@@ -108,9 +114,8 @@ class Reader {
     }
     Deeper(where);
     const std::string path = entry.file().directory + "/" + name;
-    std::error_code ignored;
-    std::string canonical = std::filesystem::weakly_canonical(path, ignored).string();
-    if (canonical.empty()) canonical = path;
+    std::string& canonical = canonical_[path];
+    if (canonical.empty()) canonical = Canonical(path);
     if (std::find(open_paths_.begin(), open_paths_.end(), canonical) != open_paths_.end()) {
       throw LocatedError(where, fmt::format("include: {} includes itself", Quote(name)));
     }
@@ -337,6 +342,7 @@ class Reader {
   Builder net_;
   std::vector<Index> indices_;
   std::vector<std::string> open_paths_;                     // of the includes around this place
+  std::map<std::string, std::string> canonical_;            // path as written -> canonical
   std::map<std::string, std::unique_ptr<TextFile>> files_;  // by canonical path
   int64_t entries_ = 0;
   int depth_ = 0;
@@ -360,9 +366,9 @@ bool IsProgramText(std::string_view text) {
   return begins("blocks") || begins("version") || begins("op_version_map") || text.starts_with('[');
 }
 
-Model FromProgram(std::string_view text, const std::string& source) {
+Model FromProgram(ProgramDesc program) {
   Model model;
-  model.main = ParseProgramText(text, source);
+  model.main = std::move(program);
   std::map<int32_t, std::string> feeds;
   const BlockDesc& root = model.main.Root();
   for (size_t i = 0; i < root.NumOps(); ++i) {
@@ -377,7 +383,13 @@ Model FromProgram(std::string_view text, const std::string& source) {
 
 Model Parse(std::string_view text, const std::string& source, const std::string& directory,
             const std::string& path, const OpRegistry& ops) {
-  if (IsProgramText(text)) return FromProgram(text, source);
+  if (!text.empty() && !LooksLikeText(text)) return FromProgram(ParseProgram(text, source));
+  if (IsProgramText(text)) return FromProgram(ParseProgramText(text, source));
+  if (text.size() > kMaxTextBytes) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("{}: a model text has at most {}, got {}", source,
+                            HumanBytes(kMaxTextBytes), HumanBytes(text.size())));
+  }
   TextSchema schema(ops);
   std::unique_ptr<TextFile> file = ParseText(schema, std::string(text), source, directory);
   Model model;
@@ -393,11 +405,9 @@ Model ParseModelText(std::string_view text, const std::string& source, const std
 }
 
 Model ReadModelText(const std::string& path, const OpRegistry& ops) {
-  const std::string text = ReadFile(path, kMaxTextBytes);
+  const std::string text = ReadFile(path, kMaxProgramBytes);
   if (path == "-") return Parse(text, "-", ".", "", ops);
-  std::error_code ignored;
-  std::string canonical = std::filesystem::weakly_canonical(path, ignored).string();
-  return Parse(text, path, DirectoryOf(path), canonical, ops);
+  return Parse(text, path, DirectoryOf(path), Canonical(path), ops);
 }
 
 std::string ModelSchema(const OpRegistry& ops) { return TextSchema(ops).Print(); }

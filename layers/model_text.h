@@ -20,8 +20,8 @@ struct Model {
 };
 
 // Builds the programs of a model text. Errors say source:line:column and the nearest known name; a
-// shape error points at the layer's entry. Raw ProgramDesc text is taken too (startup is then
-// empty). `directory` is where `include` looks.
+// shape error points at the layer's entry. A ProgramDesc, as text or binary, is taken too (startup
+// is then empty). `directory` is where `include` looks.
 Model ParseModelText(std::string_view text, const std::string& source = "model",
                      const std::string& directory = ".", const OpRegistry& ops = DefaultOps());
 Model ReadModelText(const std::string& path,

@@ -50,31 +50,33 @@ Variable Builder::Fc(const Variable& x, const FcOptions& options) {
 Variable Builder::Fc(const std::vector<Variable>& x, const FcOptions& options) {
   RequirePositive("fc", "size", options.size);
   if (x.empty()) ThrowInvalid("fc: at least one input is required");
-  const int rows = options.num_flatten_dims;
+  std::vector<int> rows;
   for (const Variable& input : x) {
-    if (rows < 1 || rows >= input.shape().rank()) {
+    const int rank = input.shape().rank();
+    rows.push_back(options.num_flatten_dims == -1 ? rank - 1 : options.num_flatten_dims);
+    if (rows.back() < 1 || rows.back() >= rank) {
       ThrowInvalid(fmt::format(
           "fc: num_flatten_dims must lie in [1, rank of the input), got {} for {} of shape {}",
-          rows, input.name(), input.shape().ToString()));
+          options.num_flatten_dims, input.name(), input.shape().ToString()));
     }
-    RequireKnown("fc", input, rows, input.shape().rank());
+    RequireKnown("fc", input, rows.back(), rank);
   }
   LayerScope layer(*this, "fc", OutputOf(options));
   const bool bias = options.bias_attr.has_value();
   std::vector<std::string> products;
   for (size_t k = 0; k < x.size(); ++k) {
-    Variable w = Parameter(layer.name() + ".w", {ProductFrom(x[k].shape(), rows), options.size},
+    Variable w = Parameter(layer.name() + ".w", {ProductFrom(x[k].shape(), rows[k]), options.size},
                            x[k].dtype(), OfInput(options.param_attr, k));
     products.push_back(x.size() > 1 ? layer.Temp() : layer.Out(bias));
     Append("mul", {{"X", {x[k].name()}}, {"Y", {w.name()}}}, {{"Out", {products.back()}}},
-           {{"x_num_col_dims", int32_t{rows}}, {"y_num_col_dims", int32_t{1}}});
+           {{"x_num_col_dims", int32_t{rows[k]}}, {"y_num_col_dims", int32_t{1}}});
   }
   std::string out = products.front();
   if (x.size() > 1) {
     out = layer.Out(bias);
     Append("sum", {{"X", products}}, {{"Out", {out}}});
   }
-  return layer.Finish(layer.AddBias(out, options.bias_attr, rows));
+  return layer.Finish(layer.AddBias(out, options.bias_attr, rows.front()));
 }
 
 Variable Builder::Conv2d(const Variable& x, const Conv2dOptions& options) {

@@ -28,6 +28,13 @@ struct ParamAttr {
   std::optional<Setting> gradient_clip = std::nullopt;
 };
 
+// Weight decay for ParamAttr: coeff * parameter, or coeff * sign(parameter), joins the gradient.
+Setting L2DecayRegularizer(double coeff);
+Setting L1DecayRegularizer(double coeff);
+// Gradient clips for ParamAttr: every element into [min, max]; or scaled down to an L2 norm.
+Setting ClipGradByValue(double max, double min);
+Setting ClipGradByNorm(double clip_norm);
+
 // An error clip or none: `.error_clip = ErrorClipByValue(5)`.
 class ErrorClip {
  public:
@@ -57,10 +64,12 @@ struct Padding {
   std::vector<int32_t> values = {0, 0};
   std::string algorithm = "EXPLICIT";
   Padding(int32_t all) : values{all, all} {}  // NOLINT: these convert on purpose
-  Padding(std::initializer_list<int32_t> list) : values(list) {}
-  Padding(std::vector<int32_t> list) : values(std::move(list)) {}  // NOLINT
-  Padding(const char* name) : algorithm(name) {}                   // NOLINT
-  Padding(std::string name) : algorithm(std::move(name)) {}        // NOLINT
+  Padding(std::initializer_list<int32_t> list) : Padding(std::vector<int32_t>(list)) {}
+  Padding(std::vector<int32_t> list) : values(std::move(list)) {  // NOLINT
+    if (values.size() == 1) values.push_back(values[0]);
+  }
+  Padding(const char* name) : algorithm(name) {}             // NOLINT
+  Padding(std::string name) : algorithm(std::move(name)) {}  // NOLINT
 };
 
 struct OutputOptions {
@@ -77,7 +86,7 @@ struct DataOptions {
 
 struct FcOptions {
   int32_t size = 0;              // columns of the result; required
-  int32_t num_flatten_dims = 1;  // leading dims of the input that become rows
+  int32_t num_flatten_dims = 1;  // leading dims of the input that become rows; -1: all but the last
   ParamAttr param_attr = {};
   std::optional<ParamAttr> bias_attr = ParamAttr();  // nullopt: no bias
   std::string act = "", name = "", output = "";

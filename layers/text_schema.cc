@@ -282,13 +282,10 @@ void AddClips(SchemaWriter& schema) {
   error_clip.Choice(error_clip.Nested("custom", "Custom", ""));
   Message clip_norm = schema.Add("ClipNorm", "");
   clip_norm.Scalar("clip_norm", kFloat, "", "(required)");
-  clip_norm.Scalar("group_name", Proto::TYPE_STRING, "default_group",
-                   "by_global_norm: parameters that share a norm");
   Message gradient_clip =
       schema.Add("GradientClip", "Clips a parameter's gradient just before the update.");
   gradient_clip.Choice(gradient_clip.Nested("by_value", "ByValue", ""));
   gradient_clip.Choice(gradient_clip.Nested("by_norm", "ClipNorm", ""));
-  gradient_clip.Choice(gradient_clip.Nested("by_global_norm", "ClipNorm", ""));
 }
 
 void AddParam(SchemaWriter& schema) {

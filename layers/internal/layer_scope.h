@@ -32,6 +32,7 @@ class LayerScope {
   Builder& net_;
   std::string type_, name_;
   OutputOptions options_;
+  int temps_ = 0;
 };
 
 // Throws kAlreadyExists when a layer may not call its result `name`.

@@ -1,9 +1,9 @@
 #pragma once
 // Parameters, initializers, regularizers and clips of model text.
 
-#include <coracle/layers/options.h>
 #include <coracle/layers/internal/text_index.h>
 #include <coracle/layers/internal/text_parse.h>
+#include <coracle/layers/options.h>
 
 #include <vector>
 
