@@ -1,3 +1,4 @@
+#include <coracle/framework/base/parallel.h>
 #include <coracle/framework/op/infer_context.h>
 
 #include <cmath>
@@ -141,6 +142,20 @@ TEST(Reduce, FastAgainstReference) {
       for (const char* type : {"reduce_sum", "reduce_mean"})
         Over(type, dim).RandomInput("X", shape, 0.1, 1).CheckFast(1e-5);
     }
+  }
+}
+
+// The split of the work follows from the shape alone.
+TEST(Reduce, SameBitsForAnyNumberOfThreads) {
+  const int before = NumThreads();
+  for (const Ints& dim : {Ints{0}, Ints{1}, Ints{0, 1}}) {
+    const auto with = [&](int threads) {
+      SetNumThreads(threads);
+      return Over("reduce_sum", dim).RandomInput("X", {9001, 37}).Output("Out");
+    };
+    const Tensor one = with(1), three = with(3);
+    SetNumThreads(before);
+    EXPECT_TRUE(BitEqual(one, three));
   }
 }
 
