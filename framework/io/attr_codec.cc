@@ -1,4 +1,4 @@
-#include <coracle/framework/io/attr_codec.h>
+#include <coracle/framework/io/internal/attr_codec.h>
 #include <coracle/proto/framework.pb.h>
 #include <coracle/proto/training.pb.h>
 #include <fmt/format.h>

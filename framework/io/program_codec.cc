@@ -2,10 +2,10 @@
 // classes; the bytes are read and written here, so that what Coracle does not know is kept exactly.
 
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/attr_codec.h>
-#include <coracle/framework/io/program_codec.h>
+#include <coracle/framework/io/internal/attr_codec.h>
+#include <coracle/framework/io/internal/program_codec.h>
+#include <coracle/framework/io/internal/var_codec.h>
 #include <coracle/framework/io/program_io.h>
-#include <coracle/framework/io/var_codec.h>
 #include <coracle/proto/framework.pb.h>
 #include <coracle/proto/training.pb.h>
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_codec.h>
+#include <coracle/framework/io/internal/program_codec.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/proto.h>
 #include <fmt/format.h>

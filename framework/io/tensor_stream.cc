@@ -1,8 +1,8 @@
 // Paddle's LoDTensor and SelectedRows streams: little-endian, without padding or checksum.
 
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/internal/var_codec.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/io/var_codec.h>
 #include <fmt/format.h>
 
 #include <algorithm>

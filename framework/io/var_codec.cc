@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/attr_codec.h>
-#include <coracle/framework/io/var_codec.h>
+#include <coracle/framework/io/internal/attr_codec.h>
+#include <coracle/framework/io/internal/var_codec.h>
 #include <coracle/proto/framework.pb.h>
 #include <coracle/proto/training.pb.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/io/wire.h>
+#include <coracle/framework/io/internal/wire.h>
 #include <fmt/format.h>
 
 namespace coracle::wire {

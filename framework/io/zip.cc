@@ -1,6 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/zip.h>
+#include <coracle/framework/io/internal/zip.h>
 #include <fmt/format.h>
 #include <zlib.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // The binary reader as the text reader uses it. Private to framework/io.
 
-#include <coracle/framework/io/attr_codec.h>
+#include <coracle/framework/io/internal/attr_codec.h>
 #include <coracle/framework/ir/program.h>
 
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 // Attrs and settings on the wire. Private to framework/io.
 
-#include <coracle/framework/io/wire.h>
+#include <coracle/framework/io/internal/wire.h>
 #include <coracle/framework/ir/attribute.h>
 #include <coracle/framework/ir/training_attr.h>
 

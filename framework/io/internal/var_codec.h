@@ -1,7 +1,7 @@
 #pragma once
 // Variables and tensor descriptions on the wire. Private to framework/io.
 
-#include <coracle/framework/io/wire.h>
+#include <coracle/framework/io/internal/wire.h>
 #include <coracle/framework/ir/var.h>
 
 #include <vector>
