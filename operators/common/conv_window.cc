@@ -12,13 +12,18 @@ constexpr int64_t kPad = 16;  // floats; packed matrices have rows of a multiple
 
 int64_t PadUp(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
 
-// Calls f(begin, size) for parts of [0, n) of equal size (but for one) up to `limit`.
+// Calls f(begin, size) for parts of [0, n) of about equal size up to `limit`.
 template <class F>
 void ForParts(int64_t n, int64_t limit, F&& f) {
-  const int64_t parts = (n + limit - 1) / limit;
-  for (int64_t p = 0; p < parts; ++p) {
-    const int64_t begin = n * p / parts;
-    f(begin, n * (p + 1) / parts - begin);
+  if (n <= limit) {
+    if (n > 0) f(int64_t{0}, n);
+    return;
+  }
+  const int64_t parts = (n + limit - 1) / limit, size = n / parts, larger = n % parts;
+  for (int64_t p = 0, begin = 0; p < parts; ++p) {
+    const int64_t part = size + (p < larger ? 1 : 0);
+    f(begin, part);
+    begin += part;
   }
 }
 
@@ -201,27 +206,29 @@ void ForwardRow(const PaddedGeometry& d, const ForwardFilter& f, const float* in
   });
 }
 
-// Adds an image's share to its padded data gradient: every window's inputs are a run of memory.
+// Adds an image's share to its padded data gradient: every window's inputs are a run of memory. The
+// windows of a tile stand below each other: those side by side overlap, and a load from memory that
+// two stores have just written in part waits for both.
 void DataImage(const PaddedGeometry& d, const float* dout, const float* packed, float* dx) {
   const ConvGeometry& g = d.g;
   MatrixTile tile;
-  tile.a_step = g.out_channels;
+  tile.a_step = d.out_row;
   tile.a_k = 1;
   tile.b_k = PadUp(d.segment);
   tile.k = g.out_channels;
-  tile.out_step = d.step;
+  tile.out_step = g.h.stride * d.row;
   tile.add = true;
   for (int64_t i = 0; i < g.h.kernel; ++i) {
     ForColumns(d.segment, tile, [&](int64_t v, MatrixTile& t) {
       t.b = packed + i * g.out_channels * t.b_k + v;
-      for (int64_t y = 0; y < g.h.out; ++y) {
-        ForParts(g.w.out, MaxTileHeight(), [&](int64_t x, int64_t height) {
+      ForParts(g.h.out, MaxTileHeight(), [&](int64_t y, int64_t height) {
+        t.height = static_cast<int>(height);
+        for (int64_t x = 0; x < g.w.out; ++x) {
           t.a = dout + y * d.out_row + x * g.out_channels;
-          t.out = dx + d.KernelRow(i) + y * g.h.stride * d.row + x * d.step + v;
-          t.height = static_cast<int>(height);
+          t.out = dx + d.KernelRow(i) + y * tile.out_step + x * d.step + v;
           RunMatrixTile(t);
-        });
-      }
+        }
+      });
     });
   }
 }
