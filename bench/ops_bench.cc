@@ -133,6 +133,9 @@ void ConvShapes(benchmark::internal::Benchmark* b) {
   b->Args({64, 64, 8, 64, 3, 1, 1});
   b->Args({8, 3, 128, 64, 7, 2, 3});
   b->Args({8, 128, 16, 128, 3, 1, 1});
+  b->Args({1, 24, 56, 72, 1, 1, 0});
+  b->Args({1, 80, 14, 184, 1, 1, 0});
+  b->Args({1, 3, 224, 16, 3, 2, 1});
   b->UseRealTime()->Unit(benchmark::kMicrosecond)->MinTime(0.1);
 }
 BENCHMARK(ConvForward)->Apply(ConvShapes);

@@ -13,14 +13,14 @@ bool IsEmpty(const ConvGeometry& g) {
 Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args) {
   if (args.input.dtype != DType::kFloat32 || IsEmpty(g)) return {};
-  if (ConvWindowPays(g)) return ConvForwardWindow(ctx, g, args);
+  if (ConvWindowPays(g, true)) return ConvForwardWindow(ctx, g, args);
   return ConvForwardOneDnn(ctx, g, args);
 }
 
 Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                         const ConvBackwardArgs& args) {
   if (args.input.dtype != DType::kFloat32 || IsEmpty(g)) return {};
-  if (ConvWindowPays(g)) return ConvBackwardWindow(ctx, g, args);
+  if (ConvWindowPays(g, false)) return ConvBackwardWindow(ctx, g, args);
   return ConvBackwardOneDnn(ctx, g, args);
 }
 

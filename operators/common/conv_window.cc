@@ -383,8 +383,13 @@ bool ConvWindowTakes(const ConvGeometry& g) {
   return g.channels_last && g.groups == 1 && g.w.dilation == 1;
 }
 
-bool ConvWindowPays(const ConvGeometry& g) {
-  return ConvWindowTakes(g) && (g.in_channels % kPad != 0 || g.out_channels % kPad != 0);
+// Measured: a kernel of one element is a plain matrix product, and copying an image into its
+// padding costs a forward pass more than the other layout.
+bool ConvWindowPays(const ConvGeometry& g, bool forward) {
+  const bool fills_vectors = g.in_channels % kPad == 0 && g.out_channels % kPad == 0;
+  const bool matrix_product = g.h.kernel * g.w.kernel == 1;
+  if (!ConvWindowTakes(g) || fills_vectors || matrix_product) return false;
+  return !forward || !PaddedGeometry(g).padded;
 }
 
 Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,

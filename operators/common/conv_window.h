@@ -12,7 +12,7 @@ namespace coracle {
 // Layout, groups and dilation allow it.
 bool ConvWindowTakes(const ConvGeometry& g);
 // It is faster than oneDNN, by a fixed rule: results do not depend on timings.
-bool ConvWindowPays(const ConvGeometry& g);
+bool ConvWindowPays(const ConvGeometry& g, bool forward);
 
 // REQUIRES: ConvWindowTakes(g), no dimension is zero.
 Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
