@@ -36,7 +36,11 @@ WindowAxis PoolAxis(const Context& ctx, const WindowSpec& spec, int axis, int64_
     w.out = in == 0 ? 0 : ksize[static_cast<size_t>(axis)];
     return w;
   }
-  return ResolveAxis(spec, axis, in, ksize[static_cast<size_t>(axis)]);
+  w = ResolveAxis(spec, axis, in, ksize[static_cast<size_t>(axis)]);
+  // Paddle's division rounds towards zero, so a window that sticks out by less than a stride still
+  // gives one output; exported models rely on it.
+  if (w.out == 0 && in > 0 && w.kernel - in - w.before - w.after < w.stride) w.out = 1;
+  return w;
 }
 
 Shape CheckPool(const InferContext& ctx) {
@@ -302,7 +306,7 @@ OpDef ForwardDef() {
                       "C1: X has rank 4. C2: pooling_type is max or avg. C3: ksize is two positive "
                       "numbers. C4: strides are two positive numbers. C5: paddings are two or four "
                       "numbers >= 0, and padding_algorithm is known. C6: the window fits into the "
-                      "padded X.")
+                      "padded X or sticks out by less than a stride.")
                  .Input("X", "images [N, C, H, W], or [N, H, W, C] for NHWC")
                  .Output("Out", "pooled images in X's layout"))
       .ImageLayout("data_format", {"X", "Out"})

@@ -186,6 +186,16 @@ TEST(Pool2d, C5_Paddings) {
       .RandomInput("X", {1, 1, 2, 2})
       .ExpectError("pool2d.C5");
 }
+TEST(Pool2d, WindowSticksOutByLessThanAStride) {
+  for (const char* type : {"max", "avg"}) {
+    Pool(type, {2, 2})
+        .Attr("strides", Ints{2, 2})
+        .Input("X", {1, 1, 1, 3}, {1, 3, 7})
+        .Expect("Out", {1, 1, 1, 1}, {type[0] == 'm' ? 3.0 : 2.0})
+        .CheckGradient({"X"})
+        .CheckFast();
+  }
+}
 TEST(Pool2d, C6_WindowFits) {
   Pool("max", {3, 1}).RandomInput("X", {1, 1, 2, 2}).ExpectError("pool2d.C6");
   Pool("avg", {1, 1})
