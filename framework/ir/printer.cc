@@ -1,1 +1,435 @@
-namespace coracle {}
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/printer.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+using Buffer = fmt::memory_buffer;
+
+void Put(Buffer& out, std::string_view text) { out.append(text.data(), text.data() + text.size()); }
+
+bool IsPlain(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return c > ' ' && c != 0x7f && c != '\'' && c != '(' && c != ')' && c != '=' && c != ',';
+  });
+}
+
+void PutName(Buffer& out, std::string_view name) {
+  if (IsPlain(name) && name.size() <= 300)
+    Put(out, name);
+  else
+    Put(out, Quote(name, 300));
+}
+
+void PutMeta(Buffer& out, const VarMeta& meta) {
+  if (meta.type != VarType::kLoDTensor) {
+    Put(out, ToString(meta.type));
+    if (meta.shape.rank() == 0) return;
+    Put(out, " ");
+  }
+  Put(out, ToString(meta.dtype));
+  Put(out, "[");
+  for (int i = 0; i < meta.shape.rank(); ++i) {
+    if (i > 0) Put(out, ",");
+    const fmt::format_int dim(meta.shape[i]);
+    out.append(dim.data(), dim.data() + dim.size());
+  }
+  Put(out, "]");
+  if (meta.lod_level > 0) fmt::format_to(std::back_inserter(out), " lod {}", meta.lod_level);
+}
+
+// The value of an attr, long lists and texts cut.
+std::string AttrText(const Attribute& attribute) {
+  constexpr size_t kShown = 12, kLongest = 200;
+  std::string text = std::visit(
+      [&](const auto& value) {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (requires { value.begin() + 1; } && !std::is_same_v<T, std::string>) {
+          if (value.size() > kShown) {
+            std::string shown = ToString(Attribute(T(value.begin(), value.begin() + kShown)));
+            shown.pop_back();
+            return fmt::format("{}, ... {} in all]", shown, value.size());
+          }
+        }
+        return ToString(Attribute(value));
+      },
+      attribute);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+bool IsBookkeeping(std::string_view name) {
+  return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
+         name == kOpCallstackAttr || (name == kOpDeviceAttr);
+}
+
+// The step of training that an op belongs to.
+enum class Phase { kForward, kBackward, kSchedule, kOptimize, kCommunicate };
+
+Phase PhaseOf(int role) {
+  if (role & kLRSched) return Phase::kSchedule;
+  if (role & kOptimize) return Phase::kOptimize;
+  if (role & kBackward) return Phase::kBackward;
+  if (role & (kRpc | kDist)) return Phase::kCommunicate;
+  return Phase::kForward;
+}
+
+const char* TitleOf(Phase phase) {
+  switch (phase) {
+    case Phase::kForward:
+      return "forward";
+    case Phase::kBackward:
+      return "backward";
+    case Phase::kSchedule:
+      return "learning-rate schedule";
+    case Phase::kOptimize:
+      return "optimize";
+    case Phase::kCommunicate:
+      return "communicate";
+  }
+  return "";
+}
+
+int RoleOf(const OpDesc& op) {
+  const Attribute* role = op.FindAttr(kOpRoleAttr);
+  Attribute number;
+  if (!role || !ConvertAttribute(*role, AttrType::kInt, &number)) return kForward;
+  return std::get<int32_t>(number);
+}
+
+std::string_view FirstOutput(const OpDesc& op) {
+  for (const Slot& slot : op.outputs()) {
+    if (!slot.args.empty()) return slot.args.front();
+  }
+  return {};
+}
+
+bool Reads(const OpDesc& op, std::string_view name) {
+  for (const Slot& slot : op.inputs()) {
+    if (std::find(slot.args.begin(), slot.args.end(), name) != slot.args.end()) return true;
+  }
+  return false;
+}
+
+// What an op does within its phase: a gradient that is changed in place is clipped; in the update,
+// names tell.
+std::string_view DutyOf(const OpDesc& op, Phase phase) {
+  const std::string_view out = FirstOutput(op);
+  if (phase == Phase::kBackward) {
+    return out.find(kGradSuffix) != out.npos && Reads(op, out) ? "error clip" : "backward";
+  }
+  if (phase != Phase::kOptimize) return TitleOf(phase);
+  if (op.HasInput("Param")) return "update";
+  if (out.find("@CLIPPED") != out.npos) return "gradient clip";
+  if (out.find("@DECAY") != out.npos || out.find("@SIGN") != out.npos) return "weight decay";
+  return "optimize";
+}
+
+class Printer {
+ public:
+  Printer(const ProgramDesc& program, const PrintOptions& options)
+      : program_(program), options_(options), filtered_(options.keep_op || options.keep_var) {}
+
+  std::string Run() {
+    if (!filtered_ && options_.block < 0) PutSummary();
+    for (int i = 0; i < program_.NumBlocks(); ++i) {
+      if (options_.block < 0 || options_.block == i) PutBlock(program_.Block(i));
+    }
+    return fmt::to_string(out_);
+  }
+
+ private:
+  template <class... Args>
+  void Format(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+  }
+
+  void PutSummary();
+  void PutTrainingStep();
+  void PutBlock(const BlockDesc& block);
+  void PutVars(const BlockDesc& block);
+  void PutSection(const char* title, const std::vector<const VarDesc*>& vars);
+  void PutSettings(const VarDesc& var);
+  void PutOps(const BlockDesc& block);
+
+  const ProgramDesc& program_;
+  const PrintOptions& options_;
+  bool filtered_;
+  Buffer out_;
+};
+
+std::string SizeText(const VarMeta& meta) {
+  if (meta.type != VarType::kLoDTensor || !meta.shape.IsKnown()) return "";
+  try {
+    return HumanBytes(static_cast<uint64_t>(meta.shape.numel()) * SizeOf(meta.dtype));
+  } catch (const Error&) {  // more elements than a tensor can have
+    return "";
+  }
+}
+
+void Printer::PutSummary() {
+  size_t ops = 0, vars = 0;
+  for (int i = 0; i < program_.NumBlocks(); ++i) {
+    ops += program_.Block(i).NumOps();
+    vars += program_.Block(i).NumVars();
+  }
+  const std::vector<std::string> parameters = program_.Parameters();
+  double elements = 0, bytes = 0;
+  for (const std::string& name : parameters) {
+    const VarDesc* var = program_.Root().FindVar(name);
+    double count = 1;
+    for (int64_t dim : var->shape()) count *= static_cast<double>(std::max<int64_t>(dim, 0));
+    elements += count;
+    bytes += count * static_cast<double>(SizeOf(var->dtype()));
+  }
+  Format("program: {} block{}, {} ops, {} variables, {} parameters", program_.NumBlocks(),
+         program_.NumBlocks() == 1 ? "" : "s", ops, vars, parameters.size());
+  if (!parameters.empty() && bytes < 1e18) {
+    Format(" ({} elements, {})", HumanCount(static_cast<uint64_t>(elements)),
+           HumanBytes(static_cast<uint64_t>(bytes)));
+  }
+  if (program_.version && *program_.version > 0) {
+    const int64_t v = *program_.version;
+    Format(", written by Paddle {}.{}.{}", v / 1000000, v / 1000 % 1000, v % 1000);
+  }
+  if (program_.random_seed != 0) Format(", random_seed {}", program_.random_seed);
+  Put(out_, "\n");
+  PutTrainingStep();
+}
+
+// "training step: forward 6 ops -> backward 9 -> error clip 1 -> update 4 (momentum)", in the order
+// in which the duties first occur.
+void Printer::PutTrainingStep() {
+  struct Duty {
+    std::string_view title;
+    size_t count = 0;
+    std::map<std::string, size_t> types;
+  };
+  std::vector<Duty> duties;
+  const BlockDesc& root = program_.Root();
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDesc& op = root.op(i);
+    const std::string_view title = DutyOf(op, PhaseOf(RoleOf(op)));
+    auto it = std::find_if(duties.begin(), duties.end(),
+                           [&](const Duty& duty) { return duty.title == title; });
+    if (it == duties.end()) it = duties.insert(duties.end(), Duty{title, 0, {}});
+    ++it->count;
+    if (title == "update") ++it->types[op.type()];
+  }
+  if (duties.size() < 2) return;
+  Put(out_, "training step:");
+  for (size_t i = 0; i < duties.size(); ++i) {
+    Format("{} {} {}{}", i == 0 ? "" : " ->", duties[i].title, duties[i].count,
+           i == 0 ? " ops" : "");
+    std::vector<std::string> types;
+    for (const auto& entry : duties[i].types) types.push_back(entry.first);
+    if (!types.empty()) Format(" ({})", Join(types, ", "));
+  }
+  Put(out_, "\n");
+}
+
+void Printer::PutBlock(const BlockDesc& block) {
+  if (out_.size() > 0) Put(out_, "\n");
+  Format("block {}", block.idx());
+  if (block.parent_idx() >= 0) Format(", parent {}", block.parent_idx());
+  if (block.forward_block_idx() >= 0) Format(", forward block {}", block.forward_block_idx());
+  Put(out_, "\n");
+  PutVars(block);
+  PutOps(block);
+}
+
+void PutSetting(Buffer& out, const char* title, const Setting& setting) {
+  fmt::format_to(std::back_inserter(out), "  {} ", title);
+  PutName(out, setting.kind);
+  if (setting.attrs.empty()) return;
+  Put(out, "(");
+  for (size_t i = 0; i < setting.attrs.size(); ++i) {
+    if (i > 0) Put(out, ", ");
+    PutName(out, setting.attrs[i].name);
+    Put(out, "=");
+    Put(out, AttrText(setting.attrs[i].value));
+  }
+  Put(out, ")");
+}
+
+void Printer::PutSettings(const VarDesc& var) {
+  const TrainingAttr& t = var.training();
+  if (t.error_clip) {
+    if (std::optional<Setting> saved = t.error_clip->Save())
+      PutSetting(out_, "error_clip", *saved);
+    else
+      Put(out_, "  error_clip of a class that is not saved");
+  }
+  if (!t.trainable) Put(out_, "  not trainable");
+  if (t.learning_rate != 1) Format("  learning_rate {}", t.learning_rate);
+  if (t.regularizer) PutSetting(out_, "regularizer", *t.regularizer);
+  if (t.gradient_clip) PutSetting(out_, "gradient_clip", *t.gradient_clip);
+  if (t.initializer) PutSetting(out_, "initializer", *t.initializer);
+  if (var.stop_gradient()) Put(out_, "  stop_gradient");
+}
+
+void Printer::PutSection(const char* title, const std::vector<const VarDesc*>& vars) {
+  if (vars.empty()) return;
+  Format("  {}\n", title);
+  size_t width = 0;
+  for (const VarDesc* var : vars) width = std::max(width, std::min<size_t>(40, var->name().size()));
+  for (const VarDesc* var : vars) {
+    Put(out_, "    ");
+    const size_t start = out_.size();
+    PutName(out_, var->name());
+    while (out_.size() - start < width + 2) out_.push_back(' ');
+    PutMeta(out_, var->meta());
+    if (var->persistable()) {
+      const std::string size = SizeText(var->meta());
+      if (!size.empty()) Format("  {}", size);
+    }
+    PutSettings(*var);
+    Put(out_, "\n");
+  }
+}
+
+// Which of a block's names its ops write and read.
+struct Touched {
+  std::unordered_set<std::string_view> written, read;
+  explicit Touched(const BlockDesc& block) {
+    written.reserve(block.NumOps() * 2);
+    read.reserve(block.NumOps() * 2);
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      for (const Slot& slot : block.op(i).outputs()) {
+        for (const std::string& name : slot.args) written.insert(name);
+      }
+      for (const Slot& slot : block.op(i).inputs()) {
+        for (const std::string& name : slot.args) read.insert(name);
+      }
+    }
+  }
+};
+
+void Printer::PutVars(const BlockDesc& block) {
+  if (options_.keep_op && !options_.keep_var) return;
+  const Touched touched(block);
+  const std::vector<std::string> names = program_.Parameters();
+  const std::unordered_set<std::string_view> parameters(names.begin(), names.end());
+  std::vector<const VarDesc*> params, persistable, inputs, settings, unused, others;
+  for (size_t i = 0; i < block.NumVars(); ++i) {
+    const VarDesc& var = block.var(i);
+    if (options_.keep_var && !options_.keep_var(var)) continue;
+    const bool written = touched.written.count(var.name()) > 0;
+    const bool read = touched.read.count(var.name()) > 0;
+    const bool plain =
+        !var.error_clip() && var.training().IsDefault() && var.type() == VarType::kLoDTensor;
+    if (var.is_parameter() || (block.idx() == 0 && parameters.count(var.name())))
+      params.push_back(&var);
+    else if (var.persistable())
+      persistable.push_back(&var);
+    else if (read && !written)
+      inputs.push_back(&var);
+    else if (!plain)
+      settings.push_back(&var);
+    else if (!read && !written)
+      unused.push_back(&var);
+    else if (options_.keep_var)
+      others.push_back(&var);
+  }
+  PutSection("parameters", params);
+  PutSection("persistable", persistable);
+  PutSection("inputs", inputs);
+  PutSection("variables with settings", settings);
+  PutSection("variables that no op of this block uses", unused);
+  PutSection("variables", others);
+}
+
+void PutArgs(Buffer& out, const std::vector<std::string>& args, const BlockDesc* types) {
+  if (args.size() != 1) Put(out, "[");
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (i > 0) Put(out, ", ");
+    PutName(out, args[i]);
+    const VarDesc* var = types ? types->FindVarRecursive(args[i]) : nullptr;
+    if (!var) continue;
+    Put(out, ":");
+    PutMeta(out, var->meta());
+  }
+  if (args.size() != 1) Put(out, "]");
+}
+
+void PutOp(Buffer& out, const OpDesc& op, const PrintOptions& options) {
+  bool first = true;
+  for (const Slot& slot : op.outputs()) {
+    if (slot.args.empty()) continue;
+    if (!first) Put(out, ", ");
+    first = false;
+    PutName(out, slot.name);
+    Put(out, "=");
+    PutArgs(out, slot.args, op.block());
+  }
+  if (!first) Put(out, " = ");
+  PutName(out, op.type());
+  Put(out, "(");
+  first = true;
+  for (const Slot& slot : op.inputs()) {
+    if (slot.args.empty()) continue;
+    if (!first) Put(out, ", ");
+    first = false;
+    PutName(out, slot.name);
+    Put(out, "=");
+    PutArgs(out, slot.args, nullptr);
+  }
+  Put(out, ")");
+  first = true;
+  for (const NamedAttr& attr : op.attrs()) {
+    if (IsBookkeeping(attr.name) || (options.hide_attr && options.hide_attr(op, attr))) continue;
+    Put(out, first ? " {" : ", ");
+    first = false;
+    PutName(out, attr.name);
+    Put(out, "=");
+    Put(out, AttrText(attr.value));
+  }
+  if (!first) Put(out, "}");
+}
+
+void Printer::PutOps(const BlockDesc& block) {
+  bool any = false;
+  Phase phase = Phase::kForward;
+  const int width = static_cast<int>(std::to_string(block.NumOps()).size());
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    const OpDesc& op = block.op(i);
+    if (options_.keep_op && !options_.keep_op(op)) continue;
+    if (!any) Put(out_, "  ops\n");
+    const Phase now = PhaseOf(RoleOf(op));
+    if (now != phase) Format("  -- {} --\n", TitleOf(now));
+    phase = now;
+    any = true;
+    Format("    {:>{}}  ", i, width);
+    PutOp(out_, op, options_);
+    const std::string_view duty = DutyOf(op, now);
+    if (duty != TitleOf(now) && duty != "update") Format("  # {}", duty);
+    Put(out_, "\n");
+  }
+}
+
+}  // namespace
+
+std::string PrintProgram(const ProgramDesc& program, const PrintOptions& options) {
+  return Printer(program, options).Run();
+}
+
+std::string PrintOp(const OpDesc& op, const PrintOptions& options) {
+  Buffer out;
+  PutOp(out, op, options);
+  return fmt::to_string(out);
+}
+
+std::string PrintMeta(const VarMeta& meta) {
+  Buffer out;
+  PutMeta(out, meta);
+  return fmt::to_string(out);
+}
+
+}  // namespace coracle

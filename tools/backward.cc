@@ -1,0 +1,69 @@
+#include <coracle/backward/backward.h>
+#include <coracle/clip/error_clip.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/program_io.h>
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "flags.h"
+#include "program_input.h"
+
+DEFINE_string(loss, "", "variable whose gradient is taken; holds one element");
+DEFINE_string(inputs, "", "variables whose gradients are wanted; none: all trainable parameters");
+DEFINE_string(error_clip, "",
+              "VAR:MAX or VAR:MAX:MIN, ...: keep the gradients of these variables in [MIN, MAX] "
+              "(MIN = -MAX)");
+
+namespace coracle::tools {
+namespace {
+
+// VAR:MAX[:MIN], read from the end: a variable's name may have colons.
+void SetErrorClip(ProgramDesc& program, const std::string& text) {
+  std::vector<std::string> parts = Split(text, ':');
+  double last = 0, before = 0;
+  if (parts.size() < 2 || !ParseDouble(parts.back(), &last))
+    throw UsageError("--error_clip takes VAR:MAX or VAR:MAX:MIN, got " + Quote(text));
+  const bool both = parts.size() > 2 && ParseDouble(parts[parts.size() - 2], &before);
+  parts.resize(parts.size() - (both ? 2 : 1));
+  const Variable var = Variable::Of(program.Root(), Join(parts, ":"));
+  var.desc().SetErrorClip(both ? ErrorClipByValue(before, last) : ErrorClipByValue(last));
+}
+
+int RunBackward(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one PROGRAM");
+  if (FLAGS_loss.empty()) throw UsageError("--loss=NAME is missing: the variable to differentiate");
+  if (FLAGS_out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
+  ProgramDesc program = ReadAnyProgram(args[0]);
+  for (const std::string& clip : ListFlag(FLAGS_error_clip)) SetErrorClip(program, clip);
+  BackwardOptions options;
+  options.parameter_list = ListFlag(FLAGS_inputs);
+  options.callbacks = {ErrorClipCallback};
+  GradToVar grad_to_var;
+  const auto pairs =
+      AppendBackward(Variable::Of(program.Root(), FLAGS_loss), options, &grad_to_var);
+  WarnOfIdleErrorClips(program, grad_to_var);
+  WriteProgram(program, FLAGS_out);
+  if (FLAGS_out == "-") return 0;
+  std::string report;
+  for (const ParamAndGrad& pair : pairs) {
+    report +=
+        fmt::format("{} -> {}\n", pair.param,
+                    pair.grad.empty() ? "no gradient: the loss does not depend on it" : pair.grad);
+  }
+  Print(report);
+  return 0;
+}
+
+}  // namespace
+
+Command BackwardCommand() {
+  return {"backward",
+          "appends the ops that compute gradients",
+          "backward PROGRAM --loss=NAME [--inputs=a,b] [--error_clip=VAR:MAX[:MIN],...] --out=FILE",
+          "  coracle backward main.pb --loss=loss --out=train.pb\n"
+          "  coracle backward main.pb --loss=loss --error_clip=hidden1:2e-6:-1e-6 --out=train.pb\n",
+          {"loss", "inputs", "error_clip", "out"},
+          RunBackward};
+}
+
+}  // namespace coracle::tools

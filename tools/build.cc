@@ -1,0 +1,46 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/program_io.h>
+#include <coracle/layers/model_text.h>
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "flags.h"
+
+DEFINE_string(startup_out, "", "file for the startup program, which makes the parameters");
+
+namespace coracle::tools {
+namespace {
+
+int RunBuild(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one MODEL.pbtxt");
+  if (FLAGS_out.empty() && FLAGS_startup_out.empty())
+    throw UsageError("--out=FILE is missing: where the program goes");
+  const Model model = ReadModelText(args[0], DefaultOps());
+  std::string report;
+  if (!FLAGS_out.empty()) {
+    WriteProgram(model.main, FLAGS_out);
+    report +=
+        fmt::format("{}: {} ops, {} parameters, inputs {}\n", FLAGS_out, model.main.Root().NumOps(),
+                    model.main.Parameters().size(), Join(model.inputs, ", "));
+  }
+  if (!FLAGS_startup_out.empty()) {
+    WriteProgram(model.startup, FLAGS_startup_out);
+    report += fmt::format("{}: {} ops\n", FLAGS_startup_out, model.startup.Root().NumOps());
+  }
+  if (FLAGS_out != "-" && FLAGS_startup_out != "-") Print(report);
+  return 0;
+}
+
+}  // namespace
+
+Command BuildCommand() {
+  return {"build",
+          "builds programs from a model text",
+          "build MODEL.pbtxt --out=main.pb [--startup_out=startup.pb]",
+          "  coracle build lenet.pbtxt --out=main.pb --startup_out=startup.pb\n"
+          "  coracle build lenet.pbtxt --out=- | coracle dump -\n",
+          {"out", "startup_out"},
+          RunBuild};
+}
+
+}  // namespace coracle::tools

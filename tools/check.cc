@@ -1,0 +1,78 @@
+#include <coracle/framework/op/verifier.h>
+#include <coracle/operators/default_ops.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "commands.h"
+#include "program_input.h"
+
+namespace coracle::tools {
+namespace {
+
+std::string Indented(const std::string& details) {
+  std::string text;
+  size_t at = 0;
+  while (at < details.size()) {
+    const size_t end = std::min(details.find('\n', at), details.size());
+    text += "    " + details.substr(at, end - at) + "\n";
+    at = end + 1;
+  }
+  return text;
+}
+
+// Op types that the registry lacks, the most frequent first.
+std::string DescribeMissing(const std::map<std::string, size_t>& missing) {
+  std::vector<std::pair<std::string, size_t>> sorted(missing.begin(), missing.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  size_t ops = 0;
+  for (const auto& entry : sorted) ops += entry.second;
+  std::string text = fmt::format("error: {} op type{} missing ({} op{})\n", sorted.size(),
+                                 sorted.size() == 1 ? " is" : "s are", ops, ops == 1 ? "" : "s");
+  for (const auto& entry : sorted) text += fmt::format("  {:>6}  {}\n", entry.second, entry.first);
+  return text;
+}
+
+int RunCheck(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one PROGRAM");
+  const ProgramDesc program = ReadAnyProgram(args[0]);
+  const std::vector<Problem> problems = Verify(program, DefaultOps(), {.max_problems = 1000000});
+  std::map<std::string, size_t> missing;
+  std::string text;
+  size_t errors = 0, notes = 0;
+  for (const Problem& problem : problems) {
+    const bool is_error = problem.severity == Problem::Severity::kError;
+    ++(is_error ? errors : notes);
+    if (problem.rule == "unknown_op") {
+      ++missing[problem.op_type];
+      continue;
+    }
+    text += fmt::format("{}: {}\n{}", is_error ? "error" : "note", problem.ToString(),
+                        Indented(problem.details));
+  }
+  if (!missing.empty()) text += DescribeMissing(missing);
+  size_t ops = 0;
+  for (int i = 0; i < program.NumBlocks(); ++i) ops += program.Block(i).NumOps();
+  text += fmt::format("{}: {} blocks, {} ops: {}\n", args[0] == "-" ? "standard input" : args[0],
+                      program.NumBlocks(), ops,
+                      errors == 0
+                          ? (notes == 0 ? "no problems" : fmt::format("no errors, {} notes", notes))
+                          : fmt::format("{} errors, {} notes", errors, notes));
+  Print(text);
+  return errors == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+Command CheckCommand() {
+  return {"check",
+          "verifies a program and lists all problems",
+          "check PROGRAM",
+          "  coracle check inference.pdmodel\n  cat model.pb | coracle check -\n",
+          {},
+          RunCheck};
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,43 @@
+#pragma once
+// What a subcommand of `coracle` is. One file per subcommand; the table is in main.cc.
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace coracle::tools {
+
+struct Command {
+  std::string name;
+  std::string summary;             // one line for `coracle help`
+  std::string usage;               // "dump PROGRAM [--format=text|pbtxt]"
+  std::string examples;            // lines of shell, or ""
+  std::vector<std::string> flags;  // gflags that it takes, besides the global ones
+  // Gets what is no flag. Returns the exit code; an exception becomes "coracle: ..." and 1, a
+  // UsageError 2.
+  int (*run)(const std::vector<std::string>& args);
+  // Text flags that may stand without a value (and take one only after "="), and what they then
+  // mean.
+  std::vector<std::pair<std::string, std::string>> bare_values = {};
+};
+
+// The command line is wrong: exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Throws UsageError unless `args` has between `least` and `most` words.
+void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most,
+                 const std::string& what);
+
+// Writes to standard output. A reader that went away (`| head`) ends the command quietly.
+void Print(std::string_view text);
+struct OutputClosed {};
+
+// All commands, sorted by name.
+const std::vector<Command>& Commands();
+
+}  // namespace coracle::tools

@@ -1,0 +1,137 @@
+#include "command_line.h"
+
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <algorithm>
+
+namespace coracle::tools {
+namespace {
+
+bool Contains(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+gflags::CommandLineFlagInfo InfoOf(const std::string& flag) {
+  gflags::CommandLineFlagInfo info;
+  if (!gflags::GetCommandLineFlagInfo(flag.c_str(), &info))
+    throw InternalError("a command names a flag that is not defined: " + flag);
+  return info;
+}
+
+struct FlagWord {
+  std::string name, value;
+  bool has_value = false;
+};
+
+FlagWord SplitFlag(const std::string& word) {
+  FlagWord flag;
+  const size_t begin = word.starts_with("--") ? 2 : 1, equals = word.find('=');
+  flag.name = word.substr(begin, equals == word.npos ? word.npos : equals - begin);
+  flag.has_value = equals != word.npos;
+  if (flag.has_value) flag.value = word.substr(equals + 1);
+  std::replace(flag.name.begin(), flag.name.end(), '-', '_');
+  return flag;
+}
+
+class Parser {
+ public:
+  Parser(const std::vector<std::string>& words, const Command* command)
+      : words_(words), command_(command), allowed_(GlobalFlags()) {
+    if (command) allowed_.insert(allowed_.end(), command->flags.begin(), command->flags.end());
+  }
+
+  ParsedLine Run() {
+    for (at_ = 0; at_ < words_.size(); ++at_) {
+      const std::string& word = words_[at_];
+      if (word == "--") {
+        line_.args.insert(line_.args.end(), words_.begin() + static_cast<long>(at_) + 1,
+                          words_.end());
+        break;
+      }
+      if (word.size() < 2 || word[0] != '-')
+        line_.args.push_back(word);
+      else
+        Flag(SplitFlag(word));
+    }
+    return line_;
+  }
+
+ private:
+  void Flag(FlagWord flag) {
+    if (flag.name == "help" || flag.name == "h") {
+      line_.help = true;
+      return;
+    }
+    if (!Contains(allowed_, flag.name) && flag.name.starts_with("no") && !flag.has_value &&
+        Contains(allowed_, flag.name.substr(2)) && InfoOf(flag.name.substr(2)).type == "bool") {
+      flag = {flag.name.substr(2), "false", true};
+    }
+    if (!Contains(allowed_, flag.name)) ThrowUnknown(flag.name);
+    const std::string type = InfoOf(flag.name).type;
+    if (!flag.has_value && type == "bool") {
+      flag.value = "true";
+    } else if (const std::string* bare = flag.has_value ? nullptr : BareValue(flag.name)) {
+      flag.value = *bare;
+    } else if (!flag.has_value) {
+      if (++at_ >= words_.size()) throw UsageError("--" + flag.name + " needs a value");
+      flag.value = words_[at_];
+    }
+    if (gflags::SetCommandLineOption(flag.name.c_str(), flag.value.c_str()).empty()) {
+      throw UsageError(
+          fmt::format("--{} takes a value of type {}, got {}", flag.name, type, Quote(flag.value)));
+    }
+  }
+
+  const std::string* BareValue(const std::string& name) const {
+    if (!command_) return nullptr;
+    for (const auto& entry : command_->bare_values) {
+      if (entry.first == name) return &entry.second;
+    }
+    return nullptr;
+  }
+
+  [[noreturn]] void ThrowUnknown(const std::string& name) const {
+    std::vector<std::string> known = allowed_;
+    known.push_back("help");
+    const std::string near = NearestName(name, known);
+    throw UsageError(fmt::format("unknown flag --{}{}{}", name,
+                                 command_ ? " of " + command_->name : "",
+                                 near.empty() ? "" : "; did you mean --" + near + "?"));
+  }
+
+  const std::vector<std::string>& words_;
+  const Command* command_;
+  std::vector<std::string> allowed_;
+  ParsedLine line_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+const std::vector<std::string>& GlobalFlags() {
+  static const std::vector<std::string> flags = {"op_library", "threads", "v", "logtostderr"};
+  return flags;
+}
+
+ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* command) {
+  return Parser(words, command).Run();
+}
+
+std::string DescribeFlags(const std::vector<std::string>& flags) {
+  std::string text;
+  for (const std::string& flag : flags) {
+    const auto info = InfoOf(flag);
+    std::string left = "--" + flag;
+    if (info.type != "bool") left += "=" + (info.type == "string" ? "TEXT" : info.type);
+    text += fmt::format("  {:<26} {}", left, info.description);
+    const bool tell = !info.default_value.empty() && info.default_value != "false" &&
+                      info.default_value != "0" && info.default_value != "-1";
+    text += tell ? fmt::format(" (default: {})\n", info.default_value) : "\n";
+  }
+  return text;
+}
+
+}  // namespace coracle::tools

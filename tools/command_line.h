@@ -1,0 +1,24 @@
+#pragma once
+// The command line: which words are flags, and their values.
+
+#include "command.h"
+
+namespace coracle::tools {
+
+// Flags that every command takes.
+const std::vector<std::string>& GlobalFlags();
+
+struct ParsedLine {
+  std::vector<std::string> args;
+  bool help = false;
+};
+
+// Sets the flags among `words` that the command takes (nullptr: the global ones only) and returns
+// the other words. Flags are --name=value, --name value, --name and --noname for bools; after "--"
+// nothing is a flag. Throws UsageError for an unknown flag and a value of the wrong type.
+ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* command);
+
+// "  --out=FILE  where the result goes (default: -)" for each flag.
+std::string DescribeFlags(const std::vector<std::string>& flags);
+
+}  // namespace coracle::tools

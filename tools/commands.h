@@ -1,0 +1,22 @@
+#pragma once
+// The subcommands, each in the file of its name.
+
+#include "command.h"
+
+namespace coracle::tools {
+
+Command BackwardCommand();
+Command BuildCommand();
+Command CheckCommand();
+Command ConvertCommand();
+Command DumpCommand();
+Command HelpCommand();  // in main.cc
+Command OpsCommand();
+Command RunCommand();
+Command SchemaCommand();
+Command SummaryCommand();
+Command TestCommand();
+Command TrainCommand();
+Command VersionCommand();
+
+}  // namespace coracle::tools

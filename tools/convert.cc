@@ -1,0 +1,27 @@
+#include <coracle/framework/io/program_io.h>
+
+#include "commands.h"
+#include "program_input.h"
+
+namespace coracle::tools {
+namespace {
+
+int RunConvert(const std::vector<std::string>& args) {
+  RequireArgs(args, 2, 2, "IN and OUT");
+  WriteProgram(ReadAnyProgram(args[0]), args[1]);
+  return 0;
+}
+
+}  // namespace
+
+Command ConvertCommand() {
+  return {"convert",
+          "rewrites a program as binary or text",
+          "convert IN OUT",
+          "  coracle convert inference.pdmodel model.pbtxt\n"
+          "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n",
+          {},
+          RunConvert};
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,66 @@
+#include "flags.h"
+
+#include <coracle/framework/base/text.h>
+
+#include "command.h"
+
+DEFINE_string(op_library, "", "shared objects with ops of your own, separated by commas");
+DEFINE_int32(threads, 0, "threads to use; 0: OMP_NUM_THREADS, or all cores");
+DEFINE_string(out, "", "file to write");
+DEFINE_string(kernels, "auto", "auto, or reference: plain loops only");
+DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");
+DEFINE_bool(profile, false, "print the time of each op");
+DEFINE_string(memory_limit, "", "most bytes that a run may take, as in 512M or 2G");
+DEFINE_double(time_limit, 0, "most seconds that a run may take; 0: no limit");
+DEFINE_uint64(seed, 0, "seed of random ops, unless the program has one");
+
+namespace coracle::tools {
+namespace {
+
+uint64_t ParseBytes(const std::string& text) {
+  if (text.empty()) return 0;
+  int shift = 0;
+  std::string number = text;
+  const size_t unit = std::string("KMGT").find(static_cast<char>(std::toupper(text.back())));
+  if (unit != std::string::npos) {
+    shift = 10 * (static_cast<int>(unit) + 1);
+    number.pop_back();
+  }
+  int64_t value = 0;
+  if (!ParseInt64(number, &value) || value <= 0 || value > (INT64_MAX >> shift))
+    throw UsageError("--memory_limit takes bytes as in 1000000, 512M or 2G, got " + Quote(text));
+  return static_cast<uint64_t>(value) << shift;
+}
+
+}  // namespace
+
+std::vector<std::string> WithCompileFlags(std::vector<std::string> flags) {
+  for (const char* name :
+       {"kernels", "check_nan_inf", "profile", "memory_limit", "time_limit", "seed"})
+    flags.emplace_back(name);
+  return flags;
+}
+
+CompileOptions CompileOptionsFromFlags() {
+  CompileOptions options;
+  if (FLAGS_kernels != "auto" && FLAGS_kernels != "reference")
+    throw UsageError("--kernels is auto or reference, got " + Quote(FLAGS_kernels));
+  if (!(FLAGS_time_limit >= 0)) throw UsageError("--time_limit must not be negative");
+  options.kernels = FLAGS_kernels == "auto" ? KernelMode::kAuto : KernelMode::kReference;
+  options.check_nan_inf = FLAGS_check_nan_inf;
+  options.profile = FLAGS_profile;
+  options.memory_limit = ParseBytes(FLAGS_memory_limit);
+  options.time_limit = FLAGS_time_limit;
+  options.seed = FLAGS_seed;
+  return options;
+}
+
+std::vector<std::string> ListFlag(const std::string& value) {
+  std::vector<std::string> parts;
+  for (std::string& part : Split(value, ',')) {
+    if (!part.empty()) parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+}  // namespace coracle::tools

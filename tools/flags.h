@@ -1,0 +1,28 @@
+#pragma once
+// Flags that several commands take. A flag of one command is defined in that command's file.
+
+#include <coracle/executor/executor.h>
+#include <gflags/gflags.h>
+
+#include <string>
+#include <vector>
+
+DECLARE_string(op_library);
+DECLARE_int32(threads);
+DECLARE_string(out);
+DECLARE_string(kernels);
+DECLARE_bool(check_nan_inf);
+DECLARE_bool(profile);
+DECLARE_string(memory_limit);
+DECLARE_double(time_limit);
+DECLARE_uint64(seed);
+
+namespace coracle::tools {
+
+// The flags that CompileOptionsFromFlags reads, for a command's list.
+std::vector<std::string> WithCompileFlags(std::vector<std::string> flags);
+CompileOptions CompileOptionsFromFlags();
+
+std::vector<std::string> ListFlag(const std::string& value);  // "a,b" -> {a, b}; "" -> {}
+
+}  // namespace coracle::tools

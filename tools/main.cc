@@ -1,0 +1,176 @@
+// The `coracle` command: the table of subcommands, and what they have in common.
+
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/op_library.h>
+#include <coracle/operators/default_ops.h>
+#include <fmt/format.h>
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "command_line.h"
+#include "commands.h"
+#include "flags.h"
+
+namespace coracle::tools {
+namespace {
+
+constexpr int kFailed = 1, kWrongUsage = 2;
+
+void Complain(std::string_view text) {
+  std::string line = fmt::format("coracle: {}", text);
+  if (line.back() != '\n') line += '\n';
+  std::fflush(stdout);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+const Command* FindCommand(const std::string& name) {
+  for (const Command& command : Commands()) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+std::string Overview() {
+  std::string text =
+      "coracle: deep-learning programs in Paddle's format: inspect, build, differentiate, train, "
+      "run\n\nusage: coracle COMMAND [ARGUMENTS] [--FLAG=VALUE ...]\n\ncommands\n";
+  for (const Command& command : Commands())
+    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  text += "\nflags of every command\n" + DescribeFlags(GlobalFlags());
+  return text +
+         "\n`coracle help COMMAND` tells more. PROGRAM is a .pdmodel, __model__, .pb or "
+         ".pbtxt file,\na directory that holds one, or - for standard input. Exit codes: 0 "
+         "done, 1 failed, 2 wrong usage.\n";
+}
+
+std::string HelpOf(const Command& command) {
+  std::string text =
+      fmt::format("{}: {}\n\nusage: coracle {}\n", command.name, command.summary, command.usage);
+  if (!command.flags.empty()) text += "\nflags\n" + DescribeFlags(command.flags);
+  if (!command.examples.empty()) text += "\nexamples\n" + command.examples;
+  return text;
+}
+
+const Command& RequireCommand(const std::string& name) {
+  if (const Command* command = FindCommand(name)) return *command;
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) names.push_back(command.name);
+  throw UsageError(fmt::format("unknown command {}{}", Quote(name), DidYouMean(name, names)));
+}
+
+int RunHelp(const std::vector<std::string>& args) {
+  RequireArgs(args, 0, 1, "at most one command");
+  Print(args.empty() ? Overview() : HelpOf(RequireCommand(args[0])));
+  return 0;
+}
+
+void ApplyGlobalFlags() {
+  if (FLAGS_threads < 0) throw UsageError("--threads must not be negative");
+  if (FLAGS_threads > 0) SetNumThreads(FLAGS_threads);
+  for (const std::string& path : Split(FLAGS_op_library, ',')) {
+    if (!path.empty()) LoadOpLibrary(path, DefaultOps());
+  }
+}
+
+int Main(std::vector<std::string> words) {
+  // Global flags may come before the command.
+  std::vector<std::string> before;
+  while (!words.empty() && words.front().size() > 1 && words.front()[0] == '-') {
+    before.push_back(words.front());
+    words.erase(words.begin());
+  }
+  const bool asked = std::find(before.begin(), before.end(), "--version") != before.end();
+  if (asked) return VersionCommand().run({});
+  if (ParseFlags(before, nullptr).help) return RunHelp({});
+  if (words.empty()) {
+    Complain("a command is missing");
+    std::fputs(Overview().c_str(), stderr);
+    return kWrongUsage;
+  }
+  const Command& command = RequireCommand(words.front());
+  words.erase(words.begin());
+  const ParsedLine line = ParseFlags(words, &command);
+  if (line.help) return RunHelp({command.name});
+  ApplyGlobalFlags();
+  try {
+    return command.run(line.args);
+  } catch (const UsageError& e) {
+    throw UsageError(
+        fmt::format("{}: {}\nusage: coracle {}", command.name, e.what(), command.usage));
+  }
+}
+
+// Whatever happens becomes a message and an exit code.
+int Guarded(const std::vector<std::string>& words) {
+  try {
+    const int code = Main(words);
+    if (std::fflush(stdout) != 0 && errno != EPIPE) {
+      Complain("cannot write to standard output");
+      return kFailed;
+    }
+    return code;
+  } catch (const OutputClosed&) {
+    return 0;
+  } catch (const UsageError& e) {
+    Complain(e.what());
+    return kWrongUsage;
+  } catch (const std::bad_alloc&) {
+    Complain("out of memory");
+  } catch (const std::exception& e) {
+    Complain(e.what());
+  } catch (...) {
+    Complain("an unknown exception");
+  }
+  return kFailed;
+}
+
+}  // namespace
+
+Command HelpCommand() {
+  return {"help", "explains a command", "help [COMMAND]", "  coracle help dump\n", {}, RunHelp};
+}
+
+void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most,
+                 const std::string& what) {
+  if (args.size() < least || args.size() > most)
+    throw UsageError(fmt::format("takes {}, got {} arguments", what, args.size()));
+}
+
+void Print(std::string_view text) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
+  if (errno == EPIPE) throw OutputClosed();
+  throw Error(ErrorCode::kIo,
+              fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+}
+
+const std::vector<Command>& Commands() {
+  static const std::vector<Command> commands = [] {
+    std::vector<Command> made = {
+        BackwardCommand(), BuildCommand(), CheckCommand(),   ConvertCommand(), DumpCommand(),
+        HelpCommand(),     OpsCommand(),   RunCommand(),     SchemaCommand(),  SummaryCommand(),
+        TestCommand(),     TrainCommand(), VersionCommand(),
+    };
+    std::sort(made.begin(), made.end(),
+              [](const Command& a, const Command& b) { return a.name < b.name; });
+    return made;
+  }();
+  return commands;
+}
+
+}  // namespace coracle::tools
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  return coracle::tools::Guarded({argv + 1, argv + argc});
+}

@@ -1,0 +1,119 @@
+#include <coracle/executor/executor.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/npy.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "commands.h"
+#include "flags.h"
+#include "program_input.h"
+
+DEFINE_string(feed, "", "npz file; its keys are names of variables");
+DEFINE_string(fetch, "", "variables to fetch; none: those of the program's fetch ops");
+DEFINE_string(params, "", "parameters: a directory or a combined file");
+DEFINE_string(save_params, "", "file for the persistable variables after the run");
+DEFINE_int32(repeat, 1, "number of runs; the last one's results count");
+
+namespace coracle::tools {
+namespace {
+
+// Without --params the .pdiparams file beside a .pdmodel.
+std::string ParamsPath(const std::string& program) {
+  if (!FLAGS_params.empty() || !program.ends_with(".pdmodel")) return FLAGS_params;
+  const std::string beside = program.substr(0, program.size() - 8) + ".pdiparams";
+  std::error_code ignored;
+  return std::filesystem::exists(beside, ignored) ? beside : "";
+}
+
+std::string Describe(const std::string& name, const Tensor& tensor) {
+  std::string text = fmt::format("{}: {}", name, tensor.ToString());
+  if (tensor.numel() == 0) return text + "\n";
+  const Tensor wide = tensor.Cast(DType::kFloat64);
+  double min = wide.data<double>()[0], max = min, sum = 0;
+  for (double v : wide.span<double>()) {
+    min = std::fmin(min, v);
+    max = std::fmax(max, v);
+    sum += v;
+  }
+  if (tensor.numel() > 1) {
+    text += fmt::format(", min {:.6g}, mean {:.6g}, max {:.6g}", min,
+                        sum / static_cast<double>(tensor.numel()), max);
+  }
+  text += ":";
+  for (int64_t i = 0; i < std::min<int64_t>(tensor.numel(), 8); ++i)
+    text += fmt::format(" {:.6g}", wide.data<double>()[i]);
+  return text + (tensor.numel() > 8 ? " ...\n" : "\n");
+}
+
+bool HasFeedOps(const ProgramDesc& program) {
+  for (size_t i = 0; i < program.Root().NumOps(); ++i) {
+    const OpDef* def = DefaultOps().Find(program.Root().op(i).type());
+    if (def && def->kind() == OpKind::kFeed) return true;
+  }
+  return false;
+}
+
+std::vector<Tensor> InOrder(const NamedTensors& given, const std::vector<std::string>& names) {
+  std::vector<Tensor> feeds;
+  std::vector<std::string> keys;
+  for (const auto& entry : given) keys.push_back(entry.first);
+  for (const std::string& name : names) {
+    const auto it = std::find(keys.begin(), keys.end(), name);
+    if (it == keys.end()) {
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("--feed has no {}, which the program reads{}", Quote(name),
+                              keys.empty() ? "" : "; it has " + Join(keys, ", ")));
+    }
+    feeds.push_back(given[static_cast<size_t>(it - keys.begin())].second);
+  }
+  return feeds;
+}
+
+int RunRun(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one PROGRAM");
+  if (FLAGS_repeat < 1) throw UsageError("--repeat must be at least 1");
+  const CompileOptions options = CompileOptionsFromFlags();
+  const ProgramDesc program = ReadAnyProgram(args[0]);
+  Scope scope;
+  const std::string params = ParamsPath(args[0]);
+  if (!params.empty()) LoadParameters(program, params, scope);
+  const NamedTensors given = FLAGS_feed.empty() ? NamedTensors() : ReadNpz(FLAGS_feed);
+  std::vector<std::string> feed_names;
+  if (!HasFeedOps(program)) {
+    for (const auto& entry : given) feed_names.push_back(entry.first);
+  }
+  PreparedProgram prepared = Executor(options).Prepare(program, feed_names, ListFlag(FLAGS_fetch));
+  const std::vector<Tensor> feeds = InOrder(given, prepared.feed_names());
+  const std::vector<Tensor>* results = nullptr;
+  for (int i = 0; i < FLAGS_repeat; ++i) results = &prepared.Run(scope, feeds);
+  NamedTensors named;
+  for (size_t i = 0; i < results->size(); ++i)
+    named.emplace_back(prepared.fetch_names()[i], (*results)[i]);
+  if (!FLAGS_out.empty()) WriteNpz(named, FLAGS_out);
+  if (!FLAGS_save_params.empty()) {
+    SaveCombined(scope, PersistableNames(program), FLAGS_save_params);
+  }
+  std::string report;
+  for (const auto& entry : named) report += Describe(entry.first, entry.second);
+  if (FLAGS_profile) report += prepared.ProfileTable();
+  if (FLAGS_out != "-") Print(report);
+  return 0;
+}
+
+}  // namespace
+
+Command RunCommand() {
+  return {"run",
+          "runs a program once",
+          "run PROGRAM [--feed=in.npz] [--fetch=a,b] [--out=out.npz] [--params=DIR|FILE] [FLAGS]",
+          "  coracle run inference.pdmodel --feed=in.npz --out=out.npz\n"
+          "  coracle run startup.pb --save_params=params\n"
+          "  coracle run train.pb --params=params --feed=in.npz --fetch=loss,fc_0.w_0@GRAD\n",
+          WithCompileFlags({"feed", "fetch", "out", "params", "save_params", "repeat"}),
+          RunRun};
+}
+
+}  // namespace coracle::tools

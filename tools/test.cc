@@ -1,0 +1,35 @@
+#include <coracle/train/run.h>
+
+#include <iostream>
+
+#include "commands.h"
+#include "flags.h"
+
+DECLARE_string(data_dir);
+
+namespace coracle::tools {
+namespace {
+
+int RunTest(const std::vector<std::string>& args) {
+  RequireArgs(args, 2, 2, "MODEL and JOB.pbtxt");
+  JobConfig job = ReadJob(args[1]);
+  if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
+  EvaluateOptions options;
+  options.compile = CompileOptionsFromFlags();
+  TestAndReport(args[0], job, options, std::cout);
+  std::cout.flush();
+  return 0;
+}
+
+}  // namespace
+
+Command TestCommand() {
+  return {"test",
+          "evaluates a saved model on the test data of a job",
+          "test MODEL JOB.pbtxt [--data_dir=DIR]",
+          "  coracle test output/lenet/eval examples/digits/lenet.pbtxt\n",
+          WithCompileFlags({"data_dir"}),
+          RunTest};
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,65 @@
+#include <coracle/train/run.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "commands.h"
+#include "flags.h"
+
+DEFINE_string(resume, "", "continue from the newest snapshot, or from the one in a directory");
+DEFINE_string(data_dir, "", "where relative names of data files begin");
+DEFINE_int64(snapshot_interval, -1, "steps between snapshots, instead of the job's");
+DEFINE_int64(max_iter, -1, "training steps in all, instead of the job's");
+DEFINE_int64(epochs, -1, "epochs in all, instead of the job's");
+
+namespace coracle::tools {
+namespace {
+
+void ApplyFlags(JobConfig& job) {
+  if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
+  if (!FLAGS_out.empty()) job.output_dir = FLAGS_out;
+  if (job.output_dir.empty())
+    job.output_dir = (std::filesystem::path("output") / job.name).string();
+  if (FLAGS_snapshot_interval >= 0) job.snapshot_interval = FLAGS_snapshot_interval;
+  if (FLAGS_max_iter >= 0) job.max_iter = FLAGS_max_iter;
+  if (FLAGS_epochs >= 0) job.epochs = FLAGS_epochs;
+  if (FLAGS_seed > 0) job.random_seed = FLAGS_seed;
+}
+
+int TerminalWidth() {
+  winsize size = {};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+}
+
+int RunTrain(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one JOB.pbtxt");
+  TrainOptions options;
+  options.compile = CompileOptionsFromFlags();
+  options.resume = !FLAGS_resume.empty();
+  if (FLAGS_resume != "newest") options.resume_from = FLAGS_resume;
+  JobConfig job = ReadJob(args[0]);
+  ApplyFlags(job);
+  // A run that was stopped has saved its state: it did what it was asked to do.
+  TrainAndReport(job, options, std::cout, ::isatty(STDOUT_FILENO) != 0, TerminalWidth());
+  std::cout.flush();
+  return 0;
+}
+
+}  // namespace
+
+Command TrainCommand() {
+  return {
+      "train",
+      "trains the model of a job",
+      "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR]] [FLAGS]",
+      "  coracle train examples/digits/lenet.pbtxt\n"
+      "  coracle train examples/mnist/lenet.pbtxt --data_dir=mnist --out=runs/1\n"
+      "  coracle train job.pbtxt --resume\n",
+      WithCompileFlags({"data_dir", "out", "resume", "snapshot_interval", "max_iter", "epochs"}),
+      RunTrain,
+      {{"resume", "newest"}}};
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,27 @@
+#include <coracle/operators/default_ops.h>
+#include <fmt/format.h>
+
+#include "commands.h"
+
+namespace coracle::tools {
+namespace {
+
+int RunVersion(const std::vector<std::string>& args) {
+  RequireArgs(args, 0, 0, "no arguments");
+#ifdef CORACLE_ONEDNN
+  const char* kernels = "with oneDNN";
+#else
+  const char* kernels = "without oneDNN";
+#endif
+  Print(fmt::format("coracle {} ({} ops, {})\n", CORACLE_VERSION, DefaultOps().Types().size(),
+                    kernels));
+  return 0;
+}
+
+}  // namespace
+
+Command VersionCommand() {
+  return {"version", "prints the version", "version", "  coracle version\n", {}, RunVersion};
+}
+
+}  // namespace coracle::tools
