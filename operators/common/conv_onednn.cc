@@ -4,6 +4,8 @@
 #ifdef CORACLE_ONEDNN
 #include <coracle/operators/common/onednn.h>
 
+#include <memory>
+
 namespace coracle {
 namespace {
 
@@ -54,14 +56,33 @@ dnnl::convolution_forward::primitive_desc ForwardDesc(const Descs& d, bool bias,
 // A filter in the primitive's layout: the variable itself, or scratch memory with a reorder.
 struct FilterCopy {
   TensorArg arg;
-  onednn::Call reorder;  // empty when the layouts agree
+  onednn::Call reorder;              // empty when the layouts agree, or the copy is made already
+  std::shared_ptr<Tensor> constant;  // the copy of a filter that never changes
+
+  // The filter as the primitive reads it.
+  const float* Read(Workspace& ws, const TensorArg& filter) const {
+    if (constant) return constant->data<float>();
+    if (reorder) reorder.Run({ws.Data<const float>(filter), ws.Data<float>(arg)});
+    return ws.Data<const float>(arg);
+  }
 };
 
-FilterCopy CopyFor(const PrepareContext& ctx, const memory::desc& plain, const memory::desc& wanted,
-                   const TensorArg& filter, bool to_plain) {
-  if (plain == wanted) return {filter, {}};
-  return {onednn::ScratchFor(ctx, wanted),
-          to_plain ? onednn::Reorder(wanted, plain) : onednn::Reorder(plain, wanted)};
+FilterCopy CopyToRead(const PrepareContext& ctx, const memory::desc& plain,
+                      const memory::desc& wanted, const TensorArg& filter) {
+  if (plain == wanted) return {filter, {}, {}};
+  onednn::Call reorder = onednn::Reorder(plain, wanted);
+  const Tensor* given = ctx.Constant("Filter");
+  if (!given) return {onednn::ScratchFor(ctx, wanted), reorder, {}};
+  const auto floats = static_cast<int64_t>(wanted.get_size() / sizeof(float)) + 1;
+  auto copy = std::make_shared<Tensor>(DType::kFloat32, Shape{floats});
+  reorder.Run({given->data<float>(), copy->data<float>()});
+  return {{}, {}, copy};
+}
+
+FilterCopy CopyToWrite(const PrepareContext& ctx, const memory::desc& plain,
+                       const memory::desc& made, const TensorArg& filter) {
+  if (plain == made) return {filter, {}, {}};
+  return {onednn::ScratchFor(ctx, made), onednn::Reorder(made, plain), {}};
 }
 
 Kernel MakeForward(const PrepareContext& ctx, const ConvGeometry& g, const ConvForwardArgs& args) {
@@ -72,15 +93,11 @@ Kernel MakeForward(const PrepareContext& ctx, const ConvGeometry& g, const ConvF
   call.Arg(DNNL_ARG_SRC, d.src).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc()).Arg(DNNL_ARG_DST, d.dst);
   call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
   if (bias) call.Arg(DNNL_ARG_BIAS, d.bias);
-  const FilterCopy filter = CopyFor(ctx, d.filter, pd.weights_desc(), args.filter, false);
+  const FilterCopy filter = CopyToRead(ctx, d.filter, pd.weights_desc(), args.filter);
   const TensorArg pad = onednn::ScratchFor(ctx, pd.scratchpad_desc());
   return [=](Workspace& ws) {
-    const float* w = ws.Data<const float>(args.filter);
+    const float* w = filter.Read(ws, args.filter);
     float* out = ws.Data<float>(args.output);
-    if (filter.reorder) {
-      filter.reorder.Run({w, ws.Data<float>(filter.arg)});
-      w = ws.Data<float>(filter.arg);
-    }
     const float* in = ws.Data<const float>(args.input);
     if (bias) {
       call.Run({in, w, out, ws.Data<float>(pad), ws.Data<const float>(args.bias)});
@@ -104,14 +121,10 @@ Kernel MakeDataGrad(const PrepareContext& ctx, const Descs& d, const ConvBackwar
   onednn::Call call{Backward(pd)};
   call.Arg(DNNL_ARG_DIFF_DST, d.dst).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
   call.Arg(DNNL_ARG_DIFF_SRC, d.src).Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
-  const FilterCopy filter = CopyFor(ctx, d.filter, pd.weights_desc(), args.filter, false);
+  const FilterCopy filter = CopyToRead(ctx, d.filter, pd.weights_desc(), args.filter);
   const TensorArg pad = onednn::ScratchFor(ctx, pd.scratchpad_desc());
   return [=](Workspace& ws) {
-    const float* w = ws.Data<const float>(args.filter);
-    if (filter.reorder) {
-      filter.reorder.Run({w, ws.Data<float>(filter.arg)});
-      w = ws.Data<float>(filter.arg);
-    }
+    const float* w = filter.Read(ws, args.filter);
     call.Run(
         {ws.Data<const float>(args.dout), w, ws.Data<float>(args.dinput), ws.Data<float>(pad)});
   };
@@ -132,7 +145,7 @@ Kernel MakeFilterGrad(const PrepareContext& ctx, const Descs& d, const ConvBackw
   call.Arg(DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc());
   call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
   if (bias) call.Arg(DNNL_ARG_DIFF_BIAS, d.bias);
-  const FilterCopy filter = CopyFor(ctx, d.filter, pd.diff_weights_desc(), args.dfilter, true);
+  const FilterCopy filter = CopyToWrite(ctx, d.filter, pd.diff_weights_desc(), args.dfilter);
   const TensorArg pad = onednn::ScratchFor(ctx, pd.scratchpad_desc());
   return [=](Workspace& ws) {
     const float* in = ws.Data<const float>(args.input);

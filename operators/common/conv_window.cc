@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 namespace coracle {
 namespace {
@@ -398,14 +399,20 @@ Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
   const ForwardFilter f(d);
   const int64_t padded_bias = PadUp(g.out_channels);
   const PaddedInput input(ctx, d, args.input);
-  const TensorArg packed = ctx.Scratch(DType::kFloat32, {f.size + padded_bias});
+  std::shared_ptr<Tensor> constant;  // the packed filter, when it never changes
+  if (const Tensor* given = ctx.Constant("Filter")) {
+    constant = std::make_shared<Tensor>(DType::kFloat32, Shape{f.size});
+    f.Pack(d, given->data<float>(), constant->data<float>());
+  }
+  const TensorArg packed = ctx.Scratch(DType::kFloat32, {(constant ? 0 : f.size) + padded_bias});
   const int64_t work = d.out_row * g.h.kernel * d.segment;
   return [=](Workspace& ws) {
-    float* filter = ws.Data<float>(packed);
-    f.Pack(d, ws.Data<const float>(args.filter), filter);
+    float* own = ws.Data<float>(packed);
+    if (!constant) f.Pack(d, ws.Data<const float>(args.filter), own + padded_bias);
+    const float* filter = constant ? constant->data<float>() : own + padded_bias;
     float* bias = nullptr;
     if (args.bias) {
-      bias = filter + f.size;
+      bias = own;
       std::fill_n(bias, padded_bias, 0.0f);
       std::copy_n(ws.Data<const float>(args.bias), d.g.out_channels, bias);
     }

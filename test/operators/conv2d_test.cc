@@ -1,3 +1,4 @@
+#include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>
 
 #include "../op_test.h"
@@ -239,6 +240,46 @@ TEST(Conv2d, FastAgainstReferenceOnNetworkShapes) {
   const ConvCase depthwise{2, 24,     24,     24,     9,          9,      3,
                            3, {2, 2}, {1, 1}, {1, 1}, "EXPLICIT", "NHWC", false};
   depthwise.Test("depthwise_conv2d").CheckFast();
+}
+
+// A filter that the planner knows is packed once, when the plan is made.
+TEST(Conv2d, ConstantFilter) {
+  for (const auto& [channels, filters] :
+       std::vector<std::pair<int64_t, int64_t>>{{3, 18}, {16, 32}}) {
+    ProgramDesc program;
+    BlockDesc& block = program.Root();
+    VarDesc& x = block.Var("x");
+    x.SetShape({2, 6, 7, channels});
+    x.SetDType(DType::kFloat32);
+    auto append = [&](const std::string& type, const SlotList& ins, const SlotList& outs,
+                      const AttrList& attrs) {
+      for (const Slot& slot : outs) block.Var(slot.args[0]);
+      InferOp(block, block.AppendOp(type, ins, outs, attrs), DefaultOps());
+    };
+    append("fill_constant", {}, {{"Out", {"w0"}}},
+           {{"shape", std::vector<int64_t>{filters, channels, 3, 2}}, {"value", 0.01f}});
+    for (int axis = 0; axis < 4; ++axis) {  // a filter without equal neighbours
+      append("cumsum", {{"X", {"w" + std::to_string(axis)}}},
+             {{"Out", {"w" + std::to_string(axis + 1)}}}, {{"axis", axis}});
+    }
+    append("conv2d", {{"Input", {"x"}}, {"Filter", {"w4"}}}, {{"Output", {"y"}}},
+           {{"data_format", std::string("NHWC")}});
+    Tensor image = Tensor::Zeros(DType::kFloat32, x.shape());
+    for (int64_t i = 0; i < image.numel(); ++i)
+      image.data<float>()[i] = static_cast<float>(i * 37 % 101) * 0.01f - 0.5f;
+    Environment expected{{"x", image}};
+    Interpret(block, DefaultOps(), expected);
+    Scope scope;
+    auto step = Executor().Prepare(program, {"x"}, {"y"});
+    for (int run = 0; run < 2; ++run) {
+      const Tensor& got = step.Run(scope, {image})[0];
+      const Tensor& want = std::get<Tensor>(expected.at("y"));
+      ASSERT_EQ(want.shape().ToString(), got.shape().ToString());
+      for (int64_t i = 0; i < got.numel(); ++i)
+        ASSERT_NEAR(want.data<float>()[i], got.data<float>()[i],
+                    2e-4 * (1 + std::abs(want.data<float>()[i])));
+    }
+  }
 }
 
 TEST(Conv2d, C1_InputRank) {
