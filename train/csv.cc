@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
 namespace coracle {
@@ -200,7 +201,10 @@ class CsvTable {
       columns.push_back({"data", Tensor::Of<float>({rows_, features_}, data_), shape});
     }
     columns.push_back(std::move(label));
-    return MakeMemorySource(std::move(columns), fmt::format("csv {}", Quote(options_.file, 300)));
+    return MakeMemorySource(
+        std::move(columns),
+        fmt::format("csv {}",
+                    Quote(std::filesystem::path(options_.file).filename().string(), 300)));
   }
 
   const CsvOptions& options_;

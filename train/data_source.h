@@ -28,7 +28,8 @@ class DataSource {
   // column's dtype, contiguous, with at least rows.size() times the column's elements. Throws
   // kOutOfRange for a row that is not there.
   virtual void Get(std::span<const int64_t> rows, std::span<Tensor> out) const = 0;
-  // One line that names the data, for logs and for the check that a resumed job has the same data.
+  // One line that names the data (without where it lies), for logs and for the check that a resumed
+  // job has the same data.
   virtual std::string Describe() const = 0;
 
   // Index of the column of that name, or -1.

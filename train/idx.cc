@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 namespace coracle {
@@ -217,8 +218,9 @@ Tensor ReadIdx(const std::string& path) {
 }
 
 DataSourcePtr MakeIdxSource(const IdxOptions& options) {
-  return MakeMemorySource({ImageColumn(options), LabelColumn(options)},
-                          fmt::format("idx {}", Quote(options.images, 300)));
+  return MakeMemorySource(
+      {ImageColumn(options), LabelColumn(options)},
+      fmt::format("idx {}", Quote(std::filesystem::path(options.images).filename().string(), 300)));
 }
 
 }  // namespace coracle

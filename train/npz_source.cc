@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace coracle {
 namespace {
@@ -40,7 +41,9 @@ DataSourcePtr MakeNpzSource(const NpzOptions& options) {
     const Tensor& tensor = arrays[static_cast<size_t>(found - keys.begin())].second;
     columns.push_back(MakeColumn(options.file, want.name.empty() ? want.key : want.name, tensor));
   }
-  return MakeMemorySource(std::move(columns), fmt::format("npz {}", Quote(options.file, 300)));
+  return MakeMemorySource(
+      std::move(columns),
+      fmt::format("npz {}", Quote(std::filesystem::path(options.file).filename().string(), 300)));
 }
 
 }  // namespace coracle
