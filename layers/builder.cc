@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -57,7 +58,8 @@ OpDesc& AppendChecked(BlockDesc& block, const OpDesc& given, const OpRegistry& o
     InferOp(block, op, ops);
   } catch (...) {
     block.RemoveOp(block.NumOps() - 1);
-    for (const std::string& name : made) block.RemoveVar(name);
+    const std::unordered_set<std::string> gone(made.begin(), made.end());
+    block.RemoveVarsIf([&](const VarDesc& var) { return gone.count(var.name()) > 0; });
     throw;
   }
   return op;

@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <set>
 
 namespace coracle {
@@ -381,6 +383,21 @@ Model FromProgram(ProgramDesc program) {
   return model;
 }
 
+// The schema of a registry. That of the default ops is kept until ops join them.
+std::shared_ptr<const TextSchema> SchemaOf(const OpRegistry& ops) {
+  if (&ops != &DefaultOps()) return std::make_shared<const TextSchema>(ops);
+  static std::mutex mutex;
+  static std::shared_ptr<const TextSchema> kept;
+  static size_t kept_ops = 0;
+  const size_t count = ops.Types().size();
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!kept || kept_ops != count) {
+    kept = std::make_shared<const TextSchema>(ops);
+    kept_ops = count;
+  }
+  return kept;
+}
+
 Model Parse(std::string_view text, const std::string& source, const std::string& directory,
             const std::string& path, const OpRegistry& ops) {
   if (!text.empty() && !LooksLikeText(text)) return FromProgram(ParseProgram(text, source));
@@ -390,10 +407,10 @@ Model Parse(std::string_view text, const std::string& source, const std::string&
                 fmt::format("{}: a model text has at most {}, got {}", source,
                             HumanBytes(kMaxTextBytes), HumanBytes(text.size())));
   }
-  TextSchema schema(ops);
-  std::unique_ptr<TextFile> file = ParseText(schema, std::string(text), source, directory);
+  std::shared_ptr<const TextSchema> schema = SchemaOf(ops);
+  std::unique_ptr<TextFile> file = ParseText(*schema, std::string(text), source, directory);
   Model model;
-  Reader(schema, ops, model).Read(*file, path);
+  Reader(*schema, ops, model).Read(*file, path);
   return model;
 }
 

@@ -2,7 +2,7 @@
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cmath>
 
 namespace coracle {
 namespace {
@@ -14,11 +14,6 @@ std::vector<std::string> OpTypes(const ProgramDesc& program) {
 }
 
 using Names = std::vector<std::string>;
-
-// Whether the library has the ops already.
-bool Has(std::initializer_list<const char*> types) {
-  return std::all_of(types.begin(), types.end(), [](auto t) { return DefaultOps().Find(t); });
-}
 
 class BuilderTest : public ::testing::Test {
  protected:
@@ -249,7 +244,6 @@ TEST_F(BuilderTest, AccuracyOfTheHighest) {
 }
 
 TEST_F(BuilderTest, ShapesOfTheOthers) {
-  if (!Has({"matmul"})) GTEST_SKIP() << "op missing";
   Variable x = net.Data("x", {-1, 3, 4}), y = net.Data("y", {-1, 4, 5});
   EXPECT_EQ(net.Reshape(x, {0, -1}).shape(), Shape({-1, 12}));
   EXPECT_EQ(net.Flatten(x).shape(), Shape({-1, 12}));

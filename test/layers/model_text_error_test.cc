@@ -209,13 +209,20 @@ TEST(ModelTextErrors, AnyBytesGiveAnErrorOrAModel) {
       " param { initializer { xavier { } } } error_clip { by_value { max: 5 } } } } } }\n"
       "layer { op { clip { X: [\"h0\"] Out: [\"s\"] min: -1 max: 1 } } }\n";
   ASSERT_EQ(ErrorOf(text), "no error");
-  for (size_t cut = 0; cut <= text.size(); cut += 5) ErrorOf(text.substr(0, cut));
+  for (size_t cut = 0; cut <= text.size(); ++cut) ErrorOf(text.substr(0, cut));
   constexpr std::string_view kBytes("\0\"{}9-$\xff", 8);
-  for (size_t at = 0; at < text.size(); at += 3) {
+  for (size_t at = 0; at < text.size(); ++at) {
     std::string changed = text;
     changed[at] = kBytes[at % kBytes.size()];
     ErrorOf(changed);
   }
+}
+
+TEST(ModelTextErrors, AWideOpThatFailsIsTakenBackInOneSweep) {
+  EXPECT_EQ(ErrorOf("data { name: \"v\" shape: [2] }\n"
+                    "layer { split { input: \"v\" num: 65536 axis: 7 } }")
+                .rfind("m:2:9: split: ", 0),
+            0u);
 }
 
 TEST(ModelTextErrors, EmptyTextIsAnEmptyModel) { EXPECT_EQ(ErrorOf(""), "no error"); }

@@ -48,9 +48,6 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 class SameProgram : public ::testing::TestWithParam<Case> {};
 
 TEST_P(SameProgram, AsTheBuilder) {
-  if (GetParam().name == std::string("arithmetic") && !DefaultOps().Find("matmul")) {
-    GTEST_SKIP() << "op missing";
-  }
   ProgramDesc main, startup;
   Builder net(main, startup);
   Inputs in;
@@ -357,6 +354,19 @@ TEST(ModelText, UserOpsAreLayersAndOps) {
   EXPECT_EQ(model.main.Root().op(1).GetAttr<float>("factor", 0), 2);
   EXPECT_EQ(model.main.Root().FindVar("b")->shape(), Shape({2}));
   EXPECT_NE(ModelSchema(ops).find("message twice_layer"), std::string::npos);
+}
+
+TEST(ModelText, OpsThatJoinTheDefaultOnesAppear) {
+  const std::string text =
+      "data { name: \"v\" shape: [2] } layer { layers_test_op { input: \"v\" output: \"a\" } }";
+  EXPECT_THROW(ParseModelText(text), Error);
+  DefaultOps().Add(OpDef("layers_test_op")
+                       .Doc("Out = X.")
+                       .Input("X", "tensor")
+                       .Output("Out", "tensor")
+                       .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
+                       .NoGradient("a test"));
+  EXPECT_EQ(ParseModelText(text).main.Root().FindVar("a")->shape(), Shape({2}));
 }
 
 TEST(ModelText, ProgramTextIsTakenToo) {
