@@ -1,3 +1,5 @@
+#include <coracle/framework/op/infer_context.h>
+
 #include "../op_test.h"
 
 namespace coracle {
@@ -16,6 +18,24 @@ OpTest Norm(const Shape& x, const std::string& layout, int64_t channels) {
 }
 
 OpTest& WithoutRunning(OpTest& test) { return test.NoOutput("MeanOut").NoOutput("VarianceOut"); }
+
+// The inferred shape of an output while dims are unknown.
+std::string InferredShape(const std::string& type,
+                          const std::vector<std::pair<std::string, Shape>>& ins,
+                          const std::string& out, const AttrList& attrs) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  SlotList slots;
+  for (const auto& [name, shape] : ins) {
+    VarDesc& var = block.Var(name);
+    var.SetShape(shape);
+    var.SetDType(DType::kFloat32);
+    slots.push_back({name, {name}});
+  }
+  block.Var("result");
+  InferOp(block, block.AppendOp(type, slots, {{out, {"result"}}}, attrs), DefaultOps());
+  return block.Var("result").shape().ToString();
+}
 
 }  // namespace
 
@@ -190,6 +210,13 @@ TEST(BatchNorm, FastAgainstReference) {
 TEST(BatchNorm, FastAgainstReferenceManyRows) {
   Norm({700, 5, 5, 3}, "NHWC", 3).CheckFast(1e-3);
   Norm({9, 3, 40, 50}, "NCHW", 3).CheckFast(1e-3);
+}
+
+TEST(BatchNorm, UnknownDimsWhileBuilding) {
+  const std::vector<std::pair<std::string, Shape>> ins = {
+      {"X", {-1, -1, 4, -1}}, {"Scale", {3}}, {"Bias", {3}}, {"Mean", {3}}, {"Variance", {-1}}};
+  EXPECT_EQ("[-1, -1, 4, -1]", InferredShape("batch_norm", ins, "Y", {}));
+  EXPECT_EQ("[3]", InferredShape("batch_norm", ins, "MeanOut", {}));
 }
 
 TEST(BatchNorm, C1_Rank) { Norm({2}, "NCHW", 2).ExpectError("batch_norm.C1"); }

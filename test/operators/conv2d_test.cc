@@ -1,6 +1,8 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>
 
+#include <thread>
+
 #include "../op_test.h"
 
 namespace coracle {
@@ -278,6 +280,61 @@ TEST(Conv2d, ConstantFilter) {
       for (int64_t i = 0; i < got.numel(); ++i)
         ASSERT_NEAR(want.data<float>()[i], got.data<float>()[i],
                     2e-4 * (1 + std::abs(want.data<float>()[i])));
+    }
+  }
+}
+
+// One plan, two workspaces, two threads: both kernels keep no state of a run.
+TEST(Conv2d, RunsConcurrently) {
+  for (int64_t channels : {3, 16}) {
+    ProgramDesc program;
+    BlockDesc& block = program.Root();
+    const std::vector<std::pair<std::string, Shape>> vars = {
+        {"x", {2, 9, 9, channels}}, {"w", {16, channels, 3, 3}}, {"dy", {2, 7, 7, 16}}};
+    for (const auto& [name, shape] : vars) {
+      VarDesc& var = block.Var(name);
+      var.SetShape(shape);
+      var.SetDType(DType::kFloat32);
+    }
+    for (const char* name : {"y", "dx", "dw"}) block.Var(name);
+    const AttrList attrs = {{"data_format", std::string("NHWC")}};
+    InferOp(
+        block,
+        block.AppendOp("conv2d", {{"Input", {"x"}}, {"Filter", {"w"}}}, {{"Output", {"y"}}}, attrs),
+        DefaultOps());
+    InferOp(block,
+            block.AppendOp("conv2d_grad",
+                           {{"Input", {"x"}}, {"Filter", {"w"}}, {"Output@GRAD", {"dy"}}},
+                           {{"Input@GRAD", {"dx"}}, {"Filter@GRAD", {"dw"}}}, attrs),
+            DefaultOps());
+    auto first = Executor().Prepare(program, {"x", "w", "dy"}, {"y", "dx", "dw"});
+    auto run = [&vars](PreparedProgram step, float offset) {
+      std::vector<Tensor> feeds;
+      for (const auto& [name, shape] : vars) {
+        feeds.push_back(Tensor::Zeros(DType::kFloat32, shape));
+        for (int64_t i = 0; i < feeds.back().numel(); ++i)
+          feeds.back().data<float>()[i] = offset + static_cast<float>(i % 13) * 0.1f;
+      }
+      Scope scope;
+      std::vector<Tensor> results;
+      for (int i = 0; i < 20; ++i) {
+        results.clear();
+        for (const Tensor& t : step.Run(scope, feeds)) results.push_back(t.Clone());
+      }
+      return results;
+    };
+    const std::vector<Tensor> alone[] = {run(first, 0.5f), run(first, -0.25f)};
+    std::vector<Tensor> together[2];
+    std::thread other([&] { together[1] = run(first, -0.25f); });
+    together[0] = run(first, 0.5f);
+    other.join();
+    for (int k = 0; k < 2; ++k) {
+      for (size_t t = 0; t < alone[k].size(); ++t) {
+        for (int64_t i = 0; i < alone[k][t].numel(); ++i) {
+          ASSERT_NEAR(alone[k][t].data<float>()[i], together[k][t].data<float>()[i], 1e-3)
+              << "run " << k << " output " << t << " element " << i;
+        }
+      }
     }
   }
 }

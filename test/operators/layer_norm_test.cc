@@ -1,3 +1,5 @@
+#include <coracle/framework/op/infer_context.h>
+
 #include "../op_test.h"
 
 namespace coracle {
@@ -11,6 +13,24 @@ OpTest Norm(const Shape& x, int axis, bool scale = true, bool bias = true) {
   if (scale) test.RandomInput("Scale", {columns}, 0.5, 2);
   if (bias) test.RandomInput("Bias", {columns});
   return test;
+}
+
+// The inferred shape of an output while dims are unknown.
+std::string InferredShape(const std::string& type,
+                          const std::vector<std::pair<std::string, Shape>>& ins,
+                          const std::string& out, const AttrList& attrs) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  SlotList slots;
+  for (const auto& [name, shape] : ins) {
+    VarDesc& var = block.Var(name);
+    var.SetShape(shape);
+    var.SetDType(DType::kFloat32);
+    slots.push_back({name, {name}});
+  }
+  block.Var("result");
+  InferOp(block, block.AppendOp(type, slots, {{out, {"result"}}}, attrs), DefaultOps());
+  return block.Var("result").shape().ToString();
 }
 
 }  // namespace
@@ -95,6 +115,12 @@ TEST(LayerNorm, FastAgainstReference) {
     Norm(shape, pick(1, 2), pick(0, 2) > 0, pick(0, 2) > 0).CheckFast();
   }
   Norm({300, 257}, 1).CheckFast(1e-3);
+}
+
+TEST(LayerNorm, UnknownDimsWhileBuilding) {
+  const std::vector<std::pair<std::string, Shape>> ins = {{"X", {-1, 2, 3}}, {"Scale", {6}}};
+  EXPECT_EQ("[-1, 2, 3]", InferredShape("layer_norm", ins, "Y", {}));
+  EXPECT_EQ("[-1]", InferredShape("layer_norm", ins, "Mean", {}));
 }
 
 TEST(LayerNorm, C1_Axis) {

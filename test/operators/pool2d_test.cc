@@ -1,3 +1,5 @@
+#include <coracle/framework/op/infer_context.h>
+
 #include "../op_test.h"
 
 namespace coracle {
@@ -17,6 +19,24 @@ std::vector<double> Distinct(int64_t n, uint32_t seed) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) * 0.1 - 2;
   std::shuffle(values.begin(), values.end(), std::mt19937(seed));
   return values;
+}
+
+// The inferred shape of an output while dims are unknown.
+std::string InferredShape(const std::string& type,
+                          const std::vector<std::pair<std::string, Shape>>& ins,
+                          const std::string& out, const AttrList& attrs) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  SlotList slots;
+  for (const auto& [name, shape] : ins) {
+    VarDesc& var = block.Var(name);
+    var.SetShape(shape);
+    var.SetDType(DType::kFloat32);
+    slots.push_back({name, {name}});
+  }
+  block.Var("result");
+  InferOp(block, block.AppendOp(type, slots, {{out, {"result"}}}, attrs), DefaultOps());
+  return block.Var("result").shape().ToString();
 }
 
 }  // namespace
@@ -164,6 +184,15 @@ TEST(Pool2d, FastAgainstReference) {
         .Input("X", shape, Distinct(shape.numel(), static_cast<uint32_t>(trial)))
         .CheckFast();
   }
+}
+
+TEST(Pool2d, UnknownDimsWhileBuilding) {
+  const AttrList attrs = {
+      {"pooling_type", std::string("max")}, {"ksize", Ints{2, 3}}, {"strides", Ints{2, 2}}};
+  EXPECT_EQ("[-1, 3, -1, 3]", InferredShape("pool2d", {{"X", {-1, 3, -1, 8}}}, "Out", attrs));
+  AttrList global = attrs;
+  global.push_back({"global_pooling", true});
+  EXPECT_EQ("[-1, 3, 1, 1]", InferredShape("pool2d", {{"X", {-1, 3, -1, -1}}}, "Out", global));
 }
 
 TEST(Pool2d, C1_Rank) { Pool("max", {1, 1}).RandomInput("X", {2, 2}).ExpectError("pool2d.C1"); }
