@@ -55,8 +55,8 @@ int RunCheck(const std::vector<std::string>& args) {
   if (!missing.empty()) text += DescribeMissing(missing);
   size_t ops = 0;
   for (int i = 0; i < program.NumBlocks(); ++i) ops += program.Block(i).NumOps();
-  text += fmt::format("{}: {} blocks, {} ops: {}\n", args[0] == "-" ? "standard input" : args[0],
-                      program.NumBlocks(), ops,
+  text += fmt::format("{}: {} block{}, {} ops: {}\n", args[0] == "-" ? "standard input" : args[0],
+                      program.NumBlocks(), program.NumBlocks() == 1 ? "" : "s", ops,
                       errors == 0
                           ? (notes == 0 ? "no problems" : fmt::format("no errors, {} notes", notes))
                           : fmt::format("{} errors, {} notes", errors, notes));

@@ -45,13 +45,14 @@ class Pattern {
   regex_t regex_;
 };
 
-// Attrs that choose an implementation say nothing about what a program means.
+// Attrs that choose an implementation, and others where the op does not declare them, say nothing
+// about what a program means.
 bool ChoosesImplementation(const std::string& name) {
   static const std::unordered_set<std::string> names = {
       "use_cudnn",        "use_mkldnn",        "use_quantizer",     "with_quant_attr",
       "mkldnn_data_type", "force_fp32_output", "workspace_size_MB", "exhaustive_search",
       "use_addto",        "x_data_format",     "y_data_format",     "force_cpu",
-      "place_type",       "use_cudnn_rnn",     "is_sparse_remote"};
+      "place_type",       "use_cudnn_rnn",     "is_test",           "data_format"};
   return names.count(name) > 0 || name.starts_with("Scale_") || name.starts_with("fuse_") ||
          name.starts_with("fused_");
 }

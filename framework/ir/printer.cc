@@ -359,10 +359,15 @@ void PutArgs(Buffer& out, const std::vector<std::string>& args, const BlockDesc*
   if (args.size() != 1) Put(out, "]");
 }
 
+bool HoldsNothing(const Slot& slot) {
+  return std::all_of(slot.args.begin(), slot.args.end(),
+                     [](const std::string& name) { return IsEmptyName(name); });
+}
+
 void PutOp(Buffer& out, const OpDesc& op, const PrintOptions& options) {
   bool first = true;
   for (const Slot& slot : op.outputs()) {
-    if (slot.args.empty()) continue;
+    if (HoldsNothing(slot)) continue;
     if (!first) Put(out, ", ");
     first = false;
     PutName(out, slot.name);
@@ -374,7 +379,7 @@ void PutOp(Buffer& out, const OpDesc& op, const PrintOptions& options) {
   Put(out, "(");
   first = true;
   for (const Slot& slot : op.inputs()) {
-    if (slot.args.empty()) continue;
+    if (HoldsNothing(slot)) continue;
     if (!first) Put(out, ", ");
     first = false;
     PutName(out, slot.name);

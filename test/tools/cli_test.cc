@@ -1,0 +1,219 @@
+// The command as a user runs it: output, messages, exit codes.
+
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/io/npy.h>
+#include <coracle/framework/io/program_io.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int code = -1;
+  std::string text;  // standard output and standard error
+};
+
+// Runs a shell command in which "coracle" stands for the binary.
+Result Shell(std::string command) {
+  for (size_t at = command.find("coracle "); at != command.npos;
+       at = command.find("coracle ", at + std::string(CORACLE_CLI).size())) {
+    command.replace(at, 7, CORACLE_CLI);
+  }
+  Result result;
+  FILE* pipe = ::popen(("{ " + command + "\n} 2>&1").c_str(), "r");
+  if (!pipe) return result;
+  char buffer[4096];
+  while (size_t n = std::fread(buffer, 1, sizeof(buffer), pipe)) result.text.append(buffer, n);
+  const int status = ::pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  return result;
+}
+
+class Cli : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "cli_test.XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+    WriteFileAtomic(Path("model.pbtxt"), R"(
+      name: "tiny"
+      data { name: "x" shape: [-1, 3] }
+      layer { fc { input: "x" size: 2 output: "h" } }
+      layer { mean { input: "h" output: "loss" } }
+    )");
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  std::string Path(const std::string& name) const { return dir_ + "/" + name; }
+  void Expect(const std::string& command, int code, const std::vector<std::string>& parts) {
+    const Result result = Shell("cd " + dir_ + " && " + command);
+    EXPECT_EQ(result.code, code) << command << "\n" << result.text;
+    for (const std::string& part : parts)
+      EXPECT_NE(result.text.find(part), std::string::npos) << "no '" << part << "' in\n"
+                                                           << result.text;
+  }
+
+  std::string dir_;
+};
+
+TEST_F(Cli, Help) {
+  Expect("coracle help", 0, {"usage: coracle COMMAND", "dump", "train", "--threads"});
+  Expect("coracle --help", 0, {"usage: coracle COMMAND"});
+  Expect("coracle help dump", 0, {"usage: coracle dump PROGRAM", "--vars", "examples"});
+  Expect("coracle dump --help", 0, {"usage: coracle dump PROGRAM"});
+  Expect("coracle version", 0, {"coracle 0."});
+  Expect("coracle --version", 0, {"coracle 0."});
+  for (const char* name : {"backward", "build", "check", "convert", "dump", "help", "ops", "run",
+                           "schema", "summary", "test", "train", "version"})
+    Expect(std::string("coracle help ") + name, 0, {std::string("usage: coracle ") + name});
+}
+
+TEST_F(Cli, WrongUsageIsTwo) {
+  Expect("coracle ", 2, {"a command is missing"});
+  Expect("coracle dumpp x", 2, {"unknown command 'dumpp'; did you mean dump?"});
+  Expect("coracle dump", 2, {"coracle: dump: takes one PROGRAM", "usage: coracle dump"});
+  Expect("coracle dump a b", 2, {"takes one PROGRAM, got 2"});
+  Expect("coracle dump --fromat=text a", 2, {"unknown flag --fromat", "did you mean --format?"});
+  Expect("coracle dump --loss=x a", 2, {"unknown flag --loss of dump"});
+  Expect("coracle dump --block=x a", 2, {"--block takes a value of type int32, got 'x'"});
+  Expect("coracle dump a --block", 2, {"--block needs a value"});
+  Expect("coracle dump --format=xml model.pbtxt", 2, {"--format is text or pbtxt"});
+  Expect("coracle dump '--ops=(' model.pbtxt", 2, {"--ops: "});
+  Expect("coracle --thread=2 version", 2, {"did you mean --threads?"});
+  Expect("coracle run --kernels=slow model.pbtxt", 2, {"--kernels is auto or reference"});
+  Expect("coracle run --memory_limit=lots model.pbtxt", 2, {"--memory_limit takes bytes"});
+  Expect("coracle backward model.pbtxt --out=x.pb", 2, {"--loss=NAME is missing"});
+}
+
+TEST_F(Cli, FailuresAreOne) {
+  Expect("coracle dump nowhere.pb", 1, {"coracle: ", "nowhere.pb"});
+  Expect("coracle dump model.pbtxt --block=7", 1, {"no block 7: the program has 1"});
+  Expect("coracle ops clop", 1, {"did you mean clip?"});
+  Expect("coracle backward model.pbtxt --loss=lost --out=x.pb", 1, {"lost"});
+  Expect("printf '\\012\\377\\377\\377\\377' | coracle dump -", 1, {"coracle: "});
+  Expect("coracle --op_library=none.so ops", 1, {"cannot load the op library 'none.so'"});
+}
+
+TEST_F(Cli, DumpReadsFilesDirectoriesAndStandardInput) {
+  const std::vector<std::string> listing = {"parameters\n", "fc_0.w_0  float32[3,2]  24 B",
+                                            "Out=loss:float32[1] = mean(X=h)"};
+  Expect("coracle dump model.pbtxt", 0, listing);
+  Expect("coracle dump - < model.pbtxt", 0, listing);
+  Expect("coracle convert model.pbtxt m.pb && coracle dump m.pb", 0, listing);
+  Expect("coracle dump - < m.pb", 0, listing);
+  Expect("mkdir d && cp m.pb d/__model__ && coracle dump d", 0, listing);
+  Expect("coracle dump --ops=mean m.pb", 0, {"block 0\n  ops\n", "= mean(X=h)"});
+  Expect("coracle dump --vars '^loss$' m.pb", 0, {"loss  float32[1]", "= mean(X=h)"});
+  const Result only = Shell("coracle dump --ops=mean " + Path("m.pb"));
+  EXPECT_EQ(only.text.find("mul("), std::string::npos);
+  Expect(
+      "coracle dump m.pb --format=pbtxt > m2.pbtxt && coracle convert m2.pbtxt m2.pb && "
+      "cmp m.pb m2.pb",
+      0, {});
+  Expect("coracle dump m.pb | head -1", 0, {"program: 1 block"});
+}
+
+TEST_F(Cli, CheckFindsAllProblems) {
+  Expect("coracle check model.pbtxt", 0, {"no problems"});
+  ProgramDesc program;
+  for (int i = 0; i < 3; ++i) program.Root().AppendOp("no_such_op", {}, {});
+  program.Root().AppendOp("relu", {{"X", {"undefined"}}}, {{"Out", {"y"}}});
+  WriteProgram(program, Path("bad.pb"));
+  Expect("coracle check bad.pb", 1,
+         {"error: 1 op type is missing (3 ops)", "3  no_such_op", "undefined", "errors"});
+}
+
+TEST_F(Cli, Summary) {
+  // x [-1, 3] times w [3, 2]: 6 multiply-adds, 8 parameters with the bias.
+  Expect("coracle summary model.pbtxt", 0,
+         {"parameters     2 with 8 elements, 32 B", "multiply-adds  6 (unknown dims", "1  mul"});
+}
+
+TEST_F(Cli, Ops) {
+  Expect("coracle ops", 0, {"softmax", "gradient"});
+  Expect("coracle ops --names", 0, {"\nclip\nclip_by_norm\n"});
+  Expect("coracle ops clip", 0,
+         {"min(max(X, min), max)", "inputs\n  X ", "Min", "required", "by the op clip_grad"});
+  Expect("coracle ops sgd", 0, {"none: an update"});
+  Expect("coracle schema", 0, {"message "});
+}
+
+TEST_F(Cli, OpLibrary) {
+  const std::string flag = std::string(" --op_library=") + CORACLE_TEST_OPS;
+  Expect("coracle ops my_triple", 1, {"my_triple"});
+  Expect("coracle ops my_triple" + flag, 0, {"Out = 3 X", "none: an example"});
+  WriteFileAtomic(Path("my.pbtxt"), R"(
+    data { name: "x" shape: [2] append_batch_size: false }
+    layer { op { my_triple { X: ["x"] Out: ["y"] } } })");
+  ProgramDesc program;
+  VarDesc& x = program.Root().Var("x");
+  x.SetShape({2});
+  program.Root().Var("y").SetShape({2});
+  program.Root().AppendOp("my_triple", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  WriteProgram(program, Path("my.pb"));
+  WriteNpz({{"x", Tensor::Of<float>({2}, {1, -2})}}, Path("in.npz"));
+  Expect("coracle run my.pb --feed=in.npz --fetch=y" + flag, 0, {"y: float32[2]", ": 3 -6"});
+  Expect("coracle run my.pb --feed=in.npz --fetch=y", 1, {"my_triple"});
+}
+
+TEST_F(Cli, FromTextToGradients) {
+  Expect("coracle build model.pbtxt --out=main.pb --startup_out=startup.pb", 0,
+         {"main.pb: 3 ops, 2 parameters, inputs x", "startup.pb: 2 ops"});
+  Expect("coracle run startup.pb --save_params=params", 0, {});
+  Expect("coracle backward main.pb --loss=loss --error_clip=h:0.125 --out=train.pb", 0,
+         {"fc_0.w_0 -> fc_0.w_0@GRAD"});
+  Expect("coracle dump train.pb", 0,
+         {"error_clip by_value(max=0.125, min=-0.125)", "-- backward --", "# error clip"});
+  WriteNpz({{"x", Tensor::Of<float>({2, 3}, {1, 2, 3, 4, 5, 6})}}, Path("in.npz"));
+  Expect(
+      "coracle run train.pb --params=params --feed=in.npz --fetch=fc_0.w_0@GRAD,loss "
+      "--out=out.npz",
+      0, {"fc_0.w_0@GRAD: float32[3, 2]"});
+  // d(mean)/dh = 1/4, clipped to 1/8; the weights' gradient is x^T times that.
+  const NamedTensors out = ReadNpz(Path("out.npz"));
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[0].first, "fc_0.w_0@GRAD");
+  const std::vector<float> expected = {0.625f, 0.625f, 0.875f, 0.875f, 1.125f, 1.125f};
+  for (size_t i = 0; i < 6; ++i) EXPECT_FLOAT_EQ(out[0].second.data<float>()[i], expected[i]);
+  Expect(
+      "coracle run train.pb --params=params --feed=in.npz --fetch=loss --profile "
+      "--kernels=reference --check_nan_inf --memory_limit=1G --time_limit=60",
+      0, {"mul"});
+  Expect("coracle run main.pb --params=params --fetch=loss", 1, {"x"});
+  Expect("coracle build model.pbtxt --out=- | coracle dump -", 0, {"= mean(X=h)"});
+}
+
+TEST_F(Cli, RealModels) {
+  const char* given = std::getenv("CORACLE_DATA");
+  const char* source = std::getenv("CORACLE_SOURCE_DIR");
+  const std::string data = given ? given : std::string(source ? source : ".") + "/../shared/data";
+  if (!fs::exists(data + "/paddle")) GTEST_SKIP() << "no " << data << "/paddle";
+  int models = 0;
+  for (const auto& entry : fs::directory_iterator(data + "/paddle")) {
+    const fs::path model = entry.path() / "inference.pdmodel";
+    if (!fs::exists(model)) continue;
+    ++models;
+    const Result check = Shell("coracle check " + model.string());
+    EXPECT_LE(check.code, 1) << check.text;
+    size_t at = 0;
+    while ((at = check.text.find("error: ", at)) != std::string::npos) {
+      const std::string line = check.text.substr(at, check.text.find('\n', at) - at);
+      EXPECT_NE(line.find("missing ("), std::string::npos) << model << ": " << line;
+      at += line.size();
+    }
+    EXPECT_EQ(Shell("coracle dump " + model.string()).code, 0) << model;
+    EXPECT_EQ(Shell("coracle summary " + model.string()).code, 0) << model;
+  }
+  EXPECT_EQ(models, 12);
+}
+
+}  // namespace
+}  // namespace coracle

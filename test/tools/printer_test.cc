@@ -1,0 +1,133 @@
+#include <coracle/framework/ir/printer.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace coracle {
+namespace {
+
+VarDesc& AddVar(BlockDesc& block, const std::string& name, const Shape& shape,
+                DType dtype = DType::kFloat32) {
+  VarDesc& var = block.Var(name);
+  var.SetShape(shape);
+  var.SetDType(dtype);
+  return var;
+}
+
+ProgramDesc TrainingProgram() {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  VarDesc& w = AddVar(block, "w", {4, 2});
+  w.SetIsParameter(true);
+  w.SetPersistable(true);
+  w.MutableTraining().learning_rate = 0.5;
+  w.MutableTraining().regularizer = Setting{"l2_decay", {{"coeff", 0.25}}};
+  AddVar(block, "lr", {1}).SetPersistable(true);
+  AddVar(block, "x", {-1, 4}).SetStopGradient(true);
+  AddVar(block, "h", {-1, 2}).SetErrorClip(ErrorClipByValue(2, -1));
+  AddVar(block, "h@GRAD", {-1, 2});
+  AddVar(block, "w@GRAD", {4, 2});
+  AddVar(block, "idle", {3}, DType::kInt64);
+  block.AppendOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"h"}}},
+                 {{"x_num_col_dims", 1}, {"op_role", 0}, {"op_callstack", std::string("a")}});
+  block.AppendOp("seed", {}, {{"Out", {"h@GRAD"}}}, {{"op_role", int32_t{kBackward}}});
+  block.AppendOp("clip", {{"X", {"h@GRAD"}}}, {{"Out", {"h@GRAD"}}},
+                 {{"min", -1.0f}, {"max", 2.0f}, {"op_role", int32_t{kBackward}}});
+  block.AppendOp("mul_grad", {{"X", {"x"}}, {"Out@GRAD", {"h@GRAD"}}},
+                 {{"X@GRAD", {"@EMPTY@"}}, {"Y@GRAD", {"w@GRAD"}}},
+                 {{"op_role", int32_t{kBackward}}});
+  block.AppendOp("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}, {"LearningRate", {"lr"}}},
+                 {{"ParamOut", {"w"}}}, {{"op_role", int32_t{kOptimize}}});
+  return program;
+}
+
+TEST(Printer, WholeListing) {
+  EXPECT_EQ(PrintProgram(TrainingProgram()),
+            R"(program: 1 block, 5 ops, 7 variables, 1 parameters (8 elements, 32 B)
+training step: forward 1 ops -> backward 2 -> error clip 1 -> update 1 (sgd)
+
+block 0
+  parameters
+    w  float32[4,2]  32 B  learning_rate 0.5  regularizer l2_decay(coeff=0.25)
+  persistable
+    lr  float32[1]  4 B
+  inputs
+    x  float32[-1,4]  stop_gradient
+  variables with settings
+    h  float32[-1,2]  error_clip by_value(max=2, min=-1)
+  variables that no op of this block uses
+    idle  int64[3]
+  ops
+    0  Out=h:float32[-1,2] = mul(X=x, Y=w) {x_num_col_dims=1}
+  -- backward --
+    1  Out=h@GRAD:float32[-1,2] = seed()
+    2  Out=h@GRAD:float32[-1,2] = clip(X=h@GRAD) {min=-1, max=2}  # error clip
+    3  Y@GRAD=w@GRAD:float32[4,2] = mul_grad(X=x, Out@GRAD=h@GRAD)
+  -- optimize --
+    4  ParamOut=w:float32[4,2] = sgd(Param=w, Grad=w@GRAD, LearningRate=lr)
+)");
+}
+
+TEST(Printer, FiltersAndHiddenAttrs) {
+  const ProgramDesc program = TrainingProgram();
+  PrintOptions options;
+  options.keep_op = [](const OpDesc& op) { return op.type() == "clip"; };
+  options.hide_attr = [](const OpDesc&, const NamedAttr& attr) { return attr.name == "min"; };
+  EXPECT_EQ(PrintProgram(program, options),
+            "block 0\n  ops\n  -- backward --\n"
+            "    2  Out=h@GRAD:float32[-1,2] = clip(X=h@GRAD) {max=2}  # error clip\n");
+}
+
+TEST(Printer, SubBlocksAndOtherKindsOfValues) {
+  ProgramDesc program;
+  BlockDesc& sub = program.AppendBlock(program.Root());
+  AddVar(program.Root(), "a", {2});
+  AddVar(sub, "list", {-1, 3}).SetType(VarType::kLoDTensorArray);
+  AddVar(sub, "words", {-1, 1}, DType::kInt64).SetLoDLevel(1);
+  sub.AppendOp("f", {{"X", {"a", "words"}}}, {{"Out", {"list"}}});
+  program.Root().AppendOp("while", {}, {}, {{"sub_block", BlockRef{1}}});
+  const std::string text = PrintProgram(program);
+  EXPECT_NE(text.find("block 1, parent 0\n"), text.npos) << text;
+  EXPECT_NE(text.find("0  Out=list:LOD_TENSOR_ARRAY float32[-1,3] = f(X=[a, words])"), text.npos)
+      << text;
+  EXPECT_NE(text.find("words  int64[-1,1] lod 1"), text.npos) << text;
+  EXPECT_NE(text.find("while() {sub_block=block 1}"), text.npos) << text;
+  PrintOptions options;
+  options.block = 1;
+  EXPECT_EQ(PrintProgram(program, options).find("block 0"), std::string::npos);
+}
+
+TEST(Printer, HostileNamesAndLongAttrs) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  AddVar(block, "evil\x1b[2Jname\n", {INT64_MAX, INT64_MAX}).SetPersistable(true);
+  block.AppendOp("op", {{"X", {"evil\x1b[2Jname\n"}}}, {{"Out", {""}}},
+                 {{"values", std::vector<int64_t>(100000, 7)},
+                  {"text", std::string(100000, 'x')},
+                  {"op_role", std::string("not a number")}});
+  const std::string text = PrintProgram(program);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_NE(text.find("7, ... 100000 in all]"), std::string::npos) << text.substr(0, 2000);
+  EXPECT_LT(text.size(), 3000u);
+}
+
+TEST(Printer, LinearInTheNumberOfOps) {
+  auto seconds = [](int ops) {
+    ProgramDesc program;
+    for (int i = 0; i < ops; ++i) {
+      const std::string in = "v" + std::to_string(i), out = "v" + std::to_string(i + 1);
+      AddVar(program.Root(), out, {-1, 16});
+      program.Root().AppendOp("relu", {{"X", {in}}}, {{"Out", {out}}}, {{"op_role", 0}});
+    }
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_GT(PrintProgram(program).size(), static_cast<size_t>(ops) * 20);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  seconds(1000);
+  const double small = seconds(5000), large = seconds(50000);
+  // Ten times the ops; a quadratic listing would take a hundred times as long.
+  EXPECT_LT(large, 40 * small + 0.05);
+}
+
+}  // namespace
+}  // namespace coracle
