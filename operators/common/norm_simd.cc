@@ -129,14 +129,46 @@ void PlaneGrad(const float* x, const float* dy, int64_t n, float mean, float p, 
   }
 }
 
+// PlaneSums without dy for a row short enough for float sums.
+constexpr int64_t kShortRow = 8192;
+HWY_INLINE void ShortRowSums(const float* x, int64_t n, float shift, double* first,
+                             double* second) {
+  const D d;
+  const V k = hn::Set(d, shift);
+  const int64_t lanes = LanesOf();
+  V sums[2] = {hn::Zero(d), hn::Zero(d)}, squares[2] = {hn::Zero(d), hn::Zero(d)};
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const V a = hn::Sub(hn::LoadU(d, x + i), k), b = hn::Sub(hn::LoadU(d, x + i + lanes), k);
+    sums[0] = hn::Add(sums[0], a);
+    sums[1] = hn::Add(sums[1], b);
+    squares[0] = hn::MulAdd(a, a, squares[0]);
+    squares[1] = hn::MulAdd(b, b, squares[1]);
+  }
+  double s = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::Add(sums[0], sums[1]))));
+  double q = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::Add(squares[0], squares[1]))));
+  for (; i < n; ++i) {
+    const double v = static_cast<double>(x[i]) - static_cast<double>(shift);
+    s += v;
+    q += v * v;
+  }
+  *first += s;
+  *second += q;
+}
+
+HWY_INLINE void RowMoments(const float* x, int64_t n, float shift, double* first, double* second) {
+  if (n <= kShortRow) return ShortRowSums(x, n, shift, first, second);
+  PlaneSums(x, nullptr, n, shift, first, second);
+}
+
 // One row of layer_norm.
 void NormRow(const float* x, int64_t n, const float* scale, const float* bias, float epsilon,
              float* y, float* mean, float* variance) {
   double sum = 0, none = 0, square = 0;
-  PlaneSums(x, nullptr, n, x[0], &sum, &none);
+  RowMoments(x, n, x[0], &sum, &none);
   const float m = static_cast<float>(static_cast<double>(x[0]) + sum / static_cast<double>(n));
   sum = 0;
-  PlaneSums(x, nullptr, n, m, &sum, &square);
+  RowMoments(x, n, m, &sum, &square);
   const double rest = sum / static_cast<double>(n);  // the rounding of m
   const float v = static_cast<float>(std::max(square / static_cast<double>(n) - rest * rest, 0.0));
   const float inv = 1.0f / std::sqrt(v + epsilon);

@@ -115,6 +115,7 @@ TEST(LayerNorm, FastAgainstReference) {
     Norm(shape, pick(1, 2), pick(0, 2) > 0, pick(0, 2) > 0).CheckFast();
   }
   Norm({300, 257}, 1).CheckFast(1e-3);
+  Norm({2, 10001}, 1).CheckFast(1e-3);
 }
 
 TEST(LayerNorm, UnknownDimsWhileBuilding) {
