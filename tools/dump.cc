@@ -1,12 +1,12 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/ir/printer.h>
+#include <coracle/framework/op/default_attr.h>
 #include <coracle/operators/default_ops.h>
 #include <fmt/format.h>
 #include <regex.h>
 
 #include <memory>
-#include <unordered_set>
 
 #include "commands.h"
 #include "flags.h"
@@ -45,29 +45,6 @@ class Pattern {
   regex_t regex_;
 };
 
-// Attrs that choose an implementation, and others where the op does not declare them, say nothing
-// about what a program means.
-bool ChoosesImplementation(const std::string& name) {
-  static const std::unordered_set<std::string> names = {
-      "use_cudnn",        "use_mkldnn",        "use_quantizer",     "with_quant_attr",
-      "mkldnn_data_type", "force_fp32_output", "workspace_size_MB", "exhaustive_search",
-      "use_addto",        "x_data_format",     "y_data_format",     "force_cpu",
-      "place_type",       "use_cudnn_rnn",     "is_test",           "data_format"};
-  return names.count(name) > 0 || name.starts_with("Scale_") || name.starts_with("fuse_") ||
-         name.starts_with("fused_");
-}
-
-bool HasDefault(const OpDesc& op, const NamedAttr& attr) {
-  const OpDef* def = DefaultOps().Find(op.type());
-  const AttrDef* declared = def ? def->FindAttr(attr.name) : nullptr;
-  if (!declared) return ChoosesImplementation(attr.name);
-  if (!declared->default_value) return false;
-  if (attr.value == *declared->default_value) return true;
-  Attribute converted;
-  return ConvertAttribute(attr.value, declared->type, &converted) &&
-         converted == *declared->default_value;
-}
-
 bool UsesAny(const OpDesc& op, const Pattern& pattern) {
   for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
     for (const Slot& slot : *slots) {
@@ -98,7 +75,9 @@ int RunDump(const std::vector<std::string>& args) {
     ThrowInvalid(fmt::format("no block {}: the program has {}", FLAGS_block, program.NumBlocks()));
   PrintOptions options;
   options.block = FLAGS_block;
-  options.hide_attr = HasDefault;
+  options.hide_attr = [](const OpDesc& op, const NamedAttr& attr) {
+    return IsDefaultAttr(DefaultOps(), op, attr);
+  };
   if (vars) options.keep_var = [&](const VarDesc& var) { return vars->Matches(var.name()); };
   if (ops || vars) {
     options.keep_op = [&](const OpDesc& op) {

@@ -27,7 +27,7 @@ Command TestCommand() {
   return {"test",
           "evaluates a saved model on the test data of a job",
           "test MODEL JOB.pbtxt [--data_dir=DIR]",
-          "  coracle test output/lenet/eval examples/digits/lenet.pbtxt\n",
+          "  coracle test output/digits_lenet/eval.pdmodel examples/digits/lenet_job.pbtxt\n",
           WithCompileFlags({"data_dir"}),
           RunTest};
 }

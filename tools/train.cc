@@ -2,6 +2,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -23,9 +24,11 @@ void ApplyFlags(JobConfig& job) {
   if (job.output_dir.empty())
     job.output_dir = (std::filesystem::path("output") / job.name).string();
   if (FLAGS_snapshot_interval >= 0) job.snapshot_interval = FLAGS_snapshot_interval;
-  if (FLAGS_max_iter >= 0) job.max_iter = FLAGS_max_iter;
-  if (FLAGS_epochs >= 0) job.epochs = FLAGS_epochs;
   if (FLAGS_seed > 0) job.random_seed = FLAGS_seed;
+  // One of the two replaces whichever the job gives.
+  if (FLAGS_max_iter < 0 && FLAGS_epochs < 0) return;
+  job.max_iter = std::max<int64_t>(FLAGS_max_iter, 0);
+  job.epochs = std::max<int64_t>(FLAGS_epochs, 0);
 }
 
 int TerminalWidth() {
@@ -54,7 +57,7 @@ Command TrainCommand() {
       "train",
       "trains the model of a job",
       "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR]] [FLAGS]",
-      "  coracle train examples/digits/lenet.pbtxt\n"
+      "  coracle train examples/digits/lenet_job.pbtxt\n"
       "  coracle train examples/mnist/lenet.pbtxt --data_dir=mnist --out=runs/1\n"
       "  coracle train job.pbtxt --resume\n",
       WithCompileFlags({"data_dir", "out", "resume", "snapshot_interval", "max_iter", "epochs"}),

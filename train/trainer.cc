@@ -3,6 +3,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/printer.h>
+#include <coracle/framework/op/default_attr.h>
 #include <coracle/layers/model_text.h>
 #include <coracle/train/snapshot.h>
 #include <coracle/train/trainer.h>
@@ -284,7 +286,11 @@ class Job {
     result_.dump_path = Output("main.txt");
     WriteProgram(result_.main, result_.main_path);
     WriteProgram(result_.startup, result_.startup_path);
-    WriteFileAtomic(result_.dump_path, ProgramToText(result_.main));
+    PrintOptions print;
+    print.hide_attr = [this](const OpDesc& op, const NamedAttr& attr) {
+      return IsDefaultAttr(ops_, op, attr);
+    };
+    WriteFileAtomic(result_.dump_path, PrintProgram(result_.main, print));
     if (result_.stopped) return;
     SaveInferenceModel(Output("eval"), inputs_, Fetches(), result_.test, result_.scope);
     result_.eval_path = Output("eval.pdmodel");

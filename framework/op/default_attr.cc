@@ -1,0 +1,34 @@
+#include <coracle/framework/op/default_attr.h>
+
+#include <string>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+// Attrs that choose an implementation, and others where the op does not declare them, say nothing
+// about what a program means.
+bool ChoosesImplementation(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "use_cudnn",        "use_mkldnn",        "use_quantizer",     "with_quant_attr",
+      "mkldnn_data_type", "force_fp32_output", "workspace_size_MB", "exhaustive_search",
+      "use_addto",        "x_data_format",     "y_data_format",     "force_cpu",
+      "place_type",       "use_cudnn_rnn",     "is_test",           "data_format"};
+  return names.count(name) > 0 || name.starts_with("Scale_") || name.starts_with("fuse_") ||
+         name.starts_with("fused_");
+}
+
+}  // namespace
+
+bool IsDefaultAttr(const OpRegistry& ops, const OpDesc& op, const NamedAttr& attr) {
+  const OpDef* def = ops.Find(op.type());
+  const AttrDef* declared = def ? def->FindAttr(attr.name) : nullptr;
+  if (!declared) return ChoosesImplementation(attr.name);
+  if (!declared->default_value) return false;
+  if (attr.value == *declared->default_value) return true;
+  Attribute converted;
+  return ConvertAttribute(attr.value, declared->type, &converted) &&
+         converted == *declared->default_value;
+}
+
+}  // namespace coracle
