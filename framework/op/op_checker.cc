@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <unordered_set>
 
@@ -43,6 +44,26 @@ std::string RangeText(const AttrDef& def) {
   return fmt::format("be at most {}", *def.max);
 }
 
+// Names met so far: a list while they are few, as they nearly always are.
+class SeenNames {
+ public:
+  bool Insert(std::string_view name) {  // false when it was met before
+    auto end = few_.begin() + static_cast<std::ptrdiff_t>(size_);
+    if (size_ < few_.size()) {
+      if (std::find(few_.begin(), end, name) != end) return false;
+      few_[size_++] = name;
+      return true;
+    }
+    if (many_.empty()) many_.insert(few_.begin(), few_.end());
+    return many_.insert(name).second;
+  }
+
+ private:
+  std::array<std::string_view, 16> few_;
+  size_t size_ = 0;
+  std::unordered_set<std::string_view> many_;
+};
+
 class OpChecker {
  public:
   OpChecker(const OpDef& def, const OpDesc& op, int block, int index,
@@ -78,9 +99,9 @@ class OpChecker {
   }
 
   void CheckSlots(const SlotList& slots, const std::vector<SlotDef>& defs, const char* what) {
-    std::unordered_set<std::string_view> seen;
+    SeenNames seen;
     for (const Slot& slot : slots) {
-      if (seen.insert(slot.name).second)
+      if (seen.Insert(slot.name))
         CheckSlot(slot, defs, what);
       else
         Add(Severity::kError, "duplicate_slot",
@@ -115,9 +136,9 @@ class OpChecker {
   }
 
   void CheckAttrs() {
-    std::unordered_set<std::string_view> seen;
+    SeenNames seen;
     for (const NamedAttr& attr : op_.attrs()) {
-      if (!seen.insert(attr.name).second) {
+      if (!seen.Insert(attr.name)) {
         Add(Severity::kError, "duplicate_attr",
             fmt::format("attr {} is given twice", Quote(attr.name)));
       }
