@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 namespace coracle {
@@ -105,28 +106,33 @@ Variable Builder::Share(VarDesc& found, const Shape& shape, DType dtype) {
 }
 
 // A startup program may serve several main programs: what it fills already stays as it is.
-void Builder::AppendStartup(const std::string& name, const Shape& shape, DType dtype,
-                            const Setting& initializer) {
-  if (const VarDesc* filled = startup_->Root().FindVar(name)) {
+VarDesc& Builder::AppendStartup(const std::string& name, const Shape& shape, DType dtype,
+                                const Setting& initializer) {
+  if (VarDesc* filled = startup_->Root().FindVar(name)) {
     RequireSame(*filled, shape, dtype);
-    return;
+    return *filled;
   }
   OpDesc op = InitializerOp(initializer, name, shape, dtype);
   if (!site_.empty()) op.SetAttr(kOpCallstackAttr, std::vector<std::string>{site_});
   AppendChecked(startup_->Root(), op, *ops_);
-  startup_->Root().Var(name).SetPersistable(true);
+  VarDesc& var = startup_->Root().Var(name);
+  var.SetPersistable(true);
+  return var;
 }
 
 Variable Builder::Parameter(const std::string& prefix, const Shape& shape, DType dtype,
                             const ParamAttr& attr, const Setting& default_initializer) {
   shape.numel();  // refuses unknown and overflowing dims
+  if (!std::isfinite(attr.learning_rate)) {
+    ThrowInvalid(fmt::format("parameter {}: learning_rate must be finite, got {}",
+                             Quote(attr.name.empty() ? prefix : attr.name), attr.learning_rate));
+  }
   if (VarDesc* found = attr.name.empty() ? nullptr : main_->Root().FindVar(attr.name)) {
     return Share(*found, shape, dtype);
   }
   const std::string name = attr.name.empty() ? FreshName(prefix, 0) : attr.name;
   const Setting& initializer = attr.initializer ? *attr.initializer : default_initializer;
-  AppendStartup(name, shape, dtype, initializer);
-  startup_->Root().Var(name).SetIsParameter(true);
+  AppendStartup(name, shape, dtype, initializer).SetIsParameter(true);
   VarDesc& var = main_->Root().Var(name);
   var.SetMeta({VarType::kLoDTensor, dtype, shape, 0});
   var.SetPersistable(true);

@@ -145,8 +145,8 @@ class Builder {
 
  private:
   Variable Share(VarDesc& found, const Shape& shape, DType dtype);
-  void AppendStartup(const std::string& name, const Shape& shape, DType dtype,
-                     const Setting& initializer);
+  VarDesc& AppendStartup(const std::string& name, const Shape& shape, DType dtype,
+                         const Setting& initializer);
   Variable WithXShape(const char* type, const Variable& x, AttrList attrs,
                       const OutputOptions& options);
 
