@@ -58,7 +58,7 @@ void Progress::Step(const StepReport& report) {
   samples_ += report.rows;
   ++steps_;
   if (report.step == report.plan.first_step + 1) Warm();
-  bool draw = terminal_ ? report.show || Seconds(step_end_ - drawn_) > 0.1 : report.show;
+  bool draw = report.show || (terminal_ && steps_ > 0 && Seconds(step_end_ - drawn_) > 0.1);
   if (!draw) return;
   drawn_ = step_end_;
   const TrainPlan& plan = report.plan;

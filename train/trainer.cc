@@ -240,6 +240,10 @@ class Job {
                           window_.MeanMetrics(), show});
     if (show) SetMetrics(window_.MeanMetrics());
     if (due) window_.Clear();
+    // The table is of the plan run last: take it before a smaller batch brings another plan.
+    bool epoch_ends = reader_->position() % plan_.steps_per_epoch >= plan_.steps_per_epoch - 1;
+    if (options_.compile.profile && rows == config_.batch_size && epoch_ends)
+      result_.profile = step_->ProfileTable();
   }
 
   void SetMetrics(const std::vector<double>& values) {
@@ -268,7 +272,8 @@ class Job {
 
   void Finish() {
     result_.steps = steps_;
-    if (options_.compile.profile) result_.profile = step_->ProfileTable();
+    if (options_.compile.profile && result_.profile.empty())
+      result_.profile = step_->ProfileTable();
     if (evaluated_ >= 0) {
       result_.loss = eval_loss_;
       SetMetrics(eval_metrics_);
