@@ -10,11 +10,18 @@ DEFINE_bool(names, false, "only the names, one per line");
 namespace coracle::tools {
 namespace {
 
+// "C1:", the id of a constraint.
+bool IsConstraintId(const std::string& word) {
+  return word.size() >= 3 && word[0] == 'C' && word.back() == ':' &&
+         word.find_first_not_of("0123456789", 1) == word.size() - 1;
+}
+
 // `text` broken at spaces into lines of at most 98 columns that begin with `indent` spaces.
 std::string Wrap(const std::string& text, size_t indent) {
   std::string out, line(indent, ' ');
   for (const std::string& word : Split(text, ' ')) {
-    if (line.size() > indent && line.size() + 1 + word.size() > 98) {
+    const bool full = line.size() + 1 + word.size() > 98;
+    if (line.size() > indent && (full || IsConstraintId(word))) {
       out += line + "\n";
       line = std::string(indent, ' ');
     }
@@ -29,7 +36,7 @@ std::string Brief(const std::string& doc) {
   const size_t end = doc.find(". ");
   std::string text = end == doc.npos ? doc : doc.substr(0, end + 1);
   if (!text.empty() && text.back() == '.') text.pop_back();
-  return text.size() > 62 ? text.substr(0, 59) + "..." : text;
+  return text.size() > 72 ? text.substr(0, 69) + "..." : text;
 }
 
 std::string GradientOf(const OpDef& def) {
@@ -38,6 +45,14 @@ std::string GradientOf(const OpDef& def) {
   if (!DefaultOps().Find(grad)) return "composed of other ops";
   return "by the op " + grad +
          (DefaultOps().Get(grad).HasGradient() ? ", which has a gradient itself" : "");
+}
+
+// Width of a column of names.
+template <class Defs>
+size_t NameWidth(const Defs& defs) {
+  size_t width = 12;
+  for (const auto& def : defs) width = std::max(width, def.name.size());
+  return width;
 }
 
 std::string Slots(const char* title, const std::vector<SlotDef>& slots) {
@@ -51,7 +66,7 @@ std::string Slots(const char* title, const std::vector<SlotDef>& slots) {
       traits += ", optional";
     if (slot.intermediate) traits += ", intermediate";
     if (slot.no_gradient) traits += ", no gradient";
-    text += fmt::format("  {:<18} {}{}\n", slot.name, slot.doc,
+    text += fmt::format("  {:<{}}  {}{}\n", slot.name, NameWidth(slots), slot.doc,
                         traits.empty() ? "" : " (" + traits.substr(2) + ")");
   }
   return text;
@@ -61,9 +76,9 @@ std::string Attrs(const OpDef& def) {
   if (def.attrs().empty()) return "";
   std::string text = "\nattributes\n";
   for (const AttrDef& attr : def.attrs()) {
-    text += fmt::format("  {:<18} {:<8} {:<14} {}", attr.name, ToString(attr.type),
-                        attr.default_value ? "= " + ToString(*attr.default_value) : "required",
-                        attr.doc);
+    text += fmt::format(
+        "  {:<{}}  {:<8} {:<14} {}", attr.name, NameWidth(def.attrs()), ToString(attr.type),
+        attr.default_value ? "= " + ToString(*attr.default_value) : "required", attr.doc);
     if (attr.min) text += fmt::format(", at least {}", *attr.min);
     if (attr.max) text += fmt::format(", at most {}", *attr.max);
     if (!attr.one_of.empty()) text += fmt::format(", one of \"{}\"", Join(attr.one_of, "\", \""));

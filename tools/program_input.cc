@@ -9,9 +9,8 @@
 
 namespace coracle::tools {
 namespace fs = std::filesystem;
-namespace {
 
-std::string InDirectory(const std::string& path) {
+std::string ProgramFile(const std::string& path) {
   std::error_code ignored;
   if (path == "-" || !fs::is_directory(path, ignored)) return path;
   for (const char* name : {"__model__", "inference.pdmodel", "model.pdmodel"}) {
@@ -22,10 +21,8 @@ std::string InDirectory(const std::string& path) {
               "no __model__ or inference.pdmodel in the directory " + Quote(path, 300));
 }
 
-}  // namespace
-
 ProgramDesc ReadAnyProgram(const std::string& given) {
-  const std::string path = InDirectory(given);
+  const std::string path = ProgramFile(given);
   const std::string bytes = ReadFile(path, kMaxProgramBytes);
   const std::string source = path == "-" ? "standard input" : path;
   const bool named_text = path.ends_with(".pbtxt") || path.ends_with(".txt");

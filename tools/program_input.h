@@ -11,4 +11,7 @@ namespace coracle::tools {
 // Of a model text it is the main program.
 ProgramDesc ReadAnyProgram(const std::string& path);
 
+// The file that ReadAnyProgram reads: in a directory the program in it.
+std::string ProgramFile(const std::string& path);
+
 }  // namespace coracle::tools

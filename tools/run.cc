@@ -11,7 +11,8 @@
 #include "flags.h"
 #include "program_input.h"
 
-DEFINE_string(feed, "", "npz file; its keys are names of variables");
+DEFINE_string(feed, "",
+              "npz file, its keys are names of variables; or npy file for the only input");
 DEFINE_string(fetch, "", "variables to fetch; none: those of the program's fetch ops");
 DEFINE_string(params, "", "parameters: a directory or a combined file");
 DEFINE_string(save_params, "", "file for the persistable variables after the run");
@@ -20,12 +21,23 @@ DEFINE_int32(repeat, 1, "number of runs; the last one's results count");
 namespace coracle::tools {
 namespace {
 
-// Without --params the .pdiparams file beside a .pdmodel.
+// Without --params what lies beside a saved model.
 std::string ParamsPath(const std::string& program) {
-  if (!FLAGS_params.empty() || !program.ends_with(".pdmodel")) return FLAGS_params;
-  const std::string beside = program.substr(0, program.size() - 8) + ".pdiparams";
+  namespace fs = std::filesystem;
+  if (!FLAGS_params.empty()) return FLAGS_params;
+  const fs::path file = ProgramFile(program);
   std::error_code ignored;
-  return std::filesystem::exists(beside, ignored) ? beside : "";
+  if (file.filename() == "__model__") return file.parent_path().string() + "/";
+  if (file.extension() != ".pdmodel") return "";
+  const fs::path beside = fs::path(file).replace_extension(".pdiparams");
+  return fs::exists(beside, ignored) ? beside.string() : "";
+}
+
+// The arrays of --feed. A single array (.npy) has the name "".
+NamedTensors ReadFeeds() {
+  if (FLAGS_feed.empty()) return {};
+  if (FLAGS_feed.ends_with(".npy")) return {{"", ReadNpy(FLAGS_feed)}};
+  return ReadNpz(FLAGS_feed);
 }
 
 std::string Describe(const std::string& name, const Tensor& tensor) {
@@ -48,15 +60,28 @@ std::string Describe(const std::string& name, const Tensor& tensor) {
   return text + (tensor.numel() > 8 ? " ...\n" : "\n");
 }
 
-bool HasFeedOps(const ProgramDesc& program) {
-  for (size_t i = 0; i < program.Root().NumOps(); ++i) {
-    const OpDef* def = DefaultOps().Find(program.Root().op(i).type());
-    if (def && def->kind() == OpKind::kFeed) return true;
+// The variables that the program's own feed ops fill. A saved model takes other sizes than those it
+// was exported with unless it says need_check_feed: their dims count as unknown then.
+std::vector<std::string> OwnFeeds(ProgramDesc& program) {
+  std::vector<std::string> names;
+  BlockDesc& root = program.Root();
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDef* def = DefaultOps().Find(root.op(i).type());
+    if (!def || def->kind() != OpKind::kFeed) continue;
+    for (const std::string& name : root.op(i).Output("Out")) {
+      names.push_back(name);
+      VarDesc* var = root.FindVar(name);
+      if (!var || var->need_check_feed()) continue;
+      Shape shape = var->shape();
+      for (int axis = 0; axis < shape.rank(); ++axis) shape[axis] = -1;
+      var->SetShape(shape);
+    }
   }
-  return false;
+  return names;
 }
 
 std::vector<Tensor> InOrder(const NamedTensors& given, const std::vector<std::string>& names) {
+  if (given.size() == 1 && given[0].first.empty() && names.size() == 1) return {given[0].second};
   std::vector<Tensor> feeds;
   std::vector<std::string> keys;
   for (const auto& entry : given) keys.push_back(entry.first);
@@ -76,14 +101,16 @@ int RunRun(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   if (FLAGS_repeat < 1) throw UsageError("--repeat must be at least 1");
   const CompileOptions options = CompileOptionsFromFlags();
-  const ProgramDesc program = ReadAnyProgram(args[0]);
+  ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;
   const std::string params = ParamsPath(args[0]);
   if (!params.empty()) LoadParameters(program, params, scope);
-  const NamedTensors given = FLAGS_feed.empty() ? NamedTensors() : ReadNpz(FLAGS_feed);
+  const NamedTensors given = ReadFeeds();
   std::vector<std::string> feed_names;
-  if (!HasFeedOps(program)) {
+  if (OwnFeeds(program).empty()) {
     for (const auto& entry : given) feed_names.push_back(entry.first);
+    if (feed_names == std::vector<std::string>{""})
+      throw UsageError("a .npy file feeds a program with one feed op; this has none: use .npz");
   }
   PreparedProgram prepared = Executor(options).Prepare(program, feed_names, ListFlag(FLAGS_fetch));
   const std::vector<Tensor> feeds = InOrder(given, prepared.feed_names());
@@ -107,7 +134,7 @@ int RunRun(const std::vector<std::string>& args) {
 
 Command RunCommand() {
   return {"run",
-          "runs a program once",
+          "runs a program",
           "run PROGRAM [--feed=in.npz] [--fetch=a,b] [--out=out.npz] [--params=DIR|FILE] [FLAGS]",
           "  coracle run inference.pdmodel --feed=in.npz --out=out.npz\n"
           "  coracle run startup.pb --save_params=params\n"

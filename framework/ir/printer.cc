@@ -135,7 +135,15 @@ std::string_view DutyOf(const OpDesc& op, Phase phase) {
 class Printer {
  public:
   Printer(const ProgramDesc& program, const PrintOptions& options)
-      : program_(program), options_(options), filtered_(options.keep_op || options.keep_var) {}
+      : program_(program), options_(options), filtered_(options.keep_op || options.keep_var) {
+    for (int b = 0; b < program.NumBlocks() && !marked_; ++b) {
+      const BlockDesc& block = program.Block(b);
+      for (size_t i = 0; i < block.NumVars() && !marked_; ++i)
+        marked_ = block.var(i).is_parameter();
+    }
+    if (!marked_) names_ = program.Parameters();
+    parameters_.insert(names_.begin(), names_.end());
+  }
 
   std::string Run() {
     if (!filtered_ && options_.block < 0) PutSummary();
@@ -159,9 +167,17 @@ class Printer {
   void PutSettings(const VarDesc& var);
   void PutOps(const BlockDesc& block);
 
+  // Files older than the field is_parameter leave it to guessing.
+  bool IsParameter(const VarDesc& var) const {
+    return marked_ ? var.is_parameter()
+                   : var.persistable() && parameters_.count(std::string_view(var.name())) > 0;
+  }
+
   const ProgramDesc& program_;
   const PrintOptions& options_;
-  bool filtered_;
+  bool filtered_, marked_ = false;
+  std::vector<std::string> names_;
+  std::unordered_set<std::string_view> parameters_;
   Buffer out_;
 };
 
@@ -180,18 +196,20 @@ void Printer::PutSummary() {
     ops += program_.Block(i).NumOps();
     vars += program_.Block(i).NumVars();
   }
-  const std::vector<std::string> parameters = program_.Parameters();
+  size_t parameters = 0;
   double elements = 0, bytes = 0;
-  for (const std::string& name : parameters) {
-    const VarDesc* var = program_.Root().FindVar(name);
+  for (size_t i = 0; i < program_.Root().NumVars(); ++i) {
+    const VarDesc& var = program_.Root().var(i);
+    if (!IsParameter(var)) continue;
     double count = 1;
-    for (int64_t dim : var->shape()) count *= static_cast<double>(std::max<int64_t>(dim, 0));
+    for (int64_t dim : var.shape()) count *= static_cast<double>(std::max<int64_t>(dim, 0));
+    ++parameters;
     elements += count;
-    bytes += count * static_cast<double>(SizeOf(var->dtype()));
+    bytes += count * static_cast<double>(SizeOf(var.dtype()));
   }
   Format("program: {} block{}, {} ops, {} variables, {} parameters", program_.NumBlocks(),
-         program_.NumBlocks() == 1 ? "" : "s", ops, vars, parameters.size());
-  if (!parameters.empty() && bytes < 1e18) {
+         program_.NumBlocks() == 1 ? "" : "s", ops, vars, parameters);
+  if (parameters > 0 && bytes < 1e18) {
     Format(" ({} elements, {})", HumanCount(static_cast<uint64_t>(elements)),
            HumanBytes(static_cast<uint64_t>(bytes)));
   }
@@ -295,45 +313,43 @@ void Printer::PutSection(const char* title, const std::vector<const VarDesc*>& v
   }
 }
 
-// Which of a block's names its ops write and read.
-struct Touched {
-  std::unordered_set<std::string_view> written, read;
-  explicit Touched(const BlockDesc& block) {
-    written.reserve(block.NumOps() * 2);
-    read.reserve(block.NumOps() * 2);
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      for (const Slot& slot : block.op(i).outputs()) {
-        for (const std::string& name : slot.args) written.insert(name);
-      }
-      for (const Slot& slot : block.op(i).inputs()) {
-        for (const std::string& name : slot.args) read.insert(name);
-      }
+enum Use : uint8_t { kRead = 1, kWritten = 2 };
+
+// What the ops of a block do with each name.
+std::unordered_map<std::string_view, uint8_t> UsesIn(const BlockDesc& block) {
+  std::unordered_map<std::string_view, uint8_t> uses;
+  uses.reserve(block.NumVars());
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    for (const Slot& slot : block.op(i).outputs()) {
+      for (const std::string& name : slot.args) uses[name] |= kWritten;
+    }
+    for (const Slot& slot : block.op(i).inputs()) {
+      for (const std::string& name : slot.args) uses[name] |= kRead;
     }
   }
-};
+  return uses;
+}
 
 void Printer::PutVars(const BlockDesc& block) {
   if (options_.keep_op && !options_.keep_var) return;
-  const Touched touched(block);
-  const std::vector<std::string> names = program_.Parameters();
-  const std::unordered_set<std::string_view> parameters(names.begin(), names.end());
+  const auto uses = UsesIn(block);
   std::vector<const VarDesc*> params, persistable, inputs, settings, unused, others;
   for (size_t i = 0; i < block.NumVars(); ++i) {
     const VarDesc& var = block.var(i);
     if (options_.keep_var && !options_.keep_var(var)) continue;
-    const bool written = touched.written.count(var.name()) > 0;
-    const bool read = touched.read.count(var.name()) > 0;
+    const auto found = uses.find(var.name());
+    const int use = found == uses.end() ? 0 : found->second;
     const bool plain =
         !var.error_clip() && var.training().IsDefault() && var.type() == VarType::kLoDTensor;
-    if (var.is_parameter() || (block.idx() == 0 && parameters.count(var.name())))
+    if (IsParameter(var))
       params.push_back(&var);
     else if (var.persistable())
       persistable.push_back(&var);
-    else if (read && !written)
+    else if (use == kRead)
       inputs.push_back(&var);
     else if (!plain)
       settings.push_back(&var);
-    else if (!read && !written)
+    else if (use == 0)
       unused.push_back(&var);
     else if (options_.keep_var)
       others.push_back(&var);

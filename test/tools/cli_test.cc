@@ -191,10 +191,62 @@ TEST_F(Cli, FromTextToGradients) {
   Expect("coracle build model.pbtxt --out=- | coracle dump -", 0, {"= mean(X=h)"});
 }
 
-TEST_F(Cli, RealModels) {
+TEST_F(Cli, TrainStopResumeAndTest) {
+  WriteFileAtomic(Path("softmax.pbtxt"), R"(
+    data { name: "image" shape: [-1, 1, 28, 28] }
+    data { name: "label" shape: [-1, 1] dtype: INT64 }
+    layer { fc { input: "image" size: 10 num_flatten_dims: 1 output: "logits" } }
+    layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
+    layer { mean { input: "ce" output: "loss" } }
+    layer { accuracy { input: "logits" label: "label" output: "acc" } })");
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+    name: "tiny" model: "softmax.pbtxt"
+    train { digits { count: 300 } } test { digits { count: 100 } }
+    loss: "loss" metric { var: "acc" name: "accuracy" }
+    optimizer { sgd { learning_rate: 0.1 } }
+    batch_size: 50 max_iter: 6 snapshot_interval: 2
+    deploy { input: "image" output: "logits" })");
+  Expect("coracle train job.pbtxt --out=whole", 0, {"final: loss=", "accuracy="});
+  Expect("coracle train job.pbtxt --out=parts --max_iter=2", 0, {"final: loss="});
+  Expect("coracle train job.pbtxt --out=parts --resume", 0, {"final: loss="});
+  Expect("cmp whole/model.pdiparams parts/model.pdiparams && cmp whole/main.pb parts/main.pb", 0,
+         {});
+  Expect("coracle test whole/eval job.pbtxt", 0, {"test: ", "loss="});
+  Expect("coracle dump whole/main.pb", 0, {"training step: forward", "update 2 (sgd)"});
+  Expect("coracle train nowhere.pbtxt", 1, {"nowhere.pbtxt"});
+  Expect("coracle train job.pbtxt --data-dir", 2, {"--data_dir needs a value"});
+}
+
+TEST_F(Cli, OutputThatCannotBeWritten) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  Expect("coracle ops > /dev/full", 1, {"cannot write to standard output"});
+}
+
+std::string DataDirectory() {
   const char* given = std::getenv("CORACLE_DATA");
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
-  const std::string data = given ? given : std::string(source ? source : ".") + "/../shared/data";
+  return fs::absolute(given ? given : std::string(source ? source : ".") + "/../shared/data");
+}
+
+TEST_F(Cli, RunsASavedModelOnASizeOfItsOwn) {
+  const std::string paddle = DataDirectory() + "/paddle", golden = paddle + "/golden/";
+  const std::string model = "ch_ppocr_mobile_v2.0_cls";
+  if (!fs::exists(golden)) GTEST_SKIP() << "no " << golden;
+  for (const char* turn : {"rot0", "rot180"}) {
+    Expect("coracle run " + paddle + "/" + model + " --feed=" + golden + "cls_in_" + turn +
+               ".npy --out=out.npz",
+           0, {"float32[1, 2]"});
+    const NamedTensors out = ReadNpz(Path("out.npz"));
+    const Tensor expected = ReadNpy(golden + model + "_out_" + turn + ".npy");
+    ASSERT_EQ(out.size(), 1u);
+    ASSERT_EQ(out[0].second.numel(), 2);
+    for (int i = 0; i < 2; ++i)
+      EXPECT_NEAR(out[0].second.data<float>()[i], expected.data<float>()[i], 1e-5) << turn;
+  }
+}
+
+TEST_F(Cli, RealModels) {
+  const std::string data = DataDirectory();
   if (!fs::exists(data + "/paddle")) GTEST_SKIP() << "no " << data << "/paddle";
   int models = 0;
   for (const auto& entry : fs::directory_iterator(data + "/paddle")) {
