@@ -26,3 +26,7 @@
 #include <coracle/operators/default_ops.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/passes/pass.h>
+#include <coracle/train/batch_reader.h>
+#include <coracle/train/digits.h>
+#include <coracle/train/run.h>
+#include <coracle/train/trainer.h>

@@ -1,4 +1,4 @@
-#include <coracle/train/digit_shapes.h>
+#include <coracle/train/internal/digit_shapes.h>
 
 namespace coracle::internal {
 namespace {

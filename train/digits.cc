@@ -1,7 +1,7 @@
 #include <coracle/framework/base/parallel.h>
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/train/digit_shapes.h>
 #include <coracle/train/digits.h>
+#include <coracle/train/internal/digit_shapes.h>
 #include <fmt/format.h>
 
 #include <algorithm>

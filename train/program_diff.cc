@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/train/program_diff.h>
+#include <coracle/train/internal/program_diff.h>
 #include <fmt/format.h>
 
 #include <algorithm>

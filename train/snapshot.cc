@@ -3,7 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/train/program_diff.h>
+#include <coracle/train/internal/program_diff.h>
 #include <coracle/train/snapshot.h>
 #include <fmt/format.h>
 #include <zlib.h>
