@@ -120,6 +120,13 @@ ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* comm
   return Parser(words, command).Run();
 }
 
+bool NeedsValue(const std::string& word) {
+  const FlagWord flag = SplitFlag(word);
+  gflags::CommandLineFlagInfo info;
+  return !flag.has_value && Contains(GlobalFlags(), flag.name) &&
+         gflags::GetCommandLineFlagInfo(flag.name.c_str(), &info) && info.type != "bool";
+}
+
 std::string DescribeFlags(const std::vector<std::string>& flags) {
   std::string text;
   for (const std::string& flag : flags) {

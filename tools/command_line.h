@@ -18,6 +18,9 @@ struct ParsedLine {
 // nothing is a flag. Throws UsageError for an unknown flag and a value of the wrong type.
 ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* command);
 
+// Whether a word is a flag whose value is the next word.
+bool NeedsValue(const std::string& word);
+
 // "  --out=FILE  where the result goes (default: -)" for each flag.
 std::string DescribeFlags(const std::vector<std::string>& flags);
 

@@ -84,8 +84,10 @@ int Main(std::vector<std::string> words) {
   // Global flags may come before the command.
   std::vector<std::string> before;
   while (!words.empty() && words.front().size() > 1 && words.front()[0] == '-') {
-    before.push_back(words.front());
-    words.erase(words.begin());
+    const bool takes_next = words.size() > 1 && NeedsValue(words.front());
+    const auto end = words.begin() + (takes_next ? 2 : 1);
+    before.insert(before.end(), words.begin(), end);
+    words.erase(words.begin(), end);
   }
   const bool asked = std::find(before.begin(), before.end(), "--version") != before.end();
   if (asked) return VersionCommand().run({});

@@ -71,6 +71,7 @@ TEST_F(Cli, Help) {
   Expect("coracle dump --help", 0, {"usage: coracle dump PROGRAM"});
   Expect("coracle version", 0, {"coracle 0."});
   Expect("coracle --version", 0, {"coracle 0."});
+  Expect("coracle --threads 2 --v=0 --nologtostderr version", 0, {"coracle 0."});
   for (const char* name : {"backward", "build", "check", "convert", "dump", "help", "ops", "run",
                            "schema", "summary", "test", "train", "version"})
     Expect(std::string("coracle help ") + name, 0, {std::string("usage: coracle ") + name});
