@@ -1,7 +1,8 @@
 #include <coracle/framework/ir/printer.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <algorithm>
+#include <ctime>
 
 namespace coracle {
 namespace {
@@ -111,22 +112,28 @@ TEST(Printer, HostileNamesAndLongAttrs) {
   EXPECT_LT(text.size(), 3000u);
 }
 
-TEST(Printer, LinearInTheNumberOfOps) {
-  auto seconds = [](int ops) {
-    ProgramDesc program;
-    for (int i = 0; i < ops; ++i) {
-      const std::string in = "v" + std::to_string(i), out = "v" + std::to_string(i + 1);
-      AddVar(program.Root(), out, {-1, 16});
-      program.Root().AppendOp("relu", {{"X", {in}}}, {{"Out", {out}}}, {{"op_role", 0}});
-    }
-    const auto start = std::chrono::steady_clock::now();
+// Processor time of the best of three listings: others may use the machine too.
+double SecondsToPrint(int ops) {
+  ProgramDesc program;
+  for (int i = 0; i < ops; ++i) {
+    const std::string in = "v" + std::to_string(i), out = "v" + std::to_string(i + 1);
+    AddVar(program.Root(), out, {-1, 16});
+    program.Root().AppendOp("relu", {{"X", {in}}}, {{"Out", {out}}}, {{"op_role", 0}});
+  }
+  double best = 1e9;
+  for (int trial = 0; trial < 3; ++trial) {
+    const std::clock_t start = std::clock();
     EXPECT_GT(PrintProgram(program).size(), static_cast<size_t>(ops) * 20);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  seconds(1000);
-  const double small = seconds(5000), large = seconds(50000);
+    best = std::min(best, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+  }
+  return best;
+}
+
+TEST(Printer, LinearInTheNumberOfOps) {
+  SecondsToPrint(1000);
+  const double small = SecondsToPrint(10000), large = SecondsToPrint(100000);
   // Ten times the ops; a quadratic listing would take a hundred times as long.
-  EXPECT_LT(large, 40 * small + 0.05);
+  EXPECT_LT(large, 50 * small + 0.02);
 }
 
 }  // namespace
