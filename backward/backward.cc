@@ -100,7 +100,7 @@ std::vector<std::string> DefaultWanted(const BlockDesc& block,
     for (size_t i = 0; i < b->NumVars(); ++i) {
       const VarDesc& var = b->var(i);
       if (var.stop_gradient_field() == std::optional<bool>(false) && !var.is_parameter() &&
-          !written.count(var.name())) {
+          !var.persistable() && !written.count(var.name())) {
         wanted.push_back(var.name());
       }
     }

@@ -29,7 +29,7 @@ using BackwardCallback = std::function<void(BlockDesc& block, const GradToVar& g
 
 struct BackwardOptions {
   // The variables whose gradients are wanted. Empty: all trainable parameters of the program, and
-  // the variables that no op writes and whose stop_gradient is set to false in so many words.
+  // the fed variables (not persistable, written by no op) whose stop_gradient is explicitly false.
   std::vector<std::string> parameter_list;
   // Variables that no gradient flows into, besides those with stop_gradient and those whose dtype
   // is not floating-point.
