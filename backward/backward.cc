@@ -90,47 +90,36 @@ class Undo {
 std::vector<std::string> DefaultWanted(const BlockDesc& block,
                                        const std::vector<std::string>& parameters) {
   std::vector<std::string> wanted = parameters;
-  std::unordered_set<std::string_view> written;
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    for (const Slot& slot : block.op(i).outputs()) {
-      for (const std::string& arg : slot.args) written.insert(arg);
-    }
-  }
+  std::unordered_set<std::string_view> fed;
   for (const BlockDesc* b = &block; b; b = b->parent()) {
     for (size_t i = 0; i < b->NumVars(); ++i) {
       const VarDesc& var = b->var(i);
       if (var.stop_gradient_field() == std::optional<bool>(false) && !var.is_parameter() &&
-          !var.persistable() && !written.count(var.name())) {
-        wanted.push_back(var.name());
+          !var.persistable()) {
+        fed.insert(var.name());
       }
     }
   }
+  for (size_t i = 0; i < block.NumOps() && !fed.empty(); ++i) {
+    for (const Slot& slot : block.op(i).outputs()) {
+      for (const std::string& arg : slot.args) fed.erase(arg);
+    }
+  }
+  wanted.insert(wanted.end(), fed.begin(), fed.end());
   return wanted;
 }
 
-// Sets op_role_var = {param, grad, ...} on the last op that writes each gradient.
-void MarkParameters(BlockDesc& block, size_t first, const std::vector<ParamAndGrad>& pairs) {
-  std::unordered_map<std::string_view, OpDesc*> writer;
-  for (const ParamAndGrad& pair : pairs) {
-    if (!pair.grad.empty()) writer[pair.grad] = nullptr;
+// Adds {param, grad} to op_role_var of the last op that writes the gradient.
+void MarkParameter(OpDesc& writer, const ParamAndGrad& pair) {
+  std::vector<std::string> names;
+  if (writer.HasAttr(kOpRoleVarAttr))
+    names = writer.GetAttr<std::vector<std::string>>(kOpRoleVarAttr, {});
+  for (size_t i = 0; i + 1 < names.size(); i += 2) {
+    if (names[i] == pair.param && names[i + 1] == pair.grad) return;  // listed twice
   }
-  for (size_t i = first; i < block.NumOps(); ++i) {
-    for (const Slot& slot : block.op(i).outputs()) {
-      for (const std::string& arg : slot.args) {
-        auto it = writer.find(arg);
-        if (it != writer.end()) it->second = &block.op(i);
-      }
-    }
-  }
-  for (const ParamAndGrad& pair : pairs) {
-    auto it = writer.find(pair.grad);
-    if (it == writer.end() || !it->second) continue;
-    auto names = it->second->GetAttr<std::vector<std::string>>(kOpRoleVarAttr, {});
-    names.push_back(pair.param);
-    names.push_back(pair.grad);
-    it->second->SetAttr(kOpRoleVarAttr, std::move(names));
-    it->second = nullptr;  // once for a parameter that is listed twice
-  }
+  names.push_back(pair.param);
+  names.push_back(pair.grad);
+  writer.SetAttr(kOpRoleVarAttr, std::move(names));
 }
 
 // The gradient of each wanted variable takes the plain name.
@@ -174,12 +163,13 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
   const std::vector<int32_t> versions = WantedVersions(graph, parameters);
 
   Undo undo(block);
-  const size_t first = block.NumOps();
   GradientOps gradients(graph, options.callbacks, grad_to_var);
   gradients.SeedOnes(target, kBackward | kLoss);
   gradients.AppendBackwardOps();
-  for (size_t i = 0; i < pairs.size(); ++i) pairs[i].grad = gradients.GradientOf(versions[i]);
-  MarkParameters(block, first, pairs);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    pairs[i].grad = gradients.GradientOf(versions[i]);
+    if (!pairs[i].grad.empty()) MarkParameter(*gradients.WriterOf(versions[i]), pairs[i]);
+  }
   const int32_t writer = graph.version(target).writer;
   if (writer >= 0)
     block.op(static_cast<size_t>(writer)).SetAttr(kOpRoleAttr, int32_t{kForward | kLoss});

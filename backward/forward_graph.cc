@@ -67,7 +67,7 @@ ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops,
       wanted_(wanted.begin(), wanted.end()),
       no_grad_(no_grad_set.begin(), no_grad_set.end()) {
   const size_t n = block.NumOps();
-  index_.reserve(2 * n);
+  local_.assign(block.NumVars(), -1);
   vars_.reserve(2 * n);
   versions_.reserve(2 * n);
   args_.reserve(4 * n);
@@ -76,13 +76,15 @@ ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops,
 }
 
 int32_t ForwardGraph::Intern(std::string_view name) {
-  auto [it, added] = index_.try_emplace(name, static_cast<int32_t>(vars_.size()));
-  if (added) {
-    VarDesc* desc = block_.FindVarRecursive(name);
-    bool blocked = !desc || !CarriesGradient(*desc) || (!no_grad_.empty() && no_grad_.count(name));
-    vars_.push_back({name, desc, wanted_.count(name) > 0, blocked, false, -1, 0, -1});
-  }
-  return it->second;
+  VarDesc* desc = block_.FindVar(name);
+  int32_t& id = desc ? local_[desc->index()] : outer_.try_emplace(name, -1).first->second;
+  if (id >= 0) return id;
+  id = static_cast<int32_t>(vars_.size());
+  if (!desc) desc = block_.FindVarRecursive(name);
+  const bool blocked =
+      !desc || !CarriesGradient(*desc) || (!no_grad_.empty() && no_grad_.count(name) > 0);
+  vars_.push_back({name, desc, wanted_.count(name) > 0, blocked, false, -1, 0, -1});
+  return id;
 }
 
 int32_t ForwardGraph::Read(std::string_view name) {
@@ -170,8 +172,6 @@ void ForwardGraph::AddOutput(const Node& node, std::string_view name, bool reach
 }
 
 int32_t ForwardGraph::Last(const std::string& name) {
-  auto it = index_.find(name);
-  if (it != index_.end()) return var(it->second).last;
   const VarDesc* desc = block_.FindVarRecursive(name);
   return desc ? Read(desc->name()) : -1;
 }

@@ -91,7 +91,8 @@ class ForwardGraph {
   BlockDesc& block_;
   const OpRegistry& ops_;
   std::unordered_set<std::string_view> wanted_, no_grad_;
-  std::unordered_map<std::string_view, int32_t> index_;  // names live in the program
+  std::vector<int32_t> local_;  // the block's own variables, by VarDesc::index(); -1: not yet
+  std::unordered_map<std::string_view, int32_t> outer_;  // others, by name
   std::vector<Var> vars_;
   std::vector<Version> versions_;
   std::vector<Arg> args_;

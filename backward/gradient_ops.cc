@@ -10,6 +10,9 @@
 namespace coracle::internal {
 namespace {
 
+// Up to so many are searched one by one.
+constexpr size_t kFewRequests = 8;
+
 std::string SlotsText(const SlotList& slots) {
   std::vector<std::string> parts;
   for (const Slot& slot : slots) parts.push_back(slot.name + "=" + Join(slot.args, ","));
@@ -26,12 +29,17 @@ GradientOps::GradientOps(ForwardGraph& graph, const std::vector<BackwardCallback
       trace_(VlogIsOn(1)),
       gradient_index_(graph.NumVersions(), -1) {}
 
-std::string GradientOps::GradientOf(int32_t version) const {
-  if (version < 0) return "";
-  const int32_t index = gradient_index_[static_cast<size_t>(version)];
-  if (index < 0) return "";
+const std::string& GradientOps::GradientOf(int32_t version) const {
+  static const std::string none;
+  const int32_t index = version < 0 ? -1 : gradient_index_[static_cast<size_t>(version)];
+  if (index < 0) return none;
   const Gradient& gradient = gradients_[static_cast<size_t>(index)];
-  return gradient.complete ? gradient.name : "";
+  return gradient.complete ? gradient.var->name() : none;
+}
+
+OpDesc* GradientOps::WriterOf(int32_t version) const {
+  const int32_t index = version < 0 ? -1 : gradient_index_[static_cast<size_t>(version)];
+  return index < 0 ? nullptr : gradients_[static_cast<size_t>(index)].writer;
 }
 
 // --- names ---
@@ -41,69 +49,87 @@ GradientOps::Gradient& GradientOps::GradientAt(int32_t version) {
   if (index < 0) {
     index = static_cast<int32_t>(gradients_.size());
     Gradient& gradient = gradients_.emplace_back();
-    gradient.name = NameGradient(version);
+    gradient.var = DeclareGradient(version);
     gradient.total = graph_.version(version).pending;
-    Declare(gradient.name, graph_.MetaOf(version));
   }
   return gradients_[static_cast<size_t>(index)];
 }
 
-std::string GradientOps::NameGradient(int32_t version) {
+VarDesc* GradientOps::DeclareGradient(int32_t version) {
   ForwardGraph::Var& var = graph_.VarOf(version);
-  ProgramDesc& program = block().program();
-  std::string plain = GradName(var.name);
+  std::string name = GradName(var.name);
   if (var.plain < 0) var.plain = version;
-  if (var.plain == version) return program.FreeName(plain);
+  if (var.plain == version) return Declare(std::move(name), graph_.MetaOf(version));
+  ProgramDesc& program = block().program();
   for (int k = 1;; ++k) {
-    std::string name = fmt::format("{}@{}", plain, k);
-    if (program.FreeName(name) == name) return name;
+    std::string numbered = fmt::format("{}@{}", name, k);
+    if (program.FreeName(numbered) == numbered)
+      return Declare(std::move(numbered), graph_.MetaOf(version));
   }
 }
 
-std::string GradientOps::NameContribution(int32_t version) {
+const std::string& GradientOps::NameContribution(int32_t version) {
   Gradient& gradient = GradientAt(version);
-  if (gradient.total == 1) return gradient.name;
-  std::string name = block().program().FreeName(
-      fmt::format("{}@RENAME@block{}@{}", gradient.name, block().idx(), gradient.named++));
-  Declare(name, graph_.MetaOf(version));
-  return name;
+  if (gradient.total == 1) return gradient.var->name();
+  return Declare(fmt::format("{}@RENAME@block{}@{}", gradient.var->name(), block().idx(),
+                             gradient.named++),
+                 graph_.MetaOf(version))
+      ->name();
 }
 
-void GradientOps::Declare(const std::string& name, const VarMeta& meta) {
-  block().Var(name).SetMeta(meta);
+// A new variable of that name, or of one made from it.
+VarDesc* GradientOps::Declare(std::string name, const VarMeta& meta) {
+  ProgramDesc& program = block().program();
+  if (program.NumBlocks() > 1) name = program.FreeName(name);
+  VarDesc* var = block().TryAddVar(name);
+  if (!var) var = block().TryAddVar(program.UniqueName(name));
+  var->SetMeta(meta);
+  return var;
 }
 
 // --- accumulation ---
 
+// Counts a contribution ("" where a rule yielded none); the last one sums them up.
 void GradientOps::Contribute(int32_t version, const std::string& name) {
   Gradient& gradient = GradientAt(version);
-  if (gradient.total == 1) {
-    // Complete() ran when the op was appended, before the callbacks.
-  } else if (!name.empty()) {
-    gradient.parts.push_back(name);
-  }
+  if (gradient.total > 1 && !name.empty()) gradient.parts.push_back(name);
   if (--graph_.version(version).pending > 0 || gradient.complete) return;
-  if (gradient.parts.empty()) {
-    unused_.insert(gradient.name);
-    return;
-  }
+  if (gradient.parts.empty())
+    unused_.insert(gradient.var->name());
+  else
+    Sum(version);
+}
+
+void GradientOps::Sum(int32_t version) {
+  Gradient& gradient = GradientAt(version);
   std::vector<std::string> parts = std::move(gradient.parts);
-  if (trace_) Vlog(2, fmt::format("{} = sum of {}", gradient.name, Join(parts, ", ")));
-  auto sum = std::make_unique<OpDesc>("sum", SlotList{{"X", std::move(parts)}},
-                                      SlotList{{"Out", {gradient.name}}});
-  Append(std::move(sum), nullptr);
-  Complete(version, GradientAt(version));
+  if (trace_) Vlog(2, fmt::format("{} = sum of {}", gradient.var->name(), Join(parts, ", ")));
+  OpDesc& sum = Append(std::make_unique<OpDesc>("sum", SlotList{{"X", std::move(parts)}},
+                                                SlotList{{"Out", {gradient.var->name()}}}),
+                       nullptr);
+  Complete(version, sum);
   RunCallbacks();
 }
 
-void GradientOps::Complete(int32_t version, Gradient& gradient) {
+void GradientOps::Complete(int32_t version, OpDesc& writer) {
+  Gradient& gradient = GradientAt(version);
   gradient.complete = true;
-  if (grad_to_var_)
-    grad_to_var_->insert_or_assign(gradient.name, std::string(graph_.VarOf(version).name));
+  gradient.writer = &writer;
+  if (!grad_to_var_) return;
+  const std::string& name = gradient.var->name();
+  grad_to_var_->insert_or_assign(name, std::string(graph_.VarOf(version).name));
+  if (!callbacks_.empty()) version_of_name_.emplace(name, version);
+}
+
+void GradientOps::AppendSeed(int32_t version, const std::string& name, std::unique_ptr<OpDesc> op) {
+  OpDesc& seed = Append(std::move(op), nullptr);
+  if (GradientAt(version).total == 1) Complete(version, seed);
+  RunCallbacks();
+  Contribute(version, name);
 }
 
 void GradientOps::SeedOnes(int32_t version, int op_role) {
-  const std::string name = NameContribution(version);
+  const std::string& name = NameContribution(version);
   const VarMeta& meta = graph_.MetaOf(version);
   std::unique_ptr<OpDesc> op;
   if (meta.shape.IsKnown()) {
@@ -118,19 +144,14 @@ void GradientOps::SeedOnes(int32_t version, int op_role) {
                                   SlotList{{"Out", {name}}}, AttrList{{"value", 1.0f}});
   }
   op->SetAttr(kOpRoleAttr, int32_t{op_role});
-  Append(std::move(op), nullptr);
-  if (GradientAt(version).total == 1) Complete(version, GradientAt(version));
-  RunCallbacks();
-  Contribute(version, name);
+  AppendSeed(version, name, std::move(op));
 }
 
 void GradientOps::SeedFrom(int32_t version, const std::string& gradient) {
-  const std::string name = NameContribution(version);
-  Append(std::make_unique<OpDesc>("assign", SlotList{{"X", {gradient}}}, SlotList{{"Out", {name}}}),
-         nullptr);
-  if (GradientAt(version).total == 1) Complete(version, GradientAt(version));
-  RunCallbacks();
-  Contribute(version, name);
+  const std::string& name = NameContribution(version);
+  AppendSeed(
+      version, name,
+      std::make_unique<OpDesc>("assign", SlotList{{"X", {gradient}}}, SlotList{{"Out", {name}}}));
 }
 
 // --- gradient rules ---
@@ -147,8 +168,8 @@ void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
   AppendRuleOps(node, context.TakeOps());
   for (size_t i = 0; i < requests_.size(); ++i) {
     const bool yielded = requests_[i].last_writer >= 0;
-    if (!yielded) unused_.insert(requests_[i].name);
-    Contribute(requests_[i].version, yielded ? requests_[i].name : "");
+    if (!yielded) unused_.insert(*requests_[i].name);
+    Contribute(requests_[i].version, yielded ? *requests_[i].name : "");
   }
 }
 
@@ -161,39 +182,45 @@ GradientContext::Request GradientOps::MakeRequest(const ForwardGraph::Node& node
     block().Var(name);
     return name;
   };
-  uint32_t a = node.outputs;
   bool stale = false;
-  for (const Slot& slot : node.op->outputs()) {
-    Slot& grads = request.output_grads.emplace_back();
-    grads.name = slot.name;
-    grads.args.reserve(slot.args.size());
-    for (size_t k = 0; k < slot.args.size(); ++k, ++a) {
-      const int32_t v = graph_.arg(a).version;
-      grads.args.push_back(GradientOf(v));
-      stale |= v >= 0 && graph_.IsStale(v);
-    }
+  request.output_grads.reserve(node.end - node.outputs);
+  for (uint32_t a = node.outputs; a < node.end; ++a) {
+    const int32_t v = graph_.arg(a).version;
+    request.output_grads.push_back(GradientOf(v));
+    stale |= v >= 0 && graph_.IsStale(v);
   }
   requests_.clear();
-  a = node.inputs;
+  request.input_grads.reserve(node.outputs - node.inputs);
+  uint32_t a = node.inputs;
   for (const Slot& slot : node.op->inputs()) {
-    Slot& grads = request.input_grads.emplace_back();
-    grads.name = slot.name;
-    grads.args.reserve(slot.args.size());
     for (size_t k = 0; k < slot.args.size(); ++k, ++a) {
       const ForwardGraph::Arg& arg = graph_.arg(a);
       stale |= arg.version >= 0 && graph_.IsStale(arg.version);
       if (!arg.differentiable) {
-        grads.args.emplace_back(kEmptyVarName);
+        request.input_grads.emplace_back();
         continue;
       }
-      requests_.push_back({NameContribution(arg.version), arg.version, -1, &slot.name});
-      grads.args.push_back(requests_.back().name);
+      requests_.push_back({&NameContribution(arg.version), arg.version, -1, &slot.name});
+      request.input_grads.push_back(*requests_.back().name);
     }
   }
   if (stale) request.op = RenameStale(node, &request);
   request_index_.clear();
-  for (size_t i = 0; i < requests_.size(); ++i) request_index_.emplace(requests_[i].name, i);
+  if (requests_.size() > kFewRequests) {
+    for (size_t i = 0; i < requests_.size(); ++i) request_index_.emplace(*requests_[i].name, i);
+  }
   return request;
+}
+
+GradientOps::Request* GradientOps::FindRequest(const std::string& name) {
+  if (requests_.size() > kFewRequests) {
+    auto it = request_index_.find(name);
+    return it == request_index_.end() ? nullptr : &requests_[it->second];
+  }
+  for (Request& request : requests_) {
+    if (*request.name == name) return &request;
+  }
+  return nullptr;
 }
 
 // A copy of the op that names, instead of each variable that was overwritten since, its saved copy.
@@ -236,7 +263,7 @@ void GradientOps::NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops) {
         auto it = saved_of_name_.find(arg);
         if (it == saved_of_name_.end() || saved_[it->second].used) continue;
         saved_[it->second].used = true;
-        Declare(arg, graph_.MetaOf(saved_[it->second].version));
+        block().Var(arg).SetMeta(graph_.MetaOf(saved_[it->second].version));
       }
     }
   }
@@ -248,8 +275,7 @@ void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
   auto for_each_yield = [&](const OpDesc& op, auto visit) {
     for (const Slot& slot : op.outputs()) {
       for (const std::string& arg : slot.args) {
-        auto it = request_index_.find(arg);
-        if (it != request_index_.end()) visit(requests_[it->second]);
+        if (Request* request = FindRequest(arg)) visit(*request);
       }
     }
   };
@@ -260,8 +286,7 @@ void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
     for_each_yield(op, [&](Request& r) {
       if (r.last_writer != static_cast<int>(k)) return;
       CheckContract(r, *node.op, op);
-      Gradient& gradient = GradientAt(r.version);
-      if (gradient.total == 1) Complete(r.version, gradient);
+      if (GradientAt(r.version).total == 1) Complete(r.version, op);
     });
     RunCallbacks();
   }
@@ -284,13 +309,23 @@ OpDesc& GradientOps::Append(std::unique_ptr<OpDesc> op, const OpDesc* forward) {
 }
 
 void GradientOps::RunCallbacks() {
+  const size_t before = block().NumOps();
   for (const BackwardCallback& callback : callbacks_) callback(block(), *grad_to_var_);
+  for (size_t i = before; i < block().NumOps(); ++i) {
+    OpDesc& op = block().op(i);
+    for (const Slot& slot : op.outputs()) {
+      for (const std::string& arg : slot.args) {
+        auto it = version_of_name_.find(arg);
+        if (it != version_of_name_.end()) GradientAt(it->second).writer = &op;
+      }
+    }
+  }
 }
 
 // A gradient has the shape and dtype of its variable; dims that the rule left open are taken from
 // there.
 void GradientOps::CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op) {
-  VarDesc& gradient = *block().FindVar(request.name);
+  VarDesc& gradient = *block().FindVar(*request.name);
   const VarMeta& wanted = graph_.MetaOf(request.version);
   const VarMeta& got = gradient.meta();
   if (got.dtype != wanted.dtype || !got.shape.CompatibleWith(wanted.shape)) {

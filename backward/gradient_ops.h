@@ -31,12 +31,15 @@ class GradientOps {
   void Finish();
 
   // The variable that holds the gradient of a version; "" when it has none.
-  std::string GradientOf(int32_t version) const;
+  const std::string& GradientOf(int32_t version) const;
+  // The last op that writes that variable.
+  OpDesc* WriterOf(int32_t version) const;
 
  private:
   // The gradient of one version.
   struct Gradient {
-    std::string name;
+    VarDesc* var = nullptr;
+    OpDesc* writer = nullptr;  // the last op that writes it
     std::vector<std::string> parts;
     int32_t total = 0;  // contributions that are expected
     int32_t named = 0;  // names given out for them
@@ -44,7 +47,7 @@ class GradientOps {
   };
   // A gradient that is asked of a gradient rule.
   struct Request {
-    std::string name;
+    const std::string* name = nullptr;
     int32_t version = -1;
     int last_writer = -1;  // among the rule's ops; -1: the rule yields none
     const std::string* slot = nullptr;
@@ -57,19 +60,22 @@ class GradientOps {
 
   BlockDesc& block() { return graph_.block(); }
   Gradient& GradientAt(int32_t version);
-  std::string NameGradient(int32_t version);
-  std::string NameContribution(int32_t version);
-  void Declare(const std::string& name, const VarMeta& meta);
+  VarDesc* DeclareGradient(int32_t version);
+  const std::string& NameContribution(int32_t version);
+  VarDesc* Declare(std::string name, const VarMeta& meta);
   void Contribute(int32_t version, const std::string& name);
-  void Complete(int32_t version, Gradient& gradient);
+  void Complete(int32_t version, OpDesc& writer);
+  void Sum(int32_t version);
 
   void AppendGradientsOf(const ForwardGraph::Node& node);
   GradientContext::Request MakeRequest(const ForwardGraph::Node& node);
+  Request* FindRequest(const std::string& name);
   OpDesc* RenameStale(const ForwardGraph::Node& node, GradientContext::Request* request);
   const std::string& SavedName(int32_t version);
   void NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops);
   void AppendRuleOps(const ForwardGraph::Node& node, std::vector<std::unique_ptr<OpDesc>> ops);
   OpDesc& Append(std::unique_ptr<OpDesc> op, const OpDesc* forward);
+  void AppendSeed(int32_t version, const std::string& name, std::unique_ptr<OpDesc> op);
   void RunCallbacks();
   void CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op);
 
@@ -85,6 +91,8 @@ class GradientOps {
   std::vector<Saved> saved_;
   std::unordered_map<int32_t, size_t> saved_of_version_;
   std::unordered_map<std::string, size_t> saved_of_name_;
+  // Gradients by name, of variables that a callback may write to.
+  std::unordered_map<std::string_view, int32_t> version_of_name_;
   std::unordered_set<std::string> unused_;  // declared for a gradient that the rule did not yield
 };
 

@@ -58,14 +58,6 @@ Kernel Mul(const PrepareContext& ctx, KernelMode mode) {
 }
 
 // dX = dOut Y^T, dY = X^T dOut.
-void MulGradient(GradientContext& g) {
-  auto [xc, yc] = ColumnsOf(g);
-  AttrList attrs = {{"x_num_col_dims", int32_t{xc}}, {"y_num_col_dims", int32_t{yc}}};
-  g.Append("mul_grad",
-           {{"X", {g.Input("X")}}, {"Y", {g.Input("Y")}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
-           {{"X@GRAD", {g.InputGrad("X")}}, {"Y@GRAD", {g.InputGrad("Y")}}}, attrs);
-}
-
 template <class T>
 Kernel MulGrad(const PrepareContext& ctx, KernelMode mode) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");
@@ -127,7 +119,7 @@ void RegisterMul(OpRegistry& ops) {
               .Input("Y", "floating-point tensor of rank 2 or more")
               .Output("Out", "tensor of X's leading and Y's trailing dims")
               .Infer(InferMul)
-              .Gradient(MulGradient)
+              .GradientOp({"X", "Y"})
               .Reference<float, double>([]<class T>(const PrepareContext& c) {
                 return Mul<T>(c, KernelMode::kReference);
               })

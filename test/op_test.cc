@@ -221,12 +221,11 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
   request.op = &op;
   request.block = &block;
   for (const Slot& slot : op.outputs()) {
-    request.output_grads.push_back({slot.name, {}});
     const SlotDef* slot_def = def.FindOutput(slot.name);
     for (const std::string& name : slot.args) {
       const Value& value = forward.at(name);
       if (!IsFloatTensor(value) || slot_def->intermediate) {
-        request.output_grads.back().args.push_back("");
+        request.output_grads.push_back("");
         continue;
       }
       const Tensor& out = std::get<Tensor>(value);
@@ -238,16 +237,14 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
       VarDesc& var = block.Var(GradName(name));
       var.SetShape(out.shape());
       var.SetDType(out.dtype());
-      request.output_grads.back().args.push_back(GradName(name));
+      request.output_grads.push_back(GradName(name));
       graph.outputs.push_back(name);
     }
   }
   for (const Slot& slot : op.inputs()) {
-    request.input_grads.push_back({slot.name, {}});
     bool wanted = std::find(slots.begin(), slots.end(), slot.name) != slots.end();
     for (const std::string& name : slot.args) {
-      request.input_grads.back().args.push_back(wanted ? GradName(name)
-                                                       : std::string(kEmptyVarName));
+      request.input_grads.push_back(wanted ? GradName(name) : "");
       if (wanted) graph.grad_of[name] = GradName(name);
     }
   }

@@ -22,20 +22,26 @@ BlockDesc* BlockDesc::forward_block() const {
 }
 
 VarDesc& BlockDesc::Var(const std::string& name) {
-  if (VarDesc* found = FindVar(name)) return *found;
-  vars_.push_back(std::make_unique<VarDesc>(name));
-  VarDesc& var = *vars_.back();
-  var_index_.emplace(var.name(), &var);
-  return var;
+  VarDesc* found = FindVar(name);
+  return found ? *found : *TryAddVar(name);
 }
 
-VarDesc* BlockDesc::FindVar(std::string_view name) const {
-  auto it = var_index_.find(name);
-  return it == var_index_.end() ? nullptr : it->second;
+VarDesc* BlockDesc::TryAddVar(std::string name) {
+  return Adopt(std::make_unique<VarDesc>(std::move(name)));
 }
+
+VarDesc* BlockDesc::Adopt(std::unique_ptr<VarDesc> var) {
+  var->index_ = vars_.size();
+  if (!var_index_.Add(var.get())) return nullptr;
+  vars_.push_back(std::move(var));
+  return vars_.back().get();
+}
+
+VarDesc* BlockDesc::FindVar(std::string_view name) const { return var_index_.Find(name); }
 
 VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
   if (VarDesc* found = FindVar(name)) return found;
+  if (parent_idx_ < 0 && !forward_block_idx_) return nullptr;
   std::vector<const BlockDesc*> queue = {this};
   std::unordered_set<const BlockDesc*> seen;  // used once the queue is long
   auto is_new = [&](const BlockDesc* block) {
@@ -54,13 +60,9 @@ VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
 }
 
 VarDesc& BlockDesc::AppendVar(const VarDesc& var) {
-  if (FindVar(var.name())) {
-    throw Error(ErrorCode::kAlreadyExists,
-                fmt::format("block {} already has a var {}", idx_, Quote(var.name())));
-  }
-  vars_.push_back(std::make_unique<VarDesc>(var));
-  var_index_.emplace(vars_.back()->name(), vars_.back().get());
-  return *vars_.back();
+  if (VarDesc* added = Adopt(std::make_unique<VarDesc>(var))) return *added;
+  throw Error(ErrorCode::kAlreadyExists,
+              fmt::format("block {} already has a var {}", idx_, Quote(var.name())));
 }
 
 bool BlockDesc::RemoveVar(std::string_view name) {
@@ -71,42 +73,31 @@ bool BlockDesc::RemoveVar(std::string_view name) {
 }
 
 void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate) {
-  std::erase_if(vars_, [&](const std::unique_ptr<VarDesc>& var) {
-    if (!predicate(*var)) return false;
-    var_index_.erase(var->name());
-    return true;
-  });
+  std::vector<std::unique_ptr<VarDesc>> kept, removed;  // the predicate may look vars up
+  kept.reserve(vars_.size());
+  for (auto& var : vars_) (predicate(*var) ? removed : kept).push_back(std::move(var));
+  vars_ = std::move(kept);
+  if (removed.empty()) return;
+  var_index_.Clear();
+  var_index_.Reserve(vars_.size());
+  for (size_t i = 0; i < vars_.size(); ++i) {
+    vars_[i]->index_ = i;
+    var_index_.Add(vars_[i].get());
+  }
 }
 
 void BlockDesc::Reserve(size_t vars, size_t ops) {
   vars_.reserve(vars);
-  var_index_.reserve(vars);
+  var_index_.Reserve(vars);
   ops_.reserve(ops);
 }
 
-std::unique_ptr<OpDesc> BlockDesc::Adopt(OpDesc op) {
-  auto owned = std::make_unique<OpDesc>();
-  owned->type_ = std::move(op.type_);
-  owned->inputs_ = std::move(op.inputs_);
-  owned->outputs_ = std::move(op.outputs_);
-  owned->attrs_ = std::move(op.attrs_);
-  owned->is_target_ = op.is_target_;
-  owned->unknown_fields_ = std::move(op.unknown_fields_);
-  owned->block_ = this;
-  InvalidateUses();
-  return owned;
-}
-
 OpDesc& BlockDesc::AppendOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs) {
-  ops_.push_back(
-      Adopt(OpDesc(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs))));
-  return *ops_.back();
+  return AppendOp(std::make_unique<OpDesc>(std::move(type), std::move(inputs), std::move(outputs),
+                                           std::move(attrs)));
 }
 
-OpDesc& BlockDesc::AppendOp(const OpDesc& op) {
-  ops_.push_back(Adopt(op));
-  return *ops_.back();
-}
+OpDesc& BlockDesc::AppendOp(const OpDesc& op) { return AppendOp(std::make_unique<OpDesc>(op)); }
 
 OpDesc& BlockDesc::AppendOp(std::unique_ptr<OpDesc> op) {
   op->block_ = this;
@@ -122,7 +113,10 @@ OpDesc& BlockDesc::PrependOp(std::string type, SlotList inputs, SlotList outputs
 
 OpDesc& BlockDesc::InsertOp(size_t position, const OpDesc& op) {
   if (position > ops_.size()) throw InternalError("an op was inserted past the end of its block");
-  return **ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(position), Adopt(op));
+  auto added = std::make_unique<OpDesc>(op);
+  added->block_ = this;
+  InvalidateUses();
+  return **ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(position), std::move(added));
 }
 
 void BlockDesc::RemoveOp(size_t position) {

@@ -4,6 +4,7 @@
 
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/var.h>
+#include <coracle/framework/ir/var_index.h>
 
 #include <functional>
 #include <memory>
@@ -43,6 +44,7 @@ class BlockDesc {
   VarDesc& var(size_t i) { return *vars_[i]; }
   const VarDesc& var(size_t i) const { return *vars_[i]; }
   VarDesc& Var(const std::string& name);  // found here or made here
+  VarDesc* TryAddVar(std::string name);   // a new one; nullptr when the name is taken here
   VarDesc* FindVar(std::string_view name) const;
   // Looked up here, then in the forward block, then in the parent, and so on breadth-first. nullptr
   // when absent.
@@ -85,14 +87,14 @@ class BlockDesc {
   friend class OpDesc;
   void InvalidateUses() { uses_valid_ = false; }
   void BuildUses() const;
-  std::unique_ptr<OpDesc> Adopt(OpDesc op);
+  VarDesc* Adopt(std::unique_ptr<VarDesc> var);
 
   ProgramDesc* program_;
   int idx_;
   int parent_idx_;
   std::optional<int32_t> forward_block_idx_;
   std::vector<std::unique_ptr<VarDesc>> vars_;
-  std::unordered_map<std::string_view, VarDesc*> var_index_;  // keys point into the VarDescs
+  VarIndex var_index_;
   std::vector<std::unique_ptr<OpDesc>> ops_;
   std::string unknown_fields_;
   mutable bool uses_valid_ = false;

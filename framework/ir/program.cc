@@ -107,7 +107,8 @@ void ProgramDesc::CopyFrom(const ProgramDesc& other) {
     BlockDesc& to = *blocks_.back();
     to.forward_block_idx_ = from->forward_block_idx_;
     to.unknown_fields_ = from->unknown_fields_;
-    to.var_index_.reserve(from->vars_.size());
+    to.vars_.reserve(from->vars_.size());
+    to.var_index_.Reserve(from->vars_.size());
     for (const auto& var : from->vars_) to.AppendVar(*var);
     to.ops_.reserve(from->ops_.size());
     for (const auto& op : from->ops_) to.AppendOp(*op);

@@ -5,6 +5,7 @@
 #include <coracle/framework/tensor/dtype.h>
 #include <coracle/framework/tensor/shape.h>
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,7 @@ class VarDesc {
   VarDesc& operator=(const VarDesc&) = delete;
 
   const std::string& name() const { return name_; }
+  size_t index() const { return index_; }  // position among the variables of its block
 
   const VarMeta& meta() const { return meta_; }
   void SetMeta(const VarMeta& meta) { meta_ = meta; }
@@ -106,6 +108,7 @@ class VarDesc {
  private:
   friend class BlockDesc;
   std::string name_;
+  size_t index_ = 0;
   VarMeta meta_;
   std::optional<bool> persistable_, need_check_feed_, is_parameter_, stop_gradient_;
   std::unique_ptr<TrainingAttr> training_;

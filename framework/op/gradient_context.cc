@@ -6,12 +6,21 @@
 namespace coracle {
 namespace {
 
-const std::string& ArgAt(const SlotList& slots, std::string_view name, size_t i) {
-  static const std::string none;
+// Index into the names of `slots`, slot after slot; -1 when the slot has no variable i.
+ptrdiff_t IndexOf(const SlotList& slots, std::string_view name, size_t i) {
+  size_t begin = 0;
   for (const Slot& slot : slots) {
-    if (slot.name == name) return i < slot.args.size() ? slot.args[i] : none;
+    if (slot.name == name) return i < slot.args.size() ? static_cast<ptrdiff_t>(begin + i) : -1;
+    begin += slot.args.size();
   }
-  return none;
+  return -1;
+}
+
+const std::string& ArgAt(const SlotList& slots, const std::vector<std::string>& names,
+                         std::string_view slot, size_t i) {
+  static const std::string none;
+  const ptrdiff_t index = IndexOf(slots, slot, i);
+  return index < 0 ? none : names[static_cast<size_t>(index)];
 }
 
 // Attrs that say how the forward op was made, not what it computes.
@@ -44,28 +53,32 @@ const VarMeta& GradientContext::MetaOf(const std::string& name) const {
 }
 
 bool GradientContext::HasOutputGrad(std::string_view slot, size_t i) const {
-  return !IsEmptyName(ArgAt(request_.output_grads, slot, i));
+  return !IsEmptyName(ArgAt(op().outputs(), request_.output_grads, slot, i));
 }
 
 std::string GradientContext::OutputGrad(std::string_view slot, size_t i) {
-  const std::string& given = ArgAt(request_.output_grads, slot, i);
-  if (!IsEmptyName(given)) return given;
-  std::string output = Output(slot, i);
-  std::string zero = Temp(GradName(output) + "@ZERO");
-  Append("fill_zeros_like", {{"X", {output}}}, {{"Out", {zero}}});
-  for (Slot& s : request_.output_grads) {
-    if (s.name == slot && i < s.args.size())
-      s.args[i] = zero;  // the next question gets the same one
+  const ptrdiff_t index = IndexOf(op().outputs(), slot, i);
+  if (index < 0) {
+    throw InternalError(
+        fmt::format("gradient of {}: asked for the gradient of output {}[{}], which is not there",
+                    op().type(), slot, i));
   }
-  return zero;
+  std::string& grad = request_.output_grads[static_cast<size_t>(index)];
+  if (IsEmptyName(grad)) {
+    std::string output = Output(slot, i);
+    std::string zero = Temp(GradName(output) + "@ZERO");
+    Append("fill_zeros_like", {{"X", {output}}}, {{"Out", {zero}}});
+    grad = zero;  // the next question gets the same one
+  }
+  return grad;
 }
 
 bool GradientContext::NeedsInputGrad(std::string_view slot, size_t i) const {
-  return !IsEmptyName(ArgAt(request_.input_grads, slot, i));
+  return !IsEmptyName(ArgAt(op().inputs(), request_.input_grads, slot, i));
 }
 
 std::string GradientContext::InputGrad(std::string_view slot, size_t i) const {
-  const std::string& name = ArgAt(request_.input_grads, slot, i);
+  const std::string& name = ArgAt(op().inputs(), request_.input_grads, slot, i);
   return IsEmptyName(name) ? std::string(kEmptyVarName) : name;
 }
 
@@ -94,6 +107,8 @@ void GradientContext::AppendGradientOp(const std::vector<std::string>& forward_s
   std::string type = op().type() + "_grad";
   const OpDef& grad_def = ops_.Get(type);
   SlotList inputs, outputs;
+  inputs.reserve(forward_slots.size() + op().outputs().size());
+  outputs.reserve(op().inputs().size());
   for (const std::string& slot : forward_slots) {
     if (op().HasInput(slot))
       inputs.push_back({slot, op().Input(slot)});
@@ -101,24 +116,32 @@ void GradientContext::AppendGradientOp(const std::vector<std::string>& forward_s
       inputs.push_back({slot, op().Output(slot)});
   }
   for (const Slot& slot : op().outputs()) {
-    const SlotDef* grad_slot = grad_def.FindInput(GradName(slot.name));
+    std::string name = GradName(slot.name);
+    const SlotDef* grad_slot = grad_def.FindInput(name);
     if (!grad_slot || !op().HasOutput(slot.name)) continue;
+    bool any = !grad_slot->optional;
+    for (size_t i = 0; i < slot.args.size() && !any; ++i) any = HasOutputGrad(slot.name, i);
+    if (!any) continue;
     std::vector<std::string> grads;
-    bool any = false;
-    for (size_t i = 0; i < slot.args.size(); ++i) any |= HasOutputGrad(slot.name, i);
-    if (!any && grad_slot->optional) continue;
+    grads.reserve(slot.args.size());
     for (size_t i = 0; i < slot.args.size(); ++i) grads.push_back(OutputGrad(slot.name, i));
-    inputs.push_back({GradName(slot.name), std::move(grads)});
+    inputs.push_back({std::move(name), std::move(grads)});
   }
+  size_t index = 0;
   for (const Slot& slot : op().inputs()) {
-    if (!grad_def.FindOutput(GradName(slot.name))) continue;
-    std::vector<std::string> grads = InputGrads(slot.name);
-    if (std::all_of(grads.begin(), grads.end(),
-                    [](const std::string& g) { return IsEmptyName(g); }))
-      continue;
-    outputs.push_back({GradName(slot.name), std::move(grads)});
+    const auto first = request_.input_grads.begin() + static_cast<ptrdiff_t>(index);
+    const auto last = first + static_cast<ptrdiff_t>(slot.args.size());
+    index += slot.args.size();
+    if (std::all_of(first, last, [](const std::string& g) { return IsEmptyName(g); })) continue;
+    std::string name = GradName(slot.name);
+    if (!grad_def.FindOutput(name)) continue;
+    outputs.push_back({std::move(name), std::vector<std::string>(first, last)});
+    for (std::string& grad : outputs.back().args) {
+      if (grad.empty()) grad = kEmptyVarName;
+    }
   }
   AttrList attrs;
+  attrs.reserve(op().attrs().size() + 2);  // and op_role, op_role_var
   for (const NamedAttr& attr : op().attrs()) {
     if (!IsBookkeeping(attr.name)) attrs.push_back(attr);
   }

@@ -16,15 +16,15 @@ namespace coracle {
 
 class GradientContext {
  public:
-  // `output_grads` and `input_grads` have the slots and lengths of op.outputs() and op.inputs(). In
-  // output_grads an empty name says that no gradient arrived; in input_grads kEmptyVarName says
-  // that none is wanted. `fresh_name` makes names for temporaries. `saved` has the types of
-  // variables that `op` names and `block` does not hold yet: copies of what was overwritten since.
+  // `output_grads` has a name for each variable in op.outputs(), slot after slot: "" where no
+  // gradient arrived. `input_grads` likewise for op.inputs(): "" where none is wanted. `fresh_name`
+  // makes names for temporaries. `saved` has the types of variables that `op` names and `block`
+  // does not hold yet: copies of what was overwritten since.
   struct Request {
     const OpDesc* op = nullptr;
     const BlockDesc* block = nullptr;
-    SlotList output_grads;
-    SlotList input_grads;
+    std::vector<std::string> output_grads;
+    std::vector<std::string> input_grads;
     std::function<std::string(const std::string& hint)> fresh_name;
     std::vector<std::pair<std::string, VarMeta>> saved;
   };

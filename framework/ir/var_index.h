@@ -1,0 +1,68 @@
+#pragma once
+// VarIndex: finds a block's variables by name. An open-addressing table: programs have hundreds of
+// thousands of names, and a look-up should touch one line of it.
+
+#include <coracle/framework/ir/var.h>
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+namespace coracle {
+
+class VarIndex {
+ public:
+  VarDesc* Find(std::string_view name) const {
+    if (entries_.empty()) return nullptr;
+    const size_t hash = std::hash<std::string_view>()(name);
+    for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
+      const Entry& entry = entries_[i];
+      if (!entry.var) return nullptr;
+      if (entry.hash == hash && entry.var->name() == name) return entry.var;
+    }
+  }
+  // Adds a variable unless its name is taken; then nothing changes and the result is false.
+  bool Add(VarDesc* var) {
+    if (2 * (size_ + 1) > entries_.size()) Resize(4 * (size_ + 1));
+    const size_t hash = std::hash<std::string_view>()(var->name());
+    size_t i = hash & mask_;
+    for (; entries_[i].var; i = (i + 1) & mask_) {
+      if (entries_[i].hash == hash && entries_[i].var->name() == var->name()) return false;
+    }
+    entries_[i] = {hash, var};
+    ++size_;
+    return true;
+  }
+  void Reserve(size_t size) {
+    if (2 * size > entries_.size()) Resize(2 * size);
+  }
+  void Clear() {
+    entries_.clear();
+    size_ = 0;
+  }
+
+ private:
+  struct Entry {
+    size_t hash = 0;
+    VarDesc* var = nullptr;
+  };
+  void Resize(size_t at_least) {
+    size_t capacity = 16;
+    while (capacity < at_least) capacity *= 2;
+    std::vector<Entry> old(capacity);
+    old.swap(entries_);
+    mask_ = capacity - 1;
+    for (const Entry& entry : old) {
+      if (!entry.var) continue;
+      size_t i = entry.hash & mask_;
+      while (entries_[i].var) i = (i + 1) & mask_;
+      entries_[i] = entry;
+    }
+  }
+
+  std::vector<Entry> entries_;  // a power of two of them, at most half in use
+  size_t mask_ = 0, size_ = 0;
+};
+
+}  // namespace coracle
