@@ -83,7 +83,7 @@ Tensor Clipped(const Tensor& tensor) {
 
 void ExpectSame(const Tensor& a, const Tensor& b, const char* what) {
   ASSERT_EQ(a.shape().ToString(), b.shape().ToString());
-  auto x = a.span<const float>(), y = b.span<const float>();
+  auto x = a.span<float>(), y = b.span<float>();
   EXPECT_TRUE(std::equal(x.begin(), x.end(), y.begin())) << what;
 }
 
@@ -116,7 +116,7 @@ void CompareBoth(const std::vector<Batch>& batches) {
     const std::vector<Tensor> b = run_clipped.Run(scope, {batch.image, batch.label});
     ExpectSame(b[0], Clipped(a[0]), "hidden1@GRAD of the copy is the clipped one");
     ExpectSame(b[1], a[1], "hidden2@GRAD is the same");
-    auto before = a[0].span<const float>();
+    auto before = a[0].span<float>();
     EXPECT_GT(
         std::count_if(before.begin(), before.end(), [](float x) { return x > kMax || x < kMin; }),
         100)
