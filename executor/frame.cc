@@ -25,8 +25,9 @@ bool FitsPersistable(const PlanPersistable& p, const Value* held) {
 
 }  // namespace
 
-Frame::Frame(std::shared_ptr<const Plan> plan, uint64_t memory_limit) : plan_(std::move(plan)) {
-  uint64_t bytes = plan_->arena_bytes + plan_->fetch_bytes;
+Frame::Frame(std::shared_ptr<const Plan> plan, uint64_t memory_limit, Frame* parent)
+    : plan_(std::move(plan)), parent_(parent), children_(plan_->sub_plans.size()) {
+  uint64_t bytes = plan_->FrameBytes();
   if (memory_limit > 0 && bytes > memory_limit) {
     throw Error(ErrorCode::kResourceExhausted,
                 fmt::format("a run needs {} for temporaries, more than the memory limit of {}; "
@@ -65,6 +66,25 @@ void* Frame::BaseOf(const Storage& s) const {
     default:
       return nullptr;
   }
+}
+
+// The enclosing frame's addresses may have changed since the last run.
+void Frame::BindOuter() {
+  for (size_t i = 0; i < plan_->storages.size(); ++i) {
+    const Storage& s = plan_->storages[i];
+    if (s.kind == StorageKind::kOuter) {
+      PointStorage(static_cast<int32_t>(i), parent_->pointers_[static_cast<size_t>(s.source)]);
+    }
+  }
+}
+
+void Frame::RunBlock(int32_t handle) {
+  std::unique_ptr<Frame>& child = children_[static_cast<size_t>(handle)];
+  if (!child)
+    child = std::make_unique<Frame>(plan_->sub_plans[static_cast<size_t>(handle)], 0, this);
+  child->BindOuter();
+  child->SetRun(seed_, step_);
+  for (const PlanStep& s : child->plan_->steps) s.kernel(*child);
 }
 
 void Frame::PointStorage(int32_t storage, void* data) {
@@ -156,6 +176,9 @@ Value& Frame::ValueOf(const TensorArg& arg) {
   size_t v = static_cast<size_t>(arg.index);
   const PlanValue& value = plan_->values[v];
   const Storage& s = plan_->storages[static_cast<size_t>(value.storage)];
+  if (s.kind == StorageKind::kOuter) {
+    return parent_->ValueOf({s.source, value.meta.dtype, value.meta.shape, value.numel});
+  }
   if (s.kind == StorageKind::kPersistable) return *persistables_[static_cast<size_t>(s.source)];
   if (value.meta.type == VarType::kLoDTensor) {
     own_values_[v] = Tensor::View(value.meta.dtype, value.meta.shape, pointers_[v]);

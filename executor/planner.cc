@@ -33,11 +33,12 @@ void ForEachName(const SlotList& slots, F f) {
 
 class Planner : public MetaTable, public ArgTable {
  public:
-  explicit Planner(const PlanRequest& request)
-      : request_(request), block_(request.program->Block(request.block)) {}
+  // `parent` plans the block that holds the op whose sub-block this is.
+  explicit Planner(const PlanRequest& request, Planner* parent = nullptr)
+      : request_(request), block_(request.program->Block(request.block)), parent_(parent) {}
 
   Plan Make() {
-    FindVisible();
+    CountWrites();
     BindFeeds();
     PlanOps();
     BindFetches();
@@ -50,8 +51,8 @@ class Planner : public MetaTable, public ArgTable {
 
   // --- MetaTable: the types as the op being planned sees them ---
   const VarMeta* Find(const std::string& name) const override {
-    int32_t value = const_cast<Planner*>(this)->CurrentOrPersistable(name);
-    if (value >= 0) return &plan_.values[Index(value)].meta;
+    auto it = current_.find(name);
+    if (it != current_.end()) return &plan_.values[Index(it->second)].meta;
     const VarDesc* var = block_.FindVarRecursive(name);
     return var ? &var->meta() : nullptr;
   }
@@ -77,6 +78,20 @@ class Planner : public MetaTable, public ArgTable {
     return ArgOf(value);
   }
   const Tensor* Constant(const std::string& name) override { return ConstantOf(name); }
+  int32_t SubBlock(BlockRef block) override {
+    if (block.idx <= request_.block || block.idx >= request_.program->NumBlocks()) {
+      ThrowInvalid(fmt::format("{}: block {} is not a sub-block", op_->type(), block.idx),
+                   "  " + Locate(*op_));
+    }
+    PlanRequest request;
+    request.program = request_.program;
+    request.block = block.idx;
+    request.ops = request_.ops;
+    request.kernels = request_.kernels;
+    request.scope = request_.scope;
+    plan_.sub_plans.push_back(std::make_shared<const Plan>(Planner(request, this).Make()));
+    return static_cast<int32_t>(plan_.sub_plans.size()) - 1;
+  }
 
  private:
   struct Sharing {
@@ -125,11 +140,21 @@ class Planner : public MetaTable, public ArgTable {
     return static_cast<int32_t>(plan_.values.size()) - 1;
   }
 
-  void FindVisible() {
-    for (size_t i = 0; i < block_.NumOps(); ++i) {
-      ForEachName(block_.op(i).outputs(), [&](const std::string& name) { ++write_count_[name]; });
+  // How often each name is written by the block and the blocks that its ops run.
+  void CountWrites() {
+    std::vector<int> queue = {request_.block};
+    std::unordered_set<int> seen(queue.begin(), queue.end());
+    for (size_t k = 0; k < queue.size(); ++k) {
+      const BlockDesc& block = request_.program->Block(queue[k]);
+      for (size_t i = 0; i < block.NumOps(); ++i) {
+        ForEachName(block.op(i).outputs(), [&](const std::string& name) { ++write_count_[name]; });
+        for (const NamedAttr& attr : block.op(i).attrs()) {
+          const auto* ref = std::get_if<BlockRef>(&attr.value);
+          if (ref && ref->idx < request_.program->NumBlocks() && seen.insert(ref->idx).second)
+            queue.push_back(ref->idx);
+        }
+      }
     }
-    for (const std::string& name : request_.fetches) fetched_.insert(name);
   }
 
   void BindFeeds() {
@@ -146,6 +171,10 @@ class Planner : public MetaTable, public ArgTable {
   int32_t CurrentOrPersistable(const std::string& name) {
     auto it = current_.find(name);
     if (it != current_.end()) return it->second;
+    if (parent_ && !block_.FindVar(name)) {
+      int32_t outer = parent_->UseFromSubBlock(name, write_count_.count(name) > 0);
+      return outer < 0 ? -1 : BindOuter(name, outer);
+    }
     const VarDesc* var = block_.FindVarRecursive(name);
     if (!var || !var->persistable()) return -1;
     VarMeta meta = var->meta();
@@ -160,6 +189,74 @@ class Planner : public MetaTable, public ArgTable {
       return -1;  // its first write will tell the shape
     }
     return BindPersistable(name, meta, true);
+  }
+
+  // --- variables of enclosing blocks ---
+
+  // A value of the enclosing plan under its name here.
+  int32_t BindOuter(const std::string& name, int32_t outer) {
+    int32_t storage = NewStorage(StorageKind::kOuter, outer, 0);
+    const VarMeta meta = parent_->plan_.values[Index(outer)].meta;
+    return current_[name] = NewValue(name, meta, storage);
+  }
+
+  // Called by the planner of a sub-block: the value that it reads, and perhaps writes, in place.
+  int32_t UseFromSubBlock(const std::string& name, bool written) {
+    int32_t value = CurrentOrPersistable(name);
+    if (value < 0) return -1;
+    StorageKind kind = StorageOf(value).kind;
+    if (written && (kind == StorageKind::kFeed || kind == StorageKind::kConstant)) {
+      value = CopyForWriting(name, value);
+    }
+    if (written) written_inside_.insert(plan_.values[Index(value)].storage);
+    if (written) written_.insert(name);
+    inside_uses_.push_back(value);
+    return value;
+  }
+
+  // The value that a sub-block writes and nothing has written before.
+  int32_t WriteFromSubBlock(const std::string& name, const VarMeta& meta) {
+    int32_t value = CurrentOrPersistable(name);
+    const VarDesc* var = block_.FindVarRecursive(name);
+    if (value < 0 && parent_ && !block_.FindVar(name)) {
+      int32_t outer = parent_->WriteFromSubBlock(name, meta);
+      value = BindOuter(name, outer);
+    } else if (value < 0 && var && var->persistable()) {
+      value = BindPersistable(name, meta, false);
+    } else if (value < 0) {
+      value = current_[name] = NewValue(name, meta);
+    }
+    written_inside_.insert(plan_.values[Index(value)].storage);
+    inside_uses_.push_back(value);
+    return value;
+  }
+
+  // Feeds and constants are not ours to write.
+  int32_t CopyForWriting(const std::string& name, int32_t from) {
+    int32_t to = NewValue(name, plan_.values[Index(from)].meta);
+    AppendCopy(from, to);
+    return current_[name] = to;
+  }
+
+  int32_t OuterOutput(const std::string& name, const VarMeta& meta) {
+    int32_t bound = CurrentOrPersistable(name);
+    if (bound < 0) bound = BindOuter(name, parent_->WriteFromSubBlock(name, meta));
+    if (!SameType(plan_.values[Index(bound)].meta, meta)) {
+      ThrowInvalid(
+          fmt::format("{}: a sub-block cannot change the outer var {} from {} to {}", op_->type(),
+                      Quote(name), plan_.values[Index(bound)].meta.ToString(), meta.ToString()),
+          "  " + Locate(*op_));
+    }
+    if (!Reads(name) || UpdatesInPlace(name) || meta.type != VarType::kLoDTensor) return bound;
+    return CopyLater(name, meta, bound);
+  }
+
+  // A temporary for the op to write, copied to `target` after it.
+  int32_t CopyLater(const std::string& name, const VarMeta& meta, int32_t target) {
+    int32_t temporary = NewValue(name, meta);
+    copies_.emplace_back(temporary, target);
+    is_copied_.insert(name);
+    return temporary;
   }
 
   int32_t BindPersistable(const std::string& name, const VarMeta& meta, bool read_first) {
@@ -204,7 +301,14 @@ class Planner : public MetaTable, public ArgTable {
       }
       plan_.carried.push_back(name);
     }
-    if (current_.count(needs) == 0) ThrowUndefined(needs);
+    if (current_.count(needs) == 0 || parent_) {
+      throw Error(
+          ErrorCode::kUnimplemented,
+          fmt::format("{}: an output shape in a sub-block depends on the value of {}, which "
+                      "is known only at run time",
+                      op_->type(), Quote(needs)),
+          "  " + Locate(*op_));
+    }
   }
 
   void PlanOp(const OpDesc& op) {
@@ -213,6 +317,7 @@ class Planner : public MetaTable, public ArgTable {
     inferred_.clear();
     writes_.clear();
     op_values_.clear();
+    inside_uses_.clear();
     ForEachName(op.inputs(), [&](const std::string& name) {
       if (CurrentOrPersistable(name) < 0) ThrowUndefined(name);
     });
@@ -294,6 +399,10 @@ class Planner : public MetaTable, public ArgTable {
   }
 
   void MakeOutput(const std::string& name, const VarMeta& meta) {
+    if (parent_ && !block_.FindVar(name)) {
+      writes_[name] = OuterOutput(name, meta);
+      return;
+    }
     const VarDesc* var = block_.FindVarRecursive(name);
     if (var && var->persistable()) {
       writes_[name] = PersistableOutput(name, meta);
@@ -323,10 +432,7 @@ class Planner : public MetaTable, public ArgTable {
     if (!written_.count(name) && !Reads(name) && !read_.count(name)) p.read_first = false;
     written_.insert(name);
     if (!Reads(name) || UpdatesInPlace(name) || meta.type != VarType::kLoDTensor) return bound;
-    int32_t temporary = NewValue(name, meta);
-    copies_.emplace_back(temporary, bound);
-    is_copied_.insert(name);
-    return temporary;
+    return CopyLater(name, meta, bound);
   }
 
   int32_t RebindPersistable(int32_t bound, const VarMeta& meta) {
@@ -364,6 +470,10 @@ class Planner : public MetaTable, public ArgTable {
       }
     }
     for (int32_t value : op_values_) uses_.emplace_back(step, value);
+    for (int32_t value : inside_uses_) {
+      uses_.emplace_back(step, value);
+      step_inputs_.back().push_back(value);
+    }
     plan_.steps.push_back(std::move(made));
     NoteSharing(step);
   }
@@ -385,21 +495,21 @@ class Planner : public MetaTable, public ArgTable {
   }
 
   void CopyBack() {
-    for (auto [from, to] : copies_) {
-      TensorArg source = ArgOf(from), target = ArgOf(to);
-      size_t bytes = static_cast<size_t>(source.numel) * SizeOf(source.dtype);
-      int32_t step = static_cast<int32_t>(plan_.steps.size());
-      plan_.steps.push_back({[=](Workspace& ws) {
-                               if (bytes > 0)
-                                 std::memcpy(ws.Data<char>(target), ws.Data<char>(source), bytes);
-                             },
-                             "copy",
-                             {to},
-                             Locate(*op_)});
-      step_inputs_.push_back({from});
-      uses_.emplace_back(step, from);
-    }
+    for (auto [from, to] : copies_) AppendCopy(from, to);
     copies_.clear();
+  }
+
+  void AppendCopy(int32_t from, int32_t to) {
+    TensorArg source = ArgOf(from), target = ArgOf(to);
+    size_t bytes = static_cast<size_t>(source.numel) * SizeOf(source.dtype);
+    int32_t step = static_cast<int32_t>(plan_.steps.size());
+    Kernel copy = [=](Workspace& ws) {
+      if (bytes > 0) std::memcpy(ws.Data<char>(target), ws.Data<char>(source), bytes);
+    };
+    plan_.steps.push_back({std::move(copy), "copy", {to}, Locate(*op_)});
+    step_inputs_.push_back({from});
+    uses_.emplace_back(step, from);
+    uses_.emplace_back(step, to);
   }
 
   void BindFetches() {
@@ -437,6 +547,8 @@ class Planner : public MetaTable, public ArgTable {
       Storage& a = plan_.storages[Index(in.storage)];
       Storage& b = plan_.storages[Index(out.storage)];
       if (in.storage == out.storage || b.kind != StorageKind::kArena) continue;
+      if (pair.alias && (written_inside_.count(in.storage) || written_inside_.count(out.storage)))
+        continue;
       if (in.numel != out.numel || SizeOf(in.meta.dtype) != SizeOf(out.meta.dtype)) continue;
       if (!(pair.alias ? MayAlias(in, a) : MayOverwrite(pair, in.storage))) continue;
       if (!pair.alias) overwritten_at_[in.storage] = pair.step;
@@ -485,6 +597,7 @@ class Planner : public MetaTable, public ArgTable {
 
   const PlanRequest& request_;
   const BlockDesc& block_;
+  Planner* parent_;
   Plan plan_;
   const OpDesc* op_ = nullptr;
   const OpDef* def_ = nullptr;
@@ -492,8 +605,10 @@ class Planner : public MetaTable, public ArgTable {
   std::unordered_map<std::string, VarMeta> inferred_;
   std::unordered_map<std::string, int32_t> writes_;
   std::unordered_map<std::string, int> write_count_;
-  std::unordered_set<std::string> fetched_, read_, written_, is_copied_;
+  std::unordered_set<std::string> read_, written_, is_copied_;
   std::vector<int32_t> op_values_;
+  std::vector<int32_t> inside_uses_;                 // values that the op's sub-blocks use
+  std::unordered_set<int32_t> written_inside_;       // storages that sub-blocks write
   std::vector<std::pair<int32_t, int32_t>> uses_;    // (step, value)
   std::vector<std::pair<int32_t, int32_t>> copies_;  // (from, to)
   std::vector<Sharing> sharing_;

@@ -15,9 +15,11 @@ namespace coracle {
 struct PassContext {
   const OpRegistry& ops;
   std::unordered_set<std::string> feeds;
-  std::unordered_set<std::string> fetches;  // must keep their names, shapes and values
+  std::unordered_set<std::string> fetches;        // must keep their names, shapes and values
+  std::unordered_set<std::string> captured = {};  // names in sub-blocks; RunPasses finds them
 
-  // A variable that something outside the program's ops may read: fetched or persistable.
+  // A variable that something outside the program's ops may read: fetched, persistable, or used
+  // in a sub-block.
   bool IsVisible(const BlockDesc& block, const std::string& name) const;
 };
 

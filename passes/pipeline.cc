@@ -6,6 +6,22 @@
 #include <algorithm>
 
 namespace coracle {
+namespace {
+
+std::unordered_set<std::string> NamesInSubBlocks(const ProgramDesc& program) {
+  std::unordered_set<std::string> names;
+  for (int b = 1; b < program.NumBlocks(); ++b) {
+    for (size_t i = 0; i < program.Block(b).NumOps(); ++i) {
+      const OpDesc& op = program.Block(b).op(i);
+      for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
+        for (const Slot& slot : *slots) names.insert(slot.args.begin(), slot.args.end());
+      }
+    }
+  }
+  return names;
+}
+
+}  // namespace
 
 const std::vector<Pass>& Pipeline() {
   static const std::vector<Pass> passes = {
@@ -23,7 +39,7 @@ const std::vector<Pass>& Pipeline() {
 }
 
 bool PassContext::IsVisible(const BlockDesc& block, const std::string& name) const {
-  if (fetches.count(name)) return true;
+  if (fetches.count(name) || captured.count(name)) return true;
   const VarDesc* var = block.FindVarRecursive(name);
   return var && var->persistable();
 }
@@ -42,7 +58,9 @@ void RunPasses(ProgramDesc& program, const PassContext& context,
   }
   for (const Pass& pass : Pipeline()) {
     if (!names.empty() && std::find(names.begin(), names.end(), pass.name) == names.end()) continue;
-    pass.run(program, context);
+    PassContext own = context;
+    own.captured = NamesInSubBlocks(program);
+    pass.run(program, own);
     for (const Problem& problem : Verify(program, context.ops)) {
       if (problem.severity == Problem::Severity::kNote) continue;
       throw InternalError(

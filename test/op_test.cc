@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <map>
+#include <regex>
+#include <set>
 
 namespace coracle {
 namespace {
@@ -37,6 +39,46 @@ void ExpectClose(const std::vector<double>& expected, const Tensor& actual, doub
     if (::testing::Test::HasFailure()) return;
   }
 }
+
+// What the tests of this run did, for the check at its end.
+std::set<std::string>& ProvokedConstraints() {
+  static std::set<std::string> ids;
+  return ids;
+}
+std::set<std::string>& CheckedGradients() {
+  static std::set<std::string> types;
+  return types;
+}
+
+// "[clip.C1]" in a message -> "clip.C1".
+void NoteConstraint(const std::string& message) {
+  static const std::regex pattern("\\[([a-z0-9_]+\\.C[0-9]+)\\]");
+  std::smatch match;
+  if (std::regex_search(message, match, pattern)) ProvokedConstraints().insert(match[1]);
+}
+
+// After a whole run: every constraint in an op's doc was provoked, every gradient checked.
+class Completeness : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    if (::testing::GTEST_FLAG(filter) != "*") return;
+    static const std::regex pattern("\\bC[0-9]+(?=:)");
+    for (const std::string& type : DefaultOps().Types()) {
+      const OpDef& def = DefaultOps().Get(type);
+      const std::string doc = def.doc();
+      for (std::sregex_iterator it(doc.begin(), doc.end(), pattern), end; it != end; ++it) {
+        EXPECT_TRUE(ProvokedConstraints().count(type + "." + it->str()))
+            << "no test provokes " << type << "." << it->str();
+      }
+      bool gradient_op = type.ends_with("_grad");
+      EXPECT_TRUE(gradient_op || !def.HasGradient() || CheckedGradients().count(type))
+          << "no test checks the gradient of " << type;
+    }
+  }
+};
+
+[[maybe_unused]] const auto* const kCompleteness =
+    ::testing::AddGlobalTestEnvironment(new Completeness);
 
 }  // namespace
 
@@ -199,6 +241,7 @@ void OpTest::ExpectError(const std::string& text) {
     ADD_FAILURE() << "an internal error instead of a user's: " << e.what();
     return;
   } catch (const Error& e) {
+    NoteConstraint(e.message());
     EXPECT_NE(e.message().find(text), std::string::npos)
         << "the message lacks '" << text << "': " << e.what();
     EXPECT_EQ(e.message().find('\n'), std::string::npos) << "the message is not one line";
@@ -315,6 +358,7 @@ void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>&
 }
 
 OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const GradientCheck& check) {
+  CheckedGradients().insert(type_);
   Graph graph = BuildGradient(slots, true);
   std::vector<std::string> wrt;
   for (const auto& [name, grad] : graph.grad_of) wrt.push_back(name);

@@ -14,7 +14,8 @@ class Frame : public Workspace {
  public:
   // Allocates the arena. Throws kResourceExhausted when the plan needs more than `memory_limit`
   // bytes.
-  Frame(std::shared_ptr<const Plan> plan, uint64_t memory_limit);
+  // `parent` runs the enclosing block and outlives this frame.
+  Frame(std::shared_ptr<const Plan> plan, uint64_t memory_limit, Frame* parent = nullptr);
 
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
 
@@ -35,6 +36,7 @@ class Frame : public Workspace {
   }
 
   Value& ValueOf(const TensorArg& arg) override;
+  void RunBlock(int32_t handle) override;
 
   // A view of a value after the run: in the frame's fetch memory, in the scope, a constant's copy
   // or the feed.
@@ -44,8 +46,11 @@ class Frame : public Workspace {
   void* BaseOf(const Storage& storage) const;
   void BindOne(size_t persistable, Scope& scope);
   void PointStorage(int32_t storage, void* data);
+  void BindOuter();
 
   std::shared_ptr<const Plan> plan_;
+  Frame* parent_;
+  std::vector<std::unique_ptr<Frame>> children_;  // by handle, made when first run
   std::shared_ptr<void> arena_, fetched_;
   std::vector<void*> pointers_;                  // by value
   std::vector<std::vector<int32_t>> values_of_;  // by storage

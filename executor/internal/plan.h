@@ -6,6 +6,7 @@
 #include <coracle/framework/op/op_def.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ enum class StorageKind {
   kArena,        // in the frame's arena, shared over time with others
   kFetched,      // in memory of its own, which the caller may read after the run
   kValue,        // not a dense tensor: a Value of the frame
+  kOuter,        // a value of the enclosing block's frame
 };
 
 struct Storage {
@@ -59,8 +61,9 @@ struct Plan {
   std::vector<PlanPersistable> persistables;
   std::vector<Tensor> constants;
   std::vector<PlanStep> steps;
-  std::vector<int32_t> feed_values;   // by feed; -1 when nothing reads it
-  std::vector<int32_t> fetch_values;  // by fetch
+  std::vector<std::shared_ptr<const Plan>> sub_plans;  // of sub-blocks; a handle is an index here
+  std::vector<int32_t> feed_values;                    // by feed; -1 when nothing reads it
+  std::vector<int32_t> fetch_values;                   // by fetch
   // Where the plan ends before the block does: the shapes of op `next_op` depend on the value of
   // `needs`. The variables in `carried` (their values are in fetch_values then) are the feeds of
   // the next stage.
@@ -70,6 +73,13 @@ struct Plan {
   uint64_t arena_bytes = 0;
   uint64_t fetch_bytes = 0;
   uint64_t constant_bytes = 0;
+
+  // Memory of a frame with those of its sub-blocks.
+  uint64_t FrameBytes() const {
+    uint64_t bytes = arena_bytes + fetch_bytes;
+    for (const auto& sub : sub_plans) bytes += sub->FrameBytes();
+    return bytes;
+  }
 };
 
 }  // namespace coracle

@@ -58,9 +58,9 @@ class ValueMetaTable : public MetaTable {
 
 class OneOp : public ArgTable, public Workspace {
  public:
-  OneOp(const OpDesc& op, const OpDef& def, const ValueMetaTable& metas, Environment& env,
-        const InterpretOptions& options)
-      : op_(op), def_(def), metas_(metas), env_(env) {
+  OneOp(const OpDesc& op, const OpDef& def, const OpRegistry& ops, const ValueMetaTable& metas,
+        Environment& env, const InterpretOptions& options)
+      : op_(op), def_(def), ops_(ops), metas_(metas), env_(env), options_(options) {
     seed_ = options.seed;
     step_ = options.step;
   }
@@ -89,6 +89,20 @@ class OneOp : public ArgTable, public Workspace {
     return ArgOf(Add(Tensor(dtype, shape)));
   }
   const Tensor* Constant(const std::string&) override { return nullptr; }
+  int32_t SubBlock(BlockRef block) override { return block.idx; }
+  void RunBlock(int32_t handle) override {
+    const ProgramDesc& program = op_.block()->program();
+    if (handle < 0 || handle >= program.NumBlocks()) {
+      ThrowInvalid(fmt::format("{}: the program has no block {}", op_.type(), handle),
+                   "  " + Locate(op_));
+    }
+    Interpret(program.Block(handle), ops_, env_, options_);
+    for (const auto& [name, index] : inputs_) {  // what the block changed
+      values_[static_cast<size_t>(index)] = env_.at(name);
+      auto* tensor = std::get_if<Tensor>(&values_[static_cast<size_t>(index)]);
+      pointers_[static_cast<size_t>(index)] = tensor ? tensor->raw() : nullptr;
+    }
+  }
   Value& ValueOf(const TensorArg& arg) override { return values_[static_cast<size_t>(arg.index)]; }
 
   void Run(const Kernel& kernel) {
@@ -130,8 +144,10 @@ class OneOp : public ArgTable, public Workspace {
 
   const OpDesc& op_;
   const OpDef& def_;
+  const OpRegistry& ops_;
   const ValueMetaTable& metas_;
   Environment& env_;
+  const InterpretOptions& options_;
   std::vector<Value> values_;
   std::vector<void*> pointers_;
   std::unordered_map<std::string, int32_t> inputs_, outputs_;
@@ -146,7 +162,7 @@ void InterpretOp(const OpDesc& op, const OpRegistry& ops, Environment& env,
   ValueMetaTable metas(op, env);
   InferContext infer(def, op, metas);
   def.RunInfer(infer);
-  OneOp run(op, def, metas, env, options);
+  OneOp run(op, def, ops, metas, env, options);
   PrepareContext prepare(def, op, run);
   Kernel kernel = def.Prepare(prepare, options.kernels);
   // A kernel may leave out an output that nobody else needs; give it memory all the same.

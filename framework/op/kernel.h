@@ -42,6 +42,10 @@ class Workspace {
   // Tensor (save). For a dense tensor this is a view of Data().
   virtual Value& ValueOf(const TensorArg& arg) = 0;
 
+  // Runs a sub-block once; `handle` is from PrepareContext::SubBlock. Variables of enclosing blocks
+  // are read and written in place, its own are made afresh.
+  virtual void RunBlock(int32_t handle) = 0;
+
   // Key of random draws: see rng.h. `seed` is the program's; `step` counts the runs.
   uint64_t seed() const { return seed_; }
   uint64_t step() const { return step_; }

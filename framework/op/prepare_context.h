@@ -17,6 +17,9 @@ class ArgTable {
   virtual TensorArg Read(const std::string& name) = 0;   // the variable as the op reads it
   virtual TensorArg Write(const std::string& name) = 0;  // the variable as the op leaves it
   virtual TensorArg Scratch(DType dtype, const Shape& shape) = 0;
+  // Plans a sub-block for the types that enclosing blocks give it; the handle is for
+  // Workspace::RunBlock.
+  virtual int32_t SubBlock(BlockRef block) = 0;
   // The elements of a variable that never change while the plan lives; nullptr otherwise.
   virtual const Tensor* Constant(const std::string& name) = 0;
 };
@@ -47,6 +50,8 @@ class PrepareContext {
   // Uninitialised memory that belongs to this op while its kernel runs.
   TensorArg Scratch(DType dtype, const Shape& shape) const { return args_.Scratch(dtype, shape); }
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
+  // The block that an attr names, ready to be run by Workspace::RunBlock.
+  int32_t SubBlock(std::string_view attr) const { return args_.SubBlock(Attr<BlockRef>(attr)); }
   // Stream of the op's random draws: from the name of its output variable (rng.h).
   uint64_t RandomStream(std::string_view output_slot) const;
 

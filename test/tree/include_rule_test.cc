@@ -16,7 +16,10 @@ const std::vector<std::string> kTopDown = {
     "backward",     "executor",     "passes",           "operators",      "framework/io",
     "framework/op", "framework/ir", "framework/tensor", "framework/base", "proto"};
 
-fs::path SourceDir() { return std::getenv("CORACLE_SOURCE_DIR"); }
+fs::path SourceDir() {
+  const char* directory = std::getenv("CORACLE_SOURCE_DIR");
+  return directory ? directory : ".";
+}
 
 // Rank in the list of the directory that holds the path; -1 when none does.
 int RankOf(const std::string& path) {
