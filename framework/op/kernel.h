@@ -44,7 +44,7 @@ class Workspace {
 
   // Runs a sub-block once; `handle` is from PrepareContext::SubBlock. Variables of enclosing blocks
   // are read and written in place, its own are made afresh.
-  virtual void RunBlock(int32_t handle) = 0;
+  virtual void RunBlock(int32_t) { throw InternalError("sub-blocks cannot be run here"); }
 
   // Key of random draws: see rng.h. `seed` is the program's; `step` counts the runs.
   uint64_t seed() const { return seed_; }

@@ -19,7 +19,7 @@ class ArgTable {
   virtual TensorArg Scratch(DType dtype, const Shape& shape) = 0;
   // Plans a sub-block for the types that enclosing blocks give it; the handle is for
   // Workspace::RunBlock.
-  virtual int32_t SubBlock(BlockRef block) = 0;
+  virtual int32_t SubBlock(BlockRef) { throw InternalError("sub-blocks cannot be prepared here"); }
   // The elements of a variable that never change while the plan lives; nullptr otherwise.
   virtual const Tensor* Constant(const std::string& name) = 0;
 };

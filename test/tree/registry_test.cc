@@ -50,8 +50,8 @@ bool IsGradientOp(const std::string& type) {
 
 TEST(Registry, EveryForwardOpIsTested) {
   for (const std::string& type : DefaultOps().Types()) {
-    if (!IsGradientOp(type))
-      EXPECT_FALSE(TestsOf(type).empty()) << "no test in test/operators names " << type;
+    EXPECT_TRUE(IsGradientOp(type) || !TestsOf(type).empty())
+        << "no test in test/operators names " << type;
   }
 }
 
