@@ -5,6 +5,8 @@ set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/coracle)
 install(TARGETS coracle EXPORT coracle-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT coracle-targets NAMESPACE coracle:: DESTINATION ${config_dir})
+file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+set_target_properties(coracle_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
 install(TARGETS coracle_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 # Public headers; the internal ones of a directory are listed with it.

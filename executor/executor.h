@@ -55,8 +55,9 @@ class PreparedProgram {
   // Runs once with `feeds` in the order of feed_names(), by reference: nothing is copied.
   // Persistable variables are read from `scope` and written to it in place. The result, in the
   // order of fetch_names(), stays valid until the next Run (Clone what must live longer). Throws
-  // kInvalidArgument for a feed of the wrong dtype or shape, kNotFound for a persistable variable
-  // that the scope does not hold.
+  // kInvalidArgument for a feed of the wrong dtype, or of the wrong shape where the variable says
+  // need_check_feed (as the builder's and model text's do; files of old exports declare the shape
+  // that they were made with), kNotFound for a persistable variable that the scope does not hold.
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds);
   const std::vector<Tensor>& Run(Scope& scope, const std::vector<Tensor>& feeds = {}) {
     return Run(scope, std::span<const Tensor>(feeds));

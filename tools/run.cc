@@ -60,22 +60,15 @@ std::string Describe(const std::string& name, const Tensor& tensor) {
   return text + (tensor.numel() > 8 ? " ...\n" : "\n");
 }
 
-// The variables that the program's own feed ops fill. A saved model takes other sizes than those it
-// was exported with unless it says need_check_feed: their dims count as unknown then.
-std::vector<std::string> OwnFeeds(ProgramDesc& program) {
+// The variables that the program's own feed ops fill.
+std::vector<std::string> OwnFeeds(const ProgramDesc& program) {
   std::vector<std::string> names;
-  BlockDesc& root = program.Root();
+  const BlockDesc& root = program.Root();
   for (size_t i = 0; i < root.NumOps(); ++i) {
     const OpDef* def = DefaultOps().Find(root.op(i).type());
     if (!def || def->kind() != OpKind::kFeed) continue;
-    for (const std::string& name : root.op(i).Output("Out")) {
-      names.push_back(name);
-      VarDesc* var = root.FindVar(name);
-      if (!var || var->need_check_feed()) continue;
-      Shape shape = var->shape();
-      for (int axis = 0; axis < shape.rank(); ++axis) shape[axis] = -1;
-      var->SetShape(shape);
-    }
+    const auto& fed = root.op(i).Output("Out");
+    names.insert(names.end(), fed.begin(), fed.end());
   }
   return names;
 }

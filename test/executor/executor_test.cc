@@ -186,6 +186,7 @@ TEST(Executor, ReshapesCostNothing) {
 TEST(Executor, FeedErrors) {
   Net net;
   net.Var("x", {-1, 2});
+  net.program.Root().FindVar("x")->SetNeedCheckFeed(true);
   net.Clip("x", "y", 0, 1);
   Scope scope;
   auto run = Executor().Prepare(net.program, {"x"}, {"y"});
@@ -202,6 +203,16 @@ TEST(Executor, FeedErrors) {
       "feed 'x' must have the shape [-1, 2], got [1, 3]");
   ExpectMessage([&] { Executor().Prepare(net.program, {"xx"}, {"y"}); }, "cannot feed 'xx'");
   ExpectMessage([&] { Executor().Prepare(net.program, {"x"}, {"z"}); }, "cannot fetch 'z'");
+}
+
+// Programs of old exports declare the shape that they were made with.
+TEST(Executor, FeedsOfAnotherShapeWhereTheFileDoesNotInsist) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Clip("x", "y", 0, 1);
+  Scope scope;
+  auto run = Executor().Prepare(net.program, {"x"}, {"y"});
+  EXPECT_EQ(ValuesOf(run.Run(scope, {Row({-1, 0.5f, 2})})[0]), (std::vector<float>{0, 0.5f, 1}));
 }
 
 TEST(Executor, MissingValues) {
