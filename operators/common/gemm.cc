@@ -1,6 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/parallel.h>
 #include <coracle/operators/common/gemm.h>
+#include <coracle/operators/common/onednn_scope.h>
 
 #include <algorithm>
 
@@ -56,6 +57,7 @@ class OneThreadIf {
 
 void OneDnnGemm(const GemmSpec& s, bool small, const float* a, const float* b, float* c) {
   OneThreadIf one_thread(small);
+  onednn::Scope inside;
   dnnl_status_t status =
       dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, s.alpha, a,
                  s.transpose_a ? s.m : s.k, b, s.transpose_b ? s.k : s.n, s.beta, c, s.n);

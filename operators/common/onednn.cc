@@ -1,5 +1,6 @@
 #ifdef CORACLE_ONEDNN
 #include <coracle/operators/common/onednn.h>
+#include <coracle/operators/common/onednn_scope.h>
 #include <fmt/format.h>
 
 #include <atomic>
@@ -40,11 +41,6 @@ TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc) 
   return ctx.Scratch(DType::kFloat32, {floats});
 }
 
-bool& InsideExecute() {
-  thread_local bool inside = false;
-  return inside;
-}
-
 struct Call::State {
   dnnl::primitive primitive;
   std::vector<std::pair<int, dnnl::memory::desc>> args;
@@ -56,10 +52,12 @@ struct Call::State {
     dnnl::stream& stream = ThreadStream();
     dnnl_exec_arg_t exec[kMaxArgs];
     for (size_t i = 0; i < args.size(); ++i) exec[i] = {args[i].first, memory[i].get()};
-    InsideExecute() = true;
-    dnnl_status_t status =
-        dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(args.size()), exec);
-    InsideExecute() = false;
+    dnnl_status_t status;
+    {
+      Scope inside;
+      status = dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(args.size()),
+                                      exec);
+    }
     dnnl::error::wrap_c_api(status, "could not execute a primitive");
   }
 

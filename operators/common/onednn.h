@@ -60,10 +60,6 @@ class Call {
   std::shared_ptr<State> state_;
 };
 
-// True while the calling thread is inside oneDNN's execute, whose own allocations are its affair:
-// tests that count allocations ask.
-bool& InsideExecute();
-
 // Copies between two layouts of one tensor.
 Call Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 

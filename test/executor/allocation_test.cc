@@ -1,0 +1,116 @@
+// A training step in the steady state: no heap allocation outside oneDNN's own calls, and in them
+// the same small number each time. This binary replaces malloc and its kin by counting ones
+// (glibc's __libc_ functions do the work).
+#include <coracle/executor/executor.h>
+#include <coracle/layers/builder.h>
+#include <coracle/operators/common/onednn_scope.h>
+#include <coracle/optimizer/optimizer.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <vector>
+
+extern "C" {
+void* __libc_malloc(size_t);            // NOLINT: glibc's names
+void* __libc_calloc(size_t, size_t);    // NOLINT
+void* __libc_realloc(void*, size_t);    // NOLINT
+void* __libc_memalign(size_t, size_t);  // NOLINT
+}
+
+namespace {
+
+std::atomic<int64_t> outside{0}, inside{0};
+
+void Count() {
+  if (coracle::onednn::calls_under_way > 0)
+    ++inside;
+  else
+    ++outside;
+}
+
+}  // namespace
+
+extern "C" {
+void* malloc(size_t size) noexcept {
+  Count();
+  return __libc_malloc(size);
+}
+void* calloc(size_t n, size_t size) noexcept {
+  Count();
+  return __libc_calloc(n, size);
+}
+void* realloc(void* p, size_t size) noexcept {
+  Count();
+  return __libc_realloc(p, size);
+}
+void* aligned_alloc(size_t alignment, size_t size) noexcept {
+  Count();
+  return __libc_memalign(alignment, size);
+}
+void* memalign(size_t alignment, size_t size) noexcept {
+  Count();
+  return __libc_memalign(alignment, size);
+}
+int posix_memalign(void** p, size_t alignment, size_t size) noexcept {
+  Count();
+  *p = __libc_memalign(alignment, size);
+  return *p ? 0 : ENOMEM;
+}
+}
+
+namespace coracle {
+namespace {
+
+TEST(Allocation, TheCounterCounts) {
+  int64_t before = outside;
+  std::vector<int>* v = new std::vector<int>(100);
+  EXPECT_GE(outside - before, 2);
+  delete v;
+}
+
+Variable LeNet(Builder& net) {
+  Variable image = net.Data("image", {-1, 1, 28, 28});
+  Variable c1 = net.Conv2d(image, {.num_filters = 20, .filter_size = 5});
+  Variable p1 = net.Pool2d(c1, {.pool_size = 2, .pool_stride = 2});
+  Variable c2 = net.BatchNorm(net.Conv2d(p1, {.num_filters = 32, .filter_size = 3, .padding = 1}),
+                              {.act = "relu"});
+  Variable p2 = net.Pool2d(c2, {.pool_size = 2, .pool_stride = 2});
+  Variable h =
+      net.Dropout(net.Fc(p2, {.size = 100, .act = "relu", .error_clip = ErrorClipByValue(1)}));
+  return net.Fc(h, {.size = 10});
+}
+
+TEST(Allocation, NonePerStepOutsideOneDnn) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  Variable logits = LeNet(net);
+  Variable label = net.Data("label", {-1, 1}, DType::kInt64);
+  Variable loss = net.Mean(net.SoftmaxWithCrossEntropy(logits, label));
+  Variable accuracy = net.Accuracy(logits, label);
+  Adam({.learning_rate = 0.001}).Minimize(loss, startup);
+  Scope scope;
+  Executor exe;
+  exe.Run(startup, scope);
+  PreparedProgram step = exe.Prepare(main, {"image", "label"}, {loss.name(), accuracy.name()});
+  std::vector<Tensor> feeds = {Tensor::Zeros(DType::kFloat32, {16, 1, 28, 28}),
+                               Tensor::Zeros(DType::kInt64, {16, 1})};
+  for (int i = 0; i < 5; ++i) step.Run(scope, feeds);
+  std::vector<int64_t> outside_by_step(20), inside_by_step(20);
+  for (size_t i = 0; i < 20; ++i) {
+    int64_t before_outside = outside, before_inside = inside;
+    step.Run(scope, feeds);
+    outside_by_step[i] = outside - before_outside;
+    inside_by_step[i] = inside - before_inside;
+  }
+  for (size_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(outside_by_step[i], 0) << "step " << i;
+    EXPECT_EQ(inside_by_step[i], inside_by_step[0]) << "step " << i;
+    EXPECT_LT(inside_by_step[i], 200) << "step " << i;
+  }
+  RecordProperty("inside_onednn_per_step", static_cast<int>(inside_by_step[0]));
+}
+
+}  // namespace
+}  // namespace coracle
