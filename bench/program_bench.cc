@@ -1,13 +1,17 @@
 // Times what is done to a program as a whole: build, write, read, verify with shape inference,
-// append_backward, dump as text, for programs of 1,000, 10,000 and 100,000 ops that cycle mul,
-// elementwise_add with parameters, and relu. Each should be linear in the number of ops.
+// append_backward, dump (the listing of `coracle dump`), for programs of 1,000, 10,000 and 100,000
+// ops that cycle mul, elementwise_add with parameters, and relu. Each should be linear in the
+// number of ops.
 //
 //   program_bench [OPS...]     default: 1000 10000 100000
 
 #include <coracle/backward/backward.h>
 #include <coracle/framework/io/program_io.h>
+#include <coracle/framework/ir/printer.h>
+#include <coracle/framework/op/default_attr.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/verifier.h>
+#include <coracle/layers/builder.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,13 +54,6 @@ size_t ResidentBytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-std::string Append(BlockDesc& block, const OpRegistry& ops, const char* type, SlotList inputs,
-                   const std::string& out, AttrList attrs = {}) {
-  const OpDesc& op = block.AppendOp(type, std::move(inputs), {{"Out", {out}}}, std::move(attrs));
-  InferOp(block, op, ops);
-  return out;
-}
-
 std::string Parameter(BlockDesc& block, const std::string& name, const Shape& shape) {
   VarDesc& var = block.Var(name);
   var.SetShape(shape);
@@ -66,28 +63,27 @@ std::string Parameter(BlockDesc& block, const std::string& name, const Shape& sh
 }
 
 void Build(ProgramDesc& program, int64_t num_ops) {
-  const OpRegistry& ops = DefaultOps();
+  ProgramDesc startup;
+  Builder net(program, startup);
   BlockDesc& block = program.Root();
-  VarDesc& input = block.Var("x");
-  input.SetShape({-1, 64});
-  input.SetStopGradient(true);
-  std::string x = "x";
+  std::string x = net.Data("x", {-1, 64}).name();
+  auto append = [&](const char* type, SlotList inputs, const std::string& out, AttrList attrs) {
+    net.Append(type, std::move(inputs), {{"Out", {out}}}, std::move(attrs));
+    x = out;
+  };
   for (int64_t i = 0; i < num_ops - 1; ++i) {
     const std::string layer = "fc_" + std::to_string(i / 3);
-    const int32_t axis = 1;
     if (i % 3 == 0) {
       const std::string w = Parameter(block, layer + ".w_0", {64, 64});
-      x = Append(block, ops, "mul", {{"X", {x}}, {"Y", {w}}}, layer + ".tmp_0",
-                 {{"x_num_col_dims", axis}, {"y_num_col_dims", axis}});
+      append("mul", {{"X", {x}}, {"Y", {w}}}, layer + ".tmp_0", {});
     } else if (i % 3 == 1) {
       const std::string b = Parameter(block, layer + ".b_0", {64});
-      x = Append(block, ops, "elementwise_add", {{"X", {x}}, {"Y", {b}}}, layer + ".tmp_1",
-                 {{"axis", axis}});
+      append("elementwise_add", {{"X", {x}}, {"Y", {b}}}, layer + ".tmp_1", {{"axis", int32_t{1}}});
     } else {
-      x = Append(block, ops, "relu", {{"X", {x}}}, layer + ".tmp_2");
+      append("relu", {{"X", {x}}}, layer + ".tmp_2", {});
     }
   }
-  Append(block, ops, "mean", {{"X", {x}}}, "loss");
+  append("mean", {{"X", {x}}}, "loss", {});
 }
 
 // Starts this program again, so that reading has cold caches and a fresh heap.
@@ -124,10 +120,14 @@ void Measure(const char* self, int64_t num_ops) {
   const double backward = WarmSeconds([&] { AppendBackward(Variable::Of(scratch.Root(), "loss")); },
                                       [&] { scratch = program; });
   if (errors > 0) std::printf("%zu problems\n", errors);
-  const double text = WarmSeconds([&] { ProgramToText(program); });
+  PrintOptions listing;
+  listing.hide_attr = [](const OpDesc& op, const NamedAttr& attr) {
+    return IsDefaultAttr(DefaultOps(), op, attr);
+  };
+  const double dump = WarmSeconds([&] { PrintProgram(program, listing); });
   std::printf("%9lld %8.1f %9.0f %8.4f %8.4f %8.4f %8.4f %8.4f %8.4f\n",
               static_cast<long long>(num_ops), static_cast<double>(bytes.size()) / 1e6,
-              bytes_per_op, build, write, read, verify, backward, text);
+              bytes_per_op, build, write, read, verify, backward, dump);
 }
 
 }  // namespace
@@ -145,7 +145,7 @@ int main(int argc, char** argv) {
   if (sizes.empty()) sizes = {1000, 10000, 100000};
   std::printf("seconds; read is cold, in a process of its own; the others warm, medians\n");
   std::printf("%9s %8s %9s %8s %8s %8s %8s %8s %8s\n", "ops", "MB", "bytes/op", "build", "write",
-              "read", "verify", "backward", "text");
+              "read", "verify", "backward", "dump");
   for (int64_t ops : sizes) coracle::Measure(argv[0], ops);
   return 0;
 }
