@@ -42,9 +42,8 @@ class Planner : public MetaTable, public ArgTable {
     BindFeeds();
     PlanOps();
     BindFetches();
-    FindLifetimes();
-    ShareMemory();
-    PlaceFetched();
+    usage_.writes_of_names = &write_count_;
+    ShareMemory(plan_, usage_);
     LayOutArena(plan_);
     return std::move(plan_);
   }
@@ -94,11 +93,6 @@ class Planner : public MetaTable, public ArgTable {
   }
 
  private:
-  struct Sharing {
-    int32_t step, in, out;
-    bool alias;
-  };
-
   const Tensor* ConstantOf(const std::string& name) const {
     auto it = current_.find(name);
     if (it == current_.end()) return nullptr;
@@ -208,7 +202,7 @@ class Planner : public MetaTable, public ArgTable {
     if (written && (kind == StorageKind::kFeed || kind == StorageKind::kConstant)) {
       value = CopyForWriting(name, value);
     }
-    if (written) written_inside_.insert(plan_.values[Index(value)].storage);
+    if (written) usage_.written_inside.insert(plan_.values[Index(value)].storage);
     if (written) written_.insert(name);
     inside_uses_.push_back(value);
     return value;
@@ -226,7 +220,7 @@ class Planner : public MetaTable, public ArgTable {
     } else if (value < 0) {
       value = current_[name] = NewValue(name, meta);
     }
-    written_inside_.insert(plan_.values[Index(value)].storage);
+    usage_.written_inside.insert(plan_.values[Index(value)].storage);
     inside_uses_.push_back(value);
     return value;
   }
@@ -455,10 +449,10 @@ class Planner : public MetaTable, public ArgTable {
   void AppendStep(Kernel kernel, std::string type, std::string where) {
     int32_t step = static_cast<int32_t>(plan_.steps.size());
     PlanStep made{std::move(kernel), std::move(type), {}, std::move(where)};
-    step_inputs_.emplace_back();
+    usage_.step_inputs.emplace_back();
     ForEachName(op_->inputs(), [&](const std::string& name) {
-      uses_.emplace_back(step, current_.at(name));
-      step_inputs_.back().push_back(current_.at(name));
+      usage_.uses.emplace_back(step, current_.at(name));
+      usage_.step_inputs.back().push_back(current_.at(name));
       read_.insert(name);
     });
     for (const Slot& slot : op_->outputs()) {
@@ -466,13 +460,13 @@ class Planner : public MetaTable, public ArgTable {
         auto it = writes_.find(name);
         if (it == writes_.end()) continue;
         made.outputs.push_back(it->second);
-        uses_.emplace_back(step, it->second);
+        usage_.uses.emplace_back(step, it->second);
       }
     }
-    for (int32_t value : op_values_) uses_.emplace_back(step, value);
+    for (int32_t value : op_values_) usage_.uses.emplace_back(step, value);
     for (int32_t value : inside_uses_) {
-      uses_.emplace_back(step, value);
-      step_inputs_.back().push_back(value);
+      usage_.uses.emplace_back(step, value);
+      usage_.step_inputs.back().push_back(value);
     }
     plan_.steps.push_back(std::move(made));
     NoteSharing(step);
@@ -487,7 +481,7 @@ class Planner : public MetaTable, public ArgTable {
         if (ins.empty() || outs.empty() || IsEmptyName(ins[0]) || IsEmptyName(outs[0])) continue;
         auto written = writes_.find(outs[0]);
         if (written == writes_.end()) continue;
-        sharing_.push_back({step, current_.at(ins[0]), written->second, alias});
+        usage_.sharing.push_back({step, current_.at(ins[0]), written->second, alias});
       }
     };
     note(def_->alias(), true);
@@ -507,9 +501,9 @@ class Planner : public MetaTable, public ArgTable {
       if (bytes > 0) std::memcpy(ws.Data<char>(target), ws.Data<char>(source), bytes);
     };
     plan_.steps.push_back({std::move(copy), "copy", {to}, Locate(*op_)});
-    step_inputs_.push_back({from});
-    uses_.emplace_back(step, from);
-    uses_.emplace_back(step, to);
+    usage_.step_inputs.push_back({from});
+    usage_.uses.emplace_back(step, from);
+    usage_.uses.emplace_back(step, to);
   }
 
   void BindFetches() {
@@ -526,75 +520,6 @@ class Planner : public MetaTable, public ArgTable {
     return plan_.storages[Index(plan_.values[Index(value)].storage)];
   }
 
-  void FindLifetimes() {
-    for (auto [step, value] : uses_) {
-      Storage& s = StorageOf(value);
-      if (s.first < 0 || step < s.first) s.first = step;
-      if (step > s.last) s.last = step;
-    }
-    for (int32_t value : plan_.fetch_values) {
-      Storage& s = StorageOf(value);
-      if (s.kind == StorageKind::kArena) s.kind = StorageKind::kFetched;
-    }
-  }
-
-  // In program order, so that chains (relu, then reshape) end in one storage. Until now each arena
-  // value has its own.
-  void ShareMemory() {
-    for (const Sharing& pair : sharing_) {
-      PlanValue& in = plan_.values[Index(pair.in)];
-      PlanValue& out = plan_.values[Index(pair.out)];
-      Storage& a = plan_.storages[Index(in.storage)];
-      Storage& b = plan_.storages[Index(out.storage)];
-      if (in.storage == out.storage || b.kind != StorageKind::kArena) continue;
-      if (pair.alias && (written_inside_.count(in.storage) || written_inside_.count(out.storage)))
-        continue;
-      if (in.numel != out.numel || SizeOf(in.meta.dtype) != SizeOf(out.meta.dtype)) continue;
-      if (!(pair.alias ? MayAlias(in, a) : MayOverwrite(pair, in.storage))) continue;
-      if (!pair.alias) overwritten_at_[in.storage] = pair.step;
-      a.last = std::max(a.last, b.last);
-      b.first = b.last = -1;
-      out.storage = in.storage;
-    }
-  }
-
-  // Two live names for one memory: only where nothing writes it while they live.
-  bool MayAlias(const PlanValue& in, const Storage& storage) const {
-    switch (storage.kind) {
-      case StorageKind::kArena:
-      case StorageKind::kFeed:
-      case StorageKind::kConstant:
-        return true;
-      case StorageKind::kPersistable: {
-        auto it = write_count_.find(in.name);
-        return it == write_count_.end();
-      }
-      default:
-        return false;
-    }
-  }
-
-  // The op is the last to use the storage, reads it through one input only, and has not given it to
-  // another output.
-  bool MayOverwrite(const Sharing& pair, int32_t storage) const {
-    const Storage& s = plan_.storages[Index(storage)];
-    if (s.kind != StorageKind::kArena || s.last != pair.step) return false;
-    auto taken = overwritten_at_.find(storage);
-    if (taken != overwritten_at_.end() && taken->second == pair.step) return false;
-    int readers = 0;
-    for (int32_t value : step_inputs_[Index(pair.step)])
-      readers += plan_.values[Index(value)].storage == storage;
-    return readers == 1;
-  }
-
-  void PlaceFetched() {
-    for (Storage& s : plan_.storages) {
-      if (s.kind != StorageKind::kFetched) continue;
-      s.offset = plan_.fetch_bytes;
-      plan_.fetch_bytes += (s.bytes + 63) / 64 * 64;
-    }
-  }
-
   const PlanRequest& request_;
   const BlockDesc& block_;
   Planner* parent_;
@@ -608,12 +533,8 @@ class Planner : public MetaTable, public ArgTable {
   std::unordered_set<std::string> read_, written_, is_copied_;
   std::vector<int32_t> op_values_;
   std::vector<int32_t> inside_uses_;                 // values that the op's sub-blocks use
-  std::unordered_set<int32_t> written_inside_;       // storages that sub-blocks write
-  std::vector<std::pair<int32_t, int32_t>> uses_;    // (step, value)
   std::vector<std::pair<int32_t, int32_t>> copies_;  // (from, to)
-  std::vector<Sharing> sharing_;
-  std::vector<std::vector<int32_t>> step_inputs_;
-  std::unordered_map<int32_t, int32_t> overwritten_at_;  // storage -> step
+  MemoryUsage usage_;
 };
 
 }  // namespace

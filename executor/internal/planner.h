@@ -7,6 +7,9 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -29,6 +32,24 @@ struct PlanRequest {
 // not known (see Plan::next_op). Throws for shapes that contradict each other, an op without
 // kernel, or a fetch that nothing computes.
 Plan MakePlan(const PlanRequest& request);
+
+// What the planner saw of who uses which memory when.
+struct MemoryUsage {
+  // An op's input and output that may be one memory; `alias`: they hold the same elements.
+  struct Pair {
+    int32_t step, in, out;
+    bool alias;
+  };
+  std::vector<std::pair<int32_t, int32_t>> uses;  // (step, value)
+  std::vector<std::vector<int32_t>> step_inputs;  // values, by step
+  std::vector<Pair> sharing;                      // in the order of the steps
+  std::unordered_set<int32_t> written_inside;     // storages that sub-blocks write
+  const std::unordered_map<std::string, int>* writes_of_names = nullptr;  // in the whole block
+};
+
+// Finds how long each storage lives, lets values share storages where their ops allow it, and gives
+// the fetched ones their places. Until then each arena value has a storage of its own.
+void ShareMemory(Plan& plan, const MemoryUsage& usage);
 
 // Gives every kArena storage its offset: a sweep over the steps that takes the smallest free range
 // that fits. Sets plan.arena_bytes. Offsets are multiples of 64.
