@@ -47,7 +47,7 @@ struct Problem {
         soft(ctx.Attr<bool>("soft_label")) {}
 
   // The class of a row, or -1 for an ignored one.
-  int64_t ClassOf(const Labels& labels, int64_t row, const char* id) const {
+  int64_t ClassOf(const IndexReader& labels, int64_t row, const char* id) const {
     const int64_t k = labels[row];
     if (k == ignore_index) return -1;
     if (k < 0 || k >= classes) ThrowLabel(id, k, row, classes, ignore_index);
@@ -70,7 +70,7 @@ Kernel CrossEntropy(const PrepareContext& ctx) {
           if (t[j] != T(0)) loss -= t[j] * BoundedLog(x[j]);
         }
       } else {
-        const int64_t k = p.ClassOf(Labels(ws, p.label), row, "cross_entropy.C4");
+        const int64_t k = p.ClassOf(IndexReader(ws, p.label), row, "cross_entropy.C4");
         if (k >= 0) loss = -BoundedLog(x[k]);
       }
       out[row] = loss;
@@ -93,7 +93,7 @@ Kernel CrossEntropyGrad(const PrepareContext& ctx) {
         for (int64_t j = 0; j < p.classes; ++j)
           out[j] = t[j] == T(0) ? T(0) : -g[row] * t[j] / x[j];
       } else {
-        const int64_t k = p.ClassOf(Labels(ws, p.label), row, "cross_entropy_grad.C4");
+        const int64_t k = p.ClassOf(IndexReader(ws, p.label), row, "cross_entropy_grad.C4");
         std::fill(out, out + p.classes, T(0));
         if (k >= 0) out[k] = -g[row] / x[k];
       }

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/bilinear_gradient.h>
 #include <coracle/operators/common/broadcast.h>
 #include <coracle/operators/common/elementwise_gradient.h>
 #include <coracle/operators/common/reduce.h>
@@ -332,27 +333,8 @@ void LinearGradient(GradientContext& g, const char* forward) {
            {{"Out", {g.InputGrad("Out@GRAD")}}}, {{"axis", g.Attr<int32_t>("axis")}});
 }
 
-// dOut' = DX Y + X DY, X' = dOut DY, Y' = dOut DX.
 void MulGradGradient(GradientContext& g) {
-  const AttrList axis = {{"axis", g.Attr<int32_t>("axis")}};
-  const std::string x = g.Input("X"), y = g.Input("Y"), dout = g.Input("Out@GRAD");
-  std::vector<std::string> terms;
-  for (bool of_x : {true, false}) {
-    const char* arrived = of_x ? "X@GRAD" : "Y@GRAD";
-    if (!g.HasOutputGrad(arrived)) continue;
-    const std::string grad = g.OutputGrad(arrived);
-    const SlotList operands = {{"X", {of_x ? grad : x}}, {"Y", {of_x ? y : grad}}};
-    if (g.NeedsInputGrad("Out@GRAD")) {
-      terms.push_back(g.Temp(dout + "@TERM"));
-      g.Append("elementwise_mul", operands, {{"Out", {terms.back()}}}, axis);
-    }
-    SlotList inputs = operands;
-    inputs.push_back({"Out@GRAD", {dout}});
-    const char* other = of_x ? "Y" : "X";
-    g.Append("elementwise_mul_grad", inputs, {{std::string(other) + "@GRAD", {g.InputGrad(other)}}},
-             axis);
-  }
-  if (!terms.empty()) g.Append("sum", {{"X", terms}}, {{"Out", {g.InputGrad("Out@GRAD")}}});
+  AppendBilinearGradGradient(g, "elementwise_mul", {{"axis", g.Attr<int32_t>("axis")}});
 }
 
 // With T = (DX - Out DY) / Y:  dOut' = T,  Y' = -dOut T / Y,  Out' = -dOut DY / Y.

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/bilinear_gradient.h>
 #include <coracle/operators/common/broadcast.h>
 #include <coracle/operators/common/gemm.h>
 
@@ -173,28 +174,8 @@ void MatmulGradient(GradientContext& g, const Version& v) {
            {{"X@GRAD", {g.InputGrad("X")}}, {"Y@GRAD", {g.InputGrad("Y")}}}, AttrsOf(g, v));
 }
 
-// The gradient is bilinear in (X, dOut) and (Y, dOut). With DX, DY what arrived for X@GRAD, Y@GRAD:
-//   dOut' = DX Y + X DY,  X' = the gradient of X in X DY,  Y' = the gradient of Y in DX Y.
 void MatmulGradGradient(GradientContext& g, const Version& v) {
-  const AttrList attrs = AttrsOf(g, v);
-  const std::string grad_type = std::string(v.type) + "_grad";
-  const std::string x = g.Input("X"), y = g.Input("Y"), dout = g.Input("Out@GRAD");
-  std::vector<std::string> terms;
-  for (bool of_x : {true, false}) {
-    const char* arrived = of_x ? "X@GRAD" : "Y@GRAD";
-    if (!g.HasOutputGrad(arrived)) continue;
-    const std::string grad = g.OutputGrad(arrived);
-    const SlotList operands = {{"X", {of_x ? grad : x}}, {"Y", {of_x ? y : grad}}};
-    if (g.NeedsInputGrad("Out@GRAD")) {
-      terms.push_back(g.Temp(dout + "@TERM"));
-      g.Append(v.type, operands, {{"Out", {terms.back()}}}, attrs);
-    }
-    SlotList inputs = operands;
-    inputs.push_back({"Out@GRAD", {dout}});
-    const std::string other = of_x ? "Y" : "X";
-    g.Append(grad_type, inputs, {{other + "@GRAD", {g.InputGrad(other)}}}, attrs);
-  }
-  if (!terms.empty()) g.Append("sum", {{"X", terms}}, {{"Out", {g.InputGrad("Out@GRAD")}}});
+  AppendBilinearGradGradient(g, v.type, AttrsOf(g, v));
 }
 
 const char* const kRules =

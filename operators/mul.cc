@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/bilinear_gradient.h>
 #include <coracle/operators/common/gemm.h>
 
 namespace coracle {
@@ -73,32 +74,10 @@ Kernel MulGrad(const PrepareContext& ctx, KernelMode mode) {
   };
 }
 
-// mul_grad is bilinear: its own gradient is made of mul and mul_grad.
-//   DX = d(X@GRAD), DY = d(Y@GRAD):  dOut' = DX Y + X DY,  X' = dOut DY^T,  Y' = DX^T dOut
 void MulGradGradient(GradientContext& g) {
-  auto [xc, yc] = ColumnsOf(g);
-  AttrList attrs = {{"x_num_col_dims", int32_t{xc}}, {"y_num_col_dims", int32_t{yc}}};
-  std::string x = g.Input("X"), y = g.Input("Y"), dout = g.Input("Out@GRAD");
-  std::vector<std::string> terms;
-  if (g.HasOutputGrad("X@GRAD")) {
-    std::string ddx = g.OutputGrad("X@GRAD");
-    if (g.NeedsInputGrad("Out@GRAD")) {
-      terms.push_back(g.Temp(dout + "@TERM"));
-      g.Append("mul", {{"X", {ddx}}, {"Y", {y}}}, {{"Out", {terms.back()}}}, attrs);
-    }
-    g.Append("mul_grad", {{"X", {ddx}}, {"Y", {y}}, {"Out@GRAD", {dout}}},
-             {{"Y@GRAD", {g.InputGrad("Y")}}}, attrs);
-  }
-  if (g.HasOutputGrad("Y@GRAD")) {
-    std::string ddy = g.OutputGrad("Y@GRAD");
-    if (g.NeedsInputGrad("Out@GRAD")) {
-      terms.push_back(g.Temp(dout + "@TERM"));
-      g.Append("mul", {{"X", {x}}, {"Y", {ddy}}}, {{"Out", {terms.back()}}}, attrs);
-    }
-    g.Append("mul_grad", {{"X", {x}}, {"Y", {ddy}}, {"Out@GRAD", {dout}}},
-             {{"X@GRAD", {g.InputGrad("X")}}}, attrs);
-  }
-  if (!terms.empty()) g.Append("sum", {{"X", terms}}, {{"Out", {g.InputGrad("Out@GRAD")}}});
+  const auto [xc, yc] = ColumnsOf(g);
+  AppendBilinearGradGradient(g, "mul",
+                             {{"x_num_col_dims", int32_t{xc}}, {"y_num_col_dims", int32_t{yc}}});
 }
 
 OpDef WithColumns(OpDef def) {

@@ -45,7 +45,7 @@ struct Setup {
         use_softmax(ctx.Attr<bool>("use_softmax")) {}
 
   // The class of a line, or -1 for an ignored one.
-  int64_t ClassOf(const Labels& labels, int64_t line, const char* id) const {
+  int64_t ClassOf(const IndexReader& labels, int64_t line, const char* id) const {
     const int64_t k = labels[line];
     if (k == ignore_index) return -1;
     if (k < 0 || k >= view.n) ThrowLabel(id, k, line, view.n, ignore_index);
@@ -116,7 +116,7 @@ Kernel Forward(const PrepareContext& ctx, KernelMode mode) {
     T* y = ws.Data<T>(softmax);
     T* out = ws.Data<T>(loss);
     const T* t = s.soft ? ws.Data<const T>(s.label) : nullptr;
-    const Labels labels(ws, s.label);
+    const IndexReader labels(ws, s.label);
     if (backprop) std::fill_n(ws.Data<T>(backprop), backprop.numel, T(0));
     if (s.view.n == 0) std::fill_n(out, loss.numel, T(0));
     ForEachLine(s.view, [&](int64_t line, int64_t at) {
@@ -161,7 +161,7 @@ Kernel Backward(const PrepareContext& ctx) {
     const T* g = ws.Data<const T>(dloss);
     T* out = ws.Data<T>(dx);
     const T* t = s.soft ? ws.Data<const T>(s.label) : nullptr;
-    const Labels labels(ws, s.label);
+    const IndexReader labels(ws, s.label);
     ForEachLine(s.view, [&](int64_t line, int64_t at) {
       const int64_t k = t ? 0 : s.ClassOf(labels, line, "softmax_with_cross_entropy_grad.C5");
       grad_line(y + at, t ? t + at : nullptr, k, g[line], out + at, s.view.n, s.view.inner);

@@ -2,14 +2,13 @@
 // What losses over classes share: the shape rule of logits (or probabilities) and labels.
 
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/operators/common/index.h>
 #include <coracle/operators/common/labels.h>
 #include <coracle/operators/common/same_type.h>
 
 #include <string>
 
 namespace coracle {
-
-inline bool IsLabelDType(DType dtype) { return dtype == DType::kInt32 || dtype == DType::kInt64; }
 
 // `scores`: [.., n, ..] with n classes along `axis`. Soft labels have the same type; hard ones are
 // int32 or int64 with size 1 along the axis. Returns the scores' shape with size 1 along the axis:
@@ -23,7 +22,7 @@ inline Shape InferClassLoss(InferContext& ctx, std::string_view id, std::string_
     return loss;
   }
   const VarMeta& meta = ctx.Input(label);
-  if (meta.type != VarType::kLoDTensor || !IsLabelDType(meta.dtype) ||
+  if (meta.type != VarType::kLoDTensor || !IsIndexType(meta.dtype) ||
       !meta.shape.CompatibleWith(loss)) {
     ctx.FailText(id, std::string(label) + " must be int32 or int64 of shape " + loss.ToString(),
                  meta.ToString());

@@ -1,6 +1,6 @@
-#include <coracle/framework/op/infer_context.h>
 
 #include "../op_test.h"
+#include "inferred_shape.h"
 
 namespace coracle {
 namespace {
@@ -18,24 +18,6 @@ OpTest Norm(const Shape& x, const std::string& layout, int64_t channels) {
 }
 
 OpTest& WithoutRunning(OpTest& test) { return test.NoOutput("MeanOut").NoOutput("VarianceOut"); }
-
-// The inferred shape of an output while dims are unknown.
-std::string InferredShape(const std::string& type,
-                          const std::vector<std::pair<std::string, Shape>>& ins,
-                          const std::string& out, const AttrList& attrs) {
-  ProgramDesc program;
-  BlockDesc& block = program.Root();
-  SlotList slots;
-  for (const auto& [name, shape] : ins) {
-    VarDesc& var = block.Var(name);
-    var.SetShape(shape);
-    var.SetDType(DType::kFloat32);
-    slots.push_back({name, {name}});
-  }
-  block.Var("result");
-  InferOp(block, block.AppendOp(type, slots, {{out, {"result"}}}, attrs), DefaultOps());
-  return block.Var("result").shape().ToString();
-}
 
 }  // namespace
 

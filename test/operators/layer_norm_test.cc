@@ -1,6 +1,6 @@
-#include <coracle/framework/op/infer_context.h>
 
 #include "../op_test.h"
+#include "inferred_shape.h"
 
 namespace coracle {
 namespace {
@@ -13,24 +13,6 @@ OpTest Norm(const Shape& x, int axis, bool scale = true, bool bias = true) {
   if (scale) test.RandomInput("Scale", {columns}, 0.5, 2);
   if (bias) test.RandomInput("Bias", {columns});
   return test;
-}
-
-// The inferred shape of an output while dims are unknown.
-std::string InferredShape(const std::string& type,
-                          const std::vector<std::pair<std::string, Shape>>& ins,
-                          const std::string& out, const AttrList& attrs) {
-  ProgramDesc program;
-  BlockDesc& block = program.Root();
-  SlotList slots;
-  for (const auto& [name, shape] : ins) {
-    VarDesc& var = block.Var(name);
-    var.SetShape(shape);
-    var.SetDType(DType::kFloat32);
-    slots.push_back({name, {name}});
-  }
-  block.Var("result");
-  InferOp(block, block.AppendOp(type, slots, {{out, {"result"}}}, attrs), DefaultOps());
-  return block.Var("result").shape().ToString();
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-#include <coracle/framework/op/infer_context.h>
 
 #include "../op_test.h"
+#include "inferred_shape.h"
 
 namespace coracle {
 namespace {
@@ -19,24 +19,6 @@ std::vector<double> Distinct(int64_t n, uint32_t seed) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) * 0.1 - 2;
   std::shuffle(values.begin(), values.end(), std::mt19937(seed));
   return values;
-}
-
-// The inferred shape of an output while dims are unknown.
-std::string InferredShape(const std::string& type,
-                          const std::vector<std::pair<std::string, Shape>>& ins,
-                          const std::string& out, const AttrList& attrs) {
-  ProgramDesc program;
-  BlockDesc& block = program.Root();
-  SlotList slots;
-  for (const auto& [name, shape] : ins) {
-    VarDesc& var = block.Var(name);
-    var.SetShape(shape);
-    var.SetDType(DType::kFloat32);
-    slots.push_back({name, {name}});
-  }
-  block.Var("result");
-  InferOp(block, block.AppendOp(type, slots, {{out, {"result"}}}, attrs), DefaultOps());
-  return block.Var("result").shape().ToString();
 }
 
 }  // namespace
