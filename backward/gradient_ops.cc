@@ -19,6 +19,46 @@ std::string SlotsText(const SlotList& slots) {
   return Join(parts, " ");
 }
 
+// Compares what a shape rule makes of the declared types with the declared outputs.
+class DeclaredTypes : public MetaTable {
+ public:
+  explicit DeclaredTypes(const BlockDesc& block) : block_(block) {}
+  const VarMeta* Find(const std::string& name) const override {
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var ? &var->meta() : nullptr;
+  }
+  void Set(const std::string& name, const VarMeta& meta) override {
+    const VarMeta* declared = Find(name);
+    if (!declared ||
+        (declared->dtype == meta.dtype && declared->shape.CompatibleWith(meta.shape))) {
+      return;
+    }
+    ThrowInvalid(fmt::format("{} is declared {}, and what is written to it is {}", Quote(name),
+                             declared->ToString(), meta.ToString()));
+  }
+
+ private:
+  const BlockDesc& block_;
+};
+
+// The types that a file declares may contradict its ops, and the operands of its gradient ops each
+// other: then that is what is wrong, not the gradient rule.
+void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegistry& ops) {
+  DeclaredTypes types(block);
+  const OpDef& def = ops.Get(op.type());
+  try {
+    InferContext context(def, op, types);
+    def.RunInfer(context);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInternal) throw;
+    throw error.WithPrefix("no gradient of " + op.type());
+  }
+  if (op.type().ends_with("_grad")) {
+    ThrowInvalid(fmt::format("no gradient of {}: the types of its operands do not belong together",
+                             op.type()));
+  }
+}
+
 }  // namespace
 
 GradientOps::GradientOps(ForwardGraph& graph, const std::vector<BackwardCallback>& callbacks,
@@ -329,6 +369,7 @@ void GradientOps::CheckContract(const Request& request, const OpDesc& forward, c
   const VarMeta& wanted = graph_.MetaOf(request.version);
   const VarMeta& got = gradient.meta();
   if (got.dtype != wanted.dtype || !got.shape.CompatibleWith(wanted.shape)) {
+    RefuseContradiction(block(), forward, graph_.ops());
     throw InternalError(fmt::format(
         "gradient rule of {}: {} yields {} for the gradient of input {} {}, which is {}",
         forward.type(), op.type(), got.ToString(), *request.slot,

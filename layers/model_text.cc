@@ -135,6 +135,11 @@ class Reader {
     auto& file = files_[canonical];
     if (!file) {
       std::string shown = std::filesystem::path(path).lexically_normal().string();
+      std::error_code error;  // a pipe or a terminal would be waited for
+      if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("include: {} is not a regular file", Quote(shown)));
+      }
       file = ParseText(schema_, ReadFile(path, kMaxTextBytes), shown, DirectoryOf(path));
     }
     return *file;

@@ -331,7 +331,8 @@ class Verifier {
       InferContext context(def, op, flow);
       def.RunInfer(context);
     } catch (const Error& e) {
-      if (Problem* p = Add(index, &op, "shape", e.message())) p->details = e.details();
+      const char* rule = e.code() == ErrorCode::kInternal ? "internal" : "shape";
+      if (Problem* p = Add(index, &op, rule, e.message())) p->details = e.details();
       return;
     }
     for (const Slot& slot : op.outputs()) {

@@ -18,6 +18,8 @@ struct FuzzTarget {
 
 constexpr FuzzTarget kTargets[] = {{"program_binary", FuzzProgramBinary},
                                    {"program_text", FuzzProgramText},
+                                   {"model_text", FuzzModelText},
+                                   {"ops", FuzzOps},
                                    {"tensor", FuzzTensor}};
 
 class FuzzCorpus : public testing::TestWithParam<FuzzTarget> {};

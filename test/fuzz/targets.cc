@@ -2,32 +2,15 @@
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/layers/model_text.h>
+#include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/targets.h>
 
-#include <stdexcept>
+#include <filesystem>
 #include <string>
 
 namespace coracle {
 namespace {
-
-void Require(bool holds, const char* what) {
-  if (!holds) throw std::logic_error(what);
-}
-
-// Runs `read`; an Error is its right to refuse the input, an InternalError is not.
-template <class F>
-void Refusable(F&& read) {
-  try {
-    read();
-  } catch (const InternalError&) {
-    throw;
-  } catch (const Error& e) {
-    Require(!e.message().empty() && e.message().find('\n') == std::string::npos,
-            "an error's first line must stand alone");
-  }
-}
 
 void Quiet() {
   static const bool once = [] {
@@ -37,18 +20,18 @@ void Quiet() {
   static_cast<void>(once);
 }
 
+// A directory without files, for includes that find nothing.
+const std::string& NoDirectory() {
+  static const std::string path =
+      (std::filesystem::temp_directory_path() / "coracle_fuzz_nothing").string();
+  return path;
+}
+
 }  // namespace
 
 void FuzzProgramBinary(std::string_view bytes) {
   Quiet();
-  Refusable([&] {
-    ProgramDesc program = ParseProgram(bytes, "input");
-    std::string written = SerializeProgram(program);
-    Require(SerializeProgram(ParseProgram(written)) == written, "a second reading differs");
-    for (const Problem& problem : Verify(program, DefaultOps()))
-      Require(problem.ToString().size() < 4096, "a problem is too long to read");
-    program.CloneForTest();
-  });
+  Refusable([&] { UseProgram(ParseProgram(bytes, "input")); });
 }
 
 void FuzzProgramText(std::string_view text) {
@@ -57,6 +40,16 @@ void FuzzProgramText(std::string_view text) {
     ProgramDesc program = ParseProgramText(text, "input");
     std::string written = ProgramToText(program);
     Require(ProgramToText(ParseProgramText(written)) == written, "a second reading differs");
+    UseProgram(program);
+  });
+}
+
+void FuzzModelText(std::string_view text) {
+  Quiet();
+  Refusable([&] {
+    Model model = ParseModelText(text, "input", NoDirectory());
+    UseProgram(model.main);
+    UseProgram(model.startup);
   });
 }
 

@@ -7,11 +7,17 @@
 
 namespace coracle {
 
-// The binary reader; what it accepts is verified, pruned to a copy for evaluation, written and read
-// again.
+// The binary reader; what it accepts is written and read again, verified with the shape rules of
+// all ops, printed and copied for evaluation; what has no problems is differentiated and rewritten
+// by the passes.
 void FuzzProgramBinary(std::string_view bytes);
-// The text reader; what it accepts is written as text and read again.
+// The text reader; what it accepts is written as text and read again, then treated as above.
 void FuzzProgramText(std::string_view text);
+// Model text with nothing to include; what it accepts is treated as above.
+void FuzzModelText(std::string_view text);
+// A program of registered ops: the bytes choose types, slots, shapes and attrs, most of them in the
+// ranges that the ops declare. Treated as above; the shape rules run in exact contexts too.
+void FuzzOps(std::string_view bytes);
 // The first byte chooses the reader: tensor stream, selected rows, .npy, .npz.
 void FuzzTensor(std::string_view bytes);
 
