@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/forward_shape.h>
 
 namespace coracle {
 namespace {
@@ -96,14 +97,19 @@ void RegisterClip(OpRegistry& ops) {
               .Reference<float, double>(
                   []<class T>(const PrepareContext& c) { return ClipReference<T>(c); }));
   ops.Add(WithBounds(OpDef("clip_grad")
-                         .Doc("Gradient of clip: X@GRAD = Out@GRAD where min <= X <= max, else 0.")
+                         .Doc("Gradient of clip: X@GRAD = Out@GRAD where min <= X <= max, else 0. "
+                              "C4: Out@GRAD has X's shape and dtype. The others as clip.")
                          .Input("X", "clip's X")
                          .Input("Out@GRAD", "gradient of clip's Out")
                          .Output("X@GRAD", "gradient of clip's X"))
               .NoGradientTo({"X", "Min", "Max"})
               .Inplace("Out@GRAD", "X@GRAD")
               .Elementwise()
-              .Infer([](InferContext& ctx) { ctx.SetOutput("X@GRAD", ctx.Input("X")); })
+              .Infer([](InferContext& ctx) {
+                InferClip(ctx);
+                RequireOutGrad(ctx, "C4", ctx.Input("X"));
+                ctx.SetOutput("X@GRAD", ctx.Input("X"));
+              })
               .Gradient(ClipGradGradient)
               .Reference<float, double>(
                   []<class T>(const PrepareContext& c) { return ClipGradReference<T>(c); }));

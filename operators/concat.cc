@@ -3,6 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/dims.h>
+#include <coracle/operators/common/forward_shape.h>
 #include <coracle/operators/common/index.h>
 #include <coracle/operators/common/pieces.h>
 
@@ -20,7 +21,7 @@ std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
   return ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank);
 }
 
-void InferConcat(InferContext& ctx) {
+VarMeta ConcatOut(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
   const int rank = out.shape.rank();
   const std::optional<int> axis = ReadAxis(ctx, rank);
@@ -39,8 +40,10 @@ void InferConcat(InferContext& ctx) {
     }
   }
   if (!axis) out.shape = Shape(std::vector<int64_t>(static_cast<size_t>(rank), -1));
-  ctx.SetOutput("Out", out);
+  return out;
 }
+
+void InferConcat(InferContext& ctx) { ctx.SetOutput("Out", ConcatOut(ctx)); }
 
 // The pieces that `parts` make of `whole` along `axis`; throws when they do not fit.
 Pieces MakePieces(const std::vector<TensorArg>& parts, const TensorArg& whole, int64_t axis) {
@@ -102,6 +105,9 @@ Kernel ConcatGrad(const PrepareContext& ctx) {
 }
 
 void InferConcatGrad(InferContext& ctx) {
+  RequireOutGrad(ctx, "C4", ConcatOut(ctx));
+  ctx.Require("C5", ctx.NumOutputs("X@GRAD") <= ctx.NumInputs("X"),
+              "there must not be more X@GRAD than X");
   for (size_t i = 0; i < ctx.NumInputs("X"); ++i) ctx.SetOutput("X@GRAD", ctx.Input("X", i), i);
 }
 
@@ -314,15 +320,18 @@ void RegisterConcat(OpRegistry& ops) {
               .Infer(InferConcat)
               .GradientOp({"X", "AxisTensor"})
               .Reference(Concat));
-  ops.Add(WithAxis(OpDef("concat_grad")
-                       .Doc("Gradient of concat: X@GRAD[i] = its part of Out@GRAD.")
-                       .VariadicInput("X", "concat's inputs, for their shapes only")
-                       .Input("Out@GRAD", "gradient of Out")
-                       .OptionalVariadicOutput("X@GRAD", "gradients of the inputs"))
-              .NoGradientTo({"X"})
-              .Infer(InferConcatGrad)
-              .Gradient(ConcatGradGradient)
-              .Reference(ConcatGrad));
+  ops.Add(
+      WithAxis(OpDef("concat_grad")
+                   .Doc("Gradient of concat: X@GRAD[i] = its part of Out@GRAD. C4: Out@GRAD has "
+                        "Out's shape and dtype. C5: there are not more X@GRAD than X. The "
+                        "others as concat.")
+                   .VariadicInput("X", "concat's inputs, for their shapes only")
+                   .Input("Out@GRAD", "gradient of Out")
+                   .OptionalVariadicOutput("X@GRAD", "gradients of the inputs"))
+          .NoGradientTo({"X"})
+          .Infer(InferConcatGrad)
+          .Gradient(ConcatGradGradient)
+          .Reference(ConcatGrad));
   ops.Add(WithAxis(OpDef("split")
                        .Doc("Out = X cut along axis into num equal parts, or into parts of the "
                             "given sections. C1: axis lies in [-rank, rank). C2: there are as many "

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/copy.h>
 #include <coracle/operators/common/dims.h>
+#include <coracle/operators/common/forward_shape.h>
 #include <coracle/operators/common/strided_sum.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ size_t DeclaredRank(const InferContext& ctx) {
       std::max({1, ctx.InputShape("X").rank(), declared ? declared->shape.rank() : 0}));
 }
 
-void InferExpand(InferContext& ctx) {
+VarMeta ExpandOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   const IntList wanted =
       ReadIntList(ctx, "expand_shapes_tensor", "Shape", "shape", DeclaredRank(ctx));
@@ -35,8 +36,10 @@ void InferExpand(InferContext& ctx) {
                 "X's dimension must be 1 or that of the shape", {dim, out[i]});
   }
   x.shape = out;
-  ctx.SetOutput("Out", x);
+  return x;
 }
+
+void InferExpand(InferContext& ctx) { ctx.SetOutput("Out", ExpandOut(ctx)); }
 
 // Strides of X for every axis of Out: 0 where X is repeated.
 Kernel Expand(const PrepareContext& ctx) {
@@ -83,7 +86,7 @@ Kernel ExpandGrad(const PrepareContext& ctx) {
 
 // ---- tile ----
 
-void InferTile(InferContext& ctx) {
+VarMeta TileOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   const IntList times =
       ReadIntList(ctx, "repeat_times_tensor", "RepeatTimes", "repeat_times", DeclaredRank(ctx));
@@ -98,8 +101,10 @@ void InferTile(InferContext& ctx) {
     out.Append(MulDims(from < 0 ? 1 : x.shape[from], repeat));
   }
   x.shape = out;
-  ctx.SetOutput("Out", x);
+  return x;
 }
+
+void InferTile(InferContext& ctx) { ctx.SetOutput("Out", TileOut(ctx)); }
 
 // Out as [repeat, dim] pairs of axes, one for each of its dimensions.
 struct TileAxes {
@@ -171,13 +176,20 @@ GradientFn Repeat(const std::string& type, const Spelling& names) {
 
 OpDef GradDef(const std::string& type, const Spelling& names) {
   OpDef def(type + "_grad");
-  def.Doc("Gradient of " + type + ": X@GRAD = sum of Out@GRAD over the copies of each element.")
+  def.Doc("Gradient of " + type +
+          ": X@GRAD = sum of Out@GRAD over the copies of each element. "
+          "C5: Out@GRAD has Out's shape and dtype. The others as " +
+          type + ".")
       .Input("X", "for its shape only")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .NoGradientTo({"X"})
       .KernelTypeFrom("Out@GRAD")
-      .Infer([](InferContext& ctx) { ctx.SetOutput("X@GRAD", ctx.Input("X")); })
+      .Infer([](InferContext& ctx) {
+        const bool tile = ctx.op().type() == "tile_grad";
+        RequireOutGrad(ctx, "C5", tile ? TileOut(ctx) : ExpandOut(ctx));
+        ctx.SetOutput("X@GRAD", ctx.Input("X"));
+      })
       .Gradient(Repeat(type, names));
   return WithShape(std::move(def), names);
 }

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/copy.h>
 #include <coracle/operators/common/dims.h>
+#include <coracle/operators/common/forward_shape.h>
 #include <coracle/operators/common/index.h>
 #include <coracle/operators/common/scatter_add.h>
 
@@ -23,7 +24,7 @@ std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
   return ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank);
 }
 
-void InferGather(InferContext& ctx) {
+VarMeta GatherOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   const Shape& index = ctx.InputShape("Index");
   ctx.Require("C2", IsIndexType(ctx.InputDType("Index")), "Index must be int32 or int64");
@@ -34,8 +35,10 @@ void InferGather(InferContext& ctx) {
     x.shape[*axis] = index[0];
   else
     x.shape = Shape(std::vector<int64_t>(static_cast<size_t>(x.shape.rank()), -1));
-  ctx.SetOutput("Out", x);
+  return x;
 }
+
+void InferGather(InferContext& ctx) { ctx.SetOutput("Out", GatherOut(ctx)); }
 
 // X as [outer, n, inner], where n is the dimension that Index indexes.
 struct Split {
@@ -130,7 +133,7 @@ void GatherGradGradient(GradientContext& g) {
 
 // ---- gather_nd ----
 
-void InferGatherNd(InferContext& ctx) {
+VarMeta GatherNdOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   const Shape& index = ctx.InputShape("Index");
   ctx.Require("C1", IsIndexType(ctx.InputDType("Index")), "Index must be int32 or int64");
@@ -141,8 +144,10 @@ void InferGatherNd(InferContext& ctx) {
   std::vector<int64_t> dims(index.begin(), index.end() - 1);
   dims.insert(dims.end(), x.shape.begin() + depth, x.shape.end());
   x.shape = ToShape(ctx, "C4", dims);
-  ctx.SetOutput("Out", x);
+  return x;
 }
+
+void InferGatherNd(InferContext& ctx) { ctx.SetOutput("Out", GatherNdOut(ctx)); }
 
 // Number of the slice of X that entry i of Index means.
 class SliceIndex {
@@ -213,14 +218,19 @@ OpDef GradDef(const std::string& type) {
   OpDef def(type + "_grad");
   def.Doc("Gradient of " + type +
           ": X@GRAD = sum of the rows of Out@GRAD that Index took from "
-          "each place of X.")
+          "each place of X. C5: Out@GRAD has Out's shape and dtype. The others as " +
+          type + ".")
       .Input("X", "for its shape only")
       .Input("Index", "int32 or int64 indices")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .NoGradientTo({"X", "Index"})
       .KernelTypeFrom("Out@GRAD")
-      .Infer([](InferContext& ctx) { ctx.SetOutput("X@GRAD", ctx.Input("X")); });
+      .Infer([](InferContext& ctx) {
+        const bool nd = ctx.op().type() == "gather_nd_grad";
+        RequireOutGrad(ctx, "C5", nd ? GatherNdOut(ctx) : GatherOut(ctx));
+        ctx.SetOutput("X@GRAD", ctx.Input("X"));
+      });
   return def;
 }
 

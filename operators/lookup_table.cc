@@ -85,6 +85,7 @@ void InferLookupGrad(InferContext& ctx) {
   const int64_t wanted = MulDims(NumelOf(ctx.InputShape("Ids")), w.shape[1]);
   ctx.Require("C3", InferContext::Matches(NumelOf(dout), wanted),
               "Out@GRAD must have one row for each of Ids", {NumelOf(dout), wanted});
+  ctx.Require("C4", ctx.InputDType("Out@GRAD") == w.dtype, "Out@GRAD must have W's dtype");
   ctx.SetOutput("W@GRAD", w);
 }
 
@@ -121,7 +122,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& rule) 
                         .Doc("Gradient of " + type +
                              ": W@GRAD = sum of the rows of Out@GRAD of each id. C1: W is a "
                              "matrix. C2: Ids is int32 or int64. C3: Out@GRAD has a row for each "
-                             "of Ids.")
+                             "of Ids. C4: Out@GRAD has W's dtype.")
                         .Input("W", "for its shape only")
                         .Input("Ids", "int32 or int64 tensor of ids")
                         .Input("Out@GRAD", "gradient of Out")

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/bilinear_gradient.h>
+#include <coracle/operators/common/forward_shape.h>
 #include <coracle/operators/common/gemm.h>
 
 namespace coracle {
@@ -28,7 +29,7 @@ Columns ColumnsOf(const Context& ctx) {
           ctx.template Attr<int32_t>("y_num_col_dims")};
 }
 
-void InferMul(InferContext& ctx) {
+VarMeta MulOut(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   const Shape& y = ctx.InputShape("Y");
   auto [xc, yc] = ColumnsOf(ctx);
@@ -44,8 +45,10 @@ void InferMul(InferContext& ctx) {
   Shape out;
   for (int i = 0; i < xc; ++i) out.Append(x[i]);
   for (int i = yc; i < y.rank(); ++i) out.Append(y[i]);
-  ctx.SetOutput("Out", ctx.InputDType("X"), out);
+  return {VarType::kLoDTensor, ctx.InputDType("X"), out, 0};
 }
+
+void InferMul(InferContext& ctx) { ctx.SetOutput("Out", MulOut(ctx)); }
 
 // Out[m, n] = X[m, k] Y[k, n] on the collapsed matrices.
 template <class T>
@@ -108,13 +111,14 @@ void RegisterMul(OpRegistry& ops) {
               }));
   ops.Add(WithColumns(OpDef("mul_grad"))
               .Doc("Gradient of mul: X@GRAD = Out@GRAD Y^T, Y@GRAD = X^T Out@GRAD on the collapsed "
-                   "matrices.")
+                   "matrices. C5: Out@GRAD has Out's shape and dtype. The others as mul.")
               .Input("X", "mul's X")
               .Input("Y", "mul's Y")
               .Input("Out@GRAD", "gradient of mul's Out")
               .OptionalOutput("X@GRAD", "gradient of X")
               .OptionalOutput("Y@GRAD", "gradient of Y")
               .Infer([](InferContext& ctx) {
+                RequireOutGrad(ctx, "C5", MulOut(ctx));
                 ctx.SetOutput("X@GRAD", ctx.Input("X"));
                 ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
               })

@@ -5,6 +5,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/copy.h>
 #include <coracle/operators/common/dims.h>
+#include <coracle/operators/common/forward_shape.h>
 #include <coracle/operators/common/index.h>
 #include <coracle/operators/common/window.h>
 
@@ -63,7 +64,7 @@ std::array<int64_t, 2> OutSizes(const InferContext& ctx, int64_t in_h, int64_t i
   return {ctx.Attr<int32_t>("out_h"), ctx.Attr<int32_t>("out_w")};
 }
 
-void InferInterp(InferContext& ctx) {
+VarMeta InterpOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   ctx.Require("C1", x.shape.rank() == 4, "X must have rank 4", {x.shape.rank()});
   const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_layout"));
@@ -77,8 +78,10 @@ void InferInterp(InferContext& ctx) {
   }
   h = size[0];
   w = size[1];
-  ctx.SetOutput("Out", x);
+  return x;
 }
+
+void InferInterp(InferContext& ctx) { ctx.SetOutput("Out", InterpOut(ctx)); }
 
 struct Image {
   bool channels_last;
@@ -268,7 +271,8 @@ void AddPair(OpRegistry& ops, bool v2) {
   ops.Add(WithAttrs(OpDef(type + "_grad")
                         .Doc("Gradient of " + type +
                              ": every element of Out@GRAD is added to the place of X that it "
-                             "came from. C6: Out@GRAD has rank 4.")
+                             "came from. C6: Out@GRAD has Out's shape and dtype. The others as " +
+                             type + ".")
                         .Input("X", "for its shape only")
                         .Input("Out@GRAD", "gradient of Out")
                         .Output("X@GRAD", "gradient of X"),
@@ -277,9 +281,7 @@ void AddPair(OpRegistry& ops, bool v2) {
               .NoGradientTo({"X"})
               .KernelTypeFrom("Out@GRAD")
               .Infer([](InferContext& ctx) {
-                ctx.Require(
-                    "C6", ctx.InputShape("Out@GRAD").rank() == 4 && ctx.InputShape("X").rank() == 4,
-                    "X and Out@GRAD must have rank 4");
+                RequireOutGrad(ctx, "C6", InterpOut(ctx));
                 ctx.SetOutput("X@GRAD", ctx.Input("X"));
               })
               .Gradient(InterpGradGradient)

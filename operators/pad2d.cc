@@ -5,6 +5,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/copy.h>
 #include <coracle/operators/common/dims.h>
+#include <coracle/operators/common/forward_shape.h>
 #include <coracle/operators/common/window.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ int64_t Padded(const InferContext& ctx, int64_t size, int64_t before, int64_t af
   return AddDims(size, before + after);
 }
 
-void InferPad(InferContext& ctx) {
+VarMeta PadOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   ctx.Require("C1", x.shape.rank() == 4, "X must have rank 4", {x.shape.rank()});
   const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
@@ -39,8 +40,10 @@ void InferPad(InferContext& ctx) {
   int64_t& w = x.shape[layout.width()];
   h = pads.known ? Padded(ctx, h, pads.values[0], pads.values[1]) : -1;
   w = pads.known ? Padded(ctx, w, pads.values[2], pads.values[3]) : -1;
-  ctx.SetOutput("Out", x);
+  return x;
 }
+
+void InferPad(InferContext& ctx) { ctx.SetOutput("Out", PadOut(ctx)); }
 
 struct Axis {
   int64_t in, out, before;
@@ -154,19 +157,8 @@ Kernel PadGrad(const PrepareContext& ctx) {
 }
 
 void InferPadGrad(InferContext& ctx) {
-  const VarMeta x = ctx.Input("X");
-  const Shape& dout = ctx.InputShape("Out@GRAD");
-  const ImageLayout l = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
-  ctx.Require("C1", x.shape.rank() == 4 && dout.rank() == 4, "X and Out@GRAD must have rank 4");
-  ctx.Require("C5",
-              InferContext::Matches(dout[0], x.shape[0]) &&
-                  InferContext::Matches(dout[l.channel()], x.shape[l.channel()]),
-              "Out@GRAD must have X's batch and channels");
-  for (int axis : {l.height(), l.width()}) {
-    ctx.Require("C5", dout[axis] < 0 || dout[axis] >= x.shape[axis],
-                "Out@GRAD must be at least as large as X", {dout[axis], x.shape[axis]});
-  }
-  ctx.SetOutput("X@GRAD", x);
+  RequireOutGrad(ctx, "C5", PadOut(ctx));
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
 // Without the pad value the op is linear: its gradient's gradient pads with zeros.
@@ -210,8 +202,9 @@ void RegisterPad2d(OpRegistry& ops) {
                   []<class T>(const PrepareContext& c) { return Pad<T>(c); }));
   ops.Add(WithAttrs(OpDef("pad2d_grad")
                         .Doc("Gradient of pad2d: X@GRAD = sum of Out@GRAD where each element of X "
-                             "stands in Out. C1: X and Out@GRAD have rank 4. C5: Out@GRAD has "
-                             "X's batch and channels and is not smaller.")
+                             "stands in Out. C1: X has "
+                             "rank 4. C5: Out@GRAD has Out's shape and dtype. The others as "
+                             "pad2d.")
                         .Input("X", "for its shape only")
                         .Input("Out@GRAD", "gradient of Out")
                         .Output("X@GRAD", "gradient of X"))

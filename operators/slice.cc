@@ -4,6 +4,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/copy.h>
 #include <coracle/operators/common/dims.h>
+#include <coracle/operators/common/forward_shape.h>
 #include <coracle/operators/common/index.h>
 
 #include <algorithm>
@@ -72,7 +73,7 @@ Shape InferSliceShape(InferContext& ctx, const std::vector<int>& axes,
   return out;
 }
 
-void InferSlice(InferContext& ctx) {
+VarMeta SliceOut(InferContext& ctx) {
   const VarMeta in = ctx.Input("Input");
   const int rank = in.shape.rank();
   const std::vector<int> dropped = ReadAxes(ctx, "decrease_axis", "C4", rank);
@@ -87,8 +88,10 @@ void InferSlice(InferContext& ctx) {
                   "a dimension in decrease_axis must have one element", {sliced[i]});
   }
   if (out.shape.rank() == 0 && rank > 0) out.shape.Append(1);
-  ctx.SetOutput("Out", out);
+  return out;
 }
+
+void InferSlice(InferContext& ctx) { ctx.SetOutput("Out", SliceOut(ctx)); }
 
 // Where the elements of a slice lie in the whole tensor.
 class Window {
@@ -240,8 +243,9 @@ void AddPair(OpRegistry& ops, bool strided) {
           std::string(strided ? ", every strides-th element" : "") +
           ". Negative bounds count from the end; bounds are clamped. Dimensions in decrease_axis "
           "are dropped; when none is left Out is [1]. C1: axes are distinct axes of Input. C2: "
-          "starts, ends and strides are as long as axes. C3: no stride is 0. C4: dimensions in "
-          "decrease_axis have one element.")
+          "starts, ends and strides are as long as axes. " +
+          (strided ? "C3: no stride is 0. " : "") +
+          "C4: dimensions in decrease_axis have one element.")
       .Input("Input", "tensor of any dtype")
       .Output("Out", "the part")
       .Infer(InferSlice)
@@ -250,12 +254,18 @@ void AddPair(OpRegistry& ops, bool strided) {
       .Reference(Slice);
   ops.Add(WithBounds(std::move(def), strided));
   OpDef grad(type + "_grad");
-  grad.Doc("Gradient of " + type + ": Input@GRAD = Out@GRAD where the part lies, else 0.")
+  grad.Doc("Gradient of " + type +
+           ": Input@GRAD = Out@GRAD where the part lies, else 0. "
+           "C5: Out@GRAD has Out's shape and dtype. The others as " +
+           type + ".")
       .Input("Input", "for its shape only")
       .Input("Out@GRAD", "gradient of Out")
       .Output("Input@GRAD", "gradient of Input")
       .NoGradientTo({"Input"})
-      .Infer([](InferContext& ctx) { ctx.SetOutput("Input@GRAD", ctx.Input("Input")); })
+      .Infer([](InferContext& ctx) {
+        RequireOutGrad(ctx, "C5", SliceOut(ctx));
+        ctx.SetOutput("Input@GRAD", ctx.Input("Input"));
+      })
       .Gradient(SliceGradGradient)
       .Reference(SliceGrad);
   ops.Add(WithBounds(std::move(grad), strided));

@@ -136,7 +136,8 @@ void InferTopKGrad(InferContext& ctx) {
   const int axis = ctx.Axis("C1", AxisAttr(ctx), x.shape.rank());
   ctx.Require("C2", IsIndexType(ctx.InputDType("Indices")) && dout.CompatibleWith(indices),
               "Indices must be integers in the shape of Out@GRAD");
-  ctx.Require("C3", dout.rank() == x.shape.rank(), "Out@GRAD must have X's rank");
+  ctx.Require("C3", dout.rank() == x.shape.rank() && ctx.InputDType("Out@GRAD") == x.dtype,
+              "Out@GRAD must have X's rank and dtype");
   for (int i = 0; i < dout.rank(); ++i) {
     ctx.Require("C3", i == axis || InferContext::Matches(dout[i], x.shape[i]),
                 "Out@GRAD must have X's dimensions but for axis", {dout[i], x.shape[i]});
@@ -177,7 +178,7 @@ void AddPair(OpRegistry& ops, bool v2) {
                         .Doc("Gradient of " + type +
                              ": X@GRAD = Out@GRAD at Indices, else 0. C1: X has the dimension. C2: "
                              "Indices are integers in the shape of Out@GRAD. C3: Out@GRAD has X's "
-                             "dimensions but for axis.")
+                             "dtype, and its dimensions but for axis.")
                         .Input("X", "for its shape only")
                         .Input("Indices", "found by the forward op")
                         .Input("Out@GRAD", "gradient of Out")

@@ -9,6 +9,9 @@
 #include <regex>
 #include <set>
 
+#include "completeness.h"
+#include "hostile.h"
+
 namespace coracle {
 namespace {
 
@@ -89,6 +92,35 @@ struct OpTest::Graph {
   std::map<std::string, std::string> grad_of;  // variable -> its gradient
   std::vector<std::string> outputs;  // floating-point outputs that have a gradient w in `inputs`
 };
+
+void ExpectConstraint(const std::string& message, const std::string& id) {
+  EXPECT_NE(message.find("[" + id + "]"), std::string::npos)
+      << "the message lacks '" << id << "': " << message;
+  NoteConstraint(message);
+}
+
+void CheckZeroGradient(const std::string& type) {
+  CheckedGradients().insert(type);
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  block.Var("x").SetShape({2});
+  const OpDesc& op = block.AppendOp(type, {{"X", {"x"}}}, {{"Out", {"o"}}});
+  InferOp(block, op, DefaultOps());
+  GradientContext::Request request;
+  request.op = &op;
+  request.block = &block;
+  request.output_grads = {"o@GRAD"};
+  request.input_grads = {"x@GRAD"};
+  GradientContext context(DefaultOps(), request);
+  DefaultOps().Get(type).RunGradient(context);
+  for (const auto& appended : context.TakeOps()) block.AppendOp(*appended);
+  Environment env;
+  env["x"] = Tensor::Of<float>({2}, {-1.25f, 2.5f});
+  env["o@GRAD"] = Tensor::Of<float>({2}, {3, -4});
+  Interpret(block, DefaultOps(), env);
+  EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("x@GRAD")), Tensor::Zeros(DType::kFloat32, {2})))
+      << type;
+}
 
 OpTest::OpTest(std::string type, const OpRegistry& ops) : ops_(ops), type_(std::move(type)) {}
 
@@ -190,6 +222,7 @@ Environment OpTest::Run(KernelMode mode, bool in_double) {
   Build(program, in_double);
   Environment env = Inputs(in_double);
   Interpret(program.Root(), ops_, env, {.kernels = mode, .seed = seed_, .step = step_});
+  if (mode == KernelMode::kReference) RunHostileVariants(program.Root().op(0), env, ops_);
   return env;
 }
 
@@ -363,6 +396,10 @@ OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const Gradi
   std::vector<std::string> wrt;
   for (const auto& [name, grad] : graph.grad_of) wrt.push_back(name);
   CheckDirections(graph, wrt, ops_, check, {.seed = seed_, .step = step_}, type_);
+  Environment env = graph.inputs;
+  Interpret(graph.program.Root(), ops_, env, {.seed = seed_, .step = step_});
+  for (size_t i = 1; i < graph.program.Root().NumOps(); ++i)
+    RunHostileVariants(graph.program.Root().op(i), env, ops_);
   return *this;
 }
 

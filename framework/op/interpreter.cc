@@ -123,7 +123,11 @@ class OneOp : public ArgTable, public Workspace {
       const auto& ins = op_.Input(in);
       const auto& outs = op_.Output(out);
       for (size_t i = 0; i < outs.size() && i < ins.size(); ++i) {
-        if (outs[i] == name && ins[i] == name) return env_.at(name);
+        if (outs[i] != name || ins[i] != name) continue;
+        const Value& value = env_.at(name);
+        const auto* tensor = std::get_if<Tensor>(&value);
+        if (!tensor || (tensor->dtype() == meta.dtype && tensor->shape() == meta.shape))
+          return value;
       }
     }
     if (meta.type == VarType::kSelectedRows) return SelectedRows{};

@@ -17,6 +17,27 @@ const Def* FindByName(const std::vector<Def>& defs, std::string_view name) {
   return nullptr;
 }
 
+// Kernels of most ops know dense tensors only.
+bool TakesAnyValue(const OpDef& def) {
+  if (def.side_effect() || def.type() == "assign") return true;
+  return std::any_of(def.attrs().begin(), def.attrs().end(),
+                     [](const AttrDef& attr) { return attr.type == AttrType::kBlock; });
+}
+
+void RequireDense(const OpDef& def, const InferContext& context) {
+  for (const SlotDef& slot : def.inputs()) {
+    const auto& args = context.op().Input(slot.name);
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (IsEmptyName(args[i])) continue;
+      const VarMeta& meta = context.Input(slot.name, i);
+      if (meta.type == VarType::kLoDTensor) continue;
+      ThrowInvalid(fmt::format("{}: input {} must be a dense tensor, and {} is {}", def.type(),
+                               slot.name, Quote(args[i]), meta.ToString()),
+                   "  " + Locate(context.op()));
+    }
+  }
+}
+
 }  // namespace
 
 DType internal::KernelDType(const PrepareContext& context) {
@@ -193,6 +214,7 @@ const SlotDef* OpDef::FindOutput(std::string_view name) const { return FindByNam
 const AttrDef* OpDef::FindAttr(std::string_view name) const { return FindByName(attrs_, name); }
 
 void OpDef::RunInfer(InferContext& context) const {
+  if (kind_ == OpKind::kCompute && !TakesAnyValue(*this)) RequireDense(*this, context);
   if (infer_) infer_(context);
 }
 

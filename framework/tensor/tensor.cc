@@ -7,6 +7,10 @@
 #include <cstring>
 #include <limits>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace coracle {
 namespace {
 
@@ -22,6 +26,9 @@ std::shared_ptr<void> Allocate(size_t bytes) {
                 fmt::format("cannot allocate {} bytes for a tensor", bytes));
   }
   if (alignment == kHugePage) ::madvise(data, rounded, MADV_HUGEPAGE);
+#ifdef __SANITIZE_ADDRESS__  // the rounding must not hide an overrun
+  ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + bytes, std::max(rounded, alignment) - bytes);
+#endif
   return {data, std::free};
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 
+#include "../completeness.h"
 #include "../op_test.h"
 
 namespace coracle {
@@ -193,22 +194,7 @@ TEST(Activation, Rounding) {
 
 // Their gradient is zero, by an op that says so.
 TEST(Activation, RoundingHasZeroGradient) {
-  for (const char* type : {"sign", "floor", "ceil", "round"}) {
-    ProgramDesc program;
-    BlockDesc& block = program.Root();
-    block.Var("x").SetShape({2});
-    const OpDesc& op = block.AppendOp(type, {{"X", {"x"}}}, {{"Out", {"o"}}});
-    GradientContext::Request request;
-    request.op = &op;
-    request.block = &block;
-    request.output_grads = {{"Out", {"o@GRAD"}}};
-    request.input_grads = {{"X", {"x@GRAD"}}};
-    GradientContext context(DefaultOps(), request);
-    DefaultOps().Get(type).RunGradient(context);
-    auto ops = context.TakeOps();
-    ASSERT_EQ(ops.size(), 1u) << type;
-    EXPECT_EQ(ops[0]->type(), "fill_zeros_like");
-  }
+  for (const char* type : {"sign", "floor", "ceil", "round"}) CheckZeroGradient(type);
 }
 
 TEST(Activation, Integers) {

@@ -231,4 +231,15 @@ TEST(BatchNorm, C6_GlobalStatisticsMissing) {
       .ExpectError("batch_norm_grad.C6");
 }
 
+TEST(BatchNorm, SecondOrderConstraints) {
+  const auto second = [](const Shape& ddx) {
+    OpTest test("batch_norm_grad_grad");
+    test.RandomInput("X", {2, 2}).RandomInput("Scale", {2}).RandomInput("Y@GRAD", {2, 2});
+    test.RandomInput("X@GRAD@GRAD", ddx);
+    return test;
+  };
+  second({2, 3}).ExpectError("batch_norm_grad_grad.C5");
+  second({2, 2}).Attr("use_global_stats", true).ExpectError("batch_norm_grad_grad.C6");
+}
+
 }  // namespace coracle

@@ -339,62 +339,42 @@ TEST(Conv2d, RunsConcurrently) {
   }
 }
 
-TEST(Conv2d, C1_InputRank) {
-  OpTest("conv2d")
-      .RandomInput("Input", {2, 2, 2})
-      .RandomInput("Filter", {1, 2, 1, 1})
-      .ExpectError("conv2d.C1");
+TEST(Conv2d, Constraints) {
+  for (const std::string type : {"conv2d", "depthwise_conv2d"}) {
+    const auto conv = [&](const Shape& input, const Shape& filter) {
+      return std::move(
+          OpTest(type).RandomInput("Input", input).RandomInput("Filter", filter).Attr("groups", 1));
+    };
+    const auto plain = [&] { return conv({1, 2, 3, 3}, {4, 2, 2, 2}); };
+    conv({2, 2, 2}, {1, 2, 1, 1}).ExpectError(type + ".C1");
+    conv({1, 2, 2, 2}, {1, 2, 1}).ExpectError(type + ".C2");
+    plain().Attr("strides", Ints{0, 1}).ExpectError(type + ".C3");
+    plain().Attr("strides", Ints{1}).ExpectError(type + ".C3");
+    plain().Attr("paddings", Ints{-1, 1}).ExpectError(type + ".C4");
+    plain().Attr("paddings", Ints{1, 1, 1}).ExpectError(type + ".C4");
+    plain().Attr("padding_algorithm", "FULL").ExpectError(type + ".C4");
+    plain().Attr("dilations", Ints{1, 0}).ExpectError(type + ".C5");
+    conv({1, 3, 3, 3}, {4, 2, 2, 2}).ExpectError(type + ".C6");
+    conv({1, 2, 3, 3}, {4, 2, 4, 2}).ExpectError(type + ".C7");
+    plain().Attr("dilations", Ints{1, 3}).ExpectError(type + ".C7");
+    plain().TensorInput("Bias", Tensor::Zeros(DType::kFloat16, {4})).ExpectError(type + ".C8");
+    plain().RandomInput("Bias", {3}).ExpectError(type + ".C9");
+    plain().RandomInput("ResidualData", {1, 4, 2, 3}).ExpectError(type + ".C10");
+    OpTest(type + "_grad")
+        .RandomInput("Input", {1, 2, 3, 3})
+        .RandomInput("Filter", {4, 2, 2, 2})
+        .RandomInput("Output@GRAD", {1, 4, 3, 3})
+        .ExpectError(type + "_grad.C11");
+  }
 }
-TEST(Conv2d, C2_FilterRank) {
-  OpTest("conv2d")
-      .RandomInput("Input", {1, 2, 2, 2})
-      .RandomInput("Filter", {1, 2, 1})
-      .ExpectError("conv2d.C2");
-}
-
-namespace {
-OpTest Plain() {
-  OpTest test("conv2d");
-  test.RandomInput("Input", {1, 2, 3, 3}).RandomInput("Filter", {4, 2, 2, 2});
-  return test;
-}
-}  // namespace
-
-TEST(Conv2d, C3_Strides) {
-  Plain().Attr("strides", Ints{0, 1}).ExpectError("conv2d.C3");
-  Plain().Attr("strides", Ints{1}).ExpectError("conv2d.C3");
-}
-TEST(Conv2d, C4_Paddings) {
-  Plain().Attr("paddings", Ints{-1, 1}).ExpectError("conv2d.C4");
-  Plain().Attr("paddings", Ints{1, 1, 1}).ExpectError("conv2d.C4");
-  Plain().Attr("padding_algorithm", "FULL").ExpectError("conv2d.C4");
-}
-TEST(Conv2d, C5_Dilations) { Plain().Attr("dilations", Ints{1, 0}).ExpectError("conv2d.C5"); }
 TEST(Conv2d, C6_Groups) {
-  Plain().Attr("groups", 0).ExpectError("conv2d.C6");
-  Plain().Attr("groups", 3).ExpectError("conv2d.C6");
-  Plain().Attr("groups", 2).ExpectError("conv2d.C6");
-}
-TEST(Conv2d, C7_KernelFits) {
-  OpTest("conv2d")
-      .RandomInput("Input", {1, 2, 3, 3})
-      .RandomInput("Filter", {4, 2, 4, 2})
-      .ExpectError("conv2d.C7");
-  Plain().Attr("dilations", Ints{1, 3}).ExpectError("conv2d.C7");
-}
-TEST(Conv2d, C8_DTypes) {
-  Plain().TensorInput("Bias", Tensor::Zeros(DType::kFloat16, {4})).ExpectError("conv2d.C8");
-}
-TEST(Conv2d, C9_BiasShape) { Plain().RandomInput("Bias", {3}).ExpectError("conv2d.C9"); }
-TEST(Conv2d, C10_ResidualShape) {
-  Plain().RandomInput("ResidualData", {1, 4, 2, 3}).ExpectError("conv2d.C10");
-}
-TEST(Conv2d, C11_OutputGradShape) {
-  OpTest("conv2d_grad")
-      .RandomInput("Input", {1, 2, 3, 3})
-      .RandomInput("Filter", {4, 2, 2, 2})
-      .RandomInput("Output@GRAD", {1, 4, 3, 3})
-      .ExpectError("conv2d_grad.C11");
+  for (int32_t groups : {0, 3, 2}) {
+    OpTest("conv2d")
+        .RandomInput("Input", {1, 2, 3, 3})
+        .RandomInput("Filter", {4, 2, 2, 2})
+        .Attr("groups", groups)
+        .ExpectError("conv2d.C6");
+  }
 }
 
 // Few input channels, channels last, no padding: the kernels of conv_direct.cc.

@@ -135,8 +135,8 @@ TEST(ElementwiseGrad, AddKeepsOnlyTheStretchedOperand) {
   GradientContext::Request request;
   request.op = &add;
   request.block = &block;
-  request.output_grads = {{"Out", {"o@GRAD"}}};
-  request.input_grads = {{"X", {"x@GRAD"}}, {"Y", {"y@GRAD"}}};
+  request.output_grads = {"o@GRAD"};
+  request.input_grads = {"x@GRAD", "y@GRAD"};
   GradientContext context(DefaultOps(), request);
   DefaultOps().Get("elementwise_add").RunGradient(context);
   auto ops = context.TakeOps();

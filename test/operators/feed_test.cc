@@ -1,6 +1,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
 
+#include "../completeness.h"
 #include "../op_test.h"
 
 namespace coracle {
@@ -36,7 +37,7 @@ TEST(Feed, C1_NegativeColumn) {
       InferOp(block, op, DefaultOps());
       ADD_FAILURE() << type;
     } catch (const Error& e) {
-      EXPECT_NE(e.message().find(std::string(type) + ".C1"), std::string::npos) << e.what();
+      ExpectConstraint(e.message(), std::string(type) + ".C1");
     }
   }
 }

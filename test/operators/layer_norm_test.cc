@@ -142,4 +142,15 @@ TEST(LayerNorm, C5_Statistics) {
       .ExpectError("layer_norm_grad.C5");
 }
 
+TEST(LayerNorm, SecondOrderConstraints) {
+  const auto second = [](const Shape& mean, const Shape& ddx) {
+    OpTest test("layer_norm_grad_grad");
+    test.RandomInput("X", {2, 3}).RandomInput("Y@GRAD", {2, 3}).RandomInput("Mean", mean);
+    test.RandomInput("X@GRAD@GRAD", ddx);
+    return test;
+  };
+  second({2}, {2, 2}).ExpectError("layer_norm_grad_grad.C4");
+  second({3}, {2, 3}).ExpectError("layer_norm_grad_grad.C5");
+}
+
 }  // namespace coracle

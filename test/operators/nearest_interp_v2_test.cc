@@ -105,7 +105,9 @@ TEST(NearestInterpV2, Constraints) {
     op().TensorInput("Scale", Tensor::Of<float>({1}, {1e30f})).ExpectError(type + ".C4");
     op().TensorInput("Scale", Tensor::Of<float>({3}, {1, 1, 1})).ExpectError(type + ".C5");
     OpTest(type + "_grad")
-        .Input("X", {1}, {1})
+        .Attr("out_h", 2)
+        .Attr("out_w", 2)
+        .Input("X", {1, 1, 1, 1}, {1})
         .Input("Out@GRAD", {1}, {1})
         .ExpectError(type + "_grad.C6");
   }

@@ -235,6 +235,15 @@ TEST(Pool2d, C7_OutShape) {
       .RandomInput("X@GRAD@GRAD", {1, 1, 2, 3})
       .ExpectError("pool2d_grad_grad.C7");
 }
+TEST(Pool2d, C8_DTypesOfTheSecondGradient) {
+  OpTest("pool2d_grad_grad")
+      .Attr("pooling_type", "max")
+      .Attr("ksize", Ints{2, 2})
+      .RandomInput("X", {1, 1, 3, 3})
+      .RandomInput("Out", {1, 1, 2, 2})
+      .TensorInput("X@GRAD@GRAD", Tensor::Zeros(DType::kInt32, {1, 1, 3, 3}))
+      .ExpectError("pool2d_grad_grad.C8");
+}
 TEST(Pool2d, C8_DTypes) {
   OpTest("pool2d_grad")
       .Attr("pooling_type", "max")

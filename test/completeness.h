@@ -1,0 +1,14 @@
+#pragma once
+// What a run of all op tests must have done; test/op_test.cc checks it at the end.
+
+#include <string>
+
+namespace coracle {
+
+// The error message names the constraint: "load.C1". For tests that make their programs themselves.
+void ExpectConstraint(const std::string& message, const std::string& id);
+
+// The gradient rule of a unary op gives zeros of X's shape, whatever Out@GRAD is.
+void CheckZeroGradient(const std::string& type);
+
+}  // namespace coracle
