@@ -337,7 +337,7 @@ TEST(ProgramIo, MutationsNeverCrash) {
   }
 }
 
-TEST(ProgramIo, LargeProgramsTakeLittleTime) {
+TEST(ProgramIo, LargeProgramsRoundTrip) {
   proto::ProgramDesc message = proto::SampleMessage();
   auto* root = message.mutable_blocks(0);
   for (int i = 0; i < 100000; ++i) {
@@ -372,8 +372,6 @@ TEST(ProgramIo, LargeProgramsTakeLittleTime) {
   EXPECT_TRUE(again == bytes);
   std::printf("%.1f MB: read in %.3f s, written in %.3f s\n",
               static_cast<double>(bytes.size()) * 1e-6, read, written);
-  EXPECT_LT(read, 10);  // generous: other work may be going on, or sanitizers
-  EXPECT_LT(written, 10);
 }
 
 TEST(ProgramIo, TextMutationsNeverCrash) {
