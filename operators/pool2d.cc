@@ -262,15 +262,28 @@ Kernel PoolGradFast(const PrepareContext& ctx) {
 
 // --- gradient rules ---
 
-void PoolGradGradient(GradientContext& g) {
+AttrList PoolAttrs(const GradientContext& g) {
   AttrList attrs;
   for (const NamedAttr& attr : g.op().attrs()) {
     if (g.registry().Get("pool2d").FindAttr(attr.name)) attrs.push_back(attr);
   }
+  return attrs;
+}
+
+void PoolGradGradient(GradientContext& g) {
   g.Append(
       "pool2d_grad_grad",
       {{"X", {g.Input("X")}}, {"Out", {g.Input("Out")}}, {"X@GRAD@GRAD", {g.OutputGrad("X@GRAD")}}},
-      {{"Out@GRAD@GRAD", {g.InputGrad("Out@GRAD")}}}, attrs);
+      {{"Out@GRAD@GRAD", {g.InputGrad("Out@GRAD")}}}, PoolAttrs(g));
+}
+
+// Linear in X@GRAD@GRAD, and the transposed map is that of pool2d_grad.
+void PoolGradGradGradient(GradientContext& g) {
+  g.Append("pool2d_grad",
+           {{"X", {g.Input("X")}},
+            {"Out", {g.Input("Out")}},
+            {"Out@GRAD", {g.OutputGrad("Out@GRAD@GRAD")}}},
+           {{"X@GRAD", {g.InputGrad("X@GRAD@GRAD")}}}, PoolAttrs(g));
 }
 
 // --- registration ---
@@ -348,7 +361,8 @@ OpDef GradGradDef() {
                  .Input("X@GRAD@GRAD", "gradient of pool2d_grad's X@GRAD")
                  .Output("Out@GRAD@GRAD", "gradient of pool2d_grad's Out@GRAD"))
       .Infer(InferPoolGradGrad)
-      .NoGradient("third derivatives of pooling are not in use")
+      .NoGradientTo({"X", "Out"})
+      .Gradient(PoolGradGradGradient)
       .Reference<float, double>(
           []<class T>(const PrepareContext& c) { return PoolGradGradReference<T>(c); });
 }

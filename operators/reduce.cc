@@ -224,6 +224,20 @@ void InferReduceGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
+void InferProdGradGrad(InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  CheckDims(ctx, x);
+  ctx.Require("C4", AxesOf(ctx, x).out.CompatibleWith(ctx.InputShape("DOut")),
+              "DOut must have the shape of the reduced X");
+  ctx.Require("C6", x.CompatibleWith(ctx.InputShape("DDX")), "DDX must have X's shape");
+  for (const char* slot : {"DOut", "DDX"}) {
+    ctx.Require("C5", ctx.InputDType(slot) == ctx.InputDType("X"),
+                "all inputs must have one dtype");
+  }
+  ctx.SetOutput("DX", ctx.Input("X"));
+  ctx.SetOutput("DDOut", ctx.Input("DOut"));
+}
+
 // Calls f(x offset, out offset, steps of out, count) over pieces of X, in parallel.
 template <class F>
 void ForEachPiece(const BroadcastNest& nest, const F& f) {
@@ -300,6 +314,51 @@ Kernel ProdGrad(const PrepareContext& ctx) {
   };
 }
 
+// value + slope e, with e^2 = 0.
+template <class T>
+struct Dual {
+  T value, slope;
+  Dual operator*(const Dual& o) const {
+    return {value * o.value, value * o.slope + slope * o.value};
+  }
+};
+
+// With the duals x + u e (u: DDX), DDOut = slope of the product of all, and DX[i] = DOut times the
+// slope of the product of all but i: of those before i times those behind. Exact when elements
+// are 0.
+template <class T>
+Kernel ProdGradGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("DOut"), ddx = ctx.Input("DDX");
+  const TensorArg dx = ctx.Output("DX"), ddout = ctx.Output("DDOut");
+  const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
+  const TensorArg scratch = ctx.Scratch(x.dtype, {2 * nest.reduced_numel + 2});
+  const TensorArg offsets = ctx.Scratch(DType::kInt64, {nest.reduced_numel});
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *u = ws.Data<const T>(ddx), *d = ws.Data<const T>(dout);
+    T* before = ws.Data<T>(scratch);
+    int64_t* at = ws.Data<int64_t>(offsets);
+    const int64_t n = nest.reduced_numel;
+    DimsWalk kept(nest.kept, 0), reduced(nest.reduced, 0);
+    for (int64_t r = 0; r < n && nest.out_numel > 0; ++r, reduced.Next()) at[r] = reduced.offset();
+    for (int64_t j = 0; j < nest.out_numel; ++j, kept.Next()) {
+      auto element = [&](int64_t r) {
+        return Dual<T>{in[kept.offset() + at[r]], u[kept.offset() + at[r]]};
+      };
+      Dual<T> product{1, 0};
+      for (int64_t r = 0; r < n; ++r, product = product * element(r - 1)) {
+        before[2 * r] = product.value;
+        before[2 * r + 1] = product.slope;
+      }
+      if (ddout) ws.Data<T>(ddout)[j] = product.slope;
+      Dual<T> behind{1, 0};
+      for (int64_t r = n; dx && r-- > 0; behind = behind * element(r)) {
+        const Dual<T> others = Dual<T>{before[2 * r], before[2 * r + 1]} * behind;
+        ws.Data<T>(dx)[kept.offset() + at[r]] = d[j] * others.slope;
+      }
+    }
+  };
+}
+
 AttrList DimAttrs(const GradientContext& g) {
   return {{"dim", g.Attr<std::vector<int32_t>>("dim")},
           {"keep_dim", g.Attr<bool>("keep_dim")},
@@ -365,16 +424,18 @@ OpDef Declare() {
 }
 
 template <class F>
-OpDef DeclareGrad(const char* formula, bool reads_out) {
+OpDef DeclareGrad(const char* formula, bool reads_out,
+                  std::vector<std::string> no_gradient_to = {"X"}) {
   const std::string doc = std::string("Gradient of ") + F::kType + ": " + formula +
                           " C1: each dim lies in [-rank, rank). C2: no dim is named twice. C4: Out "
                           "and Out@GRAD have the reduced shape. C5: all inputs have one dtype.";
   OpDef def(std::string(F::kType) + "_grad");
-  def.Doc(doc).Input("X", reads_out ? "the forward op's" : "the forward op's, for its shape alone");
+  const bool reads_x = reads_out || no_gradient_to.empty();
+  def.Doc(doc).Input("X", reads_x ? "the forward op's" : "the forward op's, for its shape alone");
   if (reads_out) def.Input("Out", "the forward op's");
   def.Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
-      .NoGradientTo({"X"})
+      .NoGradientTo(std::move(no_gradient_to))
       .Infer(InferReduceGrad);
   if (reads_out) def.NoGradientTo({"Out"});
   return WithDims(std::move(def));
@@ -409,6 +470,43 @@ void AddExtremum(OpRegistry& ops) {
                   []<class T>(const PrepareContext& c) { return ExtremumGrad<T>(c); }));
 }
 
+void AddProd(OpRegistry& ops) {
+  ops.Add(Declare<Prod>()
+              .Gradient([](GradientContext& g) { ReduceGradient<Prod>(g, false); })
+              .Reference<float, double, int32_t, int64_t>(
+                  []<class T>(const PrepareContext& c) { return ReduceReference<Prod, T>(c); }));
+  ops.Add(DeclareGrad<Prod>("X@GRAD = Out@GRAD times the product of the other elements.", false, {})
+              .Gradient([](GradientContext& g) {
+                g.Append("reduce_prod_grad_grad",
+                         {{"X", {g.Input("X")}},
+                          {"DOut", {g.Input("Out@GRAD")}},
+                          {"DDX", {g.OutputGrad("X@GRAD")}}},
+                         {{"DX", {g.InputGrad("X")}}, {"DDOut", {g.InputGrad("Out@GRAD")}}},
+                         DimAttrs(g));
+              })
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return ProdGrad<T>(c); }));
+  OpDef second("reduce_prod_grad_grad");
+  second
+      .Doc(
+          "Gradient of reduce_prod_grad, to whose X@GRAD the gradient DDX arrives: DDOut = sum of "
+          "DDX times the product of the other elements; DX[i] = DOut times the sum over k other "
+          "than i of DDX[k] times the product of all elements but i and k. C1: each dim lies in "
+          "[-rank, rank). C2: no dim is named twice. C4: DOut has the reduced shape. C5: all "
+          "inputs have one dtype. C6: DDX has X's shape.")
+      .Input("X", "the forward op's")
+      .Input("DOut", "gradient of the forward op's Out")
+      .Input("DDX", "gradient of the gradient of X")
+      .OptionalOutput("DX", "gradient of X")
+      .OptionalOutput("DDOut", "gradient of DOut")
+      .Infer(InferProdGradGrad)
+      .NoGradient("third derivatives of a product over dims are not provided");
+  ops.Add(
+      WithDims(std::move(second)).Reference<float, double>([]<class T>(const PrepareContext& c) {
+        return ProdGradGrad<T>(c);
+      }));
+}
+
 template <class F>
 void AddLogical(OpRegistry& ops) {
   ops.Add(Declare<F>()
@@ -428,14 +526,7 @@ void RegisterReduce(OpRegistry& ops) {
   AddExtremum<Min>(ops);
   AddLogical<Any>(ops);
   AddLogical<All>(ops);
-  ops.Add(Declare<Prod>()
-              .Gradient([](GradientContext& g) { ReduceGradient<Prod>(g, false); })
-              .Reference<float, double, int32_t, int64_t>(
-                  []<class T>(const PrepareContext& c) { return ReduceReference<Prod, T>(c); }));
-  ops.Add(DeclareGrad<Prod>("X@GRAD = Out@GRAD times the product of the other elements.", false)
-              .NoGradient("second derivatives of a product over dims are not provided")
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return ProdGrad<T>(c); }));
+  AddProd(ops);
 }
 
 }  // namespace coracle

@@ -101,8 +101,7 @@ TEST(Reduce, Gradients) {
       for (bool keep : {false, true}) {
         SCOPED_TRACE(type);
         OpTest test = Over(type, dim, keep);
-        test.RandomInput("X", {3, 2, 4}, 0.5, 2).CheckGradient({"X"});
-        if (std::string(type) != "reduce_prod") test.CheckSecondGradient({"X"});
+        test.RandomInput("X", {3, 2, 4}, 0.5, 2).CheckGradient({"X"}).CheckSecondGradient({"X"});
       }
     }
   }
@@ -129,6 +128,34 @@ TEST(Reduce, ProdGradientWithZeros) {
   grad({2, 3, 4}, {120, 80, 60});
   grad({2, 0, 4}, {0, 80, 0});
   grad({0, 0, 4}, {0, 0, 0});
+}
+
+// x y z with (x, y, z) = (0, 2, 3), u = (1, 10, 100), DOut = 5: the slope of the product is
+// 1 y z = 6; dX: 5 (10 z + 100 y) = 1150, 5 (1 z + 100 x) = 15, 5 (1 y + 10 x) = 10.
+TEST(Reduce, ProdSecondGradientWithZeros) {
+  const auto second = [](const std::vector<double>& x, const std::vector<double>& dx,
+                         double ddout) {
+    Over("reduce_prod_grad_grad", {0})
+        .Input("X", {3}, x)
+        .Input("DOut", {1}, {5})
+        .Input("DDX", {3}, {1, 10, 100})
+        .Expect("DX", {3}, dx)
+        .Expect("DDOut", {1}, {ddout});
+  };
+  second({0, 2, 3}, {1150, 15, 10}, 6);
+  second({0, 0, 3}, {150, 15, 0}, 0);
+  second({0, 0, 0}, {0, 0, 0}, 0);
+  Over("reduce_prod_grad_grad", {1})
+      .Input("X", {2, 0}, {})
+      .Input("DOut", {2}, {1, 1})
+      .Input("DDX", {2, 0}, {})
+      .Expect("DDOut", {2}, {0, 0})
+      .Expect("DX", {2, 0}, {});
+  Over("reduce_prod_grad_grad", {1})
+      .Input("X", {0, 2}, {})
+      .Input("DOut", {0}, {})
+      .Input("DDX", {0, 2}, {})
+      .Expect("DDOut", {0}, {});
 }
 
 TEST(Reduce, FastAgainstReference) {
@@ -189,6 +216,22 @@ TEST(Reduce, Constraints) {
     if (DefaultOps().Get(grad).FindInput("Out")) test.RandomInput("Out", {1});
     test.ExpectError(grad + ".C5");
   }
+  const auto second = [](Ints dim, const Shape& dout, const Shape& ddx, const std::string& id) {
+    Over("reduce_prod_grad_grad", std::move(dim))
+        .RandomInput("X", {2, 2})
+        .RandomInput("DOut", dout)
+        .RandomInput("DDX", ddx)
+        .ExpectError("reduce_prod_grad_grad." + id);
+  };
+  second({2}, {2}, {2, 2}, "C1");
+  second({0, 0}, {2}, {2, 2}, "C2");
+  second({0}, {3}, {2, 2}, "C4");
+  second({0}, {2}, {2, 3}, "C6");
+  Over("reduce_prod_grad_grad", {0})
+      .RandomInput("X", {2})
+      .RandomInput("DDX", {2})
+      .IntInput("DOut", {1}, {1})
+      .ExpectError("reduce_prod_grad_grad.C5");
   for (const char* name : {"reduce_any", "reduce_all"}) {
     const std::string type = name;
     const Tensor x = Tensor::Zeros(DType::kBool, {2, 2});
