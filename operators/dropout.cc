@@ -1,9 +1,8 @@
-#include <coracle/framework/base/parallel.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/framework/tensor/rng.h>
+#include <coracle/operators/common/drop.h>
 #include <coracle/operators/common/same_type.h>
 
 #include <algorithm>
@@ -49,8 +48,6 @@ struct Setup {
     if (is_test) return upscale ? 1 : 1 - p;
     return upscale && p < 1 ? 1 / (1 - p) : 1;
   }
-  // An element is dropped when its 32-bit draw is below this.
-  uint64_t Threshold() const { return static_cast<uint64_t>(p * 0x1p32); }
 };
 
 // Where the draws come from: the run's seed and step and the output's name, or, when the op says
@@ -73,39 +70,14 @@ struct Source {
   }
 };
 
-constexpr int64_t kChunk = 1024;  // elements drawn at a time, on the stack
-
-// Element i keeps its value when word i of the stream reaches the threshold.
-template <class T>
-void DropChunk(const Philox& random, uint64_t threshold, T scale, const T* x, T* out, uint8_t* mask,
-               int64_t begin, int64_t end) {
-  uint32_t words[kChunk];
-  random.Blocks(static_cast<uint64_t>(begin / 4), (end - begin + 3) / 4, words);
-  for (int64_t i = begin; i < end; ++i) {
-    const bool keep = words[i - begin] >= threshold;
-    out[i] = keep ? x[i] * scale : T(0);
-    if (mask) mask[i] = keep;
-  }
-}
-
 template <class T>
 Kernel Train(const PrepareContext& ctx, const Setup& s) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), mask = ctx.Output("Mask");
   const Source source(ctx);
   const T scale = static_cast<T>(s.Scale());
-  const uint64_t threshold = s.Threshold();
   return [=](Workspace& ws) {
-    const Philox random = source.For(ws);
-    const T* in = ws.Data<const T>(x);
-    T* o = ws.Data<T>(out);
     uint8_t* m = mask ? ws.Data<uint8_t>(mask) : nullptr;
-    const int64_t chunks = (x.numel + kChunk - 1) / kChunk;
-    ParallelFor(chunks, 8, [&](int64_t first, int64_t last) {
-      for (int64_t c = first; c < last; ++c) {
-        const int64_t begin = c * kChunk, end = std::min(begin + kChunk, x.numel);
-        DropChunk(random, threshold, scale, in, o, m, begin, end);
-      }
-    });
+    Drop(source.For(ws), s.p, scale, ws.Data<const T>(x), ws.Data<T>(out), m, x.numel);
   };
 }
 
@@ -134,12 +106,8 @@ Kernel Backward(const PrepareContext& ctx) {
   const T scale = static_cast<T>(s.Scale());
   const bool masked = !s.is_test;
   return [=](Workspace& ws) {
-    const T* g = ws.Data<const T>(dout);
     const uint8_t* m = masked ? ws.Data<const uint8_t>(mask) : nullptr;
-    T* o = ws.Data<T>(dx);
-    ParallelFor(dout.numel, 32768, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) o[i] = !m || m[i] ? g[i] * scale : T(0);
-    });
+    DropGrad(m, scale, ws.Data<const T>(dout), ws.Data<T>(dx), dout.numel);
   };
 }
 

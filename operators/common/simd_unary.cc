@@ -5,30 +5,13 @@
 #include <hwy/foreach_target.h>  // first: it compiles this file for each target
 #include <hwy/highway.h>
 #include <coracle/operators/common/simd_loops-inl.h>
-#include <hwy/contrib/math/math-inl.h>
+#include <coracle/operators/common/simd_math-inl.h>
 // clang-format on
 
 #include <limits>
 
 HWY_BEFORE_NAMESPACE();
 namespace coracle::simd::HWY_NAMESPACE {
-
-inline Vec Set(float value) { return hn::Set(Tag(), value); }
-inline Vec KeepNan(Vec x, Vec result) { return hn::IfThenElse(hn::IsNaN(x), x, result); }
-inline Vec Clamp(Vec x, float low, float high) { return hn::Min(hn::Max(x, Set(low)), Set(high)); }
-
-// Highway's Exp and Tanh are inexact outside a range; these are right everywhere.
-inline Vec SafeExp(Vec x) {
-  const Vec y = hn::Exp(Tag(), Clamp(x, -104.0f, 88.7f));
-  const auto high = hn::Gt(x, Set(88.722839f));
-  return KeepNan(x, hn::IfThenElse(high, Set(std::numeric_limits<float>::infinity()), y));
-}
-inline Vec SafeTanh(Vec x) { return KeepNan(x, hn::Tanh(Tag(), Clamp(x, -20.0f, 20.0f))); }
-inline Vec SafeSigmoid(Vec x) {
-  const Vec one = Set(1.0f);
-  const Vec e = hn::Exp(Tag(), Clamp(hn::Neg(x), -88.0f, 88.0f));
-  return KeepNan(x, hn::Div(one, hn::Add(one, e)));
-}
 
 // Phi(x), the normal distribution: erfc by the Chebyshev fit of Press et al., Numerical Recipes
 // (erfcc), whose relative error is below 1.2e-7 everywhere. exp(-x^2 / 2) comes out too.

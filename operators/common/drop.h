@@ -1,0 +1,40 @@
+#pragma once
+// Dropout of one array: which elements stay is drawn from words of a Philox stream.
+
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/tensor/rng.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace coracle {
+
+// out[i] = x[i] * scale, or 0 where word i of the stream is below p * 2^32; mask[i] (unless null)
+// tells which. out may be x.
+template <class T>
+void Drop(const Philox& random, double p, T scale, const T* x, T* out, uint8_t* mask, int64_t n) {
+  constexpr int64_t kChunk = 1024;  // elements drawn at a time, on the stack
+  const auto threshold = static_cast<uint64_t>(p * 0x1p32);
+  ParallelFor((n + kChunk - 1) / kChunk, 8, [&](int64_t first, int64_t last) {
+    uint32_t words[kChunk];
+    for (int64_t begin = first * kChunk; begin < std::min(last * kChunk, n); begin += kChunk) {
+      const int64_t end = std::min(begin + kChunk, n);
+      random.Blocks(static_cast<uint64_t>(begin / 4), (end - begin + 3) / 4, words);
+      for (int64_t i = begin; i < end; ++i) {
+        const bool keep = words[i - begin] >= threshold;
+        out[i] = keep ? x[i] * scale : T(0);
+        if (mask) mask[i] = keep;
+      }
+    }
+  });
+}
+
+// dx[i] = dout[i] * scale where mask[i], else 0. A null mask keeps all. dx may be dout.
+template <class T>
+void DropGrad(const uint8_t* mask, T scale, const T* dout, T* dx, int64_t n) {
+  ParallelFor(n, 32768, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) dx[i] = !mask || mask[i] ? dout[i] * scale : T(0);
+  });
+}
+
+}  // namespace coracle
