@@ -40,9 +40,8 @@ class ErrorClip {
  public:
   ErrorClip() = default;
   ErrorClip(ErrorClipPtr clip) : clip_(std::move(clip)) {}  // NOLINT: converts on purpose
-  template <class Clip>
-  requires std::derived_from<Clip, BaseErrorClipAttr> ErrorClip(
-      const Clip& clip)  // NOLINT: converts on purpose
+  template <std::derived_from<BaseErrorClipAttr> Clip>
+  ErrorClip(const Clip& clip)  // NOLINT: converts on purpose
       : clip_(std::make_shared<Clip>(clip)) {}
 
   const ErrorClipPtr& get() const { return clip_; }

@@ -8,17 +8,17 @@
 
 namespace coracle {
 
-enum class ErrorCode {
-  kInvalidArgument,    // a value, shape, dtype, name or text that is wrong in itself
-  kNotFound,           // a file, var, op type or name that does not exist
-  kAlreadyExists,      // a name that is taken
-  kOutOfRange,         // an index outside its tensor, a number outside its type
-  kUnimplemented,      // a valid request that this build cannot serve
-  kResourceExhausted,  // memory_limit, a size limit
-  kDeadlineExceeded,   // time_limit
-  kDataLoss,           // a damaged or truncated file
-  kIo,                 // the operating system refused
-  kInternal,           // a defect of Coracle
+enum class ErrorCode {  // what kind of fault an Error reports
+  kInvalidArgument,     // a value, shape, dtype, name or text that is wrong in itself
+  kNotFound,            // a file, var, op type or name that does not exist
+  kAlreadyExists,       // a name that is taken
+  kOutOfRange,          // an index outside its tensor, a number outside its type
+  kUnimplemented,       // a valid request that this build cannot serve
+  kResourceExhausted,   // memory_limit, a size limit
+  kDeadlineExceeded,    // time_limit
+  kDataLoss,            // a damaged or truncated file
+  kIo,                  // the operating system refused
+  kInternal,            // a defect of Coracle
 };
 
 // "invalid argument", "not found", ...

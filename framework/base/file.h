@@ -21,7 +21,7 @@ void WriteFileAtomic(const std::string& path, std::string_view contents);
 void WriteDirectoryAtomic(const std::string& path,
                           const std::function<void(const std::string&)>& fill);
 
-bool FileExists(const std::string& path);
-void MakeDirectories(const std::string& path);
+bool FileExists(const std::string& path);       // of any kind: directories and devices too
+void MakeDirectories(const std::string& path);  // with their parents; those that exist are fine
 
 }  // namespace coracle

@@ -194,6 +194,7 @@ void ConvertElements(std::string_view data, const ElementType& type, const std::
 // From column-major to row-major order.
 Tensor Reordered(const Tensor& fortran) {
   Tensor result(fortran.dtype(), fortran.shape());
+  if (result.numel() == 0) return result;  // beside a 0, the other dims may be of any size
   const Shape& shape = result.shape();
   size_t width = SizeOf(result.dtype());
   int64_t index[Shape::kMaxRank] = {}, stride[Shape::kMaxRank] = {};

@@ -12,7 +12,7 @@ struct float16 {
   uint16_t bits = 0;
   float16() = default;
   float16(float value) : bits(FromFloat(value)) {}  // NOLINT: converts like the built-in types
-  operator float() const { return ToFloat(bits); }
+  operator float() const { return ToFloat(bits); }  // NOLINT: as above
 
   static uint16_t FromFloat(float value) {
     uint32_t f = std::bit_cast<uint32_t>(value);
@@ -45,10 +45,10 @@ struct float16 {
 // The upper half of IEEE 754 binary32.
 struct bfloat16 {
   uint16_t bits = 0;
-  bfloat16() = default;
-  bfloat16(float value) : bits(FromFloat(value)) {}  // NOLINT: converts like the built-in types
+  bfloat16() = default;  // NOLINTBEGIN(google-explicit-constructor): like the built-in types
+  bfloat16(float value) : bits(FromFloat(value)) {}
   operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
+  // NOLINTEND(google-explicit-constructor)
   static uint16_t FromFloat(float value) {
     uint32_t f = std::bit_cast<uint32_t>(value);
     if ((f & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((f >> 16) | 0x40u);
