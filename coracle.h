@@ -2,6 +2,7 @@
 // All of Coracle's public interface.
 
 #include <coracle/backward/backward.h>
+#include <coracle/backward/hessian.h>
 #include <coracle/clip/error_clip.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>

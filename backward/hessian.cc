@@ -1,0 +1,277 @@
+#include <coracle/backward/hessian.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/infer_context.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+// Removes what was added to a block since, unless Keep() is called. Ops are known by identity:
+// backward may put some between older ones.
+class Undo {
+ public:
+  explicit Undo(BlockDesc& block) : block_(block), vars_(block.NumVars()) {
+    for (size_t i = 0; i < block.NumOps(); ++i) old_.insert(&block.op(i));
+  }
+  Undo(const Undo&) = delete;
+  Undo& operator=(const Undo&) = delete;
+  ~Undo() {
+    if (kept_) return;
+    block_.RemoveOpsIf([&](const OpDesc& op) { return !old_.count(&op); });
+    size_t i = 0;
+    block_.RemoveVarsIf([&](const VarDesc&) { return i++ >= vars_; });
+  }
+  void Keep() { kept_ = true; }
+  bool IsNew(const OpDesc& op) const { return !old_.count(&op); }
+
+ private:
+  BlockDesc& block_;
+  size_t vars_;
+  std::unordered_set<const OpDesc*> old_;
+  bool kept_ = false;
+};
+
+class SecondOrder {
+ public:
+  SecondOrder(const char* who, const Variable& y, const std::vector<Variable>& xs,
+              const HessianOptions& options)
+      : who_(who), y_(y), xs_(xs), ops_(options.ops ? *options.ops : DefaultOps()) {
+    options_.no_grad_set = options.no_grad_set;
+    options_.ops = &ops_;
+    if (!y) Throw("y is an empty Variable");
+    if (!y.shape().IsKnown() || y.shape().numel() != 1) {
+      Throw(
+          fmt::format("y must hold one element, the shape of {} is {}; reduce it by mean or "
+                      "reduce_sum",
+                      Quote(y.name()), y.shape().ToString()));
+    }
+    for (const Variable& x : xs) {
+      if (!x) Throw("an x is an empty Variable");
+    }
+    block_ = &y.block();
+    while (block_->parent() && block_->FindVar(y.name()) != &y.desc()) block_ = block_->parent();
+  }
+
+  BlockDesc& block() { return *block_; }
+
+  [[noreturn]] void Throw(const std::string& what) const {
+    ThrowInvalid(std::string(who_) + ": " + what);
+  }
+
+  void CheckShapes() const {
+    for (const Variable& x : xs_) {
+      const std::string name = Quote(x.name()), shape = x.shape().ToString();
+      if (!x.shape().IsKnown()) {
+        Throw(fmt::format("the shape of {} must be known when the program is built, it is {}", name,
+                          shape));
+      }
+      if (2 * x.shape().rank() > Shape::kMaxRank) {
+        Throw(fmt::format("{} has shape {}: a Hessian would have more than {} dimensions", name,
+                          shape, Shape::kMaxRank));
+      }
+    }
+  }
+
+  void CheckVectors(const std::vector<Variable>& v) const {
+    if (v.size() != xs_.size())
+      Throw(fmt::format("got {} vectors for {} xs", v.size(), xs_.size()));
+    for (size_t k = 0; k < v.size(); ++k) {
+      if (!v[k]) Throw("a vector is an empty Variable");
+      if (v[k].dtype() == xs_[k].dtype() && v[k].shape().CompatibleWith(xs_[k].shape())) continue;
+      Throw(fmt::format("the vector {} is {}, its x {} is {}", Quote(v[k].name()),
+                        v[k].desc().meta().ToString(), Quote(xs_[k].name()),
+                        xs_[k].desc().meta().ToString()));
+    }
+  }
+
+  std::vector<std::string> First() { return Gradients({y_}, xs_, options_); }
+
+  // sum over j of d2y / dxs[k] dxs[j] v[j], for the given names of the vectors.
+  std::vector<std::string> Product(const std::vector<std::string>& first,
+                                   const std::vector<Variable>& v) {
+    std::vector<Variable> targets;
+    GradientsOptions options = options_;
+    for (size_t j = 0; j < first.size(); ++j) {
+      if (first[j].empty()) continue;
+      targets.push_back(Variable::Of(block(), first[j]));
+      options.target_gradients.push_back(v[j].name());
+    }
+    if (targets.empty()) return first;
+    std::vector<std::string> product = Gradients(targets, xs_, options);
+    for (size_t k = 0; k < product.size(); ++k) {
+      if (!product[k].empty() || first[k].empty()) continue;
+      product[k] = NewVar(xs_[k].name() + "@PRODUCT");
+      Append("fill_zeros_like", {{"X", {xs_[k].name()}}}, {{"Out", {product[k]}}});
+    }
+    return product;
+  }
+
+  // The Hessian by x alone, whose gradient is `first`.
+  std::string Matrix(const Variable& x, const std::string& first) {
+    if (first.empty()) return "";
+    const int64_t n = x.shape().numel();
+    std::vector<int64_t> dims = x.shape().ToVector();
+    dims.insert(dims.end(), x.shape().begin(), x.shape().end());
+    const std::string hessian = NewVar(x.name() + "@HESSIAN");
+    if (n > 0) {
+      const std::vector<std::string> rows = Rows(x, first, UnitVectors(x, n));
+      if (!rows.empty()) {
+        const std::string stacked = NewVar(x.name() + "@ROWS");
+        Append("stack", {{"X", rows}}, {{"Y", {stacked}}}, {{"axis", int32_t{0}}});
+        Append("reshape2", {{"X", {stacked}}}, {{"Out", {hessian}}},
+               {{"shape", std::vector<int32_t>(dims.begin(), dims.end())}});
+        return hessian;
+      }
+    }
+    Append("fill_constant", {}, {{"Out", {hessian}}},
+           {{"shape", dims}, {"value", 0.0f}, {"dtype", static_cast<int32_t>(x.dtype())}});
+    return hessian;
+  }
+
+ private:
+  std::string NewVar(const std::string& stem) {
+    std::string name = block().program().FreeName(stem);
+    block().Var(name);
+    return name;
+  }
+
+  void Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {}) {
+    attrs.push_back({kOpRoleAttr, int32_t{kBackward}});
+    OpDesc& op =
+        block().AppendOp(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs));
+    InferOp(block(), op, ops_);
+  }
+
+  // The n unit vectors of x's shape and dtype: the rows of a unit matrix.
+  std::vector<std::string> UnitVectors(const Variable& x, int64_t n) {
+    std::vector<int64_t> ids, dims = x.shape().ToVector();
+    for (int64_t i = 0; i < n; ++i) ids.push_back(i);
+    dims.insert(dims.begin(), n);
+    const std::string index = NewVar(x.name() + "@INDEX"), unit = NewVar(x.name() + "@UNIT");
+    const std::string shaped = NewVar(x.name() + "@UNIT");
+    Append("assign_value", {}, {{"Out", {index}}},
+           {{"shape", std::vector<int32_t>{static_cast<int32_t>(n)}},
+            {"dtype", static_cast<int32_t>(DType::kInt64)},
+            {"int64_values", ids}});
+    Append("one_hot_v2", {{"X", {index}}}, {{"Out", {unit}}},
+           {{"depth", static_cast<int32_t>(n)}, {"dtype", static_cast<int32_t>(x.dtype())}});
+    Append("reshape2", {{"X", {unit}}}, {{"Out", {shaped}}},
+           {{"shape", std::vector<int32_t>(dims.begin(), dims.end())}});
+    std::vector<std::string> vectors;
+    for (int64_t i = 0; i < n; ++i) vectors.push_back(NewVar(x.name() + "@UNIT"));
+    Append("unstack", {{"X", {shaped}}}, {{"Y", vectors}},
+           {{"axis", int32_t{0}}, {"num", static_cast<int32_t>(n)}});
+    return vectors;
+  }
+
+  // The gradient of <first, vector> by x for each vector; none when first does not depend on x.
+  std::vector<std::string> Rows(const Variable& x, const std::string& first,
+                                const std::vector<std::string>& vectors) {
+    const Variable target = Variable::Of(block(), first);
+    auto row = [&](const std::string& vector) {
+      GradientsOptions options = options_;
+      options.target_gradients = {vector};
+      return Gradients({target}, {x}, options)[0];
+    };
+    Undo before(block());
+    before.Keep();
+    std::vector<std::string> rows = {row(vectors[0])};
+    if (rows[0].empty()) return {};
+    const std::vector<const OpDesc*> dependent = OpsThatDependOn(vectors[0], before);
+    bool has_sub_block = false;
+    for (const OpDesc* op : dependent) {
+      for (const NamedAttr& attr : op->attrs()) {
+        const AttrType type = TypeOf(attr.value);
+        has_sub_block |= type == AttrType::kBlock || type == AttrType::kBlocks;
+      }
+    }
+    for (size_t k = 1; k < vectors.size(); ++k) {
+      rows.push_back(has_sub_block ? row(vectors[k])
+                                   : Copy(dependent, vectors[0], vectors[k], rows[0]));
+    }
+    return rows;
+  }
+
+  std::vector<const OpDesc*> OpsThatDependOn(const std::string& name, const Undo& before) {
+    std::unordered_set<std::string> names = {name};
+    std::vector<const OpDesc*> ops;
+    for (size_t i = 0; i < block().NumOps(); ++i) {
+      const OpDesc& op = block().op(i);
+      if (!before.IsNew(op)) continue;
+      bool depends = false;
+      for (const Slot& slot : op.inputs()) {
+        for (const std::string& arg : slot.args) depends |= names.count(arg) > 0;
+      }
+      if (!depends) continue;
+      ops.push_back(&op);
+      for (const Slot& slot : op.outputs()) names.insert(slot.args.begin(), slot.args.end());
+    }
+    return ops;
+  }
+
+  // Appends the ops once more, on `to` instead of `from`, and returns the name that `result` got.
+  std::string Copy(const std::vector<const OpDesc*>& ops, const std::string& from,
+                   const std::string& to, const std::string& result) {
+    std::unordered_map<std::string, std::string> renamed = {{from, to}};
+    auto rename = [&](const SlotList& slots, bool outputs) {
+      SlotList copies = slots;
+      for (Slot& slot : copies) {
+        for (std::string& arg : slot.args) {
+          auto it = renamed.find(arg);
+          if (it == renamed.end() && outputs && !IsEmptyName(arg)) {
+            const VarMeta meta = block().FindVarRecursive(arg)->meta();
+            it = renamed.emplace(arg, NewVar(arg)).first;
+            block().FindVar(it->second)->SetMeta(meta);
+          }
+          if (it != renamed.end()) arg = it->second;
+        }
+      }
+      return copies;
+    };
+    for (const OpDesc* op : ops) {
+      SlotList inputs = rename(op->inputs(), false), outputs = rename(op->outputs(), true);
+      block().AppendOp(op->type(), std::move(inputs), std::move(outputs), op->attrs());
+    }
+    auto it = renamed.find(result);
+    return it == renamed.end() ? result : it->second;
+  }
+
+  const char* who_;
+  const Variable& y_;
+  const std::vector<Variable>& xs_;
+  const OpRegistry& ops_;
+  GradientsOptions options_;
+  BlockDesc* block_ = nullptr;
+};
+
+}  // namespace
+
+std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>& xs,
+                                 const HessianOptions& options) {
+  SecondOrder second("hessian", y, xs, options);
+  second.CheckShapes();
+  Undo undo(second.block());
+  const std::vector<std::string> first = second.First();
+  std::vector<std::string> result;
+  for (size_t k = 0; k < xs.size(); ++k) result.push_back(second.Matrix(xs[k], first[k]));
+  undo.Keep();
+  return result;
+}
+
+std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vector<Variable>& xs,
+                                              const std::vector<Variable>& v,
+                                              const HessianOptions& options) {
+  SecondOrder second("hessian_vector_product", y, xs, options);
+  second.CheckVectors(v);
+  Undo undo(second.block());
+  std::vector<std::string> product = second.Product(second.First(), v);
+  undo.Keep();
+  return product;
+}
+
+}  // namespace coracle
