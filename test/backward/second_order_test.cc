@@ -538,7 +538,7 @@ TEST_P(HigherOrder, AgreesWithDifferences) {
   }
 }
 
-// An op with a gradient rule has a line above.
+// An op that can be differentiated twice has a line above.
 TEST(HigherOrder, EveryOpIsListed) {
   // Tested where they are at home, or without a second derivative that is not zero.
   const std::set<std::string> elsewhere = {"cast",  "clip_by_norm", "floor",       "ceil",
@@ -547,7 +547,9 @@ TEST(HigherOrder, EveryOpIsListed) {
   for (const Case& c : AllCases()) listed.insert(c.type);
   for (const std::string& type : DefaultOps().Types()) {
     if (type.ends_with("_grad") || !DefaultOps().Get(type).HasGradient()) continue;
-    EXPECT_TRUE(listed.count(type)) << type;
+    const OpDef* grad = DefaultOps().Find(type + "_grad");
+    if (grad && !grad->HasGradient()) continue;  // its declaration says why
+    EXPECT_TRUE(listed.count(type)) << "no case for " << type;
   }
 }
 
