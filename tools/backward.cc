@@ -8,11 +8,13 @@
 #include "flags.h"
 #include "program_input.h"
 
-DEFINE_string(loss, "", "variable whose gradient is taken; holds one element");
-DEFINE_string(inputs, "", "variables whose gradients are wanted; none: all trainable parameters");
+DEFINE_string(loss, "", "`NAME` of the variable whose gradient is taken; it holds one element");
+DEFINE_string(
+    inputs, "",
+    "`NAMES` of the variables whose gradients are wanted; none: all trainable parameters");
 DEFINE_string(error_clip, "",
-              "VAR:MAX or VAR:MAX:MIN, ...: keep the gradients of these variables in [MIN, MAX] "
-              "(MIN = -MAX)");
+              "`CLIPS`, each VAR:MAX or VAR:MAX:MIN, separated by commas: keep the gradients of "
+              "these variables in [MIN, MAX]; MIN is -MAX unless said");
 
 namespace coracle::tools {
 namespace {

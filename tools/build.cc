@@ -6,10 +6,17 @@
 #include "commands.h"
 #include "flags.h"
 
-DEFINE_string(startup_out, "", "file for the startup program, which makes the parameters");
+DEFINE_string(startup_out, "", "`FILE` for the startup program, which makes the parameters");
 
 namespace coracle::tools {
 namespace {
+
+std::string InputsOf(const Model& model) {
+  if (model.inputs.empty()) return "no inputs";
+  std::vector<std::string> shown;
+  for (const std::string& name : model.inputs) shown.push_back(Shown(name));
+  return "inputs " + Join(shown, ", ");
+}
 
 int RunBuild(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one MODEL.pbtxt");
@@ -19,13 +26,13 @@ int RunBuild(const std::vector<std::string>& args) {
   std::string report;
   if (!FLAGS_out.empty()) {
     WriteProgram(model.main, FLAGS_out);
-    report +=
-        fmt::format("{}: {} ops, {} parameters, inputs {}\n", FLAGS_out, model.main.Root().NumOps(),
-                    model.main.Parameters().size(), Join(model.inputs, ", "));
+    report += fmt::format("{}: {}, {}, {}\n", FLAGS_out, Counted(model.main.Root().NumOps(), "op"),
+                          Counted(model.main.Parameters().size(), "parameter"), InputsOf(model));
   }
   if (!FLAGS_startup_out.empty()) {
     WriteProgram(model.startup, FLAGS_startup_out);
-    report += fmt::format("{}: {} ops\n", FLAGS_startup_out, model.startup.Root().NumOps());
+    report +=
+        fmt::format("{}: {}\n", FLAGS_startup_out, Counted(model.startup.Root().NumOps(), "op"));
   }
   if (FLAGS_out != "-" && FLAGS_startup_out != "-") Print(report);
   return 0;

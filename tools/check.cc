@@ -29,8 +29,8 @@ std::string DescribeMissing(const std::map<std::string, size_t>& missing) {
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   size_t ops = 0;
   for (const auto& entry : sorted) ops += entry.second;
-  std::string text = fmt::format("error: {} op type{} missing ({} op{})\n", sorted.size(),
-                                 sorted.size() == 1 ? " is" : "s are", ops, ops == 1 ? "" : "s");
+  std::string text = fmt::format("error: {} {} missing ({})\n", Counted(sorted.size(), "op type"),
+                                 sorted.size() == 1 ? "is" : "are", Counted(ops, "op"));
   for (const auto& entry : sorted) text += fmt::format("  {:>6}  {}\n", entry.second, entry.first);
   return text;
 }
@@ -55,11 +55,12 @@ int RunCheck(const std::vector<std::string>& args) {
   if (!missing.empty()) text += DescribeMissing(missing);
   size_t ops = 0;
   for (int i = 0; i < program.NumBlocks(); ++i) ops += program.Block(i).NumOps();
-  text += fmt::format("{}: {} block{}, {} ops: {}\n", args[0] == "-" ? "standard input" : args[0],
-                      program.NumBlocks(), program.NumBlocks() == 1 ? "" : "s", ops,
-                      errors == 0
-                          ? (notes == 0 ? "no problems" : fmt::format("no errors, {} notes", notes))
-                          : fmt::format("{} errors, {} notes", errors, notes));
+  const std::string found = errors > 0  ? Counted(errors, "error") + ", " + Counted(notes, "note")
+                            : notes > 0 ? "no errors, " + Counted(notes, "note")
+                                        : "no problems";
+  text += fmt::format("{}: {}, {}: {}\n", args[0] == "-" ? "standard input" : args[0],
+                      Counted(static_cast<size_t>(program.NumBlocks()), "block"),
+                      Counted(ops, "op"), found);
   Print(text);
   return errors == 0 ? 0 : 1;
 }

@@ -11,10 +11,12 @@ namespace coracle::tools {
 
 struct Command {
   std::string name;
-  std::string summary;             // one line for `coracle help`
-  std::string usage;               // "dump PROGRAM [--format=text|pbtxt]"
-  std::string examples;            // lines of shell, or ""
-  std::vector<std::string> flags;  // gflags that it takes, besides the global ones
+  std::string summary;   // one line for `coracle help`
+  std::string usage;     // "dump PROGRAM [--format=text|pbtxt]"
+  std::string examples;  // lines of shell, or ""
+  // gflags that it takes, besides the global ones. In a flag's description the word in backquotes
+  // stands for its value: "`FILE` to write" is shown as "--out=FILE  file to write".
+  std::vector<std::string> flags;
   // Gets what is no flag. Returns the exit code; an exception becomes "coracle: ..." and 1, a
   // UsageError 2.
   int (*run)(const std::vector<std::string>& args);
@@ -32,6 +34,12 @@ class UsageError : public std::runtime_error {
 // Throws UsageError unless `args` has between `least` and `most` words.
 void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most,
                  const std::string& what);
+
+// "1 op", "2 ops".
+std::string Counted(size_t n, const std::string& what);
+
+// The name of a variable for a terminal: in quotes, with escapes, when it has control characters.
+std::string Shown(const std::string& name);
 
 // Writes to standard output. A reader that went away (`| head`) ends the command quietly.
 void Print(std::string_view text);

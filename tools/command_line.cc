@@ -36,6 +36,41 @@ FlagWord SplitFlag(const std::string& word) {
   return flag;
 }
 
+// glog's own descriptions speak of its macros.
+const char* DescriptionOf(const gflags::CommandLineFlagInfo& info) {
+  if (info.name == "v")
+    return "tell more on standard error; `N`: 1 for gradient ops, 2 for sums too";
+  if (info.name == "logtostderr") return "with =false messages go to files in /tmp (see glog)";
+  return info.description.c_str();
+}
+
+struct FlagHelp {
+  std::string value;  // "=FILE"; "" for flags that take none
+  std::string text;
+};
+
+FlagHelp HelpOfFlag(const std::string& flag) {
+  const auto info = InfoOf(flag);
+  std::string text = DescriptionOf(info), word = info.type == "string" ? "TEXT" : "N";
+  const size_t begin = text.find('`'), end = text.find('`', begin + 1);
+  if (begin != text.npos && end != text.npos) {
+    word = text.substr(begin + 1, end - begin - 1);
+    text = text.substr(0, begin) + word + text.substr(end + 1);
+  }
+  const bool tell = !info.default_value.empty() && info.default_value != "false" &&
+                    info.default_value != "true" && info.default_value != "0" &&
+                    info.default_value != "-1";
+  if (tell) text += fmt::format(" (default: {})", info.default_value);
+  return {info.type == "bool" ? "" : "=" + word, text};
+}
+
+// What a value of that type looks like.
+const char* Expected(const std::string& type) {
+  if (type == "bool") return "true or false";
+  if (type == "double") return "a number";
+  return type == "uint64" ? "a whole number that is not negative" : "a whole number";
+}
+
 class Parser {
  public:
   Parser(const std::vector<std::string>& words, const Command* command)
@@ -81,7 +116,7 @@ class Parser {
     }
     if (gflags::SetCommandLineOption(flag.name.c_str(), flag.value.c_str()).empty()) {
       throw UsageError(
-          fmt::format("--{} takes a value of type {}, got {}", flag.name, type, Quote(flag.value)));
+          fmt::format("--{} takes {}, got {}", flag.name, Expected(type), Quote(flag.value)));
     }
   }
 
@@ -128,15 +163,19 @@ bool NeedsValue(const std::string& word) {
 }
 
 std::string DescribeFlags(const std::vector<std::string>& flags) {
+  constexpr size_t kIndent = 29;
   std::string text;
   for (const std::string& flag : flags) {
-    const auto info = InfoOf(flag);
-    std::string left = "--" + flag;
-    if (info.type != "bool") left += "=" + (info.type == "string" ? "TEXT" : info.type);
-    text += fmt::format("  {:<26} {}", left, info.description);
-    const bool tell = !info.default_value.empty() && info.default_value != "false" &&
-                      info.default_value != "0" && info.default_value != "-1";
-    text += tell ? fmt::format(" (default: {})\n", info.default_value) : "\n";
+    const FlagHelp help = HelpOfFlag(flag);
+    std::string line = fmt::format("  {:<{}}", "--" + flag + help.value, kIndent - 3);
+    for (const std::string& word : Split(help.text, ' ')) {
+      if (line.size() > kIndent && line.size() + 1 + word.size() > 98) {
+        text += line + "\n";
+        line = std::string(kIndent - 1, ' ');
+      }
+      line += " " + word;
+    }
+    text += line + "\n";
   }
   return text;
 }

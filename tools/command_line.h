@@ -21,7 +21,7 @@ ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* comm
 // Whether a word is a flag whose value is the next word.
 bool NeedsValue(const std::string& word);
 
-// "  --out=FILE  where the result goes (default: -)" for each flag.
+// "  --out=FILE  file to write (default: -)" for each flag, lines broken at 98 columns.
 std::string DescribeFlags(const std::vector<std::string>& flags);
 
 }  // namespace coracle::tools

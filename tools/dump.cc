@@ -13,10 +13,11 @@
 #include "program_input.h"
 
 DEFINE_string(format, "text",
-              "text: a listing made for reading; pbtxt: the program as protobuf text");
-DEFINE_string(ops, "", "only ops whose type matches this extended regular expression");
-DEFINE_string(vars, "", "only variables whose name matches, and the ops that use them");
-DEFINE_int32(block, -1, "only this block");
+              "`KIND`: text, a listing made for reading; or pbtxt, the program as protobuf text");
+DEFINE_string(ops, "", "only ops whose type matches this `REGEX` (POSIX, extended)");
+DEFINE_string(vars, "",
+              "only variables whose name matches this `REGEX`, and the ops that use them");
+DEFINE_int32(block, -1, "only block `N`; -1: all");
 
 namespace coracle::tools {
 namespace {
@@ -63,6 +64,8 @@ int RunDump(const std::vector<std::string>& args) {
     throw UsageError("--format is text or pbtxt, got " + Quote(FLAGS_format));
   if (as_pbtxt && (!FLAGS_ops.empty() || !FLAGS_vars.empty() || FLAGS_block >= 0))
     throw UsageError("--ops, --vars and --block go with --format=text");
+  if (FLAGS_block < -1)
+    throw UsageError(fmt::format("--block takes the number of a block, got {}", FLAGS_block));
   std::unique_ptr<Pattern> ops, vars;
   if (!FLAGS_ops.empty()) ops = std::make_unique<Pattern>("ops", FLAGS_ops);
   if (!FLAGS_vars.empty()) vars = std::make_unique<Pattern>("vars", FLAGS_vars);

@@ -4,14 +4,15 @@
 
 #include "command.h"
 
-DEFINE_string(op_library, "", "shared objects with ops of your own, separated by commas");
+DEFINE_string(op_library, "", "shared objects with ops of your own: `FILE`,...");
 DEFINE_int32(threads, 0, "threads to use; 0: OMP_NUM_THREADS, or all cores");
-DEFINE_string(out, "", "file to write");
-DEFINE_string(kernels, "auto", "auto, or reference: plain loops only");
+DEFINE_string(out, "", "`PATH` of the result: a file, for train a directory");
+DEFINE_string(kernels, "auto", "`KIND`: auto, or reference for plain loops only");
 DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");
 DEFINE_bool(profile, false, "print the time of each op");
-DEFINE_string(memory_limit, "", "most bytes that a run may take, as in 512M or 2G");
-DEFINE_double(time_limit, 0, "most seconds that a run may take; 0: no limit");
+DEFINE_string(memory_limit, "",
+              "most `BYTES` that a run may take, as in 512M or 2G; none: 80% of the machine's");
+DEFINE_double(time_limit, 0, "most `SECONDS` that a run may take; 0: no limit");
 DEFINE_uint64(seed, 0, "seed of random ops, unless the program has one");
 
 namespace coracle::tools {

@@ -1,12 +1,15 @@
 // The `coracle` command: the table of subcommands, and what they have in common.
 
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/parallel.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_library.h>
 #include <coracle/operators/default_ops.h>
 #include <fmt/format.h>
 #include <glog/logging.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -29,6 +32,21 @@ void Complain(std::string_view text) {
   if (line.back() != '\n') line += '\n';
   std::fflush(stdout);
   std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+// The library's messages as those of the command, unless they go to glog's files.
+void LogToStandardError(LogLevel level, const std::string& message) {
+  if (level == LogLevel::kWarning) {
+    FLAGS_logtostderr ? Complain("warning: " + message) : (void)(LOG(WARNING) << message);
+  } else {
+    FLAGS_logtostderr ? Complain(message) : (void)(LOG(INFO) << message);
+  }
+}
+
+// Whether standard output is a pipe that nobody reads any more.
+bool ReaderIsGone() {
+  pollfd out = {STDOUT_FILENO, 0, 0};
+  return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
 const Command* FindCommand(const std::string& name) {
@@ -63,7 +81,9 @@ const Command& RequireCommand(const std::string& name) {
   if (const Command* command = FindCommand(name)) return *command;
   std::vector<std::string> names;
   for (const Command& command : Commands()) names.push_back(command.name);
-  throw UsageError(fmt::format("unknown command {}{}", Quote(name), DidYouMean(name, names)));
+  const std::string hint = DidYouMean(name, names);
+  throw UsageError(fmt::format("unknown command {}{}", Quote(name),
+                               hint.empty() ? "; `coracle help` lists the commands" : hint));
 }
 
 int RunHelp(const std::vector<std::string>& args) {
@@ -110,20 +130,28 @@ int Main(std::vector<std::string> words) {
   }
 }
 
+void Flush() {
+  errno = 0;
+  if (std::fflush(stdout) == 0) return;
+  if (errno == EPIPE) throw OutputClosed();
+  throw Error(ErrorCode::kIo,
+              fmt::format("cannot write standard output: {}", std::strerror(errno)));
+}
+
 // Whatever happens becomes a message and an exit code.
 int Guarded(const std::vector<std::string>& words) {
   try {
     const int code = Main(words);
-    if (std::fflush(stdout) != 0 && errno != EPIPE) {
-      Complain("cannot write to standard output");
-      return kFailed;
-    }
+    Flush();
     return code;
   } catch (const OutputClosed&) {
     return 0;
   } catch (const UsageError& e) {
     Complain(e.what());
     return kWrongUsage;
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kIo && ReaderIsGone()) return 0;
+    Complain(e.what());
   } catch (const std::bad_alloc&) {
     Complain("out of memory");
   } catch (const std::exception& e) {
@@ -143,7 +171,16 @@ Command HelpCommand() {
 void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most,
                  const std::string& what) {
   if (args.size() < least || args.size() > most)
-    throw UsageError(fmt::format("takes {}, got {} arguments", what, args.size()));
+    throw UsageError(fmt::format("takes {}, got {}", what, Counted(args.size(), "argument")));
+}
+
+std::string Shown(const std::string& name) {
+  const std::string quoted = Quote(name, 300);
+  return quoted.size() == name.size() + 2 ? name : quoted;
+}
+
+std::string Counted(size_t n, const std::string& what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
 void Print(std::string_view text) {
@@ -151,7 +188,7 @@ void Print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
   if (errno == EPIPE) throw OutputClosed();
   throw Error(ErrorCode::kIo,
-              fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+              fmt::format("cannot write standard output: {}", std::strerror(errno)));
 }
 
 const std::vector<Command>& Commands() {
@@ -174,5 +211,6 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
+  coracle::SetLogSink(coracle::tools::LogToStandardError);
   return coracle::tools::Guarded({argv + 1, argv + argc});
 }

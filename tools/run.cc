@@ -1,4 +1,5 @@
 #include <coracle/executor/executor.h>
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -6,16 +7,18 @@
 
 #include <cmath>
 #include <filesystem>
+#include <unordered_set>
 
 #include "commands.h"
 #include "flags.h"
 #include "program_input.h"
 
 DEFINE_string(feed, "",
-              "npz file, its keys are names of variables; or npy file for the only input");
-DEFINE_string(fetch, "", "variables to fetch; none: those of the program's fetch ops");
-DEFINE_string(params, "", "parameters: a directory or a combined file");
-DEFINE_string(save_params, "", "file for the persistable variables after the run");
+              "npz `FILE`, its keys are names of variables; or npy file for the only input");
+DEFINE_string(fetch, "",
+              "`NAMES` of the variables to fetch; none: those of the program's fetch ops");
+DEFINE_string(params, "", "parameters: `PATH` of a directory or of a combined file");
+DEFINE_string(save_params, "", "`FILE` for the persistable variables after the run");
 DEFINE_int32(repeat, 1, "number of runs; the last one's results count");
 
 namespace coracle::tools {
@@ -33,11 +36,24 @@ std::string ParamsPath(const std::string& program) {
   return fs::exists(beside, ignored) ? beside.string() : "";
 }
 
-// The arrays of --feed. A single array (.npy) has the name "".
+// The arrays of --feed. A single array (npy) has the name "".
 NamedTensors ReadFeeds() {
   if (FLAGS_feed.empty()) return {};
-  if (FLAGS_feed.ends_with(".npy")) return {{"", ReadNpy(FLAGS_feed)}};
-  return ReadNpz(FLAGS_feed);
+  const std::string bytes = ReadFile(FLAGS_feed);
+  const std::string source = FLAGS_feed == "-" ? "standard input" : FLAGS_feed;
+  if (bytes.starts_with("\x93NUMPY")) return {{"", ParseNpy(bytes, source)}};
+  if (bytes.starts_with("PK")) return ParseNpz(bytes, source);
+  throw Error(ErrorCode::kDataLoss, source + ": neither an npz nor an npy file");
+}
+
+// The results with each name once, for a file.
+NamedTensors Distinct(const NamedTensors& named) {
+  NamedTensors distinct;
+  std::unordered_set<std::string_view> seen;
+  for (const auto& entry : named) {
+    if (seen.insert(entry.first).second) distinct.push_back(entry);
+  }
+  return distinct;
 }
 
 std::string Describe(const std::string& name, const Tensor& tensor) {
@@ -82,44 +98,66 @@ std::vector<Tensor> InOrder(const NamedTensors& given, const std::vector<std::st
     const auto it = std::find(keys.begin(), keys.end(), name);
     if (it == keys.end()) {
       throw Error(ErrorCode::kNotFound,
-                  fmt::format("--feed has no {}, which the program reads{}", Quote(name),
-                              keys.empty() ? "" : "; it has " + Join(keys, ", ")));
+                  FLAGS_feed.empty()
+                      ? fmt::format("the program reads {}; give it with --feed=FILE", Quote(name))
+                      : fmt::format("--feed has no {}, which the program reads; it has {}",
+                                    Quote(name), Join(keys, ", ")));
     }
     feeds.push_back(given[static_cast<size_t>(it - keys.begin())].second);
   }
   return feeds;
 }
 
-int RunRun(const std::vector<std::string>& args) {
+void CheckFlags(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   if (FLAGS_repeat < 1) throw UsageError("--repeat must be at least 1");
-  const CompileOptions options = CompileOptionsFromFlags();
-  ProgramDesc program = ReadAnyProgram(args[0]);
-  Scope scope;
-  const std::string params = ParamsPath(args[0]);
-  if (!params.empty()) LoadParameters(program, params, scope);
-  const NamedTensors given = ReadFeeds();
+  if (args[0] == "-" && FLAGS_feed == "-")
+    throw UsageError("PROGRAM and --feed cannot both be standard input");
+}
+
+PreparedProgram Prepare(const ProgramDesc& program, const NamedTensors& given) {
   std::vector<std::string> feed_names;
   if (OwnFeeds(program).empty()) {
     for (const auto& entry : given) feed_names.push_back(entry.first);
     if (feed_names == std::vector<std::string>{""})
-      throw UsageError("a .npy file feeds a program with one feed op; this has none: use .npz");
+      throw UsageError("an npy file feeds a program with one feed op; this has none: use npz");
   }
-  PreparedProgram prepared = Executor(options).Prepare(program, feed_names, ListFlag(FLAGS_fetch));
-  const std::vector<Tensor> feeds = InOrder(given, prepared.feed_names());
+  return Executor(CompileOptionsFromFlags()).Prepare(program, feed_names, ListFlag(FLAGS_fetch));
+}
+
+NamedTensors Run(PreparedProgram& prepared, const std::vector<Tensor>& feeds, Scope& scope) {
   const std::vector<Tensor>* results = nullptr;
-  for (int i = 0; i < FLAGS_repeat; ++i) results = &prepared.Run(scope, feeds);
+  try {
+    for (int i = 0; i < FLAGS_repeat; ++i) results = &prepared.Run(scope, feeds);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kNotFound || !FLAGS_params.empty()) throw;
+    throw e.WithDetail("--params=DIR or --params=FILE gives the parameters");
+  }
   NamedTensors named;
   for (size_t i = 0; i < results->size(); ++i)
     named.emplace_back(prepared.fetch_names()[i], (*results)[i]);
-  if (!FLAGS_out.empty()) WriteNpz(named, FLAGS_out);
-  if (!FLAGS_save_params.empty()) {
-    SaveCombined(scope, PersistableNames(program), FLAGS_save_params);
-  }
+  return named;
+}
+
+int RunRun(const std::vector<std::string>& args) {
+  CheckFlags(args);
+  CompileOptionsFromFlags();  // wrong ones are noticed before files are read
+  const ProgramDesc program = ReadAnyProgram(args[0]);
+  Scope scope;
+  const std::string params = ParamsPath(args[0]);
+  if (!params.empty()) LoadParameters(program, params, scope);
+  const NamedTensors given = ReadFeeds();
+  PreparedProgram prepared = Prepare(program, given);
+  const NamedTensors results = Run(prepared, InOrder(given, prepared.feed_names()), scope);
+  if (!FLAGS_out.empty()) WriteNpz(Distinct(results), FLAGS_out);
+  if (!FLAGS_save_params.empty()) SaveCombined(scope, PersistableNames(program), FLAGS_save_params);
+  if (FLAGS_out == "-") return 0;
   std::string report;
-  for (const auto& entry : named) report += Describe(entry.first, entry.second);
+  for (const auto& entry : results) report += Describe(Shown(entry.first), entry.second);
   if (FLAGS_profile) report += prepared.ProfileTable();
-  if (FLAGS_out != "-") Print(report);
+  if (report.empty() && FLAGS_save_params.empty())
+    report = "done; nothing was fetched: --fetch=NAMES shows values\n";
+  Print(report);
   return 0;
 }
 

@@ -9,8 +9,9 @@
 #include "commands.h"
 #include "flags.h"
 
-DEFINE_string(resume, "", "continue from the newest snapshot, or from the one in a directory");
-DEFINE_string(data_dir, "", "where relative names of data files begin");
+DEFINE_string(resume, "",
+              "continue from the newest snapshot of the job, or from that in a directory: `DIR`");
+DEFINE_string(data_dir, "", "`DIR` where relative names of data files begin");
 DEFINE_int64(snapshot_interval, -1, "steps between snapshots, instead of the job's");
 DEFINE_int64(max_iter, -1, "training steps in all, instead of the job's");
 DEFINE_int64(epochs, -1, "epochs in all, instead of the job's");

@@ -18,15 +18,17 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void ThrowErrno(const std::string& what, const std::string& path, int error) {
-  ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-  throw Error(code, fmt::format("cannot {} {}: {}", what, Quote(path, 300), std::strerror(error)));
+  const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
+  const std::string shown = path.starts_with("standard ") ? path : Quote(path, 300);
+  throw Error(code, fmt::format("cannot {} {}: {}", what, shown, std::strerror(error)));
 }
 
 class FileHandle {
  public:
-  FileHandle(const std::string& path, int flags, const char* what)
+  // `shown` is the name in errors.
+  FileHandle(const std::string& path, int flags, const char* what, const std::string& shown)
       : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) ThrowErrno(what, path, errno);
+    if (fd_ < 0) ThrowErrno(what, shown, errno);
   }
   ~FileHandle() {
     if (fd_ >= 0) ::close(fd_);
@@ -85,16 +87,54 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
+// In the directory of `path`; no longer than any name that a file system takes.
 std::string TemporaryName(const std::string& path) {
   static std::atomic<int> counter{0};
-  return fmt::format("{}.tmp.{}.{}", path, ::getpid(), counter++);
+  return fmt::format("{}/.coracle-{}-{}.tmp", ParentOf(path), ::getpid(), counter++);
+}
+
+// What a rename cannot replace: devices and pipes, and links such as /dev/stdout, which name
+// whatever the process has open.
+bool IsStream(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+    return true;
+  const bool of_process = path.starts_with("/dev/") || path.starts_with("/proc/");
+  return of_process && ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+// The file that a symbolic link leads to, so that the link stays one.
+std::string BehindLink(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path;
+  fs::path target = fs::canonical(path, error);
+  return error ? path : target.string();
+}
+
+void KeepMode(int fd, const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::fchmod(fd, info.st_mode & 07777);
+}
+
+// Puts `fresh` in the place of the directory `target`, which stays when that fails.
+void Replace(const std::string& fresh, const std::string& target) {
+  if (!fs::exists(target)) return fs::rename(fresh, target);
+  const std::string old = TemporaryName(target);
+  fs::rename(target, old);
+  std::error_code failure, ignored;
+  fs::rename(fresh, target, failure);
+  if (failure) {
+    fs::rename(old, target, ignored);
+    throw fs::filesystem_error("rename", failure);
+  }
+  fs::remove_all(old, ignored);
 }
 
 }  // namespace
 
 std::string ReadFile(const std::string& path, uint64_t max_bytes) {
   if (path == "-") return ReadAll(STDIN_FILENO, "standard input", 65536, max_bytes);
-  FileHandle file(path, O_RDONLY, "open");
+  FileHandle file(path, O_RDONLY, "open", path);
   struct stat info;
   if (::fstat(file.get(), &info) != 0) ThrowErrno("read", path, errno);
   if (S_ISDIR(info.st_mode)) ThrowErrno("read", path, EISDIR);
@@ -105,24 +145,24 @@ std::string ReadFile(const std::string& path, uint64_t max_bytes) {
 void WriteFileAtomic(const std::string& path, std::string_view contents) {
   if (path == "-") return WriteAll(STDOUT_FILENO, contents, "standard output");
   MakeDirectories(ParentOf(path));
-  // Devices and pipes (/dev/null, /dev/stdout) cannot be replaced by a rename.
-  struct stat info;
-  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-    FileHandle file(path, O_WRONLY, "write");
+  if (IsStream(path)) {
+    FileHandle file(path, O_WRONLY, "write", path);
     return WriteAll(file.get(), contents, path);
   }
-  std::string temporary = TemporaryName(path);
+  const std::string target = BehindLink(path);
+  std::string temporary = TemporaryName(target);
   try {
-    FileHandle file(temporary, O_WRONLY | O_CREAT | O_EXCL, "write");
+    FileHandle file(temporary, O_WRONLY | O_CREAT | O_EXCL, "write", path);
     WriteAll(file.get(), contents, path);
+    KeepMode(file.get(), target);
     if (::fsync(file.get()) != 0) ThrowErrno("sync", path, errno);
     if (file.Close() != 0) ThrowErrno("write", path, errno);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) ThrowErrno("write", path, errno);
+    if (::rename(temporary.c_str(), target.c_str()) != 0) ThrowErrno("write", path, errno);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }
-  SyncPath(ParentOf(path), O_RDONLY | O_DIRECTORY);
+  SyncPath(ParentOf(target), O_RDONLY | O_DIRECTORY);
 }
 
 void WriteDirectoryAtomic(const std::string& path,
@@ -139,13 +179,7 @@ void WriteDirectoryAtomic(const std::string& path,
       if (entry.is_regular_file()) SyncPath(entry.path().string(), O_RDONLY);
     }
     SyncPath(temporary, O_RDONLY | O_DIRECTORY);
-    std::string old;
-    if (fs::exists(target)) {
-      old = TemporaryName(target + ".old");
-      fs::rename(target, old);
-    }
-    fs::rename(temporary, target);
-    if (!old.empty()) fs::remove_all(old, error);
+    Replace(temporary, target);
   } catch (const fs::filesystem_error& e) {
     fs::remove_all(temporary, error);
     throw Error(ErrorCode::kIo,

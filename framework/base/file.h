@@ -12,7 +12,9 @@ namespace coracle {
 // The whole file, or standard input for "-". Refuses more than `max_bytes`.
 std::string ReadFile(const std::string& path, uint64_t max_bytes = uint64_t{1} << 40);
 
-// Replaces `path` by `contents`; standard output for "-". Parent directories are made.
+// Replaces `path` by `contents`; standard output for "-". Parent directories are made, symbolic
+// links are followed, the mode of a file that exists is kept. Devices, pipes and files that are
+// open (/dev/stdout) are written as they are.
 void WriteFileAtomic(const std::string& path, std::string_view contents);
 
 // Makes the directory `path` appear whole: `fill(temporary_directory)` writes into a fresh sibling

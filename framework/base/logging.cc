@@ -16,10 +16,12 @@ LogSink& Sink() {
 }  // namespace
 
 void Log(LogLevel level, const std::string& message) {
+  LogSink sink;
   {
     std::lock_guard<std::mutex> lock(sink_mutex);
-    if (Sink()) return Sink()(level, message);
+    sink = Sink();
   }
+  if (sink) return sink(level, message);  // which may log in its turn
   switch (level) {
     case LogLevel::kInfo:
       LOG(INFO) << message;

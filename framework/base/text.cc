@@ -8,23 +8,53 @@
 namespace coracle {
 namespace {
 
-// Levenshtein distance, given up (as limit + 1) once it must exceed `limit`.
+char Lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+
+// Edits that turn a into b: a character more, less, other, or two neighbours swapped (Damerau's
+// distance, restricted). At most limit + 1: more than `limit` is not told apart. Case is ignored.
 size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
   if (a.size() > b.size() + limit || b.size() > a.size() + limit) return limit + 1;
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> before, last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
+    before = std::move(last);
+    last = std::move(row);
+    row.assign(b.size() + 1, i);
     for (size_t j = 1; j <= b.size(); ++j) {
-      bool same = std::tolower(static_cast<unsigned char>(a[i - 1])) ==
-                  std::tolower(static_cast<unsigned char>(b[j - 1]));
-      size_t cost = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (same ? 0 : 1)});
-      diagonal = row[j];
-      row[j] = cost;
+      const bool same = Lower(a[i - 1]) == Lower(b[j - 1]);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (same ? 0 : 1)});
+      const bool swapped = i > 1 && j > 1 && Lower(a[i - 1]) == Lower(b[j - 2]) &&
+                           Lower(a[i - 2]) == Lower(b[j - 1]);
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
+}
+
+bool StartsWith(std::string_view text, std::string_view start) {
+  return text.size() >= start.size() &&
+         std::equal(start.begin(), start.end(), text.begin(),
+                    [](char x, char y) { return Lower(x) == Lower(y); });
+}
+
+// The shortest candidate that `name` begins; "" for names too short to tell.
+std::string Completion(std::string_view name, const std::vector<std::string>& candidates) {
+  std::string best;
+  if (name.size() < 3) return best;
+  for (const std::string& candidate : candidates) {
+    if (StartsWith(candidate, name) && (best.empty() || candidate.size() < best.size()))
+      best = candidate;
+  }
+  return best;
+}
+
+// At most `max_length` bytes, without the beginning of a character of UTF-8 that would be cut.
+std::string_view CutText(std::string_view text, size_t max_length) {
+  if (text.size() <= max_length) return text;
+  auto continues = [&](size_t i) { return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80; };
+  size_t end = max_length;
+  while (end > 0 && max_length - end < 4 && continues(end)) --end;
+  return text.substr(0, continues(end) ? max_length : end);
 }
 
 }  // namespace
@@ -53,7 +83,7 @@ std::string_view Trim(std::string_view text) {
 
 std::string Quote(std::string_view text, size_t max_length) {
   std::string out = "'";
-  for (char c : text.substr(0, max_length)) {
+  for (char c : CutText(text, max_length)) {
     unsigned char u = static_cast<unsigned char>(c);
     if (u < 0x20 || u == 0x7f) {
       out += fmt::format("\\x{:02x}", u);
@@ -76,7 +106,7 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& c
     if (distance == 0) break;
     limit = distance - 1;
   }
-  return best;
+  return best.empty() ? Completion(name, candidates) : best;
 }
 
 std::string DidYouMean(std::string_view name, const std::vector<std::string>& candidates) {

@@ -28,6 +28,18 @@ void PutName(Buffer& out, std::string_view name) {
     Put(out, Quote(name, 300));
 }
 
+// Characters of UTF-8 text.
+size_t Columns(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+// "1 op", "2 ops".
+std::string Counted(size_t n, const char* what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
 void PutMeta(Buffer& out, const VarMeta& meta) {
   if (meta.type != VarType::kLoDTensor) {
     Put(out, ToString(meta.type));
@@ -207,8 +219,8 @@ void Printer::PutSummary() {
     elements += count;
     bytes += count * static_cast<double>(SizeOf(var.dtype()));
   }
-  Format("program: {} block{}, {} ops, {} variables, {} parameters", program_.NumBlocks(),
-         program_.NumBlocks() == 1 ? "" : "s", ops, vars, parameters);
+  Format("program: {}, {}, {}, {}", Counted(static_cast<size_t>(program_.NumBlocks()), "block"),
+         Counted(ops, "op"), Counted(vars, "variable"), Counted(parameters, "parameter"));
   if (parameters > 0 && bytes < 1e18) {
     Format(" ({} elements, {})", HumanCount(static_cast<uint64_t>(elements)),
            HumanBytes(static_cast<uint64_t>(bytes)));
@@ -244,8 +256,8 @@ void Printer::PutTrainingStep() {
   if (duties.size() < 2) return;
   Put(out_, "training step:");
   for (size_t i = 0; i < duties.size(); ++i) {
-    Format("{} {} {}{}", i == 0 ? "" : " ->", duties[i].title, duties[i].count,
-           i == 0 ? " ops" : "");
+    Format("{} {} ", i == 0 ? "" : " ->", duties[i].title);
+    Put(out_, i == 0 ? Counted(duties[i].count, "op") : std::to_string(duties[i].count));
     std::vector<std::string> types;
     for (const auto& entry : duties[i].types) types.push_back(entry.first);
     if (!types.empty()) Format(" ({})", Join(types, ", "));
@@ -297,12 +309,14 @@ void Printer::PutSection(const char* title, const std::vector<const VarDesc*>& v
   if (vars.empty()) return;
   Format("  {}\n", title);
   size_t width = 0;
-  for (const VarDesc* var : vars) width = std::max(width, std::min<size_t>(40, var->name().size()));
+  for (const VarDesc* var : vars)
+    width = std::max(width, std::min<size_t>(40, Columns(var->name())));
   for (const VarDesc* var : vars) {
     Put(out_, "    ");
     const size_t start = out_.size();
     PutName(out_, var->name());
-    while (out_.size() - start < width + 2) out_.push_back(' ');
+    const size_t used = Columns({out_.data() + start, out_.size() - start});
+    for (size_t i = used; i < std::max(width, used) + 2; ++i) out_.push_back(' ');
     PutMeta(out_, var->meta());
     if (var->persistable()) {
       const std::string size = SizeText(var->meta());

@@ -4,7 +4,10 @@
 #include <coracle/framework/base/parallel.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/test/test_data.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <limits>
@@ -61,6 +64,47 @@ TEST(File, FailuresLeaveTheOldFile) {
   EXPECT_EQ(ReadFile(directory.File("f")), "x");
 }
 
+TEST(File, WritesThroughLinksAndKeepsModes) {
+  TemporaryDirectory directory;
+  std::string real = directory.File("real"), link = directory.File("link");
+  WriteFileAtomic(real, "old");
+  fs::permissions(real, fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_symlink("real", link);
+  WriteFileAtomic(link, "new");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(ReadFile(real), "new");
+  EXPECT_EQ(fs::status(real).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  std::string longest = directory.File(std::string(255, 'n'));
+  WriteFileAtomic(longest, "x");
+  EXPECT_EQ(ReadFile(longest), "x");
+}
+
+// A rename would put a file in the place of the link for the whole machine.
+TEST(File, OpenFilesAreWrittenInPlace) {
+  TemporaryDirectory directory;
+  std::string path = directory.File("f");
+  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT, 0600);
+  ASSERT_GE(fd, 0);
+  std::string name = "/dev/fd/" + std::to_string(fd);
+  if (!fs::is_symlink(name)) GTEST_SKIP() << "no " << name;
+  struct stat before = {}, after = {};
+  ASSERT_EQ(::fstat(fd, &before), 0);
+  WriteFileAtomic(name, "text");
+  ASSERT_EQ(::stat(path.c_str(), &after), 0);
+  EXPECT_EQ(before.st_ino, after.st_ino);
+  EXPECT_EQ(ReadFile(path), "text");
+  ::close(fd);
+}
+
+TEST(File, ErrorsNameTheFileThatWasAskedFor) {
+  try {
+    WriteFileAtomic("/proc/no_such.pb", "x");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.message(), "cannot write '/proc/no_such.pb': No such file or directory");
+  }
+}
+
 TEST(File, ReadingRefusesWhatIsNoFileOrTooLarge) {
   TemporaryDirectory directory;
   WriteFileAtomic(directory.File("f"), "12345");
@@ -109,6 +153,8 @@ TEST(Text, Pieces) {
   EXPECT_EQ(Trim(" \t a b\n"), "a b");
   EXPECT_EQ(Quote("a\nb"), "'a\\x0ab'");
   EXPECT_EQ(Quote(std::string(100, 'x'), 3), "'xxx...'");
+  EXPECT_EQ(Quote("a\u00fc\u00fc", 4), "'a\u00fc...'");  // no half of a character
+  EXPECT_EQ(Quote("\x80\x80\x80\x80\x80\x80", 5), "'\x80\x80\x80\x80\x80...'");
 }
 
 TEST(Text, NearestNames) {
@@ -118,6 +164,10 @@ TEST(Text, NearestNames) {
   EXPECT_EQ(NearestName("zebra", names), "");
   EXPECT_EQ(DidYouMean("filtersize", names), "; did you mean filter_size?");
   EXPECT_EQ(NearestName(std::string(1000000, 'x'), names), "");
+  EXPECT_EQ(NearestName("dmup", {"build", "dump"}), "dump");  // two letters swapped
+  EXPECT_EQ(NearestName("acb", {"bca"}), "");
+  EXPECT_EQ(NearestName("lay", {"name", "layer", "layers"}), "layer");  // a beginning
+  EXPECT_EQ(NearestName("la", {"layer"}), "");
 }
 
 TEST(Text, Numbers) {
@@ -181,8 +231,13 @@ TEST(Logging, SinksTakeTheLines) {
   });
   Log(LogLevel::kWarning, "careful");
   Log(LogLevel::kInfo, "hello");
+  SetLogSink([&](LogLevel, const std::string& line) {
+    if (line == "outer") Log(LogLevel::kInfo, "inner");  // a sink may log
+    lines.push_back(line);
+  });
+  Log(LogLevel::kInfo, "outer");
   SetLogSink(previous);
-  EXPECT_EQ(lines, std::vector<std::string>{"careful"});
+  EXPECT_EQ(lines, (std::vector<std::string>{"careful", "inner", "outer"}));
 }
 
 }  // namespace

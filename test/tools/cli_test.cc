@@ -84,14 +84,38 @@ TEST_F(Cli, WrongUsageIsTwo) {
   Expect("coracle dump a b", 2, {"takes one PROGRAM, got 2"});
   Expect("coracle dump --fromat=text a", 2, {"unknown flag --fromat", "did you mean --format?"});
   Expect("coracle dump --loss=x a", 2, {"unknown flag --loss of dump"});
-  Expect("coracle dump --block=x a", 2, {"--block takes a value of type int32, got 'x'"});
+  Expect("coracle dump --block=x a", 2, {"--block takes a whole number, got 'x'"});
   Expect("coracle dump a --block", 2, {"--block needs a value"});
+  Expect("coracle dump a --block=-5", 2, {"--block takes the number of a block, got -5"});
+  Expect("coracle version x", 2, {"takes no arguments, got 1 argument\n"});
+  Expect("coracle frobnicate", 2, {"unknown command 'frobnicate'; `coracle help` lists"});
+  Expect("coracle run - --feed=-", 2, {"cannot both be standard input"});
   Expect("coracle dump --format=xml model.pbtxt", 2, {"--format is text or pbtxt"});
   Expect("coracle dump '--ops=(' model.pbtxt", 2, {"--ops: "});
   Expect("coracle --thread=2 version", 2, {"did you mean --threads?"});
   Expect("coracle run --kernels=slow model.pbtxt", 2, {"--kernels is auto or reference"});
   Expect("coracle run --memory_limit=lots model.pbtxt", 2, {"--memory_limit takes bytes"});
   Expect("coracle backward model.pbtxt --out=x.pb", 2, {"--loss=NAME is missing"});
+}
+
+TEST_F(Cli, HelpNamesTheValuesOfFlags) {
+  Expect("coracle help run", 0,
+         {"  --memory_limit=BYTES       most BYTES that", "  --repeat=N                 number of",
+          "  --check_nan_inf            stop", "  --params=PATH              parameters: PATH"});
+  for (const char* name : {"backward", "run", "train", "dump"}) {
+    const Result help = Shell(std::string("coracle help ") + name);
+    EXPECT_EQ(help.text.find('`'), std::string::npos) << help.text;
+    EXPECT_EQ(help.text.find("int32"), std::string::npos) << help.text;
+  }
+}
+
+TEST_F(Cli, WarningsAreLinesOfTheCommand) {
+  WriteFileAtomic(Path("idle.pbtxt"), R"(
+    data { name: "x" shape: [-1, 3] error_clip { by_value { max: 1 } } }
+    layer { fc { input: "x" size: 2 output: "h" } }
+    layer { mean { input: "h" output: "loss" } })");
+  Expect("coracle backward idle.pbtxt --loss=loss --out=b.pb", 0,
+         {"coracle: warning: the error_clip of 'x' will never act"});
 }
 
 TEST_F(Cli, FailuresAreOne) {
@@ -152,14 +176,10 @@ TEST_F(Cli, OpLibrary) {
   Expect("coracle ops my_triple", 1, {"my_triple"});
   Expect("coracle ops my_triple" + flag, 0, {"Out = 3 X", "none: an example"});
   WriteFileAtomic(Path("my.pbtxt"), R"(
-    data { name: "x" shape: [2] append_batch_size: false }
+    data { name: "x" shape: [2] }
     layer { op { my_triple { X: ["x"] Out: ["y"] } } })");
-  ProgramDesc program;
-  VarDesc& x = program.Root().Var("x");
-  x.SetShape({2});
-  program.Root().Var("y").SetShape({2});
-  program.Root().AppendOp("my_triple", {{"X", {"x"}}}, {{"Out", {"y"}}});
-  WriteProgram(program, Path("my.pb"));
+  Expect("coracle build my.pbtxt --out=my.pb", 1, {"my.pbtxt:3:18: my_triple: no such op"});
+  Expect("coracle build my.pbtxt --out=my.pb" + flag, 0, {"my.pb: 1 op, 0 parameters, inputs x"});
   WriteNpz({{"x", Tensor::Of<float>({2}, {1, -2})}}, Path("in.npz"));
   Expect("coracle run my.pb --feed=in.npz --fetch=y" + flag, 0, {"y: float32[2]", ": 3 -6"});
   Expect("coracle run my.pb --feed=in.npz --fetch=y", 1, {"my_triple"});
@@ -188,8 +208,21 @@ TEST_F(Cli, FromTextToGradients) {
       "coracle run train.pb --params=params --feed=in.npz --fetch=loss --profile "
       "--kernels=reference --check_nan_inf --memory_limit=1G --time_limit=60",
       0, {"mul"});
-  Expect("coracle run main.pb --params=params --fetch=loss", 1, {"x"});
+  Expect("coracle run main.pb --params=params --fetch=loss", 1, {"'x'"});
+  Expect("coracle run main.pb --feed=in.npz --fetch=loss", 1,
+         {"fc_0.w_0", "--params=DIR or --params=FILE"});
+  Expect("coracle run main.pb --params=params --feed=in.npz", 0, {"nothing was fetched"});
+  Expect("coracle run main.pb --params=params --feed=model.pbtxt", 1,
+         {"model.pbtxt: neither an npz nor an npy file"});
+  Expect("coracle run main.pb --params=params --feed=- --fetch=loss < in.npz", 0,
+         {"loss: float32"});
+  Expect("coracle run main.pb --params=params --feed=in.npz --fetch=loss,loss --out=twice.npz", 0,
+         {"loss: float32"});
+  EXPECT_EQ(ReadNpz(Path("twice.npz")).size(), 1u);
   Expect("coracle build model.pbtxt --out=- | coracle dump -", 0, {"= mean(X=h)"});
+  // The pipe is full before its reader is gone.
+  Expect("{ coracle schema; echo code $? >&2; } | true", 0, {"code 0"});
+  Expect("{ sleep 0.2; coracle convert main.pb -; echo code $? >&2; } | true", 0, {"code 0"});
 }
 
 TEST_F(Cli, TrainStopResumeAndTest) {
@@ -220,7 +253,7 @@ TEST_F(Cli, TrainStopResumeAndTest) {
 
 TEST_F(Cli, OutputThatCannotBeWritten) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  Expect("coracle ops > /dev/full", 1, {"cannot write to standard output"});
+  Expect("coracle ops > /dev/full", 1, {"cannot write standard output: No space left on device"});
 }
 
 std::string DataDirectory() {
