@@ -1,4 +1,5 @@
 #include <coracle/train/run.h>
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -18,6 +19,12 @@ DEFINE_int64(epochs, -1, "epochs in all, instead of the job's");
 
 namespace coracle::tools {
 namespace {
+
+void RequireAtLeast(const char* flag, int64_t value, int64_t least) {
+  const bool given = !gflags::GetCommandLineFlagInfoOrDie(flag).is_default;
+  if (given && value < least)
+    throw UsageError(fmt::format("--{} must be at least {}, got {}", flag, least, value));
+}
 
 void ApplyFlags(JobConfig& job) {
   if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
@@ -39,6 +46,9 @@ int TerminalWidth() {
 
 int RunTrain(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one JOB.pbtxt");
+  RequireAtLeast("max_iter", FLAGS_max_iter, 1);
+  RequireAtLeast("epochs", FLAGS_epochs, 1);
+  RequireAtLeast("snapshot_interval", FLAGS_snapshot_interval, 0);
   TrainOptions options;
   options.compile = CompileOptionsFromFlags();
   options.resume = !FLAGS_resume.empty();

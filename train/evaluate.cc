@@ -48,6 +48,27 @@ class FetchSum {
   bool accuracy_ = false;
 };
 
+// As the job calls it.
+std::string ShownName(const std::string& fetch, const JobConfig& job) {
+  for (const MetricConfig& metric : job.metrics)
+    if (metric.var == fetch) return metric.name;
+  return fetch;
+}
+
+// A saved model; a text is no such thing, however good.
+InferenceModel OpenModel(const std::string& path, Scope& scope) {
+  try {
+    return LoadInferenceModel(path, scope);
+  } catch (const Error& e) {
+    if (!path.ends_with(".pbtxt")) throw;
+    throw Error(e.code(),
+                fmt::format("{} is no saved model; give one that training wrote, such as "
+                            "eval.pdmodel",
+                            Quote(path, 300)),
+                e.what());
+  }
+}
+
 int LabelColumn(const DataSource& data, const JobConfig& job) {
   for (const BindConfig& b : job.bind)
     if (b.var == "label") return data.FindColumn(b.column);
@@ -92,7 +113,7 @@ const std::vector<double>& Evaluator::Run(Scope& scope) {
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
                                            const EvaluateOptions& options) {
   Scope scope;
-  InferenceModel model = LoadInferenceModel(path, scope);
+  InferenceModel model = OpenModel(path, scope);
   DataSourcePtr data = OpenTestData(job);
   if (!data) data = OpenTrainData(job);
   if (!data) ThrowInvalid(job.source + ": the job has no data; give test or train");
@@ -103,7 +124,7 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
                      {.batch_size = job.test_batch_size ? job.test_batch_size : job.batch_size});
   std::vector<FetchSum> sums;
   for (const std::string& name : program.fetch_names())
-    sums.emplace_back(name, LabelColumn(*data, job));
+    sums.emplace_back(ShownName(name, job), LabelColumn(*data, job));
   for (int64_t b = 0; b < reader.batches_per_epoch(); ++b) {
     const std::vector<Tensor>& batch = reader.Next();
     const std::vector<Tensor>& out = program.Run(scope, feeder.Bind(batch));

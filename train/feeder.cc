@@ -8,12 +8,21 @@ namespace {
 size_t ColumnOf(const std::string& input, const DataSource& data,
                 const std::vector<BindConfig>& bind, const std::string& source) {
   std::string wanted = input;
-  for (const BindConfig& b : bind)
-    if (b.var == input) wanted = b.column;
+  bool bound = false;
+  for (const BindConfig& b : bind) {
+    if (b.var != input) continue;
+    wanted = b.column;
+    bound = true;
+  }
   int column = data.FindColumn(wanted);
   if (column >= 0) return static_cast<size_t>(column);
   std::vector<std::string> names;
   for (const Column& c : data.columns()) names.push_back(c.name);
+  if (bound) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{}: bind: {} has no column {}, but {}{}", source, data.Describe(),
+                            Quote(wanted), Join(names, ", "), DidYouMean(wanted, names)));
+  }
   throw Error(
       ErrorCode::kNotFound,
       fmt::format("{}: nothing feeds model input {}: {} has the columns {}; bind one: bind "

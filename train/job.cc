@@ -43,8 +43,15 @@ DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit s
         return MakeNpzSource(npz);
       },
   };
-  DataSourcePtr source = data.custom ? data.custom : std::visit(open, data.source);
-  return source ? MakeSubset(std::move(source), data.first, data.limit) : source;
+  try {
+    DataSourcePtr source = data.custom ? data.custom : std::visit(open, data.source);
+    return source ? MakeSubset(std::move(source), data.first, data.limit) : source;
+  } catch (const Error& e) {
+    const char* part = split == DigitSplit::kTest ? "test" : "train";
+    const Error told = e.WithPrefix(fmt::format("{}: {}", config.source, part));
+    if (e.code() != ErrorCode::kNotFound || !config.data_dir.empty()) throw told;
+    throw told.WithDetail("--data_dir=DIR says where data files are, if not beside the job");
+  }
 }
 
 void RequireAtLeast(const JobConfig& config, const char* field, int64_t value, int64_t least) {

@@ -51,8 +51,11 @@ std::string Reword(std::string message) {
       std::vector<std::string> names;
       for (int i = 0; i < descriptor->field_count(); ++i)
         names.push_back(descriptor->field(i)->name());
+      const bool model_text =
+          descriptor->name() == "JobConfig" && (field == "data" || field == "layer");
       return fmt::format("{}: no such field in {}{}", field, MessageWord(*descriptor),
-                         DidYouMean(field, names));
+                         model_text ? "; this is a model text: name it in a job's model"
+                                    : DidYouMean(field, names));
     }
   }
   while (!message.empty() && message.back() == '.') message.pop_back();
@@ -274,14 +277,15 @@ OptimizerConfig ToOptimizer(const proto::OptimizerConfig& optimizer, const Node&
       node.InRange("epsilon", o.epsilon(), 0, 1);
       return AdamOptions{o.learning_rate(), o.beta1(), o.beta2(), o.epsilon()};
     }
-    case proto::OptimizerConfig::kSgd:
+    case proto::OptimizerConfig::kSgd: {
+      const auto& o = optimizer.sgd();
+      at.Sub("sgd", o).InRange("learning_rate", o.learning_rate(), 0, kMaxRate);
+      return SgdOptions{o.learning_rate()};
+    }
     case proto::OptimizerConfig::KIND_NOT_SET:
       break;
   }
-  const auto& o = optimizer.sgd();
-  if (optimizer.has_sgd())
-    at.Sub("sgd", o).InRange("learning_rate", o.learning_rate(), 0, kMaxRate);
-  return SgdOptions{o.learning_rate()};
+  at.FailHere("optimizer is empty; give it one of sgd, momentum, adam");
 }
 
 void CheckNumbers(const proto::JobConfig& job, const Node& at) {
@@ -335,7 +339,10 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
   if (!job.data_dir().empty())
     config.data_dir = (fs::path(directory) / job.data_dir()).lexically_normal().string();
   config.loss = job.loss();
-  config.optimizer = ToOptimizer(job.optimizer(), at.Sub("optimizer", job.optimizer()));
+  if (job.has_optimizer()) {
+    config.optimizer =
+        ToOptimizer(job.optimizer(), at.Sub("optimizer", job.optimizer()).At(at, "optimizer"));
+  }
   config.batch_size = job.batch_size();
   config.test_batch_size = job.test_batch_size();
   config.max_iter = job.max_iter();

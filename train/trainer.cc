@@ -9,9 +9,12 @@
 #include <coracle/train/snapshot.h>
 #include <coracle/train/trainer.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -26,7 +29,19 @@ Model LoadModel(const JobConfig& config, const OpRegistry& ops) {
     return ParseModelText(config.model_text, config.source, config.directory, ops);
   fs::path path(config.model);
   if (!path.is_absolute() && config.model != "-") path = fs::path(config.directory) / path;
-  return ReadModelText(path.lexically_normal().string(), ops);
+  const std::string file = path.lexically_normal().string();
+  if (config.model != "-" && !FileExists(file)) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{}: model: there is no file {}", config.source, Quote(file, 300)));
+  }
+  return ReadModelText(file, ops);
+}
+
+// A metric holds one number; what the program leaves open is seen when it runs.
+void RequireNumber(const JobConfig& config, const std::string& metric, const VarDesc& var) {
+  if (!var.shape().IsKnown() ? var.shape().rank() == 1 : var.shape().numel() == 1) return;
+  ThrowInvalid(fmt::format("{}: metric {} must hold one number, a mean over the batch; it is {}",
+                           config.source, Quote(metric), var.meta().ToString()));
 }
 
 // Sums of loss and metrics, weighted by rows.
@@ -75,16 +90,30 @@ class Job {
 
   TrainResult Run() {
     CheckJob(config_);
+    MakeOutputDirectories();
     OpenData();
     BuildPrograms();
     Compile();
     Start();
+    WritePrograms();
     Loop();
     Finish();
     return std::move(result_);
   }
 
  private:
+  // Before anything is computed: hours of training should not end in a name that cannot be written.
+  void MakeOutputDirectories() {
+    for (const std::string& directory : {config_.output_dir, config_.SnapshotDirectory()}) {
+      if (directory.empty()) continue;
+      MakeDirectories(directory);
+      if (::access(directory.c_str(), W_OK | X_OK) == 0) continue;
+      throw Error(ErrorCode::kIo,
+                  fmt::format("{}: cannot write into the directory {}: {}", config_.source,
+                              Quote(directory, 300), std::strerror(errno)));
+    }
+  }
+
   void OpenData() {
     train_data_ = OpenTrainData(config_);
     test_data_ = OpenTestData(config_);
@@ -120,7 +149,10 @@ class Job {
     result_.startup = std::move(model.startup);
     inputs_ = model.inputs.empty() ? FindInputs(result_.main) : model.inputs;
     RequireVar("loss", config_.loss);
-    for (const MetricConfig& metric : config_.metrics) RequireVar("metric", metric.var);
+    for (const MetricConfig& metric : config_.metrics) {
+      RequireVar("metric", metric.var);
+      RequireNumber(config_, metric.var, *result_.main.Root().FindVar(metric.var));
+    }
     for (const std::string& name : config_.deploy_inputs) RequireVar("deploy input", name);
     for (const std::string& name : config_.deploy_outputs) RequireVar("deploy output", name);
     for (const BindConfig& bind : config_.bind) RequireVar("bind", bind.var);
@@ -180,6 +212,9 @@ class Job {
     std::string found = options_.resume ? FindSnapshot(directory) : "";
     if (!found.empty()) {
       Resume(found);
+    } else if (options_.resume && !options_.resume_from.empty()) {
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("no snapshot in {}: nothing to resume", Quote(directory, 300)));
     } else {
       if (options_.resume)
         plan_.note = fmt::format("no snapshot in {}: starting afresh", Quote(directory, 300));
@@ -200,6 +235,11 @@ class Job {
     window_.Load(snapshot);
     plan_.first_step = steps_;
     plan_.resumed_from = result_.snapshot_path = path;
+    if (steps_ >= plan_.total_steps)
+      plan_.note = fmt::format(
+          "the snapshot is of step {} and the job ends at {}: it is only "
+          "evaluated and saved",
+          steps_, plan_.total_steps);
   }
 
   void Loop() {
@@ -278,14 +318,16 @@ class Job {
       result_.loss = eval_loss_;
       SetMetrics(eval_metrics_);
     }
-    if (!config_.output_dir.empty()) WriteOutputs();
+    if (!config_.output_dir.empty() && !result_.stopped) SaveModels();
   }
 
   std::string Output(const char* file) const {
     return (fs::path(config_.output_dir) / file).string();
   }
 
-  void WriteOutputs() {
+  // Before the first step, for whoever looks on.
+  void WritePrograms() {
+    if (config_.output_dir.empty()) return;
     result_.main_path = Output("main.pb");
     result_.startup_path = Output("startup.pb");
     result_.dump_path = Output("main.txt");
@@ -296,7 +338,9 @@ class Job {
       return IsDefaultAttr(ops_, op, attr);
     };
     WriteFileAtomic(result_.dump_path, PrintProgram(result_.main, print));
-    if (result_.stopped) return;
+  }
+
+  void SaveModels() {
     SaveInferenceModel(Output("eval"), inputs_, Fetches(), result_.test, result_.scope);
     result_.eval_path = Output("eval.pdmodel");
     if (config_.deploy_outputs.empty()) return;

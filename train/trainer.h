@@ -60,7 +60,8 @@ struct TrainCallbacks {
 struct TrainOptions {
   CompileOptions compile;
   bool resume = false;
-  // A snapshot, or a directory of them; "": the job's. Without one there the run starts afresh.
+  // A snapshot, or a directory of them; kNotFound without one there. "": the job's directory;
+  // without one there the run starts afresh.
   std::string resume_from;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };

@@ -248,6 +248,9 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle test whole/eval job.pbtxt", 0, {"test: ", "loss="});
   Expect("coracle dump whole/main.pb", 0, {"training step: forward", "update 2 (sgd)"});
   Expect("coracle train nowhere.pbtxt", 1, {"nowhere.pbtxt"});
+  Expect("coracle train job.pbtxt --max_iter=0", 2, {"--max_iter must be at least 1, got 0"});
+  Expect("coracle train job.pbtxt --out=new --resume=nowhere", 1, {"no snapshot in 'nowhere'"});
+  Expect("coracle test softmax.pbtxt job.pbtxt", 1, {"'softmax.pbtxt' is no saved model"});
   Expect("coracle train job.pbtxt --data-dir", 2, {"--data_dir needs a value"});
 }
 

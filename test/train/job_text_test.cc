@@ -98,6 +98,11 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
             "j.pbtxt:2:1: bind needs var");
   EXPECT_EQ(TextError("optimizer { sgd { learning_rate: -1 } }").substr(0, 16), "j.pbtxt:1:19: le");
   ExpectContains(TextError("optimizer { adam { beta1: nan } }"), "beta1 must be in [0, 1]");
+  EXPECT_EQ(TextError("\n optimizer { }"),
+            "j.pbtxt:2:2: optimizer is empty; give it one of sgd, momentum, adam");
+  EXPECT_EQ(TextError("name: \"m\"\nlayer { }"),
+            "j.pbtxt:2:1: layer: no such field in a job; this is a model text: name it in a job's "
+            "model");
   ExpectContains(TextError("deploy { input: \"x\" }"), "deploy needs both");
   ExpectContains(TextError("model: \"a\" model_text: \"b\""), "cannot both");
   ExpectContains(TextError("model: \"unended"), "j.pbtxt:1:");

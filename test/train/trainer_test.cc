@@ -147,6 +147,42 @@ TEST(Trainer, ResumeWithoutSnapshotStartsAfreshWithANote) {
   ExpectContains(note, "starting afresh");
 }
 
+TEST(Trainer, ASnapshotThatIsNamedMustBeThere) {
+  TempDir dir;
+  TrainOptions resume;
+  resume.resume = true;
+  resume.resume_from = dir / "none";
+  EXPECT_EQ(ErrorOf([&] { RunJob(SmallJob(), resume); }),
+            "no snapshot in '" + dir / "none" + "': nothing to resume");
+}
+
+TEST(Trainer, ResumedAtItsEndSaysSo) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.output_dir = dir.path();
+  RunJob(job);
+  TrainOptions resume;
+  resume.resume = true;
+  resume.compile.profile = true;  // of no step at all
+  std::string note;
+  TrainCallbacks callbacks;
+  callbacks.on_start = [&](const TrainPlan& plan) { note = plan.note; };
+  EXPECT_EQ(RunJob(job, resume, callbacks).steps, 24);
+  ExpectContains(note, "is of step 24 and the job ends at 24");
+}
+
+TEST(Trainer, WhatCannotBeWrittenIsNoticedBeforeTheFirstStep) {
+  TempDir dir;
+  WriteFileAtomic(dir / "file", "x");
+  JobConfig job = SmallJob();
+  job.output_dir = dir / "file/out";
+  int steps = 0;
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport&) { ++steps; };
+  ExpectContains(ErrorOf([&] { RunJob(job, {}, callbacks); }), "cannot make directory");
+  EXPECT_EQ(steps, 0);
+}
+
 TEST(Trainer, SnapshotsAtTheirIntervalNewestKept) {
   TempDir dir;
   JobConfig job = SmallJob();
@@ -269,7 +305,25 @@ TEST(Trainer, WritesProgramsDumpAndModels) {
   std::vector<NamedValue> from_eval = EvaluateSavedModel(result.eval_path, job);
   ASSERT_EQ(from_eval.size(), 2u);
   EXPECT_NEAR(from_eval[0].value, result.loss, 1e-5);
+  EXPECT_EQ(from_eval[1].name, "accuracy");  // the job's name for acc
   EXPECT_NEAR(from_eval[1].value, result.metrics[0].value, 1e-6);
+
+  WriteFileAtomic(dir / "model.pbtxt", kModel);
+  ExpectContains(ErrorOf([&] { EvaluateSavedModel(dir / "model.pbtxt", job); }),
+                 "is no saved model");
+}
+
+TEST(Trainer, ProgramsAreThereWhileItTrains) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.output_dir = dir.path();
+  bool there = false;
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport&) { there = FileExists(dir / "main.txt"); };
+  callbacks.stop = [] { return true; };
+  EXPECT_TRUE(RunJob(job, {}, callbacks).stopped);
+  EXPECT_TRUE(there);
+  EXPECT_FALSE(FileExists(dir / "model.pdmodel"));
 }
 
 std::string JobError(const JobConfig& job) {
@@ -290,10 +344,24 @@ TEST(Trainer, WrongNamesAndShapesAreTold) {
   ExpectContains(JobError(job), "did you mean prob?");
   job = SmallJob();
   job.metrics[0].var = "prob";
-  ExpectContains(JobError(job), "'prob' must hold one number");
+  ExpectContains(JobError(job), "metric 'prob' must hold one number, a mean over the batch; it is");
   job = SmallJob();
-  job.bind = {{"pixels", "image"}};
-  ExpectContains(JobError(job), "nothing feeds model input 'image'");
+  job.bind = {{"imag", "image"}};
+  ExpectContains(JobError(job), "has no column 'imag', but image, label; did you mean image?");
+  job = SmallJob();
+  job.model_text = "data { name: \"pixels\" shape: [-1, 784] }" + std::string(kModel);
+  job.model_text.replace(job.model_text.find("input: \"image\""), 14, "input: \"pixels\"");
+  ExpectContains(JobError(job), "nothing feeds model input 'pixels'");
+  job = SmallJob();
+  job.source = "j.pbtxt";
+  job.model = "nowhere.pbtxt";
+  EXPECT_EQ(JobError(job), "j.pbtxt: model: there is no file 'nowhere.pbtxt'");
+  job = SmallJob();
+  job.source = "j.pbtxt";
+  job.test.first = 500;
+  EXPECT_EQ(JobError(job),
+            "j.pbtxt: test: digits test seed 1 (70 images) has 70 rows: there are no from row 500 "
+            "on");
   job = SmallJob();
   job.bind = {{"label", "image"}};
   ExpectContains(JobError(job),
