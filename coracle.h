@@ -3,6 +3,7 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/hessian.h>
+#include <coracle/backward/recompute.h>
 #include <coracle/clip/error_clip.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>

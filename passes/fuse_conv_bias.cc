@@ -1,3 +1,4 @@
+#include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/pass.h>
 
 #include <unordered_map>
@@ -20,6 +21,7 @@ class ConvBiasFuser {
       : context_(context), block_(program.Root()) {}
 
   void Run() {
+    NoteCopies();
     std::vector<std::pair<OpDesc*, Match>> found;
     for (size_t i = 0; i < block_.NumOps(); ++i) {
       Match match;
@@ -34,6 +36,26 @@ class ConvBiasFuser {
   const std::string& Only(const std::vector<std::string>& args) const {
     static const std::string none;
     return args.size() == 1 ? args[0] : none;
+  }
+
+  // What recomputed ops write holds the bits of what their originals wrote.
+  void NoteCopies() {
+    for (size_t i = 0; i < block_.NumOps(); ++i) {
+      const Attribute* attr = block_.op(i).FindAttr(kRecomputedFromAttr);
+      const auto* from = attr ? std::get_if<std::vector<std::string>>(attr) : nullptr;
+      if (!from) continue;
+      size_t at = 0;
+      for (const Slot& slot : block_.op(i).outputs()) {
+        for (const std::string& name : slot.args) {
+          if (at < from->size()) original_.emplace(name, (*from)[at]);
+          ++at;
+        }
+      }
+    }
+  }
+  const std::string& Original(const std::string& name) const {
+    auto it = original_.find(name);
+    return it == original_.end() ? name : it->second;
   }
 
   bool WrittenOnce(const std::string& name) const { return block_.Uses(name).writers.size() == 1; }
@@ -85,7 +107,7 @@ class ConvBiasFuser {
   void FindGradient(const OpDesc& conv, const std::string& bias, Match* match) const {
     for (OpDesc* conv_grad : block_.Uses(Only(conv.Input("Filter"))).readers) {
       if (conv_grad->type() != conv.type() + "_grad" || conv_grad->HasInput("Bias") ||
-          Only(conv_grad->Input("Input")) != Only(conv.Input("Input"))) {
+          Original(Only(conv_grad->Input("Input"))) != Original(Only(conv.Input("Input")))) {
         continue;
       }
       const std::string& link = Only(conv_grad->Input("Output@GRAD"));
@@ -133,6 +155,7 @@ class ConvBiasFuser {
   const PassContext& context_;
   BlockDesc& block_;
   std::unordered_set<const OpDesc*> removed_;
+  std::unordered_map<std::string, std::string> original_;  // by recomputed variable
 };
 
 }  // namespace

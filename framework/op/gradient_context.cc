@@ -1,4 +1,5 @@
 #include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +26,8 @@ const std::string& ArgAt(const SlotList& slots, const std::vector<std::string>& 
 
 // Attrs that say how the forward op was made, not what it computes.
 bool IsBookkeeping(const std::string& name) {
-  return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpCallstackAttr;
+  return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpCallstackAttr ||
+         name == kRecomputedFromAttr;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/recomputed.h>
 #include <coracle/framework/tensor/rng.h>
 #include <fmt/format.h>
 
@@ -36,7 +37,15 @@ uint64_t PrepareContext::RandomStream(std::string_view output_slot) const {
   if (args.empty())
     throw InternalError(
         fmt::format("{}: random stream of an absent output {}", op_.type(), output_slot));
-  return HashName(args.front());
+  const Attribute* attr = op_.FindAttr(kRecomputedFromAttr);
+  const auto* originals = attr ? std::get_if<std::vector<std::string>>(attr) : nullptr;
+  if (!originals) return HashName(args.front());
+  size_t at = 0;
+  for (const Slot& slot : op_.outputs()) {
+    if (slot.name == output_slot) break;
+    at += slot.args.size();
+  }
+  return HashName(at < originals->size() ? (*originals)[at] : args.front());
 }
 
 void PrepareContext::Unsupported(const std::string& what) const {
