@@ -79,6 +79,12 @@ class Builder {
   // Rows of a table by integer ids: shape [ids..., embedding_dim].
   Variable Embedding(const Variable& ids, const EmbeddingOptions& options);
 
+  // Recurrent layers over x [batch, time, features] (see RnnOptions::time_major): an rnn op. The
+  // parameters are called "<name>.weight_ih_l0", "<name>.bias_hh_l1_reverse" and so on.
+  RnnOutput Lstm(const Variable& x, const RnnOptions& options);
+  RnnOutput Gru(const Variable& x, const RnnOptions& options);
+  RnnOutput SimpleRnn(const Variable& x, const RnnOptions& options);
+
   // --- layers without ---
   Variable Pool2d(const Variable& x, const Pool2dOptions& options);
   Variable Dropout(const Variable& x, const DropoutOptions& options = {});

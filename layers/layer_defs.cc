@@ -154,6 +154,32 @@ Vars BuildDropout(Builder& net, const Args& a) {
   return {net.Dropout(a.Var("input"), With(a, o))};
 }
 
+using RnnMethod = RnnOutput (Builder::*)(const Variable&, const RnnOptions&);
+
+Vars BuildRnn(Builder& net, const Args& a, RnnMethod method) {
+  RnnOptions o;
+  o.hidden_size = a.Get<int32_t>("hidden_size");
+  o.num_layers = a.Get<int32_t>("num_layers");
+  o.direction = a.Get<std::string>("direction");
+  o.time_major = a.Get<bool>("time_major");
+  o.dropout = a.Get<float>("dropout");
+  if (a.Has("activation")) o.activation = a.Get<std::string>("activation");
+  o.is_test = a.Get<bool>("is_test");
+  if (a.vars.count("initial_h")) o.initial_states.push_back(a.Var("initial_h"));
+  if (a.vars.count("initial_c")) o.initial_states.push_back(a.Var("initial_c"));
+  if (a.vars.count("sequence_length")) o.sequence_length = a.Var("sequence_length");
+  o.weight_ih_attr = a.Param("weight_ih");
+  o.weight_hh_attr = a.Param("weight_hh");
+  o.bias_ih_attr = o.bias_hh_attr = std::nullopt;
+  if (a.Get<bool>("bias_term")) {
+    o.bias_ih_attr = a.Param("bias_ih");
+    o.bias_hh_attr = a.Param("bias_hh");
+  }
+  o.last_h = a.Get<std::string>("last_h");
+  if (a.Has("last_c")) o.last_c = a.Get<std::string>("last_c");
+  return {(net.*method)(a.Var("input"), With(a, o)).out};
+}
+
 Vars BuildSoftmaxWithCrossEntropy(Builder& net, const Args& a) {
   SoftmaxWithCrossEntropyOptions o;
   o.soft_label = a.Get<bool>("soft_label");
@@ -260,6 +286,50 @@ void AddNetworkLayers(std::vector<LayerDef>& defs) {
                           "scale by 1 - dropout_prob in evaluation; or upscale_in_train: divide by "
                           "it in training")},
        BuildDropout});
+}
+
+FieldDef OptionalVar(std::string name, std::string doc) {
+  FieldDef field = Var(std::move(name), std::move(doc));
+  field.required = false;
+  return field;
+}
+
+void AddRecurrentLayer(std::vector<LayerDef>& defs, const std::string& name, const char* doc,
+                       RnnMethod method) {
+  const char *kUnlessSaid = "uniform in +-1 / sqrt(hidden_size) unless said",
+             *kState = "[num_layers * directions, batch, hidden_size]; 0 unless said";
+  LayerDef def{name,
+               doc,
+               {Var("input", "tensor [batch, time, features]"),
+                Required<int32_t>("hidden_size", "units of a layer and direction"),
+                Attr<int32_t>("num_layers", 1, "each takes the output of the one before"),
+                Attr<std::string>("direction", "forward",
+                                  "or bidirect: a second direction from the end, whose output "
+                                  "stands beside the first's"),
+                Attr<bool>("time_major", false, "input and output are [time, batch, features]"),
+                Attr<float>("dropout", 0, "between layers, while training"),
+                OptionalVar("initial_h", kState),
+                OptionalVar("sequence_length",
+                            "integers [batch]: steps of each sample; default: "
+                            "all. A step past the end puts out 0"),
+                Param("weight_ih", kUnlessSaid), Param("weight_hh", kUnlessSaid),
+                Param("bias_ih", kUnlessSaid), Param("bias_hh", kUnlessSaid), BiasTerm(),
+                Attr<std::string>("last_h", "", "name of the h after the last step"),
+                Attr<bool>("is_test", false, "drop nothing")},
+               [method](Builder& net, const Args& a) { return BuildRnn(net, a, method); }};
+  if (name == "lstm") {
+    def.fields.push_back(OptionalVar("initial_c", kState));
+    def.fields.push_back(Attr<std::string>("last_c", "", "name of the c after the last step"));
+  } else if (name == "simple_rnn") {
+    def.fields.push_back(Attr<std::string>("activation", "tanh", "or relu"));
+  }
+  defs.push_back(std::move(def));
+}
+
+void AddRecurrentLayers(std::vector<LayerDef>& defs) {
+  AddRecurrentLayer(defs, "lstm", "Long short-term memory.", &Builder::Lstm);
+  AddRecurrentLayer(defs, "gru", "Gated recurrent units.", &Builder::Gru);
+  AddRecurrentLayer(defs, "simple_rnn", "h' = act(W x + b + U h + b').", &Builder::SimpleRnn);
 }
 
 void AddLossLayers(std::vector<LayerDef>& defs) {
@@ -498,6 +568,7 @@ std::vector<FieldDef> AttrFields(const OpDef& def) {
 std::vector<LayerDef> LayerDefs(const OpRegistry& ops) {
   std::vector<LayerDef> defs;
   AddNetworkLayers(defs);
+  AddRecurrentLayers(defs);
   AddLossLayers(defs);
   AddMathLayers(defs);
   AddShapeLayers(defs);

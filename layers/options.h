@@ -7,6 +7,7 @@
 // result; "" makes one), `error_clip` and `stop_gradient` of the result.
 
 #include <coracle/framework/ir/training_attr.h>
+#include <coracle/framework/ir/variable.h>
 #include <coracle/framework/tensor/dtype.h>
 
 #include <concepts>
@@ -156,6 +157,34 @@ struct EmbeddingOptions {
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
   bool stop_gradient = false;
+};
+
+// Lstm, Gru and SimpleRnn.
+struct RnnOptions {
+  int32_t hidden_size = 0;  // required
+  int32_t num_layers = 1;
+  std::string direction = "forward";  // or "bidirect": a second direction from the end
+  bool time_major = false;            // input and result are [time, batch, features]
+  float dropout = 0;                  // between layers, while training
+  std::string activation = "tanh";    // or "relu"; of SimpleRnn alone
+  bool is_test = false;
+  // h, and for Lstm c, each [num_layers * directions, batch, hidden_size]. Empty: zeros.
+  std::vector<Variable> initial_states = {};
+  Variable sequence_length = {};  // integers [batch]; absent: all samples have all steps
+  // Default initializer of all: uniform in +-1 / sqrt(hidden_size). A given name is that of the
+  // first layer's; the following get "<name>_1", "<name>_2", ...
+  ParamAttr weight_ih_attr = {}, weight_hh_attr = {};
+  std::optional<ParamAttr> bias_ih_attr = ParamAttr();  // nullopt: 0, and not trained
+  std::optional<ParamAttr> bias_hh_attr = ParamAttr();
+  std::string last_h = "", last_c = "";  // names of the states after the last step
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
+struct RnnOutput {
+  Variable out;                  // of the last layer, for each step: directions * hidden_size wide
+  std::vector<Variable> states;  // after the last step: h, and for Lstm c
 };
 
 struct DropoutOptions {

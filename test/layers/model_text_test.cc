@@ -133,6 +133,39 @@ const Case kCases[] = {
        net.BatchNorm(in.x,
                      {.momentum = 0.8f, .epsilon = 0.001f, .moving_mean_name = "m", .act = "relu"});
      }},
+    {"lstm", R"(
+        layer { embedding { input: "ids" num_embeddings: 10 embedding_dim: 4 output: "e" } }
+        data { name: "h0" shape: [4, -1, 6] }
+        layer { lstm { input: "e" hidden_size: 6 num_layers: 2 direction: "bidirect" dropout: 0.5
+                       initial_h: "h0" initial_c: "h0" weight_hh { name: "u" } last_c: "c"
+                       output: "y" } })",
+     [](Builder& net, const Inputs& in) {
+       Variable h0 = net.Data("h0", {4, -1, 6});
+       Variable e =
+           net.Embedding(in.ids, {.num_embeddings = 10, .embedding_dim = 4, .output = "e"});
+       net.Lstm(e, {.hidden_size = 6,
+                    .num_layers = 2,
+                    .direction = "bidirect",
+                    .dropout = 0.5f,
+                    .initial_states = {h0, h0},
+                    .weight_hh_attr = {.name = "u"},
+                    .last_c = "c",
+                    .output = "y"});
+     }},
+    {"gru_and_simple_rnn", R"(
+        layer { embedding { input: "ids" num_embeddings: 10 embedding_dim: 4 output: "e" } }
+        layer { gru { input: "e" hidden_size: 6 time_major: true bias_term: false output: "g" } }
+        layer { simple_rnn { input: "g" hidden_size: 5 activation: "relu" last_h: "h" } })",
+     [](Builder& net, const Inputs& in) {
+       Variable e =
+           net.Embedding(in.ids, {.num_embeddings = 10, .embedding_dim = 4, .output = "e"});
+       RnnOutput g = net.Gru(e, {.hidden_size = 6,
+                                 .time_major = true,
+                                 .bias_ih_attr = std::nullopt,
+                                 .bias_hh_attr = std::nullopt,
+                                 .output = "g"});
+       net.SimpleRnn(g.out, {.hidden_size = 5, .activation = "relu", .last_h = "h"});
+     }},
     {"layer_norm", R"(layer { layer_norm { input: "v" shift: false } })",
      [](Builder& net, const Inputs& in) { net.LayerNorm(in.v, {.shift = false}); }},
     {"embedding", R"(layer { embedding { input: "ids" num_embeddings: 10 embedding_dim: 4

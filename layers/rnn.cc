@@ -1,0 +1,192 @@
+// Recurrent layers: the rnn op with its parameters and initial states.
+
+#include <coracle/layers/builder.h>
+#include <coracle/layers/internal/layer_scope.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+// One recurrent layer while it is built.
+class Recurrent {
+ public:
+  Recurrent(Builder& net, const char* type, const char* mode, const RnnOptions& options)
+      : net_(net),
+        type_(type),
+        mode_(mode),
+        options_(options),
+        layer_(net, type, OutputOf(options)),
+        directions_(options.direction == "forward" ? 1 : 2) {}
+
+  RnnOutput Build(const Variable& x) {
+    const Variable input = TimeMajor(x);
+    SlotList inputs = {{"Input", {input.name()}},
+                       {"PreState", InitialStates(input)},
+                       {"WeightList", Parameters(input)}};
+    if (options_.sequence_length)
+      inputs.push_back({"SequenceLength", {options_.sequence_length.name()}});
+    const std::string out = layer_.Out(!options_.time_major);
+    const std::vector<std::string> states = LastStates();
+    const std::string reserve = layer_.Temp(), dropped = layer_.Temp();
+    net_.Append(
+        "rnn", std::move(inputs),
+        {{"Out", {out}}, {"State", states}, {"Reserve", {reserve}}, {"DropoutState", {dropped}}},
+        {{"mode", std::string(mode_)},
+         {"input_size", static_cast<int32_t>(input.shape()[2])},
+         {"hidden_size", options_.hidden_size},
+         {"num_layers", options_.num_layers},
+         {"is_bidirec", directions_ == 2},
+         {"dropout_prob", options_.dropout},
+         {"is_test", options_.is_test}});
+    for (const std::string& name : {reserve, dropped}) net_.Var(name).desc().SetStopGradient(true);
+    RnnOutput result;
+    result.out = layer_.Finish(options_.time_major ? out : Transposed(out, layer_.Out()));
+    for (const std::string& name : states) result.states.push_back(net_.Var(name));
+    return result;
+  }
+
+  // Throws for options that no op would refuse, or would refuse in other words.
+  static void Check(const char* type, const Variable& x, const RnnOptions& o) {
+    auto fail = [type](const std::string& what) {
+      ThrowInvalid(fmt::format("{}: {}", type, what));
+    };
+    if (o.hidden_size <= 0)
+      fail(fmt::format("hidden_size must be positive, got {}", o.hidden_size));
+    if (o.num_layers <= 0) fail(fmt::format("num_layers must be positive, got {}", o.num_layers));
+    if (o.direction != "forward" && o.direction != "bidirect" && o.direction != "bidirectional")
+      fail(fmt::format("direction must be forward or bidirect, got {}", o.direction));
+    const Shape& shape = x.shape();
+    if (shape.rank() != 3 || shape[2] < 0) {
+      fail(fmt::format("its input must have shape {} with known features, got {} of shape {}",
+                       o.time_major ? "[time, batch, features]" : "[batch, time, features]",
+                       x.name(), shape.ToString()));
+    }
+  }
+
+ private:
+  size_t NumStates() const { return std::string_view(mode_) == "LSTM" ? 2 : 1; }
+  int64_t Cells() const { return int64_t{options_.num_layers} * directions_; }
+
+  std::string Transposed(const std::string& from, const std::string& to) {
+    const std::string x_shape = layer_.Temp();
+    net_.Append("transpose2", {{"X", {from}}}, {{"Out", {to}}, {"XShape", {x_shape}}},
+                {{"axis", std::vector<int32_t>{1, 0, 2}}});
+    net_.Var(x_shape).desc().SetStopGradient(true);
+    return to;
+  }
+
+  Variable TimeMajor(const Variable& x) {
+    return options_.time_major ? x : net_.Var(Transposed(x.name(), layer_.Temp()));
+  }
+
+  std::vector<std::string> InitialStates(const Variable& input) {
+    const std::vector<Variable>& given = options_.initial_states;
+    if (!given.empty()) {
+      if (given.size() != NumStates()) {
+        ThrowInvalid(fmt::format("{}: initial states must be {}, got {} variables", type_,
+                                 NumStates() == 2 ? "h and c" : "h alone", given.size()));
+      }
+      return NamesOf(given);
+    }
+    const std::string zeros = layer_.Temp();
+    net_.Append(
+        "fill_constant_batch_size_like", {{"Input", {input.name()}}}, {{"Out", {zeros}}},
+        {{"shape", std::vector<int32_t>{static_cast<int32_t>(Cells()), 1, options_.hidden_size}},
+         {"input_dim_idx", int32_t{1}},
+         {"output_dim_idx", int32_t{1}},
+         {"dtype", static_cast<int32_t>(input.dtype())},
+         {"value", 0.0f}});
+    net_.Var(zeros).desc().SetStopGradient(true);
+    return std::vector<std::string>(NumStates(), zeros);
+  }
+
+  std::vector<std::string> LastStates() {
+    std::vector<std::string> names = {options_.last_h};
+    if (NumStates() == 2) names.push_back(options_.last_c);
+    for (std::string& name : names) {
+      RequireFreeOutput(net_, type_, name);
+      if (name.empty()) name = layer_.Temp();
+    }
+    return names;
+  }
+
+  // "<layer>.weight_ih_l0", "<layer>.bias_hh_l1_reverse"; a name of the user's gets the number of
+  // the cell from the second on.
+  std::string Create(const char* kind, int64_t cell, const Shape& shape, DType dtype,
+                     ParamAttr attr, const Setting& initializer) {
+    if (!attr.name.empty() && cell > 0) attr.name += fmt::format("_{}", cell);
+    if (attr.name.empty()) {
+      attr.name =
+          net_.main().FreeName(fmt::format("{}.{}_l{}{}", layer_.name(), kind, cell / directions_,
+                                           cell % directions_ == 1 ? "_reverse" : ""));
+    }
+    return net_.Parameter(attr.name, shape, dtype, attr, initializer).name();
+  }
+
+  std::string Bias(const char* kind, int64_t cell, const Shape& shape, DType dtype,
+                   const std::optional<ParamAttr>& attr, const Setting& initializer) {
+    if (attr) return Create(kind, cell, shape, dtype, *attr, initializer);
+    ParamAttr none;  // the op wants one in any case
+    none.trainable = false;
+    return Create(kind, cell, shape, dtype, none, ConstantInitializer(0));
+  }
+
+  std::vector<std::string> Parameters(const Variable& input) {
+    const int64_t hidden = options_.hidden_size, gates = GateCount() * hidden;
+    const double bound = 1 / std::sqrt(static_cast<double>(hidden));
+    const Setting uniform = UniformInitializer(-bound, bound);
+    const DType dtype = input.dtype();
+    std::vector<std::string> names;
+    for (int64_t cell = 0; cell < Cells(); ++cell) {
+      const int64_t features = cell < directions_ ? input.shape()[2] : directions_ * hidden;
+      names.push_back(
+          Create("weight_ih", cell, {gates, features}, dtype, options_.weight_ih_attr, uniform));
+      names.push_back(
+          Create("weight_hh", cell, {gates, hidden}, dtype, options_.weight_hh_attr, uniform));
+    }
+    for (int64_t cell = 0; cell < Cells(); ++cell) {
+      names.push_back(Bias("bias_ih", cell, {gates}, dtype, options_.bias_ih_attr, uniform));
+      names.push_back(Bias("bias_hh", cell, {gates}, dtype, options_.bias_hh_attr, uniform));
+    }
+    return names;
+  }
+
+  int64_t GateCount() const {
+    return std::string_view(mode_) == "LSTM" ? 4 : std::string_view(mode_) == "GRU" ? 3 : 1;
+  }
+
+  Builder& net_;
+  const char *type_, *mode_;
+  const RnnOptions& options_;
+  LayerScope layer_;
+  int64_t directions_;
+};
+
+RnnOutput BuildRecurrent(Builder& net, const char* type, const char* mode, const Variable& x,
+                         const RnnOptions& options) {
+  Recurrent::Check(type, x, options);
+  return Recurrent(net, type, mode, options).Build(x);
+}
+
+}  // namespace
+
+RnnOutput Builder::Lstm(const Variable& x, const RnnOptions& options) {
+  return BuildRecurrent(*this, "lstm", "LSTM", x, options);
+}
+
+RnnOutput Builder::Gru(const Variable& x, const RnnOptions& options) {
+  return BuildRecurrent(*this, "gru", "GRU", x, options);
+}
+
+RnnOutput Builder::SimpleRnn(const Variable& x, const RnnOptions& options) {
+  if (options.activation != "tanh" && options.activation != "relu") {
+    ThrowInvalid(
+        fmt::format("simple_rnn: activation must be tanh or relu, got {}", options.activation));
+  }
+  return BuildRecurrent(*this, "simple_rnn", options.activation == "tanh" ? "RNN_TANH" : "RNN_RELU",
+                        x, options);
+}
+
+}  // namespace coracle
