@@ -32,9 +32,11 @@ struct ParamAttr {
 // Weight decay for ParamAttr: coeff * parameter, or coeff * sign(parameter), joins the gradient.
 Setting L2DecayRegularizer(double coeff);
 Setting L1DecayRegularizer(double coeff);
-// Gradient clips for ParamAttr: every element into [min, max]; or scaled down to an L2 norm.
+// Gradient clips for ParamAttr and optimizers: every element into [min, max]; scaled down to an L2
+// norm; or all of a group scaled by one factor, so that together they have at most that L2 norm.
 Setting ClipGradByValue(double max, double min);
 Setting ClipGradByNorm(double clip_norm);
+Setting ClipGradByGlobalNorm(double clip_norm, const std::string& group_name = "default_group");
 
 // An error clip or none: `.error_clip = ErrorClipByValue(5)`.
 class ErrorClip {

@@ -286,6 +286,12 @@ void AddClips(SchemaWriter& schema) {
       schema.Add("GradientClip", "Clips a parameter's gradient just before the update.");
   gradient_clip.Choice(gradient_clip.Nested("by_value", "ByValue", ""));
   gradient_clip.Choice(gradient_clip.Nested("by_norm", "ClipNorm", ""));
+  Message global = schema.Add("GlobalNorm",
+                              "All gradients of the group are scaled by one factor, so that "
+                              "together they have at most the L2 norm clip_norm.");
+  global.Scalar("clip_norm", kFloat, "", "(required)");
+  global.Scalar("group_name", Proto::TYPE_STRING, "default_group", "");
+  gradient_clip.Choice(gradient_clip.Nested("by_global_norm", "GlobalNorm", ""));
 }
 
 void AddParam(SchemaWriter& schema) {

@@ -1,4 +1,5 @@
 #include <coracle/clip/error_clip.h>
+#include <coracle/clip/gradient_clip.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/optimizer/optimizer.h>
 #include <fmt/format.h>
@@ -45,7 +46,7 @@ class GradientChain {
       Step("@CLIPPED", "clip_by_norm", {{"X", {grad_}}},
            {{"max_norm", static_cast<float>(max_norm)}});
     } else {
-      ThrowUnknown("gradient clip", clip.kind, {"by_value", "by_norm"});
+      ThrowUnknown("gradient clip", clip.kind, {"by_value", "by_norm", "by_global_norm"});
     }
   }
 
@@ -135,18 +136,41 @@ std::vector<ParamAndGrad> Optimizer::ApplyGradients(ProgramDesc& main, ProgramDe
   BlockDesc& root = main.Root();
   std::vector<ParamAndGrad> updated;
   for (const ParamAndGrad& pair : pairs) {
-    if (pair.grad.empty()) continue;
+    const bool trained =
+        !pair.grad.empty() && Variable::Of(root, pair.param).desc().training().trainable;
+    if (trained) updated.push_back(pair);
+  }
+  const std::map<std::string, std::string> clipped = ClipByGlobalNorm(main, updated);
+  for (const ParamAndGrad& pair : updated) {
     const VarDesc& param = Variable::Of(root, pair.param).desc();
-    if (!param.training().trainable) continue;
     const size_t first = root.NumOps();
-    GradientChain chain(main, param, pair.grad);
-    if (param.training().gradient_clip) chain.Clip(*param.training().gradient_clip);
+    const auto global = clipped.find(pair.param);
+    GradientChain chain(main, param, global == clipped.end() ? pair.grad : global->second);
+    const std::optional<Setting>& clip = ClipOf(param);
+    if (clip && global == clipped.end()) chain.Clip(*clip);
     if (param.training().regularizer) chain.Regularize(*param.training().regularizer);
     AppendUpdate(main, startup, {pair.param, chain.grad()}, LearningRateOf(main, param));
     SetRoles(root, first, pair);
-    updated.push_back(pair);
   }
   return updated;
+}
+
+const std::optional<Setting>& Optimizer::ClipOf(const VarDesc& param) const {
+  const std::optional<Setting>& own = param.training().gradient_clip;
+  return own ? own : gradient_clip_;
+}
+
+std::map<std::string, std::string> Optimizer::ClipByGlobalNorm(
+    ProgramDesc& main, const std::vector<ParamAndGrad>& pairs) const {
+  std::vector<GlobalNormMember> members;
+  for (const ParamAndGrad& pair : pairs) {
+    const std::optional<Setting>& clip = ClipOf(Variable::Of(main.Root(), pair.param).desc());
+    if (clip && clip->kind == "by_global_norm") members.push_back({pair, *clip});
+  }
+  const std::vector<std::string> names = AppendGlobalNormClip(main, members);
+  std::map<std::string, std::string> clipped;
+  for (size_t i = 0; i < members.size(); ++i) clipped[members[i].pair.param] = names[i];
+  return clipped;
 }
 
 std::string Optimizer::LearningRateOf(ProgramDesc& main, const VarDesc& param) {

@@ -4,6 +4,7 @@
 #include <coracle/backward/backward.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,14 +32,17 @@ class Optimizer {
                                      const MinimizeOptions& options = {});
 
   // The second half of Minimize, for gradients that are there already. For each parameter, in this
-  // order: its gradient clip (kinds by_value and by_norm), its regularizer (kinds l2_decay:
-  // gradient
-  // + coeff * parameter, l1_decay: gradient + coeff * sign(parameter)), its learning-rate
-  // multiplier, its update. Clip and regularizer write new variables; <param>@GRAD stays as
-  // backward left it. Pairs without gradient, and parameters that are not trainable, are passed
-  // over.
+  // order: its gradient clip (kinds by_value and by_norm; those of kind by_global_norm come before
+  // all else, see clip/gradient_clip.h), its regularizer (kinds l2_decay: gradient + coeff *
+  // parameter, l1_decay: gradient + coeff * sign(parameter)), its learning-rate multiplier, its
+  // update. Clip and regularizer write new variables; <param>@GRAD stays as backward left it. Pairs
+  // without gradient, and parameters that are not trainable, are passed over.
   std::vector<ParamAndGrad> ApplyGradients(ProgramDesc& main, ProgramDesc& startup,
                                            const std::vector<ParamAndGrad>& params_and_grads);
+
+  // The clip of parameters that have no gradient_clip of their own: "by_value", "by_norm" or
+  // "by_global_norm".
+  void SetGradientClip(std::optional<Setting> clip) { gradient_clip_ = std::move(clip); }
 
   // Name of the persistable float32 [1] variable that holds the learning rate; "" before Minimize.
   const std::string& learning_rate_var() const { return learning_rate_var_; }
@@ -57,8 +61,13 @@ class Optimizer {
 
  private:
   std::string LearningRateOf(ProgramDesc& main, const VarDesc& param);
+  const std::optional<Setting>& ClipOf(const VarDesc& param) const;
+  // The gradients that a clip by global norm has replaced, by parameter.
+  std::map<std::string, std::string> ClipByGlobalNorm(ProgramDesc& main,
+                                                      const std::vector<ParamAndGrad>& pairs) const;
 
   double learning_rate_;
+  std::optional<Setting> gradient_clip_;
   std::string learning_rate_var_;
   std::map<double, std::string> scaled_rates_;  // by multiplier
 };
