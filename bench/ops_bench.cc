@@ -18,7 +18,7 @@ namespace {
 // One op with its variables in memory of its own.
 class PreparedOp : public ArgTable, public Workspace {
  public:
-  PreparedOp(const std::string& type, std::vector<std::pair<std::string, Shape>> inputs,
+  PreparedOp(const std::string& type, const std::vector<std::pair<std::string, Shape>>& inputs,
              const std::vector<std::string>& outputs, AttrList attrs) {
     BlockDesc& block = program_.Root();
     SlotList ins, outs;

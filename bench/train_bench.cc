@@ -121,6 +121,7 @@ int Main(int argc, char** argv) {
 
   std::vector<Batch> batches = RandomBatches(w);
   std::vector<std::array<Tensor, 2>> feeds;
+  feeds.reserve(batches.size());
   for (Batch& b : batches) feeds.push_back({b.image, b.label});
   size_t it = 0;
   float first = 0, last = 0;

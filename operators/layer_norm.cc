@@ -3,9 +3,11 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/norm.h>
+#include <coracle/operators/common/norm_def.h>
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -319,19 +321,12 @@ OpDef GradDef() {
 }
 
 OpDef GradGradDef() {
-  return WithNormAttrs(
-             WithGradInputs(OpDef("layer_norm_grad_grad")
-                                .Doc("Gradient of layer_norm_grad with respect to X, Scale and "
-                                     "Y@GRAD. C1 to C3 as layer_norm. C4: Y@GRAD and X@GRAD@GRAD "
-                                     "have X's shape. C5: as layer_norm_grad."))
-                 .OptionalInput("X@GRAD@GRAD", "gradient of layer_norm_grad's X@GRAD")
-                 .OptionalInput("Scale@GRAD@GRAD", "gradient of its Scale@GRAD")
-                 .OptionalInput("Bias@GRAD@GRAD", "gradient of its Bias@GRAD")
-                 .OptionalOutput("X@GRAD", "gradient of X")
-                 .OptionalOutput("Scale@GRAD", "gradient of Scale")
-                 .OptionalOutput("Y@GRAD@GRAD", "gradient of Y@GRAD"))
+  OpDef def = WithGradInputs(OpDef("layer_norm_grad_grad")
+                                 .Doc("Gradient of layer_norm_grad with respect to X, Scale and "
+                                      "Y@GRAD. C1 to C3 as layer_norm. C4: Y@GRAD and X@GRAD@GRAD "
+                                      "have X's shape. C5: as layer_norm_grad."));
+  return WithNormAttrs(WithGradGradSlots(std::move(def), "layer_norm"))
       .Infer(InferLayerNormGradGrad)
-      .NoGradient("third derivatives of layer_norm are not in use")
       .Reference<float, double>(
           []<class T>(const PrepareContext& c) { return LayerNormGradGradReference<T>(c); });
 }

@@ -154,6 +154,16 @@ OpDef WithSoftmaxAttrs(OpDef def) {
       .Attr<bool>("is_test", false, "taken from files and not used");
 }
 
+OpDef ForwardDef(const std::string& type, const std::string& formula) {
+  return OpDef(type)
+      .Doc("Out = " + formula + ", max and sum along axis. C1: axis lies in [-rank, rank).")
+      .Input("X", "floating-point tensor")
+      .Output("Out", "tensor of X's shape and dtype")
+      .Inplace("X", "Out")
+      .Infer(InferAxis)
+      .GradientOp({"Out"});
+}
+
 OpDef GradDef(const std::string& type, const std::string& formula) {
   return OpDef(type + "_grad")
       .Doc("Gradient of " + type + ": " + formula + " C1: Out@GRAD has Out's shape and dtype.")
@@ -165,14 +175,7 @@ OpDef GradDef(const std::string& type, const std::string& formula) {
 }
 
 void RegisterLogSoftmax(OpRegistry& ops) {
-  ops.Add(WithAxis(OpDef("log_softmax"))
-              .Doc("Out = X - max - log(sum(exp(X - max))), max and sum along axis. "
-                   "C1: axis lies in [-rank, rank).")
-              .Input("X", "floating-point tensor")
-              .Output("Out", "tensor of X's shape and dtype")
-              .Inplace("X", "Out")
-              .Infer(InferAxis)
-              .GradientOp({"Out"})
+  ops.Add(WithAxis(ForwardDef("log_softmax", "X - max - log(sum(exp(X - max)))"))
               .Reference<float, double>([]<class T>(const PrepareContext& c) {
                 return ForwardReference<T>(c, LogSoftmaxLine<T>);
               })
@@ -188,14 +191,7 @@ void RegisterLogSoftmax(OpRegistry& ops) {
 }  // namespace
 
 void RegisterSoftmax(OpRegistry& ops) {
-  ops.Add(WithSoftmaxAttrs(OpDef("softmax"))
-              .Doc("Out = exp(X - max) / sum(exp(X - max)), max and sum along axis. "
-                   "C1: axis lies in [-rank, rank).")
-              .Input("X", "floating-point tensor")
-              .Output("Out", "tensor of X's shape and dtype")
-              .Inplace("X", "Out")
-              .Infer(InferAxis)
-              .GradientOp({"Out"})
+  ops.Add(WithSoftmaxAttrs(ForwardDef("softmax", "exp(X - max) / sum(exp(X - max))"))
               .Reference<float, double>([]<class T>(const PrepareContext& c) {
                 return ForwardReference<T>(c, SoftmaxOnly<T>);
               })

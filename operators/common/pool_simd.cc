@@ -71,9 +71,11 @@ void AverageRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, fl
   });
 }
 
-// Windows that share no element, each inside the input: every gradient of a window is written once.
-void MaxGradRowDisjoint(const PoolGeometry& g, int64_t n, int64_t y, const float* in,
-                        const float* out, const float* dout, float* dx) {
+// The gradient of a window goes to its first greatest element. kDisjoint: windows share no element
+// and lie inside the input, so that every element is written once and need not be read.
+template <bool kDisjoint>
+void MaxGrad(const PoolGeometry& g, int64_t n, int64_t y, const float* in, const float* out,
+             const float* dout, float* dx) {
   const ImageStrides s = g.InStrides();
   ForRow(g, n, y, [&](const PoolRange& rows, const PoolRange& columns, int64_t o) HWY_ATTR {
     ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
@@ -83,7 +85,9 @@ void MaxGradRowDisjoint(const PoolGeometry& g, int64_t n, int64_t y, const float
         for (int64_t j = columns.begin; j < columns.end; ++j) {
           const int64_t at = n * s.n + i * s.h + j * s.w + c;
           const auto hit = hn::Eq(LoadFirst(in + at, left), best);
-          StoreFirst(hn::IfThenElseZero(hit, rest), dx + at, left);
+          V sum = hn::IfThenElseZero(hit, rest);
+          if constexpr (!kDisjoint) sum = hn::Add(LoadFirst(dx + at, left), sum);
+          StoreFirst(sum, dx + at, left);
           rest = hn::IfThenZeroElse(hit, rest);
         }
       }
@@ -91,24 +95,14 @@ void MaxGradRowDisjoint(const PoolGeometry& g, int64_t n, int64_t y, const float
   });
 }
 
+void MaxGradRowDisjoint(const PoolGeometry& g, int64_t n, int64_t y, const float* in,
+                        const float* out, const float* dout, float* dx) {
+  MaxGrad<true>(g, n, y, in, out, dout, dx);
+}
+
 void MaxGradRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, const float* out,
                 const float* dout, float* dx) {
-  const ImageStrides s = g.InStrides();
-  ForRow(g, n, y, [&](const PoolRange& rows, const PoolRange& columns, int64_t o) HWY_ATTR {
-    ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
-      const V best = LoadFirst(out + o + c, left);
-      V rest = LoadFirst(dout + o + c, left);
-      for (int64_t i = rows.begin; i < rows.end; ++i) {
-        for (int64_t j = columns.begin; j < columns.end; ++j) {
-          const int64_t at = n * s.n + i * s.h + j * s.w + c;
-          const auto hit = hn::Eq(LoadFirst(in + at, left), best);
-          const V sum = hn::Add(LoadFirst(dx + at, left), hn::IfThenElseZero(hit, rest));
-          StoreFirst(sum, dx + at, left);
-          rest = hn::IfThenZeroElse(hit, rest);
-        }
-      }
-    });
-  });
+  MaxGrad<false>(g, n, y, in, out, dout, dx);
 }
 
 void AverageGradRow(const PoolGeometry& g, int64_t n, int64_t y, const float* dout, float* dx) {
