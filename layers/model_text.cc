@@ -405,7 +405,9 @@ std::shared_ptr<const TextSchema> SchemaOf(const OpRegistry& ops) {
 
 Model Parse(std::string_view text, const std::string& source, const std::string& directory,
             const std::string& path, const OpRegistry& ops) {
-  if (!text.empty() && !LooksLikeText(text)) return FromProgram(ParseProgram(text, source));
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // an editor's mark of UTF-8
+  if (!text.empty() && !source.ends_with(".pbtxt") && !LooksLikeText(text))
+    return FromProgram(ParseProgram(text, source));
   if (IsProgramText(text)) return FromProgram(ParseProgramText(text, source));
   if (text.size() > kMaxTextBytes) {
     throw Error(ErrorCode::kResourceExhausted,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
 #include <cctype>
@@ -74,6 +75,8 @@ std::string UnknownEnumerator(const TextSchema& schema, const std::string& messa
 }
 
 std::string Plain(std::string message) {
+  if (message.ends_with("got: "))
+    message.replace(message.size() - 5, 5, "got the end of the text; is a closing brace missing?");
   if (!message.empty() && message.back() == '.') message.pop_back();
   if (!message.empty()) {
     message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
@@ -145,6 +148,7 @@ std::unique_ptr<TextFile> ParseText(const TextSchema& schema, std::string text, 
   for (size_t i = 0; i < file->text.size(); ++i) {
     if (file->text[i] == '\n') file->lines.push_back(i + 1);
   }
+  google::protobuf::LogSilencer silencer;
   file->message = schema.NewModel();
   FirstError error;
   google::protobuf::TextFormat::Parser parser;

@@ -134,6 +134,12 @@ std::vector<ParamAndGrad> Optimizer::ApplyGradients(ProgramDesc& main, ProgramDe
     MakeFilledState(main, startup, learning_rate_var_, DType::kFloat32, {1}, learning_rate_);
   }
   BlockDesc& root = main.Root();
+  if (!root.FindVar(learning_rate_var_)) {
+    ThrowInvalid(
+        fmt::format("optimizer: the program has no variable {}, the learning rate of this "
+                    "optimizer: one object serves one program",
+                    Quote(learning_rate_var_)));
+  }
   std::vector<ParamAndGrad> updated;
   for (const ParamAndGrad& pair : pairs) {
     const bool trained =

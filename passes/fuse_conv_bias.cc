@@ -64,9 +64,14 @@ class ConvBiasFuser {
     return !name.empty() && WrittenOnce(name) && !context_.IsVisible(block_, name);
   }
 
-  bool IsChannelBias(const OpDesc& add, const std::string& bias) const {
+  // One number for each filter: a shorter one would be broadcast, a longer one would broadcast the
+  // product.
+  bool IsChannelBias(const OpDesc& conv, const OpDesc& add, const std::string& bias) const {
     const VarDesc* var = block_.FindVarRecursive(bias);
-    return var && var->shape().rank() == 1 && add.GetAttr<int32_t>("axis", -1) == 1;
+    const VarDesc* filter = block_.FindVarRecursive(Only(conv.Input("Filter")));
+    return var && filter && var->shape().rank() == 1 && filter->shape().rank() > 0 &&
+           var->shape()[0] > 0 && var->shape()[0] == filter->shape()[0] &&
+           add.GetAttr<int32_t>("axis", -1) == 1;
   }
 
   bool Find(OpDesc& conv, Match* match) const {
@@ -77,7 +82,7 @@ class ConvBiasFuser {
     OpDesc* add = block_.Uses(product).readers[0];
     if (add->type() != "elementwise_add" || Only(add->Input("X")) != product) return false;
     const std::string& bias = Only(add->Input("Y"));
-    if (bias == product || !IsChannelBias(*add, bias)) return false;
+    if (bias == product || !IsChannelBias(conv, *add, bias)) return false;
     if (!WrittenOnce(Only(add->Output("Out"))) || Rewritten(conv, *add)) return false;
     match->add = add;
     FindGradient(conv, bias, match);

@@ -1,12 +1,21 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/variable.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/verifier.h>
+#include <coracle/operators/default_ops.h>
 #include <fmt/format.h>
+#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "commands.h"
+#include "flags.h"
 #include "program_input.h"
+
+DEFINE_string(shape, "",
+              "shapes of inputs, whose unknown dims else count as 1: `VAR:8x3x32x32,...`");
 
 namespace coracle::tools {
 namespace {
@@ -132,38 +141,83 @@ struct Totals {
   }
 };
 
-int RunSummary(const std::vector<std::string>& args) {
-  RequireArgs(args, 1, 1, "one PROGRAM");
-  const ProgramDesc program = ReadAnyProgram(args[0]);
-  Totals totals;
-  for (int i = 0; i < program.NumBlocks(); ++i) totals.AddBlock(program.Block(i));
-  double parameters = 0, parameter_bytes = 0;
+// VAR:8x3x32x32, read from the end: a variable's name may have colons.
+void SetShape(BlockDesc& root, const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == text.npos || colon == 0)
+    throw UsageError("--shape takes VAR:8x3x32x32, got " + Quote(text));
+  VarDesc& var = Variable::Of(root, text.substr(0, colon)).desc();
+  Shape shape;
+  for (const std::string& part : Split(text.substr(colon + 1), 'x')) {
+    int64_t dim = 0;
+    if (!ParseInt64(part, &dim) || dim < 0 || shape.rank() == Shape::kMaxRank)
+      throw UsageError("--shape takes VAR:8x3x32x32, got " + Quote(text));
+    shape.Append(dim);
+  }
+  // As for feeds: files of old exports declare the shape of their export.
+  if (var.need_check_feed() && !var.shape().CompatibleWith(shape)) {
+    ThrowInvalid(fmt::format("{} is declared {}, so it cannot be {}", Quote(var.name()),
+                             var.meta().ToString(), shape.ToString()));
+  }
+  var.SetShape(shape);
+}
+
+// Gives the inputs the shapes of --shape, and the rest of the root block what follows from them.
+void SetShapes(ProgramDesc& program) {
+  const std::vector<std::string> shapes = ListFlag(FLAGS_shape);
+  if (shapes.empty()) return;
+  BlockDesc& root = program.Root();
+  for (const std::string& text : shapes) SetShape(root, text);
+  VerifyOrThrow(program, DefaultOps());
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDef& def = DefaultOps().Get(root.op(i).type());
+    if (def.kind() == OpKind::kCompute) InferOp(root, root.op(i), DefaultOps());
+  }
+}
+
+std::string Overview(const ProgramDesc& program, const Totals& totals) {
+  double elements = 0, bytes = 0;
   const std::vector<std::string> names = program.Parameters();
   for (const std::string& name : names) {
     const VarDesc* var = program.Root().FindVar(name);
-    parameters += Elements(var->shape());
-    parameter_bytes += Bytes(*var);
+    elements += Elements(var->shape());
+    bytes += Bytes(*var);
   }
-  std::string text = fmt::format("blocks         {}\nops            {}\nvariables      {}\n",
-                                 program.NumBlocks(), totals.ops, totals.vars);
-  text += fmt::format("parameters     {} with {} elements, {}\n", names.size(),
-                      CountText(parameters), BytesText(parameter_bytes));
-  text += fmt::format("persistable    {}, {}\n", totals.persistables,
-                      BytesText(totals.persistable_bytes));
-  const char* unknown = totals.unknown_dims ? " (unknown dims taken as 1)" : "";
-  text +=
-      fmt::format("activations    {} if all were kept{}\n", BytesText(totals.other_bytes), unknown);
-  text += fmt::format("multiply-adds  {}{}\n\n", CountText(totals.multiply_adds), unknown);
+  const char* unknown = totals.unknown_dims ? " (unknown dims taken as 1, see --shape)" : "";
+  return fmt::format("blocks         {}\nops            {}\nvariables      {}\n",
+                     program.NumBlocks(), totals.ops, totals.vars) +
+         fmt::format("parameters     {} with {} elements, {}\n", names.size(), CountText(elements),
+                     BytesText(bytes)) +
+         fmt::format("persistable    {}, {}\n", totals.persistables,
+                     BytesText(totals.persistable_bytes)) +
+         fmt::format("activations    {} if all were kept{}\n", BytesText(totals.other_bytes),
+                     unknown) +
+         fmt::format("multiply-adds  {}{}\n", CountText(totals.multiply_adds), unknown);
+}
+
+// The most frequent types first.
+std::string TableOfTypes(const Totals& totals) {
   std::vector<std::pair<std::string, TypeTotals>> sorted(totals.types.begin(), totals.types.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.count > b.second.count; });
-  text += fmt::format("{:>7}  {:<32} {:>13}\n", "ops", "type", "multiply-adds");
+  std::string text = fmt::format("{:>7}  {:<32} {:>13}\n", "ops", "type", "multiply-adds");
   for (const auto& entry : sorted) {
-    text +=
-        fmt::format("{:>7}  {:<32} {:>13}\n", entry.second.count, entry.first,
-                    entry.second.multiply_adds > 0 ? CountText(entry.second.multiply_adds) : "");
+    const double count = entry.second.multiply_adds;
+    std::string line = fmt::format("{:>7}  {:<32} {:>13}", entry.second.count, Shown(entry.first),
+                                   count > 0 ? CountText(count) : "");
+    line.resize(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
   }
-  Print(text);
+  return text;
+}
+
+int RunSummary(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one PROGRAM");
+  ProgramDesc program = ReadAnyProgram(args[0]);
+  SetShapes(program);
+  Totals totals;
+  for (int i = 0; i < program.NumBlocks(); ++i) totals.AddBlock(program.Block(i));
+  Print(Overview(program, totals) + "\n" + TableOfTypes(totals));
   return 0;
 }
 
@@ -172,9 +226,10 @@ int RunSummary(const std::vector<std::string>& args) {
 Command SummaryCommand() {
   return {"summary",
           "counts ops, parameters, memory and multiply-adds",
-          "summary PROGRAM",
-          "  coracle summary inference.pdmodel\n",
-          {},
+          "summary PROGRAM [--shape=VAR:8x3x32x32,...]",
+          "  coracle summary inference.pdmodel\n"
+          "  coracle summary inference.pdmodel --shape=x:1x3x48x192\n",
+          {"shape"},
           RunSummary};
 }
 

@@ -4,6 +4,7 @@
 #include <coracle/train/job.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
 
 #include <cctype>
@@ -58,6 +59,8 @@ std::string Reword(std::string message) {
                                     : DidYouMean(field, names));
     }
   }
+  if (message.ends_with("got: "))
+    message.replace(message.size() - 5, 5, "got the end of the text; is a closing brace missing?");
   while (!message.empty() && message.back() == '.') message.pop_back();
   if (!message.empty())
     message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
@@ -374,6 +377,7 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
   parser.RecordErrorsTo(&errors);
   parser.WriteLocationsTo(&tree);
   parser.SetRecursionLimit(32);
+  pb::LogSilencer silencer;
   if (!parser.ParseFromString(std::string(text), &job)) errors.Throw();
   JobConfig config = FromProto(job, Node(job, &tree, places), source, directory);
   config.text = text;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
 
 namespace coracle {
@@ -140,6 +141,7 @@ class TextPreparer {
 }  // namespace
 
 proto::ProgramDesc ToProto(const ProgramDesc& program) {
+  pb::LogSilencer silencer;  // names that are no UTF-8 are kept, without a word of protobuf's
   proto::ProgramDesc message;
   if (!message.ParsePartialFromString(SerializeProgram(program)))
     throw InternalError("protobuf does not read a program that was written");
@@ -147,10 +149,12 @@ proto::ProgramDesc ToProto(const ProgramDesc& program) {
 }
 
 ProgramDesc FromProto(const proto::ProgramDesc& message) {
+  pb::LogSilencer silencer;
   return ParseProgram(message.SerializePartialAsString(), "message");
 }
 
 std::string ProgramToText(const ProgramDesc& program) {
+  pb::LogSilencer silencer;
   proto::ProgramDesc message = ToProto(program);
   std::vector<std::string> dropped = TextPreparer().Run(&message);
   if (!dropped.empty()) Log(LogLevel::kWarning, "program text leaves out " + Join(dropped, ", "));
@@ -168,6 +172,7 @@ ProgramDesc ParseProgramText(std::string_view text, const std::string& source) {
                             HumanBytes(text.size()), HumanBytes(kMaxProgramBytes)));
   }
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
+  pb::LogSilencer silencer;
   Errors errors(source);
   pb::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);

@@ -62,7 +62,8 @@ const Case kCases[] = {
     {"given_twice", "layer { fc { input: \"v\" size: 3 size: 4 } }", "m:2:33: size is given twice"},
     {"two_kinds", "layer { fc { input: \"v\" size: 3 } relu { input: \"v\" } }",
      "m:2:35: relu stands where fc stands already: an entry holds one of them"},
-    {"unclosed", "layer { fc { input: \"v\" size: 3 }", "m:2:34: expected identifier, got: "},
+    {"unclosed", "layer { fc { input: \"v\" size: 3 }",
+     "m:2:34: expected identifier, got the end of the text; is a closing brace missing?"},
     {"unquoted", "layer { fc { input: v size: 3 } }", "m:2:21: expected string, got: v"},
     // --- what an entry needs ---
     {"empty_entry", "layer { }",

@@ -406,6 +406,7 @@ TEST(ModelText, ProgramTextIsTakenToo) {
   ProgramDesc program;
   program.Root().Var("x");
   program.Root().AppendOp("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}}, {{"col", 0}});
+  EXPECT_TRUE(ParseModelText("\xEF\xBB\xBF" + ProgramToText(program)).main == program);
   Model model = ParseModelText("# a comment\n" + ProgramToText(program));
   EXPECT_TRUE(model.main == program);
   EXPECT_EQ(model.inputs, std::vector<std::string>({"x"}));

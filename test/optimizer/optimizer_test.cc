@@ -215,6 +215,13 @@ TEST_F(OptimizerTest, Errors) {
   } catch (const Error& e) {
     EXPECT_NE(e.message().find("'l3_decay'"), std::string::npos) << e.message();
   }
+  ProgramDesc other, other_startup;
+  try {
+    sgd.ApplyGradients(other, other_startup, {});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("one object serves one program"), std::string::npos) << e.message();
+  }
   W().MutableTraining() = {};
   W().MutableTraining().trainable = false;
   try {

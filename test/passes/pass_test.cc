@@ -117,6 +117,12 @@ TEST(FuseConvBias, NearMisses) {
     net.b.Add(y, net.b.Parameter("row", {4}, DType::kFloat32), {.axis = 3, .output = "z"});
     ExpectUnchanged("fuse_conv_bias", net.main, {"z"});
   }
+  {  // one number for all channels
+    Net net;
+    Variable y = net.b.Conv2d(net.b.Data("x", {-1, 2, 6, 6}), Conv(4, "y", false));
+    net.b.Add(y, net.b.Parameter("one", {1}, DType::kFloat32), {.axis = 1, .output = "z"});
+    ExpectUnchanged("fuse_conv_bias", net.main, {"z"});
+  }
 }
 
 TEST(Nhwc, ConvertsImagesAtTheBorders) {

@@ -160,6 +160,12 @@ TEST_F(Cli, Summary) {
   // x [-1, 3] times w [3, 2]: 6 multiply-adds, 8 parameters with the bias.
   Expect("coracle summary model.pbtxt", 0,
          {"parameters     2 with 8 elements, 32 B", "multiply-adds  6 (unknown dims", "1  mul"});
+  // x, the product, h and the loss: 4 * (3 + 2 + 2) + 1 numbers of 4 bytes.
+  Expect("coracle summary model.pbtxt --shape=x:4x3", 0,
+         {"multiply-adds  24\n", "activations    116 B if all were kept\n"});
+  Expect("coracle summary model.pbtxt --shape=x:4x5", 1, {"'x' is declared float32[-1, 3]"});
+  Expect("coracle summary model.pbtxt --shape=x:4xy", 2, {"--shape takes VAR:8x3x32x32"});
+  Expect("coracle summary model.pbtxt --shape=z:4", 1, {"no var 'z'"});
 }
 
 TEST_F(Cli, Ops) {

@@ -98,6 +98,9 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
             "j.pbtxt:2:1: bind needs var");
   EXPECT_EQ(TextError("optimizer { sgd { learning_rate: -1 } }").substr(0, 16), "j.pbtxt:1:19: le");
   ExpectContains(TextError("optimizer { adam { beta1: nan } }"), "beta1 must be in [0, 1]");
+  EXPECT_EQ(TextError("train { digits { count: 5 }"),
+            "j.pbtxt:1:28: expected identifier, got the end of the text; is a closing brace "
+            "missing?");
   EXPECT_EQ(TextError("\n optimizer { }"),
             "j.pbtxt:2:2: optimizer is empty; give it one of sgd, momentum, adam");
   EXPECT_EQ(TextError("name: \"m\"\nlayer { }"),
