@@ -12,6 +12,8 @@ namespace {
 
 // Up to so many are searched one by one.
 constexpr size_t kFewRequests = 8;
+// Elements of a dense gradient from which on making one of a sparse one is worth a warning.
+constexpr int64_t kLargeDense = 100'000'000;
 
 std::string SlotsText(const SlotList& slots) {
   std::vector<std::string> parts;
@@ -332,7 +334,46 @@ void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
   }
 }
 
+// The dense tensor of a sparse gradient, for the ops that know no other.
+const std::string& GradientOps::DenseOf(const std::string& name, const VarMeta& sparse) {
+  auto [it, added] = dense_of_.try_emplace(name);
+  if (!added) return it->second;
+  VarMeta meta = sparse;
+  meta.type = VarType::kLoDTensor;
+  it->second = Declare(name + "@DENSE", meta)->name();
+  if (!meta.shape.IsKnown() || meta.shape.numel() >= kLargeDense) {
+    Log(LogLevel::kWarning,
+        fmt::format(
+            "backward: the sparse gradient {} {} is turned into a dense tensor{}, which may "
+            "take much memory",
+            Quote(name), sparse.ToString(),
+            meta.shape.IsKnown() ? "" : " of a shape that is not known yet"));
+  }
+  OpDesc& dense = block().AppendOp("get_tensor_from_selected_rows", {{"X", {name}}},
+                                   {{"Out", {it->second}}}, {{kOpRoleAttr, int32_t{kBackward}}});
+  InferOp(block(), dense, graph_.ops());
+  return it->second;
+}
+
+// Puts the dense tensor in the place of each sparse gradient that a slot of the op does not take.
+void GradientOps::MakeInputsDense(OpDesc& op) {
+  const OpDef* def = any_sparse_ ? graph_.ops().Find(op.type()) : nullptr;
+  for (size_t s = 0; def && s < op.inputs().size(); ++s) {
+    const Slot slot = op.inputs()[s];
+    if (def->SlotTakes(slot.name, VarType::kSelectedRows)) continue;
+    for (const std::string& arg : slot.args) {
+      const VarDesc* var = block().FindVarRecursive(arg);
+      if (!var || var->type() != VarType::kSelectedRows) continue;
+      const std::string dense = DenseOf(arg, var->meta());
+      std::vector<std::string> args = op.inputs()[s].args;
+      std::replace(args.begin(), args.end(), arg, dense);
+      op.SetInput(slot.name, std::move(args));
+    }
+  }
+}
+
 OpDesc& GradientOps::Append(std::unique_ptr<OpDesc> op, const OpDesc* forward) {
+  MakeInputsDense(*op);
   if (!op->HasAttr(kOpRoleAttr)) op->SetAttr(kOpRoleAttr, int32_t{kBackward});
   OpDesc& added = block().AppendOp(std::move(op));
   if (trace_) {
@@ -375,6 +416,7 @@ void GradientOps::CheckContract(const Request& request, const OpDesc& forward, c
         forward.type(), op.type(), got.ToString(), *request.slot,
         Quote(graph_.VarOf(request.version).name), wanted.ToString()));
   }
+  any_sparse_ |= got.type == VarType::kSelectedRows;
   if (got.type == VarType::kLoDTensor && !got.shape.IsKnown()) gradient.SetMeta(wanted);
 }
 

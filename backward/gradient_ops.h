@@ -75,6 +75,8 @@ class GradientOps {
   void NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops);
   void AppendRuleOps(const ForwardGraph::Node& node, std::vector<std::unique_ptr<OpDesc>> ops);
   OpDesc& Append(std::unique_ptr<OpDesc> op, const OpDesc* forward);
+  void MakeInputsDense(OpDesc& op);
+  const std::string& DenseOf(const std::string& name, const VarMeta& sparse);
   void AppendSeed(int32_t version, const std::string& name, std::unique_ptr<OpDesc> op);
   void RunCallbacks();
   void CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op);
@@ -91,6 +93,8 @@ class GradientOps {
   std::vector<Saved> saved_;
   std::unordered_map<int32_t, size_t> saved_of_version_;
   std::unordered_map<std::string, size_t> saved_of_name_;
+  std::unordered_map<std::string, std::string> dense_of_;  // by sparse gradient
+  bool any_sparse_ = false;                                // some gradient is selected rows
   // Gradients by name, of variables that a callback may write to.
   std::unordered_map<std::string_view, int32_t> version_of_name_;
   std::unordered_set<std::string> unused_;  // declared for a gradient that the rule did not yield

@@ -116,15 +116,23 @@ struct PreparedProgram::Impl {
   void CheckFinite(Frame& f, const PlanStep& s) const {
     for (int32_t v : s.outputs) {
       const PlanValue& value = f.plan()->values[static_cast<size_t>(v)];
-      TensorArg arg{v, value.meta.dtype, value.meta.shape, value.numel};
-      if (value.meta.type != VarType::kLoDTensor) continue;
-      int64_t index = FindNonFinite(f.Data<const void>(arg), value.meta.dtype, value.numel);
+      int64_t index = FindNonFiniteIn(f, v, value);
       if (index < 0) continue;
       throw Error(ErrorCode::kOutOfRange,
                   fmt::format("{}: output var {} {} has a nan or inf at index {}", s.op_type,
                               Quote(value.name), value.meta.ToString(), index),
                   "  " + s.where);
     }
+  }
+
+  // In selected rows: the index among the stored elements.
+  static int64_t FindNonFiniteIn(Frame& f, int32_t v, const PlanValue& value) {
+    TensorArg arg{v, value.meta.dtype, value.meta.shape, value.numel, value.meta.type};
+    if (arg.type == VarType::kLoDTensor)
+      return FindNonFinite(f.Data<const void>(arg), arg.dtype, arg.numel);
+    if (arg.type != VarType::kSelectedRows) return -1;
+    const auto* rows = std::get_if<SelectedRows>(&f.ValueOf(arg));
+    return rows ? FindNonFinite(rows->value.raw(), rows->value.dtype(), rows->value.numel()) : -1;
   }
 
   [[noreturn]] void ThrowTimeLimit(const std::vector<PlanStep>& steps, size_t i) const {
@@ -194,7 +202,7 @@ uint64_t PreparedProgram::WorkspaceBytes() const {
   for (const Stage& stage : impl_->stages) {
     if (!stage.frame) continue;
     const Plan& plan = *stage.frame->plan();
-    bytes += plan.arena_bytes + plan.fetch_bytes + plan.constant_bytes;
+    bytes += plan.arena_bytes + plan.fetch_bytes + plan.constant_bytes + stage.frame->ValueBytes();
   }
   return bytes;
 }

@@ -73,7 +73,7 @@ class PreparedProgram {
 
   std::vector<OpTime> Profile() const;  // in program order; empty unless options.profile
   std::string ProfileTable() const;     // by time, as text
-  uint64_t WorkspaceBytes() const;      // memory of the plan run last: its arena
+  uint64_t WorkspaceBytes() const;      // memory of the plan run last: its arena and other values
   const std::shared_ptr<const CompiledProgram>& compiled() const;
 
  private:

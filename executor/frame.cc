@@ -1,5 +1,6 @@
 #include <coracle/executor/internal/frame.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/interpreter.h>
 #include <fmt/format.h>
 
 namespace coracle {
@@ -12,6 +13,10 @@ std::shared_ptr<void> AllocateBytes(uint64_t bytes) {
   return {data, [tensor](void*) {}};
 }
 
+bool SameTensor(const VarMeta& a, const VarMeta& b) {
+  return a.dtype == b.dtype && a.shape == b.shape;
+}
+
 bool FitsPersistable(const PlanPersistable& p, const Value* held) {
   if (!held) return !p.read_first;
   if (std::holds_alternative<std::monostate>(*held)) return !p.read_first;
@@ -20,7 +25,11 @@ bool FitsPersistable(const PlanPersistable& p, const Value* held) {
                 tensor->shape() == p.meta.shape;
     return same || !p.read_first;
   }
-  return p.meta.type != VarType::kLoDTensor;
+  if (std::holds_alternative<SelectedRows>(*held)) {
+    return p.meta.type == VarType::kSelectedRows &&
+           (!p.read_first || SameTensor(p.meta, MetaOfValue(*held)));
+  }
+  return p.meta.type != VarType::kLoDTensor && p.meta.type != VarType::kSelectedRows;
 }
 
 }  // namespace
@@ -177,7 +186,8 @@ Value& Frame::ValueOf(const TensorArg& arg) {
   const PlanValue& value = plan_->values[v];
   const Storage& s = plan_->storages[static_cast<size_t>(value.storage)];
   if (s.kind == StorageKind::kOuter) {
-    return parent_->ValueOf({s.source, value.meta.dtype, value.meta.shape, value.numel});
+    return parent_->ValueOf(
+        {s.source, value.meta.dtype, value.meta.shape, value.numel, value.meta.type});
   }
   if (s.kind == StorageKind::kPersistable) return *persistables_[static_cast<size_t>(s.source)];
   if (value.meta.type == VarType::kLoDTensor) {
@@ -186,12 +196,27 @@ Value& Frame::ValueOf(const TensorArg& arg) {
   return own_values_[v];
 }
 
+uint64_t Frame::ValueBytes() const {
+  uint64_t bytes = 0;
+  for (const Value& value : own_values_) {
+    if (const auto* sparse = std::get_if<SelectedRows>(&value))
+      bytes += sparse->rows.capacity() * sizeof(int64_t) + sparse->value.nbytes();
+    if (const auto* array = std::get_if<TensorArray>(&value)) {
+      for (const Tensor& tensor : *array) bytes += tensor.nbytes();
+    }
+  }
+  return bytes;
+}
+
 void Frame::Fetch(int32_t v, std::span<const Tensor> feeds, Tensor* out) {
   const PlanValue& value = plan_->values[static_cast<size_t>(v)];
   const Storage& s = plan_->storages[static_cast<size_t>(value.storage)];
   if (value.meta.type != VarType::kLoDTensor) {
-    ThrowInvalid(fmt::format("cannot fetch the var {}, which holds {}", Quote(value.name),
-                             value.meta.ToString()));
+    const bool sparse = value.meta.type == VarType::kSelectedRows;
+    ThrowInvalid(fmt::format(
+        "cannot fetch the var {}, which holds {}{}", Quote(value.name), value.meta.ToString(),
+        sparse ? "; fetch the output of get_tensor_from_selected_rows, a dense tensor made of it"
+               : ""));
   }
   switch (s.kind) {
     case StorageKind::kFeed:

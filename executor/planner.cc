@@ -76,6 +76,10 @@ class Planner : public MetaTable, public ArgTable {
     op_values_.push_back(value);
     return ArgOf(value);
   }
+  TensorArg ScratchArray() override {
+    op_values_.push_back(NewValue("", VarMeta{VarType::kLoDTensorArray, DType::kFloat32, {}, 0}));
+    return ArgOf(op_values_.back());
+  }
   const Tensor* Constant(const std::string& name) override { return ConstantOf(name); }
   int32_t SubBlock(BlockRef block) override {
     if (block.idx <= request_.block || block.idx >= request_.program->NumBlocks()) {
@@ -114,7 +118,7 @@ class Planner : public MetaTable, public ArgTable {
 
   TensorArg ArgOf(int32_t value) const {
     const PlanValue& v = plan_.values[Index(value)];
-    return {value, v.meta.dtype, v.meta.shape, v.numel};
+    return {value, v.meta.dtype, v.meta.shape, v.numel, v.meta.type};
   }
 
   int32_t NewStorage(StorageKind kind, int32_t source, uint64_t bytes) {
@@ -178,7 +182,7 @@ class Planner : public MetaTable, public ArgTable {
       meta.dtype = tensor->dtype();
       meta.shape = tensor->shape();
     } else if (held && std::holds_alternative<SelectedRows>(*held)) {
-      meta.type = VarType::kSelectedRows;
+      meta = MetaOfValue(*held);
     } else if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown()) {
       return -1;  // its first write will tell the shape
     }
@@ -402,9 +406,10 @@ class Planner : public MetaTable, public ArgTable {
       writes_[name] = PersistableOutput(name, meta);
       return;
     }
-    // A value that is no dense tensor is kept by name: ops append to it (write_to_array).
+    // An array is kept by name: ops append to it (write_to_array).
     auto it = current_.find(name);
-    bool keep = it != current_.end() && meta.type != VarType::kLoDTensor;
+    bool keep = it != current_.end() && meta.type != VarType::kLoDTensor &&
+                meta.type != VarType::kSelectedRows;
     writes_[name] = keep ? it->second : NewValue(name, meta);
   }
 

@@ -1,8 +1,10 @@
 #include <coracle/framework/base/parallel.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/common/copy.h>
+#include <coracle/operators/common/selected_rows.h>
 #include <coracle/operators/common/update.h>
 
-#include <cstring>
+#include <optional>
 
 namespace coracle {
 namespace {
@@ -39,6 +41,9 @@ struct Power {
 template <class T>
 struct Args {
   TensorArg param, grad, m, v, param_out, m_out, v_out;
+  std::optional<RowsInput> rows;  // where Grad is selected rows
+  std::optional<RowGrouper> grouper;
+  bool lazy = false;
   explicit Args(const PrepareContext& ctx)
       : param(ctx.Input("Param")),
         grad(ctx.Input("Grad")),
@@ -46,9 +51,32 @@ struct Args {
         v(ctx.Input("Moment2")),
         param_out(ctx.Output("ParamOut")),
         m_out(ctx.Output("Moment1Out")),
-        v_out(ctx.Output("Moment2Out")) {}
+        v_out(ctx.Output("Moment2Out")) {
+    if (!IsSparse(grad)) return;
+    rows.emplace(ctx, "Grad", 0, param.shape);
+    grouper.emplace(ctx);
+    lazy = ctx.Attr<bool>("lazy_mode");
+  }
 
+  // With lazy_mode only the stored rows and their moments change, else the others move on with the
+  // gradient 0.
+  void RunRows(Workspace& ws, const AdamStep& step, decltype(&AdamUpdate<T>) update) const {
+    const RowsView view = (*rows)(ws);
+    const RowGroups groups = (*grouper)(ws, view);
+    if (lazy) Copy(ws);
+    const T *p = ws.Data<const T>(param), *m1 = ws.Data<const T>(m), *m2 = ws.Data<const T>(v);
+    T *p_to = ws.Data<T>(param_out), *m1_to = ws.Data<T>(m_out), *m2_to = ws.Data<T>(v_out);
+    const auto piece = [&](int64_t at, const T* g, int64_t n) {
+      update(p + at, g, m1 + at, m2 + at, step, p_to + at, m1_to + at, m2_to + at, n);
+    };
+    if (!lazy) return ForEachRow<T>(groups, view, piece);
+    ForEachGroup(groups, view.data<T>(), view.width,
+                 [&](int64_t k, int64_t at, const T* g, int64_t n) {
+                   piece(groups.rows[static_cast<size_t>(k)] * view.width + at, g, n);
+                 });
+  }
   void Run(Workspace& ws, const AdamStep& step, decltype(&AdamUpdate<T>) update) const {
+    if (rows) return RunRows(ws, step, update);
     const T *p = ws.Data<const T>(param), *g = ws.Data<const T>(grad);
     const T *m1 = ws.Data<const T>(m), *m2 = ws.Data<const T>(v);
     T *p_to = ws.Data<T>(param_out), *m1_to = ws.Data<T>(m_out), *m2_to = ws.Data<T>(v_out);
@@ -59,9 +87,8 @@ struct Args {
   void Copy(Workspace& ws) const {
     for (auto [from, to] :
          {std::pair(param, param_out), std::pair(m, m_out), std::pair(v, v_out)}) {
-      if (from.numel == 0) continue;
-      std::memmove(ws.Data<T>(to), ws.Data<const T>(from),
-                   static_cast<size_t>(from.numel) * sizeof(T));
+      CopyBytes(ws.Data<const T>(from), ws.Data<T>(to),
+                from.numel * static_cast<int64_t>(sizeof(T)));
     }
   }
 };
@@ -103,11 +130,13 @@ OpDef AdamDef() {
           "Moment1Out = beta1 Moment1 + (1 - beta1) Grad; Moment2Out = beta2 Moment2 + (1 - beta2) "
           "Grad^2; r = sqrt(1 - Beta2Pow); ParamOut = Param - LearningRate r / (1 - Beta1Pow) "
           "Moment1Out / (sqrt(Moment2Out) + epsilon r); then Beta1PowOut = beta1 Beta1Pow and "
-          "Beta2PowOut = beta2 Beta2Pow. C1: Grad and the moments are dense tensors of Param's "
-          "shape and dtype. C2: LearningRate, Beta1Pow, Beta2Pow and the tensors that replace "
+          "Beta2PowOut = beta2 Beta2Pow. Of a sparse Grad, rows that it does not hold have the "
+          "gradient 0 and are updated too, unless lazy_mode leaves them and their moments as they "
+          "are. C1: Grad and the moments have Param's shape and dtype. C2: LearningRate, Beta1Pow, "
+          "Beta2Pow and the tensors that replace "
           "attrs hold one element. C3: SkipUpdate is one bool.")
       .Input("Param", "the parameter")
-      .Input("Grad", "the parameter's gradient")
+      .Input("Grad", "the parameter's gradient, a tensor or selected rows")
       .Input("LearningRate", "tensor [1], float32 or float64")
       .Input("Moment1", "running mean of gradients")
       .Input("Moment2", "running mean of squared gradients")
@@ -127,7 +156,7 @@ OpDef AdamDef() {
       .Attr<float>("beta1", 0.9f, "share of the old Moment1 that stays")
       .Attr<float>("beta2", 0.999f, "share of the old Moment2 that stays")
       .Attr<float>("epsilon", 1e-8f, "keeps the division from overflowing")
-      .Attr<bool>("lazy_mode", false, "taken from files: for sparse gradients")
+      .Attr<bool>("lazy_mode", false, "a sparse Grad updates its own rows only")
       .Attr<int64_t>("min_row_size_to_use_multithread", 1000, "taken from files and not used")
       .Attr<bool>("multi_precision", false, "taken from files: for float16 parameters")
       .Attr<bool>("use_global_beta_pow", false, "the powers are updated elsewhere");
@@ -137,6 +166,7 @@ OpDef AdamDef() {
 
 void RegisterAdam(OpRegistry& ops) {
   ops.Add(AdamDef()
+              .Takes(VarType::kSelectedRows, {"Grad"})
               .Inplace("Param", "ParamOut")
               .Inplace("Moment1", "Moment1Out")
               .Inplace("Moment2", "Moment2Out")

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/arithmetic.h>
+#include <coracle/operators/common/selected_rows.h>
 
 namespace coracle {
 namespace {
@@ -37,8 +38,24 @@ void ConvertAll(const From* in, To* out, int64_t n) {
   });
 }
 
+// Of the stored elements.
+Kernel CastRows(const PrepareContext& ctx) {
+  const RowsInput x(ctx, "X");
+  const RowsOutput out(ctx, "Out");
+  return DispatchDType(ctx.Input("X").dtype, [&]<class From>() {
+    return DispatchDType(out.dtype(), [&]<class To>() -> Kernel {
+      return [x, out](Workspace& ws) {
+        const RowsView in = x(ws);
+        To* to = out.MakeSame(ws, in).value.template data<To>();
+        ConvertAll(in.data<From>(), to, in.value->numel());
+      };
+    });
+  });
+}
+
 Kernel CastReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (IsSparse(x)) return CastRows(ctx);
   return DispatchDType(x.dtype, [&]<class From>() {
     return DispatchDType(out.dtype, [&]<class To>() -> Kernel {
       return [x, out](Workspace& ws) {
@@ -62,8 +79,9 @@ void RegisterCast(OpRegistry& ops) {
               .Doc("Out = X in another element type. To bool: X != 0. Float to integer: truncated "
                    "and saturated, a nan gives 0. C1: out_dtype is a number of VarType.Type that "
                    "is an element type.")
-              .Input("X", "tensor")
-              .Output("Out", "tensor of X's shape")
+              .Input("X", "tensor or selected rows")
+              .Output("Out", "what X is, of its shape")
+              .Takes(VarType::kSelectedRows, {"X"})
               .Attr<int32_t>("in_dtype", -1, "X's type; X itself decides")
               .Attr<int32_t>("out_dtype", "Out's type: 0 bool, 2 int32, 3 int64, 5 float32, ...")
               .Infer(InferCast)

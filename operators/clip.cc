@@ -3,6 +3,8 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/forward_shape.h>
+#include <coracle/operators/common/selected_rows.h>
+#include <fmt/format.h>
 
 namespace coracle {
 namespace {
@@ -18,7 +20,10 @@ void InferClip(InferContext& ctx) {
                 "Min and Max must have X's dtype");
   }
   if (!ctx.HasInput("Min") && !ctx.HasInput("Max")) {
-    ctx.Require("C1", ctx.Attr<float>("min") <= ctx.Attr<float>("max"), "min must not exceed max");
+    const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
+    ctx.Require("C1", min <= max, "min must not exceed max");
+    ctx.Require("C4", ctx.Input("X").type == VarType::kLoDTensor || (min <= 0 && max >= 0),
+                "0 must lie in [min, max] where X is selected rows");
   }
   ctx.SetOutput("Out", ctx.Input("X"));
 }
@@ -36,9 +41,28 @@ class Bound {
   T value_;
 };
 
+// Duplicates are added up first. Rows that are not stored are zero and stay so.
+template <class T>
+Kernel ClipRows(const PrepareContext& ctx) {
+  const RowsInput x(ctx, "X");
+  const RowsOutput out(ctx, "Out");
+  const RowGrouper grouper(ctx);
+  const Bound<T> min(ctx, "Min", "min"), max(ctx, "Max", "max");
+  return [=](Workspace& ws) {
+    const T lo = min(ws), hi = max(ws);
+    if (!(lo <= 0 && hi >= 0)) {
+      ThrowInvalid(fmt::format(
+          "clip: 0 must lie in [min, max] where X is selected rows, got [{}, {}]", lo, hi));
+    }
+    for (T& v : MergeRows<T>(ws, x(ws), grouper, out).value.template span<T>())
+      v = v < lo ? lo : hi < v ? hi : v;
+  };
+}
+
 // A nan stays a nan: both comparisons are false.
 template <class T>
 Kernel ClipReference(const PrepareContext& ctx) {
+  if (IsSparse(ctx.Input("X"))) return ClipRows<T>(ctx);
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const Bound<T> min(ctx, "Min", "min"), max(ctx, "Max", "max");
   return [=](Workspace& ws) {
@@ -85,10 +109,13 @@ OpDef WithBounds(OpDef def) {
 
 void RegisterClip(OpRegistry& ops) {
   ops.Add(WithBounds(OpDef("clip")
-                         .Doc("Out = min(max(X, min), max), element by element. C1: min <= max. "
-                              "C2: Min and Max hold one element. C3: Min and Max have X's dtype.")
-                         .Input("X", "floating-point tensor of any shape")
-                         .Output("Out", "tensor of X's shape and dtype"))
+                         .Doc("Out = min(max(X, min), max), element by element. Duplicates in "
+                              "selected rows are added up first. C1: min <= max. C2: Min and Max "
+                              "hold one element. C3: Min and Max have X's dtype. C4: 0 lies in "
+                              "[min, max] where X is selected rows.")
+                         .Input("X", "floating-point tensor or selected rows of any shape")
+                         .Output("Out", "what X is, of its shape and dtype"))
+              .Takes(VarType::kSelectedRows, {"X"})
               .NoGradientTo({"Min", "Max"})
               .Inplace("X", "Out")
               .Elementwise()

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/selected_rows.h>
 #include <coracle/operators/common/simd.h>
 #include <coracle/operators/common/sum_of_squares.h>
 
@@ -21,8 +22,25 @@ double Factor(double squares, double max_norm) {
   return norm <= max_norm ? 1.0 : max_norm / norm;
 }
 
+// Duplicates are added up first.
+template <class T>
+Kernel ClipRowsByNorm(const PrepareContext& ctx) {
+  const RowsInput x(ctx, "X");
+  const RowsOutput out(ctx, "Out");
+  const RowGrouper grouper(ctx);
+  const double max_norm = ctx.Attr<float>("max_norm");
+  return [=](Workspace& ws) {
+    const std::span<T> merged = MergeRows<T>(ws, x(ws), grouper, out).value.template span<T>();
+    double squares = 0;
+    for (T v : merged) squares += static_cast<double>(v) * static_cast<double>(v);
+    const T factor = static_cast<T>(Factor(squares, max_norm));
+    for (T& v : merged) v = v * factor;
+  };
+}
+
 template <class T>
 Kernel ClipByNormReference(const PrepareContext& ctx) {
+  if (IsSparse(ctx.Input("X"))) return ClipRowsByNorm<T>(ctx);
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const double max_norm = ctx.Attr<float>("max_norm");
   return [=](Workspace& ws) {
@@ -38,7 +56,7 @@ Kernel ClipByNormReference(const PrepareContext& ctx) {
 
 Kernel ClipByNormFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  if (x.dtype != DType::kFloat32) return {};
+  if (x.dtype != DType::kFloat32 || IsSparse(x)) return {};
   const double max_norm = ctx.Attr<float>("max_norm");
   const auto squares = SumOfSquares(ctx, x);
   const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
@@ -58,9 +76,10 @@ Kernel ClipByNormFast(const PrepareContext& ctx) {
 void RegisterClipByNorm(OpRegistry& ops) {
   ops.Add(OpDef("clip_by_norm")
               .Doc("Out = X when the Euclidean norm of X is at most max_norm, else X max_norm / "
-                   "norm. C1: max_norm > 0.")
-              .Input("X", "floating-point tensor")
-              .Output("Out", "tensor of X's shape and dtype")
+                   "norm. Duplicates in selected rows are added up first. C1: max_norm > 0.")
+              .Input("X", "floating-point tensor or selected rows")
+              .Output("Out", "what X is, of its shape and dtype")
+              .Takes(VarType::kSelectedRows, {"X"})
               .Attr<float>("max_norm", "highest norm")
               .Inplace("X", "Out")
               .Infer(InferClipByNorm)

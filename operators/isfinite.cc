@@ -2,6 +2,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/arithmetic.h>
+#include <coracle/operators/common/selected_rows.h>
 #include <coracle/operators/common/simd.h>
 
 #include <cmath>
@@ -9,22 +10,36 @@
 namespace coracle {
 namespace {
 
+template <class T>
+bool AllFinite(std::span<const T> values) {
+  bool finite = true;
+  if constexpr (!std::is_integral_v<T>) {
+    for (T value : values) finite &= std::isfinite(static_cast<Wide<T>>(value));
+  }
+  return finite;
+}
+
+// Of the stored elements.
+Kernel RowsAreFinite(const PrepareContext& ctx) {
+  const RowsInput x(ctx, "X");
+  const TensorArg out = ctx.Output("Out");
+  return DispatchDType(ctx.Input("X").dtype, [&]<class T>() -> Kernel {
+    return
+        [=](Workspace& ws) { ws.Data<bool>(out)[0] = AllFinite(x(ws).value->template span<T>()); };
+  });
+}
+
 Kernel IsFiniteReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (IsSparse(x)) return RowsAreFinite(ctx);
   return DispatchDType(x.dtype, [&]<class T>() -> Kernel {
-    return [=](Workspace& ws) {
-      bool finite = true;
-      if constexpr (!std::is_integral_v<T>) {
-        for (T value : ws.Span<const T>(x)) finite &= std::isfinite(static_cast<Wide<T>>(value));
-      }
-      ws.Data<bool>(out)[0] = finite;
-    };
+    return [=](Workspace& ws) { ws.Data<bool>(out)[0] = AllFinite(ws.Span<const T>(x)); };
   });
 }
 
 Kernel IsFiniteFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  if (x.dtype != DType::kFloat32) return {};
+  if (x.dtype != DType::kFloat32 || IsSparse(x)) return {};
   return [=](Workspace& ws) {
     ws.Data<bool>(out)[0] = simd::AllFinite(ws.Data<const float>(x), x.numel);
   };
@@ -35,8 +50,9 @@ Kernel IsFiniteFast(const PrepareContext& ctx) {
 void RegisterIsfinite(OpRegistry& ops) {
   ops.Add(OpDef("isfinite")
               .Doc("Out = whether no element of X is infinite or a nan (true when X is empty).")
-              .Input("X", "tensor")
+              .Input("X", "tensor or selected rows")
               .Output("Out", "bool tensor [1]")
+              .Takes(VarType::kSelectedRows, {"X"})
               .NoGradientTo({"X"})
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, {1}); })
               .NoGradient("a test is piecewise constant")

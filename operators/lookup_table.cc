@@ -6,6 +6,7 @@
 #include <coracle/operators/common/dims.h>
 #include <coracle/operators/common/index.h>
 #include <coracle/operators/common/scatter_add.h>
+#include <coracle/operators/common/selected_rows.h>
 
 #include <cstring>
 
@@ -43,12 +44,15 @@ Kernel Lookup(const PrepareContext& ctx) {
     const IndexReader id(ws, ids);
     const char* from = ws.Data<const char>(w);
     char* to = ws.Data<char>(out);
+    const auto exists = [=](int64_t row) { return row >= 0 && row < rows; };
     ParallelFor(ids.numel, 1 + 65536 / (1 + bytes), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = id[i];
         const bool pad = padding != kNoPadding && row == padding;
-        if (!pad && (row < 0 || row >= rows)) ThrowIndexRange(name, "Ids", i, row, rows);
+        if (!pad && !exists(row)) ThrowIndexRange(name, "Ids", i, row, rows);
         if (bytes == 0) continue;
+        if (i + kPrefetchRows < end && exists(id[i + kPrefetchRows]))
+          PrefetchRow(from + id[i + kPrefetchRows] * bytes, bytes);
         if (pad)
           std::memset(to + i * bytes, 0, static_cast<size_t>(bytes));
         else
@@ -58,18 +62,55 @@ Kernel Lookup(const PrepareContext& ctx) {
   };
 }
 
+// Throws for an id that is neither a row nor padding; the number of those that are rows.
+int64_t CountRows(const IndexReader& id, int64_t count, int64_t rows, int64_t padding,
+                  const std::string& name) {
+  int64_t padded = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const bool pad = padding != kNoPadding && id[i] == padding;
+    padded += pad;
+    if (!pad && (id[i] < 0 || id[i] >= rows)) ThrowIndexRange(name, "Ids", i, id[i], rows);
+  }
+  return count - padded;
+}
+
+// A row of Out@GRAD for each id but the padding; nothing of W's size is touched.
+Kernel SparseLookupGrad(const PrepareContext& ctx) {
+  const TensorArg w = ctx.Input("W"), ids = ctx.Input("Ids"), dout = ctx.Input("Out@GRAD");
+  const RowsOutput dw(ctx, "W@GRAD");
+  const int64_t padding = ctx.Attr<int64_t>("padding_idx");
+  const int64_t bytes = w.shape[1] * static_cast<int64_t>(SizeOf(w.dtype));
+  const std::string name = ctx.op().type();
+  return [=](Workspace& ws) {
+    const IndexReader id(ws, ids);
+    const int64_t height = w.shape[0];
+    const int64_t count = CountRows(id, ids.numel, height, padding, name);
+    SelectedRows& out = dw.Make(ws, count, height, Tensor::View(w.dtype, w.shape, nullptr));
+    const char* from = ws.Data<const char>(dout);
+    char* to = static_cast<char*>(out.value.raw());
+    if (count == ids.numel) {
+      for (int64_t i = 0; i < count; ++i) out.rows[static_cast<size_t>(i)] = id[i];
+      return CopyBytes(from, to, count * bytes);
+    }
+    int64_t kept = 0;
+    for (int64_t i = 0; i < ids.numel; ++i) {
+      if (id[i] == padding) continue;
+      CopyBytes(from + i * bytes, to + kept * bytes, bytes);
+      out.rows[static_cast<size_t>(kept++)] = id[i];
+    }
+  };
+}
+
 template <class T>
 Kernel LookupGrad(const PrepareContext& ctx) {
+  if (ctx.Attr<bool>("is_sparse")) return SparseLookupGrad(ctx);
   const TensorArg ids = ctx.Input("Ids"), dout = ctx.Input("Out@GRAD"), dw = ctx.Output("W@GRAD");
   const int64_t padding = ctx.Attr<int64_t>("padding_idx");
   const std::string name = ctx.op().type();
   return [=](Workspace& ws) {
     const IndexReader id(ws, ids);
     const int64_t rows = dw.shape[0];
-    for (int64_t i = 0; i < ids.numel; ++i) {
-      if ((id[i] < 0 || id[i] >= rows) && (padding == kNoPadding || id[i] != padding))
-        ThrowIndexRange(name, "Ids", i, id[i], rows);
-    }
+    CountRows(id, ids.numel, rows, padding, name);
     if (dw.numel == 0) return;
     ScatterAddRows(
         ws.Data<const T>(dout), ids.numel, ws.Data<T>(dw), rows, dw.shape[1],
@@ -86,6 +127,7 @@ void InferLookupGrad(InferContext& ctx) {
   ctx.Require("C3", InferContext::Matches(NumelOf(dout), wanted),
               "Out@GRAD must have one row for each of Ids", {NumelOf(dout), wanted});
   ctx.Require("C4", ctx.InputDType("Out@GRAD") == w.dtype, "Out@GRAD must have W's dtype");
+  if (ctx.Attr<bool>("is_sparse")) w.type = VarType::kSelectedRows;
   ctx.SetOutput("W@GRAD", w);
 }
 
@@ -93,12 +135,15 @@ void InferLookupGrad(InferContext& ctx) {
 void LookupGradGradient(GradientContext& g) {
   const std::string type =
       g.op().type() == "lookup_table_grad" ? "lookup_table" : "lookup_table_v2";
-  g.Append(type, {{"W", {g.OutputGrad("W@GRAD")}}, {"Ids", {g.Input("Ids")}}},
-           {{"Out", {g.InputGrad("Out@GRAD")}}}, {{"padding_idx", g.Attr<int64_t>("padding_idx")}});
+  g.Append(
+      type, {{"W", {g.OutputGrad("W@GRAD")}}, {"Ids", {g.Input("Ids")}}},
+      {{"Out", {g.InputGrad("Out@GRAD")}}},
+      {{"padding_idx", g.Attr<int64_t>("padding_idx")}, {"is_sparse", g.Attr<bool>("is_sparse")}});
 }
 
 OpDef WithAttrs(OpDef def) {
-  def.Attr<bool>("is_sparse", false, "accepted: the gradient is dense all the same")
+  def.Attr<bool>("is_sparse", false,
+                 "the gradient of W is selected rows: one row for each id, in their order")
       .Attr<bool>("is_distributed", false, "ignored")
       .Attr<int64_t>("padding_idx", kNoPadding, "the id whose row counts as zeros; -1: none");
   if (def.type().rfind("lookup_table_v2", 0) != 0) def.Attr<bool>("is_test", false, "ignored");
@@ -120,8 +165,10 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& rule) 
               .Reference(Lookup));
   ops.Add(WithAttrs(OpDef(type + "_grad")
                         .Doc("Gradient of " + type +
-                             ": W@GRAD = sum of the rows of Out@GRAD of each id. C1: W is a "
-                             "matrix. C2: Ids is int32 or int64. C3: Out@GRAD has a row for each "
+                             ": W@GRAD = sum of the rows of Out@GRAD of each id; with "
+                             "is_sparse selected rows that hold Out@GRAD's rows under their ids "
+                             "(not added up, those of padding_idx left out). C1: W is a matrix. "
+                             "C2: Ids is int32 or int64. C3: Out@GRAD has a row for each "
                              "of Ids. C4: Out@GRAD has W's dtype.")
                         .Input("W", "for its shape only")
                         .Input("Ids", "int32 or int64 tensor of ids")

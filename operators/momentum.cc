@@ -1,5 +1,6 @@
 #include <coracle/framework/base/parallel.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/common/selected_rows.h>
 #include <coracle/operators/common/update.h>
 
 namespace coracle {
@@ -10,19 +11,44 @@ void InferMomentum(InferContext& ctx) {
   if (ctx.HasInput("MasterParam")) ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
 }
 
+MomentumStep StepOf(const PrepareContext& ctx) {
+  const bool decays = ctx.Attr<std::string>("regularization_method") == "l2_decay";
+  return {.lr = 0,
+          .mu = ctx.Attr<float>("mu"),
+          .rescale = ctx.Attr<float>("rescale_grad"),
+          .decay = decays ? ctx.Attr<float>("regularization_coeff") : 0.0f,
+          .nesterov = ctx.Attr<bool>("use_nesterov")};
+}
+
+// Every row moves on with its velocity; a row that is not stored has no gradient.
+template <class T>
+Kernel MomentumOfRows(const PrepareContext& ctx, decltype(&MomentumUpdate<T>) update) {
+  const TensorArg param = ctx.Input("Param"), velocity = ctx.Input("Velocity");
+  const TensorArg param_out = ctx.Output("ParamOut"), velocity_out = ctx.Output("VelocityOut");
+  const RowsInput grad(ctx, "Grad", 0, param.shape);
+  const RowGrouper grouper(ctx);
+  const ScalarInput lr(ctx.Input("LearningRate"));
+  return [=, fixed = StepOf(ctx)](Workspace& ws) {
+    const RowsView rows = grad(ws);
+    const T *p = ws.Data<const T>(param), *v = ws.Data<const T>(velocity);
+    T *p_out = ws.Data<T>(param_out), *v_out = ws.Data<T>(velocity_out);
+    MomentumStep step = fixed;
+    step.lr = lr(ws);
+    ForEachRow<T>(grouper(ws, rows), rows, [&](int64_t at, const T* g, int64_t n) {
+      update(p + at, g, v + at, step, p_out + at, v_out + at, n);
+    });
+  };
+}
+
 template <class T>
 Kernel Momentum(const PrepareContext& ctx, decltype(&MomentumUpdate<T>) update) {
   if (ctx.HasInput("MasterParam")) ctx.Unsupported("a MasterParam needs a float16 Param");
   const TensorArg param = ctx.Input("Param"), grad = ctx.Input("Grad");
+  if (IsSparse(grad)) return MomentumOfRows<T>(ctx, update);
   const TensorArg velocity = ctx.Input("Velocity");
   const TensorArg param_out = ctx.Output("ParamOut"), velocity_out = ctx.Output("VelocityOut");
   const ScalarInput lr(ctx.Input("LearningRate"));
-  const bool decays = ctx.Attr<std::string>("regularization_method") == "l2_decay";
-  MomentumStep fixed = {.lr = 0,
-                        .mu = ctx.Attr<float>("mu"),
-                        .rescale = ctx.Attr<float>("rescale_grad"),
-                        .decay = decays ? ctx.Attr<float>("regularization_coeff") : 0.0f,
-                        .nesterov = ctx.Attr<bool>("use_nesterov")};
+  const MomentumStep fixed = StepOf(ctx);
   return [=](Workspace& ws) {
     const T *p = ws.Data<const T>(param), *g = ws.Data<const T>(grad);
     const T* v = ws.Data<const T>(velocity);
@@ -42,10 +68,12 @@ void RegisterMomentum(OpRegistry& ops) {
       OpDef("momentum")
           .Doc("g = rescale_grad Grad (+ regularization_coeff Param with l2_decay); VelocityOut "
                "= mu Velocity + g; ParamOut = Param - LearningRate VelocityOut, or Param - "
-               "LearningRate (g + mu VelocityOut) with use_nesterov. C1: Grad and Velocity are "
-               "dense tensors of Param's shape and dtype. C2: LearningRate holds one element.")
+               "LearningRate (g + mu VelocityOut) with use_nesterov. Rows that a sparse Grad does "
+               "not hold are updated too, with the gradient 0: the time is that of all rows. C1: "
+               "Grad and Velocity have Param's shape and dtype. C2: LearningRate holds one "
+               "element.")
           .Input("Param", "the parameter")
-          .Input("Grad", "the parameter's gradient")
+          .Input("Grad", "the parameter's gradient, a tensor or selected rows")
           .Input("Velocity", "the running sum of gradients")
           .Input("LearningRate", "tensor [1], float32 or float64")
           .OptionalInput("MasterParam", "float32 copy of a float16 Param")
@@ -59,6 +87,7 @@ void RegisterMomentum(OpRegistry& ops) {
           .Attr<float>("regularization_coeff", 0.0f, "coefficient of the weight decay")
           .Attr<bool>("multi_precision", false, "taken from files: for float16 parameters")
           .Attr<float>("rescale_grad", 1.0f, "multiplies the gradient first")
+          .Takes(VarType::kSelectedRows, {"Grad"})
           .Inplace("Param", "ParamOut")
           .Inplace("Velocity", "VelocityOut")
           .Infer(InferMomentum)

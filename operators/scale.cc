@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/arithmetic.h>
+#include <coracle/operators/common/selected_rows.h>
 #include <coracle/operators/common/simd.h>
 
 namespace coracle {
@@ -18,6 +19,8 @@ void InferScale(InferContext& ctx) {
         "C2", dtype == ctx.InputDType("X") || dtype == DType::kFloat32 || dtype == DType::kFloat64,
         "ScaleTensor must have X's dtype, or float32 or float64");
   }
+  ctx.Require("C3", ctx.Input("X").type == VarType::kLoDTensor || ctx.Attr<float>("bias") == 0,
+              "bias must be 0 where X is selected rows");
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
@@ -35,7 +38,24 @@ struct ScaleValue {
 };
 
 template <class T>
+Kernel ScaleRows(const PrepareContext& ctx) {
+  const RowsInput x(ctx, "X");
+  const RowsOutput out(ctx, "Out");
+  const ScaleValue scale(ctx);
+  return [=](Workspace& ws) {
+    const RowsView in = x(ws);
+    T* o = out.MakeSame(ws, in).value.template data<T>();
+    const T* from = in.data<T>();
+    const T s = SaturateTo<T>(scale(ws));
+    ParallelFor(in.count() * in.width, 32768, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) o[i] = WrapMul(s, from[i]);
+    });
+  };
+}
+
+template <class T>
 Kernel ScaleReference(const PrepareContext& ctx) {
+  if (IsSparse(ctx.Input("X"))) return ScaleRows<T>(ctx);
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const ScaleValue scale(ctx);
   const T bias = SaturateTo<T>(static_cast<double>(ctx.Attr<float>("bias")));
@@ -51,7 +71,7 @@ Kernel ScaleReference(const PrepareContext& ctx) {
 
 Kernel ScaleFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  if (x.dtype != DType::kFloat32) return {};
+  if (x.dtype != DType::kFloat32 || IsSparse(x)) return {};
   const ScaleValue scale(ctx);
   const float bias = ctx.Attr<float>("bias");
   const simd::UnaryLoop loop = simd::FindUnary(
@@ -83,10 +103,11 @@ void RegisterScale(OpRegistry& ops) {
           .Doc("Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. "
                "Scale and bias are first converted to X's dtype (to an integer: truncated). "
                "C1: ScaleTensor holds one element. C2: ScaleTensor has X's dtype, or float32 "
-               "or float64.")
-          .Input("X", "tensor")
+               "or float64. C3: bias is 0 where X is selected rows.")
+          .Input("X", "tensor or selected rows")
           .OptionalInput("ScaleTensor", "tensor [1]; replaces attr scale")
-          .Output("Out", "tensor of X's shape and dtype")
+          .Output("Out", "what X is, of its shape and dtype")
+          .Takes(VarType::kSelectedRows, {"X"})
           .Attr<float>("scale", 1.0f, "factor")
           .Attr<float>("bias", 0.0f, "summand")
           .Attr<bool>("bias_after_scale", true, "whether the bias is added after scaling")

@@ -1,13 +1,42 @@
 #include <coracle/framework/base/parallel.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/common/copy.h>
+#include <coracle/operators/common/selected_rows.h>
 #include <coracle/operators/common/update.h>
 
 namespace coracle {
 namespace {
 
+// Row by row as they are stored: duplicates need no merging.
+template <class T>
+Kernel SgdOfRows(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update) {
+  const TensorArg param = ctx.Input("Param"), param_out = ctx.Output("ParamOut");
+  const RowsInput grad(ctx, "Grad", 0, param.shape);
+  const ScalarInput lr(ctx.Input("LearningRate"));
+  return [=](Workspace& ws) {
+    const RowsView rows = grad(ws);
+    T* out = ws.Data<T>(param_out);
+    CopyBytes(ws.Data<const T>(param), out, param.numel * static_cast<int64_t>(sizeof(T)));
+    const T* g = rows.data<T>();
+    const double rate = lr(ws);
+    const size_t count = rows.rows.size();
+    ForEachRowShare(rows.count() * rows.width, [&](const RowShare& share) {
+      for (size_t i = 0; i < count; ++i) {
+        const size_t next = i + kPrefetchRows;
+        if (next < count && share.Has(rows.rows[next]))
+          PrefetchRow(out + rows.rows[next] * rows.width, rows.width);
+        if (!share.Has(rows.rows[i])) continue;
+        T* row = out + rows.rows[i] * rows.width;
+        update(row, g + static_cast<int64_t>(i) * rows.width, rate, row, rows.width);
+      }
+    });
+  };
+}
+
 template <class T>
 Kernel Sgd(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update) {
   const TensorArg param = ctx.Input("Param"), grad = ctx.Input("Grad");
+  if (IsSparse(grad)) return SgdOfRows<T>(ctx, update);
   const TensorArg param_out = ctx.Output("ParamOut");
   const ScalarInput lr(ctx.Input("LearningRate"));
   return [=](Workspace& ws) {
@@ -24,12 +53,14 @@ Kernel Sgd(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update) {
 
 void RegisterSgd(OpRegistry& ops) {
   ops.Add(OpDef("sgd")
-              .Doc("ParamOut = Param - LearningRate Grad. C1: Grad is a dense tensor of Param's "
-                   "shape and dtype. C2: LearningRate holds one element.")
+              .Doc("ParamOut = Param - LearningRate Grad. Of selected rows, each stored row is "
+                   "subtracted, in their order. C1: Grad has Param's shape and dtype. C2: "
+                   "LearningRate holds one element.")
               .Input("Param", "the parameter")
               .Input("LearningRate", "tensor [1], float32 or float64")
-              .Input("Grad", "the parameter's gradient")
+              .Input("Grad", "the parameter's gradient, a tensor or selected rows")
               .Output("ParamOut", "the updated parameter, usually Param itself")
+              .Takes(VarType::kSelectedRows, {"Grad"})
               .Inplace("Param", "ParamOut")
               .Infer([](InferContext& ctx) { InferUpdate(ctx, {}, {"LearningRate"}); })
               .NoGradient("an update of a parameter is not part of the loss")

@@ -2,13 +2,35 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/selected_rows.h>
 #include <coracle/operators/common/sum_of_squares.h>
 
 namespace coracle {
 namespace {
 
+// Of the rows that the stored ones add up to, in ascending order.
+template <class T>
+Kernel SquaredNormOfRows(const PrepareContext& ctx) {
+  const RowsInput x(ctx, "X");
+  const TensorArg out = ctx.Output("Out");
+  const RowGrouper grouper(ctx);
+  return [=](Workspace& ws) {
+    const RowsView in = x(ws);
+    const RowGroups groups = grouper(ws, in);
+    double squares = 0;
+    for (int64_t k = 0; k < groups.count(); ++k) {
+      SumGroup(groups, k, in.data<T>(), in.width, [&](int64_t, const T* sum, int64_t n) {
+        for (int64_t j = 0; j < n; ++j)
+          squares += static_cast<double>(sum[j]) * static_cast<double>(sum[j]);
+      });
+    }
+    ws.Data<T>(out)[0] = static_cast<T>(squares);
+  };
+}
+
 template <class T>
 Kernel SquaredNormReference(const PrepareContext& ctx) {
+  if (IsSparse(ctx.Input("X"))) return SquaredNormOfRows<T>(ctx);
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   return [=](Workspace& ws) {
     double sum = 0;
@@ -20,7 +42,7 @@ Kernel SquaredNormReference(const PrepareContext& ctx) {
 
 Kernel SquaredNormFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  if (x.dtype != DType::kFloat32) return {};
+  if (x.dtype != DType::kFloat32 || IsSparse(x)) return {};
   return [=, sum = SumOfSquares(ctx, x)](Workspace& ws) {
     ws.Data<float>(out)[0] = static_cast<float>(sum(ws));
   };
@@ -39,9 +61,11 @@ void SquaredNormGradient(GradientContext& g) {
 
 void RegisterSquaredL2Norm(OpRegistry& ops) {
   ops.Add(OpDef("squared_l2_norm")
-              .Doc("Out = the sum of the squares of all elements of X.")
-              .Input("X", "floating-point tensor")
+              .Doc("Out = the sum of the squares of all elements of X. Duplicates in selected "
+                   "rows are added up first.")
+              .Input("X", "floating-point tensor or selected rows")
               .Output("Out", "tensor [1]")
+              .Takes(VarType::kSelectedRows, {"X"})
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), {1}); })
               .Gradient(SquaredNormGradient)
               .Reference<float, double>(

@@ -4,6 +4,8 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/arithmetic.h>
+#include <coracle/operators/common/copy.h>
+#include <coracle/operators/common/selected_rows.h>
 #include <coracle/operators/common/simd.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@ void InferSum(InferContext& ctx) {
   VarMeta meta = ctx.Input("X", 0);
   for (size_t i = 1; i < ctx.NumInputs("X"); ++i) {
     const VarMeta& other = ctx.Input("X", i);
+    if (other.type == VarType::kLoDTensor) meta.type = VarType::kLoDTensor;
     if (!meta.shape.CompatibleWith(other.shape)) {
       ctx.FailText("C1", "all X must have one shape",
                    meta.shape.ToString() + " and " + other.shape.ToString());
@@ -28,10 +31,76 @@ void InferSum(InferContext& ctx) {
 }
 
 // Out may be X[0]; a block of it is read before it is written.
+// All stored rows, one X after the other. The result is made aside: Out may be one of X.
+Kernel ConcatenateRows(const PrepareContext& ctx) {
+  std::vector<RowsInput> xs;
+  const RowsOutput out(ctx, "Out");
+  for (size_t i = 0; i < ctx.NumInputs("X"); ++i)
+    xs.emplace_back(ctx, "X", i, ctx.Output("Out").shape);
+  return [=](Workspace& ws) {
+    SelectedRows& to = out.Of(ws);
+    int64_t count = 0, height = 0;
+    bool in_place = false;
+    Shape shape;
+    for (const RowsInput& x : xs) {
+      const RowsView rows = x(ws);
+      count += rows.count();
+      height = std::max(height, rows.height);
+      if (count > rows.count() && rows.width != shape.Product(1, shape.rank()))
+        ThrowInvalid("sum: the rows of X differ in length");
+      shape = rows.value->shape();
+      in_place |= rows.value == &to.value;
+    }
+    SelectedRows aside;
+    SelectedRows& made = in_place ? aside : to;
+    shape[0] = count;
+    made.value.Resize(out.dtype(), shape);
+    made.rows.resize(static_cast<size_t>(count));
+    auto row = made.rows.begin();
+    char* at = static_cast<char*>(made.value.raw());
+    for (const RowsInput& x : xs) {
+      const RowsView rows = x(ws);
+      row = std::copy(rows.rows.begin(), rows.rows.end(), row);
+      CopyBytes(rows.value->raw(), at, static_cast<int64_t>(rows.value->nbytes()));
+      at += rows.value->nbytes();
+    }
+    made.height = height;
+    if (in_place) to = std::move(aside);
+  };
+}
+
+// The dense X first, then the rows of the sparse ones, each in their order.
+template <class T>
+Kernel SumOfDenseAndRows(const PrepareContext& ctx) {
+  std::vector<TensorArg> dense;
+  std::vector<RowsInput> sparse;
+  for (size_t i = 0; i < ctx.NumInputs("X"); ++i) {
+    const TensorArg x = ctx.Input("X", i);
+    if (IsSparse(x))
+      sparse.emplace_back(ctx, "X", i, ctx.Output("Out").shape);
+    else
+      dense.push_back(x);
+  }
+  const TensorArg out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    T* o = ws.Data<T>(out);
+    ParallelFor(out.numel, 32768, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        T sum = ws.Data<const T>(dense[0])[i];
+        for (size_t k = 1; k < dense.size(); ++k) sum = WrapAdd(sum, ws.Data<const T>(dense[k])[i]);
+        o[i] = sum;
+      }
+    });
+    for (const RowsInput& rows : sparse) AddRows(rows(ws), o);
+  };
+}
+
 template <class T>
 Kernel SumReference(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X");
   const TensorArg out = ctx.Output("Out");
+  if (IsSparse(out)) return ConcatenateRows(ctx);
+  if (std::any_of(xs.begin(), xs.end(), IsSparse)) return SumOfDenseAndRows<T>(ctx);
   return [=](Workspace& ws) {
     T* o = ws.Data<T>(out);
     for (int64_t i = 0; i < out.numel; ++i) {
@@ -45,7 +114,7 @@ Kernel SumReference(const PrepareContext& ctx) {
 Kernel SumFast(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X");
   const TensorArg out = ctx.Output("Out");
-  if (out.dtype != DType::kFloat32) return {};
+  if (out.dtype != DType::kFloat32 || std::any_of(xs.begin(), xs.end(), IsSparse)) return {};
   const auto add = simd::FindBinary(simd::Binary::kAdd, simd::Form::kVectorVector);
   return [=](Workspace& ws) {
     float* o = ws.Data<float>(out);
@@ -81,10 +150,12 @@ void SumGradient(GradientContext& g) {
 void RegisterSum(OpRegistry& ops) {
   ops.Add(
       OpDef("sum")
-          .Doc("Out = X[0] + X[1] + ..., element by element. C1: all X have one shape. "
-               "C2: all X have one dtype.")
-          .VariadicInput("X", "one or more tensors")
-          .Output("Out", "tensor of their shape and dtype")
+          .Doc("Out = X[0] + X[1] + ..., element by element. Selected rows are added to a dense "
+               "Out; where all X are selected rows, Out holds all their rows, not merged. C1: all "
+               "X have one shape. C2: all X have one dtype.")
+          .VariadicInput("X", "one or more tensors or selected rows")
+          .Output("Out", "tensor of their shape and dtype; selected rows when all X are")
+          .Takes(VarType::kSelectedRows, {"X"})
           .Inplace("X", "Out")
           .Elementwise()
           .Infer(InferSum)

@@ -1,6 +1,7 @@
 #include <coracle/clip/error_clip.h>
 #include <coracle/clip/gradient_clip.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/infer_context.h>
 #include <coracle/optimizer/optimizer.h>
 #include <fmt/format.h>
 
@@ -77,7 +78,10 @@ class GradientChain {
   std::string Append(const char* suffix, std::string type, SlotList inputs, AttrList attrs) {
     const std::string out = main_.FreeName(param_.name() + suffix);
     main_.Root().Var(out).SetMeta(param_.meta());
-    main_.Root().AppendOp(std::move(type), std::move(inputs), {{"Out", {out}}}, std::move(attrs));
+    InferOp(main_.Root(),
+            main_.Root().AppendOp(std::move(type), std::move(inputs), {{"Out", {out}}},
+                                  std::move(attrs)),
+            DefaultOps());  // the gradient may be selected rows
     return out;
   }
   void Step(const char* suffix, std::string type, SlotList inputs, AttrList attrs) {

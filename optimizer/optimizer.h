@@ -16,6 +16,11 @@ struct MinimizeOptions {
   const OpRegistry* ops = nullptr;
 };
 
+// Gradients may be selected rows (an embedding's with is_sparse). Sgd, Adagrad and Adam with
+// lazy_mode then work on the rows that were read; Momentum and Adam on all rows, as without a
+// sparse gradient; none makes a dense gradient. A regularizer acts on all rows, so with one the
+// gradient becomes dense.
+//
 // Base of all optimizers: derive from it and append your update in AppendUpdate. One object serves
 // one program.
 class Optimizer {
@@ -99,11 +104,28 @@ class Momentum : public Optimizer {
   MomentumOptions options_;
 };
 
+struct AdagradOptions {
+  double learning_rate = 0.01;
+  double epsilon = 1e-6;
+  double initial_accumulator_value = 0;
+};
+class Adagrad : public Optimizer {
+ public:
+  explicit Adagrad(const AdagradOptions& options);
+
+ protected:
+  void AppendUpdate(ProgramDesc&, ProgramDesc&, const ParamAndGrad&, const std::string&) override;
+
+ private:
+  AdagradOptions options_;
+};
+
 struct AdamOptions {
   double learning_rate = 0.001;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
+  bool lazy_mode = false;  // a sparse gradient updates its own rows and their moments only
 };
 class Adam : public Optimizer {
  public:

@@ -38,6 +38,29 @@ void Momentum::AppendUpdate(ProgramDesc& main, ProgramDesc& startup, const Param
       {{"mu", static_cast<float>(options_.momentum)}, {"use_nesterov", options_.use_nesterov}});
 }
 
+Adagrad::Adagrad(const AdagradOptions& options)
+    : Optimizer(options.learning_rate), options_(options) {
+  const auto require = [](const char* name, double value) {
+    if (value >= 0) return;
+    ThrowInvalid(fmt::format("adagrad: {} must not be negative, got {}", name, value));
+  };
+  require("epsilon", options.epsilon);
+  require("initial_accumulator_value", options.initial_accumulator_value);
+}
+
+void Adagrad::AppendUpdate(ProgramDesc& main, ProgramDesc& startup, const ParamAndGrad& pair,
+                           const std::string& learning_rate) {
+  const std::string moment =
+      Accumulator(main, startup, pair.param, "moment", options_.initial_accumulator_value);
+  main.Root().AppendOp("adagrad",
+                       {{"Param", {pair.param}},
+                        {"Grad", {pair.grad}},
+                        {"Moment", {moment}},
+                        {"LearningRate", {learning_rate}}},
+                       {{"ParamOut", {pair.param}}, {"MomentOut", {moment}}},
+                       {{"epsilon", static_cast<float>(options_.epsilon)}});
+}
+
 Adam::Adam(const AdamOptions& options) : Optimizer(options.learning_rate), options_(options) {
   RequireRate("adam", "beta1", options.beta1);
   RequireRate("adam", "beta2", options.beta2);
@@ -70,7 +93,8 @@ void Adam::AppendUpdate(ProgramDesc& main, ProgramDesc& startup, const ParamAndG
                         {"Beta2PowOut", {b2}}},
                        {{"beta1", static_cast<float>(options_.beta1)},
                         {"beta2", static_cast<float>(options_.beta2)},
-                        {"epsilon", static_cast<float>(options_.epsilon)}});
+                        {"epsilon", static_cast<float>(options_.epsilon)},
+                        {"lazy_mode", options_.lazy_mode}});
 }
 
 }  // namespace coracle

@@ -38,6 +38,9 @@ class Frame : public Workspace {
   Value& ValueOf(const TensorArg& arg) override;
   void RunBlock(int32_t handle) override;
 
+  // Memory of the values that are no dense tensors, as the last run left it.
+  uint64_t ValueBytes() const;
+
   // A view of a value after the run: in the frame's fetch memory, in the scope, a constant's copy
   // or the feed.
   void Fetch(int32_t value, std::span<const Tensor> feeds, Tensor* out);

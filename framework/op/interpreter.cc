@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 namespace coracle {
-namespace {
 
 VarMeta MetaOfValue(const Value& value) {
   VarMeta meta;
@@ -22,6 +21,8 @@ VarMeta MetaOfValue(const Value& value) {
   }
   return meta;
 }
+
+namespace {
 
 // The static types of one op's variables, taken from their values.
 class ValueMetaTable : public MetaTable {
@@ -88,6 +89,7 @@ class OneOp : public ArgTable, public Workspace {
   TensorArg Scratch(DType dtype, const Shape& shape) override {
     return ArgOf(Add(Tensor(dtype, shape)));
   }
+  TensorArg ScratchArray() override { return ArgOf(Add(TensorArray{})); }
   const Tensor* Constant(const std::string&) override { return nullptr; }
   int32_t SubBlock(BlockRef block) override { return block.idx; }
   void RunBlock(int32_t handle) override {
@@ -125,8 +127,9 @@ class OneOp : public ArgTable, public Workspace {
       for (size_t i = 0; i < outs.size() && i < ins.size(); ++i) {
         if (outs[i] != name || ins[i] != name) continue;
         const Value& value = env_.at(name);
-        const auto* tensor = std::get_if<Tensor>(&value);
-        if (!tensor || (tensor->dtype() == meta.dtype && tensor->shape() == meta.shape))
+        const VarMeta held = MetaOfValue(value);
+        const bool same_tensor = held.dtype == meta.dtype && held.shape == meta.shape;
+        if (held.type == meta.type && (same_tensor || meta.type != VarType::kLoDTensor))
           return value;
       }
     }
@@ -143,7 +146,8 @@ class OneOp : public ArgTable, public Workspace {
   }
   TensorArg ArgOf(int32_t index) const {
     VarMeta meta = MetaOfValue(values_[static_cast<size_t>(index)]);
-    return {index, meta.dtype, meta.shape, meta.shape.numel()};
+    const int64_t numel = meta.type == VarType::kLoDTensor ? meta.shape.numel() : 0;
+    return {index, meta.dtype, meta.shape, numel, meta.type};
   }
 
   const OpDesc& op_;

@@ -12,6 +12,9 @@
 
 namespace coracle {
 
+// The static type of a value; of selected rows that of the tensor they stand for.
+VarMeta MetaOfValue(const Value& value);
+
 using Environment = std::unordered_map<std::string, Value>;
 
 struct InterpretOptions {

@@ -2,6 +2,7 @@
 // Kernels: what a plan runs. An op is prepared once per plan (names, attrs, shapes) and then run
 // every step.
 
+#include <coracle/framework/ir/var.h>
 #include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>
@@ -18,7 +19,8 @@ struct TensorArg {
   int32_t index = -1;
   DType dtype = DType::kFloat32;
   Shape shape;
-  int64_t numel = 0;
+  int64_t numel = 0;  // 0 when it is no dense tensor
+  VarType type = VarType::kLoDTensor;
 
   explicit operator bool() const { return index >= 0; }
 };

@@ -24,15 +24,21 @@ bool TakesAnyValue(const OpDef& def) {
                      [](const AttrDef& attr) { return attr.type == AttrType::kBlock; });
 }
 
-void RequireDense(const OpDef& def, const InferContext& context) {
+const char* HowToMakeDense(const VarMeta& meta) {
+  return meta.type == VarType::kSelectedRows
+             ? "; get_tensor_from_selected_rows makes a dense tensor of it"
+             : "";
+}
+
+void RequireTaken(const OpDef& def, const InferContext& context) {
   for (const SlotDef& slot : def.inputs()) {
     const auto& args = context.op().Input(slot.name);
     for (size_t i = 0; i < args.size(); ++i) {
       if (IsEmptyName(args[i])) continue;
       const VarMeta& meta = context.Input(slot.name, i);
-      if (meta.type == VarType::kLoDTensor) continue;
-      ThrowInvalid(fmt::format("{}: input {} must be a dense tensor, and {} is {}", def.type(),
-                               slot.name, Quote(args[i]), meta.ToString()),
+      if (slot.Takes(meta.type)) continue;
+      ThrowInvalid(fmt::format("{}: input {} must be a dense tensor, and {} is {}{}", def.type(),
+                               slot.name, Quote(args[i]), meta.ToString(), HowToMakeDense(meta)),
                    "  " + Locate(context.op()));
     }
   }
@@ -68,13 +74,14 @@ OpDef& OpDef::Doc(std::string text) {
 }
 
 OpDef& OpDef::AddInput(std::string name, std::string doc, bool optional, bool variadic) {
-  inputs_.push_back({std::move(name), std::move(doc), optional, variadic, false, false});
+  inputs_.push_back({std::move(name), std::move(doc), optional, variadic, false, false, {}});
   return *this;
 }
 
 OpDef& OpDef::AddOutput(std::string name, std::string doc, bool optional, bool variadic,
                         bool intermediate) {
-  outputs_.push_back({std::move(name), std::move(doc), optional, variadic, intermediate, false});
+  outputs_.push_back(
+      {std::move(name), std::move(doc), optional, variadic, intermediate, false, {}});
   return *this;
 }
 
@@ -142,14 +149,21 @@ OpDef& OpDef::GradientOp(std::vector<std::string> forward_slots) {
       [slots = std::move(forward_slots)](GradientContext& g) { g.AppendGradientOp(slots); });
 }
 
+SlotDef& OpDef::InputNamed(const std::string& name, const char* trait) {
+  auto it = std::find_if(inputs_.begin(), inputs_.end(),
+                         [&](const SlotDef& s) { return s.name == name; });
+  if (it == inputs_.end())
+    throw InternalError(fmt::format("{}: {} names no input {}", type_, trait, name));
+  return *it;
+}
+
 OpDef& OpDef::NoGradientTo(std::vector<std::string> input_slots) {
-  for (const std::string& name : input_slots) {
-    auto it = std::find_if(inputs_.begin(), inputs_.end(),
-                           [&](const SlotDef& s) { return s.name == name; });
-    if (it == inputs_.end())
-      throw InternalError(fmt::format("{}: NoGradientTo names no input {}", type_, name));
-    it->no_gradient = true;
-  }
+  for (const std::string& name : input_slots) InputNamed(name, "NoGradientTo").no_gradient = true;
+  return *this;
+}
+
+OpDef& OpDef::Takes(VarType type, std::vector<std::string> input_slots) {
+  for (const std::string& name : input_slots) InputNamed(name, "Takes").takes.push_back(type);
   return *this;
 }
 
@@ -210,11 +224,15 @@ OpDef& OpDef::Kind(OpKind kind) {
 }
 
 const SlotDef* OpDef::FindInput(std::string_view name) const { return FindByName(inputs_, name); }
+bool OpDef::SlotTakes(std::string_view input, VarType type) const {
+  const SlotDef* slot = FindInput(input);
+  return TakesAnyValue(*this) || (slot && slot->Takes(type));
+}
 const SlotDef* OpDef::FindOutput(std::string_view name) const { return FindByName(outputs_, name); }
 const AttrDef* OpDef::FindAttr(std::string_view name) const { return FindByName(attrs_, name); }
 
 void OpDef::RunInfer(InferContext& context) const {
-  if (kind_ == OpKind::kCompute && !TakesAnyValue(*this)) RequireDense(*this, context);
+  if (kind_ == OpKind::kCompute && !TakesAnyValue(*this)) RequireTaken(*this, context);
   if (infer_) infer_(context);
 }
 

@@ -3,8 +3,10 @@
 // attrs, shape rule, gradient rule, kernels, traits. See docs/adding_an_op.md.
 
 #include <coracle/framework/ir/op.h>
+#include <coracle/framework/ir/var.h>
 #include <coracle/framework/op/kernel.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -25,6 +27,12 @@ struct SlotDef {
   bool variadic = false;      // holds a list of variables ("duplicable")
   bool intermediate = false;  // an output that only the gradient op reads
   bool no_gradient = false;   // an input that no gradient flows into (labels, indices, shapes)
+  std::vector<VarType> takes = {};  // what an input may hold besides a dense tensor
+
+  bool Takes(VarType type) const {
+    return type == VarType::kLoDTensor ||
+           std::find(takes.begin(), takes.end(), type) != takes.end();
+  }
 };
 
 struct AttrDef {
@@ -99,6 +107,9 @@ class OpDef {
   OpDef& GradientOp(std::vector<std::string> forward_slots);
   // Inputs that no gradient flows into.
   OpDef& NoGradientTo(std::vector<std::string> input_slots);
+  // Inputs that may hold values of this kind besides dense tensors; the kernels look at
+  // TensorArg::type. Any other input is refused before shape rule and kernels see it.
+  OpDef& Takes(VarType type, std::vector<std::string> input_slots);
 
   // A plain loop for each of the element types Ts: f.template operator()<T>(context) returns the
   // kernel. The type is that of the slot given to KernelTypeFrom (default: the first input that is
@@ -154,6 +165,8 @@ class OpDef {
   const std::vector<SlotDef>& outputs() const { return outputs_; }
   const std::vector<AttrDef>& attrs() const { return attrs_; }
   const SlotDef* FindInput(std::string_view name) const;
+  // Whether the input may hold a value of this kind.
+  bool SlotTakes(std::string_view input, VarType type) const;
   const SlotDef* FindOutput(std::string_view name) const;
   const AttrDef* FindAttr(std::string_view name) const;
   bool HasGradient() const { return static_cast<bool>(gradient_); }
@@ -192,6 +205,7 @@ class OpDef {
 
  private:
   OpDef& AddAttr(AttrDef attr);
+  SlotDef& InputNamed(const std::string& name, const char* trait);
   OpDef& AddInput(std::string name, std::string doc, bool optional, bool variadic);
   OpDef& AddOutput(std::string name, std::string doc, bool optional, bool variadic,
                    bool intermediate);

@@ -17,6 +17,7 @@ class ArgTable {
   virtual TensorArg Read(const std::string& name) = 0;   // the variable as the op reads it
   virtual TensorArg Write(const std::string& name) = 0;  // the variable as the op leaves it
   virtual TensorArg Scratch(DType dtype, const Shape& shape) = 0;
+  virtual TensorArg ScratchArray() = 0;
   // Plans a sub-block for the types that enclosing blocks give it; the handle is for
   // Workspace::RunBlock.
   virtual int32_t SubBlock(BlockRef) { throw InternalError("sub-blocks cannot be prepared here"); }
@@ -49,6 +50,9 @@ class PrepareContext {
 
   // Uninitialised memory that belongs to this op while its kernel runs.
   TensorArg Scratch(DType dtype, const Shape& shape) const { return args_.Scratch(dtype, shape); }
+  // A tensor array (empty before the first run) for memory whose size only a run can tell: what the
+  // op leaves in it is there in the workspace's next run, so that Tensor::Resize need not allocate.
+  TensorArg ScratchArray() const { return args_.ScratchArray(); }
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
   // The block that an attr names, ready to be run by Workspace::RunBlock.
   int32_t SubBlock(std::string_view attr) const { return args_.SubBlock(Attr<BlockRef>(attr)); }

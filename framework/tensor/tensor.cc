@@ -65,7 +65,21 @@ Tensor::Tensor(DType dtype, const Shape& shape) : dtype_(dtype), shape_(shape) {
   if (numel_ > 0) {
     owner_ = Allocate(nbytes());
     data_ = owner_.get();
+    capacity_ = nbytes();
   }
+}
+
+void Tensor::Resize(DType dtype, const Shape& shape) {
+  const bool fits = IsValid(dtype) && shape.IsKnown() && owner_.use_count() == 1 &&
+                    static_cast<uint64_t>(shape.numel()) <= capacity_ / SizeOf(dtype);
+  if (!fits) {
+    *this = Tensor(dtype, shape);
+    return;
+  }
+  dtype_ = dtype;
+  shape_ = shape;
+  numel_ = shape.numel();
+  lod_.clear();
 }
 
 Tensor Tensor::Zeros(DType dtype, const Shape& shape) {

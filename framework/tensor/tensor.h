@@ -77,6 +77,10 @@ class Tensor {
     return data<T>()[0];
   }
 
+  // Becomes a tensor of this dtype and shape with uninitialised elements, in the memory that it has
+  // when no other handle shares it and it is large enough. Throws as the constructor does.
+  void Resize(DType dtype, const Shape& shape);
+
   Tensor Clone() const;
   // The same elements under another shape; throws unless numel agrees.
   Tensor Reshaped(const Shape& shape) const;
@@ -100,14 +104,15 @@ class Tensor {
   int64_t numel_ = 0;
   void* data_ = nullptr;
   std::shared_ptr<void> owner_;
+  size_t capacity_ = 0;  // bytes at data_ when owner_ is our own allocation
   LoD lod_;
 };
 
 // Same dtype, shape and bytes (so a nan equals itself, and 0.0 differs from -0.0).
 bool BitEqual(const Tensor& a, const Tensor& b);
 
-// A sparse matrix of `height` rows of which `rows` are stored; a row may occur several times (they
-// add up).
+// A sparse tensor of `height` rows (slices along the first dimension) of which `rows` are stored; a
+// row may occur several times (they add up), the others are zero.
 struct SelectedRows {
   std::vector<int64_t> rows;
   int64_t height = 0;

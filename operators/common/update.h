@@ -13,7 +13,8 @@
 
 namespace coracle {
 
-// C1: Grad and the accumulators have Param's shape and dtype. C2: the scalars hold one element.
+// C1: Grad and the accumulators have Param's shape and dtype (Grad may be selected rows where the
+// op takes them). C2: the scalars hold one element.
 void InferUpdate(InferContext& ctx,
                  std::initializer_list<std::pair<const char*, const char*>> state,
                  std::initializer_list<const char*> scalars);
@@ -40,6 +41,9 @@ struct MomentumStep {
 struct AdamStep {
   double lr, beta1, beta2, epsilon;  // lr and epsilon corrected for the bias
 };
+struct AdagradStep {
+  double lr, epsilon;
+};
 
 template <class T>
 void SgdUpdate(const T* p, const T* g, double lr, T* p_out, int64_t n) {
@@ -58,6 +62,19 @@ void MomentumUpdate(const T* p, const T* g, const T* v, const MomentumStep& s, T
     const T param = p[i];
     v_out[i] = velocity;
     p_out[i] = param - lr * (s.nesterov ? grad + mu * velocity : velocity);
+  }
+}
+
+// m' = m + g^2;  p' = p - lr g / (sqrt(m') + eps)
+template <class T>
+void AdagradUpdate(const T* p, const T* g, const T* m, const AdagradStep& s, T* p_out, T* m_out,
+                   int64_t n) {
+  const T lr = static_cast<T>(s.lr), eps = static_cast<T>(s.epsilon);
+  for (int64_t i = 0; i < n; ++i) {
+    const T grad = g[i], param = p[i];
+    const T moment = m[i] + grad * grad;
+    m_out[i] = moment;
+    p_out[i] = param - lr * (grad / (std::sqrt(moment) + eps));
   }
 }
 
@@ -82,6 +99,8 @@ void AdamUpdate(const T* p, const T* g, const T* m, const T* v, const AdamStep& 
 void SgdUpdateSimd(const float* p, const float* g, double lr, float* p_out, int64_t n);
 void MomentumUpdateSimd(const float* p, const float* g, const float* v, const MomentumStep& s,
                         float* p_out, float* v_out, int64_t n);
+void AdagradUpdateSimd(const float* p, const float* g, const float* m, const AdagradStep& s,
+                       float* p_out, float* m_out, int64_t n);
 void AdamUpdateSimd(const float* p, const float* g, const float* m, const float* v,
                     const AdamStep& s, float* p_out, float* m_out, float* v_out, int64_t n);
 

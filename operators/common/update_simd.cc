@@ -44,6 +44,23 @@ void Momentum(const float* p, const float* g, const float* v, const MomentumStep
   MomentumUpdate(p + i, g + i, v + i, s, p_out + i, v_out + i, n - i);
 }
 
+void Adagrad(const float* p, const float* g, const float* m, const AdagradStep& s, float* p_out,
+             float* m_out, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lr = hn::Set(d, static_cast<float>(s.lr));
+  const auto eps = hn::Set(d, static_cast<float>(s.epsilon));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto grad = hn::LoadU(d, g + i);
+    const auto moment = hn::MulAdd(grad, grad, hn::LoadU(d, m + i));
+    const auto ratio = hn::Div(grad, hn::Add(hn::Sqrt(moment), eps));
+    hn::StoreU(moment, d, m_out + i);
+    hn::StoreU(hn::NegMulAdd(lr, ratio, hn::LoadU(d, p + i)), d, p_out + i);
+  }
+  AdagradUpdate(p + i, g + i, m + i, s, p_out + i, m_out + i, n - i);
+}
+
 void Adam(const float* p, const float* g, const float* m, const float* v, const AdamStep& s,
           float* p_out, float* m_out, float* v_out, int64_t n) {
   const D d;
@@ -76,6 +93,7 @@ namespace coracle {
 
 HWY_EXPORT(Sgd);
 HWY_EXPORT(Momentum);
+HWY_EXPORT(Adagrad);
 HWY_EXPORT(Adam);
 
 void SgdUpdateSimd(const float* p, const float* g, double lr, float* p_out, int64_t n) {
@@ -85,6 +103,10 @@ void MomentumUpdateSimd(const float* p, const float* g, const float* v, const Mo
                         float* p_out, float* v_out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(Momentum)(p, g, v, s, p_out, v_out, n);
 }
+void AdagradUpdateSimd(const float* p, const float* g, const float* m, const AdagradStep& s,
+                       float* p_out, float* m_out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Adagrad)(p, g, m, s, p_out, m_out, n);
+}
 void AdamUpdateSimd(const float* p, const float* g, const float* m, const float* v,
                     const AdamStep& s, float* p_out, float* m_out, float* v_out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(Adam)(p, g, m, v, s, p_out, m_out, v_out, n);
@@ -93,7 +115,7 @@ void AdamUpdateSimd(const float* p, const float* g, const float* m, const float*
 void InferUpdate(InferContext& ctx,
                  std::initializer_list<std::pair<const char*, const char*>> state,
                  std::initializer_list<const char*> scalars) {
-  RequireSameType(ctx, "C1", "Grad", "Param");
+  RequireSameElements(ctx, "C1", "Grad", "Param");
   for (const auto& in_out : state) RequireSameType(ctx, "C1", in_out.first, "Param");
   for (const char* slot : scalars) RequireScalar(ctx, "C2", slot);
   ctx.SetOutput("ParamOut", ctx.Input("Param"));

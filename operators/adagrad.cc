@@ -1,0 +1,98 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/common/copy.h>
+#include <coracle/operators/common/selected_rows.h>
+#include <coracle/operators/common/update.h>
+
+namespace coracle {
+namespace {
+
+template <class T>
+struct Args {
+  TensorArg param, moment, param_out, moment_out;
+  ScalarInput lr;
+  double epsilon;
+  explicit Args(const PrepareContext& ctx)
+      : param(ctx.Input("Param")),
+        moment(ctx.Input("Moment")),
+        param_out(ctx.Output("ParamOut")),
+        moment_out(ctx.Output("MomentOut")),
+        lr(ctx.Input("LearningRate")),
+        epsilon(ctx.Attr<float>("epsilon")) {}
+};
+
+// Only the stored rows and their moments change.
+template <class T>
+Kernel AdagradOfRows(const PrepareContext& ctx, decltype(&AdagradUpdate<T>) update) {
+  const Args<T> args(ctx);
+  const RowsInput grad(ctx, "Grad", 0, args.param.shape);
+  const RowGrouper grouper(ctx);
+  return [=](Workspace& ws) {
+    const RowsView rows = grad(ws);
+    const RowGroups groups = grouper(ws, rows);
+    T *p = ws.Data<T>(args.param_out), *m = ws.Data<T>(args.moment_out);
+    const int64_t bytes = args.param.numel * static_cast<int64_t>(sizeof(T));
+    CopyBytes(ws.Data<const T>(args.param), p, bytes);
+    CopyBytes(ws.Data<const T>(args.moment), m, bytes);
+    const AdagradStep step = {args.lr(ws), args.epsilon};
+    ForEachGroup(groups, rows.data<T>(), rows.width,
+                 [&](int64_t k, int64_t begin, const T* g, int64_t n) {
+                   if (k + kPrefetchRows < groups.count()) {
+                     const int64_t next = groups.rows[static_cast<size_t>(k + kPrefetchRows)];
+                     PrefetchRow(p + next * rows.width, rows.width);
+                     PrefetchRow(m + next * rows.width, rows.width);
+                   }
+                   const int64_t at = groups.rows[static_cast<size_t>(k)] * rows.width + begin;
+                   update(p + at, g, m + at, step, p + at, m + at, n);
+                 });
+  };
+}
+
+template <class T>
+Kernel Adagrad(const PrepareContext& ctx, decltype(&AdagradUpdate<T>) update) {
+  const TensorArg grad = ctx.Input("Grad");
+  if (IsSparse(grad)) return AdagradOfRows<T>(ctx, update);
+  const Args<T> args(ctx);
+  return [=](Workspace& ws) {
+    const T *p = ws.Data<const T>(args.param), *g = ws.Data<const T>(grad);
+    const T* m = ws.Data<const T>(args.moment);
+    T *p_out = ws.Data<T>(args.param_out), *m_out = ws.Data<T>(args.moment_out);
+    const AdagradStep step = {args.lr(ws), args.epsilon};
+    ParallelFor(args.param.numel, kUpdateGrain, [&](int64_t begin, int64_t end) {
+      update(p + begin, g + begin, m + begin, step, p_out + begin, m_out + begin, end - begin);
+    });
+  };
+}
+
+}  // namespace
+
+void RegisterAdagrad(OpRegistry& ops) {
+  ops.Add(OpDef("adagrad")
+              .Doc("MomentOut = Moment + Grad^2; ParamOut = Param - LearningRate Grad / "
+                   "(sqrt(MomentOut) + epsilon). Of selected rows, duplicates are added up first; "
+                   "rows that they do not hold stay as they are. C1: Grad and Moment have Param's "
+                   "shape and dtype. C2: LearningRate holds one element.")
+              .Input("Param", "the parameter")
+              .Input("Grad", "the parameter's gradient, a tensor or selected rows")
+              .Input("Moment", "the running sum of squared gradients")
+              .Input("LearningRate", "tensor [1], float32 or float64")
+              .Output("ParamOut", "the updated parameter, usually Param itself")
+              .Output("MomentOut", "the updated moment, usually Moment itself")
+              .Attr<float>("epsilon", 1e-6f, "keeps the division from overflowing")
+              .Takes(VarType::kSelectedRows, {"Grad"})
+              .Inplace("Param", "ParamOut")
+              .Inplace("Moment", "MomentOut")
+              .Infer([](InferContext& ctx) {
+                InferUpdate(ctx, {{"Moment", "MomentOut"}}, {"LearningRate"});
+              })
+              .NoGradient("an update of a parameter is not part of the loss")
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return Adagrad<T>(c, AdagradUpdate<T>); })
+              .Fast([](const PrepareContext& c) {
+                return c.Input("Param").dtype == DType::kFloat32
+                           ? Adagrad<float>(c, AdagradUpdateSimd)
+                           : Kernel();
+              }));
+}
+
+}  // namespace coracle
