@@ -58,6 +58,7 @@ class PreparedOp : public ArgTable, public Workspace {
     }
     return arg;
   }
+  TensorArg ScratchArray() override { return TensorArg{0, DType::kFloat32, {}, 0}; }
   const Tensor* Constant(const std::string&) override { return nullptr; }
   Value& ValueOf(const TensorArg&) override { return value_; }
 
@@ -67,7 +68,7 @@ class PreparedOp : public ArgTable, public Workspace {
   std::vector<Tensor> tensors_;
   std::vector<void*> pointers_;
   Kernel kernel_;
-  Value value_;
+  Value value_ = TensorArray{};  // the scratch array
 };
 
 void RunLoop(benchmark::State& state, PreparedOp& op, double flops) {

@@ -5,42 +5,16 @@
 // The loss is read back in every step; eight batches take turns. Workloads are defined in
 // README.md.
 #include <coracle/coracle.h>
-#include <sys/resource.h>
 
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <functional>
 #include <random>
 
+#include "measure.h"
+
 namespace coracle {
 namespace {
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// "VmHWM" (peak) or "VmRSS" (present) of the process, MiB.
-double ProcessMiB(const std::string& key) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind(key + ":", 0) == 0) return std::atof(line.c_str() + key.size() + 1) / 1024;
-  }
-  return -1;
-}
-
-std::string Argument(int argc, char** argv, const std::string& name, const std::string& otherwise) {
-  std::string prefix = "--" + name + "=";
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], prefix.c_str(), prefix.size()) == 0) return argv[i] + prefix.size();
-    if (argv[i] == "--" + name) return "true";
-  }
-  return otherwise;
-}
 
 struct Workload {
   Shape input;  // without the batch
@@ -129,28 +103,12 @@ int Main(int argc, char** argv) {
     last = step.Run(scope, std::span<const Tensor>(feeds[it % feeds.size()]))[0].Item<float>();
     if (it++ == 0) first = last;
   };
-  double begin = Now();
-  for (int i = 0; i < 3 || Now() - begin < warm; ++i) run();
-  std::vector<double> times;
-  begin = Now();
-  while (times.size() < 7 || Now() - begin < seconds) {
-    double t = Now();
-    run();
-    times.push_back(Now() - t);
-  }
-  std::sort(times.begin(), times.end());
-  rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  std::printf(
-      "{\"peer\":\"coracle\",\"kind\":\"train\",\"workload\":\"%s\",\"threads\":%d,\"reps\":%zu,"
-      "\"median_ms\":%.6g,"
-      "\"min_ms\":%.6g,\"p10_ms\":%.6g,\"p90_ms\":%.6g,\"rss_base_mb\":%.1f,\"rss_peak_mb\":%.1f,"
-      "\"nivcsw\":%ld,"
-      "\"arena_mb\":%.2f,\"loss_first\":%.4f,\"loss_last\":%.4f}\n",
-      name.c_str(), threads, times.size(), times[times.size() / 2] * 1e3, times.front() * 1e3,
-      times[times.size() / 10] * 1e3, times[times.size() * 9 / 10] * 1e3, base, ProcessMiB("VmHWM"),
-      usage.ru_nivcsw, static_cast<double>(step.WorkspaceBytes()) / 1048576,
-      static_cast<double>(first), static_cast<double>(last));
+  const std::vector<double> times = TimeSteps(warm, seconds, run);
+  char extra[120];
+  std::snprintf(extra, sizeof extra, ",\"arena_mb\":%.2f,\"loss_first\":%.4f,\"loss_last\":%.4f",
+                static_cast<double>(step.WorkspaceBytes()) / 1048576, static_cast<double>(first),
+                static_cast<double>(last));
+  PrintTimes(name, threads, times, base, extra);
   if (options.profile) std::fputs(step.ProfileTable().c_str(), stderr);
   return 0;
 }

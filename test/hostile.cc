@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/framework/tensor/scope.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -101,7 +102,32 @@ class Variant {
     const std::string* name = PickName();
     if (!name) return;
     Value& value = env_[*name];
+    DamageRows(value);
     if (const auto* tensor = std::get_if<Tensor>(&value)) value = f(*tensor);
+  }
+
+  // Rows outside of the height, more or fewer of them than elements, elements of other types.
+  void DamageRows(Value& value) {
+    auto* sparse = std::get_if<SelectedRows>(&value);
+    if (!sparse) return;
+    switch (Below(random_, 6)) {
+      case 0:
+        if (!sparse->rows.empty()) sparse->rows.back() = Below(random_, 2) ? -1 : sparse->height;
+        return;
+      case 1:
+        return sparse->rows.push_back(0);
+      case 2:
+        sparse->height = Below(random_, 2) ? 0 : sparse->height + 1;
+        return;
+      case 3:
+        sparse->value = sparse->value.Cast(HostileDType(random_));
+        return;
+      case 4:
+        sparse->value = HostileTensor(random_, sparse->value.dtype(), HostileShape(random_));
+        return;
+      default:
+        *sparse = SelectedRows{};
+    }
   }
 
   void ChangeShape() {
@@ -137,6 +163,7 @@ class Variant {
   void CopyShape() {
     const std::string* from = PickName();
     if (!from) return;
+    DamageRows(env_[*from]);
     const auto* source = std::get_if<Tensor>(&env_[*from]);
     if (!source) return;
     const Shape shape = source->shape();
@@ -280,13 +307,7 @@ void RunHostile(const OpDesc& given, const Environment& env, const OpRegistry& o
   BlockDesc& block = program.Root();
   for (const auto& [name, value] : env) {
     VarDesc& var = block.Var(name);
-    if (const auto* tensor = std::get_if<Tensor>(&value)) {
-      var.SetShape(tensor->shape());
-      var.SetDType(tensor->dtype());
-    } else {
-      var.SetType(std::holds_alternative<TensorArray>(value) ? VarType::kLoDTensorArray
-                                                             : VarType::kSelectedRows);
-    }
+    var.SetMeta(MetaOfValue(value));
   }
   const OpDesc& op = block.AppendOp(given);
   std::vector<Problem> problems;
@@ -322,10 +343,7 @@ void RunHostile(const OpDesc& given, const Environment& env, const OpRegistry& o
   if (refused || !OutputsAreSmall(op, block)) return;
   for (KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
     Environment copy;
-    for (const auto& [name, value] : env) {
-      const auto* tensor = std::get_if<Tensor>(&value);
-      copy[name] = tensor ? Value(tensor->Clone()) : value;
-    }
+    for (const auto& [name, value] : env) copy[name] = CloneValue(value);
     attempt([&] { InterpretOp(op, ops, copy, {.kernels = mode, .seed = 3}); });
   }
 }

@@ -21,9 +21,46 @@ std::vector<double> ToDoubles(const Tensor& tensor) {
   return {span.begin(), span.end()};
 }
 
-bool IsFloatTensor(const Value& value) {
-  const auto* tensor = std::get_if<Tensor>(&value);
-  return tensor && IsFloating(tensor->dtype());
+bool IsFloat(const Value& value) {
+  const VarMeta meta = MetaOfValue(value);
+  const bool elements = meta.type == VarType::kLoDTensor || meta.type == VarType::kSelectedRows;
+  return elements && IsFloating(meta.dtype);
+}
+
+// The elements that change with the variable: all of a tensor, the stored ones of selected rows.
+Tensor& ElementsOf(Value& value) {
+  auto* sparse = std::get_if<SelectedRows>(&value);
+  return sparse ? sparse->value : std::get<Tensor>(value);
+}
+const Tensor& ElementsOf(const Value& value) { return ElementsOf(const_cast<Value&>(value)); }
+
+// The tensor in double that the value stands for.
+Tensor Dense(const Value& value) {
+  const auto* sparse = std::get_if<SelectedRows>(&value);
+  if (!sparse) return std::get<Tensor>(value).Cast(DType::kFloat64);
+  Tensor dense = Tensor::Zeros(DType::kFloat64, MetaOfValue(value).shape);
+  const Tensor stored = sparse->value.Cast(DType::kFloat64);
+  const int64_t width = stored.shape().Product(1, stored.shape().rank());
+  for (size_t i = 0; i < sparse->rows.size(); ++i) {
+    for (int64_t j = 0; j < width; ++j) {
+      dense.data<double>()[sparse->rows[i] * width + j] +=
+          stored.data<double>()[static_cast<int64_t>(i) * width + j];
+    }
+  }
+  return dense;
+}
+
+// Elements of `dense` for the elements of `value`.
+std::vector<double> GradientOfElements(const Tensor& dense, const Value& value) {
+  const auto* sparse = std::get_if<SelectedRows>(&value);
+  if (!sparse) return ToDoubles(dense);
+  const int64_t width = dense.shape().Product(1, dense.shape().rank());
+  std::vector<double> picked;
+  for (int64_t row : sparse->rows) {
+    const double* from = dense.data<double>() + row * width;
+    picked.insert(picked.end(), from, from + width);
+  }
+  return picked;
 }
 
 void ExpectClose(const std::vector<double>& expected, const Tensor& actual, double tolerance,
@@ -132,7 +169,16 @@ OpTest& OpTest::Attr(const std::string& name, Attribute value) {
 OpTest& OpTest::TensorInput(const std::string& slot, Tensor tensor) {
   int count = 0;
   for (const InputVar& var : inputs_) count += var.slot == slot;
-  inputs_.push_back({slot, slot + "." + std::to_string(count), std::move(tensor), false});
+  inputs_.push_back({slot, slot + "." + std::to_string(count), std::move(tensor), false, {}});
+  return *this;
+}
+
+OpTest& OpTest::RowsInput(const std::string& slot, const Shape& shape,
+                          const std::vector<int64_t>& rows, const std::vector<double>& values) {
+  Shape stored = shape;
+  stored[0] = static_cast<int64_t>(rows.size());
+  Input(slot, stored, values);
+  inputs_.back().sparse = SelectedRows{rows, shape[0], Tensor()};
   return *this;
 }
 
@@ -175,8 +221,12 @@ OpTest& OpTest::InPlace(const std::string& input, const std::string& output) {
 Environment OpTest::Inputs(bool in_double) const {
   Environment env;
   for (const InputVar& var : inputs_) {
-    env[var.name] = var.floating ? var.value.Cast(in_double ? DType::kFloat64 : DType::kFloat32)
-                                 : var.value.Clone();
+    Tensor value = var.floating ? var.value.Cast(in_double ? DType::kFloat64 : DType::kFloat32)
+                                : var.value.Clone();
+    if (var.sparse)
+      env[var.name] = SelectedRows{var.sparse->rows, var.sparse->height, std::move(value)};
+    else
+      env[var.name] = std::move(value);
   }
   return env;
 }
@@ -188,6 +238,12 @@ void OpTest::Build(ProgramDesc& program, bool in_double) const {
   for (const InputVar& var : inputs_) {
     VarDesc& desc = block.Var(var.name);
     desc.SetShape(var.value.shape());
+    if (var.sparse) {
+      Shape shape = var.value.shape();
+      shape[0] = var.sparse->height;
+      desc.SetShape(shape);
+      desc.SetType(VarType::kSelectedRows);
+    }
     desc.SetDType(var.floating ? (in_double ? DType::kFloat64 : DType::kFloat32)
                                : var.value.dtype());
     auto it =
@@ -227,19 +283,19 @@ Environment OpTest::Run(KernelMode mode, bool in_double) {
 }
 
 Tensor OpTest::Output(const std::string& slot, KernelMode mode, size_t i) {
-  std::string name = slot + "." + std::to_string(i);
-  for (const auto& [in, out] : in_place_) {
-    if (out == slot) name = in + "." + std::to_string(i);
-  }
-  return std::get<Tensor>(Run(mode, false).at(name));
+  return std::get<Tensor>(Run(mode, false).at(OutputName(slot, i)));
 }
 
-OpTest& OpTest::Expect(const std::string& slot, const Shape& shape,
-                       const std::vector<double>& values, double tolerance, size_t i) {
-  std::string name = slot + "." + std::to_string(i);
+std::string OpTest::OutputName(const std::string& slot, size_t i) const {
   for (const auto& [in, out] : in_place_) {
-    if (out == slot) name = in + "." + std::to_string(i);
+    if (out == slot) return in + "." + std::to_string(i);
   }
+  return slot + "." + std::to_string(i);
+}
+
+// check(env) for the outcome of each kernel.
+template <class Check>
+void OpTest::ForEachKernel(const Check& check) {
   bool floating =
       std::any_of(inputs_.begin(), inputs_.end(), [](const InputVar& v) { return v.floating; });
   struct Case {
@@ -252,13 +308,34 @@ OpTest& OpTest::Expect(const std::string& slot, const Shape& shape,
                         Case{"fast float32", KernelMode::kAuto, false}}) {
     if (c.in_double && !floating) continue;
     SCOPED_TRACE(type_ + ", " + c.title);
-    Environment env = Run(c.mode, c.in_double);
+    check(Run(c.mode, c.in_double));
+  }
+}
+
+OpTest& OpTest::Expect(const std::string& slot, const Shape& shape,
+                       const std::vector<double>& values, double tolerance, size_t i) {
+  const std::string name = OutputName(slot, i);
+  ForEachKernel([&](const Environment& env) {
     const Tensor* got = std::get_if<Tensor>(&env.at(name));
-    EXPECT_NE(got, nullptr) << name << " holds no tensor";
-    if (!got) return *this;
+    ASSERT_NE(got, nullptr) << name << " holds no tensor";
     EXPECT_EQ(shape.ToString(), got->shape().ToString());
     ExpectClose(values, *got, tolerance, name);
-  }
+  });
+  return *this;
+}
+
+OpTest& OpTest::ExpectRows(const std::string& slot, int64_t height,
+                           const std::vector<int64_t>& rows, const std::vector<double>& values,
+                           double tolerance) {
+  const std::string name = OutputName(slot, 0);
+  ForEachKernel([&](const Environment& env) {
+    const auto* got = std::get_if<SelectedRows>(&env.at(name));
+    ASSERT_NE(got, nullptr) << name << " holds no selected rows";
+    EXPECT_EQ(height, got->height);
+    EXPECT_EQ(rows, got->rows);
+    EXPECT_EQ(got->value.shape()[0], static_cast<int64_t>(rows.size()));
+    ExpectClose(values, got->value, tolerance, name);
+  });
   return *this;
 }
 
@@ -300,19 +377,19 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
     const SlotDef* slot_def = def.FindOutput(slot.name);
     for (const std::string& name : slot.args) {
       const Value& value = forward.at(name);
-      if (!IsFloatTensor(value) || slot_def->intermediate) {
+      if (!IsFloat(value) || slot_def->intermediate) {
         request.output_grads.push_back("");
         continue;
       }
-      const Tensor& out = std::get<Tensor>(value);
+      const VarMeta out = MetaOfValue(value);
       Philox random(5, HashName(name), 0);
-      Tensor w(DType::kFloat64, out.shape());
+      Tensor w(DType::kFloat64, out.shape);
       for (int64_t k = 0; k < w.numel(); ++k)
         w.data<double>()[k] = 0.5 + random.UniformDouble(static_cast<uint64_t>(k));
-      graph.inputs[GradName(name)] = w.Cast(out.dtype());
+      graph.inputs[GradName(name)] = w.Cast(out.dtype);
       VarDesc& var = block.Var(GradName(name));
-      var.SetShape(out.shape());
-      var.SetDType(out.dtype());
+      var.SetShape(out.shape);
+      var.SetDType(out.dtype);
       request.output_grads.push_back(GradName(name));
       graph.outputs.push_back(name);
     }
@@ -348,7 +425,7 @@ void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>&
     InterpretOp(forward, ops, e, options);
     double sum = 0;
     for (const std::string& out : graph.outputs) {
-      std::vector<double> y = ToDoubles(std::get<Tensor>(e.at(out)));
+      std::vector<double> y = ToDoubles(Dense(e.at(out)));
       std::vector<double> w = ToDoubles(std::get<Tensor>(inputs.at(GradName(out))));
       for (size_t i = 0; i < y.size(); ++i) sum += y[i] * w[i];
     }
@@ -359,18 +436,18 @@ void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>&
   for (const std::string& name : wrt) {
     ASSERT_TRUE(env.count(graph.grad_of.at(name)))
         << title << ": no gradient of " << name << " was computed";
-    const Tensor& grad_tensor = std::get<Tensor>(env.at(graph.grad_of.at(name)));
-    const Tensor& x = std::get<Tensor>(graph.inputs.at(name));
-    ASSERT_EQ(x.shape().ToString(), grad_tensor.shape().ToString())
+    const Tensor grad_tensor = Dense(env.at(graph.grad_of.at(name)));
+    const Value& x = graph.inputs.at(name);
+    ASSERT_EQ(MetaOfValue(x).shape.ToString(), grad_tensor.shape().ToString())
         << title << ": shape of the gradient of " << name;
-    std::vector<double> grad = ToDoubles(grad_tensor);
+    std::vector<double> grad = GradientOfElements(grad_tensor, x);
     if (grad.empty()) continue;
     any = true;
     for (double g : grad) largest = std::max(largest, std::abs(g));
     for (int d = 0; d < check.directions; ++d) {
       Philox random(101, HashName(name), static_cast<uint64_t>(d));
       Environment plus = graph.inputs, minus = graph.inputs;
-      Tensor xp = x.Clone(), xm = x.Clone();
+      Tensor xp = ElementsOf(x).Clone(), xm = ElementsOf(x).Clone();
       double analytic = 0;
       for (size_t i = 0; i < grad.size(); ++i) {
         double direction = random.Normal(i);
@@ -378,8 +455,8 @@ void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>&
         xm.data<double>()[i] -= check.step * direction;
         analytic += grad[i] * direction;
       }
-      plus[name] = xp;
-      minus[name] = xm;
+      ElementsOf(plus[name]) = xp;
+      ElementsOf(minus[name]) = xm;
       double numeric = (loss(plus) - loss(minus)) / (2 * check.step);
       EXPECT_NEAR(analytic, numeric, check.tolerance * std::max(1.0, std::abs(numeric)))
           << title << ": gradient of " << name << ", direction " << d;
@@ -418,9 +495,12 @@ OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
       const SlotDef* slot_def = def.FindInput(slot.name);
       bool differentiable = slot_def && !slot_def->no_gradient;
       for (const std::string& name : slot.args) {
-        second.TensorInput(slot.name, std::get<Tensor>(env.at(name)).Clone());
-        bool floating = IsFloatTensor(env.at(name));
+        const Value& value = env.at(name);
+        const auto* sparse = std::get_if<SelectedRows>(&value);
+        second.TensorInput(slot.name, ElementsOf(value).Clone());
+        bool floating = IsFloat(value);
         second.inputs_.back().floating = floating;
+        if (sparse) second.inputs_.back().sparse = {sparse->rows, sparse->height, Tensor()};
         differentiable = differentiable && floating;
       }
       if (differentiable) wanted.push_back(slot.name);
@@ -437,10 +517,10 @@ OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
 void OpTest::CompareEnvironments(const Environment& expected, const Environment& actual,
                                  double tolerance) const {
   for (const auto& [name, value] : expected) {
-    const auto* tensor = std::get_if<Tensor>(&value);
-    if (!tensor) continue;
+    if (std::holds_alternative<TensorArray>(value)) continue;
     ASSERT_TRUE(actual.count(name)) << name;
-    ExpectClose(ToDoubles(*tensor), std::get<Tensor>(actual.at(name)), tolerance,
+    ASSERT_EQ(MetaOfValue(value), MetaOfValue(actual.at(name))) << name;
+    ExpectClose(ToDoubles(Dense(value)), Dense(actual.at(name)), tolerance,
                 type_ + ": fast against reference: " + name);
   }
 }

@@ -11,6 +11,7 @@
 #include <coracle/operators/default_ops.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ class OpTest {
   OpTest& IntInput(const std::string& slot, const Shape& shape, const std::vector<int64_t>& values,
                    DType dtype = DType::kInt64);
   OpTest& TensorInput(const std::string& slot, Tensor tensor);  // kept in its dtype
+  // Selected rows of a floating-point tensor of this shape; `values` has a row for each of `rows`.
+  OpTest& RowsInput(const std::string& slot, const Shape& shape, const std::vector<int64_t>& rows,
+                    const std::vector<double>& values);
   // Uniform values in [low, high], kept at least `gap` away from 0 (and from each other's kinks,
   // for relu and the like).
   OpTest& RandomInput(const std::string& slot, const Shape& shape, double low = -1, double high = 1,
@@ -51,6 +55,9 @@ class OpTest {
   // the values say less).
   OpTest& Expect(const std::string& slot, const Shape& shape, const std::vector<double>& values,
                  double tolerance = 1e-5, size_t i = 0);
+  // The same for an output that is selected rows.
+  OpTest& ExpectRows(const std::string& slot, int64_t height, const std::vector<int64_t>& rows,
+                     const std::vector<double>& values, double tolerance = 1e-5);
   OpTest& ExpectDType(const std::string& slot, DType dtype);
   // Infer, prepare or run throws an Error whose first line contains `text`: "clip.C1".
   void ExpectError(const std::string& text);
@@ -75,8 +82,13 @@ class OpTest {
     std::string slot, name;
     Tensor value;
     bool floating = false;
+    std::optional<SelectedRows> sparse;  // without elements: those are in value
   };
   struct Graph;
+
+  template <class Check>
+  void ForEachKernel(const Check& check);
+  std::string OutputName(const std::string& slot, size_t i) const;
 
   void Build(ProgramDesc& program, bool in_double) const;
   Environment Inputs(bool in_double) const;

@@ -73,6 +73,9 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config) {
                         [](const AdamOptions& o) -> std::unique_ptr<Optimizer> {
                           return std::make_unique<Adam>(o);
                         },
+                        [](const AdagradOptions& o) -> std::unique_ptr<Optimizer> {
+                          return std::make_unique<Adagrad>(o);
+                        },
                     },
                     config);
 }

@@ -38,7 +38,7 @@ struct MetricConfig {
   std::string name;
 };
 
-using OptimizerConfig = std::variant<SgdOptions, MomentumOptions, AdamOptions>;
+using OptimizerConfig = std::variant<SgdOptions, MomentumOptions, AdamOptions, AdagradOptions>;
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config);
 
 struct JobConfig {

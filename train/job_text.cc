@@ -278,7 +278,15 @@ OptimizerConfig ToOptimizer(const proto::OptimizerConfig& optimizer, const Node&
       node.InRange("beta1", o.beta1(), 0, 1);
       node.InRange("beta2", o.beta2(), 0, 1);
       node.InRange("epsilon", o.epsilon(), 0, 1);
-      return AdamOptions{o.learning_rate(), o.beta1(), o.beta2(), o.epsilon()};
+      return AdamOptions{o.learning_rate(), o.beta1(), o.beta2(), o.epsilon(), o.lazy_mode()};
+    }
+    case proto::OptimizerConfig::kAdagrad: {
+      const auto& o = optimizer.adagrad();
+      Node node = at.Sub("adagrad", o);
+      node.InRange("learning_rate", o.learning_rate(), 0, kMaxRate);
+      node.InRange("epsilon", o.epsilon(), 0, 1);
+      node.InRange("initial_accumulator_value", o.initial_accumulator_value(), 0, kMaxRate);
+      return AdagradOptions{o.learning_rate(), o.epsilon(), o.initial_accumulator_value()};
     }
     case proto::OptimizerConfig::kSgd: {
       const auto& o = optimizer.sgd();

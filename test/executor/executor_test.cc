@@ -346,6 +346,84 @@ TEST(Executor, ShapesFromRunTimeValues) {
   ExpectMessage([&] { run.Run(scope, {x, Tensor::Of<int64_t>({2}, {4, 4})}); }, "reshape2");
 }
 
+// sgd on selected rows that the scope holds, as read from a file.
+struct SparseStep : Net {
+  Scope scope;
+  SparseStep() {
+    Var("w", {3, 2}, true);
+    Var("lr", {1}, true);
+    Var("g", {3, 2}, true);
+    program.Root().FindVar("g")->SetType(VarType::kSelectedRows);
+    program.Root().AppendOp("sgd", {{"Param", {"w"}}, {"Grad", {"g"}}, {"LearningRate", {"lr"}}},
+                            {{"ParamOut", {"w"}}});
+    scope.Set("w", Tensor::Of<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+    scope.Set("lr", Tensor::Of<float>({1}, {1}));
+    scope.Var("g") = SelectedRows{{2, 2}, 3, Tensor::Of<float>({2, 2}, {1, 2, 3, 4})};
+  }
+};
+
+TEST(Executor, SelectedRowsInTheScope) {
+  SparseStep net;
+  PreparedProgram step = Executor().Prepare(net.program, {}, {"w"});
+  EXPECT_EQ(ValuesOf(step.Run(net.scope)[0]), (std::vector<float>{1, 2, 3, 4, 1, 0}));
+  net.scope.Var("g") = SelectedRows{{0}, 3, Tensor::Of<float>({1, 2}, {1, 1})};
+  EXPECT_EQ(ValuesOf(step.Run(net.scope)[0]), (std::vector<float>{0, 1, 3, 4, 1, 0}));
+}
+
+TEST(Executor, SelectedRowsThatDoNotFit) {
+  const auto run = [](SelectedRows rows) {
+    SparseStep net;
+    net.scope.Var("g") = std::move(rows);
+    Executor().Run(net.program, net.scope, {}, {"w"});
+  };
+  ExpectMessage(
+      [&] {
+        run({{3}, 3, Tensor::Of<float>({1, 2}, {1, 1})});
+      },
+      "sgd: Grad holds the row 3 at 0, outside [0, 3)");
+  ExpectMessage(
+      [&] {
+        run({{0, 1}, 3, Tensor::Of<float>({1, 2}, {1, 1})});
+      },
+      "sgd: Grad holds 2 rows of 3 as float32[1, 2], the program says float32[3, 2]");
+  ExpectMessage([&] { run({{0}, 4, Tensor::Of<float>({1, 2}, {1, 1})}); }, "sgd.C1");
+  ExpectMessage([&] { run({{0}, 3, Tensor::Of<double>({1, 2}, {1, 1})}); }, "sgd.C1");
+}
+
+// Planned for one type; the scope then holds another.
+TEST(Executor, SelectedRowsThatChangeTheirType) {
+  SparseStep net;
+  PreparedProgram step = Executor().Prepare(net.program, {}, {"w"});
+  step.Run(net.scope);
+  net.scope.Var("g") = Tensor::Of<float>({3, 2}, {1, 1, 1, 1, 1, 1});
+  EXPECT_EQ(ValuesOf(step.Run(net.scope)[0]), (std::vector<float>{0, 1, 2, 3, 0, -1}));
+  net.scope.Var("g") = SelectedRows{{0}, 4, Tensor::Of<float>({1, 2}, {1, 1})};
+  ExpectMessage([&] { step.Run(net.scope); }, "sgd.C1");
+}
+
+TEST(Executor, FetchOfSelectedRowsSaysWhatToFetch) {
+  SparseStep net;
+  ExpectMessage([&] { Executor().Run(net.program, net.scope, {}, {"g"}); },
+                "cannot fetch the var 'g', which holds SELECTED_ROWS float32[3, 2]; fetch the "
+                "output of get_tensor_from_selected_rows, a dense tensor made of it");
+}
+
+TEST(Executor, CheckNanInfLooksIntoSelectedRows) {
+  SparseStep net;
+  net.Var("h", {3, 2});
+  InferOp(
+      net.program.Root(),
+      net.program.Root().AppendOp("scale", {{"X", {"g"}}}, {{"Out", {"h"}}}, {{"scale", 1e30f}}),
+      DefaultOps());
+  net.Var("n", {1});
+  InferOp(net.program.Root(),
+          net.program.Root().AppendOp("squared_l2_norm", {{"X", {"h"}}}, {{"Out", {"n"}}}),
+          DefaultOps());
+  net.scope.Var("g") = SelectedRows{{2, 2}, 3, Tensor::Of<float>({2, 2}, {1, 2, 1e20f, 4})};
+  ExpectMessage([&] { Executor({.check_nan_inf = true}).Run(net.program, net.scope, {}, {"n"}); },
+                "scale: output var 'h' SELECTED_ROWS float32[3, 2] has a nan or inf at index 2");
+}
+
 TEST(Executor, VerifiesBeforeRunning) {
   Net net;
   net.Var("x", {-1, 3});

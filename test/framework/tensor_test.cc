@@ -226,5 +226,30 @@ TEST(Scope, AddressesHoldAndClonesAreDeep) {
   EXPECT_EQ(scope.Get("a").Item<float>(), 1);
 }
 
+TEST(Tensor, ResizeKeepsMemoryThatNobodyShares) {
+  Tensor tensor(DType::kFloat32, {100});
+  tensor.lod() = {{0, 100}};
+  const void* memory = tensor.raw();
+  tensor.Resize(DType::kFloat64, {5, 10});
+  EXPECT_EQ(tensor.raw(), memory);
+  EXPECT_EQ(tensor.ToString(), "float64[5, 10]");
+  EXPECT_EQ(tensor.numel(), 50);
+  EXPECT_TRUE(tensor.lod().empty());
+  tensor.Resize(DType::kFloat32, {100});  // what there was room for
+  EXPECT_EQ(tensor.raw(), memory);
+  const Tensor other = tensor;
+  tensor.Resize(DType::kFloat32, {100});
+  EXPECT_NE(tensor.raw(), memory);
+  EXPECT_EQ(other.raw(), memory);
+  memory = tensor.raw();
+  tensor.Resize(DType::kFloat32, {101});
+  EXPECT_EQ(tensor.numel(), 101);
+  float own[4] = {};
+  Tensor view = Tensor::View(DType::kFloat32, {4}, own);
+  view.Resize(DType::kFloat32, {2});
+  EXPECT_NE(view.raw(), own);
+  EXPECT_THROW(view.Resize(DType::kFloat32, {-1}), Error);
+}
+
 }  // namespace
 }  // namespace coracle

@@ -46,6 +46,47 @@ TEST(LookupTable, Padding) {
   }
 }
 
+// A row of Out@GRAD under each id; those of the padding are left out.
+TEST(LookupTable, SparseGradient) {
+  for (const std::string type : {"lookup_table", "lookup_table_v2"}) {
+    for (DType dtype : {DType::kInt32, DType::kInt64}) {
+      OpTest(type + "_grad")
+          .Attr("is_sparse", true)
+          .Input("W", {3, 2}, kTable)
+          .IntInput("Ids", {3, 1}, {2, 0, 2}, dtype)
+          .Input("Out@GRAD", {3, 2}, {1, 2, 3, 4, 5, 6})
+          .ExpectRows("W@GRAD", 3, {2, 0, 2}, {1, 2, 3, 4, 5, 6});
+    }
+    OpTest(type + "_grad")
+        .Attr("is_sparse", true)
+        .Attr("padding_idx", int64_t{2})
+        .Input("W", {3, 2}, kTable)
+        .IntInput("Ids", {3, 1}, {2, 0, 2})
+        .Input("Out@GRAD", {3, 2}, {1, 2, 3, 4, 5, 6})
+        .ExpectRows("W@GRAD", 3, {0}, {3, 4});
+    OpTest(type)
+        .Attr("is_sparse", true)
+        .RandomInput("W", {5, 3})
+        .IntInput("Ids", {4, 1}, {4, 0, 4, 1})
+        .CheckGradient({"W"})
+        .CheckSecondGradient({"W"});
+  }
+  OpTest("lookup_table_v2_grad")
+      .Attr("is_sparse", true)
+      .Input("W", {3, 2}, kTable)
+      .IntInput("Ids", {0}, {})
+      .Input("Out@GRAD", {0, 2}, {})
+      .ExpectRows("W@GRAD", 3, {}, {});
+  for (int64_t bad : {-1, 3}) {
+    OpTest("lookup_table_v2_grad")
+        .Attr("is_sparse", true)
+        .Input("W", {3, 2}, kTable)
+        .IntInput("Ids", {2}, {0, bad})
+        .Input("Out@GRAD", {2, 2}, {1, 2, 3, 4})
+        .ExpectError("outside [0, 3)");
+  }
+}
+
 TEST(LookupTable, IdOutOfRange) {
   for (int64_t bad : {-1, 3}) {
     OpTest("lookup_table_v2")

@@ -102,10 +102,20 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
             "j.pbtxt:1:28: expected identifier, got the end of the text; is a closing brace "
             "missing?");
   EXPECT_EQ(TextError("\n optimizer { }"),
-            "j.pbtxt:2:2: optimizer is empty; give it one of sgd, momentum, adam");
+            "j.pbtxt:2:2: optimizer is empty; give it one of sgd, momentum, adagrad, adam");
   EXPECT_EQ(TextError("name: \"m\"\nlayer { }"),
             "j.pbtxt:2:1: layer: no such field in a job; this is a model text: name it in a job's "
             "model");
+  const auto rates = std::get<AdagradOptions>(
+      ParseJobText("optimizer { adagrad { epsilon: 0.5 initial_accumulator_value: 2 } }", "j")
+          .optimizer);
+  EXPECT_EQ(rates.learning_rate, 0.01);
+  EXPECT_EQ(rates.epsilon, 0.5);
+  EXPECT_EQ(rates.initial_accumulator_value, 2);
+  EXPECT_TRUE(
+      std::get<AdamOptions>(ParseJobText("optimizer { adam { lazy_mode: true } }", "j").optimizer)
+          .lazy_mode);
+  ExpectContains(TextError("optimizer { adagrad { epsilon: -1 } }"), "epsilon must be in [0, 1]");
   ExpectContains(TextError("deploy { input: \"x\" }"), "deploy needs both");
   ExpectContains(TextError("model: \"a\" model_text: \"b\""), "cannot both");
   ExpectContains(TextError("model: \"unended"), "j.pbtxt:1:");
