@@ -5,11 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <unordered_set>
 
 namespace coracle {
 namespace {
 
+using internal::BackwardRun;
 using internal::ForwardGraph;
 using internal::GradientOps;
 
@@ -64,25 +66,29 @@ void CheckLossShape(const VarDesc& loss) {
                   Quote(loss.name()), shape.ToString()));
 }
 
-// Takes back what was appended to a block unless Keep() is called.
+// Takes back what was appended to the program unless Keep() is called.
 class Undo {
  public:
-  explicit Undo(BlockDesc& block) : block_(block), ops_(block.NumOps()), vars_(block.NumVars()) {}
+  explicit Undo(ProgramDesc& program) : program_(program) {
+    for (int b = 0; b < program.NumBlocks(); ++b)
+      sizes_.push_back({program.Block(b).NumOps(), program.Block(b).NumVars()});
+  }
   Undo(const Undo&) = delete;
   Undo& operator=(const Undo&) = delete;
   ~Undo() {
     if (kept_) return;
-    std::vector<std::unique_ptr<OpDesc>> ops = block_.TakeOps();
-    ops.resize(std::min(ops.size(), ops_));
-    block_.SetOps(std::move(ops));
-    size_t i = 0;
-    block_.RemoveVarsIf([&](const VarDesc&) { return i++ >= vars_; });
+    program_.TruncateBlocks(static_cast<int>(sizes_.size()));
+    for (size_t b = 0; b < sizes_.size(); ++b) {
+      BlockDesc& block = program_.Block(static_cast<int>(b));
+      block.TruncateOps(sizes_[b].first);
+      block.RemoveVarsIf([](const VarDesc&) { return true; }, sizes_[b].second);
+    }
   }
   void Keep() { kept_ = true; }
 
  private:
-  BlockDesc& block_;
-  size_t ops_, vars_;
+  ProgramDesc& program_;
+  std::vector<std::pair<size_t, size_t>> sizes_;
   bool kept_ = false;
 };
 
@@ -162,8 +168,9 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
   ReservePlainNames(graph, wanted);
   const std::vector<int32_t> versions = WantedVersions(graph, parameters);
 
-  Undo undo(block);
-  GradientOps gradients(graph, options.callbacks, grad_to_var);
+  Undo undo(block.program());
+  BackwardRun run{options, ops, grad_to_var};
+  GradientOps gradients(run, graph, block);
   gradients.SeedOnes(target, kBackward | kLoss);
   gradients.AppendBackwardOps();
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -174,7 +181,8 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
   if (writer >= 0)
     block.op(static_cast<size_t>(writer)).SetAttr(kOpRoleAttr, int32_t{kForward | kLoss});
   undo.Keep();
-  gradients.Finish();
+  gradients.RemoveUnused();
+  run.saved.Finish();
   return pairs;
 }
 
@@ -222,8 +230,9 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
 
   GradToVar own;
   if (!grad_to_var && !options.callbacks.empty()) grad_to_var = &own;
-  Undo undo(block);
-  GradientOps gradients(graph, options.callbacks, grad_to_var);
+  Undo undo(block.program());
+  BackwardRun run{options, ops, grad_to_var};
+  GradientOps gradients(run, graph, block);
   for (size_t i = 0; i < targets.size(); ++i) {
     if (versions[i] < 0 || !graph.version(versions[i]).reached) continue;
     if (i < seeds.size() && !seeds[i].empty())
@@ -235,8 +244,38 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
   std::vector<std::string> result;
   for (int32_t v : wanted_versions) result.push_back(gradients.GradientOf(v));
   undo.Keep();
-  gradients.Finish();
+  gradients.RemoveUnused();
+  run.saved.Finish();
   return result;
+}
+
+const OpDesc* FindForwardOp(const OpDesc& gradient_op) {
+  const auto link = gradient_op.GetAttr<std::string>(kForwardOpAttr, "");
+  const size_t open = link.find('(');
+  if (!gradient_op.block() || open == std::string::npos || link.back() != ')') return nullptr;
+  const std::string type = link.substr(0, open);
+  const std::string output = link.substr(open + 1, link.size() - open - 2);
+  // A name may hold a '#' itself.
+  const size_t hash = output.rfind('#');
+  size_t ordinal = 0;
+  const bool numbered =
+      hash != std::string::npos && hash + 1 < output.size() &&
+      std::from_chars(output.data() + hash + 1, output.data() + output.size(), ordinal).ptr ==
+          output.data() + output.size();
+  std::vector<const BlockDesc*> queue = {gradient_op.block()};
+  for (size_t i = 0; i < queue.size() && i < 1000; ++i) {
+    const BlockDesc& block = *queue[i];
+    auto find = [&](const std::string& name, size_t n) -> const OpDesc* {
+      const std::vector<OpDesc*>& writers = block.Uses(name).writers;
+      return n < writers.size() && writers[n]->type() == type ? writers[n] : nullptr;
+    };
+    if (const OpDesc* found = find(output, 0)) return found;
+    if (const OpDesc* found = numbered ? find(output.substr(0, hash), ordinal) : nullptr)
+      return found;
+    if (const BlockDesc* next = block.forward_block()) queue.push_back(next);
+    if (const BlockDesc* next = block.parent()) queue.push_back(next);
+  }
+  return nullptr;
 }
 
 }  // namespace coracle

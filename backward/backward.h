@@ -27,16 +27,53 @@ using GradToVar = std::unordered_map<std::string, std::string>;
 // Runs after each appended gradient op, which is the last op of `block`; may append ops behind it.
 using BackwardCallback = std::function<void(BlockDesc& block, const GradToVar& grad_to_var)>;
 
+// What stands for the gradient of an input that no target depends on.
+enum class Unconnected {
+  kNone,  // nothing: ""
+  kZero,  // zeros of the input's shape and dtype
+};
+
+// How the contributions to one gradient are added.
+enum class Aggregation {
+  kSum,      // one `sum` op, once all are there
+  kRunning,  // each to the sum of those before it: never more than two are held at a time
+};
+
+// A gradient rule of the caller's for the ops of a type, of those only whose op_namescope begins
+// with `name_scope`. The first that fits counts.
+struct GradientOverride {
+  std::string op_type;
+  GradientFn rule;
+  std::string name_scope;
+};
+
 struct BackwardOptions {
-  // The variables whose gradients are wanted. Empty: all trainable parameters of the program, and
-  // the fed variables (not persistable, written by no op) whose stop_gradient is explicitly false.
+  // AppendBackward: the variables whose gradients are wanted. Empty: all trainable parameters of
+  // the program, and the fed variables (not persistable, written by no op) whose stop_gradient is
+  // explicitly false.
   std::vector<std::string> parameter_list;
   // Variables that no gradient flows into, besides those with stop_gradient and those whose dtype
   // is not floating-point.
   std::vector<std::string> no_grad_set;
+  // Variables that count as constants: their own gradient may be asked for, but none flows on to
+  // what they are computed from.
+  std::vector<std::string> stop_gradients;
+  // For each target the variable that holds the gradient which enters there (of the target's shape
+  // and dtype), or "" for ones. Empty: ones for all.
+  std::vector<std::string> target_gradients;
+  Unconnected unconnected = Unconnected::kNone;
+  Aggregation aggregation = Aggregation::kSum;
+  // A gradient with several contributions is summed right behind the op that yields the last one.
+  // With gates, it is summed behind the last op of that op's rule: nothing reads a gradient of an
+  // op before all gradients of it are computed (but for callbacks, which come behind each op).
+  bool gate_gradients = false;
   std::vector<BackwardCallback> callbacks;
+  std::vector<GradientOverride> overrides;
+  // The gradient of x is called <gradient_prefix>x@GRAD.
+  std::string gradient_prefix;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
+using GradientsOptions = BackwardOptions;
 
 struct ParamAndGrad {
   std::string param;
@@ -52,19 +89,11 @@ struct ParamAndGrad {
 //
 // Throws kInvalidArgument for a loss of another size or dtype, kNotFound for an unknown name,
 // kUnimplemented for an op without gradient rule between a wanted variable and the loss (naming op,
-// variable and reason); the program is then as it was, but for what callbacks did to other blocks.
+// variable and reason), kInvalidArgument for one whose gradient is forbidden; the program is then
+// as it was.
 // Linear in the size of the program.
 std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOptions& options = {},
                                          GradToVar* grad_to_var = nullptr);
-
-struct GradientsOptions {
-  // For each target the variable that holds the gradient which enters there (of the target's shape
-  // and dtype), or "" for ones. Empty: ones for all.
-  std::vector<std::string> target_gradients;
-  std::vector<std::string> no_grad_set;
-  std::vector<BackwardCallback> callbacks;
-  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
-};
 
 // Appends the gradients of the sum of all elements of all targets (each weighted by its target
 // gradient) with respect to each input; "" for an input that no target depends on. Targets may have
@@ -74,5 +103,10 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
                                    const std::vector<Variable>& inputs,
                                    const GradientsOptions& options = {},
                                    GradToVar* grad_to_var = nullptr);
+
+// The op of which backward made this gradient op, found in its block, the block's forward block or
+// those around it by the attr forward_op; nullptr for one that belongs to none (a sum, a seed, a
+// clip), or whose forward op was removed. Works on programs read from files.
+const OpDesc* FindForwardOp(const OpDesc& gradient_op);
 
 }  // namespace coracle

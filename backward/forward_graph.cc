@@ -57,13 +57,20 @@ bool IsDifferentiable(const OpDef* def, const std::string& slot) {
   return !slot_def || !slot_def->no_gradient;
 }
 
+std::unordered_set<std::string_view> NamesIn(const SlotList& slots) {
+  std::unordered_set<std::string_view> names;
+  for (const Slot& slot : slots) names.insert(slot.args.begin(), slot.args.end());
+  return names;
+}
+
 }  // namespace
 
 ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops,
                            const std::vector<std::string>& wanted,
-                           const std::vector<std::string>& no_grad_set)
+                           const std::vector<std::string>& no_grad_set, Start start)
     : block_(block),
       ops_(ops),
+      start_(start),
       wanted_(wanted.begin(), wanted.end()),
       no_grad_(no_grad_set.begin(), no_grad_set.end()) {
   const size_t n = block.NumOps();
@@ -94,7 +101,7 @@ int32_t ForwardGraph::Read(std::string_view name) {
     v.last = static_cast<int32_t>(versions_.size());
     v.versions = 1;
     v.held_before = true;
-    versions_.push_back({id, -1, -1, -1, 0, v.wanted && !v.blocked});
+    versions_.push_back({id, -1, -1, -1, 0, -1, v.wanted && !v.blocked});
   }
   return v.last;
 }
@@ -109,29 +116,37 @@ int32_t ForwardGraph::Write(std::string_view name, int32_t op) {
   const int32_t previous = v.last;
   v.last = static_cast<int32_t>(versions_.size());
   ++v.versions;
-  versions_.push_back({id, op, previous, -1, 0, false});
+  const int32_t ordinal = previous < 0 ? 0 : version(previous).ordinal + 1;
+  versions_.push_back({id, op, previous, -1, 0, ordinal, false});
   return v.last;
 }
 
-void ForwardGraph::AddNode(const OpDesc& op) {
-  Node node{&op,  ops_.Find(op.type()), static_cast<uint32_t>(args_.size()), 0, 0, false, false,
-            false};
-  for (const NamedAttr& attr : op.attrs()) {
-    const AttrType type = TypeOf(attr.value);
-    node.has_sub_block |= type == AttrType::kBlock || type == AttrType::kBlocks;
-  }
+void ForwardGraph::AddNode(OpDesc& op) {
+  Node node;
+  node.op = &op;
+  node.def = ops_.Find(op.type());
+  node.has_sub_block = op.HasSubBlock();
   const int role = op.role();
   node.updates = role != kNotSpecified && (role & (kOptimize | kLRSched)) != 0;
   bool reached = false;
+  auto here = [this] { return static_cast<uint32_t>(args_.size()); };
+  node.inputs = here();
   AddInputs(node, &reached);
-  node.outputs = static_cast<uint32_t>(args_.size());
+  node.kept = here();
+  if (node.def && !node.def->keeps_outputs().empty()) AddKept(node, &reached);
+  node.outputs = here();
   nodes_.push_back(node);
-  const bool depends = !node.updates && !(node.def && node.def->shape_only());
-  AddOutputs(node, reached && depends);
-  nodes_.back().end = static_cast<uint32_t>(args_.size());
+  AddOutputs(nodes_.back(), reached && PassesGradient(nodes_.back()));
+  nodes_.back().end = here();
 }
 
-void ForwardGraph::AddInputs(const Node& node, bool* reached) {
+bool ForwardGraph::PassesGradient(const Node& node) {
+  if (node.updates) return false;
+  return !node.def ||
+         (!node.def->shape_only() && node.def->gradient_kind() != GradientKind::kNotDifferentiable);
+}
+
+void ForwardGraph::AddInputs(Node& node, bool* reached) {
   auto add = [&](std::string_view name, bool differentiable) {
     if (IsEmptyName(name)) {
       args_.push_back({});
@@ -146,16 +161,43 @@ void ForwardGraph::AddInputs(const Node& node, bool* reached) {
     const bool differentiable = IsDifferentiable(node.def, slot.name);
     for (const std::string& name : slot.args) add(name, differentiable);
   }
+  node.captured = static_cast<uint32_t>(args_.size());
   if (!node.has_sub_block) return;
-  for (std::string_view name : OuterNames(block_, *node.op, true)) add(name, true);
+  std::unordered_set<std::string_view> listed = NamesIn(node.op->inputs());
+  for (std::string_view name : OuterNames(block_, *node.op, true)) {
+    if (listed.insert(name).second) add(name, true);
+  }
 }
 
-void ForwardGraph::AddOutputs(const Node& node, bool reached) {
+void ForwardGraph::AddKept(const Node& node, bool* reached) {
+  const std::unordered_set<std::string_view> listed = NamesIn(node.op->inputs());
+  const std::vector<std::string>& kept = node.def->keeps_outputs();
+  for (const Slot& slot : node.op->outputs()) {
+    const bool keeps = std::find(kept.begin(), kept.end(), slot.name) != kept.end();
+    for (const std::string& name : slot.args) {
+      Arg arg;
+      // Before its first write a variable of this block holds nothing.
+      if (keeps && !IsEmptyName(name) && !listed.count(name) &&
+          (var(Intern(name)).last >= 0 || !block_.FindVar(name))) {
+        arg.version = Read(name);
+        arg.differentiable = version(arg.version).reached;
+        *reached |= arg.differentiable;
+      }
+      args_.push_back(arg);
+    }
+  }
+}
+
+void ForwardGraph::AddOutputs(Node& node, bool reached) {
   for (const Slot& slot : node.op->outputs()) {
     for (const std::string& name : slot.args) AddOutput(node, name, reached);
   }
+  node.written = static_cast<uint32_t>(args_.size());
   if (!node.has_sub_block) return;
-  for (std::string_view name : OuterNames(block_, *node.op, false)) AddOutput(node, name, reached);
+  std::unordered_set<std::string_view> listed = NamesIn(node.op->outputs());
+  for (std::string_view name : OuterNames(block_, *node.op, false)) {
+    if (listed.insert(name).second) AddOutput(node, name, reached);
+  }
 }
 
 void ForwardGraph::AddOutput(const Node& node, std::string_view name, bool reached) {
@@ -166,7 +208,7 @@ void ForwardGraph::AddOutput(const Node& node, std::string_view name, bool reach
   const int32_t v = Write(name, static_cast<int32_t>(nodes_.size()) - 1);
   const Var& var = VarOf(v);
   // A wanted variable starts anew where an optimizer writes it, or where the program makes it.
-  const bool starts = var.wanted && (node.updates || !var.held_before);
+  const bool starts = start_ == Start::kProgram && var.wanted && (node.updates || !var.held_before);
   version(v).reached = !var.blocked && (reached || starts);
   args_.push_back({v, true});
 }
@@ -176,7 +218,19 @@ int32_t ForwardGraph::Last(const std::string& name) {
   return desc ? Read(desc->name()) : -1;
 }
 
+int32_t ForwardGraph::ReadBy(const Node& node, std::string_view name) {
+  for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+    if (args_[a].version >= 0 && VarOf(args_[a].version).name == name) return args_[a].version;
+  }
+  return -1;
+}
+
 void ForwardGraph::MarkPath(const std::vector<int32_t>& targets) {
+  if (marked_) {
+    for (Version& v : versions_) v.pending = 0;
+    for (Node& node : nodes_) node.on_path = false;
+  }
+  marked_ = true;
   for (int32_t target : targets) {
     if (version(target).reached) ++version(target).pending;
   }
@@ -185,10 +239,9 @@ void ForwardGraph::MarkPath(const std::vector<int32_t>& targets) {
     bool used = false, reached = false;
     for (uint32_t a = node.outputs; a < node.end; ++a)
       used |= args_[a].version >= 0 && version(args_[a].version).pending > 0;
-    if (!used || node.updates) continue;
+    if (!used || !PassesGradient(node)) continue;
     for (uint32_t a = node.inputs; a < node.outputs; ++a) reached |= args_[a].differentiable;
-    if (!reached || (node.def && node.def->shape_only())) continue;
-    if (!node.def || !node.def->HasGradient() || node.has_sub_block) ThrowNoGradient(node);
+    if (!reached) continue;
     node.on_path = true;
     for (uint32_t a = node.inputs; a < node.outputs; ++a) {
       if (args_[a].differentiable) ++version(args_[a].version).pending;
@@ -196,14 +249,10 @@ void ForwardGraph::MarkPath(const std::vector<int32_t>& targets) {
   }
 }
 
-void ForwardGraph::ThrowNoGradient(const Node& node) {
-  std::string_view from, to;
+void ForwardGraph::ThrowNoGradient(const Node& node, std::string_view to) {
+  std::string_view from;
   for (uint32_t a = node.inputs; a < node.outputs && from.empty(); ++a) {
     if (args_[a].differentiable) from = VarOf(args_[a].version).name;
-  }
-  for (uint32_t a = node.outputs; a < node.end && to.empty(); ++a) {
-    if (args_[a].version >= 0 && version(args_[a].version).pending > 0)
-      to = VarOf(args_[a].version).name;
   }
   const std::string details = "  " + Locate(*node.op);
   if (!node.def) {
@@ -214,9 +263,15 @@ void ForwardGraph::ThrowNoGradient(const Node& node) {
                     DidYouMean(node.op->type(), ops_.Types())),
         details);
   }
-  const std::string reason = node.has_sub_block
-                                 ? "it runs a sub-block, and no gradient flows through sub-blocks"
-                                 : node.def->no_gradient_reason();
+  const std::string& reason = node.def->no_gradient_reason();
+  if (node.def->gradient_kind() == GradientKind::kForbidden) {
+    const std::string message = node.op->GetAttr<std::string>("message", "");
+    ThrowInvalid(
+        fmt::format("append_backward: the gradient through {} from {} to {} is explicitly "
+                    "disabled: {}",
+                    node.op->type(), Quote(to), Quote(from), message.empty() ? reason : message),
+        details);
+  }
   throw Error(ErrorCode::kUnimplemented,
               fmt::format("append_backward: {} has no gradient, which is needed from {} to {}: {}; "
                           "set stop_gradient on {} if none is wanted",
@@ -229,6 +284,13 @@ int32_t ForwardGraph::WantedVersion(const std::string& name) {
     const int32_t writer = version(v).writer;
     const bool starts = writer < 0 || nodes_[static_cast<size_t>(writer)].updates;
     if (version(v).pending > 0 && (starts || !VarOf(v).held_before)) return v;
+  }
+  return -1;
+}
+
+int32_t ForwardGraph::VersionBefore(const std::string& name) {
+  for (int32_t v = Last(name); v >= 0; v = version(v).previous) {
+    if (version(v).writer < 0) return v;
   }
   return -1;
 }

@@ -32,6 +32,7 @@ class ForwardGraph {
     int32_t previous = -1;    // version of the same variable
     int32_t overwriter = -1;  // op that writes the next version; -1: none
     int32_t pending = 0;      // contributions to its gradient that are still to come
+    int32_t ordinal = -1;     // so many writes of the variable come before the writer
     bool reached = false;     // depends on a wanted variable
   };
   struct Arg {
@@ -39,18 +40,27 @@ class ForwardGraph {
     bool differentiable = false;
   };
   struct Node {
-    const OpDesc* op = nullptr;
-    const OpDef* def = nullptr;        // nullptr: not in the registry
-    uint32_t inputs = 0, outputs = 0;  // where its args begin: those of its slots first, then
-    uint32_t end = 0;                  // what its sub-blocks read (write)
+    OpDesc* op = nullptr;
+    const OpDef* def = nullptr;  // nullptr: not in the registry
+    // Where its args begin: those of its input slots; what its sub-blocks read besides; for each
+    // variable of its output slots the value before, where OpDef::KeepsOutputs says that it stays
+    // (none of these when nothing stays); those of its output slots; what its sub-blocks write
+    // besides.
+    uint32_t inputs = 0, captured = 0, kept = 0, outputs = 0, written = 0, end = 0;
     bool has_sub_block = false;
     bool updates = false;  // an optimizer's op: what it writes is a new start, not a function
     bool on_path = false;  // some target depends on a wanted variable through it
   };
 
+  // What `wanted` stands for.
+  enum class Start {
+    kProgram,  // the value before the run where the variable has one, else what the block makes
+    kBefore,   // the value before the block, as in the gradient of a sub-block
+  };
+
   // Keeps references to the block, the registry and the two lists.
   ForwardGraph(BlockDesc& block, const OpRegistry& ops, const std::vector<std::string>& wanted,
-               const std::vector<std::string>& no_grad_set);
+               const std::vector<std::string>& no_grad_set, Start start = Start::kProgram);
 
   BlockDesc& block() { return block_; }
   const OpRegistry& ops() const { return ops_; }
@@ -61,16 +71,23 @@ class ForwardGraph {
   Version& version(int32_t v) { return versions_[static_cast<size_t>(v)]; }
   Var& var(int32_t i) { return vars_[static_cast<size_t>(i)]; }
   Var& VarOf(int32_t v) { return var(version(v).var); }
-  bool IsStale(int32_t v) { return VarOf(v).last != v; }
+  bool IsStale(int32_t v) { return version(v).overwriter >= 0; }
+  // The version that the node reads of a variable, -1 when it reads none.
+  int32_t ReadBy(const Node& node, std::string_view name);
 
   // The version that a variable holds after the last op; -1 for an unknown variable.
   int32_t Last(const std::string& name);
   // Marks the ops between the wanted variables and the targets (versions, with repeats), and counts
-  // the contributions to each gradient. Throws kUnimplemented for an op there that has no gradient.
+  // the contributions to each gradient; what an earlier call marked is forgotten.
   void MarkPath(const std::vector<int32_t>& targets);
+  // Throws why no gradient goes from an output, `to`, through its node: an unknown op type, no rule,
+  // forbidden.
+  [[noreturn]] void ThrowNoGradient(const Node& node, std::string_view to);
   // The version of a wanted variable whose gradient is the variable's (after MarkPath); -1 when no
   // target depends on it.
   int32_t WantedVersion(const std::string& name);
+  // The version that a variable holds before the block; -1 when the block does not read it.
+  int32_t VersionBefore(const std::string& name);
   // Static type of a version. It differs from the VarDesc's where an overwritten variable changed
   // its shape or dtype.
   const VarMeta& MetaOf(int32_t v);
@@ -81,15 +98,17 @@ class ForwardGraph {
   int32_t Intern(std::string_view name);
   int32_t Read(std::string_view name);
   int32_t Write(std::string_view name, int32_t op);
-  void AddNode(const OpDesc& op);
-  void AddInputs(const Node& node, bool* reached);
-  void AddOutputs(const Node& node, bool reached);
+  void AddNode(OpDesc& op);
+  void AddInputs(Node& node, bool* reached);
+  void AddKept(const Node& node, bool* reached);
+  void AddOutputs(Node& node, bool reached);
+  static bool PassesGradient(const Node& node);
   void AddOutput(const Node& node, std::string_view name, bool reached);
-  [[noreturn]] void ThrowNoGradient(const Node& node);
   void InferOverwritten();
 
   BlockDesc& block_;
   const OpRegistry& ops_;
+  Start start_;
   std::unordered_set<std::string_view> wanted_, no_grad_;
   std::vector<int32_t> local_;  // the block's own variables, by VarDesc::index(); -1: not yet
   std::unordered_map<std::string_view, int32_t> outer_;  // others, by name
@@ -97,7 +116,7 @@ class ForwardGraph {
   std::vector<Version> versions_;
   std::vector<Arg> args_;
   std::vector<Node> nodes_;
-  bool any_overwritten_ = false, inferred_ = false;
+  bool any_overwritten_ = false, inferred_ = false, marked_ = false;
   std::unordered_map<int32_t, VarMeta> overwritten_metas_;
 };
 

@@ -63,17 +63,29 @@ void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegis
 
 }  // namespace
 
-GradientOps::GradientOps(ForwardGraph& graph, const std::vector<BackwardCallback>& callbacks,
-                         GradToVar* grad_to_var)
-    : graph_(graph),
-      callbacks_(callbacks),
-      grad_to_var_(grad_to_var),
+void GradientOps::ThrowUnlisted(const OpDesc& op, const char* verb, std::string_view name) {
+  ThrowInvalid(fmt::format("append_backward: {} {} {} in its sub-block and has it in none of its "
+                           "slots, so that its gradient cannot pass",
+                           op.type(), verb, Quote(name)),
+               "  " + Locate(op));
+}
+
+GradientOps::GradientOps(BackwardRun& run, ForwardGraph& graph, BlockDesc& target,
+                         OuterValue outer_value)
+    : run_(run),
+      graph_(graph),
+      target_(target),
+      outer_value_(std::move(outer_value)),
       trace_(VlogIsOn(1)),
+      gate_(run.options.gate_gradients),
+      running_sum_(run.options.aggregation == Aggregation::kRunning),
+      first_var_(target.NumVars()),
       gradient_index_(graph.NumVersions(), -1) {}
 
 const std::string& GradientOps::GradientOf(int32_t version) const {
   static const std::string none;
-  const int32_t index = version < 0 ? -1 : gradient_index_[static_cast<size_t>(version)];
+  const auto v = static_cast<size_t>(version);
+  const int32_t index = version < 0 || v >= gradient_index_.size() ? -1 : gradient_index_[v];
   if (index < 0) return none;
   const Gradient& gradient = gradients_[static_cast<size_t>(index)];
   return gradient.complete ? gradient.var->name() : none;
@@ -99,7 +111,7 @@ GradientOps::Gradient& GradientOps::GradientAt(int32_t version) {
 
 VarDesc* GradientOps::DeclareGradient(int32_t version) {
   ForwardGraph::Var& var = graph_.VarOf(version);
-  std::string name = GradName(var.name);
+  std::string name = run_.options.gradient_prefix + GradName(var.name);
   if (var.plain < 0) var.plain = version;
   if (var.plain == version) return Declare(std::move(name), graph_.MetaOf(version));
   ProgramDesc& program = block().program();
@@ -135,39 +147,64 @@ VarDesc* GradientOps::Declare(std::string name, const VarMeta& meta) {
 void GradientOps::Contribute(int32_t version, const std::string& name) {
   Gradient& gradient = GradientAt(version);
   if (gradient.total > 1 && !name.empty()) gradient.parts.push_back(name);
-  if (--graph_.version(version).pending > 0 || gradient.complete) return;
+  if (--graph_.version(version).pending > 0) {
+    if (running_sum_ && gradient.parts.size() == 2) Accumulate(gradient, version);
+    return;
+  }
+  if (gradient.complete) return;
   if (gradient.parts.empty())
     unused_.insert(gradient.var->name());
   else
     Sum(version);
 }
 
+// Replaces two parts by their sum.
+void GradientOps::Accumulate(Gradient& gradient, int32_t version) {
+  const std::string total = NameContribution(version);
+  std::vector<std::string> parts = std::move(gradient.parts);
+  AppendSum(std::move(parts), total);
+  RunCallbacks();
+  GradientAt(version).parts = {total};
+}
+
+OpDesc& GradientOps::AppendSum(std::vector<std::string> parts, const std::string& total) {
+  if (trace_) Vlog(2, fmt::format("{} = sum of {}", total, Join(parts, ", ")));
+  const char* type = parts.size() == 1 ? "assign" : "sum";
+  return Append(
+      std::make_unique<OpDesc>(type, SlotList{{"X", std::move(parts)}}, SlotList{{"Out", {total}}}),
+      nullptr);
+}
+
 void GradientOps::Sum(int32_t version) {
   Gradient& gradient = GradientAt(version);
   std::vector<std::string> parts = std::move(gradient.parts);
-  if (trace_) Vlog(2, fmt::format("{} = sum of {}", gradient.var->name(), Join(parts, ", ")));
-  OpDesc& sum = Append(std::make_unique<OpDesc>("sum", SlotList{{"X", std::move(parts)}},
-                                                SlotList{{"Out", {gradient.var->name()}}}),
-                       nullptr);
-  Complete(version, sum);
+  OpDesc& sum = AppendSum(std::move(parts), gradient.var->name());
+  Complete(version, &sum);
   RunCallbacks();
 }
 
-void GradientOps::Complete(int32_t version, OpDesc& writer) {
+void GradientOps::Complete(int32_t version, OpDesc* writer) {
   Gradient& gradient = GradientAt(version);
   gradient.complete = true;
-  gradient.writer = &writer;
-  if (!grad_to_var_) return;
+  gradient.writer = writer;
+  if (!run_.grad_to_var || (!shares_.empty() && shares_.count(version))) return;
   const std::string& name = gradient.var->name();
-  grad_to_var_->insert_or_assign(name, std::string(graph_.VarOf(version).name));
-  if (!callbacks_.empty()) version_of_name_.emplace(name, version);
+  run_.grad_to_var->insert_or_assign(name, std::string(graph_.VarOf(version).name));
+  if (!run_.options.callbacks.empty()) version_of_name_.emplace(name, version);
 }
 
 void GradientOps::AppendSeed(int32_t version, const std::string& name, std::unique_ptr<OpDesc> op) {
   OpDesc& seed = Append(std::move(op), nullptr);
-  if (GradientAt(version).total == 1) Complete(version, seed);
+  if (GradientAt(version).total == 1) Complete(version, &seed);
   RunCallbacks();
   Contribute(version, name);
+}
+
+const std::string& GradientOps::SeedArriving(int32_t version) {
+  const std::string& name = NameContribution(version);
+  if (GradientAt(version).total == 1) Complete(version, nullptr);
+  Contribute(version, name);
+  return name;
 }
 
 void GradientOps::SeedOnes(int32_t version, int op_role) {
@@ -204,54 +241,101 @@ void GradientOps::AppendBackwardOps() {
   }
 }
 
-void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
-  GradientContext context(graph_.ops(), MakeRequest(node));
-  node.def->RunGradient(context);
-  AppendRuleOps(node, context.TakeOps());
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    const bool yielded = requests_[i].last_writer >= 0;
-    if (!yielded) unused_.insert(*requests_[i].name);
-    Contribute(requests_[i].version, yielded ? *requests_[i].name : "");
+bool GradientOps::AnyArrived(const ForwardGraph::Node& node) {
+  for (uint32_t a = node.outputs; a < node.end; ++a) {
+    const int32_t v = graph_.arg(a).version;
+    if (GradientOf(v).empty()) continue;
+    if (a < node.written) return true;
+    ThrowUnlisted(*node.op, "writes", graph_.VarOf(v).name);
   }
+  return false;
+}
+
+void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
+  if (!AnyArrived(node)) {
+    for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+      if (graph_.arg(a).differentiable) Contribute(graph_.arg(a).version, "");
+    }
+    return;
+  }
+  const GradientFn& rule = RuleOf(node);
+  GradientContext context(graph_.ops(), MakeRequest(node));
+  rule(context);
+  AppendRuleOps(node, context.TakeOps());
+  for (uint32_t a = node.captured; a < node.kept; ++a) {
+    if (graph_.arg(a).differentiable) Contribute(graph_.arg(a).version, "");
+  }
+}
+
+// The caller's rule for ops of this type and name scope, else that of the OpDef.
+const GradientFn& GradientOps::RuleOf(const ForwardGraph::Node& node) {
+  overridden_ = false;
+  for (const GradientOverride& over : run_.options.overrides) {
+    if (over.op_type != node.op->type()) continue;
+    const auto scope = node.op->GetAttr<std::string>(kOpNamescopeAttr, "");
+    if (!over.name_scope.empty() && scope.find(over.name_scope) != 0) continue;
+    overridden_ = true;
+    return over.rule;
+  }
+  if (node.def && node.def->HasGradient()) return node.def->gradient();
+  std::string_view arrived;
+  for (uint32_t a = node.outputs; a < node.end && arrived.empty(); ++a) {
+    const int32_t v = graph_.arg(a).version;
+    if (!GradientOf(v).empty()) arrived = graph_.VarOf(v).name;
+  }
+  graph_.ThrowNoGradient(node, arrived);
 }
 
 GradientContext::Request GradientOps::MakeRequest(const ForwardGraph::Node& node) {
   GradientContext::Request request;
-  request.op = node.op;
+  request.op = request.forward_op = node.op;
   request.block = &block();
   request.fresh_name = [this](const std::string& hint) {
     std::string name = block().program().FreeName(hint);
     block().Var(name);
     return name;
   };
-  bool stale = false;
-  request.output_grads.reserve(node.end - node.outputs);
-  for (uint32_t a = node.outputs; a < node.end; ++a) {
+  if (node.has_sub_block) {
+    request.gradient_block = [this, &node](const GradientBlockRequest& r) {
+      return BlockGradient(node, r);
+    };
+    request.forward_output = [this, &node](std::string_view slot, const VarMeta& meta) {
+      return run_.saved.ForwardOutput(*node.op, slot, meta);
+    };
+  }
+  bool renamed = false;
+  request.output_grads.reserve(node.written - node.outputs);
+  for (uint32_t a = node.outputs; a < node.written; ++a) {
     const int32_t v = graph_.arg(a).version;
     request.output_grads.push_back(GradientOf(v));
-    stale |= v >= 0 && graph_.IsStale(v);
+    renamed |= OtherName(v) != nullptr;
   }
   requests_.clear();
-  request.input_grads.reserve(node.outputs - node.inputs);
+  request.input_grads.reserve(node.captured - node.inputs);
   uint32_t a = node.inputs;
   for (const Slot& slot : node.op->inputs()) {
     for (size_t k = 0; k < slot.args.size(); ++k, ++a) {
-      const ForwardGraph::Arg& arg = graph_.arg(a);
-      stale |= arg.version >= 0 && graph_.IsStale(arg.version);
-      if (!arg.differentiable) {
-        request.input_grads.emplace_back();
-        continue;
-      }
-      requests_.push_back({&NameContribution(arg.version), arg.version, -1, &slot.name});
-      request.input_grads.push_back(*requests_.back().name);
+      renamed |= OtherName(graph_.arg(a).version) != nullptr;
+      request.input_grads.push_back(Ask(graph_.arg(a), slot.name));
     }
   }
-  if (stale) request.op = RenameStale(node, &request);
+  a = node.kept;
+  for (const Slot& slot : node.op->outputs()) {
+    for (size_t k = 0; k < slot.args.size() && a < node.outputs; ++k, ++a)
+      request.kept_grads.push_back(Ask(graph_.arg(a), slot.name));
+  }
+  if (renamed) request.op = RenameStale(node, &request);
   request_index_.clear();
   if (requests_.size() > kFewRequests) {
     for (size_t i = 0; i < requests_.size(); ++i) request_index_.emplace(*requests_[i].name, i);
   }
   return request;
+}
+
+std::string GradientOps::Ask(const ForwardGraph::Arg& arg, const std::string& slot) {
+  if (!arg.differentiable) return "";
+  requests_.push_back({&NameContribution(arg.version), arg.version, -1, &slot});
+  return *requests_.back().name;
 }
 
 GradientOps::Request* GradientOps::FindRequest(const std::string& name) {
@@ -265,7 +349,32 @@ GradientOps::Request* GradientOps::FindRequest(const std::string& name) {
   return nullptr;
 }
 
-// A copy of the op that names, instead of each variable that was overwritten since, its saved copy.
+// Under which name gradient ops read a version, where it is not the variable's: that of the copy of
+// a value that is overwritten later in the program. nullptr: the variable's.
+const std::string* GradientOps::OtherName(int32_t version) {
+  if (version < 0) return nullptr;
+  if (graph_.IsStale(version)) return &SavedName(version);
+  if (!outer_value_ || graph_.version(version).writer >= 0) return nullptr;
+  const std::string_view name = graph_.VarOf(version).name;
+  if (graph_.block().FindVar(name)) return nullptr;
+  std::string& other = other_name_[version];
+  if (other.empty()) other = outer_value_(name);
+  return other == name ? nullptr : &other;
+}
+
+const std::string& GradientOps::SavedName(int32_t version) {
+  std::string& name = other_name_[version];
+  if (name.empty()) {
+    const ForwardGraph::Version& v = graph_.version(version);
+    name =
+        run_.saved
+            .Add(graph_.block(), graph_.VarOf(version).name, v.overwriter, graph_.MetaOf(version))
+            .name;
+  }
+  return name;
+}
+
+// A copy of the op that names variables as gradient ops must.
 OpDesc* GradientOps::RenameStale(const ForwardGraph::Node& node,
                                  GradientContext::Request* request) {
   renamed_ = std::make_unique<OpDesc>(*node.op);
@@ -273,10 +382,10 @@ OpDesc* GradientOps::RenameStale(const ForwardGraph::Node& node,
     for (const Slot& slot : slots) {
       for (const std::string& arg : slot.args) {
         const int32_t v = graph_.arg(a++).version;
-        if (v < 0 || !graph_.IsStale(v)) continue;
-        const std::string& saved = SavedName(v);
-        request->saved.emplace_back(saved, graph_.MetaOf(v));
-        outputs ? renamed_->RenameOutput(arg, saved) : renamed_->RenameInput(arg, saved);
+        const std::string* other = OtherName(v);
+        if (!other) continue;
+        request->saved.emplace_back(*other, graph_.MetaOf(v));
+        outputs ? renamed_->RenameOutput(arg, *other) : renamed_->RenameInput(arg, *other);
       }
     }
   };
@@ -285,35 +394,9 @@ OpDesc* GradientOps::RenameStale(const ForwardGraph::Node& node,
   return renamed_.get();
 }
 
-const std::string& GradientOps::SavedName(int32_t version) {
-  auto [it, added] = saved_of_version_.try_emplace(version, saved_.size());
-  if (added) {
-    ProgramDesc& program = block().program();
-    const std::string stem = std::string(graph_.VarOf(version).name) + "@SAVED";
-    std::string name = program.FreeName(stem);
-    while (saved_of_name_.count(name)) name = program.UniqueName(stem);
-    saved_of_name_.emplace(name, saved_.size());
-    saved_.push_back({version, std::move(name), false});
-  }
-  return saved_[it->second].name;
-}
-
-void GradientOps::NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops) {
-  for (const auto& op : ops) {
-    for (const Slot& slot : op->inputs()) {
-      for (const std::string& arg : slot.args) {
-        auto it = saved_of_name_.find(arg);
-        if (it == saved_of_name_.end() || saved_[it->second].used) continue;
-        saved_[it->second].used = true;
-        block().Var(arg).SetMeta(graph_.MetaOf(saved_[it->second].version));
-      }
-    }
-  }
-}
-
 void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
                                 std::vector<std::unique_ptr<OpDesc>> ops) {
-  if (!saved_.empty()) NoteUses(ops);
+  run_.saved.NoteUses(ops);
   auto for_each_yield = [&](const OpDesc& op, auto visit) {
     for (const Slot& slot : op.outputs()) {
       for (const std::string& arg : slot.args) {
@@ -324,13 +407,22 @@ void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
   for (size_t k = 0; k < ops.size(); ++k)
     for_each_yield(*ops[k], [&](Request& r) { r.last_writer = static_cast<int>(k); });
   for (size_t k = 0; k < ops.size(); ++k) {
-    OpDesc& op = Append(std::move(ops[k]), node.op);
-    for_each_yield(op, [&](Request& r) {
-      if (r.last_writer != static_cast<int>(k)) return;
+    CheckCount(*node.op, *ops[k]);
+    OpDesc& op = Append(std::move(ops[k]), &node);
+    auto for_each_last = [&](auto visit) {
+      for_each_yield(op, [&](Request& r) {
+        if (r.last_writer == static_cast<int>(k)) visit(r);
+      });
+    };
+    for_each_last([&](Request& r) {
       CheckContract(r, *node.op, op);
-      if (GradientAt(r.version).total == 1) Complete(r.version, op);
+      if (GradientAt(r.version).total == 1) Complete(r.version, &op);
     });
     RunCallbacks();
+    if (!gate_) for_each_last([&](Request& r) { Fulfil(r); });
+  }
+  for (Request& request : requests_) {
+    if (gate_ || request.last_writer < 0) Fulfil(request);
   }
 }
 
@@ -372,9 +464,16 @@ void GradientOps::MakeInputsDense(OpDesc& op) {
   }
 }
 
-OpDesc& GradientOps::Append(std::unique_ptr<OpDesc> op, const OpDesc* forward) {
+void GradientOps::Fulfil(Request& request) {
+  const bool yielded = request.last_writer >= 0;
+  if (!yielded) unused_.insert(*request.name);
+  Contribute(request.version, yielded ? *request.name : "");
+}
+
+OpDesc& GradientOps::Append(std::unique_ptr<OpDesc> op, const ForwardGraph::Node* forward) {
   MakeInputsDense(*op);
   if (!op->HasAttr(kOpRoleAttr)) op->SetAttr(kOpRoleAttr, int32_t{kBackward});
+  if (forward) op->SetAttr(kForwardOpAttr, ForwardLink(*forward));
   OpDesc& added = block().AppendOp(std::move(op));
   if (trace_) {
     Vlog(1, fmt::format("gradient op {}: {} -> {}", added.type(), SlotsText(added.inputs()),
@@ -384,14 +483,32 @@ OpDesc& GradientOps::Append(std::unique_ptr<OpDesc> op, const OpDesc* forward) {
     InferOp(block(), added, graph_.ops());
   } catch (const Error& e) {
     if (!forward) throw;
-    throw e.WithDetail(fmt::format("in the gradient of {}, {}", forward->type(), Locate(*forward)));
+    throw e.WithDetail(
+        fmt::format("in the gradient of {}, {}", forward->op->type(), Locate(*forward->op)));
   }
   return added;
 }
 
+// "tanh(h)": the op that writes h first; "tanh(h#2)": the third op that writes h.
+std::string GradientOps::ForwardLink(const ForwardGraph::Node& node) {
+  std::string link = node.op->type();
+  for (uint32_t a = node.outputs; a < node.end; ++a) {
+    const int32_t v = graph_.arg(a).version;
+    if (v < 0) continue;
+    link += '(';
+    link += graph_.VarOf(v).name;
+    if (graph_.version(v).ordinal > 0) link += '#' + std::to_string(graph_.version(v).ordinal);
+    link += ')';
+    break;
+  }
+  return link;
+}
+
 void GradientOps::RunCallbacks() {
+  if (run_.options.callbacks.empty()) return;
   const size_t before = block().NumOps();
-  for (const BackwardCallback& callback : callbacks_) callback(block(), *grad_to_var_);
+  for (const BackwardCallback& callback : run_.options.callbacks)
+    callback(block(), *run_.grad_to_var);
   for (size_t i = before; i < block().NumOps(); ++i) {
     OpDesc& op = block().op(i);
     for (const Slot& slot : op.outputs()) {
@@ -411,42 +528,37 @@ void GradientOps::CheckContract(const Request& request, const OpDesc& forward, c
   const VarMeta& got = gradient.meta();
   if (got.dtype != wanted.dtype || !got.shape.CompatibleWith(wanted.shape)) {
     RefuseContradiction(block(), forward, graph_.ops());
-    throw InternalError(fmt::format(
-        "gradient rule of {}: {} yields {} for the gradient of input {} {}, which is {}",
-        forward.type(), op.type(), got.ToString(), *request.slot,
-        Quote(graph_.VarOf(request.version).name), wanted.ToString()));
+    ThrowBrokenRule(
+        forward, fmt::format("{} yields {} for the gradient of input {} {}, which is {}", op.type(),
+                             got.ToString(), *request.slot,
+                             Quote(graph_.VarOf(request.version).name), wanted.ToString()));
   }
   any_sparse_ |= got.type == VarType::kSelectedRows;
   if (got.type == VarType::kLoDTensor && !got.shape.IsKnown()) gradient.SetMeta(wanted);
 }
 
-// --- values that were overwritten ---
+// An op <forward>_grad has as many gradients in a slot as the forward op has variables.
+void GradientOps::CheckCount(const OpDesc& forward, const OpDesc& op) {
+  if (op.type() != forward.type() + "_grad") return;
+  for (const Slot& slot : forward.inputs()) {
+    const size_t count = op.Output(GradName(slot.name)).size();
+    if (count == 0 || count == slot.args.size()) continue;
+    ThrowBrokenRule(forward, fmt::format("{} has {} gradients for the {} variables of input {}",
+                                         op.type(), count, slot.args.size(), slot.name));
+  }
+}
 
-void GradientOps::Finish() {
-  // By the op that overwrites them.
-  std::unordered_map<int32_t, std::vector<const Saved*>> before;
-  for (const Saved& saved : saved_) {
-    if (saved.used) before[graph_.version(saved.version).overwriter].push_back(&saved);
-  }
-  if (!before.empty()) {
-    std::vector<std::unique_ptr<OpDesc>> old = block().TakeOps(), ops;
-    ops.reserve(old.size() + saved_.size());
-    for (size_t i = 0; i < old.size(); ++i) {
-      auto it = before.find(static_cast<int32_t>(i));
-      if (it != before.end()) {
-        for (const Saved* saved : it->second) {
-          ops.push_back(std::make_unique<OpDesc>(
-              "assign", SlotList{{"X", {std::string(graph_.VarOf(saved->version).name)}}},
-              SlotList{{"Out", {saved->name}}}, AttrList{{kOpRoleAttr, int32_t{kForward}}}));
-        }
-      }
-      ops.push_back(std::move(old[i]));
-    }
-    block().SetOps(std::move(ops));
-  }
-  if (!unused_.empty()) {
-    block().RemoveVarsIf([&](const VarDesc& var) { return unused_.count(var.name()) > 0; });
-  }
+void GradientOps::ThrowBrokenRule(const OpDesc& forward, const std::string& what) {
+  const std::string message = fmt::format("gradient rule of {}: {}", forward.type(), what);
+  if (overridden_) ThrowInvalid(message, "  " + Locate(forward));
+  throw InternalError(fmt::format("{}, {}", message, Locate(forward)));
+}
+
+void GradientOps::RemoveUnused() {
+  if (unused_.empty()) return;
+  block().RemoveVarsIf([&](const VarDesc& var) { return unused_.count(var.name()) > 0; },
+                       first_var_);
+  unused_.clear();
 }
 
 }  // namespace coracle::internal

@@ -1,11 +1,13 @@
 #pragma once
-// GradientOps: appends the gradient ops of a ForwardGraph to its block. Contributions to a gradient
+// GradientOps: appends the gradient ops of a ForwardGraph to a block. Contributions to a gradient
 // are collected by version; when the last one is there they are summed.
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/forward_graph.h>
+#include <coracle/backward/saved_values.h>
 #include <coracle/framework/op/gradient_context.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,25 +17,42 @@
 
 namespace coracle::internal {
 
+// What the gradient of a block and those of its sub-blocks share.
+struct BackwardRun {
+  const BackwardOptions& options;
+  const OpRegistry& ops;
+  GradToVar* grad_to_var = nullptr;  // kept up while ops are appended
+  SavedValues saved = {};
+  int depth = 0;  // of nested gradient blocks
+  // Of gradient blocks, by index: what they read of blocks outside their forward block.
+  std::unordered_map<int, std::vector<std::string>> outer_reads = {};
+};
+
 class GradientOps {
  public:
-  // After graph.MarkPath. `grad_to_var` is kept up while ops are appended.
-  GradientOps(ForwardGraph& graph, const std::vector<BackwardCallback>& callbacks,
-              GradToVar* grad_to_var);
+  // After graph.MarkPath. The ops go to `target`: the graph's block, or the gradient block of it.
+  // There, `outer_value` tells the name under which to read what a variable of the blocks around
+  // the graph's held before it.
+  using OuterValue = std::function<std::string(std::string_view name)>;
+  GradientOps(BackwardRun& run, ForwardGraph& graph, BlockDesc& target,
+              OuterValue outer_value = nullptr);
 
-  // Lets a gradient enter at a version: ones, or the value of a variable.
+  // Lets a gradient enter at a version: ones, the value of a variable, or a variable that is
+  // declared here and given its value from outside.
   void SeedOnes(int32_t version, int op_role);
   void SeedFrom(int32_t version, const std::string& gradient);
+  const std::string& SeedArriving(int32_t version);
   // The gradient ops of every op on the path, from the last to the first.
   void AppendBackwardOps();
-  // Saves the forward values that gradient ops read and later ops overwrite. Afterwards the
-  // positions of ops differ from the graph's.
-  void Finish();
+  // Removes what was declared in vain. Call it last.
+  void RemoveUnused();
 
   // The variable that holds the gradient of a version; "" when it has none.
   const std::string& GradientOf(int32_t version) const;
   // The last op that writes that variable.
   OpDesc* WriterOf(int32_t version) const;
+  // The gradient of this version is one share of its variable's: not told to callbacks.
+  void MarkShare(int32_t version) { shares_.insert(version); }
 
  private:
   // The gradient of one version.
@@ -52,49 +71,57 @@ class GradientOps {
     int last_writer = -1;  // among the rule's ops; -1: the rule yields none
     const std::string* slot = nullptr;
   };
-  struct Saved {
-    int32_t version = -1;
-    std::string name;
-    bool used = false;
-  };
 
-  BlockDesc& block() { return graph_.block(); }
+  BlockDesc& block() { return target_; }
   Gradient& GradientAt(int32_t version);
   VarDesc* DeclareGradient(int32_t version);
   const std::string& NameContribution(int32_t version);
   VarDesc* Declare(std::string name, const VarMeta& meta);
   void Contribute(int32_t version, const std::string& name);
-  void Complete(int32_t version, OpDesc& writer);
+  void Complete(int32_t version, OpDesc* writer);
   void Sum(int32_t version);
+  OpDesc& AppendSum(std::vector<std::string> parts, const std::string& total);
+  void Accumulate(Gradient& gradient, int32_t version);
 
   void AppendGradientsOf(const ForwardGraph::Node& node);
+  bool AnyArrived(const ForwardGraph::Node& node);
+  const GradientFn& RuleOf(const ForwardGraph::Node& node);
   GradientContext::Request MakeRequest(const ForwardGraph::Node& node);
+  std::string Ask(const ForwardGraph::Arg& arg, const std::string& slot);
   Request* FindRequest(const std::string& name);
+  const std::string* OtherName(int32_t version);
   OpDesc* RenameStale(const ForwardGraph::Node& node, GradientContext::Request* request);
   const std::string& SavedName(int32_t version);
-  void NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops);
   void AppendRuleOps(const ForwardGraph::Node& node, std::vector<std::unique_ptr<OpDesc>> ops);
-  OpDesc& Append(std::unique_ptr<OpDesc> op, const OpDesc* forward);
   void MakeInputsDense(OpDesc& op);
   const std::string& DenseOf(const std::string& name, const VarMeta& sparse);
+  void Fulfil(Request& request);
+  OpDesc& Append(std::unique_ptr<OpDesc> op, const ForwardGraph::Node* forward);
+  std::string ForwardLink(const ForwardGraph::Node& node);
   void AppendSeed(int32_t version, const std::string& name, std::unique_ptr<OpDesc> op);
   void RunCallbacks();
+  void CheckCount(const OpDesc& forward, const OpDesc& op);
   void CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op);
+  [[noreturn]] void ThrowBrokenRule(const OpDesc& forward, const std::string& what);
+  [[noreturn]] static void ThrowUnlisted(const OpDesc& op, const char* verb, std::string_view name);
+  GradientBlock BlockGradient(const ForwardGraph::Node& node, const GradientBlockRequest& request);
 
+  BackwardRun& run_;
   ForwardGraph& graph_;
-  const std::vector<BackwardCallback>& callbacks_;
-  GradToVar* grad_to_var_;
-  bool trace_;
+  BlockDesc& target_;
+  OuterValue outer_value_;
+  bool trace_, gate_, running_sum_;
+  bool overridden_ = false;              // the rule that runs is the caller's
+  size_t first_var_;                     // of the target that is new
   std::vector<int32_t> gradient_index_;  // by version; -1: none yet
   std::vector<Gradient> gradients_;
   std::vector<Request> requests_;  // of the rule that runs
   std::unordered_map<std::string_view, size_t> request_index_;
   std::unique_ptr<OpDesc> renamed_;
-  std::vector<Saved> saved_;
-  std::unordered_map<int32_t, size_t> saved_of_version_;
-  std::unordered_map<std::string, size_t> saved_of_name_;
   std::unordered_map<std::string, std::string> dense_of_;  // by sparse gradient
   bool any_sparse_ = false;                                // some gradient is selected rows
+  std::unordered_map<int32_t, std::string> other_name_;    // by version
+  std::unordered_set<int32_t> shares_;
   // Gradients by name, of variables that a callback may write to.
   std::unordered_map<std::string_view, int32_t> version_of_name_;
   std::unordered_set<std::string> unused_;  // declared for a gradient that the rule did not yield

@@ -58,7 +58,7 @@ void RegisterAccuracy(OpRegistry& ops) {
               .Output("Accuracy", "float32 tensor [1]")
               .OptionalOutput("Correct", "int32 tensor [1]: rows that are right")
               .OptionalOutput("Total", "int32 tensor [1]: all rows")
-              .NoGradient("a count of hits has no slope")
+              .NotDifferentiable("a count of hits has no slope")
               .Infer(InferAccuracy)
               .Reference(Accuracy));
 }

@@ -85,7 +85,7 @@ OpDef ArgDef(const char* type, const std::string& what) {
       .Attr<bool>("keepdims", false, "keep the searched dimension as 1")
       .Attr<bool>("flatten", false, "search all of X")
       .Attr<int32_t>("dtype", 3, "number of the dtype of Out")
-      .NoGradient("an index is an integer")
+      .NotDifferentiable("an index is an integer")
       .Infer(InferArg)
       .Reference<float, double, float16, bfloat16, int8_t, uint8_t, int16_t, int32_t, int64_t>(
           []<class T>(const PrepareContext& c) { return Arg<kMax, T>(c); });

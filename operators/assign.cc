@@ -100,7 +100,7 @@ void RegisterAssign(OpRegistry& ops) {
               .Attr<std::vector<double>>("fp64_values", {}, "values for float64")
               .Attr<std::vector<int32_t>>("int32_values", {}, "values for int32")
               .Attr<std::vector<int64_t>>("int64_values", {}, "values for int64")
-              .NoGradient("the output is a constant")
+              .NotDifferentiable("the output is a constant")
               .Infer(InferAssignValue)
               .Reference(AssignValue));
 }

@@ -86,7 +86,7 @@ void AddRow(OpRegistry& ops) {
       .Attr<bool>("force_cpu", false, "accepted for old files, of no effect")
       .NoGradientTo({"X", "Y"})
       .Infer(InferCompare)
-      .NoGradient("a comparison is piecewise constant")
+      .NotDifferentiable("a comparison is piecewise constant")
       .Reference(CompareKernel<F>);
   ops.Add(std::move(def));
 }

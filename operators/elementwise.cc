@@ -229,7 +229,7 @@ void RegisterElementwise(OpRegistry& ops) {
   AddRow<Min>(ops, [](GradientContext& g) { AppendElementwiseGrad(g, {true, true, false}); });
   ops.Add(Declare<Pow>().Gradient(PowGradient));
   ops.Add(Declare<Mod>().NoGradient("a remainder is used on counters and indices"));
-  ops.Add(Declare<FloorDiv>().NoGradient("a rounded quotient is piecewise constant"));
+  ops.Add(Declare<FloorDiv>().NotDifferentiable("a rounded quotient is piecewise constant"));
 }
 
 }  // namespace coracle

@@ -30,7 +30,7 @@ void RegisterFeed(OpRegistry& ops) {
               .Attr<int32_t>("col", "index in the list")
               .Range(0, {})
               .Kind(OpKind::kFeed)
-              .NoGradient("its input comes from outside of the program")
+              .NotDifferentiable("its input comes from outside of the program")
               .Infer(InferFeed)
               .Reference(Nothing));
   ops.Add(OpDef("fetch")
@@ -41,7 +41,7 @@ void RegisterFeed(OpRegistry& ops) {
               .Range(0, {})
               .Kind(OpKind::kFetch)
               .SideEffect()
-              .NoGradient("its output leaves the program")
+              .NotDifferentiable("its output leaves the program")
               .Infer(InferFetch)
               .Reference(Nothing));
 }

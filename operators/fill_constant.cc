@@ -123,7 +123,7 @@ OpDef FillConstantDef() {
       .Attr<bool>("force_cpu", false, "ignored")
       .Attr<int32_t>("place_type", -1, "ignored")
       .ValueInputs({"ShapeTensor", "ShapeTensorList"})
-      .NoGradient(kNoGradientReason)
+      .NotDifferentiable(kNoGradientReason)
       .Infer(InferFillConstant)
       .Reference(FillConstant);
   return def;
@@ -148,7 +148,7 @@ void RegisterFillConstant(OpRegistry& ops) {
               .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
               .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
               .ShapeOnly()
-              .NoGradient(kNoGradientReason)
+              .NotDifferentiable(kNoGradientReason)
               .Infer(InferBatchSizeLike)
               .Reference(FillBatchSizeLike));
   ops.Add(OpDef("fill_any_like")
@@ -159,7 +159,7 @@ void RegisterFillConstant(OpRegistry& ops) {
               .Attr<float>("value", 0.f, "the value")
               .Attr<int32_t>("dtype", -1, "dtype of Out; -1: X's")
               .ShapeOnly()
-              .NoGradient(kNoGradientReason)
+              .NotDifferentiable(kNoGradientReason)
               .Infer(InferFillAnyLike)
               .Reference(FillAnyLike));
 }

@@ -23,7 +23,7 @@ void RegisterFillZerosLike(OpRegistry& ops) {
               .Input("X", "tensor of any dtype")
               .Output("Out", "tensor of X's shape and dtype")
               .ShapeOnly()
-              .NoGradient("the output does not depend on the values of X")
+              .NotDifferentiable("the output does not depend on the values of X")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Reference(FillZeros));
 }

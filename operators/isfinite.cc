@@ -55,7 +55,7 @@ void RegisterIsfinite(OpRegistry& ops) {
               .Takes(VarType::kSelectedRows, {"X"})
               .NoGradientTo({"X"})
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, {1}); })
-              .NoGradient("a test is piecewise constant")
+              .NotDifferentiable("a test is piecewise constant")
               .Reference(IsFiniteReference)
               .Fast(IsFiniteFast));
 }

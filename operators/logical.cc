@@ -64,7 +64,7 @@ void AddRow(OpRegistry& ops) {
               .NoGradientTo({"X", "Y"})
               .Inplace("X", "Out")
               .Infer(InferLogical)
-              .NoGradient("logic is piecewise constant")
+              .NotDifferentiable("logic is piecewise constant")
               .Reference(LogicalKernel<F>));
 }
 
@@ -82,7 +82,7 @@ void RegisterLogical(OpRegistry& ops) {
           .NoGradientTo({"X"})
           .Inplace("X", "Out")
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, ctx.InputShape("X")); })
-          .NoGradient("logic is piecewise constant")
+          .NotDifferentiable("logic is piecewise constant")
           .Reference(NotKernel));
 }
 

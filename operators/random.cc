@@ -182,7 +182,7 @@ OpDef WithSeed(OpDef def, const char* what) {
       .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
       .KernelTypeFrom("Out")
       .Random()
-      .NoGradient(kNoGradientReason);
+      .NotDifferentiable(kNoGradientReason);
   return def;
 }
 

@@ -88,7 +88,7 @@ void RegisterRange(OpRegistry& ops) {
               .Input("Step", "tensor [1]: the difference of neighbours")
               .Output("Out", "vector of the inputs' dtype")
               .ValueInputs({"Start", "End", "Step"})
-              .NoGradient("the shape of the output depends on the inputs")
+              .NotDifferentiable("the shape of the output depends on the inputs")
               .Infer(InferRange)
               .Reference<float, double, int32_t, int64_t>(
                   []<class T>(const PrepareContext& c) { return Range<T>(c); }));

@@ -510,7 +510,7 @@ void AddProd(OpRegistry& ops) {
 template <class F>
 void AddLogical(OpRegistry& ops) {
   ops.Add(Declare<F>()
-              .NoGradient("logic is piecewise constant")
+              .NotDifferentiable("logic is piecewise constant")
               .template Reference<bool>(
                   []<class T>(const PrepareContext& c) { return ReduceReference<F, T>(c); }));
 }

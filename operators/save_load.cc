@@ -209,7 +209,7 @@ void RegisterSaveLoad(OpRegistry& ops) {
           .Attr<std::string>("file_path", "where to write")
           .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
           .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
-          .NoGradient("writes a file")
+          .NotDifferentiable("writes a file")
           .SideEffect()
           .Infer(InferSave)
           .Reference(Save));
@@ -224,7 +224,7 @@ void RegisterSaveLoad(OpRegistry& ops) {
           .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
           .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
           .Attr<bool>("save_to_memory", false, "must be false")
-          .NoGradient("writes a file")
+          .NotDifferentiable("writes a file")
           .SideEffect()
           .Infer(InferSaveCombine)
           .Reference(Save));
@@ -240,7 +240,7 @@ void RegisterSaveLoad(OpRegistry& ops) {
           .Attr<int64_t>("seek", int64_t{-1},
                          "first element of a part of the file's tensor; negative: all of it")
           .Attr<std::vector<int64_t>>("shape", {}, "shape of the part")
-          .NoGradient("reads a file")
+          .NotDifferentiable("reads a file")
           .SideEffect()
           .Infer(InferLoad)
           .Reference(Load));
@@ -253,7 +253,7 @@ void RegisterSaveLoad(OpRegistry& ops) {
           .Attr<std::string>("file_path", "where to read; the contents with model_from_memory")
           .Attr<bool>("load_as_fp16", false, "make Out float16")
           .Attr<bool>("model_from_memory", false, "file_path holds the bytes themselves")
-          .NoGradient("reads a file")
+          .NotDifferentiable("reads a file")
           .SideEffect()
           .Infer(InferLoadCombine)
           .Reference(LoadCombine));

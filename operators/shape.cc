@@ -32,7 +32,7 @@ void RegisterShape(OpRegistry& ops) {
               .Input("Input", "tensor of any dtype")
               .Output("Out", "int32 tensor [rank of Input]")
               .ShapeOnly()
-              .NoGradient("the output does not depend on the values of Input")
+              .NotDifferentiable("the output does not depend on the values of Input")
               .Infer([](InferContext& ctx) {
                 ctx.SetOutput("Out", DType::kInt32, {ctx.InputShape("Input").rank()});
               })
@@ -42,7 +42,7 @@ void RegisterShape(OpRegistry& ops) {
               .Input("X", "tensor of any dtype")
               .Output("Out", "bool tensor [1]")
               .ShapeOnly()
-              .NoGradient("the output is a condition")
+              .NotDifferentiable("the output is a condition")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, {1}); })
               .Reference(IsEmpty));
 }

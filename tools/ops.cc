@@ -40,7 +40,16 @@ std::string Brief(const std::string& doc) {
 }
 
 std::string GradientOf(const OpDef& def) {
-  if (!def.HasGradient()) return "none: " + def.no_gradient_reason();
+  switch (def.gradient_kind()) {
+    case GradientKind::kRule:
+      break;
+    case GradientKind::kNotDifferentiable:
+      return "none, its outputs count as constants: " + def.no_gradient_reason();
+    case GradientKind::kNoRule:
+      return "none: " + def.no_gradient_reason();
+    case GradientKind::kForbidden:
+      return "an error: " + def.no_gradient_reason();
+  }
   const std::string grad = def.type() + "_grad";
   if (!DefaultOps().Find(grad)) return "composed of other ops";
   return "by the op " + grad +

@@ -33,6 +33,8 @@ VarDesc* BlockDesc::TryAddVar(std::string name) {
 VarDesc* BlockDesc::Adopt(std::unique_ptr<VarDesc> var) {
   var->index_ = vars_.size();
   if (!var_index_.Add(var.get())) return nullptr;
+  // Ops may have named it before it was declared.
+  if (uses_valid_ && !outer_uses_.empty() && outer_uses_.count(var->name())) InvalidateUses();
   vars_.push_back(std::move(var));
   return vars_.back().get();
 }
@@ -72,18 +74,24 @@ bool BlockDesc::RemoveVar(std::string_view name) {
   return true;
 }
 
-void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate) {
+void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate, size_t first) {
   std::vector<std::unique_ptr<VarDesc>> kept, removed;  // the predicate may look vars up
-  kept.reserve(vars_.size());
-  for (auto& var : vars_) (predicate(*var) ? removed : kept).push_back(std::move(var));
-  vars_ = std::move(kept);
+  for (size_t i = first; i < vars_.size(); ++i)
+    (predicate(*vars_[i]) ? removed : kept).push_back(std::move(vars_[i]));
+  vars_.resize(std::min(first, vars_.size()));
+  for (auto& var : kept) {
+    var->index_ = vars_.size();
+    vars_.push_back(std::move(var));
+  }
   if (removed.empty()) return;
+  if (first < uses_.size()) InvalidateUses();
+  if (removed.size() < vars_.size() / 2) {
+    for (const auto& var : removed) var_index_.Remove(var->name());
+    return;
+  }
   var_index_.Clear();
   var_index_.Reserve(vars_.size());
-  for (size_t i = 0; i < vars_.size(); ++i) {
-    vars_[i]->index_ = i;
-    var_index_.Add(vars_[i].get());
-  }
+  for (const auto& var : vars_) var_index_.Add(var.get());
 }
 
 void BlockDesc::Reserve(size_t vars, size_t ops) {
@@ -102,7 +110,6 @@ OpDesc& BlockDesc::AppendOp(const OpDesc& op) { return AppendOp(std::make_unique
 OpDesc& BlockDesc::AppendOp(std::unique_ptr<OpDesc> op) {
   op->block_ = this;
   ops_.push_back(std::move(op));
-  InvalidateUses();
   return *ops_.back();
 }
 
@@ -130,6 +137,12 @@ void BlockDesc::RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate)
   InvalidateUses();
 }
 
+void BlockDesc::TruncateOps(size_t size) {
+  if (size >= ops_.size()) return;
+  InvalidateUses();
+  ops_.resize(size);
+}
+
 std::vector<std::unique_ptr<OpDesc>> BlockDesc::TakeOps() {
   InvalidateUses();
   std::vector<std::unique_ptr<OpDesc>> taken = std::move(ops_);
@@ -144,40 +157,54 @@ void BlockDesc::SetOps(std::vector<std::unique_ptr<OpDesc>> ops) {
   for (auto& op : ops_) op->block_ = this;
 }
 
-void BlockDesc::BuildUses() const {
-  uses_.clear();
-  positions_.clear();
-  uses_.reserve(ops_.size() * 2);
-  positions_.reserve(ops_.size());
+VarUses& BlockDesc::UsesOf(std::string_view name) const {
+  const VarDesc* var = FindVar(name);
+  return var ? uses_[var->index_] : outer_uses_[name];
+}
+
+void BlockDesc::IndexUses() const {
+  if (!uses_valid_) {
+    uses_.clear();
+    outer_uses_.clear();
+    sub_block_ops_.clear();
+    indexed_ops_ = 0;
+    uses_valid_ = true;
+  }
+  if (uses_.size() < vars_.size()) uses_.resize(vars_.size());
   auto add = [](std::vector<OpDesc*>& list, OpDesc* op) {
     if (list.empty() || list.back() != op) list.push_back(op);
   };
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    OpDesc* op = ops_[i].get();
-    positions_[op] = i;
+  for (; indexed_ops_ < ops_.size(); ++indexed_ops_) {
+    OpDesc* op = ops_[indexed_ops_].get();
+    op->position_ = indexed_ops_;
+    if (op->HasSubBlock()) sub_block_ops_.push_back(op);
     for (const Slot& slot : op->inputs()) {
-      for (const std::string& name : slot.args) add(uses_[name].readers, op);
+      for (const std::string& name : slot.args) add(UsesOf(name).readers, op);
     }
     for (const Slot& slot : op->outputs()) {
-      for (const std::string& name : slot.args) add(uses_[name].writers, op);
+      for (const std::string& name : slot.args) add(UsesOf(name).writers, op);
     }
   }
-  uses_valid_ = true;
 }
 
-const VarUses& BlockDesc::Uses(const std::string& name) const {
+const VarUses& BlockDesc::Uses(std::string_view name) const {
   static const VarUses none;
-  if (!uses_valid_) BuildUses();
-  auto it = uses_.find(name);
-  return it == uses_.end() ? none : it->second;
+  IndexUses();
+  if (const VarDesc* var = FindVar(name)) return uses_[var->index_];
+  auto it = outer_uses_.find(name);
+  return it == outer_uses_.end() ? none : it->second;
+}
+
+const std::vector<OpDesc*>& BlockDesc::SubBlockOps() const {
+  IndexUses();
+  return sub_block_ops_;
 }
 
 size_t BlockDesc::IndexOf(const OpDesc& op) const {
-  if (!uses_valid_) BuildUses();
-  auto it = positions_.find(&op);
-  if (it == positions_.end())
+  IndexUses();
+  if (op.block_ != this || op.position_ >= ops_.size() || ops_[op.position_].get() != &op)
     throw InternalError("an op was looked up in a block that does not hold it");
-  return it->second;
+  return op.position_;
 }
 
 bool BlockDesc::operator==(const BlockDesc& other) const {

@@ -51,7 +51,8 @@ class BlockDesc {
   VarDesc* FindVarRecursive(std::string_view name) const;
   VarDesc& AppendVar(const VarDesc& var);  // a copy; throws kAlreadyExists for a name that is taken
   bool RemoveVar(std::string_view name);
-  void RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate);
+  // Of those from position `first` on; costs nothing for the variables before it.
+  void RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate, size_t first = 0);
   void Reserve(size_t vars, size_t ops);  // room for so many; changes nothing else
 
   // --- ops ---
@@ -65,12 +66,16 @@ class BlockDesc {
   OpDesc& InsertOp(size_t position, const OpDesc& op);  // before the op at `position`; a copy
   void RemoveOp(size_t position);
   void RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate);  // one pass
+  void TruncateOps(size_t size);                                          // keeps the first `size`
   // Takes the whole list out, and puts a whole list in: for passes that rebuild it in one sweep.
   std::vector<std::unique_ptr<OpDesc>> TakeOps();
   void SetOps(std::vector<std::unique_ptr<OpDesc>> ops);
 
-  // Built when first asked for after an edit of ops; then a look-up. Not thread-safe while stale.
-  const VarUses& Uses(const std::string& name) const;
+  // An index that is built when first asked for after an edit of ops; appended ops are added to it
+  // when it is next asked, so that a look-up after appending costs what was appended. Not
+  // thread-safe while stale.
+  const VarUses& Uses(std::string_view name) const;
+  const std::vector<OpDesc*>& SubBlockOps() const;  // those with an attr that names a block
   size_t IndexOf(
       const OpDesc& op) const;  // position in ops; throws InternalError for an op of another block
 
@@ -86,7 +91,8 @@ class BlockDesc {
   friend class ProgramDesc;
   friend class OpDesc;
   void InvalidateUses() { uses_valid_ = false; }
-  void BuildUses() const;
+  void IndexUses() const;
+  VarUses& UsesOf(std::string_view name) const;
   VarDesc* Adopt(std::unique_ptr<VarDesc> var);
 
   ProgramDesc* program_;
@@ -97,9 +103,12 @@ class BlockDesc {
   VarIndex var_index_;
   std::vector<std::unique_ptr<OpDesc>> ops_;
   std::string unknown_fields_;
-  mutable bool uses_valid_ = false;
-  mutable std::unordered_map<std::string_view, VarUses> uses_;  // keys point into the ops' slots
-  mutable std::unordered_map<const OpDesc*, size_t> positions_;
+  // The index of uses covers the first indexed_ops_ ops.
+  mutable bool uses_valid_ = true;
+  mutable size_t indexed_ops_ = 0;
+  mutable std::vector<OpDesc*> sub_block_ops_;
+  mutable std::vector<VarUses> uses_;  // of the block's own variables, by VarDesc::index()
+  mutable std::unordered_map<std::string_view, VarUses> outer_uses_;  // keys lie in the ops' slots
 };
 
 }  // namespace coracle

@@ -22,6 +22,8 @@ inline constexpr const char* kOpNamescopeAttr = "op_namescope";
 inline constexpr const char* kOpCallstackAttr =
     "op_callstack";  // STRINGS; Coracle writes "file:line:column"
 inline constexpr const char* kOpDeviceAttr = "op_device";
+// STRING on a gradient op: the forward op that it belongs to, see FindForwardOp.
+inline constexpr const char* kForwardOpAttr = "forward_op";
 
 // Values of op_role; they combine by |.
 enum OpRole : int {

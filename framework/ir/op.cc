@@ -112,6 +112,8 @@ const Attribute* OpDesc::FindAttr(std::string_view name) const {
 }
 
 void OpDesc::SetAttr(std::string_view name, Attribute value) {
+  const AttrType type = TypeOf(value);
+  if (type == AttrType::kBlock || type == AttrType::kBlocks) Touch();
   for (NamedAttr& attr : attrs_) {
     if (attr.name == name) {
       attr.value = std::move(value);
@@ -123,6 +125,13 @@ void OpDesc::SetAttr(std::string_view name, Attribute value) {
 
 void OpDesc::RemoveAttr(std::string_view name) {
   std::erase_if(attrs_, [&](const NamedAttr& a) { return a.name == name; });
+}
+
+bool OpDesc::HasSubBlock() const {
+  return std::any_of(attrs_.begin(), attrs_.end(), [](const NamedAttr& attr) {
+    const AttrType type = TypeOf(attr.value);
+    return type == AttrType::kBlock || type == AttrType::kBlocks;
+  });
 }
 
 std::string OpDesc::creation_site() const {

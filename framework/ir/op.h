@@ -63,6 +63,8 @@ class OpDesc {
   }
 
   int role() const { return GetAttr<int32_t>(kOpRoleAttr, kForward); }
+  bool HasSubBlock() const;  // some attr names a block
+
   // Where the op was made ("lenet.pbtxt:14:9"), from op_callstack; "" when unknown.
   std::string creation_site() const;
 
@@ -88,6 +90,7 @@ class OpDesc {
   std::optional<bool> is_target_;
   std::string unknown_fields_;
   BlockDesc* block_ = nullptr;
+  mutable size_t position_ = 0;  // in the block, as of the block's index of uses
 };
 
 }  // namespace coracle

@@ -79,7 +79,7 @@ std::string AttrText(const Attribute& attribute) {
 
 bool IsBookkeeping(std::string_view name) {
   return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
-         name == kOpCallstackAttr || (name == kOpDeviceAttr);
+         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr;
 }
 
 // The step of training that an op belongs to.

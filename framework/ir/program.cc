@@ -122,6 +122,10 @@ BlockDesc& ProgramDesc::AppendBlock(int parent_idx) {
   return *blocks_.back();
 }
 
+void ProgramDesc::TruncateBlocks(int size) {
+  if (size < NumBlocks()) blocks_.resize(static_cast<size_t>(size));
+}
+
 bool ProgramDesc::HasName(const std::string& name) const {
   for (const auto& block : blocks_) {
     if (block->FindVar(name)) return true;

@@ -29,6 +29,8 @@ class ProgramDesc {
   BlockDesc& AppendBlock(const BlockDesc& parent);
   BlockDesc& AppendBlock(int parent_idx);  // for the codec: any index, checked by Verify
 
+  void TruncateBlocks(int size);  // keeps the first `size`
+
   // A name that no variable of the program has: "prefix_0", "prefix_1", ... (in the order asked
   // for).
   std::string UniqueName(const std::string& prefix);

@@ -34,6 +34,21 @@ class VarIndex {
     ++size_;
     return true;
   }
+  void Remove(std::string_view name) {
+    if (entries_.empty()) return;
+    size_t hole = std::hash<std::string_view>()(name) & mask_;
+    while (entries_[hole].var && entries_[hole].var->name() != name) hole = (hole + 1) & mask_;
+    if (!entries_[hole].var) return;
+    --size_;
+    // Entries behind it that their hash would put at or before the hole move up.
+    for (size_t i = (hole + 1) & mask_; entries_[i].var; i = (i + 1) & mask_) {
+      const size_t home = entries_[i].hash & mask_;
+      if (((i - home) & mask_) < ((i - hole) & mask_)) continue;
+      entries_[hole] = entries_[i];
+      hole = i;
+    }
+    entries_[hole] = {};
+  }
   void Reserve(size_t size) {
     if (2 * size > entries_.size()) Resize(2 * size);
   }

@@ -27,13 +27,22 @@ const std::string& ArgAt(const SlotList& slots, const std::vector<std::string>& 
 // Attrs that say how the forward op was made, not what it computes.
 bool IsBookkeeping(const std::string& name) {
   return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpCallstackAttr ||
-         name == kRecomputedFromAttr;
+         name == kRecomputedFromAttr || name == kForwardOpAttr;
 }
 
 }  // namespace
 
+std::string GradientBlock::Find(const std::vector<Value>& values, std::string_view var) {
+  for (const Value& value : values) {
+    if (value.var == var) return value.gradient;
+  }
+  return "";
+}
+
 GradientContext::GradientContext(const OpRegistry& ops, Request request)
-    : ops_(ops), request_(std::move(request)) {}
+    : ops_(ops), request_(std::move(request)) {
+  if (!request_.forward_op) request_.forward_op = request_.op;
+}
 
 std::string GradientContext::Input(std::string_view slot, size_t i) const {
   const auto& args = op().Input(slot);
@@ -82,6 +91,31 @@ bool GradientContext::NeedsInputGrad(std::string_view slot, size_t i) const {
 std::string GradientContext::InputGrad(std::string_view slot, size_t i) const {
   const std::string& name = ArgAt(op().inputs(), request_.input_grads, slot, i);
   return IsEmptyName(name) ? std::string(kEmptyVarName) : name;
+}
+
+bool GradientContext::NeedsKeptGrad(std::string_view slot, size_t i) const {
+  return !request_.kept_grads.empty() &&
+         !IsEmptyName(ArgAt(op().outputs(), request_.kept_grads, slot, i));
+}
+
+std::string GradientContext::KeptGrad(std::string_view slot, size_t i) const {
+  if (!NeedsKeptGrad(slot, i)) return std::string(kEmptyVarName);
+  return ArgAt(op().outputs(), request_.kept_grads, slot, i);
+}
+
+GradientBlock GradientContext::AppendGradientBlock(const GradientBlockRequest& request) const {
+  if (!request_.gradient_block) {
+    throw InternalError(
+        fmt::format("gradient of {}: no gradient block can be made here", op().type()));
+  }
+  return request_.gradient_block(request);
+}
+
+std::string GradientContext::ForwardOutput(std::string_view slot, const VarMeta& meta) const {
+  if (HasOutput(slot)) return Output(slot);
+  if (!request_.forward_output)
+    throw InternalError(fmt::format("gradient of {}: {} cannot be added", op().type(), slot));
+  return request_.forward_output(slot, meta);
 }
 
 std::vector<std::string> GradientContext::InputGrads(std::string_view slot) const {

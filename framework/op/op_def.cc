@@ -139,8 +139,30 @@ OpDef& OpDef::Gradient(GradientFn fn) {
   return *this;
 }
 
-OpDef& OpDef::NoGradient(std::string reason) {
+OpDef& OpDef::NotDifferentiable(std::string reason) {
+  gradient_kind_ = GradientKind::kNotDifferentiable;
   no_gradient_reason_ = std::move(reason);
+  return *this;
+}
+
+OpDef& OpDef::NoGradient(std::string reason) {
+  gradient_kind_ = GradientKind::kNoRule;
+  no_gradient_reason_ = std::move(reason);
+  return *this;
+}
+
+OpDef& OpDef::ForbidGradient(std::string reason) {
+  gradient_kind_ = GradientKind::kForbidden;
+  no_gradient_reason_ = std::move(reason);
+  return *this;
+}
+
+OpDef& OpDef::KeepsOutputs(std::vector<std::string> output_slots) {
+  for (const std::string& name : output_slots) {
+    if (!FindOutput(name))
+      throw InternalError(fmt::format("{}: KeepsOutputs names no output {}", type_, name));
+  }
+  keeps_outputs_ = std::move(output_slots);
   return *this;
 }
 

@@ -44,6 +44,14 @@ struct AttrDef {
   std::vector<std::string> one_of;  // of a string
 };
 
+// What an op type says of its gradient.
+enum class GradientKind {
+  kRule,               // a rule appends the ops that compute it
+  kNotDifferentiable,  // the outputs are constants for the inputs: gradients end here, silently
+  kNoRule,             // it exists and nobody wrote it: an error where it is needed
+  kForbidden,          // an error where it is needed, on purpose
+};
+
 // How the executor treats an op besides running its kernel.
 enum class OpKind { kCompute, kFeed, kFetch };
 
@@ -97,9 +105,11 @@ class OpDef {
 
   OpDef& Infer(InferFn fn);
 
-  // Exactly one of the next two.
+  // Exactly one of the next four (or GradientOp); see GradientKind.
   OpDef& Gradient(GradientFn fn);
+  OpDef& NotDifferentiable(std::string reason);
   OpDef& NoGradient(std::string reason);
+  OpDef& ForbidGradient(std::string reason);  // a string attr `message` of the op is told too
   // The common gradient rule: one op `<type>_grad` that reads the listed forward inputs and outputs
   // under their own slot names and the gradient of every output as `<slot>@GRAD`, writes
   // `<slot>@GRAD` for every differentiable input, and has this op's attrs. An output that got no
@@ -110,6 +120,10 @@ class OpDef {
   // Inputs that may hold values of this kind besides dense tensors; the kernels look at
   // TensorArg::type. Any other input is refused before shape rule and kernels see it.
   OpDef& Takes(VarType type, std::vector<std::string> input_slots);
+  // Outputs that may keep what they held before the op, or a part of it (a branch that is not
+  // taken, a loop that runs zero times, one element of an array): the former value is an input
+  // too. Its gradient goes to GradientContext::KeptGrad, unless the variable is in an input slot.
+  OpDef& KeepsOutputs(std::vector<std::string> output_slots);
 
   // A plain loop for each of the element types Ts: f.template operator()<T>(context) returns the
   // kernel. The type is that of the slot given to KernelTypeFrom (default: the first input that is
@@ -170,11 +184,14 @@ class OpDef {
   const SlotDef* FindOutput(std::string_view name) const;
   const AttrDef* FindAttr(std::string_view name) const;
   bool HasGradient() const { return static_cast<bool>(gradient_); }
+  GradientKind gradient_kind() const { return gradient_kind_; }
   const std::string& no_gradient_reason() const { return no_gradient_reason_; }
+  const GradientFn& gradient() const { return gradient_; }
   bool HasReferenceKernel() const { return static_cast<bool>(reference_); }
   bool HasFastKernel() const { return static_cast<bool>(fast_); }
   const std::vector<std::pair<std::string, std::string>>& inplace() const { return inplace_; }
   const std::vector<std::pair<std::string, std::string>>& alias() const { return alias_; }
+  const std::vector<std::string>& keeps_outputs() const { return keeps_outputs_; }
   const std::vector<std::string>& value_inputs() const { return value_inputs_; }
   const std::string& kernel_type_slot() const { return kernel_type_slot_; }
   const std::string& layout_attr() const { return layout_attr_; }  // "" when there is none
@@ -224,7 +241,9 @@ class OpDef {
   std::vector<AttrDef> attrs_;
   InferFn infer_;
   GradientFn gradient_;
+  GradientKind gradient_kind_ = GradientKind::kRule;
   std::string no_gradient_reason_;
+  std::vector<std::string> keeps_outputs_;
   PrepareFn reference_, fast_;
   std::string kernel_type_slot_;
   std::vector<std::pair<std::string, std::string>> inplace_, alias_;

@@ -244,18 +244,22 @@ void RegisterEmitted(OpRegistry& ops) {
 
 }  // namespace
 
+void RegisterTestOps(OpRegistry& ops) {
+  RegisterArithmetic(ops);
+  RegisterActivations(ops);
+  RegisterTwo(ops);
+  RegisterShapes(ops);
+  RegisterWithoutGradient(ops);
+  RegisterEmitted(ops);
+  RegisterClip(ops);
+  RegisterFillZerosLike(ops);
+  RegisterMul(ops);
+}
+
 const OpRegistry& TestOps() {
   static const OpRegistry* const ops = [] {
     auto* made = new OpRegistry();
-    RegisterArithmetic(*made);
-    RegisterActivations(*made);
-    RegisterTwo(*made);
-    RegisterShapes(*made);
-    RegisterWithoutGradient(*made);
-    RegisterEmitted(*made);
-    RegisterClip(*made);
-    RegisterFillZerosLike(*made);
-    RegisterMul(*made);
+    RegisterTestOps(*made);
     return made;
   }();
   return *ops;
@@ -278,12 +282,16 @@ VarDesc& TestProgram::Data(const std::string& name) {
   return var;
 }
 
-std::string TestProgram::Op(const std::string& type, const std::vector<std::string>& in,
-                            const std::string& out) {
+void TestProgram::AppendTo(BlockDesc& block, const std::string& type,
+                           const std::vector<std::string>& in, const std::string& out) {
   SlotList inputs = {{"X", {in[0]}}};
   if (in.size() > 1) inputs.push_back({"Y", {in[1]}});
-  const OpDesc& op = root().AppendOp(type, std::move(inputs), {{"Out", {out}}});
-  InferOp(root(), op, TestOps());
+  InferOp(block, block.AppendOp(type, std::move(inputs), {{"Out", {out}}}), TestOps());
+}
+
+std::string TestProgram::Op(const std::string& type, const std::vector<std::string>& in,
+                            const std::string& out) {
+  AppendTo(root(), type, in, out);
   return out;
 }
 

@@ -16,6 +16,7 @@ namespace coracle {
 // t_like (X -> zeros of its shape, shape only); t_silent (gradient rule that yields nothing);
 // t_wrong (its gradient has a wrong shape). Besides them what backward itself emits, and clip.
 const OpRegistry& TestOps();
+void RegisterTestOps(OpRegistry& ops);
 
 class TestProgram {
  public:
@@ -28,6 +29,8 @@ class TestProgram {
   VarDesc& Param(const std::string& name);
   VarDesc& Data(const std::string& name);  // stop_gradient set
   // One op with slots X (and Y) and Out; `out` is returned.
+  static void AppendTo(BlockDesc& block, const std::string& type,
+                       const std::vector<std::string>& in, const std::string& out);
   std::string Op(const std::string& type, const std::vector<std::string>& in,
                  const std::string& out);
   Variable Loss(const std::string& in);  // sum of all elements of `in`, named "loss"

@@ -1,0 +1,66 @@
+#include <coracle/backward/saved_values.h>
+
+namespace coracle::internal {
+
+const SavedValue& SavedValues::Add(BlockDesc& block, std::string_view var, int32_t overwriter,
+                                   const VarMeta& meta) {
+  ProgramDesc& program = block.program();
+  const std::string stem = std::string(var) + "@SAVED";
+  std::string name = program.FreeName(stem);
+  while (by_name_.count(name)) name = program.UniqueName(stem);
+  saved_.push_back({&block, std::string(var), overwriter, meta, std::move(name), false});
+  by_name_.emplace(saved_.back().name, &saved_.back());
+  return saved_.back();
+}
+
+void SavedValues::NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops) {
+  if (saved_.empty()) return;
+  for (const auto& op : ops) {
+    for (const Slot& slot : op->inputs()) {
+      for (const std::string& arg : slot.args) {
+        auto it = by_name_.find(arg);
+        if (it == by_name_.end() || it->second->used) continue;
+        it->second->used = true;
+        it->second->block->Var(arg).SetMeta(it->second->meta);
+      }
+    }
+  }
+}
+
+std::string SavedValues::ForwardOutput(OpDesc& op, std::string_view slot, const VarMeta& meta) {
+  auto [it, added] = outputs_.try_emplace({&op, std::string(slot)});
+  if (added) {
+    it->second = op.block()->program().UniqueName(op.type() + "." + std::string(slot));
+    VarDesc& var = op.block()->Var(it->second);
+    var.SetMeta(meta);
+    var.SetStopGradient(true);
+  }
+  return it->second;
+}
+
+void SavedValues::Finish() {
+  for (const auto& [place, name] : outputs_) place.first->SetOutput(place.second, {name});
+  std::map<int, std::unordered_map<int32_t, std::vector<const SavedValue*>>> by_block;
+  for (const SavedValue& saved : saved_) {
+    if (saved.used) by_block[saved.block->idx()][saved.overwriter].push_back(&saved);
+  }
+  for (auto& [idx, before] : by_block) {
+    BlockDesc& block = *before.begin()->second.front()->block;
+    std::vector<std::unique_ptr<OpDesc>> old = block.TakeOps(), ops;
+    ops.reserve(old.size() + saved_.size());
+    for (size_t i = 0; i < old.size(); ++i) {
+      auto it = before.find(static_cast<int32_t>(i));
+      if (it != before.end()) {
+        for (const SavedValue* saved : it->second) {
+          ops.push_back(std::make_unique<OpDesc>("assign", SlotList{{"X", {saved->var}}},
+                                                 SlotList{{"Out", {saved->name}}},
+                                                 AttrList{{kOpRoleAttr, int32_t{kForward}}}));
+        }
+      }
+      ops.push_back(std::move(old[i]));
+    }
+    block.SetOps(std::move(ops));
+  }
+}
+
+}  // namespace coracle::internal

@@ -1,0 +1,46 @@
+#pragma once
+// SavedValues: edits of forward blocks that gradient ops need: copies of values that are
+// overwritten later, and outputs of forward ops that only backward reads. They are collected while
+// gradient ops are appended and made at the end, so that a failure leaves the forward program as it
+// was.
+
+#include <coracle/framework/ir/program.h>
+
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace coracle::internal {
+
+struct SavedValue {
+  BlockDesc* block = nullptr;  // where the variable is written, and the copy lies
+  std::string var;
+  int32_t overwriter = -1;  // position of the op before which it is copied
+  VarMeta meta;
+  std::string name;
+  bool used = false;
+};
+
+class SavedValues {
+ public:
+  // A name for the copy of `var` as it is before op `overwriter`. Declared once it is used.
+  const SavedValue& Add(BlockDesc& block, std::string_view var, int32_t overwriter,
+                        const VarMeta& meta);
+  // Declares the copies that these ops read.
+  void NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops);
+  // A variable in an empty output slot of a forward op.
+  std::string ForwardOutput(OpDesc& op, std::string_view slot, const VarMeta& meta);
+  // Edits the forward blocks. Positions of their ops are then others.
+  void Finish();
+
+ private:
+  std::deque<SavedValue> saved_;
+  std::unordered_map<std::string_view, SavedValue*> by_name_;
+  std::map<std::pair<OpDesc*, std::string>, std::string> outputs_;
+};
+
+}  // namespace coracle::internal

@@ -1,0 +1,176 @@
+#include <coracle/backward/sub_block_gradient.h>
+#include <coracle/framework/ir/program.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace coracle::internal {
+namespace {
+
+// As deep as Verify allows blocks to be nested.
+constexpr int kMaxDepth = 128;
+
+class SubBlockGradient {
+ public:
+  SubBlockGradient(BackwardRun& run, BlockDesc& parent, const GradientBlockRequest& request)
+      : run_(run),
+        parent_(parent),
+        forward_(parent.program().Block(request.forward_block)),
+        request_(request) {}
+
+  GradientBlock Append(GradientOps::OuterValue outer_value) {
+    FindWanted();
+    FindArriving();
+    if (arriving_.empty() || !AnyLeaves()) return {};
+    BlockDesc& block = parent_.program().AppendBlock(parent_);
+    block.SetForwardBlockIdx(forward_.idx());
+    GradientOps gradients(run_, *graph_, block, std::move(outer_value));
+    MarkShares(gradients);
+    GradientBlock result;
+    result.idx = block.idx();
+    for (const std::string& var : arriving_)
+      result.arriving.push_back({var, gradients.SeedArriving(graph_->Last(var))});
+    gradients.AppendBackwardOps();
+    for (const std::string& var : wanted_) {
+      const std::string& gradient = gradients.GradientOf(graph_->VersionBefore(var));
+      if (!gradient.empty()) result.leaving.push_back({var, gradient});
+    }
+    gradients.RemoveUnused();
+    CollectReads(block, &result);
+    return result;
+  }
+
+ private:
+  static bool Contains(const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
+  static void AddOnce(std::vector<std::string>& names, const std::string& name) {
+    if (!IsEmptyName(name) && !Contains(names, name)) names.push_back(name);
+  }
+
+  // What depends on a wanted variable when one run ends does so when the next begins.
+  void FindWanted() {
+    for (const std::string& name : request_.inputs) AddOnce(wanted_, name);
+    for (bool grown = true; grown;) {
+      graph_ = std::make_unique<ForwardGraph>(forward_, run_.ops, wanted_, run_.options.no_grad_set,
+                                              ForwardGraph::Start::kBefore);
+      std::vector<std::string> all = wanted_;
+      for (const auto& [before, after] : request_.carried) {
+        const int32_t v = graph_->Last(after);
+        if (v >= 0 && graph_->version(v).reached) AddOnce(all, before);
+      }
+      grown = all.size() > wanted_.size();
+      if (grown) wanted_ = std::move(all);
+    }
+    for (const std::string& name : wanted_) graph_->VersionBefore(name);  // makes it known
+  }
+
+  // What a gradient leaves through when one run begins, a gradient arrives at where the run before
+  // it ends.
+  void FindArriving() {
+    for (const std::string& name : request_.outputs) AddArriving(name);
+    size_t known = 0;
+    do {
+      known = arriving_.size();
+      std::vector<int32_t> targets;
+      for (const std::string& name : arriving_) targets.push_back(graph_->Last(name));
+      graph_->MarkPath(targets);
+      for (const auto& [before, after] : request_.carried) {
+        if (Leaves(before)) AddArriving(after);
+      }
+    } while (arriving_.size() > known);
+  }
+
+  void AddArriving(const std::string& name) {
+    const int32_t v = graph_->Last(name);
+    if (v >= 0 && graph_->version(v).reached) AddOnce(arriving_, name);
+  }
+
+  bool Leaves(const std::string& name) {
+    const int32_t v = graph_->VersionBefore(name);
+    return v >= 0 && graph_->version(v).pending > 0;
+  }
+  bool AnyLeaves() {
+    return std::any_of(wanted_.begin(), wanted_.end(),
+                       [&](const std::string& name) { return Leaves(name); });
+  }
+
+  // What one run contributes to the gradient of a variable around the sub-block.
+  void MarkShares(GradientOps& gradients) {
+    for (const std::string& name : wanted_) {
+      const bool carried = std::any_of(request_.carried.begin(), request_.carried.end(),
+                                       [&](const auto& pair) { return pair.first == name; });
+      const int32_t v = graph_->VersionBefore(name);
+      if (v >= 0 && !carried && !forward_.FindVar(name)) gradients.MarkShare(v);
+    }
+  }
+
+  void CollectReads(const BlockDesc& block, GradientBlock* result) {
+    std::unordered_set<std::string> seen;
+    auto add = [&](const std::string& name) {
+      if (IsEmptyName(name) || block.FindVar(name) || !seen.insert(name).second) return;
+      (forward_.FindVar(name) ? result->inner_reads : result->outer_reads).push_back(name);
+    };
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      for (const Slot& slot : block.op(i).inputs()) {
+        for (const std::string& arg : slot.args) add(arg);
+      }
+      for (const NamedAttr& attr : block.op(i).attrs()) {
+        const auto* nested = std::get_if<BlockRef>(&attr.value);
+        if (!nested || !run_.outer_reads.count(nested->idx)) continue;
+        for (const std::string& name : run_.outer_reads[nested->idx]) add(name);
+      }
+    }
+    run_.outer_reads[block.idx()] = result->outer_reads;
+  }
+
+  BackwardRun& run_;
+  BlockDesc& parent_;
+  BlockDesc& forward_;
+  const GradientBlockRequest& request_;
+  std::unique_ptr<ForwardGraph> graph_;
+  std::vector<std::string> wanted_, arriving_;
+};
+
+}  // namespace
+
+GradientBlock AppendSubBlockGradient(BackwardRun& run, BlockDesc& parent,
+                                     const GradientBlockRequest& request,
+                                     GradientOps::OuterValue outer_value) {
+  if (run.depth >= kMaxDepth)
+    ThrowInvalid(fmt::format("append_backward: more than {} sub-blocks are nested", kMaxDepth));
+  ++run.depth;
+  GradientBlock block = SubBlockGradient(run, parent, request).Append(std::move(outer_value));
+  --run.depth;
+  return block;
+}
+
+GradientBlock GradientOps::BlockGradient(const ForwardGraph::Node& node,
+                                         const GradientBlockRequest& request) {
+  const int idx = request.forward_block;
+  if (idx <= graph_.block().idx() || idx >= block().program().NumBlocks()) {
+    ThrowInvalid(fmt::format("append_backward: {} names the sub-block {}, which is not a block "
+                             "after block {}",
+                             node.op->type(), idx, graph_.block().idx()),
+                 "  " + Locate(*node.op));
+  }
+  GradientBlockRequest with_unlisted = request;
+  std::vector<std::string> unlisted;
+  for (uint32_t a = node.captured; a < node.kept; ++a) {
+    const ForwardGraph::Arg& arg = graph_.arg(a);
+    if (arg.differentiable) unlisted.emplace_back(graph_.VarOf(arg.version).name);
+  }
+  with_unlisted.inputs.insert(with_unlisted.inputs.end(), unlisted.begin(), unlisted.end());
+  GradientBlock result = AppendSubBlockGradient(
+      run_, block(), with_unlisted, [this, &node](std::string_view name) -> std::string {
+        const std::string* other = OtherName(graph_.ReadBy(node, name));
+        return other ? *other : std::string(name);
+      });
+  for (const std::string& name : unlisted) {
+    if (!GradientBlock::Find(result.leaving, name).empty()) ThrowUnlisted(*node.op, "reads", name);
+  }
+  return result;
+}
+
+}  // namespace coracle::internal
