@@ -296,7 +296,7 @@ OptimizerConfig ToOptimizer(const proto::OptimizerConfig& optimizer, const Node&
     case proto::OptimizerConfig::KIND_NOT_SET:
       break;
   }
-  at.FailHere("optimizer is empty; give it one of sgd, momentum, adam");
+  at.FailHere("optimizer is empty; give it one of sgd, momentum, adam, adagrad");
 }
 
 void CheckNumbers(const proto::JobConfig& job, const Node& at) {

@@ -102,7 +102,7 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
             "j.pbtxt:1:28: expected identifier, got the end of the text; is a closing brace "
             "missing?");
   EXPECT_EQ(TextError("\n optimizer { }"),
-            "j.pbtxt:2:2: optimizer is empty; give it one of sgd, momentum, adagrad, adam");
+            "j.pbtxt:2:2: optimizer is empty; give it one of sgd, momentum, adam, adagrad");
   EXPECT_EQ(TextError("name: \"m\"\nlayer { }"),
             "j.pbtxt:2:1: layer: no such field in a job; this is a model text: name it in a job's "
             "model");
