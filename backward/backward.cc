@@ -1,11 +1,13 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/gradient_ops.h>
+#include <coracle/backward/slice.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <unordered_set>
 
 namespace coracle {
@@ -55,6 +57,10 @@ void CheckTarget(const VarDesc& var, const char* what, const std::vector<std::st
   if (std::find(no_grad.begin(), no_grad.end(), var.name()) != no_grad.end()) {
     ThrowInvalid(fmt::format("append_backward: the {} {} is in no_grad_set", what, name));
   }
+}
+
+bool IsInteger(const VarDesc& var) {
+  return var.type() == VarType::kLoDTensor && IsValid(var.dtype()) && !IsFloating(var.dtype());
 }
 
 void CheckLossShape(const VarDesc& loss) {
@@ -128,18 +134,138 @@ void MarkParameter(OpDesc& writer, const ParamAndGrad& pair) {
   writer.SetAttr(kOpRoleVarAttr, std::move(names));
 }
 
-// The gradient of each wanted variable takes the plain name.
-void ReservePlainNames(ForwardGraph& graph, const std::vector<std::string>& wanted) {
-  for (const std::string& name : wanted) {
-    const int32_t version = graph.WantedVersion(name);
-    if (version >= 0) graph.VarOf(version).plain = version;
+// What AppendBackward and Gradients have in common: one block, what is wanted, where gradients
+// enter.
+class Differentiation {
+ public:
+  struct Target {
+    std::string name;
+    std::string seed;  // variable with the gradient that enters; "": ones
+  };
+
+  // `inputs` are those of `wanted` whose gradients are returned. With `part` only the ops between
+  // the two are looked at; that pays where they are few.
+  Differentiation(BlockDesc& block, const BackwardOptions& options,
+                  const std::vector<std::string>& wanted, const std::vector<std::string>& inputs,
+                  const std::vector<Target>& targets, bool part)
+      : block_(block),
+        options_(options),
+        ops_(options.ops ? *options.ops : DefaultOps()),
+        wanted_(wanted),
+        inputs_(inputs),
+        targets_(targets) {
+    if (part) {
+      std::vector<std::string> names;
+      for (const Target& target : targets) names.push_back(target.name);
+      positions_ = internal::OpsBetween(block, ops_, wanted, names);
+    }
+    graph_.emplace(
+        block, ops_,
+        ForwardGraph::Request{wanted, options.no_grad_set, options.stop_gradients,
+                              ForwardGraph::Start::kProgram, positions_ ? &*positions_ : nullptr});
+    MarkPath();
   }
+
+  // Appends the gradient ops and returns the gradients of the inputs. Call it once.
+  std::vector<std::string> Append(int seed_role, GradToVar* grad_to_var) {
+    GradToVar own;
+    if (!grad_to_var && !options_.callbacks.empty()) grad_to_var = &own;
+    Undo undo(block_.program());
+    BackwardRun run{options_, ops_, grad_to_var};
+    GradientOps gradients(run, *graph_, block_);
+    for (size_t i = 0; i < targets_.size(); ++i) {
+      const int32_t v = target_versions_[i];
+      if (v < 0) continue;
+      targets_[i].seed.empty() ? gradients.SeedOnes(v, seed_role)
+                               : gradients.SeedFrom(v, targets_[i].seed);
+    }
+    gradients.AppendBackwardOps();
+    std::vector<std::string> result;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const int32_t v = input_versions_[i];
+      result.push_back(gradients.GradientOf(v));
+      writers_.push_back(result.back().empty() ? nullptr : gradients.WriterOf(v));
+      if (result.back().empty() && options_.unconnected == Unconnected::kZero)
+        result.back() = gradients.AppendZeros(inputs_[i]);
+    }
+    undo.Keep();
+    gradients.RemoveUnused();
+    run.saved.Finish();
+    return result;
+  }
+
+  // The last op that writes the gradient of an input; nullptr when it has none.
+  OpDesc* WriterOf(size_t input) const { return writers_[input]; }
+  // The op that writes a target that depends on a wanted variable.
+  OpDesc* TargetWriter(size_t target) {
+    const int32_t v = target_versions_[target];
+    return v < 0 ? nullptr : graph_->WriterOf(v);
+  }
+
+ private:
+  void MarkPath() {
+    std::vector<int32_t> reached;
+    for (const Target& target : targets_) {
+      const int32_t v = graph_->Last(target.name);
+      const bool depends = v >= 0 && graph_->version(v).reached;
+      target_versions_.push_back(depends ? v : -1);
+      if (depends) reached.push_back(v);
+    }
+    graph_->MarkPath(reached);
+    // The gradient of each wanted variable takes the plain name.
+    for (const std::string& name : wanted_) {
+      const int32_t v = graph_->WantedVersion(name);
+      if (v >= 0) graph_->VarOf(v).plain = v;
+    }
+    for (const std::string& name : inputs_) input_versions_.push_back(graph_->WantedVersion(name));
+  }
+
+  BlockDesc& block_;
+  const BackwardOptions& options_;
+  const OpRegistry& ops_;
+  const std::vector<std::string>& wanted_;
+  const std::vector<std::string>& inputs_;
+  std::vector<Target> targets_;
+  std::optional<std::vector<uint32_t>> positions_;
+  std::optional<ForwardGraph> graph_;
+  std::vector<int32_t> target_versions_;  // -1: depends on nothing that is wanted
+  std::vector<int32_t> input_versions_;   // -1: no target depends on it
+  std::vector<OpDesc*> writers_;
+};
+
+// The variables that hold the gradients which enter, one for each target: "" for ones.
+std::vector<std::string> SeedsOf(const BlockDesc& block, const std::vector<Variable>& targets,
+                                 const std::vector<std::string>& seeds) {
+  if (seeds.empty()) return std::vector<std::string>(targets.size());
+  if (seeds.size() != targets.size()) {
+    ThrowInvalid(fmt::format("gradients: got {} target gradients for {} targets", seeds.size(),
+                             targets.size()));
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (seeds[i].empty()) continue;
+    const VarDesc* seed = block.FindVarRecursive(seeds[i]);
+    if (!seed) ThrowUnknownName(block, "target_gradients", seeds[i]);
+    const VarDesc& target = targets[i].desc();
+    if (seed->dtype() != target.dtype() || !seed->shape().CompatibleWith(target.shape())) {
+      ThrowInvalid(fmt::format("gradients: the target gradient {} is {}, its target {} is {}",
+                               Quote(seeds[i]), seed->meta().ToString(), Quote(target.name()),
+                               target.meta().ToString()));
+    }
+  }
+  return seeds;
 }
 
-std::vector<int32_t> WantedVersions(ForwardGraph& graph, const std::vector<std::string>& names) {
-  std::vector<int32_t> versions;
-  for (const std::string& name : names) versions.push_back(graph.WantedVersion(name));
-  return versions;
+void CheckNames(const BlockDesc& block, const BackwardOptions& options) {
+  RequireNames(block, "no_grad_set", options.no_grad_set);
+  RequireNames(block, "stop_gradients", options.stop_gradients);
+  for (const BackwardCallback& callback : options.callbacks) {
+    if (!callback) ThrowInvalid("append_backward: a callback is empty");
+  }
+  for (const GradientOverride& over : options.overrides) {
+    if (!over.rule) {
+      ThrowInvalid(fmt::format("append_backward: the override of {} has no rule", over.op_type));
+    }
+  }
 }
 
 }  // namespace
@@ -147,42 +273,25 @@ std::vector<int32_t> WantedVersions(ForwardGraph& graph, const std::vector<std::
 std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOptions& options,
                                          GradToVar* grad_to_var) {
   BlockDesc& block = HomeOf(loss);
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   CheckTarget(loss.desc(), "loss", options.no_grad_set);
   CheckLossShape(loss.desc());
   RequireNames(block, "parameter_list", options.parameter_list);
-  RequireNames(block, "no_grad_set", options.no_grad_set);
+  CheckNames(block, options);
+  const std::vector<std::string> seeds = SeedsOf(block, {loss}, options.target_gradients);
   const bool all = options.parameter_list.empty();
   const std::vector<std::string> parameters =
       all ? block.program().Parameters() : options.parameter_list;
   const std::vector<std::string> wanted = all ? DefaultWanted(block, parameters) : parameters;
 
-  ForwardGraph graph(block, ops, wanted, options.no_grad_set);
-  const int32_t target = graph.Last(loss.name());
-  GradToVar own;
-  if (!grad_to_var && !options.callbacks.empty()) grad_to_var = &own;
+  Differentiation backward(block, options, wanted, parameters, {{loss.name(), seeds[0]}}, false);
+  OpDesc* loss_op = backward.TargetWriter(0);
+  const std::vector<std::string> grads = backward.Append(kBackward | kLoss, grad_to_var);
+  if (loss_op) loss_op->SetAttr(kOpRoleAttr, int32_t{kForward | kLoss});
   std::vector<ParamAndGrad> pairs;
-  for (const std::string& name : parameters) pairs.push_back({name, ""});
-  if (target < 0 || !graph.version(target).reached) return pairs;
-  graph.MarkPath({target});
-  ReservePlainNames(graph, wanted);
-  const std::vector<int32_t> versions = WantedVersions(graph, parameters);
-
-  Undo undo(block.program());
-  BackwardRun run{options, ops, grad_to_var};
-  GradientOps gradients(run, graph, block);
-  gradients.SeedOnes(target, kBackward | kLoss);
-  gradients.AppendBackwardOps();
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    pairs[i].grad = gradients.GradientOf(versions[i]);
-    if (!pairs[i].grad.empty()) MarkParameter(*gradients.WriterOf(versions[i]), pairs[i]);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    pairs.push_back({parameters[i], grads[i]});
+    if (OpDesc* writer = backward.WriterOf(i)) MarkParameter(*writer, pairs.back());
   }
-  const int32_t writer = graph.version(target).writer;
-  if (writer >= 0)
-    block.op(static_cast<size_t>(writer)).SetAttr(kOpRoleAttr, int32_t{kForward | kLoss});
-  undo.Keep();
-  gradients.RemoveUnused();
-  run.saved.Finish();
   return pairs;
 }
 
@@ -190,63 +299,44 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
                                    const std::vector<Variable>& inputs,
                                    const GradientsOptions& options, GradToVar* grad_to_var) {
   if (targets.empty()) ThrowInvalid("gradients: no target is given");
+  if (!options.parameter_list.empty())
+    ThrowInvalid("gradients: parameter_list belongs to append_backward; pass inputs");
   BlockDesc& block = HomeOf(targets.front());
-  const auto& seeds = options.target_gradients;
-  if (!seeds.empty() && seeds.size() != targets.size()) {
-    ThrowInvalid(fmt::format("gradients: got {} target gradients for {} targets", seeds.size(),
-                             targets.size()));
-  }
   for (const Variable& target : targets) {
     if (&HomeOf(target) != &block) ThrowInvalid("gradients: all targets must belong to one block");
-    CheckTarget(target.desc(), "target", options.no_grad_set);
+    // A path that ends in integers is a constant.
+    if (!IsInteger(target.desc())) CheckTarget(target.desc(), "target", options.no_grad_set);
   }
-  RequireNames(block, "no_grad_set", options.no_grad_set);
+  CheckNames(block, options);
+  const std::vector<std::string> seeds = SeedsOf(block, targets, options.target_gradients);
   std::vector<std::string> wanted;
   for (const Variable& input : inputs) {
     if (!input) ThrowInvalid("gradients: an input is an empty Variable");
+    if (block.FindVarRecursive(input.name()) != &input.desc()) {
+      ThrowInvalid(
+          fmt::format("gradients: the input {} is not a variable of the program of the "
+                      "targets, or not seen from their block",
+                      Quote(input.name())));
+    }
     wanted.push_back(input.name());
   }
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
-  ForwardGraph graph(block, ops, wanted, options.no_grad_set);
-  std::vector<int32_t> versions;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    versions.push_back(graph.Last(targets[i].name()));
-    if (i >= seeds.size() || seeds[i].empty()) continue;
-    const VarDesc* seed = block.FindVarRecursive(seeds[i]);
-    if (!seed) ThrowUnknownName(block, "target_gradients", seeds[i]);
-    if (seed->dtype() != targets[i].dtype() || !seed->shape().CompatibleWith(targets[i].shape())) {
-      ThrowInvalid(fmt::format("gradients: the target gradient {} is {}, its target {} is {}",
-                               Quote(seeds[i]), seed->meta().ToString(), Quote(targets[i].name()),
-                               targets[i].desc().meta().ToString()));
-    }
-  }
-  std::vector<int32_t> reached;
-  for (int32_t v : versions) {
-    if (v >= 0 && graph.version(v).reached) reached.push_back(v);
-  }
-  graph.MarkPath(reached);
-  ReservePlainNames(graph, wanted);
-  const std::vector<int32_t> wanted_versions = WantedVersions(graph, wanted);
+  std::vector<Differentiation::Target> entries;
+  for (size_t i = 0; i < targets.size(); ++i) entries.push_back({targets[i].name(), seeds[i]});
+  return Differentiation(block, options, wanted, wanted, entries, true)
+      .Append(kBackward, grad_to_var);
+}
 
-  GradToVar own;
-  if (!grad_to_var && !options.callbacks.empty()) grad_to_var = &own;
-  Undo undo(block.program());
-  BackwardRun run{options, ops, grad_to_var};
-  GradientOps gradients(run, graph, block);
-  for (size_t i = 0; i < targets.size(); ++i) {
-    if (versions[i] < 0 || !graph.version(versions[i]).reached) continue;
-    if (i < seeds.size() && !seeds[i].empty())
-      gradients.SeedFrom(versions[i], seeds[i]);
-    else
-      gradients.SeedOnes(versions[i], kBackward);
-  }
-  gradients.AppendBackwardOps();
-  std::vector<std::string> result;
-  for (int32_t v : wanted_versions) result.push_back(gradients.GradientOf(v));
-  undo.Keep();
-  gradients.RemoveUnused();
-  run.saved.Finish();
-  return result;
+Unconnected UnconnectedFromText(const std::string& text) {
+  if (text == "none") return Unconnected::kNone;
+  if (text == "zero") return Unconnected::kZero;
+  ThrowInvalid(
+      fmt::format("unknown value for unconnected gradients: {}; one of none, zero", Quote(text)));
+}
+
+Aggregation AggregationFromText(const std::string& text) {
+  if (text == "sum") return Aggregation::kSum;
+  if (text == "running") return Aggregation::kRunning;
+  ThrowInvalid(fmt::format("unknown aggregation: {}; one of sum, running", Quote(text)));
 }
 
 const OpDesc* FindForwardOp(const OpDesc& gradient_op) {

@@ -39,6 +39,10 @@ enum class Aggregation {
   kRunning,  // each to the sum of those before it: never more than two are held at a time
 };
 
+// "none", "zero"; "sum", "running". Throw kInvalidArgument for any other text.
+Unconnected UnconnectedFromText(const std::string& text);
+Aggregation AggregationFromText(const std::string& text);
+
 // A gradient rule of the caller's for the ops of a type, of those only whose op_namescope begins
 // with `name_scope`. The first that fits counts.
 struct GradientOverride {
@@ -96,9 +100,13 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
                                          GradToVar* grad_to_var = nullptr);
 
 // Appends the gradients of the sum of all elements of all targets (each weighted by its target
-// gradient) with respect to each input; "" for an input that no target depends on. Targets may have
-// any shape, feed each other and occur twice; inputs too. All targets belong to one block. Errors
-// as for AppendBackward.
+// gradient) with respect to each input; "" for an input that no target depends on (or zeros, see
+// Unconnected). Targets may have any shape, feed each other and occur twice; inputs too: an input
+// that feeds another gets the total derivative. A target of integers is a constant. All targets
+// belong to one block, and the ops are appended to it. Errors as for AppendBackward, and
+// kInvalidArgument for an input that the block of the targets does not see. Costs what the ops
+// between inputs and targets cost, not what the block does (but for the first call after an edit
+// other than appending, which reads the block once).
 std::vector<std::string> Gradients(const std::vector<Variable>& targets,
                                    const std::vector<Variable>& inputs,
                                    const GradientsOptions& options = {},

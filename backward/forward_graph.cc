@@ -57,6 +57,20 @@ bool IsDifferentiable(const OpDef* def, const std::string& slot) {
   return !slot_def || !slot_def->no_gradient;
 }
 
+bool Updates(const OpDesc& op) {
+  const int role = op.role();
+  return role != kNotSpecified && (role & (kOptimize | kLRSched)) != 0;
+}
+
+int32_t PositionOf(const OpDesc& op) { return static_cast<int32_t>(op.block()->IndexOf(op)); }
+
+// How many of these ops, in order, come before a position.
+int32_t CountBefore(const std::vector<OpDesc*>& ops, int32_t position) {
+  auto it = std::partition_point(ops.begin(), ops.end(),
+                                 [&](const OpDesc* op) { return PositionOf(*op) < position; });
+  return static_cast<int32_t>(it - ops.begin());
+}
+
 std::unordered_set<std::string_view> NamesIn(const SlotList& slots) {
   std::unordered_set<std::string_view> names;
   for (const Slot& slot : slots) names.insert(slot.args.begin(), slot.args.end());
@@ -65,21 +79,34 @@ std::unordered_set<std::string_view> NamesIn(const SlotList& slots) {
 
 }  // namespace
 
-ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops,
-                           const std::vector<std::string>& wanted,
-                           const std::vector<std::string>& no_grad_set, Start start)
+bool UsesUnlistedNames(const OpDesc& op) {
+  for (bool reads : {true, false}) {
+    const auto listed = NamesIn(reads ? op.inputs() : op.outputs());
+    for (std::string_view name : OuterNames(*op.block(), op, reads)) {
+      if (!listed.count(name)) return true;
+    }
+  }
+  return false;
+}
+
+ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops, const Request& request)
     : block_(block),
       ops_(ops),
-      start_(start),
-      wanted_(wanted.begin(), wanted.end()),
-      no_grad_(no_grad_set.begin(), no_grad_set.end()) {
-  const size_t n = block.NumOps();
+      start_(request.start),
+      part_(request.positions != nullptr),
+      wanted_(request.wanted.begin(), request.wanted.end()),
+      no_grad_(request.no_grad_set.begin(), request.no_grad_set.end()),
+      stop_(request.stop_gradients.begin(), request.stop_gradients.end()) {
+  const size_t n = part_ ? request.positions->size() : block.NumOps();
   local_.assign(block.NumVars(), -1);
   vars_.reserve(2 * n);
   versions_.reserve(2 * n);
   args_.reserve(4 * n);
   nodes_.reserve(n);
-  for (size_t i = 0; i < n; ++i) AddNode(block.op(i));
+  for (size_t i = 0; i < n; ++i) {
+    const size_t at = part_ ? (*request.positions)[i] : i;
+    AddNode(block.op(at), static_cast<int32_t>(at));
+  }
 }
 
 int32_t ForwardGraph::Intern(std::string_view name) {
@@ -88,46 +115,93 @@ int32_t ForwardGraph::Intern(std::string_view name) {
   if (id >= 0) return id;
   id = static_cast<int32_t>(vars_.size());
   if (!desc) desc = block_.FindVarRecursive(name);
-  const bool blocked =
-      !desc || !CarriesGradient(*desc) || (!no_grad_.empty() && no_grad_.count(name) > 0);
-  vars_.push_back({name, desc, wanted_.count(name) > 0, blocked, false, -1, 0, -1});
+  Var& var = vars_.emplace_back();
+  var.name = name;
+  var.desc = desc;
+  var.wanted = wanted_.count(name) > 0;
+  var.blocked = !desc || !CarriesGradient(*desc) || (!no_grad_.empty() && no_grad_.count(name) > 0);
+  var.stopped = !stop_.empty() && stop_.count(name) > 0;
+  if (!part_) return id;
+  var.uses = &block_.Uses(name);
+  const std::vector<OpDesc*>&writers = var.uses->writers, &readers = var.uses->readers;
+  var.held_before =
+      !readers.empty() && (writers.empty() || PositionOf(*readers[0]) <= PositionOf(*writers[0]));
+  var.versions = static_cast<int32_t>(writers.size()) + var.held_before;
+  any_overwritten_ |= var.versions > 1;
   return id;
 }
 
-int32_t ForwardGraph::Read(std::string_view name) {
-  const int32_t id = Intern(name);
+int32_t ForwardGraph::AddVersion(int32_t id, int32_t writer, int32_t ordinal) {
   Var& v = var(id);
-  if (v.last < 0) {
-    v.last = static_cast<int32_t>(versions_.size());
-    v.versions = 1;
-    v.held_before = true;
-    versions_.push_back({id, -1, -1, -1, 0, -1, v.wanted && !v.blocked});
-  }
-  return v.last;
-}
-
-int32_t ForwardGraph::Write(std::string_view name, int32_t op) {
-  const int32_t id = Intern(name);
-  Var& v = var(id);
-  if (v.last >= 0) {
-    version(v.last).overwriter = op;
-    any_overwritten_ = true;
-  }
   const int32_t previous = v.last;
   v.last = static_cast<int32_t>(versions_.size());
-  ++v.versions;
-  const int32_t ordinal = previous < 0 ? 0 : version(previous).ordinal + 1;
-  versions_.push_back({id, op, previous, -1, 0, ordinal, false});
+  Version version;
+  version.var = id;
+  version.writer = writer;
+  version.previous = previous;
+  version.ordinal = ordinal;
+  versions_.push_back(version);
   return v.last;
 }
 
-void ForwardGraph::AddNode(OpDesc& op) {
+// In a part of the block: the version that the writer of this ordinal makes. Asked for in order.
+int32_t ForwardGraph::VersionOfWrite(int32_t id, int32_t ordinal) {
+  Var& v = var(id);
+  if (v.last >= 0 && version(v.last).ordinal == ordinal) return v.last;
+  const std::vector<OpDesc*>& writers = v.uses->writers;
+  const OpDesc* writer = ordinal < 0 ? nullptr : writers[static_cast<size_t>(ordinal)];
+  const int32_t made = AddVersion(id, writer ? PositionOf(*writer) : -1, ordinal);
+  const auto next = static_cast<size_t>(ordinal + 1);
+  if (next < writers.size()) version(made).overwriter = PositionOf(*writers[next]);
+  version(made).updated = writer && Updates(*writer);
+  const bool starts =
+      !writer || (start_ == Start::kProgram && (version(made).updated || !v.held_before));
+  version(made).reached = v.wanted && starts && !v.blocked;
+  return made;
+}
+
+int32_t ForwardGraph::Read(std::string_view name, int32_t position) {
+  const int32_t id = Intern(name);
+  Var& v = var(id);
+  if (part_) return VersionOfWrite(id, CountBefore(v.uses->writers, position) - 1);
+  if (v.last < 0) {
+    AddVersion(id, -1, -1);
+    v.versions = 1;
+    v.held_before = true;
+    version(v.last).reached = v.wanted && !v.blocked;
+  }
+  return v.last;
+}
+
+int32_t ForwardGraph::Write(std::string_view name, const Node& node) {
+  const int32_t id = Intern(name);
+  Var& v = var(id);
+  if (part_) return VersionOfWrite(id, CountBefore(v.uses->writers, node.position));
+  if (v.last >= 0) {
+    version(v.last).overwriter = node.position;
+    any_overwritten_ = true;
+  }
+  ++v.versions;
+  const int32_t ordinal = v.last < 0 ? 0 : version(v.last).ordinal + 1;
+  AddVersion(id, node.position, ordinal);
+  version(v.last).updated = node.updates;
+  return v.last;
+}
+
+// Before its first write a variable of this block holds nothing.
+bool ForwardGraph::HasValue(std::string_view name, int32_t position) {
+  const Var& v = var(Intern(name));
+  if (!block_.FindVar(name)) return true;
+  return part_ ? v.held_before || CountBefore(v.uses->writers, position) > 0 : v.last >= 0;
+}
+
+void ForwardGraph::AddNode(OpDesc& op, int32_t position) {
   Node node;
+  node.position = position;
   node.op = &op;
   node.def = ops_.Find(op.type());
   node.has_sub_block = op.HasSubBlock();
-  const int role = op.role();
-  node.updates = role != kNotSpecified && (role & (kOptimize | kLRSched)) != 0;
+  node.updates = Updates(op);
   bool reached = false;
   auto here = [this] { return static_cast<uint32_t>(args_.size()); };
   node.inputs = here();
@@ -152,7 +226,7 @@ void ForwardGraph::AddInputs(Node& node, bool* reached) {
       args_.push_back({});
       return;
     }
-    const int32_t v = Read(name);
+    const int32_t v = Read(name, node.position);
     differentiable = differentiable && version(v).reached;
     *reached |= differentiable;
     args_.push_back({v, differentiable});
@@ -176,10 +250,8 @@ void ForwardGraph::AddKept(const Node& node, bool* reached) {
     const bool keeps = std::find(kept.begin(), kept.end(), slot.name) != kept.end();
     for (const std::string& name : slot.args) {
       Arg arg;
-      // Before its first write a variable of this block holds nothing.
-      if (keeps && !IsEmptyName(name) && !listed.count(name) &&
-          (var(Intern(name)).last >= 0 || !block_.FindVar(name))) {
-        arg.version = Read(name);
+      if (keeps && !IsEmptyName(name) && !listed.count(name) && HasValue(name, node.position)) {
+        arg.version = Read(name, node.position);
         arg.differentiable = version(arg.version).reached;
         *reached |= arg.differentiable;
       }
@@ -205,17 +277,17 @@ void ForwardGraph::AddOutput(const Node& node, std::string_view name, bool reach
     args_.push_back({});
     return;
   }
-  const int32_t v = Write(name, static_cast<int32_t>(nodes_.size()) - 1);
+  const int32_t v = Write(name, node);
   const Var& var = VarOf(v);
   // A wanted variable starts anew where an optimizer writes it, or where the program makes it.
   const bool starts = start_ == Start::kProgram && var.wanted && (node.updates || !var.held_before);
-  version(v).reached = !var.blocked && (reached || starts);
+  version(v).reached = !var.blocked && ((reached && !var.stopped) || starts);
   args_.push_back({v, true});
 }
 
 int32_t ForwardGraph::Last(const std::string& name) {
   const VarDesc* desc = block_.FindVarRecursive(name);
-  return desc ? Read(desc->name()) : -1;
+  return desc ? Read(desc->name(), kEnd) : -1;
 }
 
 int32_t ForwardGraph::ReadBy(const Node& node, std::string_view name) {
@@ -237,8 +309,10 @@ void ForwardGraph::MarkPath(const std::vector<int32_t>& targets) {
   for (size_t i = nodes_.size(); i-- > 0;) {
     Node& node = nodes_[i];
     bool used = false, reached = false;
-    for (uint32_t a = node.outputs; a < node.end; ++a)
-      used |= args_[a].version >= 0 && version(args_[a].version).pending > 0;
+    for (uint32_t a = node.outputs; a < node.end; ++a) {
+      const int32_t v = args_[a].version;
+      used |= v >= 0 && version(v).pending > 0 && !VarOf(v).stopped;
+    }
     if (!used || !PassesGradient(node)) continue;
     for (uint32_t a = node.inputs; a < node.outputs; ++a) reached |= args_[a].differentiable;
     if (!reached) continue;
@@ -281,11 +355,15 @@ void ForwardGraph::ThrowNoGradient(const Node& node, std::string_view to) {
 
 int32_t ForwardGraph::WantedVersion(const std::string& name) {
   for (int32_t v = Last(name); v >= 0; v = version(v).previous) {
-    const int32_t writer = version(v).writer;
-    const bool starts = writer < 0 || nodes_[static_cast<size_t>(writer)].updates;
+    const bool starts = version(v).writer < 0 || version(v).updated;
     if (version(v).pending > 0 && (starts || !VarOf(v).held_before)) return v;
   }
   return -1;
+}
+
+OpDesc* ForwardGraph::WriterOf(int32_t v) {
+  const int32_t writer = version(v).writer;
+  return writer < 0 ? nullptr : &block_.op(static_cast<size_t>(writer));
 }
 
 int32_t ForwardGraph::VersionBefore(const std::string& name) {
@@ -312,27 +390,72 @@ class ForwardGraph::Metas : public MetaTable {
   std::unordered_map<std::string, VarMeta> now_;
 };
 
+// In order, the ops whose shape rules tell the types of overwritten variables: those that write
+// one, and those that write an overwritten variable which these read.
+std::vector<OpDesc*> ForwardGraph::OpsForTypes() {
+  std::vector<OpDesc*> ops;
+  std::unordered_set<const OpDesc*> seen;
+  auto add_writers = [&](const VarUses& uses) {
+    if (uses.writers.size() + !uses.readers.empty() < 2) return;
+    for (OpDesc* op : uses.writers) {
+      if (seen.insert(op).second) ops.push_back(op);
+    }
+  };
+  for (const Var& v : vars_) {
+    if (v.versions > 1) add_writers(block_.Uses(v.name));
+  }
+  for (size_t i = 0; i < ops.size(); ++i) {
+    for (const Slot& slot : ops[i]->inputs()) {
+      for (const std::string& arg : slot.args) {
+        const VarUses& uses = block_.Uses(arg);
+        if (uses.writers.size() > 1) add_writers(uses);
+      }
+    }
+  }
+  std::sort(ops.begin(), ops.end(),
+            [](const OpDesc* a, const OpDesc* b) { return PositionOf(*a) < PositionOf(*b); });
+  return ops;
+}
+
 void ForwardGraph::InferOverwritten() {
   inferred_ = true;
   Metas metas(*this);
-  for (const Node& node : nodes_) {
-    bool writes = false;
-    for (uint32_t a = node.outputs; a < node.end; ++a)
-      writes |= args_[a].version >= 0 && VarOf(args_[a].version).versions > 1;
-    if (!writes || !node.def) continue;
+  std::unordered_map<std::string_view, int32_t> writes;  // of each variable so far
+  std::unordered_map<int32_t, std::unordered_map<int32_t, int32_t>> by_ordinal;
+  for (size_t v = 0; v < versions_.size(); ++v) {
+    if (versions_[v].writer >= 0 && var(versions_[v].var).versions > 1)
+      by_ordinal[versions_[v].var][versions_[v].ordinal] = static_cast<int32_t>(v);
+  }
+  for (OpDesc* op : OpsForTypes()) {
+    const OpDef* def = ops_.Find(op->type());
+    bool known = def != nullptr;
     try {
-      InferContext context(*node.def, *node.op, metas);
-      node.def->RunInfer(context);
+      if (def) {
+        InferContext context(*def, *op, metas);
+        def->RunInfer(context);
+      }
     } catch (const Error&) {
-      continue;  // Verify reports it; the declared type stands in
+      known = false;  // Verify reports it; the declared type stands in
     }
-    for (uint32_t a = node.outputs; a < node.end; ++a) {
-      const int32_t v = args_[a].version;
-      if (v < 0 || VarOf(v).versions < 2) continue;
-      if (const VarMeta* meta = metas.Find(std::string(VarOf(v).name)))
-        overwritten_metas_[v] = *meta;
+    for (const Slot& slot : op->outputs()) {
+      for (const std::string& arg : slot.args) {
+        const int32_t ordinal = writes[arg]++;
+        auto versions = known ? by_ordinal.find(FindId(arg)) : by_ordinal.end();
+        if (versions == by_ordinal.end()) continue;
+        auto version = versions->second.find(ordinal);
+        const VarMeta* meta = metas.Find(arg);
+        if (version != versions->second.end() && meta) overwritten_metas_[version->second] = *meta;
+      }
     }
   }
+}
+
+int32_t ForwardGraph::FindId(std::string_view name) const {
+  if (const VarDesc* desc = block_.FindVar(name)) {
+    return desc->index() < local_.size() ? local_[desc->index()] : -1;
+  }
+  auto it = outer_.find(name);
+  return it == outer_.end() ? -1 : it->second;
 }
 
 const VarMeta& ForwardGraph::MetaOf(int32_t v) {

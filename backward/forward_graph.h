@@ -14,26 +14,49 @@
 
 namespace coracle::internal {
 
+// Whether the sub-blocks of an op read (write) variables around it that none of its input (output)
+// slots has.
+bool UsesUnlistedNames(const OpDesc& op);
+
 class ForwardGraph {
  public:
+  // What `wanted` stands for.
+  enum class Start {
+    kProgram,  // the value before the run where the variable has one, else what the block makes
+    kBefore,   // the value before the block, as in the gradient of a sub-block
+  };
+  // The lists must outlive the graph.
+  struct Request {
+    const std::vector<std::string>& wanted;
+    const std::vector<std::string>& no_grad_set;
+    const std::vector<std::string>& stop_gradients;
+    Start start = Start::kProgram;
+    // The ops to look at, in order: all between the wanted variables and the targets must be among
+    // them. nullptr: the whole block.
+    const std::vector<uint32_t>* positions = nullptr;
+  };
+
   struct Var {
     std::string_view name;
     VarDesc* desc = nullptr;
     bool wanted = false;       // its gradient is asked for
     bool blocked = false;      // no gradient flows into it
+    bool stopped = false;      // a constant: a gradient that arrives goes no further
     bool held_before = false;  // has a value before the block runs
     int32_t last = -1;         // the version that it holds after the last op
     int32_t versions = 0;
-    int32_t plain = -1;  // the version whose gradient is called <name>@GRAD
+    int32_t plain = -1;             // the version whose gradient is called <name>@GRAD
+    const VarUses* uses = nullptr;  // when only a part of the block is looked at
   };
   struct Version {
     int32_t var = -1;
-    int32_t writer = -1;      // op; -1: the variable holds it before the block runs
+    int32_t writer = -1;      // position; -1: the variable holds it before the block runs
     int32_t previous = -1;    // version of the same variable
     int32_t overwriter = -1;  // op that writes the next version; -1: none
     int32_t pending = 0;      // contributions to its gradient that are still to come
     int32_t ordinal = -1;     // so many writes of the variable come before the writer
     bool reached = false;     // depends on a wanted variable
+    bool updated = false;     // written by an optimizer
   };
   struct Arg {
     int32_t version = -1;  // -1: @EMPTY@
@@ -42,6 +65,7 @@ class ForwardGraph {
   struct Node {
     OpDesc* op = nullptr;
     const OpDef* def = nullptr;  // nullptr: not in the registry
+    int32_t position = -1;       // in the block
     // Where its args begin: those of its input slots; what its sub-blocks read besides; for each
     // variable of its output slots the value before, where OpDef::KeepsOutputs says that it stays
     // (none of these when nothing stays); those of its output slots; what its sub-blocks write
@@ -52,15 +76,7 @@ class ForwardGraph {
     bool on_path = false;  // some target depends on a wanted variable through it
   };
 
-  // What `wanted` stands for.
-  enum class Start {
-    kProgram,  // the value before the run where the variable has one, else what the block makes
-    kBefore,   // the value before the block, as in the gradient of a sub-block
-  };
-
-  // Keeps references to the block, the registry and the two lists.
-  ForwardGraph(BlockDesc& block, const OpRegistry& ops, const std::vector<std::string>& wanted,
-               const std::vector<std::string>& no_grad_set, Start start = Start::kProgram);
+  ForwardGraph(BlockDesc& block, const OpRegistry& ops, const Request& request);
 
   BlockDesc& block() { return block_; }
   const OpRegistry& ops() const { return ops_; }
@@ -80,12 +96,14 @@ class ForwardGraph {
   // Marks the ops between the wanted variables and the targets (versions, with repeats), and counts
   // the contributions to each gradient; what an earlier call marked is forgotten.
   void MarkPath(const std::vector<int32_t>& targets);
-  // Throws why no gradient goes from an output, `to`, through its node: an unknown op type, no rule,
-  // forbidden.
+  // Throws why no gradient goes from an output, `to`, through its node: an unknown op type, no
+  // rule, forbidden.
   [[noreturn]] void ThrowNoGradient(const Node& node, std::string_view to);
   // The version of a wanted variable whose gradient is the variable's (after MarkPath); -1 when no
   // target depends on it.
   int32_t WantedVersion(const std::string& name);
+  // The op that makes a version; nullptr when the variable holds it before the block.
+  OpDesc* WriterOf(int32_t v);
   // The version that a variable holds before the block; -1 when the block does not read it.
   int32_t VersionBefore(const std::string& name);
   // Static type of a version. It differs from the VarDesc's where an overwritten variable changed
@@ -95,21 +113,29 @@ class ForwardGraph {
  private:
   class Metas;
 
+  static constexpr int32_t kEnd = INT32_MAX;  // behind the last op
+
   int32_t Intern(std::string_view name);
-  int32_t Read(std::string_view name);
-  int32_t Write(std::string_view name, int32_t op);
-  void AddNode(OpDesc& op);
+  int32_t Read(std::string_view name, int32_t position);
+  int32_t Write(std::string_view name, const Node& node);
+  bool HasValue(std::string_view name, int32_t position);
+  int32_t AddVersion(int32_t id, int32_t writer, int32_t ordinal);
+  int32_t VersionOfWrite(int32_t id, int32_t ordinal);
+  void AddNode(OpDesc& op, int32_t position);
   void AddInputs(Node& node, bool* reached);
   void AddKept(const Node& node, bool* reached);
   void AddOutputs(Node& node, bool reached);
   static bool PassesGradient(const Node& node);
   void AddOutput(const Node& node, std::string_view name, bool reached);
   void InferOverwritten();
+  std::vector<OpDesc*> OpsForTypes();
+  int32_t FindId(std::string_view name) const;
 
   BlockDesc& block_;
   const OpRegistry& ops_;
   Start start_;
-  std::unordered_set<std::string_view> wanted_, no_grad_;
+  bool part_;  // not the whole block
+  std::unordered_set<std::string_view> wanted_, no_grad_, stop_;
   std::vector<int32_t> local_;  // the block's own variables, by VarDesc::index(); -1: not yet
   std::unordered_map<std::string_view, int32_t> outer_;  // others, by name
   std::vector<Var> vars_;

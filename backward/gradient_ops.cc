@@ -233,6 +233,15 @@ void GradientOps::SeedFrom(int32_t version, const std::string& gradient) {
       std::make_unique<OpDesc>("assign", SlotList{{"X", {gradient}}}, SlotList{{"Out", {name}}}));
 }
 
+const std::string& GradientOps::AppendZeros(const std::string& var) {
+  const VarDesc& desc = *block().FindVarRecursive(var);
+  const VarDesc& zeros = *Declare(run_.options.gradient_prefix + GradName(var), desc.meta());
+  Append(std::make_unique<OpDesc>("fill_zeros_like", SlotList{{"X", {var}}},
+                                  SlotList{{"Out", {zeros.name()}}}),
+         nullptr);
+  return zeros.name();
+}
+
 // --- gradient rules ---
 
 void GradientOps::AppendBackwardOps() {
@@ -244,7 +253,7 @@ void GradientOps::AppendBackwardOps() {
 bool GradientOps::AnyArrived(const ForwardGraph::Node& node) {
   for (uint32_t a = node.outputs; a < node.end; ++a) {
     const int32_t v = graph_.arg(a).version;
-    if (GradientOf(v).empty()) continue;
+    if (GradientOf(v).empty() || graph_.VarOf(v).stopped) continue;
     if (a < node.written) return true;
     ThrowUnlisted(*node.op, "writes", graph_.VarOf(v).name);
   }
@@ -307,7 +316,7 @@ GradientContext::Request GradientOps::MakeRequest(const ForwardGraph::Node& node
   request.output_grads.reserve(node.written - node.outputs);
   for (uint32_t a = node.outputs; a < node.written; ++a) {
     const int32_t v = graph_.arg(a).version;
-    request.output_grads.push_back(GradientOf(v));
+    request.output_grads.push_back(v >= 0 && graph_.VarOf(v).stopped ? "" : GradientOf(v));
     renamed |= OtherName(v) != nullptr;
   }
   requests_.clear();

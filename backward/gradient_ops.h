@@ -42,6 +42,8 @@ class GradientOps {
   void SeedOnes(int32_t version, int op_role);
   void SeedFrom(int32_t version, const std::string& gradient);
   const std::string& SeedArriving(int32_t version);
+  // Zeros of the type of a variable.
+  const std::string& AppendZeros(const std::string& var);
   // The gradient ops of every op on the path, from the last to the first.
   void AppendBackwardOps();
   // Removes what was declared in vain. Call it last.

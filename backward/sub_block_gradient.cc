@@ -53,8 +53,10 @@ class SubBlockGradient {
   void FindWanted() {
     for (const std::string& name : request_.inputs) AddOnce(wanted_, name);
     for (bool grown = true; grown;) {
-      graph_ = std::make_unique<ForwardGraph>(forward_, run_.ops, wanted_, run_.options.no_grad_set,
-                                              ForwardGraph::Start::kBefore);
+      graph_ = std::make_unique<ForwardGraph>(
+          forward_, run_.ops,
+          ForwardGraph::Request{wanted_, run_.options.no_grad_set, run_.options.stop_gradients,
+                                ForwardGraph::Start::kBefore});
       std::vector<std::string> all = wanted_;
       for (const auto& [before, after] : request_.carried) {
         const int32_t v = graph_->Last(after);

@@ -8,8 +8,10 @@ namespace coracle::tools {
 Command BackwardCommand();
 Command BuildCommand();
 Command CheckCommand();
+Command CheckGradCommand();
 Command ConvertCommand();
 Command DumpCommand();
+Command ExplainGradientCommand();
 Command HelpCommand();  // in main.cc
 Command OpsCommand();
 Command RunCommand();

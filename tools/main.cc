@@ -61,7 +61,7 @@ std::string Overview() {
       "coracle: deep-learning programs in Paddle's format: inspect, build, differentiate, train, "
       "run\n\nusage: coracle COMMAND [ARGUMENTS] [--FLAG=VALUE ...]\n\ncommands\n";
   for (const Command& command : Commands())
-    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+    text += fmt::format("  {:<16} {}\n", command.name, command.summary);
   text += "\nflags of every command\n" + DescribeFlags(GlobalFlags());
   return text +
          "\n`coracle help COMMAND` tells more. PROGRAM is a .pdmodel, __model__, .pb or "
@@ -194,9 +194,21 @@ void Print(std::string_view text) {
 const std::vector<Command>& Commands() {
   static const std::vector<Command> commands = [] {
     std::vector<Command> made = {
-        BackwardCommand(), BuildCommand(), CheckCommand(),   ConvertCommand(), DumpCommand(),
-        HelpCommand(),     OpsCommand(),   RunCommand(),     SchemaCommand(),  SummaryCommand(),
-        TestCommand(),     TrainCommand(), VersionCommand(),
+        BackwardCommand(),
+        BuildCommand(),
+        CheckCommand(),
+        CheckGradCommand(),
+        ExplainGradientCommand(),
+        ConvertCommand(),
+        DumpCommand(),
+        HelpCommand(),
+        OpsCommand(),
+        RunCommand(),
+        SchemaCommand(),
+        SummaryCommand(),
+        TestCommand(),
+        TrainCommand(),
+        VersionCommand(),
     };
     std::sort(made.begin(), made.end(),
               [](const Command& a, const Command& b) { return a.name < b.name; });

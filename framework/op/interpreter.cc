@@ -133,7 +133,13 @@ class OneOp : public ArgTable, public Workspace {
           return value;
       }
     }
-    if (meta.type == VarType::kSelectedRows) return SelectedRows{};
+    if (meta.type == VarType::kSelectedRows) {
+      SelectedRows none;
+      Shape shape = meta.shape;
+      if (shape.rank() > 0) shape[0] = 0;
+      none.value = Tensor(meta.dtype, shape);  // tells the kernel the dtype
+      return none;
+    }
     if (meta.type == VarType::kLoDTensorArray) {
       auto it = env_.find(name);
       return it != env_.end() ? it->second : Value(TensorArray{});

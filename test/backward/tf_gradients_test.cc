@@ -319,8 +319,8 @@ TEST_F(TfGradients, F23_UnknownAggregation) {
 TEST_F(TfGradients, F28_ASiblingOutputThatAloneGotAGradient) {
   // Where the producer of the input has gradients, but not at this output: zeros all the same.
   Leaf("c");
-  InferOp(test.root(),
-          test.root().AppendOp("t_two", {{"X", {"c"}}}, {{"A", {"a"}}, {"B", {"b"}}}), RowOps());
+  InferOp(test.root(), test.root().AppendOp("t_two", {{"X", {"c"}}}, {{"A", {"a"}}, {"B", {"b"}}}),
+          RowOps());
   Variable y = Times(5, "b", "y");
   options.unconnected = Unconnected::kZero;
   EXPECT_EQ(Run(Grad({y}, {test.Var("a"), test.Var("b")})), (Expected{0, 5}));
@@ -526,8 +526,8 @@ TEST_F(TfGradients, F26_Gates) {
       order.push_back(test.root().op(i).type());
     const Names start = {"fill_constant", "assign", "assign", "t_mul"};
     Names expected = start;
-    for (const char* type : gate ? std::vector<const char*>{"t_mul", "sum"}
-                                 : std::vector<const char*>{"sum", "t_mul"})
+    for (const char* type :
+         gate ? std::vector<const char*>{"t_mul", "sum"} : std::vector<const char*>{"sum", "t_mul"})
       expected.push_back(type);
     EXPECT_EQ(order, expected);
   }

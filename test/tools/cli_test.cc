@@ -168,6 +168,35 @@ TEST_F(Cli, Summary) {
   Expect("coracle summary model.pbtxt --shape=z:4", 1, {"no var 'z'"});
 }
 
+TEST_F(Cli, ExplainGradient) {
+  Expect("coracle explain-gradient model.pbtxt --of=loss --wrt=fc_0.w_0", 0,
+         {"the gradient of 'loss' with respect to 'fc_0.w_0' is 'fc_0.w_0@GRAD'",
+          "  loss -> h  through mean, op ", ": Out -> X", "  from mul, op "});
+  Expect("coracle explain-gradient model.pbtxt --of=loss --wrt=x", 0,
+         {"no gradient of 'loss' with respect to 'x': stop_gradient is set on 'x', which is fed",
+          "ends here"});
+  Expect("coracle explain-gradient model.pbtxt --of=loss --wrt=fc_0.w_1", 1, {"did you mean"});
+  Expect("coracle explain-gradient model.pbtxt --of=loss", 2, {"--wrt=NAME is missing"});
+}
+
+TEST_F(Cli, CheckGrad) {
+  Expect("coracle check-grad model.pbtxt --loss=loss", 0, {"loss ", "fc_0.w_0", "  ok\n"});
+  Expect("coracle check-grad model.pbtxt", 1, {"name the loss"});
+  Expect("coracle check-grad model.pbtxt --loss=loss --tolerance=0", 2, {"--tolerance"});
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"w", "y", "z"}) root.Var(name).SetShape({3});
+  root.FindVar("w")->SetPersistable(true);
+  root.FindVar("w")->SetIsParameter(true);
+  root.Var("loss").SetShape({1});
+  root.AppendOp("tanh", {{"X", {"w"}}}, {{"Out", {"y"}}});
+  root.AppendOp("my_wrong", {{"X", {"y"}}}, {{"Out", {"z"}}});
+  root.AppendOp("mean", {{"X", {"z"}}}, {{"Out", {"loss"}}});
+  WriteProgram(program, Path("wrong.pb"));
+  Expect("coracle check-grad wrong.pb --loss=loss --op_library=" CORACLE_TEST_OPS, 1,
+         {"w  gradient", "WRONG", "first wrong op: my_wrong, op 1 of block 0"});
+}
+
 TEST_F(Cli, Ops) {
   Expect("coracle ops", 0, {"softmax", "gradient"});
   Expect("coracle ops --names", 0, {"\nclip\nclip_by_norm\n"});

@@ -1,5 +1,6 @@
 // A shared object with an op of its own, for --op_library.
 
+#include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -27,5 +28,17 @@ extern "C" void CoracleRegisterOps(coracle::OpRegistry& ops) {
           .Output("Out", "tensor of X's shape")
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
           .NoGradient("an example")
+          .Reference<float, double>([]<class T>(const PrepareContext& c) { return Triple<T>(c); }));
+  // With a gradient that is 2 where it should be 3.
+  ops.Add(
+      OpDef("my_wrong")
+          .Doc("Out = 3 X.")
+          .Input("X", "any tensor")
+          .Output("Out", "tensor of X's shape")
+          .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
+          .Gradient([](GradientContext& g) {
+            g.Append("scale", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}},
+                     {{"scale", 2.0f}});
+          })
           .Reference<float, double>([]<class T>(const PrepareContext& c) { return Triple<T>(c); }));
 }

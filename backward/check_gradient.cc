@@ -1,0 +1,441 @@
+#include <coracle/backward/backward.h>
+#include <coracle/backward/check_gradient.h>
+#include <coracle/executor/executor.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/tensor/rng.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+constexpr double kSteps[] = {1e-5, 1e-6, 1e-4, 1e-7, 1e-3};
+// Below this share of the values behind them, two numbers are both zero.
+constexpr double kNoise = 1e-9;
+
+double ErrorOf(double a, double b, double scale) {
+  const double larger = std::max({std::abs(a), std::abs(b), kNoise * scale, 1e-300});
+  return std::abs(a - b) / larger;
+}
+
+struct Difference {
+  double value = 0, error = HUGE_VAL;
+  bool agrees = false;
+};
+
+// The central difference of f that agrees best with the expected slope.
+Difference BestDifference(double expected, const std::function<double(double)>& f,
+                          double tolerance) {
+  Difference best;
+  for (double step : kSteps) {
+    const double plus = f(step), minus = f(-step);
+    const double slope = (plus - minus) / (2 * step);
+    if (!std::isfinite(slope)) continue;
+    const double size = std::max(std::abs(plus), std::abs(minus));
+    const double error = ErrorOf(expected, slope, size);
+    // What rounding alone can do to the difference.
+    const double rounding = 1e-15 * size / step;
+    const bool agrees = error <= tolerance || std::abs(expected - slope) <= rounding;
+    if (error < best.error || (agrees && !best.agrees)) best = {slope, error, agrees};
+    if (agrees) break;
+  }
+  return best;
+}
+
+Tensor Random(const Shape& shape, uint64_t seed, const std::string& name, double scale = 1,
+              double shift = 0) {
+  Tensor value(DType::kFloat64, shape);
+  const Philox random(seed, HashName(name), 0);
+  for (int64_t i = 0; i < value.numel(); ++i)
+    value.data<double>()[i] = shift + scale * random.Normal(static_cast<uint64_t>(i));
+  return value;
+}
+
+double Dot(const Tensor& a, const Tensor& b) {
+  double total = 0;
+  for (int64_t i = 0; i < a.numel(); ++i) total += a.data<double>()[i] * b.data<double>()[i];
+  return total;
+}
+
+Tensor Moved(const Tensor& at, const Tensor& direction, double step) {
+  Tensor moved = at.Clone();
+  for (int64_t i = 0; i < moved.numel(); ++i)
+    moved.data<double>()[i] += step * direction.data<double>()[i];
+  return moved;
+}
+
+bool IsHalfOrFloat(int32_t dtype) {
+  return IsValid(static_cast<DType>(dtype)) && IsFloating(static_cast<DType>(dtype));
+}
+
+Tensor ToDouble(const Tensor& tensor) {
+  return IsFloating(tensor.dtype()) ? tensor.Cast(DType::kFloat64) : tensor;
+}
+
+// Numbers for a variable that nobody gave.
+Tensor Drawn(const VarDesc& var, const CheckGradientOptions& options) {
+  Shape shape = var.shape();
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (shape[d] < 0) shape[d] = options.batch_size;
+  }
+  const Philox random(options.seed, HashName(var.name()), 1);
+  if (!IsFloating(var.dtype())) {
+    Tensor ids(DType::kInt64, shape);
+    for (int64_t i = 0; i < ids.numel(); ++i)
+      ids.data<int64_t>()[i] = random.UniformDouble(static_cast<uint64_t>(i)) < 0.5 ? 0 : 1;
+    return ids.Cast(var.dtype());
+  }
+  if (!var.persistable()) return Random(shape, options.seed, var.name());
+  if (shape.rank() > 1) {
+    const double fan_in = shape.rank() == 2
+                              ? static_cast<double>(shape[0])
+                              : static_cast<double>(shape.numel()) /
+                                    std::max<double>(1, static_cast<double>(shape[0]));
+    return Random(shape, options.seed, var.name(), 1 / std::sqrt(std::max(1.0, fan_in)));
+  }
+  Tensor value(DType::kFloat64, shape);
+  for (int64_t i = 0; i < value.numel(); ++i)
+    value.data<double>()[i] = 0.5 + random.UniformDouble(static_cast<uint64_t>(i));
+  return value;
+}
+
+std::string FindLoss(const ProgramDesc& program) {
+  const BlockDesc& root = program.Root();
+  for (size_t i = root.NumOps(); i-- > 0;) {
+    const int role = root.op(i).role();
+    if (role == kNotSpecified || (role & kLoss) == 0 || (role & kBackward) != 0) continue;
+    for (const Slot& slot : root.op(i).outputs()) {
+      if (!slot.args.empty()) return slot.args[0];
+    }
+  }
+  ThrowInvalid("no op of the program has the role Loss: name the loss");
+}
+
+void RemoveTraining(ProgramDesc& program) {
+  constexpr int kRemoved = kBackward | kOptimize | kLRSched;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    program.Block(b).RemoveOpsIf([](const OpDesc& op) {
+      const int role = op.role();
+      return role != kNotSpecified && (role & kRemoved) != 0;
+    });
+  }
+}
+
+class Checker {
+ public:
+  Checker(const ProgramDesc& program, const CheckGradientOptions& options)
+      : options_(options),
+        ops_(options.ops ? *options.ops : DefaultOps()),
+        forward_(InDouble(program)) {
+    RemoveTraining(forward_);
+    BackwardOptions backward;
+    backward.ops = &ops_;
+    backward.parameter_list = options.wrt;
+    loss_ = options.loss.empty() ? FindLoss(forward_) : options.loss;
+    Variable::Of(forward_.Root(), loss_);  // throws for an unknown name
+    trained_ = forward_;
+    for (const std::string& name : options.wrt)
+      Variable::Of(trained_.Root(), name).desc().SetStopGradient(false);
+    pairs_ = AppendBackward(Variable::Of(trained_.Root(), loss_), backward);
+    CollectInputs();
+  }
+
+  CheckGradientReport Run() {
+    CheckGradientReport report;
+    std::vector<std::string> fetches = {loss_};
+    for (const ParamAndGrad& pair : pairs_) {
+      if (!pair.grad.empty()) fetches.push_back(pair.grad);
+    }
+    const std::vector<Tensor> results = RunProgram(trained_, fetches, values_);
+    report.loss = results[0].data<double>()[0];
+    size_t next = 1;
+    const Executor executor(ExecutorOptions(), ops_);
+    for (const ParamAndGrad& pair : pairs_) {
+      const Tensor none;
+      const Tensor& gradient = pair.grad.empty() ? none : results[next++];
+      for (int d = 0; d < options_.directions; ++d)
+        report.checks.push_back(CheckOne(pair, gradient, d));
+    }
+    const bool wrong = std::any_of(report.checks.begin(), report.checks.end(),
+                                   [](const GradientCheck& c) { return !c.passed; });
+    if (wrong) report.wrong_op = FirstWrongOp();
+    return report;
+  }
+
+ private:
+  static CompileOptions ExecutorOptions() {
+    CompileOptions options;
+    options.kernels = KernelMode::kReference;
+    return options;
+  }
+
+  // What the program reads before any op writes it.
+  void CollectInputs() {
+    const BlockDesc& root = forward_.Root();
+    std::unordered_set<std::string> written;
+    auto need = [&](const std::string& name) {
+      if (IsEmptyName(name) || written.count(name) || values_.count(name)) return;
+      const VarDesc* var = root.FindVar(name);
+      if (!var || var->type() != VarType::kLoDTensor) return;
+      values_[name] = ValueFor(*var);
+      (var->persistable() ? persistables_ : feeds_).push_back(name);
+    };
+    for (size_t i = 0; i < root.NumOps(); ++i) {
+      const OpDesc& op = root.op(i);
+      const OpDef* def = ops_.Find(op.type());
+      const bool feeds = def && def->kind() == OpKind::kFeed;
+      for (const Slot& slot : op.inputs()) {
+        for (const std::string& name : slot.args) {
+          if (!feeds) need(name);
+        }
+      }
+      for (const Slot& slot : op.outputs()) {
+        for (const std::string& name : slot.args) {
+          if (feeds)
+            need(name);
+          else
+            written.insert(name);
+        }
+      }
+    }
+    for (const std::string& name : options_.wrt) need(name);
+  }
+
+  Tensor ValueFor(const VarDesc& var) {
+    auto fed = options_.feeds.find(var.name());
+    if (fed != options_.feeds.end()) return ToDouble(fed->second);
+    const Value* held = options_.scope ? options_.scope->Find(var.name()) : nullptr;
+    if (const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr) return ToDouble(*tensor);
+    return Drawn(var, options_);
+  }
+
+  std::vector<Tensor> RunProgram(const ProgramDesc& program,
+                                 const std::vector<std::string>& fetches,
+                                 const std::map<std::string, Tensor>& values) {
+    // One plan for all runs of a program.
+    auto [it, added] = prepared_.try_emplace(&program);
+    if (added) {
+      it->second = std::make_unique<PreparedProgram>(
+          Executor(ExecutorOptions(), ops_).Prepare(WithoutFeedOps(program), feeds_, fetches));
+    }
+    Scope scope;
+    for (const std::string& name : persistables_) scope.Set(name, values.at(name).Clone());
+    for (size_t i = 0; i < program.Root().NumVars(); ++i) {
+      const VarDesc& var = program.Root().var(i);
+      if (var.persistable() && !scope.Has(var.name()) && var.shape().IsKnown() &&
+          IsValid(var.dtype()) && var.type() == VarType::kLoDTensor)
+        scope.Set(var.name(), Tensor(var.dtype(), var.shape()));
+    }
+    std::vector<Tensor> feeds;
+    for (const std::string& name : feeds_) feeds.push_back(values.at(name));
+    it->second->SetStep(0);
+    std::vector<Tensor> results;
+    for (const Tensor& result : it->second->Run(scope, feeds)) results.push_back(result.Clone());
+    return results;
+  }
+
+  ProgramDesc WithoutFeedOps(const ProgramDesc& program) {
+    ProgramDesc copy = program;
+    copy.Root().RemoveOpsIf([&](const OpDesc& op) {
+      const OpDef* def = ops_.Find(op.type());
+      return def && def->kind() != OpKind::kCompute;
+    });
+    return copy;
+  }
+
+  GradientCheck CheckOne(const ParamAndGrad& pair, const Tensor& gradient, int d) {
+    GradientCheck check{pair.param, pair.grad};
+    const Tensor& at = values_.at(pair.param);
+    const Tensor direction =
+        Random(at.shape(), options_.seed + 17 + static_cast<uint64_t>(d), pair.param,
+               1 / std::sqrt(std::max<double>(1, static_cast<double>(at.numel()))));
+    check.by_gradient = pair.grad.empty() ? 0 : Dot(gradient, direction);
+    std::map<std::string, Tensor> values = values_;
+    const Difference best = BestDifference(
+        check.by_gradient,
+        [&](double step) {
+          values[pair.param] = Moved(at, direction, step);
+          return RunProgram(forward_, {loss_}, values)[0].data<double>()[0];
+        },
+        options_.tolerance);
+    check.by_difference = best.value;
+    check.error = best.error;
+    check.passed = best.agrees;
+    return check;
+  }
+
+  // Runs the forward ops one by one, and checks the gradient of each by itself.
+  std::string FirstWrongOp() {
+    Environment env;
+    for (const auto& [name, value] : values_) env[name] = value.Clone();
+    const BlockDesc& root = forward_.Root();
+    for (size_t i = 0; i < root.NumOps(); ++i) {
+      const OpDesc& op = root.op(i);
+      const OpDef* def = ops_.Find(op.type());
+      if (!def || def->kind() != OpKind::kCompute) continue;
+      if (op.HasSubBlock())
+        return fmt::format(
+            "{}, {}: the ops before it are right; those in its sub-block are not "
+            "checked one by one",
+            op.type(), Locate(op));
+      if (std::string wrong = WrongInput(op, env); !wrong.empty()) return wrong;
+      InterpretOp(op, ops_, env);
+    }
+    return "";
+  }
+
+  // "" when the gradients of one op agree with differences.
+  std::string WrongInput(const OpDesc& op, const Environment& env) {
+    ProgramDesc alone;
+    BlockDesc& block = alone.Root();
+    Environment inputs;
+    std::vector<Variable> xs;
+    for (const Slot& slot : op.inputs()) {
+      for (const std::string& name : slot.args) {
+        auto it = env.find(name);
+        const Tensor* tensor = it == env.end() ? nullptr : std::get_if<Tensor>(&it->second);
+        if (IsEmptyName(name) || block.FindVar(name)) continue;
+        if (!tensor) return "";
+        VarDesc& var = block.Var(name);
+        var.SetDType(tensor->dtype());
+        var.SetShape(tensor->shape());
+        inputs[name] = tensor->Clone();
+        if (tensor->dtype() == DType::kFloat64) xs.emplace_back(&block, &var);
+      }
+    }
+    OpDesc& copy = block.AppendOp(op);
+    for (const Slot& slot : op.outputs()) {
+      // In place: the input keeps its name, and the output takes another.
+      for (const std::string& name : slot.args) {
+        if (block.FindVar(name)) copy.RenameOutput(name, name + "@OUT");
+      }
+    }
+    InferOp(block, copy, ops_);
+    std::vector<Variable> ys;
+    BackwardOptions options;
+    options.ops = &ops_;
+    for (const Slot& slot : copy.outputs()) {
+      for (const std::string& name : slot.args) {
+        VarDesc* var = IsEmptyName(name) ? nullptr : block.FindVar(name);
+        if (!var || var->dtype() != DType::kFloat64 || !var->shape().IsKnown()) continue;
+        ys.emplace_back(&block, var);
+      }
+    }
+    if (xs.empty() || ys.empty()) return "";
+    for (Variable& y : ys) {
+      VarDesc& seed = block.Var(y.name() + "@SEED");
+      seed.SetMeta(y.desc().meta());
+      inputs[seed.name()] = Random(y.shape(), options_.seed, y.name());
+      options.target_gradients.push_back(seed.name());
+    }
+    std::vector<std::string> grads;
+    try {
+      grads = Gradients(ys, xs, options);
+    } catch (const Error&) {
+      return "";  // not on the path, or backward had said so
+    }
+    return CompareAlone(op, block, inputs, xs, ys, grads);
+  }
+
+  std::string CompareAlone(const OpDesc& op, const BlockDesc& block, const Environment& inputs,
+                           const std::vector<Variable>& xs, const std::vector<Variable>& ys,
+                           const std::vector<std::string>& grads) {
+    auto run = [&](const std::string& moved, const Tensor* value, bool all) {
+      Environment env;
+      for (const auto& [name, v] : inputs) env[name] = std::get<Tensor>(v).Clone();
+      if (value) env[moved] = *value;
+      for (size_t i = 0; i < (all ? block.NumOps() : 1); ++i) InterpretOp(block.op(i), ops_, env);
+      return env;
+    };
+    const Environment at = run("", nullptr, true);
+    for (size_t k = 0; k < xs.size(); ++k) {
+      if (grads[k].empty()) continue;
+      const std::string& name = xs[k].name();
+      const auto& x = std::get<Tensor>(inputs.at(name));
+      const Tensor direction = Random(x.shape(), options_.seed + 29, name);
+      const double expected = Dot(std::get<Tensor>(at.at(grads[k])), direction);
+      const double tolerance = std::max(options_.tolerance, 1e-5);
+      const Difference best = BestDifference(
+          expected,
+          [&](double step) {
+            const Tensor moved = Moved(x, direction, step);
+            const Environment env = run(name, &moved, false);
+            double total = 0;
+            for (const Variable& y : ys) {
+              total += Dot(std::get<Tensor>(env.at(y.name())),
+                           std::get<Tensor>(inputs.at(y.name() + "@SEED")));
+            }
+            return total;
+          },
+          tolerance);
+      if (best.agrees) continue;
+      return fmt::format("{}, {}, input {}: gradient {:.9g}, difference {:.9g}", op.type(),
+                         Locate(op), Quote(name), expected, best.value);
+    }
+    return "";
+  }
+
+  const CheckGradientOptions& options_;
+  const OpRegistry& ops_;
+  ProgramDesc forward_, trained_;
+  std::string loss_;
+  std::vector<ParamAndGrad> pairs_;
+  std::map<std::string, Tensor> values_;
+  std::vector<std::string> feeds_, persistables_;
+  std::map<const ProgramDesc*, std::unique_ptr<PreparedProgram>> prepared_;
+};
+
+}  // namespace
+
+ProgramDesc InDouble(const ProgramDesc& program) {
+  ProgramDesc wide = program;
+  for (int b = 0; b < wide.NumBlocks(); ++b) {
+    BlockDesc& block = wide.Block(b);
+    for (size_t i = 0; i < block.NumVars(); ++i) {
+      VarDesc& var = block.var(i);
+      if (IsHalfOrFloat(static_cast<int32_t>(var.dtype()))) var.SetDType(DType::kFloat64);
+    }
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      OpDesc& op = block.op(i);
+      for (const char* attr : {"dtype", "in_dtype", "out_dtype"}) {
+        const Attribute* value = op.FindAttr(attr);
+        const auto* dtype = value ? std::get_if<int32_t>(value) : nullptr;
+        if (dtype && IsHalfOrFloat(*dtype)) op.SetAttr(attr, static_cast<int32_t>(DType::kFloat64));
+      }
+      const Attribute* values = op.FindAttr("fp32_values");
+      const auto* floats = values ? std::get_if<std::vector<float>>(values) : nullptr;
+      if (floats && !floats->empty())
+        op.SetAttr("fp64_values", std::vector<double>(floats->begin(), floats->end()));
+    }
+  }
+  return wide;
+}
+
+bool CheckGradientReport::passed() const {
+  return std::all_of(checks.begin(), checks.end(), [](const GradientCheck& c) { return c.passed; });
+}
+
+std::string CheckGradientReport::ToString() const {
+  std::string text = fmt::format("loss {:.9g}\n", loss);
+  size_t width = 0;
+  for (const GradientCheck& c : checks) width = std::max(width, c.var.size());
+  for (const GradientCheck& c : checks) {
+    text += fmt::format("{:<{}}  gradient {:>16.9e}  difference {:>16.9e}  error {:.1e}  {}\n",
+                        c.var, width, c.by_gradient, c.by_difference, c.error,
+                        c.passed ? (c.gradient.empty() ? "ok, not reached" : "ok") : "WRONG");
+  }
+  if (!wrong_op.empty()) text += fmt::format("first wrong op: {}\n", wrong_op);
+  return text;
+}
+
+CheckGradientReport CheckGradient(const ProgramDesc& program, const CheckGradientOptions& options) {
+  return Checker(program, options).Run();
+}
+
+}  // namespace coracle

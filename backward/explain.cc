@@ -1,0 +1,324 @@
+#include <coracle/backward/explain.h>
+#include <coracle/backward/forward_graph.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+
+namespace coracle {
+namespace {
+
+using internal::ForwardGraph;
+
+constexpr int kMaxDepth = 16;
+
+std::string Name(const OpDesc& op) { return op.type() + ", " + Locate(op); }
+
+// The slot of argument `a` of a node's inputs (outputs) that begin at `begin`.
+std::string SlotOf(const SlotList& slots, uint32_t begin, uint32_t a) {
+  for (const Slot& slot : slots) {
+    if (a < begin + slot.args.size()) return slot.name;
+    begin += static_cast<uint32_t>(slot.args.size());
+  }
+  return "";
+}
+
+class Explainer {
+ public:
+  Explainer(BlockDesc& block, const BackwardOptions& options, std::string of, std::string wrt)
+      : block_(block),
+        options_(options),
+        ops_(options.ops ? *options.ops : DefaultOps()),
+        of_(std::move(of)),
+        wanted_({std::move(wrt)}),
+        graph_(block, ops_, {wanted_, options.no_grad_set, options.stop_gradients}) {}
+
+  // The way with the fewest obstacles; empty when no chain of ops leads there.
+  std::vector<GradientStep> Path(int depth) {
+    const int32_t target = graph_.Last(of_);
+    if (target < 0) return {};
+    const int32_t start = Search(target);
+    std::vector<GradientStep> steps;
+    if (start < 0) return steps;
+    for (int32_t v = start; v != target; v = from_[static_cast<size_t>(v)].version)
+      steps.push_back(Step(v, depth));
+    std::reverse(steps.begin(), steps.end());
+    return steps;
+  }
+  // Obstacles that lie in the two variables themselves.
+  std::string ObstacleAt(const std::string& name) {
+    const int32_t v = graph_.Last(name);
+    return v < 0 ? "" : VarObstacle(v);
+  }
+  bool SameVariable() { return graph_.Last(of_) >= 0 && of_ == wanted_[0]; }
+
+  std::vector<std::string> Contributions() {
+    const int32_t target = graph_.Last(of_);
+    if (target < 0 || !graph_.version(target).reached) return {};
+    graph_.MarkPath({target});
+    const int32_t wanted = graph_.WantedVersion(wanted_[0]);
+    std::vector<std::string> list;
+    for (size_t i = graph_.NumNodes(); i-- > 0;) {
+      const ForwardGraph::Node& node = graph_.node(i);
+      if (!node.on_path) continue;
+      for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+        const ForwardGraph::Arg& arg = graph_.arg(a);
+        if (arg.version == wanted && arg.differentiable)
+          list.push_back(Name(*node.op) + ", " + InputSlot(node, a));
+      }
+    }
+    return list;
+  }
+
+  // What stands in the way of someone who finds no path: who reads the variable.
+  std::string NoPathReason() {
+    const VarUses& uses = block_.Uses(wanted_[0]);
+    if (uses.readers.empty()) {
+      return fmt::format("{} does not depend on {}: no op of block {} reads it", Quote(of_),
+                         Quote(wanted_[0]), block_.idx());
+    }
+    return fmt::format(
+        "{} does not depend on {}: what {} and {} more ops make of it does not lead "
+        "there",
+        Quote(of_), Quote(wanted_[0]), Name(*uses.readers[0]), uses.readers.size() - 1);
+  }
+
+ private:
+  struct From {
+    int32_t version = -1;  // nearer to the target
+    int32_t node = -1;
+    uint32_t input = 0, output = 0;
+  };
+
+  // The nearest version of the wanted variable where a gradient would be its own; -1: none.
+  int32_t Search(int32_t target) {
+    const size_t n = graph_.NumVersions();
+    from_.assign(n, {});
+    std::vector<int32_t> cost(n, INT32_MAX);
+    std::deque<int32_t> queue = {target};
+    cost[static_cast<size_t>(target)] = 0;
+    std::vector<uint8_t> done(n, 0);
+    while (!queue.empty()) {
+      const int32_t v = queue.front();
+      queue.pop_front();
+      if (done[static_cast<size_t>(v)]++) continue;
+      if (graph_.VarOf(v).name == wanted_[0] && Starts(v)) return v;
+      const int32_t writer = graph_.version(v).writer;
+      if (writer < 0) continue;
+      const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(writer));
+      const uint32_t out = OutputOf(node, v);
+      for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+        const int32_t u = graph_.arg(a).version;
+        if (u < 0 || u == v) continue;
+        const int32_t step = Obstacle(node, a, v, u).empty() ? 0 : 1;
+        const int32_t total = cost[static_cast<size_t>(v)] + step;
+        if (total >= cost[static_cast<size_t>(u)]) continue;
+        cost[static_cast<size_t>(u)] = total;
+        from_[static_cast<size_t>(u)] = {v, writer, a, out};
+        step ? queue.push_back(u) : queue.push_front(u);
+      }
+    }
+    return -1;
+  }
+
+  bool Starts(int32_t v) {
+    const ForwardGraph::Version& version = graph_.version(v);
+    return version.writer < 0 || version.updated || !graph_.VarOf(v).held_before;
+  }
+
+  uint32_t OutputOf(const ForwardGraph::Node& node, int32_t v) {
+    uint32_t a = node.outputs;
+    while (a < node.end && graph_.arg(a).version != v) ++a;
+    return a;
+  }
+
+  std::string InputSlot(const ForwardGraph::Node& node, uint32_t a) {
+    if (a >= node.kept) return "(its former value)";
+    return a >= node.captured ? "(in its sub-block)" : SlotOf(node.op->inputs(), node.inputs, a);
+  }
+
+  GradientStep Step(int32_t u, int depth) {
+    const From& from = from_[static_cast<size_t>(u)];
+    const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(from.node));
+    GradientStep step;
+    step.from = graph_.VarOf(from.version).name;
+    step.to = graph_.VarOf(u).name;
+    step.op = Name(*node.op);
+    step.from_slot = SlotOf(node.op->outputs(), node.outputs, from.output);
+    step.to_slot = InputSlot(node, from.input);
+    step.obstacle = Obstacle(node, from.input, from.version, u);
+    step.depth = depth;
+    return step;
+  }
+
+  // Why no gradient goes from output v to input u of a node.
+  std::string Obstacle(const ForwardGraph::Node& node, uint32_t a, int32_t v, int32_t u) {
+    const std::string type = node.op->type();
+    if (graph_.VarOf(v).stopped)
+      return fmt::format("{} is in stop_gradients", Quote(graph_.VarOf(v).name));
+    if (node.updates)
+      return type + " is an optimizer's op: what it writes is a new start, not a function";
+    if (!node.def) return "the op type is not known";
+    const std::string& reason = node.def->no_gradient_reason();
+    if (node.def->shape_only()) return type + " reads only shapes";
+    switch (node.def->gradient_kind()) {
+      case GradientKind::kRule:
+        break;
+      case GradientKind::kNotDifferentiable:
+        return type + " is not differentiable: " + reason;
+      case GradientKind::kNoRule:
+        return type + " has no gradient rule: " + reason;
+      case GradientKind::kForbidden:
+        return "the gradient of " + type +
+               " is forbidden: " + node.op->GetAttr<std::string>("message", reason);
+    }
+    const SlotDef* slot = a < node.captured
+                              ? node.def->FindInput(SlotOf(node.op->inputs(), node.inputs, a))
+                              : nullptr;
+    if (slot && slot->no_gradient)
+      return fmt::format("no gradient flows into the input {} of {}", slot->name, type);
+    return VarObstacle(u);
+  }
+
+  std::string VarObstacle(int32_t v) {
+    const ForwardGraph::Var& var = graph_.VarOf(v);
+    if (!var.desc) return fmt::format("{} is declared in no block", Quote(var.name));
+    const VarMeta& meta = graph_.MetaOf(v);
+    if (!IsFloating(meta.dtype))
+      return fmt::format("{} holds {}, which are constants for backward", Quote(var.name),
+                         coracle::ToString(meta.dtype));
+    const auto& no_grad = options_.no_grad_set;
+    if (std::find(no_grad.begin(), no_grad.end(), var.name) != no_grad.end())
+      return fmt::format("{} is in no_grad_set", Quote(var.name));
+    if (var.desc->stop_gradient()) {
+      const OpDesc* writer = graph_.WriterOf(v);
+      return fmt::format("stop_gradient is set on {}, which {}", Quote(var.name),
+                         writer ? "is written by " + Name(*writer) : "is fed or persistable");
+    }
+    return "";
+  }
+
+  BlockDesc& block_;
+  const BackwardOptions& options_;
+  const OpRegistry& ops_;
+  std::string of_;
+  std::vector<std::string> wanted_;
+  ForwardGraph graph_;
+  std::vector<From> from_;
+};
+
+// The first sub-block that an op of a step runs; nullptr for none.
+BlockDesc* SubBlockOf(BlockDesc& block, const OpDesc& op) {
+  for (const NamedAttr& attr : op.attrs()) {
+    const auto* ref = std::get_if<BlockRef>(&attr.value);
+    if (ref && ref->idx > block.idx() && ref->idx < block.program().NumBlocks())
+      return &block.program().Block(ref->idx);
+  }
+  return nullptr;
+}
+
+// Puts behind each step through an op with a sub-block the steps inside.
+std::vector<GradientStep> WithSubBlocks(BlockDesc& block, const BackwardOptions& options,
+                                        const std::vector<GradientStep>& steps, int depth) {
+  std::vector<GradientStep> all;
+  for (const GradientStep& step : steps) {
+    all.push_back(step);
+    if (depth >= kMaxDepth || !step.obstacle.empty()) continue;
+    BlockDesc* inner = nullptr;
+    for (const OpDesc* op : block.SubBlockOps()) {
+      if (Name(*op) == step.op) inner = SubBlockOf(block, *op);
+    }
+    if (!inner || !inner->FindVarRecursive(step.from) || !inner->FindVarRecursive(step.to))
+      continue;
+    const auto nested = WithSubBlocks(
+        *inner, options, Explainer(*inner, options, step.from, step.to).Path(depth + 1), depth + 1);
+    all.insert(all.end(), nested.begin(), nested.end());
+  }
+  return all;
+}
+
+BlockDesc& HomeOf(ProgramDesc& program, const std::string& name) {
+  std::vector<std::string> names;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    BlockDesc& block = program.Block(b);
+    if (block.FindVar(name)) return block;
+    for (size_t i = 0; i < block.NumVars(); ++i) names.push_back(block.var(i).name());
+  }
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("the program has no var {}{}", Quote(name), DidYouMean(name, names)));
+}
+
+// What backward itself makes of the question.
+void Differentiate(const ProgramDesc& program, int block, const BackwardOptions& options,
+                   GradientExplanation* result) {
+  ProgramDesc copy = program;
+  BackwardOptions quiet = options;
+  quiet.callbacks.clear();
+  quiet.unconnected = Unconnected::kNone;
+  try {
+    BlockDesc& home = copy.Block(block);
+    result->gradient =
+        Gradients({Variable::Of(home, result->of)}, {Variable::Of(home, result->wrt)}, quiet)[0];
+  } catch (const Error& e) {
+    result->reason = e.message();
+  }
+}
+
+}  // namespace
+
+GradientExplanation ExplainGradient(const ProgramDesc& program, const std::string& of,
+                                    const std::string& wrt, const BackwardOptions& options) {
+  GradientExplanation result;
+  result.of = of;
+  result.wrt = wrt;
+  ProgramDesc copy = program;
+  BlockDesc& home = HomeOf(copy, of);
+  HomeOf(copy, wrt);
+  if (!home.FindVarRecursive(wrt)) {
+    result.reason = fmt::format("{} is a variable of a sub-block, which {} does not see",
+                                Quote(wrt), Quote(of));
+    return result;
+  }
+  Explainer explainer(home, options, of, wrt);
+  result.path = WithSubBlocks(home, options, explainer.Path(0), 0);
+  result.depends = !result.path.empty() || explainer.SameVariable();
+  Differentiate(program, home.idx(), options, &result);
+  if (!result.gradient.empty()) {
+    result.contributions = explainer.Contributions();
+    return result;
+  }
+  auto blocked = std::find_if(result.path.begin(), result.path.end(),
+                              [](const GradientStep& s) { return !s.obstacle.empty(); });
+  if (!result.reason.empty()) return result;  // an error of backward
+  if (!result.depends)
+    result.reason = explainer.NoPathReason();
+  else if (std::string at = explainer.ObstacleAt(of); !at.empty())
+    result.reason = at;
+  else if (blocked != result.path.end())
+    result.reason = blocked->obstacle;
+  else
+    result.reason = "the gradient rules on the way yield none";
+  return result;
+}
+
+std::string GradientExplanation::ToString() const {
+  std::string text = gradient.empty() ? fmt::format("no gradient of {} with respect to {}: {}\n",
+                                                    Quote(of), Quote(wrt), reason)
+                                      : fmt::format("the gradient of {} with respect to {} is {}\n",
+                                                    Quote(of), Quote(wrt), Quote(gradient));
+  for (const GradientStep& step : path) {
+    const std::string indent(2 + 2 * static_cast<size_t>(step.depth), ' ');
+    text += fmt::format("{}{} -> {}  through {}: {} -> {}\n", indent, step.from, step.to, step.op,
+                        step.from_slot, step.to_slot);
+    if (step.obstacle.empty()) continue;
+    text += fmt::format("{}  ends here: {}\n", indent, step.obstacle);
+    if (gradient.empty()) break;
+  }
+  if (contributions.size() > 1)
+    text += fmt::format("{} contributions are summed\n", contributions.size());
+  for (const std::string& c : contributions) text += fmt::format("  from {}\n", c);
+  return text;
+}
+
+}  // namespace coracle

@@ -1,0 +1,144 @@
+#include <coracle/backward/forward_graph.h>
+#include <coracle/backward/slice.h>
+
+#include <algorithm>
+
+namespace coracle::internal {
+namespace {
+
+using Ops = std::vector<OpDesc*>;
+
+size_t PositionOf(const OpDesc& op) { return op.block()->IndexOf(op); }
+
+// The ops found from one side, each with the work that its neighbours make.
+class Side {
+ public:
+  explicit Side(size_t num_ops) : seen_(num_ops, 0) {}
+  void Add(size_t position) {
+    if (seen_[position]) return;
+    seen_[position] = 1;
+    found_.push_back(static_cast<uint32_t>(position));
+  }
+  bool done() const { return next_ == found_.size(); }
+  size_t Next() { return found_[next_++]; }
+  size_t work = 0;
+  std::vector<uint32_t> Take() {
+    std::sort(found_.begin(), found_.end());
+    return std::move(found_);
+  }
+
+ private:
+  std::vector<uint8_t> seen_;
+  std::vector<uint32_t> found_;
+  size_t next_ = 0;
+};
+
+class Slice {
+ public:
+  Slice(const BlockDesc& block, const OpRegistry& ops)
+      : block_(block), ops_(ops), up_(block.NumOps()), down_(block.NumOps()) {}
+
+  std::vector<uint32_t> Find(const std::vector<std::string>& wanted,
+                             const std::vector<std::string>& targets) {
+    for (const std::string& target : targets) {
+      const Ops& writers = block_.Uses(target).writers;
+      if (writers.empty()) continue;
+      up_.Add(PositionOf(*writers.back()));
+      last_ = std::max(last_, PositionOf(*writers.back()) + 1);
+    }
+    first_ = block_.NumOps();
+    for (const std::string& name : wanted) Start(block_.Uses(name));
+    // One step of the side that did less.
+    while (!up_.done() && !down_.done()) {
+      if (up_.work <= down_.work)
+        StepUp();
+      else
+        StepDown();
+    }
+    return up_.done() ? up_.Take() : down_.Take();
+  }
+
+ private:
+  void Start(const VarUses& uses) {
+    if (!uses.writers.empty()) first_ = std::min(first_, PositionOf(*uses.writers.front()));
+    for (OpDesc* reader : uses.readers) {
+      const size_t at = PositionOf(*reader);
+      if (at >= last_) break;
+      first_ = std::min(first_, at);
+      down_.Add(at);
+    }
+    // A writer that keeps a part of what it writes to.
+    for (OpDesc* writer : uses.writers) {
+      if (PositionOf(*writer) < last_) down_.Add(PositionOf(*writer));
+    }
+  }
+
+  // To the writers of what an op reads.
+  void StepUp() {
+    const size_t at = up_.Next();
+    const OpDesc& op = block_.op(at);
+    auto add = [&](const std::string& name) {
+      ++up_.work;
+      const Ops& writers = block_.Uses(name).writers;
+      auto it = Before(writers, at);
+      if (it == writers.begin()) return;
+      const size_t writer = PositionOf(**(it - 1));
+      if (writer >= first_) up_.Add(writer);
+    };
+    for (const Slot& slot : op.inputs()) {
+      for (const std::string& name : slot.args) add(name);
+    }
+    if (!Keeps(op)) return;
+    for (const Slot& slot : op.outputs()) {
+      for (const std::string& name : slot.args) add(name);
+    }
+  }
+
+  // To the readers of what an op writes.
+  void StepDown() {
+    const size_t at = down_.Next();
+    for (const Slot& slot : block_.op(at).outputs()) {
+      for (const std::string& name : slot.args) {
+        const VarUses& uses = block_.Uses(name);
+        auto next = Before(uses.writers, at + 1);
+        const size_t end =
+            next == uses.writers.end() ? last_ : std::min(last_, PositionOf(**next) + 1);
+        for (auto it = Before(uses.readers, at + 1); it != uses.readers.end(); ++it) {
+          ++down_.work;
+          if (PositionOf(**it) >= end) break;
+          down_.Add(PositionOf(**it));
+        }
+        if (next != uses.writers.end() && PositionOf(**next) < last_ && Keeps(**next))
+          down_.Add(PositionOf(**next));
+      }
+    }
+    ++down_.work;
+  }
+
+  static Ops::const_iterator Before(const Ops& ops, size_t position) {
+    return std::partition_point(ops.begin(), ops.end(),
+                                [&](const OpDesc* op) { return PositionOf(*op) < position; });
+  }
+  bool Keeps(const OpDesc& op) const {
+    const OpDef* def = ops_.Find(op.type());
+    return def && !def->keeps_outputs().empty();
+  }
+
+  const BlockDesc& block_;
+  const OpRegistry& ops_;
+  Side up_, down_;
+  size_t first_ = 0, last_ = 0;  // nothing on the way lies before, or at and behind
+};
+
+}  // namespace
+
+std::optional<std::vector<uint32_t>> OpsBetween(const BlockDesc& block, const OpRegistry& ops,
+                                                const std::vector<std::string>& wanted,
+                                                const std::vector<std::string>& targets) {
+  for (const OpDesc* op : block.SubBlockOps()) {
+    if (UsesUnlistedNames(*op)) return std::nullopt;
+  }
+  return Slice(block, ops).Find(wanted, targets);
+}
+
+}  // namespace coracle::internal

@@ -1,0 +1,105 @@
+// CheckGradient: right programs pass, and a planted fault is found.
+
+#include <coracle/backward/check_gradient.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <gtest/gtest.h>
+
+#include "test_ops.h"
+
+namespace coracle {
+namespace {
+
+class CheckGradientTest : public ::testing::Test {
+ protected:
+  CheckGradientTest() : test({2, 3}, DType::kFloat32) {
+    RegisterTestOps(ops);
+    // x^2 with the gradient x dout.
+    ops.Add(OpDef("t_wrong_square")
+                .Doc("test")
+                .Input("X", "x")
+                .Output("Out", "out")
+                .Infer([](InferContext& c) { c.SetOutput("Out", c.Input("X")); })
+                .Gradient([](GradientContext& g) {
+                  g.Append("t_mul", {{"X", {g.OutputGrad("Out")}}, {"Y", {g.Input("X")}}},
+                           {{"Out", {g.InputGrad("X")}}});
+                })
+                .Reference<float, double>([]<class T>(const PrepareContext& ctx) -> Kernel {
+                  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+                  return [=](Workspace& ws) {
+                    for (int64_t i = 0; i < x.numel; ++i)
+                      ws.Data<T>(out)[i] = ws.Data<const T>(x)[i] * ws.Data<const T>(x)[i];
+                  };
+                }));
+    options.ops = &ops;
+    options.loss = "loss";
+    test.Param("w");
+    test.Param("v");
+    test.Data("x");
+  }
+  void Finish(const char* square) {
+    test.Op("t_mul", {"w", "x"}, "wx");
+    test.Op("t_tanh", {"wx"}, "t");
+    InferOp(test.root(), test.root().AppendOp(square, {{"X", {"t"}}}, {{"Out", {"s"}}}), ops);
+    test.Op("t_mul", {"s", "v"}, "sv");
+    test.Loss("sv");
+  }
+  OpRegistry ops;
+  CheckGradientOptions options;
+  TestProgram test;
+};
+
+TEST_F(CheckGradientTest, ARightProgramPasses) {
+  Finish("t_square");
+  options.directions = 3;
+  const CheckGradientReport report = CheckGradient(test.program, options);
+  EXPECT_TRUE(report.passed()) << report.ToString();
+  ASSERT_EQ(report.checks.size(), 6u);
+  for (const GradientCheck& check : report.checks) {
+    EXPECT_NE(check.by_gradient, 0);
+    EXPECT_LE(check.error, 1e-6);
+  }
+  EXPECT_EQ(report.wrong_op, "");
+  EXPECT_EQ(test.root().FindVar("w")->dtype(), DType::kFloat32) << "the program is unchanged";
+}
+
+TEST_F(CheckGradientTest, AWrongRuleIsFound) {
+  Finish("t_wrong_square");
+  const CheckGradientReport report = CheckGradient(test.program, options);
+  EXPECT_FALSE(report.passed());
+  EXPECT_EQ(report.wrong_op.find("t_wrong_square, op 2 of block 0"), 0u) << report.ToString();
+  EXPECT_NE(report.ToString().find("WRONG"), std::string::npos);
+  // v's gradient does not go through it.
+  options.wrt = {"v"};
+  EXPECT_TRUE(CheckGradient(test.program, options).passed());
+}
+
+TEST_F(CheckGradientTest, GivenValuesAndFedVariables) {
+  Finish("t_square");
+  options.wrt = {"x"};
+  options.feeds["x"] = Tensor::Full<float>({2, 3}, 0.5f);
+  Scope scope;
+  scope.Set("w", Tensor::Full<float>({2, 3}, 2.f));
+  scope.Set("v", Tensor::Full<float>({2, 3}, 3.f));
+  options.scope = &scope;
+  const CheckGradientReport report = CheckGradient(test.program, options);
+  EXPECT_TRUE(report.passed()) << report.ToString();
+  EXPECT_NEAR(report.loss, 6 * 3 * std::tanh(1.0) * std::tanh(1.0), 1e-12);
+}
+
+TEST_F(CheckGradientTest, WithBackwardAlreadyThereAndTheLossByItsRole) {
+  Finish("t_square");
+  BackwardOptions backward;
+  backward.ops = &ops;
+  AppendBackward(test.Var("loss"), backward);
+  options.loss = "";
+  EXPECT_TRUE(CheckGradient(test.program, options).passed());
+  TestProgram bare;
+  bare.Param("w");
+  bare.Loss("w");
+  EXPECT_THROW(CheckGradient(bare.program, options), Error);
+}
+
+}  // namespace
+}  // namespace coracle

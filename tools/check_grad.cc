@@ -1,0 +1,57 @@
+#include <coracle/backward/check_gradient.h>
+#include <coracle/framework/io/npy.h>
+#include <coracle/framework/io/tensor_io.h>
+
+#include "commands.h"
+#include "flags.h"
+#include "program_input.h"
+
+DECLARE_string(loss);
+DECLARE_string(wrt);
+DECLARE_string(feed);
+DECLARE_string(params);
+DEFINE_int32(batch_size, 2, "`N` for the unknown dimensions of feeds that are drawn");
+DEFINE_int32(directions, 1, "`N` random directions for each variable");
+DEFINE_double(tolerance, 1e-6, "`X`: the largest relative difference that passes");
+
+namespace coracle::tools {
+namespace {
+
+int RunCheckGrad(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one PROGRAM");
+  if (FLAGS_batch_size < 1) throw UsageError("--batch_size must be at least 1");
+  if (FLAGS_directions < 1) throw UsageError("--directions must be at least 1");
+  if (!(FLAGS_tolerance > 0)) throw UsageError("--tolerance must be positive");
+  const ProgramDesc program = ReadAnyProgram(args[0]);
+  Scope scope;
+  CheckGradientOptions options;
+  if (!FLAGS_params.empty()) {
+    LoadParameters(program, FLAGS_params, scope);
+    options.scope = &scope;
+  }
+  if (!FLAGS_feed.empty()) {
+    for (auto& [name, value] : ReadNpz(FLAGS_feed)) options.feeds[name] = value;
+  }
+  options.loss = FLAGS_loss;
+  options.wrt = ListFlag(FLAGS_wrt);
+  options.batch_size = FLAGS_batch_size;
+  options.directions = FLAGS_directions;
+  options.tolerance = FLAGS_tolerance;
+  const CheckGradientReport report = CheckGradient(program, options);
+  Print(report.ToString());
+  return report.passed() ? 0 : 1;
+}
+
+}  // namespace
+
+Command CheckGradCommand() {
+  return {"check-grad",
+          "compares a program's gradients with differences, in double",
+          "check-grad PROGRAM [--loss=NAME] [--wrt=a,b] [--feed=in.npz] [--params=DIR|FILE]",
+          "  coracle check-grad main.pb --loss=loss\n"
+          "  coracle check-grad train.pb --wrt=conv2d_0.w_0 --feed=in.npz --params=params\n",
+          {"loss", "wrt", "feed", "params", "batch_size", "directions", "tolerance"},
+          RunCheckGrad};
+}
+
+}  // namespace coracle::tools

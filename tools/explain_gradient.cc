@@ -1,0 +1,32 @@
+#include <coracle/backward/explain.h>
+
+#include "commands.h"
+#include "flags.h"
+#include "program_input.h"
+
+DEFINE_string(of, "", "`NAME` of the variable that is differentiated");
+DEFINE_string(wrt, "", "`NAME` of the variable with respect to which; check-grad takes several");
+
+namespace coracle::tools {
+namespace {
+
+int RunExplain(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one PROGRAM");
+  if (FLAGS_of.empty()) throw UsageError("--of=NAME is missing: the variable to differentiate");
+  if (FLAGS_wrt.empty()) throw UsageError("--wrt=NAME is missing: by which variable");
+  Print(ExplainGradient(ReadAnyProgram(args[0]), FLAGS_of, FLAGS_wrt).ToString());
+  return 0;
+}
+
+}  // namespace
+
+Command ExplainGradientCommand() {
+  return {"explain-gradient",
+          "tells why a variable has a gradient, or where it ends",
+          "explain-gradient PROGRAM --of=NAME --wrt=NAME",
+          "  coracle explain-gradient main.pb --of=loss --wrt=fc_0.w_0\n",
+          {"of", "wrt"},
+          RunExplain};
+}
+
+}  // namespace coracle::tools
