@@ -365,7 +365,8 @@ OpEntry AddOpMessage(SchemaWriter& schema, const std::string& name, const OpDef&
 std::vector<OpEntry> AddOps(SchemaWriter& schema, const OpRegistry& ops) {
   std::vector<OpEntry> entries;
   std::vector<std::pair<std::string, std::string>> names;
-  std::unordered_set<std::string> taken;
+  // What may stand beside an op keeps its name; an op of that name becomes stop_gradient_.
+  std::unordered_set<std::string> taken = {"error_clip", "stop_gradient", "op_role"};
   for (const std::string& type : ops.Types()) {
     const std::string field = Unique(Identifier(type), "_", taken);
     names.push_back({field, field + "_op"});
@@ -373,9 +374,9 @@ std::vector<OpEntry> AddOps(SchemaWriter& schema, const OpRegistry& ops) {
   }
   Message op = schema.Add("Op", "One raw op of the registry.");
   for (const auto& name : names) op.Choice(op.Nested(name.first, name.second, ""));
-  op.Nested(Unique("error_clip", "_", taken), "ErrorClip", "of its outputs");
-  op.Scalar(Unique("stop_gradient", "_", taken), Proto::TYPE_BOOL, "false", "of its outputs");
-  op.Scalar(Unique("op_role", "_", taken), Proto::TYPE_INT32, "0", "Paddle's role of the op");
+  op.Nested("error_clip", "ErrorClip", "of its outputs");
+  op.Scalar("stop_gradient", Proto::TYPE_BOOL, "false", "of its outputs");
+  op.Scalar("op_role", Proto::TYPE_INT32, "0", "Paddle's role of the op");
   return entries;
 }
 

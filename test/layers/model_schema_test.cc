@@ -70,6 +70,11 @@ TEST(ModelSchema, NamesThatClashAreKeptApart) {
       ops);
   EXPECT_EQ(model.main.Root().op(0).GetAttr<float>("X", 0), 2);
   EXPECT_EQ(model.main.Root().op(0).Output("X").front(), "o");
+  model = ParseModelText(
+      "data { name: \"v\" } layer { op { op_role_ { X: \"v\" Out: \"o\" } op_role: 1 } }", "m", ".",
+      ops);
+  EXPECT_EQ(model.main.Root().op(0).type(), "op_role");
+  EXPECT_EQ(model.main.Root().op(0).role(), kBackward);
 }
 
 TEST(ModelSchema, NumbersOfMoreThanTwentyThousandOps) {
