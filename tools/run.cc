@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/op/infer_context.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -115,14 +116,30 @@ void CheckFlags(const std::vector<std::string>& args) {
     throw UsageError("PROGRAM and --feed cannot both be standard input");
 }
 
-PreparedProgram Prepare(const ProgramDesc& program, const NamedTensors& given) {
+// Selected rows are fetched as the dense tensors that they stand for.
+std::vector<std::string> FetchDense(ProgramDesc& program, std::vector<std::string> names) {
+  BlockDesc& root = program.Root();
+  for (std::string& name : names) {
+    const VarDesc* var = root.FindVar(name);
+    if (!var || var->type() != VarType::kSelectedRows) continue;
+    const std::string dense = program.UniqueName(name + "@DENSE");
+    const OpDesc& op =
+        root.AppendOp("get_tensor_from_selected_rows", {{"X", {name}}}, {{"Out", {dense}}});
+    InferOp(root, op, DefaultOps());
+    name = dense;
+  }
+  return names;
+}
+
+PreparedProgram Prepare(ProgramDesc program, const NamedTensors& given) {
   std::vector<std::string> feed_names;
   if (OwnFeeds(program).empty()) {
     for (const auto& entry : given) feed_names.push_back(entry.first);
     if (feed_names == std::vector<std::string>{""})
       throw UsageError("an npy file feeds a program with one feed op; this has none: use npz");
   }
-  return Executor(CompileOptionsFromFlags()).Prepare(program, feed_names, ListFlag(FLAGS_fetch));
+  const std::vector<std::string> fetches = FetchDense(program, ListFlag(FLAGS_fetch));
+  return Executor(CompileOptionsFromFlags()).Prepare(program, feed_names, fetches);
 }
 
 NamedTensors Run(PreparedProgram& prepared, const std::vector<Tensor>& feeds, Scope& scope) {
@@ -134,8 +151,9 @@ NamedTensors Run(PreparedProgram& prepared, const std::vector<Tensor>& feeds, Sc
     throw e.WithDetail("--params=DIR or --params=FILE gives the parameters");
   }
   NamedTensors named;
-  for (size_t i = 0; i < results->size(); ++i)
-    named.emplace_back(prepared.fetch_names()[i], (*results)[i]);
+  std::vector<std::string> names = ListFlag(FLAGS_fetch);
+  if (names.empty()) names = prepared.fetch_names();
+  for (size_t i = 0; i < results->size(); ++i) named.emplace_back(names[i], (*results)[i]);
   return named;
 }
 

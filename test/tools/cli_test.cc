@@ -300,6 +300,23 @@ std::string DataDirectory() {
   return fs::absolute(given ? given : std::string(source ? source : ".") + "/../shared/data");
 }
 
+TEST_F(Cli, SparseGradientsAreDumpedAndFetched) {
+  WriteFileAtomic(Path("words.pbtxt"), R"(
+    data { name: "ids" shape: [-1] dtype: INT64 }
+    layer { embedding { input: "ids" num_embeddings: 4 embedding_dim: 2 is_sparse: true
+                        param { name: "table" } output: "e" } }
+    layer { mean { input: "e" output: "loss" } }
+  )");
+  Expect("coracle build words.pbtxt --out=m.pb --startup_out=s.pb", 0, {});
+  Expect("coracle run s.pb --save_params=params", 0, {});
+  Expect("coracle backward m.pb --loss=loss --out=train.pb && coracle dump train.pb", 0,
+         {"W@GRAD=table@GRAD:SELECTED_ROWS float32[4,2] = lookup_table_v2_grad("});
+  WriteNpz({{"ids", Tensor::Of<int64_t>({2}, {3, 3})}}, Path("in.npz"));
+  Expect("coracle run train.pb --params=params --feed=in.npz --fetch=table@GRAD,loss", 0,
+         {"table@GRAD: float32[4, 2], min 0, mean 0.125, max 0.5: 0 0 0 0 0 0 0.5 0.5",
+          "loss: float32[1]"});
+}
+
 TEST_F(Cli, RunsASavedModelOnASizeOfItsOwn) {
   const std::string paddle = DataDirectory() + "/paddle", golden = paddle + "/golden/";
   const std::string model = "ch_ppocr_mobile_v2.0_cls";

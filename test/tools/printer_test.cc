@@ -84,13 +84,16 @@ TEST(Printer, SubBlocksAndOtherKindsOfValues) {
   BlockDesc& sub = program.AppendBlock(program.Root());
   AddVar(program.Root(), "a", {2});
   AddVar(sub, "list", {-1, 3}).SetType(VarType::kLoDTensorArray);
+  AddVar(sub, "rows", {9, 2}).SetType(VarType::kSelectedRows);
   AddVar(sub, "words", {-1, 1}, DType::kInt64).SetLoDLevel(1);
   sub.AppendOp("f", {{"X", {"a", "words"}}}, {{"Out", {"list"}}});
+  sub.AppendOp("f", {{"X", {"a"}}}, {{"Out", {"rows"}}});
   program.Root().AppendOp("while", {}, {}, {{"sub_block", BlockRef{1}}});
   const std::string text = PrintProgram(program);
   EXPECT_NE(text.find("block 1, parent 0\n"), text.npos) << text;
   EXPECT_NE(text.find("0  Out=list:LOD_TENSOR_ARRAY float32[-1,3] = f(X=[a, words])"), text.npos)
       << text;
+  EXPECT_NE(text.find("1  Out=rows:SELECTED_ROWS float32[9,2] = f(X=a)"), text.npos) << text;
   EXPECT_NE(text.find("words  int64[-1,1] lod 1"), text.npos) << text;
   EXPECT_NE(text.find("while() {sub_block=block 1}"), text.npos) << text;
   PrintOptions options;
