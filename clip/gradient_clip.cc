@@ -80,11 +80,20 @@ class Group {
 
 std::string AppendScaled(ProgramDesc& main, const ParamAndGrad& pair, const std::string& factor) {
   const std::string out = main.FreeName(GradName(pair.param) + "@CLIPPED");
-  main.Root().Var(out).SetMeta(Variable::Of(main.Root(), pair.param).desc().meta());
-  main.Root().AppendOp("elementwise_mul", {{"X", {pair.grad}}, {"Y", {factor}}}, {{"Out", {out}}},
-                       {{"axis", int32_t{-1}},
-                        {kOpRoleAttr, int32_t{kOptimize}},
-                        {kOpRoleVarAttr, std::vector<std::string>{pair.param, out}}});
+  VarMeta meta = Variable::Of(main.Root(), pair.param).desc().meta();
+  meta.type = Variable::Of(main.Root(), pair.grad).desc().type();
+  main.Root().Var(out).SetMeta(meta);
+  const bool sparse = meta.type == VarType::kSelectedRows;  // and stays so: scale takes it
+  AttrList attrs;
+  if (sparse)
+    attrs.push_back({"scale", 1.0f});
+  else
+    attrs.push_back({"axis", int32_t{-1}});
+  attrs.push_back({kOpRoleAttr, int32_t{kOptimize}});
+  attrs.push_back({kOpRoleVarAttr, std::vector<std::string>{pair.param, out}});
+  main.Root().AppendOp(sparse ? "scale" : "elementwise_mul",
+                       {{"X", {pair.grad}}, {sparse ? "ScaleTensor" : "Y", {factor}}},
+                       {{"Out", {out}}}, std::move(attrs));
   return out;
 }
 

@@ -95,6 +95,9 @@ TEST(SparseOptimizer, ClipAndDecay) {
     table.MutableTraining().gradient_clip = Setting{"by_norm", {{"clip_norm", 0.1}}};
   });
   ExpectSparseAsDense(sgd, [](VarDesc& table) {
+    table.MutableTraining().gradient_clip = Setting{"by_global_norm", {{"clip_norm", 0.1}}};
+  });
+  ExpectSparseAsDense(sgd, [](VarDesc& table) {
     table.MutableTraining().regularizer = Setting{"l2_decay", {{"coeff", 0.3}}};
   });
   ExpectSparseAsDense(sgd, [](VarDesc& table) { table.SetErrorClip(ErrorClipByValue(0.02)); });
