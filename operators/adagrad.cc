@@ -35,13 +35,10 @@ Kernel AdagradOfRows(const PrepareContext& ctx, decltype(&AdagradUpdate<T>) upda
     CopyBytes(ws.Data<const T>(args.param), p, bytes);
     CopyBytes(ws.Data<const T>(args.moment), m, bytes);
     const AdagradStep step = {args.lr(ws), args.epsilon};
+    const int64_t ahead = PrefetchDistance(rows.width * static_cast<int64_t>(sizeof(T)));
     ForEachGroup(groups, rows.data<T>(), rows.width,
                  [&](int64_t k, int64_t begin, const T* g, int64_t n) {
-                   if (k + kPrefetchRows < groups.count()) {
-                     const int64_t next = groups.rows[static_cast<size_t>(k + kPrefetchRows)];
-                     PrefetchRow(p + next * rows.width, rows.width);
-                     PrefetchRow(m + next * rows.width, rows.width);
-                   }
+                   PrefetchGroup(groups, k + ahead, rows.width, p, m);
                    const int64_t at = groups.rows[static_cast<size_t>(k)] * rows.width + begin;
                    update(p + at, g, m + at, step, p + at, m + at, n);
                  });

@@ -70,8 +70,10 @@ struct Args {
       update(p + at, g, m1 + at, m2 + at, step, p_to + at, m1_to + at, m2_to + at, n);
     };
     if (!lazy) return ForEachRow<T>(groups, view, piece);
+    const int64_t ahead = PrefetchDistance(view.width * static_cast<int64_t>(sizeof(T)));
     ForEachGroup(groups, view.data<T>(), view.width,
                  [&](int64_t k, int64_t at, const T* g, int64_t n) {
+                   PrefetchGroup(groups, k + ahead, view.width, p_to, m1_to, m2_to);
                    piece(groups.rows[static_cast<size_t>(k)] * view.width + at, g, n);
                  });
   }

@@ -44,6 +44,7 @@ Kernel Lookup(const PrepareContext& ctx) {
     const IndexReader id(ws, ids);
     const char* from = ws.Data<const char>(w);
     char* to = ws.Data<char>(out);
+    const int64_t ahead = PrefetchDistance(bytes);
     const auto exists = [=](int64_t row) { return row >= 0 && row < rows; };
     ParallelFor(ids.numel, 1 + 65536 / (1 + bytes), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -51,8 +52,8 @@ Kernel Lookup(const PrepareContext& ctx) {
         const bool pad = padding != kNoPadding && row == padding;
         if (!pad && !exists(row)) ThrowIndexRange(name, "Ids", i, row, rows);
         if (bytes == 0) continue;
-        if (i + kPrefetchRows < end && exists(id[i + kPrefetchRows]))
-          PrefetchRow(from + id[i + kPrefetchRows] * bytes, bytes);
+        if (i + ahead < end && exists(id[i + ahead]))
+          PrefetchRow<false>(from + id[i + ahead] * bytes, bytes);
         if (pad)
           std::memset(to + i * bytes, 0, static_cast<size_t>(bytes));
         else

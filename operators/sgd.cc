@@ -9,7 +9,7 @@ namespace {
 
 // Row by row as they are stored: duplicates need no merging.
 template <class T>
-Kernel SgdOfRows(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update) {
+Kernel SgdOfRows(const PrepareContext& ctx, decltype(&SgdRowsUpdate<T>) update) {
   const TensorArg param = ctx.Input("Param"), param_out = ctx.Output("ParamOut");
   const RowsInput grad(ctx, "Grad", 0, param.shape);
   const ScalarInput lr(ctx.Input("LearningRate"));
@@ -17,26 +17,17 @@ Kernel SgdOfRows(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update) {
     const RowsView rows = grad(ws);
     T* out = ws.Data<T>(param_out);
     CopyBytes(ws.Data<const T>(param), out, param.numel * static_cast<int64_t>(sizeof(T)));
-    const T* g = rows.data<T>();
     const double rate = lr(ws);
-    const size_t count = rows.rows.size();
-    ForEachRowShare(rows.count() * rows.width, [&](const RowShare& share) {
-      for (size_t i = 0; i < count; ++i) {
-        const size_t next = i + kPrefetchRows;
-        if (next < count && share.Has(rows.rows[next]))
-          PrefetchRow(out + rows.rows[next] * rows.width, rows.width);
-        if (!share.Has(rows.rows[i])) continue;
-        T* row = out + rows.rows[i] * rows.width;
-        update(row, g + static_cast<int64_t>(i) * rows.width, rate, row, rows.width);
-      }
-    });
+    ForEachRowShare(rows.count() * rows.width,
+                    [&](const RowShare& share) { update(rows, rows.data<T>(), rate, share, out); });
   };
 }
 
 template <class T>
-Kernel Sgd(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update) {
+Kernel Sgd(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update,
+           decltype(&SgdRowsUpdate<T>) update_rows) {
   const TensorArg param = ctx.Input("Param"), grad = ctx.Input("Grad");
-  if (IsSparse(grad)) return SgdOfRows<T>(ctx, update);
+  if (IsSparse(grad)) return SgdOfRows<T>(ctx, update_rows);
   const TensorArg param_out = ctx.Output("ParamOut");
   const ScalarInput lr(ctx.Input("LearningRate"));
   return [=](Workspace& ws) {
@@ -64,11 +55,13 @@ void RegisterSgd(OpRegistry& ops) {
               .Inplace("Param", "ParamOut")
               .Infer([](InferContext& ctx) { InferUpdate(ctx, {}, {"LearningRate"}); })
               .NoGradient("an update of a parameter is not part of the loss")
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Sgd<T>(c, SgdUpdate<T>); })
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return Sgd<T>(c, SgdUpdate<T>, SgdRowsUpdate<T>);
+              })
               .Fast([](const PrepareContext& c) {
-                return c.Input("Param").dtype == DType::kFloat32 ? Sgd<float>(c, SgdUpdateSimd)
-                                                                 : Kernel();
+                return c.Input("Param").dtype == DType::kFloat32
+                           ? Sgd<float>(c, SgdUpdateSimd, SgdRowsUpdateSimd)
+                           : Kernel();
               }));
 }
 

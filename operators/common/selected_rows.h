@@ -107,14 +107,17 @@ void ForEachRowShare(int64_t elements, Body&& body) {
   });
 }
 
-inline constexpr int64_t kPrefetchRows = 8;
+// How many rows ahead of their use to ask for rows of so many bytes.
+inline int64_t PrefetchDistance(int64_t bytes) {
+  return std::clamp<int64_t>(4096 / std::max<int64_t>(1, bytes), 4, 64);
+}
 
-// Asks for the first lines of a row that will be used soon.
-template <class T>
+// Asks for the first lines of a row that will be used, and perhaps written, soon.
+template <bool write, class T>
 void PrefetchRow(const T* row, int64_t width) {
   const char* at = reinterpret_cast<const char*>(row);
   const int64_t bytes = std::min<int64_t>(width * static_cast<int64_t>(sizeof(T)), 512);
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 1);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, write);
 }
 
 // Sum of the stored rows of group k, handed to body(begin, sum, n) in pieces: its elements
@@ -135,6 +138,14 @@ void SumGroup(const RowGroups& groups, int64_t k, const T* value, int64_t width,
     }
     body(begin, static_cast<const T*>(sum), n);
   }
+}
+
+// Asks for the row of group k in each of the tables, which the caller will update soon.
+template <class... T>
+void PrefetchGroup(const RowGroups& groups, int64_t k, int64_t width, const T*... tables) {
+  if (k >= groups.count()) return;
+  const int64_t at = groups.rows[static_cast<size_t>(k)] * width;
+  (PrefetchRow<true>(tables + at, width), ...);
 }
 
 // body(k, begin, sum, n) for all groups, from several threads.

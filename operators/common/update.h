@@ -5,6 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/same_type.h>
+#include <coracle/operators/common/selected_rows.h>
 
 #include <cmath>
 #include <cstdint>
@@ -48,6 +49,17 @@ struct AdagradStep {
 template <class T>
 void SgdUpdate(const T* p, const T* g, double lr, T* p_out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p_out[i] = p[i] - static_cast<T>(lr) * g[i];
+}
+
+// SgdUpdate of row rows[i] of p with row i of g, for the rows of the share, in their order.
+template <class T>
+void SgdRowsUpdate(const RowsView& rows, const T* g, double lr, const RowShare& share, T* p) {
+  for (int64_t i = 0; i < rows.count(); ++i) {
+    const int64_t row = rows.rows[static_cast<size_t>(i)];
+    if (!share.Has(row)) continue;
+    T* at = p + row * rows.width;
+    SgdUpdate(at, g + i * rows.width, lr, at, rows.width);
+  }
 }
 
 // g' = rescale g + decay p;  v' = mu v + g';  p' = p - lr v', or p - lr (g' + mu v') (Nesterov)
@@ -97,6 +109,8 @@ void AdamUpdate(const T* p, const T* g, const T* m, const T* v, const AdamStep& 
 
 // The same with the machine's vector instructions.
 void SgdUpdateSimd(const float* p, const float* g, double lr, float* p_out, int64_t n);
+void SgdRowsUpdateSimd(const RowsView& rows, const float* g, double lr, const RowShare& share,
+                       float* p);
 void MomentumUpdateSimd(const float* p, const float* g, const float* v, const MomentumStep& s,
                         float* p_out, float* v_out, int64_t n);
 void AdagradUpdateSimd(const float* p, const float* g, const float* m, const AdagradStep& s,

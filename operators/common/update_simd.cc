@@ -25,6 +25,19 @@ void Sgd(const float* p, const float* g, double lr, float* p_out, int64_t n) {
   SgdUpdate(p + i, g + i, lr, p_out + i, n - i);
 }
 
+void SgdRows(const RowsView& rows, const float* g, double lr, const RowShare& share, float* p) {
+  const int64_t width = rows.width, count = rows.count();
+  const int64_t ahead = PrefetchDistance(width * static_cast<int64_t>(sizeof(float)));
+  const int64_t* row = rows.rows.data();
+  for (int64_t i = 0; i < count; ++i) {
+    if (i + ahead < count && share.Has(row[i + ahead]))
+      PrefetchRow<true>(p + row[i + ahead] * width, width);
+    if (!share.Has(row[i])) continue;
+    float* at = p + row[i] * width;
+    Sgd(at, g + i * width, lr, at, width);
+  }
+}
+
 void Momentum(const float* p, const float* g, const float* v, const MomentumStep& s, float* p_out,
               float* v_out, int64_t n) {
   const D d;
@@ -92,12 +105,17 @@ HWY_AFTER_NAMESPACE();
 namespace coracle {
 
 HWY_EXPORT(Sgd);
+HWY_EXPORT(SgdRows);
 HWY_EXPORT(Momentum);
 HWY_EXPORT(Adagrad);
 HWY_EXPORT(Adam);
 
 void SgdUpdateSimd(const float* p, const float* g, double lr, float* p_out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(Sgd)(p, g, lr, p_out, n);
+}
+void SgdRowsUpdateSimd(const RowsView& rows, const float* g, double lr, const RowShare& share,
+                       float* p) {
+  HWY_DYNAMIC_DISPATCH(SgdRows)(rows, g, lr, share, p);
 }
 void MomentumUpdateSimd(const float* p, const float* g, const float* v, const MomentumStep& s,
                         float* p_out, float* v_out, int64_t n) {
