@@ -73,6 +73,8 @@ struct BackwardOptions {
   bool gate_gradients = false;
   std::vector<BackwardCallback> callbacks;
   std::vector<GradientOverride> overrides;
+  // Gradient rules by name, for ops whose attr gradient_function names one (`call`).
+  std::unordered_map<std::string, GradientFn> functions;
   // The gradient of x is called <gradient_prefix>x@GRAD.
   std::string gradient_prefix;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()

@@ -286,6 +286,18 @@ const GradientFn& GradientOps::RuleOf(const ForwardGraph::Node& node) {
     overridden_ = true;
     return over.rule;
   }
+  if (const auto name = node.op->GetAttr<std::string>("gradient_function", ""); !name.empty()) {
+    auto function = run_.options.functions.find(name);
+    if (function == run_.options.functions.end()) {
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("append_backward: the gradient of {} is the function {}, which "
+                              "BackwardOptions::functions does not have",
+                              node.op->type(), Quote(name)),
+                  "  " + Locate(*node.op));
+    }
+    overridden_ = true;
+    return function->second;
+  }
   if (node.def && node.def->HasGradient()) return node.def->gradient();
   std::string_view arrived;
   for (uint32_t a = node.outputs; a < node.end && arrived.empty(); ++a) {

@@ -3,6 +3,7 @@
 #include <coracle/executor/internal/planner.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/verifier.h>
+#include <coracle/passes/inline_calls.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -78,6 +79,7 @@ CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::st
       memory_limit_(options.memory_limit ? options.memory_limit : MachineMemory() / 5 * 4) {
   VerifyOrThrow(program_, ops);
   TakeFeedAndFetchOps(program_, ops, &feeds_, &fetches_);
+  InlineCalls(program_);
   RequireVars(program_, feeds_, "feed");
   RequireVars(program_, fetches_, "fetch");
   if (options_.optimize) {

@@ -5,6 +5,9 @@
 #include <coracle/framework/tensor/rng.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -134,6 +137,14 @@ void ExpectConstraint(const std::string& message, const std::string& id) {
   EXPECT_NE(message.find("[" + id + "]"), std::string::npos)
       << "the message lacks '" << id << "': " << message;
   NoteConstraint(message);
+}
+
+void GradientIsCheckedIn(const std::string& type, const std::string& test) {
+  const char* sources = std::getenv("CORACLE_SOURCE_DIR");
+  std::ifstream file(std::string(sources ? sources : "..") + "/" + test);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(text.find("\"" + type + "\""), std::string::npos) << test << " has no " << type;
+  CheckedGradients().insert(type);
 }
 
 void CheckZeroGradient(const std::string& type) {

@@ -1,0 +1,156 @@
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <fmt/format.h>
+
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// The block that an op runs; nullptr where the op is not in a program.
+const BlockDesc* BlockOf(const OpDesc& op, const char* attr) {
+  const Attribute* value = op.FindAttr(attr);
+  const auto* ref = value ? std::get_if<BlockRef>(value) : nullptr;
+  if (!ref || !op.block() || ref->idx <= 0 || ref->idx >= op.block()->program().NumBlocks())
+    return nullptr;
+  return &op.block()->program().Block(ref->idx);
+}
+
+bool Distinct(const Names& names) {
+  return std::unordered_set<std::string>(names.begin(), names.end()).size() == names.size();
+}
+
+void RequireDeclared(InferContext& ctx, const BlockDesc& block, const Names& names) {
+  for (const std::string& name : names) {
+    if (!block.FindVar(name))
+      ctx.FailText("C3", "parameters and results must be variables of the block", name);
+  }
+}
+
+void InferCall(InferContext& ctx) {
+  const Names parameters = ctx.Attr<Names>("parameters"), results = ctx.Attr<Names>("results");
+  ctx.Require("C1", parameters.size() == ctx.NumInputs("X"),
+              "there must be as many parameters as X",
+              {static_cast<int64_t>(parameters.size()), static_cast<int64_t>(ctx.NumInputs("X"))});
+  ctx.Require("C2", results.size() == ctx.NumOutputs("Out"), "there must be as many results as Out",
+              {static_cast<int64_t>(results.size()), static_cast<int64_t>(ctx.NumOutputs("Out"))});
+  ctx.Require("C4", Distinct(parameters) && Distinct(results),
+              "no parameter and no result may be named twice");
+  ctx.Require(
+      "C5",
+      !ctx.op().HasAttr("gradient_block") || ctx.Attr<std::string>("gradient_function").empty(),
+      "its gradient is defined twice: by a block and by a function");
+  const BlockDesc* block = BlockOf(ctx.op(), "sub_block");
+  if (!block) return;
+  RequireDeclared(ctx, *block, parameters);
+  RequireDeclared(ctx, *block, results);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const VarMeta& given = ctx.Input("X", i);
+    const VarMeta& wanted = block->FindVar(parameters[i])->meta();
+    if (given.dtype != wanted.dtype || !given.shape.CompatibleWith(wanted.shape)) {
+      ctx.FailText("C6", "each X must have the type of its parameter",
+                   given.ToString() + " for " + wanted.ToString());
+    }
+  }
+  for (size_t i = 0; i < results.size(); ++i)
+    ctx.SetOutput("Out", block->FindVar(results[i])->meta(), i);
+}
+
+// The gradient that another block computes: called with X and the gradients of Out.
+void CustomGradient(GradientContext& g) {
+  Names inputs = g.Inputs("X"), outputs;
+  for (size_t i = 0; i < g.Outputs("Out").size(); ++i) inputs.push_back(g.OutputGrad("Out", i));
+  for (size_t i = 0; i < g.Inputs("X").size(); ++i) outputs.push_back(g.InputGrad("X", i));
+  g.Append("call", {{"X", std::move(inputs)}}, {{"Out", std::move(outputs)}},
+           {{"sub_block", g.Attr<BlockRef>("gradient_block")},
+            {"parameters", g.Attr<Names>("gradient_parameters")},
+            {"results", g.Attr<Names>("gradient_results")}});
+}
+
+void CallGradient(GradientContext& g) {
+  if (g.op().HasAttr("gradient_block")) return CustomGradient(g);
+  const Names parameters = g.Attr<Names>("parameters"), results = g.Attr<Names>("results");
+  GradientBlockRequest request;
+  request.forward_block = g.Attr<BlockRef>("sub_block").idx;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (g.HasOutputGrad("Out", i)) request.outputs.push_back(results[i]);
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (g.NeedsInputGrad("X", i)) request.inputs.push_back(parameters[i]);
+  }
+  const GradientBlock block = g.AppendGradientBlock(request);
+  if (block.idx < 0) return;
+  Names out_grads, arriving, x_grads, leaving;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::string name = GradientBlock::Find(block.arriving, results[i]);
+    if (name.empty()) continue;
+    arriving.push_back(name);
+    out_grads.push_back(g.OutputGrad("Out", i));
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const std::string name = GradientBlock::Find(block.leaving, parameters[i]);
+    if (name.empty() || !g.NeedsInputGrad("X", i)) continue;
+    leaving.push_back(name);
+    x_grads.push_back(g.InputGrad("X", i));
+  }
+  const std::string scope = g.ForwardOutput("Scope", {VarType::kStepScopes, {}, {}});
+  g.Append("call_grad", {{"Scope", {scope}}, {"Out@GRAD", std::move(out_grads)}},
+           {{"X@GRAD", std::move(x_grads)}},
+           {{"sub_block", BlockRef{block.idx}},
+            {"parameters", std::move(arriving)},
+            {"results", std::move(leaving)}});
+}
+
+void InferCallGrad(InferContext& ctx) {
+  const Names results = ctx.Attr<Names>("results");
+  const BlockDesc* block = BlockOf(ctx.op(), "sub_block");
+  for (size_t i = 0; block && i < results.size() && i < ctx.NumOutputs("X@GRAD"); ++i) {
+    if (const VarDesc* var = block->FindVar(results[i])) ctx.SetOutput("X@GRAD", var->meta(), i);
+  }
+}
+
+}  // namespace
+
+void RegisterCall(OpRegistry& ops) {
+  ops.Add(
+      OpDef("call")
+          .Doc("Runs a block as a function: its variables `parameters` get the values of X, and "
+               "Out those of its variables `results`. A block may be called from several places. "
+               "Before a program runs, each call is replaced by the ops of its block. The gradient "
+               "is derived from the block, unless it is given: by gradient_block, which is called "
+               "with X and then the gradients of Out and results in those of X, or by a function "
+               "of BackwardOptions::functions. C1: as many parameters as X. C2: as many results as "
+               "Out. C3: parameters and results are variables of the block. C4: none is named "
+               "twice. C5: gradient_block and gradient_function are not both given. C6: each X has "
+               "the type of its parameter.")
+          .OptionalVariadicInput("X", "the arguments")
+          .VariadicOutput("Out", "the results")
+          .OptionalOutput("Scope", "stands for the values of this call, for its gradient")
+          .Attr<BlockRef>("sub_block", "the function")
+          .Attr<Names>("parameters", {}, "variables of the block that X fills")
+          .Attr<Names>("results", "variables of the block that fill Out")
+          .Attr<BlockRef>("gradient_block", BlockRef{}, "computes the gradient")
+          .Attr<Names>("gradient_parameters", {}, "variables of it, for X and the gradients of Out")
+          .Attr<Names>("gradient_results", {}, "variables of it, the gradients of X")
+          .Attr<std::string>("gradient_function", "", "name in BackwardOptions::functions")
+          .Infer(InferCall)
+          .Gradient(CallGradient));
+  ops.Add(OpDef("call_grad")
+              .Doc("Gradient of call: runs the gradient block of its function on the values of "
+                   "that call.")
+              .Input("Scope", "the forward op's")
+              .OptionalVariadicInput("Out@GRAD", "gradients of results")
+              .OptionalVariadicOutput("X@GRAD", "gradients of arguments")
+              .Attr<BlockRef>("sub_block", "the gradient block")
+              .Attr<Names>("parameters", "variables of it that Out@GRAD fills")
+              .Attr<Names>("results", "variables of it that fill X@GRAD")
+              .Infer(InferCallGrad)
+              .NoGradient("a gradient of a gradient needs the calls replaced by their ops first: "
+                          "InlineCalls"));
+}
+
+}  // namespace coracle

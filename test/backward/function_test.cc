@@ -1,0 +1,209 @@
+// `call`: blocks as functions, and where their gradients come from. Rows T22, T24, T26 and T42 of
+// the specification of tf.gradients.
+
+#include <coracle/backward/backward.h>
+#include <coracle/backward/check_gradient.h>
+#include <coracle/executor/executor.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/verifier.h>
+#include <coracle/passes/inline_calls.h>
+#include <gtest/gtest.h>
+
+namespace coracle {
+namespace {
+
+using Names = std::vector<std::string>;
+
+class Function : public ::testing::Test {
+ protected:
+  Function() {
+    for (const char* name : {"x", "b"}) Parameter(name);
+  }
+  BlockDesc& root() { return program.Root(); }
+  void Parameter(const std::string& name) {
+    VarDesc& var = root().Var(name);
+    var.SetShape({1});
+    var.SetPersistable(true);
+    var.SetIsParameter(true);
+  }
+  BlockDesc& Block(const Names& parameters) {
+    BlockDesc& block = program.AppendBlock(root());
+    for (const std::string& name : parameters) block.Var(name).SetShape({1});
+    return block;
+  }
+  static void Op(BlockDesc& block, const char* type, SlotList in, const std::string& out,
+                 AttrList attrs = {}) {
+    InferOp(block, block.AppendOp(type, std::move(in), {{"Out", {out}}}, std::move(attrs)),
+            DefaultOps());
+  }
+  static void Times(BlockDesc& block, const std::string& x, const std::string& y,
+                    const std::string& out) {
+    Op(block, "elementwise_mul", {{"X", {x}}, {"Y", {y}}}, out);
+  }
+  static void Scale(BlockDesc& block, const std::string& x, float by, const std::string& out) {
+    Op(block, "scale", {{"X", {x}}}, out, {{"scale", by}});
+  }
+  // f(p, q) = p^2 + q
+  BlockDesc& SquarePlus() {
+    BlockDesc& f = Block({"p", "q"});
+    Times(f, "p", "p", "pp");
+    Op(f, "elementwise_add", {{"X", {"pp"}}, {"Y", {"q"}}}, "r");
+    return f;
+  }
+  static OpDesc& Call(BlockDesc& block, const BlockDesc& f, Names args, const Names& parameters,
+                      const Names& outs, const Names& results, AttrList attrs = {}) {
+    attrs.push_back({"sub_block", BlockRef{f.idx()}});
+    attrs.push_back({"parameters", parameters});
+    attrs.push_back({"results", results});
+    OpDesc& op =
+        block.AppendOp("call", {{"X", std::move(args)}}, {{"Out", outs}}, std::move(attrs));
+    InferOp(block, op, DefaultOps());
+    return op;
+  }
+  // Gradients of y by x and b, at x = 2, b = 1.
+  std::vector<float> Run(const Names& grads) {
+    VerifyOrThrow(program, DefaultOps());
+    Scope scope;
+    scope.Set("x", Tensor::Of<float>({1}, {2}));
+    scope.Set("b", Tensor::Of<float>({1}, {1}));
+    std::vector<float> values;
+    for (const Tensor& t : Executor().Run(program, scope, {}, grads))
+      values.push_back(t.Item<float>());
+    return values;
+  }
+  Names Differentiate(const std::string& y, const BackwardOptions& options = {}) {
+    return Gradients({Variable::Of(root(), y)},
+                     {Variable::Of(root(), "x"), Variable::Of(root(), "b")}, options);
+  }
+  ProgramDesc program;
+};
+
+TEST_F(Function, T22_DerivedFromTheBlock) {
+  Call(root(), SquarePlus(), {"x", "b"}, {"p", "q"}, {"y"}, {"r"});
+  EXPECT_EQ(Run({"y"}), std::vector<float>{5});
+  EXPECT_EQ(Run(Differentiate("y")), (std::vector<float>{4, 1}));
+}
+
+TEST_F(Function, T24_GivenByAnotherBlock) {
+  BlockDesc& f = SquarePlus();
+  BlockDesc& g = Block({"gp", "gq", "gdr"});  // twice the gradient
+  Times(g, "gp", "gdr", "gpdr");
+  Scale(g, "gpdr", 4, "gdp");
+  Scale(g, "gdr", 2, "gdq");
+  Call(root(), f, {"x", "b"}, {"p", "q"}, {"y"}, {"r"},
+       {{"gradient_block", BlockRef{g.idx()}},
+        {"gradient_parameters", Names{"gp", "gq", "gdr"}},
+        {"gradient_results", Names{"gdp", "gdq"}}});
+  EXPECT_EQ(Run(Differentiate("y")), (std::vector<float>{8, 2}));
+}
+
+TEST_F(Function, T26_GivenTwice) {
+  BlockDesc& f = SquarePlus();
+  BlockDesc& g = Block({"g"});
+  try {
+    Call(root(), f, {"x", "b"}, {"p", "q"}, {"y"}, {"r"},
+         {{"gradient_block", BlockRef{g.idx()}}, {"gradient_function", std::string("mine")}});
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(e.message().find("defined twice"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(Function, T42_GivenByAFunctionAndAppliedTwice) {
+  BlockDesc& identity = Block({"p"});
+  Scale(identity, "p", 1, "r");
+  for (auto [in, out] : {std::pair{"x", "once"}, {"once", "y"}}) {
+    Call(root(), identity, {in}, {"p"}, {out}, {"r"},
+         {{"gradient_function", std::string("triple")}});
+  }
+  BackwardOptions options;
+  options.functions["triple"] = [](GradientContext& g) {
+    g.Append("scale", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}},
+             {{"scale", 3.f}});
+  };
+  const Names grads = Differentiate("y", options);
+  EXPECT_EQ(grads[1], "");
+  EXPECT_EQ(Run({grads[0]}), std::vector<float>{9});
+  try {
+    Differentiate("y");
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
+    EXPECT_NE(e.message().find("'triple'"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(Function, CalledFromSeveralPlacesAndFromAnother) {
+  BlockDesc& f = Block({"p", "q"});
+  BlockDesc& inner = Block({"u"});  // comes after the block that calls it
+  Op(inner, "tanh", {{"X", {"u"}}}, "t");
+  Times(inner, "t", "u", "v");
+  Call(f, inner, {"p"}, {"u"}, {"a"}, {"v"});
+  Call(f, inner, {"a"}, {"u"}, {"c"}, {"v"});
+  Times(f, "c", "q", "r");
+  Call(root(), f, {"x", "b"}, {"p", "q"}, {"y"}, {"r"});
+  Call(root(), f, {"y", "x"}, {"p", "q"}, {"z"}, {"r"});
+  Op(root(), "mean", {{"X", {"z"}}}, "loss");
+  VerifyOrThrow(program, DefaultOps());
+  CheckGradientOptions options;
+  options.loss = "loss";
+  const CheckGradientReport report = CheckGradient(program, options);
+  EXPECT_TRUE(report.passed()) << report.ToString();
+  ASSERT_EQ(report.checks.size(), 2u);
+  for (const GradientCheck& check : report.checks) EXPECT_NE(check.by_gradient, 0);
+}
+
+TEST_F(Function, OverwritesItsParameterAndHasAResultThatNobodyReads) {
+  BlockDesc& f = Block({"p"});
+  Op(f, "tanh", {{"X", {"p"}}}, "t");
+  Times(f, "p", "t", "p");
+  Times(f, "p", "p", "r");
+  Scale(f, "r", 3, "unused");
+  Call(root(), f, {"x"}, {"p"}, {"y", "z"}, {"r", "unused"});
+  Op(root(), "mean", {{"X", {"y"}}}, "loss");
+  CheckGradientOptions options;
+  options.loss = "loss";
+  options.wrt = {"x"};
+  const CheckGradientReport report = CheckGradient(program, options);
+  EXPECT_TRUE(report.passed()) << report.ToString();
+}
+
+TEST_F(Function, AResultThatIsAParameter) {
+  BlockDesc& f = Block({"p"});
+  Call(root(), f, {"x"}, {"p"}, {"y"}, {"p"});
+  EXPECT_EQ(Run({Differentiate("y")[0]}), std::vector<float>{1});
+}
+
+TEST_F(Function, InliningKeepsNamesAndRefusesCycles) {
+  BlockDesc& f = SquarePlus();
+  Call(root(), f, {"x", "b"}, {"p", "q"}, {"y"}, {"r"});
+  Differentiate("y");
+  ProgramDesc inlined = program;
+  InlineCalls(inlined);
+  VerifyOrThrow(inlined, DefaultOps());
+  for (int b = 0; b < inlined.NumBlocks(); ++b) {
+    for (size_t i = 0; i < inlined.Block(b).NumOps(); ++i)
+      EXPECT_NE(inlined.Block(b).op(i).type().substr(0, 4), "call");
+  }
+  for (const char* name : {"y", "x@GRAD", "b@GRAD"}) EXPECT_TRUE(inlined.Root().FindVar(name));
+  // Second derivatives are those of the inlined program.
+  const Names second =
+      Gradients({Variable::Of(inlined.Root(), "x@GRAD")}, {Variable::Of(inlined.Root(), "x")});
+  Environment env;
+  env["x"] = Tensor::Of<float>({1}, {2});
+  env["b"] = Tensor::Of<float>({1}, {1});
+  Interpret(inlined.Root(), DefaultOps(), env);
+  EXPECT_EQ(std::get<Tensor>(env.at(second.at(0))).Item<float>(), 2);
+
+  f.AppendOp(
+      "call", {{"X", {"p"}}}, {{"Out", {"r"}}},
+      {{"sub_block", BlockRef{f.idx()}}, {"parameters", Names{"p"}}, {"results", Names{"r"}}});
+  EXPECT_THROW(InlineCalls(program), Error);
+}
+
+}  // namespace
+}  // namespace coracle
