@@ -154,7 +154,7 @@ class Differentiation {
         wanted_(wanted),
         inputs_(inputs),
         targets_(targets) {
-    if (part) {
+    if (part && !block.parent()) {
       std::vector<std::string> names;
       for (const Target& target : targets) names.push_back(target.name);
       positions_ = internal::OpsBetween(block, ops_, wanted, names);
@@ -188,6 +188,11 @@ class Differentiation {
       if (result.back().empty() && options_.unconnected == Unconnected::kZero)
         result.back() = gradients.AppendZeros(inputs_[i]);
     }
+    if (block_.parent()) {
+      for (size_t i = 0; i < inputs_.size(); ++i) {
+        if (input_versions_[i] < 0) RefusePathOutside(inputs_[i]);
+      }
+    }
     undo.Keep();
     gradients.RemoveUnused();
     run.saved.Finish();
@@ -203,6 +208,28 @@ class Differentiation {
   }
 
  private:
+  // In a sub-block: no gradient was found, because what the targets are computed from is computed
+  // in a block around it.
+  void RefusePathOutside(const std::string& input) {
+    std::vector<int32_t> targets;
+    for (const Target& target : targets_) targets.push_back(graph_->Last(target.name));
+    const std::vector<std::string> read = graph_->OuterReads(targets);
+    const std::vector<std::string> wanted = {input};
+    for (BlockDesc* outer = block_.parent(); outer; outer = outer->parent()) {
+      if (!outer->FindVarRecursive(input)) return;
+      ForwardGraph around(*outer, ops_, {wanted, options_.no_grad_set, options_.stop_gradients});
+      for (const std::string& name : read) {
+        const int32_t v = name == input ? -1 : around.Last(name);
+        if (v < 0 || !around.version(v).reached) continue;
+        throw Error(ErrorCode::kUnimplemented,
+                    fmt::format("gradients: the path from {} to {} leaves block {} at {}, which is "
+                                "computed in block {}; ask for the gradient of {} instead",
+                                Quote(targets_[0].name), Quote(input), block_.idx(), Quote(name),
+                                outer->idx(), Quote(name)));
+      }
+    }
+  }
+
   void MarkPath() {
     std::vector<int32_t> reached;
     for (const Target& target : targets_) {

@@ -361,6 +361,38 @@ int32_t ForwardGraph::WantedVersion(const std::string& name) {
   return -1;
 }
 
+std::vector<std::string> ForwardGraph::OuterReads(const std::vector<int32_t>& targets) {
+  std::vector<uint8_t> needed(versions_.size(), 0);
+  for (int32_t v : targets) {
+    if (v >= 0) needed[static_cast<size_t>(v)] = 1;
+  }
+  auto need = [&](int32_t v) {
+    if (v >= 0 && !VarOf(v).blocked && !VarOf(v).stopped) needed[static_cast<size_t>(v)] = 1;
+  };
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    const Node& node = nodes_[i];
+    bool used = false;
+    for (uint32_t a = node.outputs; a < node.end; ++a)
+      used |= args_[a].version >= 0 && needed[static_cast<size_t>(args_[a].version)];
+    if (!used || !PassesGradient(node)) continue;
+    uint32_t a = node.inputs;
+    for (const Slot& slot : node.op->inputs()) {
+      const bool differentiable = IsDifferentiable(node.def, slot.name);
+      for (size_t k = 0; k < slot.args.size(); ++k, ++a) {
+        if (differentiable) need(args_[a].version);
+      }
+    }
+    for (; a < node.outputs; ++a) need(args_[a].version);
+  }
+  std::vector<std::string> names;
+  for (size_t v = 0; v < versions_.size(); ++v) {
+    const Var& var = vars_[static_cast<size_t>(versions_[v].var)];
+    if (needed[v] && versions_[v].writer < 0 && !block_.FindVar(var.name))
+      names.emplace_back(var.name);
+  }
+  return names;
+}
+
 OpDesc* ForwardGraph::WriterOf(int32_t v) {
   const int32_t writer = version(v).writer;
   return writer < 0 ? nullptr : &block_.op(static_cast<size_t>(writer));

@@ -102,6 +102,9 @@ class ForwardGraph {
   // The version of a wanted variable whose gradient is the variable's (after MarkPath); -1 when no
   // target depends on it.
   int32_t WantedVersion(const std::string& name);
+  // The variables of blocks around this one on whose values before it these versions depend through
+  // ops that pass gradients. REQUIRES: the graph is of the whole block.
+  std::vector<std::string> OuterReads(const std::vector<int32_t>& targets);
   // The op that makes a version; nullptr when the variable holds it before the block.
   OpDesc* WriterOf(int32_t v);
   // The version that a variable holds before the block; -1 when the block does not read it.

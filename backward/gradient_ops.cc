@@ -244,7 +244,20 @@ const std::string& GradientOps::AppendZeros(const std::string& var) {
 
 // --- gradient rules ---
 
+// One growth of the block's tables where most of it is differentiated; small parts grow as they go.
+void GradientOps::ReserveForPath() {
+  size_t ops = 0, args = 0;
+  for (size_t i = 0; i < graph_.NumNodes(); ++i) {
+    if (!graph_.node(i).on_path) continue;
+    ++ops;
+    args += graph_.node(i).captured - graph_.node(i).inputs;
+  }
+  if (4 * ops > target_.NumOps())
+    target_.Reserve(target_.NumVars() + args + ops, target_.NumOps() + ops + ops / 2);
+}
+
 void GradientOps::AppendBackwardOps() {
+  ReserveForPath();
   for (size_t i = graph_.NumNodes(); i-- > 0;) {
     if (graph_.node(i).on_path) AppendGradientsOf(graph_.node(i));
   }

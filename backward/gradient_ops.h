@@ -85,6 +85,7 @@ class GradientOps {
   OpDesc& AppendSum(std::vector<std::string> parts, const std::string& total);
   void Accumulate(Gradient& gradient, int32_t version);
 
+  void ReserveForPath();
   void AppendGradientsOf(const ForwardGraph::Node& node);
   bool AnyArrived(const ForwardGraph::Node& node);
   const GradientFn& RuleOf(const ForwardGraph::Node& node);

@@ -1,7 +1,8 @@
 // Times differentiation of programs of 1,000, 10,000 and 100,000 ops: AppendBackward on a chain and
 // on a random graph with fan-out (each op reads two of the last thousand variables, or of all), the
 // memory that it adds, and one hundred calls of Gradients on small parts of one program. The
-// first should be linear in the number of ops, the last not depend on it.
+// first should be linear in the number of ops, the last not depend on it. Seconds of the processor
+// (one thread), which other programs disturb less than those of the clock.
 //
 //   backward_bench [OPS...]     default: 1000 10000 100000
 
@@ -10,9 +11,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <functional>
 #include <random>
@@ -23,9 +24,9 @@ namespace coracle {
 namespace {
 
 double Seconds(const std::function<void()>& f) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
 double Median(std::vector<double> times) {

@@ -163,6 +163,14 @@ TEST(PaddleWeaknesses, W7_GradientsInASubBlock) {
   const Names grads = Gradients({c}, {w}, Options());
   EXPECT_NE(inner.FindVar(grads[0]), nullptr);
   EXPECT_EQ(inner.FindVar("a@GRAD"), nullptr);
+  // What lies outside of the block is not silently a constant.
+  test.Op("t_square", {"w"}, "outer");
+  TestProgram::AppendTo(inner, "t_tanh", {"outer"}, "d");
+  const std::string message =
+      MessageOf([&] { Gradients({Variable::Of(inner, "d")}, {w}, Options()); });
+  EXPECT_NE(message.find("leaves block 1 at 'outer', which is computed in block 0"),
+            std::string::npos)
+      << message;
   TestProgram other;
   other.Param("w");
   EXPECT_NE(MessageOf([&] {

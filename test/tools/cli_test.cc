@@ -179,6 +179,21 @@ TEST_F(Cli, ExplainGradient) {
   Expect("coracle explain-gradient model.pbtxt --of=loss", 2, {"--wrt=NAME is missing"});
 }
 
+TEST_F(Cli, VerboseBackward) {
+  const std::string command = "coracle backward model.pbtxt --loss=loss --out=v.pb";
+  Expect(command + " --v=1 2>&1", 0, {"gradient op mean_grad: ", "Out@GRAD=loss@GRAD"});
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"w", "y"}) root.Var(name).SetShape({3});
+  root.FindVar("w")->SetPersistable(true);
+  root.Var("loss").SetShape({1});
+  root.AppendOp("elementwise_mul", {{"X", {"w"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
+  root.AppendOp("mean", {{"X", {"y"}}}, {{"Out", {"loss"}}});
+  WriteProgram(program, Path("twice.pb"));
+  Expect("coracle backward twice.pb --loss=loss --out=v.pb --v=2 2>&1", 0,
+         {"w@GRAD = sum of w@GRAD@RENAME@block0@0, w@GRAD@RENAME@block0@1"});
+}
+
 TEST_F(Cli, CheckGrad) {
   Expect("coracle check-grad model.pbtxt --loss=loss", 0, {"loss ", "fc_0.w_0", "  ok\n"});
   Expect("coracle check-grad model.pbtxt", 1, {"name the loss"});
