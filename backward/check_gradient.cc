@@ -1,5 +1,6 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
+#include <coracle/backward/dense_gradient.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/infer_context.h>
@@ -152,6 +153,7 @@ class Checker {
     for (const ParamAndGrad& pair : pairs_) {
       if (!pair.grad.empty()) fetches.push_back(pair.grad);
     }
+    fetches = DenseNames(trained_.Root(), std::move(fetches), ops_);
     const std::vector<Tensor> results = RunProgram(trained_, fetches, values_);
     report.loss = results[0].data<double>()[0];
     size_t next = 1;
@@ -336,7 +338,7 @@ class Checker {
     }
     std::vector<std::string> grads;
     try {
-      grads = Gradients(ys, xs, options);
+      grads = DenseNames(block, Gradients(ys, xs, options), ops_);
     } catch (const Error&) {
       return "";  // not on the path, or backward had said so
     }

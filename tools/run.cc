@@ -1,9 +1,9 @@
+#include <coracle/backward/dense_gradient.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/infer_context.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -116,21 +116,6 @@ void CheckFlags(const std::vector<std::string>& args) {
     throw UsageError("PROGRAM and --feed cannot both be standard input");
 }
 
-// Selected rows are fetched as the dense tensors that they stand for.
-std::vector<std::string> FetchDense(ProgramDesc& program, std::vector<std::string> names) {
-  BlockDesc& root = program.Root();
-  for (std::string& name : names) {
-    const VarDesc* var = root.FindVar(name);
-    if (!var || var->type() != VarType::kSelectedRows) continue;
-    const std::string dense = program.UniqueName(name + "@DENSE");
-    const OpDesc& op =
-        root.AppendOp("get_tensor_from_selected_rows", {{"X", {name}}}, {{"Out", {dense}}});
-    InferOp(root, op, DefaultOps());
-    name = dense;
-  }
-  return names;
-}
-
 PreparedProgram Prepare(ProgramDesc program, const NamedTensors& given) {
   std::vector<std::string> feed_names;
   if (OwnFeeds(program).empty()) {
@@ -138,7 +123,7 @@ PreparedProgram Prepare(ProgramDesc program, const NamedTensors& given) {
     if (feed_names == std::vector<std::string>{""})
       throw UsageError("an npy file feeds a program with one feed op; this has none: use npz");
   }
-  const std::vector<std::string> fetches = FetchDense(program, ListFlag(FLAGS_fetch));
+  const std::vector<std::string> fetches = DenseNames(program.Root(), ListFlag(FLAGS_fetch));
   return Executor(CompileOptionsFromFlags()).Prepare(program, feed_names, fetches);
 }
 

@@ -330,6 +330,7 @@ TEST_F(Cli, SparseGradientsAreDumpedAndFetched) {
   Expect("coracle run train.pb --params=params --feed=in.npz --fetch=table@GRAD,loss", 0,
          {"table@GRAD: float32[4, 2], min 0, mean 0.125, max 0.5: 0 0 0 0 0 0 0.5 0.5",
           "loss: float32[1]"});
+  Expect("coracle check-grad m.pb --loss=loss", 0, {"table", "  ok\n"});
 }
 
 TEST_F(Cli, RunsASavedModelOnASizeOfItsOwn) {
