@@ -4,6 +4,8 @@
 #include <coracle/layers/internal/text_settings.h>
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace coracle {
 namespace {
 
@@ -19,11 +21,9 @@ class SettingReader {
     param.learning_rate = node.Double("learning_rate");
     param.trainable = node.Bool("trainable");
     if (node.Has("initializer")) param.initializer = ReadInitializer(node.Child("initializer"));
-    if (node.Has("regularizer")) param.regularizer = ReadKind(node.Child("regularizer"));
-    if (node.Has("gradient_clip")) {
-      Node clip = node.Child("gradient_clip");
-      param.gradient_clip = ReadKind(clip);
-    }
+    if (node.Has("regularizer")) param.regularizer = ReadRegularizer(node.Child("regularizer"));
+    if (node.Has("gradient_clip"))
+      param.gradient_clip = ReadGradientClip(node.Child("gradient_clip"));
     return param;
   }
 
@@ -69,6 +69,33 @@ class SettingReader {
       default:
         return node.Attr(field, AttrType::kString, same);
     }
+  }
+
+  Setting ReadRegularizer(const Node& node) {
+    Setting setting = ReadKind(node);
+    const double coeff = setting.Get<double>("coeff", 0);
+    if (!std::isfinite(coeff))
+      node.Child(KindOf(node))
+          .Fail(fmt::format("{}: coeff must be finite, got {}", setting.kind, coeff));
+    return setting;
+  }
+
+  Setting ReadGradientClip(const Node& node) {
+    Setting setting = ReadKind(node);
+    const Node child = node.Child(KindOf(node));
+    const double max = setting.Get<double>("max", 0), min = setting.Get<double>("min", -max);
+    if (!(max >= min)) {
+      child.Fail(
+          fmt::format("gradient clip by_value: max must not be less than min, got max {} "
+                      "and min {}",
+                      max, min));
+    }
+    const double norm = setting.Get<double>("clip_norm", 1);
+    if (!(norm > 0) || std::isinf(norm)) {
+      child.Fail(fmt::format("gradient clip by_norm: clip_norm must be positive and finite, got {}",
+                             norm));
+    }
+    return setting;
   }
 
   Setting ReadInitializer(const Node& node) {

@@ -24,13 +24,16 @@ std::string EpochOf(const TrainPlan& plan, int64_t epoch) {
   return fmt::format("epoch {}/{}", epoch + 1, epochs);
 }
 
-std::string Bar(double part, int width) {
+// "" where there is no room for a bar that shows anything.
+std::string Bar(double part, int room) {
+  const int width = std::min(room - 3, 20);
+  if (width < 5) return "";
   auto full = static_cast<size_t>(std::lround(part * width));
   auto all = static_cast<size_t>(width);
   std::string bar(std::min(full, all), '=');
   if (bar.size() < all) bar += '>';
   bar.resize(all, ' ');
-  return "[" + bar + "]";
+  return " [" + bar + "]";
 }
 
 }  // namespace
@@ -74,8 +77,9 @@ void Progress::Step(const StepReport& report) {
     return;
   }
   double part = static_cast<double>(report.step) / static_cast<double>(plan.total_steps);
-  std::string line =
-      fmt::format("{} {} {:3.0f}% {} {}", head, Bar(part, 20), 100 * part, results, text);
+  const std::string rest = fmt::format(" {:3.0f}% {} {}", 100 * part, results, text);
+  const int room = width_ - 1 - static_cast<int>(head.size() + rest.size());
+  std::string line = head + Bar(part, room) + rest;
   if (line.size() >= static_cast<size_t>(width_)) line.resize(static_cast<size_t>(width_) - 1);
   out_ << "\r\033[K" << line << std::flush;
   bar_shown_ = true;

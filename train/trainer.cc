@@ -312,7 +312,7 @@ class Job {
 
   void Finish() {
     result_.steps = steps_;
-    if (options_.compile.profile && result_.profile.empty())
+    if (options_.compile.profile && result_.profile.empty() && steps_ > plan_.first_step)
       result_.profile = step_->ProfileTable();
     if (evaluated_ >= 0) {
       result_.loss = eval_loss_;

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_library.h>
 #include <dlfcn.h>
@@ -7,7 +8,9 @@
 namespace coracle {
 
 void LoadOpLibrary(const std::string& path, OpRegistry& ops) {
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // dlopen looks for a bare name in the system's directories only.
+  const bool here = path.find('/') == path.npos && FileExists(path);
+  void* library = ::dlopen(here ? ("./" + path).c_str() : path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("cannot load the op library {}: {}", Quote(path, 300), ::dlerror()));

@@ -225,6 +225,8 @@ TEST_F(Cli, OpLibrary) {
   const std::string flag = std::string(" --op_library=") + CORACLE_TEST_OPS;
   Expect("coracle ops my_triple", 1, {"my_triple"});
   Expect("coracle ops my_triple" + flag, 0, {"Out = 3 X", "none: an example"});
+  fs::copy_file(CORACLE_TEST_OPS, Path("libmy.so"));
+  Expect("coracle ops my_triple --op_library=libmy.so", 0, {"Out = 3 X"});
   WriteFileAtomic(Path("my.pbtxt"), R"(
     data { name: "x" shape: [2] }
     layer { op { my_triple { X: ["x"] Out: ["y"] } } })");

@@ -108,6 +108,7 @@ TEST(Printer, HostileNamesAndLongAttrs) {
   block.AppendOp("op", {{"X", {"evil\x1b[2Jname\n"}}}, {{"Out", {""}}},
                  {{"values", std::vector<int64_t>(100000, 7)},
                   {"text", std::string(100000, 'x')},
+                  {"var", VarRef{"evil\x1b[2J"}},
                   {"op_role", std::string("not a number")}});
   const std::string text = PrintProgram(program);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);

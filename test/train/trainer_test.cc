@@ -434,6 +434,20 @@ TEST(Run, TerminalGetsABar) {
   ExpectContains(out.str(), "[====================]");
 }
 
+// The bar makes room for what it is about.
+TEST(Run, NarrowTerminalsSeeTheTimeLeft) {
+  for (int width : {80, 72}) {
+    std::ostringstream out;
+    EXPECT_TRUE(TrainAndReport(SmallJob(), {}, out, true, width));
+    const std::string text = out.str(), clear = "\r\033[K";
+    const size_t begin = text.find(clear + "epoch 1/3 ") + clear.size();
+    const std::string line = text.substr(begin, text.find('\r', begin) - begin);
+    ExpectContains(line, " samples/s ETA 0:");
+    EXPECT_LT(line.size(), static_cast<size_t>(width));
+    EXPECT_EQ(line.find('[') != std::string::npos, width == 80) << line;
+  }
+}
+
 // The signal comes in the middle of the run, from inside it: the step is finished, a snapshot
 // saved, and the run goes on from there later.
 TEST(Run, SignalsSaveAndStop) {
