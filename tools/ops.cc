@@ -31,9 +31,10 @@ std::string Wrap(const std::string& text, size_t indent) {
   return out + line + "\n";
 }
 
-// The doc's first sentence, cut to a column.
+// The doc's first sentence, cut to a column. ".. " ends none.
 std::string Brief(const std::string& doc) {
-  const size_t end = doc.find(". ");
+  size_t end = doc.find(". ");
+  while (end != doc.npos && end > 0 && doc[end - 1] == '.') end = doc.find(". ", end + 1);
   std::string text = end == doc.npos ? doc : doc.substr(0, end + 1);
   if (!text.empty() && text.back() == '.') text.pop_back();
   return text.size() > 72 ? text.substr(0, 69) + "..." : text;

@@ -57,6 +57,11 @@ NamedTensors Distinct(const NamedTensors& named) {
   return distinct;
 }
 
+// "nan" whatever its sign, which says nothing.
+std::string NumberText(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value);
+}
+
 std::string Describe(const std::string& name, const Tensor& tensor) {
   std::string text = fmt::format("{}: {}", name, tensor.ToString());
   if (tensor.numel() == 0) return text + "\n";
@@ -68,12 +73,12 @@ std::string Describe(const std::string& name, const Tensor& tensor) {
     sum += v;
   }
   if (tensor.numel() > 1) {
-    text += fmt::format(", min {:.6g}, mean {:.6g}, max {:.6g}", min,
-                        sum / static_cast<double>(tensor.numel()), max);
+    text += fmt::format(", min {}, mean {}, max {}", NumberText(min),
+                        NumberText(sum / static_cast<double>(tensor.numel())), NumberText(max));
   }
   text += ":";
   for (int64_t i = 0; i < std::min<int64_t>(tensor.numel(), 8); ++i)
-    text += fmt::format(" {:.6g}", wide.data<double>()[i]);
+    text += " " + NumberText(wide.data<double>()[i]);
   return text + (tensor.numel() > 8 ? " ...\n" : "\n");
 }
 

@@ -18,30 +18,27 @@ constexpr uint64_t kMaxExpansion = 4'000'000;
 constexpr size_t kMaxTypeHints = 32;
 constexpr size_t kMaxMessage = 1000;
 
+std::string AndMore(size_t problems) {
+  return fmt::format("and {} more problem{}", problems, problems == 1 ? "" : "s");
+}
+
 // What is known of the variables at one point of a block: shapes inferred so far, else as declared.
 class FlowTable : public MetaTable {
  public:
-  FlowTable(const BlockDesc& block, const FlowTable* outer) : block_(block), outer_(outer) {
-    flow_.reserve(block.NumVars());
-  }
+  explicit FlowTable(const BlockDesc& block) : block_(block) { flow_.reserve(block.NumVars()); }
   const VarMeta* Find(const std::string& name) const override {
-    for (const FlowTable* t = this; t; t = t->outer_) {
-      auto it = t->flow_.find(name);
-      if (it != t->flow_.end()) return &it->second;
-    }
+    auto it = flow_.find(name);
+    if (it != flow_.end()) return &it->second;
     const VarDesc* var = block_.FindVarRecursive(name);
     return var ? &var->meta() : nullptr;
   }
   void Set(const std::string& name, const VarMeta& meta) override {
     flow_.insert_or_assign(std::string_view(name), meta);  // the name lives in the program
-    last_set_ = name;
   }
 
  private:
   const BlockDesc& block_;
-  const FlowTable* outer_;
   std::unordered_map<std::string_view, VarMeta> flow_;
-  std::string_view last_set_;
 };
 
 class Verifier {
@@ -64,8 +61,7 @@ class Verifier {
     for (Severity severity : {Severity::kNote, Severity::kError}) {
       size_t dropped = severity == Severity::kError ? dropped_ : dropped_notes_;
       if (dropped == 0) continue;
-      problems_.push_back({severity, "more", fmt::format("and {} more problems", dropped), "",
-                           current_block_, -1, "", "", ""});
+      problems_.push_back({severity, "more", AndMore(dropped), "", current_block_, -1, "", "", ""});
     }
     return std::move(problems_);
   }
@@ -219,7 +215,7 @@ class Verifier {
 
   void CheckOps(const BlockDesc& block) {
     current_block_ = block.idx();
-    FlowTable flow(block, nullptr);
+    FlowTable flow(block);
     const FirstWrites first_writes = FindFirstWrites(block);
     for (size_t i = 0; i < block.NumOps(); ++i) {
       const OpDesc& op = block.op(i);
@@ -385,7 +381,7 @@ void VerifyOrThrow(const ProgramDesc& program, const OpRegistry& ops,
   std::erase_if(errors, [](const Problem& p) { return p.severity != Severity::kError; });
   if (errors.empty()) return;
   std::string message = errors.front().ToString();
-  if (errors.size() > 1) message += fmt::format(" (and {} more problems)", errors.size() - 1);
+  if (errors.size() > 1) message += " (" + AndMore(errors.size() - 1) + ")";
   std::string details = errors.front().details;
   for (size_t i = 1; i < errors.size() && i < 20; ++i) {
     if (!details.empty()) details += "\n";

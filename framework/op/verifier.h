@@ -23,7 +23,7 @@ struct Problem {
   std::string slot;
   std::string var;
 
-  std::string ToString() const;  // "block 0 op 7 (mul) slot X var 'a': message"
+  std::string ToString() const;  // "block 0 op 7 (mul) slot X: message", which names the var
 };
 
 struct VerifyOptions {
@@ -34,8 +34,8 @@ struct VerifyOptions {
 std::vector<Problem> Verify(const ProgramDesc& program, const OpRegistry& ops,
                             const VerifyOptions& options = {});
 
-// Throws one Error: the first error as its first line ("... and 3 more problems"), all of them as
-// details.
+// Throws one Error: the first error as its first line ("... (and 3 more problems)"), up to 20 of
+// them as details.
 void VerifyOrThrow(const ProgramDesc& program, const OpRegistry& ops,
                    const VerifyOptions& options = {});
 
