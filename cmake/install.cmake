@@ -30,6 +30,9 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/coracle-config-version.cm
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/coracle-config.cmake ${PROJECT_BINARY_DIR}/coracle-config-version.cmake
   DESTINATION ${config_dir})
+if(CORACLE_ONEDNN)
+  set(CORACLE_PC_ONEDNN -ldnnl)
+endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/coracle.pc.in ${PROJECT_BINARY_DIR}/coracle.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/coracle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

@@ -200,7 +200,7 @@ Vars BuildSplit(Builder& net, const Args& a) {
   return net.Split(a.Var("input"), o);
 }
 
-void AddNetworkLayers(std::vector<LayerDef>& defs) {
+void AddDenseAndImageLayers(std::vector<LayerDef>& defs) {
   const char* kImage = "tensor [N, C, H, W]";
   defs.push_back(
       {"fc",
@@ -240,6 +240,9 @@ void AddNetworkLayers(std::vector<LayerDef>& defs) {
         Attr<bool>("exclusive", true, "an average counts no padding"),
         Attr<bool>("adaptive", false, "pool_size is the size of the result")},
        BuildPool2d});
+}
+
+void AddNormalisingLayers(std::vector<LayerDef>& defs) {
   defs.push_back(
       {"batch_norm",
        "Normalises each channel over the batch, then scales and shifts it; keeps running "
@@ -264,6 +267,9 @@ void AddNetworkLayers(std::vector<LayerDef>& defs) {
         Attr<float>("epsilon", 1e-5f, "added to the variance"),
         Param("param", "scale; 1 unless said"), Param("bias", "shift; 0 unless said")},
        BuildLayerNorm});
+}
+
+void AddEmbeddingAndDropout(std::vector<LayerDef>& defs) {
   defs.push_back(
       {"embedding",
        "Rows of a table W [num_embeddings, embedding_dim] by integer ids.",
@@ -567,7 +573,9 @@ std::vector<FieldDef> AttrFields(const OpDef& def) {
 
 std::vector<LayerDef> LayerDefs(const OpRegistry& ops) {
   std::vector<LayerDef> defs;
-  AddNetworkLayers(defs);
+  AddDenseAndImageLayers(defs);
+  AddNormalisingLayers(defs);
+  AddEmbeddingAndDropout(defs);
   AddRecurrentLayers(defs);
   AddLossLayers(defs);
   AddMathLayers(defs);

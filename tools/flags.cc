@@ -12,7 +12,7 @@ DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf"
 DEFINE_bool(profile, false, "print the time of each op");
 DEFINE_string(memory_limit, "",
               "most `BYTES` that a run may take, as in 512M or 2G; none: 80% of the machine's");
-DEFINE_double(time_limit, 0, "most `SECONDS` that a run may take; 0: no limit");
+DEFINE_double(time_limit, 0, "most `SECONDS` that a run (a step of train) may take; 0: no limit");
 DEFINE_uint64(seed, 0, "seed of random ops, unless the program has one");
 
 namespace coracle::tools {

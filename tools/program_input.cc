@@ -4,6 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/layers/model_text.h>
+#include <fmt/format.h>
 
 #include <filesystem>
 
@@ -17,8 +18,15 @@ std::string ProgramFile(const std::string& path) {
     const fs::path file = fs::path(path) / name;
     if (fs::exists(file, ignored)) return file.string();
   }
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().extension() == ".pdmodel") found.push_back(entry.path().string());
+  }
+  if (found.size() == 1) return found.front();
   throw Error(ErrorCode::kNotFound,
-              "no __model__ or inference.pdmodel in the directory " + Quote(path, 300));
+              fmt::format("the directory {} holds {}", Quote(path, 300),
+                          found.empty() ? "neither __model__ nor a .pdmodel file"
+                                        : "several .pdmodel files; name one of them"));
 }
 
 ProgramDesc ReadAnyProgram(const std::string& given) {

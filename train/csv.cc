@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <string_view>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -22,12 +25,14 @@ struct Cell {
 // Splits text into lines of cells; knows where it is.
 class CsvReader {
  public:
-  CsvReader(std::string_view text, const CsvOptions& options) : text_(text), options_(options) {}
+  CsvReader(std::string_view text, const CsvOptions& options) : text_(text), options_(options) {
+    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);  // a spreadsheet's mark of UTF-8
+  }
 
   // The next line that is not empty; false at the end.
   bool Next(std::vector<Cell>* cells) {
     while (pos_ < text_.size()) {
-      ++line_;
+      line_ += 1 + std::exchange(lines_in_cells_, 0);
       line_begin_ = pos_;
       if (SkipLineEnd()) continue;
       ReadLine(cells);
@@ -82,6 +87,7 @@ class CsvReader {
       char c = text_[pos_++];
       if (c != '"') {
         cell->text += c;
+        lines_in_cells_ += c == '\n';
       } else if (pos_ < text_.size() && text_[pos_] == '"') {
         cell->text += text_[pos_++];
       } else {
@@ -95,6 +101,7 @@ class CsvReader {
   const CsvOptions& options_;
   size_t pos_ = 0, line_begin_ = 0;
   int64_t line_ = 0;
+  int64_t lines_in_cells_ = 0;  // line ends within quotes since the row began
 };
 
 class CsvTable {
@@ -141,7 +148,7 @@ class CsvTable {
     }
     for (size_t i = 0; i < cells.size(); ++i) {
       if (used_[i]) {
-        auto value = static_cast<float>(Number(cells[i], true));
+        const float value = Number(cells[i], true);
         data_.push_back((value - options_.mean) * options_.scale);
       }
     }
@@ -149,21 +156,24 @@ class CsvTable {
     ++rows_;
   }
 
-  double Number(const Cell& cell, bool fill) const {
+  // A nan in the data would come out as the loss's, long after and without a place.
+  float Number(const Cell& cell, bool fill) const {
     if (cell.text.empty()) {
-      if (fill && options_.fill) return static_cast<double>(*options_.fill);
+      if (fill && options_.fill) return *options_.fill;
       reader_.Fail(cell.column, "empty cell; give fill a value to use instead");
     }
     double value = 0;
     if (!ParseDouble(cell.text, &value))
       reader_.Fail(cell.column, fmt::format("{} is not a number", Quote(cell.text, 40)));
-    return value;
+    if (!(std::abs(value) <= static_cast<double>(std::numeric_limits<float>::max())))
+      reader_.Fail(cell.column, fmt::format("{} is not a finite float32", Quote(cell.text, 40)));
+    return static_cast<float>(value);
   }
 
   void TakeLabel(const Cell& cell) {
     switch (options_.label_kind) {
       case CsvLabel::kReal:
-        real_labels_.push_back(static_cast<float>(Number(cell, false)));
+        real_labels_.push_back(Number(cell, false));
         break;
       case CsvLabel::kInteger: {
         int64_t value = 0;

@@ -111,7 +111,7 @@ const std::vector<double>& Evaluator::Run(Scope& scope) {
 }
 
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
-                                           const EvaluateOptions& options) {
+                                           const EvaluateOptions& options, std::string* profile) {
   Scope scope;
   InferenceModel model = OpenModel(path, scope);
   DataSourcePtr data = OpenTestData(job);
@@ -120,8 +120,8 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
   Executor executor(options.compile, options.ops ? *options.ops : DefaultOps());
   PreparedProgram program = executor.Prepare(model.program);
   Feeder feeder(model.program, program.feed_names(), *data, job.bind, job.source);
-  BatchReader reader(data,
-                     {.batch_size = job.test_batch_size ? job.test_batch_size : job.batch_size});
+  const int64_t whole = job.test_batch_size ? job.test_batch_size : job.batch_size;
+  BatchReader reader(data, {.batch_size = whole});
   std::vector<FetchSum> sums;
   for (const std::string& name : program.fetch_names())
     sums.emplace_back(ShownName(name, job), LabelColumn(*data, job));
@@ -129,6 +129,9 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
     const std::vector<Tensor>& batch = reader.Next();
     const std::vector<Tensor>& out = program.Run(scope, feeder.Bind(batch));
     for (size_t i = 0; i < out.size(); ++i) sums[i].Add(out[i], batch);
+    // The table is of the plan run last: that of the whole batches.
+    if (profile && options.compile.profile && (b == 0 || batch[0].shape()[0] == whole))
+      *profile = program.ProfileTable();
   }
   std::vector<NamedValue> results;
   for (const FetchSum& sum : sums) results.push_back(sum.Mean(data->size()));

@@ -45,8 +45,10 @@ struct EvaluateOptions {
 
 // Evaluates a saved inference model (see LoadInferenceModel) on the test data of a job, or on its
 // training data when it has no other. A fetch of one number is averaged over the rows; for one of
-// shape [rows, classes] the result is "accuracy": how often the largest is the label's.
+// shape [rows, classes] the result is "accuracy": how often the largest is the label's. A fetch
+// that is a metric of the job has its name. With compile.profile `profile` gets the table of times.
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
-                                           const EvaluateOptions& options = {});
+                                           const EvaluateOptions& options = {},
+                                           std::string* profile = nullptr);
 
 }  // namespace coracle

@@ -48,10 +48,10 @@ bool TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostr
 
 void TestAndReport(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
                    std::ostream& out) {
-  std::string line = "test:";
-  for (const NamedValue& result : EvaluateSavedModel(model, job, options))
+  std::string line = "test:", profile;
+  for (const NamedValue& result : EvaluateSavedModel(model, job, options, &profile))
     line += fmt::format(" {}={:.6g}", result.name, result.value);
-  out << line << std::endl;
+  out << profile << line << std::endl;
 }
 
 }  // namespace coracle

@@ -34,6 +34,11 @@ std::string Checksum(std::string_view bytes) {
   return fmt::format("{:08x}", crc);
 }
 
+// What JSON can hold: names may come from files with any bytes.
+std::string Utf8(const std::string& text) {
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
 // "step_00000120" -> 120; -1 for any other name.
 int64_t StepOf(const std::string& name) {
   int64_t step = -1;
@@ -69,7 +74,7 @@ Json Variables(const std::vector<std::string>& names, const Scope& scope) {
   Json list = Json::array();
   for (const std::string& name : names) {
     const Tensor& tensor = scope.Get(name);
-    list.push_back({{"name", name},
+    list.push_back({{"name", Utf8(name)},
                     {"dtype", ToString(tensor.dtype())},
                     {"shape", tensor.shape().ToVector()}});
   }
@@ -79,11 +84,11 @@ Json Variables(const std::vector<std::string>& names, const Scope& scope) {
 Json ToJson(const Snapshot& s) {
   return {{"format", "coracle snapshot"},
           {"version", kVersion},
-          {"job", s.job},
+          {"job", Utf8(s.job)},
           {"step", s.step},
           {"epoch", s.epoch},
           {"data",
-           {{"source", s.data},
+           {{"source", Utf8(s.data)},
             {"rows", s.rows},
             {"position", s.position},
             {"batch_size", s.batch_size},
@@ -245,7 +250,7 @@ Snapshot ReadSnapshot(const std::string& path, const ProgramDesc& main, const Pr
 
 void CheckContinues(const std::string& path, const Snapshot& snapshot, const Snapshot& now) {
   RequireSame(path, "random_seed", snapshot.seed, now.seed);
-  RequireSame(path, "training data", snapshot.data, now.data);
+  RequireSame(path, "training data", snapshot.data, Utf8(now.data));
   RequireSame(path, "number of rows", snapshot.rows, now.rows);
   RequireSame(path, "batch_size", snapshot.batch_size, now.batch_size);
   RequireSame(path, "shuffle", snapshot.shuffle, now.shuffle);

@@ -148,6 +148,13 @@ class Job {
     result_.main = std::move(model.main);
     result_.startup = std::move(model.startup);
     inputs_ = model.inputs.empty() ? FindInputs(result_.main) : model.inputs;
+    if (result_.startup.Root().NumOps() == 0 && !result_.main.Parameters().empty() &&
+        !options_.resume) {
+      ThrowInvalid(
+          fmt::format("{}: nothing initialises {}: the model is a program without its "
+                      "startup program; give a model text",
+                      config_.source, Quote(result_.main.Parameters().front())));
+    }
     RequireVar("loss", config_.loss);
     for (const MetricConfig& metric : config_.metrics) {
       RequireVar("metric", metric.var);

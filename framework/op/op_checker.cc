@@ -18,8 +18,8 @@ constexpr size_t kMaxProblems = 100;
 constexpr size_t kMaxHints = 8;
 constexpr size_t kMaxValueText = 200;
 
-// Attrs that any op may carry and that choose an implementation or record an origin; see DESIGN
-// "Attributes that choose an implementation are accepted from files and ignored".
+// Attrs that any op may carry and that choose an implementation or record an origin: they are taken
+// from files and ignored, such choices are the executor's.
 bool IsIgnoredAttr(std::string_view name) {
   static const std::unordered_set<std::string_view> kIgnored = {
       "op_role",           "op_role_var",       "op_namescope",       "op_callstack",

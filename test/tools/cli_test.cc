@@ -135,6 +135,9 @@ TEST_F(Cli, DumpReadsFilesDirectoriesAndStandardInput) {
   Expect("coracle convert model.pbtxt m.pb && coracle dump m.pb", 0, listing);
   Expect("coracle dump - < m.pb", 0, listing);
   Expect("mkdir d && cp m.pb d/__model__ && coracle dump d", 0, listing);
+  Expect("mkdir e && cp m.pb e/my.pdmodel && coracle dump e", 0, listing);
+  Expect("cp m.pb e/other.pdmodel && coracle dump e", 1, {"'e' holds several .pdmodel files"});
+  Expect("mkdir f && coracle dump f", 1, {"'f' holds neither __model__ nor a .pdmodel file"});
   Expect("coracle dump --ops=mean m.pb", 0, {"block 0\n  ops\n", "= mean(X=h)"});
   Expect("coracle dump --vars '^loss$' m.pb", 0, {"loss  float32[1]", "= mean(X=h)"});
   const Result only = Shell("coracle dump --ops=mean " + Path("m.pb"));
@@ -298,6 +301,11 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("cmp whole/model.pdiparams parts/model.pdiparams && cmp whole/main.pb parts/main.pb", 0,
          {});
   Expect("coracle test whole/eval job.pbtxt", 0, {"test: ", "loss="});
+  Expect("coracle test whole/eval job.pbtxt --profile", 0, {"ms in all", "mul", "test: loss="});
+  WriteFileAtomic(Path("again.pbtxt"), R"(
+    model: "whole/main.pb" train { digits { count: 50 } } max_iter: 1)");
+  Expect("coracle train again.pbtxt --out=again", 1,
+         {"again.pbtxt: nothing initialises 'fc_0.w_0'", "give a model text"});
   Expect("coracle dump whole/main.pb", 0, {"training step: forward", "update 2 (sgd)"});
   Expect("coracle train nowhere.pbtxt", 1, {"nowhere.pbtxt"});
   Expect("coracle train job.pbtxt --max_iter=0", 2, {"--max_iter must be at least 1, got 0"});

@@ -169,6 +169,11 @@ TEST(Csv, LastColumnIsTheLabel) {
   std::vector<Tensor> rows = RowsOf(*source, {0, 1});
   EXPECT_TRUE(BitEqual(rows[0], Tensor::Of<float>({2, 2}, {1, 2.5, -4, 0.5})));
   EXPECT_TRUE(BitEqual(rows[1], Tensor::Of<int64_t>({2, 1}, {3, 6})));
+  EXPECT_EQ(ParseCsv("\xEF\xBB\xBF"
+                     "1,2\n",
+                     Csv())
+                ->size(),
+            1);  // a spreadsheet's beginning
 }
 
 TEST(Csv, HeaderNamesSkipScaleShapeClasses) {
@@ -207,6 +212,15 @@ TEST(Csv, ErrorsSayLineAndColumn) {
   ExpectContains(ErrorOf([] { ParseCsv("1,2,0\n3,x4,5\n", Csv()); }),
                  "t.csv:2:3: 'x4' is not a number");
   ExpectContains(ErrorOf([] { ParseCsv("1,setosa\n", Csv()); }), "t.csv:1:3: label 'setosa'");
+  for (const char* number : {"nan", "inf", "1e39"}) {
+    ExpectContains(ErrorOf([&] { ParseCsv(std::string("1,2\n") + number + ",2\n", Csv()); }),
+                   std::string("t.csv:2:1: '") + number + "' is not a finite float32");
+  }
+  // Lines within quotes count.
+  CsvOptions notes = Csv();
+  notes.skip = {"0"};
+  ExpectContains(ErrorOf([&] { ParseCsv("\"a\nb\n\",1,2\n\"c\",x,2\n", notes); }),
+                 "t.csv:4:5: 'x' is not a number");
   ExpectContains(ErrorOf([] { ParseCsv("1,\"2\n", Csv()); }), "t.csv:1:3: a quoted cell");
   ExpectContains(ErrorOf([] { ParseCsv("\"1\"2,3\n", Csv()); }), "t.csv:1:4: text follows");
   ExpectContains(ErrorOf([] { ParseCsv("\n\n", Csv()); }), "no rows");

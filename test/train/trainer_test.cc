@@ -147,6 +147,19 @@ TEST(Trainer, ResumeWithoutSnapshotStartsAfreshWithANote) {
   ExpectContains(note, "starting afresh");
 }
 
+TEST(Trainer, NamesOfAnyBytesAreKept) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.name = "\xff\xfe";
+  const std::string size = "size: 10 ";
+  job.model_text.insert(job.model_text.find(size) + size.size(), "param { name: \"\\377w\" } ");
+  job.snapshot_dir = dir / "s";
+  EXPECT_TRUE(Record(job, {}, 3).result.stopped);
+  TrainOptions resume;
+  resume.resume = true;
+  EXPECT_EQ(RunJob(job, resume).steps, 24);
+}
+
 TEST(Trainer, ASnapshotThatIsNamedMustBeThere) {
   TempDir dir;
   TrainOptions resume;
