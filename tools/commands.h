@@ -12,6 +12,7 @@ Command CheckGradCommand();
 Command ConvertCommand();
 Command DumpCommand();
 Command ExplainGradientCommand();
+Command GenerateCommand();
 Command HelpCommand();  // in main.cc
 Command OpsCommand();
 Command RunCommand();

@@ -201,6 +201,7 @@ const std::vector<Command>& Commands() {
         ExplainGradientCommand(),
         ConvertCommand(),
         DumpCommand(),
+        GenerateCommand(),
         HelpCommand(),
         OpsCommand(),
         RunCommand(),

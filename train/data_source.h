@@ -11,6 +11,8 @@
 
 namespace coracle {
 
+class Vocabulary;
+
 struct Column {
   std::string name;
   DType dtype = DType::kFloat32;
@@ -31,6 +33,11 @@ class DataSource {
   // One line that names the data (without where it lies), for logs and for the check that a resumed
   // job has the same data.
   virtual std::string Describe() const = 0;
+
+  // When not 0, batches of so many rows, in order, continue each other row by row.
+  virtual int64_t streams() const { return 0; }
+  // The characters that the integers stand for; nullptr when they do not.
+  virtual const Vocabulary* vocabulary() const { return nullptr; }
 
   // Index of the column of that name, or -1.
   int FindColumn(const std::string& name) const;

@@ -52,7 +52,7 @@ class FetchSum {
 std::string ShownName(const std::string& fetch, const JobConfig& job) {
   for (const MetricConfig& metric : job.metrics)
     if (metric.var == fetch) return metric.name;
-  return fetch;
+  return fetch == job.loss ? job.loss_name : fetch;
 }
 
 // A saved model; a text is no such thing, however good.
@@ -67,6 +67,17 @@ InferenceModel OpenModel(const std::string& path, Scope& scope) {
                             Quote(path, 300)),
                 e.what());
   }
+}
+
+// The job's carried states, as far as the model has them.
+std::vector<CarryConfig> CarryOf(const JobConfig& job, const InferenceModel& model) {
+  std::vector<CarryConfig> carry;
+  auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const CarryConfig& c : job.carry)
+    if (has(model.feed_names, c.to) && has(model.fetch_names, c.from)) carry.push_back(c);
+  return carry;
 }
 
 int LabelColumn(const DataSource& data, const JobConfig& job) {
@@ -87,24 +98,27 @@ double ScalarOf(const Tensor& tensor, const std::string& name) {
   return tensor.Cast(DType::kFloat64).Item<double>();
 }
 
-Evaluator::Evaluator(PreparedProgram program, Feeder feeder, DataSourcePtr data,
+Evaluator::Evaluator(PreparedProgram program, Feeder feeder, Carry carry, DataSourcePtr data,
                      const BatchOptions& batch)
     : program_(std::move(program)),
       feeder_(std::move(feeder)),
+      carry_(std::move(carry)),
       reader_(data, batch),
       rows_(data->size()),
-      means_(program_.fetch_names().size()) {}
+      means_(program_.fetch_names().size() - carry_.from().size()) {}
 
 const std::vector<double>& Evaluator::Run(Scope& scope) {
   reader_.Seek(0);
   program_.SetStep(0);
+  carry_.Reset();
   std::fill(means_.begin(), means_.end(), 0.0);
   for (int64_t b = 0; b < reader_.batches_per_epoch(); ++b) {
     const std::vector<Tensor>& batch = reader_.Next();
     auto rows = static_cast<double>(batch[0].shape()[0]);
-    const std::vector<Tensor>& out = program_.Run(scope, feeder_.Bind(batch));
-    for (size_t i = 0; i < out.size(); ++i)
+    const std::vector<Tensor>& out = program_.Run(scope, carry_.Append(feeder_.Bind(batch)));
+    for (size_t i = 0; i < means_.size(); ++i)
       means_[i] += rows * ScalarOf(out[i], program_.fetch_names()[i]);
+    carry_.Take(std::span(out).subspan(means_.size()));
   }
   for (double& mean : means_) mean /= static_cast<double>(rows_);
   return means_;
@@ -115,22 +129,30 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
   Scope scope;
   InferenceModel model = OpenModel(path, scope);
   DataSourcePtr data = OpenTestData(job);
+  const bool test = data != nullptr;
   if (!data) data = OpenTrainData(job);
   if (!data) ThrowInvalid(job.source + ": the job has no data; give test or train");
   Executor executor(options.compile, options.ops ? *options.ops : DefaultOps());
-  PreparedProgram program = executor.Prepare(model.program);
-  Feeder feeder(model.program, program.feed_names(), *data, job.bind, job.source);
-  const int64_t whole = job.test_batch_size ? job.test_batch_size : job.batch_size;
-  BatchReader reader(data, {.batch_size = whole});
+  const int64_t batch_size = job.test_batch_size && test ? job.test_batch_size : job.batch_size;
+  Carry carry(model.program, CarryOf(job, model), batch_size, job.source);
+  std::vector<std::string> feeds = model.feed_names, fetches = model.fetch_names;
+  for (const std::string& to : carry.to()) std::erase(feeds, to);
+  for (const std::string& from : carry.from()) std::erase(fetches, from);
+  Feeder feeder(model.program, feeds, *data, job.bind, job.source);
+  BatchReader reader(data, {.batch_size = batch_size});
   std::vector<FetchSum> sums;
-  for (const std::string& name : program.fetch_names())
+  for (const std::string& name : fetches)
     sums.emplace_back(ShownName(name, job), LabelColumn(*data, job));
+  feeds.insert(feeds.end(), carry.to().begin(), carry.to().end());
+  fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
+  PreparedProgram program = executor.Prepare(model.program, feeds, fetches);
   for (int64_t b = 0; b < reader.batches_per_epoch(); ++b) {
     const std::vector<Tensor>& batch = reader.Next();
-    const std::vector<Tensor>& out = program.Run(scope, feeder.Bind(batch));
-    for (size_t i = 0; i < out.size(); ++i) sums[i].Add(out[i], batch);
+    const std::vector<Tensor>& out = program.Run(scope, carry.Append(feeder.Bind(batch)));
+    for (size_t i = 0; i < sums.size(); ++i) sums[i].Add(out[i], batch);
+    carry.Take(std::span(out).subspan(sums.size()));
     // The table is of the plan run last: that of the whole batches.
-    if (profile && options.compile.profile && (b == 0 || batch[0].shape()[0] == whole))
+    if (profile && options.compile.profile && (b == 0 || batch[0].shape()[0] == batch_size))
       *profile = program.ProfileTable();
   }
   std::vector<NamedValue> results;

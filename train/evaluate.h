@@ -3,6 +3,7 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/train/batch_reader.h>
+#include <coracle/train/carry.h>
 #include <coracle/train/feeder.h>
 
 #include <string>
@@ -23,16 +24,19 @@ double ScalarOf(const Tensor& tensor, const std::string& name);
 // Runs a compiled program over all rows of a source, in order.
 class Evaluator {
  public:
-  // The program's fetches are numbers: means over a batch.
-  Evaluator(PreparedProgram program, Feeder feeder, DataSourcePtr data, const BatchOptions& batch);
+  // The program's feeds are those of `feeder`, then those of `carry`; its fetches are numbers,
+  // means over a batch, then the states to carry.
+  Evaluator(PreparedProgram program, Feeder feeder, Carry carry, DataSourcePtr data,
+            const BatchOptions& batch);
 
-  // Exact means over all rows: every batch weighs as many rows as it has.
+  // Exact means over all rows: every batch weighs as many rows as it has. States begin with zeros.
   const std::vector<double>& Run(Scope& scope);
   int64_t rows() const { return rows_; }
 
  private:
   PreparedProgram program_;
   Feeder feeder_;
+  Carry carry_;
   BatchReader reader_;
   int64_t rows_;
   std::vector<double> means_;

@@ -25,7 +25,22 @@ std::string DataPath(const JobConfig& config, const std::string& file) {
   return (base / file).lexically_normal().string();
 }
 
+// A test text is read with the vocabulary of the training text.
+TextOptions WithPaths(const JobConfig& config, TextOptions text) {
+  const auto* train = std::get_if<TextOptions>(&config.train.source);
+  if (text.vocabulary.empty() && train) {
+    text.vocabulary = train->vocabulary;
+    text.vocabulary_text = train->file;
+  }
+  for (std::string* path : {&text.file, &text.vocabulary, &text.vocabulary_text})
+    if (!path->empty()) *path = DataPath(config, *path);
+  return text;
+}
+
 DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit split) {
+  const bool test = split == DigitSplit::kTest;
+  const int64_t streams =
+      test && config.test_batch_size ? config.test_batch_size : config.batch_size;
   auto open = Overloaded{
       [](std::monostate) { return DataSourcePtr(); },
       [split](const DigitsOptions& digits) { return MakeDigits(digits.count, digits.seed, split); },
@@ -41,6 +56,10 @@ DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit s
       [&config](NpzOptions npz) {
         npz.file = DataPath(config, npz.file);
         return MakeNpzSource(npz);
+      },
+      [&](const TextOptions& text) -> DataSourcePtr {
+        return std::make_shared<TextSource>(WithPaths(config, text),
+                                            test ? TextPart::kTest : TextPart::kTrain, streams);
       },
   };
   try {
@@ -103,6 +122,8 @@ void CheckJob(const JobConfig& config) {
   RequireAtLeast(config, "keep_snapshots", config.keep_snapshots, 0);
   if (config.deploy_inputs.empty() != config.deploy_outputs.empty())
     ThrowInvalid(config.source + ": deploy needs both input and output");
+  if (!config.carry.empty() && config.shuffle)
+    ThrowInvalid(config.source + ": shuffle must be false where states are carried");
 }
 
 DataSourcePtr OpenTrainData(const JobConfig& config) {

@@ -4,9 +4,11 @@
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/train/data_source.h>
 #include <coracle/train/file_sources.h>
+#include <coracle/train/text_source.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -20,7 +22,8 @@ struct DigitsOptions {
 };
 
 struct DataConfig {
-  std::variant<std::monostate, DigitsOptions, IdxOptions, CsvOptions, NpzOptions> source;
+  std::variant<std::monostate, DigitsOptions, IdxOptions, CsvOptions, NpzOptions, TextOptions>
+      source;
   int64_t first = 0;
   int64_t limit = 0;     // 0: all
   DataSourcePtr custom;  // used instead of `source` when set
@@ -31,6 +34,13 @@ struct DataConfig {
 struct BindConfig {
   std::string column;
   std::string var;
+};
+
+// What a batch computes as `from` is fed to the next as `to`; zeros at the beginning of an epoch
+// and of an evaluation.
+struct CarryConfig {
+  std::string from;
+  std::string to;
 };
 
 struct MetricConfig {
@@ -47,9 +57,12 @@ struct JobConfig {
   std::string model_text;  // the text itself, when `model` is ""
   DataConfig train, test;
   std::vector<BindConfig> bind;
+  std::vector<CarryConfig> carry;  // wants `shuffle` off
   std::string loss = "loss";
+  std::string loss_name = "loss";  // as printed
   std::vector<MetricConfig> metrics;
   OptimizerConfig optimizer;
+  std::optional<Setting> gradient_clip;  // see Optimizer::SetGradientClip
 
   int64_t batch_size = 64;
   int64_t test_batch_size = 0;  // 0: batch_size

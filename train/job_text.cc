@@ -231,6 +231,18 @@ NpzOptions ToNpz(const proto::NpzConfig& npz, const Node& at) {
   return options;
 }
 
+TextOptions ToText(const proto::TextConfig& text, const Node& at) {
+  at.Need("text", {"file"});
+  at.AtLeast("sequence_length", text.sequence_length(), 1);
+  at.InRange("holdout", text.holdout(), 0, 1);
+  TextOptions options;
+  options.file = text.file();
+  options.sequence_length = text.sequence_length();
+  options.holdout = text.holdout();
+  options.vocabulary = text.vocabulary();
+  return options;
+}
+
 DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::string& parent) {
   DataConfig config;
   auto sub = [&at](const std::string& field, const pb::Message& message) {
@@ -251,8 +263,13 @@ DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::stri
     case proto::DataConfig::kNpz:
       config.source = ToNpz(data.npz(), sub("npz", data.npz()));
       break;
+    case proto::DataConfig::kText:
+      config.source = ToText(data.text(), sub("text", data.text()));
+      for (const char* field : {"first", "limit"})
+        if (at.Has(field)) at.Fail(field, "does not apply to a text; its holdout divides it");
+      break;
     case proto::DataConfig::SOURCE_NOT_SET:
-      at.FailHere(parent + " has no data; give it one of digits, idx, csv, npz");
+      at.FailHere(parent + " has no data; give it one of digits, idx, csv, npz, text");
   }
   at.AtLeast("first", data.first(), 0);
   if (data.has_limit()) at.AtLeast("limit", data.limit(), 1);
@@ -297,6 +314,46 @@ OptimizerConfig ToOptimizer(const proto::OptimizerConfig& optimizer, const Node&
       break;
   }
   at.FailHere("optimizer is empty; give it one of sgd, momentum, adam, adagrad");
+}
+
+std::optional<Setting> ToGradientClip(const proto::GradientClipConfig& clip, const Node& at) {
+  constexpr double kMost = 1e30;
+  switch (clip.kind_case()) {
+    case proto::GradientClipConfig::kByValue: {
+      const auto& value = clip.by_value();
+      Node node = at.Sub("by_value", value).At(at, "by_value");
+      node.Need("by_value", {"max"});
+      const double min = value.has_min() ? value.min() : -value.max();
+      node.InRange("max", value.max(), min, kMost);
+      return Setting{"by_value", {{"max", value.max()}, {"min", min}}};
+    }
+    case proto::GradientClipConfig::kByNorm:
+    case proto::GradientClipConfig::kByGlobalNorm: {
+      const bool global = clip.has_by_global_norm();
+      const auto& norm = global ? clip.by_global_norm() : clip.by_norm();
+      const char* kind = global ? "by_global_norm" : "by_norm";
+      Node node = at.Sub(kind, norm).At(at, kind);
+      node.Need(kind, {"clip_norm"});
+      if (!(norm.clip_norm() > 0 && norm.clip_norm() <= kMost))
+        node.Fail("clip_norm", fmt::format("must be positive, got {:g}", norm.clip_norm()));
+      return Setting{kind, {{"clip_norm", norm.clip_norm()}}};
+    }
+    case proto::GradientClipConfig::KIND_NOT_SET:
+      break;
+  }
+  at.FailHere("gradient_clip has no kind; give it one of by_value, by_norm, by_global_norm");
+}
+
+void TakeCarry(const proto::JobConfig& job, const Node& at, JobConfig* config) {
+  for (int i = 0; i < job.carry_size(); ++i) {
+    at.Sub("carry", job.carry(i), i).At(at, "carry", i).Need("carry", {"from", "to"});
+    config->carry.push_back({job.carry(i).from(), job.carry(i).to()});
+  }
+  if (!job.has_shuffle()) {
+    config->shuffle = job.carry_size() == 0;
+  } else if (job.shuffle() && job.carry_size() > 0) {
+    at.Fail("shuffle", "must be false where states are carried: rows follow one another");
+  }
 }
 
 void CheckNumbers(const proto::JobConfig& job, const Node& at) {
@@ -350,9 +407,16 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
   if (!job.data_dir().empty())
     config.data_dir = (fs::path(directory) / job.data_dir()).lexically_normal().string();
   config.loss = job.loss();
+  config.loss_name = job.loss_name();
   if (job.has_optimizer()) {
-    config.optimizer =
-        ToOptimizer(job.optimizer(), at.Sub("optimizer", job.optimizer()).At(at, "optimizer"));
+    const auto& given = job.optimizer();
+    const Node optimizer = at.Sub("optimizer", given).At(at, "optimizer");
+    config.optimizer = ToOptimizer(given, optimizer);
+    if (given.has_gradient_clip()) {
+      const auto& clip = given.gradient_clip();
+      config.gradient_clip =
+          ToGradientClip(clip, optimizer.Sub("gradient_clip", clip).At(optimizer, "gradient_clip"));
+    }
   }
   config.batch_size = job.batch_size();
   config.test_batch_size = job.test_batch_size();
@@ -367,6 +431,7 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
       job.has_output_dir() ? job.output_dir() : (fs::path("output") / config.name).string();
   config.random_seed = job.random_seed();
   config.shuffle = job.shuffle();
+  TakeCarry(job, at, &config);
   config.drop_last = job.drop_last();
   config.prefetch = job.prefetch();
   return config;

@@ -13,7 +13,7 @@ double Seconds(std::chrono::steady_clock::duration d) {
 }
 
 std::string Results(const TrainPlan& plan, double loss, const std::vector<double>& metrics) {
-  std::string text = fmt::format("loss={:.4f}", loss);
+  std::string text = fmt::format("{}={:.4f}", plan.loss_name, loss);
   for (size_t i = 0; i < metrics.size(); ++i)
     text += fmt::format(" {}={:.4f}", plan.metric_names[i], metrics[i]);
   return text;
@@ -127,8 +127,9 @@ TrainCallbacks Progress::Callbacks() {
   return callbacks;
 }
 
-std::string FormatResults(double loss, const std::vector<NamedValue>& metrics) {
-  std::string text = fmt::format("loss={:.6g}", loss);
+std::string FormatResults(double loss, const std::vector<NamedValue>& metrics,
+                          const std::string& loss_name) {
+  std::string text = fmt::format("{}={:.6g}", loss_name, loss);
   for (const NamedValue& metric : metrics)
     text += fmt::format(" {}={:.6g}", metric.name, metric.value);
   return text;

@@ -44,7 +44,8 @@ class Progress {
 };
 
 // "loss=0.1234 accuracy=0.9876".
-std::string FormatResults(double loss, const std::vector<NamedValue>& metrics);
+std::string FormatResults(double loss, const std::vector<NamedValue>& metrics,
+                          const std::string& loss_name = "loss");
 std::string FormatDuration(double seconds);  // "0:07", "1:02:03"
 
 }  // namespace coracle

@@ -18,6 +18,7 @@ void PrintFiles(const TrainResult& result, Progress& progress) {
   }
   if (!result.eval_path.empty()) progress.Line("evaluation model " + result.eval_path);
   if (!result.model_path.empty()) progress.Line("inference model " + result.model_path);
+  if (!result.vocabulary_path.empty()) progress.Line("vocabulary " + result.vocabulary_path);
 }
 
 }  // namespace
@@ -42,7 +43,7 @@ bool TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostr
                               result.snapshot_path.empty() ? "none" : result.snapshot_path));
     return false;
   }
-  progress.Line("final: " + FormatResults(result.loss, result.metrics));
+  progress.Line("final: " + FormatResults(result.loss, result.metrics, job.loss_name));
   return true;
 }
 

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/internal/program_diff.h>
@@ -22,7 +23,14 @@ constexpr int kVersion = 1;
 constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "LATEST";
-constexpr const char* kFiles[] = {"main.pb", "startup.pb", "state.pdiparams", "job.pbtxt"};
+constexpr const char* kCarried = "carried.npz";
+
+// Of a snapshot, but for the manifest.
+std::vector<std::string> FilesOf(bool carried) {
+  std::vector<std::string> files = {"main.pb", "startup.pb", "state.pdiparams", "job.pbtxt"};
+  if (carried) files.push_back(kCarried);
+  return files;
+}
 
 std::string At(const std::string& directory, const std::string& file) {
   return (fs::path(directory) / file).string();
@@ -158,7 +166,7 @@ Json ReadManifest(const std::string& path) {
   return manifest;
 }
 
-void CheckFile(const std::string& path, const char* name, const Json& files) {
+void CheckFile(const std::string& path, const std::string& name, const Json& files) {
   std::string file = At(path, name);
   if (!FileExists(file)) ThrowDamaged(file, "missing");
   std::string bytes = ReadFile(file);
@@ -203,7 +211,9 @@ std::string WriteSnapshot(const std::string& directory, const Snapshot& snapshot
     WriteFileAtomic(At(temporary, "job.pbtxt"), job_text);
     Json manifest = ToJson(snapshot);
     manifest["variables"] = Variables(variables, scope);
-    for (const char* file : kFiles) {
+    const bool carried = !snapshot.carried.empty();
+    if (carried) WriteNpz(snapshot.carried, At(temporary, kCarried));
+    for (const std::string& file : FilesOf(carried)) {
       std::string bytes = ReadFile(At(temporary, file));
       manifest["files"][file] = {{"bytes", bytes.size()}, {"crc32", Checksum(bytes)}};
     }
@@ -230,8 +240,10 @@ Snapshot ReadSnapshot(const std::string& path, const ProgramDesc& main, const Pr
   Json manifest = ReadManifest(path);
   Snapshot snapshot;
   try {
-    for (const char* file : kFiles) CheckFile(path, file, manifest.at("files"));
+    const bool carried = manifest.at("files").contains(kCarried);
+    for (const std::string& file : FilesOf(carried)) CheckFile(path, file, manifest.at("files"));
     snapshot = FromJson(manifest, At(path, kManifest));
+    if (carried) snapshot.carried = ReadNpz(At(path, kCarried));
   } catch (const Json::exception& e) {
     ThrowDamaged(At(path, kManifest), e.what());
   }

@@ -1,14 +1,16 @@
 #pragma once
 // Snapshots: a directory that holds all that a training run needs to go on, bit for bit, where it
 // was: main.pb and startup.pb (the programs), state.pdiparams (parameters and optimizer state),
-// job.pbtxt, and manifest.json, which says what is in state.pdiparams, how far the run is, and the
-// size and checksum of each file. Written whole or not at all.
+// carried.npz where states are carried from batch to batch, job.pbtxt, and manifest.json, which
+// says what is in state.pdiparams, how far the run is, and the size and checksum of each file.
+// Written whole or not at all.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/scope.h>
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -32,6 +34,8 @@ struct Snapshot {
   // Sums since progress was last shown: loss, then the metrics.
   std::vector<double> sums;
   int64_t sum_rows = 0;
+  // States that the last batch left for the next, by the names that they are fed to.
+  std::vector<std::pair<std::string, Tensor>> carried;
 };
 
 // The widest vector instructions of this machine that kernels may choose.

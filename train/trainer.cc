@@ -6,8 +6,10 @@
 #include <coracle/framework/ir/printer.h>
 #include <coracle/framework/op/default_attr.h>
 #include <coracle/layers/model_text.h>
+#include <coracle/train/carry.h>
 #include <coracle/train/snapshot.h>
 #include <coracle/train/trainer.h>
+#include <coracle/train/vocabulary.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -130,7 +132,22 @@ class Job {
     if (config_.epochs > 0 && config_.epochs < kEndless / plan_.steps_per_epoch)
       by_epochs = config_.epochs * plan_.steps_per_epoch;
     plan_.total_steps = std::min(config_.max_iter > 0 ? config_.max_iter : kEndless, by_epochs);
+    plan_.loss_name = config_.loss_name;
     for (const MetricConfig& metric : config_.metrics) plan_.metric_names.push_back(metric.name);
+    CheckStreams(*train_data_, config_.batch_size);
+    if (test_data_) CheckStreams(*test_data_, TestBatchSize());
+  }
+
+  int64_t TestBatchSize() const {
+    return config_.test_batch_size ? config_.test_batch_size : config_.batch_size;
+  }
+
+  void CheckStreams(const DataSource& data, int64_t batch_size) const {
+    if (config_.carry.empty() || data.streams() == batch_size) return;
+    ThrowInvalid(fmt::format(
+        "{}: states can only be carried through a text: the batches of {} do not continue each "
+        "other",
+        config_.source, data.Describe()));
   }
 
   void RequireVar(const std::string& what, const std::string& name) {
@@ -155,6 +172,13 @@ class Job {
                       "startup program; give a model text",
                       config_.source, Quote(result_.main.Parameters().front())));
     }
+    carry_.emplace(result_.main, config_.carry, config_.batch_size, config_.source);
+    columns_ = inputs_;
+    for (const std::string& to : carry_->to()) {
+      if (std::erase(columns_, to) > 0) continue;
+      ThrowInvalid(fmt::format("{}: carry to {}: it is no input of the model, or is given twice",
+                               config_.source, Quote(to)));
+    }
     RequireVar("loss", config_.loss);
     for (const MetricConfig& metric : config_.metrics) {
       RequireVar("metric", metric.var);
@@ -167,31 +191,40 @@ class Job {
     result_.test = result_.main.CloneForTest();
     MinimizeOptions minimize;
     minimize.ops = options_.ops;
-    MakeOptimizer(config_.optimizer)
-        ->Minimize(Variable::Of(result_.main.Root(), config_.loss), result_.startup, minimize);
+    const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config_.optimizer);
+    optimizer->SetGradientClip(config_.gradient_clip);
+    optimizer->Minimize(Variable::Of(result_.main.Root(), config_.loss), result_.startup, minimize);
     for (const std::string& name : result_.main.Parameters())
       plan_.parameters += result_.main.Root().FindVar(name)->shape().numel();
   }
 
-  // Loss and metrics.
+  // Loss and metrics, and the states to carry.
   std::vector<std::string> Fetches() const {
     std::vector<std::string> fetches{config_.loss};
     for (const MetricConfig& metric : config_.metrics) fetches.push_back(metric.var);
+    fetches.insert(fetches.end(), carry_->from().begin(), carry_->from().end());
     return fetches;
+  }
+  // The data's columns, and the states.
+  std::vector<std::string> Feeds() const {
+    std::vector<std::string> feeds = columns_;
+    feeds.insert(feeds.end(), carry_->to().begin(), carry_->to().end());
+    return feeds;
   }
 
   void Compile() {
     CompileOptions compile = options_.compile;
     compile.seed = config_.random_seed;
     Executor executor(compile, ops_);
-    feeder_.emplace(result_.main, inputs_, *train_data_, config_.bind, config_.source);
-    step_.emplace(executor.Prepare(result_.main, inputs_, Fetches()));
+    feeder_.emplace(result_.main, columns_, *train_data_, config_.bind, config_.source);
+    step_.emplace(executor.Prepare(result_.main, Feeds(), Fetches()));
     if (!test_data_) return;
     compile.profile = false;
-    int64_t batch = config_.test_batch_size ? config_.test_batch_size : config_.batch_size;
-    evaluator_.emplace(Executor(compile, ops_).Prepare(result_.test, inputs_, Fetches()),
-                       Feeder(result_.test, inputs_, *test_data_, config_.bind, config_.source),
-                       test_data_, BatchOptions{.batch_size = batch, .prefetch = config_.prefetch});
+    int64_t batch = TestBatchSize();
+    evaluator_.emplace(Executor(compile, ops_).Prepare(result_.test, Feeds(), Fetches()),
+                       Feeder(result_.test, columns_, *test_data_, config_.bind, config_.source),
+                       Carry(result_.test, config_.carry, batch, config_.source), test_data_,
+                       BatchOptions{.batch_size = batch, .prefetch = config_.prefetch});
   }
 
   Snapshot Now() const {
@@ -209,6 +242,7 @@ class Job {
     s.drop_last = config_.drop_last;
     s.threads = NumThreads();
     s.instructions = InstructionSet();
+    s.carried = carry_->Save();
     window_.Save(&s);
     return s;
   }
@@ -240,6 +274,7 @@ class Job {
     reader_->Seek(snapshot.position);
     step_->SetStep(snapshot.random_step);
     window_.Load(snapshot);
+    carry_->Load(snapshot.carried);
     plan_.first_step = steps_;
     plan_.resumed_from = result_.snapshot_path = path;
     if (steps_ >= plan_.total_steps)
@@ -265,8 +300,11 @@ class Job {
 
   void Step() {
     int64_t epoch = reader_->position() / plan_.steps_per_epoch;
+    if (reader_->position() % plan_.steps_per_epoch == 0) carry_->Reset();
     const std::vector<Tensor>& batch = reader_->Next();
-    const std::vector<Tensor>& out = step_->Run(result_.scope, feeder_->Bind(batch));
+    const std::vector<Tensor>& feeds = carry_->Append(feeder_->Bind(batch));
+    const std::vector<Tensor>& out = step_->Run(result_.scope, feeds);
+    carry_->Take(std::span(out).subspan(1 + metrics_.size()));
     ++steps_;
     int64_t rows = batch[0].shape()[0];
     double loss = ScalarOf(out[0], config_.loss);
@@ -345,15 +383,29 @@ class Job {
       return IsDefaultAttr(ops_, op, attr);
     };
     WriteFileAtomic(result_.dump_path, PrintProgram(result_.main, print));
+    WriteVocabulary();
   }
 
   void SaveModels() {
-    SaveInferenceModel(Output("eval"), inputs_, Fetches(), result_.test, result_.scope);
+    SaveInferenceModel(Output("eval"), Feeds(), Fetches(), result_.test, result_.scope);
     result_.eval_path = Output("eval.pdmodel");
     if (config_.deploy_outputs.empty()) return;
-    SaveInferenceModel(Output("model"), config_.deploy_inputs, config_.deploy_outputs, result_.test,
-                       result_.scope);
+    std::vector<std::string> inputs = config_.deploy_inputs, outputs = config_.deploy_outputs;
+    for (const CarryConfig& carry : config_.carry) {
+      std::erase(inputs, carry.to);
+      std::erase(outputs, carry.from);
+    }
+    inputs.insert(inputs.end(), carry_->to().begin(), carry_->to().end());
+    outputs.insert(outputs.end(), carry_->from().begin(), carry_->from().end());
+    SaveInferenceModel(Output("model"), inputs, outputs, result_.test, result_.scope);
     result_.model_path = Output("model.pdmodel");
+  }
+
+  void WriteVocabulary() {
+    const Vocabulary* vocabulary = train_data_->vocabulary();
+    if (!vocabulary) return;
+    result_.vocabulary_path = Output("vocabulary.json");
+    WriteFileAtomic(result_.vocabulary_path, vocabulary->ToJson());
   }
 
   const JobConfig& config_;
@@ -362,7 +414,8 @@ class Job {
   const OpRegistry& ops_;
   TrainPlan plan_;
   TrainResult result_;
-  std::vector<std::string> inputs_;
+  std::vector<std::string> inputs_, columns_;  // all, and those that the data feeds
+  std::optional<Carry> carry_;
   DataSourcePtr train_data_, test_data_;
   std::optional<BatchReader> reader_;
   std::optional<Feeder> feeder_;

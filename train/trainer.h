@@ -21,6 +21,7 @@ struct TrainPlan {
   int64_t total_steps = 0;
   int64_t steps_per_epoch = 0;
   int64_t parameters = 0;  // numbers to train
+  std::string loss_name = "loss";
   std::vector<std::string> metric_names;
   std::string resumed_from;  // path of the snapshot; "" for a fresh start
   std::string note;          // what the user should know, or ""
@@ -79,6 +80,7 @@ struct TrainResult {
   // Files; "" when not written.
   std::string main_path, startup_path, dump_path;  // programs, and the trained one as text
   std::string model_path;                          // saved inference model: .pdmodel
+  std::string vocabulary_path;                     // of text: vocabulary.json
   std::string eval_path;                           // the same for `coracle test`: loss and metrics
   std::string snapshot_path;                       // the last
   std::string profile;                             // table, when compile.profile

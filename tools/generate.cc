@@ -1,0 +1,37 @@
+#include <coracle/train/generate.h>
+
+#include "commands.h"
+#include "flags.h"
+
+DEFINE_string(prompt, "\n", "`TEXT` to go on from");
+DEFINE_int64(length, 500, "characters to write");
+DEFINE_double(temperature, 1,
+              "below 1 likely characters become likelier still; 0 takes the likeliest always");
+
+namespace coracle::tools {
+namespace {
+
+int RunGenerate(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one MODEL_DIR");
+  GenerateOptions options;
+  options.prompt = FLAGS_prompt;
+  options.length = FLAGS_length;
+  options.temperature = FLAGS_temperature;
+  options.compile = CompileOptionsFromFlags();
+  if (FLAGS_seed > 0) options.seed = FLAGS_seed;
+  Print(options.prompt + GenerateText(args[0], options) + "\n");
+  return 0;
+}
+
+}  // namespace
+
+Command GenerateCommand() {
+  return {"generate",
+          "writes new text with a character model that a job has trained",
+          "generate MODEL_DIR [--prompt=TEXT] [--length=N] [--temperature=T] [--seed=S]",
+          "  coracle generate output/shakespeare --prompt='ROMEO:' --length=300 --seed=7\n",
+          WithCompileFlags({"prompt", "length", "temperature"}),
+          RunGenerate};
+}
+
+}  // namespace coracle::tools
