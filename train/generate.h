@@ -15,7 +15,7 @@ struct GenerateOptions {
   // likelier still; 0 takes the likeliest always.
   double temperature = 1;
   uint64_t seed = 1;  // the same seed writes the same text
-  CompileOptions compile;
+  CompileOptions compile = {};
 };
 
 // The text that follows the prompt. `model`: what a job with a text and `deploy` has saved: a

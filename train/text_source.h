@@ -10,11 +10,12 @@
 namespace coracle {
 
 struct TextOptions {
-  std::string file;              // UTF-8
+  std::string file = "";         // UTF-8
   int64_t sequence_length = 64;  // characters of one row
   double holdout = 0.1;          // share of the text, at its end, that is only for tests
-  std::string vocabulary;        // a saved vocabulary (see Vocabulary); "": from `vocabulary_text`
-  std::string vocabulary_text;   // a text whose characters are the vocabulary; "": the file itself
+  std::string vocabulary = "";   // a saved vocabulary (see Vocabulary); "": from `vocabulary_text`
+  std::string vocabulary_text =
+      "";  // a text whose characters are the vocabulary; "": the file itself
 };
 
 enum class TextPart {

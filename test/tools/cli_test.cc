@@ -314,6 +314,44 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle train job.pbtxt --data-dir", 2, {"--data_dir needs a value"});
 }
 
+TEST_F(Cli, GenerateWritesNewText) {
+  std::string text;
+  for (uint32_t i = 0, x = 1; i < 400; ++i, x = x * 1664525u + 1013904223u)
+    text += x >> 30 ? "ab\n" : "ba\n";
+  WriteFileAtomic(Path("text.txt"), text);
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+    name: "letters"
+    model_text: "data { name: 'text' shape: [-1, -1] dtype: INT64 }"
+      " data { name: 'next' shape: [-1, -1, 1] dtype: INT64 }"
+      " data { name: 'h0' shape: [1, -1, 8] }"
+      " layer { embedding { input: 'text' num_embeddings: 3 embedding_dim: 3 output: 'e' } }"
+      " layer { gru { input: 'e' hidden_size: 8 initial_h: 'h0' last_h: 'h1' output: 'y' } }"
+      " layer { fc { input: 'y' size: 3 num_flatten_dims: 2 output: 'logits' } }"
+      " layer { softmax_with_cross_entropy { logits: 'logits' label: 'next' output: 'ce' } }"
+      " layer { mean { input: 'ce' output: 'loss' } }"
+    train { text { file: "text.txt" sequence_length: 12 } }
+    test { text { file: "text.txt" sequence_length: 12 } }
+    carry { from: "h1" to: "h0" }
+    loss_name: "nats"
+    optimizer { adam { learning_rate: 0.02 } }
+    batch_size: 4
+    epochs: 4
+    deploy { input: "text" output: "logits" }
+  )");
+  Expect("coracle train job.pbtxt --out=out", 0,
+         {"vocabulary out/vocabulary.json", "final: nats="});
+  Expect(
+      "coracle generate out --prompt='ab' --length=30 --seed=3 > one && "
+      "coracle generate out --prompt='ab' --length=30 --seed=3 > two && cmp one two && wc -c < one",
+      0, {"33"});
+  Expect("coracle generate out --length=9 --temperature=0", 0, {"ab\nab\nab"});
+  Expect("coracle generate out --prompt=xyz", 1, {"prompt: the character 'x' at byte 0 is not"});
+  Expect("coracle generate out --temperature=-1", 1, {"temperature must be finite"});
+  Expect("coracle generate nowhere", 1, {"nowhere"});
+  Expect("coracle generate", 2, {"takes one MODEL_DIR"});
+  Expect("coracle test out/eval.pdmodel job.pbtxt", 0, {"test: nats="});
+}
+
 TEST_F(Cli, OutputThatCannotBeWritten) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   Expect("coracle ops > /dev/full", 1, {"cannot write standard output: No space left on device"});

@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/layers/options.h>
 #include <coracle/train/generate.h>
 #include <coracle/train/progress.h>
 #include <coracle/train/text_source.h>
@@ -82,6 +83,12 @@ std::vector<double> Losses(const JobConfig& job, const TrainOptions& options = {
   TrainResult run = RunJob(job, options, callbacks);
   if (result) *result = std::move(run);
   return losses;
+}
+
+TrainOptions Resume() {
+  TrainOptions options;
+  options.resume = true;
+  return options;
 }
 
 }  // namespace
@@ -272,7 +279,7 @@ TEST_F(Text, ResumedEqualsUninterrupted) {
   job.snapshot_dir = dir_ / "snapshots";
   for (int64_t stop_at : {5, 24, 31}) {
     std::vector<double> parts = Losses(job, {}, stop_at);
-    const std::vector<double> rest = Losses(job, {.resume = true}, -1, &second);
+    const std::vector<double> rest = Losses(job, Resume(), -1, &second);
     parts.insert(parts.end(), rest.begin(), rest.end());
     EXPECT_EQ(losses, parts) << "stopped at " << stop_at;
     EXPECT_EQ(whole.loss, second.loss);
@@ -290,7 +297,7 @@ TEST_F(Text, SnapshotWithDamagedStatesIsRefused) {
   std::string bytes = ReadFile(file);
   bytes[bytes.size() / 2] ^= 1;
   WriteFileAtomic(file, bytes);
-  ExpectContains(ErrorOf([&] { Losses(job, {.resume = true}); }), "carried.npz");
+  ExpectContains(ErrorOf([&] { Losses(job, Resume()); }), "carried.npz");
 }
 
 TEST_F(Text, LearnsAndSavesWhatGenerateNeeds) {
