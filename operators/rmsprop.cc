@@ -1,0 +1,105 @@
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/common/update_loop.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+template <class T>
+Kernel Plain(const PrepareContext& ctx) {
+  const ScalarInput rate(ctx.Input("LearningRate"));
+  const T rho = static_cast<T>(ctx.Attr<float>("decay"));
+  const T epsilon = static_cast<T>(ctx.Attr<float>("epsilon"));
+  const T momentum = static_cast<T>(ctx.Attr<float>("momentum"));
+  const std::array<StateSlots, 2> state = {
+      {{"MeanSquare", "MeanSquareOut"}, {"Moment", "MomentOut"}}};
+  return ElementwiseUpdate<T, 2>(ctx, state, [=](Workspace& ws) {
+    return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* s) {
+      s[0] = rho * s[0] + (1 - rho) * g * g;
+      s[1] = momentum * s[1] + lr * g / std::sqrt(s[0] + epsilon);
+      return p - s[1];
+    };
+  });
+}
+
+template <class T>
+Kernel Centered(const PrepareContext& ctx) {
+  const ScalarInput rate(ctx.Input("LearningRate"));
+  const T rho = static_cast<T>(ctx.Attr<float>("decay"));
+  const T epsilon = static_cast<T>(ctx.Attr<float>("epsilon"));
+  const T momentum = static_cast<T>(ctx.Attr<float>("momentum"));
+  const std::array<StateSlots, 3> state = {
+      {{"MeanSquare", "MeanSquareOut"}, {"Moment", "MomentOut"}, {"MeanGrad", "MeanGradOut"}}};
+  return ElementwiseUpdate<T, 3>(ctx, state, [=](Workspace& ws) {
+    return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* s) {
+      s[0] = rho * s[0] + (1 - rho) * g * g;
+      s[2] = rho * s[2] + (1 - rho) * g;
+      // Rounding may take the variance below zero.
+      const T variance = std::max(s[0] - s[2] * s[2], T{0});
+      s[1] = momentum * s[1] + lr * g / std::sqrt(variance + epsilon);
+      return p - s[1];
+    };
+  });
+}
+
+void InferRmsprop(InferContext& ctx) {
+  InferUpdate(
+      ctx, {{"MeanSquare", "MeanSquareOut"}, {"Moment", "MomentOut"}, {"MeanGrad", "MeanGradOut"}},
+      {"LearningRate"});
+  ctx.Require(
+      "C3",
+      !ctx.Attr<bool>("centered") || (ctx.HasInput("MeanGrad") && ctx.HasOutput("MeanGradOut")),
+      "centered needs MeanGrad and MeanGradOut");
+}
+
+// Without `centered` MeanGrad stays as it is.
+template <class T>
+Kernel Rmsprop(const PrepareContext& ctx) {
+  if (ctx.Attr<bool>("centered")) return Centered<T>(ctx);
+  const TensorArg in = ctx.Input("MeanGrad"), out = ctx.Output("MeanGradOut");
+  return [=, update = Plain<T>(ctx)](Workspace& ws) {
+    update(ws);
+    if (!out || ws.Data<T>(out) == ws.Data<const T>(in)) return;
+    for (int64_t i = 0; i < out.numel; ++i)
+      ws.Data<T>(out)[i] = in ? ws.Data<const T>(in)[i] : T{0};
+  };
+}
+
+}  // namespace
+
+void RegisterRmsprop(OpRegistry& ops) {
+  ops.Add(OpDef("rmsprop")
+              .Doc("MeanSquareOut = decay MeanSquare + (1 - decay) Grad^2; with centered also "
+                   "MeanGradOut = decay MeanGrad + (1 - decay) Grad and d = MeanSquareOut - "
+                   "MeanGradOut^2, else d = MeanSquareOut; MomentOut = momentum Moment + "
+                   "LearningRate Grad / sqrt(d + epsilon); ParamOut = Param - MomentOut. C1: Grad, "
+                   "MeanSquare, MeanGrad and Moment are dense tensors of Param's shape and dtype. "
+                   "C2: LearningRate holds one element. C3: centered needs MeanGrad and "
+                   "MeanGradOut.")
+              .Input("Param", "the parameter")
+              .Input("MeanSquare", "running mean of squared gradients")
+              .OptionalInput("MeanGrad", "running mean of gradients")
+              .Input("LearningRate", "tensor [1], float32 or float64")
+              .Input("Grad", "the parameter's gradient")
+              .Input("Moment", "running sum of updates")
+              .Output("ParamOut", "the updated parameter, usually Param itself")
+              .Output("MomentOut", "usually Moment itself")
+              .Output("MeanSquareOut", "usually MeanSquare itself")
+              .OptionalOutput("MeanGradOut", "usually MeanGrad itself; unchanged unless centered")
+              .Attr<float>("epsilon", 1e-10f, "added under the root")
+              .Attr<float>("decay", 0.9f, "share of the old means that stays")
+              .Range(0, 1)
+              .Attr<float>("momentum", 0.0f, "share of the old Moment that stays")
+              .Attr<bool>("centered", false, "divide by the standard deviation of the gradient")
+              .Inplace("Param", "ParamOut")
+              .Inplace("Moment", "MomentOut")
+              .Inplace("MeanSquare", "MeanSquareOut")
+              .Inplace("MeanGrad", "MeanGradOut")
+              .Infer(InferRmsprop)
+              .NoGradient("an update of a parameter is not part of the loss")
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return Rmsprop<T>(c); }));
+}
+
+}  // namespace coracle

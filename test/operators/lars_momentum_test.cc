@@ -1,0 +1,56 @@
+#include <coracle/framework/base/parallel.h>
+
+#include "update_test.h"
+
+namespace coracle {
+namespace {
+
+UpdateCase Case(float decay) {
+  return {"lars_momentum",
+          {{"mu", 0.5f},
+           {"lars_coeff", 0.25f},
+           {"lars_weight_decay", decay},
+           {"epsilon", 0.5f},
+           {"rescale_grad", decay > 0 ? 2.0f : 1.0f}},
+          {{"Velocity", "VelocityOut", {0.5, 0, -0.25}}},
+          {"LearningRate"},
+          {0.1},
+          {"MasterParamOut"}};
+}
+
+// |Param| = sqrt(5.25), |2 Grad| = sqrt(5): the rate is 0.025 sqrt(5.25) / (sqrt(5) + sqrt(5.25) /
+// 8
+// + 0.5).
+TEST(LarsMomentum, Values) {
+  Case(0.125f)
+      .Make()
+      .Expect("VelocityOut", {3}, {0.271321065125, -0.042642130249, -0.123815496382})
+      .Expect("ParamOut", {3}, {0.728678934875, -1.957357869751, 0.623815496382});
+}
+
+// Without weight decay this is momentum.
+TEST(LarsMomentum, WithoutDecay) {
+  Case(0)
+      .Make()
+      .Expect("VelocityOut", {3}, {0.3, -0.1, -0.125})
+      .Expect("ParamOut", {3}, {0.7, -1.9, 0.625});
+}
+
+TEST(LarsMomentum, Edges) { Case(0.125f).CheckEdges(); }
+
+TEST(LarsMomentum, SameBitsForAnyNumberOfThreads) {
+  OpTest test("lars_momentum");
+  test.Attr("mu", 0.5f).NoOutput("MasterParamOut");
+  for (const char* slot : {"Param", "Grad", "Velocity"}) test.RandomInput(slot, {70001});
+  test.Input("LearningRate", {1}, {0.1});
+  const int threads = NumThreads();
+  SetNumThreads(1);
+  const Tensor one = test.Output("ParamOut");
+  SetNumThreads(2);
+  const Tensor two = test.Output("ParamOut");
+  SetNumThreads(threads);
+  EXPECT_TRUE(BitEqual(one, two));
+}
+
+}  // namespace
+}  // namespace coracle
