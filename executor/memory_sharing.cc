@@ -41,6 +41,7 @@ class MemorySharer {
     Storage& a = plan_.storages[Index(in.storage)];
     Storage& b = plan_.storages[Index(out.storage)];
     if (in.storage == out.storage || b.kind != StorageKind::kArena) return;
+    if (b.first != pair.step) return;  // it has the memory of another input already
     if (in.numel != out.numel || SizeOf(in.meta.dtype) != SizeOf(out.meta.dtype)) return;
     if (!(pair.alias ? MayAlias(in, out, a) : MayOverwrite(pair, in.storage))) return;
     if (!pair.alias) overwritten_at_[in.storage] = pair.step;

@@ -133,7 +133,9 @@ std::vector<ParamAndGrad> Optimizer::Minimize(const Variable& loss, ProgramDesc&
 
 std::vector<ParamAndGrad> Optimizer::ApplyGradients(ProgramDesc& main, ProgramDesc& startup,
                                                     const std::vector<ParamAndGrad>& pairs) {
-  if (learning_rate_var_.empty()) {
+  if (learning_rate_var_.empty() && schedule_) {
+    learning_rate_var_ = AppendLrSchedule(*schedule_, main, startup);
+  } else if (learning_rate_var_.empty()) {
     learning_rate_var_ = main.UniqueName("learning_rate");
     MakeFilledState(main, startup, learning_rate_var_, DType::kFloat32, {1}, learning_rate_);
   }

@@ -2,10 +2,12 @@
 // Optimizers: append the ops of a training step to a program.
 
 #include <coracle/backward/backward.h>
+#include <coracle/optimizer/lr_schedule.h>
 
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -49,7 +51,12 @@ class Optimizer {
   // "by_global_norm".
   void SetGradientClip(std::optional<Setting> clip) { gradient_clip_ = std::move(clip); }
 
-  // Name of the persistable float32 [1] variable that holds the learning rate; "" before Minimize.
+  // The rate follows a schedule, as ops of the program (call before Minimize). The constructor's
+  // learning rate is not used then.
+  void SetSchedule(LrSchedulePtr schedule) { schedule_ = std::move(schedule); }
+
+  // Name of the float32 [1] variable that holds the learning rate (persistable unless there is a
+  // schedule); "" before Minimize.
   const std::string& learning_rate_var() const { return learning_rate_var_; }
 
  protected:
@@ -73,6 +80,7 @@ class Optimizer {
 
   double learning_rate_;
   std::optional<Setting> gradient_clip_;
+  LrSchedulePtr schedule_;
   std::string learning_rate_var_;
   std::map<double, std::string> scaled_rates_;  // by multiplier
 };

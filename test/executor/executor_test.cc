@@ -166,6 +166,33 @@ TEST(Executor, ElementwiseChainUsesOneBuffer) {
 }
 
 // A reshape is a view, of a feed too: only the last result needs memory.
+// An op whose output may take the memory of either input takes one: the other keeps its own.
+TEST(Executor, TwoInputsThatMayShareWithTheOutput) {
+  Net net;
+  net.Var("x", {1, 4});
+  net.Var("c", {1, 4}, false, DType::kBool);
+  auto append = [&](const std::string& type, SlotList inputs, const std::string& out) {
+    InferOp(net.program.Root(),
+            net.program.Root().AppendOp(type, std::move(inputs), {{"Out", {out}}}), DefaultOps());
+  };
+  // a, b and d are live at the same time.
+  append("square", {{"X", {"x"}}}, "a");
+  append("exp", {{"X", {"x"}}}, "b");
+  append("tanh", {{"X", {"x"}}}, "d");
+  append("where", {{"Condition", {"c"}}, {"X", {"a"}}, {"Y", {"b"}}}, "ab");
+  append("where", {{"Condition", {"c"}}, {"X", {"d"}}, {"Y", {"ab"}}}, "out");
+  Scope scope;
+  const auto out = Executor().Run(
+      net.program, scope,
+      {{"x", Row({1, 2, 3, 4})}, {"c", Tensor::Of<bool>({1, 4}, {true, false, true, false})}},
+      {"out"});
+  const std::vector<float> got = ValuesOf(out[0]);
+  for (size_t i = 0; i < 4; ++i) {
+    const double x = static_cast<double>(i + 1);
+    EXPECT_NEAR(got[i], i % 2 == 0 ? std::tanh(x) : std::exp(x), 1e-4 * std::exp(x));
+  }
+}
+
 TEST(Executor, ReshapesCostNothing) {
   Net net;
   net.Var("x", {-1, 1024});

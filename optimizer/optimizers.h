@@ -1,0 +1,192 @@
+#pragma once
+// Optimizers beside those of optimizer.h. Names, defaults and formulas are Paddle's unless a source
+// is given; `coracle ops NAME` shows the formula of each update op. All constructors throw
+// kInvalidArgument for values out of range.
+
+#include <coracle/optimizer/optimizer.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+// Base of optimizers that are one op with some state.
+class OneOpOptimizer : public Optimizer {
+ protected:
+  struct State {
+    const char *in, *out;  // slots
+    const char* suffix;    // of the variable's name: see Accumulator
+    double value = 0;      // at the start
+    bool scalar = false;   // shape [1] instead of the parameter's
+  };
+  OneOpOptimizer(double learning_rate, std::string type, std::vector<State> state, AttrList attrs,
+                 bool has_rate = true);
+  void AppendUpdate(ProgramDesc& main, ProgramDesc& startup, const ParamAndGrad& pair,
+                    const std::string& learning_rate) override;
+  // Runs after the update op was appended; `state` names its variables.
+  virtual void FinishUpdate(ProgramDesc&, const std::vector<std::string>& /*state*/) {}
+  AttrList& attrs() { return attrs_; }
+
+ private:
+  std::string type_;
+  std::vector<State> state_;
+  AttrList attrs_;
+  bool has_rate_;  // whether the op reads the learning rate
+};
+
+struct LarsMomentumOptions {
+  double learning_rate = 0.01;
+  double momentum = 0.9;
+  double lars_coeff = 0.001;
+  double lars_weight_decay = 0.0005;
+  double epsilon = 0;
+};
+class LarsMomentum : public OneOpOptimizer {
+ public:
+  explicit LarsMomentum(const LarsMomentumOptions& options);
+};
+
+struct DecayedAdagradOptions {
+  double learning_rate = 0.01;
+  double decay = 0.95;
+  double epsilon = 1e-6;
+};
+class DecayedAdagrad : public OneOpOptimizer {
+ public:
+  explicit DecayedAdagrad(const DecayedAdagradOptions& options);
+};
+
+// Has no learning rate: a parameter's learning-rate multiplier does nothing either.
+struct AdadeltaOptions {
+  double epsilon = 1e-6;
+  double rho = 0.95;
+};
+class Adadelta : public OneOpOptimizer {
+ public:
+  explicit Adadelta(const AdadeltaOptions& options);
+};
+
+struct AdamaxOptions {
+  double learning_rate = 0.001;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+};
+class Adamax : public OneOpOptimizer {
+ public:
+  explicit Adamax(const AdamaxOptions& options);
+
+ protected:
+  void FinishUpdate(ProgramDesc& main, const std::vector<std::string>& state) override;
+
+ private:
+  double beta1_;
+};
+
+struct RmspropOptions {
+  double learning_rate = 0.01;
+  double rho = 0.95;
+  double epsilon = 1e-6;
+  double momentum = 0;
+  bool centered = false;
+};
+class Rmsprop : public OneOpOptimizer {
+ public:
+  explicit Rmsprop(const RmspropOptions& options);
+};
+
+struct FtrlOptions {
+  double learning_rate = 0.01;
+  double l1 = 0;
+  double l2 = 0;
+  double lr_power = -0.5;
+};
+class Ftrl : public OneOpOptimizer {
+ public:
+  explicit Ftrl(const FtrlOptions& options);
+};
+
+// Says by name which parameters decay; empty: all.
+using DecayFilter = std::function<bool(const std::string& param)>;
+
+struct LambOptions {
+  double learning_rate = 0.001;
+  double lamb_weight_decay = 0.01;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-6;
+  DecayFilter decays = {};
+};
+class Lamb : public OneOpOptimizer {
+ public:
+  explicit Lamb(const LambOptions& options);
+
+ protected:
+  void AppendUpdate(ProgramDesc&, ProgramDesc&, const ParamAndGrad&, const std::string&) override;
+
+ private:
+  double weight_decay_;
+  DecayFilter decays_;
+};
+
+// Adam with decoupled weight decay (Loshchilov and Hutter 2019): parameter *= 1 - rate *
+// weight_decay, then adam.
+struct AdamWOptions {
+  double learning_rate = 0.001;
+  double weight_decay = 0.01;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  DecayFilter decays = {};
+};
+class AdamW : public Adam {
+ public:
+  explicit AdamW(const AdamWOptions& options);
+
+ protected:
+  void AppendUpdate(ProgramDesc&, ProgramDesc&, const ParamAndGrad&, const std::string&) override;
+
+ private:
+  double weight_decay_;
+  DecayFilter decays_;
+};
+
+// Chen et al.: "Symbolic Discovery of Optimization Algorithms", 2023.
+struct LionOptions {
+  double learning_rate = 0.0001;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0;
+};
+class Lion : public OneOpOptimizer {
+ public:
+  explicit Lion(const LionOptions& options);
+};
+
+struct DpsgdOptions {
+  double learning_rate = 0.001;
+  double clip = 0.9;
+  double batch_size = 0.999;
+  double sigma = 1e-8;
+};
+class Dpsgd : public OneOpOptimizer {
+ public:
+  explicit Dpsgd(const DpsgdOptions& options);
+};
+
+struct ProximalOptions {
+  double learning_rate = 0.01;
+  double l1 = 0;
+  double l2 = 0;
+};
+class ProximalGd : public OneOpOptimizer {
+ public:
+  explicit ProximalGd(const ProximalOptions& options);
+};
+class ProximalAdagrad : public OneOpOptimizer {
+ public:
+  explicit ProximalAdagrad(const ProximalOptions& options);
+};
+
+}  // namespace coracle
