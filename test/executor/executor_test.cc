@@ -180,7 +180,7 @@ TEST(Executor, TwoInputsThatMayShareWithTheOutput) {
   append("exp", {{"X", {"x"}}}, "b");
   append("tanh", {{"X", {"x"}}}, "d");
   append("where", {{"Condition", {"c"}}, {"X", {"a"}}, {"Y", {"b"}}}, "ab");
-  append("where", {{"Condition", {"c"}}, {"X", {"d"}}, {"Y", {"ab"}}}, "out");
+  append("where", {{"Condition", {"c"}}, {"X", {"ab"}}, {"Y", {"d"}}}, "out");
   Scope scope;
   const auto out = Executor().Run(
       net.program, scope,
@@ -189,7 +189,7 @@ TEST(Executor, TwoInputsThatMayShareWithTheOutput) {
   const std::vector<float> got = ValuesOf(out[0]);
   for (size_t i = 0; i < 4; ++i) {
     const double x = static_cast<double>(i + 1);
-    EXPECT_NEAR(got[i], i % 2 == 0 ? std::tanh(x) : std::exp(x), 1e-4 * std::exp(x));
+    EXPECT_NEAR(got[i], i % 2 == 0 ? x * x : std::tanh(x), 1e-4);
   }
 }
 
