@@ -170,6 +170,7 @@ class Differentiation {
   std::vector<std::string> Append(int seed_role, GradToVar* grad_to_var) {
     GradToVar own;
     if (!grad_to_var && !options_.callbacks.empty()) grad_to_var = &own;
+    const OpDesc* last_forward = block_.NumOps() > 0 ? &block_.op(block_.NumOps() - 1) : nullptr;
     Undo undo(block_.program());
     BackwardRun run{options_, ops_, grad_to_var};
     GradientOps gradients(run, *graph_, block_);
@@ -196,6 +197,10 @@ class Differentiation {
     undo.Keep();
     gradients.RemoveUnused();
     run.saved.Finish();
+    if (options_.recompute.enabled()) {
+      const size_t first_gradient = last_forward ? block_.IndexOf(*last_forward) + 1 : 0;
+      Recompute(block_, first_gradient, options_.recompute, ops_);
+    }
     return result;
   }
 
@@ -285,6 +290,7 @@ std::vector<std::string> SeedsOf(const BlockDesc& block, const std::vector<Varia
 void CheckNames(const BlockDesc& block, const BackwardOptions& options) {
   RequireNames(block, "no_grad_set", options.no_grad_set);
   RequireNames(block, "stop_gradients", options.stop_gradients);
+  RequireNames(block, "checkpoints", options.recompute.checkpoints);
   for (const BackwardCallback& callback : options.callbacks) {
     if (!callback) ThrowInvalid("append_backward: a callback is empty");
   }

@@ -9,6 +9,7 @@
 // op that overwrites it. Where x@GRAD is taken (a second backward of the same program), the name is
 // x@GRAD_0, x@GRAD_1, ...
 
+#include <coracle/backward/recompute.h>
 #include <coracle/framework/ir/variable.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/default_ops.h>
@@ -78,6 +79,8 @@ struct BackwardOptions {
   // The gradient of x is called <gradient_prefix>x@GRAD.
   std::string gradient_prefix;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+  // Activations that backward computes again instead of keeping them.
+  RecomputeOptions recompute;
 };
 using GradientsOptions = BackwardOptions;
 

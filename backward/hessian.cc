@@ -4,35 +4,58 @@
 #include <coracle/framework/op/infer_context.h>
 #include <fmt/format.h>
 
-#include <memory>
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 namespace coracle {
 namespace {
 
-// Removes what was added to a block since, unless Keep() is called. Ops are known by identity:
-// backward may put some between older ones.
+// The ops of a block at some time, by identity: backward may put new ones between them.
+class OldOps {
+ public:
+  explicit OldOps(const BlockDesc& block) {
+    for (size_t i = 0; i < block.NumOps(); ++i) ops_.insert(&block.op(i));
+  }
+  bool Has(const OpDesc& op) const { return ops_.count(&op) > 0; }
+
+ private:
+  std::unordered_set<const OpDesc*> ops_;
+};
+
+// Removes what was added to a program since, unless Keep() is called.
 class Undo {
  public:
-  explicit Undo(BlockDesc& block) : block_(block), vars_(block.NumVars()) {
-    for (size_t i = 0; i < block.NumOps(); ++i) old_.insert(&block.op(i));
+  explicit Undo(ProgramDesc& program) : program_(program) {
+    for (int b = 0; b < program.NumBlocks(); ++b) {
+      BlockDesc& block = program.Block(b);
+      blocks_.push_back({OldOps(block), block.NumVars()});
+      for (OpDesc* op : block.SubBlockOps()) outputs_.emplace_back(op, op->outputs());
+    }
   }
   Undo(const Undo&) = delete;
   Undo& operator=(const Undo&) = delete;
   ~Undo() {
     if (kept_) return;
-    block_.RemoveOpsIf([&](const OpDesc& op) { return !old_.count(&op); });
-    size_t i = 0;
-    block_.RemoveVarsIf([&](const VarDesc&) { return i++ >= vars_; });
+    program_.TruncateBlocks(static_cast<int>(blocks_.size()));
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      BlockDesc& block = program_.Block(static_cast<int>(b));
+      block.RemoveOpsIf([&](const OpDesc& op) { return !blocks_[b].first.Has(op); });
+      block.RemoveVarsIf([](const VarDesc&) { return true; }, blocks_[b].second);
+    }
+    // Gradients may have given them outputs that only backward reads.
+    for (const auto& [op, outputs] : outputs_) {
+      for (const Slot& slot : SlotList(op->outputs())) op->RemoveOutput(slot.name);
+      for (const Slot& slot : outputs) op->SetOutput(slot.name, slot.args);
+    }
   }
   void Keep() { kept_ = true; }
-  bool IsNew(const OpDesc& op) const { return !old_.count(&op); }
 
  private:
-  BlockDesc& block_;
-  size_t vars_;
-  std::unordered_set<const OpDesc*> old_;
+  ProgramDesc& program_;
+  std::vector<std::pair<OldOps, size_t>> blocks_;  // and the number of variables
+  std::vector<std::pair<OpDesc*, SlotList>> outputs_;
   bool kept_ = false;
 };
 
@@ -178,18 +201,12 @@ class SecondOrder {
       options.target_gradients = {vector};
       return Gradients({target}, {x}, options)[0];
     };
-    Undo before(block());
-    before.Keep();
+    const OldOps before(block());
     std::vector<std::string> rows = {row(vectors[0])};
     if (rows[0].empty()) return {};
     const std::vector<const OpDesc*> dependent = OpsThatDependOn(vectors[0], before);
-    bool has_sub_block = false;
-    for (const OpDesc* op : dependent) {
-      for (const NamedAttr& attr : op->attrs()) {
-        const AttrType type = TypeOf(attr.value);
-        has_sub_block |= type == AttrType::kBlock || type == AttrType::kBlocks;
-      }
-    }
+    const bool has_sub_block = std::any_of(dependent.begin(), dependent.end(),
+                                           [](const OpDesc* op) { return op->HasSubBlock(); });
     for (size_t k = 1; k < vectors.size(); ++k) {
       rows.push_back(has_sub_block ? row(vectors[k])
                                    : Copy(dependent, vectors[0], vectors[k], rows[0]));
@@ -197,12 +214,12 @@ class SecondOrder {
     return rows;
   }
 
-  std::vector<const OpDesc*> OpsThatDependOn(const std::string& name, const Undo& before) {
+  std::vector<const OpDesc*> OpsThatDependOn(const std::string& name, const OldOps& before) {
     std::unordered_set<std::string> names = {name};
     std::vector<const OpDesc*> ops;
     for (size_t i = 0; i < block().NumOps(); ++i) {
       const OpDesc& op = block().op(i);
-      if (!before.IsNew(op)) continue;
+      if (before.Has(op)) continue;
       bool depends = false;
       for (const Slot& slot : op.inputs()) {
         for (const std::string& arg : slot.args) depends |= names.count(arg) > 0;
@@ -255,7 +272,7 @@ std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>&
                                  const HessianOptions& options) {
   SecondOrder second("hessian", y, xs, options);
   second.CheckShapes();
-  Undo undo(second.block());
+  Undo undo(second.block().program());
   const std::vector<std::string> first = second.First();
   std::vector<std::string> result;
   for (size_t k = 0; k < xs.size(); ++k) result.push_back(second.Matrix(xs[k], first[k]));
@@ -268,7 +285,7 @@ std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vect
                                               const HessianOptions& options) {
   SecondOrder second("hessian_vector_product", y, xs, options);
   second.CheckVectors(v);
-  Undo undo(second.block());
+  Undo undo(second.block().program());
   std::vector<std::string> product = second.Product(second.First(), v);
   undo.Keep();
   return product;

@@ -20,13 +20,6 @@ constexpr int kNone = -1;
 
 size_t Index(int i) { return static_cast<size_t>(i); }
 
-bool HasSubBlock(const OpDesc& op) {
-  return std::any_of(op.attrs().begin(), op.attrs().end(), [](const NamedAttr& attr) {
-    const AttrType type = TypeOf(attr.value);
-    return type == AttrType::kBlock || type == AttrType::kBlocks;
-  });
-}
-
 // Calls visit(name, is_output) for every variable that the sub-blocks of an op name.
 template <class F>
 void ForEachNameInside(const ProgramDesc& program, const OpDesc& op, F visit) {
@@ -134,7 +127,7 @@ class Activations {
   }
 
   bool IsRepeatable(const OpDef& def, const OpDesc& op) const {
-    if (def.side_effect() || def.kind() != OpKind::kCompute || HasSubBlock(op)) return false;
+    if (def.side_effect() || def.kind() != OpKind::kCompute || op.HasSubBlock()) return false;
     const int role = op.role();
     if (role != kNotSpecified && (role & (kOptimize | kLRSched)) != 0) return false;
     for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
@@ -169,7 +162,7 @@ class Activations {
       else
         read(name);
     };
-    if (HasSubBlock(op)) ForEachNameInside(block_.program(), op, inside);
+    if (op.HasSubBlock()) ForEachNameInside(block_.program(), op, inside);
     for (const Slot& slot : op.outputs()) {
       for (const std::string& arg : slot.args) {
         const int v = IsEmptyName(arg) ? kNone : Write(arg, i);
@@ -195,7 +188,7 @@ class Activations {
       values[Index(it->second)].overwriter = i;
       last_.erase(it);
     };
-    if (HasSubBlock(op)) {
+    if (op.HasSubBlock()) {
       ForEachNameInside(block_.program(), op, [&](const std::string& name, bool output) {
         const int v = Last(name);
         if (v >= 0) values[Index(v)].fixed = true;

@@ -118,6 +118,7 @@ std::vector<ParamAndGrad> Optimizer::Minimize(const Variable& loss, ProgramDesc&
   backward.parameter_list = options.parameter_list;
   backward.no_grad_set = options.no_grad_set;
   backward.callbacks = {ErrorClipCallback};
+  backward.recompute = options.recompute;
   backward.ops = options.ops;
   GradToVar grad_to_var;
   std::vector<ParamAndGrad> pairs = AppendBackward(loss, backward, &grad_to_var);

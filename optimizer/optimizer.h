@@ -16,6 +16,7 @@ struct MinimizeOptions {
   std::vector<std::string> parameter_list;
   std::vector<std::string> no_grad_set;
   const OpRegistry* ops = nullptr;
+  RecomputeOptions recompute;
 };
 
 // Gradients may be selected rows (an embedding's with is_sparse). Sgd, Adagrad and Adam with

@@ -1,6 +1,7 @@
 #pragma once
 // What a training job is: the C++ form of proto/job.proto. Built by hand, or read from job text.
 
+#include <coracle/backward/recompute.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/train/data_source.h>
 #include <coracle/train/file_sources.h>
@@ -76,6 +77,8 @@ struct JobConfig {
   bool shuffle = true;
   bool drop_last = false;
   bool prefetch = true;
+
+  RecomputeOptions recompute;  // its batch_size is the job's
 
   std::vector<std::string> deploy_inputs, deploy_outputs;
 

@@ -385,6 +385,21 @@ void TakeNames(const proto::JobConfig& job, const Node& at, JobConfig* config) {
     at.Fail("deploy", "needs both input and output");
 }
 
+RecomputeOptions ToRecompute(const proto::RecomputeConfig& recompute, const Node& at) {
+  RecomputeOptions options;
+  options.checkpoints.assign(recompute.checkpoint().begin(), recompute.checkpoint().end());
+  if (recompute.has_memory_mb() == (recompute.checkpoint_size() > 0))
+    at.FailHere("recompute needs either checkpoint or memory_mb");
+  if (!recompute.has_memory_mb()) return options;
+  constexpr int64_t kMostMiB = int64_t{1} << 40;
+  if (recompute.memory_mb() < 1 || recompute.memory_mb() > kMostMiB) {
+    at.Fail("memory_mb",
+            fmt::format("must be in [1, {}], got {}", kMostMiB, recompute.memory_mb()));
+  }
+  options.memory_budget = static_cast<uint64_t>(recompute.memory_mb()) << 20;
+  return options;
+}
+
 std::string DefaultName(const std::string& source) {
   std::string stem = fs::path(source).stem().string();
   return stem.empty() || source == "-" ? "job" : stem;
@@ -417,6 +432,10 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
       config.gradient_clip =
           ToGradientClip(clip, optimizer.Sub("gradient_clip", clip).At(optimizer, "gradient_clip"));
     }
+  }
+  if (job.has_recompute()) {
+    config.recompute =
+        ToRecompute(job.recompute(), at.Sub("recompute", job.recompute()).At(at, "recompute"));
   }
   config.batch_size = job.batch_size();
   config.test_batch_size = job.test_batch_size();

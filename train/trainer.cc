@@ -187,10 +187,14 @@ class Job {
     for (const std::string& name : config_.deploy_inputs) RequireVar("deploy input", name);
     for (const std::string& name : config_.deploy_outputs) RequireVar("deploy output", name);
     for (const BindConfig& bind : config_.bind) RequireVar("bind", bind.var);
+    for (const std::string& name : config_.recompute.checkpoints)
+      RequireVar("recompute checkpoint", name);
     result_.main.random_seed = result_.startup.random_seed = config_.random_seed;
     result_.test = result_.main.CloneForTest();
     MinimizeOptions minimize;
     minimize.ops = options_.ops;
+    minimize.recompute = config_.recompute;
+    minimize.recompute.batch_size = config_.batch_size;
     const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config_.optimizer);
     optimizer->SetGradientClip(config_.gradient_clip);
     optimizer->Minimize(Variable::Of(result_.main.Root(), config_.loss), result_.startup, minimize);

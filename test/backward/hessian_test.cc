@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 
+#include "loop_ops.h"
 #include "test_ops.h"
 
 namespace coracle {
@@ -323,6 +324,27 @@ TEST_F(SmallHessian, LeavesTheProgramAsItWasOnAMissingRule) {
   EXPECT_THROW(Hessian(y, {x}), Error);
   EXPECT_THROW(HessianVectorProduct(y, {x}, {x}), Error);
   EXPECT_EQ(before, DebugText());
+}
+
+// Backward edits the forward block of a loop: its copies, and the outputs it gave to the loop.
+TEST(HessianOfALoop, LeavesTheProgramAsItWas) {
+  TestProgram test({2});
+  test.Param("w");
+  test.Op("t_tanh", {"w"}, "h");
+  BlockDesc& body = test.program.AppendBlock(test.root());
+  TestProgram::AppendTo(body, "t_square", {"h"}, "a");
+  TestProgram::AppendTo(body, "t_mul", {"a", "w"}, "a");
+  TestProgram::AppendTo(body, "t_tanh", {"a"}, "h");
+  test.root().AppendOp("t_loop", {{"X", {"h", "w"}}}, {{"Out", {"h"}}},
+                       {{"sub_block", BlockRef{body.idx()}}, {"times", int32_t{3}}});
+  const Variable loss = test.Loss("h");
+  HessianOptions options;
+  options.ops = &LoopOps();
+  const ProgramDesc before = test.program;
+  EXPECT_THROW(Hessian(loss, {test.Var("w")}, options), Error);
+  EXPECT_TRUE(test.program == before);
+  EXPECT_THROW(HessianVectorProduct(loss, {test.Var("w")}, {test.Var("w")}, options), Error);
+  EXPECT_TRUE(test.program == before);
 }
 
 }  // namespace

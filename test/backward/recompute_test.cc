@@ -7,6 +7,7 @@
 #include <coracle/framework/op/verifier.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
+#include <coracle/optimizer/optimizer.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +16,7 @@
 #include <optional>
 #include <random>
 
+#include "loop_ops.h"
 #include "test_ops.h"
 
 namespace coracle {
@@ -302,6 +304,157 @@ TEST(Recompute, UnknownCheckpoint) {
     EXPECT_EQ(e.code(), ErrorCode::kNotFound);
     EXPECT_NE(e.message().find("checkpoints names the var 'nothing'"), std::string::npos);
   }
+}
+
+// --- sub-blocks ---
+
+// w, a chain to c, a loop that reads d besides its state h, a chain to the loss; cut behind c and
+// behind the loop.
+void BuildLoop(TestProgram& test) {
+  test.Param("w");
+  test.Op("t_mul", {"w", "w"}, "a");
+  test.Op("t_tanh", {"a"}, "b");
+  test.Op("t_square", {"b"}, "c");
+  test.Op("t_tanh", {"c"}, "d");
+  test.Op("t_square", {"d"}, "e");
+  test.Op("t_mul", {"e", "w"}, "h");
+  BlockDesc& body = test.program.AppendBlock(test.root());
+  TestProgram::AppendTo(body, "t_mul", {"h", "d"}, "hd");
+  TestProgram::AppendTo(body, "t_tanh", {"hd"}, "h");
+  test.root().AppendOp("t_loop", {{"X", {"h", "d"}}}, {{"Out", {"h"}}},
+                       {{"sub_block", BlockRef{body.idx()}}, {"times", int32_t{3}}});
+  test.Op("t_tanh", {"h"}, "f");
+  test.Op("t_square", {"f"}, "end");
+}
+
+TEST(Recompute, AroundSubBlocks) {
+  BackwardOptions options;
+  options.ops = &LoopOps();
+  TestProgram plain, rewritten;
+  BuildLoop(plain);
+  BuildLoop(rewritten);
+  const auto expected = AppendBackward(plain.Loss("end"), options);
+  options.recompute = At({"c", "f"});
+  const auto pairs = AppendBackward(rewritten.Loss("end"), options);
+  VerifyOrThrow(rewritten.program, LoopOps());
+  EXPECT_EQ(pairs, expected);
+  const BlockDesc& root = rewritten.root();
+  // b and e are computed again; d is kept, as the gradient block reads it.
+  EXPECT_NE(root.FindVar("b@RECOMPUTED"), nullptr) << rewritten.Listing();
+  EXPECT_NE(root.FindVar("e@RECOMPUTED"), nullptr) << rewritten.Listing();
+  EXPECT_EQ(root.FindVar("d@RECOMPUTED"), nullptr) << rewritten.Listing();
+  ExpectLoopGradients(rewritten, pairs);
+  LoopEnvironment a{plain.Inputs(), {}}, b{rewritten.Inputs(), {}};
+  RunWithLoops(plain.root(), a);
+  RunWithLoops(rewritten.root(), b);
+  EXPECT_EQ(Values(a.values, pairs[0].grad), Values(b.values, pairs[0].grad));
+}
+
+// --- as an option ---
+
+std::string OpsOf(const ProgramDesc& program) {
+  std::string text;
+  const BlockDesc& block = program.Root();
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    text += block.op(i).type() + ":";
+    for (const SlotList* slots : {&block.op(i).inputs(), &block.op(i).outputs()}) {
+      for (const Slot& slot : *slots)
+        for (const std::string& arg : slot.args) text += " " + arg;
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+TEST(Recompute, OptionOfAppendBackwardAndGradients) {
+  Model direct(Chain);
+  direct.Recompute(At({"h1", "h3"}));
+  for (bool gradients : {false, true}) {
+    SCOPED_TRACE(gradients ? "gradients" : "append_backward");
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    Model feeds([](Builder& b, Model& model) { return Chain(b, model); });
+    const Variable loss = Chain(net, feeds);
+    BackwardOptions options;
+    options.recompute = At({"h1", "h3"});
+    if (!gradients) {
+      options.callbacks = {ErrorClipCallback};
+      AppendBackward(loss, options);
+      EXPECT_EQ(OpsOf(main), OpsOf(direct.main));
+      continue;
+    }
+    std::vector<Variable> parameters;
+    for (const std::string& name : main.Parameters()) parameters.push_back(net.Var(name));
+    Gradients({loss}, parameters, options);
+    EXPECT_NE(OpsOf(main).find("h2@RECOMPUTED"), std::string::npos) << OpsOf(main);
+  }
+}
+
+TEST(Recompute, UnknownCheckpointLeavesTheProgramAsItWas) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  Model feeds(Chain);
+  const Variable loss = Chain(net, feeds);
+  const std::string before = OpsOf(main);
+  BackwardOptions options;
+  options.recompute = At({"h9"});
+  EXPECT_THROW(AppendBackward(loss, options), Error);
+  EXPECT_THROW(Gradients({loss}, {net.Var("h0")}, options), Error);
+  EXPECT_EQ(before, OpsOf(main));
+}
+
+// Training with an optimizer ends with the same parameters.
+TEST(Recompute, TrainsToTheSameBits) {
+  const auto train = [](const RecomputeOptions& recompute) {
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    Model feeds(Images);
+    const Variable loss = Images(net, feeds);
+    MinimizeOptions options;
+    options.recompute = recompute;
+    Momentum({.learning_rate = 0.1, .momentum = 0.9}).Minimize(loss, startup, options);
+    Scope scope;
+    CompileOptions compile;
+    compile.seed = 3;
+    Executor(compile).Run(startup, scope);
+    PreparedProgram step = Executor(compile).Prepare(main, {"image"}, {loss.name()});
+    for (int i = 0; i < 5; ++i) step.Run(scope, {feeds.feeds.at("image")});
+    std::map<std::string, Tensor> state;
+    for (const std::string& name : scope.LocalNames()) state[name] = scope.Get(name).Clone();
+    return state;
+  };
+  RecomputeOptions budget;
+  budget.memory_budget = 1;
+  const auto plain = train({}), named = train(At({"r1", "r3"})), chosen = train(budget);
+  ASSERT_GT(plain.size(), 12u);
+  for (const auto& [name, tensor] : plain) {
+    EXPECT_TRUE(BitEqual(tensor, named.at(name))) << name;
+    EXPECT_TRUE(BitEqual(tensor, chosen.at(name))) << name;
+  }
+}
+
+// Copies are ordinary ops: gradients of gradients go through them.
+TEST(Recompute, SecondOrderGoesThroughTheCopies) {
+  const auto second = [](const RecomputeOptions& recompute) {
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    Model feeds(Chain);
+    const Variable loss = Chain(net, feeds), w = net.Var(main.Parameters()[0]);
+    BackwardOptions options;
+    options.recompute = recompute;
+    const std::string first = Gradients({loss}, {w}, options)[0];
+    const std::string result = Gradients({net.Var(first)}, {w})[0];
+    Scope scope;
+    Executor().Run(startup, scope);
+    return Executor().Run(main, scope, feeds.feeds, {result})[0].Clone();
+  };
+  const Tensor plain = second({}), again = second(At({"h1", "h3"}));
+  double largest = 0;
+  for (int64_t i = 0; i < plain.numel(); ++i) {
+    largest = std::max(largest, static_cast<double>(std::abs(plain.data<float>()[i])));
+    EXPECT_NEAR(plain.data<float>()[i], again.data<float>()[i], 1e-6);
+  }
+  EXPECT_GT(largest, 1e-5);
 }
 
 // --- memory ---

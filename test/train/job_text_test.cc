@@ -124,6 +124,19 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
                  "column needs key");
 }
 
+TEST(JobText, Recompute) {
+  EXPECT_FALSE(ParseJobText("model: \"m\"").recompute.enabled());
+  const JobConfig named = ParseJobText("recompute { checkpoint: \"a\" checkpoint: \"b\" }");
+  EXPECT_EQ(named.recompute.checkpoints, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(named.recompute.memory_budget, 0u);
+  EXPECT_EQ(ParseJobText("recompute { memory_mb: 3 }").recompute.memory_budget, 3u << 20);
+  EXPECT_EQ(TextError("\n recompute { }"),
+            "j.pbtxt:2:2: recompute needs either checkpoint or memory_mb");
+  EXPECT_EQ(TextError("\n recompute { checkpoint: \"a\" memory_mb: 3 }"),
+            "j.pbtxt:2:2: recompute needs either checkpoint or memory_mb");
+  ExpectContains(TextError("recompute {\n memory_mb: 0 }"), "j.pbtxt:2:2: memory_mb must be in [1");
+}
+
 TEST(JobText, ChangedBytesNeverCrash) {
   std::mt19937 random(7);
   for (int i = 0; i < 2000; ++i) {

@@ -99,6 +99,29 @@ TEST(Trainer, SameSeedSameBits) {
   EXPECT_NE(Record(other).losses, a.losses);
 }
 
+// Activations that are computed again are the same bits.
+TEST(Trainer, RecomputeTrainsToTheSameBits) {
+  const Recorded plain = Record(SmallJob());
+  for (bool named : {true, false}) {
+    SCOPED_TRACE(named ? "named" : "chosen");
+    JobConfig job = SmallJob();
+    if (named)
+      job.recompute.checkpoints = {"d"};
+    else
+      job.recompute.memory_budget = 1;
+    const Recorded run = Record(job);
+    EXPECT_EQ(run.losses, plain.losses);
+    ExpectSameState(run.result, plain.result);
+    int copies = 0;
+    const BlockDesc& block = run.result.main.Root();
+    for (size_t i = 0; i < block.NumOps(); ++i) copies += block.op(i).HasAttr("recomputed_from");
+    EXPECT_GT(copies, 0);
+  }
+  JobConfig job = SmallJob();
+  job.recompute.checkpoints = {"hh"};
+  ExpectContains(ErrorOf([&] { Record(job); }), "recompute checkpoint 'hh'");
+}
+
 TEST(Trainer, EvaluationIsTheExactMean) {
   JobConfig job = SmallJob();
   job.epochs = 1;
