@@ -24,6 +24,7 @@
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/scope.h>
 #include <coracle/layers/builder.h>
+#include <coracle/layers/control_flow.h>
 #include <coracle/layers/model_text.h>
 #include <coracle/operators/default_ops.h>
 #include <coracle/optimizer/optimizer.h>

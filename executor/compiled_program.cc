@@ -65,6 +65,33 @@ VarMeta MetaOf(const Tensor& tensor) {
   return {VarType::kLoDTensor, tensor.dtype(), tensor.shape(), 0};
 }
 
+constexpr size_t kPlansOfSubBlock = 4;
+
+// Where the value of a variable is when a stage begins.
+ValueGuard KnownValue(const std::string& name, const Unit& unit,
+                      const std::vector<std::string>& feed_names, std::span<const Tensor> feeds,
+                      std::span<Cell* const> slots, const Scope& scope) {
+  ValueGuard known;
+  known.name = name;
+  auto feed = std::find(feed_names.begin(), feed_names.end(), name);
+  if (feed != feed_names.end()) {
+    known.feed = static_cast<int32_t>(feed - feed_names.begin());
+    known.value = feeds[static_cast<size_t>(known.feed)].Clone();
+    return known;
+  }
+  const int32_t slot = unit.FindSlot(name);
+  const Cell* cell = slot >= 0 && static_cast<size_t>(slot) < slots.size()
+                         ? slots[static_cast<size_t>(slot)]
+                         : nullptr;
+  if (cell && cell->set && std::holds_alternative<Tensor>(cell->value)) {
+    known.slot = slot;
+    known.value = std::get<Tensor>(cell->value).Clone();
+  } else {
+    known.value = scope.Get(name).Clone();
+  }
+  return known;
+}
+
 }  // namespace
 
 CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::string> feeds,
@@ -86,6 +113,8 @@ CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::st
     PassContext context{ops, {feeds_.begin(), feeds_.end()}, {fetches_.begin(), fetches_.end()}};
     RunPasses(program_, context);
   }
+  uses_ = FindBlockUses(program_);
+  units_.Find(0, {}, {});
 }
 
 void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {
@@ -108,54 +137,46 @@ void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {
   }
 }
 
-std::shared_ptr<const Plan> CompiledProgram::GetPlan(std::span<const Tensor> feeds,
+std::shared_ptr<const Plan> CompiledProgram::GetPlan(int32_t unit_index, size_t first_op,
+                                                     const Plan* before,
+                                                     std::span<const Tensor> feeds,
+                                                     std::span<Cell* const> slots,
                                                      const Scope& scope) const {
-  CheckFeeds(feeds);
-  return FindOrMake(0, feeds_, feeds, "", scope);
-}
-
-std::shared_ptr<const Plan> CompiledProgram::GetNextPlan(const Plan& before,
-                                                         std::span<const Tensor> feeds,
-                                                         const Scope& scope) const {
-  return FindOrMake(static_cast<size_t>(before.next_op), before.carried, feeds, before.needs,
-                    scope);
-}
-
-std::shared_ptr<const Plan> CompiledProgram::FindOrMake(size_t first_op,
-                                                        const std::vector<std::string>& names,
-                                                        std::span<const Tensor> feeds,
-                                                        const std::string& needs,
-                                                        const Scope& scope) const {
-  Tensor needed;
-  if (!needs.empty()) {
-    auto it = std::find(names.begin(), names.end(), needs);
-    needed = it != names.end() ? feeds[static_cast<size_t>(it - names.begin())] : scope.Get(needs);
-  }
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto it = plans_.begin(); it != plans_.end(); ++it) {
-    bool same = it->first_op == first_op &&
-                std::equal(it->feeds.begin(), it->feeds.end(), feeds.begin(), feeds.end(),
-                           [](const VarMeta& m, const Tensor& t) {
-                             return m.dtype == t.dtype() && m.shape == t.shape();
-                           });
-    if (!same || !BitEqual(it->needed, needed) || !Frame::Fits(*it->plan, scope)) continue;
-    plans_.splice(plans_.begin(), plans_, it);
-    return plans_.front().plan;
+  Unit& unit = units_[unit_index];
+  for (auto it = unit.plans.begin(); it != unit.plans.end(); ++it) {
+    const Plan& plan = **it;
+    if (plan.first_op != first_op || !Frame::Fits(plan, before, feeds, slots, scope) ||
+        !Frame::FitsScope(plan, scope))
+      continue;
+    unit.plans.splice(unit.plans.begin(), unit.plans, it);
+    return unit.plans.front();
   }
   PlanRequest request;
   request.program = &program_;
+  request.uses = &uses_;
+  request.units = &units_;
+  request.unit = unit_index;
   request.ops = ops_;
   request.kernels = options_.kernels;
-  request.feeds = names;
+  request.feeds = before ? before->carried : unit_index == 0 ? feeds_ : std::vector<std::string>();
   for (const Tensor& feed : feeds) request.feed_metas.push_back(MetaOf(feed));
-  request.fetches = fetches_;
-  request.scope = &scope;
+  if (unit_index == 0) request.fetches = fetches_;
   request.first_op = first_op;
-  if (!needs.empty()) request.known.emplace(needs, needed = needed.Clone());
-  plans_.push_front(
-      {first_op, request.feed_metas, needed, std::make_shared<const Plan>(MakePlan(request))});
-  if (plans_.size() > std::max<size_t>(1, options_.max_plans)) plans_.pop_back();
-  return plans_.front().plan;
+  request.slots = slots;
+  request.scope = &scope;
+  if (before && !before->needs.empty()) {
+    if (static_cast<size_t>(before->next_op) == before->first_op) {
+      for (const ValueGuard& known : before->relies)
+        request.relies.push_back(KnownValue(known.name, unit, request.feeds, feeds, slots, scope));
+    }
+    request.relies.push_back(KnownValue(before->needs, unit, request.feeds, feeds, slots, scope));
+  }
+  // Sub-blocks see more shapes: each iteration of a loop may have its own.
+  const size_t most = unit_index == 0 ? options_.max_plans : kPlansOfSubBlock * options_.max_plans;
+  unit.plans.push_front(std::make_shared<const Plan>(MakePlan(request)));
+  if (unit.plans.size() > std::max<size_t>(1, most)) unit.plans.pop_back();
+  return unit.plans.front();
 }
 
 }  // namespace coracle

@@ -10,6 +10,7 @@
 #include <coracle/operators/default_ops.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -26,8 +27,11 @@ struct CompileOptions {
   bool profile = false;       // time each op
   uint64_t memory_limit = 0;  // bytes for one workspace; 0: 80% of the machine's memory
   double time_limit = 0;      // seconds for one run; 0: none
-  uint64_t seed = 0;          // of random ops, unless the program has a random_seed
-  size_t max_plans = 16;      // plans kept for different feed signatures
+  // Asked before each run of a sub-block, so that a loop can be stopped (Ctrl-C); true ends the run
+  // with kCancelled. Must be safe to call from any thread.
+  std::function<bool()> stop;
+  uint64_t seed = 0;      // of random ops, unless the program has a random_seed
+  size_t max_plans = 16;  // plans kept for different feed signatures
 };
 
 // One op's share of the time, summed over runs.

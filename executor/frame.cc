@@ -1,3 +1,4 @@
+#include <coracle/executor/internal/activation.h>
 #include <coracle/executor/internal/frame.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/interpreter.h>
@@ -32,18 +33,56 @@ bool FitsPersistable(const PlanPersistable& p, const Value* held) {
   return p.meta.type != VarType::kLoDTensor && p.meta.type != VarType::kSelectedRows;
 }
 
+bool SameType(const VarMeta& a, const VarMeta& b) {
+  return a.type == b.type && a.dtype == b.dtype && a.shape == b.shape;
+}
+
+const Tensor* FindValue(const ValueGuard& guard, std::span<const Tensor> feeds,
+                        std::span<Cell* const> slots, const Scope& scope) {
+  if (guard.feed >= 0) return &feeds[static_cast<size_t>(guard.feed)];
+  if (guard.slot < 0) {
+    const Value* held = scope.Find(guard.name);
+    return held ? std::get_if<Tensor>(held) : nullptr;
+  }
+  const size_t slot = static_cast<size_t>(guard.slot);
+  const Cell* cell = slot < slots.size() ? slots[slot] : nullptr;
+  return cell && cell->set ? std::get_if<Tensor>(&cell->value) : nullptr;
+}
+
+uint64_t MemoryOf(const Value& value) {
+  if (const auto* tensor = std::get_if<Tensor>(&value)) return tensor->capacity();
+  if (const auto* array = std::get_if<TensorArray>(&value)) return array->capacity();
+  return 0;
+}
+
+bool ReliesOnNeeds(const Plan& plan, const Plan& before) {
+  if (plan.relies.size() != before.NumKnownNext()) return false;
+  return plan.relies.empty() || plan.relies.back().name == before.needs;
+}
+
+void MakeEmpty(VarType type, Cell* cell) {
+  if (type == VarType::kLoDTensorArray) {
+    if (auto* array = std::get_if<TensorArray>(&cell->value))
+      array->clear();
+    else
+      cell->value = TensorArray();
+  } else if (type == VarType::kStepScopes) {
+    if (auto* scopes = std::get_if<std::shared_ptr<StepScopes>>(&cell->value))
+      (*scopes)->clear();
+    else
+      cell->value = std::make_shared<StepScopes>();
+  } else if (type == VarType::kLoDRankTable) {
+    if (!std::holds_alternative<RankTable>(cell->value)) cell->value = RankTable();
+  } else if (type == VarType::kSelectedRows) {
+    if (!std::holds_alternative<SelectedRows>(cell->value)) cell->value = SelectedRows();
+  }
+  cell->set = true;
+}
+
 }  // namespace
 
-Frame::Frame(std::shared_ptr<const Plan> plan, uint64_t memory_limit, Frame* parent)
-    : plan_(std::move(plan)), parent_(parent), children_(plan_->sub_plans.size()) {
-  uint64_t bytes = plan_->FrameBytes();
-  if (memory_limit > 0 && bytes > memory_limit) {
-    throw Error(ErrorCode::kResourceExhausted,
-                fmt::format("a run needs {} for temporaries, more than the memory limit of {}; "
-                            "feed smaller batches or "
-                            "raise the limit",
-                            HumanBytes(bytes), HumanBytes(memory_limit)));
-  }
+Frame::Frame(std::shared_ptr<const Plan> plan, Activation& activation)
+    : plan_(std::move(plan)), activation_(activation) {
   arena_ = AllocateBytes(plan_->arena_bytes);
   fetched_ = AllocateBytes(plan_->fetch_bytes);
   size_t n = plan_->values.size();
@@ -59,9 +98,15 @@ Frame::Frame(std::shared_ptr<const Plan> plan, uint64_t memory_limit, Frame* par
   }
   persistables_.resize(plan_->persistables.size());
   bound_data_.resize(plan_->persistables.size());
+  slot_data_.resize(plan_->dense_slots.size());
   fed_data_.resize(plan_->feed_values.size());
   fed_.resize(plan_->feed_values.size());
   data_ = pointers_.data();
+  for (const PlanStep& s : plan_->steps) {
+    times_.push_back(
+        {s.op_type, s.outputs.empty() ? "" : plan_->values[static_cast<size_t>(s.outputs[0])].name,
+         0, 0});
+  }
 }
 
 void* Frame::BaseOf(const Storage& s) const {
@@ -77,34 +122,36 @@ void* Frame::BaseOf(const Storage& s) const {
   }
 }
 
-// The enclosing frame's addresses may have changed since the last run.
-void Frame::BindOuter() {
-  for (size_t i = 0; i < plan_->storages.size(); ++i) {
-    const Storage& s = plan_->storages[i];
-    if (s.kind == StorageKind::kOuter) {
-      PointStorage(static_cast<int32_t>(i), parent_->pointers_[static_cast<size_t>(s.source)]);
-    }
-  }
-}
-
-void Frame::RunBlock(int32_t handle) {
-  std::unique_ptr<Frame>& child = children_[static_cast<size_t>(handle)];
-  if (!child)
-    child = std::make_unique<Frame>(plan_->sub_plans[static_cast<size_t>(handle)], 0, this);
-  child->BindOuter();
-  child->SetRun(seed_, step_);
-  for (const PlanStep& s : child->plan_->steps) s.kernel(*child);
-}
-
 void Frame::PointStorage(int32_t storage, void* data) {
   for (int32_t value : values_of_[static_cast<size_t>(storage)])
     pointers_[static_cast<size_t>(value)] = data;
 }
 
-bool Frame::Fits(const Plan& plan, const Scope& scope) {
+bool Frame::FitsScope(const Plan& plan, const Scope& scope) {
   for (const PlanPersistable& p : plan.persistables) {
     const Value* held = scope.Find(p.name);
     if (held && !FitsPersistable(p, held)) return false;
+  }
+  return true;
+}
+
+bool Frame::Fits(const Plan& plan, const Plan* before, std::span<const Tensor> feeds,
+                 std::span<Cell* const> slots, const Scope& scope) {
+  if (plan.feed_metas.size() != feeds.size()) return false;
+  if (before && (plan.feed_names != before->carried || !ReliesOnNeeds(plan, *before))) return false;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const VarMeta& meta = plan.feed_metas[i];
+    if (meta.dtype != feeds[i].dtype() || !(meta.shape == feeds[i].shape())) return false;
+  }
+  for (const SlotGuard& guard : plan.guards) {
+    const size_t slot = static_cast<size_t>(guard.slot);
+    const Cell* cell = slot < slots.size() ? slots[slot] : nullptr;
+    const bool set = cell && cell->set;
+    if (set != guard.set || (set && !SameType(MetaOfValue(cell->value), guard.meta))) return false;
+  }
+  for (const ValueGuard& guard : plan.relies) {
+    const Tensor* value = FindValue(guard, feeds, slots, scope);
+    if (!value || !BitEqual(*value, guard.value)) return false;
   }
   return true;
 }
@@ -169,7 +216,9 @@ void Frame::BindOne(size_t i, Scope& scope) {
   persistables_[i] = held;
 }
 
-void Frame::BindFeeds(std::span<const Tensor> feeds) {
+void Frame::Bind(Scope& scope, std::span<const Tensor> feeds) {
+  BindScope(scope);
+  feeds_ = feeds;
   for (size_t i = 0; i < feeds.size(); ++i) {
     const void* data = feeds[i].raw();
     if (fed_[i] && data == fed_data_[i]) continue;
@@ -179,19 +228,51 @@ void Frame::BindFeeds(std::span<const Tensor> feeds) {
     PointStorage(plan_->values[static_cast<size_t>(plan_->feed_values[i])].storage,
                  const_cast<void*>(data));
   }
+  BindSlots();
+}
+
+void Frame::BindSlots() {
+  for (auto [slot, type] : plan_->new_slots) {
+    Cell* cell = activation_.cell(slot);
+    if (!cell->set) MakeEmpty(type, cell);
+  }
+  for (size_t i = 0; i < plan_->dense_slots.size(); ++i) {
+    const int32_t storage = plan_->dense_slots[i];
+    const Cell* cell = activation_.cell(plan_->storages[static_cast<size_t>(storage)].source);
+    const auto* tensor = std::get_if<Tensor>(&cell->value);
+    const void* data = tensor ? tensor->raw() : nullptr;
+    if (data == slot_data_[i]) continue;
+    slot_data_[i] = data;
+    PointStorage(storage, const_cast<void*>(data));
+  }
+}
+
+TensorArg Frame::ArgOf(int32_t v) const {
+  const PlanValue& value = plan_->values[static_cast<size_t>(v)];
+  return {v, value.meta.dtype, value.meta.shape, value.numel, value.meta.type};
+}
+
+const LoD* Frame::LodOf(int32_t v) const {
+  const int32_t source = plan_->values[static_cast<size_t>(v)].lod_source;
+  if (source < 0) return nullptr;
+  const PlanValue& value = plan_->values[static_cast<size_t>(source)];
+  const Storage& s = plan_->storages[static_cast<size_t>(value.storage)];
+  if (s.kind == StorageKind::kFeed) return &feeds_[static_cast<size_t>(s.source)].lod();
+  if (s.kind != StorageKind::kSlot) return nullptr;
+  const auto* tensor = std::get_if<Tensor>(&activation_.cell(s.source)->value);
+  return tensor ? &tensor->lod() : nullptr;
 }
 
 Value& Frame::ValueOf(const TensorArg& arg) {
   size_t v = static_cast<size_t>(arg.index);
   const PlanValue& value = plan_->values[v];
   const Storage& s = plan_->storages[static_cast<size_t>(value.storage)];
-  if (s.kind == StorageKind::kOuter) {
-    return parent_->ValueOf(
-        {s.source, value.meta.dtype, value.meta.shape, value.numel, value.meta.type});
-  }
+  if (s.kind == StorageKind::kSlot) return activation_.cell(s.source)->value;
   if (s.kind == StorageKind::kPersistable) return *persistables_[static_cast<size_t>(s.source)];
   if (value.meta.type == VarType::kLoDTensor) {
     own_values_[v] = Tensor::View(value.meta.dtype, value.meta.shape, pointers_[v]);
+    const LoD* lod = LodOf(arg.index);
+    if (lod && !lod->empty()) std::get<Tensor>(own_values_[v]).lod() = *lod;
   }
   return own_values_[v];
 }
@@ -201,14 +282,85 @@ uint64_t Frame::ValueBytes() const {
   for (const Value& value : own_values_) {
     if (const auto* sparse = std::get_if<SelectedRows>(&value))
       bytes += sparse->rows.capacity() * sizeof(int64_t) + sparse->value.nbytes();
-    if (const auto* array = std::get_if<TensorArray>(&value)) {
-      for (const Tensor& tensor : *array) bytes += tensor.nbytes();
-    }
+    if (const auto* array = std::get_if<TensorArray>(&value)) bytes += array->capacity();
   }
   return bytes;
 }
 
-void Frame::Fetch(int32_t v, std::span<const Tensor> feeds, Tensor* out) {
+void Frame::NoteMemory(uint64_t bytes) { activation_.state().AddMemory(bytes); }
+
+// --- sub-blocks ---
+
+void Frame::RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept) {
+  const SubBlockUse& use = plan_->sub_blocks[static_cast<size_t>(handle)];
+  Activation& child = activation_.Child(use);
+  for (size_t i = 0; i < use.bindings.size(); ++i) {
+    const Binding& binding = use.bindings[i];
+    switch (binding.kind) {
+      case Binding::Kind::kNone:
+        child.BindSlot(binding.slot, nullptr);
+        break;
+      case Binding::Kind::kGiven:
+        activation_.cell(binding.source)->set = true;
+        [[fallthrough]];
+      case Binding::Kind::kSlot:
+        child.BindSlot(binding.slot, activation_.cell(binding.source));
+        break;
+      case Binding::Kind::kView: {
+        Cell& view = child.View(i);
+        view.value = ValueOf(ArgOf(binding.source));
+        view.set = true;
+        child.BindSlot(binding.slot, &view);
+        break;
+      }
+      case Binding::Kind::kKept: {
+        const size_t index = static_cast<size_t>(binding.source);
+        child.BindSlot(binding.slot, kept && index < kept->size() ? &(*kept)[index] : nullptr);
+        break;
+      }
+    }
+  }
+  child.RunInside(activation_.run_number(), step_, keep);
+}
+
+void Frame::CopyInto(int32_t v, Cell* cell) {
+  const uint64_t before = MemoryOf(cell->value);
+  const Value& from = ValueOf(ArgOf(v));
+  CopyValue(from, &cell->value);
+  cell->set = true;
+  const uint64_t after = MemoryOf(cell->value);
+  if (after > before) NoteMemory(after - before);
+}
+
+void Frame::Store(int32_t v, int32_t slot) {
+  Cell* cell = activation_.cell(slot);
+  if (v < 0)
+    cell->set = false;
+  else
+    CopyInto(v, cell);
+}
+
+void Frame::Keep(int32_t v, size_t index, bool hand_over) {
+  StepScopes::Step* step = activation_.keep();
+  if (!step) return;
+  if (step->size() <= index) step->resize(index + 1);
+  Cell& kept = (*step)[index];
+  if (v < 0) {
+    kept.set = false;
+  } else if (hand_over) {
+    const PlanValue& value = plan_->values[static_cast<size_t>(v)];
+    Cell* cell = activation_.cell(plan_->storages[static_cast<size_t>(value.storage)].source);
+    std::swap(cell->value, kept.value);
+    cell->set = false;
+    kept.set = true;
+  } else {
+    CopyInto(v, &kept);
+  }
+}
+
+// --- results ---
+
+void Frame::Fetch(int32_t v, bool to_caller, Tensor* out) {
   const PlanValue& value = plan_->values[static_cast<size_t>(v)];
   const Storage& s = plan_->storages[static_cast<size_t>(value.storage)];
   if (value.meta.type != VarType::kLoDTensor) {
@@ -218,24 +370,34 @@ void Frame::Fetch(int32_t v, std::span<const Tensor> feeds, Tensor* out) {
         sparse ? "; fetch the output of get_tensor_from_selected_rows, a dense tensor made of it"
                : ""));
   }
+  void* data = pointers_[static_cast<size_t>(v)];
   switch (s.kind) {
     case StorageKind::kFeed:
-      *out = feeds[static_cast<size_t>(s.source)].Reshaped(value.meta.shape);
+      *out = feeds_[static_cast<size_t>(s.source)].Reshaped(value.meta.shape);
       return;
     case StorageKind::kPersistable:
       *out = std::get<Tensor>(*persistables_[static_cast<size_t>(s.source)])
                  .Reshaped(value.meta.shape);
       return;
     case StorageKind::kFetched:
-      *out = Tensor::View(value.meta.dtype, value.meta.shape, pointers_[static_cast<size_t>(v)],
-                          fetched_);
-      return;
+      *out = Tensor::View(value.meta.dtype, value.meta.shape, data, fetched_);
+      break;
     case StorageKind::kConstant:
-      *out = plan_->constants[static_cast<size_t>(s.source)].Clone().Reshaped(value.meta.shape);
+      *out = Tensor::View(value.meta.dtype, value.meta.shape, data);
+      if (to_caller) *out = out->Clone();
       return;
+    case StorageKind::kSlot: {
+      const auto* held = std::get_if<Tensor>(&activation_.cell(s.source)->value);
+      if (!held) throw InternalError(fmt::format("the var '{}' holds no tensor", value.name));
+      *out = to_caller ? held->Clone()
+                       : Tensor::View(held->dtype(), held->shape(), const_cast<void*>(held->raw()));
+      out->lod() = held->lod();
+      return;
+    }
     default:
       throw InternalError(fmt::format("the var '{}' was not kept for fetching", value.name));
   }
+  if (const LoD* lod = LodOf(v)) out->lod() = *lod;
 }
 
 }  // namespace coracle

@@ -43,7 +43,7 @@ class MemorySharer {
     if (in.storage == out.storage || b.kind != StorageKind::kArena) return;
     if (b.first != pair.step) return;  // it has the memory of another input already
     if (in.numel != out.numel || SizeOf(in.meta.dtype) != SizeOf(out.meta.dtype)) return;
-    if (!(pair.alias ? MayAlias(in, out, a) : MayOverwrite(pair, in.storage))) return;
+    if (!(pair.alias ? MayAlias(in, a) : MayOverwrite(pair, in.storage))) return;
     if (!pair.alias) overwritten_at_[in.storage] = pair.step;
     a.last = std::max(a.last, b.last);
     b.first = b.last = -1;
@@ -51,9 +51,7 @@ class MemorySharer {
   }
 
   // Two live names for one memory: only where nothing writes it while they live.
-  bool MayAlias(const PlanValue& in, const PlanValue& out, const Storage& storage) const {
-    if (usage_.written_inside.count(in.storage) || usage_.written_inside.count(out.storage))
-      return false;
+  bool MayAlias(const PlanValue& in, const Storage& storage) const {
     switch (storage.kind) {
       case StorageKind::kArena:
       case StorageKind::kFeed:

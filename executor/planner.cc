@@ -1,3 +1,4 @@
+#include <coracle/executor/internal/frame.h>
 #include <coracle/executor/internal/planner.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/infer_context.h>
@@ -5,6 +6,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <unordered_map>
@@ -33,18 +35,25 @@ void ForEachName(const SlotList& slots, F f) {
 
 class Planner : public MetaTable, public ArgTable {
  public:
-  // `parent` plans the block that holds the op whose sub-block this is.
-  explicit Planner(const PlanRequest& request, Planner* parent = nullptr)
-      : request_(request), block_(request.program->Block(request.block)), parent_(parent) {}
+  explicit Planner(const PlanRequest& request)
+      : request_(request),
+        unit_((*request.units)[request.unit]),
+        block_(request.program->Block(unit_.block)),
+        use_((*request.uses)[Index(unit_.block)]) {}
 
   Plan Make() {
+    plan_.first_op = request_.first_op;
+    plan_.relies = request_.relies;
+    DeclareSlots();
     CountWrites();
     BindFeeds();
     PlanOps();
+    if (plan_.next_op < 0) Deliver();
     BindFetches();
     usage_.writes_of_names = &write_count_;
     ShareMemory(plan_, usage_);
     LayOutArena(plan_);
+    plan_.own_slots = unit_.own;
     return std::move(plan_);
   }
 
@@ -81,19 +90,39 @@ class Planner : public MetaTable, public ArgTable {
     return ArgOf(op_values_.back());
   }
   const Tensor* Constant(const std::string& name) override { return ConstantOf(name); }
-  int32_t SubBlock(BlockRef block) override {
-    if (block.idx <= request_.block || block.idx >= request_.program->NumBlocks()) {
-      ThrowInvalid(fmt::format("{}: block {} is not a sub-block", op_->type(), block.idx),
-                   "  " + Locate(*op_));
+  TensorArg ScratchValue() override { return ArgOf(ScratchSlot()); }
+  bool HasGradientBlock(BlockRef block) override { return UseOf(block).has_gradient; }
+  int32_t SubBlock(BlockRef block, const BlockArgs& args) override {
+    const BlockUse& use = UseOf(block);
+    std::vector<std::string> in, out;
+    for (const auto& [name, arg] : args.in) in.push_back(name);
+    for (const auto& [name, arg] : args.out) out.push_back(name);
+    SubBlockUse made;
+    made.unit = request_.units->Find(block.idx, in, out);
+    made.site = unit_.Site(op_index_, sub_blocks_of_op_++);
+    Unit& inner = (*request_.units)[made.unit];
+    for (size_t i = 0; i < args.in.size(); ++i) {
+      made.bindings.push_back(BindingOf(inner.Slot(in[i], false), args.in[i].second.index));
+      Binding::Kind& kind = made.bindings.back().kind;
+      if (kind == Binding::Kind::kSlot) kind = Binding::Kind::kGiven;
     }
-    PlanRequest request;
-    request.program = request_.program;
-    request.block = block.idx;
-    request.ops = request_.ops;
-    request.kernels = request_.kernels;
-    request.scope = request_.scope;
-    plan_.sub_plans.push_back(std::make_shared<const Plan>(Planner(request, this).Make()));
-    return static_cast<int32_t>(plan_.sub_plans.size()) - 1;
+    for (size_t i = 0; i < args.out.size(); ++i) {
+      made.bindings.push_back(
+          BindingOf(inner.Slot(Unit::OutName(i), false), args.out[i].second.index));
+    }
+    for (const auto& [name, index] : use.taken) {
+      made.bindings.push_back(
+          {inner.Slot(name, false), Binding::Kind::kKept, static_cast<int32_t>(index)});
+    }
+    for (size_t i = 0; i < use.captured.size(); ++i) {
+      const std::string& name = use.captured[i];
+      if (std::find(in.begin(), in.end(), name) != in.end()) continue;
+      const int32_t value = use.written[i] ? MoveToSlot(name) : CurrentOrPersistable(name);
+      if (use.written[i]) changed_.insert(name);
+      made.bindings.push_back(BindingOf(inner.Slot(name, false), value));
+    }
+    plan_.sub_blocks.push_back(std::move(made));
+    return static_cast<int32_t>(plan_.sub_blocks.size()) - 1;
   }
 
  private:
@@ -104,15 +133,19 @@ class Planner : public MetaTable, public ArgTable {
     if (s.kind == StorageKind::kConstant) return &plan_.constants[Index(s.source)];
     bool as_given = s.kind == StorageKind::kFeed ||
                     (s.kind == StorageKind::kPersistable && !written_.count(name));
-    auto known = request_.known.find(name);
-    return as_given && known != request_.known.end() ? &known->second : nullptr;
+    as_given |= s.kind == StorageKind::kSlot;
+    for (const ValueGuard& known : request_.relies) {
+      if (as_given && known.name == name) return &known.value;
+    }
+    return nullptr;
   }
 
   [[noreturn]] void ThrowUndefined(const std::string& name) const {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: the var {} has no value: nothing before the op writes it; feed it "
-                            "or make it persistable",
-                            op_ ? op_->type() : "fetch", Quote(name)),
+                fmt::format("{}: the var {} has no value: nothing before the op writes it{}; feed "
+                            "it or make it persistable",
+                            op_ ? op_->type() : "fetch", Quote(name),
+                            unit_.FindSlot(name) < 0 ? "" : ", and no sub-block that ran did"),
                 op_ ? "  " + Locate(*op_) : "");
   }
 
@@ -129,27 +162,160 @@ class Planner : public MetaTable, public ArgTable {
   // A value in an arena storage of its own (or, when it is no dense tensor, a Value of the frame).
   int32_t NewValue(const std::string& name, const VarMeta& meta, int32_t storage = -1) {
     bool dense = meta.type == VarType::kLoDTensor;
-    int64_t numel = dense ? meta.shape.numel() : 0;
+    int64_t numel = dense && meta.shape.IsKnown() ? meta.shape.numel() : 0;
     if (storage < 0) {
       uint64_t bytes = static_cast<uint64_t>(numel) * SizeOf(meta.dtype);
       storage = NewStorage(dense ? StorageKind::kArena : StorageKind::kValue, -1, bytes);
     }
-    plan_.values.push_back({name, meta, numel, storage});
+    plan_.values.push_back({name, meta, numel, storage, -1});
     return static_cast<int32_t>(plan_.values.size()) - 1;
+  }
+
+  // --- slots ---
+
+  const BlockUse& UseOf(BlockRef block) const {
+    if (block.idx <= unit_.block || block.idx >= request_.program->NumBlocks()) {
+      ThrowInvalid(fmt::format("{}: block {} is not a sub-block", op_->type(), block.idx),
+                   "  " + Locate(*op_));
+    }
+    return (*request_.uses)[Index(block.idx)];
+  }
+
+  // What the outer block binds; the same names for every stage.
+  void DeclareSlots() {
+    for (const std::string& name : unit_.in) unit_.Slot(name, false);
+    for (size_t i = 0; i < unit_.out.size(); ++i) unit_.Slot(Unit::OutName(i), false);
+    for (const auto& [name, index] : use_.taken) unit_.Slot(name, false);
+    for (const std::string& name : use_.captured) unit_.Slot(name, false);
+  }
+
+  const Cell* CellAt(int32_t slot) const {
+    return Index(slot) < request_.slots.size() ? request_.slots[Index(slot)] : nullptr;
+  }
+
+  int32_t NewSlotValue(const std::string& name, const VarMeta& meta, int32_t slot) {
+    const int32_t storage = NewStorage(StorageKind::kSlot, slot, 0);
+    const int32_t value = NewValue(name, meta, storage);
+    if (meta.type == VarType::kLoDTensor) plan_.values.back().lod_source = value;
+    return value;
+  }
+
+  // A place that only this op uses.
+  int32_t ScratchSlot() {
+    const std::string name = fmt::format("#{}#{}", op_index_, scratch_slots_of_op_++);
+    return NewSlotValue("", VarMeta{VarType::kLoDTensor, DType::kFloat32, Shape{-1}, 0},
+                        unit_.Slot(name, true));
+  }
+
+  // What the variable's cell holds when the stage begins; -1: nothing. A tensor array of this block
+  // is empty until it is written.
+  int32_t ValueInSlot(const std::string& name) {
+    const VarDesc* declared = block_.FindVar(name);
+    const bool array =
+        declared && declared->type() == VarType::kLoDTensorArray && !declared->persistable();
+    const int32_t slot = array ? unit_.Slot(name, true) : unit_.FindSlot(name);
+    if (slot < 0) return -1;
+    const Cell* cell = CellAt(slot);
+    const bool set = cell && cell->set;
+    VarMeta meta = set ? MetaOfValue(cell->value) : VarMeta{};
+    if (guarded_.insert(slot).second) plan_.guards.push_back({slot, set, meta});
+    if (!set && !(array && unit_.own[Index(slot)])) return -1;
+    if (!set) {
+      plan_.new_slots.emplace_back(slot, VarType::kLoDTensorArray);
+      meta = {VarType::kLoDTensorArray, declared->dtype(), Shape{-1, -1}, 0};
+    }
+    const int32_t value = NewSlotValue(name, meta, slot);
+    if (meta.type == VarType::kLoDTensor)
+      plan_.dense_slots.push_back(plan_.values[Index(value)].storage);
+    return current_[name] = value;
+  }
+
+  bool IsInSlot(int32_t value, int32_t slot) {
+    const Storage& s = StorageOf(value);
+    return s.kind == StorageKind::kSlot && s.source == slot;
+  }
+
+  // Before a sub-block writes the variable: its value moves to its cell.
+  int32_t MoveToSlot(const std::string& name) {
+    const int32_t now = CurrentOrPersistable(name);
+    const int32_t slot = unit_.Slot(name, true);
+    if (now >= 0 && IsInSlot(now, slot)) return now;
+    const VarMeta unset{VarType::kLoDTensor, DType::kFloat32, Shape{-1}, 0};
+    const int32_t value =
+        NewSlotValue(name, now >= 0 ? plan_.values[Index(now)].meta : unset, slot);
+    if (now >= 0) {
+      AppendStore(now, slot);
+      current_[name] = value;
+    }
+    return value;
+  }
+
+  Binding BindingOf(int32_t inner_slot, int32_t value) {
+    if (value < 0) return {inner_slot, Binding::Kind::kNone, -1};
+    inside_uses_.push_back(value);
+    const Storage& s = StorageOf(value);
+    if (s.kind == StorageKind::kSlot) return {inner_slot, Binding::Kind::kSlot, s.source};
+    return {inner_slot, Binding::Kind::kView, value};
+  }
+
+  void AppendFrameStep(const char* type, int32_t value, Kernel kernel) {
+    const int32_t step = static_cast<int32_t>(plan_.steps.size());
+    plan_.steps.push_back({std::move(kernel), type, {}, op_ ? Locate(*op_) : ""});
+    usage_.step_inputs.emplace_back();
+    if (value < 0) return;
+    usage_.step_inputs.back().push_back(value);
+    usage_.uses.emplace_back(step, value);
+  }
+
+  void AppendStore(int32_t value, int32_t slot) {
+    AppendFrameStep("store", value,
+                    [=](Workspace& ws) { static_cast<Frame&>(ws).Store(value, slot); });
+  }
+
+  // At the end of the block: what the op that runs it, the enclosing blocks and gradient blocks
+  // find afterwards.
+  void Deliver() {
+    op_ = nullptr;
+    for (const std::string& name : use_.writes) {
+      auto now = current_.find(name);
+      const int32_t slot = unit_.FindSlot(name);
+      if (now == current_.end() || slot < 0 || IsInSlot(now->second, slot)) continue;
+      if (StorageOf(now->second).kind != StorageKind::kPersistable) AppendStore(now->second, slot);
+    }
+    for (size_t i = 0; i < unit_.out.size(); ++i) {
+      const int32_t value = CurrentOrPersistable(unit_.out[i]);
+      if (value < 0) {
+        ThrowInvalid(
+            fmt::format("block {} gives its var {} no value, which the op that runs it takes",
+                        unit_.block, Quote(unit_.out[i])));
+      }
+      AppendStore(value, unit_.FindSlot(Unit::OutName(i)));
+    }
+    for (size_t i = 0; i < use_.kept.size(); ++i) AppendKeep(use_.kept[i], i);
+  }
+
+  void AppendKeep(const std::string& name, size_t index) {
+    const int32_t value = CurrentOrPersistable(name);
+    bool hand_over = false;
+    if (value >= 0) {
+      const Storage& s = StorageOf(value);
+      hand_over = s.kind == StorageKind::kSlot && unit_.own[Index(s.source)] &&
+                  plan_.values[Index(value)].meta.type != VarType::kLoDTensor;
+    }
+    AppendFrameStep("keep", value,
+                    [=](Workspace& ws) { static_cast<Frame&>(ws).Keep(value, index, hand_over); });
   }
 
   // How often each name is written by the block and the blocks that its ops run.
   void CountWrites() {
-    std::vector<int> queue = {request_.block};
+    std::vector<int> queue = {unit_.block};
     std::unordered_set<int> seen(queue.begin(), queue.end());
     for (size_t k = 0; k < queue.size(); ++k) {
       const BlockDesc& block = request_.program->Block(queue[k]);
       for (size_t i = 0; i < block.NumOps(); ++i) {
         ForEachName(block.op(i).outputs(), [&](const std::string& name) { ++write_count_[name]; });
-        for (const NamedAttr& attr : block.op(i).attrs()) {
-          const auto* ref = std::get_if<BlockRef>(&attr.value);
-          if (ref && ref->idx < request_.program->NumBlocks() && seen.insert(ref->idx).second)
-            queue.push_back(ref->idx);
+        for (int sub : SubBlocksOf(block.op(i))) {
+          if (sub < request_.program->NumBlocks() && seen.insert(sub).second) queue.push_back(sub);
         }
       }
     }
@@ -159,9 +325,12 @@ class Planner : public MetaTable, public ArgTable {
     for (size_t i = 0; i < request_.feeds.size(); ++i) {
       int32_t storage = NewStorage(StorageKind::kFeed, static_cast<int32_t>(i), 0);
       int32_t value = NewValue(request_.feeds[i], request_.feed_metas[i], storage);
+      plan_.values.back().lod_source = value;
       current_[request_.feeds[i]] = value;
       plan_.feed_values.push_back(value);
     }
+    plan_.feed_names = request_.feeds;
+    plan_.feed_metas = request_.feed_metas;
   }
 
   // The value that the name stands for now; a persistable variable is bound to the scope when it is
@@ -169,10 +338,8 @@ class Planner : public MetaTable, public ArgTable {
   int32_t CurrentOrPersistable(const std::string& name) {
     auto it = current_.find(name);
     if (it != current_.end()) return it->second;
-    if (parent_ && !block_.FindVar(name)) {
-      int32_t outer = parent_->UseFromSubBlock(name, write_count_.count(name) > 0);
-      return outer < 0 ? -1 : BindOuter(name, outer);
-    }
+    const int32_t in_slot = ValueInSlot(name);
+    if (in_slot >= 0) return in_slot;
     const VarDesc* var = block_.FindVarRecursive(name);
     if (!var || !var->persistable()) return -1;
     VarMeta meta = var->meta();
@@ -187,66 +354,6 @@ class Planner : public MetaTable, public ArgTable {
       return -1;  // its first write will tell the shape
     }
     return BindPersistable(name, meta, true);
-  }
-
-  // --- variables of enclosing blocks ---
-
-  // A value of the enclosing plan under its name here.
-  int32_t BindOuter(const std::string& name, int32_t outer) {
-    int32_t storage = NewStorage(StorageKind::kOuter, outer, 0);
-    const VarMeta meta = parent_->plan_.values[Index(outer)].meta;
-    return current_[name] = NewValue(name, meta, storage);
-  }
-
-  // Called by the planner of a sub-block: the value that it reads, and perhaps writes, in place.
-  int32_t UseFromSubBlock(const std::string& name, bool written) {
-    int32_t value = CurrentOrPersistable(name);
-    if (value < 0) return -1;
-    StorageKind kind = StorageOf(value).kind;
-    if (written && (kind == StorageKind::kFeed || kind == StorageKind::kConstant)) {
-      value = CopyForWriting(name, value);
-    }
-    if (written) usage_.written_inside.insert(plan_.values[Index(value)].storage);
-    if (written) written_.insert(name);
-    inside_uses_.push_back(value);
-    return value;
-  }
-
-  // The value that a sub-block writes and nothing has written before.
-  int32_t WriteFromSubBlock(const std::string& name, const VarMeta& meta) {
-    int32_t value = CurrentOrPersistable(name);
-    const VarDesc* var = block_.FindVarRecursive(name);
-    if (value < 0 && parent_ && !block_.FindVar(name)) {
-      int32_t outer = parent_->WriteFromSubBlock(name, meta);
-      value = BindOuter(name, outer);
-    } else if (value < 0 && var && var->persistable()) {
-      value = BindPersistable(name, meta, false);
-    } else if (value < 0) {
-      value = current_[name] = NewValue(name, meta);
-    }
-    usage_.written_inside.insert(plan_.values[Index(value)].storage);
-    inside_uses_.push_back(value);
-    return value;
-  }
-
-  // Feeds and constants are not ours to write.
-  int32_t CopyForWriting(const std::string& name, int32_t from) {
-    int32_t to = NewValue(name, plan_.values[Index(from)].meta);
-    AppendCopy(from, to);
-    return current_[name] = to;
-  }
-
-  int32_t OuterOutput(const std::string& name, const VarMeta& meta) {
-    int32_t bound = CurrentOrPersistable(name);
-    if (bound < 0) bound = BindOuter(name, parent_->WriteFromSubBlock(name, meta));
-    if (!SameType(plan_.values[Index(bound)].meta, meta)) {
-      ThrowInvalid(
-          fmt::format("{}: a sub-block cannot change the outer var {} from {} to {}", op_->type(),
-                      Quote(name), plan_.values[Index(bound)].meta.ToString(), meta.ToString()),
-          "  " + Locate(*op_));
-    }
-    if (!Reads(name) || UpdatesInPlace(name) || meta.type != VarType::kLoDTensor) return bound;
-    return CopyLater(name, meta, bound);
   }
 
   // A temporary for the op to write, copied to `target` after it.
@@ -267,45 +374,63 @@ class Planner : public MetaTable, public ArgTable {
   }
 
   void PlanOps() {
-    for (size_t i = request_.first_op; i < block_.NumOps(); ++i) {
+    for (op_index_ = request_.first_op; op_index_ < block_.NumOps(); ++op_index_) {
       try {
-        PlanOp(block_.op(i));
+        PlanOp(block_.op(op_index_));
       } catch (const NeedsValue& needed) {
-        EndStage(i, needed.var);
+        RequireValue(needed.var);
+        EndStage(op_index_, needed.var);
+        return;
+      }
+      if (ends_stage_) {
+        EndStage(op_index_ + 1, "");
         return;
       }
     }
   }
 
-  // Everything dense that the ops from `next` on (or the caller) read is handed over.
+  void RequireValue(const std::string& needed) {
+    const int32_t value = CurrentOrPersistable(needed);
+    if (value >= 0 && plan_.values[Index(value)].meta.type == VarType::kLoDTensor) return;
+    throw Error(
+        ErrorCode::kUnimplemented,
+        fmt::format("{}: an output shape depends on the value of {}, which is no dense tensor",
+                    op_->type(), Quote(needed)),
+        "  " + Locate(*op_));
+  }
+
+  // What the ops from `next` on, those inside them and the end of the block use.
+  std::set<std::string> UsedFrom(size_t next) const {
+    std::set<std::string> used(request_.fetches.begin(), request_.fetches.end());
+    used.insert(unit_.out.begin(), unit_.out.end());
+    used.insert(use_.kept.begin(), use_.kept.end());
+    used.insert(use_.writes.begin(), use_.writes.end());
+    for (size_t i = next; i < block_.NumOps(); ++i) {
+      ForEachName(block_.op(i).inputs(), [&](const std::string& name) { used.insert(name); });
+      for (int sub : SubBlocksOf(block_.op(i))) {
+        const auto& captured = (*request_.uses)[Index(sub)].captured;
+        used.insert(captured.begin(), captured.end());
+      }
+    }
+    return used;
+  }
+
+  // Everything that is still used is handed over, or stays in its slot.
   void EndStage(size_t next, const std::string& needs) {
     plan_.next_op = static_cast<int32_t>(next);
     plan_.needs = needs;
-    std::set<std::string> reads(request_.fetches.begin(), request_.fetches.end());
-    for (size_t i = next; i < block_.NumOps(); ++i) {
-      ForEachName(block_.op(i).inputs(), [&](const std::string& name) { reads.insert(name); });
-    }
-    for (const std::string& name : reads) {
+    std::set<std::string> used = UsedFrom(next);
+    if (!needs.empty()) used.insert(needs);
+    for (const std::string& name : used) {
       auto it = current_.find(name);
       if (it == current_.end() || StorageOf(it->second).kind == StorageKind::kPersistable) continue;
-      if (plan_.values[Index(it->second)].meta.type != VarType::kLoDTensor) {
-        throw Error(
-            ErrorCode::kUnimplemented,
-            fmt::format(
-                "{}: the output shape depends on the value of {}, while the var {} holds {}",
-                op_->type(), Quote(needs), Quote(name),
-                plan_.values[Index(it->second)].meta.ToString()),
-            "  " + Locate(*op_));
+      const int32_t value = it->second, slot = unit_.FindSlot(name);
+      if (slot >= 0 && IsInSlot(value, slot)) continue;
+      if (plan_.values[Index(value)].meta.type == VarType::kLoDTensor) {
+        plan_.carried.push_back(name);
+      } else {
+        AppendStore(value, unit_.Slot(name, true));
       }
-      plan_.carried.push_back(name);
-    }
-    if (current_.count(needs) == 0 || parent_) {
-      throw Error(
-          ErrorCode::kUnimplemented,
-          fmt::format("{}: an output shape in a sub-block depends on the value of {}, which "
-                      "is known only at run time",
-                      op_->type(), Quote(needs)),
-          "  " + Locate(*op_));
     }
   }
 
@@ -316,12 +441,17 @@ class Planner : public MetaTable, public ArgTable {
     writes_.clear();
     op_values_.clear();
     inside_uses_.clear();
+    changed_.clear();
+    sub_blocks_of_op_ = scratch_slots_of_op_ = 0;
+    // What a sub-block reads may also be written by it first.
+    const bool runs_blocks = !SubBlocksOf(op).empty();
     ForEachName(op.inputs(), [&](const std::string& name) {
-      if (CurrentOrPersistable(name) < 0) ThrowUndefined(name);
+      if (CurrentOrPersistable(name) < 0 && !runs_blocks) ThrowUndefined(name);
     });
     Infer();
-    if (Fold()) return;
+    if (!runs_blocks && Fold()) return;
     for (auto& [name, meta] : inferred_) MakeOutput(name, meta);
+    ShareLod();
     Kernel kernel = def_->Prepare(PrepareContext(*def_, op, *this), request_.kernels);
     AppendStep(std::move(kernel), op.type(), Locate(op));
     CopyBack();
@@ -329,13 +459,36 @@ class Planner : public MetaTable, public ArgTable {
       if (!is_copied_.count(name)) current_[name] = value;
     }
     is_copied_.clear();
+    for (const std::string& name : changed_) current_.erase(name);
+    ends_stage_ |= !changed_.empty();
+  }
+
+  // An output of as many rows as an input with LoD has that LoD.
+  void ShareLod() {
+    int32_t source = -1;
+    int64_t rows = -1;
+    ForEachName(op_->inputs(), [&](const std::string& name) {
+      auto it = current_.find(name);
+      if (source >= 0 || it == current_.end()) return;
+      const PlanValue& value = plan_.values[Index(it->second)];
+      if (value.lod_source < 0 || value.meta.shape.rank() == 0) return;
+      source = value.lod_source;
+      rows = value.meta.shape[0];
+    });
+    if (source < 0) return;
+    for (const auto& [name, index] : writes_) {
+      PlanValue& value = plan_.values[Index(index)];
+      const bool same = value.meta.type == VarType::kLoDTensor && value.meta.shape.rank() > 0 &&
+                        value.meta.shape[0] == rows;
+      if (same && value.lod_source < 0) value.lod_source = source;
+    }
   }
 
   void Infer() {
     InferContext context(*def_, *op_, *this);
     def_->RunInfer(context);
     for (auto& [name, meta] : inferred_) {
-      if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown()) {
+      if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown() && !def_->run_time_shape()) {
         throw InternalError(fmt::format("{}: the shape {} inferred for '{}' is not known",
                                         op_->type(), meta.shape.ToString(), name));
       }
@@ -346,7 +499,7 @@ class Planner : public MetaTable, public ArgTable {
   // matter.
   bool Fold() {
     if (def_->random() || def_->side_effect() || def_->kind() != OpKind::kCompute ||
-        inferred_.empty())
+        def_->run_time_shape() || inferred_.empty())
       return false;
     for (const auto& [name, meta] : inferred_) {
       const VarDesc* var = block_.FindVarRecursive(name);
@@ -358,7 +511,7 @@ class Planner : public MetaTable, public ArgTable {
     ForEachName(op_->inputs(), [&](const std::string& name) {
       const VarMeta& meta = *Find(name);
       if (const Tensor* constant = ConstantOf(name))
-        env[name] = *constant;
+        env[name] = constant->Clone();  // an op in place must not change the constant
       else if (def_->shape_only() && meta.type == VarType::kLoDTensor)
         env[name] = Tensor::View(meta.dtype, meta.shape, nullptr);
       else
@@ -397,20 +550,37 @@ class Planner : public MetaTable, public ArgTable {
   }
 
   void MakeOutput(const std::string& name, const VarMeta& meta) {
-    if (parent_ && !block_.FindVar(name)) {
-      writes_[name] = OuterOutput(name, meta);
-      return;
-    }
     const VarDesc* var = block_.FindVarRecursive(name);
     if (var && var->persistable()) {
       writes_[name] = PersistableOutput(name, meta);
-      return;
+    } else if (meta.type == VarType::kLoDTensorArray) {
+      writes_[name] = ArrayOutput(name, meta);
+    } else if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown()) {
+      const std::string place = fmt::format("#{}#{}", op_index_, name);
+      writes_[name] = NewSlotValue(name, meta, unit_.Slot(place, true));
+      ends_stage_ = true;
+    } else if (meta.type != VarType::kLoDTensor && meta.type != VarType::kSelectedRows) {
+      const int32_t slot = unit_.Slot(name, true);
+      plan_.new_slots.emplace_back(slot, meta.type);
+      writes_[name] = NewSlotValue(name, meta, slot);
+    } else {
+      writes_[name] = NewValue(name, meta);
     }
-    // An array is kept by name: ops append to it (write_to_array).
-    auto it = current_.find(name);
-    bool keep = it != current_.end() && meta.type != VarType::kLoDTensor &&
-                meta.type != VarType::kSelectedRows;
-    writes_[name] = keep ? it->second : NewValue(name, meta);
+  }
+
+  // An array is kept by name: ops add to it (write_to_array). Afterwards its elements have one type
+  // only if those before had it.
+  int32_t ArrayOutput(const std::string& name, const VarMeta& meta) {
+    const int32_t now = CurrentOrPersistable(name);
+    const int32_t slot = unit_.Slot(name, true);
+    if (now < 0) plan_.new_slots.emplace_back(slot, VarType::kLoDTensorArray);
+    VarMeta merged = meta;
+    if (now >= 0) {
+      const VarMeta& held = plan_.values[Index(now)].meta;
+      const bool none = held.shape == Shape{-1, -1};
+      if (!none && !SameType(held, meta)) merged.shape = Shape{-1};
+    }
+    return NewSlotValue(name, merged, slot);
   }
 
   // The scope's memory itself, unless the op reads the variable elsewhere than where it writes it.
@@ -456,8 +626,10 @@ class Planner : public MetaTable, public ArgTable {
     PlanStep made{std::move(kernel), std::move(type), {}, std::move(where)};
     usage_.step_inputs.emplace_back();
     ForEachName(op_->inputs(), [&](const std::string& name) {
-      usage_.uses.emplace_back(step, current_.at(name));
-      usage_.step_inputs.back().push_back(current_.at(name));
+      auto it = current_.find(name);
+      if (it == current_.end()) return;
+      usage_.uses.emplace_back(step, it->second);
+      usage_.step_inputs.back().push_back(it->second);
       read_.insert(name);
     });
     for (const Slot& slot : op_->outputs()) {
@@ -526,18 +698,24 @@ class Planner : public MetaTable, public ArgTable {
   }
 
   const PlanRequest& request_;
+  Unit& unit_;
   const BlockDesc& block_;
-  Planner* parent_;
+  const BlockUse& use_;
   Plan plan_;
+  size_t op_index_ = 0;
   const OpDesc* op_ = nullptr;
   const OpDef* def_ = nullptr;
+  bool ends_stage_ = false;
   std::unordered_map<std::string, int32_t> current_;
   std::unordered_map<std::string, VarMeta> inferred_;
   std::unordered_map<std::string, int32_t> writes_;
   std::unordered_map<std::string, int> write_count_;
   std::unordered_set<std::string> read_, written_, is_copied_;
+  std::unordered_set<int32_t> guarded_;  // slots
   std::vector<int32_t> op_values_;
-  std::vector<int32_t> inside_uses_;                 // values that the op's sub-blocks use
+  std::vector<int32_t> inside_uses_;  // values that the op's sub-blocks use
+  std::set<std::string> changed_;     // variables that the op's sub-blocks write
+  int sub_blocks_of_op_ = 0, scratch_slots_of_op_ = 0;
   std::vector<std::pair<int32_t, int32_t>> copies_;  // (from, to)
   MemoryUsage usage_;
 };

@@ -1,3 +1,4 @@
+#include <coracle/layers/control_flow.h>
 #include <coracle/layers/internal/layer_def.h>
 
 #include <algorithm>
@@ -557,6 +558,57 @@ LayerDef PlainLayer(const OpDef& def) {
   return layer;
 }
 
+// Of tensor arrays, and those that change a variable that exists.
+void AddArrayLayers(std::vector<LayerDef>& defs) {
+  FieldDef dtype{"dtype", Kind::kDType,     AttrType::kInt, Attribute(int32_t{5}),
+                 false,   "of the elements"};
+  defs.push_back(
+      {"create_array",
+       "A tensor array, empty at the begin of each run of the block.",
+       {dtype},
+       [](Builder& net, const Args& a) -> Vars {
+         return {CreateArray(net, static_cast<DType>(a.Get<int32_t>("dtype")), a.output.output)};
+       },
+       Result::kMetric});
+  defs.push_back({"array_write",
+                  "Element i of the array becomes x.",
+                  {Var("x", "tensor"), Var("i", "int64 of one element"), Var("array", "the array")},
+                  [](Builder& net, const Args& a) -> Vars {
+                    ArrayWrite(net, a.Var("x"), a.Var("i"), a.Var("array"));
+                    return {a.Var("array")};
+                  },
+                  Result::kMetric});
+  defs.push_back({"array_read",
+                  "A copy of element i of the array.",
+                  {Var("array", "the array"), Var("i", "int64 of one element")},
+                  [](Builder& net, const Args& a) -> Vars {
+                    return {ArrayRead(net, a.Var("array"), a.Var("i"), a.output)};
+                  }});
+  defs.push_back(
+      {"array_length",
+       "The number of elements of the array, int64 [1].",
+       {Var("array", "the array")},
+       [](Builder& net, const Args& a) -> Vars {
+         return {net.Plain("lod_array_length", {{"X", {a.Var("array").name()}}}, {}, a.output)};
+       },
+       Result::kMetric});
+  defs.push_back({"assign_to",
+                  "A variable that exists becomes x: how a body changes a variable around it.",
+                  {Var("x", "tensor"), Var("var", "the variable")},
+                  [](Builder& net, const Args& a) -> Vars {
+                    Assign(net, a.Var("x"), a.Var("var"));
+                    return {a.Var("var")};
+                  },
+                  Result::kMetric});
+  defs.push_back({"increment_by",
+                  "A variable that exists, of one element, grows by step.",
+                  {Var("var", "the variable"), Attr<float>("step", 1.0f, "what is added")},
+                  [](Builder& net, const Args& a) -> Vars {
+                    return {Increment(net, a.Var("var"), a.Get<float>("step"))};
+                  },
+                  Result::kMetric});
+}
+
 }  // namespace
 
 std::vector<FieldDef> AttrFields(const OpDef& def) {
@@ -580,7 +632,10 @@ std::vector<LayerDef> LayerDefs(const OpRegistry& ops) {
   AddLossLayers(defs);
   AddMathLayers(defs);
   AddShapeLayers(defs);
-  std::unordered_set<std::string> taken = {"op", "include", "repeat"};
+  AddArrayLayers(defs);
+  // Entries that hold entries have messages of their own.
+  std::unordered_set<std::string> taken = {"op", "include", "repeat", "while",
+                                           "if", "cond",    "switch", "static_rnn"};
   for (const LayerDef& def : defs) taken.insert(def.name);
   for (const std::string& type : ops.Types()) {
     const OpDef& op = ops.Get(type);

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
+#include <coracle/layers/control_flow.h>
 #include <coracle/layers/internal/text_index.h>
 #include <coracle/layers/internal/text_parse.h>
 #include <coracle/layers/internal/text_settings.h>
@@ -98,9 +99,101 @@ class Reader {
       Located(node, [&] { ReadLayer(node, *layer); });
     } else if (kind.name() == "repeat") {
       ReadRepeat(node);
-    } else {
+    } else if (kind.name() == "op") {
       ReadOp(node);
+    } else {
+      Deeper(node.where());
+      Located(node, [&] { ReadControlFlow(node, kind.name()); });
+      --depth_;
     }
+  }
+
+  // --- entries that hold entries ---
+
+  void ReadControlFlow(const Node& node, const std::string& kind) {
+    net_.SetSite(node.where());
+    if (kind == "while") {
+      While(net_, FindIn(node, "condition"), BodyOf(node), {.is_test = node.Bool("is_test")});
+    } else if (kind == "if") {
+      If(net_, FindIn(node, "condition"), BodyOf(node));
+    } else if (kind == "cond") {
+      ReadCond(node);
+    } else if (kind == "switch") {
+      ReadSwitch(node);
+    } else {
+      ReadStaticRnn(node);
+    }
+  }
+
+  Variable FindIn(const Node& node, const char* field) {
+    if (!node.Has(field)) node.Fail(fmt::format("{} is required", field));
+    return Find(String(node, field), node.Where(field));
+  }
+
+  // Appends the layers of the node; the op that follows them comes from where `node` is.
+  Body BodyOf(const Node& node) {
+    return [this, &node] {
+      ReadEntries(node);
+      net_.SetSite(node.where());
+    };
+  }
+
+  void ReadCond(const Node& node) {
+    const Variable pred = FindIn(node, "pred");
+    auto branch = [&](const char* side) {
+      return [this, &node, side] {
+        std::vector<Variable> results;
+        if (!node.Has(side)) return results;
+        const Node body = node.Child(side);
+        ReadEntries(body);
+        net_.SetSite(node.where());
+        return FindAll(body, body.Field("result"));
+      };
+    };
+    const FieldDescriptor& field = node.Field("output");
+    std::vector<std::string> names;
+    for (int i = 0; i < node.Count(field); ++i)
+      names.push_back(Expand(node.String(field, i), node.Where(field, i)));
+    Cond(net_, pred, branch("then"), branch("otherwise"), names);
+  }
+
+  void ReadSwitch(const Node& node) {
+    Switch choice(net_);
+    for (int i = 0; i < node.Count("case"); ++i) {
+      const Node one = node.Child("case", i);
+      choice.Case(FindIn(one, "condition"), BodyOf(one));
+    }
+    if (!node.Has("default")) return;
+    const Node last = node.Child("default");
+    choice.Default(BodyOf(last));
+  }
+
+  void ReadStaticRnn(const Node& node) {
+    StaticRnnOptions options;
+    options.reverse = node.Bool("reverse");
+    if (node.Has("lengths")) options.lengths = FindIn(node, "lengths");
+    StaticRnn rnn(net_, options);
+    rnn.Step([&] {
+      for (const Variable& sequence : FindAll(node, node.Field("step_input")))
+        rnn.StepInput(sequence);
+      std::vector<Variable> memories;
+      for (int i = 0; i < node.Count("memory"); ++i) {
+        const Node memory = node.Child("memory", i);
+        if (!memory.Has("name")) memory.Fail("memory: name is required");
+        memories.push_back(rnn.Memory(FindIn(memory, "init"), String(memory, "name")));
+      }
+      ReadEntries(node);
+      net_.SetSite(node.where());
+      for (size_t i = 0; i < memories.size(); ++i) {
+        const Node memory = node.Child("memory", static_cast<int>(i));
+        rnn.UpdateMemory(memories[i], FindIn(memory, "next"));
+      }
+      for (int i = 0; i < node.Count("step_output"); ++i) {
+        const Node output = node.Child("step_output", i);
+        if (!output.Has("output")) output.Fail("step_output: output is required");
+        rnn.StepOutput(FindIn(output, "var"), String(output, "output"));
+      }
+    });
   }
 
   // --- include and repeat ---

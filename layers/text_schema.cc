@@ -380,6 +380,53 @@ std::vector<OpEntry> AddOps(SchemaWriter& schema, const OpRegistry& ops) {
   return entries;
 }
 
+// Entries that hold entries. In a body the variables around it can be read; assign_to writes one.
+void AddControlFlow(SchemaWriter& schema) {
+  Message body = schema.Add("Body", "Layers that are run or not.");
+  body.NestedList("layer", "Layer", "");
+  Message loop = schema.Add("While", "The layers, again and again while condition is true.");
+  loop.Scalar("condition", Proto::TYPE_STRING, "",
+              "one bool, which a layer inside writes (required)");
+  loop.Scalar("is_test", Proto::TYPE_BOOL, "false", "no gradient will be taken through the loop");
+  loop.NestedList("layer", "Layer", "");
+  Message branch = schema.Add("If", "The layers, if condition is true.");
+  branch.Scalar("condition", Proto::TYPE_STRING, "", "one bool (required)");
+  branch.NestedList("layer", "Layer", "");
+  Message side = schema.Add("Branch", "One side of a cond.");
+  side.NestedList("layer", "Layer", "");
+  side.List("result", Proto::TYPE_STRING, "what it yields: variables made inside or around it");
+  Message cond = schema.Add("Cond", "The results of one side or the other.");
+  cond.Scalar("pred", Proto::TYPE_STRING, "", "one bool (required)");
+  cond.Nested("then", "Branch", "if it is true");
+  cond.Nested("otherwise", "Branch", "if it is false");
+  cond.List("output", Proto::TYPE_STRING, "names for the results (required)");
+  Message choice = schema.Add("Case", "One case of a switch.");
+  choice.Scalar("condition", Proto::TYPE_STRING, "", "one bool (required)");
+  choice.NestedList("layer", "Layer", "");
+  Message selection = schema.Add("Switch", "The layers of the first case whose condition is true.");
+  selection.NestedList("case", "Case", "");
+  selection.Nested("default", "Body", "if none is");
+  Message memory = schema.Add("Memory", "What one step of a static_rnn leaves to the next.");
+  memory.Scalar("name", Proto::TYPE_STRING, "",
+                "in the step: its value of the step before (required)");
+  memory.Scalar("init", Proto::TYPE_STRING, "", "its value at the first step (required)");
+  memory.Scalar("next", Proto::TYPE_STRING, "",
+                "in the step: its value for the next one (required)");
+  Message step_output = schema.Add("StepOutput", "A result of a static_rnn.");
+  step_output.Scalar("var", Proto::TYPE_STRING, "", "in the step (required)");
+  step_output.Scalar("output", Proto::TYPE_STRING, "",
+                     "name for all steps together, [steps, ...] (required)");
+  Message rnn =
+      schema.Add("StaticRnn", "The layers, once for each step of sequences [steps, ...].");
+  rnn.List("step_input", Proto::TYPE_STRING,
+           "sequences; in the step the name stands for the slice");
+  rnn.NestedList("memory", "Memory", "");
+  rnn.NestedList("layer", "Layer", "");
+  rnn.NestedList("step_output", "StepOutput", "");
+  rnn.Scalar("lengths", Proto::TYPE_STRING, "", "int64 [N]: sequence n ends after so many steps");
+  rnn.Scalar("reverse", Proto::TYPE_BOOL, "false", "from the last step to the first");
+}
+
 void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
   Message repeat = schema.Add(
       "Repeat",
@@ -391,6 +438,7 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
                 "take another");
   repeat.Scalar("start", Proto::TYPE_INT64, "0", "number of the first round");
   repeat.NestedList("layer", "Layer", "");
+  AddControlFlow(schema);
   Message layer =
       schema.Add("Layer", "One entry: a layer, a raw op, or a means to keep text short.");
   for (const LayerDef& def : layers) {
@@ -400,6 +448,11 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
   layer.Choice(layer.Field("include", Proto::TYPE_STRING, false, "",
                            "the entries of another file, relative to this one"));
   layer.Choice(layer.Nested("repeat", "Repeat", ""));
+  layer.Choice(layer.Nested("while", "While", ""));
+  layer.Choice(layer.Nested("if", "If", ""));
+  layer.Choice(layer.Nested("cond", "Cond", ""));
+  layer.Choice(layer.Nested("switch", "Switch", ""));
+  layer.Choice(layer.Nested("static_rnn", "StaticRnn", ""));
   Message data = schema.Add("Data", "A variable that is fed.");
   data.Scalar("name", Proto::TYPE_STRING, "", "(required)");
   data.List("shape", Proto::TYPE_INT64, "-1 for a dim known only at run time");

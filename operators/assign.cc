@@ -2,7 +2,6 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/framework/tensor/scope.h>
 #include <coracle/operators/common/copy.h>
 #include <coracle/operators/common/dims.h>
 
@@ -17,7 +16,7 @@ Kernel Assign(const PrepareContext& ctx) {
     if (std::holds_alternative<Tensor>(value)) {
       CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes);
     } else if (Value& target = ws.ValueOf(out); &target != &value) {
-      target = CloneValue(value);
+      CopyValue(value, &target);
     }
   };
 }

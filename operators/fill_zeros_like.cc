@@ -1,6 +1,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/values.h>
 
 #include <cstring>
 
@@ -8,7 +9,9 @@ namespace coracle {
 namespace {
 
 Kernel FillZeros(const PrepareContext& ctx) {
-  const TensorArg out = ctx.Output("Out");
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (x.type == VarType::kLoDTensorArray)
+    return [=](Workspace& ws) { SetZerosLike(ws.ValueOf(x), &ws.ValueOf(out)); };
   const size_t bytes = static_cast<size_t>(out.numel) * SizeOf(out.dtype);
   return [=](Workspace& ws) {
     if (bytes > 0) std::memset(ws.Data<char>(out), 0, bytes);
@@ -18,14 +21,17 @@ Kernel FillZeros(const PrepareContext& ctx) {
 }  // namespace
 
 void RegisterFillZerosLike(OpRegistry& ops) {
-  ops.Add(OpDef("fill_zeros_like")
-              .Doc("Out = zeros of X's shape and dtype.")
-              .Input("X", "tensor of any dtype")
-              .Output("Out", "tensor of X's shape and dtype")
-              .ShapeOnly()
-              .NotDifferentiable("the output does not depend on the values of X")
-              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
-              .Reference(FillZeros));
+  ops.Add(
+      OpDef("fill_zeros_like")
+          .Doc("Out = zeros of X's shape and dtype; for a tensor array, one as long as X none of "
+               "whose elements is written.")
+          .Input("X", "tensor of any dtype, or tensor array")
+          .Output("Out", "tensor of X's shape and dtype")
+          .Takes(VarType::kLoDTensorArray, {"X"})
+          .ShapeOnly()
+          .NotDifferentiable("the output does not depend on the values of X")
+          .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
+          .Reference(FillZeros));
 }
 
 }  // namespace coracle

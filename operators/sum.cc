@@ -7,14 +7,30 @@
 #include <coracle/operators/common/copy.h>
 #include <coracle/operators/common/selected_rows.h>
 #include <coracle/operators/common/simd.h>
+#include <coracle/operators/common/values.h>
 
 #include <algorithm>
 
 namespace coracle {
 namespace {
 
+bool IsArray(const VarMeta& meta) { return meta.type == VarType::kLoDTensorArray; }
+
+void InferSumOfArrays(InferContext& ctx) {
+  VarMeta meta = ctx.Input("X", 0);
+  for (size_t i = 0; i < ctx.NumInputs("X"); ++i) {
+    const VarMeta& other = ctx.Input("X", i);
+    if (!IsArray(other)) ctx.FailText("C3", "all X must be tensor arrays", other.ToString());
+    if (ctx.exact() && !(other.shape == meta.shape)) meta.shape = Shape{-1};
+  }
+  ctx.SetOutput("Out", meta);
+}
+
 void InferSum(InferContext& ctx) {
   VarMeta meta = ctx.Input("X", 0);
+  for (size_t i = 0; i < ctx.NumInputs("X"); ++i) {
+    if (IsArray(ctx.Input("X", i))) return InferSumOfArrays(ctx);
+  }
   for (size_t i = 1; i < ctx.NumInputs("X"); ++i) {
     const VarMeta& other = ctx.Input("X", i);
     if (other.type == VarType::kLoDTensor) meta.type = VarType::kLoDTensor;
@@ -95,10 +111,28 @@ Kernel SumOfDenseAndRows(const PrepareContext& ctx) {
   };
 }
 
+Kernel SumOfArrays(const PrepareContext& ctx) {
+  const std::vector<TensorArg> xs = ctx.Inputs("X");
+  const TensorArg out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    Value& sum = ws.ValueOf(out);
+    Value aside;  // where Out is a later X
+    for (size_t i = 1; i < xs.size(); ++i) {
+      if (&ws.ValueOf(xs[i]) == &sum) CopyValue(sum, &aside);
+    }
+    CopyValue(ws.ValueOf(xs[0]), &sum);
+    for (size_t i = 1; i < xs.size(); ++i) {
+      const Value& x = ws.ValueOf(xs[i]);
+      AddValue(&x == &sum ? aside : x, &sum);
+    }
+  };
+}
+
 template <class T>
 Kernel SumReference(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X");
   const TensorArg out = ctx.Output("Out");
+  if (out.type == VarType::kLoDTensorArray) return SumOfArrays(ctx);
   if (IsSparse(out)) return ConcatenateRows(ctx);
   if (std::any_of(xs.begin(), xs.end(), IsSparse)) return SumOfDenseAndRows<T>(ctx);
   return [=](Workspace& ws) {
@@ -114,7 +148,9 @@ Kernel SumReference(const PrepareContext& ctx) {
 Kernel SumFast(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X");
   const TensorArg out = ctx.Output("Out");
-  if (out.dtype != DType::kFloat32 || std::any_of(xs.begin(), xs.end(), IsSparse)) return {};
+  if (out.type != VarType::kLoDTensor || out.dtype != DType::kFloat32 ||
+      std::any_of(xs.begin(), xs.end(), IsSparse))
+    return {};
   const auto add = simd::FindBinary(simd::Binary::kAdd, simd::Form::kVectorVector);
   return [=](Workspace& ws) {
     float* o = ws.Data<float>(out);
@@ -151,11 +187,14 @@ void RegisterSum(OpRegistry& ops) {
   ops.Add(
       OpDef("sum")
           .Doc("Out = X[0] + X[1] + ..., element by element. Selected rows are added to a dense "
-               "Out; where all X are selected rows, Out holds all their rows, not merged. C1: all "
-               "X have one shape. C2: all X have one dtype.")
+               "Out; where all X are selected rows, Out holds all their rows, not merged. Tensor "
+               "arrays are added element by element; one that was not written counts as zero. C1: "
+               "all X have one shape. C2: all X have one dtype. C3: with a tensor array all X are "
+               "tensor arrays.")
           .VariadicInput("X", "one or more tensors or selected rows")
           .Output("Out", "tensor of their shape and dtype; selected rows when all X are")
           .Takes(VarType::kSelectedRows, {"X"})
+          .Takes(VarType::kLoDTensorArray, {"X"})
           .Inplace("X", "Out")
           .Elementwise()
           .Infer(InferSum)

@@ -1,7 +1,12 @@
 #pragma once
 // What a run of all op tests must have done; test/op_test.cc checks it at the end.
 
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/interpreter.h>
+
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace coracle {
 
@@ -12,5 +17,18 @@ void ExpectConstraint(const std::string& message, const std::string& id);
 void CheckZeroGradient(const std::string& type);
 // The gradient of an op is checked elsewhere: `test` says in which file.
 void GradientIsCheckedIn(const std::string& type, const std::string& test);
+
+// Infers an op whose inputs are of these types, "X.0", "X.1" ... for slot X, with a variable in
+// each output slot, and expects it to be refused by the constraint.
+void ExpectRefused(const std::string& type,
+                   const std::vector<std::pair<std::string, VarMeta>>& inputs,
+                   const AttrList& attrs, const std::string& id);
+
+// Gradients of `loss`, one element in double, with respect to variables of `inputs`, against
+// central differences; by the interpreter and by the executor. Counts as the gradient check of
+// `types`, which the program must have.
+void CheckProgramGradient(const std::vector<std::string>& types, const ProgramDesc& program,
+                          const std::string& loss, const std::vector<std::string>& wrt,
+                          const Environment& inputs);
 
 }  // namespace coracle

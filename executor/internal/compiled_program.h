@@ -3,10 +3,12 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/executor/internal/plan.h>
+#include <coracle/executor/internal/unit.h>
+#include <coracle/framework/op/block_use.h>
 
-#include <list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,31 +31,22 @@ class CompiledProgram {
   // Throws kInvalidArgument when the feeds' number, dtypes or shapes do not fit the program's
   // variables.
   void CheckFeeds(std::span<const Tensor> feeds) const;
-  // The plan for feeds of these types and a scope with these persistables: kept ones first, else
-  // made. Thread-safe.
-  std::shared_ptr<const Plan> GetPlan(std::span<const Tensor> feeds, const Scope& scope) const;
-  // The plan of the stage after `before`, whose carried values are `feeds`.
-  std::shared_ptr<const Plan> GetNextPlan(const Plan& before, std::span<const Tensor> feeds,
-                                          const Scope& scope) const;
+  // The plan of a unit's block from op `first_op` on for feeds of these types, cells like these and
+  // a scope with these persistables: kept ones first, else made. `before` is the plan of the stage
+  // before, whose carried values are the feeds; nullptr for the first stage. Thread-safe.
+  std::shared_ptr<const Plan> GetPlan(int32_t unit, size_t first_op, const Plan* before,
+                                      std::span<const Tensor> feeds, std::span<Cell* const> slots,
+                                      const Scope& scope) const;
 
  private:
-  struct Entry {
-    size_t first_op;
-    std::vector<VarMeta> feeds;
-    Tensor needed;  // the value that the stage relies on; empty for the first
-    std::shared_ptr<const Plan> plan;
-  };
-  std::shared_ptr<const Plan> FindOrMake(size_t first_op, const std::vector<std::string>& names,
-                                         std::span<const Tensor> feeds, const std::string& needs,
-                                         const Scope& scope) const;
-
   ProgramDesc program_;
   std::vector<std::string> feeds_, fetches_;
   CompileOptions options_;
   const OpRegistry* ops_;
   uint64_t seed_, memory_limit_;
+  std::vector<BlockUse> uses_;
   mutable std::mutex mutex_;
-  mutable std::list<Entry> plans_;  // most recently used first
+  mutable UnitTable units_;
 };
 
 }  // namespace coracle

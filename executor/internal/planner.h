@@ -4,8 +4,11 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/executor/internal/plan.h>
+#include <coracle/executor/internal/unit.h>
+#include <coracle/framework/op/block_use.h>
 
 #include <map>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,21 +19,24 @@ namespace coracle {
 
 struct PlanRequest {
   const ProgramDesc* program = nullptr;
-  int block = 0;
+  const std::vector<BlockUse>* uses = nullptr;  // by block
+  UnitTable* units = nullptr;                   // may grow
+  int32_t unit = 0;                             // whose block is planned
   const OpRegistry* ops = nullptr;
   KernelMode kernels = KernelMode::kAuto;
   std::vector<std::string> feeds;
   std::vector<VarMeta> feed_metas;
   std::vector<std::string> fetches;
   size_t first_op = 0;  // a later stage starts there
-  std::map<std::string, Tensor>
-      known;                     // values of feeds and persistables that the plan may rely on
-  const Scope* scope = nullptr;  // types of persistables that are there already
+  std::span<Cell* const>
+      slots;  // of the activation; shorter than the unit's when none is there yet
+  std::vector<ValueGuard> relies;  // values that the plan may rely on
+  const Scope* scope = nullptr;    // types of persistables that are there already
 };
 
-// The plan of the ops from first_op on, up to the first one whose shapes depend on a value that is
-// not known (see Plan::next_op). Throws for shapes that contradict each other, an op without
-// kernel, or a fetch that nothing computes.
+// The plan of the ops from first_op on, up to the first one whose shapes depend on what is not
+// known (see Plan::next_op). Throws for shapes that contradict each other, an op without kernel, or
+// a fetch that nothing computes.
 Plan MakePlan(const PlanRequest& request);
 
 // What the planner saw of who uses which memory when.
@@ -43,7 +49,6 @@ struct MemoryUsage {
   std::vector<std::pair<int32_t, int32_t>> uses;  // (step, value)
   std::vector<std::vector<int32_t>> step_inputs;  // values, by step
   std::vector<Pair> sharing;                      // in the order of the steps
-  std::unordered_set<int32_t> written_inside;     // storages that sub-blocks write
   const std::unordered_map<std::string, int>* writes_of_names = nullptr;  // in the whole block
 };
 

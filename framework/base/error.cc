@@ -46,6 +46,8 @@ const char* ToString(ErrorCode code) {
       return "resource exhausted";
     case ErrorCode::kDeadlineExceeded:
       return "deadline exceeded";
+    case ErrorCode::kCancelled:
+      return "cancelled";
     case ErrorCode::kDataLoss:
       return "data loss";
     case ErrorCode::kIo:

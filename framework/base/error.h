@@ -16,6 +16,7 @@ enum class ErrorCode {  // what kind of fault an Error reports
   kUnimplemented,       // a valid request that this build cannot serve
   kResourceExhausted,   // memory_limit, a size limit
   kDeadlineExceeded,    // time_limit
+  kCancelled,           // the caller asked the run to stop
   kDataLoss,            // a damaged or truncated file
   kIo,                  // the operating system refused
   kInternal,            // a defect of Coracle

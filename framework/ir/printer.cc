@@ -265,14 +265,36 @@ void Printer::PutTrainingStep() {
   Put(out_, "\n");
 }
 
+// Blocks around this one; a hostile program may nest without end, a page may not.
+size_t DepthOf(const BlockDesc& block) {
+  constexpr size_t kMost = 12;
+  size_t depth = 0;
+  for (const BlockDesc* b = block.parent(); b && depth < kMost; b = b->parent()) ++depth;
+  return depth;
+}
+
+void IndentFrom(Buffer& out, size_t start, size_t columns) {
+  if (columns == 0) return;
+  const std::string text(out.data() + start, out.size() - start);
+  out.resize(start);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
+    if (text[at] != '\n') Put(out, std::string(columns, ' '));
+    Put(out, std::string_view(text).substr(at, end - at));
+    at = end;
+  }
+}
+
 void Printer::PutBlock(const BlockDesc& block) {
   if (out_.size() > 0) Put(out_, "\n");
+  const size_t start = out_.size();
   Format("block {}", block.idx());
   if (block.parent_idx() >= 0) Format(", parent {}", block.parent_idx());
   if (block.forward_block_idx() >= 0) Format(", forward block {}", block.forward_block_idx());
   Put(out_, "\n");
   PutVars(block);
   PutOps(block);
+  IndentFrom(out_, start, 2 * DepthOf(block));
 }
 
 void PutSetting(Buffer& out, const char* title, const Setting& setting) {

@@ -1,7 +1,10 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/rng.h>
+#include <coracle/framework/tensor/scope.h>
 #include <fmt/format.h>
 
 namespace coracle {
@@ -16,8 +19,15 @@ VarMeta MetaOfValue(const Value& value) {
     meta.dtype = rows->value.dtype();
     meta.shape = rows->value.shape();
     if (meta.shape.rank() > 0) meta.shape[0] = rows->height;
-  } else if (std::holds_alternative<TensorArray>(value)) {
+  } else if (const auto* array = std::get_if<TensorArray>(&value)) {
     meta.type = VarType::kLoDTensorArray;
+    meta.shape = array->uniform() == TensorArray::Uniform::kNone ? Shape{-1, -1} : Shape{-1};
+    if (array->uniform() == TensorArray::Uniform::kOne) meta.shape = array->shape();
+    if (array->uniform() != TensorArray::Uniform::kNone) meta.dtype = array->dtype();
+  } else if (std::holds_alternative<RankTable>(value)) {
+    meta.type = VarType::kLoDRankTable;
+  } else if (std::holds_alternative<std::shared_ptr<StepScopes>>(value)) {
+    meta.type = VarType::kStepScopes;
   }
   return meta;
 }
@@ -84,23 +94,40 @@ class OneOp : public ArgTable, public Workspace {
     if (!meta)
       throw InternalError(
           fmt::format("{}: no shape was inferred for the output '{}'", op_.type(), name));
-    return ArgOf(outputs_[name] = Add(NewOutput(name, *meta)));
+    TensorArg arg = ArgOf(outputs_[name] = Add(NewOutput(name, *meta)));
+    if (!meta->shape.IsKnown()) arg.shape = meta->shape;
+    return arg;
   }
   TensorArg Scratch(DType dtype, const Shape& shape) override {
     return ArgOf(Add(Tensor(dtype, shape)));
   }
   TensorArg ScratchArray() override { return ArgOf(Add(TensorArray{})); }
   const Tensor* Constant(const std::string&) override { return nullptr; }
-  int32_t SubBlock(BlockRef block) override { return block.idx; }
-  void RunBlock(int32_t handle) override {
-    const ProgramDesc& program = op_.block()->program();
-    if (handle < 0 || handle >= program.NumBlocks()) {
-      ThrowInvalid(fmt::format("{}: the program has no block {}", op_.type(), handle),
-                   "  " + Locate(op_));
+  TensorArg ScratchValue() override { return ArgOf(Add(Value())); }
+  bool HasGradientBlock(BlockRef block) override { return UseOf(block.idx).has_gradient; }
+  int32_t SubBlock(BlockRef block, const BlockArgs& args) override {
+    UseOf(block.idx);
+    sub_blocks_.push_back({block.idx, args, 0});
+    return static_cast<int32_t>(sub_blocks_.size()) - 1;
+  }
+  void RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept) override {
+    SubBlockCall& sub = sub_blocks_[static_cast<size_t>(handle)];
+    const BlockDesc& block = op_.block()->program().Block(sub.block);
+    const BlockUse& use = UseOf(sub.block);
+    Environment inner = InnerEnvironment(block, use, sub.args, kept);
+    InterpretOptions options = options_;
+    options.step = InnerStep(options_.step, sub.block, sub.runs++);
+    Interpret(block, ops_, inner, options);
+    for (const std::string& name : use.writes) {
+      auto it = inner.find(name);
+      if (it != inner.end()) env_[name] = it->second;
     }
-    Interpret(program.Block(handle), ops_, env_, options_);
+    for (const auto& [name, arg] : sub.args.out) ValueOf(arg) = inner[name];
+    if (keep) Keep(use, inner, keep);
     for (const auto& [name, index] : inputs_) {  // what the block changed
-      values_[static_cast<size_t>(index)] = env_.at(name);
+      auto it = env_.find(name);
+      if (it == env_.end()) continue;
+      values_[static_cast<size_t>(index)] = it->second;
       auto* tensor = std::get_if<Tensor>(&values_[static_cast<size_t>(index)]);
       pointers_[static_cast<size_t>(index)] = tensor ? tensor->raw() : nullptr;
     }
@@ -119,6 +146,54 @@ class OneOp : public ArgTable, public Workspace {
   }
 
  private:
+  struct SubBlockCall {
+    int block;
+    BlockArgs args;
+    uint64_t runs;
+  };
+
+  const BlockUse& UseOf(int block) {
+    const BlockDesc* home = op_.block();
+    if (!home || block <= home->idx() || block >= home->program().NumBlocks()) {
+      ThrowInvalid(fmt::format("{}: the program has no sub-block {}", op_.type(), block),
+                   "  " + Locate(op_));
+    }
+    if (uses_.empty()) uses_ = FindBlockUses(home->program());
+    return uses_[static_cast<size_t>(block)];
+  }
+
+  // What the block sees when it begins: its own variables have no value yet.
+  Environment InnerEnvironment(const BlockDesc& block, const BlockUse& use, const BlockArgs& args,
+                               const StepScopes::Step* kept) {
+    Environment inner = env_;
+    for (size_t i = 0; i < block.NumVars(); ++i) {
+      const VarDesc& var = block.var(i);
+      if (var.persistable()) continue;
+      inner.erase(var.name());
+      if (var.type() == VarType::kLoDTensorArray) inner[var.name()] = TensorArray();
+    }
+    for (size_t i = 0; i < use.captured.size(); ++i) {  // a block changes variables in place
+      if (use.written[i] && inner.count(use.captured[i]))
+        inner[use.captured[i]] = CloneValue(inner[use.captured[i]]);
+    }
+    for (const auto& [name, arg] : args.in) inner[name] = ValueOf(arg);
+    for (const auto& [name, index] : use.taken) {
+      inner.erase(name);
+      if (kept && index < kept->size() && (*kept)[index].set)
+        inner[name] = CloneValue((*kept)[index].value);
+    }
+    return inner;
+  }
+
+  static void Keep(const BlockUse& use, const Environment& inner, StepScopes::Step* keep) {
+    keep->resize(use.kept.size());
+    for (size_t i = 0; i < use.kept.size(); ++i) {
+      auto it = inner.find(use.kept[i]);
+      (*keep)[i].set = it != inner.end() && !std::holds_alternative<std::monostate>(it->second);
+      if ((*keep)[i].set) (*keep)[i].value = CloneValue(it->second);
+    }
+  }
+
   Value NewOutput(const std::string& name, const VarMeta& meta) {
     // `sgd` and the like update their variable in place.
     for (const auto& [in, out] : def_.inplace()) {
@@ -144,6 +219,9 @@ class OneOp : public ArgTable, public Workspace {
       auto it = env_.find(name);
       return it != env_.end() ? it->second : Value(TensorArray{});
     }
+    if (meta.type == VarType::kStepScopes) return std::make_shared<StepScopes>();
+    if (meta.type == VarType::kLoDRankTable) return RankTable();
+    if (!meta.shape.IsKnown()) return Tensor();  // the kernel tells: ResizeOutput
     return Tensor(meta.dtype, meta.shape);
   }
   int32_t Add(Value value) {
@@ -151,9 +229,11 @@ class OneOp : public ArgTable, public Workspace {
     return static_cast<int32_t>(values_.size() - 1);
   }
   TensorArg ArgOf(int32_t index) const {
-    VarMeta meta = MetaOfValue(values_[static_cast<size_t>(index)]);
-    const int64_t numel = meta.type == VarType::kLoDTensor ? meta.shape.numel() : 0;
-    return {index, meta.dtype, meta.shape, numel, meta.type};
+    const Value& value = values_[static_cast<size_t>(index)];
+    VarMeta meta = MetaOfValue(value);
+    if (std::holds_alternative<std::monostate>(value)) meta.shape = Shape{-1};
+    const bool dense = meta.type == VarType::kLoDTensor && meta.shape.IsKnown();
+    return {index, meta.dtype, meta.shape, dense ? meta.shape.numel() : 0, meta.type};
   }
 
   const OpDesc& op_;
@@ -165,6 +245,8 @@ class OneOp : public ArgTable, public Workspace {
   std::vector<Value> values_;
   std::vector<void*> pointers_;
   std::unordered_map<std::string, int32_t> inputs_, outputs_;
+  std::vector<SubBlockCall> sub_blocks_;
+  std::vector<BlockUse> uses_;
 };
 
 }  // namespace

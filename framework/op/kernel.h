@@ -45,8 +45,16 @@ class Workspace {
   virtual Value& ValueOf(const TensorArg& arg) = 0;
 
   // Runs a sub-block once; `handle` is from PrepareContext::SubBlock. Variables of enclosing blocks
-  // are read and written in place, its own are made afresh.
-  virtual void RunBlock(int32_t) { throw InternalError("sub-blocks cannot be run here"); }
+  // are read, and hold afterwards what the block made of them; its own are made afresh. When `keep`
+  // is given, it gets what the gradient blocks of the block read of this run; when the block is a
+  // gradient block, `kept` is that of the run that it differentiates. Throws kDeadlineExceeded and
+  // kCancelled where a run is limited, so that no loop is endless.
+  virtual void RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept);
+  void RunBlock(int32_t handle) { RunBlock(handle, nullptr, nullptr); }
+
+  // Counts memory that a kernel makes outside of planned places (elements of a tensor array).
+  // Throws kResourceExhausted when it passes the run's limit.
+  virtual void NoteMemory(uint64_t) {}
 
   // Key of random draws: see rng.h. `seed` is the program's; `step` counts the runs.
   uint64_t seed() const { return seed_; }
@@ -57,6 +65,10 @@ class Workspace {
   uint64_t seed_ = 0;
   uint64_t step_ = 0;
 };
+
+// The tensor to write an output to whose shape may be known only now (OpDef::RunTimeShape): of that
+// dtype and shape. Throws InternalError when a plan relies on another one.
+Tensor& ResizeOutput(Workspace& ws, const TensorArg& out, DType dtype, const Shape& shape);
 
 // Does only arithmetic: no names, no shape inference, no allocation. May throw Error for what
 // shapes could not tell (an index out of range). Runs concurrently on different workspaces, so it

@@ -225,6 +225,11 @@ OpDef& OpDef::ValueInputs(std::vector<std::string> slots) {
   return *this;
 }
 
+OpDef& OpDef::RunTimeShape() {
+  run_time_shape_ = true;
+  return *this;
+}
+
 OpDef& OpDef::ShapeOnly() {
   shape_only_ = true;
   return *this;

@@ -167,6 +167,9 @@ class OpDef {
   // Integer inputs whose values decide output shapes; InferContext::Value gives them when they are
   // known.
   OpDef& ValueInputs(std::vector<std::string> slots);
+  // Output shapes may depend on what only the run knows (elements of a tensor array, LoD): Infer
+  // may leave dimensions open, and the kernel writes such an output through ResizeOutput.
+  OpDef& RunTimeShape();
   OpDef& ShapeOnly();   // reads its inputs' shapes and dtypes, never their elements
   OpDef& Random();      // draws random numbers
   OpDef& SideEffect();  // must run even when nobody reads its outputs (print, save)
@@ -198,6 +201,7 @@ class OpDef {
   const std::vector<std::string>& layout_slots() const { return layout_slots_; }
   bool elementwise() const { return elementwise_; }
   bool shape_only() const { return shape_only_; }
+  bool run_time_shape() const { return run_time_shape_; }
   bool random() const { return random_; }
   bool side_effect() const { return side_effect_; }
   OpKind kind() const { return kind_; }
@@ -251,7 +255,7 @@ class OpDef {
   std::string layout_attr_;
   std::vector<std::string> layout_slots_;
   bool elementwise_ = false;
-  bool shape_only_ = false, random_ = false, side_effect_ = false;
+  bool run_time_shape_ = false, shape_only_ = false, random_ = false, side_effect_ = false;
   OpKind kind_ = OpKind::kCompute;
 };
 

@@ -48,6 +48,26 @@ uint64_t PrepareContext::RandomStream(std::string_view output_slot) const {
   return HashName(at < originals->size() ? (*originals)[at] : args.front());
 }
 
+void Workspace::RunBlock(int32_t, StepScopes::Step*, StepScopes::Step*) {
+  throw InternalError("sub-blocks cannot be run here");
+}
+
+Tensor& ResizeOutput(Workspace& ws, const TensorArg& out, DType dtype, const Shape& shape) {
+  Value& value = ws.ValueOf(out);
+  if (!out.shape.IsKnown()) {
+    if (!std::holds_alternative<Tensor>(value)) value = Tensor();
+    auto& tensor = std::get<Tensor>(value);
+    tensor.Resize(dtype, shape);
+    return tensor;
+  }
+  if (out.dtype != dtype || !(out.shape == shape)) {
+    throw InternalError(fmt::format("an output was planned as {}{} and comes out as {}{}",
+                                    ToString(out.dtype), out.shape.ToString(), ToString(dtype),
+                                    shape.ToString()));
+  }
+  return std::get<Tensor>(value);
+}
+
 void PrepareContext::Unsupported(const std::string& what) const {
   throw Error(ErrorCode::kUnimplemented, fmt::format("{}: {}", op_.type(), what),
               "  " + Locate(op_));

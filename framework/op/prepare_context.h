@@ -10,6 +10,12 @@
 
 namespace coracle {
 
+// Variables of a sub-block that the op which runs it provides, and takes when it has run, besides
+// those of the enclosing blocks: (name in the sub-block, arg of the op).
+struct BlockArgs {
+  std::vector<std::pair<std::string, TensorArg>> in, out;
+};
+
 // Where names become args: implemented by the interpreter and by the executor's planner.
 class ArgTable {
  public:
@@ -18,9 +24,10 @@ class ArgTable {
   virtual TensorArg Write(const std::string& name) = 0;  // the variable as the op leaves it
   virtual TensorArg Scratch(DType dtype, const Shape& shape) = 0;
   virtual TensorArg ScratchArray() = 0;
-  // Plans a sub-block for the types that enclosing blocks give it; the handle is for
-  // Workspace::RunBlock.
-  virtual int32_t SubBlock(BlockRef) { throw InternalError("sub-blocks cannot be prepared here"); }
+  // See PrepareContext.
+  virtual TensorArg ScratchValue() = 0;
+  virtual int32_t SubBlock(BlockRef block, const BlockArgs& args) = 0;
+  virtual bool HasGradientBlock(BlockRef block) = 0;
   // The elements of a variable that never change while the plan lives; nullptr otherwise.
   virtual const Tensor* Constant(const std::string& name) = 0;
 };
@@ -54,8 +61,19 @@ class PrepareContext {
   // op leaves in it is there in the workspace's next run, so that Tensor::Resize need not allocate.
   TensorArg ScratchArray() const { return args_.ScratchArray(); }
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
-  // The block that an attr names, ready to be run by Workspace::RunBlock.
-  int32_t SubBlock(std::string_view attr) const { return args_.SubBlock(Attr<BlockRef>(attr)); }
+  // A value without a type, which keeps its memory from run to run: for what an op hands to a
+  // sub-block and takes from it. See Workspace::ValueOf.
+  TensorArg ScratchValue() const { return args_.ScratchValue(); }
+  // The block that an attr names, ready to be run by Workspace::RunBlock. An `in` is a tensor or
+  // other value that is set before each run; an `out`, a ScratchValue, holds afterwards what the
+  // block left in the variable (nothing when that has no value).
+  int32_t SubBlock(std::string_view attr, const BlockArgs& args = {}) const {
+    return args_.SubBlock(Attr<BlockRef>(attr), args);
+  }
+  // Whether the program has a gradient block of that block, for which its runs must be kept.
+  bool HasGradientBlock(std::string_view attr) const {
+    return args_.HasGradientBlock(Attr<BlockRef>(attr));
+  }
   // Stream of the op's random draws: from the name of its output variable (rng.h).
   uint64_t RandomStream(std::string_view output_slot) const;
 

@@ -22,6 +22,10 @@ uint64_t HashName(std::string_view name) {
   return Mix(hash);
 }
 
+uint64_t InnerStep(uint64_t step, int block, uint64_t run) {
+  return Mix(Mix(step + 0x9e3779b97f4a7c15u) ^ (static_cast<uint64_t>(block) << 48) ^ (run + 1));
+}
+
 Philox::Philox(uint64_t seed, uint64_t stream, uint64_t step) {
   uint64_t key = Mix(seed + 0x9e3779b97f4a7c15u) ^ stream;
   key_[0] = static_cast<uint32_t>(key);

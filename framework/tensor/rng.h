@@ -12,6 +12,10 @@ namespace coracle {
 // FNV-1a of the text, finalised: the stream of a random op is that of its output var's name.
 uint64_t HashName(std::string_view name);
 
+// The step by which random ops of a sub-block draw in its run number `run` within a run of the
+// enclosing block that draws by `step`.
+uint64_t InnerStep(uint64_t step, int block, uint64_t run);
+
 class Philox {
  public:
   Philox(uint64_t seed, uint64_t stream, uint64_t step);

@@ -88,16 +88,9 @@ Scope Scope::Clone() const {
 }
 
 Value CloneValue(const Value& value) {
-  if (const auto* tensor = std::get_if<Tensor>(&value)) return tensor->Clone();
-  if (const auto* rows = std::get_if<SelectedRows>(&value)) {
-    return SelectedRows{rows->rows, rows->height, rows->value.Clone()};
-  }
-  if (const auto* array = std::get_if<TensorArray>(&value)) {
-    TensorArray copy;
-    for (const Tensor& t : *array) copy.push_back(t.Clone());
-    return copy;
-  }
-  return std::monostate{};
+  Value copy;
+  CopyValue(value, &copy);
+  return copy;
 }
 
 }  // namespace coracle

@@ -82,6 +82,18 @@ void Tensor::Resize(DType dtype, const Shape& shape) {
   lod_.clear();
 }
 
+void Tensor::CopyFrom(const Tensor& from) {
+  if (this == &from) return;
+  const bool same = dtype_ == from.dtype_ && shape_ == from.shape_;
+  if (numel_ > 0 && data_ == from.data_ && !(same && capacity_ == 0)) {
+    *this = from.Clone();
+    return;
+  }
+  if (!(same && capacity_ == 0 && data_)) Resize(from.dtype_, from.shape_);
+  if (numel_ > 0 && data_ != from.data_) std::memcpy(data_, from.data_, nbytes());
+  lod_ = from.lod_;
+}
+
 Tensor Tensor::Zeros(DType dtype, const Shape& shape) {
   Tensor t(dtype, shape);
   if (t.numel_ > 0) std::memset(t.data_, 0, t.nbytes());
@@ -138,6 +150,112 @@ void Tensor::ThrowDType(DType wanted) const {
 void Tensor::RequireOneElement() const {
   if (numel_ != 1)
     ThrowInvalid(fmt::format("Item() of {}, which has not exactly one element", ToString()));
+}
+
+// --- TensorArray ---
+
+TensorArray::TensorArray(std::initializer_list<Tensor> elements) {
+  for (const Tensor& t : elements) push_back(t);
+}
+
+// Memory to spare is not shared.
+TensorArray::TensorArray(const TensorArray& other)
+    : elements_(other.elements_),
+      written_(other.written_),
+      uniform_(other.uniform_),
+      dtype_(other.dtype_),
+      shape_(other.shape_) {}
+
+TensorArray& TensorArray::operator=(const TensorArray& other) {
+  if (this != &other) *this = TensorArray(other);
+  return *this;
+}
+
+void TensorArray::resize(size_t size) {
+  for (size_t i = size; i < elements_.size(); ++i) Unset(i);
+  elements_.resize(size);
+  written_.resize(size, false);
+}
+
+void TensorArray::clear() {
+  resize(0);
+  uniform_ = Uniform::kNone;
+}
+
+void TensorArray::Unset(size_t i) {
+  if (!IsWritten(i)) return;
+  if (spare_.size() <= i) spare_.resize(i + 1);
+  spare_[i] = std::move(elements_[i]);
+  elements_[i] = Tensor();
+  written_[i] = false;
+}
+
+void TensorArray::Note(size_t i, DType dtype, const Shape& shape) {
+  written_[i] = true;
+  if (uniform_ == Uniform::kNone) {
+    uniform_ = Uniform::kOne;
+    dtype_ = dtype;
+    shape_ = shape;
+  } else if (dtype != dtype_ || !(shape == shape_)) {
+    uniform_ = Uniform::kMixed;
+  }
+}
+
+Tensor& TensorArray::Write(size_t i, DType dtype, const Shape& shape) {
+  if (i >= size()) resize(i + 1);
+  Tensor& element = elements_[i];
+  if (!written_[i] && i < spare_.size()) element = std::move(spare_[i]);
+  const uint64_t before = element.capacity();
+  element.Resize(dtype, shape);
+  if (element.capacity() > before) capacity_ += element.capacity() - before;
+  Note(i, dtype, shape);
+  return element;
+}
+
+void TensorArray::Set(size_t i, Tensor element) {
+  if (i >= size()) resize(i + 1);
+  elements_[i] = std::move(element);
+  Note(i, elements_[i].dtype(), elements_[i].shape());
+}
+
+StepScopes::Step& StepScopes::Push() {
+  if (size_ >= steps_.size()) steps_.resize(size_ + 1);
+  return steps_[size_++];
+}
+
+namespace {
+
+void CopyArray(const TensorArray& from, TensorArray* to) {
+  to->clear();
+  to->resize(from.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from.IsWritten(i)) to->Write(i, from[i].dtype(), from[i].shape()).CopyFrom(from[i]);
+  }
+}
+
+// The value in *to, made anew when it holds another kind.
+template <class T>
+T& As(Value* to) {
+  if (!std::holds_alternative<T>(*to)) *to = T();
+  return std::get<T>(*to);
+}
+
+}  // namespace
+
+void CopyValue(const Value& from, Value* to) {
+  if (&from == to) return;
+  if (const auto* tensor = std::get_if<Tensor>(&from)) {
+    As<Tensor>(to).CopyFrom(*tensor);
+  } else if (const auto* array = std::get_if<TensorArray>(&from)) {
+    CopyArray(*array, &As<TensorArray>(to));
+  } else if (const auto* rows = std::get_if<SelectedRows>(&from)) {
+    auto& target = As<SelectedRows>(to);
+    target.rows = rows->rows;
+    target.height = rows->height;
+    target.value.CopyFrom(rows->value);
+  } else {
+    *to = from;
+  }
 }
 
 bool BitEqual(const Tensor& a, const Tensor& b) {

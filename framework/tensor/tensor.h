@@ -87,6 +87,11 @@ class Tensor {
   // Elements converted one by one (float to integer truncates and saturates; to bool: != 0).
   Tensor Cast(DType dtype) const;
 
+  // Becomes a copy of `from`, elements and LoD, in its own memory where that is large enough; a view
+  // of the same type writes through.
+  void CopyFrom(const Tensor& from);
+  uint64_t capacity() const { return capacity_; }  // bytes of memory of its own; 0 for a view
+
   LoD& lod() { return lod_; }
   const LoD& lod() const { return lod_; }
 
@@ -119,10 +124,95 @@ struct SelectedRows {
   Tensor value;  // [rows.size(), ...]
 };
 
-using TensorArray = std::vector<Tensor>;
+// A list of tensors (LOD_TENSOR_ARRAY). An element that was never written has no elements.
+// Remembers whether all written ones have one type, and keeps their memory for the next use after
+// clear().
+class TensorArray {
+ public:
+  TensorArray() = default;
+  explicit TensorArray(size_t size) : elements_(size), written_(size, false) {}
+  TensorArray(std::initializer_list<Tensor> elements);
+  TensorArray(const TensorArray& other);
+  TensorArray& operator=(const TensorArray& other);
+  TensorArray(TensorArray&&) noexcept = default;
+  TensorArray& operator=(TensorArray&&) noexcept = default;
+
+  size_t size() const { return elements_.size(); }
+  bool empty() const { return elements_.empty(); }
+  const Tensor& operator[](size_t i) const { return elements_[i]; }
+  auto begin() const { return elements_.begin(); }
+  auto end() const { return elements_.end(); }
+  bool IsWritten(size_t i) const { return i < written_.size() && written_[i]; }
+
+  void push_back(Tensor element) { Set(size(), std::move(element)); }
+  void resize(size_t size);
+  void clear();
+
+  // Element i, of that type, with elements for the caller to write; the array grows to hold it.
+  Tensor& Write(size_t i, DType dtype, const Shape& shape);
+  void Set(size_t i, Tensor element);
+  void Unset(size_t i);  // as if never written
+
+  // kNone: no element was written; kOne: the written ones have the type dtype(), shape().
+  enum class Uniform { kNone, kOne, kMixed };
+  Uniform uniform() const { return uniform_; }
+  uint64_t capacity() const { return capacity_; }  // bytes of all elements' memory
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+
+ private:
+  void Note(size_t i, DType dtype, const Shape& shape);
+
+  uint64_t capacity_ = 0;
+  std::vector<Tensor> elements_, spare_;
+  std::vector<bool> written_;
+  Uniform uniform_ = Uniform::kNone;
+  DType dtype_ = DType::kFloat32;
+  Shape shape_;
+};
+
+// The sequences of a LoD tensor from the longest to the shortest, those of one length in their
+// order (LOD_RANK_TABLE).
+struct RankTable {
+  struct Item {
+    int64_t index;   // of the sequence in the tensor
+    int64_t length;  // in rows of the next level
+    bool operator==(const Item&) const = default;
+  };
+  std::vector<Item> items;
+  int64_t level = 0;
+  LoD coarser;  // the levels above
+};
+
+class StepScopes;
 
 // What a variable holds at run time; monostate: nothing yet.
-using Value = std::variant<std::monostate, Tensor, SelectedRows, TensorArray>;
+using Value = std::variant<std::monostate, Tensor, SelectedRows, TensorArray, RankTable,
+                           std::shared_ptr<StepScopes>>;
+
+// A variable's place at run time. Its value outlives `set`, so that its memory can be used again.
+struct Cell {
+  Value value;
+  bool set = false;
+};
+
+// What gradient blocks need of each run of a block (STEP_SCOPES): one step per run, a stack.
+class StepScopes {
+ public:
+  using Step = std::vector<Cell>;  // in the order of BlockUse::kept
+  size_t size() const { return size_; }
+  Step& operator[](size_t i) { return steps_[i]; }
+  Step& Push();              // memory of an earlier step at this place is used again
+  void Count() { ++size_; }  // a run of which nothing is kept
+  void clear() { size_ = 0; }
+
+ private:
+  std::vector<Step> steps_;
+  size_t size_ = 0;
+};
+
+// Copies the elements too; memory of `to` is used again.
+void CopyValue(const Value& from, Value* to);
 
 template <class T>
 Tensor Tensor::Of(const Shape& shape, std::span<const T> values) {

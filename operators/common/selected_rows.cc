@@ -21,9 +21,7 @@ Shape WithRows(const Shape& shape, int64_t count) {
 
 // Room for n numbers in element i of the op's own array.
 int64_t* Numbers(TensorArray& array, size_t i, int64_t n) {
-  if (array.size() <= i) array.resize(i + 1);
-  array[i].Resize(DType::kInt64, {n});
-  return array[i].data<int64_t>();
+  return array.Write(i, DType::kInt64, {n}).data<int64_t>();
 }
 
 constexpr int kDigitBits = 11;

@@ -1,0 +1,142 @@
+#include <coracle/framework/op/block_use.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace coracle {
+namespace {
+
+using Names = std::set<std::string>;
+
+class BlockUseFinder {
+ public:
+  explicit BlockUseFinder(const ProgramDesc& program)
+      : program_(program),
+        n_(static_cast<size_t>(program.NumBlocks())),
+        uses_(n_),
+        free_(n_),
+        writes_(n_),
+        kept_(n_) {}
+
+  std::vector<BlockUse> Run() {
+    uses_[0].reached = true;
+    for (size_t b = 0; b < n_; ++b) {
+      if (uses_[b].reached) MarkSubBlocks(b);
+    }
+    for (size_t b = n_; b-- > 0;) CollectFree(b);
+    for (size_t b = n_; b-- > 0;) Take(b);
+    for (size_t b = 0; b < n_; ++b) Fill(b);
+    return std::move(uses_);
+  }
+
+ private:
+  const BlockDesc& Block(size_t b) const { return program_.Block(static_cast<int>(b)); }
+
+  template <class F>
+  void ForEachSubBlock(size_t b, F f) const {
+    const BlockDesc& block = Block(b);
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      for (int sub : SubBlocksOf(block.op(i))) {
+        if (sub > static_cast<int>(b) && sub < program_.NumBlocks()) f(static_cast<size_t>(sub));
+      }
+    }
+  }
+
+  void MarkSubBlocks(size_t b) {
+    ForEachSubBlock(b, [&](size_t sub) { uses_[sub].reached = true; });
+  }
+
+  // Sub-blocks come after their blocks. Of nested gradient blocks this collects too much: names
+  // that they take from kept values are dropped in Take.
+  void CollectFree(size_t b) {
+    const BlockDesc& block = Block(b);
+    auto add = [&](const SlotList& slots, bool writes) {
+      for (const Slot& slot : slots) {
+        for (const std::string& arg : slot.args) {
+          if (IsEmptyName(arg) || block.FindVar(arg)) continue;
+          free_[b].insert(arg);
+          if (writes) writes_[b].insert(arg);
+        }
+      }
+    };
+    if (b == 0) return;
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      const OpDesc& op = block.op(i);
+      add(op.inputs(), false);
+      add(op.outputs(), true);
+    }
+    ForEachSubBlock(b, [&](size_t sub) {
+      for (const std::string& name : writes_[sub]) {
+        if (!block.FindVar(name)) writes_[b].insert(name);
+      }
+    });
+  }
+
+  // Separates, from the innermost block outwards, what a gradient block takes from the forward
+  // block's runs.
+  void Take(size_t b) {
+    ForEachSubBlock(b, [&](size_t sub) {
+      if (b == 0) return;
+      for (const std::string& name : free_[sub]) {
+        if (!Block(b).FindVar(name)) free_[b].insert(name);
+      }
+    });
+    const BlockDesc* forward = Block(b).forward_block();
+    if (b == 0 || !forward || !uses_[b].reached) return;
+    const size_t f = static_cast<size_t>(forward->idx());
+    uses_[f].has_gradient = true;
+    for (const std::string& name : free_[b]) {
+      if (forward->FindVar(name) || writes_[f].count(name)) taken_names_[b].insert(name);
+    }
+    for (const std::string& name : taken_names_[b]) {
+      free_[b].erase(name);
+      kept_[f].insert(name);
+    }
+  }
+
+  void Fill(size_t b) {
+    BlockUse& use = uses_[b];
+    use.kept.assign(kept_[b].begin(), kept_[b].end());
+    for (const std::string& name : free_[b]) {
+      const VarDesc* var = Block(b).FindVarRecursive(name);
+      if (var && var->persistable()) continue;
+      use.captured.push_back(name);
+      use.written.push_back(writes_[b].count(name) > 0);
+    }
+    use.writes.assign(writes_[b].begin(), writes_[b].end());
+    const BlockDesc* forward = Block(b).forward_block();
+    auto taken = taken_names_.find(b);
+    if (!forward || taken == taken_names_.end()) return;
+    const Names& kept = kept_[static_cast<size_t>(forward->idx())];
+    for (const std::string& name : taken->second) {
+      const auto position = std::distance(kept.begin(), kept.find(name));
+      use.taken.emplace_back(name, static_cast<size_t>(position));
+    }
+  }
+
+  const ProgramDesc& program_;
+  size_t n_;
+  std::vector<BlockUse> uses_;
+  std::vector<Names> free_, writes_, kept_;
+  std::map<size_t, Names> taken_names_;
+};
+
+}  // namespace
+
+std::vector<int> SubBlocksOf(const OpDesc& op) {
+  std::vector<int> blocks;
+  for (const NamedAttr& attr : op.attrs()) {
+    if (const auto* one = std::get_if<BlockRef>(&attr.value)) blocks.push_back(one->idx);
+    if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
+      for (BlockRef ref : *many) blocks.push_back(ref.idx);
+    }
+  }
+  return blocks;
+}
+
+std::vector<BlockUse> FindBlockUses(const ProgramDesc& program) {
+  return BlockUseFinder(program).Run();
+}
+
+}  // namespace coracle

@@ -1,0 +1,35 @@
+#pragma once
+// BlockUse: what a block has to do with variables that it does not declare: for everyone who runs
+// sub-blocks.
+
+#include <coracle/framework/ir/program.h>
+
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct BlockUse {
+  // Variables of enclosing blocks, not persistable, that the block or one inside it reads or
+  // writes; by name. In a gradient block those of `taken` are not among them.
+  std::vector<std::string> captured;
+  std::vector<bool> written;  // by captured: a run of the block may change it
+  // Not persistable or persistable, declared outside: what a run of the block may write; by name.
+  std::vector<std::string> writes;
+  // Variables whose values of each run the gradient blocks of this block read: declared in it, or
+  // outside and written by it; by name. The order is that of StepScopes::Step.
+  std::vector<std::string> kept;
+  // In a gradient block: the indices in the forward block's `kept` that it reads, with their names.
+  std::vector<std::pair<std::string, size_t>> taken;
+  bool has_gradient = false;  // some block that can be run is its gradient block
+  bool reached = false;       // the root block, or run by an op of a reached block
+};
+
+// By block. Linear in the size of the program times the depth of nesting. The program's block
+// references must have been verified.
+std::vector<BlockUse> FindBlockUses(const ProgramDesc& program);
+
+// The sub-blocks that an op names, in the order of its attrs.
+std::vector<int> SubBlocksOf(const OpDesc& op);
+
+}  // namespace coracle

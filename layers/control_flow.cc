@@ -1,0 +1,370 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/layers/control_flow.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <span>
+
+namespace coracle {
+namespace {
+
+// Ops go to a new sub-block while this lives.
+class InBlock {
+ public:
+  explicit InBlock(Builder& net)
+      : net_(net), outer_(net.block()), inner_(net.block().program().AppendBlock(net.block())) {
+    net_.SetBlock(inner_);
+  }
+  ~InBlock() { net_.SetBlock(outer_); }
+  InBlock(const InBlock&) = delete;
+  InBlock& operator=(const InBlock&) = delete;
+  BlockDesc& block() { return inner_; }
+
+ private:
+  Builder& net_;
+  BlockDesc& outer_;
+  BlockDesc& inner_;
+};
+
+// The variables around a block that its ops read or write, each once, in that order.
+std::vector<std::string> OuterNames(const BlockDesc& block, bool writes) {
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    for (const Slot& slot : writes ? block.op(i).outputs() : block.op(i).inputs()) {
+      for (const std::string& name : slot.args) {
+        if (IsEmptyName(name) || block.FindVar(name) || !seen.insert(name).second) continue;
+        names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
+void RequireBool(const char* layer, const char* what, const Variable& condition) {
+  const Shape& shape = condition.shape();
+  const bool one = !shape.IsKnown() || shape.numel() == 1;
+  if (condition.dtype() == DType::kBool && one) return;
+  ThrowInvalid(fmt::format("{}: {} must hold one bool, and {} is {}", layer, what,
+                           Quote(condition.name()), condition.desc().meta().ToString()));
+}
+
+std::string NewVar(Builder& net, const std::string& prefix, VarType type) {
+  VarDesc& var = net.block().Var(net.block().program().UniqueName(prefix));
+  var.SetType(type);
+  return var.name();
+}
+
+void AppendConditional(Builder& net, const Variable& condition, const Body& body) {
+  BlockDesc* block = nullptr;
+  {
+    InBlock inside(net);
+    block = &inside.block();
+    body();
+  }
+  net.Append("conditional_block",
+             {{"Cond", {condition.name()}}, {"Input", OuterNames(*block, false)}},
+             {{"Out", OuterNames(*block, true)},
+              {"Scope", {NewVar(net, "conditional_block.scope", VarType::kStepScopes)}}},
+             {{"sub_block", BlockRef{block->idx()}}, {"is_scalar_condition", true}});
+}
+
+void RequireNames(const std::vector<std::string>& outputs, size_t results) {
+  if (outputs.empty() || outputs.size() == results) return;
+  ThrowInvalid(
+      fmt::format("cond: {} results are named, the branches yield {}", outputs.size(), results));
+}
+
+VarDesc* NewResult(BlockDesc& block, const std::string& name) {
+  if (VarDesc* var = block.TryAddVar(name)) return var;
+  throw Error(ErrorCode::kAlreadyExists,
+              fmt::format("cond: the block has a var {} already", Quote(name)));
+}
+
+}  // namespace
+
+void Assign(Builder& net, const Variable& x, const Variable& out) {
+  if (x.dtype() != out.dtype()) {
+    ThrowInvalid(fmt::format("assign: {} is {}, and {} is {}", Quote(x.name()),
+                             x.desc().meta().ToString(), Quote(out.name()),
+                             out.desc().meta().ToString()));
+  }
+  net.Append("assign", {{"X", {x.name()}}}, {{"Out", {out.name()}}});
+}
+
+Variable Increment(Builder& net, const Variable& x, float step) {
+  net.Append("increment", {{"X", {x.name()}}}, {{"Out", {x.name()}}}, {{"step", step}});
+  return x;
+}
+
+Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double value,
+                      const std::string& output) {
+  const std::string name =
+      output.empty() ? net.block().program().UniqueName("fill_constant") : output;
+  net.Append("fill_constant", {}, {{"Out", {name}}},
+             {{"shape", shape.ToVector()},
+              {"dtype", static_cast<int32_t>(dtype)},
+              {"value", static_cast<float>(value)},
+              {"str_value", fmt::format("{}", value)}});
+  return net.Var(name);
+}
+
+void While(Builder& net, const Variable& condition, const Body& body, const WhileOptions& options) {
+  RequireBool("while", "condition", condition);
+  BlockDesc* block = nullptr;
+  {
+    InBlock inside(net);
+    block = &inside.block();
+    body();
+  }
+  const std::vector<std::string> written = OuterNames(*block, true);
+  if (std::find(written.begin(), written.end(), condition.name()) == written.end()) {
+    ThrowInvalid(
+        fmt::format("while: the body never writes its condition {}, so that the loop "
+                    "would not end",
+                    Quote(condition.name())));
+  }
+  net.Append(
+      "while", {{"X", OuterNames(*block, false)}, {"Condition", {condition.name()}}},
+      {{"Out", written}, {"StepScopes", {NewVar(net, "while.step_scopes", VarType::kStepScopes)}}},
+      {{"sub_block", BlockRef{block->idx()}}, {"is_test", options.is_test}});
+}
+
+void If(Builder& net, const Variable& condition, const Body& body) {
+  RequireBool("if", "condition", condition);
+  AppendConditional(net, condition, body);
+}
+
+std::vector<Variable> Cond(Builder& net, const Variable& pred, const Branch& then,
+                           const Branch& otherwise, const std::vector<std::string>& outputs) {
+  RequireBool("cond", "pred", pred);
+  std::vector<Variable> results;
+  BlockDesc& outer = net.block();
+  If(net, pred, [&] {
+    const std::vector<Variable> yielded = then();
+    RequireNames(outputs, yielded.size());
+    for (const Variable& x : yielded) {
+      VarDesc* result = outputs.empty() ? &outer.Var(outer.program().UniqueName("cond.out"))
+                                        : NewResult(outer, outputs[results.size()]);
+      result->SetMeta(x.desc().meta());
+      results.emplace_back(&outer, result);
+      Assign(net, x, results.back());
+    }
+  });
+  If(net, net.Unary("logical_not", pred), [&] {
+    const std::vector<Variable> other = otherwise();
+    if (other.size() != results.size()) {
+      ThrowInvalid(
+          fmt::format("cond: both branches must have the same number of results, got {} "
+                      "and {}",
+                      results.size(), other.size()));
+    }
+    for (size_t i = 0; i < other.size(); ++i) {
+      VarMeta meta = results[i].desc().meta();
+      Assign(net, other[i], results[i]);
+      // Where the branches differ the shape is known only when one has run.
+      const Shape& shape = other[i].shape();
+      if (shape.rank() == meta.shape.rank()) {
+        for (int d = 0; d < shape.rank(); ++d) {
+          if (shape[d] != meta.shape[d]) meta.shape[d] = -1;
+        }
+      }
+      results[i].desc().SetMeta(meta);
+    }
+  });
+  return results;
+}
+
+Switch& Switch::Case(const Variable& condition, const Body& body) {
+  RequireBool("switch", "a condition", condition);
+  If(net_, none_yet_ ? net_.Binary("logical_and", none_yet_, condition) : condition, body);
+  const Variable failed = net_.Unary("logical_not", condition);
+  none_yet_ = none_yet_ ? net_.Binary("logical_and", none_yet_, failed) : failed;
+  return *this;
+}
+
+void Switch::Default(const Body& body) {
+  if (!none_yet_) ThrowInvalid("switch: there must be a case before the default");
+  If(net_, none_yet_, body);
+}
+
+// --- tensor arrays ---
+
+Variable CreateArray(Builder& net, DType dtype, const std::string& output) {
+  const std::string name = output.empty() ? net.block().program().UniqueName("array") : output;
+  VarDesc* var = net.block().TryAddVar(name);
+  if (!var) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("create_array: the block has a var {} already", Quote(name)));
+  }
+  var->SetMeta({VarType::kLoDTensorArray, dtype, {}, 0});
+  return {&net.block(), var};
+}
+
+void ArrayWrite(Builder& net, const Variable& x, const Variable& i, const Variable& array) {
+  net.Append("write_to_array", {{"X", {x.name()}}, {"I", {i.name()}}}, {{"Out", {array.name()}}});
+}
+
+Variable ArrayRead(Builder& net, const Variable& array, const Variable& i,
+                   const OutputOptions& options) {
+  return net.Plain("read_from_array", {{"X", {array.name()}}, {"I", {i.name()}}}, {}, options);
+}
+
+Variable ArrayLength(Builder& net, const Variable& array) {
+  return net.Plain("lod_array_length", {{"X", {array.name()}}});
+}
+
+// --- StaticRnn ---
+
+StaticRnn::StaticRnn(Builder& net, StaticRnnOptions options)
+    : net_(net), options_(std::move(options)), outer_(&net.block()) {}
+
+void StaticRnn::Step(const Body& body) {
+  if (inner_) ThrowInvalid("static_rnn: Step is called twice");
+  {
+    InBlock inside(net_);
+    inner_ = &inside.block();
+    body();
+  }
+  AppendOp();
+}
+
+void StaticRnn::RequireInStep(const char* what) const {
+  if (inner_ && &net_.block() == inner_) return;
+  ThrowInvalid(fmt::format("static_rnn: {} must be called in the body of Step", what));
+}
+
+Variable StaticRnn::Local(const std::string& name, DType dtype, const Shape& shape) {
+  VarDesc* var = inner_->TryAddVar(name);
+  if (!var) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("static_rnn: the step has a var {} already", Quote(name)));
+  }
+  var->SetMeta({VarType::kLoDTensor, dtype, shape, 0});
+  return {inner_, var};
+}
+
+Variable StaticRnn::StepInput(const Variable& sequence) {
+  RequireInStep("StepInput");
+  const Shape& shape = sequence.shape();
+  if (shape.rank() < 1) {
+    ThrowInvalid(fmt::format("static_rnn: the input {} must have a first dimension, the steps",
+                             Quote(sequence.name())));
+  }
+  Variable slice = Local(sequence.name(), sequence.dtype(),
+                         Shape(std::span<const int64_t>(shape.begin() + 1, shape.end())));
+  inputs_.push_back(sequence.name());
+  if (options_.lengths && !mask_) {
+    net_.SetBlock(*outer_);
+    const Variable mask = MakeMask(sequence);
+    net_.SetBlock(*inner_);
+    mask_ = Local(mask.name(), mask.dtype(), {mask.shape()[1]});
+    inputs_.push_back(mask.name());
+  }
+  return slice;
+}
+
+// [steps, N]: 1 where a sequence is longer than the step, in the dtype of `sequence`.
+Variable StaticRnn::MakeMask(const Variable& sequence) {
+  Builder& net = net_;
+  const Variable zero = FillConstant(net, {1}, DType::kInt64, 0);
+  const Variable one = FillConstant(net, {1}, DType::kInt64, 1);
+  Variable steps;
+  if (sequence.shape()[0] >= 0) {
+    steps = FillConstant(net, {1}, DType::kInt64, static_cast<double>(sequence.shape()[0]));
+  } else {
+    Variable dims = net.Plain("shape", {{"Input", {sequence.name()}}});
+    dims = net.Plain("slice", {{"Input", {dims.name()}}},
+                     {{"axes", std::vector<int32_t>{0}},
+                      {"starts", std::vector<int32_t>{0}},
+                      {"ends", std::vector<int32_t>{1}}});
+    steps = net.Cast(dims, DType::kInt64);
+  }
+  Variable numbers = net.Plain(
+      "range", {{"Start", {zero.name()}}, {"End", {steps.name()}}, {"Step", {one.name()}}});
+  numbers = net.Reshape(numbers, {-1, 1});
+  Variable lengths = options_.lengths;
+  if (lengths.dtype() != DType::kInt64) lengths = net.Cast(lengths, DType::kInt64);
+  lengths = net.Reshape(lengths, {1, -1});
+  return net.Cast(net.Binary("less_than", numbers, lengths), sequence.dtype());
+}
+
+Variable StaticRnn::Memory(const Variable& init, const std::string& given) {
+  RequireInStep("Memory");
+  const std::string name = given.empty() ? inner_->program().UniqueName("rnn.memory") : given;
+  memories_.push_back({init.name(), name, ""});
+  return Local(name, init.dtype(), init.shape());
+}
+
+// The mask [N] as [N, 1, ...], of x's rank.
+Variable StaticRnn::MaskFor(const Variable& x) {
+  if (x.shape().rank() < 1) ThrowInvalid("static_rnn: with lengths, variables need a dimension N");
+  if (x.shape().rank() == 1) return mask_;
+  std::vector<int32_t> shape(static_cast<size_t>(x.shape().rank()), 1);
+  shape[0] = -1;
+  return net_.Reshape(mask_, shape);
+}
+
+// Where the sequence has ended: what was before.
+Variable StaticRnn::Masked(const Variable& next, const Variable& before) {
+  const Variable mask = MaskFor(next);
+  const Variable rest = net_.Scale(mask, {.scale = -1.0f, .bias = 1.0f});
+  return net_.Add(net_.Mul(next, mask), net_.Mul(before, rest));
+}
+
+void StaticRnn::UpdateMemory(const Variable& memory, const Variable& next) {
+  RequireInStep("UpdateMemory");
+  auto found = std::find_if(memories_.begin(), memories_.end(),
+                            [&](const MemoryVar& m) { return m.before == memory.name(); });
+  if (found == memories_.end())
+    ThrowInvalid(fmt::format("static_rnn: {} is no memory", Quote(memory.name())));
+  if (!found->after.empty())
+    ThrowInvalid(fmt::format("static_rnn: the memory {} is updated twice", Quote(memory.name())));
+  const Variable kept = mask_ ? Masked(next, memory) : next;
+  found->after = net_.Plain("rnn_memory_helper", {{"X", {kept.name()}}},
+                            {{"dtype", static_cast<int32_t>(kept.dtype())}})
+                     .name();
+}
+
+void StaticRnn::StepOutput(const Variable& x, const std::string& output) {
+  RequireInStep("StepOutput");
+  const Variable shown = mask_ ? net_.Mul(x, MaskFor(x)) : x;
+  const std::string name = output.empty() ? inner_->program().UniqueName("rnn.output") : output;
+  VarDesc* stacked = outer_->TryAddVar(name);
+  if (!stacked) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("static_rnn: the block has a var {} already", Quote(name)));
+  }
+  stacked->SetMeta(shown.desc().meta());
+  outputs_.emplace_back(outer_, stacked);
+  Local(name, shown.dtype(), shown.shape());
+  net_.Append("assign", {{"X", {shown.name()}}}, {{"Out", {name}}});
+}
+
+void StaticRnn::AppendOp() {
+  std::vector<std::string> initial, before, after, outputs;
+  for (const MemoryVar& memory : memories_) {
+    if (memory.after.empty())
+      ThrowInvalid(fmt::format("static_rnn: the memory {} is never updated", Quote(memory.before)));
+    initial.push_back(memory.init);
+    before.push_back(memory.before);
+    after.push_back(memory.after);
+  }
+  for (const Variable& output : outputs_) outputs.push_back(output.name());
+  net_.Append("recurrent",
+              {{"inputs", inputs_},
+               {"initial_states", initial},
+               {"parameters", OuterNames(*inner_, false)}},
+              {{"outputs", outputs},
+               {"step_scopes", {NewVar(net_, "rnn.step_scopes", VarType::kStepScopes)}}},
+              {{"ex_states", before},
+               {"states", after},
+               {"sub_block", BlockRef{inner_->idx()}},
+               {"reverse", options_.reverse},
+               {"has_states", !memories_.empty()}});
+}
+
+}  // namespace coracle

@@ -1,0 +1,68 @@
+// sampling_id: draws one column of each row by its probabilities.
+
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/rng.h>
+
+namespace coracle {
+namespace {
+
+void InferSamplingId(InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  ctx.Require("C1", x.rank() == 2, "X must be a matrix", {x.rank()});
+  ctx.Require("C2", x[1] != 0, "X must have a column");
+  const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
+  ctx.Require("C3", min <= max, "min must not exceed max");
+  ctx.SetOutput("Out", DType::kInt64, {x[0]});
+}
+
+// The first column at which the sum of the probabilities passes r; the last when none does.
+template <class T>
+int64_t ColumnAt(const T* row, int64_t columns, double r) {
+  for (int64_t j = 0; j < columns; ++j) {
+    r -= static_cast<double>(row[j]);
+    if (r < 0) return j;
+  }
+  return columns - 1;
+}
+
+template <class T>
+Kernel SamplingId(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const double min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
+  const auto seed = static_cast<uint64_t>(static_cast<int64_t>(ctx.Attr<int32_t>("seed")));
+  const uint64_t stream = ctx.RandomStream("Out");
+  const int64_t rows = x.shape[0], columns = x.shape[1];
+  return [=](Workspace& ws) {
+    const Philox random(seed != 0 ? seed : ws.seed(), stream, ws.step());
+    const T* in = ws.Data<const T>(x);
+    for (int64_t i = 0; i < rows; ++i) {
+      const double r = min + (max - min) * random.UniformDouble(static_cast<uint64_t>(i));
+      ws.Data<int64_t>(out)[i] = ColumnAt(in + i * columns, columns, r);
+    }
+  };
+}
+
+}  // namespace
+
+void RegisterSamplingId(OpRegistry& ops) {
+  ops.Add(
+      OpDef("sampling_id")
+          .Doc("Out[i] = the first column j with X[i][0] + ... + X[i][j] > r, r uniform in [min, "
+               "max); the last column when there is none. With min 0, max 1 and rows that sum "
+               "to 1, j is drawn with probability X[i][j]. C1: X is a matrix. C2: it has a "
+               "column. C3: min <= max.")
+          .Input("X", "floating-point tensor [N, C] of probabilities")
+          .Output("Out", "int64 tensor [N]")
+          .Attr<float>("min", 0.0f, "least r")
+          .Attr<float>("max", 1.0f, "bound of r")
+          .Attr<int32_t>("seed", 0, "of the draws; 0: the program's")
+          .Random()
+          .NotDifferentiable("a draw has no derivative")
+          .Infer(InferSamplingId)
+          .Reference<float, double>(
+              []<class T>(const PrepareContext& c) { return SamplingId<T>(c); }));
+}
+
+}  // namespace coracle
