@@ -2,9 +2,12 @@
 // New text from a saved character model.
 
 #include <coracle/executor/executor.h>
+#include <coracle/framework/io/tensor_io.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace coracle {
 
@@ -24,5 +27,19 @@ struct GenerateOptions {
 // characters of the vocabulary]; each further input takes, in order, what a further output gave.
 // Throws Error for a model of another form, a prompt that does not fit, and options out of range.
 std::string GenerateText(const std::string& model, const GenerateOptions& options);
+
+// The program behind it: the model's ops inside a while loop that draws one character each time
+// (sampling_id of softmax(scores / temperature), or arg_max when `greedy`) and goes on from it.
+// Feeds: `before` int64 [1, n], characters to go through first; `last` int64 [1, 1], the one to go
+// on from; `count` int64 [1], at most 256; `temperature` float32 [1]; then the states. Fetches:
+// `text` int64 [256], whose first `count` elements are the characters; `id`, the `last` of a
+// further run; then the states for it. The parameters are the model's, by their names.
+struct GenerateProgram {
+  std::shared_ptr<ProgramDesc> main;
+  std::vector<std::string> feeds, fetches;
+  std::vector<Tensor> states;  // zeros, to begin with
+};
+// Throws kUnimplemented for a model with sub-blocks.
+GenerateProgram MakeGenerateProgram(const InferenceModel& model, bool greedy);
 
 }  // namespace coracle

@@ -345,6 +345,35 @@ TEST_F(Text, LearnsAndSavesWhatGenerateNeeds) {
   ExpectContains(ErrorOf([&] { GenerateText(dir_.path(), options); }), "has no model.pdmodel");
 }
 
+// The loop is in the program: nothing but runs of it makes the text.
+TEST_F(Text, GenerateIsAWhileProgram) {
+  JobConfig job = Job();
+  job.output_dir = dir_ / "out";
+  job.epochs = 0;
+  job.max_iter = 1;
+  Scope scope;
+  const InferenceModel model = LoadInferenceModel(RunJob(job).model_path, scope);
+  auto types = [](const BlockDesc& block) {
+    std::string text;
+    for (size_t i = 0; i < block.NumOps(); ++i) text += " " + block.op(i).type();
+    return text + " ";
+  };
+  const GenerateProgram drawn = MakeGenerateProgram(model, false);
+  ASSERT_EQ(2, drawn.main->NumBlocks());
+  ExpectContains(types(drawn.main->Root()), " while ");
+  for (const char* op : {" rnn ", " softmax ", " sampling_id ", " less_than "})
+    ExpectContains(types(drawn.main->Block(1)), op);
+  ExpectContains(types(MakeGenerateProgram(model, true).main->Block(1)), " arg_max ");
+  ASSERT_EQ(2u, drawn.states.size());
+  EXPECT_EQ("[2, 1, 12]", drawn.states[1].shape().ToString());
+
+  // More than one run's characters are one text: its beginning does not depend on its length.
+  GenerateOptions options{.prompt = "ab", .length = 300};
+  const std::string longer = GenerateText(job.output_dir, options);
+  options.length = 260;
+  EXPECT_EQ(longer.substr(0, 260), GenerateText(job.output_dir, options));
+}
+
 TEST_F(Text, CarryErrors) {
   auto error = [&](const std::function<void(JobConfig&)>& change) {
     JobConfig job = Job();
