@@ -273,7 +273,8 @@ void CheckRecurrentGrad(const InferContext& ctx) {
     for (size_t i = 0; i < ctx.NumInputs(slot); ++i) {
       if (IsEmptyName(ctx.op().Input(slot)[i])) continue;
       const VarMeta& meta = ctx.Input(slot, i);
-      ctx.Require("C4", meta.type == VarType::kLoDTensor, std::string(slot) + " must be dense tensors");
+      ctx.Require("C4", meta.type == VarType::kLoDTensor,
+                  std::string(slot) + " must be dense tensors");
       const bool steps = std::string_view(slot) == "initial_states" ||
                          (meta.shape.rank() > 0 &&
                           InferContext::Matches(meta.shape[0], ctx.InputShape("inputs")[0]));

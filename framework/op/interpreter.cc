@@ -221,7 +221,7 @@ class OneOp : public ArgTable, public Workspace {
     }
     if (meta.type == VarType::kStepScopes) return std::make_shared<StepScopes>();
     if (meta.type == VarType::kLoDRankTable) return RankTable();
-    if (!meta.shape.IsKnown()) return Tensor();  // the kernel tells: ResizeOutput
+    if (def_.run_time_shape() && !meta.shape.IsKnown()) return Tensor();  // see ResizeOutput
     return Tensor(meta.dtype, meta.shape);
   }
   int32_t Add(Value value) {

@@ -313,7 +313,7 @@ TEST(WhileGradient, ShrinkingBatch) {
 
 double RunOne(Net& t, const std::string& fetch) { return t.Run(t.main, {fetch})[0].Item<double>(); }
 
-TEST(TfGradients, T10_IntegerPathInALoop) {
+TEST(TfGradientsInBlocks, T10_IntegerPathInALoop) {
   Net t;
   Variable v = t.Param("v", {1}), target = FillConstant(t.net, {1}, kDouble, 0);
   Variable n = t.Feed("n", Tensor::Full<int64_t>({1}, 2));
@@ -324,7 +324,7 @@ TEST(TfGradients, T10_IntegerPathInALoop) {
   EXPECT_EQ(Gradients({target}, {v})[0], "");
 }
 
-TEST(TfGradients, T27_GradientInsideASubBlock) {
+TEST(TfGradientsInBlocks, T27_GradientInsideASubBlock) {
   Net t;
   Variable x = t.Param("x", {1}), p = t.Feed("p", Tensor::Full<bool>({1}, true));
   Variable result = FillConstant(t.net, {1}, kDouble, -1);
@@ -336,7 +336,7 @@ TEST(TfGradients, T27_GradientInsideASubBlock) {
   EXPECT_EQ(RunOne(t, result.name()), 2);
 }
 
-TEST(TfGradients, T28_GradientOfOuterValuesAskedInside) {
+TEST(TfGradientsInBlocks, T28_GradientOfOuterValuesAskedInside) {
   Net t;
   Variable x = t.Param("x", {1}), p = t.Feed("p", Tensor::Full<bool>({1}, true));
   Variable y = t.net.Scale(x, {.scale = 2.0f}), result = FillConstant(t.net, {1}, kDouble, -1);
@@ -344,7 +344,7 @@ TEST(TfGradients, T28_GradientOfOuterValuesAskedInside) {
   EXPECT_EQ(RunOne(t, result.name()), 2);
 }
 
-TEST(TfGradients, T30_GradientUpToAnOuterValue) {
+TEST(TfGradientsInBlocks, T30_GradientUpToAnOuterValue) {
   Net t;
   Variable x = t.Param("x", {1}), p = t.Feed("p", Tensor::Full<bool>({1}, true));
   Variable y = t.net.Scale(x, {.scale = 2.0f}), result = FillConstant(t.net, {1}, kDouble, -1);
@@ -355,7 +355,7 @@ TEST(TfGradients, T30_GradientUpToAnOuterValue) {
   EXPECT_EQ(RunOne(t, result.name()), 3);
 }
 
-TEST(TfGradients, T41_Cond) {
+TEST(TfGradientsInBlocks, T41_Cond) {
   for (bool taken : {true, false}) {
     Net t;
     Variable alpha = t.Param("alpha", {1}), p = t.Feed("p", Tensor::Full<bool>({1}, taken));

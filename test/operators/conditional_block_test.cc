@@ -79,16 +79,17 @@ TEST(ConditionalBlockGrad, Constraints) {
     return AttrList{{"arriving", arriving},
                     {"before", arriving},
                     {"leaving", leaving},
-                    {"state", std::vector<int32_t>{state}}};
+                    {"state", std::vector<int32_t>{state, -1}}};
   };
-  const AttrList fits = attrs({"g"}, {""}, 0);
+  // One variable in each output slot; the second sum has no variable to tell its type.
+  const AttrList fits = attrs({"g"}, {"", "h"}, 0);
   ExpectRefused("conditional_block_grad", {{"Scope", x}, {"Out@GRAD", x}}, fits,
                 "conditional_block_grad.C1");
   ExpectRefused("conditional_block_grad", {{"Scope", scopes}}, fits, "conditional_block_grad.C2");
   ExpectRefused("conditional_block_grad", {{"Scope", scopes}, {"Out@GRAD", x}},
-                attrs({"g"}, {""}, 1), "conditional_block_grad.C3");
+                attrs({"g"}, {"", "h"}, 1), "conditional_block_grad.C3");
   ExpectRefused("conditional_block_grad", {{"Scope", scopes}, {"Out@GRAD", x}},
-                attrs({"g"}, {"h"}, -1), "conditional_block_grad.C3");
+                attrs({"g"}, {"h", "h"}, -1), "conditional_block_grad.C3");
 }
 
 }  // namespace

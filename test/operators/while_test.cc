@@ -83,15 +83,16 @@ TEST(WhileGrad, Constraints) {
     return AttrList{{"arriving", arriving},
                     {"before", arriving},
                     {"leaving", leaving},
-                    {"state", std::vector<int32_t>{state}}};
+                    {"state", std::vector<int32_t>{state, -1}}};
   };
-  const AttrList fits = attrs({"g"}, {""}, 0);
+  // One variable in each output slot; the second sum has no variable to tell its type.
+  const AttrList fits = attrs({"g"}, {"", "h"}, 0);
   ExpectRefused("while_grad", {{"StepScopes", x}, {"Out@GRAD", x}}, fits, "while_grad.C1");
   ExpectRefused("while_grad", {{"StepScopes", scopes}}, fits, "while_grad.C2");
-  ExpectRefused("while_grad", {{"StepScopes", scopes}, {"Out@GRAD", x}}, attrs({"g"}, {""}, 1),
+  ExpectRefused("while_grad", {{"StepScopes", scopes}, {"Out@GRAD", x}}, attrs({"g"}, {"", "h"}, 1),
                 "while_grad.C3");
-  ExpectRefused("while_grad", {{"StepScopes", scopes}, {"Out@GRAD", x}}, attrs({"g"}, {"h"}, -1),
-                "while_grad.C3");
+  ExpectRefused("while_grad", {{"StepScopes", scopes}, {"Out@GRAD", x}},
+                attrs({"g"}, {"h", "h"}, -1), "while_grad.C3");
 }
 
 }  // namespace
