@@ -3,21 +3,12 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/bilinear_gradient.h>
+#include <coracle/operators/common/dims.h>
 #include <coracle/operators/common/forward_shape.h>
 #include <coracle/operators/common/gemm.h>
 
 namespace coracle {
 namespace {
-
-// Product of dims [begin, end); -1 when one is unknown.
-int64_t Collapse(const Shape& shape, int begin, int end) {
-  int64_t product = 1;
-  for (int i = begin; i < end; ++i) {
-    if (shape[i] < 0) return -1;
-    product *= shape[i];
-  }
-  return product;
-}
 
 struct Columns {
   int x, y;
@@ -37,7 +28,7 @@ VarMeta MulOut(InferContext& ctx) {
               {xc, x.rank()});
   ctx.Require("C2", yc > 0 && yc < y.rank(), "y_num_col_dims must lie in (0, rank of Y)",
               {yc, y.rank()});
-  int64_t inner_x = Collapse(x, xc, x.rank()), inner_y = Collapse(y, 0, yc);
+  const int64_t inner_x = ProductOfDims(x, xc, x.rank()), inner_y = ProductOfDims(y, 0, yc);
   ctx.Require("C3", InferContext::Matches(inner_x, inner_y),
               "the trailing dims of X and the leading dims of Y must have equal products",
               {inner_x, inner_y});

@@ -102,7 +102,8 @@ Kernel Uniform(const PrepareContext& ctx) {
   const TensorArg out = ctx.Output("Out");
   const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
   const Generator generator(ctx);
-  const int64_t num = ctx.Attr<int32_t>("diag_num"), stride = ctx.Attr<int32_t>("diag_step") + 1;
+  const int64_t num = ctx.Attr<int32_t>("diag_num");
+  const int64_t stride = int64_t{1} + ctx.Attr<int32_t>("diag_step");
   const T diagonal = static_cast<T>(ctx.Attr<float>("diag_val"));
   return [=](Workspace& ws) {
     const Philox random = generator(ws);

@@ -1,4 +1,5 @@
 #include "../op_test.h"
+#include "inferred_shape.h"
 
 namespace coracle {
 
@@ -58,6 +59,11 @@ TEST(Mul, C2_YColumns) {
 }
 TEST(Mul, C3_InnerDims) {
   OpTest("mul").RandomInput("X", {2, 3}).RandomInput("Y", {2, 2}).ExpectError("mul.C3");
+}
+TEST(Mul, HugeInnerDims) {
+  // 2^61 * 8 is 0 in 64 bits, which must not pass for the 0 of Y.
+  const Shape x = {1, int64_t{1} << 61, 8};
+  EXPECT_THROW(InferredShape("mul", {{"X", x}, {"Y", {0, 3}}}, "Out", {}), Error);
 }
 TEST(Mul, C4_DTypes) {
   OpTest("mul")
