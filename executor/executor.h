@@ -29,7 +29,7 @@ struct CompileOptions {
   double time_limit = 0;      // seconds for one run; 0: none
   // Asked before each run of a sub-block, so that a loop can be stopped (Ctrl-C); true ends the run
   // with kCancelled. Must be safe to call from any thread.
-  std::function<bool()> stop;
+  std::function<bool()> stop = {};
   uint64_t seed = 0;      // of random ops, unless the program has a random_seed
   size_t max_plans = 16;  // plans kept for different feed signatures
 };

@@ -13,7 +13,7 @@
 namespace coracle {
 
 // The static type of a value; of selected rows that of the tensor they stand for; of a tensor array
-// that of its elements, where the shape is [-1] when they differ and [-1, -1] when none was written.
+// that of its elements: shape [-1] when they differ, [-1, -1] when none was written.
 VarMeta MetaOfValue(const Value& value);
 
 using Environment = std::unordered_map<std::string, Value>;

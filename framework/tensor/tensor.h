@@ -87,8 +87,8 @@ class Tensor {
   // Elements converted one by one (float to integer truncates and saturates; to bool: != 0).
   Tensor Cast(DType dtype) const;
 
-  // Becomes a copy of `from`, elements and LoD, in its own memory where that is large enough; a view
-  // of the same type writes through.
+  // Becomes a copy of `from`, elements and LoD, in its own memory where that is large enough; a
+  // view of the same type writes through.
   void CopyFrom(const Tensor& from);
   uint64_t capacity() const { return capacity_; }  // bytes of memory of its own; 0 for a view
 

@@ -21,7 +21,7 @@ struct UpdateCase {
   std::vector<std::string> scalars = {"LearningRate"};  // all tensors [1]
   std::vector<double> scalar_values = {0.1};
   std::vector<std::string> absent = {};  // outputs
-  bool constraints = true;          // C1 and C2 are those of InferUpdate
+  bool constraints = true;               // C1 and C2 are those of InferUpdate
 
   OpTest Make() const {
     return With({3}, {1, -2, 0.5}, {0.5, -1, 0}, [](const State& s) { return s.values; });
