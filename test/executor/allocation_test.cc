@@ -3,6 +3,7 @@
 // (glibc's __libc_ functions do the work).
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
+#include <coracle/layers/control_flow.h>
 #include <coracle/operators/common/onednn_scope.h>
 #include <coracle/optimizer/optimizer.h>
 #include <gtest/gtest.h>
@@ -149,6 +150,36 @@ TEST(Allocation, NonePerStepWithSparseGradients) {
     PreparedProgram step = exe.Prepare(main, {"ids"}, {loss.name()});
     ExpectNoAllocation(step, scope, batches);
   }
+}
+
+// A loop with arrays, a carried state and a branch, and its gradient.
+TEST(Allocation, NonePerStepWithALoop) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  Variable x = net.Data("x", {4, 8}), n = net.Data("n", {1}, DType::kInt64);
+  Variable w = net.Parameter("w", {8, 8}, DType::kFloat32);
+  Variable i = FillConstant(net, {1}, DType::kInt64, 0);
+  Variable half = FillConstant(net, {1}, DType::kInt64, 3);
+  Variable array = CreateArray(net, DType::kFloat32);
+  Variable h = net.Scale(x, {.scale = 1.0f}), more = net.Binary("less_than", i, n);
+  While(net, more, [&] {
+    ArrayWrite(net, net.Tanh(net.Matmul(h, w)), i, array);
+    Variable read = ArrayRead(net, array, i);
+    If(net, net.Binary("less_than", i, half), [&] { Assign(net, net.Add(read, x), h); });
+    Increment(net, i);
+    Assign(net, net.Binary("less_than", i, n), more);
+  });
+  Variable loss = net.Mean(net.Mul(h, h));
+  Sgd({.learning_rate = 0.001}).Minimize(loss, startup);
+  Scope scope;
+  Executor exe;
+  exe.Run(startup, scope);
+  PreparedProgram step = exe.Prepare(main, {"x", "n"}, {loss.name()});
+  const std::vector<Tensor> batch = {Tensor::Full<float>({4, 8}, 0.5f),
+                                     Tensor::Full<int64_t>({1}, 7)};
+  // Gradients change buffers from iteration to iteration, until each is large enough for all.
+  for (int k = 0; k < 10; ++k) step.Run(scope, batch);
+  ExpectNoAllocation(step, scope, {batch});
 }
 
 }  // namespace

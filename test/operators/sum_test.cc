@@ -1,3 +1,4 @@
+#include "../completeness.h"
 #include "../op_test.h"
 
 namespace coracle {
@@ -46,6 +47,32 @@ TEST(Sum, C1_Shapes) {
 }
 TEST(Sum, C2_DTypes) {
   OpTest("sum").RandomInput("X", {2}).IntInput("X", {2}, {1, 2}).ExpectError("sum.C2");
+}
+
+// An element that was not written counts as zero; the sum may be one of its terms.
+TEST(Sum, TensorArrays) {
+  auto two = [](float a, float b) { return Tensor::Of<float>({2}, {a, b}); };
+  for (const char* out : {"out", "a", "b"}) {
+    ProgramDesc program;
+    BlockDesc& block = program.Root();
+    block.Var("out");
+    block.AppendOp("sum", {{"X", {"a", "b"}}}, {{"Out", {out}}});
+    TensorArray a(3), b(2);
+    a.Set(0, two(1, 2));
+    a.Set(2, two(5, 6));
+    b.Set(0, two(10, 20));
+    b.Set(1, two(30, 40));
+    Environment env = {{"a", a}, {"b", b}};
+    Interpret(block, DefaultOps(), env);
+    const auto& sum = std::get<TensorArray>(env.at(out));
+    ASSERT_EQ(sum.size(), 3u);
+    EXPECT_TRUE(BitEqual(sum[0], two(11, 22)));
+    EXPECT_TRUE(BitEqual(sum[1], two(30, 40)));
+    EXPECT_TRUE(BitEqual(sum[2], two(5, 6)));
+  }
+  const VarMeta tensor{VarType::kLoDTensor, DType::kFloat32, {2}, 0};
+  const VarMeta array{VarType::kLoDTensorArray, DType::kFloat32, {2}, 0};
+  ExpectRefused("sum", {{"X", tensor}, {"X", array}}, {}, "sum.C3");
 }
 
 }  // namespace coracle
