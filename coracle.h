@@ -2,9 +2,12 @@
 // All of Coracle's public interface.
 
 #include <coracle/backward/backward.h>
+#include <coracle/backward/check_gradient.h>
+#include <coracle/backward/explain.h>
 #include <coracle/backward/hessian.h>
 #include <coracle/backward/recompute.h>
 #include <coracle/clip/error_clip.h>
+#include <coracle/clip/gradient_clip.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/logging.h>
@@ -27,7 +30,9 @@
 #include <coracle/layers/control_flow.h>
 #include <coracle/layers/model_text.h>
 #include <coracle/operators/default_ops.h>
+#include <coracle/optimizer/lr_schedule.h>
 #include <coracle/optimizer/optimizer.h>
+#include <coracle/optimizer/optimizers.h>
 #include <coracle/passes/pass.h>
 #include <coracle/train/batch_reader.h>
 #include <coracle/train/digits.h>
