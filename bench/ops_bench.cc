@@ -58,9 +58,15 @@ class PreparedOp : public ArgTable, public Workspace {
     }
     return arg;
   }
-  TensorArg ScratchArray() override { return TensorArg{0, DType::kFloat32, {}, 0}; }
+  // The ops measured here ask for none of these.
+  TensorArg ScratchArray() override { throw InternalError("ops_bench has no arrays"); }
+  TensorArg ScratchValue() override { throw InternalError("ops_bench has no values"); }
+  int32_t SubBlock(BlockRef, const BlockArgs&) override {
+    throw InternalError("ops_bench runs no sub-blocks");
+  }
+  bool HasGradientBlock(BlockRef) override { return false; }
   const Tensor* Constant(const std::string&) override { return nullptr; }
-  Value& ValueOf(const TensorArg&) override { return value_; }
+  Value& ValueOf(const TensorArg&) override { throw InternalError("ops_bench has dense tensors"); }
 
  private:
   ProgramDesc program_;
@@ -68,7 +74,6 @@ class PreparedOp : public ArgTable, public Workspace {
   std::vector<Tensor> tensors_;
   std::vector<void*> pointers_;
   Kernel kernel_;
-  Value value_ = TensorArray{};  // the scratch array
 };
 
 void RunLoop(benchmark::State& state, PreparedOp& op, double flops) {
