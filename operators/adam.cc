@@ -2,7 +2,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/common/copy.h>
 #include <coracle/operators/common/selected_rows.h>
-#include <coracle/operators/common/update.h>
+#include <coracle/operators/common/update_loop.h>
 
 #include <optional>
 
@@ -23,20 +23,6 @@ void InferAdam(InferContext& ctx) {
   ctx.SetOutput("Beta2PowOut", ctx.Input("Beta2Pow"));
   if (ctx.HasInput("MasterParam")) ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
 }
-
-// out = in * factor for a one-element tensor, which may be the same memory.
-struct Power {
-  TensorArg in, out;
-  double Value(Workspace& ws) const { return ScalarInput(in)(ws); }
-  void Update(Workspace& ws, double factor) const {
-    if (!out) return;
-    const double value = Value(ws) * factor;
-    if (out.dtype == DType::kFloat64)
-      *ws.Data<double>(out) = value;
-    else
-      *ws.Data<float>(out) = static_cast<float>(value);
-  }
-};
 
 template <class T>
 struct Args {
@@ -99,8 +85,8 @@ template <class T>
 Kernel Adam(const PrepareContext& ctx, decltype(&AdamUpdate<T>) update) {
   if (ctx.HasInput("MasterParam")) ctx.Unsupported("a MasterParam needs a float16 Param");
   const Args<T> args(ctx);
-  const Power pow1 = {ctx.Input("Beta1Pow"), ctx.Output("Beta1PowOut")};
-  const Power pow2 = {ctx.Input("Beta2Pow"), ctx.Output("Beta2PowOut")};
+  const DecayPower pow1(ctx.Input("Beta1Pow"), ctx.Output("Beta1PowOut"));
+  const DecayPower pow2(ctx.Input("Beta2Pow"), ctx.Output("Beta2PowOut"));
   const ScalarInput lr(ctx.Input("LearningRate"));
   const ScalarInput beta1(ctx.Input("Beta1Tensor"), ctx.Attr<float>("beta1"));
   const ScalarInput beta2(ctx.Input("Beta2Tensor"), ctx.Attr<float>("beta2"));
@@ -110,19 +96,19 @@ Kernel Adam(const PrepareContext& ctx, decltype(&AdamUpdate<T>) update) {
   return [=](Workspace& ws) {
     if (skip && *ws.Data<const bool>(skip)) {
       args.Copy(ws);
-      pow1.Update(ws, 1);
-      pow2.Update(ws, 1);
+      pow1.Multiply(ws, 1);
+      pow2.Multiply(ws, 1);
       return;
     }
     const double b1 = beta1(ws), b2 = beta2(ws);
-    const double root = std::sqrt(1 - pow2.Value(ws));
-    const AdamStep step = {.lr = lr(ws) * root / (1 - pow1.Value(ws)),
+    const double root = std::sqrt(1 - pow2(ws));
+    const AdamStep step = {.lr = lr(ws) * root / (1 - pow1(ws)),
                            .beta1 = b1,
                            .beta2 = b2,
                            .epsilon = epsilon(ws) * root};
     args.Run(ws, step, update);
-    pow1.Update(ws, keep_powers ? 1 : b1);
-    pow2.Update(ws, keep_powers ? 1 : b2);
+    pow1.Multiply(ws, keep_powers ? 1 : b1);
+    pow2.Multiply(ws, keep_powers ? 1 : b2);
   };
 }
 
