@@ -69,19 +69,22 @@ void Probe::FindLearningRates(const ProgramDesc& program) {
 // See AppendGradientClips: "gradient_clip.GROUP.norm" keeps the norm that the clip compares with
 // its limit, a constant.
 void Probe::FindClips(const BlockDesc& block) {
+  const std::string_view prefix = "gradient_clip.", suffix = ".norm";
   for (size_t i = 0; i < block.NumOps(); ++i) {
     const OpDesc& op = block.op(i);
     if (op.type() != "assign") continue;
     const std::string& kept = op.Output("Out").front();
-    if (!kept.starts_with("gradient_clip.") || !kept.ends_with(".norm")) continue;
+    if (!kept.starts_with(prefix) || !kept.ends_with(suffix)) continue;
+    const std::string unique = kept.substr(0, kept.size() - suffix.size());
     for (const OpDesc* reader : block.Uses(op.Input("X").front()).readers) {
       if (reader->type() != "elementwise_max") continue;
       const VarUses& limit = block.Uses(reader->Input("Y").front());
       if (limit.writers.empty()) continue;
       Clip clip;
+      clip.group = unique.substr(prefix.size());
       clip.limit = static_cast<double>(limit.writers[0]->GetAttr<float>("value", 0));
       clip.norm = Fetch(kept);
-      clip.count = Fetch(kept.substr(0, kept.size() - 5) + ".steps");
+      clip.count = Fetch(unique + ".steps");
       clips_.push_back(clip);
     }
   }
@@ -111,11 +114,16 @@ void Probe::FindSizes(const ProgramDesc& program) {
     if (IsFloatTensor(*root.FindVar(name))) sizes_.push_back({"parameter", name, kPersistable});
 }
 
+void Probe::Begin(const Scope& scope) {
+  for (Clip& clip : clips_) clip.seen = ScalarOf(scope.Get(fetches_[clip.count]), "clip steps");
+}
+
 void Probe::Take(std::span<const Tensor> fetched) {
   fetched_ = fetched;
   for (Clip& clip : clips_) {
     const double count = ScalarOf(fetched[clip.count], fetches_[clip.count]);
-    if (count == clip.seen) continue;  // no update: gradients are still being accumulated
+    // No update: gradients are still being accumulated, or have overflowed.
+    if (count == clip.seen) continue;
     clip.seen = count;
     ++clip.steps;
     const double norm = ScalarOf(fetched[clip.norm], fetches_[clip.norm]);
@@ -137,10 +145,11 @@ void Probe::Look(const Scope& scope) {
   }
   for (Clip& clip : clips_) {
     if (clip.clipped > 0) {
-      lines_.push_back(fmt::format(
-          "clip: {} of {} steps clipped, norm up to {:.6g} above {:.6g}, "
-          "factor down to {:.6g}",
-          clip.clipped, clip.steps, clip.largest, clip.limit, clip.limit / clip.largest));
+      lines_.push_back(
+          fmt::format("clip{}: {} of {} steps clipped, norm up to {:.6g} above {:.6g}, factor down "
+                      "to {:.6g}",
+                      clips_.size() > 1 ? " " + clip.group : "", clip.clipped, clip.steps,
+                      clip.largest, clip.limit, clip.limit / clip.largest));
     }
     clip.steps = clip.clipped = 0;
     clip.largest = 0;

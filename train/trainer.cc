@@ -211,6 +211,7 @@ class Job {
         plan_.note = fmt::format("no snapshot in {}: starting afresh", Quote(from, 300));
       RunStartup();
     }
+    probe_->Begin(result_.scope);
     if (callbacks_.on_start) callbacks_.on_start(plan_);
     log_.Start(plan_, programs_.train.program);
     for (const std::string& line : messages_) Tell(line);

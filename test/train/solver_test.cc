@@ -318,6 +318,39 @@ TEST(Solver, ClipsAreToldWithNormThresholdAndFactor) {
   EXPECT_EQ(Train(job).messages, "");
 }
 
+// The clip then lies in the block of the last micro-batch: one norm a step, also after a resume.
+TEST(Solver, ClipsAreToldOncePerUpdate) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.training.iter_size = 3;
+  job.training.optimizers[0].gradient_clip = Setting{"by_global_norm", {{"clip_norm", 1e-3}}};
+  job.snapshot_dir = dir / "s";
+  job.max_iter = 5;
+  ExpectContains(Train(job).messages, "clip: 5 of 5 steps clipped, norm up to ");
+  job.max_iter = 8;
+  TrainOptions resume;
+  resume.resume = true;
+  const Log log = Train(job, resume);
+  ExpectContains(log.messages, "clip: 3 of 3 steps clipped, norm up to ");
+  EXPECT_EQ(log.result.scope.Get("gradient_clip.default_group.steps").Item<int64_t>(), 8);
+}
+
+TEST(Solver, ClipsOfSeveralOptimizersAreToldByGroup) {
+  JobConfig job = SmallJob();
+  job.max_iter = 5;
+  job.training.optimizers = {SgdOptions{}, SgdOptions{}};
+  for (size_t i = 0; i < 2; ++i) {
+    job.training.optimizers[i].params = {"fc_" + std::to_string(i) + ".*"};
+    job.training.optimizers[i].gradient_clip =
+        Setting{"by_global_norm", {{"clip_norm", i == 0 ? 0.001 : 0.002}}};
+  }
+  const Log log = Train(job);
+  ExpectContains(log.messages, "clip default_group: 5 of 5 steps clipped, norm up to ");
+  ExpectContains(log.messages, " above 0.001, factor down to ");
+  ExpectContains(log.messages, "clip default_group_1: 5 of 5 steps clipped, norm up to ");
+  ExpectContains(log.messages, " above 0.002, factor down to ");
+}
+
 // Sizes that debug_info tells, against those of a run that fetches the same by itself.
 TEST(Solver, DebugInfoTellsMeansOfAbsoluteValues) {
   JobConfig job = SmallJob();

@@ -21,7 +21,9 @@ class Probe {
 
   // What a step must fetch for the probe.
   const std::vector<std::string>& fetches() const { return fetches_; }
-  // What a step fetched. Valid until the next step.
+  // The first step is to come: `scope` is what it begins with.
+  void Begin(const Scope& scope);
+  // What a run of the program fetched. Valid until the next run.
   void Take(std::span<const Tensor> fetched);
 
   // At a step to tell of: learning rates, clips since the last Look, and sizes.
@@ -29,14 +31,16 @@ class Probe {
   const std::vector<NamedValue>& learning_rates() const { return rates_; }
   // Dense gradients of the last step, by their parameters; none unless they were wanted.
   std::vector<std::pair<std::string, Tensor>> Gradients() const;
-  // What Look saw, for a person: "clip: norm 12.5 above 5, factor 0.4; 3 of 100 steps clipped".
+  // What Look saw, for a person: "clip: 3 of 100 steps clipped, norm up to 12.5 above 5, factor
+  // down to 0.4". Where there are several clips each has its group's name.
   const std::vector<std::string>& Lines() const { return lines_; }
 
  private:
   struct Clip {
+    std::string group;
     size_t norm, count;  // among fetches_: the norm, and how many norms there were
     double limit;
-    double seen = -1;  // the last count
+    double seen = 0;  // the last count
     int64_t steps = 0, clipped = 0;
     double largest = 0;  // of those since the last Look
   };
