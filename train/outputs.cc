@@ -25,6 +25,12 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+void RequireWritable(const std::string& directory) {
+  if (::access(directory.c_str(), W_OK | X_OK) == 0) return;
+  throw Error(ErrorCode::kIo, fmt::format("cannot write into the directory {}: {}",
+                                          Quote(directory, 300), std::strerror(errno)));
+}
+
 // Loss and metrics, without what is fed, and the states to carry.
 void WriteEvalModel(const JobConfig& config, const Net& net, TrainResult* result) {
   const std::vector<std::string> feeds = net.Feeds(config);
@@ -39,20 +45,24 @@ void WriteEvalModel(const JobConfig& config, const Net& net, TrainResult* result
 
 }  // namespace
 
-void MakeOutputDirectories(const JobConfig& config) {
-  for (const std::string& directory : {config.output_dir, config.SnapshotDirectory()}) {
+std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfig& config) {
+  std::vector<std::unique_ptr<DirectoryLock>> locks;
+  const std::string snapshots = config.SnapshotDirectory();
+  for (const std::string& directory : {config.output_dir, snapshots}) {
     if (directory.empty()) continue;
-    const bool snapshots = directory == config.snapshot_dir;
-    const std::string& place = config.Place(snapshots ? "snapshot_dir" : "output_dir");
+    const std::string& place =
+        config.Place(directory == config.snapshot_dir ? "snapshot_dir" : "output_dir");
     try {
       MakeDirectories(directory);
+      RequireWritable(directory);
+      std::error_code none;
+      if (locks.empty() || !std::filesystem::equivalent(config.output_dir, snapshots, none))
+        locks.push_back(std::make_unique<DirectoryLock>(directory));
     } catch (const Error& e) {
       throw e.WithPrefix(place);
     }
-    if (::access(directory.c_str(), W_OK | X_OK) == 0) continue;
-    throw Error(ErrorCode::kIo, fmt::format("{}: cannot write into the directory {}: {}", place,
-                                            Quote(directory, 300), std::strerror(errno)));
   }
+  return locks;
 }
 
 void WritePrograms(const JobConfig& config, const Programs& programs, const DataSource& data,

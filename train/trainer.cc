@@ -52,7 +52,7 @@ class Job {
 
   TrainResult Run() {
     CheckJob(config_);
-    MakeOutputDirectories(config_);
+    locks_ = OpenOutputDirectories(config_);
     OpenData();
     programs_ = BuildPrograms(config_, options_);
     Compile();
@@ -549,6 +549,7 @@ class Job {
   const TrainCallbacks& callbacks_;
   const OpRegistry& ops_;
   const Clock::time_point began_;
+  std::vector<std::unique_ptr<DirectoryLock>> locks_;
   TrainPlan plan_;
   TrainResult result_;
   Programs programs_;

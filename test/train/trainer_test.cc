@@ -4,6 +4,7 @@
 #include <coracle/train/run.h>
 #include <coracle/train/trainer.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <sstream>
@@ -467,6 +468,49 @@ TEST(Run, SignalsSaveAndStop) {
     EXPECT_TRUE(TrainAndReport(job, resume, rest, false));
     ExpectContains(rest.str(), "resumed " + path + " at step 10");
   }
+}
+
+// A second run is refused before it writes anything; the first one ends as if alone.
+TEST(Trainer, OneRunAtATimeWritesIntoADirectory) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.source = "job";
+  job.output_dir = dir / "out";
+  job.max_iter = 4;
+  job.display = 2;
+  JobConfig other = job;  // elsewhere, but for its snapshots
+  other.output_dir = dir / "other";
+  other.snapshot_dir = job.SnapshotDirectory();
+  std::vector<std::string> refused;
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) {
+    if (report.step != 2) return;
+    refused.push_back(ErrorOf([&] { RunJob(job); }));
+    refused.push_back(ErrorOf([&] { RunJob(other); }));
+  };
+  const TrainResult result = RunJob(job, {}, callbacks);
+  EXPECT_EQ(result.steps, 4);
+  ASSERT_EQ(refused.size(), 2u);
+  ExpectContains(refused[0], "job: the directory '" + (dir / "out") + "' is in use: process " +
+                                 std::to_string(::getpid()) + " on ");
+  ExpectContains(refused[1], "job: the directory '" + (dir / "out/snapshots") + "' is in use: ");
+  EXPECT_FALSE(FileExists(dir / "out/.lock"));
+  EXPECT_FALSE(FileExists(dir / "out/snapshots/.lock"));
+  const TrainResult again = RunJob(job);
+  EXPECT_EQ(again.loss, result.loss);
+  job.snapshot_dir = job.output_dir;  // one directory for both is locked once
+  EXPECT_EQ(RunJob(job).steps, 4);
+}
+
+// What a process that was killed has left is no lock.
+TEST(Trainer, ALockFileWithoutItsProcessHoldsNothing) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.output_dir = dir.path();
+  job.max_iter = 2;
+  WriteFileAtomic(dir / ".lock", "process 1 on elsewhere\n");
+  EXPECT_EQ(RunJob(job).steps, 2);
+  EXPECT_FALSE(FileExists(dir / ".lock"));
 }
 
 }  // namespace

@@ -1,13 +1,18 @@
 #pragma once
 // What a run writes into its output directory, beside snapshots and logs. Internal to train/.
 
+#include <coracle/train/internal/directory_lock.h>
 #include <coracle/train/internal/programs.h>
+
+#include <memory>
+#include <vector>
 
 namespace coracle {
 
-// Makes the directories of a job and tries whether they can be written: hours of training should
-// not end in a name that cannot be. Throws kIo.
-void MakeOutputDirectories(const JobConfig& config);
+// Makes the directories of a job, tries whether they can be written (hours of training should not
+// end in a name that cannot be) and keeps other runs from them as long as the locks live. Throws
+// kIo, and kAlreadyExists where another run writes.
+std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfig& config);
 
 // main.pb, startup.pb, main.txt and, of a text, vocabulary.json, before the first step, for whoever
 // looks on. Sets the paths in `result`.
