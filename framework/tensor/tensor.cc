@@ -19,14 +19,15 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 std::shared_ptr<void> Allocate(size_t bytes) {
-  size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
+  const bool huge = bytes >= kHugePage - kHugePage / 8;
+  size_t alignment = huge ? kHugePage : kAlignment;
   size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* data = std::aligned_alloc(alignment, std::max(rounded, alignment));
   if (!data) {
     throw Error(ErrorCode::kResourceExhausted,
                 fmt::format("cannot allocate {} bytes for a tensor", bytes));
   }
-  if (alignment == kHugePage) ::madvise(data, rounded, MADV_HUGEPAGE);
+  if (huge) ::madvise(data, rounded, MADV_HUGEPAGE);
 #ifdef __SANITIZE_ADDRESS__  // the rounding must not hide an overrun
   ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + bytes, std::max(rounded, alignment) - bytes);
 #endif
