@@ -32,6 +32,16 @@ double Positive(const Setting& clip, const char* field, double otherwise) {
                            field, value));
 }
 
+bool IsFloat(double value) { return double{static_cast<float>(value)} == value; }
+
+// An attr is a float: where it would not do for a float64 gradient, the limit becomes an input.
+void PutLimit(ClipOps& ops, const ParamAndGrad& pair, const char* slot, double limit,
+              SlotList& inputs) {
+  const DType dtype = Variable::Of(ops.block(), pair.grad).dtype();
+  if (dtype == DType::kFloat64 && !IsFloat(limit))
+    inputs.push_back({slot, {ops.Constant(dtype, limit)}});
+}
+
 // How a norm is taken and what follows from it.
 struct NormRule {
   double clip_norm, p;
@@ -118,10 +128,7 @@ class NormClip {
     const std::string grad = ops_.DenseGradient(wide);
     std::string values = ops_.AppendLike(grad, "abs", "abs", {{"X", {grad}}}, {});
     const bool largest = std::isinf(rule_.p);
-    if (!largest && rule_.p != 1) {
-      values = ops_.AppendLike(grad, "power", "pow", {{"X", {values}}},
-                               {{"factor", static_cast<float>(rule_.p)}});
-    }
+    if (!largest && rule_.p != 1) values = Power(values, rule_.p);
     return ops_.Append("part", largest ? "reduce_max" : "reduce_sum", {{"X", {values}}}, dtype_,
                        {{"reduce_all", true}, {"dim", std::vector<int32_t>{0}}});
   }
@@ -136,8 +143,16 @@ class NormClip {
     std::string sum = ops_.Append("sum", "sum", {{"X", parts_}}, dtype_);
     if (rule_.p == 1) return sum;
     if (rule_.p == 2) return ops_.Append("norm", "sqrt", {{"X", {sum}}}, dtype_);
-    return ops_.Append("norm", "pow", {{"X", {sum}}}, dtype_,
-                       {{"factor", static_cast<float>(1 / rule_.p)}});
+    return Power(sum, 1 / rule_.p);
+  }
+  // The attr of `pow` is a float, which 1 / 3 is not.
+  std::string Power(const std::string& values, double exponent) {
+    if (IsFloat(exponent)) {
+      return ops_.AppendLike(values, "power", "pow", {{"X", {values}}},
+                             {{"factor", static_cast<float>(exponent)}});
+    }
+    return ops_.AppendLike(values, "power", "elementwise_pow",
+                           {{"X", {values}}, {"Y", {ops_.Constant(dtype_, exponent)}}}, {});
   }
 
   void KeepStatistics(const std::string& prefix, const std::string& limit) {
@@ -184,8 +199,11 @@ ClippedGradients ByValue(BlockDesc& block, ProgramDesc&, const std::vector<ClipM
   ClippedGradients result;
   for (const ClipMember& member : members) {
     const auto [min, max] = LimitsOf(member.clip);
+    SlotList inputs = {{"X", {member.pair.grad}}};
+    PutLimit(ops, member.pair, "Min", min, inputs);
+    PutLimit(ops, member.pair, "Max", max, inputs);
     result.grads.push_back(
-        ops.Clipped(member.pair, "clip", {{"X", {member.pair.grad}}},
+        ops.Clipped(member.pair, "clip", std::move(inputs),
                     {{"min", static_cast<float>(min)}, {"max", static_cast<float>(max)}}));
   }
   return result;
@@ -197,9 +215,11 @@ ClippedGradients ByNorm(BlockDesc& block, ProgramDesc& startup,
   for (const ClipMember& member : members) {
     const NormRule rule = NormRule::Of(member.clip);
     if (rule.p == 2 && rule.non_finite == NonFinite::kPropagate) {
-      result.grads.push_back(
-          ClipOps(block).Clipped(member.pair, "clip_by_norm", {{"X", {member.pair.grad}}},
-                                 {{"max_norm", static_cast<float>(rule.clip_norm)}}));
+      ClipOps ops(block);
+      SlotList inputs = {{"X", {member.pair.grad}}};
+      PutLimit(ops, member.pair, "MaxNorm", rule.clip_norm, inputs);
+      result.grads.push_back(ops.Clipped(member.pair, "clip_by_norm", std::move(inputs),
+                                         {{"max_norm", static_cast<float>(rule.clip_norm)}}));
       continue;
     }
     NormClip clip(block, startup, rule, member);
@@ -300,8 +320,9 @@ ClippedGradients Adaptive(BlockDesc& block, ProgramDesc&, const std::vector<Clip
     const std::string floor =
         ops.AppendLike(of_param, "floor", "elementwise_max",
                        {{"X", {of_param}}, {"Y", {ops.Constant(dtype, rule.epsilon)}}}, {});
-    const std::string limit = ops.AppendLike(floor, "limit", "scale", {{"X", {floor}}},
-                                             {{"scale", static_cast<float>(rule.factor)}});
+    const std::string limit =
+        ops.AppendLike(floor, "limit", "elementwise_mul",
+                       {{"X", {floor}}, {"Y", {ops.Constant(dtype, rule.factor)}}}, {});
     const std::string larger =
         ops.AppendLike(limit, "max", "elementwise_max", {{"X", {of_grad}}, {"Y", {limit}}}, {});
     const std::string by =

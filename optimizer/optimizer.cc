@@ -178,9 +178,10 @@ std::string Optimizer::LearningRateOf(BlockDesc& block, const VarDesc& param) {
   auto [it, added] = scaled_rates_.try_emplace({block.idx(), multiplier});
   if (added) {
     it->second = MakeTemporary(block, learning_rate_var_ + "_scaled", rate_dtype_);
-    block.AppendOp(
-        "scale", {{"X", {learning_rate_var_}}}, {{"Out", {it->second}}},
-        {{"scale", static_cast<float>(multiplier)}, {kOpRoleAttr, int32_t{kOptimize | kLRSched}}});
+    const size_t first = block.NumOps();
+    AppendScale(block, learning_rate_var_, it->second, multiplier);
+    for (size_t i = first; i < block.NumOps(); ++i)
+      block.op(i).SetAttr(kOpRoleAttr, int32_t{kOptimize | kLRSched});
   }
   return it->second;
 }

@@ -1,0 +1,209 @@
+// What torch.nn.utils.clip_grad_norm_ and clip_grad_value_ gave on the gradients [3, 4], [12] and
+// none (executed with torch 1.13), against the clips here: the same total and factor but for its
+// 1e-6 in the divisor, which scales a gradient that is exactly as long as allowed; what it does not
+// validate is refused; non-finite norms follow a policy.
+
+#include <coracle/clip/gradient_clip.h>
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/verifier.h>
+#include <coracle/optimizer/optimizers.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const double kNan = std::nan("");
+
+// Plain descent with the rate 1 from zeros: the parameters become minus the clipped gradients.
+class Clipped {
+ public:
+  Clipped(DType dtype, const Setting& clip, const std::vector<double>& a,
+          const std::vector<double>& b)
+      : dtype_(dtype) {
+    Declare("a", a.size());
+    Declare("b", b.size());
+    Declare("c", 2);
+    Sgd sgd({.learning_rate = 1});
+    sgd.SetGradientClip(clip);
+    sgd.ApplyGradients(main_.Root(), startup_, {{"a", "a@GRAD"}, {"b", "b@GRAD"}, {"c", ""}});
+    VerifyOrThrow(main_, DefaultOps());
+    Interpret(startup_.Root(), DefaultOps(), env_);
+    Put("a", std::vector<double>(a.size()));
+    Put("b", std::vector<double>(b.size()));
+    Put("a@GRAD", a);
+    Put("b@GRAD", b);
+  }
+  void Run() { Interpret(main_.Root(), DefaultOps(), env_); }
+  // [a, b] after Run.
+  std::vector<double> Gradients() const {
+    std::vector<double> all;
+    for (const char* name : {"a", "b"})
+      for (double value : Values(name)) all.push_back(0 - value);
+    return all;
+  }
+  std::vector<double> Values(const std::string& name) const {
+    const Tensor wide = std::get<Tensor>(env_.at(name)).Cast(DType::kFloat64);
+    return {wide.span<double>().begin(), wide.span<double>().end()};
+  }
+  double Total() const { return Values("gradient_clip.default_group.norm").at(0); }
+  DType DTypeOf(const std::string& name) const { return std::get<Tensor>(env_.at(name)).dtype(); }
+
+ private:
+  void Declare(const std::string& param, size_t n) {
+    for (const std::string& name : {param, param + "@GRAD"}) {
+      VarDesc& var = main_.Root().Var(name);
+      var.SetDType(dtype_);
+      var.SetShape({static_cast<int64_t>(n)});
+      var.SetPersistable(true);
+    }
+    main_.Root().FindVar(param)->SetIsParameter(true);
+  }
+  void Put(const std::string& name, const std::vector<double>& values) {
+    env_[name] = Tensor::Of<double>({static_cast<int64_t>(values.size())}, values).Cast(dtype_);
+  }
+  DType dtype_;
+  ProgramDesc main_, startup_;
+  Environment env_;
+};
+
+Setting GlobalNorm(double max, double p, NonFinite policy = NonFinite::kPropagate) {
+  return ClipGradByGlobalNorm(max, "default_group", {.norm_type = p, .non_finite = policy});
+}
+
+struct Row {
+  double max, p, total;
+  std::vector<double> torch;  // a, then b
+};
+
+// In float64 also the formula without the 1e-6. (torch's float32 power is 2e-7 off for p = 3.)
+TEST(ClipGradNorm, Table) {
+  const std::vector<Row> rows = {
+      {5, 2, 13, {1.15384603, 1.53846145, 4.61538410}},
+      {20, 2, 13, {3, 4, 12}},
+      {6, kInf, 12, {1.49999988, 1.99999988, 5.99999952}},
+      {6, 1, 19, {.947368264, 1.26315773, 3.78947306}},
+      {6, 3, 12.207057, {1.47455668, 1.96607566, 5.89822674}},
+  };
+  for (const Row& row : rows) {
+    for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
+      SCOPED_TRACE(testing::Message()
+                   << "max " << row.max << ", p " << row.p << ", " << ToString(dtype));
+      Clipped clip(dtype, GlobalNorm(row.max, row.p), {3, 4}, {12});
+      clip.Run();
+      EXPECT_NEAR(clip.Total(), row.total, 1e-6 * row.total);
+      const std::vector<double> got = clip.Gradients(), g = {3, 4, 12};
+      double total = 12;
+      if (!std::isinf(row.p)) {
+        total = 0;
+        for (double x : g) total += std::pow(x, row.p);
+        total = std::pow(total, 1 / row.p);
+      }
+      const double tolerance = dtype == DType::kFloat64 ? 1e-12 : 1e-6;
+      EXPECT_NEAR(clip.Total(), total, tolerance * total);
+      for (size_t i = 0; i < 3; ++i) {
+        EXPECT_NEAR(got[i], row.torch[i], 1e-6 * std::max(1.0, row.torch[i])) << i;
+        const double expected = g[i] * std::min(1.0, row.max / total);
+        EXPECT_NEAR(got[i], expected, tolerance * std::max(1.0, expected)) << i;
+      }
+    }
+  }
+}
+
+// Limits that no float is: a float64 gradient is clipped as exactly as it is stored.
+TEST(ClipGradNorm, LimitsOfDoublesAreDoubles) {
+  const auto near = [](const Setting& setting, const std::vector<double>& expected) {
+    Clipped clip(DType::kFloat64, setting, {3, 4}, {12});
+    clip.Run();
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(clip.Gradients()[i], expected[i], 1e-14) << setting.kind << i;
+  };
+  near(ClipGradByGlobalNorm(0.1), {0.3 / 13, 0.4 / 13, 1.2 / 13});
+  near(ClipGradByNorm(0.1), {0.06, 0.08, 0.1});
+  near(ClipGradByNorm(0.1, {.norm_type = 3}), {0.3 / std::cbrt(91), 0.4 / std::cbrt(91), 0.1});
+  near(ClipGradByValue(0.1, -0.7), {0.1, 0.1, 0.1});
+  near(AdaptiveGradientClip(0.3, 0.1), {0.03 * 0.6, 0.03 * 0.8, 0.03});  // of weights that are 0
+}
+
+// torch: 2.99999976, 3.99999976, 11.999999, though the norm does not exceed the limit.
+TEST(ClipGradNorm, EqualToTheLimitIsLeftToTheBit) {
+  for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
+    Clipped clip(dtype, GlobalNorm(13, 2), {3, 4}, {12});
+    clip.Run();
+    EXPECT_EQ(clip.Gradients(), (std::vector<double>{3, 4, 12}));
+    EXPECT_EQ(clip.Values("gradient_clip.default_group.clipped_steps"), std::vector<double>{0});
+  }
+}
+
+// torch takes a limit of 0 (all zero) and -1 (signs flipped), p = 0 (1.13 counted the norms that
+// are not zero) and p = -inf (3 in 1.13, the smallest element in later ones).
+TEST(ClipGradNorm, WhatTorchDoesNotValidateIsRefused) {
+  for (double max : {0.0, -1.0, kNan}) EXPECT_THROW(CheckGradientClip(GlobalNorm(max, 2)), Error);
+  for (double p : {0.0, -kInf, kNan}) EXPECT_THROW(CheckGradientClip(GlobalNorm(1, p)), Error);
+}
+
+TEST(ClipGradNorm, NonFiniteNorms) {
+  for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
+    for (double bad : {kInf, -kInf, kNan}) {
+      SCOPED_TRACE(testing::Message() << bad << " " << ToString(dtype));
+      const auto with = [&](NonFinite policy) {
+        return Clipped(dtype, GlobalNorm(5, 2, policy), {3, bad}, {12});
+      };
+      Clipped propagate = with(NonFinite::kPropagate);
+      propagate.Run();
+      const std::vector<double> got = propagate.Gradients();
+      EXPECT_TRUE(std::isnan(got[1]));
+      if (std::isnan(bad)) {
+        EXPECT_TRUE(std::isnan(propagate.Total()));
+        EXPECT_TRUE(std::isnan(got[0]) && std::isnan(got[2]));
+      } else {
+        EXPECT_EQ(propagate.Total(), kInf);
+        EXPECT_EQ(got[0], 0);
+        EXPECT_EQ(got[2], 0);
+      }
+      Clipped error = with(NonFinite::kError);  // torch's error_if_nonfinite
+      EXPECT_THROW(error.Run(), Error);
+      EXPECT_EQ(error.Gradients(), (std::vector<double>{0, 0, 0}));  // no update
+      EXPECT_EQ(error.Values("b@GRAD"), std::vector<double>{12});
+      Clipped zero = with(NonFinite::kZero), skip = with(NonFinite::kSkip);
+      zero.Run();
+      EXPECT_EQ(zero.Gradients(), (std::vector<double>{0, 0, 0}));
+      skip.Run();
+      EXPECT_EQ(skip.Gradients(), (std::vector<double>{0, 0, 0}));
+    }
+  }
+}
+
+TEST(ClipGradNorm, ZerosStayZerosAndNoGradientsAreNothing) {
+  Clipped clip(DType::kFloat32, GlobalNorm(5, 2), {0, 0}, {0});
+  clip.Run();
+  EXPECT_EQ(clip.Total(), 0);
+  EXPECT_EQ(clip.Gradients(), (std::vector<double>{0, 0, 0}));
+  ProgramDesc main, startup;
+  VarDesc& param = main.Root().Var("w");
+  param.SetShape({1});
+  param.SetIsParameter(true);
+  Sgd sgd({});
+  sgd.SetGradientClip(GlobalNorm(5, 2));
+  EXPECT_TRUE(sgd.ApplyGradients(main.Root(), startup, {{"w", ""}}).empty());
+  for (size_t i = 0; i < main.Root().NumOps(); ++i)
+    EXPECT_EQ(main.Root().op(i).role() & kOptimize, 0) << main.Root().op(i).type();
+}
+
+// clip_grad_value_
+TEST(ClipGradValue, NanStaysAndInfinityIsTheLimit) {
+  for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
+    Clipped clip(dtype, ClipGradByValue(2), {kNan, kInf, -kInf, 0.5}, {-2});
+    clip.Run();
+    const std::vector<double> got = clip.Gradients();
+    EXPECT_TRUE(std::isnan(got[0]));
+    EXPECT_EQ((std::vector<double>(got.begin() + 1, got.end())),
+              (std::vector<double>{2, -2, 0.5, -2}));
+  }
+}
+
+}  // namespace
+}  // namespace coracle
