@@ -6,6 +6,7 @@
 #include "flags.h"
 
 DECLARE_string(data_dir);
+DEFINE_string(test_set, "", "only that test set: `NAME`");
 
 namespace coracle::tools {
 namespace {
@@ -15,6 +16,7 @@ int RunTest(const std::vector<std::string>& args) {
   JobConfig job = ReadJob(args[1]);
   if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
   EvaluateOptions options;
+  options.test_set = FLAGS_test_set;
   options.compile = CompileOptionsFromFlags();
   TestAndReport(args[0], job, options, std::cout);
   std::cout.flush();
@@ -25,10 +27,10 @@ int RunTest(const std::vector<std::string>& args) {
 
 Command TestCommand() {
   return {"test",
-          "evaluates a saved model on the test data of a job",
-          "test MODEL JOB.pbtxt [--data_dir=DIR]",
+          "evaluates a saved model on the test sets of a job",
+          "test MODEL JOB.pbtxt [--test_set=NAME] [--data_dir=DIR]",
           "  coracle test output/digits_lenet/eval.pdmodel examples/digits/lenet_job.pbtxt\n",
-          WithCompileFlags({"data_dir"}),
+          WithCompileFlags({"data_dir", "test_set"}),
           RunTest};
 }
 

@@ -129,6 +129,26 @@ int LabelColumn(const DataSource& data, const JobConfig& job) {
   return data.FindColumn("label");
 }
 
+// Without test sets the training data is the only one.
+TestSetConfig ChooseSet(const JobConfig& job, const std::string& name) {
+  const std::vector<TestSetConfig> sets = job.TestSets();
+  if (name.empty() && sets.empty()) return {"train", job.train, job.batch_size, 0, {}, "train"};
+  std::vector<std::string> names;
+  for (const TestSetConfig& set : sets) {
+    if (name.empty() || set.name == name) return set;
+    names.push_back(set.name);
+  }
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("{}: the job has no test set {}; it has {}{}", job.source, Quote(name),
+                          names.empty() ? "none" : Join(names, ", "), DidYouMean(name, names)));
+}
+
+DataSourcePtr OpenSet(const JobConfig& job, const TestSetConfig& set) {
+  DataSourcePtr data = set.where == "train" ? OpenTrainData(job) : OpenTestData(job, set);
+  if (!data) ThrowInvalid(job.source + ": the job has no data; give test or train");
+  return data;
+}
+
 }  // namespace
 
 Evaluator::Evaluator(PreparedProgram program, Feeder feeder, Carry carry, MetricSums sums,
@@ -179,32 +199,33 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
                                            const EvaluateOptions& options, std::string* profile) {
   Scope scope;
   const InferenceModel model = OpenModel(path, scope);
-  const std::vector<TestSetConfig> sets = job.TestSets();
-  DataSourcePtr data = sets.empty() ? OpenTrainData(job) : OpenTestData(job, sets[0]);
-  if (!data) ThrowInvalid(job.source + ": the job has no data; give test or train");
-  const int64_t batch_size = sets.empty() ? job.batch_size : sets[0].batch_size;
+  const TestSetConfig set = ChooseSet(job, options.test_set);
+  const DataSourcePtr data = OpenSet(job, set);
   Executor executor(options.compile, options.ops ? *options.ops : DefaultOps());
-  Carry carry(model.program, CarryOf(job, model), batch_size, job.source);
+  Carry carry(model.program, CarryOf(job, model), set.batch_size, job.source);
   std::vector<std::string> feeds = model.feed_names, fetches = model.fetch_names;
   for (const std::string& to : carry.to()) std::erase(feeds, to);
   for (const std::string& from : carry.from()) std::erase(fetches, from);
-  Feeder feeder(model.program, feeds, *data, job.bind, job.source);
+  Feeder feeder(model.program, feeds, *data, job.bind, job.Place(set.where));
   Results results(job, model.program, fetches, LabelColumn(*data, job));
   fetches = results.fetches();
   feeds.insert(feeds.end(), carry.to().begin(), carry.to().end());
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
   PreparedProgram program = executor.Prepare(model.program, feeds, fetches);
-  BatchReader reader(data, {.batch_size = batch_size});
-  for (int64_t b = 0; b < reader.batches_per_epoch(); ++b) {
+  BatchReader reader(data, {.batch_size = set.batch_size});
+  int64_t batches = reader.batches_per_epoch(), rows = 0;
+  if (set.iterations > 0) batches = std::min(batches, set.iterations);
+  for (int64_t b = 0; b < batches; ++b) {
     const std::vector<Tensor>& batch = reader.Next();
+    rows += batch[0].shape()[0];
     const std::vector<Tensor>& out = program.Run(scope, carry.Append(feeder.Bind(batch)));
     results.Add(out, batch);
     carry.Take(std::span(out).subspan(results.fetches().size()));
     // The table is of the plan run last: that of the whole batches.
-    if (profile && options.compile.profile && (b == 0 || batch[0].shape()[0] == batch_size))
+    if (profile && options.compile.profile && (b == 0 || batch[0].shape()[0] == set.batch_size))
       *profile = program.ProfileTable();
   }
-  return results.Values(data->size());
+  return results.Values(rows);
 }
 
 }  // namespace coracle

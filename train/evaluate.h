@@ -42,15 +42,17 @@ class Evaluator {
 };
 
 struct EvaluateOptions {
+  std::string test_set;  // of the job, by its name; "": the first
   CompileOptions compile;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 
-// Evaluates a saved inference model (see LoadInferenceModel) on the first test set of a job, or on
-// its training data when it has none. Of a model that has the job's loss the result is the loss and
-// the job's metrics. Of any other a fetch of one number is averaged over the rows; for one of shape
-// [rows, classes] the result is "accuracy": how often the largest is the label's. With
-// compile.profile `profile` gets the table of times.
+// Evaluates a saved inference model (see LoadInferenceModel) on a test set of a job (as many
+// batches as its `iterations` say), or on its training data when it has no test set. Throws
+// kNotFound for a test_set that the job does not have. Of a model that has the job's loss the
+// result is the loss and the job's metrics. Of any other a fetch of one number is averaged over the
+// rows; for one of shape [rows, classes] the result is "accuracy": how often the largest is the
+// label's. With compile.profile `profile` gets the table of times.
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
                                            const EvaluateOptions& options = {},
                                            std::string* profile = nullptr);

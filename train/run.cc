@@ -3,6 +3,7 @@
 #include <coracle/train/stop_signal.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace coracle {
@@ -19,6 +20,14 @@ void PrintFiles(const TrainResult& result, Progress& progress) {
   if (!result.eval_path.empty()) progress.Line("evaluation model " + result.eval_path);
   if (!result.model_path.empty()) progress.Line("inference model " + result.model_path);
   if (!result.vocabulary_path.empty()) progress.Line("vocabulary " + result.vocabulary_path);
+}
+
+void TestOne(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
+             std::string line, std::ostream& out) {
+  std::string profile;
+  for (const NamedValue& result : EvaluateSavedModel(model, job, options, &profile))
+    line += fmt::format(" {}={:.6g}", result.name, result.value);
+  out << profile << line << std::endl;
 }
 
 }  // namespace
@@ -57,10 +66,15 @@ bool TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostr
 
 void TestAndReport(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
                    std::ostream& out) {
-  std::string line = "test:", profile;
-  for (const NamedValue& result : EvaluateSavedModel(model, job, options, &profile))
-    line += fmt::format(" {}={:.6g}", result.name, result.value);
-  out << profile << line << std::endl;
+  std::vector<TestSetConfig> sets = job.TestSets();
+  if (!options.test_set.empty() || sets.empty()) return TestOne(model, job, options, "test:", out);
+  std::rotate(sets.begin(), sets.begin() + 1, sets.end());
+  for (const TestSetConfig& set : sets) {
+    EvaluateOptions one = options;
+    one.test_set = set.name;
+    const bool last = &set == &sets.back();
+    TestOne(model, job, one, last ? "test:" : fmt::format("test {}:", set.name), out);
+  }
 }
 
 }  // namespace coracle

@@ -15,7 +15,9 @@ namespace coracle {
 bool TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostream& out,
                     bool terminal, int width = 80);
 
-// Evaluates a saved model on a job's data and prints "test: NAME=... rows=N" on `out`.
+// Evaluates a saved model on the test sets of a job, or on that of options.test_set alone. Prints
+// "test SET: NAME=..." for each set but the first, and last "test: NAME=..." for that (or for the
+// one that was chosen).
 void TestAndReport(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
                    std::ostream& out);
 

@@ -415,6 +415,40 @@ TEST(Run, PlainLinesEndWithFinal) {
   EXPECT_EQ(tested.str().substr(0, 11), "test: loss=");
 }
 
+// All sets as training evaluated them at its end, each with its own count; the first one last.
+TEST(Run, TestTellsOfEverySet) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.source = "job";
+  job.output_dir = dir.path();
+  job.max_iter = 6;
+  job.test_iterations = 2;  // 40 of its 70 rows
+  job.test_sets.push_back({"few", {}, 10, 3, {}, ""});
+  job.test_sets.push_back({"more", {}, 0, 0, {}, ""});
+  job.test_sets[0].data.source = DigitsOptions{.count = 70, .seed = 2};
+  job.test_sets[1].data.source = DigitsOptions{.count = 33, .seed = 3};
+  std::ostringstream trained, tested;
+  EXPECT_TRUE(TrainAndReport(job, {}, trained, false));
+  TestAndReport(dir / "eval.pdmodel", job, {}, tested);
+  const std::string all = trained.str();
+  std::string ends = all.substr(all.find("\nfinal few:") + 1);
+  for (size_t at; (at = ends.find("final")) != std::string::npos;) ends.replace(at, 5, "test");
+  EXPECT_EQ(tested.str(), ends);
+  EXPECT_EQ(tested.str().find("test few: loss="), 0u);
+  ExpectContains(tested.str(), "\ntest more: loss=");
+  ExpectContains(tested.str(), "\ntest: loss=");
+
+  std::ostringstream one;
+  EvaluateOptions options;
+  options.test_set = "more";
+  TestAndReport(dir / "eval.pdmodel", job, options, one);
+  const size_t more = tested.str().find("test more: ");
+  EXPECT_EQ(one.str().substr(5), tested.str().substr(more + 10, one.str().size() - 5));
+  options.test_set = "mor";
+  EXPECT_EQ(ErrorOf([&] { TestAndReport(dir / "eval.pdmodel", job, options, one); }),
+            "job: the job has no test set 'mor'; it has test, few, more; did you mean more?");
+}
+
 TEST(Run, TerminalGetsABar) {
   std::ostringstream out;
   EXPECT_TRUE(TrainAndReport(SmallJob(), {}, out, true, 200));
