@@ -3,6 +3,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/trainer.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "train_test_util.h"
@@ -138,6 +139,56 @@ TEST(MixedPrecisionJob, ResumesBitForBit) {
     EXPECT_TRUE(BitEqual(expected.scope.Get(name), resumed.scope.Get(name))) << name;
   }
   EXPECT_TRUE(has_scale);
+}
+
+// loss = 1e10 a + b with the scale 2^100 at first: a's scaled gradient overflows for six steps (the
+// sum of two for seven), b's never. Each optimizer has its own schedule (rates 1, 1/2, 1/4 ... of
+// the steps that it does), clip and skips; the scale is halved once a step, whoever overflowed.
+TEST(MixedPrecisionJob, EachOptimizerSkipsForItself) {
+  for (const int64_t iter_size : {1, 2}) {
+    JobConfig job = ParseJobText(R"(
+      mixed_precision { level: O0 loss_scaling { init_scale: 1.2676506002282294e30 } }
+      optimizer { params: "a" sgd { learning_rate: 1 } schedule { step { step_size: 1 gamma: 0.5 } }
+                  gradient_clip { by_global_norm { clip_norm: 0.5 } } }
+      optimizer { params: "b" sgd { learning_rate: 1 } schedule { step { step_size: 1 gamma: 0.5 } }
+                  gradient_clip { by_global_norm { clip_norm: 0.25 } } }
+      batch_size: 4 max_iter: 1 display: 20)");
+    job.training.iter_size = iter_size;
+    const int64_t skips = 5 + iter_size;
+    job.max_iter = skips + 2;
+    job.model_text = R"(
+      data { name: "large" shape: [-1, 1] }
+      data { name: "one" shape: [-1, 1] }
+      layer { fc { input: "large" size: 1 output: "u" bias_term: false
+                   param { name: "a" initializer { constant { value: 1 } } } } }
+      layer { fc { input: "one" size: 1 output: "v" bias_term: false
+                   param { name: "b" initializer { constant { value: 1 } } } } }
+      layer { op { elementwise_add { X: "u" Y: "v" Out: "w" } } }
+      layer { mean { input: "w" output: "loss" } })";
+    job.train.custom = MakeMemorySource({{"large", Tensor::Full<float>({4, 1}, 1e10f), {1}},
+                                         {"one", Tensor::Full<float>({4, 1}, 1.0f), {1}}},
+                                        "large");
+    std::string messages;
+    std::vector<NamedValue> rates;
+    TrainCallbacks callbacks;
+    callbacks.on_message = [&](const std::string& line) { messages += line + "\n"; };
+    callbacks.on_step = [&](const StepReport& report) { rates = report.learning_rates; };
+    const TrainResult result = RunJob(job, {}, callbacks);
+    const double last_rate = std::ldexp(1.0, -static_cast<int>(skips) - 1);
+    EXPECT_EQ(result.scope.Get("loss_scaling_0").Item<float>(),
+              std::ldexp(1.0f, 100 - static_cast<int>(skips)));
+    EXPECT_FLOAT_EQ(result.scope.Get("a").Item<float>(), 1 - 0.5f * (1 + 0.5f));
+    EXPECT_FLOAT_EQ(result.scope.Get("b").Item<float>(),
+                    1 - 0.25f * (2 - static_cast<float>(last_rate)));
+    ASSERT_EQ(rates.size(), 2u);
+    EXPECT_EQ(rates[0].value, 0x1p-1);
+    EXPECT_EQ(rates[1].value, last_rate);
+    ExpectContains(messages,
+                   "clip default_group: 2 of 2 steps clipped, norm up to 1e+10 above 0.5");
+    const std::string all = std::to_string(skips + 2);
+    ExpectContains(messages, "clip default_group_1: " + all + " of " + all +
+                                 " steps clipped, norm up to 1 above 0.25");
+  }
 }
 
 }  // namespace

@@ -281,6 +281,12 @@ TEST(OptimizerText, ResumeOfMixedPrecision) {
         "gradient_clip { by_global_norm { clip_norm: 1 } } } iter_size: 2 "
         "average { ema { decay: 0.8 } } lookahead { k: 3 }",
         precision);
+    ExpectResumeGoesOn(
+        "optimizer { params: \"fc_0*\" adam {} schedule { plateau { patience: 0 threshold: 0.5 } } "
+        "gradient_clip { by_global_norm { clip_norm: 0.1 } } } "
+        "optimizer { params: \"fc_1*\" momentum { learning_rate: 0.05 } "
+        "schedule { step { step_size: 4 } } } average { ema { decay: 0.8 } }",
+        precision);
   }
 }
 
