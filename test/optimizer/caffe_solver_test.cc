@@ -300,5 +300,99 @@ TEST(CaffeSolver, ApplyUpdate) {
   EXPECT_EQ(net.Values("w")[0], -0.25);
 }
 
+// --- what is often told wrongly of Caffe's solvers, against its sources ---
+
+// The clip compares and divides by the norm; the sum of squares may well exceed the limit.
+TEST(CaffeSolver, TheClipIsOfTheNormNotOfItsSquare) {
+  for (auto [limit, factor] : {std::pair{6.0, 1.0}, {5.0, 1.0}, {2.0, 0.4}}) {
+    Sgd sgd({.learning_rate = 1});
+    sgd.SetGradientClip(Setting{"by_global_norm", {{"clip_norm", limit}}});
+    OneWeight net(DType::kFloat64, {0, 0}, sgd);
+    net.Run({3, 4});
+    EXPECT_NEAR(net.Values("w")[0], -3 * factor, 1e-12) << limit;
+    EXPECT_NEAR(net.Values("w")[1], -4 * factor, 1e-12) << limit;
+  }
+}
+
+// A limit of 0 makes Caffe's gradients zero and a negative one, its default, means none: here a
+// limit is positive, and no clip is no setting.
+TEST(CaffeSolver, LimitsThatAreNotPositiveAreRefused) {
+  for (double limit : {0.0, -1.0}) {
+    Sgd sgd({.learning_rate = 1});
+    sgd.SetGradientClip(Setting{"by_global_norm", {{"clip_norm", limit}}});
+    EXPECT_THROW(OneWeight(DType::kFloat64, {0}, sgd), Error);
+  }
+}
+
+// "RMSProp": delta joins the root, not what is under it, which makes a difference at small r: 1 /
+// delta against 1 / sqrt(delta). AdaDelta's is under both roots.
+TEST(CaffeSolver, DeltaIsBesideTheRootOrUnderIt) {
+  const double g = 1e-9, r = 0.01 * g * g, delta = 1e-8;
+  DecayedAdagrad rmsprop({.learning_rate = 1, .decay = 0.99, .epsilon = delta});
+  Adagrad adagrad({.learning_rate = 1, .epsilon = delta});
+  Adadelta adadelta({.learning_rate = 1, .epsilon = delta, .rho = 0.99});
+  OneWeight a(DType::kFloat64, {0}, rmsprop), b(DType::kFloat64, {0}, adagrad),
+      c(DType::kFloat64, {0}, adadelta);
+  for (OneWeight* net : {&a, &b, &c}) net->Run({g});
+  EXPECT_NEAR(a.Values("w")[0], -g / (std::sqrt(r) + delta), 1e-12);
+  EXPECT_GT(-a.Values("w")[0], 900 * g / std::sqrt(r + delta));  // what the other would give
+  EXPECT_NEAR(b.Values("w")[0], -g / (g + delta), 1e-12);
+  EXPECT_NEAR(c.Values("w")[0] / g, -std::sqrt(delta / (r + delta)), 1e-12);
+}
+
+// "Nesterov" knows no r (twice the gradient, twice the step), and its gradient is that of the
+// weights that are stored, which are the point looked ahead to: w = theta - mu h of the classical
+// theta <- theta - h with h <- mu h + lr g(theta - mu h). On f = w^2 / 2.
+TEST(CaffeSolver, NesterovStoresThePointLookedAheadTo) {
+  const double lr = 0.1, mu = 0.9;
+  Momentum one(
+      {.learning_rate = lr, .momentum = mu, .use_nesterov = true, .velocity_holds_rate = true});
+  Momentum two(
+      {.learning_rate = lr, .momentum = mu, .use_nesterov = true, .velocity_holds_rate = true});
+  OneWeight net(DType::kFloat64, {1}, one), twice(DType::kFloat64, {2}, two);
+  double theta = 1, h = 0;
+  for (int step = 0; step < 6; ++step) {
+    h = mu * h + lr * (theta - mu * h);
+    theta -= h;
+    net.Run(net.Values("w"));
+    twice.Run(twice.Values("w"));
+    EXPECT_NEAR(net.Values("w")[0], theta - mu * h, 1e-12) << step;
+    EXPECT_GT(std::abs(net.Values("w")[0] - theta), 0.01);
+    EXPECT_NEAR(twice.Values("w")[0], 2 * net.Values("w")[0], 1e-12);
+    EXPECT_NEAR(net.Values("w_velocity_0")[0], h, 1e-12);  // the sign: h is subtracted
+  }
+}
+
+// "Normalize" limits nothing: it divides by iter_size.
+TEST(CaffeSolver, NormalizeDividesByIterSizeAlone) {
+  for (int64_t runs : {1, 4}) {
+    Sgd sgd({.learning_rate = 1});
+    sgd.SetGradientDivisor(static_cast<double>(runs), true);
+    OneWeight net(DType::kFloat64, {0}, sgd, runs);
+    for (int64_t run = 0; run < runs; ++run) net.Run({1e6});
+    EXPECT_EQ(net.Values("w")[0], -1e6);
+  }
+}
+
+// Adam without `momentum` has beta1 = 0 in Caffe, AdaDelta without it the decay 0: both run.
+TEST(CaffeSolver, MomentumOfZero) {
+  Adam adam({.learning_rate = 0.1, .beta1 = 0, .epsilon = 1e-8, .use_epsilon_hat = true});
+  Adadelta adadelta({.learning_rate = 0.1, .epsilon = 1e-6, .rho = 0});
+  OneWeight a(DType::kFloat64, {1}, adam), b(DType::kFloat64, {1}, adadelta);
+  double w = 1, v = 0, x = 1, d = 0;
+  for (int t = 1; t <= 4; ++t) {
+    const double g = kGradients[static_cast<size_t>(t - 1)];
+    v = 0.999 * v + 0.001 * g * g;
+    w -= 0.1 * std::sqrt(1 - std::pow(0.999, t)) * g / (std::sqrt(v) + 1e-8);
+    const double u = g * std::sqrt((d + 1e-6) / (g * g + 1e-6));
+    d = u * u;
+    x -= 0.1 * u;
+    a.Run({g});
+    b.Run({g});
+    EXPECT_NEAR(a.Values("w")[0], w, 1e-12) << t;
+    EXPECT_NEAR(b.Values("w")[0], x, 1e-12) << t;
+  }
+}
+
 }  // namespace
 }  // namespace coracle

@@ -57,12 +57,15 @@ TEST(GradScaler, TorchTrace) {
 // The cap is applied in Update: what is read, logged and saved never exceeds it.
 TEST(GradScaler, MaxClipTrace) {
   GradScaler scaler({.init_scale = 3, .growth_interval = 2, .max_scale = 20});
-  std::vector<double> used;
+  std::vector<double> used, after;
   for (int step = 1; step <= 14; ++step) {
     used.push_back(scaler.scale());
     Step(scaler, step == 11);
-    EXPECT_LE(scaler.SaveState().at("scale"), 20);
+    after.push_back(scaler.SaveState().at("scale"));
+    EXPECT_EQ(scaler.SaveState().at("growth_factor"), 2);  // the original's is 1 at the cap
   }
+  // The original's is 24 once, after step 6.
+  EXPECT_EQ(after, (std::vector<double>{3, 6, 6, 12, 12, 20, 20, 20, 20, 20, 10, 10, 20, 20}));
   EXPECT_EQ(used, (std::vector<double>{3, 3, 6, 6, 12, 12, 20, 20, 20, 20, 20, 10, 10, 20}));
   // The original crashed with this, and grew by 2 whatever the factor.
   ExpectError("init_scale <= max_scale", [] { GradScaler({.init_scale = 40, .max_scale = 20}); });
@@ -218,9 +221,11 @@ TEST(GradScaler, OptionsAndSettersAreChecked) {
   ExpectError("backoff_factor", [&] { scaler.SetBackoffFactor(2); });
   ExpectError("growth_interval", [&] { scaler.SetGrowthInterval(0); });
   EXPECT_EQ(scaler.options().growth_factor, 2);
+  Step(scaler, false);
   scaler.Scale(One());
   scaler.Update(512);
   EXPECT_EQ(scaler.scale(), 512);
+  EXPECT_EQ(scaler.SaveState().at("good_steps"), 1);  // the count of clean steps stays
   ExpectError("new scale", [&] { scaler.Update(0); });
   EXPECT_EQ(scaler.Scale(One().Cast(DType::kFloat16)).dtype(), DType::kFloat16);
   EXPECT_EQ(scaler.Scale(Tensor::Of<double>({1}, {0.1})).Item<double>(), 0.1 * 512);

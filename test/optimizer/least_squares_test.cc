@@ -275,12 +275,17 @@ TEST(LeastSquares, Momentum) {
   }
 }
 
-Case Everything(const Solver& solver) {
-  return {.rate = 0.01, .decay = 0.5, .momentum = solver.momentum ? 0.9 : 0.0};
+Case Everything(const Solver& solver, double momentum = 0.9) {
+  return {.rate = 0.01, .decay = 0.5, .momentum = solver.momentum ? momentum : 0.0};
 }
 
 TEST(LeastSquares, Everything) {
-  for (const Solver& solver : Solvers()) CheckAll(solver, Everything(solver), 4);
+  for (const Solver& solver : Solvers()) {
+    for (double momentum : {0.5, 0.9, 0.95}) {
+      CheckAll(solver, Everything(solver, momentum), 4);
+      if (!solver.momentum) break;
+    }
+  }
 }
 
 TEST(LeastSquares, Share) {
