@@ -59,6 +59,19 @@ void CopyToSlice(const Tensor& slice, int64_t t, Tensor* stacked) {
 
 // --- forward ---
 
+// Exactly the first step tells the shape of a slice. Of no steps it is as declared, and empty where
+// that is open.
+VarMeta StackedMeta(const VarDesc* slice, int64_t steps, bool exact) {
+  VarMeta meta;
+  if (slice) meta.dtype = slice->dtype();
+  meta.shape = Shape{exact && steps == 0 ? 0 : -1};
+  if (!slice || slice->shape().rank() >= Shape::kMaxRank || (exact && steps > 0)) return meta;
+  meta.shape = StackedShape(steps, slice->shape());
+  for (int i = 0; exact && i < meta.shape.rank(); ++i)
+    meta.shape[i] = std::max<int64_t>(meta.shape[i], 0);
+  return meta;
+}
+
 void InferRecurrent(InferContext& ctx) {
   const Names ex_states = ctx.Attr<Names>("ex_states"), states = ctx.Attr<Names>("states");
   const auto n = static_cast<int64_t>(ctx.NumInputs("initial_states"));
@@ -88,12 +101,7 @@ void InferRecurrent(InferContext& ctx) {
     if (block && !slice)
       ctx.FailText("C4", "sub_block must have a variable of its own for each of outputs",
                    "none for " + ctx.op().Output("outputs")[i]);
-    VarMeta meta;
-    if (slice) meta.dtype = slice->dtype();
-    meta.shape = Shape{-1};
-    if (slice && !ctx.exact() && slice->shape().rank() < Shape::kMaxRank)
-      meta.shape = StackedShape(steps, slice->shape());
-    ctx.SetOutput("outputs", meta, i);
+    ctx.SetOutput("outputs", StackedMeta(slice, steps, ctx.exact()), i);
   }
   ctx.SetOutput("step_scopes", VarMeta{VarType::kStepScopes, DType::kFloat32, {}, 0});
 }
@@ -137,7 +145,6 @@ class RecurrentKernel {
       for (size_t k = 0; k < before_.size(); ++k)
         std::swap(ws.ValueOf(before_[k]), ws.ValueOf(after_[k]));
     }
-    if (steps_ == 0) MakeEmptyOutputs(ws);
   }
 
  private:
@@ -153,13 +160,6 @@ class RecurrentKernel {
                                slice.ToString()));
     }
     CopyToSlice(slice, t, out);
-  }
-
-  // Nothing tells the shape of a step.
-  void MakeEmptyOutputs(Workspace& ws) const {
-    for (const TensorArg& out : outputs_) {
-      if (out) ResizeOutput(ws, out, out.dtype, Shape{0});
-    }
   }
 
   std::vector<TensorArg> inputs_, initial_, outputs_;
@@ -405,7 +405,8 @@ void RegisterRecurrent(OpRegistry& ops) {
               "Runs sub_block once per step, a step being a slice of inputs along their first "
               "dimension (from the last to the first when reverse). In the block the names of "
               "inputs and outputs stand for the slices, ex_states for what states were after the "
-              "step before, or initial_states. The slices of outputs are stacked. C1: ex_states, "
+              "step before, or initial_states. The slices of outputs are stacked; of no steps they "
+              "have the shape that the block declares. C1: ex_states, "
               "states and initial_states are of one length. C2: there is an input. C3: inputs have "
               "the same number of steps. C4: sub_block has a variable of its own for each output.")
           .OptionalVariadicInput("inputs", "tensors [steps, ...]; one or more")

@@ -170,25 +170,14 @@ class NhwcRewriter {
     it->second.has_nchw = true;
   }
 
-  // Without shapes in attrs: what is fed may have another one than the program declares.
+  // A reshape would do for one channel, but the number that the program declares need not be that
+  // of the image that is fed.
   void AppendConversion(const std::string& from, const std::string& to, bool to_nhwc) {
-    const Shape& s = block_.FindVarRecursive(to)->shape();
-    if (s[to_nhwc ? 3 : 1] == 1) {  // one channel: the order of the elements stays
-      VarDesc& flat = block_.Var(program_.FreeName(to + "@HW"));
-      flat.SetMeta(block_.FindVarRecursive(to)->meta());
-      flat.SetShape(to_nhwc ? Shape{s[0], s[1], s[2]} : Shape{s[0], s[2], s[3]});
-      Append("squeeze2", from, flat.name(), "axes", {to_nhwc ? 1 : 3});
-      Append("unsqueeze2", flat.name(), to, "axes", {to_nhwc ? 3 : 1});
-    } else {
-      Append("transpose2", from, to, "axis",
-             to_nhwc ? std::vector<int32_t>{0, 2, 3, 1} : std::vector<int32_t>{0, 3, 1, 2});
-    }
-  }
-
-  void Append(const char* type, const std::string& from, const std::string& to, const char* attr,
-              std::vector<int32_t> values) {
-    out_.push_back(std::make_unique<OpDesc>(type, SlotList{{"X", {from}}}, SlotList{{"Out", {to}}},
-                                            AttrList{{attr, std::move(values)}}));
+    std::vector<int32_t> axis =
+        to_nhwc ? std::vector<int32_t>{0, 2, 3, 1} : std::vector<int32_t>{0, 3, 1, 2};
+    out_.push_back(std::make_unique<OpDesc>("transpose2", SlotList{{"X", {from}}},
+                                            SlotList{{"Out", {to}}},
+                                            AttrList{{"axis", std::move(axis)}}));
   }
 
   // Variables that only exist in NHWC keep their NCHW VarDesc, which nothing writes any more.

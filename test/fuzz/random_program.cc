@@ -82,9 +82,15 @@ class Maker {
 
   // --- outputs ---
 
+  const Live* FindLive(const std::string& name) const {
+    const auto found =
+        std::find_if(live_.begin(), live_.end(), [&](const Live& var) { return var.name == name; });
+    return found == live_.end() ? nullptr : &*found;
+  }
+  bool IsLive(const std::string& name) const { return FindLive(name) != nullptr; }
   bool IsFed(const std::string& name) const {
-    return std::any_of(live_.begin(), live_.end(),
-                       [&](const Live& var) { return var.name == name && var.fed; });
+    const Live* var = FindLive(name);
+    return var && var->fed;
   }
 
   // An existing variable to write instead of a new one: the one that is updated, or any.
@@ -121,7 +127,10 @@ class Maker {
           block().Var(name);  // the rule says nothing of it
           continue;
         }
-        const std::string existing = Overwritten(def, op, slot, meta->second);
+        std::string existing = Overwritten(def, op, slot, meta->second);
+        // What is live has a gradient.
+        if (options_.smooth && OpDrawer::IsConstant(def, slot.name) && IsLive(existing))
+          existing = "";
         if (existing.empty() || written.count(existing) > 0) {
           block().Var(name).SetMeta(meta->second);
           if (!options_.smooth || !OpDrawer::IsConstant(def, slot.name))

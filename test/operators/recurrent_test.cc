@@ -48,6 +48,25 @@ TEST(Recurrent, Steps) {
   }
 }
 
+// There is no slice to tell the shape: it is the declared one.
+TEST(Recurrent, NoSteps) {
+  Rnn rnn;
+  Builder& net = rnn.net;
+  const Variable total = net.ReduceSum(rnn.y, {.dim = {0}});
+  Environment env = Rnn::Inputs();
+  env["x"] = Tensor(DType::kFloat64, {0, 2});
+  Interpret(rnn.main.Root(), DefaultOps(), env);
+  EXPECT_EQ(std::get<Tensor>(env.at(rnn.y.name())).shape(), (Shape{0, 2}));
+  const auto& sum = std::get<Tensor>(env.at(total.name()));
+  ASSERT_EQ(sum.shape(), Shape{2});
+  EXPECT_EQ(sum.data<double>()[1], 0.0);
+
+  env.erase(rnn.y.name());
+  for (int b = 0; b < rnn.main.NumBlocks(); ++b) rnn.main.Block(b).Var(rnn.y.name()).SetShape({-1});
+  EXPECT_NO_THROW(Interpret(rnn.main.Root(), DefaultOps(), env));
+  EXPECT_EQ(std::get<Tensor>(env.at(rnn.y.name())).shape(), (Shape{0, 0}));
+}
+
 TEST(Recurrent, Gradient) {
   for (bool reverse : {false, true}) {
     Rnn rnn(reverse);

@@ -132,8 +132,7 @@ TEST(Nhwc, ConvertsImagesAtTheBorders) {
                             {.pool_size = 2, .pool_stride = 2, .output = "p"});
   net.b.Fc(p, {.size = 3, .param_attr = {.name = "w"}, .bias_attr = std::nullopt, .output = "y"});
   ExpectPass("nhwc", net.main, {"y"},
-             "Out=x@NHWC@HW = squeeze2(X=x)\n"
-             "Out=x@NHWC = unsqueeze2(X=x@NHWC@HW)\n"
+             "Out=x@NHWC = transpose2(X=x) axis=[0, 2, 3, 1]\n"
              "Output=c@NHWC = conv2d(Input=x@NHWC, Filter=c.w) data_format=\"NHWC\"\n"
              "Out=r@NHWC = relu(X=c@NHWC)\n"
              "Out=p@NHWC = pool2d(X=r@NHWC) data_format=\"NHWC\"\n"
@@ -173,6 +172,21 @@ TEST(Nhwc, ShapesAreThoseThatAreFed) {
     for (int64_t i = 0; i < y.numel(); ++i)
       EXPECT_NEAR(y.data<float>()[i], expected.data<float>()[i], 1e-5);
   }
+}
+
+TEST(Nhwc, ChannelsAreThoseThatAreFed) {
+  Net net;
+  net.b.Conv2d(net.b.Data("z", {1, 1, 4, 4}), Conv(1, "c", false));
+  net.b.Pool2d(net.b.Data("x", {1, 1, 4, 4}), {.pool_size = 2, .pool_stride = 2, .output = "y"});
+  net.main.Root().FindVar("x")->SetNeedCheckFeed(false);
+  Scope scope;
+  Executor().Run(net.startup, scope);
+  const Tensor x = Tensor::Of<float>({1, 2, 2, 2}, {1, 2, 3, 4, 8, 7, 6, 5});
+  const std::vector<Tensor> got = Executor().Run(
+      net.main, scope, {{"x", x}, {"z", Tensor::Full<float>({1, 1, 4, 4}, 1.0f)}}, {"y", "c"});
+  ASSERT_EQ(got[0].shape(), (Shape{1, 2, 1, 1}));
+  EXPECT_EQ(got[0].data<float>()[0], 4.0f);
+  EXPECT_EQ(got[0].data<float>()[1], 8.0f);
 }
 
 // The variable has no value before the op: it may not be converted ahead of it.
