@@ -50,6 +50,11 @@ std::string Reword(std::string message) {
                                     : DidYouMean(field, names));
     }
   }
+  const std::string first = QuotedAfter(message, "is specified along with field ");
+  if (!first.empty()) {
+    return fmt::format("{} cannot stand beside {}: one of the two", QuotedAfter(message, "Field "),
+                       first);
+  }
   if (message.ends_with("got: "))
     message.replace(message.size() - 5, 5, "got the end of the text; is a closing brace missing?");
   while (!message.empty() && message.back() == '.') message.pop_back();

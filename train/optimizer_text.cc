@@ -106,7 +106,7 @@ std::vector<std::string> Patterns(const pb::RepeatedPtrField<std::string>& given
   return {given.begin(), given.end()};
 }
 
-OptimizerConfig ToOptimizer(const proto::OptimizerConfig& optimizer, const Node& at) {
+OptimizerConfig ToOptimizer(const proto::OptimizerConfig& optimizer, int index, const Node& at) {
   OptimizerConfig config;
   const Kind kind = RequireKind(optimizer, "optimizer", at);
   const Node node = at.Sub(kind.field, *kind.message).At(at, kind.field);
@@ -129,11 +129,7 @@ OptimizerConfig ToOptimizer(const proto::OptimizerConfig& optimizer, const Node&
   }
   if (optimizer.has_schedule()) {
     const auto& schedule = optimizer.schedule();
-    const Node place = at.Sub("schedule", schedule).At(at, "schedule");
-    if (schedule.has_plateau())
-      config.plateau = ToPlateau(schedule, rate, place);
-    else
-      config.schedule = ToSchedule(schedule, rate, place);
+    TakeSchedule(schedule, rate, index, at.Sub("schedule", schedule).At(at, "schedule"), &config);
   }
   return config;
 }
@@ -163,7 +159,7 @@ TrainingConfig ToTraining(const proto::JobConfig& job, const Node& at) {
   for (int i = 0; i < job.optimizer_size(); ++i) {
     const auto& optimizer = job.optimizer(i);
     config.optimizers.push_back(
-        ToOptimizer(optimizer, at.Sub("optimizer", optimizer, i).At(at, "optimizer", i)));
+        ToOptimizer(optimizer, i, at.Sub("optimizer", optimizer, i).At(at, "optimizer", i)));
     if (job.optimizer_size() > 1 && optimizer.params_size() == 0)
       at.Fail("optimizer", "needs params where there are several: patterns of parameter names", i);
   }

@@ -2,11 +2,32 @@
 #include <coracle/train/internal/schedule_text.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+#include <optional>
+
 namespace coracle {
 namespace {
 
 using Node = JobNode;
 using Kinds = proto::ScheduleConfig;
+
+// The schedule, or part of one, that is being read.
+struct Part {
+  double rate;  // the optimizer's
+  std::string held;
+  std::optional<PlateauConfig>* plateau;
+  // The updates that take its rate.
+  int64_t first = 0, end = std::numeric_limits<int64_t>::max();
+
+  Part After(int64_t steps) const {
+    Part part = *this;
+    part.first = std::min(end, steps > end - first ? end : first + steps);
+    return part;
+  }
+};
+
+LrSchedulePtr ToSchedule(const Kinds& schedule, const Part& part, const Node& at);
 
 // What is given, or else the optimizer's rate.
 template <class Config>
@@ -14,15 +35,19 @@ double RateOf(const Config& config, double rate) {
   return config.has_rate() ? config.rate() : rate;
 }
 
-LrSchedulePtr ToSequence(const proto::SequenceRateConfig& sequence, double rate, const Node& at) {
+LrSchedulePtr ToSequence(const proto::SequenceRateConfig& sequence, const Part& whole,
+                         const Node& at) {
   std::vector<std::pair<int64_t, LrSchedulePtr>> parts;
   parts.reserve(static_cast<size_t>(sequence.part_size()));
   for (int i = 0; i < sequence.part_size(); ++i) {
     const auto& part = sequence.part(i);
+    Part inner_part = whole.After(part.first());
+    if (i + 1 < sequence.part_size())
+      inner_part.end = whole.After(sequence.part(i + 1).first()).first;
     const Node node = at.Sub("part", part, i).At(at, "part", i);
     node.Need("part", {"schedule"});
     const Node inner = node.Sub("schedule", part.schedule()).At(node, "schedule");
-    parts.emplace_back(part.first(), ToSchedule(part.schedule(), rate, inner));
+    parts.emplace_back(part.first(), ToSchedule(part.schedule(), inner_part, inner));
   }
   return Located(sequence, at, [&] { return SequenceRate(parts); });
 }
@@ -41,8 +66,33 @@ LrSchedulePtr ToPiecewise(const proto::PiecewiseRateConfig& c) {
                        {c.value().begin(), c.value().end()});
 }
 
+PlateauConfig ToPlateau(const proto::PlateauRateConfig& plateau, double rate, const Node& at) {
+  PlateauConfig config;
+  config.metric = plateau.metric();
+  config.options = {.minimize = !plateau.maximize(),
+                    .factor = plateau.factor(),
+                    .patience = plateau.patience(),
+                    .threshold = plateau.threshold(),
+                    .relative = plateau.relative(),
+                    .cooldown = plateau.cooldown(),
+                    .min_rate = plateau.min_rate()};
+  Located(plateau, at, [&] { return PlateauRate(rate, config.options).rate(); });
+  return config;
+}
+
+LrSchedulePtr ToHeldRate(const proto::PlateauRateConfig& plateau, const Part& part,
+                         const Node& at) {
+  if (*part.plateau) at.FailHere("plateau: the schedule has one already, and can have one only");
+  *part.plateau = ToPlateau(plateau, part.rate, at);
+  (*part.plateau)->held = part.held;
+  (*part.plateau)->first = part.first;
+  (*part.plateau)->end = part.end;
+  return HeldRate(part.held, part.rate);
+}
+
 // The kind that is set, without warm-up.
-LrSchedulePtr ToKind(const Kinds& s, double rate, const Node& at) {
+LrSchedulePtr ToKind(const Kinds& s, const Part& part, const Node& at) {
+  const double rate = part.rate;
   const auto sub = [&](const char* field, const google::protobuf::Message& message,
                        std::initializer_list<const char*> needed) {
     const Node node = at.Sub(field, message).At(at, field);
@@ -134,7 +184,7 @@ LrSchedulePtr ToKind(const Kinds& s, double rate, const Node& at) {
       });
     }
     case Kinds::kSequence: {
-      return ToSequence(s.sequence(), rate, sub("sequence", s.sequence(), {}));
+      return ToSequence(s.sequence(), part, sub("sequence", s.sequence(), {}));
     }
     case Kinds::kCustom: {
       const Node node = sub("custom", s.custom(), {"type"});
@@ -142,7 +192,7 @@ LrSchedulePtr ToKind(const Kinds& s, double rate, const Node& at) {
       return Located(s.custom(), node, [&] { return MakeLrSchedule(setting); });
     }
     case Kinds::kPlateau:
-      at.FailHere("plateau depends on evaluations; it cannot be a part of another schedule");
+      return ToHeldRate(s.plateau(), part, sub("plateau", s.plateau(), {}));
     case Kinds::KIND_NOT_SET:
       break;
   }
@@ -153,34 +203,29 @@ LrSchedulePtr ToKind(const Kinds& s, double rate, const Node& at) {
       "cosine_restarts, cyclic, one_cycle, sequence, plateau, custom");
 }
 
-}  // namespace
-
-LrSchedulePtr ToSchedule(const proto::ScheduleConfig& schedule, double rate, const Node& at) {
-  LrSchedulePtr kind = ToKind(schedule, rate, at);
-  if (!schedule.has_warmup()) return kind;
+LrSchedulePtr ToSchedule(const Kinds& schedule, const Part& part, const Node& at) {
+  if (!schedule.has_warmup()) return ToKind(schedule, part, at);
   const auto& warmup = schedule.warmup();
   const Node node = at.Sub("warmup", warmup).At(at, "warmup");
   node.Need("warmup", {"steps"});
+  const LrSchedulePtr kind = ToKind(schedule, part.After(warmup.steps()), at);
   return Located(warmup, node, [&] {
-    return WarmupRate(kind, warmup.steps(), warmup.start(), warmup.has_end() ? warmup.end() : rate);
+    return WarmupRate(kind, warmup.steps(), warmup.start(),
+                      warmup.has_end() ? warmup.end() : part.rate);
   });
 }
 
-PlateauConfig ToPlateau(const proto::ScheduleConfig& schedule, double rate, const Node& at) {
-  if (schedule.has_warmup()) at.Fail("warmup", "cannot be combined with plateau");
-  const auto& plateau = schedule.plateau();
-  PlateauConfig config;
-  config.metric = plateau.metric();
-  config.options = {.minimize = !plateau.maximize(),
-                    .factor = plateau.factor(),
-                    .patience = plateau.patience(),
-                    .threshold = plateau.threshold(),
-                    .relative = plateau.relative(),
-                    .cooldown = plateau.cooldown(),
-                    .min_rate = plateau.min_rate()};
-  const Node node = at.Sub("plateau", plateau).At(at, "plateau");
-  Located(plateau, node, [&] { return PlateauRate(rate, config.options).rate(); });
-  return config;
+}  // namespace
+
+void TakeSchedule(const Kinds& schedule, double rate, int index, const Node& at,
+                  OptimizerConfig* config) {
+  if (schedule.has_plateau() && !schedule.has_warmup()) {
+    config->plateau = ToPlateau(schedule.plateau(), rate,
+                                at.Sub("plateau", schedule.plateau()).At(at, "plateau"));
+    return;
+  }
+  const Part whole = {rate, fmt::format("plateau_rate_{}", index), &config->plateau};
+  config->schedule = ToSchedule(schedule, whole, at);
 }
 
 Setting CustomSetting(const proto::CustomConfig& custom, const Node& at) {

@@ -1,4 +1,5 @@
 #include <coracle/executor/executor.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/state.h>
 #include <coracle/optimizer/gradient_accumulation.h>
 #include <coracle/train/training.h>
@@ -76,13 +77,56 @@ auto At(const std::string& place, F f) {
   }
 }
 
+class Held : public LrSchedule {
+ public:
+  Held(std::string var, double rate) : var_(std::move(var)), rate_(rate) {}
+  double At(int64_t) const override { return rate_; }
+  ScheduleValue Append(const ScheduleValue& t) const override { return {t.block(), var_}; }
+
+ private:
+  std::string var_;
+  double rate_;
+};
+
+// Before the schedule that reads it is appended.
+void MakeHeldRate(const OptimizerConfig& config, ProgramDesc& main, ProgramDesc& startup) {
+  if (!config.plateau || !config.schedule) return;
+  const std::string& held = config.plateau->held;
+  if (held.empty()) ThrowInvalid("plateau beside another schedule must be a part of it");
+  if (main.Root().FindVar(held)) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("plateau: the model has a variable {} already", Quote(held)));
+  }
+  MakeState(main, startup, held, DType::kFloat64, {1}, config.make()->learning_rate());
+}
+
+// The counter of the block that computes the rate.
+std::string CounterOf(const ProgramDesc& main, const std::string& rate) {
+  for (int b = 0; b < main.NumBlocks(); ++b) {
+    const BlockDesc& block = main.Block(b);
+    if (block.Uses(rate).writers.empty()) continue;
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      const OpDesc& op = block.op(i);
+      if (op.type() == "increment" && op.Output("Out")[0].starts_with(kStepCounter))
+        return op.Output("Out")[0];
+    }
+  }
+  throw InternalError("plateau: no op counts the updates of " + Quote(rate));
+}
+
 }  // namespace
+
+LrSchedulePtr HeldRate(std::string var, double rate) {
+  return std::make_shared<Held>(std::move(var), rate);
+}
 
 Training Training::Append(const TrainingConfig& config, const Variable& loss,
                           const std::string& place, LossScaling& scaling, ProgramDesc& startup,
                           const MinimizeOptions& options) {
   ProgramDesc& main = loss.program();
   Training training;
+  for (const OptimizerConfig& each : config.optimizers)
+    At(each.place, [&] { MakeHeldRate(each, main, startup); });
   std::vector<OptimizerGroup> groups;
   groups.reserve(config.optimizers.size());
   for (const OptimizerConfig& each : config.optimizers)
@@ -116,14 +160,25 @@ Training Training::Append(const TrainingConfig& config, const Variable& loss,
   };
   AppendGradientAccumulation(main.Root(), startup, pairs, config.iter_size, update);
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (!config.optimizers[i].plateau) continue;
-    const Optimizer& optimizer = *groups[i].optimizer;
-    const std::string& rate = optimizer.learning_rate_var();
-    training.plateaus_.push_back({*config.optimizers[i].plateau, config.optimizers[i].place,
-                                  optimizer.learning_rate(), rate,
-                                  MakePlateauState(main, startup, rate)});
+    if (config.optimizers[i].plateau)
+      training.AddPlateau(config.optimizers[i], *groups[i].optimizer, main, startup);
   }
   return training;
+}
+
+void Training::AddPlateau(const OptimizerConfig& config, const Optimizer& optimizer,
+                          ProgramDesc& main, ProgramDesc& startup) {
+  const std::string& used = optimizer.learning_rate_var();
+  const std::string& rate = config.schedule ? config.plateau->held : used;
+  plateaus_.push_back({*config.plateau, config.place, optimizer.learning_rate(), rate,
+                       MakePlateauState(main, startup, rate),
+                       config.schedule ? CounterOf(main, used) : ""});
+}
+
+bool Training::Plateau::InForce(const Scope& scope) const {
+  if (counter.empty()) return true;
+  const int64_t next = scope.Get(counter).Item<int64_t>() + 1;  // it counts from -1
+  return next >= config.first && next < config.end;
 }
 
 void Training::UseAverages(Scope& scope) const {
@@ -146,6 +201,7 @@ std::vector<std::string> Training::AfterEvaluation(
     Scope& scope, const std::function<double(const std::string& metric)>& value) const {
   std::vector<std::string> lines;
   for (const Plateau& plateau : plateaus_) {
+    if (!plateau.InForce(scope)) continue;
     PlateauRate rate(plateau.first_rate, plateau.config.options);
     rate.SetState(Load(scope, plateau.state, plateau.first_rate));
     const double before = rate.rate();

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,10 +20,20 @@
 
 namespace coracle {
 
+// A part of a schedule: the rate that the persistable float64 [1] variable `var` of the root block
+// holds, which is set between steps. It is `rate` at first: At gives that.
+LrSchedulePtr HeldRate(std::string var, double rate);
+
 // The rate falls when a value of the evaluations stops improving.
 struct PlateauConfig {
   std::string metric;  // printed name of the loss or a metric; "": the loss
   PlateauRate::Options options;
+  // Of a plateau that is a part of OptimizerConfig::schedule: the variable of its HeldRate, which
+  // must hold the optimizer's rate, and the updates that take it. Evaluations count where the next
+  // update is one of these.
+  std::string held;
+  int64_t first = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
 };
 
 struct OptimizerConfig {
@@ -39,7 +50,7 @@ struct OptimizerConfig {
   std::vector<std::string> no_decay;  // patterns: neither the regularizer nor a decay of the
                                       // optimizer's own acts on these
   LrSchedulePtr schedule;
-  std::optional<PlateauConfig> plateau;  // without a schedule
+  std::optional<PlateauConfig> plateau;  // the whole schedule, or a part of it: see `held`
   std::optional<Setting> gradient_clip;  // see Optimizer::SetGradientClip
   std::optional<Setting> regularizer;    // see Optimizer::SetRegularizer
   std::string place;                     // in the job text
@@ -83,7 +94,12 @@ class Training {
     std::string place;
     double first_rate;
     std::string rate, state;  // variables
+    std::string counter;      // of the updates; "" where the plateau is the whole schedule
+    bool InForce(const Scope& scope) const;
   };
+  void AddPlateau(const OptimizerConfig& config, const Optimizer& optimizer, ProgramDesc& main,
+                  ProgramDesc& startup);
+
   std::vector<Plateau> plateaus_;
   std::vector<std::shared_ptr<const WeightAverage>> averages_;
 };

@@ -116,6 +116,7 @@ TEST(OptimizerText, Schedules) {
       {"warmup { steps: 4 }", WarmupRate(FixedRate(0.5), 4, 0, 0.5)},
       {"warmup { steps: 4 start: 0.1 end: 0.3 } step { step_size: 5 }",
        WarmupRate(StepRate(0.5, 0.1, 5), 4, 0.1, 0.3)},
+      {"warmup { steps: 4 } plateau { }", WarmupRate(FixedRate(0.5), 4, 0, 0.5)},
       {"sequence { part { schedule { warmup { steps: 3 } } } "
        "part { first: 5 schedule { polynomial { steps: 6 end: 0 } } } }",
        SequenceRate({{0, WarmupRate(FixedRate(0.5), 3, 0, 0.5)}, {5, PolynomialRate(0.5, 6, 0)}})}};
@@ -138,12 +139,14 @@ TEST(OptimizerText, ErrorsHavePlaces) {
       {with("sgd {} schedule { step { step_size: 0 } }"), "step_size must be positive, got 0"},
       {with("sgd {} schedule { warmup { } step { step_size: 1 } }"), "j:2:20: warmup needs steps"},
       {with("sgd {} schedule { plateau { factor: 2 } }"), "j:2:30: "},
-      {with("sgd {} schedule { warmup { steps: 2 } plateau { } }"),
-       "j:2:20: warmup cannot be combined with plateau"},
+      {with("sgd {} schedule { warmup { steps: 2 } plateau { factor: 2 } }"), "j:2:50: "},
+      {with("sgd {} schedule { plateau { } step { step_size: 1 } }"),
+       "j:2:32: step cannot stand beside plateau: one of the two"},
       {with("sgd {} schedule { sequence { part { first: 3 schedule { warmup { steps: 2 } } } } }"),
        "the first part must begin at step 0"},
-      {with("sgd {} schedule { sequence { part { schedule { plateau { } } } } }"),
-       "plateau depends on evaluations"},
+      {with("sgd {} schedule { sequence { part { schedule { plateau { } } } part { first: 9 "
+            "schedule { plateau { } } } } }"),
+       "j:2:92: plateau: the schedule has one already, and can have one only"},
       {with("sgd {} regularizer { }"), "j:2:9: regularizer has no kind; give it one of l2_decay, "},
       {with("sgd {} regularizer { l2_decay { } }"), "j:2:23: l2_decay needs coeff"},
       {with("sgd {} regularizer { l1_decay { coeff: -1 } }"),
@@ -353,6 +356,56 @@ TEST(OptimizerText, PlateauLowersTheRate) {
   job.training.optimizers[0].plateau->metric = "";
   job.test = {};
   ExpectContains(ErrorOf([&] { RunJob(job); }), "plateau needs test data");
+}
+
+// Rates of each step where no evaluation is an improvement, which halves the rate at each of those
+// that the plateau counts.
+std::vector<double> RatesOf(const std::string& schedule, int64_t steps, int64_t iter_size = 1) {
+  JobConfig job = SmallJob();
+  job.training = Parse("optimizer { sgd { learning_rate: 0.5 } schedule { " + schedule + " } }");
+  job.training.iter_size = iter_size;
+  job.max_iter = steps;
+  job.test_interval = job.display = 1;
+  std::vector<double> rates;
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) {
+    rates.push_back(report.learning_rates.at(0).value);
+  };
+  RunJob(job, {}, callbacks);
+  return rates;
+}
+
+TEST(OptimizerText, PlateauAfterOtherSchedules) {
+  const std::string plateau = "plateau { patience: 0 factor: 0.5 threshold: 100 relative: false }";
+  // The evaluation after the warm-up is the first that counts, and so the best.
+  const std::vector<double> warm = {0, 0.125, 0.25, 0.375, 0.5, 0.25, 0.125};
+  EXPECT_EQ(RatesOf("warmup { steps: 4 } " + plateau, 7), warm);
+  EXPECT_EQ(RatesOf("warmup { steps: 4 } " + plateau, 7, 2), warm);
+  // A plateau that ends leaves its place to a schedule that does not know of it.
+  EXPECT_EQ(
+      RatesOf("sequence { part { schedule { piecewise { value: 0.25 } } } "
+              "part { first: 2 schedule { warmup { steps: 1 } " +
+                  plateau + " } } part { first: 6 schedule { piecewise { value: 0.125 } } } }",
+              8),
+      (std::vector<double>{0.25, 0.25, 0, 0.5, 0.25, 0.125, 0.125, 0.125}));
+
+  JobConfig job = SmallJob();
+  job.training = Parse("optimizer { sgd {} schedule { warmup { steps: 2 } plateau {} } }");
+  job.training.optimizers[0].plateau->held = "";
+  ExpectContains(ErrorOf([&] { RunJob(job); }),
+                 "j:1:1: plateau beside another schedule must be a part of it");
+  job.training.optimizers[0].plateau->held = "h";
+  ExpectContains(ErrorOf([&] { RunJob(job); }), "the model has a variable 'h' already");
+}
+
+TEST(OptimizerText, ResumeOfWarmupAndPlateau) {
+  for (const int warmup : {5, 8}) {  // before and after the snapshot of step 6
+    for (const char* more : {"", " iter_size: 2"}) {
+      ExpectResumeGoesOn(
+          "optimizer { momentum { learning_rate: 0.05 } schedule { warmup { steps: " +
+          std::to_string(warmup) + " } plateau { patience: 0 threshold: 100 } } }" + more);
+    }
+  }
 }
 
 TEST(OptimizerText, GroupsAreChecked) {

@@ -9,9 +9,10 @@
 
 namespace coracle {
 
-// `rate` is the optimizer's.
-LrSchedulePtr ToSchedule(const proto::ScheduleConfig& schedule, double rate, const JobNode& at);
-PlateauConfig ToPlateau(const proto::ScheduleConfig& schedule, double rate, const JobNode& at);
+// Sets the schedule and the plateau of `config`. `rate` is the optimizer's, `index` its place among
+// those of the job.
+void TakeSchedule(const proto::ScheduleConfig& schedule, double rate, int index, const JobNode& at,
+                  OptimizerConfig* config);
 
 // A registered thing with its attributes.
 Setting CustomSetting(const proto::CustomConfig& custom, const JobNode& at);
