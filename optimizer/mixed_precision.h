@@ -42,13 +42,14 @@ struct MixedPrecisionOptions {
   DType dtype = DType::kBFloat16;  // or kFloat16
   PrecisionLevel level = PrecisionLevel::kO1;
   // Op types to move to the white or the black list. At O2 and O3 custom_black stays float32 too.
-  std::vector<std::string> custom_white, custom_black;
-  std::vector<std::string> black_vars;  // ops that touch one of these variables compute in float32
+  std::vector<std::string> custom_white = {}, custom_black = {};
+  // Ops that touch one of these variables compute in float32.
+  std::vector<std::string> black_vars = {};
   // Variables that keep float32 (a loss, metrics, outputs): what computes them is converted back.
-  std::vector<std::string> float32_vars;
+  std::vector<std::string> float32_vars = {};
   // Override the level's choice for O2 and O3: whether parameters are float32, and whether scale,
   // bias and statistics of batch_norm and layer_norm are.
-  std::optional<bool> master_weights, float32_norms;
+  std::optional<bool> master_weights = {}, float32_norms = {};
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 

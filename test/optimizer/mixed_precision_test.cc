@@ -228,6 +228,19 @@ TEST(MixedPrecision, UnlistedAndGrayFollowTheirInputs) {
   t.ExpectCastsShared();  // x down once for two readers, low up once for two
 }
 
+// PyTorch's autocast wants float32 for these, of the ops that we have. (elementwise_pow and
+// layer_norm are gray, as in Paddle; the statistics of layer_norm stay float32.)
+TEST(MixedPrecision, Float32OpsOfAutocastAreBlack) {
+  const PrecisionLists lists = DefaultPrecisionLists();
+  for (const char* type :
+       {"exp", "log", "pow", "rsqrt", "reciprocal", "cumsum", "reduce_prod", "reduce_sum", "sum",
+        "softmax", "log_softmax", "softplus", "square_error_cost", "squared_l2_norm",
+        "softmax_with_cross_entropy", "sigmoid_cross_entropy_with_logits"}) {
+    EXPECT_NE(DefaultOps().Find(type), nullptr) << type;
+    EXPECT_TRUE(lists.black.contains(type)) << type;
+  }
+}
+
 TEST(MixedPrecision, CustomListsAndNames) {
   Lenet t;
   t.Decorate({.custom_white = {"softmax_with_cross_entropy"}, .custom_black = {"tanh"}});
@@ -268,7 +281,7 @@ TEST(MixedPrecision, VariablesWrittenTwiceKeepTheirDType) {
   Variable h = t.net.Matmul(x, w, {.output = "h"});
   t.net.Append("relu", {{"X", {"h"}}}, {{"Out", {"h"}}});
   t.net.Matmul(h, w, {.output = "out"});
-  Variable kept = t.net.Statistic("kept", "kept", {4, 4}, DType::kFloat32, ConstantInitializer(0));
+  t.net.Statistic("kept", "kept", {4, 4}, DType::kFloat32, ConstantInitializer(0));
   t.net.Append("matmul_v2", {{"X", {"h"}}, {"Y", {"w"}}}, {{"Out", {"kept"}}});
   ProgramDesc plain = t.main;
   t.Decorate();

@@ -4,8 +4,10 @@
 #include <coracle/train/event_writer.h>
 #include <coracle/train/run_log.h>
 #include <coracle/train/trainer.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
@@ -93,18 +95,24 @@ uint32_t SlowMasked(const std::string& bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// The events of a file; every checksum is tried.
-std::vector<std::vector<Field>> ReadEvents(const std::string& path) {
+// What the records of a file hold; every checksum is tried.
+std::vector<std::string> ReadRecords(const std::string& path) {
   const std::string bytes = ReadFile(path);
-  std::vector<std::vector<Field>> events;
+  std::vector<std::string> records;
   for (size_t at = 0; at < bytes.size();) {
     const uint64_t length = Fixed(bytes, at, 8);
     EXPECT_EQ(Fixed(bytes, at + 8, 4), SlowMasked(bytes.substr(at, 8)));
-    const std::string event = bytes.substr(at + 12, length);
-    EXPECT_EQ(Fixed(bytes, at + 12 + length, 4), SlowMasked(event));
-    events.push_back(Decode(event));
+    records.push_back(bytes.substr(at + 12, length));
+    EXPECT_EQ(records.back().size(), length);
+    EXPECT_EQ(Fixed(bytes, at + 12 + length, 4), SlowMasked(records.back()));
     at += 16 + length;
   }
+  return records;
+}
+
+std::vector<std::vector<Field>> ReadEvents(const std::string& path) {
+  std::vector<std::vector<Field>> events;
+  for (const std::string& record : ReadRecords(path)) events.push_back(Decode(record));
   return events;
 }
 
@@ -132,6 +140,81 @@ TEST(Crc32c, PublishedValues) {
   EXPECT_EQ(Crc32c(""), 0u);
   for (size_t cut = 0; cut <= 32; ++cut)
     EXPECT_EQ(Crc32c(rising.substr(cut), Crc32c(rising.substr(0, cut))), 0x46DD794Eu);
+}
+
+// The record that TensorBoard's own tests of its reader hold: an event of the year 2015 that says
+// "brain.Event:1".
+TEST(EventWriter, ARecordKnownFromElsewhere) {
+  const auto bytes = [](std::initializer_list<int> values) {
+    std::string text;
+    for (int value : values) text += static_cast<char>(value);
+    return text;
+  };
+  const std::string event =
+      bytes({9, 0, 0, 0xc0, 0x25, 0xdd, 0x75, 0xd5, 0x41, 0x1a, 13}) + "brain.Event:1";
+  EXPECT_EQ(EventRecord(event), bytes({24, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22}) + event +
+                                    bytes({0xec, 0xf3, 0x32, 0x8d}));
+}
+
+// What protoc makes of a message: with our schema, or (--decode_raw) with none.
+std::string Protoc(const TempDir& dir, const std::string& options, const std::string& message) {
+  const char* source = std::getenv("CORACLE_SOURCE_DIR");
+  WriteFileAtomic(dir / "message", message);
+  const std::string command = "'" CORACLE_PROTOC "' -I '" + std::string(source ? source : ".") +
+                              "/proto' " + options + " < '" + (dir / "message") + "' > '" +
+                              (dir / "text") + "' 2>&1";
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  return ReadFile(dir / "text");
+}
+
+// A decoder that is not ours reads what is written. The numbers of the raw form are those of
+// tensorflow/core/util/event.proto and framework/summary.proto.
+TEST(EventWriter, ProtocDecodesEveryRecord) {
+  if (::access(CORACLE_PROTOC, X_OK) != 0) GTEST_SKIP() << "there is no " CORACLE_PROTOC;
+  if (!std::getenv("CORACLE_SOURCE_DIR")) GTEST_SKIP() << "CORACLE_SOURCE_DIR is not set";
+  TempDir dir;
+  EventWriter writer(dir.path(), 7);
+  writer.Scalars(12, {{"train/loss", 0.25}, {"test/accuracy", -1.5}});
+  writer.Histogram(13, "w", Tensor::Of<float>({4}, {1, 2, 2, 31}));
+  ProgramDesc program;
+  program.Root().AppendOp("relu", {{"X", {"a"}}}, {{"Out", {"b"}}});
+  writer.Graph(program);
+  const std::vector<std::string> records = ReadRecords(writer.path());
+  ASSERT_EQ(records.size(), 5u);
+  const auto decode = [&](size_t k, const std::string& options) {
+    std::string text = Protoc(dir, options, records[k]);
+    if (k == 4) return text;
+    const size_t end = text.find('\n');  // the time
+    EXPECT_EQ(text.substr(0, 2), options == "--decode_raw" ? "1:" : "wa");
+    return text.substr(end + 1);
+  };
+  const std::string schema = "--decode=coracle.proto.LogEvent event_log.proto";
+  EXPECT_EQ(decode(0, schema), "file_version: \"brain.Event:2\"\n");
+  EXPECT_EQ(decode(0, "--decode_raw"), "3: \"brain.Event:2\"\n");
+  EXPECT_EQ(decode(1, schema), "step: 7\nsession_log {\n  status: START\n}\n");
+  EXPECT_EQ(decode(1, "--decode_raw"), "2: 7\n7 {\n  1: 1\n}\n");
+  EXPECT_EQ(decode(2, schema),
+            "step: 12\nsummary {\n"
+            "  value {\n    tag: \"train/loss\"\n    simple_value: 0.25\n  }\n"
+            "  value {\n    tag: \"test/accuracy\"\n    simple_value: -1.5\n  }\n}\n");
+  EXPECT_EQ(decode(2, "--decode_raw"),
+            "2: 12\n5 {\n"
+            "  1 {\n    1: \"train/loss\"\n    2: 0x3e800000\n  }\n"
+            "  1 {\n    1: \"test/accuracy\"\n    2: 0xbfc00000\n  }\n}\n");
+  // Limits 2, 3, ..., 31: the first bucket counts 1, 2 and 2.
+  std::string limits, buckets;
+  for (int i = 0; i < 30; ++i) {
+    limits += "      bucket_limit: " + std::to_string(i + 2) + "\n";
+    buckets += "      bucket: " + std::string(i == 0 ? "3" : i == 29 ? "1" : "0") + "\n";
+  }
+  EXPECT_EQ(decode(3, schema),
+            "step: 13\nsummary {\n  value {\n    tag: \"w\"\n    histo {\n      min: 1\n"
+            "      max: 31\n      num: 4\n      sum: 36\n      sum_squares: 970\n" +
+                limits + buckets + "    }\n  }\n}\n");
+  const std::string graph = Find(Decode(records[4]), 4)->bytes;
+  const std::string nodes = Protoc(dir, "--decode=coracle.proto.LogGraph event_log.proto", graph);
+  ExpectContains(nodes, "op: \"relu\"");
+  ExpectContains(nodes, "input: ");
 }
 
 TEST(EventWriter, VersionStartAndScalars) {

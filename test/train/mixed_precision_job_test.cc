@@ -52,6 +52,26 @@ TEST(MixedPrecisionJob, Text) {
   EXPECT_EQ(all.scaling->max_skipped, 9);
 }
 
+// apex's table: whether the loss is scaled, if the job does not say.
+TEST(MixedPrecisionJob, LossScalesOfTheLevels) {
+  for (auto [level, scaled] : {std::pair{"O0", false}, {"O1", true}, {"O2", true}, {"O3", false}}) {
+    const auto scaling = [&](const std::string& dtype) {
+      return ParseJobText("mixed_precision { dtype: " + dtype + " level: " + level + " }")
+          .mixed_precision->scaling;
+    };
+    const auto half = scaling("FLOAT16");
+    EXPECT_EQ(half.has_value(), scaled) << level;
+    if (half) {
+      EXPECT_TRUE(half->dynamic && half->enabled);
+      EXPECT_EQ(half->init_scale, 65536);
+      EXPECT_EQ(half->growth_factor, 2);
+      EXPECT_EQ(half->backoff_factor, 0.5);
+      EXPECT_EQ(half->growth_interval, 2000);
+    }
+    EXPECT_FALSE(scaling("BFLOAT16").has_value()) << level;
+  }
+}
+
 TEST(MixedPrecisionJob, WrongTextSaysWhere) {
   const auto scaling = [](const std::string& text) {
     return TextError("mixed_precision {\n loss_scaling { " + text + " } }");
