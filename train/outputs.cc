@@ -56,8 +56,10 @@ std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfi
       MakeDirectories(directory);
       RequireWritable(directory);
       std::error_code none;
-      if (locks.empty() || !std::filesystem::equivalent(config.output_dir, snapshots, none))
-        locks.push_back(std::make_unique<DirectoryLock>(directory));
+      if (!locks.empty() && std::filesystem::equivalent(config.output_dir, snapshots, none))
+        continue;
+      locks.push_back(std::make_unique<DirectoryLock>(directory));
+      RemoveStaleTemporaries(directory);
     } catch (const Error& e) {
       throw e.WithPrefix(place);
     }

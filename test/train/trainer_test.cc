@@ -543,8 +543,11 @@ TEST(Trainer, ALockFileWithoutItsProcessHoldsNothing) {
   job.output_dir = dir.path();
   job.max_iter = 2;
   WriteFileAtomic(dir / ".lock", "process 1 on elsewhere\n");
+  const std::string half_written = dir / ".coracle-4194305-1.tmp";  // beyond the largest process id
+  WriteFileAtomic(half_written, "half");
   EXPECT_EQ(RunJob(job).steps, 2);
   EXPECT_FALSE(FileExists(dir / ".lock"));
+  EXPECT_FALSE(FileExists(half_written));
 }
 
 }  // namespace

@@ -10,8 +10,9 @@
 namespace coracle {
 
 // Makes the directories of a job, tries whether they can be written (hours of training should not
-// end in a name that cannot be) and keeps other runs from them as long as the locks live. Throws
-// kIo, and kAlreadyExists where another run writes.
+// end in a name that cannot be), keeps other runs from them as long as the locks live and removes
+// what runs that were killed have left half-written. Throws kIo, and kAlreadyExists where another
+// run writes.
 std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfig& config);
 
 // main.pb, startup.pb, main.txt and, of a text, vocabulary.json, before the first step, for whoever
