@@ -21,25 +21,25 @@ void InferAdam(InferContext& ctx) {
   }
   ctx.SetOutput("Beta1PowOut", ctx.Input("Beta1Pow"));
   ctx.SetOutput("Beta2PowOut", ctx.Input("Beta2Pow"));
-  if (ctx.HasInput("MasterParam")) ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
+  InferMasterParam(ctx, "C4");
 }
 
 template <class T>
 struct Args {
-  TensorArg param, grad, m, v, param_out, m_out, v_out;
+  UpdatedParam param;
+  TensorArg grad, m, v, m_out, v_out;
   std::optional<RowsInput> rows;  // where Grad is selected rows
   std::optional<RowGrouper> grouper;
   bool lazy = false;
   explicit Args(const PrepareContext& ctx)
-      : param(ctx.Input("Param")),
+      : param(ctx),
         grad(ctx.Input("Grad")),
         m(ctx.Input("Moment1")),
         v(ctx.Input("Moment2")),
-        param_out(ctx.Output("ParamOut")),
         m_out(ctx.Output("Moment1Out")),
         v_out(ctx.Output("Moment2Out")) {
     if (!IsSparse(grad)) return;
-    rows.emplace(ctx, "Grad", 0, param.shape);
+    rows.emplace(ctx, "Grad", 0, param.in.shape);
     grouper.emplace(ctx);
     lazy = ctx.Attr<bool>("lazy_mode");
   }
@@ -47,11 +47,15 @@ struct Args {
   // With lazy_mode only the stored rows and their moments change, else the others move on with the
   // gradient 0.
   void RunRows(Workspace& ws, const AdamStep& step, decltype(&AdamUpdate<T>) update) const {
+    UpdateRows(ws, step, update);
+    param.template CopyOut<T>(ws, 0, param.in.numel);
+  }
+  void UpdateRows(Workspace& ws, const AdamStep& step, decltype(&AdamUpdate<T>) update) const {
     const RowsView view = (*rows)(ws);
     const RowGroups groups = (*grouper)(ws, view);
     if (lazy) Copy(ws);
-    const T *p = ws.Data<const T>(param), *m1 = ws.Data<const T>(m), *m2 = ws.Data<const T>(v);
-    T *p_to = ws.Data<T>(param_out), *m1_to = ws.Data<T>(m_out), *m2_to = ws.Data<T>(v_out);
+    const T *p = ws.Data<const T>(param.in), *m1 = ws.Data<const T>(m), *m2 = ws.Data<const T>(v);
+    T *p_to = ws.Data<T>(param.out), *m1_to = ws.Data<T>(m_out), *m2_to = ws.Data<T>(v_out);
     const auto piece = [&](int64_t at, const T* g, int64_t n) {
       update(p + at, g, m1 + at, m2 + at, step, p_to + at, m1_to + at, m2_to + at, n);
     };
@@ -65,18 +69,20 @@ struct Args {
   }
   void RunDense(Workspace& ws, const AdamStep& step, decltype(&AdamUpdate<T>) update, int64_t begin,
                 int64_t end) const {
-    update(ws.Data<const T>(param) + begin, ws.Data<const T>(grad) + begin,
+    update(ws.Data<const T>(param.in) + begin, ws.Data<const T>(grad) + begin,
            ws.Data<const T>(m) + begin, ws.Data<const T>(v) + begin, step,
-           ws.Data<T>(param_out) + begin, ws.Data<T>(m_out) + begin, ws.Data<T>(v_out) + begin,
+           ws.Data<T>(param.out) + begin, ws.Data<T>(m_out) + begin, ws.Data<T>(v_out) + begin,
            end - begin);
+    param.template CopyOut<T>(ws, begin, end);
   }
-  void Copy(Workspace& ws) const { Copy(ws, 0, param.numel); }
+  void Copy(Workspace& ws) const { Copy(ws, 0, param.in.numel); }
   void Copy(Workspace& ws, int64_t begin, int64_t end) const {
     for (auto [from, to] :
-         {std::pair(param, param_out), std::pair(m, m_out), std::pair(v, v_out)}) {
+         {std::pair(param.in, param.out), std::pair(m, m_out), std::pair(v, v_out)}) {
       CopyBytes(ws.Data<const T>(from) + begin, ws.Data<T>(to) + begin,
                 (end - begin) * static_cast<int64_t>(sizeof(T)));
     }
+    param.template CopyOut<T>(ws, begin, end);
   }
 };
 
@@ -128,12 +134,11 @@ Kernel AdamOfRows(const PrepareContext& ctx, decltype(&AdamUpdate<T>) update) {
 
 template <class T>
 Kernel Adam(const PrepareContext& ctx, decltype(&AdamUpdate<T>) update) {
-  if (ctx.HasInput("MasterParam")) ctx.Unsupported("a MasterParam needs a float16 Param");
   if (IsSparse(ctx.Input("Grad"))) return AdamOfRows<T>(ctx, update);
   return SweepItems(ctx, kUpdateGrain / 2, [=](const PrepareContext& item) -> TensorWork {
     const Args<T> args(item);
     const Scalars scalars(item);
-    return {args.param.numel,
+    return {args.param.in.numel,
             [=](Workspace& ws, int64_t begin, int64_t end) {
               if (scalars.Skip(ws))
                 args.Copy(ws, begin, end);
@@ -156,7 +161,8 @@ OpDef AdamDef() {
           "gradient 0 and are updated too, unless lazy_mode leaves them and their moments as they "
           "are. C1: Grad and the moments have Param's shape and dtype. C2: LearningRate, Beta1Pow, "
           "Beta2Pow and the tensors that replace "
-          "attrs hold one element. C3: SkipUpdate is one bool.")
+          "attrs hold one element. C3: SkipUpdate is one bool. C4: a MasterParam needs "
+          "MasterParamOut; the update is then of MasterParam, and ParamOut is a rounded copy.")
       .Input("Param", "the parameter")
       .Input("Grad", "the parameter's gradient, a tensor or selected rows")
       .Input("LearningRate", "tensor [1], float32 or float64")
@@ -167,7 +173,7 @@ OpDef AdamDef() {
       .OptionalInput("Beta1Tensor", "tensor [1]; replaces attr beta1")
       .OptionalInput("Beta2Tensor", "tensor [1]; replaces attr beta2")
       .OptionalInput("EpsilonTensor", "tensor [1]; replaces attr epsilon")
-      .OptionalInput("MasterParam", "float32 copy of a float16 Param")
+      .OptionalInput("MasterParam", "what a Param of 16 bits is in float32")
       .OptionalInput("SkipUpdate", "bool tensor [1]: true leaves everything as it is")
       .Output("ParamOut", "the updated parameter, usually Param itself")
       .Output("Moment1Out", "usually Moment1 itself")
@@ -197,6 +203,7 @@ void RegisterAdam(OpRegistry& ops) {
               .Inplace("Moment2", "Moment2Out")
               .Inplace("Beta1Pow", "Beta1PowOut")
               .Inplace("Beta2Pow", "Beta2PowOut")
+              .Inplace("MasterParam", "MasterParamOut")
               .Infer(InferAdam)
               .NoGradient("an update of a parameter is not part of the loss")
               .Reference<float, double>(

@@ -11,7 +11,7 @@ struct Norms {
   TensorArg param, grad;
   BlockedSum sum;
   explicit Norms(const PrepareContext& ctx)
-      : param(ctx.Input("Param")), grad(ctx.Input("Grad")), sum(ctx, ctx.Input("Param").numel) {}
+      : param(UpdatedParam(ctx).in), grad(ctx.Input("Grad")), sum(ctx, ctx.Input("Param").numel) {}
   template <class T>
   double Of(Workspace& ws, const TensorArg& arg) const {
     const T* x = ws.Data<const T>(arg);
@@ -21,7 +21,6 @@ struct Norms {
 
 template <class T>
 Kernel LarsMomentum(const PrepareContext& ctx) {
-  if (ctx.HasInput("MasterParam")) ctx.Unsupported("a MasterParam needs a float16 Param");
   const ScalarInput rate(ctx.Input("LearningRate"));
   const Norms norms(ctx);
   const double coeff = HyperParameter(ctx, "lars_coeff"),
@@ -45,7 +44,7 @@ Kernel LarsMomentum(const PrepareContext& ctx) {
 
 void InferLars(InferContext& ctx) {
   InferUpdate(ctx, {{"Velocity", "VelocityOut"}}, {"LearningRate"});
-  if (ctx.HasInput("MasterParam")) ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
+  InferMasterParam(ctx, "C3");
 }
 
 }  // namespace
@@ -59,12 +58,14 @@ void RegisterLarsMomentum(OpRegistry& ops) {
               "|Param| / (|g| + lars_weight_decay |Param| + epsilon) when lars_weight_decay and "
               "both norms exceed 0, else LearningRate; VelocityOut = mu Velocity + l (g + "
               "lars_weight_decay Param); ParamOut = Param - VelocityOut. C1: Grad and Velocity are "
-              "dense tensors of Param's shape and dtype. C2: LearningRate holds one element.")
+              "dense tensors of Param's shape and dtype. C2: LearningRate holds one element. C3: "
+              "a MasterParam needs MasterParamOut. With a MasterParam the update is of "
+              "it, and ParamOut is a rounded copy.")
           .Input("Param", "the parameter")
           .Input("Grad", "the parameter's gradient")
           .Input("Velocity", "the running sum of updates")
           .Input("LearningRate", "tensor [1], float32 or float64")
-          .OptionalInput("MasterParam", "float32 copy of a float16 Param")
+          .OptionalInput("MasterParam", "what a Param of 16 bits is in float32")
           .Output("ParamOut", "the updated parameter, usually Param itself")
           .Output("VelocityOut", "usually Velocity itself")
           .OptionalOutput("MasterParamOut", "the updated MasterParam")
@@ -76,6 +77,7 @@ void RegisterLarsMomentum(OpRegistry& ops) {
           .Attr<float>("rescale_grad", 1.0f, "multiplies the gradient first")
           .Inplace("Param", "ParamOut")
           .Inplace("Velocity", "VelocityOut")
+          .Inplace("MasterParam", "MasterParamOut")
           .Infer(InferLars)
           .NoGradient("an update of a parameter is not part of the loss")
           .Reference<float, double>(

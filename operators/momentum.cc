@@ -9,7 +9,7 @@ namespace {
 
 void InferMomentum(InferContext& ctx) {
   InferUpdate(ctx, {{"Velocity", "VelocityOut"}}, {"LearningRate"});
-  if (ctx.HasInput("MasterParam")) ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
+  InferMasterParam(ctx, "C3");
 }
 
 MomentumStep StepOf(const PrepareContext& ctx) {
@@ -33,39 +33,41 @@ MomentumStep WithRate(MomentumStep step, double lr, bool velocity_holds_rate) {
 // Every row moves on with its velocity; a row that is not stored has no gradient.
 template <class T>
 Kernel MomentumOfRows(const PrepareContext& ctx, decltype(&MomentumUpdate<T>) update) {
-  const TensorArg param = ctx.Input("Param"), velocity = ctx.Input("Velocity");
-  const TensorArg param_out = ctx.Output("ParamOut"), velocity_out = ctx.Output("VelocityOut");
-  const RowsInput grad(ctx, "Grad", 0, param.shape);
+  const UpdatedParam param(ctx);
+  const TensorArg velocity = ctx.Input("Velocity"), velocity_out = ctx.Output("VelocityOut");
+  const RowsInput grad(ctx, "Grad", 0, param.in.shape);
   const RowGrouper grouper(ctx);
   const ScalarInput lr(ctx.Input("LearningRate"));
   const bool holds_rate = ctx.Attr<bool>("velocity_holds_rate");
   return [=, fixed = StepOf(ctx)](Workspace& ws) {
     const RowsView rows = grad(ws);
-    const T *p = ws.Data<const T>(param), *v = ws.Data<const T>(velocity);
-    T *p_out = ws.Data<T>(param_out), *v_out = ws.Data<T>(velocity_out);
+    const T *p = ws.Data<const T>(param.in), *v = ws.Data<const T>(velocity);
+    T *p_out = ws.Data<T>(param.out), *v_out = ws.Data<T>(velocity_out);
     const MomentumStep step = WithRate(fixed, lr(ws), holds_rate);
     ForEachRow<T>(grouper(ws, rows), rows, [&](int64_t at, const T* g, int64_t n) {
       update(p + at, g, v + at, step, p_out + at, v_out + at, n);
     });
+    param.CopyOut<T>(ws, 0, param.in.numel);
   };
 }
 
 template <class T>
 Kernel Momentum(const PrepareContext& ctx, decltype(&MomentumUpdate<T>) update) {
-  if (ctx.HasInput("MasterParam")) ctx.Unsupported("a MasterParam needs a float16 Param");
   if (IsSparse(ctx.Input("Grad"))) return MomentumOfRows<T>(ctx, update);
   const ScalarInput lr(ctx.Input("LearningRate"));
   const MomentumStep fixed = StepOf(ctx);
   const bool holds_rate = ctx.Attr<bool>("velocity_holds_rate");
   return SweepItems(ctx, kUpdateGrain, [=](const PrepareContext& item) -> TensorWork {
-    const TensorArg p = item.Input("Param"), g = item.Input("Grad"), v = item.Input("Velocity");
-    const TensorArg p_out = item.Output("ParamOut"), v_out = item.Output("VelocityOut");
-    return {p.numel,
+    const UpdatedParam p(item);
+    const TensorArg g = item.Input("Grad"), v = item.Input("Velocity");
+    const TensorArg v_out = item.Output("VelocityOut");
+    return {p.in.numel,
             [=](Workspace& ws, int64_t begin, int64_t end) {
               const MomentumStep step = WithRate(fixed, lr(ws), holds_rate);
-              update(ws.Data<const T>(p) + begin, ws.Data<const T>(g) + begin,
-                     ws.Data<const T>(v) + begin, step, ws.Data<T>(p_out) + begin,
+              update(ws.Data<const T>(p.in) + begin, ws.Data<const T>(g) + begin,
+                     ws.Data<const T>(v) + begin, step, ws.Data<T>(p.out) + begin,
                      ws.Data<T>(v_out) + begin, end - begin);
+              p.CopyOut<T>(ws, begin, end);
             },
             nullptr};
   });
@@ -76,20 +78,22 @@ Kernel Momentum(const PrepareContext& ctx, decltype(&MomentumUpdate<T>) update) 
 void RegisterMomentum(OpRegistry& ops) {
   ops.Add(
       OpDef("momentum")
-          .Doc("g = rescale_grad Grad (+ regularization_coeff Param with l2_decay); VelocityOut "
-               "= mu Velocity + g; ParamOut = Param - LearningRate VelocityOut, or Param - "
-               "LearningRate (g + mu VelocityOut) with use_nesterov. With velocity_holds_rate "
-               "(Caffe) "
-               "LearningRate multiplies g, and not the velocity: after a fall of the rate the old "
-               "velocity still has the old one. Rows that a sparse Grad does "
-               "not hold are updated too, with the gradient 0: the time is that of all rows. C1: "
-               "Grad and Velocity have Param's shape and dtype. C2: LearningRate holds one "
-               "element.")
+          .Doc(
+              "g = rescale_grad Grad (+ regularization_coeff Param with l2_decay); VelocityOut "
+              "= mu Velocity + g; ParamOut = Param - LearningRate VelocityOut, or Param - "
+              "LearningRate (g + mu VelocityOut) with use_nesterov. With velocity_holds_rate "
+              "(Caffe) "
+              "LearningRate multiplies g, and not the velocity: after a fall of the rate the old "
+              "velocity still has the old one. Rows that a sparse Grad does "
+              "not hold are updated too, with the gradient 0: the time is that of all rows. With a "
+              "MasterParam the update is of it, and ParamOut is a rounded copy. C1: "
+              "Grad and Velocity have Param's shape and dtype. C2: LearningRate holds one "
+              "element. C3: a MasterParam needs MasterParamOut.")
           .Input("Param", "the parameter")
           .Input("Grad", "the parameter's gradient, a tensor or selected rows")
           .Input("Velocity", "the running sum of gradients")
           .Input("LearningRate", "tensor [1], float32 or float64")
-          .OptionalInput("MasterParam", "float32 copy of a float16 Param")
+          .OptionalInput("MasterParam", "what a Param of 16 bits is in float32")
           .Output("ParamOut", "the updated parameter, usually Param itself")
           .Output("VelocityOut", "the updated velocity, usually Velocity itself")
           .OptionalOutput("MasterParamOut", "the updated MasterParam")
@@ -105,6 +109,7 @@ void RegisterMomentum(OpRegistry& ops) {
           .MultiTensor({"LearningRate"})
           .Inplace("Param", "ParamOut")
           .Inplace("Velocity", "VelocityOut")
+          .Inplace("MasterParam", "MasterParamOut")
           .Infer(InferMomentum)
           .NoGradient("an update of a parameter is not part of the loss")
           .Reference<float, double>(

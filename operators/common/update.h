@@ -7,6 +7,7 @@
 #include <coracle/operators/common/same_type.h>
 #include <coracle/operators/common/selected_rows.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
@@ -20,6 +21,25 @@ namespace coracle {
 void InferUpdate(InferContext& ctx,
                  std::initializer_list<std::pair<const char*, const char*>> state,
                  std::initializer_list<const char*> scalars);
+
+// For ops that have the slots: MasterParam is like an accumulator (C1), and needs MasterParamOut
+// (the constraint `id`).
+void InferMasterParam(InferContext& ctx, std::string_view id);
+
+// The parameter that an update reads and writes: MasterParam where there is one, of which Param
+// becomes a copy (rounded, where Param is of 16 bits).
+struct UpdatedParam {
+  explicit UpdatedParam(const PrepareContext& ctx)
+      : in(ctx.Input(ctx.HasInput("MasterParam") ? "MasterParam" : "Param")),
+        out(ctx.Output(ctx.HasInput("MasterParam") ? "MasterParamOut" : "ParamOut")) {
+    if (ctx.HasInput("MasterParam")) copy = ctx.Output("ParamOut");
+  }
+  template <class T>
+  void CopyOut(Workspace& ws, int64_t begin, int64_t end) const {
+    if (copy) std::copy_n(ws.Data<const T>(out) + begin, end - begin, ws.Data<T>(copy) + begin);
+  }
+  TensorArg in, out, copy;
+};
 
 // A one-element float32 or float64 input, or a value known beforehand.
 class ScalarInput {

@@ -23,18 +23,18 @@ template <class T, size_t N>
 class ElementwiseArgs {
  public:
   ElementwiseArgs(const PrepareContext& ctx, const std::array<StateSlots, N>& slots)
-      : param_(ctx.Input("Param")), grad_(ctx.Input("Grad")), param_out_(ctx.Output("ParamOut")) {
+      : param_(ctx), grad_(ctx.Input("Grad")) {
     for (size_t k = 0; k < N; ++k) {
       in_[k] = ctx.Input(slots[k].first);
       out_[k] = ctx.Output(slots[k].second);
     }
   }
-  int64_t numel() const { return param_.numel; }
+  int64_t numel() const { return param_.in.numel; }
 
   template <class Step>
   void Run(Workspace& ws, int64_t begin, int64_t end, const Step& step) const {
-    const T *p = ws.Data<const T>(param_), *g = ws.Data<const T>(grad_);
-    T* p_out = ws.Data<T>(param_out_);
+    const T *p = ws.Data<const T>(param_.in), *g = ws.Data<const T>(grad_);
+    T* p_out = ws.Data<T>(param_.out);
     std::array<const T*, N> in;
     std::array<T*, N> out;
     for (size_t k = 0; k < N; ++k) {
@@ -47,10 +47,12 @@ class ElementwiseArgs {
       p_out[i] = step(p[i], g[i], state);
       for (size_t k = 0; k < N; ++k) out[k][i] = state[k];
     }
+    param_.CopyOut<T>(ws, begin, end);
   }
 
  private:
-  TensorArg param_, grad_, param_out_;
+  UpdatedParam param_;
+  TensorArg grad_;
   std::array<TensorArg, N> in_, out_;
 };
 

@@ -154,5 +154,12 @@ void InferUpdate(InferContext& ctx,
     ctx.SetOutput(out, ctx.Input(ctx.HasInput(in) ? in : "Param"));
 }
 
+void InferMasterParam(InferContext& ctx, std::string_view id) {
+  if (!ctx.HasInput("MasterParam")) return;
+  ctx.Require(id, ctx.HasOutput("MasterParamOut"), "a MasterParam needs MasterParamOut");
+  RequireState(ctx, "MasterParam");
+  ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
+}
+
 }  // namespace coracle
 #endif

@@ -119,7 +119,50 @@ TEST(Adam, FastAgainstReference) {
   Random({}, {}, {}).CheckFast(1e-6);
 }
 
+// A Param of 16 bits is MasterParam rounded.
+TEST(Adam, MasterParam) {
+  const auto make = [](bool skip) {
+    const Tensor one = Tensor::Of<float>({1}, {1}).Cast(DType::kFloat16);
+    OpTest test("adam");
+    test.Attr("multi_precision", true)
+        .TensorInput("Param", one)
+        .TensorInput("Grad", one)
+        .TensorInput("MasterParam", Tensor::Of<float>({1}, {1.0001f}))
+        .TensorInput("SkipUpdate", Tensor::Of<bool>({1}, {skip}));
+    for (const char* slot : {"Moment1", "Moment2"})
+      test.TensorInput(slot, Tensor::Of<float>({1}, {0}));
+    test.TensorInput("Beta1Pow", Tensor::Of<float>({1}, {0.9f}))
+        .TensorInput("Beta2Pow", Tensor::Of<float>({1}, {0.999f}))
+        .TensorInput("LearningRate", Tensor::Of<float>({1}, {1e-4f}));
+    return test;
+  };
+  for (bool skip : {false, true}) {
+    OpTest test = make(skip);
+    for (KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
+      const Tensor master = test.Output("MasterParamOut", mode);
+      ASSERT_EQ(master.dtype(), DType::kFloat32);
+      EXPECT_NEAR(master.Item<float>(), skip ? 1.0001 : 1, 2e-7);  // a step of the rate's size
+      EXPECT_TRUE(BitEqual(test.Output("ParamOut", mode), master.Cast(DType::kFloat16)));
+    }
+  }
+  for (bool lazy : {false, true}) {
+    OpTest rows("adam");
+    rows.Attr("lazy_mode", lazy)
+        .RandomInput("Param", {2, 1})
+        .RowsInput("Grad", {2, 1}, {1}, {4})
+        .Input("MasterParam", {2, 1}, {1, 2})
+        .Input("Moment1", {2, 1}, {0, 0})
+        .Input("Moment2", {2, 1}, {0, 0})
+        .Input("Beta1Pow", {1}, {0.9})
+        .Input("Beta2Pow", {1}, {0.999})
+        .Input("LearningRate", {1}, {0.5})
+        .Expect("MasterParamOut", {2, 1}, {1, 1.5}, 1e-5)
+        .Expect("ParamOut", {2, 1}, {1, 1.5}, 1e-5);
+  }
+}
+
 TEST(Adam, Constraints) {
+  Adam({}, 2, 0.1).Input("MasterParam", {1}, {1}).ExpectError("adam.C4");
   Random({2}, {3}, {1}).ExpectError("adam.C1");
   Random({2}, {2}, {2}).ExpectError("adam.C2");
   Random({2}, {2}, {1}).IntInput("SkipUpdate", {1}, {1}).ExpectError("adam.C3");

@@ -36,6 +36,29 @@ TEST(LarsMomentum, WithoutDecay) {
       .Expect("ParamOut", {3}, {0.7, -1.9, 0.625});
 }
 
+// The norm is that of MasterParam too.
+TEST(LarsMomentum, MasterParam) {
+  UpdateCase plain = Case(0.125f);
+  plain.absent.clear();
+  OpTest test = plain.Make();
+  test.Input("MasterParam", {3}, {2, -1, 0.25});
+  UpdateCase other = Case(0.125f);
+  OpTest expected("lars_momentum");
+  for (const NamedAttr& attr : other.attrs) expected.Attr(attr.name, attr.value);
+  expected.NoOutput("MasterParamOut")
+      .Input("Param", {3}, {2, -1, 0.25})
+      .Input("Grad", {3}, {0.5, -1, 0})
+      .Input("Velocity", {3}, {0.5, 0, -0.25})
+      .Input("LearningRate", {1}, {0.1});
+  for (const char* out : {"ParamOut", "MasterParamOut"})
+    EXPECT_TRUE(BitEqual(test.Output(out), expected.Output("ParamOut"))) << out;
+  EXPECT_TRUE(BitEqual(test.Output("VelocityOut"), expected.Output("VelocityOut")));
+}
+
+TEST(LarsMomentum, C3_MasterParamWithoutItsOutput) {
+  Case(0).Make().Input("MasterParam", {3}, {1, 2, 3}).ExpectError("lars_momentum.C3");
+}
+
 TEST(LarsMomentum, Edges) { Case(0.125f).CheckEdges(); }
 
 TEST(LarsMomentum, SameBitsForAnyNumberOfThreads) {

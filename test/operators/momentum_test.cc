@@ -106,6 +106,51 @@ TEST(Momentum, FastAgainstReference) {
   }
 }
 
+// A Param of 16 bits is MasterParam rounded; steps that it would not feel add up there.
+TEST(Momentum, MasterParam) {
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const Tensor one = Tensor::Of<float>({2}, {1, -2}).Cast(dtype);
+    OpTest test("momentum");
+    test.Attr("mu", 0.5f)
+        .Attr("multi_precision", true)
+        .TensorInput("Param", one)
+        .TensorInput("Grad", one)
+        .TensorInput("Velocity", Tensor::Of<float>({2}, {2, 0}))
+        .TensorInput("MasterParam", Tensor::Of<float>({2}, {1.0001f, -2}))
+        .TensorInput("LearningRate", Tensor::Of<float>({1}, {1e-4f}));
+    for (KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
+      const Tensor master = test.Output("MasterParamOut", mode);
+      ASSERT_EQ(master.dtype(), DType::kFloat32);
+      EXPECT_NEAR(master.data<float>()[0], 1.0001 - 2e-4, 1e-7);
+      EXPECT_NEAR(master.data<float>()[1], -2 + 2e-4, 1e-6);
+      EXPECT_TRUE(BitEqual(test.Output("ParamOut", mode), master.Cast(dtype)));
+      EXPECT_EQ(test.Output("VelocityOut", mode).data<float>()[0], 2);
+    }
+  }
+  // Rows: all of them are copied.
+  OpTest rows("momentum");
+  rows.Attr("mu", 0.5f)
+      .RandomInput("Param", {3, 1})
+      .RowsInput("Grad", {3, 1}, {1}, {4})
+      .Input("Velocity", {3, 1}, {2, 0, 0})
+      .Input("MasterParam", {3, 1}, {1, 2, 3})
+      .Input("LearningRate", {1}, {0.5})
+      .Expect("MasterParamOut", {3, 1}, {0.5, 0, 3})
+      .Expect("ParamOut", {3, 1}, {0.5, 0, 3});
+}
+
+TEST(Momentum, C3_MasterParamWithoutItsOutput) {
+  Momentum({1}, {1}, {1}, 1, 0.5f).Input("MasterParam", {1}, {1}).ExpectError("momentum.C3");
+  OpTest("momentum")
+      .Attr("mu", 0.5f)
+      .RandomInput("Param", {2})
+      .RandomInput("Grad", {2})
+      .RandomInput("Velocity", {2})
+      .RandomInput("MasterParam", {3})
+      .RandomInput("LearningRate", {1})
+      .ExpectError("momentum.C1");
+}
+
 TEST(Momentum, Constraints) {
   OpTest("momentum")
       .Attr("mu", 0.9f)

@@ -303,6 +303,58 @@ TEST(PaddleDefect, OpsInNoListDoNotFallBackToFloat32) {
   EXPECT_TRUE(std::isfinite(exe.Run(main, scope, {{"x", feed}}, {"loss"})[0].Item<float>()));
 }
 
+// A step as Paddle 2.1 saves it with multi_precision: parameters of 16 bits, in place, each beside
+// its master. Steps too small for 16 bits add up.
+TEST(PaddleTable, MultiPrecision) {
+  ProgramDesc main;
+  const auto declare = [&](const std::string& name, DType dtype, int64_t n) {
+    VarDesc& var = main.Root().Var(name);
+    var.SetDType(dtype);
+    var.SetShape({n});
+    var.SetPersistable(true);
+  };
+  Scope scope;
+  declare("lr", DType::kFloat32, 1);
+  scope.Set("lr", Tensor::Of<float>({1}, {0x1p-14f}));
+  const std::vector<std::pair<std::string, int64_t>> params = {{"a", 3}, {"b", 40}};
+  for (const auto& [name, n] : params) {
+    for (const std::string& half : {name, name + "@GRAD"}) {
+      declare(half, DType::kFloat16, n);
+      scope.Set(half, Tensor::Full<float>({n}, 1).Cast(DType::kFloat16));
+    }
+    for (const char* suffix : {"_velocity_0", "_fp32_master_0"}) {
+      declare(name + suffix, DType::kFloat32, n);
+      scope.Set(name + suffix, Tensor::Full<float>({n}, suffix[1] == 'v' ? 0 : 1));
+    }
+    main.Root().AppendOp(
+        "momentum",
+        {{"Param", {name}},
+         {"Grad", {name + "@GRAD"}},
+         {"Velocity", {name + "_velocity_0"}},
+         {"LearningRate", {"lr"}},
+         {"MasterParam", {name + "_fp32_master_0"}}},
+        {{"ParamOut", {name}},
+         {"VelocityOut", {name + "_velocity_0"}},
+         {"MasterParamOut", {name + "_fp32_master_0"}}},
+        {{"mu", 0.0f}, {"multi_precision", true}, {kOpRoleAttr, int32_t{kOptimize}}});
+  }
+  VerifyOrThrow(main, DefaultOps());
+  PreparedProgram step = Executor().Prepare(main);
+  for (int i = 1; i <= 16; ++i) {
+    step.Run(scope);
+    for (const auto& [name, n] : params) {
+      const float master = 1 - static_cast<float>(i) * 0x1p-14f;
+      const Tensor half = Tensor::Of<float>({1}, {master}).Cast(DType::kFloat16);
+      for (int64_t k = 0; k < n; ++k) {
+        ASSERT_EQ(scope.Get(name + "_fp32_master_0").data<float>()[k], master) << i;
+        ASSERT_EQ(scope.Get(name).Cast(DType::kFloat32).data<float>()[k],
+                  half.Cast(DType::kFloat32).Item<float>())
+            << i;
+      }
+    }
+  }
+}
+
 // --- tables ---
 
 TEST(PaddleTable, DefaultsOfTheOptimizers) {
