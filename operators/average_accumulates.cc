@@ -7,6 +7,7 @@
 #include <coracle/operators/common/update.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace coracle {
 namespace {
@@ -60,7 +61,8 @@ Kernel AverageAccumulates(const PrepareContext& ctx) {
     ++accumulated;
     const bool carry = updates % kMaxInOneSum == 0;
     const double window = std::min(static_cast<double>(most), static_cast<double>(updates) * share);
-    const bool begin_anew = accumulated >= least && accumulated >= static_cast<int64_t>(window);
+    const bool begin_anew =
+        accumulated >= least && static_cast<double>(accumulated) >= std::trunc(window);
     const T* p = ws.Data<const T>(param);
     std::array<const T*, 3> in;
     std::array<T*, 3> out;

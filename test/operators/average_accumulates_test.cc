@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "../op_test.h"
 
 namespace coracle {
@@ -42,6 +44,12 @@ TEST(AverageAccumulates, BeginsAnew) {
   Expect(Make(3, 7, 10, 0.4f, 5, 100), {{11, 18}, {100, 200}, {1000, 2000}}, {4, 7, 11});
   // at max_average_window at the latest
   Expect(Make(3, 7, 1000, 0.4f, 2, 4), {{0, 0}, {0, 0}, {111, 218}}, {0, 4, 1001});
+}
+
+TEST(AverageAccumulates, WindowsThatNoIntegerHolds) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  Expect(Make(3, 7, 10, 3e30f, 2, most), {{11, 18}, {100, 200}, {1000, 2000}}, {4, 7, 11});
+  Expect(Make(3, 7, 10, -3e30f, 2, most), {{0, 0}, {0, 0}, {111, 218}}, {0, 4, 11});
 }
 
 TEST(AverageAccumulates, MovesLongSums) {
