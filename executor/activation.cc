@@ -174,12 +174,12 @@ Cell& Activation::View(size_t binding) {
   return views_[binding];
 }
 
-void Activation::RunInside(uint64_t outer_run, uint64_t step, StepScopes::Step* keep) {
+void Activation::RunInside(uint64_t outer_run, uint64_t step, int block, StepScopes::Step* keep) {
   if (outer_run != outer_run_) runs_inside_ = 0;
   outer_run_ = outer_run;
   state_.CheckLimits("in a sub-block");
   keep_ = keep;
-  Run({}, InnerStep(step, unit_, runs_inside_++));
+  Run({}, InnerStep(step, block, runs_inside_++));
 }
 
 void Activation::CollectTimes(std::vector<OpTime>* times) const {

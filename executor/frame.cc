@@ -325,7 +325,7 @@ void Frame::RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* k
       }
     }
   }
-  child.RunInside(activation_.run_number(), step_, keep);
+  child.RunInside(activation_.run_number(), step_, use.block, keep);
 }
 
 void Frame::CopyInto(int32_t v, Cell* cell) {

@@ -15,6 +15,7 @@ int32_t Planner::SubBlock(BlockRef block, const BlockArgs& args) {
   for (const auto& [name, arg] : args.out) out.push_back(name);
   SubBlockUse made;
   made.unit = request_.units->Find(block.idx, in, out);
+  made.block = block.idx;
   made.site = unit_.Site(op_index_, sub_blocks_of_op_++);
   Unit& inner = (*request_.units)[made.unit];
   for (size_t i = 0; i < args.in.size(); ++i) {

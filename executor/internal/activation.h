@@ -46,8 +46,9 @@ class Activation {
   void BindSlot(int32_t slot, Cell* cell);
   // A cell of this activation that shows a value of the outer frame.
   Cell& View(size_t binding);
-  // Runs it within run `outer_run` of the enclosing activation, whose random step is `step`.
-  void RunInside(uint64_t outer_run, uint64_t step, StepScopes::Step* keep);
+  // Runs it, the block `block`, within run `outer_run` of the enclosing activation, whose random
+  // step is `step`.
+  void RunInside(uint64_t outer_run, uint64_t step, int block, StepScopes::Step* keep);
   uint64_t run_number() const { return run_number_; }
 
   void CollectTimes(std::vector<OpTime>* times) const;

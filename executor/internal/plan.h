@@ -79,6 +79,7 @@ struct Binding {
 // A sub-block as one op runs it; a handle is an index of Plan::sub_blocks.
 struct SubBlockUse {
   int32_t unit = -1;
+  int block = 0;      // the unit's
   int32_t site = -1;  // among the unit's: which activation runs it
   std::vector<Binding> bindings;
 };

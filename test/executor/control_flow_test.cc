@@ -219,6 +219,30 @@ TEST(While, RandomOpsDrawAnewInEachIteration) {
   for (int k = 0; k < 3; ++k) EXPECT_TRUE(BitEqual(out[k], again[k]));
 }
 
+// The second of two loops is planned before or after what the first one holds.
+TEST(While, RandomOpsDrawTheSameWhateverRanBefore) {
+  Net t;
+  Variable m = t.net.Data("m", {1}, DType::kInt64), n = t.net.Data("n", {1}, DType::kInt64);
+  const auto draw = [&](const Variable& sum) {
+    Variable noise =
+        t.net.Plain("uniform_random", {}, {{"shape", std::vector<int64_t>{1}}, {"dtype", 5}});
+    Assign(t.net, t.net.Add(sum, noise), sum);
+  };
+  Variable a = FillConstant(t.net, {1}, DType::kFloat32, 0), b = t.net.Scale(a, {.scale = 1});
+  t.For(m, [&](Variable) { t.For(n, [&](Variable) { draw(a); }); });
+  t.For(n, [&](Variable) { draw(b); });
+  std::vector<Tensor> second[2];
+  for (int64_t first : {0, 1}) {
+    Scope scope;
+    auto run = t.Prepare({"m", "n"}, {a.name(), b.name()});
+    run.Run(scope, {OneInt(first), OneInt(2)});
+    for (const Tensor& sum : run.Run(scope, {OneInt(2), OneInt(2)}))
+      second[first].push_back(sum.Clone());
+  }
+  EXPECT_NE(second[0][0].Item<float>(), 0.0f);
+  for (size_t k = 0; k < 2; ++k) EXPECT_TRUE(BitEqual(second[0][k], second[1][k]));
+}
+
 TEST(While, Limits) {
   Net t;
   Variable x = t.net.Data("x", {1000});
