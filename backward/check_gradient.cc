@@ -3,6 +3,7 @@
 #include <coracle/backward/dense_gradient.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/rng.h>
@@ -177,6 +178,32 @@ class Checker {
     return options;
   }
 
+  // Variables of the root block that the op's sub-blocks read: a function lists none of them.
+  std::vector<std::string> ReadInside(const OpDesc& op) const {
+    std::vector<std::string> names;
+    std::unordered_set<int> seen;
+    std::vector<int> blocks = SubBlocksOf(op);
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      if (!seen.insert(blocks[b]).second) continue;
+      const BlockDesc& block = forward_.Block(blocks[b]);
+      for (size_t i = 0; i < block.NumOps(); ++i) {
+        for (const Slot& slot : block.op(i).inputs()) {
+          for (const std::string& name : slot.args) {
+            const VarDesc* var = block.FindVarRecursive(name);
+            if (var && var == forward_.Root().FindVar(name)) names.push_back(name);
+          }
+        }
+        for (int inner : SubBlocksOf(block.op(i))) blocks.push_back(inner);
+      }
+    }
+    return names;
+  }
+  static bool IsWrittenBy(const OpDesc& op, const std::string& name) {
+    return std::any_of(op.outputs().begin(), op.outputs().end(), [&](const Slot& slot) {
+      return std::count(slot.args.begin(), slot.args.end(), name) > 0;
+    });
+  }
+
   // What the program reads before any op writes it.
   void CollectInputs() {
     const BlockDesc& root = forward_.Root();
@@ -196,6 +223,9 @@ class Checker {
         for (const std::string& name : slot.args) {
           if (!feeds) need(name);
         }
+      }
+      for (const std::string& name : ReadInside(op)) {
+        if (!IsWrittenBy(op, name)) need(name);
       }
       for (const Slot& slot : op.outputs()) {
         for (const std::string& name : slot.args) {

@@ -1,8 +1,10 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/passes/inline_calls.h>
 #include <fmt/format.h>
 
+#include <deque>
 #include <unordered_map>
 
 namespace coracle {
@@ -11,13 +13,21 @@ namespace {
 using Names = std::vector<std::string>;
 using Ops = std::vector<std::unique_ptr<OpDesc>>;
 
+// As deep as Verify allows blocks to be nested.
+constexpr int kMaxDepth = 128;
+
 bool IsCall(const OpDesc& op) { return op.type() == "call" || op.type() == "call_grad"; }
 
-// What the variables of each call are called by. The names depend on nothing but what the call
+// What replaces one call. The prefix of its variables' names depends on nothing but what the call
 // writes: random ops draw by the names of their outputs, and draw the same with backward appended.
-class Prefixes {
+struct CallSite {
+  std::string prefix;
+  std::unordered_map<int, int> copies;  // of the function's sub-blocks
+};
+
+class CallSites {
  public:
-  explicit Prefixes(const ProgramDesc& program) {
+  explicit CallSites(const ProgramDesc& program) {
     std::unordered_map<std::string, int> uses;
     for (int b = 0; b < program.NumBlocks(); ++b) {
       for (size_t i = 0; i < program.Block(b).NumOps(); ++i) {
@@ -25,65 +35,87 @@ class Prefixes {
         if (op.type() != "call") continue;
         const std::string base = (op.Output("Out").empty() ? "" : op.Output("Out")[0]) + "/call";
         const int use = uses[base]++;
-        const std::string prefix = use == 0 ? base : fmt::format("{}_{}", base, use);
-        of_call_[&op] = prefix;
-        if (op.HasOutput("Scope")) of_scope_[op.Output("Scope")[0]] = prefix;
+        CallSite& site = sites_.emplace_back();
+        site.prefix = use == 0 ? base : fmt::format("{}_{}", base, use);
+        of_call_[&op] = &site;
+        if (op.HasOutput("Scope")) of_scope_[op.Output("Scope")[0]] = &site;
       }
     }
   }
-  const std::string& OfCall(const OpDesc& op) const { return of_call_.at(&op); }
-  // Of the call that has this variable in its slot Scope; "" when there is none.
-  std::string OfScope(const std::string& scope) const {
+  CallSite& OfCall(const OpDesc& op) { return *of_call_.at(&op); }
+  CallSite& OfGradient(ProgramDesc& program) {
+    CallSite& site = sites_.emplace_back();
+    site.prefix = program.UniqueName("call_grad");
+    return site;
+  }
+  // The call that has this variable in its slot Scope; nullptr when there is none.
+  const CallSite* OfScope(const std::string& scope) const {
     const auto found = of_scope_.find(scope);
-    return found == of_scope_.end() ? "" : found->second;
+    return found == of_scope_.end() ? nullptr : found->second;
   }
 
  private:
-  std::unordered_map<const OpDesc*, std::string> of_call_;
-  std::unordered_map<std::string, std::string> of_scope_;
+  std::deque<CallSite> sites_;
+  std::unordered_map<const OpDesc*, CallSite*> of_call_;
+  std::unordered_map<std::string, CallSite*> of_scope_;
 };
 
-// One call: the ops of its block with the names that they have at the caller.
+// One call: the ops of its block with the names that they have at the caller, and copies of the
+// blocks that these run. A name that the function declares is renamed wherever it occurs in them: a
+// block may declare it again for something that belongs to it (recurrent: a sequence and its step).
 class Inliner {
  public:
-  Inliner(BlockDesc& caller, const OpDesc& op, const Prefixes& prefixes)
+  Inliner(BlockDesc& caller, const OpDesc& op, CallSites& sites)
       : caller_(caller), op_(op), gradient_(op.type() == "call_grad") {
     const BlockRef ref = op.GetAttr<BlockRef>("sub_block", BlockRef{});
-    if (ref.idx <= caller.idx() || ref.idx >= caller.program().NumBlocks()) {
-      ThrowInvalid(fmt::format("{}: names the block {}, which is not a block after block {}",
-                               op.type(), ref.idx, caller.idx()),
-                   "  " + Locate(op));
-    }
-    block_ = &caller.program().Block(ref.idx);
-    prefix_ = gradient_ ? caller.program().UniqueName("call_grad") : prefixes.OfCall(op);
-    if (gradient_ && op.HasInput("Scope")) forward_prefix_ = prefixes.OfScope(op.Input("Scope")[0]);
+    block_ = &BlockAfter(caller, ref.idx, op);
+    site_ = gradient_ ? &sites.OfGradient(caller.program()) : &sites.OfCall(op);
+    if (gradient_ && op.HasInput("Scope")) forward_site_ = sites.OfScope(op.Input("Scope")[0]);
   }
 
   void AppendTo(Ops& ops) {
-    for (size_t i = 0; i < block_->NumVars(); ++i) Declare(block_->var(i));
+    for (size_t i = 0; i < block_->NumVars(); ++i) Declare(block_->var(i), caller_);
     const char* in = gradient_ ? "Out@GRAD" : "X";
     const char* out = gradient_ ? "X@GRAD" : "Out";
     const Names parameters = op_.GetAttr<Names>("parameters", {});
     const Names results = op_.GetAttr<Names>("results", {});
     for (size_t i = 0; i < parameters.size() && i < op_.Input(in).size(); ++i)
       Assign(op_.Input(in)[i], Renamed(parameters[i]), ops);
-    for (size_t i = 0; i < block_->NumOps(); ++i) ops.push_back(Copy(block_->op(i)));
+    for (size_t i = 0; i < block_->NumOps(); ++i)
+      ops.push_back(Copy(block_->op(i), *block_, caller_));
     for (size_t i = 0; i < results.size() && i < op_.Output(out).size(); ++i) {
       if (!IsEmptyName(op_.Output(out)[i])) Assign(Renamed(results[i]), op_.Output(out)[i], ops);
     }
   }
 
  private:
-  std::string Renamed(const std::string& name) const {
-    if (IsEmptyName(name)) return name;
-    if (block_->FindVar(name)) return prefix_ + "/" + name;
-    // What a gradient block reads of the call whose gradient it is.
-    const BlockDesc* forward = gradient_ ? block_->forward_block() : nullptr;
-    return forward && forward->FindVar(name) ? forward_prefix_ + "/" + name : name;
+  static const BlockDesc& BlockAfter(const BlockDesc& home, int idx, const OpDesc& op) {
+    if (idx <= home.idx() || idx >= home.program().NumBlocks()) {
+      ThrowInvalid(fmt::format("{}: names the block {}, which is not a block after block {}",
+                               op.type(), idx, home.idx()),
+                   "  " + Locate(op));
+    }
+    return home.program().Block(idx);
   }
 
-  void Declare(const VarDesc& var) {
-    VarDesc& copy = caller_.Var(prefix_ + "/" + var.name());
+  std::string Renamed(const std::string& name) const {
+    if (IsEmptyName(name)) return name;
+    if (block_->FindVar(name)) return site_->prefix + "/" + name;
+    // What a gradient block reads of the call whose gradient it is.
+    const BlockDesc* forward = forward_site_ ? block_->forward_block() : nullptr;
+    return forward && forward->FindVar(name) ? forward_site_->prefix + "/" + name : name;
+  }
+  Names Renamed(Names names) const {
+    for (std::string& name : names) name = Renamed(name);
+    return names;
+  }
+  SlotList Renamed(SlotList slots) const {
+    for (Slot& slot : slots) slot.args = Renamed(std::move(slot.args));
+    return slots;
+  }
+
+  void Declare(const VarDesc& var, BlockDesc& block) const {
+    VarDesc& copy = block.Var(Renamed(var.name()));
     copy.SetMeta(var.meta());
     copy.SetStopGradient(var.stop_gradient());
     if (var.error_clip()) copy.SetErrorClip(var.error_clip());
@@ -95,35 +127,65 @@ class Inliner {
                                            AttrList{{kOpRoleAttr, int32_t{op_.role()}}}));
   }
 
-  std::unique_ptr<OpDesc> Copy(const OpDesc& op) {
-    if (op.HasSubBlock()) {
-      throw Error(
-          ErrorCode::kUnimplemented,
-          fmt::format("call: the function, block {}, has a {} in it, which runs a sub-block",
-                      block_->idx(), op.type()),
-          "  " + Locate(op_));
-    }
-    auto rename = [&](const SlotList& slots) {
-      SlotList renamed = slots;
-      for (Slot& slot : renamed) {
-        for (std::string& arg : slot.args) arg = Renamed(arg);
-      }
-      return renamed;
-    };
-    auto copy =
-        std::make_unique<OpDesc>(op.type(), rename(op.inputs()), rename(op.outputs()), op.attrs());
+  // `op` is one of `from`; the copy goes to `to`.
+  std::unique_ptr<OpDesc> Copy(const OpDesc& op, const BlockDesc& from, BlockDesc& to) {
+    auto copy = std::make_unique<OpDesc>(op.type(), Renamed(op.inputs()), Renamed(op.outputs()),
+                                         op.attrs());
     if (!copy->HasAttr(kOpRoleAttr)) copy->SetAttr(kOpRoleAttr, int32_t{op_.role()});
+    if (!op.HasSubBlock()) return copy;
+    for (const NamedAttr& attr : op.attrs()) {
+      if (const auto* one = std::get_if<BlockRef>(&attr.value)) {
+        copy->SetAttr(attr.name, BlockRef{CopyBlock(BlockAfter(from, one->idx, op), to)});
+      } else if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
+        std::vector<BlockRef> refs = *many;
+        for (BlockRef& ref : refs) ref.idx = CopyBlock(BlockAfter(from, ref.idx, op), to);
+        copy->SetAttr(attr.name, std::move(refs));
+      } else if (const auto* names = std::get_if<Names>(&attr.value)) {
+        // An op that runs a block says with lists of texts what variables of it stand for.
+        copy->SetAttr(attr.name, Renamed(*names));
+      }
+    }
     return copy;
+  }
+
+  int CopyBlock(const BlockDesc& from, const BlockDesc& parent) {
+    const auto known = site_->copies.find(from.idx());
+    if (known != site_->copies.end() && known->second > parent.idx()) return known->second;
+    if (depth_ >= kMaxDepth)
+      ThrowInvalid(fmt::format("call: more than {} sub-blocks are nested", kMaxDepth));
+    ++depth_;
+    BlockDesc& copy = caller_.program().AppendBlock(parent);
+    site_->copies[from.idx()] = copy.idx();
+    if (from.forward_block_idx() >= 0) copy.SetForwardBlockIdx(CopyOfForward(from));
+    for (size_t i = 0; i < from.NumVars(); ++i) {
+      const VarDesc& var = from.var(i);
+      Renamed(var.name()) == var.name() ? void(copy.AppendVar(var)) : Declare(var, copy);
+    }
+    for (size_t i = 0; i < from.NumOps(); ++i) copy.AppendOp(Copy(from.op(i), from, copy));
+    --depth_;
+    return copy.idx();
+  }
+
+  int CopyOfForward(const BlockDesc& gradient) const {
+    const int idx = gradient.forward_block_idx();
+    for (const CallSite* site : {static_cast<const CallSite*>(site_), forward_site_}) {
+      if (!site) continue;
+      const auto found = site->copies.find(idx);
+      if (found != site->copies.end()) return found->second;
+    }
+    return idx;
   }
 
   BlockDesc& caller_;
   const OpDesc& op_;
   bool gradient_;
   const BlockDesc* block_ = nullptr;
-  std::string prefix_, forward_prefix_;
+  CallSite* site_ = nullptr;
+  const CallSite* forward_site_ = nullptr;
+  int depth_ = 0;
 };
 
-bool InlineInto(BlockDesc& block, const Prefixes& prefixes) {
+bool InlineInto(BlockDesc& block, CallSites& sites) {
   bool any = false;
   for (size_t i = 0; i < block.NumOps() && !any; ++i) any = IsCall(block.op(i));
   if (!any) return false;
@@ -133,19 +195,113 @@ bool InlineInto(BlockDesc& block, const Prefixes& prefixes) {
       ops.push_back(std::move(op));
       continue;
     }
-    Inliner(block, *op, prefixes).AppendTo(ops);
+    Inliner(block, *op, sites).AppendTo(ops);
   }
   block.SetOps(std::move(ops));
   return true;
 }
 
+// What must be done before the block: what its ops run, and the block whose gradient it is.
+std::vector<int> BlocksBefore(const BlockDesc& block) {
+  std::vector<int> before;
+  const int n = block.program().NumBlocks();
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    for (int idx : SubBlocksOf(block.op(i))) {
+      if (idx > block.idx() && idx < n) before.push_back(idx);
+    }
+  }
+  const int forward = block.forward_block_idx();
+  if (forward >= 0 && forward < n) before.push_back(forward);
+  return before;
+}
+
+std::vector<int> InnermostFirst(const ProgramDesc& program) {
+  struct Visit {
+    int block;
+    std::vector<int> before;
+  };
+  std::vector<bool> seen(static_cast<size_t>(program.NumBlocks()), false);
+  std::vector<int> order;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    std::vector<Visit> visits;
+    const auto enter = [&](int idx) {
+      if (seen[static_cast<size_t>(idx)]) return;
+      seen[static_cast<size_t>(idx)] = true;
+      std::vector<int> before = BlocksBefore(program.Block(idx));
+      visits.push_back({idx, {before.rbegin(), before.rend()}});
+    };
+    for (enter(b); !visits.empty();) {
+      if (visits.back().before.empty()) {
+        order.push_back(visits.back().block);
+        visits.pop_back();
+        continue;
+      }
+      const int next = visits.back().before.back();
+      visits.back().before.pop_back();
+      enter(next);
+    }
+  }
+  return order;
+}
+
+void Renumber(OpDesc& op, const std::vector<int>& index) {
+  const auto renumbered = [&](BlockRef ref) {
+    const bool known = ref.idx >= 0 && static_cast<size_t>(ref.idx) < index.size();
+    return known ? BlockRef{index[static_cast<size_t>(ref.idx)]} : ref;
+  };
+  for (const NamedAttr& attr : AttrList(op.attrs())) {
+    if (const auto* one = std::get_if<BlockRef>(&attr.value)) {
+      op.SetAttr(attr.name, renumbered(*one));
+    } else if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
+      std::vector<BlockRef> refs = *many;
+      for (BlockRef& ref : refs) ref = renumbered(ref);
+      op.SetAttr(attr.name, std::move(refs));
+    }
+  }
+}
+
+// Random ops of a sub-block draw by its index, too: with the gradient blocks behind all others it
+// is the same whether backward was appended or not.
+void PutGradientBlocksLast(ProgramDesc& program) {
+  const auto n = static_cast<size_t>(program.NumBlocks());
+  std::vector<bool> gradient(n, false);
+  std::vector<int> order, index(n, 0);
+  for (size_t b = 1; b < n; ++b) {
+    const BlockDesc& block = program.Block(static_cast<int>(b));
+    gradient[b] =
+        block.forward_block_idx() >= 0 || gradient[static_cast<size_t>(block.parent_idx())];
+  }
+  for (bool last : {false, true}) {
+    for (size_t b = 0; b < n; ++b) {
+      if (gradient[b] != last) continue;
+      index[b] = static_cast<int>(order.size());
+      order.push_back(static_cast<int>(b));
+    }
+  }
+  const ProgramDesc old = program;
+  program.TruncateBlocks(1);
+  for (size_t b = 1; b < n; ++b) {
+    const BlockDesc& from = old.Block(order[b]);
+    BlockDesc& to = program.AppendBlock(index[static_cast<size_t>(from.parent_idx())]);
+    const int forward = from.forward_block_idx();
+    if (forward >= 0) to.SetForwardBlockIdx(index[static_cast<size_t>(forward)]);
+    to.SetUnknownFields(from.unknown_fields());
+    for (size_t i = 0; i < from.NumVars(); ++i) to.AppendVar(from.var(i));
+    for (size_t i = 0; i < from.NumOps(); ++i) to.AppendOp(from.op(i));
+  }
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    for (size_t i = 0; i < program.Block(b).NumOps(); ++i) Renumber(program.Block(b).op(i), index);
+  }
+}
+
 }  // namespace
 
 bool InlineCalls(ProgramDesc& program) {
-  const Prefixes prefixes(program);
-  // A function comes after the blocks that call it, so its own calls are replaced first.
+  const int blocks = program.NumBlocks();
+  CallSites sites(program);
   bool any = false;
-  for (int b = program.NumBlocks(); b-- > 0;) any |= InlineInto(program.Block(b), prefixes);
+  for (int b : InnermostFirst(program)) any |= InlineInto(program.Block(b), sites);
+  if (program.NumBlocks() > blocks) PutGradientBlocksLast(program);
   return any;
 }
 

@@ -6,10 +6,11 @@
 namespace coracle {
 
 // Afterwards the program has no op `call` or `call_grad`; the blocks of functions stay, and no op
-// names them. The variables of a call are those of its block, with a prefix of its own. Values,
-// names of arguments and results, and the order of all other ops stay. Throws kUnimplemented for a
-// function with a sub-block in it, kInvalidArgument for one that calls itself. Returns whether
-// there was a call.
+// names them. The variables of a call are those of its block, with a prefix of its own; the blocks
+// that the function's ops run (loops, branches) are copied for each call, and then stand before all
+// gradient blocks. Values, names of arguments and results, and the order of all other ops stay.
+// Throws kInvalidArgument for a function that calls itself. REQUIRES: blocks whose parents and
+// forward blocks are blocks (Verify). Returns whether there was a call.
 bool InlineCalls(ProgramDesc& program);
 
 }  // namespace coracle

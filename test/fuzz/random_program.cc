@@ -73,6 +73,7 @@ class Maker {
         fit.push_back(var.name);
     }
     if (!fit.empty() && (!may_capture_ || !choose_.OneIn(4))) return choose_.Of(fit);
+    if (!may_capture_) ThrowInvalid("the function has no such variable");
     ProgramInput input;
     input.name = NewName("in");
     input.meta = {VarType::kLoDTensor, DType::kFloat32, drawer_.NewShape(ranked ? 1 : 0), 0};
@@ -192,16 +193,16 @@ class Maker {
     if (found == kComposites.end()) return false;
     if (!with_blocks || depth_ >= kMaxDepth) return true;
     BlockDesc& around = block();
-    const bool may_write_outer = may_write_outer_;
+    const bool may_write_outer = may_write_outer_, may_capture = may_capture_;
     ++depth_;
     try {
       (this->*found->second)();
     } catch (const Error& error) {
-      // The layers refuse what does not fit.
+      // Nothing fits, or the layers refuse it.
       if (error.code() == ErrorCode::kInternal) throw;
       net_.SetBlock(around);
       may_write_outer_ = may_write_outer;
-      may_capture_ = true;
+      may_capture_ = may_capture;
       std::erase_if(live_, [&](const Live& var) { return !around.FindVarRecursive(var.name); });
     }
     --depth_;
@@ -326,18 +327,19 @@ class Maker {
     std::string result;
     // A function that is differentiated sees its parameters only.
     std::vector<Live> around;
+    const bool may_capture = may_capture_;
     if (options_.smooth || !choose_.OneIn(4)) {
       around.swap(live_);
       may_capture_ = false;
     }
     const auto body = [&] {
       for (const std::string& name : parameters) live_.push_back({name});
-      AddOps(1 + choose_.Below(3), false);
+      AddOps(1 + choose_.Below(3), true);
       result = net_.Unary("tanh", net_.Var(OwnFloat(function, parameters[0]))).name();
     };
     Inside(false, body)();
     live_.insert(live_.end(), around.begin(), around.end());
-    may_capture_ = true;
+    may_capture_ = may_capture;
     net_.SetBlock(outer);
     const VarMeta meta = function.FindVar(result)->meta();
     for (size_t n = 1 + choose_.Below(2); n > 0; --n) {

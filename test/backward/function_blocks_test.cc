@@ -1,0 +1,231 @@
+// `call` of functions with loops, branches and recurrent nets in them.
+
+#include <coracle/backward/backward.h>
+#include <coracle/backward/check_gradient.h>
+#include <coracle/executor/executor.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/verifier.h>
+#include <coracle/layers/control_flow.h>
+#include <coracle/passes/inline_calls.h>
+#include <gtest/gtest.h>
+
+namespace coracle {
+namespace {
+
+using Names = std::vector<std::string>;
+
+class FunctionBlocks : public ::testing::Test {
+ protected:
+  struct Function {
+    int block;
+    std::string parameter, result;
+  };
+  using FunctionBody = std::function<Variable(Variable)>;
+
+  // A block after all that there are, with one parameter, "p".
+  Function Define(const Shape& shape, const FunctionBody& body) {
+    BlockDesc& outer = net.block();
+    BlockDesc& block = main.AppendBlock(main.Root());
+    block.Var("p").SetShape(shape);
+    net.SetBlock(block);
+    const std::string result = body(net.Var("p")).name();
+    net.SetBlock(outer);
+    return {block.idx(), "p", result};
+  }
+  Variable Call(const Function& f, const Variable& x, const std::string& out) {
+    BlockDesc& block = net.block();
+    InferOp(block,
+            block.AppendOp("call", {{"X", {x.name()}}}, {{"Out", {out}}},
+                           {{"sub_block", BlockRef{f.block}},
+                            {"parameters", Names{f.parameter}},
+                            {"results", Names{f.result}}}),
+            DefaultOps());
+    return net.Var(out);
+  }
+  void Repeat(int64_t times, const Body& body) {
+    const Variable i = FillConstant(net, {1}, DType::kInt64, 0);
+    const Variable n = FillConstant(net, {1}, DType::kInt64, static_cast<double>(times));
+    const Variable more = net.Binary("less_than", i, n);
+    While(net, more, [&] {
+      body();
+      Increment(net, i);
+      Assign(net, net.Binary("less_than", i, n), more);
+    });
+  }
+  Variable Copy(const Variable& x) { return net.Unary("assign", x); }
+  Variable Mul(const Variable& a, const Variable& b) { return net.Mul(a, b); }
+
+  std::vector<Tensor> Run(const std::map<std::string, Tensor>& feeds, const Names& fetches) {
+    VerifyOrThrow(main, DefaultOps());
+    Scope scope;
+    return Executor().Run(main, scope, feeds, fetches);
+  }
+  // dy/dx, which must be what differences say, too.
+  float Derivative(const Variable& y, const Variable& x, const Tensor& at) {
+    const Variable loss = net.ReduceSum(y, {.dim = {0}, .keep_dim = true});
+    CheckGradientOptions options;
+    options.loss = loss.name();
+    options.wrt = {x.name()};
+    options.feeds = {{x.name(), at}};
+    const CheckGradientReport report = CheckGradient(main, options);
+    EXPECT_TRUE(report.passed()) << report.ToString();
+    const Names gradients = Gradients({loss}, {x});
+    return Run({{x.name(), at}}, gradients)[0].span<float>()[0];
+  }
+  static Tensor One(float value) { return Tensor::Of<float>({1}, {value}); }
+
+  ProgramDesc main, startup;
+  Builder net{main, startup};
+  Variable x = net.Data("x", {1}, DType::kFloat32, {.stop_gradient = false});
+};
+
+// f(p) = p^3; y = f(f(x)) = x^9.
+TEST_F(FunctionBlocks, ALoopThatIsCalledTwice) {
+  const Function cube = Define({1}, [&](const Variable& p) {
+    const Variable power = Copy(p);
+    Repeat(2, [&] { Assign(net, Mul(power, p), power); });
+    return power;
+  });
+  const Variable y = Call(cube, Call(cube, x, "once"), "y");
+  EXPECT_EQ(Run({{"x", One(2)}}, {"once", "y"})[1].Item<float>(), 512);
+  EXPECT_EQ(Derivative(y, x, One(2)), 9 * 256);
+}
+
+// f(p) = p < 2 ? p^2 : 3 p, three times: 1.5, 2.25, 6.75, 20.25.
+TEST_F(FunctionBlocks, ABranchThatALoopCalls) {
+  const FunctionBody branch = [&](const Variable& p) {
+    const Variable two = FillConstant(net, {1}, DType::kFloat32, 2);
+    return Cond(
+        net, net.Binary("less_than", p, two), [&] { return std::vector<Variable>{Mul(p, p)}; },
+        [&] { return std::vector<Variable>{net.Scale(p, {.scale = 3})}; })[0];
+  };
+  const Variable h = Copy(x);
+  Repeat(3, [&] { Assign(net, Call(Define({1}, branch), h, "next"), h); });
+  EXPECT_EQ(Run({{"x", One(1.5f)}}, {h.name()})[0].Item<float>(), 20.25f);
+  EXPECT_EQ(Derivative(h, x, One(1.5f)), 3 * 3 * 3);
+}
+
+// In the sub-block of a recurrent net the name of a sequence means its step. With h' = h s + s over
+// s = 2, 3 from h = 0: 2, 9; their sum 11; d/ds0 = 1 + 3.
+TEST_F(FunctionBlocks, ARecurrentNetOverAParameter) {
+  const Variable xs = net.Data("xs", {2, 1}, DType::kFloat32, {.stop_gradient = false});
+  const Function f = Define({2, 1}, [&](const Variable& p) {
+    const Variable zero = FillConstant(net, {1}, DType::kFloat32, 0);
+    StaticRnn rnn(net);
+    rnn.Step([&] {
+      const Variable s = rnn.StepInput(p), h = rnn.Memory(zero);
+      const Variable next = net.Add(Mul(h, s), s);
+      rnn.UpdateMemory(h, next);
+      rnn.StepOutput(next);
+    });
+    return rnn.Outputs()[0];
+  });
+  const Variable y = net.ReduceSum(Call(f, xs, "y"), {.dim = {1}});
+  const Tensor at = Tensor::Of<float>({2, 1}, {2, 3});
+  EXPECT_EQ(Run({{"x", One(0)}, {"xs", at}}, {"y"})[0].span<float>()[1], 9);
+  EXPECT_EQ(Derivative(y, xs, at), 4);
+}
+
+// outer(p) runs twice: h = inner(h); inner(u) = u^2 three times over: x^(8^2).
+TEST_F(FunctionBlocks, AFunctionWhoseLoopCallsAnother) {
+  Function inner;
+  const Function outer = Define({1}, [&](const Variable& p) {
+    const Variable h = Copy(p);
+    Repeat(2, [&] {
+      inner = Define({1}, [&](const Variable& u) {
+        const Variable square = Copy(u);
+        Repeat(3, [&] { Assign(net, Mul(square, square), square); });
+        return square;
+      });
+      Assign(net, Call(inner, h, "inner_out"), h);
+    });
+    return h;
+  });
+  const Variable y = Call(outer, x, "y");
+  const double base = 1.03125;
+  EXPECT_NEAR(Run({{"x", One(1.03125f)}}, {"y"})[0].Item<float>(), std::pow(base, 64), 1e-5);
+  EXPECT_NEAR(Derivative(y, x, One(1.03125f)), 64 * std::pow(base, 63), 1e-3);
+}
+
+// A gradient that the function itself computes, of a function with a loop: f(p) = p^3, and
+// g(p) = f'(p) = 3 p^2.
+TEST_F(FunctionBlocks, AFunctionThatDifferentiatesAnother) {
+  const Function g = Define({1}, [&](const Variable& p) {
+    const Variable cube = Call(Define({1},
+                                      [&](const Variable& u) {
+                                        const Variable power = Copy(u);
+                                        Repeat(2, [&] { Assign(net, Mul(power, u), power); });
+                                        return power;
+                                      }),
+                               p, "cube");
+    return Variable::Of(net.block(), Gradients({cube}, {p})[0]);
+  });
+  Call(g, x, "y");
+  EXPECT_EQ(Run({{"x", One(5)}}, {"y"})[0].Item<float>(), 75);
+}
+
+// f(p) = c ? p w : p, with a condition and a factor that are no arguments.
+TEST_F(FunctionBlocks, AFunctionThatReadsWhatIsAroundIt) {
+  const Variable c = net.Data("c", {1}, DType::kBool), w = net.Data("w", {1});
+  const Function f = Define({1}, [&](const Variable& p) {
+    const Variable result = Copy(p);
+    If(net, c, [&] { Assign(net, Mul(p, w), result); });
+    return result;
+  });
+  const Variable loss = net.Mul(Call(f, x, "y"), x);
+  Tensor yes = Tensor::Zeros(DType::kBool, {1});
+  yes.data<bool>()[0] = true;
+  CheckGradientOptions options;
+  options.loss = loss.name();
+  options.feeds = {{"x", One(3)}, {"c", yes}, {"w", One(5)}};
+  options.wrt = {"x"};
+  const CheckGradientReport report = CheckGradient(main, options);
+  EXPECT_TRUE(report.passed()) << report.ToString();
+  EXPECT_NEAR(report.loss, 3 * 5 * 3, 1e-9);
+  EXPECT_NE(report.checks.at(0).by_gradient, 0);
+}
+
+// The copies of a loop draw differently, and the same with backward appended.
+TEST_F(FunctionBlocks, RandomOps) {
+  const Function f = Define({1}, [&](const Variable& p) {
+    const Variable sum = Copy(p);
+    Repeat(2, [&] {
+      const Variable noise = net.Plain(
+          "uniform_random", {}, {{"shape", std::vector<int64_t>{1}}, {"dtype", 5}, {"min", 0.0f}});
+      Assign(net, net.Add(sum, noise), sum);
+    });
+    return sum;
+  });
+  const Variable a = Call(f, x, "a"), b = Call(f, x, "b");
+  const Variable loss = net.Mul(a, b);
+  const auto run = [&] { return Run({{"x", One(0)}}, {"a", "b"}); };
+  const std::vector<Tensor> before = run();
+  EXPECT_NE(before[0].Item<float>(), before[1].Item<float>());
+  Gradients({loss}, {x});
+  const std::vector<Tensor> after = run();
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(after[i].Item<float>(), before[i].Item<float>());
+}
+
+TEST_F(FunctionBlocks, InlinedProgramsAreValid) {
+  const Function f = Define({1}, [&](const Variable& p) {
+    const Variable power = Copy(p);
+    Repeat(2, [&] { Assign(net, Mul(power, p), power); });
+    return power;
+  });
+  const Variable y = Call(f, x, "y");
+  Gradients({y}, {x});
+  ProgramDesc inlined = main;
+  EXPECT_TRUE(InlineCalls(inlined));
+  EXPECT_NO_THROW(VerifyOrThrow(inlined, DefaultOps()));
+  bool gradient = false;
+  for (int b = 1; b < inlined.NumBlocks(); ++b) {
+    const bool is_gradient = inlined.Block(b).forward_block_idx() >= 0;
+    EXPECT_TRUE(is_gradient || !gradient) << "block " << b;
+    gradient |= is_gradient;
+  }
+  EXPECT_TRUE(gradient);
+  EXPECT_FALSE(InlineCalls(inlined));
+}
+
+}  // namespace
+}  // namespace coracle
