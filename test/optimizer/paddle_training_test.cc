@@ -303,6 +303,20 @@ TEST(PaddleDefect, OpsInNoListDoNotFallBackToFloat32) {
   EXPECT_TRUE(std::isfinite(exe.Run(main, scope, {{"x", feed}}, {"loss"})[0].Item<float>()));
 }
 
+// Paddle's rates, coefficients and divisors are float32; beside float64 parameters ours are not.
+TEST(PaddleDefect, NumbersBesideDoublesAreDoubles) {
+  Net net;
+  net.Add("w", {3, 4});
+  net.Put("w", {1, -2});
+  net.Training("w").learning_rate = 0.1;
+  Sgd sgd({.learning_rate = 0.3});
+  sgd.SetRegularizer(L2DecayRegularizer(0.7));
+  sgd.SetGradientDivisor(3);
+  net.Apply(sgd);
+  net.Run();
+  net.ExpectNear("w", {1 - 0.03 * (3.0 / 3 + 0.7), -2 - 0.03 * (4.0 / 3 - 1.4)}, 1e-15);
+}
+
 // A step as Paddle 2.1 saves it with multi_precision: parameters of 16 bits, in place, each beside
 // its master. Steps too small for 16 bits add up.
 TEST(PaddleTable, MultiPrecision) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 
 namespace coracle {
 namespace {
@@ -175,6 +176,36 @@ TEST(UpdateBlock, OptimizersSkipEachForItself) {
     EXPECT_EQ(scope.Get("a").Item<float>(), a);
     EXPECT_EQ(scope.Get("b").Item<float>(), b);
   }
+}
+
+// Noise of an update in a block is drawn anew at each step.
+TEST(UpdateBlock, DrawsDifferFromStepToStep) {
+  ProgramDesc main, startup;
+  for (const char* name : {"w", "g"}) {
+    VarDesc& var = main.Root().Var(name);
+    var.SetShape({1});
+    var.SetPersistable(true);
+    var.SetIsParameter(name[0] == 'w');
+  }
+  VarDesc& go = main.Root().Var("go");
+  go.SetDType(DType::kBool);
+  go.SetShape({1});
+  Dpsgd dpsgd({.learning_rate = 1, .clip = 1, .batch_size = 1, .sigma = 1});
+  dpsgd.AddGuard("go");
+  dpsgd.ApplyGradients(main.Root(), startup, {{"w", "g"}});
+  Scope scope;
+  Executor exe({.seed = 4});
+  exe.Run(startup, scope);
+  scope.Set("w", Tensor::Of<float>({1}, {0}));
+  scope.Set("g", Tensor::Of<float>({1}, {0}));
+  PreparedProgram step = exe.Prepare(main, {"go"}, {});
+  std::set<float> draws;
+  for (int i = 0; i < 10; ++i) {
+    const float before = scope.Get("w").Item<float>();
+    step.Run(scope, {Tensor::Of<bool>({1}, {true})});
+    draws.insert(scope.Get("w").Item<float>() - before);
+  }
+  EXPECT_EQ(draws.size(), 10u);
 }
 
 TEST(UpdateBlock, IsNotPartOfATestProgramAndIsSaved) {

@@ -337,6 +337,23 @@ TEST(EventWriter, ARunLogsTheSameEverywhere) {
   EXPECT_EQ(scalars.at("learning_rate")[0].second, double(0.05f));
 }
 
+// Caffe computes the first speed that it shows from a member that was never set.
+TEST(RunLog, TheFirstSpeedIsANumberToo) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.output_dir = dir.path();
+  job.max_iter = 10;
+  RunJob(job);
+  const std::string log = ReadFile(dir / "log.jsonl"), key = "\"samples_per_second\":";
+  int speeds = 0;
+  for (size_t at = log.find(key); at != std::string::npos; at = log.find(key, at + 1)) {
+    const double speed = std::strtod(log.c_str() + at + key.size(), nullptr);
+    EXPECT_TRUE(std::isfinite(speed) && speed > 0) << speed;
+    ++speeds;
+  }
+  EXPECT_EQ(speeds, 2);  // steps 5 and 10
+}
+
 // What a killed run wrote after its last snapshot does not count.
 TEST(RunLog, AResumedRunGoesOnInTheSameFile) {
   TempDir dir;

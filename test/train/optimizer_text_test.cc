@@ -264,8 +264,9 @@ PrecisionConfig Precision(DType dtype) {
 TEST(OptimizerText, ResumeOfEveryKind) {
   for (const std::string kind : kKinds) {
     ExpectResumeGoesOn(
-        "optimizer { " + kind +
-            " { learning_rate: 0.01 } schedule { warmup { steps: 3 } cosine_annealing { steps: 20 "
+        "optimizer { " + kind + " { learning_rate: 0.01 " +
+            (kind == "dpsgd" ? "sigma: 1 batch_size: 16" : "") +  // draws that are seen
+            " } schedule { warmup { steps: 3 } cosine_annealing { steps: 20 "
             "} } gradient_clip { by_global_norm { clip_norm: 1 } } regularizer { l2_decay { coeff: "
             "0.001 } } } iter_size: 2 average { ema { decay: 0.8 } }",
         Precision(DType::kFloat16));
