@@ -303,6 +303,25 @@ TEST(PaddleDefect, OpsInNoListDoNotFallBackToFloat32) {
   EXPECT_TRUE(std::isfinite(exe.Run(main, scope, {{"x", feed}}, {"loss"})[0].Item<float>()));
 }
 
+// Caffe's lr_mult: 0 is trainable = false: no gradient, and no part in the norm. A multiplier of 0
+// keeps its part, as Caffe's force_backward has it.
+TEST(PaddleTable, FrozenParametersInTheNorm) {
+  for (const bool trainable : {false, true}) {
+    Net net;
+    net.Add("w", {3, 4});
+    net.Add("frozen", {0, 12});
+    net.Training("frozen").trainable = trainable;
+    net.Training("frozen").learning_rate = 0;
+    Sgd sgd({.learning_rate = 1});
+    sgd.SetGradientClip(ClipGradByGlobalNorm(1));
+    net.Apply(sgd);
+    net.Run();
+    const double norm = trainable ? 13 : 5;
+    net.ExpectNear("w", {-3 / norm, -4 / norm});
+    EXPECT_EQ(net.Values("frozen"), (std::vector<double>{0, 0}));
+  }
+}
+
 // Paddle's rates, coefficients and divisors are float32; beside float64 parameters ours are not.
 TEST(PaddleDefect, NumbersBesideDoublesAreDoubles) {
   Net net;
