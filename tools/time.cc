@@ -1,4 +1,6 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/io/program_io.h>
 #include <coracle/train/time_model.h>
 
 #include "commands.h"
@@ -12,24 +14,37 @@ DEFINE_int32(iterations, 50, "`N` timed runs");
 namespace coracle::tools {
 namespace {
 
-int RunTime(const std::vector<std::string>& args) {
-  RequireArgs(args, 1, 1, "one MODEL");
-  const bool given = !gflags::GetCommandLineFlagInfoOrDie("batch_size").is_default;
-  TimeOptions options;
-  options.compile = CompileOptionsFromFlags();
-  if (given) options.batch_size = FLAGS_batch_size;
+std::string TimesOfJob(const std::string& file, const TimeOptions& options, bool batch_given) {
+  if (!FLAGS_loss.empty()) throw UsageError("--loss is for a model: a job names its loss");
+  JobConfig job = ReadJob(file);
+  if (batch_given) job.batch_size = options.batch_size;
+  return TimeJob(job, options).ToString();
+}
+
+std::string TimesOfModel(const std::string& file, TimeOptions options) {
+  const Model model = ReadModelText(file);
   if (!FLAGS_loss.empty()) options.loss = FLAGS_loss;
-  options.iterations = FLAGS_iterations;
-  if (options.batch_size < 1) throw UsageError("--batch_size must be at least 1");
-  if (options.iterations < 1) throw UsageError("--iterations must be at least 1");
-  const Model model = ReadModelText(ProgramFile(args[0]));
   if (!FLAGS_loss.empty() && !model.main.Root().FindVar(FLAGS_loss))
     throw Error(ErrorCode::kNotFound, "--loss: the model has no variable " + FLAGS_loss);
   if (model.startup.Root().NumOps() == 0 && !model.main.Parameters().empty()) {
     throw Error(ErrorCode::kInvalidArgument,
-                "nothing initialises the parameters of " + args[0] + ": give a model text");
+                "nothing initialises the parameters of " + file + ": give a model text");
   }
-  Print(TimeModel(model, options).ToString());
+  return TimeModel(model, options).ToString();
+}
+
+int RunTime(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one MODEL or JOB.pbtxt");
+  const bool given = !gflags::GetCommandLineFlagInfoOrDie("batch_size").is_default;
+  TimeOptions options;
+  options.compile = CompileOptionsFromFlags();
+  if (given) options.batch_size = FLAGS_batch_size;
+  options.iterations = FLAGS_iterations;
+  if (options.batch_size < 1) throw UsageError("--batch_size must be at least 1");
+  if (options.iterations < 1) throw UsageError("--iterations must be at least 1");
+  const std::string file = ProgramFile(args[0]);
+  const bool job = file.ends_with(".pbtxt") && LooksLikeJob(ReadFile(file, kMaxProgramBytes));
+  Print(job ? TimesOfJob(file, options, given) : TimesOfModel(file, options));
   return 0;
 }
 
@@ -37,9 +52,10 @@ int RunTime(const std::vector<std::string>& args) {
 
 Command TimeCommand() {
   return {"time",
-          "times a model: forward, backward and update of each layer",
-          "time MODEL [--batch_size=64] [--iterations=50] [--loss=loss]",
-          "  coracle time examples/digits/lenet.pbtxt --batch_size=64\n",
+          "times a model, or a job's step: forward, backward and update of each layer",
+          "time MODEL|JOB.pbtxt [--batch_size=64] [--iterations=50] [--loss=loss]",
+          "  coracle time examples/digits/lenet.pbtxt --batch_size=64\n"
+          "  coracle time examples/mnist/lenet_bfloat16.pbtxt\n",
           WithCompileFlags({"batch_size", "iterations", "loss"}),
           RunTime};
 }

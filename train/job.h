@@ -175,6 +175,9 @@ struct JobConfig {
 JobConfig ParseJobText(std::string_view text, const std::string& source = "job",
                        const std::string& directory = ".");
 JobConfig ReadJob(const std::string& path);
+// Whether the first field of a text, but for its name, is one of a job's: no model text. Does not
+// throw.
+bool LooksLikeJob(std::string_view text);
 
 // Throws kInvalidArgument for numbers out of range, a job without end, a missing loss and the like.
 void CheckJob(const JobConfig& config);

@@ -6,9 +6,11 @@
 #include <coracle/train/internal/optimizer_text.h>
 #include <coracle/train/job.h>
 #include <fmt/format.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace coracle {
@@ -167,6 +169,24 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
   config.places = root.AllPlaces();
   config.text = text;
   return config;
+}
+
+bool LooksLikeJob(std::string_view text) {
+  pb::io::ArrayInputStream stream(text.data(), static_cast<int>(std::min(text.size(), kMaxText)));
+  Places places(text, "");
+  ErrorList ignored(places);
+  pb::io::Tokenizer tokens(&stream, &ignored);
+  tokens.set_comment_style(pb::io::Tokenizer::SH_COMMENT_STYLE);
+  int depth = 0;
+  while (tokens.Next() && tokens.current().type != pb::io::Tokenizer::TYPE_END) {
+    const std::string& token = tokens.current().text;
+    if (token == "{" || token == "<") ++depth;
+    if (token == "}" || token == ">") --depth;
+    if (depth != 0 || tokens.current().type != pb::io::Tokenizer::TYPE_IDENTIFIER) continue;
+    if (token == "name" || tokens.previous().text == ":") continue;  // both have names; a value
+    return proto::JobConfig::descriptor()->FindFieldByName(token) != nullptr;
+  }
+  return false;
 }
 
 JobConfig ReadJob(const std::string& path) {

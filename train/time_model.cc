@@ -1,8 +1,10 @@
-#include <coracle/backward/backward.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/train/feeder.h>
+#include <coracle/train/internal/layer_map.h>
+#include <coracle/train/internal/programs.h>
 #include <coracle/train/time_model.h>
 #include <fmt/format.h>
 
@@ -14,132 +16,55 @@
 namespace coracle {
 namespace {
 
-constexpr size_t kOther = SIZE_MAX;  // no layer's
-
-StepPart PartOf(const OpDesc& op) {
-  if ((op.role() & (kOptimize | kLRSched)) != 0) return StepPart::kUpdate;
-  return (op.role() & kBackward) != 0 ? StepPart::kBackward : StepPart::kForward;
-}
-
-std::string SiteOf(const OpDesc& op) {
-  const auto stack = op.GetAttr<std::vector<std::string>>(kOpCallstackAttr, {});
-  return stack.empty() ? "" : stack.front();
-}
-
-std::string FirstOutput(const OpDesc& op) {
-  for (const Slot& slot : op.outputs())
-    for (const std::string& name : slot.args)
-      if (!IsEmptyName(name)) return name;
-  return "";
-}
-
-// The last output whose name is no temporary's; `otherwise` where all are, if it is not "".
-std::string NamedOutput(const OpDesc& op, const std::string& otherwise) {
-  std::string found = otherwise.empty() ? FirstOutput(op) : otherwise;
-  for (const Slot& slot : op.outputs())
-    for (const std::string& name : slot.args)
-      if (!IsEmptyName(name) && name.find(".tmp_") == std::string::npos) found = name;
-  return found;
-}
-
-// Which layer and part of a step an op belongs to. A layer is the forward ops of one entry of the
-// model text; in a program that was no text, each op.
-class LayerMap {
- public:
-  struct Place {
-    StepPart part = StepPart::kForward;
-    std::vector<std::pair<size_t, double>> shares = {{kOther, 1.0}};  // of layers
-  };
-
-  explicit LayerMap(const ProgramDesc& program) {
-    const BlockDesc& root = program.Root();
-    for (size_t i = 0; i < root.NumOps(); ++i)
-      if (PartOf(root.op(i)) == StepPart::kForward) AddForward(root.op(i));
-    for (size_t i = 0; i < root.NumOps(); ++i) {
-      const OpDesc* forward = FindForwardOp(root.op(i));
-      if (forward) by_link_[LinkOf(root.op(i))] = by_output_.at(FirstOutput(*forward));
-    }
-  }
-
-  // Of an op of the compiled program, whose variables passes may have renamed.
-  Place Find(const OpDesc& op) const {
-    const StepPart part = PartOf(op);
-    if (part == StepPart::kUpdate && op.HasInput("Param")) return {part, SharesOf(op)};
-    return {part, {{LayerOf(op, part), 1.0}}};
-  }
-  const std::vector<LayerTime>& layers() const { return layers_; }
-
- private:
-  using Index = std::map<std::string, size_t>;
-
-  // A forward op tells its entry, a gradient op its forward op, other ops of an update their
-  // parameter, which belongs to the first layer that reads it.
-  size_t LayerOf(const OpDesc& op, StepPart part) const {
-    const auto role_var = op.GetAttr<std::vector<std::string>>(kOpRoleVarAttr, {});
-    const std::string site = SiteOf(op);
-    if (part == StepPart::kUpdate && !role_var.empty()) return At(reader_, role_var[0]);
-    if (!LinkOf(op).empty()) return At(by_link_, LinkOf(op));
-    if (part == StepPart::kForward && !site.empty()) return At(by_site_, site);
-    // Of a sum or clip of gradients: the layer that made, or first reads, what they are of.
-    const std::string output = FirstOutput(op), var = output.substr(0, output.find(kGradSuffix));
-    const size_t maker = At(by_output_, var);
-    return maker == kOther ? At(reader_, var) : maker;
-  }
-
-  // One op may update the parameters of many layers: their shares are their elements'.
-  std::vector<std::pair<size_t, double>> SharesOf(const OpDesc& op) const {
-    std::vector<std::pair<size_t, double>> shares;
-    double all = 0;
-    for (const std::string& param : op.Input("Param")) {
-      const VarDesc* var = op.block()->FindVarRecursive(param);
-      const double size = var ? static_cast<double>(var->shape().numel()) : 1;
-      shares.emplace_back(At(reader_, param), size);
-      all += size;
-    }
-    for (auto& share : shares) share.second /= all;
-    return shares;
-  }
-
-  static size_t At(const Index& index, const std::string& key) {
-    const auto found = index.find(key);
-    return found == index.end() ? kOther : found->second;
-  }
-  static std::string LinkOf(const OpDesc& op) {
-    return op.GetAttr<std::string>(kForwardOpAttr, "");
-  }
-
-  void AddForward(const OpDesc& op) {
-    const std::string site = SiteOf(op);
-    const bool next = !layers_.empty() && !site.empty() && layers_.back().place == site;
-    if (!next) layers_.push_back({"", "", site, {}});
-    LayerTime& layer = layers_.back();
-    layer.layer = NamedOutput(op, layer.layer);
-    layer.ops += (layer.ops.empty() ? "" : "+") + op.type();
-    const size_t index = layers_.size() - 1;
-    by_output_[FirstOutput(op)] = by_site_[site] = index;
-    for (const Slot& slot : op.inputs())
-      for (const std::string& name : slot.args) reader_.try_emplace(name, index);
-  }
-
-  std::vector<LayerTime> layers_;
-  Index by_output_, by_site_, by_link_, reader_;
+// An entry of a profile: where its time belongs, and the entry of the op whose time contains it.
+struct Entry {
+  LayerMap::Place place;
+  size_t owner = SIZE_MAX;  // of an op of a sub-block
 };
 
-// Of each entry of the profile. Both it and the program are in the order of execution; ops whose
-// results the plan knew are not in the profile.
-std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMap& map) {
-  const BlockDesc& block = step.program().Root();
-  std::vector<LayerMap::Place> places;
+bool Writes(const OpDesc& op, const std::string& name) {
+  const auto& slots = op.outputs();
+  return std::any_of(slots.begin(), slots.end(), [&name](const Slot& slot) {
+    return std::find(slot.args.begin(), slot.args.end(), name) != slot.args.end();
+  });
+}
+
+// The op of `block` from number `first` on that made the entry; the number of ops when none did.
+size_t FindIn(const BlockDesc& block, size_t first, const OpTime& time) {
+  while (first < block.NumOps() &&
+         (block.op(first).type() != time.op_type || !Writes(block.op(first), time.output)))
+    ++first;
+  return first;
+}
+
+// Finds the ops of a profile's entries. First come those of the root block, in the order of
+// execution, as in the program; then those of sub-blocks. Ops whose results the plan knew are not
+// in the profile, and what a plan adds (copies) is not in the program.
+std::vector<Entry> EntriesOf(const PreparedProgram& step, const LayerMap& map) {
+  const ProgramDesc& program = step.program();
+  std::vector<Entry> entries;
+  std::map<int, size_t> owners;  // of the ops of each block
   size_t at = 0;
   for (const OpTime& time : step.Profile()) {
-    size_t found = at;
-    while (found < block.NumOps() &&
-           (block.op(found).type() != time.op_type || FirstOutput(block.op(found)) != time.output))
-      ++found;
-    places.push_back(found < block.NumOps() ? map.Find(block.op(found)) : LayerMap::Place());
-    if (found < block.NumOps()) at = found + 1;
+    int block = 0;
+    size_t found = FindIn(program.Root(), at, time);
+    if (found < program.Root().NumOps()) at = found + 1;
+    while (found == program.Block(block).NumOps() && ++block < program.NumBlocks())
+      found = FindIn(program.Block(block), 0, time);
+    Entry entry;
+    if (block < program.NumBlocks()) {
+      const OpDesc& op = program.Block(block).op(found);
+      entry.place = map.Find(op);
+      if (owners.contains(block)) entry.owner = owners.at(block);
+      for (int inner : SubBlocksOf(op)) owners[inner] = entries.size();
+    } else if (!entries.empty()) {
+      entry.place.part = entries.back().place.part;
+    }
+    const bool of_no_layer = entry.place.shares[0].first == LayerMap::kOther;
+    if (of_no_layer && entry.owner != SIZE_MAX) entry.place = entries[entry.owner].place;
+    entries.push_back(std::move(entry));
   }
-  return places;
+  return entries;
 }
 
 Tensor Drawn(const VarDesc& var, int64_t batch_size) {
@@ -178,68 +103,117 @@ double Percentile(std::vector<double> values, double percent) {
   return values[static_cast<size_t>(std::clamp<double>(rank, 1, double(values.size()))) - 1];
 }
 
-ModelTimes TimeModel(const Model& model, const TimeOptions& options) {
-  ProgramDesc main = model.main, startup = model.startup;
-  const std::vector<std::string> inputs = model.inputs.empty() ? FindInputs(main) : model.inputs;
-  std::vector<std::string> fetches;
-  if (main.Root().FindVar(options.loss)) {
-    Momentum({.learning_rate = 0}).Minimize(Variable::Of(main.Root(), options.loss), startup);
-    fetches = {options.loss};
-  } else if (main.Root().NumOps() > 0) {
-    fetches = {FirstOutput(main.Root().op(main.Root().NumOps() - 1))};
-  }
-  Scope scope;
-  CompileOptions compile = options.compile;
-  compile.profile = false;
-  Executor(compile).Run(startup, scope);
-  compile.profile = true;
-  PreparedProgram step = Executor(compile).Prepare(main, inputs, fetches);
-  std::vector<Tensor> feeds;
-  feeds.reserve(inputs.size());
-  for (const std::string& name : inputs)
-    feeds.push_back(Drawn(*main.Root().FindVar(name), options.batch_size));
-  for (int64_t i = 0; i < options.warm_up; ++i) step.Run(scope, feeds);
+namespace {
 
-  const LayerMap map(main);
+// A training step to time.
+struct Step {
+  ProgramDesc main, startup;
+  std::vector<std::string> inputs, fetches;
+  int64_t batch_size = 0;
+  int64_t batches = 1;  // runs of the program in one step
+};
+
+// The difference of two profiles, added to the layers that its ops belong to.
+void AddRun(const std::vector<OpTime>& before, const std::vector<OpTime>& after,
+            const std::vector<Entry>& entries, size_t run, ModelTimes* times) {
+  std::vector<double> seconds(entries.size());
+  for (size_t i = 0; i < std::min(entries.size(), after.size()); ++i) {
+    const double passed = after[i].seconds - before[i].seconds;
+    seconds[i] += passed;
+    if (entries[i].owner < i) seconds[entries[i].owner] -= passed;
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const LayerMap::Place& place = entries[i].place;
+    const auto part = static_cast<size_t>(place.part);
+    times->total.seconds[part][run] += seconds[i];
+    times->shared |= place.shares.size() > 1;
+    for (const auto& [index, share] : place.shares) {
+      const size_t layer = std::min(index, times->layers.size() - 1);
+      times->layers[layer].seconds[part][run] += share * seconds[i];
+    }
+  }
+}
+
+ModelTimes EmptyTimes(const LayerMap& map, const Step& step, int64_t iterations) {
   ModelTimes times;
-  times.batch_size = options.batch_size;
+  times.batch_size = step.batch_size;
+  times.batches = step.batches;
   times.layers = map.layers();
   times.layers.push_back({"(other)", "", "", {}});
   times.total.layer = "total of ops";
-  const auto runs = static_cast<size_t>(options.iterations);
-  for (LayerTime& layer : times.layers)
-    for (auto& seconds : layer.seconds) seconds.resize(runs);
-  for (auto& seconds : times.total.seconds) seconds.resize(runs);
-  const std::vector<LayerMap::Place> places = PlacesOf(step, map);
-  std::vector<OpTime> before = step.Profile();
-  for (size_t run = 0; run < runs; ++run) {
+  for (auto& seconds : times.total.seconds) seconds.resize(static_cast<size_t>(iterations));
+  for (LayerTime& layer : times.layers) layer.seconds = times.total.seconds;
+  return times;
+}
+
+ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  Scope scope;
+  CompileOptions compile = options.compile;
+  compile.profile = false;
+  Executor(compile, ops).Run(step.startup, scope);
+  compile.profile = true;
+  PreparedProgram program = Executor(compile, ops).Prepare(step.main, step.inputs, step.fetches);
+  std::vector<Tensor> feeds;
+  feeds.reserve(step.inputs.size());
+  for (const std::string& name : step.inputs)
+    feeds.push_back(Drawn(*step.main.Root().FindVar(name), step.batch_size));
+  for (int64_t i = 0; i < options.warm_up * step.batches; ++i) program.Run(scope, feeds);
+
+  const LayerMap map(step.main);
+  ModelTimes times = EmptyTimes(map, step, options.iterations);
+  const std::vector<Entry> entries = EntriesOf(program, map);
+  std::vector<OpTime> before = program.Profile();
+  for (size_t run = 0; run < static_cast<size_t>(options.iterations); ++run) {
     const auto begin = std::chrono::steady_clock::now();
-    step.Run(scope, feeds);
+    for (int64_t i = 0; i < step.batches; ++i) program.Run(scope, feeds);
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
     times.steps.push_back(passed.count());
-    std::vector<OpTime> after = step.Profile();
-    for (size_t i = 0; i < after.size(); ++i) {
-      const double seconds = after[i].seconds - (i < before.size() ? before[i].seconds : 0);
-      const LayerMap::Place place = i < places.size() ? places[i] : LayerMap::Place();
-      const auto part = static_cast<size_t>(place.part);
-      times.total.seconds[part][run] += seconds;
-      for (const auto& [index, share] : place.shares) {
-        const size_t layer = std::min(index, times.layers.size() - 1);
-        times.layers[layer].seconds[part][run] += share * seconds;
-      }
-    }
+    std::vector<OpTime> after = program.Profile();
+    AddRun(before, after, entries, run, &times);
     before = std::move(after);
   }
   return times;
+}
+
+}  // namespace
+
+ModelTimes TimeModel(const Model& model, const TimeOptions& options) {
+  Step step{model.main, model.startup, model.inputs, {}, options.batch_size};
+  if (step.inputs.empty()) step.inputs = FindInputs(step.main);
+  BlockDesc& root = step.main.Root();
+  if (root.FindVar(options.loss)) {
+    Momentum({.learning_rate = 0}).Minimize(Variable::Of(root, options.loss), step.startup);
+    step.fetches = {options.loss};
+  } else if (root.NumOps() > 0) {
+    step.fetches = {FirstOutput(root.op(root.NumOps() - 1))};
+  }
+  return TimeSteps(step, options);
+}
+
+ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options) {
+  TrainOptions train;
+  train.ops = options.ops;
+  Programs programs = BuildPrograms(job, train);
+  Step step;
+  step.inputs = programs.train.Feeds(job);
+  step.main = std::move(programs.train.program);
+  step.startup = std::move(programs.startup);
+  step.fetches = {job.loss};
+  step.batch_size = job.batch_size;
+  step.batches = job.training.iter_size;
+  return TimeSteps(step, options);
 }
 
 std::string ModelTimes::ToString() const {
   size_t width = 12;
   for (const LayerTime& layer : layers)
     width = std::max(width, std::min<size_t>(layer.layer.size(), 40));
-  std::string text =
-      fmt::format("batch of {}, {} runs, milliseconds\n{:<{}} {:^28}{:^28}{:^28}\n", batch_size,
-                  steps.size(), "", width, "forward", "backward", "update");
+  std::string text = batches == 1 ? fmt::format("batch of {}, {} runs", batch_size, steps.size())
+                                  : fmt::format("{} batches of {} a step, {} steps", batches,
+                                                batch_size, steps.size());
+  text += fmt::format(", milliseconds\n{:<{}} {:^28}{:^28}{:^28}\n", "", width, "forward",
+                      "backward", "update");
   text += fmt::format("{:<{}}", "layer", width);
   for (int part = 0; part < 3; ++part)
     text += fmt::format(" {:>8} {:>8} {:>8} ", "p50", "p90", "p99");
@@ -252,9 +226,15 @@ std::string ModelTimes::ToString() const {
     text += fmt::format("{:<{}.{}}{} {}\n", layer.layer, width, width, Columns(layer), layer.ops);
   }
   text += fmt::format("{:<{}}{}\n", total.layer, width, Columns(total));
-  return text + fmt::format("{:<{}} {:>8.3f} {:>8.3f} {:>8.3f}\n", "whole step", width,
-                            1e3 * Percentile(steps, 50), 1e3 * Percentile(steps, 90),
-                            1e3 * Percentile(steps, 99));
+  text += fmt::format("{:<{}} {:>8.3f} {:>8.3f} {:>8.3f}\n", "whole step", width,
+                      1e3 * Percentile(steps, 50), 1e3 * Percentile(steps, 90),
+                      1e3 * Percentile(steps, 99));
+  if (shared) {
+    text +=
+        "An op that updates the parameters of several layers counts for each by its parameters' "
+        "elements.\n";
+  }
+  return text;
 }
 
 }  // namespace coracle

@@ -364,6 +364,9 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle plot nowhere", 1, {"cannot open 'nowhere'"});
   Expect("coracle time softmax.pbtxt --batch_size=4 --iterations=3", 0,
          {"batch of 4, 3 runs, milliseconds", "\nlogits ", "\nwhole step"});
+  Expect("coracle time job.pbtxt --iterations=2", 0, {" runs, milliseconds", "\nlogits "});
+  Expect("coracle time job.pbtxt --batch_size=3 --iterations=2", 0, {"batch of 3, 2 runs"});
+  Expect("coracle time job.pbtxt --loss=loss", 2, {"--loss is for a model: a job names its loss"});
   Expect("coracle time softmax.pbtxt --loss=los", 1, {"--loss: the model has no variable los"});
   Expect("coracle dump whole/main.pb", 0, {"training step: forward", "update 2 (sgd)"});
   Expect("coracle train nowhere.pbtxt", 1, {"nowhere.pbtxt"});

@@ -186,5 +186,14 @@ TEST(Job, DataDirOverridesTheJobsDirectory) {
   EXPECT_EQ(OpenTrainData(job)->size(), 2);
 }
 
+TEST(JobText, IsToldFromModelText) {
+  for (const char* job : {"model: \"m\"", "name: \"data\" train { }", "# layer\nbatch_size: 3",
+                          "name: layer optimizer { sgd {} }"})
+    EXPECT_TRUE(LooksLikeJob(job)) << job;
+  for (const char* other : {"", "layer { fc { } }", "name: \"train\" data { }", "blocks { idx: 0 }",
+                            "{ train", "\"", "name: \"m\"", "\x01\x02", "}} model: 1"})
+    EXPECT_FALSE(LooksLikeJob(other)) << other;
+}
+
 }  // namespace
 }  // namespace coracle

@@ -127,5 +127,63 @@ TEST(TimeModel, EveryLayerHasItsParts) {
     EXPECT_EQ(Percentile(layer.seconds[1], 99), 0);
 }
 
+// The update lies in blocks that run at every second batch, if nothing overflows: their ops are
+// found, and what runs inside of another op counts once.
+TEST(TimeModel, StepsOfJobs) {
+  const std::vector<std::string> texts = {
+      "iter_size: 2 optimizer { momentum {} gradient_clip { by_global_norm { clip_norm: 1 } } }",
+      "iter_size: 2 mixed_precision { dtype: FLOAT16 } optimizer { params: \"fc_0*\" adam {} } "
+      "optimizer { params: \"fc_1*\" sgd {} gradient_clip { by_global_norm { clip_norm: 1 } } }",
+      "mixed_precision { dtype: BFLOAT16 level: O2 } optimizer { adam {} }"};
+  for (const std::string& text : texts) {
+    SCOPED_TRACE(text);
+    JobConfig job = ParseJobText(text + " batch_size: 8");
+    job.model_text = kSmallModel;
+    TimeOptions options;
+    options.iterations = 3;
+    const ModelTimes times = TimeJob(job, options);
+    EXPECT_EQ(times.batches, job.training.iter_size);
+    ASSERT_EQ(times.steps.size(), 3u);
+    std::vector<std::string> names;
+    for (const LayerTime& layer : times.layers) names.push_back(layer.layer);
+    EXPECT_EQ(names, (std::vector<std::string>{"h", "d", "logits", "ce", "loss", "acc", "prob",
+                                               "(other)"}));
+    EXPECT_TRUE(times.shared);
+    for (size_t run = 0; run < 3; ++run) {
+      for (size_t fc : {0, 2})
+        for (size_t part = 0; part < 3; ++part)
+          EXPECT_GT(times.layers[fc].seconds[part][run], 0) << names[fc] << part;
+      EXPECT_EQ(times.layers.back().seconds[0][run], 0);  // no forward op is lost
+      double all = 0;
+      for (size_t part = 0; part < 3; ++part) {
+        double sum = 0;
+        for (const LayerTime& layer : times.layers) sum += layer.seconds[part][run];
+        EXPECT_NEAR(sum, times.total.seconds[part][run], 1e-12);
+        all += sum;
+      }
+      EXPECT_LE(all, times.steps[run]);
+    }
+    const std::string table = times.ToString();
+    ExpectContains(table, job.training.iter_size == 2
+                              ? "2 batches of 8 a step, 3 steps, milliseconds\n"
+                              : "batch of 8, 3 runs, milliseconds\n");
+    ExpectContains(table,
+                   "\nAn op that updates the parameters of several layers counts for each by its "
+                   "parameters' elements.\n");
+  }
+}
+
+TEST(TimeModel, OneLayerSharesNothing) {
+  TimeOptions options;
+  options.iterations = 1;
+  const ModelTimes times =
+      TimeModel(ParseModelText(
+                    "data { name: \"x\" shape: [-1, 3] } layer { fc { input: \"x\" size: 2 output: "
+                    "\"y\" } } layer { mean { input: \"y\" output: \"loss\" } }"),
+                options);
+  EXPECT_FALSE(times.shared);
+  EXPECT_EQ(times.ToString().find("An op"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace coracle
