@@ -131,7 +131,7 @@ const Case kCases[] = {
     {"train { csv { file: \"data.csv\" } }", "train { }",
      "job.pbtxt:3:1: train has no data; give it one of digits, idx, csv, npz, text"},
     {"{ csv { file: \"data.csv\" } }\ntest", "{ csv { file: \"data.csv\" } digits { } }\ntest",
-     "job.pbtxt:3:34: field \"digits\" is specified along with field \"csv\""},
+     "job.pbtxt:3:34: digits cannot stand beside csv: one of the two"},
     {"sgd {", "adam { } sgd {", "job.pbtxt:8:22: "},
     {"optimizer { sgd { learning_rate: 0.1 } }", "optimizer { }",
      "job.pbtxt:8:1: optimizer has no kind; give it one of "},
