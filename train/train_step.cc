@@ -12,7 +12,6 @@ namespace coracle {
 namespace {
 
 BatchReader OpenReader(const JobConfig& config, const DataSourcePtr& data) {
-  CheckStreams(config, *data, config.batch_size);
   try {
     return BatchReader(data, {.batch_size = config.batch_size,
                               .shuffle = config.shuffle,

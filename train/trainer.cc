@@ -35,6 +35,7 @@ class Job {
     CheckJob(config_);
     locks_ = OpenOutputDirectories(config_);
     const DataSourcePtr data = OpenTrainData(config_);
+    CheckStreams(config_, *data, config_.batch_size);
     programs_ = BuildPrograms(config_, options_);
     Compile(data);
     MakePlan(*data);

@@ -17,8 +17,8 @@ namespace coracle {
 
 class TrainStep {
  public:
-  // `config` and `net` live as long. Throws Error with the place in the job: data that does not fit
-  // the program, too few rows for a batch.
+  // `config` and `net` live as long, CheckStreams has accepted the data. Throws Error with the
+  // place in the job: data that does not fit the program, too few rows for a batch.
   TrainStep(const JobConfig& config, const Net& net, DataSourcePtr data, const Executor& executor);
 
   struct Result {
