@@ -21,8 +21,8 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // loss = mean((x w1 relu) w2 * gain): a fed infinite gain makes every gradient infinite.
 struct Net {
-  explicit Net(const Setting* clip = nullptr, std::shared_ptr<BaseErrorClipAttr> error_clip = {},
-               int outputs = 2) {
+  explicit Net(const Setting* clip = nullptr,
+               const std::shared_ptr<BaseErrorClipAttr>& error_clip = {}, int outputs = 2) {
     Variable x = net.Data("x", {4, 3});
     Variable gain = net.Data("gain", {1});
     ParamAttr first{.name = "w1"}, second{.name = "w2"};
