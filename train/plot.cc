@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 // Sizes in pixels. Two panels stand side by side.
 constexpr double kPanelWidth = 520, kPanelHeight = 330, kHead = 46;
 constexpr double kLeft = 68, kRight = 18, kTop = 34, kBottom = 44;
+constexpr double kLegendRow = 16;    // below the panel
 constexpr size_t kMaxPoints = 2000;  // of one line; more cannot be seen
 
 // Okabe and Ito's colours, which the colour-blind tell apart.
@@ -44,6 +45,14 @@ std::string Escaped(const std::string& text) {
     }
   }
   return safe;
+}
+
+// At most so many bytes, not cut within a character of UTF-8.
+std::string Shortened(const std::string& text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  size_t end = bytes - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
 }
 
 // One line of a panel.
@@ -89,6 +98,39 @@ std::vector<Panel> MakePanels(const std::vector<PlotRun>& runs) {
   }
   if (panels.empty()) ThrowInvalid("there is nothing to draw: the logs hold no values");
   return panels;
+}
+
+// Where the line's name stands below its panel.
+struct LegendEntry {
+  double x;  // from the left end of the axis
+  int row;
+  std::string label;
+};
+
+std::vector<LegendEntry> PlaceLegend(const Panel& panel) {
+  constexpr double kChar = 6.4, kRoom = kPanelWidth - kLeft - kRight;
+  std::vector<LegendEntry> entries;
+  if (panel.lines.size() == 1 && panel.lines[0].label == panel.title) return entries;
+  double x = 0;
+  int row = 0;
+  for (const Line& line : panel.lines) {
+    const std::string label = Shortened(line.label, 34);
+    const double width = 40 + kChar * static_cast<double>(label.size());
+    if (x > 0 && x + width > kRoom) {
+      x = 0;
+      ++row;
+    }
+    entries.push_back({x, row, label});
+    x += width;
+  }
+  return entries;
+}
+
+double LegendHeight(const std::vector<Panel>& panels) {
+  int rows = 0;
+  for (const Panel& panel : panels)
+    for (const LegendEntry& entry : PlaceLegend(panel)) rows = std::max(rows, entry.row + 1);
+  return kLegendRow * rows;
 }
 
 // From values to pixels.
@@ -218,51 +260,18 @@ class Drawing {
     }
   }
 
-  // In the corner that the lines leave freest.
   void Legend() {
-    constexpr double kRow = 16, kChar = 6.4;
-    size_t longest = 0;
-    for (const Line& line : panel_.lines)
-      longest = std::max(longest, std::min<size_t>(line.label.size(), 34));
-    const double width = 34 + kChar * static_cast<double>(longest);
-    const double height = kRow * static_cast<double>(panel_.lines.size()) + 8;
-    double best_x = 0, best_y = 0;
-    size_t fewest = SIZE_MAX;
-    for (double left : {horizontal_.end - width - 6, horizontal_.begin + 6}) {
-      for (double top : {vertical_.end + 6, vertical_.begin - height - 6}) {
-        const size_t hidden = CountInside(left, top, width, height);
-        if (hidden >= fewest) continue;
-        fewest = hidden;
-        best_x = left;
-        best_y = top;
-      }
-    }
-    svg_ += fmt::format(
-        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"legend\"/>\n",
-        best_x, best_y, width, height);
-    double y = best_y + 16;
-    for (const Line& line : panel_.lines) {
+    const std::vector<LegendEntry> entries = PlaceLegend(panel_);
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const Line& line = panel_.lines[i];
+      const double x = horizontal_.begin + entries[i].x;
+      const double y = y_ + kPanelHeight + kLegendRow * entries[i].row + 8;
       svg_ += fmt::format(
           "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
           "stroke-width=\"{}\"/>\n",
-          best_x + 6, y - 4, best_x + 24, y - 4, line.color, line.train ? 1.3 : 2.6);
-      const std::string label =
-          line.label.size() > 34 ? line.label.substr(0, 31) + "..." : line.label;
-      Text(best_x + 29, y, "start", "tick", label);
-      y += kRow;
+          x, y - 4, x + 18, y - 4, line.color, line.train ? 1.3 : 2.6);
+      Text(x + 23, y, "start", "tick", entries[i].label);
     }
-  }
-
-  size_t CountInside(double left, double top, double width, double height) const {
-    size_t count = 0;
-    for (const Line& line : panel_.lines) {
-      for (const auto& [step, value] : line.points) {
-        if (!std::isfinite(value)) continue;
-        const double x = horizontal_(static_cast<double>(step)), y = vertical_(value);
-        count += x >= left && x <= left + width && y >= top && y <= top + height;
-      }
-    }
-    return count;
   }
 
   const Panel& panel_;
@@ -296,7 +305,14 @@ std::vector<double> RoundTicks(double low, double high, int count) {
 PlotRun ReadPlotRun(const std::string& path) {
   std::string file = path;
   std::error_code error;
-  if (fs::is_directory(path, error)) file = (fs::path(path) / "log.jsonl").string();
+  if (fs::is_directory(path, error)) {
+    file = (fs::path(path) / "log.jsonl").string();
+    if (!FileExists(file)) {
+      throw Error(
+          ErrorCode::kNotFound,
+          fmt::format("{} is no run's output directory: it has no log.jsonl", Quote(path, 300)));
+    }
+  }
   std::string name = fs::absolute(file, error).lexically_normal().parent_path().filename().string();
   return {name.empty() ? path : name, ReadRunLog(file)};
 }
@@ -306,21 +322,22 @@ std::string PlotSvg(const std::vector<PlotRun>& runs, bool log_scale) {
   const size_t columns = std::min<size_t>(panels.size(), 2);
   const size_t rows = (panels.size() + columns - 1) / columns;
   const double width = kPanelWidth * static_cast<double>(columns);
-  const double height = kHead + kPanelHeight * static_cast<double>(rows);
+  const double panel_height = kPanelHeight + LegendHeight(panels);
+  const double height = kHead + panel_height * static_cast<double>(rows);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
       "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\">\n"
       "<style>.title{{font-size:14px;font-weight:bold;fill:#222}}"
       ".tick{{font-size:11px;fill:#444}}.rule{{stroke:#ddd;stroke-width:1}}"
-      ".legend{{fill:#fff;fill-opacity:.85;stroke:#ccc}}</style>\n"
+      "</style>\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
       "<text x=\"{2:.0f}\" y=\"28\" font-size=\"17px\" font-weight=\"bold\" fill=\"#222\">{3}"
       "</text>\n",
-      width, height, kLeft, Escaped(Names(runs).substr(0, 100)));
+      width, height, kLeft, Escaped(Shortened(Names(runs), 100)));
   for (size_t i = 0; i < panels.size(); ++i) {
     const size_t row = i / columns, column = i % columns;
     const double x = kPanelWidth * static_cast<double>(column);
-    const double y = kHead + kPanelHeight * static_cast<double>(row);
+    const double y = kHead + panel_height * static_cast<double>(row);
     svg += Drawing(panels[i], x, y, log_scale).Svg();
   }
   return svg + "</svg>\n";

@@ -51,6 +51,26 @@ TEST(Plot, APanelForEachValueALineForEachSet) {
       << PlotSvg({one});
 }
 
+// Names stand in rows below the panel, where they hide nothing; that of a panel's only line with
+// the panel's own name is left out.
+TEST(Plot, LegendIsBelowThePanel) {
+  const PlotRun one = {"one", {{"test/loss", {{0, 1.0}, {10, 0.0}}}, {"rate", {{0, 1.0}}}}};
+  const std::string svg = PlotSvg({one});
+  // The head and the panel are 46 + 330 high, the axis ends at 332.
+  EXPECT_NE(svg.find("<text x=\"91.0\" y=\"384.0\" text-anchor=\"start\" class=\"tick\">test<"),
+            std::string::npos);
+  EXPECT_NE(svg.find("height=\"392\""), std::string::npos);
+  EXPECT_EQ(Count(svg, ">rate</text>"), 1u);  // the title
+  // Cut between characters: 16 of two bytes are more than 31 bytes.
+  std::string name;
+  for (int i = 0; i < 40; ++i) name += "\xC3\xA9";
+  PlotRun two = one;
+  two.name = name;
+  const std::string both = PlotSvg({one, two, two});
+  EXPECT_NE(both.find(">" + name.substr(0, 30) + "...</text>"), std::string::npos);
+  EXPECT_NE(both.find("y=\"400.0\""), std::string::npos);  // a second row
+}
+
 TEST(Plot, WhatIsNotFiniteIsLeftOut) {
   const PlotRun run = {"r", {{"train/loss", {{1, 1.0}, {2, NAN}, {3, 2.0}, {4, 3.0}}}}};
   const std::string svg = PlotSvg({run});
