@@ -185,10 +185,15 @@ class Inliner {
   int depth_ = 0;
 };
 
-bool InlineInto(BlockDesc& block, CallSites& sites) {
-  bool any = false;
-  for (size_t i = 0; i < block.NumOps() && !any; ++i) any = IsCall(block.op(i));
-  if (!any) return false;
+bool HasCall(const BlockDesc& block) {
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    if (IsCall(block.op(i))) return true;
+  }
+  return false;
+}
+
+void InlineInto(BlockDesc& block, CallSites& sites) {
+  if (!HasCall(block)) return;
   Ops old = block.TakeOps(), ops;
   for (auto& op : old) {
     if (!IsCall(*op)) {
@@ -198,7 +203,6 @@ bool InlineInto(BlockDesc& block, CallSites& sites) {
     Inliner(block, *op, sites).AppendTo(ops);
   }
   block.SetOps(std::move(ops));
-  return true;
 }
 
 // What must be done before the block: what its ops run, and the block whose gradient it is.
@@ -298,11 +302,13 @@ void PutGradientBlocksLast(ProgramDesc& program) {
 
 bool InlineCalls(ProgramDesc& program) {
   const int blocks = program.NumBlocks();
-  CallSites sites(program);
   bool any = false;
-  for (int b : InnermostFirst(program)) any |= InlineInto(program.Block(b), sites);
+  for (int b = 0; b < blocks && !any; ++b) any = HasCall(program.Block(b));
+  if (!any) return false;
+  CallSites sites(program);
+  for (int b : InnermostFirst(program)) InlineInto(program.Block(b), sites);
   if (program.NumBlocks() > blocks) PutGradientBlocksLast(program);
-  return any;
+  return true;
 }
 
 }  // namespace coracle

@@ -206,6 +206,22 @@ TEST_F(FunctionBlocks, RandomOps) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(after[i].Item<float>(), before[i].Item<float>());
 }
 
+TEST_F(FunctionBlocks, BlocksThatAreNestedTooDeeply) {
+  constexpr int kDepth = 140;
+  for (int b = 1; b <= kDepth; ++b) main.AppendBlock(main.Root());
+  for (int b = 1; b < kDepth; ++b) {
+    main.Block(b).AppendOp("conditional_block", {{"Cond", {"c"}}}, {},
+                           {{"sub_block", BlockRef{b + 1}}});
+  }
+  main.Root().AppendOp("call", {}, {}, {{"sub_block", BlockRef{1}}, {"results", Names{}}});
+  try {
+    InlineCalls(main);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "call: more than 128 sub-blocks are nested");
+  }
+}
+
 TEST_F(FunctionBlocks, InlinedProgramsAreValid) {
   const Function f = Define({1}, [&](const Variable& p) {
     const Variable power = Copy(p);
