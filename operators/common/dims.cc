@@ -1,4 +1,6 @@
 #include <coracle/operators/common/dims.h>
+#include <coracle/operators/common/index.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -7,6 +9,15 @@ namespace {
 
 [[noreturn]] void ThrowTooLarge() {
   throw Error(ErrorCode::kOutOfRange, "a dimension passes the range of 64-bit integers");
+}
+
+void RequireIntegers(const InferContext& ctx, std::string_view slot, size_t i, bool one) {
+  const VarMeta& meta = ctx.Input(slot, i);
+  const bool few = !one || !meta.shape.IsKnown() || meta.shape.numel() == 1;
+  if (meta.type == VarType::kLoDTensor && IsIndexType(meta.dtype) && few) return;
+  ThrowInvalid(fmt::format("{}: {} must be int32 or int64{}, got {}", ctx.op().type(), slot,
+                           one ? " of one element" : "", meta.ToString()),
+               "  " + Locate(ctx.op()));
 }
 
 }  // namespace
@@ -45,6 +56,7 @@ IntList ReadIntList(const InferContext& ctx, std::string_view list_slot,
   IntList list;
   if (!list_slot.empty() && ctx.HasInput(list_slot)) {
     for (size_t i = 0; i < ctx.NumInputs(list_slot); ++i) {
+      RequireIntegers(ctx, list_slot, i, true);
       auto value = ctx.Value(list_slot, i);
       const bool known = value && value->size() == 1;
       list.values.push_back(known ? value->front() : -1);
@@ -53,6 +65,7 @@ IntList ReadIntList(const InferContext& ctx, std::string_view list_slot,
     return list;
   }
   if (!tensor_slot.empty() && ctx.HasInput(tensor_slot)) {
+    RequireIntegers(ctx, tensor_slot, 0, false);
     if (auto value = ctx.Value(tensor_slot)) {
       list.values = std::move(*value);
       return list;

@@ -28,7 +28,8 @@ struct IntList {
   std::vector<int64_t> values;  // -1 where unknown
   bool known = true;            // every value is
 };
-// When not even the length is known, `otherwise` unknown values are taken.
+// When not even the length is known, `otherwise` unknown values are taken. Throws kInvalidArgument
+// for tensors that are not int32 or int64, or not of one element where a slot lists them.
 IntList ReadIntList(const InferContext& ctx, std::string_view list_slot,
                     std::string_view tensor_slot, std::string_view attr, size_t otherwise = 1);
 

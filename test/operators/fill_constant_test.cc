@@ -85,6 +85,14 @@ TEST(FillConstant, UnknownShapeAtBuildTime) {
 TEST(FillConstant, C1_NegativeDimension) {
   OpTest("fill_constant").IntInput("ShapeTensor", {1}, {-1}).ExpectError("fill_constant.C1");
 }
+TEST(FillConstant, ShapeTensorsHoldIntegers) {
+  OpTest("fill_constant")
+      .Input("ShapeTensor", {1}, {2})
+      .ExpectError("ShapeTensor must be int32 or int64, got float");
+  OpTest("fill_constant")
+      .IntInput("ShapeTensorList", {2}, {1, 2})
+      .ExpectError("ShapeTensorList must be int32 or int64 of one element, got int64[2]");
+}
 TEST(FillConstant, C2_RankTooHigh) {
   OpTest("fill_constant")
       .Attr("shape", std::vector<int64_t>(10, 1))
