@@ -1,13 +1,14 @@
 #pragma once
 // What the benchmark programs share: a clock, memory of the process, arguments, timed steps.
 
+#include <coracle/coracle.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -27,15 +28,46 @@ inline double ProcessMiB(const std::string& key) {
   return -1;
 }
 
-// "value" of --name=value, "true" of --name, else `otherwise`.
-inline std::string Argument(int argc, char** argv, const std::string& name,
-                            const std::string& otherwise) {
-  std::string prefix = "--" + name + "=";
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], prefix.c_str(), prefix.size()) == 0) return argv[i] + prefix.size();
-    if (argv[i] == "--" + name) return "true";
+// Of all threads of the process.
+inline double ProcessorTime() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+inline double MedianOf(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// A command line of --name=value; --name alone means "true".
+class Arguments {
+ public:
+  Arguments(int argc, char** argv) : all_(argv + 1, argv + argc) {}
+
+  std::string Text(const std::string& name, const std::string& otherwise) const {
+    for (const std::string& argument : all_) {
+      if (argument.starts_with("--" + name + "=")) return argument.substr(name.size() + 3);
+      if (argument == "--" + name) return "true";
+    }
+    return otherwise;
   }
-  return otherwise;
+  int Whole(const std::string& name, int otherwise) const {
+    return std::atoi(Text(name, std::to_string(otherwise)).c_str());
+  }
+  double Real(const std::string& name, double otherwise) const {
+    return std::atof(Text(name, std::to_string(otherwise)).c_str());
+  }
+
+ private:
+  std::vector<std::string> all_;
+};
+
+// Runs a benchmark's main; an exception is one line, and exit code 1.
+template <class Main>
+int RunMain(int argc, char** argv, Main&& main) {
+  try {
+    return main(Arguments(argc, argv));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], e.what());
+    return 1;
+  }
 }
 
 // Seconds of each run of `step`, sorted: `warm` seconds untimed first, then `seconds` of them.
@@ -54,18 +86,51 @@ std::vector<double> TimeSteps(double warm, double seconds, Step&& step) {
   return times;
 }
 
-// One JSON line; `extra` starts with a comma or is empty.
-inline void PrintTimes(const std::string& workload, int threads, const std::vector<double>& times,
-                       double base_mib, const std::string& extra) {
-  rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  std::printf(
-      "{\"peer\":\"coracle\",\"kind\":\"train\",\"workload\":\"%s\",\"threads\":%d,\"reps\":%zu,"
-      "\"median_ms\":%.6g,\"min_ms\":%.6g,\"p10_ms\":%.6g,\"p90_ms\":%.6g,\"rss_base_mb\":%.1f,"
-      "\"rss_peak_mb\":%.1f,\"nivcsw\":%ld%s}\n",
-      workload.c_str(), threads, times.size(), times[times.size() / 2] * 1e3, times.front() * 1e3,
-      times[times.size() / 10] * 1e3, times[times.size() * 9 / 10] * 1e3, base_mib,
-      ProcessMiB("VmHWM"), usage.ru_nivcsw, extra.c_str());
-}
+// What all benchmarks of one repeated step take: --workload, --threads, --warm and --seconds (to
+// run), --profile, --kernels=reference. Sets the number of threads.
+class StepBench {
+ public:
+  StepBench(const Arguments& arguments, const std::string& workload, double warm, double seconds)
+      : base_mib_(ProcessMiB("VmRSS")),
+        workload_(arguments.Text("workload", workload)),
+        threads_(arguments.Whole("threads", 1)),
+        warm_(arguments.Real("warm", warm)),
+        seconds_(arguments.Real("seconds", seconds)) {
+    SetNumThreads(threads_);
+    options_.profile = arguments.Text("profile", "") == "true";
+    if (arguments.Text("kernels", "") == "reference") options_.kernels = KernelMode::kReference;
+  }
+
+  const std::string& workload() const { return workload_; }
+  const CompileOptions& options() const { return options_; }
+
+  template <class Step>
+  std::vector<double> Time(Step&& step) const {
+    return TimeSteps(warm_, seconds_, step);
+  }
+
+  // One JSON line; `extra` starts with a comma or is empty.
+  void Print(const std::vector<double>& times, const std::string& extra) const {
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    std::printf(
+        "{\"peer\":\"coracle\",\"kind\":\"train\",\"workload\":\"%s\",\"threads\":%d,\"reps\":%zu,"
+        "\"median_ms\":%.6g,\"min_ms\":%.6g,\"p10_ms\":%.6g,\"p90_ms\":%.6g,\"rss_base_mb\":%.1f,"
+        "\"rss_peak_mb\":%.1f,\"nivcsw\":%ld%s}\n",
+        workload_.c_str(), threads_, times.size(), times[times.size() / 2] * 1e3,
+        times.front() * 1e3, times[times.size() / 10] * 1e3, times[times.size() * 9 / 10] * 1e3,
+        base_mib_, ProcessMiB("VmHWM"), usage.ru_nivcsw, extra.c_str());
+  }
+  void PrintProfile(const PreparedProgram& step) const {
+    if (options_.profile) std::fputs(step.ProfileTable().c_str(), stderr);
+  }
+
+ private:
+  double base_mib_;
+  std::string workload_;
+  int threads_;
+  double warm_, seconds_;
+  CompileOptions options_;
+};
 
 }  // namespace coracle

@@ -6,7 +6,6 @@
 #include <coracle/coracle.h>
 
 #include <cstdio>
-#include <ctime>
 #include <memory>
 
 #include "measure.h"
@@ -22,14 +21,6 @@ bool HasNativeBFloat16() {
 #endif
 }
 
-// Of all threads.
-double ProcessorTime() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
-double MedianOf(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
 class Mlp {
  public:
   Mlp(int width, int batch, bool mixed) : feeds_{Tensor(DType::kFloat32, {batch, 784}), Tensor()} {
@@ -38,7 +29,9 @@ class Mlp {
     Variable label = net.Data("label", {-1, 1}, DType::kInt64);
     for (int i = 0; i < 2; ++i) h = net.Fc(h, {.size = width, .act = "relu"});
     Variable loss = net.Mean(net.SoftmaxWithCrossEntropy(net.Fc(h, {.size = 10}), label));
-    if (mixed) DecorateMixedPrecision(main_, startup_, {.dtype = DType::kBFloat16});
+    MixedPrecisionOptions precision;
+    precision.dtype = DType::kBFloat16;
+    if (mixed) DecorateMixedPrecision(main_, startup_, precision);
     Momentum({.learning_rate = 0.01}).Minimize(loss, startup_);
     Executor executor;
     executor.Run(startup_, scope_);
@@ -74,17 +67,14 @@ class Mlp {
   float loss_ = 0;
 };
 
-int Main(int argc, char** argv) {
+int Main(const Arguments& arguments) {
   if (!HasNativeBFloat16()) {
     std::printf("mixed_precision_bench: skipped: this machine has no AVX512_BF16 instructions\n");
     return 0;
   }
-  const auto argument = [&](const char* name, const char* otherwise) {
-    return std::atoi(Argument(argc, argv, name, otherwise).c_str());
-  };
-  const int width = argument("width", "2048"), batch = argument("batch", "512");
-  const int rounds = argument("rounds", "15");
-  SetNumThreads(argument("threads", "2"));
+  const int width = arguments.Whole("width", 2048), batch = arguments.Whole("batch", 512);
+  const int rounds = arguments.Whole("rounds", 15);
+  SetNumThreads(arguments.Whole("threads", 2));
   Mlp wide(width, batch, false), low(width, batch, true);
   for (int i = 0; i < 3; ++i) {
     wide.Run();
@@ -112,4 +102,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace coracle
 
-int main(int argc, char** argv) { return coracle::Main(argc, argv); }
+int main(int argc, char** argv) { return coracle::RunMain(argc, argv, coracle::Main); }

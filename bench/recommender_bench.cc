@@ -52,22 +52,16 @@ std::vector<std::array<Tensor, 2>> Batches(int64_t rows) {
   return batches;
 }
 
-int Main(int argc, char** argv) {
-  const double base = ProcessMiB("VmRSS");
-  const std::string workload = Argument(argc, argv, "workload", "reco_sgd");
-  const int threads = std::atoi(Argument(argc, argv, "threads", "1").c_str());
-  const int64_t rows = std::atoll(Argument(argc, argv, "rows", "1000000").c_str());
-  const int steps = std::atoi(Argument(argc, argv, "steps", "0").c_str());
-  SetNumThreads(threads);
+int Main(const Arguments& arguments) {
+  const StepBench bench(arguments, "reco_sgd", 1, 3);
+  const int64_t rows = arguments.Whole("rows", 1000000);
+  const int steps = arguments.Whole("steps", 0);
 
   ProgramDesc main, startup;
   Builder net(main, startup);
   const Variable loss = Loss(net, rows);
-  MakeOptimizer(workload)->Minimize(loss, startup);
-  CompileOptions options;
-  options.profile = Argument(argc, argv, "profile", "") == "true";
-  if (Argument(argc, argv, "kernels", "") == "reference") options.kernels = KernelMode::kReference;
-  Executor executor(options);
+  MakeOptimizer(bench.workload())->Minimize(loss, startup);
+  Executor executor(bench.options());
   Scope scope;
   executor.Run(startup, scope);
   PreparedProgram step = executor.Prepare(main, {"ids", "clicked"}, {loss.name()});
@@ -80,8 +74,7 @@ int Main(int argc, char** argv) {
     last = step.Run(scope, std::span<const Tensor>(feeds))[0].Item<float>();
     if (it++ == 0) first = last;
   };
-  const auto times = TimeSteps(std::atof(Argument(argc, argv, "warm", "1").c_str()),
-                               std::atof(Argument(argc, argv, "seconds", "3").c_str()), run);
+  const auto times = bench.Time(run);
   const double before = ProcessMiB("VmRSS");
   for (int i = 0; i < steps; ++i) run();
   char extra[300];
@@ -91,19 +84,12 @@ int Main(int argc, char** argv) {
                 static_cast<long long>(rows), static_cast<double>(step.WorkspaceBytes()) / 1048576,
                 steps, before, ProcessMiB("VmRSS"), static_cast<double>(first),
                 static_cast<double>(last));
-  PrintTimes(workload, threads, times, base, extra);
-  if (options.profile) std::fputs(step.ProfileTable().c_str(), stderr);
+  bench.Print(times, extra);
+  bench.PrintProfile(step);
   return 0;
 }
 
 }  // namespace
 }  // namespace coracle
 
-int main(int argc, char** argv) {
-  try {
-    return coracle::Main(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "recommender_bench: %s\n", e.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return coracle::RunMain(argc, argv, coracle::Main); }

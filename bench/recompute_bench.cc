@@ -6,38 +6,15 @@
 
 #include <coracle/coracle.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <string>
 
+#include "measure.h"
+
 namespace coracle {
 namespace {
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Of all threads.
-double ProcessorTime() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
-double MedianOf(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-int Argument(int argc, char** argv, const std::string& name, int otherwise) {
-  const std::string prefix = "--" + name + "=";
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], prefix.c_str(), prefix.size()) == 0)
-      return std::atoi(argv[i] + prefix.size());
-  }
-  return otherwise;
-}
 
 struct Net {
   int layers, channels, size, batch;
@@ -119,10 +96,10 @@ class Variant {
   std::vector<double> times_, processor_times_;
 };
 
-int Main(int argc, char** argv) {
-  const Net net{Argument(argc, argv, "layers", 50), Argument(argc, argv, "channels", 32),
-                Argument(argc, argv, "size", 32), Argument(argc, argv, "batch", 8)};
-  SetNumThreads(Argument(argc, argv, "threads", 2));
+int Main(const Arguments& arguments) {
+  const Net net{arguments.Whole("layers", 50), arguments.Whole("channels", 32),
+                arguments.Whole("size", 32), arguments.Whole("batch", 8)};
+  SetNumThreads(arguments.Whole("threads", 2));
   RecomputeOptions none, named, half, least;
   for (int i = 6; i < net.layers; i += 7) named.checkpoints.push_back("layer_" + std::to_string(i));
   // Two images for each layer: what the convolution and what the activation made.
@@ -136,7 +113,7 @@ int Main(int argc, char** argv) {
   variants.push_back(std::make_unique<Variant>("every_7th_layer", net, named));
   variants.push_back(std::make_unique<Variant>("budget_45_percent", net, half));
   variants.push_back(std::make_unique<Variant>("least_memory", net, least));
-  for (int round = 0; round <= Argument(argc, argv, "rounds", 9); ++round) {
+  for (int round = 0; round <= arguments.Whole("rounds", 9); ++round) {
     for (auto& variant : variants) variant->Run();
   }
   for (const auto& variant : variants) variant->Print(*variants[0]);
@@ -146,11 +123,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace coracle
 
-int main(int argc, char** argv) {
-  try {
-    return coracle::Main(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "recompute_bench: %s\n", e.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return coracle::RunMain(argc, argv, coracle::Main); }

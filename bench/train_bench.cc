@@ -67,14 +67,9 @@ std::vector<Batch> RandomBatches(const Workload& w) {
   return batches;
 }
 
-int Main(int argc, char** argv) {
-  double base = ProcessMiB("VmRSS");
-  std::string name = Argument(argc, argv, "workload", "lenet");
-  int threads = std::atoi(Argument(argc, argv, "threads", "1").c_str());
-  double warm = std::atof(Argument(argc, argv, "warm", "1").c_str());
-  double seconds = std::atof(Argument(argc, argv, "seconds", "3").c_str());
-  SetNumThreads(threads);
-  Workload w = name == "mlp" ? Mlp() : LeNet();
+int Main(const Arguments& arguments) {
+  const StepBench bench(arguments, "lenet", 1, 3);
+  Workload w = bench.workload() == "mlp" ? Mlp() : LeNet();
 
   ProgramDesc main, startup;
   Builder net(main, startup);
@@ -85,10 +80,7 @@ int Main(int argc, char** argv) {
   Variable loss = net.Mean(net.SoftmaxWithCrossEntropy(w.logits(net, image), label));
   Momentum({.learning_rate = 0.01, .momentum = 0.9}).Minimize(loss, startup);
 
-  CompileOptions options;
-  options.profile = Argument(argc, argv, "profile", "") == "true";
-  if (Argument(argc, argv, "kernels", "") == "reference") options.kernels = KernelMode::kReference;
-  Executor executor(options);
+  Executor executor(bench.options());
   Scope scope;
   executor.Run(startup, scope);
   PreparedProgram step = executor.Prepare(main, {"image", "label"}, {loss.name()});
@@ -103,24 +95,17 @@ int Main(int argc, char** argv) {
     last = step.Run(scope, std::span<const Tensor>(feeds[it % feeds.size()]))[0].Item<float>();
     if (it++ == 0) first = last;
   };
-  const std::vector<double> times = TimeSteps(warm, seconds, run);
+  const std::vector<double> times = bench.Time(run);
   char extra[120];
   std::snprintf(extra, sizeof extra, ",\"arena_mb\":%.2f,\"loss_first\":%.4f,\"loss_last\":%.4f",
                 static_cast<double>(step.WorkspaceBytes()) / 1048576, static_cast<double>(first),
                 static_cast<double>(last));
-  PrintTimes(name, threads, times, base, extra);
-  if (options.profile) std::fputs(step.ProfileTable().c_str(), stderr);
+  bench.Print(times, extra);
+  bench.PrintProfile(step);
   return 0;
 }
 
 }  // namespace
 }  // namespace coracle
 
-int main(int argc, char** argv) {
-  try {
-    return coracle::Main(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "train_bench: %s\n", e.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return coracle::RunMain(argc, argv, coracle::Main); }

@@ -69,22 +69,16 @@ int AppendStep(const std::string& workload, ProgramDesc& main, ProgramDesc& star
   return 7;
 }
 
-void Print(const std::string& workload, int threads, const std::vector<double>& times, double base,
-           double bytes) {
+void Print(const StepBench& bench, const std::vector<double>& times, double bytes) {
   char extra[80];
   std::snprintf(extra, sizeof extra, ",\"gbytes_s\":%.4g", bytes / times[times.size() / 2] * 1e-9);
-  PrintTimes(workload, threads, times, base, extra);
+  bench.Print(times, extra);
 }
 
-int Main(int argc, char** argv) {
-  const double base = ProcessMiB("VmRSS");
-  const std::string workload = Argument(argc, argv, "workload", "adam25m_160");
-  const int threads = std::atoi(Argument(argc, argv, "threads", "1").c_str());
-  const double warm = std::atof(Argument(argc, argv, "warm", "0.5").c_str());
-  const double seconds = std::atof(Argument(argc, argv, "seconds", "2").c_str());
-  SetNumThreads(threads);
+int Main(const Arguments& arguments) {
+  const StepBench bench(arguments, "adam25m_160", 0.5, 2);
   constexpr int64_t kCount = 25002272;
-  if (workload == "triad") {
+  if (bench.workload() == "triad") {
     Tensor a(DType::kFloat32, {kCount}), b(DType::kFloat32, {kCount}), c(DType::kFloat32, {kCount});
     float *to = a.data<float>(), *x = b.data<float>(), *y = c.data<float>();
     const auto triad = [&](int64_t begin, int64_t end) {
@@ -94,37 +88,26 @@ int Main(int argc, char** argv) {
       std::fill(x + begin, x + end, 1.0f);
       std::fill(y + begin, y + end, 2.0f);
     });
-    Print(workload, threads, TimeSteps(warm, seconds, [&] { ParallelFor(kCount, 1, triad); }), base,
-          3.0 * 4 * kCount);
+    Print(bench, bench.Time([&] { ParallelFor(kCount, 1, triad); }), 3.0 * 4 * kCount);
     return 0;
   }
   ProgramDesc main, startup;
-  const int streams = AppendStep(workload, main, startup);
-  CompileOptions options;
-  options.profile = Argument(argc, argv, "profile", "") == "true";
-  if (Argument(argc, argv, "kernels", "") == "reference") options.kernels = KernelMode::kReference;
-  Executor executor(options);
+  const int streams = AppendStep(bench.workload(), main, startup);
+  Executor executor(bench.options());
   Scope scope;
   executor.Run(startup, scope);
   PreparedProgram step = executor.Prepare(main, {}, {});
   float* gradient = scope.GetMutable(GradName("p0")).data<float>();
-  const std::vector<double> times = TimeSteps(warm, seconds, [&] {
+  const std::vector<double> times = bench.Time([&] {
     gradient[0] += 1e-3f;  // so that the norm is over the limit in every step, and the clip acts
     step.Run(scope, std::span<const Tensor>());
   });
-  Print(workload, threads, times, base, 4.0 * streams * kCount);
-  if (options.profile) std::fputs(step.ProfileTable().c_str(), stderr);
+  Print(bench, times, 4.0 * streams * kCount);
+  bench.PrintProfile(step);
   return 0;
 }
 
 }  // namespace
 }  // namespace coracle
 
-int main(int argc, char** argv) {
-  try {
-    return coracle::Main(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "update_bench: %s\n", e.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return coracle::RunMain(argc, argv, coracle::Main); }
