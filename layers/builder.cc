@@ -258,7 +258,7 @@ std::string LayerScope::AddBias(const std::string& x, const std::optional<ParamA
   Variable in = net_.Var(x);
   Variable bias =
       net_.Parameter(name_ + ".b", {in.shape()[axis]}, in.dtype(), *attr, ConstantInitializer(0));
-  const std::string out = Out();
+  std::string out = Out();
   net_.Append("elementwise_add", {{"X", {x}}, {"Y", {bias.name()}}}, {{"Out", {out}}},
               {{"axis", int32_t{axis}}});
   return out;

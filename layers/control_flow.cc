@@ -201,7 +201,7 @@ Variable ArrayLength(Builder& net, const Variable& array) {
 // --- StaticRnn ---
 
 StaticRnn::StaticRnn(Builder& net, StaticRnnOptions options)
-    : net_(net), options_(std::move(options)), outer_(&net.block()) {}
+    : net_(net), options_(options), outer_(&net.block()) {}
 
 void StaticRnn::Step(const Body& body) {
   if (inner_) ThrowInvalid("static_rnn: Step is called twice");

@@ -65,7 +65,7 @@ class Lengths {
 // The parameters: for each layer and direction W [G H, I] and U [G H, H], then for each b and b'.
 struct Parameters {
   std::vector<TensorArg> args;
-  Parameters(std::vector<TensorArg> list) : args(std::move(list)) {}
+  explicit Parameters(std::vector<TensorArg> list) : args(std::move(list)) {}
   const TensorArg& InputWeight(int64_t cell) const { return At(2 * cell); }
   const TensorArg& StateWeight(int64_t cell) const { return At(2 * cell + 1); }
   const TensorArg& InputBias(int64_t cell) const { return At(Half() + 2 * cell); }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE <coracle/operators/common/rnn_cell_simd.cc>
+#define HWY_TARGET_INCLUDE "coracle/operators/common/rnn_cell_simd.cc"
 
 // clang-format off
 #include <hwy/foreach_target.h>  // first: it compiles this file for each target

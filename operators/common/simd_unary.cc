@@ -1,5 +1,5 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE <coracle/operators/common/simd_unary.cc>
+#define HWY_TARGET_INCLUDE "coracle/operators/common/simd_unary.cc"
 
 // clang-format off
 #include <hwy/foreach_target.h>  // first: it compiles this file for each target

@@ -44,7 +44,7 @@ struct UpdatedParam {
 // A one-element float32 or float64 input, or a value known beforehand.
 class ScalarInput {
  public:
-  ScalarInput(TensorArg arg, double otherwise = 0) : arg_(arg), value_(otherwise) {}
+  explicit ScalarInput(TensorArg arg, double otherwise = 0) : arg_(arg), value_(otherwise) {}
   double operator()(Workspace& ws) const {
     if (!arg_) return value_;
     return arg_.dtype == DType::kFloat64 ? *ws.Data<const double>(arg_)
