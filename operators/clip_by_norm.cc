@@ -21,7 +21,8 @@ void InferClipByNorm(InferContext& ctx) {
 }
 
 ScalarInput MaxNorm(const PrepareContext& ctx) {
-  return {ctx.Input("MaxNorm"), ctx.HasInput("MaxNorm") ? 0 : ctx.Attr<float>("max_norm")};
+  return ScalarInput(ctx.Input("MaxNorm"),
+                     ctx.HasInput("MaxNorm") ? 0 : ctx.Attr<float>("max_norm"));
 }
 
 // 1 up to the limit, then limit / norm. A nan norm gives a nan, so that it is noticed.
