@@ -68,6 +68,7 @@ FlagHelp HelpOfFlag(const std::string& flag) {
 const char* Expected(const std::string& type) {
   if (type == "bool") return "true or false";
   if (type == "double") return "a number";
+  if (type == "int32") return "a whole number below 2147483648";
   return type == "uint64" ? "a whole number that is not negative" : "a whole number";
 }
 

@@ -1,5 +1,8 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/train/run.h>
 
+#include <filesystem>
 #include <iostream>
 
 #include "commands.h"
@@ -11,14 +14,22 @@ DEFINE_string(test_set, "", "only that test set: `NAME`");
 namespace coracle::tools {
 namespace {
 
+// Of a run's output directory the model that measures loss and metrics.
+std::string ModelFile(const std::string& path) {
+  const std::filesystem::path eval = std::filesystem::path(path) / "eval.pdmodel";
+  return std::filesystem::is_directory(path) && FileExists(eval.string()) ? eval.string() : path;
+}
+
 int RunTest(const std::vector<std::string>& args) {
   RequireArgs(args, 2, 2, "MODEL and JOB.pbtxt");
+  if (args[1].ends_with(".pdmodel"))
+    throw UsageError("MODEL comes before JOB.pbtxt, got " + Quote(args[1], 300) + " as the job");
   JobConfig job = ReadJob(args[1]);
   if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
   EvaluateOptions options;
   options.test_set = FLAGS_test_set;
   options.compile = CompileOptionsFromFlags();
-  TestAndReport(args[0], job, options, std::cout);
+  TestAndReport(ModelFile(args[0]), job, options, std::cout);
   std::cout.flush();
   return 0;
 }

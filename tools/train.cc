@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 
@@ -52,6 +53,8 @@ int RunTrain(const std::vector<std::string>& args) {
   RequireAtLeast("max_iter", FLAGS_max_iter, 1);
   RequireAtLeast("epochs", FLAGS_epochs, 1);
   RequireAtLeast("snapshot_interval", FLAGS_snapshot_interval, 0);
+  if (FLAGS_max_seconds < 0 || !std::isfinite(FLAGS_max_seconds))
+    throw UsageError(fmt::format("--max_seconds must be positive, got {:g}", FLAGS_max_seconds));
   TrainOptions options;
   options.compile = CompileOptionsFromFlags();
   options.resume = !FLAGS_resume.empty();

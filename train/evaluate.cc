@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 namespace coracle {
@@ -98,12 +99,12 @@ class Results {
   std::vector<FetchSum> sums_;
 };
 
-// A saved model; a text is no such thing, however good.
+// A saved model; a text or a program without its parameters is no such thing, however good.
 InferenceModel OpenModel(const std::string& path, Scope& scope) {
   try {
     return LoadInferenceModel(path, scope);
   } catch (const Error& e) {
-    if (!path.ends_with(".pbtxt")) throw;
+    if (path.ends_with(".pdmodel") || !std::filesystem::is_regular_file(path)) throw;
     throw Error(e.code(),
                 fmt::format("{} is no saved model; give one that training wrote, such as "
                             "eval.pdmodel",

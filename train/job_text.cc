@@ -154,6 +154,9 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
 JobConfig ParseJobText(std::string_view text, const std::string& source,
                        const std::string& directory) {
   if (text.size() > kMaxText) ThrowInvalid(source + ": too long for a job text");
+  const auto is_binary = [](char c) { return c >= 0 && c < ' ' && (c < '\t' || c > '\r'); };
+  if (std::any_of(text.begin(), text.end(), is_binary))
+    ThrowInvalid(source + ": a binary file, but a job is a text");
   proto::JobConfig job;
   Places places(text, source);
   ErrorList errors(places);

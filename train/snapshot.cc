@@ -157,7 +157,9 @@ std::string FindSnapshot(const std::string& path) {
   const std::string latest = Named(path, kLatest);
   if (!latest.empty()) return At(path, latest);
   const std::vector<std::string> names = NamesIn(path);
-  return names.empty() ? "" : At(path, names.back());
+  if (!names.empty()) return At(path, names.back());
+  const std::string of_run = At(path, "snapshots");
+  return FileExists(of_run) && !path.ends_with("snapshots") ? FindSnapshot(of_run) : "";
 }
 
 std::vector<std::string> ListSnapshots(const std::string& directory) {

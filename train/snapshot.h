@@ -75,7 +75,8 @@ std::string WriteSnapshot(const std::string& directory, const Snapshot& snapshot
                           const ProgramDesc& main, const ProgramDesc& startup, const Scope& scope,
                           const std::string& job_text, int64_t keep, bool best = false);
 
-// The newest snapshot of a directory, or `path` itself when it is one; "" when there is none.
+// The newest snapshot of a directory (or of "snapshots" in it: a run's output), or `path` itself
+// when it is one; "" when there is none.
 std::string FindSnapshot(const std::string& path);
 
 // Paths of all snapshots of a directory, oldest first.

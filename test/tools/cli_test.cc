@@ -84,7 +84,7 @@ TEST_F(Cli, WrongUsageIsTwo) {
   Expect("coracle dump a b", 2, {"takes one PROGRAM, got 2"});
   Expect("coracle dump --fromat=text a", 2, {"unknown flag --fromat", "did you mean --format?"});
   Expect("coracle dump --loss=x a", 2, {"unknown flag --loss of dump"});
-  Expect("coracle dump --block=x a", 2, {"--block takes a whole number, got 'x'"});
+  Expect("coracle dump --block=x a", 2, {"--block takes a whole number below 2147483648, got 'x'"});
   Expect("coracle dump a --block", 2, {"--block needs a value"});
   Expect("coracle dump a --block=-5", 2, {"--block takes the number of a block, got -5"});
   Expect("coracle version x", 2, {"takes no arguments, got 1 argument\n"});
@@ -344,7 +344,7 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle train again.pbtxt --out=again", 1,
          {"again.pbtxt:2:5: nothing initialises 'fc_0.w_0'", "give a model text"});
   const std::string last = "parts/snapshots/step_00000006";
-  Expect("coracle snapshot whole", 1, {"no snapshot in 'whole'"});
+  Expect("coracle snapshot softmax.pbtxt", 1, {"no snapshot in 'softmax.pbtxt'"});
   Expect("coracle snapshot parts/snapshots", 0,
          {last + ": job 'tiny', step 6", "fc_0.w_0", "evaluation   test at step 6: loss="});
   Expect("coracle snapshot whole/snapshots " + last, 0,
@@ -364,6 +364,18 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle plot nowhere", 1, {"cannot open 'nowhere'"});
   Expect("coracle time softmax.pbtxt --batch_size=4 --iterations=3", 0,
          {"batch of 4, 3 runs, milliseconds", "\nlogits ", "\nwhole step"});
+  Expect("coracle plot . -o c.svg", 1, {"'.' is no run's output directory: it has no log.jsonl"});
+  Expect("coracle snapshot whole && coracle snapshot whole/snapshots", 0, {"step 6"});
+  Expect("coracle test whole job.pbtxt", 0, {"test: loss="});
+  Expect("coracle test job.pbtxt whole/eval.pdmodel", 2, {"MODEL comes before JOB.pbtxt, got '"});
+  Expect("coracle test whole/main.pb job.pbtxt", 1,
+         {"'whole/main.pb' is no saved model; give one"});
+  Expect("coracle train whole/eval.pdmodel", 1,
+         {"coracle: whole/eval.pdmodel: a binary file, but a job is a text"});
+  Expect("coracle train job.pbtxt --max_seconds=-1", 2, {"--max_seconds must be positive, got -1"});
+  Expect("coracle train job.pbtxt --max_seconds=nan", 2, {"--max_seconds must be positive"});
+  Expect("coracle time softmax.pbtxt --batch_size=99999999999", 2,
+         {"--batch_size takes a whole number below 2147483648, got '99999999999'"});
   Expect("coracle time job.pbtxt --iterations=2", 0, {" runs, milliseconds", "\nlogits "});
   Expect("coracle time job.pbtxt --batch_size=3 --iterations=2", 0, {"batch of 3, 2 runs"});
   Expect("coracle time job.pbtxt --loss=loss", 2, {"--loss is for a model: a job names its loss"});
