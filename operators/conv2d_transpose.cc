@@ -203,7 +203,7 @@ Kernel ConvTransposeFast(const PrepareContext& ctx) {
   args.filter = filter;
   args.dout = input;
   args.dinput = output;
-  const Kernel spread = ConvBackwardFast(ctx, g, args);
+  Kernel spread = ConvBackwardFast(ctx, g, args);
   if (!spread || !bias) return spread;
   return [=](Workspace& ws) {
     spread(ws);

@@ -465,7 +465,7 @@ class Tower {
   }
   std::string AddWeight(const std::string& target) {
     const VarDesc& var = *program_.Root().FindVar(target);
-    const std::string name = program_.FreeName("weight_of_" + target);
+    std::string name = program_.FreeName("weight_of_" + target);
     Tensor weight(DType::kFloat64, var.shape());
     const Philox random(17, HashName(name), 0);
     for (int64_t k = 0; k < weight.numel(); ++k)

@@ -33,7 +33,8 @@ class SubBlockTest : public ::testing::Test {
     return parent.AppendOp("t_loop", {{"X", std::move(x)}}, {{"Out", std::move(out)}},
                            {{"sub_block", BlockRef{body.idx()}}, {"times", int32_t{times}}});
   }
-  std::vector<ParamAndGrad> Check(const std::string& end, BackwardOptions options = Options()) {
+  std::vector<ParamAndGrad> Check(const std::string& end,
+                                  const BackwardOptions& options = Options()) {
     auto pairs = AppendBackward(test.Loss(end), options);
     for (const Problem& p : Verify(test.program, LoopOps())) ADD_FAILURE() << p.ToString();
     ExpectLoopGradients(test, pairs);
