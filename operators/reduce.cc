@@ -257,7 +257,8 @@ template <bool kMean, class T>
 Kernel SumGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const BroadcastNest nest = SpreadNest(ctx);
-  const T count = kMean ? static_cast<T>(x.numel / std::max<int64_t>(1, dout.numel)) : T(1);
+  const int64_t summands = x.numel / std::max<int64_t>(1, dout.numel);
+  const T count = kMean ? static_cast<T>(summands) : T(1);
   return [=](Workspace& ws) {
     const T* d = ws.Data<const T>(dout);
     T* o = ws.Data<T>(dx);
@@ -425,7 +426,7 @@ OpDef Declare() {
 
 template <class F>
 OpDef DeclareGrad(const char* formula, bool reads_out,
-                  std::vector<std::string> no_gradient_to = {"X"}) {
+                  const std::vector<std::string>& no_gradient_to = {"X"}) {
   const std::string doc = std::string("Gradient of ") + F::kType + ": " + formula +
                           " C1: each dim lies in [-rank, rank). C2: no dim is named twice. C4: Out "
                           "and Out@GRAD have the reduced shape. C5: all inputs have one dtype.";
@@ -435,7 +436,7 @@ OpDef DeclareGrad(const char* formula, bool reads_out,
   if (reads_out) def.Input("Out", "the forward op's");
   def.Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
-      .NoGradientTo(std::move(no_gradient_to))
+      .NoGradientTo(no_gradient_to)
       .Infer(InferReduceGrad);
   if (reads_out) def.NoGradientTo({"Out"});
   return WithDims(std::move(def));

@@ -18,7 +18,7 @@ std::string Not(BlockDesc& block, const std::string& x) {
 }
 
 std::string InFloat32(const Variable& x) {
-  const std::string out = x.program().FreeName(x.name() + ".cast_fp32");
+  std::string out = x.program().FreeName(x.name() + ".cast_fp32");
   VarMeta meta = x.desc().meta();
   meta.dtype = DType::kFloat32;
   x.block().Var(out).SetMeta(meta);

@@ -297,7 +297,7 @@ class Rewriter {
 
   std::string NewVar(const std::string& name, const VarDesc& like, DType dtype,
                      BlockDesc* in = {}) {
-    const std::string made = main_.FreeName(name + SuffixOf(dtype));
+    std::string made = main_.FreeName(name + SuffixOf(dtype));
     BlockDesc& home = in ? *in : block();
     VarDesc& var = home.Var(made);
     VarMeta meta = like.meta();

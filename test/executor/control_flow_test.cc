@@ -47,7 +47,8 @@ struct Net {
         options);
   }
   PreparedProgram Prepare(const std::vector<std::string>& feeds,
-                          const std::vector<std::string>& fetches, CompileOptions options = {}) {
+                          const std::vector<std::string>& fetches,
+                          const CompileOptions& options = {}) {
     return Executor(options).Prepare(main, feeds, fetches);
   }
   // The executor's result, after a comparison with the interpreter's.

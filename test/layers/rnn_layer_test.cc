@@ -164,7 +164,7 @@ TEST_F(RnnLayer, LengthsInABatch) {
   Executor exe;
   exe.Run(startup, scope);
   const Tensor batch = Random({2, 5, 3}, 8);
-  auto run = [&](const Tensor& input, std::vector<int64_t> lengths) {
+  auto run = [&](const Tensor& input, const std::vector<int64_t>& lengths) {
     const auto n = static_cast<int64_t>(lengths.size());
     return exe.Run(main, scope, {{"x", input}, {"length", Tensor::Of<int64_t>({n}, lengths)}},
                    {"y", "h", "lstm_0.weight_hh_l0_reverse@GRAD"});
