@@ -73,6 +73,36 @@ struct NormRule {
   }
 };
 
+struct Norms {
+  std::string norms, limit;  // the latter [1]
+  DType dtype;
+  Shape shape;
+};
+
+// Variables that outlive the step: see AppendGradientClips.
+void KeepStatistics(ClipOps& ops, ProgramDesc& startup, const std::string& group,
+                    const Norms& norms) {
+  ProgramDesc& main = ops.block().program();
+  std::string unique = "gradient_clip." + group;
+  for (int i = 1; main.Root().FindVar(unique + ".norm"); ++i)
+    unique = fmt::format("gradient_clip.{}_{}", group, i);
+  const auto state = [&](const char* name, DType dtype, const Shape& shape) {
+    return MakeState(main, startup, unique + name, dtype, shape, 0);
+  };
+  ops.Into(state(".norm", norms.dtype, norms.shape), "assign", {{"X", {norms.norms}}});
+  const std::string steps = state(".steps", DType::kInt64, {1});
+  ops.Into(steps, "increment", {{"X", {steps}}}, {{"step", 1.0f}});
+  const std::string exceeds =
+      ops.Append("exceeds", "greater_than", {{"X", {norms.norms}}, {"Y", {norms.limit}}},
+                 DType::kBool, {}, norms.shape);
+  const std::string ones = ops.Append("ones", "cast", {{"X", {exceeds}}}, DType::kInt64,
+                                      {{"in_dtype", static_cast<int32_t>(DType::kBool)},
+                                       {"out_dtype", static_cast<int32_t>(DType::kInt64)}},
+                                      norms.shape);
+  const std::string clipped = state(".clipped_steps", DType::kInt64, norms.shape);
+  ops.Into(clipped, "sum", {{"X", {clipped, ones}}});
+}
+
 // The ops of gradients that share a norm: Add each, then Finish, then Scaled for each.
 class NormClip {
  public:
@@ -97,7 +127,7 @@ class NormClip {
     factor_ = ops_.Append("factor", "elementwise_div", {{"X", {limit}}, {"Y", {larger}}}, dtype_);
     if (rule_.non_finite != NonFinite::kPropagate)
       finite_ = ops_.Append("finite", "isfinite", {{"X", {norm_}}}, DType::kBool);
-    if (keep_statistics) KeepStatistics("gradient_clip." + what, limit);
+    if (keep_statistics) KeepStatistics(ops_, startup_, what, {norm_, limit, dtype_, {1}});
     if (rule_.non_finite != NonFinite::kError) return;
     ops_.block().AppendOp(
         "assert", {{"Cond", {finite_}}, {"Data", {norm_}}}, {},
@@ -155,26 +185,6 @@ class NormClip {
                            {{"X", {values}}, {"Y", {ops_.Constant(dtype_, exponent)}}}, {});
   }
 
-  void KeepStatistics(const std::string& prefix, const std::string& limit) {
-    ProgramDesc& main = ops_.block().program();
-    std::string unique = prefix;
-    for (int i = 1; main.Root().FindVar(unique + ".norm"); ++i)
-      unique = fmt::format("{}_{}", prefix, i);
-    const auto state = [&](const char* name, DType dtype) {
-      return MakeState(main, startup_, unique + name, dtype, {1}, 0);
-    };
-    ops_.Into(state(".norm", dtype_), "assign", {{"X", {norm_}}});
-    const std::string steps = state(".steps", DType::kInt64);
-    ops_.Into(steps, "increment", {{"X", {steps}}}, {{"step", 1.0f}});
-    const std::string exceeds =
-        ops_.Append("exceeds", "less_than", {{"X", {limit}}, {"Y", {norm_}}}, DType::kBool);
-    const std::string one = ops_.Append("one", "cast", {{"X", {exceeds}}}, DType::kInt64,
-                                        {{"in_dtype", static_cast<int32_t>(DType::kBool)},
-                                         {"out_dtype", static_cast<int32_t>(DType::kInt64)}});
-    const std::string clipped = state(".clipped_steps", DType::kInt64);
-    ops_.Into(clipped, "sum", {{"X", {clipped, one}}});
-  }
-
   ClipOps ops_;
   ProgramDesc& startup_;
   NormRule rule_;
@@ -209,25 +219,40 @@ ClippedGradients ByValue(BlockDesc& block, ProgramDesc&, const std::vector<ClipM
   return result;
 }
 
+// One vector of the norms of gradients that have one limit.
+void KeepNorms(ClipOps& ops, ProgramDesc& startup, const std::vector<std::string>& squares,
+               double limit, DType dtype) {
+  const Shape shape = {static_cast<int64_t>(squares.size())};
+  const std::string all =
+      ops.Append("squares", "concat", {{"X", squares}}, dtype, {{"axis", int32_t{0}}}, shape);
+  const std::string norms = ops.Append("norms", "sqrt", {{"X", {all}}}, dtype, {}, shape);
+  KeepStatistics(ops, startup, "by_norm", {norms, ops.Constant(dtype, limit), dtype, shape});
+}
+
 ClippedGradients ByNorm(BlockDesc& block, ProgramDesc& startup,
                         const std::vector<ClipMember>& members) {
+  ClipOps ops(block);
   ClippedGradients result;
+  std::map<std::pair<double, DType>, std::vector<std::string>> squares;
   for (const ClipMember& member : members) {
     const NormRule rule = NormRule::Of(member.clip);
-    if (rule.p == 2 && rule.non_finite == NonFinite::kPropagate) {
-      ClipOps ops(block);
-      SlotList inputs = {{"X", {member.pair.grad}}};
-      PutLimit(ops, member.pair, "MaxNorm", rule.clip_norm, inputs);
-      result.grads.push_back(ops.Clipped(member.pair, "clip_by_norm", std::move(inputs),
-                                         {{"max_norm", static_cast<float>(rule.clip_norm)}}));
+    if (rule.p != 2 || rule.non_finite != NonFinite::kPropagate) {
+      NormClip clip(block, startup, rule, member);
+      clip.Add(member);
+      clip.Finish(member.pair.param, true);
+      result.grads.push_back(clip.Scaled(member.pair));
+      AddGuard(result, clip.guard());
       continue;
     }
-    NormClip clip(block, startup, rule, member);
-    clip.Add(member);
-    clip.Finish(member.pair.param, false);
-    result.grads.push_back(clip.Scaled(member.pair));
-    AddGuard(result, clip.guard());
+    const DType dtype = ops.DTypeOf(member.pair.param);
+    squares[{rule.clip_norm, dtype}].push_back(
+        ops.Append("square", "squared_l2_norm", {{"X", {ops.InFloat(member.pair.grad)}}}, dtype));
+    SlotList inputs = {{"X", {member.pair.grad}}};
+    PutLimit(ops, member.pair, "MaxNorm", rule.clip_norm, inputs);
+    result.grads.push_back(ops.Clipped(member.pair, "clip_by_norm", std::move(inputs),
+                                       {{"max_norm", static_cast<float>(rule.clip_norm)}}));
   }
+  for (const auto& [kind, norms] : squares) KeepNorms(ops, startup, norms, kind.first, kind.second);
   return result;
 }
 

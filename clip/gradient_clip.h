@@ -59,10 +59,13 @@ struct ClippedGradients {
 // Appends the clips to `block`. Clipped gradients are new variables <param>@GRAD@CLIPPED.
 // Selected rows stay such and count with duplicates merged.
 //
-// A clip by global norm keeps persistable variables, which `startup` fills with 0 and which can be
-// fetched: gradient_clip.<group>.norm (the norm before the clip, float [1]), .steps and
-// .clipped_steps (how many steps there were, and how many where the norm exceeded clip_norm;
-// int64 [1]). Their prefix is unique in the program: "_1" follows where it was taken.
+// Clips by norm keep persistable variables, which `startup` fills with 0 and which can be fetched:
+// gradient_clip.<group>.norm (the norm before the clip, float [n]), .steps (how many there were,
+// int64 [1]) and .clipped_steps (in how many the norm exceeded clip_norm, int64 [n]). Of a clip by
+// global norm, n is 1. Of clips by norm, <group> is "by_norm" and n the number of gradients that
+// have one limit, in the order of the members; <group> is the parameter, and n is 1, where
+// norm_type is not 2 or non_finite not propagate. The prefix is unique in the program: "_1" follows
+// where it was taken.
 //
 // Throws what CheckGradientClip throws, and kInvalidArgument for members of one group that differ
 // in setting or dtype.

@@ -14,6 +14,17 @@ bool IsFloatTensor(const VarDesc& var) {
   return var.type() == VarType::kLoDTensor && IsFloating(var.dtype());
 }
 
+// 0 of no elements; a nan does not count.
+double LargestOf(const Tensor& x) {
+  double largest = 0;
+  DispatchDType(x.dtype(), [&]<class T>() {
+    const T* values = static_cast<const T*>(x.raw());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      largest = std::max(largest, static_cast<double>(values[i]));
+  });
+  return largest;
+}
+
 // Sums of the elements' absolute values and squares, and how many there are.
 struct Sums {
   double abs = 0, squares = 0, count = 0;
@@ -66,8 +77,8 @@ void Probe::FindLearningRates(const ProgramDesc& program) {
   }
 }
 
-// See AppendGradientClips: "gradient_clip.GROUP.norm" keeps the norm that the clip compares with
-// its limit, a constant.
+// See AppendGradientClips: "gradient_clip.GROUP.norm" keeps what is compared with the limit, a
+// constant.
 void Probe::FindClips(const BlockDesc& block) {
   const std::string_view prefix = "gradient_clip.", suffix = ".norm";
   for (size_t i = 0; i < block.NumOps(); ++i) {
@@ -77,7 +88,7 @@ void Probe::FindClips(const BlockDesc& block) {
     if (!kept.starts_with(prefix) || !kept.ends_with(suffix)) continue;
     const std::string unique = kept.substr(0, kept.size() - suffix.size());
     for (const OpDesc* reader : block.Uses(op.Input("X").front()).readers) {
-      if (reader->type() != "elementwise_max") continue;
+      if (reader->type() != "greater_than") continue;
       const VarUses& limit = block.Uses(reader->Input("Y").front());
       if (limit.writers.empty()) continue;
       Clip clip;
@@ -126,7 +137,7 @@ void Probe::Take(std::span<const Tensor> fetched) {
     if (count == clip.seen) continue;
     clip.seen = count;
     ++clip.steps;
-    const double norm = ScalarOf(fetched[clip.norm], fetches_[clip.norm]);
+    const double norm = LargestOf(fetched[clip.norm]);
     if (!(norm > clip.limit)) continue;
     ++clip.clipped;
     clip.largest = std::max(clip.largest, norm);

@@ -95,7 +95,7 @@ LrSchedulePtr ToKind(const Kinds& s, const Part& part, const Node& at) {
   const double rate = part.rate;
   const auto sub = [&](const char* field, const google::protobuf::Message& message,
                        std::initializer_list<const char*> needed) {
-    const Node node = at.Sub(field, message).At(at, field);
+    Node node = at.Sub(field, message).At(at, field);
     node.Need(field, needed);
     return node;
   };

@@ -154,7 +154,7 @@ TEST(ElementwiseGrad, Constraints) {
       OpTest t(type);
       t.Attr("axis", axis).RandomInput("X", x).RandomInput("Y", y).RandomInput("Out@GRAD", out);
       if (std::string(name) == "elementwise_div") t.RandomInput("Out", out);
-      t.ExpectError(type + "." + id);
+      t.ExpectError(std::string(type).append(".").append(id));
     };
     test(3, {2, 2}, {2}, {2, 2}, "C1");
     test(2, {2, 2}, {2, 2, 2}, {2, 2, 2}, "C2");

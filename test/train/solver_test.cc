@@ -318,6 +318,15 @@ TEST(Solver, ClipsAreToldWithNormThresholdAndFactor) {
   EXPECT_EQ(Train(job).messages, "");
 }
 
+TEST(Solver, ClipsOfSingleGradientsAreTold) {
+  JobConfig job = SmallJob();
+  job.training.optimizers[0].gradient_clip = Setting{"by_norm", {{"clip_norm", 1e-3}}};
+  job.max_iter = 5;
+  ExpectContains(Train(job).messages, "clip: 5 of 5 steps clipped, norm up to ");
+  job.training.optimizers[0].gradient_clip = Setting{"by_norm", {{"clip_norm", 1e6}}};
+  EXPECT_EQ(Train(job).messages, "");
+}
+
 // The clip then lies in the block of the last micro-batch: one norm a step, also after a resume.
 TEST(Solver, ClipsAreToldOncePerUpdate) {
   TempDir dir;

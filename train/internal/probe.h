@@ -1,6 +1,6 @@
 #pragma once
-// Probe: what a training step tells beside its loss: learning rates, what a clip by global norm
-// did, and, for debug_info, the size of every value. Internal to train/.
+// Probe: what a training step tells beside its loss: learning rates, what clips by norm did,
+// and, for debug_info, the size of every value. Internal to train/.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/scope.h>
