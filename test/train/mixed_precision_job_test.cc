@@ -54,7 +54,8 @@ TEST(MixedPrecisionJob, Text) {
 
 // apex's table: whether the loss is scaled, if the job does not say.
 TEST(MixedPrecisionJob, LossScalesOfTheLevels) {
-  for (auto [level, scaled] : {std::pair{"O0", false}, {"O1", true}, {"O2", true}, {"O3", false}}) {
+  for (const std::string level : {"O0", "O1", "O2", "O3"}) {
+    const bool scaled = level == "O1" || level == "O2";
     const auto scaling = [&](const std::string& dtype) {
       return ParseJobText("mixed_precision { dtype: " + dtype + " level: " + level + " }")
           .mixed_precision->scaling;
