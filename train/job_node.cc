@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/proto/job.pb.h>
 #include <coracle/train/internal/job_node.h>
 #include <fmt/format.h>
 
@@ -33,6 +34,24 @@ std::string MessageWord(const pb::Descriptor& type) {
   return snake;
 }
 
+void AddEnumerators(const pb::Descriptor& type, const std::string& field,
+                    std::vector<std::string>* names) {
+  const pb::FieldDescriptor* found = type.FindFieldByName(field);
+  for (int i = 0; found && found->enum_type() && i < found->enum_type()->value_count(); ++i)
+    names->push_back(found->enum_type()->value(i)->name());
+  for (int i = 0; i < type.nested_type_count(); ++i)
+    AddEnumerators(*type.nested_type(i), field, names);
+}
+
+std::string NoSuchValue(const std::string& value, const std::string& field) {
+  std::vector<std::string> names;
+  const pb::FileDescriptor& file = *proto::JobConfig::descriptor()->file();
+  for (int i = 0; i < file.message_type_count(); ++i)
+    AddEnumerators(*file.message_type(i), field, &names);
+  return fmt::format("{}: no such value of {}{}; known: {}", value, field, DidYouMean(value, names),
+                     Join(names, ", "));
+}
+
 // protobuf's message in our words: lower case, no full stop, with the nearest name.
 std::string Reword(std::string message) {
   std::string type = QuotedAfter(message, "Message type ");
@@ -55,6 +74,10 @@ std::string Reword(std::string message) {
     return fmt::format("{} cannot stand beside {}: one of the two", QuotedAfter(message, "Field "),
                        first);
   }
+  const std::string value = QuotedAfter(message, "Unknown enumeration value of ");
+  if (!value.empty()) return NoSuchValue(value, QuotedAfter(message, "for field "));
+  const std::string twice = QuotedAfter(message, "Non-repeated field ");
+  if (!twice.empty()) return twice + " is given twice";
   if (message.ends_with("got: "))
     message.replace(message.size() - 5, 5, "got the end of the text; is a closing brace missing?");
   while (!message.empty() && message.back() == '.') message.pop_back();
@@ -64,7 +87,8 @@ std::string Reword(std::string message) {
 }
 
 std::string FieldOf(const std::string& message) {
-  for (const char* marker : {"has no field named ", "Non-repeated field ", "Field "}) {
+  for (const char* marker :
+       {"has no field named ", "Non-repeated field ", "Field ", "Unknown enumeration value of "}) {
     std::string field = QuotedAfter(message, marker);
     if (!field.empty()) return field;
   }

@@ -80,9 +80,11 @@ const Case kCases[] = {
     {"loss: \"loss\"", "loss: loss", "job.pbtxt:7:7: expected string, got: loss"},
     {"max_iter: 3", "max_iter: 3 shuffle: 7", "job.pbtxt:10:22: "},
     {"name: \"accuracy\"", "name: \"accuracy\" kind: MEDIAN",
-     "job.pbtxt:6:51: unknown enumeration value of \"MEDIAN\" for field \"kind\""},
+     "job.pbtxt:6:44: MEDIAN: no such value of kind; did you mean MEAN?; known: MEAN, "
+     "PERPLEXITY, "},
     {"max_iter: 3", "max_iter: 3 signal { sigint: HALT }",
-     "job.pbtxt:10:35: unknown enumeration value of \"HALT\" for field \"sigint\""},
+     "job.pbtxt:10:30: HALT: no such value of sigint; known: NONE, STOP, SNAPSHOT"},
+    {"max_iter: 3", "max_iter: 3 max_iter: 4", "job.pbtxt:10:13: max_iter is given twice"},
     {"optimizer { sgd { learning_rate: 0.1 } }", "optimizer: 0.1",
      "job.pbtxt:8:12: expected \"{\""},
     // ranges
