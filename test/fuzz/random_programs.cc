@@ -24,7 +24,8 @@ DEFINE_bool(errors, false, "list the errors by which programs were refused or st
 DEFINE_bool(show, false, "print the programs");
 DEFINE_string(types, "", "op types to draw from, separated by commas; none: all");
 
-// Called by sanitizers before they end the process.
+// Called by sanitizers before they end the process; their name for it is theirs.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
 namespace coracle {
