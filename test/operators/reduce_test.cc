@@ -206,7 +206,7 @@ TEST(Reduce, Constraints) {
       OpTest test = Over(grad, std::move(dim));
       test.RandomInput("X", {2, 2}).RandomInput("Out@GRAD", out);
       if (DefaultOps().Get(grad).FindInput("Out")) test.RandomInput("Out", out);
-      test.ExpectError(grad + "." + id);
+      test.ExpectError(std::string(grad).append(".").append(id));
     };
     bad({2}, {2}, "C1");
     bad({0, 0}, {2}, "C2");

@@ -13,7 +13,7 @@ std::vector<double> Count(int64_t n) {
   return values;
 }
 
-void CheckShapes(const std::string& type, const Shape& x, AttrList attrs, const Shape& out) {
+void CheckShapes(const std::string& type, const Shape& x, const AttrList& attrs, const Shape& out) {
   OpTest test(type);
   for (const NamedAttr& attr : attrs) test.Attr(attr.name, attr.value);
   test.Input("X", x, Count(x.numel())).Expect("Out", out, Count(x.numel()));
@@ -21,7 +21,7 @@ void CheckShapes(const std::string& type, const Shape& x, AttrList attrs, const 
 }
 
 // Shape of Out when the program is built, where X may have unknown dimensions.
-std::string BuildShape(const std::string& type, const Shape& x, AttrList attrs) {
+std::string BuildShape(const std::string& type, const Shape& x, const AttrList& attrs) {
   ProgramDesc program;
   BlockDesc& block = program.Root();
   block.Var("x").SetShape(x);

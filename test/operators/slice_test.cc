@@ -16,7 +16,7 @@ OpTest Cut(const std::string& type, Ints axes, Ints starts, Ints ends, Ints stri
 
 const std::vector<double> kCount = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 
-std::string BuildShape(const Shape& x, AttrList attrs) {
+std::string BuildShape(const Shape& x, const AttrList& attrs) {
   ProgramDesc program;
   BlockDesc& block = program.Root();
   block.Var("x").SetShape(x);

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/program_io.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -473,8 +474,8 @@ TEST_F(Cli, RunsASavedModelOnASizeOfItsOwn) {
   const std::string model = "ch_ppocr_mobile_v2.0_cls";
   if (!fs::exists(golden)) GTEST_SKIP() << "no " << golden;
   for (const char* turn : {"rot0", "rot180"}) {
-    Expect("coracle run " + paddle + "/" + model + " --feed=" + golden + "cls_in_" + turn +
-               ".npy --out=out.npz",
+    Expect(fmt::format("coracle run {}/{} --feed={}cls_in_{}.npy --out=out.npz", paddle, model,
+                       golden, turn),
            0, {"float32[1, 2]"});
     const NamedTensors out = ReadNpz(Path("out.npz"));
     const Tensor expected = ReadNpy(golden + model + "_out_" + turn + ".npy");

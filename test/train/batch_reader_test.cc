@@ -46,9 +46,10 @@ TEST(ShuffleRows, IsFair) {
     ShuffleRows(11, epoch, rows);
     for (size_t i = 0; i < kN; ++i) ++count[i][rows[i]];
   }
+  constexpr double kExpected = static_cast<double>(kRounds) / kN;
   double chi = 0;
   for (auto& row : count)
-    for (double c : row) chi += (c - kRounds / kN) * (c - kRounds / kN) / (kRounds / kN);
+    for (double c : row) chi += (c - kExpected) * (c - kExpected) / kExpected;
   EXPECT_LT(chi, 60);
 }
 
