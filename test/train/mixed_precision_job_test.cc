@@ -2,6 +2,7 @@
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/trainer.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <cstdio>
@@ -57,7 +58,7 @@ TEST(MixedPrecisionJob, LossScalesOfTheLevels) {
   for (const std::string level : {"O0", "O1", "O2", "O3"}) {
     const bool scaled = level == "O1" || level == "O2";
     const auto scaling = [&](const std::string& dtype) {
-      return ParseJobText("mixed_precision { dtype: " + dtype + " level: " + level + " }")
+      return ParseJobText(fmt::format("mixed_precision {{ dtype: {} level: {} }}", dtype, level))
           .mixed_precision->scaling;
     };
     const auto half = scaling("FLOAT16");
@@ -206,9 +207,10 @@ TEST(MixedPrecisionJob, EachOptimizerSkipsForItself) {
     EXPECT_EQ(rates[1].value, last_rate);
     ExpectContains(messages,
                    "clip default_group: 2 of 2 steps clipped, norm up to 1e+10 above 0.5");
-    const std::string all = std::to_string(skips + 2);
-    ExpectContains(messages, "clip default_group_1: " + all + " of " + all +
-                                 " steps clipped, norm up to 1 above 0.25");
+    ExpectContains(
+        messages,
+        fmt::format("clip default_group_1: {0} of {0} steps clipped, norm up to 1 above 0.25",
+                    skips + 2));
   }
 }
 
