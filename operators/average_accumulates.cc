@@ -3,6 +3,7 @@
 #include <coracle/framework/base/parallel.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/arithmetic.h>
 #include <coracle/operators/common/same_type.h>
 #include <coracle/operators/common/update.h>
 
@@ -57,8 +58,8 @@ Kernel AverageAccumulates(const PrepareContext& ctx) {
     std::array<int64_t, 3> n;
     for (size_t i = 0; i < 3; ++i) n[i] = *ws.Data<const int64_t>(counts[i].in);
     auto& [accumulated, old_accumulated, updates] = n;
-    ++updates;
-    ++accumulated;
+    updates = WrapAdd<int64_t>(updates, 1);  // a file may hold any count
+    accumulated = WrapAdd<int64_t>(accumulated, 1);
     const bool carry = updates % kMaxInOneSum == 0;
     const double window = std::min(static_cast<double>(most), static_cast<double>(updates) * share);
     const bool begin_anew =
