@@ -69,7 +69,7 @@ Setting KindSetting(const Kind& kind, const Node& at) {
 Setting ToRegularizer(const proto::RegularizerConfig& regularizer, const Node& at) {
   const Kind kind = RequireKind(regularizer, "regularizer", at);
   const Node node = at.Sub(kind.field, *kind.message).At(at, kind.field);
-  const Setting setting = KindSetting(kind, node);
+  Setting setting = KindSetting(kind, node);
   if (kind.field == "custom") {
     const std::vector<std::string> known = RegularizerKinds();
     if (std::find(known.begin(), known.end(), setting.kind) == known.end())
