@@ -63,9 +63,9 @@ struct ClippedGradients {
 // gradient_clip.<group>.norm (the norm before the clip, float [n]), .steps (how many there were,
 // int64 [1]) and .clipped_steps (in how many the norm exceeded clip_norm, int64 [n]). Of a clip by
 // global norm, n is 1. Of clips by norm, <group> is "by_norm" and n the number of gradients that
-// have one limit, in the order of the members; <group> is the parameter, and n is 1, where
-// norm_type is not 2 or non_finite not propagate. The prefix is unique in the program: "_1" follows
-// where it was taken.
+// have one limit and dtype, in the order of the members; <group> is the parameter, and n is 1,
+// where norm_type is not 2 or non_finite not propagate. The prefix is unique in the program: "_1"
+// follows where it was taken.
 //
 // Throws what CheckGradientClip throws, and kInvalidArgument for members of one group that differ
 // in setting or dtype.
