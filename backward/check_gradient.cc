@@ -172,8 +172,9 @@ class Checker {
   }
 
  private:
-  static CompileOptions ExecutorOptions() {
+  CompileOptions ExecutorOptions() const {
     CompileOptions options;
+    options.allow_files = options_.allow_files;
     options.kernels = KernelMode::kReference;
     return options;
   }
@@ -317,7 +318,7 @@ class Checker {
             "checked one by one",
             op.type(), Locate(op));
       if (std::string wrong = WrongInput(op, env); !wrong.empty()) return wrong;
-      InterpretOp(op, ops_, env);
+      InterpretOp(op, ops_, env, {.allow_files = options_.allow_files});
     }
     return "";
   }
@@ -382,7 +383,8 @@ class Checker {
       Environment env;
       for (const auto& [name, v] : inputs) env[name] = std::get<Tensor>(v).Clone();
       if (value) env[moved] = *value;
-      for (size_t i = 0; i < (all ? block.NumOps() : 1); ++i) InterpretOp(block.op(i), ops_, env);
+      for (size_t i = 0; i < (all ? block.NumOps() : 1); ++i)
+        InterpretOp(block.op(i), ops_, env, {.allow_files = options_.allow_files});
       return env;
     };
     const Environment at = run("", nullptr, true);

@@ -27,6 +27,7 @@ struct CheckGradientOptions {
   uint64_t seed = 1;
   int directions = 1;               // random ones, for each variable
   double tolerance = 1e-6;          // of |gradient - difference|, relative to the larger of the two
+  std::string allow_files = {};     // see CompileOptions
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 

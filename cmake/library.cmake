@@ -20,5 +20,5 @@ target_compile_features(coracle PUBLIC cxx_std_20)
 target_include_directories(coracle PUBLIC
   $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(coracle PRIVATE
-  fmt::fmt glog::glog nlohmann_json::nlohmann_json ZLIB::ZLIB hwy::hwy protobuf::libprotobuf
+  fmt::fmt glog::glog re2 nlohmann_json::nlohmann_json ZLIB::ZLIB hwy::hwy protobuf::libprotobuf
   Threads::Threads OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS} $<$<BOOL:${CORACLE_ONEDNN}>:DNNL::dnnl>)

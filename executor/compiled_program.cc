@@ -2,6 +2,7 @@
 #include <coracle/executor/internal/frame.h>
 #include <coracle/executor/internal/planner.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/passes/inline_calls.h>
 #include <coracle/passes/pass.h>
@@ -105,6 +106,8 @@ CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::st
       seed_(program.random_seed ? program.random_seed : options.seed),
       memory_limit_(options.memory_limit ? options.memory_limit : MachineMemory() / 5 * 4) {
   VerifyOrThrow(program_, ops);
+  for (const FileUse& use : FilesOf(program_, ops))
+    RequireAllowed(use, FileAccess(options_.allow_files));
   TakeFeedAndFetchOps(program_, ops, &feeds_, &fetches_);
   // The body of a function is checked like the block that calls it only now that it is there.
   if (InlineCalls(program_)) VerifyOrThrow(program_, ops);
@@ -160,6 +163,7 @@ std::shared_ptr<const Plan> CompiledProgram::GetPlan(int32_t unit_index, size_t 
   request.unit = unit_index;
   request.ops = ops_;
   request.kernels = options_.kernels;
+  request.files = FileAccess(options_.allow_files);
   request.feeds = before ? before->carried : unit_index == 0 ? feeds_ : std::vector<std::string>();
   for (const Tensor& feed : feeds) request.feed_metas.push_back(MetaOf(feed));
   if (unit_index == 0) request.fetches = fetches_;

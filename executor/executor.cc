@@ -76,7 +76,7 @@ std::string PreparedProgram::ProfileTable() const {
     table += fmt::format("{:>10.3f} {:>6.2f} {:>8} {:>10.2f}  {:<32} {}\n", t.seconds * 1e3,
                          total > 0 ? 100 * t.seconds / total : 0.0, t.runs,
                          t.runs ? t.seconds * 1e6 / static_cast<double>(t.runs) : 0.0, t.op_type,
-                         t.output);
+                         PrintableLine(t.output));
   }
   return table + fmt::format("{:>10.3f} ms in all\n", total * 1e3);
 }

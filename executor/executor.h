@@ -30,6 +30,9 @@ struct CompileOptions {
   // Asked before each run of a sub-block, so that a loop can be stopped (Ctrl-C); true ends the run
   // with kCancelled. Must be safe to call from any thread.
   std::function<bool()> stop = {};
+  // The directory below which ops such as save and load may read and write files, by paths that
+  // begin in it. "": none, and a program that names a file is refused.
+  std::string allow_files = {};
   uint64_t seed = 0;      // of random ops, unless the program has a random_seed
   size_t max_plans = 16;  // plans kept for different feed signatures
 };

@@ -278,11 +278,6 @@ class Reader {
     auto& file = files_[canonical];
     if (!file) {
       std::string shown = std::filesystem::path(path).lexically_normal().string();
-      std::error_code error;  // a pipe or a terminal would be waited for
-      if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    fmt::format("include: {} is not a regular file", Quote(shown)));
-      }
       file = ParseText(schema_, ReadFile(path, kMaxTextBytes), shown, DirectoryOf(path));
     }
     return *file;
@@ -574,7 +569,7 @@ Model ParseModelText(std::string_view text, const std::string& source, const std
 }
 
 Model ReadModelText(const std::string& path, const OpRegistry& ops, const ModelState& state) {
-  const std::string text = ReadFile(path, kMaxProgramBytes);
+  const std::string text = ReadFileOrStdin(path, kMaxProgramBytes);
   if (path == "-") return Parse(text, "-", ".", "", ops, state);
   return Parse(text, path, DirectoryOf(path), Canonical(path), ops, state);
 }

@@ -83,7 +83,7 @@ Kernel Print(const PrepareContext& ctx) {
     const bool more = settings.first_n <= 0 || CountOf(ws, scratch) < settings.first_n;
     if (settings.active && more) {
       ++CountOf(ws, scratch);
-      std::fputs((settings.Line(tensor) + "\n").c_str(), stderr);
+      std::fputs((PrintableLine(settings.Line(tensor)) + "\n").c_str(), stderr);
     }
     if (out) CopyBytes(tensor.raw(), ws.Data<void>(out), bytes);
   };

@@ -1,4 +1,3 @@
-#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/infer_context.h>
@@ -56,14 +55,10 @@ Kernel Save(const PrepareContext& ctx) {
   std::string path = ctx.Attr<std::string>("file_path");
   bool overwrite = ctx.Attr<bool>("overwrite");
   bool as_fp16 = ctx.Attr<bool>("save_as_fp16");
-  return [=](Workspace& ws) {
-    if (!overwrite && FileExists(path)) {
-      throw Error(ErrorCode::kAlreadyExists,
-                  fmt::format("save: the file {} exists and overwrite is false", Quote(path, 300)));
-    }
+  return [=, files = ctx.files()](Workspace& ws) {
     std::string bytes;
     for (const TensorArg& input : inputs) AppendValue(ws.ValueOf(input), as_fp16, &bytes);
-    WriteFileAtomic(path, bytes);
+    files.Write(path, bytes, overwrite);
   };
 }
 
@@ -169,14 +164,14 @@ Kernel Load(const PrepareContext& ctx) {
   int64_t seek = ctx.Attr<int64_t>("seek");
   // A part may be a small one of a large file.
   uint64_t largest = seek < 0 ? LargestFile({target}) : kMaxSparseFile;
-  return [=](Workspace& ws) {
+  return [=, files = ctx.files()](Workspace& ws) {
     size_t offset = 0;
     if (auto* rows = std::get_if<SelectedRows>(&ws.ValueOf(target.arg))) {
-      std::string bytes = ReadFile(path, kMaxSparseFile);
+      std::string bytes = files.Read(path, kMaxSparseFile);
       *rows = ParseSelectedRows(bytes, &offset, path);
       return RequireEnd(path, bytes.size() - offset);
     }
-    std::string bytes = ReadFile(path, largest);
+    std::string bytes = files.Read(path, largest);
     Tensor tensor = ParseTensor(bytes, &offset, path);
     RequireEnd(path, bytes.size() - offset);
     if (seek >= 0) tensor = Part(tensor, seek, target.arg.shape, path);
@@ -188,9 +183,9 @@ Kernel LoadCombine(const PrepareContext& ctx) {
   std::vector<LoadTarget> targets = Targets(ctx);
   std::string path = ctx.Attr<std::string>("file_path");
   bool from_memory = ctx.Attr<bool>("model_from_memory");
-  return [=](Workspace& ws) {
+  return [=, files = ctx.files()](Workspace& ws) {
     std::string source = from_memory ? "attr file_path" : path;
-    std::string bytes = from_memory ? path : ReadFile(path, LargestFile(targets));
+    std::string bytes = from_memory ? path : files.Read(path, LargestFile(targets));
     size_t offset = 0;
     for (const LoadTarget& target : targets)
       Deliver(ws, target, ParseTensor(bytes, &offset, source), source);
@@ -204,13 +199,16 @@ void RegisterSaveLoad(OpRegistry& ops) {
   ops.Add(
       OpDef("save")
           .Doc("Writes X to the file file_path as a tensor stream (a selected-rows stream when X "
-               "is sparse). Directories on the way are made. C1: file_path names a file.")
+               "is sparse). Directories on the way are made. A run must allow it (--allow_files). "
+               "C1: "
+               "file_path names a file.")
           .Input("X", "tensor or selected rows")
-          .Attr<std::string>("file_path", "where to write")
+          .Attr<std::string>("file_path", "where to write, from the allowed directory on")
           .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
           .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
           .NotDifferentiable("writes a file")
           .SideEffect()
+          .NamesFile("file_path")
           .Infer(InferSave)
           .Reference(Save));
   ops.Add(
@@ -220,12 +218,13 @@ void RegisterSaveLoad(OpRegistry& ops) {
                "dense tensors.")
           .VariadicInput("X", "dense tensors")
           .OptionalOutput("Y", "not written: for save_to_memory")
-          .Attr<std::string>("file_path", "where to write")
+          .Attr<std::string>("file_path", "where to write, from the allowed directory on")
           .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
           .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
           .Attr<bool>("save_to_memory", false, "must be false")
           .NotDifferentiable("writes a file")
           .SideEffect()
+          .NamesFile("file_path")
           .Infer(InferSaveCombine)
           .Reference(Save));
   ops.Add(
@@ -235,13 +234,14 @@ void RegisterSaveLoad(OpRegistry& ops) {
                "C2: Out is declared with its whole shape. C3: seek comes with shape. C4: attr "
                "shape is Out's.")
           .Output("Out", "tensor or selected rows, as declared")
-          .Attr<std::string>("file_path", "where to read")
+          .Attr<std::string>("file_path", "where to read, from the allowed directory on")
           .Attr<bool>("load_as_fp16", false, "make Out float16")
           .Attr<int64_t>("seek", int64_t{-1},
                          "first element of a part of the file's tensor; negative: all of it")
           .Attr<std::vector<int64_t>>("shape", {}, "shape of the part")
           .NotDifferentiable("reads a file")
           .SideEffect()
+          .NamesFile("file_path")
           .Infer(InferLoad)
           .Reference(Load));
   ops.Add(
@@ -250,11 +250,14 @@ void RegisterSaveLoad(OpRegistry& ops) {
                "declared shape; nothing may be left over. C1: file_path names a file. C2: Out is "
                "declared with its whole shape. C3: Out are dense tensors.")
           .VariadicOutput("Out", "dense tensors, as declared")
-          .Attr<std::string>("file_path", "where to read; the contents with model_from_memory")
+          .Attr<std::string>(
+              "file_path",
+              "where to read, from the allowed directory on; the contents with model_from_memory")
           .Attr<bool>("load_as_fp16", false, "make Out float16")
           .Attr<bool>("model_from_memory", false, "file_path holds the bytes themselves")
           .NotDifferentiable("reads a file")
           .SideEffect()
+          .NamesFile("file_path", "model_from_memory")
           .Infer(InferLoadCombine)
           .Reference(LoadCombine));
 }

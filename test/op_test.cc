@@ -397,7 +397,8 @@ Environment OpTest::Run(KernelMode mode, bool in_double) {
   ProgramDesc program;
   Build(program, in_double);
   Environment env = Inputs(in_double);
-  Interpret(program.Root(), ops_, env, {.kernels = mode, .seed = seed_, .step = step_});
+  Interpret(program.Root(), ops_, env,
+            {.kernels = mode, .seed = seed_, .step = step_, .allow_files = files_});
   if (mode == KernelMode::kReference) RunHostileVariants(program.Root().op(0), env, ops_);
   return env;
 }

@@ -14,6 +14,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -49,6 +50,7 @@ class OpTest {
   OpTest& InPlace(const std::string& input, const std::string& output);
   OpTest& Seed(uint64_t seed) { return seed_ = seed, *this; }
   OpTest& Step(uint64_t step) { return step_ = step, *this; }
+  OpTest& AllowFiles(std::string directory) { return files_ = std::move(directory), *this; }
 
   // Runs the reference kernel in float32 and in double, and the fast kernel, and compares the
   // output with `values` within `tolerance` (absolute plus relative; 1e-9 of it in double unless
@@ -106,6 +108,7 @@ class OpTest {
   std::vector<std::pair<std::string, int>> output_counts_;
   std::vector<std::pair<std::string, std::string>> in_place_;
   uint64_t seed_ = 7, step_ = 0;
+  std::string files_;
 };
 
 }  // namespace coracle

@@ -32,6 +32,7 @@ int RunCheckGrad(const std::vector<std::string>& args) {
   if (!FLAGS_feed.empty()) {
     for (auto& [name, value] : ReadNpz(FLAGS_feed)) options.feeds[name] = value;
   }
+  options.allow_files = FLAGS_allow_files;
   options.loss = FLAGS_loss;
   options.wrt = ListFlag(FLAGS_wrt);
   options.batch_size = FLAGS_batch_size;
@@ -50,7 +51,7 @@ Command CheckGradCommand() {
           "check-grad PROGRAM [--loss=NAME] [--wrt=a,b] [--feed=in.npz] [--params=DIR|FILE]",
           "  coracle check-grad main.pb --loss=loss\n"
           "  coracle check-grad train.pb --wrt=conv2d_0.w_0 --feed=in.npz --params=params\n",
-          {"loss", "wrt", "feed", "params", "batch_size", "directions", "tolerance"},
+          {"loss", "wrt", "feed", "params", "batch_size", "directions", "tolerance", "allow_files"},
           RunCheckGrad};
 }
 

@@ -13,6 +13,10 @@ DEFINE_bool(profile, false, "print the time of each op");
 DEFINE_string(memory_limit, "",
               "most `BYTES` that a run may take, as in 512M or 2G; none: 80% of the machine's");
 DEFINE_double(time_limit, 0, "most `SECONDS` that a run (a step of train) may take; 0: no limit");
+DEFINE_string(
+    allow_files, "",
+    "`DIR` below which the program's own ops (save, load) may read and write files; none: "
+    "a program that names files is refused");
 DEFINE_uint64(seed, 0, "seed of random ops, unless the program has one");
 
 namespace coracle::tools {
@@ -37,7 +41,7 @@ uint64_t ParseBytes(const std::string& text) {
 
 std::vector<std::string> WithCompileFlags(std::vector<std::string> flags) {
   for (const char* name :
-       {"kernels", "check_nan_inf", "profile", "memory_limit", "time_limit", "seed"})
+       {"kernels", "check_nan_inf", "profile", "memory_limit", "time_limit", "allow_files", "seed"})
     flags.emplace_back(name);
   return flags;
 }
@@ -52,6 +56,7 @@ CompileOptions CompileOptionsFromFlags() {
   options.profile = FLAGS_profile;
   options.memory_limit = ParseBytes(FLAGS_memory_limit);
   options.time_limit = FLAGS_time_limit;
+  options.allow_files = FLAGS_allow_files;
   options.seed = FLAGS_seed;
   return options;
 }

@@ -15,6 +15,7 @@ DECLARE_bool(check_nan_inf);
 DECLARE_bool(profile);
 DECLARE_string(memory_limit);
 DECLARE_double(time_limit);
+DECLARE_string(allow_files);
 DECLARE_uint64(seed);
 
 namespace coracle::tools {

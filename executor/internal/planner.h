@@ -5,6 +5,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/executor/internal/plan.h>
 #include <coracle/executor/internal/unit.h>
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/op/block_use.h>
 
 #include <map>
@@ -24,6 +25,7 @@ struct PlanRequest {
   int32_t unit = 0;                             // whose block is planned
   const OpRegistry* ops = nullptr;
   KernelMode kernels = KernelMode::kAuto;
+  FileAccess files;
   std::vector<std::string> feeds;
   std::vector<VarMeta> feed_metas;
   std::vector<std::string> fetches;

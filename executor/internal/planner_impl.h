@@ -33,6 +33,7 @@ class Planner : public MetaTable, public ArgTable {
   TensorArg ScratchArray() override;
   const Tensor* Constant(const std::string& name) override { return ConstantOf(name); }
   TensorArg ScratchValue() override { return ArgOf(ScratchSlot()); }
+  FileAccess files() const override { return request_.files; }
   bool HasGradientBlock(BlockRef block) override { return UseOf(block).has_gradient; }
   int32_t SubBlock(BlockRef block, const BlockArgs& args) override;
 

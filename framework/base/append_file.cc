@@ -19,8 +19,8 @@ namespace {
 }  // namespace
 
 AppendFile::AppendFile(const std::string& path, bool keep) : path_(path) {
-  fd_ =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (keep ? 0 : O_TRUNC), 0666);
+  fd_ = ::open(path.c_str(),
+               O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | (keep ? 0 : O_TRUNC), 0666);
   if (fd_ < 0) Throw("open", path);
 }
 

@@ -8,7 +8,7 @@ namespace coracle {
 
 class AppendFile {
  public:
-  // Opens (`keep`) or begins anew. Throws kIo.
+  // Opens (`keep`) or begins anew. Throws kIo, also for a symbolic link.
   AppendFile(const std::string& path, bool keep);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,10 +60,10 @@ const char* ToString(ErrorCode code) {
 }
 
 Error::Error(ErrorCode code, std::string message, const std::string& details)
-    : std::runtime_error(Compose(message, Indent(details))),
+    : std::runtime_error(Compose(PrintableLine(message), Printable(Indent(details)))),
       code_(code),
-      message_(std::move(message)),
-      details_(Indent(details)) {}
+      message_(PrintableLine(message)),
+      details_(Printable(Indent(details))) {}
 
 Error Error::WithDetail(const std::string& line) const {
   std::string details = details_.empty() ? "  " + line : details_ + "\n  " + line;

@@ -28,7 +28,7 @@ const char* ToString(ErrorCode code);
 class Error : public std::runtime_error {
  public:
   // `message` is one line without a full stop; `details` are further lines (indented by two spaces
-  // here).
+  // here). What names from files could do to a terminal is escaped here (PrintableLine, Printable).
   Error(ErrorCode code, std::string message, const std::string& details = "");
 
   ErrorCode code() const { return code_; }

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/internal/file_handle.h>
 #include <coracle/framework/base/text.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,64 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void ThrowErrno(const std::string& what, const std::string& path, int error) {
-  const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-  const std::string shown = path.starts_with("standard ") ? path : Quote(path, 300);
-  throw Error(code, fmt::format("cannot {} {}: {}", what, shown, std::strerror(error)));
-}
-
-class FileHandle {
- public:
-  // `shown` is the name in errors.
-  FileHandle(const std::string& path, int flags, const char* what, const std::string& shown)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) ThrowErrno(what, shown, errno);
-  }
-  ~FileHandle() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileHandle(const FileHandle&) = delete;
-  FileHandle& operator=(const FileHandle&) = delete;
-  int get() const { return fd_; }
-  int Close() {
-    int result = ::close(fd_);
-    fd_ = -1;
-    return result;
-  }
-
- private:
-  int fd_;
-};
-
-std::string ReadAll(int fd, const std::string& path, uint64_t expected, uint64_t max_bytes) {
-  std::string data;
-  data.resize(std::min<uint64_t>(expected + 1, max_bytes + 1));
-  size_t size = 0;
-  while (true) {
-    if (size == data.size()) data.resize(std::min<uint64_t>(max_bytes + 1, size * 2 + 65536));
-    ssize_t got = ::read(fd, data.data() + size, data.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) ThrowErrno("read", path, errno);
-    if (got == 0) break;
-    size += static_cast<size_t>(got);
-    if (size > max_bytes) {
-      throw Error(ErrorCode::kResourceExhausted,
-                  fmt::format("{} is larger than {}", Quote(path, 300), HumanBytes(max_bytes)));
-    }
-  }
-  data.resize(size);
-  return data;
-}
-
-void WriteAll(int fd, std::string_view data, const std::string& path) {
-  while (!data.empty()) {
-    ssize_t put = ::write(fd, data.data(), data.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) ThrowErrno("write", path, errno);
-    data.remove_prefix(static_cast<size_t>(put));
-  }
-}
-
 void SyncPath(const std::string& path, int flags) {
   int fd = ::open(path.c_str(), flags | O_CLOEXEC);
   if (fd < 0) return;
@@ -91,10 +34,9 @@ std::string ParentOf(const std::string& path) {
 
 constexpr const char* kTemporary = ".coracle-";
 
-// In the directory of `path`; no longer than any name that a file system takes.
+// In the directory of `path`.
 std::string TemporaryName(const std::string& path) {
-  static std::atomic<int> counter{0};
-  return fmt::format("{}/{}{}-{}.tmp", ParentOf(path), kTemporary, ::getpid(), counter++);
+  return ParentOf(path) + "/" + TemporaryFileName();
 }
 
 // Whether a name is a temporary one of a process that is no more.
@@ -153,21 +95,28 @@ void Replace(const std::string& fresh, const std::string& target) {
 
 }  // namespace
 
+// No longer than any name that a file system takes.
+std::string TemporaryFileName() {
+  static std::atomic<int> counter{0};
+  return fmt::format("{}{}-{}.tmp", kTemporary, ::getpid(), counter++);
+}
+
 std::string ReadFile(const std::string& path, uint64_t max_bytes) {
-  if (path == "-") return ReadAll(STDIN_FILENO, "standard input", 65536, max_bytes);
-  FileHandle file(path, O_RDONLY, "open", path);
-  struct stat info;
-  if (::fstat(file.get(), &info) != 0) ThrowErrno("read", path, errno);
-  if (S_ISDIR(info.st_mode)) ThrowErrno("read", path, EISDIR);
-  return ReadAll(file.get(), path, static_cast<uint64_t>(std::max<off_t>(info.st_size, 0)),
-                 max_bytes);
+  const FileHandle file(path, kReadFlags, "open", path);
+  return ReadRegular(file.get(), path, max_bytes);
+}
+
+std::string ReadFileOrStdin(const std::string& path, uint64_t max_bytes) {
+  return path == "-" ? ReadStdin(max_bytes) : ReadFile(path, max_bytes);
 }
 
 void WriteFileAtomic(const std::string& path, std::string_view contents) {
   if (path == "-") return WriteAll(STDOUT_FILENO, contents, "standard output");
   MakeDirectories(ParentOf(path));
   if (IsStream(path)) {
-    FileHandle file(path, O_WRONLY, "write", path);
+    // Opening a pipe that nobody reads is an error instead of waiting for a reader.
+    const FileHandle file(path, O_WRONLY | O_NONBLOCK, "write", path);
+    ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
     return WriteAll(file.get(), contents, path);
   }
   const std::string target = BehindLink(path);
@@ -232,10 +181,15 @@ bool FileExists(const std::string& path) {
   return fs::exists(path, error);
 }
 
+bool IsDirectory(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
 void MakeDirectories(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error && !fs::is_directory(path)) {
+  if (error && !IsDirectory(path)) {
     throw Error(ErrorCode::kIo,
                 fmt::format("cannot make directory {}: {}", Quote(path, 300), error.message()));
   }

@@ -9,12 +9,17 @@
 
 namespace coracle {
 
-// The whole file, or standard input for "-". Refuses more than `max_bytes`.
-std::string ReadFile(const std::string& path, uint64_t max_bytes = uint64_t{1} << 40);
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 40;
+
+// The whole of a regular file. Refuses pipes and devices, which may never end, and more than
+// `max_bytes` or than the machine's memory holds.
+std::string ReadFile(const std::string& path, uint64_t max_bytes = kMaxFileBytes);
+// The same, but for "-" all of standard input, whatever that is.
+std::string ReadFileOrStdin(const std::string& path, uint64_t max_bytes = kMaxFileBytes);
 
 // Replaces `path` by `contents`; standard output for "-". Parent directories are made, symbolic
-// links are followed, the mode of a file that exists is kept. Devices, pipes and files that are
-// open (/dev/stdout) are written as they are.
+// links are followed, the mode of a file that exists is kept. Devices, pipes that somebody reads
+// and files that are open (/dev/stdout) are written as they are.
 void WriteFileAtomic(const std::string& path, std::string_view contents);
 
 // Makes the directory `path` appear whole: `fill(temporary_directory)` writes into a fresh sibling
@@ -31,7 +36,9 @@ void RemoveDirectory(const std::string& path);
 // killed.
 void RemoveStaleTemporaries(const std::string& directory);
 
-bool FileExists(const std::string& path);       // of any kind: directories and devices too
+// Of any kind: directories and devices too. A name that no file can have names none.
+bool FileExists(const std::string& path);
+bool IsDirectory(const std::string& path);
 void MakeDirectories(const std::string& path);  // with their parents; those that exist are fine
 
 }  // namespace coracle

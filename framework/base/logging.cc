@@ -1,4 +1,5 @@
 #include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/text.h>
 #include <glog/logging.h>
 
 #include <mutex>
@@ -15,7 +16,8 @@ LogSink& Sink() {
 
 }  // namespace
 
-void Log(LogLevel level, const std::string& message) {
+void Log(LogLevel level, const std::string& text) {
+  const std::string message = Printable(text);
   LogSink sink;
   {
     std::lock_guard<std::mutex> lock(sink_mutex);
@@ -37,7 +39,7 @@ void Log(LogLevel level, const std::string& message) {
 
 bool VlogIsOn(int level) { return VLOG_IS_ON(level); }
 
-void Vlog(int level, const std::string& message) { VLOG(level) << message; }
+void Vlog(int level, const std::string& message) { VLOG(level) << Printable(message); }
 
 LogSink SetLogSink(LogSink sink) {
   std::lock_guard<std::mutex> lock(sink_mutex);

@@ -57,6 +57,54 @@ std::string_view CutText(std::string_view text, size_t max_length) {
   return text.substr(0, continues(end) ? max_length : end);
 }
 
+uint32_t CodePoint(std::string_view character) {
+  const auto lead = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return lead;
+  uint32_t code = lead & (0x7fu >> character.size());
+  for (char c : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3fu);
+  return code;
+}
+
+// Characters that a reader does not see, and that change what is seen.
+bool IsHidden(uint32_t code) {
+  struct Range {
+    uint32_t first, last;
+  };
+  // C0, C1, soft hyphen, Arabic letter mark, widthless characters and directions, line and
+  // paragraph separators, directions again, invisible operators and isolates, byte order mark,
+  // annotations, tags.
+  static constexpr Range kHidden[] = {{0, 0x1f},        {0x7f, 0x9f},      {0xad, 0xad},
+                                      {0x61c, 0x61c},   {0x180e, 0x180e},  {0x200b, 0x200f},
+                                      {0x2028, 0x202e}, {0x2060, 0x206f},  {0xfeff, 0xfeff},
+                                      {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+  return std::any_of(std::begin(kHidden), std::end(kHidden),
+                     [code](Range r) { return code >= r.first && code <= r.last; });
+}
+
+std::string Escape(std::string_view text, bool keep_lines) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const bool line = byte == '\n' || byte == '\t';
+    if ((byte >= 0x20 && byte < 0x7f) || (keep_lines && line)) {
+      out += text[at++];
+      continue;
+    }
+    const size_t bytes = Utf8CharacterBytes(text.substr(at));
+    const std::string_view character = text.substr(at, std::max<size_t>(bytes, 1));
+    const uint32_t code = bytes > 0 ? CodePoint(character) : byte;
+    at += character.size();
+    if (bytes > 0 && !IsHidden(code))
+      out += character;
+    else if (bytes <= 1)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += code > 0xffff ? fmt::format("\\U{:08x}", code) : fmt::format("\\u{:04x}", code);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> Split(std::string_view text, char separator) {
@@ -81,18 +129,34 @@ std::string_view Trim(std::string_view text) {
   return text;
 }
 
-std::string Quote(std::string_view text, size_t max_length) {
-  std::string out = "'";
-  for (char c : CutText(text, max_length)) {
-    unsigned char u = static_cast<unsigned char>(c);
-    if (u < 0x20 || u == 0x7f) {
-      out += fmt::format("\\x{:02x}", u);
-    } else {
-      out += c;
-    }
+size_t Utf8CharacterBytes(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
+  auto follows = [&](size_t n) {
+    for (size_t i = 1; i <= n; ++i)
+      if ((byte(i) & 0xC0) != 0x80) return false;
+    return true;
+  };
+  const unsigned char lead = byte(0);
+  if (text.empty()) return 0;
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) return follows(1) ? 2 : 0;
+  if (lead >= 0xE0 && lead <= 0xEF) {
+    const bool valid = (lead != 0xE0 || byte(1) >= 0xA0) && (lead != 0xED || byte(1) <= 0x9F);
+    return valid && follows(2) ? 3 : 0;
   }
-  if (text.size() > max_length) out += "...";
-  return out + "'";
+  if (lead >= 0xF0 && lead <= 0xF4) {
+    const bool valid = (lead != 0xF0 || byte(1) >= 0x90) && (lead != 0xF4 || byte(1) <= 0x8F);
+    return valid && follows(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+std::string Printable(std::string_view text) { return Escape(text, true); }
+
+std::string PrintableLine(std::string_view text) { return Escape(text, false); }
+
+std::string Quote(std::string_view text, size_t max_length) {
+  return "'" + Escape(CutText(text, max_length), false) + (text.size() > max_length ? "...'" : "'");
 }
 
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {

@@ -141,8 +141,7 @@ std::string FindPdmodel(const std::string& directory) {
 }
 
 ModelFiles FindModel(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
+  if (IsDirectory(path)) {
     if (!FileExists(path + "/__model__")) return FindModel(FindPdmodel(path));
     std::string combined = path + "/__params__";
     return {path + "/__model__", FileExists(combined) ? combined : path};

@@ -176,8 +176,7 @@ void LoadSeparate(const ProgramDesc& program, const std::vector<std::string>& na
 
 void LoadParameters(const ProgramDesc& program, const std::string& path, Scope& scope) {
   std::vector<std::string> names = PersistableNames(program);
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return LoadCombined(program, names, path, scope);
+  if (!IsDirectory(path)) return LoadCombined(program, names, path, scope);
   std::string combined = path + "/__params__";
   if (FileExists(combined)) return LoadCombined(program, names, combined, scope);
   LoadSeparate(program, names, path, scope);

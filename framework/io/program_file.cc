@@ -25,7 +25,7 @@ bool LooksLikeText(std::string_view bytes) {
 }
 
 ProgramDesc ReadProgram(const std::string& path) {
-  std::string bytes = ReadFile(path, kMaxProgramBytes);
+  std::string bytes = ReadFileOrStdin(path, kMaxProgramBytes);
   std::string source = path == "-" ? "standard input" : path;
   return HasTextName(path) || LooksLikeText(bytes) ? ParseProgramText(bytes, source)
                                                    : ParseProgram(bytes, source);

@@ -89,6 +89,7 @@ class WideArgs : public ArgTable {
     return args_.SubBlock(block, args);
   }
   bool HasGradientBlock(BlockRef block) override { return args_.HasGradientBlock(block); }
+  FileAccess files() const override { return args_.files(); }
   const Tensor* Constant(const std::string& name) override {
     const Tensor* given = args_.Constant(name);
     if (!given || !IsHalf(given->dtype())) return given;

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -104,6 +105,7 @@ class OneOp : public ArgTable, public Workspace {
   TensorArg ScratchArray() override { return ArgOf(Add(TensorArray{})); }
   const Tensor* Constant(const std::string&) override { return nullptr; }
   TensorArg ScratchValue() override { return ArgOf(Add(Value())); }
+  FileAccess files() const override { return FileAccess(options_.allow_files); }
   bool HasGradientBlock(BlockRef block) override { return UseOf(block.idx).has_gradient; }
   int32_t SubBlock(BlockRef block, const BlockArgs& args) override {
     UseOf(block.idx);
@@ -249,6 +251,8 @@ void InterpretOp(const OpDesc& op, const OpRegistry& ops, Environment& env,
                  const InterpretOptions& options) {
   const OpDef& def = ops.Get(op.type());
   if (def.kind() != OpKind::kCompute) return;
+  if (const auto path = def.FileOf(op))
+    RequireAllowed({&op, *path}, FileAccess(options.allow_files));
   ValueMetaTable metas(op, env);
   InferContext infer(def, op, metas);
   def.RunInfer(infer);

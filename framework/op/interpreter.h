@@ -22,6 +22,7 @@ struct InterpretOptions {
   KernelMode kernels = KernelMode::kReference;
   uint64_t seed = 0;
   uint64_t step = 0;
+  std::string allow_files = {};  // the directory below which ops may touch files; "": none
 };
 
 // Runs `block` on `env`, which holds its inputs and afterwards every variable written. Shapes are

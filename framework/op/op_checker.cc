@@ -73,6 +73,11 @@ class OpChecker {
     CheckSlots(op_.inputs(), def_.inputs(), "input");
     CheckSlots(op_.outputs(), def_.outputs(), "output");
     CheckAttrs();
+    if (const auto path = def_.FileOf(op_)) {
+      Add(Severity::kNote, "names_file",
+          fmt::format("reads or writes the file {}: runs refuse it without --allow_files",
+                      Quote(*path, kMaxValueText)));
+    }
     if (dropped_ == 0) return;
     problems_->push_back({dropped_severity_, "more",
                           fmt::format("has {} more problems of this kind", dropped_), "", block_,

@@ -315,6 +315,23 @@ OpDef& OpDef::SideEffect() {
   return *this;
 }
 
+OpDef& OpDef::NamesFile(std::string attr, std::string unless) {
+  file_attr_ = std::move(attr);
+  no_file_attr_ = std::move(unless);
+  return *this;
+}
+
+std::optional<std::string> OpDef::FileOf(const OpDesc& op) const {
+  if (!names_file()) return std::nullopt;
+  Attribute value;
+  auto given = [&](const std::string& name, AttrType type) {
+    const Attribute* attr = op.FindAttr(name);
+    return attr && ConvertAttribute(*attr, type, &value);
+  };
+  if (given(no_file_attr_, AttrType::kBoolean) && std::get<bool>(value)) return std::nullopt;
+  return given(file_attr_, AttrType::kString) ? std::get<std::string>(std::move(value)) : "";
+}
+
 OpDef& OpDef::Kind(OpKind kind) {
   kind_ = kind;
   return *this;

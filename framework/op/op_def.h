@@ -181,6 +181,10 @@ class OpDef {
   OpDef& ShapeOnly();   // reads its inputs' shapes and dtypes, never their elements
   OpDef& Random();      // draws random numbers
   OpDef& SideEffect();  // must run even when nobody reads its outputs (print, save)
+  // The op reads or writes the file that this string attr names, except while the bool attr
+  // `unless` is true. Its kernels reach the file through PrepareContext::files alone, since a
+  // program may touch only what its user allows.
+  OpDef& NamesFile(std::string attr, std::string unless = "");
   OpDef& Kind(OpKind kind);
 
   // --- reading ---
@@ -221,6 +225,9 @@ class OpDef {
   bool run_time_shape() const { return run_time_shape_; }
   bool random() const { return random_; }
   bool side_effect() const { return side_effect_; }
+  bool names_file() const { return !file_attr_.empty(); }
+  // The file that `op` reads or writes (OpDef::NamesFile), if any.
+  std::optional<std::string> FileOf(const OpDesc& op) const;
   OpKind kind() const { return kind_; }
 
   // Runs the shape rule, if there is one. Throws kInvalidArgument for an operand that the op does
@@ -260,6 +267,7 @@ class OpDef {
   }
 
   std::string type_, doc_;
+  std::string file_attr_, no_file_attr_;
   std::vector<SlotDef> inputs_, outputs_;
   std::vector<AttrDef> attrs_;
   InferFn infer_;

@@ -35,6 +35,12 @@ const Tensor* PrepareContext::Constant(std::string_view slot, size_t i) const {
   return i < args.size() && !IsEmptyName(args[i]) ? args_.Constant(args[i]) : nullptr;
 }
 
+FileAccess PrepareContext::files() const {
+  if (!def_.names_file())
+    throw InternalError(op_.type() + ": touches files and does not declare NamesFile");
+  return args_.files();
+}
+
 uint64_t PrepareContext::RandomStream(std::string_view output_slot) const {
   const auto& args = op_.Output(output_slot);
   if (args.empty())

@@ -1,6 +1,7 @@
 #pragma once
 // PrepareContext: what an op sees when it is prepared for a plan.
 
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/op/kernel.h>
 #include <coracle/framework/op/op_def.h>
 
@@ -30,6 +31,8 @@ class ArgTable {
   virtual bool HasGradientBlock(BlockRef block) = 0;
   // The elements of a variable that never change while the plan lives; nullptr otherwise.
   virtual const Tensor* Constant(const std::string& name) = 0;
+  // What the program's user lets it touch.
+  virtual FileAccess files() const { return FileAccess(); }
 };
 
 class PrepareContext {
@@ -84,6 +87,8 @@ class PrepareContext {
   bool HasGradientBlock(std::string_view attr) const {
     return args_.HasGradientBlock(Attr<BlockRef>(attr));
   }
+  // The files that the program may touch, for an op with OpDef::NamesFile.
+  FileAccess files() const;
   // Stream of the op's random draws: from the name of its output variable (rng.h).
   uint64_t RandomStream(std::string_view output_slot) const;
 

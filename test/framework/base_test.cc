@@ -1,8 +1,10 @@
 #include <coracle/framework/base/append_file.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/test/test_data.h>
 #include <fcntl.h>
@@ -12,6 +14,7 @@
 
 #include <atomic>
 #include <limits>
+#include <thread>
 
 namespace coracle {
 namespace {
@@ -22,6 +25,16 @@ size_t FilesIn(const std::string& directory) {
   size_t n = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(directory)) ++n;
   return n;
+}
+
+template <class F>
+std::string ErrorOf(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.message();
+  }
+  return "";
 }
 
 TEST(Error, FirstLineThenDetails) {
@@ -36,6 +49,13 @@ TEST(Error, FirstLineThenDetails) {
   EXPECT_EQ(more.message(), "m.pdmodel: no such thing");
   EXPECT_EQ(more.code(), ErrorCode::kNotFound);
   EXPECT_NE(std::string(more.what()).find("three"), std::string::npos);
+}
+
+TEST(Error, NamesCannotActOnATerminal) {
+  const Error error(ErrorCode::kNotFound, "no \033[2J\n\u202e", "one\n\u009b\r two");
+  EXPECT_STREQ(error.what(), "no \\x1b[2J\\x0a\\u202e\n  one\n  \\u009b\\x0d two");
+  EXPECT_STREQ(error.WithDetail("x").what(),
+               "no \\x1b[2J\\x0a\\u202e\n  one\n  \\u009b\\x0d two\n  x");
 }
 
 TEST(Error, InternalErrorsSayWhere) {
@@ -126,6 +146,105 @@ TEST(File, ReadingRefusesWhatIsNoFileOrTooLarge) {
   }
 }
 
+TEST(File, OnlyRegularFilesAreRead) {
+  TemporaryDirectory directory;
+  const std::string pipe = directory.File("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_symlink("pipe", directory.File("link"));
+  for (const std::string& path : {pipe, directory.File("link"), std::string("/dev/zero")}) {
+    const std::string message = ErrorOf([&] { ReadFile(path); });
+    EXPECT_NE(message.find("not a regular file"), std::string::npos) << message;
+  }
+  EXPECT_NE(ErrorOf([&] { WriteFileAtomic(pipe, "x"); }).find("nobody reads"), std::string::npos);
+  // A file that claims to be larger than memory.
+  WriteFileAtomic(directory.File("sparse"), "x");
+  fs::resize_file(directory.File("sparse"), uint64_t{1} << 42);
+  EXPECT_NE(ErrorOf([&] { ReadFile(directory.File("sparse")); }).find("is larger than"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf([&] { ReadFile(std::string("a\0b", 3)); }).find("Invalid"), std::string::npos);
+}
+
+TEST(FileAccess, NothingUnlessAllowed) {
+  TemporaryDirectory directory;
+  EXPECT_NE(ErrorOf([&] { FileAccess().Check("x"); }).find("--allow_files"), std::string::npos);
+  EXPECT_THROW(FileAccess().Write(directory.File("x"), "x", true), Error);
+  EXPECT_THROW(FileAccess("").Read(directory.File("x"), 1), Error);
+  EXPECT_EQ(FilesIn(directory.path()), 0u);
+}
+
+TEST(FileAccess, StaysBelowItsDirectory) {
+  TemporaryDirectory directory;
+  const std::string in = directory.File("in"), out = directory.File("out");
+  fs::create_directories(in + "/sub");
+  WriteFileAtomic(out + "/secret", "secret");
+  fs::create_directory_symlink("../out", in + "/link");
+  fs::create_directory_symlink("sub", in + "/sub_link");
+  fs::create_symlink("../out/secret", in + "/file_link");
+  fs::create_hard_link(out + "/secret", in + "/hard");
+  ASSERT_EQ(::mkfifo((in + "/pipe").c_str(), 0600), 0);
+  const FileAccess files(in);
+  for (const std::string& path :
+       {out + "/secret", in + "/hard", std::string("../out/secret"), std::string("sub/../../out/x"),
+        std::string(".."), std::string("link/secret"), std::string("sub_link/x"),
+        std::string("file_link"), std::string("sub"), std::string("sub/"), std::string(),
+        std::string("."), std::string("pipe"), std::string("a\0b", 3)}) {
+    EXPECT_NE(ErrorOf([&] { files.Read(path, 100); }), "") << path;
+    EXPECT_NE(ErrorOf([&] { files.Write(path, "new", true); }), "") << path;
+  }
+  files.Write("hard", "new", true);  // takes the name, and leaves what else has that content
+  EXPECT_EQ(ReadFile(out + "/secret"), "secret");
+  EXPECT_EQ(FilesIn(out), 1u);
+  files.Write("./a//b/c", "text", true);
+  EXPECT_EQ(files.Read("a/b/c", 4), "text");
+  EXPECT_NE(ErrorOf([&] { files.Read("a/b/c", 3); }).find("larger than"), std::string::npos);
+  EXPECT_NE(ErrorOf([&] { files.Write("a/b/c", "more", false); }).find("exists"),
+            std::string::npos);
+  files.Write("a/b/d", "more", false);
+  EXPECT_EQ(FilesIn(in + "/a/b"), 2u);  // no temporary file is left
+}
+
+// Somebody exchanges a directory for a link all the while.
+TEST(FileAccess, HoldsAgainstRaces) {
+  TemporaryDirectory directory;
+  const std::string in = directory.File("in"), out = directory.File("out");
+  fs::create_directories(in + "/sub");
+  fs::create_directories(out);
+  WriteFileAtomic(out + "/secret", "secret");
+  fs::create_directory_symlink("../out", in + "/link");
+  std::atomic<bool> done{false};
+  std::thread exchange([&] {
+    while (!done) {
+      ::renameat2(AT_FDCWD, (in + "/sub").c_str(), AT_FDCWD, (in + "/link").c_str(),
+                  RENAME_EXCHANGE);
+    }
+  });
+  const FileAccess files(in);
+  for (int i = 0; i < 3000; ++i) {
+    EXPECT_NE(ErrorOf([&] { files.Read("sub/secret", 100); }), "");
+    ErrorOf([&] { files.Write("sub/planted", "x", true); });
+  }
+  done = true;
+  exchange.join();
+  EXPECT_EQ(FilesIn(out), 1u);
+}
+
+TEST(Regex, LinearAndBounded) {
+  const std::string text = std::string(1'000'000, 'a') + "b";
+  EXPECT_FALSE(Regex("(a*)*c").MatchesAll(text));
+  EXPECT_FALSE(Regex("(((a+)+)+)+c").MatchesPart(text));
+  EXPECT_TRUE(Regex("a+b").MatchesAll(text));
+  EXPECT_TRUE(Regex("ab$").MatchesPart(text));
+  EXPECT_FALSE(Regex("ab").MatchesAll("xab"));
+  EXPECT_TRUE(Regex("\\xff").MatchesAll("\xff"));  // names are bytes
+  for (const std::string pattern :
+       {"(a)\\1", "a{1,32767}", "((a{1,1000}){1,1000}){1,1000}", "(", "[", "*", "(?<x>a"})
+    EXPECT_NE(ErrorOf([&] { Regex r(pattern); }).find("is no regular expression: "),
+              std::string::npos)
+        << pattern;
+  EXPECT_NE(ErrorOf([] { Regex r(std::string(1001, 'a')); }).find("at most 1000"),
+            std::string::npos);
+}
+
 TEST(File, DirectoriesAppearWhole) {
   TemporaryDirectory directory;
   std::string target = directory.File("snapshot");
@@ -190,7 +309,22 @@ TEST(Text, Pieces) {
   EXPECT_EQ(Quote("a\nb"), "'a\\x0ab'");
   EXPECT_EQ(Quote(std::string(100, 'x'), 3), "'xxx...'");
   EXPECT_EQ(Quote("a\u00fc\u00fc", 4), "'a\u00fc...'");  // no half of a character
-  EXPECT_EQ(Quote("\x80\x80\x80\x80\x80\x80", 5), "'\x80\x80\x80\x80\x80...'");
+  EXPECT_EQ(Quote("\x80\x80\x80", 2), "'\\x80\\x80...'");
+}
+
+TEST(Text, Printable) {
+  EXPECT_EQ(Printable("a\tb\n\u00fc \u4e2d \U0001f600"), "a\tb\n\u00fc \u4e2d \U0001f600");
+  EXPECT_EQ(PrintableLine("a\tb\n"), "a\\x09b\\x0a");
+  EXPECT_EQ(Printable(std::string("\0\033\r\x7f", 4)), "\\x00\\x1b\\x0d\\x7f");
+  EXPECT_EQ(Printable("\u009b\u202e\u2066\u200b\ufeff"), "\\u009b\\u202e\\u2066\\u200b\\ufeff");
+  EXPECT_EQ(Printable("\U000e0041"), "\\U000e0041");
+  // No UTF-8: a byte alone, an overlong form, a surrogate, a character cut short.
+  EXPECT_EQ(Printable("\x9b|\xc0\x80|\xed\xa0\x80|\xe4\xb8"),
+            "\\x9b|\\xc0\\x80|\\xed\\xa0\\x80|\\xe4\\xb8");
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string text = Printable(std::string(1, static_cast<char>(byte)) + "x");
+    EXPECT_EQ(Printable(text), text);
+  }
 }
 
 TEST(Text, NearestNames) {

@@ -1,0 +1,32 @@
+#pragma once
+// FileAccess: which files a program may touch. A program from elsewhere names its files itself, so
+// it may touch none, unless the user allows a directory.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace coracle {
+
+// Errors are those of file.h, and Error(kInvalidArgument) for a path that is not allowed.
+class FileAccess {
+ public:
+  FileAccess() = default;  // no file
+  // Files below the directory `directory`, named by paths that begin there; none for "".
+  explicit FileAccess(std::string directory) : directory_(std::move(directory)) {}
+
+  // Throws unless the path may be touched: an absolute path and one with ".." never may.
+  void Check(const std::string& path) const;
+  // A regular file of at most `max_bytes`. No part of `path` may be a symbolic link, also when
+  // other programs change the directory meanwhile.
+  std::string Read(const std::string& path, uint64_t max_bytes) const;
+  // Replaces the file by `contents` in one step, or throws kAlreadyExists when there is one and
+  // `overwrite` is false. Makes the directories on the way. Links as above.
+  void Write(const std::string& path, std::string_view contents, bool overwrite) const;
+
+ private:
+  std::string directory_;
+};
+
+}  // namespace coracle

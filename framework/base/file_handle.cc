@@ -1,0 +1,108 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/internal/file_handle.h>
+#include <coracle/framework/base/text.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace coracle {
+namespace {
+
+[[noreturn]] void ThrowTooLarge(const std::string& path, uint64_t max_bytes) {
+  throw Error(ErrorCode::kResourceExhausted,
+              fmt::format("{} is larger than {}", Quote(path, 300), HumanBytes(max_bytes)));
+}
+
+const char* KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+// A sparse file may claim any size.
+uint64_t MostThatFits() {
+  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE)) / 5 * 4;
+}
+
+// All that there is from where `fd` stands; `expected` bytes are likely.
+std::string ReadAll(int fd, const std::string& path, uint64_t expected, uint64_t max_bytes) {
+  max_bytes = std::min(max_bytes, MostThatFits());
+  if (expected > max_bytes) ThrowTooLarge(path, max_bytes);
+  std::string data;
+  data.resize(expected + 1);
+  size_t size = 0;
+  while (true) {
+    if (size == data.size()) data.resize(std::min<uint64_t>(max_bytes + 1, size * 2 + 65536));
+    ssize_t got = ::read(fd, data.data() + size, data.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) ThrowErrno("read", path, errno);
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+    if (size > max_bytes) ThrowTooLarge(path, max_bytes);
+  }
+  data.resize(size);
+  return data;
+}
+
+}  // namespace
+
+void ThrowErrno(const std::string& what, const std::string& path, int error) {
+  const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
+  const std::string shown = path.starts_with("standard ") ? path : Quote(path, 300);
+  const char* reason =
+      error == ENXIO ? "it is a pipe that nobody reads, or a socket" : std::strerror(error);
+  throw Error(code, fmt::format("cannot {} {}: {}", what, shown, reason));
+}
+
+FileHandle::FileHandle(const std::string& path, int flags, const char* what,
+                       const std::string& shown)
+    : fd_(-1) {
+  if (path.find('\0') != std::string::npos) ThrowErrno(what, shown, EINVAL);
+  fd_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  if (fd_ < 0) ThrowErrno(what, shown, errno);
+}
+
+FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
+  Close();
+  fd_ = other.Release();
+  return *this;
+}
+
+int FileHandle::Close() { return fd_ < 0 ? 0 : ::close(Release()); }
+
+int FileHandle::Release() { return std::exchange(fd_, -1); }
+
+const int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+
+std::string ReadRegular(int fd, const std::string& path, uint64_t max_bytes) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) ThrowErrno("read", path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    throw Error(ErrorCode::kIo, fmt::format("cannot read {}: it is {}, not a regular file",
+                                            Quote(path, 300), KindOf(info.st_mode)));
+  }
+  return ReadAll(fd, path, static_cast<uint64_t>(std::max<off_t>(info.st_size, 0)), max_bytes);
+}
+
+std::string ReadStdin(uint64_t max_bytes) {
+  return ReadAll(STDIN_FILENO, "standard input", 0, max_bytes);
+}
+
+void WriteAll(int fd, std::string_view data, const std::string& path) {
+  while (!data.empty()) {
+    ssize_t put = ::write(fd, data.data(), data.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) ThrowErrno("write", path, errno);
+    data.remove_prefix(static_cast<size_t>(put));
+  }
+}
+
+}  // namespace coracle

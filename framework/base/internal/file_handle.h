@@ -1,0 +1,38 @@
+#pragma once
+// What the ways to read and write files share. Internal to base/.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace coracle {
+
+// "cannot <what> <path>: <the reason>".
+[[noreturn]] void ThrowErrno(const std::string& what, const std::string& path, int error);
+
+class FileHandle {
+ public:
+  explicit FileHandle(int fd) : fd_(fd) {}
+  // `shown` is the name in errors.
+  FileHandle(const std::string& path, int flags, const char* what, const std::string& shown);
+  ~FileHandle() { Close(); }
+  FileHandle(FileHandle&& other) noexcept : fd_(other.Release()) {}
+  FileHandle& operator=(FileHandle&& other) noexcept;
+  int get() const { return fd_; }
+  int Close();  // 0, or -1 with errno
+  int Release();
+
+ private:
+  int fd_;
+};
+
+// For opening what should be a regular file: opening a pipe does not wait for its other end.
+extern const int kReadFlags;
+// Throws unless `fd` is a regular file; `path` is its name in errors.
+std::string ReadRegular(int fd, const std::string& path, uint64_t max_bytes);
+std::string ReadStdin(uint64_t max_bytes);
+void WriteAll(int fd, std::string_view data, const std::string& path);
+// A name for a file that RemoveStaleTemporaries knows, without its directory.
+std::string TemporaryFileName();
+
+}  // namespace coracle

@@ -1,0 +1,47 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/regex.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+#include <re2/re2.h>
+
+namespace coracle {
+namespace {
+
+constexpr size_t kMaxPattern = 1000;
+constexpr int64_t kMaxMemory = int64_t{8} << 20;
+
+// Names are bytes, not always UTF-8.
+re2::RE2::Options Settings() {
+  re2::RE2::Options options(re2::RE2::Latin1);
+  options.set_log_errors(false);
+  options.set_max_mem(kMaxMemory);
+  return options;
+}
+
+re2::StringPiece Piece(std::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace
+
+Regex::Regex(const std::string& pattern) {
+  if (pattern.size() > kMaxPattern) {
+    ThrowInvalid(fmt::format("{} is a regular expression of {} characters; at most {}",
+                             Quote(pattern), pattern.size(), kMaxPattern));
+  }
+  regex_ = std::make_unique<re2::RE2>(Piece(pattern), Settings());
+  if (!regex_->ok())
+    ThrowInvalid(fmt::format("{} is no regular expression: {}", Quote(pattern), regex_->error()));
+}
+
+Regex::~Regex() = default;
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+
+bool Regex::MatchesAll(std::string_view text) const {
+  return re2::RE2::FullMatch(Piece(text), *regex_);
+}
+
+bool Regex::MatchesPart(std::string_view text) const {
+  return re2::RE2::PartialMatch(Piece(text), *regex_);
+}
+
+}  // namespace coracle

@@ -1,0 +1,24 @@
+#pragma once
+// The files that a program's ops read and write (OpDef::NamesFile).
+
+#include <coracle/framework/base/file_access.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
+
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct FileUse {
+  const OpDesc* op;
+  std::string path;  // as the op says it
+};
+
+// In the order of blocks and ops. Ops that the registry lacks name no file.
+std::vector<FileUse> FilesOf(const ProgramDesc& program, const OpRegistry& ops);
+
+// Throws kInvalidArgument, with the op's place, unless `files` lets the op touch its file.
+void RequireAllowed(const FileUse& use, const FileAccess& files);
+
+}  // namespace coracle
