@@ -77,9 +77,9 @@ int RunBackward(const std::vector<std::string>& args) {
   if (FLAGS_out == "-") return 0;
   std::string report;
   for (const ParamAndGrad& pair : pairs) {
-    report +=
-        fmt::format("{} -> {}\n", pair.param,
-                    pair.grad.empty() ? "no gradient: the loss does not depend on it" : pair.grad);
+    report += fmt::format(
+        "{} -> {}\n", Shown(pair.param),
+        pair.grad.empty() ? "no gradient: the loss does not depend on it" : Shown(pair.grad));
   }
   Print(report);
   return 0;

@@ -31,13 +31,14 @@ int RunBuild(const std::vector<std::string>& args) {
   std::string report;
   if (!FLAGS_out.empty()) {
     WriteProgram(model.main, FLAGS_out);
-    report += fmt::format("{}: {}, {}, {}\n", FLAGS_out, Counted(model.main.Root().NumOps(), "op"),
-                          Counted(model.main.Parameters().size(), "parameter"), InputsOf(model));
+    report +=
+        fmt::format("{}: {}, {}, {}\n", Shown(FLAGS_out), Counted(model.main.Root().NumOps(), "op"),
+                    Counted(model.main.Parameters().size(), "parameter"), InputsOf(model));
   }
   if (!FLAGS_startup_out.empty()) {
     WriteProgram(model.startup, FLAGS_startup_out);
-    report +=
-        fmt::format("{}: {}\n", FLAGS_startup_out, Counted(model.startup.Root().NumOps(), "op"));
+    report += fmt::format("{}: {}\n", Shown(FLAGS_startup_out),
+                          Counted(model.startup.Root().NumOps(), "op"));
   }
   if (FLAGS_out != "-" && FLAGS_startup_out != "-") Print(report);
   return 0;

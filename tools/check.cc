@@ -1,3 +1,4 @@
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/operators/default_ops.h>
 #include <fmt/format.h>
@@ -31,7 +32,8 @@ std::string DescribeMissing(const std::map<std::string, size_t>& missing) {
   for (const auto& entry : sorted) ops += entry.second;
   std::string text = fmt::format("error: {} {} missing ({})\n", Counted(sorted.size(), "op type"),
                                  sorted.size() == 1 ? "is" : "are", Counted(ops, "op"));
-  for (const auto& entry : sorted) text += fmt::format("  {:>6}  {}\n", entry.second, entry.first);
+  for (const auto& entry : sorted)
+    text += fmt::format("  {:>6}  {}\n", entry.second, Shown(entry.first));
   return text;
 }
 
@@ -49,8 +51,8 @@ int RunCheck(const std::vector<std::string>& args) {
       ++missing[problem.op_type];
       continue;
     }
-    text += fmt::format("{}: {}\n{}", is_error ? "error" : "note", problem.ToString(),
-                        Indented(problem.details));
+    text += fmt::format("{}: {}\n{}", is_error ? "error" : "note",
+                        PrintableLine(problem.ToString()), Indented(problem.details));
   }
   if (!missing.empty()) text += DescribeMissing(missing);
   size_t ops = 0;
@@ -58,7 +60,7 @@ int RunCheck(const std::vector<std::string>& args) {
   const std::string found = errors > 0  ? Counted(errors, "error") + ", " + Counted(notes, "note")
                             : notes > 0 ? "no errors, " + Counted(notes, "note")
                                         : "no problems";
-  text += fmt::format("{}: {}, {}: {}\n", args[0] == "-" ? "standard input" : args[0],
+  text += fmt::format("{}: {}, {}: {}\n", args[0] == "-" ? "standard input" : Shown(args[0]),
                       Counted(static_cast<size_t>(program.NumBlocks()), "block"),
                       Counted(ops, "op"), found);
   Print(text);

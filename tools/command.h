@@ -41,8 +41,11 @@ std::string Counted(size_t n, const std::string& what);
 // The name of a variable for a terminal: in quotes, with escapes, when it has control characters.
 std::string Shown(const std::string& name);
 
-// Writes to standard output. A reader that went away (`| head`) ends the command quietly.
+// Writes to standard output, with what could act on a terminal escaped (Printable). A reader that
+// went away (`| head`) ends the command quietly.
 void Print(std::string_view text);
+// The same for text that another program may read: exactly as it is, unless it goes to a terminal.
+void PrintData(std::string_view text);
 struct OutputClosed {};
 
 // All commands, sorted by name.

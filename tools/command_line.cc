@@ -134,7 +134,7 @@ class Parser {
     std::vector<std::string> known = allowed_;
     known.push_back("help");
     const std::string near = NearestName(name, known);
-    throw UsageError(fmt::format("unknown flag --{}{}{}", name,
+    throw UsageError(fmt::format("unknown flag --{}{}{}", PrintableLine(name),
                                  command_ ? " of " + command_->name : "",
                                  near.empty() ? "" : "; did you mean --" + near + "?"));
   }

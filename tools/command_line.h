@@ -1,9 +1,14 @@
 #pragma once
-// The command line: which words are flags, and their values.
+// The command line: what it runs, which words are flags, and their values.
 
 #include "command.h"
 
 namespace coracle::tools {
+
+// Signals and messages of the command, once in a process.
+void SetUp(const char* program);
+// Runs the command line `words`. Whatever happens becomes a message and an exit code.
+int RunCommandLine(const std::vector<std::string>& words);
 
 // Flags that every command takes.
 const std::vector<std::string>& GlobalFlags();

@@ -1,12 +1,14 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/ir/printer.h>
 #include <coracle/framework/op/default_attr.h>
+#include <coracle/framework/op/file_use.h>
 #include <coracle/operators/default_ops.h>
 #include <fmt/format.h>
-#include <regex.h>
 
-#include <memory>
+#include <optional>
 
 #include "commands.h"
 #include "flags.h"
@@ -14,7 +16,7 @@
 
 DEFINE_string(format, "text",
               "`KIND`: text, a listing made for reading; or pbtxt, the program as protobuf text");
-DEFINE_string(ops, "", "only ops whose type matches this `REGEX` (POSIX, extended)");
+DEFINE_string(ops, "", "only ops whose type matches this `REGEX` (RE2's syntax)");
 DEFINE_string(vars, "",
               "only variables whose name matches this `REGEX`, and the ops that use them");
 DEFINE_int32(block, -1, "only block `N`; -1: all");
@@ -22,39 +24,32 @@ DEFINE_int32(block, -1, "only block `N`; -1: all");
 namespace coracle::tools {
 namespace {
 
-// POSIX expressions: matching takes no recursion, however long the names in a file are.
-class Pattern {
- public:
-  Pattern(const char* flag, const std::string& text) {
-    if (text.size() > 500)
-      throw UsageError(
-          fmt::format("--{}: a pattern of {} characters; at most 500", flag, text.size()));
-    const int code = ::regcomp(&regex_, text.c_str(), REG_EXTENDED | REG_NOSUB);
-    if (code == 0) return;
-    char why[200];
-    ::regerror(code, &regex_, why, sizeof(why));
-    throw UsageError(fmt::format("--{}: {} in {}", flag, why, Quote(text)));
+std::optional<Regex> RegexOf(const char* flag, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  try {
+    return Regex(text);
+  } catch (const Error& e) {
+    throw UsageError(fmt::format("--{}: {}", flag, e.message()));
   }
-  ~Pattern() { ::regfree(&regex_); }
-  Pattern(const Pattern&) = delete;
-  Pattern& operator=(const Pattern&) = delete;
-  bool Matches(const std::string& text) const {
-    return ::regexec(&regex_, text.c_str(), 0, nullptr, 0) == 0;
-  }
+}
 
- private:
-  regex_t regex_;
-};
-
-bool UsesAny(const OpDesc& op, const Pattern& pattern) {
+bool UsesAny(const OpDesc& op, const Regex& pattern) {
   for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
     for (const Slot& slot : *slots) {
       for (const std::string& name : slot.args) {
-        if (pattern.Matches(name)) return true;
+        if (pattern.MatchesPart(name)) return true;
       }
     }
   }
   return false;
+}
+
+// What a run would refuse.
+std::string FilesText(const ProgramDesc& program) {
+  std::string text;
+  for (const FileUse& use : FilesOf(program, DefaultOps()))
+    text += fmt::format("  {} ({}): {}\n", Locate(*use.op), use.op->type(), Quote(use.path, 300));
+  return text.empty() ? "" : "\nfiles that ops read or write (see --allow_files of run)\n" + text;
 }
 
 int RunDump(const std::vector<std::string>& args) {
@@ -66,12 +61,10 @@ int RunDump(const std::vector<std::string>& args) {
     throw UsageError("--ops, --vars and --block go with --format=text");
   if (FLAGS_block < -1)
     throw UsageError(fmt::format("--block takes the number of a block, got {}", FLAGS_block));
-  std::unique_ptr<Pattern> ops, vars;
-  if (!FLAGS_ops.empty()) ops = std::make_unique<Pattern>("ops", FLAGS_ops);
-  if (!FLAGS_vars.empty()) vars = std::make_unique<Pattern>("vars", FLAGS_vars);
+  const std::optional<Regex> ops = RegexOf("ops", FLAGS_ops), vars = RegexOf("vars", FLAGS_vars);
   const ProgramDesc program = ReadAnyProgram(args[0]);
   if (as_pbtxt) {
-    Print(ProgramToText(program));
+    PrintData(ProgramToText(program));
     return 0;
   }
   if (FLAGS_block >= program.NumBlocks())
@@ -81,13 +74,13 @@ int RunDump(const std::vector<std::string>& args) {
   options.hide_attr = [](const OpDesc& op, const NamedAttr& attr) {
     return IsDefaultAttr(DefaultOps(), op, attr);
   };
-  if (vars) options.keep_var = [&](const VarDesc& var) { return vars->Matches(var.name()); };
+  if (vars) options.keep_var = [&](const VarDesc& var) { return vars->MatchesPart(var.name()); };
   if (ops || vars) {
     options.keep_op = [&](const OpDesc& op) {
-      return (!ops || ops->Matches(op.type())) && (!vars || UsesAny(op, *vars));
+      return (!ops || ops->MatchesPart(op.type())) && (!vars || UsesAny(op, *vars));
     };
   }
-  Print(PrintProgram(program, options));
+  Print(PrintProgram(program, options) + FilesText(program));
   return 0;
 }
 

@@ -19,7 +19,7 @@ int RunGenerate(const std::vector<std::string>& args) {
   options.temperature = FLAGS_temperature;
   options.compile = CompileOptionsFromFlags();
   if (FLAGS_seed > 0) options.seed = FLAGS_seed;
-  Print(options.prompt + GenerateText(args[0], options) + "\n");
+  PrintData(options.prompt + GenerateText(args[0], options) + "\n");
   return 0;
 }
 

@@ -28,7 +28,7 @@ namespace {
 constexpr int kFailed = 1, kWrongUsage = 2;
 
 void Complain(std::string_view text) {
-  std::string line = fmt::format("coracle: {}", text);
+  std::string line = Printable(fmt::format("coracle: {}", text));
   if (line.back() != '\n') line += '\n';
   std::fflush(stdout);
   std::fwrite(line.data(), 1, line.size(), stderr);
@@ -125,8 +125,8 @@ int Main(std::vector<std::string> words) {
   try {
     return command.run(line.args);
   } catch (const UsageError& e) {
-    throw UsageError(
-        fmt::format("{}: {}\nusage: coracle {}", command.name, e.what(), command.usage));
+    throw UsageError(fmt::format("{}: {}\nusage: coracle {}", command.name, PrintableLine(e.what()),
+                                 command.usage));
   }
 }
 
@@ -138,28 +138,12 @@ void Flush() {
               fmt::format("cannot write standard output: {}", std::strerror(errno)));
 }
 
-// Whatever happens becomes a message and an exit code.
-int Guarded(const std::vector<std::string>& words) {
-  try {
-    const int code = Main(words);
-    Flush();
-    return code;
-  } catch (const OutputClosed&) {
-    return 0;
-  } catch (const UsageError& e) {
-    Complain(e.what());
-    return kWrongUsage;
-  } catch (const Error& e) {
-    if (e.code() == ErrorCode::kIo && ReaderIsGone()) return 0;
-    Complain(e.what());
-  } catch (const std::bad_alloc&) {
-    Complain("out of memory");
-  } catch (const std::exception& e) {
-    Complain(e.what());
-  } catch (...) {
-    Complain("an unknown exception");
-  }
-  return kFailed;
+void Write(std::string_view text) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
+  if (errno == EPIPE) throw OutputClosed();
+  throw Error(ErrorCode::kIo,
+              fmt::format("cannot write standard output: {}", std::strerror(errno)));
 }
 
 }  // namespace
@@ -183,12 +167,11 @@ std::string Counted(size_t n, const std::string& what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
-void Print(std::string_view text) {
-  errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
-  if (errno == EPIPE) throw OutputClosed();
-  throw Error(ErrorCode::kIo,
-              fmt::format("cannot write standard output: {}", std::strerror(errno)));
+void Print(std::string_view text) { Write(Printable(text)); }
+
+void PrintData(std::string_view text) {
+  if (::isatty(STDOUT_FILENO)) return Print(text);
+  Write(text);
 }
 
 const std::vector<Command>& Commands() {
@@ -221,12 +204,34 @@ const std::vector<Command>& Commands() {
   return commands;
 }
 
-}  // namespace coracle::tools
-
-int main(int argc, char** argv) {
+void SetUp(const char* program) {
   std::signal(SIGPIPE, SIG_IGN);
   FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
-  coracle::SetLogSink(coracle::tools::LogToStandardError);
-  return coracle::tools::Guarded({argv + 1, argv + argc});
+  google::InitGoogleLogging(program);
+  SetLogSink(LogToStandardError);
 }
+
+int RunCommandLine(const std::vector<std::string>& words) {
+  try {
+    const int code = Main(words);
+    Flush();
+    return code;
+  } catch (const OutputClosed&) {
+    return 0;
+  } catch (const UsageError& e) {
+    Complain(e.what());
+    return kWrongUsage;
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kIo && ReaderIsGone()) return 0;
+    Complain(e.what());
+  } catch (const std::bad_alloc&) {
+    Complain("out of memory");
+  } catch (const std::exception& e) {
+    Complain(e.what());
+  } catch (...) {
+    Complain("an unknown exception");
+  }
+  return kFailed;
+}
+
+}  // namespace coracle::tools

@@ -15,11 +15,11 @@ int RunPlot(const std::vector<std::string>& args) {
   const std::string out = FLAGS_out.empty() ? "curves.svg" : FLAGS_out;
   const bool html = out.ends_with(".html") || out.ends_with(".htm");
   if (!html && !out.ends_with(".svg") && out != "-")
-    throw UsageError("--out must end in .svg or .html, got " + out);
+    throw UsageError("--out must end in .svg or .html, got " + Shown(out));
   std::vector<PlotRun> runs;
   for (const std::string& arg : args) runs.push_back(ReadPlotRun(arg));
   WriteFileAtomic(out, html ? PlotHtml(runs, FLAGS_log_scale) : PlotSvg(runs, FLAGS_log_scale));
-  if (out != "-") Print(out + "\n");
+  if (out != "-") Print(Shown(out) + "\n");
   return 0;
 }
 

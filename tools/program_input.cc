@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 std::string ProgramFile(const std::string& path) {
   std::error_code ignored;
-  if (path == "-" || !fs::is_directory(path, ignored)) return path;
+  if (path == "-" || !IsDirectory(path)) return path;
   for (const char* name : {"__model__", "inference.pdmodel", "model.pdmodel"}) {
     const fs::path file = fs::path(path) / name;
     if (fs::exists(file, ignored)) return file.string();
@@ -31,7 +31,7 @@ std::string ProgramFile(const std::string& path) {
 
 ProgramDesc ReadAnyProgram(const std::string& given) {
   const std::string path = ProgramFile(given);
-  const std::string bytes = ReadFile(path, kMaxProgramBytes);
+  const std::string bytes = ReadFileOrStdin(path, kMaxProgramBytes);
   const std::string source = path == "-" ? "standard input" : path;
   const bool named_text = path.ends_with(".pbtxt") || path.ends_with(".txt");
   if (!named_text && !LooksLikeText(bytes)) return ParseProgram(bytes, source);

@@ -40,7 +40,7 @@ std::string ParamsPath(const std::string& program) {
 // The arrays of --feed. A single array (npy) has the name "".
 NamedTensors ReadFeeds() {
   if (FLAGS_feed.empty()) return {};
-  const std::string bytes = ReadFile(FLAGS_feed);
+  const std::string bytes = ReadFileOrStdin(FLAGS_feed);
   const std::string source = FLAGS_feed == "-" ? "standard input" : FLAGS_feed;
   if (bytes.starts_with("\x93NUMPY")) return {{"", ParseNpy(bytes, source)}};
   if (bytes.starts_with("PK")) return ParseNpz(bytes, source);

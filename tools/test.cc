@@ -17,7 +17,7 @@ namespace {
 // Of a run's output directory the model that measures loss and metrics.
 std::string ModelFile(const std::string& path) {
   const std::filesystem::path eval = std::filesystem::path(path) / "eval.pdmodel";
-  return std::filesystem::is_directory(path) && FileExists(eval.string()) ? eval.string() : path;
+  return IsDirectory(path) && FileExists(eval.string()) ? eval.string() : path;
 }
 
 int RunTest(const std::vector<std::string>& args) {

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/train/time_model.h>
 
@@ -25,10 +26,10 @@ std::string TimesOfModel(const std::string& file, TimeOptions options) {
   const Model model = ReadModelText(file);
   if (!FLAGS_loss.empty()) options.loss = FLAGS_loss;
   if (!FLAGS_loss.empty() && !model.main.Root().FindVar(FLAGS_loss))
-    throw Error(ErrorCode::kNotFound, "--loss: the model has no variable " + FLAGS_loss);
+    throw Error(ErrorCode::kNotFound, "--loss: the model has no variable " + Quote(FLAGS_loss));
   if (model.startup.Root().NumOps() == 0 && !model.main.Parameters().empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "nothing initialises the parameters of " + file + ": give a model text");
+    throw Error(ErrorCode::kInvalidArgument, "nothing initialises the parameters of " +
+                                                 Quote(file, 300) + ": give a model text");
   }
   return TimeModel(model, options).ToString();
 }

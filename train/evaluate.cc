@@ -1,10 +1,10 @@
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/evaluate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 
 namespace coracle {
@@ -104,7 +104,7 @@ InferenceModel OpenModel(const std::string& path, Scope& scope) {
   try {
     return LoadInferenceModel(path, scope);
   } catch (const Error& e) {
-    if (path.ends_with(".pdmodel") || !std::filesystem::is_regular_file(path)) throw;
+    if (path.ends_with(".pdmodel") || !FileExists(path) || IsDirectory(path)) throw;
     throw Error(e.code(),
                 fmt::format("{} is no saved model; give one that training wrote, such as "
                             "eval.pdmodel",

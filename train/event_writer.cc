@@ -1,4 +1,5 @@
 #include <coracle/framework/base/crc32c.h>
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/proto/event_log.pb.h>
 #include <coracle/train/event_writer.h>
@@ -9,7 +10,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -35,7 +35,7 @@ std::string FileName(const std::string& directory) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
   std::string name;
-  for (int k = 0; name.empty() || std::filesystem::exists(name); ++k) {
+  for (int k = 0; name.empty() || FileExists(name); ++k) {
     name = fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", directory,
                        static_cast<int64_t>(Now()), host[0] ? host.data() : "host", ::getpid(), k);
   }

@@ -30,7 +30,7 @@ void CheckOptions(const GenerateOptions& o) {
 std::string ProgramPath(const std::string& model) {
   if (!FileExists(model))
     throw Error(ErrorCode::kNotFound, fmt::format("there is no model {}", Quote(model, 300)));
-  if (!fs::is_directory(model)) return model;
+  if (!IsDirectory(model)) return model;
   std::string path = (fs::path(model) / "model.pdmodel").string();
   if (FileExists(path)) return path;
   throw Error(ErrorCode::kNotFound,

@@ -194,7 +194,7 @@ bool LooksLikeJob(std::string_view text) {
 
 JobConfig ReadJob(const std::string& path) {
   std::string directory = fs::path(path).parent_path().string();
-  return ParseJobText(ReadFile(path, kMaxText), path == "-" ? "standard input" : path,
+  return ParseJobText(ReadFileOrStdin(path, kMaxText), path == "-" ? "standard input" : path,
                       directory.empty() || path == "-" ? "." : directory);
 }
 

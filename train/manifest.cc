@@ -1,10 +1,11 @@
 #include <coracle/framework/base/crc32c.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/internal/json_reader.h>
 #include <coracle/train/internal/manifest.h>
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace coracle {
@@ -21,14 +22,6 @@ std::string Hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
 Json Number(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
-
-double ToDouble(const Json& value) {
-  if (value.is_number()) return value.get<double>();
-  const auto text = value.get<std::string>();
-  constexpr double kInf = std::numeric_limits<double>::infinity();
-  if (text == "inf" || text == "-inf") return text == "inf" ? kInf : -kInf;
-  return std::numeric_limits<double>::quiet_NaN();
 }
 
 Json ToJson(const EvaluationRecord& evaluation) {
@@ -75,43 +68,46 @@ Json Variables(const ProgramDesc& main) {
   return list;
 }
 
-// A whole number; anything else (1e300 among them) is damage.
-template <class T>
-void TakeInteger(const Json& value, T* out, const std::string& file) {
-  if (!value.is_number_integer()) ThrowDamaged(file, value.dump().substr(0, 40) + " is no integer");
-  value.get_to(*out);
+Snapshot FromJson(const JsonReader& json) {
+  Snapshot s;
+  const JsonReader data = json.At("data"), random = json.At("random"), best = json.At("best");
+  const JsonReader machine = json.At("machine");
+  s.job = json.At("job").Text();
+  s.step = json.At("step").Integer(0);
+  s.epoch = json.At("epoch").Integer(0);
+  s.data = data.At("source").Text();
+  s.rows = data.At("rows").Integer(0);
+  s.position = data.At("position").Integer(0);
+  s.batch_size = data.At("batch_size").Integer(0);
+  s.shuffle = data.At("shuffle").Bool();
+  s.drop_last = data.At("drop_last").Bool();
+  s.seed = random.At("seed").Unsigned();
+  s.random_step = random.At("step").Unsigned();
+  s.threads = static_cast<int>(machine.At("threads").Integer(0, INT32_MAX));
+  s.instructions = machine.At("instructions").Text();
+  for (const JsonReader& evaluation : json.At("evaluations").Items()) {
+    EvaluationRecord& record = s.evaluations.emplace_back();
+    record.set = evaluation.At("set").Text();
+    record.step = evaluation.At("step").Integer(0);
+    for (const JsonReader& value : evaluation.At("values").Items())
+      record.values.push_back({value.At("name").Text(), value.At("value").Number()});
+  }
+  s.best.metric = best.At("metric").Text();
+  s.best.value = best.At("value").Number();
+  s.best.step = best.At("step").Integer(0);
+  s.best.worse = best.At("worse").Integer(0);
+  return s;
 }
 
-Snapshot FromJson(const Json& j, const std::string& file) {
-  Snapshot s;
-  const Json &data = j.at("data"), &random = j.at("random"), &machine = j.at("machine");
-  j.at("job").get_to(s.job);
-  TakeInteger(j.at("step"), &s.step, file);
-  TakeInteger(j.at("epoch"), &s.epoch, file);
-  data.at("source").get_to(s.data);
-  TakeInteger(data.at("rows"), &s.rows, file);
-  TakeInteger(data.at("position"), &s.position, file);
-  TakeInteger(data.at("batch_size"), &s.batch_size, file);
-  data.at("shuffle").get_to(s.shuffle);
-  data.at("drop_last").get_to(s.drop_last);
-  TakeInteger(random.at("seed"), &s.seed, file);
-  TakeInteger(random.at("step"), &s.random_step, file);
-  TakeInteger(machine.at("threads"), &s.threads, file);
-  machine.at("instructions").get_to(s.instructions);
-  for (const Json& evaluation : j.at("evaluations")) {
-    EvaluationRecord& record = s.evaluations.emplace_back();
-    evaluation.at("set").get_to(record.set);
-    TakeInteger(evaluation.at("step"), &record.step, file);
-    for (const Json& value : evaluation.at("values"))
-      record.values.push_back({value.at("name").get<std::string>(), ToDouble(value.at("value"))});
-  }
-  const Json& best = j.at("best");
-  best.at("metric").get_to(s.best.metric);
-  s.best.value = ToDouble(best.at("value"));
-  TakeInteger(best.at("step"), &s.best.step, file);
-  TakeInteger(best.at("worse"), &s.best.worse, file);
-  if (s.step < 0 || s.position < 0) ThrowDamaged(file, "a step is negative");
-  return s;
+// Its files lie beside it: no name leads elsewhere.
+FileRecord RecordOf(const std::string& name, const JsonReader& record) {
+  if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos ||
+      name.find('\0') != name.npos)
+    record.Fail("is no name of a file beside it");
+  const std::string crc = record.At("crc32c").Text();
+  if (crc.size() != 8 || crc.find_first_not_of("0123456789abcdef") != crc.npos)
+    record.At("crc32c").Fail("must be 8 hexadecimal digits, got " + Quote(crc));
+  return {record.At("bytes").Unsigned(), static_cast<uint32_t>(std::stoul(crc, nullptr, 16))};
 }
 
 // The manifest's own checksum covers everything else in it.
@@ -140,30 +136,24 @@ std::string WriteManifest(const Manifest& manifest, const ProgramDesc& main) {
 }
 
 Manifest ParseManifest(const std::string& text, const std::string& file) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object() || json.value("format", Json()) != kFormat)
-    ThrowDamaged(file, "not the manifest of a snapshot");
-  if (const Json version = json.value("version", Json()); version != kVersion) {
-    throw Error(ErrorCode::kUnimplemented,
-                fmt::format("{}: a snapshot of version {}; this coracle reads version {}", file,
-                            version.dump().substr(0, 40), kVersion));
-  }
-  if (Seal(json) != text) ThrowDamaged(file, "its checksum does not agree with its contents");
-  Manifest manifest;
   try {
-    manifest.state = FromJson(json, file);
-    for (const auto& [name, record] : json.at("files").items()) {
-      FileRecord& made = manifest.files[name];
-      TakeInteger(record.at("bytes"), &made.bytes, file);
-      made.crc =
-          static_cast<uint32_t>(std::stoul(record.at("crc32c").get<std::string>(), nullptr, 16));
+    const JsonReader json(text, file);
+    if (!json.Has("format") || json.At("format").json() != kFormat)
+      json.Fail("not the manifest of a snapshot");
+    if (const Json& version = json.At("version").json(); version != kVersion) {
+      throw Error(ErrorCode::kUnimplemented,
+                  fmt::format("{}: a snapshot of version {}; this coracle reads version {}", file,
+                              version.dump().substr(0, 40), kVersion));
     }
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& e) {
-    ThrowDamaged(file, e.what());
+    if (Seal(json.json()) != text) json.Fail("its checksum does not agree with its contents");
+    Manifest manifest{FromJson(json), {}};
+    for (const auto& [name, record] : json.At("files").Members())
+      manifest.files[name] = RecordOf(name, record);
+    return manifest;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kDataLoss) throw;
+    throw e.WithPrefix("damaged snapshot");
   }
-  return manifest;
 }
 
 }  // namespace coracle

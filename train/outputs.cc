@@ -31,6 +31,21 @@ void RequireWritable(const std::string& directory) {
                                           Quote(directory, 300), std::strerror(errno)));
 }
 
+// A run writes many files under names that are known beforehand: a link among them would lead it to
+// write into any file of its user.
+void RequireNoLinks(const std::string& directory) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    std::error_code ignored;
+    if (!entry.is_symlink(ignored) || entry.is_directory(ignored)) continue;
+    throw Error(
+        ErrorCode::kIo,
+        fmt::format("{} is a symbolic link to a file; a run writes into a directory without "
+                    "such links",
+                    Quote(entry.path().string(), 300)));
+  }
+}
+
 // Loss and metrics, without what is fed, and the states to carry.
 void WriteEvalModel(const JobConfig& config, const Net& net, TrainResult* result) {
   const std::vector<std::string> feeds = net.Feeds(config);
@@ -55,6 +70,7 @@ std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfi
     try {
       MakeDirectories(directory);
       RequireWritable(directory);
+      RequireNoLinks(directory);
       std::error_code none;
       if (!locks.empty() && std::filesystem::equivalent(config.output_dir, snapshots, none))
         continue;

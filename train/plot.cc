@@ -305,7 +305,7 @@ std::vector<double> RoundTicks(double low, double high, int count) {
 PlotRun ReadPlotRun(const std::string& path) {
   std::string file = path;
   std::error_code error;
-  if (fs::is_directory(path, error)) {
+  if (IsDirectory(path)) {
     file = (fs::path(path) / "log.jsonl").string();
     if (!FileExists(file)) {
       throw Error(

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/model_text.h>
 #include <coracle/optimizer/loss_scaling.h>
@@ -7,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <regex>
 
 namespace coracle {
 namespace {
@@ -184,24 +184,27 @@ class ProgramBuilder {
     }
   }
 
+  static Regex FreezePattern(const std::string& text, const std::string& place) {
+    try {
+      return Regex(text);
+    } catch (const Error& e) {
+      throw Error(e.code(), place + ": freeze " + e.message());
+    }
+  }
+
   // Parameters whose whole name matches are not trained.
   void Freeze() {
     BlockDesc& root = programs_.train.program.Root();
     for (size_t i = 0; i < config_.freeze.size(); ++i) {
       const std::string place = config_.Place(fmt::format("freeze[{}]", i));
+      const Regex pattern = FreezePattern(config_.freeze[i], place);
       size_t frozen = 0;
-      try {
-        const std::regex pattern(config_.freeze[i]);
-        for (const std::string& name : programs_.train.program.Parameters()) {
-          if (!std::regex_match(name, pattern)) continue;
-          VarDesc& var = *root.FindVar(name);
-          var.MutableTraining().trainable = false;
-          var.SetStopGradient(true);
-          ++frozen;
-        }
-      } catch (const std::regex_error& e) {
-        ThrowInvalid(fmt::format("{}: freeze {} is no regular expression: {}", place,
-                                 Quote(config_.freeze[i]), e.what()));
+      for (const std::string& name : programs_.train.program.Parameters()) {
+        if (!pattern.MatchesAll(name)) continue;
+        VarDesc& var = *root.FindVar(name);
+        var.MutableTraining().trainable = false;
+        var.SetStopGradient(true);
+        ++frozen;
       }
       if (frozen > 0) continue;
       throw Error(ErrorCode::kNotFound,

@@ -86,7 +86,7 @@ void Progress::Step(const StepReport& report) {
   double part = static_cast<double>(report.step) / static_cast<double>(plan.total_steps);
   const std::string rest = fmt::format(" {:3.0f}% {} {}", 100 * part, results, text);
   const int room = width_ - 1 - static_cast<int>(head.size() + rest.size());
-  std::string line = head + Bar(part, room) + rest;
+  std::string line = PrintableLine(head + Bar(part, room) + rest);
   if (line.size() >= static_cast<size_t>(width_)) line.resize(static_cast<size_t>(width_) - 1);
   out_ << "\r\033[K" << line << std::flush;
   bar_shown_ = true;
@@ -115,7 +115,7 @@ void Progress::Pause() {
 
 void Progress::Line(const std::string& text) {
   EndBar();
-  out_ << text << "\n" << std::flush;
+  out_ << Printable(text) << "\n" << std::flush;
 }
 
 void Progress::EndBar() {

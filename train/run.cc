@@ -1,3 +1,4 @@
+#include <coracle/framework/base/text.h>
 #include <coracle/train/progress.h>
 #include <coracle/train/run.h>
 #include <coracle/train/stop_signal.h>
@@ -27,7 +28,7 @@ void TestOne(const std::string& model, const JobConfig& job, const EvaluateOptio
   std::string profile;
   for (const NamedValue& result : EvaluateSavedModel(model, job, options, &profile))
     line += fmt::format(" {}={:.6g}", result.name, result.value);
-  out << profile << line << std::endl;
+  out << Printable(profile) << PrintableLine(line) << std::endl;
 }
 
 }  // namespace

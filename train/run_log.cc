@@ -1,6 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/train/internal/json_reader.h>
 #include <coracle/train/internal/manifest.h>
 #include <coracle/train/run_log.h>
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 namespace coracle {
 namespace {
@@ -17,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxLog = uint64_t{1} << 32;
+constexpr size_t kMaxSeries = 10'000;
 
 double UnixTime() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -51,36 +54,37 @@ std::vector<NamedValue> Rates(const std::vector<NamedValue>& rates) {
 // Series in the order in which they first appear.
 class SeriesMaker {
  public:
-  void Line(const std::string& text) {
-    const Json line = Json::parse(text);
-    const auto type = line.at("type").get<std::string>();
-    const auto step = line.at("step").get<int64_t>();
+  void Line(const JsonReader& line) {
+    const std::string type = line.At("type").Text();
+    const int64_t step = line.At("step").Integer(0);
     if (type == "start") Forget(step);
     if (type == "step") {
-      Add("train/", step, line.at("values"));
-      Add("", step, line.at("learning_rates"));
+      Add("train/", step, line.At("values"));
+      Add("", step, line.At("learning_rates"));
     }
-    if (type == "test") Add(line.at("set").get<std::string>() + "/", step, line.at("values"));
+    if (type == "test") Add(line.At("set").Text() + "/", step, line.At("values"));
   }
   std::vector<LogSeries> Take() { return std::move(series_); }
 
  private:
+  // The points of a series come in the order of their steps.
   void Forget(int64_t after) {
-    for (LogSeries& series : series_)
-      std::erase_if(series.points, [after](const auto& point) { return point.first > after; });
+    for (LogSeries& series : series_) {
+      while (!series.points.empty() && series.points.back().first > after) series.points.pop_back();
+    }
   }
-  void Add(const std::string& prefix, int64_t step, const Json& values) {
-    for (const auto& [name, value] : values.items()) {
-      const std::string full = prefix + name;
-      auto found = std::find_if(series_.begin(), series_.end(),
-                                [&full](const LogSeries& s) { return s.name == full; });
-      if (found == series_.end()) found = series_.insert(found, {full, {}});
-      constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-      found->points.emplace_back(step, value.is_number() ? value.get<double>() : kNan);
+  void Add(const std::string& prefix, int64_t step, const JsonReader& values) {
+    for (const auto& [name, value] : values.Members()) {
+      const auto [found, added] = index_.try_emplace(prefix + name, series_.size());
+      if (added) series_.push_back({prefix + name, {}});
+      if (series_.size() > kMaxSeries)
+        values.Fail(fmt::format("is one of more than {} series", kMaxSeries));
+      series_[found->second].points.emplace_back(step, value.Number());
     }
   }
 
   std::vector<LogSeries> series_;
+  std::unordered_map<std::string, size_t> index_;
 };
 
 }  // namespace
@@ -198,12 +202,13 @@ std::vector<LogSeries> ReadRunLog(const std::string& path) {
   for (size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
        begin = end + 1, ++number) {
     if (end == begin) continue;
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
     try {
-      maker.Line(text.substr(begin, end - begin));
-    } catch (const nlohmann::json::exception&) {
+      maker.Line(JsonReader(line, fmt::format("{}:{}", path, number)));
+    } catch (const Error& e) {
       // A line that a killed run did not finish is followed by the "start" of the next.
       const bool torn = text.compare(end + 1, 16, "{\"type\":\"start\",", 16) == 0;
-      if (!torn) ThrowInvalid(fmt::format("{}:{}: not a record of a run's log", path, number));
+      if (!torn) throw e.WithPrefix("not a run's log");
     }
   }
   return maker.Take();

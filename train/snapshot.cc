@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
+constexpr uint64_t kMaxPointer = 4096;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kMain = "main.pb";
 constexpr const char* kStartup = "startup.pb";
@@ -57,7 +58,7 @@ std::vector<std::string> NamesIn(const std::string& directory) {
 // The snapshot that LATEST or BEST names; "" without one.
 std::string Named(const std::string& directory, const char* pointer) {
   if (!FileExists(At(directory, pointer))) return "";
-  const std::string text = ReadFile(At(directory, pointer));
+  const std::string text = ReadFile(At(directory, pointer), kMaxPointer);
   const std::string name(Trim(text.substr(0, 100)));
   return StepOf(name) >= 0 && FileExists(At(directory, name)) ? name : "";
 }
@@ -72,9 +73,16 @@ void RemoveOld(const std::string& directory, int64_t step, int64_t keep) {
     if (names[i] != best) RemoveDirectory(At(directory, names[i]));
 }
 
+// A snapshot is whole by itself, and shows nothing of other files.
+void RequireNoLink(const std::string& file) {
+  std::error_code error;
+  if (fs::is_symlink(file, error)) ThrowDamaged(file, "a symbolic link");
+}
+
 void CheckFile(const std::string& path, const std::string& name, const FileRecord& expected) {
   const std::string file = At(path, name);
   if (!FileExists(file)) ThrowDamaged(file, "missing");
+  RequireNoLink(file);
   const std::string bytes = ReadFile(file);
   if (bytes.size() != expected.bytes)
     ThrowDamaged(file, fmt::format("{} bytes, {} were written", bytes.size(), expected.bytes));
@@ -84,6 +92,7 @@ void CheckFile(const std::string& path, const std::string& name, const FileRecor
 
 Manifest ReadManifest(const std::string& path) {
   const std::string file = At(path, kManifest);
+  RequireNoLink(file);
   std::string text;
   try {
     text = ReadFile(file, kMaxManifest);

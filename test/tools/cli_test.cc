@@ -1,69 +1,14 @@
 // The command as a user runs it: output, messages, exit codes.
 
-#include <coracle/framework/base/file.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/program_io.h>
+#include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 
 namespace coracle {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Result {
-  int code = -1;
-  std::string text;  // standard output and standard error
-};
-
-// Runs a shell command in which "coracle" stands for the binary.
-Result Shell(std::string command) {
-  for (size_t at = command.find("coracle "); at != command.npos;
-       at = command.find("coracle ", at + std::string(CORACLE_CLI).size())) {
-    command.replace(at, 7, CORACLE_CLI);
-  }
-  Result result;
-  FILE* pipe = ::popen(("{ " + command + "\n} 2>&1").c_str(), "r");
-  if (!pipe) return result;
-  char buffer[4096];
-  while (size_t n = std::fread(buffer, 1, sizeof(buffer), pipe)) result.text.append(buffer, n);
-  const int status = ::pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  return result;
-}
-
-class Cli : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "cli_test.XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-    WriteFileAtomic(Path("model.pbtxt"), R"(
-      name: "tiny"
-      data { name: "x" shape: [-1, 3] }
-      layer { fc { input: "x" size: 2 output: "h" } }
-      layer { mean { input: "h" output: "loss" } }
-    )");
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
-  std::string Path(const std::string& name) const { return dir_ + "/" + name; }
-  void Expect(const std::string& command, int code, const std::vector<std::string>& parts) {
-    const Result result = Shell("cd " + dir_ + " && " + command);
-    EXPECT_EQ(result.code, code) << command << "\n" << result.text;
-    for (const std::string& part : parts)
-      EXPECT_NE(result.text.find(part), std::string::npos) << "no '" << part << "' in\n"
-                                                           << result.text;
-  }
-
-  std::string dir_;
-};
 
 TEST_F(Cli, Help) {
   Expect("coracle help", 0, {"usage: coracle COMMAND", "dump", "train", "--threads"});
@@ -380,7 +325,7 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle time job.pbtxt --iterations=2", 0, {" runs, milliseconds", "\nlogits "});
   Expect("coracle time job.pbtxt --batch_size=3 --iterations=2", 0, {"batch of 3, 2 runs"});
   Expect("coracle time job.pbtxt --loss=loss", 2, {"--loss is for a model: a job names its loss"});
-  Expect("coracle time softmax.pbtxt --loss=los", 1, {"--loss: the model has no variable los"});
+  Expect("coracle time softmax.pbtxt --loss=los", 1, {"--loss: the model has no variable 'los'"});
   Expect("coracle dump whole/main.pb", 0, {"training step: forward", "update 2 (sgd)"});
   Expect("coracle train nowhere.pbtxt", 1, {"nowhere.pbtxt"});
   Expect("coracle train job.pbtxt --max_iter=0", 2, {"--max_iter must be at least 1, got 0"});

@@ -383,7 +383,24 @@ TEST(RunLog, AResumedRunGoesOnInTheSameFile) {
   RunJob(job);
   EXPECT_EQ(ReadRunLog(path)[0].points.size(), 1u);
   WriteFileAtomic(path, "{\"type\":\"start\",\"step\":0}\nnot a record\n{}\n");
-  EXPECT_EQ(ErrorOf([&] { ReadRunLog(path); }), path + ":2: not a record of a run's log");
+  EXPECT_EQ(ErrorOf([&] { ReadRunLog(path); }),
+            "not a run's log: " + path + ":2: no JSON from byte 2 on");
+  const std::pair<std::string, std::string> bad[] = {
+      {"{}", ": lacks the key 'type'"},
+      {"3", ": must be an object, got 3"},
+      {"{\"type\":\"step\",\"step\":-1}", ": step must lie in [0, 9223372036854775807], got -1"},
+      {"{\"type\":\"step\",\"step\":\"x\"}", ": step must be a whole number, got 'x'"},
+      {"{\"type\":\"step\",\"step\":1,\"values\":[]}", ": values must be an object, got a list"},
+      {"{\"type\":\"step\",\"step\":1,\"values\":{\"l\":{}}}",
+       ": values.l must be a number, got an object"},
+      {"{\"type\":\"step\",\"step\":1e999}", ": a number in it is out of range"},
+      {std::string(1'000'000, '['), ": lists and objects lie more than 32 deep"},
+  };
+  for (const auto& [line, message] : bad) {
+    WriteFileAtomic(path, line + "\n");
+    ExpectContains(ErrorOf([&] { ReadRunLog(path); }), "not a run's log: " + path + ":1");
+    ExpectContains(ErrorOf([&] { ReadRunLog(path); }), message);
+  }
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/snapshot.h>
@@ -5,9 +6,13 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
 
 #include "small_job.h"
 
@@ -86,6 +91,59 @@ TEST_F(SnapshotTest, AnotherVersionIsToldFromDamage) {
   text.replace(text.find(version), version.size(), "\"version\": 7");
   WriteFileAtomic(name, text);
   ExpectContains(Resume(), "a snapshot of version 7; this coracle reads version 2");
+}
+
+// With a checksum that agrees, as whoever means harm would write it.
+TEST_F(SnapshotTest, ManifestsAreCheckedKeyByKey) {
+  const std::string path = TrainTo(2), name = path + "/manifest.json", good = ReadFile(name);
+  using Json = nlohmann::ordered_json;
+  auto error = [&](const std::function<void(Json&)>& change) {
+    Json json = Json::parse(good);
+    json.erase("checksum");
+    change(json);
+    std::array<char, 9> crc;
+    std::snprintf(crc.data(), crc.size(), "%08x", Crc32c(json.dump()));
+    json["checksum"] = crc.data();
+    WriteFileAtomic(name, json.dump(2) + "\n");
+    return ErrorOf([&] { ReadSnapshot(path); });
+  };
+  const std::string start = "damaged snapshot: " + name + ": ";
+  EXPECT_EQ(error([](Json& j) { j["data"].erase("drop_last"); }),
+            start + "data lacks the key 'drop_last'");
+  EXPECT_EQ(error([](Json& j) { j["data"]["drop_last"] = 3; }),
+            start + "data.drop_last must be true or false, got 3");
+  EXPECT_EQ(error([](Json& j) { j["step"] = uint64_t{1} << 63; }),
+            start + "step must lie in [0, 9223372036854775807], got 9223372036854775808");
+  EXPECT_EQ(error([](Json& j) { j["machine"]["threads"] = int64_t{1} << 40; }),
+            start + "machine.threads must lie in [0, 2147483647], got 1099511627776");
+  EXPECT_EQ(error([](Json& j) { j["evaluations"][0]["values"] = "x"; }),
+            start + "evaluations[0].values must be a list, got 'x'");
+  EXPECT_EQ(error([](Json& j) { j["files"]["main.pb"]["crc32c"] = "zz"; }),
+            start + "files.main.pb.crc32c must be 8 hexadecimal digits, got 'zz'");
+  EXPECT_EQ(error([](Json& j) {
+              j["files"]["../x"] = {{"bytes", 0}, {"crc32c", "00000000"}};
+            }),
+            start + "files.../x is no name of a file beside it");
+  WriteFileAtomic(name, std::string(20'000'000, '['));
+  EXPECT_EQ(ErrorOf([&] { ReadSnapshot(path); }),
+            start + "lists and objects lie more than 32 deep");
+}
+
+TEST_F(SnapshotTest, LinksAreDamage) {
+  const std::string path = TrainTo(2);
+  for (const char* file : {"state.pdiparams", "manifest.json"}) {
+    fs::rename(path + "/" + file, dir_ / "kept");
+    fs::create_symlink(dir_ / "kept", path + "/" + file);
+    EXPECT_EQ(ErrorOf([&] { ReadSnapshot(path); }),
+              "damaged snapshot: " + path + "/" + file + ": a symbolic link");
+    fs::rename(dir_ / "kept", path + "/" + file);
+  }
+  ReadSnapshot(path);
+  // Nor does a run write through one.
+  fs::remove(dir_ / "s/LATEST");
+  fs::create_symlink(dir_ / "victim", dir_ / "s/LATEST");
+  ExpectContains(Resume(), "s/LATEST' is a symbolic link to a file");
+  EXPECT_FALSE(FileExists(dir_ / "victim"));
 }
 
 // What a killed process leaves: a directory under a temporary name, and LATEST of the one before.

@@ -113,14 +113,17 @@ TEST(VocabularyTest, AsAFile) {
   const Vocabulary v = Vocabulary::Of("a\"\n\xC3\xA9\\", "t");
   WriteFileAtomic(dir / "v.json", v.ToJson());
   EXPECT_TRUE(v == Vocabulary::Read(dir / "v.json"));
+  const std::string deep(10'000'000, '[');
   for (const char* bad :
-       {"", "[]", "{\"format\": \"coracle vocabulary\", \"version\": 2, \"characters\": []}",
+       {deep.c_str(), "", "[]",
+        "{\"format\": \"coracle vocabulary\", \"version\": 2, \"characters\": []}",
         "{\"format\": \"coracle vocabulary\", \"version\": 1}",
         "{\"format\": \"coracle vocabulary\", \"version\": 1, \"characters\": [\"ab\"]}",
         "{\"format\": \"coracle vocabulary\", \"version\": 1, \"characters\": [\"a\", 1]}",
         "{\"format\": \"coracle vocabulary\", \"version\": 1, \"characters\": [\"a\", \"a\"]}"}) {
     WriteFileAtomic(dir / "v.json", bad);
-    ExpectContains(ErrorOf([&] { Vocabulary::Read(dir / "v.json"); }), "v.json: not a vocabulary");
+    ExpectContains(ErrorOf([&] { Vocabulary::Read(dir / "v.json"); }),
+                   "not a vocabulary: " + dir / "v.json");
   }
 }
 
