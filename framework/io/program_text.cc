@@ -138,13 +138,58 @@ class TextPreparer {
   size_t attrs_ = 0, types_ = 0;
 };
 
+void RemoveRaw(AttrList* attrs) {
+  std::erase_if(*attrs,
+                [](const NamedAttr& attr) { return std::holds_alternative<RawAttr>(attr.value); });
+}
+
+void RemoveBytes(VarDesc* var) {
+  if (var->wire()) {
+    var->MutableWire().type_bytes.clear();
+    var->MutableWire().unknown_fields.clear();
+  }
+  if (var->training().IsDefault()) return;
+  TrainingAttr& training = var->MutableTraining();
+  for (auto* setting : {&training.initializer, &training.regularizer, &training.gradient_clip})
+    if (*setting) RemoveRaw(&(*setting)->attrs);
+}
+
+// Without what Coracle's reader kept as bytes, since it does not know what they mean.
+ProgramDesc WithoutBytes(const ProgramDesc& program) {
+  ProgramDesc known = program;
+  known.SetUnknownFields("");
+  for (int b = 0; b < known.NumBlocks(); ++b) {
+    BlockDesc& block = known.Block(b);
+    block.SetUnknownFields("");
+    for (size_t i = 0; i < block.NumVars(); ++i) RemoveBytes(&block.var(i));
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      OpDesc& op = block.op(i);
+      op.SetUnknownFields("");
+      AttrList attrs = op.attrs();
+      RemoveRaw(&attrs);
+      for (const NamedAttr& attr : AttrList(op.attrs())) op.RemoveAttr(attr.name);
+      for (NamedAttr& attr : attrs) op.SetAttr(attr.name, std::move(attr.value));
+    }
+  }
+  return known;
+}
+
+// The message, if protobuf can read the program; it is stricter with fields that Coracle does not
+// know.
+bool TryToProto(const ProgramDesc& program, proto::ProgramDesc* message) {
+  pb::LogSilencer silencer;  // names that are no UTF-8 are kept, without a word of protobuf's
+  return message->ParsePartialFromString(SerializeProgram(program));
+}
+
 }  // namespace
 
 proto::ProgramDesc ToProto(const ProgramDesc& program) {
-  pb::LogSilencer silencer;  // names that are no UTF-8 are kept, without a word of protobuf's
   proto::ProgramDesc message;
-  if (!message.ParsePartialFromString(SerializeProgram(program)))
-    throw InternalError("protobuf does not read a program that was written");
+  if (!TryToProto(program, &message)) {
+    throw Error(ErrorCode::kDataLoss,
+                "the program holds fields that protobuf cannot read; only the binary form keeps "
+                "them");
+  }
   return message;
 }
 
@@ -154,14 +199,20 @@ ProgramDesc FromProto(const proto::ProgramDesc& message) {
 }
 
 std::string ProgramToText(const ProgramDesc& program) {
+  proto::ProgramDesc message;
+  std::vector<std::string> damaged;
+  if (!TryToProto(program, &message)) {
+    message = ToProto(WithoutBytes(program));
+    damaged.push_back("fields that protobuf cannot read");
+  }
   pb::LogSilencer silencer;
-  proto::ProgramDesc message = ToProto(program);
   std::vector<std::string> dropped = TextPreparer().Run(&message);
+  dropped.insert(dropped.end(), damaged.begin(), damaged.end());
   if (!dropped.empty()) Log(LogLevel::kWarning, "program text leaves out " + Join(dropped, ", "));
   std::string text;
   pb::TextFormat::Printer printer;
   if (!printer.PrintToString(message, &text))
-    throw InternalError("protobuf does not print a program");
+    throw Error(ErrorCode::kInvalidArgument, "the program cannot be written as text");
   return text;
 }
 

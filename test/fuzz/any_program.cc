@@ -66,6 +66,7 @@ void UseProgram(const ProgramDesc& program) {
   std::string written = SerializeProgram(program);
   Require(SerializeProgram(ParseProgram(written)) == written, "a second reading differs");
   PrintProgram(program);
+  Require(!ProgramToText(program).empty(), "no text");
   bool sound = IsSound(program);
   ProgramDesc test = program.CloneForTest();
   if (!sound || program.Root().NumOps() == 0) return;

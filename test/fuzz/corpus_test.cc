@@ -20,7 +20,10 @@ constexpr FuzzTarget kTargets[] = {{"program_binary", FuzzProgramBinary},
                                    {"program_text", FuzzProgramText},
                                    {"model_text", FuzzModelText},
                                    {"ops", FuzzOps},
-                                   {"tensor", FuzzTensor}};
+                                   {"tensor", FuzzTensor},
+                                   {"command_line", FuzzCommandLine},
+                                   {"files", FuzzFiles},
+                                   {"job", FuzzJob}};
 
 class FuzzCorpus : public testing::TestWithParam<FuzzTarget> {};
 

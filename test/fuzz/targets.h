@@ -18,6 +18,12 @@ void FuzzModelText(std::string_view text);
 // A program of registered ops: the bytes choose types, slots, shapes and attrs, most of them in the
 // ranges that the ops declare. Treated as above; the shape rules run in exact contexts too.
 void FuzzOps(std::string_view bytes);
+// The words of a command line, a line each; it is run in a directory that has files of every kind.
+void FuzzCommandLine(std::string_view bytes);
+// The first byte chooses a file and the command that reads it, the rest edits the file.
+void FuzzFiles(std::string_view bytes);
+// Edits a job, which is then trained for two steps.
+void FuzzJob(std::string_view bytes);
 // The first byte chooses the reader: tensor stream, selected rows, .npy, .npz.
 void FuzzTensor(std::string_view bytes);
 

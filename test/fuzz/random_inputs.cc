@@ -1,0 +1,199 @@
+// Gives fuzz targets random bytes without libFuzzer: see docs/fuzzing.md.
+
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/test/fuzz/targets.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <random>
+
+DEFINE_string(target, "", "name of a target: see targets.h");
+DEFINE_string(corpus, "", "directory of seeds, which are joined and changed");
+DEFINE_uint64(count, 1000000, "how many inputs");
+DEFINE_uint64(first, 1, "seed of the first input; the others follow");
+DEFINE_double(seconds, 60, "stop after so many");
+DEFINE_int32(timeout, 20, "seconds for one input");
+DEFINE_bool(show, false, "print the inputs");
+
+namespace coracle {
+namespace {
+
+using Target = void (*)(std::string_view);
+
+const std::map<std::string, Target>& Targets() {
+  static const std::map<std::string, Target> targets = {{"command_line", FuzzCommandLine},
+                                                        {"files", FuzzFiles},
+                                                        {"job", FuzzJob},
+                                                        {"model_text", FuzzModelText},
+                                                        {"program_binary", FuzzProgramBinary},
+                                                        {"program_text", FuzzProgramText},
+                                                        {"tensor", FuzzTensor}};
+  return targets;
+}
+
+// Pieces that break what reads them more often than random bytes do.
+const std::vector<std::string>& Pieces() {
+  static const std::vector<std::string> pieces = {"\033[2J",
+                                                  "\u009b2J",
+                                                  "\u202e",
+                                                  "\x9b",
+                                                  std::string(1, '\0'),
+                                                  "\n",
+                                                  "\r",
+                                                  "'",
+                                                  "\"",
+                                                  "{",
+                                                  "}",
+                                                  "[",
+                                                  "]",
+                                                  "-1",
+                                                  "9223372036854775807",
+                                                  "-9223372036854775808",
+                                                  "1e309",
+                                                  "nan",
+                                                  "-inf",
+                                                  "0",
+                                                  "4294967296",
+                                                  "%s%n",
+                                                  "\\",
+                                                  ":",
+                                                  ",",
+                                                  "=",
+                                                  "--",
+                                                  "../",
+                                                  "(a*)*",
+                                                  std::string(5000, 'a'),
+                                                  std::string(300, '['),
+                                                  "true",
+                                                  "null",
+                                                  "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                                                  "step",
+                                                  "loss",
+                                                  "x"};
+  return pieces;
+}
+
+class Inputs {
+ public:
+  Inputs() {
+    if (FLAGS_corpus.empty()) return;
+    for (const auto& entry : std::filesystem::directory_iterator(FLAGS_corpus))
+      corpus_.push_back(ReadFile(entry.path().string()));
+    std::sort(corpus_.begin(), corpus_.end());
+  }
+
+  std::string Make(uint64_t seed) {
+    random_.seed(seed);
+    std::string input = corpus_.empty() ? "" : corpus_[Below(corpus_.size())];
+    if (corpus_.empty()) input += static_cast<char>(Below(256));
+    for (size_t edits = 1 + Below(6); edits > 0; --edits) Edit(&input);
+    return input;
+  }
+
+ private:
+  size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
+
+  void Edit(std::string* input) {
+    const size_t at = corpus_.empty() ? input->size() : Below(input->size() + 1);
+    std::string text;
+    switch (Below(5)) {
+      case 0:
+        for (size_t n = 1 + Below(12); n > 0; --n) text += static_cast<char>(Below(256));
+        break;
+      case 1:
+        if (!corpus_.empty()) return (void)input->erase(at, Below(20));
+        [[fallthrough]];
+      case 2:
+        if (!corpus_.empty()) {
+          const std::string& other = corpus_[Below(corpus_.size())];
+          const size_t begin = Below(other.size() + 1);
+          text = other.substr(begin, Below(60));
+          break;
+        }
+        [[fallthrough]];
+      default:
+        text = Pieces()[Below(Pieces().size())];
+    }
+    // Targets that edit a file take a place, a kind and a length before the text.
+    if (corpus_.empty()) {
+      const std::string head = {static_cast<char>(Below(256)), static_cast<char>(Below(256)),
+                                static_cast<char>(Below(256)),
+                                static_cast<char>(std::min<size_t>(text.size(), 15))};
+      text = head + text.substr(0, 15);
+    }
+    input->insert(at, text);
+  }
+
+  std::vector<std::string> corpus_;
+  std::mt19937_64 random_;
+};
+
+// In a process of its own: 0, or how it ended.
+int RunApart(Target target, Inputs& inputs, uint64_t first, uint64_t count) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (uint64_t k = 0; k < count; ++k) {
+      ::alarm(static_cast<unsigned>(FLAGS_timeout));
+      const std::string input = inputs.Make(first + k);
+      if (FLAGS_show) fmt::print(stderr, "{}\n", Printable(input));
+      try {
+        target(input);
+      } catch (const std::exception& e) {
+        fmt::print(stderr, "seed {}: {}\n", first + k, Printable(e.what()));
+        std::exit(1);
+      }
+    }
+    std::exit(0);  // so that what was made is removed
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+int Main() {
+  const auto target = Targets().find(FLAGS_target);
+  if (target == Targets().end()) {
+    fmt::print(stderr, "--target is one of targets.h\n");
+    return 2;
+  }
+  Inputs inputs;
+  constexpr uint64_t kBatch = 200;
+  const auto begin = std::chrono::steady_clock::now();
+  uint64_t done = 0, findings = 0;
+  while (done < FLAGS_count) {
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    if (time.count() > FLAGS_seconds) break;
+    const uint64_t first = FLAGS_first + done, count = std::min(kBatch, FLAGS_count - done);
+    done += count;
+    if (RunApart(target->second, inputs, first, count) == 0) continue;
+    for (uint64_t k = 0; k < count; ++k) {
+      const int end = RunApart(target->second, inputs, first + k, 1);
+      if (end == 0) continue;
+      ++findings;
+      fmt::print("seed {} ends with {}; to repeat: --target={} --first={} --count=1 --show\n",
+                 first + k, end, FLAGS_target, first + k);
+    }
+  }
+  fmt::print("{}: {} inputs, {} findings\n", FLAGS_target, done, findings);
+  return findings > 0 ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace coracle
+
+int main(int argc, char** argv) {
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  coracle::SetNumThreads(1);
+  return coracle::Main();
+}
