@@ -1,9 +1,11 @@
 #include <coracle/backward/check_gradient.h>
 #include <coracle/backward/dense_gradient.h>
+#include <coracle/backward/explain.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/ir/printer.h>
 #include <coracle/framework/op/verifier.h>
+#include <coracle/layers/builder.h>
 #include <coracle/test/fuzz/program_check.h>
 #include <fmt/format.h>
 
@@ -55,12 +57,17 @@ class Check {
     RoundTrip(made_.program);
     if (!Verified(made_.program, "forward")) {
       ++counts_.refused;
+      DifferentiateRefused();
       return;
     }
     const Outcome forward = RunBoth(made_.program, Existing(plan_.fetches), "forward");
     ++(forward.error ? counts_.stopped : counts_.ran);
     Differentiate();
-    if (made_.smooth && plan_.of_loss && !made_.loss.empty() && !forward.error) CheckGradients();
+    if (!made_.smooth || plan_.spoiled || forward.error) return;
+    for (const InnerGradient& inner : made_.inner) CheckInner(inner);
+    if (!plan_.of_loss || !made_.program.Root().FindVar(made_.loss)) return;
+    if (CheckGradients(made_.program, made_.loss, "gradients")) ++counts_.gradients;
+    if (plan_.second) CheckSecond();
   }
 
  private:
@@ -298,6 +305,30 @@ class Check {
     if (plan_.second) DifferentiateAgain(program, fetches);
   }
 
+  // Backward looks at programs that nobody verified.
+  void DifferentiateRefused() {
+    const std::vector<std::string> inputs = Existing(plan_.inputs);
+    std::vector<std::string> targets = Existing(plan_.targets);
+    if (made_.program.Root().FindVar(made_.loss)) targets.push_back(made_.loss);
+    if (inputs.empty() || targets.empty()) return;
+    const std::string& target = targets.back();
+    const auto attempt = [&](const auto& f) {
+      try {
+        ProgramDesc copy = made_.program;
+        f(copy);
+      } catch (const Error& error) {
+        CheckFirstLine(error);
+      }
+    };
+    attempt([&](ProgramDesc& copy) { AppendBackward(Variable::Of(copy.Root(), target)); });
+    attempt([&](ProgramDesc& copy) {
+      Gradients({Variable::Of(copy.Root(), target)}, {Variable::Of(copy.Root(), inputs[0])},
+                plan_.backward);
+    });
+    attempt([&](ProgramDesc& copy) { ExplainGradient(copy, target, inputs[0]); });
+    attempt([&](ProgramDesc& copy) { CheckGradient(copy, {.loss = target, .wrt = inputs}); });
+  }
+
   static bool HasSavedValue(const ProgramDesc& program) {
     for (size_t i = 0; i < program.Root().NumVars(); ++i) {
       if (program.Root().var(i).name().find("@SAVED") != std::string::npos) return true;
@@ -326,12 +357,13 @@ class Check {
     if (!RunBoth(program, fetches, "gradients of gradients").error) ++counts_.second_order;
   }
 
-  void CheckGradients() {
+  // False: nothing could be said.
+  bool CheckGradients(const ProgramDesc& program, const std::string& loss, const char* what) {
     CheckGradientOptions options;
-    options.loss = made_.loss;
+    options.loss = loss;
     options.tolerance = 1e-4;
     for (const std::string& name : Existing(plan_.inputs)) options.wrt.push_back(name);
-    if (options.wrt.empty()) return;
+    if (options.wrt.empty()) return false;
     std::string text;
     for (uint64_t seed = plan_.seed; seed < plan_.seed + 3; ++seed) {
       options.seed = seed;
@@ -339,18 +371,131 @@ class Check {
         const Value value = DrawValue(input, seed);
         if (const auto* tensor = std::get_if<Tensor>(&value)) options.feeds[input.name] = *tensor;
       }
-      const CheckGradientReport report = CheckGradient(made_.program, options);
-      if (!std::isfinite(report.loss) || std::abs(report.loss) > kLargest) return;
-      ++counts_.gradients;
+      const CheckGradientReport report = CheckGradient(program, options);
+      if (!std::isfinite(report.loss) || std::abs(report.loss) > kLargest) return false;
       const double noise = 1e-8 * (1 + std::abs(report.loss));
       const bool passed =
           std::all_of(report.checks.begin(), report.checks.end(), [&](const GradientCheck& check) {
             return check.passed || std::abs(check.by_gradient - check.by_difference) < noise;
           });
-      if (passed) return;
+      if (passed) return true;
       text = report.ToString();
     }
-    Fail("gradients are not what differences say", text);
+    Fail(std::string(what) + " are not what differences say", text);
+  }
+
+  // The gradients of the sum of the means of the squares of the gradients.
+  void CheckSecond() {
+    ProgramDesc program = made_.program, unused;
+    BackwardOptions options;
+    options.parameter_list = Existing(plan_.inputs);
+    if (options.parameter_list.empty()) return;
+    for (const std::string& name : options.parameter_list)
+      program.Root().FindVar(name)->SetStopGradient(false);
+    Builder net(program, unused);
+    try {
+      std::vector<Variable> terms;
+      for (const ParamAndGrad& pair :
+           AppendBackward(Variable::Of(program.Root(), made_.loss), options)) {
+        const VarDesc* grad = pair.grad.empty() ? nullptr : program.Root().FindVar(pair.grad);
+        if (!grad || grad->type() != VarType::kLoDTensor || grad->dtype() != DType::kFloat32)
+          continue;
+        terms.push_back(net.Mean(net.Unary("square", net.Var(pair.grad))));
+      }
+      if (terms.empty()) return;
+      // CheckGradient takes out what has the role of backward.
+      for (int b = 0; b < program.NumBlocks(); ++b) {
+        for (size_t i = 0; i < program.Block(b).NumOps(); ++i)
+          program.Block(b).op(i).SetAttr(kOpRoleAttr, int32_t{kForward});
+      }
+      if (CheckGradients(program, net.Sum(terms).name(), "second gradients"))
+        ++counts_.second_gradients;
+    } catch (const Error& error) {
+      CheckFirstLine(error);  // some ops have first derivatives only and say so
+      Note(error.message());
+    }
+  }
+
+  // {value, gradient} in double, with the input moved by `step` along the direction.
+  std::optional<std::vector<Tensor>> RunInner(const InnerGradient& inner, uint64_t seed,
+                                              double step, const Tensor& direction) {
+    CompileOptions options;
+    options.kernels = KernelMode::kReference;
+    options.time_limit = 10;
+    try {
+      Scope scope;
+      std::vector<std::string> names;
+      std::vector<Tensor> feeds;
+      for (const ProgramInput& input : made_.inputs) {
+        Value value = DrawValue(input, seed);
+        Widen(value);
+        if (input.name == inner.input) {
+          Tensor& tensor = std::get<Tensor>(value);
+          for (int64_t i = 0; i < tensor.numel(); ++i)
+            tensor.data<double>()[i] += step * direction.data<double>()[i];
+        }
+        if (input.persistable) {
+          scope.Var(input.name) = std::move(value);
+        } else {
+          names.push_back(input.name);
+          feeds.push_back(std::get<Tensor>(value));
+        }
+      }
+      PreparedProgram prepared =
+          Executor(options).Prepare(InDouble(made_.program), names, {inner.value, inner.gradient});
+      std::vector<Tensor> values;
+      for (const Tensor& value : prepared.Run(scope, feeds)) values.push_back(value.Clone());
+      return values;
+    } catch (const Error& error) {
+      CheckFirstLine(error);
+      Note(error.message());
+      return std::nullopt;
+    }
+  }
+
+  void CheckInner(const InnerGradient& inner) {
+    const BlockDesc& root = made_.program.Root();
+    for (const std::string& name : {inner.value, inner.gradient, inner.input}) {
+      if (!root.FindVar(name)) return;  // reduced
+    }
+    for (const std::string& name : {inner.value, inner.gradient}) {
+      if (root.Uses(name).writers.size() < 2) return;
+    }
+    std::string text;
+    for (uint64_t seed = plan_.seed; seed < plan_.seed + 3; ++seed) {
+      const std::string wrong = InnerDifference(inner, seed);
+      if (wrong.empty()) return;
+      text = wrong;
+    }
+    Fail("a gradient taken inside a block is not what differences say", text);
+  }
+
+  // "" where the gradient agrees, and where nothing can be said.
+  std::string InnerDifference(const InnerGradient& inner, uint64_t seed) {
+    const auto input = std::find_if(made_.inputs.begin(), made_.inputs.end(),
+                                    [&](const ProgramInput& i) { return i.name == inner.input; });
+    if (input == made_.inputs.end()) return "";
+    Tensor direction(DType::kFloat64, input->meta.shape);
+    for (int64_t i = 0; i < direction.numel(); ++i)
+      direction.data<double>()[i] = 1 + 0.3 * std::sin(static_cast<double>(i) + 1);
+    const auto at = RunInner(inner, seed, 0, direction);
+    if (!at || !(LargestOf((*at)[0]) < kLargest) || !(LargestOf((*at)[1]) < kLargest)) return "";
+    double by_gradient = 0, by_difference = 0;
+    for (int64_t i = 0; i < direction.numel(); ++i)
+      by_gradient += (*at)[1].data<double>()[i] * direction.data<double>()[i];
+    for (double step : {1e-5, 1e-4, 1e-6}) {
+      const auto plus = RunInner(inner, seed, step, direction);
+      const auto minus = RunInner(inner, seed, -step, direction);
+      if (!plus || !minus) return "";
+      by_difference = ((*plus)[0].data<double>()[0] - (*minus)[0].data<double>()[0]) / (2 * step);
+      const double scale = std::max({1e-4, std::abs(by_gradient), std::abs(by_difference)});
+      if (!std::isfinite(by_difference) || std::abs(by_gradient - by_difference) < 1e-4 * scale) {
+        ++counts_.inner_gradients;
+        return "";
+      }
+    }
+    return fmt::format("{} by {}: {} by gradient, {} by difference", inner.value, inner.input,
+                       by_gradient, by_difference);
   }
 
   const RandomProgram& made_;
@@ -371,6 +516,8 @@ void CheckCounts::Add(const CheckCounts& other) {
   saved += other.saved;
   compared += other.compared;
   gradients += other.gradients;
+  second_gradients += other.second_gradients;
+  inner_gradients += other.inner_gradients;
   for (const auto& [message, count] : other.errors) errors[message] += count;
   for (const auto& [type, count] : other.ran_types) ran_types[type] += count;
 }
@@ -420,6 +567,8 @@ RandomCase MakeCase(uint64_t seed, const std::vector<std::string>& types) {
   made.program = MakeRandomProgram(choose, options);
   made.plan = DrawPlan(made.program, choose);
   made.plan.spoiled = kind == 5;
+  made.plan.open = options.smooth && choose.OneIn(4);
+  if (made.plan.open) LeaveTypesOpen(made.program.program, choose);
   for (size_t n = 1 + choose.Below(2); made.plan.spoiled && n > 0; --n)
     Spoil(made.program.program, choose);
   return made;

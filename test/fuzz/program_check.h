@@ -22,6 +22,7 @@ struct CheckPlan {
   // Backward: of the loss, or of several targets.
   bool of_loss = true;
   bool second = false;  // and backward of the gradients
+  bool open = false;    // types of the program were left open
   std::vector<std::string> targets, inputs;
   BackwardOptions backward;
 };
@@ -37,6 +38,8 @@ struct CheckCounts {
   uint64_t saved = 0;                         // backward saved a value before it was overwritten
   uint64_t compared = 0;                      // fast and reference kernels
   uint64_t gradients = 0;                     // checked by differences
+  uint64_t second_gradients = 0;              // those of a penalty on gradients
+  uint64_t inner_gradients = 0;               // those that a sub-block took
   std::map<std::string, uint64_t> errors;     // first lines without their numbers and names
   std::map<std::string, uint64_t> ran_types;  // op types in programs that ran, backward's included
 

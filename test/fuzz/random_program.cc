@@ -1,3 +1,4 @@
+#include <coracle/backward/backward.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/control_flow.h>
 #include <coracle/operators/default_ops.h>
@@ -5,6 +6,7 @@
 #include <coracle/test/fuzz/random_program.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 namespace coracle {
@@ -247,8 +249,51 @@ class Maker {
     return net_.Var(input.name);
   }
 
+  // --- a gradient that is taken inside of a block ---
+
+  // Made before the block, so that they are there when it does not run.
+  std::optional<InnerGradient> NewInner() {
+    std::vector<std::string> inputs;
+    for (const ProgramInput& input : made_.inputs) {
+      if (!input.constant && input.meta.type == VarType::kLoDTensor &&
+          input.meta.dtype == DType::kFloat32)
+        inputs.push_back(input.name);
+    }
+    if (!options_.smooth || inputs.empty() || block().parent() || choose_.OneIn(2)) return {};
+    InnerGradient inner;
+    inner.input = choose_.Of(inputs);
+    inner.gradient = net_.Scale(net_.Var(inner.input), {.scale = 0.0f}).name();
+    inner.value = FillConstant(net_, {1}, DType::kFloat32, 0).name();
+    return inner;
+  }
+
+  // Where backward refuses, the program is one without.
+  void TakeInner(std::optional<InnerGradient>& inner) {
+    if (!inner) return;
+    const Variable value = net_.Mean(net_.Var(AnyFloat()));
+    const size_t first = block().NumOps();
+    const int blocks = made_.program.NumBlocks();
+    std::string gradient;
+    try {
+      gradient = Gradients({value}, {net_.Var(inner->input)})[0];
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInternal) throw;
+      inner.reset();
+      return;
+    }
+    // Nothing but ops to all that look at the program later.
+    const auto set_roles = [](BlockDesc& in, size_t begin) {
+      for (size_t i = begin; i < in.NumOps(); ++i) in.op(i).SetAttr(kOpRoleAttr, int32_t{kForward});
+    };
+    set_roles(block(), first);
+    for (int b = blocks; b < made_.program.NumBlocks(); ++b) set_roles(made_.program.Block(b), 0);
+    Assign(net_, value, net_.Var(inner->value));
+    if (!gradient.empty()) Assign(net_, net_.Var(gradient), net_.Var(inner->gradient));
+  }
+
   void AddWhile() {
     const Variable state = NewState();
+    std::optional<InnerGradient> inner = NewInner();
     const Variable i = FillConstant(net_, {1}, DType::kInt64, 0);
     const Variable n =
         FillConstant(net_, {1}, DType::kInt64, static_cast<double>(choose_.Below(4)));
@@ -258,11 +303,13 @@ class Maker {
     const auto body = [&] {
       AddOps(1 + choose_.Below(3), true);
       if (array) ArrayWrite(net_, state, i, array);
+      TakeInner(inner);
       Assign(net_, Like(state), state);
       Increment(net_, i);
       Assign(net_, net_.Binary("less_than", i, n), more);
     };
     While(net_, more, Inside(true, body));
+    if (inner) made_.inner.push_back(*inner);
     Forget(state.name());
     live_.push_back({n.name(), 4});
     if (array) live_.push_back({array.name()});
@@ -272,11 +319,14 @@ class Maker {
     const Variable condition = NewBool();
     const Variable state = NewState();
     if (choose_.OneIn(2)) {
+      std::optional<InnerGradient> inner = NewInner();
       const auto body = [&] {
         AddOps(1 + choose_.Below(3), true);
+        TakeInner(inner);
         Assign(net_, Like(state), state);
       };
       If(net_, condition, Inside(true, body));
+      if (inner) made_.inner.push_back(*inner);
       return;
     }
     Variable result[2];
@@ -449,6 +499,38 @@ std::vector<std::string> DrawnTypes() {
     if (!type.ends_with("_grad") && !kNot.count(type)) types.push_back(type);
   }
   return types;
+}
+
+// The verifier knows a type that an op of the same block tells.
+void LeaveTypesOpen(ProgramDesc& program, Choices& choose) {
+  const auto is_used_elsewhere = [&](const BlockDesc& home, const std::string& name) {
+    for (int b = 0; b < program.NumBlocks(); ++b) {
+      if (b == home.idx()) continue;
+      const VarUses& uses = program.Block(b).Uses(name);
+      if (!uses.readers.empty() || !uses.writers.empty()) return true;
+    }
+    return false;
+  };
+  // (A call takes the types of results as the function declares them.)
+  std::set<std::string> results;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    for (const OpDesc* op : program.Block(b).SubBlockOps()) {
+      for (const std::string& name : op->GetAttr<std::vector<std::string>>("results", {}))
+        results.insert(name);
+    }
+  }
+  std::vector<VarDesc*> written;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    BlockDesc& block = program.Block(b);
+    for (size_t i = 0; i < block.NumVars(); ++i) {
+      VarDesc& var = block.var(i);
+      if (!block.Uses(var.name()).writers.empty() && var.type() == VarType::kLoDTensor &&
+          !var.persistable() && !is_used_elsewhere(block, var.name()) && !results.count(var.name()))
+        written.push_back(&var);
+    }
+  }
+  for (size_t n = 1 + choose.Below(3); n > 0 && !written.empty(); --n)
+    choose.Of(written)->SetType(VarType::kRaw);
 }
 
 RandomProgram MakeRandomProgram(Choices& choose, const RandomProgramOptions& options) {

@@ -13,11 +13,20 @@
 
 namespace coracle {
 
+// A gradient that a sub-block takes of one of its values; all three are variables of the root
+// block.
+struct InnerGradient {
+  std::string value;  // one element; what the block differentiated
+  std::string input;
+  std::string gradient;
+};
+
 struct RandomProgram {
   ProgramDesc program;
   std::vector<ProgramInput> inputs;
   // Of the root block: floating-point tensors that have been computed.
   std::vector<std::string> computed;
+  std::vector<InnerGradient> inner;
   std::string loss;     // one element; "" when there is none
   bool smooth = false;  // made of smooth ops only
 };
@@ -34,6 +43,9 @@ std::vector<std::string> DrawnTypes();
 
 // Every op was accepted by its shape rule.
 RandomProgram MakeRandomProgram(Choices& choose, const RandomProgramOptions& options);
+
+// Leaves types of variables that ops write open, as files may.
+void LeaveTypesOpen(ProgramDesc& program, Choices& choose);
 
 // Spoils a program: one thing of it is no longer what it was. It may be a valid one still.
 void Spoil(ProgramDesc& program, Choices& choose);

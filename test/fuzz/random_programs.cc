@@ -104,11 +104,12 @@ class Runner {
     fmt::print("op types that never ran: {}\n", never.empty() ? "none" : Join(never, ", "));
     fmt::print(
         "{} programs, {} refused, {} stopped by an error, {} ran; {} differentiated, of which {} "
-        "ran ({} twice, {} with saved values); {} compared, {} checked by differences; {:.0f} "
-        "programs/s; {} findings\n",
+        "ran ({} twice, {} with saved values); {} compared, {} checked by differences, {} of them "
+        "twice, {} inside blocks; {:.0f} programs/s; {} findings\n",
         counts_.programs, counts_.refused, counts_.stopped, counts_.ran, counts_.differentiated,
         counts_.ran_backward, counts_.second_order, counts_.saved, counts_.compared,
-        counts_.gradients, static_cast<double>(counts_.programs) / seconds, findings_.load());
+        counts_.gradients, counts_.second_gradients, counts_.inner_gradients,
+        static_cast<double>(counts_.programs) / seconds, findings_.load());
   }
 
   std::vector<std::string> types_;
