@@ -1,8 +1,13 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/gradient_ops.h>
+#include <coracle/backward/open_types.h>
+#include <coracle/backward/outer_path.h>
 #include <coracle/backward/slice.h>
+#include <coracle/backward/verify_program.h>
+#include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/passes/inline_calls.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,46 +21,62 @@ namespace {
 using internal::BackwardRun;
 using internal::ForwardGraph;
 using internal::GradientOps;
+using internal::OpenTypes;
 
-[[noreturn]] void ThrowUnknownName(const BlockDesc& block, const char* what,
+[[noreturn]] void ThrowUnknownName(const char* who, const BlockDesc& block, const char* what,
                                    const std::string& name) {
   std::vector<std::string> names;
   for (const BlockDesc* b = &block; b; b = b->parent()) {
     for (size_t i = 0; i < b->NumVars(); ++i) names.push_back(b->var(i).name());
   }
-  throw Error(ErrorCode::kNotFound, fmt::format("append_backward: {} names the var {}, which the "
-                                                "program does not have{}",
-                                                what, Quote(name), DidYouMean(name, names)));
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("{}: {} names the var {}, which the program does not have{}", who, what,
+                          Quote(name), DidYouMean(name, names)));
 }
 
-void RequireNames(const BlockDesc& block, const char* what, const std::vector<std::string>& names) {
+void RequireNames(const char* who, const BlockDesc& block, const char* what,
+                  const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    if (!block.FindVarRecursive(name)) ThrowUnknownName(block, what, name);
+    if (!block.FindVarRecursive(name)) ThrowUnknownName(who, block, what, name);
   }
 }
 
-// The block that declares the variable: a handle may have been looked up from a sub-block.
-BlockDesc& HomeOf(const Variable& variable) {
-  if (!variable) ThrowInvalid("append_backward: got an empty Variable");
+// Of any block: names of sub-blocks count in the gradients of these.
+void RequireNamesAnywhere(const char* who, const BlockDesc& block, const char* what,
+                          const std::vector<std::string>& names) {
+  const ProgramDesc& program = block.program();
+  for (const std::string& name : names) {
+    bool found = block.FindVarRecursive(name) != nullptr;
+    for (int b = 0; b < program.NumBlocks() && !found; ++b)
+      found = program.Block(b).FindVar(name) != nullptr;
+    if (!found) ThrowUnknownName(who, block, what, name);
+  }
+}
+
+// The block where the variable gets its value: a handle may have been looked up from a sub-block,
+// which may write a variable of a block around it.
+BlockDesc& BlockOf(const Variable& variable) {
   BlockDesc* block = &variable.block();
-  while (block->parent() && block->FindVar(variable.name()) != &variable.desc())
+  while (block->parent() && block->FindVar(variable.name()) != &variable.desc() &&
+         block->Uses(variable.name()).writers.empty())
     block = block->parent();
   return *block;
 }
 
-void CheckTarget(const VarDesc& var, const char* what, const std::vector<std::string>& no_grad) {
+void CheckTarget(const char* who, const VarDesc& var, const char* what,
+                 const std::vector<std::string>& no_grad) {
   const std::string name = Quote(var.name());
   if (var.type() != VarType::kLoDTensor || !IsFloating(var.dtype())) {
-    ThrowInvalid(fmt::format("append_backward: the {} {} is {}; it must be a floating-point tensor",
-                             what, name, var.meta().ToString()));
+    ThrowInvalid(fmt::format("{}: the {} {} is {}; it must be a floating-point tensor", who, what,
+                             name, var.meta().ToString()));
   }
   if (var.stop_gradient()) {
-    ThrowInvalid(fmt::format(
-        "append_backward: the {} {} has stop_gradient set, so no gradient leaves it; clear it",
-        what, name));
+    ThrowInvalid(
+        fmt::format("{}: the {} {} has stop_gradient set, so no gradient leaves it; clear it", who,
+                    what, name));
   }
   if (std::find(no_grad.begin(), no_grad.end(), var.name()) != no_grad.end()) {
-    ThrowInvalid(fmt::format("append_backward: the {} {} is in no_grad_set", what, name));
+    ThrowInvalid(fmt::format("{}: the {} {} is in no_grad_set", who, what, name));
   }
 }
 
@@ -145,10 +166,11 @@ class Differentiation {
 
   // `inputs` are those of `wanted` whose gradients are returned. With `part` only the ops between
   // the two are looked at; that pays where they are few.
-  Differentiation(BlockDesc& block, const BackwardOptions& options,
+  Differentiation(const char* who, BlockDesc& block, const BackwardOptions& options,
                   const std::vector<std::string>& wanted, const std::vector<std::string>& inputs,
-                  const std::vector<Target>& targets, bool part)
-      : block_(block),
+                  const std::vector<Target>& targets, OpenTypes& open, bool part)
+      : who_(who),
+        block_(block),
         options_(options),
         ops_(options.ops ? *options.ops : DefaultOps()),
         wanted_(wanted),
@@ -159,11 +181,18 @@ class Differentiation {
       for (const Target& target : targets) names.push_back(target.name);
       positions_ = internal::OpsBetween(block, ops_, wanted, names);
     }
-    graph_.emplace(
-        block, ops_,
-        ForwardGraph::Request{wanted, options.no_grad_set, options.stop_gradients,
-                              ForwardGraph::Start::kProgram, positions_ ? &*positions_ : nullptr});
+    positions_ ? open.FillWhereOpen(block, *positions_) : open.FillWhereOpen();
+    MakeGraph(wanted_);
+    if (block.parent()) FindOuterPath();
     MarkPath();
+  }
+
+  // The gradient of a call is differentiated again, which its ops can be and it cannot.
+  bool NeedsInlining() const {
+    for (size_t i = 0; i < graph_->NumNodes(); ++i) {
+      if (graph_->node(i).on_path && graph_->node(i).op->type() == "call_grad") return true;
+    }
+    return false;
   }
 
   // Appends the gradient ops and returns the gradients of the inputs. Call it once.
@@ -171,9 +200,11 @@ class Differentiation {
     GradToVar own;
     if (!grad_to_var && !options_.callbacks.empty()) grad_to_var = &own;
     const OpDesc* last_forward = block_.NumOps() > 0 ? &block_.op(block_.NumOps() - 1) : nullptr;
+    const size_t first_gradient = block_.NumOps();
     Undo undo(block_.program());
-    BackwardRun run{options_, ops_, grad_to_var};
+    BackwardRun run{who_, options_, ops_, grad_to_var};
     GradientOps gradients(run, *graph_, block_);
+    if (outer_) MarkShares(gradients);
     for (size_t i = 0; i < targets_.size(); ++i) {
       const int32_t v = target_versions_[i];
       if (v < 0) continue;
@@ -181,25 +212,18 @@ class Differentiation {
                                : gradients.SeedFrom(v, targets_[i].seed);
     }
     gradients.AppendBackwardOps();
-    std::vector<std::string> result;
+    gradients.RequireWritten(first_gradient);
+    std::vector<std::string> result = outer_ ? OuterResults(run, gradients) : Results(gradients);
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      const int32_t v = input_versions_[i];
-      result.push_back(gradients.GradientOf(v));
-      writers_.push_back(result.back().empty() ? nullptr : gradients.WriterOf(v));
-      if (result.back().empty() && options_.unconnected == Unconnected::kZero)
-        result.back() = gradients.AppendZeros(inputs_[i]);
-    }
-    if (block_.parent()) {
-      for (size_t i = 0; i < inputs_.size(); ++i) {
-        if (input_versions_[i] < 0) RefusePathOutside(inputs_[i]);
-      }
+      if (result[i].empty() && options_.unconnected == Unconnected::kZero)
+        result[i] = gradients.AppendZeros(inputs_[i]);
     }
     undo.Keep();
     gradients.RemoveUnused();
     run.saved.Finish();
     if (options_.recompute.enabled()) {
-      const size_t first_gradient = last_forward ? block_.IndexOf(*last_forward) + 1 : 0;
-      Recompute(block_, first_gradient, options_.recompute, ops_);
+      const size_t first = last_forward ? block_.IndexOf(*last_forward) + 1 : 0;
+      Recompute(block_, first, options_.recompute, ops_);
     }
     return result;
   }
@@ -213,26 +237,24 @@ class Differentiation {
   }
 
  private:
-  // In a sub-block: no gradient was found, because what the targets are computed from is computed
-  // in a block around it.
-  void RefusePathOutside(const std::string& input) {
+  void MakeGraph(const std::vector<std::string>& wanted) {
+    graph_.emplace(
+        block_, ops_,
+        ForwardGraph::Request{wanted, options_.no_grad_set, options_.stop_gradients,
+                              ForwardGraph::Start::kProgram, positions_ ? &*positions_ : nullptr});
+  }
+
+  // In a sub-block: what the targets are computed from may be computed in the blocks around it.
+  void FindOuterPath() {
     std::vector<int32_t> targets;
     for (const Target& target : targets_) targets.push_back(graph_->Last(target.name));
-    const std::vector<std::string> read = graph_->OuterReads(targets);
-    const std::vector<std::string> wanted = {input};
-    for (BlockDesc* outer = block_.parent(); outer; outer = outer->parent()) {
-      if (!outer->FindVarRecursive(input)) return;
-      ForwardGraph around(*outer, ops_, {wanted, options_.no_grad_set, options_.stop_gradients});
-      for (const std::string& name : read) {
-        const int32_t v = name == input ? -1 : around.Last(name);
-        if (v < 0 || !around.version(v).reached) continue;
-        throw Error(ErrorCode::kUnimplemented,
-                    fmt::format("gradients: the path from {} to {} leaves block {} at {}, which is "
-                                "computed in block {}; ask for the gradient of {} instead",
-                                Quote(targets_[0].name), Quote(input), block_.idx(), Quote(name),
-                                outer->idx(), Quote(name)));
-      }
+    outer_.emplace(who_, *graph_, targets, options_, wanted_);
+    if (outer_->names().empty()) return outer_.reset();
+    all_ = wanted_;
+    for (const std::string& name : outer_->names()) {
+      if (std::find(all_.begin(), all_.end(), name) == all_.end()) all_.push_back(name);
     }
+    MakeGraph(all_);
   }
 
   void MarkPath() {
@@ -245,13 +267,45 @@ class Differentiation {
     }
     graph_->MarkPath(reached);
     // The gradient of each wanted variable takes the plain name.
-    for (const std::string& name : wanted_) {
+    for (const std::string& name : outer_ ? all_ : wanted_) {
       const int32_t v = graph_->WantedVersion(name);
       if (v >= 0) graph_->VarOf(v).plain = v;
+      if (outer_) all_versions_.push_back(v);
     }
     for (const std::string& name : inputs_) input_versions_.push_back(graph_->WantedVersion(name));
   }
 
+  std::vector<std::string> Results(GradientOps& gradients) {
+    std::vector<std::string> result;
+    for (int32_t v : input_versions_) {
+      result.push_back(gradients.GradientOf(v));
+      writers_.push_back(result.back().empty() ? nullptr : gradients.WriterOf(v));
+    }
+    return result;
+  }
+
+  // What arises in the block is a share of a gradient that gets others outside.
+  void MarkShares(GradientOps& gradients) {
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (all_versions_[i] >= 0 && !block_.FindVar(all_[i])) gradients.MarkShare(all_versions_[i]);
+    }
+  }
+
+  std::vector<std::string> OuterResults(BackwardRun& run, GradientOps& gradients) {
+    std::unordered_map<std::string, std::string> all;
+    for (size_t i = 0; i < all_.size(); ++i) all[all_[i]] = gradients.GradientOf(all_versions_[i]);
+    outer_->Append(run, block_, &all);
+    std::vector<std::string> result;
+    for (const std::string& name : inputs_) {
+      const std::string& gradient = all[name];
+      result.push_back(gradient);
+      writers_.push_back(gradient.empty() ? nullptr : block_.Uses(gradient).writers.back());
+      if (run.grad_to_var && !gradient.empty()) run.grad_to_var->insert_or_assign(gradient, name);
+    }
+    return result;
+  }
+
+  const char* who_;
   BlockDesc& block_;
   const BackwardOptions& options_;
   const OpRegistry& ops_;
@@ -260,26 +314,30 @@ class Differentiation {
   std::vector<Target> targets_;
   std::optional<std::vector<uint32_t>> positions_;
   std::optional<ForwardGraph> graph_;
+  std::optional<internal::OuterPath> outer_;
+  std::vector<std::string> all_;          // wanted, and what the path leaves the block through
+  std::vector<int32_t> all_versions_;     // as input_versions_
   std::vector<int32_t> target_versions_;  // -1: depends on nothing that is wanted
   std::vector<int32_t> input_versions_;   // -1: no target depends on it
   std::vector<OpDesc*> writers_;
 };
 
 // The variables that hold the gradients which enter, one for each target: "" for ones.
-std::vector<std::string> SeedsOf(const BlockDesc& block, const std::vector<Variable>& targets,
+std::vector<std::string> SeedsOf(const char* who, const BlockDesc& block,
+                                 const std::vector<Variable>& targets,
                                  const std::vector<std::string>& seeds) {
   if (seeds.empty()) return std::vector<std::string>(targets.size());
   if (seeds.size() != targets.size()) {
-    ThrowInvalid(fmt::format("gradients: got {} target gradients for {} targets", seeds.size(),
+    ThrowInvalid(fmt::format("{}: got {} target gradients for {} targets", who, seeds.size(),
                              targets.size()));
   }
   for (size_t i = 0; i < targets.size(); ++i) {
     if (seeds[i].empty()) continue;
     const VarDesc* seed = block.FindVarRecursive(seeds[i]);
-    if (!seed) ThrowUnknownName(block, "target_gradients", seeds[i]);
+    if (!seed) ThrowUnknownName(who, block, "target_gradients", seeds[i]);
     const VarDesc& target = targets[i].desc();
     if (seed->dtype() != target.dtype() || !seed->shape().CompatibleWith(target.shape())) {
-      ThrowInvalid(fmt::format("gradients: the target gradient {} is {}, its target {} is {}",
+      ThrowInvalid(fmt::format("{}: the target gradient {} is {}, its target {} is {}", who,
                                Quote(seeds[i]), seed->meta().ToString(), Quote(target.name()),
                                target.meta().ToString()));
     }
@@ -287,62 +345,22 @@ std::vector<std::string> SeedsOf(const BlockDesc& block, const std::vector<Varia
   return seeds;
 }
 
-void CheckNames(const BlockDesc& block, const BackwardOptions& options) {
-  RequireNames(block, "no_grad_set", options.no_grad_set);
-  RequireNames(block, "stop_gradients", options.stop_gradients);
-  RequireNames(block, "checkpoints", options.recompute.checkpoints);
+void CheckNames(const char* who, const BlockDesc& block, const BackwardOptions& options) {
+  RequireNamesAnywhere(who, block, "no_grad_set", options.no_grad_set);
+  RequireNamesAnywhere(who, block, "stop_gradients", options.stop_gradients);
+  RequireNames(who, block, "checkpoints", options.recompute.checkpoints);
   for (const BackwardCallback& callback : options.callbacks) {
-    if (!callback) ThrowInvalid("append_backward: a callback is empty");
+    if (!callback) ThrowInvalid(fmt::format("{}: a callback is empty", who));
   }
   for (const GradientOverride& over : options.overrides) {
     if (!over.rule) {
-      ThrowInvalid(fmt::format("append_backward: the override of {} has no rule", over.op_type));
+      ThrowInvalid(fmt::format("{}: the override of {} has no rule", who, over.op_type));
     }
   }
 }
 
-}  // namespace
-
-std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOptions& options,
-                                         GradToVar* grad_to_var) {
-  BlockDesc& block = HomeOf(loss);
-  CheckTarget(loss.desc(), "loss", options.no_grad_set);
-  CheckLossShape(loss.desc());
-  RequireNames(block, "parameter_list", options.parameter_list);
-  CheckNames(block, options);
-  const std::vector<std::string> seeds = SeedsOf(block, {loss}, options.target_gradients);
-  const bool all = options.parameter_list.empty();
-  const std::vector<std::string> parameters =
-      all ? block.program().Parameters() : options.parameter_list;
-  const std::vector<std::string> wanted = all ? DefaultWanted(block, parameters) : parameters;
-
-  Differentiation backward(block, options, wanted, parameters, {{loss.name(), seeds[0]}}, false);
-  OpDesc* loss_op = backward.TargetWriter(0);
-  const std::vector<std::string> grads = backward.Append(kBackward | kLoss, grad_to_var);
-  if (loss_op) loss_op->SetAttr(kOpRoleAttr, int32_t{kForward | kLoss});
-  std::vector<ParamAndGrad> pairs;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    pairs.push_back({parameters[i], grads[i]});
-    if (OpDesc* writer = backward.WriterOf(i)) MarkParameter(*writer, pairs.back());
-  }
-  return pairs;
-}
-
-std::vector<std::string> Gradients(const std::vector<Variable>& targets,
-                                   const std::vector<Variable>& inputs,
-                                   const GradientsOptions& options, GradToVar* grad_to_var) {
-  if (targets.empty()) ThrowInvalid("gradients: no target is given");
-  if (!options.parameter_list.empty())
-    ThrowInvalid("gradients: parameter_list belongs to append_backward; pass inputs");
-  BlockDesc& block = HomeOf(targets.front());
-  for (const Variable& target : targets) {
-    if (&HomeOf(target) != &block) ThrowInvalid("gradients: all targets must belong to one block");
-    // A path that ends in integers is a constant.
-    if (!IsInteger(target.desc())) CheckTarget(target.desc(), "target", options.no_grad_set);
-  }
-  CheckNames(block, options);
-  const std::vector<std::string> seeds = SeedsOf(block, targets, options.target_gradients);
-  std::vector<std::string> wanted;
+std::vector<std::string> InputNames(const BlockDesc& block, const std::vector<Variable>& inputs) {
+  std::vector<std::string> names;
   for (const Variable& input : inputs) {
     if (!input) ThrowInvalid("gradients: an input is an empty Variable");
     if (block.FindVarRecursive(input.name()) != &input.desc()) {
@@ -351,12 +369,113 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
                       "targets, or not seen from their block",
                       Quote(input.name())));
     }
-    wanted.push_back(input.name());
+    if (input.desc().stop_gradient()) {
+      Log(LogLevel::kWarning,
+          fmt::format("gradients: the input {} has stop_gradient set (as data has), so that it has "
+                      "no gradient; clear it: SetStopGradient(false)",
+                      Quote(input.name())));
+    }
+    names.push_back(input.name());
   }
+  return names;
+}
+
+// Makes a Differentiation; once more where gradients of calls are on its path.
+template <class F>
+void Inlining(BlockDesc& block, std::optional<Differentiation>& backward, const F& make) {
+  make();
+  // In a sub-block the error of call_grad says what to do.
+  if (block.parent() || !backward->NeedsInlining()) return;
+  backward.reset();
+  InlineDerivedCalls(block.program());
+  make();
+}
+
+// Where backward fails on a program that is wrong, says what is wrong with it. (To verify every
+// program first would cost as much as to differentiate it.)
+template <class F>
+void Blaming(const ProgramDesc& program, const OpRegistry& ops, const F& differentiate) {
+  try {
+    differentiate();
+  } catch (const InternalError&) {
+    internal::RequireProgram(program, ops);
+    throw;
+  }
+}
+
+}  // namespace
+
+std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOptions& options,
+                                         GradToVar* grad_to_var) {
+  const char* who = "append_backward";
+  if (!loss) ThrowInvalid("append_backward: got an empty Variable");
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  internal::RequireBlocks(loss.program(), ops);
+  BlockDesc& block = BlockOf(loss);
+  OpenTypes open(block.program(), ops);
+  open.FillWhereOpen();
+  CheckTarget(who, loss.desc(), "loss", options.no_grad_set);
+  CheckLossShape(loss.desc());
+  RequireNames(who, block, "parameter_list", options.parameter_list);
+  CheckNames(who, block, options);
+  const std::vector<std::string> seeds = SeedsOf(who, block, {loss}, options.target_gradients);
+  const bool all = options.parameter_list.empty();
+  const std::vector<std::string> parameters =
+      all ? block.program().Parameters() : options.parameter_list;
+  const std::vector<std::string> wanted = all ? DefaultWanted(block, parameters) : parameters;
+  std::vector<ParamAndGrad> pairs;
+  Blaming(block.program(), ops, [&] {
+    std::optional<Differentiation> backward;
+    Inlining(block, backward, [&] {
+      backward.emplace(who, block, options, wanted, parameters,
+                       std::vector<Differentiation::Target>{{loss.name(), seeds[0]}}, open, false);
+    });
+    OpDesc* loss_op = backward->TargetWriter(0);
+    const std::vector<std::string> grads = backward->Append(kBackward | kLoss, grad_to_var);
+    if (loss_op) loss_op->SetAttr(kOpRoleAttr, int32_t{kForward | kLoss});
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      pairs.push_back({parameters[i], grads[i]});
+      if (OpDesc* writer = backward->WriterOf(i)) MarkParameter(*writer, pairs.back());
+    }
+  });
+  open.Keep();
+  return pairs;
+}
+
+std::vector<std::string> Gradients(const std::vector<Variable>& targets,
+                                   const std::vector<Variable>& inputs,
+                                   const GradientsOptions& options, GradToVar* grad_to_var) {
+  const char* who = "gradients";
+  if (targets.empty()) ThrowInvalid("gradients: no target is given");
+  if (!options.parameter_list.empty())
+    ThrowInvalid("gradients: parameter_list belongs to append_backward; pass inputs");
+  for (const Variable& target : targets) {
+    if (!target) ThrowInvalid("gradients: got an empty Variable");
+  }
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  internal::RequireBlocks(targets.front().program(), ops);
+  BlockDesc& block = BlockOf(targets.front());
+  OpenTypes open(block.program(), ops);
+  for (const Variable& target : targets) {
+    if (&BlockOf(target) != &block) ThrowInvalid("gradients: all targets must belong to one block");
+    open.FillWhereOpen(block, target.desc());
+    // A path that ends in integers is a constant.
+    if (!IsInteger(target.desc())) CheckTarget(who, target.desc(), "target", options.no_grad_set);
+  }
+  CheckNames(who, block, options);
+  const std::vector<std::string> seeds = SeedsOf(who, block, targets, options.target_gradients);
+  const std::vector<std::string> wanted = InputNames(block, inputs);
   std::vector<Differentiation::Target> entries;
   for (size_t i = 0; i < targets.size(); ++i) entries.push_back({targets[i].name(), seeds[i]});
-  return Differentiation(block, options, wanted, wanted, entries, true)
-      .Append(kBackward, grad_to_var);
+  std::vector<std::string> gradients;
+  Blaming(block.program(), ops, [&] {
+    std::optional<Differentiation> backward;
+    Inlining(block, backward,
+             [&] { backward.emplace(who, block, options, wanted, wanted, entries, open, true); });
+    gradients = backward->Append(kBackward, grad_to_var);
+  });
+  open.Keep();
+  return gradients;
 }
 
 Unconnected UnconnectedFromText(const std::string& text) {

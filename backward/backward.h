@@ -8,6 +8,19 @@
 // that a gradient op reads after it was overwritten is saved first: an `assign` is put before the
 // op that overwrites it. Where x@GRAD is taken (a second backward of the same program), the name is
 // x@GRAD_0, x@GRAD_1, ...
+//
+// A variable that the program declares without element type (files may) gets what the shape rules
+// say of it, in the program itself; where none does, and a gradient would pass, it is refused by
+// name. Ops on the way of a gradient must be as the verifier wants them: its words are the error.
+//
+// The targets may lie in a sub-block. A path that leaves it is followed: what the block reads may
+// be computed in the blocks around it, and the gradient ops of that are appended to the sub-block
+// too. Of a loop's body it is the gradient of one run: where a path leads through former runs it is
+// refused (stop_gradients ends a path). A target that the sub-block overwrites means what the
+// sub-block makes of it when its Variable was looked up from there.
+//
+// Where the gradient of a `call` is differentiated again, all calls but those with a gradient of
+// their own are replaced by their ops first (InlineDerivedCalls), and stay so.
 
 #include <coracle/backward/recompute.h>
 #include <coracle/framework/ir/variable.h>
@@ -47,40 +60,40 @@ Aggregation AggregationFromText(const std::string& text);
 // A gradient rule of the caller's for the ops of a type, of those only whose op_namescope begins
 // with `name_scope`. The first that fits counts.
 struct GradientOverride {
-  std::string op_type;
-  GradientFn rule;
-  std::string name_scope;
+  std::string op_type = {};
+  GradientFn rule = {};
+  std::string name_scope = {};
 };
 
 struct BackwardOptions {
   // AppendBackward: the variables whose gradients are wanted. Empty: all trainable parameters of
   // the program, and the fed variables (not persistable, written by no op) whose stop_gradient is
   // explicitly false.
-  std::vector<std::string> parameter_list;
+  std::vector<std::string> parameter_list = {};
   // Variables that no gradient flows into, besides those with stop_gradient and those whose dtype
-  // is not floating-point.
-  std::vector<std::string> no_grad_set;
+  // is not floating-point. Of any block.
+  std::vector<std::string> no_grad_set = {};
   // Variables that count as constants: their own gradient may be asked for, but none flows on to
   // what they are computed from.
-  std::vector<std::string> stop_gradients;
+  std::vector<std::string> stop_gradients = {};
   // For each target the variable that holds the gradient which enters there (of the target's shape
   // and dtype), or "" for ones. Empty: ones for all.
-  std::vector<std::string> target_gradients;
+  std::vector<std::string> target_gradients = {};
   Unconnected unconnected = Unconnected::kNone;
   Aggregation aggregation = Aggregation::kSum;
   // A gradient with several contributions is summed right behind the op that yields the last one.
   // With gates, it is summed behind the last op of that op's rule: nothing reads a gradient of an
   // op before all gradients of it are computed (but for callbacks, which come behind each op).
   bool gate_gradients = false;
-  std::vector<BackwardCallback> callbacks;
-  std::vector<GradientOverride> overrides;
+  std::vector<BackwardCallback> callbacks = {};
+  std::vector<GradientOverride> overrides = {};
   // Gradient rules by name, for ops whose attr gradient_function names one (`call`).
-  std::unordered_map<std::string, GradientFn> functions;
+  std::unordered_map<std::string, GradientFn> functions = {};
   // The gradient of x is called <gradient_prefix>x@GRAD.
-  std::string gradient_prefix;
+  std::string gradient_prefix = {};
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
   // Activations that backward computes again instead of keeping them.
-  RecomputeOptions recompute;
+  RecomputeOptions recompute = {};
 };
 using GradientsOptions = BackwardOptions;
 
@@ -96,11 +109,10 @@ struct ParamAndGrad {
 // Backward and, where they complete a parameter's gradient, op_role_var = {param, grad}. Returns a
 // pair for each name of parameter_list, or for each trainable parameter, in order.
 //
-// Throws kInvalidArgument for a loss of another size or dtype, kNotFound for an unknown name,
-// kUnimplemented for an op without gradient rule between a wanted variable and the loss (naming op,
-// variable and reason), kInvalidArgument for one whose gradient is forbidden; the program is then
-// as it was.
-// Linear in the size of the program.
+// Throws kInvalidArgument for a program that is wrong, for a loss of another size or dtype,
+// kNotFound for an unknown name, kUnimplemented for an op without gradient rule between a wanted
+// variable and the loss (naming op, variable and reason), kInvalidArgument for one whose gradient
+// is forbidden; the program is then as it was. Linear in the size of the program.
 std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOptions& options = {},
                                          GradToVar* grad_to_var = nullptr);
 
@@ -108,10 +120,11 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
 // gradient) with respect to each input; "" for an input that no target depends on (or zeros, see
 // Unconnected). Targets may have any shape, feed each other and occur twice; inputs too: an input
 // that feeds another gets the total derivative. A target of integers is a constant. All targets
-// belong to one block, and the ops are appended to it. Errors as for AppendBackward, and
-// kInvalidArgument for an input that the block of the targets does not see. Costs what the ops
-// between inputs and targets cost, not what the block does (but for the first call after an edit
-// other than appending, which reads the block once).
+// belong to one block, and the ops are appended to it. An input with stop_gradient (as data has)
+// has no gradient, which a warning says. Errors as for AppendBackward, and kInvalidArgument for an
+// input that the block of the targets does not see. Costs what the ops between inputs and targets
+// cost, not what the block does (but for the first call after an edit other than appending, which
+// reads the block once).
 std::vector<std::string> Gradients(const std::vector<Variable>& targets,
                                    const std::vector<Variable>& inputs,
                                    const GradientsOptions& options = {},

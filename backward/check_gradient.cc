@@ -1,6 +1,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
 #include <coracle/backward/dense_gradient.h>
+#include <coracle/backward/verify_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/block_use.h>
@@ -134,7 +135,7 @@ class Checker {
   Checker(const ProgramDesc& program, const CheckGradientOptions& options)
       : options_(options),
         ops_(options.ops ? *options.ops : DefaultOps()),
-        forward_(InDouble(program)) {
+        forward_(InDouble(Settled(program, ops_))) {
     RemoveTraining(forward_);
     BackwardOptions backward;
     backward.ops = &ops_;
@@ -146,6 +147,11 @@ class Checker {
       Variable::Of(trained_.Root(), name).desc().SetStopGradient(false);
     pairs_ = AppendBackward(Variable::Of(trained_.Root(), loss_), backward);
     CollectInputs();
+    for (const ParamAndGrad& pair : pairs_) {
+      if (values_.count(pair.param)) continue;
+      ThrowInvalid(
+          fmt::format("check_gradient: {} is no tensor that could be moved", Quote(pair.param)));
+    }
   }
 
   CheckGradientReport Run() {
@@ -172,6 +178,11 @@ class Checker {
   }
 
  private:
+  static ProgramDesc Settled(ProgramDesc program, const OpRegistry& ops) {
+    internal::SettleProgram(program, ops);
+    return program;
+  }
+
   CompileOptions ExecutorOptions() const {
     CompileOptions options;
     options.allow_files = options_.allow_files;

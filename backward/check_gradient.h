@@ -15,13 +15,13 @@ namespace coracle {
 
 struct CheckGradientOptions {
   // What is differentiated: one element. "": the output of the op with the role Loss.
-  std::string loss;
+  std::string loss = {};
   // By which variables. Empty: all trainable parameters.
-  std::vector<std::string> wrt;
+  std::vector<std::string> wrt = {};
   // Values of fed variables and of persistable ones, of any floating-point dtype where the program
   // says one. What is missing is drawn: normal numbers, parameters scaled by their fan-in (between
   // 0.5 and 1.5 where they have one dimension), integers of 0 and 1.
-  std::map<std::string, Tensor> feeds;
+  std::map<std::string, Tensor> feeds = {};
   const Scope* scope = nullptr;
   int64_t batch_size = 2;  // for unknown dimensions
   uint64_t seed = 1;

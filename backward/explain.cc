@@ -1,5 +1,7 @@
 #include <coracle/backward/explain.h>
 #include <coracle/backward/forward_graph.h>
+#include <coracle/backward/open_types.h>
+#include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
@@ -185,6 +187,8 @@ class Explainer {
     const ForwardGraph::Var& var = graph_.VarOf(v);
     if (!var.desc) return fmt::format("{} is declared in no block", Quote(var.name));
     const VarMeta& meta = graph_.MetaOf(v);
+    if (var.scopes) return "";
+    if (internal::IsOpen(meta)) return fmt::format("the type of {} is not known", Quote(var.name));
     if (!IsFloating(meta.dtype))
       return fmt::format("{} holds {}, which are constants for backward", Quote(var.name),
                          coracle::ToString(meta.dtype));
@@ -273,6 +277,7 @@ GradientExplanation ExplainGradient(const ProgramDesc& program, const std::strin
   result.of = of;
   result.wrt = wrt;
   ProgramDesc copy = program;
+  internal::SettleProgram(copy, options.ops ? *options.ops : DefaultOps());
   BlockDesc& home = HomeOf(copy, of);
   HomeOf(copy, wrt);
   if (!home.FindVarRecursive(wrt)) {
@@ -283,7 +288,7 @@ GradientExplanation ExplainGradient(const ProgramDesc& program, const std::strin
   Explainer explainer(home, options, of, wrt);
   result.path = WithSubBlocks(home, options, explainer.Path(0), 0);
   result.depends = !result.path.empty() || explainer.SameVariable();
-  Differentiate(program, home.idx(), options, &result);
+  Differentiate(copy, home.idx(), options, &result);
   if (!result.gradient.empty()) {
     result.contributions = explainer.Contributions();
     return result;

@@ -1,4 +1,6 @@
 #include <coracle/backward/forward_graph.h>
+#include <coracle/backward/open_types.h>
+#include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
@@ -41,15 +43,20 @@ std::vector<std::string_view> OuterNames(const BlockDesc& block, const OpDesc& o
   return names;
 }
 
-bool CarriesGradient(const VarDesc& var) {
-  switch (var.type()) {
+// An open type may turn out to be a floating-point one; RequireFloating says so where it matters.
+bool IsFloatingOrOpen(const VarMeta& meta) {
+  switch (meta.type) {
     case VarType::kLoDTensor:
     case VarType::kSelectedRows:
     case VarType::kLoDTensorArray:
-      return IsFloating(var.dtype()) && !var.stop_gradient();
+      return IsFloating(meta.dtype) || IsOpen(meta);
     default:
-      return false;
+      return IsOpen(meta);
   }
+}
+
+bool CarriesGradient(const VarDesc& var) {
+  return !var.stop_gradient() && IsFloatingOrOpen(var.meta());
 }
 
 bool IsDifferentiable(const OpDef* def, const std::string& slot) {
@@ -89,6 +96,23 @@ bool UsesUnlistedNames(const OpDesc& op) {
   return false;
 }
 
+// Versions of overwritten variables as their writers leave them; all other variables have one type.
+class ForwardGraph::Metas : public MetaTable {
+ public:
+  explicit Metas(ForwardGraph& graph) : graph_(graph) {}
+  const VarMeta* Find(const std::string& name) const override {
+    auto it = now_.find(name);
+    if (it != now_.end()) return &it->second;
+    const VarDesc* var = graph_.block_.FindVarRecursive(name);
+    return var ? &var->meta() : nullptr;
+  }
+  void Set(const std::string& name, const VarMeta& meta) override { now_[name] = meta; }
+
+ private:
+  ForwardGraph& graph_;
+  std::unordered_map<std::string, VarMeta> now_;
+};
+
 ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops, const Request& request)
     : block_(block),
       ops_(ops),
@@ -97,7 +121,7 @@ ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops, const Reques
       wanted_(request.wanted.begin(), request.wanted.end()),
       no_grad_(request.no_grad_set.begin(), request.no_grad_set.end()),
       stop_(request.stop_gradients.begin(), request.stop_gradients.end()) {
-  const size_t n = part_ ? request.positions->size() : block.NumOps();
+  const size_t n = part_ ? request.positions->size() : std::min(request.end, block.NumOps());
   local_.assign(block.NumVars(), -1);
   vars_.reserve(2 * n);
   versions_.reserve(2 * n);
@@ -105,6 +129,7 @@ ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops, const Reques
   nodes_.reserve(n);
   for (size_t i = 0; i < n; ++i) {
     const size_t at = part_ ? (*request.positions)[i] : i;
+    RequireOp(block.op(at), ops);
     AddNode(block.op(at), static_cast<int32_t>(at));
   }
 }
@@ -119,7 +144,10 @@ int32_t ForwardGraph::Intern(std::string_view name) {
   var.name = name;
   var.desc = desc;
   var.wanted = wanted_.count(name) > 0;
-  var.blocked = !desc || !CarriesGradient(*desc) || (!no_grad_.empty() && no_grad_.count(name) > 0);
+  // What runs of a block left holds no gradient, but what is made of it may depend on anything.
+  var.scopes = desc && desc->type() == VarType::kStepScopes;
+  var.blocked = !desc || (!var.scopes && !CarriesGradient(*desc)) ||
+                (!no_grad_.empty() && no_grad_.count(name) > 0);
   var.stopped = !stop_.empty() && stop_.count(name) > 0;
   if (!part_) return id;
   var.uses = &block_.Uses(name);
@@ -281,8 +309,49 @@ void ForwardGraph::AddOutput(const Node& node, std::string_view name, bool reach
   const Var& var = VarOf(v);
   // A wanted variable starts anew where an optimizer writes it, or where the program makes it.
   const bool starts = start_ == Start::kProgram && var.wanted && (node.updates || !var.held_before);
-  version(v).reached = !var.blocked && ((reached && !var.stopped) || starts);
+  const bool blocked = var.blocked && !(reached && MakesFloat(node, name));
+  version(v).reached = !blocked && ((reached && !var.stopped) || starts);
   args_.push_back({v, true});
+}
+
+// Whether an op makes floating-point numbers of a variable that is declared with another type:
+// the run takes the op's word.
+bool ForwardGraph::MakesFloat(const Node& node, std::string_view name) {
+  const VarDesc* desc = block_.FindVarRecursive(name);
+  if (!desc || !node.def || desc->stop_gradient() || no_grad_.count(name) ||
+      IsFloatingOrOpen(desc->meta()))
+    return false;
+  Metas metas(*this);
+  try {
+    InferContext context(*node.def, *node.op, metas);
+    node.def->RunInfer(context);
+  } catch (const Error&) {
+    return false;  // the op is wrong, which RequireOp and Verify report
+  }
+  const VarMeta& made = *metas.Find(std::string(name));
+  return !IsOpen(made) && IsFloatingOrOpen(made);
+}
+
+// Of a variable that takes values of several types some may be constants.
+bool ForwardGraph::Carries(int32_t v) {
+  return VarOf(v).versions < 2 || VarOf(v).scopes || IsFloatingOrOpen(MetaOf(v));
+}
+
+void ForwardGraph::RequireFloating(const char* who, int32_t v) {
+  const VarMeta& meta = MetaOf(v);
+  const std::string name(VarOf(v).name);
+  const OpDesc* writer = WriterOf(v);
+  const std::string details = writer ? "  " + Locate(*writer) : "";
+  if (IsOpen(meta)) {
+    ThrowInvalid(fmt::format("{}: the type of {} is not known, and a gradient must pass through "
+                             "it; declare its dtype and shape",
+                             who, Quote(name)),
+                 details);
+  }
+  if (IsFloatingOrOpen(meta)) return;
+  ThrowInvalid(fmt::format("{}: {} is declared {}, and {} makes floating-point numbers of it", who,
+                           Quote(name), meta.ToString(), writer ? writer->type() : "an op"),
+               details);
 }
 
 int32_t ForwardGraph::Last(const std::string& name) {
@@ -311,10 +380,13 @@ void ForwardGraph::MarkPath(const std::vector<int32_t>& targets) {
     bool used = false, reached = false;
     for (uint32_t a = node.outputs; a < node.end; ++a) {
       const int32_t v = args_[a].version;
-      used |= v >= 0 && version(v).pending > 0 && !VarOf(v).stopped;
+      used |= v >= 0 && version(v).pending > 0 && !VarOf(v).stopped && Carries(v);
     }
     if (!used || !PassesGradient(node)) continue;
-    for (uint32_t a = node.inputs; a < node.outputs; ++a) reached |= args_[a].differentiable;
+    for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+      args_[a].differentiable = args_[a].differentiable && Carries(args_[a].version);
+      reached |= args_[a].differentiable;
+    }
     if (!reached) continue;
     node.on_path = true;
     for (uint32_t a = node.inputs; a < node.outputs; ++a) {
@@ -323,34 +395,53 @@ void ForwardGraph::MarkPath(const std::vector<int32_t>& targets) {
   }
 }
 
-void ForwardGraph::ThrowNoGradient(const Node& node, std::string_view to) {
+void ForwardGraph::ThrowNoGradient(const char* who, const Node& node, std::string_view to) {
   std::string_view from;
-  for (uint32_t a = node.inputs; a < node.outputs && from.empty(); ++a) {
-    if (args_[a].differentiable) from = VarOf(args_[a].version).name;
+  int32_t scopes = -1;
+  for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+    if (!args_[a].differentiable) continue;
+    const Var& var = VarOf(args_[a].version);
+    if (var.scopes)
+      scopes = args_[a].version;
+    else if (from.empty())
+      from = var.name;
   }
+  if (from.empty() && scopes >= 0) ThrowThroughScopes(who, node, to, scopes);
   const std::string details = "  " + Locate(*node.op);
   if (!node.def) {
     throw Error(
         ErrorCode::kNotFound,
-        fmt::format("append_backward: no gradient flows from {} to {}: unknown op type {}{}",
-                    Quote(to), Quote(from), Quote(node.op->type()),
-                    DidYouMean(node.op->type(), ops_.Types())),
+        fmt::format("{}: no gradient flows from {} to {}: unknown op type {}{}", who, Quote(to),
+                    Quote(from), Quote(node.op->type()), DidYouMean(node.op->type(), ops_.Types())),
         details);
   }
   const std::string& reason = node.def->no_gradient_reason();
   if (node.def->gradient_kind() == GradientKind::kForbidden) {
     const std::string message = node.op->GetAttr<std::string>("message", "");
     ThrowInvalid(
-        fmt::format("append_backward: the gradient through {} from {} to {} is explicitly "
-                    "disabled: {}",
+        fmt::format("{}: the gradient through {} from {} to {} is explicitly disabled: {}", who,
                     node.op->type(), Quote(to), Quote(from), message.empty() ? reason : message),
         details);
   }
   throw Error(ErrorCode::kUnimplemented,
-              fmt::format("append_backward: {} has no gradient, which is needed from {} to {}: {}; "
-                          "set stop_gradient on {} if none is wanted",
-                          node.op->type(), Quote(to), Quote(from), reason, Quote(from)),
+              fmt::format("{}: {} has no gradient, which is needed from {} to {}: {}; set "
+                          "stop_gradient on {} if none is wanted",
+                          who, node.op->type(), Quote(to), Quote(from), reason, Quote(from)),
               details);
+}
+
+// The values that an op with a sub-block kept are a way that no rule goes.
+void ForwardGraph::ThrowThroughScopes(const char* who, const Node& node, std::string_view to,
+                                      int32_t scopes) {
+  const OpDesc* runner = WriterOf(scopes);
+  throw Error(
+      ErrorCode::kUnimplemented,
+      fmt::format(
+          "{}: {} has no gradient, which is needed from {} to what {} computes: {}; "
+          "put {} into no_grad_set if none is wanted",
+          who, node.op->type(), Quote(to), runner ? runner->type() : std::string("the block"),
+          node.def ? node.def->no_gradient_reason() : "unknown op type", Quote(VarOf(scopes).name)),
+      "  " + Locate(*node.op));
 }
 
 int32_t ForwardGraph::WantedVersion(const std::string& name) {
@@ -362,6 +453,14 @@ int32_t ForwardGraph::WantedVersion(const std::string& name) {
 }
 
 std::vector<std::string> ForwardGraph::OuterReads(const std::vector<int32_t>& targets) {
+  return ReadsBefore(targets, false);
+}
+
+std::vector<std::string> ForwardGraph::GivenReads(const std::vector<int32_t>& targets) {
+  return ReadsBefore(targets, true);
+}
+
+std::vector<std::string> ForwardGraph::ReadsBefore(const std::vector<int32_t>& targets, bool own) {
   std::vector<uint8_t> needed(versions_.size(), 0);
   for (int32_t v : targets) {
     if (v >= 0) needed[static_cast<size_t>(v)] = 1;
@@ -387,7 +486,7 @@ std::vector<std::string> ForwardGraph::OuterReads(const std::vector<int32_t>& ta
   std::vector<std::string> names;
   for (size_t v = 0; v < versions_.size(); ++v) {
     const Var& var = vars_[static_cast<size_t>(versions_[v].var)];
-    if (needed[v] && versions_[v].writer < 0 && !block_.FindVar(var.name))
+    if (needed[v] && versions_[v].writer < 0 && (block_.FindVar(var.name) != nullptr) == own)
       names.emplace_back(var.name);
   }
   return names;
@@ -404,23 +503,6 @@ int32_t ForwardGraph::VersionBefore(const std::string& name) {
   }
   return -1;
 }
-
-// Versions of overwritten variables as their writers leave them; all other variables have one type.
-class ForwardGraph::Metas : public MetaTable {
- public:
-  explicit Metas(ForwardGraph& graph) : graph_(graph) {}
-  const VarMeta* Find(const std::string& name) const override {
-    auto it = now_.find(name);
-    if (it != now_.end()) return &it->second;
-    const VarDesc* var = graph_.block_.FindVarRecursive(name);
-    return var ? &var->meta() : nullptr;
-  }
-  void Set(const std::string& name, const VarMeta& meta) override { now_[name] = meta; }
-
- private:
-  ForwardGraph& graph_;
-  std::unordered_map<std::string, VarMeta> now_;
-};
 
 // In order, the ops whose shape rules tell the types of overwritten variables: those that write
 // one, and those that write an overwritten variable which these read.

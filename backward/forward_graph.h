@@ -34,6 +34,7 @@ class ForwardGraph {
     // The ops to look at, in order: all between the wanted variables and the targets must be among
     // them. nullptr: the whole block.
     const std::vector<uint32_t>* positions = nullptr;
+    size_t end = SIZE_MAX;  // without positions: so many ops of the block
   };
 
   struct Var {
@@ -42,6 +43,7 @@ class ForwardGraph {
     bool wanted = false;       // its gradient is asked for
     bool blocked = false;      // no gradient flows into it
     bool stopped = false;      // a constant: a gradient that arrives goes no further
+    bool scopes = false;       // what an op kept of the runs of its block
     bool held_before = false;  // has a value before the block runs
     int32_t last = -1;         // the version that it holds after the last op
     int32_t versions = 0;
@@ -76,6 +78,7 @@ class ForwardGraph {
     bool on_path = false;  // some target depends on a wanted variable through it
   };
 
+  // Throws, in the verifier's words, for an op that is not as its OpDef says.
   ForwardGraph(BlockDesc& block, const OpRegistry& ops, const Request& request);
 
   BlockDesc& block() { return block_; }
@@ -97,14 +100,16 @@ class ForwardGraph {
   // the contributions to each gradient; what an earlier call marked is forgotten.
   void MarkPath(const std::vector<int32_t>& targets);
   // Throws why no gradient goes from an output, `to`, through its node: an unknown op type, no
-  // rule, forbidden.
-  [[noreturn]] void ThrowNoGradient(const Node& node, std::string_view to);
+  // rule, forbidden. `who` begins the message.
+  [[noreturn]] void ThrowNoGradient(const char* who, const Node& node, std::string_view to);
   // The version of a wanted variable whose gradient is the variable's (after MarkPath); -1 when no
   // target depends on it.
   int32_t WantedVersion(const std::string& name);
   // The variables of blocks around this one on whose values before it these versions depend through
   // ops that pass gradients. REQUIRES: the graph is of the whole block.
   std::vector<std::string> OuterReads(const std::vector<int32_t>& targets);
+  // The same of variables of this block that no op of it writes first: what runs it gives them.
+  std::vector<std::string> GivenReads(const std::vector<int32_t>& targets);
   // The op that makes a version; nullptr when the variable holds it before the block.
   OpDesc* WriterOf(int32_t v);
   // The version that a variable holds before the block; -1 when the block does not read it.
@@ -112,6 +117,9 @@ class ForwardGraph {
   // Static type of a version. It differs from the VarDesc's where an overwritten variable changed
   // its shape or dtype.
   const VarMeta& MetaOf(int32_t v);
+  // Whether a version that is reached holds floating-point numbers; throws where its type is open,
+  // or another than its variable is declared with.
+  void RequireFloating(const char* who, int32_t v);
 
  private:
   class Metas;
@@ -130,6 +138,11 @@ class ForwardGraph {
   void AddOutputs(Node& node, bool reached);
   static bool PassesGradient(const Node& node);
   void AddOutput(const Node& node, std::string_view name, bool reached);
+  std::vector<std::string> ReadsBefore(const std::vector<int32_t>& targets, bool own);
+  bool MakesFloat(const Node& node, std::string_view name);
+  bool Carries(int32_t v);
+  [[noreturn]] void ThrowThroughScopes(const char* who, const Node& node, std::string_view to,
+                                       int32_t scopes);
   void InferOverwritten();
   std::vector<OpDesc*> OpsForTypes();
   int32_t FindId(std::string_view name) const;

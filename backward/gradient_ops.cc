@@ -2,6 +2,7 @@
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <fmt/format.h>
 
@@ -64,9 +65,9 @@ void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegis
 }  // namespace
 
 void GradientOps::ThrowUnlisted(const OpDesc& op, const char* verb, std::string_view name) {
-  ThrowInvalid(fmt::format("append_backward: {} {} {} in its sub-block and has it in none of its "
-                           "slots, so that its gradient cannot pass",
-                           op.type(), verb, Quote(name)),
+  ThrowInvalid(fmt::format("{}: {} {} {} in its sub-block and has it in none of its slots, so that "
+                           "its gradient cannot pass",
+                           run_.who, op.type(), verb, Quote(name)),
                "  " + Locate(op));
 }
 
@@ -110,6 +111,7 @@ GradientOps::Gradient& GradientOps::GradientAt(int32_t version) {
 }
 
 VarDesc* GradientOps::DeclareGradient(int32_t version) {
+  graph_.RequireFloating(run_.who, version);
   ForwardGraph::Var& var = graph_.VarOf(version);
   std::string name = run_.options.gradient_prefix + GradName(var.name);
   if (var.plain < 0) var.plain = version;
@@ -145,6 +147,7 @@ VarDesc* GradientOps::Declare(std::string name, const VarMeta& meta) {
 
 // Counts a contribution ("" where a rule yielded none); the last one sums them up.
 void GradientOps::Contribute(int32_t version, const std::string& name) {
+  if (graph_.VarOf(version).scopes) return;  // no gradient is expected there
   Gradient& gradient = GradientAt(version);
   if (gradient.total > 1 && !name.empty()) gradient.parts.push_back(name);
   if (--graph_.version(version).pending > 0) {
@@ -204,6 +207,7 @@ const std::string& GradientOps::SeedArriving(int32_t version) {
   const std::string& name = NameContribution(version);
   if (GradientAt(version).total == 1) Complete(version, nullptr);
   Contribute(version, name);
+  arriving_.insert(name);
   return name;
 }
 
@@ -303,9 +307,9 @@ const GradientFn& GradientOps::RuleOf(const ForwardGraph::Node& node) {
     auto function = run_.options.functions.find(name);
     if (function == run_.options.functions.end()) {
       throw Error(ErrorCode::kNotFound,
-                  fmt::format("append_backward: the gradient of {} is the function {}, which "
+                  fmt::format("{}: the gradient of {} is the function {}, which "
                               "BackwardOptions::functions does not have",
-                              node.op->type(), Quote(name)),
+                              run_.who, node.op->type(), Quote(name)),
                   "  " + Locate(*node.op));
     }
     overridden_ = true;
@@ -317,7 +321,7 @@ const GradientFn& GradientOps::RuleOf(const ForwardGraph::Node& node) {
     const int32_t v = graph_.arg(a).version;
     if (!GradientOf(v).empty()) arrived = graph_.VarOf(v).name;
   }
-  graph_.ThrowNoGradient(node, arrived);
+  graph_.ThrowNoGradient(run_.who, node, arrived);
 }
 
 GradientContext::Request GradientOps::MakeRequest(const ForwardGraph::Node& node) {
@@ -367,7 +371,7 @@ GradientContext::Request GradientOps::MakeRequest(const ForwardGraph::Node& node
 }
 
 std::string GradientOps::Ask(const ForwardGraph::Arg& arg, const std::string& slot) {
-  if (!arg.differentiable) return "";
+  if (!arg.differentiable || graph_.VarOf(arg.version).scopes) return "";
   requests_.push_back({&NameContribution(arg.version), arg.version, -1, &slot});
   return *requests_.back().name;
 }
@@ -601,6 +605,35 @@ void GradientOps::ThrowBrokenRule(const OpDesc& forward, const std::string& what
   const std::string message = fmt::format("gradient rule of {}: {}", forward.type(), what);
   if (overridden_) ThrowInvalid(message, "  " + Locate(forward));
   throw InternalError(fmt::format("{}, {}", message, Locate(forward)));
+}
+
+void GradientOps::RequireWritten(size_t first_op) {
+  std::vector<bool> written(target_.NumVars() - first_var_, false);
+  auto read = [&](const OpDesc& op, const std::string& name) {
+    const VarDesc* var = target_.FindVar(name);
+    if (!var || var->index() < first_var_ || written[var->index() - first_var_]) return;
+    if (arriving_.count(name) || run_.saved.Writes(name)) return;
+    ThrowInvalid(fmt::format("{}: {} reads {}, and no op before it writes that", run_.who,
+                             op.type(), Quote(name)),
+                 "  " + Locate(op));
+  };
+  for (size_t i = first_op; i < target_.NumOps(); ++i) {
+    const OpDesc& op = target_.op(i);
+    for (const Slot& slot : op.inputs()) {
+      for (const std::string& name : slot.args) read(op, name);
+    }
+    for (int idx : op.HasSubBlock() ? SubBlocksOf(op) : std::vector<int>()) {
+      const auto reads = run_.outer_reads.find(idx);
+      if (reads == run_.outer_reads.end()) continue;
+      for (const std::string& name : reads->second) read(op, name);
+    }
+    for (const Slot& slot : op.outputs()) {
+      for (const std::string& name : slot.args) {
+        const VarDesc* var = target_.FindVar(name);
+        if (var && var->index() >= first_var_) written[var->index() - first_var_] = true;
+      }
+    }
+  }
 }
 
 void GradientOps::RemoveUnused() {

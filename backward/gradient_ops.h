@@ -19,6 +19,7 @@ namespace coracle::internal {
 
 // What the gradient of a block and those of its sub-blocks share.
 struct BackwardRun {
+  const char* who;  // begins the messages of errors
   const BackwardOptions& options;
   const OpRegistry& ops;
   GradToVar* grad_to_var = nullptr;  // kept up while ops are appended
@@ -46,6 +47,8 @@ class GradientOps {
   const std::string& AppendZeros(const std::string& var);
   // The gradient ops of every op on the path, from the last to the first.
   void AppendBackwardOps();
+  // Throws where an op from position `first_op` on reads a gradient that nothing before it writes.
+  void RequireWritten(size_t first_op);
   // Removes what was declared in vain. Call it last.
   void RemoveUnused();
 
@@ -108,7 +111,7 @@ class GradientOps {
   void CheckCount(const OpDesc& forward, const OpDesc& op);
   void CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op);
   [[noreturn]] void ThrowBrokenRule(const OpDesc& forward, const std::string& what);
-  [[noreturn]] static void ThrowUnlisted(const OpDesc& op, const char* verb, std::string_view name);
+  [[noreturn]] void ThrowUnlisted(const OpDesc& op, const char* verb, std::string_view name);
   GradientBlock BlockGradient(const ForwardGraph::Node& node, const GradientBlockRequest& request);
 
   BackwardRun& run_;
@@ -127,6 +130,7 @@ class GradientOps {
   bool any_sparse_ = false;                                // some gradient is selected rows
   std::unordered_map<int32_t, std::string> other_name_;    // by version
   std::unordered_set<int32_t> shares_;
+  std::unordered_set<std::string> arriving_;  // declared here, and given a value from outside
   // Gradients by name, of variables that a callback may write to.
   std::unordered_map<std::string_view, int32_t> version_of_name_;
   std::unordered_set<std::string> unused_;  // declared for a gradient that the rule did not yield

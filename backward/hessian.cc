@@ -1,7 +1,10 @@
 #include <coracle/backward/hessian.h>
+#include <coracle/backward/open_types.h>
+#include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/passes/inline_calls.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -67,6 +70,10 @@ class SecondOrder {
     options_.no_grad_set = options.no_grad_set;
     options_.ops = &ops_;
     if (!y) Throw("y is an empty Variable");
+    internal::RequireBlocks(y.program(), ops_);
+    internal::OpenTypes open(y.program(), ops_);
+    open.FillWhereOpen();
+    open.Keep();
     if (!y.shape().IsKnown() || y.shape().numel() != 1) {
       Throw(
           fmt::format("y must hold one element, the shape of {} is {}; reduce it by mean or "
@@ -78,6 +85,8 @@ class SecondOrder {
     }
     block_ = &y.block();
     while (block_->parent() && block_->FindVar(y.name()) != &y.desc()) block_ = block_->parent();
+    // Now, so that Undo finds the ops that there are.
+    if (!block_->parent()) InlineDerivedCalls(y.program());
   }
 
   BlockDesc& block() { return *block_; }

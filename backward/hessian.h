@@ -1,6 +1,7 @@
 #pragma once
 // Second derivatives of a scalar: the whole Hessian, or its product with a vector. Both are made of
-// gradients of gradients (Gradients, twice) and are ordinary ops of the program.
+// gradients of gradients (Gradients, twice) and are ordinary ops of the program. Calls whose
+// gradient is derived are replaced by their ops first (InlineDerivedCalls), and stay so.
 
 #include <coracle/backward/backward.h>
 
@@ -11,7 +12,7 @@ namespace coracle {
 
 struct HessianOptions {
   // Variables that no gradient flows into, of either order.
-  std::vector<std::string> no_grad_set;
+  std::vector<std::string> no_grad_set = {};
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 

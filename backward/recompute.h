@@ -17,7 +17,7 @@ struct RecomputeOptions {
   // The ops of the loss's block are cut into segments behind the ops that write these variables.
   // The variables, those that cross from one segment to another, and all of the last segment are
   // kept. Names of variables that no op of the block writes (feeds, parameters) have no effect.
-  std::vector<std::string> checkpoints;
+  std::vector<std::string> checkpoints = {};
   // Without checkpoints: the cuts are chosen such that the activations that gradients need (kept
   // ones, and those of one segment) take at most so many bytes, with as little recomputation as
   // possible; when that cannot be, such that they take as few as can be.

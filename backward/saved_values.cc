@@ -34,8 +34,13 @@ std::string SavedValues::ForwardOutput(OpDesc& op, std::string_view slot, const 
     VarDesc& var = op.block()->Var(it->second);
     var.SetMeta(meta);
     var.SetStopGradient(true);
+    output_names_.insert(it->second);
   }
   return it->second;
+}
+
+bool SavedValues::Writes(const std::string& name) const {
+  return by_name_.count(name) > 0 || output_names_.count(name) > 0;
 }
 
 void SavedValues::Finish() {
@@ -48,7 +53,7 @@ void SavedValues::Finish() {
     BlockDesc& block = *before.begin()->second.front()->block;
     std::vector<std::unique_ptr<OpDesc>> old = block.TakeOps(), ops;
     ops.reserve(old.size() + saved_.size());
-    for (size_t i = 0; i < old.size(); ++i) {
+    for (size_t i = 0; i <= old.size(); ++i) {
       auto it = before.find(static_cast<int32_t>(i));
       if (it != before.end()) {
         for (const SavedValue* saved : it->second) {
@@ -57,7 +62,7 @@ void SavedValues::Finish() {
                                                  AttrList{{kOpRoleAttr, int32_t{kForward}}}));
         }
       }
-      ops.push_back(std::move(old[i]));
+      if (i < old.size()) ops.push_back(std::move(old[i]));
     }
     block.SetOps(std::move(ops));
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace coracle::internal {
 struct SavedValue {
   BlockDesc* block = nullptr;  // where the variable is written, and the copy lies
   std::string var;
-  int32_t overwriter = -1;  // position of the op before which it is copied
+  int32_t overwriter = -1;  // position of the op before which it is copied, or behind the last
   VarMeta meta;
   std::string name;
   bool used = false;
@@ -34,6 +35,8 @@ class SavedValues {
   void NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops);
   // A variable in an empty output slot of a forward op.
   std::string ForwardOutput(OpDesc& op, std::string_view slot, const VarMeta& meta);
+  // Whether Finish() lets a forward op, or a copy, write this variable.
+  bool Writes(const std::string& name) const;
   // Edits the forward blocks. Positions of their ops are then others.
   void Finish();
 
@@ -41,6 +44,7 @@ class SavedValues {
   std::deque<SavedValue> saved_;
   std::unordered_map<std::string_view, SavedValue*> by_name_;
   std::map<std::pair<OpDesc*, std::string>, std::string> outputs_;
+  std::unordered_set<std::string> output_names_;
 };
 
 }  // namespace coracle::internal

@@ -40,6 +40,7 @@ class SubBlockGradient {
           IsHandedOn(var) ? gradients.DenseGradientOf(version) : gradients.GradientOf(version);
       if (!gradient.empty()) result.leaving.push_back({var, gradient});
     }
+    gradients.RequireWritten(0);
     gradients.RemoveUnused();
     CollectReads(block, &result);
     return result;
@@ -150,7 +151,7 @@ GradientBlock AppendSubBlockGradient(BackwardRun& run, BlockDesc& parent,
                                      const GradientBlockRequest& request,
                                      GradientOps::OuterValue outer_value) {
   if (run.depth >= kMaxDepth)
-    ThrowInvalid(fmt::format("append_backward: more than {} sub-blocks are nested", kMaxDepth));
+    ThrowInvalid(fmt::format("{}: more than {} sub-blocks are nested", run.who, kMaxDepth));
   ++run.depth;
   GradientBlock block = SubBlockGradient(run, parent, request).Append(std::move(outer_value));
   --run.depth;
@@ -160,13 +161,18 @@ GradientBlock AppendSubBlockGradient(BackwardRun& run, BlockDesc& parent,
 GradientBlock GradientOps::BlockGradient(const ForwardGraph::Node& node,
                                          const GradientBlockRequest& request) {
   const int idx = request.forward_block;
-  if (idx <= graph_.block().idx() || idx >= block().program().NumBlocks()) {
-    ThrowInvalid(fmt::format("append_backward: {} names the sub-block {}, which is not a block "
-                             "after block {}",
+  if (idx <= 0 || idx == graph_.block().idx() || idx >= block().program().NumBlocks()) {
+    ThrowInvalid(fmt::format("{}: {} names the sub-block {}, which block {} cannot run", run_.who,
                              node.op->type(), idx, graph_.block().idx()),
                  "  " + Locate(*node.op));
   }
   GradientBlockRequest with_unlisted = request;
+  // What depends on the runs of another op's block is found inside.
+  for (uint32_t a = node.inputs; a < node.captured; ++a) {
+    const ForwardGraph::Arg& arg = graph_.arg(a);
+    if (arg.differentiable && graph_.VarOf(arg.version).scopes)
+      with_unlisted.inputs.emplace_back(graph_.VarOf(arg.version).name);
+  }
   std::vector<std::string> unlisted;
   for (uint32_t a = node.captured; a < node.kept; ++a) {
     const ForwardGraph::Arg& arg = graph_.arg(a);

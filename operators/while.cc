@@ -1,22 +1,46 @@
 // while: runs a block as long as a condition holds.
 
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/outer_path.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/block_gradient.h>
 #include <coracle/operators/common/values.h>
+
+#include <algorithm>
 
 namespace coracle {
 namespace {
 
 constexpr BlockOpSlots kSlots = {"Condition", "X", "StepScopes", true};
 
+// A gradient taken inside counts on what was computed around the loop.
+void RequireUnchanged(InferContext& ctx) {
+  const BlockDesc* home = ctx.op().block();
+  const int32_t idx = ctx.Attr<BlockRef>("sub_block").idx;
+  if (!home || idx <= 0 || idx >= home->program().NumBlocks()) return;
+  const BlockDesc& block = home->program().Block(idx);
+  const std::vector<std::string>& written = ctx.op().Output("Out");
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    if (!block.op(i).HasAttr(kOuterPathAttr)) continue;
+    for (const std::string& name :
+         block.op(i).GetAttr<std::vector<std::string>>(kOuterPathAttr, {})) {
+      if (std::find(written.begin(), written.end(), name) == written.end()) continue;
+      ctx.FailText("C2", "a gradient taken in the block must not pass to what the loop changes",
+                   "the path through " + Quote(name));
+    }
+  }
+}
+
 void InferWhile(InferContext& ctx) {
   const VarMeta& condition = ctx.Input("Condition");
   const bool one = !condition.shape.IsKnown() || condition.shape.numel() == 1;
   if (condition.type != VarType::kLoDTensor || condition.dtype != DType::kBool || !one)
     ctx.FailText("C1", "Condition must hold one bool", condition.ToString());
+  if (!ctx.exact()) RequireUnchanged(ctx);
   ctx.SetOutput("StepScopes", VarMeta{VarType::kStepScopes, DType::kFloat32, {}, 0});
 }
 
@@ -33,26 +57,28 @@ Kernel While(const PrepareContext& ctx) {
 }  // namespace
 
 void RegisterWhile(OpRegistry& ops) {
-  ops.Add(OpDef("while")
-              .Doc("Runs sub_block again and again while Condition is true; it is read before each "
-                   "run. The block reads the variables of the blocks around it and writes them; "
-                   "X names those that it reads, Out those that it writes, of which it may change "
-                   "the shape too. Variables of its own begin each run without value. When the "
-                   "program differentiates the loop, StepScopes keeps of each run what backward "
-                   "reads, and no more. C1: Condition holds one bool. A loop that does not end is "
-                   "ended by the run's time limit.")
-              .OptionalVariadicInput("X", "variables that the block reads")
-              .Input("Condition", "bool tensor of one element; the block writes it")
-              .OptionalVariadicOutput("Out", "variables that the block writes")
-              .IntermediateOutput("StepScopes", "what backward reads of each run")
-              .Attr<BlockRef>("sub_block", "the block")
-              .Attr<bool>("is_test", false, "keep nothing for backward")
-              .Attr<std::vector<std::string>>("skip_eager_deletion_vars", {}, "ignored")
-              .NoGradientTo({"Condition"})
-              .KeepsOutputs({"Out"})
-              .Infer(InferWhile)
-              .Gradient([](GradientContext& g) { AppendBlockGradient(g, kSlots); })
-              .Reference(While));
+  ops.Add(
+      OpDef("while")
+          .Doc("Runs sub_block again and again while Condition is true; it is read before each "
+               "run. The block reads the variables of the blocks around it and writes them; "
+               "X names those that it reads, Out those that it writes, of which it may change "
+               "the shape too. Variables of its own begin each run without value. When the "
+               "program differentiates the loop, StepScopes keeps of each run what backward "
+               "reads, and no more. A loop that does not end is ended by the run's time limit. C1: "
+               "Condition holds one bool. C2: a gradient that was taken in the block does not "
+               "pass outside through a variable that the loop changes.")
+          .OptionalVariadicInput("X", "variables that the block reads")
+          .Input("Condition", "bool tensor of one element; the block writes it")
+          .OptionalVariadicOutput("Out", "variables that the block writes")
+          .IntermediateOutput("StepScopes", "what backward reads of each run")
+          .Attr<BlockRef>("sub_block", "the block")
+          .Attr<bool>("is_test", false, "keep nothing for backward")
+          .Attr<std::vector<std::string>>("skip_eager_deletion_vars", {}, "ignored")
+          .NoGradientTo({"Condition"})
+          .KeepsOutputs({"Out"})
+          .Infer(InferWhile)
+          .Gradient([](GradientContext& g) { AppendBlockGradient(g, kSlots); })
+          .Reference(While));
   ops.Add(BlockGradientOp("while", kSlots));
 }
 

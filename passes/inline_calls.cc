@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -16,7 +17,15 @@ using Ops = std::vector<std::unique_ptr<OpDesc>>;
 // As deep as Verify allows blocks to be nested.
 constexpr int kMaxDepth = 128;
 
+// Which ops are replaced.
+using IsCallFn = bool (*)(const OpDesc& op);
+
 bool IsCall(const OpDesc& op) { return op.type() == "call" || op.type() == "call_grad"; }
+
+bool IsDerivedCall(const OpDesc& op) {
+  return IsCall(op) && !op.HasAttr("gradient_block") &&
+         op.GetAttr<std::string>("gradient_function", "").empty();
+}
 
 // What replaces one call. The prefix of its variables' names depends on nothing but what the call
 // writes: random ops draw by the names of their outputs, and draw the same with backward appended.
@@ -68,7 +77,7 @@ class Inliner {
   Inliner(BlockDesc& caller, const OpDesc& op, CallSites& sites)
       : caller_(caller), op_(op), gradient_(op.type() == "call_grad") {
     const BlockRef ref = op.GetAttr<BlockRef>("sub_block", BlockRef{});
-    block_ = &BlockAfter(caller, ref.idx, op);
+    block_ = &BlockRunBy(caller, ref.idx, op);
     site_ = gradient_ ? &sites.OfGradient(caller.program()) : &sites.OfCall(op);
     if (gradient_ && op.HasInput("Scope")) forward_site_ = sites.OfScope(op.Input("Scope")[0]);
   }
@@ -89,10 +98,12 @@ class Inliner {
   }
 
  private:
-  static const BlockDesc& BlockAfter(const BlockDesc& home, int idx, const OpDesc& op) {
-    if (idx <= home.idx() || idx >= home.program().NumBlocks()) {
-      ThrowInvalid(fmt::format("{}: names the block {}, which is not a block after block {}",
-                               op.type(), idx, home.idx()),
+  static const BlockDesc& BlockRunBy(const BlockDesc& home, int idx, const OpDesc& op) {
+    // A function may stand before the block that calls it.
+    const int first = IsCall(op) ? 1 : home.idx() + 1;
+    if (idx < first || idx == home.idx() || idx >= home.program().NumBlocks()) {
+      ThrowInvalid(fmt::format("{}: names the block {}, which block {} cannot run", op.type(), idx,
+                               home.idx()),
                    "  " + Locate(op));
     }
     return home.program().Block(idx);
@@ -135,10 +146,10 @@ class Inliner {
     if (!op.HasSubBlock()) return copy;
     for (const NamedAttr& attr : op.attrs()) {
       if (const auto* one = std::get_if<BlockRef>(&attr.value)) {
-        copy->SetAttr(attr.name, BlockRef{CopyBlock(BlockAfter(from, one->idx, op), to)});
+        copy->SetAttr(attr.name, BlockRef{CopyBlock(BlockRunBy(from, one->idx, op), to)});
       } else if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
         std::vector<BlockRef> refs = *many;
-        for (BlockRef& ref : refs) ref.idx = CopyBlock(BlockAfter(from, ref.idx, op), to);
+        for (BlockRef& ref : refs) ref.idx = CopyBlock(BlockRunBy(from, ref.idx, op), to);
         copy->SetAttr(attr.name, std::move(refs));
       } else if (const auto* names = std::get_if<Names>(&attr.value)) {
         // An op that runs a block says with lists of texts what variables of it stand for.
@@ -185,18 +196,29 @@ class Inliner {
   int depth_ = 0;
 };
 
-bool HasCall(const BlockDesc& block) {
+bool HasCall(const BlockDesc& block, IsCallFn is_call) {
   for (size_t i = 0; i < block.NumOps(); ++i) {
-    if (IsCall(block.op(i))) return true;
+    if (is_call(block.op(i))) return true;
   }
   return false;
 }
 
-void InlineInto(BlockDesc& block, CallSites& sites) {
-  if (!HasCall(block)) return;
+std::unordered_set<std::string> ScopesOf(const ProgramDesc& program, IsCallFn is_call) {
+  std::unordered_set<std::string> scopes;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    for (size_t i = 0; i < program.Block(b).NumOps(); ++i) {
+      const OpDesc& op = program.Block(b).op(i);
+      if (is_call(op) && op.HasOutput("Scope")) scopes.insert(op.Output("Scope")[0]);
+    }
+  }
+  return scopes;
+}
+
+void InlineInto(BlockDesc& block, CallSites& sites, IsCallFn is_call) {
+  if (!HasCall(block, is_call)) return;
   Ops old = block.TakeOps(), ops;
   for (auto& op : old) {
-    if (!IsCall(*op)) {
+    if (!is_call(*op)) {
       ops.push_back(std::move(op));
       continue;
     }
@@ -205,13 +227,27 @@ void InlineInto(BlockDesc& block, CallSites& sites) {
   block.SetOps(std::move(ops));
 }
 
+// What a gradient that is taken in a sub-block reads of a call around it: nothing writes it now.
+void ForgetScopes(ProgramDesc& program, const std::unordered_set<std::string>& scopes) {
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    for (OpDesc* op : program.Block(b).SubBlockOps()) {
+      for (const Slot& slot : SlotList(op->inputs())) {
+        for (const std::string& name : slot.args) {
+          if (scopes.count(name)) op->RenameInput(name, std::string(kEmptyVarName));
+        }
+      }
+    }
+  }
+}
+
 // What must be done before the block: what its ops run, and the block whose gradient it is.
 std::vector<int> BlocksBefore(const BlockDesc& block) {
   std::vector<int> before;
   const int n = block.program().NumBlocks();
   for (size_t i = 0; i < block.NumOps(); ++i) {
+    const int first = IsCall(block.op(i)) ? 1 : block.idx() + 1;
     for (int idx : SubBlocksOf(block.op(i))) {
-      if (idx > block.idx() && idx < n) before.push_back(idx);
+      if (idx >= first && idx < n) before.push_back(idx);
     }
   }
   const int forward = block.forward_block_idx();
@@ -224,19 +260,24 @@ std::vector<int> InnermostFirst(const ProgramDesc& program) {
     int block;
     std::vector<int> before;
   };
-  std::vector<bool> seen(static_cast<size_t>(program.NumBlocks()), false);
+  enum class State { kNew, kEntered, kDone };
+  std::vector<State> states(static_cast<size_t>(program.NumBlocks()), State::kNew);
   std::vector<int> order;
   for (int b = 0; b < program.NumBlocks(); ++b) {
     std::vector<Visit> visits;
     const auto enter = [&](int idx) {
-      if (seen[static_cast<size_t>(idx)]) return;
-      seen[static_cast<size_t>(idx)] = true;
+      State& state = states[static_cast<size_t>(idx)];
+      if (state == State::kEntered)
+        ThrowInvalid(fmt::format("call: the function of block {} calls itself", idx));
+      if (state == State::kDone) return;
+      state = State::kEntered;
       std::vector<int> before = BlocksBefore(program.Block(idx));
       visits.push_back({idx, {before.rbegin(), before.rend()}});
     };
     for (enter(b); !visits.empty();) {
       if (visits.back().before.empty()) {
         order.push_back(visits.back().block);
+        states[static_cast<size_t>(order.back())] = State::kDone;
         visits.pop_back();
         continue;
       }
@@ -298,17 +339,23 @@ void PutGradientBlocksLast(ProgramDesc& program) {
   }
 }
 
-}  // namespace
-
-bool InlineCalls(ProgramDesc& program) {
+bool Inline(ProgramDesc& program, IsCallFn is_call) {
   const int blocks = program.NumBlocks();
   bool any = false;
-  for (int b = 0; b < blocks && !any; ++b) any = HasCall(program.Block(b));
+  for (int b = 0; b < blocks && !any; ++b) any = HasCall(program.Block(b), is_call);
   if (!any) return false;
   CallSites sites(program);
-  for (int b : InnermostFirst(program)) InlineInto(program.Block(b), sites);
+  const auto scopes = ScopesOf(program, is_call);
+  for (int b : InnermostFirst(program)) InlineInto(program.Block(b), sites, is_call);
+  if (!scopes.empty()) ForgetScopes(program, scopes);
   if (program.NumBlocks() > blocks) PutGradientBlocksLast(program);
   return true;
 }
+
+}  // namespace
+
+bool InlineCalls(ProgramDesc& program) { return Inline(program, IsCall); }
+
+bool InlineDerivedCalls(ProgramDesc& program) { return Inline(program, IsDerivedCall); }
 
 }  // namespace coracle

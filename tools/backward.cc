@@ -1,4 +1,5 @@
 #include <coracle/backward/backward.h>
+#include <coracle/backward/verify_program.h>
 #include <coracle/clip/error_clip.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
@@ -69,6 +70,7 @@ int RunBackward(const std::vector<std::string>& args) {
   const BackwardOptions options = OptionsFromFlags();
   ProgramDesc program = ReadAnyProgram(args[0]);
   for (const std::string& clip : ListFlag(FLAGS_error_clip)) SetErrorClip(program, clip);
+  internal::SettleProgram(program, DefaultOps());
   GradToVar grad_to_var;
   const auto pairs =
       AppendBackward(Variable::Of(program.Root(), FLAGS_loss), options, &grad_to_var);

@@ -51,7 +51,7 @@ class Verifier {
       Add(-1, nullptr, "no_block", "the program has no block");
       return std::move(problems_);
     }
-    if (CheckBlocks() && CheckExpansion()) {
+    if (CheckBlocks() && CheckExpansion() && !options_.blocks_only) {
       for (int b = 0; b < program_.NumBlocks(); ++b) {
         for (size_t i = 0; i < program_.Block(b).NumVars(); ++i)
           CheckVar(b, program_.Block(b).var(i));
@@ -142,23 +142,69 @@ class Verifier {
     return true;
   }
 
+  // The blocks, each behind those that its ops run; none where they run each other in a circle.
+  // (Functions may stand anywhere, other sub-blocks come behind the block that runs them.)
+  std::vector<int> InnermostFirst() {
+    const int n = program_.NumBlocks();
+    std::vector<int> order;
+    std::vector<uint8_t> states(static_cast<size_t>(n), 0);  // 1: entered, 2: done
+    for (int root = 0; root < n; ++root) {
+      std::vector<int> stack = {root};
+      while (!stack.empty()) {
+        const int b = stack.back();
+        uint8_t& state = states[static_cast<size_t>(b)];
+        if (state != 0) {
+          stack.pop_back();
+          if (state == 1) order.push_back(b);
+          state = 2;
+          continue;
+        }
+        state = 1;
+        bool circle = false;
+        ForEachRun(b, [&](int inner) {
+          circle |= states[static_cast<size_t>(inner)] == 1;
+          if (states[static_cast<size_t>(inner)] == 0) stack.push_back(inner);
+        });
+        if (circle) return {};
+      }
+    }
+    return order;
+  }
+
+  // The blocks that a block's ops run; references that are no such thing are reported later.
+  template <class F>
+  void ForEachRun(int b, const F& f) {
+    const BlockDesc& block = program_.Block(b);
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      const int first = FirstRunBy(block.op(i), b);
+      ForEachSubBlock(block.op(i), [&](BlockRef ref) {
+        if (ref.idx >= first && ref.idx < program_.NumBlocks()) f(ref.idx);
+      });
+    }
+  }
+
+  // A function is replaced by its ops before anything runs, and may stand before its callers.
+  static int FirstRunBy(const OpDesc& op, int block) { return op.type() == "call" ? 1 : block + 1; }
+
   // Each op that runs a sub-block stands for the ops in it, and a sub-block may be run by several:
   // a small program could stand for any number of ops.
   bool CheckExpansion() {
+    if (program_.NumBlocks() == 1) return true;
     size_t n = static_cast<size_t>(program_.NumBlocks());
     std::vector<uint64_t> expanded(n, 0);
     uint64_t total = 0, limit = kMaxExpansion;
-    for (size_t b = n; b-- > 0;) {
-      const BlockDesc& block = program_.Block(static_cast<int>(b));
-      uint64_t& size = expanded[b];
-      auto add = [&](BlockRef ref) {
-        // Other references are reported later; none before its block is followed.
-        if (ref.idx > static_cast<int>(b) && static_cast<size_t>(ref.idx) < n)
-          size = std::min(size + expanded[static_cast<size_t>(ref.idx)], UINT64_MAX / 2);
-      };
-      total += block.NumOps();
-      size += block.NumOps();
-      for (size_t i = 0; i < block.NumOps(); ++i) ForEachSubBlock(block.op(i), add);
+    const std::vector<int> order = InnermostFirst();
+    if (order.empty()) {
+      Add(-1, nullptr, "block_cycle", "functions call each other in a circle");
+      return false;
+    }
+    for (int b : order) {
+      uint64_t& size = expanded[static_cast<size_t>(b)];
+      total += program_.Block(b).NumOps();
+      size += program_.Block(b).NumOps();
+      ForEachRun(b, [&](int inner) {
+        size = std::min(size + expanded[static_cast<size_t>(inner)], UINT64_MAX / 2);
+      });
     }
     limit = std::max(limit, 4 * total);
     if (*std::max_element(expanded.begin(), expanded.end()) <= limit) return true;
@@ -238,7 +284,9 @@ class Verifier {
 
   void CheckSubBlocks(const OpDesc& op, int index) {
     auto check = [&](BlockRef ref) {
-      if (ref.idx <= current_block_ || ref.idx >= program_.NumBlocks()) {
+      const bool runnable = ref.idx >= FirstRunBy(op, current_block_) &&
+                            ref.idx != current_block_ && ref.idx < program_.NumBlocks();
+      if (!runnable) {
         Add(index, &op, "block_index",
             fmt::format("names the sub-block {}, which is not a block after block {}", ref.idx,
                         current_block_));

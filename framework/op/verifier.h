@@ -28,6 +28,7 @@ struct Problem {
 
 struct VerifyOptions {
   bool infer_shapes = true;
+  bool blocks_only = false;    // how blocks nest, and nothing of what is in them
   size_t max_problems = 1000;  // errors, and as many notes; the rest of each is counted in one more
 };
 

@@ -361,7 +361,7 @@ TEST(AppendBackward, SubBlockOfAnOpThatDoesNotListWhatItWrites) {
   BlockDesc& inner = test.program.AppendBlock(test.root());
   inner.AppendOp("t_square", {{"X", {"w"}}}, {{"Out", {"s"}}});
   test.root().Var("s").SetMeta(test.root().Var("w").meta());
-  test.root().AppendOp("t_silent", {}, {}, {{"sub_block", BlockRef{1}}});
+  test.root().AppendOp("t_silent", {{"X", {"w"}}}, {{"Out", {"w"}}}, {{"sub_block", BlockRef{1}}});
   ExpectThrow(ErrorCode::kInvalidArgument, {"t_silent writes 's' in its sub-block"},
               [&] { AppendBackward(test.Loss("s"), Options()); });
 }

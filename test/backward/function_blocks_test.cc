@@ -2,6 +2,7 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
+#include <coracle/backward/hessian.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/verifier.h>
@@ -241,6 +242,65 @@ TEST_F(FunctionBlocks, InlinedProgramsAreValid) {
   }
   EXPECT_TRUE(gradient);
   EXPECT_FALSE(InlineCalls(inlined));
+}
+
+// Its block comes before those of the loops, one of which calls it from the body's body.
+TEST_F(FunctionBlocks, AFunctionThatStandsBeforeItsCallers) {
+  const Function f = Define({1}, [&](const Variable& p) {
+    const Variable power = Copy(p);
+    Repeat(2, [&] { Assign(net, Mul(power, p), power); });
+    return power;
+  });
+  const Variable h = Copy(x);
+  Repeat(1, [&] { Repeat(2, [&] { Assign(net, Call(f, h, "cube"), h); }); });
+  EXPECT_EQ(Run({{"x", One(2)}}, {h.name()})[0].Item<float>(), 512);
+  EXPECT_EQ(Derivative(h, x, One(2)), 9 * 256);
+}
+
+TEST_F(FunctionBlocks, FunctionsThatCallEachOther) {
+  const FunctionBody copy = [&](const Variable& p) { return Copy(p); };
+  const Function f = Define({1}, copy), g = Define({1}, copy);
+  for (const auto& [from, to] : {std::pair{f, g}, {g, f}}) {
+    main.Block(from.block)
+        .AppendOp("call", {{"X", {"p"}}}, {{"Out", {from.result}}},
+                  {{"sub_block", BlockRef{to.block}},
+                   {"parameters", Names{"p"}},
+                   {"results", Names{to.result}}});
+  }
+  Call(f, x, "y");
+  const std::vector<Problem> problems = Verify(main, DefaultOps());
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].message, "functions call each other in a circle");
+  EXPECT_THROW(InlineCalls(main), Error);
+}
+
+// What a branch or a loop overwrites is no constant of its second derivative.
+TEST_F(FunctionBlocks, SecondDerivativesThroughABlockThatOverwritesWhatItReads) {
+  const Variable yes = net.Binary("less_than", FillConstant(net, {1}, DType::kInt64, 0),
+                                  FillConstant(net, {1}, DType::kInt64, 1));
+  for (bool loop : {false, true}) {
+    const Variable h = Copy(x);
+    const auto cube = [&] { Assign(net, Mul(Mul(h, h), h), h); };
+    loop ? Repeat(1, cube) : If(net, yes, cube);
+    const Variable first = net.Var(Gradients({h}, {x})[0]);
+    const Variable penalty = net.ReduceSum(Mul(first, first), {.dim = {0}, .keep_dim = true});
+    const ProgramDesc before = main;
+    const std::string runner = loop ? "while" : "conditional_block";
+    for (const auto& differentiate : std::vector<std::function<void()>>{
+             [&] { Gradients({first}, {x}); }, [&] { Gradients({penalty}, {x}); },
+             [&] { AppendBackward(penalty); }, [&] { Hessian(h, {x}); },
+             [&] { HessianVectorProduct(h, {x}, {x}); }}) {
+      try {
+        differentiate();
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kUnimplemented);
+        EXPECT_NE(error.message().find(runner + "_grad has no gradient"), std::string::npos)
+            << error.message();
+      }
+      EXPECT_TRUE(main == before);
+    }
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
+#include <coracle/backward/hessian.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/gradient_context.h>
@@ -254,6 +255,58 @@ TEST_F(Function, AVariableThatIsReadBeforeItIsWritten) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_NE(error.message().find("before op"), std::string::npos) << error.message();
   }
+}
+
+// y = (x^2 + b)^2 by two calls, at x = 2, b = 1.
+TEST_F(Function, SecondDerivativesInlineTheCallsFirst) {
+  BlockDesc& f = SquarePlus();
+  Call(root(), f, {"x", "b"}, {"p", "q"}, {"h"}, {"r"});
+  Times(root(), "h", "h", "y");
+  const Names first = Differentiate("y");
+  EXPECT_EQ(Run(first), (std::vector<float>{2 * 5 * 4, 2 * 5}));
+  const Names by_x = Differentiate(first[0]), by_b = Differentiate(first[1]);
+  EXPECT_EQ(Run(by_x), (std::vector<float>{12 * 4 + 4, 4 * 2})) << "12 x^2 + 4 b, 4 x";
+  EXPECT_EQ(Run(by_b), (std::vector<float>{4 * 2, 2}));
+}
+
+// y = x^2: the penalty (dy/dx)^2 and what AppendBackward makes of it.
+TEST_F(Function, AGradientPenaltyThroughACall) {
+  BlockDesc& f = Block({"p"});
+  Times(f, "p", "p", "r");
+  Call(root(), f, {"x"}, {"p"}, {"y"}, {"r"});
+  const std::string first = Differentiate("y")[0];
+  Times(root(), first, first, "penalty");
+  Op(root(), "elementwise_add", {{"X", {"penalty"}}, {"Y", {"y"}}}, "loss");
+  const auto pairs = AppendBackward(Variable::Of(root(), "loss"));
+  EXPECT_EQ(Run({pairs[0].grad}), std::vector<float>{8 * 2 + 2 * 2}) << "4 x^2 + x^2";
+}
+
+TEST_F(Function, HessiansOfACall) {
+  BlockDesc& f = Block({"p"});
+  Times(f, "p", "p", "pp");
+  Times(f, "pp", "p", "r");
+  Call(root(), f, {"x"}, {"p"}, {"y"}, {"r"});
+  const Variable x = Variable::Of(root(), "x"), y = Variable::Of(root(), "y");
+  EXPECT_EQ(Run(HessianVectorProduct(y, {x}, {x})), std::vector<float>{6 * 2 * 2});
+  EXPECT_EQ(Run(Hessian(y, {x})), std::vector<float>{6 * 2});
+}
+
+// g(p, d) = 3 d is what a function is differentiated by, twice too: it depends on no p.
+TEST_F(Function, AGivenGradientStaysWhenOthersAreInlined) {
+  BlockDesc& f = Block({"p"});
+  Times(f, "p", "p", "r");
+  BlockDesc& given = Block({"u"});
+  Times(given, "u", "u", "v");
+  BlockDesc& gradient = Block({"u", "d"});
+  Scale(gradient, "d", 3, "du");
+  Call(root(), given, {"x"}, {"u"}, {"a"}, {"v"},
+       {{"gradient_block", BlockRef{gradient.idx()}},
+        {"gradient_parameters", Names{"u", "d"}},
+        {"gradient_results", Names{"du"}}});
+  Call(root(), f, {"a"}, {"p"}, {"y"}, {"r"});
+  const Names first = Differentiate("y");
+  EXPECT_EQ(Run({first[0]}), std::vector<float>{3 * 2 * 4}) << "3 * 2 a";
+  EXPECT_EQ(Run({Differentiate(first[0])[0]}), std::vector<float>{3 * 2 * 3}) << "6 da, da = 3 dx";
 }
 
 }  // namespace

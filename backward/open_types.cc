@@ -1,0 +1,206 @@
+#include <coracle/backward/open_types.h>
+#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/infer_context.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace coracle::internal {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// As deep as Verify allows blocks to be nested.
+constexpr int kMaxDepth = 128;
+
+// A file that says no more of a variable than "tensor" is read so, and so is a scalar.
+bool MayBeOpen(const VarDesc& var) {
+  return var.type() == VarType::kLoDTensor && var.dtype() == DType::kFloat32 &&
+         var.shape().rank() == 0 && !var.persistable();
+}
+
+// False for a program that is wrong, which others report.
+template <class F>
+bool Guarded(const F& f) {
+  try {
+    f();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+bool IsOpen(const VarMeta& meta) {
+  switch (meta.type) {
+    case VarType::kLoDTensor:
+    case VarType::kSelectedRows:
+    case VarType::kLoDTensorArray:
+      return !IsValid(meta.dtype);
+    case VarType::kFeedMinibatch:
+    case VarType::kFetchList:
+    case VarType::kStepScopes:
+    case VarType::kLoDRankTable:
+    case VarType::kPlaceList:
+    case VarType::kReader:
+    case VarType::kTuple:
+      return false;
+    case VarType::kRaw:
+      break;
+  }
+  return true;
+}
+
+// The types of a block's variables at one point of it: what shape rules said, else as declared.
+class OpenTypes::Table : public MetaTable {
+ public:
+  Table(OpenTypes* types, BlockDesc& block, Table* outer)
+      : types_(types), block_(block), outer_(outer) {}
+
+  const VarMeta* Find(const std::string& name) const override {
+    auto it = now_.find(name);
+    if (it != now_.end()) return &it->second;
+    const VarDesc* var = block_.FindVar(name);
+    const VarMeta* around = !var && outer_ ? outer_->Find(name) : nullptr;
+    if (around) return around;
+    if (!var) var = block_.FindVarRecursive(name);
+    return var ? &var->meta() : nullptr;
+  }
+  void Set(const std::string& name, const VarMeta& meta) override {
+    if (outer_ && !block_.FindVar(name)) return outer_->Set(name, meta);
+    now_[name] = meta;
+    VarDesc* var = types_ ? block_.FindVarRecursive(name) : nullptr;
+    if (var) types_->Declare(*var, meta);
+  }
+
+ private:
+  OpenTypes* types_;  // nullptr: nothing is declared
+  BlockDesc& block_;
+  Table* outer_;
+  std::unordered_map<std::string, VarMeta> now_;
+};
+
+void OpenTypes::RunInfer(const OpDesc& op, Table& table) const {
+  const OpDef* def = ops_.Find(op.type());
+  if (!def) return;
+  InferContext context(*def, op, table);
+  def->RunInfer(context);
+}
+
+OpenTypes::~OpenTypes() {
+  for (const auto& [var, before] : changed_) var->SetMeta(before);
+}
+
+void OpenTypes::Declare(VarDesc& var, const VarMeta& meta) {
+  if (IsOpen(meta) || var.meta() == meta) return;
+  if (!IsOpen(var.meta()) && !MayBeOpen(var) && !changed_.count(&var)) return;
+  changed_.try_emplace(&var, var.meta());
+  var.SetMeta(meta);
+}
+
+bool OpenTypes::IsOpenIn(BlockDesc& block, const VarDesc& var) {
+  if (IsOpen(var.meta())) return true;
+  if (!MayBeOpen(var)) return false;
+  const std::vector<OpDesc*>& writers = block.Uses(var.name()).writers;
+  if (writers.empty()) return false;
+  Table table(nullptr, block, nullptr);
+  // Where the rule fails the operands may be open themselves.
+  if (!Guarded([&] { RunInfer(*writers[0], table); })) return true;
+  return !(*table.Find(var.name()) == var.meta());
+}
+
+bool OpenTypes::AnyOpen(BlockDesc& block) {
+  for (size_t i = 0; i < block.NumVars(); ++i) {
+    if (IsOpenIn(block, block.var(i))) return true;
+  }
+  return false;
+}
+
+void OpenTypes::FillWhereOpen() {
+  for (int b = 0; b < program_.NumBlocks() && !filled_; ++b) {
+    if (AnyOpen(program_.Block(b))) Fill();
+  }
+}
+
+void OpenTypes::FillWhereOpen(BlockDesc& block, const VarDesc& var) {
+  if (!filled_ && IsOpenIn(block, var)) Fill();
+}
+
+void OpenTypes::FillWhereOpen(BlockDesc& block, const std::vector<uint32_t>& positions) {
+  std::vector<int> inner;
+  for (size_t i = 0; i < positions.size() && !filled_; ++i) {
+    const OpDesc& op = block.op(positions[i]);
+    for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
+      for (const Slot& slot : *slots) {
+        for (const std::string& name : slot.args) {
+          const VarDesc* var = IsEmptyName(name) ? nullptr : block.FindVarRecursive(name);
+          if (var) FillWhereOpen(block, *var);
+        }
+      }
+    }
+    if (!op.HasSubBlock()) continue;
+    for (int idx : SubBlocksOf(op)) inner.push_back(idx);
+  }
+  std::unordered_set<int> seen;
+  for (size_t k = 0; k < inner.size() && !filled_; ++k) {
+    if (inner[k] <= 0 || inner[k] >= program_.NumBlocks() || !seen.insert(inner[k]).second)
+      continue;
+    BlockDesc& sub = program_.Block(inner[k]);
+    if (AnyOpen(sub)) Fill();
+    for (const OpDesc* op : sub.SubBlockOps()) {
+      for (int idx : SubBlocksOf(*op)) inner.push_back(idx);
+    }
+  }
+}
+
+// A sub-block is looked at where the first op runs it, with the types that hold there.
+void OpenTypes::Fill() {
+  filled_ = true;
+  visited_.assign(static_cast<size_t>(program_.NumBlocks()), false);
+  for (int b = 0; b < program_.NumBlocks(); ++b) {
+    if (!visited_[static_cast<size_t>(b)]) Visit(program_.Block(b), nullptr, 0);
+  }
+}
+
+void OpenTypes::Visit(BlockDesc& block, Table* outer, int depth) {
+  visited_[static_cast<size_t>(block.idx())] = true;
+  Table table(this, block, outer);
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    const OpDesc& op = block.op(i);
+    const std::vector<int> inner = op.HasSubBlock() ? SubBlocksOf(op) : std::vector<int>();
+    for (int idx : inner) {
+      const bool later = idx > block.idx() && idx < program_.NumBlocks();
+      if (!later || visited_[static_cast<size_t>(idx)] || depth >= kMaxDepth) continue;
+      Guarded([&] { SetBlockInputs(op, program_.Block(idx), table); });
+      Visit(program_.Block(idx), &table, depth + 1);
+    }
+    Guarded([&] { RunInfer(op, table); });
+  }
+}
+
+// What an op puts into variables of its block before that runs.
+void OpenTypes::SetBlockInputs(const OpDesc& op, BlockDesc& inner, const Table& outer) {
+  auto set = [&](const std::string& from, const std::string& to, bool step) {
+    const VarMeta* meta = outer.Find(from);
+    VarDesc* var = inner.FindVar(to);
+    if (!meta || !var || (step && meta->shape.rank() == 0)) return;
+    VarMeta given = *meta;
+    if (step)
+      given.shape = Shape(std::span<const int64_t>(meta->shape.begin() + 1, meta->shape.end()));
+    Declare(*var, given);
+  };
+  auto set_all = [&](const char* slot, const char* attr) {
+    const Names& from = op.Input(slot);
+    const Names to = op.GetAttr<Names>(attr, {});
+    for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) set(from[i], to[i], false);
+  };
+  if (op.type() == "call") set_all("X", "parameters");
+  if (op.type() != "recurrent") return;
+  set_all("initial_states", "ex_states");
+  for (const std::string& name : op.Input("inputs")) set(name, name, true);
+}
+
+}  // namespace coracle::internal

@@ -1,0 +1,247 @@
+#include <coracle/backward/outer_path.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/outer_path.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle::internal {
+namespace {
+
+using Names = std::vector<std::string>;
+
+bool Contains(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The ops that run a block, wherever they are.
+std::vector<const OpDesc*> RunnersOf(const BlockDesc& inner) {
+  std::vector<const OpDesc*> runners;
+  for (int b = 0; b < inner.program().NumBlocks(); ++b) {
+    for (const OpDesc* op : inner.program().Block(b).SubBlockOps()) {
+      const std::vector<int> blocks = SubBlocksOf(*op);
+      if (std::find(blocks.begin(), blocks.end(), inner.idx()) != blocks.end())
+        runners.push_back(op);
+    }
+  }
+  return runners;
+}
+
+// What the block, and those that its ops run, write of the variables around it.
+Names WritesOf(const BlockDesc& block) {
+  Names names = OuterWrites(block);
+  std::vector<int> blocks;
+  std::unordered_set<int> seen = {block.idx()};
+  auto add_blocks = [&](const BlockDesc& from) {
+    for (const OpDesc* op : from.SubBlockOps()) {
+      for (int idx : SubBlocksOf(*op)) {
+        if (idx > 0 && idx < block.program().NumBlocks() && seen.insert(idx).second)
+          blocks.push_back(idx);
+      }
+    }
+  };
+  add_blocks(block);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const BlockDesc& nested = block.program().Block(blocks[i]);
+    for (const std::string& name : OuterWrites(nested)) {
+      if (!block.FindVar(name)) names.push_back(name);
+    }
+    add_blocks(nested);
+  }
+  return names;
+}
+
+// Whether an op makes the version from something that is wanted.
+bool IsComputed(ForwardGraph& graph, int32_t v) {
+  const ForwardGraph::Version& version = graph.version(v);
+  if (version.writer < 0 || !version.reached || version.updated) return false;
+  const ForwardGraph::Node& node = graph.node(static_cast<size_t>(version.writer));
+  for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+    if (graph.arg(a).differentiable) return true;
+  }
+  return false;
+}
+
+bool RunsOnce(const OpDesc& runner) { return runner.type() == "conditional_block"; }
+
+}  // namespace
+
+OuterPath::OuterPath(const char* who, ForwardGraph& graph, const std::vector<int32_t>& targets,
+                     const BackwardOptions& options, const std::vector<std::string>& wanted)
+    : who_(who), ops_(graph.ops()), options_(options), wanted_(wanted) {
+  ForwardGraph* inside = &graph;
+  std::vector<int32_t> versions = targets;
+  for (BlockDesc* inner = &graph.block(); inner->parent(); inner = inner->parent()) {
+    Level& level = levels_.emplace_back();
+    level.block = inner->parent();
+    level.inner = inner;
+    const Names reads = inside->OuterReads(versions);
+    FindVia(level, *inside, versions, reads);
+    versions.clear();
+    for (const std::string& name : reads) {
+      const int32_t v = level.graph->Last(name);
+      if (v >= 0) versions.push_back(v);
+    }
+    inside = level.graph.get();
+  }
+  while (!levels_.empty() && levels_.back().via.empty()) levels_.pop_back();
+  for (const Level& level : levels_) {
+    for (const std::string& name : level.via) {
+      if (!Contains(names_, name)) names_.push_back(name);
+    }
+  }
+  all_ = wanted_;
+  for (const std::string& name : names_) {
+    if (!IsWanted(name)) all_.push_back(name);
+  }
+  for (Level& level : levels_) MakeGraph(level, all_);
+}
+
+bool OuterPath::IsWanted(const std::string& name) const { return Contains(wanted_, name); }
+
+// What the block inside overwrites is saved in front of it.
+void OuterPath::MakeGraph(Level& level, const Names& wanted) {
+  level.graph = std::make_unique<ForwardGraph>(
+      *level.block, ops_,
+      ForwardGraph::Request{wanted, options_.no_grad_set, options_.stop_gradients,
+                            ForwardGraph::Start::kProgram, nullptr, level.end});
+  for (const std::string& name : WritesOf(*level.inner)) {
+    const int32_t v = level.graph->Last(name);
+    if (v >= 0) level.graph->version(v).overwriter = static_cast<int32_t>(level.end);
+  }
+}
+
+void OuterPath::FindVia(Level& level, ForwardGraph& inside, const std::vector<int32_t>& targets,
+                        const Names& reads) {
+  const std::vector<const OpDesc*> runners = RunnersOf(*level.inner);
+  // Of a block that is not finished nothing runs it yet: it will be run after the ops there are.
+  const OpDesc* runner = runners.empty() ? nullptr : runners[0];
+  const bool here = runners.size() == 1 && runner->block() == level.block;
+  level.end = here ? level.block->IndexOf(*runner) : level.block->NumOps();
+  MakeGraph(level, wanted_);
+  for (const std::string& name : reads) {
+    const int32_t v = level.graph->Last(name);
+    if (v >= 0 && IsComputed(*level.graph, v)) level.via.push_back(name);
+  }
+  if (!runner) return;
+  if (!here && !level.via.empty())
+    Refuse(*runner, level.via[0], "of a block that is run from several places or from elsewhere");
+  if (RunsOnce(*runner)) return;
+  RequireNoFormerRun(*runner, inside, level, reads);
+  RequireNoArgument(*runner, inside, targets, level);
+}
+
+void OuterPath::RequireNoFormerRun(const OpDesc& runner, ForwardGraph& inside, Level& level,
+                                   const Names& reads) const {
+  const Names written = WritesOf(*level.inner);
+  const char* why = "which the runs of the block before this one made";
+  for (const std::string& name : reads) {
+    if (IsWanted(name) || !Contains(written, name)) continue;
+    const int32_t after = inside.Last(name);
+    if (Contains(level.via, name) || (after >= 0 && inside.version(after).reached))
+      Refuse(runner, name, why);
+  }
+  std::vector<int32_t> versions;
+  for (const std::string& name : level.via) versions.push_back(level.graph->Last(name));
+  level.graph->MarkPath(versions);
+  for (const std::string& name : wanted_) {
+    if (Contains(written, name) && level.graph->WantedVersion(name) >= 0)
+      Refuse(runner, name, "which the loop changes");
+  }
+}
+
+// What the op gives to variables of the block itself (steps of a sequence, arguments).
+void OuterPath::RequireNoArgument(const OpDesc& runner, ForwardGraph& inside,
+                                  const std::vector<int32_t>& targets, Level& level) const {
+  for (const std::string& name : inside.GivenReads(targets)) {
+    if (IsWanted(name)) continue;
+    for (const Slot& slot : runner.inputs()) {
+      for (const std::string& arg : slot.args) {
+        const int32_t v = IsEmptyName(arg) ? -1 : level.graph->Last(arg);
+        if (v >= 0 && level.graph->version(v).reached)
+          Refuse(runner, name, "which the op gives it");
+      }
+    }
+  }
+}
+
+void OuterPath::Refuse(const OpDesc& runner, const std::string& name, const char* why) const {
+  throw Error(ErrorCode::kUnimplemented,
+              fmt::format("{}: the path to {} leaves the block of the targets, run by {}, through "
+                          "{}, {}; put {} into stop_gradients for the gradient of one run",
+                          who_, Quote(wanted_.empty() ? "" : wanted_[0]), runner.type(),
+                          Quote(name), why, Quote(name)),
+              "  " + Locate(runner));
+}
+
+void OuterPath::Append(BackwardRun& run, BlockDesc& target,
+                       std::unordered_map<std::string, std::string>* gradients) {
+  for (Level& level : levels_) AppendLevel(level, run, target, gradients);
+}
+
+void OuterPath::AppendLevel(Level& level, BackwardRun& run, BlockDesc& target,
+                            std::unordered_map<std::string, std::string>* gradients) {
+  ForwardGraph& graph = *level.graph;
+  std::vector<int32_t> entries;
+  std::vector<std::string> seeds;
+  auto enter = [&](const std::string& name) {
+    const std::string& gradient = (*gradients)[name];
+    const int32_t v = graph.Last(name);
+    if (gradient.empty() || v < 0 || !graph.version(v).reached) return;
+    entries.push_back(v);
+    seeds.push_back(gradient);
+  };
+  for (const std::string& name : level.via) enter(name);
+  if (entries.empty()) return;
+  graph.MarkPath(entries);
+  // Only to what is computed here as well, the contribution from inside is added.
+  std::vector<std::string> joined;
+  for (const std::string& name : all_) {
+    if (!Contains(level.via, name) && graph.WantedVersion(name) >= 0) joined.push_back(name);
+  }
+  for (const std::string& name : joined) enter(name);
+  graph.MarkPath(entries);
+  std::vector<int32_t> versions;
+  for (const std::string& name : all_) {
+    versions.push_back(graph.WantedVersion(name));
+    if (versions.back() >= 0) graph.VarOf(versions.back()).plain = versions.back();
+  }
+  RequireVisible(level, target);
+  const size_t first_op = target.NumOps();
+  GradientOps ops(run, graph, target);
+  for (size_t i = 0; i < entries.size(); ++i) ops.SeedFrom(entries[i], seeds[i]);
+  std::vector<std::string> path = level.via;
+  path.insert(path.end(), joined.begin(), joined.end());
+  target.op(first_op).SetAttr(kOuterPathAttr, std::move(path));
+  ops.AppendBackwardOps();
+  for (size_t i = 0; i < all_.size(); ++i) {
+    const std::string& gradient = ops.GradientOf(versions[i]);
+    if (!gradient.empty() || (Contains(level.via, all_[i]) && !IsWanted(all_[i])))
+      (*gradients)[all_[i]] = gradient;
+  }
+  ops.RequireWritten(first_op);
+  ops.RemoveUnused();
+}
+
+// The gradient ops name variables of the block around from inside.
+void OuterPath::RequireVisible(Level& level, const BlockDesc& target) const {
+  for (size_t i = 0; i < level.graph->NumNodes(); ++i) {
+    const ForwardGraph::Node& node = level.graph->node(i);
+    for (uint32_t a = node.inputs; node.on_path && a < node.end; ++a) {
+      const int32_t v = level.graph->arg(a).version;
+      for (const BlockDesc* b = &target; v >= 0 && b != level.block; b = b->parent()) {
+        if (!b->FindVar(level.graph->VarOf(v).name)) continue;
+        throw Error(
+            ErrorCode::kUnimplemented,
+            fmt::format("{}: the path of the gradient leaves block {}, which hides the "
+                        "variable {} of block {} behind one of its own",
+                        who_, b->idx(), Quote(level.graph->VarOf(v).name), level.block->idx()),
+            "  " + Locate(*node.op));
+      }
+    }
+  }
+}
+
+}  // namespace coracle::internal

@@ -1,0 +1,75 @@
+#include <coracle/backward/open_types.h>
+#include <coracle/backward/verify_program.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/verifier.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle::internal {
+namespace {
+
+void ThrowFirstError(const std::vector<Problem>& problems) {
+  for (const Problem& problem : problems) {
+    if (problem.severity != Problem::Severity::kError || problem.rule == "unknown_op") continue;
+    throw Error(ErrorCode::kInvalidArgument, problem.ToString(), problem.details);
+  }
+}
+
+void RequireDeclared(const OpDesc& op, const SlotList& slots, const char* verb) {
+  const BlockDesc& block = *op.block();
+  for (const Slot& slot : slots) {
+    for (const std::string& name : slot.args) {
+      if (IsEmptyName(name) || block.FindVarRecursive(name)) continue;
+      ThrowInvalid(fmt::format(
+          "block {} op {} ({}) slot {}: {} the var {}, which no block declares", block.idx(),
+          block.IndexOf(op), op.type(), BriefName(slot.name), verb, Quote(name)));
+    }
+  }
+}
+
+// (Where not, the verifier knows which there are.)
+bool NamesBlocks(const OpDesc& op) {
+  const std::vector<int> blocks = SubBlocksOf(op);
+  return std::all_of(blocks.begin(), blocks.end(), [&](int idx) {
+    return (idx > op.block()->idx() || op.type() == "call") && idx > 0 &&
+           idx != op.block()->idx() && idx < op.block()->program().NumBlocks();
+  });
+}
+
+}  // namespace
+
+void RequireBlocks(const ProgramDesc& program, const OpRegistry& ops) {
+  if (program.NumBlocks() != 1 || program.Root().parent_idx() >= 0 ||
+      program.Root().forward_block_idx() >= 0)
+    VerifyOrThrow(program, ops, {.blocks_only = true});
+}
+
+void RequireOp(const OpDesc& op, const OpRegistry& ops) {
+  const OpDef* def = ops.Find(op.type());
+  if (!def) return;
+  std::vector<Problem> problems;
+  CheckOp(*def, op, op.block()->idx(), -1, &problems);
+  if (!problems.empty()) {
+    for (Problem& problem : problems) problem.op = static_cast<int>(op.block()->IndexOf(op));
+    ThrowFirstError(problems);
+  }
+  if (op.HasSubBlock() && !NamesBlocks(op)) RequireProgram(op.block()->program(), ops);
+  RequireDeclared(op, op.inputs(), "reads");
+  RequireDeclared(op, op.outputs(), "writes");
+}
+
+void RequireProgram(const ProgramDesc& program, const OpRegistry& ops) {
+  ThrowFirstError(Verify(program, ops));
+}
+
+void SettleProgram(ProgramDesc& program, const OpRegistry& ops) {
+  RequireBlocks(program, ops);
+  OpenTypes open(program, ops);
+  open.FillWhereOpen();
+  RequireProgram(program, ops);
+  open.Keep();
+}
+
+}  // namespace coracle::internal

@@ -1,0 +1,252 @@
+// Targets inside a sub-block: gradients whose path leaves it, and the traps around them.
+
+#include <coracle/backward/backward.h>
+#include <coracle/executor/executor.h>
+#include <coracle/framework/base/logging.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/verifier.h>
+#include <coracle/layers/control_flow.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace coracle {
+namespace {
+
+class OuterPathTest : public ::testing::Test {
+ protected:
+  OuterPathTest() {
+    x = net.Parameter("x", {1}, DType::kFloat64, {.name = "x"});
+    scope.Set("x", Tensor::Full<double>({1}, 2));
+    result = Number(-1);
+    yes = net.Binary("less_than", Int(0), Int(1));
+  }
+
+  Variable Int(int64_t value) { return FillConstant(net, {1}, DType::kInt64, value); }
+  Variable Number(double value) { return FillConstant(net, {1}, DType::kFloat64, value); }
+  // What the variable `result` holds after a run.
+  double Run() {
+    for (const Problem& p : Verify(main, DefaultOps())) ADD_FAILURE() << p.ToString();
+    return Executor().Run(main, scope, {}, {result.name()})[0].Item<double>();
+  }
+  // Appends d(target)/d(input) to the block where the builder is, and puts it into `result`.
+  void Differentiate(const Variable& target, const Variable& input,
+                     const BackwardOptions& options = {}) {
+    const std::string gradient =
+        Gradients({Variable::Of(net.block(), target.name())}, {input}, options)[0];
+    ASSERT_NE(gradient, "");
+    Assign(net, net.Var(gradient), result);
+  }
+
+  ProgramDesc main, startup;
+  Builder net{main, startup};
+  Scope scope;
+  Variable x, result, yes;
+};
+
+TEST_F(OuterPathTest, ThroughWhatIsComputedOutside) {
+  const Variable y = net.Mul(x, x);
+  If(net, yes, [&] { Differentiate(net.Add(y, x), x); });
+  EXPECT_EQ(Run(), 5);
+}
+
+TEST_F(OuterPathTest, OnlyThroughWhatIsComputedOutside) {
+  const Variable y = net.Mul(x, x);
+  If(net, yes, [&] { Differentiate(net.Scale(y, {.scale = 3.0f}), x); });
+  EXPECT_EQ(Run(), 12);
+}
+
+TEST_F(OuterPathTest, AFinishedBlock) {
+  const Variable y = net.Mul(x, x);
+  Variable z;
+  BlockDesc* inner = nullptr;
+  If(net, yes, [&] {
+    z = net.Mul(net.Add(y, x), x);
+    inner = &net.block();
+  });
+  BlockDesc& around = net.block();
+  net.SetBlock(*inner);
+  const std::string gradient = Gradients({z}, {x})[0];
+  net.SetBlock(around);
+  OpDesc& branch = *main.Root().SubBlockOps().back();
+  inner->AppendOp("assign", {{"X", {gradient}}}, {{"Out", {result.name()}}});
+  branch.SetOutput("Out", {result.name()});
+  EXPECT_EQ(Run(), 16) << "d(x^3 + x^2) / dx";
+}
+
+TEST_F(OuterPathTest, AppendBackwardToo) {
+  const Variable y = net.Mul(x, x);
+  If(net, yes, [&] {
+    const Variable z = net.Add(y, x);
+    const auto pairs = AppendBackward(z);
+    ASSERT_EQ(pairs.size(), 1u);
+    EXPECT_EQ(pairs[0].param, "x");
+    Assign(net, net.Var(pairs[0].grad), result);
+  });
+  EXPECT_EQ(Run(), 5);
+}
+
+TEST_F(OuterPathTest, TwoBlocksOut) {
+  const Variable y = net.Mul(x, x);
+  If(net, yes, [&] {
+    const Variable u = net.Mul(y, x);
+    If(net, yes, [&] { Differentiate(net.Add(net.Mul(u, y), x), x); });
+  });
+  EXPECT_EQ(Run(), 81) << "d(x^5 + x) / dx";
+}
+
+TEST_F(OuterPathTest, ValuesThatAreOverwrittenAreSaved) {
+  const Variable y = net.Tanh(x), c = net.Scale(x, {.scale = 1.0f});
+  const Variable u = net.Mul(y, c);
+  If(net, yes, [&] {
+    const Variable z = net.Mul(u, u);
+    for (const Variable& var : {y, c, u}) Assign(net, Number(7), var);
+    Differentiate(z, x);
+  });
+  const double t = std::tanh(2.0);
+  EXPECT_NEAR(Run(), 2 * (2 * t) * (t + 2 * (1 - t * t)), 1e-12);
+}
+
+TEST_F(OuterPathTest, AnInputThatIsItselfComputedOutside) {
+  const Variable y = net.Mul(x, x), u = net.Mul(y, y);
+  If(net, yes, [&] { Differentiate(net.Add(u, y), y); });
+  EXPECT_EQ(Run(), 9) << "d(y^2 + y) / dy at 4";
+}
+
+TEST_F(OuterPathTest, ThroughACallOutside) {
+  BlockDesc& root = net.block();
+  BlockDesc& function = main.AppendBlock(root);
+  function.Var("p").SetMeta(x.desc().meta());
+  net.SetBlock(function);
+  const Variable p = net.Var("p"), square = net.Mul(p, p);
+  net.SetBlock(root);
+  InferOp(root,
+          root.AppendOp("call", {{"X", {"x"}}}, {{"Out", {"y"}}},
+                        {{"sub_block", BlockRef{function.idx()}},
+                         {"parameters", std::vector<std::string>{"p"}},
+                         {"results", std::vector<std::string>{square.name()}}}),
+          DefaultOps());
+  If(net, yes, [&] { Differentiate(net.Add(net.Var("y"), x), x); });
+  EXPECT_EQ(Run(), 5);
+}
+
+TEST_F(OuterPathTest, AStoppedPathIsNone) {
+  const Variable y = net.Mul(x, x);
+  If(net, yes, [&] { Differentiate(net.Add(y, x), x, {.stop_gradients = {y.name()}}); });
+  EXPECT_EQ(Run(), 1);
+}
+
+TEST_F(OuterPathTest, EachRoundOfALoopPassesOutside) {
+  const Variable y = net.Mul(x, x), sum = Number(0), i = Int(0), n = Int(3);
+  const Variable more = net.Binary("less_than", i, n);
+  While(net, more, [&] {
+    const std::string gradient = Gradients({net.Add(y, x)}, {x})[0];
+    Assign(net, net.Add(sum, net.Var(gradient)), sum);
+    Increment(net, i);
+    Assign(net, net.Binary("less_than", i, n), more);
+  });
+  Assign(net, sum, result);
+  EXPECT_EQ(Run(), 15);
+}
+
+std::string MessageOf(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+// One round knows nothing of those before it.
+TEST_F(OuterPathTest, ThroughFormerRoundsOfALoopIsRefused) {
+  const Variable h = net.Mul(x, x), i = Int(0), n = Int(3);
+  const Variable more = net.Binary("less_than", i, n);
+  Variable z;
+  While(net, more, [&] {
+    z = net.Mul(h, x);
+    Assign(net, z, h);
+    Increment(net, i);
+    Assign(net, net.Binary("less_than", i, n), more);
+  });
+  const ProgramDesc before = main;
+  const std::string message = MessageOf([&] { Gradients({z}, {x}); });
+  EXPECT_EQ(message.find("gradients: the path to 'x' leaves"), 0u) << message;
+  EXPECT_NE(message.find("'" + h.name() + "'"), std::string::npos) << message;
+  EXPECT_TRUE(main == before);
+  BackwardOptions one_round;
+  one_round.stop_gradients = {h.name()};
+  EXPECT_NE(Gradients({z}, {x}, one_round)[0], "");
+}
+
+// The loop is not there yet when the gradient is taken, but when it is made.
+TEST_F(OuterPathTest, ALoopThatOverwritesWhatThePathLeavesThroughIsRefused) {
+  const Variable h = net.Mul(x, x), i = Int(0), n = Int(3);
+  const Variable more = net.Binary("less_than", i, n);
+  const std::string message = MessageOf([&] {
+    While(net, more, [&] {
+      const Variable z = net.Mul(h, x);
+      Gradients({z}, {x});
+      Assign(net, z, h);
+      Increment(net, i);
+      Assign(net, net.Binary("less_than", i, n), more);
+    });
+  });
+  EXPECT_NE(message.find("'" + h.name() + "'"), std::string::npos) << message;
+}
+
+// A step of a gradient descent: x is the round's own.
+TEST_F(OuterPathTest, DescentInALoop) {
+  const Variable p = net.Scale(x, {.scale = 1.0f}), i = Int(0), n = Int(2);
+  const Variable more = net.Binary("less_than", i, n);
+  While(net, more, [&] {
+    const std::string gradient = Gradients({net.Mul(p, p)}, {p})[0];
+    Assign(net, net.Sub(p, net.Scale(net.Var(gradient), {.scale = 0.25f})), p);
+    Increment(net, i);
+    Assign(net, net.Binary("less_than", i, n), more);
+  });
+  Assign(net, p, result);
+  EXPECT_EQ(Run(), 0.5);
+}
+
+TEST_F(OuterPathTest, ATargetThatTheBlockOverwritesMeansWhatTheBlockMakes) {
+  const Variable h = net.Mul(x, x);
+  If(net, yes, [&] {
+    Assign(net, net.Mul(h, x), h);
+    Differentiate(h, x);
+  });
+  EXPECT_EQ(Run(), 12) << "d(x^3) / dx, not d(x^2) / dx";
+}
+
+TEST_F(OuterPathTest, NoGradSetNamesAVariableOfASubBlock) {
+  Variable inside;
+  const Variable h = net.Scale(x, {.scale = 1.0f});
+  If(net, yes, [&] {
+    inside = net.Mul(h, h);
+    Assign(net, net.Add(inside, h), h);
+  });
+  BackwardOptions options;
+  options.no_grad_set = {inside.name()};
+  const std::string gradient = Gradients({h}, {x}, options)[0];
+  Assign(net, net.Var(gradient), result);
+  EXPECT_EQ(Run(), 1);
+}
+
+TEST_F(OuterPathTest, MessagesOfGradientsSaySo) {
+  const std::string message =
+      MessageOf([&] { Gradients({net.Mul(x, x)}, {x}, {.no_grad_set = {"nobody"}}); });
+  EXPECT_EQ(message.find("gradients: no_grad_set names the var 'nobody'"), 0u) << message;
+}
+
+TEST_F(OuterPathTest, AnInputWithStopGradientIsToldOf) {
+  std::vector<std::string> warnings;
+  SetLogSink([&](LogLevel, const std::string& text) { warnings.push_back(text); });
+  const Variable data = net.Data("data", {1}, DType::kFloat64);
+  EXPECT_EQ(Gradients({net.Mul(data, x)}, {data}), std::vector<std::string>{""});
+  SetLogSink(nullptr);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("'data' has stop_gradient set"), std::string::npos) << warnings[0];
+}
+
+}  // namespace
+}  // namespace coracle
