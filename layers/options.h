@@ -11,7 +11,6 @@
 #include <coracle/framework/ir/variable.h>
 #include <coracle/framework/tensor/dtype.h>
 
-#include <concepts>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -33,21 +32,6 @@ struct ParamAttr {
 // Weight decay for ParamAttr: coeff * parameter, or coeff * sign(parameter), joins the gradient.
 Setting L2DecayRegularizer(double coeff);
 Setting L1DecayRegularizer(double coeff);
-
-// An error clip or none: `.error_clip = ErrorClipByValue(5)`.
-class ErrorClip {
- public:
-  ErrorClip() = default;
-  ErrorClip(ErrorClipPtr clip) : clip_(std::move(clip)) {}  // NOLINT: converts on purpose
-  template <std::derived_from<BaseErrorClipAttr> Clip>
-  ErrorClip(const Clip& clip)  // NOLINT: converts on purpose
-      : clip_(std::make_shared<Clip>(clip)) {}
-
-  const ErrorClipPtr& get() const { return clip_; }
-
- private:
-  ErrorClipPtr clip_;
-};
 
 // Height and width: `5` or `{5, 3}`.
 struct Size2 {

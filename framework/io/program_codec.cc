@@ -74,6 +74,7 @@ class Decoder {
       throw Error(ErrorCode::kDataLoss,
                   fmt::format("{}: holds no block, so it is no program", source_.name));
     }
+    program_.InferParameters();
     return std::move(program_);
   }
 
@@ -258,12 +259,12 @@ void EncodeOp(const OpDesc& op, Writer& out) {
   });
 }
 
-void EncodeBlock(const BlockDesc& block, Writer& out) {
+void EncodeBlock(const BlockDesc& block, bool say_parameters, Writer& out) {
   out.Message(ProgramProto::kBlocksFieldNumber, [&] {
     out.Int(BlockProto::kIdxFieldNumber, block.idx());
     out.Int(BlockProto::kParentIdxFieldNumber, block.parent_idx());
     for (size_t i = 0; i < block.NumVars(); ++i)
-      EncodeVar(BlockProto::kVarsFieldNumber, block.var(i), out);
+      EncodeVar(BlockProto::kVarsFieldNumber, block.var(i), say_parameters, out);
     for (size_t i = 0; i < block.NumOps(); ++i) EncodeOp(block.op(i), out);
     if (block.forward_block_idx_field())
       out.Int(BlockProto::kForwardBlockIdxFieldNumber, *block.forward_block_idx_field());
@@ -289,7 +290,9 @@ ProgramDesc ParseProgram(std::string_view bytes, const std::string& source) {
 std::string SerializeProgram(const ProgramDesc& program) {
   std::string bytes;
   Writer out(&bytes);
-  for (int b = 0; b < program.NumBlocks(); ++b) EncodeBlock(program.Block(b), out);
+  const bool say_parameters = program.MustSayParameters();
+  for (int b = 0; b < program.NumBlocks(); ++b)
+    EncodeBlock(program.Block(b), say_parameters && b == 0, out);
   if (program.version) {
     int number = program.version_in_legacy_field ? ProgramProto::kLegacyVersionFieldNumber
                                                  : ProgramProto::kVersionFieldNumber;

@@ -1,7 +1,10 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace coracle {
 namespace {
@@ -31,7 +34,18 @@ ProgramDesc ReadProgram(const std::string& path) {
                                                    : ParseProgram(bytes, source);
 }
 
+bool IsProgramFileName(const std::string& path) {
+  const std::string ending = std::filesystem::path(path).extension();
+  return HasTextName(path) || ending.empty() || ending == ".pb" || ending == ".pdmodel";
+}
+
 void WriteProgram(const ProgramDesc& program, const std::string& path) {
+  if (!IsProgramFileName(path)) {
+    ThrowInvalid(
+        fmt::format("a program is not written as {}: the name must end in .pb or .pdmodel "
+                    "(binary), .pbtxt or .txt (text)",
+                    Quote(path, 300)));
+  }
   WriteFileAtomic(path, HasTextName(path) ? ProgramToText(program) : SerializeProgram(program));
 }
 

@@ -22,11 +22,14 @@ ProgramDesc ParseProgramText(std::string_view text, const std::string& source = 
 std::string ProgramToText(const ProgramDesc& program);
 
 // A file, or "-" for standard input. Text when the name ends in .pbtxt or .txt, or when the
-// contents are text; else binary
-// (.pdmodel, .pb, __model__).
+// contents are text; else binary.
 ProgramDesc ReadProgram(const std::string& path);
-// Text when the name ends in .pbtxt or .txt, else binary. Atomic.
+// Text when the name ends in .pbtxt or .txt; binary when it ends in .pb or .pdmodel or has no
+// ending (__model__), and for "-", standard output. Throws kInvalidArgument for any other ending.
+// Atomic.
 void WriteProgram(const ProgramDesc& program, const std::string& path);
+// Whether WriteProgram takes the name.
+bool IsProgramFileName(const std::string& path);
 // Whether `bytes` look like protobuf text rather than a binary message.
 bool LooksLikeText(std::string_view bytes);
 

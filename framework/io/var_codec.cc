@@ -213,7 +213,10 @@ void DecodeVar(std::string_view message, const Source& source, VarDesc& var) {
   }
 }
 
-void EncodeVar(int field_number, const VarDesc& var, Writer& out) {
+void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, Writer& out) {
+  std::optional<bool> is_parameter = var.is_parameter_field();
+  if (!is_parameter && say_parameter && (var.persistable() || var.is_parameter()))
+    is_parameter = var.is_parameter();
   const VarDesc::Wire* wire = var.wire();
   out.Message(field_number, [&] {
     out.Bytes(VarProto::kNameFieldNumber, var.name());
@@ -224,7 +227,7 @@ void EncodeVar(int field_number, const VarDesc& var, Writer& out) {
                   [&] { EncodeType(var.meta(), wire && wire->lod_level_present, out); });
     EncodeFlag(VarProto::kPersistableFieldNumber, var.persistable_field(), out);
     EncodeFlag(VarProto::kNeedCheckFeedFieldNumber, var.need_check_feed_field(), out);
-    EncodeFlag(VarProto::kIsParameterFieldNumber, var.is_parameter_field(), out);
+    EncodeFlag(VarProto::kIsParameterFieldNumber, is_parameter, out);
     EncodeFlag(VarProto::kStopGradientFieldNumber, var.stop_gradient_field(), out);
     if (wire) out.Verbatim(wire->unknown_fields);
     if (!var.training().IsDefault())

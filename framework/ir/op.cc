@@ -134,11 +134,25 @@ bool OpDesc::HasSubBlock() const {
   });
 }
 
+namespace {
+
+// "lenet.pbtxt:14:9", where a line of Python's stack says something else.
+bool IsPlace(std::string_view line) {
+  for (int part = 0; part < 2; ++part) {
+    const size_t digits = line.find_last_not_of("0123456789");
+    if (digits == line.npos || digits + 1 == line.size() || line[digits] != ':') return false;
+    line = line.substr(0, digits);
+  }
+  return true;
+}
+
+}  // namespace
+
 std::string OpDesc::creation_site() const {
   const Attribute* stack = FindAttr(kOpCallstackAttr);
   if (!stack) return "";
   const auto* lines = std::get_if<std::vector<std::string>>(stack);
-  return lines && lines->size() == 1 ? lines->front() : "";
+  return lines && !lines->empty() && IsPlace(lines->front()) ? lines->front() : "";
 }
 
 bool OpDesc::operator==(const OpDesc& other) const {

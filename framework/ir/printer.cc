@@ -6,7 +6,6 @@
 #include <map>
 #include <type_traits>
 #include <unordered_map>
-#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -147,15 +146,7 @@ std::string_view DutyOf(const OpDesc& op, Phase phase) {
 class Printer {
  public:
   Printer(const ProgramDesc& program, const PrintOptions& options)
-      : program_(program), options_(options), filtered_(options.keep_op || options.keep_var) {
-    for (int b = 0; b < program.NumBlocks() && !marked_; ++b) {
-      const BlockDesc& block = program.Block(b);
-      for (size_t i = 0; i < block.NumVars() && !marked_; ++i)
-        marked_ = block.var(i).is_parameter();
-    }
-    if (!marked_) names_ = program.Parameters();
-    parameters_.insert(names_.begin(), names_.end());
-  }
+      : program_(program), options_(options), filtered_(options.keep_op || options.keep_var) {}
 
   std::string Run() {
     if (!filtered_ && options_.block < 0) PutSummary();
@@ -179,17 +170,9 @@ class Printer {
   void PutSettings(const VarDesc& var);
   void PutOps(const BlockDesc& block);
 
-  // Files older than the field is_parameter leave it to guessing.
-  bool IsParameter(const VarDesc& var) const {
-    return marked_ ? var.is_parameter()
-                   : var.persistable() && parameters_.count(std::string_view(var.name())) > 0;
-  }
-
   const ProgramDesc& program_;
   const PrintOptions& options_;
-  bool filtered_, marked_ = false;
-  std::vector<std::string> names_;
-  std::unordered_set<std::string_view> parameters_;
+  bool filtered_;
   Buffer out_;
 };
 
@@ -212,7 +195,7 @@ void Printer::PutSummary() {
   double elements = 0, bytes = 0;
   for (size_t i = 0; i < program_.Root().NumVars(); ++i) {
     const VarDesc& var = program_.Root().var(i);
-    if (!IsParameter(var)) continue;
+    if (!var.is_parameter()) continue;
     double count = 1;
     for (int64_t dim : var.shape()) count *= static_cast<double>(std::max<int64_t>(dim, 0));
     ++parameters;
@@ -377,7 +360,7 @@ void Printer::PutVars(const BlockDesc& block) {
     const int use = found == uses.end() ? 0 : found->second;
     const bool plain =
         !var.error_clip() && var.training().IsDefault() && var.type() == VarType::kLoDTensor;
-    if (IsParameter(var))
+    if (var.is_parameter())
       params.push_back(&var);
     else if (var.persistable())
       persistable.push_back(&var);

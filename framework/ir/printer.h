@@ -14,11 +14,11 @@ struct PrintOptions {
   int block = -1;  // print this one only
   // Ops and variables that are printed. While one of the two is set, sections that came out empty
   // and the summary of the program are left out.
-  std::function<bool(const OpDesc& op)> keep_op;
-  std::function<bool(const VarDesc& var)> keep_var;
+  std::function<bool(const OpDesc& op)> keep_op = {};
+  std::function<bool(const VarDesc& var)> keep_var = {};
   // True for an attr that says nothing (it has its default value). The attrs that every op may
   // carry (op_role, op_callstack, ...) are never shown.
-  std::function<bool(const OpDesc& op, const NamedAttr& attr)> hide_attr;
+  std::function<bool(const OpDesc& op, const NamedAttr& attr)> hide_attr = {};
 };
 
 // Linear in the size of the program; safe on programs that were never verified. Names with

@@ -145,26 +145,6 @@ std::string ProgramDesc::FreeName(const std::string& name) {
   return HasName(name) ? UniqueName(name) : name;
 }
 
-std::vector<std::string> ProgramDesc::Parameters() const {
-  const BlockDesc& root = Root();
-  bool said = false;  // files older than is_parameter do not say
-  for (const auto& var : root.vars_) said |= var->is_parameter_field().has_value();
-  NameSet written;
-  if (!said) {
-    for (const auto& op : root.ops_) {
-      for (const Slot& slot : op->outputs()) written.insert(slot.args.begin(), slot.args.end());
-    }
-  }
-  std::vector<std::string> names;
-  for (const auto& var : root.vars_) {
-    bool parameter = said ? var->is_parameter()
-                          : var->persistable() && var->type() == VarType::kLoDTensor &&
-                                IsFloating(var->dtype()) && !written.count(var->name());
-    if (parameter && var->training().trainable) names.push_back(var->name());
-  }
-  return names;
-}
-
 ProgramDesc ProgramDesc::CloneForTest() const {
   ProgramDesc copy = *this;
   NameSet dropped_names, kept;

@@ -37,10 +37,15 @@ class ProgramDesc {
   // `name` itself while it is free, else UniqueName(name).
   std::string FreeName(const std::string& name);
 
-  // The trainable parameters, in the order of the root block. In a program none of whose variables
-  // says is_parameter (files older than that field) they are the persistable floating-point tensors
-  // that no op writes.
+  // The trainable parameters (VarDesc::is_parameter), in the order of the root block.
   std::vector<std::string> Parameters() const;
+
+  // Decides which variables of the root block are parameters, where none says so (files older than
+  // the field): persistable floating-point tensors that an op of the forward part reads and no op
+  // writes, and those that an op updates as its Param. Reading a file does this, once: what is
+  // added to the program later changes nothing about the variables that it had. Does nothing to
+  // variables for which SetIsParameter was called.
+  void InferParameters();
 
   // Deep copy for evaluation: without ops of the roles Backward, Optimize and LRSched, variables
   // that only these used removed, and every is_test attr that is present set to true.
@@ -66,6 +71,9 @@ class ProgramDesc {
   const std::string& unknown_fields() const { return unknown_fields_; }
   void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
   void ClearBlocks() { blocks_.clear(); }
+  // Whether InferParameters would find other parameters in the file than the program has now, so
+  // that its persistable variables must say what they are.
+  bool MustSayParameters() const;
 
  private:
   bool HasName(const std::string& name) const;

@@ -5,9 +5,12 @@
 
 #include <coracle/framework/ir/attribute.h>
 
+#include <concepts>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace coracle {
 
@@ -54,6 +57,24 @@ class ErrorClipByNorm : public BaseErrorClipAttr {
 };
 
 using ErrorClipPtr = std::shared_ptr<const BaseErrorClipAttr>;
+
+// An error clip or none: what takes one takes ErrorClipByValue(5), a shared pointer to a clip, and
+// nullptr.
+class ErrorClip {
+ public:
+  ErrorClip() = default;
+  ErrorClip(std::nullptr_t) {}                              // NOLINT: these convert on purpose
+  ErrorClip(ErrorClipPtr clip) : clip_(std::move(clip)) {}  // NOLINT
+  template <std::derived_from<BaseErrorClipAttr> Clip>
+  ErrorClip(std::shared_ptr<Clip> clip) : clip_(std::move(clip)) {}  // NOLINT
+  template <std::derived_from<BaseErrorClipAttr> Clip>
+  ErrorClip(const Clip& clip) : clip_(std::make_shared<Clip>(clip)) {}  // NOLINT
+
+  const ErrorClipPtr& get() const { return clip_; }
+
+ private:
+  ErrorClipPtr clip_;
+};
 
 // Makes a user-derived class loadable: `load` builds it from what its Save() returned under that
 // kind. Process-wide and thread-safe; throws kAlreadyExists for a kind that is taken.

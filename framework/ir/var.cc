@@ -57,6 +57,7 @@ VarDesc::VarDesc(const VarDesc& other)
       need_check_feed_(other.need_check_feed_),
       is_parameter_(other.is_parameter_),
       stop_gradient_(other.stop_gradient_),
+      inferred_parameter_(other.inferred_parameter_),
       training_(other.training_ ? std::make_unique<TrainingAttr>(*other.training_) : nullptr),
       wire_(other.wire_ ? std::make_unique<Wire>(*other.wire_) : nullptr) {}
 
@@ -79,10 +80,15 @@ bool VarDesc::operator==(const VarDesc& other) const {
   auto extra = [](const VarDesc& v) {
     return v.wire_ ? v.wire_->type_bytes + v.wire_->unknown_fields : std::string();
   };
+  // What InferParameters concluded for one says nothing of the other, for which nobody asked it.
+  const bool asked = inferred_parameter_ && other.inferred_parameter_;
+  const bool same_role = asked
+                             ? is_parameter() == other.is_parameter()
+                             : is_parameter_.value_or(false) == other.is_parameter_.value_or(false);
   return name_ == other.name_ && SameMeta(meta_, other.meta_) &&
          persistable() == other.persistable() && need_check_feed() == other.need_check_feed() &&
-         is_parameter() == other.is_parameter() && stop_gradient() == other.stop_gradient() &&
-         training() == other.training() && extra(*this) == extra(other);
+         same_role && stop_gradient() == other.stop_gradient() && training() == other.training() &&
+         extra(*this) == extra(other);
 }
 
 }  // namespace coracle

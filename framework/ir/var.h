@@ -64,7 +64,8 @@ class VarDesc {
   // Persistable values live in the scope from run to run (parameters, optimizer state).
   bool persistable() const { return persistable_.value_or(false); }
   void SetPersistable(bool value) { persistable_ = value; }
-  bool is_parameter() const { return is_parameter_.value_or(false); }
+  // What was set (a file's field included), else what ProgramDesc::InferParameters concluded.
+  bool is_parameter() const { return is_parameter_.value_or(inferred_parameter_.value_or(false)); }
   void SetIsParameter(bool value) { is_parameter_ = value; }
   bool stop_gradient() const { return stop_gradient_.value_or(false); }
   void SetStopGradient(bool value) { stop_gradient_ = value; }
@@ -76,12 +77,8 @@ class VarDesc {
   TrainingAttr& MutableTraining();
 
   const ErrorClipPtr& error_clip() const { return training().error_clip; }
-  void SetErrorClip(ErrorClipPtr clip) { MutableTraining().error_clip = std::move(clip); }
-  // ErrorClipByValue(5) and the like.
-  template <class Clip>
-  void SetErrorClip(const Clip& clip) {
-    SetErrorClip(ErrorClipPtr(std::make_shared<Clip>(clip)));
-  }
+  // A clip (ErrorClipByValue(5) and the like), a shared pointer to one, or nullptr for none.
+  void SetErrorClip(const ErrorClip& clip) { MutableTraining().error_clip = clip.get(); }
 
   bool operator==(const VarDesc& other) const;  // what it means, not how it was spelled on the wire
 
@@ -107,10 +104,12 @@ class VarDesc {
 
  private:
   friend class BlockDesc;
+  friend class ProgramDesc;
   std::string name_;
   size_t index_ = 0;
   VarMeta meta_;
   std::optional<bool> persistable_, need_check_feed_, is_parameter_, stop_gradient_;
+  std::optional<bool> inferred_parameter_;
   std::unique_ptr<TrainingAttr> training_;
   std::unique_ptr<Wire> wire_;
 };

@@ -21,21 +21,22 @@ namespace {
 
 // Everything that the files leave to be trained: all persistable tensors of numbers but for the
 // running statistics.
-void MarkParameters(ProgramDesc& program) {
-  BlockDesc& root = program.Root();
+std::vector<std::string> TrainableOf(const BlockDesc& root) {
   std::set<std::string> statistics;
   for (size_t i = 0; i < root.NumOps(); ++i) {
     for (const char* slot : {"MeanOut", "VarianceOut"}) {
       for (const std::string& name : root.op(i).Output(slot)) statistics.insert(name);
     }
   }
+  std::vector<std::string> names;
   for (size_t i = 0; i < root.NumVars(); ++i) {
-    VarDesc& var = root.var(i);
-    const bool trained = var.persistable() && var.type() == VarType::kLoDTensor &&
-                         IsFloating(var.dtype()) && !statistics.count(var.name());
-    var.SetIsParameter(trained);
-    if (trained) var.SetStopGradient(false);
+    const VarDesc& var = root.var(i);
+    if (var.persistable() && var.type() == VarType::kLoDTensor && IsFloating(var.dtype()) &&
+        !statistics.count(var.name())) {
+      names.push_back(var.name());
+    }
   }
+  return names;
 }
 
 // Without feed and fetch, with is_test off, and the loss mean(out * out) of the first result that
@@ -54,7 +55,7 @@ std::string MakeTrainable(ProgramDesc& program) {
     if (root.op(i).type() == "viterbi_decode") out = root.op(i).Input("Input")[0];
   }
   root.RemoveOpsIf([](const OpDesc& op) { return op.type() == "feed" || op.type() == "fetch"; });
-  MarkParameters(program);
+  EXPECT_EQ(program.Parameters(), TrainableOf(root));
   // The shapes that the file declares are those of inference.
   for (size_t i = 0; i < root.NumOps(); ++i) InferOp(root, root.op(i), DefaultOps());
   if (out.empty()) throw InternalError("no result can be differentiated");

@@ -42,6 +42,13 @@ TEST(Op, SlotsAndAttrs) {
   EXPECT_EQ(op.GetAttr<int32_t>("axis", 9), 9);
   op.SetAttr(kOpCallstackAttr, std::vector<std::string>{"net.pbtxt:3:1"});
   EXPECT_EQ(op.creation_site(), "net.pbtxt:3:1");
+  op.SetAttr(kOpCallstackAttr, std::vector<std::string>{"net.pbtxt:3:1", "i = 2"});
+  EXPECT_EQ(op.creation_site(), "net.pbtxt:3:1");
+  for (const char* line :
+       {"  File \"net.py\", line 3, in main", "3:1x", ":1", "31", "", "a:1:", "a:1"}) {
+    op.SetAttr(kOpCallstackAttr, std::vector<std::string>{line, "    main()"});
+    EXPECT_EQ(op.creation_site(), "") << line;
+  }
   op.SetAttr(kOpCallstackAttr, int32_t{1});
   EXPECT_EQ(op.creation_site(), "");
 }
@@ -168,14 +175,43 @@ TEST(Program, UniqueNamesStayUniqueAfterReload) {
   EXPECT_NE(reloaded.FreeName("fc_0"), "fc_0");
 }
 
-TEST(Program, ParametersOfOldAndNewFiles) {
+TEST(Program, ParametersAreInferredOnce) {
   ProgramDesc program = SmallProgram();
-  // Nothing says is_parameter: persistable, floating, and not written (sgd writes w).
-  EXPECT_EQ(program.Parameters(), std::vector<std::string>{"lr"});
-  program.Root().FindVar("w")->SetIsParameter(true);
-  EXPECT_EQ(program.Parameters(), std::vector<std::string>{"w"});
+  EXPECT_TRUE(program.Parameters().empty());  // nothing says is_parameter
+  program.InferParameters();
+  EXPECT_EQ(program.Parameters(), std::vector<std::string>{"w"});  // that sgd writes; lr is a rate
+  // What comes later changes nothing: a parameter that says so, an op that writes the old one.
+  program.Root().Var("new").SetIsParameter(true);
+  program.Root().AppendOp("scale", {{"X", {"w"}}}, {{"Out", {"w"}}});
+  program.Root().RemoveOp(3);  // sgd
+  EXPECT_EQ(program.Parameters(), (std::vector<std::string>{"w", "new"}));
+  EXPECT_EQ(ProgramDesc(program).Parameters(), program.Parameters());
   program.Root().FindVar("w")->MutableTraining().trainable = false;
+  EXPECT_EQ(program.Parameters(), std::vector<std::string>{"new"});
+  program.Root().FindVar("new")->SetIsParameter(false);
   EXPECT_TRUE(program.Parameters().empty());
+}
+
+TEST(Program, ParametersAreReadAndNotWritten) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"w", "in_body", "mean", "moment", "rate", "idle", "fetched"}) {
+    root.Var(name).SetShape({1});
+    root.FindVar(name)->SetPersistable(true);
+  }
+  root.Var("counter").SetPersistable(true);
+  root.FindVar("counter")->SetDType(DType::kInt64);
+  BlockDesc& body = program.AppendBlock(root);
+  body.Var("mean");  // another one, of the block itself
+  body.AppendOp("mul", {{"X", {"in_body"}}}, {{"Out", {"mean"}}});
+  root.AppendOp("batch_norm", {{"X", {"x"}}, {"Scale", {"w"}}, {"Mean", {"mean"}}},
+                {{"MeanOut", {"mean"}}}, {{kOpRoleAttr, int{kNotSpecified}}});
+  root.AppendOp("increment", {{"X", {"counter"}}}, {{"Out", {"count"}}});
+  root.AppendOp("momentum", {{"LearningRate", {"rate"}}, {"Velocity", {"moment"}}},
+                {{"VelocityOut", {"moment"}}}, {{kOpRoleAttr, int{kOptimize}}});
+  root.AppendOp("fetch", {{"X", {"fetched", "rate"}}}, {});
+  program.InferParameters();
+  EXPECT_EQ(program.Parameters(), (std::vector<std::string>{"w", "in_body"}));
 }
 
 TEST(Program, CloneForTestDropsTraining) {

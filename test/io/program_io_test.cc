@@ -419,6 +419,10 @@ TEST(ProgramIo, Files) {
   WriteFileAtomic(directory.File("text"), ReadFile(directory.File("b.pbtxt")));
   EXPECT_EQ(ReadProgram(directory.File("text")), program);
   EXPECT_THROW(ReadProgram(directory.File("absent")), Error);
+  for (const char* name : {"m.onnx", "m.json", "m.pbtxt.gz", "m.PB"}) {
+    EXPECT_THROW(WriteProgram(program, directory.File(name)), Error) << name;
+    EXPECT_FALSE(FileExists(directory.File(name))) << name;
+  }
 }
 
 class NamelessClip : public BaseErrorClipAttr {
@@ -441,6 +445,59 @@ TEST(ProgramIo, ClipsOfAnotherProcessAreKept) {
       ->set_kind("somebody_elses");
   std::string bytes = message.SerializeAsString();
   EXPECT_EQ(SerializeProgram(ParseProgram(bytes)), bytes);
+}
+
+// y = x * w with running statistics `s`: a file that says nothing of parameters.
+std::string OldFile() {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"x", "w", "s", "y"}) root.Var(name).SetShape({1});
+  for (const char* name : {"w", "s"}) root.FindVar(name)->SetPersistable(true);
+  root.AppendOp("elementwise_mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
+  root.AppendOp("average", {{"X", {"y"}}, {"S", {"s"}}}, {{"Out", {"s"}}});
+  return SerializeProgram(program);
+}
+
+using Names = std::vector<std::string>;
+
+ProgramDesc Reread(const ProgramDesc& program) { return ParseProgram(SerializeProgram(program)); }
+
+TEST(ProgramIo, ParametersOfAnOldFileStayWhatTheyAre) {
+  const std::string bytes = OldFile();
+  ProgramDesc program = ParseProgram(bytes);
+  EXPECT_EQ(program.Parameters(), Names{"w"});
+  EXPECT_EQ(SerializeProgram(program), bytes);
+  EXPECT_EQ(Reread(program), program);
+  EXPECT_EQ(ParseProgramText(ProgramToText(program)).Parameters(), Names{"w"});
+  EXPECT_EQ(FromProto(ToProto(program)).Parameters(), Names{"w"});
+
+  program.Root().Var("head").SetShape({1});
+  program.Root().FindVar("head")->SetPersistable(true);
+  program.Root().FindVar("head")->SetIsParameter(true);
+  program.Root().AppendOp("elementwise_mul", {{"X", {"y"}}, {"Y", {"head"}}}, {{"Out", {"z"}}});
+  EXPECT_EQ(program.Parameters(), (Names{"w", "head"}));
+  EXPECT_EQ(program.CloneForTest().Parameters(), (Names{"w", "head"}));
+  EXPECT_EQ(Reread(program).Parameters(), (Names{"w", "head"}));
+  EXPECT_EQ(Reread(Reread(program)).Parameters(), (Names{"w", "head"}));
+  EXPECT_EQ(Reread(Reread(program)), Reread(program));
+  EXPECT_EQ(ParseProgramText(ProgramToText(program)).Parameters(), (Names{"w", "head"}));
+  program.Prune({"y"});
+  EXPECT_EQ(program.Parameters(), Names{"w"});
+  EXPECT_EQ(Reread(program).Parameters(), Names{"w"});
+}
+
+// What a reader of the saved file would conclude differs from what the program holds, so it says.
+TEST(ProgramIo, ParametersAreSaidWhereTheyCannotBeInferred) {
+  ProgramDesc written = ParseProgram(OldFile());
+  written.Root().AppendOp("assign", {{"X", {"y"}}}, {{"Out", {"w"}}});
+  EXPECT_EQ(Reread(written).Parameters(), Names{"w"});
+  ProgramDesc unwritten = ParseProgram(OldFile());
+  unwritten.Root().RemoveOp(1);
+  unwritten.Root().AppendOp("scale", {{"X", {"s"}}}, {{"Out", {"y"}}});
+  EXPECT_EQ(Reread(unwritten).Parameters(), Names{"w"});
+  ProgramDesc none = ParseProgram(OldFile());
+  none.Root().FindVar("w")->SetIsParameter(false);
+  EXPECT_TRUE(Reread(none).Parameters().empty());
 }
 
 TEST(ProgramIo, RealModelsRoundTripByteForByte) {

@@ -1,9 +1,11 @@
 // Optimizers: several steps of whole programs against loops in double written out here.
 
 #include <coracle/framework/base/logging.h>
+#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/verifier.h>
+#include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/optimizer/update_block.h>
 #include <gtest/gtest.h>
@@ -279,6 +281,31 @@ TEST_F(OptimizerTest, TwoParametersShareTheScaledRate) {
     EXPECT_EQ(op.role(), kOptimize | kLRSched);
   }
   EXPECT_EQ(scales, 1);
+}
+
+// A program read from a file that says of no variable whether it is a parameter gets a new head:
+// the old parameters are trained with it.
+TEST(FineTuning, OldParametersAreTrainedWithNewOnes) {
+  ProgramDesc old, startup;
+  {
+    Builder net(old, startup);
+    net.Fc(net.Fc(net.Data("x", {-1, 3}), {.size = 4}), {.size = 4, .output = "features"});
+    for (size_t i = 0; i < old.Root().NumVars(); ++i) old.Root().var(i).is_parameter_field() = {};
+  }
+  ProgramDesc main = ParseProgram(SerializeProgram(old));
+  EXPECT_EQ(main.Parameters().size(), 4u);
+  Builder net(main, startup);
+  const Variable head = net.Fc(Variable::Of(main.Root(), "features"), {.size = 2});
+  const auto pairs = Momentum({.learning_rate = 0.1}).Minimize(net.Mean(head), startup);
+  EXPECT_EQ(pairs.size(), 6u);
+  const ProgramDesc again = ParseProgram(SerializeProgram(main));
+  EXPECT_EQ(again.Parameters(), main.Parameters());
+  EXPECT_EQ(again.Parameters().size(), 6u);
+  // Without the new head nothing is said in the file either, and moments are no parameters.
+  ProgramDesc whole = ParseProgram(SerializeProgram(old));
+  Builder loss(whole, startup);
+  Adam({}).Minimize(loss.Mean(Variable::Of(whole.Root(), "features")), startup);
+  EXPECT_EQ(ParseProgram(SerializeProgram(whole)).Parameters().size(), 4u);
 }
 
 }  // namespace

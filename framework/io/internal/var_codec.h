@@ -20,6 +20,7 @@ void EncodeTensorDesc(DType dtype, const Shape& shape, wire::Writer& out);
 // Only its name, so that it can be made in its block first; throws when it has none.
 std::string_view DecodeVarName(std::string_view message, const wire::Source& source);
 void DecodeVar(std::string_view message, const wire::Source& source, VarDesc& var);
-void EncodeVar(int field_number, const VarDesc& var, wire::Writer& out);
+// With `say_parameter` a persistable variable says whether it is a parameter.
+void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, wire::Writer& out);
 
 }  // namespace coracle

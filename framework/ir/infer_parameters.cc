@@ -1,0 +1,115 @@
+// Which variables are parameters, where nothing says so.
+
+#include <coracle/framework/ir/program.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace coracle {
+namespace {
+
+// What the ops of a program do with a variable of the root block.
+struct Use {
+  bool read = false;     // by an op of the forward part
+  bool written = false;  // by any op
+  bool updated = false;  // as the Param of an update op
+  bool rate = false;     // as an update op's learning rate
+};
+
+// These look at variables of any kind.
+bool OnlyLooks(const OpDesc& op) {
+  constexpr std::string_view kTypes[] = {"fetch", "save", "save_combine", "print"};
+  return std::find(std::begin(kTypes), std::end(kTypes), op.type()) != std::end(kTypes);
+}
+
+bool IsForward(const OpDesc& op) {
+  const int role = op.role();
+  return role == kNotSpecified || (role & (kBackward | kOptimize | kLRSched)) == 0;
+}
+
+std::vector<Use> UsesOfRoot(const ProgramDesc& program) {
+  const BlockDesc& root = program.Root();
+  std::vector<Use> uses(root.NumVars());
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    const BlockDesc& block = program.Block(b);
+    auto use = [&](const std::string& name) -> Use* {
+      if (b > 0 && block.FindVar(name)) return nullptr;
+      const VarDesc* var = root.FindVar(name);
+      return var ? &uses[var->index()] : nullptr;
+    };
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      const OpDesc& op = block.op(i);
+      const bool reads = IsForward(op) && !OnlyLooks(op);
+      for (const Slot& slot : op.inputs()) {
+        for (const std::string& arg : slot.args) {
+          Use* used = use(arg);
+          if (!used) continue;
+          used->read |= reads;
+          used->updated |= slot.name == "Param";
+          used->rate |= slot.name == "LearningRate";
+        }
+      }
+      for (const Slot& slot : op.outputs()) {
+        for (const std::string& arg : slot.args) {
+          if (Use* used = use(arg)) used->written = true;
+        }
+      }
+    }
+  }
+  return uses;
+}
+
+std::vector<bool> LikelyParameters(const ProgramDesc& program) {
+  const std::vector<Use> uses = UsesOfRoot(program);
+  std::vector<bool> likely(uses.size());
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const VarDesc& var = program.Root().var(i);
+    const Use& use = uses[i];
+    likely[i] = var.persistable() && var.type() == VarType::kLoDTensor && IsFloating(var.dtype()) &&
+                (use.updated || (use.read && !use.written && !use.rate));
+  }
+  return likely;
+}
+
+// Some variable says that it is a parameter, so those that say nothing are none.
+bool SaysParameters(const BlockDesc& root) {
+  for (size_t i = 0; i < root.NumVars(); ++i) {
+    if (root.var(i).is_parameter_field() == std::optional<bool>(true)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void ProgramDesc::InferParameters() {
+  const std::vector<bool> likely =
+      SaysParameters(Root()) ? std::vector<bool>(Root().NumVars(), false) : LikelyParameters(*this);
+  for (size_t i = 0; i < likely.size(); ++i) Root().vars_[i]->inferred_parameter_ = likely[i];
+}
+
+bool ProgramDesc::MustSayParameters() const {
+  const auto& vars = Root().vars_;
+  if (SaysParameters(Root())) {
+    return std::any_of(vars.begin(), vars.end(),
+                       [](const auto& var) { return var->inferred_parameter_.value_or(false); });
+  }
+  if (std::none_of(vars.begin(), vars.end(),
+                   [](const auto& var) { return var->inferred_parameter_.has_value(); })) {
+    return false;
+  }
+  const std::vector<bool> likely = LikelyParameters(*this);
+  for (size_t i = 0; i < vars.size(); ++i) {
+    if (!vars[i]->is_parameter_field() && vars[i]->is_parameter() != likely[i]) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> ProgramDesc::Parameters() const {
+  std::vector<std::string> names;
+  for (const auto& var : Root().vars_) {
+    if (var->is_parameter() && var->training().trainable) names.push_back(var->name());
+  }
+  return names;
+}
+
+}  // namespace coracle
