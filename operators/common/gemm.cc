@@ -7,9 +7,6 @@
 
 #ifdef CORACLE_ONEDNN
 #include <dnnl.h>
-#ifndef CORACLE_STD_THREADS
-#include <omp.h>
-#endif
 #endif
 
 namespace coracle {
@@ -35,34 +32,70 @@ void ReferenceGemm(const GemmSpec& s, const T* a, const T* b, T* c) {
 }
 
 #ifdef CORACLE_ONEDNN
-// Waking the other threads costs more than a small gemm takes on one.
-class OneThreadIf {
- public:
-#ifdef CORACLE_STD_THREADS
-  explicit OneThreadIf(bool) {}
-#else
-  explicit OneThreadIf(bool one) : before_(one ? omp_get_max_threads() : 1) {
-    if (before_ > 1) omp_set_num_threads(1);
-  }
-  ~OneThreadIf() {
-    if (before_ > 1) omp_set_num_threads(before_);
-  }
-  OneThreadIf(const OneThreadIf&) = delete;
-  OneThreadIf& operator=(const OneThreadIf&) = delete;
-
- private:
-  int before_;
-#endif
+// A block of C.
+struct GemmBlock {
+  int64_t row = 0, column = 0, rows = 0, columns = 0;
 };
 
-void OneDnnGemm(const GemmSpec& s, bool small, const float* a, const float* b, float* c) {
-  OneThreadIf one_thread(small);
+void OneDnnGemm(const GemmSpec& s, const GemmBlock& block, const float* a, const float* b,
+                float* c) {
+  if (block.rows == 0 || block.columns == 0) return;
+  a += s.transpose_a ? block.row : block.row * s.k;
+  b += s.transpose_b ? block.column * s.k : block.column;
+  c += block.row * s.n + block.column;
   onednn::Scope inside;
-  dnnl_status_t status =
-      dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, s.alpha, a,
-                 s.transpose_a ? s.m : s.k, b, s.transpose_b ? s.k : s.n, s.beta, c, s.n);
+  dnnl_status_t status = dnnl_sgemm(
+      s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', block.rows, block.columns, s.k, s.alpha,
+      a, s.transpose_a ? s.m : s.k, b, s.transpose_b ? s.k : s.n, s.beta, c, s.n);
   if (status != dnnl_success) throw InternalError("dnnl_sgemm failed");
 }
+
+// C cut into rows * columns blocks, one for each thread.
+class GemmGrid {
+ public:
+  GemmGrid(const GemmSpec& s, int64_t parts) : m_(s.m), n_(s.n) {
+    double least = 0;
+    for (int64_t rows = 1; rows <= parts; ++rows) {
+      const int64_t columns = parts / rows;
+      const double cost = Cost(s.k, rows, columns);
+      if (rows > 1 && cost >= least) continue;
+      least = cost;
+      rows_ = rows;
+      columns_ = columns;
+    }
+  }
+
+  int64_t size() const { return rows_ * columns_; }
+  GemmBlock Block(int64_t i) const {
+    GemmBlock block;
+    Cut(m_, kRowUnit, rows_, i / columns_, &block.row, &block.rows);
+    Cut(n_, kColumnUnit, columns_, i % columns_, &block.column, &block.columns);
+    return block;
+  }
+
+ private:
+  // What oneDNN's kernels for AVX-512 compute at a time.
+  static constexpr int64_t kRowUnit = 8, kColumnUnit = 48;
+
+  // Of the largest block: the products, and the elements of A and B that are read for it.
+  double Cost(int64_t k, int64_t rows, int64_t columns) const {
+    const double height = static_cast<double>(Units(m_, kRowUnit, rows) * kRowUnit);
+    const double width = static_cast<double>(Units(n_, kColumnUnit, columns) * kColumnUnit);
+    return static_cast<double>(k) * (height * width + 16 * (height + width));
+  }
+  // Units of the largest of so many parts.
+  static int64_t Units(int64_t size, int64_t unit, int64_t parts) {
+    return ((size + unit - 1) / unit + parts - 1) / parts;
+  }
+  static void Cut(int64_t size, int64_t unit, int64_t parts, int64_t i, int64_t* begin,
+                  int64_t* length) {
+    const int64_t units = (size + unit - 1) / unit;
+    *begin = std::min(size, units * i / parts * unit);
+    *length = std::min(size, units * (i + 1) / parts * unit) - *begin;
+  }
+
+  int64_t m_, n_, rows_ = 1, columns_ = 1;
+};
 #endif
 
 double Operations(const GemmSpec& s) {
@@ -92,9 +125,14 @@ Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode) {
 #ifdef CORACLE_ONEDNN
   if constexpr (std::is_same_v<T, float>) {
     if (mode == KernelMode::kAuto && spec.m > 0 && spec.n > 0 && spec.k > 0) {
-      const bool small = Operations(spec) < 300e3;
-      return [spec, small](const float* a, const float* b, float* c) {
-        OneDnnGemm(spec, small, a, b, c);
+      return [spec](const float* a, const float* b, float* c) {
+        // Waking other threads costs more than a small gemm takes on one.
+        const auto most = static_cast<int64_t>(1 + Operations(spec) / 300e3);
+        const GemmGrid grid(spec, std::min<int64_t>(NumThreads(), most));
+        ParallelFor(grid.size(), 1, [&](int64_t begin, int64_t end) {
+          if (end - begin == grid.size()) return OneDnnGemm(spec, {0, 0, spec.m, spec.n}, a, b, c);
+          for (int64_t i = begin; i < end; ++i) OneDnnGemm(spec, grid.Block(i), a, b, c);
+        });
       };
     }
   }

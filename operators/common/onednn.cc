@@ -1,11 +1,26 @@
 #ifdef CORACLE_ONEDNN
+#include <coracle/framework/base/parallel.h>
 #include <coracle/operators/common/onednn.h>
 #include <coracle/operators/common/onednn_scope.h>
 #include <fmt/format.h>
+#include <omp.h>
 
+#include <algorithm>
 #include <atomic>
+#include <numeric>
 
 namespace coracle::onednn {
+
+// Outside of every OpenMP region the setting is the thread's own.
+Scope::Scope() : threads_(omp_get_max_threads()) {
+  if (threads_ != 1) omp_set_num_threads(1);
+  calls_under_way.fetch_add(1, std::memory_order_relaxed);
+}
+
+Scope::~Scope() {
+  calls_under_way.fetch_sub(1, std::memory_order_relaxed);
+  if (threads_ != 1) omp_set_num_threads(threads_);
+}
 
 const dnnl::engine& Engine() {
   static const auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
@@ -119,11 +134,57 @@ void Call::Run(std::initializer_list<const void*> pointers) const {
   });
 }
 
-Call Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+namespace {
+
+// A layout may keep blocks of so many elements of the first dimension together.
+int64_t FirstDimUnit(const dnnl::memory::desc& desc) {
+  const dnnl_blocking_desc_t& blocking = desc.data.format_desc.blocking;
+  int64_t unit = 1;
+  for (int i = 0; i < blocking.inner_nblks; ++i) {
+    if (blocking.inner_idxs[i] == 0) unit *= blocking.inner_blks[i];
+  }
+  return unit;
+}
+
+// Elements [begin, end) of the first dimension.
+dnnl::memory::desc Part(const dnnl::memory::desc& desc, int64_t begin, int64_t end) {
+  dnnl::memory::dims dims = desc.dims(), offsets(dims.size(), 0);
+  dims[0] = end - begin;
+  offsets[0] = begin;
+  return desc.submemory_desc(dims, offsets);
+}
+
+Call ReorderCall(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
   dnnl::reorder::primitive_desc pd(Engine(), from, Engine(), to);
   Call call{dnnl::reorder(pd)};
   call.Arg(DNNL_ARG_FROM, from).Arg(DNNL_ARG_TO, to);
   return call;
+}
+
+}  // namespace
+
+Reorder::Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  const Scope inside;
+  const int64_t size = from.dims()[0], unit = std::lcm(FirstDimUnit(from), FirstDimUnit(to));
+  const int64_t units = (size + unit - 1) / unit;
+  const auto most = static_cast<int64_t>(1 + from.get_size() / 65536);
+  const int64_t parts = std::min({units, most, static_cast<int64_t>(NumThreads())});
+  try {
+    for (int64_t i = 0; parts > 1 && i < parts; ++i) {
+      const int64_t begin = units * i / parts * unit;
+      const int64_t end = std::min(size, units * (i + 1) / parts * unit);
+      parts_.push_back(ReorderCall(Part(from, begin, end), Part(to, begin, end)));
+    }
+  } catch (const dnnl::error&) {
+    parts_.clear();  // a layout that cannot be cut there
+  }
+  if (parts_.empty()) parts_ = {ReorderCall(from, to)};
+}
+
+void Reorder::Run(const void* from, void* to) const {
+  ParallelFor(static_cast<int64_t>(parts_.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) parts_[static_cast<size_t>(i)].Run({from, to});
+  });
 }
 
 }  // namespace coracle::onednn

@@ -61,7 +61,17 @@ class Call {
   std::shared_ptr<State> state_;
 };
 
-// Copies between two layouts of one tensor.
-Call Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+// Copies between two layouts or dtypes of one tensor, from several threads if it is large.
+class Reorder {
+ public:
+  Reorder() = default;
+  Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+  explicit operator bool() const { return !parts_.empty(); }
+
+  void Run(const void* from, void* to) const;
+
+ private:
+  std::vector<Call> parts_;  // by the tensor's first dimension
+};
 
 }  // namespace coracle::onednn

@@ -1,19 +1,25 @@
 #pragma once
-// Marks the time that the process spends inside oneDNN (its worker threads included), whose own
-// allocations are its affair: tests that count allocations ask.
+// A call of oneDNN. It computes on the calling thread alone: ParallelFor hands parts of the work to
+// several threads, each of which calls oneDNN for its part, so that no second pool of threads
+// competes with ours.
 
 #include <atomic>
 
 namespace coracle::onednn {
 
+// Calls under way. oneDNN's own allocations are its affair: tests that count allocations ask.
 inline std::atomic<int> calls_under_way{0};
 
+// Lives while the thread makes descriptors or runs them; both ask for the number of threads.
 class Scope {
  public:
-  Scope() { calls_under_way.fetch_add(1, std::memory_order_relaxed); }
-  ~Scope() { calls_under_way.fetch_sub(1, std::memory_order_relaxed); }
+  Scope();
+  ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
+
+ private:
+  int threads_;  // the calling thread's setting of OpenMP
 };
 
 }  // namespace coracle::onednn
