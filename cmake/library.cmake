@@ -2,6 +2,8 @@
 set(CORACLE_PARTS proto base tensor ir op io operators passes executor backward clip optimizer layers train)
 if(CORACLE_SHARED)
   add_library(coracle SHARED)
+  # Threads of the pool rest in its code: it stays when a program closes the library.
+  target_link_options(coracle PRIVATE LINKER:-z,nodelete)
 else()
   add_library(coracle STATIC)
 endif()

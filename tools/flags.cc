@@ -5,7 +5,8 @@
 #include "command.h"
 
 DEFINE_string(op_library, "", "shared objects with ops of your own: `FILE`,...");
-DEFINE_int32(threads, 0, "threads to use; 0: OMP_NUM_THREADS, or all cores");
+DEFINE_int32(threads, 0,
+             "threads to use; 0: OMP_NUM_THREADS, or what the cores and the CPU quota allow");
 DEFINE_string(out, "", "`PATH` of the result: a file, for train a directory");
 DEFINE_string(kernels, "auto", "`KIND`: auto, or reference for plain loops only");
 DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");

@@ -1,14 +1,14 @@
 #pragma once
-// ParallelFor: the one way in which Coracle's loops use several threads. The threads are OpenMP's
-// (the pool that oneDNN uses too), or std::thread in a build with CORACLE_STD_THREADS.
+// ParallelFor: the one way in which Coracle's loops use several threads. They are those of a pool
+// of its own, which makes way for other programs; oneDNN is called for parts of the work.
 
 #include <cstdint>
 #include <type_traits>
 
 namespace coracle {
 
-// Threads that a ParallelFor may use: OMP_NUM_THREADS or the number of cores until set.
-// Process-wide.
+// Threads that a ParallelFor may use. Until set: OMP_NUM_THREADS, or as many as there are cores and
+// the process's CPU quota allows. Process-wide.
 int NumThreads();
 void SetNumThreads(int n);
 

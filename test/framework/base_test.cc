@@ -3,7 +3,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/logging.h>
-#include <coracle/framework/base/parallel.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/test/test_data.h>
@@ -353,45 +352,6 @@ TEST(Text, Numbers) {
   EXPECT_FALSE(ParseDouble("1,5", &d));
   EXPECT_EQ(HumanBytes(1536), "1.5 KiB");
   EXPECT_EQ(HumanCount(2000000), "2.0M");
-}
-
-TEST(Parallel, EveryIndexOnce) {
-  int before = NumThreads();
-  for (int threads : {1, 2, 5}) {
-    SetNumThreads(threads);
-    for (int64_t n : {0, 1, 7, 1000, 12345}) {
-      std::vector<std::atomic<int>> seen(static_cast<size_t>(n));
-      ParallelFor(n, 10, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
-      });
-      for (const auto& count : seen) EXPECT_EQ(count.load(), 1);
-    }
-  }
-  SetNumThreads(before);
-}
-
-TEST(Parallel, ExceptionsReachTheCaller) {
-  int before = NumThreads();
-  SetNumThreads(4);
-  for (int64_t thrower : {0, 5000, 9999}) {
-    auto body = [&](int64_t begin, int64_t end) {
-      if (begin <= thrower && thrower < end) ThrowInvalid("from a thread");
-    };
-    EXPECT_THROW(ParallelFor(10000, 10, body), Error);
-  }
-  std::atomic<int64_t> sum{0};  // the pool works on
-  ParallelFor(100, 10, [&](int64_t begin, int64_t end) { sum += end - begin; });
-  EXPECT_EQ(sum.load(), 100);
-  SetNumThreads(before);
-}
-
-TEST(Parallel, NestedLoopsWork) {
-  std::atomic<int64_t> sum{0};
-  ParallelFor(8, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      ParallelFor(100, 10, [&](int64_t b, int64_t e) { sum += e - b; });
-  });
-  EXPECT_EQ(sum.load(), 800);
 }
 
 TEST(Logging, SinksTakeTheLines) {

@@ -40,9 +40,6 @@ namespace {
 // Reference kernels leave no library in between: what is counted is the loop, the batches and the
 // executor.
 TEST(Allocations, NonePerStep) {
-#ifdef CORACLE_STD_THREADS
-  GTEST_SKIP() << "every loop on std::thread makes its threads";
-#endif
   JobConfig job;
   job.model_text = R"(
 data  { name: "image" shape: [-1, 784] }

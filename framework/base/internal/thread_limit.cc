@@ -1,0 +1,52 @@
+#include <coracle/framework/base/internal/thread_limit.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace coracle::internal {
+namespace {
+
+constexpr int64_t kMillisecond = 1000000;
+constexpr int64_t kFirstHold = 10 * kMillisecond, kLongestHold = 2000 * kMillisecond;
+// A thread wakes up in less than a tenth of this where a processor is free.
+constexpr int64_t kMissed = kMillisecond;
+
+int64_t Now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+int ThreadLimit::Lowered(int wanted) {
+  const int64_t now = Now();
+  int64_t until = until_.load(std::memory_order_relaxed);
+  int left_out = left_out_.load(std::memory_order_relaxed);
+  // One thread at a time comes back, the next one sooner; one of the callers brings it.
+  if (now >= until && until_.compare_exchange_strong(until, now + hold_.load() / 4)) {
+    left_out_.compare_exchange_strong(left_out, std::max(left_out - 1, 0));
+    left_out = left_out_.load();
+  }
+  return std::max(wanted - left_out, 1);
+}
+
+void ThreadLimit::Missed(int wanted, std::chrono::nanoseconds time) {
+  if (missed_.fetch_add(time.count(), std::memory_order_relaxed) + time.count() < kMissed) return;
+  missed_.store(0, std::memory_order_relaxed);
+  Lower(wanted);
+}
+
+void ThreadLimit::Lower(int wanted) {
+  const int64_t now = Now();
+  const int64_t until = until_.load(std::memory_order_relaxed);
+  const int64_t hold = hold_.load(std::memory_order_relaxed);
+  // Soon after the last time: the neighbour is still there.
+  const bool again = hold > 0 && now < until + 2 * hold;
+  const int64_t next = again ? std::min(4 * hold, kLongestHold) : kFirstHold;
+  hold_.store(next, std::memory_order_relaxed);
+  until_.store(now + next, std::memory_order_relaxed);
+  left_out_.store(std::clamp(left_out_.load() + 1, 0, wanted - 1));
+}
+
+}  // namespace coracle::internal

@@ -1,0 +1,287 @@
+#include <coracle/framework/base/internal/spin.h>
+#include <coracle/framework/base/internal/thread_limit.h>
+#include <coracle/framework/base/internal/thread_pool.h>
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace coracle::internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using PartFunction = void (*)(void*, int);
+
+// A loop under way. Threads claim its parts by writing its serial number, which is never used
+// again: a thread that comes late finds all parts claimed and leaves the loop alone.
+struct alignas(64) Loop {
+  std::atomic<bool> taken{false};   // by a caller
+  std::atomic<uint64_t> ticket{0};  // serial number * kTicketParts + parts; 0: not open
+  std::atomic<PartFunction> part{nullptr};
+  std::atomic<void*> context{nullptr};
+  // Of parts that ended while the caller slept: whether one was interrupted, when the last ended.
+  std::atomic<bool> preempted{false};
+  std::atomic<Clock::rep> ended{0};
+  alignas(64) std::atomic<uint32_t> left{0};  // unfinished parts, and kCallerSleeps
+  std::atomic<uint64_t> claimed[kMaxThreads]{};
+};
+constexpr uint64_t kTicketParts = 65536;
+constexpr uint32_t kCallerSleeps = 1u << 31;
+static_assert(kMaxThreads < kTicketParts);
+
+enum WorkerState : int { kBusy, kIdle, kAsleep, kCalled };
+
+struct alignas(64) Worker {
+  std::atomic<int> state{kBusy};
+};
+
+// Whether the system has taken the processor from this thread since the last call.
+bool WasPreempted() {
+  thread_local long before = 0;
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return std::exchange(before, usage.ru_nivcsw) != usage.ru_nivcsw;
+}
+
+// Binds the thread to the place that OMP_PROC_BIND and OMP_PLACES give it, if they are set: it has
+// inherited that of the thread that started it.
+void BindThread(int index) {
+  if (omp_get_proc_bind() == omp_proc_bind_false || omp_get_num_places() == 0) return;
+  const int place = index % omp_get_num_places();
+  std::vector<int> ids(static_cast<size_t>(omp_get_place_num_procs(place)));
+  omp_get_place_proc_ids(place, ids.data());
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int id : ids) CPU_SET(id, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+// While an object lives, threads start that leave the process's signals to the others.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF})
+      sigdelset(&all, own);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Lives as long as the process: its threads may outlast static objects.
+class Pool {
+ public:
+  Pool() : spin_(ReadSpinCounts()) {}
+
+  void Run(int threads, int parts, PartFunction part, void* context);
+
+ private:
+  static constexpr int kLoops = 8;  // loops of several callers; a further caller runs alone
+  static constexpr auto kStall = std::chrono::microseconds(300);
+
+  Loop* TakeLoop();
+  void Open(Loop& loop, int parts, PartFunction part, void* context);
+  void Start(int threads);
+  bool Call(int helpers, int threads);
+  void WaitFor(Loop& loop, int threads);
+
+  void Serve(int index);
+  bool HelpAny(int index);
+  static int Help(Loop& loop, int own);
+  void Rest(Worker& worker) const;
+
+  const SpinCounts spin_;
+  ThreadLimit limit_;
+  std::mutex starting_;
+  std::atomic<int> started_{1};  // the caller counts as one
+  bool cannot_start_ = false;
+  std::atomic<uint64_t> serial_{0};
+  Loop loops_[kLoops];
+  Worker workers_[kMaxThreads];
+};
+
+void Pool::Run(int threads, int parts, PartFunction part, void* context) {
+  const int now = spin_.yields ? limit_.Of(threads) : threads;
+  Loop* loop = now > 1 ? TakeLoop() : nullptr;
+  if (!loop) {
+    for (int i = 0; i < parts; ++i) part(context, i);
+    return;
+  }
+  Start(now);
+  Open(*loop, parts, part, context);
+  const auto begin = Clock::now();
+  const bool called = Call(std::min(now, parts) - 1, now);
+  if (Help(*loop, 0) < parts) {
+    limit_.Helped();
+    WaitFor(*loop, threads);
+  } else if (called) {
+    limit_.Missed(threads, Clock::now() - begin);
+  }
+  loop->ticket.store(0, std::memory_order_relaxed);
+  loop->taken.store(false, std::memory_order_release);
+}
+
+Loop* Pool::TakeLoop() {
+  for (Loop& loop : loops_) {
+    if (!loop.taken.load(std::memory_order_relaxed) &&
+        !loop.taken.exchange(true, std::memory_order_acquire))
+      return &loop;
+  }
+  return nullptr;
+}
+
+void Pool::Open(Loop& loop, int parts, PartFunction part, void* context) {
+  loop.part.store(part, std::memory_order_relaxed);
+  loop.context.store(context, std::memory_order_relaxed);
+  loop.preempted.store(false, std::memory_order_relaxed);
+  loop.left.store(static_cast<uint32_t>(parts), std::memory_order_relaxed);
+  const uint64_t serial = serial_.fetch_add(1, std::memory_order_relaxed) + 1;
+  loop.ticket.store(serial * kTicketParts + static_cast<uint64_t>(parts),
+                    std::memory_order_release);
+}
+
+// Where the system gives no more threads, those that there are do the work.
+void Pool::Start(int threads) {
+  if (started_.load(std::memory_order_acquire) >= threads) return;
+  std::lock_guard<std::mutex> lock(starting_);
+  const BlockedSignals blocked;
+  while (!cannot_start_ && started_.load() < threads) {
+    const int index = started_.load();
+    try {
+      std::thread([this, index] { Serve(index); }).detach();
+      started_.store(index + 1, std::memory_order_release);
+    } catch (const std::exception&) {
+      cannot_start_ = true;
+    }
+  }
+}
+
+// Wakes up to `helpers` of the first `threads` threads, those that have nothing to do. Whether
+// there were any.
+bool Pool::Call(int helpers, int threads) {
+  const int wanted = helpers;
+  const int end = std::min(threads, started_.load(std::memory_order_relaxed));
+  for (int i = 1; i < end && helpers > 0; ++i) {
+    std::atomic<int>& state = workers_[i].state;
+    int seen = state.load(std::memory_order_relaxed);
+    if (seen != kIdle && seen != kAsleep) continue;
+    seen = state.exchange(kCalled, std::memory_order_acq_rel);
+    if (seen == kAsleep) state.notify_one();
+    --helpers;
+  }
+  return helpers < wanted;
+}
+
+// Runs the parts of a loop that nobody has claimed, `own` first.
+int Pool::Help(Loop& loop, int own) {
+  const uint64_t ticket = loop.ticket.load(std::memory_order_acquire);
+  const int parts = static_cast<int>(ticket % kTicketParts);
+  const uint64_t serial = ticket / kTicketParts;
+  const PartFunction part = loop.part.load(std::memory_order_relaxed);
+  void* context = loop.context.load(std::memory_order_relaxed);
+  int helped = 0;
+  for (int k = 0; k < parts; ++k) {
+    const int i = (own + k) % parts;
+    uint64_t last = loop.claimed[i].load(std::memory_order_relaxed);
+    // Whoever claims a part knows that the loop is not over, and that what it read above is of it.
+    if (last >= serial ||
+        !loop.claimed[i].compare_exchange_strong(last, serial, std::memory_order_acq_rel))
+      continue;
+    part(context, i);
+    ++helped;
+    if ((loop.left.load(std::memory_order_relaxed) & kCallerSleeps) != 0) {
+      if (WasPreempted()) loop.preempted.store(true, std::memory_order_relaxed);
+      loop.ended.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    }
+    const uint32_t left = loop.left.fetch_sub(1, std::memory_order_acq_rel);
+    if (left == (kCallerSleeps | 1)) loop.left.notify_one();
+  }
+  return helped;
+}
+
+void Pool::WaitFor(Loop& loop, int threads) {
+  auto over = [&] { return loop.left.load(std::memory_order_acquire) == 0; };
+  if (SpinUntil(spin_.for_parts, over)) return;
+  const auto begin = Clock::now();
+  uint32_t left = loop.left.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
+  while (left != kCallerSleeps) {
+    loop.left.wait(left, std::memory_order_acquire);
+    left = loop.left.load(std::memory_order_acquire);
+  }
+  const auto now = Clock::now();
+  if (now - begin < kStall) return;
+  const Clock::duration ended(loop.ended.load(std::memory_order_relaxed));
+  const bool late = now.time_since_epoch() - ended > kStall;  // the caller got no processor
+  if (late || loop.preempted.load(std::memory_order_relaxed)) limit_.Stalled(threads);
+}
+
+void Pool::Serve(int index) {
+  BindThread(index);
+  Worker& worker = workers_[index];
+  for (;;) {
+    while (HelpAny(index)) {
+    }
+    // A loop that begins right now may not see that this thread is free, and does without it.
+    worker.state.store(kIdle, std::memory_order_release);
+    Rest(worker);
+    worker.state.store(kBusy, std::memory_order_relaxed);
+  }
+}
+
+bool Pool::HelpAny(int index) {
+  bool helped = false;
+  for (Loop& loop : loops_) {
+    if (loop.ticket.load(std::memory_order_relaxed) != 0) helped |= Help(loop, index) > 0;
+  }
+  return helped;
+}
+
+// Returns when the thread is called.
+void Pool::Rest(Worker& worker) const {
+  auto called = [&] { return worker.state.load(std::memory_order_acquire) == kCalled; };
+  if (SpinUntil(spin_.for_work, called)) return;
+  WasPreempted();  // what happened until now is of no interest
+  int idle = kIdle;
+  if (!worker.state.compare_exchange_strong(idle, kAsleep, std::memory_order_acq_rel)) return;
+  while (!called()) worker.state.wait(kAsleep, std::memory_order_acquire);
+}
+
+std::atomic<Pool*> pool{nullptr};
+
+// A child process has none of the threads; it starts its own with its first loop.
+void ForgetPool() { pool.store(nullptr, std::memory_order_relaxed); }
+
+Pool& ThePool() {
+  Pool* present = pool.load(std::memory_order_acquire);
+  if (present) return *present;
+  static const int at_fork = pthread_atfork(nullptr, nullptr, ForgetPool);
+  (void)at_fork;
+  auto* made = new Pool;
+  if (pool.compare_exchange_strong(present, made, std::memory_order_acq_rel)) return *made;
+  delete made;
+  return *present;
+}
+
+}  // namespace
+
+void RunParts(int threads, int parts, PartFunction part, void* context) {
+  ThePool().Run(threads, parts, part, context);
+}
+
+}  // namespace coracle::internal
