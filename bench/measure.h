@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -87,7 +88,8 @@ std::vector<double> TimeSteps(double warm, double seconds, Step&& step) {
 }
 
 // What all benchmarks of one repeated step take: --workload, --threads, --warm and --seconds (to
-// run), --profile, --kernels=reference. Sets the number of threads.
+// run), --profile, --kernels=reference. Sets the number of threads; 0: as many as the library uses
+// by default.
 class StepBench {
  public:
   StepBench(const Arguments& arguments, const std::string& workload, double warm, double seconds)
@@ -96,7 +98,8 @@ class StepBench {
         threads_(arguments.Whole("threads", 1)),
         warm_(arguments.Real("warm", warm)),
         seconds_(arguments.Real("seconds", seconds)) {
-    SetNumThreads(threads_);
+    if (threads_ > 0) SetNumThreads(threads_);
+    threads_ = NumThreads();
     options_.profile = arguments.Text("profile", "") == "true";
     if (arguments.Text("kernels", "") == "reference") options_.kernels = KernelMode::kReference;
   }
@@ -115,9 +118,11 @@ class StepBench {
     getrusage(RUSAGE_SELF, &usage);
     std::printf(
         "{\"peer\":\"coracle\",\"kind\":\"train\",\"workload\":\"%s\",\"threads\":%d,\"reps\":%zu,"
-        "\"median_ms\":%.6g,\"min_ms\":%.6g,\"p10_ms\":%.6g,\"p90_ms\":%.6g,\"rss_base_mb\":%.1f,"
+        "\"median_ms\":%.6g,\"mean_ms\":%.6g,\"min_ms\":%.6g,\"p10_ms\":%.6g,\"p90_ms\":%.6g,\"rss_"
+        "base_mb\":%.1f,"
         "\"rss_peak_mb\":%.1f,\"nivcsw\":%ld%s}\n",
         workload_.c_str(), threads_, times.size(), times[times.size() / 2] * 1e3,
+        std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size()) * 1e3,
         times.front() * 1e3, times[times.size() / 10] * 1e3, times[times.size() * 9 / 10] * 1e3,
         base_mib_, ProcessMiB("VmHWM"), usage.ru_nivcsw, extra.c_str());
   }

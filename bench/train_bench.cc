@@ -1,9 +1,9 @@
 // Training steps of standard networks on random data in memory: one JSON line with the median time
 // of a step.
 //   train_bench --workload=lenet|mlp --threads=1 [--seconds=3] [--warm=1] [--kernels=reference]
-//   [--profile]
-// The loss is read back in every step; eight batches take turns. Workloads are defined in
-// README.md.
+//   [--inference] [--profile]
+// The loss is read back in every step; eight batches take turns. With --inference a step is the
+// forward pass of a batch. Workloads are defined in README.md.
 #include <coracle/coracle.h>
 
 #include <array>
@@ -78,7 +78,8 @@ int Main(const Arguments& arguments) {
   Variable image = net.Data("image", Shape(dims));
   Variable label = net.Data("label", {-1, 1}, DType::kInt64);
   Variable loss = net.Mean(net.SoftmaxWithCrossEntropy(w.logits(net, image), label));
-  Momentum({.learning_rate = 0.01, .momentum = 0.9}).Minimize(loss, startup);
+  if (arguments.Text("inference", "") != "true")
+    Momentum({.learning_rate = 0.01, .momentum = 0.9}).Minimize(loss, startup);
 
   Executor executor(bench.options());
   Scope scope;
