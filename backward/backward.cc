@@ -181,7 +181,10 @@ class Differentiation {
       for (const Target& target : targets) names.push_back(target.name);
       positions_ = internal::OpsBetween(block, ops_, wanted, names);
     }
-    positions_ ? open.FillWhereOpen(block, *positions_) : open.FillWhereOpen();
+    if (positions_)
+      open.FillWhereOpen(block, *positions_);
+    else if (part)
+      open.FillWhereOpen();
     MakeGraph(wanted_);
     if (block.parent()) FindOuterPath();
     MarkPath();

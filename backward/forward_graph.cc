@@ -131,6 +131,7 @@ ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops, const Reques
     const size_t at = part_ ? (*request.positions)[i] : i;
     RequireOp(block.op(at), ops);
     AddNode(block.op(at), static_cast<int32_t>(at));
+    if (undeclared_) RequireDeclared(block.op(at));
   }
 }
 
@@ -140,6 +141,7 @@ int32_t ForwardGraph::Intern(std::string_view name) {
   if (id >= 0) return id;
   id = static_cast<int32_t>(vars_.size());
   if (!desc) desc = block_.FindVarRecursive(name);
+  undeclared_ |= !desc;
   Var& var = vars_.emplace_back();
   var.name = name;
   var.desc = desc;
@@ -339,6 +341,7 @@ bool ForwardGraph::Carries(int32_t v) {
 
 void ForwardGraph::RequireFloating(const char* who, int32_t v) {
   const VarMeta& meta = MetaOf(v);
+  if (!IsOpen(meta) && IsFloatingOrOpen(meta)) return;
   const std::string name(VarOf(v).name);
   const OpDesc* writer = WriterOf(v);
   const std::string details = writer ? "  " + Locate(*writer) : "";
@@ -348,7 +351,6 @@ void ForwardGraph::RequireFloating(const char* who, int32_t v) {
                              who, Quote(name)),
                  details);
   }
-  if (IsFloatingOrOpen(meta)) return;
   ThrowInvalid(fmt::format("{}: {} is declared {}, and {} makes floating-point numbers of it", who,
                            Quote(name), meta.ToString(), writer ? writer->type() : "an op"),
                details);

@@ -158,6 +158,7 @@ class ForwardGraph {
   std::vector<Version> versions_;
   std::vector<Arg> args_;
   std::vector<Node> nodes_;
+  bool undeclared_ = false;  // an op names a variable that no block declares
   bool any_overwritten_ = false, inferred_ = false, marked_ = false;
   std::unordered_map<int32_t, VarMeta> overwritten_metas_;
 };

@@ -56,6 +56,9 @@ void RequireOp(const OpDesc& op, const OpRegistry& ops) {
     ThrowFirstError(problems);
   }
   if (op.HasSubBlock() && !NamesBlocks(op)) RequireProgram(op.block()->program(), ops);
+}
+
+void RequireDeclared(const OpDesc& op) {
   RequireDeclared(op, op.inputs(), "reads");
   RequireDeclared(op, op.outputs(), "writes");
 }

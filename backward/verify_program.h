@@ -10,8 +10,10 @@ namespace coracle::internal {
 // one block.
 void RequireBlocks(const ProgramDesc& program, const OpRegistry& ops);
 
-// The slots, attrs, names and sub-blocks of one op of a known type. REQUIRES: RequireBlocks.
+// The slots, attrs and sub-blocks of one op of a known type. REQUIRES: RequireBlocks.
 void RequireOp(const OpDesc& op, const OpRegistry& ops);
+// Some block that the op sees declares each of its variables.
+void RequireDeclared(const OpDesc& op);
 
 // The whole program, but for ops of unknown types: a gradient may not need them. Linear in its
 // size.

@@ -524,8 +524,12 @@ void LeaveTypesOpen(ProgramDesc& program, Choices& choose) {
     BlockDesc& block = program.Block(b);
     for (size_t i = 0; i < block.NumVars(); ++i) {
       VarDesc& var = block.var(i);
-      if (!block.Uses(var.name()).writers.empty() && var.type() == VarType::kLoDTensor &&
-          !var.persistable() && !is_used_elsewhere(block, var.name()) && !results.count(var.name()))
+      const VarUses& uses = block.Uses(var.name());
+      const bool written_first =
+          !uses.writers.empty() && (uses.readers.empty() || block.IndexOf(*uses.writers[0]) <
+                                                                block.IndexOf(*uses.readers[0]));
+      if (written_first && var.type() == VarType::kLoDTensor && !var.persistable() &&
+          !is_used_elsewhere(block, var.name()) && !results.count(var.name()))
         written.push_back(&var);
     }
   }
