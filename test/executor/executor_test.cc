@@ -1,8 +1,10 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <thread>
 
 namespace coracle {
@@ -456,6 +458,41 @@ TEST(Executor, VerifiesBeforeRunning) {
   net.Var("x", {-1, 3});
   net.program.Root().AppendOp("clip", {{"X", {"x"}}}, {{"Out", {"y"}}});
   ExpectMessage([&] { Executor().Prepare(net.program, {"x"}, {}); }, "attr min is required");
+}
+
+// A program may name any file; none is touched unless the one who runs it says where.
+TEST(Executor, ProgramsTouchFilesOnlyWhereAllowed) {
+  TemporaryDirectory directory;
+  Net net;
+  net.Var("w", {2}, true);
+  net.program.Root().AppendOp("save", {{"X", {"w"}}}, {}, {{"file_path", std::string("kept/w")}});
+  Scope scope;
+  scope.Set("w", Tensor::Of<float>({2}, {1, 2}));
+  for (bool optimize : {false, true}) {
+    const Executor executor({.optimize = optimize});
+    ExpectMessage([&] { executor.Prepare(net.program); },
+                  "save: the program names the file 'kept/w', and may touch none");
+    ExpectMessage([&] { executor.Run(net.program, scope); }, "may touch none");
+  }
+  // Nor in a block that no op runs.
+  ProgramDesc inner;
+  inner.AppendBlock(inner.Root()).Var("v").SetShape({1});
+  inner.Block(1).AppendOp("load", {}, {{"Out", {"v"}}}, {{"file_path", std::string("x")}});
+  ExpectMessage([&] { Executor().Prepare(inner); }, "load: the program names the file 'x'");
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+
+  const Executor allowed({.allow_files = directory.path()});
+  PreparedProgram prepared = allowed.Prepare(net.program);
+  PreparedProgram(prepared).Run(scope);
+  EXPECT_TRUE(std::filesystem::exists(directory.File("kept/w")));
+  net.Var("again", {2});
+  net.program.Root().AppendOp("load", {}, {{"Out", {"again"}}},
+                              {{"file_path", std::string("kept/w")}});
+  EXPECT_EQ(ValuesOf(allowed.Run(net.program, scope, {}, {"again"})[0]),
+            (std::vector<float>{1, 2}));
+  net.program.Root().AppendOp("save", {{"X", {"w"}}}, {},
+                              {{"file_path", std::string("../stolen")}});
+  ExpectMessage([&] { allowed.Run(net.program, scope); }, "\"..\" may lead out");
 }
 
 }  // namespace
