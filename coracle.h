@@ -3,6 +3,7 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
+#include <coracle/backward/dense_gradient.h>
 #include <coracle/backward/explain.h>
 #include <coracle/backward/hessian.h>
 #include <coracle/backward/recompute.h>
@@ -12,11 +13,14 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/version.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/printer.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/variable.h>
+#include <coracle/framework/op/default_attr.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
@@ -42,8 +46,13 @@
 #include <coracle/optimizer/regularizer.h>
 #include <coracle/optimizer/update_block.h>
 #include <coracle/optimizer/weight_average.h>
+#include <coracle/passes/inline_calls.h>
 #include <coracle/passes/pass.h>
 #include <coracle/train/batch_reader.h>
 #include <coracle/train/digits.h>
+#include <coracle/train/generate.h>
+#include <coracle/train/plot.h>
 #include <coracle/train/run.h>
+#include <coracle/train/time_model.h>
 #include <coracle/train/trainer.h>
+#include <coracle/train/weights.h>

@@ -7,6 +7,7 @@
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/mismatch.h>
 #include <coracle/passes/inline_calls.h>
 #include <fmt/format.h>
 
@@ -340,9 +341,9 @@ std::vector<std::string> SeedsOf(const char* who, const BlockDesc& block,
     if (!seed) ThrowUnknownName(who, block, "target_gradients", seeds[i]);
     const VarDesc& target = targets[i].desc();
     if (seed->dtype() != target.dtype() || !seed->shape().CompatibleWith(target.shape())) {
-      ThrowInvalid(fmt::format("{}: the target gradient {} is {}, its target {} is {}", who,
-                               Quote(seeds[i]), seed->meta().ToString(), Quote(target.name()),
-                               target.meta().ToString()));
+      ThrowInvalid(fmt::format("{}: the target gradient {} of {} {}", who, Quote(seeds[i]),
+                               Quote(target.name()),
+                               DescribeMismatch(target.meta(), seed->meta())));
     }
   }
   return seeds;

@@ -2,21 +2,18 @@
 include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/coracle)
 
-install(TARGETS coracle EXPORT coracle-targets
+install(TARGETS coracle coracle_headers EXPORT coracle-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT coracle-targets NAMESPACE coracle:: DESTINATION ${config_dir})
 file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 set_target_properties(coracle_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
 install(TARGETS coracle_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-# Public headers; the internal ones of a directory are listed with it.
-foreach(directory framework operators passes executor backward clip optimizer layers train)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${directory} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coracle
-    FILES_MATCHING PATTERN "*.h"
-    PATTERN "operators/common" EXCLUDE
-    PATTERN "internal" EXCLUDE)
-endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/coracle.h ${PROJECT_BINARY_DIR}/gen/coracle/proto.h
+# Public headers: coracle.h, <coracle/proto.h> and what these include.
+install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")
+set(destination \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/coracle\")")
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake)
+install(FILES ${PROJECT_BINARY_DIR}/gen/coracle/proto.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coracle)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/gen/coracle/proto DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coracle
   FILES_MATCHING PATTERN "*.pb.h" PATTERN "event_log.pb.h" EXCLUDE)
@@ -30,9 +27,16 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/coracle-config-version.cm
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/coracle-config.cmake ${PROJECT_BINARY_DIR}/coracle-config-version.cmake
   DESTINATION ${config_dir})
-if(CORACLE_ONEDNN)
-  set(CORACLE_PC_ONEDNN -ldnnl)
+# What find_package finds for the static library, for pkg-config. A shared one names its needs itself.
+set(pc_libs "")
+if(NOT CORACLE_SHARED)
+  set(pc_libs "-lprotobuf -lglog -lre2 -lfmt -lz -lhwy -lgomp -lpthread -ldl")
+  if(CORACLE_ONEDNN)
+    string(APPEND pc_libs " -ldnnl")
+  endif()
 endif()
+file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/coracle.pc.in ${PROJECT_BINARY_DIR}/coracle.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/coracle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

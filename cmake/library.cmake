@@ -18,9 +18,14 @@ if(CORACLE_COVERAGE)
   target_link_options(coracle PUBLIC --coverage)
 endif()
 set_target_properties(coracle PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
-target_compile_features(coracle PUBLIC cxx_std_20)
-target_include_directories(coracle PUBLIC
+# The headers alone: for op libraries, which take Coracle's symbols from the program that loads them.
+add_library(coracle_headers INTERFACE)
+add_library(coracle::headers ALIAS coracle_headers)
+set_target_properties(coracle_headers PROPERTIES EXPORT_NAME headers)
+target_compile_features(coracle_headers INTERFACE cxx_std_20)
+target_include_directories(coracle_headers INTERFACE
   $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_libraries(coracle PUBLIC coracle_headers)
 target_link_libraries(coracle PRIVATE
   fmt::fmt glog::glog re2 nlohmann_json::nlohmann_json ZLIB::ZLIB hwy::hwy protobuf::libprotobuf
   Threads::Threads OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS} $<$<BOOL:${CORACLE_ONEDNN}>:DNNL::dnnl>)

@@ -1,7 +1,9 @@
 #include <coracle/executor/internal/compiled_program.h>
 #include <coracle/executor/internal/frame.h>
 #include <coracle/executor/internal/planner.h>
+#include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/passes/inline_calls.h>
@@ -129,15 +131,28 @@ void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {
   for (size_t i = 0; i < feeds.size(); ++i) {
     const VarDesc* var = program_.Root().FindVar(feeds_[i]);
     if (!var || var->type() != VarType::kLoDTensor) continue;
-    if (feeds[i].dtype() != var->dtype()) {
-      ThrowInvalid(fmt::format("feed {} must be {}, got {}", Quote(feeds_[i]),
-                               var->meta().ToString(), feeds[i].ToString()));
-    }
-    // Files declare the shape of their export; only where they ask for it does it bind a feed.
-    if (var->need_check_feed() && !feeds[i].shape().CompatibleWith(var->shape())) {
-      ThrowInvalid(fmt::format("feed {} must have the shape {}, got {}", Quote(feeds_[i]),
-                               var->shape().ToString(), feeds[i].shape().ToString()));
-    }
+    const bool fits = feeds[i].shape().CompatibleWith(var->shape());
+    if (feeds[i].dtype() == var->dtype() && (fits || !var->need_check_feed())) continue;
+    VarMeta wanted = var->meta();
+    if (!var->need_check_feed()) wanted.shape = feeds[i].shape();
+    ThrowInvalid(
+        fmt::format("feed {} {}", Quote(feeds_[i]), DescribeMismatch(wanted, MetaOf(feeds[i]))));
+  }
+}
+
+// Files declare the shape of their export (or none); only where they ask for it does it bind a
+// feed.
+void CompiledProgram::WarnOfShapes(std::span<const Tensor> feeds) const {
+  warned_.resize(feeds_.size());
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const VarDesc* var = program_.Root().FindVar(feeds_[i]);
+    if (warned_[i] || !var || var->shape().rank() == 0) continue;
+    if (feeds[i].shape().CompatibleWith(var->shape())) continue;
+    warned_[i] = true;
+    Log(LogLevel::kWarning,
+        fmt::format("feed {} has the shape {}, the program declares {}; it is run with what "
+                    "is fed",
+                    Quote(feeds_[i]), feeds[i].shape().ToString(), var->shape().ToString()));
   }
 }
 
@@ -156,6 +171,7 @@ std::shared_ptr<const Plan> CompiledProgram::GetPlan(int32_t unit_index, size_t 
     unit.plans.splice(unit.plans.begin(), unit.plans, it);
     return unit.plans.front();
   }
+  if (unit_index == 0 && !before) WarnOfShapes(feeds);
   PlanRequest request;
   request.program = &program_;
   request.uses = &uses_;

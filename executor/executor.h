@@ -37,7 +37,8 @@ struct CompileOptions {
   size_t max_plans = 16;  // plans kept for different feed signatures
 };
 
-// One op's share of the time, summed over runs.
+// One op's share of the time, summed over runs. The ops of sub-blocks have shares of their own,
+// which are not in that of the op that runs the block.
 struct OpTime {
   std::string op_type;
   std::string output;  // its first output
@@ -64,7 +65,8 @@ class PreparedProgram {
   // order of fetch_names(), stays valid until the next Run (Clone what must live longer). Throws
   // kInvalidArgument for a feed of the wrong dtype, or of the wrong shape where the variable says
   // need_check_feed (as the builder's and model text's do; files of old exports declare the shape
-  // that they were made with), kNotFound for a persistable variable that the scope does not hold.
+  // that they were made with, and get a warning), kNotFound for a persistable variable that the
+  // scope does not hold.
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds);
   const std::vector<Tensor>& Run(Scope& scope, const std::vector<Tensor>& feeds = {}) {
     return Run(scope, std::span<const Tensor>(feeds));

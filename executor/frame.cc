@@ -1,6 +1,7 @@
 #include <coracle/executor/internal/activation.h>
 #include <coracle/executor/internal/frame.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/interpreter.h>
 #include <fmt/format.h>
 
@@ -195,10 +196,8 @@ void Frame::BindOne(size_t i, Scope& scope) {
                             Quote(p.name), DidYouMean(p.name, scope.LocalNames())));
   }
   if (!empty && !FitsPersistable(p, held)) {
-    const auto* tensor = std::get_if<Tensor>(held);
-    ThrowInvalid(fmt::format("the persistable var {} is {} in the scope, but the program needs {}",
-                             Quote(p.name), tensor ? tensor->ToString() : "no dense tensor",
-                             p.meta.ToString()));
+    ThrowInvalid(fmt::format("the persistable var {} in the scope {}", Quote(p.name),
+                             DescribeMismatch(p.meta, MetaOfValue(*held))));
   }
   if (!held) held = &scope.Var(p.name);
   if (p.meta.type == VarType::kLoDTensor) {

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/layers/builder.h>
@@ -70,9 +71,8 @@ OpDesc& AppendChecked(BlockDesc& block, const OpDesc& given, const OpRegistry& o
 
 void RequireSame(const VarDesc& var, const Shape& shape, DType dtype) {
   if (var.shape() == shape && var.dtype() == dtype) return;
-  ThrowInvalid(fmt::format("{} is shared, but was made as {} and is now wanted as {}{}",
-                           Quote(var.name()), var.meta().ToString(), ToString(dtype),
-                           shape.ToString()));
+  ThrowInvalid(fmt::format("{} is shared, so it {}", Quote(var.name()),
+                           DescribeMismatch(var.meta(), {VarType::kLoDTensor, dtype, shape, 0})));
 }
 
 // The setting as the variable keeps it: an array's elements live in the startup program alone.
@@ -88,7 +88,7 @@ Builder::Builder(ProgramDesc& main, ProgramDesc& startup, const OpRegistry& ops)
 
 OpDesc& Builder::Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs) {
   OpDesc op(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs));
-  if (!site_.empty()) op.SetAttr(kOpCallstackAttr, std::vector<std::string>{site_});
+  if (!site_.empty()) op.SetAttr(kOpCallstackAttr, site_);
   return AppendChecked(*block_, op, *ops_);
 }
 
@@ -115,7 +115,7 @@ VarDesc& Builder::AppendStartup(const std::string& name, const Shape& shape, DTy
     return *filled;
   }
   OpDesc op = InitializerOp(initializer, name, shape, dtype);
-  if (!site_.empty()) op.SetAttr(kOpCallstackAttr, std::vector<std::string>{site_});
+  if (!site_.empty()) op.SetAttr(kOpCallstackAttr, site_);
   AppendChecked(startup_->Root(), op, *ops_);
   VarDesc& var = startup_->Root().Var(name);
   var.SetPersistable(true);
@@ -170,7 +170,7 @@ Variable Builder::Parameter(const std::string& prefix, const Shape& shape, DType
   training.initializer = WithoutValues(initializer);
   training.regularizer = attr.regularizer;
   training.gradient_clip = attr.gradient_clip;
-  training.creation_site = site_;
+  if (!site_.empty()) training.creation_site = site_.front();
   return {&main_->Root(), &var};
 }
 
@@ -205,7 +205,7 @@ Variable Builder::Data(const std::string& name, const Shape& shape, DType dtype,
   var.SetStopGradient(options.stop_gradient);
   var.SetNeedCheckFeed(true);
   if (options.error_clip.get()) var.SetErrorClip(options.error_clip.get());
-  if (!site_.empty()) var.MutableTraining().creation_site = site_;
+  if (!site_.empty()) var.MutableTraining().creation_site = site_.front();
   return {block_, &var};
 }
 

@@ -31,7 +31,11 @@ class Builder {
   // Ops and temporaries go to this block of the main program (at first the root).
   void SetBlock(BlockDesc& block) { block_ = &block; }
   // Where the layers that follow come from ("lenet.pbtxt:14:9"): kept in their ops' op_callstack.
-  void SetSite(std::string site) { site_ = std::move(site); }
+  // `round` tells apart layers that one place makes: "i = 2".
+  void SetSite(std::string site, std::string round = "") {
+    site_ = {std::move(site), std::move(round)};
+    while (!site_.empty() && site_.back().empty()) site_.pop_back();
+  }
 
   // --- the general ones ---
 
@@ -160,7 +164,7 @@ class Builder {
   ProgramDesc* startup_;
   BlockDesc* block_;
   const OpRegistry* ops_;
-  std::string site_;
+  std::vector<std::string> site_;  // what op_callstack holds
 };
 
 }  // namespace coracle

@@ -42,7 +42,7 @@ std::string NewVar(Builder& net, const std::string& prefix, VarType type) {
   return var.name();
 }
 
-void AppendConditional(Builder& net, const Variable& condition, const Body& body) {
+void AppendConditional(Builder& net, const Variable& condition, const std::function<void()>& body) {
   BlockDesc* block = nullptr;
   {
     InBlock inside(net);
@@ -69,9 +69,8 @@ VarDesc* NewResult(BlockDesc& block, const std::string& name) {
 
 void Assign(Builder& net, const Variable& x, const Variable& out) {
   if (x.dtype() != out.dtype()) {
-    ThrowInvalid(fmt::format("assign: {} is {}, and {} is {}", Quote(x.name()),
-                             x.desc().meta().ToString(), Quote(out.name()),
-                             out.desc().meta().ToString()));
+    ThrowInvalid(fmt::format("assign: {} must have the dtype of {}, {}, got {}", Quote(x.name()),
+                             Quote(out.name()), ToString(out.dtype()), ToString(x.dtype())));
   }
   net.Append("assign", {{"X", {x.name()}}}, {{"Out", {out.name()}}});
 }
@@ -93,7 +92,8 @@ Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double valu
   return net.Var(name);
 }
 
-void While(Builder& net, const Variable& condition, const Body& body, const WhileOptions& options) {
+void While(Builder& net, const Variable& condition, const std::function<void()>& body,
+           const WhileOptions& options) {
   RequireBool("while", "condition", condition);
   BlockDesc* block = nullptr;
   {
@@ -114,13 +114,15 @@ void While(Builder& net, const Variable& condition, const Body& body, const Whil
       {{"sub_block", BlockRef{block->idx()}}, {"is_test", options.is_test}});
 }
 
-void If(Builder& net, const Variable& condition, const Body& body) {
+void If(Builder& net, const Variable& condition, const std::function<void()>& body) {
   RequireBool("if", "condition", condition);
   AppendConditional(net, condition, body);
 }
 
-std::vector<Variable> Cond(Builder& net, const Variable& pred, const Branch& then,
-                           const Branch& otherwise, const std::vector<std::string>& outputs) {
+std::vector<Variable> Cond(Builder& net, const Variable& pred,
+                           const std::function<std::vector<Variable>()>& then,
+                           const std::function<std::vector<Variable>()>& otherwise,
+                           const std::vector<std::string>& outputs) {
   RequireBool("cond", "pred", pred);
   std::vector<Variable> results;
   BlockDesc& outer = net.block();
@@ -159,7 +161,7 @@ std::vector<Variable> Cond(Builder& net, const Variable& pred, const Branch& the
   return results;
 }
 
-Switch& Switch::Case(const Variable& condition, const Body& body) {
+Switch& Switch::Case(const Variable& condition, const std::function<void()>& body) {
   RequireBool("switch", "a condition", condition);
   If(net_, none_yet_ ? net_.Binary("logical_and", none_yet_, condition) : condition, body);
   const Variable failed = net_.Unary("logical_not", condition);
@@ -167,7 +169,7 @@ Switch& Switch::Case(const Variable& condition, const Body& body) {
   return *this;
 }
 
-void Switch::Default(const Body& body) {
+void Switch::Default(const std::function<void()>& body) {
   if (!none_yet_) ThrowInvalid("switch: there must be a case before the default");
   If(net_, none_yet_, body);
 }
@@ -203,7 +205,7 @@ Variable ArrayLength(Builder& net, const Variable& array) {
 StaticRnn::StaticRnn(Builder& net, StaticRnnOptions options)
     : net_(net), options_(options), outer_(&net.block()) {}
 
-void StaticRnn::Step(const Body& body) {
+void StaticRnn::Step(const std::function<void()>& body) {
   if (inner_) ThrowInvalid("static_rnn: Step is called twice");
   {
     InBlock inside(net_);

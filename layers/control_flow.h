@@ -12,8 +12,6 @@
 
 namespace coracle {
 
-using Body = std::function<void()>;
-
 // Out = X, for a variable `out` that exists: how a body changes a variable of the blocks around it.
 // Throws kInvalidArgument when the dtypes differ.
 void Assign(Builder& net, const Variable& x, const Variable& out);
@@ -29,26 +27,27 @@ Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double valu
 struct WhileOptions {
   bool is_test = false;  // no gradient will be taken through the loop
 };
-void While(Builder& net, const Variable& condition, const Body& body,
+void While(Builder& net, const Variable& condition, const std::function<void()>& body,
            const WhileOptions& options = {});
 
 // Runs `body` if `condition` (one bool) holds. Variables that it writes otherwise stay what they
 // were: one that has no value before has none afterwards.
-void If(Builder& net, const Variable& condition, const Body& body);
+void If(Builder& net, const Variable& condition, const std::function<void()>& body);
 
 // The results of `then` if `pred` (one bool) holds, else those of `otherwise`: as many, of the same
 // dtypes; called `outputs` when that is not empty. Only the ops of the branch taken run; gradients
 // of the other are zero.
-using Branch = std::function<std::vector<Variable>()>;
-std::vector<Variable> Cond(Builder& net, const Variable& pred, const Branch& then,
-                           const Branch& otherwise, const std::vector<std::string>& outputs = {});
+std::vector<Variable> Cond(Builder& net, const Variable& pred,
+                           const std::function<std::vector<Variable>()>& then,
+                           const std::function<std::vector<Variable>()>& otherwise,
+                           const std::vector<std::string>& outputs = {});
 
 // The body of the first condition that holds: Switch(net).Case(a, ...).Case(b, ...).Default(...).
 class Switch {
  public:
   explicit Switch(Builder& net) : net_(net) {}
-  Switch& Case(const Variable& condition, const Body& body);
-  void Default(const Body& body);
+  Switch& Case(const Variable& condition, const std::function<void()>& body);
+  void Default(const std::function<void()>& body);
 
  private:
   Builder& net_;
@@ -88,7 +87,7 @@ class StaticRnn {
   explicit StaticRnn(Builder& net, StaticRnnOptions options = {});
 
   // Once. Throws kInvalidArgument for a memory that was not updated.
-  void Step(const Body& body);
+  void Step(const std::function<void()>& body);
   // While `body` runs:
   Variable StepInput(const Variable& sequence);
   Variable Memory(const Variable& init, const std::string& name = "");

@@ -76,6 +76,8 @@ class Reader {
     }
   }
 
+  void SetSite(const std::string& where) { net_.SetSite(where, Join(rounds_, ", ")); }
+
   void Count(const Node& node) {
     if (++entries_ > kMaxEntries) {
       node.Fail(fmt::format("the text makes more than {} entries", kMaxEntries));
@@ -161,7 +163,7 @@ class Reader {
   // --- entries that hold entries ---
 
   void ReadControlFlow(const Node& node, const std::string& kind) {
-    net_.SetSite(node.where());
+    SetSite(node.where());
     if (kind == "while") {
       While(net_, FindIn(node, "condition"), BodyOf(node), {.is_test = node.Bool("is_test")});
     } else if (kind == "if") {
@@ -181,10 +183,10 @@ class Reader {
   }
 
   // Appends the layers of the node; the op that follows them comes from where `node` is.
-  Body BodyOf(const Node& node) {
+  std::function<void()> BodyOf(const Node& node) {
     return [this, &node] {
       ReadEntries(node);
-      net_.SetSite(node.where());
+      SetSite(node.where());
     };
   }
 
@@ -196,7 +198,7 @@ class Reader {
         if (!node.Has(side)) return results;
         const Node body = node.Child(side);
         ReadEntries(body);
-        net_.SetSite(node.where());
+        SetSite(node.where());
         return FindAll(body, body.Field("result"));
       };
     };
@@ -233,7 +235,7 @@ class Reader {
         memories.push_back(rnn.Memory(FindIn(memory, "init"), String(memory, "name")));
       }
       ReadEntries(node);
-      net_.SetSite(node.where());
+      SetSite(node.where());
       for (size_t i = 0; i < memories.size(); ++i) {
         const Node memory = node.Child("memory", static_cast<int>(i));
         rnn.UpdateMemory(memories[i], FindIn(memory, "next"));
@@ -264,6 +266,7 @@ class Reader {
     if (std::find(open_paths_.begin(), open_paths_.end(), canonical) != open_paths_.end()) {
       throw LocatedError(where, fmt::format("include: {} includes itself", Quote(name)));
     }
+    rounds_.push_back("included from " + where);
     try {
       Read(Included(path, canonical), canonical);
     } catch (const LocatedError& error) {
@@ -271,6 +274,7 @@ class Reader {
     } catch (const Error& error) {
       throw LocatedError(error.WithPrefix(where));
     }
+    rounds_.pop_back();
     --depth_;
   }
 
@@ -305,9 +309,11 @@ class Reader {
     }
     Deeper(node.where());
     indices_.push_back({index, 0});
+    rounds_.emplace_back();
     for (int64_t i = 0; i < times; ++i) {
       Count(node);
       indices_.back().value = start + i;
+      rounds_.back() = fmt::format("{} = {}", index, start + i);
       try {
         ReadEntries(node);
       } catch (const LocatedError& error) {
@@ -316,6 +322,7 @@ class Reader {
       }
     }
     indices_.pop_back();
+    rounds_.pop_back();
     --depth_;
   }
 
@@ -348,7 +355,7 @@ class Reader {
 
   void ReadData(const Node& node) {
     if (!node.Has("name")) node.Fail("data: name is required");
-    net_.SetSite(node.where());
+    SetSite(node.where());
     std::vector<int64_t> dims;
     const FieldDescriptor& field = node.Field("shape");
     if (node.Count(field) > Shape::kMaxRank) {
@@ -387,7 +394,7 @@ class Reader {
       if (node.Has("error_clip")) args.output.error_clip = ReadErrorClip(node.Child("error_clip"));
       args.output.stop_gradient = node.Bool("stop_gradient");
     }
-    net_.SetSite(node.where());
+    SetSite(node.where());
     std::vector<Variable> results = layer.build(net_, args);
     if (layer.result == LayerDef::Result::kSeveral) {
       for (const Variable& result : results) Describe(result.desc(), args.output);
@@ -470,7 +477,7 @@ class Reader {
     if (node.Count(role)) {
       attrs.push_back({kOpRoleAttr, static_cast<int32_t>(node.Integer(role.name().c_str()))});
     }
-    net_.SetSite(body.where());
+    SetSite(body.where());
     Located(body, [&] {
       OpDesc& op =
           net_.Append(entry.def->type(), std::move(inputs), std::move(outputs), std::move(attrs));
@@ -491,6 +498,7 @@ class Reader {
   std::vector<std::string> open_paths_;                     // of the includes around this place
   std::map<std::string, std::string> canonical_;            // path as written -> canonical
   std::map<std::string, std::unique_ptr<TextFile>> files_;  // by canonical path
+  std::vector<std::string> rounds_;  // of the repeats and includes around an entry
   int64_t entries_ = 0;
   int depth_ = 0;
 };

@@ -40,6 +40,16 @@ class ScheduleValue {
   friend ScheduleValue operator-(double a, const ScheduleValue& b) { return b.Constant(a) - b; }
   friend ScheduleValue operator*(double a, const ScheduleValue& b) { return b.Constant(a) * b; }
   friend ScheduleValue operator/(double a, const ScheduleValue& b) { return b.Constant(a) / b; }
+  friend ScheduleValue Exp(const ScheduleValue& x);
+  friend ScheduleValue Log(const ScheduleValue& x);
+  friend ScheduleValue Cos(const ScheduleValue& x);
+  friend ScheduleValue Floor(const ScheduleValue& x);
+  friend ScheduleValue Min(const ScheduleValue& a, const ScheduleValue& b);
+  friend ScheduleValue Max(const ScheduleValue& a, const ScheduleValue& b);
+  friend ScheduleValue Pow(const ScheduleValue& x, const ScheduleValue& y);
+  // `a < b ? yes : no`
+  friend ScheduleValue IfLess(const ScheduleValue& a, const ScheduleValue& b,
+                              const ScheduleValue& yes, const ScheduleValue& no);
 
   ScheduleValue Constant(double value) const;
 
@@ -47,17 +57,6 @@ class ScheduleValue {
   BlockDesc* block_;
   std::string var_;
 };
-
-ScheduleValue Exp(const ScheduleValue& x);
-ScheduleValue Log(const ScheduleValue& x);
-ScheduleValue Cos(const ScheduleValue& x);
-ScheduleValue Floor(const ScheduleValue& x);
-ScheduleValue Min(const ScheduleValue& a, const ScheduleValue& b);
-ScheduleValue Max(const ScheduleValue& a, const ScheduleValue& b);
-ScheduleValue Pow(const ScheduleValue& x, const ScheduleValue& y);
-// `a < b ? yes : no`
-ScheduleValue IfLess(const ScheduleValue& a, const ScheduleValue& b, const ScheduleValue& yes,
-                     const ScheduleValue& no);
 
 // Base of all schedules. Immutable; derive from it for one of your own.
 class LrSchedule {

@@ -32,7 +32,7 @@ PrecisionLevel ParsePrecisionLevel(const std::string& text);  // "O1"; throws kI
 // list, follow their inputs: float32 where one comes from a black op, else 16 bits where one comes
 // from a white op, else they stay as they are.
 struct PrecisionLists {
-  std::set<std::string> white, black, gray;
+  std::set<std::string> white = {}, black = {}, gray = {};
 };
 // The defaults: Paddle's lists, and to the black ones more ops whose results need float32's range
 // or precision (powers, logarithms, norms, losses).

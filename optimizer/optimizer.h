@@ -14,10 +14,10 @@
 namespace coracle {
 
 struct MinimizeOptions {
-  std::vector<std::string> parameter_list;
-  std::vector<std::string> no_grad_set;
+  std::vector<std::string> parameter_list = {};
+  std::vector<std::string> no_grad_set = {};
   const OpRegistry* ops = nullptr;
-  RecomputeOptions recompute;
+  RecomputeOptions recompute = {};
 };
 
 // What the update of one parameter is appended to, and for what.

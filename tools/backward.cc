@@ -67,6 +67,7 @@ int RunBackward(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   if (FLAGS_loss.empty()) throw UsageError("--loss=NAME is missing: the variable to differentiate");
   if (FLAGS_out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
+  RequireProgramName("--out", FLAGS_out);
   const BackwardOptions options = OptionsFromFlags();
   ProgramDesc program = ReadAnyProgram(args[0]);
   for (const std::string& clip : ListFlag(FLAGS_error_clip)) SetErrorClip(program, clip);

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "flags.h"
+#include "program_input.h"
 
 DEFINE_string(phase, "TRAIN", "`TRAIN` or TEST: what include_if and exclude_if see");
 DEFINE_string(stage, "", "`NAMES` of stages that include_if and exclude_if see: a,b");
@@ -24,6 +25,8 @@ int RunBuild(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one MODEL.pbtxt");
   if (FLAGS_out.empty() && FLAGS_startup_out.empty())
     throw UsageError("--out=FILE is missing: where the program goes");
+  RequireProgramName("--out", FLAGS_out);
+  RequireProgramName("--startup_out", FLAGS_startup_out);
   if (FLAGS_phase != "TRAIN" && FLAGS_phase != "TEST")
     throw UsageError("--phase is TRAIN or TEST, got " + Quote(FLAGS_phase));
   const ModelState state{.train = FLAGS_phase == "TRAIN", .stages = ListFlag(FLAGS_stage)};

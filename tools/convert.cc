@@ -8,6 +8,7 @@ namespace {
 
 int RunConvert(const std::vector<std::string>& args) {
   RequireArgs(args, 2, 2, "IN and OUT");
+  RequireProgramName("OUT", args[1]);
   WriteProgram(ReadAnyProgram(args[0]), args[1]);
   return 0;
 }
@@ -16,7 +17,7 @@ int RunConvert(const std::vector<std::string>& args) {
 
 Command ConvertCommand() {
   return {"convert",
-          "rewrites a program as binary or text",
+          "rewrites a program as binary (.pb, .pdmodel) or text (.pbtxt, .txt)",
           "convert IN OUT",
           "  coracle convert inference.pdmodel model.pbtxt\n"
           "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n",

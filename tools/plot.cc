@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "flags.h"
+#include "program_input.h"
 
 DEFINE_bool(log_scale, false, "values on a logarithmic scale where they are positive");
 
@@ -14,8 +15,7 @@ int RunPlot(const std::vector<std::string>& args) {
   if (args.empty()) throw UsageError("takes one RUN or more");
   const std::string out = FLAGS_out.empty() ? "curves.svg" : FLAGS_out;
   const bool html = out.ends_with(".html") || out.ends_with(".htm");
-  if (!html && !out.ends_with(".svg") && out != "-")
-    throw UsageError("--out must end in .svg or .html, got " + Shown(out));
+  RequireEnding("--out", out, {".svg", ".html", ".htm"});
   std::vector<PlotRun> runs;
   for (const std::string& arg : args) runs.push_back(ReadPlotRun(arg));
   WriteFileAtomic(out, html ? PlotHtml(runs, FLAGS_log_scale) : PlotSvg(runs, FLAGS_log_scale));

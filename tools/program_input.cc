@@ -6,7 +6,11 @@
 #include <coracle/layers/model_text.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
+
+#include "command.h"
 
 namespace coracle::tools {
 namespace fs = std::filesystem;
@@ -38,6 +42,26 @@ ProgramDesc ReadAnyProgram(const std::string& given) {
   const std::string directory = path == "-" ? "." : fs::path(path).parent_path().string();
   return std::move(
       ParseModelText(bytes, source, directory.empty() ? "." : directory, DefaultOps()).main);
+}
+
+void RequireEnding(const std::string& what, const std::string& path,
+                   const std::vector<std::string>& endings) {
+  const std::string ending = fs::path(path).extension();
+  if (path.empty() || path == "-") return;
+  if (std::find(endings.begin(), endings.end(), ending) != endings.end()) return;
+  std::vector<std::string> known;
+  std::copy_if(endings.begin(), endings.end(), std::back_inserter(known),
+               [](const std::string& e) { return !e.empty(); });
+  const std::string none = known.size() < endings.size() ? ", or have no ending" : "";
+  throw UsageError(fmt::format("{} must end in {}{}, got {}", what, Join(known, " or "), none,
+                               Quote(path, 300)));
+}
+
+void RequireProgramName(const std::string& what, const std::string& path) {
+  if (IsProgramFileName(path)) return;
+  throw UsageError(
+      fmt::format("{} must end in .pb or .pdmodel (binary) or in .pbtxt or .txt (text), got {}",
+                  what, Quote(path, 300)));
 }
 
 }  // namespace coracle::tools

@@ -1,9 +1,10 @@
 #pragma once
-// How every command finds a program.
+// How every command finds a program, and which names it gives to what it writes.
 
 #include <coracle/framework/ir/program.h>
 
 #include <string>
+#include <vector>
 
 namespace coracle::tools {
 
@@ -13,5 +14,12 @@ ProgramDesc ReadAnyProgram(const std::string& path);
 
 // The file that ReadAnyProgram reads: in a directory the program in it.
 std::string ProgramFile(const std::string& path);
+
+// Throw UsageError unless `path`, which `what` names ("--out"), is "" or one that the command
+// writes, so that no file gets an ending that means something else. Of RequireEnding "-" is one
+// too, and "" in the list stands for a name without ending.
+void RequireProgramName(const std::string& what, const std::string& path);
+void RequireEnding(const std::string& what, const std::string& path,
+                   const std::vector<std::string>& endings);
 
 }  // namespace coracle::tools

@@ -116,6 +116,8 @@ std::vector<Tensor> InOrder(const NamedTensors& given, const std::vector<std::st
 
 void CheckFlags(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
+  RequireEnding("--out", FLAGS_out, {".npz"});
+  RequireEnding("--save_params", FLAGS_save_params, {".pdiparams", ".params", ""});
   if (FLAGS_repeat < 1) throw UsageError("--repeat must be at least 1");
   if (args[0] == "-" && FLAGS_feed == "-")
     throw UsageError("PROGRAM and --feed cannot both be standard input");

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/mismatch.h>
 #include <coracle/train/carry.h>
 #include <fmt/format.h>
 
@@ -38,8 +39,8 @@ Carry::Carry(const ProgramDesc& program, const std::vector<CarryConfig>& config,
     const std::string& place = c.where.empty() ? source : c.where;
     const VarDesc &from = Find(program, c.from, place), &to = Find(program, c.to, place);
     if (from.dtype() != to.dtype() || !from.shape().CompatibleWith(to.shape())) {
-      ThrowInvalid(fmt::format("{}: {} {} cannot be carried to {} {}", place, Quote(c.from),
-                               from.meta().ToString(), Quote(c.to), to.meta().ToString()));
+      ThrowInvalid(fmt::format("{}: {} cannot be carried to {}: it {}", place, Quote(c.from),
+                               Quote(c.to), DescribeMismatch(to.meta(), from.meta())));
     }
     from_.push_back(c.from);
     to_.push_back(c.to);

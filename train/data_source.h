@@ -48,9 +48,9 @@ using DataSourcePtr = std::shared_ptr<const DataSource>;
 // A column kept in memory: `rows` is [n, ...]. Bytes with `scaled` set are handed out as float32:
 // (byte - mean) * scale.
 struct MemoryColumn {
-  std::string name;
-  Tensor rows;
-  Shape shape;  // of one row; its numel must be that of rows' dimensions 1 and up
+  std::string name = {};
+  Tensor rows = {};
+  Shape shape = {};  // of one row; its numel must be that of rows' dimensions 1 and up
   bool scaled = false;
   float mean = 0;
   float scale = 1;

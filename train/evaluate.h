@@ -42,8 +42,8 @@ class Evaluator {
 };
 
 struct EvaluateOptions {
-  std::string test_set;  // of the job, by its name; "": the first
-  CompileOptions compile;
+  std::string test_set = {};  // of the job, by its name; "": the first
+  CompileOptions compile = {};
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 

@@ -20,10 +20,10 @@ Tensor ParseIdx(std::string_view bytes, const std::string& source);
 Tensor ReadIdx(const std::string& path);
 
 struct IdxOptions {
-  std::string images;          // file of the "image" column: any rank from 1
-  std::string labels;          // file of the "label" column: integers, rank 1
-  float mean = 0;              // image = (value - mean) * scale
-  std::optional<float> scale;  // default: 1/255 for bytes, else 1
+  std::string images = {};          // file of the "image" column: any rank from 1
+  std::string labels = {};          // file of the "label" column: integers, rank 1
+  float mean = 0;                   // image = (value - mean) * scale
+  std::optional<float> scale = {};  // default: 1/255 for bytes, else 1
 };
 // Columns "image" (float32; rows of rank 2 get a channel: [1, 28, 28]) and "label" (int64 [1]). A
 // missing "x.gz" is looked for as "x", and "x" as "x.gz".
@@ -36,29 +36,29 @@ enum class CsvLabel {
 };
 
 struct CsvOptions {
-  std::string file;
+  std::string file = {};
   bool header = false;  // the first line names the columns
   char delimiter = ',';
-  std::string label;  // name (with a header) or number from 0; "": the last column
+  std::string label = {};  // name (with a header) or number from 0; "": the last column
   CsvLabel label_kind = CsvLabel::kInteger;
-  std::vector<std::string> classes;
-  std::vector<std::string> skip;  // columns left out, by name or number
-  std::optional<float> fill;      // value of empty cells; none: an empty cell is an error
-  float mean = 0;                 // data = (value - mean) * scale
+  std::vector<std::string> classes = {};
+  std::vector<std::string> skip = {};  // columns left out, by name or number
+  std::optional<float> fill = {};      // value of empty cells; none: an empty cell is an error
+  float mean = 0;                      // data = (value - mean) * scale
   float scale = 1;
-  std::vector<int64_t> shape;  // of one row of "data"; empty: [number of columns]
+  std::vector<int64_t> shape = {};  // of one row of "data"; empty: [number of columns]
 };
 // Columns "data" (float32) and "label" ([1]). Cells may be quoted ("a ""b"" c").
 DataSourcePtr MakeCsvSource(const CsvOptions& options);
 DataSourcePtr ParseCsv(std::string_view text, const CsvOptions& options);  // file: for errors only
 
 struct NpzColumn {
-  std::string key;
-  std::string name;  // "": the key
+  std::string key = {};
+  std::string name = {};  // "": the key
 };
 struct NpzOptions {
-  std::string file;
-  std::vector<NpzColumn> columns;  // empty: every key
+  std::string file = {};
+  std::vector<NpzColumn> columns = {};  // empty: every key
 };
 // One column per array; axis 0 counts the rows.
 DataSourcePtr MakeNpzSource(const NpzOptions& options);

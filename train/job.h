@@ -28,53 +28,53 @@ struct DigitsOptions {
 
 struct DataConfig {
   std::variant<std::monostate, DigitsOptions, IdxOptions, CsvOptions, NpzOptions, TextOptions>
-      source;
+      source = {};
   int64_t first = 0;
-  int64_t limit = 0;     // 0: all
-  DataSourcePtr custom;  // used instead of `source` when set
+  int64_t limit = 0;          // 0: all
+  DataSourcePtr custom = {};  // used instead of `source` when set
 
   bool empty() const { return source.index() == 0 && !custom; }
 };
 
 struct BindConfig {
-  std::string column;
-  std::string var;
+  std::string column = {};
+  std::string var = {};
   std::string where = "";  // its place in a job text, for errors
 };
 
 // What a batch computes as `from` is fed to the next as `to`; zeros at the beginning of an epoch
 // and of an evaluation.
 struct CarryConfig {
-  std::string from;
-  std::string to;
+  std::string from = {};
+  std::string to = {};
   std::string where = "";  // its place in a job text, for errors
 };
 
 // Data of its own that the job is evaluated on.
 struct TestSetConfig {
   std::string name = "test";  // as printed; no two sets have the same
-  DataConfig data;
-  int64_t batch_size = 0;           // 0: the job's test_batch_size
-  int64_t iterations = 0;           // batches of one evaluation, from the first on; 0: all
-  std::vector<std::string> stages;  // of its program: see ModelState
-  std::string where = "test";       // its field in the job: see JobConfig::Place
+  DataConfig data = {};
+  int64_t batch_size = 0;                // 0: the job's test_batch_size
+  int64_t iterations = 0;                // batches of one evaluation, from the first on; 0: all
+  std::vector<std::string> stages = {};  // of its program: see ModelState
+  std::string where = "test";            // its field in the job: see JobConfig::Place
 };
 
 // Which value of an evaluation tells how good the model is.
 enum class Goal { kMinimize, kMaximize };
 struct WatchConfig {
-  std::string metric;  // printed name of the loss or a metric; "SET/NAME" of a test set
+  std::string metric = {};  // printed name of the loss or a metric; "SET/NAME" of a test set
   Goal goal = Goal::kMinimize;
   double min_delta = 0;  // an improvement is larger than this
 };
 // The snapshot of the best evaluation is kept, whatever keep_snapshots says.
 struct BestConfig {
-  WatchConfig watch;
+  WatchConfig watch = {};
   bool restore = false;  // the job ends with its parameters
 };
 // The job ends when so many evaluations in a row brought no improvement.
 struct EarlyStopConfig {
-  WatchConfig watch;
+  WatchConfig watch = {};
   int64_t patience = 10;
 };
 
@@ -88,7 +88,7 @@ struct SignalConfig {
 // Values for parameters (and other persistable variables of the model) at the beginning of a fresh
 // run, by name.
 struct WeightsConfig {
-  std::string file;  // a snapshot (or a directory of them), a saved model, .pdiparams or .npz
+  std::string file = {};  // a snapshot (or a directory of them), a saved model, .pdiparams or .npz
   bool skip_mismatched = false;  // what has another shape keeps its initial value; else an error
 };
 
@@ -101,24 +101,24 @@ struct LogConfig {
 // Before training: the model is decorated with `options`; during it: the loss is scaled, where
 // `scaling` is set. Loss and metrics stay float32.
 struct PrecisionConfig {
-  MixedPrecisionOptions options;
-  std::optional<GradScalerOptions> scaling;
+  MixedPrecisionOptions options = {};
+  std::optional<GradScalerOptions> scaling = {};
 };
 
 struct JobConfig {
   std::string name = "job";
-  std::string model;       // file of model text; relative to `directory`
-  std::string model_text;  // the text itself, when `model` is ""
-  DataConfig train, test;
-  std::vector<BindConfig> bind;
-  std::vector<CarryConfig> carry;  // wants `shuffle` off
+  std::string model = {};       // file of model text; relative to `directory`
+  std::string model_text = {};  // the text itself, when `model` is ""
+  DataConfig train = {}, test = {};
+  std::vector<BindConfig> bind = {};
+  std::vector<CarryConfig> carry = {};  // wants `shuffle` off
   std::string loss = "loss";
   std::string loss_name = "loss";  // as printed
-  std::vector<MetricConfig> metrics;
-  TrainingConfig training;
-  std::vector<TestSetConfig> test_sets;  // beside `test`
-  std::vector<std::string> stages;       // of the training program: see ModelState
-  std::vector<std::string> deploy_stages;
+  std::vector<MetricConfig> metrics = {};
+  TrainingConfig training = {};
+  std::vector<TestSetConfig> test_sets = {};  // beside `test`
+  std::vector<std::string> stages = {};       // of the training program: see ModelState
+  std::vector<std::string> deploy_stages = {};
 
   int64_t batch_size = 64;
   int64_t test_batch_size = 0;  // 0: batch_size
@@ -133,33 +133,34 @@ struct JobConfig {
   int64_t snapshot_interval = 0;
   int64_t keep_snapshots = 3;
   bool snapshot_after_train = true;
-  std::optional<BestConfig> best;
-  std::optional<EarlyStopConfig> early_stop;
-  SignalConfig signals;
+  std::optional<BestConfig> best = {};
+  std::optional<EarlyStopConfig> early_stop = {};
+  SignalConfig signals = {};
   double max_seconds = 0;  // the run saves and stops when so much time has passed; 0: no limit
-  std::vector<WeightsConfig> weights;
-  std::vector<std::string> freeze;  // ECMAScript patterns of whole names of parameters that stay
-  bool debug_info = false;          // mean |x| of every activation, gradient and parameter is told
-  LogConfig log;
+  std::vector<WeightsConfig> weights = {};
+  std::vector<std::string> freeze =
+      {};                   // ECMAScript patterns of whole names of parameters that stay
+  bool debug_info = false;  // mean |x| of every activation, gradient and parameter is told
+  LogConfig log = {};
   uint64_t random_seed = 1;
   bool shuffle = true;
   bool drop_last = false;
   bool prefetch = true;
 
-  RecomputeOptions recompute;  // its batch_size is the job's
-  std::optional<PrecisionConfig> mixed_precision;
+  RecomputeOptions recompute = {};  // its batch_size is the job's
+  std::optional<PrecisionConfig> mixed_precision = {};
 
-  std::vector<std::string> deploy_inputs, deploy_outputs;
+  std::vector<std::string> deploy_inputs = {}, deploy_outputs = {};
 
-  std::string output_dir;       // "": the job writes no files but its snapshots
-  std::string snapshot_dir;     // "": "snapshots" in output_dir; with neither, no snapshots
-  std::string directory = ".";  // relative names of `model` and data files begin here
-  std::string data_dir;         // relative data files begin here instead, when set
-  std::string source = "job";   // file name in errors
-  std::string text;             // the job text, kept in snapshots
+  std::string output_dir = {};    // "": the job writes no files but its snapshots
+  std::string snapshot_dir = {};  // "": "snapshots" in output_dir; with neither, no snapshots
+  std::string directory = ".";    // relative names of `model` and data files begin here
+  std::string data_dir = {};      // relative data files begin here instead, when set
+  std::string source = "job";     // file name in errors
+  std::string text = {};          // the job text, kept in snapshots
   // Of a job text: the place (file:line:column) of each field by its path, such as "train.csv.file"
   // and "metric[0].var"; "" is its beginning.
-  std::map<std::string, std::string> places;
+  std::map<std::string, std::string> places = {};
 
   // The place of a field for errors: where the text begins when it does not give it, `source`
   // without a text.

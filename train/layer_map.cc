@@ -1,4 +1,5 @@
 #include <coracle/backward/backward.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/train/internal/layer_map.h>
 
 namespace coracle {
@@ -9,17 +10,22 @@ StepPart PartOf(const OpDesc& op) {
   return (op.role() & kBackward) != 0 ? StepPart::kBackward : StepPart::kForward;
 }
 
+// The entry with the repeats and includes that it was read in: each round is a layer of its own.
 std::string SiteOf(const OpDesc& op) {
-  const auto stack = op.GetAttr<std::vector<std::string>>(kOpCallstackAttr, {});
-  return stack.empty() ? "" : stack.front();
+  return Join(op.GetAttr<std::vector<std::string>>(kOpCallstackAttr, {}), "\n");
 }
 
-// The last output whose name is no temporary's; `otherwise` where all are, if it is not "".
-std::string NamedOutput(const OpDesc& op, const std::string& otherwise) {
-  std::string found = otherwise.empty() ? FirstOutput(op) : otherwise;
-  for (const Slot& slot : op.outputs())
-    for (const std::string& name : slot.args)
-      if (!IsEmptyName(name) && name.find(".tmp_") == std::string::npos) found = name;
+// The last output that is neither a temporary nor a running statistic; where all are, `otherwise`,
+// or the layer's own name, which its temporaries begin with.
+std::string NamedOutput(const BlockDesc& block, const OpDesc& op, const std::string& otherwise) {
+  const std::string first = FirstOutput(op);
+  std::string found = otherwise.empty() ? first.substr(0, first.find(".tmp_")) : otherwise;
+  for (const Slot& slot : op.outputs()) {
+    for (const std::string& name : slot.args) {
+      const VarDesc* var = block.FindVar(name);
+      if (var && !var->persistable() && name.find(".tmp_") == std::string::npos) found = name;
+    }
+  }
   return found;
 }
 
@@ -97,10 +103,11 @@ void LayerMap::AddForward(const OpDesc& op) {
     casts_.push_back(&op);
     return;
   }
-  const bool next = !layers_.empty() && !site.empty() && layers_.back().place == site;
-  if (!next) layers_.push_back({"", "", site, {}});
+  const bool next = !layers_.empty() && !site.empty() && last_site_ == site;
+  if (!next) layers_.push_back({"", "", op.creation_site(), {}});
+  last_site_ = site;
   LayerTime& layer = layers_.back();
-  layer.layer = NamedOutput(op, layer.layer);
+  layer.layer = NamedOutput(*op.block(), op, layer.layer);
   const size_t index = layers_.size() - 1;
   by_site_[site] = index;
   casts_.push_back(&op);

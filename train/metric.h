@@ -26,8 +26,8 @@ enum class MetricKind {
 };
 
 struct MetricConfig {
-  std::string var;   // a number, or (for accuracy and auc) scores
-  std::string name;  // as printed
+  std::string var = {};   // a number, or (for accuracy and auc) scores
+  std::string name = {};  // as printed
   MetricKind kind = MetricKind::kMean;
   std::string label = "";  // of accuracy and auc: an integer variable, one per row of the scores
   int64_t k = 1;           // of accuracy

@@ -16,12 +16,6 @@
 namespace coracle {
 namespace {
 
-// An entry of a profile: where its time belongs, and the entry of the op whose time contains it.
-struct Entry {
-  LayerMap::Place place;
-  size_t owner = SIZE_MAX;  // of an op of a sub-block
-};
-
 bool Writes(const OpDesc& op, const std::string& name) {
   const auto& slots = op.outputs();
   return std::any_of(slots.begin(), slots.end(), [&name](const Slot& slot) {
@@ -37,13 +31,13 @@ size_t FindIn(const BlockDesc& block, size_t first, const OpTime& time) {
   return first;
 }
 
-// Finds the ops of a profile's entries. First come those of the root block, in the order of
-// execution, as in the program; then those of sub-blocks. Ops whose results the plan knew are not
-// in the profile, and what a plan adds (copies) is not in the program.
-std::vector<Entry> EntriesOf(const PreparedProgram& step, const LayerMap& map) {
+// Finds where the times of a profile's entries belong. First come those of the root block, in the
+// order of execution, as in the program; then those of sub-blocks. Ops whose results the plan knew
+// are not in the profile, and what a plan adds (copies) is not in the program.
+std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMap& map) {
   const ProgramDesc& program = step.program();
-  std::vector<Entry> entries;
-  std::map<int, size_t> owners;  // of the ops of each block
+  std::vector<LayerMap::Place> places;
+  std::map<int, LayerMap::Place> owners;  // of the op that runs the block
   size_t at = 0;
   for (const OpTime& time : step.Profile()) {
     int block = 0;
@@ -51,20 +45,19 @@ std::vector<Entry> EntriesOf(const PreparedProgram& step, const LayerMap& map) {
     if (found < program.Root().NumOps()) at = found + 1;
     while (found == program.Block(block).NumOps() && ++block < program.NumBlocks())
       found = FindIn(program.Block(block), 0, time);
-    Entry entry;
+    LayerMap::Place place;
     if (block < program.NumBlocks()) {
       const OpDesc& op = program.Block(block).op(found);
-      entry.place = map.Find(op);
-      if (owners.contains(block)) entry.owner = owners.at(block);
-      for (int inner : SubBlocksOf(op)) owners[inner] = entries.size();
-    } else if (!entries.empty()) {
-      entry.place.part = entries.back().place.part;
+      place = map.Find(op);
+      const bool of_no_layer = place.shares[0].first == LayerMap::kOther;
+      if (of_no_layer && owners.contains(block)) place = owners.at(block);
+      for (int inner : SubBlocksOf(op)) owners[inner] = place;
+    } else if (!places.empty()) {
+      place.part = places.back().part;
     }
-    const bool of_no_layer = entry.place.shares[0].first == LayerMap::kOther;
-    if (of_no_layer && entry.owner != SIZE_MAX) entry.place = entries[entry.owner].place;
-    entries.push_back(std::move(entry));
+    places.push_back(std::move(place));
   }
-  return entries;
+  return places;
 }
 
 Tensor Drawn(const VarDesc& var, int64_t batch_size) {
@@ -115,21 +108,16 @@ struct Step {
 
 // The difference of two profiles, added to the layers that its ops belong to.
 void AddRun(const std::vector<OpTime>& before, const std::vector<OpTime>& after,
-            const std::vector<Entry>& entries, size_t run, ModelTimes* times) {
-  std::vector<double> seconds(entries.size());
-  for (size_t i = 0; i < std::min(entries.size(), after.size()); ++i) {
-    const double passed = after[i].seconds - before[i].seconds;
-    seconds[i] += passed;
-    if (entries[i].owner < i) seconds[entries[i].owner] -= passed;
-  }
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const LayerMap::Place& place = entries[i].place;
+            const std::vector<LayerMap::Place>& places, size_t run, ModelTimes* times) {
+  for (size_t i = 0; i < std::min(places.size(), after.size()); ++i) {
+    const double seconds = after[i].seconds - before[i].seconds;
+    const LayerMap::Place& place = places[i];
     const auto part = static_cast<size_t>(place.part);
-    times->total.seconds[part][run] += seconds[i];
+    times->total.seconds[part][run] += seconds;
     times->shared |= place.shares.size() > 1;
     for (const auto& [index, share] : place.shares) {
       const size_t layer = std::min(index, times->layers.size() - 1);
-      times->layers[layer].seconds[part][run] += share * seconds[i];
+      times->layers[layer].seconds[part][run] += share * seconds;
     }
   }
 }
@@ -162,7 +150,7 @@ ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
 
   const LayerMap map(step.main);
   ModelTimes times = EmptyTimes(map, step, options.iterations);
-  const std::vector<Entry> entries = EntriesOf(program, map);
+  const std::vector<LayerMap::Place> places = PlacesOf(program, map);
   std::vector<OpTime> before = program.Profile();
   for (size_t run = 0; run < static_cast<size_t>(options.iterations); ++run) {
     const auto begin = std::chrono::steady_clock::now();
@@ -170,7 +158,7 @@ ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
     times.steps.push_back(passed.count());
     std::vector<OpTime> after = program.Profile();
-    AddRun(before, after, entries, run, &times);
+    AddRun(before, after, places, run, &times);
     before = std::move(after);
   }
   return times;

@@ -13,9 +13,9 @@
 namespace coracle {
 
 struct TimeOptions {
-  CompileOptions compile;     // its `profile` is set
-  std::string loss = "loss";  // without such a variable only the forward ops are timed
-  int64_t batch_size = 64;    // for unknown dimensions
+  CompileOptions compile = {};  // its `profile` is set
+  std::string loss = "loss";    // without such a variable only the forward ops are timed
+  int64_t batch_size = 64;      // for unknown dimensions
   int64_t iterations = 50;
   int64_t warm_up = 3;              // steps before those that are timed
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
@@ -24,7 +24,7 @@ struct TimeOptions {
 enum class StepPart { kForward, kBackward, kUpdate };
 
 struct LayerTime {
-  std::string layer;  // the last variable that it writes
+  std::string layer;  // the result's name, or the layer's own where only its temporaries have names
   std::string ops;    // types of its forward ops
   std::string place;  // "lenet.pbtxt:7:9", or ""
   // Seconds in each step, by StepPart.

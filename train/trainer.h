@@ -54,24 +54,24 @@ struct EvalReport {
 
 // All optional. References are valid during the call only.
 struct TrainCallbacks {
-  std::function<void(const TrainPlan&)> on_start;
-  std::function<void(const StepReport&)> on_step;
-  std::function<void(const EvalReport&)> on_eval;
-  std::function<void(const std::string& path)> on_snapshot;
+  std::function<void(const TrainPlan&)> on_start = {};
+  std::function<void(const StepReport&)> on_step = {};
+  std::function<void(const EvalReport&)> on_eval = {};
+  std::function<void(const std::string& path)> on_snapshot = {};
   // Lines for whoever looks on: what weights were loaded, what a clip did, debug_info.
-  std::function<void(const std::string& line)> on_message;
+  std::function<void(const std::string& line)> on_message = {};
   // Asked after each step and batch of an evaluation, and in loops of an evaluated program; true:
   // save a snapshot and return.
-  std::function<bool()> stop;
-  std::function<bool()> save;  // asked after each step; true: save a snapshot and go on
+  std::function<bool()> stop = {};
+  std::function<bool()> save = {};  // asked after each step; true: save a snapshot and go on
 };
 
 struct TrainOptions {
-  CompileOptions compile;
+  CompileOptions compile = {};
   bool resume = false;
   // A snapshot, or a directory of them; kNotFound without one there. "": the job's directory;
   // without one there the run starts afresh.
-  std::string resume_from;
+  std::string resume_from = {};
   // Go on from a snapshot that does not fit the job: what differs is told, variables are taken as
   // far as they fit, and the epoch begins anew when the data is another.
   bool override_mismatch = false;

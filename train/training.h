@@ -26,12 +26,12 @@ LrSchedulePtr HeldRate(std::string var, double rate);
 
 // The rate falls when a value of the evaluations stops improving.
 struct PlateauConfig {
-  std::string metric;  // printed name of the loss or a metric; "": the loss
-  PlateauRate::Options options;
+  std::string metric = {};  // printed name of the loss or a metric; "": the loss
+  PlateauRate::Options options = {};
   // Of a plateau that is a part of OptimizerConfig::schedule: the variable of its HeldRate, which
   // must hold the optimizer's rate, and the updates that take it. Evaluations count where the next
   // update is one of these.
-  std::string held;
+  std::string held = {};
   int64_t first = 0;
   int64_t end = std::numeric_limits<int64_t>::max();
 };
@@ -62,8 +62,8 @@ struct TrainingConfig {
   bool sum_gradients = false;        // their sum instead of their mean
   bool clip_before_average = false;  // the clip sees the sum (Caffe's order)
   // Evaluated and deployed in place of the parameters.
-  std::variant<std::monostate, ExponentialMovingAverageOptions, ModelAverageOptions> average;
-  std::optional<LookaheadOptions> lookahead;
+  std::variant<std::monostate, ExponentialMovingAverageOptions, ModelAverageOptions> average = {};
+  std::optional<LookaheadOptions> lookahead = {};
 };
 
 // What a training step leaves to be done between runs.

@@ -2,6 +2,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/mismatch.h>
+#include <coracle/framework/op/interpreter.h>
 #include <coracle/train/snapshot.h>
 #include <coracle/train/weights.h>
 #include <fmt/format.h>
@@ -77,10 +79,8 @@ WeightsReport LoadWeights(const std::string& file, const ProgramDesc& program,
     } else if (skip_mismatched) {
       report.mismatched.push_back(name);
     } else {
-      ThrowInvalid(
-          fmt::format("weights {}: {} is {} there and {} in the model; skip_mismatched "
-                      "leaves it as it is",
-                      file, Quote(name), tensor->ToString(), var.meta().ToString()));
+      ThrowInvalid(fmt::format("weights {}: {} {}; skip_mismatched leaves it as it is", file,
+                               Quote(name), DescribeMismatch(var.meta(), MetaOfValue(*tensor))));
     }
   }
   for (const std::string& name : found.LocalNames())

@@ -20,6 +20,7 @@ struct RunState {
   Scope* scope = nullptr;
   std::chrono::steady_clock::time_point start;
   uint64_t memory = 0;  // bytes of frames and of what was kept
+  double profiled = 0;  // seconds of all ops so far, when they are timed
 
   // Throws kResourceExhausted when the memory passes the limit.
   void AddMemory(uint64_t bytes);
@@ -51,8 +52,9 @@ class Activation {
   void RunInside(uint64_t outer_run, uint64_t step, int block, StepScopes::Step* keep);
   uint64_t run_number() const { return run_number_; }
 
-  void CollectTimes(std::vector<OpTime>* times) const;
-  uint64_t Bytes() const;  // of all frames here and inside
+  void CollectTimes(
+      std::vector<OpTime>* times) const;  // those of ops inside are not the outer op's
+  uint64_t Bytes() const;                 // of all frames here and inside
 
  private:
   struct Stage {
@@ -67,6 +69,7 @@ class Activation {
   void Adopt(const Plan& plan);
   void RunStage(Frame& frame, Stage& stage, std::span<const Tensor> feeds, uint64_t step);
   void RunSteps(Frame& frame);
+  void RunTimed(Frame& frame, size_t step);
   void CheckFinite(Frame& frame, const PlanStep& step) const;
   size_t StageAt(size_t first_op, size_t known);
 

@@ -28,8 +28,8 @@ class CompiledProgram {
   uint64_t seed() const { return seed_; }
   uint64_t memory_limit() const { return memory_limit_; }
 
-  // Throws kInvalidArgument when the feeds' number, dtypes or shapes do not fit the program's
-  // variables.
+  // Throws kInvalidArgument when the feeds' number, dtypes or (where the program checks them)
+  // shapes do not fit the program's variables.
   void CheckFeeds(std::span<const Tensor> feeds) const;
   // The plan of a unit's block from op `first_op` on for feeds of these types, cells like these and
   // a scope with these persistables: kept ones first, else made. `before` is the plan of the stage
@@ -39,6 +39,8 @@ class CompiledProgram {
                                       const Scope& scope) const;
 
  private:
+  void WarnOfShapes(std::span<const Tensor> feeds) const;  // once for each feed
+
   ProgramDesc program_;
   std::vector<std::string> feeds_, fetches_;
   CompileOptions options_;
@@ -47,6 +49,7 @@ class CompiledProgram {
   std::vector<BlockUse> uses_;
   mutable std::mutex mutex_;
   mutable UnitTable units_;
+  mutable std::vector<bool> warned_;
 };
 
 }  // namespace coracle

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <glog/logging.h>
 
+#include <cstdio>
 #include <mutex>
 #include <utility>
 
@@ -14,6 +15,15 @@ LogSink& Sink() {
   return sink;
 }
 
+// For a program that does not set up glog, whose lines would begin with a complaint about that.
+void Print(LogLevel level, const std::string& message) {
+  const char* prefix = level == LogLevel::kInfo      ? ""
+                       : level == LogLevel::kWarning ? "warning: "
+                                                     : "error: ";
+  const std::string line = "coracle: " + (prefix + message) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 }  // namespace
 
 void Log(LogLevel level, const std::string& text) {
@@ -24,6 +34,7 @@ void Log(LogLevel level, const std::string& text) {
     sink = Sink();
   }
   if (sink) return sink(level, message);  // which may log in its turn
+  if (!google::IsGoogleLoggingInitialized()) return Print(level, message);
   switch (level) {
     case LogLevel::kInfo:
       LOG(INFO) << message;
@@ -39,7 +50,13 @@ void Log(LogLevel level, const std::string& text) {
 
 bool VlogIsOn(int level) { return VLOG_IS_ON(level); }
 
-void Vlog(int level, const std::string& message) { VLOG(level) << Printable(message); }
+void Vlog(int level, const std::string& text) {
+  const std::string message = Printable(text);
+  if (google::IsGoogleLoggingInitialized())
+    VLOG(level) << message;
+  else if (VlogIsOn(level))
+    Print(LogLevel::kInfo, message);
+}
 
 LogSink SetLogSink(LogSink sink) {
   std::lock_guard<std::mutex> lock(sink_mutex);

@@ -1,5 +1,6 @@
 #pragma once
-// Log lines. They go to glog (which the `coracle` command configures) unless a sink is set.
+// Log lines. They go to the sink, if one is set; else to glog, if the program has set that up (as
+// the `coracle` command does); else to standard error.
 
 #include <functional>
 #include <string>
@@ -15,8 +16,8 @@ void Log(LogLevel level, const std::string& message);
 bool VlogIsOn(int level);
 void Vlog(int level, const std::string& message);
 
-// Sends Log lines to `sink` instead (an empty function restores glog). Returns the previous sink.
-// Thread-safe.
+// Sends Log lines to `sink` instead (an empty function restores what was). Returns the previous
+// sink. Thread-safe.
 using LogSink = std::function<void(LogLevel, const std::string&)>;
 LogSink SetLogSink(LogSink sink);
 

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/mismatch.h>
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -26,8 +27,9 @@ bool Fits(const Tensor& tensor, const VarDesc& var) {
   return tensor.dtype() == var.dtype() && var.shape().CompatibleWith(tensor.shape());
 }
 
-std::string Describe(const VarDesc& var) {
-  return fmt::format("{}{}", ToString(var.dtype()), var.shape().ToString());
+std::string Mismatch(const VarDesc& var, const Tensor& tensor) {
+  return DescribeMismatch(var.meta(),
+                          {var.type(), tensor.dtype(), tensor.shape(), var.lod_level()});
 }
 
 const Value& Initialised(const Scope& scope, const std::string& name) {
@@ -70,8 +72,8 @@ Value ParseOne(const VarDesc& var, const std::string& bytes, const std::string& 
   } else {
     Tensor tensor = ParseTensor(bytes, &offset, path);
     if (!Fits(tensor, var)) {
-      ThrowInvalid(fmt::format("{}: holds {}, but the var {} is declared {}", path,
-                               tensor.ToString(), Quote(var.name()), Describe(var)));
+      ThrowInvalid(
+          fmt::format("{}: the var {} {}", path, Quote(var.name()), Mismatch(var, tensor)));
     }
     value = std::move(tensor);
   }
@@ -133,8 +135,7 @@ void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& na
     Tensor tensor = ParseTensor(bytes, &offset, fmt::format("{} ({}, {})", path, place, name));
     if (!Fits(tensor, var)) {
       ThrowInvalid(
-          fmt::format("{}: {} is {}, but {} is declared {}", path, place, tensor.ToString(),
-                      Quote(name), Describe(var)),
+          fmt::format("{}: {}, {}, {}", path, place, Quote(name), Mismatch(var, tensor)),
           "the file is of another program, or a parameter was added, removed or renamed: the order "
           "is that of the names");
     }

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/verifier.h>
 #include <fmt/format.h>
@@ -393,8 +394,8 @@ class Verifier {
     if (var->type() != VarType::kLoDTensor || inferred->type != VarType::kLoDTensor) return;
     if (var->dtype() == inferred->dtype && var->shape().CompatibleWith(inferred->shape)) return;
     if (Problem* p = Add(index, &op, "shape_contradiction",
-                         fmt::format("writes {} to the persistable var {}, which is declared {}",
-                                     inferred->ToString(), Quote(arg), var->meta().ToString()))) {
+                         fmt::format("what is written to the persistable var {} {}", Quote(arg),
+                                     DescribeMismatch(var->meta(), *inferred)))) {
       p->slot = BriefName(slot.name);
       p->var = BriefName(arg);
     }

@@ -43,7 +43,7 @@ class FunctionBlocks : public ::testing::Test {
             DefaultOps());
     return net.Var(out);
   }
-  void Repeat(int64_t times, const Body& body) {
+  void Repeat(int64_t times, const std::function<void()>& body) {
     const Variable i = FillConstant(net, {1}, DType::kInt64, 0);
     const Variable n = FillConstant(net, {1}, DType::kInt64, static_cast<double>(times));
     const Variable more = net.Binary("less_than", i, n);

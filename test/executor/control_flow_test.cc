@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 namespace coracle {
@@ -285,6 +286,36 @@ TEST(While, AnEndlessLoopIsEnded) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kCancelled);
   }
+}
+
+// What the profile says of each op does not overlap: an op's time has none of its sub-block's ops.
+TEST(While, ProfileCountsTheOpsOfABlockOnce) {
+  Net t;
+  Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {1000, 1000});
+  Variable sum = t.net.Scale(x, {.scale = 0.0f});
+  t.For(n, [&](Variable) {
+    t.For(n, [&](Variable) { Assign(t.net, t.net.Unary("exp", t.net.Add(sum, x)), sum); });
+  });
+  CompileOptions options;
+  options.profile = true;
+  PreparedProgram run = t.Prepare({"n", "x"}, {sum.name()}, options);
+  Scope scope;
+  const std::vector<Tensor> feeds = {OneInt(3), Tensor::Full<float>({1000, 1000}, -1)};
+  const auto begin = std::chrono::steady_clock::now();
+  run.Run(scope, feeds);
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+  double all = 0, loops = 0, inner = 0;
+  for (const OpTime& time : run.Profile()) {
+    EXPECT_GE(time.seconds, 0) << time.op_type;
+    all += time.seconds;
+    (time.op_type == "while" ? loops : inner) += time.seconds;
+    if (time.op_type == "exp") {
+      EXPECT_EQ(time.runs, 9u);
+    }
+  }
+  EXPECT_GT(inner, 0);
+  EXPECT_GT(loops, 0);
+  EXPECT_LE(all, passed.count());
 }
 
 TEST(While, ClearErrors) {

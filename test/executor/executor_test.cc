@@ -1,4 +1,5 @@
 #include <coracle/executor/executor.h>
+#include <coracle/framework/base/logging.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
@@ -212,6 +213,40 @@ TEST(Executor, ReshapesCostNothing) {
   EXPECT_EQ(run.WorkspaceBytes(), 4 * 4096u);
 }
 
+// A file declares the shape of its export: another one is run, with one warning for each feed.
+TEST(Executor, FeedsOfAnotherShapeAreWarnedOfOnce) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Clip("x", "y", 0, 1);
+  std::vector<std::string> lines;
+  LogSink before = SetLogSink([&](LogLevel, const std::string& line) { lines.push_back(line); });
+  Scope scope;
+  auto run = Executor().Prepare(net.program, {"x"}, {"y"});
+  run.Run(scope, {Tensor::Zeros(DType::kFloat32, {4, 2})});
+  EXPECT_EQ(lines.size(), 0u);
+  for (const Shape& shape : {Shape{1, 3}, Shape{1, 3}, Shape{7, 5}})
+    run.Run(scope, {Tensor::Zeros(DType::kFloat32, shape)});
+  SetLogSink(before);
+  EXPECT_EQ(lines, std::vector<std::string>{"feed 'x' has the shape [1, 3], the program declares "
+                                            "[-1, 2]; it is run with what is fed"});
+}
+
+// Of a tensor in the scope too only what is wrong is told.
+TEST(Executor, ATensorOfAnotherTypeInTheScope) {
+  Net net;
+  net.Var("x", {2});
+  net.program.Root().FindVar("x")->SetPersistable(true);
+  net.Clip("x", "y", 0, 1);
+  Scope scope;
+  auto run = Executor().Prepare(net.program, {}, {"y"});
+  scope.Var("x") = Tensor::Zeros(DType::kFloat32, {3});
+  ExpectMessage([&] { run.Run(scope); },
+                "the persistable var 'x' in the scope must have the shape [2], got [3]");
+  scope.Var("x") = Tensor::Zeros(DType::kFloat64, {2});
+  ExpectMessage([&] { run.Run(scope); },
+                "the persistable var 'x' in the scope must have the dtype float32, got float64");
+}
+
 TEST(Executor, FeedErrors) {
   Net net;
   net.Var("x", {-1, 2});
@@ -224,7 +259,12 @@ TEST(Executor, FeedErrors) {
       [&] {
         run.Run(scope, {Tensor::Zeros(DType::kInt64, {1, 2})});
       },
-      "feed 'x' must be float32[-1, 2]");
+      "feed 'x' must have the dtype float32, got int64");
+  ExpectMessage(
+      [&] {
+        run.Run(scope, {Tensor::Zeros(DType::kInt64, {1, 3})});
+      },
+      "feed 'x' must be float32[-1, 2], got int64[1, 3]");
   ExpectMessage(
       [&] {
         run.Run(scope, {Tensor::Zeros(DType::kFloat32, {1, 3})});

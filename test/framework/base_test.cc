@@ -370,5 +370,16 @@ TEST(Logging, SinksTakeTheLines) {
   EXPECT_EQ(lines, (std::vector<std::string>{"careful", "inner", "outer"}));
 }
 
+// Without a word of glog's about its own set-up, which a user of the library need not do.
+TEST(Logging, LinesOfAProgramWithoutGlog) {
+  testing::internal::CaptureStderr();
+  Log(LogLevel::kWarning, "careful");
+  Log(LogLevel::kError, "lost");
+  Log(LogLevel::kInfo, "hello");
+  Vlog(9, "not asked for");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "coracle: warning: careful\ncoracle: error: lost\ncoracle: hello\n");
+}
+
 }  // namespace
 }  // namespace coracle

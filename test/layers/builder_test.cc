@@ -163,7 +163,7 @@ TEST_F(BuilderTest, SharesAParameterByName) {
   EXPECT_EQ(main.Parameters(), Names({"w"}));
   EXPECT_EQ(startup.Root().NumOps(), 1u);
   EXPECT_EQ(ErrorOf([&] { net.Fc(x, {.size = 3, .param_attr = {.name = "w"}}); }),
-            "'w' is shared, but was made as float32[4, 4] and is now wanted as float32[4, 3]");
+            "'w' is shared, so it must have the shape [4, 4], got [4, 3]");
   EXPECT_EQ(ErrorOf([&] { net.Fc(x, {.size = 3, .param_attr = {.name = "x"}}); }),
             "'x' is not a parameter, so no layer can share it as one");
 }

@@ -126,7 +126,7 @@ const Case kCases[] = {
     {"shared_shape",
      "layer { fc { input: \"v\" size: 3 param { name: \"w\" } } }\n"
      "layer { fc { input: \"v\" size: 4 param { name: \"w\" } } }",
-     "m:3:9: 'w' is shared, but was made as float32[8, 3] and is now wanted as float32[8, 4]"},
+     "m:3:9: 'w' is shared, so it must have the shape [8, 3], got [8, 4]"},
     {"error_clip_max", "layer { fc { input: \"v\" size: 3 error_clip { by_value { min: 1 } } } }",
      "m:2:46: by_value: max is required"},
     {"error_clip_order",

@@ -44,6 +44,27 @@ TEST_F(Cli, WrongUsageIsTwo) {
   Expect("coracle backward model.pbtxt --out=x.pb", 2, {"--loss=NAME is missing"});
 }
 
+TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
+  const std::string program = "must end in .pb or .pdmodel (binary) or in .pbtxt or .txt (text)";
+  for (const char* name : {"m.onnx", "m.json", "m.npz", "m.PB"}) {
+    Expect(fmt::format("coracle convert model.pbtxt {}", name), 2,
+           {fmt::format("convert: OUT {}, got '{}'", program, name)});
+    Expect(fmt::format("coracle build model.pbtxt --out={}", name), 2, {"build: --out " + program});
+    Expect(fmt::format("coracle build model.pbtxt --startup_out={}", name), 2,
+           {"build: --startup_out " + program});
+    Expect(fmt::format("coracle backward model.pbtxt --loss=loss --out={}", name), 2,
+           {"backward: --out " + program});
+    EXPECT_FALSE(FileExists(Path(name))) << name;
+  }
+  Expect("coracle run m.pb --out=o.csv", 2, {"run: --out must end in .npz, got 'o.csv'"});
+  Expect("coracle run m.pb --save_params=p.npz", 2,
+         {"--save_params must end in .pdiparams or .params, or have no ending, got 'p.npz'"});
+  for (const char* name : {"m.pb", "m.pdmodel", "__model__", "m.txt", "m.pbtxt"}) {
+    Expect(fmt::format("coracle convert model.pbtxt {0} && coracle summary {0}", name), 0,
+           {"mean"});
+  }
+}
+
 TEST_F(Cli, HelpNamesTheValuesOfFlags) {
   Expect("coracle help run", 0,
          {"  --memory_limit=BYTES       most BYTES that", "  --repeat=N                 number of",
@@ -306,7 +327,8 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("coracle train job.pbtxt --override", 2, {"--override goes with --resume"});
   Expect("coracle plot whole parts -o c.svg && head -c 4 c.svg", 0, {"c.svg\n<svg"});
   Expect("coracle plot whole -o c.html && tail -n 1 c.html", 0, {"</html>"});
-  Expect("coracle plot whole -o c.png", 2, {"--out must end in .svg or .html, got c.png"});
+  Expect("coracle plot whole -o c.png", 2,
+         {"--out must end in .svg or .html or .htm, got 'c.png'"});
   Expect("coracle plot nowhere", 1, {"cannot open 'nowhere'"});
   Expect("coracle time softmax.pbtxt --batch_size=4 --iterations=3", 0,
          {"batch of 4, 3 runs, milliseconds", "\nlogits ", "\nwhole step"});

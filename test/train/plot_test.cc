@@ -193,6 +193,34 @@ TEST(TimeModel, StepsOfJobs) {
   }
 }
 
+// Each round of a repeat is a layer: called by its result, or by its own name.
+TEST(TimeModel, RoundsOfARepeatAreLayers) {
+  TimeOptions options;
+  options.iterations = 2;
+  options.batch_size = 4;
+  const ModelTimes times = TimeModel(ParseModelText(R"(
+data { name: "x0" shape: [-1, 2, 4, 4] }
+layer { repeat { times: 2
+  layer { conv2d { input: "x$i" num_filters: 2 filter_size: 1 output: "c$i" } }
+  layer { repeat { times: 2 index: "k"
+    layer { batch_norm { input: "c$i" name: "b${i}${k}_bn" } } } }
+  layer { relu { input: "c$i" output: "x${i+1}" } } } }
+layer { repeat { times: 3 layer { fc { input: "x2" size: 2 name: "head$i" } } } }
+layer { mean { input: "x2" output: "loss" } })"),
+                                     options);
+  std::vector<std::string> names;
+  for (const LayerTime& layer : times.layers) {
+    names.push_back(layer.layer);
+    EXPECT_EQ(layer.place.find('\n'), std::string::npos);
+    const bool dead = names.back()[0] == 'b' || names.back()[0] == 'h' || names.back()[0] == '(';
+    for (size_t part = 0; part < 2; ++part)
+      EXPECT_EQ(layer.seconds[part][0] > 0, !dead) << layer.layer << part;
+  }
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"c0", "b00_bn", "b01_bn", "x1", "c1", "b10_bn", "b11_bn",
+                                      "x2", "head0", "head1", "head2", "loss", "(other)"}));
+}
+
 TEST(TimeModel, OneLayerSharesNothing) {
   TimeOptions options;
   options.iterations = 1;

@@ -291,7 +291,7 @@ TEST(Solver, WeightsByNameFromAllKindsOfFiles) {
            dir / "bad.npz");
   next.weights = {{dir / "bad.npz", false}};
   ExpectContains(ErrorOf([&] { RunJob(next); }),
-                 "'fc_0.w_0' is float32[1] there and float32[784, 16] in the model");
+                 "'fc_0.w_0' must have the shape [784, 16], got [1]; skip_mismatched");
   next.weights[0].skip_mismatched = true;
   ExpectContains(Train(next).messages, "1 of 4 variables loaded; of another type: fc_0.w_0; not");
   WriteNpz({{"x", w}}, dir / "none.npz");

@@ -92,4 +92,66 @@ TEST(IncludeRule, PublicHeadersIncludeOnlyStandardAndCoracle) {
   }
 }
 
+// Headers that directories share and a user does not need. Everything else is in coracle.h.
+const std::set<std::string> kNotPublic = {
+    "backward/forward_graph.h",      "backward/gradient_ops.h",   "backward/open_types.h",
+    "backward/outer_path.h",         "backward/saved_values.h",   "backward/slice.h",
+    "backward/sub_block_gradient.h", "backward/verify_program.h", "framework/base/crc32c.h",
+    "framework/base/file.h",         "framework/base/regex.h",    "framework/base/text.h",
+    "framework/ir/mismatch.h",       "framework/op/block_use.h",  "framework/op/file_use.h",
+    "framework/op/half_kernel.h",    "framework/op/outer_path.h", "framework/op/recomputed.h",
+    "framework/tensor/half_array.h", "train/progress.h",          "train/stop_signal.h"};
+
+TEST(IncludeRule, OneHeaderHasThePublicInterface) {
+  std::set<std::string> reached = {"coracle.h"};
+  std::vector<std::string> queue = {"coracle.h"};
+  for (size_t i = 0; i < queue.size(); ++i) {
+    for (const std::string& include : Includes(SourceDir() / std::string(queue[i]))) {
+      if (include.rfind("coracle/", 0) != 0 || !reached.insert(include.substr(8)).second) continue;
+      queue.push_back(include.substr(8));
+    }
+  }
+  for (const std::string& directory : kTopDown) {
+    if (directory == "tools" || directory == "proto") continue;
+    for (const fs::path& file : Sources(SourceDir() / directory)) {
+      const std::string name = fs::relative(file, SourceDir()).string();
+      const bool internal =
+          name.find("/internal/") != std::string::npos || name.rfind("operators/common/", 0) == 0;
+      if (file.extension() != ".h" || internal || name == "framework/io/proto.h") continue;
+      EXPECT_NE(reached.count(name), kNotPublic.count(name))
+          << name << " belongs in coracle.h, or in the list of those that do not";
+    }
+  }
+  for (const std::string& name : kNotPublic)
+    EXPECT_TRUE(fs::exists(SourceDir() / name)) << name << " is in the list, but gone";
+}
+
+// A struct that is made for designated initialisers warns under -Wextra about every member that is
+// left out and has no initializer.
+TEST(IncludeRule, MembersOfOptionsHaveInitializers) {
+  static const std::regex begin("^struct (\\w*(Options|Config|Callbacks|Override)) \\{");
+  static const std::regex member("^  \\w[\\w:<>()&*, ]*[ >]\\w+;.*|^ {6}\\w+;");
+  static const std::regex other(
+      "^  (using|friend|static|return|explicit|typename) .*|.*\\) const;.*");
+  int seen = 0;
+  for (const std::string& directory : kTopDown) {
+    for (const fs::path& file : Sources(SourceDir() / directory)) {
+      const std::string name = fs::relative(file, SourceDir()).string();
+      if (file.extension() != ".h" || name.find("/internal/") != std::string::npos) continue;
+      std::string within;
+      std::ifstream in(file);
+      for (std::string line; std::getline(in, line);) {
+        std::smatch match;
+        if (std::regex_search(line, match, begin)) within = match[1];
+        if (line.rfind("};", 0) == 0) within.clear();
+        if (within.empty() || within == "OptimizerConfig") continue;  // that has constructors
+        ++seen;
+        EXPECT_FALSE(std::regex_match(line, member) && !std::regex_match(line, other))
+            << name << ": " << within << ":" << line << " has no initializer";
+      }
+    }
+  }
+  EXPECT_GT(seen, 300);
+}
+
 }  // namespace

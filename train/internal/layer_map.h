@@ -12,8 +12,8 @@
 
 namespace coracle {
 
-// A layer is the forward ops of one entry of the model text, with the casts before them; in a
-// program that was no text, each op.
+// A layer is the forward ops of one entry of the model text (of one round, in a repeat), with the
+// casts before them; in a program that was no text, each op.
 class LayerMap {
  public:
   static constexpr size_t kOther = SIZE_MAX;  // no layer's
@@ -41,6 +41,7 @@ class LayerMap {
   bool has_sites_ = false;            // some op tells its entry
   std::vector<const OpDesc*> casts_;  // before the first op of a layer
   std::vector<LayerTime> layers_;
+  std::string last_site_;  // of the last of them
   Index by_output_, by_site_, by_link_, reader_;
   std::map<std::string, double> parameters_;  // and how many elements they have
 };
