@@ -374,7 +374,8 @@ std::vector<std::string> InputNames(const BlockDesc& block, const std::vector<Va
                       Quote(input.name())));
     }
     if (input.desc().stop_gradient()) {
-      Log(LogLevel::kWarning,
+      LogMessage(
+          MessageLevel::kWarning,
           fmt::format("gradients: the input {} has stop_gradient set (as data has), so that it has "
                       "no gradient; clear it: SetStopGradient(false)",
                       Quote(input.name())));

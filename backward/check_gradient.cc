@@ -254,7 +254,7 @@ class Checker {
   Tensor ValueFor(const VarDesc& var) {
     auto fed = options_.feeds.find(var.name());
     if (fed != options_.feeds.end()) return ToDouble(fed->second);
-    const Value* held = options_.scope ? options_.scope->Find(var.name()) : nullptr;
+    const VarValue* held = options_.scope ? options_.scope->Find(var.name()) : nullptr;
     if (const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr) return ToDouble(*tensor);
     return Drawn(var, options_);
   }
@@ -316,7 +316,7 @@ class Checker {
 
   // Runs the forward ops one by one, and checks the gradient of each by itself.
   std::string FirstWrongOp() {
-    Environment env;
+    VarValues env;
     for (const auto& [name, value] : values_) env[name] = value.Clone();
     const BlockDesc& root = forward_.Root();
     for (size_t i = 0; i < root.NumOps(); ++i) {
@@ -335,10 +335,10 @@ class Checker {
   }
 
   // "" when the gradients of one op agree with differences.
-  std::string WrongInput(const OpDesc& op, const Environment& env) {
+  std::string WrongInput(const OpDesc& op, const VarValues& env) {
     ProgramDesc alone;
     BlockDesc& block = alone.Root();
-    Environment inputs;
+    VarValues inputs;
     std::vector<Variable> xs;
     for (const Slot& slot : op.inputs()) {
       for (const std::string& name : slot.args) {
@@ -387,18 +387,18 @@ class Checker {
     return CompareAlone(op, block, inputs, xs, ys, grads);
   }
 
-  std::string CompareAlone(const OpDesc& op, const BlockDesc& block, const Environment& inputs,
+  std::string CompareAlone(const OpDesc& op, const BlockDesc& block, const VarValues& inputs,
                            const std::vector<Variable>& xs, const std::vector<Variable>& ys,
                            const std::vector<std::string>& grads) {
     auto run = [&](const std::string& moved, const Tensor* value, bool all) {
-      Environment env;
+      VarValues env;
       for (const auto& [name, v] : inputs) env[name] = std::get<Tensor>(v).Clone();
       if (value) env[moved] = *value;
       for (size_t i = 0; i < (all ? block.NumOps() : 1); ++i)
         InterpretOp(block.op(i), ops_, env, {.allow_files = options_.allow_files});
       return env;
     };
-    const Environment at = run("", nullptr, true);
+    const VarValues at = run("", nullptr, true);
     for (size_t k = 0; k < xs.size(); ++k) {
       if (grads[k].empty()) continue;
       const std::string& name = xs[k].name();
@@ -410,7 +410,7 @@ class Checker {
           expected,
           [&](double step) {
             const Tensor moved = Moved(x, direction, step);
-            const Environment env = run(name, &moved, false);
+            const VarValues env = run(name, &moved, false);
             double total = 0;
             for (const Variable& y : ys) {
               total += Dot(std::get<Tensor>(env.at(y.name())),

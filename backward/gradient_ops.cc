@@ -171,7 +171,7 @@ void GradientOps::Accumulate(Gradient& gradient, int32_t version) {
 }
 
 OpDesc& GradientOps::AppendSum(std::vector<std::string> parts, const std::string& total) {
-  if (trace_) Vlog(2, fmt::format("{} = sum of {}", total, Join(parts, ", ")));
+  if (trace_) LogVerbose(2, fmt::format("{} = sum of {}", total, Join(parts, ", ")));
   const char* type = parts.size() == 1 ? "assign" : "sum";
   return Append(
       std::make_unique<OpDesc>(type, SlotList{{"X", std::move(parts)}}, SlotList{{"Out", {total}}}),
@@ -472,12 +472,12 @@ const std::string& GradientOps::DenseOf(const std::string& name, const VarMeta& 
   meta.type = VarType::kLoDTensor;
   it->second = Declare(name + "@DENSE", meta)->name();
   if (!meta.shape.IsKnown() || meta.shape.numel() >= kLargeDense) {
-    Log(LogLevel::kWarning,
-        fmt::format(
-            "backward: the sparse gradient {} {} is turned into a dense tensor{}, which may "
-            "take much memory",
-            Quote(name), sparse.ToString(),
-            meta.shape.IsKnown() ? "" : " of a shape that is not known yet"));
+    LogMessage(MessageLevel::kWarning,
+               fmt::format(
+                   "backward: the sparse gradient {} {} is turned into a dense tensor{}, which may "
+                   "take much memory",
+                   Quote(name), sparse.ToString(),
+                   meta.shape.IsKnown() ? "" : " of a shape that is not known yet"));
   }
   OpDesc& dense = block().AppendOp("get_tensor_from_selected_rows", {{"X", {name}}},
                                    {{"Out", {it->second}}}, {{kOpRoleAttr, int32_t{kBackward}}});
@@ -520,8 +520,8 @@ OpDesc& GradientOps::Append(std::unique_ptr<OpDesc> op, const ForwardGraph::Node
   if (forward) op->SetAttr(kForwardOpAttr, ForwardLink(*forward));
   OpDesc& added = block().AppendOp(std::move(op));
   if (trace_) {
-    Vlog(1, fmt::format("gradient op {}: {} -> {}", added.type(), SlotsText(added.inputs()),
-                        SlotsText(added.outputs())));
+    LogVerbose(1, fmt::format("gradient op {}: {} -> {}", added.type(), SlotsText(added.inputs()),
+                              SlotsText(added.outputs())));
   }
   try {
     InferOp(block(), added, graph_.ops());

@@ -10,9 +10,10 @@
 namespace coracle::internal {
 namespace {
 
-void ThrowFirstError(const std::vector<Problem>& problems) {
-  for (const Problem& problem : problems) {
-    if (problem.severity != Problem::Severity::kError || problem.rule == "unknown_op") continue;
+void ThrowFirstError(const std::vector<VerifyProblem>& problems) {
+  for (const VerifyProblem& problem : problems) {
+    if (problem.severity != VerifyProblem::Severity::kError || problem.rule == "unknown_op")
+      continue;
     throw Error(ErrorCode::kInvalidArgument, problem.ToString(), problem.details);
   }
 }
@@ -49,10 +50,10 @@ void RequireBlocks(const ProgramDesc& program, const OpRegistry& ops) {
 void RequireOp(const OpDesc& op, const OpRegistry& ops) {
   const OpDef* def = ops.Find(op.type());
   if (!def) return;
-  std::vector<Problem> problems;
+  std::vector<VerifyProblem> problems;
   CheckOp(*def, op, op.block()->idx(), -1, &problems);
   if (!problems.empty()) {
-    for (Problem& problem : problems) problem.op = static_cast<int>(op.block()->IndexOf(op));
+    for (VerifyProblem& problem : problems) problem.op = static_cast<int>(op.block()->IndexOf(op));
     ThrowFirstError(problems);
   }
   if (op.HasSubBlock() && !NamesBlocks(op)) RequireProgram(op.block()->program(), ops);

@@ -66,7 +66,9 @@ class PreparedOp : public ArgTable, public Workspace {
   }
   bool HasGradientBlock(BlockRef) override { return false; }
   const Tensor* Constant(const std::string&) override { return nullptr; }
-  Value& ValueOf(const TensorArg&) override { throw InternalError("ops_bench has dense tensors"); }
+  VarValue& ValueOf(const TensorArg&) override {
+    throw InternalError("ops_bench has dense tensors");
+  }
 
  private:
   ProgramDesc program_;

@@ -48,12 +48,12 @@ std::vector<std::string> WarnOfIdleErrorClips(const ProgramDesc& program,
       const VarDesc& var = block.var(i);
       if (!var.error_clip() || with_gradient.count(var.name())) continue;
       idle.push_back(var.name());
-      Log(LogLevel::kWarning,
-          fmt::format("the error_clip of {} will never act: no gradient of it is computed{}",
-                      Quote(var.name()),
-                      var.stop_gradient()
-                          ? " (stop_gradient is set)"
-                          : " (the loss does not depend on it through a parameter)"));
+      LogMessage(MessageLevel::kWarning,
+                 fmt::format("the error_clip of {} will never act: no gradient of it is computed{}",
+                             Quote(var.name()),
+                             var.stop_gradient()
+                                 ? " (stop_gradient is set)"
+                                 : " (the loss does not depend on it through a parameter)"));
     }
   }
   return idle;

@@ -46,7 +46,7 @@ Activation::~Activation() = default;
 
 void Activation::Begin() {
   ++run_number_;
-  for (Cell& cell : own_) cell.set = false;
+  for (VarCell& cell : own_) cell.set = false;
 }
 
 const std::vector<Tensor>& Activation::Run(std::span<const Tensor> feeds, uint64_t step) {
@@ -149,7 +149,7 @@ void Activation::RunTimed(Frame& frame, size_t step) {
 void Activation::CheckFinite(Frame& frame, const PlanStep& step) const {
   for (int32_t v : step.outputs) {
     const PlanValue& value = frame.plan()->values[static_cast<size_t>(v)];
-    const Value& held = frame.ValueOf(frame.ArgOf(v));
+    const VarValue& held = frame.ValueOf(frame.ArgOf(v));
     const auto* rows = std::get_if<SelectedRows>(&held);
     const auto* tensor = rows ? &rows->value : std::get_if<Tensor>(&held);
     if (!tensor) continue;
@@ -171,13 +171,13 @@ Activation& Activation::Child(const SubBlockUse& use) {
   return *children_[site];
 }
 
-void Activation::BindSlot(int32_t slot, Cell* cell) {
+void Activation::BindSlot(int32_t slot, VarCell* cell) {
   const size_t i = static_cast<size_t>(slot);
   if (slots_.size() <= i) slots_.resize(i + 1, nullptr);
   slots_[i] = cell;
 }
 
-Cell& Activation::View(size_t binding) {
+VarCell& Activation::View(size_t binding) {
   while (views_.size() <= binding) views_.emplace_back();
   return views_[binding];
 }

@@ -73,7 +73,7 @@ constexpr size_t kPlansOfSubBlock = 4;
 // Where the value of a variable is when a stage begins.
 ValueGuard KnownValue(const std::string& name, const Unit& unit,
                       const std::vector<std::string>& feed_names, std::span<const Tensor> feeds,
-                      std::span<Cell* const> slots, const Scope& scope) {
+                      std::span<VarCell* const> slots, const Scope& scope) {
   ValueGuard known;
   known.name = name;
   auto feed = std::find(feed_names.begin(), feed_names.end(), name);
@@ -83,9 +83,9 @@ ValueGuard KnownValue(const std::string& name, const Unit& unit,
     return known;
   }
   const int32_t slot = unit.FindSlot(name);
-  const Cell* cell = slot >= 0 && static_cast<size_t>(slot) < slots.size()
-                         ? slots[static_cast<size_t>(slot)]
-                         : nullptr;
+  const VarCell* cell = slot >= 0 && static_cast<size_t>(slot) < slots.size()
+                            ? slots[static_cast<size_t>(slot)]
+                            : nullptr;
   if (cell && cell->set && std::holds_alternative<Tensor>(cell->value)) {
     known.slot = slot;
     known.value = std::get<Tensor>(cell->value).Clone();
@@ -149,17 +149,17 @@ void CompiledProgram::WarnOfShapes(std::span<const Tensor> feeds) const {
     if (warned_[i] || !var || var->shape().rank() == 0) continue;
     if (feeds[i].shape().CompatibleWith(var->shape())) continue;
     warned_[i] = true;
-    Log(LogLevel::kWarning,
-        fmt::format("feed {} has the shape {}, the program declares {}; it is run with what "
-                    "is fed",
-                    Quote(feeds_[i]), feeds[i].shape().ToString(), var->shape().ToString()));
+    LogMessage(MessageLevel::kWarning,
+               fmt::format("feed {} has the shape {}, the program declares {}; it is run with what "
+                           "is fed",
+                           Quote(feeds_[i]), feeds[i].shape().ToString(), var->shape().ToString()));
   }
 }
 
 std::shared_ptr<const Plan> CompiledProgram::GetPlan(int32_t unit_index, size_t first_op,
                                                      const Plan* before,
                                                      std::span<const Tensor> feeds,
-                                                     std::span<Cell* const> slots,
+                                                     std::span<VarCell* const> slots,
                                                      const Scope& scope) const {
   std::lock_guard<std::mutex> lock(mutex_);
   Unit& unit = units_[unit_index];

@@ -19,7 +19,7 @@ bool SameTensor(const VarMeta& a, const VarMeta& b) {
   return a.dtype == b.dtype && a.shape == b.shape;
 }
 
-bool FitsPersistable(const PlanPersistable& p, const Value* held) {
+bool FitsPersistable(const PlanPersistable& p, const VarValue* held) {
   if (!held) return !p.read_first;
   if (std::holds_alternative<std::monostate>(*held)) return !p.read_first;
   if (const auto* tensor = std::get_if<Tensor>(held)) {
@@ -39,18 +39,18 @@ bool SameType(const VarMeta& a, const VarMeta& b) {
 }
 
 const Tensor* FindValue(const ValueGuard& guard, std::span<const Tensor> feeds,
-                        std::span<Cell* const> slots, const Scope& scope) {
+                        std::span<VarCell* const> slots, const Scope& scope) {
   if (guard.feed >= 0) return &feeds[static_cast<size_t>(guard.feed)];
   if (guard.slot < 0) {
-    const Value* held = scope.Find(guard.name);
+    const VarValue* held = scope.Find(guard.name);
     return held ? std::get_if<Tensor>(held) : nullptr;
   }
   const size_t slot = static_cast<size_t>(guard.slot);
-  const Cell* cell = slot < slots.size() ? slots[slot] : nullptr;
+  const VarCell* cell = slot < slots.size() ? slots[slot] : nullptr;
   return cell && cell->set ? std::get_if<Tensor>(&cell->value) : nullptr;
 }
 
-uint64_t MemoryOf(const Value& value) {
+uint64_t MemoryOf(const VarValue& value) {
   if (const auto* tensor = std::get_if<Tensor>(&value)) return tensor->capacity();
   if (const auto* array = std::get_if<TensorArray>(&value)) return array->capacity();
   return 0;
@@ -61,7 +61,7 @@ bool ReliesOnNeeds(const Plan& plan, const Plan& before) {
   return plan.relies.empty() || plan.relies.back().name == before.needs;
 }
 
-void MakeEmpty(VarType type, Cell* cell) {
+void MakeEmpty(VarType type, VarCell* cell) {
   if (type == VarType::kLoDTensorArray) {
     if (auto* array = std::get_if<TensorArray>(&cell->value))
       array->clear();
@@ -130,14 +130,14 @@ void Frame::PointStorage(int32_t storage, void* data) {
 
 bool Frame::FitsScope(const Plan& plan, const Scope& scope) {
   for (const PlanPersistable& p : plan.persistables) {
-    const Value* held = scope.Find(p.name);
+    const VarValue* held = scope.Find(p.name);
     if (held && !FitsPersistable(p, held)) return false;
   }
   return true;
 }
 
 bool Frame::Fits(const Plan& plan, const Plan* before, std::span<const Tensor> feeds,
-                 std::span<Cell* const> slots, const Scope& scope) {
+                 std::span<VarCell* const> slots, const Scope& scope) {
   if (plan.feed_metas.size() != feeds.size()) return false;
   if (before && (plan.feed_names != before->carried || !ReliesOnNeeds(plan, *before))) return false;
   for (size_t i = 0; i < feeds.size(); ++i) {
@@ -146,7 +146,7 @@ bool Frame::Fits(const Plan& plan, const Plan* before, std::span<const Tensor> f
   }
   for (const SlotGuard& guard : plan.guards) {
     const size_t slot = static_cast<size_t>(guard.slot);
-    const Cell* cell = slot < slots.size() ? slots[slot] : nullptr;
+    const VarCell* cell = slot < slots.size() ? slots[slot] : nullptr;
     const bool set = cell && cell->set;
     if (set != guard.set || (set && !SameType(MetaOfValue(cell->value), guard.meta))) return false;
   }
@@ -187,7 +187,7 @@ void Frame::BindScope(Scope& scope) {
 
 void Frame::BindOne(size_t i, Scope& scope) {
   const PlanPersistable& p = plan_->persistables[i];
-  Value* held = const_cast<Value*>(scope.Find(p.name));
+  VarValue* held = const_cast<VarValue*>(scope.Find(p.name));
   bool empty = !held || std::holds_alternative<std::monostate>(*held);
   if (empty && p.read_first) {
     throw Error(ErrorCode::kNotFound,
@@ -232,12 +232,12 @@ void Frame::Bind(Scope& scope, std::span<const Tensor> feeds) {
 
 void Frame::BindSlots() {
   for (auto [slot, type] : plan_->new_slots) {
-    Cell* cell = activation_.cell(slot);
+    VarCell* cell = activation_.cell(slot);
     if (!cell->set) MakeEmpty(type, cell);
   }
   for (size_t i = 0; i < plan_->dense_slots.size(); ++i) {
     const int32_t storage = plan_->dense_slots[i];
-    const Cell* cell = activation_.cell(plan_->storages[static_cast<size_t>(storage)].source);
+    const VarCell* cell = activation_.cell(plan_->storages[static_cast<size_t>(storage)].source);
     const auto* tensor = std::get_if<Tensor>(&cell->value);
     const void* data = tensor ? tensor->raw() : nullptr;
     if (data == slot_data_[i]) continue;
@@ -262,13 +262,13 @@ const LoD* Frame::LodOf(int32_t v) const {
   return tensor ? &tensor->lod() : nullptr;
 }
 
-Value& Frame::ValueOf(const TensorArg& arg) {
+VarValue& Frame::ValueOf(const TensorArg& arg) {
   size_t v = static_cast<size_t>(arg.index);
   const PlanValue& value = plan_->values[v];
   const Storage& s = plan_->storages[static_cast<size_t>(value.storage)];
   if (s.kind == StorageKind::kSlot) return activation_.cell(s.source)->value;
   if (s.kind == StorageKind::kPersistable) {
-    Value& held = *persistables_[static_cast<size_t>(s.source)];
+    VarValue& held = *persistables_[static_cast<size_t>(s.source)];
     const auto* tensor = std::get_if<Tensor>(&held);
     // What an op made of it in the same memory (Alias) has a shape of its own.
     if (!tensor || tensor->shape() == value.meta.shape) return held;
@@ -283,7 +283,7 @@ Value& Frame::ValueOf(const TensorArg& arg) {
 
 uint64_t Frame::ValueBytes() const {
   uint64_t bytes = 0;
-  for (const Value& value : own_values_) {
+  for (const VarValue& value : own_values_) {
     if (const auto* sparse = std::get_if<SelectedRows>(&value))
       bytes += sparse->rows.capacity() * sizeof(int64_t) + sparse->value.nbytes();
     if (const auto* array = std::get_if<TensorArray>(&value)) bytes += array->capacity();
@@ -311,7 +311,7 @@ void Frame::RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* k
         child.BindSlot(binding.slot, activation_.cell(binding.source));
         break;
       case Binding::Kind::kView: {
-        Cell& view = child.View(i);
+        VarCell& view = child.View(i);
         view.value = ValueOf(ArgOf(binding.source));
         view.set = true;
         child.BindSlot(binding.slot, &view);
@@ -327,9 +327,9 @@ void Frame::RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* k
   child.RunInside(activation_.run_number(), step_, use.block, keep);
 }
 
-void Frame::CopyInto(int32_t v, Cell* cell) {
+void Frame::CopyInto(int32_t v, VarCell* cell) {
   const uint64_t before = MemoryOf(cell->value);
-  const Value& from = ValueOf(ArgOf(v));
+  const VarValue& from = ValueOf(ArgOf(v));
   CopyValue(from, &cell->value);
   cell->set = true;
   const uint64_t after = MemoryOf(cell->value);
@@ -337,7 +337,7 @@ void Frame::CopyInto(int32_t v, Cell* cell) {
 }
 
 void Frame::Store(int32_t v, int32_t slot) {
-  Cell* cell = activation_.cell(slot);
+  VarCell* cell = activation_.cell(slot);
   if (v < 0)
     cell->set = false;
   else
@@ -348,12 +348,12 @@ void Frame::Keep(int32_t v, size_t index, bool hand_over) {
   StepScopes::Step* step = activation_.keep();
   if (!step) return;
   if (step->size() <= index) step->resize(index + 1);
-  Cell& kept = (*step)[index];
+  VarCell& kept = (*step)[index];
   if (v < 0) {
     kept.set = false;
   } else if (hand_over) {
     const PlanValue& value = plan_->values[static_cast<size_t>(v)];
-    Cell* cell = activation_.cell(plan_->storages[static_cast<size_t>(value.storage)].source);
+    VarCell* cell = activation_.cell(plan_->storages[static_cast<size_t>(value.storage)].source);
     std::swap(cell->value, kept.value);
     cell->set = false;
     kept.set = true;

@@ -93,7 +93,7 @@ bool Planner::Fold() {
     if (meta.type != VarType::kLoDTensor || (var && var->persistable())) return false;
     if (meta.shape.numel() > kMaxFoldedElements) return false;
   }
-  Environment env;
+  VarValues env;
   bool known = true;
   ForEachName(op_->inputs(), [&](const std::string& name) {
     const VarMeta& meta = *Find(name);

@@ -57,7 +57,7 @@ void Planner::DeclareSlots() {
   for (const std::string& name : use_.captured) unit_.Slot(name, false);
 }
 
-const Cell* Planner::CellAt(int32_t slot) const {
+const VarCell* Planner::CellAt(int32_t slot) const {
   return Index(slot) < request_.slots.size() ? request_.slots[Index(slot)] : nullptr;
 }
 
@@ -80,7 +80,7 @@ int32_t Planner::ValueInSlot(const std::string& name) {
       declared && declared->type() == VarType::kLoDTensorArray && !declared->persistable();
   const int32_t slot = array ? unit_.Slot(name, true) : unit_.FindSlot(name);
   if (slot < 0) return -1;
-  const Cell* cell = CellAt(slot);
+  const VarCell* cell = CellAt(slot);
   const bool set = cell && cell->set;
   VarMeta meta = set ? MetaOfValue(cell->value) : VarMeta{};
   if (guarded_.insert(slot).second) plan_.guards.push_back({slot, set, meta});

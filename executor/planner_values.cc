@@ -114,7 +114,7 @@ int32_t Planner::CurrentOrPersistable(const std::string& name) {
   const VarDesc* var = block_.FindVarRecursive(name);
   if (!var || !var->persistable()) return -1;
   VarMeta meta = var->meta();
-  const Value* held = request_.scope ? request_.scope->Find(name) : nullptr;
+  const VarValue* held = request_.scope ? request_.scope->Find(name) : nullptr;
   if (const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr) {
     meta.type = VarType::kLoDTensor;
     meta.dtype = tensor->dtype();

@@ -14,10 +14,10 @@ namespace coracle {
 namespace {
 
 void CheckAgainstDef(const OpDesc& op, const OpRegistry& ops) {
-  std::vector<Problem> problems;
+  std::vector<VerifyProblem> problems;
   CheckOp(ops.Get(op.type()), op, 0, 0, &problems);
-  for (const Problem& problem : problems) {
-    if (problem.severity == Problem::Severity::kError) {
+  for (const VerifyProblem& problem : problems) {
+    if (problem.severity == VerifyProblem::Severity::kError) {
       ThrowInvalid(fmt::format("{}: {}", op.type(), problem.message), problem.details);
     }
   }

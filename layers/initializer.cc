@@ -100,7 +100,7 @@ class OpMaker {
     return Normal(0, static_cast<float>(std::sqrt(2 / fans)), false);
   }
   OpDesc Xavier() const {
-    Fans fans = FansOf(shape_);
+    FanCounts fans = FansOf(shape_);
     return Scaled(Fan(setting_, "fan_in", fans.in) + Fan(setting_, "fan_out", fans.out),
                   setting_.Get<bool>("uniform", true));
   }
@@ -190,7 +190,7 @@ Setting ArrayInitializer(const Tensor& values) {
 Setting L2DecayRegularizer(double coeff) { return {"l2_decay", {{"coeff", coeff}}}; }
 Setting L1DecayRegularizer(double coeff) { return {"l1_decay", {{"coeff", coeff}}}; }
 
-Fans FansOf(const Shape& shape) {
+FanCounts FansOf(const Shape& shape) {
   if (shape.rank() == 0) return {};
   auto dim = [&](int axis) { return static_cast<double>(shape[axis]); };
   if (shape.rank() == 1) return {dim(0), dim(0)};

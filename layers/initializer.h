@@ -42,12 +42,12 @@ Setting MsraInitializer(const MsraOptions& options = {});
 // `values` has rank 1).
 Setting ArrayInitializer(const Tensor& values);
 
-struct Fans {
+struct FanCounts {
   double in = 1, out = 1;
 };
 // [n]: n and n. [rows, columns]: rows and columns. [M, C, k...], a convolution's filter: C * k...
 // and M * k....
-Fans FansOf(const Shape& shape);
+FanCounts FansOf(const Shape& shape);
 
 // The op that fills `var`: fill_constant, uniform_random, gaussian_random,
 // truncated_gaussian_random or assign_value. Throws kInvalidArgument for an unknown kind, a number

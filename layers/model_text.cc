@@ -40,7 +40,8 @@ std::string Canonical(const std::string& path) {
 // Builds the programs while it walks through the entries.
 class Reader {
  public:
-  Reader(const TextSchema& schema, const OpRegistry& ops, const ModelState& state, Model& model)
+  Reader(const TextSchema& schema, const OpRegistry& ops, const ModelState& state,
+         BuiltModel& model)
       : schema_(schema), state_(state), model_(model), net_(model.main, model.startup, ops) {}
 
   // `path` is "" for a text that is no file.
@@ -491,7 +492,7 @@ class Reader {
 
   const TextSchema& schema_;
   const ModelState& state_;
-  Model& model_;
+  BuiltModel& model_;
   Builder net_;
   bool skipping_ = false;  // inside of an entry that the state does not include
   std::vector<Index> indices_;
@@ -521,8 +522,8 @@ bool IsProgramText(std::string_view text) {
   return begins("blocks") || begins("version") || begins("op_version_map") || text.starts_with('[');
 }
 
-Model FromProgram(ProgramDesc program) {
-  Model model;
+BuiltModel FromProgram(ProgramDesc program) {
+  BuiltModel model;
   model.main = std::move(program);
   std::map<int32_t, std::string> feeds;
   const BlockDesc& root = model.main.Root();
@@ -551,8 +552,8 @@ std::shared_ptr<const TextSchema> SchemaOf(const OpRegistry& ops) {
   return kept;
 }
 
-Model Parse(std::string_view text, const std::string& source, const std::string& directory,
-            const std::string& path, const OpRegistry& ops, const ModelState& state) {
+BuiltModel Parse(std::string_view text, const std::string& source, const std::string& directory,
+                 const std::string& path, const OpRegistry& ops, const ModelState& state) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // an editor's mark of UTF-8
   if (!text.empty() && !source.ends_with(".pbtxt") && !LooksLikeText(text))
     return FromProgram(ParseProgram(text, source));
@@ -564,19 +565,20 @@ Model Parse(std::string_view text, const std::string& source, const std::string&
   }
   std::shared_ptr<const TextSchema> schema = SchemaOf(ops);
   std::unique_ptr<TextFile> file = ParseText(*schema, std::string(text), source, directory);
-  Model model;
+  BuiltModel model;
   Reader(*schema, ops, state, model).Read(*file, path);
   return model;
 }
 
 }  // namespace
 
-Model ParseModelText(std::string_view text, const std::string& source, const std::string& directory,
-                     const OpRegistry& ops, const ModelState& state) {
+BuiltModel ParseModelText(std::string_view text, const std::string& source,
+                          const std::string& directory, const OpRegistry& ops,
+                          const ModelState& state) {
   return Parse(text, source, directory, "", ops, state);
 }
 
-Model ReadModelText(const std::string& path, const OpRegistry& ops, const ModelState& state) {
+BuiltModel ReadModelText(const std::string& path, const OpRegistry& ops, const ModelState& state) {
   const std::string text = ReadFileOrStdin(path, kMaxProgramBytes);
   if (path == "-") return Parse(text, "-", ".", "", ops, state);
   return Parse(text, path, DirectoryOf(path), Canonical(path), ops, state);

@@ -25,7 +25,7 @@ struct ModelState {
   int64_t level = 0;
 };
 
-struct Model {
+struct BuiltModel {
   std::string name;
   ProgramDesc main;
   ProgramDesc startup;
@@ -36,11 +36,11 @@ struct Model {
 // Builds the programs of a model text. Errors say source:line:column and the nearest known name; a
 // shape error points at the layer's entry. A ProgramDesc, as text or binary, is taken too (startup
 // is then empty). `directory` is where `include` looks.
-Model ParseModelText(std::string_view text, const std::string& source = "model",
-                     const std::string& directory = ".", const OpRegistry& ops = DefaultOps(),
-                     const ModelState& state = {});
-Model ReadModelText(const std::string& path, const OpRegistry& ops = DefaultOps(),
-                    const ModelState& state = {});  // "-": standard input
+BuiltModel ParseModelText(std::string_view text, const std::string& source = "model",
+                          const std::string& directory = ".", const OpRegistry& ops = DefaultOps(),
+                          const ModelState& state = {});
+BuiltModel ReadModelText(const std::string& path, const OpRegistry& ops = DefaultOps(),
+                         const ModelState& state = {});  // "-": standard input
 
 // The schema of model text as a .proto file, for editors and protoc.
 std::string ModelSchema(const OpRegistry& ops = DefaultOps());

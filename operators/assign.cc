@@ -13,10 +13,10 @@ Kernel Assign(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const int64_t bytes = x.numel * static_cast<int64_t>(SizeOf(x.dtype));
   return [=](Workspace& ws) {
-    const Value& value = ws.ValueOf(x);
+    const VarValue& value = ws.ValueOf(x);
     if (std::holds_alternative<Tensor>(value)) {
       CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes);
-    } else if (Value& target = ws.ValueOf(out); &target != &value) {
+    } else if (VarValue& target = ws.ValueOf(out); &target != &value) {
       CopyValue(value, &target);
     }
   };

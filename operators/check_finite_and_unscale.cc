@@ -88,7 +88,7 @@ struct Gradient {
       ThrowInvalid(fmt::format("check_finite_and_unscale: X {} must hold selected rows of {}",
                                Quote(name), ToString(x.dtype)));
     }
-    Value& value = ws.ValueOf(out);
+    VarValue& value = ws.ValueOf(out);
     if (!std::holds_alternative<SelectedRows>(value)) value = SelectedRows();
     auto& rows = std::get<SelectedRows>(value);
     if (&rows != from) {

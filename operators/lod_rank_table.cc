@@ -97,7 +97,7 @@ Kernel MakeTable(const PrepareContext& ctx) {
       if (lod[level][i] > lod[level][i + 1])
         ThrowInvalid("lod_rank_table: the offsets of X's LoD must not fall");
     }
-    Value& value = ws.ValueOf(out);
+    VarValue& value = ws.ValueOf(out);
     if (!std::holds_alternative<RankTable>(value)) value = RankTable();
     FillTable(lod, level, &std::get<RankTable>(value));
   };
@@ -150,7 +150,7 @@ Kernel ToArray(const PrepareContext& ctx) {
       ThrowInvalid(fmt::format("lod_tensor_to_array: X has {} rows, the sequences of RankTable {}",
                                tensor.shape()[0], rows));
     }
-    Value& value = ws.ValueOf(out);
+    VarValue& value = ws.ValueOf(out);
     if (!std::holds_alternative<TensorArray>(value)) value = TensorArray();
     auto& array = std::get<TensorArray>(value);
     const size_t before = array.capacity();

@@ -41,7 +41,7 @@ Tensor SliceAt(const Tensor& stacked, int64_t t) {
   return Tensor::View(stacked.dtype(), slice, data ? data + static_cast<size_t>(t) * bytes : data);
 }
 
-const Tensor& TensorOf(const Value& value) {
+const Tensor& TensorOf(const VarValue& value) {
   if (const auto* tensor = std::get_if<Tensor>(&value)) return *tensor;
   ThrowInvalid("recurrent: a value of the step is no dense tensor");
 }
@@ -360,13 +360,13 @@ class RecurrentGradKernel {
         AddValue(ws.ValueOf(left_parameters_[i]), &ws.ValueOf(parameter_grads_[i]));
     }
     for (size_t k = 0; k < states_.size(); ++k) {
-      Value& state = ws.ValueOf(states_[k]);
+      VarValue& state = ws.ValueOf(states_[k]);
       left_states_[k] ? std::swap(state, ws.ValueOf(left_states_[k])) : SetZerosLike(state, &state);
     }
   }
 
   void Arrive(Workspace& ws, size_t a, int64_t t) const {
-    Value& value = ws.ValueOf(arriving_[a]);
+    VarValue& value = ws.ValueOf(arriving_[a]);
     const int32_t o = of_output_[a], k = of_state_[a];
     if (k >= 0) CopyValue(ws.ValueOf(states_[static_cast<size_t>(k)]), &value);
     if (o < 0) return;

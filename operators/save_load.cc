@@ -40,7 +40,7 @@ Tensor ToSave(const Tensor& tensor, bool as_fp16) {
   return half;
 }
 
-void AppendValue(const Value& value, bool as_fp16, std::string* bytes) {
+void AppendValue(const VarValue& value, bool as_fp16, std::string* bytes) {
   if (const auto* tensor = std::get_if<Tensor>(&value)) {
     AppendTensor(ToSave(*tensor, as_fp16), bytes);
   } else if (const auto* rows = std::get_if<SelectedRows>(&value)) {

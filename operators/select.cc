@@ -57,7 +57,7 @@ Kernel SelectInput(const PrepareContext& ctx) {
   const TensorArg out = ctx.Output("Out");
   const IndexArg mask(ctx, "Mask");
   return [=](Workspace& ws) {
-    const Value& x = ws.ValueOf(xs[Choice(mask(ws), xs.size(), "select_input")]);
+    const VarValue& x = ws.ValueOf(xs[Choice(mask(ws), xs.size(), "select_input")]);
     if (const auto* tensor = std::get_if<Tensor>(&x)) {
       Tensor& result = ResizeOutput(ws, out, tensor->dtype(), tensor->shape());
       CopyElements(*tensor, &result);
@@ -88,7 +88,7 @@ Kernel SelectInputGrad(const PrepareContext& ctx) {
     const size_t chosen = Choice(mask(ws), xs.size(), "select_input_grad");
     for (size_t i = 0; i < grads.size(); ++i) {
       if (!grads[i]) continue;
-      Value& grad = ws.ValueOf(grads[i]);
+      VarValue& grad = ws.ValueOf(grads[i]);
       SetZerosLike(ws.ValueOf(xs[i]), &grad);
       if (i == chosen) AddValue(ws.ValueOf(out_grad), &grad);
     }
@@ -118,7 +118,7 @@ Kernel SelectOutput(const PrepareContext& ctx) {
     const size_t chosen = Choice(mask(ws), outs.size(), "select_output");
     for (size_t i = 0; i < outs.size(); ++i) {
       if (!outs[i]) continue;
-      Value& out = ws.ValueOf(outs[i]);
+      VarValue& out = ws.ValueOf(outs[i]);
       if (i == chosen)
         CopyElements(std::get<Tensor>(ws.ValueOf(x)), &std::get<Tensor>(out));
       else

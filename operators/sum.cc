@@ -115,14 +115,14 @@ Kernel SumOfArrays(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X");
   const TensorArg out = ctx.Output("Out");
   return [=](Workspace& ws) {
-    Value& sum = ws.ValueOf(out);
-    Value aside;  // where Out is a later X
+    VarValue& sum = ws.ValueOf(out);
+    VarValue aside;  // where Out is a later X
     for (size_t i = 1; i < xs.size(); ++i) {
       if (&ws.ValueOf(xs[i]) == &sum) CopyValue(sum, &aside);
     }
     CopyValue(ws.ValueOf(xs[0]), &sum);
     for (size_t i = 1; i < xs.size(); ++i) {
-      const Value& x = ws.ValueOf(xs[i]);
+      const VarValue& x = ws.ValueOf(xs[i]);
       AddValue(&x == &sum ? aside : x, &sum);
     }
   };

@@ -35,7 +35,7 @@ VarMeta ArrayOf(const VarMeta& element) {
 }
 
 TensorArray& ArrayAt(Workspace& ws, const TensorArg& arg) {
-  Value& value = ws.ValueOf(arg);
+  VarValue& value = ws.ValueOf(arg);
   if (!std::holds_alternative<TensorArray>(value)) value = TensorArray();
   return std::get<TensorArray>(value);
 }

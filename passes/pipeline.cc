@@ -65,8 +65,8 @@ void RunPasses(ProgramDesc& program, const PassContext& context,
     PassContext own = context;
     own.captured = NamesInSubBlocks(program);
     pass.run(program, own);
-    for (const Problem& problem : Verify(program, context.ops)) {
-      if (problem.severity == Problem::Severity::kNote) continue;
+    for (const VerifyProblem& problem : Verify(program, context.ops)) {
+      if (problem.severity == VerifyProblem::Severity::kNote) continue;
       throw InternalError(
           fmt::format("pass {} broke the program: {}", pass.name, problem.ToString()));
     }

@@ -29,6 +29,6 @@ void ExpectRefused(const std::string& type,
 // `types`, which the program must have.
 void CheckProgramGradient(const std::vector<std::string>& types, const ProgramDesc& program,
                           const std::string& loss, const std::vector<std::string>& wrt,
-                          const Environment& inputs);
+                          const VarValues& inputs);
 
 }  // namespace coracle

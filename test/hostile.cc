@@ -21,7 +21,7 @@ int Below(std::mt19937& random, size_t n) {
   return n == 0 ? 0 : static_cast<int>(random() % static_cast<uint32_t>(n));
 }
 
-bool IsSmall(const Environment& env, const OpDesc& op) {
+bool IsSmall(const VarValues& env, const OpDesc& op) {
   for (const Slot& slot : op.inputs()) {
     for (const std::string& arg : slot.args) {
       auto it = env.find(arg);
@@ -50,7 +50,7 @@ bool OutputsAreSmall(const OpDesc& op, const BlockDesc& block) {
 // The op, its inputs' declarations, and what it may be given.
 class Variant {
  public:
-  Variant(std::mt19937& random, const OpDesc& op, const Environment& env, const OpDef& def)
+  Variant(std::mt19937& random, const OpDesc& op, const VarValues& env, const OpDef& def)
       : random_(random), op_(op), def_(def) {
     for (const Slot& slot : op.inputs()) {
       for (const std::string& arg : slot.args) {
@@ -87,7 +87,7 @@ class Variant {
   }
 
   const OpDesc& op() const { return op_; }
-  const Environment& env() const { return env_; }
+  const VarValues& env() const { return env_; }
 
  private:
   std::string* PickName() {
@@ -101,13 +101,13 @@ class Variant {
   void Replace(F f) {
     const std::string* name = PickName();
     if (!name) return;
-    Value& value = env_[*name];
+    VarValue& value = env_[*name];
     DamageRows(value);
     if (const auto* tensor = std::get_if<Tensor>(&value)) value = f(*tensor);
   }
 
   // Rows outside of the height, more or fewer of them than elements, elements of other types.
-  void DamageRows(Value& value) {
+  void DamageRows(VarValue& value) {
     auto* sparse = std::get_if<SelectedRows>(&value);
     if (!sparse) return;
     switch (Below(random_, 6)) {
@@ -234,7 +234,7 @@ class Variant {
   std::mt19937& random_;
   OpDesc op_;
   const OpDef& def_;
-  Environment env_;
+  VarValues env_;
   std::vector<std::string> names_;
 };
 
@@ -301,7 +301,7 @@ Attribute HostileAttr(std::mt19937& random, const AttrDef& def) {
   }
 }
 
-void RunHostile(const OpDesc& given, const Environment& env, const OpRegistry& ops) {
+void RunHostile(const OpDesc& given, const VarValues& env, const OpRegistry& ops) {
   const OpDef& def = ops.Get(given.type());
   ProgramDesc program;
   BlockDesc& block = program.Root();
@@ -310,10 +310,10 @@ void RunHostile(const OpDesc& given, const Environment& env, const OpRegistry& o
     var.SetMeta(MetaOfValue(value));
   }
   const OpDesc& op = block.AppendOp(given);
-  std::vector<Problem> problems;
+  std::vector<VerifyProblem> problems;
   CheckOp(def, op, 0, 0, &problems);
   bool refused = false;
-  for (const Problem& p : problems) refused |= p.severity == Problem::Severity::kError;
+  for (const VerifyProblem& p : problems) refused |= p.severity == VerifyProblem::Severity::kError;
   auto attempt = [&](auto&& run) {
     try {
       run();
@@ -342,13 +342,13 @@ void RunHostile(const OpDesc& given, const Environment& env, const OpRegistry& o
   if (!attempt([&] { InferOp(block, op, ops); })) return;
   if (refused || !OutputsAreSmall(op, block)) return;
   for (KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
-    Environment copy;
+    VarValues copy;
     for (const auto& [name, value] : env) copy[name] = CloneValue(value);
     attempt([&] { InterpretOp(op, ops, copy, {.kernels = mode, .seed = 3}); });
   }
 }
 
-void RunHostileVariants(const OpDesc& op, const Environment& env, const OpRegistry& ops) {
+void RunHostileVariants(const OpDesc& op, const VarValues& env, const OpRegistry& ops) {
   static std::map<std::string, int> instances;
   const OpDef& def = ops.Get(op.type());
   if (def.kind() != OpKind::kCompute || def.side_effect() || !IsSmall(env, op)) return;

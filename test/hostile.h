@@ -12,11 +12,11 @@ namespace coracle {
 // would be large. With CORACLE_HOSTILE_PRINT set in the environment it first prints the op, so that
 // the last line before a crash tells which it was. A test fails when something else than an Error
 // of the user's comes out of it.
-void RunHostile(const OpDesc& op, const Environment& env, const OpRegistry& ops);
+void RunHostile(const OpDesc& op, const VarValues& env, const OpRegistry& ops);
 
 // Variants of an op that works: other shapes, dtypes, attrs and slots in one or a few places. Only
 // the first ops of each type are taken, and small ones.
-void RunHostileVariants(const OpDesc& op, const Environment& env, const OpRegistry& ops);
+void RunHostileVariants(const OpDesc& op, const VarValues& env, const OpRegistry& ops);
 
 // A small tensor: values in [-1, 3].
 Tensor HostileTensor(std::mt19937& random, DType dtype, const Shape& shape);

@@ -27,21 +27,21 @@ std::vector<double> ToDoubles(const Tensor& tensor) {
   return {span.begin(), span.end()};
 }
 
-bool IsFloat(const Value& value) {
+bool IsFloat(const VarValue& value) {
   const VarMeta meta = MetaOfValue(value);
   const bool elements = meta.type == VarType::kLoDTensor || meta.type == VarType::kSelectedRows;
   return elements && IsFloating(meta.dtype);
 }
 
 // The elements that change with the variable: all of a tensor, the stored ones of selected rows.
-Tensor& ElementsOf(Value& value) {
+Tensor& ElementsOf(VarValue& value) {
   auto* sparse = std::get_if<SelectedRows>(&value);
   return sparse ? sparse->value : std::get<Tensor>(value);
 }
-const Tensor& ElementsOf(const Value& value) { return ElementsOf(const_cast<Value&>(value)); }
+const Tensor& ElementsOf(const VarValue& value) { return ElementsOf(const_cast<VarValue&>(value)); }
 
 // The tensor in double that the value stands for.
-Tensor Dense(const Value& value) {
+Tensor Dense(const VarValue& value) {
   const auto* sparse = std::get_if<SelectedRows>(&value);
   if (!sparse) return std::get<Tensor>(value).Cast(DType::kFloat64);
   Tensor dense = Tensor::Zeros(DType::kFloat64, MetaOfValue(value).shape);
@@ -57,7 +57,7 @@ Tensor Dense(const Value& value) {
 }
 
 // Elements of `dense` for the elements of `value`.
-std::vector<double> GradientOfElements(const Tensor& dense, const Value& value) {
+std::vector<double> GradientOfElements(const Tensor& dense, const VarValue& value) {
   const auto* sparse = std::get_if<SelectedRows>(&value);
   if (!sparse) return ToDoubles(dense);
   const int64_t width = dense.shape().Product(1, dense.shape().rank());
@@ -131,7 +131,7 @@ class Completeness : public ::testing::Environment {
 // A program that computes outputs and (after them) gradients.
 struct OpTest::Graph {
   ProgramDesc program;
-  Environment inputs;                          // of the forward op, and the output gradients
+  VarValues inputs;                            // of the forward op, and the output gradients
   std::map<std::string, std::string> grad_of;  // variable -> its gradient
   std::vector<std::string> outputs;  // floating-point outputs that have a gradient w in `inputs`
 };
@@ -165,7 +165,7 @@ void CheckZeroGradient(const std::string& type) {
   GradientContext context(DefaultOps(), request);
   DefaultOps().Get(type).RunGradient(context);
   for (const auto& appended : context.TakeOps()) block.AppendOp(*appended);
-  Environment env;
+  VarValues env;
   env["x"] = Tensor::Of<float>({2}, {-1.25f, 2.5f});
   env["o@GRAD"] = Tensor::Of<float>({2}, {3, -4});
   Interpret(block, DefaultOps(), env);
@@ -199,8 +199,8 @@ void ExpectRefused(const std::string& type,
 
 namespace {
 
-Environment CloneAll(const Environment& env) {
-  Environment copy;
+VarValues CloneAll(const VarValues& env) {
+  VarValues copy;
   for (const auto& [name, value] : env) copy[name] = CloneValue(value);
   return copy;
 }
@@ -211,7 +211,7 @@ BackwardOptions WithRespectTo(std::vector<std::string> names) {
   return options;
 }
 
-double LossOf(const ProgramDesc& program, const std::string& loss, Environment env) {
+double LossOf(const ProgramDesc& program, const std::string& loss, VarValues env) {
   Interpret(program.Root(), DefaultOps(), env);
   return std::get<Tensor>(env.at(loss)).Item<double>();
 }
@@ -233,7 +233,7 @@ Tensor Direction(const Shape& shape, uint32_t seed) {
 
 void CheckProgramGradient(const std::vector<std::string>& types, const ProgramDesc& program,
                           const std::string& loss, const std::vector<std::string>& wrt,
-                          const Environment& inputs) {
+                          const VarValues& inputs) {
   for (const std::string& type : types) {
     bool found = false;
     for (int b = 0; b < program.NumBlocks(); ++b) {
@@ -245,7 +245,7 @@ void CheckProgramGradient(const std::vector<std::string>& types, const ProgramDe
   }
   ProgramDesc differentiated = program;
   const auto pairs = AppendBackward(Variable::Of(differentiated.Root(), loss), WithRespectTo(wrt));
-  Environment interpreted = CloneAll(inputs);
+  VarValues interpreted = CloneAll(inputs);
   Interpret(differentiated.Root(), DefaultOps(), interpreted);
   std::map<std::string, Tensor> feeds;
   for (const auto& [name, value] : inputs) feeds[name] = std::get<Tensor>(value).Clone();
@@ -269,7 +269,7 @@ void CheckProgramGradient(const std::vector<std::string>& types, const ProgramDe
       EXPECT_NEAR(run[i].data<double>()[k], grad.data<double>()[k], 1e-12) << pairs[i].param;
     }
     for (int side : {0, 1}) {
-      Environment env = CloneAll(inputs);
+      VarValues env = CloneAll(inputs);
       Move(std::get<Tensor>(env.at(pairs[i].param)), direction, side ? kStep : -kStep);
       moved[side] = LossOf(program, loss, std::move(env));
     }
@@ -338,8 +338,8 @@ OpTest& OpTest::InPlace(const std::string& input, const std::string& output) {
   return *this;
 }
 
-Environment OpTest::Inputs(bool in_double) const {
-  Environment env;
+VarValues OpTest::Inputs(bool in_double) const {
+  VarValues env;
   for (const InputVar& var : inputs_) {
     Tensor value = var.floating ? var.value.Cast(in_double ? DType::kFloat64 : DType::kFloat32)
                                 : var.value.Clone();
@@ -393,10 +393,10 @@ void OpTest::Build(ProgramDesc& program, bool in_double) const {
   InferOp(block, op, ops_);
 }
 
-Environment OpTest::Run(KernelMode mode, bool in_double) {
+VarValues OpTest::Run(KernelMode mode, bool in_double) {
   ProgramDesc program;
   Build(program, in_double);
-  Environment env = Inputs(in_double);
+  VarValues env = Inputs(in_double);
   Interpret(program.Root(), ops_, env,
             {.kernels = mode, .seed = seed_, .step = step_, .allow_files = files_});
   if (mode == KernelMode::kReference) RunHostileVariants(program.Root().op(0), env, ops_);
@@ -436,7 +436,7 @@ void OpTest::ForEachKernel(const Check& check) {
 OpTest& OpTest::Expect(const std::string& slot, const Shape& shape,
                        const std::vector<double>& values, double tolerance, size_t i) {
   const std::string name = OutputName(slot, i);
-  ForEachKernel([&](const Environment& env) {
+  ForEachKernel([&](const VarValues& env) {
     const Tensor* got = std::get_if<Tensor>(&env.at(name));
     ASSERT_NE(got, nullptr) << name << " holds no tensor";
     EXPECT_EQ(shape.ToString(), got->shape().ToString());
@@ -449,7 +449,7 @@ OpTest& OpTest::ExpectRows(const std::string& slot, int64_t height,
                            const std::vector<int64_t>& rows, const std::vector<double>& values,
                            double tolerance) {
   const std::string name = OutputName(slot, 0);
-  ForEachKernel([&](const Environment& env) {
+  ForEachKernel([&](const VarValues& env) {
     const auto* got = std::get_if<SelectedRows>(&env.at(name));
     ASSERT_NE(got, nullptr) << name << " holds no selected rows";
     EXPECT_EQ(height, got->height);
@@ -488,7 +488,7 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
   BlockDesc& block = graph.program.Root();
   const OpDesc& op = block.op(0);
   const OpDef& def = ops_.Get(type_);
-  Environment forward = graph.inputs;
+  VarValues forward = graph.inputs;
   InterpretOp(op, ops_, forward, {.seed = seed_, .step = step_});
 
   GradientContext::Request request;
@@ -497,7 +497,7 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
   for (const Slot& slot : op.outputs()) {
     const SlotDef* slot_def = def.FindOutput(slot.name);
     for (const std::string& name : slot.args) {
-      const Value& value = forward.at(name);
+      const VarValue& value = forward.at(name);
       if (!IsFloat(value) || slot_def->intermediate) {
         request.output_grads.push_back("");
         continue;
@@ -527,9 +527,9 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
   def.RunGradient(context);
   for (const auto& appended : context.TakeOps()) {
     const OpDesc& added = block.AppendOp(*appended);
-    std::vector<Problem> problems;
+    std::vector<VerifyProblem> problems;
     CheckOp(ops_.Get(added.type()), added, 0, static_cast<int>(block.NumOps()) - 1, &problems);
-    for (const Problem& p : problems) ADD_FAILURE() << p.ToString();
+    for (const VerifyProblem& p : problems) ADD_FAILURE() << p.ToString();
     InferOp(block, added, ops_);
   }
   return graph;
@@ -538,11 +538,11 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
 void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>& wrt,
                              const OpRegistry& ops, const GradientCheck& check,
                              const InterpretOptions& options, const std::string& title) {
-  Environment env = graph.inputs;
+  VarValues env = graph.inputs;
   Interpret(graph.program.Root(), ops, env, options);
   const OpDesc& forward = graph.program.Root().op(0);
-  auto loss = [&](const Environment& inputs) {
-    Environment e = inputs;
+  auto loss = [&](const VarValues& inputs) {
+    VarValues e = inputs;
     InterpretOp(forward, ops, e, options);
     double sum = 0;
     for (const std::string& out : graph.outputs) {
@@ -558,7 +558,7 @@ void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>&
     ASSERT_TRUE(env.count(graph.grad_of.at(name)))
         << title << ": no gradient of " << name << " was computed";
     const Tensor grad_tensor = Dense(env.at(graph.grad_of.at(name)));
-    const Value& x = graph.inputs.at(name);
+    const VarValue& x = graph.inputs.at(name);
     ASSERT_EQ(MetaOfValue(x).shape.ToString(), grad_tensor.shape().ToString())
         << title << ": shape of the gradient of " << name;
     std::vector<double> grad = GradientOfElements(grad_tensor, x);
@@ -567,7 +567,7 @@ void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>&
     for (double g : grad) largest = std::max(largest, std::abs(g));
     for (int d = 0; d < check.directions; ++d) {
       Philox random(101, HashName(name), static_cast<uint64_t>(d));
-      Environment plus = graph.inputs, minus = graph.inputs;
+      VarValues plus = graph.inputs, minus = graph.inputs;
       Tensor xp = ElementsOf(x).Clone(), xm = ElementsOf(x).Clone();
       double analytic = 0;
       for (size_t i = 0; i < grad.size(); ++i) {
@@ -594,7 +594,7 @@ OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const Gradi
   std::vector<std::string> wrt;
   for (const auto& [name, grad] : graph.grad_of) wrt.push_back(name);
   CheckDirections(graph, wrt, ops_, check, {.seed = seed_, .step = step_}, type_);
-  Environment env = graph.inputs;
+  VarValues env = graph.inputs;
   Interpret(graph.program.Root(), ops_, env, {.seed = seed_, .step = step_});
   for (size_t i = 1; i < graph.program.Root().NumOps(); ++i)
     RunHostileVariants(graph.program.Root().op(i), env, ops_);
@@ -604,7 +604,7 @@ OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const Gradi
 OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
                                     const GradientCheck& check) {
   Graph graph = BuildGradient(slots, true);
-  Environment env = graph.inputs;
+  VarValues env = graph.inputs;
   const BlockDesc& block = graph.program.Root();
   Interpret(block, ops_, env, {.seed = seed_, .step = step_});
   for (size_t i = 1; i < block.NumOps(); ++i) {
@@ -616,7 +616,7 @@ OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
       const SlotDef* slot_def = def.FindInput(slot.name);
       bool differentiable = slot_def && !slot_def->no_gradient;
       for (const std::string& name : slot.args) {
-        const Value& value = env.at(name);
+        const VarValue& value = env.at(name);
         const auto* sparse = std::get_if<SelectedRows>(&value);
         second.TensorInput(slot.name, ElementsOf(value).Clone());
         bool floating = IsFloat(value);
@@ -635,7 +635,7 @@ OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
   return *this;
 }
 
-void OpTest::CompareEnvironments(const Environment& expected, const Environment& actual,
+void OpTest::CompareEnvironments(const VarValues& expected, const VarValues& actual,
                                  double tolerance) const {
   for (const auto& [name, value] : expected) {
     if (std::holds_alternative<TensorArray>(value)) continue;
@@ -658,7 +658,7 @@ OpTest& OpTest::CheckFast(double tolerance, std::vector<std::string> slots) {
     if (all && floating && !slot.no_gradient) slots.push_back(slot.name);
   }
   Graph graph = BuildGradient(slots, false);
-  Environment reference = graph.inputs, fast = graph.inputs;
+  VarValues reference = graph.inputs, fast = graph.inputs;
   Interpret(graph.program.Root(), ops_, reference,
             {.kernels = KernelMode::kReference, .seed = seed_, .step = step_});
   Interpret(graph.program.Root(), ops_, fast,

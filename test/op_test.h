@@ -76,7 +76,7 @@ class OpTest {
   OpTest& CheckFast(double tolerance = 1e-4, std::vector<std::string> slots = {});
 
   // The outputs of one run.
-  Environment Run(KernelMode mode, bool in_double);
+  VarValues Run(KernelMode mode, bool in_double);
   Tensor Output(const std::string& slot, KernelMode mode = KernelMode::kAuto, size_t i = 0);
 
  private:
@@ -93,9 +93,9 @@ class OpTest {
   std::string OutputName(const std::string& slot, size_t i) const;
 
   void Build(ProgramDesc& program, bool in_double) const;
-  Environment Inputs(bool in_double) const;
+  VarValues Inputs(bool in_double) const;
   Graph BuildGradient(const std::vector<std::string>& slots, bool in_double) const;
-  void CompareEnvironments(const Environment& expected, const Environment& actual,
+  void CompareEnvironments(const VarValues& expected, const VarValues& actual,
                            double tolerance) const;
   static void CheckDirections(const Graph& graph, const std::vector<std::string>& wrt,
                               const OpRegistry& ops, const GradientCheck& check,

@@ -14,7 +14,7 @@ DEFINE_string(startup_out, "", "`FILE` for the startup program, which makes the 
 namespace coracle::tools {
 namespace {
 
-std::string InputsOf(const Model& model) {
+std::string InputsOf(const BuiltModel& model) {
   if (model.inputs.empty()) return "no inputs";
   std::vector<std::string> shown;
   for (const std::string& name : model.inputs) shown.push_back(Shown(name));
@@ -30,7 +30,7 @@ int RunBuild(const std::vector<std::string>& args) {
   if (FLAGS_phase != "TRAIN" && FLAGS_phase != "TEST")
     throw UsageError("--phase is TRAIN or TEST, got " + Quote(FLAGS_phase));
   const ModelState state{.train = FLAGS_phase == "TRAIN", .stages = ListFlag(FLAGS_stage)};
-  const Model model = ReadModelText(args[0], DefaultOps(), state);
+  const BuiltModel model = ReadModelText(args[0], DefaultOps(), state);
   std::string report;
   if (!FLAGS_out.empty()) {
     WriteProgram(model.main, FLAGS_out);

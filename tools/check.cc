@@ -40,12 +40,13 @@ std::string DescribeMissing(const std::map<std::string, size_t>& missing) {
 int RunCheck(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   const ProgramDesc program = ReadAnyProgram(args[0]);
-  const std::vector<Problem> problems = Verify(program, DefaultOps(), {.max_problems = 1000000});
+  const std::vector<VerifyProblem> problems =
+      Verify(program, DefaultOps(), {.max_problems = 1000000});
   std::map<std::string, size_t> missing;
   std::string text;
   size_t errors = 0, notes = 0;
-  for (const Problem& problem : problems) {
-    const bool is_error = problem.severity == Problem::Severity::kError;
+  for (const VerifyProblem& problem : problems) {
+    const bool is_error = problem.severity == VerifyProblem::Severity::kError;
     ++(is_error ? errors : notes);
     if (problem.rule == "unknown_op") {
       ++missing[problem.op_type];

@@ -35,8 +35,8 @@ void Complain(std::string_view text) {
 }
 
 // The library's messages as those of the command, unless they go to glog's files.
-void LogToStandardError(LogLevel level, const std::string& message) {
-  if (level == LogLevel::kWarning) {
+void LogToStandardError(MessageLevel level, const std::string& message) {
+  if (level == MessageLevel::kWarning) {
     FLAGS_logtostderr ? Complain("warning: " + message) : (void)(LOG(WARNING) << message);
   } else {
     FLAGS_logtostderr ? Complain(message) : (void)(LOG(INFO) << message);

@@ -23,7 +23,7 @@ std::string TimesOfJob(const std::string& file, const TimeOptions& options, bool
 }
 
 std::string TimesOfModel(const std::string& file, TimeOptions options) {
-  const Model model = ReadModelText(file);
+  const BuiltModel model = ReadModelText(file);
   if (!FLAGS_loss.empty()) options.loss = FLAGS_loss;
   if (!FLAGS_loss.empty() && !model.main.Root().FindVar(FLAGS_loss))
     throw Error(ErrorCode::kNotFound, "--loss: the model has no variable " + Quote(FLAGS_loss));

@@ -19,7 +19,7 @@ struct Buffers {
   std::vector<Tensor> whole, part;
 };
 
-Tensor MakeBatch(const Column& column, int64_t rows) {
+Tensor MakeBatch(const DataColumn& column, int64_t rows) {
   Shape shape{rows};
   for (int64_t dim : column.shape) shape.Append(dim);
   return Tensor(column.dtype, shape);
@@ -61,7 +61,7 @@ struct BatchReader::Impl {
     std::iota(order.begin(), order.end(), int64_t{0});
     int64_t rows = std::min(size, options.batch_size);
     for (Buffers& b : buffers) {
-      for (const Column& column : source->columns()) {
+      for (const DataColumn& column : source->columns()) {
         b.whole.push_back(MakeBatch(column, rows));
         b.part.push_back(FirstRows(b.whole.back(), rest));
       }

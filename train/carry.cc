@@ -33,8 +33,8 @@ void CopyInto(const Tensor& from, Tensor& to) {
 
 }  // namespace
 
-Carry::Carry(const ProgramDesc& program, const std::vector<CarryConfig>& config, int64_t batch_size,
-             const std::string& source) {
+StateCarry::StateCarry(const ProgramDesc& program, const std::vector<CarryConfig>& config,
+                       int64_t batch_size, const std::string& source) {
   for (const CarryConfig& c : config) {
     const std::string& place = c.where.empty() ? source : c.where;
     const VarDesc &from = Find(program, c.from, place), &to = Find(program, c.to, place);
@@ -48,12 +48,12 @@ Carry::Carry(const ProgramDesc& program, const std::vector<CarryConfig>& config,
   }
 }
 
-void Carry::Reset() {
+void StateCarry::Reset() {
   for (Tensor& state : states_)
     if (Bytes(state) > 0) std::memset(state.raw(), 0, Bytes(state));
 }
 
-void Carry::Take(std::span<const Tensor> fetched) {
+void StateCarry::Take(std::span<const Tensor> fetched) {
   for (size_t i = 0; i < states_.size(); ++i) {
     if (!(fetched[i].shape() == states_[i].shape()) || fetched[i].dtype() != states_[i].dtype()) {
       ThrowInvalid(fmt::format("{} came out as {}, but {} takes {}", Quote(from_[i]),
@@ -63,20 +63,20 @@ void Carry::Take(std::span<const Tensor> fetched) {
   }
 }
 
-const std::vector<Tensor>& Carry::Append(const std::vector<Tensor>& feeds) {
+const std::vector<Tensor>& StateCarry::Append(const std::vector<Tensor>& feeds) {
   if (states_.empty()) return feeds;
   feeds_.assign(feeds.begin(), feeds.end());
   feeds_.insert(feeds_.end(), states_.begin(), states_.end());
   return feeds_;
 }
 
-std::vector<std::pair<std::string, Tensor>> Carry::Save() const {
+std::vector<std::pair<std::string, Tensor>> StateCarry::Save() const {
   std::vector<std::pair<std::string, Tensor>> saved;
   for (size_t i = 0; i < states_.size(); ++i) saved.emplace_back(to_[i], states_[i]);
   return saved;
 }
 
-void Carry::Load(const std::vector<std::pair<std::string, Tensor>>& saved) {
+void StateCarry::Load(const std::vector<std::pair<std::string, Tensor>>& saved) {
   bool same = saved.size() == states_.size();
   for (size_t i = 0; i < states_.size() && same; ++i) {
     const Tensor& state = saved[i].second;

@@ -1,5 +1,5 @@
 #pragma once
-// Carry: states that each batch hands to the next.
+// StateCarry: states that each batch hands to the next.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/train/job.h>
@@ -11,13 +11,13 @@
 
 namespace coracle {
 
-class Carry {
+class StateCarry {
  public:
   // A state for each of `config`, of `to`'s type; a dimension that the program leaves open is
   // `batch_size`. Throws kNotFound for a name that the program lacks, kInvalidArgument when `from`
   // and `to` differ in dtype or shape; `source` names the job in errors.
-  Carry(const ProgramDesc& program, const std::vector<CarryConfig>& config, int64_t batch_size,
-        const std::string& source);
+  StateCarry(const ProgramDesc& program, const std::vector<CarryConfig>& config, int64_t batch_size,
+             const std::string& source);
 
   bool empty() const { return states_.empty(); }
   const std::vector<std::string>& from() const { return from_; }

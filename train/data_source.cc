@@ -23,7 +23,7 @@ class MemorySource : public DataSource {
     for (const MemoryColumn& column : data_) AddColumn(column);
   }
 
-  const std::vector<Column>& columns() const override { return columns_; }
+  const std::vector<DataColumn>& columns() const override { return columns_; }
   int64_t size() const override { return size_; }
   std::string Describe() const override { return description_; }
 
@@ -89,7 +89,7 @@ class MemorySource : public DataSource {
 
   std::vector<MemoryColumn> data_;
   std::string description_;
-  std::vector<Column> columns_;
+  std::vector<DataColumn> columns_;
   std::vector<int64_t> numel_;
   std::vector<std::array<float, 256>> tables_;
   int64_t size_ = 0;
@@ -99,7 +99,7 @@ class Subset : public DataSource {
  public:
   Subset(DataSourcePtr source, int64_t first, int64_t count)
       : source_(std::move(source)), first_(first), count_(count) {}
-  const std::vector<Column>& columns() const override { return source_->columns(); }
+  const std::vector<DataColumn>& columns() const override { return source_->columns(); }
   int64_t size() const override { return count_; }
   std::string Describe() const override {
     return fmt::format("{} rows {}..{}", source_->Describe(), first_, first_ + count_ - 1);

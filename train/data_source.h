@@ -13,7 +13,7 @@ namespace coracle {
 
 class Vocabulary;
 
-struct Column {
+struct DataColumn {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;  // of one row: [1, 28, 28] for a grey image, [1] for a label
@@ -24,7 +24,7 @@ class DataSource {
  public:
   virtual ~DataSource() = default;
 
-  virtual const std::vector<Column>& columns() const = 0;
+  virtual const std::vector<DataColumn>& columns() const = 0;
   virtual int64_t size() const = 0;  // rows
   // Copies row rows[i] to place i of each batch tensor. `out` has one tensor per column, of the
   // column's dtype, contiguous, with at least rows.size() times the column's elements. Throws

@@ -67,8 +67,9 @@ bool DirectoryLock::Take(const std::string& directory) {
                               "give this run another directory",
                               Quote(directory, 300), holder));
     }
-    Log(LogLevel::kWarning, fmt::format("cannot lock {}: {}; no other run may write there now",
-                                        Quote(path_, 300), std::strerror(error)));
+    LogMessage(MessageLevel::kWarning,
+               fmt::format("cannot lock {}: {}; no other run may write there now",
+                           Quote(path_, 300), std::strerror(error)));
     return true;
   }
   if (!IsStillThere(fd, path_)) {
@@ -79,7 +80,7 @@ bool DirectoryLock::Take(const std::string& directory) {
   const std::string self = ThisProcess() + "\n";
   // For messages only: a full disk does not stop the run here.
   if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, self.data(), self.size(), 0) < 0)
-    Log(LogLevel::kWarning, fmt::format("cannot write {}", Quote(path_, 300)));
+    LogMessage(MessageLevel::kWarning, fmt::format("cannot write {}", Quote(path_, 300)));
   return true;
 }
 

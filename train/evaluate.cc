@@ -152,7 +152,7 @@ DataSourcePtr OpenSet(const JobConfig& job, const TestSetConfig& set) {
 
 }  // namespace
 
-Evaluator::Evaluator(PreparedProgram program, Feeder feeder, Carry carry, MetricSums sums,
+Evaluator::Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
                      DataSourcePtr data, const BatchOptions& batch, int64_t iterations)
     : program_(std::move(program)),
       feeder_(std::move(feeder)),
@@ -203,7 +203,7 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
   const TestSetConfig set = ChooseSet(job, options.test_set);
   const DataSourcePtr data = OpenSet(job, set);
   Executor executor(options.compile, options.ops ? *options.ops : DefaultOps());
-  Carry carry(model.program, CarryOf(job, model), set.batch_size, job.source);
+  StateCarry carry(model.program, CarryOf(job, model), set.batch_size, job.source);
   std::vector<std::string> feeds = model.feed_names, fetches = model.fetch_names;
   for (const std::string& to : carry.to()) std::erase(feeds, to);
   for (const std::string& from : carry.from()) std::erase(fetches, from);

@@ -18,7 +18,7 @@ class Evaluator {
  public:
   // The program's feeds are those of `feeder`, then those of `carry`; its fetches are those of
   // `sums`, then the states to carry. `iterations`: batches, from the first on; 0: all.
-  Evaluator(PreparedProgram program, Feeder feeder, Carry carry, MetricSums sums,
+  Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
             DataSourcePtr data, const BatchOptions& batch, int64_t iterations = 0);
 
   // Exact means over all rows: every batch weighs as many rows as it has. States begin with zeros.
@@ -34,7 +34,7 @@ class Evaluator {
 
   PreparedProgram program_;
   Feeder feeder_;
-  Carry carry_;
+  StateCarry carry_;
   MetricSums sums_;
   BatchReader reader_;
   int64_t batches_;

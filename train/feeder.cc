@@ -25,7 +25,7 @@ size_t ColumnOf(const std::string& input, const DataSource& data,
   int column = data.FindColumn(wanted);
   if (column >= 0) return static_cast<size_t>(column);
   std::vector<std::string> names;
-  for (const Column& c : data.columns()) names.push_back(c.name);
+  for (const DataColumn& c : data.columns()) names.push_back(c.name);
   if (bound) {
     throw Error(
         ErrorCode::kNotFound,
@@ -40,7 +40,7 @@ size_t ColumnOf(const std::string& input, const DataSource& data,
 }
 
 // The shape of the feed: the input's, with what it leaves open taken from the column.
-Shape FeedShape(const VarDesc& var, const Column& column, const std::string& source) {
+Shape FeedShape(const VarDesc& var, const DataColumn& column, const std::string& source) {
   const Shape& want = var.shape();
   Shape row{0};
   for (int64_t dim : column.shape) row.Append(dim);

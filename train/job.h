@@ -61,10 +61,10 @@ struct TestSetConfig {
 };
 
 // Which value of an evaluation tells how good the model is.
-enum class Goal { kMinimize, kMaximize };
+enum class WatchGoal { kMinimize, kMaximize };
 struct WatchConfig {
   std::string metric = {};  // printed name of the loss or a metric; "SET/NAME" of a test set
-  Goal goal = Goal::kMinimize;
+  WatchGoal goal = WatchGoal::kMinimize;
   double min_delta = 0;  // an improvement is larger than this
 };
 // The snapshot of the best evaluation is kept, whatever keep_snapshots says.

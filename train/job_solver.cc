@@ -23,15 +23,16 @@ TestSetConfig ToTestSet(const proto::TestSetConfig& set, const JobNode& at) {
 }
 
 // By the kind of the job's metric of that name ("SET/NAME"), or by the name itself.
-Goal GoalOf(proto::Goal goal, const std::string& metric, const JobConfig& config) {
-  if (goal != proto::AUTO) return goal == proto::MAXIMIZE ? Goal::kMaximize : Goal::kMinimize;
+WatchGoal GoalOf(proto::Goal goal, const std::string& metric, const JobConfig& config) {
+  if (goal != proto::AUTO)
+    return goal == proto::MAXIMIZE ? WatchGoal::kMaximize : WatchGoal::kMinimize;
   const std::string name = metric.substr(metric.find('/') + 1);
   bool rises = name == "accuracy" || name == "acc" || name == "auc";
   for (const MetricConfig& m : config.metrics) {
     const bool scores = m.kind == MetricKind::kAccuracy || m.kind == MetricKind::kAuc;
     if (m.name == name && scores) rises = true;
   }
-  return rises ? Goal::kMaximize : Goal::kMinimize;
+  return rises ? WatchGoal::kMaximize : WatchGoal::kMinimize;
 }
 
 template <class Config>

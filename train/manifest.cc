@@ -31,7 +31,7 @@ Json ToJson(const EvaluationRecord& evaluation) {
   return {{"set", Utf8(evaluation.set)}, {"step", evaluation.step}, {"values", values}};
 }
 
-Json ToJson(const Snapshot& s) {
+Json ToJson(const TrainSnapshot& s) {
   Json evaluations = Json::array();
   for (const EvaluationRecord& evaluation : s.evaluations)
     evaluations.push_back(ToJson(evaluation));
@@ -68,8 +68,8 @@ Json Variables(const ProgramDesc& main) {
   return list;
 }
 
-Snapshot FromJson(const JsonReader& json) {
-  Snapshot s;
+TrainSnapshot FromJson(const JsonReader& json) {
+  TrainSnapshot s;
   const JsonReader data = json.At("data"), random = json.At("random"), best = json.At("best");
   const JsonReader machine = json.At("machine");
   s.job = json.At("job").Text();

@@ -12,7 +12,7 @@
 namespace coracle {
 namespace {
 
-Model LoadModel(const JobConfig& config, const OpRegistry& ops, const ModelState& state) {
+BuiltModel LoadModel(const JobConfig& config, const OpRegistry& ops, const ModelState& state) {
   if (config.model.empty())
     return ParseModelText(config.model_text, config.source, config.directory, ops, state);
   const std::string file = config.model == "-" ? "-" : config.FilePath(config.model);
@@ -31,7 +31,7 @@ class ProgramBuilder {
   Programs Build() {
     ModelState state;
     state.stages = config_.stages;
-    Model model = LoadModel(config_, ops_, state);
+    BuiltModel model = LoadModel(config_, ops_, state);
     programs_.startup = std::move(model.startup);
     RequireStartup(model.main);
     Decorate(model.main, programs_.startup);
@@ -100,7 +100,7 @@ class ProgramBuilder {
     ModelState state;
     state.train = false;
     state.stages = stages;
-    Model model = LoadModel(config_, ops_, state);
+    BuiltModel model = LoadModel(config_, ops_, state);
     ProgramDesc startup = model.startup;  // the trained one makes the parameters
     Decorate(model.main, startup);
     CheckShared(model.main);
@@ -225,8 +225,8 @@ class ProgramBuilder {
       options = *config_.mixed_precision->scaling;
     LossScaling scaling(main, programs_.startup, options);
     programs_.training =
-        Training::Append(config_.training, Variable::Of(main.Root(), config_.loss),
-                         config_.Place("loss"), scaling, programs_.startup, minimize);
+        AppendedTraining::Append(config_.training, Variable::Of(main.Root(), config_.loss),
+                                 config_.Place("loss"), scaling, programs_.startup, minimize);
   }
 
   const JobConfig& config_;

@@ -12,7 +12,7 @@ double Seconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
-std::string Results(const TrainPlan& plan, Window& window) {
+std::string Results(const TrainPlan& plan, StepWindow& window) {
   std::string text = fmt::format("{}={:.4f}", plan.loss_name, window.MeanLoss());
   const std::vector<double>& metrics = window.MeanMetrics();
   for (size_t i = 0; i < metrics.size(); ++i)

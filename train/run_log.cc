@@ -96,7 +96,7 @@ void RunLog::Guarded(F&& write) {
   try {
     write();
   } catch (const Error& e) {
-    Log(LogLevel::kWarning, "no more logs: " + e.message());
+    LogMessage(MessageLevel::kWarning, "no more logs: " + e.message());
     json_.reset();
     events_.reset();
   }

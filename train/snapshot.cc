@@ -128,7 +128,7 @@ std::string InstructionSet() {
 #endif
 }
 
-std::string WriteSnapshot(const std::string& directory, const Snapshot& snapshot,
+std::string WriteSnapshot(const std::string& directory, const TrainSnapshot& snapshot,
                           const ProgramDesc& main, const ProgramDesc& startup, const Scope& scope,
                           const std::string& job_text, int64_t keep, bool best) {
   const std::string name = fmt::format("step_{:08}", snapshot.step);
@@ -199,13 +199,13 @@ SavedSnapshot ReadSnapshot(const std::string& path) {
   return saved;
 }
 
-std::vector<std::string> Mismatches(const SavedSnapshot& then, const Snapshot& now,
+std::vector<std::string> Mismatches(const SavedSnapshot& then, const TrainSnapshot& now,
                                     const ProgramDesc& main, const ProgramDesc& startup) {
   std::vector<std::string> found;
   std::string difference = FirstDifference(then.main, main);
   if (difference.empty()) difference = FirstDifference(then.startup, startup);
   if (!difference.empty()) found.push_back("it is of another model: " + difference);
-  const Snapshot& s = then.state;
+  const TrainSnapshot& s = then.state;
   Compare("random_seed", s.seed, now.seed, &found);
   Compare("training data", s.data, Utf8(now.data), &found);
   Compare("number of rows", s.rows, now.rows, &found);
@@ -214,7 +214,8 @@ std::vector<std::string> Mismatches(const SavedSnapshot& then, const Snapshot& n
   Compare("drop_last", s.drop_last, now.drop_last, &found);
   if (!SameStates(s.carried, now.carried)) found.push_back("it carries other states");
   if (s.threads != now.threads || s.instructions != now.instructions) {
-    Log(LogLevel::kWarning,
+    LogMessage(
+        MessageLevel::kWarning,
         fmt::format("{} was made with {} threads on {}, this run has {} on {}: results will be as "
                     "good, but not the same to the last bit",
                     then.path, s.threads, s.instructions, now.threads, now.instructions));

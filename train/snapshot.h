@@ -32,7 +32,7 @@ struct BestRecord {
   int64_t worse = 0;  // evaluations since then
 };
 
-struct Snapshot {
+struct TrainSnapshot {
   std::string job;           // its name
   int64_t step = 0;          // steps done
   int64_t epoch = 0;         // that the next step belongs to
@@ -59,7 +59,7 @@ struct Snapshot {
 // A snapshot as it was read.
 struct SavedSnapshot {
   std::string path;
-  Snapshot state;
+  TrainSnapshot state;
   ProgramDesc main, startup;
   Scope variables;  // the persistable ones of main
   std::string job_text;
@@ -71,7 +71,7 @@ std::string InstructionSet();
 // Writes DIRECTORY/step_N and DIRECTORY/LATEST, which names it (and BEST when `best`); then removes
 // all but the newest `keep` (0: keeps all) and the one that BEST names. Returns the snapshot's
 // path. An error (a full disk) leaves the snapshots that are there as they were.
-std::string WriteSnapshot(const std::string& directory, const Snapshot& snapshot,
+std::string WriteSnapshot(const std::string& directory, const TrainSnapshot& snapshot,
                           const ProgramDesc& main, const ProgramDesc& startup, const Scope& scope,
                           const std::string& job_text, int64_t keep, bool best = false);
 
@@ -92,7 +92,7 @@ SavedSnapshot ReadSnapshot(const std::string& path);
 // What keeps a run like `now`, of these programs, from going on as the run that made `then` would
 // have: "its batch_size is 20, the job's is 21", ... Logs a warning for another number of threads
 // or instruction set.
-std::vector<std::string> Mismatches(const SavedSnapshot& then, const Snapshot& now,
+std::vector<std::string> Mismatches(const SavedSnapshot& then, const TrainSnapshot& now,
                                     const ProgramDesc& main, const ProgramDesc& startup);
 
 // What `coracle snapshot` prints: of one snapshot its state and the norm of every variable; of two

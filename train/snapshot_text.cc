@@ -18,7 +18,7 @@ struct Norms {
 };
 
 std::optional<Tensor> Doubles(const Scope& scope, const std::string& name) {
-  const Value* value = scope.Find(name);
+  const VarValue* value = scope.Find(name);
   const auto* tensor = value ? std::get_if<Tensor>(value) : nullptr;
   if (!tensor) return std::nullopt;
   return tensor->Cast(DType::kFloat64);
@@ -67,7 +67,7 @@ std::string Results(const std::vector<NamedValue>& values) {
 }
 
 std::string Head(const SavedSnapshot& snapshot) {
-  const Snapshot& s = snapshot.state;
+  const TrainSnapshot& s = snapshot.state;
   std::string text = fmt::format(
       "{}: job {}, step {}, epoch {}, batch {} of the data\n"
       "  data         {}, {} rows, batch_size {}{}{}\n"
@@ -116,7 +116,7 @@ std::string DescribeSnapshot(const SavedSnapshot& snapshot) {
 
 std::string CompareSnapshots(const SavedSnapshot& a, const SavedSnapshot& b) {
   std::string text = fmt::format("{}\n{}\n", a.path, b.path);
-  const Snapshot &s = a.state, &t = b.state;
+  const TrainSnapshot &s = a.state, &t = b.state;
   Differ("step", s.step, t.step, &text);
   Differ("epoch", s.epoch, t.epoch, &text);
   Differ("position", s.position, t.position, &text);

@@ -60,7 +60,7 @@ std::vector<std::string> TakeCommon(const ProgramDesc& main, SavedSnapshot& save
   std::vector<std::string> left;
   for (const std::string& name : PersistableNames(main)) {
     const VarDesc* there = saved.main.Root().FindVar(name);
-    Value* value = saved.variables.FindLocal(name);
+    VarValue* value = saved.variables.FindLocal(name);
     if (there && value && there->meta() == main.Root().FindVar(name)->meta())
       scope.Var(name) = std::move(*value);
     else
@@ -102,7 +102,7 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
              const std::string& path, RunState state) {
   SavedSnapshot saved = ReadWhole(path);
   Start start{saved.state.step, path, "", {}};
-  Snapshot now;
+  TrainSnapshot now;
   state.step.Save(&now);
   const std::vector<std::string> mismatches =
       Mismatches(saved, now, programs.train.program, programs.startup);

@@ -25,7 +25,7 @@ std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetC
     ThrowInvalid(fmt::format("{}: there is neither loss nor metric to evaluate on {}", place,
                              Quote(set.name)));
   }
-  Carry carry(net.program, config.carry, set.batch_size, config.source);
+  StateCarry carry(net.program, config.carry, set.batch_size, config.source);
   std::vector<std::string> fetches = sums.fetches();
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
   Feeder feeder(net.program, net.columns, *data, config.bind, place);

@@ -33,7 +33,7 @@ class TextSource : public DataSource {
  public:
   TextSource(const TextOptions& options, TextPart part, int64_t streams);
 
-  const std::vector<Column>& columns() const override { return columns_; }
+  const std::vector<DataColumn>& columns() const override { return columns_; }
   int64_t size() const override { return streams_ * per_stream_; }
   void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override;
   std::string Describe() const override;
@@ -42,7 +42,7 @@ class TextSource : public DataSource {
 
  private:
   Vocabulary vocabulary_;
-  std::vector<Column> columns_;
+  std::vector<DataColumn> columns_;
   std::vector<int64_t> ids_;  // of the part, and the character after (train: none) its last
   TextPart part_;
   int64_t streams_, length_;

@@ -166,7 +166,7 @@ ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
 
 }  // namespace
 
-ModelTimes TimeModel(const Model& model, const TimeOptions& options) {
+ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options) {
   Step step{model.main, model.startup, model.inputs, {}, options.batch_size};
   if (step.inputs.empty()) step.inputs = FindInputs(step.main);
   BlockDesc& root = step.main.Root();

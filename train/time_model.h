@@ -45,7 +45,7 @@ struct ModelTimes {
 
 // Runs the model (with backward and a momentum update of rate 0 when it has the loss) on drawn
 // data: floats in [0, 1), integers 0 and 1. Throws as the model's ops do.
-ModelTimes TimeModel(const Model& model, const TimeOptions& options);
+ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options);
 
 // The same of a job's training step as it is: its optimizers, clips, precision, accumulation (a
 // step is then iter_size batches) and batch size. Parameters move. Of `options` loss and batch_size

@@ -23,8 +23,8 @@ BatchReader OpenReader(const JobConfig& config, const DataSourcePtr& data) {
   }
 }
 
-PreparedProgram Prepare(const JobConfig& config, const Net& net, const Window& window,
-                        const Carry& carry, const Probe& probe, const Executor& executor) {
+PreparedProgram Prepare(const JobConfig& config, const Net& net, const StepWindow& window,
+                        const StateCarry& carry, const Probe& probe, const Executor& executor) {
   std::vector<std::string> fetches = window.fetches();
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
   fetches.insert(fetches.end(), probe.fetches().begin(), probe.fetches().end());
@@ -94,7 +94,7 @@ bool TrainStep::EpochIsEnding() const {
   return reader_.position() % batches_per_epoch_ >= batches_per_epoch_ - IterSize();
 }
 
-void TrainStep::Save(Snapshot* snapshot) const {
+void TrainStep::Save(TrainSnapshot* snapshot) const {
   snapshot->epoch = epoch();
   snapshot->position = reader_.position();
   snapshot->random_step = program_.step();
@@ -110,13 +110,13 @@ void TrainStep::Save(Snapshot* snapshot) const {
   snapshot->carried = carry_.Save();
 }
 
-void TrainStep::Load(const Snapshot& snapshot) {
+void TrainStep::Load(const TrainSnapshot& snapshot) {
   reader_.Seek(snapshot.position);
   carry_.Load(snapshot.carried);
   LoadSums(snapshot);
 }
 
-std::string TrainStep::LoadWhatFits(const Snapshot& then) {
+std::string TrainStep::LoadWhatFits(const TrainSnapshot& then) {
   LoadSums(then);
   try {
     carry_.Load(then.carried);
@@ -132,7 +132,7 @@ std::string TrainStep::LoadWhatFits(const Snapshot& then) {
   return fmt::format("epoch {} begins anew", then.epoch + 1);
 }
 
-void TrainStep::LoadSums(const Snapshot& snapshot) {
+void TrainStep::LoadSums(const TrainSnapshot& snapshot) {
   program_.SetStep(snapshot.random_step);
   try {
     window_.Load(snapshot.progress);

@@ -192,7 +192,7 @@ class Job {
   // Returns whether the watched value is the best so far. Sets `stopped` when the user did not want
   // to wait.
   bool EvaluateAll() {
-    const Training& training = programs_.training;
+    const AppendedTraining& training = programs_.training;
     training.UseAverages(result_.scope);
     bool best = false;
     const auto tell = [&](const std::string& set, int64_t rows, std::vector<NamedValue> values) {
@@ -228,7 +228,7 @@ class Job {
   void Save(bool best) {
     const std::string directory = config_.SnapshotDirectory();
     if (directory.empty()) return;
-    Snapshot snapshot;
+    TrainSnapshot snapshot;
     step_->Save(&snapshot);
     snapshot.job = config_.name;
     snapshot.step = steps_;

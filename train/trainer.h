@@ -35,7 +35,7 @@ struct StepReport {
   int64_t epoch;  // of this step, from 0
   int64_t rows;   // of its batch
   double loss;
-  Window& window;  // of the steps up to this one, in the order of plan.metric_names
+  StepWindow& window;  // of the steps up to this one, in the order of plan.metric_names
   // This is a step to tell of: a multiple of the job's `display`, or the last.
   bool show;
   // Optimizers' rates at this step, by their variables; known when `show`.

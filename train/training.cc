@@ -120,11 +120,11 @@ LrSchedulePtr HeldRate(std::string var, double rate) {
   return std::make_shared<Held>(std::move(var), rate);
 }
 
-Training Training::Append(const TrainingConfig& config, const Variable& loss,
-                          const std::string& place, LossScaling& scaling, ProgramDesc& startup,
-                          const MinimizeOptions& options) {
+AppendedTraining AppendedTraining::Append(const TrainingConfig& config, const Variable& loss,
+                                          const std::string& place, LossScaling& scaling,
+                                          ProgramDesc& startup, const MinimizeOptions& options) {
   ProgramDesc& main = loss.program();
-  Training training;
+  AppendedTraining training;
   for (const OptimizerConfig& each : config.optimizers)
     At(each.place, [&] { MakeHeldRate(each, main, startup); });
   std::vector<OptimizerGroup> groups;
@@ -166,8 +166,8 @@ Training Training::Append(const TrainingConfig& config, const Variable& loss,
   return training;
 }
 
-void Training::AddPlateau(const OptimizerConfig& config, const Optimizer& optimizer,
-                          ProgramDesc& main, ProgramDesc& startup) {
+void AppendedTraining::AddPlateau(const OptimizerConfig& config, const Optimizer& optimizer,
+                                  ProgramDesc& main, ProgramDesc& startup) {
   const std::string& used = optimizer.learning_rate_var();
   const std::string& rate = config.schedule ? config.plateau->held : used;
   plateaus_.push_back({*config.plateau, config.place, optimizer.learning_rate(), rate,
@@ -175,21 +175,21 @@ void Training::AddPlateau(const OptimizerConfig& config, const Optimizer& optimi
                        config.schedule ? CounterOf(main, used) : ""});
 }
 
-bool Training::Plateau::InForce(const Scope& scope) const {
+bool AppendedTraining::Plateau::InForce(const Scope& scope) const {
   if (counter.empty()) return true;
   const int64_t next = scope.Get(counter).Item<int64_t>() + 1;  // it counts from -1
   return next >= config.first && next < config.end;
 }
 
-void Training::UseAverages(Scope& scope) const {
+void AppendedTraining::UseAverages(Scope& scope) const {
   for (const auto& average : averages_) Executor().Run(average->apply(), scope);
 }
 
-void Training::UseParameters(Scope& scope) const {
+void AppendedTraining::UseParameters(Scope& scope) const {
   for (const auto& average : averages_) Executor().Run(average->restore(), scope);
 }
 
-std::vector<std::pair<std::string, std::string>> Training::Watched() const {
+std::vector<std::pair<std::string, std::string>> AppendedTraining::Watched() const {
   std::vector<std::pair<std::string, std::string>> watched;
   watched.reserve(plateaus_.size());
   for (const Plateau& plateau : plateaus_)
@@ -197,7 +197,7 @@ std::vector<std::pair<std::string, std::string>> Training::Watched() const {
   return watched;
 }
 
-std::vector<std::string> Training::AfterEvaluation(
+std::vector<std::string> AppendedTraining::AfterEvaluation(
     Scope& scope, const std::function<double(const std::string& metric)>& value) const {
   std::vector<std::string> lines;
   for (const Plateau& plateau : plateaus_) {

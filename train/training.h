@@ -67,14 +67,14 @@ struct TrainingConfig {
 };
 
 // What a training step leaves to be done between runs.
-class Training {
+class AppendedTraining {
  public:
   // Appends backward and the update to loss's program. Errors have the place in the job text in
   // front: the optimizer's, or `place`, the loss's. `scaling` is that of the program; a group whose
   // gradients overflow is skipped.
-  static Training Append(const TrainingConfig& config, const Variable& loss,
-                         const std::string& place, LossScaling& scaling, ProgramDesc& startup,
-                         const MinimizeOptions& options);
+  static AppendedTraining Append(const TrainingConfig& config, const Variable& loss,
+                                 const std::string& place, LossScaling& scaling,
+                                 ProgramDesc& startup, const MinimizeOptions& options);
 
   // Around an evaluation, or what deploys the model: puts averages in the parameters' place, and
   // the parameters back. Do nothing where there are none.

@@ -38,7 +38,8 @@ bool Watch::Add(int64_t step, const std::vector<NamedValue>& values) {
   const auto found = std::find_if(values.begin(), values.end(),
                                   [this](const NamedValue& v) { return v.name == metric_; });
   const double value = found->value;
-  const double gain = config_.goal == Goal::kMinimize ? best_.value - value : value - best_.value;
+  const double gain =
+      config_.goal == WatchGoal::kMinimize ? best_.value - value : value - best_.value;
   if (best_.metric.empty() ? !std::isnan(value) : gain > config_.min_delta) {
     best_ = {shown_, value, step, 0};
     return true;

@@ -66,7 +66,7 @@ WeightsReport LoadWeights(const std::string& file, const ProgramDesc& program,
   WeightsReport report;
   report.file = file;
   for (const std::string& name : names) {
-    const Value* value = found.Find(name);
+    const VarValue* value = found.Find(name);
     const auto* tensor = value ? std::get_if<Tensor>(value) : nullptr;
     if (!tensor) {
       report.not_in_file.push_back(name);

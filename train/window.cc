@@ -10,11 +10,11 @@ constexpr const char* kLosses = "losses";
 
 }  // namespace
 
-Window::Window(const std::string& loss, const std::vector<MetricConfig>& metrics,
-               int64_t average_loss)
+StepWindow::StepWindow(const std::string& loss, const std::vector<MetricConfig>& metrics,
+                       int64_t average_loss)
     : sums_(loss, metrics), ring_(static_cast<size_t>(average_loss)), metrics_(metrics.size()) {}
 
-void Window::Add(std::span<const Tensor> fetched, int64_t rows) {
+void StepWindow::Add(std::span<const Tensor> fetched, int64_t rows) {
   sums_.Add(fetched, rows);
   if (ring_.empty()) return;
   const auto weight = static_cast<double>(rows);
@@ -23,9 +23,9 @@ void Window::Add(std::span<const Tensor> fetched, int64_t rows) {
   filled_ = std::min(filled_ + 1, ring_.size());
 }
 
-void Window::Clear() { sums_.Clear(); }
+void StepWindow::Clear() { sums_.Clear(); }
 
-double Window::MeanLoss() const {
+double StepWindow::MeanLoss() const {
   if (ring_.empty()) return sums_.Value(0);
   double sum = 0, weight = 0;
   for (size_t i = 0; i < filled_; ++i) {
@@ -35,12 +35,12 @@ double Window::MeanLoss() const {
   return sum / weight;
 }
 
-const std::vector<double>& Window::MeanMetrics() {
+const std::vector<double>& StepWindow::MeanMetrics() {
   for (size_t i = 0; i < metrics_.size(); ++i) metrics_[i] = sums_.Value(i + 1);
   return metrics_;
 }
 
-NamedTensors Window::Save() const {
+NamedTensors StepWindow::Save() const {
   NamedTensors saved = sums_.Save();
   if (ring_.empty()) return saved;
   std::vector<double> losses;  // the oldest first
@@ -54,7 +54,7 @@ NamedTensors Window::Save() const {
 }
 
 // Of another length the newest losses are taken.
-void Window::Load(const NamedTensors& saved) {
+void StepWindow::Load(const NamedTensors& saved) {
   sums_.Load(saved);
   for (const auto& [name, losses] : saved) {
     if (name != kLosses || ring_.empty()) continue;

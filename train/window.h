@@ -1,5 +1,5 @@
 #pragma once
-// Window: the loss and the metrics of the last training steps, as they are shown.
+// StepWindow: the loss and the metrics of the last training steps, as they are shown.
 
 #include <coracle/train/metric.h>
 
@@ -11,12 +11,13 @@
 
 namespace coracle {
 
-class Window {
+class StepWindow {
  public:
   // `average_loss`: the loss is the mean of the last so many steps, each weighing as many as its
   // rows, summed anew each time so that nothing cancels; 0: of those since Clear. Metrics are
   // always of those since Clear.
-  Window(const std::string& loss, const std::vector<MetricConfig>& metrics, int64_t average_loss);
+  StepWindow(const std::string& loss, const std::vector<MetricConfig>& metrics,
+             int64_t average_loss);
 
   const std::vector<std::string>& fetches() const { return sums_.fetches(); }
   void Add(std::span<const Tensor> fetched, int64_t rows);

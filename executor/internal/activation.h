@@ -39,14 +39,14 @@ class Activation {
   const std::vector<Tensor>& Run(std::span<const Tensor> feeds, uint64_t step);
 
   RunState& state() { return state_; }
-  Cell* cell(int32_t slot) { return slots_[static_cast<size_t>(slot)]; }
+  VarCell* cell(int32_t slot) { return slots_[static_cast<size_t>(slot)]; }
   StepScopes::Step* keep() { return keep_; }
 
   // --- for the frame of the outer block that runs this one ---
   Activation& Child(const SubBlockUse& use);
-  void BindSlot(int32_t slot, Cell* cell);
+  void BindSlot(int32_t slot, VarCell* cell);
   // A cell of this activation that shows a value of the outer frame.
-  Cell& View(size_t binding);
+  VarCell& View(size_t binding);
   // Runs it, the block `block`, within run `outer_run` of the enclosing activation, whose random
   // step is `step`.
   void RunInside(uint64_t outer_run, uint64_t step, int block, StepScopes::Step* keep);
@@ -75,8 +75,8 @@ class Activation {
 
   RunState& state_;
   int32_t unit_;
-  std::vector<Cell*> slots_;
-  std::deque<Cell> own_, views_;
+  std::vector<VarCell*> slots_;
+  std::deque<VarCell> own_, views_;
   std::deque<Stage> stages_;
   std::vector<std::unique_ptr<Activation>> children_;  // by site
   StepScopes::Step* keep_ = nullptr;

@@ -35,8 +35,8 @@ class CompiledProgram {
   // a scope with these persistables: kept ones first, else made. `before` is the plan of the stage
   // before, whose carried values are the feeds; nullptr for the first stage. Thread-safe.
   std::shared_ptr<const Plan> GetPlan(int32_t unit, size_t first_op, const Plan* before,
-                                      std::span<const Tensor> feeds, std::span<Cell* const> slots,
-                                      const Scope& scope) const;
+                                      std::span<const Tensor> feeds,
+                                      std::span<VarCell* const> slots, const Scope& scope) const;
 
  private:
   void WarnOfShapes(std::span<const Tensor> feeds) const;  // once for each feed

@@ -24,7 +24,7 @@ class Frame : public Workspace {
   // them, and persistables of its types (`StillFits`: in the scope bound last, without looking up a
   // name).
   static bool Fits(const Plan& plan, const Plan* before, std::span<const Tensor> feeds,
-                   std::span<Cell* const> slots, const Scope& scope);
+                   std::span<VarCell* const> slots, const Scope& scope);
   static bool FitsScope(const Plan& plan, const Scope& scope);
   bool StillFits(const Scope& scope) const;
 
@@ -37,7 +37,7 @@ class Frame : public Workspace {
   }
 
   TensorArg ArgOf(int32_t value) const;
-  Value& ValueOf(const TensorArg& arg) override;
+  VarValue& ValueOf(const TensorArg& arg) override;
   void RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept) override;
   void NoteMemory(uint64_t bytes) override;
 
@@ -62,15 +62,15 @@ class Frame : public Workspace {
   void PointStorage(int32_t storage, void* data);
   void BindSlots();
   const LoD* LodOf(int32_t value) const;
-  void CopyInto(int32_t value, Cell* cell);
+  void CopyInto(int32_t value, VarCell* cell);
 
   std::shared_ptr<const Plan> plan_;
   Activation& activation_;
   std::shared_ptr<void> arena_, fetched_;
   std::vector<void*> pointers_;                  // by value
   std::vector<std::vector<int32_t>> values_of_;  // by storage
-  std::vector<Value> own_values_;                // by value: views made by ValueOf, and kValue
-  std::vector<Value*> persistables_;             // in the scope
+  std::vector<VarValue> own_values_;             // by value: views made by ValueOf, and kValue
+  std::vector<VarValue*> persistables_;          // in the scope
   std::vector<const void*> bound_data_;
   std::vector<const void*> slot_data_;
   std::span<const Tensor> feeds_;

@@ -30,7 +30,7 @@ struct PlanRequest {
   std::vector<VarMeta> feed_metas;
   std::vector<std::string> fetches;
   size_t first_op = 0;  // a later stage starts there
-  std::span<Cell* const>
+  std::span<VarCell* const>
       slots;  // of the activation; shorter than the unit's when none is there yet
   std::vector<ValueGuard> relies;  // values that the plan may rely on
   const Scope* scope = nullptr;    // types of persistables that are there already

@@ -94,7 +94,7 @@ class Planner : public MetaTable, public ArgTable {
   const BlockUse& UseOf(BlockRef block) const;
   // What the outer block binds; the same names for every stage.
   void DeclareSlots();
-  const Cell* CellAt(int32_t slot) const;
+  const VarCell* CellAt(int32_t slot) const;
   // `meta` may be that of another of the plan's values, which move when one is added.
   int32_t NewSlotValue(const std::string& name, VarMeta meta, int32_t slot);
   // A place that only this op uses.

@@ -16,17 +16,17 @@ LogSink& Sink() {
 }
 
 // For a program that does not set up glog, whose lines would begin with a complaint about that.
-void Print(LogLevel level, const std::string& message) {
-  const char* prefix = level == LogLevel::kInfo      ? ""
-                       : level == LogLevel::kWarning ? "warning: "
-                                                     : "error: ";
+void Print(MessageLevel level, const std::string& message) {
+  const char* prefix = level == MessageLevel::kInfo      ? ""
+                       : level == MessageLevel::kWarning ? "warning: "
+                                                         : "error: ";
   const std::string line = "coracle: " + (prefix + message) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 }  // namespace
 
-void Log(LogLevel level, const std::string& text) {
+void LogMessage(MessageLevel level, const std::string& text) {
   const std::string message = Printable(text);
   LogSink sink;
   {
@@ -36,13 +36,13 @@ void Log(LogLevel level, const std::string& text) {
   if (sink) return sink(level, message);  // which may log in its turn
   if (!google::IsGoogleLoggingInitialized()) return Print(level, message);
   switch (level) {
-    case LogLevel::kInfo:
+    case MessageLevel::kInfo:
       LOG(INFO) << message;
       break;
-    case LogLevel::kWarning:
+    case MessageLevel::kWarning:
       LOG(WARNING) << message;
       break;
-    case LogLevel::kError:
+    case MessageLevel::kError:
       LOG(ERROR) << message;
       break;
   }
@@ -50,12 +50,12 @@ void Log(LogLevel level, const std::string& text) {
 
 bool VlogIsOn(int level) { return VLOG_IS_ON(level); }
 
-void Vlog(int level, const std::string& text) {
+void LogVerbose(int level, const std::string& text) {
   const std::string message = Printable(text);
   if (google::IsGoogleLoggingInitialized())
     VLOG(level) << message;
   else if (VlogIsOn(level))
-    Print(LogLevel::kInfo, message);
+    Print(MessageLevel::kInfo, message);
 }
 
 LogSink SetLogSink(LogSink sink) {

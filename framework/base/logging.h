@@ -7,18 +7,18 @@
 
 namespace coracle {
 
-enum class LogLevel { kInfo, kWarning, kError };
+enum class MessageLevel { kInfo, kWarning, kError };
 
-void Log(LogLevel level, const std::string& message);
+void LogMessage(MessageLevel level, const std::string& message);
 
 // Verbose lines, shown when glog's --v is at least `level`. Test VlogIsOn before composing a costly
 // message.
 bool VlogIsOn(int level);
-void Vlog(int level, const std::string& message);
+void LogVerbose(int level, const std::string& message);
 
 // Sends Log lines to `sink` instead (an empty function restores what was). Returns the previous
 // sink. Thread-safe.
-using LogSink = std::function<void(LogLevel, const std::string&)>;
+using LogSink = std::function<void(MessageLevel, const std::string&)>;
 LogSink SetLogSink(LogSink sink);
 
 }  // namespace coracle

@@ -32,8 +32,8 @@ std::string Mismatch(const VarDesc& var, const Tensor& tensor) {
                           {var.type(), tensor.dtype(), tensor.shape(), var.lod_level()});
 }
 
-const Value& Initialised(const Scope& scope, const std::string& name) {
-  const Value* value = scope.Find(name);
+const VarValue& Initialised(const Scope& scope, const std::string& name) {
+  const VarValue* value = scope.Find(name);
   if (!value || std::holds_alternative<std::monostate>(*value)) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("the var {} has no value to save; run the startup program or load "
@@ -43,7 +43,7 @@ const Value& Initialised(const Scope& scope, const std::string& name) {
   return *value;
 }
 
-std::string Serialize(const Value& value, const std::string& name) {
+std::string Serialize(const VarValue& value, const std::string& name) {
   std::string bytes;
   if (const auto* tensor = std::get_if<Tensor>(&value))
     AppendTensor(*tensor, &bytes);
@@ -64,9 +64,9 @@ std::string FileOf(const std::string& directory, const std::string& name) {
   return directory + "/" + name;
 }
 
-Value ParseOne(const VarDesc& var, const std::string& bytes, const std::string& path) {
+VarValue ParseOne(const VarDesc& var, const std::string& bytes, const std::string& path) {
   size_t offset = 0;
-  Value value;
+  VarValue value;
   if (var.type() == VarType::kSelectedRows) {
     value = ParseSelectedRows(bytes, &offset, path);
   } else {
@@ -84,7 +84,7 @@ Value ParseOne(const VarDesc& var, const std::string& bytes, const std::string& 
   return value;
 }
 
-using NamedValues = std::vector<std::pair<const std::string*, Value>>;
+using NamedValues = std::vector<std::pair<const std::string*, VarValue>>;
 
 void Store(NamedValues&& values, Scope& scope) {
   for (auto& [name, value] : values) scope.Var(*name) = std::move(value);

@@ -208,7 +208,8 @@ std::string ProgramToText(const ProgramDesc& program) {
   pb::LogSilencer silencer;
   std::vector<std::string> dropped = TextPreparer().Run(&message);
   dropped.insert(dropped.end(), damaged.begin(), damaged.end());
-  if (!dropped.empty()) Log(LogLevel::kWarning, "program text leaves out " + Join(dropped, ", "));
+  if (!dropped.empty())
+    LogMessage(MessageLevel::kWarning, "program text leaves out " + Join(dropped, ", "));
   std::string text;
   pb::TextFormat::Printer printer;
   if (!printer.PrintToString(message, &text))

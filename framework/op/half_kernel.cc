@@ -19,8 +19,8 @@ void Widen(Workspace& ws, const Pair& pair) {
                 pair.half.numel);
     return;
   }
-  const Value& value = ws.ValueOf(pair.half);
-  Value& wide = ws.ValueOf(pair.wide);
+  const VarValue& value = ws.ValueOf(pair.half);
+  VarValue& wide = ws.ValueOf(pair.wide);
   const auto* from = std::get_if<SelectedRows>(&value);
   if (!from || from->value.dtype() != pair.half.dtype) {
     wide = value;  // the kernel says what is wrong with it
@@ -41,7 +41,7 @@ void Narrow(Workspace& ws, const Pair& pair) {
     return;
   }
   const auto& from = std::get<SelectedRows>(ws.ValueOf(pair.wide));
-  Value& value = ws.ValueOf(pair.half);
+  VarValue& value = ws.ValueOf(pair.half);
   if (!std::holds_alternative<SelectedRows>(value)) value = SelectedRows();
   auto& to = std::get<SelectedRows>(value);
   to.rows.assign(from.rows.begin(), from.rows.end());
@@ -52,7 +52,7 @@ void Narrow(Workspace& ws, const Pair& pair) {
 
 // Rows that the kernel makes anew, of a dtype that it can see.
 void PrepareRows(Workspace& ws, const Pair& pair) {
-  Value& wide = ws.ValueOf(pair.wide);
+  VarValue& wide = ws.ValueOf(pair.wide);
   if (std::holds_alternative<SelectedRows>(wide)) return;
   SelectedRows none;
   Shape shape = pair.half.shape;

@@ -10,7 +10,7 @@
 
 namespace coracle {
 
-VarMeta MetaOfValue(const Value& value) {
+VarMeta MetaOfValue(const VarValue& value) {
   VarMeta meta;
   if (const auto* tensor = std::get_if<Tensor>(&value)) {
     meta.dtype = tensor->dtype();
@@ -38,7 +38,7 @@ namespace {
 // The static types of one op's variables, taken from their values.
 class ValueMetaTable : public MetaTable {
  public:
-  ValueMetaTable(const OpDesc& op, const Environment& env) : block_(op.block()), env_(env) {}
+  ValueMetaTable(const OpDesc& op, const VarValues& env) : block_(op.block()), env_(env) {}
   const VarMeta* Find(const std::string& name) const override {
     auto known = metas_.find(name);
     if (known != metas_.end()) return &known->second;
@@ -63,7 +63,7 @@ class ValueMetaTable : public MetaTable {
 
  private:
   const BlockDesc* block_;
-  const Environment& env_;
+  const VarValues& env_;
   mutable std::unordered_map<std::string, VarMeta> metas_;
   std::unordered_map<std::string, VarMeta> outputs_;
 };
@@ -71,7 +71,7 @@ class ValueMetaTable : public MetaTable {
 class OneOp : public ArgTable, public Workspace {
  public:
   OneOp(const OpDesc& op, const OpDef& def, const OpRegistry& ops, const ValueMetaTable& metas,
-        Environment& env, const InterpretOptions& options)
+        VarValues& env, const InterpretOptions& options)
       : op_(op), def_(def), ops_(ops), metas_(metas), env_(env), options_(options) {
     seed_ = options.seed;
     step_ = options.step;
@@ -104,7 +104,7 @@ class OneOp : public ArgTable, public Workspace {
   }
   TensorArg ScratchArray() override { return ArgOf(Add(TensorArray{})); }
   const Tensor* Constant(const std::string&) override { return nullptr; }
-  TensorArg ScratchValue() override { return ArgOf(Add(Value())); }
+  TensorArg ScratchValue() override { return ArgOf(Add(VarValue())); }
   FileAccess files() const override { return FileAccess(options_.allow_files); }
   bool HasGradientBlock(BlockRef block) override { return UseOf(block.idx).has_gradient; }
   int32_t SubBlock(BlockRef block, const BlockArgs& args) override {
@@ -116,7 +116,7 @@ class OneOp : public ArgTable, public Workspace {
     SubBlockCall& sub = sub_blocks_[static_cast<size_t>(handle)];
     const BlockDesc& block = op_.block()->program().Block(sub.block);
     const BlockUse& use = UseOf(sub.block);
-    Environment inner = InnerEnvironment(block, use, sub.args, kept);
+    VarValues inner = InnerEnvironment(block, use, sub.args, kept);
     InterpretOptions options = options_;
     options.step = InnerStep(options_.step, sub.block, sub.runs++);
     Interpret(block, ops_, inner, options);
@@ -134,10 +134,12 @@ class OneOp : public ArgTable, public Workspace {
       pointers_[static_cast<size_t>(index)] = tensor ? tensor->raw() : nullptr;
     }
   }
-  Value& ValueOf(const TensorArg& arg) override { return values_[static_cast<size_t>(arg.index)]; }
+  VarValue& ValueOf(const TensorArg& arg) override {
+    return values_[static_cast<size_t>(arg.index)];
+  }
 
   void Run(const Kernel& kernel) {
-    for (Value& value : values_) {
+    for (VarValue& value : values_) {
       auto* tensor = std::get_if<Tensor>(&value);
       pointers_.push_back(tensor ? tensor->raw() : nullptr);
     }
@@ -165,9 +167,9 @@ class OneOp : public ArgTable, public Workspace {
   }
 
   // What the block sees when it begins: its own variables have no value yet.
-  Environment InnerEnvironment(const BlockDesc& block, const BlockUse& use, const BlockArgs& args,
-                               const StepScopes::Step* kept) {
-    Environment inner = env_;
+  VarValues InnerEnvironment(const BlockDesc& block, const BlockUse& use, const BlockArgs& args,
+                             const StepScopes::Step* kept) {
+    VarValues inner = env_;
     for (size_t i = 0; i < block.NumVars(); ++i) {
       const VarDesc& var = block.var(i);
       if (var.persistable()) continue;
@@ -187,7 +189,7 @@ class OneOp : public ArgTable, public Workspace {
     return inner;
   }
 
-  static void Keep(const BlockUse& use, const Environment& inner, StepScopes::Step* keep) {
+  static void Keep(const BlockUse& use, const VarValues& inner, StepScopes::Step* keep) {
     keep->resize(use.kept.size());
     for (size_t i = 0; i < use.kept.size(); ++i) {
       auto it = inner.find(use.kept[i]);
@@ -196,10 +198,10 @@ class OneOp : public ArgTable, public Workspace {
     }
   }
 
-  Value NewOutput(const std::string& name, const VarMeta& meta) {
+  VarValue NewOutput(const std::string& name, const VarMeta& meta) {
     // `sgd` and the like update their variable in place.
     if (def_.UpdatesInPlace(op_, name)) {
-      const Value& value = env_.at(name);
+      const VarValue& value = env_.at(name);
       const VarMeta held = MetaOfValue(value);
       const bool same_tensor = held.dtype == meta.dtype && held.shape == meta.shape;
       if (held.type == meta.type && (same_tensor || meta.type != VarType::kLoDTensor)) return value;
@@ -213,19 +215,19 @@ class OneOp : public ArgTable, public Workspace {
     }
     if (meta.type == VarType::kLoDTensorArray) {
       auto it = env_.find(name);
-      return it != env_.end() ? it->second : Value(TensorArray{});
+      return it != env_.end() ? it->second : VarValue(TensorArray{});
     }
     if (meta.type == VarType::kStepScopes) return std::make_shared<StepScopes>();
     if (meta.type == VarType::kLoDRankTable) return RankTable();
     if (def_.run_time_shape() && !meta.shape.IsKnown()) return Tensor();  // see ResizeOutput
     return Tensor(meta.dtype, meta.shape);
   }
-  int32_t Add(Value value) {
+  int32_t Add(VarValue value) {
     values_.push_back(std::move(value));
     return static_cast<int32_t>(values_.size() - 1);
   }
   TensorArg ArgOf(int32_t index) const {
-    const Value& value = values_[static_cast<size_t>(index)];
+    const VarValue& value = values_[static_cast<size_t>(index)];
     VarMeta meta = MetaOfValue(value);
     if (std::holds_alternative<std::monostate>(value)) meta.shape = Shape{-1};
     const bool dense = meta.type == VarType::kLoDTensor && meta.shape.IsKnown();
@@ -236,9 +238,9 @@ class OneOp : public ArgTable, public Workspace {
   const OpDef& def_;
   const OpRegistry& ops_;
   const ValueMetaTable& metas_;
-  Environment& env_;
+  VarValues& env_;
   const InterpretOptions& options_;
-  std::vector<Value> values_;
+  std::vector<VarValue> values_;
   std::vector<void*> pointers_;
   std::unordered_map<std::string, int32_t> inputs_, outputs_;
   std::vector<SubBlockCall> sub_blocks_;
@@ -247,7 +249,7 @@ class OneOp : public ArgTable, public Workspace {
 
 }  // namespace
 
-void InterpretOp(const OpDesc& op, const OpRegistry& ops, Environment& env,
+void InterpretOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
                  const InterpretOptions& options) {
   const OpDef& def = ops.Get(op.type());
   if (def.kind() != OpKind::kCompute) return;
@@ -268,7 +270,7 @@ void InterpretOp(const OpDesc& op, const OpRegistry& ops, Environment& env,
   run.Run(kernel);
 }
 
-void Interpret(const BlockDesc& block, const OpRegistry& ops, Environment& env,
+void Interpret(const BlockDesc& block, const OpRegistry& ops, VarValues& env,
                const InterpretOptions& options) {
   for (size_t i = 0; i < block.NumOps(); ++i) InterpretOp(block.op(i), ops, env, options);
 }

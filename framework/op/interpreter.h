@@ -14,9 +14,9 @@ namespace coracle {
 
 // The static type of a value; of selected rows that of the tensor they stand for; of a tensor array
 // that of its elements: shape [-1] when they differ, [-1, -1] when none was written.
-VarMeta MetaOfValue(const Value& value);
+VarMeta MetaOfValue(const VarValue& value);
 
-using Environment = std::unordered_map<std::string, Value>;
+using VarValues = std::unordered_map<std::string, VarValue>;
 
 struct InterpretOptions {
   KernelMode kernels = KernelMode::kReference;
@@ -28,10 +28,10 @@ struct InterpretOptions {
 // Runs `block` on `env`, which holds its inputs and afterwards every variable written. Shapes are
 // inferred from the actual values. feed and fetch ops do nothing: env has what they would move.
 // Throws kNotFound for an unknown op type or a variable without a value.
-void Interpret(const BlockDesc& block, const OpRegistry& ops, Environment& env,
+void Interpret(const BlockDesc& block, const OpRegistry& ops, VarValues& env,
                const InterpretOptions& options = {});
 // One op.
-void InterpretOp(const OpDesc& op, const OpRegistry& ops, Environment& env,
+void InterpretOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
                  const InterpretOptions& options = {});
 
 }  // namespace coracle

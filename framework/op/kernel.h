@@ -42,7 +42,7 @@ class Workspace {
   }
   // The variable as a value: for ops on tensor arrays and selected rows, and for ops that need a
   // Tensor (save). For a dense tensor this is a view of Data().
-  virtual Value& ValueOf(const TensorArg& arg) = 0;
+  virtual VarValue& ValueOf(const TensorArg& arg) = 0;
 
   // Runs a sub-block once; `handle` is from PrepareContext::SubBlock. Variables of enclosing blocks
   // are read, and hold afterwards what the block made of them; its own are made afresh. When `keep`

@@ -10,7 +10,7 @@
 namespace coracle {
 namespace {
 
-using Severity = Problem::Severity;
+using Severity = VerifyProblem::Severity;
 
 // Beyond these, problems of one op are counted and nearest names not sought: an op from a stranger
 // may have a hundred thousand slots.
@@ -66,7 +66,7 @@ class SeenNames {
 class OpChecker {
  public:
   OpChecker(const OpDef& def, const OpDesc& op, int block, int index,
-            std::vector<Problem>* problems)
+            std::vector<VerifyProblem>* problems)
       : def_(def), op_(op), block_(block), index_(index), problems_(problems) {}
 
   void Run() {
@@ -224,7 +224,7 @@ class OpChecker {
   const OpDef& def_;
   const OpDesc& op_;
   int block_, index_;
-  std::vector<Problem>* problems_;
+  std::vector<VerifyProblem>* problems_;
   size_t added_ = 0, dropped_ = 0, hints_ = 0;
   Severity dropped_severity_ = Severity::kNote;
 };
@@ -238,7 +238,7 @@ std::string BriefName(std::string_view name) {
 }
 
 void CheckOp(const OpDef& def, const OpDesc& op, int block, int index,
-             std::vector<Problem>* problems) {
+             std::vector<VerifyProblem>* problems) {
   OpChecker(def, op, block, index, problems).Run();
 }
 

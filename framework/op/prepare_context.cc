@@ -62,7 +62,7 @@ void Workspace::RunBlock(int32_t, StepScopes::Step*, StepScopes::Step*) {
 }
 
 Tensor& ResizeOutput(Workspace& ws, const TensorArg& out, DType dtype, const Shape& shape) {
-  Value& value = ws.ValueOf(out);
+  VarValue& value = ws.ValueOf(out);
   if (!out.shape.IsKnown()) {
     if (!std::holds_alternative<Tensor>(value)) value = Tensor();
     auto& tensor = std::get<Tensor>(value);

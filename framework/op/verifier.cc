@@ -12,7 +12,7 @@
 namespace coracle {
 namespace {
 
-using Severity = Problem::Severity;
+using Severity = VerifyProblem::Severity;
 
 constexpr size_t kMaxBlocksAround = 128;
 constexpr uint64_t kMaxExpansion = 4'000'000;
@@ -47,7 +47,7 @@ class Verifier {
   Verifier(const ProgramDesc& program, const OpRegistry& ops, const VerifyOptions& options)
       : program_(program), ops_(ops), options_(options) {}
 
-  std::vector<Problem> Run() {
+  std::vector<VerifyProblem> Run() {
     if (program_.NumBlocks() == 0) {
       Add(-1, nullptr, "no_block", "the program has no block");
       return std::move(problems_);
@@ -70,7 +70,7 @@ class Verifier {
  private:
   bool Full() const { return errors_ >= options_.max_problems; }
 
-  Problem* Add(int index, const OpDesc* op, const char* rule, std::string message) {
+  VerifyProblem* Add(int index, const OpDesc* op, const char* rule, std::string message) {
     if (Full()) {
       ++dropped_;
       return nullptr;
@@ -82,7 +82,7 @@ class Verifier {
     return &problems_.back();
   }
 
-  void Take(Problem problem) {
+  void Take(VerifyProblem problem) {
     bool error = problem.severity == Severity::kError;
     size_t& count = error ? errors_ : notes_;
     if (count >= options_.max_problems) {
@@ -230,15 +230,16 @@ class Verifier {
     bool tensor = var.type() == VarType::kLoDTensor || var.type() == VarType::kSelectedRows ||
                   var.type() == VarType::kLoDTensorArray;
     if (tensor && !IsValid(var.dtype())) {
-      if (Problem* p = Add(-1, nullptr, "var_dtype",
-                           fmt::format("var {} has elements of the type {}, which Coracle lacks",
-                                       Quote(var.name()), static_cast<int>(var.dtype())))) {
+      if (VerifyProblem* p =
+              Add(-1, nullptr, "var_dtype",
+                  fmt::format("var {} has elements of the type {}, which Coracle lacks",
+                              Quote(var.name()), static_cast<int>(var.dtype())))) {
         p->var = BriefName(var.name());
       }
     }
     for (int64_t dim : var.shape()) {
       if (dim < -1) {
-        if (Problem* p = Add(
+        if (VerifyProblem* p = Add(
                 -1, nullptr, "var_shape",
                 fmt::format("var {} has the shape {}; a dimension is -1 (unknown) or not negative",
                             Quote(var.name()), var.shape().ToString()))) {
@@ -252,9 +253,9 @@ class Verifier {
       if (dim > 0 && __builtin_mul_overflow(product, dim, &product)) product = INT64_MAX;
     }
     if (product > (int64_t{1} << 48)) {
-      if (Problem* p = Add(-1, nullptr, "var_shape",
-                           fmt::format("var {} with the shape {} is too large for any memory",
-                                       Quote(var.name()), var.shape().ToString()))) {
+      if (VerifyProblem* p = Add(-1, nullptr, "var_shape",
+                                 fmt::format("var {} with the shape {} is too large for any memory",
+                                             Quote(var.name()), var.shape().ToString()))) {
         p->var = BriefName(var.name());
       }
     }
@@ -276,7 +277,7 @@ class Verifier {
         continue;
       }
       CheckOp(*def, op, block.idx(), static_cast<int>(i), &scratch_);
-      for (Problem& p : scratch_) Take(std::move(p));
+      for (VerifyProblem& p : scratch_) Take(std::move(p));
       scratch_.clear();
       bool clean = errors_ + dropped_ == before;
       if (clean && options_.infer_shapes) InferShapes(*def, op, static_cast<int>(i), flow);
@@ -348,8 +349,8 @@ class Verifier {
 
   void AddForVar(int index, const OpDesc& op, const Slot& slot, const std::string& arg,
                  const char* rule, const char* verb) {
-    Problem* p = Add(index, &op, rule,
-                     fmt::format("{} the var {}, which no block declares", verb, Quote(arg)));
+    VerifyProblem* p = Add(index, &op, rule,
+                           fmt::format("{} the var {}, which no block declares", verb, Quote(arg)));
     if (!p) return;
     p->slot = BriefName(slot.name);
     p->var = BriefName(arg);
@@ -363,7 +364,7 @@ class Verifier {
     if (write == first_writes.end() || write->second.reads_too ||
         write->second.op < static_cast<size_t>(index))
       return;
-    Problem* p =
+    VerifyProblem* p =
         Add(index, &op, "use_before_def",
             fmt::format("reads the var {} before op {} writes it", Quote(arg), write->second.op));
     if (!p) return;
@@ -377,7 +378,7 @@ class Verifier {
       def.RunInfer(context);
     } catch (const Error& e) {
       const char* rule = e.code() == ErrorCode::kInternal ? "internal" : "shape";
-      if (Problem* p = Add(index, &op, rule, e.message())) p->details = e.details();
+      if (VerifyProblem* p = Add(index, &op, rule, e.message())) p->details = e.details();
       return;
     }
     for (const Slot& slot : op.outputs()) {
@@ -393,9 +394,9 @@ class Verifier {
     if (!var || !inferred || inferred == &var->meta() || !var->persistable()) return;
     if (var->type() != VarType::kLoDTensor || inferred->type != VarType::kLoDTensor) return;
     if (var->dtype() == inferred->dtype && var->shape().CompatibleWith(inferred->shape)) return;
-    if (Problem* p = Add(index, &op, "shape_contradiction",
-                         fmt::format("what is written to the persistable var {} {}", Quote(arg),
-                                     DescribeMismatch(var->meta(), *inferred)))) {
+    if (VerifyProblem* p = Add(index, &op, "shape_contradiction",
+                               fmt::format("what is written to the persistable var {} {}",
+                                           Quote(arg), DescribeMismatch(var->meta(), *inferred)))) {
       p->slot = BriefName(slot.name);
       p->var = BriefName(arg);
     }
@@ -404,7 +405,7 @@ class Verifier {
   const ProgramDesc& program_;
   const OpRegistry& ops_;
   VerifyOptions options_;
-  std::vector<Problem> problems_, scratch_;
+  std::vector<VerifyProblem> problems_, scratch_;
   std::unordered_set<std::string_view> unknown_types_;
   size_t errors_ = 0, notes_ = 0, dropped_ = 0, dropped_notes_ = 0;
   int current_block_ = 0;
@@ -412,22 +413,22 @@ class Verifier {
 
 }  // namespace
 
-std::string Problem::ToString() const {
+std::string VerifyProblem::ToString() const {
   std::string where = fmt::format("block {}", block);
   if (op >= 0) where += fmt::format(" op {} ({})", op, op_type);
   if (!slot.empty()) where += fmt::format(" slot {}", slot);
   return fmt::format("{}: {}", where, message);
 }
 
-std::vector<Problem> Verify(const ProgramDesc& program, const OpRegistry& ops,
-                            const VerifyOptions& options) {
+std::vector<VerifyProblem> Verify(const ProgramDesc& program, const OpRegistry& ops,
+                                  const VerifyOptions& options) {
   return Verifier(program, ops, options).Run();
 }
 
 void VerifyOrThrow(const ProgramDesc& program, const OpRegistry& ops,
                    const VerifyOptions& options) {
-  std::vector<Problem> errors = Verify(program, ops, options);
-  std::erase_if(errors, [](const Problem& p) { return p.severity != Severity::kError; });
+  std::vector<VerifyProblem> errors = Verify(program, ops, options);
+  std::erase_if(errors, [](const VerifyProblem& p) { return p.severity != Severity::kError; });
   if (errors.empty()) return;
   std::string message = errors.front().ToString();
   if (errors.size() > 1) message += " (" + AndMore(errors.size() - 1) + ")";

@@ -10,7 +10,7 @@
 
 namespace coracle {
 
-struct Problem {
+struct VerifyProblem {
   enum class Severity { kNote, kError };
   Severity severity = Severity::kError;
   std::string rule;  // "unknown_op", "missing_slot", "attr_type", "use_before_def", "block_index",
@@ -32,8 +32,8 @@ struct VerifyOptions {
   size_t max_problems = 1000;  // errors, and as many notes; the rest of each is counted in one more
 };
 
-std::vector<Problem> Verify(const ProgramDesc& program, const OpRegistry& ops,
-                            const VerifyOptions& options = {});
+std::vector<VerifyProblem> Verify(const ProgramDesc& program, const OpRegistry& ops,
+                                  const VerifyOptions& options = {});
 
 // Throws one Error: the first error as its first line ("... (and 3 more problems)"), up to 20 of
 // them as details.
@@ -45,6 +45,6 @@ std::string BriefName(std::string_view name);
 
 // The checks of one op against its OpDef alone (slots, attrs), appended to `problems`.
 void CheckOp(const OpDef& def, const OpDesc& op, int block, int index,
-             std::vector<Problem>* problems);
+             std::vector<VerifyProblem>* problems);
 
 }  // namespace coracle

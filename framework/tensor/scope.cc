@@ -42,13 +42,13 @@ uint64_t Scope::Generation() const {
   return parent_ ? std::max(generation_, parent_->Generation()) : generation_;
 }
 
-Value& Scope::Var(const std::string& name) {
-  std::unique_ptr<Value>& slot = values_[name];
-  if (!slot) slot = std::make_unique<Value>();
+VarValue& Scope::Var(const std::string& name) {
+  std::unique_ptr<VarValue>& slot = values_[name];
+  if (!slot) slot = std::make_unique<VarValue>();
   return *slot;
 }
 
-const Value* Scope::Find(const std::string& name) const {
+const VarValue* Scope::Find(const std::string& name) const {
   for (const Scope* scope = this; scope; scope = scope->parent_) {
     auto it = scope->values_.find(name);
     if (it != scope->values_.end()) return it->second.get();
@@ -56,13 +56,13 @@ const Value* Scope::Find(const std::string& name) const {
   return nullptr;
 }
 
-Value* Scope::FindLocal(const std::string& name) {
+VarValue* Scope::FindLocal(const std::string& name) {
   auto it = values_.find(name);
   return it == values_.end() ? nullptr : it->second.get();
 }
 
 const Tensor& Scope::Get(const std::string& name) const {
-  const Value* value = Find(name);
+  const VarValue* value = Find(name);
   if (!value) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("scope has no var {}{}", Quote(name), DidYouMean(name, LocalNames())));
@@ -87,8 +87,8 @@ Scope Scope::Clone() const {
   return copy;
 }
 
-Value CloneValue(const Value& value) {
-  Value copy;
+VarValue CloneValue(const VarValue& value) {
+  VarValue copy;
   CopyValue(value, &copy);
   return copy;
 }

@@ -19,10 +19,10 @@ class Scope {
 
   // The value of `name` in this scope, made (empty) when absent. The address holds until the name
   // is erased.
-  Value& Var(const std::string& name);
+  VarValue& Var(const std::string& name);
   // Looked up here, then in the parents; nullptr when absent.
-  const Value* Find(const std::string& name) const;
-  Value* FindLocal(const std::string& name);
+  const VarValue* Find(const std::string& name) const;
+  VarValue* FindLocal(const std::string& name);
 
   void Set(const std::string& name, Tensor tensor) { Var(name) = std::move(tensor); }
   // Throws kNotFound for an absent name (with the nearest one), kInvalidArgument when it holds no
@@ -42,10 +42,10 @@ class Scope {
  private:
   const Scope* parent_;
   uint64_t generation_;
-  std::unordered_map<std::string, std::unique_ptr<Value>> values_;
+  std::unordered_map<std::string, std::unique_ptr<VarValue>> values_;
 };
 
 // Deep copy of any value.
-Value CloneValue(const Value& value);
+VarValue CloneValue(const VarValue& value);
 
 }  // namespace coracle

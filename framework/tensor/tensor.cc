@@ -245,14 +245,14 @@ void CopyArray(const TensorArray& from, TensorArray* to) {
 
 // The value in *to, made anew when it holds another kind.
 template <class T>
-T& As(Value* to) {
+T& As(VarValue* to) {
   if (!std::holds_alternative<T>(*to)) *to = T();
   return std::get<T>(*to);
 }
 
 }  // namespace
 
-void CopyValue(const Value& from, Value* to) {
+void CopyValue(const VarValue& from, VarValue* to) {
   if (&from == to) return;
   if (const auto* tensor = std::get_if<Tensor>(&from)) {
     As<Tensor>(to).CopyFrom(*tensor);

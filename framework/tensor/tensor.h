@@ -187,19 +187,19 @@ struct RankTable {
 class StepScopes;
 
 // What a variable holds at run time; monostate: nothing yet.
-using Value = std::variant<std::monostate, Tensor, SelectedRows, TensorArray, RankTable,
-                           std::shared_ptr<StepScopes>>;
+using VarValue = std::variant<std::monostate, Tensor, SelectedRows, TensorArray, RankTable,
+                              std::shared_ptr<StepScopes>>;
 
 // A variable's place at run time. Its value outlives `set`, so that its memory can be used again.
-struct Cell {
-  Value value;
+struct VarCell {
+  VarValue value;
   bool set = false;
 };
 
 // What gradient blocks need of each run of a block (STEP_SCOPES): one step per run, a stack.
 class StepScopes {
  public:
-  using Step = std::vector<Cell>;  // in the order of BlockUse::kept
+  using Step = std::vector<VarCell>;  // in the order of BlockUse::kept
   size_t size() const { return size_; }
   Step& operator[](size_t i) { return steps_[i]; }
   Step& Push();              // memory of an earlier step at this place is used again
@@ -212,7 +212,7 @@ class StepScopes {
 };
 
 // Copies the elements too; memory of `to` is used again.
-void CopyValue(const Value& from, Value* to);
+void CopyValue(const VarValue& from, VarValue* to);
 
 template <class T>
 Tensor Tensor::Of(const Shape& shape, std::span<const T> values) {

@@ -223,7 +223,7 @@ class BlockGradientKernel {
   void operator()(Workspace& ws) const {
     auto& steps = *std::get<std::shared_ptr<StepScopes>>(ws.ValueOf(scopes_));
     for (size_t k = 0; k < states_.size(); ++k) {
-      Value& state = ws.ValueOf(states_[k]);
+      VarValue& state = ws.ValueOf(states_[k]);
       arrived_[k] ? CopyValue(ws.ValueOf(arrived_[k]), &state)
                   : SetZerosLike(ws.ValueOf(out_[k]), &state);
     }
@@ -254,7 +254,7 @@ class BlockGradientKernel {
   }
 
   void StepBack(Workspace& ws, size_t k) const {
-    Value& state = ws.ValueOf(states_[k]);
+    VarValue& state = ws.ValueOf(states_[k]);
     if (next_[k])
       std::swap(state, ws.ValueOf(next_[k]));
     else
@@ -266,7 +266,7 @@ class BlockGradientKernel {
   }
 
   void Deliver(Workspace& ws, size_t r) const {
-    const Value& value = ws.ValueOf(states_[static_cast<size_t>(state_[r])]);
+    const VarValue& value = ws.ValueOf(states_[static_cast<size_t>(state_[r])]);
     if (const auto* tensor = std::get_if<Tensor>(&value))
       ResizeOutput(ws, results_[r], tensor->dtype(), tensor->shape()).CopyFrom(*tensor);
     else
@@ -328,7 +328,7 @@ OpDef BlockGradientOp(const std::string& type, const BlockOpSlots& slots) {
 
 StepScopes* BeginSteps(Workspace& ws, const TensorArg& scopes) {
   if (!scopes) return nullptr;
-  Value& value = ws.ValueOf(scopes);
+  VarValue& value = ws.ValueOf(scopes);
   if (!std::holds_alternative<std::shared_ptr<StepScopes>>(value))
     value = std::make_shared<StepScopes>();
   auto& steps = *std::get<std::shared_ptr<StepScopes>>(value);

@@ -101,7 +101,7 @@ RowsView RowsInput::operator()(Workspace& ws) const {
 }
 
 SelectedRows& RowsOutput::Of(Workspace& ws) const {
-  Value& value = ws.ValueOf(arg_);
+  VarValue& value = ws.ValueOf(arg_);
   if (!std::holds_alternative<SelectedRows>(value)) value = SelectedRows{};
   return std::get<SelectedRows>(value);
 }

@@ -10,7 +10,7 @@ namespace coracle {
 namespace {
 
 template <class T>
-T& As(Value* value) {
+T& As(VarValue* value) {
   if (!std::holds_alternative<T>(*value)) *value = T();
   return std::get<T>(*value);
 }
@@ -97,7 +97,7 @@ void AddRows(const SelectedRows& rows, SelectedRows* total) {
 
 }  // namespace
 
-void SetZerosLike(const Value& like, Value* value) {
+void SetZerosLike(const VarValue& like, VarValue* value) {
   if (const auto* tensor = std::get_if<Tensor>(&like)) {
     SetZeros(*tensor, &As<Tensor>(value));
   } else if (const auto* array = std::get_if<TensorArray>(&like)) {
@@ -117,7 +117,7 @@ void SetZerosLike(const Value& like, Value* value) {
   }
 }
 
-void AddValue(const Value& value, Value* total) {
+void AddValue(const VarValue& value, VarValue* total) {
   const auto* sparse = std::get_if<SelectedRows>(&value);
   auto* dense = std::get_if<Tensor>(total);
   if (sparse && dense) return AddRowsToTensor(*sparse, dense);

@@ -10,12 +10,12 @@ namespace coracle {
 
 // *value = zeros of the kind, dtype and shape of `like` (a tensor array: of its length, no element
 // written). Memory of *value is used again.
-void SetZerosLike(const Value& like, Value* value);
+void SetZerosLike(const VarValue& like, VarValue* value);
 
 // *total += value, element by element; an unwritten element of a tensor array counts as zeros, and
 // selected rows are appended to selected rows, or added to a tensor. Throws kInvalidArgument when
 // the two differ in kind, dtype or shape.
-void AddValue(const Value& value, Value* total);
+void AddValue(const VarValue& value, VarValue* total);
 
 // The one element of a bool tensor. Throws kInvalidArgument for anything else: "while: Condition
 // must be one bool, got float32[2]".

@@ -44,7 +44,7 @@ TEST(AppendBackward, ChainByHand) {
   EXPECT_EQ(
       map, (GradToVar{{"loss@GRAD", "loss"}, {"s@GRAD", "s"}, {"xw@GRAD", "xw"}, {"w@GRAD", "w"}}));
   // d/dw sum (x w)^2 = 2 x^2 w
-  Environment env = test.Run(test.Inputs());
+  VarValues env = test.Run(test.Inputs());
   auto x = Values(env, "x"), w = Values(env, "w"), dw = Values(env, "w@GRAD");
   for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(dw[i], 2 * x[i] * x[i] * w[i], 1e-14);
   VerifyOrThrow(test.program, TestOps());
@@ -209,7 +209,7 @@ TEST(AppendBackward, ARuleThatYieldsNothing) {
   Variable loss = test.Loss("ab");
   GradToVar map;
   EXPECT_EQ(AppendBackward(loss, Options(), &map)[0].grad, "w@GRAD");
-  Environment env = test.Run(test.Inputs());
+  VarValues env = test.Run(test.Inputs());
   auto w = Values(env, "w"), dw = Values(env, "w@GRAD");
   for (size_t i = 0; i < w.size(); ++i) EXPECT_NEAR(dw[i], 2 * w[i], 1e-14);
   VerifyOrThrow(test.program, TestOps());

@@ -268,7 +268,7 @@ TEST_F(FunctionBlocks, FunctionsThatCallEachOther) {
                    {"results", Names{to.result}}});
   }
   Call(f, x, "y");
-  const std::vector<Problem> problems = Verify(main, DefaultOps());
+  const std::vector<VerifyProblem> problems = Verify(main, DefaultOps());
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].message, "functions call each other in a circle");
   EXPECT_THROW(InlineCalls(main), Error);

@@ -194,7 +194,7 @@ TEST_F(Function, InliningKeepsNamesAndRefusesCycles) {
   // Second derivatives are those of the inlined program.
   const Names second =
       Gradients({Variable::Of(inlined.Root(), "x@GRAD")}, {Variable::Of(inlined.Root(), "x")});
-  Environment env;
+  VarValues env;
   env["x"] = Tensor::Of<float>({1}, {2});
   env["b"] = Tensor::Of<float>({1}, {1});
   Interpret(inlined.Root(), DefaultOps(), env);

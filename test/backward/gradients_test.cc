@@ -16,14 +16,14 @@ GradientsOptions Options() {
 
 // Values of a gradient; all elements of these tests' gradients are equal, so the first stands for
 // them.
-double First(const Environment& env, const std::string& name) { return Values(env, name).at(0); }
+double First(const VarValues& env, const std::string& name) { return Values(env, name).at(0); }
 
 class GradientsTest : public ::testing::Test {
  protected:
   GradientsTest() : test({1}) { test.Param("x"); }
   // x = 1 everywhere.
-  Environment Run() {
-    Environment env = test.Inputs();
+  VarValues Run() {
+    VarValues env = test.Inputs();
     for (auto& [name, value] : env) value = Tensor::Full<double>({1}, 1.0);
     return test.Run(env);
   }
@@ -46,7 +46,7 @@ TEST_F(GradientsTest, TotalDerivativeThroughAnotherInput) {  // T4: [6, 3]; T16:
   EXPECT_EQ(grads, (std::vector<std::string>{"x@GRAD", "y@GRAD"}));
   test.Op("t_add", {"x", "y"}, "s");
   auto again = Gradients({test.Var("s")}, {test.Var("x"), test.Var("y")}, Options());
-  Environment env = Run();
+  VarValues env = Run();
   EXPECT_EQ(First(env, grads[0]), 6);
   EXPECT_EQ(First(env, grads[1]), 3);
   EXPECT_EQ(First(env, again[0]), 3);
@@ -60,7 +60,7 @@ TEST_F(GradientsTest, TargetsThatFeedEachOtherAndRepeats) {
   auto both = Gradients({y, z}, {x}, Options());
   auto twice = Gradients({y, y}, {x, x}, Options());
   auto self = Gradients({x}, {x}, Options());
-  Environment env = Run();
+  VarValues env = Run();
   EXPECT_EQ(First(env, both[0]), 9);  // 3 + 6
   EXPECT_EQ(twice[0], twice[1]);
   EXPECT_EQ(First(env, twice[0]), 6);
@@ -77,7 +77,7 @@ TEST_F(GradientsTest, TargetGradients) {
   ASSERT_THROW(Gradients({test.Var("y")}, {test.Var("x")}, options), Error);
   options.target_gradients = {"nothing"};
   ASSERT_THROW(Gradients({test.Var("y")}, {test.Var("x")}, options), Error);
-  Environment inputs = test.Inputs();
+  VarValues inputs = test.Inputs();
   inputs["d"] = Tensor::Full<double>({1}, 5.0);
   EXPECT_EQ(First(test.Run(inputs), grads[0]), 15);
   EXPECT_EQ(test.CountOps("fill_any_like"), 0);
@@ -99,7 +99,7 @@ TEST_F(GradientsTest, UnknownShapeSeedsWithOnes) {
   open.Op("t_square", {"w"}, "y");
   auto grads = Gradients({open.Var("y")}, {open.Var("w")}, Options());
   EXPECT_EQ(open.CountOps("fill_any_like"), 1);
-  Environment env;
+  VarValues env;
   env["w"] = Tensor::Full<double>({4, 3}, 0.5);
   EXPECT_EQ(Values(open.Run(env), grads[0]), std::vector<double>(12, 1.0));
 }
@@ -111,7 +111,7 @@ TEST_F(GradientsTest, GradientOfAGradient) {
   auto second = Gradients({test.Var(first[0])}, {test.Var("x")}, Options());
   ASSERT_NE(second[0], "");
   VerifyOrThrow(test.program, TestOps());
-  Environment env = test.Inputs();
+  VarValues env = test.Inputs();
   env["x"] = Tensor::Full<double>({1}, 2.0);
   env = test.Run(env);
   EXPECT_EQ(First(env, first[0]), 12);   // 3 x^2

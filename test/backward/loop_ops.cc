@@ -72,12 +72,12 @@ Names Strings(const OpDesc& op, const char* attr) { return op.GetAttr<Names>(att
 
 int SubBlock(const OpDesc& op) { return std::get<BlockRef>(*op.FindAttr("sub_block")).idx; }
 
-Value Zeros(const Value& like) {
+VarValue Zeros(const VarValue& like) {
   const auto& tensor = std::get<Tensor>(like);
   return Tensor::Full<double>(tensor.shape(), 0.0);
 }
 
-void AddTo(Value& total, const Value& part) {
+void AddTo(VarValue& total, const VarValue& part) {
   if (std::holds_alternative<std::monostate>(total)) {
     total = std::get<Tensor>(part).Clone();
     return;
@@ -88,11 +88,11 @@ void AddTo(Value& total, const Value& part) {
 }
 
 // Every value in memory of its own, so that a frame stays what it is.
-Environment Clone(const Environment& env) {
-  Environment copy;
+VarValues Clone(const VarValues& env) {
+  VarValues copy;
   for (const auto& [name, value] : env) {
     const auto* tensor = std::get_if<Tensor>(&value);
-    copy[name] = tensor ? Value(tensor->Clone()) : value;
+    copy[name] = tensor ? VarValue(tensor->Clone()) : value;
   }
   return copy;
 }
@@ -128,12 +128,12 @@ void RunLoopGrad(const OpDesc& op, LoopEnvironment& env) {
   const Names leaving_grads = Strings(op, "leaving_grads");
   const std::vector<LoopEnvironment>& frames = env.frames.at(op.Input("Scopes")[0]);
 
-  Environment now;  // the gradient of what each output holds
+  VarValues now;  // the gradient of what each output holds
   for (size_t i = 0; i < out.size(); ++i) {
     const std::string& grad = op.Input("Out@GRAD")[i];
     if (!IsEmptyName(grad)) now[out[i]] = env.values.at(grad);
   }
-  Environment sums;
+  VarValues sums;
   for (size_t t = frames.size(); t-- > 0;) {
     if (!block) {
       now.clear();
@@ -149,9 +149,9 @@ void RunLoopGrad(const OpDesc& op, LoopEnvironment& env) {
           now.count(arriving[i]) ? now[arriving[i]] : Zeros(frames[t].values.at(arriving[i]));
     }
     RunWithLoops(*block, run);
-    Environment before;
+    VarValues before;
     for (size_t i = 0; i < leaving.size(); ++i) {
-      const Value& grad = run.values.at(leaving_grads[i]);
+      const VarValue& grad = run.values.at(leaving_grads[i]);
       if (Has(out, leaving[i]))
         before[leaving[i]] = grad;
       else
@@ -159,7 +159,7 @@ void RunLoopGrad(const OpDesc& op, LoopEnvironment& env) {
     }
     now = std::move(before);
   }
-  auto put = [&](const std::string& name, const std::string& var, const Environment& from) {
+  auto put = [&](const std::string& name, const std::string& var, const VarValues& from) {
     if (IsEmptyName(name)) return;
     auto it = from.find(var);
     env.values[name] = it != from.end() ? it->second : Zeros(env.values.at(var));
@@ -167,7 +167,7 @@ void RunLoopGrad(const OpDesc& op, LoopEnvironment& env) {
   for (size_t i = 0; i < x.size(); ++i)
     put(op.Output("X@GRAD")[i], x[i], Has(out, x[i]) ? now : sums);
   for (size_t i = 0; i < out.size(); ++i)
-    put(op.Output("Kept@GRAD")[i], out[i], frames.empty() ? now : Environment());
+    put(op.Output("Kept@GRAD")[i], out[i], frames.empty() ? now : VarValues());
 }
 
 }  // namespace
@@ -237,12 +237,12 @@ void ExpectLoopGradients(const TestProgram& test, const std::vector<ParamAndGrad
     RunWithLoops(test.program.Root(), env);
     return env.values;
   };
-  auto total = [&](const Environment& env) {
+  auto total = [&](const VarValues& env) {
     double sum = 0;
     for (double v : Values(env, loss)) sum += v;
     return sum;
   };
-  const Environment at = run("", 0);
+  const VarValues at = run("", 0);
   for (const ParamAndGrad& pair : pairs) {
     const double numeric = (total(run(pair.param, 1)) - total(run(pair.param, -1))) / (2 * kStep);
     double analytic = 0;

@@ -18,7 +18,7 @@ void RegisterLoop(OpRegistry& ops);
 const OpRegistry& LoopOps();  // TestOps with t_loop
 
 struct LoopEnvironment {
-  Environment values;
+  VarValues values;
   std::map<std::string, std::vector<LoopEnvironment>> frames;  // by the variable in Scopes
 };
 

@@ -26,7 +26,7 @@ class OuterPathTest : public ::testing::Test {
   Variable Number(double value) { return FillConstant(net, {1}, DType::kFloat64, value); }
   // What the variable `result` holds after a run.
   double Run() {
-    for (const Problem& p : Verify(main, DefaultOps())) ADD_FAILURE() << p.ToString();
+    for (const VerifyProblem& p : Verify(main, DefaultOps())) ADD_FAILURE() << p.ToString();
     return Executor().Run(main, scope, {}, {result.name()})[0].Item<double>();
   }
   // Appends d(target)/d(input) to the block where the builder is, and puts it into `result`.
@@ -240,7 +240,7 @@ TEST_F(OuterPathTest, MessagesOfGradientsSaySo) {
 
 TEST_F(OuterPathTest, AnInputWithStopGradientIsToldOf) {
   std::vector<std::string> warnings;
-  SetLogSink([&](LogLevel, const std::string& text) { warnings.push_back(text); });
+  SetLogSink([&](MessageLevel, const std::string& text) { warnings.push_back(text); });
   const Variable data = net.Data("data", {1}, DType::kFloat64);
   EXPECT_EQ(Gradients({net.Mul(data, x)}, {data}), std::vector<std::string>{""});
   SetLogSink(nullptr);

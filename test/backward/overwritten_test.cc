@@ -34,7 +34,7 @@ TEST(Overwritten, ByHand) {
   AppendBackward(loss, Options(), &map);
   EXPECT_EQ(map.at("h@GRAD"), "h");
   EXPECT_EQ(map.at("h@GRAD@1"), "h");
-  Environment env = test.Run(test.Inputs());
+  VarValues env = test.Run(test.Inputs());
   auto w = Values(env, "w"), y = Values(env, "y"), h = Values(env, "h"), dw = Values(env, "w@GRAD");
   for (size_t i = 0; i < w.size(); ++i)
     EXPECT_NEAR(dw[i], 2 * h[i] * (2 - y[i] * y[i]) * 2 * w[i], 1e-13);

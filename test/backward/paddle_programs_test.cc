@@ -78,11 +78,11 @@ TEST(PaddlePrograms, BackwardOfEveryProgram) {
     if (!std::filesystem::exists(file)) continue;
     SCOPED_TRACE(entry.path().filename().string());
     ProgramDesc program = ReadProgram(file);
-    for (const Problem& p : Verify(program, DefaultOps())) ADD_FAILURE() << p.ToString();
+    for (const VerifyProblem& p : Verify(program, DefaultOps())) ADD_FAILURE() << p.ToString();
     const std::string loss = MakeTrainable(program);
     const auto pairs = AppendBackward(Variable::Of(program.Root(), loss));
-    for (const Problem& p : Verify(program, DefaultOps())) {
-      if (p.severity == Problem::Severity::kError) ADD_FAILURE() << p.ToString();
+    for (const VerifyProblem& p : Verify(program, DefaultOps())) {
+      if (p.severity == VerifyProblem::Severity::kError) ADD_FAILURE() << p.ToString();
     }
     size_t reached = 0;
     for (const ParamAndGrad& pair : pairs) reached += !pair.grad.empty();

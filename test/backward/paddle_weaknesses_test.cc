@@ -106,7 +106,7 @@ TEST(PaddleWeaknesses, W4_CountersAreLeftAlone) {
       for (const std::string& name : slot.args) EXPECT_NE(name, "i") << root.op(k).type();
     }
   }
-  Environment env;
+  VarValues env;
   env["x"] = Tensor::Of<float>({2}, {3, 5});
   Interpret(root, DefaultOps(), env);
   EXPECT_EQ(Values(env, "i"), std::vector<double>{2});
@@ -238,7 +238,7 @@ TEST(PaddleWeaknesses, W11_GradientsOfGradients) {
   const Names second = Gradients({test.Var("g2")}, {test.Var("w")}, Options(), &map);
   EXPECT_EQ(map.at("w@GRAD@GRAD"), "w@GRAD");
   EXPECT_EQ(map.at(second[0]), "w");
-  Environment env = test.Run(test.Inputs());
+  VarValues env = test.Run(test.Inputs());
   const auto w = Values(env, "w"), got = Values(env, second[0]);
   for (size_t i = 0; i < w.size(); ++i) EXPECT_NEAR(got[i], 8 * w[i], 1e-13);  // (2 w)^2
 }

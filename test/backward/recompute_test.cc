@@ -214,7 +214,7 @@ TEST(Recompute, DrawsGoByTheNameOfTheOriginal) {
     if (*name == 'b') attrs.push_back({kRecomputedFromAttr, std::vector<std::string>{"a"}});
     InferOp(block, block.AppendOp("uniform_random", {}, {{"Out", {name}}}, attrs), DefaultOps());
   }
-  Environment env;
+  VarValues env;
   Interpret(block, DefaultOps(), env);
   EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("a")), std::get<Tensor>(env.at("b"))));
   EXPECT_FALSE(BitEqual(std::get<Tensor>(env.at("a")), std::get<Tensor>(env.at("c"))));

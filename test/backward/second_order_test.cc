@@ -419,7 +419,7 @@ class Tower {
 
   void Check() {
     VerifyOrThrow(program_, DefaultOps());
-    const Environment at = Run(values_);
+    const VarValues at = Run(values_);
     double largest = 0;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const std::string& name = inputs_[i];
@@ -485,8 +485,8 @@ class Tower {
     for (int64_t i = 0; i < a.numel(); ++i) sum += a.data<double>()[i] * b.data<double>()[i];
     return sum;
   }
-  Environment Run(const std::map<std::string, Tensor>& values) const {
-    Environment env;
+  VarValues Run(const std::map<std::string, Tensor>& values) const {
+    VarValues env;
     for (const auto& [name, value] : values) env[name] = value;
     Interpret(program_.Root(), DefaultOps(), env, kRun);
     return env;
@@ -497,7 +497,7 @@ class Tower {
     Tensor& moved = values[input] = values_.at(input).Clone();
     for (int64_t i = 0; i < moved.numel(); ++i)
       moved.data<double>()[i] += step * direction.data<double>()[i];
-    const Environment env = Run(values);
+    const VarValues env = Run(values);
     double sum = 0;
     for (size_t k = 0; k < summed_.size(); ++k)
       sum += Dot(std::get<Tensor>(env.at(summed_[k])), values.at(weights_[k]));

@@ -62,14 +62,14 @@ class SparseGradient : public ::testing::Test {
     VerifyOrThrow(main, DefaultOps());
     return pairs;
   }
-  Environment Run() const {
-    Environment result = env;
+  VarValues Run() const {
+    VarValues result = env;
     Interpret(main.Root(), DefaultOps(), result);
     return result;
   }
   VarType TypeOf(const std::string& name) { return main.Root().FindVar(name)->type(); }
 
-  static Tensor Dense(const Value& value) {
+  static Tensor Dense(const VarValue& value) {
     if (const auto* tensor = std::get_if<Tensor>(&value)) return *tensor;
     const auto& rows = std::get<SelectedRows>(value);
     Tensor dense = Tensor::Zeros(DType::kFloat64, MetaOfValue(value).shape);
@@ -106,7 +106,7 @@ class SparseGradient : public ::testing::Test {
   }
 
   ProgramDesc main;
-  Environment env;
+  VarValues env;
 };
 
 TEST_F(SparseGradient, HoldsTheRowsThatWereRead) {
@@ -116,7 +116,7 @@ TEST_F(SparseGradient, HoldsTheRowsThatWereRead) {
   EXPECT_EQ(Backward(), (std::vector<ParamAndGrad>{{"w", "w@GRAD"}}));
   EXPECT_EQ(TypeOf("w@GRAD"), VarType::kSelectedRows);
   EXPECT_EQ(main.Root().FindVar("w@GRAD")->shape(), (Shape{6, 2}));
-  const Environment result = Run();
+  const VarValues result = Run();
   const auto& rows = std::get<SelectedRows>(result.at("w@GRAD"));
   EXPECT_EQ(rows.rows, (std::vector<int64_t>{4, 1, 4}));
   EXPECT_EQ(rows.height, 6);
@@ -140,7 +140,7 @@ TEST_F(SparseGradient, F24_SparseContributionsAreConcatenated) {
   Loss(Op("sum", {{"X", {Lookup("w", "a", "x"), Lookup("w", "b", "y")}}}, "s"));
   Backward();
   EXPECT_EQ(TypeOf("w@GRAD"), VarType::kSelectedRows);
-  const Environment result = Run();
+  const VarValues result = Run();
   std::vector<int64_t> rows = std::get<SelectedRows>(result.at("w@GRAD")).rows;
   std::sort(rows.begin(), rows.end());
   EXPECT_EQ(rows, (std::vector<int64_t>{0, 1, 1, 4}));
@@ -235,8 +235,8 @@ TEST_F(SparseGradient, T39_WarnsOfALargeDenseTensor) {
     Op("tanh", {{"X", {"w"}}}, "t");
     Loss(Lookup("t", "ids", "e"));
     Names warnings;
-    LogSink before = SetLogSink([&](LogLevel level, const std::string& message) {
-      if (level == LogLevel::kWarning) warnings.push_back(message);
+    LogSink before = SetLogSink([&](MessageLevel level, const std::string& message) {
+      if (level == MessageLevel::kWarning) warnings.push_back(message);
     });
     Gradients({Variable::Of(main.Root(), "loss")}, {Variable::Of(main.Root(), "w")});
     SetLogSink(before);
@@ -255,7 +255,7 @@ TEST_F(SparseGradient, ErrorClipMergesFirst) {
   BackwardOptions options;
   options.callbacks = {ErrorClipCallback};
   Backward(options);
-  const Environment result = Run();
+  const VarValues result = Run();
   const auto& rows = std::get<SelectedRows>(result.at("w@GRAD"));
   EXPECT_EQ(rows.rows, (std::vector<int64_t>{0, 3}));
   EXPECT_EQ(rows.value.data<double>()[0], 2);

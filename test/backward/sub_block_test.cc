@@ -36,7 +36,7 @@ class SubBlockTest : public ::testing::Test {
   std::vector<ParamAndGrad> Check(const std::string& end,
                                   const BackwardOptions& options = Options()) {
     auto pairs = AppendBackward(test.Loss(end), options);
-    for (const Problem& p : Verify(test.program, LoopOps())) ADD_FAILURE() << p.ToString();
+    for (const VerifyProblem& p : Verify(test.program, LoopOps())) ADD_FAILURE() << p.ToString();
     ExpectLoopGradients(test, pairs);
     return pairs;
   }

@@ -297,8 +297,8 @@ std::string TestProgram::Op(const std::string& type, const std::vector<std::stri
 
 Variable TestProgram::Loss(const std::string& in) { return Var(Op("t_sum_all", {in}, "loss")); }
 
-Environment TestProgram::Inputs() const {
-  Environment env;
+VarValues TestProgram::Inputs() const {
+  VarValues env;
   const BlockDesc& root = program.Root();
   for (size_t i = 0; i < root.NumVars(); ++i) {
     const VarDesc& var = root.var(i);
@@ -312,7 +312,7 @@ Environment TestProgram::Inputs() const {
   return env;
 }
 
-Environment TestProgram::Run(Environment inputs) const {
+VarValues TestProgram::Run(VarValues inputs) const {
   for (auto& [name, value] : inputs) value = std::get<Tensor>(value).Clone();
   Interpret(program.Root(), TestOps(), inputs);
   return inputs;
@@ -338,7 +338,7 @@ std::string TestProgram::Listing() const {
   return text;
 }
 
-std::vector<double> Values(const Environment& env, const std::string& name) {
+std::vector<double> Values(const VarValues& env, const std::string& name) {
   auto it = env.find(name);
   if (it == env.end()) {
     ADD_FAILURE() << "no value of " << name;
@@ -352,10 +352,10 @@ std::vector<double> Values(const Environment& env, const std::string& name) {
 void ExpectGradients(const TestProgram& test, const std::vector<ParamAndGrad>& pairs,
                      const std::string& loss) {
   const double kStep = 1e-6;
-  const Environment inputs = test.Inputs();
-  const Environment out = test.Run(inputs);
+  const VarValues inputs = test.Inputs();
+  const VarValues out = test.Run(inputs);
   auto loss_at = [&](const std::string& name, double direction_sign) {
-    Environment moved = inputs;
+    VarValues moved = inputs;
     Tensor x = std::get<Tensor>(inputs.at(name)).Clone();
     Philox random(3, HashName(name), 0);
     for (int64_t k = 0; k < x.numel(); ++k)

@@ -37,8 +37,8 @@ class TestProgram {
   Variable Var(const std::string& name) { return Variable::Of(root(), name); }
 
   // Fills parameters and data with numbers from -1 to 1 that depend on the name.
-  Environment Inputs() const;
-  Environment Run(Environment inputs) const;
+  VarValues Inputs() const;
+  VarValues Run(VarValues inputs) const;
   int CountOps(const std::string& type) const;
   std::string Listing() const;  // "Out = type(X, Y)" per op
 
@@ -47,7 +47,7 @@ class TestProgram {
   DType dtype_;
 };
 
-std::vector<double> Values(const Environment& env, const std::string& name);
+std::vector<double> Values(const VarValues& env, const std::string& name);
 
 // Compares env[grad] of each pair with central differences of `loss`, which is the sum of its
 // elements. The program is run as it is: with its gradient ops.

@@ -123,7 +123,7 @@ class TfGradients : public ::testing::Test {
     return Gradients(ys, xs, options);
   }
   // The first element of each gradient, of which all are equal; null for "".
-  std::vector<std::optional<double>> Run(const Names& grads, Environment env = {}) {
+  std::vector<std::optional<double>> Run(const Names& grads, VarValues env = {}) {
     const BlockDesc& root = test.root();
     for (size_t i = 0; i < root.NumVars(); ++i) {
       if (root.var(i).is_parameter() && !env.count(root.var(i).name()))
@@ -177,7 +177,7 @@ TEST_F(TfGradients, T1_OneOpForOneOperandOfAProduct) {
     EXPECT_EQ(root.op(i).Output("Y@GRAD"), Names{grads[0]});
   }
   EXPECT_EQ(products, 1);
-  Environment env;
+  VarValues env;
   env["in"] = Tensor::Full<float>({32, 100}, 1.f);
   env["w"] = Tensor::Full<float>({100, 10}, 1.f);
   env["b"] = Tensor::Full<float>({10}, 1.f);
@@ -245,7 +245,7 @@ TEST_F(TfGradients, T12_ZerosHaveTheVariablesDType) {
     fresh.Op("t_square", {"other"}, "y");
     const Names grads = Gradients({fresh.Var("y")}, {fresh.Var("v")}, options);
     EXPECT_EQ(fresh.root().FindVar(grads.at(0))->dtype(), dtype);
-    Environment env = fresh.Run(fresh.Inputs());
+    VarValues env = fresh.Run(fresh.Inputs());
     EXPECT_EQ(std::get<Tensor>(env.at(grads[0])).dtype(), dtype);
     EXPECT_EQ(Values(env, grads[0]), std::vector<double>(6, 0.0));
   }
@@ -292,7 +292,7 @@ TEST_F(TfGradients, T19_Unconnected) {
       EXPECT_EQ(grads, Names{""});
       continue;
     }
-    Environment env = fresh.Run(fresh.Inputs());
+    VarValues env = fresh.Run(fresh.Inputs());
     EXPECT_EQ(std::get<Tensor>(env.at(grads.at(0))).shape(), (Shape{2, 2}));
     EXPECT_EQ(Values(env, grads[0]), std::vector<double>(4, 0.0));
   }
@@ -335,7 +335,7 @@ TEST_F(TfGradients, T27_T28_T30_SubBlocks) {
   };
   Variable t27 = in_block("x", "twice");
   auto value = [&](const Names& grads, const BlockDesc& block) {
-    Environment env;
+    VarValues env;
     env["x"] = Tensor::Full<double>({1}, 1.0);
     Interpret(test.root(), RowOps(), env);
     Interpret(inner, RowOps(), env);
@@ -425,7 +425,7 @@ TEST_F(TfGradients, D3_TargetGradients) {
   options.target_gradients = {"seed", "seed"};
   ExpectError(ErrorCode::kInvalidArgument, {"2 target gradients for 1 targets"},
               [&] { Gradients({y}, {x}, options); });
-  Environment env = two.Inputs();
+  VarValues env = two.Inputs();
   env["seed"] = Tensor::Of<double>({2}, {1, 2});
   env = two.Run(env);
   EXPECT_EQ(Values(env, given[0]), (std::vector<double>{3, 6}));

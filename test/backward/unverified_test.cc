@@ -57,9 +57,10 @@ class UnverifiedTest : public ::testing::Test {
         })};
   }
   void ExpectVerifiersWords() const {
-    std::vector<Problem> problems = Verify(main, DefaultOps());
-    std::erase_if(problems,
-                  [](const Problem& p) { return p.severity != Problem::Severity::kError; });
+    std::vector<VerifyProblem> problems = Verify(main, DefaultOps());
+    std::erase_if(problems, [](const VerifyProblem& p) {
+      return p.severity != VerifyProblem::Severity::kError;
+    });
     ASSERT_FALSE(problems.empty());
     for (const std::string& message : Messages()) {
       // (Gradients looks at ops between input and target only, and may find none.)
@@ -93,7 +94,7 @@ TEST_F(UnverifiedTest, AnEmptySlot) {
     SCOPED_TRACE(type);
     const ProgramDesc before = main;
     OpOf(type).SetOutput("Out", {});
-    std::vector<Problem> problems = Verify(main, DefaultOps());
+    std::vector<VerifyProblem> problems = Verify(main, DefaultOps());
     for (const std::string& message : Messages())
       EXPECT_NE(message.find("internal"), 0u) << message;
     main = before;

@@ -67,7 +67,7 @@ class Clipped {
   }
   DType dtype_;
   ProgramDesc main_, startup_;
-  Environment env_;
+  VarValues env_;
 };
 
 Setting GlobalNorm(double max, double p, NonFinite policy = NonFinite::kPropagate) {

@@ -54,8 +54,8 @@ TEST(ErrorClip, ClipsTheGradientBeforeItIsRead) {
   EXPECT_EQ(clip.role(), kBackward);
   EXPECT_EQ(root.op(root.NumOps() - 1).type(), "t_square_grad");
 
-  Environment a = plain.test.Run(plain.test.Inputs());
-  Environment b = clipped.test.Run(clipped.test.Inputs());
+  VarValues a = plain.test.Run(plain.test.Inputs());
+  VarValues b = clipped.test.Run(clipped.test.Inputs());
   auto before = Values(a, "h@GRAD");
   EXPECT_EQ(Values(b, "h@GRAD"), Clipped(before, 0.6f, 0.8f));
   EXPECT_NE(Values(b, "h@GRAD"), before) << "the bounds were to act";
@@ -79,7 +79,7 @@ TEST(ErrorClip, OnceAfterTheSum) {
   EXPECT_EQ(root.op(root.NumOps() - 2).type(), "clip");
   EXPECT_EQ(root.op(root.NumOps() - 1).type(), "t_square_grad");
   // dh = (1 - tanh(h)^2) + 1 + 2 h, clipped
-  Environment env = test.Run(test.Inputs());
+  VarValues env = test.Run(test.Inputs());
   auto h = Values(env, "h"), a = Values(env, "a"), dh = Values(env, "h@GRAD");
   for (size_t i = 0; i < h.size(); ++i)
     EXPECT_NEAR(dh[i], std::min(1.5, 2 - a[i] * a[i] + 2 * h[i]), 1e-14);
@@ -96,7 +96,7 @@ TEST(ErrorClip, OnAParameterAndOnTheLoss) {
   EXPECT_EQ(last.type(), "clip");
   EXPECT_EQ(last.GetAttr<std::vector<std::string>>(kOpRoleVarAttr, {}),
             (std::vector<std::string>{"w", "w@GRAD"}));
-  Environment env = test.Run(test.Inputs());
+  VarValues env = test.Run(test.Inputs());
   EXPECT_EQ(Values(env, "loss@GRAD"), std::vector<double>{0.5});
   std::vector<double> expected = Values(env, "w");
   for (double& v : expected) v *= 2 * 0.5;
@@ -251,8 +251,8 @@ TEST(UserErrorClip, UnregisteredCannotBeSaved) {
 class ErrorClipWarning : public ::testing::Test {
  protected:
   ErrorClipWarning() {
-    previous_ = SetLogSink([this](LogLevel level, const std::string& line) {
-      EXPECT_EQ(level, LogLevel::kWarning);
+    previous_ = SetLogSink([this](MessageLevel level, const std::string& line) {
+      EXPECT_EQ(level, MessageLevel::kWarning);
       lines.push_back(line);
     });
   }

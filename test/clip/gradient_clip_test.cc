@@ -141,7 +141,7 @@ TEST_F(GlobalNormClip, OpsHaveTheRoleOptimize) {
 }
 
 TEST_F(GlobalNormClip, FromModelText) {
-  const Model model = ParseModelText(R"(
+  const BuiltModel model = ParseModelText(R"(
     data { name: "x" shape: [-1, 2] }
     layer { fc { input: "x" size: 1 param {
       gradient_clip { by_global_norm { clip_norm: 2 group_name: "g" } } } } })");
@@ -366,7 +366,7 @@ TEST(OwnClip, Registered) {
         return result;
       });
   EXPECT_THROW(RegisterGradientClip("negate", {}), Error);
-  const Model model = ParseModelText(R"(
+  const BuiltModel model = ParseModelText(R"(
     data { name: "x" shape: [-1, 1] }
     layer { fc { input: "x" size: 1 bias_term: false output: "y" param { name: "w"
       gradient_clip { custom { kind: "negate" attr { name: "by" f: 3 } } } } } }

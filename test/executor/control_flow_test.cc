@@ -57,7 +57,7 @@ struct Net {
                           const std::vector<std::string>& fetches) {
     Scope scope;
     std::vector<Tensor> results = Executor().Run(main, scope, feeds, fetches);
-    Environment env;
+    VarValues env;
     for (const auto& [name, tensor] : feeds) env[name] = tensor.Clone();
     Interpret(main.Root(), DefaultOps(), env, {.kernels = KernelMode::kAuto});
     for (size_t i = 0; i < fetches.size(); ++i)

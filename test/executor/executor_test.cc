@@ -219,7 +219,8 @@ TEST(Executor, FeedsOfAnotherShapeAreWarnedOfOnce) {
   net.Var("x", {-1, 2});
   net.Clip("x", "y", 0, 1);
   std::vector<std::string> lines;
-  LogSink before = SetLogSink([&](LogLevel, const std::string& line) { lines.push_back(line); });
+  LogSink before =
+      SetLogSink([&](MessageLevel, const std::string& line) { lines.push_back(line); });
   Scope scope;
   auto run = Executor().Prepare(net.program, {"x"}, {"y"});
   run.Run(scope, {Tensor::Zeros(DType::kFloat32, {4, 2})});

@@ -84,7 +84,7 @@ TEST(SubBlock, NoRounds) {
 
 TEST(SubBlock, InterpreterAgrees) {
   Loop loop(5);
-  Environment env;
+  VarValues env;
   env["x"] = Tensor::Of<float>({1, 2}, {1, -3});
   Interpret(loop.program.Root(), Ops(), env);
   Scope scope;

@@ -356,16 +356,16 @@ TEST(Text, Numbers) {
 
 TEST(Logging, SinksTakeTheLines) {
   std::vector<std::string> lines;
-  LogSink previous = SetLogSink([&](LogLevel level, const std::string& line) {
-    if (level == LogLevel::kWarning) lines.push_back(line);
+  LogSink previous = SetLogSink([&](MessageLevel level, const std::string& line) {
+    if (level == MessageLevel::kWarning) lines.push_back(line);
   });
-  Log(LogLevel::kWarning, "careful");
-  Log(LogLevel::kInfo, "hello");
-  SetLogSink([&](LogLevel, const std::string& line) {
-    if (line == "outer") Log(LogLevel::kInfo, "inner");  // a sink may log
+  LogMessage(MessageLevel::kWarning, "careful");
+  LogMessage(MessageLevel::kInfo, "hello");
+  SetLogSink([&](MessageLevel, const std::string& line) {
+    if (line == "outer") LogMessage(MessageLevel::kInfo, "inner");  // a sink may log
     lines.push_back(line);
   });
-  Log(LogLevel::kInfo, "outer");
+  LogMessage(MessageLevel::kInfo, "outer");
   SetLogSink(previous);
   EXPECT_EQ(lines, (std::vector<std::string>{"careful", "inner", "outer"}));
 }
@@ -373,10 +373,10 @@ TEST(Logging, SinksTakeTheLines) {
 // Without a word of glog's about its own set-up, which a user of the library need not do.
 TEST(Logging, LinesOfAProgramWithoutGlog) {
   testing::internal::CaptureStderr();
-  Log(LogLevel::kWarning, "careful");
-  Log(LogLevel::kError, "lost");
-  Log(LogLevel::kInfo, "hello");
-  Vlog(9, "not asked for");
+  LogMessage(MessageLevel::kWarning, "careful");
+  LogMessage(MessageLevel::kError, "lost");
+  LogMessage(MessageLevel::kInfo, "hello");
+  LogVerbose(9, "not asked for");
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "coracle: warning: careful\ncoracle: error: lost\ncoracle: hello\n");
 }

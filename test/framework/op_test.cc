@@ -59,7 +59,7 @@ TEST(OpLibrary, OpsOfASharedObjectRun) {
   if (!path) GTEST_SKIP() << "CORACLE_OP_LIBRARY is not set";
   OpRegistry ops;
   LoadOpLibrary(path, ops);
-  Environment env;
+  VarValues env;
   env["x"] = Tensor::Of<float>({2}, {1, -2});
   InterpretOp(OpDesc("triple", {{"X", {"x"}}}, {{"Out", {"y"}}}), ops, env);
   EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("y")), Tensor::Of<float>({2}, {3, -6})));
@@ -113,7 +113,7 @@ TEST(Interpreter, RunsOpsInOrder) {
   BlockDesc& root = program.Root();
   root.AppendOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
   root.AppendOp("clip", {{"X", {"y"}}}, {{"Out", {"y"}}}, {{"min", -5.f}, {"max", 5.f}});
-  Environment env;
+  VarValues env;
   env["x"] = Tensor::Of<float>({1, 2}, {1, 2});
   env["w"] = Tensor::Of<float>({2, 2}, {1, -4, 3, -4});
   for (KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
@@ -124,7 +124,7 @@ TEST(Interpreter, RunsOpsInOrder) {
 }
 
 TEST(Interpreter, ErrorsNameOpAndVar) {
-  Environment env;
+  VarValues env;
   auto error = [&](const OpDesc& op) -> std::string {
     try {
       InterpretOp(op, DefaultOps(), env);

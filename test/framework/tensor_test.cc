@@ -218,7 +218,7 @@ TEST(Scope, FindsInParents) {
 
 TEST(Scope, AddressesHoldAndClonesAreDeep) {
   Scope scope;
-  Value* first = &scope.Var("a");
+  VarValue* first = &scope.Var("a");
   for (int i = 0; i < 1000; ++i) scope.Var("v" + std::to_string(i));
   EXPECT_EQ(first, &scope.Var("a"));
   EXPECT_THROW(scope.Get("a"), Error);  // nothing in it yet

@@ -44,14 +44,14 @@ struct Sample {
   OpDesc& Copy(const std::string& from, const std::string& to, AttrList attrs = {}) {
     return root.AppendOp("copy", {{"X", {from}}}, {{"Out", {to}}}, std::move(attrs));
   }
-  std::vector<Problem> Check(const VerifyOptions& options = {}) const {
+  std::vector<VerifyProblem> Check(const VerifyOptions& options = {}) const {
     return Verify(program, Ops(), options);
   }
   // The only problem; its rule must be `rule`.
-  Problem Only(const std::string& rule) const {
-    std::vector<Problem> problems = Check();
+  VerifyProblem Only(const std::string& rule) const {
+    std::vector<VerifyProblem> problems = Check();
     std::string all;
-    for (const Problem& p : problems) all += p.ToString() + "\n";
+    for (const VerifyProblem& p : problems) all += p.ToString() + "\n";
     EXPECT_EQ(problems.size(), 1u) << all;
     if (problems.empty()) return {};
     EXPECT_EQ(problems[0].rule, rule) << all;
@@ -76,7 +76,7 @@ TEST(Verify, FindsAllProblemsAtOnce) {
   s.root.AppendOp("cpy", {{"X", {"x"}}}, {{"Out", {"y"}}});
   s.root.AppendOp("copy", {}, {{"Out", {"y"}}}, {{"mode", std::string("sane")}});
   std::vector<std::string> rules;
-  for (const Problem& p : s.Check()) rules.push_back(std::to_string(p.op) + " " + p.rule);
+  for (const VerifyProblem& p : s.Check()) rules.push_back(std::to_string(p.op) + " " + p.rule);
   EXPECT_EQ(rules, (std::vector<std::string>{"0 undefined_var", "0 attr_range", "1 unknown_op",
                                              "2 missing_slot", "2 attr_range"}));
   try {
@@ -100,7 +100,7 @@ TEST(Verify, UnknownOp) {
 TEST(Verify, UnknownSlot) {
   Sample s;
   s.Copy("x", "y").SetInput("Bia", {"x"});
-  Problem problem = s.Only("unknown_slot");
+  VerifyProblem problem = s.Only("unknown_slot");
   EXPECT_EQ(problem.slot, "Bia");
   EXPECT_NE(problem.message.find("did you mean Bias?"), std::string::npos);
   s.root.op(0).SetInput("Bia", {});  // an empty unknown slot means nothing
@@ -149,8 +149,8 @@ TEST(Verify, MissingAttr) {
 TEST(Verify, UnknownAttrsAreNotes) {
   Sample s;
   s.Copy("x", "y", {{"scal", 1.f}});
-  Problem note = s.Only("unknown_attr");
-  EXPECT_EQ(note.severity, Problem::Severity::kNote);
+  VerifyProblem note = s.Only("unknown_attr");
+  EXPECT_EQ(note.severity, VerifyProblem::Severity::kNote);
   EXPECT_NO_THROW(VerifyOrThrow(s.program, Ops()));
 }
 
@@ -166,7 +166,7 @@ TEST(Verify, UseBeforeDefinition) {
   Sample s;
   s.Copy("y", "z");
   s.Copy("x", "y");
-  Problem problem = s.Only("use_before_def");
+  VerifyProblem problem = s.Only("use_before_def");
   EXPECT_EQ(problem.op, 0);
   EXPECT_EQ(problem.var, "y");
   s.root.FindVar("y")->SetPersistable(true);  // from the run before
@@ -184,7 +184,7 @@ TEST(Verify, FedVarsMayBeUpdatedLater) {
 TEST(Verify, UndefinedOutputs) {
   Sample s;
   s.Copy("x", "nowhere");
-  Problem problem = s.Only("undefined_var");
+  VerifyProblem problem = s.Only("undefined_var");
   EXPECT_EQ(problem.slot, "Out");
   EXPECT_EQ(problem.var, "nowhere");
 }
@@ -193,7 +193,7 @@ TEST(Verify, ShapeRules) {
   Sample s;
   s.root.FindVar("x")->SetShape({1, 1, 1, 1, 1});
   s.Copy("x", "y");
-  Problem problem = s.Only("shape");
+  VerifyProblem problem = s.Only("shape");
   EXPECT_NE(problem.message.find("[copy.C1], got 5"), std::string::npos) << problem.message;
   EXPECT_NE(problem.details.find("'x' float32[1, 1, 1, 1, 1]"), std::string::npos);
   EXPECT_TRUE(s.Check({.infer_shapes = false}).empty());
@@ -245,7 +245,7 @@ TEST(Verify, DepthIsLimited) {
   for (int i = 0; i < 100; ++i) s.program.AppendBlock(i);
   EXPECT_TRUE(s.Check().empty());
   for (int i = 100; i < 50000; ++i) s.program.AppendBlock(i);
-  std::vector<Problem> problems = s.Check();
+  std::vector<VerifyProblem> problems = s.Check();
   ASSERT_FALSE(problems.empty());
   EXPECT_EQ(problems[0].rule, "block_depth");
 }
@@ -278,7 +278,7 @@ TEST(Verify, HugeOpsTakeLittleTime) {
   outputs.push_back({"Out", args});
   s.root.AppendOp("copy", inputs, outputs, attrs);
   for (int i = 0; i < 20000; ++i) s.root.AppendOp(args[static_cast<size_t>(i)], {}, {});
-  std::vector<Problem> problems = s.Check();
+  std::vector<VerifyProblem> problems = s.Check();
   EXPECT_LE(problems.size(), 2002u);
   EXPECT_EQ(problems.back().rule, "more");
 }
@@ -287,7 +287,7 @@ TEST(Verify, LongNamesAreCut) {
   Sample s;
   s.root.AppendOp(std::string(1000000, 't'),
                   {{std::string(1000000, 's'), {std::string(1000000, 'v')}}}, {});
-  for (const Problem& p : s.Check()) {
+  for (const VerifyProblem& p : s.Check()) {
     EXPECT_LT(p.ToString().size(), 2000u);
     EXPECT_LT(p.op_type.size() + p.slot.size() + p.var.size(), 2000u);
   }
@@ -299,7 +299,7 @@ TEST(Verifier, RequiredSlotsHoldRealNames) {
   sample.root.AppendOp("copy", {{"X", {"x"}}}, {{"Out", {"@EMPTY@"}}});
   sample.root.AppendOp("copy", {{"X", {"@EMPTY@"}}}, {{"Out", {"y"}}});
   sample.root.AppendOp("copy", {{"X", {"x"}}, {"Bias", {"@EMPTY@"}}}, {{"Out", {"z"}}});
-  const std::vector<Problem> problems = Verify(sample.program, Ops());
+  const std::vector<VerifyProblem> problems = Verify(sample.program, Ops());
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_EQ(problems[0].ToString(),
             "block 0 op 0 (copy) slot Out: output Out is required and holds @EMPTY@");
@@ -326,7 +326,7 @@ TEST(Verifier, OperandsHaveADTypeOfTheKernels) {
   sample.root.AppendOp("by_input", {{"X", {"x"}}}, {{"Out", {"y"}}});
   sample.root.AppendOp("by_input", {{"X", {"ids"}}}, {{"Out", {"y"}}});
   sample.root.AppendOp("by_output", {}, {{"Out", {"counts"}}});
-  const std::vector<Problem> problems = Verify(sample.program, ops);
+  const std::vector<VerifyProblem> problems = Verify(sample.program, ops);
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_EQ(problems[0].ToString(),
             "block 0 op 1 (by_input): by_input: there is no kernel for input X = 'ids' int64[4]; "

@@ -14,10 +14,10 @@ namespace {
 // True when the program has no error.
 bool IsSound(const ProgramDesc& program) {
   bool sound = true;
-  for (const Problem& problem : Verify(program, DefaultOps())) {
+  for (const VerifyProblem& problem : Verify(program, DefaultOps())) {
     Require(problem.ToString().size() < 4096, "a problem is too long to read");
     if (problem.rule == "internal") throw std::logic_error(problem.ToString());
-    sound = sound && problem.severity != Problem::Severity::kError;
+    sound = sound && problem.severity != VerifyProblem::Severity::kError;
   }
   return sound;
 }

@@ -297,10 +297,10 @@ std::optional<DrawnOp> OpDrawer::Draw(const OpDef& def, const BlockDesc& block,
   if (!may_make_inputs && !draft.made.empty()) return std::nullopt;
   SlotList outputs = NewOutputs(draft);
   const OpDesc op(def.type(), draft.inputs, outputs, draft.attrs);
-  std::vector<Problem> problems;
+  std::vector<VerifyProblem> problems;
   CheckOp(def, op, 0, 0, &problems);
-  for (const Problem& problem : problems) {
-    if (problem.severity == Problem::Severity::kError) return std::nullopt;
+  for (const VerifyProblem& problem : problems) {
+    if (problem.severity == VerifyProblem::Severity::kError) return std::nullopt;
   }
   Outcome outcome(draft);
   try {

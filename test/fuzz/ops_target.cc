@@ -70,10 +70,10 @@ void InferExactly(const ProgramDesc& program, std::string_view bytes) {
   for (size_t i = 0; i < block.NumOps(); ++i) {
     const OpDesc& op = block.op(i);
     const OpDef& def = DefaultOps().Get(op.type());
-    std::vector<Problem> problems;
+    std::vector<VerifyProblem> problems;
     CheckOp(def, op, 0, static_cast<int>(i), &problems);
-    bool sound = std::all_of(problems.begin(), problems.end(), [](const Problem& problem) {
-      return problem.severity != Problem::Severity::kError;
+    bool sound = std::all_of(problems.begin(), problems.end(), [](const VerifyProblem& problem) {
+      return problem.severity != VerifyProblem::Severity::kError;
     });
     if (!sound) continue;
     try {

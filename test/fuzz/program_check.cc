@@ -101,10 +101,10 @@ class Check {
   }
 
   bool Verified(const ProgramDesc& program, const char* what) {
-    for (const Problem& problem : Verify(program, DefaultOps())) {
+    for (const VerifyProblem& problem : Verify(program, DefaultOps())) {
       if (problem.rule == "internal")
         Fail("internal: " + Shorten(problem.message), problem.ToString());
-      if (problem.severity != Problem::Severity::kError) continue;
+      if (problem.severity != VerifyProblem::Severity::kError) continue;
       if (!plan_.spoiled)
         Fail(fmt::format("verify {}: {}", what, Shorten(problem.message)),
              problem.ToString() + "\n" + problem.details);
@@ -139,7 +139,7 @@ class Check {
       std::vector<Tensor> feeds;
       for (const ProgramInput& input : made_.inputs) {
         if (!program.Root().FindVar(input.name)) continue;
-        Value value = DrawValue(input, seed);
+        VarValue value = DrawValue(input, seed);
         if (in_double) Widen(value);
         if (input.persistable) {
           scope.Var(input.name) = std::move(value);
@@ -159,7 +159,7 @@ class Check {
     return outcome;
   }
 
-  static void Widen(Value& value) {
+  static void Widen(VarValue& value) {
     auto* rows = std::get_if<SelectedRows>(&value);
     Tensor& tensor = rows ? rows->value : std::get<Tensor>(value);
     if (!IsFloating(tensor.dtype())) return;
@@ -368,7 +368,7 @@ class Check {
     for (uint64_t seed = plan_.seed; seed < plan_.seed + 3; ++seed) {
       options.seed = seed;
       for (const ProgramInput& input : made_.inputs) {
-        const Value value = DrawValue(input, seed);
+        const VarValue value = DrawValue(input, seed);
         if (const auto* tensor = std::get_if<Tensor>(&value)) options.feeds[input.name] = *tensor;
       }
       const CheckGradientReport report = CheckGradient(program, options);
@@ -427,7 +427,7 @@ class Check {
       std::vector<std::string> names;
       std::vector<Tensor> feeds;
       for (const ProgramInput& input : made_.inputs) {
-        Value value = DrawValue(input, seed);
+        VarValue value = DrawValue(input, seed);
         Widen(value);
         if (input.name == inner.input) {
           Tensor& tensor = std::get<Tensor>(value);

@@ -51,6 +51,6 @@ void LeaveTypesOpen(ProgramDesc& program, Choices& choose);
 void Spoil(ProgramDesc& program, Choices& choose);
 
 // A value of the input; the same for the same seed.
-Value DrawValue(const ProgramInput& input, uint64_t seed);
+VarValue DrawValue(const ProgramInput& input, uint64_t seed);
 
 }  // namespace coracle

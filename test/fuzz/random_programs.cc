@@ -125,7 +125,7 @@ class Runner {
 int main(int argc, char** argv) {
   gflags::SetUsageMessage("checks random programs");
   gflags::ParseCommandLineFlags(&argc, &argv, true);
-  coracle::SetLogSink([](coracle::LogLevel, const std::string&) {});
+  coracle::SetLogSink([](coracle::MessageLevel, const std::string&) {});
   coracle::SetNumThreads(1);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   coracle::NameTheSeedOfACrash();

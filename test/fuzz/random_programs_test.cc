@@ -14,7 +14,7 @@ namespace {
 class RandomPrograms : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    SetLogSink([](LogLevel, const std::string&) {});
+    SetLogSink([](MessageLevel, const std::string&) {});
   }
 
   void CheckSeed(uint64_t seed, const std::vector<std::string>& types = {}) {

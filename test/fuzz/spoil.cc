@@ -138,7 +138,7 @@ void Spoil(ProgramDesc& program, Choices& choose) {
   }
 }
 
-Value DrawValue(const ProgramInput& input, uint64_t seed) {
+VarValue DrawValue(const ProgramInput& input, uint64_t seed) {
   if (input.meta.type != VarType::kSelectedRows) return DrawTensor(input, input.meta.shape, seed);
   SelectedRows rows;
   Shape shape = input.meta.shape;

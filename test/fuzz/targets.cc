@@ -14,7 +14,7 @@ namespace {
 
 void Quiet() {
   static const bool once = [] {
-    SetLogSink([](LogLevel, const std::string&) {});
+    SetLogSink([](MessageLevel, const std::string&) {});
     return true;
   }();
   static_cast<void>(once);
@@ -47,7 +47,7 @@ void FuzzProgramText(std::string_view text) {
 void FuzzModelText(std::string_view text) {
   Quiet();
   Refusable([&] {
-    Model model = ParseModelText(text, "input", NoDirectory());
+    BuiltModel model = ParseModelText(text, "input", NoDirectory());
     UseProgram(model.main);
     UseProgram(model.startup);
   });

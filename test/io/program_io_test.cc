@@ -42,7 +42,7 @@ std::string TextErrorOf(const std::string& text) {
 class CapturedLog {
  public:
   CapturedLog() {
-    previous_ = SetLogSink([this](LogLevel, const std::string& line) { text_ += line + "\n"; });
+    previous_ = SetLogSink([this](MessageLevel, const std::string& line) { text_ += line + "\n"; });
   }
   ~CapturedLog() { SetLogSink(previous_); }
   const std::string& text() const { return text_; }

@@ -10,7 +10,7 @@ namespace {
 
 std::vector<float> Outcome(const std::string& text, const std::map<std::string, Tensor>& feeds,
                            const std::string& fetch) {
-  const Model model = ParseModelText(text);
+  const BuiltModel model = ParseModelText(text);
   Scope scope;
   Executor().Run(model.startup, scope);
   const Tensor out = Executor().Run(model.main, scope, feeds, {fetch})[0].Cast(DType::kFloat32);

@@ -19,7 +19,7 @@ Tensor Start(const Setting& initializer, const Shape& shape = {kRows, kColumns},
   ProgramDesc main, startup;
   Builder net(main, startup);
   net.Parameter("p", shape, dtype, {.initializer = initializer});
-  Environment env;
+  VarValues env;
   Interpret(startup.Root(), DefaultOps(), env, {.seed = 3});
   return std::get<Tensor>(env.at("p_0"));
 }
@@ -103,7 +103,7 @@ TEST(Initializer, Msra) {
 
 TEST(Initializer, FansByRank) {
   auto expect = [](const Shape& shape, double in, double out) {
-    Fans fans = FansOf(shape);
+    FanCounts fans = FansOf(shape);
     EXPECT_EQ(fans.in, in) << shape.ToString();
     EXPECT_EQ(fans.out, out) << shape.ToString();
   };
@@ -128,7 +128,7 @@ TEST(Initializer, EveryParameterDrawsItsOwnNumbers) {
   Builder net(main, startup);
   net.Parameter("p", {16}, DType::kFloat32);
   net.Parameter("p", {16}, DType::kFloat32);
-  Environment env;
+  VarValues env;
   Interpret(startup.Root(), DefaultOps(), env);
   EXPECT_FALSE(BitEqual(std::get<Tensor>(env.at("p_0")), std::get<Tensor>(env.at("p_1"))));
 }

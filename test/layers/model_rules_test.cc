@@ -7,7 +7,7 @@ namespace {
 
 // Which of the layers named a, b, ... are in the program of that state.
 std::string LayersOf(const std::string& text, const ModelState& state) {
-  const Model model = ParseModelText(text, "m", ".", DefaultOps(), state);
+  const BuiltModel model = ParseModelText(text, "m", ".", DefaultOps(), state);
   std::string names;
   for (size_t i = 0; i < model.main.Root().NumOps(); ++i)
     names += model.main.Root().op(i).Output("Out").front();

@@ -65,7 +65,7 @@ TEST(ModelSchema, NamesThatClashAreKeptApart) {
   if (HasProtoc()) {
     EXPECT_EQ(Compile(schema), "");
   }
-  Model model = ParseModelText(
+  BuiltModel model = ParseModelText(
       "data { name: \"v\" } layer { op { clash { X: \"v\" X_out: \"o\" X_attr: 2 } } }", "m", ".",
       ops);
   EXPECT_EQ(model.main.Root().op(0).GetAttr<float>("X", 0), 2);

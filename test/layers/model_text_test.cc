@@ -56,7 +56,7 @@ TEST_P(SameProgram, AsTheBuilder) {
   in.ids = net.Data("ids", {-1, 3}, DType::kInt64);
   in.label = net.Data("label", {-1, 1}, DType::kInt64);
   GetParam().build(net, in);
-  Model model = ParseModelText(std::string(kInputs) + GetParam().text);
+  BuiltModel model = ParseModelText(std::string(kInputs) + GetParam().text);
   EXPECT_GT(model.main.Root().NumOps(), 0u);
   EXPECT_TRUE(WithoutSites(model.main) == WithoutSites(main))
       << ProgramToText(WithoutSites(model.main)) << "\n--- builder ---\n"
@@ -324,7 +324,7 @@ INSTANTIATE_TEST_SUITE_P(ModelText, SameProgram, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ModelText, NameAndInputs) {
-  Model model = ParseModelText(R"(
+  BuiltModel model = ParseModelText(R"(
     # a comment
     name: "tiny"
     data { name: "b" shape: [2] dtype: bool lod_level: 1 }
@@ -341,7 +341,7 @@ TEST(ModelText, NameAndInputs) {
 }
 
 TEST(ModelText, OpsKnowTheirPlace) {
-  Model model = ParseModelText(
+  BuiltModel model = ParseModelText(
       "data { name: \"v\" shape: [-1, 8] }\n"
       "layer { fc { input: \"v\" size: 3 } }\n"
       "layer {\n\top { clip { X: \"v\" Out: \"c\" min: 0 max: 1 } } }\n",
@@ -364,7 +364,7 @@ TEST(ModelText, CustomErrorClip) {
   RegisterErrorClip("text_custom", [](const Setting& s) -> ErrorClipPtr {
     return std::make_shared<CustomClip>(s.Get<double>("x", 0));
   });
-  Model model = ParseModelText(R"(
+  BuiltModel model = ParseModelText(R"(
     data { name: "v" error_clip { custom { kind: "text_custom" attr { name: "x" f: 2.5 } } } })");
   EXPECT_EQ(model.main.Root().FindVar("v")->error_clip()->Save(), CustomClip(2.5).Save());
 }
@@ -378,11 +378,11 @@ TEST(ModelText, UserOpsAreLayersAndOps) {
               .Attr<float>("factor", 2, "the factor")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .NoGradient("a test"));
-  Model model = ParseModelText(R"(
+  BuiltModel model = ParseModelText(R"(
     data { name: "v" shape: [2] }
     layer { twice { input: "v" factor: 3 output: "a" } }
     layer { op { twice { X: "a" Out: "b" } } })",
-                               "model", ".", ops);
+                                    "model", ".", ops);
   EXPECT_EQ(model.main.Root().op(0).GetAttr<float>("factor", 0), 3);
   EXPECT_EQ(model.main.Root().op(1).GetAttr<float>("factor", 0), 2);
   EXPECT_EQ(model.main.Root().FindVar("b")->shape(), Shape({2}));
@@ -407,7 +407,7 @@ TEST(ModelText, ProgramTextIsTakenToo) {
   program.Root().Var("x");
   program.Root().AppendOp("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}}, {{"col", 0}});
   EXPECT_TRUE(ParseModelText("\xEF\xBB\xBF" + ProgramToText(program)).main == program);
-  Model model = ParseModelText("# a comment\n" + ProgramToText(program));
+  BuiltModel model = ParseModelText("# a comment\n" + ProgramToText(program));
   EXPECT_TRUE(model.main == program);
   EXPECT_EQ(model.inputs, std::vector<std::string>({"x"}));
   EXPECT_EQ(model.startup.Root().NumOps(), 0u);
@@ -452,7 +452,7 @@ TEST_F(IncludeTest, SplicesEntriesInPlace) {
                            "data { name: \"x\" shape: [2] }\n"
                            "layer { include: \"parts/block.pbtxt\" }\n"
                            "layer { clip { input: \"c\" min: 0 max: 1 output: \"d\" } }\n");
-  Model model = ReadModelText(path);
+  BuiltModel model = ReadModelText(path);
   EXPECT_EQ(model.name, "outer");
   EXPECT_EQ(model.inputs, std::vector<std::string>({"x", "y"}));
   ASSERT_EQ(model.main.Root().NumOps(), 2u);
@@ -494,8 +494,8 @@ TEST_F(IncludeTest, ArraysComeFromNpyFiles) {
                            "data { name: \"x\" shape: [-1, 2] }\n"
                            "layer { fc { input: \"x\" size: 2 bias { initializer { array {\n"
                            "  npy: \"b.npy\" } } } } }\n");
-  Model model = ReadModelText(path);
-  Environment env;
+  BuiltModel model = ReadModelText(path);
+  VarValues env;
   Interpret(model.startup.Root(), DefaultOps(), env);
   EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("fc_0.b_0")), values));
   std::filesystem::remove(directory_ + "/b.npy");
@@ -531,7 +531,7 @@ TEST(ModelText, Examples) {
       {"digits/mlp.pbtxt", 784 * 512 + 512 + 512 * 512 + 512 + 5120 + 10},
       {"mnist/lenet_model.pbtxt", 431080}};
   for (const auto& example : examples) {
-    Model model = ReadModelText(std::string(source) + "/examples/" + example.first);
+    BuiltModel model = ReadModelText(std::string(source) + "/examples/" + example.first);
     EXPECT_EQ(model.inputs, std::vector<std::string>({"image", "label"}));
     int64_t elements = 0;
     for (const std::string& name : model.main.Parameters()) {

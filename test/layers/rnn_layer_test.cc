@@ -220,7 +220,7 @@ TEST_F(RnnLayer, Errors) {
             error(x, {.hidden_size = 3, .initial_states = {h, wide}}).find("[rnn.C2]"));
   EXPECT_EQ("simple_rnn: activation must be tanh or relu, got gelu",
             ErrorOf([&] { net.SimpleRnn(x, {.hidden_size = 3, .activation = "gelu"}); }));
-  const Model model = ParseModelText(R"(
+  const BuiltModel model = ParseModelText(R"(
     data { name: "x" shape: [-1, -1, 5] }
     layer { lstm { input: "x" hidden_size: 3 output: "y" last_c: "c" } })");
   EXPECT_EQ("[1, -1, 3]", model.main.Root().FindVar("c")->shape().ToString());

@@ -33,7 +33,7 @@ TEST(Assign, TensorArray) {
   const OpDesc& op = block.AppendOp("assign", {{"X", {"a"}}}, {{"Out", {"b"}}});
   InferOp(block, op, DefaultOps());
   EXPECT_EQ(VarType::kLoDTensorArray, block.FindVarRecursive("b")->type());
-  Environment env;
+  VarValues env;
   env["a"] = TensorArray{Tensor::Of<float>({2}, {1, 2})};
   InterpretOp(op, DefaultOps(), env);
   const auto& copy = std::get<TensorArray>(env.at("b"));

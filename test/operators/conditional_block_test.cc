@@ -18,7 +18,7 @@ struct Branch2 {
   Branch2() {
     If(net, p, [&] { Assign(net, net.Mul(y, w), y); });
   }
-  static Environment Inputs(bool taken) {
+  static VarValues Inputs(bool taken) {
     return {{"x", Tensor::Of<double>({2}, {0.5, -1.5})},
             {"w", Tensor::Of<double>({2}, {2, 3})},
             {"p", Tensor::Full<bool>({1}, taken)}};
@@ -28,7 +28,7 @@ struct Branch2 {
 TEST(ConditionalBlock, TakenOrNot) {
   for (bool taken : {true, false}) {
     Branch2 net;
-    Environment env = Branch2::Inputs(taken);
+    VarValues env = Branch2::Inputs(taken);
     Interpret(net.main.Root(), DefaultOps(), env);
     const auto& y = std::get<Tensor>(env.at(net.y.name()));
     EXPECT_EQ(y.data<double>()[0], taken ? 1 : 0.5);
@@ -45,7 +45,7 @@ TEST(ConditionalBlock, CondThatMustNotBeEmpty) {
     op.SetAttr("is_scalar_condition", false);
     op.SetInput("Cond", {"x", "rows"});
     root.Var("rows").SetShape({-1, 3});
-    Environment env = Branch2::Inputs(false);
+    VarValues env = Branch2::Inputs(false);
     env["rows"] = Tensor::Zeros(DType::kFloat32, {rows, 3});
     Interpret(root, DefaultOps(), env);
     EXPECT_EQ(std::get<Tensor>(env.at(net.y.name())).data<double>()[0], rows ? 1 : 0.5);

@@ -269,7 +269,7 @@ TEST(Conv2d, ConstantFilter) {
     Tensor image = Tensor::Zeros(DType::kFloat32, x.shape());
     for (int64_t i = 0; i < image.numel(); ++i)
       image.data<float>()[i] = static_cast<float>(i * 37 % 101) * 0.01f - 0.5f;
-    Environment expected{{"x", image}};
+    VarValues expected{{"x", image}};
     Interpret(block, DefaultOps(), expected);
     Scope scope;
     auto step = Executor().Prepare(program, {"x"}, {"y"});

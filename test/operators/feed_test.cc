@@ -20,7 +20,7 @@ TEST(Feed, InterpreterBindsByName) {
   const OpDesc& fetch = block.AppendOp("fetch", {{"X", {"y"}}}, {{"Out", {"fetch"}}}, {{"col", 0}});
   for (const OpDesc* op : {&feed, &copy, &fetch}) InferOp(block, *op, DefaultOps());
   EXPECT_EQ("[-1, 2]", block.FindVarRecursive("y")->shape().ToString());
-  Environment env;
+  VarValues env;
   env["x"] = Tensor::Of<float>({2, 2}, {1, 2, 3, 4});
   Interpret(block, DefaultOps(), env);
   EXPECT_TRUE(BitEqual(Tensor::Of<float>({2, 2}, {1, 2, 3, 4}), std::get<Tensor>(env.at("y"))));

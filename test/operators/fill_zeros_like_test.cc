@@ -17,7 +17,7 @@ TEST(FillZerosLike, TensorArray) {
   BlockDesc& block = program.Root();
   block.Var("out");
   block.AppendOp("fill_zeros_like", {{"X", {"a"}}}, {{"Out", {"out"}}});
-  Environment env = {{"a", TensorArray{Tensor::Of<float>({2}, {1, 2})}}};
+  VarValues env = {{"a", TensorArray{Tensor::Of<float>({2}, {1, 2})}}};
   Interpret(block, DefaultOps(), env);
   const auto& zeros = std::get<TensorArray>(env.at("out"));
   EXPECT_EQ(zeros.size(), 1u);

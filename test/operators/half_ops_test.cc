@@ -289,7 +289,7 @@ TEST(HalfOps, SelectedRows) {
   x.SetMeta({VarType::kSelectedRows, DType::kFloat16, {5, 2}, 0});
   const OpDesc& op =
       root.AppendOp("clip", {{"X", {"x"}}}, {{"Out", {"y"}}}, {{"min", -1.0f}, {"max", 1.0f}});
-  Environment env;
+  VarValues env;
   SelectedRows rows;
   rows.rows = {3, 1, 3};
   rows.height = 5;

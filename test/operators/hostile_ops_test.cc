@@ -14,7 +14,7 @@ void RunRandom(const OpDef& def, uint32_t seed) {
   const Shape shapes[] = {HostileShape(random), {1}, HostileShape(random)};
   const DType dtype = chance(70) ? DType::kFloat32 : HostileDType(random);
   OpDesc op(def.type());
-  Environment env;
+  VarValues env;
   for (const SlotDef& slot : def.inputs()) {
     if (slot.optional && chance(50)) continue;
     std::vector<std::string> args;

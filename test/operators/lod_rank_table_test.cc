@@ -19,8 +19,8 @@ Tensor Sequences(DType dtype = DType::kFloat32) {
   return x;
 }
 
-Environment RunOne(const std::string& type, Environment env, const SlotList& inputs,
-                   const AttrList& attrs = {}) {
+VarValues RunOne(const std::string& type, VarValues env, const SlotList& inputs,
+                 const AttrList& attrs = {}) {
   ProgramDesc program;
   BlockDesc& block = program.Root();
   block.Var("out");
@@ -29,20 +29,20 @@ Environment RunOne(const std::string& type, Environment env, const SlotList& inp
   return env;
 }
 
-Environment WithTable() {
-  Environment env;
+VarValues WithTable() {
+  VarValues env;
   env["x"] = Sequences();
   env["t"] = RunOne("lod_rank_table", env, {{"X", {"x"}}}).at("out");
   return env;
 }
 
-std::vector<float> ValuesOf(const Value& value) {
+std::vector<float> ValuesOf(const VarValue& value) {
   const auto span = std::get<Tensor>(value).span<float>();
   return {span.begin(), span.end()};
 }
 
 TEST(LodRankTable, LongestFirst) {
-  const Environment env = WithTable();
+  const VarValues env = WithTable();
   const auto& table = std::get<RankTable>(env.at("t"));
   EXPECT_EQ(table.items, (std::vector<RankTable::Item>{{1, 3}, {0, 2}, {3, 1}, {2, 0}}));
   EXPECT_EQ(std::get<Tensor>(RunOne("max_sequence_len", env, {{"RankTable", {"t"}}}).at("out"))
@@ -51,31 +51,31 @@ TEST(LodRankTable, LongestFirst) {
 }
 
 TEST(LodRankTable, StepsAndBack) {
-  Environment env = WithTable();
+  VarValues env = WithTable();
   env["a"] = RunOne("lod_tensor_to_array", env, {{"X", {"x"}}, {"RankTable", {"t"}}}).at("out");
   const auto& array = std::get<TensorArray>(env.at("a"));
   ASSERT_EQ(array.size(), 3u);
   EXPECT_EQ(ValuesOf(array[0]), (std::vector<float>{10, 1, 100}));
   EXPECT_EQ(ValuesOf(array[1]), (std::vector<float>{20, 2}));
   EXPECT_EQ(ValuesOf(array[2]), (std::vector<float>{30}));
-  const Environment back = RunOne("array_to_lod_tensor", env, {{"X", {"a"}}, {"RankTable", {"t"}}});
+  const VarValues back = RunOne("array_to_lod_tensor", env, {{"X", {"a"}}, {"RankTable", {"t"}}});
   EXPECT_TRUE(BitEqual(std::get<Tensor>(back.at("out")), Sequences()));
   EXPECT_EQ(std::get<Tensor>(back.at("out")).lod(), Sequences().lod());
 }
 
 TEST(LodRankTable, Shrink) {
-  Environment env = WithTable();
+  VarValues env = WithTable();
   env["h"] = Tensor::Of<float>({4, 1}, {1, 2, 3, 4});
   for (int64_t i : {0, 1, 2, 3}) {
     env["i"] = Tensor::Full<int64_t>({1}, i);
-    const Environment out =
+    const VarValues out =
         RunOne("shrink_rnn_memory", env, {{"X", {"h"}}, {"RankTable", {"t"}}, {"I", {"i"}}});
     EXPECT_EQ(std::get<Tensor>(out.at("out")).shape(), (Shape{3 - i, 1}));
   }
 }
 
 TEST(LodRankTable, BadData) {
-  auto error = [](const std::string& type, const Environment& env, const SlotList& inputs,
+  auto error = [](const std::string& type, const VarValues& env, const SlotList& inputs,
                   const AttrList& attrs = {}) {
     try {
       RunOne(type, env, inputs, attrs);
@@ -84,7 +84,7 @@ TEST(LodRankTable, BadData) {
     }
     return std::string("no error");
   };
-  Environment env = WithTable();
+  VarValues env = WithTable();
   EXPECT_EQ(error("lod_rank_table", env, {{"X", {"x"}}}, {{"level", int32_t{1}}}),
             "lod_rank_table: X has 1 levels of LoD, level is 1; feed a tensor with LoD");
   env["short"] = Tensor::Of<float>({2, 1}, {1, 2});

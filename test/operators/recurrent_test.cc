@@ -29,7 +29,7 @@ struct Rnn {
     y = rnn.Outputs()[0];
     z = rnn.Outputs()[1];
   }
-  static Environment Inputs() {
+  static VarValues Inputs() {
     return {{"x", Tensor::Of<double>({3, 2}, {1, 2, 3, 4, 5, 6})},
             {"h0", Tensor::Of<double>({2}, {0.5, -1})},
             {"w", Tensor::Of<double>({2}, {2, -1})}};
@@ -39,7 +39,7 @@ struct Rnn {
 TEST(Recurrent, Steps) {
   for (bool reverse : {false, true}) {
     Rnn rnn(reverse);
-    Environment env = Rnn::Inputs();
+    VarValues env = Rnn::Inputs();
     Interpret(rnn.main.Root(), DefaultOps(), env);
     const auto y = std::get<Tensor>(env.at(rnn.y.name())).span<double>();
     const std::vector<double> forward = {2, 3, 7, 1, 19, 5};
@@ -53,7 +53,7 @@ TEST(Recurrent, NoSteps) {
   Rnn rnn;
   Builder& net = rnn.net;
   const Variable total = net.ReduceSum(rnn.y, {.dim = {0}});
-  Environment env = Rnn::Inputs();
+  VarValues env = Rnn::Inputs();
   env["x"] = Tensor(DType::kFloat64, {0, 2});
   Interpret(rnn.main.Root(), DefaultOps(), env);
   EXPECT_EQ(std::get<Tensor>(env.at(rnn.y.name())).shape(), (Shape{0, 2}));
@@ -84,7 +84,7 @@ TEST(Recurrent, InitialStatesAreThere) {
     if (root.op(i).type() == "recurrent")
       root.op(i).SetInput("initial_states", {std::string(kEmptyVarName)});
   }
-  const std::vector<Problem> problems = Verify(rnn.main, DefaultOps());
+  const std::vector<VerifyProblem> problems = Verify(rnn.main, DefaultOps());
   ASSERT_FALSE(problems.empty());
   EXPECT_NE(problems[0].ToString().find("input initial_states is required"), std::string::npos)
       << problems[0].ToString();

@@ -94,7 +94,7 @@ class OneCell {
   Row w_, u_, b_, b2_;
 };
 
-Row Values(const Environment& env, const std::string& name) {
+Row Values(const VarValues& env, const std::string& name) {
   Tensor wide = std::get<Tensor>(env.at(name)).Cast(DType::kFloat64);
   return {wide.data<double>(), wide.data<double>() + wide.numel()};
 }
@@ -108,7 +108,7 @@ struct Expected {
 };
 
 // What the op should compute on the inputs in `env`, without dropout.
-Expected Definition(const Case& c, const Environment& env) {
+Expected Definition(const Case& c, const VarValues& env) {
   const int64_t width = c.directions() * c.hidden;
   Expected e;
   e.h = Values(env, "PreState.0");
@@ -221,7 +221,7 @@ TEST(Rnn, ExtremeInputs) {
   for (const char* mode : {"LSTM", "GRU", "RNN_TANH"}) {
     Case c{.mode = mode, .steps = 2, .hidden = 5};
     OpTest op = MakeOp(c);
-    Environment env = op.Run(KernelMode::kReference, true);
+    VarValues env = op.Run(KernelMode::kReference, true);
     for (double scale : {1e4, 1e30}) {
       OpTest big("rnn");
       big.Attr("mode", c.mode).Attr("hidden_size", int32_t{5}).Outputs("State", c.states());
@@ -275,7 +275,7 @@ TEST(Rnn, PartialGradients) {
 TEST(Rnn, DropoutBetweenLayers) {
   Case c{.mode = "LSTM", .steps = 40, .batch = 5, .hidden = 4, .layers = 2, .dropout = 0.25f};
   OpTest op = MakeOp(c);
-  Environment env = op.Run(KernelMode::kReference, false);
+  VarValues env = op.Run(KernelMode::kReference, false);
   const Tensor& mask = std::get<Tensor>(env.at("DropoutState.0"));
   EXPECT_EQ("[1, 40, 5, 4]", mask.shape().ToString());
   double kept = 0;

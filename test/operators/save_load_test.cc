@@ -33,10 +33,10 @@ class Loading {
     return *this;
   }
   VarDesc& Var(const std::string& name) { return program_.Root().Var(name); }
-  Environment Run() {
+  VarValues Run() {
     program_.Root().AppendOp(type_, {}, {{"Out", names_}}, attrs_);
     VerifyOrThrow(program_, DefaultOps());
-    Environment env;
+    VarValues env;
     Interpret(program_.Root(), DefaultOps(), env, {.allow_files = directory_});
     return env;
   }
@@ -111,7 +111,7 @@ TEST(Save, SelectedRows) {
   }
   program.Root().AppendOp("save", {{"X", {"r"}}}, {}, {{"file_path", path}});
   program.Root().AppendOp("load", {}, {{"Out", {"again"}}}, {{"file_path", path}});
-  Environment env;
+  VarValues env;
   env["r"] = SelectedRows{{4, 1}, 9, kSmall.Clone()};
   Interpret(program.Root(), DefaultOps(), env, {.allow_files = directory.path()});
   const auto& rows = std::get<SelectedRows>(env.at("again"));
@@ -200,7 +200,7 @@ TEST(Load, GivesTheDeclaredTensor) {
   Tensor with_lod = kSmall.Clone();
   with_lod.lod() = {{0, 1, 2}};
   WriteFileAtomic(directory.File("w"), Bytes(with_lod));
-  Environment env = Load(directory, "w").Out("w", DType::kFloat32, {2, 2}).Run();
+  VarValues env = Load(directory, "w").Out("w", DType::kFloat32, {2, 2}).Run();
   EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("w")), kSmall));
   EXPECT_EQ(std::get<Tensor>(env.at("w")).lod(), with_lod.lod());
   // Floating-point types are converted.
@@ -287,12 +287,12 @@ TEST(LoadCombine, InTheOrderOfTheFile) {
   std::string bytes = Bytes(kSmall) + Bytes(ids);
   WriteFileAtomic(directory.File("all"), bytes);
   for (bool memory : {false, true}) {
-    Environment env = Loading("load_combine", memory ? "" : directory.path())
-                          .Attr("file_path", memory ? bytes : path)
-                          .Attr("model_from_memory", memory)
-                          .Out("a", DType::kFloat32, {2, 2})
-                          .Out("b", DType::kInt64, {3})
-                          .Run();
+    VarValues env = Loading("load_combine", memory ? "" : directory.path())
+                        .Attr("file_path", memory ? bytes : path)
+                        .Attr("model_from_memory", memory)
+                        .Out("a", DType::kFloat32, {2, 2})
+                        .Out("b", DType::kInt64, {3})
+                        .Run();
     EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("a")), kSmall));
     EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("b")), ids));
   }

@@ -124,14 +124,14 @@ TEST(SelectedRows, Norms) {
 
 TEST(SelectedRows, IsFiniteAndCast) {
   for (double bad : {1.0, static_cast<double>(INFINITY), std::nan("")}) {
-    const Environment env =
+    const VarValues env =
         OpTest("isfinite").RowsInput("X", {4, 1}, {3, 3}, {2, bad}).Run(KernelMode::kAuto, false);
     EXPECT_EQ(std::get<Tensor>(env.at("Out.0")).Item<bool>(), bad == 1.0);
   }
-  Environment env = OpTest("cast")
-                        .Attr("out_dtype", static_cast<int32_t>(DType::kFloat64))
-                        .RowsInput("X", {4, 1}, {3, 3}, {2, 0.5})
-                        .Run(KernelMode::kAuto, false);
+  VarValues env = OpTest("cast")
+                      .Attr("out_dtype", static_cast<int32_t>(DType::kFloat64))
+                      .RowsInput("X", {4, 1}, {3, 3}, {2, 0.5})
+                      .Run(KernelMode::kAuto, false);
   const auto& rows = std::get<SelectedRows>(env.at("Out.0"));
   EXPECT_EQ(rows.rows, (std::vector<int64_t>{3, 3}));
   EXPECT_TRUE(BitEqual(rows.value, Tensor::Of<double>({2, 1}, {2, 0.5})));

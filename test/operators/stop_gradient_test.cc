@@ -32,7 +32,7 @@ TEST(StopGradient, Values) {
 TEST(StopGradient, IsAConstantForBackward) {
   ProgramDesc program;
   const std::string grad = Differentiate("stop_gradient", {}, &program);
-  Environment env;
+  VarValues env;
   env["x"] = Tensor::Of<float>({2}, {3, 5});
   Interpret(program.Root(), DefaultOps(), env);
   const auto& dx = std::get<Tensor>(env.at(grad));

@@ -62,7 +62,7 @@ TEST(Sum, TensorArrays) {
     a.Set(2, two(5, 6));
     b.Set(0, two(10, 20));
     b.Set(1, two(30, 40));
-    Environment env = {{"a", a}, {"b", b}};
+    VarValues env = {{"a", a}, {"b", b}};
     Interpret(block, DefaultOps(), env);
     const auto& sum = std::get<TensorArray>(env.at(out));
     ASSERT_EQ(sum.size(), 3u);

@@ -12,8 +12,8 @@ const VarMeta kTwo{VarType::kLoDTensor, DType::kInt64, {2}, 0};
 const VarMeta kArray{VarType::kLoDTensorArray, DType::kFloat32, {2}, 0};
 
 // One op on `array` (an environment's), with I and what else is given.
-Environment RunOp(const std::string& type, Environment env, const SlotList& inputs,
-                  const std::string& out) {
+VarValues RunOp(const std::string& type, VarValues env, const SlotList& inputs,
+                const std::string& out) {
   ProgramDesc program;
   BlockDesc& block = program.Root();
   block.Var(out);
@@ -22,7 +22,7 @@ Environment RunOp(const std::string& type, Environment env, const SlotList& inpu
   return env;
 }
 
-std::string ErrorOf(const std::string& type, Environment env, const SlotList& inputs) {
+std::string ErrorOf(const std::string& type, VarValues env, const SlotList& inputs) {
   try {
     RunOp(type, std::move(env), inputs, "out");
   } catch (const Error& e) {
@@ -31,8 +31,8 @@ std::string ErrorOf(const std::string& type, Environment env, const SlotList& in
   return "no error";
 }
 
-Environment WithArray() {
-  Environment env;
+VarValues WithArray() {
+  VarValues env;
   env["a"] = TensorArray{Tensor::Of<float>({2}, {1, 2}), Tensor::Of<float>({1, 3}, {3, 4, 5})};
   env["x"] = Tensor::Of<float>({2}, {7, 8});
   for (int64_t i : {0, 1, 2, 3}) env["i" + std::to_string(i)] = Tensor::Full<int64_t>({1}, i);
@@ -41,12 +41,12 @@ Environment WithArray() {
   return env;
 }
 
-const TensorArray& Array(const Environment& env, const std::string& name) {
+const TensorArray& Array(const VarValues& env, const std::string& name) {
   return std::get<TensorArray>(env.at(name));
 }
 
 TEST(TensorArray, WriteGrowsAndReplaces) {
-  Environment env = RunOp("write_to_array", WithArray(), {{"X", {"x"}}, {"I", {"i3"}}}, "a");
+  VarValues env = RunOp("write_to_array", WithArray(), {{"X", {"x"}}, {"I", {"i3"}}}, "a");
   ASSERT_EQ(Array(env, "a").size(), 4u);
   EXPECT_EQ(Array(env, "a")[3].data<float>()[1], 8);
   EXPECT_EQ(Array(env, "a")[1].shape(), (Shape{1, 3}));
@@ -57,14 +57,14 @@ TEST(TensorArray, WriteGrowsAndReplaces) {
 }
 
 TEST(TensorArray, Read) {
-  Environment env = RunOp("read_from_array", WithArray(), {{"X", {"a"}}, {"I", {"i1"}}}, "out");
+  VarValues env = RunOp("read_from_array", WithArray(), {{"X", {"a"}}, {"I", {"i1"}}}, "out");
   EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("out")), Array(env, "a")[1]));
   env = RunOp("read_from_array", WithArray(), {{"X", {"a"}}, {"I", {"i2"}}, {"X_W", {"x"}}}, "out");
   EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("out")), Tensor::Zeros(DType::kFloat32, {2})));
 }
 
 TEST(TensorArray, LengthUnsetAndGradientOfRead) {
-  Environment env = RunOp("lod_array_length", WithArray(), {{"X", {"a"}}}, "out");
+  VarValues env = RunOp("lod_array_length", WithArray(), {{"X", {"a"}}}, "out");
   EXPECT_EQ(std::get<Tensor>(env.at("out")).Item<int64_t>(), 2);
   env = RunOp("unset_in_array", WithArray(), {{"X", {"a"}}, {"I", {"i0"}}}, "out");
   EXPECT_FALSE(Array(env, "out").IsWritten(0));

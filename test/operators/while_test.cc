@@ -28,7 +28,7 @@ struct Loop {
       Assign(net, net.Binary("less_than", i, n), condition);
     });
   }
-  static Environment Inputs(int64_t times) {
+  static VarValues Inputs(int64_t times) {
     return {{"x", Tensor::Of<double>({2}, {0.5, -1.5})},
             {"w", Tensor::Of<double>({2}, {2, 3})},
             {"n", Tensor::Full<int64_t>({1}, times)}};
@@ -38,7 +38,7 @@ struct Loop {
 TEST(While, MultipliesSoOften) {
   for (int64_t times : {0, 1, 3}) {
     Loop loop;
-    Environment env = Loop::Inputs(times);
+    VarValues env = Loop::Inputs(times);
     Interpret(loop.main.Root(), DefaultOps(), env);
     const auto& h = std::get<Tensor>(env.at(loop.h.name()));
     EXPECT_DOUBLE_EQ(h.data<double>()[0], 0.5 * std::pow(2, times));

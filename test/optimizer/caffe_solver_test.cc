@@ -130,7 +130,7 @@ class OneWeight {
 
  private:
   ProgramDesc main_, startup_;
-  Environment env_;
+  VarValues env_;
 };
 
 TEST(CaffeSolver, GoldenNumbers) {

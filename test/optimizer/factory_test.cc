@@ -39,7 +39,7 @@ struct Net {
   }
   TrainingAttr& Training(const char* name) { return main.Root().FindVar(name)->MutableTraining(); }
   std::pair<double, double> Run(double g) {
-    Environment env;
+    VarValues env;
     Interpret(startup.Root(), DefaultOps(), env);
     env["a"] = Tensor::Of<double>({1}, {1});
     env["b"] = Tensor::Of<double>({1}, {1});

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSteps = 5;
 
-std::vector<double> Values(const Environment& env, const std::string& name) {
+std::vector<double> Values(const VarValues& env, const std::string& name) {
   Tensor wide = std::get<Tensor>(env.at(name)).Cast(DType::kFloat64);
   auto span = wide.span<double>();
   return {span.begin(), span.end()};
@@ -52,7 +52,7 @@ class OptimizerTest : public ::testing::Test {
     pairs = optimizer.Minimize(Loss(), startup);
     VerifyOrThrow(main, DefaultOps());
     VerifyOrThrow(startup, DefaultOps());
-    Environment env;
+    VarValues env;
     Interpret(startup.Root(), DefaultOps(), env);
     env["w"] = Tensor::Of<double>({4}, w0).Cast(DType::kFloat32);
     env["x"] = Tensor::Of<double>({4}, x0).Cast(DType::kFloat32);
@@ -187,7 +187,8 @@ TEST_F(OptimizerTest, ErrorClipActsInMinimize) {
 TEST_F(OptimizerTest, MinimizeWarnsOfIdleErrorClips) {
   main.Root().FindVar("x")->SetErrorClip(ErrorClipByValue(0.1));
   std::vector<std::string> lines;
-  LogSink previous = SetLogSink([&](LogLevel, const std::string& line) { lines.push_back(line); });
+  LogSink previous =
+      SetLogSink([&](MessageLevel, const std::string& line) { lines.push_back(line); });
   Sgd({.learning_rate = 0.3}).Minimize(Loss(), startup);
   SetLogSink(previous);
   ASSERT_EQ(lines.size(), 1u);

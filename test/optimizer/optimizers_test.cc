@@ -27,7 +27,7 @@ std::vector<double> Trace(Optimizer& optimizer, DType dtype) {
   optimizer.ApplyGradients(main.Root(), startup, {{"w", "g"}});
   VerifyOrThrow(main, DefaultOps());
   VerifyOrThrow(startup, DefaultOps());
-  Environment env;
+  VarValues env;
   Interpret(startup.Root(), DefaultOps(), env);
   env["w"] = Tensor::Of<double>({1}, {1.0}).Cast(dtype);
   std::vector<double> trace;

@@ -68,14 +68,14 @@ class Net {
     for (size_t i = 0; i < got.size(); ++i)
       EXPECT_NEAR(got[i], expected[i], tolerance) << name << "[" << i << "]";
   }
-  const Environment& env() const { return env_; }
+  const VarValues& env() const { return env_; }
 
   ProgramDesc main, startup;
   std::vector<ParamAndGrad> pairs;
 
  private:
   DType dtype_;
-  Environment env_;
+  VarValues env_;
 };
 
 // --- defects ---
@@ -255,7 +255,7 @@ TEST(PaddleDefect, LookaheadCountsBeyondTheIntegersOfFloat) {
   Sgd sgd({.learning_rate = 1});
   sgd.ApplyGradients(net.main.Root(), net.startup, net.pairs);
   AppendLookahead(net.main.Root(), net.startup, {"w"}, {.alpha = 0.5, .k = k});
-  Environment env;
+  VarValues env;
   env["w"] = Tensor::Of<float>({1}, {4});
   Interpret(net.startup.Root(), DefaultOps(), env);
   env["w@GRAD"] = Tensor::Of<float>({1}, {1});

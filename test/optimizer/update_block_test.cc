@@ -126,7 +126,7 @@ TEST(UpdateBlock, TheInterpreterAgrees) {
   Adam adam({});
   adam.AddGuard("go");
   Net net(adam);
-  Environment env;
+  VarValues env;
   Interpret(net.startup.Root(), DefaultOps(), env);
   env["ready"] = Tensor::Of<bool>({1}, {true});
   env["ids"] = Ids(0);

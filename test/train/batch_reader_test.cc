@@ -113,7 +113,7 @@ TEST(BatchReader, TheBatchInUseIsLeftAlone) {
 
 class Failing : public DataSource {
  public:
-  const std::vector<Column>& columns() const override { return columns_; }
+  const std::vector<DataColumn>& columns() const override { return columns_; }
   int64_t size() const override { return 10; }
   std::string Describe() const override { return "failing"; }
   void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
@@ -123,7 +123,7 @@ class Failing : public DataSource {
   }
 
  private:
-  std::vector<Column> columns_{{"x", DType::kInt64, {1}}};
+  std::vector<DataColumn> columns_{{"x", DType::kInt64, {1}}};
 };
 
 TEST(BatchReader, ForwardsErrorsForTheirBatch) {

@@ -34,7 +34,7 @@ std::string Gzip(const std::string& data) {
 
 std::vector<Tensor> RowsOf(const DataSource& source, std::vector<int64_t> rows) {
   std::vector<Tensor> out;
-  for (const Column& column : source.columns()) {
+  for (const DataColumn& column : source.columns()) {
     Shape shape{static_cast<int64_t>(rows.size())};
     for (int64_t dim : column.shape) shape.Append(dim);
     out.emplace_back(column.dtype, shape);

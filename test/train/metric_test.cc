@@ -104,7 +104,7 @@ TEST(Metric, AucIsTheShareOfOrderedPairs) {
                  "auc is of two classes");
 }
 
-std::vector<double> Shown(Window& window, const std::vector<double>& losses) {
+std::vector<double> Shown(StepWindow& window, const std::vector<double>& losses) {
   std::vector<double> shown;
   for (double loss : losses) {
     const Tensor fetched[] = {Tensor::Of<double>({1}, {loss})};
@@ -115,35 +115,35 @@ std::vector<double> Shown(Window& window, const std::vector<double>& losses) {
 }
 
 // caffe_solver.md, section 5: k = 3, losses 4 2 6 8 1 3.
-TEST(Window, AverageLossIsTheMeanOfTheLastSteps) {
-  Window window("loss", {}, 3);
+TEST(StepWindow, AverageLossIsTheMeanOfTheLastSteps) {
+  StepWindow window("loss", {}, 3);
   const std::vector<double> shown = Shown(window, {4, 2, 6, 8, 1, 3});
   const std::vector<double> expected = {4, 3, 4, 16.0 / 3, 5, 4};
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_DOUBLE_EQ(shown[i], expected[i]) << i;
 }
 
 // An incremental mean would be left with what cancelled, even below 0.
-TEST(Window, NothingCancels) {
-  Window window("loss", {}, 2);
+TEST(StepWindow, NothingCancels) {
+  StepWindow window("loss", {}, 2);
   const std::vector<double> shown = Shown(window, {1e17, 1e-3, 2e-3, 4e-3});
   EXPECT_DOUBLE_EQ(shown[2], 1.5e-3);
   EXPECT_DOUBLE_EQ(shown[3], 3e-3);
 }
 
-TEST(Window, GoesOnAfterSaveAndLoad) {
+TEST(StepWindow, GoesOnAfterSaveAndLoad) {
   const std::vector<double> losses = {4, 2, 6, 8, 1, 3, 9};
-  Window whole("loss", {}, 4);
+  StepWindow whole("loss", {}, 4);
   const std::vector<double> expected = Shown(whole, losses);
   for (size_t stop = 0; stop <= losses.size(); ++stop) {
     const auto at = losses.begin() + static_cast<ptrdiff_t>(stop);
-    Window first("loss", {}, 4), second("loss", {}, 4);
+    StepWindow first("loss", {}, 4), second("loss", {}, 4);
     std::vector<double> shown = Shown(first, {losses.begin(), at});
     second.Load(first.Save());
     const std::vector<double> rest = Shown(second, {at, losses.end()});
     shown.insert(shown.end(), rest.begin(), rest.end());
     EXPECT_EQ(shown, expected) << stop;
   }
-  Window other("loss", {{"acc", "accuracy"}}, 4);
+  StepWindow other("loss", {{"acc", "accuracy"}}, 4);
   ExpectContains(ErrorOf([&] { other.Load(whole.Save()); }), "metric_1 is missing");
 }
 

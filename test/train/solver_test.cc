@@ -108,7 +108,7 @@ TEST(Solver, ParametersThatNothingTrainsAreRefused) {
 TEST(Solver, EarlyStopCountsEvaluationsWithoutImprovement) {
   JobConfig job = SmallJob();
   job.test_interval = 1;
-  job.early_stop = {{"loss", Goal::kMinimize, 1e9}, 3};  // nothing improves by so much
+  job.early_stop = {{"loss", WatchGoal::kMinimize, 1e9}, 3};  // nothing improves by so much
   const Log log = Train(job);
   EXPECT_EQ(log.result.steps, 4);  // the first evaluation and three more
   EXPECT_FALSE(log.result.stopped);
@@ -123,7 +123,7 @@ TEST(Solver, EarlyStopGoesOnAfterResume) {
   TempDir dir;
   JobConfig job = SmallJob();
   job.test_interval = 2;
-  job.early_stop = {{"loss", Goal::kMinimize, 1e9}, 4};
+  job.early_stop = {{"loss", WatchGoal::kMinimize, 1e9}, 4};
   const int64_t end = Train(job).result.steps;
   EXPECT_EQ(end, 10);
   job.snapshot_dir = dir / "s";
@@ -143,7 +143,7 @@ TEST(Solver, TheBestSnapshotIsKeptAndRestored) {
   job.test_interval = 1;
   job.keep_snapshots = 1;
   job.max_iter = 12;
-  job.best = BestConfig{{"loss", Goal::kMaximize, 0}, true};  // the worst loss: an early one
+  job.best = BestConfig{{"loss", WatchGoal::kMaximize, 0}, true};  // the worst loss: an early one
   const Log log = Train(job);
   double worst = 0;
   int64_t at = 0;

@@ -15,7 +15,7 @@ struct FileRecord {
 };
 
 struct Manifest {
-  Snapshot state;  // but for what has files of its own
+  TrainSnapshot state;  // but for what has files of its own
   std::map<std::string, FileRecord> files;
 };
 

@@ -23,9 +23,9 @@ struct Net {
 struct Programs {
   Net train;  // with backward and optimizer ops
   ProgramDesc startup;
-  Training training;       // what is to be done between steps
-  std::vector<Net> tests;  // of JobConfig::TestSets
-  Net deploy;              // forward only
+  AppendedTraining training;  // what is to be done between steps
+  std::vector<Net> tests;     // of JobConfig::TestSets
+  Net deploy;                 // forward only
 };
 
 // Reads the model of a job for each state, checks the names that the job gives, freezes parameters

@@ -38,17 +38,17 @@ class TrainStep {
   bool EpochEnded() const;                                                   // in the last step
   bool EpochIsEnding() const;  // the next step ends it
 
-  Window& window() { return window_; }
+  StepWindow& window() { return window_; }
   Probe& probe() { return probe_; }
   std::string ProfileTable() const { return program_.ProfileTable(); }
 
   // Sets what a snapshot holds of data, random numbers and sums.
-  void Save(Snapshot* snapshot) const;
+  void Save(TrainSnapshot* snapshot) const;
   // Goes on where `snapshot` was. Throws kInvalidArgument when its carried states are others.
-  void Load(const Snapshot& snapshot);
+  void Load(const TrainSnapshot& snapshot);
   // The same from a snapshot of another job, as far as it can be. Returns a line of what begins
   // anew, or "".
-  std::string LoadWhatFits(const Snapshot& snapshot);
+  std::string LoadWhatFits(const TrainSnapshot& snapshot);
 
  private:
   int64_t IterSize() const { return config_.training.iter_size; }
@@ -56,15 +56,15 @@ class TrainStep {
     return batches / IterSize() + (batches % IterSize() != 0 ? 1 : 0);
   }
   double RunBatch(Scope& scope, int64_t number, int64_t* rows);
-  void LoadSums(const Snapshot& snapshot);
+  void LoadSums(const TrainSnapshot& snapshot);
 
   const JobConfig& config_;
   const DataSourcePtr data_;
   BatchReader reader_;
   const int64_t batches_per_epoch_;
-  Carry carry_;
+  StateCarry carry_;
   Feeder feeder_;
-  Window window_;
+  StepWindow window_;
   Probe probe_;
   PreparedProgram program_;
 };
