@@ -232,22 +232,6 @@ TEST(Executor, FeedsOfAnotherShapeAreWarnedOfOnce) {
                                             "[-1, 2]; it is run with what is fed"});
 }
 
-// Of a tensor in the scope too only what is wrong is told.
-TEST(Executor, ATensorOfAnotherTypeInTheScope) {
-  Net net;
-  net.Var("x", {2});
-  net.program.Root().FindVar("x")->SetPersistable(true);
-  net.Clip("x", "y", 0, 1);
-  Scope scope;
-  auto run = Executor().Prepare(net.program, {}, {"y"});
-  scope.Var("x") = Tensor::Zeros(DType::kFloat32, {3});
-  ExpectMessage([&] { run.Run(scope); },
-                "the persistable var 'x' in the scope must have the shape [2], got [3]");
-  scope.Var("x") = Tensor::Zeros(DType::kFloat64, {2});
-  ExpectMessage([&] { run.Run(scope); },
-                "the persistable var 'x' in the scope must have the dtype float32, got float64");
-}
-
 TEST(Executor, FeedErrors) {
   Net net;
   net.Var("x", {-1, 2});
