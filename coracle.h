@@ -13,6 +13,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/version.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/program_io.h>

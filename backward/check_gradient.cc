@@ -251,12 +251,14 @@ class Checker {
     for (const std::string& name : options_.wrt) need(name);
   }
 
-  Tensor ValueFor(const VarDesc& var) {
+  Tensor ValueFor(const VarDesc& var) try {
     auto fed = options_.feeds.find(var.name());
     if (fed != options_.feeds.end()) return ToDouble(fed->second);
     const VarValue* held = options_.scope ? options_.scope->Find(var.name()) : nullptr;
     if (const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr) return ToDouble(*tensor);
     return Drawn(var, options_);
+  } catch (const OutOfMemory& e) {
+    throw e.WithPrefix("the input " + Quote(var.name()));
   }
 
   std::vector<Tensor> RunProgram(const ProgramDesc& program,

@@ -1,6 +1,7 @@
 #include <coracle/executor/internal/activation.h>
 #include <coracle/executor/internal/nan_check.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/out_of_memory.h>
 #include <coracle/framework/tensor/rng.h>
 #include <fmt/format.h>
 
@@ -18,28 +19,6 @@ double SecondsSince(Clock::time_point start) {
 }
 
 }  // namespace
-
-void RunState::AddMemory(uint64_t bytes) {
-  memory += bytes;
-  const uint64_t limit = compiled->memory_limit();
-  if (limit == 0 || memory <= limit) return;
-  const uint64_t needed = memory;
-  memory -= bytes;
-  throw Error(ErrorCode::kResourceExhausted,
-              fmt::format("a run needs {} for temporaries, more than the memory limit of {}; feed "
-                          "smaller batches or raise the limit",
-                          HumanBytes(needed), HumanBytes(limit)));
-}
-
-void RunState::CheckLimits(const char* after) const {
-  const CompileOptions& options = compiled->options();
-  if (options.stop && options.stop())
-    throw Error(ErrorCode::kCancelled, fmt::format("the run was stopped {}", after));
-  if (options.time_limit > 0 && SecondsSince(start) > options.time_limit) {
-    throw Error(ErrorCode::kDeadlineExceeded,
-                fmt::format("the run passed its time limit of {} s {}", options.time_limit, after));
-  }
-}
 
 Activation::Activation(RunState& state, int32_t unit) : state_(state), unit_(unit) {}
 Activation::~Activation() = default;
@@ -85,22 +64,18 @@ Frame& Activation::FrameFor(Stage& stage, std::span<const Tensor> feeds, const P
   }
   std::shared_ptr<const Plan> plan =
       state_.compiled->GetPlan(unit_, stage.first_op, before, feeds, slots_, scope);
-  if (stage.frames.size() >= (unit_ == 0 ? 1 : kMaxFrames)) {  // its memory first
-    state_.memory -= stage.frames.back()->plan()->FrameBytes();
-    stage.frames.pop_back();
-  }
+  if (stage.frames.size() >= (unit_ == 0 ? 1 : kMaxFrames)) stage.frames.pop_back();  // its memory
   Adopt(*plan);
   stage.frames.insert(stage.frames.begin(), std::make_unique<Frame>(std::move(plan), *this));
   return *stage.frames.front();
 }
 
-// Cells for the slots that the plan knows, and the frame's memory.
+// Cells for the slots that the plan knows.
 void Activation::Adopt(const Plan& plan) {
   if (slots_.size() < plan.own_slots.size()) slots_.resize(plan.own_slots.size(), nullptr);
   for (size_t i = 0; i < plan.own_slots.size(); ++i) {
     if (plan.own_slots[i] && !slots_[i]) slots_[i] = &own_.emplace_back();
   }
-  state_.AddMemory(plan.FrameBytes());
 }
 
 void Activation::RunStage(Frame& frame, Stage& stage, std::span<const Tensor> feeds,
@@ -115,23 +90,27 @@ void Activation::RunStage(Frame& frame, Stage& stage, std::span<const Tensor> fe
 }
 
 void Activation::RunSteps(Frame& frame) {
-  const CompileOptions& options = state_.compiled->options();
   const std::vector<PlanStep>& steps = frame.plan()->steps;
-  if (!options.profile && !options.check_nan_inf && options.time_limit <= 0) {
-    for (const PlanStep& s : steps) s.kernel(frame);
-    return;
+  size_t i = 0;
+  NameOutOfMemory(
+      [&] {
+        for (; i < steps.size(); ++i) RunStep(frame, i);
+      },
+      [&] { return frame.plan()->NameOfStep(i); });
+}
+
+void Activation::RunStep(Frame& frame, size_t i) {
+  const CompileOptions& options = state_.compiled->options();
+  const PlanStep& step = frame.plan()->steps[i];
+  state_.limits->CheckTime([&] {
+    return fmt::format("before op {} of {} ({})", i + 1, frame.plan()->steps.size(), step.op_type);
+  });
+  if (!options.profile) {
+    step.kernel(frame);
+  } else {
+    RunTimed(frame, i);
   }
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (options.profile)
-      RunTimed(frame, i);
-    else
-      steps[i].kernel(frame);
-    if (options.check_nan_inf) CheckFinite(frame, steps[i]);
-    if (options.time_limit > 0) {
-      state_.CheckLimits(
-          fmt::format("after op {} of {} ({})", i + 1, steps.size(), steps[i].op_type).c_str());
-    }
-  }
+  if (options.check_nan_inf) CheckFinite(frame, step);
 }
 
 // What the kernel spends in ops of sub-blocks is theirs.
@@ -185,7 +164,7 @@ VarCell& Activation::View(size_t binding) {
 void Activation::RunInside(uint64_t outer_run, uint64_t step, int block, StepScopes::Step* keep) {
   if (outer_run != outer_run_) runs_inside_ = 0;
   outer_run_ = outer_run;
-  state_.CheckLimits("in a sub-block");
+  state_.limits->CheckTime([] { return std::string("in a sub-block"); });
   keep_ = keep;
   Run({}, InnerStep(step, block, runs_inside_++));
 }

@@ -9,7 +9,6 @@
 #include <coracle/passes/inline_calls.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -59,11 +58,6 @@ void RequireVars(const ProgramDesc& program, const std::vector<std::string>& nam
   }
 }
 
-uint64_t MachineMemory() {
-  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
-}
-
 VarMeta MetaOf(const Tensor& tensor) {
   return {VarType::kLoDTensor, tensor.dtype(), tensor.shape(), 0};
 }
@@ -106,7 +100,7 @@ CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::st
       options_(options),
       ops_(&ops),
       seed_(program.random_seed ? program.random_seed : options.seed),
-      memory_limit_(options.memory_limit ? options.memory_limit : MachineMemory() / 5 * 4) {
+      memory_limit_(options.memory_limit ? options.memory_limit : DefaultMemoryLimit()) {
   VerifyOrThrow(program_, ops);
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
@@ -180,6 +174,7 @@ std::shared_ptr<const Plan> CompiledProgram::GetPlan(int32_t unit_index, size_t 
   request.ops = ops_;
   request.kernels = options_.kernels;
   request.files = FileAccess(options_.allow_files);
+  request.memory_limit = memory_limit_;
   request.feeds = before ? before->carried : unit_index == 0 ? feeds_ : std::vector<std::string>();
   for (const Tensor& feed : feeds) request.feed_metas.push_back(MetaOf(feed));
   if (unit_index == 0) request.fetches = fetches_;

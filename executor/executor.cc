@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 namespace coracle {
 
@@ -14,11 +13,17 @@ struct PreparedProgram::Impl {
   RunState state;
   std::unique_ptr<Activation> root;
   uint64_t step = 0;
+  std::shared_ptr<ResourceLimits> outer;  // around state.limits
 
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds) {
     state.compiled = compiled.get();
     state.scope = &scope;
-    state.start = std::chrono::steady_clock::now();
+    if (!state.limits || outer != ResourceLimits::Current()) {
+      outer = ResourceLimits::Current();
+      state.limits = std::make_shared<ResourceLimits>(compiled->limits());
+    }
+    state.limits->StartClock();
+    const ScopedLimits scoped(state.limits);
     if (!root) root = std::make_unique<Activation>(state, 0);
     compiled->CheckFeeds(feeds);
     const std::vector<Tensor>& fetched = root->Run(feeds, step);

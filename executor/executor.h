@@ -24,11 +24,13 @@ struct CompileOptions {
   bool optimize = true;  // run the passes of passes/pipeline.cc
   bool check_nan_inf =
       false;  // after each op look for a nan or inf in its outputs; Error names op, var and index
-  bool profile = false;       // time each op
-  uint64_t memory_limit = 0;  // bytes for one workspace; 0: 80% of the machine's memory
-  double time_limit = 0;      // seconds for one run; 0: none
-  // Asked before each run of a sub-block, so that a loop can be stopped (Ctrl-C); true ends the run
-  // with kCancelled. Must be safe to call from any thread.
+  bool profile = false;  // time each op
+  // Bytes for one workspace and for what its runs make; 0: 80% of the memory of the machine, or of
+  // the control group. ResourceLimits of the thread that runs it hold besides.
+  uint64_t memory_limit = 0;
+  double time_limit = 0;  // seconds for one run; 0: none
+  // Asked before each op, so that a run can be stopped (Ctrl-C); true ends it with kCancelled. Must
+  // be safe to call from any thread.
   std::function<bool()> stop = {};
   // The directory below which ops such as save and load may read and write files, by paths that
   // begin in it. "": none, and a program that names a file is refused.

@@ -8,13 +8,6 @@
 namespace coracle {
 namespace {
 
-std::shared_ptr<void> AllocateBytes(uint64_t bytes) {
-  if (bytes == 0) return {};
-  auto tensor = std::make_shared<Tensor>(DType::kUInt8, Shape{static_cast<int64_t>(bytes)});
-  void* data = tensor->raw();
-  return {data, [tensor](void*) {}};
-}
-
 bool SameTensor(const VarMeta& a, const VarMeta& b) {
   return a.dtype == b.dtype && a.shape == b.shape;
 }
@@ -50,12 +43,6 @@ const Tensor* FindValue(const ValueGuard& guard, std::span<const Tensor> feeds,
   return cell && cell->set ? std::get_if<Tensor>(&cell->value) : nullptr;
 }
 
-uint64_t MemoryOf(const VarValue& value) {
-  if (const auto* tensor = std::get_if<Tensor>(&value)) return tensor->capacity();
-  if (const auto* array = std::get_if<TensorArray>(&value)) return array->capacity();
-  return 0;
-}
-
 bool ReliesOnNeeds(const Plan& plan, const Plan& before) {
   if (plan.relies.size() != before.NumKnownNext()) return false;
   return plan.relies.empty() || plan.relies.back().name == before.needs;
@@ -80,12 +67,45 @@ void MakeEmpty(VarType type, VarCell* cell) {
   cell->set = true;
 }
 
+Tensor MakePersistable(const PlanPersistable& p) {
+  try {
+    return Tensor(p.meta.dtype, p.meta.shape);
+  } catch (const OutOfMemory& e) {
+    throw e.WithPrefix("the persistable var " + Quote(p.name));
+  }
+}
+
+// "the largest temporary is 'a' float32[1000, 1000] (output of mul); ...".
+std::string LargestTemporary(const Plan& plan) {
+  size_t largest = 0;
+  std::string writer = "memory of an op's own";
+  auto bytes = [&](size_t v) {
+    return plan.storages[static_cast<size_t>(plan.values[v].storage)].bytes;
+  };
+  for (size_t v = 0; v < plan.values.size(); ++v) {
+    if (bytes(v) > bytes(largest)) largest = v;
+  }
+  for (const PlanStep& step : plan.steps) {
+    for (int32_t v : step.outputs) {
+      if (static_cast<size_t>(v) == largest) writer = "output of " + step.op_type;
+    }
+  }
+  const PlanValue& value = plan.values[largest];
+  return fmt::format("the largest temporary is {} {} ({}); feed smaller batches or raise the limit",
+                     value.name.empty() ? "scratch" : Quote(value.name), value.meta.ToString(),
+                     writer);
+}
+
 }  // namespace
 
 Frame::Frame(std::shared_ptr<const Plan> plan, Activation& activation)
     : plan_(std::move(plan)), activation_(activation) {
-  arena_ = AllocateBytes(plan_->arena_bytes);
-  fetched_ = AllocateBytes(plan_->fetch_bytes);
+  try {
+    arena_ = AllocateBytes(plan_->arena_bytes, "memory for temporaries");
+    fetched_ = AllocateBytes(plan_->fetch_bytes, "memory for what is fetched");
+  } catch (const OutOfMemory& e) {
+    throw Error(e.code(), fmt::format("{}; {}", e.message(), LargestTemporary(*plan_)));
+  }
   size_t n = plan_->values.size();
   pointers_.resize(n);
   own_values_.resize(n);
@@ -179,7 +199,7 @@ void Frame::BindScope(Scope& scope) {
     if (!tensor || tensor->raw() == bound_data_[i]) continue;
     if (!FitsPersistable(p, persistables_[i])) BindOne(i, scope);
     if (!(tensor->shape() == p.meta.shape && tensor->dtype() == p.meta.dtype))
-      *tensor = Tensor(p.meta.dtype, p.meta.shape);
+      *tensor = MakePersistable(p);
     bound_data_[i] = tensor->raw();
     PointStorage(p.storage, tensor->raw());
   }
@@ -203,7 +223,7 @@ void Frame::BindOne(size_t i, Scope& scope) {
   if (p.meta.type == VarType::kLoDTensor) {
     auto* tensor = std::get_if<Tensor>(held);
     if (!tensor || !(tensor->shape() == p.meta.shape && tensor->dtype() == p.meta.dtype)) {
-      *held = Tensor(p.meta.dtype, p.meta.shape);
+      *held = MakePersistable(p);
     }
     tensor = std::get_if<Tensor>(held);
     bound_data_[i] = tensor->raw();
@@ -291,8 +311,6 @@ uint64_t Frame::ValueBytes() const {
   return bytes;
 }
 
-void Frame::NoteMemory(uint64_t bytes) { activation_.state().AddMemory(bytes); }
-
 // --- sub-blocks ---
 
 void Frame::RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept) {
@@ -328,12 +346,8 @@ void Frame::RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* k
 }
 
 void Frame::CopyInto(int32_t v, VarCell* cell) {
-  const uint64_t before = MemoryOf(cell->value);
-  const VarValue& from = ValueOf(ArgOf(v));
-  CopyValue(from, &cell->value);
+  CopyValue(ValueOf(ArgOf(v)), &cell->value);
   cell->set = true;
-  const uint64_t after = MemoryOf(cell->value);
-  if (after > before) NoteMemory(after - before);
 }
 
 void Frame::Store(int32_t v, int32_t slot) {

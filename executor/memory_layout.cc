@@ -1,4 +1,5 @@
 #include <coracle/executor/internal/planner.h>
+#include <coracle/framework/base/checked.h>
 
 #include <algorithm>
 #include <map>
@@ -53,7 +54,8 @@ class FreeList {
         free_.erase(last);
       }
     }
-    end_ = offset + bytes;
+    end_ = static_cast<uint64_t>(
+        CheckedAdd(static_cast<int64_t>(offset), static_cast<int64_t>(bytes)));
     return offset;
   }
 

@@ -1,4 +1,5 @@
 #include <coracle/executor/internal/planner.h>
+#include <coracle/framework/base/checked.h>
 
 #include <algorithm>
 
@@ -82,7 +83,8 @@ class MemorySharer {
     for (Storage& s : plan_.storages) {
       if (s.kind != StorageKind::kFetched) continue;
       s.offset = plan_.fetch_bytes;
-      plan_.fetch_bytes += (s.bytes + 63) / 64 * 64;
+      plan_.fetch_bytes = static_cast<uint64_t>(CheckedAdd(
+          static_cast<int64_t>(plan_.fetch_bytes), static_cast<int64_t>((s.bytes + 63) / 64 * 64)));
     }
   }
 

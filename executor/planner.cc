@@ -30,8 +30,10 @@ Plan Planner::Make() {
 
 void Planner::PlanOps() {
   for (op_index_ = request_.first_op; op_index_ < block_.NumOps(); ++op_index_) {
+    const OpDesc& op = block_.op(op_index_);
+    CheckTimeLimit("planning ops");
     try {
-      PlanOp(block_.op(op_index_));
+      NameOutOfMemory([&] { PlanOp(op); }, [&] { return NameOf(op); });
     } catch (const NeedsValue& needed) {
       RequireValue(needed.var);
       EndStage(op_index_, needed.var);
@@ -169,7 +171,7 @@ void Planner::CopyBack() {
 
 void Planner::AppendCopy(int32_t from, int32_t to) {
   TensorArg source = ArgOf(from), target = ArgOf(to);
-  size_t bytes = static_cast<size_t>(source.numel) * SizeOf(source.dtype);
+  size_t bytes = static_cast<size_t>(source.nbytes());
   int32_t step = static_cast<int32_t>(plan_.steps.size());
   Kernel copy = [=](Workspace& ws) {
     if (bytes > 0) std::memcpy(ws.Data<char>(target), ws.Data<char>(source), bytes);

@@ -20,9 +20,19 @@ TensorArg Planner::Read(const std::string& name) {
 
 TensorArg Planner::Write(const std::string& name) {
   auto it = writes_.find(name);
-  if (it == writes_.end())
-    throw InternalError(fmt::format("{}: no shape was inferred for '{}'", op_->type(), name));
+  if (it == writes_.end()) ThrowWithoutShape(*op_, name);
   return ArgOf(it->second);
+}
+
+// Sums of such bytes cannot overflow where the limit is that of a machine.
+uint64_t Planner::AffordableBytes(const std::string& name, const VarMeta& meta) const {
+  if (meta.type != VarType::kLoDTensor || !meta.shape.IsKnown()) return 0;
+  const uint64_t bytes =
+      meta.shape.HasTooManyElements() ? UINT64_MAX : ByteSize(meta.dtype, meta.shape);
+  if (bytes <= request_.memory_limit) return bytes;
+  throw OutOfMemory(fmt::format("{}{} takes {}, more than the memory limit of {}",
+                                name.empty() ? "" : Quote(name) + " ", meta.ToString(),
+                                HumanBytes(bytes), HumanBytes(request_.memory_limit)));
 }
 
 TensorArg Planner::Scratch(DType dtype, const Shape& shape) {
@@ -70,12 +80,12 @@ int32_t Planner::NewStorage(StorageKind kind, int32_t source, uint64_t bytes) {
 }
 
 int32_t Planner::NewValue(const std::string& name, const VarMeta& meta, int32_t storage) {
-  bool dense = meta.type == VarType::kLoDTensor;
-  int64_t numel = dense && meta.shape.IsKnown() ? meta.shape.numel() : 0;
+  const bool dense = meta.type == VarType::kLoDTensor;
   if (storage < 0) {
-    uint64_t bytes = static_cast<uint64_t>(numel) * SizeOf(meta.dtype);
-    storage = NewStorage(dense ? StorageKind::kArena : StorageKind::kValue, -1, bytes);
+    storage = NewStorage(dense ? StorageKind::kArena : StorageKind::kValue, -1,
+                         AffordableBytes(name, meta));
   }
+  const int64_t numel = dense && meta.shape.IsKnown() ? meta.shape.numel() : 0;
   plan_.values.push_back({name, meta, numel, storage, -1});
   return static_cast<int32_t>(plan_.values.size()) - 1;
 }
@@ -135,6 +145,7 @@ int32_t Planner::CopyLater(const std::string& name, const VarMeta& meta, int32_t
 }
 
 int32_t Planner::BindPersistable(const std::string& name, const VarMeta& meta, bool read_first) {
+  if (!read_first) AffordableBytes(name, meta);
   int32_t source = static_cast<int32_t>(plan_.persistables.size());
   int32_t storage = NewStorage(StorageKind::kPersistable, source, 0);
   plan_.persistables.push_back({name, meta, storage, read_first});

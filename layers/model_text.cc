@@ -23,6 +23,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 
 constexpr int64_t kMaxEntries = 100'000;  // after repeats and includes
+constexpr size_t kMaxVars = 1'000'000;    // that they make in the block they are in
 constexpr int kMaxDepth = 64;             // of repeats and includes within each other
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
@@ -94,6 +95,8 @@ class Reader {
       const bool skipping = skipping_;
       skipping_ = !Includes(entry) || skipping;
       ReadEntry(entry, *kind);
+      if (net_.block().NumVars() > kMaxVars)
+        entry.Fail(fmt::format("the model has more than {} variables", kMaxVars));
       skipping_ = skipping;
     }
   }

@@ -9,6 +9,8 @@
 namespace coracle {
 namespace {
 
+constexpr int32_t kMaxLayers = 1024;  // each has four parameters or more
+
 // One recurrent layer while it is built.
 class Recurrent {
  public:
@@ -54,7 +56,8 @@ class Recurrent {
     };
     if (o.hidden_size <= 0)
       fail(fmt::format("hidden_size must be positive, got {}", o.hidden_size));
-    if (o.num_layers <= 0) fail(fmt::format("num_layers must be positive, got {}", o.num_layers));
+    if (o.num_layers <= 0 || o.num_layers > kMaxLayers)
+      fail(fmt::format("num_layers must lie in [1, {}], got {}", kMaxLayers, o.num_layers));
     if (o.direction != "forward" && o.direction != "bidirect" && o.direction != "bidirectional")
       fail(fmt::format("direction must be forward or bidirect, got {}", o.direction));
     const Shape& shape = x.shape();

@@ -32,7 +32,7 @@ Kernel AdagradOfRows(const PrepareContext& ctx, decltype(&AdagradUpdate<T>) upda
     const RowsView rows = grad(ws);
     const RowGroups groups = grouper(ws, rows);
     T *p = ws.Data<T>(args.param_out), *m = ws.Data<T>(args.moment_out);
-    const int64_t bytes = args.param.numel * static_cast<int64_t>(sizeof(T));
+    const int64_t bytes = args.param.nbytes();
     CopyBytes(ws.Data<const T>(args.param), p, bytes);
     CopyBytes(ws.Data<const T>(args.moment), m, bytes);
     const AdagradStep step = {args.lr(ws), args.epsilon};

@@ -11,7 +11,7 @@ namespace {
 
 Kernel Assign(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  const int64_t bytes = x.numel * static_cast<int64_t>(SizeOf(x.dtype));
+  const int64_t bytes = x.nbytes();
   return [=](Workspace& ws) {
     const VarValue& value = ws.ValueOf(x);
     if (std::holds_alternative<Tensor>(value)) {

@@ -66,7 +66,7 @@ Kernel SumInto(const TensorArg& dout, const TensorArg& dx, std::vector<SumAxis> 
 
 // Nothing to sum: X@GRAD is zero, whether it has elements or not.
 Kernel ZeroFill(const TensorArg& dx) {
-  const int64_t bytes = dx.numel * static_cast<int64_t>(SizeOf(dx.dtype));
+  const int64_t bytes = dx.nbytes();
   return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), bytes); };
 }
 

@@ -12,7 +12,7 @@ Kernel FillZeros(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   if (x.type == VarType::kLoDTensorArray)
     return [=](Workspace& ws) { SetZerosLike(ws.ValueOf(x), &ws.ValueOf(out)); };
-  const size_t bytes = static_cast<size_t>(out.numel) * SizeOf(out.dtype);
+  const size_t bytes = static_cast<size_t>(out.nbytes());
   return [=](Workspace& ws) {
     if (bytes > 0) std::memset(ws.Data<char>(out), 0, bytes);
   };

@@ -105,8 +105,7 @@ Kernel GatherGrad(const PrepareContext& ctx) {
   const std::string name = ctx.op().type();
   return [=](Workspace& ws) {
     if (dx.numel == 0) return;
-    if (dout.numel == 0)
-      return FillZeroBytes(ws.Data<void>(dx), dx.numel * static_cast<int64_t>(sizeof(T)));
+    if (dout.numel == 0) return FillZeroBytes(ws.Data<void>(dx), dx.nbytes());
     const Split s = splitter(ws, index.numel, dout.numel);
     const IndexReader at(ws, index);
     for (int64_t k = 0; k < index.numel; ++k) {
@@ -178,9 +177,9 @@ Kernel GatherNd(const PrepareContext& ctx) {
   if (out.numel == 0) return [](Workspace&) {};
   if (x.numel == 0) return [=](Workspace& ws) { CheckEmpty(name, ws, index); };
   const SliceIndex slice(name, x, index);
-  const int64_t bytes =
-      x.shape.Product(slice.depth(), x.shape.rank()) * static_cast<int64_t>(SizeOf(x.dtype));
-  const int64_t count = out.numel * static_cast<int64_t>(SizeOf(x.dtype)) / bytes;
+  const int64_t width = x.shape.Product(slice.depth(), x.shape.rank());
+  const int64_t bytes = static_cast<int64_t>(ByteSize(x.dtype, {width}));
+  const int64_t count = out.numel / width;
   return [=](Workspace& ws) {
     const IndexReader at(ws, index);
     const char* from = ws.Data<const char>(x);
@@ -197,7 +196,7 @@ Kernel GatherNdGrad(const PrepareContext& ctx) {
   const TensorArg index = ctx.Input("Index"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   if (dx.numel == 0) return [](Workspace&) {};
-  const int64_t zero_bytes = dx.numel * static_cast<int64_t>(sizeof(T));
+  const int64_t zero_bytes = dx.nbytes();
   if (dout.numel == 0) return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), zero_bytes); };
   const SliceIndex slice(ctx.op().type(), dx, index);
   const int64_t width = dx.shape.Product(slice.depth(), dx.shape.rank());

@@ -49,8 +49,7 @@ Shape WithRows(Shape shape, int64_t rows) {
 }
 
 size_t RowBytes(const Tensor& tensor) {
-  return static_cast<size_t>(tensor.shape().Product(1, tensor.shape().rank())) *
-         SizeOf(tensor.dtype());
+  return ByteSize(tensor.dtype(), {tensor.shape().Product(1, tensor.shape().rank())});
 }
 
 void CopyRow(const Tensor& from, int64_t i, Tensor* to, int64_t k) {
@@ -153,7 +152,6 @@ Kernel ToArray(const PrepareContext& ctx) {
     VarValue& value = ws.ValueOf(out);
     if (!std::holds_alternative<TensorArray>(value)) value = TensorArray();
     auto& array = std::get<TensorArray>(value);
-    const size_t before = array.capacity();
     array.clear();
     const std::vector<int64_t> begins = Begins(t);
     const int64_t steps = t.items.empty() ? 0 : t.items.front().length;
@@ -164,7 +162,6 @@ Kernel ToArray(const PrepareContext& ctx) {
       for (int64_t k = 0; k < live; ++k)
         CopyRow(tensor, begins[static_cast<size_t>(k)] + s, &element, k);
     }
-    if (array.capacity() > before) ws.NoteMemory(array.capacity() - before);
   };
 }
 

@@ -35,10 +35,14 @@ void InferLookup(InferContext& ctx) {
   ctx.SetOutput("Out", w);
 }
 
+int64_t RowBytes(const TensorArg& w) {
+  return static_cast<int64_t>(ByteSize(w.dtype, {w.shape[1]}));
+}
+
 Kernel Lookup(const PrepareContext& ctx) {
   const TensorArg w = ctx.Input("W"), ids = ctx.Input("Ids"), out = ctx.Output("Out");
   const int64_t padding = ctx.Attr<int64_t>("padding_idx");
-  const int64_t rows = w.shape[0], bytes = w.shape[1] * static_cast<int64_t>(SizeOf(w.dtype));
+  const int64_t rows = w.shape[0], bytes = RowBytes(w);
   const std::string name = ctx.op().type();
   return [=](Workspace& ws) {
     const IndexReader id(ws, ids);
@@ -80,7 +84,7 @@ Kernel SparseLookupGrad(const PrepareContext& ctx) {
   const TensorArg w = ctx.Input("W"), ids = ctx.Input("Ids"), dout = ctx.Input("Out@GRAD");
   const RowsOutput dw(ctx, "W@GRAD");
   const int64_t padding = ctx.Attr<int64_t>("padding_idx");
-  const int64_t bytes = w.shape[1] * static_cast<int64_t>(SizeOf(w.dtype));
+  const int64_t bytes = RowBytes(w);
   const std::string name = ctx.op().type();
   return [=](Workspace& ws) {
     const IndexReader id(ws, ids);

@@ -4,9 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace coracle {
 namespace {
+
+// A file may say that the count is full already.
+void Count(int32_t* steps) {
+  if (*steps < std::numeric_limits<int32_t>::max()) ++*steps;
+}
 
 void BackOff(const LossScaleRule& rule, LossScaleState* state) {
   state->scale = std::max(static_cast<float>(state->scale * rule.backoff_factor), rule.min_scale);
@@ -26,12 +32,13 @@ LossScaleState NextLossScale(const LossScaleRule& rule, LossScaleState state, bo
   if (!overflow) {
     state.skipped = 0;
     if (rule.hysteresis == 0) state.bad_steps = 0;
-    if (++state.good_steps >= rule.growth_interval) Grow(rule, &state);
+    Count(&state.good_steps);
+    if (state.good_steps >= rule.growth_interval) Grow(rule, &state);
     return state;
   }
   state.good_steps = 0;
-  ++state.skipped;
-  ++state.bad_steps;
+  Count(&state.skipped);
+  Count(&state.bad_steps);
   const int32_t enough = rule.hysteresis > 0 ? rule.hysteresis : rule.backoff_interval;
   if (state.bad_steps < enough) return state;
   BackOff(rule, &state);

@@ -183,7 +183,7 @@ Kernel Interp(const PrepareContext& ctx) {
 template <class T>
 Kernel InterpGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
-  const int64_t bytes = dx.numel * static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = dx.nbytes();
   if (dout.numel == 0 || dx.numel == 0)
     return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), bytes); };
   const Image m = ImageOf(ctx, dx.shape, dout.shape);

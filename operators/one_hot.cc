@@ -43,7 +43,7 @@ Kernel OneHot(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const IndexReader id(ws, x);
     T* o = ws.Data<T>(out);
-    FillZeroBytes(o, out.numel * static_cast<int64_t>(sizeof(T)));
+    FillZeroBytes(o, out.nbytes());
     for (int64_t i = 0; i < x.numel; ++i) {
       const int64_t at = id[i];
       if (at >= 0 && at < depth)

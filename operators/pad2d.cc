@@ -134,7 +134,7 @@ Kernel Pad(const PrepareContext& ctx) {
 template <class T>
 Kernel PadGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
-  const int64_t bytes = dx.numel * static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = dx.nbytes();
   if (dout.numel == 0 || dx.numel == 0)
     return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), bytes); };
   const Corner corner(ctx);

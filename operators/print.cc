@@ -77,7 +77,7 @@ int64_t& CountOf(Workspace& ws, const TensorArg& scratch) {
 Kernel Print(const PrepareContext& ctx) {
   const TensorArg in = ctx.Input("In"), out = ctx.Output("Out"), scratch = ctx.ScratchArray();
   const PrintSettings settings(ctx);
-  const int64_t bytes = in.numel * static_cast<int64_t>(SizeOf(in.dtype));
+  const int64_t bytes = in.nbytes();
   return [=](Workspace& ws) {
     const auto& tensor = std::get<Tensor>(ws.ValueOf(in));
     const bool more = settings.first_n <= 0 || CountOf(ws, scratch) < settings.first_n;

@@ -36,7 +36,7 @@ Shape StackedShape(int64_t steps, const Shape& slice) {
 
 Tensor SliceAt(const Tensor& stacked, int64_t t) {
   const Shape slice = SliceShape(stacked.shape());
-  const size_t bytes = static_cast<size_t>(slice.numel()) * SizeOf(stacked.dtype());
+  const size_t bytes = ByteSize(stacked.dtype(), slice);
   auto* data = static_cast<char*>(const_cast<void*>(stacked.raw()));
   return Tensor::View(stacked.dtype(), slice, data ? data + static_cast<size_t>(t) * bytes : data);
 }
@@ -389,7 +389,7 @@ class RecurrentGradKernel {
 
 Kernel CopyInput(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  const size_t bytes = static_cast<size_t>(x.numel) * SizeOf(x.dtype);
+  const size_t bytes = static_cast<size_t>(x.nbytes());
   return [=](Workspace& ws) {
     if (bytes > 0 && ws.Data<char>(out) != ws.Data<char>(x))
       std::memcpy(ws.Data<char>(out), ws.Data<char>(x), bytes);

@@ -132,7 +132,7 @@ void InferFlattenRange(InferContext& ctx) {
 }
 
 Kernel CopyAll(const TensorArg& from, const TensorArg& to) {
-  const int64_t bytes = from.numel * static_cast<int64_t>(SizeOf(from.dtype));
+  const int64_t bytes = from.nbytes();
   return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(from), ws.Data<void>(to), bytes); };
 }
 

@@ -76,8 +76,10 @@ void SelectInputGradient(GradientContext& g) {
 
 void InferSelectInputGrad(InferContext& ctx) {
   RequireMask(ctx);
-  for (size_t i = 0; i < std::min(ctx.NumInputs("X"), ctx.NumOutputs("X@GRAD")); ++i)
-    ctx.SetOutput("X@GRAD", ctx.Input("X", i), i);
+  const size_t grads = ctx.NumOutputs("X@GRAD");
+  ctx.Require("C2", grads <= ctx.NumInputs("X"), "X@GRAD must not be more variables than X",
+              {static_cast<int64_t>(grads), static_cast<int64_t>(ctx.NumInputs("X"))});
+  for (size_t i = 0; i < grads; ++i) ctx.SetOutput("X@GRAD", ctx.Input("X", i), i);
 }
 
 Kernel SelectInputGrad(const PrepareContext& ctx) {
@@ -152,7 +154,8 @@ void RegisterSelect(OpRegistry& ops) {
           .Reference(SelectInput));
   ops.Add(
       OpDef("select_input_grad")
-          .Doc("X@GRAD[Mask] = Out@GRAD, the others are zero. C1: Mask holds one int32 or int64.")
+          .Doc("X@GRAD[Mask] = Out@GRAD, the others are zero. C1: Mask holds one int32 or int64. "
+               "C2: X@GRAD are not more than X.")
           .VariadicInput("X", "as forward")
           .Input("Mask", "as forward")
           .Input("Out@GRAD", "gradient of Out")

@@ -31,7 +31,7 @@ void InferGetTensor(InferContext& ctx) {
 template <class T>
 Kernel GetTensor(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  const int64_t bytes = out.numel * static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = out.nbytes();
   if (!IsSparse(x))
     return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes); };
   return [=, rows = RowsInput(ctx, "X", 0, out.shape)](Workspace& ws) {

@@ -219,7 +219,7 @@ Kernel SetElements(const PrepareContext& ctx) {
   const TensorArg value = ctx.Input("ValueTensor");
   const Tensor constant = value ? Tensor() : AssignedValues(ctx, in.dtype);
   const Part part(ctx, in.shape, value ? value.shape : Shape(ctx.Attr<Longs>("shape")));
-  const int64_t bytes = in.numel * static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = in.nbytes();
   return [=](Workspace& ws) {
     CopyBytes(ws.Data<const void>(in), ws.Data<void>(out), bytes);
     const T* from = value ? ws.Data<const T>(value) : static_cast<const T*>(constant.raw());
@@ -274,7 +274,7 @@ Kernel SetValueGrad(const PrepareContext& ctx) {
     }
     if (!din) return;
     T* to = ws.Data<T>(din);
-    CopyBytes(from, to, din.numel * static_cast<int64_t>(sizeof(T)));
+    CopyBytes(from, to, din.nbytes());
     part.ForEach(ws, [&](int64_t x, int64_t, int64_t count, int64_t dx, int64_t) {
       for (int64_t i = 0; i < count; ++i) to[x + i * dx] = T(0);
     });

@@ -16,7 +16,7 @@ Kernel SgdOfRows(const PrepareContext& ctx, decltype(&SgdRowsUpdate<T>) update) 
   return [=](Workspace& ws) {
     const RowsView rows = grad(ws);
     T* out = ws.Data<T>(param_out);
-    CopyBytes(ws.Data<const T>(param), out, param.numel * static_cast<int64_t>(sizeof(T)));
+    CopyBytes(ws.Data<const T>(param), out, param.nbytes());
     const double rate = lr(ws);
     ForEachRowShare(rows.count() * rows.width,
                     [&](const RowShare& share) { update(rows, rows.data<T>(), rate, share, out); });

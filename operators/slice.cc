@@ -169,7 +169,7 @@ Kernel Slice(const PrepareContext& ctx) {
 // Zero outside of the slice.
 Kernel SliceGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), din = ctx.Output("Input@GRAD");
-  const int64_t bytes = din.numel * static_cast<int64_t>(SizeOf(din.dtype));
+  const int64_t bytes = din.nbytes();
   if (dout.numel == 0) return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(din), bytes); };
   return WithPlan(Window(ctx, din, dout, true), [=](Workspace& ws, const Window::Plan& plan) {
     FillZeroBytes(ws.Data<void>(din), bytes);

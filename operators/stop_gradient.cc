@@ -10,7 +10,7 @@ void InferIdentity(InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); }
 
 Kernel Identity(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  const int64_t bytes = x.numel * static_cast<int64_t>(SizeOf(x.dtype));
+  const int64_t bytes = x.nbytes();
   return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes); };
 }
 

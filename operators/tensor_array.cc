@@ -14,8 +14,9 @@
 namespace coracle {
 namespace {
 
-// An index far beyond the end is a slip (or a file from a stranger), not a list.
-constexpr size_t kMaxGap = 1 << 20;
+// An index far beyond the end is a slip (or a file from a stranger), not a list; elements that were
+// never written take memory that no limit counts.
+constexpr size_t kMaxGap = 1 << 16;
 
 void RequireArray(const InferContext& ctx, std::string_view id, const char* slot) {
   const VarMeta& meta = ctx.Input(slot);
@@ -56,7 +57,7 @@ Kernel Write(const PrepareContext& ctx) {
   const IndexArg index(ctx, "I");
   return [=](Workspace& ws) {
     TensorArray& array = ArrayAt(ws, out);
-    const size_t i = index(ws), before = array.capacity();
+    const size_t i = index(ws);
     if (i > array.size() + kMaxGap) {
       throw Error(ErrorCode::kOutOfRange,
                   fmt::format("write_to_array: I is {}, far beyond the end of an array of {} "
@@ -67,7 +68,6 @@ Kernel Write(const PrepareContext& ctx) {
     Tensor& element = array.Write(i, tensor.dtype(), tensor.shape());
     CopyElements(tensor.raw(), &element);
     element.lod() = tensor.lod();
-    if (array.capacity() > before) ws.NoteMemory(array.capacity() - before);
   };
 }
 
@@ -148,12 +148,10 @@ Kernel ReadGrad(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const size_t size = ArrayAt(ws, x).size(), i = index(ws);
     TensorArray& array = ArrayAt(ws, out);
-    const size_t before = array.capacity();
     array.clear();
     array.resize(size);
     const auto& tensor = std::get<Tensor>(ws.ValueOf(grad));
     if (i < size) CopyElements(tensor.raw(), &array.Write(i, tensor.dtype(), tensor.shape()));
-    if (array.capacity() > before) ws.NoteMemory(array.capacity() - before);
   };
 }
 
@@ -205,7 +203,7 @@ void RegisterTensorArray(OpRegistry& ops) {
   ops.Add(OpDef("write_to_array")
               .Doc("Element I of the array Out becomes a copy of X; Out grows to hold it, and its "
                    "other elements stay. C1: I holds one int32 or int64. An I that is negative, or "
-                   "more than 1,048,576 beyond the end, is an error of the run.")
+                   "more than 65,536 beyond the end, is an error of the run.")
               .Input("X", "tensor of any dtype")
               .Input("I", "int32 or int64 tensor of one element: where")
               .Output("Out", "tensor array")

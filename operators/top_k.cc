@@ -110,7 +110,7 @@ template <class T>
 Kernel TopKGrad(const PrepareContext& ctx) {
   const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
-  const int64_t bytes = dx.numel * static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = dx.nbytes();
   if (dx.numel == 0 || dout.numel == 0)
     return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), bytes); };
   const Layout l = MakeLayout(ctx, dx.shape, dout.shape);

@@ -45,7 +45,7 @@ void InferUpdateLossScaling(InferContext& ctx) {
 // Out = X, or zeros; of a sparse gradient the same rows.
 void CopyOrZero(Workspace& ws, const TensorArg& x, const TensorArg& out, bool zero) {
   if (!IsSparse(x)) {
-    const int64_t bytes = x.numel * static_cast<int64_t>(SizeOf(x.dtype));
+    const int64_t bytes = x.nbytes();
     if (zero)
       FillZeroBytes(ws.Data<void>(out), bytes);
     else

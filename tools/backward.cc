@@ -5,6 +5,7 @@
 #include <coracle/framework/io/program_io.h>
 #include <fmt/format.h>
 
+#include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 #include "program_input.h"
@@ -69,6 +70,7 @@ int RunBackward(const std::vector<std::string>& args) {
   if (FLAGS_out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
   RequireProgramName("--out", FLAGS_out);
   const BackwardOptions options = OptionsFromFlags();
+  const CommandLimits limits(CommandLimits::Time::kCommand);
   ProgramDesc program = ReadAnyProgram(args[0]);
   for (const std::string& clip : ListFlag(FLAGS_error_clip)) SetErrorClip(program, clip);
   internal::SettleProgram(program, DefaultOps());
@@ -97,8 +99,8 @@ Command BackwardCommand() {
           "  coracle backward main.pb --loss=loss --out=train.pb\n"
           "  coracle backward main.pb --loss=loss --error_clip=hidden1:2e-6:-1e-6 --out=train.pb\n"
           "  coracle backward main.pb --loss=loss --inputs=x --unconnected=zero --out=train.pb\n",
-          {"loss", "inputs", "error_clip", "aggregation", "unconnected", "gate_gradients",
-           "stop_gradients", "no_grad", "out"},
+          WithLimitFlags({"loss", "inputs", "error_clip", "aggregation", "unconnected",
+                          "gate_gradients", "stop_gradients", "no_grad", "out"}),
           RunBackward};
 }
 

@@ -3,6 +3,7 @@
 #include <coracle/layers/model_text.h>
 #include <fmt/format.h>
 
+#include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 #include "program_input.h"
@@ -29,6 +30,7 @@ int RunBuild(const std::vector<std::string>& args) {
   RequireProgramName("--startup_out", FLAGS_startup_out);
   if (FLAGS_phase != "TRAIN" && FLAGS_phase != "TEST")
     throw UsageError("--phase is TRAIN or TEST, got " + Quote(FLAGS_phase));
+  const CommandLimits limits(CommandLimits::Time::kCommand);
   const ModelState state{.train = FLAGS_phase == "TRAIN", .stages = ListFlag(FLAGS_stage)};
   const BuiltModel model = ReadModelText(args[0], DefaultOps(), state);
   std::string report;
@@ -55,7 +57,7 @@ Command BuildCommand() {
           "build MODEL.pbtxt --out=main.pb [--startup_out=startup.pb]",
           "  coracle build lenet.pbtxt --out=main.pb --startup_out=startup.pb\n"
           "  coracle build lenet.pbtxt --out=- | coracle dump -\n",
-          {"out", "startup_out", "phase", "stage"},
+          WithLimitFlags({"out", "startup_out", "phase", "stage"}),
           RunBuild};
 }
 

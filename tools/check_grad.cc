@@ -2,6 +2,7 @@
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
 
+#include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 #include "program_input.h"
@@ -22,6 +23,7 @@ int RunCheckGrad(const std::vector<std::string>& args) {
   if (FLAGS_batch_size < 1) throw UsageError("--batch_size must be at least 1");
   if (FLAGS_directions < 1) throw UsageError("--directions must be at least 1");
   if (!(FLAGS_tolerance > 0)) throw UsageError("--tolerance must be positive");
+  const CommandLimits limits(CommandLimits::Time::kCommand);
   const ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;
   CheckGradientOptions options;
@@ -51,7 +53,8 @@ Command CheckGradCommand() {
           "check-grad PROGRAM [--loss=NAME] [--wrt=a,b] [--feed=in.npz] [--params=DIR|FILE]",
           "  coracle check-grad main.pb --loss=loss\n"
           "  coracle check-grad train.pb --wrt=conv2d_0.w_0 --feed=in.npz --params=params\n",
-          {"loss", "wrt", "feed", "params", "batch_size", "directions", "tolerance", "allow_files"},
+          WithLimitFlags({"loss", "wrt", "feed", "params", "batch_size", "directions", "tolerance",
+                          "allow_files"}),
           RunCheckGrad};
 }
 

@@ -1,5 +1,6 @@
 #include <coracle/backward/explain.h>
 
+#include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 #include "program_input.h"
@@ -14,6 +15,7 @@ int RunExplain(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   if (FLAGS_of.empty()) throw UsageError("--of=NAME is missing: the variable to differentiate");
   if (FLAGS_wrt.empty()) throw UsageError("--wrt=NAME is missing: by which variable");
+  const CommandLimits limits(CommandLimits::Time::kCommand);
   Print(ExplainGradient(ReadAnyProgram(args[0]), FLAGS_of, FLAGS_wrt).ToString());
   return 0;
 }
@@ -25,7 +27,7 @@ Command ExplainGradientCommand() {
           "tells why a variable has a gradient, or where it ends",
           "explain-gradient PROGRAM --of=NAME --wrt=NAME",
           "  coracle explain-gradient main.pb --of=loss --wrt=fc_0.w_0\n",
-          {"of", "wrt"},
+          WithLimitFlags({"of", "wrt"}),
           RunExplain};
 }
 

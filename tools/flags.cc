@@ -1,5 +1,6 @@
 #include "flags.h"
 
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 
 #include "command.h"
@@ -12,8 +13,11 @@ DEFINE_string(kernels, "auto", "`KIND`: auto, or reference for plain loops only"
 DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");
 DEFINE_bool(profile, false, "print the time of each op");
 DEFINE_string(memory_limit, "",
-              "most `BYTES` that a run may take, as in 512M or 2G; none: 80% of the machine's");
-DEFINE_double(time_limit, 0, "most `SECONDS` that a run (a step of train) may take; 0: no limit");
+              "most `BYTES` to take, as in 512M or 2G; none: 80% of the machine's");
+DEFINE_double(
+    time_limit, 600,
+    "most `SECONDS` for one run of a program (a step of train), or for all that a command "
+    "does that runs none; 0: no limit");
 DEFINE_string(
     allow_files, "",
     "`DIR` below which the program's own ops (save, load) may read and write files; none: "
@@ -40,10 +44,24 @@ uint64_t ParseBytes(const std::string& text) {
 
 }  // namespace
 
+uint64_t MemoryLimitFromFlags() {
+  const uint64_t bytes = ParseBytes(FLAGS_memory_limit);
+  return bytes > 0 ? bytes : DefaultMemoryLimit();
+}
+
+double TimeLimitFromFlags() {
+  if (!(FLAGS_time_limit >= 0)) throw UsageError("--time_limit must not be negative");
+  return FLAGS_time_limit;
+}
+
 std::vector<std::string> WithCompileFlags(std::vector<std::string> flags) {
-  for (const char* name :
-       {"kernels", "check_nan_inf", "profile", "memory_limit", "time_limit", "allow_files", "seed"})
+  for (const char* name : {"kernels", "check_nan_inf", "profile", "allow_files", "seed"})
     flags.emplace_back(name);
+  return WithLimitFlags(std::move(flags));
+}
+
+std::vector<std::string> WithLimitFlags(std::vector<std::string> flags) {
+  flags.insert(flags.end(), {"memory_limit", "time_limit"});
   return flags;
 }
 
@@ -51,12 +69,11 @@ CompileOptions CompileOptionsFromFlags() {
   CompileOptions options;
   if (FLAGS_kernels != "auto" && FLAGS_kernels != "reference")
     throw UsageError("--kernels is auto or reference, got " + Quote(FLAGS_kernels));
-  if (!(FLAGS_time_limit >= 0)) throw UsageError("--time_limit must not be negative");
   options.kernels = FLAGS_kernels == "auto" ? KernelMode::kAuto : KernelMode::kReference;
   options.check_nan_inf = FLAGS_check_nan_inf;
   options.profile = FLAGS_profile;
-  options.memory_limit = ParseBytes(FLAGS_memory_limit);
-  options.time_limit = FLAGS_time_limit;
+  options.memory_limit = MemoryLimitFromFlags();
+  options.time_limit = TimeLimitFromFlags();
   options.allow_files = FLAGS_allow_files;
   options.seed = FLAGS_seed;
   return options;

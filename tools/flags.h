@@ -24,6 +24,13 @@ namespace coracle::tools {
 std::vector<std::string> WithCompileFlags(std::vector<std::string> flags);
 CompileOptions CompileOptionsFromFlags();
 
+// The flags that CommandLimits (command_limits.h) reads, for the list of a command that runs no
+// program.
+std::vector<std::string> WithLimitFlags(std::vector<std::string> flags);
+
+uint64_t MemoryLimitFromFlags();  // bytes, never 0
+double TimeLimitFromFlags();      // seconds; 0: none
+
 std::vector<std::string> ListFlag(const std::string& value);  // "a,b" -> {a, b}; "" -> {}
 
 }  // namespace coracle::tools

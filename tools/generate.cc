@@ -1,5 +1,6 @@
 #include <coracle/train/generate.h>
 
+#include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 
@@ -19,6 +20,7 @@ int RunGenerate(const std::vector<std::string>& args) {
   options.temperature = FLAGS_temperature;
   options.compile = CompileOptionsFromFlags();
   if (FLAGS_seed > 0) options.seed = FLAGS_seed;
+  const CommandLimits limits(CommandLimits::Time::kRuns);
   PrintData(options.prompt + GenerateText(args[0], options) + "\n");
   return 0;
 }

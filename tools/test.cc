@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 
@@ -24,6 +25,7 @@ int RunTest(const std::vector<std::string>& args) {
   RequireArgs(args, 2, 2, "MODEL and JOB.pbtxt");
   if (args[1].ends_with(".pdmodel"))
     throw UsageError("MODEL comes before JOB.pbtxt, got " + Quote(args[1], 300) + " as the job");
+  const CommandLimits limits(CommandLimits::Time::kRuns);
   JobConfig job = ReadJob(args[1]);
   if (!FLAGS_data_dir.empty()) job.data_dir = FLAGS_data_dir;
   EvaluateOptions options;

@@ -4,6 +4,7 @@
 #include <coracle/framework/io/program_io.h>
 #include <coracle/train/time_model.h>
 
+#include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 #include "program_input.h"
@@ -42,7 +43,9 @@ int RunTime(const std::vector<std::string>& args) {
   if (given) options.batch_size = FLAGS_batch_size;
   options.iterations = FLAGS_iterations;
   if (options.batch_size < 1) throw UsageError("--batch_size must be at least 1");
-  if (options.iterations < 1) throw UsageError("--iterations must be at least 1");
+  if (options.iterations < 1 || options.iterations > 1'000'000)
+    throw UsageError("--iterations must lie in [1, 1000000]");
+  const CommandLimits limits(CommandLimits::Time::kRuns);
   const std::string file = ProgramFile(args[0]);
   const bool job = file.ends_with(".pbtxt") && LooksLikeJob(ReadFile(file, kMaxProgramBytes));
   Print(job ? TimesOfJob(file, options, given) : TimesOfModel(file, options));

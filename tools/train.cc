@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
 
@@ -61,6 +62,7 @@ int RunTrain(const std::vector<std::string>& args) {
   options.override_mismatch = FLAGS_override;
   if (FLAGS_override && !options.resume) throw UsageError("--override goes with --resume");
   if (FLAGS_resume != "newest") options.resume_from = FLAGS_resume;
+  const CommandLimits limits(CommandLimits::Time::kRuns);
   JobConfig job = ReadJob(args[0]);
   ApplyFlags(job);
   // A run that was stopped has saved its state: it did what it was asked to do.

@@ -25,7 +25,7 @@ Tensor MakeState(const VarDesc& to, int64_t batch_size) {
   return Tensor::Zeros(to.dtype(), shape);
 }
 
-size_t Bytes(const Tensor& t) { return static_cast<size_t>(t.numel()) * SizeOf(t.dtype()); }
+size_t Bytes(const Tensor& t) { return t.nbytes(); }
 
 void CopyInto(const Tensor& from, Tensor& to) {
   if (Bytes(to) > 0) std::memcpy(to.raw(), from.raw(), Bytes(to));

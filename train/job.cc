@@ -79,6 +79,13 @@ void RequireAtLeast(const JobConfig& config, const char* field, int64_t value, i
                              least, value));
 }
 
+// Of what is multiplied by others, and of what memory is made for.
+void RequireAtMost(const JobConfig& config, const char* field, int64_t value, int64_t most) {
+  if (value > most)
+    ThrowInvalid(
+        fmt::format("{}: {} must be at most {}, got {}", config.Place(field), field, most, value));
+}
+
 // Sets and metrics go by their names in logs.
 void CheckNames(const JobConfig& config) {
   std::set<std::string> names;
@@ -152,6 +159,11 @@ void CheckJob(const JobConfig& config) {
   RequireAtLeast(config, "test_iter", config.test_iterations, 0);
   RequireAtLeast(config, "display", config.display, 1);
   RequireAtLeast(config, "average_loss", config.average_loss, 0);
+  RequireAtMost(config, "average_loss", config.average_loss, 1'000'000);
+  RequireAtMost(config, "iter_size", config.training.iter_size, 1'000'000);
+  RequireAtMost(config, "batch_size", config.batch_size, std::numeric_limits<int32_t>::max());
+  RequireAtMost(config, "test_batch_size", config.test_batch_size,
+                std::numeric_limits<int32_t>::max());
   RequireAtLeast(config, "snapshot_interval", config.snapshot_interval, 0);
   RequireAtLeast(config, "keep_snapshots", config.keep_snapshots, 0);
   if (!(config.max_seconds >= 0))

@@ -60,7 +60,7 @@ std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMa
   return places;
 }
 
-Tensor Drawn(const VarDesc& var, int64_t batch_size) {
+Tensor Drawn(const VarDesc& var, int64_t batch_size) try {
   Shape shape = var.shape();
   for (int i = 0; i < shape.rank(); ++i)
     if (shape[i] < 0) shape[i] = batch_size;
@@ -72,6 +72,8 @@ Tensor Drawn(const VarDesc& var, int64_t batch_size) {
     numbers.data<float>()[i] = floating ? u : std::floor(2 * u);
   }
   return numbers.Cast(var.dtype());
+} catch (const OutOfMemory& e) {
+  throw e.WithPrefix("the feed " + Quote(var.name()));
 }
 
 std::string Columns(const LayerTime& layer) {

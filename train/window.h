@@ -4,6 +4,7 @@
 #include <coracle/train/metric.h>
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,8 +33,8 @@ class StepWindow {
 
  private:
   MetricSums sums_;
-  std::vector<std::pair<double, double>> ring_;  // loss * rows, rows
-  size_t next_ = 0, filled_ = 0;
+  size_t most_;                                   // of losses; 0: none are kept
+  std::deque<std::pair<double, double>> losses_;  // loss * rows, rows; the oldest first
   std::vector<double> metrics_;
 };
 

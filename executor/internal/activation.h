@@ -5,8 +5,8 @@
 
 #include <coracle/executor/internal/compiled_program.h>
 #include <coracle/executor/internal/frame.h>
+#include <coracle/framework/base/resource_limits.h>
 
-#include <chrono>
 #include <deque>
 #include <memory>
 #include <span>
@@ -18,14 +18,8 @@ namespace coracle {
 struct RunState {
   const CompiledProgram* compiled = nullptr;
   Scope* scope = nullptr;
-  std::chrono::steady_clock::time_point start;
-  uint64_t memory = 0;  // bytes of frames and of what was kept
-  double profiled = 0;  // seconds of all ops so far, when they are timed
-
-  // Throws kResourceExhausted when the memory passes the limit.
-  void AddMemory(uint64_t bytes);
-  // Throws kDeadlineExceeded or kCancelled when the run must stop. `after` tells where.
-  void CheckLimits(const char* after) const;
+  std::shared_ptr<ResourceLimits> limits;  // of all frames and of what runs make
+  double profiled = 0;                     // seconds of all ops so far, when they are timed
 };
 
 class Activation {
@@ -69,6 +63,7 @@ class Activation {
   void Adopt(const Plan& plan);
   void RunStage(Frame& frame, Stage& stage, std::span<const Tensor> feeds, uint64_t step);
   void RunSteps(Frame& frame);
+  void RunStep(Frame& frame, size_t i);
   void RunTimed(Frame& frame, size_t step);
   void CheckFinite(Frame& frame, const PlanStep& step) const;
   size_t StageAt(size_t first_op, size_t known);

@@ -4,6 +4,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/executor/internal/plan.h>
 #include <coracle/executor/internal/unit.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/block_use.h>
 
 #include <memory>
@@ -26,7 +27,7 @@ class CompiledProgram {
   const std::vector<std::string>& fetches() const { return fetches_; }
   const CompileOptions& options() const { return options_; }
   uint64_t seed() const { return seed_; }
-  uint64_t memory_limit() const { return memory_limit_; }
+  ResourceOptions limits() const { return {memory_limit_, options_.time_limit, options_.stop}; }
 
   // Throws kInvalidArgument when the feeds' number, dtypes or (where the program checks them)
   // shapes do not fit the program's variables.

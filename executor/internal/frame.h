@@ -39,7 +39,6 @@ class Frame : public Workspace {
   TensorArg ArgOf(int32_t value) const;
   VarValue& ValueOf(const TensorArg& arg) override;
   void RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept) override;
-  void NoteMemory(uint64_t bytes) override;
 
   // A view of a value after the run: in the frame's fetch memory, in the scope, a constant, the
   // feed or a cell. `to_caller`: it is handed out, and must not change when the plan or a cell

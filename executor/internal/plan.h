@@ -10,6 +10,7 @@
 #include <coracle/framework/ir/var.h>
 #include <coracle/framework/op/kernel.h>
 #include <coracle/framework/op/op_def.h>
+#include <coracle/framework/op/out_of_memory.h>
 
 #include <cstdint>
 #include <memory>
@@ -127,6 +128,12 @@ struct Plan {
   uint64_t constant_bytes = 0;
 
   uint64_t FrameBytes() const { return arena_bytes + fetch_bytes; }
+  OpName NameOfStep(size_t i) const {
+    const PlanStep& step = steps[i];
+    const bool none = step.outputs.empty();
+    return {step.op_type, none ? "" : values[static_cast<size_t>(step.outputs[0])].name,
+            step.where};
+  }
   // How many values the next stage relies on: where this one could do nothing, those that it knew
   // are still needed.
   size_t NumKnownNext() const {

@@ -26,6 +26,7 @@ struct PlanRequest {
   const OpRegistry* ops = nullptr;
   KernelMode kernels = KernelMode::kAuto;
   FileAccess files;
+  uint64_t memory_limit = UINT64_MAX;  // bytes of one value
   std::vector<std::string> feeds;
   std::vector<VarMeta> feed_metas;
   std::vector<std::string> fetches;

@@ -68,6 +68,8 @@ class Planner : public MetaTable, public ArgTable {
   const Tensor* ConstantOf(const std::string& name) const;
   [[noreturn]] void ThrowUndefined(const std::string& name) const;
   TensorArg ArgOf(int32_t value) const;
+  // Of a value's elements; throws OutOfMemory past the limit.
+  uint64_t AffordableBytes(const std::string& name, const VarMeta& meta) const;
   int32_t NewStorage(StorageKind kind, int32_t source, uint64_t bytes);
   // A value in an arena storage of its own (or, when it is no dense tensor, a Value of the frame).
   int32_t NewValue(const std::string& name, const VarMeta& meta, int32_t storage = -1);

@@ -103,18 +103,11 @@ Tensor ReadDense(Cursor& in, const std::string& source) {
   CheckVersion(in, "tensor version");
   DType dtype;
   Shape shape = ReadShape(in, source, &dtype);
-  uint64_t numel = 1;
-  for (int64_t dim : shape) {
-    if (__builtin_mul_overflow(numel, static_cast<uint64_t>(dim), &numel) &&
-        std::find(shape.begin(), shape.end(), 0) == shape.end())
-      numel = UINT64_MAX / 16;
-  }
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) numel = 0;
-  if (numel > in.left() / SizeOf(dtype)) {
+  if (shape.HasTooManyElements() || ByteSize(dtype, shape) > in.left()) {
     in.Fail(fmt::format("the elements of a {}{} where {} are left", ToString(dtype),
                         shape.ToString(), HumanBytes(in.left())));
   }
-  std::string_view bytes = in.Take(numel * SizeOf(dtype), "the elements of a tensor");
+  std::string_view bytes = in.Take(ByteSize(dtype, shape), "the elements of a tensor");
   Tensor tensor(dtype, shape);
   if (dtype == DType::kBool) {  // any other byte than 0 and 1 is no bool
     bool* out = tensor.data<bool>();

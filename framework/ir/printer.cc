@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/printer.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -179,7 +180,7 @@ class Printer {
 std::string SizeText(const VarMeta& meta) {
   if (meta.type != VarType::kLoDTensor || !meta.shape.IsKnown()) return "";
   try {
-    return HumanBytes(static_cast<uint64_t>(meta.shape.numel()) * SizeOf(meta.dtype));
+    return HumanBytes(ByteSize(meta.dtype, meta.shape));
   } catch (const Error&) {  // more elements than a tensor can have
     return "";
   }

@@ -56,7 +56,14 @@ const VarMeta* InferContext::DeclaredOutput(std::string_view slot, size_t i) con
 void InferContext::SetOutput(std::string_view slot, const VarMeta& meta, size_t i) {
   i = At(slot, i);
   const auto& args = op_.Output(slot);
-  if (i < args.size() && !IsEmptyName(args[i])) vars_.Set(args[i], meta);
+  if (i >= args.size() || IsEmptyName(args[i])) return;
+  if (meta.shape.HasTooManyElements()) {
+    throw Error(ErrorCode::kOutOfRange,
+                fmt::format("{}: its output var {} {} has too many elements", op_.type(),
+                            Quote(args[i]), meta.ToString()),
+                DescribeOperands(op_, vars_));
+  }
+  vars_.Set(args[i], meta);
 }
 
 void InferContext::SetOutput(std::string_view slot, DType dtype, const Shape& shape, size_t i) {
@@ -106,6 +113,12 @@ void InferContext::FailText(std::string_view id, std::string_view what,
   std::string message = fmt::format("{}: {} [{}.{}]", op_.type(), what, op_.type(), id);
   if (!got.empty()) message += ", got " + got;
   ThrowInvalid(std::move(message), DescribeOperands(op_, vars_));
+}
+
+void ThrowWithoutShape(const OpDesc& op, const std::string& output) {
+  ThrowInvalid(fmt::format("{}: its inputs do not account for the output var {}", op.type(),
+                           Quote(output)),
+               "  " + Locate(op));
 }
 
 std::string DescribeOperands(const OpDesc& op, const MetaTable& vars) {

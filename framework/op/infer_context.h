@@ -64,7 +64,8 @@ class InferContext {
   // What the program declares of an output variable; nullptr when it does not.
   const VarMeta* DeclaredOutput(std::string_view slot, size_t i = 0) const;
 
-  // Give an output its type. Nothing happens for an output that is not there.
+  // Give an output its type. Nothing happens for an output that is not there. Throws kOutOfRange
+  // for more elements than a shape may have.
   void SetOutput(std::string_view slot, const VarMeta& meta, size_t i = 0);
   void SetOutput(std::string_view slot, DType dtype, const Shape& shape, size_t i = 0);
 
@@ -108,6 +109,10 @@ class InferContext {
   MetaTable& vars_;
   size_t item_ = 0;
 };
+
+// For an output to which the shape rule gave nothing: a program may list more variables in a slot
+// than the op's inputs account for.
+[[noreturn]] void ThrowWithoutShape(const OpDesc& op, const std::string& output);
 
 // The lines "  input  X = 'fc1.in' float32[8, 64]", one for each variable of the op, and its place.
 std::string DescribeOperands(const OpDesc& op, const MetaTable& vars);

@@ -1,8 +1,10 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/out_of_memory.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/scope.h>
@@ -92,9 +94,7 @@ class OneOp : public ArgTable, public Workspace {
     auto it = outputs_.find(name);
     if (it != outputs_.end()) return ArgOf(it->second);
     const VarMeta* meta = metas_.Output(name);
-    if (!meta)
-      throw InternalError(
-          fmt::format("{}: no shape was inferred for the output '{}'", op_.type(), name));
+    if (!meta) ThrowWithoutShape(op_, name);
     TensorArg arg = ArgOf(outputs_[name] = Add(NewOutput(name, *meta)));
     if (!meta->shape.IsKnown()) arg.shape = meta->shape;
     return arg;
@@ -247,10 +247,8 @@ class OneOp : public ArgTable, public Workspace {
   std::vector<BlockUse> uses_;
 };
 
-}  // namespace
-
-void InterpretOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
-                 const InterpretOptions& options) {
+void RunOneOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
+              const InterpretOptions& options) {
   const OpDef& def = ops.Get(op.type());
   if (def.kind() != OpKind::kCompute) return;
   if (const auto path = def.FileOf(op))
@@ -270,9 +268,19 @@ void InterpretOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
   run.Run(kernel);
 }
 
+}  // namespace
+
+void InterpretOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
+                 const InterpretOptions& options) {
+  NameOutOfMemory([&] { RunOneOp(op, ops, env, options); }, [&] { return NameOf(op); });
+}
+
 void Interpret(const BlockDesc& block, const OpRegistry& ops, VarValues& env,
                const InterpretOptions& options) {
-  for (size_t i = 0; i < block.NumOps(); ++i) InterpretOp(block.op(i), ops, env, options);
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    CheckTimeLimit("interpreting ops");
+    InterpretOp(block.op(i), ops, env, options);
+  }
 }
 
 }  // namespace coracle

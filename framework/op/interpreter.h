@@ -27,7 +27,8 @@ struct InterpretOptions {
 
 // Runs `block` on `env`, which holds its inputs and afterwards every variable written. Shapes are
 // inferred from the actual values. feed and fetch ops do nothing: env has what they would move.
-// Throws kNotFound for an unknown op type or a variable without a value.
+// Throws kNotFound for an unknown op type or a variable without a value, and what the thread's
+// ResourceLimits throw.
 void Interpret(const BlockDesc& block, const OpRegistry& ops, VarValues& env,
                const InterpretOptions& options = {});
 // One op.

@@ -22,6 +22,7 @@ struct TensorArg {
   int64_t numel = 0;  // 0 when it is no dense tensor
   VarType type = VarType::kLoDTensor;
 
+  int64_t nbytes() const { return numel == 0 ? 0 : static_cast<int64_t>(ByteSize(dtype, shape)); }
   explicit operator bool() const { return index >= 0; }
 };
 
@@ -51,10 +52,6 @@ class Workspace {
   // kCancelled where a run is limited, so that no loop is endless.
   virtual void RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept);
   void RunBlock(int32_t handle) { RunBlock(handle, nullptr, nullptr); }
-
-  // Counts memory that a kernel makes outside of planned places (elements of a tensor array).
-  // Throws kResourceExhausted when it passes the run's limit.
-  virtual void NoteMemory(uint64_t) {}
 
   // Key of random draws: see rng.h. `seed` is the program's; `step` counts the runs.
   uint64_t seed() const { return seed_; }

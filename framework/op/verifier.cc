@@ -248,11 +248,7 @@ class Verifier {
         return;
       }
     }
-    int64_t product = 1;
-    for (int64_t dim : var.shape()) {
-      if (dim > 0 && __builtin_mul_overflow(product, dim, &product)) product = INT64_MAX;
-    }
-    if (product > (int64_t{1} << 48)) {
+    if (var.shape().HasTooManyElements()) {
       if (VerifyProblem* p = Add(-1, nullptr, "var_shape",
                                  fmt::format("var {} with the shape {} is too large for any memory",
                                              Quote(var.name()), var.shape().ToString()))) {

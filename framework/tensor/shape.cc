@@ -28,23 +28,22 @@ bool Shape::IsKnown() const {
   return std::all_of(begin(), end(), [](int64_t d) { return d >= 0; });
 }
 
-int64_t Shape::numel() const {
+bool Shape::HasTooManyElements() const {
+  const int64_t most = std::find(begin(), end(), 0) == end() ? kMaxElements : kMaxEmpty;
   int64_t product = 1;
-  bool zero = false, overflow = false;
-  for (int64_t d : *this) {
-    if (d < 0) {
-      throw Error(ErrorCode::kOutOfRange,
-                  fmt::format("shape {} has an unknown dimension", ToString()));
-    }
-    if (d == 0)
-      zero = true;
-    else
-      overflow |= __builtin_mul_overflow(product, d, &product);
+  return std::any_of(begin(), end(), [&](int64_t d) {
+    return d > 0 && (__builtin_mul_overflow(product, d, &product) || product > most);
+  });
+}
+
+int64_t Shape::numel() const {
+  if (!IsKnown()) {
+    throw Error(ErrorCode::kOutOfRange,
+                fmt::format("shape {} has an unknown dimension", ToString()));
   }
-  if (overflow || product > (int64_t{1} << 62)) {
+  if (HasTooManyElements())
     throw Error(ErrorCode::kOutOfRange, fmt::format("shape {} has too many elements", ToString()));
-  }
-  return zero ? 0 : product;
+  return Product(0, rank_);
 }
 
 int64_t Shape::Product(int first, int last) const {

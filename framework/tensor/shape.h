@@ -13,6 +13,10 @@ namespace coracle {
 class Shape {
  public:
   static constexpr int kMaxRank = 9;  // Paddle's limit
+  // More than any machine holds, and so few that bytes, and small multiples of them, cannot
+  // overflow.
+  static constexpr int64_t kMaxElements = int64_t{1} << 48;
+  static constexpr int64_t kMaxEmpty = int64_t{1} << 31;
 
   Shape() = default;  // rank 0: one element
   Shape(std::initializer_list<int64_t> dims);
@@ -28,8 +32,11 @@ class Shape {
   void Append(int64_t dim);  // throws past kMaxRank
 
   bool IsKnown() const;  // no dimension is negative
+  // The product of the positive dimensions passes kMaxElements, or kMaxEmpty when one is 0: rows of
+  // no elements are walked over all the same.
+  bool HasTooManyElements() const;
   // Product of the dimensions (1 for rank 0). Throws kOutOfRange when a dimension is negative or
-  // the product of those that are not 0 passes 2^62: strides are products of some of them.
+  // HasTooManyElements(), even if one is 0: strides are products of the others.
   int64_t numel() const;
   // Product of dims [begin, end), unchecked: for shapes whose numel() was taken.
   int64_t Product(int begin, int end) const;

@@ -1,3 +1,5 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
@@ -18,20 +20,36 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-std::shared_ptr<void> Allocate(size_t bytes) {
+// What a tensor costs beside its elements: handle, cell, allocator. It counts where a loop makes
+// millions of small ones.
+constexpr size_t kOverhead = 256;
+
+struct Release {
+  std::shared_ptr<ResourceLimits> limits;
+  size_t bytes;
+  void operator()(void* data) const {
+    std::free(data);
+    if (limits) limits->Give(bytes);
+  }
+};
+
+template <class What>
+std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
+  const Release release{ResourceLimits::Current(), bytes + kOverhead};
+  if (release.limits) release.limits->Take(release.bytes, what);
   const bool huge = bytes >= kHugePage - kHugePage / 8;
   size_t alignment = huge ? kHugePage : kAlignment;
   size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* data = std::aligned_alloc(alignment, std::max(rounded, alignment));
   if (!data) {
-    throw Error(ErrorCode::kResourceExhausted,
-                fmt::format("cannot allocate {} bytes for a tensor", bytes));
+    release(nullptr);
+    throw OutOfMemory(fmt::format("the system does not give {} for {}", HumanBytes(bytes), what()));
   }
   if (huge) ::madvise(data, rounded, MADV_HUGEPAGE);
 #ifdef __SANITIZE_ADDRESS__  // the rounding must not hide an overrun
   ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + bytes, std::max(rounded, alignment) - bytes);
 #endif
-  return {data, std::free};
+  return {data, release};
 }
 
 template <class From, class To>
@@ -60,15 +78,20 @@ Tensor::Tensor(DType dtype, const Shape& shape) : dtype_(dtype), shape_(shape) {
   if (!shape.IsKnown())
     ThrowInvalid(fmt::format("a tensor cannot have the shape {}", shape.ToString()));
   numel_ = shape.numel();
-  if (static_cast<uint64_t>(numel_) > (uint64_t{1} << 56)) {
-    throw Error(ErrorCode::kResourceExhausted,
-                fmt::format("a tensor of shape {} is too large", shape.ToString()));
-  }
   if (numel_ > 0) {
-    owner_ = Allocate(nbytes());
+    owner_ = Allocate(nbytes(), [this] { return ToString(); });
     data_ = owner_.get();
     capacity_ = nbytes();
   }
+}
+
+std::shared_ptr<void> AllocateBytes(uint64_t bytes, const char* what) {
+  if (bytes == 0) return {};
+  return Allocate(bytes, [what] { return std::string(what); });
+}
+
+uint64_t ByteSize(DType dtype, const Shape& shape) {
+  return static_cast<uint64_t>(shape.numel()) * SizeOf(dtype);
 }
 
 void Tensor::Resize(DType dtype, const Shape& shape) {

@@ -3,7 +3,7 @@
 // excepted). A Tensor is a handle: copies share the elements, Clone() copies them. Also the other
 // values that a variable can hold.
 
-#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/dtype.h>
 #include <coracle/framework/tensor/shape.h>
 
@@ -24,7 +24,7 @@ class Tensor {
  public:
   Tensor() = default;  // float32, shape [0], no elements
   // Uninitialised elements. Throws kInvalidArgument for an unknown dtype or dimension,
-  // kResourceExhausted when the system has not the memory.
+  // OutOfMemory when the thread's ResourceLimits, or the system, do not give it.
   Tensor(DType dtype, const Shape& shape);
 
   static Tensor Zeros(DType dtype, const Shape& shape);
@@ -112,6 +112,12 @@ class Tensor {
   size_t capacity_ = 0;  // bytes at data_ when owner_ is our own allocation
   LoD lod_;
 };
+
+// Aligned memory as tensors have it; empty for 0 bytes. Throws OutOfMemory.
+std::shared_ptr<void> AllocateBytes(uint64_t bytes, const char* what);
+
+// Bytes of the elements. Throws as Shape::numel does; what it returns cannot have overflowed.
+uint64_t ByteSize(DType dtype, const Shape& shape);
 
 // Same dtype, shape and bytes (so a nan equals itself, and 0.0 differs from -0.0).
 bool BitEqual(const Tensor& a, const Tensor& b);

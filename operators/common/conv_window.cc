@@ -1,3 +1,4 @@
+#include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/parallel.h>
 #include <coracle/operators/common/conv_window.h>
 #include <coracle/operators/common/matrix_tile.h>
@@ -48,10 +49,10 @@ struct PaddedGeometry {
     padded = g.h.before > 0 || g.w.before > 0 || reach_h > g.h.in || reach_w > g.w.in;
     height = padded ? std::max(reach_h, g.h.before + g.h.in) : g.h.in;
     width = padded ? std::max(reach_w, g.w.before + g.w.in) : g.w.in;
-    row = width * g.in_channels;
-    image = height * row;
+    row = CheckedMul(width, g.in_channels);
+    image = CheckedMul(height, row);
     segment = g.w.kernel * g.in_channels;
-    step = g.w.stride * g.in_channels;
+    step = CheckedMul(g.w.stride, g.in_channels);
     out_row = g.w.out * g.out_channels;
     out_image = g.h.out * out_row;
   }
@@ -89,7 +90,7 @@ struct PaddedInput {
   TensorArg input, scratch;
 
   PaddedInput(const PrepareContext& ctx, const PaddedGeometry& d, const TensorArg& in) : input(in) {
-    if (d.padded) scratch = ctx.Scratch(DType::kFloat32, {d.g.batch * d.image});
+    if (d.padded) scratch = ctx.Scratch(DType::kFloat32, {CheckedMul(d.g.batch, d.image)});
   }
   const float* Make(Workspace& ws, const PaddedGeometry& d) const {
     const float* in = ws.Data<const float>(input);
@@ -328,7 +329,7 @@ Kernel MakeFilterGrad(const PrepareContext& ctx, const PaddedGeometry& d,
   const PaddedInput input(ctx, d, args.input);
   const int64_t chunks = std::clamp<int64_t>(NumThreads(), 1, d.g.batch);
   const int64_t stride = f.size + PadUp(d.g.out_channels);
-  const TensorArg scratch = ctx.Scratch(DType::kFloat32, {chunks * stride});
+  const TensorArg scratch = ctx.Scratch(DType::kFloat32, {CheckedMul(chunks, stride)});
   return [=](Workspace& ws) {
     const ConvGeometry& g = d.g;
     const float* in = args.dfilter ? input.Make(ws, d) : nullptr;
@@ -357,9 +358,9 @@ Kernel MakeFilterGrad(const PrepareContext& ctx, const PaddedGeometry& d,
 Kernel MakeDataGrad(const PrepareContext& ctx, const PaddedGeometry& d,
                     const ConvBackwardArgs& args) {
   const TensorArg packed =
-      ctx.Scratch(DType::kFloat32, {d.g.h.kernel * d.g.out_channels * PadUp(d.segment)});
+      ctx.Scratch(DType::kFloat32, {CheckedMul(d.g.h.kernel, d.g.out_channels, PadUp(d.segment))});
   TensorArg padded;
-  if (d.padded) padded = ctx.Scratch(DType::kFloat32, {d.g.batch * d.image});
+  if (d.padded) padded = ctx.Scratch(DType::kFloat32, {CheckedMul(d.g.batch, d.image)});
   return [=](Workspace& ws) {
     const ConvGeometry& g = d.g;
     float* filter = ws.Data<float>(packed);

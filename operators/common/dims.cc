@@ -1,3 +1,4 @@
+#include <coracle/framework/base/checked.h>
 #include <coracle/operators/common/dims.h>
 #include <coracle/operators/common/index.h>
 #include <fmt/format.h>
@@ -6,10 +7,6 @@
 
 namespace coracle {
 namespace {
-
-[[noreturn]] void ThrowTooLarge() {
-  throw Error(ErrorCode::kOutOfRange, "a dimension passes the range of 64-bit integers");
-}
 
 void RequireIntegers(const InferContext& ctx, std::string_view slot, size_t i, bool one) {
   const VarMeta& meta = ctx.Input(slot, i);
@@ -22,19 +19,9 @@ void RequireIntegers(const InferContext& ctx, std::string_view slot, size_t i, b
 
 }  // namespace
 
-int64_t AddDims(int64_t a, int64_t b) {
-  int64_t sum;
-  if (a < 0 || b < 0) return -1;
-  if (__builtin_add_overflow(a, b, &sum)) ThrowTooLarge();
-  return sum;
-}
+int64_t AddDims(int64_t a, int64_t b) { return a < 0 || b < 0 ? -1 : CheckedAdd(a, b); }
 
-int64_t MulDims(int64_t a, int64_t b) {
-  int64_t product;
-  if (a < 0 || b < 0) return -1;
-  if (__builtin_mul_overflow(a, b, &product)) ThrowTooLarge();
-  return product;
-}
+int64_t MulDims(int64_t a, int64_t b) { return a < 0 || b < 0 ? -1 : CheckedMul(a, b); }
 
 int64_t ProductOfDims(const Shape& shape, int begin, int end) {
   int64_t product = 1;

@@ -11,7 +11,7 @@
 
 namespace coracle {
 
-// -1 when one is unknown; throws kOutOfRange past the range of int64.
+// -1 when one is unknown; throws as CheckedAdd and CheckedMul do.
 int64_t AddDims(int64_t a, int64_t b);
 int64_t MulDims(int64_t a, int64_t b);
 // Product of dims [begin, end).

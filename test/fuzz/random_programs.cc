@@ -5,6 +5,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/ir/printer.h>
+#include <coracle/test/fuzz/hostile_run.h>
 #include <coracle/test/fuzz/program_check.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -22,6 +23,7 @@ DEFINE_int32(threads, 1, "threads, each of which checks programs");
 DEFINE_int32(max_findings, 5, "stop after so many");
 DEFINE_bool(errors, false, "list the errors by which programs were refused or stopped");
 DEFINE_bool(show, false, "print the programs");
+DEFINE_bool(hostile, false, "run hostile programs under small limits");
 DEFINE_string(types, "", "op types to draw from, separated by commas; none: all");
 
 // Called by sanitizers before they end the process; their name for it is theirs.
@@ -35,9 +37,9 @@ thread_local uint64_t current_seed = 0;
 
 void PrintSeed() {
   char text[96];
-  const int length =
-      std::snprintf(text, sizeof text, "\nto repeat: random_programs --seed=%llu --count=1\n",
-                    static_cast<unsigned long long>(current_seed));
+  const int length = std::snprintf(
+      text, sizeof text, "\nto repeat: random_programs%s --seed=%llu --count=1\n",
+      FLAGS_hostile ? " --hostile" : "", static_cast<unsigned long long>(current_seed));
   std::fwrite(text, 1, static_cast<size_t>(length), stderr);
 }
 
@@ -67,6 +69,7 @@ class Runner {
 
  private:
   void Work() {
+    if (FLAGS_hostile) return RunHostilePrograms();
     CheckCounts counts;
     for (uint64_t k = next_++; k < FLAGS_count && findings_ < FLAGS_max_findings; k = next_++) {
       current_seed = FLAGS_seed + k;
@@ -77,6 +80,27 @@ class Runner {
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     counts_.Add(counts);
+  }
+
+  void RunHostilePrograms() {
+    HostileCounts counts;
+    for (uint64_t k = next_++; k < FLAGS_count && findings_ < FLAGS_max_findings; k = next_++) {
+      current_seed = FLAGS_seed + k;
+      Choices choose(current_seed);
+      const HostileCase made = MakeHostileCase(choose, types_);
+      if (FLAGS_show) fmt::print("{}\n", PrintProgram(made.program));
+      const auto finding = RunHostileCase(made, &counts);
+      if (!finding) continue;
+      ++findings_;
+      const std::lock_guard<std::mutex> lock(mutex_);
+      fmt::print(
+          "seed {}: {}\n{}\n{}to repeat: random_programs --hostile --seed={} --count=1{}\n\n",
+          current_seed, finding->kind, finding->text, PrintProgram(made.program), current_seed,
+          FLAGS_types.empty() ? "" : " --types=" + FLAGS_types);
+      std::fflush(stdout);
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    hostile_.Add(counts);
   }
 
   void Tell(uint64_t seed, const RandomCase& made, const Finding& finding) {
@@ -93,7 +117,20 @@ class Runner {
     std::fflush(stdout);
   }
 
+  void ReportHostile(double seconds) const {
+    if (FLAGS_errors) {
+      for (const auto& [message, count] : hostile_.errors) fmt::print("{:7} {}\n", count, message);
+    }
+    fmt::print(
+        "{} programs, {} refused, {} stopped by an error, {} ran; the slowest took {:.1f} s; "
+        "{:.0f} "
+        "programs/s; {} findings\n",
+        hostile_.programs, hostile_.refused, hostile_.stopped, hostile_.ran, hostile_.slowest,
+        static_cast<double>(hostile_.programs) / seconds, findings_.load());
+  }
+
   void Report(double seconds) const {
+    if (FLAGS_hostile) return ReportHostile(seconds);
     if (FLAGS_errors) {
       for (const auto& [message, count] : counts_.errors) fmt::print("{:7} {}\n", count, message);
     }
@@ -117,6 +154,7 @@ class Runner {
   std::atomic<int> findings_{0};
   std::mutex mutex_;
   CheckCounts counts_;
+  HostileCounts hostile_;
 };
 
 }  // namespace
@@ -129,5 +167,6 @@ int main(int argc, char** argv) {
   coracle::SetNumThreads(1);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   coracle::NameTheSeedOfACrash();
+  if (FLAGS_hostile) coracle::LimitMemory();
   return coracle::Runner().Run();
 }

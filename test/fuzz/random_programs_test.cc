@@ -5,6 +5,7 @@
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/ir/printer.h>
 #include <coracle/operators/default_ops.h>
+#include <coracle/test/fuzz/hostile_run.h>
 #include <coracle/test/fuzz/program_check.h>
 #include <gtest/gtest.h>
 
@@ -41,6 +42,23 @@ TEST_F(RandomPrograms, ThousandsHold) {
   EXPECT_GT(counts_.gradients, 300u);
   EXPECT_GT(counts_.saved, 15u);
   EXPECT_GT(counts_.refused, 60u);
+}
+
+TEST_F(RandomPrograms, HostileOnesEndWithAnErrorOrRun) {
+  HostileCounts counts;
+  for (uint64_t seed = 1; seed <= 3000 && !HasFailure(); ++seed) {
+    Choices choose(seed);
+    const HostileCase made = MakeHostileCase(choose);
+    if (const auto finding = RunHostileCase(made, &counts)) {
+      ADD_FAILURE() << "random_programs --hostile --seed=" << seed << " --count=1\n"
+                    << finding->kind << "\n"
+                    << finding->text << "\n"
+                    << PrintProgram(made.program);
+    }
+  }
+  EXPECT_GT(counts.ran, 500u);
+  EXPECT_GT(counts.stopped, 300u);
+  EXPECT_GT(counts.refused, 300u);
 }
 
 // Each gets programs of its own, until one of them runs.

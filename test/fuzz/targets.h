@@ -24,6 +24,8 @@ void FuzzCommandLine(std::string_view bytes);
 void FuzzFiles(std::string_view bytes);
 // Edits a job, which is then trained for two steps.
 void FuzzJob(std::string_view bytes);
+// A hostile program (see hostile_run.h), which is run: the bytes choose ops, attrs and values.
+void FuzzRun(std::string_view bytes);
 // The first byte chooses the reader: tensor stream, selected rows, .npy, .npz.
 void FuzzTensor(std::string_view bytes);
 

@@ -60,6 +60,15 @@ class RnnLayer : public ::testing::Test {
 
 }  // namespace
 
+TEST_F(RnnLayer, LayersAreFew) {
+  try {
+    net.Lstm(net.Data("deep", {-1, 3, 4}), {.hidden_size = 1, .num_layers = 1'000'000'000});
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.message(), "lstm: num_layers must lie in [1, 1024], got 1000000000");
+  }
+}
+
 TEST_F(RnnLayer, LstmMakesItsParameters) {
   Variable x = net.Data("x", {-1, -1, 5});
   RnnOutput lstm = net.Lstm(

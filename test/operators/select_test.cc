@@ -40,6 +40,12 @@ TEST(SelectInput, Constraints) {
   const VarMeta x{VarType::kLoDTensor, DType::kFloat32, {2}, 0};
   ExpectRefused("select_input_grad", {{"X", x}, {"Mask", x}, {"Out@GRAD", x}}, {},
                 "select_input_grad.C1");
+  OpTest("select_input_grad")
+      .Input("X", {2}, {1, 2})
+      .IntInput("Mask", {1}, {0})
+      .Input("Out@GRAD", {2}, {1, 1})
+      .Outputs("X@GRAD", 2)
+      .ExpectError("select_input_grad.C2");
 }
 
 TEST(SelectInput, Gradient) {

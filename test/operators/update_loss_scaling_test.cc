@@ -124,6 +124,16 @@ TEST(UpdateLossScaling, StopUpdateOnlyZeroes) {
   EXPECT_EQ(op.Output("OutBadSteps").Item<int32_t>(), 1);
 }
 
+// As a file may have them.
+TEST(UpdateLossScaling, CountsStayAtTheirLimit) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  OpTest good = Step(false, 8, kMost, 0, 0, Rule(kMost));
+  EXPECT_EQ(good.Output("LossScaling").Item<float>(), 16);
+  OpTest bad = Step(true, 8, 0, kMost, kMost, With(Rule(3), {{"hysteresis", kMost}}));
+  EXPECT_EQ(bad.Output("OutBadSteps").Item<int32_t>(), kMost);
+  EXPECT_EQ(bad.Output("OutSkippedSteps").Item<int32_t>(), kMost);
+}
+
 TEST(UpdateLossScaling, Constraints) {
   const auto fails = [](const AttrList& attrs, const char* id) {
     Step(false, 8, 0, 0, 0, attrs).ExpectError(std::string("update_loss_scaling.") + id);

@@ -86,6 +86,18 @@ std::string TextError(const std::string& text) {
   return ErrorOf([&] { ParseJobText(text, "j.pbtxt"); });
 }
 
+// They are multiplied, and lists are made for them.
+TEST(JobText, NumbersThatNoRunReaches) {
+  for (const char* field : {"average_loss", "iter_size"}) {
+    const std::string text =
+        "model: \"m\" loss: \"l\" max_iter: 1 train { digits {} }\n" + std::string(field);
+    EXPECT_NO_THROW(CheckJob(ParseJobText(text + ": 1000000", "j.pbtxt")));
+    EXPECT_EQ(
+        ErrorOf([&] { CheckJob(ParseJobText(text + ": 1000000000000000000", "j.pbtxt")); }),
+        "j.pbtxt:2:1: " + std::string(field) + " must be at most 1000000, got 1000000000000000000");
+  }
+}
+
 TEST(JobText, ErrorsSayPositionAndNearestName) {
   EXPECT_EQ(TextError("model: \"m\"\n  batch_sise: 3"),
             "j.pbtxt:2:3: batch_sise: no such field in a job; did you mean batch_size?");

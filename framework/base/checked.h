@@ -1,0 +1,17 @@
+#pragma once
+// Sums and products of sizes that come from a program, a file or a flag: they throw where plain
+// arithmetic would wrap.
+
+#include <cstdint>
+
+namespace coracle {
+
+// Throw OutOfMemory "a * b passes the range of 64-bit integers".
+int64_t CheckedAdd(int64_t a, int64_t b);
+int64_t CheckedMul(int64_t a, int64_t b);
+template <class... More>
+int64_t CheckedMul(int64_t a, int64_t b, More... more) {
+  return CheckedMul(CheckedMul(a, b), more...);
+}
+
+}  // namespace coracle

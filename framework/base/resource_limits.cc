@@ -1,0 +1,96 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+
+namespace coracle {
+namespace {
+
+std::shared_ptr<ResourceLimits>& CurrentLimits() {
+  thread_local std::shared_ptr<ResourceLimits> limits;
+  return limits;
+}
+
+uint64_t ControlGroupMemory() {
+  for (const char* file :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    uint64_t bytes = 0;
+    if (std::ifstream(file) >> bytes && bytes > 0) return bytes;  // "max" is no number
+  }
+  return UINT64_MAX;
+}
+
+// To some milliseconds, and so cheap that it can be asked before each op.
+double Now() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+ResourceLimits::ResourceLimits(ResourceOptions options, std::shared_ptr<ResourceLimits> outer)
+    : options_(std::move(options)), outer_(std::move(outer)), start_(Now()) {}
+
+void ResourceLimits::StartClock() { start_ = Now(); }
+
+const std::shared_ptr<ResourceLimits>& ResourceLimits::Current() { return CurrentLimits(); }
+
+ResourceLimits::Refusal ResourceLimits::TryTake(uint64_t bytes) {
+  const uint64_t before = in_use_.fetch_add(bytes);
+  const bool wraps = before + bytes < before;
+  Refusal refusal;
+  if (wraps || (options_.memory > 0 && before + bytes > options_.memory))
+    refusal = {true, before, options_.memory};
+  else if (outer_)
+    refusal = outer_->TryTake(bytes);
+  if (refusal.refused) in_use_ -= bytes;
+  return refusal;
+}
+
+void ResourceLimits::Throw(const Refusal& refusal, uint64_t bytes, const std::string& what) {
+  throw OutOfMemory(fmt::format("{} takes {}, which with {} in use passes the memory limit of {}",
+                                what, HumanBytes(bytes), HumanBytes(refusal.in_use),
+                                HumanBytes(refusal.limit)));
+}
+
+void ResourceLimits::Give(uint64_t bytes) noexcept {
+  in_use_ -= bytes;
+  if (outer_) outer_->Give(bytes);
+}
+
+ResourceLimits::Stop ResourceLimits::FindStop() const {
+  if (options_.stop && options_.stop()) return {Stop::kAsked, 0};
+  if (options_.seconds > 0 && Now() - start_ > options_.seconds)
+    return {Stop::kTime, options_.seconds};
+  return outer_ ? outer_->FindStop() : Stop{};
+}
+
+void ResourceLimits::Throw(Stop stop, const std::string& where) {
+  if (stop.kind == Stop::kAsked)
+    throw Error(ErrorCode::kCancelled, fmt::format("the run was stopped {}", where));
+  throw Error(ErrorCode::kDeadlineExceeded,
+              fmt::format("passed the time limit of {} s {}", stop.seconds, where));
+}
+
+ScopedLimits::ScopedLimits(std::shared_ptr<ResourceLimits> limits) : before_(CurrentLimits()) {
+  CurrentLimits() = std::move(limits);
+}
+ScopedLimits::~ScopedLimits() { CurrentLimits() = std::move(before_); }
+
+void CheckTimeLimit(const char* doing) {
+  if (const auto& limits = CurrentLimits())
+    limits->CheckTime([&] { return fmt::format("while {}", doing); });
+}
+
+uint64_t DefaultMemoryLimit() {
+  const uint64_t machine = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                           static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  return std::min(machine, ControlGroupMemory()) / 5 * 4;
+}
+
+}  // namespace coracle

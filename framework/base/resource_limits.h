@@ -1,0 +1,97 @@
+#pragma once
+// ResourceLimits: how much memory and time the work of a thread may take. Elements of tensors are
+// asked for here before they are allocated, whoever makes them (a run, a plan's constants, tensor
+// arrays, kernels' scratch); loops whose length a program or a text chooses ask for the time.
+
+#include <coracle/framework/base/error.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace coracle {
+
+// Memory that a limit, or the system, does not give. Who runs ops catches it and says which one.
+class OutOfMemory : public Error {
+ public:
+  explicit OutOfMemory(const std::string& what)
+      : Error(ErrorCode::kResourceExhausted, "out of memory: " + what) {}
+};
+
+struct ResourceOptions {
+  uint64_t memory = 0;  // bytes; 0: no limit
+  double seconds = 0;   // from the last StartClock(); 0: no limit
+  // Asked with the time: true ends the work with kCancelled. Safe to call from any thread.
+  std::function<bool()> stop = {};
+};
+
+class ResourceLimits {
+ public:
+  // What is taken from these limits is taken from `outer` too: by default from those of the scope
+  // that this thread is in. The clock starts.
+  explicit ResourceLimits(ResourceOptions options,
+                          std::shared_ptr<ResourceLimits> outer = Current());
+
+  // Those of the innermost ScopedLimits of this thread; nullptr when there is none.
+  static const std::shared_ptr<ResourceLimits>& Current();
+
+  // Throws OutOfMemory, and takes nothing then, when the bytes in use would pass the limit. `what`
+  // says what they are for, and is only called then. Thread-safe, as Give is.
+  template <class What>
+  void Take(uint64_t bytes, What&& what) {
+    const Refusal refusal = TryTake(bytes);
+    if (refusal.refused) Throw(refusal, bytes, what());
+  }
+  void Give(uint64_t bytes) noexcept;
+  uint64_t bytes_in_use() const { return in_use_; }
+
+  void StartClock();
+  // Throws kDeadlineExceeded or kCancelled when the work must stop. `where` makes the words after
+  // "passed its time limit of 2 s", and is only called then.
+  template <class Where>
+  void CheckTime(Where&& where) const {
+    const Stop stop = FindStop();
+    if (stop.kind != Stop::kNone) Throw(stop, where());
+  }
+
+ private:
+  struct Refusal {
+    bool refused = false;
+    uint64_t in_use = 0, limit = 0;
+  };
+  Refusal TryTake(uint64_t bytes);
+  [[noreturn]] static void Throw(const Refusal& refusal, uint64_t bytes, const std::string& what);
+  struct Stop {
+    enum Kind { kNone, kTime, kAsked } kind = kNone;
+    double seconds = 0;
+  };
+  Stop FindStop() const;
+  [[noreturn]] static void Throw(Stop stop, const std::string& where);
+
+  ResourceOptions options_;
+  std::shared_ptr<ResourceLimits> outer_;
+  double start_ = 0;  // seconds
+  std::atomic<uint64_t> in_use_{0};
+};
+
+// Puts limits on what this thread does while it lives.
+class ScopedLimits {
+ public:
+  explicit ScopedLimits(std::shared_ptr<ResourceLimits> limits);
+  ~ScopedLimits();
+  ScopedLimits(const ScopedLimits&) = delete;
+  ScopedLimits& operator=(const ScopedLimits&) = delete;
+
+ private:
+  std::shared_ptr<ResourceLimits> before_;
+};
+
+// CheckTime of the present limits, if any: "... while `doing`".
+void CheckTimeLimit(const char* doing);
+
+// 80% of the memory of the machine, or of the control group that the process is in.
+uint64_t DefaultMemoryLimit();
+
+}  // namespace coracle

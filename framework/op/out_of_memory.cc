@@ -1,0 +1,26 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/block.h>
+#include <coracle/framework/op/op_def.h>
+#include <coracle/framework/op/out_of_memory.h>
+#include <fmt/format.h>
+
+namespace coracle {
+
+OpName NameOf(const OpDesc& op) {
+  OpName name{op.type(), "", Locate(op)};
+  for (const Slot& slot : op.outputs()) {
+    for (const std::string& arg : slot.args) {
+      if (name.output.empty() && !IsEmptyName(arg)) name.output = arg;
+    }
+  }
+  return name;
+}
+
+void ThrowOutOfMemory(const OpName& op, const std::string& message) {
+  const std::string output =
+      op.output.empty() ? "" : fmt::format(" (output var {})", Quote(op.output));
+  throw Error(ErrorCode::kResourceExhausted, fmt::format("{}: {}{}", op.type, message, output),
+              "  " + op.where);
+}
+
+}  // namespace coracle

@@ -1,0 +1,39 @@
+#pragma once
+// Says which op ran out of memory.
+
+#include <coracle/framework/base/resource_limits.h>
+
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace coracle {
+
+class OpDesc;
+
+struct OpName {
+  std::string type;
+  std::string output;  // its first output, or ""
+  std::string where;   // as Locate says it
+};
+OpName NameOf(const OpDesc& op);
+
+// Throws "fill_constant: out of memory: float32[1000000000] takes ... (output var 'x')".
+[[noreturn]] void ThrowOutOfMemory(const OpName& op, const std::string& message);
+
+// Runs `run`. OutOfMemory, and what the standard library throws for want of it, become an Error
+// that names the op that `op()` tells; ops around it leave that alone.
+template <class Run, class Op>
+void NameOutOfMemory(Run&& run, Op&& op) {
+  try {
+    run();
+  } catch (const OutOfMemory& e) {
+    ThrowOutOfMemory(op(), e.message());
+  } catch (const std::bad_alloc&) {
+    ThrowOutOfMemory(op(), "out of memory");
+  } catch (const std::length_error&) {
+    ThrowOutOfMemory(op(), "out of memory: a list would be too long");
+  }
+}
+
+}  // namespace coracle

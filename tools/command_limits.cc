@@ -1,0 +1,80 @@
+#include "command_limits.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "flags.h"
+
+// There under sanitizers only, which take more memory than any limit.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
+extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
+
+namespace coracle::tools {
+namespace {
+
+constexpr double kGrace = 10, kLongest = 1e6;  // seconds
+// Beside tensors: code, threads' stacks, oneDNN's memory.
+constexpr uint64_t kProcessBytes = uint64_t{1} << 30;
+
+// What the limit was before, if it could be set.
+std::optional<rlimit> LimitProcessMemory(uint64_t bytes) {
+  rlimit before = {};
+  if (__sanitizer_set_death_callback || bytes > RLIM_INFINITY - kProcessBytes ||
+      ::getrlimit(RLIMIT_DATA, &before) != 0)
+    return std::nullopt;
+  rlimit limit = before;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, bytes + kProcessBytes);
+  if (::setrlimit(RLIMIT_DATA, &limit) != 0) return std::nullopt;
+  return before;
+}
+
+std::shared_ptr<ResourceLimits> LimitsOf(CommandLimits::Time time) {
+  ResourceOptions options;
+  options.memory = MemoryLimitFromFlags();
+  if (time == CommandLimits::Time::kCommand) options.seconds = TimeLimitFromFlags();
+  return std::make_shared<ResourceLimits>(options);
+}
+
+double SecondsOf(CommandLimits::Time time, int64_t runs) {
+  const double seconds = TimeLimitFromFlags();
+  return time == CommandLimits::Time::kCommand ? seconds : seconds * static_cast<double>(runs);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(double seconds) {
+  if (seconds > 0 && seconds < kLongest) thread_ = std::thread([this, seconds] { Watch(seconds); });
+}
+
+Watchdog::~Watchdog() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    end_ = true;
+  }
+  ended_.notify_one();
+  thread_.join();
+}
+
+void Watchdog::Watch(double seconds) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::chrono::duration<double> longest(seconds + kGrace);
+  if (ended_.wait_for(lock, longest, [this] { return end_; })) return;
+  std::fprintf(stderr, "coracle: passed the time limit of %g s (--time_limit)\n",
+               TimeLimitFromFlags());
+  std::_Exit(1);
+}
+
+CommandLimits::CommandLimits(Time time, int64_t runs)
+    : before_(LimitProcessMemory(MemoryLimitFromFlags())),
+      scoped_(LimitsOf(time)),
+      watchdog_(SecondsOf(time, runs)) {}
+
+CommandLimits::~CommandLimits() {
+  if (before_) ::setrlimit(RLIMIT_DATA, &*before_);
+}
+
+}  // namespace coracle::tools
