@@ -387,11 +387,13 @@ std::vector<std::string> InputNames(const BlockDesc& block, const std::vector<Va
 
 // Makes a Differentiation; once more where gradients of calls are on its path.
 template <class F>
-void Inlining(BlockDesc& block, std::optional<Differentiation>& backward, const F& make) {
+void Inlining(BlockDesc& block, OpenTypes& open, std::optional<Differentiation>& backward,
+              const F& make) {
   make();
   // In a sub-block the error of call_grad says what to do.
   if (block.parent() || !backward->NeedsInlining()) return;
   backward.reset();
+  open.Keep();  // it knows variables of sub-blocks, which are made anew
   InlineDerivedCalls(block.program());
   make();
 }
@@ -431,7 +433,7 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
   std::vector<ParamAndGrad> pairs;
   Blaming(block.program(), ops, [&] {
     std::optional<Differentiation> backward;
-    Inlining(block, backward, [&] {
+    Inlining(block, open, backward, [&] {
       backward.emplace(who, block, options, wanted, parameters,
                        std::vector<Differentiation::Target>{{loss.name(), seeds[0]}}, open, false);
     });
@@ -475,7 +477,7 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
   std::vector<std::string> gradients;
   Blaming(block.program(), ops, [&] {
     std::optional<Differentiation> backward;
-    Inlining(block, backward,
+    Inlining(block, open, backward,
              [&] { backward.emplace(who, block, options, wanted, wanted, entries, open, true); });
     gradients = backward->Append(kBackward, grad_to_var);
   });

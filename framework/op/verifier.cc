@@ -177,9 +177,9 @@ class Verifier {
   void ForEachRun(int b, const F& f) {
     const BlockDesc& block = program_.Block(b);
     for (size_t i = 0; i < block.NumOps(); ++i) {
-      const int first = FirstRunBy(block.op(i), b);
-      ForEachSubBlock(block.op(i), [&](BlockRef ref) {
-        if (ref.idx >= first && ref.idx < program_.NumBlocks()) f(ref.idx);
+      const OpDesc& op = block.op(i);
+      ForEachSubBlock(op, [&](BlockRef ref) {
+        if (ref.idx >= FirstRunBy(op, b) && ref.idx < program_.NumBlocks()) f(ref.idx);
       });
     }
   }

@@ -259,9 +259,18 @@ class Maker {
           input.meta.dtype == DType::kFloat32)
         inputs.push_back(input.name);
     }
-    if (!options_.smooth || inputs.empty() || block().parent() || choose_.OneIn(2)) return {};
+    if (!options_.smooth || block().parent()) return {};
     InnerGradient inner;
+    if (inputs.empty()) {
+      ProgramInput input;
+      input.name = NewName("in");
+      input.meta = {VarType::kLoDTensor, DType::kFloat32, drawer_.NewShape(0), 0};
+      AddInput(input);
+      inputs.push_back(input.name);
+    }
     inner.input = choose_.Of(inputs);
+    computed_outside_ = net_.Tanh(net_.Var(inner.input)).name();
+    live_.push_back({computed_outside_});
     inner.gradient = net_.Scale(net_.Var(inner.input), {.scale = 0.0f}).name();
     inner.value = FillConstant(net_, {1}, DType::kFloat32, 0).name();
     return inner;
@@ -270,7 +279,10 @@ class Maker {
   // Where backward refuses, the program is one without.
   void TakeInner(std::optional<InnerGradient>& inner) {
     if (!inner) return;
-    const Variable value = net_.Mean(net_.Var(AnyFloat()));
+    std::vector<Variable> terms = {net_.Mean(net_.Var(AnyFloat()))};
+    if (choose_.OneIn(2)) terms.push_back(net_.Mean(net_.Var(computed_outside_)));
+    if (choose_.OneIn(2)) terms.push_back(net_.Mean(net_.Var(inner->input)));
+    const Variable value = net_.Sum(terms);
     const size_t first = block().NumOps();
     const int blocks = made_.program.NumBlocks();
     std::string gradient;
@@ -484,6 +496,7 @@ class Maker {
   std::vector<std::string> types_;
   OpDrawer drawer_;
   std::vector<Live> live_;
+  std::string computed_outside_;  // of the input of an inner gradient
   size_t depth_ = 0;
   bool may_write_outer_ = true;
   bool may_capture_ = true;  // read variables around the block
