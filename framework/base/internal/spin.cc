@@ -14,7 +14,7 @@ namespace {
 constexpr double kWorkSeconds = 300e-6;
 // The parts of a loop take about equally long. Where one does not, the processor of a caller that
 // sleeps is free for the thread that it waits for.
-constexpr double kPartSeconds = 50e-6;
+constexpr double kPartSeconds = 200e-6;
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
 // The quickest of a few trials: the thread may lose its processor during one.

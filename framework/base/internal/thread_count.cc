@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -104,7 +103,7 @@ int DefaultThreads() {
   if (omp_get_proc_bind() == omp_proc_bind_false && !sched_getaffinity(0, sizeof allowed, &allowed))
     threads = std::min(threads, CPU_COUNT(&allowed));
   const double quota = CpuQuota();
-  if (quota > 0 && quota < threads) threads = static_cast<int>(std::lround(quota));
+  if (quota > 0 && quota < threads) threads = static_cast<int>(quota);
   return std::max(threads, 1);
 }
 

@@ -11,7 +11,7 @@ namespace coracle::internal {
 double CpuQuota(const std::string& root = "");
 
 // OMP_NUM_THREADS if it is set; else one for each processor that the thread may run on, but not
-// more than the quota gives. OMP_THREAD_LIMIT holds in either case. At least 1.
+// more than the quota keeps busy all the time. OMP_THREAD_LIMIT holds in either case. At least 1.
 int DefaultThreads();
 
 }  // namespace coracle::internal

@@ -7,7 +7,10 @@ namespace coracle::internal {
 namespace {
 
 constexpr int64_t kMillisecond = 1000000;
-constexpr int64_t kFirstHold = 10 * kMillisecond, kLongestHold = 2000 * kMillisecond;
+constexpr int64_t kFirstHold = 20 * kMillisecond, kLongestHold = 2000 * kMillisecond;
+// One stall may be anything; a program that wants the processor too makes one every few
+// milliseconds.
+constexpr int64_t kSoon = 25 * kMillisecond;
 // A thread wakes up in less than a tenth of this where a processor is free.
 constexpr int64_t kMissed = kMillisecond;
 
@@ -34,16 +37,17 @@ int ThreadLimit::Lowered(int wanted) {
 void ThreadLimit::Missed(int wanted, std::chrono::nanoseconds time) {
   if (missed_.fetch_add(time.count(), std::memory_order_relaxed) + time.count() < kMissed) return;
   missed_.store(0, std::memory_order_relaxed);
-  Lower(wanted);
+  Stalled(wanted);
 }
 
-void ThreadLimit::Lower(int wanted) {
+void ThreadLimit::Stalled(int wanted) {
   const int64_t now = Now();
+  if (now - last_stall_.exchange(now, std::memory_order_relaxed) > kSoon) return;
   const int64_t until = until_.load(std::memory_order_relaxed);
   const int64_t hold = hold_.load(std::memory_order_relaxed);
   // Soon after the last time: the neighbour is still there.
   const bool again = hold > 0 && now < until + 2 * hold;
-  const int64_t next = again ? std::min(4 * hold, kLongestHold) : kFirstHold;
+  const int64_t next = again ? std::min(8 * hold, kLongestHold) : kFirstHold;
   hold_.store(next, std::memory_order_relaxed);
   until_.store(now + next, std::memory_order_relaxed);
   left_out_.store(std::clamp(left_out_.load() + 1, 0, wanted - 1));

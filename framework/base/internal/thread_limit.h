@@ -7,7 +7,7 @@
 
 namespace coracle::internal {
 
-// When threads lose their processors in the middle of a loop or get none for it, one thread fewer
+// When threads lose their processors in the middle of loops or get none for them, one thread fewer
 // is used, for a while that grows as long as this goes on. Safe for use from several threads.
 class ThreadLimit {
  public:
@@ -17,7 +17,7 @@ class ThreadLimit {
     return Lowered(wanted);
   }
   // A loop that wanted so many threads waited for one that had lost its processor.
-  void Stalled(int wanted) { Lower(wanted); }
+  void Stalled(int wanted);
   // A loop had help from another thread.
   void Helped() {
     if (missed_.load(std::memory_order_relaxed) != 0) missed_.store(0, std::memory_order_relaxed);
@@ -26,13 +26,13 @@ class ThreadLimit {
   void Missed(int wanted, std::chrono::nanoseconds time);
 
  private:
-  void Lower(int wanted);
   int Lowered(int wanted);
 
-  std::atomic<int> left_out_{0};    // threads that are not used
-  std::atomic<int64_t> until_{0};   // when to use one more, nanoseconds of the steady clock
-  std::atomic<int64_t> hold_{0};    // how long the last one was left out, nanoseconds
-  std::atomic<int64_t> missed_{0};  // time of loops without help since the last one with help
+  std::atomic<int64_t> last_stall_{0};  // when, nanoseconds of the steady clock
+  std::atomic<int> left_out_{0};        // threads that are not used
+  std::atomic<int64_t> until_{0};       // when to use one more, nanoseconds of the steady clock
+  std::atomic<int64_t> hold_{0};        // how long the last one was left out, nanoseconds
+  std::atomic<int64_t> missed_{0};      // time of loops without help since the last one with help
 };
 
 }  // namespace coracle::internal
