@@ -103,7 +103,17 @@ class Inputs {
  private:
   size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
 
+  // Puts a piece in the place of a value: of what stands between "=" and the end of its line.
+  bool ReplaceValue(std::string* input) {
+    const size_t equals = input->find('=', Below(input->size() + 1));
+    if (equals == std::string::npos) return false;
+    const size_t end = std::min(input->find('\n', equals), input->size());
+    input->replace(equals + 1, end - equals - 1, Pieces()[Below(Pieces().size())]);
+    return true;
+  }
+
   void Edit(std::string* input) {
+    if (!corpus_.empty() && Below(2) == 0 && ReplaceValue(input)) return;
     const size_t at = corpus_.empty() ? input->size() : Below(input->size() + 1);
     std::string text;
     switch (Below(5)) {

@@ -110,15 +110,36 @@ TEST_F(HostileFiles, PipesAndDevicesAreNotRead) {
 }
 
 TEST_F(HostileFiles, LongNamesAreMessages) {
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+    model: "model.pbtxt" train { digits { count: 20 } } optimizer { sgd {} } max_iter: 1
+    snapshot_interval: 1)");
   const std::string name(5000, 'n');
-  for (const std::string command :
-       {"dump ", "check ", "run ", "train ", "plot ", "snapshot ", "generate ", "time ", "summary ",
-        "convert model.pbtxt ", "run model.pbtxt --params=", "test model.pbtxt ",
-        "run model.pbtxt --feed="}) {
-    const Result result = Shell("cd " + dir_ + " && coracle " + command + name);
+  for (const std::string command : {"dump NAME",
+                                    "check NAME",
+                                    "run NAME",
+                                    "train NAME",
+                                    "plot NAME",
+                                    "snapshot NAME",
+                                    "generate NAME",
+                                    "time NAME",
+                                    "summary NAME",
+                                    "convert model.pbtxt NAME",
+                                    "run model.pbtxt --params=NAME",
+                                    "run model.pbtxt --feed=NAME",
+                                    "run model.pbtxt --allow_files=NAME --fetch=w",
+                                    "test model.pbtxt NAME",
+                                    "test NAME job.pbtxt",
+                                    "train job.pbtxt --out=NAME",
+                                    "train job.pbtxt --resume=NAME",
+                                    "train job.pbtxt --data_dir=NAME --out=NAME",
+                                    "build model.pbtxt --out=NAME",
+                                    "--op_library=NAME version"}) {
+    std::string line = command;
+    for (size_t at; (at = line.find("NAME")) != line.npos;) line.replace(at, 4, name);
+    const Result result = Shell("cd " + dir_ + " && coracle " + line);
     EXPECT_EQ(result.code, 1) << command << result.text;
-    EXPECT_EQ(result.text.find("filesystem error"), std::string::npos) << result.text;
-    EXPECT_EQ(result.text.find("internal"), std::string::npos) << result.text;
+    for (const char* sign : {"filesystem error", "internal", "std::", "basic_"})
+      EXPECT_EQ(result.text.find(sign), std::string::npos) << command << result.text;
   }
 }
 
