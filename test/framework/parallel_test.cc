@@ -277,11 +277,15 @@ TEST(SpinCounts, FollowOpenMpsVariables) {
 TEST(ThreadLimit, FewerThreadsForAWhile) {
   ThreadLimit limit;
   EXPECT_EQ(limit.Of(4), 4);
-  limit.Stalled(4);
+  using std::chrono::milliseconds;
+  limit.Stalled(4, milliseconds(4), milliseconds(5));
   EXPECT_EQ(limit.Of(4), 4);  // one may be chance
-  for (int i = 0; i < 1000 && limit.Of(4) == 4; ++i) limit.Stalled(4);
+  limit.Stalled(4, milliseconds(9), milliseconds(40));
+  EXPECT_EQ(limit.Of(4), 4);  // the loop was faster than on one thread
+  for (int i = 0; i < 1000 && limit.Of(4) == 4; ++i)
+    limit.Stalled(4, milliseconds(4), milliseconds(5));
   EXPECT_LT(limit.Of(4), 4);
-  limit.Stalled(4);
+  for (int i = 0; i < 3; ++i) limit.Stalled(4, milliseconds(4), milliseconds(5));
   EXPECT_GE(limit.Of(4), 1);
   EXPECT_EQ(limit.Of(1), 1);
   const auto begin = std::chrono::steady_clock::now();

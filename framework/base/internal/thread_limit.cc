@@ -8,9 +8,8 @@ namespace {
 
 constexpr int64_t kMillisecond = 1000000;
 constexpr int64_t kFirstHold = 20 * kMillisecond, kLongestHold = 2000 * kMillisecond;
-// One stall may be anything; a program that wants the processor too makes one every few
-// milliseconds.
-constexpr int64_t kSoon = 25 * kMillisecond;
+// Fewer threads are used when more than a quarter of the time is lost, and more than chance takes.
+constexpr int64_t kLossAllowed = 4, kLoss = 6 * kMillisecond;
 // A thread wakes up in less than a tenth of this where a processor is free.
 constexpr int64_t kMissed = kMillisecond;
 
@@ -37,12 +36,18 @@ int ThreadLimit::Lowered(int wanted) {
 void ThreadLimit::Missed(int wanted, std::chrono::nanoseconds time) {
   if (missed_.fetch_add(time.count(), std::memory_order_relaxed) + time.count() < kMissed) return;
   missed_.store(0, std::memory_order_relaxed);
-  Stalled(wanted);
+  Stalled(wanted, std::chrono::nanoseconds(kMissed), {});
 }
 
-void ThreadLimit::Stalled(int wanted) {
+void ThreadLimit::Stalled(int wanted, std::chrono::nanoseconds time, std::chrono::nanoseconds of) {
   const int64_t now = Now();
-  if (now - last_stall_.exchange(now, std::memory_order_relaxed) > kSoon) return;
+  const int64_t last = last_stall_.exchange(now, std::memory_order_relaxed);
+  const int64_t between = std::max<int64_t>(now - of.count() - last, 0);
+  const int64_t before = lost_.load(std::memory_order_relaxed) - between / kLossAllowed;
+  const int64_t lost =
+      std::max<int64_t>(std::max<int64_t>(before, 0) + time.count() - of.count() / kLossAllowed, 0);
+  lost_.store(lost > kLoss ? 0 : lost, std::memory_order_relaxed);
+  if (lost <= kLoss) return;
   const int64_t until = until_.load(std::memory_order_relaxed);
   const int64_t hold = hold_.load(std::memory_order_relaxed);
   // Soon after the last time: the neighbour is still there.

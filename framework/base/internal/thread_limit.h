@@ -16,8 +16,9 @@ class ThreadLimit {
     if (left_out_.load(std::memory_order_relaxed) == 0) return wanted;
     return Lowered(wanted);
   }
-  // A loop that wanted so many threads waited for one that had lost its processor.
-  void Stalled(int wanted);
+  // A loop that wanted so many threads waited for one that had lost its processor, for `time` of
+  // the time that it took.
+  void Stalled(int wanted, std::chrono::nanoseconds time, std::chrono::nanoseconds of);
   // A loop had help from another thread.
   void Helped() {
     if (missed_.load(std::memory_order_relaxed) != 0) missed_.store(0, std::memory_order_relaxed);
@@ -29,6 +30,7 @@ class ThreadLimit {
   int Lowered(int wanted);
 
   std::atomic<int64_t> last_stall_{0};  // when, nanoseconds of the steady clock
+  std::atomic<int64_t> lost_{0};        // time of stalls, less a share of the time between them
   std::atomic<int> left_out_{0};        // threads that are not used
   std::atomic<int64_t> until_{0};       // when to use one more, nanoseconds of the steady clock
   std::atomic<int64_t> hold_{0};        // how long the last one was left out, nanoseconds

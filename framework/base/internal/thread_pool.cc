@@ -99,7 +99,7 @@ class Pool {
   void Open(Loop& loop, int parts, PartFunction part, void* context);
   void Start(int threads);
   bool Call(int helpers, int threads);
-  void WaitFor(Loop& loop, int threads);
+  void WaitFor(Loop& loop, int threads, Clock::time_point begin);
 
   void Serve(int index);
   bool HelpAny(int index);
@@ -129,7 +129,7 @@ void Pool::Run(int threads, int parts, PartFunction part, void* context) {
   const bool called = Call(std::min(now, parts) - 1, now);
   if (Help(*loop, 0) < parts) {
     limit_.Helped();
-    WaitFor(*loop, threads);
+    WaitFor(*loop, threads, begin);
   } else if (called) {
     limit_.Missed(threads, Clock::now() - begin);
   }
@@ -215,20 +215,21 @@ int Pool::Help(Loop& loop, int own) {
   return helped;
 }
 
-void Pool::WaitFor(Loop& loop, int threads) {
+void Pool::WaitFor(Loop& loop, int threads, Clock::time_point begin) {
   auto over = [&] { return loop.left.load(std::memory_order_acquire) == 0; };
   if (SpinUntil(spin_.for_parts, over)) return;
-  const auto begin = Clock::now();
+  const auto asleep = Clock::now();
   uint32_t left = loop.left.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
   while (left != kCallerSleeps) {
     loop.left.wait(left, std::memory_order_acquire);
     left = loop.left.load(std::memory_order_acquire);
   }
   const auto now = Clock::now();
-  if (now - begin < kStall) return;
+  if (now - asleep < kStall) return;
   const Clock::duration ended(loop.ended.load(std::memory_order_relaxed));
   const bool late = now.time_since_epoch() - ended > kStall;  // the caller got no processor
-  if (late || loop.preempted.load(std::memory_order_relaxed)) limit_.Stalled(threads);
+  if (late || loop.preempted.load(std::memory_order_relaxed))
+    limit_.Stalled(threads, now - asleep, now - begin);
 }
 
 void Pool::Serve(int index) {
