@@ -4,6 +4,9 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/rng.h>
+#include <fmt/format.h>
+
+#include <cmath>
 
 namespace coracle {
 namespace {
@@ -17,14 +20,15 @@ void InferSamplingId(InferContext& ctx) {
   ctx.SetOutput("Out", DType::kInt64, {x[0]});
 }
 
-// The first column at which the sum of the probabilities passes r; the last when none does.
+// The first column at which the sum of the probabilities passes r; the last when none does, -1 when
+// the sum is a nan.
 template <class T>
 int64_t ColumnAt(const T* row, int64_t columns, double r) {
   for (int64_t j = 0; j < columns; ++j) {
     r -= static_cast<double>(row[j]);
     if (r < 0) return j;
   }
-  return columns - 1;
+  return std::isnan(r) ? -1 : columns - 1;
 }
 
 template <class T>
@@ -39,7 +43,9 @@ Kernel SamplingId(const PrepareContext& ctx) {
     const T* in = ws.Data<const T>(x);
     for (int64_t i = 0; i < rows; ++i) {
       const double r = min + (max - min) * random.UniformDouble(static_cast<uint64_t>(i));
-      ws.Data<int64_t>(out)[i] = ColumnAt(in + i * columns, columns, r);
+      const int64_t column = ColumnAt(in + i * columns, columns, r);
+      if (column < 0) ThrowInvalid(fmt::format("sampling_id: row {} of X holds a nan", i));
+      ws.Data<int64_t>(out)[i] = column;
     }
   };
 }
@@ -50,7 +56,8 @@ void RegisterSamplingId(OpRegistry& ops) {
   ops.Add(
       OpDef("sampling_id")
           .Doc("Out[i] = the first column j with X[i][0] + ... + X[i][j] > r, r uniform in [min, "
-               "max); the last column when there is none. With min 0, max 1 and rows that sum "
+               "max); the last column when there is none; a nan before it is an error. With min 0, "
+               "max 1 and rows that sum "
                "to 1, j is drawn with probability X[i][j]. C1: X is a matrix. C2: it has a "
                "column. C3: min <= max.")
           .Input("X", "floating-point tensor [N, C] of probabilities")

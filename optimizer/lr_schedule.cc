@@ -411,7 +411,8 @@ PlateauRate::PlateauRate(double rate, const Options& options) : options_(options
 }
 
 bool PlateauRate::IsBetter(double metric) const {
-  if (!state_.any) return !std::isnan(metric);
+  if (!std::isfinite(metric)) return false;
+  if (!state_.any) return true;
   const double margin = options_.relative ? state_.best * options_.threshold : options_.threshold;
   return options_.minimize ? metric < state_.best - margin : metric > state_.best + margin;
 }

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "../op_test.h"
 
 namespace coracle {
@@ -22,6 +24,17 @@ TEST(Accuracy, Values) {
       .IntInput("Indices", {0, 1}, {})
       .IntInput("Label", {0, 1}, {})
       .Expect("Accuracy", {1}, {0});
+}
+
+// top_k puts a nan first; that its place is the label's is no merit.
+TEST(Accuracy, NansAreNotRight) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  OpTest("accuracy")
+      .Input("Out", {3, 2}, {nan, nan, nan, 8, 9, 8})
+      .IntInput("Indices", {3, 2}, {0, 1, 2, 3, 4, 4})
+      .IntInput("Label", {3, 1}, {1, 3, 4})
+      .Expect("Accuracy", {1}, {2.0 / 3})
+      .Expect("Correct", {1}, {2});
 }
 
 TEST(Accuracy, Constraints) {

@@ -23,6 +23,13 @@ TEST(SamplingId, EdgesOfTheDraw) {
   OpTest("sampling_id").Input("X", {0, 3}, {}).Expect("Out", {0}, {});
 }
 
+// No draw: the last column would look like one.
+TEST(SamplingId, ANanIsAnError) {
+  OpTest("sampling_id")
+      .Input("X", {2, 3}, {0, 1, 0, 0, std::nan(""), 1})
+      .ExpectError("sampling_id: row 1 of X holds a nan");
+}
+
 TEST(SamplingId, FrequenciesAreTheProbabilities) {
   constexpr int kRows = 20000;
   std::vector<double> rows;

@@ -271,6 +271,17 @@ TEST(PlateauRate, Falls) {
   EXPECT_EQ(copy.Update(1), rate.Update(1));
 }
 
+// A value that is not finite is no improvement, the first one included.
+TEST(PlateauRate, OnlyNumbersAreBetter) {
+  const double inf = std::numeric_limits<double>::infinity();
+  PlateauRate rate(1, {.factor = 0.5, .patience = 0});
+  EXPECT_EQ(rate.Update(-inf), 0.5);
+  EXPECT_EQ(rate.Update(2), 0.5);
+  EXPECT_EQ(rate.Update(-inf), 0.25);
+  EXPECT_EQ(rate.Update(std::numeric_limits<double>::quiet_NaN()), 0.125);
+  EXPECT_EQ(rate.Update(1), 0.125);
+}
+
 TEST(PlateauRate, MaximizeByAnAbsoluteThreshold) {
   PlateauRate rate(
       1, {.minimize = false, .factor = 0.1, .patience = 0, .threshold = 0.5, .relative = false});
