@@ -1,6 +1,7 @@
 #include <coracle/clip/error_clip.h>
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/state.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ void AppendErrorClips(BlockDesc& block, const GradToVar& grad_to_var,
       if (!var || !var->error_clip()) continue;
       if (std::find(clipped.begin(), clipped.end(), grad) != clipped.end()) continue;
       clipped.push_back(grad);
-      append(block, *var->error_clip(), grad);
+      append(block, *var->error_clip(), grad, entry->second);
     }
   }
   for (size_t i = first_clip; i < block.NumOps(); ++i) {
@@ -32,9 +33,34 @@ void AppendErrorClips(BlockDesc& block, const GradToVar& grad_to_var,
 
 void ErrorClipCallback(BlockDesc& block, const GradToVar& grad_to_var) {
   AppendErrorClips(block, grad_to_var,
-                   [](BlockDesc& at, const BaseErrorClipAttr& clip, const std::string& grad) {
-                     clip.AppendClipOp(at, grad);
-                   });
+                   [](BlockDesc& at, const BaseErrorClipAttr& clip, const std::string& grad,
+                      const std::string&) { clip.AppendClipOp(at, grad); });
+}
+
+BackwardCallback CountingErrorClipCallback(ProgramDesc& startup) {
+  return [&startup](BlockDesc& block, const GradToVar& grad_to_var) {
+    AppendErrorClips(block, grad_to_var,
+                     [&startup](BlockDesc& at, const BaseErrorClipAttr& clip,
+                                const std::string& grad, const std::string& var) {
+                       CountErrorClip(at, startup, grad, var, [&] { clip.AppendClipOp(at, grad); });
+                     });
+  };
+}
+
+void CountErrorClip(BlockDesc& block, ProgramDesc& startup, const std::string& grad,
+                    const std::string& var, const std::function<void()>& clip) {
+  ProgramDesc& main = block.program();
+  const std::string statistics = "error_clip." + var + ".statistics";
+  if (!main.Root().FindVar(statistics))
+    MakeState(main, startup, statistics, DType::kFloat64, {3}, 0);
+  const std::string before = main.UniqueName("error_clip.before");
+  block.Var(before).SetMeta(block.FindVarRecursive(grad)->meta());
+  block.Var(before).SetStopGradient(true);
+  block.AppendOp("assign", {{"X", {grad}}}, {{"Out", {before}}});
+  clip();
+  block.AppendOp("clip_statistics",
+                 {{"Before", {before}}, {"After", {grad}}, {"Statistics", {statistics}}},
+                 {{"StatisticsOut", {statistics}}});
 }
 
 std::vector<std::string> WarnOfIdleErrorClips(const ProgramDesc& program,

@@ -421,6 +421,34 @@ Setting AdaptiveGradientClip(double clip_factor, double epsilon, int axis) {
 }
 Setting NoGradientClip() { return {"none", {}}; }
 
+void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
+                        const std::vector<ClipMember>& members,
+                        const std::vector<std::string>& clipped) {
+  struct Gradients {
+    std::vector<std::string> before, after;
+  };
+  ClipOps ops(block);
+  std::map<std::string, Gradients> kinds;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const std::string &kind = members[i].clip.kind, &grad = members[i].pair.grad;
+    const bool has_own = kind == "none" || kind == "by_norm" || kind == "by_global_norm";
+    if (has_own || grad == clipped[i] || ops.IsSparse(grad) || ops.IsSparse(clipped[i])) continue;
+    kinds[kind].before.push_back(grad);
+    kinds[kind].after.push_back(clipped[i]);
+  }
+  ProgramDesc& main = block.program();
+  for (const auto& [kind, gradients] : kinds) {
+    std::string name = fmt::format("gradient_clip.{}.statistics", kind);
+    for (int i = 1; main.Root().FindVar(name); ++i)
+      name = fmt::format("gradient_clip.{}_{}.statistics", kind, i);
+    MakeState(main, startup, name, DType::kFloat64, {3}, 0);
+    block.AppendOp(
+        "clip_statistics",
+        {{"Before", gradients.before}, {"After", gradients.after}, {"Statistics", {name}}},
+        {{"StatisticsOut", {name}}}, {{kOpRoleAttr, int32_t{kOptimize}}});
+  }
+}
+
 void RegisterGradientClip(const std::string& kind, GradientClipFn append) {
   Kinds& kinds = AllKinds();
   const std::lock_guard<std::mutex> lock(kinds.mutex);

@@ -72,6 +72,14 @@ struct ClippedGradients {
 ClippedGradients AppendGradientClips(BlockDesc& block, ProgramDesc& startup,
                                      const std::vector<ClipMember>& members);
 
+// Counts what the clips that AppendGradientClips has appended for these members do, those by norm
+// excepted, which keep statistics of their own: for each kind a persistable float64 [3] variable
+// "gradient_clip.KIND.statistics" of the root block (made unique by "_1"), as the op
+// clip_statistics says. Selected rows are not counted.
+void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
+                        const std::vector<ClipMember>& members,
+                        const std::vector<std::string>& clipped);
+
 // A kind of one's own: `append` gets all members of that kind at once. Process-wide; throws
 // kAlreadyExists for a kind that is taken.
 using GradientClipFn = std::function<ClippedGradients(BlockDesc& block, ProgramDesc& startup,

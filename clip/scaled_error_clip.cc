@@ -26,7 +26,7 @@ std::string Times(BlockDesc& block, const std::string& scale, double factor) {
 
 // The clip's own ops on the true gradient, and back.
 void ClipUnscaled(BlockDesc& block, const BaseErrorClipAttr& clip, const std::string& grad,
-                  const std::string& scale) {
+                  const std::string& scale, const AroundErrorClip& around) {
   const DType dtype = block.FindVarRecursive(grad)->dtype();
   const std::string one = Append(block, "error_clip.one", "fill_constant", {},
                                  {{"shape", std::vector<int64_t>{1}},
@@ -40,7 +40,7 @@ void ClipUnscaled(BlockDesc& block, const BaseErrorClipAttr& clip, const std::st
                   CastAttrs(dtype, DType::kFloat32));
   const std::string unscaled =
       Append(block, "error_clip.unscaled", "scale", {{"X", {wide}}, {"ScaleTensor", {inverse}}});
-  clip.AppendClipOp(block, unscaled);
+  around(unscaled, [&] { clip.AppendClipOp(block, unscaled); });
   if (!IsHalf(dtype)) {
     block.AppendOp("scale", {{"X", {unscaled}}, {"ScaleTensor", {scale}}}, {{"Out", {grad}}});
     return;
@@ -53,22 +53,27 @@ void ClipUnscaled(BlockDesc& block, const BaseErrorClipAttr& clip, const std::st
 }  // namespace
 
 void AppendScaledErrorClip(BlockDesc& block, const BaseErrorClipAttr& clip, const std::string& grad,
-                           const std::string& scale, const std::string& finite) {
+                           const std::string& scale, const std::string& finite,
+                           const AroundErrorClip& around) {
   const std::string ok = Append(block, "error_clip.finite", "isfinite", {{"X", {grad}}});
   block.AppendOp("logical_and", {{"X", {finite}}, {"Y", {ok}}}, {{"Out", {finite}}});
   const bool is_double = block.FindVarRecursive(grad)->dtype() == DType::kFloat64;
   if (const auto* value = dynamic_cast<const ErrorClipByValue*>(&clip); value && !is_double) {
     const std::string min = Times(block, scale, value->min());
     const std::string max = Times(block, scale, value->max());
-    block.AppendOp(
-        "clip", {{"X", {grad}}, {"Min", {min}}, {"Max", {max}}}, {{"Out", {grad}}},
-        {{"min", static_cast<float>(value->min())}, {"max", static_cast<float>(value->max())}});
+    around(grad, [&] {
+      block.AppendOp(
+          "clip", {{"X", {grad}}, {"Min", {min}}, {"Max", {max}}}, {{"Out", {grad}}},
+          {{"min", static_cast<float>(value->min())}, {"max", static_cast<float>(value->max())}});
+    });
   } else if (const auto* norm = dynamic_cast<const ErrorClipByNorm*>(&clip)) {
     const std::string max_norm = Times(block, scale, norm->max_norm());
-    block.AppendOp("clip_by_norm", {{"X", {grad}}, {"MaxNorm", {max_norm}}}, {{"Out", {grad}}},
-                   {{"max_norm", static_cast<float>(norm->max_norm())}});
+    around(grad, [&] {
+      block.AppendOp("clip_by_norm", {{"X", {grad}}, {"MaxNorm", {max_norm}}}, {{"Out", {grad}}},
+                     {{"max_norm", static_cast<float>(norm->max_norm())}});
+    });
   } else {
-    ClipUnscaled(block, clip, grad, scale);
+    ClipUnscaled(block, clip, grad, scale, around);
   }
 }
 

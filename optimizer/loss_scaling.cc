@@ -73,18 +73,23 @@ Variable LossScaling::Scale(const Variable& loss) {
   return Variable::Of(block, out);
 }
 
-BackwardCallback LossScaling::ErrorClip() {
-  if (!enabled_) return ErrorClipCallback;
-  return [this](BlockDesc& block, const GradToVar& grad_to_var) {
+BackwardCallback LossScaling::ErrorClip(bool count) {
+  if (!enabled_) return count ? CountingErrorClipCallback(startup_) : ErrorClipCallback;
+  return [this, count](BlockDesc& block, const GradToVar& grad_to_var) {
     AppendErrorClips(block, grad_to_var,
-                     [this](BlockDesc& at, const BaseErrorClipAttr& clip, const std::string& grad) {
+                     [this, count](BlockDesc& at, const BaseErrorClipAttr& clip,
+                                   const std::string& grad, const std::string& var) {
                        if (entering_finite_.empty()) {
                          ProgramDesc& main = at.program();
                          entering_finite_ =
                              MakeState(main, startup_, main.UniqueName("error_clip_finite"),
                                        DType::kBool, {1}, 1);
                        }
-                       AppendScaledErrorClip(at, clip, grad, scale_, entering_finite_);
+                       AppendScaledErrorClip(
+                           at, clip, grad, scale_, entering_finite_,
+                           [&](const std::string& clipped, const std::function<void()>& append) {
+                             count ? CountErrorClip(at, startup_, clipped, var, append) : append();
+                           });
                      });
   };
 }

@@ -39,8 +39,8 @@ class LossScaling {
   Variable Scale(const Variable& loss);
   // In place of ErrorClipCallback: every error clip acts on the scaled gradient as it would on the
   // true one, and what enters it is looked at first, so that an overflow is not clipped into a
-  // finite lie.
-  BackwardCallback ErrorClip();
+  // finite lie. `count`: what clips do is counted, see CountErrorClip.
+  BackwardCallback ErrorClip(bool count = false);
   // Appends to `block`: the gradients divided in place and looked at; then the
   // optimizer's clips and updates, and what `after` appends to their block (averages), which run
   // only if all of these gradients, and what the clips made of them, are finite. Other optimizers

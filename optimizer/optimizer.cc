@@ -107,6 +107,7 @@ void Optimizer::AppendAll(BlockDesc& block, ProgramDesc& startup,
     members.push_back({pair, clip ? *clip : NoGradientClip()});
   }
   const ClippedGradients clips = AppendGradientClips(block, startup, members);
+  if (clip_statistics_) CountGradientClips(block, startup, members, clips.grads);
   std::vector<ParamAndGrad> clipped = means;
   for (size_t i = 0; i < pairs.size(); ++i) clipped[i].grad = clips.grads[i];
   std::vector<std::string> guards = clips.guards;

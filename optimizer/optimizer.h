@@ -69,6 +69,8 @@ class Optimizer {
 
   // The clip of parameters that have no gradient_clip of their own.
   void SetGradientClip(std::optional<Setting> clip) { gradient_clip_ = std::move(clip); }
+  // Whether it is counted what gradient clips do: see CountGradientClips.
+  void SetClipStatistics(bool count) { clip_statistics_ = count; }
   // The regularizer of parameters that have none of their own; see optimizer/regularizer.h. One of
   // their own of the kind "multiplied" is this one with its coeff multiplied by the attr `by`
   // (Caffe's decay_mult).
@@ -134,6 +136,7 @@ class Optimizer {
 
   double learning_rate_;
   std::optional<Setting> gradient_clip_, regularizer_;
+  bool clip_statistics_ = false;
   DecayFilter decays_;
   double gradient_divisor_ = 1;
   bool divide_after_clip_ = false;
