@@ -145,7 +145,6 @@ int32_t Planner::CopyLater(const std::string& name, const VarMeta& meta, int32_t
 }
 
 int32_t Planner::BindPersistable(const std::string& name, const VarMeta& meta, bool read_first) {
-  if (!read_first) AffordableBytes(name, meta);
   int32_t source = static_cast<int32_t>(plan_.persistables.size());
   int32_t storage = NewStorage(StorageKind::kPersistable, source, 0);
   plan_.persistables.push_back({name, meta, storage, read_first});
@@ -200,6 +199,7 @@ void Planner::MakeOutput(const std::string& name, const VarMeta& meta) {
 }
 
 int32_t Planner::PersistableOutput(const std::string& name, const VarMeta& meta) {
+  if (!request_.scope || !request_.scope->Find(name)) AffordableBytes(name, meta);
   int32_t bound = CurrentOrPersistable(name);
   if (bound < 0 || !SameType(plan_.values[Index(bound)].meta, meta)) {
     if (bound >= 0 && Reads(name)) {
