@@ -1,3 +1,4 @@
+#include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/parallel.h>
 #include <coracle/operators/common/conv_onednn.h>
 
@@ -106,7 +107,7 @@ int64_t PartsWanted(const ConvGeometry& g) {
 
 // Element `index` of a tensor, as the primitives want it.
 const void* Element(const void* data, DType dtype, int64_t index) {
-  return static_cast<const char*>(data) + index * static_cast<int64_t>(SizeOf(dtype));
+  return static_cast<const char*>(data) + static_cast<int64_t>(ByteSize(dtype, {index}));
 }
 
 // A filter in the primitive's layout: the variable itself, or scratch memory with a reorder.
@@ -217,7 +218,8 @@ struct Shares {
       sum = onednn::ScratchFor(ctx, made);
       reorder = onednn::Reorder(made, wanted);
     }
-    if (parts > 1) rest = ctx.Scratch(DType::kFloat32, {static_cast<int64_t>(parts - 1) * stride});
+    if (parts > 1)
+      rest = ctx.Scratch(DType::kFloat32, {CheckedMul(static_cast<int64_t>(parts - 1), stride)});
   }
 
   void* Of(Workspace& ws, int64_t part) const {
