@@ -14,7 +14,7 @@ namespace coracle {
 
 struct HostileCase {
   ProgramDesc program;
-  std::map<std::string, Value> values;  // of what is fed, and of persistable variables
+  std::map<std::string, VarValue> values;  // of what is fed, and of persistable variables
   std::vector<std::string> fetches;
   bool reference = false;  // kernels
 };
