@@ -60,7 +60,11 @@ FlagHelp HelpOfFlag(const std::string& flag) {
   const bool tell = !info.default_value.empty() && info.default_value != "false" &&
                     info.default_value != "true" && info.default_value != "0" &&
                     info.default_value != "-1";
-  if (tell) text += fmt::format(" (default: {})", info.default_value);
+  double number = 0;  // gflags keeps 17 digits of it
+  const bool is_number = info.type == "double" && ParseDouble(info.default_value, &number);
+  if (tell)
+    text +=
+        fmt::format(" (default: {})", is_number ? fmt::format("{}", number) : info.default_value);
   return {info.type == "bool" ? "" : "=" + word, text};
 }
 

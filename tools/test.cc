@@ -31,9 +31,9 @@ int RunTest(const std::vector<std::string>& args) {
   EvaluateOptions options;
   options.test_set = FLAGS_test_set;
   options.compile = CompileOptionsFromFlags();
-  TestAndReport(ModelFile(args[0]), job, options, std::cout);
+  const int code = TestAndReport(ModelFile(args[0]), job, options, std::cout);
   std::cout.flush();
-  return 0;
+  return code;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 DEFINE_string(resume, "",
               "continue from the newest snapshot of the job, or from that in a directory: `DIR`");
 DEFINE_bool(override, false, "with --resume: continue a snapshot that does not fit the job");
+DEFINE_bool(overwrite, false, "replace what another run has written into the job's directory");
 DEFINE_string(data_dir, "", "`DIR` where relative names of data files begin");
 DEFINE_int64(snapshot_interval, -1, "steps between snapshots, instead of the job's");
 DEFINE_double(max_seconds, 0, "save and stop after so many `SECONDS`, instead of the job's");
@@ -61,14 +62,17 @@ int RunTrain(const std::vector<std::string>& args) {
   options.resume = !FLAGS_resume.empty();
   options.override_mismatch = FLAGS_override;
   if (FLAGS_override && !options.resume) throw UsageError("--override goes with --resume");
+  options.overwrite = FLAGS_overwrite;
+  if (FLAGS_overwrite && options.resume)
+    throw UsageError("--overwrite and --resume exclude each other");
   if (FLAGS_resume != "newest") options.resume_from = FLAGS_resume;
   const CommandLimits limits(CommandLimits::Time::kRuns);
   JobConfig job = ReadJob(args[0]);
   ApplyFlags(job);
-  // A run that was stopped has saved its state: it did what it was asked to do.
-  TrainAndReport(job, options, std::cout, ::isatty(STDOUT_FILENO) != 0, TerminalWidth());
+  const int code =
+      TrainAndReport(job, options, std::cout, ::isatty(STDOUT_FILENO) != 0, TerminalWidth());
   std::cout.flush();
-  return 0;
+  return code;
 }
 
 }  // namespace
@@ -76,12 +80,12 @@ int RunTrain(const std::vector<std::string>& args) {
 Command TrainCommand() {
   return {"train",
           "trains the model of a job",
-          "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR]] [FLAGS]",
+          "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR] | --overwrite] [FLAGS]",
           "  coracle train examples/digits/lenet_job.pbtxt\n"
           "  coracle train examples/mnist/lenet.pbtxt --data_dir=mnist --out=runs/1\n"
           "  coracle train job.pbtxt --resume\n",
-          WithCompileFlags({"data_dir", "out", "resume", "override", "snapshot_interval",
-                            "max_iter", "epochs", "max_seconds"}),
+          WithCompileFlags({"data_dir", "out", "resume", "override", "overwrite",
+                            "snapshot_interval", "max_iter", "epochs", "max_seconds"}),
           RunTrain,
           {{"resume", "newest"}}};
 }

@@ -17,6 +17,7 @@ namespace {
 // Tensors for a whole batch, and views of their first rows for the last batch of an epoch.
 struct Buffers {
   std::vector<Tensor> whole, part;
+  std::vector<int64_t> rows;  // of the source
 };
 
 Tensor MakeBatch(const DataColumn& column, int64_t rows) {
@@ -88,7 +89,8 @@ struct BatchReader::Impl {
     int64_t begin = batch * options.batch_size;
     int64_t count = std::min(options.batch_size, source->size() - begin);
     std::vector<Tensor>& out = count == buffer.whole[0].shape()[0] ? buffer.whole : buffer.part;
-    source->Get({order.data() + begin, static_cast<size_t>(count)}, out);
+    buffer.rows.assign(order.begin() + begin, order.begin() + begin + count);
+    source->Get(buffer.rows, out);
     return &out;
   }
 
@@ -167,12 +169,19 @@ BatchReader::BatchReader(DataSourcePtr source, const BatchOptions& options)
     : impl_(std::make_unique<Impl>(std::move(source), options)) {}
 BatchReader::~BatchReader() = default;
 
+const std::vector<DataColumn>& BatchReader::columns() const { return impl_->source->columns(); }
 int64_t BatchReader::batches_per_epoch() const { return impl_->per_epoch; }
 int64_t BatchReader::position() const { return impl_->position; }
 
 void BatchReader::Seek(int64_t position) {
   if (position < 0) ThrowInvalid(fmt::format("a data position must not be negative: {}", position));
   impl_->position = position;
+}
+
+std::string BatchReader::PlaceOf(int64_t row) const {
+  const bool prefetched = impl_->worker.joinable();
+  const Buffers& buffer = impl_->buffers[static_cast<size_t>(prefetched ? impl_->in_use : 0)];
+  return impl_->source->Place(buffer.rows.at(static_cast<size_t>(row)));
 }
 
 const std::vector<Tensor>& BatchReader::Next() {

@@ -31,6 +31,7 @@ class BatchReader {
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
+  const std::vector<DataColumn>& columns() const;  // of the source
   int64_t batches_per_epoch() const;
   // Number of the batch that Next returns next, counted over all epochs; epoch = position /
   // batches_per_epoch.
@@ -40,6 +41,8 @@ class BatchReader {
   // One tensor per column of the source, [rows, ...]. Valid (and unchanged) until the next call of
   // Next or Seek. An exception of the source is rethrown here, for the batch that it concerns.
   const std::vector<Tensor>& Next();
+  // Where row `row` of the batch that Next returned last comes from: see DataSource::Place.
+  std::string PlaceOf(int64_t row) const;
 
  private:
   struct Impl;

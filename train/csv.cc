@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -40,6 +41,8 @@ class CsvReader {
     }
     return false;
   }
+
+  int64_t line() const { return line_; }  // where the row begins
 
   [[noreturn]] void Fail(int64_t column, const std::string& what) const {
     ThrowInvalid(fmt::format("{}:{}:{}: {}", options_.file, line_, column, what));
@@ -139,7 +142,34 @@ class CsvTable {
     label_ = options_.label.empty() ? count - 1 : FindColumn(options_.label, count);
     for (const std::string& name : options_.skip) used_[FindColumn(name, count)] = false;
     used_[label_] = false;
-    features_ = static_cast<int64_t>(std::count(used_.begin(), used_.end(), true));
+    CsvColumn usual;
+    usual.fill = options_.fill;
+    usual.mean = options_.mean;
+    usual.scale = options_.scale;
+    columns_.assign(count, usual);
+    for (const CsvColumn& column : options_.columns) Settle(column, count);
+    for (size_t i = 0; i < count; ++i) {
+      if (!used_[i] || !columns_[i].ids.empty()) continue;
+      const size_t words = columns_[i].categories.size();
+      features_ += words > 0 ? static_cast<int64_t>(words) : 1;
+    }
+  }
+
+  void Settle(const CsvColumn& column, size_t count) {
+    const size_t i = FindColumn(column.name, count);
+    const bool twice = !columns_[i].name.empty();
+    if (twice || !used_[i]) {
+      ThrowInvalid(fmt::format("{}: column {} {}", options_.file, Quote(column.name),
+                               twice         ? "is described twice"
+                               : i == label_ ? "is the label, which has settings of its own"
+                                             : "is left out by skip"));
+    }
+    const CsvColumn usual = columns_[i];
+    columns_[i] = column;
+    if (!column.fill) columns_[i].fill = usual.fill;
+    if (!column.mean) columns_[i].mean = usual.mean;
+    if (!column.scale) columns_[i].scale = usual.scale;
+    if (!column.ids.empty()) ids_.emplace_back(i, std::vector<int64_t>());
   }
 
   void TakeRow(const std::vector<Cell>& cells) {
@@ -147,19 +177,39 @@ class CsvTable {
       reader_.Fail(1, fmt::format("{} cells, the first line has {}", cells.size(), used_.size()));
     }
     for (size_t i = 0; i < cells.size(); ++i) {
-      if (used_[i]) {
-        const float value = Number(cells[i], true);
-        data_.push_back((value - options_.mean) * options_.scale);
-      }
+      if (used_[i]) TakeCell(columns_[i], cells[i]);
     }
+    for (auto& [column, ids] : ids_) ids.push_back(WordOf(columns_[column], cells[column]));
     TakeLabel(cells[label_]);
+    lines_.push_back(reader_.line());
     ++rows_;
   }
 
+  void TakeCell(const CsvColumn& column, const Cell& cell) {
+    if (!column.ids.empty()) return;
+    if (column.categories.empty()) {
+      data_.push_back((Number(cell, column.fill) - *column.mean) * *column.scale);
+      return;
+    }
+    const size_t first = data_.size();
+    data_.resize(first + column.categories.size(), 0);
+    data_[first + static_cast<size_t>(WordOf(column, cell))] = 1;
+  }
+
+  // The place of the cell among the column's words.
+  int64_t WordOf(const CsvColumn& column, const Cell& cell) const {
+    const auto& words = column.categories;
+    const auto found = std::find(words.begin(), words.end(), cell.text);
+    if (found != words.end()) return found - words.begin();
+    reader_.Fail(cell.column,
+                 fmt::format("{} is none of the categories of {}{}", Quote(cell.text, 40),
+                             Quote(column.name), DidYouMean(cell.text, words)));
+  }
+
   // A nan in the data would come out as the loss's, long after and without a place.
-  float Number(const Cell& cell, bool fill) const {
+  float Number(const Cell& cell, std::optional<float> fill) const {
     if (cell.text.empty()) {
-      if (fill && options_.fill) return *options_.fill;
+      if (fill) return *fill;
       reader_.Fail(cell.column, "empty cell; give fill a value to use instead");
     }
     double value = 0;
@@ -173,7 +223,7 @@ class CsvTable {
   void TakeLabel(const Cell& cell) {
     switch (options_.label_kind) {
       case CsvLabel::kReal:
-        real_labels_.push_back(Number(cell, false));
+        real_labels_.push_back(Number(cell, std::nullopt));
         break;
       case CsvLabel::kInteger: {
         int64_t value = 0;
@@ -205,16 +255,17 @@ class CsvTable {
     if (features_ > 0) {
       Shape shape = options_.shape.empty() ? Shape{features_} : Shape(options_.shape);
       if (!shape.IsKnown() || shape.numel() != features_) {
-        ThrowInvalid(fmt::format("{}: shape {} does not hold the {} data columns", options_.file,
+        ThrowInvalid(fmt::format("{}: shape {} does not hold the {} values of a row", options_.file,
                                  shape.ToString(), features_));
       }
       columns.push_back({"data", Tensor::Of<float>({rows_, features_}, data_), shape});
     }
+    for (const auto& [column, ids] : ids_)
+      columns.push_back({columns_[column].ids, Tensor::Of<int64_t>({rows_, 1}, ids), {1}});
     columns.push_back(std::move(label));
-    return MakeMemorySource(
-        std::move(columns),
-        fmt::format("csv {}",
-                    Quote(std::filesystem::path(options_.file).filename().string(), 300)));
+    const std::string file = std::filesystem::path(options_.file).filename().string();
+    return MakeMemorySource(std::move(columns), fmt::format("csv {}", Quote(file, 300)),
+                            {file, std::move(lines_)});
   }
 
   const CsvOptions& options_;
@@ -225,6 +276,9 @@ class CsvTable {
   int64_t features_ = 0, rows_ = 0;
   std::vector<float> data_, real_labels_;
   std::vector<int64_t> labels_;
+  std::vector<CsvColumn> columns_;                            // of each column: what holds for it
+  std::vector<std::pair<size_t, std::vector<int64_t>>> ids_;  // by column
+  std::vector<int64_t> lines_;                                // of each row
 };
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/train/batch_reader.h>
 #include <coracle/train/data_source.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 namespace coracle {
@@ -17,8 +20,8 @@ void CheckRow(int64_t row, int64_t size, const std::string& what) {
 
 class MemorySource : public DataSource {
  public:
-  MemorySource(std::vector<MemoryColumn> data, std::string description)
-      : data_(std::move(data)), description_(std::move(description)) {
+  MemorySource(std::vector<MemoryColumn> data, std::string description, FileLines lines)
+      : data_(std::move(data)), description_(std::move(description)), lines_(std::move(lines)) {
     if (data_.empty()) ThrowInvalid(description_ + ": no columns");
     for (const MemoryColumn& column : data_) AddColumn(column);
   }
@@ -26,6 +29,10 @@ class MemorySource : public DataSource {
   const std::vector<DataColumn>& columns() const override { return columns_; }
   int64_t size() const override { return size_; }
   std::string Describe() const override { return description_; }
+  std::string Place(int64_t row) const override {
+    if (row < 0 || row >= static_cast<int64_t>(lines_.lines.size())) return DataSource::Place(row);
+    return fmt::format("{}:{}", lines_.file, lines_.lines[static_cast<size_t>(row)]);
+  }
 
   void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
     for (int64_t row : rows) CheckRow(row, size_, description_);
@@ -89,6 +96,7 @@ class MemorySource : public DataSource {
 
   std::vector<MemoryColumn> data_;
   std::string description_;
+  FileLines lines_;
   std::vector<DataColumn> columns_;
   std::vector<int64_t> numel_;
   std::vector<std::array<float, 256>> tables_;
@@ -104,6 +112,7 @@ class Subset : public DataSource {
   std::string Describe() const override {
     return fmt::format("{} rows {}..{}", source_->Describe(), first_, first_ + count_ - 1);
   }
+  std::string Place(int64_t row) const override { return source_->Place(first_ + row); }
   void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
     std::vector<int64_t> shifted(rows.begin(), rows.end());
     for (int64_t& row : shifted) {
@@ -118,6 +127,32 @@ class Subset : public DataSource {
   int64_t first_, count_;
 };
 
+class RandomPart : public DataSource {
+ public:
+  RandomPart(DataSourcePtr source, std::vector<int64_t> rows, std::string description)
+      : source_(std::move(source)), rows_(std::move(rows)), description_(std::move(description)) {}
+  const std::vector<DataColumn>& columns() const override { return source_->columns(); }
+  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  std::string Describe() const override { return description_; }
+  std::string Place(int64_t row) const override {
+    CheckRow(row, size(), Describe());
+    return source_->Place(rows_[static_cast<size_t>(row)]);
+  }
+  void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
+    std::vector<int64_t> chosen(rows.begin(), rows.end());
+    for (int64_t& row : chosen) {
+      CheckRow(row, size(), Describe());
+      row = rows_[static_cast<size_t>(row)];
+    }
+    source_->Get(chosen, out);
+  }
+
+ private:
+  DataSourcePtr source_;
+  std::vector<int64_t> rows_;
+  std::string description_;
+};
+
 }  // namespace
 
 int DataSource::FindColumn(const std::string& name) const {
@@ -126,8 +161,30 @@ int DataSource::FindColumn(const std::string& name) const {
   return -1;
 }
 
-DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description) {
-  return std::make_shared<MemorySource>(std::move(columns), std::move(description));
+std::string DataSource::Place(int64_t row) const {
+  return fmt::format("row {} of {}", row, Describe());
+}
+
+DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description,
+                               FileLines lines) {
+  return std::make_shared<MemorySource>(std::move(columns), std::move(description),
+                                        std::move(lines));
+}
+
+DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn) {
+  std::vector<int64_t> order(static_cast<size_t>(source->size()));
+  ShuffleRows(seed, 0, order);
+  const auto cut = order.begin() + std::llround(share * static_cast<double>(order.size()));
+  std::vector<int64_t> rows =
+      drawn ? std::vector<int64_t>(order.begin(), cut) : std::vector<int64_t>(cut, order.end());
+  std::sort(rows.begin(), rows.end());
+  std::string what = fmt::format("{} {} {:g}% (seed {})", source->Describe(),
+                                 drawn ? "a random" : "without a random", 100 * share, seed);
+  if (rows.empty()) {
+    throw Error(ErrorCode::kOutOfRange, fmt::format("{} has {} rows: none are left of {}",
+                                                    source->Describe(), source->size(), what));
+  }
+  return std::make_shared<RandomPart>(std::move(source), std::move(rows), std::move(what));
 }
 
 DataSourcePtr MakeSubset(DataSourcePtr source, int64_t first, int64_t limit) {

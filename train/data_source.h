@@ -34,6 +34,9 @@ class DataSource {
   // job has the same data.
   virtual std::string Describe() const = 0;
 
+  // Where a row comes from, for errors: "row 7 of csv 'iris.csv'", or with its line "iris.csv:9".
+  virtual std::string Place(int64_t row) const;
+
   // When not 0, batches of so many rows, in order, continue each other row by row.
   virtual int64_t streams() const { return 0; }
   // The characters that the integers stand for; nullptr when they do not.
@@ -56,11 +59,22 @@ struct MemoryColumn {
   float scale = 1;
 };
 
+// The lines of a text file that rows come from, for errors.
+struct FileLines {
+  std::string file;
+  std::vector<int64_t> lines;  // of each row, from 1
+};
+
 // All in memory. Throws kInvalidArgument when the columns differ in rows, or there are none.
-DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description);
+DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description,
+                               FileLines lines = {});
 
 // Rows [first, first + limit) of another source; a limit of 0 means all that follow. Throws
 // kOutOfRange when they are not there.
 DataSourcePtr MakeSubset(DataSourcePtr source, int64_t first, int64_t limit);
+
+// A random part of another source: round(share * size) rows that the seed draws, or all but those,
+// in their order. Throws kOutOfRange when there are none.
+DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn);
 
 }  // namespace coracle

@@ -2,23 +2,15 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/evaluate.h>
+#include <coracle/train/internal/row_error.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 
 namespace coracle {
 namespace {
-
-// Rows whose largest score stands at their label.
-int64_t CountRight(const Tensor& scores, const Tensor& labels) {
-  int64_t rows = scores.shape()[0], classes = scores.shape()[1], right = 0;
-  const float* row = scores.data<float>();
-  const int64_t* label = labels.data<int64_t>();
-  for (int64_t r = 0; r < rows; ++r, row += classes)
-    right += std::max_element(row, row + classes) - row == label[r];
-  return right;
-}
 
 // What one fetch of a saved model adds up to.
 class FetchSum {
@@ -26,27 +18,23 @@ class FetchSum {
   FetchSum(std::string name, int label_column) : name_(std::move(name)), label_(label_column) {}
 
   void Add(const Tensor& value, const std::vector<Tensor>& batch) {
-    int64_t rows = batch[0].shape()[0];
-    bool scores = value.shape().rank() == 2 && value.shape()[0] == rows && value.shape()[1] > 1 &&
-                  value.dtype() == DType::kFloat32 && label_ >= 0;
-    if (scores) {
-      const Tensor& labels = batch[static_cast<size_t>(label_)];
-      if (labels.dtype() != DType::kInt64 || labels.numel() != rows)
-        ThrowInvalid("the label column must hold one int64 per row, not " + labels.ToString());
-      sum_ += static_cast<double>(CountRight(value, labels));
-      accuracy_ = true;
-    } else {
-      sum_ += ScalarOf(value, name_) * static_cast<double>(rows);
+    const int64_t rows = batch[0].shape()[0];
+    const bool scores = value.shape().rank() == 2 && value.shape()[0] == rows &&
+                        value.shape()[1] > 1 && IsFloating(value.dtype()) && label_ >= 0;
+    const Tensor& label = scores ? batch[static_cast<size_t>(label_)] : value;
+    if (!sum_) {
+      accuracy_ = scores;
+      sum_ = MakeMetricSum({name_, accuracy_ ? "accuracy" : name_,
+                            accuracy_ ? MetricKind::kAccuracy : MetricKind::kMean, "label"});
     }
+    sum_->Add(value, label, rows);
   }
-  NamedValue Mean(int64_t rows) const {
-    return {accuracy_ ? "accuracy" : name_, sum_ / static_cast<double>(rows)};
-  }
+  NamedValue Mean() const { return {accuracy_ ? "accuracy" : name_, sum_->Value()}; }
 
  private:
   std::string name_;
   int label_;
-  double sum_ = 0;
+  std::unique_ptr<MetricSum> sum_;
   bool accuracy_ = false;
 };
 
@@ -79,10 +67,10 @@ class Results {
     if (of_job_) return of_job_->Add(out, batch[0].shape()[0]);
     for (size_t i = 0; i < sums_.size(); ++i) sums_[i].Add(out[i], batch);
   }
-  std::vector<NamedValue> Values(int64_t rows) const {
+  std::vector<NamedValue> Values() const {
     std::vector<NamedValue> values;
     for (size_t i = 0; i < names_.size(); ++i) values.push_back({names_[i], of_job_->Value(i)});
-    for (const FetchSum& sum : sums_) values.push_back(sum.Mean(rows));
+    for (const FetchSum& sum : sums_) values.push_back(sum.Mean());
     return values;
   }
 
@@ -172,20 +160,35 @@ bool Evaluator::Run(Scope& scope, const std::function<bool()>& stop) {
   }
 }
 
-bool Evaluator::RunBatches(Scope& scope, const std::function<bool()>& stop) {
+void Evaluator::Try(Scope& scope) {
+  Begin();
+  RunBatch(scope);
+}
+
+void Evaluator::Begin() {
   reader_.Seek(0);
   program_.SetStep(0);
   carry_.Reset();
   sums_.Clear();
   rows_ = 0;
+}
+
+void Evaluator::RunBatch(Scope& scope) {
+  const std::vector<Tensor>& batch = reader_.Next();
+  const int64_t rows = batch[0].shape()[0];
+  NamingRows(reader_, batch, [&] {
+    const std::vector<Tensor>& out = program_.Run(scope, carry_.Append(feeder_.Bind(batch)));
+    sums_.Add(out, rows);
+    carry_.Take(std::span(out).subspan(sums_.fetches().size()));
+  });
+  rows_ += rows;
+}
+
+bool Evaluator::RunBatches(Scope& scope, const std::function<bool()>& stop) {
+  Begin();
   for (int64_t b = 0; b < batches_; ++b) {
     if (stop && stop()) return false;
-    const std::vector<Tensor>& batch = reader_.Next();
-    const std::vector<Tensor>& out = program_.Run(scope, carry_.Append(feeder_.Bind(batch)));
-    const int64_t rows = batch[0].shape()[0];
-    sums_.Add(out, rows);
-    rows_ += rows;
-    carry_.Take(std::span(out).subspan(sums_.fetches().size()));
+    RunBatch(scope);
   }
   return true;
 }
@@ -214,19 +217,20 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
   PreparedProgram program = executor.Prepare(model.program, feeds, fetches);
   BatchReader reader(data, {.batch_size = set.batch_size});
-  int64_t batches = reader.batches_per_epoch(), rows = 0;
+  int64_t batches = reader.batches_per_epoch();
   if (set.iterations > 0) batches = std::min(batches, set.iterations);
   for (int64_t b = 0; b < batches; ++b) {
     const std::vector<Tensor>& batch = reader.Next();
-    rows += batch[0].shape()[0];
-    const std::vector<Tensor>& out = program.Run(scope, carry.Append(feeder.Bind(batch)));
-    results.Add(out, batch);
-    carry.Take(std::span(out).subspan(results.fetches().size()));
+    NamingRows(reader, batch, [&] {
+      const std::vector<Tensor>& out = program.Run(scope, carry.Append(feeder.Bind(batch)));
+      results.Add(out, batch);
+      carry.Take(std::span(out).subspan(results.fetches().size()));
+    });
     // The table is of the plan run last: that of the whole batches.
     if (profile && options.compile.profile && (b == 0 || batch[0].shape()[0] == set.batch_size))
       *profile = program.ProfileTable();
   }
-  return results.Values(rows);
+  return results.Values();
 }
 
 }  // namespace coracle

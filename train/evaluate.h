@@ -25,11 +25,15 @@ class Evaluator {
   // Returns false when `stop`, asked after each batch, ended it (or the program's own
   // CompileOptions::stop did).
   bool Run(Scope& scope, const std::function<bool()>& stop = {});
+  // Runs the first batch, so that what does not fit shows now.
+  void Try(Scope& scope);
   // Of the last Run: the loss if there is one, then the metrics.
   std::vector<double> Values() const;
   int64_t rows() const { return rows_; }
 
  private:
+  void Begin();
+  void RunBatch(Scope& scope);
   bool RunBatches(Scope& scope, const std::function<bool()>& stop);
 
   PreparedProgram program_;

@@ -35,6 +35,18 @@ enum class CsvLabel {
   kClass,    // one of `classes`, by its place
 };
 
+// A column of data that is not as the others.
+struct CsvColumn {
+  std::string name = "";                     // or number
+  std::optional<float> fill = std::nullopt;  // none: the file's; so for the next two
+  std::optional<float> mean = std::nullopt;
+  std::optional<float> scale = std::nullopt;
+  // The words that it holds: as many values, 1 for the word of a row and else 0.
+  std::vector<std::string> categories = {};
+  std::string ids =
+      "";  // not "": the number of the word instead, as a column of that name, int64 [1]
+};
+
 struct CsvOptions {
   std::string file = {};
   bool header = false;  // the first line names the columns
@@ -46,9 +58,10 @@ struct CsvOptions {
   std::optional<float> fill = {};      // value of empty cells; none: an empty cell is an error
   float mean = 0;                      // data = (value - mean) * scale
   float scale = 1;
-  std::vector<int64_t> shape = {};  // of one row of "data"; empty: [number of columns]
+  std::vector<int64_t> shape = {};  // of one row of "data"; empty: [number of values]
+  std::vector<CsvColumn> columns = {};
 };
-// Columns "data" (float32) and "label" ([1]). Cells may be quoted ("a ""b"" c").
+// Columns "data" (float32), those of `ids`, and "label" ([1]). Cells may be quoted ("a ""b"" c").
 DataSourcePtr MakeCsvSource(const CsvOptions& options);
 DataSourcePtr ParseCsv(std::string_view text, const CsvOptions& options);  // file: for errors only
 

@@ -65,7 +65,10 @@ DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit s
   };
   try {
     DataSourcePtr source = data.custom ? data.custom : std::visit(open, data.source);
-    return source ? MakeSubset(std::move(source), data.first, data.limit) : source;
+    if (!source) return source;
+    if (data.split)
+      source = MakeRandomPart(std::move(source), data.split->holdout, data.split->seed, test);
+    return MakeSubset(std::move(source), data.first, data.limit);
   } catch (const Error& e) {
     const Error told = e.WithPrefix(fmt::format("{}: {}", where, part));
     if (e.code() != ErrorCode::kNotFound || !config.data_dir.empty()) throw told;
@@ -111,6 +114,27 @@ void CheckNames(const JobConfig& config) {
   if (watches && sets.empty()) {
     ThrowInvalid(fmt::format("{}: there is nothing to watch without test data",
                              config.Place(config.best ? "best" : "early_stop")));
+  }
+}
+
+// The file of a csv or npz, "" of anything else.
+std::string FileOf(const DataConfig& data) {
+  if (const auto* csv = std::get_if<CsvOptions>(&data.source)) return csv->file;
+  if (const auto* npz = std::get_if<NpzOptions>(&data.source)) return npz->file;
+  return "";
+}
+
+// Two splits of one file must be the same: else rows to test on are trained on.
+void CheckSplits(const JobConfig& config) {
+  const std::string file = FileOf(config.train);
+  if (file.empty()) return;
+  for (const TestSetConfig& set : config.TestSets()) {
+    const bool splits = config.train.split || set.data.split;
+    if (!splits || FileOf(set.data) != file || set.data.split == config.train.split) continue;
+    ThrowInvalid(fmt::format(
+        "{}: {} and train read {} with different splits: rows would be trained on and tested on; "
+        "give both the same holdout and seed",
+        config.Place(set.where), set.name, Quote(file, 300)));
   }
 }
 
@@ -173,6 +197,7 @@ void CheckJob(const JobConfig& config) {
   if (!config.carry.empty() && config.shuffle)
     ThrowInvalid(config.Place("shuffle") + ": shuffle must be false where states are carried");
   CheckNames(config);
+  CheckSplits(config);
 }
 
 DataSourcePtr OpenTrainData(const JobConfig& config) {

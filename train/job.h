@@ -26,10 +26,19 @@ struct DigitsOptions {
   uint64_t seed = 1;
 };
 
+// A random part of the rows, drawn by the seed, is held out: `train` has the others, `test` and the
+// test sets have these.
+struct SplitConfig {
+  double holdout = 0.1;
+  uint64_t seed = 1;
+  bool operator==(const SplitConfig&) const = default;
+};
+
 struct DataConfig {
   std::variant<std::monostate, DigitsOptions, IdxOptions, CsvOptions, NpzOptions, TextOptions>
       source = {};
-  int64_t first = 0;
+  std::optional<SplitConfig> split = {};
+  int64_t first = 0;          // of what the split leaves
   int64_t limit = 0;          // 0: all
   DataSourcePtr custom = {};  // used instead of `source` when set
 

@@ -16,6 +16,23 @@ IdxOptions ToIdx(const proto::IdxConfig& idx, const Node& at) {
   return options;
 }
 
+CsvColumn ToCsvColumn(const proto::CsvColumnConfig& column, const Node& at) {
+  at.Need("column", {"name"});
+  CsvColumn options;
+  options.name = column.name();
+  if (column.has_fill()) options.fill = column.fill();
+  if (column.has_mean()) options.mean = column.mean();
+  if (column.has_scale()) options.scale = column.scale();
+  options.categories.assign(column.category().begin(), column.category().end());
+  options.ids = column.ids();
+  const bool words = !options.categories.empty();
+  if (column.has_ids() && !words) at.Fail("ids", "needs the words: category: \"...\"");
+  if (column.has_ids() && options.ids.empty()) at.Fail("ids", "must name the new column");
+  for (const char* field : {"fill", "mean", "scale"})
+    if (words && at.Has(field)) at.Fail(field, "does not apply to words, which category lists");
+  return options;
+}
+
 CsvOptions ToCsv(const proto::CsvConfig& csv, const Node& at) {
   at.Need("csv", {"file"});
   CsvOptions options;
@@ -34,6 +51,10 @@ CsvOptions ToCsv(const proto::CsvConfig& csv, const Node& at) {
   if (csv.has_fill()) options.fill = csv.fill();
   options.mean = csv.mean();
   options.scale = csv.scale();
+  for (int i = 0; i < csv.column_size(); ++i) {
+    options.columns.push_back(
+        ToCsvColumn(csv.column(i), at.Sub("column", csv.column(i), i).At(at, "column", i)));
+  }
   options.shape.assign(csv.shape().begin(), csv.shape().end());
   if (options.shape.size() >= static_cast<size_t>(Shape::kMaxRank))
     at.Fail("shape", fmt::format("may have at most {} dimensions", Shape::kMaxRank - 1));
@@ -89,7 +110,7 @@ DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::stri
       break;
     case proto::DataConfig::kText:
       config.source = ToText(data.text(), sub("text", data.text()));
-      for (const char* field : {"first", "limit"})
+      for (const char* field : {"first", "limit", "split"})
         if (at.Has(field)) at.Fail(field, "does not apply to a text; its holdout divides it");
       break;
     case proto::DataConfig::SOURCE_NOT_SET:
@@ -97,6 +118,13 @@ DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::stri
   }
   at.AtLeast("first", data.first(), 0);
   if (data.has_limit()) at.AtLeast("limit", data.limit(), 1);
+  if (data.has_split()) {
+    const Node node = at.Sub("split", data.split()).At(at, "split");
+    const double holdout = data.split().holdout();
+    if (!(holdout > 0 && holdout < 1))
+      node.Fail("holdout", fmt::format("must lie in (0, 1), got {:g}", holdout));
+    config.split = SplitConfig{holdout, data.split().seed()};
+  }
   config.first = data.first();
   config.limit = data.limit();
   return config;

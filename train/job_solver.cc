@@ -51,9 +51,16 @@ void TakeWatches(const proto::JobConfig& job, const JobNode& at, JobConfig* conf
   const auto& stop = job.early_stop();
   const JobNode node = at.Sub("early_stop", stop);
   node.AtLeast("patience", stop.patience(), 1);
-  for (const char* field : {"metric", "goal", "min_delta"})
-    if (job.has_best() && node.Has(field)) node.Fail(field, "is that of best: give it there only");
   config->early_stop = {ToWatch(stop, node, *config), stop.patience()};
+  if (!job.has_best()) return;
+  const WatchConfig &best = config->best->watch, &own = config->early_stop->watch;
+  const auto refuse = [&](const char* field, bool differs) {
+    if (!node.Has(field) || !differs) return;
+    node.Fail(field, "is not that of best, which early_stop watches too; leave it out here");
+  };
+  refuse("metric", own.metric != best.metric);
+  refuse("goal", own.goal != best.goal);
+  refuse("min_delta", own.min_delta != best.min_delta);
 }
 
 SignalEffect ToEffect(proto::SignalConfig::Effect effect) {

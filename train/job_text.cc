@@ -4,6 +4,7 @@
 #include <coracle/train/internal/job_node.h>
 #include <coracle/train/internal/job_parts.h>
 #include <coracle/train/internal/optimizer_text.h>
+#include <coracle/train/internal/text_block.h>
 #include <coracle/train/job.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -166,9 +167,13 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
   parser.WriteLocationsTo(&tree);
   parser.SetRecursionLimit(32);
   pb::LogSilencer silencer;
-  if (!parser.ParseFromString(std::string(text), &job)) errors.Throw();
+  const BlockedText blocked = SplitBlock(text, "model_text");
+  if (!parser.ParseFromString(blocked.text, &job)) errors.Throw();
   const Node root(job, &tree, places);
   JobConfig config = FromProto(job, root, source, directory);
+  // Errors about the model say the lines of the job.
+  if (blocked.first_line > 0)
+    config.model_text.insert(0, static_cast<size_t>(blocked.first_line - 1), '\n');
   config.places = root.AllPlaces();
   config.text = text;
   return config;

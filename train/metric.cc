@@ -11,6 +11,10 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+bool AnyNan(const std::vector<double>& values) {
+  return std::any_of(values.begin(), values.end(), [](double value) { return std::isnan(value); });
+}
+
 std::span<const double> Numbers(const Tensor& saved, int64_t columns) {
   if (saved.dtype() != DType::kFloat64 || columns == 0 || saved.numel() % columns != 0)
     ThrowInvalid("the saved state of a metric is not one: " + saved.ToString());
@@ -67,6 +71,12 @@ struct Scored {
         Quote(config.name), Quote(config.var), value.ToString(), Quote(config.label),
         label.ToString()));
   }
+
+  [[noreturn]] void ThrowLabel(int64_t row, int64_t wanted, const MetricConfig& config) const {
+    throw Error(ErrorCode::kOutOfRange,
+                fmt::format("metric {}: {}[{}] is {}, which must lie in [0, {})",
+                            Quote(config.name), config.label, row, wanted, classes));
+  }
 };
 
 class Accuracy : public Mean {
@@ -78,18 +88,21 @@ class Accuracy : public Mean {
     const double* row = all.scores.data<double>();
     for (int64_t r = 0; r < all.rows; ++r, row += all.classes) {
       const int64_t wanted = all.labels.data<int64_t>()[r];
-      right += wanted >= 0 && wanted < all.classes && Rank(row, all.classes, wanted) < config().k;
+      if (wanted >= all.classes) all.ThrowLabel(r, wanted, config());
+      right += wanted >= 0 && IsAmongBest(row, all.classes, wanted);
     }
     Weigh(static_cast<double>(right), all.rows);
   }
 
  private:
-  // How many classes come before `wanted`.
-  static int64_t Rank(const double* row, int64_t classes, int64_t wanted) {
+  // A nan comes before every number, as in top_k, but is never right itself.
+  bool IsAmongBest(const double* row, int64_t classes, int64_t wanted) const {
+    if (std::isnan(row[wanted])) return false;
     int64_t before = 0;
-    for (int64_t c = 0; c < classes; ++c)
-      before += row[c] > row[wanted] || (row[c] == row[wanted] && c < wanted);
-    return before;
+    for (int64_t c = 0; c < classes; ++c) {
+      before += std::isnan(row[c]) || row[c] > row[wanted] || (row[c] == row[wanted] && c < wanted);
+    }
+    return before < config().k;
   }
 };
 
@@ -106,13 +119,20 @@ class Auc : public MetricSum {
     }
     for (int64_t r = 0; r < all.rows; ++r) {
       const double score = all.scores.data<double>()[(r + 1) * all.classes - 1];
-      (all.labels.data<int64_t>()[r] != 0 ? ones_ : zeros_).push_back(score);
+      const int64_t wanted = all.labels.data<int64_t>()[r];
+      if (wanted != 0 && wanted != 1) {
+        throw Error(ErrorCode::kOutOfRange,
+                    fmt::format("metric {}: {}[{}] is {}, but auc takes labels 0 and 1",
+                                Quote(config_.name), config_.label, r, wanted));
+      }
+      (wanted == 1 ? ones_ : zeros_).push_back(score);
     }
   }
 
-  // Mann and Whitney's statistic: each 1 counts the 0s below it, and half of those beside it.
+  // Mann and Whitney's statistic: each 1 counts the 0s below it, and half of those beside it. A nan
+  // stands nowhere in their order.
   double Value() const override {
-    if (ones_.empty() || zeros_.empty()) return kNan;
+    if (ones_.empty() || zeros_.empty() || AnyNan(ones_) || AnyNan(zeros_)) return kNan;
     std::vector<double> zeros = zeros_;
     std::sort(zeros.begin(), zeros.end());
     double pairs = 0;

@@ -20,9 +20,11 @@ struct NamedValue {
 enum class MetricKind {
   kMean,        // of a variable that holds one number, a mean over the batch
   kPerplexity,  // exp of that
-  kAccuracy,    // share of rows whose label is among the k largest scores (of equals the first)
+  kAccuracy,    // share of rows whose label is among the k largest scores (of equals the first; a
+                // nan takes a place but is never right, nor is a negative label)
   kAuc,         // area under the ROC curve, exact: the share of pairs of a row labelled 1 and one
-                // labelled 0 that are in the right order, equal scores counting half
+                // labelled 0 that are in the right order, equal scores counting half; nan when a
+                // score is
 };
 
 struct MetricConfig {
@@ -42,7 +44,8 @@ class MetricSum {
  public:
   virtual ~MetricSum() = default;
   // `value` and `label` are what a run fetched for the config's var and label; a batch weighs as
-  // many as its rows. Throws kInvalidArgument for tensors of another form.
+  // many as its rows. Throws kInvalidArgument for tensors of another form, and kOutOfRange for a
+  // label that no score is of.
   virtual void Add(const Tensor& value, const Tensor& label, int64_t rows) = 0;
   virtual double Value() const = 0;  // nan when it is not defined: of no rows, of one class
   virtual void Clear() = 0;

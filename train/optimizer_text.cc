@@ -167,6 +167,8 @@ TrainingConfig ToTraining(const proto::JobConfig& job, const Node& at) {
   config.iter_size = job.iter_size();
   config.sum_gradients = job.sum_gradients();
   config.clip_before_average = job.clip_before_average();
+  config.clip_statistics = job.clip_statistics();
+  config.non_finite_loss = static_cast<NonFiniteLoss>(job.non_finite_loss());
   if (job.clip_before_average() && job.sum_gradients())
     at.Fail("clip_before_average", "does not apply to sum_gradients, which has no average");
   if (job.has_average())

@@ -5,11 +5,13 @@
 #include <coracle/framework/ir/printer.h>
 #include <coracle/framework/op/default_attr.h>
 #include <coracle/train/internal/outputs.h>
+#include <coracle/train/snapshot.h>
 #include <coracle/train/vocabulary.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -46,6 +48,14 @@ void RequireNoLinks(const std::string& directory) {
   }
 }
 
+// The files of a run beside its snapshots and TensorBoard's events.
+constexpr std::array<const char*, 9> kFiles = {
+    "main.pb",      "startup.pb",     "main.txt",  "model.pdmodel",  "model.pdiparams",
+    "eval.pdmodel", "eval.pdiparams", "log.jsonl", "vocabulary.json"};
+// By which a run is known; a file main.txt may be anybody's.
+constexpr std::array<const char*, 4> kTraces = {"log.jsonl", "main.pb", "model.pdmodel",
+                                                "eval.pdmodel"};
+
 // Loss and metrics, without what is fed, and the states to carry.
 void WriteEvalModel(const JobConfig& config, const Net& net, TrainResult* result) {
   const std::vector<std::string> feeds = net.Feeds(config);
@@ -81,6 +91,40 @@ std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfi
     }
   }
   return locks;
+}
+
+void RefuseOtherOutput(const JobConfig& config) {
+  const std::string advice =
+      "--resume continues it, --overwrite replaces it, --out=DIR writes elsewhere";
+  const auto refuse = [&](const char* field, const std::string& directory,
+                          const std::string& what) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("{}: the directory {} holds another run's output ({}): {}",
+                            config.Place(field), Quote(directory, 300), what, advice));
+  };
+  const std::string snapshots = config.SnapshotDirectory();
+  const std::vector<std::string> there =
+      snapshots.empty() ? std::vector<std::string>() : ListSnapshots(snapshots);
+  if (!there.empty()) {
+    refuse(config.snapshot_dir.empty() ? "output_dir" : "snapshot_dir", snapshots,
+           std::filesystem::path(there.back()).filename().string());
+  }
+  if (config.output_dir.empty()) return;
+  for (const char* file : kTraces)
+    if (FileExists(Output(config, file))) refuse("output_dir", config.output_dir, file);
+}
+
+void RemoveOtherOutput(const JobConfig& config) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const std::string snapshots = config.SnapshotDirectory();
+  if (!snapshots.empty()) RemoveSnapshots(snapshots);
+  if (config.output_dir.empty()) return;
+  for (const char* file : kFiles) fs::remove(Output(config, file), ignored);
+  for (const auto& entry : fs::directory_iterator(config.output_dir, ignored)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+      fs::remove(entry.path(), ignored);
+  }
 }
 
 void WritePrograms(const JobConfig& config, const Programs& programs, const DataSource& data,

@@ -45,7 +45,10 @@ struct Sums {
 
 Probe::Probe(const ProgramDesc& program, bool all, bool gradients) {
   FindLearningRates(program);
-  for (int b = 0; b < program.NumBlocks(); ++b) FindClips(program.Block(b));
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    FindClips(program.Block(b));
+    FindCounted(program.Block(b));
+  }
   if (all) FindSizes(program);
   if (!gradients) return;
   for (const std::string& param : program.Parameters()) {
@@ -101,6 +104,25 @@ void Probe::FindClips(const BlockDesc& block) {
   }
 }
 
+// "gradient_clip.KIND.statistics" and "error_clip.VAR.statistics", the latter of several ops.
+void Probe::FindCounted(const BlockDesc& block) {
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    if (block.op(i).type() != "clip_statistics") continue;
+    const std::string& statistics = block.op(i).Output("StatisticsOut").front();
+    const bool known = std::any_of(counted_.begin(), counted_.end(), [&](const Counted& other) {
+      return other.statistics == statistics;
+    });
+    const std::string_view error = "error_clip.", gradient = "gradient_clip.", end = ".statistics";
+    const bool is_error = statistics.starts_with(error);
+    if (known || !statistics.ends_with(end) || (!is_error && !statistics.starts_with(gradient)))
+      continue;
+    const size_t begin = is_error ? error.size() : gradient.size();
+    counted_.push_back({is_error ? ClipReport::Kind::kError : ClipReport::Kind::kGradient,
+                        statistics.substr(begin, statistics.size() - begin - end.size()),
+                        statistics});
+  }
+}
+
 // Activations are what forward ops write; of gradients those of a parameter or an activation.
 void Probe::FindSizes(const ProgramDesc& program) {
   const BlockDesc& root = program.Root();
@@ -127,6 +149,11 @@ void Probe::FindSizes(const ProgramDesc& program) {
 
 void Probe::Begin(const Scope& scope) {
   for (Clip& clip : clips_) clip.seen = ScalarOf(scope.Get(fetches_[clip.count]), "clip steps");
+  for (Counted& clip : counted_) {
+    const auto now = scope.Get(clip.statistics).span<double>();
+    clip.times = now[0];
+    clip.acted = now[1];
+  }
 }
 
 void Probe::Take(std::span<const Tensor> fetched) {
@@ -154,18 +181,35 @@ void Probe::Look(const Scope& scope) {
                              : fetched_[static_cast<size_t>(found - fetches_.begin())];
     rates_.push_back({name, ScalarOf(rate, name)});
   }
-  for (Clip& clip : clips_) {
+  reports_.clear();
+  for (const Clip& clip : clips_) {
+    ClipReport report{ClipReport::Kind::kGradient, clip.group, clip.steps, clip.clipped};
     if (clip.clipped > 0) {
-      lines_.push_back(
-          fmt::format("clip{}: {} of {} steps clipped, norm up to {:.6g} above {:.6g}, factor down "
-                      "to {:.6g}",
-                      clips_.size() > 1 ? " " + clip.group : "", clip.clipped, clip.steps,
-                      clip.largest, clip.limit, clip.limit / clip.largest));
+      report.factor = clip.limit / clip.largest;
+      report.norm = clip.largest;
+      report.limit = clip.limit;
     }
+    reports_.push_back(std::move(report));
+  }
+  for (const Counted& clip : counted_) {
+    const auto now = scope.Get(clip.statistics).span<double>();
+    reports_.push_back({clip.kind, clip.name, static_cast<int64_t>(now[0] - clip.times),
+                        static_cast<int64_t>(now[1] - clip.acted), 1 - now[2]});
+  }
+  TellSizes(scope);
+}
+
+void Probe::Restart(Scope& scope) {
+  for (Clip& clip : clips_) {
     clip.steps = clip.clipped = 0;
     clip.largest = 0;
   }
-  TellSizes(scope);
+  for (Counted& clip : counted_) {
+    const auto now = scope.Get(clip.statistics).span<double>();
+    clip.times = now[0];
+    clip.acted = now[1];
+    if (now[2] != 0) scope.Set(clip.statistics, Tensor::Of<double>({3}, {now[0], now[1], 0}));
+  }
 }
 
 std::vector<std::pair<std::string, Tensor>> Probe::Gradients() const {

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/train/format.h>
 #include <coracle/train/progress.h>
 #include <fmt/format.h>
 
@@ -13,16 +14,25 @@ double Seconds(std::chrono::steady_clock::duration d) {
 }
 
 std::string Results(const TrainPlan& plan, StepWindow& window) {
-  std::string text = fmt::format("{}={:.4f}", plan.loss_name, window.MeanLoss());
+  std::string text = fmt::format("{}={}", plan.loss_name, FormatShort(window.MeanLoss()));
   const std::vector<double>& metrics = window.MeanMetrics();
   for (size_t i = 0; i < metrics.size(); ++i)
-    text += fmt::format(" {}={:.4f}", plan.metric_names[i], metrics[i]);
+    text += fmt::format(" {}={}", plan.metric_names[i], FormatShort(metrics[i]));
   return text;
 }
 
 std::string Results(const std::vector<NamedValue>& values) {
   std::string text;
-  for (const NamedValue& value : values) text += fmt::format(" {}={:.4f}", value.name, value.value);
+  for (const NamedValue& value : values)
+    text += fmt::format(" {}={}", value.name, FormatShort(value.value));
+  return text;
+}
+
+// " lr=0.01", or of several " lr=0.01,0.001".
+std::string Rates(const std::vector<NamedValue>& rates) {
+  std::string text;
+  for (const NamedValue& rate : rates)
+    text += (text.empty() ? " lr=" : ",") + FormatNumber(rate.value);
   return text;
 }
 
@@ -75,16 +85,22 @@ void Progress::Step(const StepReport& report) {
   double per_step =
       (Seconds(step_end_ - start_) - away_) / static_cast<double>(std::max<int64_t>(steps_, 1));
   double left = per_step * static_cast<double>(plan.total_steps - report.step);
-  std::string text = fmt::format("{} samples/s ETA {}", HumanCount(static_cast<uint64_t>(Rate())),
-                                 FormatDuration(left));
-  std::string results = Results(plan, report.window);
-  std::string head = EpochOf(plan, report.epoch);
-  if (!terminal_) {
-    Line(fmt::format("{} step {}/{} {} {}", head, report.step, plan.total_steps, results, text));
-    return;
+  const std::string head = EpochOf(plan, report.epoch), results = Results(plan, report.window);
+  const std::string rate = fmt::format("{} samples/s", HumanCount(static_cast<uint64_t>(Rate())));
+  const std::string eta = " ETA " + FormatDuration(left);
+  if (report.show) {
+    Line(fmt::format("{} step {}/{} {}{} {}{}{}", head, report.step, plan.total_steps, results,
+                     Rates(report.learning_rates), rate, terminal_ ? "" : eta,
+                     FormatClips(report.clips)));
   }
-  double part = static_cast<double>(report.step) / static_cast<double>(plan.total_steps);
-  const std::string rest = fmt::format(" {:3.0f}% {} {}", 100 * part, results, text);
+  if (terminal_ && report.step < plan.total_steps) Draw(report, head, results, rate + eta);
+}
+
+void Progress::Draw(const StepReport& report, const std::string& head, const std::string& results,
+                    const std::string& speed) {
+  const double part =
+      static_cast<double>(report.step) / static_cast<double>(report.plan.total_steps);
+  const std::string rest = fmt::format(" {:3.0f}% {} {}", 100 * part, results, speed);
   const int room = width_ - 1 - static_cast<int>(head.size() + rest.size());
   std::string line = PrintableLine(head + Bar(part, room) + rest);
   if (line.size() >= static_cast<size_t>(width_)) line.resize(static_cast<size_t>(width_) - 1);
@@ -138,9 +154,9 @@ TrainCallbacks Progress::Callbacks() {
 
 std::string FormatResults(double loss, const std::vector<NamedValue>& metrics,
                           const std::string& loss_name) {
-  std::string text = fmt::format("{}={:.6g}", loss_name, loss);
+  std::string text = fmt::format("{}={}", loss_name, FormatNumber(loss));
   for (const NamedValue& metric : metrics)
-    text += fmt::format(" {}={:.6g}", metric.name, metric.value);
+    text += fmt::format(" {}={}", metric.name, FormatNumber(metric.value));
   return text;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a person sees of a training run: a bar that is drawn over on a terminal, else plain lines.
+// What a person sees of a training run: a line for each display, and on a terminal a bar below.
 
 #include <coracle/train/trainer.h>
 
@@ -26,6 +26,9 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // The bar.
+  void Draw(const StepReport& report, const std::string& head, const std::string& results,
+            const std::string& speed);
   double Rate() const;  // samples per second
   void Warm();          // starts the clock after the first step
   void Pause();         // what follows the last step was no training

@@ -1,10 +1,13 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/train/format.h>
 #include <coracle/train/progress.h>
 #include <coracle/train/run.h>
 #include <coracle/train/stop_signal.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <csignal>
 #include <filesystem>
 
 namespace coracle {
@@ -23,19 +26,61 @@ void PrintFiles(const TrainResult& result, Progress& progress) {
   if (!result.vocabulary_path.empty()) progress.Line("vocabulary " + result.vocabulary_path);
 }
 
-void TestOne(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
-             std::string line, std::ostream& out) {
+std::string ResultsOf(const std::string& head, const std::vector<NamedValue>& values) {
+  std::string line = head;
+  for (const NamedValue& value : values)
+    line += fmt::format(" {}={}", value.name, FormatNumber(value.value));
+  return line;
+}
+
+bool AllFinite(const std::vector<NamedValue>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](const NamedValue& value) { return std::isfinite(value.value); });
+}
+
+// Returns whether all values are finite.
+bool TestOne(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
+             const std::string& head, std::ostream& out) {
   std::string profile;
-  for (const NamedValue& result : EvaluateSavedModel(model, job, options, &profile))
-    line += fmt::format(" {}={:.6g}", result.name, result.value);
-  out << Printable(profile) << PrintableLine(line) << std::endl;
+  const std::vector<NamedValue> values = EvaluateSavedModel(model, job, options, &profile);
+  out << Printable(profile) << PrintableLine(ResultsOf(head, values)) << std::endl;
+  return AllFinite(values);
+}
+
+const char* NameOf(int signal) {
+  switch (signal) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    default:
+      return "SIGHUP";
+  }
+}
+
+// Returns whether all final values are finite.
+bool PrintFinal(const JobConfig& job, const TrainResult& result, Progress& progress) {
+  bool finite = std::isfinite(result.loss) && AllFinite(result.metrics);
+  for (size_t i = 1; i < result.evaluations.size(); ++i) {  // of the other test sets
+    const EvaluationRecord& evaluation = result.evaluations[i];
+    progress.Line(ResultsOf(fmt::format("final {}:", evaluation.set), evaluation.values));
+    finite &= AllFinite(evaluation.values);
+  }
+  std::string line = "final: " + FormatResults(result.loss, result.metrics, job.loss_name);
+  if (result.non_finite_steps > 0) {
+    line += fmt::format(" (the loss was not finite in {} of {} steps, first at step {})",
+                        result.non_finite_steps, result.steps, result.first_non_finite_step);
+  }
+  progress.Line(line);
+  return finite;
 }
 
 }  // namespace
 
-bool TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostream& out,
-                    bool terminal, int width) {
+int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostream& out,
+                   bool terminal, int width) {
   Progress progress(out, terminal, width);
+  const QuietControlKeys quiet(terminal);
   StopSignal signal(job.signals);
   TrainCallbacks callbacks = progress.Callbacks();
   callbacks.stop = [&signal] { return signal.requested(); };
@@ -49,33 +94,33 @@ bool TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostr
   }
   if (!result.profile.empty()) progress.Line(result.profile);
   PrintFiles(result, progress);
-  if (result.stopped) {
-    progress.Line(fmt::format("stopped: step={} snapshot={}; continue with --resume", result.steps,
-                              result.snapshot_path.empty() ? "none" : result.snapshot_path));
-    return false;
+  if (!result.stopped) {
+    const bool finite = PrintFinal(job, result, progress) && result.non_finite_steps == 0;
+    return finite ? kRunDone : kRunNotFinite;
   }
-  for (size_t i = 1; i < result.evaluations.size(); ++i) {  // of the other test sets
-    const EvaluationRecord& evaluation = result.evaluations[i];
-    std::string line = fmt::format("final {}:", evaluation.set);
-    for (const NamedValue& value : evaluation.values)
-      line += fmt::format(" {}={:.6g}", value.name, value.value);
-    progress.Line(line);
-  }
-  progress.Line("final: " + FormatResults(result.loss, result.metrics, job.loss_name));
-  return true;
+  const std::string why = result.time_up
+                              ? fmt::format("time is up: {} seconds", FormatNumber(job.max_seconds))
+                              : fmt::format("interrupted by {}", NameOf(signal.signal()));
+  progress.Line(fmt::format("{}: step={} snapshot={}; continue with --resume", why, result.steps,
+                            result.snapshot_path.empty() ? "none" : result.snapshot_path));
+  return result.time_up ? kRunDone : kRunSignalled + signal.signal();
 }
 
-void TestAndReport(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
-                   std::ostream& out) {
+int TestAndReport(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
+                  std::ostream& out) {
+  const auto code = [](bool finite) { return finite ? kRunDone : kRunNotFinite; };
   std::vector<TestSetConfig> sets = job.TestSets();
-  if (!options.test_set.empty() || sets.empty()) return TestOne(model, job, options, "test:", out);
+  if (!options.test_set.empty() || sets.empty())
+    return code(TestOne(model, job, options, "test:", out));
   std::rotate(sets.begin(), sets.begin() + 1, sets.end());
+  bool finite = true;
   for (const TestSetConfig& set : sets) {
     EvaluateOptions one = options;
     one.test_set = set.name;
     const bool last = &set == &sets.back();
-    TestOne(model, job, one, last ? "test:" : fmt::format("test {}:", set.name), out);
+    finite &= TestOne(model, job, one, last ? "test:" : fmt::format("test {}:", set.name), out);
   }
+  return code(finite);
 }
 
 }  // namespace coracle

@@ -51,6 +51,18 @@ std::vector<NamedValue> Rates(const std::vector<NamedValue>& rates) {
   return WithPrefix("learning_rate", rates);
 }
 
+Json Clips(const std::vector<ClipReport>& clips) {
+  Json list = Json::array();
+  for (const ClipReport& clip : clips) {
+    list.push_back({{"kind", clip.kind == ClipReport::Kind::kError ? "error" : "gradient"},
+                    {"name", Utf8(clip.name)},
+                    {"times", clip.times},
+                    {"acted", clip.acted},
+                    {"factor", clip.factor}});
+  }
+  return list;
+}
+
 // Series in the order in which they first appear.
 class SeriesMaker {
  public:
@@ -141,13 +153,14 @@ void RunLog::Step(const StepReport& report) {
   const double speed = static_cast<double>(samples_) / std::max(passed.count(), 1e-9);
   shown_ = Clock::now();
   samples_ = 0;
-  const Json line = {{"type", "step"},
-                     {"step", report.step},
-                     {"epoch", report.epoch},
-                     {"values", Values(values)},
-                     {"learning_rates", Values(rates)},
-                     {"samples_per_second", speed},
-                     {"time", UnixTime()}};
+  Json line = {{"type", "step"},
+               {"step", report.step},
+               {"epoch", report.epoch},
+               {"values", Values(values)},
+               {"learning_rates", Values(rates)},
+               {"samples_per_second", speed},
+               {"time", UnixTime()}};
+  if (!report.clips.empty()) line["clips"] = Clips(report.clips);
   Guarded([&] {
     Line(line.dump());
     if (!events_) return;

@@ -17,6 +17,8 @@ struct Part {
   double rate;  // the optimizer's
   std::string held;
   std::optional<PlateauConfig>* plateau;
+  std::vector<ScheduleMark>* marks;
+  int64_t origin = 0;  // the update that it counts as its step 0
   // The updates that take its rate.
   int64_t first = 0, end = std::numeric_limits<int64_t>::max();
 
@@ -24,6 +26,15 @@ struct Part {
     Part part = *this;
     part.first = std::min(end, steps > end - first ? end : first + steps);
     return part;
+  }
+
+  // Of steps counted from the origin. What another part cuts short is of no concern.
+  void Mark(const Node& at, const char* field, const char* what, int64_t steps,
+            const char* then = "", int index = -1) const {
+    constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+    const int64_t step = steps > kEndless - origin ? kEndless : origin + steps;
+    if (end != kEndless && (*then != '\0' || step >= end)) return;
+    marks->push_back({at.At(at, field, index).where(), what, step, then});
   }
 };
 
@@ -42,6 +53,7 @@ LrSchedulePtr ToSequence(const proto::SequenceRateConfig& sequence, const Part& 
   for (int i = 0; i < sequence.part_size(); ++i) {
     const auto& part = sequence.part(i);
     Part inner_part = whole.After(part.first());
+    inner_part.origin = inner_part.first;
     if (i + 1 < sequence.part_size())
       inner_part.end = whole.After(sequence.part(i + 1).first()).first;
     const Node node = at.Sub("part", part, i).At(at, "part", i);
@@ -90,6 +102,35 @@ LrSchedulePtr ToHeldRate(const proto::PlateauRateConfig& plateau, const Part& pa
   return HeldRate(part.held, part.rate);
 }
 
+// What the kind does at steps that its text gives; its arguments have been checked.
+void AddMarks(const Kinds& s, const Part& part, const Node& at) {
+  const char* const changes = "the rate changes";
+  const char* const ends = "the schedule ends";
+  const char* const stays = "the rate stays";
+  switch (s.kind_case()) {
+    case Kinds::kStep:
+      return part.Mark(at, "step_size", changes, s.step().step_size());
+    case Kinds::kMultistep:
+      for (int i = 0; i < s.multistep().milestone_size(); ++i)
+        part.Mark(at, "milestone", changes, s.multistep().milestone(i), "", i);
+      return;
+    case Kinds::kPiecewise:
+      for (const int64_t step : s.piecewise().boundary()) part.Mark(at, "boundary", changes, step);
+      return;
+    case Kinds::kNoam:
+      return part.Mark(at, "warmup_steps", "the warm-up ends", s.noam().warmup_steps());
+    case Kinds::kPolynomial:
+      if (!s.polynomial().cycle()) part.Mark(at, "steps", ends, s.polynomial().steps(), stays);
+      return;
+    case Kinds::kOneCycle:
+      return part.Mark(at, "steps", ends, s.one_cycle().steps(), stays);
+    case Kinds::kCosineAnnealing:
+      return part.Mark(at, "steps", ends, s.cosine_annealing().steps(), "the rate rises again");
+    default:
+      return;
+  }
+}
+
 // The kind that is set, without warm-up.
 LrSchedulePtr ToKind(const Kinds& s, const Part& part, const Node& at) {
   const double rate = part.rate;
@@ -102,7 +143,9 @@ LrSchedulePtr ToKind(const Kinds& s, const Part& part, const Node& at) {
   const auto make = [&](const char* field, const google::protobuf::Message& message,
                         std::initializer_list<const char*> needed, auto f) {
     const Node node = sub(field, message, needed);
-    return Located(message, node, f);
+    LrSchedulePtr made = Located(message, node, f);
+    AddMarks(s, part, node);
+    return made;
   };
   switch (s.kind_case()) {
     case Kinds::kExponential: {
@@ -209,6 +252,7 @@ LrSchedulePtr ToSchedule(const Kinds& schedule, const Part& part, const Node& at
   const Node node = at.Sub("warmup", warmup).At(at, "warmup");
   node.Need("warmup", {"steps"});
   const LrSchedulePtr kind = ToKind(schedule, part.After(warmup.steps()), at);
+  part.Mark(node, "steps", "the warm-up ends", warmup.steps());
   return Located(warmup, node, [&] {
     return WarmupRate(kind, warmup.steps(), warmup.start(),
                       warmup.has_end() ? warmup.end() : part.rate);
@@ -224,7 +268,8 @@ void TakeSchedule(const Kinds& schedule, double rate, int index, const Node& at,
                                 at.Sub("plateau", schedule.plateau()).At(at, "plateau"));
     return;
   }
-  const Part whole = {rate, fmt::format("plateau_rate_{}", index), &config->plateau};
+  const Part whole = {rate, fmt::format("plateau_rate_{}", index), &config->plateau,
+                      &config->schedule_marks};
   config->schedule = ToSchedule(schedule, whole, at);
 }
 

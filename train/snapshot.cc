@@ -177,6 +177,12 @@ std::vector<std::string> ListSnapshots(const std::string& directory) {
   return paths;
 }
 
+void RemoveSnapshots(const std::string& directory) {
+  std::error_code ignored;
+  for (const std::string& path : ListSnapshots(directory)) fs::remove_all(path, ignored);
+  for (const char* file : {kLatest, kBest}) fs::remove(At(directory, file), ignored);
+}
+
 std::string BestSnapshot(const std::string& directory) {
   const std::string name = directory.empty() ? "" : Named(directory, kBest);
   return name.empty() ? "" : At(directory, name);

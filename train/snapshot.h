@@ -82,6 +82,9 @@ std::string FindSnapshot(const std::string& path);
 // Paths of all snapshots of a directory, oldest first.
 std::vector<std::string> ListSnapshots(const std::string& directory);
 
+// Removes all snapshots of a directory, and what names them.
+void RemoveSnapshots(const std::string& directory);
+
 // The snapshot that the BEST of a directory names; "" without one.
 std::string BestSnapshot(const std::string& directory);
 

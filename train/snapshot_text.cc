@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/format.h>
 #include <coracle/train/internal/program_diff.h>
 #include <coracle/train/snapshot.h>
 #include <fmt/format.h>
@@ -62,7 +63,8 @@ bool IsParameter(const ProgramDesc& program, const std::string& name) {
 
 std::string Results(const std::vector<NamedValue>& values) {
   std::string text;
-  for (const NamedValue& value : values) text += fmt::format(" {}={:.6g}", value.name, value.value);
+  for (const NamedValue& value : values)
+    text += fmt::format(" {}={}", value.name, FormatNumber(value.value));
   return text;
 }
 
@@ -79,8 +81,8 @@ std::string Head(const SavedSnapshot& snapshot) {
   for (const EvaluationRecord& e : s.evaluations)
     text += fmt::format("  evaluation   {} at step {}:{}\n", e.set, e.step, Results(e.values));
   if (!s.best.metric.empty()) {
-    text += fmt::format("  best         {}={:.6g} at step {}, {} evaluations since\n",
-                        s.best.metric, s.best.value, s.best.step, s.best.worse);
+    text += fmt::format("  best         {}={} at step {}, {} evaluations since\n", s.best.metric,
+                        FormatNumber(s.best.value), s.best.step, s.best.worse);
   }
   for (const auto& [name, state] : s.carried)
     text += fmt::format("  carried      {} {}\n", name, state.ToString());
@@ -107,7 +109,8 @@ std::string DescribeSnapshot(const SavedSnapshot& snapshot) {
                         IsParameter(snapshot.main, name) ? '*' : ' ', var.meta().ToString());
     if (const auto x = Doubles(snapshot.variables, name)) {
       const Norms norms = NormsOf(*x);
-      text += fmt::format(" {:>12.6g} {:>12.6g} {:>12.6g}", norms.l2, norms.mean_abs, norms.most);
+      text += fmt::format(" {:>12} {:>12} {:>12}", FormatNumber(norms.l2),
+                          FormatNumber(norms.mean_abs), FormatNumber(norms.most));
     }
     text += "\n";
   }
@@ -145,8 +148,8 @@ std::string CompareSnapshots(const SavedSnapshot& a, const SavedSnapshot& b) {
     } else if (std::memcmp(x->raw(), y->raw(), x->nbytes()) == 0) {
       ++same;
     } else {
-      table += fmt::format("{} {:>12.6g} {:>12.6g} {:>14.6g}\n", row, NormsOf(*x).l2,
-                           NormsOf(*y).l2, MaxDifference(*x, *y));
+      table += fmt::format("{} {:>12} {:>12} {:>14}\n", row, FormatNumber(NormsOf(*x).l2),
+                           FormatNumber(NormsOf(*y).l2), FormatNumber(MaxDifference(*x, *y)));
     }
   }
   text += fmt::format("{} of {} variables are the same bit for bit\n", same, names.size());

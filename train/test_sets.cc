@@ -41,7 +41,7 @@ TestSets::TestSets(const JobConfig& config, const std::vector<Net>& nets,
                    const Executor& executor) {
   const std::vector<TestSetConfig> sets = config.TestSets();
   for (size_t i = 0; i < sets.size(); ++i) {
-    sets_.push_back({sets[i].name, ValueNames(config, nets[i]),
+    sets_.push_back({sets[i].name, config.Place(sets[i].where), ValueNames(config, nets[i]),
                      MakeEvaluator(config, sets[i], nets[i], executor)});
   }
 }
@@ -58,6 +58,17 @@ std::vector<std::vector<std::string>> TestSets::value_names() const {
   names.reserve(sets_.size());
   for (const Set& set : sets_) names.push_back(set.value_names);
   return names;
+}
+
+void TestSets::Try(Scope& scope) {
+  for (const Set& set : sets_) {
+    try {
+      set.evaluator->Try(scope);
+    } catch (const Error& e) {
+      // Whoever asked to stop is heard at the first step.
+      if (e.code() != ErrorCode::kCancelled) throw e.WithPrefix(set.place);
+    }
+  }
 }
 
 bool TestSets::Run(Scope& scope, const std::function<bool()>& stop,

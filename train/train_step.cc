@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/parallel.h>
+#include <coracle/train/internal/row_error.h>
 #include <coracle/train/internal/train_step.h>
 #include <fmt/format.h>
 
@@ -45,31 +46,29 @@ TrainStep::TrainStep(const JobConfig& config, const Net& net, DataSourcePtr data
       probe_(net.program, config.debug_info, config.log.histogram_interval > 0),
       program_(Prepare(config, net, window_, carry_, probe_, executor)) {}
 
-TrainStep::Result TrainStep::Run(Scope& scope, int64_t number) {
+TrainStep::Result TrainStep::Run(Scope& scope) {
   Result result{0, epoch(), 0};
-  for (int64_t run = 0; run < IterSize(); ++run)
-    result.loss += RunBatch(scope, number, &result.rows);
+  for (int64_t run = 0; run < IterSize(); ++run) result.loss += RunBatch(scope, &result.rows);
   result.loss /= static_cast<double>(IterSize());
   return result;
 }
 
 // Runs the program on the next batch; returns its loss and adds its rows.
-double TrainStep::RunBatch(Scope& scope, int64_t number, int64_t* rows) {
+double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   if (reader_.position() % batches_per_epoch_ == 0) carry_.Reset();
   const std::vector<Tensor>& batch = reader_.Next();
   const std::vector<Tensor>& feeds = carry_.Append(feeder_.Bind(batch));
-  const std::vector<Tensor>& out = program_.Run(scope, feeds);
+  const std::vector<Tensor>& out = NamingRows(
+      reader_, batch, [&]() -> const std::vector<Tensor>& { return program_.Run(scope, feeds); });
   const size_t sums = window_.fetches().size(), states = carry_.from().size();
   carry_.Take(std::span(out).subspan(sums, states));
   probe_.Take(std::span(out).subspan(sums + states));
   const double loss = ScalarOf(out[0], config_.loss);
-  if (!std::isfinite(loss)) {
-    ThrowInvalid(fmt::format(
-        "{}: the loss is {} at step {}; lower the learning rate, or look for the first bad op "
-        "with --check_nan_inf",
-        config_.source, loss, number));
-  }
-  window_.Add(out, batch[0].shape()[0]);
+  const bool finite = std::isfinite(loss);
+  if (!finite) carry_.Reset();  // its states are no better
+  // What a skipped step measured is nothing that the model has learned from.
+  if (finite || config_.training.non_finite_loss != NonFiniteLoss::kSkip)
+    NamingRows(reader_, batch, [&] { window_.Add(out, batch[0].shape()[0]); });
   *rows += batch[0].shape()[0];
   return loss;
 }

@@ -1,10 +1,13 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/format.h>
+#include <coracle/train/internal/non_finite.h>
 #include <coracle/train/internal/outputs.h>
 #include <coracle/train/internal/programs.h>
 #include <coracle/train/internal/start.h>
 #include <coracle/train/internal/test_sets.h>
 #include <coracle/train/internal/train_step.h>
+#include <coracle/train/internal/validate.h>
 #include <coracle/train/internal/watch.h>
 #include <coracle/train/run_log.h>
 #include <coracle/train/trainer.h>
@@ -12,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -29,16 +33,19 @@ class Job {
         callbacks_(callbacks),
         ops_(options.ops ? *options.ops : DefaultOps()),
         began_(Clock::now()),
+        non_finite_(config),
         log_(config) {}
 
   TrainResult Run() {
     CheckJob(config_);
     locks_ = OpenOutputDirectories(config_);
+    if (!options_.resume && !options_.overwrite) RefuseOtherOutput(config_);
     const DataSourcePtr data = OpenTrainData(config_);
     CheckStreams(config_, *data, config_.batch_size);
     programs_ = BuildPrograms(config_, options_);
     Compile(data);
     MakePlan(*data);
+    Validate();
     Begin();
     WritePrograms(config_, programs_, *data, ops_, &result_);
     Loop();
@@ -84,6 +91,16 @@ class Job {
       plan_.parameters += main.Root().FindVar(name)->shape().numel();
   }
 
+  void Validate() {
+    warnings_ = ValidateJob(config_, programs_, plan_.total_steps, plan_.steps_per_epoch);
+    const std::string directory = config_.SnapshotDirectory();
+    const std::optional<uint64_t> free = directory.empty() ? std::nullopt : FreeBytes(directory);
+    if (!free) return;
+    const std::string line =
+        CheckDiskSpace(config_, SnapshotBytes(programs_.train.program), *free, plan_.total_steps);
+    if (!line.empty()) warnings_.push_back(line);
+  }
+
   void Begin() {
     const Start start = StartRun(config_, options_, programs_,
                                  {result_.scope, *step_, *watch_, result_.evaluations});
@@ -96,9 +113,12 @@ class Job {
           steps_, plan_.total_steps);
     }
     step_->probe().Begin(result_.scope);
+    tests_->Try(result_.scope);
+    if (options_.overwrite && !options_.resume) RemoveOtherOutput(config_);
     if (callbacks_.on_start) callbacks_.on_start(plan_);
     log_.Start(plan_, programs_.train.program);
     for (const std::string& line : start.messages) Tell(line);
+    for (const std::string& line : warnings_) Tell(line);
   }
 
   // --- the steps ---
@@ -125,14 +145,16 @@ class Job {
   void CheckStop(bool last) {
     if (callbacks_.stop && callbacks_.stop()) result_.stopped = !last;
     const std::chrono::duration<double> passed = Clock::now() - began_;
-    if (config_.max_seconds <= 0 || passed.count() < config_.max_seconds || last) return;
-    result_.stopped = true;
-    Tell(fmt::format("max_seconds: {:g} seconds have passed", config_.max_seconds));
+    if (config_.max_seconds <= 0 || passed.count() < config_.max_seconds) return;
+    if (last || result_.stopped) return;
+    result_.stopped = result_.time_up = true;
+    Tell(fmt::format("max_seconds: {} seconds have passed", FormatNumber(config_.max_seconds)));
   }
 
   void Step() {
-    const TrainStep::Result done = step_->Run(result_.scope, steps_ + 1);
+    const TrainStep::Result done = step_->Run(result_.scope);
     ++steps_;
+    Warn([&] { return non_finite_.Step(steps_, done.loss); });
     const bool due = steps_ % config_.display == 0;
     const bool show = due || steps_ == plan_.total_steps;
     if (show) {
@@ -141,8 +163,11 @@ class Job {
       step_->probe().Look(result_.scope);
     }
     Report({plan_, steps_, done.epoch, done.rows, done.loss, step_->window(), show,
-            step_->probe().learning_rates()});
-    if (due) step_->window().Clear();
+            step_->probe().learning_rates(), step_->probe().clips()});
+    if (due) {
+      step_->window().Clear();
+      step_->probe().Restart(result_.scope);
+    }
     // The table is of the plan run last: take it before a smaller batch brings another plan.
     const bool whole = done.rows == config_.batch_size * config_.training.iter_size;
     if (options_.compile.profile && whole && step_->EpochIsEnding())
@@ -168,6 +193,21 @@ class Job {
       log_.Histogram(steps_, "parameters/" + name, result_.scope.Get(name));
     for (const auto& [name, gradient] : step_->probe().Gradients())
       log_.Histogram(steps_, "gradients/" + name, gradient);
+  }
+
+  // Tells what f returns, if anything. What it throws is in the log too, which has no other end.
+  template <class F>
+  void Warn(F f) {
+    try {
+      if (const std::string line = f(); !line.empty()) Tell(line);
+    } catch (const Error& e) {
+      log_.Message(steps_, e.message());
+      throw;
+    }
+  }
+
+  void RequireFiniteParameters() {
+    Warn([&] { return non_finite_.Parameters(programs_.train.program, result_.scope, steps_); });
   }
 
   void Tell(const std::string& line) {
@@ -212,8 +252,17 @@ class Job {
                             rows,  record.values, best};
     if (callbacks_.on_eval) callbacks_.on_eval(report);
     log_.Eval(report);
+    TellNonFinite(record);
     Remember(std::move(record), &result_.evaluations);
     return best;
+  }
+
+  void TellNonFinite(const EvaluationRecord& record) {
+    for (const NamedValue& value : record.values) {
+      if (value.name != config_.loss_name || std::isfinite(value.value)) continue;
+      Tell(fmt::format("the loss on {} is {} at step {}", record.set, FormatNumber(value.value),
+                       record.step));
+    }
   }
 
   // By its printed name; "": the first.
@@ -228,6 +277,7 @@ class Job {
   void Save(bool best) {
     const std::string directory = config_.SnapshotDirectory();
     if (directory.empty()) return;
+    RequireFiniteParameters();
     TrainSnapshot snapshot;
     step_->Save(&snapshot);
     snapshot.job = config_.name;
@@ -250,7 +300,10 @@ class Job {
     if (!result_.stopped && config_.best && config_.best->restore) RestoreBest();
     result_.best = watch_->best();
     TakeLastEvaluation();
+    result_.non_finite_steps = non_finite_.steps();
+    result_.first_non_finite_step = non_finite_.first_step();
     if (!result_.stopped) {
+      RequireFiniteParameters();
       programs_.training.UseAverages(result_.scope);
       WriteModels(config_, programs_, &result_);
       programs_.training.UseParameters(result_.scope);
@@ -268,8 +321,8 @@ class Job {
     SavedSnapshot saved = ReadSnapshot(path);
     for (const std::string& name : PersistableNames(programs_.train.program))
       result_.scope.Var(name) = std::move(saved.variables.Var(name));
-    Tell(fmt::format("restored {}: {}={:.6g} at step {}", path, watch_->best().metric,
-                     watch_->best().value, watch_->best().step));
+    Tell(fmt::format("restored {}: {}={} at step {}", path, watch_->best().metric,
+                     FormatNumber(watch_->best().value), watch_->best().step));
     EvaluateAll();
   }
 
@@ -288,12 +341,14 @@ class Job {
   const OpRegistry& ops_;
   const Clock::time_point began_;
   std::vector<std::unique_ptr<DirectoryLock>> locks_;
+  std::vector<std::string> warnings_;
   TrainPlan plan_;
   TrainResult result_;
   Programs programs_;
   std::optional<TrainStep> step_;
   std::optional<TestSets> tests_;
   std::optional<Watch> watch_;
+  NonFinite non_finite_;
   RunLog log_;
   int64_t steps_ = 0;
 };

@@ -3,6 +3,7 @@
 // takes snapshots, and saves the result. Prints nothing: callbacks tell what happens.
 
 #include <coracle/executor/executor.h>
+#include <coracle/train/clip_report.h>
 #include <coracle/train/evaluate.h>
 #include <coracle/train/job.h>
 #include <coracle/train/snapshot.h>
@@ -36,10 +37,11 @@ struct StepReport {
   int64_t rows;   // of its batch
   double loss;
   StepWindow& window;  // of the steps up to this one, in the order of plan.metric_names
-  // This is a step to tell of: a multiple of the job's `display`, or the last.
+  // This is a step to report: a multiple of the job's `display`, or the last.
   bool show;
   // Optimizers' rates at this step, by their variables; known when `show`.
   const std::vector<NamedValue>& learning_rates;
+  const std::vector<ClipReport>& clips;  // since the last display; known when `show`
 };
 
 struct EvalReport {
@@ -58,7 +60,7 @@ struct TrainCallbacks {
   std::function<void(const StepReport&)> on_step = {};
   std::function<void(const EvalReport&)> on_eval = {};
   std::function<void(const std::string& path)> on_snapshot = {};
-  // Lines for whoever looks on: what weights were loaded, what a clip did, debug_info.
+  // Lines for whoever looks on: warnings, what weights were loaded, debug_info.
   std::function<void(const std::string& line)> on_message = {};
   // Asked after each step and batch of an evaluation, and in loops of an evaluated program; true:
   // save a snapshot and return.
@@ -69,6 +71,9 @@ struct TrainCallbacks {
 struct TrainOptions {
   CompileOptions compile = {};
   bool resume = false;
+  // What another run has written into the job's directories is removed before the first step.
+  // Without this, or `resume`, it is an error (kAlreadyExists).
+  bool overwrite = false;
   // A snapshot, or a directory of them; kNotFound without one there. "": the job's directory;
   // without one there the run starts afresh.
   std::string resume_from = {};
@@ -80,6 +85,7 @@ struct TrainOptions {
 
 struct TrainResult {
   bool stopped = false;  // by the `stop` callback, or by max_seconds
+  bool time_up = false;  // by max_seconds
   int64_t steps = 0;     // done, of all runs
   // Of the last evaluation of the first test set; without test data, means over the last steps
   // shown.
@@ -87,6 +93,8 @@ struct TrainResult {
   std::vector<NamedValue> metrics;
   std::vector<EvaluationRecord> evaluations;  // the last of each test set
   BestRecord best;
+  // Of this run, steps whose loss was a nan or infinite: see NonFiniteLoss.
+  int64_t non_finite_steps = 0, first_non_finite_step = 0;
 
   ProgramDesc main, startup, test;
   Scope scope;
@@ -101,7 +109,7 @@ struct TrainResult {
 };
 
 // Throws Error for whatever is wrong with the job, its model, data or snapshot, and when the loss
-// becomes nan or infinite.
+// or a parameter becomes nan or infinite, unless the job says otherwise: see NonFiniteLoss.
 TrainResult RunJob(const JobConfig& config, const TrainOptions& options = {},
                    const TrainCallbacks& callbacks = {});
 

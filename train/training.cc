@@ -45,6 +45,7 @@ std::shared_ptr<Optimizer> Make(const OptimizerConfig& config, const TrainingCon
   std::shared_ptr<Optimizer> optimizer = config.make();
   if (config.schedule) optimizer->SetSchedule(config.schedule);
   optimizer->SetGradientClip(config.gradient_clip);
+  optimizer->SetClipStatistics(training.clip_statistics);
   optimizer->SetRegularizer(config.regularizer);
   if (!config.no_decay.empty()) {
     optimizer->SetDecayFilter([patterns = config.no_decay](const std::string& param) {
@@ -114,6 +115,42 @@ std::string CounterOf(const ProgramDesc& main, const std::string& rate) {
   throw InternalError("plateau: no op counts the updates of " + Quote(rate));
 }
 
+AttrList Optimizing(AttrList attrs = {}) {
+  attrs.push_back({kOpRoleAttr, int32_t{kOptimize}});
+  return attrs;
+}
+
+// Guards updates by the losses of all runs that they are made of.
+class FiniteLossGuard {
+ public:
+  // Appends what looks at the loss of a run.
+  FiniteLossGuard(const Variable& loss, ProgramDesc& startup, int64_t iter_size) {
+    BlockDesc& root = loss.program().Root();
+    name_ = MakeTemporary(root, "loss_is_finite", DType::kBool);
+    root.AppendOp("isfinite", {{"X", {loss.name()}}}, {{"Out", {name_}}}, Optimizing());
+    if (iter_size == 1) return;
+    const std::string all =
+        MakeState(loss.program(), startup, loss.program().FreeName("@LOSSES_ARE_FINITE@"),
+                  DType::kBool, {1}, 1);
+    root.AppendOp("logical_and", {{"X", {all}}, {"Y", {name_}}}, {{"Out", {all}}}, Optimizing());
+    name_ = all;
+    kept_ = true;
+  }
+  const std::string& name() const { return name_; }
+  // Appends to the block of the update: the next runs are looked at anew.
+  void Reset(BlockDesc& block) const {
+    if (!kept_) return;
+    block.AppendOp("fill_constant", {}, {{"Out", {name_}}},
+                   Optimizing({{"shape", std::vector<int64_t>{1}},
+                               {"dtype", static_cast<int32_t>(DType::kBool)},
+                               {"value", 1.0f}}));
+  }
+
+ private:
+  std::string name_;
+  bool kept_ = false;
+};
+
 }  // namespace
 
 LrSchedulePtr HeldRate(std::string var, double rate) {
@@ -132,7 +169,8 @@ AppendedTraining AppendedTraining::Append(const TrainingConfig& config, const Va
   for (const OptimizerConfig& each : config.optimizers)
     groups.push_back({each.params, At(each.place, [&] { return Make(each, config); })});
   const std::vector<ParamAndGrad> pairs = At(place, [&] {
-    return Optimizer::Backward(scaling.Scale(loss), options, scaling.ErrorClip());
+    return Optimizer::Backward(scaling.Scale(loss), options,
+                               scaling.ErrorClip(config.clip_statistics));
   });
   const auto split =
       At(config.optimizers.front().place, [&] { return SplitByGroup(groups, pairs); });
@@ -150,6 +188,11 @@ AppendedTraining AppendedTraining::Append(const TrainingConfig& config, const Va
           if (average) average->Append(block, startup, params);
         });
   }
+  std::optional<FiniteLossGuard> finite;
+  if (config.non_finite_loss == NonFiniteLoss::kSkip) {
+    finite.emplace(loss, startup, config.iter_size);
+    for (OptimizerGroup& group : groups) group.optimizer->AddGuard(finite->name());
+  }
   const auto update = [&](BlockDesc& block, const std::vector<ParamAndGrad>& gradients) {
     const auto parts = SplitByGroup(groups, gradients);
     for (size_t i = 0; i < groups.size(); ++i) {
@@ -157,6 +200,7 @@ AppendedTraining AppendedTraining::Append(const TrainingConfig& config, const Va
          [&] { scaling.ApplyGradients(block, startup, *groups[i].optimizer, parts[i]); });
     }
     scaling.Update(block);
+    if (finite) finite->Reset(block);
   };
   AppendGradientAccumulation(main.Root(), startup, pairs, config.iter_size, update);
   for (size_t i = 0; i < groups.size(); ++i) {

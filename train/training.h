@@ -36,6 +36,14 @@ struct PlateauConfig {
   int64_t end = std::numeric_limits<int64_t>::max();
 };
 
+// A step of the job at which a schedule does something, by its place in the job text.
+struct ScheduleMark {
+  std::string place;
+  std::string what;  // "the warm-up ends"
+  int64_t step;
+  std::string then = "";  // of a schedule's end what follows: "the rate stays"
+};
+
 struct OptimizerConfig {
   OptimizerConfig() : OptimizerConfig(SgdOptions()) {}
   // From the options of a built-in optimizer: `job.optimizers = {AdamOptions{.beta1 = 0.5}}`.
@@ -50,10 +58,18 @@ struct OptimizerConfig {
   std::vector<std::string> no_decay;  // patterns: neither the regularizer nor a decay of the
                                       // optimizer's own acts on these
   LrSchedulePtr schedule;
+  std::vector<ScheduleMark> schedule_marks;
   std::optional<PlateauConfig> plateau;  // the whole schedule, or a part of it: see `held`
   std::optional<Setting> gradient_clip;  // see Optimizer::SetGradientClip
   std::optional<Setting> regularizer;    // see Optimizer::SetRegularizer
   std::string place;                     // in the job text
+};
+
+// What a run does at a step whose loss is a nan or infinite.
+enum class NonFiniteLoss {
+  kStop,  // ends with an error
+  kWarn,  // goes on and tells
+  kSkip,  // leaves the update out: parameters, optimizer state, schedule and averages stay
 };
 
 struct TrainingConfig {
@@ -64,6 +80,8 @@ struct TrainingConfig {
   // Evaluated and deployed in place of the parameters.
   std::variant<std::monostate, ExponentialMovingAverageOptions, ModelAverageOptions> average = {};
   std::optional<LookaheadOptions> lookahead = {};
+  NonFiniteLoss non_finite_loss = NonFiniteLoss::kStop;
+  bool clip_statistics = true;  // what error clips and gradient clips do is counted
 };
 
 // What a training step leaves to be done between runs.

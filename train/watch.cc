@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/train/format.h>
 #include <coracle/train/internal/watch.h>
 #include <fmt/format.h>
 
@@ -40,7 +41,7 @@ bool Watch::Add(int64_t step, const std::vector<NamedValue>& values) {
   const double value = found->value;
   const double gain =
       config_.goal == WatchGoal::kMinimize ? best_.value - value : value - best_.value;
-  if (best_.metric.empty() ? !std::isnan(value) : gain > config_.min_delta) {
+  if (std::isfinite(value) && (best_.metric.empty() || gain > config_.min_delta)) {
     best_ = {shown_, value, step, 0};
     return true;
   }
@@ -51,9 +52,12 @@ bool Watch::Add(int64_t step, const std::vector<NamedValue>& values) {
 bool Watch::should_stop() const { return early_stop_ && best_.worse >= early_stop_->patience; }
 
 std::string Watch::StopMessage() const {
-  return fmt::format(
-      "early stop: {} evaluations without an improvement of {} (best {:.6g} at step {})",
-      best_.worse, shown_, best_.value, best_.step);
+  const std::string best =
+      best_.metric.empty()
+          ? "none was a finite number"
+          : fmt::format("best {} at step {}", FormatNumber(best_.value), best_.step);
+  return fmt::format("early stop: {} evaluations without an improvement of {} ({})", best_.worse,
+                     shown_, best);
 }
 
 void Watch::Load(const BestRecord& best) {

@@ -139,7 +139,36 @@ const Case kCases[] = {
      "job.pbtxt:8:1: optimizer has no kind; give it one of "},
     {"batch_size: 2", "batch_size: 2 batch_size: 3", "job.pbtxt:9:15: "},
     {"max_iter: 3", "max_iter: 3 best { } early_stop { metric: \"accuracy\" }",
-     "job.pbtxt:10:35: metric is that of best: give it there only"},
+     "job.pbtxt:10:35: metric is not that of best, which early_stop watches too; leave it out"},
+    {"max_iter: 3", "max_iter: 3 best { metric: \"accuracy\" } early_stop { min_delta: 0.1 }",
+     "job.pbtxt:10:54: min_delta is not that of best, which early_stop watches too"},
+    // what would fail, or mean nothing, after the first step
+    {"output: \"prob\"", "output: \"prob\" output: \"loss\"",
+     "job.pbtxt:11:36: the deployed output 'loss' needs 'label', which is no deployed input; add"},
+    {"column: \"data\" var: \"x\" }",
+     "column: \"data\" var: \"x\" } bind { column: \"label\" var: "
+     "\"ce\" }",
+     "job.pbtxt:5:57: bind: 'ce' is no input of the model; its inputs are x, label"},
+    {"column: \"data\" var: \"x\" }",
+     "column: \"data\" var: \"x\" } bind { column: \"data\" var: "
+     "\"x\" }",
+     "job.pbtxt:5:56: bind: 'x' is bound twice"},
+    {"metric { var: \"acc\"", "metric { var: \"prob\" kind: ACCURACY label: \"label\" k: 3",
+     "job.pbtxt:6:1: metric 'accuracy': k is 3, but 'prob' has 2 classes"},
+    {"optimizer { sgd { learning_rate: 0.1 } }",
+     "optimizer { sgd { learning_rate: 0.1 } no_decay: \"bias*\" }",
+     "job.pbtxt:8:1: no_decay 'bias*' matches none of the parameters: fc_0.w_0, fc_0.b_0"},
+    {"csv { file: \"data.csv\" } }\ntest", "csv { file: \"data.csv\" } split { seed: 3 } }\ntest",
+     "job.pbtxt:4:1: test and train read 'data.csv' with different splits: rows would be trained "
+     "on and tested on"},
+    {"csv { file: \"data.csv\" } }\ntest",
+     "csv { file: \"data.csv\" } split { holdout: 1 } }\ntest",
+     "job.pbtxt:3:42: holdout must lie in (0, 1), got 1"},
+    {"file: \"data.csv\" } }\ntest",
+     "file: \"data.csv\" column { name: \"0\" ids: \"a\" } } }\ntest",
+     "job.pbtxt:3:51: ids needs the words: category: \"...\""},
+    {"test { csv { file: \"data.csv\" } }", "test { csv { file: \"classes.csv\" } }",
+     "job.pbtxt:4:1: classes.csv:2, column 'label', holds 7: softmax_with_cross_entropy: label 7"},
     {"test { csv { file: \"data.csv\" } }\n", "best { }\n",
      "job.pbtxt:4:1: there is nothing to watch without test data"},
     {"test { csv { file: \"data.csv\" } }\n", "test_iter: 4\n",
@@ -221,6 +250,7 @@ class JobErrors : public ::testing::Test {
     std::string pattern = (std::filesystem::temp_directory_path() / "job_errors.XXXXXX").string();
     dir_ = ::mkdtemp(pattern.data());
     WriteFileAtomic(dir_ + "/data.csv", "1,2,0\n3,4,1\n5,6,0\n");
+    WriteFileAtomic(dir_ + "/classes.csv", "1,2,0\n3,4,7\n");
     WriteFileAtomic(dir_ + "/model.pbtxt", kModel);
     WriteFileAtomic(dir_ + "/wide.pbtxt", Replaced(kModel, "[-1, 2]", "[-1, 3]"));
     WriteFileAtomic(dir_ + "/typo.pbtxt", Replaced(kModel, "size: 2", "sise: 2"));

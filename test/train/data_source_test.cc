@@ -1,5 +1,8 @@
 #include <coracle/train/data_source.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "train_test_util.h"
 
 namespace coracle {
@@ -66,6 +69,39 @@ TEST(DataSource, SubsetShiftsRows) {
   ErrorOf([] { MakeSubset(Numbers(), 3, 0); });
   ErrorOf([] { MakeSubset(Numbers(), 1, 3); });
   ErrorOf([] { MakeSubset(Numbers(), -1, 0); });
+}
+
+// Every row is in one of the two parts, whatever the seed; the seed decides which.
+TEST(DataSource, RandomPartsShareTheRows) {
+  std::vector<int64_t> numbers(100);
+  std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  const DataSourcePtr all =
+      MakeMemorySource({{"n", Tensor::Of<int64_t>({100, 1}, numbers), {1}}}, "numbers");
+  const auto rows_of = [](const DataSourcePtr& source) {
+    std::vector<int64_t> rows(static_cast<size_t>(source->size()));
+    std::iota(rows.begin(), rows.end(), int64_t{0});
+    std::vector<Tensor> out{Tensor(DType::kInt64, {source->size(), 1})};
+    source->Get(rows, out);
+    const auto values = out[0].span<int64_t>();
+    return std::vector<int64_t>(values.begin(), values.end());
+  };
+  std::vector<std::vector<int64_t>> drawn;
+  for (const uint64_t seed : {1u, 2u, 1u}) {
+    const DataSourcePtr test = MakeRandomPart(all, 0.25, seed, true);
+    const DataSourcePtr train = MakeRandomPart(all, 0.25, seed, false);
+    EXPECT_EQ(test->size(), 25);
+    std::vector<int64_t> both = rows_of(test), rest = rows_of(train);
+    drawn.push_back(both);
+    both.insert(both.end(), rest.begin(), rest.end());
+    std::sort(both.begin(), both.end());
+    EXPECT_EQ(both, numbers);
+  }
+  EXPECT_NE(drawn[0], drawn[1]);
+  EXPECT_EQ(drawn[0], drawn[2]);
+  const DataSourcePtr test = MakeRandomPart(all, 0.25, 1, true);
+  EXPECT_EQ(test->Describe(), "numbers a random 25% (seed 1)");
+  EXPECT_EQ(test->Place(3), "row " + std::to_string(drawn[0][3]) + " of numbers");
+  ErrorOf([&] { MakeRandomPart(all, 0.001, 1, true); });
 }
 
 }  // namespace

@@ -380,7 +380,9 @@ TEST(RunLog, AResumedRunGoesOnInTheSameFile) {
   }
   // A fresh run begins anew.
   job.max_iter = 5;
-  RunJob(job);
+  TrainOptions overwrite;
+  overwrite.overwrite = true;
+  RunJob(job, overwrite);
   EXPECT_EQ(ReadRunLog(path)[0].points.size(), 1u);
   WriteFileAtomic(path, "{\"type\":\"start\",\"step\":0}\nnot a record\n{}\n");
   EXPECT_EQ(ErrorOf([&] { ReadRunLog(path); }),

@@ -207,6 +207,39 @@ TEST(Csv, RealLabelsAndEmptyCells) {
   ExpectContains(ErrorOf([&] { ParseCsv("1,2\n,3\n", options); }), "t.csv:2:1: empty cell");
 }
 
+TEST(Csv, ColumnsHaveSettingsAndCategories) {
+  CsvOptions options = Csv();
+  options.header = true;
+  options.label = "y";
+  options.scale = 2;
+  options.columns = {{.name = "b", .fill = 4, .mean = 1},
+                     {.name = "color", .categories = {"red", "blue"}},
+                     {.name = "4", .categories = {"Rome", "Oslo"}, .ids = "city"}};
+  DataSourcePtr source = ParseCsv("a,b,color,y,city\n1,,blue,7,Oslo\n\n2,3,red,8,Rome\n", options);
+  ASSERT_EQ(source->columns().size(), 3u);
+  EXPECT_EQ(source->columns()[1].name, "city");
+  std::vector<Tensor> rows = RowsOf(*source, {0, 1});
+  EXPECT_TRUE(BitEqual(rows[0], Tensor::Of<float>({2, 4}, {2, 6, 0, 1, 4, 4, 1, 0})));
+  EXPECT_TRUE(BitEqual(rows[1], Tensor::Of<int64_t>({2, 1}, {1, 0})));
+  EXPECT_TRUE(BitEqual(rows[2], Tensor::Of<int64_t>({2, 1}, {7, 8})));
+  EXPECT_EQ(source->Place(1), "t.csv:4");
+  EXPECT_EQ(MakeSubset(source, 1, 1)->Place(0), "t.csv:4");
+
+  const auto error = [&options](const std::string& row) {
+    return ErrorOf([&] { ParseCsv("a,b,color,y,city\n" + row + "\n", options); });
+  };
+  EXPECT_EQ(error("1,2,blu,7,Oslo"),
+            "t.csv:2:5: 'blu' is none of the categories of 'color'; did you mean blue?");
+  EXPECT_EQ(error("1,2,red,7,"), "t.csv:2:11: '' is none of the categories of '4'");
+  ExpectContains(error(",2,red,7,Oslo"), "t.csv:2:1: empty cell");
+  options.columns = {{.name = "b"}, {.name = "1"}};
+  EXPECT_EQ(error("1,2,3,4,5"), "t.csv: column '1' is described twice");
+  options.columns = {{.name = "y"}};
+  EXPECT_EQ(error("1,2,3,4,5"), "t.csv: column 'y' is the label, which has settings of its own");
+  options.columns = {{.name = "c"}};
+  ExpectContains(error("1,2,3,4,5"), "t.csv: no column 'c'");
+}
+
 TEST(Csv, ErrorsSayLineAndColumn) {
   ExpectContains(ErrorOf([] { ParseCsv("1,2\n3,x4,5\n", Csv()); }), "t.csv:2:1: 3 cells");
   ExpectContains(ErrorOf([] { ParseCsv("1,2,0\n3,x4,5\n", Csv()); }),

@@ -207,5 +207,62 @@ TEST(JobText, IsToldFromModelText) {
     EXPECT_FALSE(LooksLikeJob(other)) << other;
 }
 
+// A model may stand in the job as one block; its errors have the job's lines.
+TEST(JobText, TheModelMayBeOneQuotedBlock) {
+  const std::string model =
+      "\ndata { name: \"x\" shape: [-1, 2] }  # isn\\'t \"escaped\"\nlayer { mean { input: \"x\" } "
+      "}\n";
+  const std::string begin = "# a job's \"text\"\nname: 'j'\nmodel_text: ", end = "\nepochs: 3\n";
+  const JobConfig triple = ParseJobText(begin + "\"\"\"" + model + "\"\"\"" + end, "j.pbtxt");
+  EXPECT_EQ(triple.model_text, "\n\n" + model);
+  EXPECT_EQ(triple.epochs, 3);
+  std::string escaped = model;
+  escaped.replace(escaped.find("\\'"), 2, "\\'");
+  const JobConfig single = ParseJobText(begin + "'" + escaped + "'" + end, "j.pbtxt");
+  std::string plain = model;
+  plain.replace(plain.find("\\'"), 2, "'");
+  EXPECT_EQ(single.model_text, "\n\n" + plain);
+  const JobConfig lines = ParseJobText("model_text: 'a'\n  \"b\"\nepochs: 3", "j.pbtxt");
+  EXPECT_EQ(lines.model_text, "ab");
+  // Other places keep theirs.
+  EXPECT_EQ(ErrorOf([&] {
+              ParseJobText(begin + "\"\"\"" + model + "\"\"\"\nepocs: 3", "j.pbtxt");
+            }).substr(0, 27),
+            "j.pbtxt:7:1: epocs: no such");
+  EXPECT_EQ(TextError("model_text: 'a\nb").substr(0, 9), "j.pbtxt:1");
+  EXPECT_EQ(TextError("name: \"a\nmodel_text: \"b\"\n").substr(0, 9), "j.pbtxt:1");
+}
+
+TEST(JobText, EarlyStopMayRepeatWhatBestWatches) {
+  const std::string metric = "metric { var: \"a\" name: \"acc\" } ";
+  const JobConfig job =
+      ParseJobText(metric +
+                       "best { metric: \"acc\" min_delta: 0.1 } "
+                       "early_stop { metric: \"acc\" min_delta: 0.1 patience: 4 }",
+                   "j.pbtxt");
+  EXPECT_EQ(job.early_stop->watch.metric, "acc");
+  EXPECT_EQ(job.early_stop->patience, 4);
+  ExpectContains(TextError(metric + "best { } early_stop { metric: \"acc\" }"),
+                 "metric is not that of best");
+}
+
+TEST(JobText, SplitsAndColumnsArrive) {
+  const JobConfig job = ParseJobText(
+      "train { csv { file: \"a.csv\" column { name: \"b\" fill: 1 mean: 2 scale: 3 }\n"
+      "column { name: \"c\" category: \"x\" category: \"y\" ids: \"i\" } }\n"
+      "split { holdout: 0.2 seed: 9 } } non_finite_loss: SKIP",
+      "j.pbtxt");
+  EXPECT_EQ(job.train.split, (SplitConfig{0.2, 9}));
+  EXPECT_EQ(job.training.non_finite_loss, NonFiniteLoss::kSkip);
+  const auto& columns = std::get<CsvOptions>(job.train.source).columns;
+  ASSERT_EQ(columns.size(), 2u);
+  EXPECT_EQ(columns[0].fill, 1.f);
+  EXPECT_EQ(columns[0].mean, 2.f);
+  EXPECT_EQ(columns[0].scale, 3.f);
+  EXPECT_EQ(columns[1].categories, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(columns[1].ids, "i");
+  EXPECT_FALSE(columns[1].fill.has_value());
+}
+
 }  // namespace
 }  // namespace coracle

@@ -2,6 +2,7 @@
 #include <coracle/train/window.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "train_test_util.h"
@@ -50,6 +51,41 @@ TEST(Metric, TopK) {
                    sum->Add(scores, Tensor::Of<int64_t>({5}, {0, 1, 2, 0, 0}), 3);
                  }),
                  "there must be one integer per row");
+}
+
+TEST(Metric, NansAreNeverRight) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor scores = Tensor::Of<float>({4, 3}, {kNan, kNan, kNan,  //
+                                                   kNan, .9f, .1f,    //
+                                                   .1f, .9f, kNan,    //
+                                                   kNan, .9f, .1f});
+  const Tensor labels = Tensor::Of<int64_t>({4, 1}, {0, 1, 1, 0});
+  const double expected[] = {0, 0.5, 0.5};  // a nan takes the first place
+  for (int64_t k = 1; k <= 3; ++k) {
+    auto sum = MakeMetricSum({"p", "top", MetricKind::kAccuracy, "label", k});
+    sum->Add(scores, labels, 4);
+    EXPECT_DOUBLE_EQ(sum->Value(), expected[k - 1]) << k;
+  }
+  auto auc = MakeMetricSum({"p", "auc", MetricKind::kAuc, "label"});
+  auc->Add(Tensor::Of<float>({3, 1}, {.1f, kNan, .9f}), Tensor::Of<int64_t>({3}, {0, 0, 1}), 3);
+  EXPECT_TRUE(std::isnan(auc->Value()));
+  auto again = MakeMetricSum({"p", "auc", MetricKind::kAuc, "label"});
+  again->Load(auc->Save());
+  EXPECT_TRUE(std::isnan(again->Value()));
+}
+
+TEST(Metric, LabelsBeyondTheScoresAreRefused) {
+  auto top = MakeMetricSum({"p", "top", MetricKind::kAccuracy, "label", 1});
+  EXPECT_EQ(
+      ErrorOf([&] {
+        top->Add(Tensor::Of<float>({2, 2}, {1, 2, 3, 4}), Tensor::Of<int64_t>({2}, {0, 2}), 2);
+      }),
+      "metric 'top': label[1] is 2, which must lie in [0, 2)");
+  auto auc = MakeMetricSum({"p", "auc", MetricKind::kAuc, "label"});
+  EXPECT_EQ(ErrorOf([&] {
+              auc->Add(Tensor::Of<float>({2, 1}, {1, 2}), Tensor::Of<int64_t>({2}, {0, 7}), 2);
+            }),
+            "metric 'auc': label[1] is 7, but auc takes labels 0 and 1");
 }
 
 // Against all pairs, one by one.

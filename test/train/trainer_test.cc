@@ -3,6 +3,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/run.h>
 #include <coracle/train/trainer.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -397,7 +398,7 @@ TEST(Run, PlainLinesEndWithFinal) {
   JobConfig job = SmallJob();
   job.output_dir = dir.path();
   std::ostringstream out;
-  EXPECT_TRUE(TrainAndReport(job, {}, out, false));
+  EXPECT_EQ(TrainAndReport(job, {}, out, false), kRunDone);
   std::string text = out.str();
   EXPECT_EQ(text.find('\r'), std::string::npos);
   ExpectContains(text, "epoch 1/3 step 5/24 loss=");
@@ -428,7 +429,7 @@ TEST(Run, TestTellsOfEverySet) {
   job.test_sets[0].data.source = DigitsOptions{.count = 70, .seed = 2};
   job.test_sets[1].data.source = DigitsOptions{.count = 33, .seed = 3};
   std::ostringstream trained, tested;
-  EXPECT_TRUE(TrainAndReport(job, {}, trained, false));
+  EXPECT_EQ(TrainAndReport(job, {}, trained, false), kRunDone);
   TestAndReport(dir / "eval.pdmodel", job, {}, tested);
   const std::string all = trained.str();
   std::string ends = all.substr(all.find("\nfinal few:") + 1);
@@ -449,19 +450,28 @@ TEST(Run, TestTellsOfEverySet) {
             "job: the job has no test set 'mor'; it has test, few, more; did you mean more?");
 }
 
-TEST(Run, TerminalGetsABar) {
+// A line of each display stays, the bar is below the last one and goes at the end.
+TEST(Run, TerminalGetsLinesAndABar) {
   std::ostringstream out;
-  EXPECT_TRUE(TrainAndReport(SmallJob(), {}, out, true, 200));
-  ExpectContains(out.str(), "\r\033[K");
-  ExpectContains(out.str(), "100%");
-  ExpectContains(out.str(), "[====================]");
+  EXPECT_EQ(TrainAndReport(SmallJob(), {}, out, true, 200), kRunDone);
+  const std::string text = out.str();
+  for (const char* step : {"5/24", "10/24", "15/24", "20/24", "24/24"}) {
+    const size_t at = text.find(fmt::format(" step {} loss=", step));
+    ASSERT_NE(at, std::string::npos) << step;
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    ExpectContains(line, " accuracy=");
+    ExpectContains(line, " lr=0.05 ");
+    EXPECT_TRUE(line.ends_with(" samples/s")) << line;
+  }
+  ExpectContains(text, "samples/s\n\r\033[Kepoch 1/3 [====>               ]  21% loss=");
+  EXPECT_EQ(text.find('\r', text.find("\nfinal: loss=")), std::string::npos);
 }
 
 // The bar makes room for what it is about.
 TEST(Run, NarrowTerminalsSeeTheTimeLeft) {
   for (int width : {80, 72}) {
     std::ostringstream out;
-    EXPECT_TRUE(TrainAndReport(SmallJob(), {}, out, true, width));
+    EXPECT_EQ(TrainAndReport(SmallJob(), {}, out, true, width), kRunDone);
     const std::string text = out.str(), clear = "\r\033[K";
     const size_t begin = text.find(clear + "epoch 1/3 ") + clear.size();
     const std::string line = text.substr(begin, text.find('\r', begin) - begin);
@@ -491,15 +501,16 @@ TEST(Run, SignalsSaveAndStop) {
       bool sent = false;
     } buffer(signal);
     std::ostream out(&buffer);
-    EXPECT_FALSE(TrainAndReport(job, {}, out, false));
+    EXPECT_EQ(TrainAndReport(job, {}, out, false), 128 + signal);
     std::string path = dir / "snapshots/step_00000010";
     EXPECT_TRUE(FileExists(path));
-    ExpectContains(buffer.str(), "stopped: step=10 snapshot=" + path);
+    ExpectContains(buffer.str(), fmt::format("interrupted by {}: step=10 snapshot={}",
+                                             signal == SIGINT ? "SIGINT" : "SIGTERM", path));
     EXPECT_EQ(buffer.str().find("final:"), std::string::npos);
     TrainOptions resume;
     resume.resume = true;
     std::ostringstream rest;
-    EXPECT_TRUE(TrainAndReport(job, resume, rest, false));
+    EXPECT_EQ(TrainAndReport(job, resume, rest, false), kRunDone);
     ExpectContains(rest.str(), "resumed " + path + " at step 10");
   }
 }
@@ -530,10 +541,12 @@ TEST(Trainer, OneRunAtATimeWritesIntoADirectory) {
   ExpectContains(refused[1], "job: the directory '" + (dir / "out/snapshots") + "' is in use: ");
   EXPECT_FALSE(FileExists(dir / "out/.lock"));
   EXPECT_FALSE(FileExists(dir / "out/snapshots/.lock"));
-  const TrainResult again = RunJob(job);
+  TrainOptions overwrite;
+  overwrite.overwrite = true;
+  const TrainResult again = RunJob(job, overwrite);
   EXPECT_EQ(again.loss, result.loss);
   job.snapshot_dir = job.output_dir;  // one directory for both is locked once
-  EXPECT_EQ(RunJob(job).steps, 4);
+  EXPECT_EQ(RunJob(job, overwrite).steps, 4);
 }
 
 // What a process that was killed has left is no lock.

@@ -15,6 +15,11 @@ namespace coracle {
 // run writes.
 std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfig& config);
 
+// Throws kAlreadyExists where the directories of the job hold what another run has written.
+void RefuseOtherOutput(const JobConfig& config);
+// Removes what another run has written there: programs, models, logs and snapshots.
+void RemoveOtherOutput(const JobConfig& config);
+
 // main.pb, startup.pb, main.txt and, of a text, vocabulary.json, before the first step, for whoever
 // looks on. Sets the paths in `result`.
 void WritePrograms(const JobConfig& config, const Programs& programs, const DataSource& data,

@@ -1,9 +1,10 @@
 #pragma once
-// Probe: what a training step tells beside its loss: learning rates, what clips by norm did,
-// and, for debug_info, the size of every value. Internal to train/.
+// Probe: what a training step tells beside its loss: learning rates, what clips did, and, for
+// debug_info, the size of every value. Internal to train/.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/scope.h>
+#include <coracle/train/clip_report.h>
 #include <coracle/train/metric.h>
 
 #include <cstdint>
@@ -26,16 +27,19 @@ class Probe {
   // What a run of the program fetched. Valid until the next run.
   void Take(std::span<const Tensor> fetched);
 
-  // At a step to tell of: learning rates, clips since the last Look, and sizes.
+  // At a step to report: learning rates, clips since the last Restart, and sizes.
   void Look(const Scope& scope);
+  // What clips do is counted anew.
+  void Restart(Scope& scope);
   const std::vector<NamedValue>& learning_rates() const { return rates_; }
   // Dense gradients of the last step, by their parameters; none unless they were wanted.
   std::vector<std::pair<std::string, Tensor>> Gradients() const;
-  // What Look saw, for a person: "clip: 3 of 100 steps clipped, norm up to 12.5 above 5, factor
-  // down to 0.4". Where there are several clips each has its group's name.
+  const std::vector<ClipReport>& clips() const { return reports_; }
+  // What Look saw for debug_info, for a person.
   const std::vector<std::string>& Lines() const { return lines_; }
 
  private:
+  // By norm.
   struct Clip {
     std::string group;
     size_t norm, count;  // among fetches_: the norm, and how many norms there were
@@ -43,6 +47,12 @@ class Probe {
     double seen = 0;  // the last count
     int64_t steps = 0, clipped = 0;
     double largest = 0;  // of those since the last Look
+  };
+  // Counted by an op clip_statistics, in a persistable variable.
+  struct Counted {
+    ClipReport::Kind kind;
+    std::string name, statistics;
+    double times = 0, acted = 0;  // at the last Restart
   };
   struct Size {
     std::string kind, name;
@@ -52,6 +62,7 @@ class Probe {
   size_t Fetch(const std::string& name);
   void FindLearningRates(const ProgramDesc& program);
   void FindClips(const BlockDesc& block);
+  void FindCounted(const BlockDesc& block);
   void FindSizes(const ProgramDesc& program);
   void TellSizes(const Scope& scope);
 
@@ -60,6 +71,8 @@ class Probe {
   std::vector<std::string> rate_names_;
   std::vector<NamedValue> rates_;
   std::vector<Clip> clips_;
+  std::vector<Counted> counted_;
+  std::vector<ClipReport> reports_;
   std::vector<std::pair<std::string, size_t>> gradients_;  // parameter, its gradient's fetch
   std::vector<Size> sizes_;
   std::vector<std::string> lines_;

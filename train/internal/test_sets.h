@@ -24,6 +24,10 @@ class TestSets {
   // Of each set the printed names of its values: the loss, then the metrics.
   std::vector<std::vector<std::string>> value_names() const;
 
+  // Runs the first batch of each, so that what does not fit shows before the first step. Throws
+  // Error with the place in the job.
+  void Try(Scope& scope);
+
   // Evaluates one set after the other and tells of each. Returns false when `stop` ended it.
   bool Run(Scope& scope, const std::function<bool()>& stop,
            const std::function<void(const std::string& set, int64_t rows,
@@ -31,7 +35,7 @@ class TestSets {
 
  private:
   struct Set {
-    std::string name;
+    std::string name, place;
     std::vector<std::string> value_names;
     std::unique_ptr<Evaluator> evaluator;
   };

@@ -26,9 +26,8 @@ class TrainStep {
     int64_t epoch;  // of the first batch, from 0
     int64_t rows;
   };
-  // Runs the job's iter_size batches. Throws kInvalidArgument when the loss is a nan or infinite;
-  // `number` is that of the step in this error.
-  Result Run(Scope& scope, int64_t number);
+  // Runs the job's iter_size batches.
+  Result Run(Scope& scope);
 
   int64_t steps_per_epoch() const { return UpdatesOf(batches_per_epoch_); }
   // max_iter, or as many updates as epochs have, whichever is less.
@@ -55,7 +54,7 @@ class TrainStep {
   int64_t UpdatesOf(int64_t batches) const {
     return batches / IterSize() + (batches % IterSize() != 0 ? 1 : 0);
   }
-  double RunBatch(Scope& scope, int64_t number, int64_t* rows);
+  double RunBatch(Scope& scope, int64_t* rows);
   void LoadSums(const TrainSnapshot& snapshot);
 
   const JobConfig& config_;

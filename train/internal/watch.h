@@ -19,7 +19,7 @@ class Watch {
 
   bool watches(const std::string& set) const { return active_ && set == set_; }
   // Takes the evaluation of the watched set. Returns whether it is the best so far: the first, or
-  // better by more than min_delta; a nan never is.
+  // better by more than min_delta; what is not finite never is.
   bool Add(int64_t step, const std::vector<NamedValue>& values);
 
   bool should_stop() const;         // the job's early_stop says so

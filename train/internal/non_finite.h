@@ -1,0 +1,36 @@
+#pragma once
+// What a run does about a loss or a parameter that is a nan or infinite. Internal to train/.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/tensor/scope.h>
+#include <coracle/train/job.h>
+
+#include <cstdint>
+#include <string>
+
+namespace coracle {
+
+class NonFinite {
+ public:
+  // `config` lives as long.
+  explicit NonFinite(const JobConfig& config) : config_(config) {}
+
+  // Takes the loss of a step. Returns the line to tell where a row of such steps begins, else "".
+  // Throws kInvalidArgument under kStop, and when kSkip has skipped kMostSkipped steps in a row.
+  std::string Step(int64_t step, double loss);
+  // Looks at the parameters before they are saved. Returns the line to tell, "" where all are
+  // finite and at a step that was looked at before. Throws kInvalidArgument under kStop.
+  std::string Parameters(const ProgramDesc& program, const Scope& scope, int64_t step);
+
+  int64_t steps() const { return steps_; }  // how many had such a loss
+  int64_t first_step() const { return first_; }
+
+  static constexpr int64_t kMostSkipped = 20;
+
+ private:
+  const JobConfig& config_;
+  int64_t steps_ = 0, first_ = 0, in_a_row_ = 0;
+  int64_t looked_at_ = -1;  // the step of the last look at the parameters
+};
+
+}  // namespace coracle
