@@ -116,9 +116,9 @@ void InferContext::FailText(std::string_view id, std::string_view what,
 }
 
 void ThrowWithoutShape(const OpDesc& op, const std::string& output) {
-  ThrowInvalid(fmt::format("{}: its inputs do not account for the output var {}", op.type(),
-                           Quote(output)),
-               "  " + Locate(op));
+  ThrowInvalid(
+      fmt::format("{}: its inputs do not account for the output var {}", op.type(), Quote(output)),
+      "  " + Locate(op));
 }
 
 std::string DescribeOperands(const OpDesc& op, const MetaTable& vars) {

@@ -98,7 +98,7 @@ void ExpectNoAllocation(PreparedProgram& step, Scope& scope,
   }
   for (size_t i = 0; i < 20; ++i) {
     EXPECT_EQ(outside_by_step[i], 0) << "step " << i;
-    EXPECT_EQ(inside_by_step[i], inside_by_step[0]) << "step " << i;
+    // How many depends on which threads were free for parts of the work.
     EXPECT_LT(inside_by_step[i], 200) << "step " << i;
   }
   ::testing::Test::RecordProperty("inside_onednn_per_step", static_cast<int>(inside_by_step[0]));

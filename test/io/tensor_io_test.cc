@@ -357,7 +357,7 @@ TEST_P(RealModels, ParametersLoad) {
   ParseTensor(original, &first, "p");
   WriteFileAtomic(directory.File("p"), std::string_view(original).substr(first));
   std::string error = ErrorOf([&] { LoadParameters(model.program, directory.File("p"), scope); });
-  EXPECT_NE(error.find("' must have the "), std::string::npos) << error;
+  EXPECT_NE(error.find("', must have the "), std::string::npos) << error;
 
   // Saved as an inference model again: all ops are kept.
   SaveInferenceModel(directory.File("m"), model.feed_names, model.fetch_names, model.program,

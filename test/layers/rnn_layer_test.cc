@@ -215,7 +215,7 @@ TEST_F(RnnLayer, Errors) {
     return ErrorOf([&] { net.Lstm(input, o); });
   };
   EXPECT_EQ("lstm: hidden_size must be positive, got 0", error(x, {}));
-  EXPECT_EQ("lstm: num_layers must be positive, got -1",
+  EXPECT_EQ("lstm: num_layers must lie in [1, 1024], got -1",
             error(x, {.hidden_size = 3, .num_layers = -1}));
   EXPECT_EQ("lstm: direction must be forward or bidirect, got back",
             error(x, {.hidden_size = 3, .direction = "back"}));
