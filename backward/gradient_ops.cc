@@ -612,7 +612,8 @@ void GradientOps::RequireWritten(size_t first_op) {
   auto read = [&](const OpDesc& op, const std::string& name) {
     const VarDesc* var = target_.FindVar(name);
     if (!var || var->index() < first_var_ || written[var->index() - first_var_]) return;
-    // A callback's state (the clips of loss scaling keep one) has its value from the startup program.
+    // A callback's state (the clips of loss scaling keep one) has its value from the startup
+    // program.
     if (var->persistable()) return;
     if (arriving_.count(name) || run_.saved.Writes(name)) return;
     ThrowInvalid(fmt::format("{}: {} reads {}, and no op before it writes that", run_.who,

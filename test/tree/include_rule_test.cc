@@ -114,6 +114,7 @@ const std::set<std::string> kNotPublic = {"backward/forward_graph.h",
                                           "framework/op/outer_path.h",
                                           "framework/op/recomputed.h",
                                           "framework/tensor/half_array.h",
+                                          "train/format.h",
                                           "train/progress.h",
                                           "train/stop_signal.h"};
 
