@@ -341,6 +341,28 @@ class Verifier {
           AddForVar(index, op, slot, arg, "undefined_var", "writes");
       }
     }
+    if (!op.HasSubBlock()) CheckWrittenOnce(op, index);
+  }
+
+  // A kernel finds the place of an output by its name: two outputs would share one, of one type.
+  void CheckWrittenOnce(const OpDesc& op, int index) {
+    if (op.outputs().size() == 1 && op.outputs()[0].args.size() == 1) return;
+    std::unordered_map<std::string_view, const Slot*> written;
+    for (const Slot& slot : op.outputs()) {
+      for (const std::string& arg : slot.args) {
+        if (IsEmptyName(arg)) continue;
+        const auto [it, added] = written.try_emplace(arg, &slot);
+        if (added) continue;
+        VerifyProblem* p =
+            Add(index, &op, "written_twice",
+                fmt::format("writes the var {} in output {} and again in output {}; give each "
+                            "a var of its own",
+                            Quote(arg), BriefName(it->second->name), BriefName(slot.name)));
+        if (!p) return;
+        p->slot = BriefName(slot.name);
+        p->var = BriefName(arg);
+      }
+    }
   }
 
   void AddForVar(int index, const OpDesc& op, const Slot& slot, const std::string& arg,

@@ -28,6 +28,16 @@ const OpRegistry& Ops() {
                   .OneOf({"same", "valid"})
                   .NoGradient("a sample")
                   .Infer(SameAsX));
+    made->Add(OpDef("two")
+                  .Doc("First = Second = X.")
+                  .Input("X", "x")
+                  .Output("First", "out")
+                  .Output("Second", "out")
+                  .NoGradient("a sample")
+                  .Infer([](InferContext& ctx) {
+                    ctx.SetOutput("First", ctx.Input("X"));
+                    ctx.SetOutput("Second", ctx.Input("X"));
+                  }));
     made->Add(OpDef("run")
                   .Doc("Runs a block.")
                   .Attr<BlockRef>("sub_block", "the block")
@@ -187,6 +197,18 @@ TEST(Verify, UndefinedOutputs) {
   VerifyProblem problem = s.Only("undefined_var");
   EXPECT_EQ(problem.slot, "Out");
   EXPECT_EQ(problem.var, "nowhere");
+}
+
+// The kernel of such an op would write both outputs to one place.
+TEST(Verify, AVariableIsNoTwoOutputsOfAnOp) {
+  Sample s;
+  s.root.AppendOp("two", {{"X", {"x"}}}, {{"First", {"y"}}, {"Second", {"y"}}});
+  EXPECT_EQ(s.Only("written_twice").message,
+            "writes the var 'y' in output First and again in output Second; give each a var of "
+            "its own");
+  Sample fine;
+  fine.root.AppendOp("two", {{"X", {"x"}}}, {{"First", {"y"}}, {"Second", {"z"}}});
+  EXPECT_TRUE(fine.Check().empty());
 }
 
 TEST(Verify, ShapeRules) {
