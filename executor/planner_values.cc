@@ -129,7 +129,11 @@ int32_t Planner::CurrentOrPersistable(const std::string& name) {
     meta.type = VarType::kLoDTensor;
     meta.dtype = tensor->dtype();
     meta.shape = tensor->shape();
-  } else if (held && std::holds_alternative<SelectedRows>(*held)) {
+  } else if (const auto* rows = held ? std::get_if<SelectedRows>(held) : nullptr) {
+    if (rows->height < 0) {
+      ThrowInvalid(fmt::format("the persistable var {} in the scope has selected rows of height {}",
+                               Quote(name), rows->height));
+    }
     meta = MetaOfValue(*held);
   } else if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown()) {
     return -1;  // its first write will tell the shape

@@ -440,6 +440,11 @@ TEST(Executor, SelectedRowsThatDoNotFit) {
         run({{0, 1}, 3, Tensor::Of<float>({1, 2}, {1, 1})});
       },
       "sgd: Grad holds 2 rows of 3 as float32[1, 2], the program says float32[3, 2]");
+  ExpectMessage(
+      [&] {
+        run({{0}, -2, Tensor::Of<float>({1, 2}, {1, 1})});
+      },
+      "the persistable var 'g' in the scope has selected rows of height -2");
   ExpectMessage([&] { run({{0}, 4, Tensor::Of<float>({1, 2}, {1, 1})}); }, "sgd.C1");
   ExpectMessage([&] { run({{0}, 3, Tensor::Of<double>({1, 2}, {1, 1})}); }, "sgd.C1");
 }
