@@ -8,6 +8,7 @@
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/mismatch.h>
+#include <coracle/framework/op/outer_path.h>
 #include <coracle/passes/inline_calls.h>
 #include <fmt/format.h>
 
@@ -222,6 +223,7 @@ class Differentiation {
       if (result[i].empty() && options_.unconnected == Unconnected::kZero)
         result[i] = gradients.AppendZeros(inputs_[i]);
     }
+    if (block_.parent() && block_.NumOps() > first_gradient) NoteOuterReads(first_gradient);
     undo.Keep();
     gradients.RemoveUnused();
     run.saved.Finish();
@@ -286,6 +288,19 @@ class Differentiation {
       writers_.push_back(result.back().empty() ? nullptr : gradients.WriterOf(v));
     }
     return result;
+  }
+
+  // For a loop that has this block as its body, perhaps later: see framework/op/outer_path.h.
+  void NoteOuterReads(size_t first_gradient) {
+    const std::vector<std::string>& inputs = outer_ ? all_ : wanted_;
+    std::vector<std::string> reads;
+    for (const std::string& name : graph_->OuterReads(target_versions_)) {
+      if (std::find(inputs.begin(), inputs.end(), name) == inputs.end()) reads.push_back(name);
+    }
+    if (reads.empty()) return;
+    OpDesc& op = block_.op(first_gradient);
+    op.SetAttr(kOuterReadsAttr, std::move(reads));
+    op.SetAttr(kOuterInputsAttr, inputs);
   }
 
   // What arises in the block is a share of a gradient that gets others outside.

@@ -11,11 +11,52 @@
 #include <coracle/operators/common/values.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
 
 constexpr BlockOpSlots kSlots = {"Condition", "X", "StepScopes", true};
+
+using Names = std::vector<std::string>;
+
+bool IsFloatingVar(const BlockDesc& block, const std::string& name) {
+  const VarDesc* var = block.FindVarRecursive(name);
+  return var && (!IsValid(var->dtype()) || IsFloating(var->dtype()));
+}
+
+// The variables that one round of the block makes from `inputs`, as far as gradients go.
+std::unordered_set<std::string_view> MadeFrom(const BlockDesc& block, const Names& inputs) {
+  std::unordered_set<std::string_view> made(inputs.begin(), inputs.end());
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    const OpDesc& op = block.op(i);
+    bool reads = false;
+    for (const Slot& slot : op.inputs()) {
+      for (const std::string& name : slot.args) reads |= made.count(name) > 0;
+    }
+    for (const Slot& slot : op.outputs()) {
+      for (const std::string& name : slot.args) {
+        if (reads && IsFloatingVar(block, name))
+          made.insert(name);
+        else
+          made.erase(name);
+      }
+    }
+  }
+  return made;
+}
+
+// A gradient taken inside knows nothing of the rounds before, which may have made what it is of.
+void RequireNoRoundsBefore(InferContext& ctx, const BlockDesc& block, const OpDesc& gradient,
+                           const Names& written) {
+  const auto made = MadeFrom(block, gradient.GetAttr<Names>(kOuterInputsAttr, {}));
+  for (const std::string& name : gradient.GetAttr<Names>(kOuterReadsAttr, {})) {
+    if (!made.count(name) || std::find(written.begin(), written.end(), name) == written.end())
+      continue;
+    ctx.FailText("C2", "a gradient taken in the block must not pass to what the loop changes",
+                 "the path through " + Quote(name) + ", which the rounds before made");
+  }
+}
 
 // A gradient taken inside counts on what was computed around the loop.
 void RequireUnchanged(InferContext& ctx) {
@@ -25,6 +66,8 @@ void RequireUnchanged(InferContext& ctx) {
   const BlockDesc& block = home->program().Block(idx);
   const std::vector<std::string>& written = ctx.op().Output("Out");
   for (size_t i = 0; i < block.NumOps(); ++i) {
+    if (block.op(i).HasAttr(kOuterReadsAttr))
+      RequireNoRoundsBefore(ctx, block, block.op(i), written);
     if (!block.op(i).HasAttr(kOuterPathAttr)) continue;
     for (const std::string& name :
          block.op(i).GetAttr<std::vector<std::string>>(kOuterPathAttr, {})) {
@@ -66,7 +109,7 @@ void RegisterWhile(OpRegistry& ops) {
                "program differentiates the loop, StepScopes keeps of each run what backward "
                "reads, and no more. A loop that does not end is ended by the run's time limit. C1: "
                "Condition holds one bool. C2: a gradient that was taken in the block does not "
-               "pass outside through a variable that the loop changes.")
+               "pass outside, or to rounds before, through a variable that the loop changes.")
           .OptionalVariadicInput("X", "variables that the block reads")
           .Input("Condition", "bool tensor of one element; the block writes it")
           .OptionalVariadicOutput("Out", "variables that the block writes")

@@ -195,6 +195,28 @@ TEST_F(OuterPathTest, ALoopThatOverwritesWhatThePathLeavesThroughIsRefused) {
   EXPECT_NE(message.find("'" + h.name() + "'"), std::string::npos) << message;
 }
 
+// The gradient is taken before the body overwrites what the target reads.
+TEST_F(OuterPathTest, ALoopThatMakesWhatTheTargetReadsIsRefused) {
+  const Variable y = net.Parameter("y", {1}, DType::kFloat64, {.name = "y"});
+  scope.Set("y", Tensor::Full<double>({1}, 3));
+  const Variable n = Int(2);
+  const auto loop = [&](bool from_input) {
+    const Variable state = net.Scale(y, {.scale = 1.0f}), i = Int(0);
+    const Variable more = net.Binary("less_than", i, n);
+    While(net, more, [&] {
+      Differentiate(net.Mul(state, x), x);
+      const Variable& factor = from_input ? x : y;
+      Assign(net, net.Mul(state, factor), state);
+      Increment(net, i);
+      Assign(net, net.Binary("less_than", i, n), more);
+    });
+  };
+  loop(false);
+  EXPECT_EQ(Run(), 9);
+  const std::string message = MessageOf([&] { loop(true); });
+  EXPECT_NE(message.find("which the rounds before made"), std::string::npos) << message;
+}
+
 // A step of a gradient descent: x is the round's own.
 TEST_F(OuterPathTest, DescentInALoop) {
   const Variable p = net.Scale(x, {.scale = 1.0f}), i = Int(0), n = Int(2);
