@@ -9,9 +9,11 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/common/block_gradient.h>
 #include <coracle/operators/common/values.h>
+#include <fmt/format.h>
 
-#include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 namespace coracle {
 namespace {
@@ -25,56 +27,67 @@ bool IsFloatingVar(const BlockDesc& block, const std::string& name) {
   return var && (!IsValid(var->dtype()) || IsFloating(var->dtype()));
 }
 
-// The variables that one round of the block makes from `inputs`, as far as gradients go.
+// The variables that rounds of the block make of `inputs`, as far as gradients go, in whatever
+// order its ops stand: what one round makes the next one reads.
 std::unordered_set<std::string_view> MadeFrom(const BlockDesc& block, const Names& inputs) {
-  std::unordered_set<std::string_view> made(inputs.begin(), inputs.end());
+  std::unordered_map<std::string_view, std::vector<const OpDesc*>> readers;
   for (size_t i = 0; i < block.NumOps(); ++i) {
-    const OpDesc& op = block.op(i);
-    bool reads = false;
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& name : slot.args) reads |= made.count(name) > 0;
+    for (const Slot& slot : block.op(i).inputs()) {
+      for (const std::string& name : slot.args) readers[name].push_back(&block.op(i));
     }
+  }
+  std::unordered_set<std::string_view> made(inputs.begin(), inputs.end());
+  std::vector<std::string_view> next(made.begin(), made.end());
+  std::unordered_set<const OpDesc*> followed;
+  auto follow = [&](const OpDesc& op) {
     for (const Slot& slot : op.outputs()) {
       for (const std::string& name : slot.args) {
-        if (reads && IsFloatingVar(block, name))
-          made.insert(name);
-        else
-          made.erase(name);
+        if (IsFloatingVar(block, name) && made.insert(name).second) next.push_back(name);
       }
+    }
+  };
+  while (!next.empty()) {
+    const std::string_view name = next.back();
+    next.pop_back();
+    for (const OpDesc* op : readers[name]) {
+      if (followed.insert(op).second) follow(*op);
     }
   }
   return made;
 }
 
-// A gradient taken inside knows nothing of the rounds before, which may have made what it is of.
-void RequireNoRoundsBefore(InferContext& ctx, const BlockDesc& block, const OpDesc& gradient,
-                           const Names& written) {
-  const auto made = MadeFrom(block, gradient.GetAttr<Names>(kOuterInputsAttr, {}));
-  for (const std::string& name : gradient.GetAttr<Names>(kOuterReadsAttr, {})) {
-    if (!made.count(name) || std::find(written.begin(), written.end(), name) == written.end())
-      continue;
-    ctx.FailText("C2", "a gradient taken in the block must not pass to what the loop changes",
-                 "the path through " + Quote(name) + ", which the rounds before made");
+// The names that such an attr holds, over all gradients that were taken in the block.
+Names NamesIn(const BlockDesc& block, const char* attr) {
+  Names all;
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    if (!block.op(i).HasAttr(attr)) continue;
+    const Names names = block.op(i).GetAttr<Names>(attr, {});
+    all.insert(all.end(), names.begin(), names.end());
   }
+  return all;
 }
 
-// A gradient taken inside counts on what was computed around the loop.
+// A gradient taken inside counts on what was computed around the loop, and knows nothing of rounds
+// before that made what it is of.
 void RequireUnchanged(InferContext& ctx) {
   const BlockDesc* home = ctx.op().block();
   const int32_t idx = ctx.Attr<BlockRef>("sub_block").idx;
   if (!home || idx <= 0 || idx >= home->program().NumBlocks()) return;
   const BlockDesc& block = home->program().Block(idx);
-  const std::vector<std::string>& written = ctx.op().Output("Out");
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    if (block.op(i).HasAttr(kOuterReadsAttr))
-      RequireNoRoundsBefore(ctx, block, block.op(i), written);
-    if (!block.op(i).HasAttr(kOuterPathAttr)) continue;
-    for (const std::string& name :
-         block.op(i).GetAttr<std::vector<std::string>>(kOuterPathAttr, {})) {
-      if (std::find(written.begin(), written.end(), name) == written.end()) continue;
-      ctx.FailText("C2", "a gradient taken in the block must not pass to what the loop changes",
-                   "the path through " + Quote(name));
-    }
+  const Names &out = ctx.op().Output("Out"), reads = NamesIn(block, kOuterReadsAttr);
+  const std::unordered_set<std::string_view> written(out.begin(), out.end());
+  const char* rule = "a gradient taken in the block must not pass to what the loop changes";
+  for (const std::string& name : NamesIn(block, kOuterPathAttr)) {
+    if (written.count(name)) ctx.FailText("C2", rule, "the path through " + Quote(name));
+  }
+  if (reads.empty()) return;
+  const auto made = MadeFrom(block, NamesIn(block, kOuterInputsAttr));
+  for (const std::string& name : reads) {
+    if (!written.count(name) || !made.count(name)) continue;
+    ctx.FailText("C2", rule,
+                 fmt::format("the path through {}, which the rounds before made; put {} into "
+                             "stop_gradients for the gradient of one round",
+                             Quote(name), Quote(name)));
   }
 }
 

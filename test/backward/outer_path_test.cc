@@ -199,22 +199,48 @@ TEST_F(OuterPathTest, ALoopThatOverwritesWhatThePathLeavesThroughIsRefused) {
 TEST_F(OuterPathTest, ALoopThatMakesWhatTheTargetReadsIsRefused) {
   const Variable y = net.Parameter("y", {1}, DType::kFloat64, {.name = "y"});
   scope.Set("y", Tensor::Full<double>({1}, 3));
-  const Variable n = Int(2);
-  const auto loop = [&](bool from_input) {
-    const Variable state = net.Scale(y, {.scale = 1.0f}), i = Int(0);
-    const Variable more = net.Binary("less_than", i, n);
-    While(net, more, [&] {
-      Differentiate(net.Mul(state, x), x);
-      const Variable& factor = from_input ? x : y;
-      Assign(net, net.Mul(state, factor), state);
-      Increment(net, i);
-      Assign(net, net.Binary("less_than", i, n), more);
+  const Variable n = Int(3);
+  using Change = std::function<void(const Variable& state, const Variable& other)>;
+  const auto loop = [&](const Change& change, const BackwardOptions& options = {}) {
+    const Variable state = net.Scale(y, {.scale = 1.0f}), other = net.Scale(y, {.scale = 1.0f});
+    const Variable i = Int(0), more = net.Binary("less_than", i, n);
+    return MessageOf([&] {
+      While(net, more, [&] {
+        BackwardOptions own = options;
+        for (std::string& name : own.stop_gradients) name = state.name();
+        Differentiate(net.Mul(state, x), x, own);
+        change(state, other);
+        Increment(net, i);
+        Assign(net, net.Binary("less_than", i, n), more);
+      });
     });
   };
-  loop(false);
-  EXPECT_EQ(Run(), 9);
-  const std::string message = MessageOf([&] { loop(true); });
-  EXPECT_NE(message.find("which the rounds before made"), std::string::npos) << message;
+  const auto expect_refused = [&](const Change& change) {
+    const std::string message = loop(change);
+    EXPECT_NE(message.find("which the rounds before made"), std::string::npos) << message;
+  };
+  const Change from_y = [&](const Variable& state, const Variable&) {
+    Assign(net, net.Mul(state, y), state);
+  };
+  EXPECT_EQ(loop(from_y), "");
+  EXPECT_EQ(Run(), 27);
+  const Change from_x = [&](const Variable& state, const Variable&) {
+    Assign(net, net.Mul(state, x), state);
+  };
+  BackwardOptions one_round;
+  one_round.stop_gradients = {"state"};
+  EXPECT_EQ(loop(from_x, one_round), "");
+  EXPECT_EQ(Run(), 12);
+  expect_refused(from_x);
+  // Made of x after two rounds, and perhaps overwritten.
+  expect_refused([&](const Variable& state, const Variable& other) {
+    Assign(net, other, state);
+    Assign(net, net.Mul(x, x), other);
+  });
+  expect_refused([&](const Variable& state, const Variable&) {
+    Assign(net, net.Mul(x, x), state);
+    If(net, yes, [&] { Assign(net, y, state); });
+  });
 }
 
 // A step of a gradient descent: x is the round's own.
