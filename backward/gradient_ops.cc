@@ -2,7 +2,6 @@
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <fmt/format.h>
 
@@ -22,54 +21,7 @@ std::string SlotsText(const SlotList& slots) {
   return Join(parts, " ");
 }
 
-// Compares what a shape rule makes of the declared types with the declared outputs.
-class DeclaredTypes : public MetaTable {
- public:
-  explicit DeclaredTypes(const BlockDesc& block) : block_(block) {}
-  const VarMeta* Find(const std::string& name) const override {
-    const VarDesc* var = block_.FindVarRecursive(name);
-    return var ? &var->meta() : nullptr;
-  }
-  void Set(const std::string& name, const VarMeta& meta) override {
-    const VarMeta* declared = Find(name);
-    if (!declared ||
-        (declared->dtype == meta.dtype && declared->shape.CompatibleWith(meta.shape))) {
-      return;
-    }
-    ThrowInvalid(fmt::format("{} is declared {}, and what is written to it is {}", Quote(name),
-                             declared->ToString(), meta.ToString()));
-  }
-
- private:
-  const BlockDesc& block_;
-};
-
-// The types that a file declares may contradict its ops, and the operands of its gradient ops each
-// other: then that is what is wrong, not the gradient rule.
-void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegistry& ops) {
-  DeclaredTypes types(block);
-  const OpDef& def = ops.Get(op.type());
-  try {
-    InferContext context(def, op, types);
-    def.RunInfer(context);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kInternal) throw;
-    throw error.WithPrefix("no gradient of " + op.type());
-  }
-  if (op.type().ends_with("_grad")) {
-    ThrowInvalid(fmt::format("no gradient of {}: the types of its operands do not belong together",
-                             op.type()));
-  }
-}
-
 }  // namespace
-
-void GradientOps::ThrowUnlisted(const OpDesc& op, const char* verb, std::string_view name) {
-  ThrowInvalid(fmt::format("{}: {} {} {} in its sub-block and has it in none of its slots, so that "
-                           "its gradient cannot pass",
-                           run_.who, op.type(), verb, Quote(name)),
-               "  " + Locate(op));
-}
 
 GradientOps::GradientOps(BackwardRun& run, ForwardGraph& graph, BlockDesc& target,
                          OuterValue outer_value)
@@ -559,81 +511,6 @@ void GradientOps::RunCallbacks() {
       for (const std::string& arg : slot.args) {
         auto it = version_of_name_.find(arg);
         if (it != version_of_name_.end()) GradientAt(it->second).writer = &op;
-      }
-    }
-  }
-}
-
-// A gradient has the shape and dtype of its variable; dims that the rule left open are taken from
-// there.
-void GradientOps::CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op) {
-  VarDesc& gradient = *block().FindVar(*request.name);
-  const VarMeta& wanted = graph_.MetaOf(request.version);
-  const VarMeta& got = gradient.meta();
-  // Elements of an array have types of their own.
-  if (wanted.type == VarType::kLoDTensorArray) return;
-  if (got.dtype != wanted.dtype || !got.shape.CompatibleWith(wanted.shape)) {
-    RefuseContradiction(block(), forward, graph_.ops());
-    const std::string name(graph_.VarOf(request.version).name);
-    const VarDesc* declared = block().FindVarRecursive(name);
-    if (declared && !(declared->meta() == wanted)) {
-      ThrowInvalid(
-          fmt::format("no gradient of {}: the var {} is declared {}, and an op makes it {}",
-                      forward.type(), Quote(name), declared->meta().ToString(), wanted.ToString()),
-          "  " + Locate(forward));
-    }
-    ThrowBrokenRule(
-        forward, fmt::format("{} yields {} for the gradient of input {} {}, which is {}", op.type(),
-                             got.ToString(), *request.slot, Quote(name), wanted.ToString()));
-  }
-  any_sparse_ |= got.type == VarType::kSelectedRows;
-  if (got.type == VarType::kLoDTensor && !got.shape.IsKnown()) gradient.SetMeta(wanted);
-}
-
-// An op <forward>_grad has as many gradients in a slot as the forward op has variables.
-void GradientOps::CheckCount(const OpDesc& forward, const OpDesc& op) {
-  if (op.type() != forward.type() + "_grad") return;
-  for (const Slot& slot : forward.inputs()) {
-    const size_t count = op.Output(GradName(slot.name)).size();
-    if (count == 0 || count == slot.args.size()) continue;
-    ThrowBrokenRule(forward, fmt::format("{} has {} gradients for the {} variables of input {}",
-                                         op.type(), count, slot.args.size(), slot.name));
-  }
-}
-
-void GradientOps::ThrowBrokenRule(const OpDesc& forward, const std::string& what) {
-  const std::string message = fmt::format("gradient rule of {}: {}", forward.type(), what);
-  if (overridden_) ThrowInvalid(message, "  " + Locate(forward));
-  throw InternalError(fmt::format("{}, {}", message, Locate(forward)));
-}
-
-void GradientOps::RequireWritten(size_t first_op) {
-  std::vector<bool> written(target_.NumVars() - first_var_, false);
-  auto read = [&](const OpDesc& op, const std::string& name) {
-    const VarDesc* var = target_.FindVar(name);
-    if (!var || var->index() < first_var_ || written[var->index() - first_var_]) return;
-    // A callback's state (the clips of loss scaling keep one) has its value from the startup
-    // program.
-    if (var->persistable()) return;
-    if (arriving_.count(name) || run_.saved.Writes(name)) return;
-    ThrowInvalid(fmt::format("{}: {} reads {}, and no op before it writes that", run_.who,
-                             op.type(), Quote(name)),
-                 "  " + Locate(op));
-  };
-  for (size_t i = first_op; i < target_.NumOps(); ++i) {
-    const OpDesc& op = target_.op(i);
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& name : slot.args) read(op, name);
-    }
-    for (int idx : op.HasSubBlock() ? SubBlocksOf(op) : std::vector<int>()) {
-      const auto reads = run_.outer_reads.find(idx);
-      if (reads == run_.outer_reads.end()) continue;
-      for (const std::string& name : reads->second) read(op, name);
-    }
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& name : slot.args) {
-        const VarDesc* var = target_.FindVar(name);
-        if (var && var->index() >= first_var_) written[var->index() - first_var_] = true;
       }
     }
   }
