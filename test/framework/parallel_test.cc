@@ -5,6 +5,7 @@
 #include <coracle/framework/base/internal/thread_limit.h>
 #include <coracle/framework/base/parallel.h>
 #include <coracle/test/test_data.h>
+#include <coracle/test/threads.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -30,18 +31,6 @@ using internal::CpuQuota;
 using internal::ReadSpinCounts;
 using internal::SpinCounts;
 using internal::ThreadLimit;
-
-// Sets the number of threads for one test.
-class Threads {
- public:
-  explicit Threads(int n) { SetNumThreads(n); }
-  ~Threads() { SetNumThreads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_ = NumThreads();
-};
 
 using Ranges = std::set<std::pair<int64_t, int64_t>>;
 

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/parallel.h>
 #include <coracle/operators/common/conv_parts.h>
 #include <coracle/operators/common/gemm.h>
+#include <coracle/test/threads.h>
 
 #include <atomic>
 #include <chrono>
@@ -13,17 +14,6 @@
 
 namespace coracle {
 namespace {
-
-class Threads {
- public:
-  explicit Threads(int n) { SetNumThreads(n); }
-  ~Threads() { SetNumThreads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_ = NumThreads();
-};
 
 std::vector<float> RandomFloats(int64_t n, uint32_t seed) {
   std::mt19937 random(seed);
