@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -48,6 +49,23 @@ TEST(ClipStatistics, NoClipIsTooSmall) {
       .Input("Before", {100000}, before)
       .Input("After", {100000}, after)
       .Expect("StatisticsOut", {3}, {1, 1, 0}, 1e-6);
+}
+
+// Sums over all threads, and where squares of float32 vanish or overflow.
+TEST(ClipStatistics, FastAsReference) {
+  for (const double size : {1.0, 1e-25, 1e-11, 1e14, 1e25}) {
+    std::vector<double> before(70000), after;
+    for (size_t i = 0; i < before.size(); ++i)
+      before[i] = size * (static_cast<double>(i % 37) - 18) / 18;
+    after = before;
+    for (double& x : after) x = std::clamp(x, -0.25 * size, 0.5 * size);
+    Statistics({1, 0, 0.1})
+        .Input("Before", {70000}, before)
+        .Input("Before", {2}, {3, 4})
+        .Input("After", {70000}, after)
+        .Input("After", {2}, {3, 4})
+        .CheckFast(1e-6);
+  }
 }
 
 TEST(ClipStatistics, OverflowsCountNowhere) {
