@@ -7,6 +7,7 @@
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/control_flow.h>
+#include <coracle/test/backward/message_of.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -158,15 +159,6 @@ TEST_P(OpenTypesTest, OfAllThatOpsWrite) {
 
 INSTANTIATE_TEST_SUITE_P(All, OpenTypesTest,
                          ::testing::Values(Open::kKind, Open::kDType, Open::kDescription));
-
-std::string MessageOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "";
-}
 
 TEST(OpenTypes, GradientsFillsInWhatItPasses) {
   Net t;

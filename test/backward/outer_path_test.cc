@@ -6,6 +6,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/layers/control_flow.h>
+#include <coracle/test/backward/message_of.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -147,15 +148,6 @@ TEST_F(OuterPathTest, EachRoundOfALoopPassesOutside) {
   });
   Assign(net, sum, result);
   EXPECT_EQ(Run(), 15);
-}
-
-std::string MessageOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "";
 }
 
 // One round knows nothing of those before it.
