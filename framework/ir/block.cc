@@ -33,6 +33,7 @@ VarDesc* BlockDesc::TryAddVar(std::string name) {
 VarDesc* BlockDesc::Adopt(std::unique_ptr<VarDesc> var) {
   var->index_ = vars_.size();
   if (!var_index_.Add(var.get())) return nullptr;
+  if (idx_ > 0) program_->NoteInnerName(var->name(), idx_);
   // Ops may have named it before it was declared.
   if (uses_valid_ && !outer_uses_.empty() && outer_uses_.count(var->name())) InvalidateUses();
   vars_.push_back(std::move(var));

@@ -85,6 +85,7 @@ ProgramDesc& ProgramDesc::operator=(ProgramDesc&& other) noexcept {
   random_seed = other.random_seed;
   blocks_ = std::move(other.blocks_);
   name_counters_ = std::move(other.name_counters_);
+  inner_names_ = std::move(other.inner_names_);
   unknown_fields_ = std::move(other.unknown_fields_);
   Readopt();
   return *this;
@@ -102,6 +103,7 @@ void ProgramDesc::CopyFrom(const ProgramDesc& other) {
   name_counters_ = other.name_counters_;
   unknown_fields_ = other.unknown_fields_;
   blocks_.clear();
+  inner_names_.clear();
   for (const auto& from : other.blocks_) {
     blocks_.push_back(std::make_unique<BlockDesc>(this, from->idx_, from->parent_idx_));
     BlockDesc& to = *blocks_.back();
@@ -126,7 +128,15 @@ void ProgramDesc::TruncateBlocks(int size) {
   if (size < NumBlocks()) blocks_.resize(static_cast<size_t>(size));
 }
 
+void ProgramDesc::NoteInnerName(std::string_view name, int block) {
+  inner_names_[std::hash<std::string_view>()(name)] = block;
+}
+
 bool ProgramDesc::HasName(const std::string& name) const {
+  if (Root().FindVar(name)) return true;
+  const auto inner = inner_names_.find(std::hash<std::string_view>()(name));
+  if (inner == inner_names_.end()) return false;
+  if (inner->second < NumBlocks() && Block(inner->second).FindVar(name)) return true;
   for (const auto& block : blocks_) {
     if (block->FindVar(name)) return true;
   }

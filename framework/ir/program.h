@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -76,12 +77,18 @@ class ProgramDesc {
   bool MustSayParameters() const;
 
  private:
+  friend class BlockDesc;
+
   bool HasName(const std::string& name) const;
+  void NoteInnerName(std::string_view name, int block);
   void CopyFrom(const ProgramDesc& other);
   void Readopt();
 
   std::vector<std::unique_ptr<BlockDesc>> blocks_;
   std::unordered_map<std::string, int64_t> name_counters_;
+  // By hash of a name, a block other than the root in which it was declared (and may be no more):
+  // HasName is asked for each new name, of programs with any number of blocks.
+  std::unordered_map<size_t, int> inner_names_;
   std::string unknown_fields_;
 };
 

@@ -264,35 +264,51 @@ TEST(SpinCounts, FollowOpenMpsVariables) {
 }
 
 TEST(ThreadLimit, FewerThreadsForAWhile) {
+  using std::chrono::milliseconds;
   ThreadLimit limit;
   EXPECT_EQ(limit.Of(4), 4);
-  using std::chrono::milliseconds;
-  limit.Stalled(4, milliseconds(4), milliseconds(5));
+  limit.Waited(4, milliseconds(5), milliseconds(10));
   EXPECT_EQ(limit.Of(4), 4);  // one may be chance
-  limit.Stalled(4, milliseconds(9), milliseconds(40));
-  EXPECT_EQ(limit.Of(4), 4);  // the loop was faster than on one thread
-  for (int i = 0; i < 1000 && limit.Of(4) == 4; ++i)
-    limit.Stalled(4, milliseconds(4), milliseconds(5));
-  EXPECT_LT(limit.Of(4), 4);
-  for (int i = 0; i < 3; ++i) limit.Stalled(4, milliseconds(4), milliseconds(5));
+  for (int i = 0; i < 1000; ++i) limit.Waited(4, milliseconds(2), milliseconds(10));
+  EXPECT_EQ(limit.Of(4), 4);  // more than what is lost is won
+  int used = 4;
+  for (int i = 0; i < 1000 && used == 4; ++i) {
+    limit.Waited(4, milliseconds(5), milliseconds(10));
+    used = limit.Of(4);
+  }
+  EXPECT_EQ(used, 3);
+  for (int i = 0; i < 100; ++i) limit.Waited(4, milliseconds(5), milliseconds(10));
   EXPECT_GE(limit.Of(4), 1);
   EXPECT_EQ(limit.Of(1), 1);
   const auto begin = std::chrono::steady_clock::now();
   while (limit.Of(4) < 4 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(60))
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(1));
   EXPECT_EQ(limit.Of(4), 4);
 }
 
-TEST(ThreadLimit, LoopsThatGetNoHelp) {
-  using std::chrono::microseconds;
-  ThreadLimit limit;
-  for (int i = 0; i < 100; ++i) {
-    limit.Missed(2, microseconds(20));
-    limit.Helped();  // the thread woke up
-  }
-  EXPECT_EQ(limit.Of(2), 2);
-  for (int i = 0; i < 100000 && limit.Of(2) == 2; ++i) limit.Missed(2, microseconds(20));
-  EXPECT_EQ(limit.Of(2), 1);
+// Two threads that are bound to one processor wait for each other.
+TEST(ThreadLimit, WaitingForAProcessorIsSeen) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  if (!std::ifstream("/proc/self/schedstat")) GTEST_SKIP() << "no schedstat here";
+  int processor = 0;
+  while (!CPU_ISSET(processor, &allowed)) ++processor;
+  std::chrono::nanoseconds waited[2] = {};
+  auto run = [&](int thread) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    ASSERT_EQ(pthread_setaffinity_np(pthread_self(), sizeof one, &one), 0);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    waited[thread] = internal::WaitedForProcessor(gettid());
+  };
+  std::thread other(run, 1);
+  std::thread(run, 0).join();
+  other.join();
+  EXPECT_GT(waited[0] + waited[1], std::chrono::milliseconds(10));
+  EXPECT_EQ(internal::WaitedForProcessor(0).count(), 0);  // no such thread
 }
 
 // Files as the kernel shows them.

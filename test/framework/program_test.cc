@@ -162,6 +162,22 @@ TEST(Program, CopiesAreDeepAndEqual) {
   EXPECT_FALSE(fourth == program);
 }
 
+TEST(Program, NamesOfSubBlocksAreTaken) {
+  ProgramDesc program;
+  for (int i = 0; i < 3; ++i) program.AppendBlock(0).Var("h");
+  program.Block(2).Var("h_0");
+  EXPECT_EQ(program.FreeName("x"), "x");
+  EXPECT_EQ(program.FreeName("h"), "h_1");
+  ProgramDesc copy = program;
+  EXPECT_NE(copy.FreeName("h"), "h");
+  copy.Block(3).RemoveVarsIf([](const VarDesc&) { return true; });
+  EXPECT_NE(copy.FreeName("h"), "h");  // blocks 1 and 2 have it still
+  copy.TruncateBlocks(1);
+  EXPECT_EQ(copy.FreeName("h"), "h");
+  const ProgramDesc moved = std::move(program);
+  EXPECT_NE(ProgramDesc(moved).FreeName("h"), "h");
+}
+
 TEST(Program, UniqueNamesStayUniqueAfterReload) {
   ProgramDesc program;
   EXPECT_EQ(program.UniqueName("fc"), "fc_0");

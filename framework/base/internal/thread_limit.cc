@@ -1,7 +1,11 @@
 #include <coracle/framework/base/internal/thread_limit.h>
+#include <fcntl.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 
 namespace coracle::internal {
 namespace {
@@ -10,8 +14,6 @@ constexpr int64_t kMillisecond = 1000000;
 constexpr int64_t kFirstHold = 20 * kMillisecond, kLongestHold = 2000 * kMillisecond;
 // Fewer threads are used when more than a quarter of the time is lost, and more than chance takes.
 constexpr int64_t kLossAllowed = 4, kLoss = 6 * kMillisecond;
-// A thread wakes up in less than a tenth of this where a processor is free.
-constexpr int64_t kMissed = kMillisecond;
 
 int64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -20,6 +22,18 @@ int64_t Now() {
 }
 
 }  // namespace
+
+std::chrono::nanoseconds WaitedForProcessor(int thread_id) {
+  char text[64];
+  std::snprintf(text, sizeof text, "/proc/self/task/%d/schedstat", thread_id);
+  const int file = ::open(text, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  const ssize_t size = ::read(file, text, sizeof text - 1);
+  ::close(file);
+  text[std::max<ssize_t>(size, 0)] = 0;
+  long long ran = 0, waited = 0;  // nanoseconds, the first two of three fields
+  return std::chrono::nanoseconds(std::sscanf(text, "%lld %lld", &ran, &waited) == 2 ? waited : 0);
+}
 
 int ThreadLimit::Lowered(int wanted) {
   const int64_t now = Now();
@@ -33,21 +47,12 @@ int ThreadLimit::Lowered(int wanted) {
   return std::max(wanted - left_out, 1);
 }
 
-void ThreadLimit::Missed(int wanted, std::chrono::nanoseconds time) {
-  if (missed_.fetch_add(time.count(), std::memory_order_relaxed) + time.count() < kMissed) return;
-  missed_.store(0, std::memory_order_relaxed);
-  Stalled(wanted, std::chrono::nanoseconds(kMissed), {});
-}
-
-void ThreadLimit::Stalled(int wanted, std::chrono::nanoseconds time, std::chrono::nanoseconds of) {
-  const int64_t now = Now();
-  const int64_t last = last_stall_.exchange(now, std::memory_order_relaxed);
-  const int64_t between = std::max<int64_t>(now - of.count() - last, 0);
-  const int64_t before = lost_.load(std::memory_order_relaxed) - between / kLossAllowed;
-  const int64_t lost =
-      std::max<int64_t>(std::max<int64_t>(before, 0) + time.count() - of.count() / kLossAllowed, 0);
+void ThreadLimit::Waited(int wanted, std::chrono::nanoseconds time, std::chrono::nanoseconds of) {
+  const int64_t before = lost_.load(std::memory_order_relaxed);
+  const int64_t lost = std::max<int64_t>(before + time.count() - of.count() / kLossAllowed, 0);
   lost_.store(lost > kLoss ? 0 : lost, std::memory_order_relaxed);
   if (lost <= kLoss) return;
+  const int64_t now = Now();
   const int64_t until = until_.load(std::memory_order_relaxed);
   const int64_t hold = hold_.load(std::memory_order_relaxed);
   // Soon after the last time: the neighbour is still there.

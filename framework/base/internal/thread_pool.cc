@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -29,9 +29,6 @@ struct alignas(64) Loop {
   std::atomic<uint64_t> ticket{0};  // serial number * kTicketParts + parts; 0: not open
   std::atomic<PartFunction> part{nullptr};
   std::atomic<void*> context{nullptr};
-  // Of parts that ended while the caller slept: whether one was interrupted, when the last ended.
-  std::atomic<bool> preempted{false};
-  std::atomic<Clock::rep> ended{0};
   alignas(64) std::atomic<uint32_t> left{0};  // unfinished parts, and kCallerSleeps
   std::atomic<uint64_t> claimed[kMaxThreads]{};
 };
@@ -43,15 +40,8 @@ enum WorkerState : int { kBusy, kIdle, kAsleep, kCalled };
 
 struct alignas(64) Worker {
   std::atomic<int> state{kBusy};
+  std::atomic<int> thread_id{0};  // the system's; 0 until the thread has begun
 };
-
-// Whether the system has taken the processor from this thread since the last call.
-bool WasPreempted() {
-  thread_local long before = 0;
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  return std::exchange(before, usage.ru_nivcsw) != usage.ru_nivcsw;
-}
 
 // Binds the thread to the place that OMP_PROC_BIND and OMP_PLACES give it, if they are set: it has
 // inherited that of the thread that started it.
@@ -93,13 +83,13 @@ class Pool {
 
  private:
   static constexpr int kLoops = 8;  // loops of several callers; a further caller runs alone
-  static constexpr auto kStall = std::chrono::microseconds(300);
-
+  static constexpr auto kWatch = std::chrono::milliseconds(10);
   Loop* TakeLoop();
   void Open(Loop& loop, int parts, PartFunction part, void* context);
   void Start(int threads);
-  bool Call(int helpers, int threads);
-  void WaitFor(Loop& loop, int threads, Clock::time_point begin);
+  void Call(int helpers, int threads);
+  void WaitFor(Loop& loop) const;
+  void Watch(int threads, int wanted);
 
   void Serve(int index);
   bool HelpAny(int index);
@@ -108,6 +98,8 @@ class Pool {
 
   const SpinCounts spin_;
   ThreadLimit limit_;
+  std::atomic<Clock::rep> watched_{0};  // when the waiting for processors was last read
+  std::atomic<Clock::rep> waited_{0};   // by the pool's threads, until then
   std::mutex starting_;
   std::atomic<int> started_{1};  // the caller counts as one
   bool cannot_start_ = false;
@@ -125,14 +117,9 @@ void Pool::Run(int threads, int parts, PartFunction part, void* context) {
   }
   Start(now);
   Open(*loop, parts, part, context);
-  const auto begin = Clock::now();
-  const bool called = Call(std::min(now, parts) - 1, now);
-  if (Help(*loop, 0) < parts) {
-    limit_.Helped();
-    WaitFor(*loop, threads, begin);
-  } else if (called) {
-    limit_.Missed(threads, Clock::now() - begin);
-  }
+  Call(std::min(now, parts) - 1, now);
+  if (Help(*loop, 0) < parts) WaitFor(*loop);
+  if (spin_.yields) Watch(now, threads);
   loop->ticket.store(0, std::memory_order_relaxed);
   loop->taken.store(false, std::memory_order_release);
 }
@@ -149,7 +136,6 @@ Loop* Pool::TakeLoop() {
 void Pool::Open(Loop& loop, int parts, PartFunction part, void* context) {
   loop.part.store(part, std::memory_order_relaxed);
   loop.context.store(context, std::memory_order_relaxed);
-  loop.preempted.store(false, std::memory_order_relaxed);
   loop.left.store(static_cast<uint32_t>(parts), std::memory_order_relaxed);
   const uint64_t serial = serial_.fetch_add(1, std::memory_order_relaxed) + 1;
   loop.ticket.store(serial * kTicketParts + static_cast<uint64_t>(parts),
@@ -172,10 +158,8 @@ void Pool::Start(int threads) {
   }
 }
 
-// Wakes up to `helpers` of the first `threads` threads, those that have nothing to do. Whether
-// there were any.
-bool Pool::Call(int helpers, int threads) {
-  const int wanted = helpers;
+// Wakes up to `helpers` of the first `threads` threads, those that have nothing to do.
+void Pool::Call(int helpers, int threads) {
   const int end = std::min(threads, started_.load(std::memory_order_relaxed));
   for (int i = 1; i < end && helpers > 0; ++i) {
     std::atomic<int>& state = workers_[i].state;
@@ -185,7 +169,6 @@ bool Pool::Call(int helpers, int threads) {
     if (seen == kAsleep) state.notify_one();
     --helpers;
   }
-  return helpers < wanted;
 }
 
 // Runs the parts of a loop that nobody has claimed, `own` first.
@@ -205,36 +188,47 @@ int Pool::Help(Loop& loop, int own) {
       continue;
     part(context, i);
     ++helped;
-    if ((loop.left.load(std::memory_order_relaxed) & kCallerSleeps) != 0) {
-      if (WasPreempted()) loop.preempted.store(true, std::memory_order_relaxed);
-      loop.ended.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-    }
     const uint32_t left = loop.left.fetch_sub(1, std::memory_order_acq_rel);
     if (left == (kCallerSleeps | 1)) loop.left.notify_one();
   }
   return helped;
 }
 
-void Pool::WaitFor(Loop& loop, int threads, Clock::time_point begin) {
+void Pool::WaitFor(Loop& loop) const {
   auto over = [&] { return loop.left.load(std::memory_order_acquire) == 0; };
   if (SpinUntil(spin_.for_parts, over)) return;
-  const auto asleep = Clock::now();
   uint32_t left = loop.left.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
   while (left != kCallerSleeps) {
     loop.left.wait(left, std::memory_order_acquire);
     left = loop.left.load(std::memory_order_acquire);
   }
-  const auto now = Clock::now();
-  if (now - asleep < kStall) return;
-  const Clock::duration ended(loop.ended.load(std::memory_order_relaxed));
-  const bool late = now.time_since_epoch() - ended > kStall;  // the caller got no processor
-  if (late || loop.preempted.load(std::memory_order_relaxed))
-    limit_.Stalled(threads, now - asleep, now - begin);
+}
+
+// Tells the limit now and then how long the caller and the other `threads` - 1 had to wait for
+// processors. One of several callers at a time does it, and counts its own waiting alone.
+void Pool::Watch(int threads, int wanted) {
+  const auto now = Clock::now().time_since_epoch();
+  const Clock::duration period = kWatch * (1 + threads / 16);  // reading takes some microseconds
+  Clock::rep last = watched_.load(std::memory_order_relaxed);
+  const Clock::duration passed = now - Clock::duration(last);
+  if (passed < period || !watched_.compare_exchange_strong(last, now.count())) return;
+  thread_local Clock::duration of_caller = Clock::duration::max();
+  const Clock::duration own = WaitedForProcessor(gettid());
+  Clock::duration others = Clock::duration::zero();
+  for (int i = 1; i < started_.load(std::memory_order_acquire); ++i) {
+    const int id = workers_[i].thread_id.load(std::memory_order_relaxed);
+    if (id != 0) others += WaitedForProcessor(id);
+  }
+  const Clock::duration of_others(waited_.exchange(others.count()));
+  const auto waited = std::max(own - std::exchange(of_caller, own), Clock::duration::zero()) +
+                      std::max(others - of_others, Clock::duration::zero());
+  if (last != 0) limit_.Waited(wanted, waited, passed);
 }
 
 void Pool::Serve(int index) {
   BindThread(index);
   Worker& worker = workers_[index];
+  worker.thread_id.store(gettid(), std::memory_order_relaxed);
   for (;;) {
     while (HelpAny(index)) {
     }
@@ -257,7 +251,6 @@ bool Pool::HelpAny(int index) {
 void Pool::Rest(Worker& worker) const {
   auto called = [&] { return worker.state.load(std::memory_order_acquire) == kCalled; };
   if (SpinUntil(spin_.for_work, called)) return;
-  WasPreempted();  // what happened until now is of no interest
   int idle = kIdle;
   if (!worker.state.compare_exchange_strong(idle, kAsleep, std::memory_order_acq_rel)) return;
   while (!called()) worker.state.wait(kAsleep, std::memory_order_acquire);

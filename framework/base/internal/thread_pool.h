@@ -13,9 +13,8 @@ constexpr int kMaxThreads = 1024;
 // Not to be called from a part. `part` must not throw.
 //
 // A part that no other thread has begun is run by the caller: a loop waits for parts that are under
-// way, never for a thread to start. When another program takes processors away, so that a loop
-// waits for a thread that does not run, later loops use fewer threads for a while; which thread
-// runs a part is all that this changes.
+// way, never for a thread to start. While other programs take processors, so that threads have to
+// wait for them, loops use fewer threads; which thread runs a part is all that this changes.
 void RunParts(int threads, int parts, void (*part)(void* context, int i), void* context);
 
 }  // namespace coracle::internal
