@@ -3,7 +3,7 @@
 #include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/test/fuzz/sandbox.h>
+#include <coracle/test/fuzz/command_targets.h>
 #include <coracle/test/fuzz/targets.h>
 
 #include <algorithm>
@@ -141,20 +141,26 @@ const std::vector<FileUse>& FileUses() {
   return uses;
 }
 
+// Checks what the command did, and puts the files back.
+CommandResult RunIn(Sandbox& sandbox, const Words& words, bool text) {
+  CommandResult result = sandbox.Run(words);
+  CheckResult(result, words, text);
+  sandbox.Restore();
+  return result;
+}
+
 }  // namespace
 
-void FuzzCommandLine(std::string_view bytes) {
+CommandResult RunFuzzedCommandLine(std::string_view bytes) {
   Sandbox& sandbox = Sandbox::Get();
   const Words words = WordsOf(bytes);
   const bool text = std::none_of(words.begin(), words.end(), [](const std::string& word) {
     return word == "generate" || word.ends_with("-");
   });
-  CheckResult(sandbox.Run(words), words, text);
-  sandbox.Restore();
+  return RunIn(sandbox, words, text);
 }
 
-void FuzzFiles(std::string_view bytes) {
-  if (bytes.empty()) return;
+CommandResult RunOnFuzzedFile(std::string_view bytes) {
   Sandbox& sandbox = Sandbox::Get();
   const auto first = static_cast<uint8_t>(bytes[0]);
   const FileUse& use = FileUses()[first % FileUses().size()];
@@ -163,19 +169,25 @@ void FuzzFiles(std::string_view bytes) {
   // One in five is as an accident would leave it.
   if (std::string_view(use.file).starts_with(kSnapshot) && first % 5 > 0)
     SealManifest(use.file, contents);
-  CheckResult(sandbox.Run(use.words), use.words, use.text);
-  sandbox.Restore();
+  return RunIn(sandbox, use.words, use.text);
 }
 
-void FuzzJob(std::string_view bytes) {
+CommandResult RunFuzzedJob(std::string_view bytes) {
   Sandbox& sandbox = Sandbox::Get();
   const std::string job = Edited(sandbox.Original("job.pbtxt"), bytes);
-  if (job.find("snapshot_dir") != job.npos) return;  // it may lie anywhere
+  if (job.find("snapshot_dir") != job.npos) return {};  // it may lie anywhere
   WriteFileAtomic("job.pbtxt", job);
   const Words words = {"train",       "job.pbtxt",           "--out=o",        "--max_iter=2",
                        "--threads=1", "--memory_limit=200M", "--max_seconds=2"};
-  CheckResult(sandbox.Run(words), words, true);
-  sandbox.Restore();
+  return RunIn(sandbox, words, true);
 }
+
+void FuzzCommandLine(std::string_view bytes) { RunFuzzedCommandLine(bytes); }
+
+void FuzzFiles(std::string_view bytes) {
+  if (!bytes.empty()) RunOnFuzzedFile(bytes);
+}
+
+void FuzzJob(std::string_view bytes) { RunFuzzedJob(bytes); }
 
 }  // namespace coracle

@@ -8,16 +8,13 @@
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/hostile_run.h>
 #include <coracle/test/fuzz/targets.h>
+#include <coracle/test/sanitizers.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <limits>
-
-// There under sanitizers only.
-// NOLINTNEXTLINE(bugprone-reserved-identifier)
-extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
 namespace coracle {
 namespace {
@@ -278,7 +275,7 @@ std::optional<Finding> RunHostileCase(const HostileCase& made, HostileCounts* co
 }
 
 void LimitMemory() {
-  if (__sanitizer_set_death_callback) return;  // their shadow is larger than that
+  if (UnderSanitizer()) return;  // their shadow is larger than that
   const rlimit limit = {rlim_t{2} << 30, rlim_t{2} << 30};
   ::setrlimit(RLIMIT_DATA, &limit);
 }

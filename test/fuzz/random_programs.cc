@@ -7,6 +7,7 @@
 #include <coracle/framework/ir/printer.h>
 #include <coracle/test/fuzz/hostile_run.h>
 #include <coracle/test/fuzz/program_check.h>
+#include <coracle/test/sanitizers.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 
@@ -25,10 +26,6 @@ DEFINE_bool(errors, false, "list the errors by which programs were refused or st
 DEFINE_bool(show, false, "print the programs");
 DEFINE_bool(hostile, false, "run hostile programs under small limits");
 DEFINE_string(types, "", "op types to draw from, separated by commas; none: all");
-
-// Called by sanitizers before they end the process; their name for it is theirs.
-// NOLINTNEXTLINE(bugprone-reserved-identifier)
-extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
 namespace coracle {
 namespace {
@@ -50,7 +47,7 @@ void OnSignal(int signal) {
 }
 
 void NameTheSeedOfACrash() {
-  if (__sanitizer_set_death_callback) return __sanitizer_set_death_callback(PrintSeed);
+  if (UnderSanitizer()) return __sanitizer_set_death_callback(PrintSeed);
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL}) std::signal(signal, OnSignal);
 }
 

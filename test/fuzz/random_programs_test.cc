@@ -37,11 +37,13 @@ TEST_F(RandomPrograms, ThousandsHold) {
   // They are not about nothing.
   EXPECT_GT(counts_.ran, 2100u);
   EXPECT_GT(counts_.ran_backward, 1200u);
-  EXPECT_GT(counts_.second_order, 150u);
-  EXPECT_GT(counts_.compared, 900u);
-  EXPECT_GT(counts_.gradients, 300u);
-  EXPECT_GT(counts_.saved, 10u);
-  EXPECT_GT(counts_.refused, 60u);
+  EXPECT_GT(counts_.second_order, 200u);
+  EXPECT_GT(counts_.compared, 1500u);
+  EXPECT_GT(counts_.gradients, 400u);
+  EXPECT_GT(counts_.second_gradients, 60u);
+  EXPECT_GT(counts_.inner_gradients, 80u);
+  EXPECT_GE(counts_.saved, 15u);
+  EXPECT_GT(counts_.refused, 100u);
 }
 
 TEST_F(RandomPrograms, HostileOnesEndWithAnErrorOrRun) {

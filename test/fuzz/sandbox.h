@@ -7,7 +7,7 @@
 namespace coracle {
 
 struct CommandResult {
-  int code;
+  int code = 0;
   std::string text;  // standard output and standard error
 };
 
