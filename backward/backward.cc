@@ -8,8 +8,7 @@
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/mismatch.h>
-#include <coracle/framework/op/outer_path.h>
-#include <coracle/passes/inline_calls.h>
+#include <coracle/framework/op/inner_gradient.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,16 +52,6 @@ void RequireNamesAnywhere(const char* who, const BlockDesc& block, const char* w
       found = program.Block(b).FindVar(name) != nullptr;
     if (!found) ThrowUnknownName(who, block, what, name);
   }
-}
-
-// The block where the variable gets its value: a handle may have been looked up from a sub-block,
-// which may write a variable of a block around it.
-BlockDesc& BlockOf(const Variable& variable) {
-  BlockDesc* block = &variable.block();
-  while (block->parent() && block->FindVar(variable.name()) != &variable.desc() &&
-         block->Uses(variable.name()).writers.empty())
-    block = block->parent();
-  return *block;
 }
 
 void CheckTarget(const char* who, const VarDesc& var, const char* what,
@@ -135,9 +124,11 @@ std::vector<std::string> DefaultWanted(const BlockDesc& block,
       }
     }
   }
-  for (size_t i = 0; i < block.NumOps() && !fed.empty(); ++i) {
-    for (const Slot& slot : block.op(i).outputs()) {
-      for (const std::string& arg : slot.args) fed.erase(arg);
+  for (const BlockDesc* b = &block; b; b = b->parent()) {
+    for (size_t i = 0; i < b->NumOps() && !fed.empty(); ++i) {
+      for (const Slot& slot : b->op(i).outputs()) {
+        for (const std::string& arg : slot.args) fed.erase(arg);
+      }
     }
   }
   wanted.insert(wanted.end(), fed.begin(), fed.end());
@@ -255,10 +246,12 @@ class Differentiation {
     std::vector<int32_t> targets;
     for (const Target& target : targets_) targets.push_back(graph_->Last(target.name));
     outer_.emplace(who_, *graph_, targets, options_, wanted_);
+    reads_ = outer_->reads();
     if (outer_->names().empty()) return outer_.reset();
     all_ = wanted_;
+    const std::unordered_set<std::string_view> wanted(wanted_.begin(), wanted_.end());
     for (const std::string& name : outer_->names()) {
-      if (std::find(all_.begin(), all_.end(), name) == all_.end()) all_.push_back(name);
+      if (!wanted.count(name)) all_.push_back(name);
     }
     MakeGraph(all_);
   }
@@ -290,17 +283,11 @@ class Differentiation {
     return result;
   }
 
-  // For a loop that has this block as its body, perhaps later: see framework/op/outer_path.h.
+  // For ops that run this block, perhaps later: see framework/op/inner_gradient.h.
   void NoteOuterReads(size_t first_gradient) {
-    const std::vector<std::string>& inputs = outer_ ? all_ : wanted_;
-    std::vector<std::string> reads;
-    for (const std::string& name : graph_->OuterReads(target_versions_)) {
-      if (std::find(inputs.begin(), inputs.end(), name) == inputs.end()) reads.push_back(name);
-    }
-    if (reads.empty()) return;
-    OpDesc& op = block_.op(first_gradient);
-    op.SetAttr(kOuterReadsAttr, std::move(reads));
-    op.SetAttr(kOuterInputsAttr, inputs);
+    if (reads_.empty()) return;
+    block_.op(first_gradient).SetAttr(kOuterReadsAttr, reads_);
+    block_.op(first_gradient).SetAttr(kOuterInputsAttr, wanted_);
   }
 
   // What arises in the block is a share of a gradient that gets others outside.
@@ -334,6 +321,7 @@ class Differentiation {
   std::optional<std::vector<uint32_t>> positions_;
   std::optional<ForwardGraph> graph_;
   std::optional<internal::OuterPath> outer_;
+  std::vector<std::string> reads_;        // in a sub-block: see OuterPath
   std::vector<std::string> all_;          // wanted, and what the path leaves the block through
   std::vector<int32_t> all_versions_;     // as input_versions_
   std::vector<int32_t> target_versions_;  // -1: depends on nothing that is wanted
@@ -402,14 +390,14 @@ std::vector<std::string> InputNames(const BlockDesc& block, const std::vector<Va
 
 // Makes a Differentiation; once more where gradients of calls are on its path.
 template <class F>
-void Inlining(BlockDesc& block, OpenTypes& open, std::optional<Differentiation>& backward,
-              const F& make) {
+void Inlining(BlockDesc& block, const OpRegistry& ops, OpenTypes& open,
+              std::optional<Differentiation>& backward, const F& make) {
   make();
   // In a sub-block the error of call_grad says what to do.
   if (block.parent() || !backward->NeedsInlining()) return;
   backward.reset();
   open.Keep();  // it knows variables of sub-blocks, which are made anew
-  InlineDerivedCalls(block.program());
+  internal::ReplaceCalls(block.program(), ops);
   make();
 }
 
@@ -433,7 +421,7 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
   if (!loss) ThrowInvalid("append_backward: got an empty Variable");
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   internal::RequireBlocks(loss.program(), ops);
-  BlockDesc& block = BlockOf(loss);
+  BlockDesc& block = internal::BlockOf(loss);
   OpenTypes open(block.program(), ops);
   open.FillWhereOpen();
   CheckTarget(who, loss.desc(), "loss", options.no_grad_set);
@@ -448,7 +436,7 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
   std::vector<ParamAndGrad> pairs;
   Blaming(block.program(), ops, [&] {
     std::optional<Differentiation> backward;
-    Inlining(block, open, backward, [&] {
+    Inlining(block, ops, open, backward, [&] {
       backward.emplace(who, block, options, wanted, parameters,
                        std::vector<Differentiation::Target>{{loss.name(), seeds[0]}}, open, false);
     });
@@ -476,10 +464,11 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
   }
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   internal::RequireBlocks(targets.front().program(), ops);
-  BlockDesc& block = BlockOf(targets.front());
+  BlockDesc& block = internal::BlockOf(targets.front());
   OpenTypes open(block.program(), ops);
   for (const Variable& target : targets) {
-    if (&BlockOf(target) != &block) ThrowInvalid("gradients: all targets must belong to one block");
+    if (&internal::BlockOf(target) != &block)
+      ThrowInvalid("gradients: all targets must belong to one block");
     open.FillWhereOpen(block, target.desc());
     // A path that ends in integers is a constant.
     if (!IsInteger(target.desc())) CheckTarget(who, target.desc(), "target", options.no_grad_set);
@@ -492,7 +481,7 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
   std::vector<std::string> gradients;
   Blaming(block.program(), ops, [&] {
     std::optional<Differentiation> backward;
-    Inlining(block, open, backward,
+    Inlining(block, ops, open, backward,
              [&] { backward.emplace(who, block, options, wanted, wanted, entries, open, true); });
     gradients = backward->Append(kBackward, grad_to_var);
   });

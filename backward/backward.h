@@ -15,9 +15,10 @@
 //
 // The targets may lie in a sub-block. A path that leaves it is followed: what the block reads may
 // be computed in the blocks around it, and the gradient ops of that are appended to the sub-block
-// too. Of a loop's body it is the gradient of one run: where a path leads through former runs it is
-// refused (stop_gradients ends a path). A target that the sub-block overwrites means what the
-// sub-block makes of it when its Variable was looked up from there.
+// too. Of a loop's body, a step or a function it is the gradient of one run: where a path leads
+// through other runs or through the op that runs the block it is refused, at once or by the
+// verifier once that op is there (stop_gradients ends a path). A target that the sub-block
+// overwrites means what the sub-block makes of it when its Variable was looked up from there.
 //
 // Where the gradient of a `call` is differentiated again, all calls but those with a gradient of
 // their own are replaced by their ops first (InlineDerivedCalls), and stay so.
@@ -112,7 +113,8 @@ struct ParamAndGrad {
 // Throws kInvalidArgument for a program that is wrong, for a loss of another size or dtype,
 // kNotFound for an unknown name, kUnimplemented for an op without gradient rule between a wanted
 // variable and the loss (naming op, variable and reason), kInvalidArgument for one whose gradient
-// is forbidden; the program is then as it was. Linear in the size of the program.
+// is forbidden; the program is then as it was, but for types that were filled in and calls that
+// were replaced. Linear in the size of the program.
 std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOptions& options = {},
                                          GradToVar* grad_to_var = nullptr);
 
@@ -124,7 +126,7 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
 // has no gradient, which a warning says. Errors as for AppendBackward, and kInvalidArgument for an
 // input that the block of the targets does not see. Costs what the ops between inputs and targets
 // cost, not what the block does (but for the first call after an edit other than appending, which
-// reads the block once).
+// reads the block once, and for programs with sub-blocks, of which each call reads how they nest).
 std::vector<std::string> Gradients(const std::vector<Variable>& targets,
                                    const std::vector<Variable>& inputs,
                                    const GradientsOptions& options = {},

@@ -4,7 +4,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/passes/inline_calls.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -83,16 +82,18 @@ class SecondOrder {
     for (const Variable& x : xs) {
       if (!x) Throw("an x is an empty Variable");
     }
-    block_ = &y.block();
-    while (block_->parent() && block_->FindVar(y.name()) != &y.desc()) block_ = block_->parent();
-    // Now, so that Undo finds the ops that there are.
-    if (!block_->parent()) InlineDerivedCalls(y.program());
+    block_ = &internal::BlockOf(y);
   }
 
   BlockDesc& block() { return *block_; }
 
   [[noreturn]] void Throw(const std::string& what) const {
     ThrowInvalid(std::string(who_) + ": " + what);
+  }
+
+  // Before anything is appended, so that Undo finds the ops that there are.
+  void ReplaceCalls() {
+    if (!block().parent()) internal::ReplaceCalls(block().program(), ops_);
   }
 
   void CheckShapes() const {
@@ -281,6 +282,7 @@ std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>&
                                  const HessianOptions& options) {
   SecondOrder second("hessian", y, xs, options);
   second.CheckShapes();
+  second.ReplaceCalls();
   Undo undo(second.block().program());
   const std::vector<std::string> first = second.First();
   std::vector<std::string> result;
@@ -294,6 +296,7 @@ std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vect
                                               const HessianOptions& options) {
   SecondOrder second("hessian_vector_product", y, xs, options);
   second.CheckVectors(v);
+  second.ReplaceCalls();
   Undo undo(second.block().program());
   std::vector<std::string> product = second.Product(second.First(), v);
   undo.Keep();

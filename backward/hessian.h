@@ -27,7 +27,7 @@ struct HessianOptions {
 // Throws kInvalidArgument for a y of more than one element, and for an x whose shape is not known
 // when the program is built or has more than half of Shape::kMaxRank dimensions; otherwise as
 // Gradients (kUnimplemented where an op on the path lacks a rule of second order). The program is
-// then as it was.
+// then as it was (but see AppendBackward).
 std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>& xs,
                                  const HessianOptions& options = {});
 
@@ -38,7 +38,8 @@ std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>&
 // the gradient costs.
 //
 // Throws kInvalidArgument for a y of more than one element, for as many v as not xs, and for a v of
-// another shape or dtype than its x; otherwise as Gradients. The program is then as it was.
+// another shape or dtype than its x; otherwise as Gradients. The program is then as it was (but
+// see AppendBackward).
 std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vector<Variable>& xs,
                                               const std::vector<Variable>& v,
                                               const HessianOptions& options = {});

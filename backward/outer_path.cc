@@ -2,7 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/block_use.h>
-#include <coracle/framework/op/outer_path.h>
+#include <coracle/framework/op/inner_gradient.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,10 +11,6 @@ namespace coracle::internal {
 namespace {
 
 using Names = std::vector<std::string>;
-
-bool Contains(const Names& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // The ops that run a block, wherever they are.
 std::vector<const OpDesc*> RunnersOf(const BlockDesc& inner) {
@@ -64,42 +60,42 @@ bool IsComputed(ForwardGraph& graph, int32_t v) {
   return false;
 }
 
-bool RunsOnce(const OpDesc& runner) { return runner.type() == "conditional_block"; }
-
 }  // namespace
 
 OuterPath::OuterPath(const char* who, ForwardGraph& graph, const std::vector<int32_t>& targets,
                      const BackwardOptions& options, const std::vector<std::string>& wanted)
-    : who_(who), ops_(graph.ops()), options_(options), wanted_(wanted) {
+    : who_(who),
+      ops_(graph.ops()),
+      options_(options),
+      wanted_(wanted),
+      wanted_set_(wanted.begin(), wanted.end()) {
   ForwardGraph* inside = &graph;
   std::vector<int32_t> versions = targets;
   for (BlockDesc* inner = &graph.block(); inner->parent(); inner = inner->parent()) {
     Level& level = levels_.emplace_back();
     level.block = inner->parent();
     level.inner = inner;
-    const Names reads = inside->OuterReads(versions);
-    FindVia(level, *inside, versions, reads);
+    FindVia(level, *inside, versions);
     versions.clear();
-    for (const std::string& name : reads) {
+    for (const std::string& name : level.reads) {
       const int32_t v = level.graph->Last(name);
       if (v >= 0) versions.push_back(v);
     }
     inside = level.graph.get();
   }
+  RequireNoMissedPath(graph.block());
   while (!levels_.empty() && levels_.back().via.empty()) levels_.pop_back();
+  all_ = wanted_;
+  std::unordered_set<std::string_view> seen;
   for (const Level& level : levels_) {
     for (const std::string& name : level.via) {
-      if (!Contains(names_, name)) names_.push_back(name);
+      if (!seen.insert(name).second) continue;
+      names_.push_back(name);
+      if (!IsWanted(name)) all_.push_back(name);
     }
-  }
-  all_ = wanted_;
-  for (const std::string& name : names_) {
-    if (!IsWanted(name)) all_.push_back(name);
   }
   for (Level& level : levels_) MakeGraph(level, all_);
 }
-
-bool OuterPath::IsWanted(const std::string& name) const { return Contains(wanted_, name); }
 
 // What the block inside overwrites is saved in front of it.
 void OuterPath::MakeGraph(Level& level, const Names& wanted) {
@@ -113,58 +109,51 @@ void OuterPath::MakeGraph(Level& level, const Names& wanted) {
   }
 }
 
-void OuterPath::FindVia(Level& level, ForwardGraph& inside, const std::vector<int32_t>& targets,
-                        const Names& reads) {
+void OuterPath::FindVia(Level& level, ForwardGraph& inside, const std::vector<int32_t>& targets) {
   const std::vector<const OpDesc*> runners = RunnersOf(*level.inner);
   // Of a block that is not finished nothing runs it yet: it will be run after the ops there are.
-  const OpDesc* runner = runners.empty() ? nullptr : runners[0];
-  const bool here = runners.size() == 1 && runner->block() == level.block;
-  level.end = here ? level.block->IndexOf(*runner) : level.block->NumOps();
+  const bool here = runners.size() == 1 && runners[0]->block() == level.block;
+  level.end = here ? level.block->IndexOf(*runners[0]) : level.block->NumOps();
   MakeGraph(level, wanted_);
-  for (const std::string& name : reads) {
+  level.reads = inside.OuterReads(targets);
+  std::vector<int32_t> via;
+  for (const std::string& name : level.reads) {
     const int32_t v = level.graph->Last(name);
-    if (v >= 0 && IsComputed(*level.graph, v)) level.via.push_back(name);
+    if (v < 0 || !IsComputed(*level.graph, v)) continue;
+    level.via.push_back(name);
+    via.push_back(v);
   }
-  if (!runner) return;
-  if (!here && !level.via.empty())
-    Refuse(*runner, level.via[0], "of a block that is run from several places or from elsewhere");
-  if (RunsOnce(*runner)) return;
-  RequireNoFormerRun(*runner, inside, level, reads);
-  RequireNoArgument(*runner, inside, targets, level);
-}
-
-void OuterPath::RequireNoFormerRun(const OpDesc& runner, ForwardGraph& inside, Level& level,
-                                   const Names& reads) const {
-  const Names written = WritesOf(*level.inner);
-  const char* why = "which the runs of the block before this one made";
-  for (const std::string& name : reads) {
-    if (IsWanted(name) || !Contains(written, name)) continue;
-    const int32_t after = inside.Last(name);
-    if (Contains(level.via, name) || (after >= 0 && inside.version(after).reached))
-      Refuse(runner, name, why);
-  }
-  std::vector<int32_t> versions;
-  for (const std::string& name : level.via) versions.push_back(level.graph->Last(name));
-  level.graph->MarkPath(versions);
+  level.via_set.insert(level.via.begin(), level.via.end());
+  AddReads(level.reads);
+  AddReads(inside.GivenReads(targets));
+  if (!here && !runners.empty()) RequireOnePlace(level, runners);
+  if (via.empty()) return;
+  // Those that the path outside ends at: if the block changed them they would be two values.
+  level.graph->MarkPath(via);
   for (const std::string& name : wanted_) {
-    if (Contains(written, name) && level.graph->WantedVersion(name) >= 0)
-      Refuse(runner, name, "which the loop changes");
+    if (level.graph->WantedVersion(name) >= 0) reads_.push_back(name);
   }
 }
 
-// What the op gives to variables of the block itself (steps of a sequence, arguments).
-void OuterPath::RequireNoArgument(const OpDesc& runner, ForwardGraph& inside,
-                                  const std::vector<int32_t>& targets, Level& level) const {
-  for (const std::string& name : inside.GivenReads(targets)) {
-    if (IsWanted(name)) continue;
-    for (const Slot& slot : runner.inputs()) {
-      for (const std::string& arg : slot.args) {
-        const int32_t v = IsEmptyName(arg) ? -1 : level.graph->Last(arg);
-        if (v >= 0 && level.graph->version(v).reached)
-          Refuse(runner, name, "which the op gives it");
-      }
-    }
+void OuterPath::AddReads(const Names& names) {
+  for (const std::string& name : names) {
+    if (!IsWanted(name)) reads_.push_back(name);
   }
+}
+
+// What is computed around the block is looked up where its op is.
+void OuterPath::RequireOnePlace(const Level& level,
+                                const std::vector<const OpDesc*>& runners) const {
+  const auto made = MadeFrom(level.block->program(), wanted_);
+  for (const std::string& name : level.reads) {
+    if (!IsWanted(name) && made.count(name))
+      Refuse(*runners[0], name, "of a block that is run from several places or from elsewhere");
+  }
+}
+
+void OuterPath::RequireNoMissedPath(const BlockDesc& block) const {
+  const auto missed = FindMissedPath({&block, reads_, wanted_});
+  if (missed) Refuse(*missed->runner, missed->name, "which other runs of it or that op make");
 }
 
 void OuterPath::Refuse(const OpDesc& runner, const std::string& name, const char* why) const {
@@ -199,7 +188,7 @@ void OuterPath::AppendLevel(Level& level, BackwardRun& run, BlockDesc& target,
   // Only to what is computed here as well, the contribution from inside is added.
   std::vector<std::string> joined;
   for (const std::string& name : all_) {
-    if (!Contains(level.via, name) && graph.WantedVersion(name) >= 0) joined.push_back(name);
+    if (!level.via_set.count(name) && graph.WantedVersion(name) >= 0) joined.push_back(name);
   }
   for (const std::string& name : joined) enter(name);
   graph.MarkPath(entries);
@@ -212,13 +201,10 @@ void OuterPath::AppendLevel(Level& level, BackwardRun& run, BlockDesc& target,
   const size_t first_op = target.NumOps();
   GradientOps ops(run, graph, target);
   for (size_t i = 0; i < entries.size(); ++i) ops.SeedFrom(entries[i], seeds[i]);
-  std::vector<std::string> path = level.via;
-  path.insert(path.end(), joined.begin(), joined.end());
-  target.op(first_op).SetAttr(kOuterPathAttr, std::move(path));
   ops.AppendBackwardOps();
   for (size_t i = 0; i < all_.size(); ++i) {
     const std::string& gradient = ops.GradientOf(versions[i]);
-    if (!gradient.empty() || (Contains(level.via, all_[i]) && !IsWanted(all_[i])))
+    if (!gradient.empty() || (level.via_set.count(all_[i]) && !IsWanted(all_[i])))
       (*gradients)[all_[i]] = gradient;
   }
   ops.RequireWritten(first_op);

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/verifier.h>
+#include <coracle/passes/inline_calls.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -74,6 +75,24 @@ void SettleProgram(ProgramDesc& program, const OpRegistry& ops) {
   open.FillWhereOpen();
   RequireProgram(program, ops);
   open.Keep();
+}
+
+void ReplaceCalls(ProgramDesc& program, const OpRegistry& ops) {
+  bool any = false;
+  for (int b = 0; b < program.NumBlocks() && !any; ++b) {
+    for (const OpDesc* op : program.Block(b).SubBlockOps()) any |= op->type() == "call";
+  }
+  if (!any) return;
+  RequireProgram(program, ops);
+  InlineDerivedCalls(program);
+}
+
+BlockDesc& BlockOf(const Variable& variable) {
+  BlockDesc* block = &variable.block();
+  while (block->parent() && block->FindVar(variable.name()) != &variable.desc() &&
+         block->Uses(variable.name()).writers.empty())
+    block = block->parent();
+  return *block;
 }
 
 }  // namespace coracle::internal

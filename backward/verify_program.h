@@ -1,7 +1,7 @@
 #pragma once
 // What must hold of a program before backward looks at it, in the verifier's words.
 
-#include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/variable.h>
 #include <coracle/framework/op/op_registry.h>
 
 namespace coracle::internal {
@@ -21,5 +21,13 @@ void RequireProgram(const ProgramDesc& program, const OpRegistry& ops);
 
 // All of it, on a program that is given open types (open_types.h) in between.
 void SettleProgram(ProgramDesc& program, const OpRegistry& ops);
+
+// Replaces the calls whose gradient is derived by their ops, for a second derivative. A program
+// that is wrong is refused first, and stays as it was.
+void ReplaceCalls(ProgramDesc& program, const OpRegistry& ops);
+
+// The block where a variable gets its value: a handle may have been looked up from a sub-block,
+// which may write a variable of a block around it.
+BlockDesc& BlockOf(const Variable& variable);
 
 }  // namespace coracle::internal

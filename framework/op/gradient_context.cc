@@ -1,4 +1,5 @@
 #include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
 
@@ -27,7 +28,8 @@ const std::string& ArgAt(const SlotList& slots, const std::vector<std::string>& 
 // Attrs that say how the forward op was made, not what it computes.
 bool IsBookkeeping(const std::string& name) {
   return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpCallstackAttr ||
-         name == kRecomputedFromAttr || name == kForwardOpAttr;
+         name == kRecomputedFromAttr || name == kForwardOpAttr || name == kOuterReadsAttr ||
+         name == kOuterInputsAttr;
 }
 
 }  // namespace

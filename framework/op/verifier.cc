@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/verifier.h>
 #include <fmt/format.h>
 
@@ -58,6 +59,7 @@ class Verifier {
           CheckVar(b, program_.Block(b).var(i));
         CheckOps(program_.Block(b));
       }
+      CheckInnerGradients();
     }
     for (Severity severity : {Severity::kNote, Severity::kError}) {
       size_t dropped = severity == Severity::kError ? dropped_ : dropped_notes_;
@@ -143,8 +145,9 @@ class Verifier {
     return true;
   }
 
-  // The blocks, each behind those that its ops run; none where they run each other in a circle.
-  // (Functions may stand anywhere, other sub-blocks come behind the block that runs them.)
+  // The blocks, each behind those that its ops run; none where they run each other in a circle,
+  // which is reported. (Functions may stand anywhere, other sub-blocks come behind the block that
+  // runs them.)
   std::vector<int> InnermostFirst() {
     const int n = program_.NumBlocks();
     std::vector<int> order;
@@ -161,12 +164,16 @@ class Verifier {
           continue;
         }
         state = 1;
-        bool circle = false;
+        int circle = -1;
         ForEachRun(b, [&](int inner) {
-          circle |= states[static_cast<size_t>(inner)] == 1;
+          if (states[static_cast<size_t>(inner)] == 1) circle = inner;
           if (states[static_cast<size_t>(inner)] == 0) stack.push_back(inner);
         });
-        if (circle) return {};
+        if (circle >= 0) {
+          Add(-1, nullptr, "block_cycle",
+              fmt::format("the function of block {} calls itself, over block {}", circle, b));
+          return {};
+        }
       }
     }
     return order;
@@ -195,10 +202,7 @@ class Verifier {
     std::vector<uint64_t> expanded(n, 0);
     uint64_t total = 0, limit = kMaxExpansion;
     const std::vector<int> order = InnermostFirst();
-    if (order.empty()) {
-      Add(-1, nullptr, "block_cycle", "functions call each other in a circle");
-      return false;
-    }
+    if (order.empty()) return false;
     for (int b : order) {
       uint64_t& size = expanded[static_cast<size_t>(b)];
       total += program_.Block(b).NumOps();
@@ -286,11 +290,27 @@ class Verifier {
                             ref.idx != current_block_ && ref.idx < program_.NumBlocks();
       if (!runnable) {
         Add(index, &op, "block_index",
-            fmt::format("names the sub-block {}, which is not a block after block {}", ref.idx,
-                        current_block_));
+            fmt::format(
+                "names the sub-block {}, which is not {} block {}", ref.idx,
+                op.type() == "call" ? "a function that may be called from" : "a block after",
+                current_block_));
       }
     };
     ForEachSubBlock(op, check);
+  }
+
+  void CheckInnerGradients() {
+    for (const MissedPath& path : FindMissedPaths(program_)) {
+      const BlockDesc& block = *path.runner->block();
+      current_block_ = block.idx();
+      VerifyProblem* p =
+          Add(static_cast<int>(block.IndexOf(*path.runner)), path.runner, "inner_gradient",
+              fmt::format("a gradient that was taken inside leaves out the path through {}, which "
+                          "other runs of the block or this op make; put {} into stop_gradients for "
+                          "the gradient of one run",
+                          Quote(path.name), Quote(path.name)));
+      if (p) p->var = BriefName(path.name);
+    }
   }
 
   // Once for each unknown type, and not for many.

@@ -14,7 +14,7 @@ struct VerifyProblem {
   enum class Severity { kNote, kError };
   Severity severity = Severity::kError;
   std::string rule;  // "unknown_op", "missing_slot", "attr_type", "use_before_def", "block_index",
-                     // "shape", ...; "internal": a shape rule is itself defective
+                     // "inner_gradient", "shape", ...; "internal": a shape rule is itself defective
   std::string message;  // one line
   std::string details;  // operands and the like; may be empty
   int block = 0;

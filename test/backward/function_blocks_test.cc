@@ -270,7 +270,7 @@ TEST_F(FunctionBlocks, FunctionsThatCallEachOther) {
   Call(f, x, "y");
   const std::vector<VerifyProblem> problems = Verify(main, DefaultOps());
   ASSERT_EQ(problems.size(), 1u);
-  EXPECT_EQ(problems[0].message, "functions call each other in a circle");
+  EXPECT_EQ(problems[0].message, "the function of block 1 calls itself, over block 2");
   EXPECT_THROW(InlineCalls(main), Error);
 }
 

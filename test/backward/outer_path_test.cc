@@ -39,6 +39,31 @@ class OuterPathTest : public ::testing::Test {
     Assign(net, net.Var(gradient), result);
   }
 
+  // Three rounds.
+  void Loop(const std::function<void()>& body) {
+    const Variable i = Int(0), n = Int(3), more = net.Binary("less_than", i, n);
+    While(net, more, [&] {
+      body();
+      Increment(net, i);
+      Assign(net, net.Binary("less_than", i, n), more);
+    });
+  }
+  // The first thing wrong with the program, "" where nothing is.
+  std::string Problem() const {
+    const auto problems = Verify(main, DefaultOps());
+    return problems.empty() ? "" : problems[0].ToString();
+  }
+  // That the verifier says what a gradient leaves out, of the loop at the end, which is removed.
+  void ExpectMissed(const Variable& var) {
+    const std::string problem = Problem();
+    EXPECT_NE(problem.find("a gradient that was taken inside leaves out the path through '" +
+                           var.name() + "'"),
+              std::string::npos)
+        << problem;
+    main.Root().RemoveOp(main.Root().NumOps() - 1);
+    EXPECT_EQ(Problem(), "");
+  }
+
   ProgramDesc main, startup;
   Builder net{main, startup};
   Scope scope;
@@ -138,13 +163,10 @@ TEST_F(OuterPathTest, AStoppedPathIsNone) {
 }
 
 TEST_F(OuterPathTest, EachRoundOfALoopPassesOutside) {
-  const Variable y = net.Mul(x, x), sum = Number(0), i = Int(0), n = Int(3);
-  const Variable more = net.Binary("less_than", i, n);
-  While(net, more, [&] {
+  const Variable y = net.Mul(x, x), sum = Number(0);
+  Loop([&] {
     const std::string gradient = Gradients({net.Add(y, x)}, {x})[0];
     Assign(net, net.Add(sum, net.Var(gradient)), sum);
-    Increment(net, i);
-    Assign(net, net.Binary("less_than", i, n), more);
   });
   Assign(net, sum, result);
   EXPECT_EQ(Run(), 15);
@@ -152,14 +174,11 @@ TEST_F(OuterPathTest, EachRoundOfALoopPassesOutside) {
 
 // One round knows nothing of those before it.
 TEST_F(OuterPathTest, ThroughFormerRoundsOfALoopIsRefused) {
-  const Variable h = net.Mul(x, x), i = Int(0), n = Int(3);
-  const Variable more = net.Binary("less_than", i, n);
+  const Variable h = net.Mul(x, x);
   Variable z;
-  While(net, more, [&] {
+  Loop([&] {
     z = net.Mul(h, x);
     Assign(net, z, h);
-    Increment(net, i);
-    Assign(net, net.Binary("less_than", i, n), more);
   });
   const ProgramDesc before = main;
   const std::string message = MessageOf([&] { Gradients({z}, {x}); });
@@ -171,68 +190,181 @@ TEST_F(OuterPathTest, ThroughFormerRoundsOfALoopIsRefused) {
   EXPECT_NE(Gradients({z}, {x}, one_round)[0], "");
 }
 
-// The loop is not there yet when the gradient is taken, but when it is made.
+// The loop is not there yet when the gradient is taken.
 TEST_F(OuterPathTest, ALoopThatOverwritesWhatThePathLeavesThroughIsRefused) {
-  const Variable h = net.Mul(x, x), i = Int(0), n = Int(3);
-  const Variable more = net.Binary("less_than", i, n);
-  const std::string message = MessageOf([&] {
-    While(net, more, [&] {
-      const Variable z = net.Mul(h, x);
-      Gradients({z}, {x});
-      Assign(net, z, h);
-      Increment(net, i);
-      Assign(net, net.Binary("less_than", i, n), more);
-    });
+  const Variable h = net.Mul(x, x);
+  Loop([&] {
+    const Variable z = net.Mul(h, x);
+    Gradients({z}, {x});
+    Assign(net, z, h);
   });
-  EXPECT_NE(message.find("'" + h.name() + "'"), std::string::npos) << message;
+  ExpectMissed(h);
 }
 
 // The gradient is taken before the body overwrites what the target reads.
 TEST_F(OuterPathTest, ALoopThatMakesWhatTheTargetReadsIsRefused) {
   const Variable y = net.Parameter("y", {1}, DType::kFloat64, {.name = "y"});
   scope.Set("y", Tensor::Full<double>({1}, 3));
-  const Variable n = Int(3);
   using Change = std::function<void(const Variable& state, const Variable& other)>;
-  const auto loop = [&](const Change& change, const BackwardOptions& options = {}) {
+  const auto loop = [&](const Change& change, bool one_round = false) {
     const Variable state = net.Scale(y, {.scale = 1.0f}), other = net.Scale(y, {.scale = 1.0f});
-    const Variable i = Int(0), more = net.Binary("less_than", i, n);
-    return MessageOf([&] {
-      While(net, more, [&] {
-        BackwardOptions own = options;
-        for (std::string& name : own.stop_gradients) name = state.name();
-        Differentiate(net.Mul(state, x), x, own);
-        change(state, other);
-        Increment(net, i);
-        Assign(net, net.Binary("less_than", i, n), more);
-      });
+    Loop([&] {
+      BackwardOptions options;
+      if (one_round) options.stop_gradients = {state.name()};
+      Differentiate(net.Mul(state, x), x, options);
+      change(state, other);
     });
+    return state;
   };
-  const auto expect_refused = [&](const Change& change) {
-    const std::string message = loop(change);
-    EXPECT_NE(message.find("which the rounds before made"), std::string::npos) << message;
-  };
-  const Change from_y = [&](const Variable& state, const Variable&) {
-    Assign(net, net.Mul(state, y), state);
-  };
-  EXPECT_EQ(loop(from_y), "");
+  loop([&](const Variable& state, const Variable&) { Assign(net, net.Mul(state, y), state); });
   EXPECT_EQ(Run(), 27);
   const Change from_x = [&](const Variable& state, const Variable&) {
     Assign(net, net.Mul(state, x), state);
   };
-  BackwardOptions one_round;
-  one_round.stop_gradients = {"state"};
-  EXPECT_EQ(loop(from_x, one_round), "");
+  loop(from_x, true);
   EXPECT_EQ(Run(), 12);
-  expect_refused(from_x);
+  ExpectMissed(loop(from_x));
   // Made of x after two rounds, and perhaps overwritten.
-  expect_refused([&](const Variable& state, const Variable& other) {
+  ExpectMissed(loop([&](const Variable& state, const Variable& other) {
     Assign(net, other, state);
     Assign(net, net.Mul(x, x), other);
-  });
-  expect_refused([&](const Variable& state, const Variable&) {
+  }));
+  ExpectMissed(loop([&](const Variable& state, const Variable&) {
     Assign(net, net.Mul(x, x), state);
     If(net, yes, [&] { Assign(net, y, state); });
+  }));
+  // Made of what is computed around the loop.
+  const Variable t = net.Scale(x, {.scale = 2.0f});
+  ExpectMissed(
+      loop([&](const Variable& state, const Variable&) { Assign(net, net.Add(state, t), state); }));
+}
+
+TEST_F(OuterPathTest, ABranchInALoopThatMakesWhatTheTargetReadsIsRefused) {
+  const Variable state = Number(1), carried = Number(1);
+  Variable y, z;
+  Loop([&] {
+    const Variable doubled = net.Scale(carried, {.scale = 2.0f});
+    If(net, yes, [&] { y = net.Mul(state, x); });
+    If(net, yes, [&] { z = net.Mul(doubled, x); });
+    Assign(net, net.Scale(x, {.scale = 2.0f}), state);
+    Assign(net, net.Mul(x, x), carried);
   });
+  for (const Variable& target : {y, z}) {
+    const std::string message = MessageOf([&] { Gradients({target}, {x}); });
+    EXPECT_NE(message.find("run by while, through"), std::string::npos) << message;
+  }
+}
+
+// The same, where the gradient is there before the loop.
+TEST_F(OuterPathTest, AGradientInABranchOfALoopIsLookedAtToo) {
+  const Variable state = Number(1), carried = Number(1);
+  Loop([&] {
+    If(net, yes, [&] { Differentiate(net.Mul(state, x), x); });
+    Assign(net, net.Scale(x, {.scale = 2.0f}), state);
+  });
+  ExpectMissed(state);
+  Loop([&] {
+    const Variable doubled = net.Scale(carried, {.scale = 2.0f});
+    If(net, yes, [&] { Differentiate(net.Mul(doubled, x), x); });
+    Assign(net, net.Mul(x, x), carried);
+  });
+  ExpectMissed(carried);
+}
+
+TEST_F(OuterPathTest, WhatIsMadeInTwoRoundsIsRefusedAtOnce) {
+  const Variable state = Number(1), next = Number(1);
+  Variable y;
+  Loop([&] {
+    y = net.Mul(state, x);
+    Assign(net, next, state);
+    Assign(net, net.Scale(x, {.scale = 2.0f}), next);
+  });
+  const std::string message = MessageOf([&] { Gradients({y}, {x}); });
+  EXPECT_NE(message.find("'" + state.name() + "'"), std::string::npos) << message;
+}
+
+// Each gradient is looked at by itself: one is by y, which the loop leaves alone.
+TEST_F(OuterPathTest, TwoGradientsInOneLoop) {
+  const Variable y = net.Parameter("y", {1}, DType::kFloat64, {.name = "y"});
+  scope.Set("y", Tensor::Full<double>({1}, 3));
+  const Variable state = net.Scale(x, {.scale = 1.0f});
+  Loop([&] {
+    Differentiate(net.Mul(state, y), y);
+    Gradients({net.Mul(y, x)}, {x});
+    Assign(net, net.Mul(state, x), state);
+  });
+  EXPECT_EQ(Run(), 8) << "the state before the third round";
+}
+
+// What the op gives the block of a function, or a step of a sequence, may be made of the input.
+TEST_F(OuterPathTest, ArgumentsThatAreMadeOfTheInputAreRefused) {
+  BlockDesc& root = net.block();
+  const Variable one = Number(1), twice = net.Scale(x, {.scale = 2.0f});
+  for (const bool inside : {false, true}) {
+    BlockDesc& function = main.AppendBlock(root);
+    const std::string name = "p" + std::to_string(function.idx());
+    function.Var(name).SetMeta(x.desc().meta());
+    net.SetBlock(function);
+    const Variable y = net.Mul(net.Var(name), x);
+    net.SetBlock(root);
+    const auto call = [&](const Variable& argument) {
+      BlockDesc& caller = net.block();
+      const std::string out = net.Mul(one, one).name();
+      InferOp(caller,
+              caller.AppendOp("call", {{"X", {argument.name()}}}, {{"Out", {out}}},
+                              {{"sub_block", BlockRef{function.idx()}},
+                               {"parameters", std::vector<std::string>{name}},
+                               {"results", std::vector<std::string>{y.name()}}}),
+              DefaultOps());
+    };
+    const auto gradient = [&] { return Gradients({Variable::Of(function, y.name())}, {x})[0]; };
+    if (inside) {
+      If(net, yes, [&] { call(net.Scale(x, {.scale = 3.0f})); });
+      EXPECT_NE(MessageOf(gradient).find("'" + name + "'"), std::string::npos);
+      continue;
+    }
+    call(one);
+    EXPECT_NE(gradient(), "") << "a constant argument";
+    EXPECT_EQ(Problem(), "");
+    call(twice);
+    EXPECT_NE(Problem().find("'" + name + "'"), std::string::npos) << Problem();
+  }
+}
+
+TEST_F(OuterPathTest, MemoriesAndStepsAreLookedAt) {
+  const Variable sequence = net.Data("sequence", {4, 1}, DType::kFloat64);
+  const Variable of_x = net.Mul(sequence, x), zero = Number(0);
+  const auto rnn = [&](const Variable& steps, bool remembers) {
+    StaticRnn net_of_steps(net);
+    net_of_steps.Step([&] {
+      const Variable step = net_of_steps.StepInput(steps);
+      const Variable before = net_of_steps.Memory(zero);
+      const Variable y = net.Mul(remembers ? before : step, x);
+      Gradients({y}, {x});
+      net_of_steps.UpdateMemory(before, net.Add(y, step));
+      net_of_steps.StepOutput(y);
+    });
+  };
+  rnn(sequence, false);
+  EXPECT_EQ(Problem(), "");
+  const size_t good = main.Root().NumOps();
+  rnn(of_x, false);
+  EXPECT_NE(Problem().find("'" + of_x.name() + "'"), std::string::npos) << Problem();
+  main.Root().TruncateOps(good);
+  rnn(sequence, true);
+  EXPECT_NE(Problem().find("leaves out the path through"), std::string::npos) << Problem();
+}
+
+// A temporary of the block around says that gradients pass it, as files may: it is no feed.
+TEST_F(OuterPathTest, TemporariesAroundTheBlockAreNoFeeds) {
+  const Variable state = net.Mul(x, x);
+  net.block().FindVar(state.name())->SetStopGradient(false);
+  Loop([&] {
+    const Variable z = net.Mul(state, x);
+    AppendBackward(z);
+    Assign(net, z, state);
+  });
+  ExpectMissed(state);
 }
 
 // A step of a gradient descent: x is the round's own.

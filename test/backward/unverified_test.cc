@@ -163,5 +163,21 @@ TEST_F(UnverifiedTest, AGradientThatNothingWrites) {
   EXPECT_TRUE(main == before);
 }
 
+// A call of a block that is not there: the calls are not replaced before that is found.
+TEST(Unverified, ACallOfNoBlockLosesNothing) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  const Variable x = net.Data("x", {1}, DType::kFloat64, {.stop_gradient = false});
+  net.block().Var("h").SetMeta(x.desc().meta());
+  main.Root().AppendOp("call", {{"X", {"x"}}}, {{"Out", {"h"}}},
+                       {{"sub_block", BlockRef{7}},
+                        {"parameters", std::vector<std::string>{"p"}},
+                        {"results", std::vector<std::string>{"q"}}});
+  const Variable y = net.Mul(net.Var("h"), x);
+  const ProgramDesc before = main;
+  EXPECT_THROW(Hessian(y, {x}), Error);
+  EXPECT_TRUE(main == before);
+}
+
 }  // namespace
 }  // namespace coracle

@@ -2,7 +2,6 @@
 // larger ones in test/backward/control_flow_test.cc.
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/outer_path.h>
 #include <coracle/layers/control_flow.h>
 
 #include "../completeness.h"
@@ -51,23 +50,6 @@ TEST(While, C1_Condition) {
   ExpectRefused("while", {{"Condition", two}}, {{"sub_block", BlockRef{1}}}, "while.C1");
   const VarMeta number{VarType::kLoDTensor, DType::kInt64, {1}, 0};
   ExpectRefused("while", {{"Condition", number}}, {{"sub_block", BlockRef{1}}}, "while.C1");
-}
-
-// h passes on what is computed around the loop, which then changes it.
-TEST(While, C2_AGradientTakenInsideThatPassesOutside) {
-  Loop loop;
-  BlockDesc& body = loop.main.Block(1);
-  const std::string& z = body.op(0).Output("Out")[0];
-  OpDesc& op = body.AppendOp("assign", {{"X", {z}}}, {{"Out", {z}}});
-  const OpDesc& run = *loop.main.Root().SubBlockOps()[0];
-  EXPECT_NO_THROW(InferOp(loop.main.Root(), run, DefaultOps()));
-  op.SetAttr(kOuterPathAttr, std::vector<std::string>{loop.h.name()});
-  try {
-    InferOp(loop.main.Root(), run, DefaultOps());
-    FAIL();
-  } catch (const Error& error) {
-    ExpectConstraint(error.message(), "while.C2");
-  }
 }
 
 TEST(While, Gradient) {

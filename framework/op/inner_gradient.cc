@@ -1,0 +1,219 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/inner_gradient.h>
+
+#include <unordered_map>
+
+namespace coracle {
+namespace {
+
+using Names = std::vector<std::string>;
+using NameViews = std::unordered_set<std::string_view>;
+
+const Names& TextsOf(const OpDesc& op, const char* attr) {
+  static const Names none;
+  const Attribute* value = op.FindAttr(attr);
+  const auto* names = value ? std::get_if<Names>(value) : nullptr;
+  return names ? *names : none;
+}
+
+template <class F>
+void ForEachOp(const ProgramDesc& program, const F& f) {
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    for (size_t i = 0; i < program.Block(b).NumOps(); ++i) f(program.Block(b).op(i));
+  }
+}
+
+void CheckTime() {
+  if (const auto& limits = ResourceLimits::Current())
+    limits->CheckTime([] { return std::string("while the gradients in sub-blocks were checked"); });
+}
+
+// What becomes of values in a program, by the names of variables.
+class ValueFlow {
+ public:
+  explicit ValueFlow(const ProgramDesc& program) {
+    ForEachOp(program, [&](const OpDesc& op) {
+      if (!OnlyRunsABlock(op)) {
+        for (const Slot& slot : op.inputs()) {
+          for (const std::string& name : slot.args) readers_[name].push_back(&op);
+        }
+        return;
+      }
+      // What the op gives to variables of its block, and the block to the op.
+      Link(op.Input("X"), TextsOf(op, "parameters"));
+      Link(TextsOf(op, "results"), op.Output("Out"));
+      Link(op.Input("initial_states"), TextsOf(op, "ex_states"));
+      Link(TextsOf(op, "states"), TextsOf(op, "ex_states"));
+    });
+  }
+
+  NameViews From(const Names& inputs) const {
+    CheckTime();
+    NameViews made(inputs.begin(), inputs.end());
+    std::vector<std::string_view> next(made.begin(), made.end());
+    std::unordered_set<const OpDesc*> followed;
+    auto add = [&](std::string_view name) {
+      if (made.insert(name).second) next.push_back(name);
+    };
+    auto follow = [&](const OpDesc& op) {
+      for (const Slot& slot : op.outputs()) {
+        for (const std::string& name : slot.args) {
+          if (CarriesGradient(op, name)) add(name);
+        }
+      }
+    };
+    while (!next.empty()) {
+      const std::string_view name = next.back();
+      next.pop_back();
+      for (const OpDesc* op : Find(readers_, name)) {
+        if (followed.insert(op).second) follow(*op);
+      }
+      for (std::string_view linked : Find(links_, name)) add(linked);
+    }
+    return made;
+  }
+
+ private:
+  template <class T>
+  using ByName = std::unordered_map<std::string_view, std::vector<T>>;
+
+  void Link(const Names& from, const Names& to) {
+    for (size_t i = 0; i < from.size() && i < to.size(); ++i) links_[from[i]].push_back(to[i]);
+  }
+
+  template <class T>
+  static const std::vector<T>& Find(const ByName<T>& map, std::string_view name) {
+    static const std::vector<T> none;
+    const auto found = map.find(name);
+    return found == map.end() ? none : found->second;
+  }
+
+  // What such an op reads and writes the ops of its block do, under the same names or linked ones.
+  static bool OnlyRunsABlock(const OpDesc& op) {
+    static const std::unordered_set<std::string_view> kTypes = {"while", "conditional_block",
+                                                                "recurrent", "call"};
+    return kTypes.count(op.type()) > 0 && op.HasSubBlock();
+  }
+
+  static bool CarriesGradient(const OpDesc& op, const std::string& name) {
+    if (IsEmptyName(name)) return false;
+    const VarDesc* var = op.block()->FindVarRecursive(name);
+    return var && !var->stop_gradient() && (!IsValid(var->dtype()) || IsFloating(var->dtype()));
+  }
+
+  ByName<const OpDesc*> readers_;
+  ByName<std::string_view> links_;
+};
+
+// Which op runs which block.
+class Runners {
+ public:
+  explicit Runners(const ProgramDesc& program)
+      : of_block_(static_cast<size_t>(program.NumBlocks())) {
+    ForEachOp(program, [&](const OpDesc& op) {
+      if (!op.HasSubBlock()) return;
+      for (int idx : SubBlocksOf(op)) {
+        if (idx > 0 && idx < program.NumBlocks())
+          of_block_[static_cast<size_t>(idx)].push_back(&op);
+      }
+    });
+  }
+  const std::vector<const OpDesc*>& Of(const BlockDesc& block) const {
+    return of_block_[static_cast<size_t>(block.idx())];
+  }
+
+ private:
+  std::vector<std::vector<const OpDesc*>> of_block_;
+};
+
+bool RunsOnce(const OpDesc& op) { return op.type() == "conditional_block"; }
+
+// What runs of the block differ in: variables that it, or a block that it runs, writes around it,
+// and those that the op gives it. A function is called from wherever it is: all that it reads.
+NameViews ChangedBetweenRuns(const OpDesc& runner, const BlockDesc& block, const Names& reads) {
+  if (RunsOnce(runner)) return {};
+  if (runner.type() == "call") return {reads.begin(), reads.end()};
+  NameViews changed;
+  for (const char* attr : {"parameters", "ex_states"})
+    changed.insert(TextsOf(runner, attr).begin(), TextsOf(runner, attr).end());
+  changed.insert(runner.Input("inputs").begin(), runner.Input("inputs").end());
+  std::vector<const BlockDesc*> blocks = {&block};
+  std::unordered_set<int> seen = {block.idx()};
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    for (size_t i = 0; i < blocks[b]->NumOps(); ++i) {
+      const OpDesc& op = blocks[b]->op(i);
+      for (const Slot& slot : op.outputs()) {
+        for (const std::string& name : slot.args) {
+          if (!IsEmptyName(name) && !blocks[b]->FindVar(name) && !block.FindVar(name))
+            changed.insert(name);
+        }
+      }
+      for (int idx : op.HasSubBlock() ? SubBlocksOf(op) : std::vector<int>()) {
+        if (idx > 0 && idx < block.program().NumBlocks() && seen.insert(idx).second)
+          blocks.push_back(&block.program().Block(idx));
+      }
+    }
+  }
+  return changed;
+}
+
+class MissedPathFinder {
+ public:
+  explicit MissedPathFinder(const ProgramDesc& program) : runners_(program), flow_(program) {}
+
+  std::optional<MissedPath> Find(const InnerGradient& gradient) const {
+    if (gradient.reads.empty()) return {};
+    const NameViews made = flow_.From(gradient.inputs);
+    Names reads;
+    for (const std::string& name : gradient.reads) {
+      if (made.count(name)) reads.push_back(name);
+    }
+    std::vector<const BlockDesc*> blocks = {gradient.block};
+    std::unordered_set<const BlockDesc*> seen(blocks.begin(), blocks.end());
+    for (size_t b = 0; b < blocks.size() && !reads.empty(); ++b) {
+      for (const OpDesc* runner : runners_.Of(*blocks[b])) {
+        const NameViews changed = ChangedBetweenRuns(*runner, *blocks[b], reads);
+        for (const std::string& name : reads) {
+          if (changed.count(name)) return MissedPath{runner, name};
+        }
+        if (seen.insert(runner->block()).second) blocks.push_back(runner->block());
+      }
+    }
+    return {};
+  }
+
+ private:
+  Runners runners_;
+  ValueFlow flow_;
+};
+
+}  // namespace
+
+std::optional<MissedPath> FindMissedPath(const InnerGradient& gradient) {
+  return MissedPathFinder(gradient.block->program()).Find(gradient);
+}
+
+std::vector<MissedPath> FindMissedPaths(const ProgramDesc& program) {
+  std::vector<MissedPath> missed;
+  std::optional<MissedPathFinder> finder;
+  for (int b = 1; b < program.NumBlocks(); ++b) {
+    const BlockDesc& block = program.Block(b);
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      if (!block.op(i).HasAttr(kOuterReadsAttr)) continue;
+      if (!finder) finder.emplace(program);
+      const auto path = finder->Find(
+          {&block, TextsOf(block.op(i), kOuterReadsAttr), TextsOf(block.op(i), kOuterInputsAttr)});
+      if (path) missed.push_back(*path);
+    }
+  }
+  return missed;
+}
+
+std::unordered_set<std::string> MadeFrom(const ProgramDesc& program, const Names& inputs) {
+  std::unordered_set<std::string> names;
+  for (std::string_view name : ValueFlow(program).From(inputs)) names.emplace(name);
+  return names;
+}
+
+}  // namespace coracle
