@@ -143,6 +143,17 @@ TEST(Validate, ClipsThatNeverActAreTold) {
             "one of its own\n");
 }
 
+TEST(Validate, ErrorClipsThatNeverActAreTold) {
+  JobConfig job = TextJob("optimizer { sgd { } }\n");
+  EXPECT_EQ(Messages(job), "");
+  const size_t at = job.model_text.find("max: 5");
+  job.model_text.replace(at, 6, "max: inf");
+  EXPECT_EQ(Messages(job),
+            "warning: the error_clip of 'h' can never act: its limits are infinite\n");
+  job.model_text.replace(at, 8, "max: inf min: -5");
+  EXPECT_EQ(Messages(job), "");
+}
+
 TEST(Validate, AnEarlyStopThatCannotComeIsTold) {
   JobConfig job =
       TextJob("test { digits { count: 20 } } test_interval: 2 early_stop { patience: 3 }");
@@ -169,6 +180,18 @@ TEST(Validate, DiskSpace) {
   ASSERT_TRUE(FreeBytes(dir.path()).has_value());
   EXPECT_GT(*FreeBytes(dir.path()), 0u);
   EXPECT_FALSE(FreeBytes(dir / "nowhere").has_value());
+}
+
+// 6 PB of parameters: the run must not get as far as making them.
+TEST(Validate, DiskSpaceIsLookedAtBeforeTheFirstStep) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.model_text.replace(job.model_text.find("size: 16"), 8, "size: 2000000000");
+  job.output_dir = dir.path();
+  const std::string error = Refused(job);
+  ExpectContains(error, "job: a snapshot takes ");
+  ExpectContains(error, ", and the disk of '" + dir / "snapshots" + "' has ");
+  EXPECT_FALSE(FileExists(dir / "main.pb"));
 }
 
 // --- directories of other runs ---
