@@ -1,4 +1,5 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/layers/control_flow.h>
@@ -81,6 +82,7 @@ class Reader {
   void SetSite(const std::string& where) { net_.SetSite(where, Join(rounds_, ", ")); }
 
   void Count(const Node& node) {
+    CheckTimeLimit("building the model");
     if (++entries_ > kMaxEntries) {
       node.Fail(fmt::format("the text makes more than {} entries", kMaxEntries));
     }

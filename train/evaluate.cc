@@ -88,7 +88,7 @@ class Results {
 };
 
 // A saved model; a text or a program without its parameters is no such thing, however good.
-InferenceModel OpenModel(const std::string& path, Scope& scope) {
+InferenceModel ReadModel(const std::string& path, Scope& scope) {
   try {
     return LoadInferenceModel(path, scope);
   } catch (const Error& e) {
@@ -99,6 +99,15 @@ InferenceModel OpenModel(const std::string& path, Scope& scope) {
                             Quote(path, 300)),
                 e.what());
   }
+}
+
+InferenceModel OpenModel(const std::string& path, Scope& scope) {
+  InferenceModel model = ReadModel(path, scope);
+  if (!model.fetch_names.empty()) return model;
+  ThrowInvalid(
+      fmt::format("{} fetches nothing that could be measured; give a model that training "
+                  "wrote, such as eval.pdmodel",
+                  Quote(path, 300)));
 }
 
 // The job's carried states, as far as the model has them.

@@ -265,9 +265,9 @@ std::string CheckDiskSpace(const JobConfig& config, uint64_t snapshot_bytes, uin
   const int64_t taken =
       1 + (config.snapshot_interval > 0 ? total_steps / config.snapshot_interval : 0);
   // A new one is whole before the oldest goes; the best one is kept beside them.
-  const int64_t kept = config.keep_snapshots > 0
-                           ? std::min(taken, config.keep_snapshots + 1 + (config.best ? 1 : 0))
-                           : taken;
+  const bool removes = config.keep_snapshots > 0 && config.keep_snapshots < taken;
+  const int64_t kept =
+      removes ? std::min(taken, config.keep_snapshots + 1 + (config.best ? 1 : 0)) : taken;
   if (snapshot_bytes == 0 || free / snapshot_bytes >= static_cast<uint64_t>(kept)) return "";
   return fmt::format("warning: {}: not enough for the {} that the run keeps", has, kept);
 }

@@ -176,6 +176,9 @@ TEST(Validate, DiskSpace) {
             "enough for the 3 that the run keeps");
   EXPECT_EQ(CheckDiskSpace(job, 1024, 3072, 100), "");
   EXPECT_EQ(CheckDiskSpace(job, 1024, 2048, 15), "");
+  job.keep_snapshots = INT64_MAX;
+  EXPECT_EQ(CheckDiskSpace(job, 1024, 2048, 15), "");
+  ExpectContains(CheckDiskSpace(job, 1024, 2048, 100), "not enough for the 11 that the run keeps");
   TempDir dir;
   ASSERT_TRUE(FreeBytes(dir.path()).has_value());
   EXPECT_GT(*FreeBytes(dir.path()), 0u);
