@@ -64,17 +64,19 @@ TEST_F(RowError, RowsAreThoseOfTheFileWhenTheyAreShuffled) {
 }
 
 TEST_F(RowError, Ids) {
-  ExpectContains(ErrorOfRun("5,5,2", kClassifier),
-                 "t.csv:5, column 'id', holds 5: lookup_table_v2: Ids holds 5 at 0, outside [0, 4)");
+  ExpectContains(
+      ErrorOfRun("5,5,2", kClassifier),
+      "t.csv:5, column 'id', holds 5: lookup_table_v2: Ids holds 5 at 0, outside [0, 4)");
 }
 
 // What an op makes of a column may lie at another place: where it comes from is a guess.
 TEST_F(RowError, IdsThatWereMovedAreADetail) {
   std::string model = kClassifier;
   model.replace(model.find("input: \"id\" num"), 11, "input: \"two\"");
-  model.insert(model.find("layer"),
-               "layer { concat { input: \"label\" input: \"id\" axis: 0 output: \"both\" } }\n"
-               "layer { op { slice { Input: \"both\" axes: 0 starts: 2 ends: 4 Out: \"two\" } } }\n");
+  model.insert(
+      model.find("layer"),
+      "layer { concat { input: \"label\" input: \"id\" axis: 0 output: \"both\" } }\n"
+      "layer { op { slice { Input: \"both\" axes: 0 starts: 2 ends: 4 Out: \"two\" } } }\n");
   const std::string error = ErrorOfRun("5,5,2", model);
   ExpectContains(error.substr(0, error.find('\n')), "lookup_table_v2: Ids holds 5 at 0");
   ExpectContains(error, "t.csv:5, column 'id', holds 5");
