@@ -560,7 +560,9 @@ void ForwardGraph::InferOverwritten() {
         if (versions == by_ordinal.end()) continue;
         auto version = versions->second.find(ordinal);
         const VarMeta* meta = metas.Find(arg);
-        if (version != versions->second.end() && meta) overwritten_metas_[version->second] = *meta;
+        // Of what is open itself nothing is known: the declared type stands in.
+        if (version != versions->second.end() && meta && !IsOpen(*meta))
+          overwritten_metas_[version->second] = *meta;
       }
     }
   }

@@ -217,5 +217,22 @@ TEST(OpenTypes, AnOverwrittenVariableMayHoldAConstantInBetween) {
   }
 }
 
+// Only the loop lies on the way; what it overwrites was made of a variable whose type is open.
+TEST(OpenTypes, AnOverwrittenVariableMadeOfAnOpenOne) {
+  Net t;
+  const Variable w = t.net.Parameter("w", {1}, DType::kFloat32, {.name = "w"});
+  const Variable x = t.net.Data("x", {1}, DType::kFloat32), n = t.net.Data("n", {1}, DType::kInt64);
+  const Variable open = t.net.Mul(x, x), h = t.net.Scale(open, {.scale = 1.0f});
+  const Variable i = FillConstant(t.net, {1}, DType::kInt64, 0);
+  const Variable more = t.net.Binary("less_than", i, n);
+  While(t.net, more, [&] {
+    Assign(t.net, t.net.Mul(h, w), h);
+    Increment(t.net, i);
+    Assign(t.net, t.net.Binary("less_than", i, n), more);
+  });
+  open.desc().SetType(VarType::kRaw);
+  EXPECT_EQ(Gradients({h}, {w}), std::vector<std::string>{"w@GRAD"});
+}
+
 }  // namespace
 }  // namespace coracle
