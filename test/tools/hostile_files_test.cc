@@ -89,22 +89,36 @@ TEST_F(HostileFiles, SubBlocksTouchNoFilesEither) {
 
 TEST_F(HostileFiles, PipesAndDevicesAreNotRead) {
   ASSERT_EQ(::mkfifo(Path("pipe").c_str(), 0600), 0);
-  fs::create_directory(Path("run"));
+  for (const char* name : {"run", "model", "zero", "piped"}) fs::create_directory(Path(name));
   fs::create_symlink("/dev/zero", Path("run/log.jsonl"));
-  fs::create_directory(Path("model"));
-  fs::create_symlink("/dev/zero", Path("model/model.pdmodel"));
+  WriteFileAtomic(Path("model/model.pdmodel"), "");
   fs::create_symlink(Path("pipe"), Path("model/vocabulary.json"));
+  fs::create_symlink("/dev/zero", Path("zero/model.pdmodel"));
+  fs::create_symlink(Path("pipe"), Path("piped/eval.pdmodel"));
+  WriteFileAtomic(Path("zero/vocabulary.json"),
+                  R"({"format": "coracle vocabulary", "version": 1, "characters": ["a", "b"]})");
+  WriteFileAtomic(Path("job.pbtxt"), "model: \"model.pbtxt\" train { digits { count: 20 } }");
   Expect("coracle build model.pbtxt --out=main.pb", 0, {});
-  for (const char* command :
-       {"coracle dump pipe", "coracle dump /dev/zero", "coracle run main.pb --params=/dev/zero",
-        "coracle run main.pb --params=pipe", "coracle run main.pb --feed=pipe",
-        "coracle check-grad main.pb --loss=loss --feed=/dev/zero", "coracle plot run",
-        "coracle plot pipe", "coracle generate model", "coracle train pipe",
-        "coracle snapshot pipe", "coracle test model model.pbtxt"}) {
-    Expect("timeout 20 " + std::string(command), 1, {"coracle: "});
+  const std::string pipe = ": it is a pipe, not a regular file";
+  const std::string device = ": it is a device, not a regular file";
+  for (const auto& [command, why] :
+       {std::pair("dump pipe", "'pipe'" + pipe),
+        {"dump /dev/zero", "'/dev/zero'" + device},
+        {"run main.pb --params=/dev/zero", "'/dev/zero'" + device},
+        {"run main.pb --params=pipe", "'pipe'" + pipe},
+        {"run main.pb --feed=pipe", "'pipe'" + pipe},
+        {"check-grad main.pb --loss=loss --feed=/dev/zero", "'/dev/zero'" + device},
+        {"plot run", "'run/log.jsonl'" + device},
+        {"plot pipe", "'pipe'" + pipe},
+        {"generate model", "'model/vocabulary.json'" + pipe},
+        {"generate zero --prompt=a", "'zero/model.pdmodel'" + device},
+        {"train pipe", "'pipe'" + pipe},
+        {"snapshot pipe", std::string("no snapshot in 'pipe'")},
+        {"test piped job.pbtxt", "'piped/eval.pdmodel'" + pipe},
+        {"test zero/model.pdmodel job.pbtxt", "'zero/model.pdmodel'" + device},
+        {"convert main.pb pipe", std::string("nobody reads")}}) {
+    Expect("timeout 20 coracle " + std::string(command), 1, {why});
   }
-  Expect("timeout 20 coracle dump pipe", 1, {"it is a pipe, not a regular file"});
-  Expect("timeout 20 coracle convert main.pb pipe", 1, {"nobody reads"});
   // A stream where one is meant.
   Expect("cat main.pb | coracle dump -", 0, {"= mean(X=h)"});
   Expect("coracle convert main.pb /dev/stdout | coracle dump -", 0, {"= mean(X=h)"});

@@ -155,9 +155,11 @@ TEST_F(TrainTerminal, ErrorsInTheModelBlockHaveTheJobsLines) {
 }
 
 TEST_F(TrainTerminal, TermSaves) {
+  // Waits for a minute at most, and no longer than the run lives.
   FILE* pipe = ::popen(("cd " + dir_ +
                         " && { " CORACLE_CLI " train job.pbtxt --out=t > log & p=$!; "
-                        "until grep -q 'step 40/' log; do sleep 0.05; done; kill -TERM $p; "
+                        "for i in $(seq 1200); do grep -q 'step 40/' log && break; "
+                        "kill -0 $p || break; sleep 0.05; done; kill -TERM $p; "
                         "wait $p; echo code $?; tail -n 1 log; }")
                            .c_str(),
                        "r");
