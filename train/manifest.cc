@@ -54,7 +54,11 @@ Json ToJson(const TrainSnapshot& s) {
            {{"metric", Utf8(s.best.metric)},
             {"value", Number(s.best.value)},
             {"step", s.best.step},
-            {"worse", s.best.worse}}}};
+            {"worse", s.best.worse}}},
+          {"non_finite",
+           {{"steps", s.non_finite.steps},
+            {"first", s.non_finite.first},
+            {"in_a_row", s.non_finite.in_a_row}}}};
 }
 
 Json Variables(const ProgramDesc& main) {
@@ -96,6 +100,11 @@ TrainSnapshot FromJson(const JsonReader& json) {
   s.best.value = best.At("value").Number();
   s.best.step = best.At("step").Integer(0);
   s.best.worse = best.At("worse").Integer(0);
+  if (!json.Has("non_finite")) return s;  // of an older coracle, which did not keep them
+  const JsonReader non_finite = json.At("non_finite");
+  s.non_finite.steps = non_finite.At("steps").Integer(0);
+  s.non_finite.first = non_finite.At("first").Integer(0);
+  s.non_finite.in_a_row = non_finite.At("in_a_row").Integer(0);
   return s;
 }
 

@@ -25,22 +25,22 @@ bool AllFinite(const Tensor& x) {
 
 std::string NonFinite::Step(int64_t step, double loss) {
   if (std::isfinite(loss)) {
-    in_a_row_ = 0;
+    counts_.in_a_row = 0;
     return "";
   }
-  if (steps_++ == 0) first_ = step;
-  ++in_a_row_;
+  if (counts_.steps++ == 0) counts_.first = step;
+  ++counts_.in_a_row;
   const NonFiniteLoss policy = config_.training.non_finite_loss;
   const std::string what = fmt::format("the loss is {} at step {}", FormatNumber(loss), step);
   if (policy == NonFiniteLoss::kStop)
     ThrowInvalid(fmt::format("{}: {}; {}", config_.source, what, kAdvice));
-  if (policy == NonFiniteLoss::kSkip && in_a_row_ == kMostSkipped) {
+  if (policy == NonFiniteLoss::kSkip && counts_.in_a_row == kMostSkipped) {
     ThrowInvalid(
         fmt::format("{}: {}, and was not finite in the {} steps before, which were all "
                     "skipped; {}",
                     config_.source, what, kMostSkipped - 1, kAdvice));
   }
-  if (in_a_row_ > 1) return "";
+  if (counts_.in_a_row > 1) return "";
   return what + (policy == NonFiniteLoss::kSkip
                      ? ": the step is skipped"
                      : ": its update is made all the same, as non_finite_loss says");

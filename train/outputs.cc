@@ -34,17 +34,18 @@ void RequireWritable(const std::string& directory) {
 }
 
 // A run writes many files under names that are known beforehand: a link among them would lead it to
-// write into any file of its user.
-void RequireNoLinks(const std::string& directory) {
+// write into any file of its user, and a pipe or a device to wait or write for ever.
+void RequirePlainFiles(const std::string& directory) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     std::error_code ignored;
-    if (!entry.is_symlink(ignored) || entry.is_directory(ignored)) continue;
-    throw Error(
-        ErrorCode::kIo,
-        fmt::format("{} is a symbolic link to a file; a run writes into a directory without "
-                    "such links",
-                    Quote(entry.path().string(), 300)));
+    const bool link = entry.is_symlink(ignored);
+    if (entry.is_directory(ignored) || (!link && entry.is_regular_file(ignored))) continue;
+    throw Error(ErrorCode::kIo,
+                fmt::format("{} is {}; a run writes into a directory without such {}",
+                            Quote(entry.path().string(), 300),
+                            link ? "a symbolic link to a file" : "neither a file nor a directory",
+                            link ? "links" : "things"));
   }
 }
 
@@ -80,7 +81,7 @@ std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfi
     try {
       MakeDirectories(directory);
       RequireWritable(directory);
-      RequireNoLinks(directory);
+      RequirePlainFiles(directory);
       std::error_code none;
       if (!locks.empty() && std::filesystem::equivalent(config.output_dir, snapshots, none))
         continue;
@@ -115,16 +116,25 @@ void RefuseOtherOutput(const JobConfig& config) {
 }
 
 void RemoveOtherOutput(const JobConfig& config) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
   const std::string snapshots = config.SnapshotDirectory();
   if (!snapshots.empty()) RemoveSnapshots(snapshots);
   if (config.output_dir.empty()) return;
-  for (const char* file : kFiles) fs::remove(Output(config, file), ignored);
-  for (const auto& entry : fs::directory_iterator(config.output_dir, ignored)) {
+  std::vector<std::string> files;
+  for (const char* file : kFiles) files.push_back(Output(config, file));
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(config.output_dir, ignored)) {
     if (entry.path().filename().string().starts_with("events.out.tfevents."))
-      fs::remove(entry.path(), ignored);
+      files.push_back(entry.path().string());
   }
+  for (const std::string& file : files) RemoveAll(file);
+}
+
+void RemoveAll(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (!error) return;
+  throw Error(ErrorCode::kIo,
+              fmt::format("cannot remove {}: {}", Quote(path, 300), error.message()));
 }
 
 void WritePrograms(const JobConfig& config, const Programs& programs, const DataSource& data,

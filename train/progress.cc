@@ -111,7 +111,9 @@ void Progress::Draw(const StepReport& report, const std::string& head, const std
 void Progress::Eval(const EvalReport& report) {
   Line(fmt::format("{} step {}/{} {}{}{}", EpochOf(report.plan, report.epoch), report.step,
                    report.plan.total_steps, report.set, Results(report.values),
-                   report.best ? " (best)" : ""));
+                   report.best       ? " (best)"
+                   : report.restored ? " (restored)"
+                                     : ""));
   Pause();
 }
 

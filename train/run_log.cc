@@ -74,7 +74,9 @@ class SeriesMaker {
       Add("train/", step, line.At("values"));
       Add("", step, line.At("learning_rates"));
     }
-    if (type == "test") Add(line.At("set").Text() + "/", step, line.At("values"));
+    // What is restored has its point already, at the step where it was the best.
+    if (type == "test" && !line.Has("restored"))
+      Add(line.At("set").Text() + "/", step, line.At("values"));
   }
   std::vector<LogSeries> Take() { return std::move(series_); }
 
@@ -175,9 +177,11 @@ void RunLog::Eval(const EvalReport& report) {
   Json line = {{"type", "test"},      {"set", Utf8(report.set)},         {"step", report.step},
                {"rows", report.rows}, {"values", Values(report.values)}, {"time", UnixTime()}};
   if (report.best) line["best"] = true;
+  if (report.restored) line["restored"] = true;
   Guarded([&] {
     Line(line.dump());
-    if (events_) events_->Scalars(report.step, WithPrefix(Utf8(report.set), report.values));
+    if (events_ && !report.restored)
+      events_->Scalars(report.step, WithPrefix(Utf8(report.set), report.values));
   });
 }
 

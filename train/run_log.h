@@ -7,6 +7,7 @@
 //   {"type": "step", "step": 100, "epoch": 0, "values": {"loss": ..., "accuracy": ...},
 //    "learning_rates": {...}, "samples_per_second": ..., "time": ...}
 //   {"type": "test", "set": "test", "step": 100, "values": {...}, "best": true, "time": ...}
+//   {"type": "test", ..., "restored": true, ...}: of the best parameters, brought back at the end
 //   {"type": "snapshot", "step": 100, "path": ..., "time": ...}
 //   {"type": "message", "step": 100, "text": ..., "time": ...}
 //   {"type": "end", "step": 100, "stopped": false, "time": ...}

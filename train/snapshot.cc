@@ -5,6 +5,7 @@
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/internal/manifest.h>
+#include <coracle/train/internal/outputs.h>
 #include <coracle/train/internal/program_diff.h>
 #include <coracle/train/snapshot.h>
 #include <fmt/format.h>
@@ -33,6 +34,8 @@ constexpr const char* kBest = "BEST";
 std::string At(const std::string& directory, const std::string& file) {
   return (fs::path(directory) / file).string();
 }
+
+std::string NameOf(int64_t step) { return fmt::format("step_{:08}", step); }
 
 // "step_00000120" -> 120; -1 for any other name.
 int64_t StepOf(const std::string& name) {
@@ -131,7 +134,7 @@ std::string InstructionSet() {
 std::string WriteSnapshot(const std::string& directory, const TrainSnapshot& snapshot,
                           const ProgramDesc& main, const ProgramDesc& startup, const Scope& scope,
                           const std::string& job_text, int64_t keep, bool best) {
-  const std::string name = fmt::format("step_{:08}", snapshot.step);
+  const std::string name = NameOf(snapshot.step);
   std::string path = At(directory, name);
   try {
     WriteDirectoryAtomic(path, [&](const std::string& temporary) {
@@ -178,14 +181,34 @@ std::vector<std::string> ListSnapshots(const std::string& directory) {
 }
 
 void RemoveSnapshots(const std::string& directory) {
-  std::error_code ignored;
-  for (const std::string& path : ListSnapshots(directory)) fs::remove_all(path, ignored);
-  for (const char* file : {kLatest, kBest}) fs::remove(At(directory, file), ignored);
+  for (const std::string& path : ListSnapshots(directory)) RemoveAll(path);
+  for (const char* file : {kLatest, kBest}) RemoveAll(At(directory, file));
 }
 
 std::string BestSnapshot(const std::string& directory) {
   const std::string name = directory.empty() ? "" : Named(directory, kBest);
   return name.empty() ? "" : At(directory, name);
+}
+
+bool SetBest(const std::string& directory, const std::string& from, int64_t step) {
+  const std::string name = NameOf(step), there = from.empty() ? "" : At(from, name);
+  if (there.empty() || !FileExists(At(there, kManifest))) {
+    RemoveAll(At(directory, kBest));
+    return false;
+  }
+  std::error_code error;
+  if (!fs::equivalent(from, directory, error)) {
+    ReadSnapshot(there);  // throws for a damaged one
+    WriteDirectoryAtomic(At(directory, name), [&](const std::string& temporary) {
+      fs::copy(there, temporary, error);
+      if (error) {
+        throw Error(ErrorCode::kIo, fmt::format("cannot copy the snapshot {}: {}",
+                                                Quote(there, 300), error.message()));
+      }
+    });
+  }
+  WriteFileAtomic(At(directory, kBest), name + "\n");
+  return true;
 }
 
 SavedSnapshot ReadSnapshot(const std::string& path) {

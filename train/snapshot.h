@@ -32,6 +32,13 @@ struct BestRecord {
   int64_t worse = 0;  // evaluations since then
 };
 
+// Steps whose loss was a nan or infinite.
+struct NonFiniteCounts {
+  int64_t steps = 0;
+  int64_t first = 0;     // the first of them; 0 without one
+  int64_t in_a_row = 0;  // up to now
+};
+
 struct TrainSnapshot {
   std::string job;           // its name
   int64_t step = 0;          // steps done
@@ -52,6 +59,7 @@ struct TrainSnapshot {
   NamedTensors progress;
   std::vector<EvaluationRecord> evaluations;  // the last of each test set
   BestRecord best;
+  NonFiniteCounts non_finite;
   // States that the last batch left for the next, by the names that they are fed to.
   NamedTensors carried;
 };
@@ -82,11 +90,14 @@ std::string FindSnapshot(const std::string& path);
 // Paths of all snapshots of a directory, oldest first.
 std::vector<std::string> ListSnapshots(const std::string& directory);
 
-// Removes all snapshots of a directory, and what names them.
+// Removes all snapshots of a directory, and what names them. Throws kIo for what cannot be removed.
 void RemoveSnapshots(const std::string& directory);
 
 // The snapshot that the BEST of a directory names; "" without one.
 std::string BestSnapshot(const std::string& directory);
+// Makes BEST name the snapshot of that step, which is copied when only the directory `from` has it.
+// When neither has it, or `from` is "", there is no BEST afterwards and false is returned.
+bool SetBest(const std::string& directory, const std::string& from, int64_t step);
 
 // Checks every file and reads it. Throws kDataLoss for a damaged snapshot, naming the file, and
 // kUnimplemented for one of another version.

@@ -92,7 +92,12 @@ std::vector<std::string> TakeWhatFits(const JobConfig& config, const TrainOption
     lines.push_back(fmt::format("override: {}: {}", saved.path, mismatch));
   RunStartup(config, options, programs.startup, state.scope);
   const std::vector<std::string> left = TakeCommon(programs.train.program, saved, state.scope);
-  if (!left.empty()) lines.push_back("override: not in the snapshot, and new: " + Join(left, ", "));
+  if (!left.empty()) {
+    lines.push_back("override: not in the snapshot, and new: " + Join(left, ", "));
+    if (!saved.state.best.metric.empty())
+      lines.push_back("override: the best evaluation so far is of another model, and forgotten");
+    saved.state.best.metric.clear();
+  }
   const std::string anew = state.step.LoadWhatFits(saved.state);
   if (!anew.empty()) lines.push_back("override: " + anew);
   return lines;
@@ -116,6 +121,7 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
   }
   state.evaluations = saved.state.evaluations;
   state.watch.Load(saved.state.best);
+  state.non_finite.Load(saved.state.non_finite);
   return start;
 }
 

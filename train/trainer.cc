@@ -16,13 +16,21 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
 namespace coracle {
 namespace {
 
+namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+
+// That a snapshot lies in.
+std::string DirectoryOf(const std::string& snapshot) {
+  const std::string directory = fs::path(snapshot).lexically_normal().parent_path().string();
+  return directory.empty() ? "." : directory;
+}
 
 // A run from its beginning to its end: what it does when, and what it tells whom.
 class Job {
@@ -39,7 +47,8 @@ class Job {
   TrainResult Run() {
     CheckJob(config_);
     locks_ = OpenOutputDirectories(config_);
-    if (!options_.resume && !options_.overwrite) RefuseOtherOutput(config_);
+    resumes_in_place_ = options_.resume && ResumesInPlace();
+    if (!resumes_in_place_ && !options_.overwrite) RefuseOtherOutput(config_);
     const DataSourcePtr data = OpenTrainData(config_);
     CheckStreams(config_, *data, config_.batch_size);
     programs_ = BuildPrograms(config_, options_);
@@ -55,6 +64,14 @@ class Job {
 
  private:
   // --- before the first step ---
+
+  // Whether the snapshot to resume is of the run whose output the job's directories hold; a missing
+  // one is an error of its own.
+  bool ResumesInPlace() const {
+    const std::string path = FindSnapshot(options_.resume_from);
+    std::error_code none;
+    return path.empty() || fs::equivalent(DirectoryOf(path), config_.SnapshotDirectory(), none);
+  }
 
   void Compile(const DataSourcePtr& data) {
     CompileOptions compile = options_.compile;
@@ -102,8 +119,9 @@ class Job {
   }
 
   void Begin() {
-    const Start start = StartRun(config_, options_, programs_,
-                                 {result_.scope, *step_, *watch_, result_.evaluations});
+    const Start start =
+        StartRun(config_, options_, programs_,
+                 {result_.scope, *step_, *watch_, non_finite_, result_.evaluations});
     steps_ = plan_.first_step = start.step;
     plan_.resumed_from = result_.snapshot_path = start.resumed_from;
     plan_.note = start.note;
@@ -114,18 +132,34 @@ class Job {
     }
     step_->probe().Begin(result_.scope);
     tests_->Try(result_.scope);
-    if (options_.overwrite && !options_.resume) RemoveOtherOutput(config_);
+    if (options_.overwrite && !resumes_in_place_) RemoveOtherOutput(config_);
+    if (const std::string line = KeepBestSnapshot(); !line.empty()) warnings_.push_back(line);
     if (callbacks_.on_start) callbacks_.on_start(plan_);
     log_.Start(plan_, programs_.train.program);
     for (const std::string& line : start.messages) Tell(line);
     for (const std::string& line : warnings_) Tell(line);
   }
 
+  // The snapshot of the best evaluation comes along from where the run was resumed. Returns the
+  // line to tell when there is none.
+  std::string KeepBestSnapshot() {
+    const std::string directory = config_.SnapshotDirectory();
+    if (!config_.best || directory.empty() || plan_.resumed_from.empty()) return "";
+    const BestRecord best = watch_->best();
+    if (SetBest(directory, best.metric.empty() ? "" : DirectoryOf(plan_.resumed_from), best.step))
+      return "";
+    if (best.metric.empty()) return "";
+    watch_->Forget();
+    return fmt::format(
+        "warning: the best so far, {}={} at step {}, is forgotten: it has no snapshot", best.metric,
+        FormatNumber(best.value), best.step);
+  }
+
   // --- the steps ---
 
   void Loop() {
     const bool overdue = steps_ > 0 ? EvaluationDue() : config_.initial_test;
-    if (overdue && !AllEvaluated()) EvaluateAll();
+    if (overdue) EvaluateMissing();
     while (steps_ < plan_.total_steps && !result_.stopped && !watch_->should_stop()) {
       Step();
       const bool last = steps_ == plan_.total_steps;
@@ -139,7 +173,13 @@ class Job {
       if (due || asked || improved || result_.stopped || (end && config_.snapshot_after_train))
         Save(improved);
     }
-    if (!result_.stopped && !AllEvaluated()) EvaluateAll();
+    if (!result_.stopped) EvaluateMissing();
+  }
+
+  // Before or after the steps of this run: the snapshot of this step, if there is one, does not
+  // have the evaluation.
+  void EvaluateMissing() {
+    if (!AllEvaluated() && EvaluateAll() && config_.best) Save(true);
   }
 
   void CheckStop(bool last) {
@@ -232,6 +272,15 @@ class Job {
   // Returns whether the watched value is the best so far. Sets `stopped` when the user did not want
   // to wait.
   bool EvaluateAll() {
+    const bool best = RunTests();
+    if (result_.stopped) return best;
+    const auto value = [this](const std::string& metric) { return FirstSetValue(metric); };
+    for (const std::string& line : programs_.training.AfterEvaluation(result_.scope, value))
+      Tell(line);
+    return best;
+  }
+
+  bool RunTests() {
     const AppendedTraining& training = programs_.training;
     training.UseAverages(result_.scope);
     bool best = false;
@@ -240,16 +289,14 @@ class Job {
     };
     if (!tests_->Run(result_.scope, callbacks_.stop, tell)) result_.stopped = true;
     training.UseParameters(result_.scope);
-    if (result_.stopped) return best;
-    const auto value = [this](const std::string& metric) { return FirstSetValue(metric); };
-    for (const std::string& line : training.AfterEvaluation(result_.scope, value)) Tell(line);
     return best;
   }
 
   bool TakeEvaluation(EvaluationRecord record, int64_t rows) {
-    const bool best = watch_->watches(record.set) && watch_->Add(steps_, record.values);
+    const bool best =
+        !restored_ && watch_->watches(record.set) && watch_->Add(steps_, record.values);
     const EvalReport report{plan_, record.set,    steps_, step_->last_epoch(),
-                            rows,  record.values, best};
+                            rows,  record.values, best,   restored_};
     if (callbacks_.on_eval) callbacks_.on_eval(report);
     log_.Eval(report);
     TellNonFinite(record);
@@ -284,6 +331,7 @@ class Job {
     snapshot.step = steps_;
     snapshot.evaluations = result_.evaluations;
     snapshot.best = watch_->best();
+    snapshot.non_finite = non_finite_.counts();
     result_.snapshot_path =
         WriteSnapshot(directory, snapshot, programs_.train.program, programs_.startup,
                       result_.scope, config_.text, config_.keep_snapshots, best);
@@ -300,8 +348,8 @@ class Job {
     if (!result_.stopped && config_.best && config_.best->restore) RestoreBest();
     result_.best = watch_->best();
     TakeLastEvaluation();
-    result_.non_finite_steps = non_finite_.steps();
-    result_.first_non_finite_step = non_finite_.first_step();
+    result_.non_finite_steps = non_finite_.counts().steps;
+    result_.first_non_finite_step = non_finite_.counts().first;
     if (!result_.stopped) {
       RequireFiniteParameters();
       programs_.training.UseAverages(result_.scope);
@@ -316,14 +364,23 @@ class Job {
   }
 
   void RestoreBest() {
+    const BestRecord& best = watch_->best();
+    if (best.metric.empty() || best.step == steps_) return;
     const std::string path = BestSnapshot(config_.SnapshotDirectory());
-    if (path.empty() || watch_->best().step == steps_) return;
-    SavedSnapshot saved = ReadSnapshot(path);
+    SavedSnapshot saved = path.empty() ? SavedSnapshot() : ReadSnapshot(path);
+    if (path.empty() || saved.state.step != best.step) {
+      Tell(
+          fmt::format("warning: {}: there is no snapshot of the best evaluation, at step {}: the "
+                      "parameters stay those of step {}",
+                      config_.Place("best.restore"), best.step, steps_));
+      return;
+    }
     for (const std::string& name : PersistableNames(programs_.train.program))
       result_.scope.Var(name) = std::move(saved.variables.Var(name));
-    Tell(fmt::format("restored {}: {}={} at step {}", path, watch_->best().metric,
-                     FormatNumber(watch_->best().value), watch_->best().step));
-    EvaluateAll();
+    Tell(fmt::format("restored {}: {}={} at step {}", path, best.metric, FormatNumber(best.value),
+                     best.step));
+    restored_ = true;
+    RunTests();
   }
 
   void TakeLastEvaluation() {
@@ -351,6 +408,8 @@ class Job {
   NonFinite non_finite_;
   RunLog log_;
   int64_t steps_ = 0;
+  bool restored_ = false;          // the parameters are the best again
+  bool resumes_in_place_ = false;  // a resumed run, in the directories where it was
 };
 
 }  // namespace

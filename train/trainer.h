@@ -52,6 +52,7 @@ struct EvalReport {
   int64_t rows;
   std::vector<NamedValue> values;  // the loss, then the metrics, by their printed names
   bool best = false;               // better than all before, of what the job watches
+  bool restored = false;           // the last of a run: of the best parameters, brought back
 };
 
 // All optional. References are valid during the call only.
@@ -72,7 +73,7 @@ struct TrainOptions {
   CompileOptions compile = {};
   bool resume = false;
   // What another run has written into the job's directories is removed before the first step.
-  // Without this, or `resume`, it is an error (kAlreadyExists).
+  // Without this it is an error (kAlreadyExists), unless that run is the one to resume.
   bool overwrite = false;
   // A snapshot, or a directory of them; kNotFound without one there. "": the job's directory;
   // without one there the run starts afresh.
@@ -93,7 +94,7 @@ struct TrainResult {
   std::vector<NamedValue> metrics;
   std::vector<EvaluationRecord> evaluations;  // the last of each test set
   BestRecord best;
-  // Of this run, steps whose loss was a nan or infinite: see NonFiniteLoss.
+  // Of all runs, steps whose loss was a nan or infinite: see NonFiniteLoss.
   int64_t non_finite_steps = 0, first_non_finite_step = 0;
 
   ProgramDesc main, startup, test;

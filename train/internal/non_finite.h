@@ -4,6 +4,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/scope.h>
 #include <coracle/train/job.h>
+#include <coracle/train/snapshot.h>
 
 #include <cstdint>
 #include <string>
@@ -22,14 +23,14 @@ class NonFinite {
   // finite and at a step that was looked at before. Throws kInvalidArgument under kStop.
   std::string Parameters(const ProgramDesc& program, const Scope& scope, int64_t step);
 
-  int64_t steps() const { return steps_; }  // how many had such a loss
-  int64_t first_step() const { return first_; }
+  const NonFiniteCounts& counts() const { return counts_; }
+  void Load(const NonFiniteCounts& counts) { counts_ = counts; }
 
   static constexpr int64_t kMostSkipped = 20;
 
  private:
   const JobConfig& config_;
-  int64_t steps_ = 0, first_ = 0, in_a_row_ = 0;
+  NonFiniteCounts counts_;
   int64_t looked_at_ = -1;  // the step of the last look at the parameters
 };
 

@@ -17,8 +17,12 @@ std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfi
 
 // Throws kAlreadyExists where the directories of the job hold what another run has written.
 void RefuseOtherOutput(const JobConfig& config);
-// Removes what another run has written there: programs, models, logs and snapshots.
+// Removes what another run has written there: programs, models, logs and snapshots. Throws kIo for
+// what cannot be removed.
 void RemoveOtherOutput(const JobConfig& config);
+
+// Removes a file, or a directory with all in it, if it is there. Throws kIo when it cannot.
+void RemoveAll(const std::string& path);
 
 // main.pb, startup.pb, main.txt and, of a text, vocabulary.json, before the first step, for whoever
 // looks on. Sets the paths in `result`.

@@ -1,6 +1,7 @@
 #pragma once
 // Where a run begins: the startup program and given weights, or a snapshot. Internal to train/.
 
+#include <coracle/train/internal/non_finite.h>
 #include <coracle/train/internal/programs.h>
 #include <coracle/train/internal/train_step.h>
 #include <coracle/train/internal/watch.h>
@@ -22,6 +23,7 @@ struct RunState {
   Scope& scope;
   TrainStep& step;
   Watch& watch;
+  NonFinite& non_finite;
   std::vector<EvaluationRecord>& evaluations;
 };
 

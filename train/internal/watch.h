@@ -26,6 +26,8 @@ class Watch {
   std::string StopMessage() const;  // why
   const BestRecord& best() const { return best_; }
   void Load(const BestRecord& best);  // ignored when it is of another metric
+  // The next finite value is the best, whatever it is. Evaluations without improvement still count.
+  void Forget() { best_.metric.clear(); }
 
  private:
   bool active_ = false;
