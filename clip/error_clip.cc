@@ -49,12 +49,14 @@ BackwardCallback CountingErrorClipCallback(ProgramDesc& startup) {
 
 void CountErrorClip(BlockDesc& block, ProgramDesc& startup, const std::string& grad,
                     const std::string& var, const std::function<void()>& clip) {
+  const VarMeta meta = block.FindVarRecursive(grad)->meta();
+  if (meta.type != VarType::kLoDTensor) return clip();
   ProgramDesc& main = block.program();
   const std::string statistics = "error_clip." + var + ".statistics";
   if (!main.Root().FindVar(statistics))
     MakeState(main, startup, statistics, DType::kFloat64, {3}, 0);
   const std::string before = main.UniqueName("error_clip.before");
-  block.Var(before).SetMeta(block.FindVarRecursive(grad)->meta());
+  block.Var(before).SetMeta(meta);
   block.Var(before).SetStopGradient(true);
   block.AppendOp("assign", {{"X", {grad}}}, {{"Out", {before}}});
   clip();

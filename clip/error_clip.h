@@ -25,7 +25,7 @@ void AppendErrorClips(BlockDesc& block, const GradToVar& grad_to_var,
 // Appends what `clip` appends to the block for the gradient of `var`, and around it what counts how
 // often it acts and how much it takes away: into the persistable float64 [3] variable
 // "error_clip.VAR.statistics" of the root block, as the op clip_statistics says. It counts each run
-// of the block, and all blocks and values of a variable together.
+// of the block, and all blocks and values of a variable together. Selected rows are not counted.
 void CountErrorClip(BlockDesc& block, ProgramDesc& startup, const std::string& gradient,
                     const std::string& var, const std::function<void()>& clip);
 

@@ -27,5 +27,5 @@ target_include_directories(coracle_headers INTERFACE
   $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(coracle PUBLIC coracle_headers)
 target_link_libraries(coracle PRIVATE
-  fmt::fmt glog::glog re2 nlohmann_json::nlohmann_json ZLIB::ZLIB hwy::hwy protobuf::libprotobuf
+  fmt::fmt glog::glog coracle_re2 nlohmann_json::nlohmann_json ZLIB::ZLIB hwy::hwy protobuf::libprotobuf
   Threads::Threads OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS} $<$<BOOL:${CORACLE_ONEDNN}>:DNNL::dnnl>)

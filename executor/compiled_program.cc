@@ -136,26 +136,46 @@ void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {
 
 // Files declare the shape of their export (or none); only where they ask for it does it bind a
 // feed.
-void CompiledProgram::WarnOfShapes(std::span<const Tensor> feeds) const {
+std::vector<std::string> CompiledProgram::NewWarningsOfShapes(std::span<const Tensor> feeds) const {
+  std::vector<std::string> warnings;
   warned_.resize(feeds_.size());
   for (size_t i = 0; i < feeds.size(); ++i) {
     const VarDesc* var = program_.Root().FindVar(feeds_[i]);
     if (warned_[i] || !var || var->shape().rank() == 0) continue;
     if (feeds[i].shape().CompatibleWith(var->shape())) continue;
     warned_[i] = true;
-    LogMessage(MessageLevel::kWarning,
-               fmt::format("feed {} has the shape {}, the program declares {}; it is run with what "
-                           "is fed",
-                           Quote(feeds_[i]), feeds[i].shape().ToString(), var->shape().ToString()));
+    warnings.push_back(
+        fmt::format("feed {} has the shape {}, the program declares {}; it is run with what is fed",
+                    Quote(feeds_[i]), feeds[i].shape().ToString(), var->shape().ToString()));
   }
+  return warnings;
 }
 
-std::shared_ptr<const Plan> CompiledProgram::GetPlan(int32_t unit_index, size_t first_op,
+// Who listens to messages may run this program: nothing is logged under the lock.
+std::shared_ptr<const Plan> CompiledProgram::GetPlan(int32_t unit, size_t first_op,
                                                      const Plan* before,
                                                      std::span<const Tensor> feeds,
                                                      std::span<VarCell* const> slots,
                                                      const Scope& scope) const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::string> warnings;
+  std::shared_ptr<const Plan> plan;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    plan = FindPlan(unit, first_op, before, feeds, slots, scope);
+    if (!plan) {
+      if (unit == 0 && !before) warnings = NewWarningsOfShapes(feeds);
+      plan = AddPlan(unit, first_op, before, feeds, slots, scope);
+    }
+  }
+  for (const std::string& warning : warnings) LogMessage(MessageLevel::kWarning, warning);
+  return plan;
+}
+
+std::shared_ptr<const Plan> CompiledProgram::FindPlan(int32_t unit_index, size_t first_op,
+                                                      const Plan* before,
+                                                      std::span<const Tensor> feeds,
+                                                      std::span<VarCell* const> slots,
+                                                      const Scope& scope) const {
   Unit& unit = units_[unit_index];
   for (auto it = unit.plans.begin(); it != unit.plans.end(); ++it) {
     const Plan& plan = **it;
@@ -165,7 +185,15 @@ std::shared_ptr<const Plan> CompiledProgram::GetPlan(int32_t unit_index, size_t 
     unit.plans.splice(unit.plans.begin(), unit.plans, it);
     return unit.plans.front();
   }
-  if (unit_index == 0 && !before) WarnOfShapes(feeds);
+  return nullptr;
+}
+
+std::shared_ptr<const Plan> CompiledProgram::AddPlan(int32_t unit_index, size_t first_op,
+                                                     const Plan* before,
+                                                     std::span<const Tensor> feeds,
+                                                     std::span<VarCell* const> slots,
+                                                     const Scope& scope) const {
+  Unit& unit = units_[unit_index];
   PlanRequest request;
   request.program = &program_;
   request.uses = &uses_;

@@ -11,7 +11,7 @@ namespace coracle {
 struct PreparedProgram::Impl {
   std::shared_ptr<const CompiledProgram> compiled;
   RunState state;
-  std::unique_ptr<Activation> root;
+  std::unique_ptr<Activation> root;  // its frames are charged to state.limits
   uint64_t step = 0;
   std::shared_ptr<ResourceLimits> outer;  // around state.limits
 
@@ -19,6 +19,7 @@ struct PreparedProgram::Impl {
     state.compiled = compiled.get();
     state.scope = &scope;
     if (!state.limits || outer != ResourceLimits::Current()) {
+      root.reset();
       outer = ResourceLimits::Current();
       state.limits = std::make_shared<ResourceLimits>(compiled->limits());
     }

@@ -24,7 +24,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 
 constexpr int64_t kMaxEntries = 100'000;  // after repeats and includes
-constexpr size_t kMaxVars = 1'000'000;    // that they make in the block they are in
+constexpr size_t kMaxVars = 500'000;      // of all blocks of the main program
 constexpr int kMaxDepth = 64;             // of repeats and includes within each other
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
@@ -97,9 +97,29 @@ class Reader {
       const bool skipping = skipping_;
       skipping_ = !Includes(entry) || skipping;
       ReadEntry(entry, *kind);
-      if (net_.block().NumVars() > kMaxVars)
-        entry.Fail(fmt::format("the model has more than {} variables", kMaxVars));
+      CountVars(entry);
       skipping_ = skipping;
+    }
+  }
+
+  // An entry adds to the block it is in, to the root (parameters) and to blocks that it makes.
+  void CountVars(const Node& entry) {
+    const ProgramDesc& main = model_.main;
+    auto recount = [&](int b) {
+      size_t& counted = vars_of_block_[static_cast<size_t>(b)];
+      vars_ += main.Block(b).NumVars() - counted;
+      counted = main.Block(b).NumVars();
+    };
+    const auto known = static_cast<int>(vars_of_block_.size());
+    vars_of_block_.resize(static_cast<size_t>(main.NumBlocks()), 0);
+    for (int b = known; b < main.NumBlocks(); ++b) recount(b);
+    recount(0);
+    recount(net_.block().idx());
+    if (vars_ > kMaxVars) {
+      entry.Fail(
+          fmt::format("the model has more than {} variables, parameters and those of all "
+                      "blocks together",
+                      kMaxVars));
     }
   }
 
@@ -506,6 +526,8 @@ class Reader {
   std::map<std::string, std::unique_ptr<TextFile>> files_;  // by canonical path
   std::vector<std::string> rounds_;  // of the repeats and includes around an entry
   int64_t entries_ = 0;
+  std::vector<size_t> vars_of_block_;  // of the main program, as counted last
+  size_t vars_ = 0;                    // their sum
   int depth_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <coracle/framework/tensor/rng.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace coracle {
@@ -32,6 +33,11 @@ int64_t ColumnAt(const T* row, int64_t columns, double r) {
 }
 
 template <class T>
+bool HoldsNan(const T* row, int64_t columns) {
+  return std::any_of(row, row + columns, [](T x) { return std::isnan(static_cast<double>(x)); });
+}
+
+template <class T>
 Kernel SamplingId(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const double min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
@@ -44,7 +50,11 @@ Kernel SamplingId(const PrepareContext& ctx) {
     for (int64_t i = 0; i < rows; ++i) {
       const double r = min + (max - min) * random.UniformDouble(static_cast<uint64_t>(i));
       const int64_t column = ColumnAt(in + i * columns, columns, r);
-      if (column < 0) ThrowInvalid(fmt::format("sampling_id: row {} of X holds a nan", i));
+      if (column < 0) {
+        const bool nan = HoldsNan(in + i * columns, columns);
+        ThrowInvalid(fmt::format("sampling_id: row {} of X holds {}", i,
+                                 nan ? "a nan" : "inf and -inf, whose sum is a nan"));
+      }
       ws.Data<int64_t>(out)[i] = column;
     }
   };
@@ -56,10 +66,9 @@ void RegisterSamplingId(OpRegistry& ops) {
   ops.Add(
       OpDef("sampling_id")
           .Doc("Out[i] = the first column j with X[i][0] + ... + X[i][j] > r, r uniform in [min, "
-               "max); the last column when there is none; a nan before it is an error. With min 0, "
-               "max 1 and rows that sum "
-               "to 1, j is drawn with probability X[i][j]. C1: X is a matrix. C2: it has a "
-               "column. C3: min <= max.")
+               "max); the last column when there is none; a nan before it, or inf and -inf, is an "
+               "error. With min 0, max 1 and rows that sum to 1, j is drawn with probability "
+               "X[i][j]. C1: X is a matrix. C2: it has a column. C3: min <= max.")
           .Input("X", "floating-point tensor [N, C] of probabilities")
           .Output("Out", "int64 tensor [N]")
           .Attr<float>("min", 0.0f, "least r")

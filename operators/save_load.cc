@@ -200,8 +200,7 @@ void RegisterSaveLoad(OpRegistry& ops) {
       OpDef("save")
           .Doc("Writes X to the file file_path as a tensor stream (a selected-rows stream when X "
                "is sparse). Directories on the way are made. A run must allow it (--allow_files). "
-               "C1: "
-               "file_path names a file.")
+               "C1: file_path names a file.")
           .Input("X", "tensor or selected rows")
           .Attr<std::string>("file_path", "where to write, from the allowed directory on")
           .Attr<bool>("overwrite", true, "whether an existing file may be replaced")

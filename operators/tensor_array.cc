@@ -14,8 +14,7 @@
 namespace coracle {
 namespace {
 
-// An index far beyond the end is a slip (or a file from a stranger), not a list; elements that were
-// never written take memory that no limit counts.
+// An index far beyond the end is a slip (or a file from a stranger), not a list.
 constexpr size_t kMaxGap = 1 << 16;
 
 void RequireArray(const InferContext& ctx, std::string_view id, const char* slot) {

@@ -40,7 +40,15 @@ class CompiledProgram {
                                       std::span<VarCell* const> slots, const Scope& scope) const;
 
  private:
-  void WarnOfShapes(std::span<const Tensor> feeds) const;  // once for each feed
+  // These are called under the lock.
+  std::shared_ptr<const Plan> FindPlan(int32_t unit, size_t first_op, const Plan* before,
+                                       std::span<const Tensor> feeds,
+                                       std::span<VarCell* const> slots, const Scope& scope) const;
+  std::shared_ptr<const Plan> AddPlan(int32_t unit, size_t first_op, const Plan* before,
+                                      std::span<const Tensor> feeds,
+                                      std::span<VarCell* const> slots, const Scope& scope) const;
+  // Once for each feed.
+  std::vector<std::string> NewWarningsOfShapes(std::span<const Tensor> feeds) const;
 
   ProgramDesc program_;
   std::vector<std::string> feeds_, fetches_;

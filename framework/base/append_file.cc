@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,10 +19,17 @@ namespace {
 
 }  // namespace
 
+// Opening a pipe does not wait for a reader.
 AppendFile::AppendFile(const std::string& path, bool keep) : path_(path) {
-  fd_ = ::open(path.c_str(),
-               O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | (keep ? 0 : O_TRUNC), 0666);
-  if (fd_ < 0) Throw("open", path);
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  fd_ = ::open(path.c_str(), flags | (keep ? 0 : O_TRUNC), 0666);
+  struct stat info {};
+  const bool regular = fd_ >= 0 && ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode);
+  if (regular) return;
+  if (fd_ < 0 && errno != ENXIO) Throw("open", path);  // ENXIO: a pipe that nobody reads
+  if (fd_ >= 0) ::close(fd_);
+  throw Error(ErrorCode::kIo,
+              fmt::format("cannot open {}: it is no regular file", Quote(path, 300)));
 }
 
 AppendFile::~AppendFile() { ::close(fd_); }

@@ -6,11 +6,14 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -32,7 +35,19 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
-constexpr const char* kTemporary = ".coracle-";
+constexpr std::string_view kTemporary = ".coracle-", kTemporaryEnd = ".tmp";
+
+// Tells this process's names from those of one that had its number before it: in a container every
+// start may have the number 1.
+const std::string& ProcessTag() {
+  static const std::string tag = [] {
+    uint64_t bits = 0;
+    if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits)
+      bits = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+    return fmt::format("{:016x}", bits);
+  }();
+  return tag;
+}
 
 // In the directory of `path`.
 std::string TemporaryName(const std::string& path) {
@@ -40,12 +55,13 @@ std::string TemporaryName(const std::string& path) {
 }
 
 // Whether a name is a temporary one of a process that is no more.
-bool IsStale(const std::string& name) {
-  if (!name.starts_with(kTemporary) || !name.ends_with(".tmp")) return false;
-  const size_t begin = std::strlen(kTemporary);
+bool IsStale(std::string_view name) {
+  if (!name.starts_with(kTemporary) || !name.ends_with(kTemporaryEnd)) return false;
+  name.remove_prefix(kTemporary.size());
+  const size_t end = std::min(name.find('-'), name.size());
   int64_t pid = 0;
-  if (!ParseInt64(name.substr(begin, name.find('-', begin) - begin), &pid) || pid <= 0)
-    return false;
+  if (!ParseInt64(name.substr(0, end), &pid) || pid <= 0) return false;
+  if (pid == ::getpid()) return !name.substr(end).starts_with("-" + ProcessTag() + "-");
   return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
 }
 
@@ -97,8 +113,20 @@ void Replace(const std::string& fresh, const std::string& target) {
 
 // No longer than any name that a file system takes.
 std::string TemporaryFileName() {
-  static std::atomic<int> counter{0};
-  return fmt::format("{}{}-{}.tmp", kTemporary, ::getpid(), counter++);
+  static std::atomic<unsigned> counter{0};
+  return fmt::format("{}{}-{}-{}{}", kTemporary, ::getpid(), ProcessTag(), counter++,
+                     kTemporaryEnd);
+}
+
+Temporary CreateTemporary(const std::function<int(const std::string& name)>& create) {
+  constexpr int kTries = 100;  // a directory full of names that somebody foresaw
+  Temporary made;
+  for (int i = 0; i < kTries; ++i) {
+    made.name = TemporaryFileName();
+    made.result = create(made.name);
+    if (made.result >= 0 || errno != EEXIST) break;
+  }
+  return made;
 }
 
 std::string ReadFile(const std::string& path, uint64_t max_bytes) {
@@ -119,10 +147,15 @@ void WriteFileAtomic(const std::string& path, std::string_view contents) {
     ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
     return WriteAll(file.get(), contents, path);
   }
-  const std::string target = BehindLink(path);
-  std::string temporary = TemporaryName(target);
+  const std::string target = BehindLink(path), parent = ParentOf(target);
+  if (path.find('\0') != std::string::npos) ThrowErrno("write", path, EINVAL);
+  const Temporary made = CreateTemporary([&](const std::string& name) {
+    return ::open((parent + "/" + name).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  });
+  if (made.result < 0) ThrowErrno("write", path, errno);
+  FileHandle file(made.result);
+  const std::string temporary = parent + "/" + made.name;
   try {
-    FileHandle file(temporary, O_WRONLY | O_CREAT | O_EXCL, "write", path);
     WriteAll(file.get(), contents, path);
     KeepMode(file.get(), target);
     if (::fsync(file.get()) != 0) ThrowErrno("sync", path, errno);
@@ -132,18 +165,21 @@ void WriteFileAtomic(const std::string& path, std::string_view contents) {
     ::unlink(temporary.c_str());
     throw;
   }
-  SyncPath(ParentOf(target), O_RDONLY | O_DIRECTORY);
+  SyncPath(parent, O_RDONLY | O_DIRECTORY);
 }
 
 void WriteDirectoryAtomic(const std::string& path,
                           const std::function<void(const std::string&)>& fill) {
   std::string target = path;
   while (target.size() > 1 && target.back() == '/') target.pop_back();
-  MakeDirectories(ParentOf(target));
-  std::string temporary = TemporaryName(target);
+  const std::string parent = ParentOf(target);
+  MakeDirectories(parent);
+  const Temporary made = CreateTemporary(
+      [&](const std::string& name) { return ::mkdir((parent + "/" + name).c_str(), 0777); });
+  if (made.result < 0) ThrowErrno("write directory", path, errno);
+  const std::string temporary = parent + "/" + made.name;
   std::error_code error;
   try {
-    MakeDirectories(temporary);
     fill(temporary);
     for (const auto& entry : fs::recursive_directory_iterator(temporary)) {
       if (entry.is_regular_file()) SyncPath(entry.path().string(), O_RDONLY);
@@ -158,7 +194,7 @@ void WriteDirectoryAtomic(const std::string& path,
     fs::remove_all(temporary, error);
     throw;
   }
-  SyncPath(ParentOf(target), O_RDONLY | O_DIRECTORY);
+  SyncPath(parent, O_RDONLY | O_DIRECTORY);
 }
 
 void RemoveDirectory(const std::string& path) {

@@ -129,9 +129,10 @@ void FileAccess::Write(const std::string& path, std::string_view contents, bool 
   Check(path);
   const SplitPath split = SplitAllowed(path);
   const FileHandle parent = OpenParent(directory_, split, path, true);
-  const std::string temporary = TemporaryFileName();
-  const int fd = ::openat(parent.get(), temporary.c_str(),
-                          O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  const auto [fd, temporary] = CreateTemporary([&](const std::string& name) {
+    return ::openat(parent.get(), name.c_str(),
+                    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  });
   if (fd < 0) ThrowErrno("write", path, errno);
   FileHandle file(fd);
   try {

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/internal/file_handle.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -28,8 +29,8 @@ const char* KindOf(mode_t mode) {
 
 // A sparse file may claim any size.
 uint64_t MostThatFits() {
-  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE)) / 5 * 4;
+  static const uint64_t bytes = DefaultMemoryLimit();
+  return bytes;
 }
 
 // All that there is from where `fd` stands; `expected` bytes are likely.

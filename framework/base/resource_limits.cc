@@ -1,3 +1,4 @@
+#include <coracle/framework/base/internal/control_group.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
@@ -5,7 +6,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <fstream>
 
 namespace coracle {
 namespace {
@@ -13,15 +13,6 @@ namespace {
 std::shared_ptr<ResourceLimits>& CurrentLimits() {
   thread_local std::shared_ptr<ResourceLimits> limits;
   return limits;
-}
-
-uint64_t ControlGroupMemory() {
-  for (const char* file :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    uint64_t bytes = 0;
-    if (std::ifstream(file) >> bytes && bytes > 0) return bytes;  // "max" is no number
-  }
-  return UINT64_MAX;
 }
 
 // To some milliseconds, and so cheap that it can be asked before each op.
@@ -90,7 +81,9 @@ void CheckTimeLimit(const char* doing) {
 uint64_t DefaultMemoryLimit() {
   const uint64_t machine = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                            static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
-  return std::min(machine, ControlGroupMemory()) / 5 * 4;
+  const double quota = internal::MemoryQuota();
+  const bool limited = quota > 0 && quota < static_cast<double>(machine);
+  return (limited ? static_cast<uint64_t>(quota) : machine) / 5 * 4;
 }
 
 }  // namespace coracle

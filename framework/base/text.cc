@@ -70,13 +70,17 @@ bool IsHidden(uint32_t code) {
   struct Range {
     uint32_t first, last;
   };
-  // C0, C1, soft hyphen, Arabic letter mark, widthless characters and directions, line and
-  // paragraph separators, directions again, invisible operators and isolates, byte order mark,
-  // annotations, tags.
-  static constexpr Range kHidden[] = {{0, 0x1f},        {0x7f, 0x9f},      {0xad, 0xad},
-                                      {0x61c, 0x61c},   {0x180e, 0x180e},  {0x200b, 0x200f},
-                                      {0x2028, 0x202e}, {0x2060, 0x206f},  {0xfeff, 0xfeff},
-                                      {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+  // C0, C1, soft hyphen, grapheme joiner, Arabic letter mark, Hangul fillers, Khmer vowels that
+  // are not seen, Mongolian selectors, widthless characters and directions, line and paragraph
+  // separators, directions again, invisible operators and isolates, the empty Braille pattern, the
+  // Hangul filler, variation selectors, byte order mark, the halfwidth filler, annotations,
+  // shorthand and musical controls, tags and further variation selectors.
+  static constexpr Range kHidden[] = {
+      {0, 0x1f},        {0x7f, 0x9f},       {0xad, 0xad},       {0x34f, 0x34f},
+      {0x61c, 0x61c},   {0x115f, 0x1160},   {0x17b4, 0x17b5},   {0x180b, 0x180f},
+      {0x200b, 0x200f}, {0x2028, 0x202e},   {0x2060, 0x206f},   {0x2800, 0x2800},
+      {0x3164, 0x3164}, {0xfe00, 0xfe0f},   {0xfeff, 0xfeff},   {0xffa0, 0xffa0},
+      {0xfff0, 0xfffb}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}};
   return std::any_of(std::begin(kHidden), std::end(kHidden),
                      [code](Range r) { return code >= r.first && code <= r.last; });
 }

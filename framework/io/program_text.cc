@@ -11,6 +11,8 @@
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
 
+#include <memory>
+
 namespace coracle {
 namespace {
 
@@ -143,6 +145,15 @@ void RemoveRaw(AttrList* attrs) {
                 [](const NamedAttr& attr) { return std::holds_alternative<RawAttr>(attr.value); });
 }
 
+// Made anew: taking attrs out of an op one by one costs quadratic time.
+std::unique_ptr<OpDesc> WithoutBytes(const OpDesc& op) {
+  AttrList attrs = op.attrs();
+  RemoveRaw(&attrs);
+  auto known = std::make_unique<OpDesc>(op.type(), op.inputs(), op.outputs(), std::move(attrs));
+  known->is_target_field() = op.is_target_field();
+  return known;
+}
+
 void RemoveBytes(VarDesc* var) {
   if (var->wire()) {
     var->MutableWire().type_bytes.clear();
@@ -162,14 +173,9 @@ ProgramDesc WithoutBytes(const ProgramDesc& program) {
     BlockDesc& block = known.Block(b);
     block.SetUnknownFields("");
     for (size_t i = 0; i < block.NumVars(); ++i) RemoveBytes(&block.var(i));
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      OpDesc& op = block.op(i);
-      op.SetUnknownFields("");
-      AttrList attrs = op.attrs();
-      RemoveRaw(&attrs);
-      for (const NamedAttr& attr : AttrList(op.attrs())) op.RemoveAttr(attr.name);
-      for (NamedAttr& attr : attrs) op.SetAttr(attr.name, std::move(attr.value));
-    }
+    std::vector<std::unique_ptr<OpDesc>> ops = block.TakeOps();
+    for (std::unique_ptr<OpDesc>& op : ops) op = WithoutBytes(*op);
+    block.SetOps(std::move(ops));
   }
   return known;
 }
@@ -212,8 +218,12 @@ std::string ProgramToText(const ProgramDesc& program) {
     LogMessage(MessageLevel::kWarning, "program text leaves out " + Join(dropped, ", "));
   std::string text;
   pb::TextFormat::Printer printer;
-  if (!printer.PrintToString(message, &text))
-    throw Error(ErrorCode::kInvalidArgument, "the program cannot be written as text");
+  if (!printer.PrintToString(message, &text)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the program cannot be written as text: protobuf stopped after {}; the "
+                            "binary form holds it",
+                            HumanBytes(text.size())));
+  }
   return text;
 }
 

@@ -93,10 +93,6 @@ bool ProgramDesc::MustSayParameters() const {
     return std::any_of(vars.begin(), vars.end(),
                        [](const auto& var) { return var->inferred_parameter_.value_or(false); });
   }
-  if (std::none_of(vars.begin(), vars.end(),
-                   [](const auto& var) { return var->inferred_parameter_.has_value(); })) {
-    return false;
-  }
   const std::vector<bool> likely = LikelyParameters(*this);
   for (size_t i = 0; i < vars.size(); ++i) {
     if (!vars[i]->is_parameter_field() && vars[i]->is_parameter() != likely[i]) return true;

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/half_array.h>
@@ -234,7 +235,16 @@ void TensorArray::Note(size_t i, DType dtype, const Shape& shape) {
   }
 }
 
+// A gap of elements that nobody may ever write takes memory too. Its first element holds as much
+// without touching it, so that limits count it (twice: a vector grows by more than it is asked).
 Tensor& TensorArray::Write(size_t i, DType dtype, const Shape& shape) {
+  if (i > size()) {
+    const size_t first = size();
+    Tensor counted(DType::kUInt8, {CheckedMul(static_cast<int64_t>(i - first), 2, sizeof(Tensor))});
+    counted.Resize(DType::kFloat32, {0});
+    resize(i + 1);
+    elements_[first] = std::move(counted);
+  }
   if (i >= size()) resize(i + 1);
   Tensor& element = elements_[i];
   if (!written_[i] && i < spare_.size()) element = std::move(spare_[i]);

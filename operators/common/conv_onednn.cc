@@ -68,16 +68,17 @@ bool IsPlainLoop(const PrimitiveDesc& pd) {
 struct PartCalls {
   struct One {
     onednn::Call call;
-    TensorArg scratchpad;
+    memory::desc scratchpad_desc;
     int64_t input, output;  // elements before those of the part
+    TensorArg scratchpad = {};
   };
   std::vector<One> parts;
   memory::desc filter = memory::desc();
   std::string implementation;
 
   template <class PrimitiveDesc>
-  void Add(const PrepareContext& ctx, const ConvPart& part, const PrimitiveDesc& pd,
-           const memory::desc& its_filter, onednn::Call call) {
+  void Add(const ConvPart& part, const PrimitiveDesc& pd, const memory::desc& its_filter,
+           onednn::Call call) {
     if (parts.empty()) {
       filter = its_filter;
       implementation = pd.impl_info_str();
@@ -85,7 +86,12 @@ struct PartCalls {
       throw dnnl::error(dnnl_unimplemented, "the parts of a convolution differ");
     }
     call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
-    parts.push_back({call, onednn::ScratchFor(ctx, pd.scratchpad_desc()), part.input, part.output});
+    parts.push_back({call, pd.scratchpad_desc(), part.input, part.output});
+  }
+
+  // Once oneDNN has made all primitives: what a failed attempt reserves would stay in the plan.
+  void ReserveScratch(const PrepareContext& ctx) {
+    for (One& part : parts) part.scratchpad = onednn::ScratchFor(ctx, part.scratchpad_desc);
   }
 
   // f(part, its index) for each, from several threads.
@@ -150,8 +156,9 @@ Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts
     call.Arg(DNNL_ARG_SRC, d.src).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
     call.Arg(DNNL_ARG_DST, d.dst);
     if (bias) call.Arg(DNNL_ARG_BIAS, d.bias);
-    calls.Add(ctx, part, pd, pd.weights_desc(), call);
+    calls.Add(part, pd, pd.weights_desc(), call);
   }
+  calls.ReserveScratch(ctx);
   const FilterCopy filter = CopyToRead(ctx, d.filter, calls.filter, args.filter);
   return [=](Workspace& ws) {
     const void* w = filter.Read(ws, args.filter);
@@ -190,8 +197,9 @@ Kernel MakeDataGrad(const PrepareContext& ctx, const std::vector<ConvPart>& part
     onednn::Call call{Backward(pd)};
     call.Arg(DNNL_ARG_DIFF_DST, d.dst).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
     call.Arg(DNNL_ARG_DIFF_SRC, d.src);
-    calls.Add(ctx, part, pd, pd.weights_desc(), call);
+    calls.Add(part, pd, pd.weights_desc(), call);
   }
+  calls.ReserveScratch(ctx);
   const FilterCopy filter = CopyToRead(ctx, d.filter, calls.filter, args.filter);
   return [=](Workspace& ws) {
     const void* w = filter.Read(ws, args.filter);
@@ -215,8 +223,8 @@ struct Shares {
          const memory::desc& wanted, const TensorArg& variable)
       : sum(variable), stride(static_cast<int64_t>(made.get_size() / sizeof(float))) {
     if (made != wanted) {
-      sum = onednn::ScratchFor(ctx, made);
       reorder = onednn::Reorder(made, wanted);
+      sum = onednn::ScratchFor(ctx, made);
     }
     if (parts > 1)
       rest = ctx.Scratch(DType::kFloat32, {CheckedMul(static_cast<int64_t>(parts - 1), stride)});
@@ -263,8 +271,9 @@ Kernel MakeFilterGrad(const PrepareContext& ctx, const std::vector<ConvPart>& pa
     call.Arg(DNNL_ARG_SRC, d.src).Arg(DNNL_ARG_DIFF_DST, d.dst);
     call.Arg(DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc());
     if (bias) call.Arg(DNNL_ARG_DIFF_BIAS, d.bias);
-    calls.Add(ctx, part, pd, pd.diff_weights_desc(), call);
+    calls.Add(part, pd, pd.diff_weights_desc(), call);
   }
+  calls.ReserveScratch(ctx);
   const Descs wanted = DescsOf(parts[0].g, dtype, dtype);
   const Shares filter(ctx, parts.size(), calls.filter, wanted.filter, args.dfilter);
   const Shares of_bias =

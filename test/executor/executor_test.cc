@@ -232,6 +232,24 @@ TEST(Executor, FeedsOfAnotherShapeAreWarnedOfOnce) {
                                             "[-1, 2]; it is run with what is fed"});
 }
 
+// Who listens to messages may run the program that they are about.
+TEST(Executor, AListenerMayRunTheProgramThatWarns) {
+  Net net;
+  net.Var("x", {-1, 2});
+  net.Clip("x", "y", 0, 1);
+  Scope scope;
+  auto run = Executor().Prepare(net.program, {"x"}, {"y"});
+  auto other = run;
+  int lines = 0;
+  LogSink before = SetLogSink([&](MessageLevel, const std::string&) {
+    if (lines++ == 0) other.Run(scope, {Tensor::Zeros(DType::kFloat32, {4, 2})});
+  });
+  run.Run(scope, {Tensor::Zeros(DType::kFloat32, {1, 3})});
+  SetLogSink(before);
+  EXPECT_EQ(lines, 1);
+  EXPECT_EQ(other.step(), 1u);
+}
+
 TEST(Executor, FeedErrors) {
   Net net;
   net.Var("x", {-1, 2});

@@ -136,6 +136,22 @@ TEST(Limits, ALoopThatFillsAnArray) {
           "write_to_array: out of memory: "));
 }
 
+// Nobody writes the elements between; they take memory all the same.
+TEST(Limits, ArraysWithGaps) {
+  Net t;
+  Variable i = t.Int(0), end = t.Int(600'000), array = CreateArray(t.net, DType::kInt64);
+  Variable more = t.net.Binary("less_than", i, end);
+  While(t.net, more, [&] {
+    ArrayWrite(t.net, end, i, array);
+    Increment(t.net, i, 60'000);
+    Assign(t.net, t.net.Binary("less_than", i, end), more);
+  });
+  const std::string message =
+      Refusal(ErrorCode::kResourceExhausted, [&] { t.Run({i.name()}, Memory(16 << 20)); });
+  EXPECT_TRUE(Has(message, "write_to_array: out of memory: ")) << message;
+  t.Run({i.name()}, Memory(uint64_t{1} << 30));
+}
+
 TEST(Limits, AnIndexFarBeyondTheEndOfAnArray) {
   Net t;
   Variable array = CreateArray(t.net, DType::kFloat32);

@@ -2,11 +2,13 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_access.h>
+#include <coracle/framework/base/internal/file_handle.h>
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/test/test_data.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <thread>
 
 namespace coracle {
@@ -282,15 +285,67 @@ TEST(File, DirectoriesDisappearWholeAndWhatTheKilledLeftIsCleared) {
   // No process has this number: the largest that Linux gives is 2^22.
   MakeDirectories(directory.File(".coracle-99999999-0.tmp"));
   WriteFileAtomic(directory.File(".coracle-99999999-1.tmp"), "x");
-  const std::string own = directory.File(".coracle-" + std::to_string(::getpid()) + "-0.tmp");
-  for (const std::string& other :
-       {own, directory.File(".coracle-x-0.tmp"), directory.File(".coracle-99999999-0"),
-        directory.File(".coracle--1-0.tmp")})
-    WriteFileAtomic(other, "x");
-  RemoveStaleTemporaries(directory.path());
-  EXPECT_TRUE(FileExists(own));
+  // This process has the number of the one that left it: in a container each start may be 1.
+  const std::string own = ".coracle-" + std::to_string(::getpid());
+  MakeDirectories(directory.File(own + "-0.tmp"));
+  WriteFileAtomic(directory.File(own + "-0123456789abcdef-0.tmp"), "x");
+  for (const char* other : {".coracle-x-0.tmp", ".coracle-99999999-0", ".coracle--1-0.tmp"})
+    WriteFileAtomic(directory.File(other), "x");
+  WriteDirectoryAtomic(directory.File("d"), [&](const std::string& where) {
+    RemoveStaleTemporaries(directory.path());
+    EXPECT_TRUE(FileExists(where));
+  });
   EXPECT_EQ(FilesIn(directory.path()), 4u);
   RemoveStaleTemporaries(directory.File("none"));
+}
+
+// What another process that had this number left is neither filled nor removed.
+TEST(File, TemporaryNamesAreNew) {
+  const TemporaryDirectory directory;
+  const std::string foreign = ".coracle-" + std::to_string(::getpid()) + "-";
+  for (int i = 0; i < 1000; ++i)
+    WriteFileAtomic(directory.File(fmt::format("{}{}.tmp", foreign, i)), "old");
+  WriteFileAtomic(directory.File("f"), "new");
+  WriteDirectoryAtomic(directory.File("d"),
+                       [](const std::string& where) { EXPECT_EQ(FilesIn(where), 0u); });
+  FileAccess(directory.path()).Write("g", "new", true);
+  EXPECT_EQ(FilesIn(directory.path()), 1003u);
+  EXPECT_EQ(ReadFile(directory.File("f")), "new");
+}
+
+TEST(File, ATakenTemporaryNameIsLeftAlone) {
+  const TemporaryDirectory directory;
+  std::vector<std::string> tried;
+  const Temporary made = CreateTemporary([&](const std::string& name) {
+    tried.push_back(name);
+    errno = EEXIST;
+    return tried.size() < 3 ? -1 : 7;
+  });
+  EXPECT_EQ(made.result, 7);
+  EXPECT_EQ(made.name, tried[2]);
+  EXPECT_EQ(std::set<std::string>(tried.begin(), tried.end()).size(), 3u);
+  int tries = 0;
+  auto fails = [&tries](int error) {
+    return [&tries, error](const std::string&) {
+      ++tries;
+      errno = error;
+      return -1;
+    };
+  };
+  EXPECT_EQ(CreateTemporary(fails(EACCES)).result, -1);
+  EXPECT_EQ(tries, 1);
+  EXPECT_EQ(CreateTemporary(fails(EEXIST)).result, -1);  // it ends
+}
+
+TEST(AppendFile, RefusesWhatIsNoFile) {
+  const TemporaryDirectory directory;
+  const std::string pipe = directory.File("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_NE(ErrorOf([&] { AppendFile(pipe, true); }).find("is no regular file"), std::string::npos);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  EXPECT_NE(ErrorOf([&] { AppendFile(pipe, true); }).find("is no regular file"), std::string::npos);
+  ::close(reader);
 }
 
 TEST(AppendFile, KeepsOrBeginsAnew) {
@@ -322,6 +377,12 @@ TEST(Text, Printable) {
   EXPECT_EQ(Printable("a\tb\n\u00fc \u4e2d \U0001f600"), "a\tb\n\u00fc \u4e2d \U0001f600");
   EXPECT_EQ(PrintableLine("a\tb\n"), "a\\x09b\\x0a");
   EXPECT_EQ(Printable(std::string("\0\033\r\x7f", 4)), "\\x00\\x1b\\x0d\\x7f");
+  for (const char* hidden :
+       {"\u034f", "\u115f", "\u1160", "\u17b4", "\u17b5", "\u180b", "\u180d", "\u2800", "\u3164",
+        "\ufe00", "\ufe0f", "\uffa0", "\U0001d173", "\U0001d17a", "\U000e0100", "\U000e01ef"})
+    EXPECT_EQ(Printable(hidden).find("\\"), 0u) << Printable(hidden);
+  for (const char* shown : {"\u0350", "\u1100", "\u1161", "\u2801", "\uff21", "\U0001d100"})
+    EXPECT_EQ(Printable(shown), shown);
   EXPECT_EQ(Printable("\u009b\u202e\u2066\u200b\ufeff"), "\\u009b\\u202e\\u2066\\u200b\\ufeff");
   EXPECT_EQ(Printable("\U000e0041"), "\\U000e0041");
   // No UTF-8: a byte alone, an overlong form, a surrogate, a character cut short.

@@ -1,14 +1,16 @@
 // ParallelFor and the pool of threads behind it.
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/internal/control_group.h>
 #include <coracle/framework/base/internal/spin.h>
-#include <coracle/framework/base/internal/thread_count.h>
 #include <coracle/framework/base/internal/thread_limit.h>
 #include <coracle/framework/base/parallel.h>
+#include <coracle/test/sanitizers.h>
 #include <coracle/test/test_data.h>
 #include <coracle/test/threads.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using internal::CpuQuota;
+using internal::MemoryQuota;
 using internal::ReadSpinCounts;
 using internal::SpinCounts;
 using internal::ThreadLimit;
@@ -239,6 +242,62 @@ TEST_F(ThreadsDeathTest, AsManyAsTheProcessorsItMayUse) {
       testing::ExitedWithCode(1), "");
 }
 
+int ThreadsOfProcess() {
+  int n = 0;
+  for ([[maybe_unused]] const auto& task : fs::directory_iterator("/proc/self/task")) ++n;
+  return n;
+}
+
+// Without room for a stack no thread starts; when there is room again, they do.
+TEST_F(ThreadsDeathTest, ThreadsThatCannotStartAreTriedAgain) {
+  if (UnderSanitizer()) GTEST_SKIP() << "sanitizers take the address space";
+  auto run = [] {
+    SetNumThreads(3);
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit before{};
+    if (getrlimit(RLIMIT_AS, &before) != 0) std::exit(2);
+    rlimit low = before;
+    low.rlim_cur = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + (1 << 20));
+    if (setrlimit(RLIMIT_AS, &low) != 0 || SumTo(1000) != 499500) std::exit(3);
+    if (ThreadsOfProcess() != 1) std::exit(4);
+    setrlimit(RLIMIT_AS, &before);
+    for (int i = 0; i < 600 && ThreadsOfProcess() < 3; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (SumTo(1000) != 499500) std::exit(5);
+    }
+    std::exit(ThreadsOfProcess() == 3 ? 0 : 6);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
+}
+
+// Each thread of the pool runs where OMP_PLACES puts it, whoever started it.
+TEST_F(ThreadsDeathTest, ThreadsAreBoundToPlaces) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  if (!CPU_ISSET(0, &before) || !CPU_ISSET(1, &before)) GTEST_SKIP() << "needs processors 0 and 1";
+  setenv("OMP_PROC_BIND", "true", 1);
+  setenv("OMP_PLACES", "{0},{1}", 1);
+  auto run = [] {
+    SetNumThreads(2);
+    std::atomic<int> begun{0};
+    std::atomic<bool> right{true};
+    ParallelFor(2, 1, [&](int64_t begin, int64_t end) {
+      begun += static_cast<int>(end - begin);
+      while (begun < 2) std::this_thread::yield();
+      cpu_set_t allowed;
+      const bool own = gettid() == getpid();
+      if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) != 1 ||
+          !CPU_ISSET(own ? 0 : 1, &allowed))
+        right = false;
+    });
+    std::exit(right ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
+  unsetenv("OMP_PROC_BIND");
+  unsetenv("OMP_PLACES");
+}
+
 TEST(SpinCounts, FollowOpenMpsVariables) {
   const auto with = [](const char* policy, const char* count) {
     policy ? setenv("OMP_WAIT_POLICY", policy, 1) : unsetenv("OMP_WAIT_POLICY");
@@ -286,6 +345,19 @@ TEST(ThreadLimit, FewerThreadsForAWhile) {
   EXPECT_EQ(limit.Of(4), 4);
 }
 
+TEST(ThreadLimit, WaitingIsOfTheTimeThatPassed) {
+  using std::chrono::milliseconds;
+  internal::RecentWaiting waiting;
+  const auto update = [&](int waited, int now, int passed) {
+    return waiting.Update(milliseconds(waited), milliseconds(now), milliseconds(passed));
+  };
+  EXPECT_EQ(update(500, 1000, 10), milliseconds(0));  // who knows when
+  EXPECT_EQ(update(504, 1010, 10), milliseconds(4));
+  EXPECT_EQ(update(506, 1015, 10), milliseconds(2));  // all of it lies in the last 10
+  EXPECT_EQ(update(906, 2015, 10), milliseconds(4));  // 400 in 1000
+  EXPECT_EQ(update(0, 2025, 10), milliseconds(0));    // the system does not tell any more
+}
+
 // Two threads that are bound to one processor wait for each other.
 TEST(ThreadLimit, WaitingForAProcessorIsSeen) {
   cpu_set_t allowed;
@@ -312,7 +384,7 @@ TEST(ThreadLimit, WaitingForAProcessorIsSeen) {
 }
 
 // Files as the kernel shows them.
-class CpuQuotaTest : public testing::Test {
+class ControlGroupTest : public testing::Test {
  protected:
   void Mount(const std::string& root, const std::string& point, const std::string& rest) {
     Append("/proc/self/mountinfo", "30 23 0:26 " + root + " " + point + " rw,nosuid - " + rest);
@@ -326,9 +398,12 @@ class CpuQuotaTest : public testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(CpuQuotaTest, NoneWithoutFiles) { EXPECT_EQ(CpuQuota(root()), 0); }
+TEST_F(ControlGroupTest, NoneWithoutFiles) {
+  EXPECT_EQ(CpuQuota(root()), 0);
+  EXPECT_EQ(MemoryQuota(root()), 0);
+}
 
-TEST_F(CpuQuotaTest, Version2) {
+TEST_F(ControlGroupTest, Version2) {
   Append("/proc/self/mountinfo", "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw");
   Mount("/", "/sys/fs/cgroup", "cgroup2 cgroup2 rw");
   Append("/proc/self/cgroup", "0::/app/worker");
@@ -339,9 +414,15 @@ TEST_F(CpuQuotaTest, Version2) {
   EXPECT_EQ(CpuQuota(root()), 1.5);
   Append("/sys/fs/cgroup/cpu.max", "50000 100000");
   EXPECT_EQ(CpuQuota(root()), 0.5);
+  Append("/sys/fs/cgroup/memory.max", "max");
+  EXPECT_EQ(MemoryQuota(root()), 0);
+  Append("/sys/fs/cgroup/app/worker/memory.max", "209715200");
+  EXPECT_EQ(MemoryQuota(root()), 209715200);
+  Append("/sys/fs/cgroup/app/memory.max", "104857600");
+  EXPECT_EQ(MemoryQuota(root()), 104857600);
 }
 
-TEST_F(CpuQuotaTest, Version1) {
+TEST_F(ControlGroupTest, Version1) {
   Mount("/", "/sys/fs/cgroup/memory", "cgroup cgroup rw,memory");
   Mount("/", "/sys/fs/cgroup/cpu,cpuacct", "cgroup cgroup rw,cpu,cpuacct");
   Append("/proc/self/cgroup", "5:memory:/elsewhere");
@@ -354,10 +435,13 @@ TEST_F(CpuQuotaTest, Version1) {
   Append("/sys/fs/cgroup/cpu,cpuacct/app/cpu.cfs_quota_us", "250000");
   Append("/sys/fs/cgroup/cpu,cpuacct/app/cpu.cfs_period_us", "100000");
   EXPECT_EQ(CpuQuota(root()), 2.5);
+  Append("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");  // none
+  Append("/sys/fs/cgroup/memory/elsewhere/memory.limit_in_bytes", "125829120");
+  EXPECT_EQ(MemoryQuota(root()), 125829120);
 }
 
 // The process's path is the host's, the mount shows the container's group at the mount point.
-TEST_F(CpuQuotaTest, Container) {
+TEST_F(ControlGroupTest, Container) {
   Mount("/docker/0123", "/sys/fs/cgroup/cpu", "cgroup cgroup rw,cpu");
   Append("/proc/self/cgroup", "4:cpu:/docker/0123");
   Append("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000");
@@ -365,14 +449,14 @@ TEST_F(CpuQuotaTest, Container) {
   EXPECT_EQ(CpuQuota(root()), 2);
 }
 
-TEST_F(CpuQuotaTest, PathOutsideOfTheMount) {
+TEST_F(ControlGroupTest, PathOutsideOfTheMount) {
   Mount("/", "/sys/fs/cgroup", "cgroup2 cgroup rw");
   Append("/proc/self/cgroup", "0::/../outside");
   Append("/sys/fs/cgroup/cpu.max", "100000 100000");
   EXPECT_EQ(CpuQuota(root()), 1);
 }
 
-TEST_F(CpuQuotaTest, NonsenseIsNoLimit) {
+TEST_F(ControlGroupTest, NonsenseIsNoLimit) {
   Mount("/", "/sys/fs/cgroup", "cgroup2 cgroup rw");
   Append("/proc/self/mountinfo", "");
   Append("/proc/self/mountinfo", "1 2");

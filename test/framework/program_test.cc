@@ -230,6 +230,20 @@ TEST(Program, ParametersAreReadAndNotWritten) {
   EXPECT_EQ(program.Parameters(), (std::vector<std::string>{"w", "in_body"}));
 }
 
+// A program made in memory has the same parameters after it was written and read.
+TEST(Program, FilesKeepWhichVariablesAreParameters) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  root.Var("w").SetShape({1});
+  root.FindVar("w")->SetPersistable(true);
+  root.Var("out");
+  root.AppendOp("scale", {{"X", {"w"}}}, {{"Out", {"out"}}});
+  EXPECT_TRUE(program.Parameters().empty());
+  EXPECT_TRUE(ParseProgram(SerializeProgram(program)).Parameters().empty());
+  root.FindVar("w")->SetIsParameter(true);
+  EXPECT_EQ(ParseProgram(SerializeProgram(program)).Parameters(), program.Parameters());
+}
+
 TEST(Program, CloneForTestDropsTraining) {
   ProgramDesc program = SmallProgram();
   ProgramDesc test = program.CloneForTest();

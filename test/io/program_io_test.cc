@@ -455,6 +455,7 @@ std::string OldFile() {
   for (const char* name : {"w", "s"}) root.FindVar(name)->SetPersistable(true);
   root.AppendOp("elementwise_mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
   root.AppendOp("average", {{"X", {"y"}}, {"S", {"s"}}}, {{"Out", {"s"}}});
+  program.InferParameters();  // as whoever reads it does: nothing is left to say
   return SerializeProgram(program);
 }
 

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "../op_test.h"
 
 namespace coracle {
@@ -28,6 +30,10 @@ TEST(SamplingId, ANanIsAnError) {
   OpTest("sampling_id")
       .Input("X", {2, 3}, {0, 1, 0, 0, std::nan(""), 1})
       .ExpectError("sampling_id: row 1 of X holds a nan");
+  const double inf = std::numeric_limits<double>::infinity();
+  OpTest("sampling_id")
+      .Input("X", {2, 3}, {0, 1, 0, -inf, inf, 1})
+      .ExpectError("sampling_id: row 1 of X holds inf and -inf");
 }
 
 TEST(SamplingId, FrequenciesAreTheProbabilities) {

@@ -292,6 +292,7 @@ TEST(FineTuning, OldParametersAreTrainedWithNewOnes) {
     Builder net(old, startup);
     net.Fc(net.Fc(net.Data("x", {-1, 3}), {.size = 4}), {.size = 4, .output = "features"});
     for (size_t i = 0; i < old.Root().NumVars(); ++i) old.Root().var(i).is_parameter_field() = {};
+    old.InferParameters();
   }
   ProgramDesc main = ParseProgram(SerializeProgram(old));
   EXPECT_EQ(main.Parameters().size(), 4u);

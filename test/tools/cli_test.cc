@@ -158,6 +158,7 @@ TEST_F(Cli, VerboseBackward) {
   BlockDesc& root = program.Root();
   for (const char* name : {"w", "y"}) root.Var(name).SetShape({3});
   root.FindVar("w")->SetPersistable(true);
+  root.FindVar("w")->SetIsParameter(true);
   root.Var("loss").SetShape({1});
   root.AppendOp("elementwise_mul", {{"X", {"w"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
   root.AppendOp("mean", {{"X", {"y"}}}, {{"Out", {"loss"}}});

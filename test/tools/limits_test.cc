@@ -179,7 +179,14 @@ TEST_F(CommandLimits, TextsThatExplode) {
     data { name: "x" shape: [-1, 65536] }
     layer { repeat { times: 100000 layer { split { input: "x" num: 65536 axis: 1 } } } }
   )");
-  ExpectRefusal("build wide.pbtxt --out=w.pb", "more than 1000000 variables");
+  ExpectRefusal("build wide.pbtxt --out=w.pb", "more than 500000 variables");
+  Write("looped.pbtxt", R"(
+    data { name: "x" shape: [-1, 3, 4] }
+    layer { op { fill_constant { shape: [1] dtype: BOOL value: 1 Out: "go" } } }
+    layer { while { condition: "go" layer { repeat { times: 90000
+      layer { lstm { input: "x" hidden_size: 8 num_layers: 1024 } } } } } }
+  )");
+  ExpectRefusal("build looped.pbtxt --out=l.pb", "more than 500000 variables");
   Write("nested.pbtxt", R"(
     layer { repeat { times: 100000 layer { repeat { times: 100000 layer { repeat { times: 100000
       } } } } } }

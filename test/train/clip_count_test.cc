@@ -95,6 +95,28 @@ layer { mean { input: "h" output: "loss" } }
   EXPECT_EQ(Told(job), (Lines{" error_clip(next) 5/9 x0.5"}));
 }
 
+// The gradient of a table of which rows are looked up is selected rows: clipped, but not counted.
+TEST(ClipCount, NoErrorClipsOfSelectedRows) {
+  JobConfig job = Job({2, 2, 2});
+  job.model_text = R"(
+data { name: "x" shape: [-1, 1] }
+data { name: "one" shape: [-1, 1] }
+layer { fc { input: "one" size: 1 bias_term: false output: "table"
+             error_clip { by_value { max: 0.25 } } } }
+layer { cast { input: "one" dtype: INT64 output: "row" } }
+layer { elementwise_sub { x: "row" y: "row" output: "id" } }
+layer { op { lookup_table { W: "table" Ids: "id" Out: "h" is_sparse: true } } }
+layer { elementwise_mul { x: "h" y: "x" output: "e" } }
+layer { mean { input: "e" output: "loss" } }
+)";
+  for (const char* scaling : {"", "mixed_precision { level: O0 loss_scaling { init_scale: 8 } }"}) {
+    const JobConfig settings =
+        ParseJobText(std::string("optimizer { sgd { learning_rate: 1 } }") + scaling, "j");
+    job.training = settings.training;
+    EXPECT_EQ(Told(job), Lines{""});
+  }
+}
+
 TEST(ClipCount, GradientClipsOfEveryKind) {
   const auto told = [](const std::string& clip) {
     const JobConfig job =

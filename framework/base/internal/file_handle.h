@@ -2,6 +2,7 @@
 // What the ways to read and write files share. Internal to base/.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -32,7 +33,15 @@ extern const int kReadFlags;
 std::string ReadRegular(int fd, const std::string& path, uint64_t max_bytes);
 std::string ReadStdin(uint64_t max_bytes);
 void WriteAll(int fd, std::string_view data, const std::string& path);
-// A name for a file that RemoveStaleTemporaries knows, without its directory.
+// A new name that RemoveStaleTemporaries knows, without its directory.
 std::string TemporaryFileName();
+
+struct Temporary {
+  int result = -1;   // what `create` gave for the name; with errno if it is negative
+  std::string name;  // without its directory
+};
+// Calls `create` with new names until it makes something, and so never touches what is there: it
+// must fail with EEXIST for a name that is taken.
+Temporary CreateTemporary(const std::function<int(const std::string& name)>& create);
 
 }  // namespace coracle

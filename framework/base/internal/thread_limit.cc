@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 namespace coracle::internal {
 namespace {
@@ -33,6 +34,20 @@ std::chrono::nanoseconds WaitedForProcessor(int thread_id) {
   text[std::max<ssize_t>(size, 0)] = 0;
   long long ran = 0, waited = 0;  // nanoseconds, the first two of three fields
   return std::chrono::nanoseconds(std::sscanf(text, "%lld %lld", &ran, &waited) == 2 ? waited : 0);
+}
+
+std::chrono::nanoseconds RecentWaiting::Update(std::chrono::nanoseconds waited,
+                                               std::chrono::nanoseconds now,
+                                               std::chrono::nanoseconds passed) {
+  const auto since = now - std::exchange(at_, now);
+  auto more = std::max(waited - std::exchange(waited_, waited), std::chrono::nanoseconds::zero());
+  if (!std::exchange(known_, true)) return std::chrono::nanoseconds::zero();
+  if (since > passed) {
+    const double share = static_cast<double>(passed.count()) / static_cast<double>(since.count());
+    more =
+        std::chrono::nanoseconds(static_cast<int64_t>(share * static_cast<double>(more.count())));
+  }
+  return more;
 }
 
 int ThreadLimit::Lowered(int wanted) {

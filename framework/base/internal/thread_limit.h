@@ -11,6 +11,19 @@ namespace coracle::internal {
 // a processor since it started. Nothing where the system does not tell (it is Linux's schedstat).
 std::chrono::nanoseconds WaitedForProcessor(int thread_id);
 
+// How long a thread has waited lately, from what WaitedForProcessor says of it now and then.
+class RecentWaiting {
+ public:
+  // `waited` in all until `now`: returns how much of it lies in the time `passed` before `now`.
+  // That is a share where the last call was earlier than that, and nothing at the first call.
+  std::chrono::nanoseconds Update(std::chrono::nanoseconds waited, std::chrono::nanoseconds now,
+                                  std::chrono::nanoseconds passed);
+
+ private:
+  bool known_ = false;
+  std::chrono::nanoseconds waited_{}, at_{};
+};
+
 // When threads have to wait for processors for much of the time, one thread fewer is used, for a
 // while that grows as long as this goes on. Safe for use from several threads.
 class ThreadLimit {
@@ -20,8 +33,8 @@ class ThreadLimit {
     if (left_out_.load(std::memory_order_relaxed) == 0) return wanted;
     return Lowered(wanted);
   }
-  // The threads of loops that wanted so many have waited for processors for `time` together, of
-  // `of` that passed.
+  // Loops that wanted so many threads were held up for `time`, of `of` that passed, since threads
+  // waited for processors.
   void Waited(int wanted, std::chrono::nanoseconds time, std::chrono::nanoseconds of);
 
  private:

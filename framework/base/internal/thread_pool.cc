@@ -41,6 +41,7 @@ enum WorkerState : int { kBusy, kIdle, kAsleep, kCalled };
 struct alignas(64) Worker {
   std::atomic<int> state{kBusy};
   std::atomic<int> thread_id{0};  // the system's; 0 until the thread has begun
+  RecentWaiting waiting;          // for Watch alone
 };
 
 // Binds the thread to the place that OMP_PROC_BIND and OMP_PLACES give it, if they are set: it has
@@ -83,13 +84,14 @@ class Pool {
 
  private:
   static constexpr int kLoops = 8;  // loops of several callers; a further caller runs alone
-  static constexpr auto kWatch = std::chrono::milliseconds(10);
+  static constexpr Clock::duration kWatch = std::chrono::milliseconds(10);
+  static constexpr Clock::duration kStartAgain = std::chrono::milliseconds(500);
   Loop* TakeLoop();
   void Open(Loop& loop, int parts, PartFunction part, void* context);
   void Start(int threads);
   void Call(int helpers, int threads);
   void WaitFor(Loop& loop) const;
-  void Watch(int threads, int wanted);
+  void Watch(int wanted);
 
   void Serve(int index);
   bool HelpAny(int index);
@@ -99,10 +101,10 @@ class Pool {
   const SpinCounts spin_;
   ThreadLimit limit_;
   std::atomic<Clock::rep> watched_{0};  // when the waiting for processors was last read
-  std::atomic<Clock::rep> waited_{0};   // by the pool's threads, until then
+  std::atomic<bool> watching_{false};
   std::mutex starting_;
-  std::atomic<int> started_{1};  // the caller counts as one
-  bool cannot_start_ = false;
+  std::atomic<int> started_{1};             // the caller counts as one
+  std::atomic<Clock::rep> start_again_{0};  // when to try again what failed
   std::atomic<uint64_t> serial_{0};
   Loop loops_[kLoops];
   Worker workers_[kMaxThreads];
@@ -119,7 +121,7 @@ void Pool::Run(int threads, int parts, PartFunction part, void* context) {
   Open(*loop, parts, part, context);
   Call(std::min(now, parts) - 1, now);
   if (Help(*loop, 0) < parts) WaitFor(*loop);
-  if (spin_.yields) Watch(now, threads);
+  if (spin_.yields) Watch(threads);
   loop->ticket.store(0, std::memory_order_relaxed);
   loop->taken.store(false, std::memory_order_release);
 }
@@ -142,18 +144,21 @@ void Pool::Open(Loop& loop, int parts, PartFunction part, void* context) {
                     std::memory_order_release);
 }
 
-// Where the system gives no more threads, those that there are do the work.
+// Where the system gives no more threads, those that there are do the work, for a while.
 void Pool::Start(int threads) {
   if (started_.load(std::memory_order_acquire) >= threads) return;
+  auto now = [] { return Clock::now().time_since_epoch().count(); };
+  if (const Clock::rep again = start_again_.load(); again != 0 && now() < again) return;
   std::lock_guard<std::mutex> lock(starting_);
   const BlockedSignals blocked;
-  while (!cannot_start_ && started_.load() < threads) {
+  while (started_.load() < threads) {
     const int index = started_.load();
     try {
       std::thread([this, index] { Serve(index); }).detach();
       started_.store(index + 1, std::memory_order_release);
     } catch (const std::exception&) {
-      cannot_start_ = true;
+      start_again_.store(now() + kStartAgain.count());
+      return;
     }
   }
 }
@@ -204,25 +209,27 @@ void Pool::WaitFor(Loop& loop) const {
   }
 }
 
-// Tells the limit now and then how long the caller and the other `threads` - 1 had to wait for
-// processors. One of several callers at a time does it, and counts its own waiting alone.
-void Pool::Watch(int threads, int wanted) {
+// Tells the limit now and then how long threads had to wait for processors: the caller, and the
+// one of the others that waited longest, since a loop is over when its slowest part is. Many that
+// wait a little hold up no loop for the sum of it. One of several callers at a time does it.
+void Pool::Watch(int wanted) {
   const auto now = Clock::now().time_since_epoch();
-  const Clock::duration period = kWatch * (1 + threads / 16);  // reading takes some microseconds
-  Clock::rep last = watched_.load(std::memory_order_relaxed);
+  const int started = started_.load(std::memory_order_acquire);
+  const Clock::duration period = kWatch * (1 + started / 16);  // reading takes some microseconds
+  if (now - Clock::duration(watched_.load(std::memory_order_relaxed)) < period) return;
+  if (watching_.exchange(true, std::memory_order_acquire)) return;
+  const Clock::rep last = watched_.exchange(now.count(), std::memory_order_relaxed);
   const Clock::duration passed = now - Clock::duration(last);
-  if (passed < period || !watched_.compare_exchange_strong(last, now.count())) return;
-  thread_local Clock::duration of_caller = Clock::duration::max();
-  const Clock::duration own = WaitedForProcessor(gettid());
-  Clock::duration others = Clock::duration::zero();
-  for (int i = 1; i < started_.load(std::memory_order_acquire); ++i) {
+  thread_local RecentWaiting of_caller;
+  const auto own = of_caller.Update(WaitedForProcessor(gettid()), now, passed);
+  Clock::duration longest = Clock::duration::zero();
+  for (int i = 1; i < started; ++i) {
     const int id = workers_[i].thread_id.load(std::memory_order_relaxed);
-    if (id != 0) others += WaitedForProcessor(id);
+    if (id == 0) continue;
+    longest = std::max(longest, workers_[i].waiting.Update(WaitedForProcessor(id), now, passed));
   }
-  const Clock::duration of_others(waited_.exchange(others.count()));
-  const auto waited = std::max(own - std::exchange(of_caller, own), Clock::duration::zero()) +
-                      std::max(others - of_others, Clock::duration::zero());
-  if (last != 0) limit_.Waited(wanted, waited, passed);
+  if (last != 0 && passed > Clock::duration::zero()) limit_.Waited(wanted, own + longest, passed);
+  watching_.store(false, std::memory_order_release);
 }
 
 void Pool::Serve(int index) {
