@@ -90,7 +90,7 @@ const CommandCorpus kCommandCorpora[] = {
       {"convert", {1, "train.pb: damaged at byte"}},
       {"convert_name", {0, ""}},
       {"generate_model", {1, "model.pdmodel: damaged at byte"}},
-      {"generate_nan_parameters", {1, ""}},
+      {"generate_nan_parameters", {1, "sampling_id: row 0 of X holds a nan"}},
       {"generate_parameters", {1, "model.pdiparams (tensor 6 of 7"}},
       {"generate_vocabulary", {1, "not a vocabulary: run/vocabulary.json"}},
       {"log", {1, "not a run's log: run/log.jsonl:1"}},

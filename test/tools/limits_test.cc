@@ -221,6 +221,29 @@ TEST_F(CommandLimits, SizesThatExplode) {
     ExpectRefusal(command + " --memory_limit=64M", "out of memory: ");
 }
 
+// Of lists and shapes that a text asks for: none of these may come to the standard library's words.
+TEST_F(CommandLimits, NumbersThatExplode) {
+  const std::string n = "2147483647", many = "has too many elements";
+  for (const auto& [layer, why] :
+       {std::pair("conv2d { input: 'x' num_filters: N filter_size: N }", many),
+        {"conv2d { input: 'x' num_filters: 2 filter_size: 3 padding: N }", many},
+        {"embedding { input: 'i' num_embeddings: N embedding_dim: N }", many},
+        {"split { input: 'x' num: N axis: 1 }", std::string("must give 1 to 65536 parts")},
+        {"op { pad2d { X: 'x' paddings: N paddings: N paddings: N paddings: N Out: 'o' } }", many},
+        {"op { fill_constant { shape: N shape: N shape: N Out: 'o' } }", many},
+        {"op { nearest_interp_v2 { X: 'x' out_h: N out_w: N Out: 'o' } }", many},
+        {"op { slice { Input: 'x' axes: N starts: 0 ends: 1 Out: 'o' } }",
+         std::string("slice.C1")}}) {
+    std::string text =
+        "data { name: 'x' shape: [-1, 2, 4, 4] }\n"
+        "data { name: 'i' shape: [-1, 1] dtype: INT64 }\nlayer { " +
+        std::string(layer) + " }\n";
+    for (size_t at; (at = text.find(" N")) != text.npos;) text.replace(at + 1, 1, n);
+    Write("numbers.pbtxt", text);
+    ExpectRefusal("build numbers.pbtxt --out=n.pb", why);
+  }
+}
+
 // y = f(f(...f(x))); each call has a place of its own.
 ProgramDesc ManyCalls(int count) {
   ProgramDesc program;
