@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -20,7 +21,6 @@ constexpr uint64_t kMaxBytes = uint64_t{1} << 34;
 struct Cell {
   std::string text;
   int64_t column = 1;  // where it begins in its line, from 1
-  bool quoted = false;
 };
 
 // Splits text into lines of cells; knows where it is.
@@ -76,8 +76,7 @@ class CsvReader {
   void ReadCell(Cell* cell) {
     cell->text.clear();
     cell->column = ColumnHere();
-    cell->quoted = pos_ < text_.size() && text_[pos_] == '"';
-    if (cell->quoted) return ReadQuoted(cell);
+    if (pos_ < text_.size() && text_[pos_] == '"') return ReadQuoted(cell);
     size_t begin = pos_;
     while (!AtCellEnd()) ++pos_;
     cell->text = Trim(text_.substr(begin, pos_ - begin));
@@ -126,8 +125,12 @@ class CsvTable {
 
  private:
   size_t FindColumn(const std::string& name, size_t count) const {
-    for (size_t i = 0; i < names_.size(); ++i)
-      if (names_[i] == name) return i;
+    if (const auto found = std::find(names_.begin(), names_.end(), name); found != names_.end()) {
+      if (std::find(found + 1, names_.end(), name) == names_.end())
+        return static_cast<size_t>(found - names_.begin());
+      ThrowInvalid(fmt::format("{}: two columns are called {}: give the number of one, from 0",
+                               options_.file, Quote(name)));
+    }
     int64_t number = 0;
     if (ParseInt64(name, &number) && number >= 0 && static_cast<size_t>(number) < count)
       return static_cast<size_t>(number);
@@ -137,7 +140,17 @@ class CsvTable {
                 fmt::format("{}: no column {}{}", options_.file, Quote(name), hint));
   }
 
+  // The second of two could never be meant.
+  void RequireDistinct(const std::vector<std::string>& words, const std::string& what) const {
+    std::set<std::string> seen;
+    for (const std::string& word : words) {
+      if (!seen.insert(word).second)
+        ThrowInvalid(fmt::format("{}: {} lists {} twice", options_.file, what, Quote(word, 40)));
+    }
+  }
+
   void Choose(size_t count) {
+    RequireDistinct(options_.classes, "class");
     used_.assign(count, true);
     label_ = options_.label.empty() ? count - 1 : FindColumn(options_.label, count);
     for (const std::string& name : options_.skip) used_[FindColumn(name, count)] = false;
@@ -164,6 +177,7 @@ class CsvTable {
                                : i == label_ ? "is the label, which has settings of its own"
                                              : "is left out by skip"));
     }
+    RequireDistinct(column.categories, "category of column " + Quote(column.name));
     const CsvColumn usual = columns_[i];
     columns_[i] = column;
     if (!column.fill) columns_[i].fill = usual.fill;

@@ -45,6 +45,8 @@ class MemorySource : public DataSource {
  private:
   void AddColumn(const MemoryColumn& column) {
     const Tensor& rows = column.rows;
+    if (FindColumn(column.name) >= 0)
+      ThrowInvalid(fmt::format("{}: two columns are called {}", description_, Quote(column.name)));
     if (rows.shape().rank() == 0) {
       ThrowInvalid(fmt::format("{}: column {} is a scalar, not a list of rows", description_,
                                Quote(column.name)));

@@ -65,7 +65,7 @@ struct FileLines {
   std::vector<int64_t> lines;  // of each row, from 1
 };
 
-// All in memory. Throws kInvalidArgument when the columns differ in rows, or there are none.
+// In memory. Throws kInvalidArgument for no columns, two of a name, or other numbers of rows.
 DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description,
                                FileLines lines = {});
 

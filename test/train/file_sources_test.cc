@@ -322,5 +322,38 @@ TEST(Npz, KeysBecomeColumns) {
   ErrorOf([&] { MakeNpzSource(options); });
 }
 
+// One of two columns would hide the other.
+TEST(Csv, ColumnsOfOneNameAreRefused) {
+  CsvOptions options;
+  options.file = "t.csv";
+  options.columns = {{.name = "1", .categories = {"a", "b"}, .ids = "label"}};
+  EXPECT_EQ(ErrorOf([&] { ParseCsv("1,a,0\n2,b,1\n", options); }),
+            "csv 't.csv': two columns are called 'label'");
+  options.columns[0].ids = "data";
+  ExpectContains(ErrorOf([&] { ParseCsv("1,a,0\n2,b,1\n", options); }), "are called 'data'");
+  options.columns[0].ids = "word";
+  EXPECT_EQ(ParseCsv("1,a,0\n2,b,1\n", options)->columns().size(), 3u);
+  options = {};
+  options.file = "t.csv";
+  options.header = true;
+  options.skip = {"x"};
+  EXPECT_EQ(ErrorOf([&] { ParseCsv("x,x,y\n1,2,3\n", options); }),
+            "t.csv: two columns are called 'x': give the number of one, from 0");
+  options.skip = {"1"};
+  EXPECT_EQ(ParseCsv("x,x,y\n1,2,3\n", options)->columns()[0].shape, Shape({1}));
+}
+
+TEST(Csv, WordsAreListedOnce) {
+  CsvOptions options;
+  options.file = "t.csv";
+  options.columns = {{.name = "0", .categories = {"a", "b", "a"}}};
+  EXPECT_EQ(ErrorOf([&] { ParseCsv("a,0\n", options); }),
+            "t.csv: category of column '0' lists 'a' twice");
+  options.columns = {};
+  options.label_kind = CsvLabel::kClass;
+  options.classes = {"no", "no"};
+  EXPECT_EQ(ErrorOf([&] { ParseCsv("1,no\n", options); }), "t.csv: class lists 'no' twice");
+}
+
 }  // namespace
 }  // namespace coracle
