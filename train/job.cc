@@ -117,24 +117,53 @@ void CheckNames(const JobConfig& config) {
   }
 }
 
-// The file of a csv or npz, "" of anything else.
+// The file that the rows of data come from, as the job spells it; "" where they come from none.
 std::string FileOf(const DataConfig& data) {
+  if (data.custom) return "";
+  if (const auto* idx = std::get_if<IdxOptions>(&data.source)) return idx->images;
   if (const auto* csv = std::get_if<CsvOptions>(&data.source)) return csv->file;
   if (const auto* npz = std::get_if<NpzOptions>(&data.source)) return npz->file;
+  if (const auto* text = std::get_if<TextOptions>(&data.source)) return text->file;
   return "";
+}
+
+// Whatever names and links lead to it. Of an idx file either form is read, packed or not.
+std::string FileItself(const JobConfig& config, const DataConfig& data) {
+  std::string path = FileOf(data);
+  if (path.empty()) return "";
+  path = DataPath(config, path);
+  if (std::holds_alternative<IdxOptions>(data.source) && path.ends_with(".gz"))
+    path.resize(path.size() - 3);
+  std::error_code error;
+  const std::string itself = fs::weakly_canonical(path, error).string();
+  return error ? path : itself;
+}
+
+// What train leaves out is what the other tests on.
+bool SplitAlike(const DataConfig& train, const DataConfig& test) {
+  const auto *of_train = std::get_if<TextOptions>(&train.source),
+             *of_test = std::get_if<TextOptions>(&test.source);
+  if (!of_train || !of_test) return train.split == test.split;
+  return of_test->holdout <= of_train->holdout;  // both are the end of the text
+}
+
+bool Splits(const DataConfig& data) {
+  const auto* text = std::get_if<TextOptions>(&data.source);
+  return data.split || (text && text->holdout > 0);
 }
 
 // Two splits of one file must be the same: else rows to test on are trained on.
 void CheckSplits(const JobConfig& config) {
-  const std::string file = FileOf(config.train);
+  const std::string file = FileItself(config, config.train);
   if (file.empty()) return;
   for (const TestSetConfig& set : config.TestSets()) {
-    const bool splits = config.train.split || set.data.split;
-    if (!splits || FileOf(set.data) != file || set.data.split == config.train.split) continue;
+    const bool splits = Splits(config.train) || Splits(set.data);
+    if (!splits || FileItself(config, set.data) != file || SplitAlike(config.train, set.data))
+      continue;
     ThrowInvalid(fmt::format(
         "{}: {} and train read {} with different splits: rows would be trained on and tested on; "
         "give both the same holdout and seed",
-        config.Place(set.where), set.name, Quote(file, 300)));
+        config.Place(set.where), set.name, Quote(FileOf(set.data), 300)));
   }
 }
 

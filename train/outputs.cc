@@ -4,6 +4,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/printer.h>
 #include <coracle/framework/op/default_attr.h>
+#include <coracle/train/internal/names.h>
 #include <coracle/train/internal/outputs.h>
 #include <coracle/train/snapshot.h>
 #include <coracle/train/vocabulary.h>
@@ -21,10 +22,6 @@ namespace {
 
 std::string Output(const JobConfig& config, const char* file) {
   return (std::filesystem::path(config.output_dir) / file).string();
-}
-
-bool Contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 void RequireWritable(const std::string& directory) {

@@ -46,17 +46,19 @@ std::optional<int64_t> Find(const Tensor& column, const BadIndex& bad) {
 
 Error WithRow(const Error& error, const BatchReader& reader, const std::vector<Tensor>& batch) {
   const std::optional<BadIndex> bad = FindBadIndex(error.message());
-  std::string elsewhere;
+  std::vector<std::string> there, elsewhere;
   for (size_t c = 0; bad && c < batch.size(); ++c) {
     const std::optional<int64_t> element = Find(batch[c], *bad);
     if (!element) continue;
     const int64_t row = *element / (batch[c].numel() / batch[c].shape()[0]);
-    const std::string where = fmt::format("{}, column {}, holds {}", reader.PlaceOf(row),
-                                          Quote(reader.columns()[c].name), bad->value);
-    if (*element == bad->at) return error.WithPrefix(where);
-    if (elsewhere.empty()) elsewhere = where;
+    (*element == bad->at ? there : elsewhere)
+        .push_back(fmt::format("{}, column {}, holds {}", reader.PlaceOf(row),
+                               Quote(reader.columns()[c].name), bad->value));
   }
-  return elsewhere.empty() ? error : error.WithDetail(elsewhere);
+  if (there.size() == 1) return error.WithPrefix(there[0]);
+  // Any of several columns may be the one that the op reads.
+  if (there.size() > 1) return error.WithDetail("one of these: " + Join(there, "; "));
+  return elsewhere.empty() ? error : error.WithDetail(elsewhere[0]);
 }
 
 }  // namespace coracle

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/state.h>
 #include <coracle/optimizer/gradient_accumulation.h>
+#include <coracle/train/internal/names.h>
 #include <coracle/train/training.h>
 #include <fmt/format.h>
 
@@ -36,11 +37,6 @@ void Save(Scope& scope, const std::string& var, const PlateauRate::State& state)
                                                         static_cast<double>(state.cooldown)}));
 }
 
-bool MatchesAny(const std::string& name, const std::vector<std::string>& patterns) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
-}
-
 std::shared_ptr<Optimizer> Make(const OptimizerConfig& config, const TrainingConfig& training) {
   std::shared_ptr<Optimizer> optimizer = config.make();
   if (config.schedule) optimizer->SetSchedule(config.schedule);
@@ -49,7 +45,7 @@ std::shared_ptr<Optimizer> Make(const OptimizerConfig& config, const TrainingCon
   optimizer->SetRegularizer(config.regularizer);
   if (!config.no_decay.empty()) {
     optimizer->SetDecayFilter([patterns = config.no_decay](const std::string& param) {
-      return !MatchesAny(param, patterns);
+      return !MatchesAny(patterns, param);
     });
   }
   if (!training.sum_gradients) {

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/train/feeder.h>
 #include <coracle/train/format.h>
+#include <coracle/train/internal/names.h>
 #include <coracle/train/internal/validate.h>
 #include <fmt/format.h>
 #include <sys/statvfs.h>
@@ -12,10 +13,6 @@
 
 namespace coracle {
 namespace {
-
-bool Contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // --- what is an error ---
 
@@ -100,18 +97,13 @@ void CheckMetrics(const JobConfig& config, const Programs& programs) {
   }
 }
 
-bool Matches(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
-}
-
 // The trained parameters that an optimizer updates.
 std::vector<std::string> ParametersOf(const OptimizerConfig& optimizer,
                                       const ProgramDesc& program) {
   std::vector<std::string> names;
   for (const std::string& name : program.Parameters()) {
     const bool trained = program.Root().FindVar(name)->training().trainable;
-    if (trained && (optimizer.params.empty() || Matches(optimizer.params, name)))
+    if (trained && (optimizer.params.empty() || MatchesAny(optimizer.params, name)))
       names.push_back(name);
   }
   return names;
@@ -262,8 +254,9 @@ std::string CheckDiskSpace(const JobConfig& config, uint64_t snapshot_bytes, uin
                                       place, HumanBytes(snapshot_bytes),
                                       Quote(config.SnapshotDirectory(), 300), HumanBytes(free));
   if (snapshot_bytes > free) throw Error(ErrorCode::kIo, has);
-  const int64_t taken =
-      1 + (config.snapshot_interval > 0 ? total_steps / config.snapshot_interval : 0);
+  const int64_t taken = 1 + (config.snapshot_interval > 0
+                                 ? std::min(total_steps / config.snapshot_interval, INT64_MAX - 1)
+                                 : 0);
   // A new one is whole before the oldest goes; the best one is kept beside them.
   const bool removes = config.keep_snapshots > 0 && config.keep_snapshots < taken;
   const int64_t kept =

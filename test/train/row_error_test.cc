@@ -98,5 +98,15 @@ TEST_F(RowError, LabelsOfMetrics) {
                  "in [0, 3)");
 }
 
+// Two columns hold the value where the op has found it: nobody knows which one it read.
+TEST_F(RowError, OneOfSeveralColumns) {
+  const std::string error = ErrorOfRun("5,5,5", kClassifier);
+  ExpectContains(error.substr(0, error.find('\n')), "lookup_table_v2: Ids holds 5 at 0");
+  EXPECT_EQ(error.substr(0, error.find('\n')).find("t.csv:5"), std::string::npos) << error;
+  ExpectContains(error,
+                 "one of these: t.csv:5, column 'id', holds 5; t.csv:5, column 'label', "
+                 "holds 5");
+}
+
 }  // namespace
 }  // namespace coracle

@@ -247,5 +247,43 @@ TEST(RunDirectory, OverwriteLeavesNothingOfTheOtherRun) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("events.")) << entry.path();
 }
 
+// However a file is named, rows to test on are not trained on.
+TEST(Validate, SplitsOfOneFileAgree) {
+  TempDir dir;
+  WriteFileAtomic(dir / "t.csv", "1,0\n");
+  std::filesystem::create_symlink("t.csv", dir / "link.csv");
+  JobConfig job = SmallJob();
+  job.directory = dir.path();
+  const auto refused = [&](const auto& train, const auto& test) {
+    job.train = job.test = {};
+    job.train.source = train;
+    job.train.split = SplitConfig{0.2, 1};
+    job.test.source = test;
+    job.test.split = SplitConfig{0.2, 2};
+    ExpectContains(ErrorOf([&] { CheckJob(job); }), "with different splits");
+    job.test.split = job.train.split;
+    CheckJob(job);
+  };
+  for (const char* name : {"t.csv", "./t.csv", "x/../t.csv", "link.csv"})
+    refused(CsvOptions{.file = "t.csv"}, CsvOptions{.file = name});
+  refused(CsvOptions{.file = "t.csv"}, CsvOptions{.file = dir / "t.csv"});
+  refused(NpzOptions{.file = "t.npz"}, NpzOptions{.file = "./t.npz"});
+  refused(IdxOptions{.images = "t.gz", .labels = "l"}, IdxOptions{.images = "./t", .labels = "l"});
+  // The end of a text is held out.
+  job.train = job.test = {};
+  job.train.source = TextOptions{.file = "t.txt", .holdout = 0.1};
+  job.test.source = TextOptions{.file = "./t.txt", .holdout = 0.2};
+  ExpectContains(ErrorOf([&] { CheckJob(job); }), "with different splits");
+  std::swap(job.train, job.test);
+  CheckJob(job);
+}
+
+TEST(Validate, AnyNumberOfSnapshotsIsCounted) {
+  JobConfig job = SmallJob();
+  job.output_dir = "out";
+  job.snapshot_interval = 1;
+  EXPECT_EQ(CheckDiskSpace(job, 1, 10, INT64_MAX), "");
+}
+
 }  // namespace
 }  // namespace coracle
