@@ -19,6 +19,9 @@ constexpr double kPanelWidth = 520, kPanelHeight = 330, kHead = 46;
 constexpr double kLeft = 68, kRight = 18, kTop = 34, kBottom = 44;
 constexpr double kLegendRow = 16;    // below the panel
 constexpr size_t kMaxPoints = 2000;  // of one line; more cannot be seen
+// What is drawn is no larger, and on a logarithmic axis no smaller: differences and quotients of
+// larger ones would overflow.
+constexpr double kLargest = 1e300, kSmallest = 1e-300;
 
 // Okabe and Ito's colours, which the colour-blind tell apart.
 constexpr std::array<const char*, 8> kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
@@ -138,6 +141,7 @@ struct Axis {
   double low, high, begin, end;
   bool log = false;
   double operator()(double v) const {
+    v = std::clamp(v, low, high);
     const double place =
         log ? (std::log10(v) - std::log10(low)) / (std::log10(high) - std::log10(low))
             : (v - low) / (high - low);
@@ -175,19 +179,23 @@ class Drawing {
     for (const Line& line : panel.lines) {
       for (const auto& [step, value] : line.points) {
         if (!std::isfinite(value)) continue;
-        low = std::min(low, value);
-        high = std::max(high, value);
+        low = std::min(low, std::clamp(value, -kLargest, kLargest));
+        high = std::max(high, std::clamp(value, -kLargest, kLargest));
         first = std::min(first, static_cast<double>(step));
         last = std::max(last, static_cast<double>(step));
       }
     }
     if (low == high) {  // a constant lies in the middle
-      const double room = low == 0 ? 1 : std::abs(low) / 2;
+      const double room = std::abs(low) < kSmallest ? 1 : std::abs(low) / 2;
       low -= room;
       high += room;
     }
-    if (first == last) last = first + 1;
+    if (first == last) last = first + std::max(1.0, first * 1e-9);
     const bool log = log_scale && low > 0;
+    if (log) {
+      low = std::max(low, kSmallest);
+      high = std::max(high, 10 * kSmallest);
+    }
     y_ticks_ = log ? LogTicks(low, high) : RoundTicks(low, high, 6);
     x_ticks_ = RoundTicks(first, last, 6);
     vertical_ = {y_ticks_.front(), y_ticks_.back(), y + kPanelHeight - kBottom, y + kTop, log};
@@ -295,11 +303,16 @@ std::vector<double> RoundTicks(double low, double high, int count) {
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double part = rough / power;
   const double step = power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
+  if (!(step > 0) || !std::isfinite(step)) return {low, high};
   std::vector<double> ticks;
   const double first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);
   for (double k = first; k <= last && ticks.size() < 100; ++k)
     ticks.push_back(k == 0 ? 0 : k * step);
-  return ticks;
+  // Steps below the precision of the numbers, or beyond the largest of them.
+  const bool rise = ticks.size() > 1 && std::isfinite(ticks.front()) &&
+                    std::isfinite(ticks.back()) && ticks.front() < ticks.back() &&
+                    ticks.back() > low;
+  return rise ? ticks : std::vector<double>{low, high};
 }
 
 PlotRun ReadPlotRun(const std::string& path) {

@@ -2,19 +2,29 @@
 #include <coracle/train/internal/text_block.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace coracle {
 namespace {
 
 constexpr std::string_view kTriple = "\"\"\"";
 
-// Whether what stands before a quote is "field:".
-bool Follows(std::string_view before, std::string_view field) {
-  before = Trim(before);
-  if (!before.ends_with(':')) return false;
-  before = Trim(before.substr(0, before.size() - 1));
-  return before.ends_with(field);
-}
+// The last two characters that are no white space of what has been read: the ends of its last
+// tokens.
+class LastTokens {
+ public:
+  void Read(std::string_view text, size_t at) {
+    if (Trim(text.substr(at, 1)).empty()) return;
+    before_ = std::exchange(last_, text.substr(0, at + 1));
+  }
+  // Whether they end in "field:".
+  bool Are(std::string_view field) const {
+    return last_.ends_with(':') && before_.ends_with(field);
+  }
+
+ private:
+  std::string_view before_, last_;  // up to each of them
+};
 
 // Where the string that begins at `begin` is closed; npos if nowhere.
 size_t EndOf(std::string_view text, size_t begin, std::string_view quote) {
@@ -40,33 +50,35 @@ void AppendBlock(std::string_view body, bool triple, char quote, std::string* ou
 
 BlockedText SplitBlock(std::string_view text, std::string_view field) {
   BlockedText result;
+  LastTokens before;
+  int line = 1;
+  size_t line_end = std::min(text.find('\n'), text.size());
   for (size_t at = 0; at < text.size(); ++at) {
+    for (; line_end < at; ++line) line_end = std::min(text.find('\n', line_end + 1), text.size());
     if (text[at] == '#') {
-      const size_t line_end = std::min(text.find('\n', at), text.size());
       result.text += text.substr(at, line_end - at);
       at = line_end - 1;
       continue;
     }
+    const bool ours = before.Are(field);  // if it is a string
+    before.Read(text, at);
     const bool opens = text[at] == '"' || text[at] == '\'';
     if (!opens) {
       result.text += text[at];
       continue;
     }
-    const bool ours = Follows(text.substr(0, at), field);
     const bool triple = ours && text.substr(at).starts_with(kTriple);
     const std::string_view quote = triple ? kTriple : text.substr(at, 1);
-    const size_t begin = at + quote.size(), end = EndOf(text, begin, quote);
-    const size_t line_end = std::min(text.find('\n', at), text.size());
-    if (end == std::string_view::npos || (!ours && end > line_end)) {  // an error, of that line
+    const size_t begin = at + quote.size();
+    const size_t end = EndOf(ours ? text : text.substr(0, line_end), begin, quote);
+    if (end == std::string_view::npos) {  // an error, of that line
       result.text += text.substr(at, line_end - at);
       at = line_end - 1;
       continue;
     }
     const std::string_view body = text.substr(begin, end - begin);
     if (ours && (triple || body.find('\n') != std::string_view::npos)) {
-      result.first_line =
-          1 + static_cast<int>(
-                  std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+      result.first_line = line;
       AppendBlock(body, triple, quote[0], &result.text);
     } else {
       result.text += text.substr(at, end + 1 - at);

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/train/internal/text_block.h>
 #include <coracle/train/job.h>
 
 #include <random>
@@ -262,6 +263,22 @@ TEST(JobText, SplitsAndColumnsArrive) {
   EXPECT_EQ(columns[1].categories, (std::vector<std::string>{"x", "y"}));
   EXPECT_EQ(columns[1].ids, "i");
   EXPECT_FALSE(columns[1].fill.has_value());
+}
+
+// A comment between a field and its text changes nothing, nor does white space.
+TEST(JobText, ModelTextsAfterCommentsAndSpace) {
+  const std::string model = "data { name: \"x\" shape: [-1, 4] }\n";
+  const BlockedText plain =
+      SplitBlock("a: 1\nmodel_text: \"\"\"\n" + model + "\"\"\"", "model_text");
+  EXPECT_EQ(plain.first_line, 2);
+  const BlockedText apart = SplitBlock(
+      "a: 1\nmodel_text  # 'it'\n :\t# \"so\"\n\n \"\"\"\n" + model + "\"\"\"", "model_text");
+  EXPECT_EQ(apart.first_line, 5);
+  ExpectContains(apart.text, "\\\"x\\\"");
+  // What is no such field keeps its quotes, an end that is missing its line.
+  for (const char* text :
+       {"model_texts: \"a\"", "xmodel: 'a'", "a: \"b\nc: 'd'\n", "\"", "model_text: '"})
+    EXPECT_EQ(SplitBlock(text, "model_text").text, text);
 }
 
 }  // namespace

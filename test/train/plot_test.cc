@@ -3,6 +3,7 @@
 #include <coracle/train/time_model.h>
 
 #include <cmath>
+#include <limits>
 
 #include "small_job.h"
 
@@ -238,6 +239,28 @@ TEST(TimeModel, OneLayerSharesNothing) {
                 options);
   EXPECT_FALSE(times.shared);
   EXPECT_EQ(times.ToString().find("An op"), std::string::npos);
+}
+
+// The largest and the smallest numbers there are have places too.
+TEST(Plot, NumbersOfAnySizeAreDrawn) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  const std::vector<std::vector<std::pair<int64_t, double>>> curves = {
+      {{0, 1.7e308}},
+      {{0, kMost}, {1, -kMost}},
+      {{0, 5e-324}},
+      {{0, 5e-324}, {1, kMost}},
+      {{0, 1.0}, {1, std::nextafter(1.0, 2)}},
+      {{INT64_MAX - 1, 1.0}, {INT64_MAX, 2.0}}};
+  for (const bool log_scale : {false, true}) {
+    for (const auto& points : curves) {
+      const std::string svg = PlotSvg({{"one", {{"train/loss", points}}}}, log_scale);
+      for (const char* bad : {"\"nan", "\"-nan", "\"inf", "\"-inf", "Mnan", "M-nan", ",nan",
+                              ",-nan", "Lnan", ",inf", ",-inf", "Linf"})
+        EXPECT_EQ(svg.find(bad), std::string::npos) << bad << " in " << svg;
+    }
+  }
+  for (const auto& [low, high] : {std::pair{0.0, 0.0}, {-kMost, kMost}, {1e308, kMost}})
+    EXPECT_GE(RoundTicks(low, high, 6).size(), 2u);
 }
 
 }  // namespace
