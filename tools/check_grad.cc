@@ -1,4 +1,5 @@
 #include <coracle/backward/check_gradient.h>
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
 
@@ -23,6 +24,8 @@ int RunCheckGrad(const std::vector<std::string>& args) {
   if (FLAGS_batch_size < 1) throw UsageError("--batch_size must be at least 1");
   if (FLAGS_directions < 1) throw UsageError("--directions must be at least 1");
   if (!(FLAGS_tolerance > 0)) throw UsageError("--tolerance must be positive");
+  if (args[0] == "-" && FLAGS_feed == "-")
+    throw UsageError("PROGRAM and --feed cannot both be standard input");
   const CommandLimits limits(CommandLimits::Time::kCommand);
   const ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;
@@ -32,7 +35,9 @@ int RunCheckGrad(const std::vector<std::string>& args) {
     options.scope = &scope;
   }
   if (!FLAGS_feed.empty()) {
-    for (auto& [name, value] : ReadNpz(FLAGS_feed)) options.feeds[name] = value;
+    const std::string source = FLAGS_feed == "-" ? "standard input" : FLAGS_feed;
+    for (auto& [name, value] : ParseNpz(ReadFileOrStdin(FLAGS_feed), source))
+      options.feeds[name] = value;
   }
   options.allow_files = FLAGS_allow_files;
   options.loss = FLAGS_loss;

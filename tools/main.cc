@@ -6,6 +6,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_library.h>
 #include <coracle/operators/default_ops.h>
+#include <coracle/train/format.h>
 #include <fmt/format.h>
 #include <glog/logging.h>
 #include <poll.h>
@@ -66,7 +67,8 @@ std::string Overview() {
   return text +
          "\n`coracle help COMMAND` tells more. PROGRAM is a .pdmodel, __model__, .pb or "
          ".pbtxt file,\na directory that holds one, or - for standard input. Exit codes: 0 "
-         "done, 1 failed, 2 wrong usage.\n";
+         "done, 1 failed, 2 wrong usage;\nof train and test also 3: a result is not finite. A "
+         "signal ends train with 128 + its number.\n";
 }
 
 std::string HelpOf(const Command& command) {
@@ -158,10 +160,7 @@ void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most
     throw UsageError(fmt::format("takes {}, got {}", what, Counted(args.size(), "argument")));
 }
 
-std::string Shown(const std::string& name) {
-  const std::string quoted = Quote(name, 300);
-  return quoted.size() == name.size() + 2 ? name : quoted;
-}
+std::string Shown(const std::string& name) { return QuoteIfNeeded(name); }
 
 std::string Counted(size_t n, const std::string& what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");

@@ -10,12 +10,6 @@ namespace {
 
 constexpr size_t kMostNamed = 2;
 
-// Without quotes where the name needs none.
-std::string Shown(const std::string& name) {
-  const std::string quoted = Quote(name, 60);
-  return quoted.size() == name.size() + 2 ? name : quoted;
-}
-
 std::string Factor(const ClipReport& clip) { return fmt::format("x{:.3g}", clip.factor); }
 
 std::string One(const std::string& what, const ClipReport& clip) {
@@ -35,7 +29,7 @@ std::string All(const std::vector<ClipReport>& clips) {
       clips.begin(), clips.end(),
       [](const ClipReport& a, const ClipReport& b) { return a.factor < b.factor; });
   return fmt::format(" error_clips({}) {}/{} {}({})", clips.size(), acted, times, Factor(*most),
-                     Shown(most->name));
+                     QuoteIfNeeded(most->name, 60));
 }
 
 }  // namespace
@@ -52,10 +46,11 @@ std::string FormatClips(const std::vector<ClipReport>& clips) {
     if (!gradient(clip))
       errors.push_back(clip);
     else
-      text += One(several ? "clip(" + Shown(clip.name) + ")" : "clip", clip);
+      text += One(several ? "clip(" + QuoteIfNeeded(clip.name, 60) + ")" : "clip", clip);
   }
   if (errors.size() > kMostNamed) return text + All(errors);
-  for (const ClipReport& clip : errors) text += One("error_clip(" + Shown(clip.name) + ")", clip);
+  for (const ClipReport& clip : errors)
+    text += One("error_clip(" + QuoteIfNeeded(clip.name, 60) + ")", clip);
   return text;
 }
 

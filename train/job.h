@@ -148,7 +148,7 @@ struct JobConfig {
   double max_seconds = 0;  // the run saves and stops when so much time has passed; 0: no limit
   std::vector<WeightsConfig> weights = {};
   std::vector<std::string> freeze =
-      {};                   // ECMAScript patterns of whole names of parameters that stay
+      {};                   // RE2 patterns of whole names of the parameters that do not change
   bool debug_info = false;  // mean |x| of every activation, gradient and parameter is told
   LogConfig log = {};
   uint64_t random_seed = 1;

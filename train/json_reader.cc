@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -35,6 +37,74 @@ size_t DepthOf(std::string_view text) {
   return deepest;
 }
 
+// Builds what Json::parse would, which looks through an object's keys for each new one.
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  Json Take() { return std::move(root_); }
+
+  size_t error_byte = 0;             // where the text is no JSON, from 1
+  std::optional<std::string> twice;  // a key that its object has already
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(int64_t value) override { return Add(value); }
+  bool number_unsigned(uint64_t value) override { return Add(value); }
+  bool number_float(double value, const std::string&) override { return Add(value); }
+  bool string(std::string& value) override { return Add(std::move(value)); }
+  bool binary(Json::binary_t&) override { return false; }
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return Open(Json::object());
+  }
+  bool key(std::string& key) override {
+    const bool fresh = keys_.back().insert(key).second;
+    if (!fresh) twice = key;
+    key_ = std::move(key);
+    return fresh;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    open_.pop_back();
+    return true;
+  }
+  bool start_array(size_t) override { return Open(Json::array()); }
+  bool end_array() override {
+    open_.pop_back();
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    if (const auto* e = dynamic_cast<const Json::parse_error*>(&error)) error_byte = e->byte;
+    return false;
+  }
+
+ private:
+  bool Add(Json value) {
+    added_ = &root_;
+    if (open_.empty()) {
+      root_ = std::move(value);
+    } else if (open_.back()->is_array()) {
+      auto& items = open_.back()->get_ref<Json::array_t&>();
+      added_ = &items.emplace_back(std::move(value));
+    } else {
+      using Members = std::vector<std::pair<const std::string, Json>>;
+      Members& members = open_.back()->get_ref<Json::object_t&>();
+      added_ = &members.emplace_back(std::move(key_), std::move(value)).second;
+    }
+    return true;
+  }
+  bool Open(Json value) {
+    Add(std::move(value));
+    open_.push_back(added_);
+    return true;
+  }
+
+  Json root_;
+  Json* added_ = nullptr;
+  std::vector<Json*> open_;  // each the last of the one before, which does not grow meanwhile
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects among them
+  std::string key_;
+};
+
 [[noreturn]] void Throw(const std::string& message) { throw Error(ErrorCode::kDataLoss, message); }
 
 // What stands there, for messages.
@@ -50,13 +120,15 @@ std::string Brief(const Json& json) {
 JsonReader::JsonReader(std::string_view text, const std::string& source) : source_(source) {
   if (DepthOf(text) > kMaxDepth)
     Throw(fmt::format("{}: lists and objects lie more than {} deep", source, kMaxDepth));
-  try {
-    root_ = std::make_shared<const Json>(Json::parse(text));
-  } catch (const Json::parse_error& e) {
-    Throw(fmt::format("{}: no JSON from byte {} on", source, e.byte));
-  } catch (const Json::exception&) {
+  Builder builder;
+  if (!Json::sax_parse(text, &builder)) {
+    if (builder.twice)
+      Throw(fmt::format("{}: an object has the key {} twice", source, Quote(*builder.twice)));
+    if (builder.error_byte > 0)
+      Throw(fmt::format("{}: no JSON from byte {} on", source, builder.error_byte));
     Throw(fmt::format("{}: a number in it is out of range", source));
   }
+  root_ = std::make_shared<const Json>(builder.Take());
   json_ = root_.get();
 }
 

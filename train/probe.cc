@@ -1,3 +1,4 @@
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/names.h>
 #include <coracle/train/internal/probe.h>
 #include <fmt/format.h>
@@ -226,8 +227,8 @@ void Probe::TellSizes(const Scope& scope) {
     const Tensor& value = size.fetch == kPersistable ? scope.Get(size.name) : fetched_[size.fetch];
     Sums sums;
     sums.Add(value);
-    lines_.push_back(fmt::format("debug: {:<10} {}: mean |x| {:.6g}", size.kind, size.name,
-                                 sums.abs / std::max(sums.count, 1.0)));
+    lines_.push_back(fmt::format("debug: {:<10} {}: mean |x| {:.6g}", size.kind,
+                                 PrintableLine(size.name), sums.abs / std::max(sums.count, 1.0)));
     if (size.fetch == kPersistable) parameters.Add(value);
     const bool of_parameter =
         size.name.ends_with(kGradSuffix) &&

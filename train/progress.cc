@@ -21,13 +21,6 @@ std::string Results(const TrainPlan& plan, StepWindow& window) {
   return text;
 }
 
-std::string Results(const std::vector<NamedValue>& values) {
-  std::string text;
-  for (const NamedValue& value : values)
-    text += fmt::format(" {}={}", value.name, FormatShort(value.value));
-  return text;
-}
-
 // " lr=0.01", or of several " lr=0.01,0.001".
 std::string Rates(const std::vector<NamedValue>& rates) {
   std::string text;
@@ -103,14 +96,18 @@ void Progress::Draw(const StepReport& report, const std::string& head, const std
   const std::string rest = fmt::format(" {:3.0f}% {} {}", 100 * part, results, speed);
   const int room = width_ - 1 - static_cast<int>(head.size() + rest.size());
   std::string line = PrintableLine(head + Bar(part, room) + rest);
-  if (line.size() >= static_cast<size_t>(width_)) line.resize(static_cast<size_t>(width_) - 1);
+  if (line.size() >= static_cast<size_t>(width_)) {
+    auto end = static_cast<size_t>(width_) - 1;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;  // UTF-8
+    line.resize(end);
+  }
   out_ << "\r\033[K" << line << std::flush;
   bar_shown_ = true;
 }
 
 void Progress::Eval(const EvalReport& report) {
   Line(fmt::format("{} step {}/{} {}{}{}", EpochOf(report.plan, report.epoch), report.step,
-                   report.plan.total_steps, report.set, Results(report.values),
+                   report.plan.total_steps, report.set, FormatValues(report.values, FormatShort),
                    report.best       ? " (best)"
                    : report.restored ? " (restored)"
                                      : ""));
@@ -132,6 +129,11 @@ void Progress::Pause() {
 }
 
 void Progress::Line(const std::string& text) {
+  EndBar();
+  out_ << PrintableLine(text) << "\n" << std::flush;
+}
+
+void Progress::Table(const std::string& text) {
   EndBar();
   out_ << Printable(text) << "\n" << std::flush;
 }
@@ -156,10 +158,7 @@ TrainCallbacks Progress::Callbacks() {
 
 std::string FormatResults(double loss, const std::vector<NamedValue>& metrics,
                           const std::string& loss_name) {
-  std::string text = fmt::format("{}={}", loss_name, FormatNumber(loss));
-  for (const NamedValue& metric : metrics)
-    text += fmt::format(" {}={}", metric.name, FormatNumber(metric.value));
-  return text;
+  return fmt::format("{}={}{}", loss_name, FormatNumber(loss), FormatValues(metrics));
 }
 
 std::string FormatDuration(double seconds) {

@@ -19,7 +19,8 @@ class Progress {
   void Eval(const EvalReport& report);
   // A line of its own, above the bar.
   void Line(const std::string& text);
-  void EndBar();  // clears the bar
+  void Table(const std::string& text);  // of several lines
+  void EndBar();                        // clears the bar
 
   // Callbacks that call this object, which must outlive them.
   TrainCallbacks Callbacks();

@@ -26,13 +26,6 @@ void PrintFiles(const TrainResult& result, Progress& progress) {
   if (!result.vocabulary_path.empty()) progress.Line("vocabulary " + result.vocabulary_path);
 }
 
-std::string ResultsOf(const std::string& head, const std::vector<NamedValue>& values) {
-  std::string line = head;
-  for (const NamedValue& value : values)
-    line += fmt::format(" {}={}", value.name, FormatNumber(value.value));
-  return line;
-}
-
 bool AllFinite(const std::vector<NamedValue>& values) {
   return std::all_of(values.begin(), values.end(),
                      [](const NamedValue& value) { return std::isfinite(value.value); });
@@ -43,7 +36,7 @@ bool TestOne(const std::string& model, const JobConfig& job, const EvaluateOptio
              const std::string& head, std::ostream& out) {
   std::string profile;
   const std::vector<NamedValue> values = EvaluateSavedModel(model, job, options, &profile);
-  out << Printable(profile) << PrintableLine(ResultsOf(head, values)) << std::endl;
+  out << Printable(profile) << head << FormatValues(values) << std::endl;
   return AllFinite(values);
 }
 
@@ -63,7 +56,7 @@ bool PrintFinal(const JobConfig& job, const TrainResult& result, Progress& progr
   bool finite = std::isfinite(result.loss) && AllFinite(result.metrics);
   for (size_t i = 1; i < result.evaluations.size(); ++i) {  // of the other test sets
     const EvaluationRecord& evaluation = result.evaluations[i];
-    progress.Line(ResultsOf(fmt::format("final {}:", evaluation.set), evaluation.values));
+    progress.Line(fmt::format("final {}:{}", evaluation.set, FormatValues(evaluation.values)));
     finite &= AllFinite(evaluation.values);
   }
   std::string line = "final: " + FormatResults(result.loss, result.metrics, job.loss_name);
@@ -92,7 +85,7 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
     progress.EndBar();
     throw;
   }
-  if (!result.profile.empty()) progress.Line(result.profile);
+  if (!result.profile.empty()) progress.Table(result.profile);
   PrintFiles(result, progress);
   if (!result.stopped) {
     const bool finite = PrintFinal(job, result, progress) && result.non_finite_steps == 0;
@@ -118,7 +111,8 @@ int TestAndReport(const std::string& model, const JobConfig& job, const Evaluate
     EvaluateOptions one = options;
     one.test_set = set.name;
     const bool last = &set == &sets.back();
-    finite &= TestOne(model, job, one, last ? "test:" : fmt::format("test {}:", set.name), out);
+    finite &= TestOne(model, job, one,
+                      last ? "test:" : fmt::format("test {}:", PrintableLine(set.name)), out);
   }
   return code(finite);
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
@@ -20,6 +21,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxLog = uint64_t{1} << 32;
 constexpr size_t kMaxSeries = 10'000;
+
+// Whether the last line of a file has its end.
+bool EndsWithLine(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  return file.get() == '\n';
+}
 
 double UnixTime() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -126,12 +134,12 @@ void RunLog::Start(const TrainPlan& plan, const ProgramDesc& program) {
   if (config_.json) {
     const std::string path = (std::filesystem::path(directory_) / "log.jsonl").string();
     const bool keep = resumed && FileExists(path);
-    const bool torn = keep && !ReadFile(path, kMaxLog).ends_with("\n");
+    const bool torn = keep && !EndsWithLine(path);
     json_.emplace(path, keep);
-    if (torn) json_->Append("\n");  // what was being written when the run was killed
+    if (torn) Guarded([&] { Line(""); });  // what was being written when the run was killed
   }
   if (config_.tensorboard) events_.emplace(directory_, plan.first_step);
-  shown_ = Clock::now();
+  shown_ = paused_ = Clock::now();
   Json line = {{"type", "start"},
                {"job", Utf8(plan.job)},
                {"step", plan.first_step},
@@ -149,11 +157,13 @@ void RunLog::Start(const TrainPlan& plan, const ProgramDesc& program) {
 
 void RunLog::Step(const StepReport& report) {
   samples_ += report.rows;
+  paused_ = Clock::now();
   if (!report.show || (!json_ && !events_)) return;
   const std::vector<NamedValue> values = Shown(report), rates = Rates(report.learning_rates);
-  const std::chrono::duration<double> passed = Clock::now() - shown_;
+  const std::chrono::duration<double> passed = paused_ - shown_ - away_;
   const double speed = static_cast<double>(samples_) / std::max(passed.count(), 1e-9);
-  shown_ = Clock::now();
+  shown_ = paused_;
+  away_ = {};
   samples_ = 0;
   Json line = {{"type", "step"},
                {"step", report.step},
@@ -173,7 +183,14 @@ void RunLog::Step(const StepReport& report) {
   });
 }
 
+void RunLog::Pause() {
+  const Clock::time_point now = Clock::now();
+  away_ += now - paused_;
+  paused_ = now;
+}
+
 void RunLog::Eval(const EvalReport& report) {
+  Pause();
   Json line = {{"type", "test"},      {"set", Utf8(report.set)},         {"step", report.step},
                {"rows", report.rows}, {"values", Values(report.values)}, {"time", UnixTime()}};
   if (report.best) line["best"] = true;
@@ -186,6 +203,7 @@ void RunLog::Eval(const EvalReport& report) {
 }
 
 void RunLog::Snapshot(int64_t step, const std::string& path) {
+  Pause();
   const Json line = {
       {"type", "snapshot"}, {"step", step}, {"path", Utf8(path)}, {"time", UnixTime()}};
   Guarded([&] { Line(line.dump()); });

@@ -49,12 +49,15 @@ class RunLog {
   template <class F>
   void Guarded(F&& write);  // an error ends logging
   void Line(const std::string& json);
+  void Pause();  // an evaluation or a snapshot has taken the time since the last of them or a step
 
   LogConfig config_;
   std::string directory_;
   std::optional<AppendFile> json_;
   std::optional<EventWriter> events_;
   Clock::time_point shown_;  // when samples were last counted
+  Clock::time_point paused_;
+  Clock::duration away_ = {};  // since then, in pauses
   int64_t samples_ = 0;
 };
 

@@ -52,20 +52,13 @@ double MaxDifference(const Tensor& a, const Tensor& b) {
 
 size_t Longest(const std::vector<std::string>& names) {
   size_t longest = 8;
-  for (const std::string& name : names) longest = std::max(longest, name.size());
+  for (const std::string& name : names) longest = std::max(longest, PrintableLine(name).size());
   return std::min<size_t>(longest, 60);
 }
 
 bool IsParameter(const ProgramDesc& program, const std::string& name) {
   const VarDesc* var = program.Root().FindVar(name);
   return var && var->is_parameter();
-}
-
-std::string Results(const std::vector<NamedValue>& values) {
-  std::string text;
-  for (const NamedValue& value : values)
-    text += fmt::format(" {}={}", value.name, FormatNumber(value.value));
-  return text;
 }
 
 std::string Head(const SavedSnapshot& snapshot) {
@@ -75,17 +68,20 @@ std::string Head(const SavedSnapshot& snapshot) {
       "  data         {}, {} rows, batch_size {}{}{}\n"
       "  random       seed {}, step {}\n"
       "  made with    {} threads, {}\n",
-      snapshot.path, Quote(s.job), s.step, s.epoch, s.position, s.data, s.rows, s.batch_size,
-      s.shuffle ? ", shuffled" : "", s.drop_last ? ", drop_last" : "", s.seed, s.random_step,
-      s.threads, s.instructions);
+      PrintableLine(snapshot.path), Quote(s.job), s.step, s.epoch, s.position,
+      PrintableLine(s.data), s.rows, s.batch_size, s.shuffle ? ", shuffled" : "",
+      s.drop_last ? ", drop_last" : "", s.seed, s.random_step, s.threads,
+      PrintableLine(s.instructions));
   for (const EvaluationRecord& e : s.evaluations)
-    text += fmt::format("  evaluation   {} at step {}:{}\n", e.set, e.step, Results(e.values));
+    text += fmt::format("  evaluation   {} at step {}:{}\n", PrintableLine(e.set), e.step,
+                        FormatValues(e.values));
   if (!s.best.metric.empty()) {
-    text += fmt::format("  best         {}={} at step {}, {} evaluations since\n", s.best.metric,
-                        FormatNumber(s.best.value), s.best.step, s.best.worse);
+    text += fmt::format("  best         {}={} at step {}, {} evaluations since\n",
+                        PrintableLine(s.best.metric), FormatNumber(s.best.value), s.best.step,
+                        s.best.worse);
   }
   for (const auto& [name, state] : s.carried)
-    text += fmt::format("  carried      {} {}\n", name, state.ToString());
+    text += fmt::format("  carried      {} {}\n", PrintableLine(name), state.ToString());
   return text;
 }
 
@@ -105,7 +101,7 @@ std::string DescribeSnapshot(const SavedSnapshot& snapshot) {
                       names.size(), "name", width, "type", "L2 norm", "mean |x|", "max |x|");
   for (const std::string& name : names) {
     const VarDesc& var = *snapshot.main.Root().FindVar(name);
-    text += fmt::format("  {:<{}} {} {:<22}", name, width,
+    text += fmt::format("  {:<{}} {} {:<22}", PrintableLine(name), width,
                         IsParameter(snapshot.main, name) ? '*' : ' ', var.meta().ToString());
     if (const auto x = Doubles(snapshot.variables, name)) {
       const Norms norms = NormsOf(*x);
@@ -118,17 +114,17 @@ std::string DescribeSnapshot(const SavedSnapshot& snapshot) {
 }
 
 std::string CompareSnapshots(const SavedSnapshot& a, const SavedSnapshot& b) {
-  std::string text = fmt::format("{}\n{}\n", a.path, b.path);
+  std::string text = fmt::format("{}\n{}\n", PrintableLine(a.path), PrintableLine(b.path));
   const TrainSnapshot &s = a.state, &t = b.state;
   Differ("step", s.step, t.step, &text);
   Differ("epoch", s.epoch, t.epoch, &text);
   Differ("position", s.position, t.position, &text);
   Differ("seed", s.seed, t.seed, &text);
-  Differ("data", s.data, t.data, &text);
+  Differ("data", PrintableLine(s.data), PrintableLine(t.data), &text);
   Differ("batch_size", s.batch_size, t.batch_size, &text);
   const std::string program = FirstDifference(a.main, b.main);
   if (!program.empty())
-    text += "  program      the first there, the second here: " + program + "\n";
+    text += "  program      the first there, the second here: " + PrintableLine(program) + "\n";
   if (a.job_text != b.job_text) text += "  job text     differs\n";
 
   std::vector<std::string> names = PersistableNames(a.main), others = PersistableNames(b.main);
@@ -140,7 +136,7 @@ std::string CompareSnapshots(const SavedSnapshot& a, const SavedSnapshot& b) {
   size_t same = 0;
   for (const std::string& name : names) {
     const auto x = Doubles(a.variables, name), y = Doubles(b.variables, name);
-    const std::string row = fmt::format("  {:<{}}", name, width);
+    const std::string row = fmt::format("  {:<{}}", PrintableLine(name), width);
     if (!x || !y) {
       table += fmt::format("{} only in the {}\n", row, x ? "first" : "second");
     } else if (!(x->shape() == y->shape())) {

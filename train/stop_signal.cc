@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 
 namespace coracle {
@@ -30,12 +31,14 @@ void RestoreTerminal() {
 }
 
 void OnStop(int signal) {
+  const int error = errno;  // of what the signal interrupted
   stop_signal.store(signal);
   RestoreTerminal();
   // A second one takes its usual course.
   struct sigaction usual {};
   usual.sa_handler = SIG_DFL;
   sigaction(signal, &usual, nullptr);
+  errno = error;
 }
 
 void OnSnapshot(int) { snapshot_requested.store(true); }

@@ -213,7 +213,8 @@ std::string ModelTimes::ToString() const {
     for (const auto& seconds : layer.seconds)
       any = any || std::any_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; });
     if (!any) continue;
-    text += fmt::format("{:<{}.{}}{} {}\n", layer.layer, width, width, Columns(layer), layer.ops);
+    text += fmt::format("{:<{}.{}}{} {}\n", PrintableLine(layer.layer), width, width,
+                        Columns(layer), PrintableLine(layer.ops));
   }
   text += fmt::format("{:<{}}{}\n", total.layer, width, Columns(total));
   text += fmt::format("{:<{}} {:>8.3f} {:>8.3f} {:>8.3f}\n", "whole step", width,

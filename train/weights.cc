@@ -43,8 +43,9 @@ Scope ReadAll(const std::string& file) {
 std::string List(const char* what, const std::vector<std::string>& names) {
   if (names.empty()) return "";
   constexpr size_t kShown = 8;
-  const std::vector<std::string> first(
-      names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kShown)));
+  std::vector<std::string> first;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    first.push_back(PrintableLine(names[i]));
   const size_t rest = names.size() - first.size();
   return fmt::format("; {}: {}{}", what, Join(first, ", "),
                      rest > 0 ? fmt::format(" and {} more", rest) : "");
@@ -53,8 +54,8 @@ std::string List(const char* what, const std::vector<std::string>& names) {
 }  // namespace
 
 std::string WeightsReport::ToString() const {
-  return fmt::format("weights {}: {} of {} variables loaded{}{}{}", file, loaded.size(),
-                     loaded.size() + mismatched.size() + not_in_file.size(),
+  return fmt::format("weights {}: {} of {} variables loaded{}{}{}", PrintableLine(file),
+                     loaded.size(), loaded.size() + mismatched.size() + not_in_file.size(),
                      List("of another type", mismatched), List("not in the file", not_in_file),
                      List("not in the model", not_in_model));
 }

@@ -207,6 +207,12 @@ TEST_F(Cli, BackwardOptions) {
 TEST_F(Cli, CheckGrad) {
   Expect("coracle check-grad model.pbtxt --loss=loss", 0, {"loss ", "fc_0.w_0", "  ok\n"});
   Expect("coracle check-grad model.pbtxt", 1, {"name the loss"});
+  Expect("coracle check-grad - --feed=-", 2, {"cannot both be standard input"});
+  const NamedTensors in = {{"x", Tensor::Of<float>({1, 3}, {1, 2, 3})}};
+  WriteNpz(in, Path("x.npz"));
+  Expect("coracle check-grad model.pbtxt --loss=loss --feed=- < x.npz", 0, {"  ok\n"});
+  Expect("coracle check-grad model.pbtxt --loss=loss --feed=- < model.pbtxt", 1,
+         {"standard input"});
   Expect("coracle check-grad model.pbtxt --loss=loss --tolerance=0", 2, {"--tolerance"});
   ProgramDesc program;
   BlockDesc& root = program.Root();

@@ -240,5 +240,18 @@ layer { mean { input: "e" output: "loss" } }
   ExpectContains(out.str(), "(the loss was not finite in 2 of 8 steps, first at step 2)");
 }
 
+// Of the log that goes on only the last byte is read.
+TEST(Resume, LogsOfAnySizeGoOn) {
+  TempDir dir;
+  JobConfig job = SmallJob();
+  job.output_dir = dir.path();
+  EXPECT_TRUE(Train(job, {}, 2).result.stopped);
+  job.max_iter = 3;
+  const std::string log = dir / "log.jsonl";
+  fs::resize_file(log, uint64_t{5} << 30);
+  EXPECT_EQ(Train(job, Resume()).result.steps, 3);
+  EXPECT_GT(fs::file_size(log), uint64_t{5} << 30);
+}
+
 }  // namespace
 }  // namespace coracle

@@ -1,8 +1,11 @@
 #include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/internal/json_reader.h>
 #include <coracle/train/snapshot.h>
 #include <coracle/train/trainer.h>
+#include <coracle/train/weights.h>
+#include <fmt/format.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 
@@ -333,6 +336,49 @@ TEST_F(SnapshotTest, ShownAndCompared) {
   ExpectContains(text, line);
   std::snprintf(line, sizeof line, "%.6g", std::sqrt(squares));
   ExpectContains(text, line);
+}
+
+// A manifest, as anybody may have written it, whose names hold line ends.
+TEST_F(SnapshotTest, NamesForgeNoLines) {
+  const std::string path = TrainTo(1);
+  SavedSnapshot snapshot = ReadSnapshot(path), other = ReadSnapshot(path);
+  const std::string bad = "x\nfinal: loss=0.0001";
+  snapshot.state.data = snapshot.state.instructions = bad;
+  snapshot.state.evaluations = {{bad, 1, {{bad, 0.5}}}};
+  snapshot.state.best = {bad, 0.5, 1, 0};
+  snapshot.state.carried = {{bad, Tensor(DType::kFloat32, {1})}};
+  snapshot.main.Root().Var(bad).SetPersistable(true);
+  const std::string all = DescribeSnapshot(snapshot) + CompareSnapshots(snapshot, other);
+  EXPECT_EQ(all.find("\nfinal"), std::string::npos) << all;
+  ExpectContains(all, "x\\x0afinal: loss=0.0001");
+}
+
+TEST(Weights, NamesForgeNoLines) {
+  WeightsReport report;
+  report.file = "w.npz";
+  report.not_in_model = {"x\nfinal: loss=0.0001"};
+  ExpectContains(report.ToString(), "not in the model: x\\x0afinal: loss=0.0001");
+  EXPECT_EQ(report.ToString().find('\n'), std::string::npos);
+}
+
+// Objects of many keys: their order, and no key twice, one of which would be lost.
+TEST(JsonReader, ObjectsOfManyKeys) {
+  constexpr int kKeys = 200'000;
+  std::string text = "{";
+  for (int i = kKeys; i > 0; --i) text += fmt::format("\"{}\":[{},{{}}],", i, i);
+  const JsonReader json(text + "\"last\":null}", "j");
+  const auto members = json.Members();
+  ASSERT_EQ(members.size(), kKeys + 1u);
+  EXPECT_EQ(members[0].first, std::to_string(kKeys));
+  EXPECT_EQ(members[7].second.Items()[0].Integer(0), kKeys - 7);
+  EXPECT_EQ(members.back().first, "last");
+  EXPECT_EQ(ErrorOf([] { JsonReader("{\"a\":{\"b\":1,\"c\":2,\"b\":3}}", "j"); }),
+            "j: an object has the key 'b' twice");
+  EXPECT_EQ(ErrorOf([] { JsonReader("{\"\":1,\"\":2}", "j"); }),
+            "j: an object has the key '' twice");
+  EXPECT_EQ(JsonReader("{\"a\":{\"b\":1},\"b\":{\"b\":2}}", "j").At("b").At("b").Integer(0), 2);
+  EXPECT_EQ(ErrorOf([] { JsonReader("{\"a\":1e999}", "j"); }), "j: a number in it is out of range");
+  EXPECT_EQ(ErrorOf([] { JsonReader("[1,]", "j"); }), "j: no JSON from byte 4 on");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/run.h>
@@ -561,6 +562,31 @@ TEST(Trainer, ALockFileWithoutItsProcessHoldsNothing) {
   EXPECT_EQ(RunJob(job).steps, 2);
   EXPECT_FALSE(FileExists(dir / ".lock"));
   EXPECT_FALSE(FileExists(half_written));
+}
+
+TEST(Run, NamesForgeNoLines) {
+  JobConfig job = SmallJob();
+  job.metrics = {{"acc", "x\nfinal: loss=0.0001"}};
+  job.epochs = 1;
+  std::ostringstream out;
+  EXPECT_EQ(TrainAndReport(job, {}, out, false), kRunDone);
+  EXPECT_EQ(out.str().find("\nfinal: loss=0.0001"), std::string::npos) << out.str();
+  ExpectContains(out.str(), " x\\x0afinal: loss=0.0001=");
+}
+
+TEST(Run, BarsAreCutBetweenCharacters) {
+  JobConfig job = SmallJob();
+  job.max_iter = 2;
+  job.display = 1;
+  job.loss_name = "l\u00e4\u00f6\u00fc\u00e4\u00f6\u00fc\u00e4\u00f6\u00fc\u00e4\u00f6\u00fc";
+  for (int width = 30; width < 50; ++width) {
+    std::ostringstream out;
+    TrainAndReport(job, {}, out, true, width);
+    const std::string text = out.str();
+    size_t at = 0, bytes = 0;
+    while (at < text.size() && (bytes = Utf8CharacterBytes(text.substr(at, 4))) > 0) at += bytes;
+    EXPECT_EQ(at, text.size()) << "width " << width;
+  }
 }
 
 }  // namespace

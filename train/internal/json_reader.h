@@ -16,7 +16,7 @@ namespace coracle {
 // "manifest.json: data.drop_last must be true or false, got 3".
 class JsonReader {
  public:
-  // Throws for what is no JSON, or nested deeper than any of our files.
+  // Throws for what is no JSON, nested deeper than any of our files, or has a key twice.
   JsonReader(std::string_view text, const std::string& source);
 
   JsonReader At(const std::string& key) const;  // of an object that must have it
