@@ -12,9 +12,8 @@ DEFINE_string(out, "", "`PATH` of the result: a file, for train a directory");
 DEFINE_string(kernels, "auto", "`KIND`: auto, or reference for plain loops only");
 DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");
 DEFINE_bool(profile, false, "print the time of each op");
-DEFINE_string(
-    memory_limit, "",
-    "most `BYTES` to take, as in 512M or 2G; none: 80% of what the machine or its container has");
+DEFINE_string(memory_limit, "",
+              "most `BYTES` to take, as in 512M or 2G; none: 80% of the machine's");
 DEFINE_double(
     time_limit, 600,
     "most `SECONDS` for one run of a program (a step of train), or for all that a command "
