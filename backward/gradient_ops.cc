@@ -1,5 +1,6 @@
 #include <coracle/backward/gradient_ops.h>
 #include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
@@ -69,8 +70,8 @@ VarDesc* GradientOps::DeclareGradient(int32_t version) {
   if (var.plain < 0) var.plain = version;
   if (var.plain == version) return Declare(std::move(name), graph_.MetaOf(version));
   ProgramDesc& program = block().program();
-  for (int k = 1;; ++k) {
-    std::string numbered = fmt::format("{}@{}", name, k);
+  for (int& k = numbered_[name];;) {
+    std::string numbered = fmt::format("{}@{}", name, ++k);
     if (program.FreeName(numbered) == numbered)
       return Declare(std::move(numbered), graph_.MetaOf(version));
   }
@@ -215,7 +216,9 @@ void GradientOps::ReserveForPath() {
 void GradientOps::AppendBackwardOps() {
   ReserveForPath();
   for (size_t i = graph_.NumNodes(); i-- > 0;) {
-    if (graph_.node(i).on_path) AppendGradientsOf(graph_.node(i));
+    if (!graph_.node(i).on_path) continue;
+    CheckTimeLimit("differentiating");
+    AppendGradientsOf(graph_.node(i));
   }
 }
 

@@ -129,6 +129,7 @@ class GradientOps {
   std::unordered_map<std::string, std::string> dense_of_;  // by sparse gradient
   bool any_sparse_ = false;                                // some gradient is selected rows
   std::unordered_map<int32_t, std::string> other_name_;    // by version
+  std::unordered_map<std::string, int> numbered_;          // of a gradient's name, given out so far
   std::unordered_set<int32_t> shares_;
   std::unordered_set<std::string> arriving_;  // declared here, and given a value from outside
   // Gradients by name, of variables that a callback may write to.

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace coracle {
 namespace {
@@ -31,9 +32,11 @@ const RankTable& TableAt(Workspace& ws, const TensorArg& arg) {
   return *table;
 }
 
+// Of a table from outside it may be anything: no sum is larger than the largest number.
 int64_t SumOfLengths(const RankTable& table) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   int64_t sum = 0;
-  for (const RankTable::Item& item : table.items) sum += item.length;
+  for (const RankTable::Item& item : table.items) sum += std::min(item.length, kMost - sum);
   return sum;
 }
 

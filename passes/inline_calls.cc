@@ -240,54 +240,96 @@ void ForgetScopes(ProgramDesc& program, const std::unordered_set<std::string>& s
   }
 }
 
-// What must be done before the block: what its ops run, and the block whose gradient it is.
-std::vector<int> BlocksBefore(const BlockDesc& block) {
-  std::vector<int> before;
-  const int n = block.program().NumBlocks();
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    const int first = IsCall(block.op(i)) ? 1 : block.idx() + 1;
-    for (int idx : SubBlocksOf(block.op(i))) {
-      if (idx >= first && idx < n) before.push_back(idx);
+// The order in which calls are replaced in blocks. A call copies a function with the blocks that
+// its ops run: all of them come before. The gradient of a call names copies that the call has made:
+// a block comes before those that its ops run, where that gradient may stand.
+class InliningOrder {
+ public:
+  explicit InliningOrder(const ProgramDesc& program)
+      : program_(program), n_(program.NumBlocks()), runner_(static_cast<size_t>(n_), -1) {
+    for (int b = 0; b < n_; ++b) {
+      for (int idx : RunBy(b)) runner_[static_cast<size_t>(idx)] = b;
     }
   }
-  const int forward = block.forward_block_idx();
-  if (forward >= 0 && forward < n) before.push_back(forward);
-  return before;
-}
 
-std::vector<int> InnermostFirst(const ProgramDesc& program) {
-  struct Visit {
-    int block;
+  std::vector<int> Find() {
+    for (int b = 0; b < n_; ++b) Visit(b);
+    return std::move(order_);
+  }
+
+ private:
+  enum class State { kNew, kEntered, kDone };
+  struct Entered {
+    int node;
     std::vector<int> before;
   };
-  enum class State { kNew, kEntered, kDone };
-  std::vector<State> states(static_cast<size_t>(program.NumBlocks()), State::kNew);
-  std::vector<int> order;
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    std::vector<Visit> visits;
-    const auto enter = [&](int idx) {
-      State& state = states[static_cast<size_t>(idx)];
+
+  // The blocks that ops of a block run, but for functions.
+  std::vector<int> RunBy(int block) const {
+    std::vector<int> blocks;
+    for (size_t i = 0; i < program_.Block(block).NumOps(); ++i) {
+      const OpDesc& op = program_.Block(block).op(i);
+      if (IsCall(op) || !op.HasSubBlock()) continue;
+      for (int idx : SubBlocksOf(op)) {
+        if (idx > block && idx < n_) blocks.push_back(idx);
+      }
+    }
+    return blocks;
+  }
+
+  // Node b: block b. Node n + b: that, and all that its ops run.
+  std::vector<int> Before(int node) const {
+    std::vector<int> before;
+    if (node >= n_) {
+      before.push_back(node - n_);
+      for (int idx : RunBy(node - n_)) before.push_back(n_ + idx);
+      return before;
+    }
+    const BlockDesc& block = program_.Block(node);
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      if (!IsCall(block.op(i))) continue;
+      for (int idx : SubBlocksOf(block.op(i))) {
+        if (idx > 0 && idx < n_) before.push_back(n_ + idx);
+      }
+    }
+    const int forward = block.forward_block_idx(), runner = runner_[static_cast<size_t>(node)];
+    if (forward >= 0 && forward < n_) before.push_back(forward);
+    if (runner >= 0) before.push_back(runner);
+    return before;
+  }
+
+  void Visit(int root) {
+    std::vector<Entered> stack;
+    const auto enter = [&](int node) {
+      State& state = states_[static_cast<size_t>(node)];
       if (state == State::kEntered)
-        ThrowInvalid(fmt::format("call: the function of block {} calls itself", idx));
+        ThrowInvalid(fmt::format("call: the function of block {} calls itself", node % n_));
       if (state == State::kDone) return;
       state = State::kEntered;
-      std::vector<int> before = BlocksBefore(program.Block(idx));
-      visits.push_back({idx, {before.rbegin(), before.rend()}});
+      const std::vector<int> before = Before(node);
+      stack.push_back({node, {before.rbegin(), before.rend()}});
     };
-    for (enter(b); !visits.empty();) {
-      if (visits.back().before.empty()) {
-        order.push_back(visits.back().block);
-        states[static_cast<size_t>(order.back())] = State::kDone;
-        visits.pop_back();
+    for (enter(root); !stack.empty();) {
+      std::vector<int>& before = stack.back().before;
+      if (before.empty()) {
+        const int node = stack.back().node;
+        states_[static_cast<size_t>(node)] = State::kDone;
+        if (node < n_) order_.push_back(node);
+        stack.pop_back();
         continue;
       }
-      const int next = visits.back().before.back();
-      visits.back().before.pop_back();
+      const int next = before.back();
+      before.pop_back();
       enter(next);
     }
   }
-  return order;
-}
+
+  const ProgramDesc& program_;
+  int n_;
+  std::vector<int> runner_;  // by block; -1: a function, or none
+  std::vector<State> states_ = std::vector<State>(2 * static_cast<size_t>(n_), State::kNew);
+  std::vector<int> order_;
+};
 
 void Renumber(OpDesc& op, const std::vector<int>& index) {
   const auto renumbered = [&](BlockRef ref) {
@@ -346,7 +388,7 @@ bool Inline(ProgramDesc& program, IsCallFn is_call) {
   if (!any) return false;
   CallSites sites(program);
   const auto scopes = ScopesOf(program, is_call);
-  for (int b : InnermostFirst(program)) InlineInto(program.Block(b), sites, is_call);
+  for (int b : InliningOrder(program).Find()) InlineInto(program.Block(b), sites, is_call);
   if (!scopes.empty()) ForgetScopes(program, scopes);
   if (program.NumBlocks() > blocks) PutGradientBlocksLast(program);
   return true;

@@ -43,7 +43,7 @@ void OneDnnGemm(const GemmSpec& s, const GemmBlock& block, const float* a, const
   a += s.transpose_a ? block.row : block.row * s.k;
   b += s.transpose_b ? block.column * s.k : block.column;
   c += block.row * s.n + block.column;
-  onednn::Scope inside;
+  onednn::GemmScope inside;
   dnnl_status_t status = dnnl_sgemm(
       s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', block.rows, block.columns, s.k, s.alpha,
       a, s.transpose_a ? s.m : s.k, b, s.transpose_b ? s.k : s.n, s.beta, c, s.n);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <numeric>
 
 namespace coracle::onednn {
@@ -59,8 +60,22 @@ TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc) 
   return ctx.Scratch(DType::kFloat32, {floats});
 }
 
+namespace {
+
+// Implementations that compute by matrix products have it in their names ("x64:gemm:jit").
+bool UsesGemm(const dnnl::primitive& primitive) {
+  const char* name = nullptr;
+  const dnnl_status_t status =
+      dnnl_primitive_desc_query(primitive.get_primitive_desc(), dnnl_query_impl_info_str, 0, &name);
+  return status != dnnl_success || !name || std::strstr(name, "gemm") != nullptr ||
+         std::strstr(name, "ref") != nullptr || std::strstr(name, "rnn") != nullptr;
+}
+
+}  // namespace
+
 struct Call::State {
   dnnl::primitive primitive;
+  bool uses_gemm = false;  // see GemmScope
   std::vector<std::pair<int, dnnl::memory::desc>> args;
   std::atomic<bool> busy{false};       // whether a thread uses `memories`
   std::vector<dnnl::memory> memories;  // of the last run
@@ -70,13 +85,21 @@ struct Call::State {
     dnnl::stream& stream = ThreadStream();
     dnnl_exec_arg_t exec[kMaxArgs];
     for (size_t i = 0; i < args.size(); ++i) exec[i] = {args[i].first, memory[i].get()};
-    dnnl_status_t status;
-    {
-      Scope inside;
-      status = dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(args.size()),
-                                      exec);
+    const auto execute = [&] {
+      return dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(args.size()),
+                                    exec);
+    };
+    dnnl::error::wrap_c_api(Guarded(execute), "could not execute a primitive");
+  }
+
+  template <class F>
+  dnnl_status_t Guarded(const F& execute) const {
+    if (uses_gemm) {
+      const GemmScope inside;
+      return execute();
     }
-    dnnl::error::wrap_c_api(status, "could not execute a primitive");
+    const Scope inside;
+    return execute();
   }
 
   void RunKept(std::initializer_list<const void*> given) {
@@ -107,6 +130,7 @@ struct Call::State {
 
 Call::Call(dnnl::primitive primitive) : state_(std::make_shared<State>()) {
   state_->primitive = std::move(primitive);
+  state_->uses_gemm = UsesGemm(state_->primitive);
   state_->memories.reserve(kMaxArgs);
   state_->pointers.reserve(kMaxArgs);
 }

@@ -3,6 +3,8 @@
 // several threads, each of which calls oneDNN for its part, so that no second pool of threads
 // competes with ours.
 
+#include <coracle/framework/base/blocked_signals.h>
+
 #include <atomic>
 
 namespace coracle::onednn {
@@ -20,6 +22,15 @@ class Scope {
 
  private:
   int threads_;  // the calling thread's setting of OpenMP
+};
+
+// A Scope in which a matrix product is computed. oneDNN's kernels for that let the stack pointer
+// point into a buffer on the heap: the frame of a signal handler would overwrite what lies before
+// it. So no signal reaches the thread meanwhile.
+class GemmScope {
+ private:
+  BlockedSignals blocked_;
+  Scope scope_;
 };
 
 }  // namespace coracle::onednn

@@ -10,6 +10,8 @@
 #include <coracle/passes/inline_calls.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace coracle {
 namespace {
 
@@ -163,6 +165,24 @@ TEST_F(FunctionBlocks, AFunctionThatDifferentiatesAnother) {
   });
   Call(g, x, "y");
   EXPECT_EQ(Run({{"x", One(5)}}, {"y"})[0].Item<float>(), 75);
+}
+
+// The gradient of the call stands in a loop, and reads what the branch in the function made.
+TEST_F(FunctionBlocks, ABranchThatIsDifferentiatedInALoop) {
+  const Function f = Define({1}, [&](const Variable& p) {
+    const Variable h = Copy(p);
+    const Variable yes = net.Binary("less_than", p, FillConstant(net, {1}, DType::kFloat32, 9));
+    If(net, yes, [&] { Assign(net, Mul(net.Tanh(Mul(p, p)), p), h); });
+    return h;
+  });
+  const Variable y = Call(f, x, "y"), result = FillConstant(net, {1}, DType::kFloat32, -1);
+  Repeat(2, [&] {
+    const std::string gradient = Gradients({Mul(y, y)}, {x})[0];
+    Assign(net, net.Var(gradient), result);
+  });
+  const float t = std::tanh(0.25f);
+  EXPECT_NEAR(Run({{"x", One(0.5f)}}, {result.name()})[0].Item<float>(),
+              2 * t * 0.5f * (t + 0.5f * (1 - t * t)), 1e-6);
 }
 
 // f(p) = c ? p w : p, with a condition and a factor that are no arguments.

@@ -3,6 +3,8 @@
 #include <coracle/operators/common/conv_parts.h>
 #include <coracle/operators/common/gemm.h>
 #include <coracle/test/threads.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include <atomic>
 #include <chrono>
@@ -38,6 +40,44 @@ OpTest Conv(const std::string& format, const Shape& input, const Shape& filter,
   test.Attr("dilations", dilations).Attr("groups", groups);
   test.RandomInput("Input", input).RandomInput("Filter", filter);
   return test.RandomInput("Bias", {filter[0]});
+}
+
+// The stack of this thread, as the handler of a signal that comes in the middle of products sees
+// it.
+std::atomic<const char*> stack_top{nullptr};
+std::atomic<int> signals_on_the_stack{0}, signals_elsewhere{0};
+
+void NoteStack(int) {
+  const char here = 0;
+  const ptrdiff_t below = stack_top.load() - &here;
+  ++(below > 0 && below < (8 << 20) ? signals_on_the_stack : signals_elsewhere);
+}
+
+// oneDNN's kernels point the stack into their own buffers: a handler that ran there would overwrite
+// what lies before them.
+TEST(KernelThreads, NoSignalComesInTheMiddleOfAProduct) {
+  const char top = 0;
+  stack_top = &top;
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = NoteStack;
+  action.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
+  constexpr int64_t kM = 50, kN = 10, kK = 784;
+  const Gemm<float> gemm = MakeGemm<float>({.m = kM, .n = kN, .k = kK}, KernelMode::kAuto);
+  const std::vector<float> a(kM * kK, 1), b(kK * kN, 1);
+  std::vector<float> c(kM * kN);
+  const itimerval often = {{0, 200}, {0, 200}}, never = {};
+  ASSERT_EQ(setitimer(ITIMER_REAL, &often, nullptr), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  while (signals_on_the_stack < 200 && signals_elsewhere == 0 &&
+         std::chrono::steady_clock::now() - begin < std::chrono::seconds(60))
+    gemm(a.data(), b.data(), c.data());
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  EXPECT_GE(signals_on_the_stack, 200);
+  EXPECT_EQ(signals_elsewhere, 0);
+  EXPECT_EQ(c[0], kK);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
+#include <coracle/framework/base/blocked_signals.h>
 #include <coracle/framework/base/internal/spin.h>
 #include <coracle/framework/base/internal/thread_limit.h>
 #include <coracle/framework/base/internal/thread_pool.h>
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,24 +56,6 @@ void BindThread(int index) {
   for (int id : ids) CPU_SET(id, &set);
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
-
-// While an object lives, threads start that leave the process's signals to the others.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF})
-      sigdelset(&all, own);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 // Lives as long as the process: its threads may outlast static objects.
 class Pool {
@@ -233,6 +215,7 @@ void Pool::Watch(int wanted) {
 }
 
 void Pool::Serve(int index) {
+  const BlockedSignals blocked;
   BindThread(index);
   Worker& worker = workers_[index];
   worker.thread_id.store(gettid(), std::memory_order_relaxed);
