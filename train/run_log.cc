@@ -22,13 +22,6 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kMaxLog = uint64_t{1} << 32;
 constexpr size_t kMaxSeries = 10'000;
 
-// Whether the last line of a file has its end.
-bool EndsWithLine(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  file.seekg(-1, std::ios::end);
-  return file.get() == '\n';
-}
-
 double UnixTime() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -133,10 +126,9 @@ void RunLog::Start(const TrainPlan& plan, const ProgramDesc& program) {
   const bool resumed = !plan.resumed_from.empty();
   if (config_.json) {
     const std::string path = (std::filesystem::path(directory_) / "log.jsonl").string();
-    const bool keep = resumed && FileExists(path);
-    const bool torn = keep && !EndsWithLine(path);
-    json_.emplace(path, keep);
-    if (torn) Guarded([&] { Line(""); });  // what was being written when the run was killed
+    json_.emplace(path, resumed && FileExists(path));
+    // What was being written when the run was killed.
+    if (!json_->EndsWithLine()) Guarded([&] { Line(""); });
   }
   if (config_.tensorboard) events_.emplace(directory_, plan.first_step);
   shown_ = paused_ = Clock::now();

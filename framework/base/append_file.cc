@@ -19,14 +19,14 @@ namespace {
 
 }  // namespace
 
-// Opening a pipe does not wait for a reader.
+// Opening a pipe does not wait for the other end.
 AppendFile::AppendFile(const std::string& path, bool keep) : path_(path) {
-  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   fd_ = ::open(path.c_str(), flags | (keep ? 0 : O_TRUNC), 0666);
   struct stat info {};
   const bool regular = fd_ >= 0 && ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode);
   if (regular) return;
-  if (fd_ < 0 && errno != ENXIO) Throw("open", path);  // ENXIO: a pipe that nobody reads
+  if (fd_ < 0 && errno != ENXIO) Throw("open", path);  // ENXIO: a socket
   if (fd_ >= 0) ::close(fd_);
   throw Error(ErrorCode::kIo,
               fmt::format("cannot open {}: it is no regular file", Quote(path, 300)));
@@ -41,6 +41,12 @@ void AppendFile::Append(std::string_view bytes) {
     if (put < 0) Throw("write", path_);
     bytes.remove_prefix(static_cast<size_t>(put));
   }
+}
+
+bool AppendFile::EndsWithLine() const {
+  const off_t size = ::lseek(fd_, 0, SEEK_END);
+  char last = 0;
+  return size == 0 || (::pread(fd_, &last, 1, size - 1) == 1 && last == '\n');
 }
 
 }  // namespace coracle

@@ -17,6 +17,8 @@ class AppendFile {
   const std::string& path() const { return path_; }
   // Appends all of it, handed to the operating system at once. Throws kIo.
   void Append(std::string_view bytes);
+  // Whether the file is empty, or its last byte ends a line.
+  bool EndsWithLine() const;
 
  private:
   std::string path_;

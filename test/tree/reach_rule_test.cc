@@ -32,7 +32,7 @@ const std::vector<Rule>& Rules() {
        {"framework/base/file.cc", "framework/base/file_access.cc", "framework/base/file_handle.cc",
         "framework/base/append_file.cc", "train/directory_lock.cc",
         // What the kernel says of memory and processors.
-        "framework/base/resource_limits.cc", "framework/base/internal/thread_count.cc"}},
+        "framework/base/internal/control_group.cc", "framework/base/internal/thread_limit.cc"}},
       {"matches a regular expression (framework/base/regex.h)",
        {"<regex>", "<regex.h>", "std::regex", "<re2/", "regcomp("},
        {"framework/base/regex.cc"}},
