@@ -177,6 +177,12 @@ void RecurrentGradient(GradientContext& g) {
   const Names inputs = op.Input("inputs"), initial = op.Input("initial_states"),
               parameters = op.Input("parameters"), outputs = op.Output("outputs");
   const Names ex_states = g.Attr<Names>("ex_states"), states = g.Attr<Names>("states");
+  if (ex_states.size() != states.size() || states.size() != initial.size()) {
+    ThrowInvalid(fmt::format("recurrent: ex_states, states and initial_states must be of one "
+                             "length, got {}, {} and {} [recurrent.C1]",
+                             ex_states.size(), states.size(), initial.size()),
+                 "  " + Locate(op));
+  }
   GradientBlockRequest request;
   request.forward_block = g.Attr<BlockRef>("sub_block").idx;
   for (size_t o = 0; o < outputs.size(); ++o) {

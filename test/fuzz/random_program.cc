@@ -541,8 +541,9 @@ void LeaveTypesOpen(ProgramDesc& program, Choices& choose) {
       const bool written_first =
           !uses.writers.empty() && (uses.readers.empty() || block.IndexOf(*uses.writers[0]) <
                                                                 block.IndexOf(*uses.readers[0]));
-      if (written_first && var.type() == VarType::kLoDTensor && !var.persistable() &&
-          !is_used_elsewhere(block, var.name()) && !results.count(var.name()))
+      // (An op that runs a block does not tell the types of what it writes.)
+      if (written_first && !uses.writers[0]->HasSubBlock() && var.type() == VarType::kLoDTensor &&
+          !var.persistable() && !is_used_elsewhere(block, var.name()) && !results.count(var.name()))
         written.push_back(&var);
     }
   }

@@ -1,3 +1,4 @@
+#include <coracle/backward/backward.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/layers/control_flow.h>
@@ -88,6 +89,21 @@ TEST(Recurrent, InitialStatesAreThere) {
   ASSERT_FALSE(problems.empty());
   EXPECT_NE(problems[0].ToString().find("input initial_states is required"), std::string::npos)
       << problems[0].ToString();
+}
+
+// Backward may be asked of a program that nobody has verified.
+TEST(Recurrent, ListsOfDifferentLengthHaveNoGradient) {
+  for (const char* attr : {"ex_states", "states"}) {
+    Rnn rnn;
+    const Variable loss = rnn.net.Reshape(rnn.net.ReduceSum(rnn.y, {}), {1});
+    rnn.main.Root().SubBlockOps()[0]->SetAttr(attr, std::vector<std::string>{});
+    try {
+      Gradients({loss}, {rnn.h0});
+      ADD_FAILURE() << attr;
+    } catch (const Error& error) {
+      ExpectConstraint(error.message(), "recurrent.C1");
+    }
+  }
 }
 
 TEST(Recurrent, Constraints) {
