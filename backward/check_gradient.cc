@@ -471,13 +471,13 @@ bool CheckGradientReport::passed() const {
 std::string CheckGradientReport::ToString() const {
   std::string text = fmt::format("loss {:.9g}\n", loss);
   size_t width = 0;
-  for (const GradientCheck& c : checks) width = std::max(width, c.var.size());
+  for (const GradientCheck& c : checks) width = std::max(width, PrintableLine(c.var).size());
   for (const GradientCheck& c : checks) {
     text += fmt::format("{:<{}}  gradient {:>16.9e}  difference {:>16.9e}  error {:.1e}  {}\n",
-                        c.var, width, c.by_gradient, c.by_difference, c.error,
+                        PrintableLine(c.var), width, c.by_gradient, c.by_difference, c.error,
                         c.passed ? (c.gradient.empty() ? "ok, not reached" : "ok") : "WRONG");
   }
-  if (!wrong_op.empty()) text += fmt::format("first wrong op: {}\n", wrong_op);
+  if (!wrong_op.empty()) text += fmt::format("first wrong op: {}\n", PrintableLine(wrong_op));
   return text;
 }
 

@@ -309,20 +309,22 @@ GradientExplanation ExplainGradient(const ProgramDesc& program, const std::strin
 
 std::string GradientExplanation::ToString() const {
   std::string text = gradient.empty() ? fmt::format("no gradient of {} with respect to {}: {}\n",
-                                                    Quote(of), Quote(wrt), reason)
+                                                    Quote(of), Quote(wrt), PrintableLine(reason))
                                       : fmt::format("the gradient of {} with respect to {} is {}\n",
                                                     Quote(of), Quote(wrt), Quote(gradient));
   for (const GradientStep& step : path) {
     const std::string indent(2 + 2 * static_cast<size_t>(step.depth), ' ');
-    text += fmt::format("{}{} -> {}  through {}: {} -> {}\n", indent, step.from, step.to, step.op,
-                        step.from_slot, step.to_slot);
+    text += indent +
+            PrintableLine(fmt::format("{} -> {}  through {}: {} -> {}", step.from, step.to, step.op,
+                                      step.from_slot, step.to_slot)) +
+            "\n";
     if (step.obstacle.empty()) continue;
-    text += fmt::format("{}  ends here: {}\n", indent, step.obstacle);
+    text += fmt::format("{}  ends here: {}\n", indent, PrintableLine(step.obstacle));
     if (gradient.empty()) break;
   }
   if (contributions.size() > 1)
     text += fmt::format("{} contributions are summed\n", contributions.size());
-  for (const std::string& c : contributions) text += fmt::format("  from {}\n", c);
+  for (const std::string& c : contributions) text += fmt::format("  from {}\n", PrintableLine(c));
   return text;
 }
 

@@ -96,6 +96,11 @@ class LoopBuilder {
   // [1]: the likeliest, or one drawn by softmax(scores / temperature).
   Variable Draw(const Variable& scores, const Variable& temperature) {
     if (greedy_) {
+      // A nan would count as the likeliest.
+      const Variable finite = net_.Unary("isfinite", net_.Softmax(scores));
+      net_.Append("assert", {{"Cond", {finite.name()}}, {"Data", {scores.name()}}}, {},
+                  {{"message", std::string("the model's scores are not numbers")},
+                   {"summarize", int64_t{8}}});
       return net_.Unary("arg_max", scores,
                         {{"axis", int64_t{1}}, {"dtype", static_cast<int32_t>(DType::kInt64)}});
     }

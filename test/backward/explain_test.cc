@@ -63,6 +63,14 @@ TEST_F(Explain, AGradientStepByStep) {
   ExpectIn(e.ToString(), "2 contributions are summed\n");
 }
 
+TEST_F(Explain, NamesForgeNoLines) {
+  test.Op("t_tanh", {"h"}, "a\nthe gradient of 'w' is 'v'");
+  test.Op("t_mul", {"a\nthe gradient of 'w' is 'v'", "w"}, "b");
+  test.Loss("b");
+  const std::string text = Of("loss").ToString();
+  EXPECT_EQ(text.find("\nthe gradient of"), std::string::npos) << text;
+}
+
 TEST_F(Explain, StopGradientIsSet) {
   test.Op("t_tanh", {"h"}, "a");
   test.root().FindVar("h")->SetStopGradient(true);

@@ -355,6 +355,25 @@ TEST_F(Text, LearnsAndSavesWhatGenerateNeeds) {
   ExpectContains(ErrorOf([&] { GenerateText(dir_.path(), options); }), "has no model.pdmodel");
 }
 
+TEST_F(Text, GeneratesNothingFromScoresThatAreNoNumbers) {
+  JobConfig job = Job();
+  job.output_dir = dir_ / "out";
+  RunJob(job, {});
+  Scope scope;
+  const std::string path = job.output_dir + "/model";
+  const InferenceModel model = LoadInferenceModel(path, scope);
+  for (const std::string& name : model.program.Parameters()) {
+    scope.Set(name, Tensor::Full<float>(scope.Get(name).shape(),
+                                        std::numeric_limits<float>::quiet_NaN()));
+  }
+  SaveInferenceModel(path, model.feed_names, model.fetch_names, model.program, scope);
+  for (double temperature : {0.0, 1.0}) {
+    const GenerateOptions options{.prompt = "ab", .length = 5, .temperature = temperature};
+    ExpectContains(ErrorOf([&] { GenerateText(job.output_dir, options); }),
+                   temperature == 0 ? "the model's scores are not numbers" : "nan");
+  }
+}
+
 // The loop is in the program: nothing but runs of it makes the text.
 TEST_F(Text, GenerateIsAWhileProgram) {
   JobConfig job = Job();
