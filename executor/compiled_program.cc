@@ -136,17 +136,24 @@ void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {
 
 // Files declare the shape of their export (or none); only where they ask for it does it bind a
 // feed.
-std::vector<std::string> CompiledProgram::NewWarningsOfShapes(std::span<const Tensor> feeds) const {
+std::vector<std::string> CompiledProgram::NewWarningsOfShapes(std::span<const Tensor> feeds,
+                                                              const Scope& scope) const {
   std::vector<std::string> warnings;
-  warned_.resize(feeds_.size());
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    const VarDesc* var = program_.Root().FindVar(feeds_[i]);
-    if (warned_[i] || !var || var->shape().rank() == 0) continue;
-    if (feeds[i].shape().CompatibleWith(var->shape())) continue;
-    warned_[i] = true;
+  const auto look = [&](const char* what, const std::string& name, const Tensor& tensor) {
+    const VarDesc* var = program_.Root().FindVar(name);
+    if (!var || var->shape().rank() == 0 || tensor.shape().CompatibleWith(var->shape())) return;
+    if (!warned_.insert(name).second) return;
     warnings.push_back(
-        fmt::format("feed {} has the shape {}, the program declares {}; it is run with what is fed",
-                    Quote(feeds_[i]), feeds[i].shape().ToString(), var->shape().ToString()));
+        fmt::format("{} {} has the shape {}, the program declares {}; it is run with what is there",
+                    what, Quote(name), tensor.shape().ToString(), var->shape().ToString()));
+  };
+  for (size_t i = 0; i < feeds.size(); ++i) look("feed", feeds_[i], feeds[i]);
+  for (size_t i = 0; i < program_.Root().NumVars(); ++i) {
+    const VarDesc& var = program_.Root().var(i);
+    if (!var.persistable() || var.type() != VarType::kLoDTensor) continue;
+    const VarValue* value = scope.Find(var.name());
+    const auto* tensor = value ? std::get_if<Tensor>(value) : nullptr;
+    if (tensor && !tensor->empty()) look("variable", var.name(), *tensor);
   }
   return warnings;
 }
@@ -163,7 +170,7 @@ std::shared_ptr<const Plan> CompiledProgram::GetPlan(int32_t unit, size_t first_
     std::lock_guard<std::mutex> lock(mutex_);
     plan = FindPlan(unit, first_op, before, feeds, slots, scope);
     if (!plan) {
-      if (unit == 0 && !before) warnings = NewWarningsOfShapes(feeds);
+      if (unit == 0 && !before) warnings = NewWarningsOfShapes(feeds, scope);
       plan = AddPlan(unit, first_op, before, feeds, slots, scope);
     }
   }

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace coracle {
@@ -47,8 +48,9 @@ class CompiledProgram {
   std::shared_ptr<const Plan> AddPlan(int32_t unit, size_t first_op, const Plan* before,
                                       std::span<const Tensor> feeds,
                                       std::span<VarCell* const> slots, const Scope& scope) const;
-  // Once for each feed.
-  std::vector<std::string> NewWarningsOfShapes(std::span<const Tensor> feeds) const;
+  // Of feeds and persistables, once for each.
+  std::vector<std::string> NewWarningsOfShapes(std::span<const Tensor> feeds,
+                                               const Scope& scope) const;
 
   ProgramDesc program_;
   std::vector<std::string> feeds_, fetches_;
@@ -58,7 +60,7 @@ class CompiledProgram {
   std::vector<BlockUse> uses_;
   mutable std::mutex mutex_;
   mutable UnitTable units_;
-  mutable std::vector<bool> warned_;
+  mutable std::unordered_set<std::string> warned_;
 };
 
 }  // namespace coracle

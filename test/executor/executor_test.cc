@@ -229,7 +229,26 @@ TEST(Executor, FeedsOfAnotherShapeAreWarnedOfOnce) {
     run.Run(scope, {Tensor::Zeros(DType::kFloat32, shape)});
   SetLogSink(before);
   EXPECT_EQ(lines, std::vector<std::string>{"feed 'x' has the shape [1, 3], the program declares "
-                                            "[-1, 2]; it is run with what is fed"});
+                                            "[-1, 2]; it is run with what is there"});
+}
+
+TEST(Executor, PersistablesOfAnotherShapeAreWarnedOfOnce) {
+  Net net;
+  net.Var("w", {2, 2}, true);
+  net.Clip("w", "y", 0, 1);
+  std::vector<std::string> lines;
+  LogSink before =
+      SetLogSink([&](MessageLevel, const std::string& line) { lines.push_back(line); });
+  auto run = Executor().Prepare(net.program, {}, {"y"});
+  for (const Shape& shape : {Shape{2, 2}, Shape{3, 2}, Shape{4, 2}}) {
+    Scope scope;
+    scope.Set("w", Tensor::Zeros(DType::kFloat32, shape));
+    run.Run(scope, std::vector<Tensor>());
+  }
+  SetLogSink(before);
+  EXPECT_EQ(lines,
+            std::vector<std::string>{"variable 'w' has the shape [3, 2], the program declares "
+                                     "[2, 2]; it is run with what is there"});
 }
 
 // Who listens to messages may run the program that they are about.
