@@ -368,6 +368,32 @@ int32_t ForwardGraph::ReadBy(const Node& node, std::string_view name) {
   return -1;
 }
 
+namespace {
+
+bool HasList(const OpDesc& op) {
+  const auto is_list = []<class T>(const T&) {
+    return requires(T list) { list.begin(); }
+    &&!std::is_same_v<T, std::string>;
+  };
+  return std::any_of(op.attrs().begin(), op.attrs().end(), [&](const NamedAttr& attr) {
+    return std::visit(is_list, attr.value) && attr.name != kOpCallstackAttr &&
+           attr.name != kOpRoleVarAttr;
+  });
+}
+
+}  // namespace
+
+void ForwardGraph::RequireLists(const Node& node) {
+  if (!node.def || !HasList(*node.op)) return;
+  Metas metas(*this);
+  for (uint32_t a = node.inputs; a < node.outputs; ++a) {
+    const int32_t v = args_[a].version;
+    if (v >= 0 && VarOf(v).versions > 1) metas.Set(std::string(VarOf(v).name), MetaOf(v));
+  }
+  InferContext context(*node.def, *node.op, metas);
+  node.def->RunInfer(context);
+}
+
 void ForwardGraph::MarkPath(const std::vector<int32_t>& targets) {
   if (marked_) {
     for (Version& v : versions_) v.pending = 0;

@@ -93,6 +93,9 @@ class ForwardGraph {
   bool IsStale(int32_t v) { return version(v).overwriter >= 0; }
   // The version that the node reads of a variable, -1 when it reads none.
   int32_t ReadBy(const Node& node, std::string_view name);
+  // That lists among the attrs are as the shape rule wants them: gradient rules rely on it. Throws
+  // what the rule throws.
+  void RequireLists(const Node& node);
 
   // The version that a variable holds after the last op; -1 for an unknown variable.
   int32_t Last(const std::string& name);

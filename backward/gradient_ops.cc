@@ -240,6 +240,7 @@ void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
     return;
   }
   const GradientFn& rule = RuleOf(node);
+  if (!overridden_) graph_.RequireLists(node);
   GradientContext context(graph_.ops(), MakeRequest(node));
   rule(context);
   AppendRuleOps(node, context.TakeOps());

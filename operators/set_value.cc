@@ -180,7 +180,7 @@ class Part {
       nest.dims[i] = range.count;
       nest.numel *= range.count;
       *offset += range.start * whole_stride;
-      nest.x_step[i] = whole_stride * range.step;
+      nest.x_step[i] = range.count > 1 ? whole_stride * range.step : 0;  // a step may be any number
       nest.y_step[i] = value_dim == 1 ? 0 : value_.Product(at + 1, value_.rank());
       whole_stride *= whole_[i];
     }

@@ -179,5 +179,32 @@ TEST(Unverified, ACallOfNoBlockLosesNothing) {
   EXPECT_TRUE(main == before);
 }
 
+// Gradient rules rely on what shape rules check.
+TEST(Unverified, ListsOfTheWrongLength) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  const Variable image = net.Data("image", {1, 2, 4, 4});
+  const Variable filter = net.Parameter("filter", {2, 3, 3, 3}, DType::kFloat32);
+  net.Append("conv2d_transpose", {{"Input", {image.name()}}, {"Filter", {filter.name()}}},
+             {{"Output", {net.block().Var("wide").name()}}},
+             {{"strides", std::vector<int32_t>{1, 1}}, {"paddings", std::vector<int32_t>{0, 0}}});
+  const Variable wide = net.Var("wide");
+  const Variable loss = net.Mean(net.Transpose(wide, {0, 2, 3, 1}));
+  for (const char* type : {"conv2d_transpose", "transpose2"}) {
+    ProgramDesc spoiled = main;
+    for (size_t i = 0; i < spoiled.Root().NumOps(); ++i) {
+      OpDesc& op = spoiled.Root().op(i);
+      const char* list = op.HasAttr("paddings") ? "paddings" : "axis";
+      if (op.type() == type) op.SetAttr(list, std::vector<int32_t>{1});
+    }
+    try {
+      AppendBackward(Variable::Of(spoiled.Root(), loss.name()));
+      ADD_FAILURE() << type;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message().find(type), 0u) << error.message();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace coracle
