@@ -151,6 +151,7 @@ void GradientOps::Complete(int32_t version, OpDesc* writer) {
 
 void GradientOps::AppendSeed(int32_t version, const std::string& name, std::unique_ptr<OpDesc> op) {
   OpDesc& seed = Append(std::move(op), nullptr);
+  any_sparse_ |= block().FindVar(name)->type() == VarType::kSelectedRows;
   if (GradientAt(version).total == 1) Complete(version, &seed);
   RunCallbacks();
   Contribute(version, name);

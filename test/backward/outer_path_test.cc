@@ -121,6 +121,22 @@ TEST_F(OuterPathTest, TwoBlocksOut) {
   EXPECT_EQ(Run(), 81) << "d(x^5 + x) / dx";
 }
 
+// What arises in the block are selected rows, which the ops around it do not take.
+TEST_F(OuterPathTest, ASparseGradientPassesOutside) {
+  const Variable w = net.Parameter("w", {2, 1}, DType::kFloat64, {.name = "w"});
+  scope.Set("w", Tensor::Of<double>({2, 1}, {2, 3}));
+  const Variable table = net.Mul(w, w), sum = net.Scale(w, {.scale = 0.0f});
+  If(net, yes, [&] {
+    net.Append("lookup_table_v2", {{"W", {table.name()}}, {"Ids", {Int(1).name()}}},
+               {{"Out", {net.block().Var("row").name()}}}, {{"is_sparse", true}});
+    Assign(net, net.Var(Gradients({net.Var("row")}, {w})[0]), sum);
+  });
+  EXPECT_TRUE(Verify(main, DefaultOps()).empty());
+  const Tensor gradient = Executor().Run(main, scope, {}, {sum.name()})[0];
+  EXPECT_EQ(gradient.data<double>()[0], 0);
+  EXPECT_EQ(gradient.data<double>()[1], 6);
+}
+
 TEST_F(OuterPathTest, ValuesThatAreOverwrittenAreSaved) {
   const Variable y = net.Tanh(x), c = net.Scale(x, {.scale = 1.0f});
   const Variable u = net.Mul(y, c);
