@@ -194,16 +194,16 @@ void InferFromArray(InferContext& ctx) {
   ctx.SetOutput("Out", meta);
 }
 
-// The shape of one step's rows, from any element.
+// The shape of one step's rows: Like's, or that of any element.
 Shape RowShape(const TensorArray& array, const TensorArg& like, DType* dtype) {
+  *dtype = like.dtype;
+  if (like) return like.shape;
   for (size_t i = 0; i < array.size(); ++i) {
     if (!array.IsWritten(i) || array[i].shape().rank() == 0) continue;
     *dtype = array[i].dtype();
     return array[i].shape();
   }
-  if (!like) ThrowInvalid("array_to_lod_tensor: no element of X was written");
-  *dtype = like.dtype;
-  return like.shape;
+  ThrowInvalid("array_to_lod_tensor: no element of X was written");
 }
 
 void CheckStep(const Tensor& element, int64_t step, int64_t live, const Tensor& out) {
@@ -224,7 +224,14 @@ Kernel FromArray(const PrepareContext& ctx) {
     const auto& array = std::get<TensorArray>(ws.ValueOf(x));
     DType dtype = DType::kFloat32;
     const Shape row = RowShape(array, like, &dtype);
-    Tensor& result = ResizeOutput(ws, out, dtype, WithRows(row, SumOfLengths(t)));
+    const int64_t rows = SumOfLengths(t);
+    if (like && (row.rank() == 0 || row[0] != rows)) {
+      ThrowInvalid(
+          fmt::format("array_to_lod_tensor: Like has the shape {}, the sequences of RankTable "
+                      "have {} rows",
+                      row.ToString(), rows));
+    }
+    Tensor& result = ResizeOutput(ws, out, dtype, WithRows(row, rows));
     if (!result.empty()) std::memset(result.raw(), 0, result.nbytes());
     const std::vector<int64_t> begins = Begins(t);
     for (size_t s = 0; s < array.size(); ++s) {

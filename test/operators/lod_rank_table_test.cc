@@ -97,6 +97,16 @@ TEST(LodRankTable, BadData) {
   env["none"] = TensorArray(2);
   EXPECT_EQ(error("array_to_lod_tensor", env, {{"X", {"none"}}, {"RankTable", {"t"}}}),
             "array_to_lod_tensor: no element of X was written");
+  // An element is not as Like says, and neither is the number of rows.
+  env["flat"] = TensorArray{Tensor::Of<float>({3}, {1, 2, 3})};
+  const auto like = [&](const char* name) {
+    return error("array_to_lod_tensor", env,
+                 {{"X", {"flat"}}, {"RankTable", {"t"}}, {"Like", {name}}});
+  };
+  EXPECT_NE(like("x").find("element 0 of X is float32[3]"), std::string::npos) << like("x");
+  EXPECT_EQ(like("short"),
+            "array_to_lod_tensor: Like has the shape [2, 1], the sequences of "
+            "RankTable have 6 rows");
   env["i"] = Tensor::Full<int64_t>({1}, 0);
   EXPECT_EQ(error("shrink_rnn_memory", env, {{"X", {"short"}}, {"RankTable", {"t"}}, {"I", {"i"}}}),
             "shrink_rnn_memory: X has 2 rows, and 3 sequences are longer than I");
