@@ -184,6 +184,12 @@ void PoolGradPlane(const PoolGeometry& g, const T* in, const T* out, const T* do
   });
 }
 
+// A plane of X, which may have no elements while Out has some: windows that lie in the padding.
+template <class T>
+T* At(T* data, int64_t offset) {
+  return data ? data + offset : nullptr;
+}
+
 template <class T>
 Kernel PoolReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
@@ -191,7 +197,7 @@ Kernel PoolReference(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
-    ForPlanes(g, [&](int64_t i, int64_t k) { PoolPlane(g, in + i, o + k); });
+    ForPlanes(g, [&](int64_t i, int64_t k) { PoolPlane(g, At(in, i), o + k); });
   };
 }
 
@@ -205,7 +211,8 @@ Kernel PoolGradReference(const PrepareContext& ctx) {
     const T* o = ws.Data<const T>(out);
     const T* go = ws.Data<const T>(dout);
     T* gi = ws.Data<T>(dx);
-    ForPlanes(g, [&](int64_t i, int64_t k) { PoolGradPlane(g, in + i, o + k, go + k, gi + i); });
+    ForPlanes(g,
+              [&](int64_t i, int64_t k) { PoolGradPlane(g, At(in, i), o + k, go + k, At(gi, i)); });
   };
 }
 
@@ -222,9 +229,9 @@ Kernel PoolGradGradReference(const PrepareContext& ctx) {
     const T* gi = ws.Data<const T>(ddx);
     T* go = ws.Data<T>(ddout);
     ForPlanes(g, [&](int64_t i, int64_t k) {
-      if (!g.max) return PoolPlane(g, gi + i, go + k);
+      if (!g.max) return PoolPlane(g, At(gi, i), go + k);
       ForWindows(g, [&](const PoolRange& rows, const PoolRange& columns, int64_t p) {
-        const int64_t at = FirstMatch(g.InStrides(), rows, columns, in + i, o[k + p]);
+        const int64_t at = FirstMatch(g.InStrides(), rows, columns, At(in, i), o[k + p]);
         go[k + p] = at >= 0 ? gi[i + at] : T(0);
       });
     });
