@@ -3,7 +3,6 @@
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,18 +40,6 @@ std::vector<std::string_view> OuterNames(const BlockDesc& block, const OpDesc& o
     }
   }
   return names;
-}
-
-// An open type may turn out to be a floating-point one; RequireFloating says so where it matters.
-bool IsFloatingOrOpen(const VarMeta& meta) {
-  switch (meta.type) {
-    case VarType::kLoDTensor:
-    case VarType::kSelectedRows:
-    case VarType::kLoDTensorArray:
-      return IsFloating(meta.dtype) || IsOpen(meta);
-    default:
-      return IsOpen(meta);
-  }
 }
 
 bool CarriesGradient(const VarDesc& var) {
@@ -95,23 +82,6 @@ bool UsesUnlistedNames(const OpDesc& op) {
   }
   return false;
 }
-
-// Versions of overwritten variables as their writers leave them; all other variables have one type.
-class ForwardGraph::Metas : public MetaTable {
- public:
-  explicit Metas(ForwardGraph& graph) : graph_(graph) {}
-  const VarMeta* Find(const std::string& name) const override {
-    auto it = now_.find(name);
-    if (it != now_.end()) return &it->second;
-    const VarDesc* var = graph_.block_.FindVarRecursive(name);
-    return var ? &var->meta() : nullptr;
-  }
-  void Set(const std::string& name, const VarMeta& meta) override { now_[name] = meta; }
-
- private:
-  ForwardGraph& graph_;
-  std::unordered_map<std::string, VarMeta> now_;
-};
 
 ForwardGraph::ForwardGraph(BlockDesc& block, const OpRegistry& ops, const Request& request)
     : block_(block),
@@ -316,46 +286,6 @@ void ForwardGraph::AddOutput(const Node& node, std::string_view name, bool reach
   args_.push_back({v, true});
 }
 
-// Whether an op makes floating-point numbers of a variable that is declared with another type:
-// the run takes the op's word.
-bool ForwardGraph::MakesFloat(const Node& node, std::string_view name) {
-  const VarDesc* desc = block_.FindVarRecursive(name);
-  if (!desc || !node.def || desc->stop_gradient() || no_grad_.count(name) ||
-      IsFloatingOrOpen(desc->meta()))
-    return false;
-  Metas metas(*this);
-  try {
-    InferContext context(*node.def, *node.op, metas);
-    node.def->RunInfer(context);
-  } catch (const Error&) {
-    return false;  // the op is wrong, which RequireOp and Verify report
-  }
-  const VarMeta& made = *metas.Find(std::string(name));
-  return !IsOpen(made) && IsFloatingOrOpen(made);
-}
-
-// Of a variable that takes values of several types some may be constants.
-bool ForwardGraph::Carries(int32_t v) {
-  return VarOf(v).versions < 2 || VarOf(v).scopes || IsFloatingOrOpen(MetaOf(v));
-}
-
-void ForwardGraph::RequireFloating(const char* who, int32_t v) {
-  const VarMeta& meta = MetaOf(v);
-  if (!IsOpen(meta) && IsFloatingOrOpen(meta)) return;
-  const std::string name(VarOf(v).name);
-  const OpDesc* writer = WriterOf(v);
-  const std::string details = writer ? "  " + Locate(*writer) : "";
-  if (IsOpen(meta)) {
-    ThrowInvalid(fmt::format("{}: the type of {} is not known, and a gradient must pass through "
-                             "it; declare its dtype and shape",
-                             who, Quote(name)),
-                 details);
-  }
-  ThrowInvalid(fmt::format("{}: {} is declared {}, and {} makes floating-point numbers of it", who,
-                           Quote(name), meta.ToString(), writer ? writer->type() : "an op"),
-               details);
-}
-
 int32_t ForwardGraph::Last(const std::string& name) {
   const VarDesc* desc = block_.FindVarRecursive(name);
   return desc ? Read(desc->name(), kEnd) : -1;
@@ -366,32 +296,6 @@ int32_t ForwardGraph::ReadBy(const Node& node, std::string_view name) {
     if (args_[a].version >= 0 && VarOf(args_[a].version).name == name) return args_[a].version;
   }
   return -1;
-}
-
-namespace {
-
-bool HasList(const OpDesc& op) {
-  const auto is_list = []<class T>(const T&) {
-    return requires(T list) { list.begin(); }
-    &&!std::is_same_v<T, std::string>;
-  };
-  return std::any_of(op.attrs().begin(), op.attrs().end(), [&](const NamedAttr& attr) {
-    return std::visit(is_list, attr.value) && attr.name != kOpCallstackAttr &&
-           attr.name != kOpRoleVarAttr;
-  });
-}
-
-}  // namespace
-
-void ForwardGraph::RequireLists(const Node& node) {
-  if (!node.def || !HasList(*node.op)) return;
-  Metas metas(*this);
-  for (uint32_t a = node.inputs; a < node.outputs; ++a) {
-    const int32_t v = args_[a].version;
-    if (v >= 0 && VarOf(v).versions > 1) metas.Set(std::string(VarOf(v).name), MetaOf(v));
-  }
-  InferContext context(*node.def, *node.op, metas);
-  node.def->RunInfer(context);
 }
 
 void ForwardGraph::MarkPath(const std::vector<int32_t>& targets) {
@@ -532,83 +436,12 @@ int32_t ForwardGraph::VersionBefore(const std::string& name) {
   return -1;
 }
 
-// In order, the ops whose shape rules tell the types of overwritten variables: those that write
-// one, and those that write an overwritten variable which these read.
-std::vector<OpDesc*> ForwardGraph::OpsForTypes() {
-  std::vector<OpDesc*> ops;
-  std::unordered_set<const OpDesc*> seen;
-  auto add_writers = [&](const VarUses& uses) {
-    if (uses.writers.size() + !uses.readers.empty() < 2) return;
-    for (OpDesc* op : uses.writers) {
-      if (seen.insert(op).second) ops.push_back(op);
-    }
-  };
-  for (const Var& v : vars_) {
-    if (v.versions > 1) add_writers(block_.Uses(v.name));
-  }
-  for (size_t i = 0; i < ops.size(); ++i) {
-    for (const Slot& slot : ops[i]->inputs()) {
-      for (const std::string& arg : slot.args) {
-        const VarUses& uses = block_.Uses(arg);
-        if (uses.writers.size() > 1) add_writers(uses);
-      }
-    }
-  }
-  std::sort(ops.begin(), ops.end(),
-            [](const OpDesc* a, const OpDesc* b) { return PositionOf(*a) < PositionOf(*b); });
-  return ops;
-}
-
-void ForwardGraph::InferOverwritten() {
-  inferred_ = true;
-  Metas metas(*this);
-  std::unordered_map<std::string_view, int32_t> writes;  // of each variable so far
-  std::unordered_map<int32_t, std::unordered_map<int32_t, int32_t>> by_ordinal;
-  for (size_t v = 0; v < versions_.size(); ++v) {
-    if (versions_[v].writer >= 0 && var(versions_[v].var).versions > 1)
-      by_ordinal[versions_[v].var][versions_[v].ordinal] = static_cast<int32_t>(v);
-  }
-  for (OpDesc* op : OpsForTypes()) {
-    const OpDef* def = ops_.Find(op->type());
-    bool known = def != nullptr;
-    try {
-      if (def) {
-        InferContext context(*def, *op, metas);
-        def->RunInfer(context);
-      }
-    } catch (const Error&) {
-      known = false;  // Verify reports it; the declared type stands in
-    }
-    for (const Slot& slot : op->outputs()) {
-      for (const std::string& arg : slot.args) {
-        const int32_t ordinal = writes[arg]++;
-        auto versions = known ? by_ordinal.find(FindId(arg)) : by_ordinal.end();
-        if (versions == by_ordinal.end()) continue;
-        auto version = versions->second.find(ordinal);
-        const VarMeta* meta = metas.Find(arg);
-        // Of what is open itself nothing is known: the declared type stands in.
-        if (version != versions->second.end() && meta && !IsOpen(*meta))
-          overwritten_metas_[version->second] = *meta;
-      }
-    }
-  }
-}
-
 int32_t ForwardGraph::FindId(std::string_view name) const {
   if (const VarDesc* desc = block_.FindVar(name)) {
     return desc->index() < local_.size() ? local_[desc->index()] : -1;
   }
   auto it = outer_.find(name);
   return it == outer_.end() ? -1 : it->second;
-}
-
-const VarMeta& ForwardGraph::MetaOf(int32_t v) {
-  if (any_overwritten_) {
-    if (!inferred_) InferOverwritten();
-    auto it = overwritten_metas_.find(v);
-    if (it != overwritten_metas_.end()) return it->second;
-  }
-  return VarOf(v).desc->meta();
 }
 
 }  // namespace coracle::internal

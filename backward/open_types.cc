@@ -54,6 +54,17 @@ bool IsOpen(const VarMeta& meta) {
   return true;
 }
 
+bool IsFloatingOrOpen(const VarMeta& meta) {
+  switch (meta.type) {
+    case VarType::kLoDTensor:
+    case VarType::kSelectedRows:
+    case VarType::kLoDTensorArray:
+      return IsFloating(meta.dtype) || IsOpen(meta);
+    default:
+      return IsOpen(meta);
+  }
+}
+
 // The types of a block's variables at one point of it: what shape rules said, else as declared.
 class OpenTypes::Table : public MetaTable {
  public:

@@ -14,6 +14,9 @@ namespace coracle::internal {
 // Whether a declaration leaves the element type open.
 bool IsOpen(const VarMeta& meta);
 
+// An open type may turn out to be a floating-point one.
+bool IsFloatingOrOpen(const VarMeta& meta);
+
 // Gives variables of a program the types that shape rules find, and takes them back unless Keep()
 // is called. REQUIRES: blocks that are nested properly (RequireBlocks).
 class OpenTypes {
