@@ -458,6 +458,7 @@ class Check {
     for (const std::string& name : {inner.value, inner.gradient, inner.input}) {
       if (!root.FindVar(name)) return;  // reduced
     }
+    if (!root.Uses(inner.input).writers.empty()) return;  // what is given is not what is read
     for (const std::string& name : {inner.value, inner.gradient}) {
       if (root.Uses(name).writers.size() < 2) return;
     }

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -44,17 +45,17 @@ struct alignas(64) Worker {
   RecentWaiting waiting;          // for Watch alone
 };
 
-// Binds the thread to the place that OMP_PROC_BIND and OMP_PLACES give it, if they are set: it has
-// inherited that of the thread that started it.
-void BindThread(int index) {
-  if (omp_get_proc_bind() == omp_proc_bind_false || omp_get_num_places() == 0) return;
+// The processors of the place that OMP_PROC_BIND and OMP_PLACES give a thread, if they are set. (A
+// thread that asks the OpenMP runtime itself is known to it, and must not live when it ends.)
+std::optional<cpu_set_t> PlaceOf(int index) {
+  if (omp_get_proc_bind() == omp_proc_bind_false || omp_get_num_places() == 0) return {};
   const int place = index % omp_get_num_places();
   std::vector<int> ids(static_cast<size_t>(omp_get_place_num_procs(place)));
   omp_get_place_proc_ids(place, ids.data());
   cpu_set_t set;
   CPU_ZERO(&set);
   for (int id : ids) CPU_SET(id, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+  return set;
 }
 
 // Lives as long as the process: its threads may outlast static objects.
@@ -136,7 +137,11 @@ void Pool::Start(int threads) {
   while (started_.load() < threads) {
     const int index = started_.load();
     try {
-      std::thread([this, index] { Serve(index); }).detach();
+      std::thread([this, index, place = PlaceOf(index)] {
+        // It has inherited that of the thread that starts it.
+        if (place) pthread_setaffinity_np(pthread_self(), sizeof *place, &*place);
+        Serve(index);
+      }).detach();
       started_.store(index + 1, std::memory_order_release);
     } catch (const std::exception&) {
       start_again_.store(now() + kStartAgain.count());
@@ -216,7 +221,6 @@ void Pool::Watch(int wanted) {
 
 void Pool::Serve(int index) {
   const BlockedSignals blocked;
-  BindThread(index);
   Worker& worker = workers_[index];
   worker.thread_id.store(gettid(), std::memory_order_relaxed);
   for (;;) {
