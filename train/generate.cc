@@ -1,7 +1,9 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/op/verifier.h>
 #include <coracle/layers/control_flow.h>
+#include <coracle/operators/default_ops.h>
 #include <coracle/train/generate.h>
 #include <coracle/train/vocabulary.h>
 #include <fmt/format.h>
@@ -194,6 +196,7 @@ std::string GenerateText(const std::string& model, const GenerateOptions& option
   const std::vector<int64_t> ids = vocabulary.Encode(options.prompt, "prompt");
   Scope scope;
   const InferenceModel loaded = LoadInferenceModel(path, scope);
+  VerifyOrThrow(loaded.program, DefaultOps());
   CheckModel(path, loaded, vocabulary.size());
   GenerateProgram program = MakeGenerateProgram(loaded, options.temperature == 0);
   program.main->random_seed = options.seed;

@@ -1,6 +1,7 @@
 // Texts as data, states carried from batch to batch, and text written by a trained model.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/options.h>
 #include <coracle/train/generate.h>
@@ -353,6 +354,22 @@ TEST_F(Text, LearnsAndSavesWhatGenerateNeeds) {
   EXPECT_EQ("temperature must be finite and not negative, got -1",
             error({.prompt = "a", .temperature = -1}));
   ExpectContains(ErrorOf([&] { GenerateText(dir_.path(), options); }), "has no model.pdmodel");
+}
+
+TEST_F(Text, GeneratesNothingFromADamagedProgram) {
+  JobConfig job = Job();
+  job.output_dir = dir_ / "out";
+  job.max_iter = 1;
+  RunJob(job, {});
+  const std::string path = job.output_dir + "/model.pdmodel";
+  ProgramDesc program = ReadProgram(path);
+  for (size_t i = 0; i < program.Root().NumOps(); ++i) {
+    OpDesc& op = program.Root().op(i);
+    if (op.type() == "elementwise_add" || op.type() == "mul") op.SetInput("Y", {"nobody"});
+  }
+  WriteProgram(program, path);
+  ExpectContains(ErrorOf([&] { GenerateText(job.output_dir, {.prompt = "ab"}); }),
+                 "reads the var 'nobody', which no block declares");
 }
 
 TEST_F(Text, GeneratesNothingFromScoresThatAreNoNumbers) {
