@@ -194,7 +194,7 @@ TEST(NonFinite, SavedModelsWithoutNumbersAreNotAccurate) {
   TrainResult result = RunJob(job);
   Scope scope;
   const InferenceModel model = LoadInferenceModel(result.model_path, scope);
-  const std::string& weights = model.program.Parameters().back();
+  const std::string weights = model.program.Parameters().back();
   Tensor nans = scope.Get(weights);
   for (float& value : nans.span<float>()) value = kNan;
   scope.Set(weights, nans);
