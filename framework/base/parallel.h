@@ -17,10 +17,10 @@ void ParallelForRange(int64_t n, int64_t grain, void (*body)(void*, int64_t, int
                       void* context);
 }
 
-// Calls body(begin, end) on disjoint ranges that cover [0, n), each of at least `grain` elements
-// (but the last), from several threads when n > grain. The split depends only on n, grain and
-// NumThreads(). Nested calls run serially. An exception thrown by body is rethrown here (one of
-// them, when several are). Allocates nothing.
+// Calls body(begin, end) on ranges of about equal size that cover [0, n), at most n / grain of them
+// (rounded up) and one for each thread. The split depends only on n, grain and NumThreads(). Nested
+// calls run serially. An exception thrown by body is rethrown here (one of them, when several are).
+// Allocates nothing.
 template <class Body>
 void ParallelFor(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;

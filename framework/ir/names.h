@@ -20,7 +20,7 @@ inline constexpr const char* kOpRoleAttr = "op_role";
 inline constexpr const char* kOpRoleVarAttr = "op_role_var";
 inline constexpr const char* kOpNamescopeAttr = "op_namescope";
 inline constexpr const char* kOpCallstackAttr =
-    "op_callstack";  // STRINGS; Coracle writes "file:line:column"
+    "op_callstack";  // STRINGS; Coracle writes "file:line:column", and a line for the round
 inline constexpr const char* kOpDeviceAttr = "op_device";
 // STRING on a gradient op: the forward op that it belongs to, see FindForwardOp.
 inline constexpr const char* kForwardOpAttr = "forward_op";

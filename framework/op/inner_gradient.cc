@@ -163,7 +163,6 @@ class MissedPathFinder {
   explicit MissedPathFinder(const ProgramDesc& program) : runners_(program), flow_(program) {}
 
   std::optional<MissedPath> Find(const InnerGradient& gradient) const {
-    if (gradient.reads.empty()) return {};
     const NameViews made = flow_.From(gradient.inputs);
     Names reads;
     for (const std::string& name : gradient.reads) {
@@ -191,6 +190,7 @@ class MissedPathFinder {
 }  // namespace
 
 std::optional<MissedPath> FindMissedPath(const InnerGradient& gradient) {
+  if (gradient.reads.empty()) return {};
   return MissedPathFinder(gradient.block->program()).Find(gradient);
 }
 
