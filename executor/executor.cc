@@ -23,8 +23,7 @@ struct PreparedProgram::Impl {
       outer = ResourceLimits::Current();
       state.limits = std::make_shared<ResourceLimits>(compiled->limits());
     }
-    state.limits->StartClock();
-    const ScopedLimits scoped(state.limits);
+    const ScopedRun scoped(state.limits);
     if (!root) root = std::make_unique<Activation>(state, 0);
     compiled->CheckFeeds(feeds);
     const std::vector<Tensor>& fetched = root->Run(feeds, step);

@@ -118,10 +118,25 @@ uint64_t LargestFile(const std::vector<LoadTarget>& targets) {
   return elements * 16 + kFileSlack;
 }
 
+Tensor* TensorAt(Workspace& ws, const LoadTarget& target) {
+  return std::get_if<Tensor>(&ws.ValueOf(target.arg));
+}
+
+// A run keeps the LoD of variables of the scope; to others it gives that of their ops' inputs.
+void DeliverLoD(Workspace& ws, const LoadTarget& target, const LoD& lod, const std::string& path) {
+  if (Tensor* out = TensorAt(ws, target)) out->lod() = lod;
+  const Tensor* kept = TensorAt(ws, target);
+  if (lod.empty() || (kept && kept->lod() == lod)) return;
+  throw Error(ErrorCode::kUnimplemented,
+              fmt::format("load: {} holds sequences (LoD), which {} keeps only when it is declared "
+                          "persistable",
+                          path, Quote(target.name)));
+}
+
 // Copies what was read into the op's output; floating-point types are converted.
 void Deliver(Workspace& ws, const LoadTarget& target, Tensor tensor, const std::string& path) {
   if (!target.arg) return;  // @EMPTY@
-  LoD lod = std::move(tensor.lod());
+  const LoD lod = std::move(tensor.lod());
   bool fits = tensor.shape() == target.arg.shape &&
               (tensor.dtype() == target.arg.dtype ||
                (IsFloating(tensor.dtype()) && IsFloating(target.arg.dtype)));
@@ -132,7 +147,7 @@ void Deliver(Workspace& ws, const LoadTarget& target, Tensor tensor, const std::
   }
   if (tensor.dtype() != target.arg.dtype) tensor = tensor.Cast(target.arg.dtype);
   if (!tensor.empty()) std::memcpy(ws.Data<void>(target.arg), tensor.raw(), tensor.nbytes());
-  if (auto* out = std::get_if<Tensor>(&ws.ValueOf(target.arg))) out->lod() = std::move(lod);
+  DeliverLoD(ws, target, lod, path);
 }
 
 void RequireEnd(const std::string& path, size_t left) {

@@ -15,7 +15,8 @@ extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__
 namespace coracle::tools {
 namespace {
 
-constexpr double kGrace = 10, kLongest = 1e6;  // seconds
+constexpr double kGrace = 5;  // seconds
+constexpr std::chrono::milliseconds kPeriod{500};
 // Beside tensors: code, threads' stacks, oneDNN's memory.
 constexpr uint64_t kProcessBytes = uint64_t{1} << 30;
 
@@ -38,15 +39,10 @@ std::shared_ptr<ResourceLimits> LimitsOf(CommandLimits::Time time) {
   return std::make_shared<ResourceLimits>(options);
 }
 
-double SecondsOf(CommandLimits::Time time, int64_t runs) {
-  const double seconds = TimeLimitFromFlags();
-  return time == CommandLimits::Time::kCommand ? seconds : seconds * static_cast<double>(runs);
-}
-
 }  // namespace
 
-Watchdog::Watchdog(double seconds) {
-  if (seconds > 0 && seconds < kLongest) thread_ = std::thread([this, seconds] { Watch(seconds); });
+Watchdog::Watchdog(std::shared_ptr<const ResourceLimits> limits) : limits_(std::move(limits)) {
+  if (TimeLimitFromFlags() > 0) thread_ = std::thread([this] { Watch(); });
 }
 
 Watchdog::~Watchdog() {
@@ -59,19 +55,20 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-void Watchdog::Watch(double seconds) {
+void Watchdog::Watch() {
   std::unique_lock<std::mutex> lock(mutex_);
-  const std::chrono::duration<double> longest(seconds + kGrace);
-  if (ended_.wait_for(lock, longest, [this] { return end_; })) return;
+  while (limits_->SecondsOverdue() < kGrace) {
+    if (ended_.wait_for(lock, kPeriod, [this] { return end_; })) return;
+  }
   std::fprintf(stderr, "coracle: passed the time limit of %g s (--time_limit)\n",
                TimeLimitFromFlags());
   std::_Exit(1);
 }
 
-CommandLimits::CommandLimits(Time time, int64_t runs)
+CommandLimits::CommandLimits(Time time)
     : before_(LimitProcessMemory(MemoryLimitFromFlags())),
       scoped_(LimitsOf(time)),
-      watchdog_(SecondsOf(time, runs)) {}
+      watchdog_(ResourceLimits::Current()) {}
 
 CommandLimits::~CommandLimits() {
   if (before_) ::setrlimit(RLIMIT_DATA, &*before_);

@@ -5,25 +5,26 @@
 #include <sys/resource.h>
 
 #include <condition_variable>
-#include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 namespace coracle::tools {
 
-// Ends the process with exit code 1 some seconds after a time is up, unless it goes out of scope
-// before: the last resort where an op goes on for hours, or code does not ask for the time.
+// Ends the process with exit code 1 when limits, or a run inside of them, are some seconds past
+// their time: the last resort where an op goes on for hours, or code does not ask for the time.
 class Watchdog {
  public:
-  explicit Watchdog(double seconds);  // 0: never
+  explicit Watchdog(std::shared_ptr<const ResourceLimits> limits);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
  private:
-  void Watch(double seconds);
+  void Watch();
 
+  std::shared_ptr<const ResourceLimits> limits_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool end_ = false;
@@ -38,8 +39,7 @@ class CommandLimits {
     kCommand,  // the time limit is that of the whole command
     kRuns,     // runs of programs are limited by themselves
   };
-  // `runs`: that many are made at most; 0: nobody knows.
-  explicit CommandLimits(Time time, int64_t runs = 0);
+  explicit CommandLimits(Time time);
   ~CommandLimits();
   CommandLimits(const CommandLimits&) = delete;
   CommandLimits& operator=(const CommandLimits&) = delete;

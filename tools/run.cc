@@ -153,7 +153,7 @@ NamedTensors Run(PreparedProgram& prepared, const std::vector<Tensor>& feeds, Sc
 int RunRun(const std::vector<std::string>& args) {
   CheckFlags(args);
   CompileOptionsFromFlags();  // wrong ones are noticed before files are read
-  const CommandLimits limits(CommandLimits::Time::kRuns, FLAGS_repeat);
+  const CommandLimits limits(CommandLimits::Time::kRuns);
   const ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;
   const std::string params = ParamsPath(args[0]);

@@ -40,6 +40,7 @@ class Job {
         options_(options),
         callbacks_(callbacks),
         ops_(options.ops ? *options.ops : DefaultOps()),
+        executor_(options.compile, ops_),
         began_(Clock::now()),
         non_finite_(config),
         log_(config) {}
@@ -282,13 +283,13 @@ class Job {
 
   bool RunTests() {
     const AppendedTraining& training = programs_.training;
-    training.UseAverages(result_.scope);
+    training.UseAverages(executor_, result_.scope);
     bool best = false;
     const auto tell = [&](const std::string& set, int64_t rows, std::vector<NamedValue> values) {
       best = TakeEvaluation({set, steps_, std::move(values)}, rows) || best;
     };
     if (!tests_->Run(result_.scope, callbacks_.stop, tell)) result_.stopped = true;
-    training.UseParameters(result_.scope);
+    training.UseParameters(executor_, result_.scope);
     return best;
   }
 
@@ -352,9 +353,9 @@ class Job {
     result_.first_non_finite_step = non_finite_.counts().first;
     if (!result_.stopped) {
       RequireFiniteParameters();
-      programs_.training.UseAverages(result_.scope);
+      programs_.training.UseAverages(executor_, result_.scope);
       WriteModels(config_, programs_, &result_);
-      programs_.training.UseParameters(result_.scope);
+      programs_.training.UseParameters(executor_, result_.scope);
     }
     log_.End(steps_, result_.stopped);
     result_.main = std::move(programs_.train.program);
@@ -396,6 +397,7 @@ class Job {
   const TrainOptions& options_;
   const TrainCallbacks& callbacks_;
   const OpRegistry& ops_;
+  const Executor executor_;  // of what runs beside steps and tests
   const Clock::time_point began_;
   std::vector<std::unique_ptr<DirectoryLock>> locks_;
   std::vector<std::string> warnings_;

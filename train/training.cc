@@ -1,4 +1,3 @@
-#include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/state.h>
 #include <coracle/optimizer/gradient_accumulation.h>
@@ -221,12 +220,12 @@ bool AppendedTraining::Plateau::InForce(const Scope& scope) const {
   return next >= config.first && next < config.end;
 }
 
-void AppendedTraining::UseAverages(Scope& scope) const {
-  for (const auto& average : averages_) Executor().Run(average->apply(), scope);
+void AppendedTraining::UseAverages(const Executor& executor, Scope& scope) const {
+  for (const auto& average : averages_) executor.Run(average->apply(), scope);
 }
 
-void AppendedTraining::UseParameters(Scope& scope) const {
-  for (const auto& average : averages_) Executor().Run(average->restore(), scope);
+void AppendedTraining::UseParameters(const Executor& executor, Scope& scope) const {
+  for (const auto& average : averages_) executor.Run(average->restore(), scope);
 }
 
 std::vector<std::pair<std::string, std::string>> AppendedTraining::Watched() const {

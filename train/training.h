@@ -2,6 +2,7 @@
 // What a job says of its optimizers, and the training step that is appended for it: backward,
 // gradient accumulation, the optimizers of parameter groups, averages of parameters.
 
+#include <coracle/executor/executor.h>
 #include <coracle/framework/tensor/scope.h>
 #include <coracle/optimizer/loss_scaling.h>
 #include <coracle/optimizer/optimizer_group.h>
@@ -96,8 +97,8 @@ class AppendedTraining {
 
   // Around an evaluation, or what deploys the model: puts averages in the parameters' place, and
   // the parameters back. Do nothing where there are none.
-  void UseAverages(Scope& scope) const;
-  void UseParameters(Scope& scope) const;
+  void UseAverages(const Executor& executor, Scope& scope) const;
+  void UseParameters(const Executor& executor, Scope& scope) const;
 
   // The metrics that plateaus watch, with the places of their optimizers.
   std::vector<std::pair<std::string, std::string>> Watched() const;

@@ -1,11 +1,13 @@
 #include <coracle/framework/base/internal/thread_count.h>
 #include <coracle/framework/base/internal/thread_pool.h>
 #include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <omp.h>
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -15,18 +17,21 @@ namespace {
 std::atomic<int> num_threads{0};  // 0: not known yet
 thread_local bool in_loop = false;
 
-// A loop as its parts see it. Keeps the first exception, which must not leave its thread.
+// A loop as its parts see it. Keeps the first exception, which must not leave its thread. What
+// parts allocate is asked of the limits of the thread that called.
 struct ParallelLoop {
   void (*body)(void*, int64_t, int64_t);
   void* context;
   int64_t n;
   int parts;
+  const std::shared_ptr<ResourceLimits>& limits;
   std::mutex mutex;
   std::exception_ptr error;
 
   static void RunPart(void* self, int i) {
     auto& loop = *static_cast<ParallelLoop*>(self);
     const bool before = std::exchange(in_loop, true);
+    const ScopedLimits scoped(loop.limits);
     try {
       loop.body(loop.context, loop.n * i / loop.parts, loop.n * (i + 1) / loop.parts);
     } catch (...) {
@@ -56,7 +61,8 @@ void internal::ParallelForRange(int64_t n, int64_t grain, void (*body)(void*, in
   const int threads = in_loop || omp_in_parallel() ? 1 : NumThreads();
   const auto parts = static_cast<int>(std::min<int64_t>(threads, (n + grain - 1) / grain));
   if (parts <= 1) return body(context, 0, n);
-  ParallelLoop loop{body, context, n, parts, {}, {}};
+  const std::shared_ptr<ResourceLimits> limits = ResourceLimits::Current();
+  ParallelLoop loop{body, context, n, parts, limits, {}, {}};
   RunParts(threads, parts, ParallelLoop::RunPart, &loop);
   if (loop.error) std::rethrow_exception(loop.error);
 }

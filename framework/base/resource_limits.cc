@@ -27,7 +27,23 @@ double Now() {
 ResourceLimits::ResourceLimits(ResourceOptions options, std::shared_ptr<ResourceLimits> outer)
     : options_(std::move(options)), outer_(std::move(outer)), start_(Now()) {}
 
-void ResourceLimits::StartClock() { start_ = Now(); }
+void ResourceLimits::StartRun() {
+  start_ = Now();
+  if (options_.seconds == 0) return;
+  for (ResourceLimits* around = this; around; around = around->outer_.get())
+    around->run_deadline_ = start_ + options_.seconds;
+}
+
+void ResourceLimits::EndRun() {
+  for (ResourceLimits* around = this; around; around = around->outer_.get())
+    around->run_deadline_ = 0;
+}
+
+double ResourceLimits::SecondsOverdue() const {
+  const double now = Now(), run = run_deadline_;
+  const double own = options_.seconds > 0 ? now - (start_ + options_.seconds) : 0;
+  return std::max({0.0, own, run > 0 ? now - run : 0});
+}
 
 const std::shared_ptr<ResourceLimits>& ResourceLimits::Current() { return CurrentLimits(); }
 
@@ -72,6 +88,12 @@ ScopedLimits::ScopedLimits(std::shared_ptr<ResourceLimits> limits) : before_(Cur
   CurrentLimits() = std::move(limits);
 }
 ScopedLimits::~ScopedLimits() { CurrentLimits() = std::move(before_); }
+
+ScopedRun::ScopedRun(std::shared_ptr<ResourceLimits> limits)
+    : limits_(*limits), scoped_(std::move(limits)) {
+  limits_.StartRun();
+}
+ScopedRun::~ScopedRun() { limits_.EndRun(); }
 
 void CheckTimeLimit(const char* doing) {
   if (const auto& limits = CurrentLimits())

@@ -22,7 +22,7 @@ class OutOfMemory : public Error {
 
 struct ResourceOptions {
   uint64_t memory = 0;  // bytes; 0: no limit
-  double seconds = 0;   // from the last StartClock(); 0: no limit
+  double seconds = 0;   // from the beginning of these limits, or of the last ScopedRun; 0: no limit
   // Asked with the time: true ends the work with kCancelled. Safe to call from any thread.
   std::function<bool()> stop = {};
 };
@@ -47,7 +47,6 @@ class ResourceLimits {
   void Give(uint64_t bytes) noexcept;
   uint64_t bytes_in_use() const { return in_use_; }
 
-  void StartClock();
   // Throws kDeadlineExceeded or kCancelled when the work must stop. `where` makes the words after
   // "passed its time limit of 2 s", and is only called then.
   template <class Where>
@@ -56,7 +55,15 @@ class ResourceLimits {
     if (stop.kind != Stop::kNone) Throw(stop, where());
   }
 
+  // For how many seconds these limits, or a ScopedRun inside of them, have been past their time:
+  // for a thread that watches, since an op that takes hours is not asked. Thread-safe.
+  double SecondsOverdue() const;
+
  private:
+  friend class ScopedRun;
+  void StartRun();
+  void EndRun();
+
   struct Refusal {
     bool refused = false;
     uint64_t in_use = 0, limit = 0;
@@ -72,7 +79,8 @@ class ResourceLimits {
 
   ResourceOptions options_;
   std::shared_ptr<ResourceLimits> outer_;
-  double start_ = 0;  // seconds
+  std::atomic<double> start_{0};         // seconds
+  std::atomic<double> run_deadline_{0};  // of the ScopedRun that began last; 0: none goes on
   std::atomic<uint64_t> in_use_{0};
 };
 
@@ -86,6 +94,19 @@ class ScopedLimits {
 
  private:
   std::shared_ptr<ResourceLimits> before_;
+};
+
+// One run of a program, under limits of its own, whose clock starts.
+class ScopedRun {
+ public:
+  explicit ScopedRun(std::shared_ptr<ResourceLimits> limits);
+  ~ScopedRun();
+  ScopedRun(const ScopedRun&) = delete;
+  ScopedRun& operator=(const ScopedRun&) = delete;
+
+ private:
+  ResourceLimits& limits_;
+  ScopedLimits scoped_;
 };
 
 // CheckTime of the present limits, if any: "... while `doing`".

@@ -194,18 +194,30 @@ TensorArray::TensorArray(std::initializer_list<Tensor> elements) {
 
 // Memory to spare is not shared.
 TensorArray::TensorArray(const TensorArray& other)
-    : elements_(other.elements_),
-      written_(other.written_),
+    : written_(other.written_),
       uniform_(other.uniform_),
       dtype_(other.dtype_),
-      shape_(other.shape_) {}
+      shape_(other.shape_) {
+  CountHandles(other.size());
+  elements_ = other.elements_;
+}
 
 TensorArray& TensorArray::operator=(const TensorArray& other) {
   if (this != &other) *this = TensorArray(other);
   return *this;
 }
 
+// Elements that nobody may ever write take memory too. A tensor whose elements nobody touches
+// stands for it, so that limits count it (twice, since a vector grows by more than it is asked).
+void TensorArray::CountHandles(size_t size) {
+  constexpr size_t kFew = 64;
+  if (size <= std::max(kFew, handles_counted_)) return;
+  handles_ = Tensor(DType::kUInt8, {CheckedMul(static_cast<int64_t>(size), 2, sizeof(Tensor))});
+  handles_counted_ = size * 2;
+}
+
 void TensorArray::resize(size_t size) {
+  CountHandles(size);
   for (size_t i = size; i < elements_.size(); ++i) Unset(i);
   elements_.resize(size);
   written_.resize(size, false);
@@ -235,16 +247,7 @@ void TensorArray::Note(size_t i, DType dtype, const Shape& shape) {
   }
 }
 
-// A gap of elements that nobody may ever write takes memory too. Its first element holds as much
-// without touching it, so that limits count it (twice: a vector grows by more than it is asked).
 Tensor& TensorArray::Write(size_t i, DType dtype, const Shape& shape) {
-  if (i > size()) {
-    const size_t first = size();
-    Tensor counted(DType::kUInt8, {CheckedMul(static_cast<int64_t>(i - first), 2, sizeof(Tensor))});
-    counted.Resize(DType::kFloat32, {0});
-    resize(i + 1);
-    elements_[first] = std::move(counted);
-  }
   if (i >= size()) resize(i + 1);
   Tensor& element = elements_[i];
   if (!written_[i] && i < spare_.size()) element = std::move(spare_[i]);

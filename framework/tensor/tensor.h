@@ -136,7 +136,7 @@ struct SelectedRows {
 class TensorArray {
  public:
   TensorArray() = default;
-  explicit TensorArray(size_t size) : elements_(size), written_(size, false) {}
+  explicit TensorArray(size_t size) { resize(size); }
   TensorArray(std::initializer_list<Tensor> elements);
   TensorArray(const TensorArray& other);
   TensorArray& operator=(const TensorArray& other);
@@ -168,8 +168,11 @@ class TensorArray {
 
  private:
   void Note(size_t i, DType dtype, const Shape& shape);
+  void CountHandles(size_t size);
 
   uint64_t capacity_ = 0;
+  Tensor handles_;  // as many bytes as elements_ takes, for limits of memory
+  size_t handles_counted_ = 0;
   std::vector<Tensor> elements_, spare_;
   std::vector<bool> written_;
   Uniform uniform_ = Uniform::kNone;

@@ -1,10 +1,12 @@
 #include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/parallel.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/default_ops.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 namespace coracle {
@@ -103,23 +105,72 @@ TEST(ResourceLimits, ManySmallTensorsCount) {
 }
 
 TEST(ResourceLimits, Time) {
-  ResourceLimits endless({.seconds = 1e6}), timed({.seconds = 0.02});
+  ResourceLimits endless({.seconds = 1e6});
+  const auto timed = std::make_shared<ResourceLimits>(ResourceOptions{.seconds = 0.02});
   endless.CheckTime([] { return std::string("at once"); });
+  EXPECT_EQ(endless.SecondsOverdue(), 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
-  const Error error = ErrorOf([&] { timed.CheckTime([] { return std::string("in a test"); }); });
+  EXPECT_GT(timed->SecondsOverdue(), 0.02);
+  const Error error = ErrorOf([&] { timed->CheckTime([] { return std::string("in a test"); }); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(error.message(), "passed the time limit of 0.02 s in a test");
   // A busy machine may let 20 ms pass between the two, but not each time.
   bool begins_anew = false;
   for (int i = 0; i < 1000 && !begins_anew; ++i) {
-    timed.StartClock();
+    const ScopedRun run(timed);
     try {
-      timed.CheckTime([] { return std::string("again"); });
+      timed->CheckTime([] { return std::string("again"); });
       begins_anew = true;
     } catch (const Error&) {
     }
   }
   EXPECT_TRUE(begins_anew);
+}
+
+TEST(ResourceLimits, ARunThatIsOverdueIsSeenFromAround) {
+  const auto around = std::make_shared<ResourceLimits>(ResourceOptions{});
+  const ScopedLimits scoped(around);
+  {
+    const ScopedRun run(std::make_shared<ResourceLimits>(ResourceOptions{.seconds = 0.01}));
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    EXPECT_GT(around->SecondsOverdue(), 0.02);
+  }
+  EXPECT_EQ(around->SecondsOverdue(), 0);
+}
+
+// The parts of a loop run on threads of the pool.
+TEST(ResourceLimits, HoldInEveryPartOfALoop) {
+  const ScopedLimits scoped(Bytes(1'000'000));
+  const int before = NumThreads();
+  SetNumThreads(4);
+  std::atomic<int> refused = 0;
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    ParallelFor(4, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (ErrorOf([] { Tensor(DType::kInt8, {2'000'000}); }).code() ==
+            ErrorCode::kResourceExhausted)
+          ++refused;
+      }
+    });
+  }
+  SetNumThreads(before);
+  EXPECT_EQ(refused, 400);
+}
+
+TEST(ResourceLimits, CopiesOfArraysWithGapsCount) {
+  const auto limits = Bytes(uint64_t{64} << 20);
+  const ScopedLimits scoped(limits);
+  TensorArray array;
+  array.Write(50'000, DType::kInt8, {1});
+  const uint64_t one = limits->bytes_in_use();
+  EXPECT_GE(one, 50'000 * sizeof(Tensor));
+  const TensorArray copy(array);
+  EXPECT_GE(limits->bytes_in_use(), 2 * one - 2'000);
+  EXPECT_EQ(ErrorOf([&] {
+              std::vector<TensorArray> copies;
+              for (int i = 0; i < 1000; ++i) copies.push_back(array);
+            }).code(),
+            ErrorCode::kResourceExhausted);
 }
 
 TEST(ResourceLimits, Stop) {

@@ -119,6 +119,16 @@ TEST(Pool2d, EmptyBatch) {
   Pool("max", {2, 2}).Input("X", {0, 1, 2, 2}, {}).Expect("Out", {0, 1, 1, 1}, {});
 }
 
+// Every window lies in the padding: X has no memory, Out has elements.
+TEST(Pool2d, NoRows) {
+  for (const char* type : {"max", "avg"}) {
+    Pool(type, {2, 2})
+        .Attr("paddings", std::vector<int32_t>{1, 1})
+        .Input("X", {2, 3, 0, 2}, {})
+        .Expect("Out", {2, 3, 1, 3}, std::vector<double>(18, 0));
+  }
+}
+
 TEST(Pool2d, Gradients) {
   for (const char* type : {"max", "avg"}) {
     for (const char* format : {"NCHW", "NHWC"}) {

@@ -1,3 +1,4 @@
+#include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/test_data.h>
@@ -208,6 +209,36 @@ TEST(Load, GivesTheDeclaredTensor) {
   EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("w")), kSmall.Cast(DType::kFloat64)));
   env = Load(directory, "w").Attr("load_as_fp16", true).Out("w", DType::kFloat16, {2, 2}).Run();
   EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("w")), kSmall.Cast(DType::kFloat16)));
+}
+
+// What a run makes and drops has the LoD of its op's inputs, and load has none.
+TEST(Load, SequencesNeedAPersistableVariable) {
+  TemporaryDirectory directory;
+  Tensor tensor = kSmall;
+  tensor.lod() = {{0, 1, 2}};
+  WriteFileAtomic(directory.File("w"), Bytes(tensor));
+  for (bool persistable : {true, false}) {
+    ProgramDesc program;
+    VarDesc& out = program.Root().Var("out");
+    out.SetShape({2, 2});
+    out.SetPersistable(persistable);
+    program.Root().AppendOp("load", {}, {{"Out", {"out"}}}, {{"file_path", std::string("w")}});
+    Scope scope;
+    std::string error;
+    try {
+      Executor({.allow_files = directory.path()}).Run(program, scope);
+    } catch (const coracle::Error& e) {
+      error = e.message();
+    }
+    if (persistable) {
+      EXPECT_EQ(error, "");
+      EXPECT_EQ(scope.Get("out").lod(), tensor.lod());
+    } else {
+      EXPECT_NE(error.find("holds sequences (LoD), which 'out' keeps only when it is declared"),
+                std::string::npos)
+          << error;
+    }
+  }
 }
 
 TEST(Load, OtherShapesTypesAndFilesAreErrors) {

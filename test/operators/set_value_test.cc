@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "../op_test.h"
 
 namespace coracle {
@@ -43,6 +45,18 @@ TEST(SetValue, TheValueIsStretched) {
       .Input("ValueTensor", {1, 1, 1}, {9})
       .Expect("Out", {3, 2}, {9, 9, 9, 9, 4, 5})
       .CheckGradient(kBoth);
+}
+
+// One element is a step from nothing: no step is too large.
+TEST(SetValue, OneElementInAnyStep) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  for (int64_t step : {most, -most}) {
+    Set({0}, {1}, {step > 0 ? 2 : 0}, {step})
+        .Input("Input", {3, 4}, kCount)
+        .Input("ValueTensor", {4}, {-1, -2, -3, -4})
+        .Expect("Out", {3, 4}, {0, 1, 2, 3, -1, -2, -3, -4, 8, 9, 10, 11})
+        .CheckGradient(kBoth);
+  }
 }
 
 // x[2:0:-1] = value: the first row of the value goes to row 2. An end of -1 is before row 0.

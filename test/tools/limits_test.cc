@@ -73,6 +73,17 @@ TEST_F(CommandLimits, LoopsThatNeverEnd) {
     ExpectRefusal(std::string(command) + " --time_limit=0.5", "passed the time limit of 0.5 s");
 }
 
+// Nobody asks for the time in the middle of an op.
+TEST_F(CommandLimits, AnOpThatGoesOnForHours) {
+  Write("long.pbtxt", R"(
+    layer { op { fill_constant { shape: 20000 shape: 20000 dtype: FP32 value: 1 Out: "x" } } }
+    layer { op { matmul { X: "x" Y: "x" Out: "y" } } }
+    layer { op { matmul { X: "y" Y: "x" Out: "z" } } }
+  )");
+  ExpectRefusal("time long.pbtxt --kernels=reference --time_limit=0.5",
+                "passed the time limit of 0.5 s");
+}
+
 // In the model of a job, and in the model that it leaves.
 class JobLimits : public CommandLimits {
  protected:
