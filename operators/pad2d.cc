@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/common/arithmetic.h>
 #include <coracle/operators/common/copy.h>
 #include <coracle/operators/common/dims.h>
 #include <coracle/operators/common/forward_shape.h>
@@ -114,7 +115,7 @@ Kernel Pad(const PrepareContext& ctx) {
   if (out.numel == 0) return [](Workspace&) {};
   const Corner corner(ctx);
   const Layout layout = LayoutOf(ctx, x.shape, out.shape, 0, 0);
-  const T value = static_cast<T>(ctx.Attr<float>("pad_value"));
+  const T value = SaturateTo<T>(static_cast<double>(ctx.Attr<float>("pad_value")));
   return [=](Workspace& ws) {
     Layout l = layout;
     corner.Apply(ws, &l);

@@ -35,6 +35,14 @@ TEST(Pad2d, Values) {
   Pad({1, 0, 0, 0}, "constant").Input("X", {0, 1, 1, 1}, {}).Expect("Out", {0, 1, 2, 1}, {});
 }
 
+// A value that the element type does not hold becomes the nearest one that it holds.
+TEST(Pad2d, ValueBeyondIntegers) {
+  Pad({0, 0, 1, 0}, "constant")
+      .Attr("pad_value", 1e30f)
+      .IntInput("X", {1, 1, 1, 1}, {5})
+      .Expect("Out", {1, 1, 1, 2}, {static_cast<double>(INT64_MAX), 5});
+}
+
 TEST(Pad2d, FromTensor) {
   OpTest("pad2d")
       .Input("X", {1, 1, 1, 1}, {5})
