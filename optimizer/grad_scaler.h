@@ -15,7 +15,7 @@
 // scale.
 
 #include <coracle/framework/tensor/tensor.h>
-#include <coracle/operators/loss_scale.h>
+#include <coracle/operators/update/loss_scale.h>
 
 #include <functional>
 #include <map>

@@ -536,7 +536,7 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
 }
 
 void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>& wrt,
-                             const OpRegistry& ops, const GradientCheck& check,
+                             const OpRegistry& ops, const DifferenceCheck& check,
                              const InterpretOptions& options, const std::string& title) {
   VarValues env = graph.inputs;
   Interpret(graph.program.Root(), ops, env, options);
@@ -588,7 +588,7 @@ void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>&
   }
 }
 
-OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const GradientCheck& check) {
+OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const DifferenceCheck& check) {
   CheckedGradients().insert(type_);
   Graph graph = BuildGradient(slots, true);
   std::vector<std::string> wrt;
@@ -602,7 +602,7 @@ OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const Gradi
 }
 
 OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
-                                    const GradientCheck& check) {
+                                    const DifferenceCheck& check) {
   Graph graph = BuildGradient(slots, true);
   VarValues env = graph.inputs;
   const BlockDesc& block = graph.program.Root();

@@ -19,7 +19,7 @@
 
 namespace coracle {
 
-struct GradientCheck {
+struct DifferenceCheck {
   double step = 1e-5;       // of the central difference
   double tolerance = 1e-6;  // of |analytic - numeric| over max(1, |numeric|)
   int directions = 6;       // random directions per input
@@ -66,11 +66,11 @@ class OpTest {
 
   // Analytic against numeric gradients of sum(w * outputs), w random with a fixed seed, in double,
   // with the reference kernels. Fails too when all gradients are (nearly) zero.
-  OpTest& CheckGradient(const std::vector<std::string>& slots, const GradientCheck& check = {});
+  OpTest& CheckGradient(const std::vector<std::string>& slots, const DifferenceCheck& check = {});
   // The same for the gradient op's own gradient: second order, with respect to forward inputs and
   // the output gradient.
   OpTest& CheckSecondGradient(const std::vector<std::string>& slots,
-                              const GradientCheck& check = {});
+                              const DifferenceCheck& check = {});
   // Fast kernels of the op and of its gradient against the reference ones, on these inputs in
   // float32. Gradients are taken with respect to `slots` (default: all floating-point inputs).
   OpTest& CheckFast(double tolerance = 1e-4, std::vector<std::string> slots = {});
@@ -98,7 +98,7 @@ class OpTest {
   void CompareEnvironments(const VarValues& expected, const VarValues& actual,
                            double tolerance) const;
   static void CheckDirections(const Graph& graph, const std::vector<std::string>& wrt,
-                              const OpRegistry& ops, const GradientCheck& check,
+                              const OpRegistry& ops, const DifferenceCheck& check,
                               const InterpretOptions& options, const std::string& title);
 
   const OpRegistry& ops_;

@@ -1,4 +1,4 @@
-#include <coracle/train/generate.h>
+#include <coracle/train/run/generate.h>
 
 #include "command_limits.h"
 #include "commands.h"

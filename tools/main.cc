@@ -6,7 +6,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_library.h>
 #include <coracle/operators/default_ops.h>
-#include <coracle/train/format.h>
+#include <coracle/train/log/format.h>
 #include <fmt/format.h>
 #include <glog/logging.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/file.h>
-#include <coracle/train/plot.h>
+#include <coracle/train/log/plot.h>
 #include <gflags/gflags.h>
 
 #include "commands.h"

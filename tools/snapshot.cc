@@ -1,6 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/train/snapshot.h>
+#include <coracle/train/run/snapshot.h>
 #include <fmt/format.h>
 
 #include "commands.h"

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/train/run.h>
+#include <coracle/train/run/run.h>
 
 #include <filesystem>
 #include <iostream>

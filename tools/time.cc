@@ -2,7 +2,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
-#include <coracle/train/time_model.h>
+#include <coracle/train/run/time_model.h>
 
 #include "command_limits.h"
 #include "commands.h"

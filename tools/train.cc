@@ -1,4 +1,4 @@
-#include <coracle/train/run.h>
+#include <coracle/train/run/run.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

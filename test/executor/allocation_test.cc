@@ -4,7 +4,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/control_flow.h>
-#include <coracle/operators/common/onednn_scope.h>
+#include <coracle/operators/kernels/onednn_scope.h>
 #include <coracle/optimizer/gradient_accumulation.h>
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/optimizer/weight_average.h>

@@ -3,7 +3,7 @@
 #include <coracle/framework/io/npy.h>
 #include <coracle/test/fuzz/sandbox.h>
 #include <coracle/tools/command_line.h>
-#include <coracle/train/run.h>
+#include <coracle/train/run/run.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>

@@ -1,7 +1,7 @@
 // Kernels that hand oneDNN parts of their work, with any number of threads.
 #include <coracle/framework/base/parallel.h>
-#include <coracle/operators/common/conv_parts.h>
-#include <coracle/operators/common/gemm.h>
+#include <coracle/operators/conv/conv_parts.h>
+#include <coracle/operators/kernels/gemm.h>
 #include <coracle/test/threads.h>
 #include <signal.h>
 #include <sys/time.h>

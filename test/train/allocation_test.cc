@@ -1,6 +1,6 @@
 // The training loop allocates next to nothing: this binary counts every operator new.
 
-#include <coracle/train/trainer.h>
+#include <coracle/train/run/trainer.h>
 
 #include <atomic>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include <coracle/train/batch_reader.h>
+#include <coracle/train/data/batch_reader.h>
 
 #include <algorithm>
 #include <numeric>

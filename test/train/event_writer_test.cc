@@ -1,9 +1,9 @@
 #include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/program_io.h>
-#include <coracle/train/event_writer.h>
-#include <coracle/train/run_log.h>
-#include <coracle/train/trainer.h>
+#include <coracle/train/log/event_writer.h>
+#include <coracle/train/log/run_log.h>
+#include <coracle/train/run/trainer.h>
 #include <unistd.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // The jobs that users see first.
 
 #include <coracle/framework/base/file.h>
-#include <coracle/train/trainer.h>
+#include <coracle/train/run/trainer.h>
 
 #include <cstdlib>
 

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/file.h>
-#include <coracle/train/internal/text_block.h>
-#include <coracle/train/job.h>
+#include <coracle/train/job/job.h>
+#include <coracle/train/job/text_block.h>
 
 #include <random>
 

@@ -1,5 +1,5 @@
-#include <coracle/train/metric.h>
-#include <coracle/train/window.h>
+#include <coracle/train/log/window.h>
+#include <coracle/train/run/metric.h>
 
 #include <cmath>
 #include <limits>

@@ -2,10 +2,10 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/train/evaluate.h>
-#include <coracle/train/format.h>
-#include <coracle/train/internal/watch.h>
-#include <coracle/train/run.h>
+#include <coracle/train/log/format.h>
+#include <coracle/train/run/evaluate.h>
+#include <coracle/train/run/run.h>
+#include <coracle/train/run/watch.h>
 
 #include <cmath>
 #include <limits>

@@ -4,7 +4,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/optimizer/factory.h>
 #include <coracle/optimizer/regularizer.h>
-#include <coracle/train/trainer.h>
+#include <coracle/train/run/trainer.h>
 
 #include <cmath>
 

@@ -2,10 +2,10 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/train/run.h>
-#include <coracle/train/run_log.h>
-#include <coracle/train/snapshot.h>
-#include <coracle/train/trainer.h>
+#include <coracle/train/log/run_log.h>
+#include <coracle/train/run/run.h>
+#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/trainer.h>
 #include <sys/stat.h>
 
 #include <limits>

@@ -1,7 +1,7 @@
 // Labels and ids out of range in what is trained on: the error names row, column and op.
 
 #include <coracle/framework/base/file.h>
-#include <coracle/train/trainer.h>
+#include <coracle/train/run/trainer.h>
 
 #include "small_job.h"
 

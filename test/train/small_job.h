@@ -1,7 +1,7 @@
 #pragma once
 // A small job for tests of the trainer.
 
-#include <coracle/train/job.h>
+#include <coracle/train/job/job.h>
 
 #include <string>
 

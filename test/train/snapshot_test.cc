@@ -1,10 +1,10 @@
 #include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/train/internal/json_reader.h>
-#include <coracle/train/snapshot.h>
-#include <coracle/train/trainer.h>
-#include <coracle/train/weights.h>
+#include <coracle/train/data/json_reader.h>
+#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/trainer.h>
+#include <coracle/train/run/weights.h>
 #include <fmt/format.h>
 #include <sys/mount.h>
 #include <sys/resource.h>

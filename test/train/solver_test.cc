@@ -3,10 +3,10 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/train/run.h>
-#include <coracle/train/snapshot.h>
-#include <coracle/train/trainer.h>
-#include <coracle/train/weights.h>
+#include <coracle/train/run/run.h>
+#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/trainer.h>
+#include <coracle/train/run/weights.h>
 #include <signal.h>
 
 #include <cmath>

@@ -4,10 +4,10 @@
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/options.h>
-#include <coracle/train/generate.h>
-#include <coracle/train/progress.h>
-#include <coracle/train/text_source.h>
-#include <coracle/train/trainer.h>
+#include <coracle/train/data/text_source.h>
+#include <coracle/train/log/progress.h>
+#include <coracle/train/run/generate.h>
+#include <coracle/train/run/trainer.h>
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/train/run.h>
-#include <coracle/train/trainer.h>
+#include <coracle/train/run/run.h>
+#include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,9 +1,9 @@
 // What a job is told before its first step, and the directories of other runs.
 
 #include <coracle/framework/base/file.h>
-#include <coracle/train/internal/validate.h>
-#include <coracle/train/run.h>
-#include <coracle/train/snapshot.h>
+#include <coracle/train/run/run.h>
+#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/validate.h>
 
 #include <sstream>
 

@@ -25,12 +25,12 @@ const std::vector<Rule>& Rules() {
       {"writes to the terminal (Print, Printable)",
        {"std::cout", "std::cerr", "std::clog", "fputs(", "printf(", "puts(", "fwrite(",
         "fmt::print(", "STDOUT_FILENO, ", "STDERR_FILENO, "},
-       {"tools/main.cc", "tools/train.cc", "tools/test.cc", "operators/print.cc",
+       {"tools/main.cc", "tools/train.cc", "tools/test.cc", "operators/io/print.cc",
         "framework/base/file.cc", "framework/base/logging.cc"}},
       {"opens a file (framework/base/file.h)",
        {"ifstream", "ofstream", "fopen(", "::open(", "::openat(", "::creat("},
        {"framework/base/file.cc", "framework/base/file_access.cc", "framework/base/file_handle.cc",
-        "framework/base/append_file.cc", "train/directory_lock.cc",
+        "framework/base/append_file.cc", "train/run/directory_lock.cc",
         // What the kernel says of memory and processors.
         "framework/base/internal/control_group.cc", "framework/base/internal/thread_limit.cc"}},
       {"matches a regular expression (framework/base/regex.h)",
@@ -40,9 +40,9 @@ const std::vector<Rule>& Rules() {
        {"framework/base/file.h", "framework/base/append_file.h", "framework/base/file_access.h"},
        {},
        "operators/"},
-      {"reads JSON of others (train/internal/json_reader.h)",
+      {"reads JSON of others (train/data/json_reader.h)",
        {"Json::parse(", "json::parse("},
-       {"train/json_reader.cc", "train/manifest.cc"}},
+       {"train/data/json_reader.cc", "train/run/manifest.cc"}},
   };
   return rules;
 }

@@ -1,0 +1,566 @@
+#pragma once
+// The activations as formulas, one struct for each row of the family: the value f(x), and the first
+// and second derivative as functions of v, which is the output for rows with kFromOut and the input
+// for the others. p holds the attrs in the order of kAttrs.
+
+#include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/simd.h>
+
+#include <array>
+#include <cmath>
+#include <optional>
+#include <span>
+
+namespace coracle::activation {
+
+struct AttrRow {
+  const char* name;
+  float value;
+  const char* doc;
+};
+
+// The defaults of a row.
+struct Row {
+  static constexpr bool kFromOut = false;
+  static constexpr bool kIntegers = false;     // for int32 and int64 too
+  static constexpr bool kHasGradient = true;   // false: the derivative is 0 almost everywhere
+  static constexpr bool kHasCurvature = true;  // false: the second derivative is 0
+  static constexpr std::optional<simd::Unary> kSimd = std::nullopt;
+  static constexpr std::array<AttrRow, 0> kAttrs = {};
+};
+
+template <class T>
+using P = std::array<T, 3>;
+
+template <class T>
+T SigmoidOf(T x) {
+  if (x >= 0) return 1 / (1 + std::exp(-x));
+  const T e = std::exp(x);
+  return e / (1 + e);
+}
+template <class T>
+T LogOnePlusExp(T x) {
+  return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+}
+
+struct Relu : Row {
+  static constexpr const char* kType = "relu";
+  static constexpr const char* kFormula = "max(X, 0); a nan stays a nan";
+  static constexpr bool kFromOut = true, kIntegers = true, kHasCurvature = false;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kRelu;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return x < 0 ? T(0) : x;
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return out > 0 ? T(1) : T(0);
+  }
+};
+struct LeakyRelu : Row {
+  static constexpr const char* kType = "leaky_relu";
+  static constexpr const char* kFormula = "X where X >= 0, else alpha X";
+  static constexpr bool kHasCurvature = false;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kLeakyRelu;
+  static constexpr std::array<AttrRow, 1> kAttrs = {{{"alpha", 0.02f, "slope below 0"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return x < 0 ? p[0] * x : x;
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    return x > 0 ? T(1) : p[0];
+  }
+};
+struct Relu6 : Row {
+  static constexpr const char* kType = "relu6";
+  static constexpr const char* kFormula = "min(max(X, 0), threshold)";
+  static constexpr bool kFromOut = true, kHasCurvature = false;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kRelu6;
+  static constexpr std::array<AttrRow, 1> kAttrs = {{{"threshold", 6.0f, "highest value"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    const T low = x < 0 ? T(0) : x;
+    return low > p[0] ? p[0] : low;
+  }
+  template <class T>
+  static T Slope(T out, const P<T>& p) {
+    return out > 0 && out < p[0] ? T(1) : T(0);
+  }
+};
+struct Elu : Row {
+  static constexpr const char* kType = "elu";
+  static constexpr const char* kFormula = "X where X >= 0, else alpha (e^X - 1)";
+  static constexpr std::array<AttrRow, 1> kAttrs = {{{"alpha", 1.0f, "the limit below is -alpha"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return x < 0 ? p[0] * std::expm1(x) : x;
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    return x < 0 ? p[0] * std::exp(x) : T(1);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>& p) {
+    return x < 0 ? p[0] * std::exp(x) : T(0);
+  }
+};
+struct Sigmoid : Row {
+  static constexpr const char* kType = "sigmoid";
+  static constexpr const char* kFormula = "1 / (1 + e^-X)";
+  static constexpr bool kFromOut = true;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSigmoid;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return SigmoidOf(x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return out * (1 - out);
+  }
+  template <class T>
+  static T Curve(T out, const P<T>&) {
+    return 1 - 2 * out;
+  }
+};
+struct LogSigmoid : Row {
+  static constexpr const char* kType = "logsigmoid";
+  static constexpr const char* kFormula = "log(1 / (1 + e^-X))";
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return -LogOnePlusExp(-x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return SigmoidOf(-x);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return -SigmoidOf(x) * SigmoidOf(-x);
+  }
+};
+struct Tanh : Row {
+  static constexpr const char* kType = "tanh";
+  static constexpr const char* kFormula = "tanh(X)";
+  static constexpr bool kFromOut = true;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kTanh;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::tanh(x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return 1 - out * out;
+  }
+  template <class T>
+  static T Curve(T out, const P<T>&) {
+    return -2 * out;
+  }
+};
+struct Exp : Row {
+  static constexpr const char* kType = "exp";
+  static constexpr const char* kFormula = "e^X";
+  static constexpr bool kFromOut = true;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kExp;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::exp(x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return out;
+  }
+  template <class T>
+  static T Curve(T, const P<T>&) {
+    return 1;
+  }
+};
+struct Log : Row {
+  static constexpr const char* kType = "log";
+  static constexpr const char* kFormula = "the natural logarithm of X";
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::log(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return 1 / x;
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return -1 / (x * x);
+  }
+};
+struct Sqrt : Row {
+  static constexpr const char* kType = "sqrt";
+  static constexpr const char* kFormula = "the square root of X";
+  static constexpr bool kFromOut = true;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSqrt;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::sqrt(x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return T(0.5) / out;
+  }
+  template <class T>
+  static T Curve(T out, const P<T>&) {
+    return T(-0.5) / (out * out);
+  }
+};
+struct Rsqrt : Row {
+  static constexpr const char* kType = "rsqrt";
+  static constexpr const char* kFormula = "1 / the square root of X";
+  static constexpr bool kFromOut = true;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return 1 / std::sqrt(x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return T(-0.5) * out * out * out;
+  }
+  template <class T>
+  static T Curve(T out, const P<T>&) {
+    return T(-1.5) * out * out;
+  }
+};
+struct Square : Row {
+  static constexpr const char* kType = "square";
+  static constexpr const char* kFormula = "X^2";
+  static constexpr bool kIntegers = true;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSquare;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return WrapMul(x, x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return WrapMul(T(2), x);
+  }
+  template <class T>
+  static T Curve(T, const P<T>&) {
+    return 2;
+  }
+};
+struct Abs : Row {
+  static constexpr const char* kType = "abs";
+  static constexpr const char* kFormula = "|X|; the gradient at 0 is 0";
+  static constexpr bool kIntegers = true, kHasCurvature = false;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kAbs;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    if constexpr (std::is_integral_v<T>)
+      return x < 0 ? WrapSub(T(0), x) : x;
+    else
+      return std::abs(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return static_cast<T>((x > 0) - (x < 0));
+  }
+};
+struct Reciprocal : Row {
+  static constexpr const char* kType = "reciprocal";
+  static constexpr const char* kFormula = "1 / X";
+  static constexpr bool kFromOut = true;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return 1 / x;
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return -out * out;
+  }
+  template <class T>
+  static T Curve(T out, const P<T>&) {
+    return -2 * out;
+  }
+};
+struct Pow : Row {
+  static constexpr const char* kType = "pow";
+  static constexpr const char* kFormula = "X to the power of factor";
+  static constexpr bool kIntegers = true;
+  static constexpr std::array<AttrRow, 1> kAttrs = {{{"factor", 1.0f, "the exponent"}}};
+  template <class T>
+  static T Power(T x, T y) {
+    if constexpr (std::is_integral_v<T>)
+      return SaturateTo<T>(std::pow(static_cast<double>(x), static_cast<double>(y)));
+    else
+      return std::pow(x, y);
+  }
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return Power(x, p[0]);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    return p[0] == 0 ? T(0) : WrapMul(p[0], Power(x, WrapSub(p[0], T(1))));
+  }
+  template <class T>
+  static T Curve(T x, const P<T>& p) {
+    const T factor = WrapMul(p[0], WrapSub(p[0], T(1)));
+    return factor == 0 ? T(0) : WrapMul(factor, Power(x, WrapSub(p[0], T(2))));
+  }
+};
+struct Sign : Row {
+  static constexpr const char* kType = "sign";
+  static constexpr const char* kFormula = "-1, 0 or 1 as X is below, at or above 0; nan for nan";
+  static constexpr bool kIntegers = true, kHasGradient = false;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return x != x ? x : static_cast<T>((x > 0) - (x < 0));
+  }
+};
+struct Floor : Row {
+  static constexpr const char* kType = "floor";
+  static constexpr const char* kFormula = "the largest integer not above X";
+  static constexpr bool kHasGradient = false;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::floor(x);
+  }
+};
+struct Ceil : Row {
+  static constexpr const char* kType = "ceil";
+  static constexpr const char* kFormula = "the smallest integer not below X";
+  static constexpr bool kHasGradient = false;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::ceil(x);
+  }
+};
+struct Round : Row {
+  static constexpr const char* kType = "round";
+  static constexpr const char* kFormula = "the nearest integer, halves away from 0";
+  static constexpr bool kHasGradient = false;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::round(x);
+  }
+};
+struct Sin : Row {
+  static constexpr const char* kType = "sin";
+  static constexpr const char* kFormula = "sin(X)";
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::sin(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return std::cos(x);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return -std::sin(x);
+  }
+};
+struct Cos : Row {
+  static constexpr const char* kType = "cos";
+  static constexpr const char* kFormula = "cos(X)";
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::cos(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return -std::sin(x);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return -std::cos(x);
+  }
+};
+struct Softplus : Row {
+  static constexpr const char* kType = "softplus";
+  static constexpr const char* kFormula =
+      "log(1 + e^(beta X)) / beta, and X where beta X > threshold";
+  static constexpr std::array<AttrRow, 2> kAttrs = {
+      {{"beta", 1.0f, "steepness"}, {"threshold", 20.0f, "where the straight line begins"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return x * p[0] > p[1] ? x : LogOnePlusExp(x * p[0]) / p[0];
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    return x * p[0] > p[1] ? T(1) : SigmoidOf(x * p[0]);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>& p) {
+    return x * p[0] > p[1] ? T(0) : p[0] * SigmoidOf(x * p[0]) * SigmoidOf(-x * p[0]);
+  }
+};
+struct Softsign : Row {
+  static constexpr const char* kType = "softsign";
+  static constexpr const char* kFormula = "X / (1 + |X|)";
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return x / (1 + std::abs(x));
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    const T a = 1 + std::abs(x);
+    return 1 / (a * a);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    const T a = 1 + std::abs(x);
+    return (x < 0 ? T(2) : T(-2)) / (a * a * a);
+  }
+};
+struct HardSigmoid : Row {
+  static constexpr const char* kType = "hard_sigmoid";
+  static constexpr const char* kFormula = "min(max(slope X + offset, 0), 1)";
+  static constexpr bool kFromOut = true, kHasCurvature = false;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kHardSigmoid;
+  static constexpr std::array<AttrRow, 2> kAttrs = {
+      {{"slope", 0.2f, "slope of the middle part"}, {"offset", 0.5f, "value at 0"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    const T y = p[0] * x + p[1];
+    return y < 0 ? T(0) : y > 1 ? T(1) : y;
+  }
+  template <class T>
+  static T Slope(T out, const P<T>& p) {
+    return out > 0 && out < 1 ? p[0] : T(0);
+  }
+};
+struct HardSwish : Row {
+  static constexpr const char* kType = "hard_swish";
+  static constexpr const char* kFormula = "X min(max(X + offset, 0), threshold) / scale";
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kHardSwish;
+  static constexpr std::array<AttrRow, 3> kAttrs = {{{"threshold", 6.0f, "highest gate"},
+                                                     {"scale", 6.0f, "divisor; not 0"},
+                                                     {"offset", 3.0f, "shift of the gate"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    const T shifted = x + p[2], gate = shifted < 0 ? T(0) : shifted > p[0] ? p[0] : shifted;
+    return x * gate / p[1];
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    const T shifted = x + p[2];
+    return shifted <= 0 ? T(0) : shifted >= p[0] ? p[0] / p[1] : (shifted + x) / p[1];
+  }
+  template <class T>
+  static T Curve(T x, const P<T>& p) {
+    const T shifted = x + p[2];
+    return shifted <= 0 || shifted >= p[0] ? T(0) : 2 / p[1];
+  }
+};
+struct Swish : Row {
+  static constexpr const char* kType = "swish";
+  static constexpr const char* kFormula = "X / (1 + e^(-beta X))";
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSwish;
+  static constexpr std::array<AttrRow, 1> kAttrs = {{{"beta", 1.0f, "steepness of the gate"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return x * SigmoidOf(p[0] * x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    const T s = SigmoidOf(p[0] * x);
+    return s + p[0] * x * s * (1 - s);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>& p) {
+    const T s = SigmoidOf(p[0] * x), d = s * (1 - s);
+    return p[0] * d * (2 + p[0] * x * (1 - 2 * s));
+  }
+};
+struct Silu : Row {
+  static constexpr const char* kType = "silu";
+  static constexpr const char* kFormula = "X / (1 + e^-X)";
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSwish;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return Swish::Value<T>(x, {1, 0, 0});
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return Swish::Slope<T>(x, {1, 0, 0});
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return Swish::Curve<T>(x, {1, 0, 0});
+  }
+};
+// With s = softplus(x), t = tanh(s), q = sigmoid(x): f = x t, f' = t + x q (1 - t^2).
+struct Mish : Row {
+  static constexpr const char* kType = "mish";
+  static constexpr const char* kFormula =
+      "X tanh(s), s = log(1 + e^X), and s = X where X > threshold";
+  static constexpr std::array<AttrRow, 1> kAttrs = {
+      {{"threshold", 20.0f, "where s becomes a straight line"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return x * std::tanh(x > p[0] ? x : LogOnePlusExp(x));
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    const bool line = x > p[0];
+    const T t = std::tanh(line ? x : LogOnePlusExp(x)), q = line ? T(1) : SigmoidOf(x);
+    return t + x * q * (1 - t * t);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>& p) {
+    const bool line = x > p[0];
+    const T t = std::tanh(line ? x : LogOnePlusExp(x)), q = line ? T(1) : SigmoidOf(x);
+    const T bend = line ? T(0) : q * (1 - q);
+    return (1 - t * t) * (2 * q + x * bend - 2 * x * q * q * t);
+  }
+};
+
+constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrtTwoPi = 0.39894228040143267794;
+constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
+
+// x Phi(x), with the normal distribution Phi and its density phi.
+struct GeluErf : Row {
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kGeluErf;
+  template <class T>
+  static T Cdf(T x) {
+    return T(0.5) * std::erfc(-x * T(kSqrtHalf));
+  }
+  template <class T>
+  static T Pdf(T x) {
+    return T(kInvSqrtTwoPi) * std::exp(T(-0.5) * x * x);
+  }
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return x * Cdf(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return Cdf(x) + x * Pdf(x);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return Pdf(x) * (2 - x * x);
+  }
+};
+// x / 2 (1 + t) with t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+struct GeluTanh : Row {
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kGeluTanh;
+  template <class T>
+  static T Term(T x) {
+    return std::tanh(T(kSqrtTwoOverPi) * (x + T(0.044715) * x * x * x));
+  }
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return T(0.5) * x * (1 + Term(x));
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    const T t = Term(x), du = T(kSqrtTwoOverPi) * (1 + T(0.134145) * x * x);
+    return T(0.5) * (1 + t) + T(0.5) * x * (1 - t * t) * du;
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    const T t = Term(x), du = T(kSqrtTwoOverPi) * (1 + T(0.134145) * x * x);
+    const T ddu = T(kSqrtTwoOverPi) * T(0.26829) * x, dt = (1 - t * t) * du;
+    return dt + T(0.5) * x * (1 - t * t) * (ddu - 2 * t * du * du);
+  }
+};
+
+}  // namespace coracle::activation

@@ -1,0 +1,209 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/softmax.h>
+#include <coracle/operators/rules/same_type.h>
+
+namespace coracle {
+namespace {
+
+void InferAxis(InferContext& ctx) {
+  const int rank = std::max(1, ctx.InputShape("X").rank());
+  ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank);
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+void InferGrad(InferContext& ctx) {
+  RequireSameType(ctx, "C1", "Out@GRAD", "Out");
+  ctx.SetOutput("X@GRAD", ctx.Input("Out"));
+}
+
+template <class T>
+using Line = void (*)(const T* x, T* y, int64_t n, int64_t stride);
+template <class T>
+using GradLine = void (*)(const T* y, const T* dy, T* dx, int64_t n, int64_t stride);
+
+template <class T>
+void SoftmaxOnly(const T* x, T* y, int64_t n, int64_t stride) {
+  SoftmaxLine(x, y, n, stride);
+}
+void SoftmaxOnlyRow(const float* x, float* y, int64_t n) { SoftmaxRow(x, y, n); }
+
+template <class T>
+Kernel ForwardReference(const PrepareContext& ctx, Line<T> line) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const AxisView view = ViewAxis(x.shape, ctx.Attr<int32_t>("axis"));
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* o = ws.Data<T>(out);
+    ForEachLine(view, [&](int64_t, int64_t at) { line(in + at, o + at, view.n, view.inner); });
+  };
+}
+
+template <class T>
+Kernel GradReference(const PrepareContext& ctx, GradLine<T> line) {
+  const TensorArg out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const AxisView view = ViewAxis(out.shape, ctx.Attr<int32_t>("axis"));
+  return [=](Workspace& ws) {
+    const T* y = ws.Data<const T>(out);
+    const T* g = ws.Data<const T>(dout);
+    T* o = ws.Data<T>(dx);
+    ForEachLine(view,
+                [&](int64_t, int64_t at) { line(y + at, g + at, o + at, view.n, view.inner); });
+  };
+}
+
+using Row = void (*)(const float* x, float* y, int64_t n);
+using GradRow = void (*)(const float* y, const float* dy, float* dx, int64_t n);
+
+// Only lines that are contiguous.
+Kernel ForwardFast(const PrepareContext& ctx, Row row) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const AxisView view = ViewAxis(x.shape, ctx.Attr<int32_t>("axis"));
+  if (x.dtype != DType::kFloat32 || view.inner != 1) return {};
+  return [=](Workspace& ws) {
+    const float* in = ws.Data<const float>(x);
+    float* o = ws.Data<float>(out);
+    ForEachLine(view, [&](int64_t, int64_t at) { row(in + at, o + at, view.n); });
+  };
+}
+
+Kernel GradFast(const PrepareContext& ctx, GradRow row) {
+  const TensorArg out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const AxisView view = ViewAxis(out.shape, ctx.Attr<int32_t>("axis"));
+  if (out.dtype != DType::kFloat32 || view.inner != 1) return {};
+  return [=](Workspace& ws) {
+    const float* y = ws.Data<const float>(out);
+    const float* g = ws.Data<const float>(dout);
+    float* o = ws.Data<float>(dx);
+    ForEachLine(view, [&](int64_t, int64_t at) { row(y + at, g + at, o + at, view.n); });
+  };
+}
+
+// Appends small ops around one gradient rule.
+class Composer {
+ public:
+  explicit Composer(GradientContext& g) : g_(g), axis_(g.Attr<int32_t>("axis")) {}
+
+  std::string Mul(const std::string& a, const std::string& b) {
+    return Binary("elementwise_mul", a, b);
+  }
+  std::string Sub(const std::string& a, const std::string& b) {
+    return Binary("elementwise_sub", a, b);
+  }
+  std::string Sum(const std::string& x) {  // along the axis, which stays with size 1
+    std::string out = Temp();
+    g_.Append("reduce_sum", {{"X", {x}}}, {{"Out", {out}}},
+              {{"dim", std::vector<int32_t>{axis_}}, {"keep_dim", true}});
+    return out;
+  }
+  std::string Exp(const std::string& x) {
+    std::string out = Temp();
+    g_.Append("exp", {{"X", {x}}}, {{"Out", {out}}});
+    return out;
+  }
+  void SubTo(const std::string& a, const std::string& b, const std::string& out) {
+    g_.Append("elementwise_sub", {{"X", {a}}, {"Y", {b}}}, {{"Out", {out}}});
+  }
+  void NegateTo(const std::string& x, const std::string& out) {
+    g_.Append("scale", {{"X", {x}}}, {{"Out", {out}}}, {{"scale", -1.0f}});
+  }
+  int32_t axis() const { return axis_; }
+
+ private:
+  std::string Temp() { return g_.Temp(g_.Input("Out") + "@TERM"); }
+  std::string Binary(const char* type, const std::string& a, const std::string& b) {
+    std::string out = Temp();
+    g_.Append(type, {{"X", {a}}, {"Y", {b}}}, {{"Out", {out}}});
+    return out;
+  }
+
+  GradientContext& g_;
+  int32_t axis_;
+};
+
+// dx = y (g - s), s = sum(g y). With u = d(dx): the Jacobian is symmetric, so g' is softmax_grad of
+// u, and y' = u g - u s - g sum(u y).
+void SoftmaxGradGradient(GradientContext& g) {
+  const std::string y = g.Input("Out"), dy = g.Input("Out@GRAD"), u = g.OutputGrad("X@GRAD");
+  Composer c(g);
+  g.Append("softmax_grad", {{"Out", {y}}, {"Out@GRAD", {u}}},
+           {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, {{"axis", c.axis()}});
+  if (!g.NeedsInputGrad("Out")) return;
+  const std::string uy = c.Sum(c.Mul(u, y)), gy = c.Sum(c.Mul(dy, y));
+  c.SubTo(c.Mul(u, c.Sub(dy, gy)), c.Mul(dy, uy), g.InputGrad("Out"));
+}
+
+// dx = g - e s, e = exp(y), s = sum(g). With u = d(dx): g' = u - sum(u e), y' = -u e s.
+void LogSoftmaxGradGradient(GradientContext& g) {
+  const std::string y = g.Input("Out"), dy = g.Input("Out@GRAD"), u = g.OutputGrad("X@GRAD");
+  Composer c(g);
+  const std::string ue = c.Mul(u, c.Exp(y));
+  if (g.NeedsInputGrad("Out@GRAD")) c.SubTo(u, c.Sum(ue), g.InputGrad("Out@GRAD"));
+  if (g.NeedsInputGrad("Out")) c.NegateTo(c.Mul(ue, c.Sum(dy)), g.InputGrad("Out"));
+}
+
+OpDef WithAxis(OpDef def) {
+  def.Attr<int32_t>("axis", -1, "the axis whose elements add up to 1, counted from the end if < 0");
+  return def;
+}
+OpDef WithSoftmaxAttrs(OpDef def) {
+  return WithAxis(std::move(def))
+      .Attr<std::string>("data_format", "AnyLayout", "taken from files and not used")
+      .Attr<bool>("is_test", false, "taken from files and not used");
+}
+
+OpDef ForwardDef(const std::string& type, const std::string& formula) {
+  return OpDef(type)
+      .Doc("Out = " + formula + ", max and sum along axis. C1: axis lies in [-rank, rank).")
+      .Input("X", "floating-point tensor")
+      .Output("Out", "tensor of X's shape and dtype")
+      .Inplace("X", "Out")
+      .Infer(InferAxis)
+      .GradientOp({"Out"});
+}
+
+OpDef GradDef(const std::string& type, const std::string& formula) {
+  return OpDef(type + "_grad")
+      .Doc("Gradient of " + type + ": " + formula + " C1: Out@GRAD has Out's shape and dtype.")
+      .Input("Out", type + "'s Out")
+      .Input("Out@GRAD", "gradient of " + type + "'s Out")
+      .Output("X@GRAD", "gradient of " + type + "'s X")
+      .Inplace("Out@GRAD", "X@GRAD")
+      .Infer(InferGrad);
+}
+
+void RegisterLogSoftmax(OpRegistry& ops) {
+  ops.Add(WithAxis(ForwardDef("log_softmax", "X - max - log(sum(exp(X - max)))"))
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return ForwardReference<T>(c, LogSoftmaxLine<T>);
+              })
+              .Fast([](const PrepareContext& c) { return ForwardFast(c, LogSoftmaxRow); }));
+  ops.Add(WithAxis(GradDef("log_softmax", "X@GRAD = Out@GRAD - exp(Out) sum(Out@GRAD) along axis."))
+              .Gradient(LogSoftmaxGradGradient)
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return GradReference<T>(c, LogSoftmaxGradLine<T>);
+              })
+              .Fast([](const PrepareContext& c) { return GradFast(c, LogSoftmaxGradRow); }));
+}
+
+}  // namespace
+
+void RegisterSoftmax(OpRegistry& ops) {
+  ops.Add(WithSoftmaxAttrs(ForwardDef("softmax", "exp(X - max) / sum(exp(X - max))"))
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return ForwardReference<T>(c, SoftmaxOnly<T>);
+              })
+              .Fast([](const PrepareContext& c) { return ForwardFast(c, SoftmaxOnlyRow); }));
+  ops.Add(WithSoftmaxAttrs(
+              GradDef("softmax", "X@GRAD = Out (Out@GRAD - sum(Out@GRAD Out)) along axis."))
+              .Gradient(SoftmaxGradGradient)
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return GradReference<T>(c, SoftmaxGradLine<T>);
+              })
+              .Fast([](const PrepareContext& c) { return GradFast(c, SoftmaxGradRow); }));
+  RegisterLogSoftmax(ops);
+}
+
+}  // namespace coracle

@@ -1,0 +1,74 @@
+// conditional_block: runs a block once, or not at all.
+
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/control/block_gradient.h>
+#include <coracle/operators/control/value_arithmetic.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+constexpr BlockOpSlots kSlots = {"Cond", "Input", "Scope", false};
+
+void InferConditionalBlock(InferContext& ctx) {
+  if (ctx.Attr<bool>("is_scalar_condition")) {
+    ctx.Require("C1", ctx.NumInputs("Cond") == 1, "Cond must be one variable",
+                {static_cast<int64_t>(ctx.NumInputs("Cond"))});
+    const VarMeta& cond = ctx.Input("Cond");
+    const bool one = !cond.shape.IsKnown() || cond.shape.numel() == 1;
+    if (cond.type != VarType::kLoDTensor || cond.dtype != DType::kBool || !one)
+      ctx.FailText("C2", "Cond must hold one bool", cond.ToString());
+  }
+  ctx.SetOutput("Scope", VarMeta{VarType::kStepScopes, DType::kFloat32, {}, 0});
+}
+
+bool HasElements(Workspace& ws, const TensorArg& arg) {
+  const auto* tensor = std::get_if<Tensor>(&ws.ValueOf(arg));
+  return !tensor || !tensor->empty();
+}
+
+Kernel ConditionalBlock(const PrepareContext& ctx) {
+  const int32_t block = ctx.SubBlock("sub_block");
+  const std::vector<TensorArg> cond = ctx.Inputs("Cond"), inputs = ctx.Inputs("Input");
+  const TensorArg scope = ctx.Output("Scope");
+  const bool scalar = ctx.Attr<bool>("is_scalar_condition");
+  const bool keeps = ctx.HasGradientBlock("sub_block");
+  return [=](Workspace& ws) {
+    StepScopes* steps = BeginSteps(ws, scope);
+    const bool runs = scalar ? ReadBool(ws, cond[0], "conditional_block", "Cond")
+                             : std::all_of(cond.begin(), cond.end(), [&](const TensorArg& arg) {
+                                 return !arg || HasElements(ws, arg);
+                               });
+    if (runs) RunKept(ws, block, keeps, steps);
+  };
+}
+
+}  // namespace
+
+void RegisterConditionalBlock(OpRegistry& ops) {
+  ops.Add(
+      OpDef("conditional_block")
+          .Doc("Runs sub_block once if Cond is true (is_scalar_condition), or if every variable "
+               "of Cond has elements; else leaves Out as it was. Its gradient is zero for what "
+               "the block would have read, where it was not run. C1: a scalar condition is one "
+               "variable. C2: it holds one bool.")
+          .VariadicInput("Cond", "one bool, or tensors that must not be empty")
+          .OptionalVariadicInput("Input", "variables that the block reads")
+          .OptionalVariadicOutput("Out", "variables that the block writes")
+          .IntermediateOutput("Scope", "what backward reads of the run")
+          .Attr<BlockRef>("sub_block", "the block")
+          .Attr<bool>("is_scalar_condition", false, "whether Cond is one bool")
+          .Attr<std::vector<std::string>>("skip_eager_deletion_vars", {}, "ignored")
+          .NoGradientTo({"Cond"})
+          .KeepsOutputs({"Out"})
+          .Infer(InferConditionalBlock)
+          .Gradient([](GradientContext& g) { AppendBlockGradient(g, kSlots); })
+          .Reference(ConditionalBlock));
+  ops.Add(BlockGradientOp("conditional_block", kSlots));
+}
+
+}  // namespace coracle

@@ -1,0 +1,263 @@
+// Tensor arrays: lists of tensors that a loop writes and reads. An array var begins empty in each
+// run of its block.
+
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/control/value_arithmetic.h>
+#include <coracle/operators/rules/index.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+// An index far beyond the end is a slip (or a file from a stranger), not a list.
+constexpr size_t kMaxGap = 1 << 16;
+
+void RequireArray(const InferContext& ctx, std::string_view id, const char* slot) {
+  const VarMeta& meta = ctx.Input(slot);
+  if (meta.type != VarType::kLoDTensorArray)
+    ctx.FailText(id, fmt::format("{} must be a tensor array", slot), meta.ToString());
+}
+
+void RequireIndex(const InferContext& ctx, std::string_view id) {
+  const VarMeta& meta = ctx.Input("I");
+  const bool one = !meta.shape.IsKnown() || meta.shape.numel() == 1;
+  if (!IsIndexType(meta.dtype) || !one)
+    ctx.FailText(id, "I must hold one int32 or int64", meta.ToString());
+}
+
+VarMeta ArrayOf(const VarMeta& element) {
+  return {VarType::kLoDTensorArray, element.dtype, element.shape, 0};
+}
+
+TensorArray& ArrayAt(Workspace& ws, const TensorArg& arg) {
+  VarValue& value = ws.ValueOf(arg);
+  if (!std::holds_alternative<TensorArray>(value)) value = TensorArray();
+  return std::get<TensorArray>(value);
+}
+
+void CopyElements(const void* from, Tensor* to) {
+  if (!to->empty() && from != to->raw()) std::memcpy(to->raw(), from, to->nbytes());
+}
+
+// --- write_to_array ---
+
+void InferWrite(InferContext& ctx) {
+  RequireIndex(ctx, "C1");
+  ctx.SetOutput("Out", ArrayOf(ctx.Input("X")));
+}
+
+Kernel Write(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const IndexArg index(ctx, "I");
+  return [=](Workspace& ws) {
+    TensorArray& array = ArrayAt(ws, out);
+    const size_t i = index(ws);
+    if (i > array.size() + kMaxGap) {
+      throw Error(ErrorCode::kOutOfRange,
+                  fmt::format("write_to_array: I is {}, far beyond the end of an array of {} "
+                              "elements",
+                              i, array.size()));
+    }
+    const auto& tensor = std::get<Tensor>(ws.ValueOf(x));
+    Tensor& element = array.Write(i, tensor.dtype(), tensor.shape());
+    CopyElements(tensor.raw(), &element);
+    element.lod() = tensor.lod();
+  };
+}
+
+// dX is the element that was written; what the array held at I before has no part in the result.
+void WriteGradient(GradientContext& g) {
+  const std::string grad = g.OutputGrad("Out");
+  if (g.NeedsInputGrad("X")) {
+    g.Append("read_from_array", {{"X", {grad}}, {"I", {g.Input("I")}}, {"X_W", {g.Input("X")}}},
+             {{"Out", {g.InputGrad("X")}}});
+  }
+  if (g.NeedsKeptGrad("Out")) {
+    g.Append("unset_in_array", {{"X", {grad}}, {"I", {g.Input("I")}}},
+             {{"Out", {g.KeptGrad("Out")}}});
+  }
+}
+
+// --- read_from_array ---
+
+void InferRead(InferContext& ctx) {
+  RequireArray(ctx, "C1", "X");
+  RequireIndex(ctx, "C2");
+  const VarMeta& array = ctx.Input("X");
+  VarMeta meta{VarType::kLoDTensor, array.dtype, array.shape, 0};
+  // What is written and what is zero have one type, or one of the two is all there is.
+  if (ctx.HasInput("X_W")) meta = ctx.Input("X_W");
+  if (!ctx.exact() && ctx.DeclaredOutput("Out") && !ctx.HasInput("X_W")) {
+    const VarMeta* declared = ctx.DeclaredOutput("Out");
+    if (declared->type == VarType::kLoDTensor && declared->dtype == meta.dtype &&
+        declared->shape.rank() > 0)
+      meta.shape = declared->shape;
+  }
+  ctx.SetOutput("Out", meta);
+}
+
+Kernel Read(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), like = ctx.Input("X_W"), out = ctx.Output("Out");
+  const IndexArg index(ctx, "I");
+  return [=](Workspace& ws) {
+    const TensorArray& array = ArrayAt(ws, x);
+    const size_t i = index(ws);
+    if (array.IsWritten(i)) {
+      if (like && !(array[i].shape() == like.shape && array[i].dtype() == like.dtype)) {
+        ThrowInvalid(fmt::format("read_from_array: element {} is {}, and X_W says {}{}", i,
+                                 array[i].ToString(), ToString(like.dtype), like.shape.ToString()));
+      }
+      Tensor& result = ResizeOutput(ws, out, array[i].dtype(), array[i].shape());
+      CopyElements(array[i].raw(), &result);
+      result.lod() = array[i].lod();
+      return;
+    }
+    if (!like) {
+      throw Error(
+          ErrorCode::kOutOfRange,
+          fmt::format("read_from_array: I is {}, and the array of {} elements has none there", i,
+                      array.size()));
+    }
+    Tensor& zeros = ResizeOutput(ws, out, like.dtype, like.shape);
+    if (!zeros.empty()) std::memset(zeros.raw(), 0, zeros.nbytes());
+  };
+}
+
+void ReadGradient(GradientContext& g) {
+  g.Append("read_from_array_grad",
+           {{"X", {g.Input("X")}}, {"I", {g.Input("I")}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
+           {{"X@GRAD", {g.InputGrad("X")}}});
+}
+
+void InferReadGrad(InferContext& ctx) {
+  RequireArray(ctx, "C1", "X");
+  RequireIndex(ctx, "C2");
+  ctx.SetOutput("X@GRAD", ArrayOf(ctx.Input("Out@GRAD")));
+}
+
+// An array as long as X with one element.
+Kernel ReadGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), grad = ctx.Input("Out@GRAD"), out = ctx.Output("X@GRAD");
+  const IndexArg index(ctx, "I");
+  return [=](Workspace& ws) {
+    const size_t size = ArrayAt(ws, x).size(), i = index(ws);
+    TensorArray& array = ArrayAt(ws, out);
+    array.clear();
+    array.resize(size);
+    const auto& tensor = std::get<Tensor>(ws.ValueOf(grad));
+    if (i < size) CopyElements(tensor.raw(), &array.Write(i, tensor.dtype(), tensor.shape()));
+  };
+}
+
+void ReadGradGradient(GradientContext& g) {
+  g.Append("read_from_array",
+           {{"X", {g.OutputGrad("X@GRAD")}}, {"I", {g.Input("I")}}, {"X_W", {g.Input("Out@GRAD")}}},
+           {{"Out", {g.InputGrad("Out@GRAD")}}});
+}
+
+// --- unset_in_array ---
+
+void InferUnset(InferContext& ctx) {
+  RequireArray(ctx, "C1", "X");
+  RequireIndex(ctx, "C2");
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+Kernel Unset(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const IndexArg index(ctx, "I");
+  return [=](Workspace& ws) {
+    CopyValue(ws.ValueOf(x), &ws.ValueOf(out));
+    ArrayAt(ws, out).Unset(index(ws));
+  };
+}
+
+void UnsetGradient(GradientContext& g) {
+  g.Append("unset_in_array", {{"X", {g.OutputGrad("Out")}}, {"I", {g.Input("I")}}},
+           {{"Out", {g.InputGrad("X")}}});
+}
+
+// --- lod_array_length ---
+
+void InferLength(InferContext& ctx) {
+  RequireArray(ctx, "C1", "X");
+  ctx.SetOutput("Out", DType::kInt64, {1});
+}
+
+Kernel Length(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    ws.Data<int64_t>(out)[0] = static_cast<int64_t>(ArrayAt(ws, x).size());
+  };
+}
+
+}  // namespace
+
+void RegisterTensorArray(OpRegistry& ops) {
+  ops.Add(OpDef("write_to_array")
+              .Doc("Element I of the array Out becomes a copy of X; Out grows to hold it, and its "
+                   "other elements stay. C1: I holds one int32 or int64. An I that is negative, or "
+                   "more than 65,536 beyond the end, is an error of the run.")
+              .Input("X", "tensor of any dtype")
+              .Input("I", "int32 or int64 tensor of one element: where")
+              .Output("Out", "tensor array")
+              .NoGradientTo({"I"})
+              .KeepsOutputs({"Out"})
+              .Infer(InferWrite)
+              .Gradient(WriteGradient)
+              .Reference(Write));
+  ops.Add(OpDef("read_from_array")
+              .Doc("Out = a copy of element I of the array X. Where the array has no such element: "
+                   "zeros of X_W's type if that is given, else an error of the run. C1: X is a "
+                   "tensor array. C2: I holds one int32 or int64.")
+              .Input("X", "tensor array")
+              .Input("I", "int32 or int64 tensor of one element: which element")
+              .OptionalInput("X_W", "tensor of the type of Out")
+              .Output("Out", "tensor")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .NoGradientTo({"I", "X_W"})
+              .RunTimeShape()
+              .Infer(InferRead)
+              .Gradient(ReadGradient)
+              .Reference(Read));
+  ops.Add(
+      OpDef("read_from_array_grad")
+          .Doc("X@GRAD = an array as long as X, whose element I is Out@GRAD; the others are not "
+               "written (zero). C1: X is a tensor array. C2: I holds one int32 or int64.")
+          .Input("X", "tensor array")
+          .Input("I", "int32 or int64 tensor of one element")
+          .Input("Out@GRAD", "tensor")
+          .Output("X@GRAD", "tensor array")
+          .Takes(VarType::kLoDTensorArray, {"X"})
+          .NoGradientTo({"X", "I"})
+          .Infer(InferReadGrad)
+          .Gradient(ReadGradGradient)
+          .Reference(ReadGrad));
+  ops.Add(OpDef("unset_in_array")
+              .Doc("Out = X without its element I, as if that had never been written: the gradient "
+                   "of the array before write_to_array. C1: X is a tensor array. C2: I holds one "
+                   "int32 or int64.")
+              .Input("X", "tensor array")
+              .Input("I", "int32 or int64 tensor of one element")
+              .Output("Out", "tensor array")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .NoGradientTo({"I"})
+              .Infer(InferUnset)
+              .Gradient(UnsetGradient)
+              .Reference(Unset));
+  ops.Add(OpDef("lod_array_length")
+              .Doc("Out = the number of elements of the array X. C1: X is a tensor array.")
+              .Input("X", "tensor array")
+              .Output("Out", "int64 tensor [1]")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .NoGradient("a length has no derivative")
+              .Infer(InferLength)
+              .Reference(Length));
+}
+
+}  // namespace coracle

@@ -1,0 +1,357 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/conv/conv.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+// --- shape rule ---
+
+struct ConvShapes {
+  Shape output;
+  int64_t out_channels = -1;
+};
+
+void RequireDTypes(const InferContext& ctx) {
+  for (const char* slot : {"Filter", "Bias", "ResidualData", "Output@GRAD"}) {
+    if (!ctx.HasInput(slot)) continue;
+    ctx.Require("C8", ctx.InputDType(slot) == ctx.InputDType("Input"),
+                "all inputs must have Input's dtype");
+  }
+}
+
+void RequireText(const InferContext& ctx, std::string_view id, const std::string& wrong) {
+  if (!wrong.empty()) ctx.Fail(id, wrong);
+}
+
+void RequireGroups(const InferContext& ctx, int64_t channels, const Shape& filter) {
+  const int64_t groups = ctx.Attr<int32_t>("groups");
+  ctx.Require("C6", groups > 0, "groups must be positive", {groups});
+  ctx.Require("C6", filter[0] < 0 || filter[0] % groups == 0,
+              "groups must divide the number of filters", {filter[0], groups});
+  if (channels < 0) return;
+  ctx.Require("C6", channels % groups == 0 && InferContext::Matches(channels / groups, filter[1]),
+              "Filter.shape[1] times groups must equal Input's channels",
+              {filter[1], groups, channels});
+}
+
+ConvShapes CheckConv(const InferContext& ctx) {
+  const Shape& input = ctx.InputShape("Input");
+  const Shape& filter = ctx.InputShape("Filter");
+  ctx.Require("C1", input.rank() == 4, "Input must have rank 4", {input.rank()});
+  ctx.Require("C2", filter.rank() == 4, "Filter must have rank 4", {filter.rank()});
+  const WindowSpec spec = ConvWindow(ctx);
+  RequireText(ctx, "C3", CheckStrides(spec));
+  RequireText(ctx, "C4", CheckPaddings(spec));
+  RequireText(ctx, "C5", CheckDilations(spec));
+  const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
+  RequireGroups(ctx, input[layout.channel()], filter);
+  ConvShapes shapes{input, filter[0]};
+  shapes.output[layout.channel()] = filter[0];
+  for (int axis : {0, 1}) {
+    const int dim = axis == 0 ? layout.height() : layout.width();
+    const WindowAxis w = ResolveAxis(spec, axis, input[dim], filter[2 + axis]);
+    ctx.Require("C7", w.out != 0, "the kernel must fit into the padded Input: kernel against size",
+                {w.kernel, w.in});
+    shapes.output[dim] = w.out;
+  }
+  RequireDTypes(ctx);
+  return shapes;
+}
+
+void RequireBias(const InferContext& ctx, int64_t out_channels) {
+  if (!ctx.HasInput("Bias")) return;
+  const Shape& bias = ctx.InputShape("Bias");
+  ctx.Require("C9", bias.rank() == 1 && InferContext::Matches(bias[0], out_channels),
+              "Bias must have shape [number of filters]",
+              {bias.rank() == 1 ? bias[0] : -1, out_channels});
+}
+
+void InferConv(InferContext& ctx) {
+  const ConvShapes shapes = CheckConv(ctx);
+  RequireBias(ctx, shapes.out_channels);
+  if (ctx.HasInput("ResidualData")) {
+    ctx.Require("C10", shapes.output.CompatibleWith(ctx.InputShape("ResidualData")),
+                "ResidualData must have Output's shape");
+  }
+  ctx.SetOutput("Output", ctx.InputDType("Input"), shapes.output);
+}
+
+void InferConvGrad(InferContext& ctx) {
+  const ConvShapes shapes = CheckConv(ctx);
+  RequireBias(ctx, shapes.out_channels);
+  ctx.Require("C11", shapes.output.CompatibleWith(ctx.InputShape("Output@GRAD")),
+              "Output@GRAD must have Output's shape");
+  ctx.SetOutput("Input@GRAD", ctx.Input("Input"));
+  ctx.SetOutput("Filter@GRAD", ctx.Input("Filter"));
+  ctx.SetOutput("Bias@GRAD", ctx.InputDType("Input"), {shapes.out_channels});
+}
+
+// --- reference kernels ---
+
+// Calls f(input offset, filter offset) for every product that makes up output (n, m, y, x).
+template <class F>
+void ForWindow(const ConvGeometry& g, int64_t n, int64_t m, int64_t y, int64_t x, F&& f) {
+  const ImageStrides s = g.InStrides();
+  const int64_t channels = g.in_channels / g.groups;
+  const int64_t first = m / (g.out_channels / g.groups) * channels;
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t i = 0; i < g.h.kernel; ++i) {
+      const int64_t row = g.h.Start(y) + i * g.h.dilation;
+      if (row < 0 || row >= g.h.in) continue;
+      for (int64_t j = 0; j < g.w.kernel; ++j) {
+        const int64_t column = g.w.Start(x) + j * g.w.dilation;
+        if (column < 0 || column >= g.w.in) continue;
+        f(n * s.n + (first + c) * s.c + row * s.h + column * s.w,
+          ((m * channels + c) * g.h.kernel + i) * g.w.kernel + j);
+      }
+    }
+  }
+}
+
+// Calls f(y, x, output offset) for every position of one output plane.
+template <class F>
+void ForPlane(const ConvGeometry& g, int64_t n, int64_t m, F&& f) {
+  const ImageStrides s = g.OutStrides();
+  for (int64_t y = 0; y < g.h.out; ++y) {
+    for (int64_t x = 0; x < g.w.out; ++x) f(y, x, n * s.n + m * s.c + y * s.h + x * s.w);
+  }
+}
+
+template <class T>
+Kernel ConvReference(const PrepareContext& ctx) {
+  const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
+  const TensorArg bias = ctx.Input("Bias"), residual = ctx.Input("ResidualData");
+  const TensorArg output = ctx.Output("Output");
+  const ConvGeometry g = ConvGeometryOf(ctx, input, filter);
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(input);
+    const T* w = ws.Data<const T>(filter);
+    const T* b = bias ? ws.Data<const T>(bias) : nullptr;
+    const T* r = residual ? ws.Data<const T>(residual) : nullptr;
+    T* out = ws.Data<T>(output);
+    ParallelFor(g.batch * g.out_channels, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t plane = begin; plane < end; ++plane) {
+        const int64_t n = plane / g.out_channels, m = plane % g.out_channels;
+        ForPlane(g, n, m, [&](int64_t y, int64_t x, int64_t o) {
+          T sum = b ? b[m] : T(0);
+          ForWindow(g, n, m, y, x, [&](int64_t i, int64_t k) { sum += in[i] * w[k]; });
+          out[o] = sum + (r ? r[o] : T(0));
+        });
+      }
+    });
+  };
+}
+
+// dInput: each image scatters its own; dFilter: each filter gathers its own.
+template <class T>
+Kernel ConvGradReference(const PrepareContext& ctx) {
+  const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
+  const TensorArg dout = ctx.Input("Output@GRAD"), dinput = ctx.Output("Input@GRAD");
+  const TensorArg dfilter = ctx.Output("Filter@GRAD"), dbias = ctx.Output("Bias@GRAD");
+  const ConvGeometry g = ConvGeometryOf(ctx, input, filter);
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(input);
+    const T* w = ws.Data<const T>(filter);
+    const T* go = ws.Data<const T>(dout);
+    if (dinput) {
+      T* di = ws.Data<T>(dinput);
+      ParallelFor(g.batch, 1, [&](int64_t begin, int64_t end) {
+        const int64_t image = g.InStrides().n;
+        std::fill(di + begin * image, di + end * image, T(0));
+        for (int64_t n = begin; n < end; ++n) {
+          for (int64_t m = 0; m < g.out_channels; ++m) {
+            ForPlane(g, n, m, [&](int64_t y, int64_t x, int64_t o) {
+              ForWindow(g, n, m, y, x, [&](int64_t i, int64_t k) { di[i] += go[o] * w[k]; });
+            });
+          }
+        }
+      });
+    }
+    if (dfilter) {
+      T* dw = ws.Data<T>(dfilter);
+      ParallelFor(g.out_channels, 1, [&](int64_t begin, int64_t end) {
+        const int64_t size = g.out_channels > 0 ? dfilter.numel / g.out_channels : 0;
+        std::fill(dw + begin * size, dw + end * size, T(0));
+        for (int64_t m = begin; m < end; ++m) {
+          for (int64_t n = 0; n < g.batch; ++n) {
+            ForPlane(g, n, m, [&](int64_t y, int64_t x, int64_t o) {
+              ForWindow(g, n, m, y, x, [&](int64_t i, int64_t k) { dw[k] += go[o] * in[i]; });
+            });
+          }
+        }
+      });
+    }
+    if (dbias) ConvBiasGrad<T>(g, go, ws.Data<T>(dbias));
+  };
+}
+
+// --- fast kernels ---
+
+Kernel ConvFast(const PrepareContext& ctx) {
+  const ConvForwardArgs args = {ctx.Input("Input"), ctx.Input("Filter"), ctx.Input("Bias"),
+                                ctx.Input("ResidualData"), ctx.Output("Output")};
+  return ConvForwardFast(ctx, ConvGeometryOf(ctx, args.input, args.filter), args);
+}
+
+Kernel ConvGradFast(const PrepareContext& ctx) {
+  const ConvBackwardArgs args = {ctx.Input("Input"),        ctx.Input("Filter"),
+                                 ctx.Input("Output@GRAD"),  ctx.Output("Input@GRAD"),
+                                 ctx.Output("Filter@GRAD"), ctx.Output("Bias@GRAD")};
+  return ConvBackwardFast(ctx, ConvGeometryOf(ctx, args.input, args.filter), args);
+}
+
+// --- gradient rules ---
+
+AttrList ConvAttrs(const GradientContext& g) {
+  AttrList attrs;
+  for (const char* name : {"strides", "paddings", "dilations"})
+    attrs.push_back({name, g.Attr<std::vector<int32_t>>(name)});
+  attrs.push_back({"padding_algorithm", g.Attr<std::string>("padding_algorithm")});
+  attrs.push_back({"groups", g.Attr<int32_t>("groups")});
+  attrs.push_back({"data_format", g.Attr<std::string>("data_format")});
+  return attrs;
+}
+
+void ConvGradient(GradientContext& g) {
+  const std::string dout = g.OutputGrad("Output");
+  SlotList inputs = {{"Input", {g.Input("Input")}}, {"Filter", {g.Input("Filter")}}};
+  SlotList outputs = {{"Input@GRAD", {g.InputGrad("Input")}},
+                      {"Filter@GRAD", {g.InputGrad("Filter")}}};
+  if (g.HasInput("Bias")) {
+    inputs.push_back({"Bias", {g.Input("Bias")}});
+    outputs.push_back({"Bias@GRAD", {g.InputGrad("Bias")}});
+  }
+  inputs.push_back({"Output@GRAD", {dout}});
+  g.Append(g.op().type() + "_grad", inputs, outputs, ConvAttrs(g));
+  if (g.HasInput("ResidualData") && g.NeedsInputGrad("ResidualData"))
+    g.Append("sum", {{"X", {dout}}}, {{"Out", {g.InputGrad("ResidualData")}}});
+}
+
+// conv2d_grad is bilinear in (Input, Output@GRAD) and (Filter, Output@GRAD). With U, V, W the
+// gradients that arrive at Input@GRAD, Filter@GRAD, Bias@GRAD:
+//   Output@GRAD' = conv(U, Filter) + conv(Input, V) + W
+//   Input'  = Input@GRAD of conv2d_grad with filter V
+//   Filter' = Filter@GRAD of conv2d_grad with input U
+void ConvGradGradient(GradientContext& g) {
+  const std::string grad_type = g.op().type();
+  const std::string type = grad_type.substr(0, grad_type.size() - 5);
+  const std::string input = g.Input("Input"), filter = g.Input("Filter");
+  const std::string dout = g.Input("Output@GRAD");
+  const AttrList attrs = ConvAttrs(g);
+  const bool both = g.HasOutputGrad("Input@GRAD") && g.HasOutputGrad("Filter@GRAD");
+  std::vector<std::string> terms;
+  auto add_term = [&](const std::string& in, const std::string& w, const std::string& bias) {
+    if (!g.NeedsInputGrad("Output@GRAD")) return;
+    terms.push_back(both ? g.Temp(dout + "@TERM") : g.InputGrad("Output@GRAD"));
+    SlotList inputs = {{"Input", {in}}, {"Filter", {w}}};
+    if (!bias.empty()) inputs.push_back({"Bias", {bias}});
+    g.Append(type, inputs, {{"Output", {terms.back()}}}, attrs);
+  };
+  std::string ddb = g.HasOutputGrad("Bias@GRAD") ? g.OutputGrad("Bias@GRAD") : "";
+  if (g.HasOutputGrad("Input@GRAD")) {
+    const std::string ddi = g.OutputGrad("Input@GRAD");
+    add_term(ddi, filter, ddb);
+    ddb.clear();
+    g.Append(grad_type, {{"Input", {ddi}}, {"Filter", {filter}}, {"Output@GRAD", {dout}}},
+             {{"Filter@GRAD", {g.InputGrad("Filter")}}}, attrs);
+  }
+  if (g.HasOutputGrad("Filter@GRAD")) {
+    const std::string ddf = g.OutputGrad("Filter@GRAD");
+    add_term(input, ddf, ddb);
+    ddb.clear();
+    g.Append(grad_type, {{"Input", {input}}, {"Filter", {ddf}}, {"Output@GRAD", {dout}}},
+             {{"Input@GRAD", {g.InputGrad("Input")}}}, attrs);
+  }
+  if (!ddb.empty() && g.NeedsInputGrad("Output@GRAD")) {
+    const std::string zero = g.Temp(filter + "@ZERO");
+    g.Append("fill_zeros_like", {{"X", {filter}}}, {{"Out", {zero}}});
+    add_term(input, zero, ddb);
+  }
+  if (terms.size() > 1) g.Append("sum", {{"X", terms}}, {{"Out", {g.InputGrad("Output@GRAD")}}});
+}
+
+// --- registration ---
+
+OpDef WithConvAttrs(OpDef def) {
+  def.Attr<std::vector<int32_t>>("strides", {1, 1}, "step of the window: {height, width}")
+      .Attr<std::vector<int32_t>>("paddings", {0, 0},
+                                  "zeros around: {height, width} or {top, bottom, left, right}")
+      .Attr<std::string>("padding_algorithm", "EXPLICIT",
+                         "EXPLICIT: as paddings says; SAME: output size ceil(in / stride), "
+                         "dilation 1; VALID: none")
+      .OneOf({"EXPLICIT", "SAME", "VALID"})
+      .Attr<std::vector<int32_t>>("dilations", {1, 1}, "distance of kernel elements")
+      .Attr<int32_t>("groups", 1, "channels and filters are split into so many groups")
+      .Attr<std::string>("data_format", "NCHW",
+                         "layout of Input and Output: NCHW (AnyLayout too) or NHWC")
+      .OneOf({"NCHW", "NHWC", "AnyLayout"})
+      .Attr<bool>("is_test", false, "accepted, without effect");
+  return def;
+}
+
+OpDef ForwardDef(const std::string& type, const std::string& what) {
+  return WithConvAttrs(
+             OpDef(type)
+                 .Doc(what +
+                      " Output[n, m, y, x] = Bias[m] + ResidualData[n, m, y, x] + sum over c, i, j "
+                      "of Input[n, c, y * stride + i * dilation - pad, ...] * Filter[m, c, i, j] "
+                      "(cross-correlation, zeros outside), c over the channels of m's group. "
+                      "Output size: (in + pad_before + pad_after - (dilation * (kernel - 1) + 1)) "
+                      "/ stride + 1. C1: Input has rank 4. C2: Filter has rank 4. C3: strides are "
+                      "two positive numbers. C4: paddings are two or four numbers >= 0, and "
+                      "padding_algorithm is known. C5: dilations are two positive numbers. "
+                      "C6: groups > 0 divides the number of filters, and Filter.shape[1] * groups "
+                      "= channels of Input. C7: the kernel fits into the padded Input. C8: all "
+                      "inputs have one dtype. C9: Bias has shape [M]. C10: ResidualData has "
+                      "Output's shape.")
+                 .Input("Input", "images [N, C, H, W], or [N, H, W, C] for NHWC")
+                 .Input("Filter", "filters [M, C / groups, kh, kw] in either layout")
+                 .OptionalInput("Bias", "[M], added to every output channel")
+                 .OptionalInput("ResidualData", "added to Output; of its shape")
+                 .Output("Output", "[N, M, H', W'], or [N, H', W', M] for NHWC"))
+      .ImageLayout("data_format", {"Input", "ResidualData", "Output"})
+      .Infer(InferConv)
+      .Gradient(ConvGradient)
+      .Reference<float, double>(
+          []<class T>(const PrepareContext& c) { return ConvReference<T>(c); })
+      .Fast(ConvFast);
+}
+
+OpDef GradDef(const std::string& type) {
+  return WithConvAttrs(
+             OpDef(type + "_grad")
+                 .Doc("Gradients of " + type +
+                      ". Constraints C1 to C9 are those of the forward op. C11: Output@GRAD has "
+                      "Output's shape.")
+                 .Input("Input", "the forward op's Input")
+                 .Input("Filter", "the forward op's Filter")
+                 .OptionalInput("Bias", "the forward op's Bias; only its shape is used")
+                 .Input("Output@GRAD", "gradient of Output")
+                 .OptionalOutput("Input@GRAD", "gradient of Input")
+                 .OptionalOutput("Filter@GRAD", "gradient of Filter")
+                 .OptionalOutput("Bias@GRAD", "gradient of Bias"))
+      .ImageLayout("data_format", {"Input", "Output@GRAD", "Input@GRAD"})
+      .NoGradientTo({"Bias"})
+      .Infer(InferConvGrad)
+      .Gradient(ConvGradGradient)
+      .Reference<float, double>(
+          []<class T>(const PrepareContext& c) { return ConvGradReference<T>(c); })
+      .Fast(ConvGradFast);
+}
+
+}  // namespace
+
+void RegisterConv2d(OpRegistry& ops) {
+  ops.Add(ForwardDef("conv2d", "Two-dimensional convolution."));
+  ops.Add(GradDef("conv2d"));
+  ops.Add(ForwardDef("depthwise_conv2d",
+                     "conv2d for groups = channels of Input: each channel has its own filters."));
+  ops.Add(GradDef("depthwise_conv2d"));
+}
+
+}  // namespace coracle

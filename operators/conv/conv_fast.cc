@@ -1,0 +1,31 @@
+#include <coracle/operators/conv/conv_onednn.h>
+#include <coracle/operators/conv/conv_window.h>
+
+namespace coracle {
+namespace {
+
+bool IsEmpty(const ConvGeometry& g) {
+  return g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0;
+}
+
+bool HasFast(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
+
+}  // namespace
+
+Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
+                       const ConvForwardArgs& args) {
+  if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
+  if (args.input.dtype == DType::kFloat32 && ConvWindowPays(g, true))
+    return ConvForwardWindow(ctx, g, args);
+  return ConvForwardOneDnn(ctx, g, args);
+}
+
+Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
+                        const ConvBackwardArgs& args) {
+  if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
+  if (args.input.dtype == DType::kFloat32 && ConvWindowPays(g, false))
+    return ConvBackwardWindow(ctx, g, args);
+  return ConvBackwardOneDnn(ctx, g, args);
+}
+
+}  // namespace coracle

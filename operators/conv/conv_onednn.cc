@@ -1,0 +1,371 @@
+#include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/parallel.h>
+#include <coracle/operators/conv/conv_onednn.h>
+
+#ifdef CORACLE_ONEDNN
+#include <coracle/operators/conv/conv_parts.h>
+#include <coracle/operators/kernels/onednn.h>
+#include <coracle/operators/kernels/onednn_scope.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace coracle {
+namespace {
+
+using dnnl::memory;
+using Tag = dnnl::memory::format_tag;
+
+// What the three convolution primitives are made from. Images are in the caller's plain layout, so
+// that they need no reorder; the filter is in whatever layout the primitive likes.
+struct Descs {
+  memory::desc src, dst, filter_any, filter, bias;
+  memory::dims strides, dilations, before, after;
+  dnnl::primitive_attr attr;
+};
+
+Descs DescsOf(const ConvGeometry& g, DType dtype, DType filter_dtype) {
+  Descs d;
+  const Tag image = g.channels_last ? Tag::nhwc : Tag::nchw;
+  d.src = onednn::Desc({g.batch, g.in_channels, g.h.in, g.w.in}, image, dtype);
+  d.dst = onednn::Desc({g.batch, g.out_channels, g.h.out, g.w.out}, image, dtype);
+  const int64_t in = g.in_channels / g.groups, out = g.out_channels / g.groups;
+  memory::dims dims{out, in, g.h.kernel, g.w.kernel};
+  if (g.groups > 1) dims.insert(dims.begin(), g.groups);
+  d.filter_any = onednn::Desc(dims, Tag::any, filter_dtype);
+  d.filter = onednn::Desc(dims, g.groups > 1 ? Tag::goihw : Tag::oihw, filter_dtype);
+  d.bias = onednn::Vector(g.out_channels, filter_dtype);
+  d.strides = {g.h.stride, g.w.stride};
+  d.dilations = {g.h.dilation - 1, g.w.dilation - 1};
+  d.before = {g.h.before, g.w.before};
+  d.after = {g.h.after, g.w.after};
+  d.attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return d;
+}
+
+dnnl::convolution_forward::primitive_desc ForwardDesc(const Descs& d, bool bias,
+                                                      dnnl::prop_kind kind) {
+  using Forward = dnnl::convolution_forward;
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  Forward::desc desc = bias ? Forward::desc(kind, algorithm, d.src, d.filter_any, d.bias, d.dst,
+                                            d.strides, d.dilations, d.before, d.after)
+                            : Forward::desc(kind, algorithm, d.src, d.filter_any, d.dst, d.strides,
+                                            d.dilations, d.before, d.after);
+  return {desc, d.attr, onednn::Engine()};
+}
+
+// Plain loops are no faster than ours, and in bfloat16 slower than float32's kernels.
+template <class PrimitiveDesc>
+bool IsPlainLoop(const PrimitiveDesc& pd) {
+  return std::strstr(pd.impl_info_str(), "ref") != nullptr;
+}
+
+// One primitive for each part of a convolution. All have the filter in one layout, and the
+// implementation that the first one has.
+struct PartCalls {
+  struct One {
+    onednn::Call call;
+    memory::desc scratchpad_desc;
+    int64_t input, output;  // elements before those of the part
+    TensorArg scratchpad = {};
+  };
+  std::vector<One> parts;
+  memory::desc filter = memory::desc();
+  std::string implementation;
+
+  template <class PrimitiveDesc>
+  void Add(const ConvPart& part, const PrimitiveDesc& pd, const memory::desc& its_filter,
+           onednn::Call call) {
+    if (parts.empty()) {
+      filter = its_filter;
+      implementation = pd.impl_info_str();
+    } else if (filter != its_filter || implementation != pd.impl_info_str()) {
+      throw dnnl::error(dnnl_unimplemented, "the parts of a convolution differ");
+    }
+    call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
+    parts.push_back({call, pd.scratchpad_desc(), part.input, part.output});
+  }
+
+  // Once oneDNN has made all primitives: what a failed attempt reserves would stay in the plan.
+  void ReserveScratch(const PrepareContext& ctx) {
+    for (One& part : parts) part.scratchpad = onednn::ScratchFor(ctx, part.scratchpad_desc);
+  }
+
+  // f(part, its index) for each, from several threads.
+  template <class F>
+  void ForEach(F&& f) const {
+    ParallelFor(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) f(parts[static_cast<size_t>(i)], i);
+    });
+  }
+};
+
+// How many threads a convolution of so many products is worth.
+int64_t PartsWanted(const ConvGeometry& g) {
+  const double products = static_cast<double>(g.OutputNumel()) *
+                          static_cast<double>(g.FilterNumel()) /
+                          static_cast<double>(g.out_channels);
+  return static_cast<int64_t>(std::min<double>(NumThreads(), 1 + products / 300e3));
+}
+
+// Element `index` of a tensor, as the primitives want it.
+const void* Element(const void* data, DType dtype, int64_t index) {
+  return static_cast<const char*>(data) + static_cast<int64_t>(ByteSize(dtype, {index}));
+}
+
+// A filter in the primitive's layout: the variable itself, or scratch memory with a reorder.
+struct FilterCopy {
+  TensorArg arg;
+  onednn::Reorder reorder;           // empty when the layouts agree, or the copy is made already
+  std::shared_ptr<Tensor> constant;  // the copy of a filter that never changes
+
+  // The filter as the primitive reads it.
+  const void* Read(Workspace& ws, const TensorArg& filter) const {
+    if (constant) return constant->raw();
+    if (reorder) reorder.Run(ws.Data<const void>(filter), ws.Data<void>(arg));
+    return ws.Data<const void>(arg);
+  }
+};
+
+FilterCopy CopyToRead(const PrepareContext& ctx, const memory::desc& plain,
+                      const memory::desc& wanted, const TensorArg& filter) {
+  if (plain == wanted) return {filter, {}, {}};
+  const onednn::Reorder reorder(plain, wanted);
+  const Tensor* given = ctx.Constant("Filter");
+  if (!given) return {onednn::ScratchFor(ctx, wanted), reorder, {}};
+  const auto floats = static_cast<int64_t>(wanted.get_size() / sizeof(float)) + 1;
+  auto copy = std::make_shared<Tensor>(DType::kFloat32, Shape{floats});
+  reorder.Run(given->raw(), copy->raw());
+  return {{}, {}, copy};
+}
+
+Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts,
+                   const ConvForwardArgs& args) {
+  const DType dtype = args.input.dtype;
+  const bool bias = static_cast<bool>(args.bias);
+  PartCalls calls;
+  Descs d;
+  for (const ConvPart& part : parts) {
+    d = DescsOf(part.g, dtype, dtype);
+    auto pd = ForwardDesc(d, bias, dnnl::prop_kind::forward_inference);
+    if (dtype != DType::kFloat32 && (args.residual || IsPlainLoop(pd))) return {};
+    onednn::Call call{dnnl::convolution_forward(pd)};
+    call.Arg(DNNL_ARG_SRC, d.src).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
+    call.Arg(DNNL_ARG_DST, d.dst);
+    if (bias) call.Arg(DNNL_ARG_BIAS, d.bias);
+    calls.Add(part, pd, pd.weights_desc(), call);
+  }
+  calls.ReserveScratch(ctx);
+  const FilterCopy filter = CopyToRead(ctx, d.filter, calls.filter, args.filter);
+  return [=](Workspace& ws) {
+    const void* w = filter.Read(ws, args.filter);
+    calls.ForEach([&](const PartCalls::One& part, int64_t) {
+      const void* in = Element(ws.Data<const void>(args.input), dtype, part.input);
+      const void* to = Element(ws.Data<void>(args.output), dtype, part.output);
+      const void* pad = ws.Data<void>(part.scratchpad);
+      if (bias) {
+        part.call.Run({in, w, to, ws.Data<const void>(args.bias), pad});
+      } else {
+        part.call.Run({in, w, to, pad});
+      }
+    });
+    if (!args.residual) return;
+    float* out = ws.Data<float>(args.output);
+    const float* residual = ws.Data<const float>(args.residual);
+    ParallelFor(args.output.numel, 65536, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) out[i] += residual[i];
+    });
+  };
+}
+
+Kernel MakeDataGrad(const PrepareContext& ctx, const std::vector<ConvPart>& parts,
+                    const ConvBackwardArgs& args) {
+  using Backward = dnnl::convolution_backward_data;
+  const DType dtype = args.dout.dtype;
+  PartCalls calls;
+  Descs d;
+  for (const ConvPart& part : parts) {
+    d = DescsOf(part.g, dtype, dtype);
+    auto hint = ForwardDesc(d, false, dnnl::prop_kind::forward_training);
+    Backward::primitive_desc pd({dnnl::algorithm::convolution_direct, d.src, d.filter_any, d.dst,
+                                 d.strides, d.dilations, d.before, d.after},
+                                d.attr, onednn::Engine(), hint);
+    if (dtype != DType::kFloat32 && IsPlainLoop(pd)) return {};
+    onednn::Call call{Backward(pd)};
+    call.Arg(DNNL_ARG_DIFF_DST, d.dst).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
+    call.Arg(DNNL_ARG_DIFF_SRC, d.src);
+    calls.Add(part, pd, pd.weights_desc(), call);
+  }
+  calls.ReserveScratch(ctx);
+  const FilterCopy filter = CopyToRead(ctx, d.filter, calls.filter, args.filter);
+  return [=](Workspace& ws) {
+    const void* w = filter.Read(ws, args.filter);
+    calls.ForEach([&](const PartCalls::One& part, int64_t) {
+      part.call.Run({Element(ws.Data<const void>(args.dout), dtype, part.output), w,
+                     Element(ws.Data<void>(args.dinput), dtype, part.input),
+                     ws.Data<void>(part.scratchpad)});
+    });
+  };
+}
+
+// Where the parts' shares of a gradient go, float32: the first one's into `sum`, the others' side
+// by side into `rest`; and how the sum becomes the variable.
+struct Shares {
+  TensorArg sum, rest;
+  int64_t stride = 0;  // floats of one share
+  onednn::Reorder reorder;
+
+  Shares() = default;
+  Shares(const PrepareContext& ctx, size_t parts, const memory::desc& made,
+         const memory::desc& wanted, const TensorArg& variable)
+      : sum(variable), stride(static_cast<int64_t>(made.get_size() / sizeof(float))) {
+    if (made != wanted) {
+      reorder = onednn::Reorder(made, wanted);
+      sum = onednn::ScratchFor(ctx, made);
+    }
+    if (parts > 1)
+      rest = ctx.Scratch(DType::kFloat32, {CheckedMul(static_cast<int64_t>(parts - 1), stride)});
+  }
+
+  void* Of(Workspace& ws, int64_t part) const {
+    return part == 0 ? ws.Data<void>(sum) : ws.Data<float>(rest) + (part - 1) * stride;
+  }
+  void Finish(Workspace& ws, size_t parts, const TensorArg& variable) const {
+    if (parts > 1) {
+      float* out = ws.Data<float>(sum);
+      const float* more = ws.Data<const float>(rest);
+      ParallelFor(stride, 16384, [&](int64_t begin, int64_t end) {
+        for (size_t p = 0; p + 1 < parts; ++p) {
+          const float* share = more + static_cast<int64_t>(p) * stride;
+          for (int64_t i = begin; i < end; ++i) out[i] += share[i];
+        }
+      });
+    }
+    if (reorder) reorder.Run(ws.Data<const void>(sum), ws.Data<void>(variable));
+  }
+};
+
+Kernel MakeFilterGrad(const PrepareContext& ctx, const std::vector<ConvPart>& parts,
+                      const ConvBackwardArgs& args) {
+  using Backward = dnnl::convolution_backward_weights;
+  const DType dtype = args.dout.dtype;
+  // Shares that are added up are not rounded to bfloat16 before.
+  const DType sum_dtype = parts.size() > 1 ? DType::kFloat32 : dtype;
+  const bool bias = static_cast<bool>(args.dbias);
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  PartCalls calls;
+  Descs d;
+  for (const ConvPart& part : parts) {
+    d = DescsOf(part.g, dtype, sum_dtype);
+    auto hint = ForwardDesc(DescsOf(part.g, dtype, dtype), bias, dnnl::prop_kind::forward_training);
+    Backward::desc desc = bias ? Backward::desc(algorithm, d.src, d.filter_any, d.bias, d.dst,
+                                                d.strides, d.dilations, d.before, d.after)
+                               : Backward::desc(algorithm, d.src, d.filter_any, d.dst, d.strides,
+                                                d.dilations, d.before, d.after);
+    Backward::primitive_desc pd(desc, d.attr, onednn::Engine(), hint);
+    if (dtype != DType::kFloat32 && IsPlainLoop(pd)) return {};
+    onednn::Call call{Backward(pd)};
+    call.Arg(DNNL_ARG_SRC, d.src).Arg(DNNL_ARG_DIFF_DST, d.dst);
+    call.Arg(DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc());
+    if (bias) call.Arg(DNNL_ARG_DIFF_BIAS, d.bias);
+    calls.Add(part, pd, pd.diff_weights_desc(), call);
+  }
+  calls.ReserveScratch(ctx);
+  const Descs wanted = DescsOf(parts[0].g, dtype, dtype);
+  const Shares filter(ctx, parts.size(), calls.filter, wanted.filter, args.dfilter);
+  const Shares of_bias =
+      bias ? Shares(ctx, parts.size(), d.bias, wanted.bias, args.dbias) : Shares();
+  return [=](Workspace& ws) {
+    calls.ForEach([&](const PartCalls::One& part, int64_t i) {
+      const void* in = Element(ws.Data<const void>(args.input), dtype, part.input);
+      const void* dout = Element(ws.Data<const void>(args.dout), dtype, part.output);
+      const void* pad = ws.Data<void>(part.scratchpad);
+      if (bias) {
+        part.call.Run({in, dout, filter.Of(ws, i), of_bias.Of(ws, i), pad});
+      } else {
+        part.call.Run({in, dout, filter.Of(ws, i), pad});
+      }
+    });
+    filter.Finish(ws, calls.parts.size(), args.dfilter);
+    if (bias) of_bias.Finish(ws, calls.parts.size(), args.dbias);
+  };
+}
+
+// make(parts), or make(the whole) where oneDNN cannot compute the parts as it does the whole.
+template <class Make>
+Kernel MakeOfParts(const ConvGeometry& g, const std::vector<ConvPart>& parts, Make&& make) {
+  const onednn::Scope inside;
+  if (parts.size() > 1) {
+    try {
+      return make(parts);
+    } catch (const dnnl::error&) {
+    }
+  }
+  return make(SplitImages(g, 1));
+}
+
+// A share of the filter gradient costs as much memory as the filter: each is of some rows at least.
+int64_t SharesWanted(const ConvGeometry& g) {
+  return std::min(PartsWanted(g), 1 + g.batch * g.h.out * g.w.out / 64);
+}
+
+}  // namespace
+
+Kernel ConvForwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
+                         const ConvForwardArgs& args) {
+  try {
+    return MakeOfParts(g, SplitOutputs(g, PartsWanted(g)), [&](const std::vector<ConvPart>& parts) {
+      return MakeForward(ctx, parts, args);
+    });
+  } catch (const dnnl::error&) {
+    return {};
+  }
+}
+
+Kernel ConvBackwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
+                          const ConvBackwardArgs& args) {
+  try {
+    const bool bias_alone = args.dbias && !args.dfilter;
+    if (bias_alone && args.dout.dtype != DType::kFloat32) return {};
+    Kernel data, filter;
+    if (args.dinput) {
+      data = MakeOfParts(
+          g, SplitInputs(g, PartsWanted(g)),
+          [&](const std::vector<ConvPart>& parts) { return MakeDataGrad(ctx, parts, args); });
+      if (!data) return {};
+    }
+    if (args.dfilter) {
+      filter = MakeOfParts(
+          g, SplitOutputs(g, SharesWanted(g)),
+          [&](const std::vector<ConvPart>& parts) { return MakeFilterGrad(ctx, parts, args); });
+      if (!filter) return {};
+    }
+    return [=](Workspace& ws) {
+      if (filter) filter(ws);
+      if (data) data(ws);
+      if (bias_alone) ConvBiasGrad(g, ws.Data<const float>(args.dout), ws.Data<float>(args.dbias));
+    };
+  } catch (const dnnl::error&) {
+    return {};
+  }
+}
+
+}  // namespace coracle
+
+#else
+
+namespace coracle {
+
+Kernel ConvForwardOneDnn(const PrepareContext&, const ConvGeometry&, const ConvForwardArgs&) {
+  return {};
+}
+Kernel ConvBackwardOneDnn(const PrepareContext&, const ConvGeometry&, const ConvBackwardArgs&) {
+  return {};
+}
+
+}  // namespace coracle
+
+#endif

@@ -1,0 +1,23 @@
+#pragma once
+// Convolution of channels-last images without a lowered copy of the input: in this layout the
+// kw * C inputs of one kernel row are contiguous, so that forward, data gradient and filter
+// gradient are all sums of small matrix products on the images themselves. Pays where channel
+// counts are not multiples of a vector (oneDNN's blocked layouts pad them) or the input has few
+// channels.
+
+#include <coracle/operators/conv/conv.h>
+
+namespace coracle {
+
+// Layout, groups and dilation allow it.
+bool ConvWindowTakes(const ConvGeometry& g);
+// It is faster than oneDNN, by a fixed rule: results do not depend on timings.
+bool ConvWindowPays(const ConvGeometry& g, bool forward);
+
+// REQUIRES: ConvWindowTakes(g), no dimension is zero.
+Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
+                         const ConvForwardArgs& args);
+Kernel ConvBackwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
+                          const ConvBackwardArgs& args);
+
+}  // namespace coracle

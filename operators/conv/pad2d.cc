@@ -1,0 +1,221 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/window.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/output_grad.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+constexpr int64_t kMaxPadding = int64_t{1} << 31;
+
+// One axis: padded size, and C3 and C4.
+int64_t Padded(const InferContext& ctx, int64_t size, int64_t before, int64_t after) {
+  const std::string mode = ctx.Attr<std::string>("mode");
+  ctx.Require("C3", before >= 0 && after >= 0 && before < kMaxPadding && after < kMaxPadding,
+              "paddings must lie in [0, 2^31)", {before, after});
+  if (size < 0) return -1;
+  if (mode == "reflect")
+    ctx.Require("C4", std::max(before, after) < std::max<int64_t>(size, 1),
+                "a reflection must be shorter than the dimension", {before, after, size});
+  if (mode == "edge")
+    ctx.Require("C4", size > 0 || before + after == 0, "an empty dimension has no edge");
+  return AddDims(size, before + after);
+}
+
+VarMeta PadOut(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  ctx.Require("C1", x.shape.rank() == 4, "X must have rank 4", {x.shape.rank()});
+  const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
+  const IntList pads = ReadIntList(ctx, "", "Paddings", "paddings", 4);
+  ctx.Require("C2", pads.values.size() == 4, "there must be four paddings",
+              {static_cast<int64_t>(pads.values.size())});
+  int64_t& h = x.shape[layout.height()];
+  int64_t& w = x.shape[layout.width()];
+  h = pads.known ? Padded(ctx, h, pads.values[0], pads.values[1]) : -1;
+  w = pads.known ? Padded(ctx, w, pads.values[2], pads.values[3]) : -1;
+  return x;
+}
+
+void InferPad(InferContext& ctx) { ctx.SetOutput("Out", PadOut(ctx)); }
+
+struct Axis {
+  int64_t in, out, before;
+};
+
+// Which element of X stands at `i` of the padded axis; -1 for the pad value.
+int64_t Source(const Axis& axis, int64_t i, char mode) {
+  const int64_t at = i - axis.before;
+  if (at >= 0 && at < axis.in) return at;
+  if (mode == 'c') return -1;
+  const int64_t far = mode == 'r' ? (at < 0 ? -at : 2 * axis.in - 2 - at) : at;
+  return std::clamp<int64_t>(far, 0, axis.in - 1);
+}
+
+struct Layout {
+  Axis h, w;
+  int64_t planes, pixel;  // channels last: a plane is an image, a pixel all its channels
+  char mode;              // constant, reflect, edge by first letter
+};
+
+Layout LayoutOf(const PrepareContext& ctx, const Shape& in, const Shape& out, int64_t top,
+                int64_t left) {
+  const ImageLayout l = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
+  const int64_t channels = in[l.channel()];
+  return {{in[l.height()], out[l.height()], top},
+          {in[l.width()], out[l.width()], left},
+          l.channels_last ? in[0] : in[0] * channels,
+          l.channels_last ? channels : 1,
+          ctx.Attr<std::string>("mode")[0]};
+}
+
+// Calls f(offset in X or -1, offset in Out) for every pixel of plane p.
+template <class F>
+void ForPixels(const Layout& l, int64_t p, F&& f) {
+  for (int64_t i = 0; i < l.h.out; ++i) {
+    const int64_t row = Source(l.h, i, l.mode);
+    for (int64_t j = 0; j < l.w.out; ++j) {
+      const int64_t column = Source(l.w, j, l.mode);
+      const int64_t from =
+          row < 0 || column < 0 ? -1 : ((p * l.h.in + row) * l.w.in + column) * l.pixel;
+      f(from, ((p * l.h.out + i) * l.w.out + j) * l.pixel);
+    }
+  }
+}
+
+// {top, left} of attr or tensor: the sizes of Out tell the rest.
+struct Corner {
+  TensorArg tensor;
+  int64_t top = 0, left = 0;
+
+  explicit Corner(const PrepareContext& ctx) : tensor(ctx.Input("Paddings")) {
+    if (tensor && (tensor.numel != 4 || tensor.dtype != DType::kInt32))
+      ctx.Unsupported("Paddings must hold four int32");
+    const auto pads = ctx.Attr<std::vector<int32_t>>("paddings");
+    if (!tensor && pads.size() == 4) top = pads[0], left = pads[2];
+  }
+  // Clamped to what the shapes allow, whatever the tensor holds.
+  void Apply(const Workspace& ws, Layout* l) const {
+    const int32_t* given = tensor ? ws.Data<const int32_t>(tensor) : nullptr;
+    l->h.before = std::clamp<int64_t>(given ? given[0] : top, 0, l->h.out - l->h.in);
+    l->w.before = std::clamp<int64_t>(given ? given[2] : left, 0, l->w.out - l->w.in);
+  }
+};
+
+template <class T>
+Kernel Pad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (out.numel == 0) return [](Workspace&) {};
+  const Corner corner(ctx);
+  const Layout layout = LayoutOf(ctx, x.shape, out.shape, 0, 0);
+  const T value = SaturateTo<T>(static_cast<double>(ctx.Attr<float>("pad_value")));
+  return [=](Workspace& ws) {
+    Layout l = layout;
+    corner.Apply(ws, &l);
+    const T* in = ws.Data<const T>(x);
+    T* o = ws.Data<T>(out);
+    const int64_t work = l.h.out * l.w.out * l.pixel;
+    ParallelFor(l.planes, 1 + 16384 / work, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        ForPixels(l, p, [&](int64_t from, int64_t to) {
+          for (int64_t c = 0; c < l.pixel; ++c) o[to + c] = from < 0 ? value : in[from + c];
+        });
+      }
+    });
+  };
+}
+
+template <class T>
+Kernel PadGrad(const PrepareContext& ctx) {
+  const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const int64_t bytes = dx.nbytes();
+  if (dout.numel == 0 || dx.numel == 0)
+    return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), bytes); };
+  const Corner corner(ctx);
+  const Layout layout = LayoutOf(ctx, dx.shape, dout.shape, 0, 0);
+  return [=](Workspace& ws) {
+    Layout l = layout;
+    corner.Apply(ws, &l);
+    const T* g = ws.Data<const T>(dout);
+    T* o = ws.Data<T>(dx);
+    FillZeroBytes(o, bytes);
+    const int64_t work = l.h.out * l.w.out * l.pixel;
+    ParallelFor(l.planes, 1 + 16384 / work, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        ForPixels(l, p, [&](int64_t from, int64_t to) {
+          for (int64_t c = 0; c < l.pixel && from >= 0; ++c) o[from + c] += g[to + c];
+        });
+      }
+    });
+  };
+}
+
+void InferPadGrad(InferContext& ctx) {
+  RequireOutGrad(ctx, "C5", PadOut(ctx));
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
+// Without the pad value the op is linear: its gradient's gradient pads with zeros.
+void PadGradGradient(GradientContext& g) {
+  SlotList inputs = {{"X", {g.OutputGrad("X@GRAD")}}};
+  if (g.HasInput("Paddings")) inputs.push_back({"Paddings", {g.Input("Paddings")}});
+  g.Append("pad2d", inputs, {{"Out", {g.InputGrad("Out@GRAD")}}},
+           {{"paddings", g.Attr<std::vector<int32_t>>("paddings")},
+            {"pad_value", 0.f},
+            {"mode", g.Attr<std::string>("mode")},
+            {"data_format", g.Attr<std::string>("data_format")}});
+}
+
+OpDef WithAttrs(OpDef def) {
+  def.OptionalInput("Paddings", "int32 tensor [4]; replaces attr paddings")
+      .Attr<std::vector<int32_t>>("paddings", {0, 0, 0, 0}, "{top, bottom, left, right}")
+      .Attr<float>("pad_value", 0.f, "the value around X in mode constant")
+      .Attr<std::string>("mode", "constant", "constant; reflect: as a mirror, edge: the nearest")
+      .OneOf({"constant", "reflect", "edge"})
+      .Attr<std::string>("data_format", "NCHW", "layout of X and Out: NCHW or NHWC")
+      .OneOf({"NCHW", "NHWC"})
+      .ValueInputs({"Paddings"})
+      .NoGradientTo({"Paddings"});
+  return def;
+}
+
+}  // namespace
+
+void RegisterPad2d(OpRegistry& ops) {
+  ops.Add(WithAttrs(OpDef("pad2d")
+                        .Doc("Out = X with rows and columns added around each image. C1: X has "
+                             "rank 4. C2: there are four paddings. C3: they lie in [0, 2^31). C4: "
+                             "a reflection is shorter than its dimension, and edge needs one that "
+                             "is not empty.")
+                        .Input("X", "images of numbers")
+                        .Output("Out", "the padded images"))
+              .ImageLayout("data_format", {"X", "Out"})
+              .Infer(InferPad)
+              .GradientOp({"X", "Paddings"})
+              .Reference<float, double, int32_t, int64_t>(
+                  []<class T>(const PrepareContext& c) { return Pad<T>(c); }));
+  ops.Add(WithAttrs(OpDef("pad2d_grad")
+                        .Doc("Gradient of pad2d: X@GRAD = sum of Out@GRAD where each element of X "
+                             "stands in Out. C1: X has "
+                             "rank 4. C5: Out@GRAD has Out's shape and dtype. The others as "
+                             "pad2d.")
+                        .Input("X", "for its shape only")
+                        .Input("Out@GRAD", "gradient of Out")
+                        .Output("X@GRAD", "gradient of X"))
+              .ImageLayout("data_format", {"X", "Out@GRAD", "X@GRAD"})
+              .NoGradientTo({"X"})
+              .KernelTypeFrom("Out@GRAD")
+              .Infer(InferPadGrad)
+              .Gradient(PadGradGradient)
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return PadGrad<T>(c); }));
+}
+
+}  // namespace coracle

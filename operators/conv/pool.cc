@@ -1,0 +1,25 @@
+#include <coracle/operators/conv/pool.h>
+
+#include <algorithm>
+
+namespace coracle {
+
+PoolRange PoolGeometry::Range(const WindowAxis& axis, int64_t out) const {
+  if (adaptive) {
+    const int64_t begin = out * axis.in / axis.out;
+    const int64_t end = ((out + 1) * axis.in + axis.out - 1) / axis.out;
+    return {begin, end, end - begin};
+  }
+  const int64_t start = axis.Start(out);
+  const int64_t stop = std::min(start + axis.kernel, axis.in + axis.before);
+  const int64_t begin = std::clamp<int64_t>(start, 0, axis.in);
+  return {begin, std::clamp<int64_t>(stop, begin, axis.in), std::max<int64_t>(stop - start, 0)};
+}
+
+int64_t PoolGeometry::Divisor(const PoolRange& y, const PoolRange& x) const {
+  const int64_t area =
+      exclusive || adaptive ? (y.end - y.begin) * (x.end - x.begin) : y.extent * x.extent;
+  return std::max<int64_t>(area, 1);
+}
+
+}  // namespace coracle

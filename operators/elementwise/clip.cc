@@ -1,0 +1,148 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/kernels/selected_rows.h>
+#include <coracle/operators/rules/output_grad.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+void InferClip(InferContext& ctx) {
+  for (const char* slot : {"Min", "Max"}) {
+    if (!ctx.HasInput(slot)) continue;
+    ctx.Require("C2",
+                InferContext::Matches(
+                    ctx.InputShape(slot).IsKnown() ? ctx.InputShape(slot).numel() : -1, 1),
+                "Min and Max must hold one element");
+    const DType x = ctx.InputDType("X"), bound = ctx.InputDType(slot);
+    ctx.Require("C3", bound == x || (IsHalf(x) && bound == DType::kFloat32),
+                "Min and Max must have X's dtype (or be float32 beside an X of 16 bits)");
+  }
+  if (!ctx.HasInput("Min") && !ctx.HasInput("Max")) {
+    const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
+    ctx.Require("C1", min <= max, "min must not exceed max");
+    ctx.Require("C4", ctx.Input("X").type == VarType::kLoDTensor || (min <= 0 && max >= 0),
+                "0 must lie in [min, max] where X is selected rows");
+  }
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+// A bound from a one-element input, else from an attr.
+template <class T>
+class Bound {
+ public:
+  Bound(const PrepareContext& ctx, const char* slot, const char* attr)
+      : arg_(ctx.Input(slot)), value_(arg_ ? T{} : static_cast<T>(ctx.Attr<float>(attr))) {}
+  T operator()(Workspace& ws) const { return arg_ ? ws.Data<const T>(arg_)[0] : value_; }
+
+ private:
+  TensorArg arg_;
+  T value_;
+};
+
+// Duplicates are added up first. Rows that are not stored are zero and stay so.
+template <class T>
+Kernel ClipRows(const PrepareContext& ctx) {
+  const RowsInput x(ctx, "X");
+  const RowsOutput out(ctx, "Out");
+  const RowGrouper grouper(ctx);
+  const Bound<T> min(ctx, "Min", "min"), max(ctx, "Max", "max");
+  return [=](Workspace& ws) {
+    const T lo = min(ws), hi = max(ws);
+    if (!(lo <= 0 && hi >= 0)) {
+      ThrowInvalid(fmt::format(
+          "clip: 0 must lie in [min, max] where X is selected rows, got [{}, {}]", lo, hi));
+    }
+    for (T& v : MergeRows<T>(ws, x(ws), grouper, out).value.template span<T>())
+      v = v < lo ? lo : hi < v ? hi : v;
+  };
+}
+
+// A nan stays a nan: both comparisons are false.
+template <class T>
+Kernel ClipReference(const PrepareContext& ctx) {
+  if (IsSparse(ctx.Input("X"))) return ClipRows<T>(ctx);
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const Bound<T> min(ctx, "Min", "min"), max(ctx, "Max", "max");
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* o = ws.Data<T>(out);
+    const T lo = min(ws), hi = max(ws);
+    for (int64_t i = 0; i < x.numel; ++i) o[i] = in[i] < lo ? lo : hi < in[i] ? hi : in[i];
+  };
+}
+
+// dX = dOut where min <= X <= max, else 0.
+template <class T>
+Kernel ClipGradReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const Bound<T> min(ctx, "Min", "min"), max(ctx, "Max", "max");
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    const T* g = ws.Data<const T>(dout);
+    T* o = ws.Data<T>(dx);
+    const T lo = min(ws), hi = max(ws);
+    for (int64_t i = 0; i < x.numel; ++i) o[i] = in[i] < lo || hi < in[i] ? T(0) : g[i];
+  };
+}
+
+// The gate does not depend smoothly on X, so only the gradient of dOut flows on.
+void ClipGradGradient(GradientContext& g) {
+  SlotList inputs = {{"X", {g.Input("X")}}, {"Out@GRAD", {g.OutputGrad("X@GRAD")}}};
+  for (const char* slot : {"Min", "Max"}) {
+    if (g.HasInput(slot)) inputs.push_back({slot, {g.Input(slot)}});
+  }
+  g.Append("clip_grad", inputs, {{"X@GRAD", {g.InputGrad("Out@GRAD")}}},
+           {{"min", g.Attr<float>("min")}, {"max", g.Attr<float>("max")}});
+}
+
+OpDef WithBounds(OpDef def) {
+  def.OptionalInput("Min", "tensor [1]; replaces attr min")
+      .OptionalInput("Max", "tensor [1]; replaces attr max")
+      .Attr<float>("min", "lower bound")
+      .Attr<float>("max", "upper bound");
+  return def;
+}
+
+}  // namespace
+
+void RegisterClip(OpRegistry& ops) {
+  ops.Add(WithBounds(
+              OpDef("clip")
+                  .Doc("Out = min(max(X, min), max), element by element. Duplicates in "
+                       "selected rows are added up first. C1: min <= max. C2: Min and Max "
+                       "hold one element. C3: Min and Max have X's dtype, or float32 beside an X "
+                       "of 16 bits. C4: 0 lies in [min, max] where X is selected rows.")
+                  .Input("X", "floating-point tensor or selected rows of any shape")
+                  .Output("Out", "what X is, of its shape and dtype"))
+              .Takes(VarType::kSelectedRows, {"X"})
+              .NoGradientTo({"Min", "Max"})
+              .Inplace("X", "Out")
+              .Elementwise()
+              .Infer(InferClip)
+              .GradientOp({"X", "Min", "Max"})
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return ClipReference<T>(c); }));
+  ops.Add(WithBounds(OpDef("clip_grad")
+                         .Doc("Gradient of clip: X@GRAD = Out@GRAD where min <= X <= max, else 0. "
+                              "C4: Out@GRAD has X's shape and dtype. The others as clip.")
+                         .Input("X", "clip's X")
+                         .Input("Out@GRAD", "gradient of clip's Out")
+                         .Output("X@GRAD", "gradient of clip's X"))
+              .NoGradientTo({"X", "Min", "Max"})
+              .Inplace("Out@GRAD", "X@GRAD")
+              .Elementwise()
+              .Infer([](InferContext& ctx) {
+                InferClip(ctx);
+                RequireOutGrad(ctx, "C4", ctx.Input("X"));
+                ctx.SetOutput("X@GRAD", ctx.Input("X"));
+              })
+              .Gradient(ClipGradGradient)
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return ClipGradReference<T>(c); }));
+}
+
+}  // namespace coracle

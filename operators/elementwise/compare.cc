@@ -1,0 +1,105 @@
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/broadcast.h>
+
+#include <string>
+
+namespace coracle {
+namespace {
+
+void InferCompare(InferContext& ctx) {
+  const Shape out =
+      InferBroadcast(ctx, ctx.InputShape("X"), ctx.InputShape("Y"), ctx.Attr<int32_t>("axis"));
+  ctx.Require("C4", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  ctx.SetOutput("Out", DType::kBool, out);
+}
+
+struct Less {
+  static constexpr const char *kType = "less_than", *kFormula = "X < Y";
+  template <class T>
+  static bool Apply(T x, T y) {
+    return x < y;
+  }
+};
+struct LessEqual {
+  static constexpr const char *kType = "less_equal", *kFormula = "X <= Y";
+  template <class T>
+  static bool Apply(T x, T y) {
+    return x <= y;
+  }
+};
+struct Greater {
+  static constexpr const char *kType = "greater_than", *kFormula = "X > Y";
+  template <class T>
+  static bool Apply(T x, T y) {
+    return x > y;
+  }
+};
+struct GreaterEqual {
+  static constexpr const char *kType = "greater_equal", *kFormula = "X >= Y";
+  template <class T>
+  static bool Apply(T x, T y) {
+    return x >= y;
+  }
+};
+struct Equal {
+  static constexpr const char *kType = "equal", *kFormula = "X == Y";
+  template <class T>
+  static bool Apply(T x, T y) {
+    return x == y;
+  }
+};
+struct NotEqual {
+  static constexpr const char *kType = "not_equal", *kFormula = "X != Y";
+  template <class T>
+  static bool Apply(T x, T y) {
+    return x != y;
+  }
+};
+
+template <class F>
+Kernel CompareKernel(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  const BroadcastNest nest = MakeBroadcastNest(x.shape, y.shape, ctx.Attr<int32_t>("axis"));
+  return DispatchDType(x.dtype, [&]<class T>() -> Kernel {
+    return [=](Workspace& ws) {
+      BroadcastLoop(nest, ws.Data<const T>(x), ws.Data<const T>(y), ws.Data<bool>(out),
+                    [](T a, T b) { return F::template Apply<Wide<T>>(a, b); });
+    };
+  });
+}
+
+template <class F>
+void AddRow(OpRegistry& ops) {
+  const bool unequal = std::string(F::kType) == "not_equal";
+  const std::string doc = std::string("Out = ") + F::kFormula +
+                          ", element by element; with a nan " + (unequal ? "true. " : "false. ") +
+                          kBroadcastDoc + "C4: X and Y have one dtype.";
+  OpDef def(F::kType);
+  def.Doc(doc)
+      .Input("X", "tensor")
+      .Input("Y", "tensor of X's dtype")
+      .Output("Out", "bool tensor of the broadcast shape")
+      .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
+      .Attr<bool>("force_cpu", false, "accepted for old files, of no effect")
+      .NoGradientTo({"X", "Y"})
+      .Infer(InferCompare)
+      .NotDifferentiable("a comparison is piecewise constant")
+      .Reference(CompareKernel<F>);
+  ops.Add(std::move(def));
+}
+
+}  // namespace
+
+void RegisterCompare(OpRegistry& ops) {
+  AddRow<Less>(ops);
+  AddRow<LessEqual>(ops);
+  AddRow<Greater>(ops);
+  AddRow<GreaterEqual>(ops);
+  AddRow<Equal>(ops);
+  AddRow<NotEqual>(ops);
+}
+
+}  // namespace coracle

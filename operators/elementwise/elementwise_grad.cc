@@ -1,0 +1,455 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/elementwise/elementwise_gradient.h>
+#include <coracle/operators/kernels/broadcast.h>
+#include <coracle/operators/kernels/reduce.h>
+#include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/matmul/bilinear_gradient.h>
+
+#include <string>
+
+namespace coracle {
+namespace {
+
+// The family, one struct for each row: the terms that are summed to the operands' shapes, and which
+// forward values they read.
+struct AddGrad {
+  static constexpr const char* kType = "elementwise_add_grad";
+  static constexpr const char* kFormula = "X@GRAD = Out@GRAD, Y@GRAD = Out@GRAD";
+  static constexpr ElementwiseReads kReads = {false, false, false};
+  template <class T>
+  static T Dx(T, T, T, T d) {
+    return d;
+  }
+  template <class T>
+  static T Dy(T, T, T, T d) {
+    return d;
+  }
+};
+struct SubGrad {
+  static constexpr const char* kType = "elementwise_sub_grad";
+  static constexpr const char* kFormula = "X@GRAD = Out@GRAD, Y@GRAD = -Out@GRAD";
+  static constexpr ElementwiseReads kReads = {false, false, false};
+  template <class T>
+  static T Dx(T, T, T, T d) {
+    return d;
+  }
+  template <class T>
+  static T Dy(T, T, T, T d) {
+    return -d;
+  }
+};
+struct MulGrad {
+  static constexpr const char* kType = "elementwise_mul_grad";
+  static constexpr const char* kFormula = "X@GRAD = Out@GRAD * Y, Y@GRAD = Out@GRAD * X";
+  static constexpr ElementwiseReads kReads = {true, true, false};
+  template <class T>
+  static T Dx(T, T y, T, T d) {
+    return d * y;
+  }
+  template <class T>
+  static T Dy(T x, T, T, T d) {
+    return d * x;
+  }
+};
+struct DivGrad {
+  static constexpr const char* kType = "elementwise_div_grad";
+  static constexpr const char* kFormula = "X@GRAD = Out@GRAD / Y, Y@GRAD = -Out@GRAD * Out / Y";
+  static constexpr ElementwiseReads kReads = {false, true, true};
+  template <class T>
+  static T Dx(T, T y, T, T d) {
+    return d / y;
+  }
+  template <class T>
+  static T Dy(T, T y, T out, T d) {
+    return -d * out / y;
+  }
+};
+// The operand that was chosen gets the gradient; Y does where both are equal, as in Paddle.
+struct MaxGrad {
+  static constexpr const char* kType = "elementwise_max_grad";
+  static constexpr const char* kFormula =
+      "X@GRAD = Out@GRAD where X > Y else 0, Y@GRAD = Out@GRAD where X <= Y else 0";
+  static constexpr ElementwiseReads kReads = {true, true, false};
+  static constexpr const char* kTakesX = "greater_than";
+  template <class T>
+  static T Dx(T x, T y, T, T d) {
+    return x > y ? d : T(0);
+  }
+  template <class T>
+  static T Dy(T x, T y, T, T d) {
+    return x > y ? T(0) : d;
+  }
+};
+struct MinGrad {
+  static constexpr const char* kType = "elementwise_min_grad";
+  static constexpr const char* kFormula =
+      "X@GRAD = Out@GRAD where X < Y else 0, Y@GRAD = Out@GRAD where X >= Y else 0";
+  static constexpr ElementwiseReads kReads = {true, true, false};
+  static constexpr const char* kTakesX = "less_than";
+  template <class T>
+  static T Dx(T x, T y, T, T d) {
+    return x < y ? d : T(0);
+  }
+  template <class T>
+  static T Dy(T x, T y, T, T d) {
+    return x < y ? T(0) : d;
+  }
+};
+
+void InferElementwiseGrad(InferContext& ctx) {
+  const VarMeta& dout = ctx.Input("Out@GRAD");
+  const VarMeta& x = ctx.HasInput("X") ? ctx.Input("X") : dout;
+  const VarMeta& y = ctx.HasInput("Y") ? ctx.Input("Y") : dout;
+  const Shape out = InferBroadcast(ctx, x.shape, y.shape, ctx.Attr<int32_t>("axis"));
+  const bool has_out = ctx.HasInput("Out");
+  ctx.Require("C4",
+              x.dtype == dout.dtype && y.dtype == dout.dtype &&
+                  (!has_out || ctx.InputDType("Out") == dout.dtype),
+              "all inputs must have one dtype");
+  ctx.Require(
+      "C5",
+      out.CompatibleWith(dout.shape) && (!has_out || out.CompatibleWith(ctx.InputShape("Out"))),
+      "Out@GRAD (and Out) must have the broadcast shape of X and Y");
+  ctx.SetOutput("X@GRAD", x);
+  ctx.SetOutput("Y@GRAD", y);
+}
+
+// The args; an operand that is absent has Out's shape and no elements that are read.
+struct GradArgs {
+  TensorArg x, y, out, dout, dx, dy;
+  AlignedShapes aligned;
+};
+GradArgs ArgsOf(const PrepareContext& ctx) {
+  GradArgs a{ctx.Input("X"),
+             ctx.Input("Y"),
+             ctx.Input("Out"),
+             ctx.Input("Out@GRAD"),
+             ctx.Output("X@GRAD"),
+             ctx.Output("Y@GRAD"),
+             {}};
+  a.aligned = *AlignShapes(a.x ? a.x.shape : a.dout.shape, a.y ? a.y.shape : a.dout.shape,
+                           ctx.Attr<int32_t>("axis"));
+  return a;
+}
+
+// to[operand] = or += term, in the order of Out's elements.
+template <class T, class Term>
+void Collect(const BroadcastNest& nest, bool to_x, T* to, int64_t to_numel, const Term& term) {
+  const bool sums = to_numel != nest.numel;
+  if (sums) std::fill_n(to, to_numel, T(0));
+  const int64_t dx = nest.x_repeats() ? 0 : 1, dy = nest.y_repeats() ? 0 : 1;
+  ForEachRow(nest, 0, nest.numel, [&](int64_t xo, int64_t yo, int64_t oo, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at_x = xo + i * dx, at_y = yo + i * dy;
+      T& target = to[to_x ? at_x : at_y];
+      const T value = term(at_x, at_y, oo + i);
+      target = sums ? target + value : value;
+    }
+  });
+}
+
+template <class F, class T>
+Kernel GradReference(const PrepareContext& ctx) {
+  const GradArgs args = ArgsOf(ctx);
+  const BroadcastNest nest = MakeBroadcastNest(args.aligned.x, args.aligned.y, -1);
+  return [a = args, nest](Workspace& ws) {
+    const T* x = F::kReads.x ? ws.Data<const T>(a.x) : nullptr;
+    const T* y = F::kReads.y ? ws.Data<const T>(a.y) : nullptr;
+    const T* out = F::kReads.out ? ws.Data<const T>(a.out) : nullptr;
+    const T* d = ws.Data<const T>(a.dout);
+    const auto at = [](const T* p, int64_t i) { return p ? p[i] : T(0); };
+    // X@GRAD may overwrite Out@GRAD, so it comes last.
+    if (a.dy) {
+      Collect(nest, false, ws.Data<T>(a.dy), a.dy.numel, [&](int64_t xi, int64_t yi, int64_t i) {
+        return F::template Dy<T>(at(x, xi), at(y, yi), at(out, i), d[i]);
+      });
+    }
+    if (a.dx) {
+      Collect(nest, true, ws.Data<T>(a.dx), a.dx.numel, [&](int64_t xi, int64_t yi, int64_t i) {
+        return F::template Dx<T>(at(x, xi), at(y, yi), at(out, i), d[i]);
+      });
+    }
+  };
+}
+
+simd::BinaryLoop Loop(simd::Binary op) { return simd::FindBinary(op, simd::Form::kVectorVector); }
+
+// One gradient of a fast kernel: args, and how it is summed when the operand was stretched.
+struct Target {
+  TensorArg grad, scratch;
+  bool full = false;
+  FastSumPlan sum;
+};
+Target MakeTarget(const PrepareContext& ctx, const TensorArg& grad, const Shape& aligned,
+                  const TensorArg& dout) {
+  Target t;
+  t.grad = grad;
+  t.full = !grad || grad.numel == dout.numel;
+  if (t.full) return t;
+  bool reduce[Shape::kMaxRank];
+  Shape out = dout.shape;
+  for (int i = 0; i < out.rank(); ++i) reduce[i] = aligned[i] == 1 && out[i] != 1;
+  t.sum = MakeFastSumPlan(MakeReduceNest(out, reduce));
+  if (t.sum.scratch_floats > 0) t.scratch = ctx.Scratch(DType::kFloat32, {t.sum.scratch_floats});
+  return t;
+}
+template <class Terms>
+void RunSum(Workspace& ws, const Target& t, float scale, const Terms& terms) {
+  FastSum(t.sum, terms, scale, ws.Data<float>(t.grad),
+          t.scratch ? ws.Data<float>(t.scratch) : nullptr);
+}
+
+// grad = sign * dout, summed where the operand was stretched.
+void PassOn(Workspace& ws, const Target& t, const TensorArg& dout, float sign) {
+  static const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
+  const float* d = ws.Data<const float>(dout);
+  if (!t.full)
+    return RunSum(ws, t, sign, [d](int64_t offset, int64_t, float*) { return d + offset; });
+  float* to = ws.Data<float>(t.grad);
+  if (to == d && sign == 1.0f) return;
+  ParallelFor(dout.numel, 65536, [&](int64_t begin, int64_t end) {
+    if (sign == 1.0f)
+      std::copy(d + begin, d + end, to + begin);
+    else
+      scale(d + begin, to + begin, end - begin, {sign, 0, 0});
+  });
+}
+
+template <int kSignOfY>
+Kernel LinearFast(const PrepareContext& ctx) {
+  const GradArgs a = ArgsOf(ctx);
+  if (a.dout.dtype != DType::kFloat32) return {};
+  const Target dx = MakeTarget(ctx, a.dx, a.aligned.x, a.dout);
+  const Target dy = MakeTarget(ctx, a.dy, a.aligned.y, a.dout);
+  return [dout = a.dout, dx, dy](Workspace& ws) {
+    if (dy.grad) PassOn(ws, dy, dout, kSignOfY);
+    if (dx.grad) PassOn(ws, dx, dout, 1.0f);
+  };
+}
+
+// grad = dout (op) other, summed where the operand was stretched.
+struct Product {
+  Target target;
+  TensorArg dout, other;
+  BroadcastNest nest;  // of (dout, other), for a full target
+  simd::BinaryLoop rows, vectors;
+
+  void operator()(Workspace& ws) const {
+    const float *d = ws.Data<const float>(dout), *o = ws.Data<const float>(other);
+    if (!target.full) {
+      RunSum(ws, target, 1.0f, [&](int64_t offset, int64_t count, float* buffer) {
+        vectors(d + offset, o + offset, buffer, count);
+        return static_cast<const float*>(buffer);
+      });
+      return;
+    }
+    float* to = ws.Data<float>(target.grad);
+    ParallelFor(nest.numel, 32768, [&](int64_t begin, int64_t end) {
+      ForEachRow(nest, begin, end, [&](int64_t dd, int64_t oo, int64_t at, int64_t count) {
+        rows(d + dd, o + oo, to + at, count);
+      });
+    });
+  }
+};
+// False when the other operand is stretched too: the reference kernel serves that.
+bool MakeProduct(const PrepareContext& ctx, const GradArgs& a, bool for_x, simd::Binary op,
+                 Product* product) {
+  const Shape& mine = for_x ? a.aligned.x : a.aligned.y;
+  const Shape& others = for_x ? a.aligned.y : a.aligned.x;
+  product->target = MakeTarget(ctx, for_x ? a.dx : a.dy, mine, a.dout);
+  product->dout = a.dout;
+  product->other = for_x ? a.y : a.x;
+  if (!product->target.full && product->other.numel != a.dout.numel) return false;
+  product->nest = MakeBroadcastNest(a.dout.shape, others, -1);
+  product->vectors = Loop(op);
+  product->rows = simd::FindBinary(
+      op, product->nest.y_repeats() ? simd::Form::kVectorScalar : simd::Form::kVectorVector);
+  return true;
+}
+
+Kernel MulFast(const PrepareContext& ctx) {
+  const GradArgs a = ArgsOf(ctx);
+  if (a.dout.dtype != DType::kFloat32) return {};
+  Product dx, dy;
+  if (!MakeProduct(ctx, a, true, simd::Binary::kMul, &dx) ||
+      !MakeProduct(ctx, a, false, simd::Binary::kMul, &dy))
+    return {};
+  return [dx, dy](Workspace& ws) {
+    if (dy.target.grad) dy(ws);
+    if (dx.target.grad) dx(ws);
+  };
+}
+
+// dY = -sum(dOut * Out) / Y: Y is one value within a sum.
+Kernel DivFast(const PrepareContext& ctx) {
+  const GradArgs a = ArgsOf(ctx);
+  if (a.dout.dtype != DType::kFloat32) return {};
+  Product dx, dy;
+  if (!MakeProduct(ctx, a, true, simd::Binary::kDiv, &dx)) return {};
+  dy.target = MakeTarget(ctx, a.dy, a.aligned.y, a.dout);
+  dy.dout = a.dout;
+  dy.other = a.out;
+  dy.nest = MakeBroadcastNest(a.dout.shape, a.dout.shape, -1);
+  dy.rows = dy.vectors = Loop(simd::Binary::kMul);
+  const simd::BinaryLoop divide = Loop(simd::Binary::kDiv);
+  const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
+  return [dx, dy, y = a.y, divide, scale](Workspace& ws) {
+    if (dy.target.grad) {
+      dy(ws);
+      float* to = ws.Data<float>(dy.target.grad);
+      const float* divisor = ws.Data<const float>(y);
+      ParallelFor(y.numel, 32768, [&](int64_t begin, int64_t end) {
+        divide(to + begin, divisor + begin, to + begin, end - begin);
+        scale(to + begin, to + begin, end - begin, {-1, 0, 0});
+      });
+    }
+    if (dx.target.grad) dx(ws);
+  };
+}
+
+// Below: DX and DY are the gradients that arrive for X@GRAD and Y@GRAD.
+
+std::string ZerosLike(GradientContext& g, const std::string& var) {
+  std::string zeros = g.Temp(var + "@ZERO");
+  g.Append("fill_zeros_like", {{"X", {var}}}, {{"Out", {zeros}}});
+  return zeros;
+}
+
+// What arrived for the gradient of `slot`, or zeros of its shape.
+std::string Arrived(GradientContext& g, const std::string& slot) {
+  const std::string grad = slot + "@GRAD";
+  if (g.HasOutputGrad(grad)) return g.OutputGrad(grad);
+  return ZerosLike(g, g.HasInput(slot) ? g.Input(slot) : g.Input("Out@GRAD"));
+}
+
+// dOut' = DX + DY, or DX - DY: the op itself on what arrived.
+void LinearGradient(GradientContext& g, const char* forward) {
+  if (!g.NeedsInputGrad("Out@GRAD")) return;
+  g.Append(forward, {{"X", {Arrived(g, "X")}}, {"Y", {Arrived(g, "Y")}}},
+           {{"Out", {g.InputGrad("Out@GRAD")}}}, {{"axis", g.Attr<int32_t>("axis")}});
+}
+
+void MulGradGradient(GradientContext& g) {
+  AppendBilinearGradGradient(g, "elementwise_mul", {{"axis", g.Attr<int32_t>("axis")}});
+}
+
+// With T = (DX - Out DY) / Y:  dOut' = T,  Y' = -dOut T / Y,  Out' = -dOut DY / Y.
+void DivGradGradient(GradientContext& g) {
+  const std::string y = g.Input("Y"), out = g.Input("Out"), dout = g.Input("Out@GRAD");
+  const ElementwiseAxes axes(g, g.Input("X"), y);
+  const AttrList axis = axes.Original(), axis_y = axes.OfY();
+  const bool has_dy = g.HasOutputGrad("Y@GRAD");
+  const std::string product = g.Temp(out + "@TERM"), difference = g.Temp(out + "@TERM");
+  std::string t = g.InputGrad("Out@GRAD");
+  if (IsEmptyName(t)) t = g.Temp(dout + "@TERM");
+  // DX has X's shape; Out DY has Out's.
+  std::string numerator = product;
+  if (has_dy) {
+    g.Append("elementwise_mul", {{"X", {out}}, {"Y", {g.OutputGrad("Y@GRAD")}}},
+             {{"Out", {product}}}, axis_y);
+    if (g.HasOutputGrad("X@GRAD")) {
+      g.Append("elementwise_sub", {{"X", {product}}, {"Y", {g.OutputGrad("X@GRAD")}}},
+               {{"Out", {difference}}}, axes.OfX());
+      numerator = difference;
+    }
+    const std::string quotient = g.Temp(out + "@TERM");
+    g.Append("elementwise_div", {{"X", {numerator}}, {"Y", {y}}}, {{"Out", {quotient}}}, axis_y);
+    g.Append("scale", {{"X", {quotient}}}, {{"Out", {t}}}, {{"scale", -1.0f}});
+    if (g.NeedsInputGrad("Out")) {
+      const std::string a = g.Temp(out + "@TERM"), b = g.Temp(out + "@TERM");
+      g.Append("elementwise_mul", {{"X", {dout}}, {"Y", {g.OutputGrad("Y@GRAD")}}}, {{"Out", {a}}},
+               axis_y);
+      g.Append("elementwise_div", {{"X", {a}}, {"Y", {y}}}, {{"Out", {b}}}, axis_y);
+      g.Append("scale", {{"X", {b}}}, {{"Out", {g.InputGrad("Out")}}}, {{"scale", -1.0f}});
+    }
+  } else {
+    g.Append("elementwise_div", {{"X", {Arrived(g, "X")}}, {"Y", {y}}}, {{"Out", {t}}}, axis);
+  }
+  SlotList inputs = {{"Y", {y}}, {"Out", {t}}, {"Out@GRAD", {dout}}};
+  if (g.HasInput("X")) inputs.insert(inputs.begin(), {"X", {g.Input("X")}});
+  g.Append("elementwise_div_grad", inputs, {{"Y@GRAD", {g.InputGrad("Y")}}}, axis);
+}
+
+// dOut' = DX where X was taken, else DY. X and Y only choose.
+void ChoiceGradient(GradientContext& g, const char* takes_x) {
+  if (!g.NeedsInputGrad("Out@GRAD")) return;
+  const ElementwiseAxes axes(g);
+  const std::string x = g.Input("X"), y = g.Input("Y");
+  const int32_t dtype = static_cast<int32_t>(g.MetaOf(x).dtype);
+  const std::string choice = g.Temp(x + "@TAKEN"), mask = g.Temp(x + "@MASK");
+  g.Append(takes_x, {{"X", {x}}, {"Y", {y}}}, {{"Out", {choice}}}, axes.Original());
+  g.Append("cast", {{"X", {choice}}}, {{"Out", {mask}}},
+           {{"in_dtype", static_cast<int32_t>(DType::kBool)}, {"out_dtype", dtype}});
+  std::vector<std::string> terms;
+  if (g.HasOutputGrad("X@GRAD")) {
+    terms.push_back(g.Temp(x + "@TERM"));
+    g.Append("elementwise_mul", {{"X", {mask}}, {"Y", {g.OutputGrad("X@GRAD")}}},
+             {{"Out", {terms.back()}}}, axes.OfX());
+  }
+  if (g.HasOutputGrad("Y@GRAD")) {
+    const std::string rest = g.Temp(y + "@MASK");
+    g.Append("scale", {{"X", {mask}}}, {{"Out", {rest}}}, {{"scale", -1.0f}, {"bias", 1.0f}});
+    terms.push_back(g.Temp(y + "@TERM"));
+    g.Append("elementwise_mul", {{"X", {rest}}, {"Y", {g.OutputGrad("Y@GRAD")}}},
+             {{"Out", {terms.back()}}}, axes.OfY());
+  }
+  g.Append("sum", {{"X", terms}}, {{"Out", {g.InputGrad("Out@GRAD")}}});
+}
+
+template <class F>
+OpDef Declare() {
+  const auto operand = [](OpDef& def, const char* name, bool read) {
+    if (read)
+      def.Input(name, "the forward op's");
+    else
+      def.OptionalInput(name, "the forward op's, for its shape alone; absent: it has Out's shape");
+  };
+  OpDef def(F::kType);
+  def.Doc(std::string("Gradient: ") + F::kFormula +
+          ", each summed over the dims along which the operand was stretched. " + kBroadcastDoc +
+          "C4: all inputs have one dtype. C5: Out@GRAD and Out have the broadcast shape.");
+  operand(def, "X", F::kReads.x);
+  operand(def, "Y", F::kReads.y);
+  if (F::kReads.out) def.Input("Out", "the forward op's");
+  def.Input("Out@GRAD", "gradient of Out")
+      .OptionalOutput("X@GRAD", "gradient of X")
+      .OptionalOutput("Y@GRAD", "gradient of Y")
+      .Attr<int32_t>("axis", -1, "the forward op's")
+      .Inplace("Out@GRAD", "X@GRAD")
+      .Elementwise()
+      .KernelTypeFrom("Out@GRAD")
+      .Infer(InferElementwiseGrad)
+      .template Reference<float, double>(
+          []<class T>(const PrepareContext& c) { return GradReference<F, T>(c); });
+  if (!F::kReads.x) def.NoGradientTo({"X"});
+  if (!F::kReads.y) def.NoGradientTo({"Y"});
+  return def;
+}
+
+template <class F>
+void AddChoice(OpRegistry& ops) {
+  ops.Add(Declare<F>().NoGradientTo({"X", "Y"}).Gradient([](GradientContext& g) {
+    ChoiceGradient(g, F::kTakesX);
+  }));
+}
+
+}  // namespace
+
+void RegisterElementwiseGrad(OpRegistry& ops) {
+  ops.Add(Declare<AddGrad>().Fast(LinearFast<1>).Gradient([](GradientContext& g) {
+    LinearGradient(g, "elementwise_add");
+  }));
+  ops.Add(Declare<SubGrad>().Fast(LinearFast<-1>).Gradient([](GradientContext& g) {
+    LinearGradient(g, "elementwise_sub");
+  }));
+  ops.Add(Declare<MulGrad>().Fast(MulFast).Gradient(MulGradGradient));
+  ops.Add(Declare<DivGrad>().Fast(DivFast).Gradient(DivGradGradient));
+  AddChoice<MaxGrad>(ops);
+  AddChoice<MinGrad>(ops);
+}
+
+}  // namespace coracle

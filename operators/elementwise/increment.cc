@@ -1,0 +1,42 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
+
+namespace coracle {
+namespace {
+
+void InferIncrement(InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  ctx.Require("C1", !x.IsKnown() || x.numel() == 1, "X must hold one element");
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+template <class T>
+Kernel IncrementReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const T step = SaturateTo<T>(static_cast<double>(ctx.Attr<float>("step")));
+  return [=](Workspace& ws) { ws.Data<T>(out)[0] = WrapAdd(ws.Data<const T>(x)[0], step); };
+}
+
+}  // namespace
+
+void RegisterIncrement(OpRegistry& ops) {
+  ops.Add(OpDef("increment")
+              .Doc("Out = X + step, of one element; step is first converted to X's dtype. "
+                   "C1: X holds one element.")
+              .Input("X", "tensor of one element")
+              .Output("Out", "tensor of X's shape and dtype; usually X itself")
+              .Attr<float>("step", 1.0f, "what is added")
+              .Inplace("X", "Out")
+              .Infer(InferIncrement)
+              .Gradient([](GradientContext& g) {
+                g.Append("scale", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}},
+                         {{"scale", 1.0f}});
+              })
+              .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t>(
+                  []<class T>(const PrepareContext& c) { return IncrementReference<T>(c); }));
+}
+
+}  // namespace coracle

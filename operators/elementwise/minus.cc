@@ -1,0 +1,53 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
+
+namespace coracle {
+namespace {
+
+void InferMinus(InferContext& ctx) {
+  const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
+  if (!x.CompatibleWith(y)) {
+    ctx.FailText("C1", "X and Y must have one shape", x.ToString() + " and " + y.ToString());
+  }
+  ctx.Require("C2", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+template <class T>
+Kernel MinusReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
+    T* o = ws.Data<T>(out);
+    for (int64_t i = 0; i < out.numel; ++i) o[i] = WrapSub(a[i], b[i]);
+  };
+}
+
+void MinusGradient(GradientContext& g) {
+  for (const char* slot : {"X", "Y"}) {
+    if (!g.NeedsInputGrad(slot)) continue;
+    g.Append("scale", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad(slot)}}},
+             {{"scale", *slot == 'X' ? 1.0f : -1.0f}});
+  }
+}
+
+}  // namespace
+
+void RegisterMinus(OpRegistry& ops) {
+  ops.Add(OpDef("minus")
+              .Doc("Out = X - Y, without broadcasting. C1: X and Y have one shape. "
+                   "C2: X and Y have one dtype.")
+              .Input("X", "tensor")
+              .Input("Y", "tensor of X's shape and dtype")
+              .Output("Out", "tensor of X's shape and dtype")
+              .Inplace("X", "Out")
+              .Infer(InferMinus)
+              .Gradient(MinusGradient)
+              .Reference<float, double, int32_t, int64_t>(
+                  []<class T>(const PrepareContext& c) { return MinusReference<T>(c); }));
+}
+
+}  // namespace coracle

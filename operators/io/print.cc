@@ -1,0 +1,177 @@
+// print and assert: what a program tells while it runs.
+
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/control/value_arithmetic.h>
+#include <coracle/operators/kernels/copy.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace coracle {
+namespace {
+
+// At most `most` elements (-1: all) as "[1, 2, ...]".
+std::string ElementsText(const Tensor& tensor, int64_t most) {
+  const Tensor wide =
+      IsFloating(tensor.dtype()) ? tensor.Cast(DType::kFloat64) : tensor.Cast(DType::kInt64);
+  const int64_t n = most < 0 ? tensor.numel() : std::min(most, tensor.numel());
+  std::string text = "[";
+  for (int64_t i = 0; i < n; ++i) {
+    if (i > 0) text += ", ";
+    text += IsFloating(tensor.dtype()) ? fmt::format("{:.6g}", wide.data<double>()[i])
+                                       : fmt::format("{}", wide.data<int64_t>()[i]);
+  }
+  return text + (n < tensor.numel() ? (n > 0 ? ", ...]" : "...]") : "]");
+}
+
+std::string LodText(const LoD& lod) {
+  std::vector<std::string> levels;
+  for (const auto& level : lod) levels.push_back(fmt::format("[{}]", fmt::join(level, ", ")));
+  return "[" + Join(levels, ", ") + "]";
+}
+
+// --- print ---
+
+struct PrintSettings {
+  explicit PrintSettings(const PrepareContext& ctx)
+      : name(ctx.op().Input("In").at(0)),
+        message(ctx.Attr<std::string>("message")),
+        first_n(ctx.Attr<int32_t>("first_n")),
+        summarize(ctx.Attr<int32_t>("summarize")),
+        with_name(ctx.Attr<bool>("print_tensor_name")),
+        with_type(ctx.Attr<bool>("print_tensor_type")),
+        with_shape(ctx.Attr<bool>("print_tensor_shape")),
+        with_lod(ctx.Attr<bool>("print_tensor_lod")) {
+    const std::string phase = ctx.Attr<std::string>("print_phase");
+    const bool forward = ctx.Attr<bool>("is_forward");
+    active = phase == "BOTH" || phase == (forward ? "FORWARD" : "BACKWARD");
+  }
+
+  std::string Line(const Tensor& tensor) const {
+    std::string line = message.empty() ? "" : message + " ";
+    if (with_name) line += name + " ";
+    if (with_type) line += ToString(tensor.dtype());
+    if (with_shape) line += tensor.shape().ToString();
+    if (with_type || with_shape) line += " ";
+    if (with_lod && !tensor.lod().empty()) line += "lod " + LodText(tensor.lod()) + " ";
+    return line + ElementsText(tensor, summarize);
+  }
+
+  std::string name, message;
+  int32_t first_n, summarize;
+  bool with_name, with_type, with_shape, with_lod, active = true;
+};
+
+// How often a workspace has printed.
+int64_t& CountOf(Workspace& ws, const TensorArg& scratch) {
+  auto& array = std::get<TensorArray>(ws.ValueOf(scratch));
+  if (array.empty()) array.push_back(Tensor::Full<int64_t>({1}, 0));
+  return static_cast<int64_t*>(const_cast<void*>(array[0].raw()))[0];
+}
+
+Kernel Print(const PrepareContext& ctx) {
+  const TensorArg in = ctx.Input("In"), out = ctx.Output("Out"), scratch = ctx.ScratchArray();
+  const PrintSettings settings(ctx);
+  const int64_t bytes = in.nbytes();
+  return [=](Workspace& ws) {
+    const auto& tensor = std::get<Tensor>(ws.ValueOf(in));
+    const bool more = settings.first_n <= 0 || CountOf(ws, scratch) < settings.first_n;
+    if (settings.active && more) {
+      ++CountOf(ws, scratch);
+      std::fputs((PrintableLine(settings.Line(tensor)) + "\n").c_str(), stderr);
+    }
+    if (out) CopyBytes(tensor.raw(), ws.Data<void>(out), bytes);
+  };
+}
+
+// The gradient passes through, printed where the phase says so.
+void PrintGradient(GradientContext& g) {
+  AttrList attrs;
+  for (const NamedAttr& attr : g.op().attrs()) {
+    if (g.registry().Get("print").FindAttr(attr.name) && attr.name != "is_forward")
+      attrs.push_back(attr);
+  }
+  attrs.push_back({"is_forward", false});
+  g.Append("print", {{"In", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("In")}}},
+           std::move(attrs));
+}
+
+// --- assert ---
+
+void InferAssert(InferContext& ctx) {
+  const VarMeta& cond = ctx.Input("Cond");
+  const bool one = !cond.shape.IsKnown() || cond.shape.numel() == 1;
+  if (cond.type != VarType::kLoDTensor || cond.dtype != DType::kBool || !one)
+    ctx.FailText("C1", "Cond must hold one bool", cond.ToString());
+}
+
+Kernel Assert(const PrepareContext& ctx) {
+  const TensorArg cond = ctx.Input("Cond");
+  const std::vector<TensorArg> data = ctx.Inputs("Data");
+  const std::vector<std::string> names = ctx.op().Input("Data");
+  const int64_t summarize = ctx.Attr<int64_t>("summarize");
+  const std::string message = ctx.Attr<std::string>("message");
+  const std::string what = "assert: " + (message.empty() ? "Cond is false" : message);
+  const std::string place = "  " + Locate(ctx.op());
+  return [=](Workspace& ws) {
+    if (ReadBool(ws, cond, "assert", "Cond")) return;
+    std::string details;
+    for (size_t i = 0; i < data.size(); ++i) {
+      if (!data[i]) continue;
+      const auto* tensor = std::get_if<Tensor>(&ws.ValueOf(data[i]));
+      if (tensor)
+        details += fmt::format("  {} {} = {}\n", names[i], tensor->ToString(),
+                               ElementsText(*tensor, summarize));
+    }
+    throw Error(ErrorCode::kInvalidArgument, what, details + place);
+  };
+}
+
+}  // namespace
+
+void RegisterPrint(OpRegistry& ops) {
+  ops.Add(OpDef("print")
+              .Doc("Writes a line about In to standard error: message, name, dtype, shape, LoD and "
+                   "elements. Out = In. C1: In is a dense tensor. The gradient passes through and "
+                   "is written too when "
+                   "print_phase is BACKWARD or BOTH.")
+              .Input("In", "tensor")
+              .OptionalOutput("Out", "a copy of In")
+              .Attr<int32_t>("first_n", -1, "write the first n times only; 0 or less: always")
+              .Attr<std::string>("message", "", "what the line begins with")
+              .Attr<int32_t>("summarize", 20, "elements to write; -1: all")
+              .Attr<bool>("print_tensor_name", true, "write the name")
+              .Attr<bool>("print_tensor_type", true, "write the dtype")
+              .Attr<bool>("print_tensor_shape", true, "write the shape")
+              .Attr<bool>("print_tensor_layout", true, "ignored: tensors have one layout")
+              .Attr<bool>("print_tensor_lod", true, "write the LoD when there is one")
+              .Attr<std::string>("print_phase", "BOTH", "when to write")
+              .OneOf({"FORWARD", "BACKWARD", "BOTH"})
+              .Attr<bool>("is_forward", true, "false in the gradient of a print")
+              .SideEffect()
+              .Infer([](InferContext& ctx) {
+                if (ctx.Input("In").type != VarType::kLoDTensor)
+                  ctx.FailText("C1", "In must be a dense tensor", ctx.Input("In").ToString());
+                ctx.SetOutput("Out", ctx.Input("In"));
+              })
+              .Gradient(PrintGradient)
+              .Reference(Print));
+  ops.Add(OpDef("assert")
+              .Doc("Ends the run with an error that shows Data when Cond is false. C1: Cond holds "
+                   "one bool.")
+              .Input("Cond", "bool tensor of one element")
+              .OptionalVariadicInput("Data", "tensors to show")
+              .Attr<int64_t>("summarize", -1, "elements to show of each; -1: all")
+              .Attr<std::string>("message", "", "what the error says")
+              .SideEffect()
+              .NotDifferentiable("it has no output")
+              .Infer(InferAssert)
+              .Reference(Assert));
+}
+
+}  // namespace coracle

@@ -1,0 +1,177 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/parallel.h>
+#include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/kernels/onednn_scope.h>
+
+#include <algorithm>
+
+#ifdef CORACLE_ONEDNN
+#include <dnnl.h>
+#endif
+
+namespace coracle {
+namespace {
+
+template <class T>
+void ReferenceGemm(const GemmSpec& s, const T* a, const T* b, T* c) {
+  const T alpha = static_cast<T>(s.alpha), beta = static_cast<T>(s.beta);
+  ParallelFor(s.m, 1 + 65536 / (1 + s.n * s.k), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* row = c + i * s.n;
+      for (int64_t j = 0; j < s.n; ++j) row[j] = s.beta == 0 ? T(0) : beta * row[j];
+      for (int64_t p = 0; p < s.k; ++p) {
+        const T x = alpha * (s.transpose_a ? a[p * s.m + i] : a[i * s.k + p]);
+        if (s.transpose_b) {
+          for (int64_t j = 0; j < s.n; ++j) row[j] += x * b[j * s.k + p];
+        } else {
+          for (int64_t j = 0; j < s.n; ++j) row[j] += x * b[p * s.n + j];
+        }
+      }
+    }
+  });
+}
+
+#ifdef CORACLE_ONEDNN
+// A block of C.
+struct GemmBlock {
+  int64_t row = 0, column = 0, rows = 0, columns = 0;
+};
+
+void OneDnnGemm(const GemmSpec& s, const GemmBlock& block, const float* a, const float* b,
+                float* c) {
+  if (block.rows == 0 || block.columns == 0) return;
+  a += s.transpose_a ? block.row : block.row * s.k;
+  b += s.transpose_b ? block.column * s.k : block.column;
+  c += block.row * s.n + block.column;
+  onednn::GemmScope inside;
+  dnnl_status_t status = dnnl_sgemm(
+      s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', block.rows, block.columns, s.k, s.alpha,
+      a, s.transpose_a ? s.m : s.k, b, s.transpose_b ? s.k : s.n, s.beta, c, s.n);
+  if (status != dnnl_success) throw InternalError("dnnl_sgemm failed");
+}
+
+// C cut into rows * columns blocks, one for each thread.
+class GemmGrid {
+ public:
+  GemmGrid(const GemmSpec& s, int64_t parts) : m_(s.m), n_(s.n) {
+    double least = 0;
+    for (int64_t rows = 1; rows <= parts; ++rows) {
+      const int64_t columns = parts / rows;
+      const double cost = Cost(s.k, rows, columns);
+      if (rows > 1 && cost >= least) continue;
+      least = cost;
+      rows_ = rows;
+      columns_ = columns;
+    }
+  }
+
+  int64_t size() const { return rows_ * columns_; }
+  GemmBlock Block(int64_t i) const {
+    GemmBlock block;
+    Cut(m_, kRowUnit, rows_, i / columns_, &block.row, &block.rows);
+    Cut(n_, kColumnUnit, columns_, i % columns_, &block.column, &block.columns);
+    return block;
+  }
+
+ private:
+  // What oneDNN's kernels for AVX-512 compute at a time.
+  static constexpr int64_t kRowUnit = 8, kColumnUnit = 48;
+
+  // Of the largest block: the products, and the elements of A and B that are read for it.
+  double Cost(int64_t k, int64_t rows, int64_t columns) const {
+    const double height = static_cast<double>(Units(m_, kRowUnit, rows) * kRowUnit);
+    const double width = static_cast<double>(Units(n_, kColumnUnit, columns) * kColumnUnit);
+    return static_cast<double>(k) * (height * width + 16 * (height + width));
+  }
+  // Units of the largest of so many parts.
+  static int64_t Units(int64_t size, int64_t unit, int64_t parts) {
+    return ((size + unit - 1) / unit + parts - 1) / parts;
+  }
+  static void Cut(int64_t size, int64_t unit, int64_t parts, int64_t i, int64_t* begin,
+                  int64_t* length) {
+    const int64_t units = (size + unit - 1) / unit;
+    *begin = std::min(size, units * i / parts * unit);
+    *length = std::min(size, units * (i + 1) / parts * unit) - *begin;
+  }
+
+  int64_t m_, n_, rows_ = 1, columns_ = 1;
+};
+#endif
+
+double Operations(const GemmSpec& s) {
+  return static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+}
+
+// The matrices of A, B and C for gemm `index` of the batch.
+struct BatchAt {
+  int64_t a = 0, b = 0, c = 0;
+};
+BatchAt Locate(const GemmBatch& batch, int64_t index) {
+  BatchAt at;
+  for (int i = batch.rank - 1; i >= 0; --i) {
+    const int64_t step = index % batch.dims[i];
+    index /= batch.dims[i];
+    at.a += step * batch.a_step[i];
+    at.b += step * batch.b_step[i];
+    at.c += step * batch.c_step[i];
+  }
+  return at;
+}
+
+}  // namespace
+
+template <class T>
+Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode) {
+#ifdef CORACLE_ONEDNN
+  if constexpr (std::is_same_v<T, float>) {
+    if (mode == KernelMode::kAuto && spec.m > 0 && spec.n > 0 && spec.k > 0) {
+      return [spec](const float* a, const float* b, float* c) {
+        // Waking other threads costs more than a small gemm takes on one.
+        const auto most = static_cast<int64_t>(1 + Operations(spec) / 300e3);
+        const GemmGrid grid(spec, std::min<int64_t>(NumThreads(), most));
+        ParallelFor(grid.size(), 1, [&](int64_t begin, int64_t end) {
+          if (end - begin == grid.size()) return OneDnnGemm(spec, {0, 0, spec.m, spec.n}, a, b, c);
+          for (int64_t i = begin; i < end; ++i) OneDnnGemm(spec, grid.Block(i), a, b, c);
+        });
+      };
+    }
+  }
+#endif
+  (void)mode;
+  return [spec](const T* a, const T* b, T* c) { ReferenceGemm(spec, a, b, c); };
+}
+
+template <class T>
+Gemm<T> MakeBatchGemm(const GemmSpec& spec, const GemmBatch& batch, KernelMode mode) {
+  int64_t count = 1, outputs = 1;
+  for (int i = 0; i < batch.rank; ++i) {
+    count *= batch.dims[i];
+    if (batch.c_step[i] != 0) outputs *= batch.dims[i];
+  }
+  if (count == 1 && batch.rank == 0) return MakeGemm<T>(spec, mode);
+  GemmSpec one = spec;
+  const bool sums = outputs != count || count == 0;
+  one.beta = sums ? 1.0f : 0.0f;
+  const Gemm<T> gemm = MakeGemm<T>(one, mode);
+  const int64_t a_size = spec.m * spec.k, b_size = spec.k * spec.n, c_size = spec.m * spec.n;
+  // Many small gemms run side by side; each large one uses all threads.
+  const bool side_by_side = !sums && count >= 4 && Operations(spec) < 8e6;
+  const int64_t grain =
+      side_by_side ? 1 + static_cast<int64_t>(65536 / (1 + Operations(spec))) : count;
+  return [=](const T* a, const T* b, T* c) {
+    if (sums) std::fill_n(c, outputs * c_size, T(0));
+    ParallelFor(count, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const BatchAt at = Locate(batch, i);
+        gemm(a + at.a * a_size, b + at.b * b_size, c + at.c * c_size);
+      }
+    });
+  };
+}
+
+template Gemm<float> MakeGemm<float>(const GemmSpec&, KernelMode);
+template Gemm<double> MakeGemm<double>(const GemmSpec&, KernelMode);
+template Gemm<float> MakeBatchGemm<float>(const GemmSpec&, const GemmBatch&, KernelMode);
+template Gemm<double> MakeBatchGemm<double>(const GemmSpec&, const GemmBatch&, KernelMode);
+
+}  // namespace coracle

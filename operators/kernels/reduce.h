@@ -1,0 +1,174 @@
+#pragma once
+// Reductions over some dims of a row-major tensor.
+
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/tensor/shape.h>
+#include <coracle/operators/kernels/simd.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace coracle {
+
+// Some dims of a loop nest, outermost first, each with its step in elements of the input.
+struct Dims {
+  int rank = 0;
+  int64_t size[Shape::kMaxRank];
+  int64_t step[Shape::kMaxRank];
+
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n *= size[i];
+    return n;
+  }
+};
+
+// Visits the points of Dims in row-major order.
+class DimsWalk {
+ public:
+  DimsWalk(const Dims& dims, int64_t start) : dims_(dims) {
+    if (start == 0) return;  // the sizes may be 0
+    for (int i = dims.rank - 1; i >= 0; --i) {
+      index_[i] = start % dims.size[i];
+      start /= dims.size[i];
+      offset_ += index_[i] * dims.step[i];
+    }
+  }
+  int64_t offset() const { return offset_; }
+  void Next() {
+    for (int i = dims_.rank - 1; i >= 0; --i) {
+      offset_ += dims_.step[i];
+      if (++index_[i] < dims_.size[i]) return;
+      offset_ -= dims_.step[i] * dims_.size[i];
+      index_[i] = 0;
+    }
+  }
+
+ private:
+  const Dims& dims_;
+  int64_t index_[Shape::kMaxRank] = {};
+  int64_t offset_ = 0;
+};
+
+// The input's dims split into kept and reduced ones, neighbours of one kind merged.
+struct ReduceNest {
+  Dims kept, reduced;
+  bool inner_reduced = true;  // who has the dim of step 1
+  int64_t out_numel = 1, reduced_numel = 1;
+};
+// reduce[i] tells whether dim i of `in` is reduced. Exact shapes.
+ReduceNest MakeReduceNest(const Shape& in, const bool* reduce);
+
+// out[j] = finish(acc) with acc = step(acc, offset) over the input offsets that belong to j: the
+// reference. One thread works on one j.
+template <class Acc, class Out, class Step, class Finish>
+void ReduceLoop(const ReduceNest& nest, Out* out, Acc init, const Step& step,
+                const Finish& finish) {
+  const int64_t grain = 1 + 32768 / (1 + nest.reduced_numel);
+  ParallelFor(nest.out_numel, grain, [&](int64_t begin, int64_t end) {
+    DimsWalk kept(nest.kept, begin);
+    for (int64_t j = begin; j < end; ++j, kept.Next()) {
+      Acc acc = init;
+      DimsWalk reduced(nest.reduced, 0);
+      for (int64_t r = 0; r < nest.reduced_numel; ++r, reduced.Next())
+        acc = step(acc, kept.offset() + reduced.offset());
+      out[j] = finish(acc);
+    }
+  });
+}
+
+// How the fast sum splits its work: a function of the shape alone, so the result does not depend
+// on the number of threads.
+struct FastSumPlan {
+  ReduceNest nest;
+  Dims outer_kept, outer_reduced;  // without the innermost dim
+  int64_t inner = 1;
+  int64_t kept_count = 1, tiles = 1, tile = 1, units = 1, blocks = 1;
+  int64_t scratch_floats = 0;
+};
+constexpr int64_t kMaxTerms = 1024;
+FastSumPlan MakeFastSumPlan(const ReduceNest& nest);
+
+namespace internal {
+
+// The rows [begin, end) of `inner` kept elements each, from column on, added into acc.
+template <class Terms>
+void AddRows(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t begin, int64_t end,
+             int64_t count, float* acc) {
+  static const simd::BinaryLoop add =
+      simd::FindBinary(simd::Binary::kAdd, simd::Form::kVectorVector);
+  float buffer[kMaxTerms];
+  std::fill_n(acc, count, 0.0f);
+  if (p.outer_reduced.rank == 1 && p.inner <= kMaxTerms / 4) {
+    // The rows are one run: add up groups of rows first, then the rows of the group.
+    const int64_t group = kMaxTerms / 2 / p.inner, wide = group * p.inner;
+    float sums[kMaxTerms] = {};
+    for (int64_t row = begin; row < end; row += group) {
+      const int64_t n = std::min(wide, (end - row) * p.inner);
+      add(sums, terms(base + row * p.inner, n, buffer), sums, n);
+    }
+    for (int64_t i = 0; i < wide; i += p.inner) add(acc, sums + i, acc, count);
+    return;
+  }
+  DimsWalk rows(p.outer_reduced, begin);
+  for (int64_t r = begin; r < end; ++r, rows.Next())
+    add(acc, terms(base + rows.offset(), count, buffer), acc, count);
+}
+
+// The sum of the elements [begin, end) of the runs of `inner` reduced elements.
+template <class Terms>
+float SumRuns(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t begin, int64_t end) {
+  float buffer[kMaxTerms];
+  double sum = 0;
+  DimsWalk runs(p.outer_reduced, begin / p.inner);
+  int64_t column = begin % p.inner;
+  for (int64_t at = begin; at < end;) {
+    const int64_t count = std::min({p.inner - column, end - at, kMaxTerms});
+    sum += simd::Sum(terms(base + runs.offset() + column, count, buffer), count);
+    at += count;
+    column += count;
+    if (column == p.inner) {
+      column = 0;
+      runs.Next();
+    }
+  }
+  return static_cast<float>(sum);
+}
+
+}  // namespace internal
+
+// out[j] = scale * the sum of the terms that belong to j. terms(offset, count, buffer) gives the
+// address of the terms of input elements [offset, offset + count), count <= kMaxTerms; it may put
+// them into buffer. `scratch` has plan.scratch_floats elements.
+template <class Terms>
+void FastSum(const FastSumPlan& p, const Terms& terms, float scale, float* out, float* scratch) {
+  if (p.nest.reduced_numel == 0) std::fill_n(out, p.nest.out_numel, 0.0f * scale);
+  if (p.nest.reduced_numel == 0 || p.nest.out_numel == 0) return;
+  float* partial = p.blocks > 1 ? scratch : out;
+  const int64_t tasks = p.kept_count * p.tiles * p.blocks;
+  const int64_t work =
+      std::max<int64_t>(1, p.nest.reduced_numel * p.nest.out_numel / std::max<int64_t>(1, tasks));
+  ParallelFor(tasks, std::max<int64_t>(1, 32768 / work), [&](int64_t first, int64_t last) {
+    for (int64_t task = first; task < last; ++task) {
+      const int64_t block = task % p.blocks, tile = task / p.blocks % p.tiles;
+      const int64_t kept = task / p.blocks / p.tiles;
+      const int64_t begin = p.units * block / p.blocks, end = p.units * (block + 1) / p.blocks;
+      const int64_t base = DimsWalk(p.outer_kept, kept).offset();
+      float* to = partial + block * p.nest.out_numel;
+      if (p.nest.inner_reduced) {
+        to[kept] = internal::SumRuns(p, terms, base, begin, end);
+      } else {
+        const int64_t column = tile * p.tile, count = std::min(p.tile, p.inner - column);
+        internal::AddRows(p, terms, base + column, begin, end, count, to + kept * p.inner + column);
+      }
+    }
+  });
+  if (p.blocks == 1 && scale == 1.0f) return;
+  for (int64_t j = 0; j < p.nest.out_numel; ++j) {
+    float sum = partial[j];
+    for (int64_t b = 1; b < p.blocks; ++b) sum += partial[b * p.nest.out_numel + j];
+    out[j] = sum * scale;
+  }
+}
+
+}  // namespace coracle

@@ -1,0 +1,78 @@
+#include <coracle/operators/kernels/window.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+using Wide = __int128;  // dims come from files: products of them may pass 2^63
+
+int64_t Narrow(Wide value) {
+  return static_cast<int64_t>(std::clamp<Wide>(value, 0, Wide{1} << 62));
+}
+
+std::string CheckPair(const char* name, const std::vector<int32_t>& values) {
+  if (values.size() == 2 && values[0] > 0 && values[1] > 0) return "";
+  return fmt::format("{} must be two positive numbers, not {{{}}}", name, fmt::join(values, ", "));
+}
+
+}  // namespace
+
+std::string CheckStrides(const WindowSpec& spec) { return CheckPair("strides", spec.strides); }
+
+std::string CheckDilations(const WindowSpec& spec) {
+  return CheckPair("dilations", spec.dilations);
+}
+
+std::string CheckPaddings(const WindowSpec& spec) {
+  if (spec.padding_algorithm != "EXPLICIT" && spec.padding_algorithm != "SAME" &&
+      spec.padding_algorithm != "VALID") {
+    return fmt::format("padding_algorithm must be EXPLICIT, SAME or VALID, not '{}'",
+                       spec.padding_algorithm.substr(0, 40));
+  }
+  const auto& p = spec.paddings;
+  bool right = (p.size() == 2 || p.size() == 4) &&
+               std::all_of(p.begin(), p.end(), [](int32_t v) { return v >= 0; });
+  if (right) return "";
+  return fmt::format("paddings must be two or four numbers that are not negative, not {{{}}}",
+                     fmt::join(p, ", "));
+}
+
+WindowAxis ResolveAxis(const WindowSpec& spec, int axis, int64_t in, int64_t kernel) {
+  WindowAxis w;
+  const size_t a = static_cast<size_t>(axis);
+  w.in = in;
+  w.kernel = kernel;
+  w.stride = spec.strides[a];
+  w.dilation = spec.dilations[a];
+  const bool known = in >= 0 && kernel >= 0;
+  if (spec.padding_algorithm == "SAME") {
+    w.dilation = 1;
+    if (in < 0) return w;
+    w.out = in / w.stride + (in % w.stride != 0);
+    if (!known) return w;
+    if (kernel == 0) w.out = 0;
+    int64_t total = Narrow(Wide{w.out - 1} * w.stride + kernel - in);
+    w.before = total / 2;
+    w.after = total - w.before;
+    return w;
+  }
+  if (spec.padding_algorithm == "EXPLICIT") {
+    const auto& p = spec.paddings;
+    w.before = p.size() == 4 ? p[2 * a] : p[a];
+    w.after = p.size() == 4 ? p[2 * a + 1] : p[a];
+  }
+  if (!known) return w;
+  Wide span = Wide{in} + w.before + w.after - (Wide{w.dilation} * (kernel - 1) + 1);
+  if (span < 0 || kernel == 0) {
+    w.out = 0;
+  } else {
+    w.out = Narrow((span + (spec.ceil_mode ? w.stride - 1 : 0)) / w.stride + 1);
+  }
+  return w;
+}
+
+ImageLayout ImageLayoutOf(const std::string& data_format) { return {data_format == "NHWC"}; }
+
+}  // namespace coracle

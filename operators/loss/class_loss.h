@@ -1,0 +1,33 @@
+#pragma once
+// What losses over classes share: the shape rule of logits (or probabilities) and labels.
+
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/operators/loss/labels.h>
+#include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <string>
+
+namespace coracle {
+
+// `scores`: [.., n, ..] with n classes along `axis`. Soft labels have the same type; hard ones are
+// int32 or int64 with size 1 along the axis. Returns the scores' shape with size 1 along the axis:
+// the loss's. Fails with `id`.
+inline Shape InferClassLoss(InferContext& ctx, std::string_view id, std::string_view scores,
+                            std::string_view label, int axis, bool soft_label) {
+  Shape loss = ctx.InputShape(scores);
+  loss[axis] = 1;
+  if (soft_label) {
+    RequireSameType(ctx, id, label, scores);
+    return loss;
+  }
+  const VarMeta& meta = ctx.Input(label);
+  if (meta.type != VarType::kLoDTensor || !IsIndexType(meta.dtype) ||
+      !meta.shape.CompatibleWith(loss)) {
+    ctx.FailText(id, std::string(label) + " must be int32 or int64 of shape " + loss.ToString(),
+                 meta.ToString());
+  }
+  return loss;
+}
+
+}  // namespace coracle

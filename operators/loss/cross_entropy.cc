@@ -1,0 +1,157 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/softmax.h>
+#include <coracle/operators/loss/class_loss.h>
+#include <coracle/operators/loss/loss_gradient.h>
+
+namespace coracle {
+namespace {
+
+Shape InferLoss(InferContext& ctx) {
+  const int rank = ctx.InputShape("X").rank();
+  ctx.Require("C1", rank >= 2, "X must have rank 2 or more", {rank});
+  return InferClassLoss(ctx, "C2", "X", "Label", rank - 1, ctx.Attr<bool>("soft_label"));
+}
+
+void InferCrossEntropy(InferContext& ctx) {
+  const Shape loss = InferLoss(ctx);
+  ctx.SetOutput("Y", ctx.InputDType("X"), loss);
+}
+
+void InferCrossEntropyGrad(InferContext& ctx) {
+  const Shape loss = InferLoss(ctx);
+  const VarMeta& grad = ctx.Input("Y@GRAD");
+  ctx.Require("C3", grad.dtype == ctx.InputDType("X") && grad.shape.CompatibleWith(loss),
+              "Y@GRAD must have the loss's shape and dtype");
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
+// Paddle's bound: a probability of 0 costs 1e20 rather than infinity.
+template <class T>
+T BoundedLog(T x) {
+  return x > T(0) ? std::log(x) : x == T(0) ? T(-1e20) : std::numeric_limits<T>::quiet_NaN();
+}
+
+struct Problem {
+  TensorArg x, label;
+  int64_t rows, classes, ignore_index;
+  bool soft;
+  explicit Problem(const PrepareContext& ctx)
+      : x(ctx.Input("X")),
+        label(ctx.Input("Label")),
+        rows(x.shape.Product(0, x.shape.rank() - 1)),
+        classes(x.shape[x.shape.rank() - 1]),
+        ignore_index(ctx.Attr<int32_t>("ignore_index")),
+        soft(ctx.Attr<bool>("soft_label")) {}
+
+  // The class of a row, or -1 for an ignored one.
+  int64_t ClassOf(const IndexReader& labels, int64_t row, const char* id) const {
+    const int64_t k = labels[row];
+    if (k == ignore_index) return -1;
+    if (k < 0 || k >= classes) ThrowLabel(id, k, row, classes, ignore_index);
+    return k;
+  }
+};
+
+template <class T>
+Kernel CrossEntropy(const PrepareContext& ctx) {
+  const Problem p(ctx);
+  const TensorArg y = ctx.Output("Y");
+  return [=](Workspace& ws) {
+    const T* x = ws.Data<const T>(p.x);
+    T* out = ws.Data<T>(y);
+    for (int64_t row = 0; row < p.rows; ++row, x += p.classes) {
+      T loss = 0;
+      if (p.soft) {
+        const T* t = ws.Data<const T>(p.label) + row * p.classes;
+        for (int64_t j = 0; j < p.classes; ++j) {
+          if (t[j] != T(0)) loss -= t[j] * BoundedLog(x[j]);
+        }
+      } else {
+        const int64_t k = p.ClassOf(IndexReader(ws, p.label), row, "cross_entropy.C4");
+        if (k >= 0) loss = -BoundedLog(x[k]);
+      }
+      out[row] = loss;
+    }
+  };
+}
+
+// dX = -dY label / X; hard: at the label's class only.
+template <class T>
+Kernel CrossEntropyGrad(const PrepareContext& ctx) {
+  const Problem p(ctx);
+  const TensorArg dy = ctx.Input("Y@GRAD"), dx = ctx.Output("X@GRAD");
+  return [=](Workspace& ws) {
+    const T* x = ws.Data<const T>(p.x);
+    const T* g = ws.Data<const T>(dy);
+    T* out = ws.Data<T>(dx);
+    for (int64_t row = 0; row < p.rows; ++row, x += p.classes, out += p.classes) {
+      if (p.soft) {
+        const T* t = ws.Data<const T>(p.label) + row * p.classes;
+        for (int64_t j = 0; j < p.classes; ++j)
+          out[j] = t[j] == T(0) ? T(0) : -g[row] * t[j] / x[j];
+      } else {
+        const int64_t k = p.ClassOf(IndexReader(ws, p.label), row, "cross_entropy_grad.C4");
+        std::fill(out, out + p.classes, T(0));
+        if (k >= 0) out[k] = -g[row] / x[k];
+      }
+    }
+  };
+}
+
+// dX = f(X) with f = -dY label / X, so d(dX)/dX = -f / X.
+void CrossEntropyGradGradient(GradientContext& g) {
+  AppendLossGradGradient(g, "Y@GRAD", "X@GRAD", -1, true);
+  if (!g.NeedsInputGrad("X")) return;
+  const std::string u = g.OutputGrad("X@GRAD"), x = g.Input("X");
+  const std::string f = g.Temp(x + "@TERM"), ratio = g.Temp(x + "@TERM"), uf = g.Temp(x + "@TERM");
+  SlotList inputs = g.op().inputs();
+  g.Append("cross_entropy_grad", inputs, {{"X@GRAD", {f}}},
+           {{"soft_label", g.Attr<bool>("soft_label")},
+            {"ignore_index", g.Attr<int32_t>("ignore_index")}});
+  g.Append("elementwise_div", {{"X", {f}}, {"Y", {x}}}, {{"Out", {ratio}}});
+  g.Append("elementwise_mul", {{"X", {u}}, {"Y", {ratio}}}, {{"Out", {uf}}});
+  g.Append("scale", {{"X", {uf}}}, {{"Out", {g.InputGrad("X")}}}, {{"scale", -1.0f}});
+}
+
+OpDef WithAttrs(OpDef def) {
+  def.Attr<bool>("soft_label", false, "Label holds a probability for each class")
+      .Attr<int32_t>("ignore_index", -100, "a hard label that makes no loss and no gradient");
+  return def;
+}
+
+}  // namespace
+
+void RegisterCrossEntropy(OpRegistry& ops) {
+  ops.Add(WithAttrs(OpDef("cross_entropy"))
+              .Doc("Y = -log(X at the label's class), or -sum(Label log(X)) with soft_label, along "
+                   "the last axis. log(0) counts as -1e20. "
+                   "C1: X has rank 2 or more. C2: Label has X's shape with a last dim of 1 and "
+                   "dtype int32 or int64; with soft_label X's shape and dtype. "
+                   "C4: every hard label is ignore_index or a class, checked when it runs.")
+              .Input("X", "probabilities [.., classes]")
+              .Input("Label", "classes [.., 1], or probabilities [.., classes]")
+              .Output("Y", "loss [.., 1]")
+              .NoGradientTo({"Label"})
+              .Infer(InferCrossEntropy)
+              .GradientOp({"X", "Label"})
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return CrossEntropy<T>(c); }));
+  ops.Add(WithAttrs(OpDef("cross_entropy_grad"))
+              .Doc("Gradient of cross_entropy: X@GRAD = -Y@GRAD Label / X, with a hard label only "
+                   "at its class. C1, C2, C4: cross_entropy's. C3: Y@GRAD has the loss's shape and "
+                   "dtype.")
+              .Input("X", "cross_entropy's X")
+              .Input("Label", "cross_entropy's Label")
+              .Input("Y@GRAD", "gradient of cross_entropy's Y")
+              .Output("X@GRAD", "gradient of cross_entropy's X")
+              .NoGradientTo({"Label"})
+              .Infer(InferCrossEntropyGrad)
+              .Gradient(CrossEntropyGradGradient)
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return CrossEntropyGrad<T>(c); }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,68 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/dims.h>
+
+namespace coracle {
+namespace {
+
+void InferLabelSmooth(InferContext& ctx) {
+  const VarMeta x = ctx.Input("X");
+  ctx.Require("C1", x.shape.rank() > 0, "X must have a dimension of classes");
+  const int64_t classes = x.shape[x.shape.rank() - 1];
+  if (ctx.HasInput("PriorDist")) {
+    ctx.Require("C2",
+                ctx.InputDType("PriorDist") == x.dtype &&
+                    InferContext::Matches(NumelOf(ctx.InputShape("PriorDist")), classes),
+                "PriorDist must have X's dtype and an element for each class");
+  }
+  const float epsilon = ctx.Attr<float>("epsilon");
+  ctx.Require("C3", epsilon >= 0 && epsilon <= 1, "epsilon must lie in [0, 1]");
+  ctx.SetOutput("Out", x);
+}
+
+template <class T>
+Kernel LabelSmooth(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), prior = ctx.Input("PriorDist"), out = ctx.Output("Out");
+  const T epsilon = static_cast<T>(ctx.Attr<float>("epsilon"));
+  const int64_t classes = x.shape[x.shape.rank() - 1];
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    const T* p = prior ? ws.Data<const T>(prior) : nullptr;
+    T* o = ws.Data<T>(out);
+    ParallelFor(x.numel, 32768, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T share = p ? p[i % classes] : T(1) / static_cast<T>(classes);
+        o[i] = (1 - epsilon) * in[i] + epsilon * share;
+      }
+    });
+  };
+}
+
+void LabelSmoothGradient(GradientContext& g) {
+  g.Append("scale", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}},
+           {{"scale", 1.f - g.Attr<float>("epsilon")}});
+}
+
+}  // namespace
+
+void RegisterLabelSmooth(OpRegistry& ops) {
+  ops.Add(OpDef("label_smooth")
+              .Doc("Out = (1 - epsilon) X + epsilon PriorDist, which is 1 / K for each of K "
+                   "classes unless it is given. C1: X has a last dimension of classes. C2: "
+                   "PriorDist has X's dtype and K elements. C3: epsilon lies in [0, 1].")
+              .Input("X", "labels as one-hot rows [.., K]")
+              .OptionalInput("PriorDist", "distribution over the classes")
+              .Output("Out", "smoothed labels")
+              .Attr<float>("epsilon", 0.f, "weight of the prior distribution")
+              .NoGradientTo({"PriorDist"})
+              .Inplace("X", "Out")
+              .Infer(InferLabelSmooth)
+              .Gradient(LabelSmoothGradient)
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return LabelSmooth<T>(c); }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,155 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/loss/loss_gradient.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+void InferForward(InferContext& ctx) {
+  RequireSameType(ctx, "C1", "Label", "X");
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+void InferGrad(InferContext& ctx) {
+  RequireSameType(ctx, "C1", "Label", "X");
+  RequireSameType(ctx, "C2", "Out@GRAD", "X");
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
+template <class T>
+T Sigmoid(T x) {
+  const T e = std::exp(-std::abs(x));
+  return x < T(0) ? e / (T(1) + e) : T(1) / (T(1) + e);
+}
+
+// max(x, 0) - x z + log(1 + exp(-|x|)) is -z log(s) - (1 - z) log(1 - s) without overflow.
+template <class T>
+T Loss(T x, T z) {
+  return std::max(x, T(0)) - x * z + std::log1p(std::exp(-std::abs(x)));
+}
+
+struct Setup {
+  TensorArg x, label;
+  float ignore_index;
+  bool normalize;
+  explicit Setup(const PrepareContext& ctx)
+      : x(ctx.Input("X")),
+        label(ctx.Input("Label")),
+        ignore_index(static_cast<float>(ctx.Attr<int32_t>("ignore_index"))),
+        normalize(ctx.Attr<bool>("normalize")) {}
+
+  // 1, or with `normalize` one over the number of labels that count.
+  template <class T>
+  T Scale(const T* z) const {
+    if (!normalize) return 1;
+    int64_t count = 0;
+    for (int64_t i = 0; i < x.numel; ++i) count += z[i] != static_cast<T>(ignore_index);
+    return T(1) / std::max(static_cast<T>(count), T(1e-5));
+  }
+};
+
+constexpr int64_t kGrain = 4096;
+
+template <class T>
+Kernel Forward(const PrepareContext& ctx) {
+  const Setup s(ctx);
+  const TensorArg out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    const T *x = ws.Data<const T>(s.x), *z = ws.Data<const T>(s.label);
+    T* o = ws.Data<T>(out);
+    const T scale = s.Scale(z), ignored = static_cast<T>(s.ignore_index);
+    ParallelFor(s.x.numel, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        o[i] = z[i] == ignored ? T(0) : Loss(x[i], z[i]) * scale;
+      }
+    });
+  };
+}
+
+template <class T>
+Kernel Backward(const PrepareContext& ctx) {
+  const Setup s(ctx);
+  const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  return [=](Workspace& ws) {
+    const T *x = ws.Data<const T>(s.x), *z = ws.Data<const T>(s.label);
+    const T* g = ws.Data<const T>(dout);
+    T* o = ws.Data<T>(dx);
+    const T scale = s.Scale(z), ignored = static_cast<T>(s.ignore_index);
+    ParallelFor(s.x.numel, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        o[i] = z[i] == ignored ? T(0) : g[i] * (Sigmoid(x[i]) - z[i]) * scale;
+      }
+    });
+  };
+}
+
+// dX = f(g, X) with f = g m (s(X) - z), m the mask over the number of labels. With u = d(dX),
+// X' = u g m s (1 - s) = f(u g (1 - s), X) - f(u g (1 - s), -1e4), as s(-1e4) = 0.
+void BackwardGradient(GradientContext& g) {
+  AppendLossGradGradient(g, "Out@GRAD", "X@GRAD", 0, false);
+  if (!g.NeedsInputGrad("X")) return;
+  const std::string u = g.OutputGrad("X@GRAD"), x = g.Input("X");
+  auto temp = [&] { return g.Temp(x + "@TERM"); };
+  const std::string ug = temp(), minus_x = temp(), complement = temp(), weight = temp();
+  const std::string low = temp(), first = temp(), second = temp();
+  g.Append("elementwise_mul", {{"X", {u}}, {"Y", {g.Input("Out@GRAD")}}}, {{"Out", {ug}}});
+  g.Append("scale", {{"X", {x}}}, {{"Out", {minus_x}}}, {{"scale", -1.0f}});
+  g.Append("sigmoid", {{"X", {minus_x}}}, {{"Out", {complement}}});
+  g.Append("elementwise_mul", {{"X", {ug}}, {"Y", {complement}}}, {{"Out", {weight}}});
+  g.Append("fill_any_like", {{"X", {x}}}, {{"Out", {low}}}, {{"value", -1e4f}});
+  const AttrList attrs = {{"ignore_index", g.Attr<int32_t>("ignore_index")},
+                          {"normalize", g.Attr<bool>("normalize")}};
+  const std::string label = g.Input("Label");
+  g.Append(g.op().type(), {{"X", {x}}, {"Label", {label}}, {"Out@GRAD", {weight}}},
+           {{"X@GRAD", {first}}}, attrs);
+  g.Append(g.op().type(), {{"X", {low}}, {"Label", {label}}, {"Out@GRAD", {weight}}},
+           {{"X@GRAD", {second}}}, attrs);
+  g.Append("elementwise_sub", {{"X", {first}}, {"Y", {second}}}, {{"Out", {g.InputGrad("X")}}});
+}
+
+OpDef WithAttrs(OpDef def) {
+  def.Attr<bool>("normalize", false, "divide by the number of labels that are not ignored")
+      .Attr<int32_t>("ignore_index", -100, "a label that makes no loss and no gradient");
+  return def;
+}
+
+}  // namespace
+
+void RegisterSigmoidCrossEntropyWithLogits(OpRegistry& ops) {
+  ops.Add(WithAttrs(OpDef("sigmoid_cross_entropy_with_logits"))
+              .Doc("Out = max(X, 0) - X Label + log(1 + exp(-|X|)), element by element: the cross "
+                   "entropy of Label and sigmoid(X). 0 where Label is ignore_index. "
+                   "C1: Label has X's shape and dtype.")
+              .Input("X", "logits of any shape")
+              .Input("Label", "probabilities in [0, 1] of X's shape, or ignore_index")
+              .Output("Out", "loss of X's shape")
+              .NoGradientTo({"Label"})
+              .Inplace("X", "Out")
+              .Infer(InferForward)
+              .GradientOp({"X", "Label"})
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return Forward<T>(c); }));
+  ops.Add(WithAttrs(OpDef("sigmoid_cross_entropy_with_logits_grad"))
+              .Doc("Gradient of sigmoid_cross_entropy_with_logits: X@GRAD = Out@GRAD (sigmoid(X) - "
+                   "Label), 0 where Label is ignore_index. C1: Label has X's shape and dtype. "
+                   "C2: Out@GRAD has X's shape and dtype.")
+              .Input("X", "the logits")
+              .Input("Label", "the labels")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .NoGradientTo({"Label"})
+              .Inplace("Out@GRAD", "X@GRAD")
+              .Infer(InferGrad)
+              .Gradient(BackwardGradient)
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return Backward<T>(c); }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,103 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/same_type.h>
+
+namespace coracle {
+namespace {
+
+constexpr int64_t kGrain = 32768;
+
+void InferForward(InferContext& ctx) {
+  RequireSameType(ctx, "C1", "Y", "X");
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+void InferGrad(InferContext& ctx) {
+  RequireSameType(ctx, "C1", "Y", "X");
+  RequireSameType(ctx, "C2", "Out@GRAD", "X");
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+  ctx.SetOutput("Y@GRAD", ctx.Input("X"));
+}
+
+template <class T>
+Kernel Forward(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
+    T* o = ws.Data<T>(out);
+    ParallelFor(x.numel, kGrain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) o[i] = (a[i] - b[i]) * (a[i] - b[i]);
+    });
+  };
+}
+
+template <class T>
+Kernel Backward(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD"), dy = ctx.Output("Y@GRAD");
+  return [=](Workspace& ws) {
+    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y), *g = ws.Data<const T>(dout);
+    T* ga = dx ? ws.Data<T>(dx) : nullptr;
+    T* gb = dy ? ws.Data<T>(dy) : nullptr;
+    ParallelFor(x.numel, kGrain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T d = T(2) * g[i] * (a[i] - b[i]);
+        if (ga) ga[i] = d;
+        if (gb) gb[i] = -d;
+      }
+    });
+  };
+}
+
+// dX = -dY = 2 g (x - y). With u, v = d(dX), d(dY) and w = u - v: g' = 2 (x - y) w, and
+// x' = -y' = 2 g w: the same op with other inputs.
+void BackwardGradient(GradientContext& g) {
+  const std::string dout = g.Input("Out@GRAD");
+  const bool has_u = g.HasOutputGrad("X@GRAD"), has_v = g.HasOutputGrad("Y@GRAD");
+  std::string w = has_u && !has_v ? g.OutputGrad("X@GRAD") : g.Temp(dout + "@TERM");
+  if (has_u && has_v) {
+    g.Append("elementwise_sub", {{"X", {g.OutputGrad("X@GRAD")}}, {"Y", {g.OutputGrad("Y@GRAD")}}},
+             {{"Out", {w}}});
+  } else if (has_v) {
+    g.Append("scale", {{"X", {g.OutputGrad("Y@GRAD")}}}, {{"Out", {w}}}, {{"scale", -1.0f}});
+  }
+  const std::string zero = g.Temp(dout + "@ZEROS");
+  g.Append("square_error_cost_grad",
+           {{"X", {g.Input("X")}}, {"Y", {g.Input("Y")}}, {"Out@GRAD", {w}}},
+           {{"X@GRAD", {g.InputGrad("Out@GRAD")}}});
+  g.Append("fill_zeros_like", {{"X", {w}}}, {{"Out", {zero}}});
+  g.Append("square_error_cost_grad", {{"X", {w}}, {"Y", {zero}}, {"Out@GRAD", {dout}}},
+           {{"X@GRAD", {g.InputGrad("X")}}, {"Y@GRAD", {g.InputGrad("Y")}}});
+}
+
+}  // namespace
+
+void RegisterSquareErrorCost(OpRegistry& ops) {
+  ops.Add(OpDef("square_error_cost")
+              .Doc("Out = (X - Y)^2, element by element. C1: Y has X's shape and dtype.")
+              .Input("X", "floating-point tensor of any shape")
+              .Input("Y", "tensor of X's shape and dtype")
+              .Output("Out", "tensor of X's shape and dtype")
+              .Inplace("X", "Out")
+              .Infer(InferForward)
+              .GradientOp({"X", "Y"})
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return Forward<T>(c); }));
+  ops.Add(OpDef("square_error_cost_grad")
+              .Doc("Gradient of square_error_cost: X@GRAD = 2 Out@GRAD (X - Y), Y@GRAD = -X@GRAD. "
+                   "C1: Y has X's shape and dtype. C2: Out@GRAD has X's shape and dtype.")
+              .Input("X", "square_error_cost's X")
+              .Input("Y", "square_error_cost's Y")
+              .Input("Out@GRAD", "gradient of Out")
+              .OptionalOutput("X@GRAD", "gradient of X")
+              .OptionalOutput("Y@GRAD", "gradient of Y")
+              .Infer(InferGrad)
+              .Gradient(BackwardGradient)
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return Backward<T>(c); }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,135 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/output_grad.h>
+
+namespace coracle {
+namespace {
+
+struct Columns {
+  int x, y;
+};
+
+template <class Context>
+Columns ColumnsOf(const Context& ctx) {
+  return {ctx.template Attr<int32_t>("x_num_col_dims"),
+          ctx.template Attr<int32_t>("y_num_col_dims")};
+}
+
+VarMeta MulOut(InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  const Shape& y = ctx.InputShape("Y");
+  auto [xc, yc] = ColumnsOf(ctx);
+  ctx.Require("C1", xc > 0 && xc < x.rank(), "x_num_col_dims must lie in (0, rank of X)",
+              {xc, x.rank()});
+  ctx.Require("C2", yc > 0 && yc < y.rank(), "y_num_col_dims must lie in (0, rank of Y)",
+              {yc, y.rank()});
+  const int64_t inner_x = ProductOfDims(x, xc, x.rank()), inner_y = ProductOfDims(y, 0, yc);
+  ctx.Require("C3", InferContext::Matches(inner_x, inner_y),
+              "the trailing dims of X and the leading dims of Y must have equal products",
+              {inner_x, inner_y});
+  ctx.Require("C4", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  Shape out;
+  for (int i = 0; i < xc; ++i) out.Append(x[i]);
+  for (int i = yc; i < y.rank(); ++i) out.Append(y[i]);
+  return {VarType::kLoDTensor, ctx.InputDType("X"), out, 0};
+}
+
+void InferMul(InferContext& ctx) { ctx.SetOutput("Out", MulOut(ctx)); }
+
+// Out[m, n] = X[m, k] Y[k, n] on the collapsed matrices.
+template <class T>
+Kernel Mul(const PrepareContext& ctx, KernelMode mode) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  auto [xc, yc] = ColumnsOf(ctx);
+  const int64_t m = x.shape.Product(0, xc), k = x.shape.Product(xc, x.shape.rank());
+  const int64_t n = y.shape.Product(yc, y.shape.rank());
+  auto gemm = MakeGemm<T>({.m = m, .n = n, .k = k}, mode);
+  if (!gemm) return {};
+  return [=](Workspace& ws) { gemm(ws.Data<const T>(x), ws.Data<const T>(y), ws.Data<T>(out)); };
+}
+
+// dX = dOut Y^T, dY = X^T dOut.
+template <class T>
+Kernel MulGrad(const PrepareContext& ctx, KernelMode mode) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD"), dy = ctx.Output("Y@GRAD");
+  auto [xc, yc] = ColumnsOf(ctx);
+  const int64_t m = x.shape.Product(0, xc), k = x.shape.Product(xc, x.shape.rank());
+  const int64_t n = y.shape.Product(yc, y.shape.rank());
+  auto to_x = MakeGemm<T>({.m = m, .n = k, .k = n, .transpose_b = true}, mode);
+  auto to_y = MakeGemm<T>({.m = k, .n = n, .k = m, .transpose_a = true}, mode);
+  if ((dx && !to_x) || (dy && !to_y)) return {};
+  return [=](Workspace& ws) {
+    if (dx) to_x(ws.Data<const T>(dout), ws.Data<const T>(y), ws.Data<T>(dx));
+    if (dy) to_y(ws.Data<const T>(x), ws.Data<const T>(dout), ws.Data<T>(dy));
+  };
+}
+
+Kernel MulFast(const PrepareContext& ctx) {
+  const DType dtype = ctx.Input("X").dtype;
+  return dtype == DType::kFloat32    ? Mul<float>(ctx, KernelMode::kAuto)
+         : dtype == DType::kBFloat16 ? Mul<bfloat16>(ctx, KernelMode::kAuto)
+                                     : Kernel();
+}
+Kernel MulGradFast(const PrepareContext& ctx) {
+  const DType dtype = ctx.Input("X").dtype;
+  return dtype == DType::kFloat32    ? MulGrad<float>(ctx, KernelMode::kAuto)
+         : dtype == DType::kBFloat16 ? MulGrad<bfloat16>(ctx, KernelMode::kAuto)
+                                     : Kernel();
+}
+
+void MulGradGradient(GradientContext& g) {
+  const auto [xc, yc] = ColumnsOf(g);
+  AppendBilinearGradGradient(g, "mul",
+                             {{"x_num_col_dims", int32_t{xc}}, {"y_num_col_dims", int32_t{yc}}});
+}
+
+OpDef WithColumns(OpDef def) {
+  def.Attr<int32_t>("x_num_col_dims", 1, "number of leading dims of X that become the rows")
+      .Attr<int32_t>("y_num_col_dims", 1, "number of leading dims of Y that become the rows");
+  return def;
+}
+
+}  // namespace
+
+void RegisterMul(OpRegistry& ops) {
+  ops.Add(WithColumns(OpDef("mul"))
+              .Doc("Out = X Y after collapsing X to [prod(dims before x_num_col_dims), prod(rest)] "
+                   "and Y likewise. "
+                   "C1: 0 < x_num_col_dims < rank of X. C2: 0 < y_num_col_dims < rank of Y. "
+                   "C3: the collapsed inner dims agree. C4: X and Y have one dtype.")
+              .Input("X", "floating-point tensor of rank 2 or more")
+              .Input("Y", "floating-point tensor of rank 2 or more")
+              .Output("Out", "tensor of X's leading and Y's trailing dims")
+              .Infer(InferMul)
+              .GradientOp({"X", "Y"})
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return Mul<T>(c, KernelMode::kReference);
+              })
+              .Fast(MulFast));
+  ops.Add(WithColumns(OpDef("mul_grad"))
+              .Doc("Gradient of mul: X@GRAD = Out@GRAD Y^T, Y@GRAD = X^T Out@GRAD on the collapsed "
+                   "matrices. C5: Out@GRAD has Out's shape and dtype. The others as mul.")
+              .Input("X", "mul's X")
+              .Input("Y", "mul's Y")
+              .Input("Out@GRAD", "gradient of mul's Out")
+              .OptionalOutput("X@GRAD", "gradient of X")
+              .OptionalOutput("Y@GRAD", "gradient of Y")
+              .Infer([](InferContext& ctx) {
+                RequireOutGrad(ctx, "C5", MulOut(ctx));
+                ctx.SetOutput("X@GRAD", ctx.Input("X"));
+                ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
+              })
+              .Gradient(MulGradGradient)
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return MulGrad<T>(c, KernelMode::kReference);
+              })
+              .Fast(MulGradFast));
+}
+
+}  // namespace coracle

@@ -1,0 +1,186 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/random/drop.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+void InferForward(InferContext& ctx) {
+  if (ctx.HasInput("Seed")) {
+    const VarMeta& seed = ctx.Input("Seed");
+    ctx.Require("C1",
+                (seed.dtype == DType::kInt32 || seed.dtype == DType::kInt64) &&
+                    (!seed.shape.IsKnown() || seed.shape.numel() == 1),
+                "Seed must be one int32 or int64");
+  }
+  ctx.SetOutput("Out", ctx.Input("X"));
+  ctx.SetOutput("Mask", DType::kUInt8, ctx.InputShape("X"));
+}
+
+void InferGrad(InferContext& ctx) {
+  if (ctx.HasInput("Mask")) {
+    const VarMeta& mask = ctx.Input("Mask");
+    ctx.Require(
+        "C1", mask.dtype == DType::kUInt8 && mask.shape.CompatibleWith(ctx.InputShape("Out@GRAD")),
+        "Mask must be uint8 of the gradient's shape");
+  } else {
+    ctx.Require("C2", ctx.Attr<bool>("is_test"), "Mask may be absent only with is_test");
+  }
+  ctx.SetOutput("X@GRAD", ctx.Input("Out@GRAD"));
+}
+
+struct Setup {
+  double p;
+  bool is_test, upscale;
+  template <class Context>
+  explicit Setup(const Context& ctx)
+      : p(std::clamp(static_cast<double>(ctx.template Attr<float>("dropout_prob")), 0.0, 1.0)),
+        is_test(ctx.template Attr<bool>("is_test")),
+        upscale(ctx.template Attr<std::string>("dropout_implementation") == "upscale_in_train") {}
+
+  // What a kept element is multiplied by.
+  double Scale() const {
+    if (is_test) return upscale ? 1 : 1 - p;
+    return upscale && p < 1 ? 1 / (1 - p) : 1;
+  }
+};
+
+// Where the draws come from: the run's seed and step and the output's name, or, when the op says
+// so, a number of its own, which makes the same mask every time.
+struct Source {
+  TensorArg seed;
+  bool fixed;
+  uint64_t value, stream;
+  explicit Source(const PrepareContext& ctx)
+      : seed(ctx.Input("Seed")),
+        fixed(ctx.Attr<bool>("fix_seed")),
+        value(static_cast<uint64_t>(ctx.Attr<int32_t>("seed"))),
+        stream(ctx.RandomStream("Out")) {}
+
+  Philox For(Workspace& ws) const {
+    if (seed && seed.dtype == DType::kInt64)
+      return Philox(static_cast<uint64_t>(*ws.Data<const int64_t>(seed)), 0, 0);
+    if (seed) return Philox(static_cast<uint64_t>(*ws.Data<const int32_t>(seed)), 0, 0);
+    return fixed ? Philox(value, 0, 0) : Philox(ws.seed(), stream, ws.step());
+  }
+};
+
+template <class T>
+Kernel Train(const PrepareContext& ctx, const Setup& s) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), mask = ctx.Output("Mask");
+  const Source source(ctx);
+  const T scale = static_cast<T>(s.Scale());
+  return [=](Workspace& ws) {
+    uint8_t* m = mask ? ws.Data<uint8_t>(mask) : nullptr;
+    Drop(source.For(ws), s.p, scale, ws.Data<const T>(x), ws.Data<T>(out), m, x.numel);
+  };
+}
+
+template <class T>
+Kernel Test(const PrepareContext& ctx, const Setup& s) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), mask = ctx.Output("Mask");
+  const T scale = static_cast<T>(s.Scale());
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* o = ws.Data<T>(out);
+    for (int64_t i = 0; i < x.numel; ++i) o[i] = in[i] * scale;
+    if (mask) std::fill_n(ws.Data<uint8_t>(mask), mask.numel, uint8_t{1});
+  };
+}
+
+template <class T>
+Kernel Forward(const PrepareContext& ctx) {
+  const Setup s(ctx);
+  return s.is_test ? Test<T>(ctx, s) : Train<T>(ctx, s);
+}
+
+template <class T>
+Kernel Backward(const PrepareContext& ctx) {
+  const Setup s(ctx);
+  const TensorArg mask = ctx.Input("Mask"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const T scale = static_cast<T>(s.Scale());
+  const bool masked = !s.is_test;
+  return [=](Workspace& ws) {
+    const uint8_t* m = masked ? ws.Data<const uint8_t>(mask) : nullptr;
+    DropGrad(m, scale, ws.Data<const T>(dout), ws.Data<T>(dx), dout.numel);
+  };
+}
+
+AttrList AttrsOf(GradientContext& g) {
+  return {{"dropout_prob", g.Attr<float>("dropout_prob")},
+          {"is_test", g.Attr<bool>("is_test")},
+          {"dropout_implementation", g.Attr<std::string>("dropout_implementation")}};
+}
+
+void ForwardGradient(GradientContext& g) {
+  SlotList inputs = {{"Out@GRAD", {g.OutputGrad("Out")}}};
+  if (g.HasOutput("Mask")) {
+    inputs.push_back({"Mask", {g.Output("Mask")}});
+  } else if (!g.Attr<bool>("is_test")) {
+    ThrowInvalid("dropout: needs its output Mask to be differentiated, and the op has none",
+                 Locate(g.op()));
+  }
+  g.Append("dropout_grad", inputs, {{"X@GRAD", {g.InputGrad("X")}}}, AttrsOf(g));
+}
+
+// Linear in Out@GRAD.
+void BackwardGradient(GradientContext& g) {
+  SlotList inputs = {{"Out@GRAD", {g.OutputGrad("X@GRAD")}}};
+  if (g.HasInput("Mask")) inputs.push_back({"Mask", {g.Input("Mask")}});
+  g.Append("dropout_grad", inputs, {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, AttrsOf(g));
+}
+
+OpDef WithAttrs(OpDef def) {
+  def.Attr<float>("dropout_prob", 0.5f, "probability that an element becomes 0")
+      .Range(0, 1)
+      .Attr<bool>("is_test", false, "no element is dropped")
+      .Attr<std::string>("dropout_implementation", "downgrade_in_infer",
+                         "upscale_in_train: kept elements are divided by 1 - dropout_prob in "
+                         "training; downgrade_in_infer: all are multiplied by it in a test")
+      .OneOf({"downgrade_in_infer", "upscale_in_train"});
+  return def;
+}
+
+}  // namespace
+
+void RegisterDropout(OpRegistry& ops) {
+  ops.Add(
+      WithAttrs(OpDef("dropout"))
+          .Doc("Out = X Mask, times 1 / (1 - dropout_prob) with upscale_in_train; Mask is 1 with "
+               "probability 1 - dropout_prob, drawn from the seed, the step and Out's name. "
+               "With is_test Out = X (upscale_in_train) or X (1 - dropout_prob), and Mask is 1. "
+               "C1: Seed is one int32 or int64.")
+          .Input("X", "floating-point tensor of any shape")
+          .OptionalInput("Seed", "[1]: decides the mask alone, instead of seed and step")
+          .Output("Out", "tensor of X's shape and dtype")
+          .IntermediateOutput("Mask", "uint8 tensor of X's shape: 1 where X was kept")
+          .Attr<bool>("fix_seed", false, "the attr seed alone decides the mask")
+          .Attr<int32_t>("seed", 0, "used with fix_seed")
+          .NoGradientTo({"Seed"})
+          .Inplace("X", "Out")
+          .Random()
+          .Infer(InferForward)
+          .Gradient(ForwardGradient)
+          .Reference<float, double>(
+              []<class T>(const PrepareContext& c) { return Forward<T>(c); }));
+  ops.Add(WithAttrs(OpDef("dropout_grad"))
+              .Doc("Gradient of dropout: X@GRAD = Out@GRAD Mask, scaled as in the forward op. "
+                   "C1: Mask is uint8 of the gradient's shape. C2: Mask is there unless is_test.")
+              .OptionalInput("Mask", "dropout's Mask")
+              .Input("Out@GRAD", "gradient of dropout's Out")
+              .Output("X@GRAD", "gradient of dropout's X")
+              .NoGradientTo({"Mask"})
+              .KernelTypeFrom("Out@GRAD")
+              .Inplace("Out@GRAD", "X@GRAD")
+              .Infer(InferGrad)
+              .Gradient(BackwardGradient)
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return Backward<T>(c); }));
+}
+
+}  // namespace coracle

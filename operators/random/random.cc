@@ -1,0 +1,265 @@
+// Random tensors. An element is a function of (seed, name of Out, step, index) alone, see rng.h.
+
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/rng.h>
+#include <coracle/operators/random/normal.h>
+#include <coracle/operators/rules/dims.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+constexpr int64_t kGrain = 1 << 13;
+
+// Attr seed when it is not 0, else the program's.
+class Generator {
+ public:
+  explicit Generator(const PrepareContext& ctx)
+      : seed_(static_cast<uint64_t>(static_cast<int64_t>(ctx.Attr<int32_t>("seed")))),
+        stream_(ctx.RandomStream("Out")) {}
+  Philox operator()(const Workspace& ws) const {
+    return Philox(seed_ != 0 ? seed_ : ws.seed(), stream_, ws.step());
+  }
+
+ private:
+  uint64_t seed_, stream_;
+};
+
+void CheckFloating(const InferContext& ctx, std::string_view id, DType dtype) {
+  ctx.Require(id, IsFloating(dtype), "dtype must be a floating-point one");
+}
+
+// ---- uniform ----
+
+void CheckUniform(const InferContext& ctx, std::string_view id) {
+  const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
+  ctx.Require(id, min <= max && std::isfinite(min) && std::isfinite(max),
+              "min must not exceed max, and both must be finite");
+}
+
+// C5: the diagonal lies inside of the tensor.
+void CheckDiagonal(const InferContext& ctx, const Shape& shape) {
+  const int64_t num = ctx.Attr<int32_t>("diag_num"), step = ctx.Attr<int32_t>("diag_step");
+  ctx.Require("C5", num >= 0 && step >= 0, "diag_num and diag_step must not be negative",
+              {num, step});
+  const int64_t numel = NumelOf(shape);
+  ctx.Require("C5", numel < 0 || num == 0 || (num - 1) * (step + 1) < numel,
+              "the diagonal must lie inside of the tensor", {num, step, numel});
+}
+
+void InferUniform(InferContext& ctx) {
+  const Shape shape = ReadNewShape(ctx, "ShapeTensorList", "ShapeTensor", "shape");
+  const DType dtype = DTypeFromAttr(ctx, "C3", "dtype");
+  CheckFloating(ctx, "C3", dtype);
+  CheckUniform(ctx, "C4");
+  CheckDiagonal(ctx, shape);
+  ctx.SetOutput("Out", dtype, shape);
+}
+
+void InferUniformLike(InferContext& ctx) {
+  const Shape shape = BatchSizeLikeShape(ctx);
+  const DType dtype = DTypeFromAttr(ctx, "C6", "dtype");
+  CheckFloating(ctx, "C6", dtype);
+  CheckUniform(ctx, "C4");
+  CheckDiagonal(ctx, shape);
+  ctx.SetOutput("Out", dtype, shape);
+}
+
+// Rounding may take min + (max - min) u up to max, which is not in [min, max).
+float Below(float value, float min, float max) {
+  return value < max || !(min < max) ? value : std::nextafter(max, min);
+}
+
+template <class T>
+void FillUniform(const Philox& random, float min, float max, T* out, int64_t begin, int64_t end) {
+  if constexpr (std::is_same_v<T, double>) {
+    for (int64_t i = begin; i < end; ++i) {
+      const double u = random.UniformDouble(static_cast<uint64_t>(i));
+      out[i] = static_cast<double>(min) + (static_cast<double>(max) - static_cast<double>(min)) * u;
+    }
+  } else {
+    const float width = max - min;
+    for (int64_t i = begin; i < end;) {
+      const auto words = random.Block(static_cast<uint64_t>(i) / 4);
+      do {
+        const float u = ToUnitFloat(words[static_cast<size_t>(i % 4)]);
+        // The halves keep a width over the largest float finite.
+        const float value = std::isfinite(width) ? min + width * u : min * (1 - u) + max * u;
+        out[i] = T(Below(value, min, max));
+      } while (++i < end && i % 4 != 0);
+    }
+  }
+}
+
+template <class T>
+Kernel Uniform(const PrepareContext& ctx) {
+  const TensorArg out = ctx.Output("Out");
+  const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
+  const Generator generator(ctx);
+  const int64_t num = ctx.Attr<int32_t>("diag_num");
+  const int64_t stride = int64_t{1} + ctx.Attr<int32_t>("diag_step");
+  const T diagonal = static_cast<T>(ctx.Attr<float>("diag_val"));
+  return [=](Workspace& ws) {
+    const Philox random = generator(ws);
+    T* o = ws.Data<T>(out);
+    ParallelFor(out.numel, kGrain,
+                [&](int64_t begin, int64_t end) { FillUniform(random, min, max, o, begin, end); });
+    for (int64_t i = 0; i < num && i * stride < out.numel; ++i) o[i * stride] = diagonal;
+  };
+}
+
+// ---- normal ----
+
+template <class Context>
+bool NormalAttrsHold(const Context& ctx) {
+  const float std = ctx.template Attr<float>("std");
+  return std::isfinite(ctx.template Attr<float>("mean")) && std >= 0 && std::isfinite(std);
+}
+
+void InferGaussian(InferContext& ctx) {
+  const Shape shape = ReadNewShape(ctx, "ShapeTensorList", "ShapeTensor", "shape");
+  const DType dtype = DTypeFromAttr(ctx, "C3", "dtype");
+  CheckFloating(ctx, "C3", dtype);
+  ctx.Require("C4", NormalAttrsHold(ctx), "mean and std must be finite, std not negative");
+  ctx.SetOutput("Out", dtype, shape);
+}
+
+void InferTruncated(InferContext& ctx) {
+  const Shape shape = ReadNewShape(ctx, "", "", "shape");
+  const DType dtype = DTypeFromAttr(ctx, "C3", "dtype");
+  CheckFloating(ctx, "C3", dtype);
+  ctx.Require("C4", NormalAttrsHold(ctx), "mean and std must be finite, std not negative");
+  ctx.SetOutput("Out", dtype, shape);
+}
+
+// `draw(random, i)` gives element i before it is scaled.
+template <class T, class Draw>
+Kernel Scaled(const PrepareContext& ctx, Draw draw) {
+  const TensorArg out = ctx.Output("Out");
+  const double mean = static_cast<double>(ctx.Attr<float>("mean"));
+  const double deviation = static_cast<double>(ctx.Attr<float>("std"));
+  const Generator generator(ctx);
+  return [=](Workspace& ws) {
+    const Philox random = generator(ws);
+    T* o = ws.Data<T>(out);
+    ParallelFor(out.numel, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const double value = mean + deviation * draw(random, static_cast<uint64_t>(i));
+        if constexpr (std::is_same_v<T, double>)
+          o[i] = value;
+        else
+          o[i] = T(static_cast<float>(value));
+      }
+    });
+  };
+}
+
+template <class T>
+Kernel Gaussian(const PrepareContext& ctx) {
+  return Scaled<T>(ctx, [](const Philox& random, uint64_t i) { return random.Normal(i); });
+}
+
+// Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element, none
+// thrown away.
+template <class T>
+Kernel TruncatedGaussian(const PrepareContext& ctx) {
+  return Scaled<T>(ctx, [low = NormalCdf(-2.0)](const Philox& random, uint64_t i) {
+    const double u = random.UniformDouble(i);
+    return std::clamp(NormalQuantile(low + (1.0 - 2.0 * low) * u), -2.0, 2.0);
+  });
+}
+
+constexpr char kNoGradientReason[] = "the output is drawn at random from attrs";
+
+OpDef WithSeed(OpDef def, const char* what) {
+  def.Output("Out", what)
+      .Attr<int32_t>("seed", 0, "seed of this op; 0: the program's")
+      .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
+      .KernelTypeFrom("Out")
+      .Random()
+      .NotDifferentiable(kNoGradientReason);
+  return def;
+}
+
+OpDef WithUniformAttrs(OpDef def) {
+  def.Attr<float>("min", -1.f, "lower bound, included")
+      .Attr<float>("max", 1.f, "upper bound, excluded")
+      .Attr<int32_t>("diag_num", 0, "number of diagonal elements to set")
+      .Attr<int32_t>("diag_step", 0, "diagonal element i is element i * (diag_step + 1)")
+      .Attr<float>("diag_val", 1.f, "value of the diagonal elements");
+  return def;
+}
+
+OpDef WithNormalAttrs(OpDef def) {
+  def.Attr<float>("mean", 0.f, "mean").Attr<float>("std", 1.f, "standard deviation");
+  return def;
+}
+
+OpDef WithShape(OpDef def) {
+  def.OptionalInput("ShapeTensor", "int32 or int64 tensor with the shape")
+      .OptionalVariadicInput("ShapeTensorList", "one-element tensors, one per dimension")
+      .Attr<std::vector<int64_t>>("shape", {}, "shape of Out")
+      .ValueInputs({"ShapeTensor", "ShapeTensorList"});
+  return def;
+}
+
+template <class F>
+OpDef WithKernels(OpDef def, InferFn infer, F f) {
+  def.Infer(std::move(infer)).Reference<float, double, float16, bfloat16>(f);
+  return def;
+}
+
+}  // namespace
+
+void RegisterRandom(OpRegistry& ops) {
+  const auto uniform = []<class T>(const PrepareContext& c) { return Uniform<T>(c); };
+  const auto gaussian = []<class T>(const PrepareContext& c) { return Gaussian<T>(c); };
+  const auto truncated = []<class T>(const PrepareContext& c) { return TruncatedGaussian<T>(c); };
+  OpDef def("uniform_random");
+  def.Doc(
+      "Out = independent draws, uniform in [min, max). C1: no dimension is negative. C2: the "
+      "rank is at most 9. C3: dtype is a floating-point one. C4: min <= max, both finite. C5: "
+      "the diagonal lies inside of Out.");
+  ops.Add(WithKernels(WithUniformAttrs(WithShape(WithSeed(std::move(def), "the drawn tensor"))),
+                      InferUniform, uniform));
+
+  def = OpDef("uniform_random_batch_size_like");
+  def.Doc(
+         "uniform_random in attr shape with dimension output_dim_idx taken from dimension "
+         "input_dim_idx of Input. C1: no dimension is negative. C2: input_dim_idx is an axis of "
+         "Input. C3: output_dim_idx is an index of shape. C4: min <= max, both finite. C5: the "
+         "diagonal lies inside of Out. C6: dtype is a floating-point one.")
+      .Input("Input", "tensor with the batch dimension")
+      .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
+      .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
+      .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
+      .ShapeOnly();
+  ops.Add(WithKernels(WithUniformAttrs(WithSeed(std::move(def), "the drawn tensor")),
+                      InferUniformLike, uniform));
+
+  def = OpDef("gaussian_random");
+  def.Doc(
+      "Out = independent draws, normal with the given mean and standard deviation. C1: no "
+      "dimension is negative. C2: the rank is at most 9. C3: dtype is a floating-point one. "
+      "C4: mean and std are finite, std >= 0.");
+  ops.Add(WithKernels(WithNormalAttrs(WithShape(WithSeed(std::move(def), "the drawn tensor"))),
+                      InferGaussian, gaussian));
+
+  def = OpDef("truncated_gaussian_random");
+  def.Doc(
+         "Out = independent draws, normal with the given mean and standard deviation, given that "
+         "they lie within two standard deviations of the mean. C1: no dimension is negative. C2: "
+         "the rank is at most 9. C3: dtype is a floating-point one. C4: mean and std are finite, "
+         "std >= 0.")
+      .Attr<std::vector<int32_t>>("shape", "shape of Out");
+  ops.Add(WithKernels(WithNormalAttrs(WithSeed(std::move(def), "the drawn tensor")), InferTruncated,
+                      truncated));
+}
+
+}  // namespace coracle

@@ -1,0 +1,141 @@
+// clip_statistics: how often clips act, and how much they take away.
+
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/sum_of_squares.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+void InferClipStatistics(InferContext& ctx) {
+  const size_t count = ctx.NumInputs("Before");
+  ctx.Require("C1", count == ctx.NumInputs("After"), "Before and After must be as many",
+              {static_cast<int64_t>(count), static_cast<int64_t>(ctx.NumInputs("After"))});
+  for (size_t i = 0; i < count; ++i) {
+    const VarMeta &before = ctx.Input("Before", i), &after = ctx.Input("After", i);
+    const bool same = IsFloating(before.dtype) && before.dtype == after.dtype &&
+                      before.shape.CompatibleWith(after.shape);
+    if (!same) {
+      ctx.FailText("C2", "After must be floating-point, of the dtype and shape of Before",
+                   before.ToString() + " and " + after.ToString());
+    }
+  }
+  const VarMeta& statistics = ctx.Input("Statistics");
+  if (statistics.dtype != DType::kFloat64 || !statistics.shape.CompatibleWith({3}))
+    ctx.FailText("C3", "Statistics must be float64[3]", statistics.ToString());
+  ctx.SetOutput("StatisticsOut", statistics);
+}
+
+struct Change {
+  bool finite = true;  // all of Before
+  bool differs = false;
+  double before = 0, after = 0;  // sums of squares, where they differ
+};
+
+template <class T>
+void Compare(const T* before, const T* after, int64_t n, Change* change) {
+  double sum = 0;  // finite, or a square overflows: of float32 none does
+  for (int64_t i = 0; i < n; ++i) {
+    const auto x = static_cast<double>(static_cast<Wide<T>>(before[i]));
+    change->finite &= std::isfinite(x);
+    sum += x * x;
+  }
+  change->before += sum;
+  if (std::memcmp(before, after, static_cast<size_t>(n) * sizeof(T)) == 0) {
+    change->after += sum;
+    return;
+  }
+  change->differs = true;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto y = static_cast<double>(static_cast<Wide<T>>(after[i]));
+    change->after += y * y;
+  }
+}
+
+// The part of the norm that the clips took away; 0 where they made it no smaller.
+double Removed(const Change& change) {
+  if (!(change.before > 0) || !(change.after < change.before)) return 0;
+  return 1 - std::sqrt(change.after / change.before);
+}
+
+void Count(const Change& change, const double* then, double* now) {
+  const bool acted = change.finite && change.differs;
+  now[0] = then[0] + (change.finite ? 1 : 0);
+  now[1] = then[1] + (acted ? 1 : 0);
+  now[2] = acted ? std::max(then[2], Removed(change)) : then[2];
+}
+
+Kernel ClipStatisticsReference(const PrepareContext& ctx) {
+  const std::vector<TensorArg> before = ctx.Inputs("Before"), after = ctx.Inputs("After");
+  const TensorArg in = ctx.Input("Statistics"), out = ctx.Output("StatisticsOut");
+  return [=](Workspace& ws) {
+    Change change;
+    for (size_t k = 0; k < before.size(); ++k) {
+      DispatchDType(before[k].dtype, [&]<class T>() {
+        Compare(ws.Data<const T>(before[k]), ws.Data<const T>(after[k]), before[k].numel, &change);
+      });
+    }
+    Count(change, ws.Data<const double>(in), ws.Data<double>(out));
+  };
+}
+
+// Squares are added up in float there: between these limits none of weight overflows or vanishes.
+bool IsExact(double squares) { return squares > 1e-20 && squares < 1e30; }
+
+Kernel ClipStatisticsFast(const PrepareContext& ctx) {
+  const std::vector<TensorArg> before = ctx.Inputs("Before"), after = ctx.Inputs("After");
+  const TensorArg in = ctx.Input("Statistics"), out = ctx.Output("StatisticsOut");
+  std::vector<SumOfSquares> squares_before, squares_after;
+  for (size_t k = 0; k < before.size(); ++k) {
+    if (before[k].dtype != DType::kFloat32) return {};
+    squares_before.emplace_back(ctx, before[k]);
+    squares_after.emplace_back(ctx, after[k]);
+  }
+  return [=](Workspace& ws) {
+    Change change;
+    for (size_t k = 0; k < before.size(); ++k) {
+      const auto* x = ws.Data<const float>(before[k]);
+      const auto* y = ws.Data<const float>(after[k]);
+      const double sum = squares_before[k](ws);
+      if (!IsExact(sum)) {
+        Compare(x, y, before[k].numel, &change);
+        continue;
+      }
+      const auto bytes = static_cast<size_t>(before[k].numel) * sizeof(float);
+      const bool differs = std::memcmp(x, y, bytes) != 0;
+      change.differs |= differs;
+      change.before += sum;
+      change.after += differs ? squares_after[k](ws) : sum;
+    }
+    Count(change, ws.Data<const double>(in), ws.Data<double>(out));
+  };
+}
+
+}  // namespace
+
+void RegisterClipStatistics(OpRegistry& ops) {
+  ops.Add(OpDef("clip_statistics")
+              .Doc("Counts what clips do: StatisticsOut[0] = Statistics[0] + 1; [1] is one more "
+                   "where an element of After is not that of Before; [2] is the largest part of "
+                   "the L2 norm of all Before that is missing in After (1: all of it). Before that "
+                   "is not finite counts nowhere. C1: Before and After are as many. C2: each After "
+                   "is floating-point, of the dtype and shape of its Before. C3: Statistics is "
+                   "float64[3].")
+              .VariadicInput("Before", "gradients")
+              .VariadicInput("After", "what clips have made of them")
+              .Input("Statistics", "float64 tensor [3]")
+              .Output("StatisticsOut", "float64 tensor [3]; usually Statistics itself")
+              .Inplace("Statistics", "StatisticsOut")
+              .Infer(InferClipStatistics)
+              .NotDifferentiable("counts have no slope")
+              .Reference(ClipStatisticsReference)
+              .Fast(ClipStatisticsFast));
+}
+
+}  // namespace coracle

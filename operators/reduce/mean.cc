@@ -1,0 +1,86 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/reduce.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+template <class T>
+Kernel MeanReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    double sum = 0;
+    for (T value : ws.Span<const T>(x)) sum += value;
+    ws.Data<T>(out)[0] = static_cast<T>(sum / static_cast<double>(x.numel));
+  };
+}
+
+Kernel MeanFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (x.dtype != DType::kFloat32 || x.numel == 0) return {};
+  const bool all[] = {true};
+  const FastSumPlan plan = MakeFastSumPlan(MakeReduceNest(Shape{x.numel}, all));
+  TensorArg scratch;
+  if (plan.scratch_floats > 0) scratch = ctx.Scratch(DType::kFloat32, {plan.scratch_floats});
+  const float scale = static_cast<float>(1.0 / static_cast<double>(x.numel));
+  return [=](Workspace& ws) {
+    const float* in = ws.Data<const float>(x);
+    FastSum(
+        plan, [in](int64_t offset, int64_t, float*) { return in + offset; }, scale,
+        ws.Data<float>(out), scratch ? ws.Data<float>(scratch) : nullptr);
+  };
+}
+
+void InferMeanGrad(InferContext& ctx) {
+  const Shape& dout = ctx.InputShape("Out@GRAD");
+  ctx.Require("C1", !dout.IsKnown() || dout.numel() == 1, "Out@GRAD must hold one element");
+  ctx.Require("C2", ctx.InputDType("Out@GRAD") == ctx.InputDType("X"),
+              "X and Out@GRAD must have one dtype");
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
+template <class T>
+Kernel MeanGradReference(const PrepareContext& ctx) {
+  const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  return [=](Workspace& ws) {
+    T* o = ws.Data<T>(dx);
+    const T value = ws.Data<const T>(dout)[0] / static_cast<T>(dx.numel);
+    ParallelFor(dx.numel, 65536,
+                [&](int64_t begin, int64_t end) { std::fill(o + begin, o + end, value); });
+  };
+}
+
+}  // namespace
+
+void RegisterMean(OpRegistry& ops) {
+  ops.Add(OpDef("mean")
+              .Doc("Out = the mean of all elements of X (nan when there are none).")
+              .Input("X", "floating-point tensor")
+              .Output("Out", "tensor [1]")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), {1}); })
+              .GradientOp({"X"})
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return MeanReference<T>(c); })
+              .Fast(MeanFast));
+  ops.Add(OpDef("mean_grad")
+              .Doc("Gradient of mean: every element of X@GRAD is Out@GRAD / numel(X). "
+                   "C1: Out@GRAD holds one element. C2: X and Out@GRAD have one dtype.")
+              .Input("X", "mean's X, for its shape alone")
+              .Input("Out@GRAD", "gradient of mean's Out")
+              .Output("X@GRAD", "gradient of mean's X")
+              .NoGradientTo({"X"})
+              .Infer(InferMeanGrad)
+              .Gradient([](GradientContext& g) {
+                g.Append("mean", {{"X", {g.OutputGrad("X@GRAD")}}},
+                         {{"Out", {g.InputGrad("Out@GRAD")}}});
+              })
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return MeanGradReference<T>(c); }));
+}
+
+}  // namespace coracle

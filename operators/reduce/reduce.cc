@@ -1,0 +1,533 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/broadcast.h>
+#include <coracle/operators/kernels/reduce.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace coracle {
+namespace {
+
+// Which dims are reduced, and what is left of the shape.
+struct Axes {
+  bool reduce[Shape::kMaxRank] = {};
+  Shape out;     // as the attrs say
+  Shape spread;  // with 1 for every reduced dim
+};
+
+// Dims outside the rank are skipped here; Infer has refused them.
+template <class Context>
+Axes AxesOf(const Context& ctx, const Shape& x) {
+  Axes axes;
+  const auto dims = ctx.template Attr<std::vector<int32_t>>("dim");
+  bool all = ctx.template Attr<bool>("reduce_all") || dims.empty() || x.rank() == 0;
+  for (int32_t dim : dims) {
+    int axis;
+    if (x.NormalizeAxis(dim, &axis)) axes.reduce[axis] = true;
+  }
+  if (all) std::fill_n(axes.reduce, x.rank(), true);
+  const bool keep = ctx.template Attr<bool>("keep_dim");
+  for (int i = 0; i < x.rank(); ++i) {
+    axes.spread.Append(axes.reduce[i] ? 1 : x[i]);
+    if (keep || !axes.reduce[i]) axes.out.Append(axes.spread[i]);
+  }
+  if (axes.out.rank() == 0) axes.out.Append(1);
+  return axes;
+}
+
+void CheckDims(const InferContext& ctx, const Shape& x) {
+  if (ctx.Attr<bool>("reduce_all") || x.rank() == 0) return;
+  bool seen[Shape::kMaxRank] = {};
+  for (int32_t dim : ctx.Attr<std::vector<int32_t>>("dim")) {
+    const int axis = ctx.Axis("C1", dim, x.rank(), "each dim");
+    ctx.Require("C2", !seen[axis], "no dim may be named twice", {dim});
+    seen[axis] = true;
+  }
+}
+
+void InferReduce(InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  CheckDims(ctx, x);
+  const int32_t number = ctx.Attr<int32_t>("out_dtype");
+  const DType own = ctx.InputDType("X"), wanted = static_cast<DType>(number);
+  ctx.Require("C3",
+              number < 0 || wanted == own || wanted == DType::kInt64 || wanted == DType::kFloat32 ||
+                  wanted == DType::kFloat64,
+              "out_dtype must be -1, X's type, int64, float32 or float64", {number});
+  ctx.SetOutput("Out", number < 0 ? own : wanted, AxesOf(ctx, x).out);
+}
+
+// The family, one struct for each row: accumulator, start, step, result.
+template <class T>
+using Sums = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+
+struct Sum {
+  static constexpr const char *kType = "reduce_sum", *kFormula = "the sum";
+  template <class T>
+  using Acc = Sums<T>;
+  template <class T>
+  static Acc<T> Start() {
+    return 0;
+  }
+  template <class A>
+  static A Step(A acc, A x) {
+    return WrapAdd(acc, x);
+  }
+  template <class A>
+  static A Finish(A acc, int64_t) {
+    return acc;
+  }
+};
+struct Mean : Sum {
+  static constexpr const char *kType = "reduce_mean",
+                              *kFormula = "the mean (integers truncate; nan of no elements)";
+  template <class A>
+  static A Finish(A acc, int64_t count) {
+    if constexpr (std::is_integral_v<A>)
+      return count == 0 ? 0 : acc / count;
+    else
+      return acc / static_cast<A>(count);
+  }
+};
+struct Max {
+  static constexpr const char *kType = "reduce_max",
+                              *kFormula = "the largest value (the lowest of all, of no elements)";
+  template <class T>
+  using Acc = T;
+  template <class T>
+  static T Start() {
+    return std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity()
+                                       : std::numeric_limits<T>::lowest();
+  }
+  template <class T>
+  static T Step(T acc, T x) {
+    return x > acc || x != x ? x : acc;
+  }
+  template <class T>
+  static T Finish(T acc, int64_t) {
+    return acc;
+  }
+};
+struct Min : Max {
+  static constexpr const char *kType = "reduce_min",
+                              *kFormula = "the smallest value (the highest of all, of no elements)";
+  template <class T>
+  static T Start() {
+    return std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity()
+                                       : std::numeric_limits<T>::max();
+  }
+  template <class T>
+  static T Step(T acc, T x) {
+    return x < acc || x != x ? x : acc;
+  }
+};
+struct Prod : Sum {
+  static constexpr const char *kType = "reduce_prod", *kFormula = "the product";
+  template <class T>
+  static Acc<T> Start() {
+    return 1;
+  }
+  template <class A>
+  static A Step(A acc, A x) {
+    return WrapMul(acc, x);
+  }
+};
+struct Any {
+  static constexpr const char *kType = "reduce_any", *kFormula = "whether any is true";
+  template <class T>
+  using Acc = bool;
+  template <class T>
+  static bool Start() {
+    return false;
+  }
+  static bool Step(bool acc, bool x) { return acc || x; }
+  static bool Finish(bool acc, int64_t) { return acc; }
+};
+struct All : Any {
+  static constexpr const char *kType = "reduce_all", *kFormula = "whether all are true";
+  template <class T>
+  static bool Start() {
+    return true;
+  }
+  static bool Step(bool acc, bool x) { return acc && x; }
+};
+
+template <class Out, class A>
+Out ToOut(A value) {
+  if constexpr (std::is_same_v<Out, A>)
+    return value;
+  else if constexpr (std::is_integral_v<A>)
+    return static_cast<Out>(value);
+  else
+    return SaturateTo<Out>(static_cast<double>(value));
+}
+
+template <class F, class T, class Out>
+Kernel ReduceInto(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
+  return [=](Workspace& ws) {
+    using Acc = typename F::template Acc<T>;
+    const T* in = ws.Data<const T>(x);
+    ReduceLoop(
+        nest, ws.Data<Out>(out), F::template Start<T>(),
+        [in](Acc acc, int64_t at) { return F::Step(acc, static_cast<Acc>(in[at])); },
+        [&](Acc acc) { return ToOut<Out>(F::Finish(acc, nest.reduced_numel)); });
+  };
+}
+
+template <class F, class T>
+Kernel ReduceReference(const PrepareContext& ctx) {
+  const DType out = ctx.Output("Out").dtype;
+  if (out == DTypeOf<T>()) return ReduceInto<F, T, T>(ctx);
+  if (out == DType::kInt64) return ReduceInto<F, T, int64_t>(ctx);
+  if (out == DType::kFloat32) return ReduceInto<F, T, float>(ctx);
+  if (out == DType::kFloat64) return ReduceInto<F, T, double>(ctx);
+  ctx.Unsupported("cannot write that out_dtype");
+}
+
+template <bool kMean>
+Kernel SumFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (x.dtype != DType::kFloat32 || out.dtype != DType::kFloat32) return {};
+  const FastSumPlan plan = MakeFastSumPlan(MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce));
+  if (kMean && plan.nest.reduced_numel == 0) return {};
+  TensorArg scratch;
+  if (plan.scratch_floats > 0) scratch = ctx.Scratch(DType::kFloat32, {plan.scratch_floats});
+  const float scale =
+      kMean ? static_cast<float>(1.0 / static_cast<double>(plan.nest.reduced_numel)) : 1.0f;
+  return [=](Workspace& ws) {
+    const float* in = ws.Data<const float>(x);
+    FastSum(
+        plan, [in](int64_t offset, int64_t, float*) { return in + offset; }, scale,
+        ws.Data<float>(out), scratch ? ws.Data<float>(scratch) : nullptr);
+  };
+}
+
+void InferReduceGrad(InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  CheckDims(ctx, x);
+  const Shape out = AxesOf(ctx, x).out;
+  for (const char* slot : {"Out", "Out@GRAD"}) {
+    if (!ctx.HasInput(slot)) continue;
+    ctx.Require("C4", out.CompatibleWith(ctx.InputShape(slot)),
+                "Out and Out@GRAD must have the shape of the reduced X");
+    ctx.Require("C5", ctx.InputDType(slot) == ctx.InputDType("X"),
+                "all inputs must have one dtype");
+  }
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
+void InferProdGradGrad(InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  CheckDims(ctx, x);
+  ctx.Require("C4", AxesOf(ctx, x).out.CompatibleWith(ctx.InputShape("DOut")),
+              "DOut must have the shape of the reduced X");
+  ctx.Require("C6", x.CompatibleWith(ctx.InputShape("DDX")), "DDX must have X's shape");
+  for (const char* slot : {"DOut", "DDX"}) {
+    ctx.Require("C5", ctx.InputDType(slot) == ctx.InputDType("X"),
+                "all inputs must have one dtype");
+  }
+  ctx.SetOutput("DX", ctx.Input("X"));
+  ctx.SetOutput("DDOut", ctx.Input("DOut"));
+}
+
+// Calls f(x offset, out offset, steps of out, count) over pieces of X, in parallel.
+template <class F>
+void ForEachPiece(const BroadcastNest& nest, const F& f) {
+  ParallelFor(nest.numel, 32768, [&](int64_t begin, int64_t end) {
+    ForEachRow(nest, begin, end, [&](int64_t at, int64_t out, int64_t, int64_t count) {
+      f(at, out, nest.y_repeats() ? 0 : 1, count);
+    });
+  });
+}
+BroadcastNest SpreadNest(const PrepareContext& ctx) {
+  const Shape& x = ctx.Input("X").shape;
+  return MakeBroadcastNest(x, AxesOf(ctx, x).spread, -1);
+}
+
+// dX = dOut, or dOut / count.
+template <bool kMean, class T>
+Kernel SumGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const BroadcastNest nest = SpreadNest(ctx);
+  const int64_t summands = x.numel / std::max<int64_t>(1, dout.numel);
+  const T count = kMean ? static_cast<T>(summands) : T(1);
+  return [=](Workspace& ws) {
+    const T* d = ws.Data<const T>(dout);
+    T* o = ws.Data<T>(dx);
+    ForEachPiece(nest, [&](int64_t at, int64_t out, int64_t step, int64_t n) {
+      if (step == 0) return std::fill_n(o + at, n, d[out] / count), void();
+      for (int64_t i = 0; i < n; ++i) o[at + i] = d[out + i] / count;
+    });
+  };
+}
+
+// Every element that equals the extremum gets the whole gradient, as in Paddle.
+template <class T>
+Kernel ExtremumGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD");
+  const BroadcastNest nest = SpreadNest(ctx);
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *best = ws.Data<const T>(out);
+    const T* d = ws.Data<const T>(dout);
+    T* o = ws.Data<T>(dx);
+    ForEachPiece(nest, [&](int64_t at, int64_t j, int64_t step, int64_t n) {
+      for (int64_t i = 0; i < n; ++i, j += step) o[at + i] = in[at + i] == best[j] ? d[j] : T(0);
+    });
+  };
+}
+
+// dX[i] = dOut times the product of the other elements; exact when elements are 0.
+template <class T>
+Kernel ProdGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *d = ws.Data<const T>(dout);
+    T* o = ws.Data<T>(dx);
+    if (x.numel == 0) return;
+    DimsWalk kept(nest.kept, 0);
+    for (int64_t j = 0; j < nest.out_numel; ++j, kept.Next()) {
+      int64_t zeros = 0;
+      T product = 1;
+      DimsWalk reduced(nest.reduced, 0);
+      for (int64_t r = 0; r < nest.reduced_numel; ++r, reduced.Next()) {
+        const T value = in[kept.offset() + reduced.offset()];
+        if (value == 0)
+          ++zeros;
+        else
+          product *= value;
+      }
+      for (int64_t r = 0; r < nest.reduced_numel; ++r, reduced.Next()) {
+        const int64_t at = kept.offset() + reduced.offset();
+        const T others = zeros == 0 ? product / in[at] : zeros == 1 && in[at] == 0 ? product : T(0);
+        o[at] = d[j] * others;
+      }
+    }
+  };
+}
+
+// value + slope e, with e^2 = 0.
+template <class T>
+struct Dual {
+  T value, slope;
+  Dual operator*(const Dual& o) const {
+    return {value * o.value, value * o.slope + slope * o.value};
+  }
+};
+
+// With the duals x + u e (u: DDX), DDOut = slope of the product of all, and DX[i] = DOut times the
+// slope of the product of all but i: of those before i times those behind. Exact when elements
+// are 0.
+template <class T>
+Kernel ProdGradGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("DOut"), ddx = ctx.Input("DDX");
+  const TensorArg dx = ctx.Output("DX"), ddout = ctx.Output("DDOut");
+  const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
+  const TensorArg scratch = ctx.Scratch(x.dtype, {2 * nest.reduced_numel + 2});
+  const TensorArg offsets = ctx.Scratch(DType::kInt64, {nest.reduced_numel});
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *u = ws.Data<const T>(ddx), *d = ws.Data<const T>(dout);
+    T* before = ws.Data<T>(scratch);
+    int64_t* at = ws.Data<int64_t>(offsets);
+    const int64_t n = nest.reduced_numel;
+    DimsWalk kept(nest.kept, 0), reduced(nest.reduced, 0);
+    for (int64_t r = 0; r < n && nest.out_numel > 0; ++r, reduced.Next()) at[r] = reduced.offset();
+    for (int64_t j = 0; j < nest.out_numel; ++j, kept.Next()) {
+      auto element = [&](int64_t r) {
+        return Dual<T>{in[kept.offset() + at[r]], u[kept.offset() + at[r]]};
+      };
+      Dual<T> product{1, 0};
+      for (int64_t r = 0; r < n; ++r, product = product * element(r - 1)) {
+        before[2 * r] = product.value;
+        before[2 * r + 1] = product.slope;
+      }
+      if (ddout) ws.Data<T>(ddout)[j] = product.slope;
+      Dual<T> behind{1, 0};
+      for (int64_t r = n; dx && r-- > 0; behind = behind * element(r)) {
+        const Dual<T> others = Dual<T>{before[2 * r], before[2 * r + 1]} * behind;
+        ws.Data<T>(dx)[kept.offset() + at[r]] = d[j] * others.slope;
+      }
+    }
+  };
+}
+
+AttrList DimAttrs(const GradientContext& g) {
+  return {{"dim", g.Attr<std::vector<int32_t>>("dim")},
+          {"keep_dim", g.Attr<bool>("keep_dim")},
+          {"reduce_all", g.Attr<bool>("reduce_all")}};
+}
+
+// <type>_grad, on dOut in X's dtype.
+template <class F>
+void ReduceGradient(GradientContext& g, bool reads_out) {
+  const std::string x = g.Input("X"), out = g.Output("Out");
+  const int32_t x_type = static_cast<int32_t>(g.MetaOf(x).dtype);
+  const int32_t out_type = static_cast<int32_t>(g.MetaOf(out).dtype);
+  const auto in_x_type = [&](const std::string& var) {
+    if (x_type == out_type) return var;
+    std::string same = g.Temp(var + "@CAST");
+    g.Append("cast", {{"X", {var}}}, {{"Out", {same}}},
+             {{"in_dtype", out_type}, {"out_dtype", x_type}});
+    return same;
+  };
+  SlotList inputs = {{"X", {x}}};
+  if (reads_out) inputs.push_back({"Out", {in_x_type(out)}});
+  inputs.push_back({"Out@GRAD", {in_x_type(g.OutputGrad("Out"))}});
+  g.Append(std::string(F::kType) + "_grad", std::move(inputs), {{"X@GRAD", {g.InputGrad("X")}}},
+           DimAttrs(g));
+}
+
+// dOut' = sum(DX * mask), mask = 1 where X was the extremum: the gradient op on ones.
+void ExtremumGradGradient(GradientContext& g) {
+  if (!g.NeedsInputGrad("Out@GRAD")) return;
+  const std::string x = g.Input("X"), out = g.Input("Out");
+  const std::string zeros = g.Temp(out + "@ZERO"), ones = g.Temp(out + "@ONE");
+  const std::string mask = g.Temp(x + "@MASK"), masked = g.Temp(x + "@MASKED");
+  g.Append("fill_zeros_like", {{"X", {out}}}, {{"Out", {zeros}}});
+  g.Append("scale", {{"X", {zeros}}}, {{"Out", {ones}}}, {{"scale", 1.0f}, {"bias", 1.0f}});
+  g.Append(g.op().type(), {{"X", {x}}, {"Out", {out}}, {"Out@GRAD", {ones}}}, {{"X@GRAD", {mask}}},
+           DimAttrs(g));
+  g.Append("elementwise_mul", {{"X", {g.OutputGrad("X@GRAD")}}, {"Y", {mask}}},
+           {{"Out", {masked}}});
+  g.Append("reduce_sum", {{"X", {masked}}}, {{"Out", {g.InputGrad("Out@GRAD")}}}, DimAttrs(g));
+}
+
+OpDef WithDims(OpDef def) {
+  def.Attr<std::vector<int32_t>>("dim", {0}, "dims to reduce, negative from the end; none: all")
+      .Attr<bool>("keep_dim", false, "whether reduced dims stay as 1")
+      .Attr<bool>("reduce_all", false, "whether all dims are reduced, whatever dim says")
+      .Attr<int32_t>("in_dtype", -1, "X's type; X itself decides")
+      .Attr<int32_t>("out_dtype", -1, "Out's type; -1: X's");
+  return def;
+}
+
+template <class F>
+OpDef Declare() {
+  const std::string doc = std::string("Out = ") + F::kFormula +
+                          " of X over the dims in dim. When none is left, Out has the shape [1]. "
+                          "C1: each dim lies in [-rank, rank). C2: no dim is named twice. C3: "
+                          "out_dtype is -1, X's type, int64, float32 or float64.";
+  OpDef def(F::kType);
+  def.Doc(doc)
+      .Input("X", "tensor")
+      .Output("Out", "tensor without the reduced dims, or with 1 for them")
+      .Infer(InferReduce);
+  return WithDims(std::move(def));
+}
+
+template <class F>
+OpDef DeclareGrad(const char* formula, bool reads_out,
+                  const std::vector<std::string>& no_gradient_to = {"X"}) {
+  const std::string doc = std::string("Gradient of ") + F::kType + ": " + formula +
+                          " C1: each dim lies in [-rank, rank). C2: no dim is named twice. C4: Out "
+                          "and Out@GRAD have the reduced shape. C5: all inputs have one dtype.";
+  OpDef def(std::string(F::kType) + "_grad");
+  const bool reads_x = reads_out || no_gradient_to.empty();
+  def.Doc(doc).Input("X", reads_x ? "the forward op's" : "the forward op's, for its shape alone");
+  if (reads_out) def.Input("Out", "the forward op's");
+  def.Input("Out@GRAD", "gradient of Out")
+      .Output("X@GRAD", "gradient of X")
+      .NoGradientTo(no_gradient_to)
+      .Infer(InferReduceGrad);
+  if (reads_out) def.NoGradientTo({"Out"});
+  return WithDims(std::move(def));
+}
+
+template <class F>
+void AddSum(OpRegistry& ops, const char* formula) {
+  constexpr bool kMean = std::is_same_v<F, Mean>;
+  ops.Add(Declare<F>()
+              .Gradient([](GradientContext& g) { ReduceGradient<F>(g, false); })
+              .template Reference<float, double, int32_t, int64_t, bool>(
+                  []<class T>(const PrepareContext& c) { return ReduceReference<F, T>(c); })
+              .Fast(SumFast<kMean>));
+  ops.Add(DeclareGrad<F>(formula, false)
+              .Gradient([](GradientContext& g) {
+                g.Append(F::kType, {{"X", {g.OutputGrad("X@GRAD")}}},
+                         {{"Out", {g.InputGrad("Out@GRAD")}}}, DimAttrs(g));
+              })
+              .template Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return SumGrad<kMean, T>(c); }));
+}
+
+template <class F>
+void AddExtremum(OpRegistry& ops) {
+  ops.Add(Declare<F>()
+              .Gradient([](GradientContext& g) { ReduceGradient<F>(g, true); })
+              .template Reference<float, double, int32_t, int64_t>(
+                  []<class T>(const PrepareContext& c) { return ReduceReference<F, T>(c); }));
+  ops.Add(DeclareGrad<F>("X@GRAD = Out@GRAD at every element that equals Out, else 0.", true)
+              .Gradient(ExtremumGradGradient)
+              .template Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return ExtremumGrad<T>(c); }));
+}
+
+void AddProd(OpRegistry& ops) {
+  ops.Add(Declare<Prod>()
+              .Gradient([](GradientContext& g) { ReduceGradient<Prod>(g, false); })
+              .Reference<float, double, int32_t, int64_t>(
+                  []<class T>(const PrepareContext& c) { return ReduceReference<Prod, T>(c); }));
+  ops.Add(DeclareGrad<Prod>("X@GRAD = Out@GRAD times the product of the other elements.", false, {})
+              .Gradient([](GradientContext& g) {
+                g.Append("reduce_prod_grad_grad",
+                         {{"X", {g.Input("X")}},
+                          {"DOut", {g.Input("Out@GRAD")}},
+                          {"DDX", {g.OutputGrad("X@GRAD")}}},
+                         {{"DX", {g.InputGrad("X")}}, {"DDOut", {g.InputGrad("Out@GRAD")}}},
+                         DimAttrs(g));
+              })
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return ProdGrad<T>(c); }));
+  OpDef second("reduce_prod_grad_grad");
+  second
+      .Doc(
+          "Gradient of reduce_prod_grad, to whose X@GRAD the gradient DDX arrives: DDOut = sum of "
+          "DDX times the product of the other elements; DX[i] = DOut times the sum over k other "
+          "than i of DDX[k] times the product of all elements but i and k. C1: each dim lies in "
+          "[-rank, rank). C2: no dim is named twice. C4: DOut has the reduced shape. C5: all "
+          "inputs have one dtype. C6: DDX has X's shape.")
+      .Input("X", "the forward op's")
+      .Input("DOut", "gradient of the forward op's Out")
+      .Input("DDX", "gradient of the gradient of X")
+      .OptionalOutput("DX", "gradient of X")
+      .OptionalOutput("DDOut", "gradient of DOut")
+      .Infer(InferProdGradGrad)
+      .NoGradient("third derivatives of a product over dims are not provided");
+  ops.Add(
+      WithDims(std::move(second)).Reference<float, double>([]<class T>(const PrepareContext& c) {
+        return ProdGradGrad<T>(c);
+      }));
+}
+
+template <class F>
+void AddLogical(OpRegistry& ops) {
+  ops.Add(Declare<F>()
+              .NotDifferentiable("logic is piecewise constant")
+              .template Reference<bool>(
+                  []<class T>(const PrepareContext& c) { return ReduceReference<F, T>(c); }));
+}
+
+}  // namespace
+
+void RegisterReduce(OpRegistry& ops) {
+  AddSum<Sum>(ops, "X@GRAD = Out@GRAD, repeated along the reduced dims.");
+  AddSum<Mean>(ops,
+               "X@GRAD = Out@GRAD / the number of elements reduced to one, repeated along the "
+               "reduced dims.");
+  AddExtremum<Max>(ops);
+  AddExtremum<Min>(ops);
+  AddLogical<Any>(ops);
+  AddLogical<All>(ops);
+  AddProd(ops);
+}
+
+}  // namespace coracle

@@ -1,0 +1,201 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/index.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+// top_k works on the last dimension, top_k_v2 on attr axis.
+template <class Context>
+int64_t AxisAttr(const Context& ctx) {
+  return ctx.op().type().rfind("top_k_v2", 0) == 0 ? ctx.template Attr<int32_t>("axis") : -1;
+}
+
+void InferTopK(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  ctx.Require("C1", x.shape.rank() > 0, "X must have a dimension");
+  const int axis = ctx.Axis("C1", AxisAttr(ctx), x.shape.rank());
+  int64_t k = ctx.Attr<int32_t>("k");
+  bool known = true;
+  if (ctx.HasInput("K")) {
+    const auto value = ctx.Value("K");
+    known = value.has_value();
+    ctx.Require("C2", !known || value->size() == 1, "K must hold one element");
+    k = known ? value->front() : -1;
+  }
+  ctx.Require("C2", !known || (k >= 1 && (x.shape[axis] < 0 || k <= x.shape[axis])),
+              "k must lie in [1, size of the dimension]", {k, x.shape[axis]});
+  x.shape[axis] = k;
+  ctx.SetOutput("Out", x);
+  x.dtype = DType::kInt64;
+  ctx.SetOutput("Indices", x);
+}
+
+// A total order: nan counts as the largest value, and of equals the one with the lower index wins.
+template <class T>
+struct Better {
+  const T* row;
+  int64_t stride;
+  bool largest;
+  bool operator()(int64_t i, int64_t j) const {
+    const T a = row[i * stride], b = row[j * stride];
+    const bool less = a < b || (a == a && b != b), greater = b < a || (b == b && a != a);
+    if (less || greater) return largest ? greater : less;
+    return i < j;
+  }
+};
+
+// The k best of n, best first, in `best`: a heap with the worst of them on top.
+template <class T>
+void SelectBest(const Better<T>& better, int64_t n, int64_t k, int64_t* best) {
+  for (int64_t i = 0; i < k; ++i) best[i] = i;
+  std::make_heap(best, best + k, better);
+  for (int64_t i = k; i < n; ++i) {
+    if (!better(i, best[0])) continue;
+    std::pop_heap(best, best + k, better);
+    best[k - 1] = i;
+    std::push_heap(best, best + k, better);
+  }
+  std::sort_heap(best, best + k, better);
+}
+
+// X as [outer, n, inner] and Out as [outer, k, inner].
+struct Layout {
+  int64_t outer, n, k, inner;
+};
+
+Layout MakeLayout(const PrepareContext& ctx, const Shape& x, const Shape& out) {
+  int axis = 0;
+  x.NormalizeAxis(AxisAttr(ctx), &axis);
+  return {x.Product(0, axis), x[axis], out[axis], x.Product(axis + 1, x.rank())};
+}
+
+template <class T>
+Kernel TopK(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), indices = ctx.Output("Indices");
+  if (out.numel == 0) return [](Workspace&) {};
+  const Layout l = MakeLayout(ctx, x.shape, out.shape);
+  const bool largest = ctx.op().type() == "top_k" || ctx.Attr<bool>("largest");
+  const TensorArg scratch = ctx.Scratch(DType::kInt64, {out.numel});
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* values = ws.Data<T>(out);
+    int64_t* found = ws.Data<int64_t>(indices);
+    int64_t* rows = ws.Data<int64_t>(scratch);
+    ParallelFor(l.outer * l.inner, 1 + 16384 / l.n, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t o = r / l.inner, i = r % l.inner;
+        const T* row = in + o * l.n * l.inner + i;
+        int64_t* best = rows + r * l.k;
+        SelectBest(Better<T>{row, l.inner, largest}, l.n, l.k, best);
+        for (int64_t j = 0; j < l.k; ++j) {
+          const int64_t to = (o * l.k + j) * l.inner + i;
+          values[to] = row[best[j] * l.inner];
+          found[to] = best[j];
+        }
+      }
+    });
+  };
+}
+
+// Every gradient goes back to the place that its value came from.
+template <class T>
+Kernel TopKGrad(const PrepareContext& ctx) {
+  const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD");
+  const int64_t bytes = dx.nbytes();
+  if (dx.numel == 0 || dout.numel == 0)
+    return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), bytes); };
+  const Layout l = MakeLayout(ctx, dx.shape, dout.shape);
+  const std::string name = ctx.op().type();
+  return [=](Workspace& ws) {
+    const IndexReader at(ws, indices);
+    const T* from = ws.Data<const T>(dout);
+    T* to = ws.Data<T>(dx);
+    FillZeroBytes(to, bytes);
+    for (int64_t i = 0; i < dout.numel; ++i) {
+      const int64_t o = i / (l.k * l.inner), index = at[i];
+      if (index < 0 || index >= l.n) ThrowIndexRange(name, "Indices", i, index, l.n);
+      T& target = to[(o * l.n + index) * l.inner + i % l.inner];
+      target = T(target + from[i]);
+    }
+  };
+}
+
+void InferTopKGrad(InferContext& ctx) {
+  const VarMeta x = ctx.Input("X");
+  const Shape &dout = ctx.InputShape("Out@GRAD"), &indices = ctx.InputShape("Indices");
+  ctx.Require("C1", x.shape.rank() > 0, "X must have a dimension");
+  const int axis = ctx.Axis("C1", AxisAttr(ctx), x.shape.rank());
+  ctx.Require("C2", IsIndexType(ctx.InputDType("Indices")) && dout.CompatibleWith(indices),
+              "Indices must be integers in the shape of Out@GRAD");
+  ctx.Require("C3", dout.rank() == x.shape.rank() && ctx.InputDType("Out@GRAD") == x.dtype,
+              "Out@GRAD must have X's rank and dtype");
+  for (int i = 0; i < dout.rank(); ++i) {
+    ctx.Require("C3", i == axis || InferContext::Matches(dout[i], x.shape[i]),
+                "Out@GRAD must have X's dimensions but for axis", {dout[i], x.shape[i]});
+  }
+  ctx.SetOutput("X@GRAD", x);
+}
+
+OpDef WithAttrs(OpDef def, bool v2) {
+  def.OptionalInput("K", "int32 or int64 tensor [1]; replaces attr k")
+      .Attr<int32_t>("k", 1, "number of elements to find")
+      .ValueInputs({"K"})
+      .NoGradientTo({"K"});
+  if (v2) {
+    def.Attr<int32_t>("axis", -1, "the dimension to search")
+        .Attr<bool>("largest", true, "the largest, or else the smallest")
+        .Attr<bool>("sorted", true, "the result is always sorted");
+  }
+  return def;
+}
+
+void AddPair(OpRegistry& ops, bool v2) {
+  const std::string type = v2 ? "top_k_v2" : "top_k";
+  ops.Add(WithAttrs(OpDef(type)
+                        .Doc(std::string("Out = the k best elements along ") +
+                             (v2 ? "axis" : "the last dimension") +
+                             ", best first, and Indices = where they stand. Of equals the first "
+                             "wins; a nan counts as the largest. C1: X has the dimension. C2: 1 "
+                             "<= k <= size of the dimension.")
+                        .Input("X", "tensor of rank 1 or more")
+                        .Output("Out", "the best elements")
+                        .Output("Indices", "int64 tensor of their indices"),
+                    v2)
+              .Infer(InferTopK)
+              .GradientOp({"X", "Indices"})
+              .Reference<float, double, int32_t, int64_t>(
+                  []<class T>(const PrepareContext& c) { return TopK<T>(c); }));
+  ops.Add(WithAttrs(OpDef(type + "_grad")
+                        .Doc("Gradient of " + type +
+                             ": X@GRAD = Out@GRAD at Indices, else 0. C1: X has the dimension. C2: "
+                             "Indices are integers in the shape of Out@GRAD. C3: Out@GRAD has X's "
+                             "dtype, and its dimensions but for axis.")
+                        .Input("X", "for its shape only")
+                        .Input("Indices", "found by the forward op")
+                        .Input("Out@GRAD", "gradient of Out")
+                        .Output("X@GRAD", "gradient of X"),
+                    v2)
+              .NoGradient("no op takes elements along an axis; second order is not in use")
+              .KernelTypeFrom("Out@GRAD")
+              .Infer(InferTopKGrad)
+              .Reference<float, double, float16, bfloat16>(
+                  []<class T>(const PrepareContext& c) { return TopKGrad<T>(c); }));
+}
+
+}  // namespace
+
+void RegisterTopK(OpRegistry& ops) {
+  AddPair(ops, false);
+  AddPair(ops, true);
+}
+
+}  // namespace coracle

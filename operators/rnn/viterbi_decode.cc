@@ -1,0 +1,115 @@
+// viterbi_decode: the best path through a linear chain (the decoder of a CRF).
+
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/index.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+void InferViterbi(InferContext& ctx) {
+  const VarMeta &x = ctx.Input("Input"), &transition = ctx.Input("Transition");
+  const Shape &length = ctx.InputShape("Length"), &table = transition.shape;
+  ctx.Require("C1", x.shape.rank() == 3, "Input must be [batch, time, tags]", {x.shape.rank()});
+  const int64_t tags = x.shape[2];
+  ctx.Require("C2",
+              table.rank() == 2 && InferContext::Matches(table[0], tags) &&
+                  InferContext::Matches(table[1], tags),
+              "Transition must be [tags, tags]", {tags});
+  ctx.Require("C2", transition.dtype == x.dtype, "Transition must have Input's dtype");
+  ctx.Require("C3", length.rank() == 1 && InferContext::Matches(length[0], x.shape[0]),
+              "Length must have one element for each sequence", {x.shape[0]});
+  ctx.Require("C3", IsIndexType(ctx.InputDType("Length")), "Length must be int32 or int64");
+  const int64_t least = ctx.Attr<bool>("include_bos_eos_tag") ? 2 : 1;
+  ctx.Require("C4", tags < 0 || tags >= least, "there are too few tags", {tags, least});
+  ctx.SetOutput("Scores", x.dtype, {x.shape[0]});
+  ctx.SetOutput("Path", DType::kInt64, {x.shape[0], -1});
+}
+
+// alpha[j] = max over i of alpha[i] + Transition[i][j], plus x[j]; from[j] = the first such i.
+template <class T>
+void Advance(const T* x, const T* transition, int64_t tags, const T* alpha, T* next,
+             int64_t* from) {
+  for (int64_t j = 0; j < tags; ++j) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < tags; ++i) {
+      if (alpha[i] + transition[i * tags + j] > alpha[best] + transition[best * tags + j]) best = i;
+    }
+    next[j] = alpha[best] + transition[best * tags + j] + x[j];
+    from[j] = best;
+  }
+}
+
+template <class T>
+Kernel ViterbiDecode(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("Input"), transition = ctx.Input("Transition");
+  const TensorArg length = ctx.Input("Length");
+  const TensorArg scores = ctx.Output("Scores"), path = ctx.Output("Path");
+  const bool bordered = ctx.Attr<bool>("include_bos_eos_tag");
+  const int64_t batch = x.shape[0], time = x.shape[1], tags = x.shape[2];
+  const TensorArg sums = ctx.Scratch(x.dtype, {2, tags});
+  const TensorArg choices = ctx.Scratch(DType::kInt64, {std::max<int64_t>(time, 1), tags});
+  return [=](Workspace& ws) {
+    const IndexReader lengths(ws, length);
+    int64_t longest = 0;
+    for (int64_t b = 0; b < batch; ++b) {
+      if (lengths[b] < 0 || lengths[b] > time)
+        ThrowIndexRange("viterbi_decode", "Length", b, lengths[b], time + 1);
+      longest = std::max(longest, lengths[b]);
+    }
+    Tensor& out = ResizeOutput(ws, path, DType::kInt64, {batch, longest});
+    auto* tag = static_cast<int64_t*>(out.raw());
+    const T *in = ws.Data<const T>(x), *table = ws.Data<const T>(transition);
+    auto* from = ws.Data<int64_t>(choices);
+    for (int64_t b = 0; b < batch; ++b, in += time * tags, tag += longest) {
+      std::fill_n(tag, longest, 0);
+      ws.Data<T>(scores)[b] = T(0);
+      const int64_t steps = lengths[b];
+      if (steps == 0) continue;
+      T *alpha = ws.Data<T>(sums), *next = alpha + tags;
+      for (int64_t j = 0; j < tags; ++j)
+        alpha[j] = in[j] + (bordered ? table[(tags - 1) * tags + j] : T(0));
+      for (int64_t t = 1; t < steps; ++t, std::swap(alpha, next))
+        Advance(in + t * tags, table, tags, alpha, next, from + t * tags);
+      for (int64_t j = 0; bordered && j < tags; ++j) alpha[j] += table[(tags - 2) * tags + j];
+      int64_t best = std::max_element(alpha, alpha + tags) - alpha;
+      ws.Data<T>(scores)[b] = alpha[best];
+      for (int64_t t = steps - 1; t >= 0; --t) {
+        tag[t] = best;
+        if (t > 0) best = from[t * tags + best];
+      }
+    }
+  };
+}
+
+}  // namespace
+
+void RegisterViterbiDecode(OpRegistry& ops) {
+  ops.Add(
+      OpDef("viterbi_decode")
+          .Doc(
+              "The path with the highest score through each sequence: score = the sum of "
+              "Input[t][tag of t] and of Transition[tag of t - 1][tag of t], over the first Length "
+              "steps. With include_bos_eos_tag, Transition[tags - 1][first tag] and "
+              "Transition[tags - 2][last tag] are added. Of equal choices the lowest tag is taken. "
+              "C1: Input has three dims. C2: Transition is [tags, tags], of Input's dtype. C3: "
+              "Length has an integer for each sequence. C4: there is a tag (two with "
+              "include_bos_eos_tag).")
+          .Input("Input", "floating-point tensor [batch, time, tags], the score of each tag")
+          .Input("Transition", "floating-point tensor [tags, tags], [i][j] from tag i to tag j")
+          .Input("Length", "int32 or int64 tensor [batch], each in [0, time]")
+          .Output("Scores", "tensor [batch] of Input's dtype; 0 for a sequence of length 0")
+          .Output("Path", "int64 tensor [batch, the largest length]; 0 past a sequence's end")
+          .Attr<bool>("include_bos_eos_tag", true,
+                      "the last tag is the begin, the one before it the end of a sequence")
+          .RunTimeShape()
+          .NotDifferentiable("a choice has no derivative")
+          .Infer(InferViterbi)
+          .Reference<float, double>(
+              []<class T>(const PrepareContext& c) { return ViterbiDecode<T>(c); }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,78 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/tensor/assigned_values.h>
+
+namespace coracle {
+namespace {
+
+Kernel Assign(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const int64_t bytes = x.nbytes();
+  return [=](Workspace& ws) {
+    const VarValue& value = ws.ValueOf(x);
+    if (std::holds_alternative<Tensor>(value)) {
+      CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes);
+    } else if (VarValue& target = ws.ValueOf(out); &target != &value) {
+      CopyValue(value, &target);
+    }
+  };
+}
+
+void AssignGradient(GradientContext& g) {
+  g.Append("assign", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}});
+}
+
+void InferAssignValue(InferContext& ctx) {
+  const DType dtype = DTypeFromAttr(ctx, "C2", "dtype");
+  ctx.Require("C2", HasAssignedValues(dtype),
+              "dtype must be bool, int32, int64, float32 or float64");
+  const Shape shape = ToShape(ctx, "C1", ctx.Attr<std::vector<int64_t>>("shape"));
+  ctx.Require("C1", shape.IsKnown(), "no dimension may be negative");
+  const int64_t given = AssignedValues(ctx, dtype).numel();
+  ctx.Require("C3", shape.numel() == given, "the number of values must be that of the shape",
+              {shape.numel(), given});
+  ctx.SetOutput("Out", dtype, shape);
+}
+
+Kernel AssignValue(const PrepareContext& ctx) {
+  const TensorArg out = ctx.Output("Out");
+  const Tensor values = AssignedValues(ctx, out.dtype);
+  if (values.numel() != out.numel) ctx.Unsupported("the number of values is not the shape's");
+  return [=](Workspace& ws) {
+    CopyBytes(values.raw(), ws.Data<void>(out), static_cast<int64_t>(values.nbytes()));
+  };
+}
+
+}  // namespace
+
+void RegisterAssign(OpRegistry& ops) {
+  ops.Add(OpDef("assign")
+              .Doc("Out = X. Out may be X itself.")
+              .Input("X", "tensor, tensor array or selected rows of any dtype")
+              .Output("Out", "a copy of X")
+              .Inplace("X", "Out")
+              .Alias("X", "Out")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
+              .Gradient(AssignGradient)
+              .Reference(Assign));
+  OpDef values("assign_value");
+  values
+      .Doc(
+          "Out = the values of the attr that belongs to dtype, in the given shape. C1: "
+          "shape has no negative dimension and at most 9 of them. C2: dtype is bool, "
+          "int32, int64, float32 or float64. C3: there are as many values as elements.")
+      .Output("Out", "tensor of shape and dtype")
+      .Attr<std::vector<int32_t>>("shape", "shape of Out")
+      .Attr<int32_t>("dtype", "dtype of Out")
+      .NotDifferentiable("the output is a constant")
+      .Infer(InferAssignValue)
+      .Reference(AssignValue);
+  AddAssignedValues(values);
+  ops.Add(std::move(values));
+}
+
+}  // namespace coracle

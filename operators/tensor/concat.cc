@@ -1,0 +1,356 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/tensor/axis_pieces.h>
+
+namespace coracle {
+namespace {
+
+// The axis from AxisTensor, else the attr; nullopt when it is not known yet.
+std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
+  if (ctx.HasInput("AxisTensor")) {
+    const auto value = ctx.Value("AxisTensor");
+    if (!value) return std::nullopt;
+    ctx.Require("C1", value->size() == 1, "AxisTensor must hold one element");
+    return ctx.Axis("C1", value->front(), rank);
+  }
+  return ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank);
+}
+
+VarMeta ConcatOut(InferContext& ctx) {
+  VarMeta out = ctx.Input("X");
+  const int rank = out.shape.rank();
+  const std::optional<int> axis = ReadAxis(ctx, rank);
+  for (size_t i = 1; i < ctx.NumInputs("X"); ++i) {
+    const Shape& x = ctx.InputShape("X", i);
+    ctx.Require("C2", x.rank() == rank, "the inputs must have one rank", {rank, x.rank()});
+    ctx.Require("C3", ctx.InputDType("X", i) == out.dtype, "the inputs must have one dtype");
+    for (int d = 0; axis && d < rank; ++d) {
+      if (d == *axis) {
+        out.shape[d] = AddDims(out.shape[d], x[d]);
+        continue;
+      }
+      ctx.Require("C2", InferContext::Matches(out.shape[d], x[d]),
+                  "the inputs must agree in every dimension but axis", {out.shape[d], x[d]});
+      if (out.shape[d] < 0) out.shape[d] = x[d];
+    }
+  }
+  if (!axis) out.shape = Shape(std::vector<int64_t>(static_cast<size_t>(rank), -1));
+  return out;
+}
+
+void InferConcat(InferContext& ctx) { ctx.SetOutput("Out", ConcatOut(ctx)); }
+
+// The pieces that `parts` make of `whole` along `axis`; throws when they do not fit.
+Pieces MakePieces(const std::vector<TensorArg>& parts, const TensorArg& whole, int64_t axis) {
+  int at = 0;
+  int64_t sum = 0;
+  bool fits = whole.shape.NormalizeAxis(axis, &at);
+  std::vector<int64_t> widths;
+  for (const TensorArg& part : parts) {
+    fits = fits && part.shape.rank() == whole.shape.rank();
+    if (!fits) break;
+    sum += part.shape[at];
+    widths.push_back(
+        whole.numel == 0 ? 0 : part.shape[at] * whole.shape.Product(at + 1, whole.shape.rank()));
+  }
+  if (!fits || sum != whole.shape[at])
+    ThrowInvalid("the axis does not fit the shapes that were inferred for the pieces");
+  return Pieces(SizeOf(whole.dtype), whole.numel == 0 ? 0 : whole.shape.Product(0, at), widths);
+}
+
+// Calls body(ws, pieces): with pieces made once when the axis is an attr, else with ones made for
+// the value that AxisTensor holds in this run.
+template <class Body>
+Kernel WithPieces(const PrepareContext& ctx, const std::vector<TensorArg>& parts,
+                  const TensorArg& whole, Body body) {
+  const TensorArg axis = ctx.Input("AxisTensor");
+  if (!axis) {
+    const Pieces pieces = MakePieces(parts, whole, ctx.Attr<int32_t>("axis"));
+    return [=](Workspace& ws) { body(ws, pieces); };
+  }
+  if (axis.numel != 1 || !IsIndexType(axis.dtype))
+    ctx.Unsupported("AxisTensor must hold one int32 or int64");
+  return [=](Workspace& ws) { body(ws, MakePieces(parts, whole, IndexReader(ws, axis)[0])); };
+}
+
+Kernel Join(const PrepareContext& ctx, const std::vector<TensorArg>& parts,
+            const TensorArg& whole) {
+  return WithPieces(ctx, parts, whole, [=](Workspace& ws, const Pieces& pieces) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].numel > 0) pieces.Join(i, ws.Data<const void>(parts[i]), ws.Data<void>(whole));
+    }
+  });
+}
+
+// Piece i has the shape of shapes[i] and goes to parts[i], if that is there.
+Kernel Cut(const PrepareContext& ctx, const TensorArg& whole, const std::vector<TensorArg>& shapes,
+           const std::vector<TensorArg>& parts) {
+  return WithPieces(ctx, shapes, whole, [=](Workspace& ws, const Pieces& pieces) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i] && parts[i].numel > 0)
+        pieces.Cut(i, ws.Data<const void>(whole), ws.Data<void>(parts[i]));
+    }
+  });
+}
+
+Kernel Concat(const PrepareContext& ctx) { return Join(ctx, ctx.Inputs("X"), ctx.Output("Out")); }
+
+Kernel ConcatGrad(const PrepareContext& ctx) {
+  return Cut(ctx, ctx.Input("Out@GRAD"), ctx.Inputs("X"), ctx.Outputs("X@GRAD"));
+}
+
+void InferConcatGrad(InferContext& ctx) {
+  RequireOutGrad(ctx, "C4", ConcatOut(ctx));
+  ctx.Require("C5", ctx.NumOutputs("X@GRAD") <= ctx.NumInputs("X"),
+              "there must not be more X@GRAD than X");
+  for (size_t i = 0; i < ctx.NumInputs("X"); ++i) ctx.SetOutput("X@GRAD", ctx.Input("X", i), i);
+}
+
+SlotList WithAxisTensor(const GradientContext& g, SlotList slots) {
+  if (g.HasInput("AxisTensor")) slots.push_back({"AxisTensor", {g.Input("AxisTensor")}});
+  return slots;
+}
+
+void ConcatGradGradient(GradientContext& g) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < g.Inputs("X").size(); ++i) {
+    if (g.HasOutputGrad("X@GRAD", i)) {
+      parts.push_back(g.OutputGrad("X@GRAD", i));
+    } else {
+      parts.push_back(g.Temp(g.Input("X", i) + "@ZERO"));
+      g.Append("fill_zeros_like", {{"X", {g.Input("X", i)}}}, {{"Out", {parts.back()}}});
+    }
+  }
+  g.Append("concat", WithAxisTensor(g, {{"X", parts}}), {{"Out", {g.InputGrad("Out@GRAD")}}},
+           {{"axis", g.Attr<int32_t>("axis")}});
+}
+
+// ---- split ----
+
+// Sizes of the pieces of a dimension; -1 where not known.
+std::vector<int64_t> SplitSizes(const InferContext& ctx, int64_t dim) {
+  const int64_t count = static_cast<int64_t>(ctx.NumOutputs("Out")), num = ctx.Attr<int32_t>("num");
+  if (num > 0) {
+    ctx.Require("C2", num == count, "num must be the number of outputs", {num, count});
+    ctx.Require("C3", dim < 0 || dim % num == 0, "num must divide the dimension", {dim, num});
+    return std::vector<int64_t>(static_cast<size_t>(num), dim < 0 ? -1 : dim / num);
+  }
+  IntList sections = ReadIntList(ctx, "SectionsTensorList", "", "sections");
+  const int64_t given = static_cast<int64_t>(sections.values.size());
+  ctx.Require("C2", given == count, "there must be as many sections as outputs", {given, count});
+  if (!sections.known) return std::vector<int64_t>(sections.values.size(), -1);
+  int64_t sum = 0, *open = nullptr;
+  for (int64_t& size : sections.values) {
+    ctx.Require("C4", size >= -1, "a section must not be negative (one may be -1)", {size});
+    ctx.Require("C4", size >= 0 || !open, "at most one section may be -1");
+    if (size < 0)
+      open = &size;
+    else
+      sum = AddDims(sum, size);
+  }
+  ctx.Require("C4", dim < 0 || sum == dim || (open && sum < dim),
+              "the sections must add up to the dimension", {sum, dim});
+  if (open && dim >= 0) *open = dim - sum;
+  return sections.values;
+}
+
+void InferSplit(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  const std::optional<int> axis = ReadAxis(ctx, x.shape.rank());
+  if (!axis) {
+    x.shape = Shape(std::vector<int64_t>(static_cast<size_t>(x.shape.rank()), -1));
+    for (size_t i = 0; i < ctx.NumOutputs("Out"); ++i) ctx.SetOutput("Out", x, i);
+    return;
+  }
+  const std::vector<int64_t> sizes = SplitSizes(ctx, x.shape[*axis]);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    x.shape[*axis] = sizes[i];
+    ctx.SetOutput("Out", x, i);
+  }
+}
+
+Kernel Split(const PrepareContext& ctx) {
+  const std::vector<TensorArg> outs = ctx.Outputs("Out");
+  for (const TensorArg& out : outs) {
+    if (!out) ctx.Unsupported("every output must have a name");
+  }
+  return Cut(ctx, ctx.Input("X"), outs, outs);
+}
+
+void SplitGradient(GradientContext& g) {
+  std::vector<std::string> grads;
+  for (size_t i = 0; i < g.Outputs("Out").size(); ++i) grads.push_back(g.OutputGrad("Out", i));
+  g.Append("concat", WithAxisTensor(g, {{"X", grads}}), {{"Out", {g.InputGrad("X")}}},
+           {{"axis", g.Attr<int32_t>("axis")}});
+}
+
+// ---- stack and unstack ----
+
+void InferStack(InferContext& ctx) {
+  VarMeta y = ctx.Input("X");
+  const int rank = y.shape.rank();
+  for (size_t i = 1; i < ctx.NumInputs("X"); ++i) {
+    const Shape& x = ctx.InputShape("X", i);
+    ctx.Require("C2", y.shape.CompatibleWith(x), "the inputs must have one shape");
+    ctx.Require("C3", ctx.InputDType("X", i) == y.dtype, "the inputs must have one dtype");
+    for (int d = 0; d < rank; ++d) y.shape[d] = std::max(y.shape[d], x[d]);
+  }
+  const int axis = ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank + 1);
+  std::vector<int64_t> dims = y.shape.ToVector();
+  dims.insert(dims.begin() + axis, static_cast<int64_t>(ctx.NumInputs("X")));
+  y.shape = ToShape(ctx, "C4", dims);
+  ctx.SetOutput("Y", y);
+}
+
+void InferUnstack(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  ctx.Require("C1", x.shape.rank() > 0, "X must have a dimension");
+  const int axis = ctx.Axis("C1", ctx.Attr<int32_t>("axis"), x.shape.rank());
+  const int64_t num = ctx.Attr<int32_t>("num"), count = static_cast<int64_t>(ctx.NumOutputs("Y"));
+  ctx.Require("C2", num == count && InferContext::Matches(x.shape[axis], num),
+              "num must be the dimension and the number of outputs", {num, x.shape[axis], count});
+  std::vector<int64_t> dims = x.shape.ToVector();
+  dims.erase(dims.begin() + axis);
+  x.shape = Shape(dims);
+  for (size_t i = 0; i < ctx.NumOutputs("Y"); ++i) ctx.SetOutput("Y", x, i);
+}
+
+// `whole` has one dimension more than its `count` pieces, at attr axis.
+Pieces StackPieces(const PrepareContext& ctx, const TensorArg& whole, size_t count) {
+  int axis = 0;
+  whole.shape.NormalizeAxis(ctx.Attr<int32_t>("axis"), &axis);
+  if (whole.numel == 0) return Pieces(SizeOf(whole.dtype), 0, std::vector<int64_t>(count, 0));
+  return Pieces(SizeOf(whole.dtype), whole.shape.Product(0, axis),
+                std::vector<int64_t>(count, whole.shape.Product(axis + 1, whole.shape.rank())));
+}
+
+Kernel Stack(const PrepareContext& ctx) {
+  const std::vector<TensorArg> xs = ctx.Inputs("X");
+  const TensorArg y = ctx.Output("Y");
+  const Pieces pieces = StackPieces(ctx, y, xs.size());
+  return [=](Workspace& ws) {
+    for (size_t i = 0; i < xs.size() && y.numel > 0; ++i)
+      pieces.Join(i, ws.Data<const void>(xs[i]), ws.Data<void>(y));
+  };
+}
+
+Kernel Unstack(const PrepareContext& ctx) {
+  const std::vector<TensorArg> ys = ctx.Outputs("Y");
+  const TensorArg x = ctx.Input("X");
+  const Pieces pieces = StackPieces(ctx, x, ys.size());
+  return [=](Workspace& ws) {
+    for (size_t i = 0; i < ys.size() && x.numel > 0; ++i) {
+      if (ys[i]) pieces.Cut(i, ws.Data<const void>(x), ws.Data<void>(ys[i]));
+    }
+  };
+}
+
+void StackGradient(GradientContext& g) {
+  g.Append(
+      "unstack", {{"X", {g.OutputGrad("Y")}}}, {{"Y", g.InputGrads("X")}},
+      {{"axis", g.Attr<int32_t>("axis")}, {"num", static_cast<int32_t>(g.Inputs("X").size())}});
+}
+
+// An output of unstack without a name, as stack's gradient may make it, has the gradient zero.
+void UnstackGradient(GradientContext& g) {
+  std::string zero;
+  std::vector<std::string> grads;
+  size_t named = 0;
+  while (named < g.Outputs("Y").size() && g.Output("Y", named).empty()) ++named;
+  for (size_t i = 0; i < g.Outputs("Y").size(); ++i) {
+    if (!g.Output("Y", i).empty()) {
+      grads.push_back(g.OutputGrad("Y", i));
+      continue;
+    }
+    if (zero.empty()) {
+      zero = g.Temp(g.Output("Y", named) + "@ZERO");
+      g.Append("fill_zeros_like", {{"X", {g.Output("Y", named)}}}, {{"Out", {zero}}});
+    }
+    grads.push_back(zero);
+  }
+  g.Append("stack", {{"X", grads}}, {{"Y", {g.InputGrad("X")}}},
+           {{"axis", g.Attr<int32_t>("axis")}});
+}
+
+OpDef WithAxis(OpDef def) {
+  def.OptionalInput("AxisTensor", "int32 or int64 tensor [1]; replaces attr axis")
+      .Attr<int32_t>("axis", 0, "the axis")
+      .ValueInputs({"AxisTensor"})
+      .NoGradientTo({"AxisTensor"});
+  return def;
+}
+
+void RegisterStack(OpRegistry& ops) {
+  ops.Add(OpDef("stack")
+              .Doc("Y = the inputs one behind the other along a new dimension. C1: axis lies in "
+                   "[-rank - 1, rank]. C2: the inputs have one shape. C3: the inputs have one "
+                   "dtype. C4: the rank of Y is at most 9.")
+              .VariadicInput("X", "tensors of any dtype")
+              .Output("Y", "the stacked tensor")
+              .Attr<int32_t>("axis", 0, "where the new dimension stands in Y")
+              .Infer(InferStack)
+              .Gradient(StackGradient)
+              .Reference(Stack));
+  ops.Add(OpDef("unstack")
+              .Doc("Y[i] = slice i of X along axis, without that dimension. C1: axis lies in "
+                   "[-rank, rank). C2: num is the dimension and the number of outputs.")
+              .Input("X", "tensor of any dtype")
+              // (The gradient of stack may want some of them only.)
+              .OptionalVariadicOutput("Y", "the slices; @EMPTY@ for one that is not wanted")
+              .Attr<int32_t>("axis", 0, "the axis")
+              .Attr<int32_t>("num", "number of slices")
+              .Infer(InferUnstack)
+              .Gradient(UnstackGradient)
+              .Reference(Unstack));
+}
+
+}  // namespace
+
+void RegisterConcat(OpRegistry& ops) {
+  ops.Add(WithAxis(OpDef("concat")
+                       .Doc("Out = the inputs one behind the other along axis. C1: axis lies in "
+                            "[-rank, rank). C2: the inputs agree in every other dimension. C3: "
+                            "the inputs have one dtype.")
+                       .VariadicInput("X", "tensors of any dtype")
+                       .Output("Out", "the joined tensor"))
+              .Infer(InferConcat)
+              .GradientOp({"X", "AxisTensor"})
+              .Reference(Concat));
+  ops.Add(
+      WithAxis(OpDef("concat_grad")
+                   .Doc("Gradient of concat: X@GRAD[i] = its part of Out@GRAD. C4: Out@GRAD has "
+                        "Out's shape and dtype. C5: there are not more X@GRAD than X. The "
+                        "others as concat.")
+                   .VariadicInput("X", "concat's inputs, for their shapes only")
+                   .Input("Out@GRAD", "gradient of Out")
+                   .OptionalVariadicOutput("X@GRAD", "gradients of the inputs"))
+          .NoGradientTo({"X"})
+          .Infer(InferConcatGrad)
+          .Gradient(ConcatGradGradient)
+          .Reference(ConcatGrad));
+  ops.Add(WithAxis(OpDef("split")
+                       .Doc("Out = X cut along axis into num equal parts, or into parts of the "
+                            "given sections. C1: axis lies in [-rank, rank). C2: there are as many "
+                            "parts as outputs. C3: num divides the dimension. C4: the sections add "
+                            "up to the dimension; one may be -1.")
+                       .Input("X", "tensor of any dtype")
+                       .OptionalVariadicInput("SectionsTensorList",
+                                              "one-element tensors; replace attr sections")
+                       .VariadicOutput("Out", "the parts"))
+              .Attr<std::vector<int32_t>>("sections", {}, "sizes of the parts")
+              .Attr<int32_t>("num", 0, "number of equal parts; 0: sections tells")
+              .Range(0, {})
+              .ValueInputs({"AxisTensor", "SectionsTensorList"})
+              .NoGradientTo({"SectionsTensorList"})
+              .Infer(InferSplit)
+              .Gradient(SplitGradient)
+              .Reference(Split));
+  RegisterStack(ops);
+}
+
+}  // namespace coracle

@@ -1,0 +1,167 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/rules/dims.h>
+
+#include <array>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+// One element of any dtype.
+using Element = std::array<char, 8>;
+
+Element ToElement(const Tensor& one, DType dtype) {
+  Tensor converted = one.Cast(dtype);
+  Element element{};
+  std::memcpy(element.data(), converted.raw(), SizeOf(dtype));
+  return element;
+}
+
+// A text is read as an integer first, so that all 64 bits of an int64 survive.
+bool ParseElement(const std::string& text, DType dtype, Element* element) {
+  int64_t integer = 0;
+  double real = 0;
+  if (ParseInt64(text, &integer)) {
+    *element = ToElement(Tensor::Full<int64_t>({1}, integer), dtype);
+  } else if (ParseDouble(text, &real)) {
+    *element = ToElement(Tensor::Full<double>({1}, real), dtype);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void InferFillConstant(InferContext& ctx) {
+  const Shape shape = ReadNewShape(ctx, "ShapeTensorList", "ShapeTensor", "shape");
+  const DType dtype = DTypeFromAttr(ctx, "C3", "dtype");
+  Element unused;
+  const std::string text = ctx.Attr<std::string>("str_value");
+  if (!text.empty() && !ParseElement(text, dtype, &unused))
+    ctx.FailText("C4", "str_value must be a number", Quote(text));
+  if (ctx.HasInput("ValueTensor")) {
+    ctx.Require("C5", ctx.InputDType("ValueTensor") == dtype,
+                "ValueTensor must have the dtype of attr dtype");
+    ctx.Require("C5", InferContext::Matches(NumelOf(ctx.InputShape("ValueTensor")), 1),
+                "ValueTensor must hold one element");
+  }
+  ctx.SetOutput("Out", dtype, shape);
+}
+
+Kernel FillWith(const TensorArg& out, Element element) {
+  return [=](Workspace& ws) {
+    FillElements(ws.Data<void>(out), out.numel, element.data(), SizeOf(out.dtype));
+  };
+}
+
+// Attr str_value, else attr value, as an element of dtype.
+Element ElementFromAttrs(const PrepareContext& ctx, DType dtype) {
+  const std::string text = ctx.Attr<std::string>("str_value");
+  Element element{};
+  if (text.empty())
+    return ToElement(Tensor::Full<double>({1}, static_cast<double>(ctx.Attr<float>("value"))),
+                     dtype);
+  if (!ParseElement(text, dtype, &element)) ctx.Unsupported("str_value is no number");
+  return element;
+}
+
+Kernel FillConstant(const PrepareContext& ctx) {
+  const TensorArg out = ctx.Output("Out"), value = ctx.Input("ValueTensor");
+  if (!value) return FillWith(out, ElementFromAttrs(ctx, out.dtype));
+  return [=](Workspace& ws) {
+    FillElements(ws.Data<void>(out), out.numel, ws.Data<const void>(value), SizeOf(out.dtype));
+  };
+}
+
+void InferBatchSizeLike(InferContext& ctx) {
+  const DType dtype = DTypeFromAttr(ctx, "C4", "dtype");
+  Element unused;
+  const std::string text = ctx.Attr<std::string>("str_value");
+  if (!text.empty() && !ParseElement(text, dtype, &unused))
+    ctx.FailText("C5", "str_value must be a number", Quote(text));
+  ctx.SetOutput("Out", dtype, BatchSizeLikeShape(ctx));
+}
+
+Kernel FillBatchSizeLike(const PrepareContext& ctx) {
+  const TensorArg out = ctx.Output("Out");
+  return FillWith(out, ElementFromAttrs(ctx, out.dtype));
+}
+
+void InferFillAnyLike(InferContext& ctx) {
+  VarMeta meta = ctx.Input("X");
+  if (ctx.Attr<int32_t>("dtype") != -1) meta.dtype = DTypeFromAttr(ctx, "C1", "dtype");
+  ctx.SetOutput("Out", meta);
+}
+
+Kernel FillAnyLike(const PrepareContext& ctx) {
+  const TensorArg out = ctx.Output("Out");
+  const double value = static_cast<double>(ctx.Attr<float>("value"));
+  return FillWith(out, ToElement(Tensor::Full<double>({1}, value), out.dtype));
+}
+
+constexpr char kNoGradientReason[] = "the output is a constant";
+
+OpDef FillConstantDef() {
+  OpDef def("fill_constant");
+  def.Doc(
+         "Out = a tensor of the given shape, dtype and value. The shape comes from "
+         "ShapeTensorList, else ShapeTensor, else attr shape; the value from ValueTensor, else "
+         "str_value, else value. C1: no dimension is negative. C2: the rank is at most 9. C3: "
+         "dtype names a dtype. C4: str_value is a number (inf and nan included). C5: "
+         "ValueTensor holds one element of that dtype.")
+      .OptionalInput("ValueTensor", "tensor [1] with the value")
+      .OptionalInput("ShapeTensor", "int32 or int64 tensor with the shape")
+      .OptionalVariadicInput("ShapeTensorList", "one-element tensors, one per dimension")
+      .Output("Out", "the filled tensor")
+      .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
+      .Attr<std::vector<int64_t>>("shape", {}, "shape of Out")
+      .Attr<float>("value", 0.f, "the value")
+      .Attr<std::string>("str_value", "", "the value as text: exact for int64")
+      .Attr<bool>("force_cpu", false, "ignored")
+      .Attr<int32_t>("place_type", -1, "ignored")
+      .ValueInputs({"ShapeTensor", "ShapeTensorList"})
+      .NotDifferentiable(kNoGradientReason)
+      .Infer(InferFillConstant)
+      .Reference(FillConstant);
+  return def;
+}
+
+}  // namespace
+
+void RegisterFillConstant(OpRegistry& ops) {
+  ops.Add(FillConstantDef());
+  ops.Add(OpDef("fill_constant_batch_size_like")
+              .Doc("Out = a tensor of the given value whose shape is attr shape with dimension "
+                   "output_dim_idx taken from dimension input_dim_idx of Input. C1: no dimension "
+                   "is negative. C2: input_dim_idx is an axis of Input. C3: output_dim_idx is an "
+                   "index of shape. C4: dtype names a dtype. C5: str_value is a number.")
+              .Input("Input", "tensor with the batch dimension")
+              .Output("Out", "the filled tensor")
+              .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
+              .Attr<float>("value", 0.f, "the value")
+              .Attr<std::string>("str_value", "", "the value as text: exact for int64")
+              .Attr<bool>("force_cpu", false, "ignored")
+              .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
+              .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
+              .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
+              .ShapeOnly()
+              .NotDifferentiable(kNoGradientReason)
+              .Infer(InferBatchSizeLike)
+              .Reference(FillBatchSizeLike));
+  ops.Add(OpDef("fill_any_like")
+              .Doc("Out = a tensor of X's shape filled with value. C1: dtype is -1 (X's dtype) or "
+                   "names a dtype.")
+              .Input("X", "tensor of any dtype")
+              .Output("Out", "the filled tensor")
+              .Attr<float>("value", 0.f, "the value")
+              .Attr<int32_t>("dtype", -1, "dtype of Out; -1: X's")
+              .ShapeOnly()
+              .NotDifferentiable(kNoGradientReason)
+              .Infer(InferFillAnyLike)
+              .Reference(FillAnyLike));
+}
+
+}  // namespace coracle

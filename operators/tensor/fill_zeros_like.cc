@@ -1,0 +1,37 @@
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/control/value_arithmetic.h>
+
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+Kernel FillZeros(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (x.type == VarType::kLoDTensorArray)
+    return [=](Workspace& ws) { SetZerosLike(ws.ValueOf(x), &ws.ValueOf(out)); };
+  const size_t bytes = static_cast<size_t>(out.nbytes());
+  return [=](Workspace& ws) {
+    if (bytes > 0) std::memset(ws.Data<char>(out), 0, bytes);
+  };
+}
+
+}  // namespace
+
+void RegisterFillZerosLike(OpRegistry& ops) {
+  ops.Add(
+      OpDef("fill_zeros_like")
+          .Doc("Out = zeros of X's shape and dtype; for a tensor array, one as long as X none of "
+               "whose elements is written.")
+          .Input("X", "tensor of any dtype, or tensor array")
+          .Output("Out", "tensor of X's shape and dtype")
+          .Takes(VarType::kLoDTensorArray, {"X"})
+          .ShapeOnly()
+          .NotDifferentiable("the output does not depend on the values of X")
+          .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
+          .Reference(FillZeros));
+}
+
+}  // namespace coracle

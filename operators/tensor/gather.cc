@@ -1,0 +1,281 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/scatter_add.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/output_grad.h>
+
+#include <cstring>
+#include <optional>
+
+namespace coracle {
+namespace {
+
+std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
+  if (ctx.HasInput("Axis")) {
+    const auto value = ctx.Value("Axis");
+    if (!value) return std::nullopt;
+    ctx.Require("C1", value->size() == 1, "Axis must hold one element");
+    return ctx.Axis("C1", value->front(), rank);
+  }
+  return ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank);
+}
+
+VarMeta GatherOut(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  const Shape& index = ctx.InputShape("Index");
+  ctx.Require("C2", IsIndexType(ctx.InputDType("Index")), "Index must be int32 or int64");
+  ctx.Require("C3", index.rank() == 1 || (index.rank() == 2 && InferContext::Matches(index[1], 1)),
+              "Index must be a vector");
+  const std::optional<int> axis = ReadAxis(ctx, x.shape.rank());
+  if (axis)
+    x.shape[*axis] = index[0];
+  else
+    x.shape = Shape(std::vector<int64_t>(static_cast<size_t>(x.shape.rank()), -1));
+  return x;
+}
+
+void InferGather(InferContext& ctx) { ctx.SetOutput("Out", GatherOut(ctx)); }
+
+// X as [outer, n, inner], where n is the dimension that Index indexes.
+struct Split {
+  int64_t outer, n, inner;
+};
+
+class Splitter {
+ public:
+  Splitter(const PrepareContext& ctx, const TensorArg& x)
+      : x_(x), axis_(ctx.Input("Axis")), attr_(axis_ ? 0 : ctx.Attr<int32_t>("axis")) {
+    if (axis_ && (axis_.numel != 1 || !IsIndexType(axis_.dtype)))
+      ctx.Unsupported("Axis must hold one int32 or int64");
+  }
+  // REQUIRES: x has elements. Throws when the parts would not be those of `part_numel` elements.
+  Split operator()(const Workspace& ws, int64_t count, int64_t part_numel) const {
+    int axis = 0;
+    const bool fits = x_.shape.NormalizeAxis(axis_ ? IndexReader(ws, axis_)[0] : attr_, &axis);
+    const Split split{x_.shape.Product(0, axis), x_.shape[axis],
+                      x_.shape.Product(axis + 1, x_.shape.rank())};
+    if (!fits || split.outer * count * split.inner != part_numel)
+      ThrowInvalid("gather: Axis does not fit the shape that was inferred");
+    return split;
+  }
+
+ private:
+  TensorArg x_, axis_;
+  int64_t attr_;
+};
+
+// An Index that points into an empty dimension can only be wrong.
+void CheckEmpty(const std::string& name, Workspace& ws, const TensorArg& index) {
+  if (index.numel > 0) ThrowIndexRange(name, "Index", 0, IndexReader(ws, index)[0], 0);
+}
+
+Kernel Gather(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), index = ctx.Input("Index"), out = ctx.Output("Out");
+  const Splitter splitter(ctx, x);
+  const int64_t size = static_cast<int64_t>(SizeOf(x.dtype));
+  const std::string name = ctx.op().type();
+  return [=](Workspace& ws) {
+    if (out.numel == 0) return;
+    if (x.numel == 0) return CheckEmpty(name, ws, index);
+    const Split s = splitter(ws, index.numel, out.numel);
+    const IndexReader at(ws, index);
+    const char* from = ws.Data<const char>(x);
+    char* to = ws.Data<char>(out);
+    const int64_t bytes = s.inner * size;
+    ParallelFor(s.outer * index.numel, 1 + 65536 / bytes, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t k = i % index.numel, row = at[k];
+        if (row < 0 || row >= s.n) ThrowIndexRange(name, "Index", k, row, s.n);
+        std::memcpy(to + i * bytes, from + (i / index.numel * s.n + row) * bytes,
+                    static_cast<size_t>(bytes));
+      }
+    });
+  };
+}
+
+template <class T>
+Kernel GatherGrad(const PrepareContext& ctx) {
+  const TensorArg index = ctx.Input("Index"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD");
+  const Splitter splitter(ctx, dx);
+  const std::string name = ctx.op().type();
+  return [=](Workspace& ws) {
+    if (dx.numel == 0) return;
+    if (dout.numel == 0) return FillZeroBytes(ws.Data<void>(dx), dx.nbytes());
+    const Split s = splitter(ws, index.numel, dout.numel);
+    const IndexReader at(ws, index);
+    for (int64_t k = 0; k < index.numel; ++k) {
+      if (at[k] < 0 || at[k] >= s.n) ThrowIndexRange(name, "Index", k, at[k], s.n);
+    }
+    const T* from = ws.Data<const T>(dout);
+    T* to = ws.Data<T>(dx);
+    ParallelFor(s.outer, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        ScatterAddRows(from + o * index.numel * s.inner, index.numel, to + o * s.n * s.inner, s.n,
+                       s.inner, [&](int64_t k) { return at[k]; });
+      }
+    });
+  };
+}
+
+// Gather is linear in X.
+void GatherGradGradient(GradientContext& g) {
+  SlotList inputs = {{"X", {g.OutputGrad("X@GRAD")}}, {"Index", {g.Input("Index")}}};
+  if (g.HasInput("Axis")) inputs.push_back({"Axis", {g.Input("Axis")}});
+  g.Append("gather", inputs, {{"Out", {g.InputGrad("Out@GRAD")}}},
+           {{"axis", g.Attr<int32_t>("axis")}});
+}
+
+// ---- gather_nd ----
+
+VarMeta GatherNdOut(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  const Shape& index = ctx.InputShape("Index");
+  ctx.Require("C1", IsIndexType(ctx.InputDType("Index")), "Index must be int32 or int64");
+  ctx.Require("C2", index.rank() > 0, "Index must have a dimension");
+  const int64_t depth = index[index.rank() - 1];
+  ctx.Require("C3", depth >= 0 && depth <= x.shape.rank(),
+              "Index's last dimension must be known and at most X's rank", {depth, x.shape.rank()});
+  std::vector<int64_t> dims(index.begin(), index.end() - 1);
+  dims.insert(dims.end(), x.shape.begin() + depth, x.shape.end());
+  x.shape = ToShape(ctx, "C4", dims);
+  return x;
+}
+
+void InferGatherNd(InferContext& ctx) { ctx.SetOutput("Out", GatherNdOut(ctx)); }
+
+// Number of the slice of X that entry i of Index means.
+class SliceIndex {
+ public:
+  SliceIndex(const std::string& name, const TensorArg& x, const TensorArg& index)
+      : name_(name), x_(x.shape), depth_(static_cast<int>(index.shape[index.shape.rank() - 1])) {}
+  int64_t operator()(const IndexReader& at, int64_t i) const {
+    int64_t row = 0;
+    for (int d = 0; d < depth_; ++d) {
+      const int64_t value = at[i * depth_ + d];
+      if (value < 0 || value >= x_[d])
+        ThrowIndexRange(name_, "Index", i * depth_ + d, value, x_[d]);
+      row = row * x_[d] + value;
+    }
+    return row;
+  }
+  int depth() const { return depth_; }
+
+ private:
+  std::string name_;
+  Shape x_;
+  int depth_;
+};
+
+Kernel GatherNd(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), index = ctx.Input("Index"), out = ctx.Output("Out");
+  const std::string name = ctx.op().type();
+  if (out.numel == 0) return [](Workspace&) {};
+  if (x.numel == 0) return [=](Workspace& ws) { CheckEmpty(name, ws, index); };
+  const SliceIndex slice(name, x, index);
+  const int64_t width = x.shape.Product(slice.depth(), x.shape.rank());
+  const int64_t bytes = static_cast<int64_t>(ByteSize(x.dtype, {width}));
+  const int64_t count = out.numel / width;
+  return [=](Workspace& ws) {
+    const IndexReader at(ws, index);
+    const char* from = ws.Data<const char>(x);
+    char* to = ws.Data<char>(out);
+    ParallelFor(count, 1 + 65536 / bytes, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        std::memcpy(to + i * bytes, from + slice(at, i) * bytes, static_cast<size_t>(bytes));
+    });
+  };
+}
+
+template <class T>
+Kernel GatherNdGrad(const PrepareContext& ctx) {
+  const TensorArg index = ctx.Input("Index"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD");
+  if (dx.numel == 0) return [](Workspace&) {};
+  const int64_t zero_bytes = dx.nbytes();
+  if (dout.numel == 0) return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), zero_bytes); };
+  const SliceIndex slice(ctx.op().type(), dx, index);
+  const int64_t width = dx.shape.Product(slice.depth(), dx.shape.rank());
+  const int64_t count = dout.numel / width, rows = dx.numel / width;
+  return [=](Workspace& ws) {
+    const IndexReader at(ws, index);
+    ScatterAddRows(ws.Data<const T>(dout), count, ws.Data<T>(dx), rows, width,
+                   [&](int64_t i) { return slice(at, i); });
+  };
+}
+
+void GatherNdGradGradient(GradientContext& g) {
+  g.Append("gather_nd", {{"X", {g.OutputGrad("X@GRAD")}}, {"Index", {g.Input("Index")}}},
+           {{"Out", {g.InputGrad("Out@GRAD")}}});
+}
+
+OpDef GradDef(const std::string& type) {
+  OpDef def(type + "_grad");
+  def.Doc("Gradient of " + type +
+          ": X@GRAD = sum of the rows of Out@GRAD that Index took from "
+          "each place of X. C5: Out@GRAD has Out's shape and dtype. The others as " +
+          type + ".")
+      .Input("X", "for its shape only")
+      .Input("Index", "int32 or int64 indices")
+      .Input("Out@GRAD", "gradient of Out")
+      .Output("X@GRAD", "gradient of X")
+      .NoGradientTo({"X", "Index"})
+      .KernelTypeFrom("Out@GRAD")
+      .Infer([](InferContext& ctx) {
+        const bool nd = ctx.op().type() == "gather_nd_grad";
+        RequireOutGrad(ctx, "C5", nd ? GatherNdOut(ctx) : GatherOut(ctx));
+        ctx.SetOutput("X@GRAD", ctx.Input("X"));
+      });
+  return def;
+}
+
+OpDef WithAxis(OpDef def) {
+  def.OptionalInput("Axis", "int32 or int64 tensor [1]; replaces attr axis")
+      .Attr<int32_t>("axis", 0, "the dimension of X that Index indexes")
+      .Attr<bool>("overwrite", true, "ignored: gradients of equal indices always add up")
+      .ValueInputs({"Axis"})
+      .NoGradientTo({"Axis"});
+  return def;
+}
+
+}  // namespace
+
+void RegisterGather(OpRegistry& ops) {
+  ops.Add(WithAxis(OpDef("gather")
+                       .Doc("Out[.., i, ..] = X[.., Index[i], ..] along axis. An index outside of "
+                            "the dimension is an error. C1: axis lies in [-rank, rank). C2: Index "
+                            "is int32 or int64. C3: Index is [n] or [n, 1].")
+                       .Input("X", "tensor of any dtype, rank 1 or more")
+                       .Input("Index", "int32 or int64 indices")
+                       .Output("Out", "the gathered slices"))
+              .NoGradientTo({"Index"})
+              .Infer(InferGather)
+              .GradientOp({"X", "Index", "Axis"})
+              .Reference(Gather));
+  ops.Add(WithAxis(GradDef("gather"))
+              .Gradient(GatherGradGradient)
+              .Reference<float, double, float16, bfloat16>(
+                  []<class T>(const PrepareContext& c) { return GatherGrad<T>(c); }));
+  ops.Add(OpDef("gather_nd")
+              .Doc("Out[i.., :] = X[Index[i.., 0], Index[i.., 1], .., :]. An index outside of its "
+                   "dimension is an error. C1: Index is int32 or int64. C2: Index has rank 1 or "
+                   "more. C3: Index's last dimension is known and at most X's rank. C4: the rank "
+                   "of Out is at most 9.")
+              .Input("X", "tensor of any dtype")
+              .Input("Index", "int32 or int64 indices [.., depth]")
+              .Output("Out", "the gathered slices")
+              .NoGradientTo({"Index"})
+              .Infer(InferGatherNd)
+              .GradientOp({"X", "Index"})
+              .Reference(GatherNd));
+  ops.Add(GradDef("gather_nd")
+              .Gradient(GatherNdGradGradient)
+              .Reference<float, double, float16, bfloat16>(
+                  []<class T>(const PrepareContext& c) { return GatherNdGrad<T>(c); }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,75 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/selected_rows.h>
+
+namespace coracle {
+namespace {
+
+void InferMerge(InferContext& ctx) {
+  const VarMeta& x = ctx.Input("X");
+  if (x.type != VarType::kSelectedRows) ctx.FailText("C1", "X must be selected rows", x.ToString());
+  ctx.SetOutput("Out", x);
+}
+
+template <class T>
+Kernel Merge(const PrepareContext& ctx) {
+  const RowsInput x(ctx, "X");
+  const RowsOutput out(ctx, "Out");
+  const RowGrouper grouper(ctx);
+  return [=](Workspace& ws) { MergeRows<T>(ws, x(ws), grouper, out); };
+}
+
+void InferGetTensor(InferContext& ctx) {
+  VarMeta meta = ctx.Input("X");
+  meta.type = VarType::kLoDTensor;
+  ctx.SetOutput("Out", meta);
+}
+
+template <class T>
+Kernel GetTensor(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const int64_t bytes = out.nbytes();
+  if (!IsSparse(x))
+    return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes); };
+  return [=, rows = RowsInput(ctx, "X", 0, out.shape)](Workspace& ws) {
+    FillZeroBytes(ws.Data<void>(out), bytes);
+    AddRows(rows(ws), ws.Data<T>(out));
+  };
+}
+
+// Both mean the tensor that X stands for.
+void PassOn(GradientContext& g) {
+  g.Append("assign", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}});
+}
+
+}  // namespace
+
+void RegisterSelectedRows(OpRegistry& ops) {
+  ops.Add(
+      OpDef("merge_selected_rows")
+          .Doc("Out = X with its duplicate rows added up and its rows in ascending order. C1: X is "
+               "selected rows.")
+          .Input("X", "selected rows")
+          .Output("Out", "selected rows that stand for the same tensor")
+          .Takes(VarType::kSelectedRows, {"X"})
+          .Infer(InferMerge)
+          .Gradient(PassOn)
+          .Reference<float, double, int32_t, int64_t, float16, bfloat16>(
+              []<class T>(const PrepareContext& c) { return Merge<T>(c); }));
+  ops.Add(OpDef("get_tensor_from_selected_rows")
+              .Doc("Out = the dense tensor that X stands for: a row that X does not hold is zero, "
+                   "duplicates add up. (Paddle's kernel hands over the stored rows without their "
+                   "numbers; the shape of Out would then be known only when it runs.)")
+              .Input("X", "selected rows; a dense tensor is copied")
+              .Output("Out", "dense tensor of X's shape and dtype")
+              .Takes(VarType::kSelectedRows, {"X"})
+              .Infer(InferGetTensor)
+              .Gradient(PassOn)
+              .Reference<float, double, int32_t, int64_t, float16, bfloat16>(
+                  []<class T>(const PrepareContext& c) { return GetTensor<T>(c); }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,39 @@
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+
+namespace coracle {
+namespace {
+
+void InferIdentity(InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); }
+
+Kernel Identity(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const int64_t bytes = x.nbytes();
+  return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes); };
+}
+
+OpDef Declare(const char* type, const char* doc) {
+  return OpDef(type)
+      .Doc(doc)
+      .Input("X", "tensor of any dtype")
+      .Output("Out", "a copy of X")
+      .Inplace("X", "Out")
+      .Alias("X", "Out")
+      .Infer(InferIdentity)
+      .Reference(Identity);
+}
+
+}  // namespace
+
+void RegisterStopGradient(OpRegistry& ops) {
+  ops.Add(Declare("stop_gradient", "Out = X, a constant for backward: no gradient flows into X.")
+              .NotDifferentiable("it is there to stop gradients"));
+  ops.Add(Declare("prevent_gradient",
+                  "Out = X. A gradient that would flow into X is an error, which tells `message`.")
+              .Attr<std::string>("message", "", "why there is no gradient")
+              .ForbidGradient("it is there to prevent gradients"));
+}
+
+}  // namespace coracle

@@ -1,0 +1,120 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+
+namespace coracle {
+namespace {
+
+using Axes = std::vector<int32_t>;
+
+void RequirePermutation(const InferContext& ctx, const Axes& axes, int rank) {
+  ctx.Require("C1", static_cast<int>(axes.size()) == rank,
+              "axis must name every dimension of X once", {static_cast<int>(axes.size()), rank});
+  std::vector<bool> seen(axes.size(), false);
+  for (int32_t axis : axes) {
+    const bool fresh = axis >= 0 && axis < rank && !seen[static_cast<size_t>(axis)];
+    ctx.Require("C1", fresh, "axis must name every dimension of X once", {axis});
+    seen[static_cast<size_t>(axis)] = true;
+  }
+}
+
+void InferTranspose(InferContext& ctx) {
+  const VarMeta x = ctx.Input("X");
+  const Axes axes = ctx.Attr<Axes>("axis");
+  RequirePermutation(ctx, axes, x.shape.rank());
+  VarMeta out = x;
+  for (int i = 0; i < x.shape.rank(); ++i) out.shape[i] = x.shape[axes[static_cast<size_t>(i)]];
+  ctx.SetOutput("Out", out);
+  if (!ctx.HasOutput("XShape")) return;
+  Shape kept = {0};
+  for (int64_t dim : x.shape) kept.Append(dim);
+  ctx.SetOutput("XShape", x.dtype, kept);
+}
+
+void InferTransposeGrad(InferContext& ctx) {
+  const VarMeta dout = ctx.Input("Out@GRAD");
+  const Axes axes = ctx.Attr<Axes>("axis");
+  RequirePermutation(ctx, axes, dout.shape.rank());
+  VarMeta dx = dout;
+  for (int i = 0; i < dx.shape.rank(); ++i) dx.shape[axes[static_cast<size_t>(i)]] = dout.shape[i];
+  ctx.SetOutput("X@GRAD", dx);
+}
+
+// Axis i of `to` is axis from_axis_of_to[i] of `from`. The copy runs in the
+// order of the target, so that writes are contiguous.
+Kernel Permute(const TensorArg& from, const TensorArg& to, const Axes& from_axis_of_to) {
+  if (to.numel == 0) return [](Workspace&) {};
+  const std::vector<int64_t> strides = ContiguousStrides(from.shape.ToVector());
+  std::vector<int64_t> from_strides;
+  for (int32_t axis : from_axis_of_to) from_strides.push_back(strides[static_cast<size_t>(axis)]);
+  const std::vector<int64_t> dims = to.shape.ToVector();
+  const StridedCopy copy(SizeOf(from.dtype), dims, from_strides, ContiguousStrides(dims));
+  return [=](Workspace& ws) { copy(ws.Data<const void>(from), ws.Data<void>(to)); };
+}
+
+Kernel Transpose(const PrepareContext& ctx) {
+  return Permute(ctx.Input("X"), ctx.Output("Out"), ctx.Attr<Axes>("axis"));
+}
+
+Kernel TransposeGrad(const PrepareContext& ctx) {
+  const Axes axes = ctx.Attr<Axes>("axis");
+  Axes inverse(axes.size());
+  for (size_t i = 0; i < axes.size(); ++i)
+    inverse[static_cast<size_t>(axes[i])] = static_cast<int32_t>(i);
+  return Permute(ctx.Input("Out@GRAD"), ctx.Output("X@GRAD"), inverse);
+}
+
+void TransposeGradient(GradientContext& g) {
+  SlotList inputs;
+  if (g.HasOutput("XShape")) inputs.push_back({"XShape", {g.Output("XShape")}});
+  inputs.push_back({"Out@GRAD", {g.OutputGrad("Out")}});
+  g.Append(g.op().type() + "_grad", inputs, {{"X@GRAD", {g.InputGrad("X")}}},
+           {{"axis", g.Attr<Axes>("axis")}});
+}
+
+void TransposeGradGradient(GradientContext& g) {
+  g.Append("transpose", {{"X", {g.OutputGrad("X@GRAD")}}}, {{"Out", {g.InputGrad("Out@GRAD")}}},
+           {{"axis", g.Attr<Axes>("axis")}});
+}
+
+OpDef WithAxis(OpDef def) {
+  def.Attr<Axes>("axis", "dimension i of Out is dimension axis[i] of X")
+      .Attr<std::string>("data_format", "AnyLayout", "ignored");
+  return def;
+}
+
+void AddPair(OpRegistry& ops, const std::string& type) {
+  OpDef def(type);
+  def.Doc(
+         "Out = X with its dimensions permuted: Out.shape[i] = X.shape[axis[i]]. C1: axis is a "
+         "permutation of X's dimensions.")
+      .Input("X", "tensor of any dtype")
+      .Output("Out", "the permuted tensor");
+  if (type == "transpose2")
+    def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient");
+  def.Infer(InferTranspose).Gradient(TransposeGradient).Reference(Transpose);
+  ops.Add(WithAxis(std::move(def)));
+  OpDef grad(type + "_grad");
+  grad.Doc("Gradient of " + type +
+           ": X@GRAD = Out@GRAD under the inverse permutation. C1: axis is a permutation.")
+      .OptionalInput("XShape", "not read")
+      .Input("Out@GRAD", "gradient of Out")
+      .Output("X@GRAD", "gradient of X")
+      .NoGradientTo({"XShape"})
+      .Infer(InferTransposeGrad)
+      .Gradient(TransposeGradGradient)
+      .Reference(TransposeGrad)
+      .KernelTypeFrom("Out@GRAD");
+  ops.Add(WithAxis(std::move(grad)));
+}
+
+}  // namespace
+
+void RegisterTranspose(OpRegistry& ops) {
+  AddPair(ops, "transpose");
+  AddPair(ops, "transpose2");
+}
+
+}  // namespace coracle

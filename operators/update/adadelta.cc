@@ -1,0 +1,65 @@
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/update/hyper_parameter.h>
+#include <coracle/operators/update/update_loop.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+template <class T>
+Kernel Adadelta(const PrepareContext& ctx) {
+  const std::array<StateSlots, 2> state = {
+      {{"AvgSquaredGrad", "AvgSquaredGradOut"}, {"AvgSquaredUpdate", "AvgSquaredUpdateOut"}}};
+  return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
+    const T rho = static_cast<T>(HyperParameter(item, "rho"));
+    const T epsilon = static_cast<T>(HyperParameter(item, "epsilon"));
+    const ScalarInput rate(item.Input("LearningRate"), 1);
+    return [=](Workspace& ws) {
+      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* s) {
+        s[0] = rho * s[0] + (1 - rho) * g * g;
+        const T update = -std::sqrt((s[1] + epsilon) / (s[0] + epsilon)) * g;
+        s[1] = rho * s[1] + (1 - rho) * update * update;
+        return p + lr * update;
+      };
+    };
+  });
+}
+
+}  // namespace
+
+void RegisterAdadelta(OpRegistry& ops) {
+  ops.Add(OpDef("adadelta")
+              .Doc("G = AvgSquaredGradOut = rho AvgSquaredGrad + (1 - rho) Grad^2; u = "
+                   "-sqrt((AvgSquaredUpdate + epsilon) / (G + epsilon)) Grad; AvgSquaredUpdateOut "
+                   "= rho AvgSquaredUpdate + (1 - rho) u^2; ParamOut = Param + LearningRate u "
+                   "(Zeiler: \"ADADELTA\", 2012, who has no learning rate). C1: Grad, "
+                   "AvgSquaredGrad and AvgSquaredUpdate are dense tensors of Param's shape and "
+                   "dtype. C2: LearningRate holds one element.")
+              .Input("Param", "the parameter")
+              .Input("Grad", "the parameter's gradient")
+              .Input("AvgSquaredGrad", "running mean of squared gradients")
+              .Input("AvgSquaredUpdate", "running mean of squared updates")
+              .OptionalInput("LearningRate", "tensor [1], float32 or float64; without it 1")
+              .Output("ParamOut", "the updated parameter, usually Param itself")
+              .Output("AvgSquaredGradOut", "usually AvgSquaredGrad itself")
+              .Output("AvgSquaredUpdateOut", "usually AvgSquaredUpdate itself")
+              .Attr<float>("rho", 0.95f, "share of the old means that stays")
+              .Range(0, 1)
+              .Attr<float>("epsilon", 1e-6f, "where updates start, and against division by zero")
+              .Inplace("Param", "ParamOut")
+              .Inplace("AvgSquaredGrad", "AvgSquaredGradOut")
+              .Inplace("AvgSquaredUpdate", "AvgSquaredUpdateOut")
+              .Infer([](InferContext& ctx) {
+                InferUpdate(ctx,
+                            {{"AvgSquaredGrad", "AvgSquaredGradOut"},
+                             {"AvgSquaredUpdate", "AvgSquaredUpdateOut"}},
+                            {"LearningRate"});
+              })
+              .MultiTensor({"LearningRate"})
+              .NoGradient("an update of a parameter is not part of the loss")
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return Adadelta<T>(c); }));
+}
+
+}  // namespace coracle

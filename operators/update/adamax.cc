@@ -1,0 +1,63 @@
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/update/hyper_parameter.h>
+#include <coracle/operators/update/update_loop.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+template <class T>
+Kernel Adamax(const PrepareContext& ctx) {
+  const std::array<StateSlots, 2> state = {{{"Moment", "MomentOut"}, {"InfNorm", "InfNormOut"}}};
+  return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
+    const ScalarInput rate(item.Input("LearningRate")), power(item.Input("Beta1Pow"));
+    const T b1 = static_cast<T>(HyperParameter(item, "beta1")),
+            b2 = static_cast<T>(HyperParameter(item, "beta2"));
+    const T epsilon = static_cast<T>(HyperParameter(item, "epsilon"));
+    return [=](Workspace& ws) {
+      const T lr = static_cast<T>(rate(ws) / (1 - power(ws)));
+      return [=](T p, T g, T* s) {
+        s[0] = b1 * s[0] + (1 - b1) * g;
+        s[1] = std::max(std::abs(g), b2 * s[1] + epsilon);
+        return p - lr * s[0] / s[1];
+      };
+    };
+  });
+}
+
+}  // namespace
+
+void RegisterAdamax(OpRegistry& ops) {
+  ops.Add(
+      OpDef("adamax")
+          .Doc("MomentOut = beta1 Moment + (1 - beta1) Grad; InfNormOut = max(|Grad|, beta2 "
+               "InfNorm + epsilon); ParamOut = Param - LearningRate / (1 - Beta1Pow) MomentOut "
+               "/ InfNormOut. Beta1Pow is updated by an op of its own (scale). C1: Grad, Moment "
+               "and InfNorm are dense tensors of Param's shape and dtype. C2: LearningRate and "
+               "Beta1Pow hold one element.")
+          .Input("Param", "the parameter")
+          .Input("Grad", "the parameter's gradient")
+          .Input("LearningRate", "tensor [1], float32 or float64")
+          .Input("Moment", "running mean of gradients")
+          .Input("InfNorm", "running maximum of absolute gradients")
+          .Input("Beta1Pow", "tensor [1]: beta1 to the power of the step, counted from 1")
+          .Output("ParamOut", "the updated parameter, usually Param itself")
+          .Output("MomentOut", "usually Moment itself")
+          .Output("InfNormOut", "usually InfNorm itself")
+          .Attr<float>("beta1", 0.9f, "share of the old Moment that stays")
+          .Attr<float>("beta2", 0.999f, "share of the old InfNorm that stays")
+          .Attr<float>("epsilon", 1e-8f, "keeps InfNorm from zero")
+          .Inplace("Param", "ParamOut")
+          .Inplace("Moment", "MomentOut")
+          .Inplace("InfNorm", "InfNormOut")
+          .Infer([](InferContext& ctx) {
+            InferUpdate(ctx, {{"Moment", "MomentOut"}, {"InfNorm", "InfNormOut"}},
+                        {"LearningRate", "Beta1Pow"});
+          })
+          .MultiTensor({"LearningRate"})
+          .NoGradient("an update of a parameter is not part of the loss")
+          .Reference<float, double>([]<class T>(const PrepareContext& c) { return Adamax<T>(c); }));
+}
+
+}  // namespace coracle

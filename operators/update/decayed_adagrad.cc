@@ -1,0 +1,52 @@
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/update/hyper_parameter.h>
+#include <coracle/operators/update/update_loop.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+template <class T>
+Kernel DecayedAdagrad(const PrepareContext& ctx) {
+  return ElementwiseSweep<T, 1>(ctx, {{{"Moment", "MomentOut"}}}, [](const PrepareContext& item) {
+    const ScalarInput rate(item.Input("LearningRate"));
+    const T decay = static_cast<T>(HyperParameter(item, "decay"));
+    const T epsilon = static_cast<T>(HyperParameter(item, "epsilon"));
+    return [=](Workspace& ws) {
+      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* state) {
+        state[0] = decay * state[0] + (1 - decay) * g * g;
+        return p - lr * g / (std::sqrt(state[0]) + epsilon);
+      };
+    };
+  });
+}
+
+}  // namespace
+
+void RegisterDecayedAdagrad(OpRegistry& ops) {
+  ops.Add(OpDef("decayed_adagrad")
+              .Doc("MomentOut = decay Moment + (1 - decay) Grad^2; ParamOut = Param - LearningRate "
+                   "Grad / (sqrt(MomentOut) + epsilon). C1: Grad and Moment are dense tensors of "
+                   "Param's shape and dtype. C2: LearningRate holds one element.")
+              .Input("Param", "the parameter")
+              .Input("Grad", "the parameter's gradient")
+              .Input("Moment", "running mean of squared gradients")
+              .Input("LearningRate", "tensor [1], float32 or float64")
+              .Output("ParamOut", "the updated parameter, usually Param itself")
+              .Output("MomentOut", "usually Moment itself")
+              .Attr<float>("decay", 0.95f, "share of the old Moment that stays")
+              .Range(0, 1)
+              .Attr<float>("epsilon", 1e-6f, "keeps the division from overflowing")
+              .Inplace("Param", "ParamOut")
+              .Inplace("Moment", "MomentOut")
+              .Infer([](InferContext& ctx) {
+                InferUpdate(ctx, {{"Moment", "MomentOut"}}, {"LearningRate"});
+              })
+              .MultiTensor({"LearningRate"})
+              .NoGradient("an update of a parameter is not part of the loss")
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return DecayedAdagrad<T>(c); }));
+}
+
+}  // namespace coracle

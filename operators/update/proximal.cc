@@ -1,0 +1,94 @@
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/update/hyper_parameter.h>
+#include <coracle/operators/update/update_loop.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+// The point nearest to q under the penalties: l1 pulls towards zero, l2 shrinks.
+template <class T>
+struct Proximal {
+  T l1, l2;
+  explicit Proximal(const PrepareContext& ctx)
+      : l1(static_cast<T>(HyperParameter(ctx, "l1"))),
+        l2(static_cast<T>(HyperParameter(ctx, "l2"))) {}
+  T operator()(T q, T lr) const {
+    if (l1 > 0) q = std::copysign(std::max(std::abs(q) - lr * l1, T{0}), q);
+    return q / (1 + lr * l2);
+  }
+};
+
+template <class T>
+Kernel ProximalGd(const PrepareContext& ctx) {
+  return ElementwiseSweep<T, 0>(ctx, {}, [](const PrepareContext& item) {
+    const ScalarInput rate(item.Input("LearningRate"));
+    const Proximal<T> proximal(item);
+    return [=](Workspace& ws) {
+      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T*) { return proximal(p - lr * g, lr); };
+    };
+  });
+}
+
+template <class T>
+Kernel ProximalAdagrad(const PrepareContext& ctx) {
+  return ElementwiseSweep<T, 1>(ctx, {{{"Moment", "MomentOut"}}}, [](const PrepareContext& item) {
+    const ScalarInput rate(item.Input("LearningRate"));
+    const Proximal<T> proximal(item);
+    return [=](Workspace& ws) {
+      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* state) {
+        state[0] += g * g;
+        const T step = state[0] == 0 ? T{0} : lr * g / std::sqrt(state[0]);
+        return proximal(p - step, lr);
+      };
+    };
+  });
+}
+
+OpDef Def(const char* type, const std::string& doc) {
+  return OpDef(type)
+      .Doc(doc)
+      .Input("Param", "the parameter")
+      .Input("Grad", "the parameter's gradient")
+      .Input("LearningRate", "tensor [1], float32 or float64")
+      .Output("ParamOut", "the updated parameter, usually Param itself")
+      .Attr<float>("l1", 0.0f, "coefficient of the L1 penalty")
+      .Range(0, {})
+      .Attr<float>("l2", 0.0f, "coefficient of the L2 penalty")
+      .Range(0, {})
+      .Inplace("Param", "ParamOut")
+      .MultiTensor({"LearningRate"})
+      .NoGradient("an update of a parameter is not part of the loss");
+}
+
+}  // namespace
+
+void RegisterProximal(OpRegistry& ops) {
+  const std::string tail =
+      "ParamOut = sign(q) max(|q| - LearningRate l1, 0) / (1 + LearningRate l2). ";
+  ops.Add(
+      Def("proximal_gd",
+          "q = Param - LearningRate Grad; " + tail +
+              "C1: Grad is a dense tensor of Param's shape and dtype. C2: LearningRate holds one "
+              "element.")
+          .Infer([](InferContext& ctx) { InferUpdate(ctx, {}, {"LearningRate"}); })
+          .Reference<float, double>(
+              []<class T>(const PrepareContext& c) { return ProximalGd<T>(c); }));
+  ops.Add(Def("proximal_adagrad",
+              "MomentOut = Moment + Grad^2; q = Param - LearningRate Grad / sqrt(MomentOut), or "
+              "Param where MomentOut is 0; " +
+                  tail +
+                  "C1: Grad and Moment are dense tensors of Param's shape and dtype. C2: "
+                  "LearningRate holds one element.")
+              .Input("Moment", "sum of squared gradients")
+              .Output("MomentOut", "usually Moment itself")
+              .Inplace("Moment", "MomentOut")
+              .Infer([](InferContext& ctx) {
+                InferUpdate(ctx, {{"Moment", "MomentOut"}}, {"LearningRate"});
+              })
+              .Reference<float, double>(
+                  []<class T>(const PrepareContext& c) { return ProximalAdagrad<T>(c); }));
+}
+
+}  // namespace coracle

@@ -1,0 +1,144 @@
+#pragma once
+// What optimizer ops share: the shape rule, scalars that are read when the op runs, and the update
+// loops: one sweep over the parameter. Outputs may be the memory of their inputs.
+
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/selected_rows.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+
+namespace coracle {
+
+// C1: Grad and the accumulators have Param's shape and dtype (Grad may be selected rows where the
+// op takes them; accumulators may be float32 beside a Param of 16 bits). C2: the scalars hold one
+// element.
+void InferUpdate(InferContext& ctx,
+                 std::initializer_list<std::pair<const char*, const char*>> state,
+                 std::initializer_list<const char*> scalars);
+
+// For ops that have the slots: MasterParam is like an accumulator (C1), and needs MasterParamOut
+// (the constraint `id`).
+void InferMasterParam(InferContext& ctx, std::string_view id);
+
+// The parameter that an update reads and writes: MasterParam where there is one, of which Param
+// becomes a copy (rounded, where Param is of 16 bits).
+struct UpdatedParam {
+  explicit UpdatedParam(const PrepareContext& ctx)
+      : in(ctx.Input(ctx.HasInput("MasterParam") ? "MasterParam" : "Param")),
+        out(ctx.Output(ctx.HasInput("MasterParam") ? "MasterParamOut" : "ParamOut")) {
+    if (ctx.HasInput("MasterParam")) copy = ctx.Output("ParamOut");
+  }
+  template <class T>
+  void CopyOut(Workspace& ws, int64_t begin, int64_t end) const {
+    if (copy) std::copy_n(ws.Data<const T>(out) + begin, end - begin, ws.Data<T>(copy) + begin);
+  }
+  TensorArg in, out, copy;
+};
+
+// A one-element float32 or float64 input, or a value known beforehand.
+class ScalarInput {
+ public:
+  explicit ScalarInput(TensorArg arg, double otherwise = 0) : arg_(arg), value_(otherwise) {}
+  double operator()(Workspace& ws) const {
+    if (!arg_) return value_;
+    return arg_.dtype == DType::kFloat64 ? *ws.Data<const double>(arg_)
+                                         : double{*ws.Data<const float>(arg_)};
+  }
+
+ private:
+  TensorArg arg_;
+  double value_;
+};
+
+struct MomentumStep {
+  double lr, mu, rescale, decay;
+  bool nesterov;
+};
+struct AdamStep {
+  double lr, beta1, beta2, epsilon;  // lr and epsilon corrected for the bias
+};
+struct AdagradStep {
+  double lr, epsilon;
+};
+
+template <class T>
+void SgdUpdate(const T* p, const T* g, double lr, T* p_out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) p_out[i] = p[i] - static_cast<T>(lr) * g[i];
+}
+
+// SgdUpdate of row rows[i] of p with row i of g, for the rows of the share, in their order.
+template <class T>
+void SgdRowsUpdate(const RowsView& rows, const T* g, double lr, const RowShare& share, T* p) {
+  for (int64_t i = 0; i < rows.count(); ++i) {
+    const int64_t row = rows.rows[static_cast<size_t>(i)];
+    if (!share.Has(row)) continue;
+    T* at = p + row * rows.width;
+    SgdUpdate(at, g + i * rows.width, lr, at, rows.width);
+  }
+}
+
+// g' = rescale g + decay p;  v' = mu v + g';  p' = p - lr v', or p - lr (g' + mu v') (Nesterov)
+template <class T>
+void MomentumUpdate(const T* p, const T* g, const T* v, const MomentumStep& s, T* p_out, T* v_out,
+                    int64_t n) {
+  const T lr = static_cast<T>(s.lr), mu = static_cast<T>(s.mu);
+  const T rescale = static_cast<T>(s.rescale), decay = static_cast<T>(s.decay);
+  for (int64_t i = 0; i < n; ++i) {
+    const T grad = rescale * g[i] + decay * p[i];
+    const T velocity = mu * v[i] + grad;
+    const T param = p[i];
+    v_out[i] = velocity;
+    p_out[i] = param - lr * (s.nesterov ? grad + mu * velocity : velocity);
+  }
+}
+
+// m' = m + g^2;  p' = p - lr g / (sqrt(m') + eps)
+template <class T>
+void AdagradUpdate(const T* p, const T* g, const T* m, const AdagradStep& s, T* p_out, T* m_out,
+                   int64_t n) {
+  const T lr = static_cast<T>(s.lr), eps = static_cast<T>(s.epsilon);
+  for (int64_t i = 0; i < n; ++i) {
+    const T grad = g[i], param = p[i];
+    const T moment = m[i] + grad * grad;
+    m_out[i] = moment;
+    p_out[i] = param - lr * (grad / (std::sqrt(moment) + eps));
+  }
+}
+
+// m' = beta1 m + (1 - beta1) g;  v' = beta2 v + (1 - beta2) g^2;  p' = p - lr m' / (sqrt(v') + eps)
+template <class T>
+void AdamUpdate(const T* p, const T* g, const T* m, const T* v, const AdamStep& s, T* p_out,
+                T* m_out, T* v_out, int64_t n) {
+  const T lr = static_cast<T>(s.lr), eps = static_cast<T>(s.epsilon);
+  const T b1 = static_cast<T>(s.beta1), b2 = static_cast<T>(s.beta2);
+  const T c1 = static_cast<T>(1 - s.beta1), c2 = static_cast<T>(1 - s.beta2);
+  for (int64_t i = 0; i < n; ++i) {
+    const T grad = g[i], param = p[i];
+    const T m1 = b1 * m[i] + c1 * grad;
+    const T m2 = b2 * v[i] + c2 * grad * grad;
+    m_out[i] = m1;
+    v_out[i] = m2;
+    p_out[i] = param - lr * (m1 / (std::sqrt(m2) + eps));
+  }
+}
+
+// The same with the machine's vector instructions.
+void SgdUpdateSimd(const float* p, const float* g, double lr, float* p_out, int64_t n);
+void SgdRowsUpdateSimd(const RowsView& rows, const float* g, double lr, const RowShare& share,
+                       float* p);
+void MomentumUpdateSimd(const float* p, const float* g, const float* v, const MomentumStep& s,
+                        float* p_out, float* v_out, int64_t n);
+void AdagradUpdateSimd(const float* p, const float* g, const float* m, const AdagradStep& s,
+                       float* p_out, float* m_out, int64_t n);
+void AdamUpdateSimd(const float* p, const float* g, const float* m, const float* v,
+                    const AdamStep& s, float* p_out, float* m_out, float* v_out, int64_t n);
+
+inline constexpr int64_t kUpdateGrain = 32768;
+
+}  // namespace coracle

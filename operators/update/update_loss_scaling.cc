@@ -1,0 +1,148 @@
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/control/value_arithmetic.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/selected_rows.h>
+#include <coracle/operators/update/loss_scale.h>
+
+#include <limits>
+
+namespace coracle {
+namespace {
+
+constexpr float kNoCap = std::numeric_limits<float>::max();
+
+void RequireOne(const InferContext& ctx, const char* slot, DType dtype) {
+  if (!ctx.HasInput(slot)) return;
+  const VarMeta& meta = ctx.Input(slot);
+  const bool one = !meta.shape.IsKnown() || meta.shape.numel() == 1;
+  if (meta.type != VarType::kLoDTensor || meta.dtype != dtype || !one)
+    ctx.FailText("C1", std::string(slot) + " must be one " + ToString(dtype), meta.ToString());
+}
+
+void InferUpdateLossScaling(InferContext& ctx) {
+  RequireOne(ctx, "FoundInfinite", DType::kBool);
+  RequireOne(ctx, "PrevLossScaling", DType::kFloat32);
+  for (const char* slot : {"InGoodSteps", "InBadSteps", "InSkippedSteps"})
+    RequireOne(ctx, slot, DType::kInt32);
+  ctx.Require(
+      "C2", ctx.NumInputs("X") == ctx.NumOutputs("Out"), "X and Out must be as many",
+      {static_cast<int64_t>(ctx.NumInputs("X")), static_cast<int64_t>(ctx.NumOutputs("Out"))});
+  const float incr = ctx.Attr<float>("incr_ratio"), decr = ctx.Attr<float>("decr_ratio");
+  ctx.Require("C3", incr > 1 && incr <= kNoCap, "incr_ratio must be above 1");
+  ctx.Require("C4", decr > 0 && decr < 1, "decr_ratio must lie between 0 and 1");
+  const float min = ctx.Attr<float>("min_scale"), max = ctx.Attr<float>("max_scale");
+  ctx.Require("C5", min >= 0 && min <= max, "0 <= min_scale <= max_scale must hold");
+  ctx.Require("C6", ctx.Attr<int32_t>("max_skipped_steps") == 0 || ctx.HasInput("InSkippedSteps"),
+              "max_skipped_steps needs InSkippedSteps");
+  for (size_t i = 0; i < ctx.NumInputs("X"); ++i) ctx.SetOutput("Out", ctx.Input("X", i), i);
+  ctx.SetOutput("LossScaling", DType::kFloat32, {1});
+  for (const char* slot : {"OutGoodSteps", "OutBadSteps", "OutSkippedSteps"})
+    ctx.SetOutput(slot, DType::kInt32, {1});
+}
+
+// Out = X, or zeros; of a sparse gradient the same rows.
+void CopyOrZero(Workspace& ws, const TensorArg& x, const TensorArg& out, bool zero) {
+  if (!IsSparse(x)) {
+    const int64_t bytes = x.nbytes();
+    if (zero)
+      FillZeroBytes(ws.Data<void>(out), bytes);
+    else
+      CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes);
+    return;
+  }
+  if (&ws.ValueOf(out) != &ws.ValueOf(x)) CopyValue(ws.ValueOf(x), &ws.ValueOf(out));
+  if (auto* rows = std::get_if<SelectedRows>(&ws.ValueOf(out)); rows && zero)
+    FillZeroBytes(rows->value.raw(), static_cast<int64_t>(rows->value.nbytes()));
+}
+
+LossScaleRule RuleOf(const PrepareContext& ctx) {
+  LossScaleRule rule;
+  rule.growth_factor = ctx.Attr<float>("incr_ratio");
+  rule.backoff_factor = ctx.Attr<float>("decr_ratio");
+  rule.growth_interval = ctx.Attr<int32_t>("incr_every_n_steps");
+  rule.backoff_interval = ctx.Attr<int32_t>("decr_every_n_nan_or_inf");
+  rule.hysteresis = ctx.Attr<int32_t>("hysteresis");
+  rule.min_scale = ctx.Attr<float>("min_scale");
+  rule.max_scale = ctx.Attr<float>("max_scale");
+  rule.max_skipped = ctx.Attr<int32_t>("max_skipped_steps");
+  return rule;
+}
+
+Kernel UpdateLossScaling(const PrepareContext& ctx) {
+  const std::vector<TensorArg> xs = ctx.Inputs("X"), outs = ctx.Outputs("Out");
+  const TensorArg found = ctx.Input("FoundInfinite");
+  const TensorArg scale = ctx.Input("PrevLossScaling"), scale_out = ctx.Output("LossScaling");
+  const TensorArg good = ctx.Input("InGoodSteps"), good_out = ctx.Output("OutGoodSteps");
+  const TensorArg bad = ctx.Input("InBadSteps"), bad_out = ctx.Output("OutBadSteps");
+  const TensorArg skip = ctx.Input("InSkippedSteps"), skip_out = ctx.Output("OutSkippedSteps");
+  const bool stop = ctx.Attr<bool>("stop_update");
+  return [=, rule = RuleOf(ctx)](Workspace& ws) {
+    const bool overflow = ReadBool(ws, found, "update_loss_scaling", "FoundInfinite");
+    for (size_t i = 0; i < xs.size(); ++i) CopyOrZero(ws, xs[i], outs[i], overflow);
+    LossScaleState state{*ws.Data<const float>(scale), *ws.Data<const int32_t>(good),
+                         *ws.Data<const int32_t>(bad), skip ? *ws.Data<const int32_t>(skip) : 0};
+    if (!stop) state = NextLossScale(rule, state, overflow);
+    *ws.Data<float>(scale_out) = state.scale;
+    *ws.Data<int32_t>(good_out) = state.good_steps;
+    *ws.Data<int32_t>(bad_out) = state.bad_steps;
+    if (skip_out) *ws.Data<int32_t>(skip_out) = state.skipped;
+    if (!stop) RequireUsableScale(rule, state, "update_loss_scaling");
+  };
+}
+
+}  // namespace
+
+void RegisterUpdateLossScaling(OpRegistry& ops) {
+  ops.Add(
+      OpDef("update_loss_scaling")
+          .Doc("Moves a dynamic loss scale. With FoundInfinite: good steps = 0, bad steps + 1, and "
+               "when those are decr_every_n_nan_or_inf, scale = max(min_scale, scale decr_ratio) "
+               "and "
+               "they are 0 again. Else: bad steps = 0, good steps + 1, and when those are "
+               "incr_every_n_steps, scale = min(max_scale, scale incr_ratio) (left as it is where "
+               "that is not finite) and they are 0 again. With hysteresis > 0 bad steps are all "
+               "those since the last growth; from that many on each one lowers the scale. Out = X, "
+               "or zeros with FoundInfinite. C1: FoundInfinite is one bool, the scale one float32, "
+               "counts are one int32 each. C2: X and Out are as many. C3: incr_ratio > 1. C4: 0 < "
+               "decr_ratio < 1. C5: 0 <= min_scale <= max_scale. C6: max_skipped_steps needs "
+               "InSkippedSteps.")
+          .OptionalVariadicInput("X", "gradients to set to zero where some are not finite")
+          .Input("FoundInfinite", "bool tensor [1]")
+          .Input("PrevLossScaling", "float32 tensor [1]")
+          .Input("InGoodSteps", "int32 tensor [1], clean steps in a row since the last growth")
+          .Input("InBadSteps", "int32 tensor [1], steps with overflow")
+          .OptionalInput("InSkippedSteps", "int32 tensor [1], steps with overflow in a row")
+          .OptionalVariadicOutput("Out", "what X is; may be X")
+          .Output("LossScaling", "the new scale")
+          .Output("OutGoodSteps", "the new count")
+          .Output("OutBadSteps", "the new count")
+          .OptionalOutput("OutSkippedSteps", "the new count")
+          .Attr<int32_t>("incr_every_n_steps", "clean steps in a row before the scale grows")
+          .Range(1, std::nullopt)
+          .Attr<int32_t>("decr_every_n_nan_or_inf", "overflows in a row before it backs off")
+          .Range(1, std::nullopt)
+          .Attr<float>("incr_ratio", "factor of a growth")
+          .Attr<float>("decr_ratio", "factor of a backoff")
+          .Attr<bool>("stop_update", false, "only set X to zero; the rest stays as it is")
+          .Attr<float>("min_scale", 1.0f, "the scale backs off no further")
+          .Attr<float>("max_scale", kNoCap, "the scale grows no further")
+          .Attr<int32_t>("hysteresis", 0, "0, or how many overflows make up the first backoff")
+          .Range(0, std::nullopt)
+          .Attr<int32_t>(
+              "max_skipped_steps", 0,
+              "an error after so many overflows in a row that end at min_scale; 0: never")
+          .Range(0, std::nullopt)
+          .Takes(VarType::kSelectedRows, {"X"})
+          .Inplace("X", "Out")
+          .Inplace("PrevLossScaling", "LossScaling")
+          .Inplace("InGoodSteps", "OutGoodSteps")
+          .Inplace("InBadSteps", "OutBadSteps")
+          .Inplace("InSkippedSteps", "OutSkippedSteps")
+          .Infer(InferUpdateLossScaling)
+          .NoGradient("it is applied to gradients, after differentiation")
+          .Reference(UpdateLossScaling));
+}
+
+}  // namespace coracle

@@ -1,0 +1,165 @@
+#include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/update/update.h>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "coracle/operators/update/update_simd.cc"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first: it includes this file again for every instruction set.
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace coracle {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+
+// Every loop ends with the plain one on the elements that do not fill a vector.
+
+void Sgd(const float* p, const float* g, double lr, float* p_out, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto rate = hn::Set(d, static_cast<float>(lr));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::NegMulAdd(rate, hn::LoadU(d, g + i), hn::LoadU(d, p + i)), d, p_out + i);
+  }
+  SgdUpdate(p + i, g + i, lr, p_out + i, n - i);
+}
+
+void SgdRows(const RowsView& rows, const float* g, double lr, const RowShare& share, float* p) {
+  const int64_t width = rows.width, count = rows.count();
+  const int64_t ahead = PrefetchDistance(width * static_cast<int64_t>(sizeof(float)));
+  const int64_t* row = rows.rows.data();
+  for (int64_t i = 0; i < count; ++i) {
+    if (i + ahead < count && share.Has(row[i + ahead]))
+      PrefetchRow<true>(p + row[i + ahead] * width, width);
+    if (!share.Has(row[i])) continue;
+    float* at = p + row[i] * width;
+    Sgd(at, g + i * width, lr, at, width);
+  }
+}
+
+void Momentum(const float* p, const float* g, const float* v, const MomentumStep& s, float* p_out,
+              float* v_out, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lr = hn::Set(d, static_cast<float>(s.lr)), mu = hn::Set(d, static_cast<float>(s.mu));
+  const auto rescale = hn::Set(d, static_cast<float>(s.rescale));
+  const auto decay = hn::Set(d, static_cast<float>(s.decay));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto param = hn::LoadU(d, p + i);
+    const auto grad = hn::MulAdd(decay, param, hn::Mul(rescale, hn::LoadU(d, g + i)));
+    const auto velocity = hn::MulAdd(mu, hn::LoadU(d, v + i), grad);
+    const auto direction = s.nesterov ? hn::MulAdd(mu, velocity, grad) : velocity;
+    hn::StoreU(velocity, d, v_out + i);
+    hn::StoreU(hn::NegMulAdd(lr, direction, param), d, p_out + i);
+  }
+  MomentumUpdate(p + i, g + i, v + i, s, p_out + i, v_out + i, n - i);
+}
+
+void Adagrad(const float* p, const float* g, const float* m, const AdagradStep& s, float* p_out,
+             float* m_out, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lr = hn::Set(d, static_cast<float>(s.lr));
+  const auto eps = hn::Set(d, static_cast<float>(s.epsilon));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto grad = hn::LoadU(d, g + i);
+    const auto moment = hn::MulAdd(grad, grad, hn::LoadU(d, m + i));
+    const auto ratio = hn::Div(grad, hn::Add(hn::Sqrt(moment), eps));
+    hn::StoreU(moment, d, m_out + i);
+    hn::StoreU(hn::NegMulAdd(lr, ratio, hn::LoadU(d, p + i)), d, p_out + i);
+  }
+  AdagradUpdate(p + i, g + i, m + i, s, p_out + i, m_out + i, n - i);
+}
+
+void Adam(const float* p, const float* g, const float* m, const float* v, const AdamStep& s,
+          float* p_out, float* m_out, float* v_out, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lr = hn::Set(d, static_cast<float>(s.lr));
+  const auto eps = hn::Set(d, static_cast<float>(s.epsilon));
+  const auto b1 = hn::Set(d, static_cast<float>(s.beta1));
+  const auto b2 = hn::Set(d, static_cast<float>(s.beta2));
+  const auto c1 = hn::Set(d, static_cast<float>(1 - s.beta1));
+  const auto c2 = hn::Set(d, static_cast<float>(1 - s.beta2));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto grad = hn::LoadU(d, g + i);
+    const auto m1 = hn::MulAdd(c1, grad, hn::Mul(b1, hn::LoadU(d, m + i)));
+    const auto m2 = hn::MulAdd(hn::Mul(c2, grad), grad, hn::Mul(b2, hn::LoadU(d, v + i)));
+    const auto ratio = hn::Div(m1, hn::Add(hn::Sqrt(m2), eps));
+    hn::StoreU(m1, d, m_out + i);
+    hn::StoreU(m2, d, v_out + i);
+    hn::StoreU(hn::NegMulAdd(lr, ratio, hn::LoadU(d, p + i)), d, p_out + i);
+  }
+  AdamUpdate(p + i, g + i, m + i, v + i, s, p_out + i, m_out + i, v_out + i, n - i);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace coracle
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace coracle {
+
+HWY_EXPORT(Sgd);
+HWY_EXPORT(SgdRows);
+HWY_EXPORT(Momentum);
+HWY_EXPORT(Adagrad);
+HWY_EXPORT(Adam);
+
+void SgdUpdateSimd(const float* p, const float* g, double lr, float* p_out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Sgd)(p, g, lr, p_out, n);
+}
+void SgdRowsUpdateSimd(const RowsView& rows, const float* g, double lr, const RowShare& share,
+                       float* p) {
+  HWY_DYNAMIC_DISPATCH(SgdRows)(rows, g, lr, share, p);
+}
+void MomentumUpdateSimd(const float* p, const float* g, const float* v, const MomentumStep& s,
+                        float* p_out, float* v_out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Momentum)(p, g, v, s, p_out, v_out, n);
+}
+void AdagradUpdateSimd(const float* p, const float* g, const float* m, const AdagradStep& s,
+                       float* p_out, float* m_out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Adagrad)(p, g, m, s, p_out, m_out, n);
+}
+void AdamUpdateSimd(const float* p, const float* g, const float* m, const float* v,
+                    const AdamStep& s, float* p_out, float* m_out, float* v_out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Adam)(p, g, m, v, s, p_out, m_out, v_out, n);
+}
+
+namespace {
+
+void RequireState(InferContext& ctx, const char* slot) {
+  if (!ctx.HasInput(slot)) return;
+  const VarMeta &param = ctx.Input("Param"), &state = ctx.Input(slot);
+  const bool fits = state.type == VarType::kLoDTensor && state.shape.CompatibleWith(param.shape);
+  if (fits && IsHalf(param.dtype) && state.dtype == DType::kFloat32) return;
+  RequireSameType(ctx, "C1", slot, "Param");
+}
+
+}  // namespace
+
+void InferUpdate(InferContext& ctx,
+                 std::initializer_list<std::pair<const char*, const char*>> state,
+                 std::initializer_list<const char*> scalars) {
+  RequireSameElements(ctx, "C1", "Grad", "Param");
+  for (const auto& in_out : state) RequireState(ctx, in_out.first);
+  for (const char* slot : scalars) RequireScalar(ctx, "C2", slot);
+  ctx.SetOutput("ParamOut", ctx.Input("Param"));
+  for (const auto& [in, out] : state)
+    ctx.SetOutput(out, ctx.Input(ctx.HasInput(in) ? in : "Param"));
+}
+
+void InferMasterParam(InferContext& ctx, std::string_view id) {
+  if (!ctx.HasInput("MasterParam")) return;
+  ctx.Require(id, ctx.HasOutput("MasterParamOut"), "a MasterParam needs MasterParamOut");
+  RequireState(ctx, "MasterParam");
+  ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
+}
+
+}  // namespace coracle
+#endif

@@ -1,0 +1,263 @@
+#include <coracle/framework/op/gradient_context.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "../../completeness.h"
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+const double kInf = std::numeric_limits<double>::infinity();
+const double kNan = std::nan("");
+
+// What each row should compute, written down independently of its formula in the library.
+struct Row {
+  const char* type;
+  std::function<double(double)> value;
+  double low = -3, high = 3, gap = 0.05;  // where gradients are checked, off the kinks
+  bool curved = true;                     // has a second derivative
+  bool fast = false;
+};
+
+double Normal(double x) { return 0.5 * (1 + std::erf(x / std::sqrt(2.0))); }
+
+std::vector<Row> Rows() {
+  const auto clamp = [](double x, double low, double high) {
+    return std::min(std::max(x, low), high);
+  };
+  return {
+      {"relu", [](double x) { return std::max(x, 0.0); }, -3, 3, 0.05, false, true},
+      {"leaky_relu", [](double x) { return x > 0 ? x : double(0.02f) * x; }, -3, 3, 0.05, false,
+       true},
+      {"relu6", [=](double x) { return clamp(x, 0, 6); }, -3, 5, 0.05, false, true},
+      {"elu", [](double x) { return x > 0 ? x : std::exp(x) - 1; }},
+      {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, -3, 3, 0, true, true},
+      {"logsigmoid", [](double x) { return std::log(1 / (1 + std::exp(-x))); }},
+      {"tanh", [](double x) { return std::tanh(x); }, -3, 3, 0, true, true},
+      {"exp", [](double x) { return std::exp(x); }, -3, 3, 0, true, true},
+      {"log", [](double x) { return std::log(x); }, 0.3, 3},
+      {"sqrt", [](double x) { return std::sqrt(x); }, 0.3, 3, 0, true, true},
+      {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 0.3, 3},
+      {"square", [](double x) { return x * x; }, -3, 3, 0, true, true},
+      {"abs", [](double x) { return std::fabs(x); }, -3, 3, 0.05, false, true},
+      {"reciprocal", [](double x) { return 1 / x; }, 0.3, 3},
+      {"sin", [](double x) { return std::sin(x); }},
+      {"cos", [](double x) { return std::cos(x); }},
+      {"softplus", [](double x) { return std::log(1 + std::exp(x)); }},
+      {"softsign", [](double x) { return x / (1 + std::fabs(x)); }},
+      {"hard_sigmoid", [=](double x) { return clamp(double(0.2f) * x + 0.5, 0, 1); }, -2, 2, 0,
+       false, true},
+      {"hard_swish", [=](double x) { return x * clamp(x + 3, 0, 6) / 6; }, -2.9, 2.9, 0, true,
+       true},
+      {"swish", [](double x) { return x / (1 + std::exp(-x)); }, -3, 3, 0, true, true},
+      {"silu", [](double x) { return x / (1 + std::exp(-x)); }, -3, 3, 0, true, true},
+      {"mish", [](double x) { return x * std::tanh(std::log(1 + std::exp(x))); }},
+      {"gelu", [](double x) { return x * Normal(x); }, -3, 3, 0, true, true},
+  };
+}
+
+}  // namespace
+
+TEST(Activation, Values) {
+  for (const Row& row : Rows()) {
+    SCOPED_TRACE(row.type);
+    std::vector<double> x, y;
+    for (double t = 0; t <= 1; t += 0.0625)
+      x.push_back(double(float(row.low + (row.high - row.low) * t)));
+    for (double v : x) y.push_back(row.value(v));
+    OpTest(row.type)
+        .Input("X", {static_cast<int64_t>(x.size())}, x)
+        .Expect("Out", {static_cast<int64_t>(x.size())}, y, 2e-6);
+  }
+}
+
+TEST(Activation, Gradients) {
+  for (const Row& row : Rows()) {
+    SCOPED_TRACE(row.type);
+    OpTest test(row.type);
+    test.RandomInput("X", {3, 7}, row.low, row.high, row.gap);
+    test.CheckGradient({"X"});
+    test.CheckSecondGradient({"X"}, {1e-5, 2e-6, 6});
+  }
+}
+
+TEST(Activation, FastAgainstReference) {
+  for (const Row& row : Rows()) {
+    if (!row.fast) continue;
+    SCOPED_TRACE(row.type);
+    for (int64_t n : {1, 5, 16, 31, 1000, 40003}) {
+      const bool positive = row.low > 0;
+      OpTest(row.type).RandomInput("X", {n}, positive ? 0.01 : -12, 12).CheckFast(1e-5);
+    }
+  }
+  OpTest("gelu").Attr("approximate", true).RandomInput("X", {1001}, -12, 12).CheckFast(1e-5);
+}
+
+TEST(Activation, EdgeShapesAndInPlace) {
+  for (const Row& row : Rows()) {
+    SCOPED_TRACE(row.type);
+    OpTest(row.type).Input("X", {}, {1.5}).Expect("Out", {}, {row.value(1.5)});
+    OpTest(row.type).Input("X", {0, 2}, {}).Expect("Out", {0, 2}, {});
+    OpTest(row.type)
+        .Input("X", {2}, {1.5, 2})
+        .InPlace("X", "Out")
+        .Expect("Out", {2}, {row.value(1.5), row.value(2)});
+  }
+}
+
+TEST(Activation, ExtremeValues) {
+  OpTest("relu").Input("X", {3}, {-kInf, kInf, kNan}).Expect("Out", {3}, {0, kInf, kNan});
+  OpTest("sigmoid").Input("X", {4}, {-1e4, 1e4, kInf, kNan}).Expect("Out", {4}, {0, 1, 1, kNan});
+  OpTest("tanh").Input("X", {4}, {-1e4, 1e4, -kInf, kNan}).Expect("Out", {4}, {-1, 1, -1, kNan});
+  OpTest("exp").Input("X", {4}, {-1e4, 1e4, -kInf, kNan}).Expect("Out", {4}, {0, kInf, 0, kNan});
+  OpTest("gelu").Input("X", {3}, {-1e3, 1e3, kNan}).Expect("Out", {3}, {0, 1e3, kNan});
+  OpTest("swish").Input("X", {3}, {-1e3, 1e3, kNan}).Expect("Out", {3}, {0, 1e3, kNan});
+  OpTest("softplus").Input("X", {2}, {-1e3, 1e3}).Expect("Out", {2}, {0, 1e3});
+  OpTest("logsigmoid").Input("X", {2}, {-1e3, 1e3}).Expect("Out", {2}, {-1e3, 0});
+  OpTest("log").Input("X", {3}, {0, -1, kInf}).Expect("Out", {3}, {-kInf, kNan, kInf});
+  OpTest("sqrt").Input("X", {3}, {0, -1, kInf}).Expect("Out", {3}, {0, kNan, kInf});
+  OpTest("hard_swish").Input("X", {3}, {-1e3, 1e3, kNan}).Expect("Out", {3}, {0, 1e3, kNan});
+  OpTest("hard_sigmoid").Input("X", {3}, {-1e3, 1e3, kNan}).Expect("Out", {3}, {0, 1, kNan});
+}
+
+TEST(Activation, Attrs) {
+  OpTest("leaky_relu").Attr("alpha", 0.5f).Input("X", {2}, {-2, 3}).Expect("Out", {2}, {-1, 3});
+  OpTest("relu6").Attr("threshold", 2.f).Input("X", {3}, {-2, 1, 3}).Expect("Out", {3}, {0, 1, 2});
+  OpTest("elu").Attr("alpha", 2.f).Input("X", {1}, {-1}).Expect("Out", {1}, {2 * std::expm1(-1)});
+  OpTest("hard_sigmoid")
+      .Attr("slope", 0.5f)
+      .Attr("offset", 0.25f)
+      .Input("X", {2}, {1, 9})
+      .Expect("Out", {2}, {0.75, 1});
+  OpTest("hard_swish")
+      .Attr("threshold", 4.f)
+      .Attr("scale", 2.f)
+      .Attr("offset", 1.f)
+      .Input("X", {4}, {-2, 1, 2, 5})
+      .Expect("Out", {4}, {0, 1, 3, 10})
+      .CheckGradient({"X"})
+      .CheckFast();
+  OpTest("swish")
+      .Attr("beta", 2.f)
+      .Input("X", {1}, {1})
+      .Expect("Out", {1}, {1 / (1 + std::exp(-2))})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"})
+      .CheckFast();
+  OpTest("softplus")
+      .Attr("beta", 2.f)
+      .Attr("threshold", 3.f)
+      .Input("X", {2}, {1, 2})
+      .Expect("Out", {2}, {std::log1p(std::exp(2)) / 2, 2})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+  OpTest("gelu")
+      .Attr("approximate", true)
+      .Input("X", {2}, {1, -0.5})
+      .Expect("Out", {2}, {0.8411920, -0.1542860})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+}
+
+TEST(Activation, Pow) {
+  OpTest("pow")
+      .Attr("factor", 3.f)
+      .Input("X", {3}, {-2, 0.5, 1})
+      .Expect("Out", {3}, {-8, 0.125, 1})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+  OpTest("pow")
+      .Attr("factor", 9.f)
+      .Input("X", {2}, {2, 3})
+      .Input("FactorTensor", {1}, {2})
+      .Expect("Out", {2}, {4, 9})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+  OpTest("pow").Attr("factor", 2.f).IntInput("X", {2}, {-3, 5}).Expect("Out", {2}, {9, 25});
+  OpTest("pow_grad")
+      .Attr("factor", 0.f)
+      .Input("X", {1}, {0})
+      .Input("Out@GRAD", {1}, {1})
+      .Expect("X@GRAD", {1}, {0});
+}
+
+TEST(Activation, Rounding) {
+  const std::vector<double> x = {-1.5, -0.2, 0, 0.5, 2.7};
+  OpTest("sign").Input("X", {5}, x).Expect("Out", {5}, {-1, -1, 0, 1, 1});
+  OpTest("floor").Input("X", {5}, x).Expect("Out", {5}, {-2, -1, 0, 0, 2});
+  OpTest("ceil").Input("X", {5}, x).Expect("Out", {5}, {-1, 0, 0, 1, 3});
+  OpTest("round").Input("X", {5}, x).Expect("Out", {5}, {-2, 0, 0, 1, 3});
+}
+
+// Their gradient is zero, by an op that says so.
+TEST(Activation, RoundingHasZeroGradient) {
+  for (const char* type : {"sign", "floor", "ceil", "round"}) CheckZeroGradient(type);
+}
+
+TEST(Activation, Integers) {
+  OpTest("relu").IntInput("X", {2}, {-3, 5}, DType::kInt32).Expect("Out", {2}, {0, 5});
+  OpTest("abs").IntInput("X", {2}, {-3, INT64_MIN}).Expect("Out", {2}, {3, -9223372036854775808.0});
+  OpTest("square").IntInput("X", {2}, {-3, 5}).Expect("Out", {2}, {9, 25});
+  OpTest("sign").IntInput("X", {3}, {-3, 0, 5}).Expect("Out", {3}, {-1, 0, 1});
+}
+
+TEST(Activation, GradientConstraints) {
+  for (const Row& row : Rows()) {
+    const OpDef& def = DefaultOps().Get(std::string(row.type) + "_grad");
+    const std::string v = def.inputs()[0].name;
+    OpTest(def.type())
+        .RandomInput(v, {2})
+        .RandomInput("Out@GRAD", {3})
+        .ExpectError(def.type() + ".C3");
+    OpTest(def.type())
+        .RandomInput(v, {1})
+        .IntInput("Out@GRAD", {1}, {1})
+        .ExpectError(def.type() + ".C4");
+    if (!row.curved) continue;
+    const std::string second = def.type() + "_grad";
+    OpTest(second)
+        .RandomInput(v, {2})
+        .RandomInput("DOut", {2})
+        .RandomInput("DDX", {1})
+        .ExpectError(second + ".C3");
+    OpTest(second)
+        .RandomInput(v, {1})
+        .RandomInput("DOut", {1})
+        .IntInput("DDX", {1}, {1})
+        .ExpectError(second + ".C4");
+  }
+}
+
+TEST(Activation, PowConstraints) {
+  OpTest("pow").RandomInput("X", {2}).RandomInput("FactorTensor", {2}).ExpectError("pow.C1");
+  OpTest("pow").RandomInput("X", {2}).IntInput("FactorTensor", {1}, {2}).ExpectError("pow.C2");
+  const auto grad = [] {
+    OpTest test("pow_grad");
+    test.RandomInput("X", {2}).RandomInput("Out@GRAD", {2});
+    return test;
+  };
+  grad().RandomInput("FactorTensor", {2}).ExpectError("pow_grad.C1");
+  grad().IntInput("FactorTensor", {1}, {2}).ExpectError("pow_grad.C2");
+  OpTest("pow_grad").RandomInput("X", {2}).RandomInput("Out@GRAD", {3}).ExpectError("pow_grad.C3");
+  OpTest("pow_grad")
+      .RandomInput("X", {1})
+      .IntInput("Out@GRAD", {1}, {1})
+      .ExpectError("pow_grad.C4");
+  const auto second = [] {
+    OpTest test("pow_grad_grad");
+    test.RandomInput("X", {2}).RandomInput("DOut", {2});
+    return test;
+  };
+  second().RandomInput("DDX", {2}).RandomInput("FactorTensor", {2}).ExpectError("pow_grad_grad.C1");
+  second()
+      .RandomInput("DDX", {2})
+      .IntInput("FactorTensor", {1}, {2})
+      .ExpectError("pow_grad_grad.C2");
+  second().RandomInput("DDX", {3}).ExpectError("pow_grad_grad.C3");
+  second().IntInput("DDX", {2}, {1, 2}).ExpectError("pow_grad_grad.C4");
+}
+
+}  // namespace coracle

@@ -1,0 +1,120 @@
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+using Ints = std::vector<int32_t>;
+
+}  // namespace
+
+TEST(Conv2dTranspose, Values) {
+  // Each element of Input times the filter, windows two apart.
+  OpTest("conv2d_transpose")
+      .Attr("strides", Ints{2, 2})
+      .Input("Input", {1, 1, 2, 2}, {1, 2, 3, 4})
+      .Input("Filter", {1, 1, 2, 2}, {1, 10, 100, 1000})
+      .Expect("Output", {1, 1, 4, 4},
+              {1, 10, 2, 20, 100, 1000, 200, 2000, 3, 30, 4, 40, 300, 3000, 400, 4000});
+  // Overlapping windows, one row and column cut off on each side.
+  OpTest("conv2d_transpose")
+      .Attr("paddings", Ints{1, 1})
+      .Input("Input", {1, 1, 2, 2}, {1, 2, 3, 4})
+      .Input("Filter", {1, 1, 3, 3}, {1, 1, 1, 1, 1, 1, 1, 1, 1})
+      .Expect("Output", {1, 1, 2, 2}, {10, 10, 10, 10});
+  OpTest("conv2d_transpose")
+      .Input("Input", {1, 1, 1, 1}, {3})
+      .Input("Filter", {1, 2, 1, 1}, {1, 2})
+      .Input("Bias", {2}, {10, 20})
+      .Expect("Output", {1, 2, 1, 1}, {13, 26});
+}
+
+TEST(Conv2dTranspose, ExtraSize) {
+  OpTest("conv2d_transpose")
+      .Attr("strides", Ints{2, 2})
+      .Attr("output_padding", Ints{1, 0})
+      .Input("Input", {1, 1, 1, 1}, {3})
+      .Input("Filter", {1, 1, 1, 2}, {1, 2})
+      .Expect("Output", {1, 1, 2, 2}, {3, 6, 0, 0});
+  OpTest("conv2d_transpose")
+      .Attr("strides", Ints{2, 2})
+      .Attr("output_size", Ints{1, 3})
+      .Input("Input", {1, 1, 1, 1}, {3})
+      .Input("Filter", {1, 1, 1, 2}, {1, 2})
+      .Expect("Output", {1, 1, 1, 3}, {3, 6, 0});
+}
+
+TEST(Conv2dTranspose, GradientsAndFastKernel) {
+  for (const char* format : {"NCHW", "NHWC"}) {
+    for (int groups : {1, 2}) {
+      const Ints pads = groups == 1 ? Ints{1, 0} : Ints{0, 1, 1, 0};
+      OpTest("conv2d_transpose")
+          .Attr("strides", Ints{2, 1})
+          .Attr("paddings", pads)
+          .Attr("dilations", Ints{1, 2})
+          .Attr("groups", groups)
+          .Attr("output_padding", Ints{1, 0})
+          .Attr("data_format", std::string(format))
+          .RandomInput("Input", format[1] == 'C' ? Shape{2, 4, 3, 5} : Shape{2, 3, 5, 4})
+          .RandomInput("Filter", {4, 3, 3, 2})
+          .CheckGradient({"Input", "Filter"})
+          .CheckFast();
+    }
+  }
+  OpTest("conv2d_transpose")
+      .Attr("padding_algorithm", std::string("SAME"))
+      .Attr("strides", Ints{2, 2})
+      .RandomInput("Input", {1, 2, 5, 4})
+      .RandomInput("Filter", {2, 2, 3, 3})
+      .RandomInput("Bias", {2})
+      .CheckGradient({"Input", "Filter", "Bias"})
+      .CheckFast();
+  OpTest("depthwise_conv2d_transpose")
+      .Attr("groups", 8)
+      .Attr("strides", Ints{2, 2})
+      .RandomInput("Input", {1, 8, 5, 4})
+      .RandomInput("Filter", {8, 1, 2, 2})
+      .CheckGradient({"Input", "Filter"})
+      .CheckFast();
+}
+
+TEST(Conv2dTranspose, EmptyBatch) {
+  OpTest("conv2d_transpose")
+      .Input("Input", {0, 1, 2, 2}, {})
+      .Input("Filter", {1, 1, 1, 1}, {1})
+      .Expect("Output", {0, 1, 2, 2}, {});
+}
+
+TEST(Conv2dTranspose, Constraints) {
+  for (const std::string type : {"conv2d_transpose", "depthwise_conv2d_transpose"}) {
+    auto op = [&] {
+      OpTest test(type);
+      test.Input("Input", {1, 2, 2, 2}, std::vector<double>(8, 1));
+      test.Input("Filter", {2, 1, 2, 2}, std::vector<double>(8, 1));
+      return test;
+    };
+    OpTest(type)
+        .Input("Input", {1, 1}, {1})
+        .Input("Filter", {1, 1, 1, 1}, {1})
+        .ExpectError(type + ".C1");
+    OpTest(type)
+        .Input("Input", {1, 1, 1, 1}, {1})
+        .Input("Filter", {1, 1}, {1})
+        .ExpectError(type + ".C2");
+    op().Attr("strides", Ints{0, 1}).ExpectError(type + ".C3");
+    op().Attr("paddings", Ints{-1, 1}).ExpectError(type + ".C3");
+    op().Attr("dilations", Ints{1}).ExpectError(type + ".C3");
+    op().Attr("groups", 0).ExpectError(type + ".C4");
+    op().Attr("groups", 3).ExpectError(type + ".C4");
+    op().Attr("output_size", Ints{1}).ExpectError(type + ".C5");
+    op().Attr("output_size", Ints{4, 3}).ExpectError(type + ".C6");
+    op().Attr("output_padding", Ints{1, 0}).ExpectError(type + ".C6");
+    op().Attr("paddings", Ints{2, 2}).ExpectError(type + ".C7");
+    OpTest(type)
+        .Input("Input", {1, 1, 1, 1}, {1})
+        .IntInput("Filter", {1, 1, 1, 1}, {1})
+        .ExpectError(type + ".C8");
+    op().Input("Bias", {2}, {1, 2}).ExpectError(type + ".C9");
+  }
+}
+
+}  // namespace coracle

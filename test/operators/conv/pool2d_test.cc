@@ -1,0 +1,267 @@
+
+#include "../../op_test.h"
+#include "../inferred_shape.h"
+
+namespace coracle {
+namespace {
+
+using Ints = std::vector<int32_t>;
+
+OpTest Pool(const std::string& type, const Ints& ksize) {
+  OpTest test("pool2d");
+  test.Attr("pooling_type", type).Attr("ksize", ksize);
+  return test;
+}
+
+// Distinct values, so that a maximum has no kinks nearby: a permutation of 0 .. n-1.
+std::vector<double> Distinct(int64_t n, uint32_t seed) {
+  std::vector<double> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) * 0.1 - 2;
+  std::shuffle(values.begin(), values.end(), std::mt19937(seed));
+  return values;
+}
+
+}  // namespace
+
+TEST(Pool2d, Max) {
+  Pool("max", {2, 2})
+      .Attr("strides", Ints{2, 2})
+      .Input("X", {1, 1, 2, 4}, {1, 5, -3, -4, 2, 0, -1, -2})
+      .Expect("Out", {1, 1, 1, 2}, {5, -1});
+}
+
+TEST(Pool2d, MaxIgnoresPadding) {
+  Pool("max", {1, 2})
+      .Attr("paddings", Ints{0, 1})
+      .Input("X", {1, 1, 1, 2}, {-5, -7})
+      .Expect("Out", {1, 1, 1, 3}, {-5, -5, -7});
+}
+
+TEST(Pool2d, AverageExclusiveAndNot) {
+  for (bool exclusive : {true, false}) {
+    Pool("avg", {1, 2})
+        .Attr("paddings", Ints{0, 1})
+        .Attr("exclusive", exclusive)
+        .Input("X", {1, 1, 1, 2}, {4, 6})
+        .Expect("Out", {1, 1, 1, 3},
+                exclusive ? std::vector<double>{4, 5, 6} : std::vector<double>{2, 5, 3});
+  }
+}
+
+TEST(Pool2d, CeilModeClipsTheLastWindow) {
+  // in 3, kernel 2, stride 2: floor gives one window, ceil a second one over {3} and the padding.
+  Pool("avg", {1, 2})
+      .Attr("strides", Ints{1, 2})
+      .Input("X", {1, 1, 1, 3}, {1, 2, 3})
+      .Expect("Out", {1, 1, 1, 1}, {1.5});
+  for (bool exclusive : {true, false}) {
+    Pool("avg", {1, 2})
+        .Attr("strides", Ints{1, 2})
+        .Attr("ceil_mode", true)
+        .Attr("exclusive", exclusive)
+        .Input("X", {1, 1, 1, 3}, {1, 2, 3})
+        .Expect("Out", {1, 1, 1, 2}, {1.5, 3});
+  }
+}
+
+TEST(Pool2d, WindowWithoutElementsGivesZero) {
+  // in 5, kernel 1, stride 3, rounded up: the third window starts at 6.
+  for (const char* type : {"max", "avg"}) {
+    Pool(type, {1, 1})
+        .Attr("strides", Ints{1, 3})
+        .Attr("ceil_mode", true)
+        .Input("X", {1, 1, 1, 5}, {1, 2, 3, 4, 5})
+        .Expect("Out", {1, 1, 1, 3}, {1, 4, 0});
+  }
+}
+
+TEST(Pool2d, GlobalIgnoresKsizeAndPaddings) {
+  for (const char* format : {"NCHW", "NHWC"}) {
+    const bool last = std::string(format) == "NHWC";
+    Pool("avg", {7, 7})
+        .Attr("paddings", Ints{3, 3})
+        .Attr("global_pooling", true)
+        .Attr("data_format", format)
+        .Input("X", last ? Shape{1, 1, 2, 2} : Shape{1, 2, 1, 2},
+               last ? std::vector<double>{1, 10, 3, 30} : std::vector<double>{1, 3, 10, 30})
+        .Expect("Out", last ? Shape{1, 1, 1, 2} : Shape{1, 2, 1, 1}, {2, 20});
+  }
+}
+
+TEST(Pool2d, AdaptiveBins) {
+  // in 5, out 3: bins [0, 2), [1, 4), [3, 5).
+  Pool("avg", {1, 3})
+      .Attr("adaptive", true)
+      .Input("X", {1, 1, 1, 5}, {1, 2, 3, 4, 5})
+      .Expect("Out", {1, 1, 1, 3}, {1.5, 3, 4.5});
+  Pool("max", {1, 3})
+      .Attr("adaptive", true)
+      .Input("X", {1, 1, 1, 5}, {1, 2, 3, 4, 5})
+      .Expect("Out", {1, 1, 1, 3}, {2, 4, 5});
+}
+
+TEST(Pool2d, GradientOfEqualElementsGoesToTheFirst) {
+  for (const char* format : {"NCHW", "NHWC"}) {
+    const bool last = std::string(format) == "NHWC";
+    OpTest("pool2d_grad")
+        .Attr("pooling_type", "max")
+        .Attr("ksize", Ints{2, 2})
+        .Attr("strides", Ints{2, 2})
+        .Attr("data_format", format)
+        .Input("X", last ? Shape{1, 2, 2, 1} : Shape{1, 1, 2, 2}, {1, 3, 3, 3})
+        .Input("Out", {1, 1, 1, 1}, {3})
+        .Input("Out@GRAD", {1, 1, 1, 1}, {7})
+        .Expect("X@GRAD", last ? Shape{1, 2, 2, 1} : Shape{1, 1, 2, 2}, {0, 7, 0, 0});
+  }
+}
+
+TEST(Pool2d, EmptyBatch) {
+  Pool("max", {2, 2}).Input("X", {0, 1, 2, 2}, {}).Expect("Out", {0, 1, 1, 1}, {});
+}
+
+// Every window lies in the padding: X has no memory, Out has elements.
+TEST(Pool2d, NoRows) {
+  for (const char* type : {"max", "avg"}) {
+    Pool(type, {2, 2})
+        .Attr("paddings", std::vector<int32_t>{1, 1})
+        .Input("X", {2, 3, 0, 2}, {})
+        .Expect("Out", {2, 3, 1, 3}, std::vector<double>(18, 0));
+  }
+}
+
+TEST(Pool2d, Gradients) {
+  for (const char* type : {"max", "avg"}) {
+    for (const char* format : {"NCHW", "NHWC"}) {
+      for (bool exclusive : {true, false}) {
+        OpTest test = Pool(type, {3, 2});
+        test.Attr("strides", Ints{2, 1})
+            .Attr("paddings", Ints{1, 0, 1, 1})
+            .Attr("ceil_mode", true)
+            .Attr("exclusive", exclusive)
+            .Attr("data_format", format)
+            .Input("X", {2, 4, 5, 3}, Distinct(120, 4));
+        test.CheckGradient({"X"}).CheckSecondGradient({"X"});
+      }
+    }
+    Pool(type, {2, 3})
+        .Attr("adaptive", true)
+        .Input("X", {1, 2, 3, 4}, Distinct(24, 5))
+        .CheckGradient({"X"})
+        .CheckSecondGradient({"X"});
+    Pool(type, {1, 1})
+        .Attr("global_pooling", true)
+        .Input("X", {2, 2, 3, 4}, Distinct(48, 6))
+        .CheckGradient({"X"});
+  }
+}
+
+TEST(Pool2d, FastAgainstReference) {
+  std::mt19937 random(5);
+  auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  for (int trial = 0; trial < 60; ++trial) {
+    const Ints ksize{pick(1, 3), pick(1, 3)};
+    const Shape shape{pick(1, 3), ksize[0] + pick(0, 6), ksize[1] + pick(0, 6), pick(1, 40)};
+    SCOPED_TRACE(::testing::Message() << "trial " << trial << " " << shape.ToString());
+    OpTest test = Pool(pick(0, 1) ? "max" : "avg", ksize);
+    test.Attr("strides", pick(0, 1) ? ksize : Ints{pick(1, 3), pick(1, 3)})
+        .Attr("paddings", pick(0, 1) ? Ints{0, 0} : Ints{pick(0, 1), pick(0, 1), 0, pick(0, 2)})
+        .Attr("ceil_mode", pick(0, 1) == 1)
+        .Attr("exclusive", pick(0, 1) == 1)
+        .Attr("adaptive", pick(0, 4) == 0)
+        .Attr("global_pooling", pick(0, 6) == 0)
+        .Attr("padding_algorithm", pick(0, 3) ? "EXPLICIT" : "SAME")
+        .Attr("data_format", pick(0, 3) ? "NHWC" : "NCHW")
+        .Input("X", shape, Distinct(shape.numel(), static_cast<uint32_t>(trial)))
+        .CheckFast();
+  }
+}
+
+TEST(Pool2d, UnknownDimsWhileBuilding) {
+  const AttrList attrs = {
+      {"pooling_type", std::string("max")}, {"ksize", Ints{2, 3}}, {"strides", Ints{2, 2}}};
+  EXPECT_EQ("[-1, 3, -1, 3]", InferredShape("pool2d", {{"X", {-1, 3, -1, 8}}}, "Out", attrs));
+  AttrList global = attrs;
+  global.push_back({"global_pooling", true});
+  EXPECT_EQ("[-1, 3, 1, 1]", InferredShape("pool2d", {{"X", {-1, 3, -1, -1}}}, "Out", global));
+}
+
+TEST(Pool2d, C1_Rank) { Pool("max", {1, 1}).RandomInput("X", {2, 2}).ExpectError("pool2d.C1"); }
+TEST(Pool2d, C2_Type) {
+  Pool("min", {1, 1}).RandomInput("X", {1, 1, 2, 2}).ExpectError("pool2d.C2");
+}
+TEST(Pool2d, C3_Ksize) {
+  Pool("max", {1}).RandomInput("X", {1, 1, 2, 2}).ExpectError("pool2d.C3");
+  Pool("max", {0, 1}).RandomInput("X", {1, 1, 2, 2}).ExpectError("pool2d.C3");
+}
+TEST(Pool2d, C4_Strides) {
+  Pool("max", {1, 1})
+      .Attr("strides", Ints{1, 0})
+      .RandomInput("X", {1, 1, 2, 2})
+      .ExpectError("pool2d.C4");
+}
+TEST(Pool2d, C5_Paddings) {
+  Pool("max", {1, 1})
+      .Attr("paddings", Ints{1, 1, 1})
+      .RandomInput("X", {1, 1, 2, 2})
+      .ExpectError("pool2d.C5");
+}
+TEST(Pool2d, WindowSticksOutByLessThanAStride) {
+  for (const char* type : {"max", "avg"}) {
+    Pool(type, {2, 2})
+        .Attr("strides", Ints{2, 2})
+        .Input("X", {1, 1, 1, 3}, {1, 3, 7})
+        .Expect("Out", {1, 1, 1, 1}, {type[0] == 'm' ? 3.0 : 2.0})
+        .CheckGradient({"X"})
+        .CheckFast();
+  }
+}
+TEST(Pool2d, C6_WindowFits) {
+  Pool("max", {3, 1}).RandomInput("X", {1, 1, 2, 2}).ExpectError("pool2d.C6");
+  Pool("avg", {1, 1})
+      .Attr("global_pooling", true)
+      .RandomInput("X", {1, 1, 0, 2})
+      .ExpectError("pool2d.C6");
+}
+
+namespace {
+OpTest Grad(const Shape& out, const Shape& dout) {
+  OpTest test("pool2d_grad");
+  test.Attr("pooling_type", "max").Attr("ksize", Ints{2, 2});
+  test.RandomInput("X", {1, 1, 3, 3}).RandomInput("Out", out).RandomInput("Out@GRAD", dout);
+  return test;
+}
+}  // namespace
+
+TEST(Pool2d, C7_OutShape) {
+  Grad({1, 1, 3, 3}, {1, 1, 2, 2}).ExpectError("pool2d_grad.C7");
+  Grad({1, 1, 2, 2}, {1, 1, 2, 3}).ExpectError("pool2d_grad.C7");
+  OpTest("pool2d_grad_grad")
+      .Attr("pooling_type", "max")
+      .Attr("ksize", Ints{2, 2})
+      .RandomInput("X", {1, 1, 3, 3})
+      .RandomInput("Out", {1, 1, 2, 2})
+      .RandomInput("X@GRAD@GRAD", {1, 1, 2, 3})
+      .ExpectError("pool2d_grad_grad.C7");
+}
+TEST(Pool2d, C8_DTypesOfTheSecondGradient) {
+  OpTest("pool2d_grad_grad")
+      .Attr("pooling_type", "max")
+      .Attr("ksize", Ints{2, 2})
+      .RandomInput("X", {1, 1, 3, 3})
+      .RandomInput("Out", {1, 1, 2, 2})
+      .TensorInput("X@GRAD@GRAD", Tensor::Zeros(DType::kInt32, {1, 1, 3, 3}))
+      .ExpectError("pool2d_grad_grad.C8");
+}
+TEST(Pool2d, C8_DTypes) {
+  OpTest("pool2d_grad")
+      .Attr("pooling_type", "max")
+      .Attr("ksize", Ints{2, 2})
+      .RandomInput("X", {1, 1, 2, 2})
+      .RandomInput("Out", {1, 1, 1, 1})
+      .TensorInput("Out@GRAD", Tensor::Zeros(DType::kFloat16, {1, 1, 1, 1}))
+      .ExpectError("pool2d_grad.C8");
+}
+
+}  // namespace coracle

@@ -1,0 +1,198 @@
+#include <coracle/framework/op/infer_context.h>
+
+#include <cmath>
+#include <limits>
+
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+const char* const kOps[] = {"elementwise_add", "elementwise_sub", "elementwise_mul",
+                            "elementwise_div", "elementwise_max", "elementwise_min"};
+
+OpTest Two(const std::string& type, const std::vector<double>& x, const std::vector<double>& y) {
+  OpTest test(type);
+  const auto n = static_cast<int64_t>(x.size());
+  test.Input("X", {n}, x).Input("Y", {n}, y);
+  return test;
+}
+OpTest TwoInts(const std::string& type, const std::vector<int64_t>& x,
+               const std::vector<int64_t>& y, DType dtype = DType::kInt64) {
+  OpTest test(type);
+  const auto n = static_cast<int64_t>(x.size());
+  test.IntInput("X", {n}, x, dtype).IntInput("Y", {n}, y, dtype);
+  return test;
+}
+
+}  // namespace
+
+TEST(Elementwise, Values) {
+  const std::vector<double> x = {1, -2, 3, 8}, y = {4, 5, -2, 2};
+  Two("elementwise_add", x, y).Expect("Out", {4}, {5, 3, 1, 10});
+  Two("elementwise_sub", x, y).Expect("Out", {4}, {-3, -7, 5, 6});
+  Two("elementwise_mul", x, y).Expect("Out", {4}, {4, -10, -6, 16});
+  Two("elementwise_div", x, y).Expect("Out", {4}, {0.25, -0.4, -1.5, 4});
+  Two("elementwise_max", x, y).Expect("Out", {4}, {4, 5, 3, 8});
+  Two("elementwise_min", x, y).Expect("Out", {4}, {1, -2, -2, 2});
+  Two("elementwise_pow", x, y).Expect("Out", {4}, {1, -32, 1.0 / 9, 64});
+  Two("elementwise_mod", {7, -7, 7, -7}, {3, 3, -3, -3}).Expect("Out", {4}, {1, 2, -2, -1});
+  Two("elementwise_floordiv", {7, -7, 7, -7}, {3, 3, -3, -3}).Expect("Out", {4}, {2, -3, -3, 2});
+}
+
+TEST(Elementwise, Integers) {
+  TwoInts("elementwise_add", {1, 2}, {3, 4}).Expect("Out", {2}, {4, 6});
+  TwoInts("elementwise_sub", {1, 2}, {3, 4}, DType::kInt32).Expect("Out", {2}, {-2, -2});
+  TwoInts("elementwise_mul", {5, -2}, {3, 4}).Expect("Out", {2}, {15, -8});
+  TwoInts("elementwise_div", {7, -7}, {2, 2}).Expect("Out", {2}, {3, -3});
+  TwoInts("elementwise_max", {5, -2}, {3, 4}).Expect("Out", {2}, {5, 4});
+  TwoInts("elementwise_min", {5, -2}, {3, 4}).Expect("Out", {2}, {3, -2});
+  TwoInts("elementwise_pow", {5, -2}, {3, 62}).Expect("Out", {2}, {125, 4611686018427387904.0});
+  TwoInts("elementwise_mod", {7, -7}, {3, 3}, DType::kInt32).Expect("Out", {2}, {1, 2});
+  TwoInts("elementwise_floordiv", {7, -7}, {2, 2}).Expect("Out", {2}, {3, -4});
+}
+
+TEST(Elementwise, IntegerExtremesDoNotTrap) {
+  const int64_t low = std::numeric_limits<int32_t>::min();
+  TwoInts("elementwise_div", {low}, {-1}, DType::kInt32).Expect("Out", {1}, {-2147483648.0});
+  TwoInts("elementwise_mod", {low}, {-1}, DType::kInt32).Expect("Out", {1}, {0});
+  TwoInts("elementwise_floordiv", {low}, {-1}, DType::kInt32).Expect("Out", {1}, {-2147483648.0});
+  TwoInts("elementwise_add", {low}, {-1}, DType::kInt32).Expect("Out", {1}, {2147483647.0});
+  for (const char* type : {"elementwise_div", "elementwise_mod", "elementwise_floordiv"})
+    TwoInts(type, {1}, {0}).ExpectError("divided by 0");
+}
+
+TEST(Elementwise, NanAndInfinity) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  Two("elementwise_max", {nan, 1, inf}, {1, nan, 2}).Expect("Out", {3}, {nan, nan, inf});
+  Two("elementwise_min", {nan, 1, -inf}, {1, nan, 2}).Expect("Out", {3}, {nan, nan, -inf});
+  Two("elementwise_div", {1, -1, 0}, {0, 0, 0}).Expect("Out", {3}, {inf, -inf, nan});
+}
+
+TEST(Elementwise, HalfTypes) {
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const Tensor x = Tensor::Of<float>({2}, {1.5f, -2.f}).Cast(dtype);
+    OpTest("elementwise_mul").TensorInput("X", x).TensorInput("Y", x).Expect("Out", {2}, {2.25, 4});
+  }
+}
+
+TEST(Elementwise, AxisRule) {
+  // Bias over the columns, the rows, and the channels of NCHW.
+  OpTest("elementwise_add")
+      .Input("X", {2, 3}, {0, 1, 2, 3, 4, 5})
+      .Input("Y", {3}, {10, 20, 30})
+      .Expect("Out", {2, 3}, {10, 21, 32, 13, 24, 35});
+  OpTest("elementwise_add")
+      .Attr("axis", 0)
+      .Input("X", {2, 3}, {0, 1, 2, 3, 4, 5})
+      .Input("Y", {2}, {10, 20})
+      .Expect("Out", {2, 3}, {10, 11, 12, 23, 24, 25});
+  OpTest("elementwise_add")
+      .Attr("axis", 1)
+      .Input("X", {2, 2, 1, 2}, {0, 1, 2, 3, 4, 5, 6, 7})
+      .Input("Y", {2}, {10, 20})
+      .Expect("Out", {2, 2, 1, 2}, {10, 11, 22, 23, 14, 15, 26, 27});
+  // Trailing 1s that stick out.
+  OpTest("elementwise_sub")
+      .Attr("axis", 1)
+      .Input("X", {2, 3}, {0, 1, 2, 3, 4, 5})
+      .Input("Y", {3, 1}, {1, 2, 3})
+      .Expect("Out", {2, 3}, {-1, -1, -1, 2, 2, 2});
+  // X is the smaller one.
+  OpTest("elementwise_sub")
+      .Input("X", {1}, {10})
+      .Input("Y", {2, 2}, {1, 2, 3, 4})
+      .Expect("Out", {2, 2}, {9, 8, 7, 6});
+  OpTest("elementwise_div")
+      .Attr("axis", 0)
+      .Input("X", {2}, {12, 6})
+      .Input("Y", {2, 2}, {1, 2, 3, 4})
+      .Expect("Out", {2, 2}, {12, 6, 2, 1.5});
+  // Both stretch.
+  OpTest("elementwise_mul")
+      .Input("X", {2, 1}, {2, 3})
+      .Input("Y", {1, 3}, {1, 10, 100})
+      .Expect("Out", {2, 3}, {2, 20, 200, 3, 30, 300});
+}
+
+TEST(Elementwise, EdgeShapes) {
+  OpTest("elementwise_add").Input("X", {}, {1}).Input("Y", {}, {2}).Expect("Out", {}, {3});
+  OpTest("elementwise_add").Input("X", {2}, {1, 2}).Input("Y", {}, {2}).Expect("Out", {2}, {3, 4});
+  OpTest("elementwise_add")
+      .Input("X", {0, 3}, {})
+      .Input("Y", {3}, {1, 2, 3})
+      .Expect("Out", {0, 3}, {});
+  OpTest("elementwise_add")
+      .Input("X", {2, 1}, {1, 2})
+      .Input("Y", {2, 0}, {})
+      .Expect("Out", {2, 0}, {});
+}
+
+TEST(Elementwise, InPlace) {
+  for (const char* type : kOps) {
+    const auto values = [&](bool in_place) {
+      OpTest test(type);
+      test.Input("X", {2, 2}, {1, 2, 3, 4}).Input("Y", {2}, {5, 0.5});
+      if (in_place) test.InPlace("X", "Out");
+      return test.Output("Out");
+    };
+    EXPECT_TRUE(BitEqual(values(false), values(true))) << type;
+  }
+}
+
+TEST(Elementwise, FastAgainstReference) {
+  struct Case {
+    Shape x, y;
+    int axis;
+  };
+  for (const Case& c : {Case{{7}, {7}, -1}, Case{{5, 33}, {33}, -1}, Case{{5, 33}, {5}, 0},
+                        Case{{3, 4, 5, 6}, {4}, 1}, Case{{3, 4, 5, 6}, {4, 5}, 1},
+                        Case{{1}, {4, 9}, -1}, Case{{4, 9}, {1}, -1}, Case{{4, 1, 3}, {5, 1}, -1},
+                        Case{{300, 257}, {257}, -1}, Case{{2, 3, 4, 5, 6}, {3, 1, 5, 1}, 1}}) {
+    for (const char* type : kOps) {
+      SCOPED_TRACE(c.x.ToString() + " " + c.y.ToString());
+      OpTest(type)
+          .Attr("axis", c.axis)
+          .RandomInput("X", c.x, -1, 1, 0.1)
+          .RandomInput("Y", c.y, -1, 1, 0.3)
+          .CheckFast(2e-5);
+    }
+  }
+}
+
+TEST(Elementwise, UnknownDims) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  block.Var("x").SetShape({-1, 3, -1});
+  block.Var("y").SetShape({3, 5});
+  InferOp(block, block.AppendOp("elementwise_add", {{"X", {"x"}}, {"Y", {"y"}}}, {{"Out", {"o"}}}),
+          DefaultOps());
+  EXPECT_EQ(block.FindVar("o")->meta().shape, Shape({-1, 3, 5}));
+}
+
+TEST(Elementwise, Constraints) {
+  for (const char* name : {"elementwise_add", "elementwise_sub", "elementwise_mul",
+                           "elementwise_div", "elementwise_max", "elementwise_min",
+                           "elementwise_pow", "elementwise_mod", "elementwise_floordiv"}) {
+    const std::string type = name;
+    OpTest(type)
+        .Attr("axis", 3)
+        .RandomInput("X", {2, 2})
+        .RandomInput("Y", {2})
+        .ExpectError(type + ".C1");
+    OpTest(type)
+        .Attr("axis", -2)
+        .RandomInput("X", {2, 2})
+        .RandomInput("Y", {2})
+        .ExpectError(type + ".C1");
+    OpTest(type)
+        .Attr("axis", 2)
+        .RandomInput("X", {2, 2})
+        .RandomInput("Y", {2, 2, 2})
+        .ExpectError(type + ".C2");
+    OpTest(type).RandomInput("X", {2, 3}).RandomInput("Y", {2}).ExpectError(type + ".C3");
+    OpTest(type).RandomInput("X", {2}).IntInput("Y", {2}, {1, 2}).ExpectError(type + ".C4");
+  }
+}
+
+}  // namespace coracle

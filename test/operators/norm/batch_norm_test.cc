@@ -1,0 +1,245 @@
+
+#include "../../op_test.h"
+#include "../inferred_shape.h"
+
+namespace coracle {
+namespace {
+
+// A batch_norm without outputs that the loss of a gradient check would see.
+OpTest Norm(const Shape& x, const std::string& layout, int64_t channels) {
+  OpTest test("batch_norm");
+  test.Attr("data_layout", layout)
+      .RandomInput("X", x)
+      .RandomInput("Scale", {channels}, 0.5, 2)
+      .RandomInput("Bias", {channels})
+      .RandomInput("Mean", {channels})
+      .RandomInput("Variance", {channels}, 0.5, 2);
+  return test;
+}
+
+OpTest& WithoutRunning(OpTest& test) { return test.NoOutput("MeanOut").NoOutput("VarianceOut"); }
+
+}  // namespace
+
+TEST(BatchNorm, TrainingValues) {
+  // Channel {1, 3}: mean 2, biased variance 1. Epsilon 0 keeps the numbers whole.
+  OpTest test("batch_norm");
+  test.Attr("epsilon", 0.0f)
+      .Attr("momentum", 0.75f)
+      .Input("X", {2, 1, 1, 1}, {1, 3})
+      .Input("Scale", {1}, {10})
+      .Input("Bias", {1}, {5})
+      .Input("Mean", {1}, {4})
+      .Input("Variance", {1}, {9})
+      .Expect("Y", {2, 1, 1, 1}, {-5, 15})
+      .Expect("MeanOut", {1}, {4 * 0.75 + 2 * 0.25})
+      .Expect("VarianceOut", {1}, {9 * 0.75 + 1 * 0.25})
+      .Expect("SavedMean", {1}, {2})
+      .Expect("SavedVariance", {1}, {1});
+}
+
+TEST(BatchNorm, SavedVarianceIsTheInverseDeviation) {
+  OpTest("batch_norm")
+      .Attr("epsilon", 0.0f)
+      .Input("X", {2, 1}, {0, 8})
+      .Input("Scale", {1}, {1})
+      .Input("Bias", {1}, {0})
+      .Input("Mean", {1}, {0})
+      .Input("Variance", {1}, {1})
+      .Expect("SavedVariance", {1}, {0.25})
+      .Expect("Y", {2, 1}, {-1, 1});
+}
+
+TEST(BatchNorm, GlobalStatistics) {
+  for (const char* attr : {"is_test", "use_global_stats"}) {
+    OpTest("batch_norm")
+        .Attr("epsilon", 0.0f)
+        .Attr(attr, true)
+        .Input("X", {1, 1, 2, 2}, {1, 10, 2, 20})
+        .Attr("data_layout", "NHWC")
+        .Input("Scale", {2}, {1, 2})
+        .Input("Bias", {2}, {0, 1})
+        .Input("Mean", {2}, {1, 10})
+        .Input("Variance", {2}, {4, 25})
+        .Expect("Y", {1, 1, 2, 2}, {0, 1, 0.5, 5})
+        .Expect("MeanOut", {2}, {1, 10})
+        .Expect("VarianceOut", {2}, {4, 25});
+  }
+}
+
+TEST(BatchNorm, TrainableStatisticsUseTheBatchInATest) {
+  OpTest("batch_norm")
+      .Attr("epsilon", 0.0f)
+      .Attr("is_test", true)
+      .Attr("trainable_statistics", true)
+      .Input("X", {2, 1}, {1, 3})
+      .Input("Scale", {1}, {1})
+      .Input("Bias", {1}, {0})
+      .Input("Mean", {1}, {100})
+      .Input("Variance", {1}, {1})
+      .Expect("Y", {2, 1}, {-1, 1});
+}
+
+TEST(BatchNorm, RunningStatisticsInPlaceAndMomentumTensor) {
+  OpTest test("batch_norm");
+  test.Input("X", {2, 1}, {1, 3})
+      .Input("Scale", {1}, {1})
+      .Input("Bias", {1}, {0})
+      .Input("Mean", {1}, {4})
+      .Input("Variance", {1}, {9})
+      .Input("MomentumTensor", {1}, {0.5})
+      .InPlace("Mean", "MeanOut")
+      .InPlace("Variance", "VarianceOut")
+      .Expect("MeanOut", {1}, {3})
+      .Expect("VarianceOut", {1}, {5});
+}
+
+TEST(BatchNorm, OneElementPerChannelPassesThrough) {
+  OpTest("batch_norm")
+      .Input("X", {1, 2}, {3, -4})
+      .Input("Scale", {2}, {5, 5})
+      .Input("Bias", {2}, {1, 1})
+      .Input("Mean", {2}, {7, 8})
+      .Input("Variance", {2}, {9, 10})
+      .Expect("Y", {1, 2}, {3, -4})
+      .Expect("MeanOut", {2}, {7, 8})
+      .Expect("VarianceOut", {2}, {9, 10});
+}
+
+TEST(BatchNorm, EmptyBatch) {
+  OpTest("batch_norm")
+      .Input("X", {0, 2, 1, 1}, {})
+      .Input("Scale", {2}, {5, 5})
+      .Input("Bias", {2}, {1, 1})
+      .Input("Mean", {2}, {7, 8})
+      .Input("Variance", {2}, {9, 10})
+      .Expect("Y", {0, 2, 1, 1}, {})
+      .Expect("MeanOut", {2}, {7, 8});
+}
+
+TEST(BatchNorm, LargeMeanKeepsTheVariance) {
+  std::vector<double> x;
+  for (int i = 0; i < 1000; ++i) x.push_back(4096 + (i % 2 ? 1 : -1));
+  for (const char* layout : {"NCHW", "NHWC"}) {
+    OpTest("batch_norm")
+        .Attr("data_layout", layout)
+        .Attr("momentum", 0.0f)
+        .Input("X", std::string(layout) == "NHWC" ? Shape{1000, 1, 1, 1} : Shape{1, 1, 1000, 1}, x)
+        .Input("Scale", {1}, {1})
+        .Input("Bias", {1}, {0})
+        .Input("Mean", {1}, {0})
+        .Input("Variance", {1}, {0})
+        .Expect("VarianceOut", {1}, {1})
+        .Expect("MeanOut", {1}, {4096});
+  }
+}
+
+TEST(BatchNorm, Gradients) {
+  for (const char* layout : {"NCHW", "NHWC"}) {
+    for (const char* attr : {"", "use_global_stats", "is_test"}) {
+      OpTest test = Norm({3, 2, 4, 2}, layout, 2);
+      if (*attr) test.Attr(attr, true);
+      WithoutRunning(test).CheckGradient({"X", "Scale", "Bias"});
+    }
+  }
+  OpTest matrix = Norm({6, 3}, "NCHW", 3);
+  WithoutRunning(matrix).CheckGradient({"X", "Scale", "Bias"});
+}
+
+// Without SavedMean and SavedVariance: as inputs of the gradient op they would be held fixed.
+TEST(BatchNorm, SecondGradients) {
+  for (const char* layout : {"NCHW", "NHWC"}) {
+    for (const char* attr : {"", "use_global_stats"}) {
+      OpTest test = Norm({3, 2, 3, 2}, layout, 2);
+      if (*attr) test.Attr(attr, true);
+      WithoutRunning(test).NoOutput("SavedMean").NoOutput("SavedVariance");
+      test.CheckSecondGradient({"X", "Scale", "Bias"});
+    }
+  }
+}
+
+TEST(BatchNorm, GradientOfOneElementPassesThrough) {
+  OpTest("batch_norm_grad")
+      .RandomInput("X", {1, 2})
+      .RandomInput("Scale", {2})
+      .Input("Y@GRAD", {1, 2}, {3, 4})
+      .Expect("X@GRAD", {1, 2}, {3, 4})
+      .Expect("Scale@GRAD", {2}, {0, 0})
+      .Expect("Bias@GRAD", {2}, {0, 0});
+}
+
+TEST(BatchNorm, FastAgainstReference) {
+  std::mt19937 random(9);
+  auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  for (int trial = 0; trial < 40; ++trial) {
+    const int64_t channels = pick(1, 70);
+    const bool last = pick(0, 1);
+    Shape shape{pick(1, 4)};
+    const int rank = pick(2, 5);
+    for (int axis = 1; axis < rank; ++axis) {
+      const bool is_channel = last ? axis == rank - 1 : axis == 1;
+      shape.Append(is_channel ? channels : pick(1, 9));
+    }
+    SCOPED_TRACE(::testing::Message() << "trial " << trial << " " << shape.ToString());
+    OpTest test = Norm(shape, last ? "NHWC" : "NCHW", channels);
+    // Groups of two or three elements have tiny variances now and then: keep 1 / sqrt tame.
+    test.Attr("epsilon", 1e-2f).Attr("use_global_stats", pick(0, 2) == 0).CheckFast();
+  }
+}
+
+TEST(BatchNorm, FastAgainstReferenceManyRows) {
+  Norm({700, 5, 5, 3}, "NHWC", 3).CheckFast(1e-3);
+  Norm({9, 3, 40, 50}, "NCHW", 3).CheckFast(1e-3);
+}
+
+TEST(BatchNorm, UnknownDimsWhileBuilding) {
+  const std::vector<std::pair<std::string, Shape>> ins = {
+      {"X", {-1, -1, 4, -1}}, {"Scale", {3}}, {"Bias", {3}}, {"Mean", {3}}, {"Variance", {-1}}};
+  EXPECT_EQ("[-1, -1, 4, -1]", InferredShape("batch_norm", ins, "Y", {}));
+  EXPECT_EQ("[3]", InferredShape("batch_norm", ins, "MeanOut", {}));
+}
+
+TEST(BatchNorm, C1_Rank) { Norm({2}, "NCHW", 2).ExpectError("batch_norm.C1"); }
+TEST(BatchNorm, C2_Channels) { Norm({2, 3, 2}, "NCHW", 2).ExpectError("batch_norm.C2"); }
+TEST(BatchNorm, C3_DTypes) {
+  OpTest("batch_norm")
+      .RandomInput("X", {2, 1})
+      .TensorInput("Scale", Tensor::Zeros(DType::kFloat16, {1}))
+      .RandomInput("Bias", {1})
+      .RandomInput("Mean", {1})
+      .RandomInput("Variance", {1})
+      .ExpectError("batch_norm.C3");
+}
+TEST(BatchNorm, C4_Momentum) {
+  Norm({2, 3}, "NCHW", 3).RandomInput("MomentumTensor", {2}).ExpectError("batch_norm.C4");
+}
+TEST(BatchNorm, C5_OutputGradShape) {
+  OpTest("batch_norm_grad")
+      .RandomInput("X", {2, 2})
+      .RandomInput("Scale", {2})
+      .RandomInput("Y@GRAD", {2, 3})
+      .ExpectError("batch_norm_grad.C5");
+}
+TEST(BatchNorm, C6_GlobalStatisticsMissing) {
+  OpTest("batch_norm_grad")
+      .Attr("use_global_stats", true)
+      .RandomInput("X", {2, 2})
+      .RandomInput("Scale", {2})
+      .RandomInput("Y@GRAD", {2, 2})
+      .ExpectError("batch_norm_grad.C6");
+}
+
+TEST(BatchNorm, SecondOrderConstraints) {
+  const auto second = [](const Shape& ddx) {
+    OpTest test("batch_norm_grad_grad");
+    test.RandomInput("X", {2, 2}).RandomInput("Scale", {2}).RandomInput("Y@GRAD", {2, 2});
+    test.RandomInput("X@GRAD@GRAD", ddx);
+    return test;
+  };
+  second({2, 3}).ExpectError("batch_norm_grad_grad.C5");
+  second({2, 2}).Attr("use_global_stats", true).ExpectError("batch_norm_grad_grad.C6");
+}
+
+}  // namespace coracle

@@ -1,0 +1,149 @@
+#include <coracle/framework/tensor/rng.h>
+
+#include <cmath>
+
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+OpTest Dropout(float p, const std::string& implementation, int64_t n = 1000) {
+  OpTest test("dropout");
+  test.Attr("dropout_prob", p)
+      .Attr("dropout_implementation", implementation)
+      .Input("X", {n}, std::vector<double>(static_cast<size_t>(n), 3.0));
+  return test;
+}
+
+std::vector<uint8_t> MaskOf(OpTest& test, KernelMode mode = KernelMode::kAuto) {
+  Tensor mask = test.Output("Mask", mode);
+  auto span = mask.span<uint8_t>();
+  return {span.begin(), span.end()};
+}
+
+TEST(Dropout, KeepsByTheDefinedStream) {
+  // Element i stays when word i % 4 of block i / 4 of the output's stream is at least p * 2^32.
+  OpTest test = Dropout(0.3f, "downgrade_in_infer", 1027);
+  test.Seed(5).Step(9);
+  const Philox random(5, HashName("Out.0"), 9);
+  const double threshold = std::floor(static_cast<double>(0.3f) * 4294967296.0);
+  const std::vector<uint8_t> mask = MaskOf(test);
+  const Tensor out = test.Output("Out");
+  for (size_t i = 0; i < mask.size(); ++i) {
+    const bool keep = random.Block(i / 4)[i % 4] >= threshold;
+    ASSERT_EQ(mask[i], keep) << i;
+    ASSERT_EQ(out.data<float>()[i], keep ? 3.0f : 0.0f) << i;
+  }
+}
+
+TEST(Dropout, ShareOfDroppedElements) {
+  for (float p : {0.1f, 0.5f, 0.8f}) {
+    OpTest test = Dropout(p, "upscale_in_train", 40000);
+    const std::vector<uint8_t> mask = MaskOf(test);
+    double kept = 0;
+    for (uint8_t m : mask) kept += m;
+    // Four standard deviations of a binomial share.
+    EXPECT_NEAR(kept / 40000, 1 - p, 4 * std::sqrt(p * (1 - p) / 40000));
+    const Tensor out = test.Output("Out");
+    for (size_t i = 0; i < mask.size(); ++i)
+      ASSERT_FLOAT_EQ(out.data<float>()[i], mask[i] ? 3.0f / (1 - p) : 0.0f);
+  }
+}
+
+TEST(Dropout, BothKernelsAndARepeatDrawTheSame) {
+  OpTest a = Dropout(0.5f, "upscale_in_train"), b = Dropout(0.5f, "upscale_in_train");
+  EXPECT_EQ(MaskOf(a), MaskOf(b, KernelMode::kReference));
+  b.Step(1);
+  EXPECT_NE(MaskOf(a), MaskOf(b));
+  b.Step(0).Seed(8);
+  EXPECT_NE(MaskOf(a), MaskOf(b));
+}
+
+TEST(Dropout, FixedSeedAndSeedInput) {
+  auto fixed = [](int32_t seed, uint64_t step) {
+    OpTest test = Dropout(0.5f, "upscale_in_train");
+    test.Attr("fix_seed", true).Attr("seed", seed).Step(step);
+    return MaskOf(test);
+  };
+  EXPECT_EQ(fixed(3, 0), fixed(3, 5));
+  EXPECT_NE(fixed(3, 0), fixed(4, 0));
+  auto given = [](int64_t seed, DType dtype) {
+    OpTest test = Dropout(0.5f, "upscale_in_train");
+    test.IntInput("Seed", {1}, {seed}, dtype);
+    return MaskOf(test);
+  };
+  EXPECT_EQ(given(3, DType::kInt32), fixed(3, 0));
+  EXPECT_EQ(given(3, DType::kInt64), fixed(3, 1));
+}
+
+TEST(Dropout, ProbabilityZeroAndOne) {
+  for (const char* how : {"upscale_in_train", "downgrade_in_infer"}) {
+    OpTest none = Dropout(0, how, 5), all = Dropout(1, how, 5);
+    none.Expect("Out", {5}, {3, 3, 3, 3, 3}).Expect("Mask", {5}, {1, 1, 1, 1, 1});
+    all.Expect("Out", {5}, {0, 0, 0, 0, 0}).Expect("Mask", {5}, {0, 0, 0, 0, 0});
+  }
+}
+
+TEST(Dropout, InTests) {
+  OpTest upscale = Dropout(0.25f, "upscale_in_train", 2);
+  upscale.Attr("is_test", true).Expect("Out", {2}, {3, 3}).CheckGradient({"X"});
+  OpTest downgrade = Dropout(0.25f, "downgrade_in_infer", 2);
+  downgrade.Attr("is_test", true)
+      .Expect("Out", {2}, {2.25, 2.25})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+  OpTest no_mask = Dropout(0.25f, "downgrade_in_infer", 2);
+  no_mask.Attr("is_test", true)
+      .NoOutput("Mask")
+      .Expect("Out", {2}, {2.25, 2.25})
+      .CheckGradient({"X"});
+}
+
+TEST(Dropout, Gradients) {
+  for (const char* how : {"upscale_in_train", "downgrade_in_infer"}) {
+    OpTest("dropout")
+        .Attr("dropout_prob", 0.4f)
+        .Attr("dropout_implementation", how)
+        .RandomInput("X", {4, 5})
+        .CheckGradient({"X"})
+        .CheckSecondGradient({"X"})
+        .CheckFast();
+  }
+}
+
+TEST(Dropout, SmallShapes) {
+  OpTest("dropout").Attr("dropout_prob", 0.0f).Input("X", {}, {2}).Expect("Out", {}, {2});
+  OpTest("dropout").Input("X", {0, 3}, {}).Expect("Out", {0, 3}, {});
+  OpTest("dropout")
+      .Attr("dropout_prob", 0.0f)
+      .InPlace("X", "Out")
+      .Input("X", {2}, {2, 1})
+      .Expect("Out", {2}, {2, 1});
+}
+
+TEST(Dropout, C1_Seed) {
+  OpTest("dropout").RandomInput("X", {2}).RandomInput("Seed", {1}).ExpectError("dropout.C1");
+  OpTest("dropout").RandomInput("X", {2}).IntInput("Seed", {2}, {1, 2}).ExpectError("dropout.C1");
+}
+
+TEST(DropoutGrad, Constraints) {
+  OpTest("dropout_grad")
+      .IntInput("Mask", {3}, {1, 0, 1}, DType::kUInt8)
+      .RandomInput("Out@GRAD", {2})
+      .ExpectError("dropout_grad.C1");
+  OpTest("dropout_grad").RandomInput("Out@GRAD", {2}).ExpectError("dropout_grad.C2");
+}
+
+TEST(Philox, BlocksAreTheSingleOnes) {
+  const Philox random(3, 4, uint64_t{1} << 40);
+  for (int64_t count : {0, 1, 7, 8, 9, 20}) {
+    std::vector<uint32_t> words(static_cast<size_t>(4 * count));
+    const uint64_t first = (uint64_t{1} << 32) - 5;
+    random.Blocks(first, count, words.data());
+    for (size_t i = 0; i < words.size(); ++i)
+      ASSERT_EQ(words[i], random.Block(first + i / 4)[i % 4]) << count << ' ' << i;
+  }
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,105 @@
+#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/tensor/rng.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "../../op_test.h"
+
+namespace coracle {
+
+TEST(TopK, Values) {
+  for (const char* type : {"top_k", "top_k_v2"}) {
+    OpTest(type)
+        .Attr("k", 2)
+        .Input("X", {2, 4}, {1, 4, 2, 4.5, 9, 7, 8, 3})
+        .Expect("Out", {2, 2}, {4.5, 4, 9, 8})
+        .Expect("Indices", {2, 2}, {3, 1, 0, 2})
+        .ExpectDType("Indices", DType::kInt64)
+        .CheckGradient({"X"});
+    OpTest(type)
+        .Attr("k", 1)
+        .Input("X", {3}, {1, 3, 2})
+        .IntInput("K", {1}, {3}, DType::kInt32)
+        .Expect("Out", {3}, {3, 2, 1})
+        .CheckGradient({"X"});
+    OpTest(type).Attr("k", 2).Input("X", {4}, {5, 5, 5, 5}).Expect("Indices", {2}, {0, 1});
+    OpTest(type).Attr("k", 2).Input("X", {0, 3}, {}).Expect("Out", {0, 2}, {});
+    OpTest(type).Attr("k", 2).IntInput("X", {3}, {1, 3, 2}).Expect("Out", {2}, {3, 2});
+  }
+}
+
+TEST(TopK, AxisAndSmallest) {
+  OpTest("top_k_v2")
+      .Attr("k", 2)
+      .Attr("axis", 0)
+      .Attr("largest", false)
+      .Input("X", {3, 2}, {3, 1, 2, 6, 5, 4})
+      .Expect("Out", {2, 2}, {2, 1, 3, 4})
+      .Expect("Indices", {2, 2}, {1, 0, 0, 2})
+      .CheckGradient({"X"});
+}
+
+TEST(TopK, NanIsLargest) {
+  const double nan = std::nan("");
+  OpTest("top_k").Attr("k", 3).Input("X", {4}, {1, nan, 2, nan}).Expect("Indices", {3}, {1, 3, 2});
+  OpTest("top_k_v2")
+      .Attr("k", 3)
+      .Attr("largest", false)
+      .Input("X", {4}, {1, nan, 2, nan})
+      .Expect("Indices", {3}, {0, 2, 1});
+}
+
+TEST(TopK, AgainstSort) {
+  const int before = NumThreads();
+  SetNumThreads(3);
+  Philox random(1, 2, 3);
+  for (int64_t k : {1, 7, 50, 100}) {
+    Tensor x(DType::kFloat32, {400, 100});
+    for (int64_t i = 0; i < x.numel(); ++i)
+      x.data<float>()[i] = std::floor(20 * random.UniformFloat(static_cast<uint64_t>(i)));
+    Tensor found =
+        OpTest("top_k").Attr("k", static_cast<int32_t>(k)).TensorInput("X", x).Output("Indices");
+    for (int64_t r = 0; r < 400; ++r) {
+      const float* row = x.data<float>() + r * 100;
+      std::vector<int64_t> order(100);
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int64_t a, int64_t b) { return row[a] > row[b]; });
+      for (int64_t j = 0; j < k; ++j)
+        ASSERT_EQ(order[static_cast<size_t>(j)], found.data<int64_t>()[r * k + j]) << r << " " << j;
+    }
+  }
+  SetNumThreads(before);
+}
+
+TEST(TopK, Constraints) {
+  for (const std::string type : {"top_k", "top_k_v2"}) {
+    OpTest(type).Input("X", {}, {1}).ExpectError(type + ".C1");
+    OpTest(type).Attr("k", 0).Input("X", {1}, {1}).ExpectError(type + ".C2");
+    OpTest(type).Attr("k", 2).Input("X", {1}, {1}).ExpectError(type + ".C2");
+    OpTest(type + "_grad")
+        .Input("X", {}, {1})
+        .IntInput("Indices", {1}, {0})
+        .Input("Out@GRAD", {1}, {1})
+        .ExpectError(type + "_grad.C1");
+    OpTest(type + "_grad")
+        .Input("X", {2}, {1, 2})
+        .IntInput("Indices", {2}, {0, 1})
+        .Input("Out@GRAD", {1}, {1})
+        .ExpectError(type + "_grad.C2");
+    OpTest(type + "_grad")
+        .Input("X", {2, 2}, {1, 2, 3, 4})
+        .IntInput("Indices", {1, 1}, {0})
+        .Input("Out@GRAD", {1, 1}, {1})
+        .ExpectError(type + "_grad.C3");
+    OpTest(type + "_grad")
+        .Input("X", {2}, {1, 2})
+        .IntInput("Indices", {1}, {2})
+        .Input("Out@GRAD", {1}, {1})
+        .ExpectError("outside [0, 2)");
+  }
+}
+
+}  // namespace coracle

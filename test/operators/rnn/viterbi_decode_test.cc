@@ -1,0 +1,117 @@
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+// Two tags, two steps, by hand: paths 00: 1+0+1 = 2, 01: 1+3+0 = 4, 10: 2+1+1 = 4, 11: 2+0+0 = 2.
+// Of the equal best ones the one whose last tag is lower is taken.
+TEST(ViterbiDecode, ByHand) {
+  OpTest("viterbi_decode")
+      .Attr("include_bos_eos_tag", false)
+      .Input("Input", {2, 2, 2}, {1, 2, 1, 0, 1, 2, 5, 0})
+      .Input("Transition", {2, 2}, {0, 3, 1, 0})
+      .IntInput("Length", {2}, {2, 1})
+      .Expect("Scores", {2}, {4, 2})
+      .Expect("Path", {2, 2}, {1, 0, 1, 0})
+      .ExpectDType("Path", DType::kInt64);
+}
+
+// The best score and path over all paths, one by one.
+struct Best {
+  double score = -1e30;
+  std::vector<int64_t> path;
+};
+Best TryAll(const double* x, const std::vector<double>& table, int64_t steps, int64_t tags,
+            bool bordered) {
+  Best best;
+  std::vector<int64_t> path(static_cast<size_t>(steps), 0);
+  for (bool more = true; more;) {
+    double score = 0;
+    for (int64_t t = 0; t < steps; ++t) {
+      const int64_t tag = path[static_cast<size_t>(t)];
+      score += x[t * tags + tag];
+      if (t > 0) {
+        score += table[static_cast<size_t>(path[static_cast<size_t>(t) - 1] * tags + tag)];
+      }
+    }
+    if (bordered) {
+      score += table[static_cast<size_t>((tags - 1) * tags + path.front())];
+      score += table[static_cast<size_t>((tags - 2) * tags + path.back())];
+    }
+    if (score > best.score) best = {score, path};
+    more = false;
+    for (size_t t = 0; t < path.size() && !more; ++t) {
+      more = ++path[t] < tags;
+      if (!more) path[t] = 0;
+    }
+  }
+  return best;
+}
+
+TEST(ViterbiDecode, AgreesWithTryingAllPaths) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<double> uniform(-2, 2);
+  constexpr int64_t kBatch = 3, kTime = 5, kTags = 4;
+  const std::vector<int64_t> lengths = {4, 1, 2};
+  for (bool bordered : {false, true, false, true}) {
+    std::vector<double> x(kBatch * kTime * kTags), table(kTags * kTags), scores;
+    for (double& v : x) v = uniform(random);
+    for (double& v : table) v = uniform(random);
+    std::vector<double> paths(kBatch * 4, 0);  // 4: the largest length
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      const Best best = TryAll(x.data() + b * kTime * kTags, table, lengths[b], kTags, bordered);
+      scores.push_back(best.score);
+      std::copy(best.path.begin(), best.path.end(), paths.begin() + static_cast<ptrdiff_t>(b * 4));
+    }
+    OpTest("viterbi_decode")
+        .Attr("include_bos_eos_tag", bordered)
+        .Input("Input", {kBatch, kTime, kTags}, x)
+        .Input("Transition", {kTags, kTags}, table)
+        .IntInput("Length", {kBatch}, lengths)
+        .Expect("Scores", {kBatch}, scores)
+        .Expect("Path", {kBatch, 4}, paths);
+  }
+}
+
+TEST(ViterbiDecode, EmptySequences) {
+  OpTest("viterbi_decode")
+      .Attr("include_bos_eos_tag", false)
+      .Input("Input", {2, 1, 2}, {1, 2, 3, 4})
+      .Input("Transition", {2, 2}, {0, 0, 0, 0})
+      .IntInput("Length", {2}, {0, 1}, DType::kInt32)
+      .Expect("Scores", {2}, {0, 4})
+      .Expect("Path", {2, 1}, {0, 1});
+  OpTest("viterbi_decode")
+      .Input("Input", {0, 3, 2}, {})
+      .Input("Transition", {2, 2}, {0, 0, 0, 0})
+      .IntInput("Length", {0}, {})
+      .Expect("Scores", {0}, {})
+      .Expect("Path", {0, 0}, {});
+}
+
+TEST(ViterbiDecode, ALengthPastTheEnd) {
+  OpTest("viterbi_decode")
+      .Input("Input", {1, 1, 2}, {1, 2})
+      .Input("Transition", {2, 2}, {0, 0, 0, 0})
+      .IntInput("Length", {1}, {2})
+      .ExpectError("Length holds 2 at 0, outside [0, 2)");
+}
+
+void Refused(const Shape& x, const Shape& table, const Shape& length, const std::string& id) {
+  auto zeros = [](const Shape& s) {
+    return std::vector<double>(static_cast<size_t>(s.numel()), 0);
+  };
+  OpTest("viterbi_decode")
+      .Input("Input", x, zeros(x))
+      .Input("Transition", table, zeros(table))
+      .IntInput("Length", length, std::vector<int64_t>(static_cast<size_t>(length.numel()), 0))
+      .ExpectError(id);
+}
+
+TEST(ViterbiDecode, C1_Rank) { Refused({2, 2}, {2, 2}, {2}, "viterbi_decode.C1"); }
+TEST(ViterbiDecode, C2_Transition) { Refused({1, 2, 2}, {2, 3}, {1}, "viterbi_decode.C2"); }
+TEST(ViterbiDecode, C3_Length) { Refused({1, 2, 2}, {2, 2}, {2}, "viterbi_decode.C3"); }
+TEST(ViterbiDecode, C4_TooFewTags) { Refused({1, 2, 1}, {1, 1}, {1}, "viterbi_decode.C4"); }
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,194 @@
+#include <coracle/framework/tensor/rng.h>
+#include <coracle/train/data/batch_reader.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+namespace coracle {
+namespace {
+
+// Tensors for a whole batch, and views of their first rows for the last batch of an epoch.
+struct Buffers {
+  std::vector<Tensor> whole, part;
+  std::vector<int64_t> rows;  // of the source
+};
+
+Tensor MakeBatch(const DataColumn& column, int64_t rows) {
+  Shape shape{rows};
+  for (int64_t dim : column.shape) shape.Append(dim);
+  return Tensor(column.dtype, shape);
+}
+
+Tensor FirstRows(const Tensor& whole, int64_t rows) {
+  auto owner = std::make_shared<Tensor>(whole);
+  Shape shape = whole.shape();
+  shape[0] = rows;
+  return Tensor::View(whole.dtype(), shape, owner->raw(), owner);
+}
+
+}  // namespace
+
+void ShuffleRows(uint64_t seed, uint64_t epoch, std::span<int64_t> rows) {
+  std::iota(rows.begin(), rows.end(), int64_t{0});
+  Philox philox(seed, HashName("shuffle"), epoch);
+  for (size_t i = rows.size(); i > 1; --i) {
+    auto words = philox.Block(i);
+    uint64_t draw = uint64_t{words[0]} << 32 | words[1];
+    auto j = static_cast<size_t>((static_cast<unsigned __int128>(draw) * i) >> 64);
+    std::swap(rows[i - 1], rows[j]);
+  }
+}
+
+struct BatchReader::Impl {
+  Impl(DataSourcePtr data, const BatchOptions& batch_options)
+      : source(std::move(data)), options(batch_options) {
+    int64_t size = source->size();
+    if (options.batch_size < 1)
+      ThrowInvalid(fmt::format("batch_size must be at least 1, got {}", options.batch_size));
+    rest = size % options.batch_size;
+    per_epoch = size / options.batch_size + (rest > 0 && !options.drop_last ? 1 : 0);
+    if (per_epoch == 0) {
+      ThrowInvalid(fmt::format("{} has {} rows: no batch of {}", source->Describe(), size,
+                               options.batch_size));
+    }
+    order.resize(static_cast<size_t>(size));
+    std::iota(order.begin(), order.end(), int64_t{0});
+    int64_t rows = std::min(size, options.batch_size);
+    for (Buffers& b : buffers) {
+      for (const DataColumn& column : source->columns()) {
+        b.whole.push_back(MakeBatch(column, rows));
+        b.part.push_back(FirstRows(b.whole.back(), rest));
+      }
+    }
+    if (options.prefetch) worker = std::thread([this] { Work(); });
+  }
+
+  ~Impl() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      stop = true;
+    }
+    changed.notify_all();
+    if (worker.joinable()) worker.join();
+  }
+
+  // Reads batch `number` into `buffer`.
+  const std::vector<Tensor>* Fill(int64_t number, Buffers& buffer) {
+    int64_t epoch = number / per_epoch, batch = number % per_epoch;
+    if (options.shuffle && epoch != order_epoch) {
+      ShuffleRows(options.seed, static_cast<uint64_t>(epoch), order);
+      order_epoch = epoch;
+    }
+    int64_t begin = batch * options.batch_size;
+    int64_t count = std::min(options.batch_size, source->size() - begin);
+    std::vector<Tensor>& out = count == buffer.whole[0].shape()[0] ? buffer.whole : buffer.part;
+    buffer.rows.assign(order.begin() + begin, order.begin() + begin + count);
+    source->Get(buffer.rows, out);
+    return &out;
+  }
+
+  void Work() {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return stop || (wanted >= 0 && !ready); });
+      if (stop) return;
+      int64_t number = wanted;
+      Buffers& buffer = buffers[static_cast<size_t>(1 - in_use)];
+      lock.unlock();
+      const std::vector<Tensor>* batch = nullptr;
+      std::exception_ptr error;
+      try {
+        batch = Fill(number, buffer);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      result = batch;
+      failure = error;
+      ready = true;
+      changed.notify_all();
+    }
+  }
+
+  // The batch at `position`, from the worker; then asks it for the following one. A request that a
+  // Seek has made useless is waited for and thrown away.
+  const std::vector<Tensor>& Take() {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (wanted >= 0 && wanted != position) {
+      changed.wait(lock, [this] { return ready; });
+      wanted = -1;
+    }
+    if (wanted < 0) Ask(position);
+    changed.wait(lock, [this] { return ready; });
+    if (failure) {
+      wanted = -1;
+      std::rethrow_exception(std::exchange(failure, nullptr));
+    }
+    const std::vector<Tensor>* batch = result;
+    in_use = 1 - in_use;
+    Ask(++position);
+    return *batch;
+  }
+
+  void Ask(int64_t number) {
+    wanted = number;
+    ready = false;
+    changed.notify_all();
+  }
+
+  DataSourcePtr source;
+  BatchOptions options;
+  int64_t per_epoch = 0, rest = 0;
+  int64_t position = 0;
+  std::array<Buffers, 2> buffers;
+
+  // Used by whoever fills: the worker, or the caller when there is none.
+  std::vector<int64_t> order;
+  int64_t order_epoch = -1;
+
+  std::thread worker;
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex.
+  bool stop = false;
+  bool ready = false;
+  int64_t wanted = -1;  // the batch asked for; -1: none
+  int in_use = 0;       // the buffer that the caller looks at
+  const std::vector<Tensor>* result = nullptr;
+  std::exception_ptr failure;
+};
+
+BatchReader::BatchReader(DataSourcePtr source, const BatchOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(source), options)) {}
+BatchReader::~BatchReader() = default;
+
+const std::vector<DataColumn>& BatchReader::columns() const { return impl_->source->columns(); }
+int64_t BatchReader::batches_per_epoch() const { return impl_->per_epoch; }
+int64_t BatchReader::position() const { return impl_->position; }
+
+void BatchReader::Seek(int64_t position) {
+  if (position < 0) ThrowInvalid(fmt::format("a data position must not be negative: {}", position));
+  impl_->position = position;
+}
+
+std::string BatchReader::PlaceOf(int64_t row) const {
+  const bool prefetched = impl_->worker.joinable();
+  const Buffers& buffer = impl_->buffers[static_cast<size_t>(prefetched ? impl_->in_use : 0)];
+  return impl_->source->Place(buffer.rows.at(static_cast<size_t>(row)));
+}
+
+const std::vector<Tensor>& BatchReader::Next() {
+  if (impl_->worker.joinable()) return impl_->Take();
+  const std::vector<Tensor>* batch = impl_->Fill(impl_->position, impl_->buffers[0]);
+  ++impl_->position;
+  return *batch;
+}
+
+}  // namespace coracle

@@ -1,0 +1,203 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/train/data/batch_reader.h>
+#include <coracle/train/data/data_source.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+void CheckRow(int64_t row, int64_t size, const std::string& what) {
+  if (row < 0 || row >= size) {
+    throw Error(ErrorCode::kOutOfRange,
+                fmt::format("row {} asked of {}, which has {}", row, what, size));
+  }
+}
+
+class MemorySource : public DataSource {
+ public:
+  MemorySource(std::vector<MemoryColumn> data, std::string description, FileLines lines)
+      : data_(std::move(data)), description_(std::move(description)), lines_(std::move(lines)) {
+    if (data_.empty()) ThrowInvalid(description_ + ": no columns");
+    for (const MemoryColumn& column : data_) AddColumn(column);
+  }
+
+  const std::vector<DataColumn>& columns() const override { return columns_; }
+  int64_t size() const override { return size_; }
+  std::string Describe() const override { return description_; }
+  std::string Place(int64_t row) const override {
+    if (row < 0 || row >= static_cast<int64_t>(lines_.lines.size())) return DataSource::Place(row);
+    return fmt::format("{}:{}", lines_.file, lines_.lines[static_cast<size_t>(row)]);
+  }
+
+  void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
+    for (int64_t row : rows) CheckRow(row, size_, description_);
+    if (out.size() != data_.size()) {
+      throw InternalError("a batch needs one tensor per column of its source");
+    }
+    for (size_t c = 0; c < data_.size(); ++c) CopyRows(c, rows, out[c]);
+  }
+
+ private:
+  void AddColumn(const MemoryColumn& column) {
+    const Tensor& rows = column.rows;
+    if (FindColumn(column.name) >= 0)
+      ThrowInvalid(fmt::format("{}: two columns are called {}", description_, Quote(column.name)));
+    if (rows.shape().rank() == 0) {
+      ThrowInvalid(fmt::format("{}: column {} is a scalar, not a list of rows", description_,
+                               Quote(column.name)));
+    }
+    int64_t n = rows.shape()[0];
+    if (columns_.empty()) size_ = n;
+    if (n != size_) {
+      ThrowInvalid(fmt::format("{}: column {} has {} rows, column {} has {}", description_,
+                               Quote(column.name), n, Quote(columns_[0].name), size_));
+    }
+    int64_t numel = column.shape.numel();
+    if (n > 0 && rows.numel() / n != numel) {
+      ThrowInvalid(fmt::format("{}: column {} has {} values per row, shape {} needs {}",
+                               description_, Quote(column.name), rows.numel() / n,
+                               column.shape.ToString(), numel));
+    }
+    columns_.push_back({column.name, column.scaled ? DType::kFloat32 : rows.dtype(), column.shape});
+    numel_.push_back(numel);
+    std::array<float, 256> table{};
+    for (int i = 0; i < 256; ++i)
+      table[static_cast<size_t>(i)] = (static_cast<float>(i) - column.mean) * column.scale;
+    tables_.push_back(table);
+  }
+
+  void CopyRows(size_t c, std::span<const int64_t> rows, Tensor& out) const {
+    const MemoryColumn& column = data_[c];
+    auto numel = static_cast<size_t>(numel_[c]);
+    if (out.dtype() != columns_[c].dtype ||
+        static_cast<size_t>(out.numel()) < rows.size() * numel) {
+      throw InternalError("a batch tensor does not fit column " + column.name);
+    }
+    if (column.scaled) return ScaleRows(column.rows, tables_[c], rows, numel, out.data<float>());
+    const char* from = static_cast<const char*>(column.rows.raw());
+    char* to = static_cast<char*>(out.raw());
+    size_t bytes = numel * SizeOf(column.rows.dtype());
+    for (size_t i = 0; i < rows.size() && bytes > 0; ++i)
+      std::memcpy(to + i * bytes, from + static_cast<size_t>(rows[i]) * bytes, bytes);
+  }
+
+  static void ScaleRows(const Tensor& data, const std::array<float, 256>& table,
+                        std::span<const int64_t> rows, size_t numel, float* to) {
+    const uint8_t* from = data.data<uint8_t>();
+    for (int64_t row : rows) {
+      const uint8_t* values = from + static_cast<size_t>(row) * numel;
+      for (size_t k = 0; k < numel; ++k) to[k] = table[values[k]];
+      to += numel;
+    }
+  }
+
+  std::vector<MemoryColumn> data_;
+  std::string description_;
+  FileLines lines_;
+  std::vector<DataColumn> columns_;
+  std::vector<int64_t> numel_;
+  std::vector<std::array<float, 256>> tables_;
+  int64_t size_ = 0;
+};
+
+class Subset : public DataSource {
+ public:
+  Subset(DataSourcePtr source, int64_t first, int64_t count)
+      : source_(std::move(source)), first_(first), count_(count) {}
+  const std::vector<DataColumn>& columns() const override { return source_->columns(); }
+  int64_t size() const override { return count_; }
+  std::string Describe() const override {
+    return fmt::format("{} rows {}..{}", source_->Describe(), first_, first_ + count_ - 1);
+  }
+  std::string Place(int64_t row) const override { return source_->Place(first_ + row); }
+  void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
+    std::vector<int64_t> shifted(rows.begin(), rows.end());
+    for (int64_t& row : shifted) {
+      CheckRow(row, count_, Describe());
+      row += first_;
+    }
+    source_->Get(shifted, out);
+  }
+
+ private:
+  DataSourcePtr source_;
+  int64_t first_, count_;
+};
+
+class RandomPart : public DataSource {
+ public:
+  RandomPart(DataSourcePtr source, std::vector<int64_t> rows, std::string description)
+      : source_(std::move(source)), rows_(std::move(rows)), description_(std::move(description)) {}
+  const std::vector<DataColumn>& columns() const override { return source_->columns(); }
+  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  std::string Describe() const override { return description_; }
+  std::string Place(int64_t row) const override {
+    CheckRow(row, size(), Describe());
+    return source_->Place(rows_[static_cast<size_t>(row)]);
+  }
+  void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
+    std::vector<int64_t> chosen(rows.begin(), rows.end());
+    for (int64_t& row : chosen) {
+      CheckRow(row, size(), Describe());
+      row = rows_[static_cast<size_t>(row)];
+    }
+    source_->Get(chosen, out);
+  }
+
+ private:
+  DataSourcePtr source_;
+  std::vector<int64_t> rows_;
+  std::string description_;
+};
+
+}  // namespace
+
+int DataSource::FindColumn(const std::string& name) const {
+  for (size_t i = 0; i < columns().size(); ++i)
+    if (columns()[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+std::string DataSource::Place(int64_t row) const {
+  return fmt::format("row {} of {}", row, Describe());
+}
+
+DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description,
+                               FileLines lines) {
+  return std::make_shared<MemorySource>(std::move(columns), std::move(description),
+                                        std::move(lines));
+}
+
+DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn) {
+  std::vector<int64_t> order(static_cast<size_t>(source->size()));
+  ShuffleRows(seed, 0, order);
+  const auto cut = order.begin() + std::llround(share * static_cast<double>(order.size()));
+  std::vector<int64_t> rows =
+      drawn ? std::vector<int64_t>(order.begin(), cut) : std::vector<int64_t>(cut, order.end());
+  std::sort(rows.begin(), rows.end());
+  std::string what = fmt::format("{} {} {:g}% (seed {})", source->Describe(),
+                                 drawn ? "a random" : "without a random", 100 * share, seed);
+  if (rows.empty()) {
+    throw Error(ErrorCode::kOutOfRange, fmt::format("{} has {} rows: none are left of {}",
+                                                    source->Describe(), source->size(), what));
+  }
+  return std::make_shared<RandomPart>(std::move(source), std::move(rows), std::move(what));
+}
+
+DataSourcePtr MakeSubset(DataSourcePtr source, int64_t first, int64_t limit) {
+  int64_t size = source->size();
+  if (first == 0 && limit == 0) return source;
+  if (first < 0 || limit < 0 || first >= size || limit > size - first) {
+    throw Error(ErrorCode::kOutOfRange,
+                fmt::format("{} has {} rows: there are {}from row {} on", source->Describe(), size,
+                            limit == 0 ? "none " : fmt::format("no {} ", limit), first));
+  }
+  return std::make_shared<Subset>(std::move(source), first, limit == 0 ? size - first : limit);
+}
+
+}  // namespace coracle

@@ -1,0 +1,36 @@
+#pragma once
+// Feeder: gives a program's inputs the columns of a batch.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/train/data/data_source.h>
+#include <coracle/train/job/job.h>
+
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+class Feeder {
+ public:
+  // Finds a column for each input: the one bound to it, else the one of its name. A row may have
+  // another shape than the input when it has as many elements ([1, 28, 28] and [784]). Throws
+  // kNotFound for an input without column, kInvalidArgument for one that does not fit; `source`
+  // is the place in errors about what is not bound.
+  Feeder(const ProgramDesc& program, const std::vector<std::string>& inputs, const DataSource& data,
+         const std::vector<BindConfig>& bind, const std::string& source);
+
+  const std::vector<std::string>& inputs() const { return inputs_; }
+  // The feeds in the order of inputs(): views of the batch's tensors. Valid until the next call.
+  const std::vector<Tensor>& Bind(const std::vector<Tensor>& batch);
+
+ private:
+  std::vector<std::string> inputs_;
+  std::vector<size_t> column_;
+  std::vector<Shape> shape_;  // of the feed; [0] is set to the batch's rows
+  std::vector<Tensor> feeds_;
+};
+
+// The variables that the program's ops read and nobody writes or keeps: what must be fed.
+std::vector<std::string> FindInputs(const ProgramDesc& program);
+
+}  // namespace coracle

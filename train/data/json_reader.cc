@@ -1,0 +1,208 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/train/data/json_reader.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxDepth = 32;
+
+// The depth of a text's lists and objects, as far as it is JSON. What builds and writes values
+// recurses into them.
+size_t DepthOf(std::string_view text) {
+  size_t depth = 0, deepest = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+// Builds what Json::parse would, which looks through an object's keys for each new one.
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  Json Take() { return std::move(root_); }
+
+  size_t error_byte = 0;             // where the text is no JSON, from 1
+  std::optional<std::string> twice;  // a key that its object has already
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(int64_t value) override { return Add(value); }
+  bool number_unsigned(uint64_t value) override { return Add(value); }
+  bool number_float(double value, const std::string&) override { return Add(value); }
+  bool string(std::string& value) override { return Add(std::move(value)); }
+  bool binary(Json::binary_t&) override { return false; }
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return Open(Json::object());
+  }
+  bool key(std::string& key) override {
+    const bool fresh = keys_.back().insert(key).second;
+    if (!fresh) twice = key;
+    key_ = std::move(key);
+    return fresh;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    open_.pop_back();
+    return true;
+  }
+  bool start_array(size_t) override { return Open(Json::array()); }
+  bool end_array() override {
+    open_.pop_back();
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    if (const auto* e = dynamic_cast<const Json::parse_error*>(&error)) error_byte = e->byte;
+    return false;
+  }
+
+ private:
+  bool Add(Json value) {
+    added_ = &root_;
+    if (open_.empty()) {
+      root_ = std::move(value);
+    } else if (open_.back()->is_array()) {
+      auto& items = open_.back()->get_ref<Json::array_t&>();
+      added_ = &items.emplace_back(std::move(value));
+    } else {
+      using Members = std::vector<std::pair<const std::string, Json>>;
+      Members& members = open_.back()->get_ref<Json::object_t&>();
+      added_ = &members.emplace_back(std::move(key_), std::move(value)).second;
+    }
+    return true;
+  }
+  bool Open(Json value) {
+    Add(std::move(value));
+    open_.push_back(added_);
+    return true;
+  }
+
+  Json root_;
+  Json* added_ = nullptr;
+  std::vector<Json*> open_;  // each the last of the one before, which does not grow meanwhile
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects among them
+  std::string key_;
+};
+
+[[noreturn]] void Throw(const std::string& message) { throw Error(ErrorCode::kDataLoss, message); }
+
+// What stands there, for messages.
+std::string Brief(const Json& json) {
+  if (json.is_object()) return "an object";
+  if (json.is_array()) return "a list";
+  if (json.is_string()) return Quote(json.get_ref<const std::string&>());
+  return json.dump();
+}
+
+}  // namespace
+
+JsonReader::JsonReader(std::string_view text, const std::string& source) : source_(source) {
+  if (DepthOf(text) > kMaxDepth)
+    Throw(fmt::format("{}: lists and objects lie more than {} deep", source, kMaxDepth));
+  Builder builder;
+  if (!Json::sax_parse(text, &builder)) {
+    if (builder.twice)
+      Throw(fmt::format("{}: an object has the key {} twice", source, Quote(*builder.twice)));
+    if (builder.error_byte > 0)
+      Throw(fmt::format("{}: no JSON from byte {} on", source, builder.error_byte));
+    Throw(fmt::format("{}: a number in it is out of range", source));
+  }
+  root_ = std::make_shared<const Json>(builder.Take());
+  json_ = root_.get();
+}
+
+JsonReader::JsonReader(const JsonReader& parent, const Json& json, const std::string& key)
+    : root_(parent.root_),
+      json_(&json),
+      source_(parent.source_),
+      path_(parent.path_ + (parent.path_.empty() || key.starts_with('[') ? "" : ".") + key) {}
+
+void JsonReader::Fail(const std::string& what) const {
+  Throw(source_ + ": " + path_.substr(0, 200) + (path_.empty() ? "" : " ") + what);
+}
+
+void JsonReader::FailKind(const char* wanted) const {
+  Fail(fmt::format("must be {}, got {}", wanted, Brief(*json_)));
+}
+
+bool JsonReader::Has(const std::string& key) const {
+  return json_->is_object() && json_->contains(key);
+}
+
+JsonReader JsonReader::At(const std::string& key) const {
+  if (!json_->is_object()) FailKind("an object");
+  const auto found = json_->find(key);
+  if (found == json_->end()) Fail(fmt::format("lacks the key {}", Quote(key)));
+  return JsonReader(*this, *found, key);
+}
+
+std::vector<JsonReader> JsonReader::Items() const {
+  if (!json_->is_array()) FailKind("a list");
+  std::vector<JsonReader> items;
+  for (const Json& item : *json_)
+    items.push_back(JsonReader(*this, item, fmt::format("[{}]", items.size())));
+  return items;
+}
+
+std::vector<std::pair<std::string, JsonReader>> JsonReader::Members() const {
+  if (!json_->is_object()) FailKind("an object");
+  std::vector<std::pair<std::string, JsonReader>> members;
+  for (const auto& [key, value] : json_->items())
+    members.emplace_back(key, JsonReader(*this, value, key));
+  return members;
+}
+
+std::string JsonReader::Text() const {
+  if (!json_->is_string()) FailKind("text");
+  return json_->get<std::string>();
+}
+
+bool JsonReader::Bool() const {
+  if (!json_->is_boolean()) FailKind("true or false");
+  return json_->get<bool>();
+}
+
+int64_t JsonReader::Integer(int64_t min, int64_t max) const {
+  if (!json_->is_number_integer()) FailKind("a whole number");
+  const bool large = json_->is_number_unsigned() && json_->get<uint64_t>() > INT64_MAX;
+  const int64_t value = large ? INT64_MAX : json_->get<int64_t>();
+  if (large || value < min || value > max)
+    Fail(fmt::format("must lie in [{}, {}], got {}", min, max, json_->dump()));
+  return value;
+}
+
+uint64_t JsonReader::Unsigned() const {
+  if (!json_->is_number_unsigned()) FailKind("a whole number that is not negative");
+  return json_->get<uint64_t>();
+}
+
+double JsonReader::Number() const {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  if (json_->is_number()) return json_->get<double>();
+  if (json_->is_null() || *json_ == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (*json_ == "inf" || *json_ == "-inf") return *json_ == "inf" ? kInf : -kInf;
+  FailKind("a number");
+}
+
+}  // namespace coracle

@@ -1,0 +1,64 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/train/data/row_error.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+namespace coracle {
+namespace {
+
+struct BadIndex {
+  long long value = 0, at = 0;  // the element `at` of the op's input holds `value`
+};
+
+// From the words of ThrowLabel, of ThrowIndexRange, and of a metric.
+std::optional<BadIndex> FindBadIndex(const std::string& message) {
+  BadIndex bad;
+  const auto scan = [&message](const char* word, const char* format, long long* a, long long* b) {
+    for (size_t at = message.find(word); at != std::string::npos; at = message.find(word, at + 1))
+      if (std::sscanf(message.c_str() + at, format, a, b) == 2) return true;  // NOLINT: checked
+    return false;
+  };
+  if (scan("label ", "label %lld at index %lld", &bad.value, &bad.at) ||
+      scan("holds ", "holds %lld at %lld", &bad.value, &bad.at) ||
+      scan("[", "[%lld] is %lld", &bad.at, &bad.value)) {
+    return bad;
+  }
+  return std::nullopt;
+}
+
+// The element of a column that holds the value; at that place if it does.
+std::optional<int64_t> Find(const Tensor& column, const BadIndex& bad) {
+  if (IsFloating(column.dtype()) || column.dtype() == DType::kBool) return std::nullopt;
+  const Tensor wide = column.Cast(DType::kInt64);
+  const auto values = wide.span<int64_t>();
+  const bool there =
+      bad.at >= 0 && bad.at < column.numel() && values[static_cast<size_t>(bad.at)] == bad.value;
+  if (there) return bad.at;
+  const auto found = std::find(values.begin(), values.end(), bad.value);
+  if (found == values.end()) return std::nullopt;
+  return found - values.begin();
+}
+
+}  // namespace
+
+Error WithRow(const Error& error, const BatchReader& reader, const std::vector<Tensor>& batch) {
+  const std::optional<BadIndex> bad = FindBadIndex(error.message());
+  std::vector<std::string> there, elsewhere;
+  for (size_t c = 0; bad && c < batch.size(); ++c) {
+    const std::optional<int64_t> element = Find(batch[c], *bad);
+    if (!element) continue;
+    const int64_t row = *element / (batch[c].numel() / batch[c].shape()[0]);
+    (*element == bad->at ? there : elsewhere)
+        .push_back(fmt::format("{}, column {}, holds {}", reader.PlaceOf(row),
+                               Quote(reader.columns()[c].name), bad->value));
+  }
+  if (there.size() == 1) return error.WithPrefix(there[0]);
+  // Any of several columns may be the one that the op reads.
+  if (there.size() > 1) return error.WithDetail("one of these: " + Join(there, "; "));
+  return elsewhere.empty() ? error : error.WithDetail(elsewhere[0]);
+}
+
+}  // namespace coracle

@@ -1,0 +1,242 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/train/data/digits.h>
+#include <coracle/train/job/job.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+std::string DataPath(const JobConfig& config, const std::string& file) {
+  if (fs::path(file).is_absolute()) return file;
+  fs::path base = config.data_dir.empty() ? config.directory : config.data_dir;
+  return (base / file).lexically_normal().string();
+}
+
+// A test text is read with the vocabulary of the training text.
+TextOptions WithPaths(const JobConfig& config, TextOptions text) {
+  const auto* train = std::get_if<TextOptions>(&config.train.source);
+  if (text.vocabulary.empty() && train) {
+    text.vocabulary = train->vocabulary;
+    text.vocabulary_text = train->file;
+  }
+  for (std::string* path : {&text.file, &text.vocabulary, &text.vocabulary_text})
+    if (!path->empty()) *path = DataPath(config, *path);
+  return text;
+}
+
+// `where` is the place of the data in the job.
+DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit split,
+                   int64_t streams, const std::string& where, const std::string& part) {
+  const bool test = split == DigitSplit::kTest;
+  auto open = Overloaded{
+      [](std::monostate) { return DataSourcePtr(); },
+      [split](const DigitsOptions& digits) { return MakeDigits(digits.count, digits.seed, split); },
+      [&config](IdxOptions idx) {
+        idx.images = DataPath(config, idx.images);
+        idx.labels = DataPath(config, idx.labels);
+        return MakeIdxSource(idx);
+      },
+      [&config](CsvOptions csv) {
+        csv.file = DataPath(config, csv.file);
+        return MakeCsvSource(csv);
+      },
+      [&config](NpzOptions npz) {
+        npz.file = DataPath(config, npz.file);
+        return MakeNpzSource(npz);
+      },
+      [&](const TextOptions& text) -> DataSourcePtr {
+        return std::make_shared<TextSource>(WithPaths(config, text),
+                                            test ? TextPart::kTest : TextPart::kTrain, streams);
+      },
+  };
+  try {
+    DataSourcePtr source = data.custom ? data.custom : std::visit(open, data.source);
+    if (!source) return source;
+    if (data.split)
+      source = MakeRandomPart(std::move(source), data.split->holdout, data.split->seed, test);
+    return MakeSubset(std::move(source), data.first, data.limit);
+  } catch (const Error& e) {
+    const Error told = e.WithPrefix(fmt::format("{}: {}", where, part));
+    if (e.code() != ErrorCode::kNotFound || !config.data_dir.empty()) throw told;
+    throw told.WithDetail("--data_dir=DIR says where data files are, if not beside the job");
+  }
+}
+
+void RequireAtLeast(const JobConfig& config, const char* field, int64_t value, int64_t least) {
+  if (value < least)
+    ThrowInvalid(fmt::format("{}: {} must be at least {}, got {}", config.Place(field), field,
+                             least, value));
+}
+
+// Of what is multiplied by others, and of what memory is made for.
+void RequireAtMost(const JobConfig& config, const char* field, int64_t value, int64_t most) {
+  if (value > most)
+    ThrowInvalid(
+        fmt::format("{}: {} must be at most {}, got {}", config.Place(field), field, most, value));
+}
+
+// Sets and metrics go by their names in logs.
+void CheckNames(const JobConfig& config) {
+  std::set<std::string> names;
+  const std::vector<TestSetConfig> sets = config.TestSets();
+  for (const TestSetConfig& set : sets) {
+    if (names.insert(set.name).second) continue;
+    ThrowInvalid(
+        fmt::format("{}: two test sets are called {}", config.Place(set.where), Quote(set.name)));
+  }
+  names = {config.loss_name};
+  for (size_t i = 0; i < config.metrics.size(); ++i) {
+    const MetricConfig& metric = config.metrics[i];
+    const std::string where = config.Place(fmt::format("metric[{}]", i));
+    const bool scores = metric.kind == MetricKind::kAccuracy || metric.kind == MetricKind::kAuc;
+    if (scores == metric.label.empty()) {
+      ThrowInvalid(fmt::format("{}: metric {} {} a label", where, Quote(metric.name),
+                               scores ? "needs" : "takes no"));
+    }
+    if (!names.insert(metric.name).second)
+      ThrowInvalid(fmt::format("{}: two values are shown as {}", where, Quote(metric.name)));
+  }
+  const bool watches = config.best || config.early_stop;
+  if (watches && sets.empty()) {
+    ThrowInvalid(fmt::format("{}: there is nothing to watch without test data",
+                             config.Place(config.best ? "best" : "early_stop")));
+  }
+}
+
+// The file that the rows of data come from, as the job spells it; "" where they come from none.
+std::string FileOf(const DataConfig& data) {
+  if (data.custom) return "";
+  if (const auto* idx = std::get_if<IdxOptions>(&data.source)) return idx->images;
+  if (const auto* csv = std::get_if<CsvOptions>(&data.source)) return csv->file;
+  if (const auto* npz = std::get_if<NpzOptions>(&data.source)) return npz->file;
+  if (const auto* text = std::get_if<TextOptions>(&data.source)) return text->file;
+  return "";
+}
+
+// Whatever names and links lead to it. Of an idx file either form is read, packed or not.
+std::string FileItself(const JobConfig& config, const DataConfig& data) {
+  std::string path = FileOf(data);
+  if (path.empty()) return "";
+  path = DataPath(config, path);
+  if (std::holds_alternative<IdxOptions>(data.source) && path.ends_with(".gz"))
+    path.resize(path.size() - 3);
+  std::error_code error;
+  const std::string itself = fs::weakly_canonical(path, error).string();
+  return error ? path : itself;
+}
+
+// What train leaves out is what the other tests on.
+bool SplitAlike(const DataConfig& train, const DataConfig& test) {
+  const auto *of_train = std::get_if<TextOptions>(&train.source),
+             *of_test = std::get_if<TextOptions>(&test.source);
+  if (!of_train || !of_test) return train.split == test.split;
+  return of_test->holdout <= of_train->holdout;  // both are the end of the text
+}
+
+bool Splits(const DataConfig& data) {
+  const auto* text = std::get_if<TextOptions>(&data.source);
+  return data.split || (text && text->holdout > 0);
+}
+
+// Two splits of one file must be the same: else rows to test on are trained on.
+void CheckSplits(const JobConfig& config) {
+  const std::string file = FileItself(config, config.train);
+  if (file.empty()) return;
+  for (const TestSetConfig& set : config.TestSets()) {
+    const bool splits = Splits(config.train) || Splits(set.data);
+    if (!splits || FileItself(config, set.data) != file || SplitAlike(config.train, set.data))
+      continue;
+    ThrowInvalid(fmt::format(
+        "{}: {} and train read {} with different splits: rows would be trained on and tested on; "
+        "give both the same holdout and seed",
+        config.Place(set.where), set.name, Quote(FileOf(set.data), 300)));
+  }
+}
+
+}  // namespace
+
+std::string JobConfig::SnapshotDirectory() const {
+  if (!snapshot_dir.empty() || output_dir.empty()) return snapshot_dir;
+  return (fs::path(output_dir) / "snapshots").string();
+}
+
+const std::string& JobConfig::Place(const std::string& field) const {
+  if (const auto found = places.find(field); found != places.end()) return found->second;
+  const auto begin = places.find("");
+  return begin == places.end() ? source : begin->second;
+}
+
+std::vector<TestSetConfig> JobConfig::TestSets() const {
+  std::vector<TestSetConfig> sets;
+  if (!test.empty()) sets.push_back({"test", test, 0, test_iterations, {}, "test"});
+  sets.insert(sets.end(), test_sets.begin(), test_sets.end());
+  for (size_t i = 0; i < test_sets.size(); ++i)
+    sets[sets.size() - test_sets.size() + i].where = fmt::format("test_set[{}]", i);
+  for (TestSetConfig& set : sets)
+    if (set.batch_size == 0) set.batch_size = test_batch_size ? test_batch_size : batch_size;
+  return sets;
+}
+
+std::string JobConfig::FilePath(const std::string& file) const {
+  if (fs::path(file).is_absolute()) return file;
+  return (fs::path(directory) / file).lexically_normal().string();
+}
+
+void CheckJob(const JobConfig& config) {
+  const std::string& source = config.Place("");
+  if (config.model.empty() && config.model_text.empty())
+    ThrowInvalid(source + ": the job has no model; give model or model_text");
+  if (config.train.empty()) ThrowInvalid(source + ": the job has no training data; give train");
+  if (config.loss.empty()) ThrowInvalid(config.Place("loss") + ": loss must name a variable");
+  if (config.max_iter == 0 && config.epochs == 0)
+    ThrowInvalid(source + ": the job has no end; give max_iter or epochs");
+  RequireAtLeast(config, "batch_size", config.batch_size, 1);
+  RequireAtLeast(config, "test_batch_size", config.test_batch_size, 0);
+  RequireAtLeast(config, "max_iter", config.max_iter, 0);
+  RequireAtLeast(config, "epochs", config.epochs, 0);
+  RequireAtLeast(config, "test_interval", config.test_interval, 0);
+  RequireAtLeast(config, "test_iter", config.test_iterations, 0);
+  RequireAtLeast(config, "display", config.display, 1);
+  RequireAtLeast(config, "average_loss", config.average_loss, 0);
+  RequireAtMost(config, "average_loss", config.average_loss, 1'000'000);
+  RequireAtMost(config, "iter_size", config.training.iter_size, 1'000'000);
+  RequireAtMost(config, "batch_size", config.batch_size, std::numeric_limits<int32_t>::max());
+  RequireAtMost(config, "test_batch_size", config.test_batch_size,
+                std::numeric_limits<int32_t>::max());
+  RequireAtLeast(config, "snapshot_interval", config.snapshot_interval, 0);
+  RequireAtLeast(config, "keep_snapshots", config.keep_snapshots, 0);
+  if (!(config.max_seconds >= 0))
+    ThrowInvalid(config.Place("max_seconds") + ": max_seconds must not be negative");
+  if (config.deploy_inputs.empty() != config.deploy_outputs.empty())
+    ThrowInvalid(config.Place("deploy") + ": deploy needs both input and output");
+  if (!config.carry.empty() && config.shuffle)
+    ThrowInvalid(config.Place("shuffle") + ": shuffle must be false where states are carried");
+  CheckNames(config);
+  CheckSplits(config);
+}
+
+DataSourcePtr OpenTrainData(const JobConfig& config) {
+  return Open(config, config.train, DigitSplit::kTrain, config.batch_size, config.Place("train"),
+              "train");
+}
+
+DataSourcePtr OpenTestData(const JobConfig& config, const TestSetConfig& set) {
+  return Open(config, set.data, DigitSplit::kTest, set.batch_size, config.Place(set.where),
+              set.name);
+}
+
+}  // namespace coracle

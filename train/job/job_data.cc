@@ -1,0 +1,133 @@
+#include <coracle/train/job/job_parts.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+using Node = JobNode;
+
+IdxOptions ToIdx(const proto::IdxConfig& idx, const Node& at) {
+  at.Need("idx", {"images", "labels"});
+  IdxOptions options;
+  options.images = idx.images();
+  options.labels = idx.labels();
+  options.mean = idx.mean();
+  if (idx.has_scale()) options.scale = idx.scale();
+  return options;
+}
+
+CsvColumn ToCsvColumn(const proto::CsvColumnConfig& column, const Node& at) {
+  at.Need("column", {"name"});
+  CsvColumn options;
+  options.name = column.name();
+  if (column.has_fill()) options.fill = column.fill();
+  if (column.has_mean()) options.mean = column.mean();
+  if (column.has_scale()) options.scale = column.scale();
+  options.categories.assign(column.category().begin(), column.category().end());
+  options.ids = column.ids();
+  const bool words = !options.categories.empty();
+  if (column.has_ids() && !words) at.Fail("ids", "needs the words: category: \"...\"");
+  if (column.has_ids() && options.ids.empty()) at.Fail("ids", "must name the new column");
+  for (const char* field : {"fill", "mean", "scale"})
+    if (words && at.Has(field)) at.Fail(field, "does not apply to words, which category lists");
+  return options;
+}
+
+CsvOptions ToCsv(const proto::CsvConfig& csv, const Node& at) {
+  at.Need("csv", {"file"});
+  CsvOptions options;
+  options.file = csv.file();
+  options.header = csv.header();
+  std::string delimiter = csv.delimiter();
+  if (delimiter.size() != 1 || delimiter == "\"" || delimiter == "\n" || delimiter == "\r")
+    at.Fail("delimiter", "must be one character, neither a quote nor a line end");
+  options.delimiter = delimiter[0];
+  options.label = csv.label();
+  options.label_kind = static_cast<CsvLabel>(csv.label_kind());
+  options.classes.assign(csv.class_().begin(), csv.class_().end());
+  if (options.label_kind == CsvLabel::kClass && options.classes.empty())
+    at.Fail("label_kind", "CLASS needs the names of the classes: class: \"...\"");
+  options.skip.assign(csv.skip().begin(), csv.skip().end());
+  if (csv.has_fill()) options.fill = csv.fill();
+  options.mean = csv.mean();
+  options.scale = csv.scale();
+  for (int i = 0; i < csv.column_size(); ++i) {
+    options.columns.push_back(
+        ToCsvColumn(csv.column(i), at.Sub("column", csv.column(i), i).At(at, "column", i)));
+  }
+  options.shape.assign(csv.shape().begin(), csv.shape().end());
+  if (options.shape.size() >= static_cast<size_t>(Shape::kMaxRank))
+    at.Fail("shape", fmt::format("may have at most {} dimensions", Shape::kMaxRank - 1));
+  for (int i = 0; i < csv.shape_size(); ++i)
+    if (csv.shape(i) < 1) at.Fail("shape", "must have positive dimensions", i);
+  return options;
+}
+
+NpzOptions ToNpz(const proto::NpzConfig& npz, const Node& at) {
+  at.Need("npz", {"file"});
+  NpzOptions options;
+  options.file = npz.file();
+  for (int i = 0; i < npz.column_size(); ++i) {
+    at.Sub("column", npz.column(i), i).At(at, "column", i).Need("column", {"key"});
+    options.columns.push_back({npz.column(i).key(), npz.column(i).name()});
+  }
+  return options;
+}
+
+TextOptions ToText(const proto::TextConfig& text, const Node& at) {
+  at.Need("text", {"file"});
+  at.AtLeast("sequence_length", text.sequence_length(), 1);
+  at.InRange("holdout", text.holdout(), 0, 1);
+  TextOptions options;
+  options.file = text.file();
+  options.sequence_length = text.sequence_length();
+  options.holdout = text.holdout();
+  options.vocabulary = text.vocabulary();
+  return options;
+}
+
+}  // namespace
+
+DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::string& parent) {
+  DataConfig config;
+  auto sub = [&at](const std::string& field, const google::protobuf::Message& message) {
+    return at.Sub(field, message).At(at, field);
+  };
+  switch (data.source_case()) {
+    case proto::DataConfig::kDigits:
+      if (data.digits().count() < 1 || data.digits().count() > 10'000'000)
+        sub("digits", data.digits()).Fail("count", "must be in 1..10000000");
+      config.source = DigitsOptions{data.digits().count(), data.digits().seed()};
+      break;
+    case proto::DataConfig::kIdx:
+      config.source = ToIdx(data.idx(), sub("idx", data.idx()));
+      break;
+    case proto::DataConfig::kCsv:
+      config.source = ToCsv(data.csv(), sub("csv", data.csv()));
+      break;
+    case proto::DataConfig::kNpz:
+      config.source = ToNpz(data.npz(), sub("npz", data.npz()));
+      break;
+    case proto::DataConfig::kText:
+      config.source = ToText(data.text(), sub("text", data.text()));
+      for (const char* field : {"first", "limit", "split"})
+        if (at.Has(field)) at.Fail(field, "does not apply to a text; its holdout divides it");
+      break;
+    case proto::DataConfig::SOURCE_NOT_SET:
+      at.FailHere(parent + " has no data; give it one of digits, idx, csv, npz, text");
+  }
+  at.AtLeast("first", data.first(), 0);
+  if (data.has_limit()) at.AtLeast("limit", data.limit(), 1);
+  if (data.has_split()) {
+    const Node node = at.Sub("split", data.split()).At(at, "split");
+    const double holdout = data.split().holdout();
+    if (!(holdout > 0 && holdout < 1))
+      node.Fail("holdout", fmt::format("must lie in (0, 1), got {:g}", holdout));
+    config.split = SplitConfig{holdout, data.split().seed()};
+  }
+  config.first = data.first();
+  config.limit = data.limit();
+  return config;
+}
+
+}  // namespace coracle

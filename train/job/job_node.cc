@@ -1,0 +1,204 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/proto/job.pb.h>
+#include <coracle/train/job/job_node.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace coracle {
+namespace {
+
+namespace pb = google::protobuf;
+
+// The word between the last two double quotes that follow `marker`.
+std::string QuotedAfter(const std::string& message, const std::string& marker) {
+  size_t begin = message.find(marker + "\"");
+  if (begin == std::string::npos) return "";
+  begin += marker.size() + 1;
+  size_t end = message.find('"', begin);
+  return end == std::string::npos ? "" : message.substr(begin, end - begin);
+}
+
+// "JobConfig" as a user writes it: the job itself, or a field of such a type.
+std::string MessageWord(const pb::Descriptor& type) {
+  std::string word = type.name();
+  if (word == "JobConfig") return "a job";
+  if (word.ends_with("Config")) word.resize(word.size() - 6);
+  std::string snake;
+  for (char c : word) {
+    if (std::isupper(static_cast<unsigned char>(c)) && !snake.empty()) snake += '_';
+    snake += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return snake;
+}
+
+void AddEnumerators(const pb::Descriptor& type, const std::string& field,
+                    std::vector<std::string>* names) {
+  const pb::FieldDescriptor* found = type.FindFieldByName(field);
+  for (int i = 0; found && found->enum_type() && i < found->enum_type()->value_count(); ++i)
+    names->push_back(found->enum_type()->value(i)->name());
+  for (int i = 0; i < type.nested_type_count(); ++i)
+    AddEnumerators(*type.nested_type(i), field, names);
+}
+
+std::string NoSuchValue(const std::string& value, const std::string& field) {
+  std::vector<std::string> names;
+  const pb::FileDescriptor& file = *proto::JobConfig::descriptor()->file();
+  for (int i = 0; i < file.message_type_count(); ++i)
+    AddEnumerators(*file.message_type(i), field, &names);
+  return fmt::format("{}: no such value of {}{}; known: {}", value, field, DidYouMean(value, names),
+                     Join(names, ", "));
+}
+
+// protobuf's message in our words: lower case, no full stop, with the nearest name.
+std::string Reword(std::string message) {
+  std::string type = QuotedAfter(message, "Message type ");
+  std::string field = QuotedAfter(message, "has no field named ");
+  if (!type.empty() && !field.empty()) {
+    const auto* descriptor = pb::DescriptorPool::generated_pool()->FindMessageTypeByName(type);
+    if (descriptor != nullptr) {
+      std::vector<std::string> names;
+      for (int i = 0; i < descriptor->field_count(); ++i)
+        names.push_back(descriptor->field(i)->name());
+      const bool model_text =
+          descriptor->name() == "JobConfig" && (field == "data" || field == "layer");
+      return fmt::format("{}: no such field in {}{}", field, MessageWord(*descriptor),
+                         model_text ? "; this is a model text: name it in a job's model"
+                                    : DidYouMean(field, names));
+    }
+  }
+  const std::string first = QuotedAfter(message, "is specified along with field ");
+  if (!first.empty()) {
+    return fmt::format("{} cannot stand beside {}: one of the two", QuotedAfter(message, "Field "),
+                       first);
+  }
+  const std::string value = QuotedAfter(message, "Unknown enumeration value of ");
+  if (!value.empty()) return NoSuchValue(value, QuotedAfter(message, "for field "));
+  const std::string twice = QuotedAfter(message, "Non-repeated field ");
+  if (!twice.empty()) return twice + " is given twice";
+  if (message.ends_with("got: "))
+    message.replace(message.size() - 5, 5, "got the end of the text; is a closing brace missing?");
+  while (!message.empty() && message.back() == '.') message.pop_back();
+  if (!message.empty())
+    message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
+  return message;
+}
+
+std::string FieldOf(const std::string& message) {
+  for (const char* marker :
+       {"has no field named ", "Non-repeated field ", "Field ", "Unknown enumeration value of "}) {
+    std::string field = QuotedAfter(message, marker);
+    if (!field.empty()) return field;
+  }
+  return "";
+}
+
+}  // namespace
+
+Places::Places(std::string_view text, const std::string& source)
+    : lines_(Split(text, '\n')), source_(source) {}
+
+std::string Places::At(int line, int column, const std::string& name) const {
+  if (line < 0 || static_cast<size_t>(line) >= lines_.size())
+    return fmt::format("{}:{}:{}", source_, line + 1, column + 1);
+  const std::string& text = lines_[static_cast<size_t>(line)];
+  size_t byte = 0;
+  for (int at = 0; byte < text.size() && at < column; ++byte)
+    at = text[byte] == '\t' ? (at / 8 + 1) * 8 : at + 1;
+  size_t begin = name.empty() ? std::string::npos : text.rfind(name, byte);
+  return fmt::format("{}:{}:{}", source_, line + 1,
+                     (begin == std::string::npos ? byte : begin) + 1);
+}
+
+void ErrorList::AddError(int line, pb::io::ColumnNumber column, const std::string& message) {
+  if (++count_ > 20) return;
+  std::string text = places_.At(line, column, FieldOf(message)) + ": " + Reword(message);
+  if (first_.empty()) {
+    first_ = text;
+  } else {
+    rest_ += (rest_.empty() ? "" : "\n") + text;
+  }
+}
+
+void ErrorList::Throw() const {
+  ThrowInvalid(first_.empty() ? places_.source() + ": not a job text" : first_, rest_);
+}
+
+void JobNode::Fail(const std::string& field, const std::string& what, int index) const {
+  ThrowInvalid(fmt::format("{}: {} {}", Place(field, index), field, what));
+}
+
+void JobNode::FailHere(const std::string& what) const {
+  ThrowInvalid(fmt::format("{}: {}", where_, what));
+}
+
+JobNode JobNode::Sub(const std::string& field, const Message& message, int index) const {
+  return {message, tree_ ? tree_->GetTreeForNested(Find(field), Index(field, index)) : nullptr,
+          places_};
+}
+
+JobNode JobNode::At(const JobNode& parent, const std::string& field, int index) const {
+  JobNode copy = *this;
+  copy.where_ = parent.Place(field, index);
+  return copy;
+}
+
+bool JobNode::Has(const std::string& field) const {
+  return message_.GetReflection()->HasField(message_, Find(field));
+}
+
+void JobNode::Need(const std::string& parent, std::initializer_list<const char*> fields) const {
+  for (const char* field : fields) {
+    if (!Has(field)) FailHere(fmt::format("{} needs {}", parent, field));
+  }
+}
+
+void JobNode::AtLeast(const std::string& field, int64_t value, int64_t least) const {
+  if (value < least) Fail(field, fmt::format("must be at least {}, got {}", least, value));
+}
+
+void JobNode::InRange(const std::string& field, double value, double low, double high) const {
+  if (!(value >= low && value <= high))
+    Fail(field, fmt::format("must be in [{:g}, {:g}], got {:g}", low, high, value));
+}
+
+std::map<std::string, std::string> JobNode::AllPlaces() const {
+  std::map<std::string, std::string> places;
+  places[""] = places_.At(0, 0);
+  if (tree_) Collect("", &places);
+  return places;
+}
+
+void JobNode::Collect(const std::string& path, std::map<std::string, std::string>* places) const {
+  const pb::Reflection& reflection = *message_.GetReflection();
+  std::vector<const pb::FieldDescriptor*> fields;
+  reflection.ListFields(message_, &fields);
+  for (const pb::FieldDescriptor* field : fields) {
+    const int count = field->is_repeated() ? reflection.FieldSize(message_, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      std::string name = path + field->name();
+      if (field->is_repeated()) name += fmt::format("[{}]", i);
+      (*places)[name] = Place(field->name(), i);
+      if (field->cpp_type() != pb::FieldDescriptor::CPPTYPE_MESSAGE) continue;
+      const Message& child = field->is_repeated()
+                                 ? reflection.GetRepeatedMessage(message_, field, i)
+                                 : reflection.GetMessage(message_, field);
+      const JobNode node = Sub(field->name(), child, i);
+      if (node.tree_) node.Collect(name + ".", places);
+    }
+  }
+}
+
+int JobNode::Index(const std::string& field, int index) const {
+  return Find(field)->is_repeated() ? std::max(index, 0) : -1;
+}
+
+std::string JobNode::Place(const std::string& field, int index) const {
+  if (!tree_) return where_;
+  auto place = tree_->GetLocation(Find(field), Index(field, index));
+  return place.line < 0 ? where_ : places_.At(place.line, place.column);
+}
+
+}  // namespace coracle

@@ -1,0 +1,206 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/proto/job.pb.h>
+#include <coracle/train/job/job.h>
+#include <coracle/train/job/job_node.h>
+#include <coracle/train/job/job_parts.h>
+#include <coracle/train/job/optimizer_text.h>
+#include <coracle/train/job/text_block.h>
+#include <fmt/format.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+namespace pb = google::protobuf;
+using Node = JobNode;
+
+constexpr uint64_t kMaxText = uint64_t{16} << 20;
+
+void TakeCarry(const proto::JobConfig& job, const Node& at, JobConfig* config) {
+  for (int i = 0; i < job.carry_size(); ++i) {
+    const Node node = at.Sub("carry", job.carry(i), i).At(at, "carry", i);
+    node.Need("carry", {"from", "to"});
+    config->carry.push_back({job.carry(i).from(), job.carry(i).to(), node.where()});
+  }
+  if (!job.has_shuffle()) {
+    config->shuffle = job.carry_size() == 0;
+  } else if (job.shuffle() && job.carry_size() > 0) {
+    at.Fail("shuffle", "must be false where states are carried: rows follow one another");
+  }
+}
+
+void CheckNumbers(const proto::JobConfig& job, const Node& at) {
+  at.AtLeast("batch_size", job.batch_size(), 1);
+  if (job.has_test_batch_size()) at.AtLeast("test_batch_size", job.test_batch_size(), 1);
+  if (job.has_max_iter()) at.AtLeast("max_iter", job.max_iter(), 1);
+  if (job.has_epochs()) at.AtLeast("epochs", job.epochs(), 1);
+  at.AtLeast("test_interval", job.test_interval(), 0);
+  at.AtLeast("display", job.display(), 1);
+  at.AtLeast("snapshot_interval", job.snapshot_interval(), 0);
+  at.AtLeast("keep_snapshots", job.keep_snapshots(), 0);
+  if (job.has_average_loss()) at.AtLeast("average_loss", job.average_loss(), 1);
+  if (job.has_test_iter()) at.AtLeast("test_iter", job.test_iter(), 1);
+  if (job.has_model() && job.has_model_text())
+    at.Fail("model_text", "and model cannot both be given");
+}
+
+MetricConfig ToMetric(const proto::MetricConfig& metric, const Node& at) {
+  const bool scores =
+      metric.kind() == proto::MetricConfig::ACCURACY || metric.kind() == proto::MetricConfig::AUC;
+  const std::string& kind = proto::MetricConfig::Kind_Name(metric.kind());
+  if (scores && !metric.has_label()) at.Fail("kind", kind + " needs label");
+  if (!scores && metric.has_label()) at.Fail("label", "is not of the kind " + kind);
+  if (metric.has_k() && metric.kind() != proto::MetricConfig::ACCURACY)
+    at.Fail("k", "is not of the kind " + kind);
+  at.AtLeast("k", metric.k(), 1);
+  return {metric.var(), metric.has_name() ? metric.name() : metric.var(),
+          static_cast<MetricKind>(metric.kind()), metric.label(), metric.k()};
+}
+
+void TakeNames(const proto::JobConfig& job, const Node& at, JobConfig* config) {
+  for (int i = 0; i < job.bind_size(); ++i) {
+    const Node node = at.Sub("bind", job.bind(i), i).At(at, "bind", i);
+    node.Need("bind", {"column", "var"});
+    config->bind.push_back({job.bind(i).column(), job.bind(i).var(), node.where()});
+  }
+  for (int i = 0; i < job.metric_size(); ++i) {
+    const auto& metric = job.metric(i);
+    at.Sub("metric", metric, i).At(at, "metric", i).Need("metric", {"var"});
+    config->metrics.push_back(ToMetric(metric, at.Sub("metric", metric, i)));
+  }
+  config->deploy_inputs.assign(job.deploy().input().begin(), job.deploy().input().end());
+  config->deploy_outputs.assign(job.deploy().output().begin(), job.deploy().output().end());
+  config->deploy_stages.assign(job.deploy().stage().begin(), job.deploy().stage().end());
+  if (config->deploy_inputs.empty() != config->deploy_outputs.empty())
+    at.Fail("deploy", "needs both input and output");
+}
+
+RecomputeOptions ToRecompute(const proto::RecomputeConfig& recompute, const Node& at) {
+  RecomputeOptions options;
+  options.checkpoints.assign(recompute.checkpoint().begin(), recompute.checkpoint().end());
+  if (recompute.has_memory_mb() == (recompute.checkpoint_size() > 0))
+    at.FailHere("recompute needs either checkpoint or memory_mb");
+  if (!recompute.has_memory_mb()) return options;
+  constexpr int64_t kMostMiB = int64_t{1} << 40;
+  if (recompute.memory_mb() < 1 || recompute.memory_mb() > kMostMiB) {
+    at.Fail("memory_mb",
+            fmt::format("must be in [1, {}], got {}", kMostMiB, recompute.memory_mb()));
+  }
+  options.memory_budget = static_cast<uint64_t>(recompute.memory_mb()) << 20;
+  return options;
+}
+
+std::string DefaultName(const std::string& source) {
+  std::string stem = fs::path(source).stem().string();
+  return stem.empty() || source == "-" ? "job" : stem;
+}
+
+JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::string& source,
+                    const std::string& directory) {
+  CheckNumbers(job, at);
+  JobConfig config;
+  config.source = source;
+  config.directory = directory;
+  config.name = job.has_name() ? job.name() : DefaultName(source);
+  config.model = job.model();
+  config.model_text = job.model_text();
+  if (job.has_train())
+    config.train = ToData(job.train(), at.Sub("train", job.train()).At(at, "train"), "train");
+  if (job.has_test())
+    config.test = ToData(job.test(), at.Sub("test", job.test()).At(at, "test"), "test");
+  TakeNames(job, at, &config);
+  if (!job.data_dir().empty())
+    config.data_dir = (fs::path(directory) / job.data_dir()).lexically_normal().string();
+  config.loss = job.loss();
+  config.loss_name = job.loss_name();
+  config.training = ToTraining(job, at);
+  if (job.has_mixed_precision()) {
+    const auto& precision = job.mixed_precision();
+    config.mixed_precision =
+        ToPrecision(precision, at.Sub("mixed_precision", precision).At(at, "mixed_precision"));
+  }
+  if (job.has_recompute()) {
+    config.recompute =
+        ToRecompute(job.recompute(), at.Sub("recompute", job.recompute()).At(at, "recompute"));
+  }
+  config.batch_size = job.batch_size();
+  config.test_batch_size = job.test_batch_size();
+  config.max_iter = job.max_iter();
+  config.epochs = job.epochs();
+  config.test_interval = job.test_interval();
+  config.display = job.display();
+  config.snapshot_interval = job.snapshot_interval();
+  config.keep_snapshots = job.keep_snapshots();
+  config.snapshot_dir = job.snapshot_dir();
+  config.output_dir =
+      job.has_output_dir() ? job.output_dir() : (fs::path("output") / config.name).string();
+  config.random_seed = job.random_seed();
+  config.shuffle = job.shuffle();
+  TakeCarry(job, at, &config);
+  TakeSolver(job, at, &config);
+  config.drop_last = job.drop_last();
+  config.prefetch = job.prefetch();
+  return config;
+}
+
+}  // namespace
+
+JobConfig ParseJobText(std::string_view text, const std::string& source,
+                       const std::string& directory) {
+  if (text.size() > kMaxText) ThrowInvalid(source + ": too long for a job text");
+  const auto is_binary = [](char c) { return c >= 0 && c < ' ' && (c < '\t' || c > '\r'); };
+  if (std::any_of(text.begin(), text.end(), is_binary))
+    ThrowInvalid(source + ": a binary file, but a job is a text");
+  proto::JobConfig job;
+  Places places(text, source);
+  ErrorList errors(places);
+  pb::TextFormat::ParseInfoTree tree;
+  pb::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  parser.WriteLocationsTo(&tree);
+  parser.SetRecursionLimit(32);
+  pb::LogSilencer silencer;
+  const BlockedText blocked = SplitBlock(text, "model_text");
+  if (!parser.ParseFromString(blocked.text, &job)) errors.Throw();
+  const Node root(job, &tree, places);
+  JobConfig config = FromProto(job, root, source, directory);
+  // Errors about the model say the lines of the job.
+  if (blocked.first_line > 0)
+    config.model_text.insert(0, static_cast<size_t>(blocked.first_line - 1), '\n');
+  config.places = root.AllPlaces();
+  config.text = text;
+  return config;
+}
+
+bool LooksLikeJob(std::string_view text) {
+  pb::io::ArrayInputStream stream(text.data(), static_cast<int>(std::min(text.size(), kMaxText)));
+  Places places(text, "");
+  ErrorList ignored(places);
+  pb::io::Tokenizer tokens(&stream, &ignored);
+  tokens.set_comment_style(pb::io::Tokenizer::SH_COMMENT_STYLE);
+  int depth = 0;
+  while (tokens.Next() && tokens.current().type != pb::io::Tokenizer::TYPE_END) {
+    const std::string& token = tokens.current().text;
+    if (token == "{" || token == "<") ++depth;
+    if (token == "}" || token == ">") --depth;
+    if (depth != 0 || tokens.current().type != pb::io::Tokenizer::TYPE_IDENTIFIER) continue;
+    if (token == "name" || tokens.previous().text == ":") continue;  // both have names; a value
+    return proto::JobConfig::descriptor()->FindFieldByName(token) != nullptr;
+  }
+  return false;
+}
+
+JobConfig ReadJob(const std::string& path) {
+  std::string directory = fs::path(path).parent_path().string();
+  return ParseJobText(ReadFileOrStdin(path, kMaxText), path == "-" ? "standard input" : path,
+                      directory.empty() || path == "-" ? "." : directory);
+}
+
+}  // namespace coracle

@@ -1,0 +1,13 @@
+#pragma once
+// The part of a job text that says how parameters are updated.
+
+#include <coracle/proto/job.pb.h>
+#include <coracle/train/job/job_node.h>
+#include <coracle/train/job/training.h>
+
+namespace coracle {
+
+// Checks everything that can be told without the model; errors name the place in the text.
+TrainingConfig ToTraining(const proto::JobConfig& job, const JobNode& at);
+
+}  // namespace coracle

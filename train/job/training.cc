@@ -1,0 +1,258 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/state.h>
+#include <coracle/optimizer/gradient_accumulation.h>
+#include <coracle/train/job/names.h>
+#include <coracle/train/job/training.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+constexpr int64_t kPlateauNumbers = 5;
+
+// The state of a plateau as a float64 variable, saved with the program's others.
+std::string MakePlateauState(ProgramDesc& main, ProgramDesc& startup, const std::string& rate) {
+  return MakeState(main, startup, main.FreeName(rate + "_plateau"), DType::kFloat64,
+                   {kPlateauNumbers}, 0);
+}
+
+// All zeros: no evaluation yet.
+PlateauRate::State Load(const Scope& scope, const std::string& var, double first_rate) {
+  const auto numbers = scope.Get(var).span<double>();
+  PlateauRate::State state;
+  state.any = numbers[1] != 0;
+  state.best = numbers[2];
+  state.bad = static_cast<int64_t>(numbers[3]);
+  state.cooldown = static_cast<int64_t>(numbers[4]);
+  state.rate = numbers[0] == 0 ? first_rate : numbers[0];
+  return state;
+}
+
+void Save(Scope& scope, const std::string& var, const PlateauRate::State& state) {
+  scope.Set(var, Tensor::Of<double>({kPlateauNumbers}, {state.rate, state.any ? 1.0 : 0.0,
+                                                        state.best, static_cast<double>(state.bad),
+                                                        static_cast<double>(state.cooldown)}));
+}
+
+std::shared_ptr<Optimizer> Make(const OptimizerConfig& config, const TrainingConfig& training) {
+  std::shared_ptr<Optimizer> optimizer = config.make();
+  if (config.schedule) optimizer->SetSchedule(config.schedule);
+  optimizer->SetGradientClip(config.gradient_clip);
+  optimizer->SetClipStatistics(training.clip_statistics);
+  optimizer->SetRegularizer(config.regularizer);
+  if (!config.no_decay.empty()) {
+    optimizer->SetDecayFilter([patterns = config.no_decay](const std::string& param) {
+      return !MatchesAny(patterns, param);
+    });
+  }
+  if (!training.sum_gradients) {
+    optimizer->SetGradientDivisor(static_cast<double>(training.iter_size),
+                                  training.clip_before_average);
+  }
+  return optimizer;
+}
+
+std::shared_ptr<WeightAverage> MakeAverage(const TrainingConfig& config) {
+  if (const auto* ema = std::get_if<ExponentialMovingAverageOptions>(&config.average))
+    return std::make_shared<ExponentialMovingAverage>(*ema);
+  if (const auto* mean = std::get_if<ModelAverageOptions>(&config.average))
+    return std::make_shared<ModelAverage>(*mean);
+  return nullptr;
+}
+
+// Runs f; an error of it gets the place in front.
+template <class F>
+auto At(const std::string& place, F f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    if (place.empty()) throw;
+    throw e.WithPrefix(place);
+  }
+}
+
+class Held : public LrSchedule {
+ public:
+  Held(std::string var, double rate) : var_(std::move(var)), rate_(rate) {}
+  double At(int64_t) const override { return rate_; }
+  ScheduleValue Append(const ScheduleValue& t) const override { return {t.block(), var_}; }
+
+ private:
+  std::string var_;
+  double rate_;
+};
+
+// Before the schedule that reads it is appended.
+void MakeHeldRate(const OptimizerConfig& config, ProgramDesc& main, ProgramDesc& startup) {
+  if (!config.plateau || !config.schedule) return;
+  const std::string& held = config.plateau->held;
+  if (held.empty()) ThrowInvalid("plateau beside another schedule must be a part of it");
+  if (main.Root().FindVar(held)) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("plateau: the model has a variable {} already", Quote(held)));
+  }
+  MakeState(main, startup, held, DType::kFloat64, {1}, config.make()->learning_rate());
+}
+
+// The counter of the block that computes the rate.
+std::string CounterOf(const ProgramDesc& main, const std::string& rate) {
+  for (int b = 0; b < main.NumBlocks(); ++b) {
+    const BlockDesc& block = main.Block(b);
+    if (block.Uses(rate).writers.empty()) continue;
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      const OpDesc& op = block.op(i);
+      if (op.type() == "increment" && op.Output("Out")[0].starts_with(kStepCounter))
+        return op.Output("Out")[0];
+    }
+  }
+  throw InternalError("plateau: no op counts the updates of " + Quote(rate));
+}
+
+AttrList Optimizing(AttrList attrs = {}) {
+  attrs.push_back({kOpRoleAttr, int32_t{kOptimize}});
+  return attrs;
+}
+
+// Guards updates by the losses of all runs that they are made of.
+class FiniteLossGuard {
+ public:
+  // Appends what looks at the loss of a run.
+  FiniteLossGuard(const Variable& loss, ProgramDesc& startup, int64_t iter_size) {
+    BlockDesc& root = loss.program().Root();
+    name_ = MakeTemporary(root, "loss_is_finite", DType::kBool);
+    root.AppendOp("isfinite", {{"X", {loss.name()}}}, {{"Out", {name_}}}, Optimizing());
+    if (iter_size == 1) return;
+    const std::string all =
+        MakeState(loss.program(), startup, loss.program().FreeName("@LOSSES_ARE_FINITE@"),
+                  DType::kBool, {1}, 1);
+    root.AppendOp("logical_and", {{"X", {all}}, {"Y", {name_}}}, {{"Out", {all}}}, Optimizing());
+    name_ = all;
+    kept_ = true;
+  }
+  const std::string& name() const { return name_; }
+  // Appends to the block of the update: the next runs are looked at anew.
+  void Reset(BlockDesc& block) const {
+    if (!kept_) return;
+    block.AppendOp("fill_constant", {}, {{"Out", {name_}}},
+                   Optimizing({{"shape", std::vector<int64_t>{1}},
+                               {"dtype", static_cast<int32_t>(DType::kBool)},
+                               {"value", 1.0f}}));
+  }
+
+ private:
+  std::string name_;
+  bool kept_ = false;
+};
+
+}  // namespace
+
+LrSchedulePtr HeldRate(std::string var, double rate) {
+  return std::make_shared<Held>(std::move(var), rate);
+}
+
+AppendedTraining AppendedTraining::Append(const TrainingConfig& config, const Variable& loss,
+                                          const std::string& place, LossScaling& scaling,
+                                          ProgramDesc& startup, const MinimizeOptions& options) {
+  ProgramDesc& main = loss.program();
+  AppendedTraining training;
+  for (const OptimizerConfig& each : config.optimizers)
+    At(each.place, [&] { MakeHeldRate(each, main, startup); });
+  std::vector<OptimizerGroup> groups;
+  groups.reserve(config.optimizers.size());
+  for (const OptimizerConfig& each : config.optimizers)
+    groups.push_back({each.params, At(each.place, [&] { return Make(each, config); })});
+  const std::vector<ParamAndGrad> pairs = At(place, [&] {
+    return Optimizer::Backward(scaling.Scale(loss), options,
+                               scaling.ErrorClip(config.clip_statistics));
+  });
+  const auto split =
+      At(config.optimizers.front().place, [&] { return SplitByGroup(groups, pairs); });
+  // Averages belong to the update of each group: where that is skipped they stay.
+  for (size_t i = 0; i < groups.size(); ++i) {
+    std::vector<std::string> params;
+    params.reserve(split[i].size());
+    for (const ParamAndGrad& pair : split[i]) params.push_back(pair.param);
+    if (params.empty()) continue;
+    const std::shared_ptr<WeightAverage> average = MakeAverage(config);
+    if (average) training.averages_.push_back(average);
+    groups[i].optimizer->AddAfterUpdate(
+        [&startup, params, average, lookahead = config.lookahead](BlockDesc& block) {
+          if (lookahead) AppendLookahead(block, startup, params, *lookahead);
+          if (average) average->Append(block, startup, params);
+        });
+  }
+  std::optional<FiniteLossGuard> finite;
+  if (config.non_finite_loss == NonFiniteLoss::kSkip) {
+    finite.emplace(loss, startup, config.iter_size);
+    for (OptimizerGroup& group : groups) group.optimizer->AddGuard(finite->name());
+  }
+  const auto update = [&](BlockDesc& block, const std::vector<ParamAndGrad>& gradients) {
+    const auto parts = SplitByGroup(groups, gradients);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      At(config.optimizers[i].place,
+         [&] { scaling.ApplyGradients(block, startup, *groups[i].optimizer, parts[i]); });
+    }
+    scaling.Update(block);
+    if (finite) finite->Reset(block);
+  };
+  AppendGradientAccumulation(main.Root(), startup, pairs, config.iter_size, update);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (config.optimizers[i].plateau)
+      training.AddPlateau(config.optimizers[i], *groups[i].optimizer, main, startup);
+  }
+  return training;
+}
+
+void AppendedTraining::AddPlateau(const OptimizerConfig& config, const Optimizer& optimizer,
+                                  ProgramDesc& main, ProgramDesc& startup) {
+  const std::string& used = optimizer.learning_rate_var();
+  const std::string& rate = config.schedule ? config.plateau->held : used;
+  plateaus_.push_back({*config.plateau, config.place, optimizer.learning_rate(), rate,
+                       MakePlateauState(main, startup, rate),
+                       config.schedule ? CounterOf(main, used) : ""});
+}
+
+bool AppendedTraining::Plateau::InForce(const Scope& scope) const {
+  if (counter.empty()) return true;
+  const int64_t next = scope.Get(counter).Item<int64_t>() + 1;  // it counts from -1
+  return next >= config.first && next < config.end;
+}
+
+void AppendedTraining::UseAverages(const Executor& executor, Scope& scope) const {
+  for (const auto& average : averages_) executor.Run(average->apply(), scope);
+}
+
+void AppendedTraining::UseParameters(const Executor& executor, Scope& scope) const {
+  for (const auto& average : averages_) executor.Run(average->restore(), scope);
+}
+
+std::vector<std::pair<std::string, std::string>> AppendedTraining::Watched() const {
+  std::vector<std::pair<std::string, std::string>> watched;
+  watched.reserve(plateaus_.size());
+  for (const Plateau& plateau : plateaus_)
+    watched.emplace_back(plateau.config.metric, plateau.place);
+  return watched;
+}
+
+std::vector<std::string> AppendedTraining::AfterEvaluation(
+    Scope& scope, const std::function<double(const std::string& metric)>& value) const {
+  std::vector<std::string> lines;
+  for (const Plateau& plateau : plateaus_) {
+    if (!plateau.InForce(scope)) continue;
+    PlateauRate rate(plateau.first_rate, plateau.config.options);
+    rate.SetState(Load(scope, plateau.state, plateau.first_rate));
+    const double before = rate.rate();
+    rate.Update(value(plateau.config.metric));
+    Save(scope, plateau.state, rate.state());
+    if (rate.rate() == before) continue;
+    const Tensor& held = scope.Get(plateau.rate);
+    scope.Set(plateau.rate, Tensor::Of<double>({1}, {rate.rate()}).Cast(held.dtype()));
+    lines.push_back(
+        fmt::format("plateau: {} goes from {:g} to {:g}", plateau.rate, before, rate.rate()));
+  }
+  return lines;
+}
+
+}  // namespace coracle

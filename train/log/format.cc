@@ -1,0 +1,39 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/train/log/format.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+std::string General(double value, int digits) {
+  if (std::isnan(value)) return "nan";
+  std::string text = fmt::format("{:.{}g}", value, digits);
+  if (const size_t plus = text.find("e+"); plus != std::string::npos) text.erase(plus + 1, 1);
+  return text;
+}
+
+}  // namespace
+
+std::string FormatNumber(double value) { return General(value, 6); }
+
+std::string FormatShort(double value) {
+  const double size = std::abs(value);
+  if (size == 0 || (size >= 1e-3 && size < 1e6)) return fmt::format("{:.4f}", value);
+  return General(value, 4);
+}
+
+std::string FormatValues(const std::vector<NamedValue>& values, std::string (*format)(double)) {
+  std::string text;
+  for (const NamedValue& value : values)
+    text += fmt::format(" {}={}", PrintableLine(value.name), format(value.value));
+  return text;
+}
+
+std::string QuoteIfNeeded(std::string_view name, size_t max_length) {
+  const std::string quoted = Quote(name, max_length);
+  return quoted.size() == name.size() + 2 ? std::string(name) : quoted;
+}
+
+}  // namespace coracle

@@ -1,0 +1,64 @@
+#pragma once
+// Evaluation of a program over a whole data source.
+
+#include <coracle/executor/executor.h>
+#include <coracle/train/data/batch_reader.h>
+#include <coracle/train/data/carry.h>
+#include <coracle/train/data/feeder.h>
+#include <coracle/train/run/metric.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+// Runs a compiled program over the rows of a source, in order.
+class Evaluator {
+ public:
+  // The program's feeds are those of `feeder`, then those of `carry`; its fetches are those of
+  // `sums`, then the states to carry. `iterations`: batches, from the first on; 0: all.
+  Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
+            DataSourcePtr data, const BatchOptions& batch, int64_t iterations = 0);
+
+  // Exact means over all rows: every batch weighs as many rows as it has. States begin with zeros.
+  // Returns false when `stop`, asked after each batch, ended it (or the program's own
+  // CompileOptions::stop did).
+  bool Run(Scope& scope, const std::function<bool()>& stop = {});
+  // Runs the first batch, so that what does not fit shows now.
+  void Try(Scope& scope);
+  // Of the last Run: the loss if there is one, then the metrics.
+  std::vector<double> Values() const;
+  int64_t rows() const { return rows_; }
+
+ private:
+  void Begin();
+  void RunBatch(Scope& scope);
+  bool RunBatches(Scope& scope, const std::function<bool()>& stop);
+
+  PreparedProgram program_;
+  Feeder feeder_;
+  StateCarry carry_;
+  MetricSums sums_;
+  BatchReader reader_;
+  int64_t batches_;
+  int64_t rows_ = 0;
+};
+
+struct EvaluateOptions {
+  std::string test_set = {};  // of the job, by its name; "": the first
+  CompileOptions compile = {};
+  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+};
+
+// Evaluates a saved inference model (see LoadInferenceModel) on a test set of a job (as many
+// batches as its `iterations` say), or on its training data when it has no test set. Throws
+// kNotFound for a test_set that the job does not have. Of a model that has the job's loss the
+// result is the loss and the job's metrics. Of any other a fetch of one number is averaged over the
+// rows; for one of shape [rows, classes] the result is "accuracy": how often the largest is the
+// label's. With compile.profile `profile` gets the table of times.
+std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
+                                           const EvaluateOptions& options = {},
+                                           std::string* profile = nullptr);
+
+}  // namespace coracle

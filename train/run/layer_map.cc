@@ -1,0 +1,123 @@
+#include <coracle/backward/backward.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/train/run/layer_map.h>
+
+namespace coracle {
+namespace {
+
+StepPart PartOf(const OpDesc& op) {
+  if ((op.role() & (kOptimize | kLRSched)) != 0) return StepPart::kUpdate;
+  return (op.role() & kBackward) != 0 ? StepPart::kBackward : StepPart::kForward;
+}
+
+// The entry with the repeats and includes that it was read in: each round is a layer of its own.
+std::string SiteOf(const OpDesc& op) {
+  return Join(op.GetAttr<std::vector<std::string>>(kOpCallstackAttr, {}), "\n");
+}
+
+// The last output that is neither a temporary nor a running statistic; where all are, `otherwise`,
+// or the layer's own name, which its temporaries begin with.
+std::string NamedOutput(const BlockDesc& block, const OpDesc& op, const std::string& otherwise) {
+  const std::string first = FirstOutput(op);
+  std::string found = otherwise.empty() ? first.substr(0, first.find(".tmp_")) : otherwise;
+  for (const Slot& slot : op.outputs()) {
+    for (const std::string& name : slot.args) {
+      const VarDesc* var = block.FindVar(name);
+      if (var && !var->persistable() && name.find(".tmp_") == std::string::npos) found = name;
+    }
+  }
+  return found;
+}
+
+std::string LinkOf(const OpDesc& op) { return op.GetAttr<std::string>(kForwardOpAttr, ""); }
+
+}  // namespace
+
+std::string FirstOutput(const OpDesc& op) {
+  for (const Slot& slot : op.outputs())
+    for (const std::string& name : slot.args)
+      if (!IsEmptyName(name)) return name;
+  return "";
+}
+
+LayerMap::LayerMap(const ProgramDesc& program) {
+  const BlockDesc& root = program.Root();
+  for (const std::string& name : program.Parameters())
+    parameters_[name] = static_cast<double>(root.FindVar(name)->shape().numel());
+  for (size_t i = 0; i < root.NumOps(); ++i) has_sites_ |= !SiteOf(root.op(i)).empty();
+  for (size_t i = 0; i < root.NumOps(); ++i)
+    if (PartOf(root.op(i)) == StepPart::kForward) AddForward(root.op(i));
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDesc* forward = FindForwardOp(root.op(i));
+    if (forward) by_link_[LinkOf(root.op(i))] = At(by_output_, FirstOutput(*forward));
+  }
+}
+
+LayerMap::Place LayerMap::Find(const OpDesc& op) const {
+  const StepPart part = PartOf(op);
+  if (part == StepPart::kUpdate) {
+    Place place{part, SharesOf(op)};
+    if (!place.shares.empty()) return place;
+  }
+  return {part, {{LayerOf(op, part), 1.0}}};
+}
+
+// A forward op tells its entry, a gradient op its forward op.
+size_t LayerMap::LayerOf(const OpDesc& op, StepPart part) const {
+  const std::string site = SiteOf(op);
+  if (!LinkOf(op).empty()) return At(by_link_, LinkOf(op));
+  if (part == StepPart::kForward && !site.empty()) return At(by_site_, site);
+  // Of a sum or clip of gradients: the layer that made, or first reads, what they are of.
+  const std::string output = FirstOutput(op), var = output.substr(0, output.find(kGradSuffix));
+  const size_t maker = At(by_output_, var);
+  return maker == kOther ? At(reader_, var) : maker;
+}
+
+// One op may update the parameters of many layers, or look at their gradients; one with a
+// sub-block does all of that. The shares are those of the elements. A parameter belongs to the
+// first layer that reads it.
+std::vector<std::pair<size_t, double>> LayerMap::SharesOf(const OpDesc& op) const {
+  std::map<size_t, double> sizes;
+  double all = 0;
+  for (const Slot& slot : op.inputs()) {
+    for (const std::string& name : slot.args) {
+      const auto found = parameters_.find(name.substr(0, name.find(kGradSuffix)));
+      if (found == parameters_.end()) continue;
+      sizes[At(reader_, found->first)] += found->second;
+      all += found->second;
+    }
+  }
+  std::vector<std::pair<size_t, double>> shares(sizes.begin(), sizes.end());
+  for (auto& share : shares) share.second /= all;
+  return shares;
+}
+
+size_t LayerMap::At(const Index& index, const std::string& key) {
+  const auto found = index.find(key);
+  return found == index.end() ? kOther : found->second;
+}
+
+void LayerMap::AddForward(const OpDesc& op) {
+  const std::string site = SiteOf(op);
+  if (has_sites_ && site.empty()) {
+    casts_.push_back(&op);
+    return;
+  }
+  const bool next = !layers_.empty() && !site.empty() && last_site_ == site;
+  if (!next) layers_.push_back({"", "", op.creation_site(), {}});
+  last_site_ = site;
+  LayerTime& layer = layers_.back();
+  layer.layer = NamedOutput(*op.block(), op, layer.layer);
+  const size_t index = layers_.size() - 1;
+  by_site_[site] = index;
+  casts_.push_back(&op);
+  for (const OpDesc* each : casts_) {
+    layer.ops += (layer.ops.empty() ? "" : "+") + each->type();
+    by_output_[FirstOutput(*each)] = index;
+    for (const Slot& slot : each->inputs())
+      for (const std::string& name : slot.args) reader_.try_emplace(name, index);
+  }
+  casts_.clear();
+}
+
+}  // namespace coracle

@@ -1,0 +1,52 @@
+#pragma once
+// Which layer of a model, and which part of a training step, an op belongs to.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/train/run/time_model.h>
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+// A layer is the forward ops of one entry of the model text (of one round, in a repeat), with the
+// casts before them; in a program that was no text, each op.
+class LayerMap {
+ public:
+  static constexpr size_t kOther = SIZE_MAX;  // no layer's
+
+  struct Place {
+    StepPart part = StepPart::kForward;
+    std::vector<std::pair<size_t, double>> shares = {{kOther, 1.0}};  // of layers; their sum is 1
+  };
+
+  // `program`: of a training step, not yet compiled.
+  explicit LayerMap(const ProgramDesc& program);
+
+  // Of an op of the compiled program, whose variables passes may have renamed.
+  Place Find(const OpDesc& op) const;
+  const std::vector<LayerTime>& layers() const { return layers_; }  // without times
+
+ private:
+  using Index = std::map<std::string, size_t>;
+
+  void AddForward(const OpDesc& op);
+  size_t LayerOf(const OpDesc& op, StepPart part) const;
+  std::vector<std::pair<size_t, double>> SharesOf(const OpDesc& op) const;
+  static size_t At(const Index& index, const std::string& key);
+
+  bool has_sites_ = false;            // some op tells its entry
+  std::vector<const OpDesc*> casts_;  // before the first op of a layer
+  std::vector<LayerTime> layers_;
+  std::string last_site_;  // of the last of them
+  Index by_output_, by_site_, by_link_, reader_;
+  std::map<std::string, double> parameters_;  // and how many elements they have
+};
+
+// The first output that is a variable; "" without one.
+std::string FirstOutput(const OpDesc& op);
+
+}  // namespace coracle

@@ -1,0 +1,175 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/printer.h>
+#include <coracle/framework/op/default_attr.h>
+#include <coracle/train/data/vocabulary.h>
+#include <coracle/train/job/names.h>
+#include <coracle/train/run/outputs.h>
+#include <coracle/train/run/snapshot.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace coracle {
+namespace {
+
+std::string Output(const JobConfig& config, const char* file) {
+  return (std::filesystem::path(config.output_dir) / file).string();
+}
+
+void RequireWritable(const std::string& directory) {
+  if (::access(directory.c_str(), W_OK | X_OK) == 0) return;
+  throw Error(ErrorCode::kIo, fmt::format("cannot write into the directory {}: {}",
+                                          Quote(directory, 300), std::strerror(errno)));
+}
+
+// A run writes many files under names that are known beforehand: a link among them would lead it to
+// write into any file of its user, and a pipe or a device to wait or write for ever.
+void RequirePlainFiles(const std::string& directory) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    std::error_code ignored;
+    const bool link = entry.is_symlink(ignored);
+    if (entry.is_directory(ignored) || (!link && entry.is_regular_file(ignored))) continue;
+    throw Error(ErrorCode::kIo,
+                fmt::format("{} is {}; a run writes into a directory without such {}",
+                            Quote(entry.path().string(), 300),
+                            link ? "a symbolic link to a file" : "neither a file nor a directory",
+                            link ? "links" : "things"));
+  }
+}
+
+// The files of a run beside its snapshots and TensorBoard's events.
+constexpr std::array<const char*, 9> kFiles = {
+    "main.pb",      "startup.pb",     "main.txt",  "model.pdmodel",  "model.pdiparams",
+    "eval.pdmodel", "eval.pdiparams", "log.jsonl", "vocabulary.json"};
+// By which a run is known; a file main.txt may be anybody's.
+constexpr std::array<const char*, 4> kTraces = {"log.jsonl", "main.pb", "model.pdmodel",
+                                                "eval.pdmodel"};
+
+// Loss and metrics, without what is fed, and the states to carry.
+void WriteEvalModel(const JobConfig& config, const Net& net, TrainResult* result) {
+  const std::vector<std::string> feeds = net.Feeds(config);
+  std::vector<std::string> fetches;
+  const MetricSums sums(net.has_loss ? config.loss : "", net.metrics);
+  for (const std::string& name : sums.fetches())
+    if (!Contains(feeds, name)) fetches.push_back(name);
+  for (const CarryConfig& carry : config.carry) fetches.push_back(carry.from);
+  SaveInferenceModel(Output(config, "eval"), feeds, fetches, net.program, result->scope);
+  result->eval_path = Output(config, "eval.pdmodel");
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfig& config) {
+  std::vector<std::unique_ptr<DirectoryLock>> locks;
+  const std::string snapshots = config.SnapshotDirectory();
+  for (const std::string& directory : {config.output_dir, snapshots}) {
+    if (directory.empty()) continue;
+    const std::string& place =
+        config.Place(directory == config.snapshot_dir ? "snapshot_dir" : "output_dir");
+    try {
+      MakeDirectories(directory);
+      RequireWritable(directory);
+      RequirePlainFiles(directory);
+      std::error_code none;
+      if (!locks.empty() && std::filesystem::equivalent(config.output_dir, snapshots, none))
+        continue;
+      locks.push_back(std::make_unique<DirectoryLock>(directory));
+      RemoveStaleTemporaries(directory);
+    } catch (const Error& e) {
+      throw e.WithPrefix(place);
+    }
+  }
+  return locks;
+}
+
+void RefuseOtherOutput(const JobConfig& config) {
+  const std::string advice =
+      "--resume continues it, --overwrite replaces it, --out=DIR writes elsewhere";
+  const auto refuse = [&](const char* field, const std::string& directory,
+                          const std::string& what) {
+    throw Error(ErrorCode::kAlreadyExists,
+                fmt::format("{}: the directory {} holds another run's output ({}): {}",
+                            config.Place(field), Quote(directory, 300), what, advice));
+  };
+  const std::string snapshots = config.SnapshotDirectory();
+  const std::vector<std::string> there =
+      snapshots.empty() ? std::vector<std::string>() : ListSnapshots(snapshots);
+  if (!there.empty()) {
+    refuse(config.snapshot_dir.empty() ? "output_dir" : "snapshot_dir", snapshots,
+           std::filesystem::path(there.back()).filename().string());
+  }
+  if (config.output_dir.empty()) return;
+  for (const char* file : kTraces)
+    if (FileExists(Output(config, file))) refuse("output_dir", config.output_dir, file);
+}
+
+void RemoveOtherOutput(const JobConfig& config) {
+  const std::string snapshots = config.SnapshotDirectory();
+  if (!snapshots.empty()) RemoveSnapshots(snapshots);
+  if (config.output_dir.empty()) return;
+  std::vector<std::string> files;
+  for (const char* file : kFiles) files.push_back(Output(config, file));
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(config.output_dir, ignored)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+      files.push_back(entry.path().string());
+  }
+  for (const std::string& file : files) RemoveAll(file);
+}
+
+void RemoveAll(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (!error) return;
+  throw Error(ErrorCode::kIo,
+              fmt::format("cannot remove {}: {}", Quote(path, 300), error.message()));
+}
+
+void WritePrograms(const JobConfig& config, const Programs& programs, const DataSource& data,
+                   const OpRegistry& ops, TrainResult* result) {
+  if (config.output_dir.empty()) return;
+  result->main_path = Output(config, "main.pb");
+  result->startup_path = Output(config, "startup.pb");
+  result->dump_path = Output(config, "main.txt");
+  WriteProgram(programs.train.program, result->main_path);
+  WriteProgram(programs.startup, result->startup_path);
+  PrintOptions print;
+  print.hide_attr = [&ops](const OpDesc& op, const NamedAttr& attr) {
+    return IsDefaultAttr(ops, op, attr);
+  };
+  WriteFileAtomic(result->dump_path, PrintProgram(programs.train.program, print));
+  if (const Vocabulary* vocabulary = data.vocabulary()) {
+    result->vocabulary_path = Output(config, "vocabulary.json");
+    WriteFileAtomic(result->vocabulary_path, vocabulary->ToJson());
+  }
+}
+
+void WriteModels(const JobConfig& config, const Programs& programs, TrainResult* result) {
+  if (config.output_dir.empty()) return;
+  const Net& eval = programs.tests.empty() ? programs.deploy : programs.tests[0];
+  if (eval.has_loss || !eval.metrics.empty()) WriteEvalModel(config, eval, result);
+  if (config.deploy_outputs.empty()) return;
+  std::vector<std::string> inputs = config.deploy_inputs, outputs = config.deploy_outputs;
+  for (const CarryConfig& carry : config.carry) {
+    std::erase(inputs, carry.to);
+    std::erase(outputs, carry.from);
+  }
+  for (const CarryConfig& carry : config.carry) {
+    inputs.push_back(carry.to);
+    outputs.push_back(carry.from);
+  }
+  SaveInferenceModel(Output(config, "model"), inputs, outputs, programs.deploy.program,
+                     result->scope);
+  result->model_path = Output(config, "model.pdmodel");
+}
+
+}  // namespace coracle

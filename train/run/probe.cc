@@ -1,0 +1,243 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/names.h>
+#include <coracle/train/run/probe.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+constexpr size_t kPersistable = SIZE_MAX;
+
+bool IsFloatTensor(const VarDesc& var) {
+  return var.type() == VarType::kLoDTensor && IsFloating(var.dtype());
+}
+
+// 0 of no elements; a nan does not count.
+double LargestOf(const Tensor& x) {
+  double largest = 0;
+  DispatchDType(x.dtype(), [&]<class T>() {
+    const T* values = static_cast<const T*>(x.raw());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      largest = std::max(largest, static_cast<double>(values[i]));
+  });
+  return largest;
+}
+
+// Sums of the elements' absolute values and squares, and how many there are.
+struct Sums {
+  double abs = 0, squares = 0, count = 0;
+  void Add(const Tensor& x) {
+    DispatchDType(x.dtype(), [&]<class T>() {
+      const T* values = static_cast<const T*>(x.raw());
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        const auto v = static_cast<double>(values[i]);
+        abs += std::abs(v);
+        squares += v * v;
+      }
+    });
+    count += static_cast<double>(x.numel());
+  }
+};
+
+}  // namespace
+
+Probe::Probe(const ProgramDesc& program, bool all, bool gradients) {
+  FindLearningRates(program);
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    FindClips(program.Block(b));
+    FindCounted(program.Block(b));
+  }
+  if (all) FindSizes(program);
+  if (!gradients) return;
+  for (const std::string& param : program.Parameters()) {
+    const VarDesc* var = program.Root().FindVar(GradName(param));
+    if (var && IsFloatTensor(*var)) gradients_.emplace_back(param, Fetch(GradName(param)));
+  }
+}
+
+size_t Probe::Fetch(const std::string& name) {
+  const auto found = std::find(fetches_.begin(), fetches_.end(), name);
+  const auto at = static_cast<size_t>(found - fetches_.begin());
+  if (found == fetches_.end()) fetches_.push_back(name);
+  return at;
+}
+
+void Probe::FindLearningRates(const ProgramDesc& program) {
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    const BlockDesc& block = program.Block(b);
+    for (size_t i = 0; i < block.NumOps(); ++i) {
+      if (!block.op(i).HasInput("LearningRate")) continue;
+      const std::string& name = block.op(i).Input("LearningRate").front();
+      const VarDesc* var = program.Root().FindVar(name);
+      const bool known =
+          std::find(rate_names_.begin(), rate_names_.end(), name) != rate_names_.end();
+      if (!var || known) continue;
+      rate_names_.push_back(name);
+      if (!var->persistable()) Fetch(name);
+    }
+  }
+}
+
+// See AppendGradientClips: "gradient_clip.GROUP.norm" keeps what is compared with the limit, a
+// constant.
+void Probe::FindClips(const BlockDesc& block) {
+  const std::string_view prefix = "gradient_clip.", suffix = ".norm";
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    const OpDesc& op = block.op(i);
+    if (op.type() != "assign") continue;
+    const std::string& kept = op.Output("Out").front();
+    if (!kept.starts_with(prefix) || !kept.ends_with(suffix)) continue;
+    const std::string unique = kept.substr(0, kept.size() - suffix.size());
+    for (const OpDesc* reader : block.Uses(op.Input("X").front()).readers) {
+      if (reader->type() != "greater_than") continue;
+      const VarUses& limit = block.Uses(reader->Input("Y").front());
+      if (limit.writers.empty()) continue;
+      Clip clip;
+      clip.group = unique.substr(prefix.size());
+      clip.limit = static_cast<double>(limit.writers[0]->GetAttr<float>("value", 0));
+      clip.norm = Fetch(kept);
+      clip.count = Fetch(unique + ".steps");
+      clips_.push_back(clip);
+    }
+  }
+}
+
+// "gradient_clip.KIND.statistics" and "error_clip.VAR.statistics", the latter of several ops.
+void Probe::FindCounted(const BlockDesc& block) {
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    if (block.op(i).type() != "clip_statistics") continue;
+    const std::string& statistics = block.op(i).Output("StatisticsOut").front();
+    const bool known = std::any_of(counted_.begin(), counted_.end(), [&](const Counted& other) {
+      return other.statistics == statistics;
+    });
+    const std::string_view error = "error_clip.", gradient = "gradient_clip.", end = ".statistics";
+    const bool is_error = statistics.starts_with(error);
+    if (known || !statistics.ends_with(end) || (!is_error && !statistics.starts_with(gradient)))
+      continue;
+    const size_t begin = is_error ? error.size() : gradient.size();
+    counted_.push_back({is_error ? ClipReport::Kind::kError : ClipReport::Kind::kGradient,
+                        statistics.substr(begin, statistics.size() - begin - end.size()),
+                        statistics});
+  }
+}
+
+// Activations are what forward ops write; of gradients those of a parameter or an activation.
+void Probe::FindSizes(const ProgramDesc& program) {
+  const BlockDesc& root = program.Root();
+  std::vector<Size> gradients;
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const bool backward = (root.op(i).role() & kBackward) != 0;
+    const bool forward = (root.op(i).role() & ~kLoss) == kForward;
+    if (!backward && !forward) continue;
+    for (const Slot& slot : root.op(i).outputs()) {
+      for (const std::string& name : slot.args) {
+        const VarDesc* var = root.FindVar(name);
+        if (!var || var->persistable() || !IsFloatTensor(*var)) continue;
+        const bool gradient = name.ends_with(kGradSuffix);
+        if (backward != gradient || root.Uses(name).writers.back() != &root.op(i)) continue;
+        (backward ? gradients : sizes_)
+            .push_back({backward ? "gradient" : "activation", name, Fetch(name)});
+      }
+    }
+  }
+  sizes_.insert(sizes_.end(), gradients.begin(), gradients.end());
+  for (const std::string& name : program.Parameters())
+    if (IsFloatTensor(*root.FindVar(name))) sizes_.push_back({"parameter", name, kPersistable});
+}
+
+void Probe::Begin(const Scope& scope) {
+  for (Clip& clip : clips_) clip.seen = ScalarOf(scope.Get(fetches_[clip.count]), "clip steps");
+  for (Counted& clip : counted_) {
+    const auto now = scope.Get(clip.statistics).span<double>();
+    clip.times = now[0];
+    clip.acted = now[1];
+  }
+}
+
+void Probe::Take(std::span<const Tensor> fetched) {
+  fetched_ = fetched;
+  for (Clip& clip : clips_) {
+    const double count = ScalarOf(fetched[clip.count], fetches_[clip.count]);
+    // No update: gradients are still being accumulated, or have overflowed.
+    if (count == clip.seen) continue;
+    clip.seen = count;
+    ++clip.steps;
+    const double norm = LargestOf(fetched[clip.norm]);
+    if (!(norm > clip.limit)) continue;
+    ++clip.clipped;
+    clip.largest = std::max(clip.largest, norm);
+  }
+}
+
+void Probe::Look(const Scope& scope) {
+  rates_.clear();
+  lines_.clear();
+  for (const std::string& name : rate_names_) {
+    const auto found = std::find(fetches_.begin(), fetches_.end(), name);
+    const Tensor& rate = found == fetches_.end()
+                             ? scope.Get(name)
+                             : fetched_[static_cast<size_t>(found - fetches_.begin())];
+    rates_.push_back({name, ScalarOf(rate, name)});
+  }
+  reports_.clear();
+  for (const Clip& clip : clips_) {
+    ClipReport report{ClipReport::Kind::kGradient, clip.group, clip.steps, clip.clipped};
+    if (clip.clipped > 0) {
+      report.factor = clip.limit / clip.largest;
+      report.norm = clip.largest;
+      report.limit = clip.limit;
+    }
+    reports_.push_back(std::move(report));
+  }
+  for (const Counted& clip : counted_) {
+    const auto now = scope.Get(clip.statistics).span<double>();
+    reports_.push_back({clip.kind, clip.name, static_cast<int64_t>(now[0] - clip.times),
+                        static_cast<int64_t>(now[1] - clip.acted), 1 - now[2]});
+  }
+  TellSizes(scope);
+}
+
+void Probe::Restart(Scope& scope) {
+  for (Clip& clip : clips_) {
+    clip.steps = clip.clipped = 0;
+    clip.largest = 0;
+  }
+  for (Counted& clip : counted_) {
+    const auto now = scope.Get(clip.statistics).span<double>();
+    clip.times = now[0];
+    clip.acted = now[1];
+    if (now[2] != 0) scope.Set(clip.statistics, Tensor::Of<double>({3}, {now[0], now[1], 0}));
+  }
+}
+
+std::vector<std::pair<std::string, Tensor>> Probe::Gradients() const {
+  std::vector<std::pair<std::string, Tensor>> found;
+  found.reserve(gradients_.size());
+  for (const auto& [param, fetch] : gradients_) found.emplace_back(param, fetched_[fetch]);
+  return found;
+}
+
+void Probe::TellSizes(const Scope& scope) {
+  if (sizes_.empty()) return;
+  Sums parameters, gradients;
+  for (const Size& size : sizes_) {
+    const Tensor& value = size.fetch == kPersistable ? scope.Get(size.name) : fetched_[size.fetch];
+    Sums sums;
+    sums.Add(value);
+    lines_.push_back(fmt::format("debug: {:<10} {}: mean |x| {:.6g}", size.kind,
+                                 PrintableLine(size.name), sums.abs / std::max(sums.count, 1.0)));
+    if (size.fetch == kPersistable) parameters.Add(value);
+    const bool of_parameter =
+        size.name.ends_with(kGradSuffix) &&
+        scope.Has(size.name.substr(0, size.name.size() - std::string(kGradSuffix).size()));
+    if (of_parameter) gradients.Add(value);
+  }
+  lines_.push_back(fmt::format(
+      "debug: all parameters: L1 {:.6g} L2 {:.6g}; their gradients: L1 {:.6g} L2 {:.6g}",
+      parameters.abs, std::sqrt(parameters.squares), gradients.abs, std::sqrt(gradients.squares)));
+}
+
+}  // namespace coracle

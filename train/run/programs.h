@@ -1,0 +1,40 @@
+#pragma once
+// The programs of a job.
+
+#include <coracle/train/job/job.h>
+#include <coracle/train/run/trainer.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+// A program with what it takes and measures.
+struct Net {
+  ProgramDesc program;
+  std::vector<std::string> columns;   // inputs that the data feeds; carried ones are not among them
+  std::vector<MetricConfig> metrics;  // those of the job whose variables it has
+  bool has_loss = true;
+
+  std::vector<std::string> Feeds(const JobConfig& config) const;  // columns, then what is carried
+};
+
+struct Programs {
+  Net train;  // with backward and optimizer ops
+  ProgramDesc startup;
+  AppendedTraining training;  // what is to be done between steps
+  std::vector<Net> tests;     // of JobConfig::TestSets
+  Net deploy;                 // forward only
+};
+
+// Reads the model of a job for each state, checks the names that the job gives, freezes parameters
+// and appends backward and the optimizer's ops. Throws Error with the place in the job.
+Programs BuildPrograms(const JobConfig& config, const TrainOptions& options);
+
+// The variable `name` of the root block; throws kNotFound: "PLACE: WHAT 'NAME': the model has no
+// such variable; did you mean ...?".
+const VarDesc& RequireVar(const ProgramDesc& program, const std::string& place,
+                          const std::string& what, const std::string& name);
+
+}  // namespace coracle

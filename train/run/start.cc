@@ -1,0 +1,139 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/run/start.h>
+#include <coracle/train/run/weights.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace coracle {
+namespace {
+
+void RunStartup(const JobConfig& config, const TrainOptions& options, const ProgramDesc& startup,
+                Scope& scope) {
+  if (startup.Root().NumOps() == 0) return;
+  CompileOptions compile = options.compile;
+  compile.seed = config.random_seed;
+  compile.profile = false;
+  Executor(compile, options.ops ? *options.ops : DefaultOps()).Run(startup, scope);
+}
+
+void LoadAllWeights(const JobConfig& config, const ProgramDesc& model, Scope& scope,
+                    std::vector<std::string>* messages) {
+  const std::vector<std::string> names = PersistableNames(model);
+  for (size_t i = 0; i < config.weights.size(); ++i) {
+    const WeightsConfig& weights = config.weights[i];
+    try {
+      messages->push_back(
+          LoadWeights(config.FilePath(weights.file), model, names, weights.skip_mismatched, scope)
+              .ToString());
+    } catch (const Error& e) {
+      throw e.WithPrefix(config.Place(fmt::format("weights[{}]", i)));
+    }
+  }
+}
+
+// Names another one when this one is damaged.
+SavedSnapshot ReadWhole(const std::string& path) {
+  try {
+    return ReadSnapshot(path);
+  } catch (const Error& e) {
+    const std::string directory = std::filesystem::path(path).parent_path().string();
+    std::vector<std::string> others = ListSnapshots(directory.empty() ? "." : directory);
+    std::erase_if(others, [&path](const std::string& other) { return other >= path; });
+    if (e.code() != ErrorCode::kDataLoss || others.empty()) throw;
+    throw e.WithDetail("an older one: --resume=" + others.back());
+  }
+}
+
+[[noreturn]] void Refuse(const std::string& path, const std::vector<std::string>& mismatches) {
+  std::string details;
+  for (size_t i = 1; i < mismatches.size(); ++i) details += mismatches[i] + "\n";
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} cannot be continued: {}", path, mismatches[0]),
+              details + "--override continues all the same");
+}
+
+// Takes the variables that both have and that are of one type. Returns the names of the others.
+std::vector<std::string> TakeCommon(const ProgramDesc& main, SavedSnapshot& saved, Scope& scope) {
+  std::vector<std::string> left;
+  for (const std::string& name : PersistableNames(main)) {
+    const VarDesc* there = saved.main.Root().FindVar(name);
+    VarValue* value = saved.variables.FindLocal(name);
+    if (there && value && there->meta() == main.Root().FindVar(name)->meta())
+      scope.Var(name) = std::move(*value);
+    else
+      left.push_back(name);
+  }
+  return left;
+}
+
+Start BeginAfresh(const JobConfig& config, const TrainOptions& options, const Programs& programs,
+                  const std::string& looked_in, Scope& scope) {
+  Start start;
+  if (options.resume && !options.resume_from.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("no snapshot in {}: nothing to resume", Quote(looked_in, 300)));
+  }
+  if (options.resume)
+    start.note = fmt::format("no snapshot in {}: starting afresh", Quote(looked_in, 300));
+  RunStartup(config, options, programs.startup, scope);
+  LoadAllWeights(config, programs.deploy.program, scope, &start.messages);
+  return start;
+}
+
+// A line for each thing that the snapshot and the job do not agree in.
+std::vector<std::string> TakeWhatFits(const JobConfig& config, const TrainOptions& options,
+                                      const Programs& programs, SavedSnapshot& saved,
+                                      const std::vector<std::string>& mismatches, RunState state) {
+  std::vector<std::string> lines;
+  for (const std::string& mismatch : mismatches)
+    lines.push_back(fmt::format("override: {}: {}", saved.path, mismatch));
+  RunStartup(config, options, programs.startup, state.scope);
+  const std::vector<std::string> left = TakeCommon(programs.train.program, saved, state.scope);
+  if (!left.empty()) {
+    lines.push_back("override: not in the snapshot, and new: " + Join(left, ", "));
+    if (!saved.state.best.metric.empty())
+      lines.push_back("override: the best evaluation so far is of another model, and forgotten");
+    saved.state.best.metric.clear();
+  }
+  const std::string anew = state.step.LoadWhatFits(saved.state);
+  if (!anew.empty()) lines.push_back("override: " + anew);
+  return lines;
+}
+
+Start Resume(const JobConfig& config, const TrainOptions& options, const Programs& programs,
+             const std::string& path, RunState state) {
+  SavedSnapshot saved = ReadWhole(path);
+  Start start{saved.state.step, path, "", {}};
+  TrainSnapshot now;
+  state.step.Save(&now);
+  const std::vector<std::string> mismatches =
+      Mismatches(saved, now, programs.train.program, programs.startup);
+  if (mismatches.empty()) {
+    for (const std::string& name : saved.variables.LocalNames())
+      state.scope.Var(name) = std::move(saved.variables.Var(name));
+    state.step.Load(saved.state);
+  } else {
+    if (!options.override_mismatch) Refuse(path, mismatches);
+    start.messages = TakeWhatFits(config, options, programs, saved, mismatches, state);
+  }
+  state.evaluations = saved.state.evaluations;
+  state.watch.Load(saved.state.best);
+  state.non_finite.Load(saved.state.non_finite);
+  return start;
+}
+
+}  // namespace
+
+Start StartRun(const JobConfig& config, const TrainOptions& options, const Programs& programs,
+               RunState state) {
+  const std::string from =
+      options.resume_from.empty() ? config.SnapshotDirectory() : options.resume_from;
+  const std::string path = options.resume ? FindSnapshot(from) : "";
+  if (path.empty()) return BeginAfresh(config, options, programs, from, state.scope);
+  return Resume(config, options, programs, path, state);
+}
+
+}  // namespace coracle

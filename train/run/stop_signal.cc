@@ -1,0 +1,83 @@
+#include <coracle/train/run/stop_signal.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+
+namespace coracle {
+namespace {
+
+std::atomic<int> stop_signal{0};
+std::atomic<bool> snapshot_requested{false};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
+              "set by a signal handler");
+
+constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+std::array<struct sigaction, kSignals.size()> old_actions;
+
+std::atomic<bool> terminal_changed{false};
+termios terminal_before;
+
+// A process in the background would be stopped for touching the terminal.
+bool OwnsTerminal() { return ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
+
+// Only calls what a signal handler may.
+void RestoreTerminal() {
+  if (terminal_changed.exchange(false) && OwnsTerminal())
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+}
+
+void OnStop(int signal) {
+  const int error = errno;  // of what the signal interrupted
+  stop_signal.store(signal);
+  RestoreTerminal();
+  // A second one takes its usual course.
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  sigaction(signal, &usual, nullptr);
+  errno = error;
+}
+
+void OnSnapshot(int) { snapshot_requested.store(true); }
+
+}  // namespace
+
+StopSignal::StopSignal(const SignalConfig& config) {
+  stop_signal.store(0);
+  snapshot_requested.store(false);
+  const std::array<SignalEffect, kSignals.size()> effects = {config.interrupt, config.terminate,
+                                                             config.hangup};
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    struct sigaction action {};
+    action.sa_handler = effects[i] == SignalEffect::kStop       ? OnStop
+                        : effects[i] == SignalEffect::kSnapshot ? OnSnapshot
+                                                                : SIG_IGN;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(kSignals[i], &action, &old_actions[i]);
+  }
+}
+
+StopSignal::~StopSignal() {
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &old_actions[i], nullptr);
+}
+
+bool StopSignal::requested() const { return signal() != 0; }
+
+int StopSignal::signal() const { return stop_signal.load(std::memory_order_relaxed); }
+
+QuietControlKeys::QuietControlKeys(bool wanted) {
+  if (!wanted || !OwnsTerminal() || ::tcgetattr(STDIN_FILENO, &terminal_before) != 0) return;
+  termios quiet = terminal_before;
+  quiet.c_lflag &= ~static_cast<tcflag_t>(ECHOCTL);
+  terminal_changed.store(::tcsetattr(STDIN_FILENO, TCSANOW, &quiet) == 0);
+}
+
+QuietControlKeys::~QuietControlKeys() { RestoreTerminal(); }
+
+bool StopSignal::TakeSnapshotRequest() { return snapshot_requested.exchange(false); }
+
+}  // namespace coracle

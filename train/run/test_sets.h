@@ -1,0 +1,51 @@
+#pragma once
+// TestSets: the data that a job is evaluated on, with the programs.
+
+#include <coracle/executor/executor.h>
+#include <coracle/train/run/evaluate.h>
+#include <coracle/train/run/programs.h>
+#include <coracle/train/run/snapshot.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+class TestSets {
+ public:
+  // Opens the data of the job's test sets; `nets` are their programs. Throws Error with the place
+  // in the job.
+  TestSets(const JobConfig& config, const std::vector<Net>& nets, const Executor& executor);
+
+  bool empty() const { return sets_.empty(); }
+  std::vector<std::string> names() const;
+  // Of each set the printed names of its values: the loss, then the metrics.
+  std::vector<std::vector<std::string>> value_names() const;
+
+  // Runs the first batch of each, so that what does not fit shows before the first step. Throws
+  // Error with the place in the job.
+  void Try(Scope& scope);
+
+  // Evaluates one set after the other and tells of each. Returns false when `stop` ended it.
+  bool Run(Scope& scope, const std::function<bool()>& stop,
+           const std::function<void(const std::string& set, int64_t rows,
+                                    std::vector<NamedValue> values)>& tell);
+
+ private:
+  struct Set {
+    std::string name, place;
+    std::vector<std::string> value_names;
+    std::unique_ptr<Evaluator> evaluator;
+  };
+  std::vector<Set> sets_;
+};
+
+// The record of a set, or nullptr.
+const EvaluationRecord* FindEvaluation(const std::vector<EvaluationRecord>& records,
+                                       const std::string& set);
+// In the place of the set's older one.
+void Remember(EvaluationRecord record, std::vector<EvaluationRecord>* records);
+
+}  // namespace coracle

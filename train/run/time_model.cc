@@ -1,0 +1,231 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/tensor/rng.h>
+#include <coracle/optimizer/optimizer.h>
+#include <coracle/train/data/feeder.h>
+#include <coracle/train/run/layer_map.h>
+#include <coracle/train/run/programs.h>
+#include <coracle/train/run/time_model.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+
+namespace coracle {
+namespace {
+
+bool Writes(const OpDesc& op, const std::string& name) {
+  const auto& slots = op.outputs();
+  return std::any_of(slots.begin(), slots.end(), [&name](const Slot& slot) {
+    return std::find(slot.args.begin(), slot.args.end(), name) != slot.args.end();
+  });
+}
+
+// The op of `block` from number `first` on that made the entry; the number of ops when none did.
+size_t FindIn(const BlockDesc& block, size_t first, const OpTime& time) {
+  while (first < block.NumOps() &&
+         (block.op(first).type() != time.op_type || !Writes(block.op(first), time.output)))
+    ++first;
+  return first;
+}
+
+// Finds where the times of a profile's entries belong. First come those of the root block, in the
+// order of execution, as in the program; then those of sub-blocks. Ops whose results the plan knew
+// are not in the profile, and what a plan adds (copies) is not in the program.
+std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMap& map) {
+  const ProgramDesc& program = step.program();
+  std::vector<LayerMap::Place> places;
+  std::map<int, LayerMap::Place> owners;  // of the op that runs the block
+  size_t at = 0;
+  for (const OpTime& time : step.Profile()) {
+    int block = 0;
+    size_t found = FindIn(program.Root(), at, time);
+    if (found < program.Root().NumOps()) at = found + 1;
+    while (found == program.Block(block).NumOps() && ++block < program.NumBlocks())
+      found = FindIn(program.Block(block), 0, time);
+    LayerMap::Place place;
+    if (block < program.NumBlocks()) {
+      const OpDesc& op = program.Block(block).op(found);
+      place = map.Find(op);
+      const bool of_no_layer = place.shares[0].first == LayerMap::kOther;
+      if (of_no_layer && owners.contains(block)) place = owners.at(block);
+      for (int inner : SubBlocksOf(op)) owners[inner] = place;
+    } else if (!places.empty()) {
+      place.part = places.back().part;
+    }
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+Tensor Drawn(const VarDesc& var, int64_t batch_size) try {
+  Shape shape = var.shape();
+  for (int i = 0; i < shape.rank(); ++i)
+    if (shape[i] < 0) shape[i] = batch_size;
+  Tensor numbers(DType::kFloat32, shape);
+  const Philox random(1, HashName(var.name()), 0);
+  const bool floating = IsFloating(var.dtype());
+  for (int64_t i = 0; i < numbers.numel(); ++i) {
+    const float u = random.UniformFloat(static_cast<uint64_t>(i));
+    numbers.data<float>()[i] = floating ? u : std::floor(2 * u);
+  }
+  return numbers.Cast(var.dtype());
+} catch (const OutOfMemory& e) {
+  throw e.WithPrefix("the feed " + Quote(var.name()));
+}
+
+std::string Columns(const LayerTime& layer) {
+  std::string text;
+  for (const std::vector<double>& seconds : layer.seconds) {
+    for (double percent : {50, 90, 99}) {
+      const bool any = std::any_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; });
+      text += any ? fmt::format(" {:>8.3f}", 1e3 * Percentile(seconds, percent))
+                  : fmt::format(" {:>8}", "-");
+    }
+    text += " ";
+  }
+  return text;
+}
+
+}  // namespace
+
+double Percentile(std::vector<double> values, double percent) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double rank = std::ceil(percent / 100 * static_cast<double>(values.size()));
+  return values[static_cast<size_t>(std::clamp<double>(rank, 1, double(values.size()))) - 1];
+}
+
+namespace {
+
+// A training step to time.
+struct Step {
+  ProgramDesc main, startup;
+  std::vector<std::string> inputs, fetches;
+  int64_t batch_size = 0;
+  int64_t batches = 1;  // runs of the program in one step
+};
+
+// The difference of two profiles, added to the layers that its ops belong to.
+void AddRun(const std::vector<OpTime>& before, const std::vector<OpTime>& after,
+            const std::vector<LayerMap::Place>& places, size_t run, ModelTimes* times) {
+  for (size_t i = 0; i < std::min(places.size(), after.size()); ++i) {
+    const double seconds = after[i].seconds - before[i].seconds;
+    const LayerMap::Place& place = places[i];
+    const auto part = static_cast<size_t>(place.part);
+    times->total.seconds[part][run] += seconds;
+    times->shared |= place.shares.size() > 1;
+    for (const auto& [index, share] : place.shares) {
+      const size_t layer = std::min(index, times->layers.size() - 1);
+      times->layers[layer].seconds[part][run] += share * seconds;
+    }
+  }
+}
+
+ModelTimes EmptyTimes(const LayerMap& map, const Step& step, int64_t iterations) {
+  ModelTimes times;
+  times.batch_size = step.batch_size;
+  times.batches = step.batches;
+  times.layers = map.layers();
+  times.layers.push_back({"(other)", "", "", {}});
+  times.total.layer = "total of ops";
+  for (auto& seconds : times.total.seconds) seconds.resize(static_cast<size_t>(iterations));
+  for (LayerTime& layer : times.layers) layer.seconds = times.total.seconds;
+  return times;
+}
+
+ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
+  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  Scope scope;
+  CompileOptions compile = options.compile;
+  compile.profile = false;
+  Executor(compile, ops).Run(step.startup, scope);
+  compile.profile = true;
+  PreparedProgram program = Executor(compile, ops).Prepare(step.main, step.inputs, step.fetches);
+  std::vector<Tensor> feeds;
+  feeds.reserve(step.inputs.size());
+  for (const std::string& name : step.inputs)
+    feeds.push_back(Drawn(*step.main.Root().FindVar(name), step.batch_size));
+  for (int64_t i = 0; i < options.warm_up * step.batches; ++i) program.Run(scope, feeds);
+
+  const LayerMap map(step.main);
+  ModelTimes times = EmptyTimes(map, step, options.iterations);
+  const std::vector<LayerMap::Place> places = PlacesOf(program, map);
+  std::vector<OpTime> before = program.Profile();
+  for (size_t run = 0; run < static_cast<size_t>(options.iterations); ++run) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < step.batches; ++i) program.Run(scope, feeds);
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    times.steps.push_back(passed.count());
+    std::vector<OpTime> after = program.Profile();
+    AddRun(before, after, places, run, &times);
+    before = std::move(after);
+  }
+  return times;
+}
+
+}  // namespace
+
+ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options) {
+  Step step{model.main, model.startup, model.inputs, {}, options.batch_size};
+  if (step.inputs.empty()) step.inputs = FindInputs(step.main);
+  BlockDesc& root = step.main.Root();
+  if (root.FindVar(options.loss)) {
+    Momentum({.learning_rate = 0}).Minimize(Variable::Of(root, options.loss), step.startup);
+    step.fetches = {options.loss};
+  } else if (root.NumOps() > 0) {
+    step.fetches = {FirstOutput(root.op(root.NumOps() - 1))};
+  }
+  return TimeSteps(step, options);
+}
+
+ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options) {
+  TrainOptions train;
+  train.ops = options.ops;
+  Programs programs = BuildPrograms(job, train);
+  Step step;
+  step.inputs = programs.train.Feeds(job);
+  step.main = std::move(programs.train.program);
+  step.startup = std::move(programs.startup);
+  step.fetches = {job.loss};
+  step.batch_size = job.batch_size;
+  step.batches = job.training.iter_size;
+  return TimeSteps(step, options);
+}
+
+std::string ModelTimes::ToString() const {
+  size_t width = 12;
+  for (const LayerTime& layer : layers)
+    width = std::max(width, std::min<size_t>(layer.layer.size(), 40));
+  std::string text = batches == 1 ? fmt::format("batch of {}, {} runs", batch_size, steps.size())
+                                  : fmt::format("{} batches of {} a step, {} steps", batches,
+                                                batch_size, steps.size());
+  text += fmt::format(", milliseconds\n{:<{}} {:^28}{:^28}{:^28}\n", "", width, "forward",
+                      "backward", "update");
+  text += fmt::format("{:<{}}", "layer", width);
+  for (int part = 0; part < 3; ++part)
+    text += fmt::format(" {:>8} {:>8} {:>8} ", "p50", "p90", "p99");
+  text += "\n";
+  for (const LayerTime& layer : layers) {
+    bool any = false;
+    for (const auto& seconds : layer.seconds)
+      any = any || std::any_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; });
+    if (!any) continue;
+    text += fmt::format("{:<{}.{}}{} {}\n", PrintableLine(layer.layer), width, width,
+                        Columns(layer), PrintableLine(layer.ops));
+  }
+  text += fmt::format("{:<{}}{}\n", total.layer, width, Columns(total));
+  text += fmt::format("{:<{}} {:>8.3f} {:>8.3f} {:>8.3f}\n", "whole step", width,
+                      1e3 * Percentile(steps, 50), 1e3 * Percentile(steps, 90),
+                      1e3 * Percentile(steps, 99));
+  if (shared) {
+    text +=
+        "An op that updates the parameters of several layers counts for each by its parameters' "
+        "elements.\n";
+  }
+  return text;
+}
+
+}  // namespace coracle

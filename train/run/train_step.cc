@@ -1,0 +1,151 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/parallel.h>
+#include <coracle/train/data/row_error.h>
+#include <coracle/train/run/train_step.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+namespace coracle {
+namespace {
+
+BatchReader OpenReader(const JobConfig& config, const DataSourcePtr& data) {
+  try {
+    return BatchReader(data, {.batch_size = config.batch_size,
+                              .shuffle = config.shuffle,
+                              .drop_last = config.drop_last,
+                              .seed = config.random_seed,
+                              .prefetch = config.prefetch});
+  } catch (const Error& e) {
+    throw e.WithPrefix(config.Place("batch_size"));
+  }
+}
+
+PreparedProgram Prepare(const JobConfig& config, const Net& net, const StepWindow& window,
+                        const StateCarry& carry, const Probe& probe, const Executor& executor) {
+  std::vector<std::string> fetches = window.fetches();
+  fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
+  fetches.insert(fetches.end(), probe.fetches().begin(), probe.fetches().end());
+  return executor.Prepare(net.program, net.Feeds(config), fetches);
+}
+
+}  // namespace
+
+TrainStep::TrainStep(const JobConfig& config, const Net& net, DataSourcePtr data,
+                     const Executor& executor)
+    : config_(config),
+      data_(std::move(data)),
+      reader_(OpenReader(config, data_)),
+      batches_per_epoch_(reader_.batches_per_epoch()),
+      carry_(net.program, config.carry, config.batch_size, config.source),
+      feeder_(net.program, net.columns, *data_, config.bind, config.Place("train")),
+      window_(config.loss, net.metrics, config.average_loss * IterSize()),
+      probe_(net.program, config.debug_info, config.log.histogram_interval > 0),
+      program_(Prepare(config, net, window_, carry_, probe_, executor)) {}
+
+TrainStep::Result TrainStep::Run(Scope& scope) {
+  Result result{0, epoch(), 0};
+  for (int64_t run = 0; run < IterSize(); ++run) result.loss += RunBatch(scope, &result.rows);
+  result.loss /= static_cast<double>(IterSize());
+  return result;
+}
+
+// Runs the program on the next batch; returns its loss and adds its rows.
+double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
+  if (reader_.position() % batches_per_epoch_ == 0) carry_.Reset();
+  const std::vector<Tensor>& batch = reader_.Next();
+  const std::vector<Tensor>& feeds = carry_.Append(feeder_.Bind(batch));
+  const std::vector<Tensor>& out = NamingRows(
+      reader_, batch, [&]() -> const std::vector<Tensor>& { return program_.Run(scope, feeds); });
+  const size_t sums = window_.fetches().size(), states = carry_.from().size();
+  carry_.Take(std::span(out).subspan(sums, states));
+  probe_.Take(std::span(out).subspan(sums + states));
+  const double loss = ScalarOf(out[0], config_.loss);
+  const bool finite = std::isfinite(loss);
+  if (!finite) carry_.Reset();  // its states are no better
+  // What a skipped step measured is nothing that the model has learned from.
+  if (finite || config_.training.non_finite_loss != NonFiniteLoss::kSkip)
+    NamingRows(reader_, batch, [&] { window_.Add(out, batch[0].shape()[0]); });
+  *rows += batch[0].shape()[0];
+  return loss;
+}
+
+int64_t TrainStep::TotalSteps() const {
+  constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+  int64_t by_epochs = kEndless;
+  if (config_.epochs > 0 && config_.epochs < kEndless / batches_per_epoch_)
+    by_epochs = UpdatesOf(config_.epochs * batches_per_epoch_);
+  return std::min(config_.max_iter > 0 ? config_.max_iter : kEndless, by_epochs);
+}
+
+int64_t TrainStep::last_epoch() const {
+  return std::max<int64_t>(reader_.position() - 1, 0) / batches_per_epoch_;
+}
+
+bool TrainStep::EpochEnded() const {
+  return epoch() != (reader_.position() - IterSize()) / batches_per_epoch_;
+}
+
+bool TrainStep::EpochIsEnding() const {
+  return reader_.position() % batches_per_epoch_ >= batches_per_epoch_ - IterSize();
+}
+
+void TrainStep::Save(TrainSnapshot* snapshot) const {
+  snapshot->epoch = epoch();
+  snapshot->position = reader_.position();
+  snapshot->random_step = program_.step();
+  snapshot->seed = config_.random_seed;
+  snapshot->data = data_->Describe();
+  snapshot->rows = data_->size();
+  snapshot->batch_size = config_.batch_size;
+  snapshot->shuffle = config_.shuffle;
+  snapshot->drop_last = config_.drop_last;
+  snapshot->threads = NumThreads();
+  snapshot->instructions = InstructionSet();
+  snapshot->progress = window_.Save();
+  snapshot->carried = carry_.Save();
+}
+
+void TrainStep::Load(const TrainSnapshot& snapshot) {
+  reader_.Seek(snapshot.position);
+  carry_.Load(snapshot.carried);
+  LoadSums(snapshot);
+}
+
+std::string TrainStep::LoadWhatFits(const TrainSnapshot& then) {
+  LoadSums(then);
+  try {
+    carry_.Load(then.carried);
+  } catch (const Error&) {
+    carry_.Reset();
+  }
+  if (then.rows == data_->size() && then.batch_size == config_.batch_size &&
+      then.drop_last == config_.drop_last) {
+    reader_.Seek(then.position);
+    return "";
+  }
+  reader_.Seek(then.epoch * batches_per_epoch_);
+  return fmt::format("epoch {} begins anew", then.epoch + 1);
+}
+
+void TrainStep::LoadSums(const TrainSnapshot& snapshot) {
+  program_.SetStep(snapshot.random_step);
+  try {
+    window_.Load(snapshot.progress);
+  } catch (const Error&) {  // other metrics: they begin anew
+    window_.Clear();
+  }
+}
+
+void CheckStreams(const JobConfig& config, const DataSource& data, int64_t batch_size) {
+  if (config.carry.empty() || data.streams() == batch_size) return;
+  ThrowInvalid(fmt::format(
+      "{}: states can only be carried through a text: the batches of {} do not continue each "
+      "other",
+      config.Place("carry[0]"), data.Describe()));
+}
+
+}  // namespace coracle

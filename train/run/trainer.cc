@@ -1,0 +1,424 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/log/format.h>
+#include <coracle/train/log/run_log.h>
+#include <coracle/train/run/non_finite.h>
+#include <coracle/train/run/outputs.h>
+#include <coracle/train/run/programs.h>
+#include <coracle/train/run/start.h>
+#include <coracle/train/run/test_sets.h>
+#include <coracle/train/run/train_step.h>
+#include <coracle/train/run/trainer.h>
+#include <coracle/train/run/validate.h>
+#include <coracle/train/run/watch.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// That a snapshot lies in.
+std::string DirectoryOf(const std::string& snapshot) {
+  const std::string directory = fs::path(snapshot).lexically_normal().parent_path().string();
+  return directory.empty() ? "." : directory;
+}
+
+// A run from its beginning to its end: what it does when, and what it tells whom.
+class Job {
+ public:
+  Job(const JobConfig& config, const TrainOptions& options, const TrainCallbacks& callbacks)
+      : config_(config),
+        options_(options),
+        callbacks_(callbacks),
+        ops_(options.ops ? *options.ops : DefaultOps()),
+        executor_(options.compile, ops_),
+        began_(Clock::now()),
+        non_finite_(config),
+        log_(config) {}
+
+  TrainResult Run() {
+    CheckJob(config_);
+    locks_ = OpenOutputDirectories(config_);
+    resumes_in_place_ = options_.resume && ResumesInPlace();
+    if (!resumes_in_place_ && !options_.overwrite) RefuseOtherOutput(config_);
+    const DataSourcePtr data = OpenTrainData(config_);
+    CheckStreams(config_, *data, config_.batch_size);
+    programs_ = BuildPrograms(config_, options_);
+    Compile(data);
+    MakePlan(*data);
+    Validate();
+    Begin();
+    WritePrograms(config_, programs_, *data, ops_, &result_);
+    Loop();
+    Finish();
+    return std::move(result_);
+  }
+
+ private:
+  // --- before the first step ---
+
+  // Whether the snapshot to resume is of the run whose output the job's directories hold; a missing
+  // one is an error of its own.
+  bool ResumesInPlace() const {
+    const std::string path = FindSnapshot(options_.resume_from);
+    std::error_code none;
+    return path.empty() || fs::equivalent(DirectoryOf(path), config_.SnapshotDirectory(), none);
+  }
+
+  void Compile(const DataSourcePtr& data) {
+    CompileOptions compile = options_.compile;
+    compile.seed = config_.random_seed;
+    step_.emplace(config_, programs_.train, data, Executor(compile, ops_));
+    compile.profile = false;
+    compile.stop = callbacks_.stop;
+    tests_.emplace(config_, programs_.tests, Executor(compile, ops_));
+    watch_.emplace(config_, tests_->names(), tests_->value_names());
+    for (const auto& [metric, place] : programs_.training.Watched()) CheckWatched(metric, place);
+  }
+
+  // Of a plateau.
+  void CheckWatched(const std::string& metric, const std::string& place) const {
+    if (tests_->empty()) {
+      ThrowInvalid(fmt::format("{}: plateau needs test data, whose evaluations it watches", place));
+    }
+    const std::vector<std::string> names = tests_->value_names()[0];
+    if (metric.empty() || std::find(names.begin(), names.end(), metric) != names.end()) return;
+    ThrowInvalid(fmt::format("{}: plateau: evaluations have no {}; they have {}{}", place,
+                             Quote(metric), Join(names, ", "), DidYouMean(metric, names)));
+  }
+
+  void MakePlan(const DataSource& data) {
+    plan_.job = config_.name;
+    plan_.data = data.Describe();
+    plan_.steps_per_epoch = step_->steps_per_epoch();
+    plan_.total_steps = step_->TotalSteps();
+    plan_.loss_name = config_.loss_name;
+    for (const MetricConfig& metric : programs_.train.metrics)
+      plan_.metric_names.push_back(metric.name);
+    const ProgramDesc& main = programs_.train.program;
+    for (const std::string& name : main.Parameters())
+      plan_.parameters += main.Root().FindVar(name)->shape().numel();
+  }
+
+  void Validate() {
+    warnings_ = ValidateJob(config_, programs_, plan_.total_steps, plan_.steps_per_epoch);
+    const std::string directory = config_.SnapshotDirectory();
+    const std::optional<uint64_t> free = directory.empty() ? std::nullopt : FreeBytes(directory);
+    if (!free) return;
+    const std::string line =
+        CheckDiskSpace(config_, SnapshotBytes(programs_.train.program), *free, plan_.total_steps);
+    if (!line.empty()) warnings_.push_back(line);
+  }
+
+  void Begin() {
+    const Start start =
+        StartRun(config_, options_, programs_,
+                 {result_.scope, *step_, *watch_, non_finite_, result_.evaluations});
+    steps_ = plan_.first_step = start.step;
+    plan_.resumed_from = result_.snapshot_path = start.resumed_from;
+    plan_.note = start.note;
+    if (!start.resumed_from.empty() && steps_ >= plan_.total_steps) {
+      plan_.note = fmt::format(
+          "the snapshot is of step {} and the job ends at {}: it is only evaluated and saved",
+          steps_, plan_.total_steps);
+    }
+    step_->probe().Begin(result_.scope);
+    tests_->Try(result_.scope);
+    if (options_.overwrite && !resumes_in_place_) RemoveOtherOutput(config_);
+    if (const std::string line = KeepBestSnapshot(); !line.empty()) warnings_.push_back(line);
+    if (callbacks_.on_start) callbacks_.on_start(plan_);
+    log_.Start(plan_, programs_.train.program);
+    for (const std::string& line : start.messages) Tell(line);
+    for (const std::string& line : warnings_) Tell(line);
+  }
+
+  // The snapshot of the best evaluation comes along from where the run was resumed. Returns the
+  // line to tell when there is none.
+  std::string KeepBestSnapshot() {
+    const std::string directory = config_.SnapshotDirectory();
+    if (!config_.best || directory.empty() || plan_.resumed_from.empty()) return "";
+    const BestRecord best = watch_->best();
+    if (SetBest(directory, best.metric.empty() ? "" : DirectoryOf(plan_.resumed_from), best.step))
+      return "";
+    if (best.metric.empty()) return "";
+    watch_->Forget();
+    return fmt::format(
+        "warning: the best so far, {}={} at step {}, is forgotten: it has no snapshot", best.metric,
+        FormatNumber(best.value), best.step);
+  }
+
+  // --- the steps ---
+
+  void Loop() {
+    const bool overdue = steps_ > 0 ? EvaluationDue() : config_.initial_test;
+    if (overdue) EvaluateMissing();
+    while (steps_ < plan_.total_steps && !result_.stopped && !watch_->should_stop()) {
+      Step();
+      const bool last = steps_ == plan_.total_steps;
+      CheckStop(last);
+      const bool improved =
+          !result_.stopped && (EvaluationDue() || last) && EvaluateAll() && config_.best;
+      if (watch_->should_stop()) Tell(watch_->StopMessage());
+      const bool end = last || watch_->should_stop();
+      const bool due = config_.snapshot_interval > 0 && steps_ % config_.snapshot_interval == 0;
+      const bool asked = callbacks_.save && callbacks_.save();
+      if (due || asked || improved || result_.stopped || (end && config_.snapshot_after_train))
+        Save(improved);
+    }
+    if (!result_.stopped) EvaluateMissing();
+  }
+
+  // Before or after the steps of this run: the snapshot of this step, if there is one, does not
+  // have the evaluation.
+  void EvaluateMissing() {
+    if (!AllEvaluated() && EvaluateAll() && config_.best) Save(true);
+  }
+
+  void CheckStop(bool last) {
+    if (callbacks_.stop && callbacks_.stop()) result_.stopped = !last;
+    const std::chrono::duration<double> passed = Clock::now() - began_;
+    if (config_.max_seconds <= 0 || passed.count() < config_.max_seconds) return;
+    if (last || result_.stopped) return;
+    result_.stopped = result_.time_up = true;
+    Tell(fmt::format("max_seconds: {} seconds have passed", FormatNumber(config_.max_seconds)));
+  }
+
+  void Step() {
+    const TrainStep::Result done = step_->Run(result_.scope);
+    ++steps_;
+    Warn([&] { return non_finite_.Step(steps_, done.loss); });
+    const bool due = steps_ % config_.display == 0;
+    const bool show = due || steps_ == plan_.total_steps;
+    if (show) {
+      result_.loss = step_->window().MeanLoss();
+      SetMetrics(step_->window().MeanMetrics());
+      step_->probe().Look(result_.scope);
+    }
+    Report({plan_, steps_, done.epoch, done.rows, done.loss, step_->window(), show,
+            step_->probe().learning_rates(), step_->probe().clips()});
+    if (due) {
+      step_->window().Clear();
+      step_->probe().Restart(result_.scope);
+    }
+    // The table is of the plan run last: take it before a smaller batch brings another plan.
+    const bool whole = done.rows == config_.batch_size * config_.training.iter_size;
+    if (options_.compile.profile && whole && step_->EpochIsEnding())
+      result_.profile = step_->ProfileTable();
+  }
+
+  void Report(const StepReport& report) {
+    if (callbacks_.on_step) callbacks_.on_step(report);
+    log_.Step(report);
+    if (log_.WantsHistograms(steps_)) LogHistograms();
+    if (!report.show) return;
+    for (const std::string& line : step_->probe().Lines()) Tell(line);
+  }
+
+  void SetMetrics(const std::vector<double>& values) {
+    result_.metrics.resize(values.size());
+    for (size_t i = 0; i < values.size(); ++i)
+      result_.metrics[i] = {plan_.metric_names[i], values[i]};
+  }
+
+  void LogHistograms() {
+    for (const std::string& name : programs_.train.program.Parameters())
+      log_.Histogram(steps_, "parameters/" + name, result_.scope.Get(name));
+    for (const auto& [name, gradient] : step_->probe().Gradients())
+      log_.Histogram(steps_, "gradients/" + name, gradient);
+  }
+
+  // Tells what f returns, if anything. What it throws is in the log too, which has no other end.
+  template <class F>
+  void Warn(F f) {
+    try {
+      if (const std::string line = f(); !line.empty()) Tell(line);
+    } catch (const Error& e) {
+      log_.Message(steps_, e.message());
+      throw;
+    }
+  }
+
+  void RequireFiniteParameters() {
+    Warn([&] { return non_finite_.Parameters(programs_.train.program, result_.scope, steps_); });
+  }
+
+  void Tell(const std::string& line) {
+    if (callbacks_.on_message) callbacks_.on_message(line);
+    log_.Message(steps_, line);
+  }
+
+  // --- evaluations and snapshots ---
+
+  bool EvaluationDue() const {
+    return config_.test_interval > 0 ? steps_ % config_.test_interval == 0 : step_->EpochEnded();
+  }
+
+  bool AllEvaluated() const {
+    const std::vector<std::string> names = tests_->names();
+    return std::all_of(names.begin(), names.end(), [this](const std::string& name) {
+      const EvaluationRecord* record = FindEvaluation(result_.evaluations, name);
+      return record && record->step == steps_;
+    });
+  }
+
+  // Returns whether the watched value is the best so far. Sets `stopped` when the user did not want
+  // to wait.
+  bool EvaluateAll() {
+    const bool best = RunTests();
+    if (result_.stopped) return best;
+    const auto value = [this](const std::string& metric) { return FirstSetValue(metric); };
+    for (const std::string& line : programs_.training.AfterEvaluation(result_.scope, value))
+      Tell(line);
+    return best;
+  }
+
+  bool RunTests() {
+    const AppendedTraining& training = programs_.training;
+    training.UseAverages(executor_, result_.scope);
+    bool best = false;
+    const auto tell = [&](const std::string& set, int64_t rows, std::vector<NamedValue> values) {
+      best = TakeEvaluation({set, steps_, std::move(values)}, rows) || best;
+    };
+    if (!tests_->Run(result_.scope, callbacks_.stop, tell)) result_.stopped = true;
+    training.UseParameters(executor_, result_.scope);
+    return best;
+  }
+
+  bool TakeEvaluation(EvaluationRecord record, int64_t rows) {
+    const bool best =
+        !restored_ && watch_->watches(record.set) && watch_->Add(steps_, record.values);
+    const EvalReport report{plan_, record.set,    steps_, step_->last_epoch(),
+                            rows,  record.values, best,   restored_};
+    if (callbacks_.on_eval) callbacks_.on_eval(report);
+    log_.Eval(report);
+    TellNonFinite(record);
+    Remember(std::move(record), &result_.evaluations);
+    return best;
+  }
+
+  void TellNonFinite(const EvaluationRecord& record) {
+    for (const NamedValue& value : record.values) {
+      if (value.name != config_.loss_name || std::isfinite(value.value)) continue;
+      Tell(fmt::format("the loss on {} is {} at step {}", record.set, FormatNumber(value.value),
+                       record.step));
+    }
+  }
+
+  // By its printed name; "": the first.
+  double FirstSetValue(const std::string& metric) const {
+    const auto& values = FindEvaluation(result_.evaluations, tests_->names()[0])->values;
+    const auto named = [&metric](const NamedValue& v) {
+      return metric.empty() || v.name == metric;
+    };
+    return std::find_if(values.begin(), values.end(), named)->value;
+  }
+
+  void Save(bool best) {
+    const std::string directory = config_.SnapshotDirectory();
+    if (directory.empty()) return;
+    RequireFiniteParameters();
+    TrainSnapshot snapshot;
+    step_->Save(&snapshot);
+    snapshot.job = config_.name;
+    snapshot.step = steps_;
+    snapshot.evaluations = result_.evaluations;
+    snapshot.best = watch_->best();
+    snapshot.non_finite = non_finite_.counts();
+    result_.snapshot_path =
+        WriteSnapshot(directory, snapshot, programs_.train.program, programs_.startup,
+                      result_.scope, config_.text, config_.keep_snapshots, best);
+    if (callbacks_.on_snapshot) callbacks_.on_snapshot(result_.snapshot_path);
+    log_.Snapshot(steps_, result_.snapshot_path);
+  }
+
+  // --- the end ---
+
+  void Finish() {
+    result_.steps = steps_;
+    if (options_.compile.profile && result_.profile.empty() && steps_ > plan_.first_step)
+      result_.profile = step_->ProfileTable();
+    if (!result_.stopped && config_.best && config_.best->restore) RestoreBest();
+    result_.best = watch_->best();
+    TakeLastEvaluation();
+    result_.non_finite_steps = non_finite_.counts().steps;
+    result_.first_non_finite_step = non_finite_.counts().first;
+    if (!result_.stopped) {
+      RequireFiniteParameters();
+      programs_.training.UseAverages(executor_, result_.scope);
+      WriteModels(config_, programs_, &result_);
+      programs_.training.UseParameters(executor_, result_.scope);
+    }
+    log_.End(steps_, result_.stopped);
+    result_.main = std::move(programs_.train.program);
+    result_.startup = std::move(programs_.startup);
+    result_.test = programs_.tests.empty() ? std::move(programs_.deploy.program)
+                                           : std::move(programs_.tests[0].program);
+  }
+
+  void RestoreBest() {
+    const BestRecord& best = watch_->best();
+    if (best.metric.empty() || best.step == steps_) return;
+    const std::string path = BestSnapshot(config_.SnapshotDirectory());
+    SavedSnapshot saved = path.empty() ? SavedSnapshot() : ReadSnapshot(path);
+    if (path.empty() || saved.state.step != best.step) {
+      Tell(
+          fmt::format("warning: {}: there is no snapshot of the best evaluation, at step {}: the "
+                      "parameters stay those of step {}",
+                      config_.Place("best.restore"), best.step, steps_));
+      return;
+    }
+    for (const std::string& name : PersistableNames(programs_.train.program))
+      result_.scope.Var(name) = std::move(saved.variables.Var(name));
+    Tell(fmt::format("restored {}: {}={} at step {}", path, best.metric, FormatNumber(best.value),
+                     best.step));
+    restored_ = true;
+    RunTests();
+  }
+
+  void TakeLastEvaluation() {
+    if (tests_->empty()) return;
+    const EvaluationRecord* first = FindEvaluation(result_.evaluations, tests_->names()[0]);
+    if (!first) return;
+    const bool has_loss = programs_.tests[0].has_loss;
+    if (has_loss) result_.loss = first->values[0].value;
+    result_.metrics.assign(first->values.begin() + (has_loss ? 1 : 0), first->values.end());
+  }
+
+  const JobConfig& config_;
+  const TrainOptions& options_;
+  const TrainCallbacks& callbacks_;
+  const OpRegistry& ops_;
+  const Executor executor_;  // of what runs beside steps and tests
+  const Clock::time_point began_;
+  std::vector<std::unique_ptr<DirectoryLock>> locks_;
+  std::vector<std::string> warnings_;
+  TrainPlan plan_;
+  TrainResult result_;
+  Programs programs_;
+  std::optional<TrainStep> step_;
+  std::optional<TestSets> tests_;
+  std::optional<Watch> watch_;
+  NonFinite non_finite_;
+  RunLog log_;
+  int64_t steps_ = 0;
+  bool restored_ = false;          // the parameters are the best again
+  bool resumes_in_place_ = false;  // a resumed run, in the directories where it was
+};
+
+}  // namespace
+
+TrainResult RunJob(const JobConfig& config, const TrainOptions& options,
+                   const TrainCallbacks& callbacks) {
+  return Job(config, options, callbacks).Run();
+}
+
+}  // namespace coracle

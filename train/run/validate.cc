@@ -1,0 +1,274 @@
+#include <coracle/clip/gradient_clip.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/train/data/feeder.h>
+#include <coracle/train/job/names.h>
+#include <coracle/train/log/format.h>
+#include <coracle/train/run/validate.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace coracle {
+namespace {
+
+// --- what is an error ---
+
+// What `output` needs of the model's inputs, beside what is deployed.
+std::vector<std::string> MissingInputs(const ProgramDesc& program,
+                                       const std::vector<std::string>& inputs,
+                                       const std::string& output) {
+  ProgramDesc pruned = program;
+  pruned.Prune({output}, inputs);
+  std::vector<std::string> missing = FindInputs(pruned);
+  std::erase_if(missing, [&](const std::string& name) {
+    return Contains(inputs, name) || pruned.Root().FindVar(name)->type() != VarType::kLoDTensor;
+  });
+  return missing;
+}
+
+void CheckDeploy(const JobConfig& config, const Programs& programs) {
+  std::vector<std::string> inputs = config.deploy_inputs;
+  for (const CarryConfig& carry : config.carry) inputs.push_back(carry.to);
+  for (size_t i = 0; i < config.deploy_outputs.size(); ++i) {
+    const std::string& output = config.deploy_outputs[i];
+    const std::vector<std::string> missing = MissingInputs(programs.deploy.program, inputs, output);
+    if (missing.empty()) continue;
+    ThrowInvalid(fmt::format(
+        "{}: the deployed output {} needs {}, which is no deployed input; add input: {}, or leave "
+        "the output out",
+        config.Place(fmt::format("deploy.output[{}]", i)), Quote(output), Quote(missing[0]),
+        Quote(missing[0])));
+  }
+}
+
+void CheckBinds(const JobConfig& config, const Programs& programs) {
+  std::vector<std::string> inputs = programs.train.columns;
+  for (const Net& net : programs.tests)
+    inputs.insert(inputs.end(), net.columns.begin(), net.columns.end());
+  std::set<std::string> bound;
+  for (size_t i = 0; i < config.bind.size(); ++i) {
+    const BindConfig& bind = config.bind[i];
+    const std::string& place = config.Place(fmt::format("bind[{}].var", i));
+    if (!Contains(inputs, bind.var)) {
+      ThrowInvalid(fmt::format("{}: bind: {} is no input of the model; its inputs are {}", place,
+                               Quote(bind.var), Join(programs.train.columns, ", ")));
+    }
+    if (!bound.insert(bind.var).second)
+      ThrowInvalid(fmt::format("{}: bind: {} is bound twice", place, Quote(bind.var)));
+  }
+}
+
+// How many classes the scores have; -1 where only a run knows, 1 of a vector.
+int64_t ClassesOf(const VarDesc& scores) {
+  const Shape& shape = scores.shape();
+  if (shape.rank() == 0) return -1;
+  return shape.rank() == 1 ? 1 : shape[shape.rank() - 1];
+}
+
+void CheckScores(const JobConfig& config, size_t index, const BlockDesc& root) {
+  const MetricConfig& metric = config.metrics[index];
+  const VarDesc *scores = root.FindVar(metric.var), *label = root.FindVar(metric.label);
+  if (!scores || !label) return;
+  const std::string place = config.Place(fmt::format("metric[{}]", index));
+  const auto fail = [&](const std::string& what) {
+    ThrowInvalid(fmt::format("{}: metric {}: {}", place, Quote(metric.name), what));
+  };
+  if (!IsFloating(scores->dtype()))
+    fail(fmt::format("the scores {} are {}", Quote(metric.var), scores->meta().ToString()));
+  if (IsFloating(label->dtype())) {
+    fail(fmt::format("the labels {} are {}, but must be integers", Quote(metric.label),
+                     label->meta().ToString()));
+  }
+  const int64_t classes = ClassesOf(*scores);
+  if (metric.kind == MetricKind::kAuc && classes > 2)
+    fail(fmt::format("auc is of two classes; {} has {}", Quote(metric.var), classes));
+  if (metric.kind == MetricKind::kAccuracy && classes > 0 && metric.k > classes)
+    fail(fmt::format("k is {}, but {} has {} classes", metric.k, Quote(metric.var), classes));
+}
+
+void CheckMetrics(const JobConfig& config, const Programs& programs) {
+  for (size_t i = 0; i < config.metrics.size(); ++i) {
+    if (config.metrics[i].label.empty()) continue;
+    CheckScores(config, i, programs.train.program.Root());
+    for (const Net& net : programs.tests) CheckScores(config, i, net.program.Root());
+  }
+}
+
+// The trained parameters that an optimizer updates.
+std::vector<std::string> ParametersOf(const OptimizerConfig& optimizer,
+                                      const ProgramDesc& program) {
+  std::vector<std::string> names;
+  for (const std::string& name : program.Parameters()) {
+    const bool trained = program.Root().FindVar(name)->training().trainable;
+    if (trained && (optimizer.params.empty() || MatchesAny(optimizer.params, name)))
+      names.push_back(name);
+  }
+  return names;
+}
+
+void CheckNoDecay(const JobConfig& config, const ProgramDesc& program) {
+  for (const OptimizerConfig& optimizer : config.training.optimizers) {
+    const std::vector<std::string> params = ParametersOf(optimizer, program);
+    for (const std::string& pattern : optimizer.no_decay) {
+      const bool used = std::any_of(params.begin(), params.end(), [&](const std::string& name) {
+        return MatchesPattern(name, pattern);
+      });
+      if (used) continue;
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("{}: no_decay {} matches none of the parameters: {}",
+                              optimizer.place.empty() ? config.source : optimizer.place,
+                              Quote(pattern), Join(params, ", ").substr(0, 300)));
+    }
+  }
+}
+
+// --- what is told ---
+
+using Lines = std::vector<std::string>;
+
+void AddDeploy(const JobConfig& config, const Programs& programs, Lines* lines) {
+  if (config.deploy_outputs.empty()) return;
+  ProgramDesc pruned = programs.deploy.program;
+  pruned.Prune(config.deploy_outputs, config.deploy_inputs);
+  for (size_t i = 0; i < config.deploy_inputs.size(); ++i) {
+    const std::string& input = config.deploy_inputs[i];
+    const bool used =
+        !pruned.Root().Uses(input).readers.empty() || Contains(config.deploy_outputs, input);
+    const bool carried = std::any_of(config.carry.begin(), config.carry.end(),
+                                     [&](const CarryConfig& carry) { return carry.to == input; });
+    if (used || carried) continue;
+    lines->push_back(fmt::format("{}: no deployed output needs the input {}",
+                                 config.Place(fmt::format("deploy.input[{}]", i)), Quote(input)));
+  }
+}
+
+void AddSchedules(const JobConfig& config, int64_t total_steps, Lines* lines) {
+  for (const OptimizerConfig& optimizer : config.training.optimizers) {
+    for (const ScheduleMark& mark : optimizer.schedule_marks) {
+      const bool ends = !mark.then.empty();
+      if (ends ? mark.step > total_steps : mark.step >= total_steps) {
+        lines->push_back(fmt::format("{}: {} at step {}, but the run ends at step {}", mark.place,
+                                     mark.what, mark.step, total_steps));
+      } else if (ends && mark.step < total_steps) {
+        lines->push_back(fmt::format("{}: {} at step {}; then {}, until the run ends at step {}",
+                                     mark.place, mark.what, mark.step, mark.then, total_steps));
+      }
+    }
+  }
+}
+
+// Both ends of the range are infinite.
+bool NeverClips(const Setting& clip) {
+  if (clip.kind != "by_value") return false;
+  const double max = clip.Get<double>("max", 0);
+  return std::isinf(max) && std::isinf(clip.Get<double>("min", -max));
+}
+
+void AddErrorClips(const ProgramDesc& program, Lines* lines) {
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    const BlockDesc& block = program.Block(b);
+    for (size_t i = 0; i < block.NumVars(); ++i) {
+      const auto* clip = dynamic_cast<const ErrorClipByValue*>(block.var(i).error_clip().get());
+      if (clip && std::isinf(clip->max()) && std::isinf(clip->min())) {
+        lines->push_back(fmt::format("the error_clip of {} can never act: its limits are infinite",
+                                     Quote(block.var(i).name())));
+      }
+    }
+  }
+}
+
+void AddGradientClips(const JobConfig& config, const ProgramDesc& program, Lines* lines) {
+  const BlockDesc& root = program.Root();
+  for (size_t i = 0; i < root.NumVars(); ++i) {
+    const TrainingAttr& training = root.var(i).training();
+    const std::string& name = root.var(i).name();
+    if (!training.gradient_clip || training.gradient_clip->kind == "none") continue;
+    if (!training.trainable || NeverClips(*training.gradient_clip)) {
+      lines->push_back(
+          fmt::format("the gradient_clip of {} can never act: {}", Quote(name),
+                      training.trainable ? "its limits are infinite" : "the parameter is frozen"));
+    }
+  }
+  for (const OptimizerConfig& optimizer : config.training.optimizers) {
+    if (!optimizer.gradient_clip || optimizer.gradient_clip->kind == "none") continue;
+    const std::vector<std::string> params = ParametersOf(optimizer, program);
+    const bool shadowed = std::all_of(params.begin(), params.end(), [&](const std::string& name) {
+      return root.FindVar(name)->training().gradient_clip.has_value();
+    });
+    if (!shadowed && !NeverClips(*optimizer.gradient_clip)) continue;
+    lines->push_back(fmt::format(
+        "{}: the gradient_clip can never act: {}",
+        optimizer.place.empty() ? config.source : optimizer.place,
+        shadowed ? "each of the parameters has one of its own" : "its limits are infinite"));
+  }
+}
+
+void AddEarlyStop(const JobConfig& config, int64_t total_steps, int64_t steps_per_epoch,
+                  Lines* lines) {
+  if (!config.early_stop) return;
+  const int64_t interval = config.test_interval > 0 ? config.test_interval : steps_per_epoch;
+  const int64_t evaluations = (total_steps - 1) / interval + 1 + (config.initial_test ? 1 : 0);
+  if (evaluations > config.early_stop->patience) return;
+  lines->push_back(fmt::format("{}: the run has {} evaluation{}: a patience of {} can never end it",
+                               config.Place("early_stop.patience"), evaluations,
+                               evaluations == 1 ? "" : "s", config.early_stop->patience));
+}
+
+}  // namespace
+
+std::vector<std::string> ValidateJob(const JobConfig& config, const Programs& programs,
+                                     int64_t total_steps, int64_t steps_per_epoch) {
+  const ProgramDesc& program = programs.train.program;
+  CheckDeploy(config, programs);
+  CheckBinds(config, programs);
+  CheckMetrics(config, programs);
+  CheckNoDecay(config, program);
+  Lines lines;
+  AddDeploy(config, programs, &lines);
+  AddSchedules(config, total_steps, &lines);
+  AddErrorClips(program, &lines);
+  AddGradientClips(config, program, &lines);
+  AddEarlyStop(config, total_steps, steps_per_epoch, &lines);
+  for (std::string& line : lines) line = "warning: " + line;
+  return lines;
+}
+
+uint64_t SnapshotBytes(const ProgramDesc& program) {
+  uint64_t bytes = 0;
+  const BlockDesc& root = program.Root();
+  for (size_t i = 0; i < root.NumVars(); ++i) {
+    const VarDesc& var = root.var(i);
+    if (!var.persistable() || var.type() != VarType::kLoDTensor || !var.shape().IsKnown()) continue;
+    bytes += static_cast<uint64_t>(var.shape().numel()) * SizeOf(var.dtype());
+  }
+  return bytes;
+}
+
+std::string CheckDiskSpace(const JobConfig& config, uint64_t snapshot_bytes, uint64_t free,
+                           int64_t total_steps) {
+  const std::string& place = config.Place("snapshot_interval");
+  const std::string has = fmt::format("{}: a snapshot takes {}, and the disk of {} has {} free",
+                                      place, HumanBytes(snapshot_bytes),
+                                      Quote(config.SnapshotDirectory(), 300), HumanBytes(free));
+  if (snapshot_bytes > free) throw Error(ErrorCode::kIo, has);
+  const int64_t taken = 1 + (config.snapshot_interval > 0
+                                 ? std::min(total_steps / config.snapshot_interval, INT64_MAX - 1)
+                                 : 0);
+  // A new one is whole before the oldest goes; the best one is kept beside them.
+  const bool removes = config.keep_snapshots > 0 && config.keep_snapshots < taken;
+  const int64_t kept =
+      removes ? std::min(taken, config.keep_snapshots + 1 + (config.best ? 1 : 0)) : taken;
+  if (snapshot_bytes == 0 || free / snapshot_bytes >= static_cast<uint64_t>(kept)) return "";
+  return fmt::format("warning: {}: not enough for the {} that the run keeps", has, kept);
+}
+
+std::optional<uint64_t> FreeBytes(const std::string& directory) {
+  struct statvfs disk {};
+  if (::statvfs(directory.c_str(), &disk) != 0) return std::nullopt;
+  return static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
+}
+
+}  // namespace coracle

@@ -1,0 +1,40 @@
+#pragma once
+// Watching evaluations: which is the best, and when to stop.
+
+#include <coracle/train/job/job.h>
+#include <coracle/train/run/snapshot.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+class Watch {
+ public:
+  // `set_names` are the job's test sets, `values` of each its printed names. Throws kNotFound for a
+  // name that is not among them.
+  Watch(const JobConfig& config, const std::vector<std::string>& set_names,
+        const std::vector<std::vector<std::string>>& values);
+
+  bool watches(const std::string& set) const { return active_ && set == set_; }
+  // Takes the evaluation of the watched set. Returns whether it is the best so far: the first, or
+  // better by more than min_delta; what is not finite never is.
+  bool Add(int64_t step, const std::vector<NamedValue>& values);
+
+  bool should_stop() const;         // the job's early_stop says so
+  std::string StopMessage() const;  // why
+  const BestRecord& best() const { return best_; }
+  void Load(const BestRecord& best);  // ignored when it is of another metric
+  // The next finite value is the best, whatever it is. Evaluations without improvement still count.
+  void Forget() { best_.metric.clear(); }
+
+ private:
+  bool active_ = false;
+  WatchConfig config_;
+  std::optional<EarlyStopConfig> early_stop_;
+  std::string set_, metric_, shown_;
+  BestRecord best_;
+};
+
+}  // namespace coracle
