@@ -64,7 +64,7 @@ class Check {
     ++(forward.error ? counts_.stopped : counts_.ran);
     Differentiate();
     if (!made_.smooth || plan_.spoiled || forward.error) return;
-    for (const InnerGradient& inner : made_.inner) CheckInner(inner);
+    for (const GradientInBlock& inner : made_.inner) CheckInner(inner);
     if (!plan_.of_loss || !made_.program.Root().FindVar(made_.loss)) return;
     if (CheckGradients(made_.program, made_.loss, "gradients")) ++counts_.gradients;
     if (plan_.second) CheckSecond();
@@ -417,7 +417,7 @@ class Check {
   }
 
   // {value, gradient} in double, with the input moved by `step` along the direction.
-  std::optional<std::vector<Tensor>> RunInner(const InnerGradient& inner, uint64_t seed,
+  std::optional<std::vector<Tensor>> RunInner(const GradientInBlock& inner, uint64_t seed,
                                               double step, const Tensor& direction) {
     CompileOptions options;
     options.kernels = KernelMode::kReference;
@@ -453,7 +453,7 @@ class Check {
     }
   }
 
-  void CheckInner(const InnerGradient& inner) {
+  void CheckInner(const GradientInBlock& inner) {
     const BlockDesc& root = made_.program.Root();
     for (const std::string& name : {inner.value, inner.gradient, inner.input}) {
       if (!root.FindVar(name)) return;  // reduced
@@ -472,7 +472,7 @@ class Check {
   }
 
   // "" where the gradient agrees, and where nothing can be said.
-  std::string InnerDifference(const InnerGradient& inner, uint64_t seed) {
+  std::string InnerDifference(const GradientInBlock& inner, uint64_t seed) {
     const auto input = std::find_if(made_.inputs.begin(), made_.inputs.end(),
                                     [&](const ProgramInput& i) { return i.name == inner.input; });
     if (input == made_.inputs.end()) return "";

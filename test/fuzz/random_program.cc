@@ -252,7 +252,7 @@ class Maker {
   // --- a gradient that is taken inside of a block ---
 
   // Made before the block, so that they are there when it does not run.
-  std::optional<InnerGradient> NewInner() {
+  std::optional<GradientInBlock> NewInner() {
     std::vector<std::string> inputs;
     for (const ProgramInput& input : made_.inputs) {
       if (!input.constant && input.meta.type == VarType::kLoDTensor &&
@@ -260,7 +260,7 @@ class Maker {
         inputs.push_back(input.name);
     }
     if (!options_.smooth || block().parent()) return {};
-    InnerGradient inner;
+    GradientInBlock inner;
     if (inputs.empty()) {
       ProgramInput input;
       input.name = NewName("in");
@@ -277,7 +277,7 @@ class Maker {
   }
 
   // Where backward refuses, the program is one without.
-  void TakeInner(std::optional<InnerGradient>& inner) {
+  void TakeInner(std::optional<GradientInBlock>& inner) {
     if (!inner) return;
     std::vector<Variable> terms = {net_.Mean(net_.Var(AnyFloat()))};
     if (choose_.OneIn(2)) terms.push_back(net_.Mean(net_.Var(computed_outside_)));
@@ -305,7 +305,7 @@ class Maker {
 
   void AddWhile() {
     const Variable state = NewState();
-    std::optional<InnerGradient> inner = NewInner();
+    std::optional<GradientInBlock> inner = NewInner();
     const Variable i = FillConstant(net_, {1}, DType::kInt64, 0);
     const Variable n =
         FillConstant(net_, {1}, DType::kInt64, static_cast<double>(choose_.Below(4)));
@@ -331,7 +331,7 @@ class Maker {
     const Variable condition = NewBool();
     const Variable state = NewState();
     if (choose_.OneIn(2)) {
-      std::optional<InnerGradient> inner = NewInner();
+      std::optional<GradientInBlock> inner = NewInner();
       const auto body = [&] {
         AddOps(1 + choose_.Below(3), true);
         TakeInner(inner);

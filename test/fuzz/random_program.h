@@ -15,7 +15,7 @@ namespace coracle {
 
 // A gradient that a sub-block takes of one of its values; all three are variables of the root
 // block.
-struct InnerGradient {
+struct GradientInBlock {
   std::string value;  // one element; what the block differentiated
   std::string input;
   std::string gradient;
@@ -26,7 +26,7 @@ struct RandomProgram {
   std::vector<ProgramInput> inputs;
   // Of the root block: floating-point tensors that have been computed.
   std::vector<std::string> computed;
-  std::vector<InnerGradient> inner;
+  std::vector<GradientInBlock> inner;
   std::string loss;     // one element; "" when there is none
   bool smooth = false;  // made of smooth ops only
 };

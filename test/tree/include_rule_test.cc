@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <set>
 
@@ -127,6 +128,32 @@ TEST(IncludeRule, MembersOfOptionsHaveInitializers) {
     }
   }
   EXPECT_GT(seen, 300);
+}
+
+// Two types of one name in one namespace break the one-definition rule without a word: the linker
+// keeps one of their destructors.
+TEST(IncludeRule, NamesOfTypesInHeadersAreUnique) {
+  static const std::regex type("^(class|struct|enum class|enum|union) (\\w+)[^;]*\\{");
+  static const std::regex space("^namespace ([\\w:]+) \\{");
+  std::map<std::string, fs::path> defined;
+  std::vector<std::string> directories = kTopDown;
+  directories.push_back("test");
+  for (const std::string& directory : directories) {
+    for (const fs::path& file : Sources(SourceDir() / directory)) {
+      if (file.extension() != ".h") continue;
+      std::string within;
+      std::ifstream in(file);
+      for (std::string line; std::getline(in, line);) {
+        std::smatch match;
+        if (std::regex_search(line, match, space)) within = match[1];
+        if (!std::regex_search(line, match, type)) continue;
+        const auto [it, added] = defined.try_emplace(within + "::" + match[2].str(), file);
+        EXPECT_TRUE(added || it->second == file)
+            << it->first << " is defined in " << it->second << " and in " << file;
+      }
+    }
+  }
+  EXPECT_GT(defined.size(), 300u);
 }
 
 }  // namespace

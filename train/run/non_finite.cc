@@ -23,7 +23,7 @@ bool AllFinite(const Tensor& x) {
 
 }  // namespace
 
-std::string NonFinite::Step(int64_t step, double loss) {
+std::string NonFiniteLosses::Step(int64_t step, double loss) {
   if (std::isfinite(loss)) {
     counts_.in_a_row = 0;
     return "";
@@ -46,7 +46,8 @@ std::string NonFinite::Step(int64_t step, double loss) {
                      : ": its update is made all the same, as non_finite_loss says");
 }
 
-std::string NonFinite::Parameters(const ProgramDesc& program, const Scope& scope, int64_t step) {
+std::string NonFiniteLosses::Parameters(const ProgramDesc& program, const Scope& scope,
+                                        int64_t step) {
   if (looked_at_ == step) return "";
   looked_at_ = step;
   const std::vector<std::string> names = program.Parameters();

@@ -11,10 +11,10 @@
 
 namespace coracle {
 
-class NonFinite {
+class NonFiniteLosses {
  public:
   // `config` lives as long.
-  explicit NonFinite(const JobConfig& config) : config_(config) {}
+  explicit NonFiniteLosses(const JobConfig& config) : config_(config) {}
 
   // Takes the loss of a step. Returns the line to tell where a row of such steps begins, else "".
   // Throws kInvalidArgument under kStop, and when kSkip has skipped kMostSkipped steps in a row.

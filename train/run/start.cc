@@ -86,7 +86,8 @@ Start BeginAfresh(const JobConfig& config, const TrainOptions& options, const Pr
 // A line for each thing that the snapshot and the job do not agree in.
 std::vector<std::string> TakeWhatFits(const JobConfig& config, const TrainOptions& options,
                                       const Programs& programs, SavedSnapshot& saved,
-                                      const std::vector<std::string>& mismatches, RunState state) {
+                                      const std::vector<std::string>& mismatches,
+                                      ResumedState state) {
   std::vector<std::string> lines;
   for (const std::string& mismatch : mismatches)
     lines.push_back(fmt::format("override: {}: {}", saved.path, mismatch));
@@ -104,7 +105,7 @@ std::vector<std::string> TakeWhatFits(const JobConfig& config, const TrainOption
 }
 
 Start Resume(const JobConfig& config, const TrainOptions& options, const Programs& programs,
-             const std::string& path, RunState state) {
+             const std::string& path, ResumedState state) {
   SavedSnapshot saved = ReadWhole(path);
   Start start{saved.state.step, path, "", {}};
   TrainSnapshot now;
@@ -128,7 +129,7 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
 }  // namespace
 
 Start StartRun(const JobConfig& config, const TrainOptions& options, const Programs& programs,
-               RunState state) {
+               ResumedState state) {
   const std::string from =
       options.resume_from.empty() ? config.SnapshotDirectory() : options.resume_from;
   const std::string path = options.resume ? FindSnapshot(from) : "";

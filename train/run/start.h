@@ -19,11 +19,11 @@ struct Start {
 };
 
 // What a snapshot brings back beside the step.
-struct RunState {
+struct ResumedState {
   Scope& scope;
   TrainStep& step;
   Watch& watch;
-  NonFinite& non_finite;
+  NonFiniteLosses& non_finite;
   std::vector<EvaluationRecord>& evaluations;
 };
 
@@ -31,6 +31,6 @@ struct RunState {
 // rest of `state` too. Throws Error for weights that do not fit and for a snapshot that is damaged,
 // missing, or of another run (unless options.override_mismatch).
 Start StartRun(const JobConfig& config, const TrainOptions& options, const Programs& programs,
-               RunState state);
+               ResumedState state);
 
 }  // namespace coracle

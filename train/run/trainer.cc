@@ -407,7 +407,7 @@ class Job {
   std::optional<TrainStep> step_;
   std::optional<TestSets> tests_;
   std::optional<Watch> watch_;
-  NonFinite non_finite_;
+  NonFiniteLosses non_finite_;
   RunLog log_;
   int64_t steps_ = 0;
   bool restored_ = false;          // the parameters are the best again
