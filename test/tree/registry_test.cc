@@ -23,7 +23,8 @@ fs::path SourceDir() {
 const std::map<std::string, std::string>& OpTests() {
   static const auto* texts = [] {
     auto* made = new std::map<std::string, std::string>;
-    for (const auto& entry : fs::directory_iterator(SourceDir() / "test/operators")) {
+    for (const auto& entry : fs::recursive_directory_iterator(SourceDir() / "test/operators")) {
+      if (!entry.is_regular_file()) continue;
       std::ifstream in(entry.path());
       (*made)[entry.path().filename()] = {std::istreambuf_iterator<char>(in), {}};
     }
