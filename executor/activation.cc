@@ -1,194 +1,171 @@
-#include <coracle/executor/internal/activation.h>
-#include <coracle/executor/internal/nan_check.h>
-#include <coracle/framework/base/text.h>
-#include <coracle/framework/op/out_of_memory.h>
+#include <coracle/executor/activation.h>
 #include <coracle/framework/tensor/rng.h>
-#include <fmt/format.h>
+
+#include <algorithm>
 
 namespace coracle {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Frames that a stage of a sub-block keeps for different shapes; the root block keeps one, since
 // its frames are large.
 constexpr size_t kMaxFrames = 8;
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+template <class T>
+T& Alternative(VarValue& value) {
+  T* held = std::get_if<T>(&value);
+  return held ? *held : value.emplace<T>();
+}
+
+// An empty value of the type, in the memory of the one that was there if possible.
+void MakeEmpty(VarType type, VarCell* cell) {
+  if (type == VarType::kLoDTensorArray) {
+    Alternative<TensorArray>(cell->value).clear();
+  } else if (type == VarType::kStepScopes) {
+    auto& scopes = Alternative<std::shared_ptr<StepScopes>>(cell->value);
+    if (!scopes) scopes = std::make_shared<StepScopes>();
+    scopes->clear();
+  } else if (type == VarType::kLoDRankTable) {
+    Alternative<RankTable>(cell->value);
+  } else if (type == VarType::kSelectedRows) {
+    Alternative<SelectedRows>(cell->value);
+  }
+  cell->set = true;
 }
 
 }  // namespace
 
-Activation::Activation(RunState& state, int32_t unit) : state_(state), unit_(unit) {}
+Activation::Activation(ExecutionState& state, PlanCache& plans, ProcedureId procedure)
+    : state_(state), plans_(plans), procedure_(procedure) {}
 Activation::~Activation() = default;
 
-void Activation::Begin() {
+// --- stages ---
+
+const std::vector<Tensor>& Activation::Run(std::span<const Tensor> feeds, uint64_t step,
+                                           StepScopes::Step* save_to) {
   ++run_number_;
-  for (VarCell& cell : own_) cell.set = false;
+  for (VarCell& cell : own_cells_) cell.set = false;
+  const RunNumbers run{state_.seed, step, save_to};
+  Stage* stage = &StageAt(0, 0);
+  const Plan* plan = &RunStage(*stage, nullptr, feeds, run);
+  while (plan->next) {
+    Stage& next = StageAt(plan->next->first_op, plan->NumKnownNext());
+    plan = &RunStage(next, plan, stage->results, run);
+    stage = &next;
+  }
+  return stage->results;
 }
 
-const std::vector<Tensor>& Activation::Run(std::span<const Tensor> feeds, uint64_t step) {
-  Begin();
-  size_t at = StageAt(0, 0);
-  Frame* frame = &FrameFor(stages_[at], feeds, nullptr);
-  RunStage(*frame, stages_[at], feeds, step);
-  while (frame->plan()->next_op >= 0) {
-    const Plan& before = *frame->plan();
-    const std::vector<Tensor>& handed = stages_[at].fetched;
-    const size_t next = StageAt(static_cast<size_t>(before.next_op), before.NumKnownNext());
-    frame = &FrameFor(stages_[next], handed, &before);
-    RunStage(*frame, stages_[next], handed, step);
-    at = next;
-  }
-  return stages_[at].fetched;
+const Plan& Activation::RunStage(Stage& stage, const Plan* before, std::span<const Tensor> feeds,
+                                 const RunNumbers& run) {
+  Frame& frame = FrameFor(stage, {before, feeds, cells_, *state_.scope});
+  const Plan& plan = frame.plan();
+  EmptyNewCells(plan);
+  frame.Begin(*state_.scope, feeds, run);
+  RunSteps(frame, state_);
+  const bool to_caller = IsRoot() && !plan.next;
+  stage.results.resize(plan.results.size());
+  for (size_t i = 0; i < plan.results.size(); ++i)
+    frame.Fetch(plan.results[i], to_caller, &stage.results[i]);
+  return plan;
 }
 
-size_t Activation::StageAt(size_t first_op, size_t known) {
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    if (stages_[i].first_op == first_op && stages_[i].known == known) return i;
+Activation::Stage& Activation::StageAt(size_t first_op, size_t known_values) {
+  for (Stage& stage : stages_) {
+    if (stage.first_op == first_op && stage.known_values == known_values) return stage;
   }
-  stages_.push_back({first_op, known, {}, {}});
-  return stages_.size() - 1;
+  stages_.push_back({first_op, known_values, {}, {}});
+  return stages_.back();
 }
 
-Frame& Activation::FrameFor(Stage& stage, std::span<const Tensor> feeds, const Plan* before) {
-  const Scope& scope = *state_.scope;
-  for (size_t i = 0; i < stage.frames.size(); ++i) {
-    Frame& frame = *stage.frames[i];
-    if (!Frame::Fits(*frame.plan(), before, feeds, slots_, scope)) continue;
-    if (!frame.StillFits(scope) && !Frame::FitsScope(*frame.plan(), scope)) continue;
-    std::rotate(stage.frames.begin(), stage.frames.begin() + static_cast<ptrdiff_t>(i),
-                stage.frames.begin() + static_cast<ptrdiff_t>(i) + 1);
-    return *stage.frames.front();
-  }
-  std::shared_ptr<const Plan> plan =
-      state_.compiled->GetPlan(unit_, stage.first_op, before, feeds, slots_, scope);
-  if (stage.frames.size() >= (unit_ == 0 ? 1 : kMaxFrames)) stage.frames.pop_back();  // its memory
-  Adopt(*plan);
-  stage.frames.insert(stage.frames.begin(), std::make_unique<Frame>(std::move(plan), *this));
+Frame& Activation::FrameFor(Stage& stage, const StageInput& input) {
+  if (Frame* frame = FindFrame(stage, input)) return *frame;
+  std::shared_ptr<const Plan> plan = plans_.Get(procedure_, stage.first_op, input);
+  // The old frame's memory is free before the new one asks for its own.
+  if (stage.frames.size() >= (IsRoot() ? 1 : kMaxFrames)) stage.frames.pop_back();
+  AddCells(*plan);
+  auto frame = std::make_unique<Frame>(std::move(plan), cells_, *this);
+  stage.frames.insert(stage.frames.begin(), std::move(frame));
   return *stage.frames.front();
 }
 
-// Cells for the slots that the plan knows.
-void Activation::Adopt(const Plan& plan) {
-  if (slots_.size() < plan.own_slots.size()) slots_.resize(plan.own_slots.size(), nullptr);
-  for (size_t i = 0; i < plan.own_slots.size(); ++i) {
-    if (plan.own_slots[i] && !slots_[i]) slots_[i] = &own_.emplace_back();
+Frame* Activation::FindFrame(Stage& stage, const StageInput& input) {
+  for (auto it = stage.frames.begin(); it != stage.frames.end(); ++it) {
+    const Frame& frame = **it;
+    if (!Fits(frame.plan(), input)) continue;
+    // Names are looked up in the scope only when it is another one, or has changed.
+    if (!frame.StillFits(input.scope) && !FitsScope(frame.plan(), input.scope)) continue;
+    std::rotate(stage.frames.begin(), it, it + 1);
+    return stage.frames.front().get();
+  }
+  return nullptr;
+}
+
+void Activation::AddCells(const Plan& plan) {
+  if (cells_.size() < plan.cells.size()) cells_.resize(plan.cells.size());
+  for (CellId cell : plan.cells.ids()) {
+    if (plan.cells[cell] == CellOwner::kActivation && !cells_[cell])
+      cells_[cell] = &own_cells_.emplace_back();
   }
 }
 
-void Activation::RunStage(Frame& frame, Stage& stage, std::span<const Tensor> feeds,
-                          uint64_t step) {
-  frame.Bind(*state_.scope, feeds);
-  frame.SetRun(state_.compiled->seed(), step);
-  RunSteps(frame);
-  const Plan& plan = *frame.plan();
-  stage.fetched.resize(plan.fetch_values.size());
-  for (size_t i = 0; i < plan.fetch_values.size(); ++i)
-    frame.Fetch(plan.fetch_values[i], unit_ == 0 && plan.next_op < 0, &stage.fetched[i]);
-}
-
-void Activation::RunSteps(Frame& frame) {
-  const std::vector<PlanStep>& steps = frame.plan()->steps;
-  size_t i = 0;
-  NameOutOfMemory(
-      [&] {
-        for (; i < steps.size(); ++i) RunStep(frame, i);
-      },
-      [&] { return frame.plan()->NameOfStep(i); });
-}
-
-void Activation::RunStep(Frame& frame, size_t i) {
-  const CompileOptions& options = state_.compiled->options();
-  const PlanStep& step = frame.plan()->steps[i];
-  state_.limits->CheckTime([&] {
-    return fmt::format("before op {} of {} ({})", i + 1, frame.plan()->steps.size(), step.op_type);
-  });
-  if (!options.profile) {
-    step.kernel(frame);
-  } else {
-    RunTimed(frame, i);
-  }
-  if (options.check_nan_inf) CheckFinite(frame, step);
-}
-
-// What the kernel spends in ops of sub-blocks is theirs.
-void Activation::RunTimed(Frame& frame, size_t step) {
-  const double before = state_.profiled;
-  const Clock::time_point start = Clock::now();
-  frame.plan()->steps[step].kernel(frame);
-  const double own = SecondsSince(start) - (state_.profiled - before);
-  state_.profiled += own;
-  frame.times()[step].seconds += own;
-  ++frame.times()[step].runs;
-}
-
-// In selected rows: the index among the stored elements.
-void Activation::CheckFinite(Frame& frame, const PlanStep& step) const {
-  for (int32_t v : step.outputs) {
-    const PlanValue& value = frame.plan()->values[static_cast<size_t>(v)];
-    const VarValue& held = frame.ValueOf(frame.ArgOf(v));
-    const auto* rows = std::get_if<SelectedRows>(&held);
-    const auto* tensor = rows ? &rows->value : std::get_if<Tensor>(&held);
-    if (!tensor) continue;
-    const int64_t index = FindNonFinite(tensor->raw(), tensor->dtype(), tensor->numel());
-    if (index < 0) continue;
-    throw Error(ErrorCode::kOutOfRange,
-                fmt::format("{}: output var {} {} has a nan or inf at index {}", step.op_type,
-                            Quote(value.name), value.meta.ToString(), index),
-                "  " + step.where);
+void Activation::EmptyNewCells(const Plan& plan) {
+  for (const auto& [cell, type] : plan.new_cells) {
+    if (!cells_[cell]->set) MakeEmpty(type, cells_[cell]);
   }
 }
 
 // --- sub-blocks ---
 
-Activation& Activation::Child(const SubBlockUse& use) {
-  const size_t site = static_cast<size_t>(use.site);
-  if (children_.size() <= site) children_.resize(site + 1);
-  if (!children_[site]) children_[site] = std::make_unique<Activation>(state_, use.unit);
-  return *children_[site];
+void Activation::Call(const BlockCall& call, Frame& caller, StepScopes::Step* save_to,
+                      StepScopes::Step* saved) {
+  Activation& child = ChildAt(call);
+  for (size_t i = 0; i < call.bindings.size(); ++i)
+    child.BindCell(call.bindings[i].inner, Resolve(call, i, caller, saved, child));
+  const uint64_t run = child.CountRunInside(run_number_);
+  state_.limits->CheckTime([] { return std::string("in a sub-block"); });
+  child.Run({}, InnerStep(caller.step(), call.block, run), save_to);
 }
 
-void Activation::BindSlot(int32_t slot, VarCell* cell) {
-  const size_t i = static_cast<size_t>(slot);
-  if (slots_.size() <= i) slots_.resize(i + 1, nullptr);
-  slots_[i] = cell;
+Activation& Activation::ChildAt(const BlockCall& call) {
+  if (!children_.Has(call.site)) children_.resize(call.site.index() + 1);
+  std::unique_ptr<Activation>& child = children_[call.site];
+  if (!child) child = std::make_unique<Activation>(state_, plans_, call.procedure);
+  return *child;
 }
 
-VarCell& Activation::View(size_t binding) {
+VarCell* Activation::Resolve(const BlockCall& call, size_t binding, Frame& caller,
+                             StepScopes::Step* saved, Activation& child) {
+  return std::visit(
+      Overloaded{[](NoValue) -> VarCell* { return nullptr; },
+                 [&](CellId cell) { return cells_[cell]; },
+                 [&](ArgumentCell argument) {
+                   cells_[argument.cell]->set = true;
+                   return cells_[argument.cell];
+                 },
+                 [&](ValueId value) { return child.ViewAt(binding, caller.Held(value)); },
+                 [&](SavedItem value) {
+                   return saved && value.index < saved->size() ? &(*saved)[value.index] : nullptr;
+                 }},
+      call.bindings[binding].source);
+}
+
+VarCell* Activation::ViewAt(size_t binding, const VarValue& value) {
   while (views_.size() <= binding) views_.emplace_back();
-  return views_[binding];
+  VarCell& view = views_[binding];
+  view.value = value;
+  view.set = true;
+  return &view;
 }
 
-void Activation::RunInside(uint64_t outer_run, uint64_t step, int block, StepScopes::Step* keep) {
+void Activation::BindCell(CellId cell, VarCell* bound) {
+  if (!cells_.Has(cell)) cells_.resize(cell.index() + 1);
+  cells_[cell] = bound;
+}
+
+uint64_t Activation::CountRunInside(uint64_t outer_run) {
   if (outer_run != outer_run_) runs_inside_ = 0;
   outer_run_ = outer_run;
-  state_.limits->CheckTime([] { return std::string("in a sub-block"); });
-  keep_ = keep;
-  Run({}, InnerStep(step, block, runs_inside_++));
-}
-
-void Activation::CollectTimes(std::vector<OpTime>* times) const {
-  for (const Stage& stage : stages_) {
-    for (const auto& frame : stage.frames)
-      times->insert(times->end(), frame->times().begin(), frame->times().end());
-  }
-  for (const auto& child : children_) {
-    if (child) child->CollectTimes(times);
-  }
-}
-
-uint64_t Activation::Bytes() const {
-  uint64_t bytes = 0;
-  for (const Stage& stage : stages_) {
-    for (const auto& frame : stage.frames)
-      bytes += frame->plan()->FrameBytes() + frame->plan()->constant_bytes + frame->ValueBytes();
-  }
-  for (const auto& child : children_) {
-    if (child) bytes += child->Bytes();
-  }
-  return bytes;
+  return runs_inside_++;
 }
 
 }  // namespace coracle

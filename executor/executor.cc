@@ -1,6 +1,6 @@
+#include <coracle/executor/activation.h>
+#include <coracle/executor/compiled_program.h>
 #include <coracle/executor/executor.h>
-#include <coracle/executor/internal/activation.h>
-#include <coracle/executor/internal/compiled_program.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
@@ -10,13 +10,18 @@ namespace coracle {
 
 struct PreparedProgram::Impl {
   std::shared_ptr<const CompiledProgram> compiled;
-  RunState state;
+  ExecutionState state;
   std::unique_ptr<Activation> root;  // its frames are charged to state.limits
   uint64_t step = 0;
   std::shared_ptr<ResourceLimits> outer;  // around state.limits
 
+  explicit Impl(std::shared_ptr<const CompiledProgram> program) : compiled(std::move(program)) {
+    state.profile = compiled->options().profile;
+    state.check_nan_inf = compiled->options().check_nan_inf;
+    state.seed = compiled->seed();
+  }
+
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds) {
-    state.compiled = compiled.get();
     state.scope = &scope;
     if (!state.limits || outer != ResourceLimits::Current()) {
       root.reset();
@@ -24,7 +29,7 @@ struct PreparedProgram::Impl {
       state.limits = std::make_shared<ResourceLimits>(compiled->limits());
     }
     const ScopedRun scoped(state.limits);
-    if (!root) root = std::make_unique<Activation>(state, 0);
+    if (!root) root = std::make_unique<Activation>(state, compiled->plans(), kRootProcedure);
     compiled->CheckFeeds(feeds);
     const std::vector<Tensor>& fetched = root->Run(feeds, step);
     ++step;
@@ -33,8 +38,8 @@ struct PreparedProgram::Impl {
 };
 
 PreparedProgram::PreparedProgram(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-PreparedProgram::PreparedProgram(const PreparedProgram& other) : impl_(std::make_unique<Impl>()) {
-  impl_->compiled = other.impl_->compiled;
+PreparedProgram::PreparedProgram(const PreparedProgram& other)
+    : impl_(std::make_unique<Impl>(other.impl_->compiled)) {
   impl_->step = other.impl_->step;
 }
 PreparedProgram& PreparedProgram::operator=(const PreparedProgram& other) {
@@ -65,7 +70,16 @@ const std::shared_ptr<const CompiledProgram>& PreparedProgram::compiled() const 
 std::vector<OpTime> PreparedProgram::Profile() const {
   std::vector<OpTime> times;
   if (!impl_->compiled->options().profile) return times;
-  if (impl_->root) impl_->root->CollectTimes(&times);
+  if (!impl_->root) return times;
+  impl_->root->ForEachFrame([&](const Frame& frame) {
+    const Plan& plan = frame.plan();
+    for (StepId id : plan.steps.ids()) {
+      const PlanStep& step = plan.steps[id];
+      const Frame::StepTime& time = frame.times()[id];
+      times.push_back(
+          {std::string(step.Name()), std::string(plan.OutputOf(step)), time.runs, time.seconds});
+    }
+  });
   return times;
 }
 
@@ -86,17 +100,19 @@ std::string PreparedProgram::ProfileTable() const {
   return table + fmt::format("{:>10.3f} ms in all\n", total * 1e3);
 }
 
-uint64_t PreparedProgram::WorkspaceBytes() const { return impl_->root ? impl_->root->Bytes() : 0; }
+uint64_t PreparedProgram::WorkspaceBytes() const {
+  uint64_t bytes = 0;
+  if (impl_->root) impl_->root->ForEachFrame([&](const Frame& frame) { bytes += frame.Bytes(); });
+  return bytes;
+}
 
 Executor::Executor(CompileOptions options, const OpRegistry& ops)
     : options_(std::move(options)), ops_(&ops) {}
 
 PreparedProgram Executor::Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds,
                                   const std::vector<std::string>& fetches) const {
-  auto impl = std::make_unique<PreparedProgram::Impl>();
-  impl->compiled =
-      std::make_shared<const CompiledProgram>(program, feeds, fetches, options_, *ops_);
-  return PreparedProgram(std::move(impl));
+  auto compiled = std::make_shared<const CompiledProgram>(program, feeds, fetches, options_, *ops_);
+  return PreparedProgram(std::make_unique<PreparedProgram::Impl>(std::move(compiled)));
 }
 
 std::vector<Tensor> Executor::Run(const ProgramDesc& program, Scope& scope,

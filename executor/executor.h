@@ -1,7 +1,7 @@
 #pragma once
 // Compile and run programs. A program is compiled once (verified, copied, rewritten by passes),
 // planned once per signature of its feeds (shapes, kernels, memory), and then run: no name look-up,
-// shape inference or allocation per step.
+// shape inference or allocation per step. docs/executor.md explains how.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/kernel.h>

@@ -1,4 +1,4 @@
-#include <coracle/executor/internal/planner.h>
+#include <coracle/executor/memory_plan.h>
 #include <coracle/framework/base/checked.h>
 
 #include <algorithm>
@@ -7,14 +7,10 @@
 namespace coracle {
 namespace {
 
-constexpr uint64_t kAlignment = 64;
-
-uint64_t RoundUp(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-// Free ranges of an arena that grows at its end.
+// Free ranges of an arena that grows at its end. Adjacent ones are joined as soon as both are free.
 class FreeList {
  public:
-  uint64_t Take(uint64_t bytes) {
+  uint64_t Allocate(uint64_t bytes) {
     auto best = free_.end();
     for (auto it = free_.begin(); it != free_.end(); ++it) {
       if (it->second >= bytes && (best == free_.end() || it->second < best->second)) best = it;
@@ -26,7 +22,7 @@ class FreeList {
     return offset;
   }
 
-  void Give(uint64_t offset, uint64_t bytes) {
+  void Release(uint64_t offset, uint64_t bytes) {
     auto next = free_.lower_bound(offset);
     if (next != free_.end() && offset + bytes == next->first) {
       bytes += next->second;
@@ -63,31 +59,38 @@ class FreeList {
   uint64_t end_ = 0;
 };
 
+// The largest first, and of two as large the one that lives longer: they find the tightest places.
+void SortBySize(const Plan& plan, std::vector<StorageId>* storages) {
+  std::sort(storages->begin(), storages->end(), [&](StorageId a, StorageId b) {
+    const Storage &x = plan.storages[a], &y = plan.storages[b];
+    if (x.bytes != y.bytes) return x.bytes > y.bytes;
+    return x.last != y.last ? x.last > y.last : a < b;
+  });
+}
+
 }  // namespace
 
 void LayOutArena(Plan& plan) {
-  std::vector<std::vector<int32_t>> begins(plan.steps.size() + 1), ends(plan.steps.size() + 1);
-  for (size_t i = 0; i < plan.storages.size(); ++i) {
-    const Storage& s = plan.storages[i];
-    if (s.kind != StorageKind::kArena || s.bytes == 0 || s.first < 0) continue;
-    begins[static_cast<size_t>(s.first)].push_back(static_cast<int32_t>(i));
-    ends[static_cast<size_t>(std::max(s.first, s.last))].push_back(static_cast<int32_t>(i));
+  IdVector<StepId, std::vector<StorageId>> begins, ends;
+  begins.resize(plan.steps.size() + 1);
+  ends.resize(plan.steps.size() + 1);
+  for (StorageId storage : plan.storages.ids()) {
+    const Storage& s = plan.storages[storage];
+    if (!s.IsIn<InArena>() || s.bytes == 0 || !s.first) continue;
+    begins[s.first].push_back(storage);
+    ends[std::max(s.first, s.last)].push_back(storage);
   }
   FreeList arena;
-  for (size_t step = 0; step < begins.size(); ++step) {
-    // The largest first: they find the tightest places.
-    std::sort(begins[step].begin(), begins[step].end(), [&](int32_t a, int32_t b) {
-      uint64_t x = plan.storages[static_cast<size_t>(a)].bytes,
-               y = plan.storages[static_cast<size_t>(b)].bytes;
-      return x != y ? x > y : a < b;
-    });
-    for (int32_t i : begins[step]) {
-      Storage& s = plan.storages[static_cast<size_t>(i)];
-      s.offset = arena.Take(RoundUp(s.bytes));
+  for (StepId step : begins.ids()) {
+    SortBySize(plan, &begins[step]);
+    for (StorageId storage : begins[step]) {
+      Storage& s = plan.storages[storage];
+      s.offset = arena.Allocate(AlignedBytes(s.bytes));
     }
-    for (int32_t i : ends[step]) {
-      const Storage& s = plan.storages[static_cast<size_t>(i)];
-      arena.Give(s.offset, RoundUp(s.bytes));
+    // Only now: what an op reads must not lie where it writes.
+    for (StorageId storage : ends[step]) {
+      const Storage& s = plan.storages[storage];
+      arena.Release(s.offset, AlignedBytes(s.bytes));
     }
   }
   plan.arena_bytes = arena.size();

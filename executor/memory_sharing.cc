@@ -1,4 +1,4 @@
-#include <coracle/executor/internal/planner.h>
+#include <coracle/executor/memory_plan.h>
 #include <coracle/framework/base/checked.h>
 
 #include <algorithm>
@@ -6,91 +6,81 @@
 namespace coracle {
 namespace {
 
-size_t Index(int32_t i) { return static_cast<size_t>(i); }
-
 class MemorySharer {
  public:
-  MemorySharer(Plan& plan, const MemoryUsage& usage) : plan_(plan), usage_(usage) {}
+  MemorySharer(Plan& plan, const MemoryUsage& usage) : plan_(plan), usage_(usage) {
+    overwritten_at_.resize(plan.storages.size());
+  }
 
   void Run() {
     FindLifetimes();
     // In program order, so that chains (relu, then reshape) end in one storage.
     for (const MemoryUsage::Pair& pair : usage_.sharing) Share(pair);
-    PlaceFetched();
+    PlaceResults();
   }
 
  private:
-  Storage& StorageOf(int32_t value) {
-    return plan_.storages[Index(plan_.values[Index(value)].storage)];
-  }
+  Storage& StorageOf(ValueId value) { return plan_.storages[plan_.values[value].storage]; }
 
   void FindLifetimes() {
     for (const auto& [step, value] : usage_.uses) {
       Storage& s = StorageOf(value);
-      if (s.first < 0 || step < s.first) s.first = step;
+      if (!s.first || step < s.first) s.first = step;
       if (step > s.last) s.last = step;
     }
-    for (int32_t value : plan_.fetch_values) {
+    // Results live on after the last step, while the arena serves the next run.
+    for (ValueId value : plan_.results) {
       Storage& s = StorageOf(value);
-      if (s.kind == StorageKind::kArena) s.kind = StorageKind::kFetched;
+      if (s.IsIn<InArena>()) s.place = InResults();
     }
   }
 
   void Share(const MemoryUsage::Pair& pair) {
-    const PlanValue& in = plan_.values[Index(pair.in)];
-    PlanValue& out = plan_.values[Index(pair.out)];
-    Storage& a = plan_.storages[Index(in.storage)];
-    Storage& b = plan_.storages[Index(out.storage)];
-    if (in.storage == out.storage || b.kind != StorageKind::kArena) return;
+    const PlanValue& in = plan_.values[pair.in];
+    PlanValue& out = plan_.values[pair.out];
+    Storage& a = plan_.storages[in.storage];
+    Storage& b = plan_.storages[out.storage];
+    if (in.storage == out.storage || !b.IsIn<InArena>()) return;
     if (b.first != pair.step) return;  // it has the memory of another input already
     if (in.numel != out.numel || SizeOf(in.meta.dtype) != SizeOf(out.meta.dtype)) return;
     if (!(pair.alias ? MayAlias(in, a) : MayOverwrite(pair, in.storage))) return;
     if (!pair.alias) overwritten_at_[in.storage] = pair.step;
     a.last = std::max(a.last, b.last);
-    b.first = b.last = -1;
+    b.first = b.last = StepId();
     out.storage = in.storage;
   }
 
   // Two live names for one memory: only where nothing writes it while they live.
   bool MayAlias(const PlanValue& in, const Storage& storage) const {
-    switch (storage.kind) {
-      case StorageKind::kArena:
-      case StorageKind::kFeed:
-      case StorageKind::kConstant:
-        return true;
-      case StorageKind::kPersistable:
-        return usage_.writes_of_names->count(in.name) == 0;
-      default:
-        return false;
-    }
+    if (storage.IsIn<PersistableId>()) return usage_.written_names.count(in.name) == 0;
+    return storage.IsIn<InArena>() || storage.IsIn<FeedId>() || storage.IsIn<ConstantId>();
   }
 
   // The op is the last to use the storage, reads it through one input only, and has not given it to
   // another output.
-  bool MayOverwrite(const MemoryUsage::Pair& pair, int32_t storage) const {
-    const Storage& s = plan_.storages[Index(storage)];
-    if (s.kind != StorageKind::kArena || s.last != pair.step) return false;
-    auto taken = overwritten_at_.find(storage);
-    if (taken != overwritten_at_.end() && taken->second == pair.step) return false;
+  bool MayOverwrite(const MemoryUsage::Pair& pair, StorageId storage) const {
+    const Storage& s = plan_.storages[storage];
+    if (!s.IsIn<InArena>() || s.last != pair.step) return false;
+    if (overwritten_at_[storage] == pair.step) return false;
     int readers = 0;
-    for (int32_t value : usage_.step_inputs[Index(pair.step)]) {
-      readers += plan_.values[Index(value)].storage == storage;
-    }
+    for (ValueId value : usage_.reads[pair.step]) readers += plan_.values[value].storage == storage;
     return readers == 1;
   }
 
-  void PlaceFetched() {
+  // One after the other: all of them live at the end of the run.
+  void PlaceResults() {
+    int64_t end = 0;
     for (Storage& s : plan_.storages) {
-      if (s.kind != StorageKind::kFetched) continue;
-      s.offset = plan_.fetch_bytes;
-      plan_.fetch_bytes = static_cast<uint64_t>(CheckedAdd(
-          static_cast<int64_t>(plan_.fetch_bytes), static_cast<int64_t>((s.bytes + 63) / 64 * 64)));
+      if (!s.IsIn<InResults>()) continue;
+      s.offset = static_cast<uint64_t>(end);
+      end = CheckedAdd(end, static_cast<int64_t>(AlignedBytes(s.bytes)));
     }
+    plan_.result_bytes = static_cast<uint64_t>(end);
   }
 
   Plan& plan_;
   const MemoryUsage& usage_;
-  std::unordered_map<int32_t, int32_t> overwritten_at_;  // storage -> step
+  IdVector<StorageId, StepId> overwritten_at_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include <coracle/executor/internal/nan_check.h>
+#include <coracle/executor/nan_check.h>
 
 #include <cmath>
 

@@ -117,6 +117,21 @@ TEST(Executor, PersistableReadAndWrittenByAnOpThatCannotWorkInPlace) {
   EXPECT_EQ(ValuesOf(scope.Get("w")), (std::vector<float>{1, 4, 0, 1}));
 }
 
+// A feed in place of a persistable: what the program makes of it is neither the caller's tensor nor
+// the scope's.
+TEST(Executor, AFedPersistableIsWrittenNowhere) {
+  Net net;
+  net.Var("w", {1, 2}, true);
+  net.Clip("w", "w", -1, 1);
+  Scope scope;
+  scope.Set("w", Row({7, 7}));
+  const Tensor fed = Row({5, 0.25f});
+  auto run = Executor().Prepare(net.program, {"w"}, {"w"});
+  EXPECT_EQ(ValuesOf(run.Run(scope, {fed})[0]), (std::vector<float>{1, 0.25f}));
+  EXPECT_EQ(ValuesOf(fed), (std::vector<float>{5, 0.25f}));
+  EXPECT_EQ(ValuesOf(scope.Get("w")), (std::vector<float>{7, 7}));
+}
+
 TEST(Executor, ScopeTensorsMayBeReplacedBetweenRuns) {
   Net net;
   net.Var("x", {-1, 2});

@@ -1,4 +1,4 @@
-#include <coracle/executor/internal/planner.h>
+#include <coracle/executor/memory_plan.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -13,9 +13,10 @@ Plan RandomPlan(unsigned seed, int steps, int storages) {
   for (int i = 0; i < storages; ++i) {
     Storage s;
     s.bytes = random() % 1000;
-    s.first = static_cast<int32_t>(random() % static_cast<unsigned>(steps));
-    s.last = std::min(steps - 1, s.first + static_cast<int32_t>(random() % 5));
-    plan.storages.push_back(s);
+    const size_t first = random() % static_cast<unsigned>(steps);
+    s.first = StepId(first);
+    s.last = StepId(std::min(static_cast<size_t>(steps) - 1, first + random() % 5));
+    plan.storages.Add(s);
   }
   return plan;
 }
@@ -24,15 +25,16 @@ TEST(MemoryLayout, LiveStoragesNeverOverlap) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     Plan plan = RandomPlan(seed, 40, 120);
     LayOutArena(plan);
-    for (size_t a = 0; a < plan.storages.size(); ++a) {
+    for (StorageId a : plan.storages.ids()) {
       const Storage& x = plan.storages[a];
       EXPECT_EQ(x.offset % 64, 0u);
       EXPECT_LE(x.offset + x.bytes, plan.arena_bytes);
-      for (size_t b = 0; b < a; ++b) {
+      for (StorageId b(0); b < a; b = StorageId(b.index() + 1)) {
         const Storage& y = plan.storages[b];
         bool same_time = x.first <= y.last && y.first <= x.last && x.bytes > 0 && y.bytes > 0;
         bool apart = x.offset + x.bytes <= y.offset || y.offset + y.bytes <= x.offset;
-        EXPECT_TRUE(!same_time || apart) << "storages " << a << " and " << b << ", seed " << seed;
+        EXPECT_TRUE(!same_time || apart)
+            << "storages " << a.index() << " and " << b.index() << ", seed " << seed;
       }
     }
   }
@@ -41,12 +43,12 @@ TEST(MemoryLayout, LiveStoragesNeverOverlap) {
 TEST(MemoryLayout, ReusesMemoryOverTime) {
   Plan plan;
   plan.steps.resize(100);
-  for (int i = 0; i < 100; ++i) {
+  for (size_t i = 0; i < 100; ++i) {
     Storage s;
     s.bytes = 1024;
-    s.first = i;
-    s.last = std::min(99, i + 1);
-    plan.storages.push_back(s);
+    s.first = StepId(i);
+    s.last = StepId(std::min<size_t>(99, i + 1));
+    plan.storages.Add(s);
   }
   LayOutArena(plan);
   EXPECT_EQ(plan.arena_bytes, 2048u);

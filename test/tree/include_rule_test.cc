@@ -69,6 +69,58 @@ TEST(IncludeRule, NoUpwardEdge) {
   EXPECT_GT(edges, 100) << "the walk found hardly any include: is CORACLE_SOURCE_DIR right?";
 }
 
+// The files of executor/ by what they are about; headers from the lowest up. A file includes from
+// its own part and from those named with it.
+struct ExecutorPart {
+  std::string name;
+  std::vector<std::string> files;  // without .h and .cc
+  std::set<std::string> may_use;
+};
+
+const std::vector<ExecutorPart> kExecutorParts = {
+    {"plan",
+     {"ids", "procedure", "plan", "guards", "memory_plan", "memory_layout", "memory_sharing"},
+     {}},
+    {"planner",
+     {"value_table", "cell_values", "persistable_values", "planner", "plan_draft",
+      "constant_folding", "sub_block_planner", "op_planner", "stage_end", "shape_warnings",
+      "plan_cache"},
+     {"plan"}},
+    {"frame", {"value_pointers", "scope_binding", "nan_check", "frame", "run_steps"}, {"plan"}},
+    {"activation", {"activation"}, {"plan", "planner", "frame"}},
+    {"executor", {"executor", "compiled_program"}, {"plan", "planner", "frame", "activation"}}};
+
+TEST(IncludeRule, ExecutorPointsOneWay) {
+  std::map<std::string, const ExecutorPart*> part_of;
+  std::map<std::string, size_t> place_of;
+  for (const ExecutorPart& part : kExecutorParts) {
+    for (const std::string& file : part.files) {
+      part_of[file] = &part;
+      place_of.emplace(file, place_of.size());
+    }
+  }
+  std::set<std::string> seen;
+  for (const fs::path& path : Sources(SourceDir() / "executor")) {
+    const std::string file = path.stem().string();
+    ASSERT_TRUE(part_of.count(file)) << path << " is in no part of the list";
+    seen.insert(file);
+    for (const std::string& include : Includes(path)) {
+      if (include.rfind("coracle/executor/", 0) != 0) continue;
+      const std::string used = fs::path(include).stem().string();
+      const ExecutorPart& part = *part_of[file];
+      ASSERT_TRUE(part_of.count(used)) << path << " includes <" << include << ">";
+      const bool own = part_of[used] == &part;
+      EXPECT_TRUE(own || part.may_use.count(part_of[used]->name))
+          << path << " of " << part.name << " includes <" << include << "> of "
+          << part_of[used]->name;
+      if (own && path.extension() == ".h") {
+        EXPECT_LT(place_of[used], place_of[file]) << path << " includes <" << include << ">";
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), part_of.size()) << "the list has files that are gone";
+}
+
 // The headers that are installed: cmake/public_headers.txt.
 std::set<std::string> PublicHeaders() {
   std::set<std::string> headers;

@@ -1,0 +1,43 @@
+#include <coracle/executor/cell_values.h>
+#include <coracle/framework/op/interpreter.h>
+
+namespace coracle {
+
+ValueId CellValues::Add(CellId cell, const std::string& name, const VarMeta& meta) {
+  const ValueId value = values_.AddAt(cell, name, meta);
+  if (meta.type == VarType::kLoDTensor) values_[value].lod_source = value;
+  return value;
+}
+
+ValueId CellValues::AddScratch(size_t op, size_t n) {
+  return Add(procedure_.ScratchCell(op, n), "", UnknownMeta());
+}
+
+const VarDesc* CellValues::FindOwnArray(const std::string& name) const {
+  const VarDesc* var = block_.FindVar(name);
+  return var && var->type() == VarType::kLoDTensorArray && !var->persistable() ? var : nullptr;
+}
+
+ValueId CellValues::Find(const std::string& name) {
+  // An array of this block has a cell even when no stage before used it.
+  const VarDesc* array = FindOwnArray(name);
+  const CellId cell = array ? procedure_.CellOf(name) : procedure_.FindCell(name);
+  if (!cell) return ValueId();
+  const VarValue* held = FindValue(cells_, cell);
+  VarMeta meta = held ? MetaOfValue(*held) : VarMeta{};
+  if (guarded_.insert(cell).second) plan_.guards.cells.push_back({cell, held != nullptr, meta});
+  if (!held) {
+    // An array that the caller provides is not this run's to begin.
+    if (!array || !procedure_.Owns(cell)) return ValueId();
+    EmptyAtStart(cell, VarType::kLoDTensorArray);
+    meta = {VarType::kLoDTensorArray, array->dtype(), Shape{-1, -1}, 0};
+  }
+  const ValueId value = Add(cell, name, meta);
+  // Only what is found here has an address when the run begins; later values of the cell are made
+  // by steps, and kernels reach them through Workspace::ValueOf.
+  if (meta.type == VarType::kLoDTensor) plan_.dense_cells.push_back(values_[value].storage);
+  values_.SetCurrent(name, value);
+  return value;
+}
+
+}  // namespace coracle

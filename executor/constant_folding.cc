@@ -1,0 +1,40 @@
+#include <coracle/executor/constant_folding.h>
+
+namespace coracle {
+namespace {
+
+// Larger results of constant ops are computed in each run rather than kept in the plan.
+constexpr int64_t kMaxFoldedElements = 65536;
+
+}  // namespace
+
+bool IsFoldable(const OpDef& def) {
+  return def.kind() == OpKind::kCompute && !def.random() && !def.side_effect() &&
+         !def.run_time_shape();
+}
+
+bool IsFoldableOutput(const BlockDesc& block, const std::string& name, const VarMeta& meta) {
+  const VarDesc* var = block.FindVarRecursive(name);
+  return meta.type == VarType::kLoDTensor && !(var && var->persistable()) &&
+         meta.shape.numel() <= kMaxFoldedElements;
+}
+
+std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const OpDef& def,
+                                const MetaTable& metas) {
+  VarValues env;
+  bool known = true;
+  ForEachName(op.inputs(), [&](const std::string& name) {
+    const VarMeta& meta = *metas.Find(name);
+    if (const Tensor* constant = draft.Constant(name))
+      env[name] = constant->Clone();  // an op in place must not change the constant
+    else if (def.shape_only() && meta.type == VarType::kLoDTensor)
+      env[name] = Tensor::View(meta.dtype, meta.shape, nullptr);
+    else
+      known = false;
+  });
+  if (!known) return std::nullopt;
+  InterpretOp(op, draft.context.ops, env, {.kernels = draft.context.kernels});
+  return env;
+}
+
+}  // namespace coracle

@@ -1,0 +1,73 @@
+#pragma once
+// Id: an index that cannot be taken for an index of another list. IdVector: a list that only its
+// own ids open. Internal to executor/.
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+template <class Tag>
+class Id {
+ public:
+  constexpr Id() = default;  // of nothing
+  constexpr explicit Id(size_t index) : number_(static_cast<int32_t>(index)) {}
+  constexpr explicit operator bool() const { return number_ >= 0; }
+  constexpr size_t index() const { return static_cast<size_t>(number_); }
+  constexpr auto operator<=>(const Id&) const = default;  // nothing comes first
+
+  // For framework/op, which knows an id only as a number to hand back.
+  constexpr int32_t ToNumber() const { return number_; }
+  static constexpr Id FromNumber(int32_t number) { return Id(static_cast<size_t>(number)); }
+
+ private:
+  int32_t number_ = -1;
+};
+
+using ValueId = Id<struct ValueTag>;
+using StorageId = Id<struct StorageTag>;
+using StepId = Id<struct StepTag>;
+using FeedId = Id<struct FeedTag>;
+using PersistableId = Id<struct PersistableTag>;
+using ConstantId = Id<struct ConstantTag>;
+using CallId = Id<struct CallTag>;            // of a plan's calls of sub-blocks
+using CellId = Id<struct CellTag>;            // of a procedure's cells
+using CallSiteId = Id<struct CallSiteTag>;    // of a procedure's call sites
+using ProcedureId = Id<struct ProcedureTag>;  // of a program's procedures
+inline constexpr ProcedureId kRootProcedure{0};
+
+template <class IdType, class T>
+class IdVector {
+ public:
+  IdType Add(T item) {
+    items_.push_back(std::move(item));
+    return IdType(items_.size() - 1);
+  }
+  T& operator[](IdType id) { return items_[id.index()]; }
+  const T& operator[](IdType id) const { return items_[id.index()]; }
+  // Whether there is such an item.
+  bool Has(IdType id) const { return id && id.index() < items_.size(); }
+
+  size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
+  void resize(size_t size) { items_.resize(size); }
+  T* data() { return items_.data(); }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.end(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+  // for (ValueId value : values.ids())
+  auto ids() const {
+    return std::views::iota(size_t{0}, items_.size()) |
+           std::views::transform([](size_t i) { return IdType(i); });
+  }
+
+ private:
+  std::vector<T> items_;
+};
+
+}  // namespace coracle

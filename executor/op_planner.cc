@@ -1,0 +1,228 @@
+#include <coracle/executor/constant_folding.h>
+#include <coracle/executor/op_planner.h>
+#include <fmt/format.h>
+
+namespace coracle {
+
+OpPlanner::OpPlanner(PlanDraft& draft, size_t position)
+    : draft_(draft),
+      position_(position),
+      op_(draft.block.op(position)),
+      def_(draft.context.ops.Get(op_.type())),
+      runs_blocks_(!SubBlocksOf(op_).empty()),
+      sub_blocks_(draft, op_, position) {}
+
+// The order matters: Prepare asks for args, so outputs must have their places by then; and only the
+// finished step may change what the names stand for, since an op may read what it writes.
+void OpPlanner::Plan() {
+  RequireInputs();
+  InferOutputs();
+  if (Fold()) return;
+  for (Output& output : outputs_) output.place = PlaceOutput(output);
+  PassLod();
+  AddKernelStep(def_.Prepare(PrepareContext(def_, op_, *this), draft_.context.kernels));
+  FinishOutputs();
+}
+
+void OpPlanner::RequireInputs() {
+  ForEachName(op_.inputs(), [&](const std::string& name) {
+    // What a sub-block reads may also be written by it first.
+    if (runs_blocks_)
+      draft_.Find(name);
+    else
+      draft_.Get(name, &op_);
+  });
+}
+
+// An exact rule says all shapes; only an op with a run-time shape may leave one to its kernel.
+void OpPlanner::InferOutputs() {
+  InferContext context(def_, op_, *this);
+  def_.RunInfer(context);
+  for (const Output& output : outputs_) {
+    const VarMeta& meta = output.meta;
+    if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown() && !def_.run_time_shape()) {
+      throw InternalError(fmt::format("{}: the shape {} inferred for '{}' is not known", op_.type(),
+                                      meta.shape.ToString(), output.name));
+    }
+  }
+}
+
+bool OpPlanner::Fold() {
+  if (runs_blocks_ || outputs_.empty() || !IsFoldable(def_)) return false;
+  for (const Output& output : outputs_) {
+    if (!IsFoldableOutput(draft_.block, output.name, output.meta)) return false;
+  }
+  const std::optional<VarValues> results = RunNow(draft_, op_, def_, *this);
+  if (!results) return false;
+  for (const Output& output : outputs_) {
+    const Tensor& result = std::get<Tensor>(results->at(output.name));
+    draft_.values.SetCurrent(output.name, draft_.values.AddConstant(output.name, result));
+  }
+  return true;
+}
+
+// --- where outputs are written ---
+
+OutputPlace OpPlanner::PlaceOutput(const Output& output) {
+  const auto& [name, meta, place] = output;
+  if (draft_.persistables.IsPersistable(name)) {
+    const ValueId bound = draft_.Find(name);
+    // One that is fed, or that the caller sets, is a variable like others in this plan.
+    if (!bound || draft_.plan.StorageOf(bound).IsIn<PersistableId>())
+      return draft_.persistables.AddOutput(op_, def_, name, meta, bound);
+  }
+  switch (meta.type) {
+    case VarType::kLoDTensor:
+      if (meta.shape.IsKnown()) return {draft_.values.AddTemporary(name, meta), {}};
+      // The kernel makes a tensor of the shape that it finds; the next stage sees which.
+      has_open_shape_ = true;
+      return {draft_.cells.Add(draft_.procedure.OutputCell(position_, name), name, meta), {}};
+    case VarType::kSelectedRows:
+      return {draft_.values.AddTemporary(name, meta), {}};
+    case VarType::kLoDTensorArray:
+      return PlaceArray(name, meta);
+    default: {
+      // Rank tables, step scopes: they are read behind later stages, so they are in cells at once.
+      const CellId cell = draft_.procedure.CellOf(name);
+      draft_.cells.EmptyAtStart(cell, meta.type);
+      return {draft_.cells.Add(cell, name, meta), {}};
+    }
+  }
+}
+
+// All versions of an array are one cell: ops add to it (write_to_array). Afterwards its elements
+// have one type only if those before had it.
+OutputPlace OpPlanner::PlaceArray(const std::string& name, VarMeta meta) {
+  const ValueId now = draft_.Find(name);
+  const CellId cell = draft_.procedure.CellOf(name);
+  if (now) {
+    const VarMeta& held = draft_.values[now].meta;
+    const bool no_element_yet = held.shape == Shape{-1, -1};
+    if (!no_element_yet && !SameType(held, meta)) meta.shape = Shape{-1};
+  } else {
+    draft_.cells.EmptyAtStart(cell, VarType::kLoDTensorArray);
+  }
+  return {draft_.cells.Add(cell, name, meta), {}};
+}
+
+// LoD is known only when the feed or the cell is there; a plan says whose it is.
+void OpPlanner::PassLod() {
+  ValueId source;
+  int64_t rows = -1;
+  ForEachName(op_.inputs(), [&](const std::string& name) {
+    const ValueId input = draft_.values.Current(name);
+    if (source || !input) return;
+    const PlanValue& value = draft_.values[input];
+    if (!value.lod_source || value.meta.shape.rank() == 0) return;
+    source = value.lod_source;
+    rows = value.meta.shape[0];
+  });
+  if (!source) return;
+  for (const Output& output : outputs_) {
+    PlanValue& value = draft_.values[output.place.value];
+    const bool same_rows =
+        value.IsDense() && value.meta.shape.rank() > 0 && value.meta.shape[0] == rows;
+    if (same_rows && !value.lod_source) value.lod_source = source;
+  }
+}
+
+// --- steps ---
+
+void OpPlanner::AddKernelStep(Kernel kernel) {
+  std::vector<ValueId> reads;
+  ForEachName(op_.inputs(), [&](const std::string& name) {
+    // Of a variable that moved to a cell for a sub-block this is the cell's value.
+    const ValueId value = draft_.values.Current(name);
+    if (!value) return;
+    reads.push_back(value);
+    draft_.persistables.NoteRead(name);
+  });
+  reads.insert(reads.end(), sub_blocks_.used().begin(), sub_blocks_.used().end());
+  PlanStep step{RunKernel{op_.type(), std::move(kernel)}, {}, Locate(op_)};
+  ForEachName(op_.outputs(), [&](const std::string& name) {
+    if (const Output* output = FindOutput(name)) step.outputs.push_back(output->place.value);
+  });
+  NoteSharing(draft_.AddStep(std::move(step), std::move(reads), scratch_));
+}
+
+void OpPlanner::NoteSharing(StepId step) {
+  const auto note = [&](const auto& pairs, bool alias) {
+    for (const auto& [in, out] : pairs) {
+      const auto& ins = op_.Input(in);
+      const auto& outs = op_.Output(out);
+      for (size_t i = 0; i < ins.size() && i < outs.size(); ++i) {
+        const ValueId input = draft_.values.Current(ins[i]);
+        const Output* output = FindOutput(outs[i]);
+        if (!input || !output) continue;  // @EMPTY@
+        draft_.usage.sharing.push_back({step, input, output->place.value, alias});
+      }
+    }
+  };
+  note(def_.alias(), true);  // first: it may stand beside a living input
+  note(def_.inplace(), false);
+}
+
+void OpPlanner::FinishOutputs() {
+  for (const auto& [name, meta, place] : outputs_) {
+    if (place.copy_to)
+      draft_.AddCopy(place.value, place.copy_to, Locate(op_));
+    else
+      draft_.values.SetCurrent(name, place.value);
+  }
+  // What a sub-block made of them is found in their cells by the next stage.
+  for (const std::string& name : sub_blocks_.changed()) draft_.values.Forget(name);
+}
+
+const OpPlanner::Output* OpPlanner::FindOutput(const std::string& name) const {
+  auto it = output_index_.find(name);
+  return it == output_index_.end() ? nullptr : &outputs_[it->second];
+}
+
+// --- what the shape rule sees ---
+
+const VarMeta* OpPlanner::Find(const std::string& name) const {
+  if (const ValueId value = draft_.values.Current(name)) return &draft_.values[value].meta;
+  const VarDesc* var = draft_.block.FindVarRecursive(name);
+  return var ? &var->meta() : nullptr;
+}
+
+void OpPlanner::Set(const std::string& name, const VarMeta& meta) {
+  auto [it, added] = output_index_.try_emplace(name, outputs_.size());
+  if (added) outputs_.push_back({name, meta});
+  outputs_[it->second].meta = meta;
+}
+
+// --- what Prepare sees ---
+
+TensorArg OpPlanner::Read(const std::string& name) {
+  return draft_.plan.ArgOf(draft_.Get(name, &op_));
+}
+
+TensorArg OpPlanner::Write(const std::string& name) {
+  const Output* output = FindOutput(name);
+  if (!output) ThrowWithoutShape(op_, name);
+  return draft_.plan.ArgOf(output->place.value);
+}
+
+TensorArg OpPlanner::Scratch(DType dtype, const Shape& shape) {
+  scratch_.push_back(draft_.values.AddTemporary("", VarMeta{VarType::kLoDTensor, dtype, shape, 0}));
+  return draft_.plan.ArgOf(scratch_.back());
+}
+
+TensorArg OpPlanner::ScratchArray() {
+  const VarMeta array{VarType::kLoDTensorArray, DType::kFloat32, {}, 0};
+  scratch_.push_back(draft_.values.AddTemporary("", array));
+  return draft_.plan.ArgOf(scratch_.back());
+}
+
+TensorArg OpPlanner::ScratchValue() {
+  return draft_.plan.ArgOf(draft_.cells.AddScratch(position_, scratch_cells_++));
+}
+
+int32_t OpPlanner::SubBlock(BlockRef block, const BlockArgs& args) {
+  return sub_blocks_.AddCall(block, args).ToNumber();
+}
+
+bool OpPlanner::HasGradientBlock(BlockRef block) { return sub_blocks_.UseOf(block).has_gradient; }
+
+}  // namespace coracle

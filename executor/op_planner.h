@@ -1,0 +1,80 @@
+#pragma once
+// OpPlanner: plans one op. It infers the types of the outputs, says where they are written,
+// prepares the kernel and appends the op's steps. Internal to executor/.
+
+#include <coracle/executor/plan_draft.h>
+#include <coracle/executor/sub_block_planner.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/prepare_context.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace coracle {
+
+// Lives while one op is planned. The shape rule sees it as a MetaTable, Prepare as an ArgTable.
+class OpPlanner : private MetaTable, private ArgTable {
+ public:
+  // `position`: of the op in the draft's block.
+  OpPlanner(PlanDraft& draft, size_t position);
+
+  // Throws NeedsValue when a shape depends on a value that is not known; then nothing was appended.
+  void Plan();
+  // Whether the types of some variable are known only when the op has run.
+  bool EndsStage() const { return has_open_shape_ || !sub_blocks_.changed().empty(); }
+
+ private:
+  struct Output {
+    std::string name;
+    VarMeta meta;
+    OutputPlace place = {};
+  };
+
+  // --- MetaTable: types as the op finds them ---
+  const VarMeta* Find(const std::string& name) const override;
+  void Set(const std::string& name, const VarMeta& meta) override;
+  const Tensor* Constant(const std::string& name) const override { return draft_.Constant(name); }
+  bool exact() const override { return true; }
+
+  // --- ArgTable: names as args ---
+  TensorArg Read(const std::string& name) override;
+  TensorArg Write(const std::string& name) override;
+  TensorArg Scratch(DType dtype, const Shape& shape) override;
+  TensorArg ScratchArray() override;
+  TensorArg ScratchValue() override;
+  int32_t SubBlock(BlockRef block, const BlockArgs& args) override;
+  bool HasGradientBlock(BlockRef block) override;
+  const Tensor* Constant(const std::string& name) override { return draft_.Constant(name); }
+  FileAccess files() const override { return draft_.context.files; }
+
+  // --- the parts of Plan ---
+  void RequireInputs();
+  void InferOutputs();
+  // Runs the op now when its result can be known: all inputs are constant, or only their shapes
+  // matter.
+  bool Fold();
+  OutputPlace PlaceOutput(const Output& output);
+  OutputPlace PlaceArray(const std::string& name, VarMeta meta);
+  // An output of as many rows as an input with LoD has that LoD.
+  void PassLod();
+  void AddKernelStep(Kernel kernel);
+  // Pairs of inputs and outputs that may share memory; decided when all lifetimes are known.
+  void NoteSharing(StepId step);
+  void FinishOutputs();
+  const Output* FindOutput(const std::string& name) const;
+
+  PlanDraft& draft_;
+  size_t position_;
+  const OpDesc& op_;
+  const OpDef& def_;
+  bool runs_blocks_;
+  SubBlockPlanner sub_blocks_;
+  std::vector<Output> outputs_;  // in the order of the shape rule
+  std::unordered_map<std::string, size_t> output_index_;
+  std::vector<ValueId> scratch_;
+  size_t scratch_cells_ = 0;
+  bool has_open_shape_ = false;
+};
+
+}  // namespace coracle

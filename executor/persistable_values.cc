@@ -1,0 +1,96 @@
+#include <coracle/executor/persistable_values.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/interpreter.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+bool Reads(const OpDesc& op, const std::string& name) {
+  for (const Slot& slot : op.inputs()) {
+    for (const std::string& in : slot.args) {
+      if (in == name) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool PersistableValues::IsPersistable(const std::string& name) const {
+  const VarDesc* var = block_.FindVarRecursive(name);
+  return var && var->persistable();
+}
+
+ValueId PersistableValues::Find(const std::string& name) {
+  if (!IsPersistable(name)) return ValueId();
+  // What the scope holds counts, not what the program declares: files often declare less.
+  VarMeta meta = block_.FindVarRecursive(name)->meta();
+  const VarValue* held = scope_.Find(name);
+  if (const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr) {
+    meta.type = VarType::kLoDTensor;
+    meta.dtype = tensor->dtype();
+    meta.shape = tensor->shape();
+  } else if (const auto* rows = held ? std::get_if<SelectedRows>(held) : nullptr) {
+    if (rows->height < 0) {
+      ThrowInvalid(fmt::format("the persistable var {} in the scope has selected rows of height {}",
+                               Quote(name), rows->height));
+    }
+    meta = MetaOfValue(*held);
+  } else if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown()) {
+    return ValueId();  // its first write will say the shape
+  }
+  return Bind(name, meta, true);
+}
+
+ValueId PersistableValues::Bind(const std::string& name, const VarMeta& meta, bool read_first) {
+  const PersistableId id = plan_.persistables.Add({name, meta, StorageId(), read_first});
+  const ValueId value = values_.AddAt(id, name, meta);
+  plan_.persistables[id].storage = values_[value].storage;
+  values_.SetCurrent(name, value);
+  return value;
+}
+
+OutputPlace PersistableValues::AddOutput(const OpDesc& op, const OpDef& def,
+                                         const std::string& name, const VarMeta& meta,
+                                         ValueId bound) {
+  // What the scope holds already was paid for.
+  if (!scope_.Find(name)) values_.CheckAffordable(name, meta);
+  if (!bound) return {Bind(name, meta, false), ValueId()};
+  const bool reads = Reads(op, name);
+  if (!SameType(values_[bound].meta, meta)) {
+    if (!reads) return {Rebind(op, bound, meta), ValueId()};
+    ThrowInvalid(fmt::format("{}: cannot change the persistable var {} from {} to {}", op.type(),
+                             Quote(name), values_[bound].meta.ToString(), meta.ToString()),
+                 "  " + Locate(op));
+  }
+  // Bound for a write, not a read: the run makes it when the scope does not have it.
+  if (!IsWritten(name) && !reads && !read_.count(name)) PersistableOf(bound).read_first = false;
+  written_.insert(name);
+  if (!reads || def.UpdatesInPlace(op, name) || meta.type != VarType::kLoDTensor)
+    return {bound, ValueId()};
+  // The kernel would overwrite what it still reads.
+  return {values_.AddTemporary(name, meta), bound};
+}
+
+// The variable was bound for its type in the scope, but nobody has read that yet.
+ValueId PersistableValues::Rebind(const OpDesc& op, ValueId bound, const VarMeta& meta) {
+  PlanValue& value = values_[bound];
+  if (read_.count(value.name) || IsWritten(value.name)) {
+    ThrowInvalid(fmt::format("{}: the persistable var {} would change from {} to {} within a run",
+                             op.type(), Quote(value.name), value.meta.ToString(), meta.ToString()),
+                 "  " + Locate(op));
+  }
+  PlanPersistable& persistable = PersistableOf(bound);
+  persistable.meta = meta;
+  persistable.read_first = false;
+  value.SetMeta(meta);
+  written_.insert(value.name);
+  return bound;
+}
+
+PlanPersistable& PersistableValues::PersistableOf(ValueId value) {
+  return plan_.persistables[plan_.StorageOf(value).As<PersistableId>()];
+}
+
+}  // namespace coracle

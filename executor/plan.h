@@ -1,0 +1,211 @@
+#pragma once
+// Plan: some ops of one block of a compiled program, bound to shapes, kernels and memory. The words
+// of this folder are explained in docs/executor.md. Internal to executor/.
+//
+// A block is planned in stages: a plan ends where shapes depend on what only the run knows (the
+// value of a tensor, the elements of a tensor array, what a sub-block made of a variable), and the
+// next one begins there with what the run found. Everything that a plan relied on is in its guards,
+// so that it serves again whenever they hold.
+
+#include <coracle/executor/ids.h>
+#include <coracle/executor/procedure.h>
+#include <coracle/framework/ir/var.h>
+#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/op/out_of_memory.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace coracle {
+
+// For std::visit: one lambda for each alternative.
+template <class... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+
+// --- memory ---
+
+// Places of elements besides a feed, a persistable variable of the scope, a constant of the plan
+// and a cell of the activation.
+struct InArena {};    // the frame's arena, shared over time with other storages
+struct InResults {};  // memory of the frame for this storage alone: the caller may read it later
+struct InFrame {};    // a VarValue of the frame, for what is no dense tensor
+using Place = std::variant<InArena, InResults, InFrame, FeedId, PersistableId, ConstantId, CellId>;
+
+// The memory of one value, or of several that share it.
+struct Storage {
+  Place place;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;           // in the arena or in the results
+  StepId first = {}, last = {};  // between which it is live
+
+  template <class PlaceType>
+  bool IsIn() const {
+    return std::holds_alternative<PlaceType>(place);
+  }
+  // The feed, persistable, constant or cell that holds it; nothing when it is elsewhere.
+  template <class IdType>
+  IdType As() const {
+    const IdType* id = std::get_if<IdType>(&place);
+    return id ? *id : IdType();
+  }
+};
+
+// One version of a variable (each write makes a new one), or an op's scratch memory. Its id is
+// TensorArg::index.
+struct PlanValue {
+  std::string name;
+  VarMeta meta;
+  int64_t numel = 0;  // 0 when it is no dense tensor, or its shape is not known
+  StorageId storage;
+  ValueId lod_source;  // the value (fed, or in a cell) whose LoD it has
+
+  bool IsDense() const { return meta.type == VarType::kLoDTensor; }
+  void SetMeta(const VarMeta& changed);
+};
+
+struct PlanPersistable {
+  std::string name;
+  VarMeta meta;
+  StorageId storage;
+  bool read_first = false;  // must hold a value before the run
+};
+
+// --- steps ---
+
+struct RunKernel {
+  std::string op_type;
+  Kernel kernel;
+};
+struct CopyElements {
+  ValueId from, to;
+  size_t bytes;
+};
+// Copies a value into a cell of the activation.
+struct StoreInCell {
+  ValueId value;
+  CellId cell;
+};
+// Saves a value for the gradient blocks of this block, as item `index` of BlockUse::kept; in a run
+// for which nothing is saved it does nothing. `move`: nobody else will read the value, so that it
+// is taken out of its cell instead of copied.
+struct SaveForGradient {
+  ValueId value;
+  size_t index;
+  bool move;
+};
+using Action = std::variant<RunKernel, CopyElements, StoreInCell, SaveForGradient>;
+
+struct PlanStep {
+  Action action;
+  std::vector<ValueId> outputs;
+  std::string where;  // for errors: place of the op
+
+  std::string_view Name() const;  // the op's type, or "copy", "store", "keep"
+};
+
+// --- sub-blocks ---
+
+// Where a variable of a sub-block's activation is found when the block is run.
+struct NoValue {};
+struct ArgumentCell {
+  CellId cell;  // of the caller; the op has put a value there
+};
+struct SavedItem {
+  size_t index;  // of what the run of the forward block saved for gradient blocks
+};
+struct Binding {
+  CellId inner;  // of the sub-block's activation
+  // A CellId is the caller's cell for the same variable; a ValueId a value of the caller's frame,
+  // which the block only reads.
+  std::variant<NoValue, CellId, ArgumentCell, ValueId, SavedItem> source;
+};
+
+// A sub-block as one op runs it; Workspace::RunBlock's handle is its CallId.
+struct BlockCall {
+  ProcedureId procedure;
+  int block = 0;    // the procedure's
+  CallSiteId site;  // which activation runs it
+  std::vector<Binding> bindings;
+};
+
+// --- guards ---
+
+struct FeedGuard {
+  std::string name;
+  VarMeta meta;
+};
+// The type of what a cell held when the plan was made, as MetaOfValue says it.
+struct CellGuard {
+  CellId cell;
+  bool set = false;
+  VarMeta meta;
+};
+// A value that shapes depend on, and where it is.
+struct InScope {};
+struct ValueGuard {
+  std::string name;
+  std::variant<InScope, FeedId, CellId> place;
+  Tensor value;
+};
+struct Guards {
+  IdVector<FeedId, FeedGuard> feeds;
+  std::vector<CellGuard> cells;
+  std::vector<ValueGuard> values;
+};
+
+// Where a plan ends before its block does, and the next stage begins.
+struct NextStage {
+  size_t first_op = 0;
+  std::string shape_var;  // shapes depend on the value of this variable; "": on none
+};
+
+struct Plan {
+  size_t first_op = 0;
+  Guards guards;
+
+  IdVector<ValueId, PlanValue> values;
+  IdVector<StorageId, Storage> storages;
+  IdVector<PersistableId, PlanPersistable> persistables;
+  IdVector<ConstantId, Tensor> constants;
+  IdVector<StepId, PlanStep> steps;
+  IdVector<CallId, BlockCall> calls;
+
+  IdVector<FeedId, ValueId> feeds;
+  std::vector<StorageId> dense_cells;                 // tensors in cells, whose address a run binds
+  std::vector<std::pair<CellId, VarType>> new_cells;  // empty values that the run makes first
+  IdVector<CellId, CellOwner> cells;
+
+  std::optional<NextStage> next;      // nothing: the plan reaches the end of the block
+  std::vector<std::string> live_out;  // variables that are the feeds of the next stage
+  std::vector<ValueId> results;       // values of live_out, or at the end what is fetched
+
+  uint64_t arena_bytes = 0;
+  uint64_t result_bytes = 0;
+  uint64_t constant_bytes = 0;
+
+  const Storage& StorageOf(ValueId value) const { return storages[values[value].storage]; }
+  // A value as kernels name it, and back.
+  TensorArg ArgOf(ValueId value) const;
+  static ValueId IdOf(const TensorArg& arg) { return ValueId::FromNumber(arg.index); }
+
+  uint64_t FrameBytes() const { return arena_bytes + result_bytes; }
+  std::string_view OutputOf(const PlanStep& step) const;  // name of its first output, or ""
+  OpName NameOfStep(StepId step) const;
+  // How many values the next stage relies on: where this one could do nothing, those that it knew
+  // are still needed.
+  size_t NumKnownNext() const;
+  // "the largest temporary is 'a' float32[1000, 1000] (output of mul); ...".
+  std::string DescribeLargestTemporary() const;
+};
+
+// Types alike, whatever their LoD level.
+bool SameType(const VarMeta& a, const VarMeta& b);
+
+}  // namespace coracle

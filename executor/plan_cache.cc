@@ -1,0 +1,92 @@
+#include <coracle/executor/plan_cache.h>
+#include <coracle/framework/base/logging.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+// Sub-blocks see more shapes: each iteration of a loop may have its own.
+constexpr size_t kPlansOfSubBlock = 4;
+
+}  // namespace
+
+// Who listens to messages may run this program: nothing is logged under the lock.
+std::shared_ptr<const Plan> PlanCache::Get(ProcedureId procedure, size_t first_op,
+                                           const StageInput& input) {
+  std::vector<std::string> warnings;
+  std::shared_ptr<const Plan> plan;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    plan = Find(PlansOf(procedure), first_op, input);
+    if (!plan) {
+      const bool begins = procedure == kRootProcedure && !input.before;
+      if (begins) warnings = shape_warnings_.New(feeds_, input.feeds, input.scope);
+      plan = Make(procedure, first_op, input);
+    }
+  }
+  for (const std::string& warning : warnings) LogMessage(MessageLevel::kWarning, warning);
+  return plan;
+}
+
+PlanCache::Plans& PlanCache::PlansOf(ProcedureId procedure) {
+  if (plans_.size() <= procedure.index()) plans_.resize(procedure.index() + 1);
+  return plans_[procedure.index()];
+}
+
+std::shared_ptr<const Plan> PlanCache::Find(Plans& plans, size_t first_op,
+                                            const StageInput& input) const {
+  for (auto it = plans.begin(); it != plans.end(); ++it) {
+    const Plan& plan = **it;
+    if (plan.first_op != first_op || !Fits(plan, input) || !FitsScope(plan, input.scope)) continue;
+    plans.splice(plans.begin(), plans, it);
+    return plans.front();
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const Plan> PlanCache::Make(ProcedureId procedure, size_t first_op,
+                                            const StageInput& input) {
+  const bool root = procedure == kRootProcedure;
+  PlanRequest request{procedure, first_op, input, FeedsOf(procedure, input), {}, {}};
+  request.known_values = KnownValues(request);
+  if (root) request.fetches = fetches_;
+  Plans& plans = PlansOf(procedure);
+  plans.push_front(std::make_shared<const Plan>(MakePlan(context_, request, procedures_)));
+  const size_t most = root ? max_plans_ : kPlansOfSubBlock * max_plans_;
+  if (plans.size() > std::max<size_t>(1, most)) plans.pop_back();
+  return plans.front();
+}
+
+IdVector<FeedId, FeedGuard> PlanCache::FeedsOf(ProcedureId procedure,
+                                               const StageInput& input) const {
+  static const std::vector<std::string> none;
+  const std::vector<std::string>& names = input.before                  ? input.before->live_out
+                                          : procedure == kRootProcedure ? feeds_
+                                                                        : none;
+  IdVector<FeedId, FeedGuard> feeds;
+  for (size_t i = 0; i < input.feeds.size(); ++i) {
+    const Tensor& feed = input.feeds[i];
+    feeds.Add({names[i], VarMeta{VarType::kLoDTensor, feed.dtype(), feed.shape(), 0}});
+  }
+  return feeds;
+}
+
+// The value that the stage before could not do without; and where that one did nothing else, what
+// it knew already.
+std::vector<ValueGuard> PlanCache::KnownValues(const PlanRequest& request) {
+  const Plan* before = request.input.before;
+  std::vector<ValueGuard> known;
+  if (!before || before->next->shape_var.empty()) return known;
+  const Procedure& procedure = procedures_[request.procedure];
+  const auto add = [&](const std::string& name) {
+    known.push_back(GuardValue(name, request.feeds, procedure.FindCell(name), request.input));
+  };
+  if (before->next->first_op == before->first_op) {
+    for (const ValueGuard& guard : before->guards.values) add(guard.name);
+  }
+  add(before->next->shape_var);
+  return known;
+}
+
+}  // namespace coracle

@@ -1,0 +1,52 @@
+#pragma once
+// PlanCache: the plans of a compiled program, made when a stage finds none that fits. Internal to
+// executor/.
+
+#include <coracle/executor/planner.h>
+#include <coracle/executor/shape_warnings.h>
+
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+class PlanCache {
+ public:
+  // Refers to what `context` refers to. `feeds` and `fetches`: of the root block. `max_plans`: kept
+  // for the root block; the plan used longest ago goes first.
+  PlanCache(const PlanContext& context, std::vector<std::string> feeds,
+            std::vector<std::string> fetches, size_t max_plans)
+      : context_(context),
+        feeds_(std::move(feeds)),
+        fetches_(std::move(fetches)),
+        max_plans_(max_plans),
+        shape_warnings_(context.program) {}
+
+  // The plan of a procedure's block from op `first_op` on for what the stage finds. Thread-safe.
+  // Throws what MakePlan throws.
+  std::shared_ptr<const Plan> Get(ProcedureId procedure, size_t first_op, const StageInput& input);
+
+ private:
+  using Plans = std::list<std::shared_ptr<const Plan>>;  // used last first
+
+  // These are called under the lock.
+  std::shared_ptr<const Plan> Find(Plans& plans, size_t first_op, const StageInput& input) const;
+  std::shared_ptr<const Plan> Make(ProcedureId procedure, size_t first_op, const StageInput& input);
+  IdVector<FeedId, FeedGuard> FeedsOf(ProcedureId procedure, const StageInput& input) const;
+  std::vector<ValueGuard> KnownValues(const PlanRequest& request);
+  Plans& PlansOf(ProcedureId procedure);
+
+  const PlanContext context_;
+  const std::vector<std::string> feeds_, fetches_;
+  const size_t max_plans_;
+  std::mutex mutex_;
+  ProcedureTable procedures_;
+  std::deque<Plans> plans_;  // by procedure
+  ShapeWarnings shape_warnings_;
+};
+
+}  // namespace coracle

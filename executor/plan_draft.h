@@ -1,0 +1,57 @@
+#pragma once
+// PlanDraft: a plan that is being made. The planners of ops, of sub-blocks and of the stage's end
+// write to it. Internal to executor/.
+
+#include <coracle/executor/cell_values.h>
+#include <coracle/executor/memory_plan.h>
+#include <coracle/executor/persistable_values.h>
+#include <coracle/executor/planner.h>
+#include <coracle/executor/value_table.h>
+
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct PlanDraft {
+  PlanDraft(const PlanContext& context, const PlanRequest& request, ProcedureTable& procedures);
+
+  const PlanContext& context;
+  const PlanRequest& request;
+  ProcedureTable& procedures;
+  Procedure& procedure;
+  const BlockDesc& block;
+  const BlockUse& use;
+
+  Plan plan;
+  ValueTable values;
+  CellValues cells;
+  PersistableValues persistables;
+  MemoryUsage usage;
+
+  // The value that the variable stands for now. One that is met for the first time is looked for in
+  // its cell and in the scope; nothing: it has no value.
+  ValueId Find(const std::string& name);
+  // The same; throws when it has no value. `op`: who asks; nullptr for a fetch.
+  ValueId Get(const std::string& name, const OpDesc* op);
+  // The elements of a variable that are the same whenever the plan runs; nullptr otherwise.
+  const Tensor* Constant(const std::string& name) const;
+
+  // Appends a step that reads these values (and writes step.outputs), with memory for itself.
+  StepId AddStep(PlanStep step, std::vector<ValueId> reads,
+                 const std::vector<ValueId>& scratch = {});
+  void AddCopy(ValueId from, ValueId to, const std::string& where);
+  void AddStore(ValueId value, CellId cell, const std::string& where);
+  void AddSave(ValueId value, size_t index);
+};
+
+template <class F>
+void ForEachName(const SlotList& slots, F f) {
+  for (const Slot& slot : slots) {
+    for (const std::string& name : slot.args) {
+      if (!IsEmptyName(name)) f(name);
+    }
+  }
+}
+
+}  // namespace coracle

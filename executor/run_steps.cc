@@ -1,0 +1,66 @@
+#include <coracle/executor/nan_check.h>
+#include <coracle/executor/run_steps.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace coracle {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What a kernel spends in steps of sub-blocks is theirs.
+void RunTimed(Frame& frame, StepId id, ExecutionState& state) {
+  const double before = state.profiled_seconds;
+  const Clock::time_point start = Clock::now();
+  frame.Run(frame.plan().steps[id]);
+  const double passed = std::chrono::duration<double>(Clock::now() - start).count();
+  const double inside = state.profiled_seconds - before;
+  state.profiled_seconds += passed - inside;
+  frame.times()[id].seconds += passed - inside;
+  ++frame.times()[id].runs;
+}
+
+// In selected rows: the index among the stored elements.
+void CheckFinite(Frame& frame, const PlanStep& step) {
+  for (ValueId output : step.outputs) {
+    const VarValue& held = frame.Held(output);
+    const auto* rows = std::get_if<SelectedRows>(&held);
+    const auto* tensor = rows ? &rows->value : std::get_if<Tensor>(&held);
+    if (!tensor) continue;
+    const int64_t index = FindNonFinite(tensor->raw(), tensor->dtype(), tensor->numel());
+    if (index < 0) continue;
+    const PlanValue& value = frame.plan().values[output];
+    throw Error(ErrorCode::kOutOfRange,
+                fmt::format("{}: output var {} {} has a nan or inf at index {}", step.Name(),
+                            Quote(value.name), value.meta.ToString(), index),
+                "  " + step.where);
+  }
+}
+
+void RunStep(Frame& frame, StepId id, ExecutionState& state) {
+  const PlanStep& step = frame.plan().steps[id];
+  state.limits->CheckTime([&] {
+    return fmt::format("before op {} of {} ({})", id.index() + 1, frame.plan().steps.size(),
+                       step.Name());
+  });
+  if (state.profile)
+    RunTimed(frame, id, state);
+  else
+    frame.Run(step);
+  if (state.check_nan_inf) CheckFinite(frame, step);
+}
+
+}  // namespace
+
+void RunSteps(Frame& frame, ExecutionState& state) {
+  StepId at;
+  NameOutOfMemory(
+      [&] {
+        for (StepId step : frame.plan().steps.ids()) RunStep(frame, at = step, state);
+      },
+      [&] { return frame.plan().NameOfStep(at); });
+}
+
+}  // namespace coracle

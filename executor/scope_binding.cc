@@ -1,0 +1,93 @@
+#include <coracle/executor/guards.h>
+#include <coracle/executor/scope_binding.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/mismatch.h>
+#include <coracle/framework/op/interpreter.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+Tensor MakePersistable(const PlanPersistable& persistable) {
+  try {
+    return Tensor(persistable.meta.dtype, persistable.meta.shape);
+  } catch (const OutOfMemory& e) {
+    throw e.WithPrefix("the persistable var " + Quote(persistable.name));
+  }
+}
+
+bool IsEmpty(const VarValue* held) {
+  return !held || std::holds_alternative<std::monostate>(*held);
+}
+
+}  // namespace
+
+bool ScopeBinding::StillFits(const Scope& scope) const {
+  if (scope_ != &scope || generation_ != scope.Generation()) return false;
+  for (PersistableId id : bound_.ids()) {
+    const auto* tensor = std::get_if<Tensor>(bound_[id].held);
+    if (tensor && tensor->raw() == bound_[id].data) continue;
+    if (!FitsPersistable(plan_.persistables[id], bound_[id].held)) return false;
+  }
+  return true;
+}
+
+void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
+  if (scope_ != &scope || generation_ != scope.Generation()) {
+    for (PersistableId id : bound_.ids()) BindOne(id, scope, pointers);
+    scope_ = &scope;
+    generation_ = scope.Generation();  // BindOne may have added to it
+  }
+  for (PersistableId id : bound_.ids()) {
+    const auto* tensor = std::get_if<Tensor>(bound_[id].held);
+    if (!tensor || tensor->raw() == bound_[id].data) continue;
+    // Somebody has put another tensor there since.
+    if (!FitsPersistable(plan_.persistables[id], bound_[id].held)) BindOne(id, scope, pointers);
+    BindTensor(id, pointers);
+  }
+}
+
+VarValue* ScopeBinding::Find(const PlanPersistable& persistable, Scope& scope) const {
+  // Variables of a parent scope are written in place too.
+  VarValue* held = const_cast<VarValue*>(scope.Find(persistable.name));
+  if (IsEmpty(held) && persistable.read_first) {
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("the scope has no value for the persistable var {}; run the startup "
+                    "program or load the parameters{}",
+                    Quote(persistable.name), DidYouMean(persistable.name, scope.LocalNames())));
+  }
+  if (!IsEmpty(held) && !FitsPersistable(persistable, held)) {
+    ThrowInvalid(fmt::format("the persistable var {} in the scope {}", Quote(persistable.name),
+                             DescribeMismatch(persistable.meta, MetaOfValue(*held))));
+  }
+  return held ? held : &scope.Var(persistable.name);
+}
+
+void ScopeBinding::BindOne(PersistableId id, Scope& scope, ValuePointers* pointers) {
+  const PlanPersistable& persistable = plan_.persistables[id];
+  VarValue* held = Find(persistable, scope);
+  bound_[id].held = held;
+  if (persistable.meta.type == VarType::kLoDTensor) {
+    BindTensor(id, pointers);
+  } else if (IsEmpty(held)) {
+    if (persistable.meta.type == VarType::kSelectedRows) *held = SelectedRows{};
+    if (persistable.meta.type == VarType::kLoDTensorArray) *held = TensorArray{};
+  }
+}
+
+// A tensor of another type is one that the plan writes first.
+void ScopeBinding::BindTensor(PersistableId id, ValuePointers* pointers) {
+  const PlanPersistable& persistable = plan_.persistables[id];
+  VarValue* held = bound_[id].held;
+  const auto* tensor = std::get_if<Tensor>(held);
+  if (!tensor ||
+      !(tensor->shape() == persistable.meta.shape && tensor->dtype() == persistable.meta.dtype)) {
+    *held = MakePersistable(persistable);
+    tensor = std::get_if<Tensor>(held);
+  }
+  bound_[id].data = tensor->raw();
+  pointers->Point(persistable.storage, const_cast<void*>(tensor->raw()));
+}
+
+}  // namespace coracle

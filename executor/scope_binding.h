@@ -1,0 +1,40 @@
+#pragma once
+// ScopeBinding: the persistable variables of a running plan, as a scope holds them. Internal to
+// executor/.
+
+#include <coracle/executor/plan.h>
+#include <coracle/executor/value_pointers.h>
+#include <coracle/framework/tensor/scope.h>
+
+namespace coracle {
+
+class ScopeBinding {
+ public:
+  explicit ScopeBinding(const Plan& plan) : plan_(plan) { bound_.resize(plan.persistables.size()); }
+
+  // Whether the scope is the one bound last and still has the plan's types. Looks up no name.
+  bool StillFits(const Scope& scope) const;
+  // Points the persistable values at the scope's tensors, and makes those that the plan writes
+  // first. Cheap when nothing has moved. Throws kNotFound for a variable that the scope does not
+  // hold, kInvalidArgument for one of another type.
+  void Bind(Scope& scope, ValuePointers* pointers);
+
+  // The scope's value, once bound.
+  VarValue& operator[](PersistableId id) const { return *bound_[id].held; }
+
+ private:
+  struct Bound {
+    VarValue* held = nullptr;    // in the scope
+    const void* data = nullptr;  // where its elements were found
+  };
+  VarValue* Find(const PlanPersistable& persistable, Scope& scope) const;
+  void BindOne(PersistableId id, Scope& scope, ValuePointers* pointers);
+  void BindTensor(PersistableId id, ValuePointers* pointers);
+
+  const Plan& plan_;
+  IdVector<PersistableId, Bound> bound_;
+  const Scope* scope_ = nullptr;
+  uint64_t generation_ = 0;
+};
+
+}  // namespace coracle

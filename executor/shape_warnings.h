@@ -1,0 +1,34 @@
+#pragma once
+// ShapeWarnings: tells of feeds and parameters whose shape is not the one that the program
+// declares. Internal to executor/.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/tensor/scope.h>
+
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace coracle {
+
+// Files declare the shape of their export (or none), which binds a feed only where they say so.
+// What does not agree is run as it is, with a warning.
+class ShapeWarnings {
+ public:
+  explicit ShapeWarnings(const ProgramDesc& program) : program_(program) {}
+
+  // The warnings for these feeds and the scope's persistables, each variable's once in the object's
+  // life.
+  std::vector<std::string> New(const std::vector<std::string>& names, std::span<const Tensor> feeds,
+                               const Scope& scope);
+
+ private:
+  void Check(const char* what, const std::string& name, const Tensor& tensor,
+             std::vector<std::string>* warnings);
+
+  const ProgramDesc& program_;
+  std::unordered_set<std::string> warned_;
+};
+
+}  // namespace coracle

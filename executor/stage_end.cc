@@ -1,0 +1,93 @@
+#include <coracle/executor/stage_end.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <set>
+
+namespace coracle {
+namespace {
+
+// What the ops from `next` on, those inside them and the end of the block use; by name.
+std::set<std::string> UsedFrom(const PlanDraft& draft, size_t next) {
+  std::set<std::string> used;
+  const auto add = [&](const std::vector<std::string>& names) {
+    used.insert(names.begin(), names.end());
+  };
+  add(draft.request.fetches);
+  add(draft.procedure.results());
+  add(draft.use.kept);
+  add(draft.use.writes);
+  for (size_t i = next; i < draft.block.NumOps(); ++i) {
+    const OpDesc& op = draft.block.op(i);
+    ForEachName(op.inputs(), [&](const std::string& name) { used.insert(name); });
+    for (int sub : SubBlocksOf(op)) add(draft.context.UseOf(sub).captured);
+  }
+  return used;
+}
+
+// A shape can only depend on the elements of a dense tensor.
+void RequireDense(PlanDraft& draft, const std::string& shape_var, const OpDesc& op) {
+  const ValueId value = draft.Find(shape_var);
+  if (value && draft.values[value].IsDense()) return;
+  throw Error(
+      ErrorCode::kUnimplemented,
+      fmt::format("{}: an output shape depends on the value of {}, which is no dense tensor",
+                  op.type(), Quote(shape_var)),
+      "  " + Locate(op));
+}
+
+// A result has a cell besides that of its variable: the block may read the variable as it was when
+// the run began, or give out one variable twice.
+void StoreResults(PlanDraft& draft) {
+  const std::vector<std::string>& results = draft.procedure.results();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const ValueId value = draft.Find(results[i]);
+    if (!value) {
+      ThrowInvalid(
+          fmt::format("block {} gives its var {} no value, which the op that runs it takes",
+                      draft.block.idx(), Quote(results[i])));
+    }
+    draft.AddStore(value, draft.procedure.ResultCell(i), "");
+  }
+}
+
+// Variables of enclosing blocks. The caller has bound its cells to this activation's, so storing
+// them here changes them there; only the last value of each counts.
+void StoreOuterVariables(PlanDraft& draft) {
+  for (const std::string& name : draft.use.writes) {
+    const ValueId now = draft.values.Current(name);
+    const CellId cell = draft.procedure.FindCell(name);
+    if (!now || !cell || draft.cells.IsIn(now, cell)) continue;
+    if (!draft.plan.StorageOf(now).IsIn<PersistableId>()) draft.AddStore(now, cell, "");
+  }
+}
+
+}  // namespace
+
+void EndBlock(PlanDraft& draft) {
+  StoreOuterVariables(draft);
+  StoreResults(draft);
+  for (size_t i = 0; i < draft.use.kept.size(); ++i)
+    draft.AddSave(draft.Find(draft.use.kept[i]), i);
+}
+
+void EndStage(PlanDraft& draft, size_t next, const OpDesc& last, const std::string& shape_var) {
+  draft.plan.next = NextStage{next, shape_var};
+  std::set<std::string> used = UsedFrom(draft, next);
+  if (!shape_var.empty()) {
+    RequireDense(draft, shape_var, last);
+    used.insert(shape_var);
+  }
+  // Persistable variables are in the scope, and what lives in its cell stays there.
+  for (const std::string& name : used) {
+    const ValueId value = draft.values.Current(name);
+    if (!value || draft.plan.StorageOf(value).IsIn<PersistableId>()) continue;
+    if (draft.cells.IsIn(value, draft.procedure.FindCell(name))) continue;
+    if (draft.values[value].IsDense())
+      draft.plan.live_out.push_back(name);
+    else
+      draft.AddStore(value, draft.procedure.CellOf(name), Locate(last));
+  }
+}
+
+}  // namespace coracle

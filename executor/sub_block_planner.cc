@@ -1,0 +1,88 @@
+#include <coracle/executor/sub_block_planner.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+std::vector<std::string> NamesOf(const std::vector<std::pair<std::string, TensorArg>>& args) {
+  std::vector<std::string> names;
+  for (const auto& [name, arg] : args) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+CallId SubBlockPlanner::AddCall(BlockRef block, const BlockArgs& args) {
+  const BlockUse& use = UseOf(block);
+  BlockCall call;
+  // Another op may run the same block with other arguments; its plans would not serve this one.
+  call.procedure = draft_.procedures.Get(block.idx, NamesOf(args.in), NamesOf(args.out));
+  call.block = block.idx;
+  call.site = draft_.procedure.CallSite(position_, calls_++);
+  Procedure& inner = draft_.procedures[call.procedure];
+  BindArguments(args, inner, &call);
+  // A gradient block reads what the forward block's run saved, not what the variables hold now.
+  for (const auto& [name, index] : use.taken)
+    call.bindings.push_back({inner.CellOf(name, CellOwner::kCaller), SavedItem{index}});
+  BindCaptured(use, args, inner, &call);
+  return draft_.plan.calls.Add(std::move(call));
+}
+
+const BlockUse& SubBlockPlanner::UseOf(BlockRef block) const {
+  if (block.idx <= draft_.block.idx() || block.idx >= draft_.context.program.NumBlocks()) {
+    ThrowInvalid(fmt::format("{}: block {} is not a sub-block", op_.type(), block.idx),
+                 "  " + Locate(op_));
+  }
+  return draft_.context.UseOf(block.idx);
+}
+
+void SubBlockPlanner::BindArguments(const BlockArgs& args, Procedure& inner, BlockCall* call) {
+  for (const auto& [name, arg] : args.in) {
+    Binding binding = Bind(inner.CellOf(name, CellOwner::kCaller), Plan::IdOf(arg));
+    // The kernel fills the cell before each run, which the cell does not know.
+    if (const CellId* cell = std::get_if<CellId>(&binding.source))
+      binding.source = ArgumentCell{*cell};
+    call->bindings.push_back(binding);
+  }
+  for (size_t i = 0; i < args.out.size(); ++i)
+    call->bindings.push_back(Bind(inner.ResultCell(i), Plan::IdOf(args.out[i].second)));
+}
+
+void SubBlockPlanner::BindCaptured(const BlockUse& use, const BlockArgs& args, Procedure& inner,
+                                   BlockCall* call) {
+  const std::vector<std::string> parameters = NamesOf(args.in);
+  for (size_t i = 0; i < use.captured.size(); ++i) {
+    const std::string& name = use.captured[i];
+    // A parameter hides the variable around the block.
+    if (std::find(parameters.begin(), parameters.end(), name) != parameters.end()) continue;
+    // What the block writes may have another type afterwards, which only a cell can hold.
+    const ValueId value = use.written[i] ? MoveToCell(name) : draft_.Find(name);
+    if (use.written[i]) changed_.insert(name);
+    call->bindings.push_back(Bind(inner.CellOf(name, CellOwner::kCaller), value));
+  }
+}
+
+Binding SubBlockPlanner::Bind(CellId inner, ValueId value) {
+  if (!value) return {inner, NoValue()};
+  used_.push_back(value);
+  if (const CellId cell = draft_.plan.StorageOf(value).As<CellId>()) return {inner, cell};
+  return {inner, value};
+}
+
+ValueId SubBlockPlanner::MoveToCell(const std::string& name) {
+  const ValueId now = draft_.Find(name);
+  const CellId cell = draft_.procedure.CellOf(name);
+  if (now && draft_.cells.IsIn(now, cell)) return now;
+  // Without a value yet: the block writes it first, and the cell is there to take what it makes.
+  const VarMeta meta = now ? draft_.values[now].meta : UnknownMeta();
+  const ValueId moved = draft_.cells.Add(cell, name, meta);
+  if (now) {
+    draft_.AddStore(now, cell, Locate(op_));
+    draft_.values.SetCurrent(name, moved);
+  }
+  return moved;
+}
+
+}  // namespace coracle

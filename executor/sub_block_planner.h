@@ -1,0 +1,43 @@
+#pragma once
+// SubBlockPlanner: plans the places where one op runs sub-blocks. Internal to executor/.
+
+#include <coracle/executor/plan_draft.h>
+#include <coracle/framework/op/prepare_context.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+class SubBlockPlanner {
+ public:
+  // `position`: of the op in the draft's block.
+  SubBlockPlanner(PlanDraft& draft, const OpDesc& op, size_t position)
+      : draft_(draft), op_(op), position_(position) {}
+
+  // The op's next call. Variables that the block writes move to cells of the activation.
+  CallId AddCall(BlockRef block, const BlockArgs& args);
+  // Throws unless the block lies within the op's.
+  const BlockUse& UseOf(BlockRef block) const;
+
+  // Of all calls so far: values of this frame that the blocks use, and variables that they write.
+  const std::vector<ValueId>& used() const { return used_; }
+  const std::set<std::string>& changed() const { return changed_; }
+
+ private:
+  void BindArguments(const BlockArgs& args, Procedure& inner, BlockCall* call);
+  void BindCaptured(const BlockUse& use, const BlockArgs& args, Procedure& inner, BlockCall* call);
+  Binding Bind(CellId inner, ValueId value);
+  // The variable's value moves to its cell, and is that cell from now on.
+  ValueId MoveToCell(const std::string& name);
+
+  PlanDraft& draft_;
+  const OpDesc& op_;
+  size_t position_;
+  size_t calls_ = 0;
+  std::vector<ValueId> used_;
+  std::set<std::string> changed_;
+};
+
+}  // namespace coracle
