@@ -53,8 +53,4 @@ std::string Plan::DescribeLargestTemporary() const {
                      writer);
 }
 
-bool SameType(const VarMeta& a, const VarMeta& b) {
-  return a.type == b.type && a.dtype == b.dtype && a.shape == b.shape;
-}
-
 }  // namespace coracle

@@ -206,6 +206,8 @@ struct Plan {
 };
 
 // Types alike, whatever their LoD level.
-bool SameType(const VarMeta& a, const VarMeta& b);
+inline bool SameType(const VarMeta& a, const VarMeta& b) {
+  return a.type == b.type && a.dtype == b.dtype && a.shape == b.shape;
+}
 
 }  // namespace coracle
