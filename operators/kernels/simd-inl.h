@@ -1,11 +1,11 @@
 // Loads and stores of partial vectors of floats, for .cc files compiled once per SIMD target
 // (hwy/foreach_target.h).
 
-#if defined(CORACLE_OPERATORS_COMMON_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef CORACLE_OPERATORS_COMMON_SIMD_INL_H_
-#undef CORACLE_OPERATORS_COMMON_SIMD_INL_H_
+#if defined(CORACLE_OPERATORS_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CORACLE_OPERATORS_KERNELS_SIMD_INL_H_
+#undef CORACLE_OPERATORS_KERNELS_SIMD_INL_H_
 #else
-#define CORACLE_OPERATORS_COMMON_SIMD_INL_H_
+#define CORACLE_OPERATORS_KERNELS_SIMD_INL_H_
 #endif
 
 #include <hwy/highway.h>
