@@ -125,11 +125,8 @@ std::vector<std::string> DefaultWanted(const BlockDesc& block,
     }
   }
   for (const BlockDesc* b = &block; b; b = b->parent()) {
-    for (size_t i = 0; i < b->NumOps() && !fed.empty(); ++i) {
-      for (const Slot& slot : b->op(i).outputs()) {
-        for (const std::string& arg : slot.args) fed.erase(arg);
-      }
-    }
+    for (size_t i = 0; i < b->NumOps() && !fed.empty(); ++i)
+      b->op(i).ForEachOutput([&](const std::string& name) { fed.erase(name); });
   }
   wanted.insert(wanted.end(), fed.begin(), fed.end());
   return wanted;
@@ -519,7 +516,7 @@ const OpDesc* FindForwardOp(const OpDesc& gradient_op) {
   for (size_t i = 0; i < queue.size() && i < 1000; ++i) {
     const BlockDesc& block = *queue[i];
     auto find = [&](const std::string& name, size_t n) -> const OpDesc* {
-      const std::vector<OpDesc*>& writers = block.Uses(name).writers;
+      const auto writers = block.Uses(name).writers;
       return n < writers.size() && writers[n]->type() == type ? writers[n] : nullptr;
     };
     if (const OpDesc* found = find(output, 0)) return found;

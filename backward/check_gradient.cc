@@ -4,7 +4,6 @@
 #include <coracle/backward/verify_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/rng.h>
@@ -193,27 +192,14 @@ class Checker {
   // Variables of the root block that the op's sub-blocks read: a function lists none of them.
   std::vector<std::string> ReadInside(const OpDesc& op) const {
     std::vector<std::string> names;
-    std::unordered_set<int> seen;
-    std::vector<int> blocks = SubBlocksOf(op);
-    for (size_t b = 0; b < blocks.size(); ++b) {
-      if (!seen.insert(blocks[b]).second) continue;
-      const BlockDesc& block = forward_.Block(blocks[b]);
-      for (size_t i = 0; i < block.NumOps(); ++i) {
-        for (const Slot& slot : block.op(i).inputs()) {
-          for (const std::string& name : slot.args) {
-            const VarDesc* var = block.FindVarRecursive(name);
-            if (var && var == forward_.Root().FindVar(name)) names.push_back(name);
-          }
-        }
-        for (int inner : SubBlocksOf(block.op(i))) blocks.push_back(inner);
-      }
+    for (const BlockDesc* block : forward_.BlocksRunBy(op)) {
+      auto add = [&](const std::string& name) {
+        const VarDesc* var = block->FindVarRecursive(name);
+        if (var && var == forward_.Root().FindVar(name)) names.push_back(name);
+      };
+      block->ForEachOp([&](const OpDesc& inner) { inner.ForEachInput(add); });
     }
     return names;
-  }
-  static bool IsWrittenBy(const OpDesc& op, const std::string& name) {
-    return std::any_of(op.outputs().begin(), op.outputs().end(), [&](const Slot& slot) {
-      return std::count(slot.args.begin(), slot.args.end(), name) > 0;
-    });
   }
 
   // What the program reads before any op writes it.
@@ -221,7 +207,7 @@ class Checker {
     const BlockDesc& root = forward_.Root();
     std::unordered_set<std::string> written;
     auto need = [&](const std::string& name) {
-      if (IsEmptyName(name) || written.count(name) || values_.count(name)) return;
+      if (written.count(name) || values_.count(name)) return;
       const VarDesc* var = root.FindVar(name);
       if (!var || var->type() != VarType::kLoDTensor) return;
       values_[name] = ValueFor(*var);
@@ -231,22 +217,15 @@ class Checker {
       const OpDesc& op = root.op(i);
       const OpDef* def = ops_.Find(op.type());
       const bool feeds = def && def->kind() == OpKind::kFeed;
-      for (const Slot& slot : op.inputs()) {
-        for (const std::string& name : slot.args) {
-          if (!feeds) need(name);
-        }
+      if (feeds) {
+        op.ForEachOutput(need);
+        continue;
       }
+      op.ForEachInput(need);
       for (const std::string& name : ReadInside(op)) {
-        if (!IsWrittenBy(op, name)) need(name);
+        if (!op.Writes(name)) need(name);
       }
-      for (const Slot& slot : op.outputs()) {
-        for (const std::string& name : slot.args) {
-          if (feeds)
-            need(name);
-          else
-            written.insert(name);
-        }
-      }
+      op.ForEachOutput([&](const std::string& name) { written.insert(name); });
     }
     for (const std::string& name : options_.wrt) need(name);
   }
@@ -342,37 +321,33 @@ class Checker {
     BlockDesc& block = alone.Root();
     VarValues inputs;
     std::vector<Variable> xs;
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& name : slot.args) {
-        auto it = env.find(name);
-        const Tensor* tensor = it == env.end() ? nullptr : std::get_if<Tensor>(&it->second);
-        if (IsEmptyName(name) || block.FindVar(name)) continue;
-        if (!tensor) return "";
-        VarDesc& var = block.Var(name);
-        var.SetDType(tensor->dtype());
-        var.SetShape(tensor->shape());
-        inputs[name] = tensor->Clone();
-        if (tensor->dtype() == DType::kFloat64) xs.emplace_back(&block, &var);
-      }
-    }
+    auto tensor_of = [&](const std::string& name) {
+      auto it = env.find(name);
+      return it == env.end() ? nullptr : std::get_if<Tensor>(&it->second);
+    };
+    if (op.AnyInput([&](const std::string& name) { return !tensor_of(name); })) return "";
+    op.ForEachInput([&](const std::string& name) {
+      if (block.FindVar(name)) return;
+      const Tensor& tensor = *tensor_of(name);
+      VarDesc& var = block.Var(name);
+      var.SetDType(tensor.dtype());
+      var.SetShape(tensor.shape());
+      inputs[name] = tensor.Clone();
+      if (tensor.dtype() == DType::kFloat64) xs.emplace_back(&block, &var);
+    });
     OpDesc& copy = block.AppendOp(op);
-    for (const Slot& slot : op.outputs()) {
-      // In place: the input keeps its name, and the output takes another.
-      for (const std::string& name : slot.args) {
-        if (block.FindVar(name)) copy.RenameOutput(name, name + "@OUT");
-      }
-    }
+    // In place: the input keeps its name, and the output takes another.
+    copy.RenameOutputs(
+        [&](const std::string& name) { return block.FindVar(name) ? name + "@OUT" : name; });
     InferOp(block, copy, ops_);
     std::vector<Variable> ys;
     BackwardOptions options;
     options.ops = &ops_;
-    for (const Slot& slot : copy.outputs()) {
-      for (const std::string& name : slot.args) {
-        VarDesc* var = IsEmptyName(name) ? nullptr : block.FindVar(name);
-        if (!var || var->dtype() != DType::kFloat64 || !var->shape().IsKnown()) continue;
-        ys.emplace_back(&block, var);
-      }
-    }
+    copy.ForEachOutput([&](const std::string& name) {
+      VarDesc* var = block.FindVar(name);
+      if (!var || var->dtype() != DType::kFloat64 || !var->shape().IsKnown()) return;
+      ys.emplace_back(&block, var);
+    });
     if (xs.empty() || ys.empty()) return "";
     for (Variable& y : ys) {
       VarDesc& seed = block.Var(y.name() + "@SEED");

@@ -75,7 +75,7 @@ class Explainer {
 
   // What stands in the way of someone who finds no path: who reads the variable.
   std::string NoPathReason() {
-    const VarUses& uses = block_.Uses(wanted_[0]);
+    const VarUses uses = block_.Uses(wanted_[0]);
     if (uses.readers.empty()) {
       return fmt::format("{} does not depend on {}: no op of block {} reads it", Quote(of_),
                          Quote(wanted_[0]), block_.idx());
@@ -214,10 +214,8 @@ class Explainer {
 
 // The first sub-block that an op of a step runs; nullptr for none.
 BlockDesc* SubBlockOf(BlockDesc& block, const OpDesc& op) {
-  for (const NamedAttr& attr : op.attrs()) {
-    const auto* ref = std::get_if<BlockRef>(&attr.value);
-    if (ref && ref->idx > block.idx() && ref->idx < block.program().NumBlocks())
-      return &block.program().Block(ref->idx);
+  for (int idx : op.SubBlocks()) {
+    if (idx > block.idx() && idx < block.program().NumBlocks()) return &block.program().Block(idx);
   }
   return nullptr;
 }

@@ -10,34 +10,15 @@
 namespace coracle::internal {
 namespace {
 
-void CollectSubBlocks(const OpDesc& op, std::vector<int>* blocks) {
-  for (const NamedAttr& attr : op.attrs()) {
-    if (const auto* one = std::get_if<BlockRef>(&attr.value)) blocks->push_back(one->idx);
-    if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
-      for (BlockRef ref : *many) blocks->push_back(ref.idx);
-    }
-  }
-}
-
 // What the sub-blocks of `op` read or write of the variables outside them.
 std::vector<std::string_view> OuterNames(const BlockDesc& block, const OpDesc& op, bool reads) {
-  std::vector<int> blocks;
-  CollectSubBlocks(op, &blocks);
   std::vector<std::string_view> names;
-  std::unordered_set<int> seen = {block.idx()};
-  for (size_t b = 0; b < blocks.size(); ++b) {
-    if (blocks[b] < 0 || blocks[b] >= block.program().NumBlocks() || !seen.insert(blocks[b]).second)
-      continue;
-    const BlockDesc& inner = block.program().Block(blocks[b]);
-    for (size_t i = 0; i < inner.NumOps(); ++i) {
-      CollectSubBlocks(inner.op(i), &blocks);
-      for (const Slot& slot : reads ? inner.op(i).inputs() : inner.op(i).outputs()) {
-        for (const std::string& arg : slot.args) {
-          if (!IsEmptyName(arg) && !inner.FindVar(arg) && block.FindVarRecursive(arg))
-            names.push_back(arg);
-        }
-      }
-    }
+  for (const BlockDesc* inner : block.program().BlocksRunBy(op)) {
+    auto add = [&](const std::string& name) {
+      if (!inner->FindVar(name) && block.FindVarRecursive(name)) names.push_back(name);
+    };
+    inner->ForEachOp(
+        [&](const OpDesc& run) { reads ? run.ForEachInput(add) : run.ForEachOutput(add); });
   }
   return names;
 }
@@ -59,7 +40,7 @@ bool Updates(const OpDesc& op) {
 int32_t PositionOf(const OpDesc& op) { return static_cast<int32_t>(op.block()->IndexOf(op)); }
 
 // How many of these ops, in order, come before a position.
-int32_t CountBefore(const std::vector<OpDesc*>& ops, int32_t position) {
+int32_t CountBefore(std::span<const OpDesc* const> ops, int32_t position) {
   auto it = std::partition_point(ops.begin(), ops.end(),
                                  [&](const OpDesc* op) { return PositionOf(*op) < position; });
   return static_cast<int32_t>(it - ops.begin());
@@ -122,8 +103,7 @@ int32_t ForwardGraph::Intern(std::string_view name) {
                 (!no_grad_.empty() && no_grad_.count(name) > 0);
   var.stopped = !stop_.empty() && stop_.count(name) > 0;
   if (!part_) return id;
-  var.uses = &block_.Uses(name);
-  const std::vector<OpDesc*>&writers = var.uses->writers, &readers = var.uses->readers;
+  const auto [writers, readers] = block_.Uses(name);
   var.held_before =
       !readers.empty() && (writers.empty() || PositionOf(*readers[0]) <= PositionOf(*writers[0]));
   var.versions = static_cast<int32_t>(writers.size()) + var.held_before;
@@ -148,7 +128,7 @@ int32_t ForwardGraph::AddVersion(int32_t id, int32_t writer, int32_t ordinal) {
 int32_t ForwardGraph::VersionOfWrite(int32_t id, int32_t ordinal) {
   Var& v = var(id);
   if (v.last >= 0 && version(v.last).ordinal == ordinal) return v.last;
-  const std::vector<OpDesc*>& writers = v.uses->writers;
+  const auto writers = block_.Uses(v.name).writers;
   const OpDesc* writer = ordinal < 0 ? nullptr : writers[static_cast<size_t>(ordinal)];
   const int32_t made = AddVersion(id, writer ? PositionOf(*writer) : -1, ordinal);
   const size_t next = static_cast<size_t>(ordinal) + 1;  // 0 after none
@@ -163,7 +143,7 @@ int32_t ForwardGraph::VersionOfWrite(int32_t id, int32_t ordinal) {
 int32_t ForwardGraph::Read(std::string_view name, int32_t position) {
   const int32_t id = Intern(name);
   Var& v = var(id);
-  if (part_) return VersionOfWrite(id, CountBefore(v.uses->writers, position) - 1);
+  if (part_) return VersionOfWrite(id, CountBefore(block_.Uses(name).writers, position) - 1);
   if (v.last < 0) {
     AddVersion(id, -1, -1);
     v.versions = 1;
@@ -176,7 +156,7 @@ int32_t ForwardGraph::Read(std::string_view name, int32_t position) {
 int32_t ForwardGraph::Write(std::string_view name, const Node& node) {
   const int32_t id = Intern(name);
   Var& v = var(id);
-  if (part_) return VersionOfWrite(id, CountBefore(v.uses->writers, node.position));
+  if (part_) return VersionOfWrite(id, CountBefore(block_.Uses(name).writers, node.position));
   if (v.last >= 0) {
     version(v.last).overwriter = node.position;
     any_overwritten_ = true;
@@ -192,7 +172,8 @@ int32_t ForwardGraph::Write(std::string_view name, const Node& node) {
 bool ForwardGraph::HasValue(std::string_view name, int32_t position) {
   const Var& v = var(Intern(name));
   if (!block_.FindVar(name)) return true;
-  return part_ ? v.held_before || CountBefore(v.uses->writers, position) > 0 : v.last >= 0;
+  return part_ ? v.held_before || CountBefore(block_.Uses(name).writers, position) > 0
+               : v.last >= 0;
 }
 
 void ForwardGraph::AddNode(OpDesc& op, int32_t position) {
@@ -231,10 +212,9 @@ void ForwardGraph::AddInputs(Node& node, bool* reached) {
     *reached |= differentiable;
     args_.push_back({v, differentiable});
   };
-  for (const Slot& slot : node.op->inputs()) {
-    const bool differentiable = IsDifferentiable(node.def, slot.name);
-    for (const std::string& name : slot.args) add(name, differentiable);
-  }
+  ForEachPosition(node.op->inputs(), [&](const std::string& name, const std::string& slot) {
+    add(name, IsDifferentiable(node.def, slot));
+  });
   node.captured = static_cast<uint32_t>(args_.size());
   if (!node.has_sub_block) return;
   std::unordered_set<std::string_view> listed = NamesIn(node.op->inputs());
@@ -246,24 +226,21 @@ void ForwardGraph::AddInputs(Node& node, bool* reached) {
 void ForwardGraph::AddKept(const Node& node, bool* reached) {
   const std::unordered_set<std::string_view> listed = NamesIn(node.op->inputs());
   const std::vector<std::string>& kept = node.def->keeps_outputs();
-  for (const Slot& slot : node.op->outputs()) {
-    const bool keeps = std::find(kept.begin(), kept.end(), slot.name) != kept.end();
-    for (const std::string& name : slot.args) {
-      Arg arg;
-      if (keeps && !IsEmptyName(name) && !listed.count(name) && HasValue(name, node.position)) {
-        arg.version = Read(name, node.position);
-        arg.differentiable = version(arg.version).reached;
-        *reached |= arg.differentiable;
-      }
-      args_.push_back(arg);
+  ForEachPosition(node.op->outputs(), [&](const std::string& name, const std::string& slot) {
+    const bool keeps = std::find(kept.begin(), kept.end(), slot) != kept.end();
+    Arg arg;
+    if (keeps && !IsEmptyName(name) && !listed.count(name) && HasValue(name, node.position)) {
+      arg.version = Read(name, node.position);
+      arg.differentiable = version(arg.version).reached;
+      *reached |= arg.differentiable;
     }
-  }
+    args_.push_back(arg);
+  });
 }
 
 void ForwardGraph::AddOutputs(Node& node, bool reached) {
-  for (const Slot& slot : node.op->outputs()) {
-    for (const std::string& name : slot.args) AddOutput(node, name, reached);
-  }
+  ForEachPosition(node.op->outputs(),
+                  [&](const std::string& name) { AddOutput(node, name, reached); });
   node.written = static_cast<uint32_t>(args_.size());
   if (!node.has_sub_block) return;
   std::unordered_set<std::string_view> listed = NamesIn(node.op->outputs());
@@ -407,12 +384,10 @@ std::vector<std::string> ForwardGraph::ReadsBefore(const std::vector<int32_t>& t
       used |= args_[a].version >= 0 && needed[static_cast<size_t>(args_[a].version)];
     if (!used || !PassesGradient(node)) continue;
     uint32_t a = node.inputs;
-    for (const Slot& slot : node.op->inputs()) {
-      const bool differentiable = IsDifferentiable(node.def, slot.name);
-      for (size_t k = 0; k < slot.args.size(); ++k, ++a) {
-        if (differentiable) need(args_[a].version);
-      }
-    }
+    ForEachPosition(node.op->inputs(), [&](const std::string&, const std::string& slot) {
+      const int32_t v = args_[a++].version;
+      if (v >= 0 && IsDifferentiable(node.def, slot)) need(v);
+    });
     for (; a < node.outputs; ++a) need(args_[a].version);
   }
   std::vector<std::string> names;

@@ -6,6 +6,7 @@
 #include <coracle/framework/op/op_registry.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -47,8 +48,7 @@ class ForwardGraph {
     bool held_before = false;  // has a value before the block runs
     int32_t last = -1;         // the version that it holds after the last op
     int32_t versions = 0;
-    int32_t plain = -1;             // the version whose gradient is called <name>@GRAD
-    const VarUses* uses = nullptr;  // when only a part of the block is looked at
+    int32_t plain = -1;  // the version whose gradient is called <name>@GRAD
   };
   struct Version {
     int32_t var = -1;

@@ -46,7 +46,7 @@ class ForwardGraph::Metas : public MetaTable {
 std::vector<OpDesc*> ForwardGraph::OpsForTypes() {
   std::vector<OpDesc*> ops;
   std::unordered_set<const OpDesc*> seen;
-  auto add_writers = [&](const VarUses& uses) {
+  auto add_writers = [&](const MutableVarUses& uses) {
     if (uses.writers.size() + !uses.readers.empty() < 2) return;
     for (OpDesc* op : uses.writers) {
       if (seen.insert(op).second) ops.push_back(op);
@@ -56,12 +56,10 @@ std::vector<OpDesc*> ForwardGraph::OpsForTypes() {
     if (v.versions > 1) add_writers(block_.Uses(v.name));
   }
   for (size_t i = 0; i < ops.size(); ++i) {
-    for (const Slot& slot : ops[i]->inputs()) {
-      for (const std::string& arg : slot.args) {
-        const VarUses& uses = block_.Uses(arg);
-        if (uses.writers.size() > 1) add_writers(uses);
-      }
-    }
+    ops[i]->ForEachInput([&](const std::string& name) {
+      const MutableVarUses uses = block_.Uses(name);
+      if (uses.writers.size() > 1) add_writers(uses);
+    });
   }
   std::sort(ops.begin(), ops.end(), [&](const OpDesc* a, const OpDesc* b) {
     return block_.IndexOf(*a) < block_.IndexOf(*b);
@@ -89,18 +87,16 @@ void ForwardGraph::InferOverwritten() {
     } catch (const Error&) {
       known = false;  // Verify reports it; the declared type stands in
     }
-    for (const Slot& slot : op->outputs()) {
-      for (const std::string& arg : slot.args) {
-        const int32_t ordinal = writes[arg]++;
-        auto versions = known ? by_ordinal.find(FindId(arg)) : by_ordinal.end();
-        if (versions == by_ordinal.end()) continue;
-        auto version = versions->second.find(ordinal);
-        const VarMeta* meta = metas.Find(arg);
-        // Of what is open itself nothing is known: the declared type stands in.
-        if (version != versions->second.end() && meta && !IsOpen(*meta))
-          overwritten_metas_[version->second] = *meta;
-      }
-    }
+    op->ForEachOutput([&](const std::string& name) {
+      const int32_t ordinal = writes[name]++;
+      auto versions = known ? by_ordinal.find(FindId(name)) : by_ordinal.end();
+      if (versions == by_ordinal.end()) return;
+      auto version = versions->second.find(ordinal);
+      const VarMeta* meta = metas.Find(name);
+      // Of what is open itself nothing is known: the declared type stands in.
+      if (version != versions->second.end() && meta && !IsOpen(*meta))
+        overwritten_metas_[version->second] = *meta;
+    });
   }
 }
 

@@ -3,7 +3,6 @@
 #include <coracle/backward/gradient_ops.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <fmt/format.h>
 
@@ -117,20 +116,16 @@ void GradientOps::RequireWritten(size_t first_op) {
   };
   for (size_t i = first_op; i < target_.NumOps(); ++i) {
     const OpDesc& op = target_.op(i);
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& name : slot.args) read(op, name);
-    }
-    for (int idx : op.HasSubBlock() ? SubBlocksOf(op) : std::vector<int>()) {
+    op.ForEachInput([&](const std::string& name) { read(op, name); });
+    for (int idx : op.SubBlocks()) {
       const auto reads = run_.outer_reads.find(idx);
       if (reads == run_.outer_reads.end()) continue;
       for (const std::string& name : reads->second) read(op, name);
     }
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& name : slot.args) {
-        const VarDesc* var = target_.FindVar(name);
-        if (var && var->index() >= first_var_) written[var->index() - first_var_] = true;
-      }
-    }
+    op.ForEachOutput([&](const std::string& name) {
+      const VarDesc* var = target_.FindVar(name);
+      if (var && var->index() >= first_var_) written[var->index() - first_var_] = true;
+    });
   }
 }
 

@@ -308,17 +308,14 @@ GradientContext::Request GradientOps::MakeRequest(const ForwardGraph::Node& node
   requests_.clear();
   request.input_grads.reserve(node.captured - node.inputs);
   uint32_t a = node.inputs;
-  for (const Slot& slot : node.op->inputs()) {
-    for (size_t k = 0; k < slot.args.size(); ++k, ++a) {
-      renamed |= OtherName(graph_.arg(a).version) != nullptr;
-      request.input_grads.push_back(Ask(graph_.arg(a), slot.name));
-    }
-  }
+  ForEachPosition(node.op->inputs(), [&](const std::string&, const std::string& slot) {
+    renamed |= OtherName(graph_.arg(a).version) != nullptr;
+    request.input_grads.push_back(Ask(graph_.arg(a++), slot));
+  });
   a = node.kept;
-  for (const Slot& slot : node.op->outputs()) {
-    for (size_t k = 0; k < slot.args.size() && a < node.outputs; ++k, ++a)
-      request.kept_grads.push_back(Ask(graph_.arg(a), slot.name));
-  }
+  ForEachPosition(node.op->outputs(), [&](const std::string&, const std::string& slot) {
+    if (a < node.outputs) request.kept_grads.push_back(Ask(graph_.arg(a++), slot));
+  });
   if (renamed) request.op = RenameStale(node, &request);
   request_index_.clear();
   if (requests_.size() > kFewRequests) {
@@ -374,15 +371,13 @@ OpDesc* GradientOps::RenameStale(const ForwardGraph::Node& node,
                                  GradientContext::Request* request) {
   renamed_ = std::make_unique<OpDesc>(*node.op);
   auto rename = [&](const SlotList& slots, uint32_t a, bool outputs) {
-    for (const Slot& slot : slots) {
-      for (const std::string& arg : slot.args) {
-        const int32_t v = graph_.arg(a++).version;
-        const std::string* other = OtherName(v);
-        if (!other) continue;
-        request->saved.emplace_back(*other, graph_.MetaOf(v));
-        outputs ? renamed_->RenameOutput(arg, *other) : renamed_->RenameInput(arg, *other);
-      }
-    }
+    ForEachPosition(slots, [&](const std::string& name) {
+      const int32_t v = graph_.arg(a++).version;
+      const std::string* other = OtherName(v);
+      if (!other) return;
+      request->saved.emplace_back(*other, graph_.MetaOf(v));
+      outputs ? renamed_->RenameOutput(name, *other) : renamed_->RenameInput(name, *other);
+    });
   };
   rename(node.op->inputs(), node.inputs, false);
   rename(node.op->outputs(), node.outputs, true);
@@ -393,11 +388,9 @@ void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
                                 std::vector<std::unique_ptr<OpDesc>> ops) {
   run_.saved.NoteUses(ops);
   auto for_each_yield = [&](const OpDesc& op, auto visit) {
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& arg : slot.args) {
-        if (Request* request = FindRequest(arg)) visit(*request);
-      }
-    }
+    op.ForEachOutput([&](const std::string& name) {
+      if (Request* request = FindRequest(name)) visit(*request);
+    });
   };
   for (size_t k = 0; k < ops.size(); ++k)
     for_each_yield(*ops[k], [&](Request& r) { r.last_writer = static_cast<int>(k); });
@@ -451,18 +444,13 @@ std::string GradientOps::DenseGradientOf(int32_t version) {
 // Puts the dense tensor in the place of each sparse gradient that a slot of the op does not take.
 void GradientOps::MakeInputsDense(OpDesc& op) {
   const OpDef* def = any_sparse_ ? graph_.ops().Find(op.type()) : nullptr;
-  for (size_t s = 0; def && s < op.inputs().size(); ++s) {
-    const Slot slot = op.inputs()[s];
-    if (def->SlotTakes(slot.name, VarType::kSelectedRows)) continue;
-    for (const std::string& arg : slot.args) {
-      const VarDesc* var = block().FindVarRecursive(arg);
-      if (!var || var->type() != VarType::kSelectedRows) continue;
-      const std::string dense = DenseOf(arg, var->meta());
-      std::vector<std::string> args = op.inputs()[s].args;
-      std::replace(args.begin(), args.end(), arg, dense);
-      op.SetInput(slot.name, std::move(args));
-    }
-  }
+  if (!def) return;
+  op.RenameInputs([&](const std::string& name, const std::string& slot) {
+    const VarDesc* var = block().FindVarRecursive(name);
+    const bool sparse = var && var->type() == VarType::kSelectedRows;
+    return sparse && !def->SlotTakes(slot, VarType::kSelectedRows) ? DenseOf(name, var->meta())
+                                                                   : name;
+  });
 }
 
 void GradientOps::Fulfil(Request& request) {
@@ -512,12 +500,10 @@ void GradientOps::RunCallbacks() {
     callback(block(), *run_.grad_to_var);
   for (size_t i = before; i < block().NumOps(); ++i) {
     OpDesc& op = block().op(i);
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& arg : slot.args) {
-        auto it = version_of_name_.find(arg);
-        if (it != version_of_name_.end()) GradientAt(it->second).writer = &op;
-      }
-    }
+    op.ForEachOutput([&](const std::string& name) {
+      auto it = version_of_name_.find(name);
+      if (it != version_of_name_.end()) GradientAt(it->second).writer = &op;
+    });
   }
 }
 

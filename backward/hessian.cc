@@ -230,13 +230,9 @@ class SecondOrder {
     for (size_t i = 0; i < block().NumOps(); ++i) {
       const OpDesc& op = block().op(i);
       if (before.Has(op)) continue;
-      bool depends = false;
-      for (const Slot& slot : op.inputs()) {
-        for (const std::string& arg : slot.args) depends |= names.count(arg) > 0;
-      }
-      if (!depends) continue;
+      if (!op.AnyInput([&](const std::string& read) { return names.count(read) > 0; })) continue;
       ops.push_back(&op);
-      for (const Slot& slot : op.outputs()) names.insert(slot.args.begin(), slot.args.end());
+      op.ForEachOutput([&](const std::string& written) { names.insert(written); });
     }
     return ops;
   }
@@ -245,24 +241,22 @@ class SecondOrder {
   std::string Copy(const std::vector<const OpDesc*>& ops, const std::string& from,
                    const std::string& to, const std::string& result) {
     std::unordered_map<std::string, std::string> renamed = {{from, to}};
-    auto rename = [&](const SlotList& slots, bool outputs) {
-      SlotList copies = slots;
-      for (Slot& slot : copies) {
-        for (std::string& arg : slot.args) {
-          auto it = renamed.find(arg);
-          if (it == renamed.end() && outputs && !IsEmptyName(arg)) {
-            const VarMeta meta = block().FindVarRecursive(arg)->meta();
-            it = renamed.emplace(arg, NewVar(arg)).first;
-            block().FindVar(it->second)->SetMeta(meta);
-          }
-          if (it != renamed.end()) arg = it->second;
-        }
-      }
-      return copies;
+    auto known = [&](const std::string& name) {
+      auto it = renamed.find(name);
+      return it == renamed.end() ? name : it->second;
+    };
+    auto made = [&](const std::string& name) {
+      if (auto it = renamed.find(name); it != renamed.end()) return it->second;
+      const VarMeta meta = block().FindVarRecursive(name)->meta();
+      const std::string& copy = renamed[name] = NewVar(name);
+      block().FindVar(copy)->SetMeta(meta);
+      return copy;
     };
     for (const OpDesc* op : ops) {
-      SlotList inputs = rename(op->inputs(), false), outputs = rename(op->outputs(), true);
-      block().AppendOp(op->type(), std::move(inputs), std::move(outputs), op->attrs());
+      OpDesc copy(op->type(), op->inputs(), op->outputs(), op->attrs());
+      copy.RenameInputs(known);
+      copy.RenameOutputs(made);
+      block().AppendOp(copy);
     }
     auto it = renamed.find(result);
     return it == renamed.end() ? result : it->second;

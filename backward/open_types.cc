@@ -1,5 +1,4 @@
 #include <coracle/backward/open_types.h>
-#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 
 #include <algorithm>
@@ -115,7 +114,7 @@ void OpenTypes::Declare(VarDesc& var, const VarMeta& meta) {
 bool OpenTypes::IsOpenIn(BlockDesc& block, const VarDesc& var) {
   if (IsOpen(var.meta())) return true;
   if (!MayBeOpen(var)) return false;
-  const std::vector<OpDesc*>& writers = block.Uses(var.name()).writers;
+  const auto writers = block.Uses(var.name()).writers;
   if (writers.empty()) return false;
   Table table(nullptr, block, nullptr);
   // Where the rule fails the operands may be open themselves.
@@ -141,28 +140,16 @@ void OpenTypes::FillWhereOpen(BlockDesc& block, const VarDesc& var) {
 }
 
 void OpenTypes::FillWhereOpen(BlockDesc& block, const std::vector<uint32_t>& positions) {
-  std::vector<int> inner;
+  auto look_at = [&](const std::string& name) {
+    if (const VarDesc* var = block.FindVarRecursive(name)) FillWhereOpen(block, *var);
+  };
+  std::unordered_set<int> seen;
   for (size_t i = 0; i < positions.size() && !filled_; ++i) {
     const OpDesc& op = block.op(positions[i]);
-    for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
-      for (const Slot& slot : *slots) {
-        for (const std::string& name : slot.args) {
-          const VarDesc* var = IsEmptyName(name) ? nullptr : block.FindVarRecursive(name);
-          if (var) FillWhereOpen(block, *var);
-        }
-      }
-    }
-    if (!op.HasSubBlock()) continue;
-    for (int idx : SubBlocksOf(op)) inner.push_back(idx);
-  }
-  std::unordered_set<int> seen;
-  for (size_t k = 0; k < inner.size() && !filled_; ++k) {
-    if (inner[k] <= 0 || inner[k] >= program_.NumBlocks() || !seen.insert(inner[k]).second)
-      continue;
-    BlockDesc& sub = program_.Block(inner[k]);
-    if (AnyOpen(sub)) Fill();
-    for (const OpDesc* op : sub.SubBlockOps()) {
-      for (int idx : SubBlocksOf(*op)) inner.push_back(idx);
+    op.ForEachInput(look_at);
+    op.ForEachOutput(look_at);
+    for (const BlockDesc* inner : program_.BlocksRunBy(op, &seen)) {
+      if (!filled_ && AnyOpen(program_.Block(inner->idx()))) Fill();
     }
   }
 }
@@ -181,8 +168,7 @@ void OpenTypes::Visit(BlockDesc& block, Table* outer, int depth) {
   Table table(this, block, outer);
   for (size_t i = 0; i < block.NumOps(); ++i) {
     const OpDesc& op = block.op(i);
-    const std::vector<int> inner = op.HasSubBlock() ? SubBlocksOf(op) : std::vector<int>();
-    for (int idx : inner) {
+    for (int idx : op.SubBlocks()) {
       const bool later = idx > block.idx() && idx < program_.NumBlocks();
       if (!later || visited_[static_cast<size_t>(idx)] || depth >= kMaxDepth) continue;
       Guarded([&] { SetBlockInputs(op, program_.Block(idx), table); });

@@ -17,7 +17,7 @@ std::vector<const OpDesc*> RunnersOf(const BlockDesc& inner) {
   std::vector<const OpDesc*> runners;
   for (int b = 0; b < inner.program().NumBlocks(); ++b) {
     for (const OpDesc* op : inner.program().Block(b).SubBlockOps()) {
-      const std::vector<int> blocks = SubBlocksOf(*op);
+      const std::vector<int> blocks = op->SubBlocks();
       if (std::find(blocks.begin(), blocks.end(), inner.idx()) != blocks.end())
         runners.push_back(op);
     }
@@ -28,23 +28,10 @@ std::vector<const OpDesc*> RunnersOf(const BlockDesc& inner) {
 // What the block, and those that its ops run, write of the variables around it.
 Names WritesOf(const BlockDesc& block) {
   Names names = OuterWrites(block);
-  std::vector<int> blocks;
-  std::unordered_set<int> seen = {block.idx()};
-  auto add_blocks = [&](const BlockDesc& from) {
-    for (const OpDesc* op : from.SubBlockOps()) {
-      for (int idx : SubBlocksOf(*op)) {
-        if (idx > 0 && idx < block.program().NumBlocks() && seen.insert(idx).second)
-          blocks.push_back(idx);
-      }
-    }
-  };
-  add_blocks(block);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const BlockDesc& nested = block.program().Block(blocks[i]);
-    for (const std::string& name : OuterWrites(nested)) {
+  for (const BlockDesc* nested : block.program().BlocksRunBy(block)) {
+    for (const std::string& name : OuterWrites(*nested)) {
       if (!block.FindVar(name)) names.push_back(name);
     }
-    add_blocks(nested);
   }
   return names;
 }

@@ -20,32 +20,6 @@ constexpr int kNone = -1;
 
 size_t Index(int i) { return static_cast<size_t>(i); }
 
-// Calls visit(name, is_output) for every variable that the sub-blocks of an op name.
-template <class F>
-void ForEachNameInside(const ProgramDesc& program, const OpDesc& op, F visit) {
-  std::vector<const OpDesc*> queue = {&op};
-  std::unordered_set<int> seen;
-  auto enter = [&](BlockRef ref) {
-    if (ref.idx < 0 || ref.idx >= program.NumBlocks() || !seen.insert(ref.idx).second) return;
-    const BlockDesc& block = program.Block(ref.idx);
-    for (size_t k = 0; k < block.NumOps(); ++k) {
-      for (const Slot& slot : block.op(k).inputs())
-        for (const std::string& arg : slot.args) visit(arg, false);
-      for (const Slot& slot : block.op(k).outputs())
-        for (const std::string& arg : slot.args) visit(arg, true);
-      queue.push_back(&block.op(k));
-    }
-  };
-  for (size_t i = 0; i < queue.size(); ++i) {
-    for (const NamedAttr& attr : queue[i]->attrs()) {
-      if (const auto* ref = std::get_if<BlockRef>(&attr.value)) enter(*ref);
-      if (const auto* refs = std::get_if<std::vector<BlockRef>>(&attr.value)) {
-        for (const BlockRef& ref : *refs) enter(ref);
-      }
-    }
-  }
-}
-
 // A variable between two writes of it.
 struct Value {
   std::string_view name;
@@ -64,7 +38,7 @@ struct Value {
 class Activations {
  public:
   struct Node {
-    std::vector<int> inputs, outputs;  // values by arg, slot after slot; kNone: @EMPTY@
+    std::vector<int> inputs, outputs;  // values by variable, slot after slot
     bool repeatable = false;
     bool elementwise = false;
     int follows = kNone;  // the op whose segment it belongs to, wherever the cut is
@@ -130,14 +104,8 @@ class Activations {
     if (def.side_effect() || def.kind() != OpKind::kCompute || op.HasSubBlock()) return false;
     const int role = op.role();
     if (role != kNotSpecified && (role & (kOptimize | kLRSched)) != 0) return false;
-    for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
-      for (const Slot& slot : *slots) {
-        for (const std::string& arg : slot.args) {
-          if (!IsEmptyName(arg) && !IsDense(arg)) return false;
-        }
-      }
-    }
-    return true;
+    auto other = [&](const std::string& name) { return !IsDense(name); };
+    return !op.AnyInput(other) && !op.AnyOutput(other);
   }
 
   void AddForward(int i, const OpDesc& op) {
@@ -151,53 +119,53 @@ class Activations {
       values[Index(v)].last_reader = i;
       return v;
     };
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& arg : slot.args)
-        node.inputs.push_back(IsEmptyName(arg) ? kNone : read(arg));
-    }
-    auto inside = [&](const std::string& name, bool output) {
-      if (IsEmptyName(name) || !block_.FindVarRecursive(name)) return;
-      if (output)
-        values[Index(Write(name, i))].fixed = true;
-      else
-        read(name);
-    };
-    if (op.HasSubBlock()) ForEachNameInside(block_.program(), op, inside);
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& arg : slot.args) {
-        const int v = IsEmptyName(arg) ? kNone : Write(arg, i);
-        node.outputs.push_back(v);
-        if (v >= 0 && !node.repeatable) values[Index(v)].fixed = true;
-      }
-    }
+    op.ForEachInput([&](const std::string& name) { node.inputs.push_back(read(name)); });
+    ForEachOpInside(op, [&](const OpDesc& inner) {
+      inner.ForEachInput([&](const std::string& name) {
+        if (block_.FindVarRecursive(name)) read(name);
+      });
+      inner.ForEachOutput([&](const std::string& name) {
+        if (block_.FindVarRecursive(name)) values[Index(Write(name, i))].fixed = true;
+      });
+    });
+    op.ForEachOutput([&](const std::string& name) {
+      const int v = Write(name, i);
+      node.outputs.push_back(v);
+      if (!node.repeatable) values[Index(v)].fixed = true;
+    });
     nodes.push_back(std::move(node));
   }
 
+  // Ops of the blocks that an op runs.
+  template <class F>
+  void ForEachOpInside(const OpDesc& op, F f) const {
+    const ProgramDesc& program = block_.program();
+    for (const BlockDesc* inner : program.BlocksRunBy(op)) inner->ForEachOp(f);
+  }
+
   void AddGradient(int i, const OpDesc& op) {
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& arg : slot.args) {
-        const int v = Last(arg);
-        if (v < 0) continue;
-        reads.push_back({i, v});
-        if (values[Index(v)].first_use < 0) values[Index(v)].first_use = i;
-      }
-    }
+    op.ForEachInput([&](const std::string& name) {
+      const int v = Last(name);
+      if (v < 0) return;
+      reads.push_back({i, v});
+      if (values[Index(v)].first_use < 0) values[Index(v)].first_use = i;
+    });
     auto overwrite = [&](const std::string& name) {
       auto it = last_.find(name);
       if (it == last_.end()) return;
       values[Index(it->second)].overwriter = i;
       last_.erase(it);
     };
-    if (op.HasSubBlock()) {
-      ForEachNameInside(block_.program(), op, [&](const std::string& name, bool output) {
-        const int v = Last(name);
-        if (v >= 0) values[Index(v)].fixed = true;
-        if (output) overwrite(name);
-      });
-    }
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& arg : slot.args) overwrite(arg);
-    }
+    auto fix = [&](const std::string& name) {
+      const int v = Last(name);
+      if (v >= 0) values[Index(v)].fixed = true;
+    };
+    ForEachOpInside(op, [&](const OpDesc& inner) {
+      inner.ForEachInput(fix);
+      inner.ForEachOutput(fix);
+      inner.ForEachOutput(overwrite);
+    });
+    op.ForEachOutput(overwrite);
   }
 
   // An op that alone reads a value, which no gradient op reads, and makes a value of its size out
@@ -207,11 +175,11 @@ class Activations {
     if (!node.repeatable || !node.elementwise || node.outputs.size() != 1) return;
     int source = kNone, sources = 0;
     for (int v : node.inputs) {
-      if (v < 0 || values[Index(v)].fixed) continue;
+      if (values[Index(v)].fixed) continue;
       source = v;
       ++sources;
     }
-    if (sources != 1 || node.outputs[0] < 0) return;
+    if (sources != 1) return;
     const Value& value = values[Index(source)];
     if (value.readers == 1 && value.first_use < 0 &&
         value.bytes == values[Index(node.outputs[0])].bytes) {
@@ -407,12 +375,10 @@ class Rewriter {
     for (int i = static_cast<int>(graph_.nodes.size()) - 1; i >= 0; --i) {
       const Activations::Node& node = graph_.nodes[Index(i)];
       const bool copied = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                      [&](int v) { return v >= 0 && ValueAt(v).needed; });
+                                      [&](int v) { return ValueAt(v).needed; });
       if (!copied) continue;
       copied_.push_back(i);
-      for (int v : node.inputs) {
-        if (v >= 0) Need(v, first_use_[segments_.Of(i)]);
-      }
+      for (int v : node.inputs) Need(v, first_use_[segments_.Of(i)]);
     }
   }
 
@@ -462,25 +428,13 @@ class Rewriter {
       const Activations::Node& node = graph_.nodes[Index(i)];
       const int user = first_use_[segments_.Of(i)];
       const OpDesc& original = *old[Index(i)];
-      SlotList inputs = original.inputs(), outputs = original.outputs();
-      std::vector<std::string> from;
-      size_t at = 0;
-      for (Slot& slot : inputs) {
-        for (std::string& arg : slot.args) {
-          const int v = node.inputs[at++];
-          if (v >= 0) arg = NameFor(v, user);
-        }
-      }
-      at = 0;
-      for (Slot& slot : outputs) {
-        for (std::string& arg : slot.args) {
-          from.push_back(arg);
-          const int v = node.outputs[at++];
-          if (v >= 0) arg = CopyName(v);
-        }
-      }
-      auto copy = std::make_unique<OpDesc>(original.type(), std::move(inputs), std::move(outputs),
+      auto copy = std::make_unique<OpDesc>(original.type(), original.inputs(), original.outputs(),
                                            original.attrs());
+      auto input = node.inputs.begin(), output = node.outputs.begin();
+      copy->RenameInputs([&](const std::string&) { return NameFor(*input++, user); });
+      copy->RenameOutputs([&](const std::string&) { return CopyName(*output++); });
+      std::vector<std::string> from;
+      ForEachPosition(original.outputs(), [&](const std::string& name) { from.push_back(name); });
       copy->SetAttr(kOpRoleAttr, int32_t{kBackward});
       copy->RemoveAttr(kOpRoleVarAttr);
       if (!copy->HasAttr(kRecomputedFromAttr)) copy->SetAttr(kRecomputedFromAttr, std::move(from));
@@ -543,7 +497,7 @@ RecomputeReport Recompute(BlockDesc& block, size_t first_gradient, const Recompu
   report.bytes_after = chooser.Estimate(cuts);
   for (int cut : cuts) {
     for (int v : graph.nodes[Index(cut)].outputs) {
-      if (v < 0 || graph.values[Index(v)].fixed) continue;
+      if (graph.values[Index(v)].fixed) continue;
       report.checkpoints.emplace_back(graph.values[Index(v)].name);
       break;
     }

@@ -16,14 +16,12 @@ const SavedValue& SavedValues::Add(BlockDesc& block, std::string_view var, int32
 void SavedValues::NoteUses(const std::vector<std::unique_ptr<OpDesc>>& ops) {
   if (saved_.empty()) return;
   for (const auto& op : ops) {
-    for (const Slot& slot : op->inputs()) {
-      for (const std::string& arg : slot.args) {
-        auto it = by_name_.find(arg);
-        if (it == by_name_.end() || it->second->used) continue;
-        it->second->used = true;
-        it->second->block->Var(arg).SetMeta(it->second->meta);
-      }
-    }
+    op->ForEachInput([&](const std::string& name) {
+      auto it = by_name_.find(name);
+      if (it == by_name_.end() || it->second->used) return;
+      it->second->used = true;
+      it->second->block->Var(name).SetMeta(it->second->meta);
+    });
   }
 }
 

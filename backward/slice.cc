@@ -6,7 +6,7 @@
 namespace coracle::internal {
 namespace {
 
-using Ops = std::vector<OpDesc*>;
+using Ops = std::span<const OpDesc* const>;
 
 size_t PositionOf(const OpDesc& op) { return op.block()->IndexOf(op); }
 
@@ -41,7 +41,7 @@ class Slice {
   std::vector<uint32_t> Find(const std::vector<std::string>& wanted,
                              const std::vector<std::string>& targets) {
     for (const std::string& target : targets) {
-      const Ops& writers = block_.Uses(target).writers;
+      const Ops writers = block_.Uses(target).writers;
       if (writers.empty()) continue;
       up_.Add(PositionOf(*writers.back()));
       last_ = std::max(last_, PositionOf(*writers.back()) + 1);
@@ -61,14 +61,14 @@ class Slice {
  private:
   void Start(const VarUses& uses) {
     if (!uses.writers.empty()) first_ = std::min(first_, PositionOf(*uses.writers.front()));
-    for (OpDesc* reader : uses.readers) {
+    for (const OpDesc* reader : uses.readers) {
       const size_t at = PositionOf(*reader);
       if (at >= last_) break;
       first_ = std::min(first_, at);
       down_.Add(at);
     }
     // A writer that keeps a part of what it writes to.
-    for (OpDesc* writer : uses.writers) {
+    for (const OpDesc* writer : uses.writers) {
       if (PositionOf(*writer) < last_) down_.Add(PositionOf(*writer));
     }
   }
@@ -79,43 +79,36 @@ class Slice {
     const OpDesc& op = block_.op(at);
     auto add = [&](const std::string& name) {
       ++up_.work;
-      const Ops& writers = block_.Uses(name).writers;
+      const Ops writers = block_.Uses(name).writers;
       auto it = Before(writers, at);
       if (it == writers.begin()) return;
       const size_t writer = PositionOf(**(it - 1));
       if (writer >= first_) up_.Add(writer);
     };
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& name : slot.args) add(name);
-    }
-    if (!Keeps(op)) return;
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& name : slot.args) add(name);
-    }
+    op.ForEachInput(add);
+    if (Keeps(op)) op.ForEachOutput(add);
   }
 
   // To the readers of what an op writes.
   void StepDown() {
     const size_t at = down_.Next();
-    for (const Slot& slot : block_.op(at).outputs()) {
-      for (const std::string& name : slot.args) {
-        const VarUses& uses = block_.Uses(name);
-        auto next = Before(uses.writers, at + 1);
-        const size_t end =
-            next == uses.writers.end() ? last_ : std::min(last_, PositionOf(**next) + 1);
-        for (auto it = Before(uses.readers, at + 1); it != uses.readers.end(); ++it) {
-          ++down_.work;
-          if (PositionOf(**it) >= end) break;
-          down_.Add(PositionOf(**it));
-        }
-        if (next != uses.writers.end() && PositionOf(**next) < last_ && Keeps(**next))
-          down_.Add(PositionOf(**next));
+    block_.op(at).ForEachOutput([&](const std::string& name) {
+      const VarUses uses = block_.Uses(name);
+      auto next = Before(uses.writers, at + 1);
+      const size_t end =
+          next == uses.writers.end() ? last_ : std::min(last_, PositionOf(**next) + 1);
+      for (auto it = Before(uses.readers, at + 1); it != uses.readers.end(); ++it) {
+        ++down_.work;
+        if (PositionOf(**it) >= end) break;
+        down_.Add(PositionOf(**it));
       }
-    }
+      if (next != uses.writers.end() && PositionOf(**next) < last_ && Keeps(**next))
+        down_.Add(PositionOf(**next));
+    });
     ++down_.work;
   }
 
-  static Ops::const_iterator Before(const Ops& ops, size_t position) {
+  static Ops::iterator Before(Ops ops, size_t position) {
     return std::partition_point(ops.begin(), ops.end(),
                                 [&](const OpDesc* op) { return PositionOf(*op) < position; });
   }

@@ -121,19 +121,17 @@ class SubBlockGradient {
   void CollectReads(const BlockDesc& block, GradientBlock* result) {
     std::unordered_set<std::string> seen;
     auto add = [&](const std::string& name) {
-      if (IsEmptyName(name) || block.FindVar(name) || !seen.insert(name).second) return;
+      if (block.FindVar(name) || !seen.insert(name).second) return;
       (forward_.FindVar(name) ? result->inner_reads : result->outer_reads).push_back(name);
     };
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      for (const Slot& slot : block.op(i).inputs()) {
-        for (const std::string& arg : slot.args) add(arg);
+    block.ForEachOp([&](const OpDesc& op) {
+      op.ForEachInput(add);
+      for (int nested : op.SubBlocks()) {
+        const auto reads = run_.outer_reads.find(nested);
+        if (reads == run_.outer_reads.end()) continue;
+        for (const std::string& name : reads->second) add(name);
       }
-      for (const NamedAttr& attr : block.op(i).attrs()) {
-        const auto* nested = std::get_if<BlockRef>(&attr.value);
-        if (!nested || !run_.outer_reads.count(nested->idx)) continue;
-        for (const std::string& name : run_.outer_reads[nested->idx]) add(name);
-      }
-    }
+    });
     run_.outer_reads[block.idx()] = result->outer_reads;
   }
 

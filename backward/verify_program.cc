@@ -1,7 +1,6 @@
 #include <coracle/backward/open_types.h>
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/passes/inline_calls.h>
 #include <fmt/format.h>
@@ -19,21 +18,20 @@ void ThrowFirstError(const std::vector<VerifyProblem>& problems) {
   }
 }
 
-void RequireDeclared(const OpDesc& op, const SlotList& slots, const char* verb) {
-  const BlockDesc& block = *op.block();
-  for (const Slot& slot : slots) {
-    for (const std::string& name : slot.args) {
-      if (IsEmptyName(name) || block.FindVarRecursive(name)) continue;
-      ThrowInvalid(fmt::format(
-          "block {} op {} ({}) slot {}: {} the var {}, which no block declares", block.idx(),
-          block.IndexOf(op), op.type(), BriefName(slot.name), verb, Quote(name)));
-    }
-  }
+// Throws unless the op's block sees the variable.
+auto Declared(const OpDesc& op, const char* verb) {
+  return [&op, verb](const std::string& name, const std::string& slot) {
+    const BlockDesc& block = *op.block();
+    if (block.FindVarRecursive(name)) return;
+    ThrowInvalid(fmt::format("block {} op {} ({}) slot {}: {} the var {}, which no block declares",
+                             block.idx(), block.IndexOf(op), op.type(), BriefName(slot), verb,
+                             Quote(name)));
+  };
 }
 
 // (Where not, the verifier knows which there are.)
 bool NamesBlocks(const OpDesc& op) {
-  const std::vector<int> blocks = SubBlocksOf(op);
+  const std::vector<int> blocks = op.SubBlocks();
   return std::all_of(blocks.begin(), blocks.end(), [&](int idx) {
     return (idx > op.block()->idx() || op.type() == "call") && idx > 0 &&
            idx != op.block()->idx() && idx < op.block()->program().NumBlocks();
@@ -61,8 +59,8 @@ void RequireOp(const OpDesc& op, const OpRegistry& ops) {
 }
 
 void RequireDeclared(const OpDesc& op) {
-  RequireDeclared(op, op.inputs(), "reads");
-  RequireDeclared(op, op.outputs(), "writes");
+  op.ForEachInput(Declared(op, "reads"));
+  op.ForEachOutput(Declared(op, "writes"));
 }
 
 void RequireProgram(const ProgramDesc& program, const OpRegistry& ops) {

@@ -15,17 +15,15 @@ void AppendErrorClips(BlockDesc& block, const GradToVar& grad_to_var,
   const OpDesc& last = block.op(block.NumOps() - 1);
   const size_t first_clip = block.NumOps();
   std::vector<std::string> clipped;
-  for (const Slot& slot : last.outputs()) {
-    for (const std::string& grad : slot.args) {
-      auto entry = grad_to_var.find(grad);
-      if (entry == grad_to_var.end()) continue;
-      const VarDesc* var = block.FindVarRecursive(entry->second);
-      if (!var || !var->error_clip()) continue;
-      if (std::find(clipped.begin(), clipped.end(), grad) != clipped.end()) continue;
-      clipped.push_back(grad);
-      append(block, *var->error_clip(), grad, entry->second);
-    }
-  }
+  last.ForEachOutput([&](const std::string& grad) {
+    auto entry = grad_to_var.find(grad);
+    if (entry == grad_to_var.end()) return;
+    const VarDesc* var = block.FindVarRecursive(entry->second);
+    if (!var || !var->error_clip()) return;
+    if (std::find(clipped.begin(), clipped.end(), grad) != clipped.end()) return;
+    clipped.push_back(grad);
+    append(block, *var->error_clip(), grad, entry->second);
+  });
   for (size_t i = first_clip; i < block.NumOps(); ++i) {
     if (!block.op(i).HasAttr(kOpRoleAttr)) block.op(i).SetAttr(kOpRoleAttr, int32_t{kBackward});
   }

@@ -25,11 +25,9 @@ void CheckAgainstDef(const OpDesc& op, const OpRegistry& ops) {
 
 std::vector<std::string> NewOutputs(const BlockDesc& block, const OpDesc& op) {
   std::vector<std::string> names;
-  for (const Slot& slot : op.outputs()) {
-    for (const std::string& arg : slot.args) {
-      if (!IsEmptyName(arg) && !block.FindVarRecursive(arg)) names.push_back(arg);
-    }
-  }
+  op.ForEachOutput([&](const std::string& name) {
+    if (!block.FindVarRecursive(name)) names.push_back(name);
+  });
   return names;
 }
 

@@ -507,11 +507,7 @@ class Reader {
     Located(body, [&] {
       OpDesc& op =
           net_.Append(entry.def->type(), std::move(inputs), std::move(outputs), std::move(attrs));
-      for (const Slot& slot : op.outputs()) {
-        for (const std::string& name : slot.args) {
-          if (!IsEmptyName(name)) Describe(net_.Var(name).desc(), options);
-        }
-      }
+      op.ForEachOutput([&](const std::string& name) { Describe(net_.Var(name).desc(), options); });
     });
   }
 

@@ -1,5 +1,4 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/optimizer/mixed_precision.h>
@@ -14,15 +13,6 @@ namespace coracle {
 namespace {
 
 enum class Color { kNone, kLow, kFloat };
-
-template <class F>
-void ForEachArg(const SlotList& slots, F f) {
-  for (const Slot& slot : slots) {
-    for (const std::string& name : slot.args) {
-      if (!IsEmptyName(name)) f(slot.name, name);
-    }
-  }
-}
 
 // Slots of the norms that hold images rather than something of each channel or row.
 bool IsNormImageSlot(const std::string& slot) { return slot == "X" || slot == "Z" || slot == "Y"; }
@@ -67,20 +57,17 @@ class Rewriter {
       BlockDesc& block = main_.Block(b);
       for (size_t i = 0; i < block.NumVars(); ++i) home_[&block.var(i)] = b;
     }
-    for (int b = 0; b < main_.NumBlocks(); ++b) {
-      BlockDesc& block = main_.Block(b);
-      for (size_t i = 0; i < block.NumOps(); ++i) {
-        const OpDesc& op = block.op(i);
-        ForEachArg(op.outputs(), [&](const std::string&, const std::string& name) {
-          const VarDesc* var = block.FindVarRecursive(name);
-          if (!var) return;
-          Writes& writes = writes_[var];
-          ++writes.count;
-          writes.elsewhere |= home_[var] != b;
-        });
-        if (!SubBlocksOf(op).empty()) ProtectBoundary(block, op);
-      }
-    }
+    main_.ForEachOp([&](const OpDesc& op) {
+      const BlockDesc& block = *op.block();
+      op.ForEachOutput([&](const std::string& name) {
+        const VarDesc* var = block.FindVarRecursive(name);
+        if (!var) return;
+        Writes& writes = writes_[var];
+        ++writes.count;
+        writes.elsewhere |= home_[var] != block.idx();
+      });
+      if (!op.SubBlocks().empty()) ProtectBoundary(block, op);
+    });
   }
 
   void Protect(const BlockDesc& block, const std::string& name) {
@@ -91,15 +78,13 @@ class Rewriter {
   // variables in attrs of the op.
   void ProtectBoundary(const BlockDesc& block, const OpDesc& op) {
     std::vector<const BlockDesc*> blocks = {&block};
-    for (int sub : SubBlocksOf(op)) {
+    for (int sub : op.SubBlocks()) {
       if (sub < main_.NumBlocks()) blocks.push_back(&main_.Block(sub));
     }
     for (const BlockDesc* seen : blocks) {
-      const auto protect = [&](const std::string&, const std::string& name) {
-        Protect(*seen, name);
-      };
-      ForEachArg(op.inputs(), protect);
-      ForEachArg(op.outputs(), protect);
+      const auto protect = [&](const std::string& name) { Protect(*seen, name); };
+      op.ForEachInput(protect);
+      op.ForEachOutput(protect);
       for (const NamedAttr& attr : op.attrs()) {
         if (const auto* name = std::get_if<std::string>(&attr.value)) Protect(*seen, *name);
         if (const auto* names = std::get_if<std::vector<std::string>>(&attr.value))
@@ -127,7 +112,7 @@ class Rewriter {
   VarDesc* Find(const std::string& name) { return block().FindVarRecursive(name); }
 
   void RewriteOp(std::unique_ptr<OpDesc> op) {
-    const std::vector<int> sub_blocks = SubBlocksOf(*op);
+    const std::vector<int> sub_blocks = op->SubBlocks();
     if (!sub_blocks.empty()) {
       const size_t depth = levels_.size() - 1;
       levels_[depth].op = op.get();
@@ -151,7 +136,7 @@ class Rewriter {
   }
 
   void ForgetWritten(const BlockDesc& in, const OpDesc& op) {
-    ForEachArg(op.outputs(), [&](const std::string&, const std::string& name) {
+    op.ForEachOutput([&](const std::string& name) {
       const VarDesc* var = in.FindVarRecursive(name);
       for (Level& open : levels_) open.passing.erase(var);
     });
@@ -160,31 +145,21 @@ class Rewriter {
   // --- what an op computes in ---
 
   bool HasFloatInput(const OpDesc& op) {
-    bool has = false;
-    ForEachArg(op.inputs(), [&](const std::string&, const std::string& name) {
+    return op.AnyInput([&](const std::string& name) {
       const VarDesc* var = Find(name);
-      has |= var && (var->dtype() == DType::kFloat32 || var->dtype() == options_.dtype);
+      return var && (var->dtype() == DType::kFloat32 || var->dtype() == options_.dtype);
     });
-    return has;
   }
   bool HasOtherThanTensors(const OpDesc& op) {
-    bool has = false;
-    const auto look = [&](const std::string&, const std::string& name) {
+    const auto other = [&](const std::string& name) {
       const VarDesc* var = Find(name);
-      has |= var && var->type() != VarType::kLoDTensor;
+      return var && var->type() != VarType::kLoDTensor;
     };
-    ForEachArg(op.inputs(), look);
-    ForEachArg(op.outputs(), look);
-    return has;
+    return op.AnyInput(other) || op.AnyOutput(other);
   }
   bool TouchesBlackVar(const OpDesc& op) {
-    bool touches = false;
-    const auto look = [&](const std::string&, const std::string& name) {
-      touches |= black_vars_.count(name) > 0;
-    };
-    ForEachArg(op.inputs(), look);
-    ForEachArg(op.outputs(), look);
-    return touches;
+    const auto black = [&](const std::string& name) { return black_vars_.count(name) > 0; };
+    return op.AnyInput(black) || op.AnyOutput(black);
   }
 
   Color ColorOf(const OpDesc& op) {
@@ -200,7 +175,7 @@ class Rewriter {
 
   Color Followed(const OpDesc& op) {
     Color color = Color::kNone;
-    ForEachArg(op.inputs(), [&](const std::string&, const std::string& name) {
+    op.ForEachInput([&](const std::string& name) {
       auto it = colors_.find(Find(name));
       if (it == colors_.end() || color == Color::kFloat) return;
       color = it->second;
@@ -209,7 +184,7 @@ class Rewriter {
   }
 
   void SetColors(const OpDesc& op, Color color) {
-    ForEachArg(op.outputs(), [&](const std::string&, const std::string& name) {
+    op.ForEachOutput([&](const std::string& name) {
       if (const VarDesc* var = Find(name)) colors_[var] = color;
     });
   }
@@ -225,16 +200,12 @@ class Rewriter {
 
   void CastInputs(OpDesc* op, DType from, DType to) {
     const bool images_only = float32_norms_ && IsNorm(op->type()) && to != DType::kFloat32;
-    for (const Slot& slot : SlotList(op->inputs())) {
-      if (images_only && !IsNormImageSlot(slot.name)) continue;
-      std::vector<std::string> args = slot.args;
-      for (std::string& name : args) {
-        const VarDesc* var = IsEmptyName(name) ? nullptr : Find(name);
-        if (var && var->dtype() == from && var->type() == VarType::kLoDTensor)
-          name = CastOf(name, *var, to);
-      }
-      if (args != slot.args) op->SetInput(slot.name, args);
-    }
+    op->RenameInputs([&](const std::string& name, const std::string& slot) {
+      const VarDesc* var = Find(name);
+      const bool cast = var && var->dtype() == from && var->type() == VarType::kLoDTensor &&
+                        (!images_only || IsNormImageSlot(slot));
+      return cast ? CastOf(name, *var, to) : name;
+    });
   }
 
   void AppendFloatOp(std::unique_ptr<OpDesc> op) {
@@ -255,16 +226,15 @@ class Rewriter {
     // Outputs whose variable must stay float32 are computed beside it.
     std::vector<std::pair<std::string, std::string>> beside;
     const bool images_only = float32_norms_ && IsNorm(op->type());
-    for (const Slot& slot : SlotList(op->outputs())) {
-      if (images_only && !IsNormImageSlot(slot.name)) continue;
-      for (const std::string& name : slot.args) {
-        VarDesc* var = IsEmptyName(name) ? nullptr : Find(name);
-        if (!var || var->dtype() != DType::kFloat32 || MayBecomeLow(*var)) continue;
-        const std::string temp = NewVar(name, *var, options_.dtype);
-        op->RenameOutput(name, temp);
-        beside.emplace_back(temp, name);
-      }
-    }
+    op->RenameOutputs([&](const std::string& name, const std::string& slot) {
+      const VarDesc* var = Find(name);
+      const bool computed_here = images_only && !IsNormImageSlot(slot);
+      if (computed_here || !var || var->dtype() != DType::kFloat32 || MayBecomeLow(*var))
+        return name;
+      const std::string temp = NewVar(name, *var, options_.dtype);
+      beside.emplace_back(temp, name);
+      return temp;
+    });
     OpDesc& added = block().AppendOp(std::move(op));
     InferOp(block(), added, ops_);
     SetColors(added, Color::kLow);
@@ -396,11 +366,7 @@ void NarrowInitializer(ProgramDesc& startup, const std::string& name, DType dtyp
   if (!var) return;
   for (size_t i = 0; i < root.NumOps(); ++i) {
     OpDesc& op = root.op(i);
-    std::string slot;
-    ForEachArg(op.outputs(), [&](const std::string& s, const std::string& n) {
-      if (n == name) slot = s;
-    });
-    if (slot.empty()) continue;
+    if (!op.Writes(name)) continue;
     const OpDef* def = ops.Find(op.type());
     if (op.HasAttr("dtype") || (def && def->FindAttr("dtype"))) {
       op.SetAttr("dtype", static_cast<int32_t>(dtype));
@@ -429,17 +395,12 @@ void NarrowParameters(ProgramDesc& main, ProgramDesc& startup, const MixedPrecis
   const bool float32_norms = options.float32_norms.value_or(options.level != PrecisionLevel::kO3);
   std::set<std::string> kept(options.float32_vars.begin(), options.float32_vars.end());
   kept.insert(options.black_vars.begin(), options.black_vars.end());
-  for (int b = 0; b < main.NumBlocks(); ++b) {
-    const BlockDesc& block = main.Block(b);
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      const OpDesc& op = block.op(i);
-      const bool norm = float32_norms && IsNorm(op.type()),
-                 black = lists.black.count(op.type()) > 0;
-      ForEachArg(op.inputs(), [&](const std::string& slot, const std::string& name) {
-        if (black || (norm && !IsNormImageSlot(slot))) kept.insert(name);
-      });
-    }
-  }
+  main.ForEachOp([&](const OpDesc& op) {
+    const bool norm = float32_norms && IsNorm(op.type()), black = lists.black.count(op.type()) > 0;
+    op.ForEachInput([&](const std::string& name, const std::string& slot) {
+      if (black || (norm && !IsNormImageSlot(slot))) kept.insert(name);
+    });
+  });
   for (int b = 0; b < main.NumBlocks(); ++b) {
     BlockDesc& block = main.Block(b);
     for (size_t i = 0; i < block.NumVars(); ++i) {

@@ -1,6 +1,7 @@
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/pass.h>
 
+#include <span>
 #include <unordered_map>
 
 namespace coracle {
@@ -40,18 +41,16 @@ class ConvBiasFuser {
 
   // What recomputed ops write holds the bits of what their originals wrote.
   void NoteCopies() {
-    for (size_t i = 0; i < block_.NumOps(); ++i) {
-      const Attribute* attr = block_.op(i).FindAttr(kRecomputedFromAttr);
+    block_.ForEachOp([&](const OpDesc& op) {
+      const Attribute* attr = op.FindAttr(kRecomputedFromAttr);
       const auto* from = attr ? std::get_if<std::vector<std::string>>(attr) : nullptr;
-      if (!from) continue;
+      if (!from) return;
       size_t at = 0;
-      for (const Slot& slot : block_.op(i).outputs()) {
-        for (const std::string& name : slot.args) {
-          if (at < from->size()) original_.emplace(name, (*from)[at]);
-          ++at;
-        }
-      }
-    }
+      ForEachPosition(op.outputs(), [&](const std::string& name) {
+        if (at < from->size()) original_.emplace(name, (*from)[at]);
+        ++at;
+      });
+    });
   }
   const std::string& Original(const std::string& name) const {
     auto it = original_.find(name);
@@ -89,7 +88,7 @@ class ConvBiasFuser {
     return true;
   }
 
-  static bool AnyBetween(const BlockDesc& block, const std::vector<OpDesc*>& ops,
+  static bool AnyBetween(const BlockDesc& block, std::span<const OpDesc* const> ops,
                          const OpDesc& from, const OpDesc& to) {
     for (const OpDesc* op : ops) {
       size_t at = block.IndexOf(*op);
@@ -100,12 +99,9 @@ class ConvBiasFuser {
 
   // The convolution will run where the addition stands: what it reads must not change on the way.
   bool Rewritten(const OpDesc& conv, const OpDesc& add) const {
-    for (const Slot& slot : conv.inputs()) {
-      for (const std::string& name : slot.args) {
-        if (AnyBetween(block_, block_.Uses(name).writers, conv, add)) return true;
-      }
-    }
-    return false;
+    return conv.AnyInput([&](const std::string& name) {
+      return AnyBetween(block_, block_.Uses(name).writers, conv, add);
+    });
   }
 
   // add_grad -> conv_grad, where nobody else reads what links them.

@@ -1,5 +1,4 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/passes/inline_calls.h>
 #include <fmt/format.h>
@@ -38,18 +37,15 @@ class CallSites {
  public:
   explicit CallSites(const ProgramDesc& program) {
     std::unordered_map<std::string, int> uses;
-    for (int b = 0; b < program.NumBlocks(); ++b) {
-      for (size_t i = 0; i < program.Block(b).NumOps(); ++i) {
-        const OpDesc& op = program.Block(b).op(i);
-        if (op.type() != "call") continue;
-        const std::string base = (op.Output("Out").empty() ? "" : op.Output("Out")[0]) + "/call";
-        const int use = uses[base]++;
-        CallSite& site = sites_.emplace_back();
-        site.prefix = use == 0 ? base : fmt::format("{}_{}", base, use);
-        of_call_[&op] = &site;
-        if (op.HasOutput("Scope")) of_scope_[op.Output("Scope")[0]] = &site;
-      }
-    }
+    program.ForEachOp([&](const OpDesc& op) {
+      if (op.type() != "call") return;
+      const std::string base = (op.Output("Out").empty() ? "" : op.Output("Out")[0]) + "/call";
+      const int use = uses[base]++;
+      CallSite& site = sites_.emplace_back();
+      site.prefix = use == 0 ? base : fmt::format("{}_{}", base, use);
+      of_call_[&op] = &site;
+      if (op.HasOutput("Scope")) of_scope_[op.Output("Scope")[0]] = &site;
+    });
   }
   CallSite& OfCall(const OpDesc& op) { return *of_call_.at(&op); }
   CallSite& OfGradient(ProgramDesc& program) {
@@ -144,17 +140,11 @@ class Inliner {
                                          op.attrs());
     if (!copy->HasAttr(kOpRoleAttr)) copy->SetAttr(kOpRoleAttr, int32_t{op_.role()});
     if (!op.HasSubBlock()) return copy;
+    copy->RenumberSubBlocks([&](int idx) { return CopyBlock(BlockRunBy(from, idx, op), to); });
+    // An op that runs a block says with lists of texts what variables of it stand for.
     for (const NamedAttr& attr : op.attrs()) {
-      if (const auto* one = std::get_if<BlockRef>(&attr.value)) {
-        copy->SetAttr(attr.name, BlockRef{CopyBlock(BlockRunBy(from, one->idx, op), to)});
-      } else if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
-        std::vector<BlockRef> refs = *many;
-        for (BlockRef& ref : refs) ref.idx = CopyBlock(BlockRunBy(from, ref.idx, op), to);
-        copy->SetAttr(attr.name, std::move(refs));
-      } else if (const auto* names = std::get_if<Names>(&attr.value)) {
-        // An op that runs a block says with lists of texts what variables of it stand for.
+      if (const auto* names = std::get_if<Names>(&attr.value))
         copy->SetAttr(attr.name, Renamed(*names));
-      }
     }
     return copy;
   }
@@ -205,12 +195,9 @@ bool HasCall(const BlockDesc& block, IsCallFn is_call) {
 
 std::unordered_set<std::string> ScopesOf(const ProgramDesc& program, IsCallFn is_call) {
   std::unordered_set<std::string> scopes;
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    for (size_t i = 0; i < program.Block(b).NumOps(); ++i) {
-      const OpDesc& op = program.Block(b).op(i);
-      if (is_call(op) && op.HasOutput("Scope")) scopes.insert(op.Output("Scope")[0]);
-    }
-  }
+  program.ForEachOp([&](const OpDesc& op) {
+    if (is_call(op) && op.HasOutput("Scope")) scopes.insert(op.Output("Scope")[0]);
+  });
   return scopes;
 }
 
@@ -229,15 +216,12 @@ void InlineInto(BlockDesc& block, CallSites& sites, IsCallFn is_call) {
 
 // What a gradient that is taken in a sub-block reads of a call around it: nothing writes it now.
 void ForgetScopes(ProgramDesc& program, const std::unordered_set<std::string>& scopes) {
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    for (OpDesc* op : program.Block(b).SubBlockOps()) {
-      for (const Slot& slot : SlotList(op->inputs())) {
-        for (const std::string& name : slot.args) {
-          if (scopes.count(name)) op->RenameInput(name, std::string(kEmptyVarName));
-        }
-      }
-    }
-  }
+  program.ForEachOp([&](OpDesc& op) {
+    if (!op.HasSubBlock()) return;
+    op.RenameInputs([&](const std::string& name) {
+      return scopes.count(name) ? std::string(kEmptyVarName) : name;
+    });
+  });
 }
 
 // The order in which calls are replaced in blocks. A call copies a function with the blocks that
@@ -267,13 +251,12 @@ class InliningOrder {
   // The blocks that ops of a block run, but for functions.
   std::vector<int> RunBy(int block) const {
     std::vector<int> blocks;
-    for (size_t i = 0; i < program_.Block(block).NumOps(); ++i) {
-      const OpDesc& op = program_.Block(block).op(i);
-      if (IsCall(op) || !op.HasSubBlock()) continue;
-      for (int idx : SubBlocksOf(op)) {
+    program_.Block(block).ForEachOp([&](const OpDesc& op) {
+      if (IsCall(op)) return;
+      for (int idx : op.SubBlocks()) {
         if (idx > block && idx < n_) blocks.push_back(idx);
       }
-    }
+    });
     return blocks;
   }
 
@@ -286,12 +269,12 @@ class InliningOrder {
       return before;
     }
     const BlockDesc& block = program_.Block(node);
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      if (!IsCall(block.op(i))) continue;
-      for (int idx : SubBlocksOf(block.op(i))) {
+    block.ForEachOp([&](const OpDesc& op) {
+      if (!IsCall(op)) return;
+      for (int idx : op.SubBlocks()) {
         if (idx > 0 && idx < n_) before.push_back(n_ + idx);
       }
-    }
+    });
     const int forward = block.forward_block_idx(), runner = runner_[static_cast<size_t>(node)];
     if (forward >= 0 && forward < n_) before.push_back(forward);
     if (runner >= 0) before.push_back(runner);
@@ -331,22 +314,6 @@ class InliningOrder {
   std::vector<int> order_;
 };
 
-void Renumber(OpDesc& op, const std::vector<int>& index) {
-  const auto renumbered = [&](BlockRef ref) {
-    const bool known = ref.idx >= 0 && static_cast<size_t>(ref.idx) < index.size();
-    return known ? BlockRef{index[static_cast<size_t>(ref.idx)]} : ref;
-  };
-  for (const NamedAttr& attr : AttrList(op.attrs())) {
-    if (const auto* one = std::get_if<BlockRef>(&attr.value)) {
-      op.SetAttr(attr.name, renumbered(*one));
-    } else if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
-      std::vector<BlockRef> refs = *many;
-      for (BlockRef& ref : refs) ref = renumbered(ref);
-      op.SetAttr(attr.name, std::move(refs));
-    }
-  }
-}
-
 // Random ops of a sub-block draw by its index, too: with the gradient blocks behind all others it
 // is the same whether backward was appended or not.
 void PutGradientBlocksLast(ProgramDesc& program) {
@@ -376,9 +343,12 @@ void PutGradientBlocksLast(ProgramDesc& program) {
     for (size_t i = 0; i < from.NumVars(); ++i) to.AppendVar(from.var(i));
     for (size_t i = 0; i < from.NumOps(); ++i) to.AppendOp(from.op(i));
   }
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    for (size_t i = 0; i < program.Block(b).NumOps(); ++i) Renumber(program.Block(b).op(i), index);
-  }
+  program.ForEachOp([&](OpDesc& op) {
+    op.RenumberSubBlocks([&](int b) {
+      const bool known = b >= 0 && static_cast<size_t>(b) < n;
+      return known ? index[static_cast<size_t>(b)] : b;
+    });
+  });
 }
 
 bool Inline(ProgramDesc& program, IsCallFn is_call) {

@@ -50,32 +50,24 @@ class Merger {
  private:
   // Closes the groups that cannot be put off until after `op`, then lets it join or open one.
   void Look(const OpDesc& op, size_t index) {
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& name : slot.args) CloseAll(writers_, name);
-    }
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& name : slot.args) {
-        CloseAll(readers_, name);
-        CloseAll(writers_, name);
-      }
-    }
+    op.ForEachInput([&](const std::string& name) { CloseAll(writers_, name); });
+    op.ForEachOutput([&](const std::string& name) {
+      CloseAll(readers_, name);
+      CloseAll(writers_, name);
+    });
     const std::string key = KeyOf(op);
     if (key.empty()) return;
     auto [open, added] = open_.try_emplace(key, groups_.size());
     if (added) groups_.emplace_back();
     groups_[open->second].members.push_back(index);
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& name : slot.args) readers_[name].push_back(key);
-    }
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& name : slot.args) writers_[name].push_back(key);
-    }
+    op.ForEachInput([&](const std::string& name) { readers_[name].push_back(key); });
+    op.ForEachOutput([&](const std::string& name) { writers_[name].push_back(key); });
   }
 
   using Users = std::unordered_map<std::string, std::vector<std::string>>;
   void CloseAll(Users& users, const std::string& name) {
     auto it = users.find(name);
-    if (it == users.end() || IsEmptyName(name)) return;
+    if (it == users.end()) return;
     for (const std::string& key : it->second) open_.erase(key);
     users.erase(it);
   }

@@ -61,9 +61,7 @@ class NhwcRewriter {
       }
       // An image that is read and written: what it was before may be known to nobody but the op.
       for (const std::string& name : op.Output(slot)) {
-        for (const Slot& in : op.inputs()) {
-          if (std::find(in.args.begin(), in.args.end(), name) != in.args.end()) return false;
-        }
+        if (op.Reads(name)) return false;
       }
     }
     return true;
@@ -77,22 +75,18 @@ class NhwcRewriter {
   // An elementwise op is worth doing in NHWC when one of its inputs is there already and all of its
   // variables are images of one shape.
   bool FollowsLayout(const OpDesc& op) const {
-    bool any = false;
     const Shape* shape = nullptr;
-    for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
-      for (const Slot& slot : *slots) {
-        for (const std::string& name : slot.args) {
-          if (IsEmptyName(name)) continue;
-          if (!IsImage(name)) return false;
-          const Shape& s = block_.FindVarRecursive(name)->shape();
-          if (shape && !(*shape == s)) return false;
-          shape = &s;
-          auto it = forms_.find(name);
-          any |= slots == &op.inputs() && it != forms_.end() && !it->second.has_nchw;
-        }
-      }
-    }
-    return any;
+    auto other = [&](const std::string& name) {
+      if (!IsImage(name)) return true;
+      const Shape& s = block_.FindVarRecursive(name)->shape();
+      if (!shape) shape = &s;
+      return !(*shape == s);
+    };
+    if (op.AnyInput(other) || op.AnyOutput(other)) return false;
+    return op.AnyInput([&](const std::string& name) {
+      auto it = forms_.find(name);
+      return it != forms_.end() && !it->second.has_nchw;
+    });
   }
 
   static bool Listed(const std::vector<std::string>& slots, const std::string& name) {
@@ -101,41 +95,26 @@ class NhwcRewriter {
 
   // Rewrites the op's variables in `slots` (all, when empty) to their NHWC forms.
   void Convert(OpDesc& op, const std::vector<std::string>& slots) {
-    for (const Slot& slot : SlotList(op.inputs())) {
-      std::vector<std::string> args = slot.args;
-      for (std::string& name : args) {
-        if (IsEmptyName(name)) continue;
-        if (Listed(slots, slot.name))
-          name = NhwcForm(name);
-        else
-          MakeNchw(name);
+    op.RenameInputs([&](const std::string& name, const std::string& slot) {
+      if (Listed(slots, slot)) return NhwcForm(name);
+      MakeNchw(name);
+      return name;
+    });
+    op.RenameOutputs([&](const std::string& name, const std::string& slot) {
+      if (!Listed(slots, slot)) {
+        forms_.erase(name);
+        return name;
       }
-      op.SetInput(slot.name, std::move(args));
-    }
-    for (const Slot& slot : SlotList(op.outputs())) {
-      std::vector<std::string> args = slot.args;
-      for (std::string& name : args) {
-        if (IsEmptyName(name)) continue;
-        if (!Listed(slots, slot.name)) {
-          forms_.erase(name);
-          continue;
-        }
-        std::string nhwc = NewNhwcVar(name);
-        forms_[name] = {nhwc, false};
-        if (context_.IsVisible(block_, name)) show_.push_back(name);
-        name = nhwc;
-      }
-      op.SetOutput(slot.name, std::move(args));
-    }
+      std::string nhwc = NewNhwcVar(name);
+      forms_[name] = {nhwc, false};
+      if (context_.IsVisible(block_, name)) show_.push_back(name);
+      return nhwc;
+    });
   }
 
   void KeepNchw(const OpDesc& op) {
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& name : slot.args) MakeNchw(name);
-    }
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& name : slot.args) forms_.erase(name);
-    }
+    op.ForEachInput([&](const std::string& name) { MakeNchw(name); });
+    op.ForEachOutput([&](const std::string& name) { forms_.erase(name); });
   }
 
   void Emit(std::unique_ptr<OpDesc> op) {
@@ -183,11 +162,11 @@ class NhwcRewriter {
   // Variables that only exist in NHWC keep their NCHW VarDesc, which nothing writes any more.
   void RemoveUnusedForms() {
     std::unordered_set<std::string> used;
-    for (size_t i = 0; i < block_.NumOps(); ++i) {
-      for (const SlotList* slots : {&block_.op(i).inputs(), &block_.op(i).outputs()}) {
-        for (const Slot& slot : *slots) used.insert(slot.args.begin(), slot.args.end());
-      }
-    }
+    auto use = [&](const std::string& name) { used.insert(name); };
+    block_.ForEachOp([&](const OpDesc& op) {
+      op.ForEachInput(use);
+      op.ForEachOutput(use);
+    });
     block_.RemoveVarsIf([&](const VarDesc& var) {
       return forms_.count(var.name()) && !used.count(var.name()) &&
              !context_.IsVisible(block_, var.name());

@@ -10,13 +10,12 @@ namespace {
 
 std::unordered_set<std::string> NamesInSubBlocks(const ProgramDesc& program) {
   std::unordered_set<std::string> names;
+  auto add = [&](const std::string& name) { names.insert(name); };
   for (int b = 1; b < program.NumBlocks(); ++b) {
-    for (size_t i = 0; i < program.Block(b).NumOps(); ++i) {
-      const OpDesc& op = program.Block(b).op(i);
-      for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
-        for (const Slot& slot : *slots) names.insert(slot.args.begin(), slot.args.end());
-      }
-    }
+    program.Block(b).ForEachOp([&](const OpDesc& op) {
+      op.ForEachInput(add);
+      op.ForEachOutput(add);
+    });
   }
   return names;
 }

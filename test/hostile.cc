@@ -22,29 +22,23 @@ int Below(std::mt19937& random, size_t n) {
 }
 
 bool IsSmall(const VarValues& env, const OpDesc& op) {
-  for (const Slot& slot : op.inputs()) {
-    for (const std::string& arg : slot.args) {
-      auto it = env.find(arg);
-      if (it == env.end()) continue;
-      const auto* tensor = std::get_if<Tensor>(&it->second);
-      if (tensor && tensor->numel() > kMaxNumel) return false;
-    }
-  }
-  return true;
+  return !op.AnyInput([&](const std::string& name) {
+    auto it = env.find(name);
+    const auto* tensor = it == env.end() ? nullptr : std::get_if<Tensor>(&it->second);
+    return tensor && tensor->numel() > kMaxNumel;
+  });
 }
 
 bool OutputsAreSmall(const OpDesc& op, const BlockDesc& block) {
-  for (const Slot& slot : op.outputs()) {
-    for (const std::string& arg : slot.args) {
-      const VarDesc* var = block.FindVar(arg);
-      if (!var) continue;
-      int64_t numel = 1;
-      for (int64_t dim : var->shape()) {
-        if (dim > kMaxNumel || (numel *= std::max<int64_t>(dim, 1)) > 16 * kMaxNumel) return false;
-      }
+  return !op.AnyOutput([&](const std::string& name) {
+    const VarDesc* var = block.FindVar(name);
+    if (!var) return false;
+    int64_t numel = 1;
+    for (int64_t dim : var->shape()) {
+      if (dim > kMaxNumel || (numel *= std::max<int64_t>(dim, 1)) > 16 * kMaxNumel) return true;
     }
-  }
-  return true;
+    return false;
+  });
 }
 
 // The op, its inputs' declarations, and what it may be given.
@@ -52,12 +46,10 @@ class Variant {
  public:
   Variant(std::mt19937& random, const OpDesc& op, const VarValues& env, const OpDef& def)
       : random_(random), op_(op), def_(def) {
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& arg : slot.args) {
-        auto it = env.find(arg);
-        if (it != env.end()) env_[arg] = it->second;
-      }
-    }
+    op.ForEachInput([&](const std::string& name) {
+      auto it = env.find(name);
+      if (it != env.end()) env_[name] = it->second;
+    });
   }
 
   void Change() {
@@ -328,14 +320,12 @@ void RunHostile(const OpDesc& given, const VarValues& env, const OpRegistry& ops
   };
   if (std::getenv("CORACLE_HOSTILE_PRINT")) {
     std::string text = given.type();
-    for (const Slot& slot : given.inputs()) {
-      for (const std::string& arg : slot.args) {
-        auto it = env.find(arg);
-        if (it == env.end()) continue;
-        const auto* tensor = std::get_if<Tensor>(&it->second);
-        text += " " + slot.name + "=" + (tensor ? tensor->ToString() : "other");
-      }
-    }
+    given.ForEachInput([&](const std::string& name, const std::string& slot) {
+      auto it = env.find(name);
+      if (it == env.end()) return;
+      const auto* tensor = std::get_if<Tensor>(&it->second);
+      text += " " + slot + "=" + (tensor ? tensor->ToString() : "other");
+    });
     for (const Slot& slot : given.outputs()) text += " ->" + slot.name;
     fprintf(stderr, "%s\n", text.c_str());
   }

@@ -494,34 +494,29 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
   GradientContext::Request request;
   request.op = &op;
   request.block = &block;
-  for (const Slot& slot : op.outputs()) {
-    const SlotDef* slot_def = def.FindOutput(slot.name);
-    for (const std::string& name : slot.args) {
-      const VarValue& value = forward.at(name);
-      if (!IsFloat(value) || slot_def->intermediate) {
-        request.output_grads.push_back("");
-        continue;
-      }
-      const VarMeta out = MetaOfValue(value);
-      Philox random(5, HashName(name), 0);
-      Tensor w(DType::kFloat64, out.shape);
-      for (int64_t k = 0; k < w.numel(); ++k)
-        w.data<double>()[k] = 0.5 + random.UniformDouble(static_cast<uint64_t>(k));
-      graph.inputs[GradName(name)] = w.Cast(out.dtype);
-      VarDesc& var = block.Var(GradName(name));
-      var.SetShape(out.shape);
-      var.SetDType(out.dtype);
-      request.output_grads.push_back(GradName(name));
-      graph.outputs.push_back(name);
+  ForEachPosition(op.outputs(), [&](const std::string& name, const std::string& slot) {
+    const VarValue& value = forward.at(name);
+    if (!IsFloat(value) || def.FindOutput(slot)->intermediate) {
+      request.output_grads.push_back("");
+      return;
     }
-  }
-  for (const Slot& slot : op.inputs()) {
-    bool wanted = std::find(slots.begin(), slots.end(), slot.name) != slots.end();
-    for (const std::string& name : slot.args) {
-      request.input_grads.push_back(wanted ? GradName(name) : "");
-      if (wanted) graph.grad_of[name] = GradName(name);
-    }
-  }
+    const VarMeta out = MetaOfValue(value);
+    Philox random(5, HashName(name), 0);
+    Tensor w(DType::kFloat64, out.shape);
+    for (int64_t k = 0; k < w.numel(); ++k)
+      w.data<double>()[k] = 0.5 + random.UniformDouble(static_cast<uint64_t>(k));
+    graph.inputs[GradName(name)] = w.Cast(out.dtype);
+    VarDesc& var = block.Var(GradName(name));
+    var.SetShape(out.shape);
+    var.SetDType(out.dtype);
+    request.output_grads.push_back(GradName(name));
+    graph.outputs.push_back(name);
+  });
+  ForEachPosition(op.inputs(), [&](const std::string& name, const std::string& slot) {
+    const bool wanted = std::find(slots.begin(), slots.end(), slot) != slots.end();
+    request.input_grads.push_back(wanted ? GradName(name) : "");
+    if (wanted) graph.grad_of[name] = GradName(name);
+  });
   request.fresh_name = [&](const std::string& hint) { return graph.program.UniqueName(hint); };
   GradientContext context(ops_, request);
   def.RunGradient(context);

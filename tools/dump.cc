@@ -34,14 +34,8 @@ std::optional<Regex> RegexOf(const char* flag, const std::string& text) {
 }
 
 bool UsesAny(const OpDesc& op, const Regex& pattern) {
-  for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
-    for (const Slot& slot : *slots) {
-      for (const std::string& name : slot.args) {
-        if (pattern.MatchesPart(name)) return true;
-      }
-    }
-  }
-  return false;
+  auto matches = [&](const std::string& name) { return pattern.MatchesPart(name); };
+  return op.AnyInput(matches) || op.AnyOutput(matches);
 }
 
 // What a run would refuse.

@@ -42,20 +42,18 @@ void RemoveFeedAndFetch(ProgramDesc& program) {
 // Every dense tensor that an op of the root reads is fed, persistable or written by some op.
 void CheckFed(const BlockDesc& root, const std::vector<std::string>& feeds) {
   std::unordered_set<std::string_view> known(feeds.begin(), feeds.end());
+  root.ForEachOp([&](const OpDesc& op) {
+    op.ForEachOutput([&](const std::string& name) { known.insert(name); });
+  });
   for (size_t i = 0; i < root.NumOps(); ++i) {
-    for (const Slot& slot : root.op(i).outputs()) known.insert(slot.args.begin(), slot.args.end());
-  }
-  for (size_t i = 0; i < root.NumOps(); ++i) {
-    for (const Slot& slot : root.op(i).inputs()) {
-      for (const std::string& arg : slot.args) {
-        const VarDesc* var = root.FindVar(arg);
-        if (!var || var->persistable() || var->type() != VarType::kLoDTensor || known.count(arg))
-          continue;
-        ThrowInvalid(fmt::format(
-            "the inference model reads the var {} (op {}, {}), which is not among the feeds",
-            Quote(arg), i, root.op(i).type()));
-      }
-    }
+    root.op(i).ForEachInput([&](const std::string& name) {
+      const VarDesc* var = root.FindVar(name);
+      if (!var || var->persistable() || var->type() != VarType::kLoDTensor || known.count(name))
+        return;
+      ThrowInvalid(fmt::format(
+          "the inference model reads the var {} (op {}, {}), which is not among the feeds",
+          Quote(name), i, root.op(i).type()));
+    });
   }
 }
 

@@ -11,14 +11,42 @@ namespace coracle {
 BlockDesc::BlockDesc(ProgramDesc* program, int idx, int parent_idx)
     : program_(program), idx_(idx), parent_idx_(parent_idx) {}
 
-BlockDesc* BlockDesc::parent() const {
-  return parent_idx_ >= 0 && parent_idx_ < program_->NumBlocks() ? &program_->Block(parent_idx_)
-                                                                 : nullptr;
+namespace {
+
+template <class Program>
+auto* BlockAt(Program& program, int idx) {
+  return idx >= 0 && idx < program.NumBlocks() ? &program.Block(idx) : nullptr;
 }
 
-BlockDesc* BlockDesc::forward_block() const {
-  int idx = forward_block_idx();
-  return idx >= 0 && idx < program_->NumBlocks() ? &program_->Block(idx) : nullptr;
+// See BlockDesc::FindVarRecursive.
+template <class Block>
+auto* FindFrom(Block& start, std::string_view name) {
+  auto* found = start.FindVar(name);
+  if (found || (start.parent_idx() < 0 && !start.forward_block_idx_field())) return found;
+  std::vector<Block*> queue = {&start};
+  std::unordered_set<Block*> seen;  // used once the queue is long
+  auto is_new = [&](Block* block) {
+    if (queue.size() < 16) return std::find(queue.begin(), queue.end(), block) == queue.end();
+    if (seen.empty()) seen.insert(queue.begin(), queue.end());
+    return seen.insert(block).second;
+  };
+  for (size_t i = 0; i < queue.size() && !found; ++i) {
+    for (Block* next : {queue[i]->forward_block(), queue[i]->parent()}) {
+      if (found || !next || !is_new(next)) continue;
+      found = next->FindVar(name);
+      queue.push_back(next);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+BlockDesc* BlockDesc::parent() { return BlockAt(*program_, parent_idx_); }
+const BlockDesc* BlockDesc::parent() const { return BlockAt(*program_, parent_idx_); }
+BlockDesc* BlockDesc::forward_block() { return BlockAt(*program_, forward_block_idx()); }
+const BlockDesc* BlockDesc::forward_block() const {
+  return BlockAt(*program_, forward_block_idx());
 }
 
 VarDesc& BlockDesc::Var(const std::string& name) {
@@ -40,26 +68,9 @@ VarDesc* BlockDesc::Adopt(std::unique_ptr<VarDesc> var) {
   return vars_.back().get();
 }
 
-VarDesc* BlockDesc::FindVar(std::string_view name) const { return var_index_.Find(name); }
-
-VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
-  if (VarDesc* found = FindVar(name)) return found;
-  if (parent_idx_ < 0 && !forward_block_idx_) return nullptr;
-  std::vector<const BlockDesc*> queue = {this};
-  std::unordered_set<const BlockDesc*> seen;  // used once the queue is long
-  auto is_new = [&](const BlockDesc* block) {
-    if (queue.size() < 16) return std::find(queue.begin(), queue.end(), block) == queue.end();
-    if (seen.empty()) seen.insert(queue.begin(), queue.end());
-    return seen.insert(block).second;
-  };
-  for (size_t i = 0; i < queue.size(); ++i) {
-    for (const BlockDesc* next : {queue[i]->forward_block(), queue[i]->parent()}) {
-      if (!next || !is_new(next)) continue;
-      if (VarDesc* found = next->FindVar(name)) return found;
-      queue.push_back(next);
-    }
-  }
-  return nullptr;
+VarDesc* BlockDesc::FindVarRecursive(std::string_view name) { return FindFrom(*this, name); }
+const VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
+  return FindFrom(*this, name);
 }
 
 VarDesc& BlockDesc::AppendVar(const VarDesc& var) {
@@ -158,7 +169,7 @@ void BlockDesc::SetOps(std::vector<std::unique_ptr<OpDesc>> ops) {
   for (auto& op : ops_) op->block_ = this;
 }
 
-VarUses& BlockDesc::UsesOf(std::string_view name) const {
+BlockDesc::UseLists& BlockDesc::UsesOf(std::string_view name) const {
   const VarDesc* var = FindVar(name);
   return var ? uses_[var->index_] : outer_uses_[name];
 }
@@ -179,24 +190,35 @@ void BlockDesc::IndexUses() const {
     OpDesc* op = ops_[indexed_ops_].get();
     op->position_ = indexed_ops_;
     if (op->HasSubBlock()) sub_block_ops_.push_back(op);
-    for (const Slot& slot : op->inputs()) {
-      for (const std::string& name : slot.args) add(UsesOf(name).readers, op);
-    }
-    for (const Slot& slot : op->outputs()) {
-      for (const std::string& name : slot.args) add(UsesOf(name).writers, op);
-    }
+    op->ForEachInput([&](const std::string& name) { add(UsesOf(name).readers, op); });
+    op->ForEachOutput([&](const std::string& name) { add(UsesOf(name).writers, op); });
   }
 }
 
-const VarUses& BlockDesc::Uses(std::string_view name) const {
-  static const VarUses none;
+const BlockDesc::UseLists& BlockDesc::IndexedUsesOf(std::string_view name) const {
+  static const UseLists none;
   IndexUses();
   if (const VarDesc* var = FindVar(name)) return uses_[var->index_];
   auto it = outer_uses_.find(name);
   return it == outer_uses_.end() ? none : it->second;
 }
 
-const std::vector<OpDesc*>& BlockDesc::SubBlockOps() const {
+MutableVarUses BlockDesc::Uses(std::string_view name) {
+  const UseLists& uses = IndexedUsesOf(name);
+  return {uses.writers, uses.readers};
+}
+
+VarUses BlockDesc::Uses(std::string_view name) const {
+  const UseLists& uses = IndexedUsesOf(name);
+  return {uses.writers, uses.readers};
+}
+
+std::span<OpDesc* const> BlockDesc::SubBlockOps() {
+  IndexUses();
+  return sub_block_ops_;
+}
+
+std::span<const OpDesc* const> BlockDesc::SubBlockOps() const {
   IndexUses();
   return sub_block_ops_;
 }

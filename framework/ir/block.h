@@ -8,9 +8,11 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -18,10 +20,15 @@ namespace coracle {
 class ProgramDesc;
 
 // The ops of one block that write and read a variable, in program order; an op appears once in each
-// list.
+// list. Views of the block's index: valid until the block's ops change.
 struct VarUses {
-  std::vector<OpDesc*> writers;
-  std::vector<OpDesc*> readers;
+  std::span<const OpDesc* const> writers;
+  std::span<const OpDesc* const> readers;
+};
+struct MutableVarUses {
+  std::span<OpDesc* const> writers;
+  std::span<OpDesc* const> readers;
+  operator VarUses() const { return {writers, readers}; }
 };
 
 class BlockDesc {
@@ -36,8 +43,10 @@ class BlockDesc {
   int parent_idx() const { return parent_idx_; }  // -1 for the root
   int forward_block_idx() const { return forward_block_idx_.value_or(-1); }
   void SetForwardBlockIdx(int idx) { forward_block_idx_ = idx; }
-  BlockDesc* parent() const;         // nullptr for the root (and for an index that names no block)
-  BlockDesc* forward_block() const;  // nullptr when there is none
+  BlockDesc* parent();  // nullptr for the root (and for an index that names no block)
+  const BlockDesc* parent() const;
+  BlockDesc* forward_block();  // nullptr when there is none
+  const BlockDesc* forward_block() const;
 
   // --- variables, in the order in which they were made ---
   size_t NumVars() const { return vars_.size(); }
@@ -45,10 +54,12 @@ class BlockDesc {
   const VarDesc& var(size_t i) const { return *vars_[i]; }
   VarDesc& Var(const std::string& name);  // found here or made here
   VarDesc* TryAddVar(std::string name);   // a new one; nullptr when the name is taken here
-  VarDesc* FindVar(std::string_view name) const;
+  VarDesc* FindVar(std::string_view name) { return var_index_.Find(name); }
+  const VarDesc* FindVar(std::string_view name) const { return var_index_.Find(name); }
   // Looked up here, then in the forward block, then in the parent, and so on breadth-first. nullptr
   // when absent.
-  VarDesc* FindVarRecursive(std::string_view name) const;
+  VarDesc* FindVarRecursive(std::string_view name);
+  const VarDesc* FindVarRecursive(std::string_view name) const;
   VarDesc& AppendVar(const VarDesc& var);  // a copy; throws kAlreadyExists for a name that is taken
   bool RemoveVar(std::string_view name);
   // Of those from position `first` on; costs nothing for the variables before it.
@@ -59,6 +70,15 @@ class BlockDesc {
   size_t NumOps() const { return ops_.size(); }
   OpDesc& op(size_t i) { return *ops_[i]; }
   const OpDesc& op(size_t i) const { return *ops_[i]; }
+  // f(op) for each op in order, those that f appends included.
+  template <class F>
+  void ForEachOp(F&& f) {
+    for (size_t i = 0; i < ops_.size(); ++i) f(*ops_[i]);
+  }
+  template <class F>
+  void ForEachOp(F&& f) const {
+    for (size_t i = 0; i < ops_.size(); ++i) f(std::as_const(*ops_[i]));
+  }
   OpDesc& AppendOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
   OpDesc& AppendOp(const OpDesc& op);  // a copy
   OpDesc& AppendOp(std::unique_ptr<OpDesc> op);
@@ -74,8 +94,10 @@ class BlockDesc {
   // An index that is built when first asked for after an edit of ops; appended ops are added to it
   // when it is next asked, so that a look-up after appending costs what was appended. Not
   // thread-safe while stale.
-  const VarUses& Uses(std::string_view name) const;
-  const std::vector<OpDesc*>& SubBlockOps() const;  // those with an attr that names a block
+  MutableVarUses Uses(std::string_view name);
+  VarUses Uses(std::string_view name) const;
+  std::span<OpDesc* const> SubBlockOps();  // those with an attr that names a block
+  std::span<const OpDesc* const> SubBlockOps() const;
   size_t IndexOf(
       const OpDesc& op) const;  // position in ops; throws InternalError for an op of another block
 
@@ -90,9 +112,13 @@ class BlockDesc {
  private:
   friend class ProgramDesc;
   friend class OpDesc;
+  struct UseLists {
+    std::vector<OpDesc*> writers, readers;
+  };
   void InvalidateUses() { uses_valid_ = false; }
   void IndexUses() const;
-  VarUses& UsesOf(std::string_view name) const;
+  UseLists& UsesOf(std::string_view name) const;
+  const UseLists& IndexedUsesOf(std::string_view name) const;
   VarDesc* Adopt(std::unique_ptr<VarDesc> var);
 
   ProgramDesc* program_;
@@ -107,8 +133,8 @@ class BlockDesc {
   mutable bool uses_valid_ = true;
   mutable size_t indexed_ops_ = 0;
   mutable std::vector<OpDesc*> sub_block_ops_;
-  mutable std::vector<VarUses> uses_;  // of the block's own variables, by VarDesc::index()
-  mutable std::unordered_map<std::string_view, VarUses> outer_uses_;  // keys lie in the ops' slots
+  mutable std::vector<UseLists> uses_;  // of the block's own variables, by VarDesc::index()
+  mutable std::unordered_map<std::string_view, UseLists> outer_uses_;  // keys lie in the ops' slots
 };
 
 }  // namespace coracle

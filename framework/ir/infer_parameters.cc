@@ -30,32 +30,25 @@ bool IsForward(const OpDesc& op) {
 std::vector<Use> UsesOfRoot(const ProgramDesc& program) {
   const BlockDesc& root = program.Root();
   std::vector<Use> uses(root.NumVars());
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    const BlockDesc& block = program.Block(b);
+  program.ForEachOp([&](const OpDesc& op) {
+    const BlockDesc& block = *op.block();
     auto use = [&](const std::string& name) -> Use* {
-      if (b > 0 && block.FindVar(name)) return nullptr;
+      if (block.idx() > 0 && block.FindVar(name)) return nullptr;
       const VarDesc* var = root.FindVar(name);
       return var ? &uses[var->index()] : nullptr;
     };
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      const OpDesc& op = block.op(i);
-      const bool reads = IsForward(op) && !OnlyLooks(op);
-      for (const Slot& slot : op.inputs()) {
-        for (const std::string& arg : slot.args) {
-          Use* used = use(arg);
-          if (!used) continue;
-          used->read |= reads;
-          used->updated |= slot.name == "Param";
-          used->rate |= slot.name == "LearningRate";
-        }
-      }
-      for (const Slot& slot : op.outputs()) {
-        for (const std::string& arg : slot.args) {
-          if (Use* used = use(arg)) used->written = true;
-        }
-      }
-    }
-  }
+    const bool reads = IsForward(op) && !OnlyLooks(op);
+    op.ForEachInput([&](const std::string& name, const std::string& slot) {
+      Use* used = use(name);
+      if (!used) return;
+      used->read |= reads;
+      used->updated |= slot == "Param";
+      used->rate |= slot == "LearningRate";
+    });
+    op.ForEachOutput([&](const std::string& name) {
+      if (Use* used = use(name)) used->written = true;
+    });
+  });
   return uses;
 }
 

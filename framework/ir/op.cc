@@ -104,6 +104,14 @@ void OpDesc::RenameOutput(const std::string& from, const std::string& to) {
   Touch();
 }
 
+bool OpDesc::Reads(std::string_view name) const {
+  return AnyInput([&](const std::string& read) { return read == name; });
+}
+
+bool OpDesc::Writes(std::string_view name) const {
+  return AnyOutput([&](const std::string& written) { return written == name; });
+}
+
 const Attribute* OpDesc::FindAttr(std::string_view name) const {
   for (const NamedAttr& attr : attrs_) {
     if (attr.name == name) return &attr.value;
@@ -132,6 +140,17 @@ bool OpDesc::HasSubBlock() const {
     const AttrType type = TypeOf(attr.value);
     return type == AttrType::kBlock || type == AttrType::kBlocks;
   });
+}
+
+std::vector<int> OpDesc::SubBlocks() const {
+  std::vector<int> blocks;
+  for (const NamedAttr& attr : attrs_) {
+    if (const auto* one = std::get_if<BlockRef>(&attr.value)) blocks.push_back(one->idx);
+    if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
+      for (BlockRef ref : *many) blocks.push_back(ref.idx);
+    }
+  }
+  return blocks;
 }
 
 namespace {

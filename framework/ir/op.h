@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -22,6 +24,31 @@ struct Slot {
 };
 using SlotList = std::vector<Slot>;
 using AttrList = std::vector<NamedAttr>;
+
+namespace internal {
+
+// Calls f(name, slot, index) with as many of the three as f takes.
+template <class F>
+decltype(auto) CallWithPlace(F& f, const std::string& name, const std::string& slot, size_t index) {
+  if constexpr (std::is_invocable_v<F&, const std::string&>)
+    return f(name);
+  else if constexpr (std::is_invocable_v<F&, const std::string&, const std::string&>)
+    return f(name, slot);
+  else
+    return f(name, slot, index);
+}
+
+}  // namespace internal
+
+// f(name, slot, index) as OpDesc::ForEachInput calls it, but for positions that hold no variable,
+// too: for lists that have an entry for each position.
+template <class F>
+void ForEachPosition(const SlotList& slots, F&& f) {
+  for (const Slot& slot : slots) {
+    for (size_t i = 0; i < slot.args.size(); ++i)
+      internal::CallWithPlace(f, slot.args[i], slot.name, i);
+  }
+}
 
 class OpDesc {
  public:
@@ -50,6 +77,41 @@ class OpDesc {
   void RenameInput(const std::string& from, const std::string& to);
   void RenameOutput(const std::string& from, const std::string& to);
 
+  // Each variable that the op reads (writes), slot after slot: f(name, slot, index) with its
+  // position in the slot; f may take the name alone, or the name and the slot. Positions that hold
+  // no variable (IsEmptyName) are left out. f must not edit the slots.
+  template <class F>
+  void ForEachInput(F&& f) const {
+    AnyName(inputs_, CallAndGoOn(f));
+  }
+  template <class F>
+  void ForEachOutput(F&& f) const {
+    AnyName(outputs_, CallAndGoOn(f));
+  }
+  // Whether `holds`, which takes what f above takes, is true of one of them; stops at the first.
+  template <class Predicate>
+  bool AnyInput(Predicate&& holds) const {
+    return AnyName(inputs_, holds);
+  }
+  template <class Predicate>
+  bool AnyOutput(Predicate&& holds) const {
+    return AnyName(outputs_, holds);
+  }
+  bool Reads(std::string_view name) const;
+  bool Writes(std::string_view name) const;
+  // Replace each of them by what `rename` returns, which takes what f above takes and must not ask
+  // the op's block for uses.
+  template <class Rename>
+  void RenameInputs(Rename&& rename) {
+    Touch();
+    RenameAll(inputs_, rename);
+  }
+  template <class Rename>
+  void RenameOutputs(Rename&& rename) {
+    Touch();
+    RenameAll(outputs_, rename);
+  }
+
   const AttrList& attrs() const { return attrs_; }
   const Attribute* FindAttr(std::string_view name) const;  // nullptr when absent
   bool HasAttr(std::string_view name) const { return FindAttr(name) != nullptr; }
@@ -63,7 +125,13 @@ class OpDesc {
   }
 
   int role() const { return GetAttr<int32_t>(kOpRoleAttr, kForward); }
-  bool HasSubBlock() const;  // some attr names a block
+  bool HasSubBlock() const;  // some attr is of the type BLOCK or BLOCKS
+  // The indices of the blocks that its attrs name (BLOCK and BLOCKS), in the order of the attrs; as
+  // a file gave them, so that they may name no block: see ProgramDesc::BlocksRunBy.
+  std::vector<int> SubBlocks() const;
+  // Replaces each of these indices by renumber(index).
+  template <class Renumber>
+  void RenumberSubBlocks(Renumber&& renumber);
 
   // Where the op was made ("lenet.pbtxt:14:9"), from op_callstack; "" when unknown.
   std::string creation_site() const;
@@ -76,13 +144,41 @@ class OpDesc {
   void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
 
   // nullptr when the op belongs to no block.
-  BlockDesc* block() const { return block_; }
+  BlockDesc* block() { return block_; }
+  const BlockDesc* block() const { return block_; }
 
   bool operator==(const OpDesc& other) const;
 
  private:
   friend class BlockDesc;
   void Touch();
+
+  template <class F>
+  static auto CallAndGoOn(F& f) {
+    return [&f](const std::string& name, const std::string& slot, size_t index) {
+      internal::CallWithPlace(f, name, slot, index);
+      return false;
+    };
+  }
+  template <class Predicate>
+  static bool AnyName(const SlotList& slots, Predicate&& holds) {
+    for (const Slot& slot : slots) {
+      for (size_t i = 0; i < slot.args.size(); ++i) {
+        if (IsEmptyName(slot.args[i])) continue;
+        if (internal::CallWithPlace(holds, slot.args[i], slot.name, i)) return true;
+      }
+    }
+    return false;
+  }
+  template <class Rename>
+  static void RenameAll(SlotList& slots, Rename& rename) {
+    for (Slot& slot : slots) {
+      for (size_t i = 0; i < slot.args.size(); ++i) {
+        if (IsEmptyName(slot.args[i])) continue;
+        slot.args[i] = internal::CallWithPlace(rename, slot.args[i], slot.name, i);
+      }
+    }
+  }
 
   std::string type_;
   SlotList inputs_, outputs_;
@@ -92,5 +188,15 @@ class OpDesc {
   BlockDesc* block_ = nullptr;
   mutable size_t position_ = 0;  // in the block, as of the block's index of uses
 };
+
+template <class Renumber>
+void OpDesc::RenumberSubBlocks(Renumber&& renumber) {
+  for (NamedAttr& attr : attrs_) {
+    if (auto* one = std::get_if<BlockRef>(&attr.value)) one->idx = renumber(one->idx);
+    if (auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
+      for (BlockRef& ref : *many) ref.idx = renumber(ref.idx);
+    }
+  }
+}
 
 }  // namespace coracle

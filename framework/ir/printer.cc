@@ -339,14 +339,10 @@ enum Use : uint8_t { kRead = 1, kWritten = 2 };
 std::unordered_map<std::string_view, uint8_t> UsesIn(const BlockDesc& block) {
   std::unordered_map<std::string_view, uint8_t> uses;
   uses.reserve(block.NumVars());
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    for (const Slot& slot : block.op(i).outputs()) {
-      for (const std::string& name : slot.args) uses[name] |= kWritten;
-    }
-    for (const Slot& slot : block.op(i).inputs()) {
-      for (const std::string& name : slot.args) uses[name] |= kRead;
-    }
-  }
+  block.ForEachOp([&](const OpDesc& op) {
+    op.ForEachOutput([&](const std::string& name) { uses[name] |= kWritten; });
+    op.ForEachInput([&](const std::string& name) { uses[name] |= kRead; });
+  });
   return uses;
 }
 

@@ -10,26 +10,7 @@ namespace {
 using NameSet = std::unordered_set<std::string>;
 
 bool WritesAny(const OpDesc& op, const NameSet& names) {
-  for (const Slot& slot : op.outputs()) {
-    for (const std::string& arg : slot.args) {
-      if (names.count(arg)) return true;
-    }
-  }
-  return false;
-}
-
-std::vector<int> SubBlocks(const OpDesc& op, int num_blocks) {
-  std::vector<int> blocks;
-  auto add = [&](BlockRef ref) {
-    if (ref.idx > 0 && ref.idx < num_blocks) blocks.push_back(ref.idx);
-  };
-  for (const NamedAttr& attr : op.attrs()) {
-    if (const auto* one = std::get_if<BlockRef>(&attr.value)) add(*one);
-    if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
-      for (BlockRef ref : *many) add(ref);
-    }
-  }
-  return blocks;
+  return op.AnyOutput([&](const std::string& name) { return names.count(name) > 0; });
 }
 
 void AddSlotNames(const OpDesc& op, bool outputs, NameSet& names) {
@@ -42,23 +23,14 @@ void AddSlotNames(const OpDesc& op, bool outputs, NameSet& names) {
 // `seen`, which are in the set already.
 void AddNames(const ProgramDesc& program, const OpDesc& op, bool outputs,
               std::unordered_set<int>& seen, NameSet& names) {
-  std::vector<const OpDesc*> queue = {&op};
-  for (size_t i = 0; i < queue.size(); ++i) {
-    AddSlotNames(*queue[i], outputs, names);
-    for (int idx : SubBlocks(*queue[i], program.NumBlocks())) {
-      if (!seen.insert(idx).second) continue;
-      const BlockDesc& block = program.Block(idx);
-      for (size_t k = 0; k < block.NumOps(); ++k) queue.push_back(&block.op(k));
-    }
-  }
+  AddSlotNames(op, outputs, names);
+  for (const BlockDesc* inner : program.BlocksRunBy(op, &seen))
+    inner->ForEachOp([&](const OpDesc& run) { AddSlotNames(run, outputs, names); });
 }
 
 void RemoveUnusedVars(ProgramDesc& program, const NameSet& keep) {
   NameSet used = keep;
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    for (size_t i = 0; i < program.Block(b).NumOps(); ++i)
-      AddSlotNames(program.Block(b).op(i), true, used);
-  }
+  program.ForEachOp([&](const OpDesc& op) { AddSlotNames(op, true, used); });
   for (int b = 0; b < program.NumBlocks(); ++b) {
     program.Block(b).RemoveVarsIf([&](const VarDesc& var) { return used.count(var.name()) == 0; });
   }
@@ -126,6 +98,38 @@ BlockDesc& ProgramDesc::AppendBlock(int parent_idx) {
 
 void ProgramDesc::TruncateBlocks(int size) {
   if (size < NumBlocks()) blocks_.resize(static_cast<size_t>(size));
+}
+
+void ProgramDesc::AddSubBlocks(const OpDesc& op, int home, std::unordered_set<int>& seen,
+                               std::vector<const BlockDesc*>* blocks) const {
+  for (int idx : op.SubBlocks()) {
+    const bool runnable = idx > 0 && idx < NumBlocks() && idx != home;
+    if (runnable && seen.insert(idx).second) blocks->push_back(&Block(idx));
+  }
+}
+
+void ProgramDesc::AddNestedBlocks(int home, std::unordered_set<int>& seen,
+                                  std::vector<const BlockDesc*>* blocks) const {
+  for (size_t i = 0; i < blocks->size(); ++i)
+    (*blocks)[i]->ForEachOp([&](const OpDesc& op) { AddSubBlocks(op, home, seen, blocks); });
+}
+
+std::vector<const BlockDesc*> ProgramDesc::BlocksRunBy(const OpDesc& op,
+                                                       std::unordered_set<int>* seen) const {
+  std::vector<const BlockDesc*> blocks;
+  std::unordered_set<int> own;
+  const int home = op.block() ? op.block()->idx() : -1;
+  AddSubBlocks(op, home, seen ? *seen : own, &blocks);
+  AddNestedBlocks(home, seen ? *seen : own, &blocks);
+  return blocks;
+}
+
+std::vector<const BlockDesc*> ProgramDesc::BlocksRunBy(const BlockDesc& block) const {
+  std::vector<const BlockDesc*> blocks;
+  std::unordered_set<int> seen;
+  block.ForEachOp([&](const OpDesc& op) { AddSubBlocks(op, block.idx(), seen, &blocks); });
+  AddNestedBlocks(block.idx(), seen, &blocks);
+  return blocks;
 }
 
 void ProgramDesc::NoteInnerName(std::string_view name, int block) {

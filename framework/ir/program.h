@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,24 @@ class ProgramDesc {
   BlockDesc& AppendBlock(int parent_idx);  // for the codec: any index, checked by Verify
 
   void TruncateBlocks(int size);  // keeps the first `size`
+
+  // f(op) for each op of each block, in order. f must not add blocks.
+  template <class F>
+  void ForEachOp(F&& f) {
+    for (auto& block : blocks_) block->ForEachOp(f);
+  }
+  template <class F>
+  void ForEachOp(F&& f) const {
+    for (const auto& block : blocks_) std::as_const(*block).ForEachOp(f);
+  }
+
+  // The blocks that an op (the ops of a block) may run: its sub-blocks and those of ops in them,
+  // each once, breadth first, without the block that it stands in. Indices that name no block, and
+  // the root, which no op runs, are left out: safe for programs that nobody has verified. With
+  // `seen`, also those whose indices are in it are left out; those found are added.
+  std::vector<const BlockDesc*> BlocksRunBy(const OpDesc& op,
+                                            std::unordered_set<int>* seen = nullptr) const;
+  std::vector<const BlockDesc*> BlocksRunBy(const BlockDesc& block) const;
 
   // A name that no variable of the program has: "prefix_0", "prefix_1", ... (in the order asked
   // for).
@@ -80,6 +99,10 @@ class ProgramDesc {
   friend class BlockDesc;
 
   bool HasName(const std::string& name) const;
+  void AddSubBlocks(const OpDesc& op, int home, std::unordered_set<int>& seen,
+                    std::vector<const BlockDesc*>* blocks) const;
+  void AddNestedBlocks(int home, std::unordered_set<int>& seen,
+                       std::vector<const BlockDesc*>* blocks) const;
   void NoteInnerName(std::string_view name, int block);
   void CopyFrom(const ProgramDesc& other);
   void Readopt();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -35,12 +36,11 @@ class BlockUseFinder {
 
   template <class F>
   void ForEachSubBlock(size_t b, F f) const {
-    const BlockDesc& block = Block(b);
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      for (int sub : SubBlocksOf(block.op(i))) {
+    Block(b).ForEachOp([&](const OpDesc& op) {
+      for (int sub : op.SubBlocks()) {
         if (sub > static_cast<int>(b) && sub < program_.NumBlocks()) f(static_cast<size_t>(sub));
       }
-    }
+    });
   }
 
   void MarkSubBlocks(size_t b) {
@@ -50,21 +50,12 @@ class BlockUseFinder {
   // Sub-blocks come after their blocks. Of nested gradient blocks this collects too much: names
   // that they take from kept values are dropped in Take.
   void CollectFree(size_t b) {
-    const BlockDesc& block = Block(b);
-    auto add = [&](const SlotList& slots, bool writes) {
-      for (const Slot& slot : slots) {
-        for (const std::string& arg : slot.args) {
-          if (IsEmptyName(arg) || block.FindVar(arg)) continue;
-          free_[b].insert(arg);
-          if (writes) writes_[b].insert(arg);
-        }
-      }
-    };
     if (b == 0) return;
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      const OpDesc& op = block.op(i);
-      add(op.inputs(), false);
-      add(op.outputs(), true);
+    const BlockDesc& block = Block(b);
+    for (std::string& name : OuterReads(block)) free_[b].insert(std::move(name));
+    for (std::string& name : OuterWrites(block)) {
+      free_[b].insert(name);
+      writes_[b].insert(std::move(name));
     }
     ForEachSubBlock(b, [&](size_t sub) {
       for (const std::string& name : writes_[sub]) {
@@ -124,15 +115,11 @@ class BlockUseFinder {
 
 std::vector<std::string> OuterNames(const BlockDesc& block, bool writes) {
   std::vector<std::string> names;
-  Names seen;
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    for (const Slot& slot : writes ? block.op(i).outputs() : block.op(i).inputs()) {
-      for (const std::string& name : slot.args) {
-        if (IsEmptyName(name) || block.FindVar(name) || !seen.insert(name).second) continue;
-        names.push_back(name);
-      }
-    }
-  }
+  std::unordered_set<std::string_view> seen;
+  auto add = [&](const std::string& name) {
+    if (!block.FindVar(name) && seen.insert(name).second) names.push_back(name);
+  };
+  block.ForEachOp([&](const OpDesc& op) { writes ? op.ForEachOutput(add) : op.ForEachInput(add); });
   return names;
 }
 
@@ -141,24 +128,13 @@ std::vector<std::string> OuterNames(const BlockDesc& block, bool writes) {
 std::vector<std::string> OuterReads(const BlockDesc& block) { return OuterNames(block, false); }
 std::vector<std::string> OuterWrites(const BlockDesc& block) { return OuterNames(block, true); }
 
-OpDesc ConditionalBlockOp(const BlockDesc& block, const std::string& condition) {
+OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition) {
   BlockDesc& outer = *block.parent();
   VarDesc& scope = outer.Var(outer.program().UniqueName("conditional_block.scope"));
   scope.SetType(VarType::kStepScopes);
   return OpDesc("conditional_block", {{"Cond", {condition}}, {"Input", OuterReads(block)}},
                 {{"Out", OuterWrites(block)}, {"Scope", {scope.name()}}},
                 {{"sub_block", BlockRef{block.idx()}}, {"is_scalar_condition", true}});
-}
-
-std::vector<int> SubBlocksOf(const OpDesc& op) {
-  std::vector<int> blocks;
-  for (const NamedAttr& attr : op.attrs()) {
-    if (const auto* one = std::get_if<BlockRef>(&attr.value)) blocks.push_back(one->idx);
-    if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
-      for (BlockRef ref : *many) blocks.push_back(ref.idx);
-    }
-  }
-  return blocks;
 }
 
 std::vector<BlockUse> FindBlockUses(const ProgramDesc& program) {

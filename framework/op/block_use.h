@@ -36,9 +36,8 @@ std::vector<std::string> OuterWrites(const BlockDesc& block);
 
 // A conditional_block that runs `block`, which is finished, if `condition` (one bool) holds; to be
 // appended to the parent, where its variable for scopes is declared.
-OpDesc ConditionalBlockOp(const BlockDesc& block, const std::string& condition);
+OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition);
 
-// The sub-blocks that an op names, in the order of its attrs.
-std::vector<int> SubBlocksOf(const OpDesc& op);
+inline std::vector<int> SubBlocksOf(const OpDesc& op) { return op.SubBlocks(); }
 
 }  // namespace coracle

@@ -5,14 +5,10 @@ namespace coracle {
 
 std::vector<FileUse> FilesOf(const ProgramDesc& program, const OpRegistry& ops) {
   std::vector<FileUse> uses;
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    const BlockDesc& block = program.Block(b);
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      const OpDef* def = ops.Find(block.op(i).type());
-      if (auto path = def ? def->FileOf(block.op(i)) : std::nullopt)
-        uses.push_back({&block.op(i), std::move(*path)});
-    }
-  }
+  program.ForEachOp([&](const OpDesc& op) {
+    const OpDef* def = ops.Find(op.type());
+    if (auto path = def ? def->FileOf(op) : std::nullopt) uses.push_back({&op, std::move(*path)});
+  });
   return uses;
 }
 

@@ -128,14 +128,10 @@ std::vector<std::string> GradientContext::InputGrads(std::string_view slot) cons
 
 OpDesc* GradientContext::Append(std::string type, SlotList inputs, SlotList outputs,
                                 AttrList attrs) {
-  bool any = false;
-  for (const Slot& slot : outputs) {
-    any |= std::any_of(slot.args.begin(), slot.args.end(),
-                       [](const std::string& a) { return !IsEmptyName(a); });
-  }
-  if (!any) return nullptr;
-  appended_.push_back(std::make_unique<OpDesc>(std::move(type), std::move(inputs),
-                                               std::move(outputs), std::move(attrs)));
+  auto op = std::make_unique<OpDesc>(std::move(type), std::move(inputs), std::move(outputs),
+                                     std::move(attrs));
+  if (!op->AnyOutput([](const std::string&) { return true; })) return nullptr;
+  appended_.push_back(std::move(op));
   return appended_.back().get();
 }
 

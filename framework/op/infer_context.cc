@@ -125,14 +125,12 @@ std::string DescribeOperands(const OpDesc& op, const MetaTable& vars) {
   constexpr size_t kMaxLines = 32;
   std::string text;
   size_t lines = 0;
-  for (const Slot& slot : op.inputs()) {
-    for (const std::string& arg : slot.args) {
-      if (IsEmptyName(arg) || ++lines > kMaxLines) continue;
-      const VarMeta* meta = vars.Find(arg);
-      text += fmt::format("  input  {} = {} {}\n", slot.name, Quote(arg),
-                          meta ? meta->ToString() : "undefined");
-    }
-  }
+  op.ForEachInput([&](const std::string& name, const std::string& slot) {
+    if (++lines > kMaxLines) return;
+    const VarMeta* meta = vars.Find(name);
+    text += fmt::format("  input  {} = {} {}\n", slot, Quote(name),
+                        meta ? meta->ToString() : "undefined");
+  });
   if (lines > kMaxLines) text += fmt::format("  and {} more inputs\n", lines - kMaxLines);
   return text + "  " + Locate(op);
 }
@@ -140,11 +138,9 @@ std::string DescribeOperands(const OpDesc& op, const MetaTable& vars) {
 void InferOp(BlockDesc& block, const OpDesc& op, const OpRegistry& ops) {
   const OpDef& def = ops.Get(op.type());
   BlockMetaTable vars(block);
-  for (const Slot& slot : op.outputs()) {
-    for (const std::string& arg : slot.args) {
-      if (!IsEmptyName(arg) && !block.FindVarRecursive(arg)) block.Var(arg);
-    }
-  }
+  op.ForEachOutput([&](const std::string& name) {
+    if (!block.FindVarRecursive(name)) block.Var(name);
+  });
   InferContext context(def, op, vars);
   def.RunInfer(context);
 }

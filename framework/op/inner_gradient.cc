@@ -17,13 +17,6 @@ const Names& TextsOf(const OpDesc& op, const char* attr) {
   return names ? *names : none;
 }
 
-template <class F>
-void ForEachOp(const ProgramDesc& program, const F& f) {
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    for (size_t i = 0; i < program.Block(b).NumOps(); ++i) f(program.Block(b).op(i));
-  }
-}
-
 void CheckTime() {
   if (const auto& limits = ResourceLimits::Current())
     limits->CheckTime([] { return std::string("while the gradients in sub-blocks were checked"); });
@@ -33,11 +26,9 @@ void CheckTime() {
 class ValueFlow {
  public:
   explicit ValueFlow(const ProgramDesc& program) {
-    ForEachOp(program, [&](const OpDesc& op) {
+    program.ForEachOp([&](const OpDesc& op) {
       if (!OnlyRunsABlock(op)) {
-        for (const Slot& slot : op.inputs()) {
-          for (const std::string& name : slot.args) readers_[name].push_back(&op);
-        }
+        op.ForEachInput([&](const std::string& name) { readers_[name].push_back(&op); });
         return;
       }
       // What the op gives to variables of its block, and the block to the op.
@@ -57,11 +48,9 @@ class ValueFlow {
       if (made.insert(name).second) next.push_back(name);
     };
     auto follow = [&](const OpDesc& op) {
-      for (const Slot& slot : op.outputs()) {
-        for (const std::string& name : slot.args) {
-          if (CarriesGradient(op, name)) add(name);
-        }
-      }
+      op.ForEachOutput([&](const std::string& name) {
+        if (CarriesGradient(op, name)) add(name);
+      });
     };
     while (!next.empty()) {
       const std::string_view name = next.back();
@@ -97,7 +86,6 @@ class ValueFlow {
   }
 
   static bool CarriesGradient(const OpDesc& op, const std::string& name) {
-    if (IsEmptyName(name)) return false;
     const VarDesc* var = op.block()->FindVarRecursive(name);
     return var && !var->stop_gradient() && (!IsValid(var->dtype()) || IsFloating(var->dtype()));
   }
@@ -111,9 +99,8 @@ class Runners {
  public:
   explicit Runners(const ProgramDesc& program)
       : of_block_(static_cast<size_t>(program.NumBlocks())) {
-    ForEachOp(program, [&](const OpDesc& op) {
-      if (!op.HasSubBlock()) return;
-      for (int idx : SubBlocksOf(op)) {
+    program.ForEachOp([&](const OpDesc& op) {
+      for (int idx : op.SubBlocks()) {
         if (idx > 0 && idx < program.NumBlocks())
           of_block_[static_cast<size_t>(idx)].push_back(&op);
       }
@@ -138,23 +125,13 @@ NameViews ChangedBetweenRuns(const OpDesc& runner, const BlockDesc& block, const
   for (const char* attr : {"parameters", "ex_states"})
     changed.insert(TextsOf(runner, attr).begin(), TextsOf(runner, attr).end());
   changed.insert(runner.Input("inputs").begin(), runner.Input("inputs").end());
-  std::vector<const BlockDesc*> blocks = {&block};
-  std::unordered_set<int> seen = {block.idx()};
-  for (size_t b = 0; b < blocks.size(); ++b) {
-    for (size_t i = 0; i < blocks[b]->NumOps(); ++i) {
-      const OpDesc& op = blocks[b]->op(i);
-      for (const Slot& slot : op.outputs()) {
-        for (const std::string& name : slot.args) {
-          if (!IsEmptyName(name) && !blocks[b]->FindVar(name) && !block.FindVar(name))
-            changed.insert(name);
-        }
-      }
-      for (int idx : op.HasSubBlock() ? SubBlocksOf(op) : std::vector<int>()) {
-        if (idx > 0 && idx < block.program().NumBlocks() && seen.insert(idx).second)
-          blocks.push_back(&block.program().Block(idx));
-      }
-    }
-  }
+  auto add_writes = [&](const OpDesc& op) {
+    op.ForEachOutput([&](const std::string& name) {
+      if (!op.block()->FindVar(name) && !block.FindVar(name)) changed.insert(name);
+    });
+  };
+  block.ForEachOp(add_writes);
+  for (const BlockDesc* nested : block.program().BlocksRunBy(block)) nested->ForEachOp(add_writes);
   return changed;
 }
 

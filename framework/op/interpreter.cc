@@ -260,11 +260,9 @@ void RunOneOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
   PrepareContext prepare(def, op, run);
   Kernel kernel = def.Prepare(prepare, options.kernels);
   // A kernel may leave out an output that nobody else needs; give it memory all the same.
-  for (const Slot& slot : op.outputs()) {
-    for (const std::string& name : slot.args) {
-      if (!IsEmptyName(name) && metas.Output(name)) run.Write(name);
-    }
-  }
+  op.ForEachOutput([&](const std::string& name) {
+    if (metas.Output(name)) run.Write(name);
+  });
   run.Run(kernel);
 }
 

@@ -105,16 +105,13 @@ void RequireItems(const OpDef& def, size_t items, const InferContext& context) {
   for (const Slot& slot : op.inputs()) count(slot);
   for (const Slot& slot : op.outputs()) count(slot);
   if (items == 1) return;
-  for (const Slot& slot : op.inputs()) {
-    for (size_t i = 0; i < slot.args.size(); ++i) {
-      if (IsEmptyName(slot.args[i])) fail(fmt::format("{} lacks item {}", slot.name, i));
-      const VarMeta &first = context.Input(slot.name), &meta = context.Input(slot.name, i);
-      if (meta.type == VarType::kLoDTensor && meta.dtype == first.dtype) continue;
-      fail(fmt::format("the items must be dense tensors of one dtype; {} is {} and {} is {}",
-                       Quote(slot.args[0]), first.ToString(), Quote(slot.args[i]),
-                       meta.ToString()));
-    }
-  }
+  ForEachPosition(op.inputs(), [&](const std::string& name, const std::string& slot, size_t i) {
+    if (IsEmptyName(name)) fail(fmt::format("{} lacks item {}", slot, i));
+    const VarMeta &first = context.Input(slot), &meta = context.Input(slot, i);
+    if (meta.type == VarType::kLoDTensor && meta.dtype == first.dtype) return;
+    fail(fmt::format("the items must be dense tensors of one dtype; {} is {} and {} is {}",
+                     Quote(op.Input(slot)[0]), first.ToString(), Quote(name), meta.ToString()));
+  });
 }
 
 }  // namespace

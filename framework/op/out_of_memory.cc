@@ -8,11 +8,10 @@ namespace coracle {
 
 OpName NameOf(const OpDesc& op) {
   OpName name{op.type(), "", Locate(op)};
-  for (const Slot& slot : op.outputs()) {
-    for (const std::string& arg : slot.args) {
-      if (name.output.empty() && !IsEmptyName(arg)) name.output = arg;
-    }
-  }
+  op.AnyOutput([&](const std::string& output) {
+    name.output = output;
+    return true;
+  });
   return name;
 }
 

@@ -182,13 +182,11 @@ class Verifier {
   // The blocks that a block's ops run; references that are no such thing are reported later.
   template <class F>
   void ForEachRun(int b, const F& f) {
-    const BlockDesc& block = program_.Block(b);
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      const OpDesc& op = block.op(i);
-      ForEachSubBlock(op, [&](BlockRef ref) {
-        if (ref.idx >= FirstRunBy(op, b) && ref.idx < program_.NumBlocks()) f(ref.idx);
-      });
-    }
+    program_.Block(b).ForEachOp([&](const OpDesc& op) {
+      for (int inner : op.SubBlocks()) {
+        if (inner >= FirstRunBy(op, b) && inner < program_.NumBlocks()) f(inner);
+      }
+    });
   }
 
   // A function is replaced by its ops before anything runs, and may stand before its callers.
@@ -217,16 +215,6 @@ class Verifier {
         fmt::format("the sub-blocks, each counted as often as it is run, hold more than {} ops",
                     limit));
     return false;
-  }
-
-  template <class F>
-  static void ForEachSubBlock(const OpDesc& op, const F& f) {
-    for (const NamedAttr& attr : op.attrs()) {
-      if (const auto* one = std::get_if<BlockRef>(&attr.value)) f(*one);
-      if (const auto* many = std::get_if<std::vector<BlockRef>>(&attr.value)) {
-        for (BlockRef ref : *many) f(ref);
-      }
-    }
   }
 
   void CheckVar(int block, const VarDesc& var) {
@@ -285,18 +273,15 @@ class Verifier {
   }
 
   void CheckSubBlocks(const OpDesc& op, int index) {
-    auto check = [&](BlockRef ref) {
-      const bool runnable = ref.idx >= FirstRunBy(op, current_block_) &&
-                            ref.idx != current_block_ && ref.idx < program_.NumBlocks();
-      if (!runnable) {
-        Add(index, &op, "block_index",
-            fmt::format(
-                "names the sub-block {}, which is not {} block {}", ref.idx,
-                op.type() == "call" ? "a function that may be called from" : "a block after",
-                current_block_));
-      }
-    };
-    ForEachSubBlock(op, check);
+    for (int inner : op.SubBlocks()) {
+      const bool runnable = inner >= FirstRunBy(op, current_block_) && inner != current_block_ &&
+                            inner < program_.NumBlocks();
+      if (runnable) continue;
+      Add(index, &op, "block_index",
+          fmt::format("names the sub-block {}, which is not {} block {}", inner,
+                      op.type() == "call" ? "a function that may be called from" : "a block after",
+                      current_block_));
+    }
   }
 
   void CheckInnerGradients() {
@@ -330,84 +315,75 @@ class Verifier {
     writes.reserve(block.NumOps());
     for (size_t i = 0; i < block.NumOps(); ++i) {
       const OpDesc& op = block.op(i);
-      for (const Slot& slot : op.outputs()) {
-        for (const std::string& arg : slot.args) writes.emplace(arg, FirstWrite{i, false});
-      }
-      for (const Slot& slot : op.inputs()) {
-        for (const std::string& arg : slot.args) {
-          auto write = writes.find(arg);
-          if (write != writes.end() && write->second.op == i) write->second.reads_too = true;
-        }
-      }
+      op.ForEachOutput([&](const std::string& name) {
+        writes.emplace(name, FirstWrite{i, false});
+      });
+      op.ForEachInput([&](const std::string& name) {
+        auto write = writes.find(name);
+        if (write != writes.end() && write->second.op == i) write->second.reads_too = true;
+      });
     }
     return writes;
   }
 
   void CheckNames(const BlockDesc& block, const OpDesc& op, int index,
                   const FirstWrites& first_writes) {
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& arg : slot.args) {
-        if (IsEmptyName(arg)) continue;
-        const VarDesc* var = block.FindVarRecursive(arg);
-        if (!var)
-          AddForVar(index, op, slot, arg, "undefined_var", "reads");
-        else if (block.idx() == 0 && !var->persistable())
-          CheckOrder(op, index, slot, arg, first_writes);
-      }
-    }
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& arg : slot.args) {
-        if (!IsEmptyName(arg) && !block.FindVarRecursive(arg))
-          AddForVar(index, op, slot, arg, "undefined_var", "writes");
-      }
-    }
+    op.ForEachInput([&](const std::string& name, const std::string& slot) {
+      const VarDesc* var = block.FindVarRecursive(name);
+      if (!var)
+        AddForVar(index, op, slot, name, "undefined_var", "reads");
+      else if (block.idx() == 0 && !var->persistable())
+        CheckOrder(op, index, slot, name, first_writes);
+    });
+    op.ForEachOutput([&](const std::string& name, const std::string& slot) {
+      if (!block.FindVarRecursive(name))
+        AddForVar(index, op, slot, name, "undefined_var", "writes");
+    });
     if (!op.HasSubBlock()) CheckWrittenOnce(op, index);
   }
 
   // A kernel finds the place of an output by its name: two outputs would share one, of one type.
   void CheckWrittenOnce(const OpDesc& op, int index) {
     if (op.outputs().size() == 1 && op.outputs()[0].args.size() == 1) return;
-    std::unordered_map<std::string_view, const Slot*> written;
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& arg : slot.args) {
-        if (IsEmptyName(arg)) continue;
-        const auto [it, added] = written.try_emplace(arg, &slot);
-        if (added) continue;
-        VerifyProblem* p =
-            Add(index, &op, "written_twice",
-                fmt::format("writes the var {} in output {} and again in output {}; give each "
-                            "a var of its own",
-                            Quote(arg), BriefName(it->second->name), BriefName(slot.name)));
-        if (!p) return;
-        p->slot = BriefName(slot.name);
-        p->var = BriefName(arg);
-      }
-    }
+    std::unordered_map<std::string_view, std::string_view> written;  // the slot of a variable
+    op.AnyOutput([&](const std::string& name, const std::string& slot) {
+      const auto [it, added] = written.try_emplace(name, slot);
+      if (added) return false;
+      VerifyProblem* p =
+          Add(index, &op, "written_twice",
+              fmt::format("writes the var {} in output {} and again in output {}; give each "
+                          "a var of its own",
+                          Quote(name), BriefName(it->second), BriefName(slot)));
+      if (!p) return true;  // enough is reported
+      p->slot = BriefName(slot);
+      p->var = BriefName(name);
+      return false;
+    });
   }
 
-  void AddForVar(int index, const OpDesc& op, const Slot& slot, const std::string& arg,
+  void AddForVar(int index, const OpDesc& op, const std::string& slot, const std::string& name,
                  const char* rule, const char* verb) {
-    VerifyProblem* p = Add(index, &op, rule,
-                           fmt::format("{} the var {}, which no block declares", verb, Quote(arg)));
+    VerifyProblem* p = Add(
+        index, &op, rule, fmt::format("{} the var {}, which no block declares", verb, Quote(name)));
     if (!p) return;
-    p->slot = BriefName(slot.name);
-    p->var = BriefName(arg);
+    p->slot = BriefName(slot);
+    p->var = BriefName(name);
   }
 
   // Written here, but only later. (Persistable values and sub-blocks, which may be loops, may read
   // what a later op writes.)
-  void CheckOrder(const OpDesc& op, int index, const Slot& slot, const std::string& arg,
+  void CheckOrder(const OpDesc& op, int index, const std::string& slot, const std::string& name,
                   const FirstWrites& first_writes) {
-    auto write = first_writes.find(arg);
+    auto write = first_writes.find(name);
     if (write == first_writes.end() || write->second.reads_too ||
         write->second.op < static_cast<size_t>(index))
       return;
     VerifyProblem* p =
         Add(index, &op, "use_before_def",
-            fmt::format("reads the var {} before op {} writes it", Quote(arg), write->second.op));
+            fmt::format("reads the var {} before op {} writes it", Quote(name), write->second.op));
     if (!p) return;
-    p->slot = BriefName(slot.name);
-    p->var = BriefName(arg);
+    p->slot = BriefName(slot);
+    p->var = BriefName(name);
   }
 
   void InferShapes(const OpDef& def, const OpDesc& op, int index, FlowTable& flow) {
@@ -419,24 +395,24 @@ class Verifier {
       if (VerifyProblem* p = Add(index, &op, rule, e.message())) p->details = e.details();
       return;
     }
-    for (const Slot& slot : op.outputs()) {
-      for (const std::string& arg : slot.args) CheckAgainstDeclared(op, index, slot, arg, flow);
-    }
+    op.ForEachOutput([&](const std::string& name, const std::string& slot) {
+      CheckAgainstDeclared(op, index, slot, name, flow);
+    });
   }
 
-  void CheckAgainstDeclared(const OpDesc& op, int index, const Slot& slot, const std::string& arg,
-                            const FlowTable& flow) {
-    if (IsEmptyName(arg)) return;
-    const VarDesc* var = program_.Block(current_block_).FindVarRecursive(arg);
-    const VarMeta* inferred = flow.Find(arg);
+  void CheckAgainstDeclared(const OpDesc& op, int index, const std::string& slot,
+                            const std::string& name, const FlowTable& flow) {
+    const VarDesc* var = program_.Block(current_block_).FindVarRecursive(name);
+    const VarMeta* inferred = flow.Find(name);
     if (!var || !inferred || inferred == &var->meta() || !var->persistable()) return;
     if (var->type() != VarType::kLoDTensor || inferred->type != VarType::kLoDTensor) return;
     if (var->dtype() == inferred->dtype && var->shape().CompatibleWith(inferred->shape)) return;
-    if (VerifyProblem* p = Add(index, &op, "shape_contradiction",
-                               fmt::format("what is written to the persistable var {} {}",
-                                           Quote(arg), DescribeMismatch(var->meta(), *inferred)))) {
-      p->slot = BriefName(slot.name);
-      p->var = BriefName(arg);
+    if (VerifyProblem* p =
+            Add(index, &op, "shape_contradiction",
+                fmt::format("what is written to the persistable var {} {}", Quote(name),
+                            DescribeMismatch(var->meta(), *inferred)))) {
+      p->slot = BriefName(slot);
+      p->var = BriefName(name);
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <coracle/backward/explain.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/op/gradient_context.h>
 #include <gtest/gtest.h>
 
 #include "loop_ops.h"
@@ -145,6 +146,25 @@ TEST_F(Explain, InsideASubBlock) {
   ExpectIn(text, "through t_loop, op 1 of block 0");
   ExpectIn(text, "    h -> inner  through t_constant, op 1 of block 1");
   ExpectIn(text, "ends here: t_constant is not differentiable");
+}
+
+TEST_F(Explain, InsideABlockOfSeveral) {
+  ops.Add(OpDef("t_switch")
+              .Doc("test")
+              .VariadicInput("X", "what the blocks read")
+              .VariadicOutput("Out", "what they write")
+              .Attr<std::vector<BlockRef>>("blocks", "one of them runs")
+              .Infer([](InferContext& c) { c.SetOutput("Out", c.Input("X")); })
+              .Gradient([](GradientContext&) {}));
+  BlockDesc& body = test.program.AppendBlock(test.root());
+  test.root().Var("y").SetMeta(test.root().Var("h").meta());
+  InferOp(body, body.AppendOp("t_constant", {{"X", {"h"}}}, {{"Out", {"y"}}}), ops);
+  test.root().AppendOp("t_switch", {{"X", {"h"}}}, {{"Out", {"y"}}},
+                       {{"blocks", std::vector<BlockRef>{{1}}}});
+  test.Loss("y");
+  const std::string text = Of("loss").ToString();
+  ExpectIn(text, "through t_switch, op 1 of block 0");
+  ExpectIn(text, "    y -> h  through t_constant, op 0 of block 1");
 }
 
 }  // namespace

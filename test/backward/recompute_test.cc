@@ -133,8 +133,8 @@ Comparison ExpectSame(const Model::Build& build, const RecomputeOptions& options
   const BlockDesc& block = rewritten.main.Root();
   for (size_t i = 0; i < block.NumOps(); ++i) {
     comparison.listing += block.op(i).type() + " -> ";
-    for (const Slot& slot : block.op(i).outputs())
-      for (const std::string& arg : slot.args) comparison.listing += arg + " ";
+    ForEachPosition(block.op(i).outputs(),
+                    [&](const std::string& name) { comparison.listing += name + " "; });
     comparison.listing += "\n";
   }
   return comparison;
@@ -357,10 +357,8 @@ std::string OpsOf(const ProgramDesc& program) {
   const BlockDesc& block = program.Root();
   for (size_t i = 0; i < block.NumOps(); ++i) {
     text += block.op(i).type() + ":";
-    for (const SlotList* slots : {&block.op(i).inputs(), &block.op(i).outputs()}) {
-      for (const Slot& slot : *slots)
-        for (const std::string& arg : slot.args) text += " " + arg;
-    }
+    for (const SlotList* slots : {&block.op(i).inputs(), &block.op(i).outputs()})
+      ForEachPosition(*slots, [&](const std::string& name) { text += " " + name; });
     text += "\n";
   }
   return text;

@@ -387,12 +387,10 @@ class Tower {
     }
     OpDesc& op = block.AppendOp(c.type, ins, outs, c.attrs);
     InferOp(block, op, DefaultOps());
-    for (const Slot& slot : outs) {
-      if (def.FindOutput(slot.name)->intermediate) continue;
-      for (const std::string& name : slot.args) {
-        if (IsFloating(block.FindVar(name)->dtype())) targets_.push_back(name);
-      }
-    }
+    op.ForEachOutput([&](const std::string& name, const std::string& slot) {
+      if (def.FindOutput(slot)->intermediate) return;
+      if (IsFloating(block.FindVar(name)->dtype())) targets_.push_back(name);
+    });
   }
 
   // Replaces the targets by the gradients of their weighted sum; the weights become inputs too.

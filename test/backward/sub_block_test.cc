@@ -2,9 +2,12 @@
 
 #include <coracle/clip/error_clip.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/verifier.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "loop_ops.h"
 
@@ -262,6 +265,64 @@ TEST_F(SubBlockTest, RandomLoops) {
     Check("end");
     if (HasFailure()) return;
   }
+}
+
+// An op that runs one of its blocks, the first here; its gradient op lists nothing of what they
+// read.
+void RegisterSwitch(OpRegistry& ops) {
+  ops.Add(OpDef("t_switch")
+              .Doc("test")
+              .VariadicInput("X", "what the blocks read")
+              .Output("Out", "what they write")
+              .Attr<std::vector<BlockRef>>("blocks", "one of them runs")
+              .Infer([](InferContext& c) { c.SetOutput("Out", c.Input("X")); })
+              .Gradient([](GradientContext& g) {
+                GradientBlockRequest request;
+                request.forward_block = g.op().SubBlocks()[0];
+                request.outputs = {g.forward_op().Output("Out")[0]};
+                request.inputs = {g.forward_op().Input("X")[0]};
+                const GradientBlock block = g.AppendGradientBlock(request);
+                g.Append("t_switch_grad", {{"Out@GRAD", {g.OutputGrad("Out")}}},
+                         {{"X@GRAD", g.InputGrads("X")}},
+                         {{"blocks", std::vector<BlockRef>{BlockRef{block.idx}}}});
+              }));
+  ops.Add(OpDef("t_switch_grad")
+              .Doc("test")
+              .Input("Out@GRAD", "dout")
+              .VariadicOutput("X@GRAD", "dx")
+              .Attr<std::vector<BlockRef>>("blocks", "gradient blocks")
+              .Infer([](InferContext& c) { c.SetOutput("X@GRAD", c.Input("Out@GRAD")); })
+              .NoGradient("first order only"));
+}
+
+TEST_F(SubBlockTest, WhatAGradientBlockReadsThroughOneOfSeveralBlocks) {
+  OpRegistry ops;
+  RegisterTestOps(ops);
+  RegisterLoop(ops);
+  RegisterSwitch(ops);
+  test.Data("d");
+  test.Op("t_square", {"w"}, "h");
+  BlockDesc& outer = Body();
+  BlockDesc& inner = Body(outer);
+  Op(outer, "t_shift", {"h"}, "u");
+  Op(inner, "t_mul", {"u", "d"}, "y");  // its gradient reads d
+  outer.Var("y").SetMeta(test.root().Var("h").meta());
+  inner.RemoveVar("y");
+  outer.AppendOp("t_switch", {{"X", {"u", "d"}}}, {{"Out", {"y"}}},
+                 {{"blocks", std::vector<BlockRef>{{inner.idx()}}}});
+  Op(outer, "t_tanh", {"y"}, "h");
+  Loop(test.root(), outer, {"h", "d"}, {"h"}, 1);
+  Names reads;
+  BackwardOptions options;
+  options.ops = &ops;
+  options.overrides = {
+      {"t_loop", [&](GradientContext& g) {
+         const GradientBlock block = g.AppendGradientBlock({outer.idx(), {"h"}, {"h"}, {}});
+         reads = block.outer_reads;
+         g.Append("assign", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}});
+       }}};
+  AppendBackward(test.Loss("h"), options);
+  EXPECT_EQ(std::count(reads.begin(), reads.end(), "d"), 1);
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ std::vector<std::string> VarNames(const BlockDesc& block) {
   return names;
 }
 
+std::vector<OpDesc*> Ops(std::span<OpDesc* const> ops) { return {ops.begin(), ops.end()}; }
+
 TEST(Op, SlotsAndAttrs) {
   OpDesc op("mul", {{"X", {"a"}}, {"Y", {}}}, {{"Out", {"c", "@EMPTY@"}}}, {{"axis", int32_t{1}}});
   EXPECT_TRUE(op.HasInput("X"));
@@ -58,14 +60,14 @@ TEST(Block, UsesFollowEdits) {
   BlockDesc& root = program.Root();
   OpDesc& first = root.AppendOp("a", {{"X", {"x", "x"}}}, {{"Out", {"y"}}});
   OpDesc& second = root.AppendOp("b", {{"X", {"y"}}}, {{"Out", {"y"}}});
-  EXPECT_EQ(root.Uses("x").readers, std::vector<OpDesc*>{&first});
-  EXPECT_EQ(root.Uses("y").writers, (std::vector<OpDesc*>{&first, &second}));
+  EXPECT_EQ(Ops(root.Uses("x").readers), std::vector<OpDesc*>{&first});
+  EXPECT_EQ(Ops(root.Uses("y").writers), (std::vector<OpDesc*>{&first, &second}));
   EXPECT_EQ(root.IndexOf(second), 1u);
   root.PrependOp("c", {{"X", {"y"}}}, {});
   EXPECT_EQ(root.IndexOf(second), 2u);
   EXPECT_EQ(root.Uses("y").readers.size(), 2u);
   second.SetInput("X", {"z"});
-  EXPECT_EQ(root.Uses("z").readers, std::vector<OpDesc*>{&second});
+  EXPECT_EQ(Ops(root.Uses("z").readers), std::vector<OpDesc*>{&second});
   root.RemoveOp(1);
   EXPECT_TRUE(root.Uses("x").readers.empty());
   EXPECT_TRUE(root.Uses("nobody").writers.empty());

@@ -64,13 +64,13 @@ bool ShapeFits(const SlotHint& slot, const Shape& shape, OpDraft& draft) {
 }
 
 bool AllKnown(const OpDraft& draft) {
-  for (const Slot& slot : draft.inputs) {
-    for (const std::string& name : slot.args) {
-      if (!draft.Find(name)->shape.IsKnown()) return false;
-    }
-  }
-  return true;
+  bool known = true;
+  ForEachPosition(draft.inputs, [&](const std::string& name) {
+    known = known && draft.Find(name)->shape.IsKnown();
+  });
+  return known;
 }
+
 // The types that the shape rule gives to outputs under new names.
 class Outcome : public MetaTable {
  public:

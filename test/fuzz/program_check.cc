@@ -253,10 +253,7 @@ class Check {
   }
 
   void NoteTypes(const ProgramDesc& program) {
-    for (int b = 0; b < program.NumBlocks(); ++b) {
-      for (size_t i = 0; i < program.Block(b).NumOps(); ++i)
-        ++counts_.ran_types[program.Block(b).op(i).type()];
-    }
+    program.ForEachOp([&](const OpDesc& op) { ++counts_.ran_types[op.type()]; });
   }
 
   void Differentiate() {
@@ -404,10 +401,7 @@ class Check {
       }
       if (terms.empty()) return;
       // CheckGradient takes out what has the role of backward.
-      for (int b = 0; b < program.NumBlocks(); ++b) {
-        for (size_t i = 0; i < program.Block(b).NumOps(); ++i)
-          program.Block(b).op(i).SetAttr(kOpRoleAttr, int32_t{kForward});
-      }
+      program.ForEachOp([](OpDesc& op) { op.SetAttr(kOpRoleAttr, int32_t{kForward}); });
       if (CheckGradients(program, net.Sum(terms).name(), "second gradients"))
         ++counts_.second_gradients;
     } catch (const Error& error) {

@@ -1,5 +1,6 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
+#include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
@@ -70,6 +71,26 @@ TEST(DeadCode, RemovesWhatNobodyReads) {
   net.b.Sigmoid(net.b.Relu(a, {.output = "unused"}), {.output = "unused2"});
   net.b.Sigmoid(a, {.output = "y"});
   ExpectPass("dead_code", net.main, {"y"}, "Out=a = relu(X=x)\nOut=y = sigmoid(X=a)\n");
+}
+
+TEST(DeadCode, KeepsOpsThatNameSeveralBlocksAndWhatTheseRead) {
+  OpRegistry ops;
+  for (const char* type : {"relu", "sigmoid"}) ops.Add(DefaultOps().Get(type));
+  ops.Add(OpDef("switch_blocks")
+              .Doc("test")
+              .Attr<std::vector<BlockRef>>("blocks", "one of them runs")
+              .Infer([](InferContext&) {})
+              .NoGradient("a test"));
+  Net net;
+  Variable x = net.b.Data("x", {-1, 4});
+  net.b.Relu(x, {.output = "a"});
+  net.b.Relu(x, {.output = "unused"});
+  BlockDesc &first = net.main.AppendBlock(0), &second = net.main.AppendBlock(0);
+  first.AppendOp("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  second.AppendOp("sigmoid", {{"X", {"a"}}}, {{"Out", {"y"}}});
+  net.main.Root().AppendOp("switch_blocks", {}, {}, {{"blocks", std::vector<BlockRef>{{1}, {2}}}});
+  EliminateDeadCode(net.main, {ops, {"x"}, {}});
+  EXPECT_EQ(Listing(net.main), "Out=a = relu(X=x)\n = switch_blocks()\n");
 }
 
 TEST(DeadCode, KeepsWritersOfPersistables) {

@@ -120,10 +120,7 @@ class GraphMaker {
 
   void AddOp(const BlockDesc& root, const OpDesc& op) {
     std::vector<std::string> inputs;
-    for (const Slot& slot : op.inputs()) {
-      for (const std::string& name : slot.args)
-        if (!IsEmptyName(name)) inputs.push_back(Source(root, name));
-    }
+    op.ForEachInput([&](const std::string& name) { inputs.push_back(Source(root, name)); });
     std::string first = op.type();
     for (const Slot& slot : op.outputs()) {
       if (slot.args.empty() || IsEmptyName(slot.args[0])) continue;
@@ -134,8 +131,7 @@ class GraphMaker {
     node->set_name(NodeName(GroupOf(op), first));
     node->set_op(op.type());
     for (const std::string& input : inputs) node->add_input(input);
-    for (const Slot& slot : op.outputs())
-      for (const std::string& name : slot.args) source_[name] = node->name();
+    op.ForEachOutput([&](const std::string& name) { source_[name] = node->name(); });
   }
 
   proto::LogGraph* graph_;

@@ -127,26 +127,20 @@ class LoopBuilder {
   }
 
   static void RequireNoBlocks(const OpDesc& op) {
-    for (const NamedAttr& attr : op.attrs()) {
-      if (attr.value.index() != Attribute(BlockRef{}).index()) continue;
-      throw Error(ErrorCode::kUnimplemented,
-                  fmt::format("generate: the model's op {} runs a block of its own", op.type()));
-    }
+    if (!op.HasSubBlock()) return;
+    throw Error(ErrorCode::kUnimplemented,
+                fmt::format("generate: the model's op {} runs a block of its own", op.type()));
   }
 
   void CopyOp(const OpDesc& op, std::map<std::string, std::string>& names) {
-    auto renamed = [&](const SlotList& slots) {
-      SlotList copy = slots;
-      for (Slot& slot : copy)
-        for (std::string& arg : slot.args) arg = NameOf(arg, names);
-      return copy;
-    };
-    const SlotList inputs = renamed(op.inputs());
-    net_.Append(op.type(), inputs, renamed(op.outputs()), op.attrs());
+    OpDesc copy = op;
+    auto name_of = [&](const std::string& name) { return NameOf(name, names); };
+    copy.RenameInputs(name_of);
+    copy.RenameOutputs(name_of);
+    net_.Append(copy.type(), copy.inputs(), copy.outputs(), copy.attrs());
   }
 
   std::string NameOf(const std::string& name, std::map<std::string, std::string>& names) {
-    if (IsEmptyName(name)) return name;
     const auto known = names.find(name);
     if (known != names.end()) return known->second;
     const VarDesc& var = *model_.program.Root().FindVar(name);

@@ -20,12 +20,10 @@ std::string SiteOf(const OpDesc& op) {
 std::string NamedOutput(const BlockDesc& block, const OpDesc& op, const std::string& otherwise) {
   const std::string first = FirstOutput(op);
   std::string found = otherwise.empty() ? first.substr(0, first.find(".tmp_")) : otherwise;
-  for (const Slot& slot : op.outputs()) {
-    for (const std::string& name : slot.args) {
-      const VarDesc* var = block.FindVar(name);
-      if (var && !var->persistable() && name.find(".tmp_") == std::string::npos) found = name;
-    }
-  }
+  op.ForEachOutput([&](const std::string& name) {
+    const VarDesc* var = block.FindVar(name);
+    if (var && !var->persistable() && name.find(".tmp_") == std::string::npos) found = name;
+  });
   return found;
 }
 
@@ -34,10 +32,12 @@ std::string LinkOf(const OpDesc& op) { return op.GetAttr<std::string>(kForwardOp
 }  // namespace
 
 std::string FirstOutput(const OpDesc& op) {
-  for (const Slot& slot : op.outputs())
-    for (const std::string& name : slot.args)
-      if (!IsEmptyName(name)) return name;
-  return "";
+  std::string first;
+  op.AnyOutput([&](const std::string& name) {
+    first = name;
+    return true;
+  });
+  return first;
 }
 
 LayerMap::LayerMap(const ProgramDesc& program) {
@@ -79,14 +79,12 @@ size_t LayerMap::LayerOf(const OpDesc& op, StepPart part) const {
 std::vector<std::pair<size_t, double>> LayerMap::SharesOf(const OpDesc& op) const {
   std::map<size_t, double> sizes;
   double all = 0;
-  for (const Slot& slot : op.inputs()) {
-    for (const std::string& name : slot.args) {
-      const auto found = parameters_.find(name.substr(0, name.find(kGradSuffix)));
-      if (found == parameters_.end()) continue;
-      sizes[At(reader_, found->first)] += found->second;
-      all += found->second;
-    }
-  }
+  op.ForEachInput([&](const std::string& name) {
+    const auto found = parameters_.find(name.substr(0, name.find(kGradSuffix)));
+    if (found == parameters_.end()) return;
+    sizes[At(reader_, found->first)] += found->second;
+    all += found->second;
+  });
   std::vector<std::pair<size_t, double>> shares(sizes.begin(), sizes.end());
   for (auto& share : shares) share.second /= all;
   return shares;
@@ -114,8 +112,7 @@ void LayerMap::AddForward(const OpDesc& op) {
   for (const OpDesc* each : casts_) {
     layer.ops += (layer.ops.empty() ? "" : "+") + each->type();
     by_output_[FirstOutput(*each)] = index;
-    for (const Slot& slot : each->inputs())
-      for (const std::string& name : slot.args) reader_.try_emplace(name, index);
+    each->ForEachInput([&](const std::string& name) { reader_.try_emplace(name, index); });
   }
   casts_.clear();
 }

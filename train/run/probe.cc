@@ -66,19 +66,15 @@ size_t Probe::Fetch(const std::string& name) {
 }
 
 void Probe::FindLearningRates(const ProgramDesc& program) {
-  for (int b = 0; b < program.NumBlocks(); ++b) {
-    const BlockDesc& block = program.Block(b);
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      if (!block.op(i).HasInput("LearningRate")) continue;
-      const std::string& name = block.op(i).Input("LearningRate").front();
-      const VarDesc* var = program.Root().FindVar(name);
-      const bool known =
-          std::find(rate_names_.begin(), rate_names_.end(), name) != rate_names_.end();
-      if (!var || known) continue;
-      rate_names_.push_back(name);
-      if (!var->persistable()) Fetch(name);
-    }
-  }
+  program.ForEachOp([&](const OpDesc& op) {
+    if (!op.HasInput("LearningRate")) return;
+    const std::string& name = op.Input("LearningRate").front();
+    const VarDesc* var = program.Root().FindVar(name);
+    const bool known = std::find(rate_names_.begin(), rate_names_.end(), name) != rate_names_.end();
+    if (!var || known) return;
+    rate_names_.push_back(name);
+    if (!var->persistable()) Fetch(name);
+  });
 }
 
 // See AppendGradientClips: "gradient_clip.GROUP.norm" keeps what is compared with the limit, a
@@ -132,16 +128,14 @@ void Probe::FindSizes(const ProgramDesc& program) {
     const bool backward = (root.op(i).role() & kBackward) != 0;
     const bool forward = (root.op(i).role() & ~kLoss) == kForward;
     if (!backward && !forward) continue;
-    for (const Slot& slot : root.op(i).outputs()) {
-      for (const std::string& name : slot.args) {
-        const VarDesc* var = root.FindVar(name);
-        if (!var || var->persistable() || !IsFloatTensor(*var)) continue;
-        const bool gradient = name.ends_with(kGradSuffix);
-        if (backward != gradient || root.Uses(name).writers.back() != &root.op(i)) continue;
-        (backward ? gradients : sizes_)
-            .push_back({backward ? "gradient" : "activation", name, Fetch(name)});
-      }
-    }
+    root.op(i).ForEachOutput([&](const std::string& name) {
+      const VarDesc* var = root.FindVar(name);
+      if (!var || var->persistable() || !IsFloatTensor(*var)) return;
+      const bool gradient = name.ends_with(kGradSuffix);
+      if (backward != gradient || root.Uses(name).writers.back() != &root.op(i)) return;
+      (backward ? gradients : sizes_)
+          .push_back({backward ? "gradient" : "activation", name, Fetch(name)});
+    });
   }
   sizes_.insert(sizes_.end(), gradients.begin(), gradients.end());
   for (const std::string& name : program.Parameters())

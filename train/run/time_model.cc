@@ -1,5 +1,4 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/train/data/feeder.h>
@@ -16,17 +15,10 @@
 namespace coracle {
 namespace {
 
-bool Writes(const OpDesc& op, const std::string& name) {
-  const auto& slots = op.outputs();
-  return std::any_of(slots.begin(), slots.end(), [&name](const Slot& slot) {
-    return std::find(slot.args.begin(), slot.args.end(), name) != slot.args.end();
-  });
-}
-
 // The op of `block` from number `first` on that made the entry; the number of ops when none did.
 size_t FindIn(const BlockDesc& block, size_t first, const OpTime& time) {
   while (first < block.NumOps() &&
-         (block.op(first).type() != time.op_type || !Writes(block.op(first), time.output)))
+         (block.op(first).type() != time.op_type || !block.op(first).Writes(time.output)))
     ++first;
   return first;
 }
@@ -51,7 +43,7 @@ std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMa
       place = map.Find(op);
       const bool of_no_layer = place.shares[0].first == LayerMap::kOther;
       if (of_no_layer && owners.contains(block)) place = owners.at(block);
-      for (int inner : SubBlocksOf(op)) owners[inner] = place;
+      for (int inner : op.SubBlocks()) owners[inner] = place;
     } else if (!places.empty()) {
       place.part = places.back().part;
     }
