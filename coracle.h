@@ -33,6 +33,7 @@
 #include <coracle/framework/tensor/scope.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/control_flow.h>
+#include <coracle/layers/layer.h>
 #include <coracle/layers/model_text.h>
 #include <coracle/operators/default_ops.h>
 #include <coracle/optimizer/factory.h>

@@ -4,32 +4,95 @@
 #include <coracle/framework/ir/state.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <optional>
 
 namespace coracle {
 namespace {
 
-constexpr const char* kDefaultGroup = "default_group";
-const std::vector<std::string> kNonFinite = {"propagate", "error", "zero", "skip"};
+constexpr const char* kNonFinite[] = {"propagate", "error", "zero", "skip"};
+const char* NameOf(NonFinite policy) { return kNonFinite[static_cast<size_t>(policy)]; }
 
-void PutNorm(Setting& clip, double clip_norm, const GradientNormOptions& options) {
-  clip.attrs.push_back({"clip_norm", clip_norm});
-  clip.attrs.push_back({"norm_type", options.norm_type});
-  clip.attrs.push_back({"non_finite", kNonFinite[static_cast<size_t>(options.non_finite)]});
+// --- what texts and Settings say of the kinds ---
+
+struct ValueOptions {
+  double max = 0;
+  std::optional<double> min = std::nullopt;
+};
+const Fields<ValueOptions>& ValueFields() {
+  static const auto table = Fields<ValueOptions>("Every element into [min, max].")
+                                .Add("max", &ValueOptions::max, "")
+                                .Required()
+                                .Add("min", &ValueOptions::min, "-max unless said");
+  return table;
 }
+
+struct NormOptions {
+  double clip_norm = 0;
+  double norm_type = GradientNormOptions().norm_type;
+  std::string non_finite = NameOf(GradientNormOptions().non_finite);
+  std::string group_name = kDefaultClipGroup;  // of by_global_norm
+};
+Fields<NormOptions> NormFieldsOf(const char* doc) {
+  return Fields<NormOptions>(doc)
+      .Add("clip_norm", &NormOptions::clip_norm, "")
+      .Required()
+      .In({0, HUGE_VAL, true, true, "must be positive and finite"})
+      .Add("norm_type", &NormOptions::norm_type,
+           "p of the norm, at least 1; inf: the largest element")
+      .In({1, HUGE_VAL, false, false, "must be at least 1, or infinity"})
+      .Add("non_finite", &NormOptions::non_finite,
+           "where the norm is a nan or infinite: propagate, error, zero, skip (the step)");
+}
+const Fields<NormOptions>& NormFields() {
+  static const auto table = NormFieldsOf("A gradient is scaled down to the norm clip_norm.");
+  return table;
+}
+const Fields<NormOptions>& GlobalNormFields() {
+  static const auto table =
+      NormFieldsOf(
+          "All gradients of the group are scaled by one factor, so that together they have at most "
+          "the norm clip_norm.")
+          .Add("group_name", &NormOptions::group_name, "");
+  return table;
+}
+
+const Fields<AdaptiveClipOptions>& AdaptiveFields() {
+  using O = AdaptiveClipOptions;
+  const FieldRange positive = {0, HUGE_VAL, true, true, "must be positive and finite"};
+  static const auto table =
+      Fields<O>(
+          "A slice of the gradient whose L2 norm exceeds clip_factor times that of the same slice "
+          "of the parameter (at least epsilon) is scaled down to it.")
+          .Add("clip_factor", &O::clip_factor, "")
+          .In(positive)
+          .Add("epsilon", &O::epsilon, "")
+          .In(positive)
+          .Add("axis", &O::axis, "of the slices: 0 for rows")
+          .In({0, HUGE_VAL, false, true, "must not be negative"});
+  return table;
+}
+
+// Attrs that the table does not have are left alone: a later version may have written them.
+template <class Options>
+Options Load(const Fields<Options>& fields, const Setting& clip) {
+  Setting known{clip.kind, {}};
+  for (const NamedAttr& attr : clip.attrs)
+    if (fields.Find(attr.name)) known.attrs.push_back(attr);
+  const Attribute* max_norm = clip.Find("max_norm");  // an older name of clip_norm
+  if (max_norm && fields.Find("clip_norm")) known.attrs.push_back({"clip_norm", *max_norm});
+  const std::string who = "gradient clip " + clip.kind;
+  return fields.Check(who, fields.Read(who, known));
+}
+
+NormOptions LoadNorm(const Setting& clip) { return Load(GlobalNormFields(), clip); }
 
 [[noreturn]] void Refuse(const ClipMember& member, const std::string& what) {
   ThrowInvalid(
       fmt::format("gradient clip: {}, for the parameter {}", what, Quote(member.pair.param)));
-}
-
-double Positive(const Setting& clip, const char* field, double otherwise) {
-  const double value = clip.Get<double>(field, otherwise);
-  if (value > 0 && std::isfinite(value)) return value;
-  ThrowInvalid(fmt::format("gradient clip {}: {} must be positive and finite, got {}", clip.kind,
-                           field, value));
 }
 
 bool IsFloat(double value) { return double{static_cast<float>(value)} == value; }
@@ -48,28 +111,21 @@ struct NormRule {
   NonFinite non_finite;
 
   static NormRule Of(const Setting& clip) {
-    const char* field = clip.Find("max_norm") ? "max_norm" : "clip_norm";  // an older name
-    NormRule rule{Positive(clip, field, 0), clip.Get<double>("norm_type", 2),
-                  NonFinite::kPropagate};
-    if (!(rule.p >= 1)) {
-      ThrowInvalid(
-          fmt::format("gradient clip {}: norm_type must be at least 1, or infinity, got {}",
-                      clip.kind, rule.p));
-    }
-    const std::string policy = clip.Get<std::string>("non_finite", kNonFinite[0]);
-    const auto known = std::find(kNonFinite.begin(), kNonFinite.end(), policy);
-    if (known == kNonFinite.end()) {
+    const NormOptions options = LoadNorm(clip);
+    const auto known = std::find(std::begin(kNonFinite), std::end(kNonFinite), options.non_finite);
+    if (known == std::end(kNonFinite)) {
+      const std::vector<std::string> names(std::begin(kNonFinite), std::end(kNonFinite));
       ThrowInvalid(fmt::format("gradient clip {}: unknown non_finite {}{}; known: {}", clip.kind,
-                               Quote(policy), DidYouMean(policy, kNonFinite),
-                               Join(kNonFinite, ", ")));
+                               Quote(options.non_finite), DidYouMean(options.non_finite, names),
+                               Join(names, ", ")));
     }
-    rule.non_finite = static_cast<NonFinite>(known - kNonFinite.begin());
-    return rule;
+    return {options.clip_norm, options.norm_type,
+            static_cast<NonFinite>(known - std::begin(kNonFinite))};
   }
   bool operator==(const NormRule&) const = default;
   std::string ToString() const {
     return fmt::format("clip_norm {}, norm_type {}, non_finite {}", clip_norm, p,
-                       kNonFinite[static_cast<size_t>(non_finite)]);
+                       NameOf(non_finite));
   }
 };
 
@@ -198,7 +254,8 @@ void AddGuard(ClippedGradients& result, const std::string& guard) {
 }
 
 std::pair<double, double> LimitsOf(const Setting& clip) {
-  const double max = clip.Get<double>("max", 0), min = clip.Get<double>("min", -max);
+  const ValueOptions options = Load(ValueFields(), clip);
+  const double max = options.max, min = options.min.value_or(-max);
   if (min <= max) return {min, max};
   ThrowInvalid(fmt::format(
       "gradient clip by_value: max must not be less than min, got max {} and min {}", max, min));
@@ -262,9 +319,7 @@ ClippedGradients ByGlobalNorm(BlockDesc& block, ProgramDesc& startup,
     NormClip clip;
     const ClipMember* first;
   };
-  const auto name_of = [](const ClipMember& member) {
-    return member.clip.Get<std::string>("group_name", kDefaultGroup);
-  };
+  const auto name_of = [](const ClipMember& member) { return LoadNorm(member.clip).group_name; };
   std::map<std::string, Group> groups;
   for (const ClipMember& member : members) {
     const NormRule rule = NormRule::Of(member.clip);
@@ -297,18 +352,6 @@ ClippedGradients ByGlobalNorm(BlockDesc& block, ProgramDesc& startup,
 
 // --- adaptive ---
 
-struct AdaptiveRule {
-  double factor, epsilon;
-  int axis;
-  static AdaptiveRule Of(const Setting& clip) {
-    AdaptiveRule rule{Positive(clip, "clip_factor", 0.01), Positive(clip, "epsilon", 1e-3),
-                      clip.Get<int32_t>("axis", 0)};
-    if (rule.axis >= 0) return rule;
-    ThrowInvalid(
-        fmt::format("gradient clip adaptive: axis must not be negative, got {}", rule.axis));
-  }
-};
-
 // The norms of the slices along `axis`, as [1, ..., n, ..., 1].
 std::string SliceNorms(ClipOps& ops, const std::string& var, const Shape& shape, int axis) {
   const DType dtype = ops.DTypeOf(var);
@@ -334,7 +377,7 @@ ClippedGradients Adaptive(BlockDesc& block, ProgramDesc&, const std::vector<Clip
     const auto& [param, grad] = member.pair;
     const Shape& shape = Variable::Of(block, param).desc().shape();
     const DType dtype = ops.DTypeOf(param);
-    const AdaptiveRule rule = AdaptiveRule::Of(member.clip);
+    const AdaptiveClipOptions rule = Load(AdaptiveFields(), member.clip);
     if (shape.rank() >= 2 && rule.axis >= shape.rank())
       Refuse(member, fmt::format("axis must lie in [0, {}), got {}", shape.rank(), rule.axis));
     if (ops.IsHalf(param) || ops.IsHalf(grad))
@@ -347,7 +390,7 @@ ClippedGradients Adaptive(BlockDesc& block, ProgramDesc&, const std::vector<Clip
                        {{"X", {of_param}}, {"Y", {ops.Constant(dtype, rule.epsilon)}}}, {});
     const std::string limit =
         ops.AppendLike(floor, "limit", "elementwise_mul",
-                       {{"X", {floor}}, {"Y", {ops.Constant(dtype, rule.factor)}}}, {});
+                       {{"X", {floor}}, {"Y", {ops.Constant(dtype, rule.clip_factor)}}}, {});
     const std::string larger =
         ops.AppendLike(limit, "max", "elementwise_max", {{"X", {of_grad}}, {"Y", {limit}}}, {});
     const std::string by =
@@ -368,17 +411,26 @@ ClippedGradients None(BlockDesc&, ProgramDesc&, const std::vector<ClipMember>& m
 
 struct Kind {
   GradientClipFn append;
+  FieldTable fields;
   std::function<void(const Setting&)> check = [](const Setting&) {};
 };
 
 struct Kinds {
   std::mutex mutex;
-  std::map<std::string, Kind> known = {
-      {"by_value", {ByValue, [](const Setting& clip) { LimitsOf(clip); }}},
-      {"by_norm", {ByNorm, [](const Setting& clip) { NormRule::Of(clip); }}},
-      {"by_global_norm", {ByGlobalNorm, [](const Setting& clip) { NormRule::Of(clip); }}},
-      {"adaptive", {Adaptive, [](const Setting& clip) { AdaptiveRule::Of(clip); }}},
-      {"none", {None}}};
+  std::vector<std::pair<std::string, Kind>> known = {
+      {"by_value", {ByValue, ValueFields(), [](const Setting& clip) { LimitsOf(clip); }}},
+      {"by_norm", {ByNorm, NormFields(), [](const Setting& clip) { NormRule::Of(clip); }}},
+      {"by_global_norm",
+       {ByGlobalNorm, GlobalNormFields(), [](const Setting& clip) { NormRule::Of(clip); }}},
+      {"adaptive",
+       {Adaptive, AdaptiveFields(), [](const Setting& clip) { Load(AdaptiveFields(), clip); }}},
+      {"none", {None, FieldTable("None, whatever the optimizer's is.")}}};
+
+  const Kind* Find(const std::string& kind) const {
+    for (const auto& entry : known)
+      if (entry.first == kind) return &entry.second;
+    return nullptr;
+  }
 };
 Kinds& AllKinds() {
   static Kinds kinds;
@@ -388,11 +440,11 @@ Kinds& AllKinds() {
 Kind KindOf(const Setting& clip) {
   Kinds& kinds = AllKinds();
   const std::lock_guard<std::mutex> lock(kinds.mutex);
-  const auto it = kinds.known.find(clip.kind);
-  if (it != kinds.known.end()) return it->second;
+  if (const Kind* found = kinds.Find(clip.kind)) return *found;
   std::vector<std::string> names;
   names.reserve(kinds.known.size());
   for (const auto& [name, kind] : kinds.known) names.push_back(name);
+  std::sort(names.begin(), names.end());
   throw Error(ErrorCode::kNotFound,
               fmt::format("gradient clip: unknown kind {}{}; known: {}", Quote(clip.kind),
                           DidYouMean(clip.kind, names), Join(names, ", ")));
@@ -401,23 +453,18 @@ Kind KindOf(const Setting& clip) {
 }  // namespace
 
 Setting ClipGradByValue(double max, double min) {
-  return {"by_value", {{"max", max}, {"min", min}}};
+  return ValueFields().Save("by_value", {max, min});
 }
 Setting ClipGradByNorm(double clip_norm, const GradientNormOptions& options) {
-  Setting clip{"by_norm", {}};
-  PutNorm(clip, clip_norm, options);
-  return clip;
+  return NormFields().Save("by_norm", {clip_norm, options.norm_type, NameOf(options.non_finite)});
 }
 Setting ClipGradByGlobalNorm(double clip_norm, const std::string& group_name,
                              const GradientNormOptions& options) {
-  Setting clip{"by_global_norm", {}};
-  PutNorm(clip, clip_norm, options);
-  clip.attrs.push_back({"group_name", group_name});
-  return clip;
+  return GlobalNormFields().Save(
+      "by_global_norm", {clip_norm, options.norm_type, NameOf(options.non_finite), group_name});
 }
-Setting AdaptiveGradientClip(double clip_factor, double epsilon, int axis) {
-  return {"adaptive",
-          {{"clip_factor", clip_factor}, {"epsilon", epsilon}, {"axis", int32_t{axis}}}};
+Setting AdaptiveGradientClip(const AdaptiveClipOptions& options) {
+  return AdaptiveFields().Save("adaptive", options);
 }
 Setting NoGradientClip() { return {"none", {}}; }
 
@@ -449,13 +496,26 @@ void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
   }
 }
 
-void RegisterGradientClip(const std::string& kind, GradientClipFn append) {
+void RegisterGradientClip(const std::string& kind, FieldTable fields, GradientClipFn append) {
   Kinds& kinds = AllKinds();
   const std::lock_guard<std::mutex> lock(kinds.mutex);
-  if (!kinds.known.emplace(kind, Kind{std::move(append)}).second) {
+  if (kinds.Find(kind)) {
     throw Error(ErrorCode::kAlreadyExists,
                 fmt::format("gradient clip: the kind {} is registered already", Quote(kind)));
   }
+  kinds.known.push_back({kind, Kind{std::move(append), std::move(fields)}});
+}
+
+void RegisterGradientClip(const std::string& kind, GradientClipFn append) {
+  RegisterGradientClip(kind, FieldTable::Any("Of this program."), std::move(append));
+}
+
+KindsWithFields GradientClipFields() {
+  Kinds& kinds = AllKinds();
+  const std::lock_guard<std::mutex> lock(kinds.mutex);
+  KindsWithFields all;
+  for (const auto& [name, kind] : kinds.known) all.emplace_back(name, kind.fields);
+  return all;
 }
 
 void CheckGradientClip(const Setting& clip) { KindOf(clip).check(clip); }

@@ -4,6 +4,7 @@
 // clips of a step are appended all together, as ordinary ops of the role Optimize.
 
 #include <coracle/backward/backward.h>
+#include <coracle/framework/ir/fields.h>
 
 #include <functional>
 #include <string>
@@ -24,6 +25,8 @@ struct GradientNormOptions {
   NonFinite non_finite = NonFinite::kPropagate;
 };
 
+inline constexpr char kDefaultClipGroup[] = "default_group";
+
 // Every element into [min, max]; a nan stays one.
 Setting ClipGradByValue(double max, double min);
 inline Setting ClipGradByValue(double max) { return ClipGradByValue(max, -max); }
@@ -31,13 +34,18 @@ inline Setting ClipGradByValue(double max) { return ClipGradByValue(max, -max); 
 // are, to the bit.
 Setting ClipGradByNorm(double clip_norm, const GradientNormOptions& options = {});
 // The same with the norm of all gradients of the group together and one factor for all of them.
-Setting ClipGradByGlobalNorm(double clip_norm, const std::string& group_name = "default_group",
+Setting ClipGradByGlobalNorm(double clip_norm, const std::string& group_name = kDefaultClipGroup,
                              const GradientNormOptions& options = {});
 // Adaptive clip (Brock et al. 2021, "High-Performance Large-Scale Image Recognition Without
 // Normalization"): by itself each slice g along `axis` (a row with 0), whose norm exceeds
 // clip_factor max(norm of the same slice of the parameter, epsilon), is scaled down to that. L2
 // norms. Gradients of rank 0 and 1 are one slice.
-Setting AdaptiveGradientClip(double clip_factor = 0.01, double epsilon = 1e-3, int axis = 0);
+struct AdaptiveClipOptions {
+  double clip_factor = 0.01;
+  double epsilon = 1e-3;
+  int32_t axis = 0;
+};
+Setting AdaptiveGradientClip(const AdaptiveClipOptions& options = {});
 // None, whatever the optimizer's is (Paddle's need_clip = False).
 Setting NoGradientClip();
 
@@ -84,6 +92,10 @@ void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
 // kAlreadyExists for a kind that is taken.
 using GradientClipFn = std::function<ClippedGradients(BlockDesc& block, ProgramDesc& startup,
                                                       const std::vector<ClipMember>& members)>;
+void RegisterGradientClip(const std::string& kind, FieldTable fields, GradientClipFn append);
+// One whose attrs `append` alone knows.
 void RegisterGradientClip(const std::string& kind, GradientClipFn append);
+// All kinds with what texts may give them, in the order of registration.
+KindsWithFields GradientClipFields();
 
 }  // namespace coracle

@@ -9,9 +9,45 @@
 namespace coracle {
 namespace {
 
+KindsWithFields MakeInitializerFields() {
+  const std::string seed = "0: numbers of its own", fan = "from the shape unless said";
+  const std::string uniform = "else normal";
+  using X = XavierOptions;
+  using M = MsraOptions;
+  return {{"constant", FieldTable::Of("One value.", ConstantInitializer())},
+          {"uniform",
+           FieldTable::Of("Uniform in [low, high).", UniformInitializer(), {{"seed", seed}})},
+          {"normal", FieldTable::Of("Normal.", NormalInitializer(), {{"seed", seed}})},
+          {"truncated_normal", FieldTable::Of("Normal within two std of the mean.",
+                                              TruncatedNormalInitializer(), {{"seed", seed}})},
+          {"xavier", Fields<X>("Uniform in +-sqrt(6 / (fan_in + fan_out)), or normal.")
+                         .Add("uniform", &X::uniform, uniform)
+                         .Add("fan_in", &X::fan_in, fan)
+                         .Add("fan_out", &X::fan_out, fan)
+                         .Add("seed", &X::seed, seed)},
+          {"msra", Fields<M>("Uniform in +-sqrt(6 / fan_in), or normal.")
+                       .Add("uniform", &M::uniform, uniform)
+                       .Add("fan_in", &M::fan_in, fan)
+                       .Add("seed", &M::seed, seed)}};
+}
+
+const KindsWithFields& AllFields() {
+  static const KindsWithFields all = MakeInitializerFields();
+  return all;
+}
+
+// The attr of that name, or what the kind has unless said.
+template <class T>
+T ValueOf(const Setting& setting, const char* name) {
+  if (const Attribute* given = setting.Find(name)) return AttributeAs<T>(*given);
+  for (const auto& [kind, fields] : AllFields())
+    if (kind == setting.kind) return AttributeAs<T>(*fields.Find(name)->default_value);
+  throw InternalError("an initializer without fields: " + setting.kind);
+}
+
 // A finite parameter of an initializer, as the ops take it.
-float Number(const Setting& setting, const char* name, double otherwise) {
-  double value = setting.Get<double>(name, otherwise);
+float Number(const Setting& setting, const char* name) {
+  const auto value = ValueOf<double>(setting, name);
   if (!(std::abs(value) <= std::numeric_limits<float>::max())) {
     ThrowInvalid(
         fmt::format("initializer {}: {} must be finite, got {}", setting.kind, name, value));
@@ -19,8 +55,8 @@ float Number(const Setting& setting, const char* name, double otherwise) {
   return static_cast<float>(value);
 }
 
-double Fan(const Setting& setting, const char* name, double otherwise) {
-  double fan = setting.Get<double>(name, otherwise);
+double Fan(const Setting& setting, const char* name, double of_shape) {
+  const double fan = setting.Get<double>(name, of_shape);
   if (!(fan >= 0) || std::isinf(fan)) {
     ThrowInvalid(fmt::format("initializer {}: {} must be finite and not negative, got {}",
                              setting.kind, name, fan));
@@ -36,20 +72,17 @@ class OpMaker {
   OpDesc Make() const {
     const std::string& kind = setting_.kind;
     if (kind == "constant") return Constant();
-    if (kind == "uniform") {
-      return Uniform(Number(setting_, "low", -1), Number(setting_, "high", 1));
-    }
-    if (kind == "normal")
-      return Normal(Number(setting_, "mean", 0), Number(setting_, "std", 1), false);
-    if (kind == "truncated_normal") {
-      return Normal(Number(setting_, "mean", 0), Number(setting_, "std", 1), true);
+    if (kind == "uniform") return Uniform(Number(setting_, "low"), Number(setting_, "high"));
+    if (kind == "normal" || kind == "truncated_normal") {
+      return Normal(Number(setting_, "mean"), Number(setting_, "std"), kind == "truncated_normal");
     }
     if (kind == "xavier") return Xavier();
     if (kind == "msra") return Msra();
     if (kind == "array") return Array();
-    ThrowInvalid(fmt::format("unknown initializer {}{}", Quote(kind),
-                             DidYouMean(kind, {"constant", "uniform", "normal", "truncated_normal",
-                                               "xavier", "msra", "array"})));
+    std::vector<std::string> known;
+    for (const auto& entry : AllFields()) known.push_back(entry.first);
+    known.push_back("array");
+    ThrowInvalid(fmt::format("unknown initializer {}{}", Quote(kind), DidYouMean(kind, known)));
   }
 
  private:
@@ -57,7 +90,7 @@ class OpMaker {
     attrs.push_back({"dtype", static_cast<int32_t>(dtype_)});
     return OpDesc(std::move(type), {}, {{"Out", {var_}}}, std::move(attrs));
   }
-  int32_t seed() const { return setting_.Get<int32_t>("seed", 0); }
+  int32_t seed() const { return ValueOf<int32_t>(setting_, "seed"); }
 
   std::vector<int32_t> NarrowShape() const {
     std::vector<int32_t> dims;
@@ -72,8 +105,8 @@ class OpMaker {
   }
 
   OpDesc Constant() const {
-    double exact = setting_.Get<double>("value", 0);
-    float value = Number(setting_, "value", 0);
+    const auto exact = ValueOf<double>(setting_, "value");
+    const float value = Number(setting_, "value");
     AttrList attrs = {{"shape", shape_.ToVector()}, {"value", value}};
     if (static_cast<double>(value) != exact)
       attrs.push_back({"str_value", fmt::format("{}", exact)});
@@ -102,10 +135,10 @@ class OpMaker {
   OpDesc Xavier() const {
     FanCounts fans = FansOf(shape_);
     return Scaled(Fan(setting_, "fan_in", fans.in) + Fan(setting_, "fan_out", fans.out),
-                  setting_.Get<bool>("uniform", true));
+                  ValueOf<bool>(setting_, "uniform"));
   }
   OpDesc Msra() const {
-    return Scaled(Fan(setting_, "fan_in", FansOf(shape_).in), setting_.Get<bool>("uniform", true));
+    return Scaled(Fan(setting_, "fan_in", FansOf(shape_).in), ValueOf<bool>(setting_, "uniform"));
   }
 
   OpDesc Array() const {
@@ -189,6 +222,8 @@ Setting ArrayInitializer(const Tensor& values) {
 
 Setting L2DecayRegularizer(double coeff) { return {"l2_decay", {{"coeff", coeff}}}; }
 Setting L1DecayRegularizer(double coeff) { return {"l1_decay", {{"coeff", coeff}}}; }
+
+KindsWithFields InitializerFields() { return AllFields(); }
 
 FanCounts FansOf(const Shape& shape) {
   if (shape.rank() == 0) return {};

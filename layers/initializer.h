@@ -4,6 +4,7 @@
 // (python/paddle/fluid/initializer.py).
 
 #include <coracle/framework/ir/attribute.h>
+#include <coracle/framework/ir/fields.h>
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/tensor/tensor.h>
 
@@ -48,6 +49,9 @@ struct FanCounts {
 // [n]: n and n. [rows, columns]: rows and columns. [M, C, k...], a convolution's filter: C * k...
 // and M * k....
 FanCounts FansOf(const Shape& shape);
+
+// The kinds that numbers describe, with what texts may give them: all but "array".
+KindsWithFields InitializerFields();
 
 // The op that fills `var`: fill_constant, uniform_random, gaussian_random,
 // truncated_gaussian_random or assign_value. Throws kInvalidArgument for an unknown kind, a number

@@ -1,6 +1,6 @@
 // Losses and metrics.
 
-#include <coracle/layers/builder.h>
+#include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
 
 namespace coracle {
@@ -72,6 +72,53 @@ Variable Builder::Accuracy(const Variable& x, const Variable& label,
     Var(name).desc().SetStopGradient(true);
   }
   return layer.Finish(out);
+}
+
+std::vector<LayerDef> LossLayers() {
+  const char* kLabel = "integer tensor [N, 1], or one share per class with soft_label";
+  const char* kSoftLabel = "label holds a probability for each class";
+  const char* kIgnored = "label whose samples cost nothing";
+  using Soft = SoftmaxWithCrossEntropyOptions;
+  return {LayerFields<CrossEntropyOptions>(
+              "cross_entropy",
+              "-log of the probability that input gives to the label, for each sample.")
+              .Input("input", "probabilities [N, classes]")
+              .Input("label", kLabel)
+              .Field("soft_label", &CrossEntropyOptions::soft_label, kSoftLabel)
+              .Field("ignore_index", &CrossEntropyOptions::ignore_index, kIgnored)
+              .Build(&Builder::CrossEntropy),
+          LayerFields<Soft>("softmax_with_cross_entropy",
+                            "Cross entropy of softmax(logits), for each sample.")
+              .Input("logits", "scores [N, classes]")
+              .Input("label", kLabel)
+              .Field("soft_label", &Soft::soft_label, kSoftLabel)
+              .Field("ignore_index", &Soft::ignore_index, kIgnored)
+              .Field("numeric_stable_mode", &Soft::numeric_stable_mode,
+                     "subtract the greatest score first")
+              .Field("axis", &Soft::axis, "of the classes")
+              .Field("softmax_output", &Soft::softmax_output, "name of softmax(logits)")
+              .Build(&Builder::SoftmaxWithCrossEntropy),
+          LayerFields<SigmoidCrossEntropyOptions>(
+              "sigmoid_cross_entropy_with_logits",
+              "Cross entropy of sigmoid(input) and label, element by element.")
+              .Input("input", "scores of any shape")
+              .Input("label", "shares, of input's shape")
+              .Field("ignore_index", &SigmoidCrossEntropyOptions::ignore_index,
+                     "label whose elements cost nothing")
+              .Field("normalize", &SigmoidCrossEntropyOptions::normalize,
+                     "divide by the number of elements that count")
+              .Build(&Builder::SigmoidCrossEntropyWithLogits),
+          LayerFields<OutputOptions>("square_error_cost", "(input - label)^2, element by element.")
+              .Input("input", "tensor of any shape")
+              .Input("label", "tensor of input's shape")
+              .Build(&Builder::SquareErrorCost),
+          LayerFields<AccuracyOptions>(
+              "accuracy", "Share of the samples whose label is among the k highest scores.")
+              .Input("input", "scores or probabilities [N, classes]")
+              .Input("label", "integer tensor [N, 1]")
+              .Field("k", &AccuracyOptions::k, "see above")
+              .Result(LayerDef::Result::kMetric)
+              .Build(&Builder::Accuracy)};
 }
 
 }  // namespace coracle

@@ -1,8 +1,7 @@
-// Activations, arithmetic, reductions and changes of shape.
+// Activations, arithmetic and reductions.
 
-#include <coracle/layers/builder.h>
+#include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
-#include <fmt/format.h>
 
 namespace coracle {
 
@@ -96,82 +95,40 @@ Variable Builder::Cast(const Variable& x, DType dtype, const OutputOptions& opti
       options);
 }
 
-// An op whose second output keeps the shape of X for its gradient.
-Variable Builder::WithXShape(const char* type, const Variable& x, AttrList attrs,
-                             const OutputOptions& options) {
-  LayerScope layer(*this, type, options);
-  const std::string out = layer.Out(), x_shape = layer.Temp();
-  Append(type, {{"X", {x.name()}}}, {{"Out", {out}}, {"XShape", {x_shape}}}, std::move(attrs));
-  Var(x_shape).desc().SetStopGradient(true);
-  return layer.Finish(out);
-}
-
-Variable Builder::Reshape(const Variable& x, const std::vector<int32_t>& shape,
-                          const OutputOptions& options) {
-  return WithXShape("reshape2", x, {{"shape", shape}}, options);
-}
-Variable Builder::Flatten(const Variable& x, const FlattenOptions& options) {
-  return WithXShape("flatten_contiguous_range", x,
-                    {{"start_axis", options.start_axis}, {"stop_axis", options.stop_axis}},
-                    OutputOf(options));
-}
-Variable Builder::Transpose(const Variable& x, const std::vector<int32_t>& axis,
-                            const OutputOptions& options) {
-  return WithXShape("transpose2", x, {{"axis", axis}}, options);
-}
-Variable Builder::Squeeze(const Variable& x, const std::vector<int32_t>& axes,
-                          const OutputOptions& options) {
-  return WithXShape("squeeze2", x, {{"axes", axes}}, options);
-}
-Variable Builder::Unsqueeze(const Variable& x, const std::vector<int32_t>& axes,
-                            const OutputOptions& options) {
-  return WithXShape("unsqueeze2", x, {{"axes", axes}}, options);
-}
-
-Variable Builder::Concat(const std::vector<Variable>& x, const ConcatOptions& options) {
-  LayerScope layer(*this, "concat", OutputOf(options));
-  const std::string out = layer.Out();
-  Append("concat", {{"X", NamesOf(x)}}, {{"Out", {out}}}, {{"axis", options.axis}});
-  return layer.Finish(out);
-}
-
-Variable Builder::Stack(const std::vector<Variable>& x, int32_t axis,
-                        const OutputOptions& options) {
-  LayerScope layer(*this, "stack", options);
-  const std::string out = layer.Out();
-  Append("stack", {{"X", NamesOf(x)}}, {{"Y", {out}}}, {{"axis", axis}});
-  return layer.Finish(out);
-}
-
-std::vector<Variable> Builder::Split(const Variable& x, const SplitOptions& options) {
-  const size_t parts = options.num > 0 ? static_cast<size_t>(options.num) : options.sections.size();
-  constexpr size_t kMaxParts = 65536;
-  if (parts == 0 || parts > kMaxParts) {
-    ThrowInvalid(
-        fmt::format("split: num or sections must give 1 to {} parts, got {}", kMaxParts, parts));
+std::vector<LayerDef> MathLayers() {
+  struct CastOptions {
+    DType dtype = DType::kFloat32;
+  };
+  std::vector<LayerDef> layers = {
+      LayerFields<MatmulOptions>("matmul", "alpha x y, batched over the leading dims.")
+          .Input("x", "tensor [..., m, k]")
+          .Input("y", "tensor [..., k, n]")
+          .Field("transpose_x", &MatmulOptions::transpose_x, "swap the last two dims of x")
+          .Field("transpose_y", &MatmulOptions::transpose_y, "swap the last two dims of y")
+          .Field("alpha", &MatmulOptions::alpha, "multiplies the product")
+          .Build(&Builder::Matmul),
+      LayerFields<OutputOptions>("sum", "Sum of tensors of one shape, element by element.")
+          .Inputs("input", "one or more tensors")
+          .BuildOfMany(&Builder::Sum),
+      LayerFields<CastOptions>("cast", "The elements as another type.")
+          .Input("input", "tensor of any shape")
+          .Field("dtype", &CastOptions::dtype, "type of the result")
+          .Required()
+          .Build([](Builder& net, const LayerArgs& args, const CastOptions& options) {
+            return std::vector<Variable>{net.Cast(args.Var("input"), options.dtype, args.output)};
+          })};
+  for (const std::string name : {"sum", "mean", "max", "min"}) {
+    const std::string type = "reduce_" + name;
+    layers.push_back(
+        LayerFields<ReduceOptions>(type, "The " + name + " over some dims or all.")
+            .Input("input", "tensor of any shape")
+            .Field("dim", &ReduceOptions::dim, "dims to reduce; none: all")
+            .Field("keep_dim", &ReduceOptions::keep_dim, "keep them as dims of 1")
+            .Build([type](Builder& net, const LayerArgs& args, const ReduceOptions& options) {
+              return std::vector<Variable>{net.Reduce(type, args.Var("input"), options)};
+            }));
   }
-  if (!options.outputs.empty() && options.outputs.size() != parts) {
-    ThrowInvalid(
-        fmt::format("split: {} outputs are named for {} parts", options.outputs.size(), parts));
-  }
-  OutputOptions result;
-  result.name = options.name;
-  LayerScope layer(*this, "split", result);
-  std::vector<std::string> names;
-  for (size_t i = 0; i < parts; ++i) {
-    if (!options.outputs.empty()) RequireFreeOutput(*this, "split", options.outputs[i]);
-    bool named = !options.outputs.empty() && !options.outputs[i].empty();
-    names.push_back(named ? options.outputs[i] : layer.Temp());
-  }
-  Append("split", {{"X", {x.name()}}}, {{"Out", names}},
-         {{"num", options.num}, {"sections", options.sections}, {"axis", options.axis}});
-  std::vector<Variable> vars;
-  for (const std::string& name : names) vars.push_back(Var(name));
-  return vars;
-}
-
-Variable Builder::OneHot(const Variable& ids, int32_t depth, const OutputOptions& options) {
-  return Unary("one_hot_v2", ids, {{"depth", depth}}, options);
+  return layers;
 }
 
 }  // namespace coracle

@@ -1,3 +1,4 @@
+#include <coracle/clip/gradient_clip.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
@@ -7,6 +8,7 @@
 #include <coracle/layers/internal/text_parse.h>
 #include <coracle/layers/internal/text_settings.h>
 #include <coracle/layers/model_text.h>
+#include <coracle/optimizer/regularizer.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -395,7 +397,8 @@ class Reader {
     DataOptions options;
     options.lod_level = static_cast<int32_t>(node.Integer("lod_level"));
     options.stop_gradient = node.Bool("stop_gradient");
-    if (node.Has("error_clip")) options.error_clip = ReadErrorClip(node.Child("error_clip"));
+    if (node.Has("error_clip"))
+      options.error_clip = ReadErrorClip(node.Child("error_clip"), schema_.pool());
     const std::string name = node.String("name");
     net_.Data(name, Shape(std::get<std::vector<int64_t>>(shape)), dtype, options);
     model_.inputs.push_back(name);
@@ -417,7 +420,8 @@ class Reader {
     }
     if (layer.result == LayerDef::Result::kOne) args.output.act = String(node, "act");
     if (layer.result != LayerDef::Result::kMetric) {
-      if (node.Has("error_clip")) args.output.error_clip = ReadErrorClip(node.Child("error_clip"));
+      if (node.Has("error_clip"))
+        args.output.error_clip = ReadErrorClip(node.Child("error_clip"), schema_.pool());
       args.output.stop_gradient = node.Bool("stop_gradient");
     }
     SetSite(node.where());
@@ -442,7 +446,7 @@ class Reader {
         if (given) args.vars[def.name] = FindAll(node, field);
         break;
       case FieldDef::Kind::kParam:
-        if (given) args.params[def.name] = ReadParam(node.Child(field), indices_);
+        if (given) args.params[def.name] = ReadParam(node.Child(field), schema_.pool(), indices_);
         break;
       default:
         if (given) {
@@ -498,7 +502,7 @@ class Reader {
                 SlotList outputs, AttrList attrs) {
     OutputOptions options;
     const FieldDescriptor &clip = Common(node, 0), &stop = Common(node, 1), &role = Common(node, 2);
-    if (node.Count(clip)) options.error_clip = ReadErrorClip(node.Child(clip));
+    if (node.Count(clip)) options.error_clip = ReadErrorClip(node.Child(clip), schema_.pool());
     options.stop_gradient = node.Bool(stop.name().c_str());
     if (node.Count(role)) {
       attrs.push_back({kOpRoleAttr, static_cast<int32_t>(node.Integer(role.name().c_str()))});
@@ -560,17 +564,18 @@ BuiltModel FromProgram(ProgramDesc program) {
   return model;
 }
 
-// The schema of a registry. That of the default ops is kept until ops join them.
+// The schema of a registry. That of the default ops is kept until something is registered.
 std::shared_ptr<const TextSchema> SchemaOf(const OpRegistry& ops) {
   if (&ops != &DefaultOps()) return std::make_shared<const TextSchema>(ops);
   static std::mutex mutex;
   static std::shared_ptr<const TextSchema> kept;
-  static size_t kept_ops = 0;
-  const size_t count = ops.Types().size();
+  static size_t kept_count = 0;
+  const size_t count = ops.Types().size() + NumRegisteredLayers() + GradientClipFields().size() +
+                       RegularizerFields().size();
   std::lock_guard<std::mutex> lock(mutex);
-  if (!kept || kept_ops != count) {
+  if (!kept || kept_count != count) {
     kept = std::make_shared<const TextSchema>(ops);
-    kept_ops = count;
+    kept_count = count;
   }
   return kept;
 }
@@ -607,6 +612,17 @@ BuiltModel ReadModelText(const std::string& path, const OpRegistry& ops, const M
   return Parse(text, path, DirectoryOf(path), Canonical(path), ops, state);
 }
 
-std::string ModelSchema(const OpRegistry& ops) { return TextSchema(ops).Print(); }
+std::string DescribeLayer(const std::string& name, const OpRegistry& ops) {
+  const SchemaPool& pool = SchemaOf(ops)->pool();
+  std::string text;
+  for (const auto& [suffix, what] :
+       {std::pair{"_layer", "layer"}, {"_initializer", "initializer"}}) {
+    const std::string fields = pool.Describe(name + suffix);
+    if (!fields.empty()) text += fmt::format("{} {}: {}", what, name, fields);
+  }
+  return text;
+}
+
+std::string ModelSchema(const OpRegistry& ops) { return TextSchema(ops).pool().Print(); }
 
 }  // namespace coracle

@@ -44,5 +44,7 @@ BuiltModel ReadModelText(const std::string& path, const OpRegistry& ops = Defaul
 
 // The schema of model text as a .proto file, for editors and protoc.
 std::string ModelSchema(const OpRegistry& ops = DefaultOps());
+// What model text may say of a layer or initializer; "" when there is none of that name.
+std::string DescribeLayer(const std::string& name, const OpRegistry& ops = DefaultOps());
 
 }  // namespace coracle

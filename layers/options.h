@@ -1,6 +1,7 @@
 #pragma once
 // What the builder functions take: parameter attributes and one options struct per layer, made for
-// designated initialisers. Names and defaults are Paddle's.
+// designated initialisers. Names and defaults are Paddle's. What an option means, and whether it
+// must be given, stands in the layer's table (layers/layer.h), which `coracle help LAYER` prints.
 //
 // Every layer has these: `act` (an activation op applied to the result), `name` (of the layer, from
 // which its parameters and temporaries are named; "" makes one: "fc_0"), `output` (the name of the
@@ -67,8 +68,8 @@ struct DataOptions {
 };
 
 struct FcOptions {
-  int32_t size = 0;              // columns of the result; required
-  int32_t num_flatten_dims = 1;  // leading dims of the input that become rows; -1: all but the last
+  int32_t size = 0;
+  int32_t num_flatten_dims = 1;
   ParamAttr param_attr = {};
   std::optional<ParamAttr> bias_attr = ParamAttr();  // nullopt: no bias
   std::string act = "", name = "", output = "";
@@ -77,13 +78,13 @@ struct FcOptions {
 };
 
 struct Conv2dOptions {
-  int32_t num_filters = 0;  // required
-  Size2 filter_size = 1;    // required
+  int32_t num_filters = 0;
+  Size2 filter_size = 1;
   Size2 stride = 1;
   Padding padding = 0;
   Size2 dilation = 1;
   int32_t groups = 1;
-  ParamAttr param_attr = {};  // default initializer: normal, std sqrt(2 / (kh * kw * C))
+  ParamAttr param_attr = {};
   std::optional<ParamAttr> bias_attr = ParamAttr();
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
@@ -91,14 +92,14 @@ struct Conv2dOptions {
 };
 
 struct Pool2dOptions {
-  Size2 pool_size = -1;  // required unless global_pooling
+  Size2 pool_size = -1;
   std::string pool_type = "max";
   Size2 pool_stride = 1;
   Padding pool_padding = 0;
   bool global_pooling = false;
   bool ceil_mode = false;
-  bool exclusive = true;  // an average counts no padding
-  bool adaptive = false;  // pool_size is the size of the result
+  bool exclusive = true;
+  bool adaptive = false;
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
   bool stop_gradient = false;
@@ -107,8 +108,7 @@ struct Pool2dOptions {
 struct BatchNormOptions {
   float momentum = 0.9f;
   float epsilon = 1e-5f;
-  ParamAttr param_attr = {};  // scale; default initializer: 1
-  ParamAttr bias_attr = {};
+  ParamAttr param_attr = {}, bias_attr = {};
   std::string moving_mean_name = "", moving_variance_name = "";
   std::string data_layout = "NCHW";
   bool use_global_stats = false;
@@ -122,17 +122,15 @@ struct LayerNormOptions {
   bool scale = true, shift = true;
   int32_t begin_norm_axis = 1;
   float epsilon = 1e-5f;
-  ParamAttr param_attr = {};  // scale; default initializer: 1
-  ParamAttr bias_attr = {};
+  ParamAttr param_attr = {}, bias_attr = {};
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
   bool stop_gradient = false;
 };
 
 struct EmbeddingOptions {
-  int64_t num_embeddings = 0, embedding_dim = 0;  // required
-  std::optional<int64_t> padding_idx =
-      std::nullopt;  // its row reads as 0; from the end if negative
+  int64_t num_embeddings = 0, embedding_dim = 0;
+  std::optional<int64_t> padding_idx = std::nullopt;
   bool is_sparse = false;
   DType dtype = DType::kFloat32;
   ParamAttr param_attr = {};
@@ -143,22 +141,21 @@ struct EmbeddingOptions {
 
 // Lstm, Gru and SimpleRnn.
 struct RnnOptions {
-  int32_t hidden_size = 0;  // required
+  int32_t hidden_size = 0;
   int32_t num_layers = 1;
-  std::string direction = "forward";  // or "bidirect": a second direction from the end
-  bool time_major = false;            // input and result are [time, batch, features]
-  float dropout = 0;                  // between layers, while training
-  std::string activation = "tanh";    // or "relu"; of SimpleRnn alone
+  std::string direction = "forward";
+  bool time_major = false;
+  float dropout = 0;
+  std::string activation = "tanh";  // of SimpleRnn alone
   bool is_test = false;
   // h, and for Lstm c, each [num_layers * directions, batch, hidden_size]. Empty: zeros.
   std::vector<Variable> initial_states = {};
   Variable sequence_length = {};  // integers [batch]; absent: all samples have all steps
-  // Default initializer of all: uniform in +-1 / sqrt(hidden_size). A given name is that of the
-  // first layer's; the following get "<name>_1", "<name>_2", ...
+  // A given name is that of the first layer's; the following get "<name>_1", "<name>_2", ...
   ParamAttr weight_ih_attr = {}, weight_hh_attr = {};
   std::optional<ParamAttr> bias_ih_attr = ParamAttr();  // nullopt: 0, and not trained
   std::optional<ParamAttr> bias_hh_attr = ParamAttr();
-  std::string last_h = "", last_c = "";  // names of the states after the last step
+  std::string last_h = "", last_c = "";
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
   bool stop_gradient = false;
@@ -172,8 +169,8 @@ struct RnnOutput {
 struct DropoutOptions {
   float dropout_prob = 0.5f;
   bool is_test = false;
-  std::optional<int32_t> seed = std::nullopt;                 // fixes the mask's seed
-  std::string dropout_implementation = "downgrade_in_infer";  // or "upscale_in_train"
+  std::optional<int32_t> seed = std::nullopt;
+  std::string dropout_implementation = "downgrade_in_infer";
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
   bool stop_gradient = false;
@@ -192,7 +189,7 @@ struct SoftmaxWithCrossEntropyOptions {
   int32_t ignore_index = -100;
   bool numeric_stable_mode = true;
   int32_t axis = -1;
-  std::string softmax_output = "";  // name of the variable that holds softmax(logits)
+  std::string softmax_output = "";
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
   bool stop_gradient = false;
@@ -207,7 +204,7 @@ struct SigmoidCrossEntropyOptions {
 };
 
 struct AccuracyOptions {
-  int32_t k = 1;  // a sample counts as right when its label is among the k highest
+  int32_t k = 1;
   std::string name = "", output = "";
 };
 
@@ -235,7 +232,7 @@ struct ScaleOptions {
 };
 
 struct ReduceOptions {
-  std::vector<int32_t> dim = {};  // empty: all
+  std::vector<int32_t> dim = {};
   bool keep_dim = false;
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
@@ -257,8 +254,8 @@ struct ConcatOptions {
 };
 
 struct SplitOptions {
-  int32_t num = 0;                     // equal parts; or
-  std::vector<int32_t> sections = {};  // their sizes, one of which may be -1
+  int32_t num = 0;
+  std::vector<int32_t> sections = {};
   int32_t axis = -1;
   std::string name = "";
   std::vector<std::string> outputs = {};

@@ -1,6 +1,6 @@
 // Recurrent layers: the rnn op with its parameters and initial states.
 
-#include <coracle/layers/builder.h>
+#include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
 #include <fmt/format.h>
 
@@ -10,6 +10,57 @@ namespace coracle {
 namespace {
 
 constexpr int32_t kMaxLayers = 1024;  // each has four parameters or more
+
+// The fields that Lstm, Gru and SimpleRnn have.
+LayerFields<RnnOptions> RecurrentFields(const std::string& name, const char* doc) {
+  using O = RnnOptions;
+  const char *kUnlessSaid = "uniform in +-1 / sqrt(hidden_size) unless said",
+             *kState = "[num_layers * directions, batch, hidden_size]; 0 unless said";
+  LayerFields<O> layer =
+      LayerFields<O>(name, doc)
+          .Input("input", "tensor [batch, time, features]")
+          .Field("hidden_size", &O::hidden_size, "units of a layer and direction")
+          .Required()
+          .Positive()
+          .Field("num_layers", &O::num_layers, "each takes the output of the one before")
+          .In({1, kMaxLayers, false, false, fmt::format("must lie in [1, {}]", kMaxLayers)})
+          .Field("direction", &O::direction,
+                 "or bidirect: a second direction from the end, whose output stands beside the "
+                 "first's")
+          .Field("time_major", &O::time_major, "input and output are [time, batch, features]")
+          .Field("dropout", &O::dropout, "between layers, while training")
+          .OptionalInput("initial_h", kState)
+          .OptionalInput(
+              "sequence_length",
+              "integers [batch]: steps of each sample; default: all. A step past the end "
+              "puts out 0")
+          .Param("weight_ih", &O::weight_ih_attr, kUnlessSaid)
+          .Param("weight_hh", &O::weight_hh_attr, kUnlessSaid)
+          .Bias("bias_ih", &O::bias_ih_attr, kUnlessSaid)
+          .Bias("bias_hh", &O::bias_hh_attr, kUnlessSaid)
+          .BiasTerm()
+          .Field("last_h", &O::last_h, "name of the h after the last step")
+          .Field("is_test", &O::is_test, "drop nothing");
+  if (name == "lstm") {
+    layer.OptionalInput("initial_c", kState)
+        .Field("last_c", &O::last_c, "name of the c after the last step");
+  } else if (name == "simple_rnn") {
+    layer.Field("activation", &O::activation, "or relu");
+  }
+  return layer;
+}
+
+using RnnMethod = RnnOutput (Builder::*)(const Variable&, const RnnOptions&);
+
+LayerDef RecurrentLayer(const std::string& name, const char* doc, RnnMethod method) {
+  return RecurrentFields(name, doc).Build(
+      [method](Builder& net, const LayerArgs& args, RnnOptions options) {
+        for (const char* state : {"initial_h", "initial_c"})
+          if (args.HasVar(state)) options.initial_states.push_back(args.Var(state));
+        if (args.HasVar("sequence_length")) options.sequence_length = args.Var("sequence_length");
+        return std::vector<Variable>{(net.*method)(args.Var("input"), options).out};
+      });
+}
 
 // One recurrent layer while it is built.
 class Recurrent {
@@ -54,10 +105,7 @@ class Recurrent {
     auto fail = [type](const std::string& what) {
       ThrowInvalid(fmt::format("{}: {}", type, what));
     };
-    if (o.hidden_size <= 0)
-      fail(fmt::format("hidden_size must be positive, got {}", o.hidden_size));
-    if (o.num_layers <= 0 || o.num_layers > kMaxLayers)
-      fail(fmt::format("num_layers must lie in [1, {}], got {}", kMaxLayers, o.num_layers));
+    RecurrentFields(type, "").Check(o);
     if (o.direction != "forward" && o.direction != "bidirect" && o.direction != "bidirectional")
       fail(fmt::format("direction must be forward or bidirect, got {}", o.direction));
     const Shape& shape = x.shape();
@@ -190,6 +238,12 @@ RnnOutput Builder::SimpleRnn(const Variable& x, const RnnOptions& options) {
   }
   return BuildRecurrent(*this, "simple_rnn", options.activation == "tanh" ? "RNN_TANH" : "RNN_RELU",
                         x, options);
+}
+
+std::vector<LayerDef> RecurrentLayers() {
+  return {RecurrentLayer("lstm", "Long short-term memory.", &Builder::Lstm),
+          RecurrentLayer("gru", "Gated recurrent units.", &Builder::Gru),
+          RecurrentLayer("simple_rnn", "h' = act(W x + b + U h + b').", &Builder::SimpleRnn)};
 }
 
 }  // namespace coracle

@@ -50,7 +50,7 @@ size_t PlaceBefore(const std::string& text, size_t offset, const std::string& na
 }
 
 std::string NoSuchField(const TextSchema& schema, const std::string& message) {
-  const Descriptor* type = schema.FindMessage(Quoted(message, 0));
+  const Descriptor* type = schema.pool().Find(Quoted(message, 0));
   const std::string name = Quoted(message, 1);
   if (!type) return message;
   const std::string in = DisplayName(*type);
@@ -69,7 +69,7 @@ std::string NoSuchField(const TextSchema& schema, const std::string& message) {
 std::string UnknownEnumerator(const TextSchema& schema, const std::string& message) {
   const std::string name = Quoted(message, 0), field = Quoted(message, 1);
   std::vector<std::string> names;
-  const auto* type = schema.model()->file()->FindEnumTypeByName("DType");
+  const auto* type = schema.pool().root()->file()->FindEnumTypeByName("DType");
   for (int i = 0; i < type->value_count(); ++i) names.push_back(type->value(i)->name());
   return fmt::format("{}: no such dtype for {}{}", name, field, DidYouMean(name, names));
 }
@@ -149,7 +149,7 @@ std::unique_ptr<TextFile> ParseText(const TextSchema& schema, std::string text, 
     if (file->text[i] == '\n') file->lines.push_back(i + 1);
   }
   google::protobuf::LogSilencer silencer;
-  file->message = schema.NewModel();
+  file->message = schema.pool().New();
   FirstError error;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
@@ -272,7 +272,7 @@ Attribute Node::ToAttr(const FieldDescriptor& field, AttrType type,
 
 std::string DisplayName(const Descriptor& type) {
   std::string_view name = type.name();
-  for (std::string_view suffix : {"_layer", "_op"}) {
+  for (std::string_view suffix : {"_layer", "_op", "_clip", "_initializer", "_regularizer"}) {
     if (name.ends_with(suffix)) return std::string(name.substr(0, name.size() - suffix.size()));
   }
   return std::string(name);

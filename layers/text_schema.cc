@@ -1,4 +1,6 @@
+#include <coracle/clip/gradient_clip.h>
 #include <coracle/layers/internal/text_schema.h>
+#include <coracle/optimizer/regularizer.h>
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.pb.h>
 
@@ -10,13 +12,7 @@
 namespace coracle {
 namespace {
 
-using google::protobuf::DescriptorProto;
-using google::protobuf::EnumDescriptorProto;
-using google::protobuf::FieldDescriptorProto;
-using google::protobuf::FileDescriptorProto;
-using Proto = FieldDescriptorProto;
-
-constexpr const char* kPackage = "coracle.model";
+using Proto = SchemaWriter::Proto;
 
 // Paddle's names of element types, and the plain ones.
 constexpr std::pair<const char*, int> kDTypes[] = {
@@ -41,290 +37,58 @@ std::string Identifier(std::string name) {
   return name;
 }
 
-bool IsList(AttrType type) {
-  switch (type) {
-    case AttrType::kInts:
-    case AttrType::kFloats:
-    case AttrType::kStrings:
-    case AttrType::kBooleans:
-    case AttrType::kLongs:
-    case AttrType::kFloat64s:
-    case AttrType::kVars:
-    case AttrType::kScalars:
-      return true;
-    default:
-      return false;
-  }
-}
-
-Proto::Type ProtoType(AttrType type) {
-  switch (type) {
-    case AttrType::kInt:
-    case AttrType::kInts:
-      return Proto::TYPE_INT32;
-    case AttrType::kLong:
-    case AttrType::kLongs:
-      return Proto::TYPE_INT64;
-    case AttrType::kFloat:
-    case AttrType::kFloats:
-      return Proto::TYPE_FLOAT;
-    case AttrType::kFloat64:
-    case AttrType::kFloat64s:
-    case AttrType::kScalar:
-    case AttrType::kScalars:
-      return Proto::TYPE_DOUBLE;
-    case AttrType::kBoolean:
-    case AttrType::kBooleans:
-      return Proto::TYPE_BOOL;
-    default:
-      return Proto::TYPE_STRING;
-  }
-}
-
-// A default as the schema spells it; "" for one that a schema cannot hold (lists).
-std::string DefaultText(const Attribute& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* number = std::get_if<float>(&value)) {
-    if (std::isnan(*number)) return "nan";
-    return fmt::format("{}", *number);
-  }
-  return IsList(TypeOf(value)) ? "" : ToString(value);
-}
-
-// Writes messages and, for printing, the comments that go with them.
-class SchemaWriter {
- public:
-  SchemaWriter() {
-    file_.set_name("coracle/model.proto");
-    file_.set_package(kPackage);
-    file_.set_syntax("proto2");
-  }
-
-  // One message. Fields are numbered as they come: the numbers mean nothing in text.
-  class Message {
-   public:
-    Message(SchemaWriter* writer, DescriptorProto* proto, int index)
-        : writer_(writer), proto_(proto), index_(index) {}
-
-    Proto& Field(const std::string& name, Proto::Type type, bool repeated,
-                 const std::string& type_name, const std::string& doc) {
-      Proto& field = *proto_->add_field();
-      field.set_name(name);
-      field.set_number(Number(proto_->field_size()));
-      field.set_type(type);
-      field.set_label(repeated ? Proto::LABEL_REPEATED : Proto::LABEL_OPTIONAL);
-      if (!type_name.empty()) field.set_type_name(fmt::format(".{}.{}", kPackage, type_name));
-      writer_->Comment({4, index_, 2, proto_->field_size() - 1}, doc);
-      return field;
-    }
-    void Scalar(const std::string& name, Proto::Type type, const std::string& otherwise,
-                const std::string& doc) {
-      Proto& field = Field(name, type, false, "", doc);
-      if (!otherwise.empty()) field.set_default_value(otherwise);
-    }
-    void List(const std::string& name, Proto::Type type, const std::string& doc) {
-      Field(name, type, true, "", doc);
-    }
-    Proto& Nested(const std::string& name, const std::string& type_name, const std::string& doc) {
-      return Field(name, Proto::TYPE_MESSAGE, false, type_name, doc);
-    }
-    void NestedList(const std::string& name, const std::string& type_name, const std::string& doc) {
-      Field(name, Proto::TYPE_MESSAGE, true, type_name, doc);
-    }
-    // One of several: the fields given to it exclude each other.
-    void Choice(Proto& field) {
-      if (proto_->oneof_decl_size() == 0) proto_->add_oneof_decl()->set_name("kind");
-      field.set_oneof_index(0);
-    }
-    void DType(const std::string& name, const std::string& otherwise, const std::string& doc) {
-      Proto& field = Field(name, Proto::TYPE_ENUM, false, "DType", doc);
-      if (!otherwise.empty()) field.set_default_value(otherwise);
-    }
-
-   private:
-    // 19000 to 19999 are protobuf's own.
-    static int Number(int place) { return place < 19000 ? place : place + 1000; }
-
-    SchemaWriter* writer_;
-    DescriptorProto* proto_;
-    int index_;
-  };
-
-  Message Add(const std::string& name, const std::string& doc) {
-    DescriptorProto* proto = file_.add_message_type();
-    proto->set_name(name);
-    Comment({4, file_.message_type_size() - 1}, doc);
-    return Message(this, proto, file_.message_type_size() - 1);
-  }
-
-  void AddPhase() {
-    EnumDescriptorProto& phase = *file_.add_enum_type();
-    phase.set_name("Phase");
-    for (const char* name : {"TRAIN", "TEST"}) {
-      auto& value = *phase.add_value();
-      value.set_name(name);
-      value.set_number(phase.value_size() - 1);
-    }
-  }
-
-  void AddDType() {
-    EnumDescriptorProto& dtype = *file_.add_enum_type();
-    dtype.set_name("DType");
-    dtype.mutable_options()->set_allow_alias(true);
-    for (const auto& entry : kDTypes) {
-      auto& value = *dtype.add_value();
-      value.set_name(entry.first);
-      value.set_number(entry.second);
-    }
-  }
-
-  const FileDescriptorProto& file() const { return file_; }
-
- private:
-  void Comment(const std::vector<int>& path, const std::string& text) {
-    if (text.empty()) return;
-    auto& location = *file_.mutable_source_code_info()->add_location();
-    for (int part : path) location.add_path(part);
-    for (int i = 0; i < 3; ++i) location.add_span(0);
-    std::string line = " " + text;
-    for (char& c : line) {
-      if (std::iscntrl(static_cast<unsigned char>(c))) c = ' ';
-    }
-    location.set_leading_comments(line + "\n");
-  }
-
-  FileDescriptorProto file_;
-};
-
 using Message = SchemaWriter::Message;
 
-std::string DocOf(const FieldDef& field) {
-  std::string doc = field.doc;
-  if (field.required) doc += doc.empty() ? "required" : " (required)";
-  if (field.default_value && IsList(field.type)) {
-    doc += fmt::format(" (default {})", ToString(*field.default_value));
-  }
-  return doc;
-}
-
 void AddAttr(Message& message, const std::string& name, const FieldDef& field) {
-  const std::string doc = DocOf(field);
   if (field.kind == FieldDef::Kind::kDType) {
     const int32_t* number =
         field.default_value ? std::get_if<int32_t>(&*field.default_value) : nullptr;
     const char* otherwise = number ? DTypeName(*number) : "";
     if (otherwise) {
-      message.DType(name, otherwise, doc);
+      message.Enum(name, "DType", otherwise,
+                   DocWith(field.doc, field.required, field.type, std::nullopt, field.range));
       return;
     }
   }
-  if (IsList(field.type)) {
-    message.List(name, ProtoType(field.type), doc);
-  } else {
-    message.Scalar(name, ProtoType(field.type),
-                   field.default_value ? DefaultText(*field.default_value) : "", doc);
-  }
+  message.Value(name, field.type, field.default_value, field.required, field.doc, field.range);
 }
 
 void AddSettings(SchemaWriter& schema) {
-  constexpr auto kFloat = Proto::TYPE_DOUBLE;
-  constexpr auto kInt = Proto::TYPE_INT32;
-  const char* kSeed = "0: numbers of its own";
-  Message constant = schema.Add("Constant", "One value.");
-  constant.Scalar("value", kFloat, "0", "");
-  Message uniform = schema.Add("Uniform", "Uniform in [low, high).");
-  uniform.Scalar("low", kFloat, "-1", "");
-  uniform.Scalar("high", kFloat, "1", "");
-  uniform.Scalar("seed", kInt, "0", kSeed);
-  for (const char* name : {"Normal", "TruncatedNormal"}) {
-    Message normal = schema.Add(
-        name, name == std::string("Normal") ? "Normal." : "Normal within two std of the mean.");
-    normal.Scalar("mean", kFloat, "0", "");
-    normal.Scalar("std", kFloat, "1", "");
-    normal.Scalar("seed", kInt, "0", kSeed);
-  }
-  Message xavier = schema.Add("Xavier", "Uniform in +-sqrt(6 / (fan_in + fan_out)), or normal.");
-  xavier.Scalar("uniform", Proto::TYPE_BOOL, "true", "else normal");
-  xavier.Scalar("fan_in", kFloat, "", "from the shape unless said");
-  xavier.Scalar("fan_out", kFloat, "", "from the shape unless said");
-  xavier.Scalar("seed", kInt, "0", kSeed);
-  Message msra = schema.Add("Msra", "Uniform in +-sqrt(6 / fan_in), or normal.");
-  msra.Scalar("uniform", Proto::TYPE_BOOL, "true", "else normal");
-  msra.Scalar("fan_in", kFloat, "", "from the shape unless said");
-  msra.Scalar("seed", kInt, "0", kSeed);
   Message array = schema.Add("Array", "The elements themselves, row by row, or those of a file.");
   array.List("values", Proto::TYPE_FLOAT, "");
   array.Scalar("npy", Proto::TYPE_STRING, "", "a .npy file, relative to this text");
   Message initializer = schema.Add("Initializer", "How a parameter starts.");
-  for (auto [field, type] :
-       {std::pair{"constant", "Constant"}, std::pair{"uniform", "Uniform"},
-        std::pair{"normal", "Normal"}, std::pair{"truncated_normal", "TruncatedNormal"},
-        std::pair{"xavier", "Xavier"}, std::pair{"msra", "Msra"}, std::pair{"array", "Array"}}) {
-    initializer.Choice(initializer.Nested(field, type, ""));
-  }
-  Message decay = schema.Add("Decay", "");
-  decay.Scalar("coeff", kFloat, "0", "");
-  Message regularizer = schema.Add("Regularizer", "Added to the gradient before the update.");
-  regularizer.Choice(regularizer.Nested("l1_decay", "Decay", "coeff sign(parameter)"));
-  regularizer.Choice(regularizer.Nested("l2_decay", "Decay", "coeff parameter"));
-  regularizer.Choice(
-      regularizer.Nested("decoupled_decay", "Decay", "shrinks the parameter by rate times coeff"));
+  schema.AddKinds(initializer, "initializer", InitializerFields(), {"array"});
+  initializer.Choice(initializer.Nested("array", "Array", ""));
   Message multiplied = schema.Add("Multiplied", "");
-  multiplied.Scalar("by", kFloat, "1", "");
+  multiplied.Scalar("by", Proto::TYPE_DOUBLE, "1", "");
+  Message regularizer = schema.Add("Regularizer", "Added to the gradient before the update.");
+  schema.AddKinds(regularizer, "regularizer", RegularizerFields(), {"multiplied"});
   regularizer.Choice(
       regularizer.Nested("multiplied", "Multiplied", "the optimizer's, with its coeff times `by`"));
 }
 
 void AddClips(SchemaWriter& schema) {
-  constexpr auto kFloat = Proto::TYPE_DOUBLE;
-  Message by_value = schema.Add("ByValue", "Every element into [min, max].");
-  by_value.Scalar("max", kFloat, "", "(required)");
-  by_value.Scalar("min", kFloat, "", "-max unless said");
-  Message by_norm = schema.Add("ByNorm", "Scaled down to an L2 norm of max_norm.");
-  by_norm.Scalar("max_norm", kFloat, "", "(required)");
   Message value =
       schema.Add("Value", "A named parameter of a registered class; one of the values.");
   value.Scalar("name", Proto::TYPE_STRING, "", "(required)");
   value.Choice(value.Field("i", Proto::TYPE_INT64, false, "", ""));
-  value.Choice(value.Field("f", kFloat, false, "", ""));
+  value.Choice(value.Field("f", Proto::TYPE_DOUBLE, false, "", ""));
   value.Choice(value.Field("s", Proto::TYPE_STRING, false, "", ""));
   value.Choice(value.Field("b", Proto::TYPE_BOOL, false, "", ""));
   Message custom = schema.Add("Custom", "A class that was registered under that kind.");
   custom.Scalar("kind", Proto::TYPE_STRING, "", "(required)");
   custom.NestedList("attr", "Value", "");
-  Message error_clip = schema.Add("ErrorClip", "Clips the gradient of a variable inside backward.");
-  error_clip.Choice(error_clip.Nested("by_value", "ByValue", ""));
-  error_clip.Choice(error_clip.Nested("by_norm", "ByNorm", ""));
-  error_clip.Choice(error_clip.Nested("custom", "Custom", ""));
-  const auto norm = [&](const char* name, const char* doc) {
-    Message message = schema.Add(name, doc);
-    message.Scalar("clip_norm", kFloat, "", "(required)");
-    message.Scalar("norm_type", kFloat, "2", "p of the norm, at least 1; inf: the largest element");
-    message.Scalar("non_finite", Proto::TYPE_STRING, "propagate",
-                   "where the norm is a nan or infinite: propagate, error, zero, skip (the step)");
-    return message;
-  };
-  norm("ClipNorm", "A gradient is scaled down to the norm clip_norm.");
-  norm("GlobalNorm",
-       "All gradients of the group are scaled by one factor, so that together they have at most "
-       "the norm clip_norm.")
-      .Scalar("group_name", Proto::TYPE_STRING, "default_group", "");
-  Message adaptive = schema.Add(
-      "AdaptiveClip",
-      "A slice of the gradient whose L2 norm exceeds clip_factor times that of the same slice of "
-      "the parameter (at least epsilon) is scaled down to it.");
-  adaptive.Scalar("clip_factor", kFloat, "0.01", "");
-  adaptive.Scalar("epsilon", kFloat, "0.001", "");
-  adaptive.Scalar("axis", Proto::TYPE_INT32, "0", "of the slices: 0 for rows");
-  schema.Add("NoClip", "None, whatever the optimizer's is.");
   Message gradient_clip =
       schema.Add("GradientClip", "Clips a parameter's gradient just before the update.");
-  gradient_clip.Choice(gradient_clip.Nested("by_value", "ByValue", ""));
-  gradient_clip.Choice(gradient_clip.Nested("by_norm", "ClipNorm", ""));
-  gradient_clip.Choice(gradient_clip.Nested("by_global_norm", "GlobalNorm", ""));
-  gradient_clip.Choice(gradient_clip.Nested("adaptive", "AdaptiveClip", ""));
-  gradient_clip.Choice(gradient_clip.Nested("none", "NoClip", ""));
+  schema.AddKinds(gradient_clip, "clip", GradientClipFields(), {"custom"});
   gradient_clip.Choice(gradient_clip.Nested("custom", "Custom", ""));
+  Message by_norm = schema.Add("ByNorm", "Scaled down to an L2 norm of max_norm.");
+  by_norm.Value("max_norm", AttrType::kFloat64, std::nullopt, true, "");
+  Message error_clip = schema.Add("ErrorClip", "Clips the gradient of a variable inside backward.");
+  error_clip.Choice(error_clip.Nested("by_value", "by_value_clip", ""));
+  error_clip.Choice(error_clip.Nested("by_norm", "ByNorm", ""));
+  error_clip.Choice(error_clip.Nested("custom", "Custom", ""));
 }
 
 void AddParam(SchemaWriter& schema) {
@@ -343,10 +107,10 @@ void AddLayerMessage(SchemaWriter& schema, const LayerDef& layer) {
   for (const FieldDef& field : layer.fields) {
     switch (field.kind) {
       case FieldDef::Kind::kVar:
-        message.Scalar(field.name, Proto::TYPE_STRING, "", DocOf(field));
+        message.Value(field.name, AttrType::kString, std::nullopt, field.required, field.doc);
         break;
       case FieldDef::Kind::kVars:
-        message.List(field.name, Proto::TYPE_STRING, DocOf(field));
+        message.Value(field.name, AttrType::kStrings, std::nullopt, field.required, field.doc);
         break;
       case FieldDef::Kind::kParam:
         message.Nested(field.name, "Param", field.doc);
@@ -502,7 +266,7 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
   Message data = schema.Add("Data", "A variable that is fed.");
   data.Scalar("name", Proto::TYPE_STRING, "", "(required)");
   data.List("shape", Proto::TYPE_INT64, "-1 for a dim known only at run time");
-  data.DType("dtype", "float32", "");
+  data.Enum("dtype", "DType", "float32", "");
   data.Scalar("lod_level", Proto::TYPE_INT32, "0", "levels of nested sequences");
   data.Scalar("stop_gradient", Proto::TYPE_BOOL, "true", "");
   data.Nested("error_clip", "ErrorClip", "acts only where stop_gradient is false");
@@ -513,37 +277,23 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
   model.NestedList("layer", "Layer", "");
 }
 
-class Collector : public google::protobuf::DescriptorPool::ErrorCollector {
- public:
-  void AddError(const std::string&, const std::string& element, const google::protobuf::Message*,
-                ErrorLocation, const std::string& message) override {
-    text += fmt::format("{}: {}; ", element, message);
-  }
-  void AddWarning(const std::string&, const std::string&, const google::protobuf::Message*,
-                  ErrorLocation, const std::string&) override {}
-  std::string text;
-};
-
 }  // namespace
 
-TextSchema::TextSchema(const OpRegistry& ops) : layers_(LayerDefs(ops)), factory_(&pool_) {
-  SchemaWriter schema;
-  schema.AddDType();
-  schema.AddPhase();
-  AddSettings(schema);
+TextSchema::TextSchema(const OpRegistry& ops) : layers_(LayerDefs(ops)) {
+  google::protobuf::FileDescriptorProto file;
+  file.set_name("coracle/model.proto");
+  file.set_package("coracle.model");
+  file.set_syntax("proto2");
+  SchemaWriter schema(std::move(file), "Value");
+  schema.AddEnum("DType", {std::begin(kDTypes), std::end(kDTypes)});
+  schema.AddEnum("Phase", {{"TRAIN", 0}, {"TEST", 1}});
   AddClips(schema);
+  AddSettings(schema);
   AddParam(schema);
   for (const LayerDef& layer : layers_) AddLayerMessage(schema, layer);
   ops_ = AddOps(schema, ops);
   AddModel(schema, layers_);
-  Collector errors;
-  const auto* file = pool_.BuildFileCollectingErrors(schema.file(), &errors);
-  if (!file) throw InternalError("the schema of model text is not valid: " + errors.text);
-  model_ = file->FindMessageTypeByName("Model");
-}
-
-std::unique_ptr<google::protobuf::Message> TextSchema::NewModel() const {
-  return std::unique_ptr<google::protobuf::Message>(factory_.GetPrototype(model_)->New());
+  pool_ = std::make_unique<SchemaPool>(schema, "Model");
 }
 
 const LayerDef* TextSchema::Layer(int index) const {
@@ -554,12 +304,6 @@ const LayerDef* TextSchema::Layer(int index) const {
 const OpEntry* TextSchema::Op(int index) const {
   auto i = static_cast<size_t>(index);
   return i < ops_.size() ? &ops_[i] : nullptr;
-}
-
-std::string TextSchema::Print() const {
-  google::protobuf::DebugStringOptions options;
-  options.include_comments = true;
-  return model_->file()->DebugStringWithOptions(options);
 }
 
 }  // namespace coracle

@@ -14,7 +14,8 @@ using google::protobuf::FieldDescriptor;
 
 class SettingReader {
  public:
-  explicit SettingReader(const std::vector<Index>& indices) : indices_(indices) {}
+  SettingReader(const SchemaPool& schema, const std::vector<Index>& indices)
+      : schema_(schema), indices_(indices) {}
 
   ParamAttr ReadParam(const Node& node) {
     ParamAttr param;
@@ -42,43 +43,44 @@ class SettingReader {
     const FieldDescriptor& kind = KindOf(node);
     Node child = node.Child(kind);
     Setting setting{kind.name(), {}};
+    if (child.type().FindFieldByName("attr")) setting.attrs = NamedValues(child);
     for (int i = 0; i < child.type().field_count(); ++i) {
       const FieldDescriptor& field = *child.type().field(i);
-      if (child.Count(field) > 0 || field.has_default_value()) {
+      if (field.message_type()) continue;
+      if (child.Count(field) > 0 || field.has_default_value())
         setting.attrs.push_back({field.name(), Simple(child, field)});
-      }
-    }
-    for (const char* required : {"max", "clip_norm", "max_norm"}) {
-      if (child.type().FindFieldByName(required) && !child.Has(required)) {
-        child.Fail(fmt::format("{}: {} is required", kind.name(), required));
-      }
+      else if (schema_.IsRequired(field))
+        child.Fail(fmt::format("{}: {} is required", kind.name(), field.name()));
     }
     return setting;
   }
 
   Attribute Simple(const Node& node, const FieldDescriptor& field) {
     auto same = [](std::string text, const std::string&) { return text; };
+    const bool list = field.is_repeated();
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_DOUBLE:
-        return node.Attr(field, AttrType::kFloat64, same);
+        return node.Attr(field, list ? AttrType::kFloat64s : AttrType::kFloat64, same);
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        return node.Attr(field, list ? AttrType::kFloats : AttrType::kFloat, same);
       case FieldDescriptor::CPPTYPE_BOOL:
-        return node.Attr(field, AttrType::kBoolean, same);
+        return node.Attr(field, list ? AttrType::kBooleans : AttrType::kBoolean, same);
       case FieldDescriptor::CPPTYPE_INT32:
-        return node.Attr(field, AttrType::kInt, same);
+        return node.Attr(field, list ? AttrType::kInts : AttrType::kInt, same);
       case FieldDescriptor::CPPTYPE_INT64:
-        return node.Attr(field, AttrType::kLong, same);
+        return node.Attr(field, list ? AttrType::kLongs : AttrType::kLong, same);
       default:
-        return node.Attr(field, AttrType::kString, same);
+        return node.Attr(field, list ? AttrType::kStrings : AttrType::kString, same);
     }
   }
 
   Setting ReadRegularizer(const Node& node) {
     Setting setting = ReadKind(node);
     for (const NamedAttr& attr : setting.attrs) {
-      const double value = AttributeAs<double>(attr.value);
-      if (std::isfinite(value)) continue;
+      const auto* value = std::get_if<double>(&attr.value);
+      if (!value || std::isfinite(*value)) continue;
       node.Child(KindOf(node))
-          .Fail(fmt::format("{}: {} must be finite, got {}", setting.kind, attr.name, value));
+          .Fail(fmt::format("{}: {} must be finite, got {}", setting.kind, attr.name, *value));
     }
     return setting;
   }
@@ -133,32 +135,37 @@ class SettingReader {
 
   Setting ReadCustom(const Node& node) {
     if (!node.Has("kind")) node.Fail("custom: kind is required");
-    Setting setting{node.String("kind"), {}};
+    return {node.String("kind"), NamedValues(node)};
+  }
+
+  AttrList NamedValues(const Node& node) {
+    AttrList values;
     for (int i = 0; i < node.Count("attr"); ++i) {
       Node value = node.Child("attr", i);
       if (!value.Has("name")) value.Fail("attr: name is required");
       const FieldDescriptor& kind = KindOf(value);
-      setting.attrs.push_back({value.String("name"), Simple(value, kind)});
+      values.push_back({value.String("name"), Simple(value, kind)});
     }
-    return setting;
+    return values;
   }
 
   std::string String(const Node& node, const char* name) const {
     return ExpandIndices(node.String(name), indices_, node.Where(name));
   }
 
+  const SchemaPool& schema_;
   const std::vector<Index>& indices_;
 };
 
 }  // namespace
 
-ParamAttr ReadParam(const Node& node, const std::vector<Index>& indices) {
-  return SettingReader(indices).ReadParam(node);
+ParamAttr ReadParam(const Node& node, const SchemaPool& schema, const std::vector<Index>& indices) {
+  return SettingReader(schema, indices).ReadParam(node);
 }
 
-ErrorClipPtr ReadErrorClip(const Node& node) {
+ErrorClipPtr ReadErrorClip(const Node& node, const SchemaPool& schema) {
   const std::vector<Index> none;
-  return SettingReader(none).ReadErrorClip(node);
+  return SettingReader(schema, none).ReadErrorClip(node);
 }
 
 }  // namespace coracle

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/optimizer/grad_scaler.h>
+#include <coracle/optimizer/option_fields.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,20 +36,47 @@ bool MultiplyAny(Tensor* tensor, float factor) {
 
 }  // namespace
 
-LossScaleRule LossScaleRuleOf(const GradScalerOptions& o) {
+const Fields<GradScalerOptions>& FieldsOf(const GradScalerOptions&) {
+  using O = GradScalerOptions;
   constexpr double kMost = std::numeric_limits<float>::max();
-  Require(o.growth_factor > 1 && o.growth_factor <= kMost, "growth_factor must be above 1",
-          o.growth_factor);
-  Require(o.backoff_factor > 0 && o.backoff_factor < 1, "backoff_factor must lie between 0 and 1",
-          o.backoff_factor);
-  Require(o.growth_interval >= 1, "growth_interval must be 1 or more", o.growth_interval);
-  Require(o.hysteresis >= 0, "hysteresis must not be negative", o.hysteresis);
-  Require(o.max_skipped >= 0, "max_skipped must not be negative", o.max_skipped);
-  Require(o.min_scale >= 0 && o.min_scale <= kMost, "min_scale must not be negative", o.min_scale);
-  Require(o.max_scale > 0 && o.max_scale <= kMost, "max_scale must be positive and finite",
-          o.max_scale);
-  Require(o.init_scale > 0 && o.init_scale <= kMost, "init_scale must be positive and finite",
-          o.init_scale);
+  const auto between = [](double low, double high) {
+    return FieldRange{low, high, true, high < kMost,
+                      fmt::format("must lie between {:g} and {:g}, both excluded", low, high)};
+  };
+  const auto at_least = [](int32_t low) {
+    return FieldRange{double(low), HUGE_VAL, false, true, fmt::format("must be at least {}", low)};
+  };
+  const FieldRange scale = {0, kMost, false, false, fmt::format("must be in [0, {:g}]", kMost)};
+  static const auto table =
+      Fields<O>(
+          "The loss is multiplied by a scale before backward, and the gradients divided by "
+          "it. A step whose gradients are not finite is skipped and lowers the scale.")
+          .Add("enabled", &O::enabled, "false: the loss is not scaled, and no step is skipped")
+          .Add("dynamic", &O::dynamic,
+               "false: the scale stays init_scale; steps are skipped all the same")
+          .Add("init_scale", &O::init_scale, "the scale of the first step")
+          .In(between(0, kMost))
+          .Add("growth_factor", &O::growth_factor, "multiplies the scale when it grows")
+          .In(between(1, kMost))
+          .Add("backoff_factor", &O::backoff_factor, "multiplies the scale after an overflow")
+          .In(between(0, 1))
+          .Add("growth_interval", &O::growth_interval, "clean steps before a growth")
+          .In(at_least(1))
+          .Add("hysteresis", &O::hysteresis, "or so many overflows before the first backoff")
+          .In(at_least(0))
+          .Add("min_scale", &O::min_scale,
+               "the scale never falls below, where dividing by it can overflow")
+          .In(scale)
+          .Add("max_scale", &O::max_scale, "the scale never grows above")
+          .In(scale)
+          .Add("max_skipped", &O::max_skipped,
+               "skipped steps in a row at min_scale that end the run with an error; 0: never")
+          .In(at_least(0));
+  return table;
+}
+
+LossScaleRule LossScaleRuleOf(const GradScalerOptions& o) {
+  FieldsOf(o).Check("loss scaling", o);
   if (o.dynamic && !(o.min_scale <= o.init_scale && o.init_scale <= o.max_scale)) {
     ThrowInvalid(
         fmt::format("loss scaling: min_scale <= init_scale <= max_scale must hold, got {}, "

@@ -30,10 +30,10 @@ struct GradScalerOptions {
   double backoff_factor = 0.5;
   int32_t growth_interval = 2000;
   int32_t hysteresis = 0;  // see LossScaleRule
-  double min_scale = 1;    // below, dividing by the scale can overflow
+  double min_scale = 1;
   double max_scale = 3.4028234663852886e38;
-  int32_t max_skipped = 20;  // see LossScaleRule; 0: never stops
-  bool dynamic = true;       // false: the scale stays init_scale; steps are skipped all the same
+  int32_t max_skipped = 20;  // see LossScaleRule
+  bool dynamic = true;
   bool enabled = true;  // false: Scale changes nothing, Step always steps, the rest does nothing
 };
 

@@ -12,6 +12,7 @@
 #include <coracle/framework/ir/block.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -80,44 +81,90 @@ inline constexpr char kStepCounter[] = "@LR_DECAY_COUNTER@";
 std::string AppendLrSchedule(const LrSchedule& schedule, BlockDesc& block, ProgramDesc& startup,
                              DType dtype = DType::kFloat32);
 
-// All of these throw kInvalidArgument for arguments out of range, naming them.
+// The schedules. All throw kInvalidArgument for options out of range, naming them. `coracle help
+// NAME` tells the formula of a schedule and what its options mean; an option that is a nan or 0
+// here must be given.
+
+inline constexpr double kNotGiven = std::numeric_limits<double>::quiet_NaN();
 
 LrSchedulePtr FixedRate(double rate);
-// rate * gamma^floor(t / step_size)
-LrSchedulePtr StepRate(double rate, double gamma, int64_t step_size);
-// rate * gamma^(t / steps); with staircase the exponent is rounded down. Caffe's "exp": steps = 1.
-LrSchedulePtr ExponentialRate(double rate, double gamma, int64_t steps = 1, bool staircase = false);
-// rate * exp(-decay * t / steps)
-LrSchedulePtr NaturalExpRate(double rate, double decay, int64_t steps = 1, bool staircase = false);
-// rate / (1 + decay * t / steps)
-LrSchedulePtr InverseTimeRate(double rate, double decay, int64_t steps = 1, bool staircase = false);
-// rate * (1 + gamma * t)^-power
-LrSchedulePtr InvRate(double rate, double gamma, double power);
-// rate * gamma^(number of milestones <= t). Milestones ascend.
-LrSchedulePtr MultiStepRate(double rate, double gamma, const std::vector<int64_t>& milestones);
-// values[i] for boundaries[i - 1] <= t < boundaries[i]; one value more than boundaries, which
-// ascend.
-LrSchedulePtr PiecewiseRate(const std::vector<int64_t>& boundaries,
-                            const std::vector<double>& values);
-// (rate - end) * (1 - min(t, steps) / steps)^power + end; with `cycle` steps is multiplied by
-// ceil(t / steps) instead of t being held. Caffe's "poly": end = 0.
-LrSchedulePtr PolynomialRate(double rate, int64_t steps, double end = 1e-4, double power = 1,
-                             bool cycle = false);
-// rate / (1 + exp(-gamma * (t - middle))): rises for gamma > 0, falls for gamma < 0.
-LrSchedulePtr SigmoidRate(double rate, double gamma, double middle);
-// rate * d_model^-0.5 * min(n^-0.5, n * warmup_steps^-1.5), n = t + 1
-LrSchedulePtr NoamRate(double d_model, int64_t warmup_steps, double rate = 1);
-// rate * (cos(pi * floor(t / steps_per_epoch) / epochs) + 1) / 2, at most to epoch `epochs`
-LrSchedulePtr CosineRate(double rate, int64_t steps_per_epoch, int64_t epochs);
-// end + (rate - end) * (1 + cos(pi * t / steps)) / 2: goes up again after `steps`, with the period
-// 2 * steps.
-LrSchedulePtr CosineAnnealingRate(double rate, int64_t steps, double end = 0);
-// From rate to end along half a cosine in `steps` steps, then again from the start, each time
-// `factor` (1, 2, ...) times as long.
-LrSchedulePtr CosineRestartsRate(double rate, int64_t steps, int64_t factor = 1, double end = 0);
-// Between base and peak along a triangle of step_up + step_down steps. Each time the height is
-// multiplied by `shrink` (triangular: 1, triangular2: 0.5), and at each step by gamma^t
-// (exp_range).
+
+struct StepRateOptions {
+  double rate = kNotGiven;
+  double gamma = 0.1;
+  int64_t step_size = 0;
+};
+LrSchedulePtr StepRate(const StepRateOptions& options);
+
+struct ExponentialRateOptions {
+  double rate = kNotGiven, gamma = kNotGiven;
+  int64_t steps = 1;
+  bool staircase = false;
+};
+LrSchedulePtr ExponentialRate(const ExponentialRateOptions& options);
+LrSchedulePtr NaturalExpRate(const ExponentialRateOptions& options);
+LrSchedulePtr InverseTimeRate(const ExponentialRateOptions& options);
+
+struct InvRateOptions {
+  double rate = kNotGiven, gamma = kNotGiven, power = kNotGiven;
+};
+LrSchedulePtr InvRate(const InvRateOptions& options);
+
+struct MultiStepRateOptions {
+  double rate = kNotGiven;
+  double gamma = 0.1;
+  std::vector<int64_t> milestone = {};
+};
+LrSchedulePtr MultiStepRate(const MultiStepRateOptions& options);
+
+struct PiecewiseRateOptions {
+  std::vector<int64_t> boundary = {};
+  std::vector<double> value = {};
+};
+LrSchedulePtr PiecewiseRate(const PiecewiseRateOptions& options);
+
+struct PolynomialRateOptions {
+  double rate = kNotGiven;
+  int64_t steps = 0;
+  double end = 1e-4;
+  double power = 1;
+  bool cycle = false;
+};
+LrSchedulePtr PolynomialRate(const PolynomialRateOptions& options);
+
+struct SigmoidRateOptions {
+  double rate = kNotGiven, gamma = kNotGiven, middle = kNotGiven;
+};
+LrSchedulePtr SigmoidRate(const SigmoidRateOptions& options);
+
+struct NoamRateOptions {
+  double d_model = kNotGiven;
+  int64_t warmup_steps = 0;
+  double rate = 1;
+};
+LrSchedulePtr NoamRate(const NoamRateOptions& options);
+
+struct CosineRateOptions {
+  double rate = kNotGiven;
+  int64_t steps_per_epoch = 0, epochs = 0;
+};
+LrSchedulePtr CosineRate(const CosineRateOptions& options);
+
+struct CosineAnnealingRateOptions {
+  double rate = kNotGiven;
+  int64_t steps = 0;
+  double end = 0;
+};
+LrSchedulePtr CosineAnnealingRate(const CosineAnnealingRateOptions& options);
+
+struct CosineRestartsRateOptions {
+  double rate = kNotGiven;
+  int64_t steps = 0;
+  int64_t factor = 1;
+  double end = 0;
+};
+LrSchedulePtr CosineRestartsRate(const CosineRestartsRateOptions& options);
+
 struct CyclicOptions {
   double base = 0, peak = 0;
   int64_t step_up = 2000;
@@ -126,10 +173,16 @@ struct CyclicOptions {
   double gamma = 1;
 };
 LrSchedulePtr CyclicRate(const CyclicOptions& options);
-// From peak / start_factor up to peak in the first `warm` share of the steps, then down to peak /
-// (start_factor * end_factor), along half cosines.
-LrSchedulePtr OneCycleRate(double peak, int64_t steps, double warm = 0.3, double start_factor = 25,
-                           double end_factor = 1e4);
+
+struct OneCycleRateOptions {
+  double peak = kNotGiven;
+  int64_t steps = 0;
+  double warm = 0.3;
+  double start_factor = 25;
+  double end_factor = 1e4;
+};
+LrSchedulePtr OneCycleRate(const OneCycleRateOptions& options);
+
 // start + (end - start) * t / steps for t < steps, then `after` (which sees the same t).
 LrSchedulePtr WarmupRate(const LrSchedulePtr& after, int64_t steps, double start, double end);
 // From each `first` step on (ascending, the first is 0) the schedule beside it, which counts from
@@ -141,12 +194,12 @@ LrSchedulePtr SequenceRate(const std::vector<std::pair<int64_t, LrSchedulePtr>>&
 class PlateauRate {
  public:
   struct Options {
-    bool minimize = true;   // the metric is better when it is smaller
-    double factor = 0.1;    // new rate / old rate, in (0, 1)
-    int64_t patience = 10;  // so many calls in a row may pass without improvement
+    bool minimize = true;
+    double factor = 0.1;
+    int64_t patience = 10;
     double threshold = 1e-4;
-    bool relative = true;  // better means by that share of the best, else by that much
-    int64_t cooldown = 0;  // calls after a fall that do not count
+    bool relative = true;
+    int64_t cooldown = 0;
     double min_rate = 0;
     double epsilon = 1e-8;  // smaller changes of the rate are left out
   };

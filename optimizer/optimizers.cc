@@ -1,29 +1,91 @@
-#include <coracle/optimizer/optimizers.h>
-#include <coracle/optimizer/regularizer.h>
-#include <coracle/optimizer/update_block.h>
-#include <fmt/format.h>
-
-#include <cmath>
+#include <coracle/optimizer/internal/optimizer_kinds.h>
 
 namespace coracle {
 namespace {
 
-float Float(double value) { return static_cast<float>(value); }
+constexpr char kRate[] = "multiplies the gradient";
 
-// The value, if it lies in [low, high); else an error.
-double InRange(const char* optimizer, const char* name, double value, double low,
-               double high = HUGE_VAL) {
-  if (value >= low && value < high) return value;
-  ThrowInvalid(std::isinf(high) ? fmt::format("{}: {} must be finite and at least {:g}, got {}",
-                                              optimizer, name, low, value)
-                                : fmt::format("{}: {} must lie in [{:g}, {:g}), got {}", optimizer,
-                                              name, low, high, value));
+const Fields<SgdOptions>& FieldsOf(const SgdOptions&) {
+  static const auto table = Fields<SgdOptions>("Stochastic gradient descent.")
+                                .Add("learning_rate", &SgdOptions::learning_rate, kRate);
+  return table;
 }
-NamedAttr Share(const char* optimizer, const char* name, double value) {
-  return {name, Float(InRange(optimizer, name, value, 0, 1))};
+
+const Fields<MomentumOptions>& FieldsOf(const MomentumOptions&) {
+  using O = MomentumOptions;
+  static const auto table =
+      Fields<O>("Descent along a velocity, which sums gradients.")
+          .Add("learning_rate", &O::learning_rate, kRate)
+          .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
+          .From(0, 1)
+          .Add("use_nesterov", &O::use_nesterov, "step from where the velocity leads")
+          .Add("velocity_holds_rate", &O::velocity_holds_rate,
+               "the velocity sums rate * gradient, as Caffe's SGD and Nesterov have it, so that a "
+               "fall of the rate does not change what it carries on");
+  return table;
 }
-NamedAttr NotNegative(const char* optimizer, const char* name, double value) {
-  return {name, Float(InRange(optimizer, name, value, 0))};
+
+const Fields<LarsMomentumOptions>& FieldsOf(const LarsMomentumOptions&) {
+  using O = LarsMomentumOptions;
+  static const auto table =
+      Fields<O>(
+          "Momentum with a rate for each parameter, by the ratio of its norm and its "
+          "gradient's.")
+          .Add("learning_rate", &O::learning_rate, kRate)
+          .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
+          .From(0, 1)
+          .Add("lars_coeff", &O::lars_coeff, "multiplies that ratio")
+          .From(0)
+          .Add("lars_weight_decay", &O::lars_weight_decay, "share of the parameter that decays")
+          .From(0)
+          .Add("epsilon", &O::epsilon, "joins the divisor")
+          .From(0);
+  return table;
+}
+
+// Chen et al.: "Symbolic Discovery of Optimization Algorithms", 2023.
+const Fields<LionOptions>& FieldsOf(const LionOptions&) {
+  using O = LionOptions;
+  static const auto table =
+      Fields<O>("Steps of one size: the sign of a mean of gradients.")
+          .Add("learning_rate", &O::learning_rate, "size of a step")
+          .Add("beta1", &O::beta1, "share of the moment in the mean whose sign counts")
+          .From(0, 1)
+          .Add("beta2", &O::beta2, "share of the moment that a step keeps")
+          .From(0, 1)
+          .Add("weight_decay", &O::weight_decay, "share of the parameter that joins the sign")
+          .From(0);
+  return table;
+}
+
+const Fields<DpsgdOptions>& FieldsOf(const DpsgdOptions&) {
+  using O = DpsgdOptions;
+  static const auto table =
+      Fields<O>("Differentially private descent: clipped gradients with noise.")
+          .Add("learning_rate", &O::learning_rate, kRate)
+          .Add("clip", &O::clip, "largest norm of a gradient")
+          .From(1e-30)
+          .Add("batch_size", &O::batch_size, "divides the noise")
+          .From(1e-30)
+          .Add("sigma", &O::sigma, "standard deviation of the noise")
+          .From(0);
+  return table;
+}
+
+const Fields<ProximalOptions>& FieldsOf(const ProximalOptions&) {
+  using O = ProximalOptions;
+  static const auto table = Fields<O>("A step of descent, then a proximal step for l1 and l2.")
+                                .Add("learning_rate", &O::learning_rate, kRate)
+                                .Add("l1", &O::l1, "weight of the sum of |parameter|")
+                                .From(0)
+                                .Add("l2", &O::l2, "weight of the sum of parameter^2")
+                                .From(0);
+  return table;
+}
+
+template <class Options>
+const Options& Checked(const char* kind, const Options& options) {
+  return FieldsOf(options).Check(kind, options);
 }
 
 }  // namespace
@@ -56,133 +118,46 @@ void OneOpOptimizer::AppendUpdate(const UpdateContext& update) {
 Sgd::Sgd(const SgdOptions& o) : OneOpOptimizer(o.learning_rate, "sgd", {}, {}) {}
 
 Momentum::Momentum(const MomentumOptions& o)
-    : OneOpOptimizer(o.learning_rate, "momentum", {{"Velocity", "VelocityOut", "velocity"}},
-                     {{"mu", Float(InRange("momentum", "momentum", o.momentum, 0, 1))},
-                      {"use_nesterov", o.use_nesterov}}) {
+    : OneOpOptimizer(Checked("momentum", o).learning_rate, "momentum",
+                     {{"Velocity", "VelocityOut", "velocity"}},
+                     {FloatAttr("mu", o.momentum), {"use_nesterov", o.use_nesterov}}) {
   if (o.velocity_holds_rate) attrs().push_back({"velocity_holds_rate", true});
 }
 
 LarsMomentum::LarsMomentum(const LarsMomentumOptions& o)
-    : OneOpOptimizer(o.learning_rate, "lars_momentum", {{"Velocity", "VelocityOut", "velocity"}},
-                     {{"mu", Float(InRange("lars_momentum", "momentum", o.momentum, 0, 1))},
-                      NotNegative("lars_momentum", "lars_coeff", o.lars_coeff),
-                      NotNegative("lars_momentum", "lars_weight_decay", o.lars_weight_decay),
-                      NotNegative("lars_momentum", "epsilon", o.epsilon)}) {}
-
-Adagrad::Adagrad(const AdagradOptions& o)
     : OneOpOptimizer(
-          o.learning_rate, "adagrad",
-          {{"Moment", "MomentOut", "moment",
-            InRange("adagrad", "initial_accumulator_value", o.initial_accumulator_value, 0)}},
-          {NotNegative("adagrad", "epsilon", o.epsilon)}) {}
-
-DecayedAdagrad::DecayedAdagrad(const DecayedAdagradOptions& o)
-    : OneOpOptimizer(o.learning_rate, "decayed_adagrad", {{"Moment", "MomentOut", "moment"}},
-                     {Share("decayed_adagrad", "decay", o.decay),
-                      NotNegative("decayed_adagrad", "epsilon", o.epsilon)}) {}
-
-Adadelta::Adadelta(const AdadeltaOptions& o)
-    : OneOpOptimizer(
-          o.learning_rate, "adadelta",
-          {{"AvgSquaredGrad", "AvgSquaredGradOut", "_avg_squared_grad"},
-           {"AvgSquaredUpdate", "AvgSquaredUpdateOut", "_avg_squared_update"}},
-          {Share("adadelta", "rho", o.rho), NotNegative("adadelta", "epsilon", o.epsilon)}, false) {
-}
-
-Adam::Adam(const AdamOptions& o)
-    : OneOpOptimizer(o.learning_rate, "adam",
-                     {{"Moment1", "Moment1Out", "moment1"},
-                      {"Moment2", "Moment2Out", "moment2"},
-                      {"Beta1Pow", "Beta1PowOut", "beta1_pow_acc", o.beta1, true},
-                      {"Beta2Pow", "Beta2PowOut", "beta2_pow_acc", o.beta2, true}},
-                     {Share("adam", "beta1", o.beta1),
-                      Share("adam", "beta2", o.beta2),
-                      NotNegative("adam", "epsilon", o.epsilon),
-                      {"lazy_mode", o.lazy_mode}}) {
-  if (o.use_epsilon_hat) attrs().push_back({"use_epsilon_hat", true});
-}
-
-Adamax::Adamax(const AdamaxOptions& o)
-    : OneOpOptimizer(o.learning_rate, "adamax",
-                     {{"Moment", "MomentOut", "moment"},
-                      {"InfNorm", "InfNormOut", "inf_norm"},
-                      {"Beta1Pow", nullptr, "beta1_pow_acc", o.beta1, true}},
-                     {Share("adamax", "beta1", o.beta1), Share("adamax", "beta2", o.beta2),
-                      NotNegative("adamax", "epsilon", o.epsilon)}),
-      beta1_(o.beta1) {}
-
-void Adamax::FinishUpdate(BlockDesc& block, const std::vector<std::string>& state) {
-  AppendScale(block, state[2], state[2], beta1_);
-}
-
-Rmsprop::Rmsprop(const RmspropOptions& o)
-    : OneOpOptimizer(o.learning_rate, "rmsprop",
-                     {{"Moment", "MomentOut", "momentum"},
-                      {"MeanSquare", "MeanSquareOut", "mean_square"},
-                      {"MeanGrad", "MeanGradOut", "mean_grad"}},
-                     {{"decay", Float(InRange("rmsprop", "rho", o.rho, 0, 1))},
-                      NotNegative("rmsprop", "epsilon", o.epsilon),
-                      Share("rmsprop", "momentum", o.momentum),
-                      {"centered", o.centered}}) {}
-
-Ftrl::Ftrl(const FtrlOptions& o)
-    : OneOpOptimizer(o.learning_rate, "ftrl",
-                     {{"SquaredAccumulator", "SquaredAccumOut", "squared"},
-                      {"LinearAccumulator", "LinearAccumOut", "linear"}},
-                     {NotNegative("ftrl", "l1", o.l1),
-                      NotNegative("ftrl", "l2", o.l2),
-                      {"lr_power", -Float(InRange("ftrl", "-lr_power", -o.lr_power, 0))}}) {}
-
-Lamb::Lamb(const LambOptions& o)
-    : OneOpOptimizer(
-          o.learning_rate, "lamb",
-          {{"Moment1", "Moment1Out", "moment1"},
-           {"Moment2", "Moment2Out", "moment2"},
-           {"Beta1Pow", "Beta1PowOut", "beta1_pow_acc", o.beta1, true},
-           {"Beta2Pow", "Beta2PowOut", "beta2_pow_acc", o.beta2, true}},
-          {{"weight_decay", Float(InRange("lamb", "lamb_weight_decay", o.lamb_weight_decay, 0))},
-           Share("lamb", "beta1", o.beta1),
-           Share("lamb", "beta2", o.beta2),
-           NotNegative("lamb", "epsilon", o.epsilon)}),
-      weight_decay_(o.lamb_weight_decay) {
-  SetDecayFilter(o.decays);
-}
-
-void Lamb::AppendUpdate(const UpdateContext& update) {
-  attrs().front().value = Float(Decays(update.param) ? weight_decay_ : 0);
-  OneOpOptimizer::AppendUpdate(update);
-}
-
-AdamW::AdamW(const AdamWOptions& o)
-    : Adam({o.learning_rate, o.beta1, o.beta2, o.epsilon}),
-      weight_decay_(InRange("adamw", "weight_decay", o.weight_decay, 0)) {
-  SetDecayFilter(o.decays);
-}
-
-void AdamW::AppendUpdate(const UpdateContext& update) {
-  if (weight_decay_ > 0 && Decays(update.param)) AppendDecoupledDecay(update, weight_decay_);
-  Adam::AppendUpdate(update);
-}
+          Checked("lars_momentum", o).learning_rate, "lars_momentum",
+          {{"Velocity", "VelocityOut", "velocity"}},
+          {FloatAttr("mu", o.momentum), FloatAttr("lars_coeff", o.lars_coeff),
+           FloatAttr("lars_weight_decay", o.lars_weight_decay), FloatAttr("epsilon", o.epsilon)}) {}
 
 Lion::Lion(const LionOptions& o)
-    : OneOpOptimizer(o.learning_rate, "lion", {{"Moment", "MomentOut", "moment"}},
-                     {Share("lion", "beta1", o.beta1), Share("lion", "beta2", o.beta2),
-                      NotNegative("lion", "weight_decay", o.weight_decay)}) {}
+    : OneOpOptimizer(Checked("lion", o).learning_rate, "lion", {{"Moment", "MomentOut", "moment"}},
+                     {FloatAttr("beta1", o.beta1), FloatAttr("beta2", o.beta2),
+                      FloatAttr("weight_decay", o.weight_decay)}) {}
 
 Dpsgd::Dpsgd(const DpsgdOptions& o)
-    : OneOpOptimizer(o.learning_rate, "dpsgd", {},
-                     {{"clip", Float(InRange("dpsgd", "clip", o.clip, 1e-30))},
-                      {"batch_size", Float(InRange("dpsgd", "batch_size", o.batch_size, 1e-30))},
-                      NotNegative("dpsgd", "sigma", o.sigma)}) {}
+    : OneOpOptimizer(Checked("dpsgd", o).learning_rate, "dpsgd", {},
+                     {FloatAttr("clip", o.clip), FloatAttr("batch_size", o.batch_size),
+                      FloatAttr("sigma", o.sigma)}) {}
 
 ProximalGd::ProximalGd(const ProximalOptions& o)
-    : OneOpOptimizer(
-          o.learning_rate, "proximal_gd", {},
-          {NotNegative("proximal_gd", "l1", o.l1), NotNegative("proximal_gd", "l2", o.l2)}) {}
+    : OneOpOptimizer(Checked("proximal_gd", o).learning_rate, "proximal_gd", {},
+                     {FloatAttr("l1", o.l1), FloatAttr("l2", o.l2)}) {}
 
 ProximalAdagrad::ProximalAdagrad(const ProximalOptions& o)
-    : OneOpOptimizer(o.learning_rate, "proximal_adagrad", {{"Moment", "MomentOut", "moment"}},
-                     {NotNegative("proximal_adagrad", "l1", o.l1),
-                      NotNegative("proximal_adagrad", "l2", o.l2)}) {}
+    : OneOpOptimizer(Checked("proximal_adagrad", o).learning_rate, "proximal_adagrad",
+                     {{"Moment", "MomentOut", "moment"}},
+                     {FloatAttr("l1", o.l1), FloatAttr("l2", o.l2)}) {}
+
+OptimizerEntries SimpleOptimizers() {
+  return {{"sgd", KindOf<Sgd>(FieldsOf(SgdOptions()))},
+          {"momentum", KindOf<Momentum>(FieldsOf(MomentumOptions()))},
+          {"lars_momentum", KindOf<LarsMomentum>(FieldsOf(LarsMomentumOptions()))},
+          {"lion", KindOf<Lion>(FieldsOf(LionOptions()))},
+          {"dpsgd", KindOf<Dpsgd>(FieldsOf(DpsgdOptions()))},
+          {"proximal_gd", KindOf<ProximalGd>(FieldsOf(ProximalOptions()))},
+          {"proximal_adagrad", KindOf<ProximalAdagrad>(FieldsOf(ProximalOptions()))}};
+}
 
 }  // namespace coracle

@@ -1,7 +1,7 @@
 #pragma once
-// The optimizers. Names, defaults and formulas are Paddle's unless a source
-// is given; `coracle ops NAME` shows the formula of each update op. All constructors throw
-// kInvalidArgument for values out of range.
+// The optimizers. Names, defaults and formulas are Paddle's unless a source is given; `coracle ops
+// NAME` shows the formula of each update op, `coracle help NAME` what each option means and its
+// range. All constructors throw kInvalidArgument for values out of range.
 
 #include <coracle/optimizer/optimizer.h>
 
@@ -47,8 +47,6 @@ struct MomentumOptions {
   double learning_rate = 0.01;
   double momentum = 0.9;
   bool use_nesterov = false;
-  // The velocity sums rate * gradient, as Caffe's "SGD" and "Nesterov" have it, so that a fall of
-  // the rate does not change what the velocity carries on.
   bool velocity_holds_rate = false;
 };
 class Momentum : public OneOpOptimizer {
@@ -80,7 +78,6 @@ class Adagrad : public OneOpOptimizer {
   explicit Adagrad(const AdagradOptions& options);
 };
 
-// Also Caffe's "RMSProp": decay = rms_decay, epsilon = delta.
 struct DecayedAdagradOptions {
   using Makes = class DecayedAdagrad;
   double learning_rate = 0.01;
@@ -92,8 +89,7 @@ class DecayedAdagrad : public OneOpOptimizer {
   explicit DecayedAdagrad(const DecayedAdagradOptions& options);
 };
 
-// // Zeiler's has no learning rate; Caffe's does. Where it is the constant 1 the op is not given
-// it.
+// Zeiler's has no learning rate; Caffe's does. Where it is the constant 1 the op is not given it.
 struct AdadeltaOptions {
   using Makes = class Adadelta;
   double learning_rate = 1;
@@ -111,8 +107,7 @@ struct AdamOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  bool lazy_mode = false;  // a sparse gradient updates its own rows and their moments only
-  // epsilon joins sqrt(moment2) as it is (Caffe, Paddle before 2.0), not corrected for the bias.
+  bool lazy_mode = false;
   bool use_epsilon_hat = false;
 };
 class Adam : public OneOpOptimizer {

@@ -43,24 +43,48 @@ std::string DecoupledDecay(const UpdateContext& update, const Setting& setting) 
   return update.grad;
 }
 
-Registry<RegularizerFunction>& All() {
-  static Registry<RegularizerFunction> all(
+struct DecayOptions {
+  double coeff = 0;
+};
+FieldTable DecayFields(const char* doc) {
+  return Fields<DecayOptions>(doc).Add("coeff", &DecayOptions::coeff, "see above").NotNegative();
+}
+
+struct Kind {
+  FieldTable fields;
+  RegularizerFunction append;
+};
+Registry<Kind>& All() {
+  static Registry<Kind> all(
       "regularizer",
-      {{"l2_decay", L2Decay}, {"l1_decay", L1Decay}, {"decoupled_decay", DecoupledDecay}});
+      {{"l2_decay", {DecayFields("gradient + coeff * parameter"), L2Decay}},
+       {"l1_decay", {DecayFields("gradient + coeff * sign(parameter), sign(0) = 0"), L1Decay}},
+       {"decoupled_decay",
+        {DecayFields("parameter *= 1 - rate * coeff; the gradient stays"), DecoupledDecay}}});
   return all;
 }
 
 }  // namespace
 
+void RegisterRegularizer(const std::string& kind, FieldTable fields, RegularizerFunction append) {
+  All().Add(kind, {std::move(fields), std::move(append)});
+}
+
 void RegisterRegularizer(const std::string& kind, RegularizerFunction append) {
-  All().Add(kind, std::move(append));
+  RegisterRegularizer(kind, FieldTable::Any("Of this program."), std::move(append));
 }
 
 std::vector<std::string> RegularizerKinds() { return All().Kinds(); }
 
+KindsWithFields RegularizerFields() {
+  KindsWithFields all;
+  for (const auto& [name, kind] : All().All()) all.emplace_back(name, kind.fields);
+  return all;
+}
+
 std::string AppendRegularizer(const UpdateContext& update, const Setting& setting) {
   try {
-    return All().Get(setting.kind)(update, setting);
+    return All().Get(setting.kind).append(update, setting);
   } catch (const Error& e) {
     throw e.WithPrefix(fmt::format("parameter {}", Quote(update.param)));
   }

@@ -1,14 +1,10 @@
 #pragma once
-// Regularizers: what a Setting of a parameter or of an optimizer appends before the update.
-//
-//   l2_decay         coeff   gradient + coeff * parameter
-//   l1_decay         coeff   gradient + coeff * sign(parameter), sign(0) = 0
-//   decoupled_decay  coeff   parameter *= 1 - rate * coeff; the gradient stays (Loshchilov and
-//   Hutter
-//                            2019): with sgd SGDW, with adam AdamW
-//
-// The first two are Paddle's and Caffe's: they enter the moments of adaptive optimizers.
+// Regularizers: what a Setting of a parameter or of an optimizer appends before the update. The
+// kinds are l2_decay and l1_decay, Paddle's and Caffe's, which enter the moments of adaptive
+// optimizers, and decoupled_decay (Loshchilov and Hutter 2019), which with sgd is SGDW and with
+// adam AdamW. `coracle help l2_decay` tells the formula.
 
+#include <coracle/framework/ir/fields.h>
 #include <coracle/optimizer/optimizer.h>
 
 #include <functional>
@@ -22,11 +18,14 @@ namespace coracle {
 using RegularizerFunction =
     std::function<std::string(const UpdateContext& update, const Setting& setting)>;
 
-// Makes Settings of that kind known to AppendRegularizer. An attr "coeff" is what a parameter's
-// weight-decay multiplier multiplies. Process-wide and thread-safe; throws kAlreadyExists for a
-// kind that is taken.
+// Makes Settings of that kind known to AppendRegularizer, and to texts and their schemas. An attr
+// "coeff" is what a parameter's weight-decay multiplier multiplies, and job text must give it.
+// Process-wide and thread-safe; throws kAlreadyExists for a kind that is taken.
+void RegisterRegularizer(const std::string& kind, FieldTable fields, RegularizerFunction append);
+// One whose attrs the function alone knows.
 void RegisterRegularizer(const std::string& kind, RegularizerFunction append);
-std::vector<std::string> RegularizerKinds();
+std::vector<std::string> RegularizerKinds();  // sorted
+KindsWithFields RegularizerFields();          // in the order of registration
 
 // Throws kInvalidArgument for an unknown kind, naming the parameter and the nearest known one.
 std::string AppendRegularizer(const UpdateContext& update, const Setting& setting);

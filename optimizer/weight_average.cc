@@ -1,6 +1,7 @@
 #include <coracle/framework/ir/state.h>
 #include <coracle/framework/ir/variable.h>
 #include <coracle/optimizer/lr_schedule.h>
+#include <coracle/optimizer/option_fields.h>
 #include <coracle/optimizer/update_block.h>
 #include <coracle/optimizer/weight_average.h>
 #include <fmt/format.h>
@@ -72,6 +73,37 @@ void AppendScaled(BlockDesc& block, const std::string& x, const std::string& sca
 
 }  // namespace
 
+const Fields<ExponentialMovingAverageOptions>& FieldsOf(const ExponentialMovingAverageOptions&) {
+  using O = ExponentialMovingAverageOptions;
+  static const auto table = Fields<O>("An exponential moving average.")
+                                .Add("decay", &O::decay, "share of the average that a step keeps")
+                                .From(0, 1)
+                                .Add("warm_up", &O::warm_up, "min(decay, (1 + t) / (10 + t))");
+  return table;
+}
+
+const Fields<ModelAverageOptions>& FieldsOf(const ModelAverageOptions&) {
+  using O = ModelAverageOptions;
+  static const auto table =
+      Fields<O>("The mean of the newest updates.")
+          .Add("rate", &O::rate, "size of the window over the number of updates")
+          .NotNegative()
+          .Add("min_window", &O::min_window, "least size of the window")
+          .Add("max_window", &O::max_window, "largest size of the window");
+  return table;
+}
+
+const Fields<LookaheadOptions>& FieldsOf(const LookaheadOptions&) {
+  using O = LookaheadOptions;
+  static const auto table =
+      Fields<O>("After each k updates slow weights follow the parameters, which begin there anew.")
+          .Add("alpha", &O::alpha, "share of the way that slow weights go")
+          .In({0, 1, true, false, "must be in (0, 1]"})
+          .Add("k", &O::k, "updates between")
+          .In({1, HUGE_VAL, false, true, "must be at least 1"});
+  return table;
+}
+
 void WeightAverage::MakePrograms(
     const ProgramDesc& main, const std::vector<std::string>& params,
     const std::function<std::string(BlockDesc& block)>& has_average,
@@ -92,11 +124,7 @@ void WeightAverage::MakePrograms(
 }
 
 ExponentialMovingAverage::ExponentialMovingAverage(const ExponentialMovingAverageOptions& options)
-    : options_(options) {
-  if (options.decay >= 0 && options.decay < 1) return;
-  ThrowInvalid(
-      fmt::format("exponential moving average: decay must lie in [0, 1), got {}", options.decay));
-}
+    : options_(FieldsOf(options).Check("exponential moving average", options)) {}
 
 void ExponentialMovingAverage::Append(BlockDesc& block, ProgramDesc& startup,
                                       const std::vector<std::string>& params) {
@@ -132,11 +160,8 @@ void ExponentialMovingAverage::Append(BlockDesc& block, ProgramDesc& startup,
   });
 }
 
-ModelAverage::ModelAverage(const ModelAverageOptions& options) : options_(options) {
-  if (!(options.rate >= 0) || std::isinf(options.rate)) {
-    ThrowInvalid(
-        fmt::format("model average: rate must be finite and not negative, got {}", options.rate));
-  }
+ModelAverage::ModelAverage(const ModelAverageOptions& options)
+    : options_(FieldsOf(options).Check("model average", options)) {
   if (options.min_window < 1 || options.max_window < options.min_window) {
     ThrowInvalid(fmt::format(
         "model average: windows must satisfy 1 <= min_window <= max_window, got {} and {}",
@@ -198,9 +223,7 @@ void ModelAverage::Append(BlockDesc& block, ProgramDesc& startup,
 
 void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<std::string>& params,
                      const LookaheadOptions& options) {
-  if (!(options.alpha > 0 && options.alpha <= 1))
-    ThrowInvalid(fmt::format("lookahead: alpha must lie in (0, 1], got {}", options.alpha));
-  if (options.k < 1) ThrowInvalid(fmt::format("lookahead: k must be positive, got {}", options.k));
+  FieldsOf(options).Check("lookahead", options);
   ProgramDesc& main = block.program();
   const std::string counter =
       MakeState(main, startup, main.FreeName("@LOOKAHEAD_STEP@"), DType::kInt64, {1}, 0);

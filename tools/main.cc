@@ -5,7 +5,9 @@
 #include <coracle/framework/base/parallel.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_library.h>
+#include <coracle/layers/model_text.h>
 #include <coracle/operators/default_ops.h>
+#include <coracle/train/job/job.h>
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
 #include <glog/logging.h>
@@ -65,7 +67,8 @@ std::string Overview() {
     text += fmt::format("  {:<16} {}\n", command.name, command.summary);
   text += "\nflags of every command\n" + DescribeFlags(GlobalFlags());
   return text +
-         "\n`coracle help COMMAND` tells more. PROGRAM is a .pdmodel, __model__, .pb or "
+         "\n`coracle help COMMAND` tells more; `coracle help NAME` tells what texts may say of a "
+         "layer,\noptimizer, schedule, clip and the like. PROGRAM is a .pdmodel, __model__, .pb or "
          ".pbtxt file,\na directory that holds one, or - for standard input. Exit codes: 0 "
          "done, 1 failed, 2 wrong usage;\nof train and test also 3: a result is not finite. A "
          "signal ends train with 128 + its number.\n";
@@ -88,9 +91,20 @@ const Command& RequireCommand(const std::string& name) {
                                hint.empty() ? "; `coracle help` lists the commands" : hint));
 }
 
+// What texts may say of a layer, optimizer, schedule and the like of that name.
+std::string DescribeName(const std::string& name) {
+  return DescribeLayer(name, DefaultOps()) + DescribeJobKind(name);
+}
+
 int RunHelp(const std::vector<std::string>& args) {
-  RequireArgs(args, 0, 1, "at most one command");
-  Print(args.empty() ? Overview() : HelpOf(RequireCommand(args[0])));
+  RequireArgs(args, 0, 1, "at most one command or name");
+  if (args.empty()) {
+    Print(Overview());
+    return 0;
+  }
+  const Command* command = FindCommand(args[0]);
+  const std::string text = (command ? HelpOf(*command) : "") + DescribeName(args[0]);
+  Print(text.empty() ? HelpOf(RequireCommand(args[0])) : text);
   return 0;
 }
 
@@ -151,7 +165,12 @@ void Write(std::string_view text) {
 }  // namespace
 
 Command HelpCommand() {
-  return {"help", "explains a command", "help [COMMAND]", "  coracle help dump\n", {}, RunHelp};
+  return {"help",
+          "explains a command, or what texts may say of a layer, optimizer, schedule, clip, ...",
+          "help [COMMAND|NAME]",
+          "  coracle help dump\n  coracle help conv2d\n  coracle help noam\n",
+          {},
+          RunHelp};
 }
 
 void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most,

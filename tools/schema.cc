@@ -1,4 +1,6 @@
 #include <coracle/layers/model_text.h>
+#include <coracle/train/job/job.h>
+#include <fmt/format.h>
 
 #include "commands.h"
 
@@ -6,17 +8,23 @@ namespace coracle::tools {
 namespace {
 
 int RunSchema(const std::vector<std::string>& args) {
-  RequireArgs(args, 0, 0, "no arguments");
-  Print(ModelSchema(DefaultOps()));
+  RequireArgs(args, 0, 1, "at most one of model and job");
+  const std::string what = args.empty() ? "model" : args[0];
+  if (what != "model" && what != "job")
+    throw UsageError(fmt::format("no schema is called {}; there are model and job", what));
+  Print(what == "model" ? ModelSchema(DefaultOps()) : JobSchema());
   return 0;
 }
 
 }  // namespace
 
 Command SchemaCommand() {
-  return {"schema", "prints the schema of model text as a .proto file",
-          "schema", "  coracle schema > model.proto\n",
-          {},       RunSchema};
+  return {"schema",
+          "prints the schema of model text or of job text as a .proto file",
+          "schema [model|job]",
+          "  coracle schema > model.proto\n  coracle schema job > job.proto\n",
+          {},
+          RunSchema};
 }
 
 }  // namespace coracle::tools

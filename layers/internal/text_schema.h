@@ -2,9 +2,8 @@
 // The schema of model text as protobuf descriptors, made at run time.
 
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/layers/internal/layer_def.h>
-#include <google/protobuf/descriptor.h>
-#include <google/protobuf/dynamic_message.h>
+#include <coracle/layers/internal/layer_defs.h>
+#include <coracle/layers/internal/schema_writer.h>
 
 #include <memory>
 #include <string>
@@ -29,23 +28,16 @@ class TextSchema {
  public:
   explicit TextSchema(const OpRegistry& ops);
 
-  const google::protobuf::Descriptor* model() const { return model_; }
-  std::unique_ptr<google::protobuf::Message> NewModel() const;
+  const SchemaPool& pool() const { return *pool_; }
   // By the index of the field in message Layer; nullptr for op, include and repeat.
   const LayerDef* Layer(int index) const;
   // By the index of the field in message Op; nullptr for the fields that all ops have.
   const OpEntry* Op(int index) const;
-  const google::protobuf::Descriptor* FindMessage(const std::string& full_name) const {
-    return pool_.FindMessageTypeByName(full_name);
-  }
-  std::string Print() const;
 
  private:
   std::vector<LayerDef> layers_;
   std::vector<OpEntry> ops_;
-  google::protobuf::DescriptorPool pool_;
-  mutable google::protobuf::DynamicMessageFactory factory_;
-  const google::protobuf::Descriptor* model_ = nullptr;
+  std::unique_ptr<SchemaPool> pool_;
 };
 
 }  // namespace coracle

@@ -10,7 +10,7 @@
 namespace coracle {
 
 // These take messages of the kinds that their names say.
-ParamAttr ReadParam(const Node& node, const std::vector<Index>& indices);
-ErrorClipPtr ReadErrorClip(const Node& node);
+ParamAttr ReadParam(const Node& node, const SchemaPool& schema, const std::vector<Index>& indices);
+ErrorClipPtr ReadErrorClip(const Node& node, const SchemaPool& schema);
 
 }  // namespace coracle

@@ -5,7 +5,7 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
-#include <map>
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -17,42 +17,55 @@ namespace coracle {
 template <class T>
 class Registry {
  public:
-  Registry(const char* what, std::map<std::string, T> built_in)
-      : what_(what), all_(std::move(built_in)) {}
+  using Entries = std::vector<std::pair<std::string, T>>;
+
+  Registry(const char* what, Entries built_in) : what_(what), all_(std::move(built_in)) {}
 
   void Add(const std::string& kind, T value) {
     if (kind.empty()) ThrowInvalid(fmt::format("{}: the name is empty", what_));
     const std::lock_guard lock(mutex_);
-    if (!all_.try_emplace(kind, std::move(value)).second) {
+    if (Find(kind)) {
       throw Error(ErrorCode::kAlreadyExists,
                   fmt::format("{}: there is one called {} already", what_, Quote(kind)));
     }
+    all_.emplace_back(kind, std::move(value));
   }
 
   // Throws kInvalidArgument for an unknown one.
   T Get(const std::string& kind) const {
     {
       const std::lock_guard lock(mutex_);
-      const auto found = all_.find(kind);
-      if (found != all_.end()) return found->second;
+      if (const T* found = Find(kind)) return *found;
     }
     const std::vector<std::string> known = Kinds();
     ThrowInvalid(fmt::format("no {} is called {}; known: {}{}", what_, Quote(kind),
                              Join(known, ", "), DidYouMean(kind, known)));
   }
 
+  // Sorted.
   std::vector<std::string> Kinds() const {
-    const std::lock_guard lock(mutex_);
     std::vector<std::string> kinds;
-    kinds.reserve(all_.size());
-    for (const auto& [kind, value] : all_) kinds.push_back(kind);
+    for (const auto& entry : All()) kinds.push_back(entry.first);
+    std::sort(kinds.begin(), kinds.end());
     return kinds;
   }
 
+  // In the order in which they were added.
+  Entries All() const {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
  private:
+  const T* Find(const std::string& kind) const {
+    for (const auto& entry : all_)
+      if (entry.first == kind) return &entry.second;
+    return nullptr;
+  }
+
   const char* what_;
   mutable std::mutex mutex_;
-  std::map<std::string, T> all_;
+  Entries all_;
 };
 
 }  // namespace coracle

@@ -125,7 +125,7 @@ TEST(ClipGradNorm, LimitsOfDoublesAreDoubles) {
   near(ClipGradByNorm(0.1), {0.06, 0.08, 0.1});
   near(ClipGradByNorm(0.1, {.norm_type = 3}), {0.3 / std::cbrt(91), 0.4 / std::cbrt(91), 0.1});
   near(ClipGradByValue(0.1, -0.7), {0.1, 0.1, 0.1});
-  near(AdaptiveGradientClip(0.3, 0.1), {0.03 * 0.6, 0.03 * 0.8, 0.03});  // of weights that are 0
+  near(AdaptiveGradientClip({0.3, 0.1}), {0.03 * 0.6, 0.03 * 0.8, 0.03});  // of weights that are 0
 }
 
 // torch: 2.99999976, 3.99999976, 11.999999, though the norm does not exceed the limit.

@@ -171,14 +171,14 @@ TEST_F(GlobalNormClip, Errors) {
   for (double bad : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
     refused(ClipGradByGlobalNorm(bad), "clip_norm must be positive and finite, got");
     refused(ClipGradByNorm(bad), "clip_norm must be positive and finite, got");
-    refused(AdaptiveGradientClip(bad), "clip_factor must be positive and finite, got");
-    refused(AdaptiveGradientClip(1, bad), "epsilon must be positive and finite, got");
+    refused(AdaptiveGradientClip({bad}), "clip_factor must be positive and finite, got");
+    refused(AdaptiveGradientClip({1, bad}), "epsilon must be positive and finite, got");
   }
   for (double bad : {0.5, -1.0, std::nan("")})
     refused(ClipGradByNorm(1, {.norm_type = bad}), "norm_type must be at least 1, or infinity");
   refused(ClipGradByValue(-1, 1), "max must not be less than min, got max -1 and min 1");
   refused(ClipGradByValue(std::nan(""), 1), "max must not be less than min");
-  refused(AdaptiveGradientClip(1, 1, 2), "axis must lie in [0, 2), got 2");
+  refused(AdaptiveGradientClip({1, 1, 2}), "axis must lie in [0, 2), got 2");
   refused({"by_norn", {}}, "unknown kind 'by_norn'; did you mean by_norm?");
   refused({"by_norm", {{"clip_norm", 1.0}, {"non_finite", "sero"}}},
           "unknown non_finite 'sero'; did you mean zero?");
@@ -324,7 +324,7 @@ TEST(AdaptiveClip, ByRowsAndColumns) {
     Variable p = net.Parameter("w", {3, 2}, DType::kFloat32, {.name = "w"}, ConstantInitializer(0));
     net.ReduceSum(net.Mul(x, p), {.output = "loss"});
     Sgd sgd({.learning_rate = 1});
-    sgd.SetGradientClip(AdaptiveGradientClip(0.5, 0.1, axis));
+    sgd.SetGradientClip(AdaptiveGradientClip({0.5, 0.1, axis}));
     sgd.Minimize(Variable::Of(main.Root(), "loss"), startup);
     Scope scope;
     Executor exe;

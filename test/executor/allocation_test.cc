@@ -163,7 +163,7 @@ TEST(Allocation, NonePerStepWithAGuardedUpdate) {
   Variable loss = net.Mean(net.SoftmaxWithCrossEntropy(logits, label));
   Adam adam({});
   adam.SetGradientClip(ClipGradByGlobalNorm(1));
-  adam.SetSchedule(WarmupRate(CosineAnnealingRate(0.001, 1000), 10, 0, 0.001));
+  adam.SetSchedule(WarmupRate(CosineAnnealingRate({0.001, 1000}), 10, 0, 0.001));
   adam.AddGuard(go.name());
   adam.Minimize(loss, startup);
   Scope scope;

@@ -1,6 +1,8 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/layers/layer.h>
 #include <coracle/layers/model_text.h>
+#include <coracle/optimizer/regularizer.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -75,6 +77,76 @@ TEST(ModelSchema, NamesThatClashAreKeptApart) {
       ops);
   EXPECT_EQ(model.main.Root().op(0).type(), "op_role");
   EXPECT_EQ(model.main.Root().op(0).role(), kBackward);
+}
+
+struct HalvesOptions {
+  float factor = 0.5f;
+  int32_t count = 1;
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+Variable Halves(Builder& net, const Variable& x, const HalvesOptions& options) {
+  Variable result = x;
+  for (int32_t i = 0; i < options.count; ++i)
+    result = net.Scale(result, {.scale = options.factor, .output = options.output});
+  return result;
+}
+
+// A layer, a clip and a regularizer of a program stand in the schema and are read as those of the
+// library.
+TEST(ModelSchema, WhatUsersRegister) {
+  EXPECT_EQ(ModelSchema().find("halves"), std::string::npos);
+  using O = HalvesOptions;
+  const LayerFields<O> layer = LayerFields<O>("halves", "A test's layer.")
+                                   .Input("input", "tensor of any shape")
+                                   .Field("factor", &O::factor, "multiplies it")
+                                   .Field("count", &O::count, "so often")
+                                   .Positive();
+  RegisterLayer(layer.Build(Halves));
+  EXPECT_THROW(RegisterLayer(layer.Build(Halves)), Error);
+  EXPECT_THROW(RegisterLayer(LayerFields<O>("fc", "").Input("x", "").Build(Halves)), Error);
+  EXPECT_THROW(RegisterLayer(LayerFields<O>("a b", "").Input("x", "").Build(Halves)), Error);
+  EXPECT_THROW(RegisterLayer(LayerFields<O>("named", "").Input("name", "").Build(Halves)), Error);
+  RegisterGradientClip(
+      "schema_clip", Fields<O>("A test's clip.").Add("factor", &O::factor, "by that"),
+      [](BlockDesc&, ProgramDesc&, const std::vector<ClipMember>&) { return ClippedGradients(); });
+  RegisterRegularizer("schema_decay", Fields<O>("A test's.").Add("factor", &O::factor, ""),
+                      [](const UpdateContext& update, const Setting&) { return update.grad; });
+  const std::string schema = ModelSchema();
+  for (const char* part : {"message halves_layer {", "// A test's layer.", "[default = 0.5]",
+                           "// so often; must be positive", "message schema_clip_clip {",
+                           "message schema_decay_regularizer {"})
+    EXPECT_NE(schema.find(part), std::string::npos) << part;
+  const std::string help = DescribeLayer("halves");
+  EXPECT_EQ(help.find("layer halves: A test's layer.\n  input"), 0u) << help;
+  EXPECT_NE(help.find("factor         float [0.5]  multiplies it"), std::string::npos) << help;
+
+  const BuiltModel model = ParseModelText(R"(
+data { name: "v" shape: [-1, 4] }
+layer { halves { input: "v" factor: 0.25 output: "o" } }
+layer { fc { input: "o" size: 2 param {
+  gradient_clip { schema_clip { factor: 3 } } regularizer { schema_decay { } } } } })");
+  EXPECT_EQ(model.main.Root().op(0).GetAttr<float>("scale", 0), 0.25f);
+  const VarDesc& w = *model.main.Root().FindVar("fc_0.w_0");
+  EXPECT_EQ(w.training().gradient_clip, (Setting{"schema_clip", {{"factor", 3.0f}}}));
+  EXPECT_EQ(w.training().regularizer, (Setting{"schema_decay", {{"factor", 0.5f}}}));
+  try {
+    ParseModelText("data { name: \"v\" }\nlayer { halves { input: \"v\" facto: 1 } }", "m");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "m:2:29: facto: no such field in halves; did you mean factor?");
+  }
+}
+
+TEST(ModelSchema, HelpOfALayer) {
+  const std::string help = DescribeLayer("conv2d");
+  for (const char* part : {"layer conv2d: Convolution", "num_filters",
+                           "int32  channels of the result (required); must be positive",
+                           "(required)", "height and width (default [1])", "string [EXPLICIT]"})
+    EXPECT_NE(help.find(part), std::string::npos) << part << "\n" << help;
+  EXPECT_NE(DescribeLayer("uniform").find("double [-1]"), std::string::npos);
+  EXPECT_EQ(DescribeLayer("momentum_of_none"), "");
 }
 
 TEST(ModelSchema, NumbersOfMoreThanTwentyThousandOps) {

@@ -227,7 +227,7 @@ TEST(CaffeSolver, L1OfZero) {
 TEST(CaffeSolver, VelocityKeepsItsRate) {
   double w = 1, h = 0;
   Momentum sgd({.learning_rate = 0.1, .momentum = 0.9, .velocity_holds_rate = true});
-  sgd.SetSchedule(StepRate(0.1, 0.1, 2));
+  sgd.SetSchedule(StepRate({0.1, 0.1, 2}));
   OneWeight net(DType::kFloat64, {1}, sgd);
   for (int step = 0; step < 4; ++step) {
     h = 0.9 * h + (step < 2 ? 0.1 : 0.01) * kGradients[static_cast<size_t>(step)];
@@ -242,28 +242,28 @@ TEST(CaffeSolver, LearningRatePolicies) {
   const auto expect = [](const LrSchedulePtr& schedule, int64_t t, double rate) {
     EXPECT_NEAR(schedule->At(t), rate, rate == 0 ? 0 : Rounding(rate)) << t;
   };
-  const LrSchedulePtr step = StepRate(0.01, 0.1, 100);
+  const LrSchedulePtr step = StepRate({0.01, 0.1, 100});
   expect(step, 99, 0.01);
   expect(step, 100, 0.001);
   expect(step, 200, 1e-4);
-  expect(ExponentialRate(0.01, 0.999), 1000, 0.00367695425);
-  const LrSchedulePtr inv = InvRate(0.01, 1e-4, 0.75);
+  expect(ExponentialRate({0.01, 0.999}), 1000, 0.00367695425);
+  const LrSchedulePtr inv = InvRate({0.01, 1e-4, 0.75});
   expect(inv, 100, 0.00992565029);
   expect(inv, 1000, 0.00931012445);
-  const LrSchedulePtr poly = PolynomialRate(0.01, 1000, 0, 0.75);
+  const LrSchedulePtr poly = PolynomialRate({0.01, 1000, 0, 0.75});
   expect(poly, 500, 0.00594603558);
   for (int64_t t : {1000, 1001, 100000}) expect(poly, t, 0);  // Caffe: NaN past max_iter
-  const LrSchedulePtr sigmoid = SigmoidRate(0.01, 0.05, 100);
+  const LrSchedulePtr sigmoid = SigmoidRate({0.01, 0.05, 100});
   expect(sigmoid, 0, 6.69285092e-5);
   expect(sigmoid, 100, 0.005);
   expect(sigmoid, 200, 0.00993307149);
-  expect(SigmoidRate(0.01, -0.05, 100), 0, 0.00993307149);  // Caffe can only rise
+  expect(SigmoidRate({0.01, -0.05, 100}), 0, 0.00993307149);  // Caffe can only rise
   // Drops at exactly those steps; duplicates all at once; nothing to be saved but the step.
-  const LrSchedulePtr multistep = MultiStepRate(0.01, 0.1, {50, 150, 300});
+  const LrSchedulePtr multistep = MultiStepRate({0.01, 0.1, {50, 150, 300}});
   for (auto [t, rate] :
        {std::pair{49, 0.01}, {50, 1e-3}, {149, 1e-3}, {150, 1e-4}, {299, 1e-4}, {300, 1e-5}})
     expect(multistep, t, rate);
-  expect(MultiStepRate(0.01, 0.1, {50, 50}), 50, 1e-4);
+  expect(MultiStepRate({0.01, 0.1, {50, 50}}), 50, 1e-4);
 }
 
 // The small net of the sources' analysis: y = X w + b, loss = 1 / (2 N) |y - t|^2, decay 0.5 of the

@@ -144,6 +144,23 @@ TEST(Factory, OptimizersOfUsers) {
   EXPECT_EQ(net.Run(-7).first, 1.25);
 }
 
+// The built-in schedules by name, with the attrs of their options.
+TEST(Factory, SchedulesByName) {
+  const LrSchedulePtr step =
+      MakeLrSchedule({"step", {{"rate", 0.5}, {"step_size", int64_t{2}}, {"gamma", 0.25}}});
+  for (int64_t t = 0; t < 6; ++t) EXPECT_EQ(step->At(t), StepRate({0.5, 0.25, 2})->At(t));
+  const auto error = [](AttrList attrs) {
+    return ErrorOf([&] { MakeLrSchedule({"noam", attrs}); });
+  };
+  EXPECT_EQ(error({{"d_model", 4.0}}), "learning-rate schedule noam: warmup_steps is required");
+  EXPECT_EQ(error({{"d_model", 0.0}, {"warmup_steps", int64_t{1}}}),
+            "learning-rate schedule noam: d_model must be positive, got 0");
+  EXPECT_NE(error({{"dmodel", 4.0}}).find("did you mean d_model"), std::string::npos);
+  // An option that must be given.
+  EXPECT_THROW(ExponentialRate({.gamma = 0.5}), Error);
+  EXPECT_THROW(StepRate({.rate = 0.5}), Error);
+}
+
 TEST(Regularizers, Kinds) {
   for (auto [kind, a] : {std::pair{"l2_decay", 1 - 0.1 * (3 + 0.5)},
                          {"l1_decay", 1 - 0.1 * (3 + 0.5)},

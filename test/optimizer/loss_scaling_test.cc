@@ -93,8 +93,8 @@ TEST(LossScaling, TrainsAsWithout) {
     SCOPED_TRACE(setting.kind);
     Net plain, t;
     auto a = MakeOptimizer(setting), b = MakeOptimizer(setting);
-    a->SetSchedule(StepRate(0.1, 0.5, 2));
-    b->SetSchedule(StepRate(0.1, 0.5, 2));
+    a->SetSchedule(StepRate({0.1, 0.5, 2}));
+    b->SetSchedule(StepRate({0.1, 0.5, 2}));
     a->Minimize(plain.loss, plain.startup);
     Scaled(t, *b, {.init_scale = 1024, .growth_interval = 2});
     plain.Compile();
@@ -119,7 +119,7 @@ TEST(LossScaling, ASkippedStepLeavesNoTrace) {
     const Setting clip{"by_global_norm", {{"clip_norm", 1.0}}};
     Net t(&clip);
     auto optimizer = MakeOptimizer(setting);
-    optimizer->SetSchedule(ExponentialRate(0.1, 0.5));
+    optimizer->SetSchedule(ExponentialRate({0.1, 0.5}));
     optimizer->AddAfterUpdate([&](BlockDesc& block) {  // a sum of the parameters it has seen
       MakeState(t.main, t.startup, "average", DType::kFloat32, {3, 5}, 0);
       block.AppendOp("elementwise_add", {{"X", {"average"}}, {"Y", {"w1"}}},
@@ -223,7 +223,7 @@ TEST(LossScaling, WhatAClipMakesInfiniteIsSeen) {
   for (bool breaks : {false, true}) {
     Net t;
     Momentum optimizer({.learning_rate = 0.1});
-    optimizer.SetSchedule(ExponentialRate(0.1, 0.5));
+    optimizer.SetSchedule(ExponentialRate({0.1, 0.5}));
     optimizer.SetGradientClip(Setting{
         "by_value", {{"max", breaks ? double{kInf} : 1.0}, {"min", breaks ? double{kInf} : -1.0}}});
     Scaled(t, optimizer, {.init_scale = 64});

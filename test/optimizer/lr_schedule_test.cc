@@ -22,26 +22,26 @@ void ExpectRate(const LrSchedulePtr& schedule, int64_t t, double expected,
 // Caffe's policies with its own values (base 0.01).
 TEST(LrSchedule, Caffe) {
   ExpectRate(FixedRate(0.01), 12345, 0.01);
-  const auto step = StepRate(0.01, 0.1, 100);
+  const auto step = StepRate({0.01, 0.1, 100});
   ExpectRate(step, 0, 0.01);
   ExpectRate(step, 99, 0.01);
   ExpectRate(step, 100, 0.001);
   ExpectRate(step, 200, 1e-4);
-  ExpectRate(ExponentialRate(0.01, 0.999), 1000, 0.00367695425);
-  const auto inv = InvRate(0.01, 1e-4, 0.75);
+  ExpectRate(ExponentialRate({0.01, 0.999}), 1000, 0.00367695425);
+  const auto inv = InvRate({0.01, 1e-4, 0.75});
   ExpectRate(inv, 0, 0.01);
   ExpectRate(inv, 100, 0.00992565029);
   ExpectRate(inv, 1000, 0.00931012445);
-  const auto poly = PolynomialRate(0.01, 1000, 0, 0.75);
+  const auto poly = PolynomialRate({0.01, 1000, 0, 0.75});
   ExpectRate(poly, 500, 0.00594603558);
   ExpectRate(poly, 1000, 0);
   ExpectRate(poly, 5000, 0);  // Caffe: nan
-  const auto sigmoid = SigmoidRate(0.01, 0.05, 100);
+  const auto sigmoid = SigmoidRate({0.01, 0.05, 100});
   ExpectRate(sigmoid, 0, 6.69285092e-5);
   ExpectRate(sigmoid, 100, 0.005);
   ExpectRate(sigmoid, 200, 0.00993307149);
-  EXPECT_LT(SigmoidRate(0.01, -0.05, 100)->At(200), 1e-3);
-  const auto multistep = MultiStepRate(0.01, 0.5, {50, 150, 300});
+  EXPECT_LT(SigmoidRate({0.01, -0.05, 100})->At(200), 1e-3);
+  const auto multistep = MultiStepRate({0.01, 0.5, {50, 150, 300}});
   for (auto [t, rate] : {std::pair(0, 0.01),
                          {49, 0.01},
                          {50, 0.005},
@@ -52,36 +52,36 @@ TEST(LrSchedule, Caffe) {
                          {9999, 0.00125}})
     ExpectRate(multistep, t, rate);
   // Two milestones at one step count both, at once.
-  ExpectRate(MultiStepRate(1, 0.5, {10, 10}), 10, 0.25);
+  ExpectRate(MultiStepRate({1, 0.5, {10, 10}}), 10, 0.25);
 }
 
 TEST(LrSchedule, Paddle) {
   // noam: d_model 64, warm-up 4: 1/8 min(n^-1/2, n / 8).
-  const auto noam = NoamRate(64, 4);
+  const auto noam = NoamRate({64, 4});
   ExpectRate(noam, 0, 1.0 / 64);
   ExpectRate(noam, 3, 1.0 / 16);
   ExpectRate(noam, 15, 1.0 / 32);
-  ExpectRate(ExponentialRate(0.1, 0.25, 10), 5, 0.05);
-  ExpectRate(ExponentialRate(0.1, 0.25, 10, true), 19, 0.025);
-  ExpectRate(NaturalExpRate(0.1, 0.5, 10), 20, 0.1 * std::exp(-1));
-  ExpectRate(NaturalExpRate(0.1, 0.5, 10, true), 19, 0.1 * std::exp(-0.5));
-  ExpectRate(InverseTimeRate(0.1, 0.5, 10), 20, 0.05);
-  ExpectRate(InverseTimeRate(0.1, 0.5, 10, true), 39, 0.04);
-  const auto cycle = PolynomialRate(0.1, 10, 0.01, 1, true);
+  ExpectRate(ExponentialRate({0.1, 0.25, 10}), 5, 0.05);
+  ExpectRate(ExponentialRate({0.1, 0.25, 10, true}), 19, 0.025);
+  ExpectRate(NaturalExpRate({0.1, 0.5, 10}), 20, 0.1 * std::exp(-1));
+  ExpectRate(NaturalExpRate({0.1, 0.5, 10, true}), 19, 0.1 * std::exp(-0.5));
+  ExpectRate(InverseTimeRate({0.1, 0.5, 10}), 20, 0.05);
+  ExpectRate(InverseTimeRate({0.1, 0.5, 10, true}), 39, 0.04);
+  const auto cycle = PolynomialRate({0.1, 10, 0.01, 1, true});
   ExpectRate(cycle, 0, 0.1);
   ExpectRate(cycle, 5, 0.055);
   ExpectRate(cycle, 10, 0.01);
   ExpectRate(cycle, 15, 0.1 - 0.09 * 0.75);  // of 20
-  ExpectRate(PolynomialRate(0.1, 10, 0.01, 2), 5, 0.09 / 4 + 0.01);
-  const auto piecewise = PiecewiseRate({10, 20}, {1, 0.5, 0.1});
+  ExpectRate(PolynomialRate({0.1, 10, 0.01, 2}), 5, 0.09 / 4 + 0.01);
+  const auto piecewise = PiecewiseRate({{10, 20}, {1, 0.5, 0.1}});
   ExpectRate(piecewise, 9, 1);
   ExpectRate(piecewise, 10, 0.5);
   ExpectRate(piecewise, 20, 0.1);
-  const auto cosine = CosineRate(0.1, 10, 4);
+  const auto cosine = CosineRate({0.1, 10, 4});
   ExpectRate(cosine, 9, 0.1);
   ExpectRate(cosine, 10, 0.05 * (1 + std::sqrt(0.5)));
   ExpectRate(cosine, 25, 0.05);
-  const auto warmup = WarmupRate(StepRate(0.1, 0.1, 10), 4, 0.02, 0.1);
+  const auto warmup = WarmupRate(StepRate({0.1, 0.1, 10}), 4, 0.02, 0.1);
   ExpectRate(warmup, 0, 0.02);
   ExpectRate(warmup, 3, 0.08);
   ExpectRate(warmup, 4, 0.1);
@@ -91,7 +91,7 @@ TEST(LrSchedule, Paddle) {
 // Paddle's recursive form of cosine annealing gives the values of the closed one.
 TEST(LrSchedule, CosineAnnealingIsTheRecursion) {
   const double rate = 0.1, end = 0.01, steps = 8;
-  const auto schedule = CosineAnnealingRate(rate, 8, end);
+  const auto schedule = CosineAnnealingRate({rate, 8, end});
   double lr = rate;
   for (int e = 0; e < 40; ++e) {
     if (e > 0) {
@@ -107,15 +107,15 @@ TEST(LrSchedule, CosineAnnealingIsTheRecursion) {
 }
 
 TEST(LrSchedule, Cycles) {
-  const auto restarts = CosineRestartsRate(1, 4, 1, 0.2);
+  const auto restarts = CosineRestartsRate({1, 4, 1, 0.2});
   for (int64_t t : {0, 4, 8, 400}) ExpectRate(restarts, t, 1);
   ExpectRate(restarts, 6, 0.6);
   // 4, 8, 16 ... steps: restarts at 4, 12, 28, 60, ...
-  const auto doubling = CosineRestartsRate(1, 4, 2);
+  const auto doubling = CosineRestartsRate({1, 4, 2});
   for (int64_t t : {0, 4, 12, 28, 60, 124, 252}) ExpectRate(doubling, t, 1);
   ExpectRate(doubling, 8, 0.5);
   ExpectRate(doubling, 20, 0.5);
-  const auto tripling = CosineRestartsRate(1, 2, 3);  // at 2, 8, 26, 80, 242
+  const auto tripling = CosineRestartsRate({1, 2, 3});  // at 2, 8, 26, 80, 242
   for (int64_t t : {2, 8, 26, 80, 242}) ExpectRate(tripling, t, 1);
 
   CyclicOptions o = {.base = 0.1, .peak = 0.5, .step_up = 4};
@@ -128,7 +128,7 @@ TEST(LrSchedule, Cycles) {
   ExpectRate(CyclicRate(o), 2, 0.1 + 0.4 * 0.25);
   ExpectRate(CyclicRate(o), 6, 0.1 + 0.4 * 0.5 / 64);
 
-  const auto one = OneCycleRate(1, 101, 0.3, 25, 100);  // the peak is at 0.3 * 101 - 1 = 29.3
+  const auto one = OneCycleRate({1, 101, 0.3, 25, 100});  // the peak is at 0.3 * 101 - 1 = 29.3
   ExpectRate(one, 0, 0.04);
   ExpectRate(one, 100, 0.0004);
   ExpectRate(one, 100000, 0.0004);
@@ -138,7 +138,7 @@ TEST(LrSchedule, Cycles) {
 
 TEST(LrSchedule, SequenceCountsFromEachFirst) {
   const auto schedule =
-      SequenceRate({{0, FixedRate(0.5)}, {10, StepRate(0.1, 0.1, 5)}, {20, FixedRate(0.25)}});
+      SequenceRate({{0, FixedRate(0.5)}, {10, StepRate({0.1, 0.1, 5})}, {20, FixedRate(0.25)}});
   for (auto [t, rate] : {std::pair(0, 0.5), {9, 0.5}, {10, 0.1}, {14, 0.1}, {15, 0.01}, {20, 0.25}})
     ExpectRate(schedule, t, rate);
 }
@@ -146,27 +146,27 @@ TEST(LrSchedule, SequenceCountsFromEachFirst) {
 std::vector<LrSchedulePtr> All() {
   return {
       FixedRate(0.01),
-      StepRate(0.01, 0.3, 7),
-      ExponentialRate(0.01, 0.97),
-      NaturalExpRate(0.1, 0.3, 5, true),
-      InverseTimeRate(0.1, 0.5, 10),
-      InvRate(0.01, 1e-2, 0.75),
-      MultiStepRate(0.1, 0.5, {5, 20, 20, 31}),
-      PiecewiseRate({3, 30}, {0.3, 0.2, 0.1}),
-      PolynomialRate(0.1, 25, 0.001, 1.5),
-      PolynomialRate(0.1, 11, 0.001, 0.5, true),
-      SigmoidRate(0.1, -0.3, 20),
-      NoamRate(32, 10),
-      CosineRate(0.1, 3, 9),
-      CosineAnnealingRate(0.1, 12, 0.01),
-      CosineRestartsRate(0.1, 5),
-      CosineRestartsRate(0.1, 3, 2, 0.01),
+      StepRate({0.01, 0.3, 7}),
+      ExponentialRate({0.01, 0.97}),
+      NaturalExpRate({0.1, 0.3, 5, true}),
+      InverseTimeRate({0.1, 0.5, 10}),
+      InvRate({0.01, 1e-2, 0.75}),
+      MultiStepRate({0.1, 0.5, {5, 20, 20, 31}}),
+      PiecewiseRate({{3, 30}, {0.3, 0.2, 0.1}}),
+      PolynomialRate({0.1, 25, 0.001, 1.5}),
+      PolynomialRate({0.1, 11, 0.001, 0.5, true}),
+      SigmoidRate({0.1, -0.3, 20}),
+      NoamRate({32, 10}),
+      CosineRate({0.1, 3, 9}),
+      CosineAnnealingRate({0.1, 12, 0.01}),
+      CosineRestartsRate({0.1, 5}),
+      CosineRestartsRate({0.1, 3, 2, 0.01}),
       CyclicRate(
           {.base = 0.1, .peak = 0.9, .step_up = 4, .step_down = 6, .shrink = 0.5, .gamma = 0.99}),
-      OneCycleRate(0.5, 40),
-      WarmupRate(CosineAnnealingRate(0.1, 30), 10, 0.001, 0.1),
+      OneCycleRate({0.5, 40}),
+      WarmupRate(CosineAnnealingRate({0.1, 30}), 10, 0.001, 0.1),
       SequenceRate(
-          {{0, WarmupRate(FixedRate(0.1), 5, 0, 0.1)}, {5, PolynomialRate(0.1, 20, 0, 2)}})};
+          {{0, WarmupRate(FixedRate(0.1), 5, 0, 0.1)}, {5, PolynomialRate({0.1, 20, 0, 2})}})};
 }
 
 TEST(LrSchedule, OpsGiveTheHostsValues) {
@@ -203,7 +203,7 @@ TEST(LrSchedule, AnOptimizerFollowsIt) {
   }
   main.Root().FindVar("w")->SetIsParameter(true);
   Sgd sgd({.learning_rate = 100});
-  sgd.SetSchedule(StepRate(0.5, 0.5, 2));
+  sgd.SetSchedule(StepRate({0.5, 0.5, 2}));
   sgd.ApplyGradients(main.Root(), startup, {{"w", "g"}});
   Scope scope;
   Executor executor;
@@ -232,21 +232,21 @@ TEST(LrSchedule, WrongArguments) {
   const double nan = std::nan("");
   EXPECT_THROW(FixedRate(-1), Error);
   EXPECT_THROW(FixedRate(nan), Error);
-  EXPECT_THROW(StepRate(0.1, 0.1, 0), Error);
-  EXPECT_THROW(ExponentialRate(0.1, -0.5), Error);
-  EXPECT_THROW(NaturalExpRate(0.1, nan), Error);
-  EXPECT_THROW(InverseTimeRate(0.1, 0.1, -3), Error);
-  EXPECT_THROW(InvRate(0.1, -1, 0.5), Error);
-  EXPECT_THROW(MultiStepRate(0.1, 0.1, {5, 3}), Error);
-  EXPECT_THROW(PiecewiseRate({1}, {0.1}), Error);
-  EXPECT_THROW(PolynomialRate(0.1, 0), Error);
-  EXPECT_THROW(SigmoidRate(0.1, nan, 3), Error);
-  EXPECT_THROW(NoamRate(0, 10), Error);
-  EXPECT_THROW(CosineRate(0.1, 0, 10), Error);
-  EXPECT_THROW(CosineAnnealingRate(0.1, 0), Error);
-  EXPECT_THROW(CosineRestartsRate(0.1, 3, 0), Error);
+  EXPECT_THROW(StepRate({0.1, 0.1, 0}), Error);
+  EXPECT_THROW(ExponentialRate({0.1, -0.5}), Error);
+  EXPECT_THROW(NaturalExpRate({0.1, nan}), Error);
+  EXPECT_THROW(InverseTimeRate({0.1, 0.1, -3}), Error);
+  EXPECT_THROW(InvRate({0.1, -1, 0.5}), Error);
+  EXPECT_THROW(MultiStepRate({0.1, 0.1, {5, 3}}), Error);
+  EXPECT_THROW(PiecewiseRate({{1}, {0.1}}), Error);
+  EXPECT_THROW(PolynomialRate({0.1, 0}), Error);
+  EXPECT_THROW(SigmoidRate({0.1, nan, 3}), Error);
+  EXPECT_THROW(NoamRate({0, 10}), Error);
+  EXPECT_THROW(CosineRate({0.1, 0, 10}), Error);
+  EXPECT_THROW(CosineAnnealingRate({0.1, 0}), Error);
+  EXPECT_THROW(CosineRestartsRate({0.1, 3, 0}), Error);
   EXPECT_THROW(CyclicRate({.step_up = 0}), Error);
-  EXPECT_THROW(OneCycleRate(0.1, 10, 1.5), Error);
+  EXPECT_THROW(OneCycleRate({0.1, 10, 1.5}), Error);
   EXPECT_THROW(WarmupRate(nullptr, 10, 0, 1), Error);
   EXPECT_THROW(SequenceRate({}), Error);
   EXPECT_THROW(SequenceRate({{1, FixedRate(1)}}), Error);

@@ -598,7 +598,7 @@ TEST(PaddleTable, PlateauOptions) {
 
 // paddle.optimizer.lr.LinearWarmup: behind the warm-up the inner schedule counts from there.
 TEST(PaddleTable, WarmupInFrontOfACountOfItsOwn) {
-  const LrSchedulePtr inner = StepRate(0.5, 0.1, 3);
+  const LrSchedulePtr inner = StepRate({0.5, 0.1, 3});
   const LrSchedulePtr schedule =
       SequenceRate({{0, WarmupRate(FixedRate(0.5), 4, 0, 0.5)}, {4, inner}});
   for (int64_t e = 0; e < 12; ++e)

@@ -42,7 +42,7 @@ struct Net {
                      .regularizer = L2DecayRegularizer(0.1)};
     loss = net.Mean(net.Unary("square", net.Fc(net.Embedding(ids, table), fc)));
     optimizer.SetGradientClip(ClipGradByGlobalNorm(0.1));
-    optimizer.SetSchedule(InvRate(0.1, 0.5, 0.75));
+    optimizer.SetSchedule(InvRate({0.1, 0.5, 0.75}));
     optimizer.Minimize(loss, startup);
     rate = optimizer.learning_rate_var();
     VerifyOrThrow(main, DefaultOps());
@@ -157,7 +157,7 @@ TEST(UpdateBlock, OptimizersSkipEachForItself) {
   }
   for (const char* name : {"a", "b"}) {
     Sgd sgd({});
-    sgd.SetSchedule(StepRate(1, 0.5, 1));
+    sgd.SetSchedule(StepRate({1, 0.5, 1}));
     sgd.AddGuard(std::string("go_") + name);
     sgd.ApplyGradients(main.Root(), startup, {{name, "g"}});
   }

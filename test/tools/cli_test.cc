@@ -13,6 +13,11 @@ namespace fs = std::filesystem;
 TEST_F(Cli, Help) {
   Expect("coracle help", 0, {"usage: coracle COMMAND", "dump", "train", "--threads"});
   Expect("coracle --help", 0, {"usage: coracle COMMAND"});
+  Expect("coracle help conv2d", 0, {"layer conv2d: Convolution", "num_filters", "(required)"});
+  Expect("coracle help momentum", 0, {"optimizer momentum: ", "use_nesterov", "bool [false]"});
+  Expect("coracle help noam", 0, {"learning-rate schedule noam: ", "warmup_steps"});
+  Expect("coracle schema job", 0, {"message JobConfig {", "message noam_schedule {"});
+  Expect("coracle schema jobs", 2, {"no schema is called jobs; there are model and job"});
   Expect("coracle help dump", 0, {"usage: coracle dump PROGRAM", "--vars", "examples"});
   Expect("coracle dump --help", 0, {"usage: coracle dump PROGRAM"});
   Expect("coracle version", 0, {"coracle 0."});

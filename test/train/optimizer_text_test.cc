@@ -1,6 +1,7 @@
 // Optimizers, schedules and averages in job text: that each field arrives, the places of errors,
 // and that a run which is cut in two ends with the same bits.
 
+#include <coracle/clip/gradient_clip.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/optimizer/factory.h>
 #include <coracle/optimizer/regularizer.h>
@@ -46,7 +47,8 @@ TEST(OptimizerText, EveryKind) {
   const std::vector<std::string> registered = OptimizerKinds();
   for (const std::string& kind : registered) {
     const bool known = std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
-    EXPECT_TRUE(known || kind == "text_sgd") << kind << " is not in this test, or not in job text";
+    EXPECT_TRUE(known || kind == "text_sgd" || kind == "factor_sgd")
+        << kind << " is not in this test, or not in job text";
   }
   for (const std::string kind : kKinds) {
     SCOPED_TRACE(kind);
@@ -96,30 +98,31 @@ lookahead { k: 7 alpha: 0.25 }
 // Every schedule, against the functions of lr_schedule.h; the rate is the optimizer's unless given.
 TEST(OptimizerText, Schedules) {
   const std::vector<std::pair<const char*, LrSchedulePtr>> cases = {
-      {"exponential { gamma: 0.9 }", ExponentialRate(0.5, 0.9)},
+      {"exponential { gamma: 0.9 }", ExponentialRate({0.5, 0.9})},
       {"exponential { rate: 2 gamma: 0.9 steps: 3 staircase: true }",
-       ExponentialRate(2, 0.9, 3, true)},
-      {"natural_exp { gamma: 0.1 steps: 2 }", NaturalExpRate(0.5, 0.1, 2)},
-      {"inverse_time { gamma: 0.1 steps: 2 }", InverseTimeRate(0.5, 0.1, 2)},
-      {"step { step_size: 4 gamma: 0.5 }", StepRate(0.5, 0.5, 4)},
-      {"inv { gamma: 0.01 power: 0.75 }", InvRate(0.5, 0.01, 0.75)},
-      {"multistep { milestone: 2 milestone: 5 }", MultiStepRate(0.5, 0.1, {2, 5})},
-      {"polynomial { steps: 9 power: 2 }", PolynomialRate(0.5, 9, 1e-4, 2)},
-      {"sigmoid { gamma: -0.5 middle: 6 }", SigmoidRate(0.5, -0.5, 6)},
-      {"noam { d_model: 64 warmup_steps: 5 }", NoamRate(64, 5)},
-      {"piecewise { boundary: 3 value: 0.1 value: 0.2 }", PiecewiseRate({3}, {0.1, 0.2})},
-      {"cosine { steps_per_epoch: 2 epochs: 6 }", CosineRate(0.5, 2, 6)},
-      {"cosine_annealing { steps: 8 end: 0.1 }", CosineAnnealingRate(0.5, 8, 0.1)},
-      {"cosine_restarts { steps: 3 factor: 2 }", CosineRestartsRate(0.5, 3, 2)},
+       ExponentialRate({2, 0.9, 3, true})},
+      {"natural_exp { gamma: 0.1 steps: 2 }", NaturalExpRate({0.5, 0.1, 2})},
+      {"inverse_time { gamma: 0.1 steps: 2 }", InverseTimeRate({0.5, 0.1, 2})},
+      {"step { step_size: 4 gamma: 0.5 }", StepRate({0.5, 0.5, 4})},
+      {"inv { gamma: 0.01 power: 0.75 }", InvRate({0.5, 0.01, 0.75})},
+      {"multistep { milestone: 2 milestone: 5 }", MultiStepRate({0.5, 0.1, {2, 5}})},
+      {"polynomial { steps: 9 power: 2 }", PolynomialRate({0.5, 9, 1e-4, 2})},
+      {"sigmoid { gamma: -0.5 middle: 6 }", SigmoidRate({0.5, -0.5, 6})},
+      {"noam { d_model: 64 warmup_steps: 5 }", NoamRate({64, 5})},
+      {"piecewise { boundary: 3 value: 0.1 value: 0.2 }", PiecewiseRate({{3}, {0.1, 0.2}})},
+      {"cosine { steps_per_epoch: 2 epochs: 6 }", CosineRate({0.5, 2, 6})},
+      {"cosine_annealing { steps: 8 end: 0.1 }", CosineAnnealingRate({0.5, 8, 0.1})},
+      {"cosine_restarts { steps: 3 factor: 2 }", CosineRestartsRate({0.5, 3, 2})},
       {"cyclic { peak: 1 step_up: 3 }", CyclicRate({.base = 0.5, .peak = 1, .step_up = 3})},
-      {"one_cycle { steps: 12 }", OneCycleRate(0.5, 12)},
+      {"one_cycle { steps: 12 }", OneCycleRate({0.5, 12})},
       {"warmup { steps: 4 }", WarmupRate(FixedRate(0.5), 4, 0, 0.5)},
       {"warmup { steps: 4 start: 0.1 end: 0.3 } step { step_size: 5 }",
-       WarmupRate(StepRate(0.5, 0.1, 5), 4, 0.1, 0.3)},
+       WarmupRate(StepRate({0.5, 0.1, 5}), 4, 0.1, 0.3)},
       {"warmup { steps: 4 } plateau { }", WarmupRate(FixedRate(0.5), 4, 0, 0.5)},
       {"sequence { part { schedule { warmup { steps: 3 } } } "
        "part { first: 5 schedule { polynomial { steps: 6 end: 0 } } } }",
-       SequenceRate({{0, WarmupRate(FixedRate(0.5), 3, 0, 0.5)}, {5, PolynomialRate(0.5, 6, 0)}})}};
+       SequenceRate(
+           {{0, WarmupRate(FixedRate(0.5), 3, 0, 0.5)}, {5, PolynomialRate({0.5, 6, 0})}})}};
   for (const auto& [text, expected] : cases) {
     const LrSchedulePtr schedule = ParseSchedule(text);
     for (int64_t t = 0; t < 20; ++t) EXPECT_EQ(schedule->At(t), expected->At(t)) << text << t;
@@ -216,6 +219,90 @@ TEST(OptimizerText, WhatUsersRegister) {
   plain.training = Parse("optimizer { sgd {} schedule { inv { rate: 0.25 gamma: 1 power: 1 } } }");
   custom.epochs = plain.epochs = 1;
   EXPECT_NEAR(RunJob(custom).loss, RunJob(plain).loss, 1e-5);
+}
+
+struct FactorSgdOptions {
+  using Makes = class FactorSgd;
+  double learning_rate = 0.25;
+  double factor = 1;
+};
+class FactorSgd : public TextSgd {
+ public:
+  explicit FactorSgd(const FactorSgdOptions& options)
+      : TextSgd(options.learning_rate * options.factor) {}
+};
+struct ThirdRateOptions {
+  double rate = kNotGiven;
+  int64_t steps = 0;
+};
+LrSchedulePtr ThirdRate(const ThirdRateOptions& options) {
+  return options.steps > 0 ? FixedRate(options.rate / 3) : nullptr;
+}
+
+// What is registered with a table stands in schema and help, and is read, as what is built in.
+TEST(OptimizerText, WhatUsersRegisterWithFields) {
+  EXPECT_EQ(DescribeJobKind("factor_sgd"), "");
+  ExpectContains(TextError("optimizer { factor_sgd { } }"), "no such field in optimizer");
+  using O = FactorSgdOptions;
+  RegisterOptimizer("factor_sgd", Fields<O>("A test's.")
+                                      .Add("learning_rate", &O::learning_rate, "as ever")
+                                      .Add("factor", &O::factor, "multiplies it"));
+  using R = ThirdRateOptions;
+  RegisterLrSchedule("third",
+                     Fields<R>("rate / 3")
+                         .Add("rate", &R::rate, "")
+                         .StandIn("learning_rate")
+                         .Add("steps", &R::steps, "more than 0")
+                         .Required(),
+                     ThirdRate);
+  RegisterGradientClip("halve", Fields<O>("A clip.").Add("factor", &O::factor, "by that"),
+                       [](BlockDesc&, ProgramDesc&, const std::vector<ClipMember>& members) {
+                         ClippedGradients same;
+                         for (const ClipMember& member : members)
+                           same.grads.push_back(member.pair.grad);
+                         return same;
+                       });
+  const std::string schema = JobSchema();
+  for (const char* part :
+       {"message factor_sgd_optimizer {", "// multiplies it", "factor_sgd_optimizer factor_sgd",
+        "[default = 0.25]", "message third_schedule {", "message halve_clip {",
+        "message momentum_optimizer {", "// share of the velocity that a step keeps"})
+    ExpectContains(schema, part);
+  ExpectContains(DescribeJobKind("factor_sgd"), "optimizer factor_sgd: A test's.\n");
+  ExpectContains(DescribeJobKind("third"), "learning-rate schedule third: rate / 3\n");
+  ExpectContains(DescribeJobKind("halve"), "gradient clip halve: A clip.\n");
+
+  const auto config = Parse(R"(optimizer {
+    factor_sgd { factor: 2 }
+    gradient_clip { halve { factor: 3 } }
+    schedule { third { steps: 1 } } })");
+  const OptimizerConfig& made = config.optimizers.at(0);
+  EXPECT_EQ(made.make()->learning_rate(), 0.5);
+  EXPECT_DOUBLE_EQ(made.schedule->At(0), 0.5 / 3);
+  EXPECT_EQ(made.gradient_clip, (Setting{"halve", {{"factor", 3.0}}}));
+  EXPECT_EQ(TextError("optimizer {\n factor_sgd { facto: 2 } }"),
+            "j:2:15: facto: no such field in factor_sgd; did you mean factor?");
+  EXPECT_EQ(TextError("optimizer { sgd { }\n schedule { third { } } }"),
+            "j:2:13: third needs steps");
+  // Those without a table take named values.
+  EXPECT_EQ(Parse("optimizer { text_sgd { attr { name: \"learning_rate\" f: 0.75 } } }")
+                .optimizers.at(0)
+                .make()
+                ->learning_rate(),
+            0.75);
+}
+
+// The help of what is built in: defaults, ranges and docs of the table.
+TEST(OptimizerText, Help) {
+  const std::string momentum = DescribeJobKind("momentum");
+  for (const char* part : {"optimizer momentum: ", "learning_rate", "double [0.01]", "bool [false]",
+                           "must lie in [0, 1)", "use_nesterov"})
+    ExpectContains(momentum, part);
+  ExpectContains(DescribeJobKind("noam"), "warmup_steps  int64  ");
+  ExpectContains(DescribeJobKind("noam"), "(required)");
+  ExpectContains(DescribeJobKind("by_norm"), "string [propagate]");
+  ExpectContains(DescribeJobKind("ema"), "average of parameters ema: ");
+  EXPECT_EQ(DescribeJobKind("conv2d"), "");
 }
 
 void ExpectSameState(const TrainResult& a, const TrainResult& b) {

@@ -52,8 +52,7 @@ CsvOptions ToCsv(const proto::CsvConfig& csv, const Node& at) {
   options.mean = csv.mean();
   options.scale = csv.scale();
   for (int i = 0; i < csv.column_size(); ++i) {
-    options.columns.push_back(
-        ToCsvColumn(csv.column(i), at.Sub("column", csv.column(i), i).At(at, "column", i)));
+    options.columns.push_back(ToCsvColumn(csv.column(i), at.Child("column", i)));
   }
   options.shape.assign(csv.shape().begin(), csv.shape().end());
   if (options.shape.size() >= static_cast<size_t>(Shape::kMaxRank))
@@ -68,7 +67,7 @@ NpzOptions ToNpz(const proto::NpzConfig& npz, const Node& at) {
   NpzOptions options;
   options.file = npz.file();
   for (int i = 0; i < npz.column_size(); ++i) {
-    at.Sub("column", npz.column(i), i).At(at, "column", i).Need("column", {"key"});
+    at.Child("column", i).Need("column", {"key"});
     options.columns.push_back({npz.column(i).key(), npz.column(i).name()});
   }
   return options;
@@ -90,26 +89,23 @@ TextOptions ToText(const proto::TextConfig& text, const Node& at) {
 
 DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::string& parent) {
   DataConfig config;
-  auto sub = [&at](const std::string& field, const google::protobuf::Message& message) {
-    return at.Sub(field, message).At(at, field);
-  };
   switch (data.source_case()) {
     case proto::DataConfig::kDigits:
       if (data.digits().count() < 1 || data.digits().count() > 10'000'000)
-        sub("digits", data.digits()).Fail("count", "must be in 1..10000000");
+        at.Child("digits").Fail("count", "must be in 1..10000000");
       config.source = DigitsOptions{data.digits().count(), data.digits().seed()};
       break;
     case proto::DataConfig::kIdx:
-      config.source = ToIdx(data.idx(), sub("idx", data.idx()));
+      config.source = ToIdx(data.idx(), at.Child("idx"));
       break;
     case proto::DataConfig::kCsv:
-      config.source = ToCsv(data.csv(), sub("csv", data.csv()));
+      config.source = ToCsv(data.csv(), at.Child("csv"));
       break;
     case proto::DataConfig::kNpz:
-      config.source = ToNpz(data.npz(), sub("npz", data.npz()));
+      config.source = ToNpz(data.npz(), at.Child("npz"));
       break;
     case proto::DataConfig::kText:
-      config.source = ToText(data.text(), sub("text", data.text()));
+      config.source = ToText(data.text(), at.Child("text"));
       for (const char* field : {"first", "limit", "split"})
         if (at.Has(field)) at.Fail(field, "does not apply to a text; its holdout divides it");
       break;
@@ -119,7 +115,7 @@ DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::stri
   at.AtLeast("first", data.first(), 0);
   if (data.has_limit()) at.AtLeast("limit", data.limit(), 1);
   if (data.has_split()) {
-    const Node node = at.Sub("split", data.split()).At(at, "split");
+    const Node node = at.Child("split");
     const double holdout = data.split().holdout();
     if (!(holdout > 0 && holdout < 1))
       node.Fail("holdout", fmt::format("must lie in (0, 1), got {:g}", holdout));

@@ -1,6 +1,5 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/proto/job.pb.h>
 #include <coracle/train/job/job_node.h>
 #include <fmt/format.h>
 
@@ -21,10 +20,16 @@ std::string QuotedAfter(const std::string& message, const std::string& marker) {
   return end == std::string::npos ? "" : message.substr(begin, end - begin);
 }
 
+// Of the messages that job_schema.cc makes.
+constexpr std::string_view kMadeSuffixes[] = {"_optimizer", "_schedule", "_clip", "_regularizer",
+                                              "_average"};
+
 // "JobConfig" as a user writes it: the job itself, or a field of such a type.
 std::string MessageWord(const pb::Descriptor& type) {
   std::string word = type.name();
   if (word == "JobConfig") return "a job";
+  for (const std::string_view suffix : kMadeSuffixes)
+    if (word.ends_with(suffix)) return word.substr(0, word.size() - suffix.size());
   if (word.ends_with("Config")) word.resize(word.size() - 6);
   std::string snake;
   for (char c : word) {
@@ -43,9 +48,10 @@ void AddEnumerators(const pb::Descriptor& type, const std::string& field,
     AddEnumerators(*type.nested_type(i), field, names);
 }
 
-std::string NoSuchValue(const std::string& value, const std::string& field) {
+std::string NoSuchValue(const SchemaPool& schema, const std::string& value,
+                        const std::string& field) {
   std::vector<std::string> names;
-  const pb::FileDescriptor& file = *proto::JobConfig::descriptor()->file();
+  const pb::FileDescriptor& file = *schema.root()->file();
   for (int i = 0; i < file.message_type_count(); ++i)
     AddEnumerators(*file.message_type(i), field, &names);
   return fmt::format("{}: no such value of {}{}; known: {}", value, field, DidYouMean(value, names),
@@ -53,11 +59,11 @@ std::string NoSuchValue(const std::string& value, const std::string& field) {
 }
 
 // protobuf's message in our words: lower case, no full stop, with the nearest name.
-std::string Reword(std::string message) {
+std::string Reword(const SchemaPool& schema, std::string message) {
   std::string type = QuotedAfter(message, "Message type ");
   std::string field = QuotedAfter(message, "has no field named ");
   if (!type.empty() && !field.empty()) {
-    const auto* descriptor = pb::DescriptorPool::generated_pool()->FindMessageTypeByName(type);
+    const auto* descriptor = schema.Find(type);
     if (descriptor != nullptr) {
       std::vector<std::string> names;
       for (int i = 0; i < descriptor->field_count(); ++i)
@@ -75,7 +81,7 @@ std::string Reword(std::string message) {
                        first);
   }
   const std::string value = QuotedAfter(message, "Unknown enumeration value of ");
-  if (!value.empty()) return NoSuchValue(value, QuotedAfter(message, "for field "));
+  if (!value.empty()) return NoSuchValue(schema, value, QuotedAfter(message, "for field "));
   const std::string twice = QuotedAfter(message, "Non-repeated field ");
   if (!twice.empty()) return twice + " is given twice";
   if (message.ends_with("got: "))
@@ -114,7 +120,7 @@ std::string Places::At(int line, int column, const std::string& name) const {
 
 void ErrorList::AddError(int line, pb::io::ColumnNumber column, const std::string& message) {
   if (++count_ > 20) return;
-  std::string text = places_.At(line, column, FieldOf(message)) + ": " + Reword(message);
+  std::string text = places_.At(line, column, FieldOf(message)) + ": " + Reword(schema_, message);
   if (first_.empty()) {
     first_ = text;
   } else {
@@ -134,15 +140,108 @@ void JobNode::FailHere(const std::string& what) const {
   ThrowInvalid(fmt::format("{}: {}", where_, what));
 }
 
-JobNode JobNode::Sub(const std::string& field, const Message& message, int index) const {
-  return {message, tree_ ? tree_->GetTreeForNested(Find(field), Index(field, index)) : nullptr,
-          places_};
+JobNode JobNode::Child(const std::string& field, int index) const {
+  const pb::FieldDescriptor* found = Find(field);
+  const pb::Reflection& reflection = *message_.GetReflection();
+  const Message& child = found->is_repeated()
+                             ? reflection.GetRepeatedMessage(message_, found, std::max(index, 0))
+                             : reflection.GetMessage(message_, found);
+  Tree* tree = tree_ ? tree_->GetTreeForNested(found, Index(field, index)) : nullptr;
+  return {child, tree, places_, Place(field, index)};
 }
 
-JobNode JobNode::At(const JobNode& parent, const std::string& field, int index) const {
-  JobNode copy = *this;
-  copy.where_ = parent.Place(field, index);
-  return copy;
+std::string JobNode::Kind() const {
+  const pb::OneofDescriptor* kind = message_.GetDescriptor()->FindOneofByName("kind");
+  const auto* field = message_.GetReflection()->GetOneofFieldDescriptor(message_, kind);
+  return field ? field->name() : "";
+}
+
+std::string JobNode::RequireKind(const char* what) const {
+  std::string kind = Kind();
+  if (!kind.empty()) return kind;
+  const pb::OneofDescriptor& kinds = *message_.GetDescriptor()->FindOneofByName("kind");
+  std::vector<std::string> known;
+  for (int i = 0; i < kinds.field_count(); ++i) known.push_back(kinds.field(i)->name());
+  FailHere(fmt::format("{} has no kind; give it one of {}", what, Join(known, ", ")));
+}
+
+int JobNode::Count(const std::string& field) const {
+  return message_.GetReflection()->FieldSize(message_, Find(field));
+}
+
+std::vector<std::string> JobNode::FieldNames() const {
+  std::vector<std::string> names;
+  const pb::Descriptor& type = *message_.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (!type.field(i)->is_repeated()) names.push_back(type.field(i)->name());
+  }
+  return names;
+}
+
+Attribute JobNode::Value(const std::string& field) const {
+  using F = pb::FieldDescriptor;
+  const F& found = *Find(field);
+  const pb::Reflection& r = *message_.GetReflection();
+  const auto list = [&](auto get) {
+    std::vector<std::decay_t<decltype(get(0))>> values;
+    for (int i = 0; i < Count(field); ++i) values.push_back(get(i));
+    return values;
+  };
+  const bool several = found.is_repeated();
+  switch (found.cpp_type()) {
+    case F::CPPTYPE_BOOL:
+      if (several) return list([&](int i) { return r.GetRepeatedBool(message_, &found, i); });
+      return r.GetBool(message_, &found);
+    case F::CPPTYPE_INT32:
+      if (several)
+        return list([&](int i) -> int32_t { return r.GetRepeatedInt32(message_, &found, i); });
+      return r.GetInt32(message_, &found);
+    case F::CPPTYPE_FLOAT:
+      if (several) return list([&](int i) { return r.GetRepeatedFloat(message_, &found, i); });
+      return r.GetFloat(message_, &found);
+    case F::CPPTYPE_INT64:
+      if (several)
+        return list([&](int i) -> int64_t { return r.GetRepeatedInt64(message_, &found, i); });
+      return static_cast<int64_t>(r.GetInt64(message_, &found));
+    case F::CPPTYPE_DOUBLE:
+      if (several) return list([&](int i) { return r.GetRepeatedDouble(message_, &found, i); });
+      return r.GetDouble(message_, &found);
+    case F::CPPTYPE_STRING:
+      if (several) return list([&](int i) { return r.GetRepeatedString(message_, &found, i); });
+      return r.GetString(message_, &found);
+    default:
+      throw InternalError("a field of a type that job text has not: " + field);
+  }
+}
+
+Setting JobNode::Given(const std::string& kind) const {
+  Setting setting{kind, {}};
+  std::vector<const pb::FieldDescriptor*> fields;
+  message_.GetReflection()->ListFields(message_, &fields);
+  for (const pb::FieldDescriptor* field : fields) {
+    if (!field->message_type()) setting.attrs.push_back({field->name(), Value(field->name())});
+  }
+  return setting;
+}
+
+Setting JobNode::Known(const FieldTable& fields) const {
+  Setting given = Given("");
+  std::erase_if(given.attrs, [&](const NamedAttr& attr) { return !fields.Find(attr.name); });
+  return given;
+}
+
+void JobNode::CheckGiven(const FieldTable& fields) const {
+  for (const NamedAttr& attr : Known(fields).attrs) {
+    const std::string wrong = FieldTable::OutOfRange(*fields.Find(attr.name), attr.value);
+    if (!wrong.empty()) Fail(attr.name, wrong);
+  }
+}
+
+void JobNode::CheckRanges(const FieldTable& fields, const void* options) const {
+  for (const FieldSpec& field : fields.fields()) {
+    const std::string wrong = FieldTable::OutOfRange(field, options);
+    if (!wrong.empty()) Fail(field.name, wrong);
+  }
 }
 
 bool JobNode::Has(const std::string& field) const {
@@ -182,10 +281,7 @@ void JobNode::Collect(const std::string& path, std::map<std::string, std::string
       if (field->is_repeated()) name += fmt::format("[{}]", i);
       (*places)[name] = Place(field->name(), i);
       if (field->cpp_type() != pb::FieldDescriptor::CPPTYPE_MESSAGE) continue;
-      const Message& child = field->is_repeated()
-                                 ? reflection.GetRepeatedMessage(message_, field, i)
-                                 : reflection.GetMessage(message_, field);
-      const JobNode node = Sub(field->name(), child, i);
+      const JobNode node = Child(field->name(), i);
       if (node.tree_) node.Collect(name + ".", places);
     }
   }

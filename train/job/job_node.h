@@ -1,6 +1,8 @@
 #pragma once
 // Places in a job text: which line and column a field stands at, for errors.
 
+#include <coracle/framework/ir/fields.h>
+#include <coracle/layers/internal/schema_writer.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/message.h>
 #include <google/protobuf/text_format.h>
@@ -34,13 +36,14 @@ class Places {
 // protobuf's errors in our words, the first one thrown and the rest as its details.
 class ErrorList : public google::protobuf::io::ErrorCollector {
  public:
-  explicit ErrorList(const Places& places) : places_(places) {}
+  ErrorList(const Places& places, const SchemaPool& schema) : places_(places), schema_(schema) {}
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override;
   [[noreturn]] void Throw() const;
 
  private:
   const Places& places_;
+  const SchemaPool& schema_;
   std::string first_, rest_;
   int count_ = 0;
 };
@@ -52,18 +55,42 @@ class JobNode {
   using Tree = google::protobuf::TextFormat::ParseInfoTree;
 
   JobNode(const Message& message, Tree* tree, const Places& places)
-      : message_(message), tree_(tree), places_(places), where_(places.source()) {}
+      : JobNode(message, tree, places, places.source()) {}
 
   [[noreturn]] void Fail(const std::string& field, const std::string& what, int index = -1) const;
   [[noreturn]] void FailHere(const std::string& what) const;
 
-  // A field that is a message.
-  JobNode Sub(const std::string& field, const Message& message, int index = -1) const;
-  // The same, with errors about the whole of it placed at `field` of its parent.
-  JobNode At(const JobNode& parent, const std::string& field, int index = -1) const;
+  // A field that is a message, and one of several. Errors about the whole of it are placed at it.
+  JobNode Child(const std::string& field, int index = -1) const;
+
+  // The one of the kinds that is given; "" when none is.
+  std::string Kind() const;
+  // Throws where none is given, telling what there is.
+  std::string RequireKind(const char* what) const;
 
   const std::string& where() const { return where_; }  // its place
+  // The place of one value of a field; its own when it is not known.
+  std::string Place(const std::string& field, int index = -1) const;
   bool Has(const std::string& field) const;
+  int Count(const std::string& field) const;    // of a field that holds several
+  std::vector<std::string> FieldNames() const;  // of those that hold one value
+  // The values of a field, or its default.
+  Attribute Value(const std::string& field) const;
+  template <class T>
+  T Get(const std::string& field) const {
+    return AttributeAs<T>(Value(field));
+  }
+  // The fields that are given and hold no messages.
+  Setting Given(const std::string& kind) const;
+  // Throws for a number out of range among the fields that are given.
+  void CheckGiven(const FieldTable& fields) const;
+  // The options that a text gives by the fields of the table. Throws for a number out of range.
+  template <class Options>
+  Options Read(const Fields<Options>& fields) const {
+    const Options options = fields.Read(where_, Known(fields));
+    CheckRanges(fields, &options);
+    return options;
+  }
   void Need(const std::string& parent, std::initializer_list<const char*> fields) const;
   void AtLeast(const std::string& field, int64_t value, int64_t least) const;
   void InRange(const std::string& field, double value, double low, double high) const;
@@ -73,12 +100,15 @@ class JobNode {
   std::map<std::string, std::string> AllPlaces() const;
 
  private:
+  JobNode(const Message& message, Tree* tree, const Places& places, std::string where)
+      : message_(message), tree_(tree), places_(places), where_(std::move(where)) {}
+  Setting Known(const FieldTable& fields) const;
+  void CheckRanges(const FieldTable& fields, const void* options) const;
   void Collect(const std::string& path, std::map<std::string, std::string>* places) const;
   const google::protobuf::FieldDescriptor* Find(const std::string& field) const {
     return message_.GetDescriptor()->FindFieldByName(field);
   }
   int Index(const std::string& field, int index) const;
-  std::string Place(const std::string& field, int index) const;
 
   const Message& message_;
   Tree* tree_;

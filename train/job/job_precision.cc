@@ -1,35 +1,12 @@
+#include <coracle/optimizer/option_fields.h>
 #include <coracle/train/job/job_parts.h>
 #include <fmt/format.h>
 
 namespace coracle {
 namespace {
 
-GradScalerOptions ToScaling(const proto::LossScalingConfig& scaling, const JobNode& at) {
-  constexpr double kMost = 3.4e38;
-  GradScalerOptions options;
-  options.enabled = scaling.enabled();
-  options.dynamic = scaling.dynamic();
-  options.init_scale = scaling.init_scale();
-  options.growth_factor = scaling.growth_factor();
-  options.backoff_factor = scaling.backoff_factor();
-  options.growth_interval = scaling.growth_interval();
-  options.hysteresis = scaling.hysteresis();
-  options.min_scale = scaling.min_scale();
-  if (scaling.has_max_scale()) options.max_scale = scaling.max_scale();
-  options.max_skipped = scaling.max_skipped();
-  const auto open = [&](const char* field, double value, double low, double high) {
-    if (value > low && value < high) return;
-    at.Fail(field, fmt::format("must lie between {:g} and {:g}, both excluded, got {:g}", low, high,
-                               value));
-  };
-  open("growth_factor", options.growth_factor, 1, kMost);
-  open("backoff_factor", options.backoff_factor, 0, 1);
-  open("init_scale", options.init_scale, 0, kMost);
-  at.AtLeast("growth_interval", options.growth_interval, 1);
-  at.AtLeast("hysteresis", options.hysteresis, 0);
-  at.AtLeast("max_skipped", options.max_skipped, 0);
-  at.InRange("min_scale", options.min_scale, 0, kMost);
-  if (scaling.has_max_scale()) at.InRange("max_scale", options.max_scale, 0, kMost);
+GradScalerOptions ToScaling(const JobNode& at) {
+  const GradScalerOptions options = at.Read(FieldsOf(GradScalerOptions()));
   if (!options.dynamic) return options;
   if (options.min_scale > options.init_scale)
     at.Fail(at.Has("min_scale") ? "min_scale" : "init_scale",
@@ -60,9 +37,8 @@ PrecisionConfig ToPrecision(const proto::MixedPrecisionConfig& precision, const 
       at.Fail(field, "applies to the levels O2 and O3; below, parameters are float32");
   }
   const bool small = options.level == PrecisionLevel::kO1 || options.level == PrecisionLevel::kO2;
-  if (precision.has_loss_scaling()) {
-    const auto& scaling = precision.loss_scaling();
-    config.scaling = ToScaling(scaling, at.Sub("loss_scaling", scaling).At(at, "loss_scaling"));
+  if (at.Has("loss_scaling")) {
+    config.scaling = ToScaling(at.Child("loss_scaling"));
   } else if (half && small) {
     config.scaling = GradScalerOptions();
   }

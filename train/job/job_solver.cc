@@ -15,7 +15,7 @@ TestSetConfig ToTestSet(const proto::TestSetConfig& set, const JobNode& at) {
     at.Fail("name", "must be a word without slashes");
   TestSetConfig config;
   config.name = set.name();
-  config.data = ToData(set.data(), at.Sub("data", set.data()).At(at, "data"), "data");
+  config.data = ToData(set.data(), at.Child("data"), "data");
   config.batch_size = set.batch_size();
   config.iterations = set.test_iter();
   config.stages.assign(set.stage().begin(), set.stage().end());
@@ -45,11 +45,11 @@ WatchConfig ToWatch(const Config& watch, const JobNode& at, const JobConfig& con
 void TakeWatches(const proto::JobConfig& job, const JobNode& at, JobConfig* config) {
   if (job.has_best()) {
     const auto& best = job.best();
-    config->best = {ToWatch(best, at.Sub("best", best), *config), best.restore()};
+    config->best = {ToWatch(best, at.Child("best"), *config), best.restore()};
   }
   if (!job.has_early_stop()) return;
   const auto& stop = job.early_stop();
-  const JobNode node = at.Sub("early_stop", stop);
+  const JobNode node = at.Child("early_stop");
   node.AtLeast("patience", stop.patience(), 1);
   config->early_stop = {ToWatch(stop, node, *config), stop.patience()};
   if (!job.has_best()) return;
@@ -71,8 +71,7 @@ SignalEffect ToEffect(proto::SignalConfig::Effect effect) {
 
 void TakeSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* config) {
   for (int i = 0; i < job.test_set_size(); ++i) {
-    config->test_sets.push_back(
-        ToTestSet(job.test_set(i), at.Sub("test_set", job.test_set(i), i).At(at, "test_set", i)));
+    config->test_sets.push_back(ToTestSet(job.test_set(i), at.Child("test_set", i)));
   }
   if (job.has_test_iter() && !job.has_test())
     at.Fail("test_iter", "is of test, which is not given");
@@ -87,15 +86,15 @@ void TakeSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* confi
     at.Fail("max_seconds", fmt::format("must be positive, got {:g}", job.max_seconds()));
   config->max_seconds = job.max_seconds();
   for (int i = 0; i < job.weights_size(); ++i) {
-    at.Sub("weights", job.weights(i), i).At(at, "weights", i).Need("weights", {"file"});
+    at.Child("weights", i).Need("weights", {"file"});
     config->weights.push_back({job.weights(i).file(), job.weights(i).skip_mismatched()});
   }
   config->freeze.assign(job.freeze().begin(), job.freeze().end());
   config->debug_info = job.debug_info();
   const auto& log = job.log();
-  at.Sub("log", log).AtLeast("histogram_interval", log.histogram_interval(), 0);
+  at.Child("log").AtLeast("histogram_interval", log.histogram_interval(), 0);
   if (log.histogram_interval() > 0 && !log.tensorboard())
-    at.Sub("log", log).Fail("histogram_interval", "needs tensorboard: true");
+    at.Child("log").Fail("histogram_interval", "needs tensorboard: true");
   config->log = {log.json(), log.tensorboard(), log.histogram_interval()};
   config->snapshot_after_train = job.snapshot_after_train();
 }

@@ -4,6 +4,7 @@
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_node.h>
 #include <coracle/train/job/job_parts.h>
+#include <coracle/train/job/job_schema.h>
 #include <coracle/train/job/optimizer_text.h>
 #include <coracle/train/job/text_block.h>
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ constexpr uint64_t kMaxText = uint64_t{16} << 20;
 
 void TakeCarry(const proto::JobConfig& job, const Node& at, JobConfig* config) {
   for (int i = 0; i < job.carry_size(); ++i) {
-    const Node node = at.Sub("carry", job.carry(i), i).At(at, "carry", i);
+    const Node node = at.Child("carry", i);
     node.Need("carry", {"from", "to"});
     config->carry.push_back({job.carry(i).from(), job.carry(i).to(), node.where()});
   }
@@ -66,14 +67,14 @@ MetricConfig ToMetric(const proto::MetricConfig& metric, const Node& at) {
 
 void TakeNames(const proto::JobConfig& job, const Node& at, JobConfig* config) {
   for (int i = 0; i < job.bind_size(); ++i) {
-    const Node node = at.Sub("bind", job.bind(i), i).At(at, "bind", i);
+    const Node node = at.Child("bind", i);
     node.Need("bind", {"column", "var"});
     config->bind.push_back({job.bind(i).column(), job.bind(i).var(), node.where()});
   }
   for (int i = 0; i < job.metric_size(); ++i) {
     const auto& metric = job.metric(i);
-    at.Sub("metric", metric, i).At(at, "metric", i).Need("metric", {"var"});
-    config->metrics.push_back(ToMetric(metric, at.Sub("metric", metric, i)));
+    at.Child("metric", i).Need("metric", {"var"});
+    config->metrics.push_back(ToMetric(metric, at.Child("metric", i)));
   }
   config->deploy_inputs.assign(job.deploy().input().begin(), job.deploy().input().end());
   config->deploy_outputs.assign(job.deploy().output().begin(), job.deploy().output().end());
@@ -111,10 +112,8 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
   config.name = job.has_name() ? job.name() : DefaultName(source);
   config.model = job.model();
   config.model_text = job.model_text();
-  if (job.has_train())
-    config.train = ToData(job.train(), at.Sub("train", job.train()).At(at, "train"), "train");
-  if (job.has_test())
-    config.test = ToData(job.test(), at.Sub("test", job.test()).At(at, "test"), "test");
+  if (job.has_train()) config.train = ToData(job.train(), at.Child("train"), "train");
+  if (job.has_test()) config.test = ToData(job.test(), at.Child("test"), "test");
   TakeNames(job, at, &config);
   if (!job.data_dir().empty())
     config.data_dir = (fs::path(directory) / job.data_dir()).lexically_normal().string();
@@ -123,12 +122,10 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
   config.training = ToTraining(job, at);
   if (job.has_mixed_precision()) {
     const auto& precision = job.mixed_precision();
-    config.mixed_precision =
-        ToPrecision(precision, at.Sub("mixed_precision", precision).At(at, "mixed_precision"));
+    config.mixed_precision = ToPrecision(precision, at.Child("mixed_precision"));
   }
   if (job.has_recompute()) {
-    config.recompute =
-        ToRecompute(job.recompute(), at.Sub("recompute", job.recompute()).At(at, "recompute"));
+    config.recompute = ToRecompute(job.recompute(), at.Child("recompute"));
   }
   config.batch_size = job.batch_size();
   config.test_batch_size = job.test_batch_size();
@@ -158,9 +155,10 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
   const auto is_binary = [](char c) { return c >= 0 && c < ' ' && (c < '\t' || c > '\r'); };
   if (std::any_of(text.begin(), text.end(), is_binary))
     ThrowInvalid(source + ": a binary file, but a job is a text");
-  proto::JobConfig job;
+  const std::shared_ptr<const SchemaPool> schema = CurrentJobSchema();
+  const std::unique_ptr<pb::Message> message = schema->New();
   Places places(text, source);
-  ErrorList errors(places);
+  ErrorList errors(places, *schema);
   pb::TextFormat::ParseInfoTree tree;
   pb::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
@@ -168,8 +166,11 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
   parser.SetRecursionLimit(32);
   pb::LogSilencer silencer;
   const BlockedText blocked = SplitBlock(text, "model_text");
-  if (!parser.ParseFromString(blocked.text, &job)) errors.Throw();
-  const Node root(job, &tree, places);
+  if (!parser.ParseFromString(blocked.text, message.get())) errors.Throw();
+  const Node root(*message, &tree, places);
+  proto::JobConfig job;  // what job.proto declares; the rest is read by `root`
+  if (!job.ParseFromString(message->SerializeAsString()))
+    throw InternalError("a job that was read is none by job.proto");
   JobConfig config = FromProto(job, root, source, directory);
   // Errors about the model say the lines of the job.
   if (blocked.first_line > 0)
@@ -182,7 +183,8 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
 bool LooksLikeJob(std::string_view text) {
   pb::io::ArrayInputStream stream(text.data(), static_cast<int>(std::min(text.size(), kMaxText)));
   Places places(text, "");
-  ErrorList ignored(places);
+  const std::shared_ptr<const SchemaPool> schema = CurrentJobSchema();
+  ErrorList ignored(places, *schema);
   pb::io::Tokenizer tokens(&stream, &ignored);
   tokens.set_comment_style(pb::io::Tokenizer::SH_COMMENT_STYLE);
   int depth = 0;
@@ -192,7 +194,7 @@ bool LooksLikeJob(std::string_view text) {
     if (token == "}" || token == ">") --depth;
     if (depth != 0 || tokens.current().type != pb::io::Tokenizer::TYPE_IDENTIFIER) continue;
     if (token == "name" || tokens.previous().text == ":") continue;  // both have names; a value
-    return proto::JobConfig::descriptor()->FindFieldByName(token) != nullptr;
+    return schema->root()->FindFieldByName(token) != nullptr;
   }
   return false;
 }

@@ -3,31 +3,38 @@
 // train/.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/proto/job.pb.h>
+#include <coracle/framework/ir/fields.h>
 #include <coracle/train/job/job_node.h>
 #include <coracle/train/job/training.h>
 
 namespace coracle {
 
+// A straight rise before another schedule.
+struct WarmupOptions {
+  int64_t steps = 0;
+  double start = 0;
+  double end = kNotGiven;
+};
+const Fields<WarmupOptions>& WarmupFields();
+
 // Sets the schedule and the plateau of `config`. `rate` is the optimizer's, `index` its place among
 // those of the job.
-void TakeSchedule(const proto::ScheduleConfig& schedule, double rate, int index, const JobNode& at,
-                  OptimizerConfig* config);
+void TakeSchedule(const JobNode& schedule, double rate, int index, OptimizerConfig* config);
 
-// A registered thing with its attributes.
-Setting CustomSetting(const proto::CustomConfig& custom, const JobNode& at);
+// The kind that is given in `parent`, as the field that names it: its fields, or of `custom` the
+// type and attributes that it names. Throws where a required field is absent.
+Setting KindSetting(const JobNode& kind, const std::string& name, const KindsWithFields& kinds);
 
-// Throws `error` again with the place of the field of `message` that it names, or of `at`.
-[[noreturn]] void ThrowLocated(const Error& error, const google::protobuf::Message& message,
-                               const JobNode& at);
+// Throws `error` again with the place of the field of `at` that it names, or of `at`.
+[[noreturn]] void ThrowLocated(const Error& error, const JobNode& at);
 
 // f(), with the place in front of its errors.
 template <class F>
-auto Located(const google::protobuf::Message& message, const JobNode& at, F f) {
+auto Located(const JobNode& at, F f) {
   try {
     return f();
   } catch (const Error& error) {
-    ThrowLocated(error, message, at);
+    ThrowLocated(error, at);
   }
 }
 

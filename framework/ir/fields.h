@@ -1,0 +1,196 @@
+#pragma once
+// Field tables: what texts and Settings can say of an options struct, declared once beside it. From
+// a table come the schema and the help of a text, its reader, the check of ranges, and a Setting of
+// the struct.
+//
+//   struct MyOptions {
+//     double rate = 0.1;
+//     bool signs = false;
+//   };
+//   const auto table = Fields<MyOptions>("What the kind does.")
+//                          .Add("rate", &MyOptions::rate, "share of the gradient").From(0, 1)
+//                          .Add("signs", &MyOptions::signs, "only signs count");
+//
+// Defaults are those of a MyOptions{}. A member is a number, a bool, a string, a list of these, or
+// a std::optional of one, which has no default.
+
+#include <coracle/framework/ir/attribute.h>
+
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+// How members of one type are kept as attrs. Without functions where there is no struct.
+struct MemberType {
+  AttrType type;
+  std::optional<Attribute> (*get)(const void* member);  // nullopt: the member holds no value
+  void (*set)(void* member, const Attribute& value);    // throws kInvalidArgument
+};
+
+// The numbers that a field takes; a nan lies in no range. Of lists, each element.
+struct FieldRange {
+  double low, high;
+  bool low_open, high_open;
+  std::string text;  // "must lie in [0, 1)"
+
+  bool Holds(double value) const {
+    return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
+  }
+};
+
+struct FieldSpec {
+  std::string name, doc;
+  MemberType member;
+  size_t offset;                           // of the member in the options struct
+  std::optional<Attribute> default_value;  // what the struct has unless said
+  std::optional<FieldRange> range = std::nullopt;
+  bool required = false;
+  // The value around the struct that stands in for an absent one: "learning_rate".
+  std::string stand_in = "";
+};
+
+// The fields of one struct, without its type.
+class FieldTable {
+ public:
+  explicit FieldTable(std::string doc = "") : doc_(std::move(doc)) {}
+  // Takes attrs of any name: what a kind has that was registered without fields.
+  static FieldTable Any(std::string doc = "");
+
+  // What the attrs of a Setting say by themselves: their types, and the values as defaults. `docs`
+  // are by name.
+  static FieldTable Of(std::string doc, const Setting& defaults,
+                       const std::vector<std::pair<std::string, std::string>>& docs = {});
+
+  const std::string& doc() const { return doc_; }
+  bool any() const { return any_; }
+  const std::vector<FieldSpec>& fields() const { return fields_; }
+  const FieldSpec* Find(std::string_view name) const;
+
+  // Sets the member of `field` in `options`, a struct of the table. Throws kInvalidArgument for a
+  // value of another type: "WHO: NAME must be a number".
+  static void Set(const FieldSpec& field, const std::string& who, const Attribute& value,
+                  void* options);
+
+  // "must lie in [0, 1), got 2" where the member is out of the range of `field`; else "".
+  static std::string OutOfRange(const FieldSpec& field, const void* options);
+  static std::string OutOfRange(const FieldSpec& field, const Attribute& value);
+
+ protected:
+  FieldSpec& last() { return fields_.back(); }
+  // Throws kInvalidArgument for a name that is taken or that no text could give.
+  void AddSpec(FieldSpec field);
+  void ReadInto(const std::string& who, const Setting& setting, void* options) const;
+  void CheckRanges(const std::string& who, const void* options) const;
+  std::vector<NamedAttr> Values(const void* options) const;
+
+ private:
+  std::string doc_;
+  std::vector<FieldSpec> fields_;
+  bool any_ = false;
+};
+
+// Kinds of one sort by name, each with the fields that a text may give it.
+using KindsWithFields = std::vector<std::pair<std::string, FieldTable>>;
+
+// Whether a text can give a field that name: letters, digits and '_', no digit first.
+bool IsIdentifier(std::string_view name);
+
+// "must lie in [low, high)", whatever `high`; "must be finite and at least low" up to infinity.
+FieldRange RangeFrom(double low, double high = HUGE_VAL);
+FieldRange FiniteRange();  // "must be finite"
+
+template <class Options>
+class Fields : public FieldTable {
+ public:
+  explicit Fields(std::string doc) : FieldTable(std::move(doc)) {}
+
+  template <class Member>
+  Fields& Add(std::string name, Member Options::*member, std::string doc) {
+    return Add(std::move(name), member, std::move(doc), TypeOfMember<Member>());
+  }
+  // A member whose type this file does not know.
+  template <class Member>
+  Fields& Add(std::string name, Member Options::*member, std::string doc, const MemberType& type) {
+    const Options options{};
+    const auto* begin = reinterpret_cast<const char*>(&options);
+    const auto* at = reinterpret_cast<const char*>(&(options.*member));
+    AddSpec({std::move(name), std::move(doc), type, static_cast<size_t>(at - begin), type.get(at)});
+    return *this;
+  }
+  // What follows tells of the field that was added last.
+  Fields& Required() {
+    last().required = true;
+    return NoDefault();
+  }
+  Fields& NoDefault() {
+    last().default_value.reset();
+    return *this;
+  }
+  Fields& StandIn(std::string name) {
+    last().stand_in = std::move(name);
+    return NoDefault();
+  }
+  Fields& In(FieldRange range) {
+    last().range = std::move(range);
+    return *this;
+  }
+  Fields& From(double low, double high = HUGE_VAL) { return In(RangeFrom(low, high)); }
+  Fields& Positive() { return In({0, HUGE_VAL, true, true, "must be positive"}); }
+  Fields& NotNegative() {
+    return In({0, HUGE_VAL, false, true, "must be finite and not negative"});
+  }
+  Fields& Finite() { return In(FiniteRange()); }
+
+  // Throws kInvalidArgument for an unknown attr (naming the nearest known one), one of another type
+  // and a required one that is absent. Does not check ranges. `who` begins its errors.
+  Options Read(const std::string& who, const Setting& setting) const {
+    Options options{};
+    ReadInto(who, setting, &options);
+    return options;
+  }
+  // Throws kInvalidArgument: "WHO: NAME must lie in [0, 1), got 2". Returns the options.
+  const Options& Check(const std::string& who, const Options& options) const {
+    CheckRanges(who, &options);
+    return options;
+  }
+  // All fields that have a value.
+  Setting Save(std::string kind, const Options& options) const {
+    return {std::move(kind), Values(&options)};
+  }
+
+ private:
+  template <class T>
+  struct Plain {
+    using Type = T;
+    static std::optional<Attribute> Get(const void* member) {
+      return Attribute(*static_cast<const T*>(member));
+    }
+    static void Set(void* member, const Attribute& value) {
+      *static_cast<T*>(member) = AttributeAs<T>(value);
+    }
+  };
+  template <class T>
+  struct Plain<std::optional<T>> {
+    using Type = T;
+    static std::optional<Attribute> Get(const void* member) {
+      const auto& value = *static_cast<const std::optional<T>*>(member);
+      return value ? std::optional<Attribute>(*value) : std::nullopt;
+    }
+    static void Set(void* member, const Attribute& value) {
+      *static_cast<std::optional<T>*>(member) = AttributeAs<T>(value);
+    }
+  };
+  template <class Member>
+  static MemberType TypeOfMember() {
+    using P = Plain<Member>;
+    return {AttrTypeOf<typename P::Type>(), P::Get, P::Set};
+  }
+};
+
+}  // namespace coracle

@@ -1,0 +1,128 @@
+#pragma once
+// Schemas of texts as protobuf descriptors that are made at run time, with their comments.
+
+#include <coracle/framework/ir/fields.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/dynamic_message.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+bool IsList(AttrType type);
+google::protobuf::FieldDescriptorProto::Type ProtoType(AttrType type);
+// A default as a schema spells it; "" for one that a schema cannot hold (lists).
+std::string DefaultText(const Attribute& value);
+// The doc of a field with what a schema cannot say: "(required)", the default of a list, the range.
+std::string DocWith(std::string doc, bool required, AttrType type,
+                    const std::optional<Attribute>& default_value, const std::string& range = "");
+
+// Writes messages and, for printing, the comments that go with them.
+class SchemaWriter {
+ public:
+  using Proto = google::protobuf::FieldDescriptorProto;
+
+  // `file`: what the schema has already; its package is that of the messages. `named_value`: the
+  // message that holds an attr of a kind without fields of its own.
+  SchemaWriter(google::protobuf::FileDescriptorProto file, std::string named_value)
+      : file_(std::move(file)),
+        named_value_(std::move(named_value)),
+        given_(file_.message_type_size()) {}
+
+  // One message. Fields are numbered as they come: the numbers mean nothing in text.
+  class Message {
+   public:
+    Message(SchemaWriter* writer, int index) : writer_(writer), index_(index) {}
+
+    Proto& Field(const std::string& name, Proto::Type type, bool repeated,
+                 const std::string& type_name, const std::string& doc);
+    void Scalar(const std::string& name, Proto::Type type, const std::string& otherwise,
+                const std::string& doc);
+    void List(const std::string& name, Proto::Type type, const std::string& doc) {
+      Field(name, type, true, "", doc);
+    }
+    Proto& Nested(const std::string& name, const std::string& type_name, const std::string& doc) {
+      return Field(name, Proto::TYPE_MESSAGE, false, type_name, doc);
+    }
+    void NestedList(const std::string& name, const std::string& type_name, const std::string& doc) {
+      Field(name, Proto::TYPE_MESSAGE, true, type_name, doc);
+    }
+    // A number, text or list of these; "" for no default.
+    void Value(const std::string& name, AttrType type, const std::optional<Attribute>& otherwise,
+               bool required, const std::string& doc, const std::string& range = "");
+    void Enum(const std::string& name, const std::string& type_name, const std::string& otherwise,
+              const std::string& doc);
+    // One of several: the fields given to it exclude each other.
+    void Choice(Proto& field);
+    // All fields of the table.
+    Message& Add(const FieldTable& table);
+    // Whether a field of that name could be added.
+    bool Takes(const std::string& name) const;
+
+   private:
+    google::protobuf::DescriptorProto& proto() {
+      return *writer_->file_.mutable_message_type(index_);
+    }
+    const google::protobuf::DescriptorProto& proto() const {
+      return writer_->file_.message_type(index_);
+    }
+
+    SchemaWriter* writer_;
+    int index_;
+  };
+
+  Message Add(const std::string& name, const std::string& doc);
+  // A message that is there.
+  Message At(const std::string& name);
+  // One message "<kind>_<suffix>" for each kind, and each a choice of `parent`. A kind whose name
+  // is no identifier, or that of another field of the parent, is left out.
+  void AddKinds(Message parent, const std::string& suffix, const KindsWithFields& kinds,
+                const std::set<std::string>& taken = {});
+  void AddEnum(const std::string& name, const std::vector<std::pair<const char*, int>>& values);
+
+  const google::protobuf::FileDescriptorProto& file() const { return file_; }
+  // "momentum_optimizer.mu" of fields that must be given.
+  const std::set<std::string>& required() const { return required_; }
+
+ private:
+  void Comment(const std::vector<int>& path, const std::string& text);
+
+  google::protobuf::FileDescriptorProto file_;
+  std::string named_value_;
+  int given_;  // messages of the file that were given
+  std::set<std::string> required_;
+};
+
+// The descriptors of a schema.
+class SchemaPool {
+ public:
+  // Throws InternalError for a schema that is not valid. `root` is the message that a text holds.
+  SchemaPool(const SchemaWriter& schema, const std::string& root);
+
+  const google::protobuf::Descriptor* root() const { return root_; }
+  std::unique_ptr<google::protobuf::Message> New() const;
+  const google::protobuf::Descriptor* Find(const std::string& full_name) const {
+    return pool_.FindMessageTypeByName(full_name);
+  }
+  bool IsRequired(const google::protobuf::FieldDescriptor& field) const {
+    return required_.count(field.containing_type()->name() + "." + field.name()) > 0;
+  }
+  // As a .proto file.
+  std::string Print() const;
+  // The message as help shows it: its doc, then a line for each field. "" without such a message.
+  std::string Describe(const std::string& message) const;
+
+ private:
+  google::protobuf::DescriptorPool pool_;
+  mutable google::protobuf::DynamicMessageFactory factory_;
+  const google::protobuf::Descriptor* root_ = nullptr;
+  std::set<std::string> required_;
+};
+
+}  // namespace coracle

@@ -1,0 +1,259 @@
+#pragma once
+// LayerDef: a builder function as model text sees it: its inputs, its fields with types, defaults
+// and docs, and the call. The schema of model text is made from these and from the op registry.
+// LayerFields declares one from an options struct:
+//
+//   RegisterLayer(LayerFields<MyOptions>("my_layer", "What it does.")
+//                     .Input("input", "tensor of any shape")
+//                     .Field("factor", &MyOptions::factor, "multiplies the input")
+//                     .Build(MyLayer));  // Variable MyLayer(Builder&, const Variable&, const
+//                                        // MyOptions&)
+
+#include <coracle/framework/ir/fields.h>
+#include <coracle/layers/builder.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+struct FieldDef {
+  enum class Kind {
+    kVar,    // name of a variable
+    kVars,   // names of one or more variables
+    kAttr,   // a value of type `type`
+    kDType,  // an element type; an INT attr
+    kParam,  // a ParamAttr
+  };
+  std::string name;
+  Kind kind = Kind::kAttr;
+  AttrType type = AttrType::kInt;
+  std::optional<Attribute> default_value = std::nullopt;
+  bool required = false;
+  std::string doc = "";
+  std::string range = "";  // "must be positive"
+};
+
+// The fields of one entry, read.
+class LayerArgs {
+ public:
+  OutputOptions output;              // name, output, act, error_clip, stop_gradient
+  std::vector<std::string> outputs;  // of a layer with several results
+  std::map<std::string, std::vector<Variable>> vars;
+  std::map<std::string, Attribute> attrs;  // given ones and defaults
+  std::map<std::string, ParamAttr> params;
+
+  bool HasVar(const std::string& name) const { return vars.count(name) > 0; }
+  const Variable& Var(const std::string& name) const { return vars.at(name).front(); }
+  const std::vector<Variable>& Vars(const std::string& name) const { return vars.at(name); }
+  bool Has(const std::string& name) const { return attrs.count(name) > 0; }
+  ParamAttr Param(const std::string& name) const {
+    auto found = params.find(name);
+    return found == params.end() ? ParamAttr() : found->second;
+  }
+};
+
+struct LayerDef {
+  enum class Result {
+    kOne,      // output, act, name, error_clip, stop_gradient
+    kMetric,   // output, name: nothing flows back from it
+    kSeveral,  // output (repeated), name, error_clip, stop_gradient
+  };
+  using Build = std::function<std::vector<Variable>(Builder&, const LayerArgs&)>;
+
+  std::string name, doc;
+  std::vector<FieldDef> fields;
+  Build build;
+  Result result = Result::kOne;
+};
+
+// Makes a layer known to model text and its schema. Process-wide and thread-safe; throws
+// kAlreadyExists for a name that is taken, kInvalidArgument for names that no text could give.
+void RegisterLayer(LayerDef layer);
+
+// How text gives members of these types: a size as one number or two, the paddings as one, two or
+// four numbers beside the name of the algorithm, an element type as its number.
+MemberType TypeOfSize();
+MemberType TypeOfPadding();
+MemberType TypeOfPaddingAlgorithm();
+MemberType TypeOfDType();
+
+template <class Options>
+class LayerFields {
+ public:
+  using Call = std::function<std::vector<Variable>(Builder&, const LayerArgs&, const Options&)>;
+
+  LayerFields(std::string name, const std::string& doc) : fields_(doc) {
+    def_.name = std::move(name);
+    def_.doc = doc;
+  }
+
+  LayerFields& Input(const std::string& name, const std::string& doc) {
+    return AddInput(FieldDef::Kind::kVar, name, doc, true);
+  }
+  LayerFields& OptionalInput(const std::string& name, const std::string& doc) {
+    return AddInput(FieldDef::Kind::kVar, name, doc, false);
+  }
+  LayerFields& Inputs(const std::string& name, const std::string& doc) {
+    return AddInput(FieldDef::Kind::kVars, name, doc, true);
+  }
+
+  template <class Member>
+  LayerFields& Field(const std::string& name, Member Options::*member, const std::string& doc) {
+    if constexpr (std::is_same_v<Member, Size2>)
+      fields_.Add(name, member, doc, TypeOfSize());
+    else if constexpr (std::is_same_v<Member, coracle::Padding>)
+      fields_.Add(name, member, doc, TypeOfPadding());
+    else if constexpr (std::is_same_v<Member, DType>)
+      fields_.Add(name, member, doc, TypeOfDType());
+    else
+      fields_.Add(name, member, doc);
+    AddLast(std::is_same_v<Member, DType> ? FieldDef::Kind::kDType : FieldDef::Kind::kAttr);
+    return *this;
+  }
+  // The paddings of that name, and "padding_algorithm".
+  LayerFields& Paddings(const std::string& name, coracle::Padding Options::*member) {
+    Field(name, member, "height and width, or top, bottom, left, right");
+    fields_.Add("padding_algorithm", member, "or SAME or VALID, without padding",
+                TypeOfPaddingAlgorithm());
+    AddLast(FieldDef::Kind::kAttr);
+    return *this;
+  }
+  // What follows tells of the field that was added last.
+  LayerFields& Required() {
+    fields_.Required();
+    def_.fields.back().required = true;
+    return NoDefault();
+  }
+  LayerFields& NoDefault() {
+    def_.fields.back().default_value.reset();
+    return *this;
+  }
+  LayerFields& In(FieldRange range) {
+    def_.fields.back().range = range.text;
+    fields_.In(std::move(range));
+    return *this;
+  }
+  LayerFields& Positive() { return In({0, HUGE_VAL, true, true, "must be positive"}); }
+
+  LayerFields& Param(const std::string& name, ParamAttr Options::*member, const std::string& doc) {
+    AddParam(name, doc);
+    setters_.push_back([name, member](const LayerArgs& args, Options* options) {
+      options->*member = args.Param(name);
+    });
+    return *this;
+  }
+  // A parameter that is left out where bias_term is false; call BiasTerm after it.
+  LayerFields& Bias(const std::string& name, std::optional<ParamAttr> Options::*member,
+                    const std::string& doc) {
+    AddParam(name, doc);
+    setters_.push_back([name, member](const LayerArgs& args, Options* options) {
+      options->*member = std::nullopt;
+      if (AttributeAs<bool>(args.attrs.at("bias_term"))) options->*member = args.Param(name);
+    });
+    return *this;
+  }
+  LayerFields& BiasTerm() {
+    def_.fields.push_back({"bias_term", FieldDef::Kind::kAttr, AttrType::kBoolean, Attribute(true),
+                           false, "whether there is a bias"});
+    return *this;
+  }
+  LayerFields& Result(LayerDef::Result result) {
+    def_.result = result;
+    return *this;
+  }
+
+  // Throws kInvalidArgument for a number out of range: "fc: size must be positive, got 0".
+  void Check(const Options& options) const { fields_.Check(def_.name, options); }
+
+  // The options that an entry gives.
+  Options Read(const LayerArgs& args) const {
+    Options options{};
+    for (const FieldSpec& field : fields_.fields()) {
+      if (args.Has(field.name))
+        FieldTable::Set(field, def_.name, args.attrs.at(field.name), &options);
+    }
+    for (const auto& set : setters_) set(args, &options);
+    SetOutput(args, &options);
+    return options;
+  }
+
+  // The layer, whose result `call` appends.
+  LayerDef Build(Call call) const {
+    LayerDef layer = def_;
+    layer.build = [table = *this, call = std::move(call)](Builder& net, const LayerArgs& args) {
+      return call(net, args, table.Read(args));
+    };
+    return layer;
+  }
+  // Of one input.
+  LayerDef Build(Variable (Builder::*method)(const Variable&, const Options&)) const {
+    return Build(
+        [method, x = InputName(0)](Builder& net, const LayerArgs& args, const Options& options) {
+          return std::vector<Variable>{(net.*method)(args.Var(x), options)};
+        });
+  }
+  LayerDef Build(Variable (*function)(Builder&, const Variable&, const Options&)) const {
+    return Build(
+        [function, x = InputName(0)](Builder& net, const LayerArgs& args, const Options& options) {
+          return std::vector<Variable>{function(net, args.Var(x), options)};
+        });
+  }
+  // Of two.
+  LayerDef Build(Variable (Builder::*method)(const Variable&, const Variable&,
+                                             const Options&)) const {
+    return Build([method, x = InputName(0), y = InputName(1)](Builder& net, const LayerArgs& args,
+                                                              const Options& options) {
+      return std::vector<Variable>{(net.*method)(args.Var(x), args.Var(y), options)};
+    });
+  }
+  // Of one or more.
+  LayerDef BuildOfMany(Variable (Builder::*method)(const std::vector<Variable>&,
+                                                   const Options&)) const {
+    return Build(
+        [method, x = InputName(0)](Builder& net, const LayerArgs& args, const Options& options) {
+          return std::vector<Variable>{(net.*method)(args.Vars(x), options)};
+        });
+  }
+
+ private:
+  LayerFields& AddInput(FieldDef::Kind kind, const std::string& name, const std::string& doc,
+                        bool required) {
+    const bool one = kind == FieldDef::Kind::kVar;
+    def_.fields.push_back(
+        {name, kind, one ? AttrType::kString : AttrType::kStrings, std::nullopt, required, doc});
+    return *this;
+  }
+  void AddLast(FieldDef::Kind kind) {
+    const FieldSpec& field = fields_.fields().back();
+    def_.fields.push_back(
+        {field.name, kind, field.member.type, field.default_value, false, field.doc});
+  }
+  void AddParam(const std::string& name, const std::string& doc) {
+    def_.fields.push_back(
+        {name, FieldDef::Kind::kParam, AttrType::kString, std::nullopt, false, doc});
+  }
+  std::string InputName(size_t i) const { return def_.fields.at(i).name; }
+
+  // What every layer has.
+  static void SetOutput(const LayerArgs& args, Options* options) {
+    if constexpr (requires { options->name; }) options->name = args.output.name;
+    if constexpr (requires { options->output; }) options->output = args.output.output;
+    if constexpr (requires { options->outputs; }) options->outputs = args.outputs;
+    if constexpr (requires { options->act; }) {
+      options->act = args.output.act;
+      options->error_clip = args.output.error_clip;
+      options->stop_gradient = args.output.stop_gradient;
+    }
+  }
+
+  LayerDef def_;
+  Fields<Options> fields_;
+  std::vector<std::function<void(const LayerArgs&, Options*)>> setters_;
+};
+
+}  // namespace coracle

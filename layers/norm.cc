@@ -1,0 +1,115 @@
+// Normalisation.
+
+#include <coracle/layers/internal/layer_checks.h>
+#include <coracle/layers/internal/layer_defs.h>
+#include <coracle/layers/internal/layer_scope.h>
+
+namespace coracle {
+namespace {
+
+LayerDef BatchNormLayer() {
+  using O = BatchNormOptions;
+  return LayerFields<O>("batch_norm",
+                        "Normalises each channel over the batch, then scales and shifts it; keeps "
+                        "running statistics for evaluation.")
+      .Input("input", "tensor [N, C, ...]")
+      .Field("momentum", &O::momentum, "share of the old running statistics")
+      .Field("epsilon", &O::epsilon, "added to the variance")
+      .Param("param", &O::param_attr, "scale; 1 unless said")
+      .Param("bias", &O::bias_attr, "shift; 0 unless said")
+      .Field("moving_mean_name", &O::moving_mean_name, "name of the running mean")
+      .Field("moving_variance_name", &O::moving_variance_name, "name of the running variance")
+      .Field("data_layout", &O::data_layout, "or NHWC")
+      .Field("use_global_stats", &O::use_global_stats, "use the running statistics in training too")
+      .Field("is_test", &O::is_test, "use the running statistics")
+      .Build(&Builder::BatchNorm);
+}
+
+LayerDef LayerNormLayer() {
+  using O = LayerNormOptions;
+  return LayerFields<O>("layer_norm",
+                        "Normalises each sample over its dims from begin_norm_axis on, then scales "
+                        "and shifts it.")
+      .Input("input", "tensor of rank 2 or more")
+      .Field("scale", &O::scale, "whether to scale")
+      .Field("shift", &O::shift, "whether to shift")
+      .Field("begin_norm_axis", &O::begin_norm_axis, "first dim that is normalised over")
+      .Field("epsilon", &O::epsilon, "added to the variance")
+      .Param("param", &O::param_attr, "scale; 1 unless said")
+      .Param("bias", &O::bias_attr, "shift; 0 unless said")
+      .Build(&Builder::LayerNorm);
+}
+
+}  // namespace
+
+Variable Builder::BatchNorm(const Variable& x, const BatchNormOptions& options) {
+  const int rank = x.shape().rank();
+  const int axis = options.data_layout == "NHWC" ? rank - 1 : 1;
+  if (rank < 2) {
+    ThrowInvalid(fmt::format("batch_norm: its input must have 2 dims or more, got {} of shape {}",
+                             x.name(), x.shape().ToString()));
+  }
+  RequireKnown("batch_norm", x, axis, axis + 1);
+  LayerScope layer(*this, "batch_norm", OutputOf(options));
+  const Shape shape = {x.shape()[axis]};
+  // Statistics and parameters stay float32 where the data is of half precision.
+  const DType dtype = SizeOf(x.dtype()) < 4 ? DType::kFloat32 : x.dtype();
+  const std::string w = layer.name() + ".w";
+  Variable scale = Parameter(w, shape, dtype, options.param_attr, ConstantInitializer(1));
+  Variable bias =
+      Parameter(layer.name() + ".b", shape, dtype, options.bias_attr, ConstantInitializer(0));
+  Variable mean = Statistic(w, options.moving_mean_name, shape, dtype, ConstantInitializer(0));
+  Variable var = Statistic(w, options.moving_variance_name, shape, dtype, ConstantInitializer(1));
+  const std::string out = layer.Out(), saved_mean = layer.Temp(), saved_var = layer.Temp();
+  Append("batch_norm",
+         {{"X", {x.name()}},
+          {"Scale", {scale.name()}},
+          {"Bias", {bias.name()}},
+          {"Mean", {mean.name()}},
+          {"Variance", {var.name()}}},
+         {{"Y", {out}},
+          {"MeanOut", {mean.name()}},
+          {"VarianceOut", {var.name()}},
+          {"SavedMean", {saved_mean}},
+          {"SavedVariance", {saved_var}}},
+         {{"momentum", options.momentum},
+          {"epsilon", options.epsilon},
+          {"is_test", options.is_test},
+          {"data_layout", options.data_layout},
+          {"use_global_stats", options.use_global_stats}});
+  for (const std::string& name : {saved_mean, saved_var}) Var(name).desc().SetStopGradient(true);
+  return layer.Finish(out);
+}
+
+Variable Builder::LayerNorm(const Variable& x, const LayerNormOptions& options) {
+  const int begin = options.begin_norm_axis;
+  if (begin < 1 || begin >= x.shape().rank()) {
+    ThrowInvalid(fmt::format(
+        "layer_norm: begin_norm_axis must lie in [1, rank of the input), got {} for {} of shape {}",
+        begin, x.name(), x.shape().ToString()));
+  }
+  LayerScope layer(*this, "layer_norm", OutputOf(options));
+  SlotList inputs = {{"X", {x.name()}}};
+  if (options.scale || options.shift) RequireKnown("layer_norm", x, begin, x.shape().rank());
+  const DType dtype = SizeOf(x.dtype()) < 4 ? DType::kFloat32 : x.dtype();
+  if (options.scale) {
+    Variable scale = Parameter(layer.name() + ".w", {ProductFrom(x.shape(), begin)}, dtype,
+                               options.param_attr, ConstantInitializer(1));
+    inputs.push_back({"Scale", {scale.name()}});
+  }
+  if (options.shift) {
+    Variable shift = Parameter(layer.name() + ".b", {ProductFrom(x.shape(), begin)}, dtype,
+                               options.bias_attr, ConstantInitializer(0));
+    inputs.push_back({"Bias", {shift.name()}});
+  }
+  const std::string out = layer.Out(), mean = layer.Temp(), variance = layer.Temp();
+  Append("layer_norm", std::move(inputs),
+         {{"Y", {out}}, {"Mean", {mean}}, {"Variance", {variance}}},
+         {{"begin_norm_axis", int32_t{begin}}, {"epsilon", options.epsilon}});
+  for (const std::string& name : {mean, variance}) Var(name).desc().SetStopGradient(true);
+  return layer.Finish(out);
+}
+
+std::vector<LayerDef> NormLayers() { return {BatchNormLayer(), LayerNormLayer()}; }
+
+}  // namespace coracle

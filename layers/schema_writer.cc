@@ -1,0 +1,262 @@
+#include <coracle/layers/internal/schema_writer.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+using google::protobuf::EnumDescriptorProto;
+using google::protobuf::FieldDescriptor;
+using Proto = SchemaWriter::Proto;
+
+class Collector : public google::protobuf::DescriptorPool::ErrorCollector {
+ public:
+  void AddError(const std::string&, const std::string& element, const google::protobuf::Message*,
+                ErrorLocation, const std::string& message) override {
+    text += fmt::format("{}: {}; ", element, message);
+  }
+  void AddWarning(const std::string&, const std::string&, const google::protobuf::Message*,
+                  ErrorLocation, const std::string&) override {}
+  std::string text;
+};
+
+// The comment before a message or field, without its white space at both ends.
+template <class Descriptor>
+std::string CommentOf(const Descriptor& descriptor) {
+  google::protobuf::SourceLocation location;
+  if (!descriptor.GetSourceLocation(&location)) return "";
+  std::string text = location.leading_comments;
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
+  return text.empty() ? text : text.substr(1);
+}
+
+std::string TypeWord(const FieldDescriptor& field) {
+  std::string word = field.cpp_type_name();
+  if (field.message_type()) word = "{ ... }";
+  if (field.enum_type()) word = field.enum_type()->name();
+  return word + (field.is_repeated() ? ", repeated" : "");
+}
+
+std::string DefaultWord(const FieldDescriptor& field) {
+  if (!field.has_default_value()) return "";
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return field.default_value_bool() ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_STRING:
+      return field.default_value_string();
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return field.default_value_enum()->name();
+    case FieldDescriptor::CPPTYPE_INT32:
+      return std::to_string(field.default_value_int32());
+    case FieldDescriptor::CPPTYPE_INT64:
+      return std::to_string(field.default_value_int64());
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return fmt::format("{}", field.default_value_float());
+    default:
+      return fmt::format("{}", field.default_value_double());
+  }
+}
+
+}  // namespace
+
+bool IsList(AttrType type) {
+  switch (type) {
+    case AttrType::kInts:
+    case AttrType::kFloats:
+    case AttrType::kStrings:
+    case AttrType::kBooleans:
+    case AttrType::kLongs:
+    case AttrType::kFloat64s:
+    case AttrType::kVars:
+    case AttrType::kScalars:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Proto::Type ProtoType(AttrType type) {
+  switch (type) {
+    case AttrType::kInt:
+    case AttrType::kInts:
+      return Proto::TYPE_INT32;
+    case AttrType::kLong:
+    case AttrType::kLongs:
+      return Proto::TYPE_INT64;
+    case AttrType::kFloat:
+    case AttrType::kFloats:
+      return Proto::TYPE_FLOAT;
+    case AttrType::kFloat64:
+    case AttrType::kFloat64s:
+    case AttrType::kScalar:
+    case AttrType::kScalars:
+      return Proto::TYPE_DOUBLE;
+    case AttrType::kBoolean:
+    case AttrType::kBooleans:
+      return Proto::TYPE_BOOL;
+    default:
+      return Proto::TYPE_STRING;
+  }
+}
+
+std::string DefaultText(const Attribute& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* number = std::get_if<float>(&value)) {
+    if (std::isnan(*number)) return "nan";
+    return fmt::format("{}", *number);
+  }
+  return IsList(TypeOf(value)) ? "" : ToString(value);
+}
+
+std::string DocWith(std::string doc, bool required, AttrType type,
+                    const std::optional<Attribute>& default_value, const std::string& range) {
+  if (required) doc += doc.empty() ? "required" : " (required)";
+  if (default_value && IsList(type)) doc += fmt::format(" (default {})", ToString(*default_value));
+  if (!range.empty()) doc += (doc.empty() ? "" : "; ") + range;
+  return doc;
+}
+
+Proto& SchemaWriter::Message::Field(const std::string& name, Proto::Type type, bool repeated,
+                                    const std::string& type_name, const std::string& doc) {
+  Proto& field = *proto().add_field();
+  // Behind the numbers of a message that was given. 19000 to 19999 are protobuf's own.
+  const int number = proto().field_size() + (index_ < writer_->given_ ? 1000 : 0);
+  field.set_name(name);
+  field.set_number(number < 19000 ? number : number + 1000);
+  field.set_type(type);
+  field.set_label(repeated ? Proto::LABEL_REPEATED : Proto::LABEL_OPTIONAL);
+  if (!type_name.empty())
+    field.set_type_name(fmt::format(".{}.{}", writer_->file_.package(), type_name));
+  writer_->Comment({4, index_, 2, proto().field_size() - 1}, doc);
+  return field;
+}
+
+void SchemaWriter::Message::Scalar(const std::string& name, Proto::Type type,
+                                   const std::string& otherwise, const std::string& doc) {
+  Proto& field = Field(name, type, false, "", doc);
+  if (!otherwise.empty()) field.set_default_value(otherwise);
+}
+
+void SchemaWriter::Message::Value(const std::string& name, AttrType type,
+                                  const std::optional<Attribute>& otherwise, bool required,
+                                  const std::string& doc, const std::string& range) {
+  const std::string text = DocWith(doc, required, type, otherwise, range);
+  if (IsList(type))
+    List(name, ProtoType(type), text);
+  else
+    Scalar(name, ProtoType(type), otherwise ? DefaultText(*otherwise) : "", text);
+  if (required) writer_->required_.insert(proto().name() + "." + name);
+}
+
+void SchemaWriter::Message::Enum(const std::string& name, const std::string& type_name,
+                                 const std::string& otherwise, const std::string& doc) {
+  Proto& field = Field(name, Proto::TYPE_ENUM, false, type_name, doc);
+  if (!otherwise.empty()) field.set_default_value(otherwise);
+}
+
+void SchemaWriter::Message::Choice(Proto& field) {
+  if (proto().oneof_decl_size() == 0) proto().add_oneof_decl()->set_name("kind");
+  field.set_oneof_index(0);
+}
+
+SchemaWriter::Message& SchemaWriter::Message::Add(const FieldTable& table) {
+  for (const FieldSpec& field : table.fields()) {
+    Value(field.name, field.member.type, field.default_value, field.required, field.doc,
+          field.range ? field.range->text : "");
+  }
+  if (table.any()) NestedList("attr", writer_->named_value_, "named values");
+  return *this;
+}
+
+bool SchemaWriter::Message::Takes(const std::string& name) const {
+  return IsIdentifier(name) && std::none_of(proto().field().begin(), proto().field().end(),
+                                            [&](const Proto& f) { return f.name() == name; });
+}
+
+SchemaWriter::Message SchemaWriter::Add(const std::string& name, const std::string& doc) {
+  file_.add_message_type()->set_name(name);
+  Comment({4, file_.message_type_size() - 1}, doc);
+  return Message(this, file_.message_type_size() - 1);
+}
+
+SchemaWriter::Message SchemaWriter::At(const std::string& name) {
+  for (int i = 0; i < file_.message_type_size(); ++i)
+    if (file_.message_type(i).name() == name) return Message(this, i);
+  throw InternalError("the schema has no message " + name);
+}
+
+void SchemaWriter::AddKinds(Message parent, const std::string& suffix, const KindsWithFields& kinds,
+                            const std::set<std::string>& taken) {
+  for (const auto& [kind, fields] : kinds) {
+    if (!parent.Takes(kind) || taken.count(kind)) continue;
+    const std::string name = kind + "_" + suffix;
+    Add(name, fields.doc()).Add(fields);
+    parent.Choice(parent.Nested(kind, name, ""));
+  }
+}
+
+void SchemaWriter::AddEnum(const std::string& name,
+                           const std::vector<std::pair<const char*, int>>& values) {
+  EnumDescriptorProto& type = *file_.add_enum_type();
+  type.set_name(name);
+  std::set<int> numbers;
+  for (const auto& [word, number] : values) {
+    auto& value = *type.add_value();
+    value.set_name(word);
+    value.set_number(number);
+    if (!numbers.insert(number).second) type.mutable_options()->set_allow_alias(true);
+  }
+}
+
+void SchemaWriter::Comment(const std::vector<int>& path, const std::string& text) {
+  if (text.empty()) return;
+  auto& location = *file_.mutable_source_code_info()->add_location();
+  for (int part : path) location.add_path(part);
+  for (int i = 0; i < 3; ++i) location.add_span(0);
+  std::string line = " " + text;
+  for (char& c : line) {
+    if (std::iscntrl(static_cast<unsigned char>(c))) c = ' ';
+  }
+  location.set_leading_comments(line + "\n");
+}
+
+SchemaPool::SchemaPool(const SchemaWriter& schema, const std::string& root)
+    : factory_(&pool_), required_(schema.required()) {
+  Collector errors;
+  const auto* file = pool_.BuildFileCollectingErrors(schema.file(), &errors);
+  if (!file) throw InternalError("a schema is not valid: " + errors.text);
+  root_ = file->FindMessageTypeByName(root);
+}
+
+std::unique_ptr<google::protobuf::Message> SchemaPool::New() const {
+  return std::unique_ptr<google::protobuf::Message>(factory_.GetPrototype(root_)->New());
+}
+
+std::string SchemaPool::Print() const {
+  google::protobuf::DebugStringOptions options;
+  options.include_comments = true;
+  return root_->file()->DebugStringWithOptions(options);
+}
+
+std::string SchemaPool::Describe(const std::string& message) const {
+  const auto* type = root_->file()->FindMessageTypeByName(message);
+  if (!type) return "";
+  std::string text = CommentOf(*type) + "\n";
+  size_t width = 0;
+  for (int i = 0; i < type->field_count(); ++i)
+    width = std::max(width, type->field(i)->name().size());
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor& field = *type->field(i);
+    const std::string otherwise = DefaultWord(field);
+    text += fmt::format("  {:<{}}  {}", field.name(), width, TypeWord(field));
+    if (!otherwise.empty()) text += fmt::format(" [{}]", otherwise);
+    const std::string doc = CommentOf(field);
+    text += doc.empty() ? "\n" : fmt::format("  {}\n", doc);
+  }
+  return text;
+}
+
+}  // namespace coracle

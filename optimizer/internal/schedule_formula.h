@@ -1,0 +1,59 @@
+#pragma once
+// Schedules from one formula, written once for numbers of the host and for ops.
+
+#include <coracle/optimizer/lr_schedule.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+// The functions of numbers that ScheduleValue has as friends, so that one formula serves both.
+namespace formula {
+inline double Exp(double x) { return std::exp(x); }
+inline double Log(double x) { return std::log(x); }
+inline double Cos(double x) { return std::cos(x); }
+inline double Floor(double x) { return std::floor(x); }
+inline double Min(double a, double b) { return std::min(a, b); }
+inline double Max(double a, double b) { return std::max(a, b); }
+inline double Pow(double x, double y) { return std::pow(x, y); }
+inline double IfLess(double a, double b, double yes, double no) { return a < b ? yes : no; }
+
+inline double Number(double, double value) { return value; }
+inline ScheduleValue Number(const ScheduleValue& like, double value) {
+  return like.Constant(value);
+}
+
+}  // namespace formula
+
+// A schedule from a formula: a function of t, for double and for ScheduleValue.
+template <class Formula>
+class FormulaSchedule : public LrSchedule {
+ public:
+  explicit FormulaSchedule(Formula formula) : formula_(std::move(formula)) {}
+  double At(int64_t t) const override { return formula_(static_cast<double>(t)); }
+  ScheduleValue Append(const ScheduleValue& t) const override { return formula_(t); }
+
+ private:
+  Formula formula_;
+};
+
+template <class Formula>
+LrSchedulePtr Schedule(Formula formula) {
+  return std::make_shared<FormulaSchedule<Formula>>(std::move(formula));
+}
+
+inline void RequireAscending(const char* schedule, const std::vector<int64_t>& steps) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i] >= 0 && (i == 0 || steps[i] >= steps[i - 1])) continue;
+    ThrowInvalid(fmt::format("learning-rate schedule {}: steps must ascend from 0 on, got {}",
+                             schedule, steps[i]));
+  }
+}
+
+}  // namespace coracle

@@ -1,0 +1,227 @@
+// Learning-rate schedules that fall, and noam: of each its options as texts give them, and its
+// formula.
+
+#include <coracle/optimizer/internal/schedule_formula.h>
+#include <coracle/optimizer/internal/schedule_kinds.h>
+
+namespace coracle {
+
+using namespace formula;  // NOLINT: of numbers, beside those of ScheduleValue
+
+namespace {
+
+template <class V>
+V Stairs(const V& x, bool staircase) {
+  return staircase ? Floor(x) : x;
+}
+
+const Fields<StepRateOptions>& StepFields() {
+  using O = StepRateOptions;
+  static const auto table = WithRate<O>("rate * gamma^floor(t / step_size)")
+                                .Add("gamma", &O::gamma, "multiplies the rate at each step")
+                                .NotNegative()
+                                .Add("step_size", &O::step_size, "updates between falls")
+                                .Required()
+                                .Positive();
+  return table;
+}
+
+Fields<ExponentialRateOptions> ExponentialFieldsOf(const char* formula) {
+  using O = ExponentialRateOptions;
+  return WithRate<O>(formula)
+      .Add("gamma", &O::gamma, "how fast the rate falls")
+      .Required()
+      .NotNegative()
+      .Add("steps", &O::steps, "updates that count as one")
+      .Positive()
+      .Add("staircase", &O::staircase, "t / steps is rounded down");
+}
+const Fields<ExponentialRateOptions>& ExponentialFields() {
+  static const auto table =
+      ExponentialFieldsOf("rate * gamma^(t / steps). Caffe's \"exp\": steps = 1.");
+  return table;
+}
+const Fields<ExponentialRateOptions>& NaturalExpFields() {
+  static const auto table = ExponentialFieldsOf("rate * exp(-gamma * t / steps)");
+  return table;
+}
+const Fields<ExponentialRateOptions>& InverseTimeFields() {
+  static const auto table = ExponentialFieldsOf("rate / (1 + gamma * t / steps)");
+  return table;
+}
+
+const Fields<InvRateOptions>& InvFields() {
+  using O = InvRateOptions;
+  static const auto table = WithRate<O>("rate * (1 + gamma * t)^-power")
+                                .Add("gamma", &O::gamma, "how fast the rate falls")
+                                .Required()
+                                .NotNegative()
+                                .Add("power", &O::power, "see above")
+                                .Required()
+                                .Finite();
+  return table;
+}
+
+const Fields<MultiStepRateOptions>& MultiStepFields() {
+  using O = MultiStepRateOptions;
+  static const auto table =
+      WithRate<O>("rate * gamma^(number of milestones <= t)")
+          .Add("gamma", &O::gamma, "multiplies the rate at each milestone")
+          .NotNegative()
+          .Add("milestone", &O::milestone, "updates after which the rate falls; they ascend");
+  return table;
+}
+
+const Fields<PiecewiseRateOptions>& PiecewiseFields() {
+  using O = PiecewiseRateOptions;
+  static const auto table =
+      Fields<O>("value[i] for boundary[i - 1] <= t < boundary[i]")
+          .Add("boundary", &O::boundary, "updates at which the rate changes; they ascend")
+          .Add("value", &O::value, "one more than boundaries");
+  return table;
+}
+
+const Fields<PolynomialRateOptions>& PolynomialFields() {
+  using O = PolynomialRateOptions;
+  static const auto table =
+      WithRate<O>(
+          "(rate - end) * (1 - min(t, steps) / steps)^power + end. Caffe's \"poly\": end = 0.")
+          .Add("steps", &O::steps, "updates of the fall")
+          .Required()
+          .Positive()
+          .Add("end", &O::end, kEndDoc)
+          .NotNegative()
+          .Add("power", &O::power, "1: a straight fall")
+          .NotNegative()
+          .Add("cycle", &O::cycle,
+               "steps is multiplied by ceil(t / steps) instead of t being held");
+  return table;
+}
+
+const Fields<SigmoidRateOptions>& SigmoidFields() {
+  using O = SigmoidRateOptions;
+  static const auto table = WithRate<O>("rate / (1 + exp(-gamma * (t - middle)))")
+                                .Add("gamma", &O::gamma, "rises for gamma > 0, falls for gamma < 0")
+                                .Required()
+                                .Finite()
+                                .Add("middle", &O::middle, "the update at half the rate")
+                                .Required()
+                                .Finite();
+  return table;
+}
+
+const Fields<NoamRateOptions>& NoamFields() {
+  using O = NoamRateOptions;
+  static const auto table =
+      Fields<O>("rate * d_model^-0.5 * min(n^-0.5, n * warmup_steps^-1.5), n = t + 1")
+          .Add("rate", &O::rate, "multiplies what follows from d_model")
+          .NotNegative()
+          .Add("d_model", &O::d_model, "width of the model")
+          .Required()
+          .Positive()
+          .Add("warmup_steps", &O::warmup_steps, "updates of the rise")
+          .Required()
+          .Positive();
+  return table;
+}
+
+}  // namespace
+
+LrSchedulePtr StepRate(const StepRateOptions& o) {
+  CheckSchedule("step", StepFields(), o);
+  return ExponentialRate({o.rate, o.gamma, o.step_size, true});
+}
+
+LrSchedulePtr ExponentialRate(const ExponentialRateOptions& o) {
+  CheckSchedule("exponential", ExponentialFields(), o);
+  return Schedule([=](const auto& t) {
+    return o.rate * Pow(Number(t, o.gamma), Stairs(t / static_cast<double>(o.steps), o.staircase));
+  });
+}
+
+LrSchedulePtr NaturalExpRate(const ExponentialRateOptions& o) {
+  CheckSchedule("natural_exp", NaturalExpFields(), o);
+  return Schedule([=](const auto& t) {
+    return o.rate * Exp(-o.gamma * Stairs(t / static_cast<double>(o.steps), o.staircase));
+  });
+}
+
+LrSchedulePtr InverseTimeRate(const ExponentialRateOptions& o) {
+  CheckSchedule("inverse_time", InverseTimeFields(), o);
+  return Schedule([=](const auto& t) {
+    return o.rate / (1.0 + o.gamma * Stairs(t / static_cast<double>(o.steps), o.staircase));
+  });
+}
+
+LrSchedulePtr InvRate(const InvRateOptions& o) {
+  CheckSchedule("inv", InvFields(), o);
+  return Schedule(
+      [=](const auto& t) { return o.rate * Pow(1.0 + o.gamma * t, Number(t, -o.power)); });
+}
+
+LrSchedulePtr MultiStepRate(const MultiStepRateOptions& o) {
+  CheckSchedule("multistep", MultiStepFields(), o);
+  std::vector<double> values = {o.rate};
+  for (size_t i = 0; i < o.milestone.size(); ++i)
+    values.push_back(o.rate * std::pow(o.gamma, static_cast<double>(i + 1)));
+  return PiecewiseRate({o.milestone, values});
+}
+
+LrSchedulePtr PiecewiseRate(const PiecewiseRateOptions& o) {
+  RequireAscending("piecewise", o.boundary);
+  if (o.value.size() != o.boundary.size() + 1) {
+    ThrowInvalid(fmt::format(
+        "learning-rate schedule piecewise: there must be one value more than boundaries, got {}",
+        o.value.size()));
+  }
+  for (const double value : o.value) FixedRate(value);
+  return Schedule([boundaries = o.boundary, values = o.value](const auto& t) {
+    auto rate = Number(t, values.back());
+    for (size_t i = boundaries.size(); i-- > 0;)
+      rate = IfLess(t, Number(t, static_cast<double>(boundaries[i])), Number(t, values[i]), rate);
+    return rate;
+  });
+}
+
+LrSchedulePtr PolynomialRate(const PolynomialRateOptions& o) {
+  CheckSchedule("polynomial", PolynomialFields(), o);
+  return Schedule([=](const auto& t) {
+    const auto all = Number(t, static_cast<double>(o.steps));
+    // ceil(x) = -floor(-x), at least 1
+    const auto length = o.cycle ? all * Max(-1.0 * Floor(-1.0 * (t / all)), Number(t, 1)) : all;
+    const auto left = 1.0 - Min(t, length) / length;
+    return (o.rate - o.end) * Pow(left, Number(t, o.power)) + o.end;
+  });
+}
+
+LrSchedulePtr SigmoidRate(const SigmoidRateOptions& o) {
+  CheckSchedule("sigmoid", SigmoidFields(), o);
+  return Schedule([=](const auto& t) { return o.rate / (1.0 + Exp(-o.gamma * (t - o.middle))); });
+}
+
+LrSchedulePtr NoamRate(const NoamRateOptions& o) {
+  CheckSchedule("noam", NoamFields(), o);
+  const double scale = o.rate / std::sqrt(o.d_model);
+  const double slope = std::pow(static_cast<double>(o.warmup_steps), -1.5);
+  return Schedule([=](const auto& t) {
+    const auto n = t + 1.0;
+    return scale * Min(Pow(n, Number(t, -0.5)), slope * n);
+  });
+}
+
+ScheduleEntries DecaySchedules() {
+  const char* changes = "the rate changes";
+  return {MakeKind("exponential", ExponentialFields(), ExponentialRate),
+          MakeKind("step", StepFields(), StepRate, {{"step_size", changes}}),
+          MakeKind("inv", InvFields(), InvRate),
+          MakeKind("multistep", MultiStepFields(), MultiStepRate, {{"milestone", changes}}),
+          MakeKind("polynomial", PolynomialFields(), PolynomialRate,
+                   {{"steps", kScheduleEnds, kRateStays, "cycle"}}),
+          MakeKind("sigmoid", SigmoidFields(), SigmoidRate),
+          MakeKind("noam", NoamFields(), NoamRate, {{"warmup_steps", "the warm-up ends"}}),
+          MakeKind("natural_exp", NaturalExpFields(), NaturalExpRate),
+          MakeKind("inverse_time", InverseTimeFields(), InverseTimeRate),
+          MakeKind("piecewise", PiecewiseFields(), PiecewiseRate, {{"boundary", changes}})};
+}
+
+}  // namespace coracle

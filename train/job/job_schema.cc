@@ -1,0 +1,150 @@
+#include <coracle/clip/gradient_clip.h>
+#include <coracle/optimizer/factory.h>
+#include <coracle/optimizer/option_fields.h>
+#include <coracle/optimizer/regularizer.h>
+#include <coracle/proto/job.pb.h>
+#include <coracle/train/job/job.h>
+#include <coracle/train/job/job_schema.h>
+#include <coracle/train/job/schedule_text.h>
+#include <fmt/format.h>
+
+#include <mutex>
+
+namespace coracle {
+namespace {
+
+using Message = SchemaWriter::Message;
+using Proto = SchemaWriter::Proto;
+
+void AddCustom(SchemaWriter& schema) {
+  Message attr = schema.Add("AttrConfig", "One of the values.");
+  attr.Scalar("name", Proto::TYPE_STRING, "", "(required)");
+  attr.Choice(attr.Field("f", Proto::TYPE_DOUBLE, false, "", ""));
+  attr.Choice(attr.Field("i", Proto::TYPE_INT64, false, "", ""));
+  attr.Choice(attr.Field("b", Proto::TYPE_BOOL, false, "", ""));
+  attr.Choice(attr.Field("s", Proto::TYPE_STRING, false, "", ""));
+  Message custom =
+      schema.Add("CustomConfig", "Something that the program registered under that name.");
+  custom.Scalar("type", Proto::TYPE_STRING, "", "(required)");
+  custom.NestedList("attr", "AttrConfig", "");
+}
+
+void AddCustomChoice(Message& kinds) { kinds.Choice(kinds.Nested("custom", "CustomConfig", "")); }
+
+void AddClips(SchemaWriter& schema) {
+  Message clip = schema.Add("GradientClipConfig", "docs/gradient_clip.md tells them.");
+  schema.AddKinds(clip, "clip", GradientClipFields(), {"custom"});
+  AddCustomChoice(clip);
+}
+
+void AddRegularizers(SchemaWriter& schema) {
+  Message regularizer = schema.Add("RegularizerConfig", "Acts on parameters before the update.");
+  schema.AddKinds(regularizer, "regularizer", RegularizerFields(), {"custom"});
+  AddCustomChoice(regularizer);
+}
+
+void AddSchedules(SchemaWriter& schema) {
+  schema.Add("WarmupConfig", WarmupFields().doc()).Add(WarmupFields());
+  Message part = schema.Add("SequencePartConfig", "");
+  part.Scalar("first", Proto::TYPE_INT64, "0", "its first step");
+  part.Nested("schedule", "ScheduleConfig", "(required)");
+  schema.Add("sequence_schedule", "Each part from its `first` step on; it counts from there.")
+      .NestedList("part", "SequencePartConfig", "");
+  const auto& plateau = FieldsOf(PlateauRate::Options());
+  Message watched = schema.Add("plateau_schedule", plateau.doc());
+  watched.Scalar("metric", Proto::TYPE_STRING, "", "printed name; default: the loss");
+  watched.Add(plateau);
+  Message schedule = schema.Add(
+      "ScheduleConfig",
+      "The learning rate as a function of t, the number of updates before. `rate` is the "
+      "optimizer's learning_rate unless said.");
+  schedule.Nested("warmup", "WarmupConfig", "");
+  schema.AddKinds(schedule, "schedule", LrScheduleFields(), {"sequence", "plateau", "custom"});
+  schedule.Choice(schedule.Nested("sequence", "sequence_schedule", ""));
+  schedule.Choice(schedule.Nested("plateau", "plateau_schedule", ""));
+  AddCustomChoice(schedule);
+}
+
+void AddOptimizers(SchemaWriter& schema) {
+  Message optimizer = schema.Add(
+      "OptimizerConfig",
+      "How the parameters are updated. Several: each for the parameters that its `params` match.");
+  optimizer.Nested("gradient_clip", "GradientClipConfig",
+                   "of the gradients of parameters that have no clip of their own");
+  optimizer.List("params", Proto::TYPE_STRING,
+                 "patterns of names: * stands for any characters, ? for one; default: all");
+  optimizer.Nested("schedule", "ScheduleConfig", "");
+  optimizer.Nested("regularizer", "RegularizerConfig",
+                   "for parameters that have none of their own");
+  optimizer.List("no_decay", Proto::TYPE_STRING,
+                 "patterns of names: no weight decay, neither by `regularizer` nor of adamw and "
+                 "lamb");
+  schema.AddKinds(optimizer, "optimizer", OptimizerFields(), {"custom"});
+  AddCustomChoice(optimizer);
+}
+
+void AddAverages(SchemaWriter& schema) {
+  Message average = schema.Add(
+      "AverageConfig", "Averages of the parameters, evaluated and deployed in their place.");
+  schema.AddKinds(average, "average",
+                  {{"ema", FieldsOf(ExponentialMovingAverageOptions())},
+                   {"model_average", FieldsOf(ModelAverageOptions())}});
+  const auto& lookahead = FieldsOf(LookaheadOptions());
+  schema.Add("LookaheadConfig", lookahead.doc()).Add(lookahead);
+}
+
+SchemaWriter MakeSchema() {
+  google::protobuf::FileDescriptorProto file;
+  proto::JobConfig::descriptor()->file()->CopyTo(&file);
+  SchemaWriter schema(std::move(file), "AttrConfig");
+  AddCustom(schema);
+  AddClips(schema);
+  AddRegularizers(schema);
+  AddSchedules(schema);
+  AddOptimizers(schema);
+  AddAverages(schema);
+  const auto& scaling = FieldsOf(GradScalerOptions());
+  schema.Add("LossScalingConfig", scaling.doc()).Add(scaling);
+  schema.At("MixedPrecisionConfig")
+      .Nested("loss_scaling", "LossScalingConfig",
+              "default: dynamic scaling with its defaults for FLOAT16 at O1 and O2, else none");
+  Message job = schema.At("JobConfig");
+  job.NestedList("optimizer", "OptimizerConfig", "default: sgd with its defaults");
+  job.Nested("average", "AverageConfig", "");
+  job.Nested("lookahead", "LookaheadConfig", "");
+  return schema;
+}
+
+}  // namespace
+
+std::string JobSchema() { return CurrentJobSchema()->Print(); }
+
+std::string DescribeJobKind(const std::string& name) {
+  const std::shared_ptr<const SchemaPool> schema = CurrentJobSchema();
+  std::string text;
+  for (const auto& [suffix, what] : {std::pair{"_optimizer", "optimizer"},
+                                     {"_schedule", "learning-rate schedule"},
+                                     {"_clip", "gradient clip"},
+                                     {"_regularizer", "regularizer"},
+                                     {"_average", "average of parameters"}}) {
+    const std::string fields = schema->Describe(name + suffix);
+    if (!fields.empty()) text += fmt::format("{} {}: {}", what, name, fields);
+  }
+  return text;
+}
+
+std::shared_ptr<const SchemaPool> CurrentJobSchema() {
+  static std::mutex mutex;
+  static std::shared_ptr<const SchemaPool> kept;
+  static size_t kept_kinds = 0;
+  const size_t kinds = GradientClipFields().size() + RegularizerFields().size() +
+                       LrScheduleFields().size() + OptimizerFields().size();
+  const std::lock_guard lock(mutex);
+  if (!kept || kept_kinds != kinds) {
+    kept = std::make_shared<const SchemaPool>(MakeSchema(), "JobConfig");
+    kept_kinds = kinds;
+  }
+  return kept;
+}
+
+}  // namespace coracle
