@@ -12,133 +12,117 @@ constexpr char kEpsilon[] = "joins the divisor";
 constexpr char kBeta1[] = "share of the mean of gradients that a step keeps";
 constexpr char kBeta2[] = "share of the mean of squares that a step keeps";
 
-const Fields<AdagradOptions>& FieldsOf(const AdagradOptions&) {
+Fields<AdagradOptions> FieldsOf(const AdagradOptions&) {
   using O = AdagradOptions;
-  static const auto table = Fields<O>("Divides by the root of the sum of squared gradients.")
-                                .Add("learning_rate", &O::learning_rate, kRate)
-                                .Add("epsilon", &O::epsilon, kEpsilon)
-                                .From(0)
-                                .Add("initial_accumulator_value", &O::initial_accumulator_value,
-                                     "what the sum begins with")
-                                .From(0);
-  return table;
+  return Fields<O>("Divides by the root of the sum of squared gradients.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("epsilon", &O::epsilon, kEpsilon)
+      .From(0)
+      .Add("initial_accumulator_value", &O::initial_accumulator_value, "what the sum begins with")
+      .From(0);
 }
 
-const Fields<DecayedAdagradOptions>& FieldsOf(const DecayedAdagradOptions&) {
+Fields<DecayedAdagradOptions> FieldsOf(const DecayedAdagradOptions&) {
   using O = DecayedAdagradOptions;
-  static const auto table =
-      Fields<O>("Divides by the root of a mean of squared gradients: Caffe's RMSProp.")
-          .Add("learning_rate", &O::learning_rate, kRate)
-          .Add("decay", &O::decay, "share of the mean that a step keeps: Caffe's rms_decay")
-          .From(0, 1)
-          .Add("epsilon", &O::epsilon, "joins the divisor: Caffe's delta")
-          .From(0);
-  return table;
+  return Fields<O>("Divides by the root of a mean of squared gradients: Caffe's RMSProp.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("decay", &O::decay, "share of the mean that a step keeps: Caffe's rms_decay")
+      .From(0, 1)
+      .Add("epsilon", &O::epsilon, "joins the divisor: Caffe's delta")
+      .From(0);
 }
 
-const Fields<AdadeltaOptions>& FieldsOf(const AdadeltaOptions&) {
+Fields<AdadeltaOptions> FieldsOf(const AdadeltaOptions&) {
   using O = AdadeltaOptions;
-  static const auto table = Fields<O>("Scales gradients to the size of past updates.")
-                                .Add("learning_rate", &O::learning_rate, kRate)
-                                .Add("epsilon", &O::epsilon, "joins both roots")
-                                .From(0)
-                                .Add("rho", &O::rho, "share of the means that a step keeps")
-                                .From(0, 1);
-  return table;
+  return Fields<O>("Scales gradients to the size of past updates.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("epsilon", &O::epsilon, "joins both roots")
+      .From(0)
+      .Add("rho", &O::rho, "share of the means that a step keeps")
+      .From(0, 1);
 }
 
-const Fields<AdamOptions>& FieldsOf(const AdamOptions&) {
+Fields<AdamOptions> FieldsOf(const AdamOptions&) {
   using O = AdamOptions;
-  static const auto table =
-      Fields<O>("Mean of gradients over the root of the mean of their squares.")
-          .Add("learning_rate", &O::learning_rate, kRate)
-          .Add("beta1", &O::beta1, kBeta1)
-          .From(0, 1)
-          .Add("beta2", &O::beta2, kBeta2)
-          .From(0, 1)
-          .Add("epsilon", &O::epsilon, kEpsilon)
-          .From(0)
-          .Add("lazy_mode", &O::lazy_mode,
-               "a sparse gradient updates its own rows and their moments only")
-          .Add("use_epsilon_hat", &O::use_epsilon_hat,
-               "epsilon joins the root as it is (Caffe, Paddle before 2.0), not corrected for the "
-               "bias");
-  return table;
+  return Fields<O>("Mean of gradients over the root of the mean of their squares.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("beta1", &O::beta1, kBeta1)
+      .From(0, 1)
+      .Add("beta2", &O::beta2, kBeta2)
+      .From(0, 1)
+      .Add("epsilon", &O::epsilon, kEpsilon)
+      .From(0)
+      .Add("lazy_mode", &O::lazy_mode,
+           "a sparse gradient updates its own rows and their moments only")
+      .Add("use_epsilon_hat", &O::use_epsilon_hat,
+           "epsilon joins the root as it is (Caffe, Paddle before 2.0), not corrected for the "
+           "bias");
 }
 
-const Fields<AdamWOptions>& FieldsOf(const AdamWOptions&) {
+Fields<AdamWOptions> FieldsOf(const AdamWOptions&) {
   using O = AdamWOptions;
-  static const auto table =
-      Fields<O>("Adam with decoupled weight decay: parameter *= 1 - rate * weight_decay.")
-          .Add("learning_rate", &O::learning_rate, kRate)
-          .Add("weight_decay", &O::weight_decay, "see above; of parameters that decay")
-          .From(0)
-          .Add("beta1", &O::beta1, kBeta1)
-          .From(0, 1)
-          .Add("beta2", &O::beta2, kBeta2)
-          .From(0, 1)
-          .Add("epsilon", &O::epsilon, kEpsilon)
-          .From(0);
-  return table;
+  return Fields<O>("Adam with decoupled weight decay: parameter *= 1 - rate * weight_decay.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("weight_decay", &O::weight_decay, "see above; of parameters that decay")
+      .From(0)
+      .Add("beta1", &O::beta1, kBeta1)
+      .From(0, 1)
+      .Add("beta2", &O::beta2, kBeta2)
+      .From(0, 1)
+      .Add("epsilon", &O::epsilon, kEpsilon)
+      .From(0);
 }
 
-const Fields<AdamaxOptions>& FieldsOf(const AdamaxOptions&) {
+Fields<AdamaxOptions> FieldsOf(const AdamaxOptions&) {
   using O = AdamaxOptions;
-  static const auto table =
-      Fields<O>("Adam with the largest gradient in place of the mean of squares.")
-          .Add("learning_rate", &O::learning_rate, kRate)
-          .Add("beta1", &O::beta1, kBeta1)
-          .From(0, 1)
-          .Add("beta2", &O::beta2, "share of the largest gradient that a step keeps")
-          .From(0, 1)
-          .Add("epsilon", &O::epsilon, kEpsilon)
-          .From(0);
-  return table;
+  return Fields<O>("Adam with the largest gradient in place of the mean of squares.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("beta1", &O::beta1, kBeta1)
+      .From(0, 1)
+      .Add("beta2", &O::beta2, "share of the largest gradient that a step keeps")
+      .From(0, 1)
+      .Add("epsilon", &O::epsilon, kEpsilon)
+      .From(0);
 }
 
-const Fields<RmspropOptions>& FieldsOf(const RmspropOptions&) {
+Fields<RmspropOptions> FieldsOf(const RmspropOptions&) {
   using O = RmspropOptions;
-  static const auto table =
-      Fields<O>("Divides by the root of the mean of squares, with a velocity.")
-          .Add("learning_rate", &O::learning_rate, kRate)
-          .Add("rho", &O::rho, kBeta2)
-          .From(0, 1)
-          .Add("epsilon", &O::epsilon, kEpsilon)
-          .From(0)
-          .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
-          .From(0, 1)
-          .Add("centered", &O::centered, "subtract the square of the mean of gradients");
-  return table;
+  return Fields<O>("Divides by the root of the mean of squares, with a velocity.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("rho", &O::rho, kBeta2)
+      .From(0, 1)
+      .Add("epsilon", &O::epsilon, kEpsilon)
+      .From(0)
+      .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
+      .From(0, 1)
+      .Add("centered", &O::centered, "subtract the square of the mean of gradients");
 }
 
-const Fields<FtrlOptions>& FieldsOf(const FtrlOptions&) {
+Fields<FtrlOptions> FieldsOf(const FtrlOptions&) {
   using O = FtrlOptions;
-  static const auto table =
-      Fields<O>("Follow the regularized leader (McMahan et al. 2013).")
-          .Add("learning_rate", &O::learning_rate, kRate)
-          .Add("l1", &O::l1, "weight of the sum of |parameter|")
-          .From(0)
-          .Add("l2", &O::l2, "weight of the sum of parameter^2")
-          .From(0)
-          .Add("lr_power", &O::lr_power, "power of the sum of squares that divides")
-          .In({-HUGE_VAL, 0, true, false, "must be finite and at most 0"});
-  return table;
+  return Fields<O>("Follow the regularized leader (McMahan et al. 2013).")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("l1", &O::l1, "weight of the sum of |parameter|")
+      .From(0)
+      .Add("l2", &O::l2, "weight of the sum of parameter^2")
+      .From(0)
+      .Add("lr_power", &O::lr_power, "power of the sum of squares that divides")
+      .In({-HUGE_VAL, 0, true, false, "must be finite and at most 0"});
 }
 
-const Fields<LambOptions>& FieldsOf(const LambOptions&) {
+Fields<LambOptions> FieldsOf(const LambOptions&) {
   using O = LambOptions;
-  static const auto table = Fields<O>("Adam's update, scaled to the norm of the parameter.")
-                                .Add("learning_rate", &O::learning_rate, kRate)
-                                .Add("lamb_weight_decay", &O::lamb_weight_decay,
-                                     "share of a parameter that decays which joins its update")
-                                .From(0)
-                                .Add("beta1", &O::beta1, kBeta1)
-                                .From(0, 1)
-                                .Add("beta2", &O::beta2, kBeta2)
-                                .From(0, 1)
-                                .Add("epsilon", &O::epsilon, kEpsilon)
-                                .From(0);
-  return table;
+  return Fields<O>("Adam's update, scaled to the norm of the parameter.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("lamb_weight_decay", &O::lamb_weight_decay,
+           "share of a parameter that decays which joins its update")
+      .From(0)
+      .Add("beta1", &O::beta1, kBeta1)
+      .From(0, 1)
+      .Add("beta2", &O::beta2, kBeta2)
+      .From(0, 1)
+      .Add("epsilon", &O::epsilon, kEpsilon)
+      .From(0);
 }
 
 template <class Options>

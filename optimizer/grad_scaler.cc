@@ -36,7 +36,7 @@ bool MultiplyAny(Tensor* tensor, float factor) {
 
 }  // namespace
 
-const Fields<GradScalerOptions>& FieldsOf(const GradScalerOptions&) {
+Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&) {
   using O = GradScalerOptions;
   constexpr double kMost = std::numeric_limits<float>::max();
   const auto between = [](double low, double high) {
@@ -47,32 +47,30 @@ const Fields<GradScalerOptions>& FieldsOf(const GradScalerOptions&) {
     return FieldRange{double(low), HUGE_VAL, false, true, fmt::format("must be at least {}", low)};
   };
   const FieldRange scale = {0, kMost, false, false, fmt::format("must be in [0, {:g}]", kMost)};
-  static const auto table =
-      Fields<O>(
-          "The loss is multiplied by a scale before backward, and the gradients divided by "
-          "it. A step whose gradients are not finite is skipped and lowers the scale.")
-          .Add("enabled", &O::enabled, "false: the loss is not scaled, and no step is skipped")
-          .Add("dynamic", &O::dynamic,
-               "false: the scale stays init_scale; steps are skipped all the same")
-          .Add("init_scale", &O::init_scale, "the scale of the first step")
-          .In(between(0, kMost))
-          .Add("growth_factor", &O::growth_factor, "multiplies the scale when it grows")
-          .In(between(1, kMost))
-          .Add("backoff_factor", &O::backoff_factor, "multiplies the scale after an overflow")
-          .In(between(0, 1))
-          .Add("growth_interval", &O::growth_interval, "clean steps before a growth")
-          .In(at_least(1))
-          .Add("hysteresis", &O::hysteresis, "or so many overflows before the first backoff")
-          .In(at_least(0))
-          .Add("min_scale", &O::min_scale,
-               "the scale never falls below, where dividing by it can overflow")
-          .In(scale)
-          .Add("max_scale", &O::max_scale, "the scale never grows above")
-          .In(scale)
-          .Add("max_skipped", &O::max_skipped,
-               "skipped steps in a row at min_scale that end the run with an error; 0: never")
-          .In(at_least(0));
-  return table;
+  return Fields<O>(
+             "The loss is multiplied by a scale before backward, and the gradients divided by "
+             "it. A step whose gradients are not finite is skipped and lowers the scale.")
+      .Add("enabled", &O::enabled, "false: the loss is not scaled, and no step is skipped")
+      .Add("dynamic", &O::dynamic,
+           "false: the scale stays init_scale; steps are skipped all the same")
+      .Add("init_scale", &O::init_scale, "the scale of the first step")
+      .In(between(0, kMost))
+      .Add("growth_factor", &O::growth_factor, "multiplies the scale when it grows")
+      .In(between(1, kMost))
+      .Add("backoff_factor", &O::backoff_factor, "multiplies the scale after an overflow")
+      .In(between(0, 1))
+      .Add("growth_interval", &O::growth_interval, "clean steps before a growth")
+      .In(at_least(1))
+      .Add("hysteresis", &O::hysteresis, "or so many overflows before the first backoff")
+      .In(at_least(0))
+      .Add("min_scale", &O::min_scale,
+           "the scale never falls below, where dividing by it can overflow")
+      .In(scale)
+      .Add("max_scale", &O::max_scale, "the scale never grows above")
+      .In(scale)
+      .Add("max_skipped", &O::max_skipped,
+           "skipped steps in a row at min_scale that end the run with an error; 0: never")
+      .In(at_least(0));
 }
 
 LossScaleRule LossScaleRuleOf(const GradScalerOptions& o) {

@@ -5,82 +5,72 @@ namespace {
 
 constexpr char kRate[] = "multiplies the gradient";
 
-const Fields<SgdOptions>& FieldsOf(const SgdOptions&) {
-  static const auto table = Fields<SgdOptions>("Stochastic gradient descent.")
-                                .Add("learning_rate", &SgdOptions::learning_rate, kRate);
-  return table;
+Fields<SgdOptions> FieldsOf(const SgdOptions&) {
+  return Fields<SgdOptions>("Stochastic gradient descent.")
+      .Add("learning_rate", &SgdOptions::learning_rate, kRate);
 }
 
-const Fields<MomentumOptions>& FieldsOf(const MomentumOptions&) {
+Fields<MomentumOptions> FieldsOf(const MomentumOptions&) {
   using O = MomentumOptions;
-  static const auto table =
-      Fields<O>("Descent along a velocity, which sums gradients.")
-          .Add("learning_rate", &O::learning_rate, kRate)
-          .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
-          .From(0, 1)
-          .Add("use_nesterov", &O::use_nesterov, "step from where the velocity leads")
-          .Add("velocity_holds_rate", &O::velocity_holds_rate,
-               "the velocity sums rate * gradient, as Caffe's SGD and Nesterov have it, so that a "
-               "fall of the rate does not change what it carries on");
-  return table;
+  return Fields<O>("Descent along a velocity, which sums gradients.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
+      .From(0, 1)
+      .Add("use_nesterov", &O::use_nesterov, "step from where the velocity leads")
+      .Add("velocity_holds_rate", &O::velocity_holds_rate,
+           "the velocity sums rate * gradient, as Caffe's SGD and Nesterov have it, so that a "
+           "fall of the rate does not change what it carries on");
 }
 
-const Fields<LarsMomentumOptions>& FieldsOf(const LarsMomentumOptions&) {
+Fields<LarsMomentumOptions> FieldsOf(const LarsMomentumOptions&) {
   using O = LarsMomentumOptions;
-  static const auto table =
-      Fields<O>(
-          "Momentum with a rate for each parameter, by the ratio of its norm and its "
-          "gradient's.")
-          .Add("learning_rate", &O::learning_rate, kRate)
-          .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
-          .From(0, 1)
-          .Add("lars_coeff", &O::lars_coeff, "multiplies that ratio")
-          .From(0)
-          .Add("lars_weight_decay", &O::lars_weight_decay, "share of the parameter that decays")
-          .From(0)
-          .Add("epsilon", &O::epsilon, "joins the divisor")
-          .From(0);
-  return table;
+  return Fields<O>(
+             "Momentum with a rate for each parameter, by the ratio of its norm and its "
+             "gradient's.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
+      .From(0, 1)
+      .Add("lars_coeff", &O::lars_coeff, "multiplies that ratio")
+      .From(0)
+      .Add("lars_weight_decay", &O::lars_weight_decay, "share of the parameter that decays")
+      .From(0)
+      .Add("epsilon", &O::epsilon, "joins the divisor")
+      .From(0);
 }
 
 // Chen et al.: "Symbolic Discovery of Optimization Algorithms", 2023.
-const Fields<LionOptions>& FieldsOf(const LionOptions&) {
+Fields<LionOptions> FieldsOf(const LionOptions&) {
   using O = LionOptions;
-  static const auto table =
-      Fields<O>("Steps of one size: the sign of a mean of gradients.")
-          .Add("learning_rate", &O::learning_rate, "size of a step")
-          .Add("beta1", &O::beta1, "share of the moment in the mean whose sign counts")
-          .From(0, 1)
-          .Add("beta2", &O::beta2, "share of the moment that a step keeps")
-          .From(0, 1)
-          .Add("weight_decay", &O::weight_decay, "share of the parameter that joins the sign")
-          .From(0);
-  return table;
+  return Fields<O>("Steps of one size: the sign of a mean of gradients.")
+      .Add("learning_rate", &O::learning_rate, "size of a step")
+      .Add("beta1", &O::beta1, "share of the moment in the mean whose sign counts")
+      .From(0, 1)
+      .Add("beta2", &O::beta2, "share of the moment that a step keeps")
+      .From(0, 1)
+      .Add("weight_decay", &O::weight_decay, "share of the parameter that joins the sign")
+      .From(0);
 }
 
-const Fields<DpsgdOptions>& FieldsOf(const DpsgdOptions&) {
+Fields<DpsgdOptions> FieldsOf(const DpsgdOptions&) {
   using O = DpsgdOptions;
-  static const auto table =
-      Fields<O>("Differentially private descent: clipped gradients with noise.")
-          .Add("learning_rate", &O::learning_rate, kRate)
-          .Add("clip", &O::clip, "largest norm of a gradient")
-          .From(1e-30)
-          .Add("batch_size", &O::batch_size, "divides the noise")
-          .From(1e-30)
-          .Add("sigma", &O::sigma, "standard deviation of the noise")
-          .From(0);
-  return table;
+  return Fields<O>("Differentially private descent: clipped gradients with noise.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("clip", &O::clip, "largest norm of a gradient")
+      .From(1e-30)
+      .Add("batch_size", &O::batch_size, "divides the noise")
+      .From(1e-30)
+      .Add("sigma", &O::sigma, "standard deviation of the noise")
+      .From(0);
 }
 
-const Fields<ProximalOptions>& FieldsOf(const ProximalOptions&) {
+Fields<ProximalOptions> FieldsOf(const ProximalOptions&) {
   using O = ProximalOptions;
-  static const auto table = Fields<O>("A step of descent, then a proximal step for l1 and l2.")
-                                .Add("learning_rate", &O::learning_rate, kRate)
-                                .Add("l1", &O::l1, "weight of the sum of |parameter|")
-                                .From(0)
-                                .Add("l2", &O::l2, "weight of the sum of parameter^2")
-                                .From(0);
-  return table;
+  return Fields<O>("A step of descent, then a proximal step for l1 and l2.")
+      .Add("learning_rate", &O::learning_rate, kRate)
+      .Add("l1", &O::l1, "weight of the sum of |parameter|")
+      .From(0)
+      .Add("l2", &O::l2, "weight of the sum of parameter^2")
+      .From(0);
 }
 
 template <class Options>

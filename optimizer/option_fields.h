@@ -8,10 +8,10 @@
 
 namespace coracle {
 
-const Fields<PlateauRate::Options>& FieldsOf(const PlateauRate::Options&);
-const Fields<ExponentialMovingAverageOptions>& FieldsOf(const ExponentialMovingAverageOptions&);
-const Fields<ModelAverageOptions>& FieldsOf(const ModelAverageOptions&);
-const Fields<LookaheadOptions>& FieldsOf(const LookaheadOptions&);
-const Fields<GradScalerOptions>& FieldsOf(const GradScalerOptions&);
+Fields<PlateauRate::Options> FieldsOf(const PlateauRate::Options&);
+Fields<ExponentialMovingAverageOptions> FieldsOf(const ExponentialMovingAverageOptions&);
+Fields<ModelAverageOptions> FieldsOf(const ModelAverageOptions&);
+Fields<LookaheadOptions> FieldsOf(const LookaheadOptions&);
+Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&);
 
 }  // namespace coracle

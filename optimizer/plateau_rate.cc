@@ -17,23 +17,21 @@ const MemberType kOpposite = {AttrType::kBoolean,
 
 }  // namespace
 
-const Fields<PlateauRate::Options>& FieldsOf(const PlateauRate::Options&) {
+Fields<PlateauRate::Options> FieldsOf(const PlateauRate::Options&) {
   using O = PlateauRate::Options;
-  static const auto table =
-      Fields<O>("The rate falls when evaluations stop improving; one in a schedule.")
-          .Add("maximize", &O::minimize, "larger is better", kOpposite)
-          .Add("factor", &O::factor, "new rate / old rate")
-          .In({0, 1, true, true, "must lie in (0, 1)"})
-          .Add("patience", &O::patience, "evaluations in a row that may pass without improvement")
-          .NotNegative()
-          .Add("threshold", &O::threshold, "an improvement is larger than this")
-          .NotNegative()
-          .Add("relative", &O::relative, "the threshold is a share of the best")
-          .Add("cooldown", &O::cooldown, "evaluations after a fall that do not count")
-          .NotNegative()
-          .Add("min_rate", &O::min_rate, "the rate never falls below")
-          .NotNegative();
-  return table;
+  return Fields<O>("The rate falls when evaluations stop improving; one in a schedule.")
+      .Add("maximize", &O::minimize, "larger is better", kOpposite)
+      .Add("factor", &O::factor, "new rate / old rate")
+      .In({0, 1, true, true, "must lie in (0, 1)"})
+      .Add("patience", &O::patience, "evaluations in a row that may pass without improvement")
+      .NotNegative()
+      .Add("threshold", &O::threshold, "an improvement is larger than this")
+      .NotNegative()
+      .Add("relative", &O::relative, "the threshold is a share of the best")
+      .Add("cooldown", &O::cooldown, "evaluations after a fall that do not count")
+      .NotNegative()
+      .Add("min_rate", &O::min_rate, "the rate never falls below")
+      .NotNegative();
 }
 
 PlateauRate::PlateauRate(double rate, const Options& options) : options_(options) {

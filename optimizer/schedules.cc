@@ -15,15 +15,14 @@ V Stairs(const V& x, bool staircase) {
   return staircase ? Floor(x) : x;
 }
 
-const Fields<StepRateOptions>& StepFields() {
+Fields<StepRateOptions> StepFields() {
   using O = StepRateOptions;
-  static const auto table = WithRate<O>("rate * gamma^floor(t / step_size)")
-                                .Add("gamma", &O::gamma, "multiplies the rate at each step")
-                                .NotNegative()
-                                .Add("step_size", &O::step_size, "updates between falls")
-                                .Required()
-                                .Positive();
-  return table;
+  return WithRate<O>("rate * gamma^floor(t / step_size)")
+      .Add("gamma", &O::gamma, "multiplies the rate at each step")
+      .NotNegative()
+      .Add("step_size", &O::step_size, "updates between falls")
+      .Required()
+      .Positive();
 }
 
 Fields<ExponentialRateOptions> ExponentialFieldsOf(const char* formula) {
@@ -36,93 +35,78 @@ Fields<ExponentialRateOptions> ExponentialFieldsOf(const char* formula) {
       .Positive()
       .Add("staircase", &O::staircase, "t / steps is rounded down");
 }
-const Fields<ExponentialRateOptions>& ExponentialFields() {
-  static const auto table =
-      ExponentialFieldsOf("rate * gamma^(t / steps). Caffe's \"exp\": steps = 1.");
-  return table;
+Fields<ExponentialRateOptions> ExponentialFields() {
+  return ExponentialFieldsOf("rate * gamma^(t / steps). Caffe's \"exp\": steps = 1.");
 }
-const Fields<ExponentialRateOptions>& NaturalExpFields() {
-  static const auto table = ExponentialFieldsOf("rate * exp(-gamma * t / steps)");
-  return table;
+Fields<ExponentialRateOptions> NaturalExpFields() {
+  return ExponentialFieldsOf("rate * exp(-gamma * t / steps)");
 }
-const Fields<ExponentialRateOptions>& InverseTimeFields() {
-  static const auto table = ExponentialFieldsOf("rate / (1 + gamma * t / steps)");
-  return table;
+Fields<ExponentialRateOptions> InverseTimeFields() {
+  return ExponentialFieldsOf("rate / (1 + gamma * t / steps)");
 }
 
-const Fields<InvRateOptions>& InvFields() {
+Fields<InvRateOptions> InvFields() {
   using O = InvRateOptions;
-  static const auto table = WithRate<O>("rate * (1 + gamma * t)^-power")
-                                .Add("gamma", &O::gamma, "how fast the rate falls")
-                                .Required()
-                                .NotNegative()
-                                .Add("power", &O::power, "see above")
-                                .Required()
-                                .Finite();
-  return table;
+  return WithRate<O>("rate * (1 + gamma * t)^-power")
+      .Add("gamma", &O::gamma, "how fast the rate falls")
+      .Required()
+      .NotNegative()
+      .Add("power", &O::power, "see above")
+      .Required()
+      .Finite();
 }
 
-const Fields<MultiStepRateOptions>& MultiStepFields() {
+Fields<MultiStepRateOptions> MultiStepFields() {
   using O = MultiStepRateOptions;
-  static const auto table =
-      WithRate<O>("rate * gamma^(number of milestones <= t)")
-          .Add("gamma", &O::gamma, "multiplies the rate at each milestone")
-          .NotNegative()
-          .Add("milestone", &O::milestone, "updates after which the rate falls; they ascend");
-  return table;
+  return WithRate<O>("rate * gamma^(number of milestones <= t)")
+      .Add("gamma", &O::gamma, "multiplies the rate at each milestone")
+      .NotNegative()
+      .Add("milestone", &O::milestone, "updates after which the rate falls; they ascend");
 }
 
-const Fields<PiecewiseRateOptions>& PiecewiseFields() {
+Fields<PiecewiseRateOptions> PiecewiseFields() {
   using O = PiecewiseRateOptions;
-  static const auto table =
-      Fields<O>("value[i] for boundary[i - 1] <= t < boundary[i]")
-          .Add("boundary", &O::boundary, "updates at which the rate changes; they ascend")
-          .Add("value", &O::value, "one more than boundaries");
-  return table;
+  return Fields<O>("value[i] for boundary[i - 1] <= t < boundary[i]")
+      .Add("boundary", &O::boundary, "updates at which the rate changes; they ascend")
+      .Add("value", &O::value, "one more than boundaries");
 }
 
-const Fields<PolynomialRateOptions>& PolynomialFields() {
+Fields<PolynomialRateOptions> PolynomialFields() {
   using O = PolynomialRateOptions;
-  static const auto table =
-      WithRate<O>(
-          "(rate - end) * (1 - min(t, steps) / steps)^power + end. Caffe's \"poly\": end = 0.")
-          .Add("steps", &O::steps, "updates of the fall")
-          .Required()
-          .Positive()
-          .Add("end", &O::end, kEndDoc)
-          .NotNegative()
-          .Add("power", &O::power, "1: a straight fall")
-          .NotNegative()
-          .Add("cycle", &O::cycle,
-               "steps is multiplied by ceil(t / steps) instead of t being held");
-  return table;
+  return WithRate<O>(
+             "(rate - end) * (1 - min(t, steps) / steps)^power + end. Caffe's \"poly\": end = 0.")
+      .Add("steps", &O::steps, "updates of the fall")
+      .Required()
+      .Positive()
+      .Add("end", &O::end, kEndDoc)
+      .NotNegative()
+      .Add("power", &O::power, "1: a straight fall")
+      .NotNegative()
+      .Add("cycle", &O::cycle, "steps is multiplied by ceil(t / steps) instead of t being held");
 }
 
-const Fields<SigmoidRateOptions>& SigmoidFields() {
+Fields<SigmoidRateOptions> SigmoidFields() {
   using O = SigmoidRateOptions;
-  static const auto table = WithRate<O>("rate / (1 + exp(-gamma * (t - middle)))")
-                                .Add("gamma", &O::gamma, "rises for gamma > 0, falls for gamma < 0")
-                                .Required()
-                                .Finite()
-                                .Add("middle", &O::middle, "the update at half the rate")
-                                .Required()
-                                .Finite();
-  return table;
+  return WithRate<O>("rate / (1 + exp(-gamma * (t - middle)))")
+      .Add("gamma", &O::gamma, "rises for gamma > 0, falls for gamma < 0")
+      .Required()
+      .Finite()
+      .Add("middle", &O::middle, "the update at half the rate")
+      .Required()
+      .Finite();
 }
 
-const Fields<NoamRateOptions>& NoamFields() {
+Fields<NoamRateOptions> NoamFields() {
   using O = NoamRateOptions;
-  static const auto table =
-      Fields<O>("rate * d_model^-0.5 * min(n^-0.5, n * warmup_steps^-1.5), n = t + 1")
-          .Add("rate", &O::rate, "multiplies what follows from d_model")
-          .NotNegative()
-          .Add("d_model", &O::d_model, "width of the model")
-          .Required()
-          .Positive()
-          .Add("warmup_steps", &O::warmup_steps, "updates of the rise")
-          .Required()
-          .Positive();
-  return table;
+  return Fields<O>("rate * d_model^-0.5 * min(n^-0.5, n * warmup_steps^-1.5), n = t + 1")
+      .Add("rate", &O::rate, "multiplies what follows from d_model")
+      .NotNegative()
+      .Add("d_model", &O::d_model, "width of the model")
+      .Required()
+      .Positive()
+      .Add("warmup_steps", &O::warmup_steps, "updates of the rise")
+      .Required()
+      .Positive();
 }
 
 }  // namespace

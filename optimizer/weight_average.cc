@@ -73,35 +73,31 @@ void AppendScaled(BlockDesc& block, const std::string& x, const std::string& sca
 
 }  // namespace
 
-const Fields<ExponentialMovingAverageOptions>& FieldsOf(const ExponentialMovingAverageOptions&) {
+Fields<ExponentialMovingAverageOptions> FieldsOf(const ExponentialMovingAverageOptions&) {
   using O = ExponentialMovingAverageOptions;
-  static const auto table = Fields<O>("An exponential moving average.")
-                                .Add("decay", &O::decay, "share of the average that a step keeps")
-                                .From(0, 1)
-                                .Add("warm_up", &O::warm_up, "min(decay, (1 + t) / (10 + t))");
-  return table;
+  return Fields<O>("An exponential moving average.")
+      .Add("decay", &O::decay, "share of the average that a step keeps")
+      .From(0, 1)
+      .Add("warm_up", &O::warm_up, "min(decay, (1 + t) / (10 + t))");
 }
 
-const Fields<ModelAverageOptions>& FieldsOf(const ModelAverageOptions&) {
+Fields<ModelAverageOptions> FieldsOf(const ModelAverageOptions&) {
   using O = ModelAverageOptions;
-  static const auto table =
-      Fields<O>("The mean of the newest updates.")
-          .Add("rate", &O::rate, "size of the window over the number of updates")
-          .NotNegative()
-          .Add("min_window", &O::min_window, "least size of the window")
-          .Add("max_window", &O::max_window, "largest size of the window");
-  return table;
+  return Fields<O>("The mean of the newest updates.")
+      .Add("rate", &O::rate, "size of the window over the number of updates")
+      .NotNegative()
+      .Add("min_window", &O::min_window, "least size of the window")
+      .Add("max_window", &O::max_window, "largest size of the window");
 }
 
-const Fields<LookaheadOptions>& FieldsOf(const LookaheadOptions&) {
+Fields<LookaheadOptions> FieldsOf(const LookaheadOptions&) {
   using O = LookaheadOptions;
-  static const auto table =
-      Fields<O>("After each k updates slow weights follow the parameters, which begin there anew.")
-          .Add("alpha", &O::alpha, "share of the way that slow weights go")
-          .In({0, 1, true, false, "must be in (0, 1]"})
-          .Add("k", &O::k, "updates between")
-          .In({1, HUGE_VAL, false, true, "must be at least 1"});
-  return table;
+  return Fields<O>(
+             "After each k updates slow weights follow the parameters, which begin there anew.")
+      .Add("alpha", &O::alpha, "share of the way that slow weights go")
+      .In({0, 1, true, false, "must be in (0, 1]"})
+      .Add("k", &O::k, "updates between")
+      .In({1, HUGE_VAL, false, true, "must be at least 1"});
 }
 
 void WeightAverage::MakePrograms(

@@ -23,10 +23,9 @@ using OptimizerEntries = Registry<OptimizerKind>::Entries;
 OptimizerEntries SimpleOptimizers();
 OptimizerEntries AdaptiveOptimizers();
 
-// `fields` lives as long as the program.
 template <class Class, class Options>
 OptimizerKind KindOf(const Fields<Options>& fields) {
-  return {fields, [&fields](const Setting& setting) {
+  return {fields, [fields](const Setting& setting) {
             return std::make_unique<Class>(fields.Read(setting.kind, setting));
           }};
 }

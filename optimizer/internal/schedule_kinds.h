@@ -36,13 +36,12 @@ Fields<Options> WithRate(const char* doc) {
       .NotNegative();
 }
 
-// `fields` lives as long as the program.
 template <class Options>
 std::pair<std::string, ScheduleKind> MakeKind(const char* name, const Fields<Options>& fields,
                                               LrSchedulePtr (*make)(const Options& options),
                                               std::vector<ScheduleEvent> events = {}) {
   const std::string who = std::string("learning-rate schedule ") + name;
-  LrScheduleMaker maker = [&fields, make, who](const Setting& setting) {
+  LrScheduleMaker maker = [fields, make, who](const Setting& setting) {
     return make(fields.Read(who, setting));
   };
   return {name, {fields, std::move(maker), std::move(events)}};

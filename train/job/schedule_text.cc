@@ -133,18 +133,16 @@ AttrList AttrsOf(const Node& at) {
 
 }  // namespace
 
-const Fields<WarmupOptions>& WarmupFields() {
+Fields<WarmupOptions> WarmupFields() {
   using O = WarmupOptions;
-  static const auto table =
-      Fields<O>(
-          "A straight rise in the first steps, then what the rest says (which sees the same "
-          "t).")
-          .Add("steps", &O::steps, "updates of the rise")
-          .Required()
-          .Add("start", &O::start, "the rate at step 0")
-          .Add("end", &O::end, "default: the optimizer's learning_rate")
-          .StandIn("learning_rate");
-  return table;
+  return Fields<O>(
+             "A straight rise in the first steps, then what the rest says (which sees the same "
+             "t).")
+      .Add("steps", &O::steps, "updates of the rise")
+      .Required()
+      .Add("start", &O::start, "the rate at step 0")
+      .Add("end", &O::end, "default: the optimizer's learning_rate")
+      .StandIn("learning_rate");
 }
 
 void TakeSchedule(const Node& schedule, double rate, int index, OptimizerConfig* config) {

@@ -15,7 +15,7 @@ struct WarmupOptions {
   double start = 0;
   double end = kNotGiven;
 };
-const Fields<WarmupOptions>& WarmupFields();
+Fields<WarmupOptions> WarmupFields();
 
 // Sets the schedule and the plateau of `config`. `rate` is the optimizer's, `index` its place among
 // those of the job.
