@@ -39,10 +39,9 @@ bool MultiplyAny(Tensor* tensor, float factor) {
 Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&) {
   using O = GradScalerOptions;
   constexpr double kMost = std::numeric_limits<float>::max();
-  const auto between = [](double low, double high) {
-    return FieldRange{low, high, true, high < kMost,
-                      fmt::format("must lie between {:g} and {:g}, both excluded", low, high)};
-  };
+  const FieldRange positive = {0, kMost, true, false, "must be positive and finite"};
+  const FieldRange above_one = {1, kMost, true, false, "must be above 1"};
+  const FieldRange share = {0, 1, true, true, "must lie between 0 and 1, both excluded"};
   const auto at_least = [](int32_t low) {
     return FieldRange{double(low), HUGE_VAL, false, true, fmt::format("must be at least {}", low)};
   };
@@ -54,11 +53,11 @@ Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&) {
       .Add("dynamic", &O::dynamic,
            "false: the scale stays init_scale; steps are skipped all the same")
       .Add("init_scale", &O::init_scale, "the scale of the first step")
-      .In(between(0, kMost))
+      .In(positive)
       .Add("growth_factor", &O::growth_factor, "multiplies the scale when it grows")
-      .In(between(1, kMost))
+      .In(above_one)
       .Add("backoff_factor", &O::backoff_factor, "multiplies the scale after an overflow")
-      .In(between(0, 1))
+      .In(share)
       .Add("growth_interval", &O::growth_interval, "clean steps before a growth")
       .In(at_least(1))
       .Add("hysteresis", &O::hysteresis, "or so many overflows before the first backoff")

@@ -96,7 +96,7 @@ Variable Halves(Builder& net, const Variable& x, const HalvesOptions& options) {
 // A layer, a clip and a regularizer of a program stand in the schema and are read as those of the
 // library.
 TEST(ModelSchema, WhatUsersRegister) {
-  EXPECT_EQ(ModelSchema().find("halves"), std::string::npos);
+  EXPECT_EQ(ModelSchema().find("message halves"), std::string::npos);
   using O = HalvesOptions;
   const LayerFields<O> layer = LayerFields<O>("halves", "A test's layer.")
                                    .Input("input", "tensor of any shape")

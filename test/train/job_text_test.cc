@@ -125,9 +125,9 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
             "j.pbtxt:1:28: expected identifier, got the end of the text; is a closing brace "
             "missing?");
   EXPECT_EQ(TextError("\n optimizer { }"),
-            "j.pbtxt:2:2: optimizer has no kind; give it one of sgd, momentum, adam, adagrad, "
-            "lars_momentum, decayed_adagrad, adadelta, adamw, adamax, rmsprop, ftrl, lamb, lion, "
-            "dpsgd, proximal_gd, proximal_adagrad, custom");
+            "j.pbtxt:2:2: optimizer has no kind; give it one of sgd, momentum, "
+            "lars_momentum, lion, dpsgd, proximal_gd, proximal_adagrad, adam, adamw, adamax, lamb, "
+            "adagrad, decayed_adagrad, adadelta, rmsprop, ftrl, custom");
   EXPECT_EQ(TextError("name: \"m\"\nlayer { }"),
             "j.pbtxt:2:1: layer: no such field in a job; this is a model text: name it in a job's "
             "model");
