@@ -51,10 +51,10 @@
 #include <coracle/passes/inline_calls.h>
 #include <coracle/passes/pass.h>
 #include <coracle/train/data/batch_reader.h>
-#include <coracle/train/data/digits.h>
+#include <coracle/train/data/sources.h>
+#include <coracle/train/data/vocabulary.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/run/generate.h>
-#include <coracle/train/run/run.h>
 #include <coracle/train/run/time_model.h>
 #include <coracle/train/run/trainer.h>
 #include <coracle/train/run/weights.h>

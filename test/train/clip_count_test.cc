@@ -1,6 +1,7 @@
 // How often clips act, and by how much: against gradients that the data alone decides.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/train/log/clip_report.h>
 #include <coracle/train/run/trainer.h>
 
 #include <algorithm>

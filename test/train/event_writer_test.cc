@@ -2,6 +2,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/program_io.h>
 #include <coracle/train/log/event_writer.h>
+#include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
 #include <coracle/train/run/trainer.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 // Jobs in mixed precision: their text, resume, and gradients that float16 loses without scaling.
 
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/log/clip_report.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 

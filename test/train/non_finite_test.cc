@@ -3,7 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/log/format.h>
-#include <coracle/train/run/evaluate.h>
+#include <coracle/train/run/evaluator.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/watch.h>
 

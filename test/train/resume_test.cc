@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/snapshot.h>

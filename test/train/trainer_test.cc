@@ -30,7 +30,7 @@ Recorded Record(const JobConfig& job, const TrainOptions& options = {}, int64_t 
   callbacks.on_step = [&](const StepReport& report) {
     step = report.step;
     recorded.losses.push_back(report.loss);
-    if (report.show) recorded.shown.push_back(report.window.MeanLoss());
+    if (report.show) recorded.shown.push_back(report.MeanLoss());
   };
   callbacks.on_eval = [&](const EvalReport& report) {
     recorded.tests.push_back(report.values[0].value);

@@ -4,7 +4,7 @@
 // rotation, shear, scale and shift, drawn with a pen of random width, with pixel noise and now and
 // then a stray stroke.
 
-#include <coracle/train/data/data_source.h>
+#include <coracle/train/data/sources.h>
 
 #include <cstdint>
 #include <span>
@@ -14,16 +14,10 @@ namespace coracle {
 inline constexpr int kDigitSide = 28;
 inline constexpr int kDigitPixels = kDigitSide * kDigitSide;
 
-enum class DigitSplit { kTrain, kTest };
-
 // Draws digit `index` of the stream that (seed, split) names into `pixels` (row by row, 0 is
 // paper, 255 ink) and returns its label, 0 to 9. A function of its arguments alone. Training and
 // test streams have no key in common, whatever the seeds.
 int DrawDigit(uint64_t seed, DigitSplit split, uint64_t index,
               std::span<uint8_t, kDigitPixels> pixels);
-
-// `count` digits, drawn once into memory: columns "image" float32 [1, 28, 28] in [0, 1] and "label"
-// int64 [1].
-DataSourcePtr MakeDigits(int64_t count, uint64_t seed, DigitSplit split);
 
 }  // namespace coracle

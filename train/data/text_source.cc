@@ -74,4 +74,8 @@ std::string TextSource::Describe() const {
                      vocabulary_.size(), crc, streams_, per_stream_, length_);
 }
 
+DataSourcePtr MakeTextSource(const TextOptions& options, TextPart part, int64_t streams) {
+  return std::make_shared<TextSource>(options, part, streams);
+}
+
 }  // namespace coracle

@@ -59,8 +59,8 @@ DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit s
         return MakeNpzSource(npz);
       },
       [&](const TextOptions& text) -> DataSourcePtr {
-        return std::make_shared<TextSource>(WithPaths(config, text),
-                                            test ? TextPart::kTest : TextPart::kTrain, streams);
+        return MakeTextSource(WithPaths(config, text), test ? TextPart::kTest : TextPart::kTrain,
+                              streams);
       },
   };
   try {

@@ -1,14 +1,12 @@
 #pragma once
-// What a training job is: the C++ form of proto/job.proto. Built by hand, or read from job text.
+// JobConfig: a training job. A program fills it in, or reads it from a job text (`coracle schema
+// job` prints what such a text may say).
 
 #include <coracle/backward/recompute.h>
 #include <coracle/optimizer/grad_scaler.h>
 #include <coracle/optimizer/mixed_precision.h>
-#include <coracle/train/data/data_source.h>
-#include <coracle/train/data/file_sources.h>
-#include <coracle/train/data/text_source.h>
+#include <coracle/train/data/sources.h>
 #include <coracle/train/job/training.h>
-#include <coracle/train/run/metric.h>
 
 #include <cstdint>
 #include <map>
@@ -20,11 +18,6 @@
 #include <vector>
 
 namespace coracle {
-
-struct DigitsOptions {
-  int64_t count = 20000;
-  uint64_t seed = 1;
-};
 
 // A random part of the rows, drawn by the seed, is held out: `train` has the others, `test` and the
 // test sets have these.
@@ -57,6 +50,31 @@ struct CarryConfig {
   std::string from = {};
   std::string to = {};
   std::string where = "";  // its place in a job text, for errors
+};
+
+// What a job measures beside its loss.
+enum class MetricKind {
+  kMean,        // of a variable that holds one number, a mean over the batch
+  kPerplexity,  // exp of that
+  kAccuracy,    // share of rows whose label is among the k largest scores (of equals the first; a
+                // nan takes a place but is never right, nor is a negative label)
+  kAuc,         // area under the ROC curve, exact: the share of pairs of a row labelled 1 and one
+                // labelled 0 that are in the right order, equal scores counting half; nan when a
+                // score is
+};
+
+struct MetricConfig {
+  std::string var = {};   // a number, or (for accuracy and auc) scores
+  std::string name = {};  // as printed
+  MetricKind kind = MetricKind::kMean;
+  std::string label = "";  // of accuracy and auc: an integer variable, one per row of the scores
+  int64_t k = 1;           // of accuracy
+};
+
+// A result by its printed name.
+struct NamedValue {
+  std::string name;
+  double value = 0;
 };
 
 // Data of its own that the job is evaluated on.

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/log/plot.h>

@@ -1,12 +1,22 @@
 #pragma once
 // Curves of training runs as one picture.
 
-#include <coracle/train/log/run_log.h>
-
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle {
+
+// The values of a log.jsonl: for each series ("train/loss", "test/accuracy", "learning_rate") its
+// points (step, value), in order.
+struct LogSeries {
+  std::string name;
+  std::vector<std::pair<int64_t, double>> points;
+};
+// Throws kInvalidArgument for a line that is no record, with its number; a last line without its
+// end is left out.
+std::vector<LogSeries> ReadRunLog(const std::string& path);
 
 struct PlotRun {
   std::string name;

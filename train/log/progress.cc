@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/train/log/clip_report.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/progress.h>
 #include <fmt/format.h>
@@ -13,9 +14,9 @@ double Seconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
-std::string Results(const TrainPlan& plan, StepWindow& window) {
-  std::string text = fmt::format("{}={}", plan.loss_name, FormatShort(window.MeanLoss()));
-  const std::vector<double>& metrics = window.MeanMetrics();
+std::string Results(const TrainPlan& plan, const StepReport& report) {
+  std::string text = fmt::format("{}={}", plan.loss_name, FormatShort(report.MeanLoss()));
+  const std::vector<double>& metrics = report.MeanMetrics();
   for (size_t i = 0; i < metrics.size(); ++i)
     text += fmt::format(" {}={}", plan.metric_names[i], FormatShort(metrics[i]));
   return text;
@@ -78,7 +79,7 @@ void Progress::Step(const StepReport& report) {
   double per_step =
       (Seconds(step_end_ - start_) - away_) / static_cast<double>(std::max<int64_t>(steps_, 1));
   double left = per_step * static_cast<double>(plan.total_steps - report.step);
-  const std::string head = EpochOf(plan, report.epoch), results = Results(plan, report.window);
+  const std::string head = EpochOf(plan, report.epoch), results = Results(plan, report);
   const std::string rate = fmt::format("{} samples/s", HumanCount(static_cast<uint64_t>(Rate())));
   const std::string eta = " ETA " + FormatDuration(left);
   if (report.show) {

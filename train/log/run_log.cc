@@ -2,6 +2,7 @@
 #include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/data/json_reader.h>
+#include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
 #include <coracle/train/run/manifest.h>
 #include <fmt/format.h>
@@ -34,8 +35,8 @@ Json Values(const std::vector<NamedValue>& values) {
 }
 
 std::vector<NamedValue> Shown(const StepReport& report) {
-  std::vector<NamedValue> values = {{report.plan.loss_name, report.window.MeanLoss()}};
-  const std::vector<double>& metrics = report.window.MeanMetrics();
+  std::vector<NamedValue> values = {{report.plan.loss_name, report.MeanLoss()}};
+  const std::vector<double>& metrics = report.MeanMetrics();
   for (size_t i = 0; i < metrics.size(); ++i)
     values.push_back({report.plan.metric_names[i], metrics[i]});
   return values;

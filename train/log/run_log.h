@@ -61,14 +61,4 @@ class RunLog {
   int64_t samples_ = 0;
 };
 
-// The values of a log.jsonl: for each series ("train/loss", "test/accuracy", "learning_rate") its
-// points (step, value), in order.
-struct LogSeries {
-  std::string name;
-  std::vector<std::pair<int64_t, double>> points;
-};
-// Throws kInvalidArgument for a line that is no record, with its number; a last line without its
-// end is left out.
-std::vector<LogSeries> ReadRunLog(const std::string& path);
-
 }  // namespace coracle

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/train/log/window.h>
+#include <coracle/train/run/trainer.h>
 
 #include <algorithm>
 
@@ -65,5 +66,8 @@ void StepWindow::Load(const NamedTensors& saved) {
     }
   }
 }
+
+double StepReport::MeanLoss() const { return window.MeanLoss(); }
+const std::vector<double>& StepReport::MeanMetrics() const { return window.MeanMetrics(); }
 
 }  // namespace coracle

@@ -2,7 +2,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/data/row_error.h>
-#include <coracle/train/run/evaluate.h>
+#include <coracle/train/run/evaluator.h>
+#include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -148,65 +149,6 @@ DataSourcePtr OpenSet(const JobConfig& job, const TestSetConfig& set) {
 }
 
 }  // namespace
-
-Evaluator::Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
-                     DataSourcePtr data, const BatchOptions& batch, int64_t iterations)
-    : program_(std::move(program)),
-      feeder_(std::move(feeder)),
-      carry_(std::move(carry)),
-      sums_(std::move(sums)),
-      reader_(std::move(data), batch),
-      batches_(reader_.batches_per_epoch()) {
-  if (iterations > 0) batches_ = std::min(batches_, iterations);
-}
-
-bool Evaluator::Run(Scope& scope, const std::function<bool()>& stop) {
-  try {
-    return RunBatches(scope, stop);
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::kCancelled) throw;
-    return false;
-  }
-}
-
-void Evaluator::Try(Scope& scope) {
-  Begin();
-  RunBatch(scope);
-}
-
-void Evaluator::Begin() {
-  reader_.Seek(0);
-  program_.SetStep(0);
-  carry_.Reset();
-  sums_.Clear();
-  rows_ = 0;
-}
-
-void Evaluator::RunBatch(Scope& scope) {
-  const std::vector<Tensor>& batch = reader_.Next();
-  const int64_t rows = batch[0].shape()[0];
-  NamingRows(reader_, batch, [&] {
-    const std::vector<Tensor>& out = program_.Run(scope, carry_.Append(feeder_.Bind(batch)));
-    sums_.Add(out, rows);
-    carry_.Take(std::span(out).subspan(sums_.fetches().size()));
-  });
-  rows_ += rows;
-}
-
-bool Evaluator::RunBatches(Scope& scope, const std::function<bool()>& stop) {
-  Begin();
-  for (int64_t b = 0; b < batches_; ++b) {
-    if (stop && stop()) return false;
-    RunBatch(scope);
-  }
-  return true;
-}
-
-std::vector<double> Evaluator::Values() const {
-  std::vector<double> values(sums_.size());
-  for (size_t i = 0; i < values.size(); ++i) values[i] = sums_.Value(i);
-  return values;
-}
 
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
                                            const EvaluateOptions& options, std::string* profile) {

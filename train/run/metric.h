@@ -1,8 +1,9 @@
 #pragma once
-// Metrics: what a job measures beside its loss, summed batch by batch.
+// Sums of metrics, batch by batch.
 
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/train/job/job.h>
 
 #include <cstdint>
 #include <memory>
@@ -11,29 +12,6 @@
 #include <vector>
 
 namespace coracle {
-
-struct NamedValue {
-  std::string name;
-  double value = 0;
-};
-
-enum class MetricKind {
-  kMean,        // of a variable that holds one number, a mean over the batch
-  kPerplexity,  // exp of that
-  kAccuracy,    // share of rows whose label is among the k largest scores (of equals the first; a
-                // nan takes a place but is never right, nor is a negative label)
-  kAuc,         // area under the ROC curve, exact: the share of pairs of a row labelled 1 and one
-                // labelled 0 that are in the right order, equal scores counting half; nan when a
-                // score is
-};
-
-struct MetricConfig {
-  std::string var = {};   // a number, or (for accuracy and auc) scores
-  std::string name = {};  // as printed
-  MetricKind kind = MetricKind::kMean;
-  std::string label = "";  // of accuracy and auc: an integer variable, one per row of the scores
-  int64_t k = 1;           // of accuracy
-};
 
 // The only element of a float32 or float64 tensor, or one of an integer type; `name` is for the
 // error.

@@ -6,6 +6,7 @@
 #include <coracle/framework/op/default_attr.h>
 #include <coracle/train/data/vocabulary.h>
 #include <coracle/train/job/names.h>
+#include <coracle/train/run/metric.h>
 #include <coracle/train/run/outputs.h>
 #include <coracle/train/run/snapshot.h>
 #include <fmt/format.h>

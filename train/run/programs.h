@@ -1,6 +1,7 @@
 #pragma once
 // The programs of a job.
 
+#include <coracle/train/job/appended_training.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/trainer.h>
 

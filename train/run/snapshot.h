@@ -9,28 +9,13 @@
 #include <coracle/framework/io/npy.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/scope.h>
-#include <coracle/train/run/metric.h>
+#include <coracle/train/run/trainer.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace coracle {
-
-// What an evaluation of one test set found: the loss, then the metrics, by their printed names.
-struct EvaluationRecord {
-  std::string set;
-  int64_t step = 0;
-  std::vector<NamedValue> values;
-};
-
-// The best evaluation so far of what the job watches.
-struct BestRecord {
-  std::string metric;  // "" before the first
-  double value = 0;
-  int64_t step = 0;
-  int64_t worse = 0;  // evaluations since then
-};
 
 // Steps whose loss was a nan or infinite.
 struct NonFiniteCounts {

@@ -2,7 +2,7 @@
 // TestSets: the data that a job is evaluated on, with the programs.
 
 #include <coracle/executor/executor.h>
-#include <coracle/train/run/evaluate.h>
+#include <coracle/train/run/evaluator.h>
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/snapshot.h>
 

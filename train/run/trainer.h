@@ -1,13 +1,10 @@
 #pragma once
-// RunJob: trains a model as a job says: builds its programs, goes through the data, evaluates,
-// takes snapshots, and saves the result. Prints nothing: callbacks tell what happens.
+// RunJob trains a model as a job says: it builds the programs, goes through the data, evaluates,
+// takes snapshots, and saves the result. It prints nothing: callbacks report what happens.
+// EvaluateSavedModel tests what a job has deployed.
 
 #include <coracle/executor/executor.h>
 #include <coracle/train/job/job.h>
-#include <coracle/train/log/clip_report.h>
-#include <coracle/train/log/window.h>
-#include <coracle/train/run/evaluate.h>
-#include <coracle/train/run/snapshot.h>
 
 #include <cstdint>
 #include <functional>
@@ -15,6 +12,8 @@
 #include <vector>
 
 namespace coracle {
+
+class StepWindow;
 
 // What a run is about to do.
 struct TrainPlan {
@@ -30,18 +29,36 @@ struct TrainPlan {
   std::string note;          // what the user should know, or ""
 };
 
+// Of one gradient clip, or of the error clip of one variable, since the last display.
+struct ClipReport {
+  enum class Kind { kGradient, kError };
+  Kind kind = Kind::kGradient;
+  std::string name;   // of a gradient clip its group, parameter or kind; else the variable
+  int64_t times = 0;  // it was asked so often: of a gradient clip at each update
+  int64_t acted = 0;  // and changed a gradient so often
+  double factor = 1;  // by which it multiplied a norm, where it took away the most
+  double norm = 0;    // of a clip by norm the largest norm, where it acted, and the limit; else 0
+  double limit = 0;
+};
+
 struct StepReport {
   const TrainPlan& plan;
   int64_t step;   // steps done, this one included
   int64_t epoch;  // of this step, from 0
   int64_t rows;   // of its batch
   double loss;
-  StepWindow& window;  // of the steps up to this one, in the order of plan.metric_names
+  StepWindow& window;
   // This is a step to report: a multiple of the job's `display`, or the last.
   bool show;
   // Optimizers' rates at this step, by their variables; known when `show`.
   const std::vector<NamedValue>& learning_rates;
   const std::vector<ClipReport>& clips;  // since the last display; known when `show`
+
+  // Of the steps since the last display, or of the last `average_loss` steps where the job says so.
+  double MeanLoss() const;
+  // Of the steps since the last display, in the order of plan.metric_names. Valid until the next
+  // call.
+  const std::vector<double>& MeanMetrics() const;
 };
 
 struct EvalReport {
@@ -84,6 +101,21 @@ struct TrainOptions {
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 
+// What an evaluation of one test set found: the loss, then the metrics, by their printed names.
+struct EvaluationRecord {
+  std::string set;
+  int64_t step = 0;
+  std::vector<NamedValue> values;
+};
+
+// The best evaluation so far of what the job watches.
+struct BestRecord {
+  std::string metric;  // "" before the first
+  double value = 0;
+  int64_t step = 0;
+  int64_t worse = 0;  // evaluations since then
+};
+
 struct TrainResult {
   bool stopped = false;  // by the `stop` callback, or by max_seconds
   bool time_up = false;  // by max_seconds
@@ -113,5 +145,21 @@ struct TrainResult {
 // or a parameter becomes nan or infinite, unless the job says otherwise: see NonFiniteLoss.
 TrainResult RunJob(const JobConfig& config, const TrainOptions& options = {},
                    const TrainCallbacks& callbacks = {});
+
+struct EvaluateOptions {
+  std::string test_set = {};  // of the job, by its name; "": the first
+  CompileOptions compile = {};
+  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+};
+
+// Evaluates a saved inference model (see LoadInferenceModel) on a test set of a job (as many
+// batches as its `iterations` say), or on its training data when it has no test set. Throws
+// kNotFound for a test_set that the job does not have. Of a model that has the job's loss the
+// result is the loss and the job's metrics. Of any other a fetch of one number is averaged over the
+// rows; for one of shape [rows, classes] the result is "accuracy": how often the largest is the
+// label's. With compile.profile `profile` gets the table of times.
+std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
+                                           const EvaluateOptions& options = {},
+                                           std::string* profile = nullptr);
 
 }  // namespace coracle

@@ -1,7 +1,7 @@
 #pragma once
-// Data sources read from files: idx (the MNIST format), csv and npz. The files may come from
-// anywhere: every count is checked against the bytes that are there before memory is taken, and
-// errors say file and position.
+// The data sources of this library: drawn digits, files of the formats idx (that of MNIST), csv and
+// npz, and texts. Files may come from anywhere: every count is checked against the bytes that are
+// there before memory is allocated, and errors give file and position.
 
 #include <coracle/train/data/data_source.h>
 
@@ -43,8 +43,8 @@ struct CsvColumn {
   std::optional<float> scale = std::nullopt;
   // The words that it holds: as many values, 1 for the word of a row and else 0.
   std::vector<std::string> categories = {};
-  std::string ids =
-      "";  // not "": the number of the word instead, as a column of that name, int64 [1]
+  // Not "": the number of the word instead, as a column of that name, int64 [1].
+  std::string ids = "";
 };
 
 struct CsvOptions {
@@ -75,5 +75,40 @@ struct NpzOptions {
 };
 // One column per array; axis 0 counts the rows.
 DataSourcePtr MakeNpzSource(const NpzOptions& options);
+
+// Handwritten-like digits that the library draws itself.
+struct DigitsOptions {
+  int64_t count = 20000;
+  uint64_t seed = 1;
+};
+
+enum class DigitSplit { kTrain, kTest };
+
+// `count` digits, drawn once into memory: columns "image" float32 [1, 28, 28] in [0, 1] and "label"
+// int64 [1].
+DataSourcePtr MakeDigits(int64_t count, uint64_t seed, DigitSplit split);
+
+// A text whose characters are predicted from those before them.
+struct TextOptions {
+  std::string file = "";         // UTF-8
+  int64_t sequence_length = 64;  // characters of one row
+  double holdout = 0.1;          // share of the text, at its end, that is only for tests
+  std::string vocabulary = "";   // a saved vocabulary (see Vocabulary); "": from `vocabulary_text`
+  // A text whose characters are the vocabulary; "": the file itself.
+  std::string vocabulary_text = "";
+};
+
+enum class TextPart {
+  kTrain,  // all but the held-out end
+  kTest,   // the held-out end; its first character is predicted from the one before
+};
+
+// Columns "text" int64 [sequence_length] and "next" int64 [sequence_length, 1], the characters that
+// follow those of "text", as numbers in the vocabulary. The part is cut into `streams` pieces of
+// one length; row r holds the sequence number r / streams of stream r % streams: batches of
+// `streams` rows in order continue each other, row by row. What does not fill the streams, fewer
+// than streams * sequence_length characters, is left out at the streams' ends. Throws
+// kInvalidArgument for a text too short to give a row per stream.
+DataSourcePtr MakeTextSource(const TextOptions& options, TextPart part, int64_t streams);
 
 }  // namespace coracle

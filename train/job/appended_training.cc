@@ -1,8 +1,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/state.h>
 #include <coracle/optimizer/gradient_accumulation.h>
+#include <coracle/train/job/appended_training.h>
 #include <coracle/train/job/names.h>
-#include <coracle/train/job/training.h>
 #include <fmt/format.h>
 
 #include <algorithm>

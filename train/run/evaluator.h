@@ -1,5 +1,5 @@
 #pragma once
-// Evaluation of a program over a whole data source.
+// Evaluator: a program over the rows of a data source.
 
 #include <coracle/executor/executor.h>
 #include <coracle/train/data/batch_reader.h>
@@ -44,21 +44,5 @@ class Evaluator {
   int64_t batches_;
   int64_t rows_ = 0;
 };
-
-struct EvaluateOptions {
-  std::string test_set = {};  // of the job, by its name; "": the first
-  CompileOptions compile = {};
-  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
-};
-
-// Evaluates a saved inference model (see LoadInferenceModel) on a test set of a job (as many
-// batches as its `iterations` say), or on its training data when it has no test set. Throws
-// kNotFound for a test_set that the job does not have. Of a model that has the job's loss the
-// result is the loss and the job's metrics. Of any other a fetch of one number is averaged over the
-// rows; for one of shape [rows, classes] the result is "accuracy": how often the largest is the
-// label's. With compile.profile `profile` gets the table of times.
-std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
-                                           const EvaluateOptions& options = {},
-                                           std::string* profile = nullptr);
 
 }  // namespace coracle
