@@ -1,8 +1,10 @@
 #include <coracle/executor/compiled_program.h>
+#include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/verifier.h>
+#include <coracle/passes/freeze.h>
 #include <coracle/passes/inline_calls.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
@@ -58,20 +60,21 @@ void RequireVars(const ProgramDesc& program, const std::vector<std::string>& nam
 
 CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::string> feeds,
                                  std::vector<std::string> fetches, const CompileOptions& options,
-                                 const OpRegistry& ops)
+                                 const OpRegistry& ops, const FrozenFrom& parameters)
     : program_(program),
       feeds_(std::move(feeds)),
       fetches_(std::move(fetches)),
       options_(options),
       seed_(program.random_seed ? program.random_seed : options.seed),
       memory_limit_(options.memory_limit ? options.memory_limit : DefaultMemoryLimit()) {
-  Compile(ops);
+  Compile(ops, parameters);
   const PlanContext context{
-      program_, uses_, ops, options_.kernels, FileAccess(options_.allow_files), memory_limit_};
+      program_, uses_,        ops, options_.kernels, FileAccess(options_.allow_files),
+      frozen_,  memory_limit_};
   plans_ = std::make_unique<PlanCache>(context, feeds_, fetches_, options_.max_plans);
 }
 
-void CompiledProgram::Compile(const OpRegistry& ops) {
+void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameters) {
   VerifyOrThrow(program_, ops);
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
@@ -80,11 +83,40 @@ void CompiledProgram::Compile(const OpRegistry& ops) {
   if (InlineCalls(program_)) VerifyOrThrow(program_, ops);
   RequireVars(program_, feeds_, "feed");
   RequireVars(program_, fetches_, "fetch");
-  if (options_.optimize) {
-    PassContext context{ops, {feeds_.begin(), feeds_.end()}, {fetches_.begin(), fetches_.end()}};
-    RunPasses(program_, context);
-  }
+  FrozenValues frozen = FreezeParameters(parameters);
+  if (options_.optimize) RunAllPasses(ops, parameters.scope ? &frozen : nullptr);
+  AddFrozen(std::move(frozen));
   uses_ = FindBlockUses(program_);
+}
+
+FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters) {
+  if (!parameters.scope) return {};
+  FrozenValues frozen = Freeze(program_, *parameters.scope, {feeds_.begin(), feeds_.end()});
+  guard_ = FrozenGuard(frozen);
+  if (!parameters.erase_from) return frozen;
+  // The first plan, which warns of the scope's, will not find them.
+  Scope taken;
+  for (const auto& [name, value] : frozen) taken.Set(name, value);
+  for (const std::string& warning : ShapeWarnings(program_).New({}, {}, taken))
+    LogMessage(MessageLevel::kWarning, warning);
+  for (const auto& [name, value] : frozen) parameters.erase_from->Erase(name);
+  return frozen;
+}
+
+void CompiledProgram::RunAllPasses(const OpRegistry& ops, FrozenValues* frozen) {
+  PassContext context{ops, {feeds_.begin(), feeds_.end()}, {fetches_.begin(), fetches_.end()}};
+  context.frozen = frozen;
+  RunPasses(program_, context);
+}
+
+// Those that something still reads: what passes have folded away need not stay in memory.
+void CompiledProgram::AddFrozen(FrozenValues values) {
+  const auto add = [&](const std::string& name) {
+    auto found = values.find(name);
+    if (found != values.end()) frozen_.Add(name, found->second);
+  };
+  for (const std::string& name : fetches_) add(name);
+  program_.ForEachOp([&](const OpDesc& op) { op.ForEachInput(add); });
 }
 
 void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {

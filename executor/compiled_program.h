@@ -2,8 +2,10 @@
 // CompiledProgram: a verified, rewritten, immutable program with its plans. Internal to executor/.
 
 #include <coracle/executor/executor.h>
+#include <coracle/executor/frozen_guard.h>
 #include <coracle/executor/plan_cache.h>
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/passes/pass.h>
 
 #include <memory>
 #include <span>
@@ -14,10 +16,15 @@ namespace coracle {
 
 class CompiledProgram {
  public:
-  // See Executor::Prepare.
+  // Where the parameters to be frozen are.
+  struct FrozenFrom {
+    const Scope* scope = nullptr;  // nullptr: none are
+    Scope* erase_from = nullptr;   // the same, for Executor::PrepareOwning
+  };
+  // See Executor::Prepare, PrepareFrozen, PrepareOwning.
   CompiledProgram(const ProgramDesc& program, std::vector<std::string> feeds,
                   std::vector<std::string> fetches, const CompileOptions& options,
-                  const OpRegistry& ops);
+                  const OpRegistry& ops, const FrozenFrom& parameters);
   CompiledProgram(const CompiledProgram&) = delete;
   CompiledProgram& operator=(const CompiledProgram&) = delete;
 
@@ -26,6 +33,7 @@ class CompiledProgram {
   const std::vector<std::string>& fetches() const { return fetches_; }
   const CompileOptions& options() const { return options_; }
   uint64_t seed() const { return seed_; }
+  const FrozenGuard& frozen() const { return guard_; }
   PlanCache& plans() const { return *plans_; }  // thread-safe
   ResourceOptions limits() const { return {memory_limit_, options_.time_limit, options_.stop}; }
 
@@ -34,13 +42,18 @@ class CompiledProgram {
   void CheckFeeds(std::span<const Tensor> feeds) const;
 
  private:
-  void Compile(const OpRegistry& ops);
+  void Compile(const OpRegistry& ops, const FrozenFrom& parameters);
+  FrozenValues FreezeParameters(const FrozenFrom& parameters);
+  void RunAllPasses(const OpRegistry& ops, FrozenValues* frozen);
+  void AddFrozen(FrozenValues values);
 
   ProgramDesc program_;
   std::vector<std::string> feeds_, fetches_;
   CompileOptions options_;
   uint64_t seed_, memory_limit_;
   std::vector<BlockUse> uses_;
+  FrozenGuard guard_;
+  FrozenParameters frozen_;  // changed by plans_ alone, under its lock
   std::unique_ptr<PlanCache> plans_;
 };
 

@@ -21,18 +21,20 @@ bool IsFoldableOutput(const BlockDesc& block, const std::string& name, const Var
 
 std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const OpDef& def,
                                 const MetaTable& metas) {
+  const auto only_shape = [&](const std::string& name) {
+    return def.shape_only() && metas.Find(name)->type == VarType::kLoDTensor;
+  };
+  if (op.AnyInput(
+          [&](const std::string& name) { return !only_shape(name) && !draft.IsConstant(name); }))
+    return std::nullopt;
   VarValues env;
-  bool known = true;
-  ForEachName(op.inputs(), [&](const std::string& name) {
+  op.ForEachInput([&](const std::string& name) {
     const VarMeta& meta = *metas.Find(name);
     if (const Tensor* constant = draft.Constant(name))
       env[name] = constant->Clone();  // an op in place must not change the constant
-    else if (def.shape_only() && meta.type == VarType::kLoDTensor)
-      env[name] = Tensor::View(meta.dtype, meta.shape, nullptr);
     else
-      known = false;
+      env[name] = Tensor::View(meta.dtype, meta.shape, nullptr);
   });
-  if (!known) return std::nullopt;
   InterpretOp(op, draft.context.ops, env, {.kernels = draft.context.kernels});
   return env;
 }

@@ -14,6 +14,7 @@ struct PreparedProgram::Impl {
   std::unique_ptr<Activation> root;  // its frames are charged to state.limits
   uint64_t step = 0;
   std::shared_ptr<ResourceLimits> outer;  // around state.limits
+  FrozenGuard::Watch frozen;
 
   explicit Impl(std::shared_ptr<const CompiledProgram> program) : compiled(std::move(program)) {
     state.profile = compiled->options().profile;
@@ -30,6 +31,7 @@ struct PreparedProgram::Impl {
     }
     const ScopedRun scoped(state.limits);
     if (!root) root = std::make_unique<Activation>(state, compiled->plans(), kRootProcedure);
+    compiled->frozen().Check(scope, &frozen);
     compiled->CheckFeeds(feeds);
     const std::vector<Tensor>& fetched = root->Run(feeds, step);
     ++step;
@@ -54,6 +56,9 @@ const std::vector<Tensor>& PreparedProgram::Run(Scope& scope, std::span<const Te
   return impl_->Run(scope, feeds);
 }
 
+const std::vector<std::string>& PreparedProgram::frozen_names() const {
+  return impl_->compiled->frozen().names();
+}
 const std::vector<std::string>& PreparedProgram::feed_names() const {
   return impl_->compiled->feeds();
 }
@@ -111,8 +116,25 @@ Executor::Executor(CompileOptions options, const OpRegistry& ops)
 
 PreparedProgram Executor::Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds,
                                   const std::vector<std::string>& fetches) const {
-  auto compiled = std::make_shared<const CompiledProgram>(program, feeds, fetches, options_, *ops_);
-  return PreparedProgram(std::make_unique<PreparedProgram::Impl>(std::move(compiled)));
+  return PreparedProgram(
+      std::make_unique<PreparedProgram::Impl>(std::make_shared<const CompiledProgram>(
+          program, feeds, fetches, options_, *ops_, CompiledProgram::FrozenFrom{})));
+}
+
+PreparedProgram Executor::PrepareFrozen(const ProgramDesc& program, const Scope& scope,
+                                        const std::vector<std::string>& feeds,
+                                        const std::vector<std::string>& fetches) const {
+  return PreparedProgram(
+      std::make_unique<PreparedProgram::Impl>(std::make_shared<const CompiledProgram>(
+          program, feeds, fetches, options_, *ops_, CompiledProgram::FrozenFrom{&scope, nullptr})));
+}
+
+PreparedProgram Executor::PrepareOwning(const ProgramDesc& program, Scope& scope,
+                                        const std::vector<std::string>& feeds,
+                                        const std::vector<std::string>& fetches) const {
+  return PreparedProgram(
+      std::make_unique<PreparedProgram::Impl>(std::make_shared<const CompiledProgram>(
+          program, feeds, fetches, options_, *ops_, CompiledProgram::FrozenFrom{&scope, &scope})));
 }
 
 std::vector<Tensor> Executor::Run(const ProgramDesc& program, Scope& scope,

@@ -74,6 +74,9 @@ class PreparedProgram {
     return Run(scope, std::span<const Tensor>(feeds));
   }
 
+  // Variables whose values are part of the program, sorted: see Executor::PrepareFrozen.
+  const std::vector<std::string>& frozen_names() const;
+
   const std::vector<std::string>& feed_names() const;
   const std::vector<std::string>& fetch_names() const;
   const ProgramDesc& program() const;  // as compiled: after the passes
@@ -103,6 +106,25 @@ class Executor {
   // it does not have.
   PreparedProgram Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds = {},
                           const std::vector<std::string>& fetches = {}) const;
+
+  // The same for parameters that do not change any more: the persistable variables that no op of
+  // the program writes, and that `scope` holds as dense tensors, are constants from now on. Ops are
+  // computed ahead or folded with them (a batch_norm into the convolution before it, which changes
+  // the last bits of results), and kernels keep them in the layout that they read; that is done
+  // once for all shapes of feeds and all copies of the prepared program. `scope` is read here and
+  // in each Run, which may get another scope: whatever it holds of those variables must be as it
+  // was, whether by the same program, by another one or by the caller. Else Run throws
+  // kInvalidArgument and changes nothing; a variable that is not there is as it was. Writes through
+  // a pointer that was taken from a Tensor before the last Run are noticed only after
+  // Tensor::MarkWritten.
+  PreparedProgram PrepareFrozen(const ProgramDesc& program, const Scope& scope,
+                                const std::vector<std::string>& feeds = {},
+                                const std::vector<std::string>& fetches = {}) const;
+  // The same, and the variables that become part of the program are erased from the scope, so that
+  // none is in memory twice, nor was while it was compiled.
+  PreparedProgram PrepareOwning(const ProgramDesc& program, Scope& scope,
+                                const std::vector<std::string>& feeds = {},
+                                const std::vector<std::string>& fetches = {}) const;
 
   // Compiles and runs once. The result is the caller's.
   std::vector<Tensor> Run(const ProgramDesc& program, Scope& scope,

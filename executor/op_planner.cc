@@ -9,7 +9,7 @@ OpPlanner::OpPlanner(PlanDraft& draft, size_t position)
       position_(position),
       op_(draft.block.op(position)),
       def_(draft.context.ops.Get(op_.type())),
-      runs_blocks_(!SubBlocksOf(op_).empty()),
+      runs_blocks_(!op_.SubBlocks().empty()),
       sub_blocks_(draft, op_, position) {}
 
 // The order matters: Prepare asks for args, so outputs must have their places by then; and only the
@@ -25,7 +25,7 @@ void OpPlanner::Plan() {
 }
 
 void OpPlanner::RequireInputs() {
-  ForEachName(op_.inputs(), [&](const std::string& name) {
+  op_.ForEachInput([&](const std::string& name) {
     // What a sub-block reads may also be written by it first.
     if (runs_blocks_)
       draft_.Find(name);
@@ -109,7 +109,7 @@ OutputPlace OpPlanner::PlaceArray(const std::string& name, VarMeta meta) {
 void OpPlanner::PassLod() {
   ValueId source;
   int64_t rows = -1;
-  ForEachName(op_.inputs(), [&](const std::string& name) {
+  op_.ForEachInput([&](const std::string& name) {
     const ValueId input = draft_.values.Current(name);
     if (source || !input) return;
     const PlanValue& value = draft_.values[input];
@@ -130,16 +130,16 @@ void OpPlanner::PassLod() {
 
 void OpPlanner::AddKernelStep(Kernel kernel) {
   std::vector<ValueId> reads;
-  ForEachName(op_.inputs(), [&](const std::string& name) {
+  op_.ForEachInput([&](const std::string& name) {
     // Of a variable that moved to a cell for a sub-block this is the cell's value.
     const ValueId value = draft_.values.Current(name);
-    if (!value) return;
+    if (!value || (draft_.persistables.IsFrozen(value) && !plain_reads_.count(name))) return;
     reads.push_back(value);
     draft_.persistables.NoteRead(name);
   });
   reads.insert(reads.end(), sub_blocks_.used().begin(), sub_blocks_.used().end());
   PlanStep step{RunKernel{op_.type(), std::move(kernel)}, {}, Locate(op_)};
-  ForEachName(op_.outputs(), [&](const std::string& name) {
+  op_.ForEachOutput([&](const std::string& name) {
     if (const Output* output = FindOutput(name)) step.outputs.push_back(output->place.value);
   });
   NoteSharing(draft_.AddStep(std::move(step), std::move(reads), scratch_));
@@ -195,7 +195,16 @@ void OpPlanner::Set(const std::string& name, const VarMeta& meta) {
 // --- what Prepare sees ---
 
 TensorArg OpPlanner::Read(const std::string& name) {
+  plain_reads_.insert(name);
   return draft_.plan.ArgOf(draft_.Get(name, &op_));
+}
+
+std::shared_ptr<const Tensor> OpPlanner::Packed(const std::string& name,
+                                                const PackedLayout& layout) {
+  if (!draft_.persistables.IsFrozen(draft_.values.Current(name)))
+    return ArgTable::Packed(name, layout);
+  plain_reads_.erase(name);
+  return draft_.context.frozen.Packed(name, layout);
 }
 
 TensorArg OpPlanner::Write(const std::string& name) {

@@ -7,8 +7,10 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/prepare_context.h>
 
+#include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace coracle {
@@ -46,6 +48,8 @@ class OpPlanner : private MetaTable, private ArgTable {
   int32_t SubBlock(BlockRef block, const BlockArgs& args) override;
   bool HasGradientBlock(BlockRef block) override;
   const Tensor* Constant(const std::string& name) override { return draft_.Constant(name); }
+  std::shared_ptr<const Tensor> Packed(const std::string& name,
+                                       const PackedLayout& layout) override;
   FileAccess files() const override { return draft_.context.files; }
 
   // --- the parts of Plan ---
@@ -72,6 +76,7 @@ class OpPlanner : private MetaTable, private ArgTable {
   SubBlockPlanner sub_blocks_;
   std::vector<Output> outputs_;  // in the order of the shape rule
   std::unordered_map<std::string, size_t> output_index_;
+  std::unordered_set<std::string> plain_reads_;  // which the kernel has as they are
   std::vector<ValueId> scratch_;
   size_t scratch_cells_ = 0;
   bool has_open_shape_ = false;

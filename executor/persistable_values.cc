@@ -4,18 +4,6 @@
 #include <fmt/format.h>
 
 namespace coracle {
-namespace {
-
-bool Reads(const OpDesc& op, const std::string& name) {
-  for (const Slot& slot : op.inputs()) {
-    for (const std::string& in : slot.args) {
-      if (in == name) return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
 
 bool PersistableValues::IsPersistable(const std::string& name) const {
   const VarDesc* var = block_.FindVarRecursive(name);
@@ -24,6 +12,7 @@ bool PersistableValues::IsPersistable(const std::string& name) const {
 
 ValueId PersistableValues::Find(const std::string& name) {
   if (!IsPersistable(name)) return ValueId();
+  if (const VarMeta* frozen = parameters_.Find(name)) return BindFrozen(name, *frozen);
   // What the scope holds counts, not what the program declares: files often declare less.
   VarMeta meta = block_.FindVarRecursive(name)->meta();
   const VarValue* held = scope_.Find(name);
@@ -44,11 +33,29 @@ ValueId PersistableValues::Find(const std::string& name) {
 }
 
 ValueId PersistableValues::Bind(const std::string& name, const VarMeta& meta, bool read_first) {
-  const PersistableId id = plan_.persistables.Add({name, meta, StorageId(), read_first});
+  const PersistableId id =
+      plan_.persistables.Add({name, meta, StorageId(), read_first, !read_first});
   const ValueId value = values_.AddAt(id, name, meta);
   plan_.persistables[id].storage = values_[value].storage;
   values_.SetCurrent(name, value);
   return value;
+}
+
+// An empty constant, until it is known whether anybody reads the elements.
+ValueId PersistableValues::BindFrozen(const std::string& name, const VarMeta& meta) {
+  const ValueId value = values_.AddAt(plan_.constants.Add(Tensor()), name, meta);
+  frozen_.insert(value);
+  values_.SetCurrent(name, value);
+  return value;
+}
+
+void PersistableValues::AddFrozenElements(const std::set<StorageId>& read) {
+  for (const ValueId value : frozen_) {
+    const PlanValue& frozen = values_[value];
+    if (read.count(frozen.storage) == 0) continue;
+    const ConstantId constant = plan_.storages[frozen.storage].As<ConstantId>();
+    plan_.constants[constant] = parameters_.Elements(frozen.name);
+  }
 }
 
 OutputPlace PersistableValues::AddOutput(const OpDesc& op, const OpDef& def,
@@ -57,7 +64,8 @@ OutputPlace PersistableValues::AddOutput(const OpDesc& op, const OpDef& def,
   // What the scope holds already was paid for.
   if (!scope_.Find(name)) values_.CheckAffordable(name, meta);
   if (!bound) return {Bind(name, meta, false), ValueId()};
-  const bool reads = Reads(op, name);
+  PersistableOf(bound).written = true;
+  const bool reads = op.Reads(name);
   if (!SameType(values_[bound].meta, meta)) {
     if (!reads) return {Rebind(op, bound, meta), ValueId()};
     ThrowInvalid(fmt::format("{}: cannot change the persistable var {} from {} to {}", op.type(),

@@ -75,6 +75,7 @@ struct PlanPersistable {
   VarMeta meta;
   StorageId storage;
   bool read_first = false;  // must hold a value before the run
+  bool written = false;     // by the plan's steps
 };
 
 // --- steps ---

@@ -14,7 +14,7 @@ PlanDraft::PlanDraft(const PlanContext& context, const PlanRequest& request,
       use(context.UseOf(procedure.block())),
       values(plan, context.memory_limit),
       cells(plan, values, procedure, block, request.input.cells),
-      persistables(plan, values, block, request.input.scope) {}
+      persistables(plan, values, block, request.input.scope, context.frozen) {}
 
 // A cell hides the scope: a sub-block's argument may have the name of a persistable variable.
 ValueId PlanDraft::Find(const std::string& name) {
@@ -33,9 +33,15 @@ ValueId PlanDraft::Get(const std::string& name, const OpDesc* op) {
               op ? "  " + Locate(*op) : "");
 }
 
+bool PlanDraft::IsConstant(const std::string& name) const {
+  const ValueId value = values.Current(name);
+  return persistables.IsFrozen(value) || Constant(name);
+}
+
 const Tensor* PlanDraft::Constant(const std::string& name) const {
   const ValueId value = values.Current(name);
   if (!value) return nullptr;
+  if (persistables.IsFrozen(value)) return &context.frozen.Elements(name);
   const Storage& storage = plan.StorageOf(value);
   if (const ConstantId constant = storage.As<ConstantId>()) return &plan.constants[constant];
   // A guarded value holds only until an op of the plan writes the variable.

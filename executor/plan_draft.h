@@ -34,7 +34,9 @@ struct PlanDraft {
   ValueId Find(const std::string& name);
   // The same; throws when it has no value. `op`: who asks; nullptr for a fetch.
   ValueId Get(const std::string& name, const OpDesc* op);
-  // The elements of a variable that are the same whenever the plan runs; nullptr otherwise.
+  // Whether the elements of a variable are the same whenever the plan runs.
+  bool IsConstant(const std::string& name) const;
+  // These elements; nullptr where they are not the same.
   const Tensor* Constant(const std::string& name) const;
 
   // Appends a step that reads these values (and writes step.outputs), with memory for itself.
@@ -44,14 +46,5 @@ struct PlanDraft {
   void AddStore(ValueId value, CellId cell, const std::string& where);
   void AddSave(ValueId value, size_t index);
 };
-
-template <class F>
-void ForEachName(const SlotList& slots, F f) {
-  for (const Slot& slot : slots) {
-    for (const std::string& name : slot.args) {
-      if (!IsEmptyName(name)) f(name);
-    }
-  }
-}
 
 }  // namespace coracle

@@ -3,6 +3,8 @@
 #include <coracle/executor/planner.h>
 #include <coracle/executor/stage_end.h>
 
+#include <set>
+
 namespace coracle {
 namespace {
 
@@ -10,17 +12,11 @@ namespace {
 std::unordered_set<std::string> WrittenNames(const ProgramDesc& program,
                                              const BlockDesc& outermost) {
   std::unordered_set<std::string> names;
-  std::vector<int> queue = {outermost.idx()};
-  std::unordered_set<int> seen(queue.begin(), queue.end());
-  for (size_t k = 0; k < queue.size(); ++k) {
-    const BlockDesc& block = program.Block(queue[k]);
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      ForEachName(block.op(i).outputs(), [&](const std::string& name) { names.insert(name); });
-      for (int sub : SubBlocksOf(block.op(i))) {
-        if (sub < program.NumBlocks() && seen.insert(sub).second) queue.push_back(sub);
-      }
-    }
-  }
+  const auto add = [&](const OpDesc& op) {
+    op.ForEachOutput([&](const std::string& name) { names.insert(name); });
+  };
+  outermost.ForEachOp(add);
+  for (const BlockDesc* inner : program.BlocksRunBy(outermost)) inner->ForEachOp(add);
   return names;
 }
 
@@ -59,6 +55,16 @@ void PlanOps(PlanDraft& draft) {
   EndBlock(draft);
 }
 
+// Where some step, or who fetches, reads elements.
+std::set<StorageId> ReadStorages(const PlanDraft& draft) {
+  std::set<StorageId> read;
+  for (const std::vector<ValueId>& values : draft.usage.reads) {
+    for (ValueId value : values) read.insert(draft.values[value].storage);
+  }
+  for (ValueId value : draft.plan.results) read.insert(draft.values[value].storage);
+  return read;
+}
+
 void AddResults(PlanDraft& draft) {
   for (const std::string& name : draft.plan.next ? draft.plan.live_out : draft.request.fetches)
     draft.plan.results.push_back(draft.Get(name, nullptr));
@@ -79,6 +85,7 @@ Plan MakePlan(const PlanContext& context, const PlanRequest& request, ProcedureT
   // Only now all lifetimes are known: who shares memory, then who lies where.
   draft.usage.written_names = WrittenNames(context.program, draft.block);
   ShareMemory(plan, draft.usage);
+  draft.persistables.AddFrozenElements(ReadStorages(draft));
   LayOutArena(plan);
   // A copy: the procedure may get more cells while other threads run this plan.
   plan.cells = draft.procedure.cells();

@@ -2,6 +2,7 @@
 // MakePlan: shapes inferred once, constants folded, kernels prepared, memory laid out. Internal to
 // executor/.
 
+#include <coracle/executor/frozen_parameters.h>
 #include <coracle/executor/guards.h>
 #include <coracle/executor/procedure.h>
 #include <coracle/framework/base/file_access.h>
@@ -20,6 +21,7 @@ struct PlanContext {
   const OpRegistry& ops;
   KernelMode kernels = KernelMode::kAuto;
   FileAccess files;
+  FrozenParameters& frozen;
   uint64_t memory_limit = UINT64_MAX;  // bytes of one value
 
   const BlockUse& UseOf(int block) const { return uses[static_cast<size_t>(block)]; }

@@ -39,12 +39,19 @@ void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
     generation_ = scope.Generation();  // BindOne may have added to it
   }
   for (PersistableId id : bound_.ids()) {
-    const auto* tensor = std::get_if<Tensor>(bound_[id].held);
-    if (!tensor || tensor->raw() == bound_[id].data) continue;
-    // Somebody has put another tensor there since.
-    if (!FitsPersistable(plan_.persistables[id], bound_[id].held)) BindOne(id, scope, pointers);
-    BindTensor(id, pointers);
+    BindAgain(id, scope, pointers);
+    // The run writes through the address.
+    auto* tensor = std::get_if<Tensor>(bound_[id].held);
+    if (tensor && plan_.persistables[id].written) tensor->MarkWritten();
   }
+}
+
+// Somebody may have put another tensor there since.
+void ScopeBinding::BindAgain(PersistableId id, Scope& scope, ValuePointers* pointers) {
+  const auto* tensor = std::get_if<Tensor>(bound_[id].held);
+  if (!tensor || tensor->raw() == bound_[id].data) return;
+  if (!FitsPersistable(plan_.persistables[id], bound_[id].held)) BindOne(id, scope, pointers);
+  BindTensor(id, pointers);
 }
 
 VarValue* ScopeBinding::Find(const PlanPersistable& persistable, Scope& scope) const {

@@ -14,9 +14,9 @@ class ScopeBinding {
 
   // Whether the scope is the one bound last and still has the plan's types. Looks up no name.
   bool StillFits(const Scope& scope) const;
-  // Points the persistable values at the scope's tensors, and makes those that the plan writes
-  // first. Cheap when nothing has moved. Throws kNotFound for a variable that the scope does not
-  // hold, kInvalidArgument for one of another type.
+  // Points the persistable values at the scope's tensors, makes those that the plan writes first,
+  // and marks all that it writes as written. Cheap when nothing has moved. Throws kNotFound for a
+  // variable that the scope does not hold, kInvalidArgument for one of another type.
   void Bind(Scope& scope, ValuePointers* pointers);
 
   // The scope's value, once bound.
@@ -29,6 +29,7 @@ class ScopeBinding {
   };
   VarValue* Find(const PlanPersistable& persistable, Scope& scope) const;
   void BindOne(PersistableId id, Scope& scope, ValuePointers* pointers);
+  void BindAgain(PersistableId id, Scope& scope, ValuePointers* pointers);
   void BindTensor(PersistableId id, ValuePointers* pointers);
 
   const Plan& plan_;

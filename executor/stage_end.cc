@@ -19,8 +19,8 @@ std::set<std::string> UsedFrom(const PlanDraft& draft, size_t next) {
   add(draft.use.writes);
   for (size_t i = next; i < draft.block.NumOps(); ++i) {
     const OpDesc& op = draft.block.op(i);
-    ForEachName(op.inputs(), [&](const std::string& name) { used.insert(name); });
-    for (int sub : SubBlocksOf(op)) add(draft.context.UseOf(sub).captured);
+    op.ForEachInput([&](const std::string& name) { used.insert(name); });
+    for (int sub : op.SubBlocks()) add(draft.context.UseOf(sub).captured);
   }
   return used;
 }
@@ -78,10 +78,11 @@ void EndStage(PlanDraft& draft, size_t next, const OpDesc& last, const std::stri
     RequireDense(draft, shape_var, last);
     used.insert(shape_var);
   }
-  // Persistable variables are in the scope, and what lives in its cell stays there.
+  // Persistable variables are found again, and what lives in its cell stays there.
   for (const std::string& name : used) {
     const ValueId value = draft.values.Current(name);
     if (!value || draft.plan.StorageOf(value).IsIn<PersistableId>()) continue;
+    if (draft.persistables.IsFrozen(value)) continue;
     if (draft.cells.IsIn(value, draft.procedure.FindCell(name))) continue;
     if (draft.values[value].IsDense())
       draft.plan.live_out.push_back(name);

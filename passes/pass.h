@@ -4,23 +4,37 @@
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <functional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 namespace coracle {
+
+// Values of persistable variables that are constants of the compiled program, by name.
+using FrozenValues = std::unordered_map<std::string, Tensor>;
 
 struct PassContext {
   const OpRegistry& ops;
   std::unordered_set<std::string> feeds;
   std::unordered_set<std::string> fetches;        // must keep their names, shapes and values
   std::unordered_set<std::string> captured = {};  // names in sub-blocks; RunPasses finds them
+  FrozenValues* frozen = nullptr;                 // nullptr: no parameters are frozen
 
   // A variable that something outside the program's ops may read: fetched, persistable, or used
   // in a sub-block.
   bool IsVisible(const BlockDesc& block, const std::string& name) const;
+
+  // The value of a frozen parameter; nullptr for any other variable.
+  const Tensor* FrozenValue(const std::string& name) const;
+  // Makes another one of the root block, called like `prefix`, and returns its name. REQUIRES:
+  // frozen.
+  std::string AddFrozen(ProgramDesc& program, const std::string& prefix, Tensor value) const;
+  // No op reads it from now on: its memory is released unless it is fetched. REQUIRES: frozen.
+  void ReleaseFrozen(const std::string& name) const;
 };
 
 struct Pass {
@@ -43,6 +57,10 @@ void RunPasses(ProgramDesc& program, const PassContext& context,
 
 // Removes the ops of the root block whose outputs nobody can see.
 void EliminateDeadCode(ProgramDesc& program, const PassContext& context);
+
+// A batch_norm with fixed statistics behind a convolution or mul (and perhaps a bias) becomes a
+// bias, and its scale a part of the filter, where all parameters are frozen.
+void FoldBatchNorm(ProgramDesc& program, const PassContext& context);
 
 // conv2d + elementwise_add of a per-channel bias becomes one conv2d with Bias, and so do their
 // gradients.

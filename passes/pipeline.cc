@@ -26,6 +26,11 @@ const std::vector<Pass>& Pipeline() {
   static const std::vector<Pass> passes = {
       {"dead_code", "what nobody reads need not be computed, nor looked at by the passes below",
        EliminateDeadCode},
+      {"fold_batch_norm",
+       "a scale and a shift that are known belong to the filter and its bias; before "
+       "fuse_conv_bias, "
+       "which puts that bias into the convolution",
+       FoldBatchNorm},
       {"fuse_conv_bias", "a convolution adds its bias while the result is in registers",
        FuseConvBias},
       {"nhwc",
@@ -45,6 +50,26 @@ bool PassContext::IsVisible(const BlockDesc& block, const std::string& name) con
   if (fetches.count(name) || captured.count(name)) return true;
   const VarDesc* var = block.FindVarRecursive(name);
   return var && var->persistable();
+}
+
+const Tensor* PassContext::FrozenValue(const std::string& name) const {
+  if (!frozen) return nullptr;
+  auto it = frozen->find(name);
+  return it == frozen->end() ? nullptr : &it->second;
+}
+
+std::string PassContext::AddFrozen(ProgramDesc& program, const std::string& prefix,
+                                   Tensor value) const {
+  const std::string name = program.FreeName(prefix);
+  VarDesc& var = program.Root().Var(name);
+  var.SetMeta({VarType::kLoDTensor, value.dtype(), value.shape(), 0});
+  var.SetPersistable(true);
+  frozen->emplace(name, std::move(value));
+  return name;
+}
+
+void PassContext::ReleaseFrozen(const std::string& name) const {
+  if (!fetches.count(name)) frozen->erase(name);
 }
 
 void RunPasses(ProgramDesc& program, const PassContext& context,

@@ -44,6 +44,15 @@ ProgramDesc ReadAnyProgram(const std::string& given) {
       ParseModelText(bytes, source, directory.empty() ? "." : directory, DefaultOps()).main);
 }
 
+std::string ParametersBeside(const std::string& program_file) {
+  const fs::path file = program_file;
+  std::error_code ignored;
+  if (file.filename() == "__model__") return file.parent_path().string() + "/";
+  if (file.extension() != ".pdmodel") return "";
+  const fs::path beside = fs::path(file).replace_extension(".pdiparams");
+  return fs::exists(beside, ignored) ? beside.string() : "";
+}
+
 void RequireEnding(const std::string& what, const std::string& path,
                    const std::vector<std::string>& endings) {
   const std::string ending = fs::path(path).extension();

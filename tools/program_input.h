@@ -15,6 +15,10 @@ ProgramDesc ReadAnyProgram(const std::string& path);
 // The file that ReadAnyProgram reads: in a directory the program in it.
 std::string ProgramFile(const std::string& path);
 
+// Where the parameters beside a saved model are, as LoadParameters takes it: of the file that
+// ProgramFile returns. "" when there are none.
+std::string ParametersBeside(const std::string& program_file);
+
 // Throw UsageError unless `path`, which `what` names ("--out"), is "" or one that the command
 // writes, so that no file gets an ending that means something else. Of RequireEnding "-" is one
 // too, and "" in the list stands for a name without ending.

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <filesystem>
 #include <unordered_set>
 
 #include "command_limits.h"
@@ -25,18 +24,6 @@ DEFINE_int32(repeat, 1, "number of runs; the last one's results count");
 
 namespace coracle::tools {
 namespace {
-
-// Without --params what lies beside a saved model.
-std::string ParamsPath(const std::string& program) {
-  namespace fs = std::filesystem;
-  if (!FLAGS_params.empty()) return FLAGS_params;
-  const fs::path file = ProgramFile(program);
-  std::error_code ignored;
-  if (file.filename() == "__model__") return file.parent_path().string() + "/";
-  if (file.extension() != ".pdmodel") return "";
-  const fs::path beside = fs::path(file).replace_extension(".pdiparams");
-  return fs::exists(beside, ignored) ? beside.string() : "";
-}
 
 // The arrays of --feed. A single array (npy) has the name "".
 NamedTensors ReadFeeds() {
@@ -124,7 +111,7 @@ void CheckFlags(const std::vector<std::string>& args) {
     throw UsageError("PROGRAM and --feed cannot both be standard input");
 }
 
-PreparedProgram Prepare(ProgramDesc program, const NamedTensors& given) {
+PreparedProgram Prepare(ProgramDesc program, const NamedTensors& given, Scope& scope) {
   std::vector<std::string> feed_names;
   if (OwnFeeds(program).empty()) {
     for (const auto& entry : given) feed_names.push_back(entry.first);
@@ -132,7 +119,9 @@ PreparedProgram Prepare(ProgramDesc program, const NamedTensors& given) {
       throw UsageError("an npy file feeds a program with one feed op; this has none: use npz");
   }
   const std::vector<std::string> fetches = DenseNames(program.Root(), ListFlag(FLAGS_fetch));
-  return Executor(CompileOptionsFromFlags()).Prepare(program, feed_names, fetches);
+  const Executor executor(CompileOptionsFromFlags());
+  return FLAGS_save_params.empty() ? executor.PrepareOwning(program, scope, feed_names, fetches)
+                                   : executor.PrepareFrozen(program, scope, feed_names, fetches);
 }
 
 NamedTensors Run(PreparedProgram& prepared, const std::vector<Tensor>& feeds, Scope& scope) {
@@ -156,10 +145,11 @@ int RunRun(const std::vector<std::string>& args) {
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;
-  const std::string params = ParamsPath(args[0]);
+  const std::string params =
+      FLAGS_params.empty() ? ParametersBeside(ProgramFile(args[0])) : FLAGS_params;
   if (!params.empty()) LoadParameters(program, params, scope);
   const NamedTensors given = ReadFeeds();
-  PreparedProgram prepared = Prepare(program, given);
+  PreparedProgram prepared = Prepare(program, given, scope);
   const NamedTensors results = Run(prepared, InOrder(given, prepared.feed_names()), scope);
   if (!FLAGS_out.empty()) WriteNpz(Distinct(results), FLAGS_out);
   if (!FLAGS_save_params.empty()) SaveCombined(scope, PersistableNames(program), FLAGS_save_params);

@@ -48,7 +48,10 @@ int RunTime(const std::vector<std::string>& args) {
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const std::string file = ProgramFile(args[0]);
   const bool job = file.ends_with(".pbtxt") && LooksLikeJob(ReadFile(file, kMaxProgramBytes));
-  Print(job ? TimesOfJob(file, options, given) : TimesOfModel(file, options));
+  const bool saved = FLAGS_loss.empty() && !ParametersBeside(file).empty();
+  Print(job     ? TimesOfJob(file, options, given)
+        : saved ? TimeSavedModel(file, options).ToString()
+                : TimesOfModel(file, options));
   return 0;
 }
 
@@ -56,10 +59,12 @@ int RunTime(const std::vector<std::string>& args) {
 
 Command TimeCommand() {
   return {"time",
-          "times a model, or a job's step: forward, backward and update of each layer",
+          "times a model, saved or as text, or a job's step: forward, backward and update of each "
+          "layer",
           "time MODEL|JOB.pbtxt [--batch_size=64] [--iterations=50] [--loss=loss]",
           "  coracle time examples/digits/lenet.pbtxt --batch_size=64\n"
-          "  coracle time examples/mnist/lenet_bfloat16.pbtxt\n",
+          "  coracle time examples/mnist/lenet_bfloat16.pbtxt\n"
+          "  coracle time inference.pdmodel --batch_size=1\n",
           WithCompileFlags({"batch_size", "iterations", "loss"}),
           RunTime};
 }

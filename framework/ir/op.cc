@@ -43,6 +43,11 @@ void Rename(SlotList& slots, const std::string& from, const std::string& to) {
   for (Slot& slot : slots) std::replace(slot.args.begin(), slot.args.end(), from, to);
 }
 
+bool NamesBlock(const Attribute& attr) {
+  const AttrType type = TypeOf(attr);
+  return type == AttrType::kBlock || type == AttrType::kBlocks;
+}
+
 }  // namespace
 
 OpDesc::OpDesc(std::string type, SlotList inputs, SlotList outputs, AttrList attrs)
@@ -120,8 +125,8 @@ const Attribute* OpDesc::FindAttr(std::string_view name) const {
 }
 
 void OpDesc::SetAttr(std::string_view name, Attribute value) {
-  const AttrType type = TypeOf(value);
-  if (type == AttrType::kBlock || type == AttrType::kBlocks) Touch();
+  const Attribute* found = FindAttr(name);
+  if (NamesBlock(value) || (found && NamesBlock(*found))) Touch();
   for (NamedAttr& attr : attrs_) {
     if (attr.name == name) {
       attr.value = std::move(value);
@@ -132,14 +137,14 @@ void OpDesc::SetAttr(std::string_view name, Attribute value) {
 }
 
 void OpDesc::RemoveAttr(std::string_view name) {
+  const Attribute* found = FindAttr(name);
+  if (found && NamesBlock(*found)) Touch();
   std::erase_if(attrs_, [&](const NamedAttr& a) { return a.name == name; });
 }
 
 bool OpDesc::HasSubBlock() const {
-  return std::any_of(attrs_.begin(), attrs_.end(), [](const NamedAttr& attr) {
-    const AttrType type = TypeOf(attr.value);
-    return type == AttrType::kBlock || type == AttrType::kBlocks;
-  });
+  return std::any_of(attrs_.begin(), attrs_.end(),
+                     [](const NamedAttr& attr) { return NamesBlock(attr.value); });
 }
 
 std::vector<int> OpDesc::SubBlocks() const {

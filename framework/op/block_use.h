@@ -38,6 +38,4 @@ std::vector<std::string> OuterWrites(const BlockDesc& block);
 // appended to the parent, where its variable for scopes is declared.
 OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition);
 
-inline std::vector<int> SubBlocksOf(const OpDesc& op) { return op.SubBlocks(); }
-
 }  // namespace coracle

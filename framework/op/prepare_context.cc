@@ -35,6 +35,20 @@ const Tensor* PrepareContext::Constant(std::string_view slot, size_t i) const {
   return i < args.size() && !IsEmptyName(args[i]) ? args_.Constant(args[i]) : nullptr;
 }
 
+std::shared_ptr<const Tensor> PrepareContext::Packed(std::string_view slot,
+                                                     const PackedLayout& layout) const {
+  const auto& args = op_.Input(slot);
+  const size_t i = At(slot, 0);
+  if (i >= args.size() || IsEmptyName(args[i])) return nullptr;
+  return args_.Packed(args[i], layout);
+}
+
+std::shared_ptr<const Tensor> ArgTable::Packed(const std::string& name,
+                                               const PackedLayout& layout) {
+  const Tensor* given = Constant(name);
+  return given ? std::make_shared<const Tensor>(layout.pack(*given)) : nullptr;
+}
+
 FileAccess PrepareContext::files() const {
   if (!def_.names_file())
     throw InternalError(op_.type() + ": touches files and does not declare NamesFile");

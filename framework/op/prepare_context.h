@@ -5,6 +5,8 @@
 #include <coracle/framework/op/kernel.h>
 #include <coracle/framework/op/op_def.h>
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +17,13 @@ namespace coracle {
 // those of the enclosing blocks: (name in the sub-block, arg of the op).
 struct BlockArgs {
   std::vector<std::pair<std::string, TensorArg>> in, out;
+};
+
+// How a kernel likes to have the elements of a constant.
+struct PackedLayout {
+  std::string id;  // the same for the same layout
+  std::function<Tensor(const Tensor& plain)> pack;
+  std::function<Tensor(const Tensor& packed)> unpack = {};  // bit for bit; may be absent
 };
 
 // Where names become args: implemented by the interpreter and by the executor's planner.
@@ -31,6 +40,8 @@ class ArgTable {
   virtual bool HasGradientBlock(BlockRef block) = 0;
   // The elements of a variable that never change while the plan lives; nullptr otherwise.
   virtual const Tensor* Constant(const std::string& name) = 0;
+  // See PrepareContext.
+  virtual std::shared_ptr<const Tensor> Packed(const std::string& name, const PackedLayout& layout);
   // What the program's user lets it touch.
   virtual FileAccess files() const { return FileAccess(); }
 };
@@ -73,7 +84,12 @@ class PrepareContext {
   // A tensor array (empty before the first run) for memory whose size only a run can tell: what the
   // op leaves in it is there in the workspace's next run, so that Tensor::Resize need not allocate.
   TensorArg ScratchArray() const { return args_.ScratchArray(); }
+  // The elements of a variable that never change while the plan lives; nullptr otherwise.
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
+  // Such elements in another layout, which all kernels that ask for it share; nullptr where they
+  // are not constant. The kernel that is being prepared must not read the variable itself then (its
+  // elements may be gone), unless it asks for Input(slot) again.
+  std::shared_ptr<const Tensor> Packed(std::string_view slot, const PackedLayout& layout) const;
   // A value without a type, which keeps its memory from run to run: for what an op hands to a
   // sub-block and takes from it. See Workspace::ValueOf.
   TensorArg ScratchValue() const { return args_.ScratchValue(); }

@@ -44,7 +44,10 @@ uint64_t Scope::Generation() const {
 
 VarValue& Scope::Var(const std::string& name) {
   std::unique_ptr<VarValue>& slot = values_[name];
-  if (!slot) slot = std::make_unique<VarValue>();
+  if (!slot) {
+    slot = std::make_unique<VarValue>();
+    generation_ = NextGeneration();
+  }
   return *slot;
 }
 

@@ -33,8 +33,8 @@ class Scope {
   bool Has(const std::string& name) const { return Find(name) != nullptr; }
   bool Erase(const std::string& name);
   std::vector<std::string> LocalNames() const;  // sorted by bytes
-  // While this number stays the same, addresses that Var and Find returned hold. Unique in the
-  // process.
+  // While this number stays the same, addresses that Var and Find returned hold, and what Find did
+  // not find is still absent. Unique in the process.
   uint64_t Generation() const;
   // Own tensors copied deeply; the same parent.
   Scope Clone() const;

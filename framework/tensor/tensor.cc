@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -25,9 +26,16 @@ constexpr size_t kHugePage = size_t{2} << 20;
 // millions of small ones.
 constexpr size_t kOverhead = 256;
 
+// Each memory counts its writes from another number.
+uint64_t FirstVersion() {
+  static std::atomic<uint64_t> memories{0};
+  return (memories.fetch_add(1, std::memory_order_relaxed) + 1) << 32;
+}
+
 struct Release {
   std::shared_ptr<ResourceLimits> limits;
   size_t bytes;
+  uint64_t version = FirstVersion();
   void operator()(void* data) const {
     std::free(data);
     if (limits) limits->Give(bytes);
@@ -36,7 +44,7 @@ struct Release {
 
 template <class What>
 std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
-  const Release release{ResourceLimits::Current(), bytes + kOverhead};
+  Release release{ResourceLimits::Current(), bytes + kOverhead};
   if (release.limits) release.limits->Take(release.bytes, what);
   const bool huge = bytes >= kHugePage - kHugePage / 8;
   size_t alignment = huge ? kHugePage : kAlignment;
@@ -50,7 +58,12 @@ std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
 #ifdef __SANITIZE_ADDRESS__  // the rounding must not hide an overrun
   ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + bytes, std::max(rounded, alignment) - bytes);
 #endif
-  return {data, release};
+  return {data, std::move(release)};
+}
+
+uint64_t* VersionOf(const std::shared_ptr<void>& memory) {
+  auto* release = memory ? std::get_deleter<Release>(memory) : nullptr;
+  return release ? &release->version : nullptr;
 }
 
 template <class From, class To>
@@ -83,6 +96,7 @@ Tensor::Tensor(DType dtype, const Shape& shape) : dtype_(dtype), shape_(shape) {
     owner_ = Allocate(nbytes(), [this] { return ToString(); });
     data_ = owner_.get();
     capacity_ = nbytes();
+    version_ = VersionOf(owner_);
   }
 }
 
@@ -102,6 +116,7 @@ void Tensor::Resize(DType dtype, const Shape& shape) {
     *this = Tensor(dtype, shape);
     return;
   }
+  MarkWritten();
   dtype_ = dtype;
   shape_ = shape;
   numel_ = shape.numel();
@@ -116,7 +131,10 @@ void Tensor::CopyFrom(const Tensor& from) {
     return;
   }
   if (!(same && capacity_ == 0 && data_)) Resize(from.dtype_, from.shape_);
-  if (numel_ > 0 && data_ != from.data_) std::memcpy(data_, from.data_, nbytes());
+  if (numel_ > 0 && data_ != from.data_) {
+    MarkWritten();
+    std::memcpy(data_, from.data_, nbytes());
+  }
   lod_ = from.lod_;
 }
 
@@ -133,6 +151,7 @@ Tensor Tensor::View(DType dtype, const Shape& shape, void* data, std::shared_ptr
   t.numel_ = shape.numel();
   t.data_ = data;
   t.owner_ = std::move(owner);
+  t.version_ = VersionOf(t.owner_);
   return t;
 }
 

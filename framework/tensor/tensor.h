@@ -7,6 +7,7 @@
 #include <coracle/framework/tensor/dtype.h>
 #include <coracle/framework/tensor/shape.h>
 
+#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -40,7 +41,8 @@ class Tensor {
   }
   template <class T>
   static Tensor Full(const Shape& shape, T value);
-  // Elements that `owner` keeps alive (or the caller, when owner is empty).
+  // Elements that `owner` keeps alive (or the caller, when owner is empty). Of an owner that is a
+  // tensor's memory the view shares the version.
   static Tensor View(DType dtype, const Shape& shape, void* data, std::shared_ptr<void> owner = {});
 
   DType dtype() const { return dtype_; }
@@ -49,12 +51,16 @@ class Tensor {
   size_t nbytes() const { return static_cast<size_t>(numel_) * SizeOf(dtype_); }
   bool empty() const { return numel_ == 0; }
 
-  void* raw() { return data_; }
+  void* raw() {
+    MarkWritten();
+    return data_;
+  }
   const void* raw() const { return data_; }
   // Throws kInvalidArgument when T is not the dtype.
   template <class T>
   T* data() {
     RequireDType(DTypeOf<T>());
+    MarkWritten();
     return static_cast<T*>(data_);
   }
   template <class T>
@@ -92,6 +98,20 @@ class Tensor {
   void CopyFrom(const Tensor& from);
   uint64_t capacity() const { return capacity_; }  // bytes of memory of its own; 0 for a view
 
+  // While this number stays the same, nobody has asked for the elements in order to write them,
+  // through any handle. No two memories in the life of the process have the same number. 0: not
+  // known, since the memory is not a tensor's own (or there is none).
+  uint64_t version() const {
+    return version_ ? std::atomic_ref(*version_).load(std::memory_order_relaxed) : 0;
+  }
+  // Changes version(), as all members do that give write access. For who writes through an address
+  // that he got earlier.
+  void MarkWritten() {
+    if (!version_) return;
+    const std::atomic_ref version(*version_);  // of two that mark at once, one is enough
+    version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+
   LoD& lod() { return lod_; }
   const LoD& lod() const { return lod_; }
 
@@ -109,7 +129,8 @@ class Tensor {
   int64_t numel_ = 0;
   void* data_ = nullptr;
   std::shared_ptr<void> owner_;
-  size_t capacity_ = 0;  // bytes at data_ when owner_ is our own allocation
+  size_t capacity_ = 0;          // bytes at data_ when owner_ is our own allocation
+  uint64_t* version_ = nullptr;  // lies beside the memory that owner_ keeps, shared by all handles
   LoD lod_;
 };
 

@@ -137,14 +137,18 @@ ConvGeometry ConvOf(const PrepareContext& ctx, const TensorArg& input, const Ten
 template <class T>
 void AddBias(const ConvGeometry& g, const T* bias, T* out) {
   const ImageStrides s = g.InStrides();
-  for (int64_t n = 0; n < g.batch; ++n) {
-    for (int64_t c = 0; c < g.in_channels; ++c) {
-      for (int64_t y = 0; y < g.h.in; ++y) {
-        T* row = out + n * s.n + c * s.c + y * s.h;
-        for (int64_t x = 0; x < g.w.in; ++x) row[x * s.w] += bias[c];
+  // The inner loop goes along memory.
+  const int64_t channels = g.in_channels, inner = g.channels_last ? channels : g.w.in;
+  const int64_t outer = g.channels_last ? g.w.in : channels;
+  const int64_t step = g.channels_last ? s.w : s.c;
+  ParallelFor(g.batch * g.h.in, 1 + 65536 / (1 + inner * outer), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      T* row = out + r / g.h.in * s.n + r % g.h.in * s.h;
+      for (int64_t i = 0; i < outer; ++i) {
+        for (int64_t k = 0; k < inner; ++k) row[i * step + k] += bias[g.channels_last ? k : i];
       }
     }
-  }
+  });
 }
 
 // One image: every element of Input is spread over its window of Output.

@@ -119,8 +119,8 @@ const void* Element(const void* data, DType dtype, int64_t index) {
 // A filter in the primitive's layout: the variable itself, or scratch memory with a reorder.
 struct FilterCopy {
   TensorArg arg;
-  onednn::Reorder reorder;           // empty when the layouts agree, or the copy is made already
-  std::shared_ptr<Tensor> constant;  // the copy of a filter that never changes
+  onednn::Reorder reorder;  // empty when the layouts agree, or the copy is made already
+  std::shared_ptr<const Tensor> constant;  // the copy of a filter that never changes
 
   // The filter as the primitive reads it.
   const void* Read(Workspace& ws, const TensorArg& filter) const {
@@ -130,16 +130,33 @@ struct FilterCopy {
   }
 };
 
+Tensor Reordered(const memory::desc& from, const memory::desc& to, const Tensor& given,
+                 Tensor made) {
+  const onednn::Scope inside;
+  onednn::Translate("reorder", [&] { onednn::Reorder(from, to).Run(given.raw(), made.raw()); });
+  return made;
+}
+
+PackedLayout LayoutOf(const memory::desc& plain, const memory::desc& wanted,
+                      const TensorArg& filter) {
+  PackedLayout layout{"onednn ", {}, {}};
+  layout.id.append(reinterpret_cast<const char*>(&wanted.data), sizeof wanted.data);
+  const auto floats = static_cast<int64_t>(wanted.get_size() / sizeof(float)) + 1;
+  layout.pack = [=](const Tensor& given) {
+    return Reordered(plain, wanted, given, Tensor(DType::kFloat32, {floats}));
+  };
+  layout.unpack = [=, dtype = filter.dtype, shape = filter.shape](const Tensor& packed) {
+    return Reordered(wanted, plain, packed, Tensor(dtype, shape));
+  };
+  return layout;
+}
+
 FilterCopy CopyToRead(const PrepareContext& ctx, const memory::desc& plain,
                       const memory::desc& wanted, const TensorArg& filter) {
   if (plain == wanted) return {filter, {}, {}};
   const onednn::Reorder reorder(plain, wanted);
-  const Tensor* given = ctx.Constant("Filter");
-  if (!given) return {onednn::ScratchFor(ctx, wanted), reorder, {}};
-  const auto floats = static_cast<int64_t>(wanted.get_size() / sizeof(float)) + 1;
-  auto copy = std::make_shared<Tensor>(DType::kFloat32, Shape{floats});
-  reorder.Run(given->raw(), copy->raw());
-  return {{}, {}, copy};
+  if (auto packed = ctx.Packed("Filter", LayoutOf(plain, wanted, filter))) return {{}, {}, packed};
+  return {onednn::ScratchFor(ctx, wanted), reorder, {}};
 }
 
 Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts,

@@ -400,11 +400,13 @@ Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
   const ForwardFilter f(d);
   const int64_t padded_bias = PadUp(g.out_channels);
   const PaddedInput input(ctx, d, args.input);
-  std::shared_ptr<Tensor> constant;  // the packed filter, when it never changes
-  if (const Tensor* given = ctx.Constant("Filter")) {
-    constant = std::make_shared<Tensor>(DType::kFloat32, Shape{f.size});
-    f.Pack(d, given->data<float>(), constant->data<float>());
-  }
+  // The packed filter, when it never changes.
+  const std::shared_ptr<const Tensor> constant =
+      ctx.Packed("Filter", {"conv_window " + std::to_string(f.tail), [&](const Tensor& plain) {
+                              Tensor packed(DType::kFloat32, Shape{f.size});
+                              f.Pack(d, plain.data<float>(), packed.data<float>());
+                              return packed;
+                            }});
   const TensorArg packed = ctx.Scratch(DType::kFloat32, {(constant ? 0 : f.size) + padded_bias});
   const int64_t work = d.out_row * g.h.kernel * d.segment;
   return [=](Workspace& ws) {

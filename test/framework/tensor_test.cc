@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -48,6 +49,43 @@ TEST(Tensor, CopiesShareAndClonesDoNot) {
   EXPECT_EQ(shared.data<float>()[0], 7);
   EXPECT_EQ(copied.data<float>()[0], 1);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a.raw()) % 64, 0u);
+}
+
+TEST(Tensor, VersionTellsOfWritesThroughAnyHandle) {
+  Tensor a = Tensor::Of<float>({2}, {1, 2});
+  const Tensor& seen = a;
+  Tensor shared = a.Reshaped({2, 1});
+  uint64_t version = 0;
+  const auto changed = [&] { return std::exchange(version, seen.version()) != seen.version(); };
+  EXPECT_TRUE(changed());
+  EXPECT_TRUE(seen.data<float>()[0] == 1 && seen.raw() && seen.span<float>().size() == 2);
+  EXPECT_TRUE(BitEqual(seen.Clone(), seen));
+  EXPECT_FALSE(changed()) << "was only read";
+  shared.data<float>()[0] = 3;
+  EXPECT_TRUE(changed());
+  shared.span<float>()[0] = 4;
+  EXPECT_TRUE(changed());
+  EXPECT_NE(shared.raw(), nullptr);
+  EXPECT_TRUE(changed());
+  a.CopyFrom(Tensor::Of<float>({2}, {5, 6}));
+  EXPECT_TRUE(changed());
+  shared = Tensor();
+  EXPECT_FALSE(changed()) << "another handle went";
+  a.Resize(DType::kFloat32, {1});
+  EXPECT_TRUE(changed());
+  a.MarkWritten();
+  EXPECT_TRUE(changed());
+}
+
+TEST(Tensor, VersionsOfTwoMemoriesDiffer) {
+  std::set<uint64_t> versions;
+  for (int i = 0; i < 100; ++i) {  // at one address, perhaps
+    const Tensor t(DType::kFloat32, {16});
+    EXPECT_TRUE(versions.insert(t.version()).second);
+  }
+  EXPECT_EQ(Tensor().version(), 0u);
+  float value = 1;
+  EXPECT_EQ(Tensor::View(DType::kFloat32, {1}, &value).version(), 0u) << "anybody may write it";
 }
 
 TEST(Tensor, AccessIsChecked) {
@@ -215,6 +253,19 @@ TEST(Scope, FindsInParents) {
   }
   EXPECT_TRUE(inner.Erase("w"));
   EXPECT_EQ(inner.Get("w").Item<float>(), 1);
+}
+
+TEST(Scope, GenerationTellsOfNewNames) {
+  Scope outer, inner(&outer);
+  inner.Var("a");
+  uint64_t generation = inner.Generation();
+  inner.Var("a") = Tensor::Of<float>({1}, {1});
+  EXPECT_EQ(inner.Generation(), generation);
+  for (Scope* scope : {&inner, &outer}) {
+    scope->Var("b");
+    EXPECT_NE(inner.Generation(), generation);
+    generation = inner.Generation();
+  }
 }
 
 TEST(Scope, AddressesHoldAndClonesAreDeep) {

@@ -128,6 +128,22 @@ TEST(BlocksRunBy, IndicesThatNameNoBlockAndCircles) {
   EXPECT_EQ(IndicesOf(program.BlocksRunBy(program.Block(2))), std::vector<int>{1});
 }
 
+TEST(SubBlockOps, FollowsAttrs) {
+  ProgramDesc program;
+  program.AppendBlock(0);
+  BlockDesc& root = program.Root();
+  OpDesc& op = root.AppendOp("run", {}, {}, {{"block", BlockRef{1}}, {"flag", true}});
+  ASSERT_EQ(root.SubBlockOps().size(), 1u);
+  op.RemoveAttr("block");
+  EXPECT_TRUE(root.SubBlockOps().empty()) << "removed";
+  op.SetAttr("blocks", Blocks{{1}});
+  EXPECT_EQ(root.SubBlockOps().size(), 1u) << "added";
+  op.SetAttr("blocks", std::string("none"));
+  EXPECT_TRUE(root.SubBlockOps().empty()) << "replaced by something else";
+  op.SetAttr("flag", BlockRef{1});
+  EXPECT_EQ(root.SubBlockOps().size(), 1u) << "put in the place of something else";
+}
+
 TEST(ForEachOp, OfAllBlocksInOrder) {
   ProgramDesc program;
   program.AppendBlock(0);

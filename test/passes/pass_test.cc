@@ -3,37 +3,14 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/passes/pass.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "listing.h"
+
 namespace coracle {
 namespace {
-
-// One op a line: "Output=y = conv2d(Input=x, Filter=w)".
-std::string Listing(const ProgramDesc& program) {
-  auto slots = [](const SlotList& list) {
-    std::string text;
-    for (const Slot& slot : list) {
-      if (slot.args.empty()) continue;
-      text +=
-          fmt::format("{}{}={}", text.empty() ? "" : ", ", slot.name, fmt::join(slot.args, "+"));
-    }
-    return text;
-  };
-  std::string text;
-  for (size_t i = 0; i < program.Root().NumOps(); ++i) {
-    const OpDesc& op = program.Root().op(i);
-    text += fmt::format("{} = {}({})", slots(op.outputs()), op.type(), slots(op.inputs()));
-    for (const char* attr : {"data_format", "data_layout", "shape", "axis"}) {
-      if (const Attribute* value = op.FindAttr(attr))
-        text += fmt::format(" {}={}", attr, ToString(*value));
-    }
-    text += "\n";
-  }
-  return text;
-}
 
 void ExpectPass(const std::string& pass, ProgramDesc program,
                 const std::vector<std::string>& fetches, const std::string& after) {

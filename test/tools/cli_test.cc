@@ -298,6 +298,35 @@ TEST_F(Cli, FromTextToGradients) {
   Expect("{ sleep 0.2; coracle convert main.pb -; echo code $? >&2; } | true", 0, {"code 0"});
 }
 
+// Trained with batch statistics, run with the moving ones, which are frozen.
+TEST_F(Cli, SavedModelsAreFrozen) {
+  WriteFileAtomic(Path("net.pbtxt"), R"(
+    data { name: "image" shape: [-1, 1, 28, 28] }
+    data { name: "label" shape: [-1, 1] dtype: INT64 }
+    layer { conv2d { input: "image" num_filters: 4 filter_size: 5 stride: 3 output: "c" } }
+    layer { batch_norm { input: "c" act: "relu" output: "n" } }
+    layer { fc { input: "n" size: 10 output: "logits" } }
+    layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
+    layer { mean { input: "ce" output: "loss" } })");
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+    model: "net.pbtxt" train { digits { count: 100 } } test { digits { count: 50 } }
+    loss: "loss" optimizer { sgd { learning_rate: 0.1 } } batch_size: 50 max_iter: 2
+    deploy { input: "image" output: "logits" })");
+  Expect("coracle train job.pbtxt --out=out", 0, {"final: loss="});
+  Expect("coracle test out/eval job.pbtxt --profile", 0, {"conv2d", "test: loss="});
+  const Result test = Shell("cd " + dir_ + " && coracle test out/eval job.pbtxt --profile");
+  EXPECT_EQ(test.text.find("batch_norm"), std::string::npos) << test.text;
+  Expect("coracle time out/model.pdmodel --batch_size=2 --iterations=2", 0,
+         {"batch of 2, 2 runs", "conv2d", "whole step"});
+  const Result time = Shell("cd " + dir_ + " && coracle time out/model.pdmodel --iterations=1");
+  EXPECT_EQ(time.text.find("batch_norm"), std::string::npos) << time.text;
+  WriteNpy(Tensor::Zeros(DType::kFloat32, {2, 1, 28, 28}), Path("zeros.npy"));
+  Expect(
+      "coracle run out/model.pdmodel --feed=zeros.npy --repeat=2 --save_params=again.pdiparams "
+      "&& cmp again.pdiparams out/model.pdiparams",
+      0, {"logits: float32[2, 10]"});
+}
+
 TEST_F(Cli, TrainStopResumeAndTest) {
   WriteFileAtomic(Path("softmax.pbtxt"), R"(
     data { name: "image" shape: [-1, 1, 28, 28] }

@@ -82,13 +82,15 @@ const std::vector<ExecutorPart> kExecutorParts = {
      {"ids", "procedure", "plan", "guards", "memory_plan", "memory_layout", "memory_sharing"},
      {}},
     {"planner",
-     {"value_table", "cell_values", "persistable_values", "planner", "plan_draft",
-      "constant_folding", "sub_block_planner", "op_planner", "stage_end", "shape_warnings",
-      "plan_cache"},
+     {"frozen_parameters", "value_table", "cell_values", "persistable_values", "planner",
+      "plan_draft", "constant_folding", "sub_block_planner", "op_planner", "stage_end",
+      "shape_warnings", "plan_cache"},
      {"plan"}},
     {"frame", {"value_pointers", "scope_binding", "nan_check", "frame", "run_steps"}, {"plan"}},
     {"activation", {"activation"}, {"plan", "planner", "frame"}},
-    {"executor", {"executor", "compiled_program"}, {"plan", "planner", "frame", "activation"}}};
+    {"executor",
+     {"frozen_guard", "executor", "compiled_program"},
+     {"plan", "planner", "frame", "activation"}}};
 
 TEST(IncludeRule, ExecutorPointsOneWay) {
   std::map<std::string, const ExecutorPart*> part_of;

@@ -28,7 +28,6 @@ const std::vector<Exception> kSlotLoops = {
     {"framework/ir/", "the verbs"},
     {"framework/io/program_codec.cc", "a file holds each position as it is"},
     {"framework/op/gradient_context.cc", "lists of gradients that are cut slot by slot"},
-    {"executor/", "to be rewritten"},
 };
 
 // May look for blocks among attrs themselves.

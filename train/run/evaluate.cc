@@ -166,7 +166,7 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
   fetches = results.fetches();
   feeds.insert(feeds.end(), carry.to().begin(), carry.to().end());
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
-  PreparedProgram program = executor.Prepare(model.program, feeds, fetches);
+  PreparedProgram program = executor.PrepareOwning(model.program, scope, feeds, fetches);
   BatchReader reader(data, {.batch_size = set.batch_size});
   int64_t batches = reader.batches_per_epoch();
   if (set.iterations > 0) batches = std::min(batches, set.iterations);

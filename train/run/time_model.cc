@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/train/data/feeder.h>
@@ -43,7 +44,7 @@ std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMa
       place = map.Find(op);
       const bool of_no_layer = place.shares[0].first == LayerMap::kOther;
       if (of_no_layer && owners.contains(block)) place = owners.at(block);
-      for (int inner : op.SubBlocks()) owners[inner] = place;
+      for (int inner : op.SubBlocks()) owners.insert_or_assign(inner, place);
     } else if (!places.empty()) {
       place.part = places.back().part;
     }
@@ -128,14 +129,14 @@ ModelTimes EmptyTimes(const LayerMap& map, const Step& step, int64_t iterations)
   return times;
 }
 
-ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
-  Scope scope;
+Executor ExecutorFor(const TimeOptions& options, bool profile) {
   CompileOptions compile = options.compile;
-  compile.profile = false;
-  Executor(compile, ops).Run(step.startup, scope);
-  compile.profile = true;
-  PreparedProgram program = Executor(compile, ops).Prepare(step.main, step.inputs, step.fetches);
+  compile.profile = profile;
+  return Executor(compile, options.ops ? *options.ops : DefaultOps());
+}
+
+ModelTimes TimeRuns(const Step& step, const TimeOptions& options, PreparedProgram& program,
+                    Scope& scope) {
   std::vector<Tensor> feeds;
   feeds.reserve(step.inputs.size());
   for (const std::string& name : step.inputs)
@@ -156,6 +157,14 @@ ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
     before = std::move(after);
   }
   return times;
+}
+
+ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
+  Scope scope;
+  ExecutorFor(options, false).Run(step.startup, scope);
+  PreparedProgram program =
+      ExecutorFor(options, true).Prepare(step.main, step.inputs, step.fetches);
+  return TimeRuns(step, options, program, scope);
 }
 
 }  // namespace
@@ -185,6 +194,16 @@ ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options) {
   step.batch_size = job.batch_size;
   step.batches = job.training.iter_size;
   return TimeSteps(step, options);
+}
+
+ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options) {
+  Scope scope;
+  InferenceModel model = LoadInferenceModel(path, scope);
+  const Step step{
+      std::move(model.program), {}, model.feed_names, model.fetch_names, options.batch_size};
+  PreparedProgram program =
+      ExecutorFor(options, true).PrepareOwning(step.main, scope, step.inputs, step.fetches);
+  return TimeRuns(step, options, program, scope);
 }
 
 std::string ModelTimes::ToString() const {

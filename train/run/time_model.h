@@ -52,6 +52,10 @@ ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options);
 // are not used.
 ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options);
 
+// The same of a model that was saved with its parameters, as `coracle run` runs it: forward, with
+// the parameters frozen. Of `options` loss is not used. Throws as LoadInferenceModel does.
+ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options);
+
 // The value that `percent` of the values do not exceed (nearest rank); 0 of none.
 double Percentile(std::vector<double> values, double percent);
 

@@ -1,0 +1,40 @@
+#pragma once
+// FrozenParameters: persistable variables that are constants of a compiled program, for all of its
+// plans. Internal to executor/.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/tensor.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+namespace coracle {
+
+// Not synchronised: plans are made one at a time.
+class FrozenParameters {
+ public:
+  void Add(const std::string& name, Tensor value);
+
+  // nullptr when the variable is none of them.
+  const VarMeta* Find(const std::string& name) const;
+  // The elements as the program declares them. REQUIRES: Find(name).
+  const Tensor& Elements(const std::string& name);
+  // The elements in that layout. Who can do without the plain ones calls this and not Elements:
+  // where the layout can be undone, it takes their place, so that no parameter is in memory twice.
+  std::shared_ptr<const Tensor> Packed(const std::string& name, const PackedLayout& layout);
+
+ private:
+  struct Parameter {
+    VarMeta meta;
+    Tensor plain;                     // empty while `restore` can make it
+    std::function<Tensor()> restore;  // empty while only `plain` has the elements
+    std::map<std::string, std::shared_ptr<const Tensor>> packed;  // by id of the layout
+  };
+  std::unordered_map<std::string, Parameter> parameters_;
+};
+
+}  // namespace coracle

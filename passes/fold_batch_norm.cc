@@ -1,0 +1,187 @@
+// With the statistics fixed, batch_norm is a scale and a shift of each channel:
+//   y = scale * (conv(x, w) + bias - mean) / sqrt(variance + epsilon) + shift
+//     = conv(x, w * factor) + (bias - mean) * factor + shift,
+// factor = scale / sqrt(variance + epsilon). The new filter and bias are computed in double.
+
+#include <coracle/passes/freeze.h>
+#include <coracle/passes/match.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+const std::vector<Pattern>& Patterns() {
+  static const std::string conv = R"(
+    linear: Output=product = conv2d|depthwise_conv2d|conv2d_transpose|depthwise_conv2d_transpose(
+            Input=x, Filter=w, Bias=own_bias?))";
+  static const std::string mul = R"(
+    linear: Out=product = mul(X=x, Y=w))";
+  static const std::string norm_of_product = R"(
+    norm: Y=y = batch_norm(X=product, Scale=scale, Bias=shift, Mean=mean, Variance=variance))";
+  static const std::string norm_of_sum = R"(
+    add:  Out=sum = elementwise_add(X=product, Y=bias)
+    norm: Y=y = batch_norm(X=sum, Scale=scale, Bias=shift, Mean=mean, Variance=variance))";
+  static const std::vector<Pattern> patterns = {
+      Pattern(conv + norm_of_product), Pattern(conv + norm_of_sum), Pattern(mul + norm_of_product),
+      Pattern(mul + norm_of_sum)};
+  return patterns;
+}
+
+bool IsMul(const Match& m) { return m.op("linear").type() == "mul"; }
+bool IsTransposed(const Match& m) {
+  return m.op("linear").type().find("transpose") != std::string::npos;
+}
+bool IsNhwc(const OpDesc& op, const char* attr) {
+  return op.GetAttr<std::string>(attr, "NCHW") == "NHWC";
+}
+int64_t GroupsOf(const Match& m) { return m.op("linear").GetAttr<int32_t>("groups", 1); }
+int ProductRank(const Match& m) { return IsMul(m) ? 2 : 4; }
+int ChannelAxis(const Match& m) {
+  return IsNhwc(m.op("norm"), "data_layout") ? ProductRank(m) - 1 : 1;
+}
+
+// The weight as [groups, rows, channels of a group, inner]: which channel of the product an element
+// has a part in.
+class WeightChannels {
+ public:
+  WeightChannels(const Match& m, const Shape& w) {
+    const int64_t groups = IsTransposed(m) ? GroupsOf(m) : 1;
+    if (IsMul(m)) {
+      per_group_ = w[1];
+      rows_per_group_ = w[0];
+    } else if (IsTransposed(m)) {  // [C, M / groups, kh, kw]
+      inner_ = w[2] * w[3];
+      per_group_ = w[1];
+      rows_per_group_ = w[0] / groups;
+    } else {  // [M, C / groups, kh, kw]
+      inner_ = w.Product(1, 4);
+      per_group_ = w[0];
+    }
+    count_ = per_group_ * groups;
+  }
+
+  int64_t count() const { return count_; }
+  size_t Of(int64_t i) const {
+    const int64_t group = i / (inner_ * per_group_ * rows_per_group_);
+    return static_cast<size_t>(group * per_group_ + i / inner_ % per_group_);
+  }
+
+ private:
+  int64_t inner_ = 1, per_group_ = 1, rows_per_group_ = 1, count_ = 0;
+};
+
+// Added along the channels alone, one number for each.
+bool IsChannelBias(const Match& m, const Shape& bias, int64_t channels) {
+  const int rank = ProductRank(m), axis = m.op("add").GetAttr<int32_t>("axis", -1);
+  const int begin = axis < 0 ? rank - bias.rank() : axis;
+  if (begin < 0 || begin + bias.rank() > rank || bias.numel() != channels) return false;
+  for (int i = 0; i < bias.rank(); ++i) {
+    if (bias[i] != (begin + i == ChannelAxis(m) ? channels : 1)) return false;
+  }
+  return true;
+}
+
+class BatchNormFolder {
+ public:
+  BatchNormFolder(ProgramDesc& program, const PassContext& context)
+      : program_(program),
+        context_(context),
+        matcher_(program.Root(), context),
+        rewrites_(program.Root()) {}
+
+  void Run() {
+    for (const Pattern& pattern : Patterns()) {
+      for (const Match& m : matcher_.FindAll(pattern)) {
+        if (CanFold(m)) Fold(m);
+      }
+    }
+    rewrites_.Apply();
+  }
+
+ private:
+  const Tensor& Value(const Match& m, const char* name) const {
+    return *matcher_.Constant(m[name]);
+  }
+
+  bool CanFold(const Match& m) const {
+    if (!HasFixedStatistics(m.op("norm")) || !matcher_.HasOneReader(m["w"])) return false;
+    const Tensor* w = matcher_.Constant(m["w"]);
+    if (!w || (w->dtype() != DType::kFloat32 && w->dtype() != DType::kFloat64)) return false;
+    if (!HasPlainProduct(m, w->shape())) return false;
+    const int64_t channels = WeightChannels(m, w->shape()).count();
+    for (const char* name : {"scale", "shift", "mean", "variance", "own_bias", "bias"}) {
+      const Tensor* value = m.Has(name) ? matcher_.Constant(m[name]) : nullptr;
+      if (m.Has(name) && (!value || value->dtype() != w->dtype() || value->numel() != channels))
+        return false;
+    }
+    return !m.Has("bias") || IsChannelBias(m, Value(m, "bias").shape(), channels);
+  }
+
+  // The product's channels are those that batch_norm looks at.
+  static bool HasPlainProduct(const Match& m, const Shape& w) {
+    const OpDesc& linear = m.op("linear");
+    if (!IsMul(m)) {
+      return w.rank() == 4 && GroupsOf(m) > 0 && w[0] % GroupsOf(m) == 0 &&
+             IsNhwc(linear, "data_format") == IsNhwc(m.op("norm"), "data_layout");
+    }
+    return w.rank() == 2 && linear.GetAttr<int32_t>("x_num_col_dims", 1) == 1;
+  }
+
+  void Fold(const Match& m) {
+    const DType dtype = Value(m, "w").dtype();
+    dtype == DType::kFloat64 ? FoldAs<double>(m) : FoldAs<float>(m);
+  }
+
+  template <class T>
+  void FoldAs(const Match& m) {
+    const Tensor& w = Value(m, "w");
+    const WeightChannels channels(m, w.shape());
+    const double epsilon = static_cast<double>(m.op("norm").GetAttr<float>("epsilon", 1e-5f));
+    const auto at = [&](const char* name, int64_t c) {
+      return m.Has(name) ? static_cast<double>(Value(m, name).data<T>()[c]) : 0.0;
+    };
+    Tensor bias(w.dtype(), {channels.count()}), scaled(w.dtype(), w.shape());
+    std::vector<double> factors;
+    for (int64_t c = 0; c < channels.count(); ++c) {
+      factors.push_back(at("scale", c) / std::sqrt(at("variance", c) + epsilon));
+      const double old = at("own_bias", c) + at("bias", c);
+      bias.data<T>()[c] = static_cast<T>((old - at("mean", c)) * factors.back() + at("shift", c));
+    }
+    const T* from = w.data<T>();
+    T* to = scaled.data<T>();
+    for (int64_t i = 0; i < w.numel(); ++i)
+      to[i] = static_cast<T>(static_cast<double>(from[i]) * factors[channels.Of(i)]);
+    Replace(m, context_.AddFrozen(program_, m["w"] + "@FOLDED", std::move(scaled)),
+            context_.AddFrozen(program_, m["shift"] + "@FOLDED", std::move(bias)));
+    context_.ReleaseFrozen(m["w"]);
+  }
+
+  void Replace(const Match& m, const std::string& weight, const std::string& bias) {
+    OpDesc linear = m.op("linear");
+    if (IsMul(m)) {
+      linear.SetInput("Y", {weight});
+      OpDesc add("elementwise_add", {{"X", {m["product"]}}, {"Y", {bias}}}, {{"Out", {m["y"]}}},
+                 {{"axis", int32_t{1}}});
+      rewrites_.Replace(m, {linear, add});
+    } else {
+      linear.SetInput("Filter", {weight});
+      linear.SetInput("Bias", {bias});
+      linear.SetOutput("Output", {m["y"]});
+      rewrites_.Replace(m, {linear});
+    }
+  }
+
+  ProgramDesc& program_;
+  const PassContext& context_;
+  Matcher matcher_;
+  Rewrites rewrites_;
+};
+
+}  // namespace
+
+void FoldBatchNorm(ProgramDesc& program, const PassContext& context) {
+  if (context.frozen) BatchNormFolder(program, context).Run();
+}
+
+}  // namespace coracle

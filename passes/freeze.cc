@@ -1,0 +1,51 @@
+#include <coracle/passes/freeze.h>
+
+namespace coracle {
+namespace {
+
+void RedirectStatistic(OpDesc& norm, const char* in, const char* out) {
+  if (norm.Input(in).size() != 1 || norm.Output(out) != norm.Input(in)) return;
+  BlockDesc& block = *norm.block();
+  const VarDesc* statistic = block.FindVarRecursive(norm.Input(in)[0]);
+  if (!statistic || !statistic->persistable()) return;
+  const VarMeta meta = statistic->meta();
+  const std::string name = block.program().FreeName(statistic->name() + "@UNCHANGED");
+  block.Var(name).SetMeta(meta);
+  norm.SetOutput(out, {name});
+}
+
+const Tensor* OwnTensor(const VarValue* held) {
+  const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr;
+  return tensor && tensor->version() != 0 && tensor->lod().empty() ? tensor : nullptr;
+}
+
+}  // namespace
+
+bool HasFixedStatistics(const OpDesc& batch_norm) {
+  return batch_norm.GetAttr<bool>("use_global_stats", false) ||
+         (batch_norm.GetAttr<bool>("is_test", false) &&
+          !batch_norm.GetAttr<bool>("trainable_statistics", false));
+}
+
+FrozenValues Freeze(ProgramDesc& program, const Scope& scope,
+                    const std::unordered_set<std::string>& feeds) {
+  std::unordered_set<std::string> written = feeds;
+  program.ForEachOp([&](OpDesc& op) {
+    if (op.type() == "batch_norm" && HasFixedStatistics(op)) {
+      RedirectStatistic(op, "Mean", "MeanOut");
+      RedirectStatistic(op, "Variance", "VarianceOut");
+    }
+    op.ForEachOutput([&](const std::string& name) { written.insert(name); });
+  });
+  FrozenValues frozen;
+  const BlockDesc& root = program.Root();
+  for (size_t i = 0; i < root.NumVars(); ++i) {
+    const VarDesc& var = root.var(i);
+    if (!var.persistable() || var.type() != VarType::kLoDTensor || written.count(var.name()))
+      continue;
+    if (const Tensor* value = OwnTensor(scope.Find(var.name()))) frozen.emplace(var.name(), *value);
+  }
+  return frozen;
+}
+
+}  // namespace coracle
