@@ -183,7 +183,9 @@ class Differentiation {
   // The gradient of a call is differentiated again, which its ops can be and it cannot.
   bool NeedsInlining() const {
     for (size_t i = 0; i < graph_->NumNodes(); ++i) {
-      if (graph_->node(i).on_path && graph_->node(i).op->type() == "call_grad") return true;
+      const ForwardGraph::Node& node = graph_->node(i);
+      if (node.on_path && node.def && node.def->block.replaced && !node.def->HasGradient())
+        return true;
     }
     return false;
   }

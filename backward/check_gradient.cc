@@ -215,8 +215,8 @@ class Checker {
     };
     for (size_t i = 0; i < root.NumOps(); ++i) {
       const OpDesc& op = root.op(i);
-      const OpDef* def = ops_.Find(op.type());
-      const bool feeds = def && def->kind() == OpKind::kFeed;
+      const OpSpec* def = ops_.Find(op.type());
+      const bool feeds = def && def->kind == OpKind::kFeed;
       if (feeds) {
         op.ForEachOutput(need);
         continue;
@@ -268,8 +268,8 @@ class Checker {
   ProgramDesc WithoutFeedOps(const ProgramDesc& program) {
     ProgramDesc copy = program;
     copy.Root().RemoveOpsIf([&](const OpDesc& op) {
-      const OpDef* def = ops_.Find(op.type());
-      return def && def->kind() != OpKind::kCompute;
+      const OpSpec* def = ops_.Find(op.type());
+      return def && def->kind != OpKind::kCompute;
     });
     return copy;
   }
@@ -302,8 +302,8 @@ class Checker {
     const BlockDesc& root = forward_.Root();
     for (size_t i = 0; i < root.NumOps(); ++i) {
       const OpDesc& op = root.op(i);
-      const OpDef* def = ops_.Find(op.type());
-      if (!def || def->kind() != OpKind::kCompute) continue;
+      const OpSpec* def = ops_.Find(op.type());
+      if (!def || def->kind != OpKind::kCompute) continue;
       if (op.HasSubBlock())
         return fmt::format(
             "{}, {}: the ops before it are right; those in its sub-block are not "

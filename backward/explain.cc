@@ -162,9 +162,9 @@ class Explainer {
     if (node.updates)
       return type + " is an optimizer's op: what it writes is a new start, not a function";
     if (!node.def) return "the op type is not known";
-    const std::string& reason = node.def->no_gradient_reason();
-    if (node.def->shape_only()) return type + " reads only shapes";
-    switch (node.def->gradient_kind()) {
+    const std::string& reason = node.def->no_gradient_reason;
+    if (node.def->shape_only) return type + " reads only shapes";
+    switch (node.def->gradient_kind) {
       case GradientKind::kRule:
         break;
       case GradientKind::kNotDifferentiable:

@@ -27,7 +27,7 @@ bool CarriesGradient(const VarDesc& var) {
   return !var.stop_gradient() && IsFloatingOrOpen(var.meta());
 }
 
-bool IsDifferentiable(const OpDef* def, const std::string& slot) {
+bool IsDifferentiable(const OpSpec* def, const std::string& slot) {
   const SlotDef* slot_def = def ? def->FindInput(slot) : nullptr;
   return !slot_def || !slot_def->no_gradient;
 }
@@ -188,7 +188,7 @@ void ForwardGraph::AddNode(OpDesc& op, int32_t position) {
   node.inputs = here();
   AddInputs(node, &reached);
   node.kept = here();
-  if (node.def && !node.def->keeps_outputs().empty()) AddKept(node, &reached);
+  if (node.def && !node.def->keeps_outputs.empty()) AddKept(node, &reached);
   node.outputs = here();
   nodes_.push_back(node);
   AddOutputs(nodes_.back(), reached && PassesGradient(nodes_.back()));
@@ -198,7 +198,7 @@ void ForwardGraph::AddNode(OpDesc& op, int32_t position) {
 bool ForwardGraph::PassesGradient(const Node& node) {
   if (node.updates) return false;
   return !node.def ||
-         (!node.def->shape_only() && node.def->gradient_kind() != GradientKind::kNotDifferentiable);
+         (!node.def->shape_only && node.def->gradient_kind != GradientKind::kNotDifferentiable);
 }
 
 void ForwardGraph::AddInputs(Node& node, bool* reached) {
@@ -225,7 +225,7 @@ void ForwardGraph::AddInputs(Node& node, bool* reached) {
 
 void ForwardGraph::AddKept(const Node& node, bool* reached) {
   const std::unordered_set<std::string_view> listed = NamesIn(node.op->inputs());
-  const std::vector<std::string>& kept = node.def->keeps_outputs();
+  const std::vector<std::string>& kept = node.def->keeps_outputs;
   ForEachPosition(node.op->outputs(), [&](const std::string& name, const std::string& slot) {
     const bool keeps = std::find(kept.begin(), kept.end(), slot) != kept.end();
     Arg arg;
@@ -324,8 +324,8 @@ void ForwardGraph::ThrowNoGradient(const char* who, const Node& node, std::strin
                     Quote(from), Quote(node.op->type()), DidYouMean(node.op->type(), ops_.Types())),
         details);
   }
-  const std::string& reason = node.def->no_gradient_reason();
-  if (node.def->gradient_kind() == GradientKind::kForbidden) {
+  const std::string& reason = node.def->no_gradient_reason;
+  if (node.def->gradient_kind == GradientKind::kForbidden) {
     const std::string message = node.op->GetAttr<std::string>("message", "");
     ThrowInvalid(
         fmt::format("{}: the gradient through {} from {} to {} is explicitly disabled: {}", who,
@@ -349,7 +349,7 @@ void ForwardGraph::ThrowThroughScopes(const char* who, const Node& node, std::st
           "{}: {} has no gradient, which is needed from {} to what {} computes: {}; "
           "put {} into no_grad_set if none is wanted",
           who, node.op->type(), Quote(to), runner ? runner->type() : std::string("the block"),
-          node.def ? node.def->no_gradient_reason() : "unknown op type", Quote(VarOf(scopes).name)),
+          node.def ? node.def->no_gradient_reason : "unknown op type", Quote(VarOf(scopes).name)),
       "  " + Locate(*node.op));
 }
 

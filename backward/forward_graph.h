@@ -66,7 +66,7 @@ class ForwardGraph {
   };
   struct Node {
     OpDesc* op = nullptr;
-    const OpDef* def = nullptr;  // nullptr: not in the registry
+    const OpSpec* def = nullptr;  // nullptr: not in the registry
     int32_t position = -1;       // in the block
     // Where its args begin: those of its input slots; what its sub-blocks read besides; for each
     // variable of its output slots the value before, where OpDef::KeepsOutputs says that it stays

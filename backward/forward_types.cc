@@ -4,6 +4,7 @@
 #include <coracle/backward/open_types.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,12 +78,12 @@ void ForwardGraph::InferOverwritten() {
       by_ordinal[versions_[v].var][versions_[v].ordinal] = static_cast<int32_t>(v);
   }
   for (OpDesc* op : OpsForTypes()) {
-    const OpDef* def = ops_.Find(op->type());
+    const OpSpec* def = ops_.Find(op->type());
     bool known = def != nullptr;
     try {
       if (def) {
         InferContext context(*def, *op, metas);
-        def->RunInfer(context);
+        RunInfer(context);
       }
     } catch (const Error&) {
       known = false;  // Verify reports it; the declared type stands in
@@ -119,7 +120,7 @@ bool ForwardGraph::MakesFloat(const Node& node, std::string_view name) {
   Metas metas(*this);
   try {
     InferContext context(*node.def, *node.op, metas);
-    node.def->RunInfer(context);
+    RunInfer(context);
   } catch (const Error&) {
     return false;  // the op is wrong, which RequireOp and Verify report
   }
@@ -157,7 +158,7 @@ void ForwardGraph::RequireLists(const Node& node) {
     if (v >= 0 && VarOf(v).versions > 1) metas.Set(std::string(VarOf(v).name), MetaOf(v));
   }
   InferContext context(*node.def, *node.op, metas);
-  node.def->RunInfer(context);
+  RunInfer(context);
 }
 
 }  // namespace coracle::internal

@@ -4,6 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 
 namespace coracle::internal {
@@ -35,10 +36,10 @@ class DeclaredTypes : public MetaTable {
 // other: then that is what is wrong, not the gradient rule.
 void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegistry& ops) {
   DeclaredTypes types(block);
-  const OpDef& def = ops.Get(op.type());
+  const OpSpec& def = ops.Get(op.type());
   try {
     InferContext context(def, op, types);
-    def.RunInfer(context);
+    RunInfer(context);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) throw;
     throw error.WithPrefix("no gradient of " + op.type());

@@ -272,7 +272,7 @@ const GradientFn& GradientOps::RuleOf(const ForwardGraph::Node& node) {
     overridden_ = true;
     return function->second;
   }
-  if (node.def && node.def->HasGradient()) return node.def->gradient();
+  if (node.def && node.def->HasGradient()) return node.def->gradient;
   std::string_view arrived;
   for (uint32_t a = node.outputs; a < node.end && arrived.empty(); ++a) {
     const int32_t v = graph_.arg(a).version;
@@ -443,7 +443,7 @@ std::string GradientOps::DenseGradientOf(int32_t version) {
 
 // Puts the dense tensor in the place of each sparse gradient that a slot of the op does not take.
 void GradientOps::MakeInputsDense(OpDesc& op) {
-  const OpDef* def = any_sparse_ ? graph_.ops().Find(op.type()) : nullptr;
+  const OpSpec* def = any_sparse_ ? graph_.ops().Find(op.type()) : nullptr;
   if (!def) return;
   op.RenameInputs([&](const std::string& name, const std::string& slot) {
     const VarDesc* var = block().FindVarRecursive(name);

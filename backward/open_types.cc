@@ -1,5 +1,6 @@
 #include <coracle/backward/open_types.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/run_rules.h>
 
 #include <algorithm>
 #include <string_view>
@@ -94,10 +95,10 @@ class OpenTypes::Table : public MetaTable {
 };
 
 void OpenTypes::RunInfer(const OpDesc& op, Table& table) const {
-  const OpDef* def = ops_.Find(op.type());
+  const OpSpec* def = ops_.Find(op.type());
   if (!def) return;
   InferContext context(*def, op, table);
-  def->RunInfer(context);
+  coracle::RunInfer(context);
 }
 
 OpenTypes::~OpenTypes() {
@@ -189,15 +190,16 @@ void OpenTypes::SetBlockInputs(const OpDesc& op, BlockDesc& inner, const Table& 
       given.shape = Shape(std::span<const int64_t>(meta->shape.begin() + 1, meta->shape.end()));
     Declare(*var, given);
   };
-  auto set_all = [&](const char* slot, const char* attr) {
+  const OpSpec* spec = ops_.Find(op.type());
+  if (!spec || spec->block.runs == BlockRuns::kGradient) return;
+  for (const auto& [slot, attr] : spec->block.gives) {
     const Names& from = op.Input(slot);
     const Names to = op.GetAttr<Names>(attr, {});
     for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) set(from[i], to[i], false);
-  };
-  if (op.type() == "call") set_all("X", "parameters");
-  if (op.type() != "recurrent") return;
-  set_all("initial_states", "ex_states");
-  for (const std::string& name : op.Input("inputs")) set(name, name, true);
+  }
+  for (const std::string& slot : spec->block.slices) {
+    for (const std::string& name : op.Input(slot)) set(name, name, true);
+  }
 }
 
 }  // namespace coracle::internal

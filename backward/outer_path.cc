@@ -131,7 +131,7 @@ void OuterPath::AddReads(const Names& names) {
 // What is computed around the block is looked up where its op is.
 void OuterPath::RequireOnePlace(const Level& level,
                                 const std::vector<const OpDesc*>& runners) const {
-  const auto made = MadeFrom(level.block->program(), wanted_);
+  const auto made = MadeFrom(level.block->program(), ops_, wanted_);
   for (const std::string& name : level.reads) {
     if (!IsWanted(name) && made.count(name))
       Refuse(*runners[0], name, "of a block that is run from several places or from elsewhere");
@@ -139,7 +139,7 @@ void OuterPath::RequireOnePlace(const Level& level,
 }
 
 void OuterPath::RequireNoMissedPath(const BlockDesc& block) const {
-  const auto missed = FindMissedPath({&block, reads_, wanted_});
+  const auto missed = FindMissedPath({&block, reads_, wanted_}, ops_);
   if (missed) Refuse(*missed->runner, missed->name, "which other runs of it or that op make");
 }
 

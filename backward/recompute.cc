@@ -100,8 +100,8 @@ class Activations {
     return it->second = AddValue(it->first, op);
   }
 
-  bool IsRepeatable(const OpDef& def, const OpDesc& op) const {
-    if (def.side_effect() || def.kind() != OpKind::kCompute || op.HasSubBlock()) return false;
+  bool IsRepeatable(const OpSpec& def, const OpDesc& op) const {
+    if (def.side_effect || def.kind != OpKind::kCompute || op.HasSubBlock()) return false;
     const int role = op.role();
     if (role != kNotSpecified && (role & (kOptimize | kLRSched)) != 0) return false;
     auto other = [&](const std::string& name) { return !IsDense(name); };
@@ -110,9 +110,9 @@ class Activations {
 
   void AddForward(int i, const OpDesc& op) {
     Node node;
-    const OpDef* def = ops_.Find(op.type());
+    const OpSpec* def = ops_.Find(op.type());
     node.repeatable = def && IsRepeatable(*def, op);
-    node.elementwise = def && def->elementwise();
+    node.elementwise = def && def->elementwise;
     auto read = [&](std::string_view name) {
       const int v = Read(name);
       values[Index(v)].readers += values[Index(v)].last_reader != i;

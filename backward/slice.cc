@@ -113,8 +113,8 @@ class Slice {
                                 [&](const OpDesc* op) { return PositionOf(*op) < position; });
   }
   bool Keeps(const OpDesc& op) const {
-    const OpDef* def = ops_.Find(op.type());
-    return def && !def->keeps_outputs().empty();
+    const OpSpec* def = ops_.Find(op.type());
+    return def && !def->keeps_outputs.empty();
   }
 
   const BlockDesc& block_;

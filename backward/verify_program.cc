@@ -30,11 +30,12 @@ auto Declared(const OpDesc& op, const char* verb) {
 }
 
 // (Where not, the verifier knows which there are.)
-bool NamesBlocks(const OpDesc& op) {
+bool NamesBlocks(const OpDesc& op, const OpSpec& spec) {
+  const bool anywhere = spec.block.runs == BlockRuns::kFunction;
   const std::vector<int> blocks = op.SubBlocks();
   return std::all_of(blocks.begin(), blocks.end(), [&](int idx) {
-    return (idx > op.block()->idx() || op.type() == "call") && idx > 0 &&
-           idx != op.block()->idx() && idx < op.block()->program().NumBlocks();
+    return (idx > op.block()->idx() || anywhere) && idx > 0 && idx != op.block()->idx() &&
+           idx < op.block()->program().NumBlocks();
   });
 }
 
@@ -47,7 +48,7 @@ void RequireBlocks(const ProgramDesc& program, const OpRegistry& ops) {
 }
 
 void RequireOp(const OpDesc& op, const OpRegistry& ops) {
-  const OpDef* def = ops.Find(op.type());
+  const OpSpec* def = ops.Find(op.type());
   if (!def) return;
   std::vector<VerifyProblem> problems;
   CheckOp(*def, op, op.block()->idx(), -1, &problems);
@@ -55,7 +56,7 @@ void RequireOp(const OpDesc& op, const OpRegistry& ops) {
     for (VerifyProblem& problem : problems) problem.op = static_cast<int>(op.block()->IndexOf(op));
     ThrowFirstError(problems);
   }
-  if (op.HasSubBlock() && !NamesBlocks(op)) RequireProgram(op.block()->program(), ops);
+  if (op.HasSubBlock() && !NamesBlocks(op, *def)) RequireProgram(op.block()->program(), ops);
 }
 
 void RequireDeclared(const OpDesc& op) {
@@ -76,9 +77,13 @@ void SettleProgram(ProgramDesc& program, const OpRegistry& ops) {
 }
 
 void ReplaceCalls(ProgramDesc& program, const OpRegistry& ops) {
+  const auto is_call = [&](const OpDesc& op) {
+    const OpSpec* spec = ops.Find(op.type());
+    return spec && spec->block.runs == BlockRuns::kFunction;
+  };
   bool any = false;
   for (int b = 0; b < program.NumBlocks() && !any; ++b) {
-    for (const OpDesc* op : program.Block(b).SubBlockOps()) any |= op->type() == "call";
+    for (const OpDesc* op : program.Block(b).SubBlockOps()) any |= is_call(*op);
   }
   if (!any) return;
   RequireProgram(program, ops);

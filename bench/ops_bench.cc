@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/default_ops.h>
 
@@ -34,8 +35,8 @@ class PreparedOp : public ArgTable, public Workspace {
     }
     const OpDesc& op = block.AppendOp(type, ins, outs, std::move(attrs));
     InferOp(block, op, DefaultOps());
-    const OpDef& def = DefaultOps().Get(type);
-    kernel_ = def.Prepare(PrepareContext(def, op, *this), KernelMode::kAuto);
+    const OpSpec& def = DefaultOps().Get(type);
+    kernel_ = PrepareKernel(PrepareContext(def, op, *this), KernelMode::kAuto);
     for (Tensor& tensor : tensors_) pointers_.push_back(tensor.raw());
     data_ = pointers_.data();
   }

@@ -21,8 +21,8 @@ void RemoveFeedAndFetchOps(ProgramDesc& program, const OpRegistry& ops,
   std::map<int32_t, std::string> fed, fetched;
   auto note = [&](const OpDesc& op, OpKind kind, const std::vector<std::string>& vars,
                   auto& by_col) {
-    const OpDef* def = ops.Find(op.type());
-    if (!def || def->kind() != kind || vars.size() != 1) return;
+    const OpSpec* def = ops.Find(op.type());
+    if (!def || def->kind != kind || vars.size() != 1) return;
     if (!by_col.emplace(def->AttrOf<int32_t>(op, "col"), vars[0]).second) {
       ThrowInvalid(fmt::format("{}: two ops have the same col", op.type()), "  " + Locate(op));
     }
@@ -33,8 +33,8 @@ void RemoveFeedAndFetchOps(ProgramDesc& program, const OpRegistry& ops,
     note(root.op(i), OpKind::kFetch, root.op(i).Input("X"), fetched);
   }
   root.RemoveOpsIf([&](const OpDesc& op) {
-    const OpDef* def = ops.Find(op.type());
-    return def && def->kind() != OpKind::kCompute;
+    const OpSpec* def = ops.Find(op.type());
+    return def && def->kind != OpKind::kCompute;
   });
   if (feeds->empty()) {
     for (const auto& [col, name] : fed) feeds->push_back(name);

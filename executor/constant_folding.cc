@@ -8,9 +8,9 @@ constexpr int64_t kMaxFoldedElements = 65536;
 
 }  // namespace
 
-bool IsFoldable(const OpDef& def) {
-  return def.kind() == OpKind::kCompute && !def.random() && !def.side_effect() &&
-         !def.run_time_shape();
+bool IsFoldable(const OpSpec& def) {
+  return def.kind == OpKind::kCompute && !def.random && !def.side_effect &&
+         !def.run_time_shape;
 }
 
 bool IsFoldableOutput(const BlockDesc& block, const std::string& name, const VarMeta& meta) {
@@ -19,10 +19,10 @@ bool IsFoldableOutput(const BlockDesc& block, const std::string& name, const Var
          meta.shape.numel() <= kMaxFoldedElements;
 }
 
-std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const OpDef& def,
+std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const OpSpec& def,
                                 const MetaTable& metas) {
   const auto only_shape = [&](const std::string& name) {
-    return def.shape_only() && metas.Find(name)->type == VarType::kLoDTensor;
+    return def.shape_only && metas.Find(name)->type == VarType::kLoDTensor;
   };
   if (op.AnyInput(
           [&](const std::string& name) { return !only_shape(name) && !draft.IsConstant(name); }))

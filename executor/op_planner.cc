@@ -1,5 +1,7 @@
 #include <coracle/executor/constant_folding.h>
 #include <coracle/executor/op_planner.h>
+#include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 
 namespace coracle {
@@ -20,7 +22,7 @@ void OpPlanner::Plan() {
   if (Fold()) return;
   for (Output& output : outputs_) output.place = PlaceOutput(output);
   PassLod();
-  AddKernelStep(def_.Prepare(PrepareContext(def_, op_, *this), draft_.context.kernels));
+  AddKernelStep(PrepareKernel(PrepareContext(def_, op_, *this), draft_.context.kernels));
   FinishOutputs();
 }
 
@@ -37,10 +39,10 @@ void OpPlanner::RequireInputs() {
 // An exact rule says all shapes; only an op with a run-time shape may leave one to its kernel.
 void OpPlanner::InferOutputs() {
   InferContext context(def_, op_, *this);
-  def_.RunInfer(context);
+  RunInfer(context);
   for (const Output& output : outputs_) {
     const VarMeta& meta = output.meta;
-    if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown() && !def_.run_time_shape()) {
+    if (meta.type == VarType::kLoDTensor && !meta.shape.IsKnown() && !def_.run_time_shape) {
       throw InternalError(fmt::format("{}: the shape {} inferred for '{}' is not known", op_.type(),
                                       meta.shape.ToString(), output.name));
     }
@@ -158,8 +160,8 @@ void OpPlanner::NoteSharing(StepId step) {
       }
     }
   };
-  note(def_.alias(), true);  // first: it may stand beside a living input
-  note(def_.inplace(), false);
+  note(def_.alias, true);  // first: it may stand beside a living input
+  note(def_.inplace, false);
 }
 
 void OpPlanner::FinishOutputs() {

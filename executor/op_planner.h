@@ -71,7 +71,7 @@ class OpPlanner : private MetaTable, private ArgTable {
   PlanDraft& draft_;
   size_t position_;
   const OpDesc& op_;
-  const OpDef& def_;
+  const OpSpec& def_;
   bool runs_blocks_;
   SubBlockPlanner sub_blocks_;
   std::vector<Output> outputs_;  // in the order of the shape rule

@@ -58,7 +58,7 @@ void PersistableValues::AddFrozenElements(const std::set<StorageId>& read) {
   }
 }
 
-OutputPlace PersistableValues::AddOutput(const OpDesc& op, const OpDef& def,
+OutputPlace PersistableValues::AddOutput(const OpDesc& op, const OpSpec& def,
                                          const std::string& name, const VarMeta& meta,
                                          ValueId bound) {
   // What the scope holds already was paid for.

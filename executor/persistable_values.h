@@ -36,7 +36,7 @@ class PersistableValues {
   // Where `op` writes the variable, whose value is `bound` so far: in the scope's memory itself,
   // unless the op reads the variable elsewhere than where it writes it. Throws when that changes
   // the type of what the op, or an op before it, reads.
-  OutputPlace AddOutput(const OpDesc& op, const OpDef& def, const std::string& name,
+  OutputPlace AddOutput(const OpDesc& op, const OpSpec& def, const std::string& name,
                         const VarMeta& meta, ValueId bound);
 
   void NoteRead(const std::string& name) { read_.insert(name); }

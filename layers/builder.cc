@@ -33,9 +33,9 @@ std::vector<std::string> NewOutputs(const BlockDesc& block, const OpDesc& op) {
 
 // The op with every declared attr, defaults too, in the order and of the type of its OpDef: as
 // Paddle writes programs, and the same program however the attrs were given.
-OpDesc WithDefaults(const OpDesc& op, const OpDef& def) {
+OpDesc WithDefaults(const OpDesc& op, const OpSpec& def) {
   AttrList attrs;
-  for (const AttrDef& attr : def.attrs()) {
+  for (const AttrDef& attr : def.attrs) {
     const Attribute* given = op.FindAttr(attr.name);
     // A block that is not given is none; the default stands for that.
     const bool names_block = attr.type == AttrType::kBlock || attr.type == AttrType::kBlocks;
@@ -228,7 +228,7 @@ Variable Builder::Binary(const std::string& type, const Variable& x, const Varia
 LayerScope::LayerScope(Builder& net, const std::string& type, OutputOptions options)
     : net_(net), type_(type), options_(std::move(options)) {
   if (!options_.act.empty()) {
-    const OpDef* def = net.ops().Find(options_.act);
+    const OpSpec* def = net.ops().Find(options_.act);
     if (!def || !IsUnary(*def)) {
       std::vector<std::string> names;
       for (const std::string& name : net.ops().Types()) {
@@ -285,15 +285,15 @@ void RequireFreeOutput(Builder& net, const std::string& type, const std::string&
   }
 }
 
-bool IsUnary(const OpDef& def) {
+bool IsUnary(const OpSpec& def) {
   auto only = [](const std::vector<SlotDef>& slots, const char* name) {
     return std::all_of(slots.begin(), slots.end(),
                        [&](const SlotDef& s) { return s.name == name ? !s.variadic : s.optional; });
   };
   auto required = [](const AttrDef& attr) { return !attr.default_value; };
-  return def.kind() == OpKind::kCompute && def.FindInput("X") && def.FindOutput("Out") &&
-         only(def.inputs(), "X") && only(def.outputs(), "Out") &&
-         std::none_of(def.attrs().begin(), def.attrs().end(), required);
+  return def.kind == OpKind::kCompute && def.FindInput("X") && def.FindOutput("Out") &&
+         only(def.inputs, "X") && only(def.outputs, "Out") &&
+         std::none_of(def.attrs.begin(), def.attrs.end(), required);
 }
 
 std::vector<std::string> NamesOf(const std::vector<Variable>& vars) {

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/control_flow.h>
+#include <coracle/operators/control/conditional_block.h>
 #include <fmt/format.h>
 
 #include <algorithm>

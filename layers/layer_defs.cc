@@ -47,7 +47,7 @@ const std::unordered_set<std::string>& EntryNames() {
 }
 
 // Out = op(X?, Y?) with nothing else that must be given but attrs.
-bool IsPlain(const OpDef& def) {
+bool IsPlain(const OpSpec& def) {
   auto fits = [](const std::vector<SlotDef>& slots, std::initializer_list<const char*> names) {
     return std::all_of(slots.begin(), slots.end(), [&](const SlotDef& s) {
       bool known = std::any_of(names.begin(), names.end(), [&](auto n) { return s.name == n; });
@@ -58,18 +58,18 @@ bool IsPlain(const OpDef& def) {
     return a.type == AttrType::kBlock || a.type == AttrType::kBlocks;
   };
   const bool identifier =
-      std::all_of(def.type().begin(), def.type().end(),
+      std::all_of(def.type.begin(), def.type.end(),
                   [](unsigned char c) { return std::isalnum(c) || c == '_'; }) &&
-      !std::isdigit(static_cast<unsigned char>(def.type().front()));
-  return identifier && def.kind() == OpKind::kCompute && !def.type().ends_with("_grad") &&
-         def.FindOutput("Out") && fits(def.inputs(), {"X", "Y"}) && fits(def.outputs(), {"Out"}) &&
-         std::none_of(def.attrs().begin(), def.attrs().end(), block);
+      !std::isdigit(static_cast<unsigned char>(def.type.front()));
+  return identifier && def.kind == OpKind::kCompute && !def.type.ends_with("_grad") &&
+         def.FindOutput("Out") && fits(def.inputs, {"X", "Y"}) && fits(def.outputs, {"Out"}) &&
+         std::none_of(def.attrs.begin(), def.attrs.end(), block);
 }
 
 // Calls the op with what was given.
-LayerDef::Build PlainBuild(const OpDef& def, std::vector<std::pair<const char*, const char*>> slots,
+LayerDef::Build PlainBuild(const OpSpec& def, std::vector<std::pair<const char*, const char*>> slots,
                            std::vector<std::string> attr_names) {
-  return [type = def.type(), slots = std::move(slots), attr_names = std::move(attr_names)](
+  return [type = def.type, slots = std::move(slots), attr_names = std::move(attr_names)](
              Builder& net, const LayerArgs& a) -> std::vector<Variable> {
     SlotList inputs;
     for (const auto& slot : slots) {
@@ -83,10 +83,10 @@ LayerDef::Build PlainBuild(const OpDef& def, std::vector<std::pair<const char*, 
   };
 }
 
-LayerDef PlainLayer(const OpDef& def) {
+LayerDef PlainLayer(const OpSpec& def) {
   LayerDef layer;
-  layer.name = def.type();
-  layer.doc = def.doc();
+  layer.name = def.type;
+  layer.doc = def.Documentation();
   const bool has_y = def.FindInput("Y") != nullptr;
   std::vector<std::pair<const char*, const char*>> slots;
   if (def.FindInput("X")) slots.push_back({"X", has_y ? "x" : "input"});
@@ -191,9 +191,9 @@ size_t NumRegisteredLayers() {
   return AllRegistered().layers.size();
 }
 
-std::vector<FieldDef> AttrFields(const OpDef& def) {
+std::vector<FieldDef> AttrFields(const OpSpec& def) {
   std::vector<FieldDef> fields;
-  for (const AttrDef& attr : def.attrs()) {
+  for (const AttrDef& attr : def.attrs) {
     if (attr.type == AttrType::kBlock || attr.type == AttrType::kBlocks) continue;
     bool dtype = attr.type == AttrType::kInt &&
                  (attr.name == "dtype" || std::string_view(attr.name).ends_with("_dtype"));
@@ -212,7 +212,7 @@ std::vector<LayerDef> LayerDefs(const OpRegistry& ops) {
   std::unordered_set<std::string> taken = EntryNames();
   for (const LayerDef& def : defs) taken.insert(def.name);
   for (const std::string& type : ops.Types()) {
-    const OpDef& op = ops.Get(type);
+    const OpSpec& op = ops.Get(type);
     if (IsPlain(op) && taken.insert(type).second) defs.push_back(PlainLayer(op));
   }
   return defs;

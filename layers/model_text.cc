@@ -510,7 +510,7 @@ class Reader {
     SetSite(body.where());
     Located(body, [&] {
       OpDesc& op =
-          net_.Append(entry.def->type(), std::move(inputs), std::move(outputs), std::move(attrs));
+          net_.Append(entry.def->type, std::move(inputs), std::move(outputs), std::move(attrs));
       op.ForEachOutput([&](const std::string& name) { Describe(net_.Var(name).desc(), options); });
     });
   }

@@ -139,8 +139,8 @@ std::string Unique(std::string name, const char* suffix, std::unordered_set<std:
   return name;
 }
 
-OpEntry AddOpMessage(SchemaWriter& schema, const std::string& name, const OpDef& def) {
-  Message message = schema.Add(name, def.doc());
+OpEntry AddOpMessage(SchemaWriter& schema, const std::string& name, const OpSpec& def) {
+  Message message = schema.Add(name, def.Documentation());
   OpEntry entry{&def, {}};
   std::unordered_set<std::string> taken;
   auto add_slots = [&](const std::vector<SlotDef>& slots, OpField::Kind kind, const char* suffix) {
@@ -150,8 +150,8 @@ OpEntry AddOpMessage(SchemaWriter& schema, const std::string& name, const OpDef&
       entry.fields.push_back({kind, slot.name, AttrType::kStrings});
     }
   };
-  add_slots(def.inputs(), OpField::Kind::kInput, "_in");
-  add_slots(def.outputs(), OpField::Kind::kOutput, "_out");
+  add_slots(def.inputs, OpField::Kind::kInput, "_in");
+  add_slots(def.outputs, OpField::Kind::kOutput, "_out");
   for (const FieldDef& field : AttrFields(def)) {
     AddAttr(message, Unique(Identifier(field.name), "_attr", taken), field);
     entry.fields.push_back({OpField::Kind::kAttr, field.name, field.type});

@@ -55,8 +55,6 @@ class LossScaling {
 
   const std::string& scale_var() const { return scale_; }
   const std::string& skipped_var() const { return skipped_; }  // steps skipped in a row
-  // The bool [1] variable of each ApplyGradients that tells whether its step is skipped.
-  const std::vector<std::string>& overflow_vars() const { return overflows_; }
 
  private:
   void Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs,

@@ -14,10 +14,10 @@ namespace {
 
 enum class Color { kNone, kLow, kFloat };
 
-// Slots of the norms that hold images rather than something of each channel or row.
-bool IsNormImageSlot(const std::string& slot) { return slot == "X" || slot == "Z" || slot == "Y"; }
-bool IsNorm(const std::string& type) {
-  return type == "batch_norm" || type == "layer_norm" || type == "fused_bn_add_activation";
+// Whether the slot holds what stays float32 beside inputs of 16 bits.
+bool StaysFloat32(const OpRegistry& ops, const OpDesc& op, const std::string& slot) {
+  const OpSpec* spec = ops.Find(op.type());
+  return spec && spec->StaysFloat32(slot);
 }
 
 class Rewriter {
@@ -163,10 +163,10 @@ class Rewriter {
   }
 
   Color ColorOf(const OpDesc& op) {
-    const OpDef* def = ops_.Find(op.type());
-    if (!def || def->kind() != OpKind::kCompute || def->side_effect() || op.type() == "cast")
+    const OpSpec* def = ops_.Find(op.type());
+    if (!def || def->kind != OpKind::kCompute || def->side_effect || op.type() == "cast")
       return Color::kNone;
-    if (def->shape_only() || !HasFloatInput(op)) return Color::kNone;
+    if (def->shape_only || !HasFloatInput(op)) return Color::kNone;
     if (TouchesBlackVar(op) || HasOtherThanTensors(op) || lists_.black.count(op.type()))
       return Color::kFloat;
     if (all_low_ || lists_.white.count(op.type())) return Color::kLow;
@@ -199,11 +199,11 @@ class Rewriter {
   }
 
   void CastInputs(OpDesc* op, DType from, DType to) {
-    const bool images_only = float32_norms_ && IsNorm(op->type()) && to != DType::kFloat32;
+    const bool keep = float32_norms_ && to != DType::kFloat32;
     op->RenameInputs([&](const std::string& name, const std::string& slot) {
       const VarDesc* var = Find(name);
       const bool cast = var && var->dtype() == from && var->type() == VarType::kLoDTensor &&
-                        (!images_only || IsNormImageSlot(slot));
+                        !(keep && StaysFloat32(ops_, *op, slot));
       return cast ? CastOf(name, *var, to) : name;
     });
   }
@@ -225,10 +225,9 @@ class Rewriter {
     }
     // Outputs whose variable must stay float32 are computed beside it.
     std::vector<std::pair<std::string, std::string>> beside;
-    const bool images_only = float32_norms_ && IsNorm(op->type());
     op->RenameOutputs([&](const std::string& name, const std::string& slot) {
       const VarDesc* var = Find(name);
-      const bool computed_here = images_only && !IsNormImageSlot(slot);
+      const bool computed_here = float32_norms_ && StaysFloat32(ops_, *op, slot);
       if (computed_here || !var || var->dtype() != DType::kFloat32 || MayBecomeLow(*var))
         return name;
       const std::string temp = NewVar(name, *var, options_.dtype);
@@ -367,7 +366,7 @@ void NarrowInitializer(ProgramDesc& startup, const std::string& name, DType dtyp
   for (size_t i = 0; i < root.NumOps(); ++i) {
     OpDesc& op = root.op(i);
     if (!op.Writes(name)) continue;
-    const OpDef* def = ops.Find(op.type());
+    const OpSpec* def = ops.Find(op.type());
     if (op.HasAttr("dtype") || (def && def->FindAttr("dtype"))) {
       op.SetAttr("dtype", static_cast<int32_t>(dtype));
       InferOp(root, op, ops);
@@ -396,9 +395,9 @@ void NarrowParameters(ProgramDesc& main, ProgramDesc& startup, const MixedPrecis
   std::set<std::string> kept(options.float32_vars.begin(), options.float32_vars.end());
   kept.insert(options.black_vars.begin(), options.black_vars.end());
   main.ForEachOp([&](const OpDesc& op) {
-    const bool norm = float32_norms && IsNorm(op.type()), black = lists.black.count(op.type()) > 0;
+    const bool black = lists.black.count(op.type()) > 0;
     op.ForEachInput([&](const std::string& name, const std::string& slot) {
-      if (black || (norm && !IsNormImageSlot(slot))) kept.insert(name);
+      if (black || (float32_norms && StaysFloat32(ops, op, slot))) kept.insert(name);
     });
   });
   for (int b = 0; b < main.NumBlocks(); ++b) {
@@ -418,7 +417,7 @@ void NarrowParameters(ProgramDesc& main, ProgramDesc& startup, const MixedPrecis
 
 PrecisionLists ListsOf(const MixedPrecisionOptions& options) {
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
-  PrecisionLists lists = DefaultPrecisionLists();
+  PrecisionLists lists = DefaultPrecisionLists(ops);
   // O3 computes all in 16 bits.
   if (options.level == PrecisionLevel::kO3) lists.black.clear();
   for (const auto* custom : {&options.custom_white, &options.custom_black}) {
@@ -436,12 +435,10 @@ PrecisionLists ListsOf(const MixedPrecisionOptions& options) {
     }
     lists.white.insert(type);
     lists.black.erase(type);
-    lists.gray.erase(type);
   }
   for (const std::string& type : options.custom_black) {
     lists.black.insert(type);
     lists.white.erase(type);
-    lists.gray.erase(type);
   }
   return lists;
 }

@@ -28,15 +28,15 @@ enum class PrecisionLevel { kO0, kO1, kO2, kO3 };
 
 PrecisionLevel ParsePrecisionLevel(const std::string& text);  // "O1"; throws kInvalidArgument
 
-// Op types. White ops compute in 16 bits; black ones in float32. Gray ones, and all that are in no
-// list, follow their inputs: float32 where one comes from a black op, else 16 bits where one comes
-// from a white op, else they stay as they are.
+// Op types. White ops compute in 16 bits; black ones in float32. All others (Paddle's gray list
+// among them) follow their inputs: float32 where one comes from a black op, else 16 bits where one
+// comes from a white op, else they stay as they are.
 struct PrecisionLists {
-  std::set<std::string> white = {}, black = {}, gray = {};
+  std::set<std::string> white = {}, black = {};
 };
-// The defaults: Paddle's lists, and to the black ones more ops whose results need float32's range
-// or precision (powers, logarithms, norms, losses).
-PrecisionLists DefaultPrecisionLists();
+// What the declarations of ops say (OpDef::ComputesIn): Paddle's lists, and to the black ones more
+// ops whose results need float32's range or precision (powers, logarithms, norms, losses).
+PrecisionLists DefaultPrecisionLists(const OpRegistry& ops = DefaultOps());
 
 struct MixedPrecisionOptions {
   DType dtype = DType::kBFloat16;  // or kFloat16

@@ -13,90 +13,17 @@ PrecisionLevel ParsePrecisionLevel(const std::string& text) {
       fmt::format("mixed precision: the level must be O0, O1, O2 or O3, got {}", Quote(text)));
 }
 
-PrecisionLists DefaultPrecisionLists() {
+PrecisionLists DefaultPrecisionLists(const OpRegistry& ops) {
   PrecisionLists lists;
-  lists.white = {"conv2d", "matmul", "matmul_v2", "mul"};
-  // Paddle's.
-  lists.black = {"exp",
-                 "square",
-                 "log",
-                 "mean",
-                 "sum",
-                 "cos_sim",
-                 "softmax",
-                 "softmax_with_cross_entropy",
-                 "sigmoid_cross_entropy_with_logits",
-                 "cross_entropy",
-                 "cross_entropy2",
-                 "lookup_table",
-                 "lookup_table_v2",
-                 "reduce_sum"};
-  // Ours, after PyTorch's list of functions that want float32.
-  lists.black.insert({"pow",
-                      "sqrt",
-                      "rsqrt",
-                      "reciprocal",
-                      "log_softmax",
-                      "logsumexp",
-                      "cumsum",
-                      "reduce_mean",
-                      "reduce_prod",
-                      "square_error_cost",
-                      "squared_l2_norm",
-                      "clip_by_norm",
-                      "smooth_l1_loss",
-                      "huber_loss",
-                      "log_loss",
-                      "kldiv_loss",
-                      "hinge_loss",
-                      "rank_loss",
-                      "margin_rank_loss",
-                      "bce_loss",
-                      "p_norm",
-                      "label_smooth",
-                      "softplus"});
-  lists.gray = {"elementwise_add",
-                "elementwise_sub",
-                "elementwise_mul",
-                "elementwise_div",
-                "elementwise_max",
-                "elementwise_min",
-                "elementwise_pow",
-                "elementwise_mod",
-                "elementwise_floordiv",
-                "batch_norm",
-                "layer_norm",
-                "tanh",
-                "sigmoid",
-                "top_k",
-                "pool2d",
-                "pool3d",
-                "dropout",
-                "relu",
-                "relu6",
-                "leaky_relu",
-                "soft_relu",
-                "flatten2",
-                "stack",
-                "unstack",
-                "uniform_random_batch_size_like",
-                "gaussian_random_batch_size_like",
-                "uniform_random",
-                "gaussian_random",
-                "slice",
-                "rank",
-                "scale",
-                "transpose2",
-                "reshape2",
-                "gather",
-                "fill_constant",
-                "get_tensor_from_selected_rows",
-                "sign",
-                "cast",
-                "fused_bn_add_activation",
-                "c_identity",
-                "c_concat",
-                "c_allreduce_sum"};
+  // Types of Paddle's and of PyTorch's lists that a user's library may register.
+  lists.black = {"bce_loss",         "cos_sim",    "cross_entropy2", "hinge_loss",
+                 "huber_loss",       "kldiv_loss", "log_loss",       "logsumexp",
+                 "margin_rank_loss", "p_norm",     "rank_loss",      "smooth_l1_loss"};
+  for (const std::string& type : ops.Types()) {
+    const OpPrecision precision = ops.Get(type).precision;
+    if (precision == OpPrecision::kLow) lists.white.insert(type);
+    if (precision == OpPrecision::kFloat32) lists.black.insert(type);
+  }
   return lists;
 }
 

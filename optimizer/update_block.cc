@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/state.h>
 #include <coracle/framework/ir/variable.h>
-#include <coracle/framework/op/block_use.h>
+#include <coracle/operators/control/conditional_block.h>
 #include <coracle/optimizer/update_block.h>
 #include <fmt/format.h>
 

@@ -22,8 +22,8 @@ void EliminateDeadCode(ProgramDesc& program, const PassContext& context) {
   std::vector<std::unique_ptr<OpDesc>> ops = root.TakeOps(), kept;
   for (size_t i = ops.size(); i-- > 0;) {
     const OpDesc& op = *ops[i];
-    const OpDef* def = context.ops.Find(op.type());
-    const bool live = !def || def->side_effect() || def->kind() != OpKind::kCompute ||
+    const OpSpec* def = context.ops.Find(op.type());
+    const bool live = !def || def->side_effect || def->kind != OpKind::kCompute ||
                       op.HasSubBlock() || op.AnyOutput([&](const std::string& name) {
                         return needed.count(name) > 0 || context.IsVisible(root, name);
                       });

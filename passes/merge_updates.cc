@@ -74,8 +74,8 @@ class Merger {
 
   // What ops must have in common to be merged; "" for one that cannot be.
   std::string KeyOf(const OpDesc& op) const {
-    const OpDef* def = ops_.Find(op.type());
-    if (!def || !def->multi_tensor() || !IsOptimize(op) || def->NumItems(op) != 1) return "";
+    const OpSpec* def = ops_.Find(op.type());
+    if (!def || !def->multi_tensor || !IsOptimize(op) || def->NumItems(op) != 1) return "";
     std::string key = op.type();
     for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
       for (const Slot& slot : *slots) {
@@ -100,7 +100,7 @@ class Merger {
   // The last member takes over the variables of all.
   void Merge(const Group& group, const std::vector<std::unique_ptr<OpDesc>>& ops) const {
     OpDesc& last = *ops[group.members.back()];
-    const OpDef& def = ops_.Get(last.type());
+    const OpSpec& def = ops_.Get(last.type());
     const OpDesc first = last;
     const auto all = [&](const std::string& slot, bool input) {
       std::vector<std::string> names;

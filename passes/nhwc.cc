@@ -17,11 +17,11 @@ class NhwcRewriter {
   void Run() {
     if (!AnyImageOp()) return;
     for (std::unique_ptr<OpDesc>& op : block_.TakeOps()) {
-      const OpDef* def = context_.ops.Find(op->type());
+      const OpSpec* def = context_.ops.Find(op->type());
       if (def && TakesLayout(*def, *op)) {
-        Convert(*op, def->layout_slots());
-        op->SetAttr(def->layout_attr(), std::string("NHWC"));
-      } else if (def && def->elementwise() && FollowsLayout(*op)) {
+        Convert(*op, def->layout_slots);
+        op->SetAttr(def->layout_attr, std::string("NHWC"));
+      } else if (def && def->elementwise && FollowsLayout(*op)) {
         Convert(*op, {});
       } else {
         KeepNchw(*op);
@@ -42,18 +42,18 @@ class NhwcRewriter {
 
   bool AnyImageOp() const {
     for (size_t i = 0; i < block_.NumOps(); ++i) {
-      const OpDef* def = context_.ops.Find(block_.op(i).type());
+      const OpSpec* def = context_.ops.Find(block_.op(i).type());
       // Only a convolution is worth the conversions around it.
       if (def && TakesLayout(*def, block_.op(i)) && block_.op(i).HasInput("Filter")) return true;
     }
     return false;
   }
 
-  bool TakesLayout(const OpDef& def, const OpDesc& op) const {
-    if (def.layout_attr().empty()) return false;
-    std::string layout = def.AttrOf<std::string>(op, def.layout_attr());
+  bool TakesLayout(const OpSpec& def, const OpDesc& op) const {
+    if (def.layout_attr.empty()) return false;
+    std::string layout = def.AttrOf<std::string>(op, def.layout_attr);
     if (layout != "NCHW" && layout != "AnyLayout") return false;
-    for (const std::string& slot : def.layout_slots()) {
+    for (const std::string& slot : def.layout_slots) {
       for (const auto* args : {&op.Input(slot), &op.Output(slot)}) {
         for (const std::string& name : *args) {
           if (!IsEmptyName(name) && !IsImage(name)) return false;

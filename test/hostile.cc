@@ -44,7 +44,7 @@ bool OutputsAreSmall(const OpDesc& op, const BlockDesc& block) {
 // The op, its inputs' declarations, and what it may be given.
 class Variant {
  public:
-  Variant(std::mt19937& random, const OpDesc& op, const VarValues& env, const OpDef& def)
+  Variant(std::mt19937& random, const OpDesc& op, const VarValues& env, const OpSpec& def)
       : random_(random), op_(op), def_(def) {
     op.ForEachInput([&](const std::string& name) {
       auto it = env.find(name);
@@ -163,7 +163,7 @@ class Variant {
   }
 
   void DropOrAddInput() {
-    const auto& slots = def_.inputs();
+    const auto& slots = def_.inputs;
     if (slots.empty()) return;
     const SlotDef& slot = slots[static_cast<size_t>(Below(random_, slots.size()))];
     if (op_.HasInput(slot.name)) {
@@ -187,25 +187,25 @@ class Variant {
   }
 
   void ChangeAttr() {
-    const auto& attrs = def_.attrs();
+    const auto& attrs = def_.attrs;
     if (attrs.empty()) return;
     const AttrDef& attr = attrs[static_cast<size_t>(Below(random_, attrs.size()))];
     op_.SetAttr(attr.name, HostileAttr(random_, attr));
   }
 
   void ChangeOutput() {
-    const auto& slots = def_.outputs();
+    const auto& slots = def_.outputs;
     if (slots.empty()) return;
     const SlotDef& slot = slots[static_cast<size_t>(Below(random_, slots.size()))];
     if (!op_.HasOutput(slot.name)) return op_.SetOutput(slot.name, {slot.name + ".added"});
     if (slot.optional && Below(random_, 2)) return op_.RemoveOutput(slot.name);
-    for (const auto& [in, out] : def_.inplace()) {
+    for (const auto& [in, out] : def_.inplace) {
       if (out == slot.name && op_.HasInput(in)) op_.SetOutput(out, op_.Input(in));
     }
   }
 
   void ChangeList() {
-    for (const SlotDef& slot : def_.inputs()) {
+    for (const SlotDef& slot : def_.inputs) {
       if (!slot.variadic || !op_.HasInput(slot.name)) continue;
       std::vector<std::string> args = op_.Input(slot.name);
       if (Below(random_, 2)) {
@@ -215,7 +215,7 @@ class Variant {
       }
       if (!args.empty()) op_.SetInput(slot.name, args);
     }
-    for (const SlotDef& slot : def_.outputs()) {
+    for (const SlotDef& slot : def_.outputs) {
       if (!slot.variadic || !op_.HasOutput(slot.name) || Below(random_, 2)) continue;
       std::vector<std::string> args = op_.Output(slot.name);
       args.push_back(slot.name + ".added");
@@ -225,7 +225,7 @@ class Variant {
 
   std::mt19937& random_;
   OpDesc op_;
-  const OpDef& def_;
+  const OpSpec& def_;
   VarValues env_;
   std::vector<std::string> names_;
 };
@@ -294,7 +294,7 @@ Attribute HostileAttr(std::mt19937& random, const AttrDef& def) {
 }
 
 void RunHostile(const OpDesc& given, const VarValues& env, const OpRegistry& ops) {
-  const OpDef& def = ops.Get(given.type());
+  const OpSpec& def = ops.Get(given.type());
   ProgramDesc program;
   BlockDesc& block = program.Root();
   for (const auto& [name, value] : env) {
@@ -340,8 +340,8 @@ void RunHostile(const OpDesc& given, const VarValues& env, const OpRegistry& ops
 
 void RunHostileVariants(const OpDesc& op, const VarValues& env, const OpRegistry& ops) {
   static std::map<std::string, int> instances;
-  const OpDef& def = ops.Get(op.type());
-  if (def.kind() != OpKind::kCompute || def.side_effect() || !IsSmall(env, op)) return;
+  const OpSpec& def = ops.Get(op.type());
+  if (def.kind != OpKind::kCompute || def.side_effect || !IsSmall(env, op)) return;
   const int instance = instances[op.type()]++;
   if (instance >= kInstances) return;
   const char* text = std::getenv("CORACLE_HOSTILE_ROUNDS");

@@ -4,6 +4,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/scope.h>
 
@@ -103,18 +104,19 @@ void NoteConstraint(const std::string& message) {
   if (std::regex_search(message, match, pattern)) ProvokedConstraints().insert(match[1]);
 }
 
-// After a whole run: every constraint in an op's doc was provoked, every gradient checked.
+// After a whole run: every constraint that an op declares was provoked (where a gradient op repeats
+// its forward op's, by one of the two), every gradient checked.
 class Completeness : public ::testing::Environment {
  public:
   void TearDown() override {
     if (::testing::GTEST_FLAG(filter) != "*") return;
-    static const std::regex pattern("\\bC[0-9]+(?=:)");
     for (const std::string& type : DefaultOps().Types()) {
-      const OpDef& def = DefaultOps().Get(type);
-      const std::string doc = def.doc();
-      for (std::sregex_iterator it(doc.begin(), doc.end(), pattern), end; it != end; ++it) {
-        EXPECT_TRUE(ProvokedConstraints().count(type + "." + it->str()))
-            << "no test provokes " << type << "." << it->str();
+      const OpSpec& def = DefaultOps().Get(type);
+      for (const ConstraintDef& constraint : def.constraints) {
+        const std::string suffix = "." + constraint.id;
+        EXPECT_TRUE(ProvokedConstraints().count(type + suffix) ||
+                    ProvokedConstraints().count(constraint.like + suffix))
+            << "no test provokes " << type << suffix;
       }
       bool gradient_op = type.ends_with("_grad");
       EXPECT_TRUE(gradient_op || !def.HasGradient() || CheckedGradients().count(type))
@@ -163,7 +165,7 @@ void CheckZeroGradient(const std::string& type) {
   request.output_grads = {"o@GRAD"};
   request.input_grads = {"x@GRAD"};
   GradientContext context(DefaultOps(), request);
-  DefaultOps().Get(type).RunGradient(context);
+  RunGradient(DefaultOps().Get(type), context);
   for (const auto& appended : context.TakeOps()) block.AppendOp(*appended);
   VarValues env;
   env["x"] = Tensor::Of<float>({2}, {-1.25f, 2.5f});
@@ -185,7 +187,7 @@ void ExpectRefused(const std::string& type,
     block.Var(args.back()).SetMeta(meta);
     op.SetInput(slot, args);
   }
-  for (const SlotDef& slot : DefaultOps().Get(type).outputs()) {
+  for (const SlotDef& slot : DefaultOps().Get(type).outputs) {
     if (!op.HasOutput(slot.name)) op.SetOutput(slot.name, {slot.name + ".out"});
   }
   std::string message = "nothing was refused";
@@ -353,7 +355,7 @@ VarValues OpTest::Inputs(bool in_double) const {
 
 void OpTest::Build(ProgramDesc& program, bool in_double) const {
   BlockDesc& block = program.Root();
-  const OpDef& def = ops_.Get(type_);
+  const OpSpec& def = ops_.Get(type_);
   SlotList ins, outs;
   for (const InputVar& var : inputs_) {
     VarDesc& desc = block.Var(var.name);
@@ -373,7 +375,7 @@ void OpTest::Build(ProgramDesc& program, bool in_double) const {
     else
       it->args.push_back(var.name);
   }
-  for (const SlotDef& slot : def.outputs()) {
+  for (const SlotDef& slot : def.outputs) {
     int count = 1;
     for (const auto& [name, n] : output_counts_) {
       if (name == slot.name) count = n;
@@ -487,7 +489,7 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
   graph.inputs = Inputs(in_double);
   BlockDesc& block = graph.program.Root();
   const OpDesc& op = block.op(0);
-  const OpDef& def = ops_.Get(type_);
+  const OpSpec& def = ops_.Get(type_);
   VarValues forward = graph.inputs;
   InterpretOp(op, ops_, forward, {.seed = seed_, .step = step_});
 
@@ -519,7 +521,7 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
   });
   request.fresh_name = [&](const std::string& hint) { return graph.program.UniqueName(hint); };
   GradientContext context(ops_, request);
-  def.RunGradient(context);
+  RunGradient(def, context);
   for (const auto& appended : context.TakeOps()) {
     const OpDesc& added = block.AppendOp(*appended);
     std::vector<VerifyProblem> problems;
@@ -604,7 +606,7 @@ OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
   Interpret(block, ops_, env, {.seed = seed_, .step = step_});
   for (size_t i = 1; i < block.NumOps(); ++i) {
     const OpDesc& grad_op = block.op(i);
-    const OpDef& def = ops_.Get(grad_op.type());
+    const OpSpec& def = ops_.Get(grad_op.type());
     OpTest second(grad_op.type(), ops_);
     std::vector<std::string> wanted;
     for (const Slot& slot : grad_op.inputs()) {
@@ -621,7 +623,7 @@ OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
       }
       if (differentiable) wanted.push_back(slot.name);
     }
-    for (const SlotDef& slot : def.outputs())
+    for (const SlotDef& slot : def.outputs)
       second.Outputs(slot.name, static_cast<int>(grad_op.Output(slot.name).size()));
     for (const NamedAttr& attr : grad_op.attrs()) second.Attr(attr.name, attr.value);
     SCOPED_TRACE("second order through " + grad_op.type());
@@ -643,10 +645,10 @@ void OpTest::CompareEnvironments(const VarValues& expected, const VarValues& act
 
 OpTest& OpTest::CheckFast(double tolerance, std::vector<std::string> slots) {
   CompareEnvironments(Run(KernelMode::kReference, false), Run(KernelMode::kAuto, false), tolerance);
-  const OpDef& def = ops_.Get(type_);
+  const OpSpec& def = ops_.Get(type_);
   if (!def.HasGradient()) return *this;
   const bool all = slots.empty();
-  for (const SlotDef& slot : def.inputs()) {
+  for (const SlotDef& slot : def.inputs) {
     bool floating = std::any_of(inputs_.begin(), inputs_.end(), [&](const InputVar& v) {
       return v.slot == slot.name && v.floating;
     });

@@ -40,18 +40,18 @@ std::string Brief(const std::string& doc) {
   return text.size() > 72 ? text.substr(0, 69) + "..." : text;
 }
 
-std::string GradientOf(const OpDef& def) {
-  switch (def.gradient_kind()) {
+std::string GradientOf(const OpSpec& def) {
+  switch (def.gradient_kind) {
     case GradientKind::kRule:
       break;
     case GradientKind::kNotDifferentiable:
-      return "none, its outputs count as constants: " + def.no_gradient_reason();
+      return "none, its outputs count as constants: " + def.no_gradient_reason;
     case GradientKind::kNoRule:
-      return "none: " + def.no_gradient_reason();
+      return "none: " + def.no_gradient_reason;
     case GradientKind::kForbidden:
-      return "an error: " + def.no_gradient_reason();
+      return "an error: " + def.no_gradient_reason;
   }
-  const std::string grad = def.type() + "_grad";
+  const std::string grad = def.type + "_grad";
   if (!DefaultOps().Find(grad)) return "composed of other ops";
   return "by the op " + grad +
          (DefaultOps().Get(grad).HasGradient() ? ", which has a gradient itself" : "");
@@ -82,12 +82,12 @@ std::string Slots(const char* title, const std::vector<SlotDef>& slots) {
   return text;
 }
 
-std::string Attrs(const OpDef& def) {
-  if (def.attrs().empty()) return "";
+std::string Attrs(const OpSpec& def) {
+  if (def.attrs.empty()) return "";
   std::string text = "\nattributes\n";
-  for (const AttrDef& attr : def.attrs()) {
+  for (const AttrDef& attr : def.attrs) {
     text += fmt::format(
-        "  {:<{}}  {:<8} {:<14} {}", attr.name, NameWidth(def.attrs()), ToString(attr.type),
+        "  {:<{}}  {:<8} {:<14} {}", attr.name, NameWidth(def.attrs), ToString(attr.type),
         attr.default_value ? "= " + ToString(*attr.default_value) : "required", attr.doc);
     if (attr.min) text += fmt::format(", at least {}", *attr.min);
     if (attr.max) text += fmt::format(", at most {}", *attr.max);
@@ -97,9 +97,9 @@ std::string Attrs(const OpDef& def) {
   return text;
 }
 
-std::string Describe(const OpDef& def) {
-  std::string text = def.type() + "\n" + Wrap(def.doc(), 2);
-  text += Slots("inputs", def.inputs()) + Slots("outputs", def.outputs()) + Attrs(def);
+std::string Describe(const OpSpec& def) {
+  std::string text = def.type + "\n" + Wrap(def.Documentation(), 2);
+  text += Slots("inputs", def.inputs) + Slots("outputs", def.outputs) + Attrs(def);
   text += "\ngradient\n" + Wrap(GradientOf(def), 2);
   text += "\nkernels\n  ";
   text += !def.HasReferenceKernel() ? "none"
@@ -107,7 +107,7 @@ std::string Describe(const OpDef& def) {
                                     : "reference";
   text += "\n";
   std::vector<std::string> pairs;
-  for (const auto& pair : def.inplace()) pairs.push_back(pair.first + " and " + pair.second);
+  for (const auto& pair : def.inplace) pairs.push_back(pair.first + " and " + pair.second);
   if (!pairs.empty()) text += "\nmay share memory\n  " + Join(pairs, ", ") + "\n";
   return text;
 }
@@ -124,13 +124,13 @@ int RunOps(const std::vector<std::string>& args) {
     if (!type.ends_with("_grad")) width = std::max(width, type.size());
   }
   for (const std::string& type : DefaultOps().Types()) {
-    const OpDef& def = DefaultOps().Get(type);
+    const OpSpec& def = DefaultOps().Get(type);
     if (FLAGS_names) {
       text += type + "\n";
     } else if (!type.ends_with("_grad")) {
       ++count;
       text += fmt::format("{:<{}}  {:<8}  {}\n", type, width, def.HasGradient() ? "gradient" : "",
-                          Brief(def.doc()));
+                          Brief(def.doc));
     }
   }
   if (!FLAGS_names) {

@@ -75,8 +75,8 @@ std::vector<std::string> OwnFeeds(const ProgramDesc& program) {
   std::vector<std::string> names;
   const BlockDesc& root = program.Root();
   for (size_t i = 0; i < root.NumOps(); ++i) {
-    const OpDef* def = DefaultOps().Find(root.op(i).type());
-    if (!def || def->kind() != OpKind::kFeed) continue;
+    const OpSpec* def = DefaultOps().Find(root.op(i).type());
+    if (!def || def->kind != OpKind::kFeed) continue;
     const auto& fed = root.op(i).Output("Out");
     names.insert(names.end(), fed.begin(), fed.end());
   }

@@ -170,8 +170,8 @@ void SetShapes(ProgramDesc& program) {
   for (const std::string& text : shapes) SetShape(root, text);
   VerifyOrThrow(program, DefaultOps());
   for (size_t i = 0; i < root.NumOps(); ++i) {
-    const OpDef& def = DefaultOps().Get(root.op(i).type());
-    if (def.kind() == OpKind::kCompute) InferOp(root, root.op(i), DefaultOps());
+    const OpSpec& def = DefaultOps().Get(root.op(i).type());
+    if (def.kind == OpKind::kCompute) InferOp(root, root.op(i), DefaultOps());
   }
 }
 

@@ -463,10 +463,4 @@ std::string PrintOp(const OpDesc& op, const PrintOptions& options) {
   return fmt::to_string(out);
 }
 
-std::string PrintMeta(const VarMeta& meta) {
-  Buffer out;
-  PutMeta(out, meta);
-  return fmt::to_string(out);
-}
-
 }  // namespace coracle

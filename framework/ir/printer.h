@@ -28,7 +28,4 @@ std::string PrintProgram(const ProgramDesc& program, const PrintOptions& options
 // "Out=h:float32[-1,500] = mul(X=x, Y=w) {x_num_col_dims=2}", without a line end.
 std::string PrintOp(const OpDesc& op, const PrintOptions& options = {});
 
-// "float32[-1,500]", with the kind of value and the LoD level where they are not the usual ones.
-std::string PrintMeta(const VarMeta& meta);
-
 }  // namespace coracle

@@ -128,15 +128,6 @@ std::vector<std::string> OuterNames(const BlockDesc& block, bool writes) {
 std::vector<std::string> OuterReads(const BlockDesc& block) { return OuterNames(block, false); }
 std::vector<std::string> OuterWrites(const BlockDesc& block) { return OuterNames(block, true); }
 
-OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition) {
-  BlockDesc& outer = *block.parent();
-  VarDesc& scope = outer.Var(outer.program().UniqueName("conditional_block.scope"));
-  scope.SetType(VarType::kStepScopes);
-  return OpDesc("conditional_block", {{"Cond", {condition}}, {"Input", OuterReads(block)}},
-                {{"Out", OuterWrites(block)}, {"Scope", {scope.name()}}},
-                {{"sub_block", BlockRef{block.idx()}}, {"is_scalar_condition", true}});
-}
-
 std::vector<BlockUse> FindBlockUses(const ProgramDesc& program) {
   return BlockUseFinder(program).Run();
 }

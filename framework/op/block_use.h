@@ -34,8 +34,5 @@ std::vector<BlockUse> FindBlockUses(const ProgramDesc& program);
 std::vector<std::string> OuterReads(const BlockDesc& block);
 std::vector<std::string> OuterWrites(const BlockDesc& block);
 
-// A conditional_block that runs `block`, which is finished, if `condition` (one bool) holds; to be
-// appended to the parent, where its variable for scopes is declared.
-OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition);
 
 }  // namespace coracle

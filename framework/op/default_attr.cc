@@ -21,7 +21,7 @@ bool ChoosesImplementation(const std::string& name) {
 }  // namespace
 
 bool IsDefaultAttr(const OpRegistry& ops, const OpDesc& op, const NamedAttr& attr) {
-  const OpDef* def = ops.Find(op.type());
+  const OpSpec* def = ops.Find(op.type());
   const AttrDef* declared = def ? def->FindAttr(attr.name) : nullptr;
   if (!declared) return ChoosesImplementation(attr.name);
   if (!declared->default_value) return false;

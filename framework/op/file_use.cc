@@ -6,7 +6,7 @@ namespace coracle {
 std::vector<FileUse> FilesOf(const ProgramDesc& program, const OpRegistry& ops) {
   std::vector<FileUse> uses;
   program.ForEachOp([&](const OpDesc& op) {
-    const OpDef* def = ops.Find(op.type());
+    const OpSpec* def = ops.Find(op.type());
     if (auto path = def ? def->FileOf(op) : std::nullopt) uses.push_back({&op, std::move(*path)});
   });
   return uses;

@@ -139,7 +139,7 @@ std::string GradientContext::Temp(const std::string& hint) { return request_.fre
 
 void GradientContext::AppendGradientOp(const std::vector<std::string>& forward_slots) {
   std::string type = op().type() + "_grad";
-  const OpDef& grad_def = ops_.Get(type);
+  const OpSpec& grad_def = ops_.Get(type);
   SlotList inputs, outputs;
   inputs.reserve(forward_slots.size() + op().outputs().size());
   outputs.reserve(op().inputs().size());

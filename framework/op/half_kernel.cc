@@ -1,4 +1,5 @@
 #include <coracle/framework/op/half_kernel.h>
+#include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/tensor/half_array.h>
 
 #include <algorithm>
@@ -73,8 +74,8 @@ class WideArgs : public ArgTable {
   TensorArg Write(const std::string& name) override {
     const TensorArg given = args_.Write(name);
     if (!Takes(given)) return given;
-    if (context_.def().UpdatesInPlace(context_.op(),
-                                      name)) {  // the kernel may leave a part of it as it was
+    if (context_.spec().UpdatesInPlace(context_.op(),
+                                       name)) {  // the kernel may leave a part of it as it was
       const TensorArg read = Read(name);
       return writes_.try_emplace(name, Pair{given, read}).first->second.wide;
     }
@@ -140,8 +141,8 @@ class WideArgs : public ArgTable {
 
 Kernel PrepareInFloat(const PrepareContext& context, KernelMode mode) {
   WideArgs args(context);
-  const PrepareContext wide(context.def(), context.op(), args);
-  Kernel kernel = context.def().Prepare(wide, mode);
+  const PrepareContext wide(context.spec(), context.op(), args);
+  Kernel kernel = PrepareKernel(wide, mode);
   return args.Around(std::move(kernel));
 }
 

@@ -2,6 +2,7 @@
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 
 namespace coracle {
@@ -85,34 +86,13 @@ std::optional<std::vector<int64_t>> InferContext::Value(std::string_view slot, s
   return IntegersOf(*value);
 }
 
-std::optional<std::vector<int64_t>> InferContext::ValueList(std::string_view slot) const {
-  if (!HasInput(slot)) return std::nullopt;
-  std::vector<int64_t> list;
-  for (size_t i = 0; i < NumInputs(slot); ++i) {
-    auto value = Value(slot, i);
-    list.push_back(value && value->size() == 1 ? value->front() : -1);
-  }
-  return list;
-}
-
-int InferContext::Axis(std::string_view id, int64_t axis, int rank, std::string_view what) const {
-  if (axis < -rank || axis >= rank) {
-    FailText(id, fmt::format("{} must lie in [-rank, rank)", what),
-             fmt::format("{} with rank {}", axis, rank));
-  }
+int InferContext::Axis(std::string_view id, int64_t axis, int rank) const {
+  if (axis < -rank || axis >= rank) Fail(id, fmt::format("{} with rank {}", axis, rank));
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
-void InferContext::Fail(std::string_view id, std::string_view what,
-                        std::initializer_list<int64_t> got) const {
-  FailText(id, what, got.size() == 0 ? std::string() : fmt::format("{}", fmt::join(got, " vs ")));
-}
-
-void InferContext::FailText(std::string_view id, std::string_view what,
-                            const std::string& got) const {
-  std::string message = fmt::format("{}: {} [{}.{}]", op_.type(), what, op_.type(), id);
-  if (!got.empty()) message += ", got " + got;
-  ThrowInvalid(std::move(message), DescribeOperands(op_, vars_));
+void InferContext::FailWith(std::string_view id, const GotValues& got) const {
+  ThrowInvalid(spec_.Failure(id, got.text()), DescribeOperands(op_, vars_));
 }
 
 void ThrowWithoutShape(const OpDesc& op, const std::string& output) {
@@ -136,13 +116,13 @@ std::string DescribeOperands(const OpDesc& op, const MetaTable& vars) {
 }
 
 void InferOp(BlockDesc& block, const OpDesc& op, const OpRegistry& ops) {
-  const OpDef& def = ops.Get(op.type());
+  const OpSpec& def = ops.Get(op.type());
   BlockMetaTable vars(block);
   op.ForEachOutput([&](const std::string& name) {
     if (!block.FindVarRecursive(name)) block.Var(name);
   });
   InferContext context(def, op, vars);
-  def.RunInfer(context);
+  RunInfer(context);
 }
 
 }  // namespace coracle

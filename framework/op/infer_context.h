@@ -2,10 +2,10 @@
 // InferContext: what a shape rule sees and does.
 
 #include <coracle/framework/ir/var.h>
+#include <coracle/framework/op/got_values.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/tensor/tensor.h>
 
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,9 +34,10 @@ struct NeedsValue {
 
 class InferContext {
  public:
-  InferContext(const OpDef& def, const OpDesc& op, MetaTable& vars)
-      : def_(def), op_(op), vars_(vars) {}
+  InferContext(const OpSpec& spec, const OpDesc& op, MetaTable& vars)
+      : spec_(spec), op_(op), vars_(vars) {}
 
+  const OpSpec& spec() const { return spec_; }
   const OpDesc& op() const { return op_; }
   bool exact() const { return vars_.exact(); }
 
@@ -71,7 +72,7 @@ class InferContext {
 
   template <class T>
   T Attr(std::string_view name) const {
-    return def_.AttrOf<T>(op_, name);
+    return spec_.AttrOf<T>(op_, name);
   }
 
   // The elements of an input when they are known now, as they are; nullptr (or NeedsValue) as for
@@ -80,31 +81,34 @@ class InferContext {
   // The elements of an integer input, when they are known now. In an exact context an unknown value
   // throws NeedsValue, so "unknown" (nullopt) is only seen while a program is built or verified.
   std::optional<std::vector<int64_t>> Value(std::string_view slot, size_t i = 0) const;
-  // The same over a variadic slot of one-element tensors; -1 stands for an unknown one.
-  std::optional<std::vector<int64_t>> ValueList(std::string_view slot) const;
 
-  // Throws unless `holds`: "clip: min must not exceed max [clip.C1], got 2 vs 1" with the op's
-  // variables and place. `id` is the constraint's in the op's doc.
-  void Require(std::string_view id, bool holds, std::string_view what,
-               std::initializer_list<int64_t> got = {}) const {
-    if (!holds) Fail(id, what, got);
+  // Throws unless `holds`: "clip: min must not exceed max [clip.C1], got min 2, max 1" with the
+  // op's variables and place. The text is that of the constraint `id` in the op's declaration;
+  // `got` are the values that break it, each of which may follow its name (GotValues).
+  // InternalError for a constraint that is not declared.
+  template <class... Got>
+  void Require(std::string_view id, bool holds, const Got&... got) const {
+    static_assert(sizeof...(Got) > 0, "an error tells the values that it got");
+    if (!holds) FailWith(id, GotValues(got...));
   }
-  [[noreturn]] void Fail(std::string_view id, std::string_view what,
-                         std::initializer_list<int64_t> got = {}) const;
-  [[noreturn]] void FailText(std::string_view id, std::string_view what,
-                             const std::string& got) const;
+  template <class... Got>
+  [[noreturn]] void Fail(std::string_view id, const Got&... got) const {
+    static_assert(sizeof...(Got) > 0, "an error tells the values that it got");
+    FailWith(id, GotValues(got...));
+  }
 
   // Equal, or one of the two unknown.
   static bool Matches(int64_t a, int64_t b) { return a == b || a < 0 || b < 0; }
   // Requires the axis in [-rank, rank) and returns it in [0, rank).
-  int Axis(std::string_view id, int64_t axis, int rank, std::string_view what = "axis") const;
+  int Axis(std::string_view id, int64_t axis, int rank) const;
 
  private:
+  [[noreturn]] void FailWith(std::string_view id, const GotValues& got) const;
   size_t At(std::string_view slot, size_t i) const {
-    return item_ == 0 || def_.IsShared(slot) ? i : item_ + i;
+    return item_ == 0 || spec_.IsShared(slot) ? i : item_ + i;
   }
 
-  const OpDef& def_;
+  const OpSpec& spec_;
   const OpDesc& op_;
   MetaTable& vars_;
   size_t item_ = 0;

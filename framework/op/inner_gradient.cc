@@ -10,11 +10,18 @@ namespace {
 using Names = std::vector<std::string>;
 using NameViews = std::unordered_set<std::string_view>;
 
-const Names& TextsOf(const OpDesc& op, const char* attr) {
+const Names& TextsOf(const OpDesc& op, const std::string& attr) {
   static const Names none;
   const Attribute* value = op.FindAttr(attr);
   const auto* names = value ? std::get_if<Names>(value) : nullptr;
   return names ? *names : none;
+}
+
+// What the op's declaration says of its block; nothing where it has none.
+const BlockTrait& BlockTraitOf(const OpDesc& op, const OpRegistry& ops) {
+  static const BlockTrait none;
+  const OpSpec* spec = op.HasSubBlock() ? ops.Find(op.type()) : nullptr;
+  return spec ? spec->block : none;
 }
 
 void CheckTime() {
@@ -25,17 +32,16 @@ void CheckTime() {
 // What becomes of values in a program, by the names of variables.
 class ValueFlow {
  public:
-  explicit ValueFlow(const ProgramDesc& program) {
+  ValueFlow(const ProgramDesc& program, const OpRegistry& ops) {
     program.ForEachOp([&](const OpDesc& op) {
-      if (!OnlyRunsABlock(op)) {
+      const BlockTrait& block = BlockTraitOf(op, ops);
+      if (!OnlyRunsABlock(block)) {
         op.ForEachInput([&](const std::string& name) { readers_[name].push_back(&op); });
         return;
       }
-      // What the op gives to variables of its block, and the block to the op.
-      Link(op.Input("X"), TextsOf(op, "parameters"));
-      Link(TextsOf(op, "results"), op.Output("Out"));
-      Link(op.Input("initial_states"), TextsOf(op, "ex_states"));
-      Link(TextsOf(op, "states"), TextsOf(op, "ex_states"));
+      for (const auto& [slot, attr] : block.gives) Link(op.Input(slot), TextsOf(op, attr));
+      for (const auto& [slot, attr] : block.takes) Link(TextsOf(op, attr), op.Output(slot));
+      for (const auto& [made, read] : block.carries) Link(TextsOf(op, made), TextsOf(op, read));
     });
   }
 
@@ -79,10 +85,8 @@ class ValueFlow {
   }
 
   // What such an op reads and writes the ops of its block do, under the same names or linked ones.
-  static bool OnlyRunsABlock(const OpDesc& op) {
-    static const std::unordered_set<std::string_view> kTypes = {"while", "conditional_block",
-                                                                "recurrent", "call"};
-    return kTypes.count(op.type()) > 0 && op.HasSubBlock();
+  static bool OnlyRunsABlock(const BlockTrait& block) {
+    return block.runs != BlockRuns::kNone && block.runs != BlockRuns::kGradient;
   }
 
   static bool CarriesGradient(const OpDesc& op, const std::string& name) {
@@ -114,17 +118,17 @@ class Runners {
   std::vector<std::vector<const OpDesc*>> of_block_;
 };
 
-bool RunsOnce(const OpDesc& op) { return op.type() == "conditional_block"; }
-
 // What runs of the block differ in: variables that it, or a block that it runs, writes around it,
 // and those that the op gives it. A function is called from wherever it is: all that it reads.
-NameViews ChangedBetweenRuns(const OpDesc& runner, const BlockDesc& block, const Names& reads) {
-  if (RunsOnce(runner)) return {};
-  if (runner.type() == "call") return {reads.begin(), reads.end()};
+NameViews ChangedBetweenRuns(const OpDesc& runner, const BlockTrait& trait, const BlockDesc& block,
+                             const Names& reads) {
+  if (trait.runs == BlockRuns::kOnce) return {};
+  if (trait.runs == BlockRuns::kFunction) return {reads.begin(), reads.end()};
   NameViews changed;
-  for (const char* attr : {"parameters", "ex_states"})
+  for (const auto& [slot, attr] : trait.gives)
     changed.insert(TextsOf(runner, attr).begin(), TextsOf(runner, attr).end());
-  changed.insert(runner.Input("inputs").begin(), runner.Input("inputs").end());
+  for (const std::string& slot : trait.slices)
+    changed.insert(runner.Input(slot).begin(), runner.Input(slot).end());
   auto add_writes = [&](const OpDesc& op) {
     op.ForEachOutput([&](const std::string& name) {
       if (!op.block()->FindVar(name) && !block.FindVar(name)) changed.insert(name);
@@ -137,7 +141,8 @@ NameViews ChangedBetweenRuns(const OpDesc& runner, const BlockDesc& block, const
 
 class MissedPathFinder {
  public:
-  explicit MissedPathFinder(const ProgramDesc& program) : runners_(program), flow_(program) {}
+  MissedPathFinder(const ProgramDesc& program, const OpRegistry& ops)
+      : ops_(ops), runners_(program), flow_(program, ops) {}
 
   std::optional<MissedPath> Find(const InnerGradient& gradient) const {
     const NameViews made = flow_.From(gradient.inputs);
@@ -149,7 +154,8 @@ class MissedPathFinder {
     std::unordered_set<const BlockDesc*> seen(blocks.begin(), blocks.end());
     for (size_t b = 0; b < blocks.size() && !reads.empty(); ++b) {
       for (const OpDesc* runner : runners_.Of(*blocks[b])) {
-        const NameViews changed = ChangedBetweenRuns(*runner, *blocks[b], reads);
+        const NameViews changed =
+            ChangedBetweenRuns(*runner, BlockTraitOf(*runner, ops_), *blocks[b], reads);
         for (const std::string& name : reads) {
           if (changed.count(name)) return MissedPath{runner, name};
         }
@@ -160,25 +166,26 @@ class MissedPathFinder {
   }
 
  private:
+  const OpRegistry& ops_;
   Runners runners_;
   ValueFlow flow_;
 };
 
 }  // namespace
 
-std::optional<MissedPath> FindMissedPath(const InnerGradient& gradient) {
+std::optional<MissedPath> FindMissedPath(const InnerGradient& gradient, const OpRegistry& ops) {
   if (gradient.reads.empty()) return {};
-  return MissedPathFinder(gradient.block->program()).Find(gradient);
+  return MissedPathFinder(gradient.block->program(), ops).Find(gradient);
 }
 
-std::vector<MissedPath> FindMissedPaths(const ProgramDesc& program) {
+std::vector<MissedPath> FindMissedPaths(const ProgramDesc& program, const OpRegistry& ops) {
   std::vector<MissedPath> missed;
   std::optional<MissedPathFinder> finder;
   for (int b = 1; b < program.NumBlocks(); ++b) {
     const BlockDesc& block = program.Block(b);
     for (size_t i = 0; i < block.NumOps(); ++i) {
       if (!block.op(i).HasAttr(kOuterReadsAttr)) continue;
-      if (!finder) finder.emplace(program);
+      if (!finder) finder.emplace(program, ops);
       const auto path = finder->Find(
           {&block, TextsOf(block.op(i), kOuterReadsAttr), TextsOf(block.op(i), kOuterInputsAttr)});
       if (path) missed.push_back(*path);
@@ -187,9 +194,10 @@ std::vector<MissedPath> FindMissedPaths(const ProgramDesc& program) {
   return missed;
 }
 
-std::unordered_set<std::string> MadeFrom(const ProgramDesc& program, const Names& inputs) {
+std::unordered_set<std::string> MadeFrom(const ProgramDesc& program, const OpRegistry& ops,
+                                         const Names& inputs) {
   std::unordered_set<std::string> names;
-  for (std::string_view name : ValueFlow(program).From(inputs)) names.emplace(name);
+  for (std::string_view name : ValueFlow(program, ops).From(inputs)) names.emplace(name);
   return names;
 }
 

@@ -3,6 +3,7 @@
 // block, or the op that runs it, make from their inputs.
 
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
 
 #include <optional>
 #include <string>
@@ -31,17 +32,17 @@ struct MissedPath {
 };
 
 // The first that there is. A branch runs its block once, and leaves out none.
-std::optional<MissedPath> FindMissedPath(const InnerGradient& gradient);
+std::optional<MissedPath> FindMissedPath(const InnerGradient& gradient, const OpRegistry& ops);
 
 // One for each gradient noted in the program that has one. Where none is noted, linear in the size
 // of the program, else in that for each. Throws what
 // ResourceLimits throw when their time is over.
-std::vector<MissedPath> FindMissedPaths(const ProgramDesc& program);
+std::vector<MissedPath> FindMissedPaths(const ProgramDesc& program, const OpRegistry& ops);
 
 // The variables that any run of any op of the program may make from `inputs`, these included, as
 // far as gradients go: by name, in whatever order the ops stand, for what one round of a loop makes
 // the next one reads.
-std::unordered_set<std::string> MadeFrom(const ProgramDesc& program,
+std::unordered_set<std::string> MadeFrom(const ProgramDesc& program, const OpRegistry& ops,
                                          const std::vector<std::string>& inputs);
 
 }  // namespace coracle

@@ -4,8 +4,10 @@
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/op/out_of_memory.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/scope.h>
 #include <fmt/format.h>
@@ -72,7 +74,7 @@ class ValueMetaTable : public MetaTable {
 
 class OneOp : public ArgTable, public Workspace {
  public:
-  OneOp(const OpDesc& op, const OpDef& def, const OpRegistry& ops, const ValueMetaTable& metas,
+  OneOp(const OpDesc& op, const OpSpec& def, const OpRegistry& ops, const ValueMetaTable& metas,
         VarValues& env, const InterpretOptions& options)
       : op_(op), def_(def), ops_(ops), metas_(metas), env_(env), options_(options) {
     seed_ = options.seed;
@@ -219,7 +221,7 @@ class OneOp : public ArgTable, public Workspace {
     }
     if (meta.type == VarType::kStepScopes) return std::make_shared<StepScopes>();
     if (meta.type == VarType::kLoDRankTable) return RankTable();
-    if (def_.run_time_shape() && !meta.shape.IsKnown()) return Tensor();  // see ResizeOutput
+    if (def_.run_time_shape && !meta.shape.IsKnown()) return Tensor();  // see ResizeOutput
     return Tensor(meta.dtype, meta.shape);
   }
   int32_t Add(VarValue value) {
@@ -235,7 +237,7 @@ class OneOp : public ArgTable, public Workspace {
   }
 
   const OpDesc& op_;
-  const OpDef& def_;
+  const OpSpec& def_;
   const OpRegistry& ops_;
   const ValueMetaTable& metas_;
   VarValues& env_;
@@ -249,16 +251,16 @@ class OneOp : public ArgTable, public Workspace {
 
 void RunOneOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
               const InterpretOptions& options) {
-  const OpDef& def = ops.Get(op.type());
-  if (def.kind() != OpKind::kCompute) return;
+  const OpSpec& def = ops.Get(op.type());
+  if (def.kind != OpKind::kCompute) return;
   if (const auto path = def.FileOf(op))
     RequireAllowed({&op, *path}, FileAccess(options.allow_files));
   ValueMetaTable metas(op, env);
   InferContext infer(def, op, metas);
-  def.RunInfer(infer);
+  RunInfer(infer);
   OneOp run(op, def, ops, metas, env, options);
   PrepareContext prepare(def, op, run);
-  Kernel kernel = def.Prepare(prepare, options.kernels);
+  Kernel kernel = PrepareKernel(prepare, options.kernels);
   // A kernel may leave out an output that nobody else needs; give it memory all the same.
   op.ForEachOutput([&](const std::string& name) {
     if (metas.Output(name)) run.Write(name);

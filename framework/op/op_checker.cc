@@ -67,13 +67,13 @@ class SeenNames {
 
 class OpChecker {
  public:
-  OpChecker(const OpDef& def, const OpDesc& op, int block, int index,
+  OpChecker(const OpSpec& def, const OpDesc& op, int block, int index,
             std::vector<VerifyProblem>* problems)
       : def_(def), op_(op), block_(block), index_(index), problems_(problems) {}
 
   void Run() {
-    CheckSlots(op_.inputs(), def_.inputs(), "input");
-    CheckSlots(op_.outputs(), def_.outputs(), "output");
+    CheckSlots(op_.inputs(), def_.inputs, "input");
+    CheckSlots(op_.outputs(), def_.outputs, "output");
     CheckAttrs();
     if (const auto path = def_.FileOf(op_)) {
       Add(Severity::kNote, "names_file",
@@ -83,7 +83,7 @@ class OpChecker {
     if (dropped_ == 0) return;
     problems_->push_back({dropped_severity_, "more",
                           fmt::format("has {} more problems of this kind", dropped_), "", block_,
-                          index_, def_.type(), "", ""});
+                          index_, def_.type, "", ""});
   }
 
  private:
@@ -94,7 +94,7 @@ class OpChecker {
       return;
     }
     problems_->push_back(
-        {severity, rule, std::move(message), "", block_, index_, def_.type(), BriefName(slot), ""});
+        {severity, rule, std::move(message), "", block_, index_, def_.type, BriefName(slot), ""});
   }
   template <class Defs>
   std::string Hint(std::string_view name, const Defs& defs) {
@@ -136,7 +136,7 @@ class OpChecker {
           fmt::format("has no {} {}{}", what, Quote(slot.name), Hint(slot.name, defs)), slot.name);
       return;
     }
-    const bool list = def->variadic || (def_.multi_tensor() && !def_.IsShared(slot.name));
+    const bool list = def->variadic || (def_.multi_tensor && !def_.IsShared(slot.name));
     if (!list && slot.args.size() > 1) {
       Add(Severity::kError, "slot_arity",
           fmt::format("{} {} holds one variable, got {}", what, slot.name, slot.args.size()),
@@ -159,7 +159,7 @@ class OpChecker {
       else if (!IsIgnoredAttr(attr.name))
         UnknownAttr(attr.name);
     }
-    for (const AttrDef& def : def_.attrs()) {
+    for (const AttrDef& def : def_.attrs) {
       if (!def.default_value && !op_.HasAttr(def.name)) {
         Add(Severity::kError, "missing_attr", fmt::format("attr {} is required", def.name));
       }
@@ -168,7 +168,7 @@ class OpChecker {
 
   void UnknownAttr(const std::string& name) {
     Add(Severity::kNote, "unknown_attr",
-        fmt::format("attr {} is not known and ignored{}", Quote(name), Hint(name, def_.attrs())));
+        fmt::format("attr {} is not known and ignored{}", Quote(name), Hint(name, def_.attrs)));
   }
 
   static std::string Brief(const Attribute& value) {
@@ -223,7 +223,7 @@ class OpChecker {
         value);
   }
 
-  const OpDef& def_;
+  const OpSpec& def_;
   const OpDesc& op_;
   int block_, index_;
   std::vector<VerifyProblem>* problems_;
@@ -239,7 +239,7 @@ std::string BriefName(std::string_view name) {
   return std::string(name.substr(0, kMaxName)) + "...";
 }
 
-void CheckOp(const OpDef& def, const OpDesc& op, int block, int index,
+void CheckOp(const OpSpec& def, const OpDesc& op, int block, int index,
              std::vector<VerifyProblem>* problems) {
   OpChecker(def, op, block, index, problems).Run();
 }

@@ -10,30 +10,37 @@ namespace coracle {
 namespace {
 
 template <class Defs>
-void RequireDistinct(const OpDef& def, const Defs& defs, const char* what) {
+void RequireDistinct(const OpSpec& def, const Defs& defs, const char* what) {
   std::set<std::string> names;
   for (const auto& d : defs) {
     if (!names.insert(d.name).second) {
-      throw InternalError(fmt::format("{}: {} {} is declared twice", def.type(), what, d.name));
+      throw InternalError(fmt::format("{}: {} {} is declared twice", def.type, what, d.name));
     }
     if (d.doc.empty())
-      throw InternalError(fmt::format("{}: {} {} has no doc", def.type(), what, d.name));
+      throw InternalError(fmt::format("{}: {} {} has no doc", def.type, what, d.name));
   }
 }
 
-void CheckDeclaration(const OpDef& def) {
-  if (def.doc().empty()) throw InternalError(fmt::format("{}: an OpDef needs a doc", def.type()));
-  if (def.HasGradient() == !def.no_gradient_reason().empty()) {
-    throw InternalError(fmt::format(
-        "{}: an OpDef needs either a gradient or a reason for having none", def.type()));
+void CheckDeclaration(const OpSpec& def) {
+  if (def.doc.empty()) throw InternalError(fmt::format("{}: an OpDef needs a doc", def.type));
+  if (def.HasGradient() == !def.no_gradient_reason.empty()) {
+    throw InternalError(
+        fmt::format("{}: an OpDef needs either a gradient or a reason for having none", def.type));
   }
-  RequireDistinct(def, def.inputs(), "input");
-  RequireDistinct(def, def.outputs(), "output");
-  RequireDistinct(def, def.attrs(), "attr");
-  for (const auto& [in, out] : def.inplace()) {
+  RequireDistinct(def, def.inputs, "input");
+  RequireDistinct(def, def.outputs, "output");
+  RequireDistinct(def, def.attrs, "attr");
+  std::set<std::string> ids;
+  for (const ConstraintDef& constraint : def.constraints) {
+    if (!ids.insert(constraint.id).second) {
+      throw InternalError(
+          fmt::format("{}: constraint {} is declared twice", def.type, constraint.id));
+    }
+  }
+  for (const auto& [in, out] : def.inplace) {
     if (!def.FindInput(in) || !def.FindOutput(out)) {
       throw InternalError(
-          fmt::format("{}: Inplace({}, {}) names an unknown slot", def.type(), in, out));
+          fmt::format("{}: Inplace({}, {}) names an unknown slot", def.type, in, out));
     }
   }
 }
@@ -41,30 +48,35 @@ void CheckDeclaration(const OpDef& def) {
 }  // namespace
 
 void OpRegistry::Add(OpDef def) {
-  CheckDeclaration(def);
-  if (Find(def.type())) {
+  const auto find = [&](const std::string& type) { return Find(type); };
+  Add(std::move(def).Resolve(find));
+}
+
+void OpRegistry::Add(OpSpec spec) {
+  CheckDeclaration(spec);
+  if (Find(spec.type)) {
     throw Error(ErrorCode::kAlreadyExists,
-                fmt::format("op type {} is already registered", Quote(def.type())));
+                fmt::format("op type {} is already registered", Quote(spec.type)));
   }
-  auto owned = std::make_unique<OpDef>(std::move(def));
-  std::string_view key = owned->type();
-  defs_.emplace(key, std::move(owned));
+  auto owned = std::make_unique<OpSpec>(std::move(spec));
+  std::string_view key = owned->type;
+  specs_.emplace(key, std::move(owned));
 }
 
-const OpDef* OpRegistry::Find(std::string_view type) const {
-  auto it = defs_.find(type);
-  return it == defs_.end() ? nullptr : it->second.get();
+const OpSpec* OpRegistry::Find(std::string_view type) const {
+  auto it = specs_.find(type);
+  return it == specs_.end() ? nullptr : it->second.get();
 }
 
-const OpDef& OpRegistry::Get(std::string_view type) const {
-  if (const OpDef* def = Find(type)) return *def;
+const OpSpec& OpRegistry::Get(std::string_view type) const {
+  if (const OpSpec* def = Find(type)) return *def;
   throw Error(ErrorCode::kNotFound,
               fmt::format("unknown op type {}{}", Quote(type), DidYouMean(type, Types())));
 }
 
 std::vector<std::string> OpRegistry::Types() const {
   std::vector<std::string> types;
-  for (const auto& [type, def] : defs_) types.emplace_back(type);
+  for (const auto& [type, def] : specs_) types.emplace_back(type);
   std::sort(types.begin(), types.end());
   return types;
 }

@@ -16,13 +16,15 @@ class OpRegistry {
   // Throws kAlreadyExists for a type that is registered, InternalError for a declaration that
   // contradicts itself (no doc, a slot twice, neither gradient nor reason).
   void Add(OpDef def);
+  void Add(OpSpec spec);  // of another registry
 
-  const OpDef* Find(std::string_view type) const;  // nullptr when unknown
-  const OpDef& Get(std::string_view type) const;   // throws kNotFound with the nearest name
-  std::vector<std::string> Types() const;          // sorted
+  const OpSpec* Find(std::string_view type) const;  // nullptr when unknown
+  const OpSpec& Get(std::string_view type) const;   // throws kNotFound with the nearest name
+  std::vector<std::string> Types() const;           // sorted
 
  private:
-  std::unordered_map<std::string_view, std::unique_ptr<OpDef>> defs_;  // keys point into the OpDefs
+  std::unordered_map<std::string_view, std::unique_ptr<OpSpec>>
+      specs_;  // keys point into the values
 };
 
 }  // namespace coracle

@@ -50,7 +50,7 @@ std::shared_ptr<const Tensor> ArgTable::Packed(const std::string& name,
 }
 
 FileAccess PrepareContext::files() const {
-  if (!def_.names_file())
+  if (spec_.file_attr.empty())
     throw InternalError(op_.type() + ": touches files and does not declare NamesFile");
   return args_.files();
 }

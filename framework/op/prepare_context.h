@@ -48,16 +48,16 @@ class ArgTable {
 
 class PrepareContext {
  public:
-  PrepareContext(const OpDef& def, const OpDesc& op, ArgTable& args)
-      : def_(def), op_(op), args_(args) {}
+  PrepareContext(const OpSpec& spec, const OpDesc& op, ArgTable& args)
+      : spec_(spec), op_(op), args_(args) {}
 
-  const OpDef& def() const { return def_; }
+  const OpSpec& spec() const { return spec_; }
   const OpDesc& op() const { return op_; }
   ArgTable& args() const { return args_; }
 
   // The same op seen as one of its items (OpDef::MultiTensor): index 0 of a slot that is not shared
   // means the item's variable.
-  size_t NumItems() const { return def_.NumItems(op_); }
+  size_t NumItems() const { return spec_.NumItems(op_); }
   PrepareContext Item(size_t item) const {
     PrepareContext view = *this;
     view.item_ = item;
@@ -76,7 +76,7 @@ class PrepareContext {
 
   template <class T>
   T Attr(std::string_view name) const {
-    return def_.AttrOf<T>(op_, name);
+    return spec_.AttrOf<T>(op_, name);
   }
 
   // Uninitialised memory that belongs to this op while its kernel runs.
@@ -108,15 +108,18 @@ class PrepareContext {
   // Stream of the op's random draws: from the name of its output variable (rng.h).
   uint64_t RandomStream(std::string_view output_slot) const;
 
+  // What a kernel throws that finds a constraint of the op broken, to be followed by ", got ...":
+  // "rnn: lengths must lie in [0, T] [rnn.C6]".
+  std::string Failure(std::string_view id) const { return spec_.Failure(id, ""); }
   // "relu: what" with the op's place in the details, as kUnimplemented.
   [[noreturn]] void Unsupported(const std::string& what) const;
 
  private:
   size_t At(std::string_view slot, size_t i) const {
-    return item_ == 0 || def_.IsShared(slot) ? i : item_ + i;
+    return item_ == 0 || spec_.IsShared(slot) ? i : item_ + i;
   }
 
-  const OpDef& def_;
+  const OpSpec& spec_;
   const OpDesc& op_;
   ArgTable& args_;
   size_t item_ = 0;

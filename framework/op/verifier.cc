@@ -2,6 +2,7 @@
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/inner_gradient.h>
+#include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/op/verifier.h>
 #include <fmt/format.h>
 
@@ -190,7 +191,11 @@ class Verifier {
   }
 
   // A function is replaced by its ops before anything runs, and may stand before its callers.
-  static int FirstRunBy(const OpDesc& op, int block) { return op.type() == "call" ? 1 : block + 1; }
+  bool IsCall(const OpDesc& op) const {
+    const OpSpec* spec = ops_.Find(op.type());
+    return spec && spec->block.runs == BlockRuns::kFunction;
+  }
+  int FirstRunBy(const OpDesc& op, int block) const { return IsCall(op) ? 1 : block + 1; }
 
   // Each op that runs a sub-block stands for the ops in it, and a sub-block may be run by several:
   // a small program could stand for any number of ops.
@@ -258,7 +263,7 @@ class Verifier {
       size_t before = errors_ + dropped_;
       CheckSubBlocks(op, static_cast<int>(i));
       CheckNames(block, op, static_cast<int>(i), first_writes);
-      const OpDef* def = ops_.Find(op.type());
+      const OpSpec* def = ops_.Find(op.type());
       if (!def) {
         Add(static_cast<int>(i), &op, "unknown_op",
             fmt::format("unknown op type {}{}", Quote(op.type()), HintForType(op.type())));
@@ -279,13 +284,13 @@ class Verifier {
       if (runnable) continue;
       Add(index, &op, "block_index",
           fmt::format("names the sub-block {}, which is not {} block {}", inner,
-                      op.type() == "call" ? "a function that may be called from" : "a block after",
+                      IsCall(op) ? "a function that may be called from" : "a block after",
                       current_block_));
     }
   }
 
   void CheckInnerGradients() {
-    for (const MissedPath& path : FindMissedPaths(program_)) {
+    for (const MissedPath& path : FindMissedPaths(program_, ops_)) {
       const BlockDesc& block = *path.runner->block();
       current_block_ = block.idx();
       VerifyProblem* p =
@@ -386,10 +391,10 @@ class Verifier {
     p->var = BriefName(name);
   }
 
-  void InferShapes(const OpDef& def, const OpDesc& op, int index, FlowTable& flow) {
+  void InferShapes(const OpSpec& def, const OpDesc& op, int index, FlowTable& flow) {
     try {
       InferContext context(def, op, flow);
-      def.RunInfer(context);
+      RunInfer(context);
     } catch (const Error& e) {
       const char* rule = e.code() == ErrorCode::kInternal ? "internal" : "shape";
       if (VerifyProblem* p = Add(index, &op, rule, e.message())) p->details = e.details();

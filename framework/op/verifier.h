@@ -44,7 +44,7 @@ void VerifyOrThrow(const ProgramDesc& program, const OpRegistry& ops,
 std::string BriefName(std::string_view name);
 
 // The checks of one op against its OpDef alone (slots, attrs), appended to `problems`.
-void CheckOp(const OpDef& def, const OpDesc& op, int block, int index,
+void CheckOp(const OpSpec& def, const OpDesc& op, int block, int index,
              std::vector<VerifyProblem>* problems);
 
 }  // namespace coracle

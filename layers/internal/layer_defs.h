@@ -24,6 +24,6 @@ std::vector<LayerDef> LayerDefs(const OpRegistry& ops);
 size_t NumRegisteredLayers();
 
 // One field for each attr of the op (those that name a block excepted).
-std::vector<FieldDef> AttrFields(const OpDef& def);
+std::vector<FieldDef> AttrFields(const OpSpec& def);
 
 }  // namespace coracle

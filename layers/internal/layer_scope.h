@@ -39,7 +39,7 @@ class LayerScope {
 void RequireFreeOutput(Builder& net, const std::string& type, const std::string& name);
 
 // Whether the op is X -> Out and nothing else is required of it.
-bool IsUnary(const OpDef& def);
+bool IsUnary(const OpSpec& def);
 
 std::vector<std::string> NamesOf(const std::vector<Variable>& vars);
 

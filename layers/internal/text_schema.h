@@ -20,7 +20,7 @@ struct OpField {
 };
 
 struct OpEntry {
-  const OpDef* def;
+  const OpSpec* def;
   std::vector<OpField> fields;  // by the index of the field in its message
 };
 

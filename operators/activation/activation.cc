@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/activation/activation_formulas.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <string>
 
@@ -19,14 +20,13 @@ constexpr const char* kReads = F::kFromOut ? "Out" : "X";
 
 template <class F, class T>
 P<T> AttrsOf(const PrepareContext& ctx) {
-  P<T> p{};
+  P<T> p{static_cast<T>(F::kFirstParam)};
   for (size_t i = 0; i < F::kAttrs.size(); ++i)
     p[i] = SaturateTo<T>(static_cast<double>(ctx.Attr<float>(F::kAttrs[i].name)));
   return p;
 }
 template <class F>
 simd::Params SimdParams(const PrepareContext& ctx) {
-  if (std::string_view(ctx.op().type()).substr(0, 4) == "silu") return {1, 0, 0};
   const P<float> p = AttrsOf<F, float>(ctx);
   return {p[0], p[1], p[2]};
 }
@@ -81,7 +81,7 @@ Kernel GradKernel(const PrepareContext& ctx) {
 
 // Gradient of GradKernel with respect to v: DDX dOut d(f')/dv.
 template <class F, class T>
-Kernel CurveKernel(const PrepareContext& ctx) {
+KernelOf<T> CurveKernel(const PrepareContext& ctx) {
   const TensorArg v = ctx.Input(kReads<F>), dout = ctx.Input("DOut"), ddx = ctx.Input("DDX");
   const TensorArg out = ctx.Output("DV");
   const ParamSource<T> params(ctx, F());
@@ -130,9 +130,8 @@ Kernel GradFast(const PrepareContext& ctx) {
 void CheckFactor(InferContext& ctx, const char* like) {
   if (!ctx.HasInput("FactorTensor")) return;
   const Shape& shape = ctx.InputShape("FactorTensor");
-  ctx.Require("C1", !shape.IsKnown() || shape.numel() == 1, "FactorTensor must hold one element");
-  ctx.Require("C2", ctx.InputDType("FactorTensor") == ctx.InputDType(like),
-              "FactorTensor must have X's dtype");
+  ctx.Require("C1", !shape.IsKnown() || shape.numel() == 1, shape);
+  RequireSameDType(ctx, "C2", "FactorTensor", like);
 }
 
 void InferValue(InferContext& ctx) {
@@ -146,19 +145,18 @@ void InferAlike(InferContext& ctx, const char* first, std::initializer_list<cons
   CheckFactor(ctx, first);
   const VarMeta& v = ctx.Input(first);
   for (const char* slot : others) {
-    ctx.Require("C3", v.shape.CompatibleWith(ctx.InputShape(slot)),
-                "all inputs must have one shape");
-    ctx.Require("C4", v.dtype == ctx.InputDType(slot), "all inputs must have one dtype");
+    ctx.Require("C3", v.shape.CompatibleWith(ctx.InputShape(slot)), first, v.shape, slot,
+                ctx.InputShape(slot));
+    ctx.Require("C4", v.dtype == ctx.InputDType(slot), first, v.dtype, slot, ctx.InputDType(slot));
   }
   ctx.SetOutput(output, v);
 }
 
 template <class F>
-OpDef WithAttrs(OpDef def) {
+void DeclareAttrs(OpDef& def) {
   if constexpr (F::kAttrs.size() > 0) {
     for (const AttrRow& attr : F::kAttrs) def.Attr<float>(attr.name, attr.value, attr.doc);
   }
-  return def;
 }
 
 SlotList WithFactor(const GradientContext& g, SlotList inputs) {
@@ -200,13 +198,12 @@ void GradGradient(GradientContext& g, const std::string& type) {
 }
 
 template <class F, template <class, class> class K>
-OpDef WithKernel(OpDef def) {
+void DeclareKernels(OpDef& def) {
   const auto make = []<class T>(const PrepareContext& c) { return K<F, T>::Make(c); };
   if constexpr (F::kIntegers)
     def.Reference<float, double, int32_t, int64_t>(make);
   else
     def.Reference<float, double>(make);
-  return def;
 }
 template <class F, class T>
 struct MakeValue {
@@ -217,54 +214,60 @@ struct MakeGrad {
   static Kernel Make(const PrepareContext& c) { return GradKernel<F, T>(c); }
 };
 
-OpDef WithFactorSlot(OpDef def, bool pow) {
-  if (pow) {
-    def.OptionalInput("FactorTensor", "tensor [1]; replaces attr factor")
+// pow's exponent as a tensor.
+template <class F>
+void DeclareFactor(OpDef& def) {
+  if constexpr (F::kFactorSlot) {
+    def.Constraint("C1", "FactorTensor must hold one element")
+        .Constraint("C2", "FactorTensor must have X's dtype")
+        .OptionalInput("FactorTensor", "tensor [1]; replaces attr factor")
         .NoGradientTo({"FactorTensor"});
   }
-  return def;
 }
-const char* FactorDoc(bool pow) {
-  return pow ? " C1: FactorTensor holds one element. C2: FactorTensor has X's dtype." : "";
+void DeclareAlike(OpDef& def) {
+  def.Constraint("C3", "all inputs must have one shape")
+      .Constraint("C4", "all inputs must have one dtype");
 }
 
 template <class F>
 OpDef DeclareValue(const std::string& type, const std::string& formula) {
-  const bool pow = type == "pow";
   OpDef def(type);
-  def.Doc("Out = " + formula + ", element by element." + FactorDoc(pow))
+  def.Doc("Out = " + formula + ", element by element.")
       .Input("X", "tensor")
       .Output("Out", "tensor of X's shape and dtype")
       .Inplace("X", "Out")
       .Elementwise()
+      .ComputesIn(F::kPrecision)
+      .Apply(DeclareFactor<F>)
+      .Apply(DeclareAttrs<F>)
       .Infer(InferValue);
-  return WithAttrs<F>(WithFactorSlot(std::move(def), pow));
+  return def;
 }
 
 template <class F>
 OpDef DeclareGrad(const std::string& type) {
-  const bool pow = type == "pow";
   OpDef def(type + "_grad");
-  def.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD times the derivative of " + type + ". " +
-          "C3: all inputs have one shape. C4: all inputs have one dtype." + FactorDoc(pow))
+  def.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD times the derivative of " + type + ".")
+      .Apply(DeclareAlike)
       .Input(kReads<F>, "the forward op's")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .Inplace("Out@GRAD", "X@GRAD")
       .Elementwise()
       .Infer([](InferContext& ctx) { InferAlike(ctx, kReads<F>, {"Out@GRAD"}, "X@GRAD"); })
-      .Gradient([type](GradientContext& g) { GradGradient<F>(g, type); });
+      .Gradient([type](GradientContext& g) { GradGradient<F>(g, type); })
+      .Apply(DeclareFactor<F>)
+      .Apply(DeclareAttrs<F>);
   if (!F::kHasCurvature) def.NoGradientTo({kReads<F>});
-  return WithAttrs<F>(WithFactorSlot(std::move(def), pow));
+  return def;
 }
 
 template <class F>
 void AddCurve(OpRegistry& ops, const std::string& type) {
-  const bool pow = type == "pow";
   OpDef def(type + "_grad_grad");
   def.Doc("Gradient of " + type + "_grad with respect to its " + kReads<F> +
-          ": DV = DDX * DOut times the derivative of the slope of " + type + " by that value. " +
-          "C3: all inputs have one shape. C4: all inputs have one dtype." + FactorDoc(pow))
+          ": DV = DDX * DOut times the derivative of the slope of " + type + " by that value.")
+      .Apply(DeclareAlike)
       .Input(kReads<F>, "the forward op's")
       .Input("DOut", "gradient of the forward op's Out")
       .Input("DDX", "gradient of the gradient of X")
@@ -273,21 +276,22 @@ void AddCurve(OpRegistry& ops, const std::string& type) {
         InferAlike(ctx, kReads<F>, {"DOut", "DDX"}, "DV");
       })
       .NoGradient("third derivatives of activations are not provided")
-      .template Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return CurveKernel<F, T>(c); });
-  ops.Add(WithAttrs<F>(WithFactorSlot(std::move(def), pow)));
+      .Reference(CurveKernel<F, float>, CurveKernel<F, double>)
+      .Apply(DeclareFactor<F>)
+      .Apply(DeclareAttrs<F>);
+  ops.Add(std::move(def));
 }
 
 template <class F>
 void AddRow(OpRegistry& ops) {
   const std::string type = F::kType;
-  OpDef value = WithKernel<F, MakeValue>(DeclareValue<F>(type, F::kFormula));
+  OpDef value = DeclareValue<F>(type, F::kFormula).Apply(DeclareKernels<F, MakeValue>);
   if constexpr (F::kSimd.has_value()) value.Fast(ValueFast<F>);
   if constexpr (!F::kHasGradient) {
     ops.Add(std::move(value.Gradient(ZeroGradient)));
   } else {
     ops.Add(std::move(value.Gradient([type](GradientContext& g) { ValueGradient<F>(g, type); })));
-    OpDef grad = WithKernel<F, MakeGrad>(DeclareGrad<F>(type));
+    OpDef grad = DeclareGrad<F>(type).Apply(DeclareKernels<F, MakeGrad>);
     if constexpr (F::kSimd.has_value()) grad.Fast(GradFast<F>);
     ops.Add(std::move(grad));
     if constexpr (F::kHasCurvature) AddCurve<F>(ops, type);
@@ -296,13 +300,12 @@ void AddRow(OpRegistry& ops) {
 
 // gelu chooses its formula by an attr.
 template <template <class, class> class K>
-OpDef WithGeluKernels(OpDef def) {
+void DeclareGeluKernels(OpDef& def) {
   def.Attr<bool>("approximate", false, "whether the tanh approximation is used")
       .Reference<float, double>([]<class T>(const PrepareContext& c) {
         return c.Attr<bool>("approximate") ? K<activation::GeluTanh, T>::Make(c)
                                            : K<activation::GeluErf, T>::Make(c);
       });
-  return def;
 }
 template <class F, class T>
 struct MakeCurve {
@@ -326,32 +329,34 @@ void GeluGradGradient(GradientContext& g) {
 void AddGelu(OpRegistry& ops) {
   using activation::GeluErf;
   using activation::GeluTanh;
-  ops.Add(WithGeluKernels<MakeValue>(
-              DeclareValue<GeluErf>("gelu",
-                                    "X Phi(X) with the normal distribution Phi, or with "
-                                    "approximate X / 2 (1 + tanh(sqrt(2 / pi) (X + 0.044715 "
-                                    "X^3)))"))
+  ops.Add(DeclareValue<GeluErf>("gelu",
+                                "X Phi(X) with the normal distribution Phi, or with "
+                                "approximate X / 2 (1 + tanh(sqrt(2 / pi) (X + 0.044715 "
+                                "X^3)))")
+              .Apply(DeclareGeluKernels<MakeValue>)
               .Gradient(GeluGradient)
               .Fast([](const PrepareContext& c) {
                 return c.Attr<bool>("approximate") ? ValueFast<GeluTanh>(c) : ValueFast<GeluErf>(c);
               }));
-  ops.Add(WithGeluKernels<MakeGrad>(DeclareGrad<GeluErf>("gelu"))
+  ops.Add(DeclareGrad<GeluErf>("gelu")
+              .Apply(DeclareGeluKernels<MakeGrad>)
               .Gradient(GeluGradGradient)
               .Fast([](const PrepareContext& c) {
                 return c.Attr<bool>("approximate") ? GradFast<GeluTanh>(c) : GradFast<GeluErf>(c);
               }));
-  ops.Add(WithGeluKernels<MakeCurve>(
-      OpDef("gelu_grad_grad")
-          .Doc("Gradient of gelu_grad with respect to its X: DV = DDX * DOut times the second "
-               "derivative of gelu. C3: all inputs have one shape. C4: all inputs have one dtype.")
-          .Input("X", "the forward op's")
-          .Input("DOut", "gradient of the forward op's Out")
-          .Input("DDX", "gradient of the gradient of X")
-          .Output("DV", "gradient of gelu_grad's X")
-          .Infer([](InferContext& ctx) {
-            InferAlike(ctx, "X", {"DOut", "DDX"}, "DV");
-          })
-          .NoGradient("third derivatives of activations are not provided")));
+  ops.Add(OpDef("gelu_grad_grad")
+              .Doc("Gradient of gelu_grad with respect to its X: DV = DDX * DOut times the second "
+                   "derivative of gelu.")
+              .Apply(DeclareAlike)
+              .Input("X", "the forward op's")
+              .Input("DOut", "gradient of the forward op's Out")
+              .Input("DDX", "gradient of the gradient of X")
+              .Output("DV", "gradient of gelu_grad's X")
+              .Infer([](InferContext& ctx) {
+                InferAlike(ctx, "X", {"DOut", "DDX"}, "DV");
+              })
+              .NoGradient("third derivatives of activations are not provided")
+              .Apply(DeclareGeluKernels<MakeCurve>));
 }
 
 template <class... Fs>

@@ -3,6 +3,7 @@
 // and second derivative as functions of v, which is the output for rows with kFromOut and the input
 // for the others. p holds the attrs in the order of kAttrs.
 
+#include <coracle/framework/op/op_spec.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/simd.h>
 
@@ -27,6 +28,9 @@ struct Row {
   static constexpr bool kHasCurvature = true;  // false: the second derivative is 0
   static constexpr std::optional<simd::Unary> kSimd = std::nullopt;
   static constexpr std::array<AttrRow, 0> kAttrs = {};
+  static constexpr float kFirstParam = 0;     // p[0] without attrs
+  static constexpr bool kFactorSlot = false;  // a tensor may replace the first attr
+  static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
 };
 
 template <class T>
@@ -159,6 +163,7 @@ struct Tanh : Row {
 };
 struct Exp : Row {
   static constexpr const char* kType = "exp";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   static constexpr const char* kFormula = "e^X";
   static constexpr bool kFromOut = true;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kExp;
@@ -177,6 +182,7 @@ struct Exp : Row {
 };
 struct Log : Row {
   static constexpr const char* kType = "log";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   static constexpr const char* kFormula = "the natural logarithm of X";
   template <class T>
   static T Value(T x, const P<T>&) {
@@ -193,6 +199,7 @@ struct Log : Row {
 };
 struct Sqrt : Row {
   static constexpr const char* kType = "sqrt";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   static constexpr const char* kFormula = "the square root of X";
   static constexpr bool kFromOut = true;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSqrt;
@@ -211,6 +218,7 @@ struct Sqrt : Row {
 };
 struct Rsqrt : Row {
   static constexpr const char* kType = "rsqrt";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   static constexpr const char* kFormula = "1 / the square root of X";
   static constexpr bool kFromOut = true;
   template <class T>
@@ -228,6 +236,7 @@ struct Rsqrt : Row {
 };
 struct Square : Row {
   static constexpr const char* kType = "square";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   static constexpr const char* kFormula = "X^2";
   static constexpr bool kIntegers = true;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSquare;
@@ -263,6 +272,7 @@ struct Abs : Row {
 };
 struct Reciprocal : Row {
   static constexpr const char* kType = "reciprocal";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   static constexpr const char* kFormula = "1 / X";
   static constexpr bool kFromOut = true;
   template <class T>
@@ -280,6 +290,8 @@ struct Reciprocal : Row {
 };
 struct Pow : Row {
   static constexpr const char* kType = "pow";
+  static constexpr bool kFactorSlot = true;
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   static constexpr const char* kFormula = "X to the power of factor";
   static constexpr bool kIntegers = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {{{"factor", 1.0f, "the exponent"}}};
@@ -374,6 +386,7 @@ struct Cos : Row {
 };
 struct Softplus : Row {
   static constexpr const char* kType = "softplus";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   static constexpr const char* kFormula =
       "log(1 + e^(beta X)) / beta, and X where beta X > threshold";
   static constexpr std::array<AttrRow, 2> kAttrs = {
@@ -471,6 +484,7 @@ struct Swish : Row {
 };
 struct Silu : Row {
   static constexpr const char* kType = "silu";
+  static constexpr float kFirstParam = 1;
   static constexpr const char* kFormula = "X / (1 + e^-X)";
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSwish;
   template <class T>

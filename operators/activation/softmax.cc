@@ -144,29 +144,31 @@ void LogSoftmaxGradGradient(GradientContext& g) {
   if (g.NeedsInputGrad("Out")) c.NegateTo(c.Mul(ue, c.Sum(dy)), g.InputGrad("Out"));
 }
 
-OpDef WithAxis(OpDef def) {
+void DeclareAxis(OpDef& def) {
   def.Attr<int32_t>("axis", -1, "the axis whose elements add up to 1, counted from the end if < 0");
-  return def;
 }
-OpDef WithSoftmaxAttrs(OpDef def) {
-  return WithAxis(std::move(def))
+void DeclareSoftmaxAttrs(OpDef& def) {
+  def.Apply(DeclareAxis)
       .Attr<std::string>("data_format", "AnyLayout", "taken from files and not used")
       .Attr<bool>("is_test", false, "taken from files and not used");
 }
 
 OpDef ForwardDef(const std::string& type, const std::string& formula) {
   return OpDef(type)
-      .Doc("Out = " + formula + ", max and sum along axis. C1: axis lies in [-rank, rank).")
+      .Doc("Out = " + formula + ", max and sum along axis.")
+      .Constraint("C1", "axis must lie in [-rank, rank)")
       .Input("X", "floating-point tensor")
       .Output("Out", "tensor of X's shape and dtype")
       .Inplace("X", "Out")
+      .ComputesIn(OpPrecision::kFloat32)
       .Infer(InferAxis)
       .GradientOp({"Out"});
 }
 
 OpDef GradDef(const std::string& type, const std::string& formula) {
   return OpDef(type + "_grad")
-      .Doc("Gradient of " + type + ": " + formula + " C1: Out@GRAD has Out's shape and dtype.")
+      .Doc("Gradient of " + type + ": " + formula)
+      .Constraint("C1", "Out@GRAD must have Out's shape and dtype")
       .Input("Out", type + "'s Out")
       .Input("Out@GRAD", "gradient of " + type + "'s Out")
       .Output("X@GRAD", "gradient of " + type + "'s X")
@@ -175,12 +177,14 @@ OpDef GradDef(const std::string& type, const std::string& formula) {
 }
 
 void RegisterLogSoftmax(OpRegistry& ops) {
-  ops.Add(WithAxis(ForwardDef("log_softmax", "X - max - log(sum(exp(X - max)))"))
+  ops.Add(ForwardDef("log_softmax", "X - max - log(sum(exp(X - max)))")
+              .Apply(DeclareAxis)
               .Reference<float, double>([]<class T>(const PrepareContext& c) {
                 return ForwardReference<T>(c, LogSoftmaxLine<T>);
               })
               .Fast([](const PrepareContext& c) { return ForwardFast(c, LogSoftmaxRow); }));
-  ops.Add(WithAxis(GradDef("log_softmax", "X@GRAD = Out@GRAD - exp(Out) sum(Out@GRAD) along axis."))
+  ops.Add(GradDef("log_softmax", "X@GRAD = Out@GRAD - exp(Out) sum(Out@GRAD) along axis.")
+              .AttrsOf("log_softmax")
               .Gradient(LogSoftmaxGradGradient)
               .Reference<float, double>([]<class T>(const PrepareContext& c) {
                 return GradReference<T>(c, LogSoftmaxGradLine<T>);
@@ -191,13 +195,14 @@ void RegisterLogSoftmax(OpRegistry& ops) {
 }  // namespace
 
 void RegisterSoftmax(OpRegistry& ops) {
-  ops.Add(WithSoftmaxAttrs(ForwardDef("softmax", "exp(X - max) / sum(exp(X - max))"))
+  ops.Add(ForwardDef("softmax", "exp(X - max) / sum(exp(X - max))")
+              .Apply(DeclareSoftmaxAttrs)
               .Reference<float, double>([]<class T>(const PrepareContext& c) {
                 return ForwardReference<T>(c, SoftmaxOnly<T>);
               })
               .Fast([](const PrepareContext& c) { return ForwardFast(c, SoftmaxOnlyRow); }));
-  ops.Add(WithSoftmaxAttrs(
-              GradDef("softmax", "X@GRAD = Out (Out@GRAD - sum(Out@GRAD Out)) along axis."))
+  ops.Add(GradDef("softmax", "X@GRAD = Out (Out@GRAD - sum(Out@GRAD Out)) along axis.")
+              .AttrsOf("softmax")
               .Gradient(SoftmaxGradGradient)
               .Reference<float, double>([]<class T>(const PrepareContext& c) {
                 return GradReference<T>(c, SoftmaxGradLine<T>);

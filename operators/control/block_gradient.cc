@@ -139,8 +139,7 @@ class BlockGradientRule {
 
 void RequireSteps(const InferContext& ctx, const char* slot) {
   const VarMeta& steps = ctx.Input(slot);
-  if (steps.type != VarType::kStepScopes)
-    ctx.FailText("C1", fmt::format("{} must be step scopes", slot), steps.ToString());
+  ctx.Require("C1", steps.type == VarType::kStepScopes, steps);
 }
 
 bool Present(const std::vector<std::string>& args, size_t i) {
@@ -156,23 +155,23 @@ void CheckBlockGradient(const InferContext& ctx, const BlockOpSlots& slots) {
   const std::string grad = GradName(slots.input);
   const size_t states = ctx.NumInputs("Out@GRAD"), inputs = ctx.NumOutputs(grad),
                results = inputs + ctx.NumOutputs("Kept@GRAD");
-  ctx.Require("C2", arriving.size() == states && before.size() == states,
-              "arriving and before must be as many as Out@GRAD");
-  ctx.Require("C2", leaving.size() == results && state.size() == results,
-              fmt::format("leaving and state must be as many as {} and Kept@GRAD", grad));
+  ctx.Require("C2", arriving.size() == states && before.size() == states, "arriving",
+              arriving.size(), "before", before.size(), "Out@GRAD", states);
+  ctx.Require("C2", leaving.size() == results && state.size() == results, "leaving", leaving.size(),
+              "state", state.size(), "their variables", results);
   for (size_t k = 0; k < states; ++k) {
     ctx.Require("C3", Present(ctx.op().Input("Out@GRAD"), k) || Present(ctx.op().Input("Out"), k),
-                "a variable must be in Out or have an Out@GRAD");
+                "neither for variable", k);
   }
   for (size_t r = 0; r < results; ++r) {
     const bool summed = state[r] < 0;
     const bool there = r < inputs ? Present(ctx.op().Output(grad), r)
                                   : Present(ctx.op().Output("Kept@GRAD"), r - inputs);
     if (!there) continue;
-    ctx.Require("C3", summed || static_cast<size_t>(state[r]) < states,
-                "state must be an index in Out@GRAD or -1", {state[r]});
+    ctx.Require("C3", summed || static_cast<size_t>(state[r]) < states, "state", state[r],
+                "Out@GRAD", states);
     ctx.Require("C3", !summed || (Present(ctx.op().Input(slots.input), r) && !leaving[r].empty()),
-                "a sum needs its variable and a leaving gradient");
+                "a sum without them", r);
   }
 }
 
@@ -302,6 +301,14 @@ OpDef BlockGradientOp(const std::string& type, const BlockOpSlots& slots) {
           "that of any other is summed over the runs. Without a run the former are Out@GRAD, the "
           "latter zero.",
           type, slots.scopes))
+      .Constraint("C1", fmt::format("{} must be step scopes", slots.scopes))
+      .Constraint("C2", fmt::format("arriving and before must be as many as Out@GRAD, leaving and "
+                                    "state as many as {} and Kept@GRAD",
+                                    grad))
+      .Constraint(
+          "C3",
+          "a variable must be in Out or have an Out@GRAD; state must be an index in Out@GRAD "
+          "or -1: a sum, which needs its variable and a leaving gradient")
       .OptionalVariadicInput(slots.input, "for a sum over runs: the variable; else @EMPTY@")
       .OptionalVariadicInput("Out", "written variables to which no gradient arrives; else @EMPTY@")
       .Input(slots.scopes, "what the runs left")

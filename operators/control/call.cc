@@ -1,3 +1,4 @@
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -20,30 +21,31 @@ const BlockDesc* BlockOf(const OpDesc& op, const char* attr) {
   return &op.block()->program().Block(ref->idx);
 }
 
-bool Distinct(const Names& names) {
-  return std::unordered_set<std::string>(names.begin(), names.end()).size() == names.size();
+// A name that the list has twice.
+const std::string* FindTwice(const Names& names) {
+  std::unordered_set<std::string_view> seen;
+  for (const std::string& name : names) {
+    if (!seen.insert(name).second) return &name;
+  }
+  return nullptr;
 }
 
 void RequireDeclared(InferContext& ctx, const BlockDesc& block, const Names& names) {
   for (const std::string& name : names) {
-    if (!block.FindVar(name))
-      ctx.FailText("C3", "parameters and results must be variables of the block", name);
+    if (!block.FindVar(name)) ctx.Fail("C3", Quote(name));
   }
 }
 
 void InferCall(InferContext& ctx) {
   const Names parameters = ctx.Attr<Names>("parameters"), results = ctx.Attr<Names>("results");
-  ctx.Require("C1", parameters.size() == ctx.NumInputs("X"),
-              "there must be as many parameters as X",
-              {static_cast<int64_t>(parameters.size()), static_cast<int64_t>(ctx.NumInputs("X"))});
-  ctx.Require("C2", results.size() == ctx.NumOutputs("Out"), "there must be as many results as Out",
-              {static_cast<int64_t>(results.size()), static_cast<int64_t>(ctx.NumOutputs("Out"))});
-  ctx.Require("C4", Distinct(parameters) && Distinct(results),
-              "no parameter and no result may be named twice");
-  ctx.Require(
-      "C5",
-      !ctx.op().HasAttr("gradient_block") || ctx.Attr<std::string>("gradient_function").empty(),
-      "its gradient is defined twice: by a block and by a function");
+  ctx.Require("C1", parameters.size() == ctx.NumInputs("X"), parameters.size(), ctx.NumInputs("X"));
+  ctx.Require("C2", results.size() == ctx.NumOutputs("Out"), results.size(), ctx.NumOutputs("Out"));
+  for (const Names& names : {parameters, results}) {
+    if (const std::string* twice = FindTwice(names)) ctx.Fail("C4", Quote(*twice));
+  }
+  const std::string function = ctx.Attr<std::string>("gradient_function");
+  if (ctx.op().HasAttr("gradient_block") && !function.empty())
+    ctx.Fail("C5", "gradient_function", Quote(function));
   const BlockDesc* block = BlockOf(ctx.op(), "sub_block");
   if (!block) return;
   RequireDeclared(ctx, *block, parameters);
@@ -51,10 +53,8 @@ void InferCall(InferContext& ctx) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     const VarMeta& given = ctx.Input("X", i);
     const VarMeta& wanted = block->FindVar(parameters[i])->meta();
-    if (given.dtype != wanted.dtype || !given.shape.CompatibleWith(wanted.shape)) {
-      ctx.FailText("C6", "each X must have the type of its parameter",
-                   given.ToString() + " for " + wanted.ToString());
-    }
+    if (given.dtype != wanted.dtype || !given.shape.CompatibleWith(wanted.shape))
+      ctx.Fail("C6", given.ToString() + " for " + wanted.ToString());
   }
   for (size_t i = 0; i < results.size(); ++i)
     ctx.SetOutput("Out", block->FindVar(results[i])->meta(), i);
@@ -124,10 +124,15 @@ void RegisterCall(OpRegistry& ops) {
                "Before a program runs, each call is replaced by the ops of its block. The gradient "
                "is derived from the block, unless it is given: by gradient_block, which is called "
                "with X and then the gradients of Out and results in those of X, or by a function "
-               "of BackwardOptions::functions. C1: as many parameters as X. C2: as many results as "
-               "Out. C3: parameters and results are variables of the block. C4: none is named "
-               "twice. C5: gradient_block and gradient_function are not both given. C6: each X has "
-               "the type of its parameter.")
+               "of BackwardOptions::functions.")
+          .Constraint("C1", "there must be as many parameters as X")
+          .Constraint("C2", "there must be as many results as Out")
+          .Constraint("C3", "parameters and results must be variables of the block")
+          .Constraint("C4", "no parameter or result may be named twice")
+          .Constraint(
+              "C5",
+              "the gradient must not be defined twice: by gradient_block and by gradient_function")
+          .Constraint("C6", "each X must have the type of its parameter")
           .OptionalVariadicInput("X", "the arguments")
           .VariadicOutput("Out", "the results")
           .OptionalOutput("Scope", "stands for the values of this call, for its gradient")
@@ -138,6 +143,10 @@ void RegisterCall(OpRegistry& ops) {
           .Attr<Names>("gradient_parameters", {}, "variables of it, for X and the gradients of Out")
           .Attr<Names>("gradient_results", {}, "variables of it, the gradients of X")
           .Attr<std::string>("gradient_function", "", "name in BackwardOptions::functions")
+          .RunsBlock({.runs = BlockRuns::kFunction,
+                      .gives = {{"X", "parameters"}},
+                      .takes = {{"Out", "results"}},
+                      .replaced = true})
           .Infer(InferCall)
           .Gradient(CallGradient));
   ops.Add(OpDef("call_grad")
@@ -151,6 +160,9 @@ void RegisterCall(OpRegistry& ops) {
               .Attr<Names>("parameters", "variables of it that Out@GRAD fills")
               .Attr<Names>("results",
                            "variables of it that fill X@GRAD; \"\" where there is no gradient")
+              .RunsBlock({.runs = BlockRuns::kGradient,
+                          .gives = {{"Out@GRAD", "parameters"}},
+                          .replaced = true})
               .Infer(InferCallGrad)
               .NoGradient("a gradient of a gradient needs the calls replaced by their ops first: "
                           "InlineCalls"));

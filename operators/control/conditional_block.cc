@@ -1,10 +1,12 @@
 // conditional_block: runs a block once, or not at all.
 
+#include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/control/block_gradient.h>
+#include <coracle/operators/control/conditional_block.h>
 #include <coracle/operators/control/value_arithmetic.h>
 
 #include <algorithm>
@@ -16,12 +18,10 @@ constexpr BlockOpSlots kSlots = {"Cond", "Input", "Scope", false};
 
 void InferConditionalBlock(InferContext& ctx) {
   if (ctx.Attr<bool>("is_scalar_condition")) {
-    ctx.Require("C1", ctx.NumInputs("Cond") == 1, "Cond must be one variable",
-                {static_cast<int64_t>(ctx.NumInputs("Cond"))});
+    ctx.Require("C1", ctx.NumInputs("Cond") == 1, ctx.NumInputs("Cond"));
     const VarMeta& cond = ctx.Input("Cond");
     const bool one = !cond.shape.IsKnown() || cond.shape.numel() == 1;
-    if (cond.type != VarType::kLoDTensor || cond.dtype != DType::kBool || !one)
-      ctx.FailText("C2", "Cond must hold one bool", cond.ToString());
+    ctx.Require("C2", cond.type == VarType::kLoDTensor && cond.dtype == DType::kBool && one, cond);
   }
   ctx.SetOutput("Scope", VarMeta{VarType::kStepScopes, DType::kFloat32, {}, 0});
 }
@@ -49,25 +49,35 @@ Kernel ConditionalBlock(const PrepareContext& ctx) {
 
 }  // namespace
 
+OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition) {
+  BlockDesc& outer = *block.parent();
+  VarDesc& scope = outer.Var(outer.program().UniqueName("conditional_block.scope"));
+  scope.SetType(VarType::kStepScopes);
+  return OpDesc("conditional_block", {{"Cond", {condition}}, {"Input", OuterReads(block)}},
+                {{"Out", OuterWrites(block)}, {"Scope", {scope.name()}}},
+                {{"sub_block", BlockRef{block.idx()}}, {"is_scalar_condition", true}});
+}
+
 void RegisterConditionalBlock(OpRegistry& ops) {
-  ops.Add(
-      OpDef("conditional_block")
-          .Doc("Runs sub_block once if Cond is true (is_scalar_condition), or if every variable "
-               "of Cond has elements; else leaves Out as it was. Its gradient is zero for what "
-               "the block would have read, where it was not run. C1: a scalar condition is one "
-               "variable. C2: it holds one bool.")
-          .VariadicInput("Cond", "one bool, or tensors that must not be empty")
-          .OptionalVariadicInput("Input", "variables that the block reads")
-          .OptionalVariadicOutput("Out", "variables that the block writes")
-          .IntermediateOutput("Scope", "what backward reads of the run")
-          .Attr<BlockRef>("sub_block", "the block")
-          .Attr<bool>("is_scalar_condition", false, "whether Cond is one bool")
-          .Attr<std::vector<std::string>>("skip_eager_deletion_vars", {}, "ignored")
-          .NoGradientTo({"Cond"})
-          .KeepsOutputs({"Out"})
-          .Infer(InferConditionalBlock)
-          .Gradient([](GradientContext& g) { AppendBlockGradient(g, kSlots); })
-          .Reference(ConditionalBlock));
+  ops.Add(OpDef("conditional_block")
+              .Doc("Runs sub_block once if Cond is true (is_scalar_condition), or if every "
+                   "variable of Cond has elements; else leaves Out as it was. Its gradient is zero "
+                   "for what the block would have read, where it was not run.")
+              .Constraint("C1", "Cond must be one variable where is_scalar_condition says so")
+              .Constraint("C2", "Cond must then hold one bool")
+              .VariadicInput("Cond", "one bool, or tensors that must not be empty")
+              .OptionalVariadicInput("Input", "variables that the block reads")
+              .OptionalVariadicOutput("Out", "variables that the block writes")
+              .IntermediateOutput("Scope", "what backward reads of the run")
+              .Attr<BlockRef>("sub_block", "the block")
+              .Attr<bool>("is_scalar_condition", false, "whether Cond is one bool")
+              .Attr<std::vector<std::string>>("skip_eager_deletion_vars", {}, "ignored")
+              .NoGradientTo({"Cond"})
+              .KeepsOutputs({"Out"})
+              .RunsBlock({BlockRuns::kOnce})
+              .Infer(InferConditionalBlock)
+              .Gradient([](GradientContext& g) { AppendBlockGradient(g, kSlots); })
+              .Reference(ConditionalBlock));
   ops.Add(BlockGradientOp("conditional_block", kSlots));
 }
 

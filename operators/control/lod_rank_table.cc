@@ -18,12 +18,11 @@ namespace {
 
 void RequireTable(const InferContext& ctx, std::string_view id) {
   const VarMeta& meta = ctx.Input("RankTable");
-  if (meta.type != VarType::kLoDRankTable)
-    ctx.FailText(id, "RankTable must be a rank table", meta.ToString());
+  ctx.Require(id, meta.type == VarType::kLoDRankTable, meta);
 }
 
 void RequireRows(const InferContext& ctx, std::string_view id, const char* slot) {
-  ctx.Require(id, ctx.InputShape(slot).rank() >= 1, "X must have rows", {});
+  ctx.Require(id, ctx.InputShape(slot).rank() >= 1, ctx.InputShape(slot));
 }
 
 const RankTable& TableAt(Workspace& ws, const TensorArg& arg) {
@@ -65,8 +64,7 @@ void CopyRow(const Tensor& from, int64_t i, Tensor* to, int64_t k) {
 // --- lod_rank_table ---
 
 void InferTable(InferContext& ctx) {
-  ctx.Require("C1", ctx.Attr<int32_t>("level") >= 0, "level must not be negative",
-              {ctx.Attr<int32_t>("level")});
+  ctx.Require("C1", ctx.Attr<int32_t>("level") >= 0, ctx.Attr<int32_t>("level"));
   ctx.SetOutput("Out", VarMeta{VarType::kLoDRankTable, DType::kFloat32, {}, 0});
 }
 
@@ -179,8 +177,7 @@ void ToArrayGradient(GradientContext& g) {
 void InferFromArray(InferContext& ctx) {
   RequireTable(ctx, "C1");
   const VarMeta& array = ctx.Input("X");
-  if (array.type != VarType::kLoDTensorArray)
-    ctx.FailText("C2", "X must be a tensor array", array.ToString());
+  ctx.Require("C2", array.type == VarType::kLoDTensorArray, array);
   VarMeta meta{VarType::kLoDTensor, array.dtype, Shape{-1}, 1};
   if (ctx.HasInput("Like")) {
     meta = ctx.Input("Like");
@@ -262,8 +259,8 @@ void InferShrink(InferContext& ctx) {
   RequireTable(ctx, "C1");
   RequireRows(ctx, "C2", "X");
   const VarMeta& index = ctx.Input("I");
-  if (!IsIndexType(index.dtype) || (index.shape.IsKnown() && index.shape.numel() != 1))
-    ctx.FailText("C3", "I must hold one int32 or int64", index.ToString());
+  const bool one = !index.shape.IsKnown() || index.shape.numel() == 1;
+  ctx.Require("C3", IsIndexType(index.dtype) && one, index);
   VarMeta meta = ctx.Input("X");
   meta.shape = WithRows(meta.shape, -1);
   ctx.SetOutput("Out", meta);
@@ -287,8 +284,7 @@ Kernel Shrink(const PrepareContext& ctx) {
 
 void InferShrinkGrad(InferContext& ctx) {
   ctx.Require("C1", ctx.InputShape("X").rank() == ctx.InputShape("Out@GRAD").rank(),
-              "Out@GRAD must have the rank of X",
-              {ctx.InputShape("X").rank(), ctx.InputShape("Out@GRAD").rank()});
+              ctx.InputShape("X"), ctx.InputShape("Out@GRAD"));
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
@@ -313,32 +309,33 @@ void ShrinkGradient(GradientContext& g) {
 }  // namespace
 
 void RegisterLodRankTable(OpRegistry& ops) {
-  ops.Add(
-      OpDef("lod_rank_table")
-          .Doc("Out = the sequences of X's LoD level, longest first; of equal ones the earlier "
-               "first. C1: level is not negative. An X without that level is an error of the run.")
-          .Input("X", "tensor with LoD")
-          .Output("Out", "rank table")
-          .Attr<int32_t>("level", 0, "level of the LoD")
-          .NotDifferentiable("a rank table has no derivative")
-          .Infer(InferTable)
-          .Reference(MakeTable));
-  ops.Add(
-      OpDef("max_sequence_len")
-          .Doc("Out = the length of the longest sequence of RankTable, 0 when there is none. C1: "
-               "RankTable is a rank table.")
-          .Input("RankTable", "rank table")
-          .Output("Out", "int64 tensor [1]")
-          .Takes(VarType::kLoDRankTable, {"RankTable"})
-          .NotDifferentiable("a length has no derivative")
-          .Infer([](InferContext& ctx) {
-            RequireTable(ctx, "C1");
-            ctx.SetOutput("Out", DType::kInt64, {1});
-          })
-          .Reference(MaxLength));
+  ops.Add(OpDef("lod_rank_table")
+              .Doc("Out = the sequences of X's LoD level, longest first; of equal ones the earlier "
+                   "first. An X without that level is an error of the run.")
+              .Constraint("C1", "level must not be negative")
+              .Input("X", "tensor with LoD")
+              .Output("Out", "rank table")
+              .Attr<int32_t>("level", 0, "level of the LoD")
+              .NotDifferentiable("a rank table has no derivative")
+              .Infer(InferTable)
+              .Reference(MakeTable));
+  ops.Add(OpDef("max_sequence_len")
+              .Doc("Out = the length of the longest sequence of RankTable, 0 when there is none.")
+              .Constraint("C1", "RankTable must be a rank table")
+              .Input("RankTable", "rank table")
+              .Output("Out", "int64 tensor [1]")
+              .Takes(VarType::kLoDRankTable, {"RankTable"})
+              .NotDifferentiable("a length has no derivative")
+              .Infer([](InferContext& ctx) {
+                RequireTable(ctx, "C1");
+                ctx.SetOutput("Out", DType::kInt64, {1});
+              })
+              .Reference(MaxLength));
   ops.Add(OpDef("lod_tensor_to_array")
               .Doc("Out[t] = the rows at step t of those sequences that are longer than t, in the "
-                   "order of RankTable. C1: RankTable is a rank table. C2: X has rows.")
+                   "order of RankTable.")
+              .Constraint("C1", "RankTable must be a rank table")
+              .Constraint("C2", "X must have rows")
               .Input("X", "tensor whose rows are those of the sequences, one after the other")
               .Input("RankTable", "rank table of them")
               .Output("Out", "tensor array")
@@ -351,8 +348,9 @@ void RegisterLodRankTable(OpRegistry& ops) {
   ops.Add(
       OpDef("array_to_lod_tensor")
           .Doc("The inverse of lod_tensor_to_array: Out has the rows of the sequences one after "
-               "the other, and their LoD; rows of elements that were not written are zero. C1: "
-               "RankTable is a rank table. C2: X is a tensor array.")
+               "the other, and their LoD; rows of elements that were not written are zero.")
+          .Constraint("C1", "RankTable must be a rank table")
+          .Constraint("C2", "X must be a tensor array")
           .Input("X", "tensor array")
           .Input("RankTable", "rank table")
           .OptionalInput("Like", "tensor of the type of Out")
@@ -364,30 +362,31 @@ void RegisterLodRankTable(OpRegistry& ops) {
           .Infer(InferFromArray)
           .Gradient(FromArrayGradient)
           .Reference(FromArray));
-  ops.Add(
-      OpDef("shrink_rnn_memory")
-          .Doc("Out = the first rows of X, as many as sequences are longer than I. C1: RankTable "
-               "is a rank table. C2: X has rows. C3: I holds one int32 or int64.")
-          .Input("X", "tensor")
-          .Input("RankTable", "rank table")
-          .Input("I", "int32 or int64 tensor of one element: the step")
-          .Output("Out", "tensor")
-          .Takes(VarType::kLoDRankTable, {"RankTable"})
-          .NoGradientTo({"RankTable", "I"})
-          .RunTimeShape()
-          .Infer(InferShrink)
-          .Gradient(ShrinkGradient)
-          .Reference(Shrink));
-  ops.Add(
-      OpDef("shrink_rnn_memory_grad")
-          .Doc("X@GRAD = Out@GRAD, and zeros in the rows that Out lacks. C1: they have one rank.")
-          .Input("X", "tensor")
-          .Input("Out@GRAD", "gradient of Out")
-          .Output("X@GRAD", "tensor of X's type")
-          .NoGradientTo({"X"})
-          .NoGradient("first order only")
-          .Infer(InferShrinkGrad)
-          .Reference(ShrinkGrad));
+  ops.Add(OpDef("shrink_rnn_memory")
+              .Doc("Out = the first rows of X, as many as sequences are longer than I.")
+              .Constraint("C1", "RankTable must be a rank table")
+              .Constraint("C2", "X must have rows")
+              .Constraint("C3", "I must hold one int32 or int64")
+              .Input("X", "tensor")
+              .Input("RankTable", "rank table")
+              .Input("I", "int32 or int64 tensor of one element: the step")
+              .Output("Out", "tensor")
+              .Takes(VarType::kLoDRankTable, {"RankTable"})
+              .NoGradientTo({"RankTable", "I"})
+              .RunTimeShape()
+              .Infer(InferShrink)
+              .Gradient(ShrinkGradient)
+              .Reference(Shrink));
+  ops.Add(OpDef("shrink_rnn_memory_grad")
+              .Doc("X@GRAD = Out@GRAD, and zeros in the rows that Out lacks.")
+              .Constraint("C1", "Out@GRAD must have the rank of X")
+              .Input("X", "tensor")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "tensor of X's type")
+              .NoGradientTo({"X"})
+              .NoGradient("first order only")
+              .Infer(InferShrinkGrad)
+              .Reference(ShrinkGrad));
 }
 
 }  // namespace coracle

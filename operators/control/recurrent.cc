@@ -5,6 +5,7 @@
 // (initial_states[k] at the first). Backward, with s the states and c what the block captures:
 // ds = (d states / d ex_states)^T ds' + what arrives at outputs of the step, dc sums over steps.
 
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -76,19 +77,17 @@ void InferRecurrent(InferContext& ctx) {
   const Names ex_states = ctx.Attr<Names>("ex_states"), states = ctx.Attr<Names>("states");
   const auto n = static_cast<int64_t>(ctx.NumInputs("initial_states"));
   const auto ex = static_cast<int64_t>(ex_states.size()), now = static_cast<int64_t>(states.size());
-  ctx.Require("C1", ex == now && now == n,
-              "ex_states, states and initial_states must be of one length", {ex, now, n});
+  ctx.Require("C1", ex == now && now == n, ex, now, n);
   for (size_t k = 0; k < ctx.NumInputs("initial_states"); ++k)
     ctx.Input("initial_states", k);  // none is @EMPTY@
-  ctx.Require("C2", ctx.NumInputs("inputs") > 0, "inputs must hold a variable: it tells the steps");
+  ctx.Require("C2", ctx.NumInputs("inputs") > 0, ctx.NumInputs("inputs"));
   int64_t steps = -1;
   for (size_t i = 0; i < ctx.NumInputs("inputs"); ++i) {
     const VarMeta& input = ctx.Input("inputs", i);
     const Shape& shape = input.shape;
-    ctx.Require("C3", input.type == VarType::kLoDTensor, "inputs must be dense tensors");
-    ctx.Require("C3", shape.rank() > 0, "inputs must have a first dimension, the steps");
-    ctx.Require("C3", InferContext::Matches(steps, shape[0]),
-                "inputs must have the same number of steps", {steps, shape[0]});
+    ctx.Require("C3", input.type == VarType::kLoDTensor, input);
+    ctx.Require("C3", shape.rank() > 0, input);
+    ctx.Require("C3", InferContext::Matches(steps, shape[0]), steps, shape[0]);
     steps = std::max(steps, shape[0]);
   }
   const BlockDesc* home = ctx.op().block();
@@ -98,9 +97,7 @@ void InferRecurrent(InferContext& ctx) {
                                : nullptr;
   for (size_t i = 0; i < ctx.NumOutputs("outputs"); ++i) {
     const VarDesc* slice = block ? block->FindVar(ctx.op().Output("outputs")[i]) : nullptr;
-    if (block && !slice)
-      ctx.FailText("C4", "sub_block must have a variable of its own for each of outputs",
-                   "none for " + ctx.op().Output("outputs")[i]);
+    if (block && !slice) ctx.Fail("C4", "none for " + Quote(ctx.op().Output("outputs")[i]));
     ctx.SetOutput("outputs", StackedMeta(slice, steps, ctx.exact()), i);
   }
   ctx.SetOutput("step_scopes", VarMeta{VarType::kStepScopes, DType::kFloat32, {}, 0});
@@ -178,10 +175,10 @@ void RecurrentGradient(GradientContext& g) {
               parameters = op.Input("parameters"), outputs = op.Output("outputs");
   const Names ex_states = g.Attr<Names>("ex_states"), states = g.Attr<Names>("states");
   if (ex_states.size() != states.size() || states.size() != initial.size()) {
-    ThrowInvalid(fmt::format("recurrent: ex_states, states and initial_states must be of one "
-                             "length, got {}, {} and {} [recurrent.C1]",
-                             ex_states.size(), states.size(), initial.size()),
-                 "  " + Locate(op));
+    const OpSpec& spec = g.registry().Get(op.type());
+    ThrowInvalid(
+        spec.Failure("C1", GotValues(ex_states.size(), states.size(), initial.size()).text()),
+        "  " + Locate(op));
   }
   GradientBlockRequest request;
   request.forward_block = g.Attr<BlockRef>("sub_block").idx;
@@ -254,13 +251,13 @@ void RecurrentGradient(GradientContext& g) {
 // What a program from elsewhere may get wrong.
 void CheckRecurrentGrad(const InferContext& ctx) {
   const VarMeta& scopes = ctx.Input("step_scopes");
-  if (scopes.type != VarType::kStepScopes)
-    ctx.FailText("C1", "step_scopes must be step scopes", scopes.ToString());
+  ctx.Require("C1", scopes.type == VarType::kStepScopes, scopes);
   const auto arriving = ctx.Attr<Names>("arriving");
   const auto of_output = ctx.Attr<std::vector<int32_t>>("of_output");
   const auto of_state = ctx.Attr<std::vector<int32_t>>("of_state");
   ctx.Require("C2", of_output.size() == arriving.size() && of_state.size() == arriving.size(),
-              "of_output and of_state must be as many as arriving");
+              "of_output", of_output.size(), "of_state", of_state.size(), "arriving",
+              arriving.size());
   const auto states = static_cast<int32_t>(ctx.NumInputs("initial_states"));
   for (size_t a = 0; a < arriving.size(); ++a) {
     const auto& grads = ctx.op().Input("outputs@GRAD");
@@ -268,25 +265,24 @@ void CheckRecurrentGrad(const InferContext& ctx) {
         of_output[a] < 0 || (static_cast<size_t>(of_output[a]) < grads.size() &&
                              !IsEmptyName(grads[static_cast<size_t>(of_output[a])]));
     ctx.Require("C3", output && of_state[a] < states && (of_output[a] >= 0 || of_state[a] >= 0),
-                "what arrives must be of an output or a state");
+                "of_output", of_output[a], "of_state", of_state[a]);
   }
   for (auto [slot, attr] : {std::pair{"inputs", "left_inputs"},
                             {"initial_states", "left_states"},
                             {"parameters", "left_parameters"}}) {
     const size_t left = ctx.Attr<Names>(attr).size();
-    ctx.Require("C2", left == ctx.NumInputs(slot) && left == ctx.NumOutputs(GradName(slot)),
-                "names of what leaves must be as many as the variables");
+    ctx.Require("C2", left == ctx.NumInputs(slot) && left == ctx.NumOutputs(GradName(slot)), attr,
+                left, slot, ctx.NumInputs(slot), "their gradients", ctx.NumOutputs(GradName(slot)));
   }
   for (const char* slot : {"inputs", "initial_states", "outputs@GRAD"}) {
     for (size_t i = 0; i < ctx.NumInputs(slot); ++i) {
       if (IsEmptyName(ctx.op().Input(slot)[i])) continue;
       const VarMeta& meta = ctx.Input(slot, i);
-      ctx.Require("C4", meta.type == VarType::kLoDTensor,
-                  std::string(slot) + " must be dense tensors");
+      ctx.Require("C4", meta.type == VarType::kLoDTensor, slot, meta);
       const bool steps = std::string_view(slot) == "initial_states" ||
                          (meta.shape.rank() > 0 &&
                           InferContext::Matches(meta.shape[0], ctx.InputShape("inputs")[0]));
-      ctx.Require("C4", steps, "inputs and outputs@GRAD must have the same number of steps");
+      ctx.Require("C4", steps, slot, meta, "inputs", ctx.InputShape("inputs"));
     }
   }
 }
@@ -407,14 +403,17 @@ Kernel CopyInput(const PrepareContext& ctx) {
 void RegisterRecurrent(OpRegistry& ops) {
   ops.Add(
       OpDef("recurrent")
-          .Doc(
-              "Runs sub_block once per step, a step being a slice of inputs along their first "
-              "dimension (from the last to the first when reverse). In the block the names of "
-              "inputs and outputs stand for the slices, ex_states for what states were after the "
-              "step before, or initial_states. The slices of outputs are stacked; of no steps they "
-              "have the shape that the block declares. C1: ex_states, "
-              "states and initial_states are of one length. C2: there is an input. C3: inputs have "
-              "the same number of steps. C4: sub_block has a variable of its own for each output.")
+          .Doc("Runs sub_block once per step, a step being a slice of inputs along their first "
+               "dimension (from the last to the first when reverse). In the block the names of "
+               "inputs and outputs stand for the slices, ex_states for what states were after the "
+               "step before, or initial_states. The slices of outputs are stacked; of no steps "
+               "they have the shape that the block declares.")
+          .Constraint("C1", "ex_states, states and initial_states must be of one length")
+          .Constraint("C2", "inputs must hold a variable: it tells the steps")
+          .Constraint(
+              "C3",
+              "inputs must be dense tensors with the same number of steps, their first dimension")
+          .Constraint("C4", "sub_block must have a variable of its own for each of outputs")
           .OptionalVariadicInput("inputs", "tensors [steps, ...]; one or more")
           .OptionalVariadicInput("initial_states", "what ex_states are at the first step")
           .OptionalVariadicInput("parameters", "other variables that the block reads")
@@ -428,6 +427,10 @@ void RegisterRecurrent(OpRegistry& ops) {
           .Attr<bool>("has_states", false, "ignored")
           .Attr<Names>("skip_eager_deletion_vars", {}, "ignored")
           .RunTimeShape()
+          .RunsBlock({.runs = BlockRuns::kRepeatedly,
+                      .gives = {{"initial_states", "ex_states"}},
+                      .carries = {{"states", "ex_states"}},
+                      .slices = {"inputs"}})
           .Infer(InferRecurrent)
           .Gradient(RecurrentGradient)
           .Reference([](const PrepareContext& ctx) -> Kernel { return RecurrentKernel(ctx); }));
@@ -435,6 +438,14 @@ void RegisterRecurrent(OpRegistry& ops) {
       OpDef("recurrent_grad")
           .Doc("The gradient of recurrent: runs its gradient block for each step, the last "
                "first.")
+          .Constraint("C1", "step_scopes must be step scopes")
+          .Constraint("C2",
+                      "of_output and of_state must be as many as arriving, and names of what "
+                      "leaves as many as the variables")
+          .Constraint("C3", "what arrives must be of an output or a state")
+          .Constraint("C4",
+                      "inputs, initial_states and outputs@GRAD must be dense tensors, and inputs "
+                      "and outputs@GRAD have the same number of steps")
           .VariadicInput("inputs", "as forward")
           .OptionalVariadicInput("initial_states", "as forward")
           .OptionalVariadicInput("parameters", "as forward")
@@ -452,6 +463,7 @@ void RegisterRecurrent(OpRegistry& ops) {
           .Attr<Names>("left_inputs", "what the block leaves for inputs; '': nothing")
           .Attr<Names>("left_states", "what it leaves for ex_states")
           .Attr<Names>("left_parameters", "what it leaves for parameters")
+          .RunsBlock({.runs = BlockRuns::kGradient, .slices = {"inputs"}})
           .NoGradient("only first derivatives flow through sub-blocks")
           .Infer(InferRecurrentGrad)
           .Reference([](const PrepareContext& ctx) -> Kernel { return RecurrentGradKernel(ctx); }));

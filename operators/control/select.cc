@@ -16,8 +16,8 @@ namespace {
 
 void RequireMask(const InferContext& ctx) {
   const VarMeta& mask = ctx.Input("Mask");
-  if (!IsIndexType(mask.dtype) || (mask.shape.IsKnown() && mask.shape.numel() != 1))
-    ctx.FailText("C1", "Mask must hold one int32 or int64", mask.ToString());
+  const bool one = !mask.shape.IsKnown() || mask.shape.numel() == 1;
+  ctx.Require("C1", IsIndexType(mask.dtype) && one, mask);
 }
 
 size_t Choice(size_t mask, size_t count, const char* op) {
@@ -41,8 +41,7 @@ void InferSelectInput(InferContext& ctx) {
   VarMeta meta = ctx.Input("X", 0);
   for (size_t i = 1; i < ctx.NumInputs("X"); ++i) {
     const VarMeta& other = ctx.Input("X", i);
-    ctx.Require("C2", other.type == meta.type && other.dtype == meta.dtype,
-                "all X must be of one kind and dtype");
+    ctx.Require("C2", other.type == meta.type && other.dtype == meta.dtype, meta, other);
     if (SameType(meta, other)) continue;
     if (other.shape.rank() != meta.shape.rank()) meta.shape = Shape{-1};
     for (int d = 0; d < meta.shape.rank(); ++d) {
@@ -77,8 +76,7 @@ void SelectInputGradient(GradientContext& g) {
 void InferSelectInputGrad(InferContext& ctx) {
   RequireMask(ctx);
   const size_t grads = ctx.NumOutputs("X@GRAD");
-  ctx.Require("C2", grads <= ctx.NumInputs("X"), "X@GRAD must not be more variables than X",
-              {static_cast<int64_t>(grads), static_cast<int64_t>(ctx.NumInputs("X"))});
+  ctx.Require("C2", grads <= ctx.NumInputs("X"), grads, ctx.NumInputs("X"));
   for (size_t i = 0; i < grads; ++i) ctx.SetOutput("X@GRAD", ctx.Input("X", i), i);
 }
 
@@ -139,35 +137,36 @@ void SelectOutputGradient(GradientContext& g) {
 }  // namespace
 
 void RegisterSelect(OpRegistry& ops) {
-  ops.Add(
-      OpDef("select_input")
-          .Doc("Out = X[Mask]. C1: Mask holds one int32 or int64. C2: all X are of one kind and "
-               "dtype. A Mask outside of X is an error of the run.")
-          .VariadicInput("X", "tensors or tensor arrays")
-          .Input("Mask", "int32 or int64 tensor of one element: which")
-          .Output("Out", "a copy of it")
-          .Takes(VarType::kLoDTensorArray, {"X"})
-          .NoGradientTo({"Mask"})
-          .RunTimeShape()
-          .Infer(InferSelectInput)
-          .Gradient(SelectInputGradient)
-          .Reference(SelectInput));
-  ops.Add(
-      OpDef("select_input_grad")
-          .Doc("X@GRAD[Mask] = Out@GRAD, the others are zero. C1: Mask holds one int32 or int64. "
-               "C2: X@GRAD are not more than X.")
-          .VariadicInput("X", "as forward")
-          .Input("Mask", "as forward")
-          .Input("Out@GRAD", "gradient of Out")
-          .OptionalVariadicOutput("X@GRAD", "gradients of X")
-          .Takes(VarType::kLoDTensorArray, {"X", "Out@GRAD"})
-          .NoGradientTo({"X", "Mask"})
-          .Infer(InferSelectInputGrad)
-          .Gradient(SelectInputGradGradient)
-          .Reference(SelectInputGrad));
+  ops.Add(OpDef("select_input")
+              .Doc("Out = X[Mask]. A Mask outside of X is an error of the run.")
+              .Constraint("C1", "Mask must hold one int32 or int64")
+              .Constraint("C2", "all X must be of one kind and dtype")
+              .VariadicInput("X", "tensors or tensor arrays")
+              .Input("Mask", "int32 or int64 tensor of one element: which")
+              .Output("Out", "a copy of it")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .NoGradientTo({"Mask"})
+              .RunTimeShape()
+              .Infer(InferSelectInput)
+              .Gradient(SelectInputGradient)
+              .Reference(SelectInput));
+  ops.Add(OpDef("select_input_grad")
+              .Doc("X@GRAD[Mask] = Out@GRAD, the others are zero.")
+              .Constraint("C1", "Mask must hold one int32 or int64")
+              .Constraint("C2", "X@GRAD must not be more variables than X")
+              .VariadicInput("X", "as forward")
+              .Input("Mask", "as forward")
+              .Input("Out@GRAD", "gradient of Out")
+              .OptionalVariadicOutput("X@GRAD", "gradients of X")
+              .Takes(VarType::kLoDTensorArray, {"X", "Out@GRAD"})
+              .NoGradientTo({"X", "Mask"})
+              .Infer(InferSelectInputGrad)
+              .Gradient(SelectInputGradGradient)
+              .Reference(SelectInputGrad));
   ops.Add(OpDef("select_output")
-              .Doc("Out[Mask] = X; the others are zeros of X's type. C1: Mask holds one int32 or "
-                   "int64. A Mask outside of Out is an error of the run.")
+              .Doc("Out[Mask] = X; the others are zeros of X's type. A Mask outside of Out is an "
+                   "error of the run.")
+              .Constraint("C1", "Mask must hold one int32 or int64")
               .Input("X", "tensor")
               .Input("Mask", "int32 or int64 tensor of one element: which")
               .VariadicOutput("Out", "tensors of X's type")

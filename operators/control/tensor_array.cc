@@ -19,15 +19,13 @@ constexpr size_t kMaxGap = 1 << 16;
 
 void RequireArray(const InferContext& ctx, std::string_view id, const char* slot) {
   const VarMeta& meta = ctx.Input(slot);
-  if (meta.type != VarType::kLoDTensorArray)
-    ctx.FailText(id, fmt::format("{} must be a tensor array", slot), meta.ToString());
+  ctx.Require(id, meta.type == VarType::kLoDTensorArray, meta);
 }
 
 void RequireIndex(const InferContext& ctx, std::string_view id) {
   const VarMeta& meta = ctx.Input("I");
   const bool one = !meta.shape.IsKnown() || meta.shape.numel() == 1;
-  if (!IsIndexType(meta.dtype) || !one)
-    ctx.FailText(id, "I must hold one int32 or int64", meta.ToString());
+  ctx.Require(id, IsIndexType(meta.dtype) && one, meta);
 }
 
 VarMeta ArrayOf(const VarMeta& element) {
@@ -201,8 +199,9 @@ Kernel Length(const PrepareContext& ctx) {
 void RegisterTensorArray(OpRegistry& ops) {
   ops.Add(OpDef("write_to_array")
               .Doc("Element I of the array Out becomes a copy of X; Out grows to hold it, and its "
-                   "other elements stay. C1: I holds one int32 or int64. An I that is negative, or "
-                   "more than 65,536 beyond the end, is an error of the run.")
+                   "other elements stay. An I that is negative, or more than 65,536 beyond the "
+                   "end, is an error of the run.")
+              .Constraint("C1", "I must hold one int32 or int64")
               .Input("X", "tensor of any dtype")
               .Input("I", "int32 or int64 tensor of one element: where")
               .Output("Out", "tensor array")
@@ -213,8 +212,9 @@ void RegisterTensorArray(OpRegistry& ops) {
               .Reference(Write));
   ops.Add(OpDef("read_from_array")
               .Doc("Out = a copy of element I of the array X. Where the array has no such element: "
-                   "zeros of X_W's type if that is given, else an error of the run. C1: X is a "
-                   "tensor array. C2: I holds one int32 or int64.")
+                   "zeros of X_W's type if that is given, else an error of the run.")
+              .Constraint("C1", "X must be a tensor array")
+              .Constraint("C2", "I must hold one int32 or int64")
               .Input("X", "tensor array")
               .Input("I", "int32 or int64 tensor of one element: which element")
               .OptionalInput("X_W", "tensor of the type of Out")
@@ -225,23 +225,25 @@ void RegisterTensorArray(OpRegistry& ops) {
               .Infer(InferRead)
               .Gradient(ReadGradient)
               .Reference(Read));
-  ops.Add(
-      OpDef("read_from_array_grad")
-          .Doc("X@GRAD = an array as long as X, whose element I is Out@GRAD; the others are not "
-               "written (zero). C1: X is a tensor array. C2: I holds one int32 or int64.")
-          .Input("X", "tensor array")
-          .Input("I", "int32 or int64 tensor of one element")
-          .Input("Out@GRAD", "tensor")
-          .Output("X@GRAD", "tensor array")
-          .Takes(VarType::kLoDTensorArray, {"X"})
-          .NoGradientTo({"X", "I"})
-          .Infer(InferReadGrad)
-          .Gradient(ReadGradGradient)
-          .Reference(ReadGrad));
+  ops.Add(OpDef("read_from_array_grad")
+              .Doc("X@GRAD = an array as long as X, whose element I is Out@GRAD; the others are "
+                   "not written (zero).")
+              .Constraint("C1", "X must be a tensor array")
+              .Constraint("C2", "I must hold one int32 or int64")
+              .Input("X", "tensor array")
+              .Input("I", "int32 or int64 tensor of one element")
+              .Input("Out@GRAD", "tensor")
+              .Output("X@GRAD", "tensor array")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .NoGradientTo({"X", "I"})
+              .Infer(InferReadGrad)
+              .Gradient(ReadGradGradient)
+              .Reference(ReadGrad));
   ops.Add(OpDef("unset_in_array")
               .Doc("Out = X without its element I, as if that had never been written: the gradient "
-                   "of the array before write_to_array. C1: X is a tensor array. C2: I holds one "
-                   "int32 or int64.")
+                   "of the array before write_to_array.")
+              .Constraint("C1", "X must be a tensor array")
+              .Constraint("C2", "I must hold one int32 or int64")
               .Input("X", "tensor array")
               .Input("I", "int32 or int64 tensor of one element")
               .Output("Out", "tensor array")
@@ -251,7 +253,8 @@ void RegisterTensorArray(OpRegistry& ops) {
               .Gradient(UnsetGradient)
               .Reference(Unset));
   ops.Add(OpDef("lod_array_length")
-              .Doc("Out = the number of elements of the array X. C1: X is a tensor array.")
+              .Doc("Out = the number of elements of the array X.")
+              .Constraint("C1", "X must be a tensor array")
               .Input("X", "tensor array")
               .Output("Out", "int64 tensor [1]")
               .Takes(VarType::kLoDTensorArray, {"X"})

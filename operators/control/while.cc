@@ -17,8 +17,8 @@ constexpr BlockOpSlots kSlots = {"Condition", "X", "StepScopes", true};
 void InferWhile(InferContext& ctx) {
   const VarMeta& condition = ctx.Input("Condition");
   const bool one = !condition.shape.IsKnown() || condition.shape.numel() == 1;
-  if (condition.type != VarType::kLoDTensor || condition.dtype != DType::kBool || !one)
-    ctx.FailText("C1", "Condition must hold one bool", condition.ToString());
+  ctx.Require("C1", condition.type == VarType::kLoDTensor && condition.dtype == DType::kBool && one,
+              condition);
   ctx.SetOutput("StepScopes", VarMeta{VarType::kStepScopes, DType::kFloat32, {}, 0});
 }
 
@@ -35,27 +35,27 @@ Kernel While(const PrepareContext& ctx) {
 }  // namespace
 
 void RegisterWhile(OpRegistry& ops) {
-  ops.Add(
-      OpDef("while")
-          .Doc("Runs sub_block again and again while Condition is true; it is read before each "
-               "run. The block reads the variables of the blocks around it and writes them; "
-               "X names those that it reads, Out those that it writes, of which it may change "
-               "the shape too. Variables of its own begin each run without value. When the "
-               "program differentiates the loop, StepScopes keeps of each run what backward "
-               "reads, and no more. A loop that does not end is ended by the run's time limit. C1: "
-               "Condition holds one bool.")
-          .OptionalVariadicInput("X", "variables that the block reads")
-          .Input("Condition", "bool tensor of one element; the block writes it")
-          .OptionalVariadicOutput("Out", "variables that the block writes")
-          .IntermediateOutput("StepScopes", "what backward reads of each run")
-          .Attr<BlockRef>("sub_block", "the block")
-          .Attr<bool>("is_test", false, "keep nothing for backward")
-          .Attr<std::vector<std::string>>("skip_eager_deletion_vars", {}, "ignored")
-          .NoGradientTo({"Condition"})
-          .KeepsOutputs({"Out"})
-          .Infer(InferWhile)
-          .Gradient([](GradientContext& g) { AppendBlockGradient(g, kSlots); })
-          .Reference(While));
+  ops.Add(OpDef("while")
+              .Doc("Runs sub_block again and again while Condition is true; it is read before each "
+                   "run. The block reads the variables of the blocks around it and writes them; X "
+                   "names those that it reads, Out those that it writes, of which it may change "
+                   "the shape too. Variables of its own begin each run without value. When the "
+                   "program differentiates the loop, StepScopes keeps of each run what backward "
+                   "reads, and no more. A loop that does not end is ended by the run's time limit.")
+              .Constraint("C1", "Condition must hold one bool")
+              .OptionalVariadicInput("X", "variables that the block reads")
+              .Input("Condition", "bool tensor of one element; the block writes it")
+              .OptionalVariadicOutput("Out", "variables that the block writes")
+              .IntermediateOutput("StepScopes", "what backward reads of each run")
+              .Attr<BlockRef>("sub_block", "the block")
+              .Attr<bool>("is_test", false, "keep nothing for backward")
+              .Attr<std::vector<std::string>>("skip_eager_deletion_vars", {}, "ignored")
+              .NoGradientTo({"Condition"})
+              .KeepsOutputs({"Out"})
+              .RunsBlock({BlockRuns::kRepeatedly})
+              .Infer(InferWhile)
+              .Gradient([](GradientContext& g) { AppendBlockGradient(g, kSlots); })
+              .Reference(While));
   ops.Add(BlockGradientOp("while", kSlots));
 }
 

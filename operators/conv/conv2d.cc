@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/conv.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 
@@ -19,35 +20,31 @@ struct ConvShapes {
 void RequireDTypes(const InferContext& ctx) {
   for (const char* slot : {"Filter", "Bias", "ResidualData", "Output@GRAD"}) {
     if (!ctx.HasInput(slot)) continue;
-    ctx.Require("C8", ctx.InputDType(slot) == ctx.InputDType("Input"),
-                "all inputs must have Input's dtype");
+    RequireSameDType(ctx, "C8", slot, "Input");
   }
-}
-
-void RequireText(const InferContext& ctx, std::string_view id, const std::string& wrong) {
-  if (!wrong.empty()) ctx.Fail(id, wrong);
 }
 
 void RequireGroups(const InferContext& ctx, int64_t channels, const Shape& filter) {
   const int64_t groups = ctx.Attr<int32_t>("groups");
-  ctx.Require("C6", groups > 0, "groups must be positive", {groups});
-  ctx.Require("C6", filter[0] < 0 || filter[0] % groups == 0,
-              "groups must divide the number of filters", {filter[0], groups});
+  ctx.Require("C6", groups > 0, "groups", groups);
+  ctx.Require("C6", filter[0] < 0 || filter[0] % groups == 0, "filters", filter[0], "groups",
+              groups);
   if (channels < 0) return;
   ctx.Require("C6", channels % groups == 0 && InferContext::Matches(channels / groups, filter[1]),
-              "Filter.shape[1] times groups must equal Input's channels",
-              {filter[1], groups, channels});
+              "Filter.shape[1]", filter[1], "groups", groups, "channels", channels);
 }
 
 ConvShapes CheckConv(const InferContext& ctx) {
   const Shape& input = ctx.InputShape("Input");
   const Shape& filter = ctx.InputShape("Filter");
-  ctx.Require("C1", input.rank() == 4, "Input must have rank 4", {input.rank()});
-  ctx.Require("C2", filter.rank() == 4, "Filter must have rank 4", {filter.rank()});
+  ctx.Require("C1", input.rank() == 4, input.rank());
+  ctx.Require("C2", filter.rank() == 4, filter.rank());
   const WindowSpec spec = ConvWindow(ctx);
-  RequireText(ctx, "C3", CheckStrides(spec));
-  RequireText(ctx, "C4", CheckPaddings(spec));
-  RequireText(ctx, "C5", CheckDilations(spec));
+  ctx.Require("C3", StridesAreValid(spec), spec.strides);
+  if (!PaddingAlgorithmIsKnown(spec))
+    ctx.Fail("C4", "padding_algorithm", "'" + spec.padding_algorithm.substr(0, 40) + "'");
+  ctx.Require("C4", PaddingsAreValid(spec), "paddings", spec.paddings);
+  ctx.Require("C5", DilationsAreValid(spec), spec.dilations);
   const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
   RequireGroups(ctx, input[layout.channel()], filter);
   ConvShapes shapes{input, filter[0]};
@@ -55,8 +52,7 @@ ConvShapes CheckConv(const InferContext& ctx) {
   for (int axis : {0, 1}) {
     const int dim = axis == 0 ? layout.height() : layout.width();
     const WindowAxis w = ResolveAxis(spec, axis, input[dim], filter[2 + axis]);
-    ctx.Require("C7", w.out != 0, "the kernel must fit into the padded Input: kernel against size",
-                {w.kernel, w.in});
+    ctx.Require("C7", w.out != 0, "kernel", w.kernel, "size", w.in);
     shapes.output[dim] = w.out;
   }
   RequireDTypes(ctx);
@@ -66,9 +62,8 @@ ConvShapes CheckConv(const InferContext& ctx) {
 void RequireBias(const InferContext& ctx, int64_t out_channels) {
   if (!ctx.HasInput("Bias")) return;
   const Shape& bias = ctx.InputShape("Bias");
-  ctx.Require("C9", bias.rank() == 1 && InferContext::Matches(bias[0], out_channels),
-              "Bias must have shape [number of filters]",
-              {bias.rank() == 1 ? bias[0] : -1, out_channels});
+  ctx.Require("C9", bias.rank() == 1 && InferContext::Matches(bias[0], out_channels), "Bias", bias,
+              "M", out_channels);
 }
 
 void InferConv(InferContext& ctx) {
@@ -76,7 +71,7 @@ void InferConv(InferContext& ctx) {
   RequireBias(ctx, shapes.out_channels);
   if (ctx.HasInput("ResidualData")) {
     ctx.Require("C10", shapes.output.CompatibleWith(ctx.InputShape("ResidualData")),
-                "ResidualData must have Output's shape");
+                ctx.InputShape("ResidualData"), shapes.output);
   }
   ctx.SetOutput("Output", ctx.InputDType("Input"), shapes.output);
 }
@@ -85,7 +80,7 @@ void InferConvGrad(InferContext& ctx) {
   const ConvShapes shapes = CheckConv(ctx);
   RequireBias(ctx, shapes.out_channels);
   ctx.Require("C11", shapes.output.CompatibleWith(ctx.InputShape("Output@GRAD")),
-              "Output@GRAD must have Output's shape");
+              ctx.InputShape("Output@GRAD"), shapes.output);
   ctx.SetOutput("Input@GRAD", ctx.Input("Input"));
   ctx.SetOutput("Filter@GRAD", ctx.Input("Filter"));
   ctx.SetOutput("Bias@GRAD", ctx.InputDType("Input"), {shapes.out_channels});
@@ -123,7 +118,7 @@ void ForPlane(const ConvGeometry& g, int64_t n, int64_t m, F&& f) {
 }
 
 template <class T>
-Kernel ConvReference(const PrepareContext& ctx) {
+KernelOf<T> ConvReference(const PrepareContext& ctx) {
   const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
   const TensorArg bias = ctx.Input("Bias"), residual = ctx.Input("ResidualData");
   const TensorArg output = ctx.Output("Output");
@@ -149,7 +144,7 @@ Kernel ConvReference(const PrepareContext& ctx) {
 
 // dInput: each image scatters its own; dFilter: each filter gathers its own.
 template <class T>
-Kernel ConvGradReference(const PrepareContext& ctx) {
+KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
   const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
   const TensorArg dout = ctx.Input("Output@GRAD"), dinput = ctx.Output("Input@GRAD");
   const TensorArg dfilter = ctx.Output("Filter@GRAD"), dbias = ctx.Output("Bias@GRAD");
@@ -277,7 +272,7 @@ void ConvGradGradient(GradientContext& g) {
 
 // --- registration ---
 
-OpDef WithConvAttrs(OpDef def) {
+void DeclareConvAttrs(OpDef& def) {
   def.Attr<std::vector<int32_t>>("strides", {1, 1}, "step of the window: {height, width}")
       .Attr<std::vector<int32_t>>("paddings", {0, 0},
                                   "zeros around: {height, width} or {top, bottom, left, right}")
@@ -291,63 +286,65 @@ OpDef WithConvAttrs(OpDef def) {
                          "layout of Input and Output: NCHW (AnyLayout too) or NHWC")
       .OneOf({"NCHW", "NHWC", "AnyLayout"})
       .Attr<bool>("is_test", false, "accepted, without effect");
-  return def;
 }
 
 OpDef ForwardDef(const std::string& type, const std::string& what) {
-  return WithConvAttrs(
-             OpDef(type)
-                 .Doc(what +
-                      " Output[n, m, y, x] = Bias[m] + ResidualData[n, m, y, x] + sum over c, i, j "
-                      "of Input[n, c, y * stride + i * dilation - pad, ...] * Filter[m, c, i, j] "
-                      "(cross-correlation, zeros outside), c over the channels of m's group. "
-                      "Output size: (in + pad_before + pad_after - (dilation * (kernel - 1) + 1)) "
-                      "/ stride + 1. C1: Input has rank 4. C2: Filter has rank 4. C3: strides are "
-                      "two positive numbers. C4: paddings are two or four numbers >= 0, and "
-                      "padding_algorithm is known. C5: dilations are two positive numbers. "
-                      "C6: groups > 0 divides the number of filters, and Filter.shape[1] * groups "
-                      "= channels of Input. C7: the kernel fits into the padded Input. C8: all "
-                      "inputs have one dtype. C9: Bias has shape [M]. C10: ResidualData has "
-                      "Output's shape.")
-                 .Input("Input", "images [N, C, H, W], or [N, H, W, C] for NHWC")
-                 .Input("Filter", "filters [M, C / groups, kh, kw] in either layout")
-                 .OptionalInput("Bias", "[M], added to every output channel")
-                 .OptionalInput("ResidualData", "added to Output; of its shape")
-                 .Output("Output", "[N, M, H', W'], or [N, H', W', M] for NHWC"))
+  return OpDef(type)
+      .Doc(what +
+           " Output[n, m, y, x] = Bias[m] + ResidualData[n, m, y, x] + sum over c, i, j of "
+           "Input[n, c, y * stride + i * dilation - pad, ...] * Filter[m, c, i, j] "
+           "(cross-correlation, zeros outside), c over the channels of m's group. Output size: (in "
+           "+ pad_before + pad_after - (dilation * (kernel - 1) + 1)) / stride + 1.")
+      .Constraint("C1", "Input must have rank 4")
+      .Constraint("C2", "Filter must have rank 4")
+      .Constraint("C3", "strides must be two positive numbers")
+      .Constraint("C4", "paddings must be two or four numbers >= 0, and padding_algorithm known")
+      .Constraint("C5", "dilations must be two positive numbers")
+      .Constraint("C6",
+                  "groups must be positive and divide the number of filters, and Filter.shape[1] * "
+                  "groups must be the channels of Input")
+      .Constraint("C7", "the kernel must fit into the padded Input")
+      .Constraint("C8", "all inputs must have one dtype")
+      .Constraint("C9", "Bias must have shape [M]")
+      .Constraint("C10", "ResidualData must have Output's shape")
+      .Input("Input", "images [N, C, H, W], or [N, H, W, C] for NHWC")
+      .Input("Filter", "filters [M, C / groups, kh, kw] in either layout")
+      .OptionalInput("Bias", "[M], added to every output channel")
+      .OptionalInput("ResidualData", "added to Output; of its shape")
+      .Output("Output", "[N, M, H', W'], or [N, H', W', M] for NHWC")
+      .Apply(DeclareConvAttrs)
       .ImageLayout("data_format", {"Input", "ResidualData", "Output"})
       .Infer(InferConv)
       .Gradient(ConvGradient)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return ConvReference<T>(c); })
+      .Reference(ConvReference<float>, ConvReference<double>)
       .Fast(ConvFast);
 }
 
 OpDef GradDef(const std::string& type) {
-  return WithConvAttrs(
-             OpDef(type + "_grad")
-                 .Doc("Gradients of " + type +
-                      ". Constraints C1 to C9 are those of the forward op. C11: Output@GRAD has "
-                      "Output's shape.")
-                 .Input("Input", "the forward op's Input")
-                 .Input("Filter", "the forward op's Filter")
-                 .OptionalInput("Bias", "the forward op's Bias; only its shape is used")
-                 .Input("Output@GRAD", "gradient of Output")
-                 .OptionalOutput("Input@GRAD", "gradient of Input")
-                 .OptionalOutput("Filter@GRAD", "gradient of Filter")
-                 .OptionalOutput("Bias@GRAD", "gradient of Bias"))
+  return OpDef(type + "_grad")
+      .Doc("Gradients of " + type + ".")
+      .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9"})
+      .Constraint("C11", "Output@GRAD must have Output's shape")
+      .Input("Input", "the forward op's Input")
+      .Input("Filter", "the forward op's Filter")
+      .OptionalInput("Bias", "the forward op's Bias; only its shape is used")
+      .Input("Output@GRAD", "gradient of Output")
+      .OptionalOutput("Input@GRAD", "gradient of Input")
+      .OptionalOutput("Filter@GRAD", "gradient of Filter")
+      .OptionalOutput("Bias@GRAD", "gradient of Bias")
+      .AttrsOf(type)
       .ImageLayout("data_format", {"Input", "Output@GRAD", "Input@GRAD"})
       .NoGradientTo({"Bias"})
       .Infer(InferConvGrad)
       .Gradient(ConvGradGradient)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return ConvGradReference<T>(c); })
+      .Reference(ConvGradReference<float>, ConvGradReference<double>)
       .Fast(ConvGradFast);
 }
 
 }  // namespace
 
 void RegisterConv2d(OpRegistry& ops) {
-  ops.Add(ForwardDef("conv2d", "Two-dimensional convolution."));
+  ops.Add(ForwardDef("conv2d", "Two-dimensional convolution.").ComputesIn(OpPrecision::kLow));
   ops.Add(GradDef("conv2d"));
   ops.Add(ForwardDef("depthwise_conv2d",
                      "conv2d for groups = channels of Input: each channel has its own filters."));

@@ -15,13 +15,6 @@ namespace {
 // The transposed convolution of X is the gradient of conv2d with respect to its input, with X as
 // the output's gradient: "conv" below is that convolution, from our Output to our Input.
 
-std::string CheckWindow(const WindowSpec& spec) {
-  for (const std::string& wrong : {CheckStrides(spec), CheckPaddings(spec), CheckDilations(spec)}) {
-    if (!wrong.empty()) return wrong;
-  }
-  return "";
-}
-
 // Paddings {top, bottom, left, right}. SAME depends on the size of Input: -1 where not known.
 std::array<int64_t, 4> PaddingsOf(const WindowSpec& spec, const int64_t (&in)[2],
                                   const int64_t (&kernel)[2]) {
@@ -54,47 +47,49 @@ int64_t DilationOf(const WindowSpec& spec, size_t axis) {
 // The two extra-size attrs: absent or two numbers each.
 void CheckExtra(const InferContext& ctx, const char* attr) {
   const auto values = ctx.Attr<std::vector<int32_t>>(attr);
-  ctx.Require("C5", values.empty() || values.size() == 2,
-              "output_size and output_padding must be empty or two numbers");
+  ctx.Require("C5", values.empty() || values.size() == 2, attr, values);
 }
 
 // Size of Output along one axis; -1 when not known.
 int64_t OutSize(const InferContext& ctx, const WindowSpec& spec, size_t axis, int64_t in,
                 int64_t kernel, const std::array<int64_t, 4>& pads) {
   if (in < 0 || kernel < 0 || pads[2 * axis] < 0) return -1;
-  ctx.Require("C7", in > 0 && kernel > 0, "Input and Filter must not be empty in height or width");
+  ctx.Require("C7", in > 0 && kernel > 0, "Input", in, "Filter", kernel);
   const int64_t stride = spec.strides[axis];
   int64_t out = AddDims(MulDims(in - 1, stride), MulDims(DilationOf(spec, axis), kernel - 1) + 1) -
                 pads[2 * axis] - pads[2 * axis + 1];
   const auto extra = ctx.Attr<std::vector<int32_t>>("output_padding");
   const auto size = ctx.Attr<std::vector<int32_t>>("output_size");
   if (!size.empty()) {
-    ctx.Require("C6", size[axis] >= out && size[axis] < out + stride,
-                "output_size must lie in [size, size + stride)", {size[axis], out, stride});
+    ctx.Require("C6", size[axis] >= out && size[axis] < out + stride, "output_size", size[axis],
+                "size", out, "stride", stride);
     out = size[axis];
   } else if (!extra.empty()) {
-    ctx.Require("C6", extra[axis] >= 0 && extra[axis] < stride,
-                "output_padding must lie in [0, stride)", {extra[axis], stride});
+    ctx.Require("C6", extra[axis] >= 0 && extra[axis] < stride, "output_padding", extra[axis],
+                "stride", stride);
     out = AddDims(std::max<int64_t>(out, 0), extra[axis]) + std::min<int64_t>(out, 0);
   }
-  ctx.Require("C7", out > 0, "Output must not be empty in height or width", {out});
+  ctx.Require("C7", out > 0, "Output", out);
   return out;
 }
 
 void InferConvTranspose(InferContext& ctx) {
   VarMeta meta = ctx.Input("Input");
   const Shape input = meta.shape, filter = ctx.InputShape("Filter");
-  ctx.Require("C1", input.rank() == 4, "Input must have rank 4", {input.rank()});
-  ctx.Require("C2", filter.rank() == 4, "Filter must have rank 4", {filter.rank()});
+  ctx.Require("C1", input.rank() == 4, input.rank());
+  ctx.Require("C2", filter.rank() == 4, filter.rank());
   const WindowSpec spec = ConvWindow(ctx);
-  if (const std::string wrong = CheckWindow(spec); !wrong.empty()) ctx.Fail("C3", wrong);
+  if (!PaddingAlgorithmIsKnown(spec))
+    ctx.Fail("C3", "padding_algorithm", "'" + spec.padding_algorithm.substr(0, 40) + "'");
+  ctx.Require("C3", StridesAreValid(spec), "strides", spec.strides);
+  ctx.Require("C3", PaddingsAreValid(spec), "paddings", spec.paddings);
+  ctx.Require("C3", DilationsAreValid(spec), "dilations", spec.dilations);
   const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
   const int64_t groups = ctx.Attr<int32_t>("groups"), channels = input[layout.channel()];
   ctx.Require("C4",
               groups > 0 && InferContext::Matches(channels, filter[0]) &&
                   (filter[0] < 0 || filter[0] % groups == 0),
-              "Filter.shape[0] must be Input's channels, which groups must divide",
-              {filter[0], channels, groups});
+              "Filter.shape[0]", filter[0], "channels", channels, "groups", groups);
   CheckExtra(ctx, "output_size");
   CheckExtra(ctx, "output_padding");
   const int64_t in[2] = {input[layout.height()], input[layout.width()]};
@@ -104,12 +99,14 @@ void InferConvTranspose(InferContext& ctx) {
   meta.shape[layout.channel()] = out_channels;
   meta.shape[layout.height()] = OutSize(ctx, spec, 0, in[0], kernel[0], pads);
   meta.shape[layout.width()] = OutSize(ctx, spec, 1, in[1], kernel[1], pads);
-  ctx.Require("C8", ctx.InputDType("Filter") == meta.dtype, "Filter must have Input's dtype");
+  ctx.Require("C8", ctx.InputDType("Filter") == meta.dtype, "Filter", ctx.InputDType("Filter"),
+              "Input", meta.dtype);
   if (ctx.HasInput("Bias")) {
     const Shape& bias = ctx.InputShape("Bias");
-    ctx.Require("C8", ctx.InputDType("Bias") == meta.dtype, "Bias must have Input's dtype");
-    ctx.Require("C9", bias.rank() == 1 && InferContext::Matches(bias[0], out_channels),
-                "Bias must have shape [channels of Output]");
+    ctx.Require("C8", ctx.InputDType("Bias") == meta.dtype, "Bias", ctx.InputDType("Bias"), "Input",
+                meta.dtype);
+    ctx.Require("C9", bias.rank() == 1 && InferContext::Matches(bias[0], out_channels), "Bias",
+                bias, "M", out_channels);
   }
   ctx.SetOutput("Output", meta);
 }
@@ -180,7 +177,7 @@ void Spread(const ConvGeometry& g, const T* in, const T* w, T* out) {
 }
 
 template <class T>
-Kernel ConvTransposeReference(const PrepareContext& ctx) {
+KernelOf<T> ConvTransposeReference(const PrepareContext& ctx) {
   const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
   const TensorArg bias = ctx.Input("Bias"), output = ctx.Output("Output");
   if (output.numel == 0) return [](Workspace&) {};
@@ -257,12 +254,19 @@ void Add(OpRegistry& ops, const std::string& type) {
       OpDef(type)
           .Doc("Transposed convolution: every element of Input, times the filters of its channel, "
                "is added to a window of Output. Output size: (in - 1) * stride - pad_before - "
-               "pad_after + dilation * (kernel - 1) + 1 + output_padding, or output_size. C1: "
-               "Input has rank 4. C2: Filter has rank 4. C3: strides, paddings and dilations are "
-               "as for conv2d. C4: Filter.shape[0] is Input's channels, divided by groups. C5: "
-               "output_size and output_padding are empty or two numbers. C6: output_size lies in "
-               "[size, size + stride), output_padding in [0, stride). C7: Output is not empty. "
-               "C8: all inputs have one dtype. C9: Bias has shape [M].")
+               "pad_after + dilation * (kernel - 1) + 1 + output_padding, or output_size.")
+          .Constraint("C1", "Input must have rank 4")
+          .Constraint("C2", "Filter must have rank 4")
+          .Constraint("C3",
+                      "strides and dilations must be two positive numbers, paddings two or four "
+                      "numbers >= 0, and padding_algorithm known")
+          .Constraint("C4", "Filter.shape[0] must be Input's channels, and groups divide it")
+          .Constraint("C5", "output_size and output_padding must be empty or two numbers")
+          .Constraint(
+              "C6", "output_size must lie in [size, size + stride), output_padding in [0, stride)")
+          .Constraint("C7", "Input, Filter and Output must not be empty in height or width")
+          .Constraint("C8", "all inputs must have one dtype")
+          .Constraint("C9", "Bias must have shape [M]")
           .Input("Input", "images [N, C, H, W], or [N, H, W, C] for NHWC")
           .Input("Filter", "filters [C, M / groups, kh, kw] in either layout")
           .OptionalInput("Bias", "[M], added to every output channel")
@@ -284,8 +288,7 @@ void Add(OpRegistry& ops, const std::string& type) {
           .ImageLayout("data_format", {"Input", "Output"})
           .Infer(InferConvTranspose)
           .Gradient(ConvTransposeGradient)
-          .Reference<float, double>(
-              []<class T>(const PrepareContext& c) { return ConvTransposeReference<T>(c); })
+          .Reference(ConvTransposeReference<float>, ConvTransposeReference<double>)
           .Fast(ConvTransposeFast));
 }
 

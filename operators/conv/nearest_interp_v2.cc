@@ -37,8 +37,7 @@ std::array<float, 2> ToPair(const std::vector<float>& scale) {
 int64_t Scaled(const InferContext& ctx, int64_t in, float scale) {
   if (in < 0) return -1;
   const float size = static_cast<float>(in) * scale;
-  ctx.Require("C4", size >= 1 && size < static_cast<float>(kMaxSize),
-              "the scaled size must be positive and below 2^31");
+  ctx.Require("C4", size >= 1 && size < static_cast<float>(kMaxSize), size);
   return static_cast<int64_t>(size);
 }
 
@@ -47,7 +46,7 @@ std::array<int64_t, 2> OutSizes(const InferContext& ctx, int64_t in_h, int64_t i
   if (ctx.HasInput("SizeTensor") || ctx.HasInput("OutSize")) {
     const IntList sizes = ReadIntList(ctx, "SizeTensor", "OutSize", "", 2);
     if (!sizes.known) return {-1, -1};
-    ctx.Require("C3", sizes.values.size() == 2, "SizeTensor and OutSize must hold two numbers");
+    ctx.Require("C3", sizes.values.size() == 2, sizes.values.size());
     return {sizes.values[0], sizes.values[1]};
   }
   std::vector<float> scale = ScaleAttr(ctx);
@@ -55,10 +54,10 @@ std::array<int64_t, 2> OutSizes(const InferContext& ctx, int64_t in_h, int64_t i
     const Tensor* given = ctx.Constant("Scale");
     if (!given) return {-1, -1};
     const Tensor wide = given->Cast(DType::kFloat32);
-    ctx.Require("C5", wide.numel() == 1 || wide.numel() == 2, "Scale must hold one or two numbers");
+    ctx.Require("C5", wide.numel() == 1 || wide.numel() == 2, "Scale", wide.numel());
     scale.assign(wide.data<float>(), wide.data<float>() + wide.numel());
   }
-  ctx.Require("C5", scale.size() <= 2, "scale must be one or two numbers");
+  ctx.Require("C5", scale.size() <= 2, "attr scale", scale.size());
   const std::array<float, 2> pair = ToPair(scale);
   if (pair[0] > 0) return {Scaled(ctx, in_h, pair[0]), Scaled(ctx, in_w, pair[1])};
   return {ctx.Attr<int32_t>("out_h"), ctx.Attr<int32_t>("out_w")};
@@ -66,15 +65,14 @@ std::array<int64_t, 2> OutSizes(const InferContext& ctx, int64_t in_h, int64_t i
 
 VarMeta InterpOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
-  ctx.Require("C1", x.shape.rank() == 4, "X must have rank 4", {x.shape.rank()});
+  ctx.Require("C1", x.shape.rank() == 4, x.shape.rank());
   const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_layout"));
   int64_t& h = x.shape[layout.height()];
   int64_t& w = x.shape[layout.width()];
-  ctx.Require("C2", h != 0 && w != 0, "X must not be empty in height or width");
+  ctx.Require("C2", h != 0 && w != 0, "height", h, "width", w);
   const std::array<int64_t, 2> size = OutSizes(ctx, h, w);
   for (int64_t n : size) {
-    ctx.Require("C4", (n > 0 && n < kMaxSize) || (n == -1 && !ctx.exact()),
-                "the size of Out must be positive and below 2^31", {n});
+    ctx.Require("C4", (n > 0 && n < kMaxSize) || (n == -1 && !ctx.exact()), n);
   }
   h = size[0];
   w = size[1];
@@ -181,7 +179,7 @@ Kernel Interp(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel InterpGrad(const PrepareContext& ctx) {
+KernelOf<T> InterpGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const int64_t bytes = dx.nbytes();
   if (dout.numel == 0 || dx.numel == 0)
@@ -231,7 +229,7 @@ void InterpGradGradient(GradientContext& g) {
            {{"Out", {g.InputGrad("Out@GRAD")}}}, attrs);
 }
 
-OpDef WithAttrs(OpDef def, bool v2) {
+void DeclareSizes(OpDef& def, bool v2) {
   def.OptionalInput("OutSize", "int32 or int64 tensor {height, width}")
       .OptionalVariadicInput("SizeTensor", "two one-element tensors: height, width")
       .OptionalInput("Scale", "float32 tensor of one or two factors")
@@ -243,40 +241,41 @@ OpDef WithAttrs(OpDef def, bool v2) {
       .Attr<std::string>("interp_method", "bilinear", "ignored: the op's type says it")
       .Attr<bool>("align_corners", true, "the corner elements of X and Out coincide")
       .Attr<int32_t>("align_mode", 1, "ignored: for linear interpolation")
-      .ValueInputs({"OutSize", "SizeTensor", "Scale"})
       .NoGradientTo({"OutSize", "SizeTensor", "Scale"});
   if (v2)
     def.Attr<std::vector<float>>("scale", {}, "factors of size: {height, width} or one for both");
   else
     def.Attr<float>("scale", 0.f, "factor of size; 0: out_h and out_w tell");
-  return def;
 }
 
 void AddPair(OpRegistry& ops, bool v2) {
   const std::string type = v2 ? "nearest_interp_v2" : "nearest_interp";
-  ops.Add(WithAttrs(OpDef(type)
-                        .Doc("Out[n, c, i, j] = X[n, c, int(i * ratio), int(j * ratio)], where "
-                             "ratio is 1 / scale, else in / out; with align_corners (in - 1) / "
-                             "(out - 1), rounded. The size comes from SizeTensor, else OutSize, "
-                             "else Scale, else attr scale, else out_h and out_w. C1: X has rank "
-                             "4. C2: its height and width are not 0. C3: two sizes are given. C4: "
-                             "they are positive and below 2^31. C5: one or two scales are given.")
-                        .Input("X", "images of any dtype")
-                        .Output("Out", "the resized images"),
-                    v2)
+  ops.Add(OpDef(type)
+              .Doc("Out[n, c, i, j] = X[n, c, int(i * ratio), int(j * ratio)], where ratio is 1 / "
+                   "scale, else in / out; with align_corners (in - 1) / (out - 1), rounded. The "
+                   "size comes from SizeTensor, else OutSize, else Scale, else attr scale, else "
+                   "out_h and out_w.")
+              .Constraint("C1", "X must have rank 4")
+              .Constraint("C2", "X must not be empty in height or width")
+              .Constraint("C3", "SizeTensor and OutSize must hold two numbers")
+              .Constraint("C4", "the size of Out must be positive and below 2^31")
+              .Constraint("C5", "Scale and attr scale must be one or two numbers")
+              .Input("X", "images of any dtype")
+              .Output("Out", "the resized images")
+              .Apply(DeclareSizes, v2)
               .ImageLayout("data_layout", {"X", "Out"})
               .Infer(InferInterp)
               .GradientOp({"X", "OutSize", "SizeTensor", "Scale"})
               .Reference(Interp));
-  ops.Add(WithAttrs(OpDef(type + "_grad")
-                        .Doc("Gradient of " + type +
-                             ": every element of Out@GRAD is added to the place of X that it "
-                             "came from. C6: Out@GRAD has Out's shape and dtype. The others as " +
-                             type + ".")
-                        .Input("X", "for its shape only")
-                        .Input("Out@GRAD", "gradient of Out")
-                        .Output("X@GRAD", "gradient of X"),
-                    v2)
+  ops.Add(OpDef(type + "_grad")
+              .Doc("Gradient of " + type +
+                   ": every element of Out@GRAD is added to the place of X that it came from.")
+              .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5"})
+              .Constraint("C6", "Out@GRAD must have Out's shape and dtype")
+              .Input("X", "for its shape only")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .Apply(DeclareSizes, v2)
               .ImageLayout("data_layout", {"X", "Out@GRAD", "X@GRAD"})
               .NoGradientTo({"X"})
               .KernelTypeFrom("Out@GRAD")
@@ -285,8 +284,7 @@ void AddPair(OpRegistry& ops, bool v2) {
                 ctx.SetOutput("X@GRAD", ctx.Input("X"));
               })
               .Gradient(InterpGradGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return InterpGrad<T>(c); }));
+              .Reference(InterpGrad<float>, InterpGrad<double>));
 }
 
 }  // namespace

@@ -20,23 +20,23 @@ constexpr int64_t kMaxPadding = int64_t{1} << 31;
 int64_t Padded(const InferContext& ctx, int64_t size, int64_t before, int64_t after) {
   const std::string mode = ctx.Attr<std::string>("mode");
   ctx.Require("C3", before >= 0 && after >= 0 && before < kMaxPadding && after < kMaxPadding,
-              "paddings must lie in [0, 2^31)", {before, after});
+              before, after);
   if (size < 0) return -1;
   if (mode == "reflect")
-    ctx.Require("C4", std::max(before, after) < std::max<int64_t>(size, 1),
-                "a reflection must be shorter than the dimension", {before, after, size});
+    ctx.Require("C4", std::max(before, after) < std::max<int64_t>(size, 1), "before", before,
+                "after", after, "size", size);
   if (mode == "edge")
-    ctx.Require("C4", size > 0 || before + after == 0, "an empty dimension has no edge");
+    ctx.Require("C4", size > 0 || before + after == 0, "before", before, "after", after, "size",
+                size);
   return AddDims(size, before + after);
 }
 
 VarMeta PadOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
-  ctx.Require("C1", x.shape.rank() == 4, "X must have rank 4", {x.shape.rank()});
+  ctx.Require("C1", x.shape.rank() == 4, x.shape.rank());
   const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
   const IntList pads = ReadIntList(ctx, "", "Paddings", "paddings", 4);
-  ctx.Require("C2", pads.values.size() == 4, "there must be four paddings",
-              {static_cast<int64_t>(pads.values.size())});
+  ctx.Require("C2", pads.values.size() == 4, pads.values.size());
   int64_t& h = x.shape[layout.height()];
   int64_t& w = x.shape[layout.width()];
   h = pads.known ? Padded(ctx, h, pads.values[0], pads.values[1]) : -1;
@@ -110,7 +110,7 @@ struct Corner {
 };
 
 template <class T>
-Kernel Pad(const PrepareContext& ctx) {
+KernelOf<T> Pad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   if (out.numel == 0) return [](Workspace&) {};
   const Corner corner(ctx);
@@ -133,7 +133,7 @@ Kernel Pad(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel PadGrad(const PrepareContext& ctx) {
+KernelOf<T> PadGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const int64_t bytes = dx.nbytes();
   if (dout.numel == 0 || dx.numel == 0)
@@ -173,7 +173,7 @@ void PadGradGradient(GradientContext& g) {
             {"data_format", g.Attr<std::string>("data_format")}});
 }
 
-OpDef WithAttrs(OpDef def) {
+void DeclarePads(OpDef& def) {
   def.OptionalInput("Paddings", "int32 tensor [4]; replaces attr paddings")
       .Attr<std::vector<int32_t>>("paddings", {0, 0, 0, 0}, "{top, bottom, left, right}")
       .Attr<float>("pad_value", 0.f, "the value around X in mode constant")
@@ -181,41 +181,42 @@ OpDef WithAttrs(OpDef def) {
       .OneOf({"constant", "reflect", "edge"})
       .Attr<std::string>("data_format", "NCHW", "layout of X and Out: NCHW or NHWC")
       .OneOf({"NCHW", "NHWC"})
-      .ValueInputs({"Paddings"})
       .NoGradientTo({"Paddings"});
-  return def;
 }
 
 }  // namespace
 
 void RegisterPad2d(OpRegistry& ops) {
-  ops.Add(WithAttrs(OpDef("pad2d")
-                        .Doc("Out = X with rows and columns added around each image. C1: X has "
-                             "rank 4. C2: there are four paddings. C3: they lie in [0, 2^31). C4: "
-                             "a reflection is shorter than its dimension, and edge needs one that "
-                             "is not empty.")
-                        .Input("X", "images of numbers")
-                        .Output("Out", "the padded images"))
+  ops.Add(OpDef("pad2d")
+              .Doc("Out = X with rows and columns added around each image.")
+              .Constraint("C1", "X must have rank 4")
+              .Constraint("C2", "there must be four paddings")
+              .Constraint("C3", "paddings must lie in [0, 2^31)")
+              .Constraint("C4",
+                          "a reflection must be shorter than its dimension, and edge needs one "
+                          "that is not empty")
+              .Input("X", "images of numbers")
+              .Output("Out", "the padded images")
+              .Apply(DeclarePads)
               .ImageLayout("data_format", {"X", "Out"})
               .Infer(InferPad)
               .GradientOp({"X", "Paddings"})
-              .Reference<float, double, int32_t, int64_t>(
-                  []<class T>(const PrepareContext& c) { return Pad<T>(c); }));
-  ops.Add(WithAttrs(OpDef("pad2d_grad")
-                        .Doc("Gradient of pad2d: X@GRAD = sum of Out@GRAD where each element of X "
-                             "stands in Out. C1: X has "
-                             "rank 4. C5: Out@GRAD has Out's shape and dtype. The others as "
-                             "pad2d.")
-                        .Input("X", "for its shape only")
-                        .Input("Out@GRAD", "gradient of Out")
-                        .Output("X@GRAD", "gradient of X"))
-              .ImageLayout("data_format", {"X", "Out@GRAD", "X@GRAD"})
-              .NoGradientTo({"X"})
-              .KernelTypeFrom("Out@GRAD")
-              .Infer(InferPadGrad)
-              .Gradient(PadGradGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return PadGrad<T>(c); }));
+              .Reference(Pad<float>, Pad<double>, Pad<int32_t>, Pad<int64_t>));
+  ops.Add(
+      OpDef("pad2d_grad")
+          .Doc("Gradient of pad2d: X@GRAD = sum of Out@GRAD where each element of X stands in Out.")
+          .ConstraintsOf("pad2d", {"C1", "C2", "C3", "C4"})
+          .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+          .Input("X", "for its shape only")
+          .Input("Out@GRAD", "gradient of Out")
+          .Output("X@GRAD", "gradient of X")
+          .Apply(DeclarePads)
+          .ImageLayout("data_format", {"X", "Out@GRAD", "X@GRAD"})
+          .NoGradientTo({"X"})
+          .KernelTypeFrom("Out@GRAD")
+          .Infer(InferPadGrad)
+          .Gradient(PadGradGradient)
+          .Reference(PadGrad<float>, PadGrad<double>));
 }
 
 }  // namespace coracle

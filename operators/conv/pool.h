@@ -21,8 +21,6 @@ struct PoolGeometry {
   PoolRange Range(const WindowAxis& axis, int64_t out) const;
   // Number of elements that an average divides by; at least 1.
   int64_t Divisor(const PoolRange& y, const PoolRange& x) const;
-  // No input position belongs to two windows.
-  bool Disjoint() const { return !adaptive && h.stride >= h.kernel && w.stride >= w.kernel; }
 };
 
 // Of channels-last float32 images, vectorised over channels.

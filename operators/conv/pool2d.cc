@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/pool.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 
@@ -45,25 +46,24 @@ WindowAxis PoolAxis(const Context& ctx, const WindowSpec& spec, int axis, int64_
 
 Shape CheckPool(const InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
-  ctx.Require("C1", x.rank() == 4, "X must have rank 4", {x.rank()});
+  ctx.Require("C1", x.rank() == 4, x.rank());
   const auto type = ctx.Attr<std::string>("pooling_type");
-  if (type != "max" && type != "avg")
-    ctx.FailText("C2", "pooling_type must be max or avg", "'" + type.substr(0, 40) + "'");
+  if (type != "max" && type != "avg") ctx.Fail("C2", "'" + type.substr(0, 40) + "'");
   if (!ctx.Attr<bool>("global_pooling")) {
     const auto ksize = ctx.Attr<std::vector<int32_t>>("ksize");
-    ctx.Require("C3", ksize.size() == 2 && ksize[0] > 0 && ksize[1] > 0,
-                "ksize must be two positive numbers");
+    ctx.Require("C3", ksize.size() == 2 && ksize[0] > 0 && ksize[1] > 0, ksize);
   }
   const WindowSpec spec = PoolWindow(ctx);
-  if (const auto wrong = CheckStrides(spec); !wrong.empty()) ctx.Fail("C4", wrong);
-  if (const auto wrong = CheckPaddings(spec); !wrong.empty()) ctx.Fail("C5", wrong);
+  ctx.Require("C4", StridesAreValid(spec), spec.strides);
+  if (!PaddingAlgorithmIsKnown(spec))
+    ctx.Fail("C5", "padding_algorithm", "'" + spec.padding_algorithm.substr(0, 40) + "'");
+  ctx.Require("C5", PaddingsAreValid(spec), "paddings", spec.paddings);
   const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
   Shape out = x;
   for (int axis : {0, 1}) {
     const int dim = axis == 0 ? layout.height() : layout.width();
     const WindowAxis w = PoolAxis(ctx, spec, axis, x[dim]);
-    ctx.Require("C6", w.out != 0, "the window must fit into the padded X: window against size",
-                {w.kernel, w.in});
+    ctx.Require("C6", w.out != 0, "window", w.kernel, "size", w.in);
     out[dim] = w.out;
   }
   return out;
@@ -74,22 +74,21 @@ void InferPool(InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), Ch
 void InferPoolGrad(InferContext& ctx) {
   const Shape out = CheckPool(ctx);
   for (const char* slot : {"Out", "Out@GRAD"}) {
-    ctx.Require("C7", out.CompatibleWith(ctx.InputShape(slot)),
-                "Out and Out@GRAD must have the shape of pool2d's Out");
-    ctx.Require("C8", ctx.InputDType(slot) == ctx.InputDType("X"),
-                "all inputs must have X's dtype");
+    ctx.Require("C7", out.CompatibleWith(ctx.InputShape(slot)), slot, ctx.InputShape(slot),
+                "pool2d", out);
+    RequireSameDType(ctx, "C8", slot, "X");
   }
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
 void InferPoolGradGrad(InferContext& ctx) {
   const Shape out = CheckPool(ctx);
-  ctx.Require("C7", out.CompatibleWith(ctx.InputShape("Out")), "Out must have pool2d's shape");
+  ctx.Require("C7", out.CompatibleWith(ctx.InputShape("Out")), "Out", ctx.InputShape("Out"),
+              "pool2d", out);
   ctx.Require("C7", ctx.InputShape("X").CompatibleWith(ctx.InputShape("X@GRAD@GRAD")),
-              "X@GRAD@GRAD must have X's shape");
+              "X@GRAD@GRAD", ctx.InputShape("X@GRAD@GRAD"), "X", ctx.InputShape("X"));
   for (const char* slot : {"Out", "X@GRAD@GRAD"})
-    ctx.Require("C8", ctx.InputDType(slot) == ctx.InputDType("X"),
-                "all inputs must have X's dtype");
+    RequireSameDType(ctx, "C8", slot, "X");
   ctx.SetOutput("Out@GRAD@GRAD", ctx.InputDType("X"), out);
 }
 
@@ -191,7 +190,7 @@ T* At(T* data, int64_t offset) {
 }
 
 template <class T>
-Kernel PoolReference(const PrepareContext& ctx) {
+KernelOf<T> PoolReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const PoolGeometry g = GeometryOf(ctx, x);
   return [=](Workspace& ws) {
@@ -202,7 +201,7 @@ Kernel PoolReference(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel PoolGradReference(const PrepareContext& ctx) {
+KernelOf<T> PoolGradReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   const PoolGeometry g = GeometryOf(ctx, x);
@@ -219,7 +218,7 @@ Kernel PoolGradReference(const PrepareContext& ctx) {
 // Pooling is linear in the elements it chooses: an average pools X@GRAD@GRAD, a maximum takes it
 // at the position that X@GRAD went to.
 template <class T>
-Kernel PoolGradGradReference(const PrepareContext& ctx) {
+KernelOf<T> PoolGradGradReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), ddx = ctx.Input("X@GRAD@GRAD");
   const TensorArg ddout = ctx.Output("Out@GRAD@GRAD");
   const PoolGeometry g = GeometryOf(ctx, x);
@@ -295,7 +294,7 @@ void PoolGradGradGradient(GradientContext& g) {
 
 // --- registration ---
 
-OpDef WithPoolAttrs(OpDef def) {
+void DeclarePoolAttrs(OpDef& def) {
   def.Attr<std::string>("pooling_type", "max or avg")
       .OneOf({"max", "avg"})
       .Attr<std::vector<int32_t>>("ksize", "size of the window (of Out when adaptive)")
@@ -312,66 +311,70 @@ OpDef WithPoolAttrs(OpDef def) {
       .Attr<std::string>("padding_algorithm", "EXPLICIT", "EXPLICIT, SAME or VALID, as for conv2d")
       .OneOf({"EXPLICIT", "SAME", "VALID"})
       .Attr<bool>("is_test", false, "accepted, without effect");
-  return def;
 }
 
 OpDef ForwardDef() {
-  return WithPoolAttrs(
-             OpDef("pool2d")
-                 .Doc("Maximum or average over windows of each channel. Output size: (in - kernel "
-                      "+ pad_before + pad_after) / stride + 1, rounded down, or up with ceil_mode. "
-                      "Padding never enters a maximum; an average divides by the number of "
-                      "elements inside the image, or, not exclusive, by the window's size clipped "
-                      "to in + pad_before. A window without elements gives 0. "
-                      "C1: X has rank 4. C2: pooling_type is max or avg. C3: ksize is two positive "
-                      "numbers. C4: strides are two positive numbers. C5: paddings are two or four "
-                      "numbers >= 0, and padding_algorithm is known. C6: the window fits into the "
-                      "padded X or sticks out by less than a stride.")
-                 .Input("X", "images [N, C, H, W], or [N, H, W, C] for NHWC")
-                 .Output("Out", "pooled images in X's layout"))
+  return OpDef("pool2d")
+      .Doc(
+          "Maximum or average over windows of each channel. Output size: (in - kernel + pad_before "
+          "+ pad_after) / stride + 1, rounded down, or up with ceil_mode. Padding never enters a "
+          "maximum; an average divides by the number of elements inside the image, or, not "
+          "exclusive, by the window's size clipped to in + pad_before. A window without elements "
+          "gives 0.")
+      .Constraint("C1", "X must have rank 4")
+      .Constraint("C2", "pooling_type must be max or avg")
+      .Constraint("C3", "ksize must be two positive numbers")
+      .Constraint("C4", "strides must be two positive numbers")
+      .Constraint("C5", "paddings must be two or four numbers >= 0, and padding_algorithm known")
+      .Constraint("C6", "the window must fit into the padded X or stick out by less than a stride")
+      .Input("X", "images [N, C, H, W], or [N, H, W, C] for NHWC")
+      .Output("Out", "pooled images in X's layout")
+      .Apply(DeclarePoolAttrs)
       .ImageLayout("data_format", {"X", "Out"})
       .Infer(InferPool)
       .GradientOp({"X", "Out"})
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return PoolReference<T>(c); })
+      .Reference(PoolReference<float>, PoolReference<double>)
       .Fast(PoolFast);
 }
 
 OpDef GradDef() {
-  return WithPoolAttrs(
-             OpDef("pool2d_grad")
-                 .Doc("Gradient of pool2d; that of a maximum goes to the first element of the "
-                      "window that equals Out. C1 to C6 are pool2d's. C7: Out and Out@GRAD have "
-                      "the shape of pool2d's Out. C8: all inputs have one dtype.")
-                 .Input("X", "pool2d's X")
-                 .Input("Out", "pool2d's Out")
-                 .Input("Out@GRAD", "gradient of Out")
-                 .Output("X@GRAD", "gradient of X"))
+  return OpDef("pool2d_grad")
+      .Doc(
+          "Gradient of pool2d; that of a maximum goes to the first element of the window that "
+          "equals Out.")
+      .ConstraintsOf("pool2d", {"C1", "C2", "C3", "C4", "C5", "C6"})
+      .Constraint("C7", "Out and Out@GRAD must have the shape of pool2d's Out")
+      .Constraint("C8", "all inputs must have one dtype")
+      .Input("X", "pool2d's X")
+      .Input("Out", "pool2d's Out")
+      .Input("Out@GRAD", "gradient of Out")
+      .Output("X@GRAD", "gradient of X")
+      .AttrsOf("pool2d")
       .NoGradientTo({"X", "Out"})
       .ImageLayout("data_format", {"X", "Out", "Out@GRAD", "X@GRAD"})
       .Infer(InferPoolGrad)
       .Gradient(PoolGradGradient)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return PoolGradReference<T>(c); })
+      .Reference(PoolGradReference<float>, PoolGradReference<double>)
       .Fast(PoolGradFast);
 }
 
 OpDef GradGradDef() {
-  return WithPoolAttrs(
-             OpDef("pool2d_grad_grad")
-                 .Doc("Gradient of pool2d_grad with respect to Out@GRAD: X@GRAD@GRAD pooled like X "
-                      "was, a maximum at the position of X's. C1 to C6 are pool2d's. C7: Out has "
-                      "the shape of pool2d's Out, X@GRAD@GRAD that of X. C8: all inputs have one "
-                      "dtype.")
-                 .Input("X", "pool2d's X")
-                 .Input("Out", "pool2d's Out")
-                 .Input("X@GRAD@GRAD", "gradient of pool2d_grad's X@GRAD")
-                 .Output("Out@GRAD@GRAD", "gradient of pool2d_grad's Out@GRAD"))
+  return OpDef("pool2d_grad_grad")
+      .Doc(
+          "Gradient of pool2d_grad with respect to Out@GRAD: X@GRAD@GRAD pooled like X was, a "
+          "maximum at the position of X's.")
+      .ConstraintsOf("pool2d", {"C1", "C2", "C3", "C4", "C5", "C6"})
+      .Constraint("C7", "Out must have the shape of pool2d's Out, X@GRAD@GRAD that of X")
+      .Constraint("C8", "all inputs must have one dtype")
+      .Input("X", "pool2d's X")
+      .Input("Out", "pool2d's Out")
+      .Input("X@GRAD@GRAD", "gradient of pool2d_grad's X@GRAD")
+      .Output("Out@GRAD@GRAD", "gradient of pool2d_grad's Out@GRAD")
+      .AttrsOf("pool2d")
       .Infer(InferPoolGradGrad)
       .NoGradientTo({"X", "Out"})
       .Gradient(PoolGradGradGradient)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return PoolGradGradReference<T>(c); });
+      .Reference(PoolGradGradReference<float>, PoolGradGradReference<double>);
 }
 
 }  // namespace

@@ -16,16 +16,15 @@ void InferClip(InferContext& ctx) {
     ctx.Require("C2",
                 InferContext::Matches(
                     ctx.InputShape(slot).IsKnown() ? ctx.InputShape(slot).numel() : -1, 1),
-                "Min and Max must hold one element");
+                slot, ctx.InputShape(slot));
     const DType x = ctx.InputDType("X"), bound = ctx.InputDType(slot);
-    ctx.Require("C3", bound == x || (IsHalf(x) && bound == DType::kFloat32),
-                "Min and Max must have X's dtype (or be float32 beside an X of 16 bits)");
+    ctx.Require("C3", bound == x || (IsHalf(x) && bound == DType::kFloat32), slot, bound, "X", x);
   }
   if (!ctx.HasInput("Min") && !ctx.HasInput("Max")) {
     const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
-    ctx.Require("C1", min <= max, "min must not exceed max");
-    ctx.Require("C4", ctx.Input("X").type == VarType::kLoDTensor || (min <= 0 && max >= 0),
-                "0 must lie in [min, max] where X is selected rows");
+    ctx.Require("C1", min <= max, "min", min, "max", max);
+    ctx.Require("C4", ctx.Input("X").type == VarType::kLoDTensor || (min <= 0 && max >= 0), "min",
+                min, "max", max);
   }
   ctx.SetOutput("Out", ctx.Input("X"));
 }
@@ -63,7 +62,7 @@ Kernel ClipRows(const PrepareContext& ctx) {
 
 // A nan stays a nan: both comparisons are false.
 template <class T>
-Kernel ClipReference(const PrepareContext& ctx) {
+KernelOf<T> ClipReference(const PrepareContext& ctx) {
   if (IsSparse(ctx.Input("X"))) return ClipRows<T>(ctx);
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const Bound<T> min(ctx, "Min", "min"), max(ctx, "Max", "max");
@@ -77,7 +76,7 @@ Kernel ClipReference(const PrepareContext& ctx) {
 
 // dX = dOut where min <= X <= max, else 0.
 template <class T>
-Kernel ClipGradReference(const PrepareContext& ctx) {
+KernelOf<T> ClipGradReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const Bound<T> min(ctx, "Min", "min"), max(ctx, "Max", "max");
   return [=](Workspace& ws) {
@@ -99,39 +98,44 @@ void ClipGradGradient(GradientContext& g) {
            {{"min", g.Attr<float>("min")}, {"max", g.Attr<float>("max")}});
 }
 
-OpDef WithBounds(OpDef def) {
+void DeclareBounds(OpDef& def) {
   def.OptionalInput("Min", "tensor [1]; replaces attr min")
       .OptionalInput("Max", "tensor [1]; replaces attr max")
       .Attr<float>("min", "lower bound")
       .Attr<float>("max", "upper bound");
-  return def;
 }
 
 }  // namespace
 
 void RegisterClip(OpRegistry& ops) {
-  ops.Add(WithBounds(
-              OpDef("clip")
-                  .Doc("Out = min(max(X, min), max), element by element. Duplicates in "
-                       "selected rows are added up first. C1: min <= max. C2: Min and Max "
-                       "hold one element. C3: Min and Max have X's dtype, or float32 beside an X "
-                       "of 16 bits. C4: 0 lies in [min, max] where X is selected rows.")
-                  .Input("X", "floating-point tensor or selected rows of any shape")
-                  .Output("Out", "what X is, of its shape and dtype"))
-              .Takes(VarType::kSelectedRows, {"X"})
-              .NoGradientTo({"Min", "Max"})
-              .Inplace("X", "Out")
-              .Elementwise()
-              .Infer(InferClip)
-              .GradientOp({"X", "Min", "Max"})
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return ClipReference<T>(c); }));
-  ops.Add(WithBounds(OpDef("clip_grad")
-                         .Doc("Gradient of clip: X@GRAD = Out@GRAD where min <= X <= max, else 0. "
-                              "C4: Out@GRAD has X's shape and dtype. The others as clip.")
-                         .Input("X", "clip's X")
-                         .Input("Out@GRAD", "gradient of clip's Out")
-                         .Output("X@GRAD", "gradient of clip's X"))
+  ops.Add(
+      OpDef("clip")
+          .Doc("Out = min(max(X, min), max), element by element. Duplicates in selected rows are "
+               "added up first.")
+          .Constraint("C1", "min must not exceed max")
+          .Constraint("C2", "Min and Max must hold one element")
+          .Constraint("C3", "Min and Max must have X's dtype, or float32 beside an X of 16 bits")
+          .Constraint("C4", "0 must lie in [min, max] where X is selected rows")
+          .Input("X", "floating-point tensor or selected rows of any shape")
+          .Output("Out", "what X is, of its shape and dtype")
+          .Apply(DeclareBounds)
+          .Takes(VarType::kSelectedRows, {"X"})
+          .NoGradientTo({"Min", "Max"})
+          .Inplace("X", "Out")
+          .Elementwise()
+          .Infer(InferClip)
+          .GradientOp({"X", "Min", "Max"})
+          .Reference(ClipReference<float>, ClipReference<double>));
+  ops.Add(OpDef("clip_grad")
+              .Doc("Gradient of clip: X@GRAD = Out@GRAD where min <= X <= max, else 0.")
+              .ConstraintsOf("clip", {"C1", "C2", "C3"})
+              .Constraint("C4",
+                          "Out@GRAD must have X's shape and dtype, and 0 lie in [min, max] where X "
+                          "is selected rows")
+              .Input("X", "clip's X")
+              .Input("Out@GRAD", "gradient of clip's Out")
+              .Output("X@GRAD", "gradient of clip's X")
+              .Apply(DeclareBounds)
               .NoGradientTo({"X", "Min", "Max"})
               .Inplace("Out@GRAD", "X@GRAD")
               .Elementwise()
@@ -141,8 +145,7 @@ void RegisterClip(OpRegistry& ops) {
                 ctx.SetOutput("X@GRAD", ctx.Input("X"));
               })
               .Gradient(ClipGradGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return ClipGradReference<T>(c); }));
+              .Reference(ClipGradReference<float>, ClipGradReference<double>));
 }
 
 }  // namespace coracle

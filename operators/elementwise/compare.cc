@@ -3,6 +3,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <string>
 
@@ -12,7 +13,7 @@ namespace {
 void InferCompare(InferContext& ctx) {
   const Shape out =
       InferBroadcast(ctx, ctx.InputShape("X"), ctx.InputShape("Y"), ctx.Attr<int32_t>("axis"));
-  ctx.Require("C4", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  RequireSameDType(ctx, "C4", "X", "Y");
   ctx.SetOutput("Out", DType::kBool, out);
 }
 
@@ -76,9 +77,11 @@ void AddRow(OpRegistry& ops) {
   const bool unequal = std::string(F::kType) == "not_equal";
   const std::string doc = std::string("Out = ") + F::kFormula +
                           ", element by element; with a nan " + (unequal ? "true. " : "false. ") +
-                          kBroadcastDoc + "C4: X and Y have one dtype.";
+                          kBroadcastDoc;
   OpDef def(F::kType);
   def.Doc(doc)
+      .Apply(DeclareBroadcast)
+      .Constraint("C4", "X and Y must have one dtype")
       .Input("X", "tensor")
       .Input("Y", "tensor of X's dtype")
       .Output("Out", "bool tensor of the broadcast shape")

@@ -7,6 +7,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <string>
 
@@ -127,7 +128,7 @@ struct FloorDiv {
 void InferElementwise(InferContext& ctx) {
   Shape out =
       InferBroadcast(ctx, ctx.InputShape("X"), ctx.InputShape("Y"), ctx.Attr<int32_t>("axis"));
-  ctx.Require("C4", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  RequireSameDType(ctx, "C4", "X", "Y");
   VarMeta meta = ctx.Input(ctx.InputShape("X").rank() >= ctx.InputShape("Y").rank() ? "X" : "Y");
   meta.shape = out;
   ctx.SetOutput("Out", meta);
@@ -173,7 +174,9 @@ Kernel ElementwiseFast(const PrepareContext& ctx) {
 template <class F>
 OpDef Declare() {
   OpDef def(F::kType);
-  def.Doc(std::string(F::kFormula) + " " + kBroadcastDoc + "C4: X and Y have one dtype.")
+  def.Doc(std::string(F::kFormula) + " " + kBroadcastDoc)
+      .Apply(DeclareBroadcast)
+      .Constraint("C4", "X and Y must have one dtype")
       .Input("X", "tensor")
       .Input("Y", "tensor of X's dtype")
       .Output("Out", "tensor of the broadcast shape")

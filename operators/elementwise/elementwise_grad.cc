@@ -109,11 +109,10 @@ void InferElementwiseGrad(InferContext& ctx) {
   ctx.Require("C4",
               x.dtype == dout.dtype && y.dtype == dout.dtype &&
                   (!has_out || ctx.InputDType("Out") == dout.dtype),
-              "all inputs must have one dtype");
-  ctx.Require(
-      "C5",
-      out.CompatibleWith(dout.shape) && (!has_out || out.CompatibleWith(ctx.InputShape("Out"))),
-      "Out@GRAD (and Out) must have the broadcast shape of X and Y");
+              "X", x, "Y", y, "Out@GRAD", dout);
+  ctx.Require("C5", out.CompatibleWith(dout.shape), dout.shape, out);
+  if (has_out)
+    ctx.Require("C5", out.CompatibleWith(ctx.InputShape("Out")), ctx.InputShape("Out"), out);
   ctx.SetOutput("X@GRAD", x);
   ctx.SetOutput("Y@GRAD", y);
 }
@@ -153,7 +152,7 @@ void Collect(const BroadcastNest& nest, bool to_x, T* to, int64_t to_numel, cons
 }
 
 template <class F, class T>
-Kernel GradReference(const PrepareContext& ctx) {
+KernelOf<T> GradReference(const PrepareContext& ctx) {
   const GradArgs args = ArgsOf(ctx);
   const BroadcastNest nest = MakeBroadcastNest(args.aligned.x, args.aligned.y, -1);
   return [a = args, nest](Workspace& ws) {
@@ -410,8 +409,10 @@ OpDef Declare() {
   };
   OpDef def(F::kType);
   def.Doc(std::string("Gradient: ") + F::kFormula +
-          ", each summed over the dims along which the operand was stretched. " + kBroadcastDoc +
-          "C4: all inputs have one dtype. C5: Out@GRAD and Out have the broadcast shape.");
+          ", each summed over the dims along which the operand was stretched. " + kBroadcastDoc)
+      .Apply(DeclareBroadcast)
+      .Constraint("C4", "all inputs must have one dtype")
+      .Constraint("C5", "Out@GRAD (and Out) must have the broadcast shape of X and Y");
   operand(def, "X", F::kReads.x);
   operand(def, "Y", F::kReads.y);
   if (F::kReads.out) def.Input("Out", "the forward op's");
@@ -423,8 +424,7 @@ OpDef Declare() {
       .Elementwise()
       .KernelTypeFrom("Out@GRAD")
       .Infer(InferElementwiseGrad)
-      .template Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return GradReference<F, T>(c); });
+      .Reference(GradReference<F, float>, GradReference<F, double>);
   if (!F::kReads.x) def.NoGradientTo({"X"});
   if (!F::kReads.y) def.NoGradientTo({"Y"});
   return def;

@@ -9,7 +9,7 @@ namespace {
 
 void InferIncrement(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
-  ctx.Require("C1", !x.IsKnown() || x.numel() == 1, "X must hold one element");
+  ctx.Require("C1", !x.IsKnown() || x.numel() == 1, x);
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
@@ -24,8 +24,8 @@ Kernel IncrementReference(const PrepareContext& ctx) {
 
 void RegisterIncrement(OpRegistry& ops) {
   ops.Add(OpDef("increment")
-              .Doc("Out = X + step, of one element; step is first converted to X's dtype. "
-                   "C1: X holds one element.")
+              .Doc("Out = X + step, of one element; step is first converted to X's dtype.")
+              .Constraint("C1", "X must hold one element")
               .Input("X", "tensor of one element")
               .Output("Out", "tensor of X's shape and dtype; usually X itself")
               .Attr<float>("step", 1.0f, "what is added")

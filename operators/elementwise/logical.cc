@@ -3,6 +3,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <string>
 
@@ -11,7 +12,7 @@ namespace {
 
 void InferLogical(InferContext& ctx) {
   const Shape out = InferBroadcast(ctx, ctx.InputShape("X"), ctx.InputShape("Y"), -1);
-  ctx.Require("C4", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  RequireSameDType(ctx, "C4", "X", "Y");
   ctx.SetOutput("Out", DType::kBool, out);
 }
 
@@ -56,8 +57,9 @@ void AddRow(OpRegistry& ops) {
   ops.Add(OpDef(F::kType)
               .Doc(std::string("Out = ") + F::kFormula +
                    ", element by element; a number counts as true when it is not 0. The operand of "
-                   "lower rank aligns with the last dims of the other one, and dims of 1 stretch. "
-                   "C3: aligned dims are equal or one of them is 1. C4: X and Y have one dtype.")
+                   "lower rank aligns with the last dims of the other one, and dims of 1 stretch.")
+              .Constraint("C3", "aligned dims must be equal, or one of them 1")
+              .Constraint("C4", "X and Y must have one dtype")
               .Input("X", "tensor, usually bool")
               .Input("Y", "tensor of X's dtype")
               .Output("Out", "bool tensor of the broadcast shape")

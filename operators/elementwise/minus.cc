@@ -3,21 +3,20 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/rules/same_type.h>
 
 namespace coracle {
 namespace {
 
 void InferMinus(InferContext& ctx) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
-  if (!x.CompatibleWith(y)) {
-    ctx.FailText("C1", "X and Y must have one shape", x.ToString() + " and " + y.ToString());
-  }
-  ctx.Require("C2", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  ctx.Require("C1", x.CompatibleWith(y), x, y);
+  RequireSameDType(ctx, "C2", "X", "Y");
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
 template <class T>
-Kernel MinusReference(const PrepareContext& ctx) {
+KernelOf<T> MinusReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
   return [=](Workspace& ws) {
     const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
@@ -38,16 +37,17 @@ void MinusGradient(GradientContext& g) {
 
 void RegisterMinus(OpRegistry& ops) {
   ops.Add(OpDef("minus")
-              .Doc("Out = X - Y, without broadcasting. C1: X and Y have one shape. "
-                   "C2: X and Y have one dtype.")
+              .Doc("Out = X - Y, without broadcasting.")
+              .Constraint("C1", "X and Y must have one shape")
+              .Constraint("C2", "X and Y must have one dtype")
               .Input("X", "tensor")
               .Input("Y", "tensor of X's shape and dtype")
               .Output("Out", "tensor of X's shape and dtype")
               .Inplace("X", "Out")
               .Infer(InferMinus)
               .Gradient(MinusGradient)
-              .Reference<float, double, int32_t, int64_t>(
-                  []<class T>(const PrepareContext& c) { return MinusReference<T>(c); }));
+              .Reference(MinusReference<float>, MinusReference<double>, MinusReference<int32_t>,
+                         MinusReference<int64_t>));
 }
 
 }  // namespace coracle

@@ -14,14 +14,14 @@ namespace {
 void InferScale(InferContext& ctx) {
   if (ctx.HasInput("ScaleTensor")) {
     const Shape& shape = ctx.InputShape("ScaleTensor");
-    ctx.Require("C1", !shape.IsKnown() || shape.numel() == 1, "ScaleTensor must hold one element");
+    ctx.Require("C1", !shape.IsKnown() || shape.numel() == 1, "ScaleTensor", shape);
     const DType dtype = ctx.InputDType("ScaleTensor");
     ctx.Require(
         "C2", dtype == ctx.InputDType("X") || dtype == DType::kFloat32 || dtype == DType::kFloat64,
-        "ScaleTensor must have X's dtype, or float32 or float64");
+        "ScaleTensor", dtype, "X", ctx.InputDType("X"));
   }
   ctx.Require("C3", ctx.Input("X").type == VarType::kLoDTensor || ctx.Attr<float>("bias") == 0,
-              "bias must be 0 where X is selected rows");
+              ctx.Attr<float>("bias"));
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
@@ -105,10 +105,11 @@ void ScaleGradient(GradientContext& g) {
 void RegisterScale(OpRegistry& ops) {
   ops.Add(
       OpDef("scale")
-          .Doc("Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. "
-               "Scale and bias are first converted to X's dtype (to an integer: truncated). "
-               "C1: ScaleTensor holds one element. C2: ScaleTensor has X's dtype, or float32 "
-               "or float64. C3: bias is 0 where X is selected rows.")
+          .Doc("Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. Scale "
+               "and bias are first converted to X's dtype (to an integer: truncated).")
+          .Constraint("C1", "ScaleTensor must hold one element")
+          .Constraint("C2", "ScaleTensor must have X's dtype, or float32 or float64")
+          .Constraint("C3", "bias must be 0 where X is selected rows")
           .Input("X", "tensor or selected rows")
           .OptionalInput("ScaleTensor", "tensor [1]; replaces attr scale")
           .Output("Out", "what X is, of its shape and dtype")

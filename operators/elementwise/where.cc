@@ -11,11 +11,11 @@ namespace {
 
 void InferWhere(InferContext& ctx) {
   VarMeta out = ctx.Input("X");
-  ctx.Require("C1", ctx.InputDType("Condition") == DType::kBool, "Condition must be bool");
-  ctx.Require("C2", ctx.InputDType("Y") == out.dtype, "X and Y must have one dtype");
+  ctx.Require("C1", ctx.InputDType("Condition") == DType::kBool, ctx.InputDType("Condition"));
+  ctx.Require("C2", ctx.InputDType("Y") == out.dtype, out.dtype, ctx.InputDType("Y"));
   for (const char* slot : {"Condition", "Y"}) {
     const Shape& shape = ctx.InputShape(slot);
-    ctx.Require("C3", out.shape.CompatibleWith(shape), "the inputs must have one shape");
+    ctx.Require("C3", out.shape.CompatibleWith(shape), slot, shape, "X", out.shape);
     for (int i = 0; i < shape.rank(); ++i) out.shape[i] = std::max(out.shape[i], shape[i]);
   }
   ctx.SetOutput("Out", out);
@@ -65,8 +65,10 @@ void WhereGradient(GradientContext& g) {
 
 void RegisterWhere(OpRegistry& ops) {
   ops.Add(OpDef("where")
-              .Doc("Out = X where Condition holds, else Y, element by element. C1: Condition is "
-                   "bool. C2: X and Y have one dtype. C3: the inputs have one shape.")
+              .Doc("Out = X where Condition holds, else Y, element by element.")
+              .Constraint("C1", "Condition must be bool")
+              .Constraint("C2", "X and Y must have one dtype")
+              .Constraint("C3", "the inputs must have one shape")
               .Input("Condition", "bool tensor")
               .Input("X", "tensor of any dtype")
               .Input("Y", "tensor of X's dtype")

@@ -7,12 +7,12 @@ namespace {
 
 // The fed tensor has the type that the program declares of its variable.
 void InferFeed(InferContext& ctx) {
-  ctx.Require("C1", ctx.Attr<int32_t>("col") >= 0, "col must not be negative");
+  ctx.Require("C1", ctx.Attr<int32_t>("col") >= 0, ctx.Attr<int32_t>("col"));
   if (const VarMeta* declared = ctx.DeclaredOutput("Out")) ctx.SetOutput("Out", *declared);
 }
 
 void InferFetch(InferContext& ctx) {
-  ctx.Require("C1", ctx.Attr<int32_t>("col") >= 0, "col must not be negative");
+  ctx.Require("C1", ctx.Attr<int32_t>("col") >= 0, ctx.Attr<int32_t>("col"));
 }
 
 // Whoever runs the program binds what is fed and fetched: nothing is left to do.
@@ -24,7 +24,8 @@ Kernel Nothing(const PrepareContext&) {
 
 void RegisterFeed(OpRegistry& ops) {
   ops.Add(OpDef("feed")
-              .Doc("Out = the tensor that the caller feeds as number col. C1: col >= 0.")
+              .Doc("Out = the tensor that the caller feeds as number col.")
+              .Constraint("C1", "col must not be negative")
               .Input("X", "the list of fed tensors, a variable of type FEED_MINIBATCH")
               .Output("Out", "tensor of the declared shape and dtype")
               .Attr<int32_t>("col", "index in the list")
@@ -34,7 +35,8 @@ void RegisterFeed(OpRegistry& ops) {
               .Infer(InferFeed)
               .Reference(Nothing));
   ops.Add(OpDef("fetch")
-              .Doc("Hands X to the caller as result number col. C1: col >= 0.")
+              .Doc("Hands X to the caller as result number col.")
+              .Constraint("C1", "col must not be negative")
               .Input("X", "variable of any type")
               .Output("Out", "the list of fetched values, a variable of type FETCH_LIST")
               .Attr<int32_t>("col", "index in the list")

@@ -106,8 +106,7 @@ void PrintGradient(GradientContext& g) {
 void InferAssert(InferContext& ctx) {
   const VarMeta& cond = ctx.Input("Cond");
   const bool one = !cond.shape.IsKnown() || cond.shape.numel() == 1;
-  if (cond.type != VarType::kLoDTensor || cond.dtype != DType::kBool || !one)
-    ctx.FailText("C1", "Cond must hold one bool", cond.ToString());
+  if (cond.type != VarType::kLoDTensor || cond.dtype != DType::kBool || !one) ctx.Fail("C1", cond);
 }
 
 Kernel Assert(const PrepareContext& ctx) {
@@ -137,9 +136,9 @@ Kernel Assert(const PrepareContext& ctx) {
 void RegisterPrint(OpRegistry& ops) {
   ops.Add(OpDef("print")
               .Doc("Writes a line about In to standard error: message, name, dtype, shape, LoD and "
-                   "elements. Out = In. C1: In is a dense tensor. The gradient passes through and "
-                   "is written too when "
+                   "elements. Out = In. The gradient passes through and is written too when "
                    "print_phase is BACKWARD or BOTH.")
+              .Constraint("C1", "In must be a dense tensor")
               .Input("In", "tensor")
               .OptionalOutput("Out", "a copy of In")
               .Attr<int32_t>("first_n", -1, "write the first n times only; 0 or less: always")
@@ -155,15 +154,14 @@ void RegisterPrint(OpRegistry& ops) {
               .Attr<bool>("is_forward", true, "false in the gradient of a print")
               .SideEffect()
               .Infer([](InferContext& ctx) {
-                if (ctx.Input("In").type != VarType::kLoDTensor)
-                  ctx.FailText("C1", "In must be a dense tensor", ctx.Input("In").ToString());
+                ctx.Require("C1", ctx.Input("In").type == VarType::kLoDTensor, ctx.Input("In"));
                 ctx.SetOutput("Out", ctx.Input("In"));
               })
               .Gradient(PrintGradient)
               .Reference(Print));
   ops.Add(OpDef("assert")
-              .Doc("Ends the run with an error that shows Data when Cond is false. C1: Cond holds "
-                   "one bool.")
+              .Doc("Ends the run with an error that shows Data when Cond is false.")
+              .Constraint("C1", "Cond must hold one bool")
               .Input("Cond", "bool tensor of one element")
               .OptionalVariadicInput("Data", "tensors to show")
               .Attr<int64_t>("summarize", -1, "elements to show of each; -1: all")

@@ -16,7 +16,7 @@ constexpr uint64_t kMaxSparseFile = uint64_t{1} << 34;  // selected rows do not 
 // Standard input and output are not files of a program.
 void InferPath(const InferContext& ctx) {
   std::string path = ctx.Attr<std::string>("file_path");
-  if (path.empty() || path == "-") ctx.FailText("C1", "file_path must name a file", Quote(path));
+  if (path.empty() || path == "-") ctx.Fail("C1", Quote(path));
 }
 
 // --- save ---
@@ -25,11 +25,9 @@ void InferSave(InferContext& ctx) { InferPath(ctx); }
 
 void InferSaveCombine(InferContext& ctx) {
   InferPath(ctx);
-  ctx.Require("C2", !ctx.Attr<bool>("save_to_memory"),
-              "save_to_memory is not supported; save to a file");
+  ctx.Require("C2", !ctx.Attr<bool>("save_to_memory"), true);
   for (size_t i = 0; i < ctx.NumInputs("X"); ++i) {
-    if (ctx.Input("X", i).type != VarType::kLoDTensor)
-      ctx.FailText("C3", "X must be dense tensors", ctx.Input("X", i).ToString());
+    ctx.Require("C3", ctx.Input("X", i).type == VarType::kLoDTensor, ctx.Input("X", i));
   }
 }
 
@@ -72,7 +70,7 @@ void InferOutputs(InferContext& ctx) {
     VarMeta meta = *declared;
     if (ctx.Attr<bool>("load_as_fp16") && IsFloating(meta.dtype)) meta.dtype = DType::kFloat16;
     if (ctx.exact() && meta.type == VarType::kLoDTensor && !meta.shape.IsKnown())
-      ctx.FailText("C2", "Out must be declared with its whole shape", meta.ToString());
+      ctx.Fail("C2", meta);
     ctx.SetOutput("Out", meta, i);
   }
 }
@@ -81,21 +79,20 @@ void InferLoad(InferContext& ctx) {
   InferPath(ctx);
   int64_t seek = ctx.Attr<int64_t>("seek");
   auto shape = ctx.Attr<std::vector<int64_t>>("shape");
-  ctx.Require("C3", seek < 0 || !shape.empty(), "seek needs attr shape", {seek});
+  ctx.Require("C3", seek < 0 || !shape.empty(), seek);
   InferOutputs(ctx);
   const VarMeta* out = ctx.DeclaredOutput("Out");
   if (seek < 0 || !out) return;
   bool fits = shape.size() <= static_cast<size_t>(Shape::kMaxRank) &&
               out->shape.CompatibleWith(Shape(shape)) && Shape(shape).IsKnown();
-  if (!fits) ctx.FailText("C4", "attr shape must be that of Out", out->shape.ToString());
+  if (!fits) ctx.Fail("C4", shape, out->shape);
 }
 
 void InferLoadCombine(InferContext& ctx) {
   if (!ctx.Attr<bool>("model_from_memory")) InferPath(ctx);
   for (size_t i = 0; i < ctx.NumOutputs("Out"); ++i) {
     const VarMeta* out = ctx.DeclaredOutput("Out", i);
-    if (out && out->type != VarType::kLoDTensor)
-      ctx.FailText("C3", "Out must be dense tensors", out->ToString());
+    if (out && out->type != VarType::kLoDTensor) ctx.Fail("C3", *out);
   }
   InferOutputs(ctx);
 }
@@ -214,8 +211,8 @@ void RegisterSaveLoad(OpRegistry& ops) {
   ops.Add(
       OpDef("save")
           .Doc("Writes X to the file file_path as a tensor stream (a selected-rows stream when X "
-               "is sparse). Directories on the way are made. A run must allow it (--allow_files). "
-               "C1: file_path names a file.")
+               "is sparse). Directories on the way are made. A run must allow it (--allow_files).")
+          .Constraint("C1", "file_path must name a file")
           .Input("X", "tensor or selected rows")
           .Attr<std::string>("file_path", "where to write, from the allowed directory on")
           .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
@@ -225,44 +222,48 @@ void RegisterSaveLoad(OpRegistry& ops) {
           .NamesFile("file_path")
           .Infer(InferSave)
           .Reference(Save));
-  ops.Add(
-      OpDef("save_combine")
-          .Doc("Writes all X, in their order, to the file file_path as tensor streams; names are "
-               "not kept. C1: file_path names a file. C2: save_to_memory is false. C3: X are "
-               "dense tensors.")
-          .VariadicInput("X", "dense tensors")
-          .OptionalOutput("Y", "not written: for save_to_memory")
-          .Attr<std::string>("file_path", "where to write, from the allowed directory on")
-          .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
-          .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
-          .Attr<bool>("save_to_memory", false, "must be false")
-          .NotDifferentiable("writes a file")
-          .SideEffect()
-          .NamesFile("file_path")
-          .Infer(InferSaveCombine)
-          .Reference(Save));
-  ops.Add(
-      OpDef("load")
-          .Doc("Out = the value in the file file_path, which must have Out's declared shape; "
-               "floating-point elements are converted to Out's type. C1: file_path names a file. "
-               "C2: Out is declared with its whole shape. C3: seek comes with shape. C4: attr "
-               "shape is Out's.")
-          .Output("Out", "tensor or selected rows, as declared")
-          .Attr<std::string>("file_path", "where to read, from the allowed directory on")
-          .Attr<bool>("load_as_fp16", false, "make Out float16")
-          .Attr<int64_t>("seek", int64_t{-1},
-                         "first element of a part of the file's tensor; negative: all of it")
-          .Attr<std::vector<int64_t>>("shape", {}, "shape of the part")
-          .NotDifferentiable("reads a file")
-          .SideEffect()
-          .NamesFile("file_path")
-          .Infer(InferLoad)
-          .Reference(Load));
+  ops.Add(OpDef("save_combine")
+              .Doc("Writes all X, in their order, to the file file_path as tensor streams; names "
+                   "are not kept.")
+              .Constraint("C1", "file_path must name a file")
+              .Constraint("C2", "save_to_memory is not supported; save to a file")
+              .Constraint("C3", "X must be dense tensors")
+              .VariadicInput("X", "dense tensors")
+              .OptionalOutput("Y", "not written: for save_to_memory")
+              .Attr<std::string>("file_path", "where to write, from the allowed directory on")
+              .Attr<bool>("overwrite", true, "whether an existing file may be replaced")
+              .Attr<bool>("save_as_fp16", false, "write floating-point elements as float16")
+              .Attr<bool>("save_to_memory", false, "must be false")
+              .NotDifferentiable("writes a file")
+              .SideEffect()
+              .NamesFile("file_path")
+              .Infer(InferSaveCombine)
+              .Reference(Save));
+  ops.Add(OpDef("load")
+              .Doc("Out = the value in the file file_path, which must have Out's declared shape; "
+                   "floating-point elements are converted to Out's type.")
+              .Constraint("C1", "file_path must name a file")
+              .Constraint("C2", "Out must be declared with its whole shape")
+              .Constraint("C3", "seek needs attr shape")
+              .Constraint("C4", "attr shape must be that of Out")
+              .Output("Out", "tensor or selected rows, as declared")
+              .Attr<std::string>("file_path", "where to read, from the allowed directory on")
+              .Attr<bool>("load_as_fp16", false, "make Out float16")
+              .Attr<int64_t>("seek", int64_t{-1},
+                             "first element of a part of the file's tensor; negative: all of it")
+              .Attr<std::vector<int64_t>>("shape", {}, "shape of the part")
+              .NotDifferentiable("reads a file")
+              .SideEffect()
+              .NamesFile("file_path")
+              .Infer(InferLoad)
+              .Reference(Load));
   ops.Add(
       OpDef("load_combine")
           .Doc("Out = the tensors in the file file_path, in its order, each of its variable's "
-               "declared shape; nothing may be left over. C1: file_path names a file. C2: Out is "
-               "declared with its whole shape. C3: Out are dense tensors.")
+               "declared shape; nothing may be left over.")
+          .Constraint("C1", "file_path must name a file")
+          .Constraint("C2", "Out must be declared with its whole shape")
+          .Constraint("C3", "Out must be dense tensors")
           .VariadicOutput("Out", "dense tensors, as declared")
           .Attr<std::string>(
               "file_path",

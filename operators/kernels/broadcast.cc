@@ -22,9 +22,15 @@ std::optional<Shape> Spread(const Shape& small, int axis, int rank) {
 
 const char* const kBroadcastDoc =
     "The operand of lower rank (Y when equal) aligns with the last dims of the other one (axis = "
-    "-1) or with its dims from axis on; dims of 1 stretch. C1: -1 <= axis <= rank of the larger "
-    "operand. C2: the operand of lower rank fits at axis (trailing 1s that stick out are dropped). "
-    "C3: aligned dims are equal or one of them is 1. ";
+    "-1) or with its dims from axis on; dims of 1 stretch.";
+
+void DeclareBroadcast(OpDef& def) {
+  def.Constraint("C1", "axis must lie in [-1, rank of the larger operand]")
+      .Constraint("C2",
+                  "the operand of lower rank must fit into the other one at axis (trailing 1s that "
+                  "stick out are dropped)")
+      .Constraint("C3", "aligned dims of X and Y must be equal, or one of them 1");
+}
 
 std::optional<AlignedShapes> AlignShapes(const Shape& x, const Shape& y, int axis) {
   if (x.rank() == y.rank() && (axis <= 0 || x.CompatibleWith(y))) return AlignedShapes{x, y};
@@ -38,20 +44,19 @@ std::optional<AlignedShapes> AlignShapes(const Shape& x, const Shape& y, int axi
 
 Shape InferBroadcast(const InferContext& ctx, const Shape& x, const Shape& y, int axis) {
   const int rank = std::max(x.rank(), y.rank());
-  ctx.Require("C1", axis >= -1 && axis <= rank, "axis must lie in [-1, rank of the larger operand]",
-              {axis, rank});
+  ctx.Require("C1", axis >= -1 && axis <= rank, axis, rank);
   auto aligned = AlignShapes(x, y, axis);
   const auto shapes = [&] {
     return fmt::format("{} and {}, axis {}", x.ToString(), y.ToString(), axis);
   };
   if (!aligned) {
-    ctx.FailText("C2", "the operand of lower rank must fit into the other one at axis", shapes());
+    ctx.Fail("C2", shapes());
   }
   Shape out;
   for (int i = 0; i < rank; ++i) {
     const int64_t a = aligned->x[i], b = aligned->y[i];
     if (a != 1 && b != 1 && !InferContext::Matches(a, b)) {
-      ctx.FailText("C3", "aligned dims of X and Y must be equal or 1", shapes());
+      ctx.Fail("C3", shapes());
     }
     // An unknown dim beside a known one other than 1 can only be that or 1.
     out.Append(a == 1 ? b : b == 1 ? a : std::max(a, b));

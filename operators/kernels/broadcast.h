@@ -23,8 +23,9 @@ std::optional<AlignedShapes> AlignShapes(const Shape& x, const Shape& y, int axi
 // dims are equal or 1) under those ids. Dims may be -1.
 Shape InferBroadcast(const InferContext& ctx, const Shape& x, const Shape& y, int axis);
 
-// The text of these constraints, for docs.
+// What docs say of it, and the declaration of these constraints.
 extern const char* const kBroadcastDoc;
+void DeclareBroadcast(OpDef& def);
 
 // A loop nest over the elements of the result, innermost dim last, with as few dims as possible.
 struct BroadcastNest {

@@ -49,12 +49,6 @@ dnnl::memory::desc Vector(int64_t n, DType dtype) {
   return Desc({n}, dnnl::memory::format_tag::x, dtype);
 }
 
-dnnl::memory::desc Dense(const Shape& shape) {
-  dnnl::memory::dims dims(shape.begin(), shape.end()), strides(dims.size(), 1);
-  for (size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
-  return dnnl::memory::desc(dims, dnnl::memory::data_type::f32, strides);
-}
-
 TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc) {
   int64_t floats = static_cast<int64_t>((desc.get_size() + sizeof(float) - 1) / sizeof(float));
   return ctx.Scratch(DType::kFloat32, {floats});

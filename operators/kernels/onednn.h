@@ -35,8 +35,6 @@ dnnl::memory::desc Desc(const dnnl::memory::dims& dims, dnnl::memory::format_tag
                         DType dtype = DType::kFloat32);
 // One dimension.
 dnnl::memory::desc Vector(int64_t n, DType dtype = DType::kFloat32);
-// Row-major of any rank, float32.
-dnnl::memory::desc Dense(const Shape& shape);
 
 // Scratch memory for a tensor of this descriptor (bytes rounded up to floats).
 TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc);

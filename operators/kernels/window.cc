@@ -1,5 +1,4 @@
 #include <coracle/operators/kernels/window.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -12,31 +11,24 @@ int64_t Narrow(Wide value) {
   return static_cast<int64_t>(std::clamp<Wide>(value, 0, Wide{1} << 62));
 }
 
-std::string CheckPair(const char* name, const std::vector<int32_t>& values) {
-  if (values.size() == 2 && values[0] > 0 && values[1] > 0) return "";
-  return fmt::format("{} must be two positive numbers, not {{{}}}", name, fmt::join(values, ", "));
+bool IsPositivePair(const std::vector<int32_t>& values) {
+  return values.size() == 2 && values[0] > 0 && values[1] > 0;
 }
 
 }  // namespace
 
-std::string CheckStrides(const WindowSpec& spec) { return CheckPair("strides", spec.strides); }
+bool StridesAreValid(const WindowSpec& spec) { return IsPositivePair(spec.strides); }
+bool DilationsAreValid(const WindowSpec& spec) { return IsPositivePair(spec.dilations); }
 
-std::string CheckDilations(const WindowSpec& spec) {
-  return CheckPair("dilations", spec.dilations);
+bool PaddingsAreValid(const WindowSpec& spec) {
+  const auto& p = spec.paddings;
+  return (p.size() == 2 || p.size() == 4) &&
+         std::all_of(p.begin(), p.end(), [](int32_t v) { return v >= 0; });
 }
 
-std::string CheckPaddings(const WindowSpec& spec) {
-  if (spec.padding_algorithm != "EXPLICIT" && spec.padding_algorithm != "SAME" &&
-      spec.padding_algorithm != "VALID") {
-    return fmt::format("padding_algorithm must be EXPLICIT, SAME or VALID, not '{}'",
-                       spec.padding_algorithm.substr(0, 40));
-  }
-  const auto& p = spec.paddings;
-  bool right = (p.size() == 2 || p.size() == 4) &&
-               std::all_of(p.begin(), p.end(), [](int32_t v) { return v >= 0; });
-  if (right) return "";
-  return fmt::format("paddings must be two or four numbers that are not negative, not {{{}}}",
-                     fmt::join(p, ", "));
+bool PaddingAlgorithmIsKnown(const WindowSpec& spec) {
+  return spec.padding_algorithm == "EXPLICIT" || spec.padding_algorithm == "SAME" ||
+         spec.padding_algorithm == "VALID";
 }
 
 WindowAxis ResolveAxis(const WindowSpec& spec, int axis, int64_t in, int64_t kernel) {

@@ -32,13 +32,14 @@ struct WindowAxis {
   int64_t Start(int64_t o) const { return o * stride - before; }
 };
 
-// One line saying what is wrong with strides, paddings (two or four, not negative), dilations or
-// the algorithm's name; each "" when right.
-std::string CheckStrides(const WindowSpec& spec);
-std::string CheckPaddings(const WindowSpec& spec);
-std::string CheckDilations(const WindowSpec& spec);
+// Two positive numbers; two or four that are not negative; two positive ones.
+bool StridesAreValid(const WindowSpec& spec);
+bool PaddingsAreValid(const WindowSpec& spec);
+bool DilationsAreValid(const WindowSpec& spec);
+// EXPLICIT, SAME or VALID.
+bool PaddingAlgorithmIsKnown(const WindowSpec& spec);
 
-// Axis 0 is height, 1 is width. REQUIRES: the three checks passed. `in` and `kernel` may be
+// Axis 0 is height, 1 is width. REQUIRES: all of these hold. `in` and `kernel` may be
 // anything.
 WindowAxis ResolveAxis(const WindowSpec& spec, int axis, int64_t in, int64_t kernel);
 

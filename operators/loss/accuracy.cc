@@ -12,13 +12,13 @@ namespace {
 
 void InferAccuracy(InferContext& ctx) {
   const Shape &indices = ctx.InputShape("Indices"), &label = ctx.InputShape("Label");
-  ctx.Require("C1", indices.rank() == 2, "Indices must be a matrix", {indices.rank()});
+  ctx.Require("C1", indices.rank() == 2, indices.rank());
   ctx.Require("C2",
               label.rank() >= 1 && InferContext::Matches(label[0], indices[0]) &&
                   InferContext::Matches(NumelOf(label), label[0]),
-              "Label must hold one label for each row of Indices");
+              "Label", label, "Indices", indices);
   ctx.Require("C3", IsIndexType(ctx.InputDType("Indices")) && IsIndexType(ctx.InputDType("Label")),
-              "Indices and Label must be int32 or int64");
+              "Indices", ctx.InputDType("Indices"), "Label", ctx.InputDType("Label"));
   ctx.SetOutput("Accuracy", DType::kFloat32, {1});
   ctx.SetOutput("Correct", DType::kInt32, {1});
   ctx.SetOutput("Total", DType::kInt32, {1});
@@ -64,9 +64,11 @@ Kernel Accuracy(const PrepareContext& ctx) {
 void RegisterAccuracy(OpRegistry& ops) {
   ops.Add(OpDef("accuracy")
               .Doc("Accuracy = Correct / Total: the share of rows whose label is among the found "
-                   "indices (0 when there are no rows). What was found with a nan for its score "
-                   "is not right. C1: Indices is a matrix. C2: Label has one "
-                   "label for each of its rows. C3: both are int32 or int64.")
+                   "indices (0 when there are no rows). What was found with a nan for its score is "
+                   "not right.")
+              .Constraint("C1", "Indices must be a matrix")
+              .Constraint("C2", "Label must have one label for each row of Indices")
+              .Constraint("C3", "Indices and Label must be int32 or int64")
               .Input("Out", "the scores that top_k found")
               .Input("Indices", "classes that top_k found [N, k]")
               .Input("Label", "true classes [N, 1]")

@@ -6,7 +6,7 @@
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
 
-#include <string>
+#include <string_view>
 
 namespace coracle {
 
@@ -24,8 +24,7 @@ inline Shape InferClassLoss(InferContext& ctx, std::string_view id, std::string_
   const VarMeta& meta = ctx.Input(label);
   if (meta.type != VarType::kLoDTensor || !IsIndexType(meta.dtype) ||
       !meta.shape.CompatibleWith(loss)) {
-    ctx.FailText(id, std::string(label) + " must be int32 or int64 of shape " + loss.ToString(),
-                 meta.ToString());
+    ctx.Fail(id, label, meta, scores, ctx.Input(scores));
   }
   return loss;
 }

@@ -11,7 +11,7 @@ namespace {
 
 Shape InferLoss(InferContext& ctx) {
   const int rank = ctx.InputShape("X").rank();
-  ctx.Require("C1", rank >= 2, "X must have rank 2 or more", {rank});
+  ctx.Require("C1", rank >= 2, rank);
   return InferClassLoss(ctx, "C2", "X", "Label", rank - 1, ctx.Attr<bool>("soft_label"));
 }
 
@@ -23,8 +23,8 @@ void InferCrossEntropy(InferContext& ctx) {
 void InferCrossEntropyGrad(InferContext& ctx) {
   const Shape loss = InferLoss(ctx);
   const VarMeta& grad = ctx.Input("Y@GRAD");
-  ctx.Require("C3", grad.dtype == ctx.InputDType("X") && grad.shape.CompatibleWith(loss),
-              "Y@GRAD must have the loss's shape and dtype");
+  ctx.Require("C3", grad.dtype == ctx.InputDType("X") && grad.shape.CompatibleWith(loss), grad,
+              "the loss", ctx.InputDType("X"), loss);
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
@@ -38,25 +38,27 @@ struct Problem {
   TensorArg x, label;
   int64_t rows, classes, ignore_index;
   bool soft;
+  std::string failure;  // for a label out of range
   explicit Problem(const PrepareContext& ctx)
       : x(ctx.Input("X")),
         label(ctx.Input("Label")),
         rows(x.shape.Product(0, x.shape.rank() - 1)),
         classes(x.shape[x.shape.rank() - 1]),
         ignore_index(ctx.Attr<int32_t>("ignore_index")),
-        soft(ctx.Attr<bool>("soft_label")) {}
+        soft(ctx.Attr<bool>("soft_label")),
+        failure(ctx.Failure("C4")) {}
 
   // The class of a row, or -1 for an ignored one.
-  int64_t ClassOf(const IndexReader& labels, int64_t row, const char* id) const {
+  int64_t ClassOf(const IndexReader& labels, int64_t row) const {
     const int64_t k = labels[row];
     if (k == ignore_index) return -1;
-    if (k < 0 || k >= classes) ThrowLabel(id, k, row, classes, ignore_index);
+    if (k < 0 || k >= classes) ThrowLabel(failure, k, row, classes, ignore_index);
     return k;
   }
 };
 
 template <class T>
-Kernel CrossEntropy(const PrepareContext& ctx) {
+KernelOf<T> CrossEntropy(const PrepareContext& ctx) {
   const Problem p(ctx);
   const TensorArg y = ctx.Output("Y");
   return [=](Workspace& ws) {
@@ -70,7 +72,7 @@ Kernel CrossEntropy(const PrepareContext& ctx) {
           if (t[j] != T(0)) loss -= t[j] * BoundedLog(x[j]);
         }
       } else {
-        const int64_t k = p.ClassOf(IndexReader(ws, p.label), row, "cross_entropy.C4");
+        const int64_t k = p.ClassOf(IndexReader(ws, p.label), row);
         if (k >= 0) loss = -BoundedLog(x[k]);
       }
       out[row] = loss;
@@ -80,7 +82,7 @@ Kernel CrossEntropy(const PrepareContext& ctx) {
 
 // dX = -dY label / X; hard: at the label's class only.
 template <class T>
-Kernel CrossEntropyGrad(const PrepareContext& ctx) {
+KernelOf<T> CrossEntropyGrad(const PrepareContext& ctx) {
   const Problem p(ctx);
   const TensorArg dy = ctx.Input("Y@GRAD"), dx = ctx.Output("X@GRAD");
   return [=](Workspace& ws) {
@@ -93,7 +95,7 @@ Kernel CrossEntropyGrad(const PrepareContext& ctx) {
         for (int64_t j = 0; j < p.classes; ++j)
           out[j] = t[j] == T(0) ? T(0) : -g[row] * t[j] / x[j];
       } else {
-        const int64_t k = p.ClassOf(IndexReader(ws, p.label), row, "cross_entropy_grad.C4");
+        const int64_t k = p.ClassOf(IndexReader(ws, p.label), row);
         std::fill(out, out + p.classes, T(0));
         if (k >= 0) out[k] = -g[row] / x[k];
       }
@@ -116,33 +118,37 @@ void CrossEntropyGradGradient(GradientContext& g) {
   g.Append("scale", {{"X", {uf}}}, {{"Out", {g.InputGrad("X")}}}, {{"scale", -1.0f}});
 }
 
-OpDef WithAttrs(OpDef def) {
+void DeclareAttrs(OpDef& def) {
   def.Attr<bool>("soft_label", false, "Label holds a probability for each class")
       .Attr<int32_t>("ignore_index", -100, "a hard label that makes no loss and no gradient");
-  return def;
 }
 
 }  // namespace
 
 void RegisterCrossEntropy(OpRegistry& ops) {
-  ops.Add(WithAttrs(OpDef("cross_entropy"))
+  ops.Add(OpDef("cross_entropy")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Apply(DeclareAttrs)
               .Doc("Y = -log(X at the label's class), or -sum(Label log(X)) with soft_label, along "
-                   "the last axis. log(0) counts as -1e20. "
-                   "C1: X has rank 2 or more. C2: Label has X's shape with a last dim of 1 and "
-                   "dtype int32 or int64; with soft_label X's shape and dtype. "
-                   "C4: every hard label is ignore_index or a class, checked when it runs.")
+                   "the last axis. log(0) counts as -1e20.")
+              .Constraint("C1", "X must have rank 2 or more")
+              .Constraint("C2",
+                          "Label must have X's shape with a last dim of 1 and dtype int32 or "
+                          "int64; with soft_label X's shape and dtype")
+              .Constraint("C4", "every hard label must be ignore_index or a class")
               .Input("X", "probabilities [.., classes]")
               .Input("Label", "classes [.., 1], or probabilities [.., classes]")
               .Output("Y", "loss [.., 1]")
               .NoGradientTo({"Label"})
               .Infer(InferCrossEntropy)
               .GradientOp({"X", "Label"})
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return CrossEntropy<T>(c); }));
-  ops.Add(WithAttrs(OpDef("cross_entropy_grad"))
+              .Reference(CrossEntropy<float>, CrossEntropy<double>));
+  ops.Add(OpDef("cross_entropy_grad")
+              .AttrsOf("cross_entropy")
               .Doc("Gradient of cross_entropy: X@GRAD = -Y@GRAD Label / X, with a hard label only "
-                   "at its class. C1, C2, C4: cross_entropy's. C3: Y@GRAD has the loss's shape and "
-                   "dtype.")
+                   "at its class.")
+              .ConstraintsOf("cross_entropy", {"C1", "C2", "C4"})
+              .Constraint("C3", "Y@GRAD must have the loss's shape and dtype")
               .Input("X", "cross_entropy's X")
               .Input("Label", "cross_entropy's Label")
               .Input("Y@GRAD", "gradient of cross_entropy's Y")
@@ -150,8 +156,7 @@ void RegisterCrossEntropy(OpRegistry& ops) {
               .NoGradientTo({"Label"})
               .Infer(InferCrossEntropyGrad)
               .Gradient(CrossEntropyGradGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return CrossEntropyGrad<T>(c); }));
+              .Reference(CrossEntropyGrad<float>, CrossEntropyGrad<double>));
 }
 
 }  // namespace coracle

@@ -10,21 +10,21 @@ namespace {
 
 void InferLabelSmooth(InferContext& ctx) {
   const VarMeta x = ctx.Input("X");
-  ctx.Require("C1", x.shape.rank() > 0, "X must have a dimension of classes");
+  ctx.Require("C1", x.shape.rank() > 0, x.shape);
   const int64_t classes = x.shape[x.shape.rank() - 1];
   if (ctx.HasInput("PriorDist")) {
     ctx.Require("C2",
                 ctx.InputDType("PriorDist") == x.dtype &&
                     InferContext::Matches(NumelOf(ctx.InputShape("PriorDist")), classes),
-                "PriorDist must have X's dtype and an element for each class");
+                "PriorDist", ctx.Input("PriorDist"), "X", x);
   }
   const float epsilon = ctx.Attr<float>("epsilon");
-  ctx.Require("C3", epsilon >= 0 && epsilon <= 1, "epsilon must lie in [0, 1]");
+  ctx.Require("C3", epsilon >= 0 && epsilon <= 1, epsilon);
   ctx.SetOutput("Out", x);
 }
 
 template <class T>
-Kernel LabelSmooth(const PrepareContext& ctx) {
+KernelOf<T> LabelSmooth(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), prior = ctx.Input("PriorDist"), out = ctx.Output("Out");
   const T epsilon = static_cast<T>(ctx.Attr<float>("epsilon"));
   const int64_t classes = x.shape[x.shape.rank() - 1];
@@ -51,8 +51,11 @@ void LabelSmoothGradient(GradientContext& g) {
 void RegisterLabelSmooth(OpRegistry& ops) {
   ops.Add(OpDef("label_smooth")
               .Doc("Out = (1 - epsilon) X + epsilon PriorDist, which is 1 / K for each of K "
-                   "classes unless it is given. C1: X has a last dimension of classes. C2: "
-                   "PriorDist has X's dtype and K elements. C3: epsilon lies in [0, 1].")
+                   "classes unless it is given.")
+              .Constraint("C1", "X must have a last dimension of classes")
+              .Constraint("C2", "PriorDist must have X's dtype and K elements")
+              .Constraint("C3", "epsilon must lie in [0, 1]")
+              .ComputesIn(OpPrecision::kFloat32)
               .Input("X", "labels as one-hot rows [.., K]")
               .OptionalInput("PriorDist", "distribution over the classes")
               .Output("Out", "smoothed labels")
@@ -61,8 +64,7 @@ void RegisterLabelSmooth(OpRegistry& ops) {
               .Inplace("X", "Out")
               .Infer(InferLabelSmooth)
               .Gradient(LabelSmoothGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return LabelSmooth<T>(c); }));
+              .Reference(LabelSmooth<float>, LabelSmooth<double>));
 }
 
 }  // namespace coracle

@@ -58,7 +58,7 @@ struct Setup {
 constexpr int64_t kGrain = 4096;
 
 template <class T>
-Kernel Forward(const PrepareContext& ctx) {
+KernelOf<T> Forward(const PrepareContext& ctx) {
   const Setup s(ctx);
   const TensorArg out = ctx.Output("Out");
   return [=](Workspace& ws) {
@@ -74,7 +74,7 @@ Kernel Forward(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel Backward(const PrepareContext& ctx) {
+KernelOf<T> Backward(const PrepareContext& ctx) {
   const Setup s(ctx);
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   return [=](Workspace& ws) {
@@ -114,19 +114,20 @@ void BackwardGradient(GradientContext& g) {
   g.Append("elementwise_sub", {{"X", {first}}, {"Y", {second}}}, {{"Out", {g.InputGrad("X")}}});
 }
 
-OpDef WithAttrs(OpDef def) {
+void DeclareAttrs(OpDef& def) {
   def.Attr<bool>("normalize", false, "divide by the number of labels that are not ignored")
       .Attr<int32_t>("ignore_index", -100, "a label that makes no loss and no gradient");
-  return def;
 }
 
 }  // namespace
 
 void RegisterSigmoidCrossEntropyWithLogits(OpRegistry& ops) {
-  ops.Add(WithAttrs(OpDef("sigmoid_cross_entropy_with_logits"))
+  ops.Add(OpDef("sigmoid_cross_entropy_with_logits")
+              .Apply(DeclareAttrs)
+              .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = max(X, 0) - X Label + log(1 + exp(-|X|)), element by element: the cross "
-                   "entropy of Label and sigmoid(X). 0 where Label is ignore_index. "
-                   "C1: Label has X's shape and dtype.")
+                   "entropy of Label and sigmoid(X). 0 where Label is ignore_index.")
+              .Constraint("C1", "Label must have X's shape and dtype")
               .Input("X", "logits of any shape")
               .Input("Label", "probabilities in [0, 1] of X's shape, or ignore_index")
               .Output("Out", "loss of X's shape")
@@ -134,12 +135,13 @@ void RegisterSigmoidCrossEntropyWithLogits(OpRegistry& ops) {
               .Inplace("X", "Out")
               .Infer(InferForward)
               .GradientOp({"X", "Label"})
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Forward<T>(c); }));
-  ops.Add(WithAttrs(OpDef("sigmoid_cross_entropy_with_logits_grad"))
+              .Reference(Forward<float>, Forward<double>));
+  ops.Add(OpDef("sigmoid_cross_entropy_with_logits_grad")
+              .AttrsOf("sigmoid_cross_entropy_with_logits")
               .Doc("Gradient of sigmoid_cross_entropy_with_logits: X@GRAD = Out@GRAD (sigmoid(X) - "
-                   "Label), 0 where Label is ignore_index. C1: Label has X's shape and dtype. "
-                   "C2: Out@GRAD has X's shape and dtype.")
+                   "Label), 0 where Label is ignore_index.")
+              .Constraint("C1", "Label must have X's shape and dtype")
+              .Constraint("C2", "Out@GRAD must have X's shape and dtype")
               .Input("X", "the logits")
               .Input("Label", "the labels")
               .Input("Out@GRAD", "gradient of Out")
@@ -148,8 +150,7 @@ void RegisterSigmoidCrossEntropyWithLogits(OpRegistry& ops) {
               .Inplace("Out@GRAD", "X@GRAD")
               .Infer(InferGrad)
               .Gradient(BackwardGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Backward<T>(c); }));
+              .Reference(Backward<float>, Backward<double>));
 }
 
 }  // namespace coracle

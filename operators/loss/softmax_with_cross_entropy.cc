@@ -11,7 +11,7 @@ namespace {
 
 Shape InferLoss(InferContext& ctx, const char* scores) {
   const Shape& shape = ctx.InputShape(scores);
-  ctx.Require("C1", shape.rank() >= 1, "Logits must have rank 1 or more", {shape.rank()});
+  ctx.Require("C1", shape.rank() >= 1, shape.rank());
   const int axis = ctx.Axis("C2", ctx.Attr<int32_t>("axis"), shape.rank());
   return InferClassLoss(ctx, "C3", scores, "Label", axis, ctx.Attr<bool>("soft_label"));
 }
@@ -27,7 +27,7 @@ void InferGrad(InferContext& ctx) {
   const Shape loss = InferLoss(ctx, "Softmax");
   const VarMeta& grad = ctx.Input("Loss@GRAD");
   ctx.Require("C4", grad.dtype == ctx.InputDType("Softmax") && grad.shape.CompatibleWith(loss),
-              "Loss@GRAD must have the loss's shape and dtype");
+              grad, "the loss", ctx.InputDType("Softmax"), loss);
   ctx.SetOutput("Logits@GRAD", ctx.Input("Softmax"));
 }
 
@@ -36,19 +36,21 @@ struct Setup {
   AxisView view;
   int64_t ignore_index;
   bool soft, use_softmax;
+  std::string failure;  // for a label out of range
   Setup(const PrepareContext& ctx, const char* slot)
       : scores(ctx.Input(slot)),
         label(ctx.Input("Label")),
         view(ViewAxis(scores.shape, ctx.Attr<int32_t>("axis"))),
         ignore_index(ctx.Attr<int32_t>("ignore_index")),
         soft(ctx.Attr<bool>("soft_label")),
-        use_softmax(ctx.Attr<bool>("use_softmax")) {}
+        use_softmax(ctx.Attr<bool>("use_softmax")),
+        failure(ctx.Failure("C5")) {}
 
   // The class of a line, or -1 for an ignored one.
-  int64_t ClassOf(const IndexReader& labels, int64_t line, const char* id) const {
+  int64_t ClassOf(const IndexReader& labels, int64_t line) const {
     const int64_t k = labels[line];
     if (k == ignore_index) return -1;
-    if (k < 0 || k >= view.n) ThrowLabel(id, k, line, view.n, ignore_index);
+    if (k < 0 || k >= view.n) ThrowLabel(failure, k, line, view.n, ignore_index);
     return k;
   }
 };
@@ -105,8 +107,8 @@ T LineLoss(const Setup& s, const T* x, const T* t, int64_t k, T* y, KernelMode m
   return k < 0 ? T(0) : std::log(stats.sum) - (picked - stats.max);
 }
 
-template <class T>
-Kernel Forward(const PrepareContext& ctx, KernelMode mode) {
+template <class T, KernelMode mode = KernelMode::kReference>
+KernelOf<T> Forward(const PrepareContext& ctx) {
   const Setup s(ctx, "Logits");
   const TensorArg loss = ctx.Output("Loss"), backprop = ctx.Output("Backprop");
   TensorArg softmax = ctx.Output("Softmax");
@@ -120,7 +122,7 @@ Kernel Forward(const PrepareContext& ctx, KernelMode mode) {
     if (backprop) std::fill_n(ws.Data<T>(backprop), backprop.numel, T(0));
     if (s.view.n == 0) std::fill_n(out, loss.numel, T(0));
     ForEachLine(s.view, [&](int64_t line, int64_t at) {
-      const int64_t k = t ? 0 : s.ClassOf(labels, line, "softmax_with_cross_entropy.C5");
+      const int64_t k = t ? 0 : s.ClassOf(labels, line);
       out[line] = LineLoss(s, x + at, t ? t + at : nullptr, k, y + at, mode);
     });
   };
@@ -152,7 +154,7 @@ void ProbabilityGradLine(const T* y, const T* t, int64_t k, T g, T* dx, int64_t 
 }
 
 template <class T>
-Kernel Backward(const PrepareContext& ctx) {
+KernelOf<T> Backward(const PrepareContext& ctx) {
   const Setup s(ctx, "Softmax");
   const TensorArg dloss = ctx.Input("Loss@GRAD"), dx = ctx.Output("Logits@GRAD");
   const auto grad_line = s.use_softmax ? LogitsGradLine<T> : ProbabilityGradLine<T>;
@@ -163,7 +165,7 @@ Kernel Backward(const PrepareContext& ctx) {
     const T* t = s.soft ? ws.Data<const T>(s.label) : nullptr;
     const IndexReader labels(ws, s.label);
     ForEachLine(s.view, [&](int64_t line, int64_t at) {
-      const int64_t k = t ? 0 : s.ClassOf(labels, line, "softmax_with_cross_entropy_grad.C5");
+      const int64_t k = t ? 0 : s.ClassOf(labels, line);
       grad_line(y + at, t ? t + at : nullptr, k, g[line], out + at, s.view.n, s.view.inner);
     });
   };
@@ -238,23 +240,27 @@ void BackwardGradient(GradientContext& g) {
   g.Append("scale", {{"X", {product}}}, {{"Out", {target}}}, {{"scale", -1.0f}});
 }
 
-OpDef WithAttrs(OpDef def) {
+void DeclareAttrs(OpDef& def) {
   def.Attr<bool>("soft_label", false, "Label holds a probability for each class")
       .Attr<bool>("use_softmax", true, "false: Logits holds probabilities already")
       .Attr<bool>("numeric_stable_mode", true, "taken from files; the computation is always stable")
       .Attr<int32_t>("ignore_index", -100, "a hard label that makes no loss and no gradient")
       .Attr<int32_t>("axis", -1, "the axis of the classes, counted from the end if < 0");
-  return def;
 }
 
 OpDef ForwardDef() {
-  return WithAttrs(OpDef("softmax_with_cross_entropy"))
+  return OpDef("softmax_with_cross_entropy")
+      .Apply(DeclareAttrs)
+      .ComputesIn(OpPrecision::kFloat32)
       .Doc(
           "Softmax = softmax(Logits) along axis; Loss = -log(Softmax at the label's class), or "
-          "-sum(Label log(Softmax)) with soft_label. C1: Logits has rank 1 or more. C2: axis "
-          "lies in [-rank, rank). C3: Label has Logits' shape with size 1 along axis and dtype "
-          "int32 or int64; with soft_label Logits' shape and dtype. C5: every hard label is "
-          "ignore_index or a class, checked when it runs.")
+          "-sum(Label log(Softmax)) with soft_label.")
+      .Constraint("C1", "Logits must have rank 1 or more")
+      .Constraint("C2", "axis must lie in [-rank, rank)")
+      .Constraint("C3",
+                  "Label must have Logits' shape with size 1 along axis and dtype int32 or int64; "
+                  "with soft_label Logits' shape and dtype")
+      .Constraint("C5", "every hard label must be ignore_index or a class")
       .Input("Logits", "unnormalised log probabilities")
       .Input("Label", "classes, size 1 along axis, or probabilities of Logits' shape")
       .OptionalOutput("Softmax", "tensor of Logits' shape")
@@ -270,19 +276,18 @@ void RegisterSoftmaxWithCrossEntropy(OpRegistry& ops) {
   ops.Add(ForwardDef()
               .Infer(InferForward)
               .Gradient(ForwardGradient)
-              .Reference<float, double>([]<class T>(const PrepareContext& c) {
-                return Forward<T>(c, KernelMode::kReference);
-              })
+              .Reference(Forward<float>, Forward<double>)
               .Fast([](const PrepareContext& c) {
-                return c.Input("Logits").dtype == DType::kFloat32
-                           ? Forward<float>(c, KernelMode::kAuto)
-                           : Kernel();
+                const bool takes = c.Input("Logits").dtype == DType::kFloat32;
+                return takes ? Kernel(Forward<float, KernelMode::kAuto>(c)) : Kernel();
               }));
-  ops.Add(WithAttrs(OpDef("softmax_with_cross_entropy_grad"))
+  ops.Add(OpDef("softmax_with_cross_entropy_grad")
+              .AttrsOf("softmax_with_cross_entropy")
               .Doc("Gradient of softmax_with_cross_entropy: Logits@GRAD = Loss@GRAD (Softmax - t), "
                    "t being 1 at a hard label's class (or Softmax sum(Label) - Label); 0 where the "
-                   "label is ignored. C1, C2, C3, C5: softmax_with_cross_entropy's. C4: Loss@GRAD "
-                   "has the loss's shape and dtype.")
+                   "label is ignored.")
+              .ConstraintsOf("softmax_with_cross_entropy", {"C1", "C2", "C3", "C5"})
+              .Constraint("C4", "Loss@GRAD must have the loss's shape and dtype")
               .Input("Softmax", "softmax_with_cross_entropy's Softmax")
               .Input("Label", "softmax_with_cross_entropy's Label")
               .Input("Loss@GRAD", "gradient of the loss")
@@ -291,8 +296,7 @@ void RegisterSoftmaxWithCrossEntropy(OpRegistry& ops) {
               .Inplace("Softmax", "Logits@GRAD")
               .Infer(InferGrad)
               .Gradient(BackwardGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Backward<T>(c); }));
+              .Reference(Backward<float>, Backward<double>));
 }
 
 }  // namespace coracle

@@ -23,7 +23,7 @@ void InferGrad(InferContext& ctx) {
 }
 
 template <class T>
-Kernel Forward(const PrepareContext& ctx) {
+KernelOf<T> Forward(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
   return [=](Workspace& ws) {
     const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
@@ -35,7 +35,7 @@ Kernel Forward(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel Backward(const PrepareContext& ctx) {
+KernelOf<T> Backward(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dy = ctx.Output("Y@GRAD");
   return [=](Workspace& ws) {
@@ -77,18 +77,20 @@ void BackwardGradient(GradientContext& g) {
 
 void RegisterSquareErrorCost(OpRegistry& ops) {
   ops.Add(OpDef("square_error_cost")
-              .Doc("Out = (X - Y)^2, element by element. C1: Y has X's shape and dtype.")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("Out = (X - Y)^2, element by element.")
+              .Constraint("C1", "Y must have X's shape and dtype")
               .Input("X", "floating-point tensor of any shape")
               .Input("Y", "tensor of X's shape and dtype")
               .Output("Out", "tensor of X's shape and dtype")
               .Inplace("X", "Out")
               .Infer(InferForward)
               .GradientOp({"X", "Y"})
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Forward<T>(c); }));
+              .Reference(Forward<float>, Forward<double>));
   ops.Add(OpDef("square_error_cost_grad")
-              .Doc("Gradient of square_error_cost: X@GRAD = 2 Out@GRAD (X - Y), Y@GRAD = -X@GRAD. "
-                   "C1: Y has X's shape and dtype. C2: Out@GRAD has X's shape and dtype.")
+              .Doc("Gradient of square_error_cost: X@GRAD = 2 Out@GRAD (X - Y), Y@GRAD = -X@GRAD.")
+              .Constraint("C1", "Y must have X's shape and dtype")
+              .Constraint("C2", "Out@GRAD must have X's shape and dtype")
               .Input("X", "square_error_cost's X")
               .Input("Y", "square_error_cost's Y")
               .Input("Out@GRAD", "gradient of Out")
@@ -96,8 +98,7 @@ void RegisterSquareErrorCost(OpRegistry& ops) {
               .OptionalOutput("Y@GRAD", "gradient of Y")
               .Infer(InferGrad)
               .Gradient(BackwardGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Backward<T>(c); }));
+              .Reference(Backward<float>, Backward<double>));
 }
 
 }  // namespace coracle

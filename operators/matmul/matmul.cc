@@ -5,6 +5,7 @@
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 #include <string>
@@ -50,23 +51,19 @@ Matrices MatricesOf(const Shape& shape, bool is_x, bool transpose) {
 // Checks the operands and returns Out's shape.
 Shape ProductShape(const InferContext& ctx, const Flags& flags) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
-  ctx.Require("C1", x.rank() >= 1 && y.rank() >= 1, "X and Y must have rank 1 or more",
-              {x.rank(), y.rank()});
+  ctx.Require("C1", x.rank() >= 1 && y.rank() >= 1, x.rank(), y.rank());
   const Matrices a = MatricesOf(x, true, flags.x), b = MatricesOf(y, false, flags.y);
-  ctx.Require("C2", InferContext::Matches(a.cols, b.rows),
-              "the columns of X must be as many as the rows of Y (after transposition)",
-              {a.cols, b.rows});
+  ctx.Require("C2", InferContext::Matches(a.cols, b.rows), a.cols, b.rows);
   const int rank = std::max(a.batch.rank(), b.batch.rank());
   auto aligned = AlignShapes(a.batch, b.batch, -1);
   if (!aligned) throw InternalError("matmul: batches do not align");
   Shape out;
   for (int i = 0; i < rank; ++i) {
     const int64_t p = aligned->x[i], q = aligned->y[i];
-    ctx.Require("C3", p == 1 || q == 1 || InferContext::Matches(p, q),
-                "batch dims of X and Y must be equal or 1", {p, q});
+    ctx.Require("C3", p == 1 || q == 1 || InferContext::Matches(p, q), p, q);
     out.Append(p == 1 ? q : q == 1 ? p : std::max(p, q));
   }
-  ctx.Require("C4", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  RequireSameDType(ctx, "C4", "X", "Y");
   if (x.rank() > 1) out.Append(a.rows);
   if (y.rank() > 1) out.Append(b.cols);
   if (out.rank() == 0) out.Append(1);
@@ -155,10 +152,9 @@ Kernel MatmulGrad(const PrepareContext& ctx, const Version& v, KernelMode mode) 
 
 void InferMatmulGrad(InferContext& ctx, const Version& v) {
   const Shape out = ProductShape(ctx, FlagsOf(ctx, v));
-  ctx.Require("C5", out.CompatibleWith(ctx.InputShape("Out@GRAD")),
-              "Out@GRAD must have the shape of the product");
-  ctx.Require("C4", ctx.InputDType("Out@GRAD") == ctx.InputDType("X"),
-              "all inputs must have one dtype");
+  ctx.Require("C5", out.CompatibleWith(ctx.InputShape("Out@GRAD")), ctx.InputShape("Out@GRAD"),
+              out);
+  RequireSameDType(ctx, "C4", "Out@GRAD", "X");
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
   ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
 }
@@ -183,18 +179,22 @@ void MatmulGradGradient(GradientContext& g, const Version& v) {
 const char* const kRules =
     "Dims before the last two are a batch and broadcast. A vector X is one row, a vector Y one "
     "column, and that dim is left out of Out; two vectors give [1]. Transposition has no effect on "
-    "a vector. C1: both have rank 1 or more. C2: X has as many columns as Y rows. C3: batch dims "
-    "are equal or 1. ";
+    "a vector.";
 
-OpDef WithAttrs(OpDef def, const Version& v) {
+void DeclareProduct(OpDef& def) {
+  def.Constraint("C1", "X and Y must have rank 1 or more")
+      .Constraint("C2", "the columns of X must be as many as the rows of Y (after transposition)")
+      .Constraint("C3", "batch dims of X and Y must be equal or 1");
+}
+
+void DeclareAttrs(OpDef& def, const Version& v) {
   def.Attr<bool>(v.transpose_x, false, "whether the last two dims of X are exchanged first")
       .Attr<bool>(v.transpose_y, false, "whether the last two dims of Y are exchanged first");
   if (v.has_alpha) def.Attr<float>("alpha", 1.0f, "factor of the product");
-  return def;
 }
 
 template <class K>
-OpDef WithKernels(OpDef def, K kernel) {
+void DeclareKernels(OpDef& def, K kernel) {
   def.Reference<float, double>([kernel]<class T>(const PrepareContext& c) {
        return kernel.template operator()<T>(c, KernelMode::kReference);
      })
@@ -206,14 +206,13 @@ OpDef WithKernels(OpDef def, K kernel) {
           return kernel.template operator()<bfloat16>(c, KernelMode::kAuto);
         return Kernel();
       });
-  return def;
 }
 
 void AddVersion(OpRegistry& ops, const Version& v) {
   OpDef forward(v.type);
-  forward
-      .Doc(std::string("Out = ") + (v.has_alpha ? "alpha X Y. " : "X Y. ") + kRules +
-           "C4: X and Y have one dtype.")
+  forward.Doc(std::string("Out = ") + (v.has_alpha ? "alpha X Y. " : "X Y. ") + kRules)
+      .Apply(DeclareProduct)
+      .Constraint("C4", "X and Y must have one dtype")
       .Input("X", "floating-point tensor")
       .Input("Y", "floating-point tensor")
       .Output("Out", "the product")
@@ -223,15 +222,21 @@ void AddVersion(OpRegistry& ops, const Version& v) {
         meta.shape = out;
         ctx.SetOutput("Out", meta);
       })
-      .Gradient([v](GradientContext& g) { MatmulGradient(g, v); });
-  ops.Add(WithKernels(
-      WithAttrs(std::move(forward), v),
-      [v]<class T>(const PrepareContext& c, KernelMode mode) { return Matmul<T>(c, v, mode); }));
+      .Gradient([v](GradientContext& g) { MatmulGradient(g, v); })
+      .ComputesIn(OpPrecision::kLow);
+  DeclareAttrs(forward, v);
+  DeclareKernels(forward, [v]<class T>(const PrepareContext& c, KernelMode mode) {
+    return Matmul<T>(c, v, mode);
+  });
+  ops.Add(std::move(forward));
   OpDef grad(std::string(v.type) + "_grad");
   grad.Doc(std::string("Gradient of ") + v.type +
            ": with A and B the transposed operands, A@GRAD = Out@GRAD B^T and B@GRAD = A^T "
            "Out@GRAD, summed over the batch dims along which the operand was repeated. " +
-           kRules + "C4: all inputs have one dtype. C5: Out@GRAD has the shape of the product.")
+           kRules)
+      .Apply(DeclareProduct)
+      .Constraint("C4", "all inputs must have one dtype")
+      .Constraint("C5", "Out@GRAD must have the shape of the product")
       .Input("X", "the forward op's")
       .Input("Y", "the forward op's")
       .Input("Out@GRAD", "gradient of Out")
@@ -239,10 +244,11 @@ void AddVersion(OpRegistry& ops, const Version& v) {
       .OptionalOutput("Y@GRAD", "gradient of Y")
       .Infer([v](InferContext& ctx) { InferMatmulGrad(ctx, v); })
       .Gradient([v](GradientContext& g) { MatmulGradGradient(g, v); });
-  ops.Add(WithKernels(WithAttrs(std::move(grad), v),
-                      [v]<class T>(const PrepareContext& c, KernelMode mode) {
-                        return MatmulGrad<T>(c, v, mode);
-                      }));
+  DeclareAttrs(grad, v);
+  DeclareKernels(grad, [v]<class T>(const PrepareContext& c, KernelMode mode) {
+    return MatmulGrad<T>(c, v, mode);
+  });
+  ops.Add(std::move(grad));
 }
 
 }  // namespace

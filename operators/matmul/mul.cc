@@ -6,6 +6,7 @@
 #include <coracle/operators/matmul/bilinear_gradient.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/same_type.h>
 
 namespace coracle {
 namespace {
@@ -24,15 +25,11 @@ VarMeta MulOut(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   const Shape& y = ctx.InputShape("Y");
   auto [xc, yc] = ColumnsOf(ctx);
-  ctx.Require("C1", xc > 0 && xc < x.rank(), "x_num_col_dims must lie in (0, rank of X)",
-              {xc, x.rank()});
-  ctx.Require("C2", yc > 0 && yc < y.rank(), "y_num_col_dims must lie in (0, rank of Y)",
-              {yc, y.rank()});
+  ctx.Require("C1", xc > 0 && xc < x.rank(), xc, x.rank());
+  ctx.Require("C2", yc > 0 && yc < y.rank(), yc, y.rank());
   const int64_t inner_x = ProductOfDims(x, xc, x.rank()), inner_y = ProductOfDims(y, 0, yc);
-  ctx.Require("C3", InferContext::Matches(inner_x, inner_y),
-              "the trailing dims of X and the leading dims of Y must have equal products",
-              {inner_x, inner_y});
-  ctx.Require("C4", ctx.InputDType("X") == ctx.InputDType("Y"), "X and Y must have one dtype");
+  ctx.Require("C3", InferContext::Matches(inner_x, inner_y), inner_x, inner_y);
+  RequireSameDType(ctx, "C4", "X", "Y");
   Shape out;
   for (int i = 0; i < xc; ++i) out.Append(x[i]);
   for (int i = yc; i < y.rank(); ++i) out.Append(y[i]);
@@ -42,8 +39,8 @@ VarMeta MulOut(InferContext& ctx) {
 void InferMul(InferContext& ctx) { ctx.SetOutput("Out", MulOut(ctx)); }
 
 // Out[m, n] = X[m, k] Y[k, n] on the collapsed matrices.
-template <class T>
-Kernel Mul(const PrepareContext& ctx, KernelMode mode) {
+template <class T, KernelMode mode = KernelMode::kReference>
+KernelOf<T> Mul(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
   auto [xc, yc] = ColumnsOf(ctx);
   const int64_t m = x.shape.Product(0, xc), k = x.shape.Product(xc, x.shape.rank());
@@ -54,8 +51,8 @@ Kernel Mul(const PrepareContext& ctx, KernelMode mode) {
 }
 
 // dX = dOut Y^T, dY = X^T dOut.
-template <class T>
-Kernel MulGrad(const PrepareContext& ctx, KernelMode mode) {
+template <class T, KernelMode mode = KernelMode::kReference>
+KernelOf<T> MulGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dy = ctx.Output("Y@GRAD");
   auto [xc, yc] = ColumnsOf(ctx);
@@ -72,15 +69,15 @@ Kernel MulGrad(const PrepareContext& ctx, KernelMode mode) {
 
 Kernel MulFast(const PrepareContext& ctx) {
   const DType dtype = ctx.Input("X").dtype;
-  return dtype == DType::kFloat32    ? Mul<float>(ctx, KernelMode::kAuto)
-         : dtype == DType::kBFloat16 ? Mul<bfloat16>(ctx, KernelMode::kAuto)
-                                     : Kernel();
+  if (dtype == DType::kFloat32) return Mul<float, KernelMode::kAuto>(ctx);
+  if (dtype == DType::kBFloat16) return Mul<bfloat16, KernelMode::kAuto>(ctx);
+  return {};
 }
 Kernel MulGradFast(const PrepareContext& ctx) {
   const DType dtype = ctx.Input("X").dtype;
-  return dtype == DType::kFloat32    ? MulGrad<float>(ctx, KernelMode::kAuto)
-         : dtype == DType::kBFloat16 ? MulGrad<bfloat16>(ctx, KernelMode::kAuto)
-                                     : Kernel();
+  if (dtype == DType::kFloat32) return MulGrad<float, KernelMode::kAuto>(ctx);
+  if (dtype == DType::kBFloat16) return MulGrad<bfloat16, KernelMode::kAuto>(ctx);
+  return {};
 }
 
 void MulGradGradient(GradientContext& g) {
@@ -89,32 +86,37 @@ void MulGradGradient(GradientContext& g) {
                              {{"x_num_col_dims", int32_t{xc}}, {"y_num_col_dims", int32_t{yc}}});
 }
 
-OpDef WithColumns(OpDef def) {
+void DeclareColumns(OpDef& def) {
   def.Attr<int32_t>("x_num_col_dims", 1, "number of leading dims of X that become the rows")
       .Attr<int32_t>("y_num_col_dims", 1, "number of leading dims of Y that become the rows");
-  return def;
 }
 
 }  // namespace
 
 void RegisterMul(OpRegistry& ops) {
-  ops.Add(WithColumns(OpDef("mul"))
+  ops.Add(OpDef("mul")
+              .Apply(DeclareColumns)
+              .ComputesIn(OpPrecision::kLow)
               .Doc("Out = X Y after collapsing X to [prod(dims before x_num_col_dims), prod(rest)] "
-                   "and Y likewise. "
-                   "C1: 0 < x_num_col_dims < rank of X. C2: 0 < y_num_col_dims < rank of Y. "
-                   "C3: the collapsed inner dims agree. C4: X and Y have one dtype.")
+                   "and Y likewise.")
+              .Constraint("C1", "x_num_col_dims must lie in (0, rank of X)")
+              .Constraint("C2", "y_num_col_dims must lie in (0, rank of Y)")
+              .Constraint(
+                  "C3", "the trailing dims of X and the leading dims of Y must have equal products")
+              .Constraint("C4", "X and Y must have one dtype")
               .Input("X", "floating-point tensor of rank 2 or more")
               .Input("Y", "floating-point tensor of rank 2 or more")
               .Output("Out", "tensor of X's leading and Y's trailing dims")
               .Infer(InferMul)
               .GradientOp({"X", "Y"})
-              .Reference<float, double>([]<class T>(const PrepareContext& c) {
-                return Mul<T>(c, KernelMode::kReference);
-              })
+              .Reference(Mul<float>, Mul<double>)
               .Fast(MulFast));
-  ops.Add(WithColumns(OpDef("mul_grad"))
+  ops.Add(OpDef("mul_grad")
+              .AttrsOf("mul")
               .Doc("Gradient of mul: X@GRAD = Out@GRAD Y^T, Y@GRAD = X^T Out@GRAD on the collapsed "
-                   "matrices. C5: Out@GRAD has Out's shape and dtype. The others as mul.")
+                   "matrices.")
+              .ConstraintsOf("mul", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
               .Input("X", "mul's X")
               .Input("Y", "mul's Y")
               .Input("Out@GRAD", "gradient of mul's Out")
@@ -126,9 +128,7 @@ void RegisterMul(OpRegistry& ops) {
                 ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
               })
               .Gradient(MulGradGradient)
-              .Reference<float, double>([]<class T>(const PrepareContext& c) {
-                return MulGrad<T>(c, KernelMode::kReference);
-              })
+              .Reference(MulGrad<float>, MulGrad<double>)
               .Fast(MulGradFast));
 }
 

@@ -5,6 +5,7 @@
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/norm/norm.h>
 #include <coracle/operators/norm/norm_def.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 #include <cmath>
@@ -30,15 +31,13 @@ int ChannelAxis(const Context& ctx, int rank) {
 // Returns the number of channels; -1 when unknown.
 int64_t CheckChannels(const InferContext& ctx, std::initializer_list<const char*> slots) {
   const Shape& x = ctx.InputShape("X");
-  ctx.Require("C1", x.rank() >= 2 && x.rank() <= 5, "X must have rank 2 to 5", {x.rank()});
+  ctx.Require("C1", x.rank() >= 2 && x.rank() <= 5, x.rank());
   int64_t channels = x[ChannelAxis(ctx, x.rank())];
   for (const char* slot : slots) {
     if (!ctx.HasInput(slot)) continue;
     const Shape& shape = ctx.InputShape(slot);
-    if (shape.rank() != 1 || !InferContext::Matches(shape[0], channels)) {
-      ctx.FailText("C2", std::string(slot) + " must have shape [channels of X]",
-                   shape.ToString() + " for " + std::to_string(channels) + " channels");
-    }
+    ctx.Require("C2", shape.rank() == 1 && InferContext::Matches(shape[0], channels), slot, shape,
+                "channels", channels);
     if (channels < 0) channels = shape[0];
     RequireNormDType(ctx, slot);
   }
@@ -49,8 +48,7 @@ void InferBatchNorm(InferContext& ctx) {
   const int64_t channels = CheckChannels(ctx, {"Scale", "Bias", "Mean", "Variance"});
   if (ctx.HasInput("MomentumTensor")) {
     const Shape& momentum = ctx.InputShape("MomentumTensor");
-    ctx.Require("C4", !momentum.IsKnown() || momentum.numel() == 1,
-                "MomentumTensor must hold one element");
+    ctx.Require("C4", !momentum.IsKnown() || momentum.numel() == 1, momentum);
     RequireNormDType(ctx, "MomentumTensor");
   }
   const DType made = StatisticsDType(ctx);
@@ -67,13 +65,13 @@ void CheckGrad(const InferContext& ctx) {
                       "Bias@GRAD@GRAD"});
   for (const char* slot : {"Y@GRAD", "X@GRAD@GRAD"}) {
     if (!ctx.HasInput(slot)) continue;
-    ctx.Require("C5", ctx.InputShape(slot).CompatibleWith(ctx.InputShape("X")),
-                "Y@GRAD must have X's shape");
-    ctx.Require("C3", ctx.InputDType(slot) == ctx.InputDType("X"),
-                "all inputs must have X's dtype");
+    ctx.Require("C5", ctx.InputShape(slot).CompatibleWith(ctx.InputShape("X")), slot,
+                ctx.InputShape(slot), "X", ctx.InputShape("X"));
+    RequireSameDType(ctx, "C3", slot, "X");
   }
-  ctx.Require("C6", !FixedStatistics(ctx) || (ctx.HasInput("Mean") && ctx.HasInput("Variance")),
-              "global statistics need Mean and Variance");
+  const bool mean = ctx.HasInput("Mean"), variance = ctx.HasInput("Variance");
+  ctx.Require("C6", !FixedStatistics(ctx) || (mean && variance), "Mean", mean, "Variance",
+              variance);
 }
 
 void InferBatchNormGrad(InferContext& ctx) {
@@ -175,7 +173,7 @@ struct Forward {
 };
 
 template <class T>
-Kernel BatchNormReference(const PrepareContext& ctx) {
+KernelOf<T> BatchNormReference(const PrepareContext& ctx) {
   const Forward<T> f(ctx);
   return [f](Workspace& ws) {
     if (f.identity()) {
@@ -279,7 +277,7 @@ void CopyOrZero(Workspace& ws, const TensorArg& from, const TensorArg& to) {
 }
 
 template <class T>
-Kernel BatchNormGradReference(const PrepareContext& ctx) {
+KernelOf<T> BatchNormGradReference(const PrepareContext& ctx) {
   const Statistics<T> stats(ctx);
   const TensorArg scale = ctx.Input("Scale"), dy = ctx.Input("Y@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dscale = ctx.Output("Scale@GRAD");
@@ -347,7 +345,7 @@ Kernel BatchNormGradFast(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel BatchNormGradGradReference(const PrepareContext& ctx) {
+KernelOf<T> BatchNormGradGradReference(const PrepareContext& ctx) {
   const Statistics<T> stats(ctx);
   const TensorArg scale = ctx.Input("Scale"), dy = ctx.Input("Y@GRAD");
   const TensorArg ddx = ctx.Input("X@GRAD@GRAD"), ddscale = ctx.Input("Scale@GRAD@GRAD");
@@ -426,7 +424,7 @@ void BatchNormGradGradient(GradientContext& g) {
 
 // --- registration ---
 
-OpDef WithNormAttrs(OpDef def) {
+void DeclareNormAttrs(OpDef& def) {
   def.Attr<float>("epsilon", 1e-5f, "added to the variance")
       .Range(0.0, std::nullopt)
       .Attr<std::string>("data_layout", "NCHW", "channels are axis 1 (NCHW) or the last (NHWC)")
@@ -434,10 +432,9 @@ OpDef WithNormAttrs(OpDef def) {
       .Attr<bool>("is_test", false, "use Mean and Variance (unless trainable_statistics)")
       .Attr<bool>("use_global_stats", false, "use Mean and Variance in training too")
       .Attr<bool>("trainable_statistics", false, "use the batch's statistics in a test too");
-  return def;
 }
 
-OpDef WithGradInputs(OpDef def) {
+void DeclareGradInputs(OpDef& def) {
   def.Input("X", "batch_norm's X")
       .Input("Scale", "batch_norm's Scale")
       .OptionalInput("Mean", "batch_norm's Mean; read with global statistics")
@@ -445,80 +442,83 @@ OpDef WithGradInputs(OpDef def) {
       .OptionalInput("SavedMean", "mean of the batch; made again when absent")
       .OptionalInput("SavedVariance", "1 / sqrt(variance of the batch + epsilon)")
       .Input("Y@GRAD", "gradient of Y");
-  return def;
 }
 
 OpDef ForwardDef() {
-  return WithNormAttrs(
-             OpDef("batch_norm")
-                 .Doc("Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias for each channel. "
-                      "Mean and biased variance are those of the batch in training, else Mean and "
-                      "Variance: global = use_global_stats or (is_test and not "
-                      "trainable_statistics). In training MeanOut = momentum Mean + (1 - momentum) "
-                      "mean, VarianceOut likewise; they may be Mean and Variance themselves. "
-                      "A batch of one element per channel leaves Y = X and the statistics as they "
-                      "were. No gradient flows through MeanOut and VarianceOut. "
-                      "C1: X has rank 2 to 5. C2: Scale, Bias, Mean and Variance have shape "
-                      "[channels]. C3: all inputs have X's dtype; scale, bias and "
-                      "statistics may be float32 beside an X of 16 bits. C4: MomentumTensor holds "
-                      "one "
-                      "element.")
-                 .Input("X", "[N, C, ...], or [N, ..., C] for NHWC")
-                 .Input("Scale", "[C]")
-                 .Input("Bias", "[C]")
-                 .Input("Mean", "[C], running mean")
-                 .Input("Variance", "[C], running variance")
-                 .OptionalInput("MomentumTensor", "[1]; replaces attr momentum")
-                 .Output("Y", "of X's shape")
-                 .Output("MeanOut", "[C], new running mean")
-                 .Output("VarianceOut", "[C], new running variance")
-                 .IntermediateOutput("SavedMean", "[C], mean that was used")
-                 .IntermediateOutput("SavedVariance", "[C], 1 / sqrt(variance + epsilon) used")
-                 .IntermediateOutput("ReserveSpace", "empty"))
+  return OpDef("batch_norm")
+      .Doc(
+          "Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias for each channel. Mean and "
+          "biased variance are those of the batch in training, else Mean and Variance: global = "
+          "use_global_stats or (is_test and not trainable_statistics). In training MeanOut = "
+          "momentum Mean + (1 - momentum) mean, VarianceOut likewise; they may be Mean and "
+          "Variance themselves. A batch of one element per channel leaves Y = X and the statistics "
+          "as they were. No gradient flows through MeanOut and VarianceOut.")
+      .Constraint("C1", "X must have rank 2 to 5")
+      .Constraint("C2", "Scale, Bias, Mean and Variance must have shape [channels]")
+      .Constraint("C3",
+                  "all inputs must have X's dtype; scale, bias and statistics may be float32 "
+                  "beside an X of 16 bits")
+      .Constraint("C4", "MomentumTensor must hold one element")
+      .Input("X", "[N, C, ...], or [N, ..., C] for NHWC")
+      .Input("Scale", "[C]")
+      .Input("Bias", "[C]")
+      .Input("Mean", "[C], running mean")
+      .Input("Variance", "[C], running variance")
+      .OptionalInput("MomentumTensor", "[1]; replaces attr momentum")
+      .Output("Y", "of X's shape")
+      .Output("MeanOut", "[C], new running mean")
+      .Output("VarianceOut", "[C], new running variance")
+      .IntermediateOutput("SavedMean", "[C], mean that was used")
+      .IntermediateOutput("SavedVariance", "[C], 1 / sqrt(variance + epsilon) used")
+      .IntermediateOutput("ReserveSpace", "empty")
+      .Apply(DeclareNormAttrs)
       .Attr<float>("momentum", 0.9f, "share of the old running statistics")
       .NoGradientTo({"Mean", "Variance", "MomentumTensor"})
       .Inplace("X", "Y")
       .Inplace("Mean", "MeanOut")
       .Inplace("Variance", "VarianceOut")
       .ImageLayout("data_layout", {"X", "Y"})
+      .Float32Slots({"Scale", "Bias", "Mean", "Variance", "MomentumTensor", "MeanOut",
+                     "VarianceOut", "SavedMean", "SavedVariance", "ReserveSpace"})
       .Infer(InferBatchNorm)
       .Gradient(BatchNormGradient)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return BatchNormReference<T>(c); })
+      .Reference(BatchNormReference<float>, BatchNormReference<double>)
       .Fast(BatchNormFast);
 }
 
 OpDef GradDef() {
-  return WithNormAttrs(
-             WithGradInputs(
-                 OpDef("batch_norm_grad")
-                     .Doc("Gradient of batch_norm. With xh the normalised X and n elements per "
-                          "channel: Bias@GRAD = sum Y@GRAD, Scale@GRAD = sum Y@GRAD xh, X@GRAD = "
-                          "Scale inv (Y@GRAD - Bias@GRAD / n - xh Scale@GRAD / n), without the "
-                          "last two terms for global statistics. C1 to C3 as batch_norm. "
-                          "C5: Y@GRAD has X's shape. C6: Mean and Variance are there when "
-                          "statistics are global."))
-                 .OptionalOutput("X@GRAD", "gradient of X")
-                 .OptionalOutput("Scale@GRAD", "gradient of Scale")
-                 .OptionalOutput("Bias@GRAD", "gradient of Bias"))
+  return OpDef("batch_norm_grad")
+      .Doc(
+          "Gradient of batch_norm. With xh the normalised X and n elements per channel: Bias@GRAD "
+          "= sum Y@GRAD, Scale@GRAD = sum Y@GRAD xh, X@GRAD = Scale inv (Y@GRAD - Bias@GRAD / n - "
+          "xh Scale@GRAD / n), without the last two terms for global statistics.")
+      .ConstraintsOf("batch_norm", {"C1", "C2", "C3"})
+      .Constraint("C5", "Y@GRAD must have X's shape")
+      .Constraint("C6", "global statistics need Mean and Variance")
+      .Apply(DeclareGradInputs)
+      .OptionalOutput("X@GRAD", "gradient of X")
+      .OptionalOutput("Scale@GRAD", "gradient of Scale")
+      .OptionalOutput("Bias@GRAD", "gradient of Bias")
+      .Apply(DeclareNormAttrs)
       .NoGradientTo({"Mean", "Variance", "SavedMean", "SavedVariance"})
       .ImageLayout("data_layout", {"X", "Y@GRAD", "X@GRAD"})
       .Infer(InferBatchNormGrad)
       .Gradient(BatchNormGradGradient)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return BatchNormGradReference<T>(c); })
+      .Reference(BatchNormGradReference<float>, BatchNormGradReference<double>)
       .Fast(BatchNormGradFast);
 }
 
 OpDef GradGradDef() {
-  OpDef def = WithGradInputs(OpDef("batch_norm_grad_grad")
-                                 .Doc("Gradient of batch_norm_grad with respect to X, Scale and "
-                                      "Y@GRAD. C1 to C3 as batch_norm. C5: Y@GRAD and X@GRAD@GRAD "
-                                      "have X's shape. C6: as batch_norm_grad."));
-  return WithNormAttrs(WithGradGradSlots(std::move(def), "batch_norm"))
+  return OpDef("batch_norm_grad_grad")
+      .Doc("Gradient of batch_norm_grad with respect to X, Scale and Y@GRAD.")
+      .ConstraintsOf("batch_norm", {"C1", "C2", "C3"})
+      .Constraint("C5", "Y@GRAD and X@GRAD@GRAD must have X's shape")
+      .ConstraintsOf("batch_norm_grad", {"C6"})
+      .Apply(DeclareGradInputs)
+      .Apply(DeclareGradGradSlots, "batch_norm")
+      .Apply(DeclareNormAttrs)
       .Infer(InferBatchNormGradGrad)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return BatchNormGradGradReference<T>(c); });
+      .Reference(BatchNormGradGradReference<float>, BatchNormGradGradReference<double>);
 }
 
 }  // namespace

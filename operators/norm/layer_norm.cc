@@ -4,6 +4,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/norm/norm.h>
 #include <coracle/operators/norm/norm_def.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 #include <cmath>
@@ -31,25 +32,21 @@ RowCounts CheckRows(const InferContext& ctx, std::initializer_list<const char*> 
                     std::initializer_list<const char*> row_slots) {
   const Shape& x = ctx.InputShape("X");
   const int axis = ctx.Attr<int32_t>("begin_norm_axis");
-  ctx.Require("C1", axis > 0 && axis < x.rank(), "begin_norm_axis must lie in (0, rank of X)",
-              {axis, x.rank()});
+  ctx.Require("C1", axis > 0 && axis < x.rank(), axis, x.rank());
   const RowCounts counts{Collapse(x, 0, axis), Collapse(x, axis, x.rank())};
   auto require_vector = [&](std::string_view id, const char* slot, int64_t length) {
     if (!ctx.HasInput(slot)) return;
     const Shape& shape = ctx.InputShape(slot);
-    if (shape.rank() != 1 || !InferContext::Matches(shape[0], length)) {
-      ctx.FailText(id, std::string(slot) + " must have shape [" + std::to_string(length) + "]",
-                   shape.ToString());
-    }
+    ctx.Require(id, shape.rank() == 1 && InferContext::Matches(shape[0], length), slot, shape,
+                "length", length);
     RequireNormDType(ctx, slot);
   };
   for (const char* slot : column_slots) require_vector("C2", slot, counts.columns);
   for (const char* slot : row_slots) require_vector("C5", slot, counts.rows);
   for (const char* slot : {"Y@GRAD", "X@GRAD@GRAD"}) {
     if (!ctx.HasInput(slot)) continue;
-    ctx.Require("C4", ctx.InputShape(slot).CompatibleWith(x), "Y@GRAD must have X's shape");
-    ctx.Require("C3", ctx.InputDType(slot) == ctx.InputDType("X"),
-                "all inputs must have X's dtype");
+    ctx.Require("C4", ctx.InputShape(slot).CompatibleWith(x), slot, ctx.InputShape(slot), "X", x);
+    RequireSameDType(ctx, "C3", slot, "X");
   }
   return counts;
 }
@@ -127,7 +124,7 @@ struct Statistics {
 };
 
 template <class T>
-Kernel LayerNormReference(const PrepareContext& ctx) {
+KernelOf<T> LayerNormReference(const PrepareContext& ctx) {
   const Statistics<T> stats(ctx);
   const TensorArg scale = ctx.Input("Scale"), bias = ctx.Input("Bias"), y = ctx.Output("Y");
   const TensorArg mean = ctx.Output("Mean"), variance = ctx.Output("Variance");
@@ -160,7 +157,7 @@ Kernel LayerNormFast(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel LayerNormGradReference(const PrepareContext& ctx) {
+KernelOf<T> LayerNormGradReference(const PrepareContext& ctx) {
   const Statistics<T> stats(ctx);
   const TensorArg scale = ctx.Input("Scale"), dy = ctx.Input("Y@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dscale = ctx.Output("Scale@GRAD");
@@ -201,7 +198,7 @@ Kernel LayerNormGradFast(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel LayerNormGradGradReference(const PrepareContext& ctx) {
+KernelOf<T> LayerNormGradGradReference(const PrepareContext& ctx) {
   const Statistics<T> stats(ctx);
   const TensorArg scale = ctx.Input("Scale"), dy = ctx.Input("Y@GRAD");
   const TensorArg ddx = ctx.Input("X@GRAD@GRAD"), ddscale = ctx.Input("Scale@GRAD@GRAD");
@@ -264,75 +261,79 @@ void LayerNormGradGradient(GradientContext& g) {
 
 // --- registration ---
 
-OpDef WithNormAttrs(OpDef def) {
+void DeclareNormAttrs(OpDef& def) {
   def.Attr<float>("epsilon", 1e-5f, "added to the variance")
       .Range(0.0, std::nullopt)
       .Attr<int32_t>("begin_norm_axis", 1, "first of the dims that make up a row")
       .Attr<bool>("is_test", false, "accepted, without effect");
-  return def;
 }
 
 OpDef ForwardDef() {
-  return WithNormAttrs(
-             OpDef("layer_norm")
-                 .Doc("Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias for each row, mean "
-                      "and biased variance over the dims from begin_norm_axis on. "
-                      "C1: 0 < begin_norm_axis < rank of X. C2: Scale and Bias have shape "
-                      "[elements of a row]. C3: all inputs have X's dtype; scale, bias and "
-                      "statistics may be float32 beside an X of 16 bits.")
-                 .Input("X", "floating-point tensor of rank 2 or more")
-                 .OptionalInput("Scale", "[elements of a row]; 1 when absent")
-                 .OptionalInput("Bias", "[elements of a row]; 0 when absent")
-                 .Output("Y", "of X's shape")
-                 .IntermediateOutput("Mean", "[number of rows]")
-                 .IntermediateOutput("Variance", "[number of rows], biased"))
+  return OpDef("layer_norm")
+      .Doc(
+          "Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias for each row, mean and biased "
+          "variance over the dims from begin_norm_axis on.")
+      .Constraint("C1", "begin_norm_axis must lie in (0, rank of X)")
+      .Constraint("C2", "Scale and Bias must have shape [elements of a row]")
+      .Constraint("C3",
+                  "all inputs must have X's dtype; scale, bias and statistics may be float32 "
+                  "beside an X of 16 bits")
+      .Input("X", "floating-point tensor of rank 2 or more")
+      .OptionalInput("Scale", "[elements of a row]; 1 when absent")
+      .OptionalInput("Bias", "[elements of a row]; 0 when absent")
+      .Output("Y", "of X's shape")
+      .IntermediateOutput("Mean", "[number of rows]")
+      .IntermediateOutput("Variance", "[number of rows], biased")
+      .Apply(DeclareNormAttrs)
+      .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
       .Inplace("X", "Y")
       .Infer(InferLayerNorm)
       .Gradient(LayerNormGradient)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return LayerNormReference<T>(c); })
+      .Reference(LayerNormReference<float>, LayerNormReference<double>)
       .Fast(LayerNormFast);
 }
 
-OpDef WithGradInputs(OpDef def) {
+void DeclareGradInputs(OpDef& def) {
   def.Input("X", "layer_norm's X")
       .OptionalInput("Scale", "layer_norm's Scale")
       .OptionalInput("Mean", "layer_norm's Mean; made again when absent")
       .OptionalInput("Variance", "layer_norm's Variance")
       .Input("Y@GRAD", "gradient of Y");
-  return def;
 }
 
 OpDef GradDef() {
-  return WithNormAttrs(
-             WithGradInputs(
-                 OpDef("layer_norm_grad")
-                     .Doc("Gradient of layer_norm. With xh the normalised X, g = Scale Y@GRAD and "
-                          "means over the row: X@GRAD = inv (g - mean(g) - xh mean(g xh)), "
-                          "Scale@GRAD = sum of Y@GRAD xh over rows, Bias@GRAD = sum of Y@GRAD. "
-                          "C1 to C3 as layer_norm. C4: Y@GRAD has X's shape. C5: Mean and Variance "
-                          "have shape [number of rows]."))
-                 .OptionalInput("Bias", "layer_norm's Bias; only its shape is used")
-                 .OptionalOutput("X@GRAD", "gradient of X")
-                 .OptionalOutput("Scale@GRAD", "gradient of Scale")
-                 .OptionalOutput("Bias@GRAD", "gradient of Bias"))
+  return OpDef("layer_norm_grad")
+      .Doc(
+          "Gradient of layer_norm. With xh the normalised X, g = Scale Y@GRAD and means over the "
+          "row: X@GRAD = inv (g - mean(g) - xh mean(g xh)), Scale@GRAD = sum of Y@GRAD xh over "
+          "rows, Bias@GRAD = sum of Y@GRAD.")
+      .ConstraintsOf("layer_norm", {"C1", "C2", "C3"})
+      .Constraint("C4", "Y@GRAD must have X's shape")
+      .Constraint("C5", "Mean and Variance must have shape [number of rows]")
+      .Apply(DeclareGradInputs)
+      .OptionalInput("Bias", "layer_norm's Bias; only its shape is used")
+      .OptionalOutput("X@GRAD", "gradient of X")
+      .OptionalOutput("Scale@GRAD", "gradient of Scale")
+      .OptionalOutput("Bias@GRAD", "gradient of Bias")
+      .Apply(DeclareNormAttrs)
       .NoGradientTo({"Mean", "Variance", "Bias"})
       .Infer(InferLayerNormGrad)
       .Gradient(LayerNormGradGradient)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return LayerNormGradReference<T>(c); })
+      .Reference(LayerNormGradReference<float>, LayerNormGradReference<double>)
       .Fast(LayerNormGradFast);
 }
 
 OpDef GradGradDef() {
-  OpDef def = WithGradInputs(OpDef("layer_norm_grad_grad")
-                                 .Doc("Gradient of layer_norm_grad with respect to X, Scale and "
-                                      "Y@GRAD. C1 to C3 as layer_norm. C4: Y@GRAD and X@GRAD@GRAD "
-                                      "have X's shape. C5: as layer_norm_grad."));
-  return WithNormAttrs(WithGradGradSlots(std::move(def), "layer_norm"))
+  return OpDef("layer_norm_grad_grad")
+      .Doc("Gradient of layer_norm_grad with respect to X, Scale and Y@GRAD.")
+      .ConstraintsOf("layer_norm", {"C1", "C2", "C3"})
+      .Constraint("C4", "Y@GRAD and X@GRAD@GRAD must have X's shape")
+      .ConstraintsOf("layer_norm_grad", {"C5"})
+      .Apply(DeclareGradInputs)
+      .Apply(DeclareGradGradSlots, "layer_norm")
+      .Apply(DeclareNormAttrs)
       .Infer(InferLayerNormGradGrad)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return LayerNormGradGradReference<T>(c); });
+      .Reference(LayerNormGradGradReference<float>, LayerNormGradGradReference<double>);
 }
 
 }  // namespace

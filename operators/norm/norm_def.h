@@ -13,8 +13,7 @@ namespace coracle {
 // X is of 16 bits (whose range is too small for statistics).
 inline void RequireNormDType(const InferContext& ctx, const char* slot) {
   const DType x = ctx.InputDType("X"), given = ctx.InputDType(slot);
-  ctx.Require("C3", given == x || (IsHalf(x) && given == DType::kFloat32),
-              "all inputs must have X's dtype (or be float32 beside an X of 16 bits)");
+  ctx.Require("C3", given == x || (IsHalf(x) && given == DType::kFloat32), slot, given, "X", x);
 }
 // Of statistics that the op makes.
 inline DType StatisticsDType(const InferContext& ctx) {
@@ -24,7 +23,7 @@ inline DType StatisticsDType(const InferContext& ctx) {
 
 // Adds the slots of `<norm>_grad_grad` that are not inputs of `<norm>_grad`, and says where
 // gradients end.
-inline OpDef WithGradGradSlots(OpDef def, const std::string& norm) {
+inline void DeclareGradGradSlots(OpDef& def, const std::string& norm) {
   def.OptionalInput("X@GRAD@GRAD", "gradient of " + norm + "_grad's X@GRAD")
       .OptionalInput("Scale@GRAD@GRAD", "gradient of its Scale@GRAD")
       .OptionalInput("Bias@GRAD@GRAD", "gradient of its Bias@GRAD")
@@ -32,7 +31,6 @@ inline OpDef WithGradGradSlots(OpDef def, const std::string& norm) {
       .OptionalOutput("Scale@GRAD", "gradient of Scale")
       .OptionalOutput("Y@GRAD@GRAD", "gradient of Y@GRAD")
       .NoGradient("third derivatives of " + norm + " are not in use");
-  return def;
 }
 
 }  // namespace coracle

@@ -16,7 +16,7 @@ void InferForward(InferContext& ctx) {
     ctx.Require("C1",
                 (seed.dtype == DType::kInt32 || seed.dtype == DType::kInt64) &&
                     (!seed.shape.IsKnown() || seed.shape.numel() == 1),
-                "Seed must be one int32 or int64");
+                seed);
   }
   ctx.SetOutput("Out", ctx.Input("X"));
   ctx.SetOutput("Mask", DType::kUInt8, ctx.InputShape("X"));
@@ -27,9 +27,9 @@ void InferGrad(InferContext& ctx) {
     const VarMeta& mask = ctx.Input("Mask");
     ctx.Require(
         "C1", mask.dtype == DType::kUInt8 && mask.shape.CompatibleWith(ctx.InputShape("Out@GRAD")),
-        "Mask must be uint8 of the gradient's shape");
+        "Mask", mask, "Out@GRAD", ctx.InputShape("Out@GRAD"));
   } else {
-    ctx.Require("C2", ctx.Attr<bool>("is_test"), "Mask may be absent only with is_test");
+    ctx.Require("C2", ctx.Attr<bool>("is_test"), "is_test", ctx.Attr<bool>("is_test"));
   }
   ctx.SetOutput("X@GRAD", ctx.Input("Out@GRAD"));
 }
@@ -94,13 +94,13 @@ Kernel Test(const PrepareContext& ctx, const Setup& s) {
 }
 
 template <class T>
-Kernel Forward(const PrepareContext& ctx) {
+KernelOf<T> Forward(const PrepareContext& ctx) {
   const Setup s(ctx);
   return s.is_test ? Test<T>(ctx, s) : Train<T>(ctx, s);
 }
 
 template <class T>
-Kernel Backward(const PrepareContext& ctx) {
+KernelOf<T> Backward(const PrepareContext& ctx) {
   const Setup s(ctx);
   const TensorArg mask = ctx.Input("Mask"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const T scale = static_cast<T>(s.Scale());
@@ -135,7 +135,7 @@ void BackwardGradient(GradientContext& g) {
   g.Append("dropout_grad", inputs, {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, AttrsOf(g));
 }
 
-OpDef WithAttrs(OpDef def) {
+void DeclareAttrs(OpDef& def) {
   def.Attr<float>("dropout_prob", 0.5f, "probability that an element becomes 0")
       .Range(0, 1)
       .Attr<bool>("is_test", false, "no element is dropped")
@@ -143,18 +143,18 @@ OpDef WithAttrs(OpDef def) {
                          "upscale_in_train: kept elements are divided by 1 - dropout_prob in "
                          "training; downgrade_in_infer: all are multiplied by it in a test")
       .OneOf({"downgrade_in_infer", "upscale_in_train"});
-  return def;
 }
 
 }  // namespace
 
 void RegisterDropout(OpRegistry& ops) {
   ops.Add(
-      WithAttrs(OpDef("dropout"))
+      OpDef("dropout")
+          .Apply(DeclareAttrs)
           .Doc("Out = X Mask, times 1 / (1 - dropout_prob) with upscale_in_train; Mask is 1 with "
-               "probability 1 - dropout_prob, drawn from the seed, the step and Out's name. "
-               "With is_test Out = X (upscale_in_train) or X (1 - dropout_prob), and Mask is 1. "
-               "C1: Seed is one int32 or int64.")
+               "probability 1 - dropout_prob, drawn from the seed, the step and Out's name. With "
+               "is_test Out = X (upscale_in_train) or X (1 - dropout_prob), and Mask is 1.")
+          .Constraint("C1", "Seed must be one int32 or int64")
           .Input("X", "floating-point tensor of any shape")
           .OptionalInput("Seed", "[1]: decides the mask alone, instead of seed and step")
           .Output("Out", "tensor of X's shape and dtype")
@@ -166,11 +166,12 @@ void RegisterDropout(OpRegistry& ops) {
           .Random()
           .Infer(InferForward)
           .Gradient(ForwardGradient)
-          .Reference<float, double>(
-              []<class T>(const PrepareContext& c) { return Forward<T>(c); }));
-  ops.Add(WithAttrs(OpDef("dropout_grad"))
-              .Doc("Gradient of dropout: X@GRAD = Out@GRAD Mask, scaled as in the forward op. "
-                   "C1: Mask is uint8 of the gradient's shape. C2: Mask is there unless is_test.")
+          .Reference(Forward<float>, Forward<double>));
+  ops.Add(OpDef("dropout_grad")
+              .Apply(DeclareAttrs)
+              .Doc("Gradient of dropout: X@GRAD = Out@GRAD Mask, scaled as in the forward op.")
+              .Constraint("C1", "Mask must be uint8 of the gradient's shape")
+              .Constraint("C2", "Mask may be absent only with is_test")
               .OptionalInput("Mask", "dropout's Mask")
               .Input("Out@GRAD", "gradient of dropout's Out")
               .Output("X@GRAD", "gradient of dropout's X")
@@ -179,8 +180,7 @@ void RegisterDropout(OpRegistry& ops) {
               .Inplace("Out@GRAD", "X@GRAD")
               .Infer(InferGrad)
               .Gradient(BackwardGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Backward<T>(c); }));
+              .Reference(Backward<float>, Backward<double>));
 }
 
 }  // namespace coracle

@@ -32,25 +32,23 @@ class Generator {
 };
 
 void CheckFloating(const InferContext& ctx, std::string_view id, DType dtype) {
-  ctx.Require(id, IsFloating(dtype), "dtype must be a floating-point one");
+  ctx.Require(id, IsFloating(dtype), dtype);
 }
 
 // ---- uniform ----
 
 void CheckUniform(const InferContext& ctx, std::string_view id) {
   const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
-  ctx.Require(id, min <= max && std::isfinite(min) && std::isfinite(max),
-              "min must not exceed max, and both must be finite");
+  ctx.Require(id, min <= max && std::isfinite(min) && std::isfinite(max), "min", min, "max", max);
 }
 
 // C5: the diagonal lies inside of the tensor.
 void CheckDiagonal(const InferContext& ctx, const Shape& shape) {
   const int64_t num = ctx.Attr<int32_t>("diag_num"), step = ctx.Attr<int32_t>("diag_step");
-  ctx.Require("C5", num >= 0 && step >= 0, "diag_num and diag_step must not be negative",
-              {num, step});
+  ctx.Require("C5", num >= 0 && step >= 0, "diag_num", num, "diag_step", step);
   const int64_t numel = NumelOf(shape);
-  ctx.Require("C5", numel < 0 || num == 0 || (num - 1) * (step + 1) < numel,
-              "the diagonal must lie inside of the tensor", {num, step, numel});
+  ctx.Require("C5", numel < 0 || num == 0 || (num - 1) * (step + 1) < numel, "diag_num", num,
+              "diag_step", step, "elements", numel);
 }
 
 void InferUniform(InferContext& ctx) {
@@ -98,7 +96,7 @@ void FillUniform(const Philox& random, float min, float max, T* out, int64_t beg
 }
 
 template <class T>
-Kernel Uniform(const PrepareContext& ctx) {
+KernelOf<T> Uniform(const PrepareContext& ctx) {
   const TensorArg out = ctx.Output("Out");
   const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
   const Generator generator(ctx);
@@ -126,7 +124,8 @@ void InferGaussian(InferContext& ctx) {
   const Shape shape = ReadNewShape(ctx, "ShapeTensorList", "ShapeTensor", "shape");
   const DType dtype = DTypeFromAttr(ctx, "C3", "dtype");
   CheckFloating(ctx, "C3", dtype);
-  ctx.Require("C4", NormalAttrsHold(ctx), "mean and std must be finite, std not negative");
+  ctx.Require("C4", NormalAttrsHold(ctx), "mean", ctx.Attr<float>("mean"), "std",
+              ctx.Attr<float>("std"));
   ctx.SetOutput("Out", dtype, shape);
 }
 
@@ -134,7 +133,8 @@ void InferTruncated(InferContext& ctx) {
   const Shape shape = ReadNewShape(ctx, "", "", "shape");
   const DType dtype = DTypeFromAttr(ctx, "C3", "dtype");
   CheckFloating(ctx, "C3", dtype);
-  ctx.Require("C4", NormalAttrsHold(ctx), "mean and std must be finite, std not negative");
+  ctx.Require("C4", NormalAttrsHold(ctx), "mean", ctx.Attr<float>("mean"), "std",
+              ctx.Attr<float>("std"));
   ctx.SetOutput("Out", dtype, shape);
 }
 
@@ -161,14 +161,14 @@ Kernel Scaled(const PrepareContext& ctx, Draw draw) {
 }
 
 template <class T>
-Kernel Gaussian(const PrepareContext& ctx) {
+KernelOf<T> Gaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [](const Philox& random, uint64_t i) { return random.Normal(i); });
 }
 
 // Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element, none
 // thrown away.
 template <class T>
-Kernel TruncatedGaussian(const PrepareContext& ctx) {
+KernelOf<T> TruncatedGaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [low = NormalCdf(-2.0)](const Philox& random, uint64_t i) {
     const double u = random.UniformDouble(i);
     return std::clamp(NormalQuantile(low + (1.0 - 2.0 * low) * u), -2.0, 2.0);
@@ -177,89 +177,92 @@ Kernel TruncatedGaussian(const PrepareContext& ctx) {
 
 constexpr char kNoGradientReason[] = "the output is drawn at random from attrs";
 
-OpDef WithSeed(OpDef def, const char* what) {
-  def.Output("Out", what)
+void DeclareDraw(OpDef& def) {
+  def.Output("Out", "the drawn tensor")
       .Attr<int32_t>("seed", 0, "seed of this op; 0: the program's")
       .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
       .KernelTypeFrom("Out")
       .Random()
       .NotDifferentiable(kNoGradientReason);
-  return def;
 }
 
-OpDef WithUniformAttrs(OpDef def) {
+void DeclareUniform(OpDef& def) {
   def.Attr<float>("min", -1.f, "lower bound, included")
       .Attr<float>("max", 1.f, "upper bound, excluded")
       .Attr<int32_t>("diag_num", 0, "number of diagonal elements to set")
       .Attr<int32_t>("diag_step", 0, "diagonal element i is element i * (diag_step + 1)")
-      .Attr<float>("diag_val", 1.f, "value of the diagonal elements");
-  return def;
+      .Attr<float>("diag_val", 1.f, "value of the diagonal elements")
+      .Constraint("C4", "min must not exceed max, and both must be finite")
+      .Constraint(
+          "C5",
+          "diag_num and diag_step must not be negative, and the diagonal must lie inside of Out");
 }
 
-OpDef WithNormalAttrs(OpDef def) {
-  def.Attr<float>("mean", 0.f, "mean").Attr<float>("std", 1.f, "standard deviation");
-  return def;
+void DeclareNormal(OpDef& def) {
+  def.Attr<float>("mean", 0.f, "mean")
+      .Attr<float>("std", 1.f, "standard deviation")
+      .Constraint("C4", "mean and std must be finite, std not negative");
 }
 
-OpDef WithShape(OpDef def) {
+void DeclareShape(OpDef& def) {
   def.OptionalInput("ShapeTensor", "int32 or int64 tensor with the shape")
       .OptionalVariadicInput("ShapeTensorList", "one-element tensors, one per dimension")
-      .Attr<std::vector<int64_t>>("shape", {}, "shape of Out")
-      .ValueInputs({"ShapeTensor", "ShapeTensorList"});
-  return def;
+      .Attr<std::vector<int64_t>>("shape", {}, "shape of Out");
 }
 
-template <class F>
-OpDef WithKernels(OpDef def, InferFn infer, F f) {
-  def.Infer(std::move(infer)).Reference<float, double, float16, bfloat16>(f);
-  return def;
+void DeclareNewTensor(OpDef& def) {
+  def.Constraint("C1", "no dimension may be negative")
+      .Constraint("C2", "the rank must be at most 9")
+      .Constraint("C3", "dtype must be a floating-point one");
 }
 
 }  // namespace
 
 void RegisterRandom(OpRegistry& ops) {
-  const auto uniform = []<class T>(const PrepareContext& c) { return Uniform<T>(c); };
-  const auto gaussian = []<class T>(const PrepareContext& c) { return Gaussian<T>(c); };
-  const auto truncated = []<class T>(const PrepareContext& c) { return TruncatedGaussian<T>(c); };
-  OpDef def("uniform_random");
-  def.Doc(
-      "Out = independent draws, uniform in [min, max). C1: no dimension is negative. C2: the "
-      "rank is at most 9. C3: dtype is a floating-point one. C4: min <= max, both finite. C5: "
-      "the diagonal lies inside of Out.");
-  ops.Add(WithKernels(WithUniformAttrs(WithShape(WithSeed(std::move(def), "the drawn tensor"))),
-                      InferUniform, uniform));
-
-  def = OpDef("uniform_random_batch_size_like");
-  def.Doc(
-         "uniform_random in attr shape with dimension output_dim_idx taken from dimension "
-         "input_dim_idx of Input. C1: no dimension is negative. C2: input_dim_idx is an axis of "
-         "Input. C3: output_dim_idx is an index of shape. C4: min <= max, both finite. C5: the "
-         "diagonal lies inside of Out. C6: dtype is a floating-point one.")
-      .Input("Input", "tensor with the batch dimension")
-      .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
-      .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
-      .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
-      .ShapeOnly();
-  ops.Add(WithKernels(WithUniformAttrs(WithSeed(std::move(def), "the drawn tensor")),
-                      InferUniformLike, uniform));
-
-  def = OpDef("gaussian_random");
-  def.Doc(
-      "Out = independent draws, normal with the given mean and standard deviation. C1: no "
-      "dimension is negative. C2: the rank is at most 9. C3: dtype is a floating-point one. "
-      "C4: mean and std are finite, std >= 0.");
-  ops.Add(WithKernels(WithNormalAttrs(WithShape(WithSeed(std::move(def), "the drawn tensor"))),
-                      InferGaussian, gaussian));
-
-  def = OpDef("truncated_gaussian_random");
-  def.Doc(
-         "Out = independent draws, normal with the given mean and standard deviation, given that "
-         "they lie within two standard deviations of the mean. C1: no dimension is negative. C2: "
-         "the rank is at most 9. C3: dtype is a floating-point one. C4: mean and std are finite, "
-         "std >= 0.")
-      .Attr<std::vector<int32_t>>("shape", "shape of Out");
-  ops.Add(WithKernels(WithNormalAttrs(WithSeed(std::move(def), "the drawn tensor")), InferTruncated,
-                      truncated));
+  ops.Add(OpDef("uniform_random")
+              .Doc("Out = independent draws, uniform in [min, max).")
+              .Apply(DeclareNewTensor)
+              .Apply(DeclareDraw)
+              .Apply(DeclareShape)
+              .Apply(DeclareUniform)
+              .Infer(InferUniform)
+              .Reference(Uniform<float>, Uniform<double>, Uniform<float16>, Uniform<bfloat16>));
+  ops.Add(
+      OpDef("uniform_random_batch_size_like")
+          .Doc("uniform_random in attr shape with dimension output_dim_idx taken from dimension "
+               "input_dim_idx of Input.")
+          .Constraint("C1", "no dimension may be negative")
+          .Constraint("C2", "input_dim_idx must be an axis of Input")
+          .Constraint("C3", "output_dim_idx must be an index of shape")
+          .Constraint("C6", "dtype must be a floating-point one")
+          .Input("Input", "tensor with the batch dimension")
+          .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
+          .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
+          .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
+          .ShapeOnly()
+          .Apply(DeclareDraw)
+          .Apply(DeclareUniform)
+          .Infer(InferUniformLike)
+          .Reference(Uniform<float>, Uniform<double>, Uniform<float16>, Uniform<bfloat16>));
+  ops.Add(OpDef("gaussian_random")
+              .Doc("Out = independent draws, normal with the given mean and standard deviation.")
+              .Apply(DeclareNewTensor)
+              .Apply(DeclareDraw)
+              .Apply(DeclareShape)
+              .Apply(DeclareNormal)
+              .Infer(InferGaussian)
+              .Reference(Gaussian<float>, Gaussian<double>, Gaussian<float16>, Gaussian<bfloat16>));
+  ops.Add(
+      OpDef("truncated_gaussian_random")
+          .Doc("Out = independent draws, normal with the given mean and standard deviation, given "
+               "that they lie within two standard deviations of the mean.")
+          .Apply(DeclareNewTensor)
+          .Attr<std::vector<int32_t>>("shape", "shape of Out")
+          .Apply(DeclareDraw)
+          .Apply(DeclareNormal)
+          .Infer(InferTruncated)
+          .Reference(TruncatedGaussian<float>, TruncatedGaussian<double>,
+                     TruncatedGaussian<float16>, TruncatedGaussian<bfloat16>));
 }
 
 }  // namespace coracle

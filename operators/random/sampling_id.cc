@@ -14,10 +14,10 @@ namespace {
 
 void InferSamplingId(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
-  ctx.Require("C1", x.rank() == 2, "X must be a matrix", {x.rank()});
-  ctx.Require("C2", x[1] != 0, "X must have a column");
+  ctx.Require("C1", x.rank() == 2, x.rank());
+  ctx.Require("C2", x[1] != 0, x);
   const float min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
-  ctx.Require("C3", min <= max, "min must not exceed max");
+  ctx.Require("C3", min <= max, "min", min, "max", max);
   ctx.SetOutput("Out", DType::kInt64, {x[0]});
 }
 
@@ -38,7 +38,7 @@ bool HoldsNan(const T* row, int64_t columns) {
 }
 
 template <class T>
-Kernel SamplingId(const PrepareContext& ctx) {
+KernelOf<T> SamplingId(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const double min = ctx.Attr<float>("min"), max = ctx.Attr<float>("max");
   const auto seed = static_cast<uint64_t>(static_cast<int64_t>(ctx.Attr<int32_t>("seed")));
@@ -63,22 +63,23 @@ Kernel SamplingId(const PrepareContext& ctx) {
 }  // namespace
 
 void RegisterSamplingId(OpRegistry& ops) {
-  ops.Add(
-      OpDef("sampling_id")
-          .Doc("Out[i] = the first column j with X[i][0] + ... + X[i][j] > r, r uniform in [min, "
-               "max); the last column when there is none; a nan before it, or inf and -inf, is an "
-               "error. With min 0, max 1 and rows that sum to 1, j is drawn with probability "
-               "X[i][j]. C1: X is a matrix. C2: it has a column. C3: min <= max.")
-          .Input("X", "floating-point tensor [N, C] of probabilities")
-          .Output("Out", "int64 tensor [N]")
-          .Attr<float>("min", 0.0f, "least r")
-          .Attr<float>("max", 1.0f, "bound of r")
-          .Attr<int32_t>("seed", 0, "of the draws; 0: the program's")
-          .Random()
-          .NotDifferentiable("a draw has no derivative")
-          .Infer(InferSamplingId)
-          .Reference<float, double>(
-              []<class T>(const PrepareContext& c) { return SamplingId<T>(c); }));
+  ops.Add(OpDef("sampling_id")
+              .Doc("Out[i] = the first column j with X[i][0] + ... + X[i][j] > r, r uniform in "
+                   "[min, max); the last column when there is none; a nan before it, or inf and "
+                   "-inf, is an error. With min 0, max 1 and rows that sum to 1, j is drawn with "
+                   "probability X[i][j].")
+              .Constraint("C1", "X must be a matrix")
+              .Constraint("C2", "X must have a column")
+              .Constraint("C3", "min must not exceed max")
+              .Input("X", "floating-point tensor [N, C] of probabilities")
+              .Output("Out", "int64 tensor [N]")
+              .Attr<float>("min", 0.0f, "least r")
+              .Attr<float>("max", 1.0f, "bound of r")
+              .Attr<int32_t>("seed", 0, "of the draws; 0: the program's")
+              .Random()
+              .NotDifferentiable("a draw has no derivative")
+              .Infer(InferSamplingId)
+              .Reference(SamplingId<float>, SamplingId<double>));
 }
 
 }  // namespace coracle

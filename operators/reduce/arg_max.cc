@@ -10,8 +10,7 @@ namespace {
 void InferArg(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   const int32_t dtype = ctx.Attr<int32_t>("dtype");
-  ctx.Require("C3", dtype == -1 || dtype == 2 || dtype == 3, "dtype must be int32 or int64",
-              {dtype});
+  ctx.Require("C3", dtype == -1 || dtype == 2 || dtype == 3, dtype);
   const bool keep = ctx.Attr<bool>("keepdims");
   Shape out;
   int64_t searched = 1;
@@ -28,7 +27,7 @@ void InferArg(InferContext& ctx) {
         out.Append(1);
     }
   }
-  ctx.Require("C2", searched != 0, "there must be an element to find");
+  ctx.Require("C2", searched != 0, x);
   if (out.rank() == 0) out.Append(1);
   ctx.SetOutput("Out", dtype == 2 ? DType::kInt32 : DType::kInt64, out);
 }
@@ -76,9 +75,11 @@ template <bool kMax>
 OpDef ArgDef(const char* type, const std::string& what) {
   OpDef def(type);
   def.Doc("Out = index of the " + what +
-          " element along axis (of all of X under flatten), the first of equals; a nan beats "
-          "every number. C1: axis lies in [-rank, rank). C2: the dimension is not empty. C3: dtype "
-          "is -1 or 3 (int64), or 2 (int32).")
+          " element along axis (of all of X under flatten), the first of equals; a nan beats every "
+          "number.")
+      .Constraint("C1", "axis must lie in [-rank, rank)")
+      .Constraint("C2", "there must be an element to find")
+      .Constraint("C3", "dtype must be -1 or 3 (int64), or 2 (int32)")
       .Input("X", "tensor of numbers")
       .Output("Out", "indices; without axis unless keepdims")
       .Attr<int64_t>("axis", "the dimension to search")

@@ -16,7 +16,7 @@ void InferClipByNorm(InferContext& ctx) {
   if (ctx.HasInput("MaxNorm"))
     RequireScalar(ctx, "C2", "MaxNorm");
   else
-    ctx.Require("C1", ctx.Attr<float>("max_norm") > 0, "max_norm must be positive");
+    ctx.Require("C1", ctx.Attr<float>("max_norm") > 0, ctx.Attr<float>("max_norm"));
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
@@ -48,7 +48,7 @@ Kernel ClipRowsByNorm(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel ClipByNormReference(const PrepareContext& ctx) {
+KernelOf<T> ClipByNormReference(const PrepareContext& ctx) {
   if (IsSparse(ctx.Input("X"))) return ClipRowsByNorm<T>(ctx);
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const ScalarInput max_norm = MaxNorm(ctx);
@@ -84,9 +84,11 @@ Kernel ClipByNormFast(const PrepareContext& ctx) {
 
 void RegisterClipByNorm(OpRegistry& ops) {
   ops.Add(OpDef("clip_by_norm")
+              .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = X when the Euclidean norm of X is at most max_norm, else X max_norm / "
-                   "norm. Duplicates in selected rows are added up first. C1: max_norm > 0. "
-                   "C2: MaxNorm is one float32 or float64.")
+                   "norm. Duplicates in selected rows are added up first.")
+              .Constraint("C1", "max_norm must be positive")
+              .Constraint("C2", "MaxNorm must be one float32 or float64")
               .Input("X", "floating-point tensor or selected rows")
               .OptionalInput("MaxNorm", "tensor [1]; replaces attr max_norm")
               .Output("Out", "what X is, of its shape and dtype")
@@ -96,8 +98,7 @@ void RegisterClipByNorm(OpRegistry& ops) {
               .Inplace("X", "Out")
               .Infer(InferClipByNorm)
               .NoGradient("it is applied to gradients, after differentiation")
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return ClipByNormReference<T>(c); })
+              .Reference(ClipByNormReference<float>, ClipByNormReference<double>)
               .Fast(ClipByNormFast));
 }
 

@@ -15,20 +15,16 @@ namespace {
 
 void InferClipStatistics(InferContext& ctx) {
   const size_t count = ctx.NumInputs("Before");
-  ctx.Require("C1", count == ctx.NumInputs("After"), "Before and After must be as many",
-              {static_cast<int64_t>(count), static_cast<int64_t>(ctx.NumInputs("After"))});
+  ctx.Require("C1", count == ctx.NumInputs("After"), count, ctx.NumInputs("After"));
   for (size_t i = 0; i < count; ++i) {
     const VarMeta &before = ctx.Input("Before", i), &after = ctx.Input("After", i);
     const bool same = IsFloating(before.dtype) && before.dtype == after.dtype &&
                       before.shape.CompatibleWith(after.shape);
-    if (!same) {
-      ctx.FailText("C2", "After must be floating-point, of the dtype and shape of Before",
-                   before.ToString() + " and " + after.ToString());
-    }
+    ctx.Require("C2", same, "Before", before, "After", after);
   }
   const VarMeta& statistics = ctx.Input("Statistics");
   if (statistics.dtype != DType::kFloat64 || !statistics.shape.CompatibleWith({3}))
-    ctx.FailText("C3", "Statistics must be float64[3]", statistics.ToString());
+    ctx.Fail("C3", statistics);
   ctx.SetOutput("StatisticsOut", statistics);
 }
 
@@ -124,9 +120,11 @@ void RegisterClipStatistics(OpRegistry& ops) {
               .Doc("Counts what clips do: StatisticsOut[0] = Statistics[0] + 1; [1] is one more "
                    "where an element of After is not that of Before; [2] is the largest part of "
                    "the L2 norm of all Before that is missing in After (1: all of it). Before that "
-                   "is not finite counts nowhere. C1: Before and After are as many. C2: each After "
-                   "is floating-point, of the dtype and shape of its Before. C3: Statistics is "
-                   "float64[3].")
+                   "is not finite counts nowhere.")
+              .Constraint("C1", "Before and After must be as many")
+              .Constraint("C2",
+                          "each After must be floating-point, of the dtype and shape of its Before")
+              .Constraint("C3", "Statistics must be float64[3]")
               .VariadicInput("Before", "gradients")
               .VariadicInput("After", "what clips have made of them")
               .Input("Statistics", "float64 tensor [3]")

@@ -29,7 +29,7 @@ T Plus(T a, T b) {
 }
 
 template <class T>
-Kernel Cumsum(const PrepareContext& ctx) {
+KernelOf<T> Cumsum(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   if (x.numel == 0) return [](Workspace&) {};
   int axis = 0;
@@ -78,9 +78,11 @@ void CumsumGradient(GradientContext& g) {
 
 void RegisterCumsum(OpRegistry& ops) {
   ops.Add(OpDef("cumsum")
+              .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out[i] = X[0] + ... + X[i] along axis; without X[i] itself under exclusive, "
                    "from the end under reverse, over all of X as one vector under flatten. "
-                   "Integers wrap around. C1: axis lies in [-rank, rank).")
+                   "Integers wrap around.")
+              .Constraint("C1", "axis must lie in [-rank, rank)")
               .Input("X", "tensor of numbers")
               .Output("Out", "tensor of X's shape, or a vector under flatten")
               .Attr<int32_t>("axis", -1, "the dimension to sum along")
@@ -90,8 +92,7 @@ void RegisterCumsum(OpRegistry& ops) {
               .Inplace("X", "Out")
               .Infer(InferCumsum)
               .Gradient(CumsumGradient)
-              .Reference<float, double, int32_t, int64_t>(
-                  []<class T>(const PrepareContext& c) { return Cumsum<T>(c); }));
+              .Reference(Cumsum<float>, Cumsum<double>, Cumsum<int32_t>, Cumsum<int64_t>));
 }
 
 }  // namespace coracle

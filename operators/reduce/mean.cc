@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/reduce.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 
@@ -11,7 +12,7 @@ namespace coracle {
 namespace {
 
 template <class T>
-Kernel MeanReference(const PrepareContext& ctx) {
+KernelOf<T> MeanReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   return [=](Workspace& ws) {
     double sum = 0;
@@ -38,14 +39,13 @@ Kernel MeanFast(const PrepareContext& ctx) {
 
 void InferMeanGrad(InferContext& ctx) {
   const Shape& dout = ctx.InputShape("Out@GRAD");
-  ctx.Require("C1", !dout.IsKnown() || dout.numel() == 1, "Out@GRAD must hold one element");
-  ctx.Require("C2", ctx.InputDType("Out@GRAD") == ctx.InputDType("X"),
-              "X and Out@GRAD must have one dtype");
+  ctx.Require("C1", !dout.IsKnown() || dout.numel() == 1, dout);
+  RequireSameDType(ctx, "C2", "Out@GRAD", "X");
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
 template <class T>
-Kernel MeanGradReference(const PrepareContext& ctx) {
+KernelOf<T> MeanGradReference(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   return [=](Workspace& ws) {
     T* o = ws.Data<T>(dx);
@@ -59,17 +59,18 @@ Kernel MeanGradReference(const PrepareContext& ctx) {
 
 void RegisterMean(OpRegistry& ops) {
   ops.Add(OpDef("mean")
+              .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = the mean of all elements of X (nan when there are none).")
               .Input("X", "floating-point tensor")
               .Output("Out", "tensor [1]")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), {1}); })
               .GradientOp({"X"})
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return MeanReference<T>(c); })
+              .Reference(MeanReference<float>, MeanReference<double>)
               .Fast(MeanFast));
   ops.Add(OpDef("mean_grad")
-              .Doc("Gradient of mean: every element of X@GRAD is Out@GRAD / numel(X). "
-                   "C1: Out@GRAD holds one element. C2: X and Out@GRAD have one dtype.")
+              .Doc("Gradient of mean: every element of X@GRAD is Out@GRAD / numel(X).")
+              .Constraint("C1", "Out@GRAD must hold one element")
+              .Constraint("C2", "X and Out@GRAD must have one dtype")
               .Input("X", "mean's X, for its shape alone")
               .Input("Out@GRAD", "gradient of mean's Out")
               .Output("X@GRAD", "gradient of mean's X")
@@ -79,8 +80,7 @@ void RegisterMean(OpRegistry& ops) {
                 g.Append("mean", {{"X", {g.OutputGrad("X@GRAD")}}},
                          {{"Out", {g.InputGrad("Out@GRAD")}}});
               })
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return MeanGradReference<T>(c); }));
+              .Reference(MeanGradReference<float>, MeanGradReference<double>));
 }
 
 }  // namespace coracle

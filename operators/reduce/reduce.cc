@@ -6,6 +6,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/reduce.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 #include <limits>
@@ -45,8 +46,8 @@ void CheckDims(const InferContext& ctx, const Shape& x) {
   if (ctx.Attr<bool>("reduce_all") || x.rank() == 0) return;
   bool seen[Shape::kMaxRank] = {};
   for (int32_t dim : ctx.Attr<std::vector<int32_t>>("dim")) {
-    const int axis = ctx.Axis("C1", dim, x.rank(), "each dim");
-    ctx.Require("C2", !seen[axis], "no dim may be named twice", {dim});
+    const int axis = ctx.Axis("C1", dim, x.rank());
+    ctx.Require("C2", !seen[axis], dim);
     seen[axis] = true;
   }
 }
@@ -59,7 +60,7 @@ void InferReduce(InferContext& ctx) {
   ctx.Require("C3",
               number < 0 || wanted == own || wanted == DType::kInt64 || wanted == DType::kFloat32 ||
                   wanted == DType::kFloat64,
-              "out_dtype must be -1, X's type, int64, float32 or float64", {number});
+              number);
   ctx.SetOutput("Out", number < 0 ? own : wanted, AxesOf(ctx, x).out);
 }
 
@@ -69,6 +70,7 @@ using Sums = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
 
 struct Sum {
   static constexpr const char *kType = "reduce_sum", *kFormula = "the sum";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   template <class T>
   using Acc = Sums<T>;
   template <class T>
@@ -87,6 +89,7 @@ struct Sum {
 struct Mean : Sum {
   static constexpr const char *kType = "reduce_mean",
                               *kFormula = "the mean (integers truncate; nan of no elements)";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   template <class A>
   static A Finish(A acc, int64_t count) {
     if constexpr (std::is_integral_v<A>)
@@ -98,6 +101,7 @@ struct Mean : Sum {
 struct Max {
   static constexpr const char *kType = "reduce_max",
                               *kFormula = "the largest value (the lowest of all, of no elements)";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
   template <class T>
   using Acc = T;
   template <class T>
@@ -117,6 +121,7 @@ struct Max {
 struct Min : Max {
   static constexpr const char *kType = "reduce_min",
                               *kFormula = "the smallest value (the highest of all, of no elements)";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
   template <class T>
   static T Start() {
     return std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity()
@@ -129,6 +134,7 @@ struct Min : Max {
 };
 struct Prod : Sum {
   static constexpr const char *kType = "reduce_prod", *kFormula = "the product";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
   template <class T>
   static Acc<T> Start() {
     return 1;
@@ -140,6 +146,7 @@ struct Prod : Sum {
 };
 struct Any {
   static constexpr const char *kType = "reduce_any", *kFormula = "whether any is true";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
   template <class T>
   using Acc = bool;
   template <class T>
@@ -151,6 +158,7 @@ struct Any {
 };
 struct All : Any {
   static constexpr const char *kType = "reduce_all", *kFormula = "whether all are true";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
   template <class T>
   static bool Start() {
     return true;
@@ -183,7 +191,7 @@ Kernel ReduceInto(const PrepareContext& ctx) {
 }
 
 template <class F, class T>
-Kernel ReduceReference(const PrepareContext& ctx) {
+KernelOf<T> ReduceReference(const PrepareContext& ctx) {
   const DType out = ctx.Output("Out").dtype;
   if (out == DTypeOf<T>()) return ReduceInto<F, T, T>(ctx);
   if (out == DType::kInt64) return ReduceInto<F, T, int64_t>(ctx);
@@ -216,10 +224,9 @@ void InferReduceGrad(InferContext& ctx) {
   const Shape out = AxesOf(ctx, x).out;
   for (const char* slot : {"Out", "Out@GRAD"}) {
     if (!ctx.HasInput(slot)) continue;
-    ctx.Require("C4", out.CompatibleWith(ctx.InputShape(slot)),
-                "Out and Out@GRAD must have the shape of the reduced X");
-    ctx.Require("C5", ctx.InputDType(slot) == ctx.InputDType("X"),
-                "all inputs must have one dtype");
+    ctx.Require("C4", out.CompatibleWith(ctx.InputShape(slot)), slot, ctx.InputShape(slot),
+                "the reduced X", out);
+    RequireSameDType(ctx, "C5", slot, "X");
   }
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
@@ -227,12 +234,11 @@ void InferReduceGrad(InferContext& ctx) {
 void InferProdGradGrad(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   CheckDims(ctx, x);
-  ctx.Require("C4", AxesOf(ctx, x).out.CompatibleWith(ctx.InputShape("DOut")),
-              "DOut must have the shape of the reduced X");
-  ctx.Require("C6", x.CompatibleWith(ctx.InputShape("DDX")), "DDX must have X's shape");
+  const Shape out = AxesOf(ctx, x).out;
+  ctx.Require("C4", out.CompatibleWith(ctx.InputShape("DOut")), ctx.InputShape("DOut"), out);
+  ctx.Require("C6", x.CompatibleWith(ctx.InputShape("DDX")), ctx.InputShape("DDX"), x);
   for (const char* slot : {"DOut", "DDX"}) {
-    ctx.Require("C5", ctx.InputDType(slot) == ctx.InputDType("X"),
-                "all inputs must have one dtype");
+    RequireSameDType(ctx, "C5", slot, "X");
   }
   ctx.SetOutput("DX", ctx.Input("X"));
   ctx.SetOutput("DDOut", ctx.Input("DOut"));
@@ -254,7 +260,7 @@ BroadcastNest SpreadNest(const PrepareContext& ctx) {
 
 // dX = dOut, or dOut / count.
 template <bool kMean, class T>
-Kernel SumGrad(const PrepareContext& ctx) {
+KernelOf<T> SumGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const BroadcastNest nest = SpreadNest(ctx);
   const int64_t summands = x.numel / std::max<int64_t>(1, dout.numel);
@@ -271,7 +277,7 @@ Kernel SumGrad(const PrepareContext& ctx) {
 
 // Every element that equals the extremum gets the whole gradient, as in Paddle.
 template <class T>
-Kernel ExtremumGrad(const PrepareContext& ctx) {
+KernelOf<T> ExtremumGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   const BroadcastNest nest = SpreadNest(ctx);
@@ -287,7 +293,7 @@ Kernel ExtremumGrad(const PrepareContext& ctx) {
 
 // dX[i] = dOut times the product of the other elements; exact when elements are 0.
 template <class T>
-Kernel ProdGrad(const PrepareContext& ctx) {
+KernelOf<T> ProdGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
   return [=](Workspace& ws) {
@@ -328,7 +334,7 @@ struct Dual {
 // slope of the product of all but i: of those before i times those behind. Exact when elements
 // are 0.
 template <class T>
-Kernel ProdGradGrad(const PrepareContext& ctx) {
+KernelOf<T> ProdGradGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), dout = ctx.Input("DOut"), ddx = ctx.Input("DDX");
   const TensorArg dx = ctx.Output("DX"), ddout = ctx.Output("DDOut");
   const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
@@ -401,35 +407,35 @@ void ExtremumGradGradient(GradientContext& g) {
   g.Append("reduce_sum", {{"X", {masked}}}, {{"Out", {g.InputGrad("Out@GRAD")}}}, DimAttrs(g));
 }
 
-OpDef WithDims(OpDef def) {
+void DeclareDims(OpDef& def) {
   def.Attr<std::vector<int32_t>>("dim", {0}, "dims to reduce, negative from the end; none: all")
       .Attr<bool>("keep_dim", false, "whether reduced dims stay as 1")
       .Attr<bool>("reduce_all", false, "whether all dims are reduced, whatever dim says")
       .Attr<int32_t>("in_dtype", -1, "X's type; X itself decides")
-      .Attr<int32_t>("out_dtype", -1, "Out's type; -1: X's");
-  return def;
+      .Attr<int32_t>("out_dtype", -1, "Out's type; -1: X's")
+      .Constraint("C1", "each dim must lie in [-rank, rank)")
+      .Constraint("C2", "no dim may be named twice");
 }
 
 template <class F>
 OpDef Declare() {
   const std::string doc = std::string("Out = ") + F::kFormula +
-                          " of X over the dims in dim. When none is left, Out has the shape [1]. "
-                          "C1: each dim lies in [-rank, rank). C2: no dim is named twice. C3: "
-                          "out_dtype is -1, X's type, int64, float32 or float64.";
+                          " of X over the dims in dim. When none is left, Out has the shape [1].";
   OpDef def(F::kType);
   def.Doc(doc)
       .Input("X", "tensor")
       .Output("Out", "tensor without the reduced dims, or with 1 for them")
-      .Infer(InferReduce);
-  return WithDims(std::move(def));
+      .Infer(InferReduce)
+      .Apply(DeclareDims)
+      .Constraint("C3", "out_dtype must be -1, X's type, int64, float32 or float64")
+      .ComputesIn(F::kPrecision);
+  return def;
 }
 
 template <class F>
 OpDef DeclareGrad(const char* formula, bool reads_out,
                   const std::vector<std::string>& no_gradient_to = {"X"}) {
-  const std::string doc = std::string("Gradient of ") + F::kType + ": " + formula +
-                          " C1: each dim lies in [-rank, rank). C2: no dim is named twice. C4: Out "
-                          "and Out@GRAD have the reduced shape. C5: all inputs have one dtype.";
+  const std::string doc = std::string("Gradient of ") + F::kType + ": " + formula;
   OpDef def(std::string(F::kType) + "_grad");
   const bool reads_x = reads_out || no_gradient_to.empty();
   def.Doc(doc).Input("X", reads_x ? "the forward op's" : "the forward op's, for its shape alone");
@@ -439,7 +445,10 @@ OpDef DeclareGrad(const char* formula, bool reads_out,
       .NoGradientTo(no_gradient_to)
       .Infer(InferReduceGrad);
   if (reads_out) def.NoGradientTo({"Out"});
-  return WithDims(std::move(def));
+  def.Apply(DeclareDims)
+      .Constraint("C4", "Out and Out@GRAD must have the shape of the reduced X")
+      .Constraint("C5", "all inputs must have one dtype");
+  return def;
 }
 
 template <class F>
@@ -447,35 +456,34 @@ void AddSum(OpRegistry& ops, const char* formula) {
   constexpr bool kMean = std::is_same_v<F, Mean>;
   ops.Add(Declare<F>()
               .Gradient([](GradientContext& g) { ReduceGradient<F>(g, false); })
-              .template Reference<float, double, int32_t, int64_t, bool>(
-                  []<class T>(const PrepareContext& c) { return ReduceReference<F, T>(c); })
+              .Reference(ReduceReference<F, float>, ReduceReference<F, double>,
+                         ReduceReference<F, int32_t>, ReduceReference<F, int64_t>,
+                         ReduceReference<F, bool>)
               .Fast(SumFast<kMean>));
   ops.Add(DeclareGrad<F>(formula, false)
               .Gradient([](GradientContext& g) {
                 g.Append(F::kType, {{"X", {g.OutputGrad("X@GRAD")}}},
                          {{"Out", {g.InputGrad("Out@GRAD")}}}, DimAttrs(g));
               })
-              .template Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return SumGrad<kMean, T>(c); }));
+              .Reference(SumGrad<kMean, float>, SumGrad<kMean, double>));
 }
 
 template <class F>
 void AddExtremum(OpRegistry& ops) {
   ops.Add(Declare<F>()
               .Gradient([](GradientContext& g) { ReduceGradient<F>(g, true); })
-              .template Reference<float, double, int32_t, int64_t>(
-                  []<class T>(const PrepareContext& c) { return ReduceReference<F, T>(c); }));
+              .Reference(ReduceReference<F, float>, ReduceReference<F, double>,
+                         ReduceReference<F, int32_t>, ReduceReference<F, int64_t>));
   ops.Add(DeclareGrad<F>("X@GRAD = Out@GRAD at every element that equals Out, else 0.", true)
               .Gradient(ExtremumGradGradient)
-              .template Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return ExtremumGrad<T>(c); }));
+              .Reference(ExtremumGrad<float>, ExtremumGrad<double>));
 }
 
 void AddProd(OpRegistry& ops) {
   ops.Add(Declare<Prod>()
               .Gradient([](GradientContext& g) { ReduceGradient<Prod>(g, false); })
-              .Reference<float, double, int32_t, int64_t>(
-                  []<class T>(const PrepareContext& c) { return ReduceReference<Prod, T>(c); }));
+              .Reference(ReduceReference<Prod, float>, ReduceReference<Prod, double>,
+                         ReduceReference<Prod, int32_t>, ReduceReference<Prod, int64_t>));
   ops.Add(DeclareGrad<Prod>("X@GRAD = Out@GRAD times the product of the other elements.", false, {})
               .Gradient([](GradientContext& g) {
                 g.Append("reduce_prod_grad_grad",
@@ -485,16 +493,16 @@ void AddProd(OpRegistry& ops) {
                          {{"DX", {g.InputGrad("X")}}, {"DDOut", {g.InputGrad("Out@GRAD")}}},
                          DimAttrs(g));
               })
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return ProdGrad<T>(c); }));
+              .Reference(ProdGrad<float>, ProdGrad<double>));
   OpDef second("reduce_prod_grad_grad");
   second
       .Doc(
           "Gradient of reduce_prod_grad, to whose X@GRAD the gradient DDX arrives: DDOut = sum of "
           "DDX times the product of the other elements; DX[i] = DOut times the sum over k other "
-          "than i of DDX[k] times the product of all elements but i and k. C1: each dim lies in "
-          "[-rank, rank). C2: no dim is named twice. C4: DOut has the reduced shape. C5: all "
-          "inputs have one dtype. C6: DDX has X's shape.")
+          "than i of DDX[k] times the product of all elements but i and k.")
+      .Constraint("C4", "DOut must have the reduced shape")
+      .Constraint("C5", "all inputs must have one dtype")
+      .Constraint("C6", "DDX must have X's shape")
       .Input("X", "the forward op's")
       .Input("DOut", "gradient of the forward op's Out")
       .Input("DDX", "gradient of the gradient of X")
@@ -502,18 +510,15 @@ void AddProd(OpRegistry& ops) {
       .OptionalOutput("DDOut", "gradient of DOut")
       .Infer(InferProdGradGrad)
       .NoGradient("third derivatives of a product over dims are not provided");
-  ops.Add(
-      WithDims(std::move(second)).Reference<float, double>([]<class T>(const PrepareContext& c) {
-        return ProdGradGrad<T>(c);
-      }));
+  second.Apply(DeclareDims).Reference(ProdGradGrad<float>, ProdGradGrad<double>);
+  ops.Add(std::move(second));
 }
 
 template <class F>
 void AddLogical(OpRegistry& ops) {
   ops.Add(Declare<F>()
               .NotDifferentiable("logic is piecewise constant")
-              .template Reference<bool>(
-                  []<class T>(const PrepareContext& c) { return ReduceReference<F, T>(c); }));
+              .Reference(ReduceReference<F, bool>));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Kernel SquaredNormOfRows(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel SquaredNormReference(const PrepareContext& ctx) {
+KernelOf<T> SquaredNormReference(const PrepareContext& ctx) {
   if (IsSparse(ctx.Input("X"))) return SquaredNormOfRows<T>(ctx);
   const std::vector<TensorArg> x = ctx.Inputs("X"), out = ctx.Outputs("Out");
   return [=](Workspace& ws) {
@@ -74,6 +74,7 @@ void SquaredNormGradient(GradientContext& g) {
 
 void RegisterSquaredL2Norm(OpRegistry& ops) {
   ops.Add(OpDef("squared_l2_norm")
+              .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = the sum of the squares of all elements of X. Duplicates in selected "
                    "rows are added up first.")
               .Input("X", "floating-point tensor or selected rows")
@@ -82,8 +83,7 @@ void RegisterSquaredL2Norm(OpRegistry& ops) {
               .MultiTensor({})
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), {1}); })
               .Gradient(SquaredNormGradient)
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return SquaredNormReference<T>(c); })
+              .Reference(SquaredNormReference<float>, SquaredNormReference<double>)
               .Fast(SquaredNormFast));
 }
 

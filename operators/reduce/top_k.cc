@@ -20,18 +20,18 @@ int64_t AxisAttr(const Context& ctx) {
 
 void InferTopK(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
-  ctx.Require("C1", x.shape.rank() > 0, "X must have a dimension");
+  ctx.Require("C1", x.shape.rank() > 0, x);
   const int axis = ctx.Axis("C1", AxisAttr(ctx), x.shape.rank());
   int64_t k = ctx.Attr<int32_t>("k");
   bool known = true;
   if (ctx.HasInput("K")) {
     const auto value = ctx.Value("K");
     known = value.has_value();
-    ctx.Require("C2", !known || value->size() == 1, "K must hold one element");
+    if (known) ctx.Require("C2", value->size() == 1, "K", *value);
     k = known ? value->front() : -1;
   }
-  ctx.Require("C2", !known || (k >= 1 && (x.shape[axis] < 0 || k <= x.shape[axis])),
-              "k must lie in [1, size of the dimension]", {k, x.shape[axis]});
+  ctx.Require("C2", !known || (k >= 1 && (x.shape[axis] < 0 || k <= x.shape[axis])), k,
+              x.shape[axis]);
   x.shape[axis] = k;
   ctx.SetOutput("Out", x);
   x.dtype = DType::kInt64;
@@ -78,7 +78,7 @@ Layout MakeLayout(const PrepareContext& ctx, const Shape& x, const Shape& out) {
 }
 
 template <class T>
-Kernel TopK(const PrepareContext& ctx) {
+KernelOf<T> TopK(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), indices = ctx.Output("Indices");
   if (out.numel == 0) return [](Workspace&) {};
   const Layout l = MakeLayout(ctx, x.shape, out.shape);
@@ -107,7 +107,7 @@ Kernel TopK(const PrepareContext& ctx) {
 
 // Every gradient goes back to the place that its value came from.
 template <class T>
-Kernel TopKGrad(const PrepareContext& ctx) {
+KernelOf<T> TopKGrad(const PrepareContext& ctx) {
   const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   const int64_t bytes = dx.nbytes();
@@ -132,63 +132,62 @@ Kernel TopKGrad(const PrepareContext& ctx) {
 void InferTopKGrad(InferContext& ctx) {
   const VarMeta x = ctx.Input("X");
   const Shape &dout = ctx.InputShape("Out@GRAD"), &indices = ctx.InputShape("Indices");
-  ctx.Require("C1", x.shape.rank() > 0, "X must have a dimension");
+  ctx.Require("C1", x.shape.rank() > 0, x);
   const int axis = ctx.Axis("C1", AxisAttr(ctx), x.shape.rank());
   ctx.Require("C2", IsIndexType(ctx.InputDType("Indices")) && dout.CompatibleWith(indices),
-              "Indices must be integers in the shape of Out@GRAD");
+              "Indices", ctx.Input("Indices"), "Out@GRAD", dout);
   ctx.Require("C3", dout.rank() == x.shape.rank() && ctx.InputDType("Out@GRAD") == x.dtype,
-              "Out@GRAD must have X's rank and dtype");
+              "Out@GRAD", ctx.Input("Out@GRAD"), "X", x);
   for (int i = 0; i < dout.rank(); ++i) {
-    ctx.Require("C3", i == axis || InferContext::Matches(dout[i], x.shape[i]),
-                "Out@GRAD must have X's dimensions but for axis", {dout[i], x.shape[i]});
+    ctx.Require("C3", i == axis || InferContext::Matches(dout[i], x.shape[i]), dout[i], x.shape[i]);
   }
   ctx.SetOutput("X@GRAD", x);
 }
 
-OpDef WithAttrs(OpDef def, bool v2) {
+void DeclareSearch(OpDef& def, bool v2) {
   def.OptionalInput("K", "int32 or int64 tensor [1]; replaces attr k")
       .Attr<int32_t>("k", 1, "number of elements to find")
-      .ValueInputs({"K"})
       .NoGradientTo({"K"});
   if (v2) {
     def.Attr<int32_t>("axis", -1, "the dimension to search")
         .Attr<bool>("largest", true, "the largest, or else the smallest")
         .Attr<bool>("sorted", true, "the result is always sorted");
   }
-  return def;
 }
 
 void AddPair(OpRegistry& ops, bool v2) {
   const std::string type = v2 ? "top_k_v2" : "top_k";
-  ops.Add(WithAttrs(OpDef(type)
-                        .Doc(std::string("Out = the k best elements along ") +
-                             (v2 ? "axis" : "the last dimension") +
-                             ", best first, and Indices = where they stand. Of equals the first "
-                             "wins; a nan counts as the largest. C1: X has the dimension. C2: 1 "
-                             "<= k <= size of the dimension.")
-                        .Input("X", "tensor of rank 1 or more")
-                        .Output("Out", "the best elements")
-                        .Output("Indices", "int64 tensor of their indices"),
-                    v2)
-              .Infer(InferTopK)
-              .GradientOp({"X", "Indices"})
-              .Reference<float, double, int32_t, int64_t>(
-                  []<class T>(const PrepareContext& c) { return TopK<T>(c); }));
-  ops.Add(WithAttrs(OpDef(type + "_grad")
-                        .Doc("Gradient of " + type +
-                             ": X@GRAD = Out@GRAD at Indices, else 0. C1: X has the dimension. C2: "
-                             "Indices are integers in the shape of Out@GRAD. C3: Out@GRAD has X's "
-                             "dtype, and its dimensions but for axis.")
-                        .Input("X", "for its shape only")
-                        .Input("Indices", "found by the forward op")
-                        .Input("Out@GRAD", "gradient of Out")
-                        .Output("X@GRAD", "gradient of X"),
-                    v2)
+  ops.Add(
+      OpDef(type)
+          .Doc(std::string("Out = the k best elements along ") +
+               (v2 ? "axis" : "the last dimension") +
+               ", best first, and Indices = where they stand. Of equals the first wins; a nan "
+               "counts as the largest.")
+          .Constraint("C1", "X must have the dimension that axis names")
+          .Constraint(
+              "C2",
+              "k (from a K of one element, else the attr) must lie in [1, size of the dimension]")
+          .Input("X", "tensor of rank 1 or more")
+          .Output("Out", "the best elements")
+          .Output("Indices", "int64 tensor of their indices")
+          .Apply(DeclareSearch, v2)
+          .Infer(InferTopK)
+          .GradientOp({"X", "Indices"})
+          .Reference(TopK<float>, TopK<double>, TopK<int32_t>, TopK<int64_t>));
+  ops.Add(OpDef(type + "_grad")
+              .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD at Indices, else 0.")
+              .Constraint("C1", "X must have the dimension that axis names")
+              .Constraint("C2", "Indices must be integers in the shape of Out@GRAD")
+              .Constraint("C3", "Out@GRAD must have X's dtype, and its dimensions but for axis")
+              .Input("X", "for its shape only")
+              .Input("Indices", "found by the forward op")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .Apply(DeclareSearch, v2)
               .NoGradient("no op takes elements along an axis; second order is not in use")
               .KernelTypeFrom("Out@GRAD")
               .Infer(InferTopKGrad)
-              .Reference<float, double, float16, bfloat16>(
-                  []<class T>(const PrepareContext& c) { return TopKGrad<T>(c); }));
+              .Reference(TopKGrad<float>, TopKGrad<double>, TopKGrad<float16>, TopKGrad<bfloat16>));
 }
 
 }  // namespace

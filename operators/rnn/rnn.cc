@@ -13,18 +13,16 @@ namespace {
 void RequireShape(const InferContext& ctx, const char* id, const char* slot, size_t i,
                   const Shape& want) {
   if (!ctx.InputShape(slot, i).CompatibleWith(want)) {
-    ctx.FailText(id, fmt::format("{}[{}] must have shape {}", slot, i, want.ToString()),
-                 ctx.InputShape(slot, i).ToString());
+    ctx.Fail(id, fmt::format("{}[{}] {}", slot, i, ctx.InputShape(slot, i).ToString()), want);
   }
-  ctx.Require("C5", ctx.InputDType(slot, i) == ctx.InputDType("Input"),
-              "all floating-point inputs must have Input's dtype");
+  ctx.Require("C5", ctx.InputDType(slot, i) == ctx.InputDType("Input"), slot,
+              ctx.InputDType(slot, i), "Input", ctx.InputDType("Input"));
 }
 
 void CheckWeights(const InferContext& ctx, const RnnSpec& spec) {
   const int64_t cells = spec.layers * spec.directions, rows = spec.gates() * spec.hidden;
   const auto count = static_cast<int64_t>(ctx.NumInputs("WeightList"));
-  ctx.Require("C3", count == 4 * cells,
-              "WeightList must hold 4 parameters for each layer and direction", {count, 4 * cells});
+  ctx.Require("C3", count == 4 * cells, count, 4 * cells);
   for (int64_t cell = 0; cell < cells; ++cell) {
     const auto w = static_cast<size_t>(2 * cell), b = static_cast<size_t>(2 * (cells + cell));
     RequireShape(ctx, "C3", "WeightList", w, {rows, spec.InputSize(cell / spec.directions)});
@@ -40,7 +38,7 @@ void CheckLengths(const InferContext& ctx, const RnnSpec& spec) {
   ctx.Require("C4",
               IsIndexType(ctx.InputDType("SequenceLength")) &&
                   ctx.InputShape("SequenceLength").CompatibleWith(want),
-              "SequenceLength must be int32 or int64 of shape [batch]");
+              ctx.Input("SequenceLength"), want);
 }
 
 // What rnn and rnn_grad check alike.
@@ -49,7 +47,7 @@ RnnSpec CheckRnn(const InferContext& ctx) {
   constexpr int64_t kMaxDim = int64_t{1} << 31;
   ctx.Require("C1",
               input.rank() == 3 && input[0] < kMaxDim && input[1] < kMaxDim && input[2] < kMaxDim,
-              "Input must have shape [time, batch, features], each below 2^31", {input.rank()});
+              input);
   const RnnSpec spec = MakeRnnSpec(ctx, input);
   CheckWeights(ctx, spec);
   CheckLengths(ctx, spec);
@@ -77,8 +75,8 @@ void InferRnn(InferContext& ctx) {
   const RnnSpec spec = CheckRnn(ctx);
   const auto states = static_cast<size_t>(StatesOf(spec.mode));
   ctx.Require("C2", ctx.NumInputs("PreState") == states && ctx.NumOutputs("State") == states,
-              "PreState and State must hold h and c for LSTM, else h alone",
-              {static_cast<int64_t>(ctx.NumInputs("PreState")), static_cast<int64_t>(states)});
+              "PreState", ctx.NumInputs("PreState"), "State", ctx.NumOutputs("State"),
+              "of the cell", states);
   for (size_t i = 0; i < states; ++i) RequireShape(ctx, "C2", "PreState", i, StateShape(spec));
   const DType dtype = ctx.InputDType("Input");
   ctx.SetOutput("Out", dtype, OutShape(spec));
@@ -91,23 +89,25 @@ void InferRnnGrad(InferContext& ctx) {
   const RnnSpec spec = CheckRnn(ctx);
   RequireShape(ctx, "C2", "Reserve", 0, ReserveShape(spec));
   if (MaskShape(spec).rank() > 1) {
-    ctx.Require("C7",
-                ctx.HasInput("DropoutState") && ctx.InputDType("DropoutState") == DType::kUInt8 &&
-                    ctx.InputShape("DropoutState").CompatibleWith(MaskShape(spec)),
-                "dropout needs rnn's DropoutState");
+    if (!ctx.HasInput("DropoutState")) ctx.Fail("C7", std::string("none"));
+    const VarMeta& state = ctx.Input("DropoutState");
+    ctx.Require("C7", state.dtype == DType::kUInt8 && state.shape.CompatibleWith(MaskShape(spec)),
+                state, MaskShape(spec));
   }
   if (ctx.HasInput("Out@GRAD")) RequireShape(ctx, "C2", "Out@GRAD", 0, OutShape(spec));
   const auto states = static_cast<size_t>(StatesOf(spec.mode));
   ctx.Require("C2",
               ctx.NumInputs("State@GRAD") <= states && ctx.NumOutputs("PreState@GRAD") <= states,
-              "State@GRAD and PreState@GRAD must hold h and c for LSTM, else h alone");
+              "State@GRAD", ctx.NumInputs("State@GRAD"), "PreState@GRAD",
+              ctx.NumOutputs("PreState@GRAD"), "of the cell", states);
   for (size_t i = 0; i < ctx.NumInputs("State@GRAD"); ++i)
     RequireShape(ctx, "C2", "State@GRAD", i, StateShape(spec));
   ctx.SetOutput("Input@GRAD", ctx.Input("Input"));
   for (size_t i = 0; i < states; ++i)
     ctx.SetOutput("PreState@GRAD", ctx.InputDType("Input"), StateShape(spec), i);
   ctx.Require("C3", ctx.NumOutputs("WeightList@GRAD") <= ctx.NumInputs("WeightList"),
-              "WeightList@GRAD must hold one gradient for each of WeightList");
+              "WeightList@GRAD", ctx.NumOutputs("WeightList@GRAD"), "WeightList",
+              ctx.NumInputs("WeightList"));
   for (size_t i = 0; i < ctx.NumOutputs("WeightList@GRAD"); ++i)
     ctx.SetOutput("WeightList@GRAD", ctx.Input("WeightList", i), i);
 }
@@ -129,7 +129,7 @@ void RnnGradient(GradientContext& g) {
 
 // --- registration ---
 
-OpDef WithRnnAttrs(OpDef def) {
+void DeclareRnnAttrs(OpDef& def) {
   def.Attr<std::string>("mode", "the kind of cell")
       .OneOf({"LSTM", "GRU", "RNN_TANH", "RNN_RELU"})
       .Attr<int32_t>("input_size", 10, "not read: the parameters tell")
@@ -144,41 +144,44 @@ OpDef WithRnnAttrs(OpDef def) {
       .Range(0, 1)
       .Attr<bool>("is_test", false, "no element is dropped")
       .Attr<int32_t>("seed", 0, "unless 0: decides alone what is dropped, the same each time");
-  return def;
 }
 
-OpDef WithRnnInputs(OpDef def) {
+void DeclareRnnInputs(OpDef& def) {
   def.Input("Input", "[T, N, I]: T steps of N samples")
       .VariadicInput("WeightList",
                      "for each layer and in it each direction W [G H, I] and U [G H, H], then for "
                      "each the biases b and b' [G H]; the I of a later layer is D H")
       .OptionalInput("SequenceLength", "[N]: how many steps each sample has; default: all T");
-  return def;
 }
 
 }  // namespace
 
 void RegisterRnn(OpRegistry& ops) {
   ops.Add(
-      WithRnnAttrs(
-          WithRnnInputs(
-              OpDef("rnn").Doc(
-                  "Recurrent layers over padded sequences. With a = W x + b and u = U h + b': "
-                  "RNN_TANH h' = tanh(a + u). RNN_RELU h' = max(a + u, 0). LSTM (gates i, f, "
-                  "g, o) c' = s(f) c + s(i) tanh(g), h' = s(o) tanh(c'), each gate a + u. GRU "
-                  "(gates r, z, n) r and z = s(a + u), n = tanh(a + r u), h' = z h + (1 - z) "
-                  "n; s is the sigmoid. A step past the end of a sample puts out 0 and keeps "
-                  "the states; the second direction starts at a sample's own end. "
-                  "C1: Input has shape [T, N, I], each below 2^31. C2: PreState and State hold "
-                  "h and c for LSTM, else h, of shape [layers D, N, H]. C3: WeightList holds "
-                  "the parameters of every layer and direction. C4: SequenceLength is int32 or "
-                  "int64 [N]. C5: all floating-point inputs have one dtype. C6: lengths lie in "
-                  "[0, T]."))
-              .VariadicInput("PreState", "initial h, and for LSTM c, each [layers D, N, H]")
-              .Output("Out", "[T, N, D H]: h of the last layer; D is the number of directions")
-              .VariadicOutput("State", "h, and for LSTM c, after the last step")
-              .IntermediateOutput("Reserve", "what backward reads")
-              .OptionalOutput("DropoutState", "uint8: 1 where an element between layers was kept"))
+      OpDef("rnn")
+          .Doc("Recurrent layers over padded sequences. With a = W x + b and u = U h + b': "
+               "RNN_TANH h' = tanh(a + u). RNN_RELU h' = max(a + u, 0). LSTM (gates i, f, g, o) c' "
+               "= s(f) c + s(i) tanh(g), h' = s(o) tanh(c'), each gate a + u. GRU (gates r, z, n) "
+               "r and z = s(a + u), n = tanh(a + r u), h' = z h + (1 - z) n; s is the sigmoid. A "
+               "step past the end of a sample puts out 0 and keeps the states; the second "
+               "direction starts at a sample's own end.")
+          .Constraint("C1", "Input must have shape [T, N, I], each below 2^31")
+          .Constraint(
+              "C2",
+              "PreState and State must hold h and c for LSTM, else h, of shape [layers D, N, H]")
+          .Constraint(
+              "C3",
+              "WeightList must hold 4 parameters of fitting shapes for each layer and direction")
+          .Constraint("C4", "SequenceLength must be int32 or int64 [N]")
+          .Constraint("C5", "all floating-point inputs must have one dtype")
+          .Constraint("C6", "each of SequenceLength must lie in [0, T]")
+          .Apply(DeclareRnnInputs)
+          .VariadicInput("PreState", "initial h, and for LSTM c, each [layers D, N, H]")
+          .Output("Out", "[T, N, D H]: h of the last layer; D is the number of directions")
+          .VariadicOutput("State", "h, and for LSTM c, after the last step")
+          .IntermediateOutput("Reserve", "what backward reads")
+          .OptionalOutput("DropoutState", "uint8: 1 where an element between layers was kept")
+          .Apply(DeclareRnnAttrs)
           .NoGradientTo({"SequenceLength"})
           .KernelTypeFrom("Input")
           .Random()
@@ -192,18 +195,22 @@ void RegisterRnn(OpRegistry& ops) {
             return RnnForward<float>(c, KernelMode::kAuto);
           }));
   ops.Add(
-      WithRnnAttrs(
-          WithRnnInputs(OpDef("rnn_grad")
-                            .Doc("Gradient of rnn, back through time. C1, C3, C4, C5 as rnn. "
-                                 "C2: Reserve, Out@GRAD and State@GRAD have the shapes of rnn's "
-                                 "outputs. C7: DropoutState is there when something was dropped."))
-              .OptionalInput("DropoutState", "rnn's DropoutState")
-              .Input("Reserve", "rnn's Reserve")
-              .OptionalInput("Out@GRAD", "gradient of Out; absent: zeros")
-              .OptionalVariadicInput("State@GRAD", "gradients of State; absent: zeros")
-              .OptionalOutput("Input@GRAD", "gradient of Input")
-              .OptionalVariadicOutput("PreState@GRAD", "gradients of PreState")
-              .OptionalVariadicOutput("WeightList@GRAD", "gradients of WeightList"))
+      OpDef("rnn_grad")
+          .Doc("Gradient of rnn, back through time.")
+          .ConstraintsOf("rnn", {"C1", "C3", "C4", "C5", "C6"})
+          .Constraint("C2",
+                      "Reserve, Out@GRAD and State@GRAD must have the shapes of rnn's outputs, and "
+                      "gradients of states be h and c for LSTM, else h alone")
+          .Constraint("C7", "DropoutState must be there when something was dropped")
+          .Apply(DeclareRnnInputs)
+          .OptionalInput("DropoutState", "rnn's DropoutState")
+          .Input("Reserve", "rnn's Reserve")
+          .OptionalInput("Out@GRAD", "gradient of Out; absent: zeros")
+          .OptionalVariadicInput("State@GRAD", "gradients of State; absent: zeros")
+          .OptionalOutput("Input@GRAD", "gradient of Input")
+          .OptionalVariadicOutput("PreState@GRAD", "gradients of PreState")
+          .OptionalVariadicOutput("WeightList@GRAD", "gradients of WeightList")
+          .AttrsOf("rnn")
           .KernelTypeFrom("Input")
           .Infer(InferRnnGrad)
           .NoGradient("second derivatives of rnn are not in use: write the cell as ops in a loop")

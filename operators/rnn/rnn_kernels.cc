@@ -39,7 +39,10 @@ void Copy(const T* from, int64_t n, T* to) {
 class Lengths {
  public:
   Lengths(const PrepareContext& ctx, const RnnSpec& spec)
-      : given_(ctx.Input("SequenceLength")), steps_(spec.steps), batch_(spec.batch) {
+      : given_(ctx.Input("SequenceLength")),
+        steps_(spec.steps),
+        batch_(spec.batch),
+        failure_(ctx.Failure("C6")) {
     if (given_) wide_ = ctx.Scratch(DType::kInt64, {batch_});
   }
   // nullptr: all samples have all steps.
@@ -51,8 +54,7 @@ class Lengths {
       out[n] = in[n];
       if (out[n] >= 0 && out[n] <= steps_) continue;
       throw Error(ErrorCode::kOutOfRange,
-                  fmt::format("rnn: SequenceLength holds {} at {}, outside [0, {}] [rnn.C6]",
-                              out[n], n, steps_));
+                  fmt::format("{}, got {} at {}, outside [0, {}]", failure_, out[n], n, steps_));
     }
     return out;
   }
@@ -60,6 +62,7 @@ class Lengths {
  private:
   TensorArg given_, wide_;
   int64_t steps_, batch_;
+  std::string failure_;  // for a length out of range
 };
 
 // The parameters: for each layer and direction W [G H, I] and U [G H, H], then for each b and b'.

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 
@@ -13,18 +14,18 @@ namespace {
 void InferViterbi(InferContext& ctx) {
   const VarMeta &x = ctx.Input("Input"), &transition = ctx.Input("Transition");
   const Shape &length = ctx.InputShape("Length"), &table = transition.shape;
-  ctx.Require("C1", x.shape.rank() == 3, "Input must be [batch, time, tags]", {x.shape.rank()});
+  ctx.Require("C1", x.shape.rank() == 3, x);
   const int64_t tags = x.shape[2];
   ctx.Require("C2",
               table.rank() == 2 && InferContext::Matches(table[0], tags) &&
                   InferContext::Matches(table[1], tags),
-              "Transition must be [tags, tags]", {tags});
-  ctx.Require("C2", transition.dtype == x.dtype, "Transition must have Input's dtype");
-  ctx.Require("C3", length.rank() == 1 && InferContext::Matches(length[0], x.shape[0]),
-              "Length must have one element for each sequence", {x.shape[0]});
-  ctx.Require("C3", IsIndexType(ctx.InputDType("Length")), "Length must be int32 or int64");
+              "Transition", table, "tags", tags);
+  ctx.Require("C2", transition.dtype == x.dtype, "Transition", transition.dtype, "Input", x.dtype);
+  ctx.Require("C3", length.rank() == 1 && InferContext::Matches(length[0], x.shape[0]), "Length",
+              length, "sequences", x.shape[0]);
+  RequireIndexType(ctx, "C3", "Length");
   const int64_t least = ctx.Attr<bool>("include_bos_eos_tag") ? 2 : 1;
-  ctx.Require("C4", tags < 0 || tags >= least, "there are too few tags", {tags, least});
+  ctx.Require("C4", tags < 0 || tags >= least, tags, least);
   ctx.SetOutput("Scores", x.dtype, {x.shape[0]});
   ctx.SetOutput("Path", DType::kInt64, {x.shape[0], -1});
 }
@@ -44,7 +45,7 @@ void Advance(const T* x, const T* transition, int64_t tags, const T* alpha, T* n
 }
 
 template <class T>
-Kernel ViterbiDecode(const PrepareContext& ctx) {
+KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("Input"), transition = ctx.Input("Transition");
   const TensorArg length = ctx.Input("Length");
   const TensorArg scores = ctx.Output("Scores"), path = ctx.Output("Path");
@@ -94,10 +95,11 @@ void RegisterViterbiDecode(OpRegistry& ops) {
               "The path with the highest score through each sequence: score = the sum of "
               "Input[t][tag of t] and of Transition[tag of t - 1][tag of t], over the first Length "
               "steps. With include_bos_eos_tag, Transition[tags - 1][first tag] and "
-              "Transition[tags - 2][last tag] are added. Of equal choices the lowest tag is taken. "
-              "C1: Input has three dims. C2: Transition is [tags, tags], of Input's dtype. C3: "
-              "Length has an integer for each sequence. C4: there is a tag (two with "
-              "include_bos_eos_tag).")
+              "Transition[tags - 2][last tag] are added. Of equal choices the lowest tag is taken.")
+          .Constraint("C1", "Input must be [batch, time, tags]")
+          .Constraint("C2", "Transition must be [tags, tags], of Input's dtype")
+          .Constraint("C3", "Length must have one int32 or int64 for each sequence")
+          .Constraint("C4", "there must be a tag (two with include_bos_eos_tag)")
           .Input("Input", "floating-point tensor [batch, time, tags], the score of each tag")
           .Input("Transition", "floating-point tensor [tags, tags], [i][j] from tag i to tag j")
           .Input("Length", "int32 or int64 tensor [batch], each in [0, time]")
@@ -108,8 +110,7 @@ void RegisterViterbiDecode(OpRegistry& ops) {
           .RunTimeShape()
           .NotDifferentiable("a choice has no derivative")
           .Infer(InferViterbi)
-          .Reference<float, double>(
-              []<class T>(const PrepareContext& c) { return ViterbiDecode<T>(c); }));
+          .Reference(ViterbiDecode<float>, ViterbiDecode<double>));
 }
 
 }  // namespace coracle

@@ -34,7 +34,7 @@ int64_t NumelOf(const Shape& shape) { return shape.IsKnown() ? shape.numel() : -
 DType DTypeFromAttr(const InferContext& ctx, std::string_view id, std::string_view attr) {
   const int32_t number = ctx.Attr<int32_t>(attr);
   const DType dtype = static_cast<DType>(number);
-  ctx.Require(id, IsValid(dtype), "the attr must be the number of a dtype", {number});
+  ctx.Require(id, IsValid(dtype), attr, number);
   return dtype;
 }
 
@@ -68,8 +68,7 @@ IntList ReadIntList(const InferContext& ctx, std::string_view list_slot,
 }
 
 Shape ToShape(const InferContext& ctx, std::string_view id, const std::vector<int64_t>& dims) {
-  ctx.Require(id, dims.size() <= Shape::kMaxRank, "the rank is too high",
-              {static_cast<int64_t>(dims.size()), Shape::kMaxRank});
+  ctx.Require(id, dims.size() <= Shape::kMaxRank, dims.size(), Shape::kMaxRank);
   return Shape(dims);
 }
 
@@ -77,8 +76,7 @@ Shape ReadNewShape(const InferContext& ctx, std::string_view list_slot,
                    std::string_view tensor_slot, std::string_view attr) {
   IntList list = ReadIntList(ctx, list_slot, tensor_slot, attr);
   for (int64_t& dim : list.values) {
-    ctx.Require("C1", dim >= 0 || (dim == -1 && !ctx.exact()), "no dimension may be negative",
-                {dim});
+    ctx.Require("C1", dim >= 0 || (dim == -1 && !ctx.exact()), dim);
   }
   return ToShape(ctx, "C2", list.values);
 }
@@ -88,14 +86,11 @@ Shape BatchSizeLikeShape(const InferContext& ctx) {
   const Shape& input = ctx.InputShape("Input");
   const int32_t from = ctx.Attr<int32_t>("input_dim_idx");
   const int32_t to = ctx.Attr<int32_t>("output_dim_idx");
-  ctx.Require("C2", from >= 0 && from < input.rank(), "input_dim_idx must be an axis of Input",
-              {from, input.rank()});
-  ctx.Require("C3", to >= 0 && to < shape.rank(), "output_dim_idx must be an index of shape",
-              {to, shape.rank()});
+  ctx.Require("C2", from >= 0 && from < input.rank(), from, input.rank());
+  ctx.Require("C3", to >= 0 && to < shape.rank(), to, shape.rank());
   shape[to] = input[from];
   for (int64_t dim : shape) {
-    ctx.Require("C1", dim >= 0 || (dim == -1 && !ctx.exact()), "no dimension may be negative",
-                {dim});
+    ctx.Require("C1", dim >= 0 || (dim == -1 && !ctx.exact()), dim);
   }
   return shape;
 }

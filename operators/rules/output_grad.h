@@ -3,8 +3,6 @@
 
 #include <coracle/framework/op/infer_context.h>
 
-#include <string>
-
 namespace coracle {
 
 // Requires Out@GRAD to be what the forward op's Out is. In an exact context a dimension of -1 came
@@ -13,8 +11,7 @@ inline void RequireOutGrad(InferContext& ctx, std::string_view id, const VarMeta
   const VarMeta& dout = ctx.Input("Out@GRAD");
   const bool fits = ctx.exact() ? dout.shape == out.shape : dout.shape.CompatibleWith(out.shape);
   if (dout.dtype == out.dtype && fits) return;
-  ctx.FailText(id, "Out@GRAD must have the shape and dtype of Out",
-               dout.ToString() + " vs " + out.ToString());
+  ctx.Fail(id, dout, out);
 }
 
 }  // namespace coracle

@@ -3,9 +3,22 @@
 
 #include <coracle/framework/op/infer_context.h>
 
-#include <string>
+#include <string_view>
 
 namespace coracle {
+
+// Requires the inputs `slot` and `like` to have one dtype.
+inline void RequireSameDType(const InferContext& ctx, std::string_view id, std::string_view slot,
+                             std::string_view like) {
+  const DType a = ctx.InputDType(slot), b = ctx.InputDType(like);
+  ctx.Require(id, a == b, slot, a, like, b);
+}
+
+// Requires the input `slot` to be int32 or int64.
+inline void RequireIndexType(const InferContext& ctx, std::string_view id, std::string_view slot) {
+  const DType dtype = ctx.InputDType(slot);
+  ctx.Require(id, dtype == DType::kInt32 || dtype == DType::kInt64, dtype);
+}
 
 // Requires the input `slot` to have the dtype and shape of the input `like` (where both shapes are
 // known), be it a dense tensor or selected rows. Nothing happens when `slot` is absent.
@@ -14,8 +27,7 @@ inline void RequireSameElements(InferContext& ctx, std::string_view id, std::str
   if (!ctx.HasInput(slot)) return;
   const VarMeta &a = ctx.Input(slot), &b = ctx.Input(like);
   if (a.dtype == b.dtype && a.shape.CompatibleWith(b.shape)) return;
-  ctx.FailText(id, std::string(slot) + " must have the shape and dtype of " + std::string(like),
-               a.ToString() + " vs " + b.ToString());
+  ctx.Fail(id, slot, a, like, b);
 }
 
 // Requires the input `slot` to be a dense tensor of the dtype and shape of the input `like` (where
@@ -23,8 +35,7 @@ inline void RequireSameElements(InferContext& ctx, std::string_view id, std::str
 inline void RequireSameType(InferContext& ctx, std::string_view id, std::string_view slot,
                             std::string_view like) {
   if (!ctx.HasInput(slot)) return;
-  if (ctx.Input(slot).type != VarType::kLoDTensor)
-    ctx.FailText(id, std::string(slot) + " must be a dense tensor", ctx.Input(slot).ToString());
+  if (ctx.Input(slot).type != VarType::kLoDTensor) ctx.Fail(id, slot, ctx.Input(slot));
   RequireSameElements(ctx, id, slot, like);
 }
 
@@ -36,9 +47,7 @@ inline void RequireScalar(InferContext& ctx, std::string_view id, std::string_vi
   const bool one = !meta.shape.IsKnown() || meta.shape.numel() == 1;
   const bool kind = meta.type == VarType::kLoDTensor &&
                     (meta.dtype == DType::kFloat32 || meta.dtype == DType::kFloat64);
-  if (!one || !kind) {
-    ctx.FailText(id, std::string(slot) + " must be one float32 or float64", meta.ToString());
-  }
+  ctx.Require(id, one && kind, slot, meta);
 }
 
 }  // namespace coracle

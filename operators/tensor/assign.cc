@@ -28,13 +28,11 @@ void AssignGradient(GradientContext& g) {
 
 void InferAssignValue(InferContext& ctx) {
   const DType dtype = DTypeFromAttr(ctx, "C2", "dtype");
-  ctx.Require("C2", HasAssignedValues(dtype),
-              "dtype must be bool, int32, int64, float32 or float64");
+  ctx.Require("C2", HasAssignedValues(dtype), dtype);
   const Shape shape = ToShape(ctx, "C1", ctx.Attr<std::vector<int64_t>>("shape"));
-  ctx.Require("C1", shape.IsKnown(), "no dimension may be negative");
+  ctx.Require("C1", shape.IsKnown(), shape);
   const int64_t given = AssignedValues(ctx, dtype).numel();
-  ctx.Require("C3", shape.numel() == given, "the number of values must be that of the shape",
-              {shape.numel(), given});
+  ctx.Require("C3", shape.numel() == given, shape.numel(), given);
   ctx.SetOutput("Out", dtype, shape);
 }
 
@@ -54,17 +52,17 @@ void RegisterAssign(OpRegistry& ops) {
               .Doc("Out = X. Out may be X itself.")
               .Input("X", "tensor, tensor array or selected rows of any dtype")
               .Output("Out", "a copy of X")
+              .TakesAnyValue()
               .Inplace("X", "Out")
               .Alias("X", "Out")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
               .Reference(Assign));
   OpDef values("assign_value");
-  values
-      .Doc(
-          "Out = the values of the attr that belongs to dtype, in the given shape. C1: "
-          "shape has no negative dimension and at most 9 of them. C2: dtype is bool, "
-          "int32, int64, float32 or float64. C3: there are as many values as elements.")
+  values.Doc("Out = the values of the attr that belongs to dtype, in the given shape.")
+      .Constraint("C1", "shape must have no negative dimension and at most 9 of them")
+      .Constraint("C2", "dtype must be bool, int32, int64, float32 or float64")
+      .Constraint("C3", "the number of values must be that of the shape")
       .Output("Out", "tensor of shape and dtype")
       .Attr<std::vector<int32_t>>("shape", "shape of Out")
       .Attr<int32_t>("dtype", "dtype of Out")

@@ -12,8 +12,7 @@ namespace {
 
 void InferCast(InferContext& ctx) {
   const DType dtype = static_cast<DType>(ctx.Attr<int32_t>("out_dtype"));
-  ctx.Require("C1", IsValid(dtype), "out_dtype must be the number of an element type",
-              {ctx.Attr<int32_t>("out_dtype")});
+  ctx.Require("C1", IsValid(dtype), ctx.Attr<int32_t>("out_dtype"));
   VarMeta meta = ctx.Input("X");
   meta.dtype = dtype;
   ctx.SetOutput("Out", meta);
@@ -83,8 +82,8 @@ void CastGradient(GradientContext& g) {
 void RegisterCast(OpRegistry& ops) {
   ops.Add(OpDef("cast")
               .Doc("Out = X in another element type. To bool: X != 0. Float to integer: truncated "
-                   "and saturated, a nan gives 0. C1: out_dtype is a number of VarType.Type that "
-                   "is an element type.")
+                   "and saturated, a nan gives 0.")
+              .Constraint("C1", "out_dtype must be the number of an element type (VarType.Type)")
               .Input("X", "tensor or selected rows")
               .Output("Out", "what X is, of its shape")
               .Takes(VarType::kSelectedRows, {"X"})

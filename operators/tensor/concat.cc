@@ -15,7 +15,7 @@ std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
   if (ctx.HasInput("AxisTensor")) {
     const auto value = ctx.Value("AxisTensor");
     if (!value) return std::nullopt;
-    ctx.Require("C1", value->size() == 1, "AxisTensor must hold one element");
+    ctx.Require("C1", value->size() == 1, "AxisTensor", *value);
     return ctx.Axis("C1", value->front(), rank);
   }
   return ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank);
@@ -27,15 +27,14 @@ VarMeta ConcatOut(InferContext& ctx) {
   const std::optional<int> axis = ReadAxis(ctx, rank);
   for (size_t i = 1; i < ctx.NumInputs("X"); ++i) {
     const Shape& x = ctx.InputShape("X", i);
-    ctx.Require("C2", x.rank() == rank, "the inputs must have one rank", {rank, x.rank()});
-    ctx.Require("C3", ctx.InputDType("X", i) == out.dtype, "the inputs must have one dtype");
+    ctx.Require("C2", x.rank() == rank, out.shape, x);
+    ctx.Require("C3", ctx.InputDType("X", i) == out.dtype, out.dtype, ctx.InputDType("X", i));
     for (int d = 0; axis && d < rank; ++d) {
       if (d == *axis) {
         out.shape[d] = AddDims(out.shape[d], x[d]);
         continue;
       }
-      ctx.Require("C2", InferContext::Matches(out.shape[d], x[d]),
-                  "the inputs must agree in every dimension but axis", {out.shape[d], x[d]});
+      ctx.Require("C2", InferContext::Matches(out.shape[d], x[d]), out.shape[d], x[d]);
       if (out.shape[d] < 0) out.shape[d] = x[d];
     }
   }
@@ -106,8 +105,8 @@ Kernel ConcatGrad(const PrepareContext& ctx) {
 
 void InferConcatGrad(InferContext& ctx) {
   RequireOutGrad(ctx, "C4", ConcatOut(ctx));
-  ctx.Require("C5", ctx.NumOutputs("X@GRAD") <= ctx.NumInputs("X"),
-              "there must not be more X@GRAD than X");
+  ctx.Require("C5", ctx.NumOutputs("X@GRAD") <= ctx.NumInputs("X"), ctx.NumOutputs("X@GRAD"),
+              ctx.NumInputs("X"));
   for (size_t i = 0; i < ctx.NumInputs("X"); ++i) ctx.SetOutput("X@GRAD", ctx.Input("X", i), i);
 }
 
@@ -136,25 +135,24 @@ void ConcatGradGradient(GradientContext& g) {
 std::vector<int64_t> SplitSizes(const InferContext& ctx, int64_t dim) {
   const int64_t count = static_cast<int64_t>(ctx.NumOutputs("Out")), num = ctx.Attr<int32_t>("num");
   if (num > 0) {
-    ctx.Require("C2", num == count, "num must be the number of outputs", {num, count});
-    ctx.Require("C3", dim < 0 || dim % num == 0, "num must divide the dimension", {dim, num});
+    ctx.Require("C2", num == count, "num", num, "outputs", count);
+    ctx.Require("C3", dim < 0 || dim % num == 0, dim, num);
     return std::vector<int64_t>(static_cast<size_t>(num), dim < 0 ? -1 : dim / num);
   }
   IntList sections = ReadIntList(ctx, "SectionsTensorList", "", "sections");
   const int64_t given = static_cast<int64_t>(sections.values.size());
-  ctx.Require("C2", given == count, "there must be as many sections as outputs", {given, count});
+  ctx.Require("C2", given == count, "sections", given, "outputs", count);
   if (!sections.known) return std::vector<int64_t>(sections.values.size(), -1);
   int64_t sum = 0, *open = nullptr;
   for (int64_t& size : sections.values) {
-    ctx.Require("C4", size >= -1, "a section must not be negative (one may be -1)", {size});
-    ctx.Require("C4", size >= 0 || !open, "at most one section may be -1");
+    ctx.Require("C4", size >= -1, size);
+    ctx.Require("C4", size >= 0 || !open, sections.values);
     if (size < 0)
       open = &size;
     else
       sum = AddDims(sum, size);
   }
-  ctx.Require("C4", dim < 0 || sum == dim || (open && sum < dim),
-              "the sections must add up to the dimension", {sum, dim});
+  ctx.Require("C4", dim < 0 || sum == dim || (open && sum < dim), sum, dim);
   if (open && dim >= 0) *open = dim - sum;
   return sections.values;
 }
@@ -196,8 +194,8 @@ void InferStack(InferContext& ctx) {
   const int rank = y.shape.rank();
   for (size_t i = 1; i < ctx.NumInputs("X"); ++i) {
     const Shape& x = ctx.InputShape("X", i);
-    ctx.Require("C2", y.shape.CompatibleWith(x), "the inputs must have one shape");
-    ctx.Require("C3", ctx.InputDType("X", i) == y.dtype, "the inputs must have one dtype");
+    ctx.Require("C2", y.shape.CompatibleWith(x), y.shape, x);
+    ctx.Require("C3", ctx.InputDType("X", i) == y.dtype, y.dtype, ctx.InputDType("X", i));
     for (int d = 0; d < rank; ++d) y.shape[d] = std::max(y.shape[d], x[d]);
   }
   const int axis = ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank + 1);
@@ -209,11 +207,11 @@ void InferStack(InferContext& ctx) {
 
 void InferUnstack(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
-  ctx.Require("C1", x.shape.rank() > 0, "X must have a dimension");
+  ctx.Require("C1", x.shape.rank() > 0, x.shape);
   const int axis = ctx.Axis("C1", ctx.Attr<int32_t>("axis"), x.shape.rank());
   const int64_t num = ctx.Attr<int32_t>("num"), count = static_cast<int64_t>(ctx.NumOutputs("Y"));
-  ctx.Require("C2", num == count && InferContext::Matches(x.shape[axis], num),
-              "num must be the dimension and the number of outputs", {num, x.shape[axis], count});
+  ctx.Require("C2", num == count && InferContext::Matches(x.shape[axis], num), num, x.shape[axis],
+              count);
   std::vector<int64_t> dims = x.shape.ToVector();
   dims.erase(dims.begin() + axis);
   x.shape = Shape(dims);
@@ -277,19 +275,19 @@ void UnstackGradient(GradientContext& g) {
            {{"axis", g.Attr<int32_t>("axis")}});
 }
 
-OpDef WithAxis(OpDef def) {
+void DeclareAxis(OpDef& def) {
   def.OptionalInput("AxisTensor", "int32 or int64 tensor [1]; replaces attr axis")
       .Attr<int32_t>("axis", 0, "the axis")
-      .ValueInputs({"AxisTensor"})
       .NoGradientTo({"AxisTensor"});
-  return def;
 }
 
 void RegisterStack(OpRegistry& ops) {
   ops.Add(OpDef("stack")
-              .Doc("Y = the inputs one behind the other along a new dimension. C1: axis lies in "
-                   "[-rank - 1, rank]. C2: the inputs have one shape. C3: the inputs have one "
-                   "dtype. C4: the rank of Y is at most 9.")
+              .Doc("Y = the inputs one behind the other along a new dimension.")
+              .Constraint("C1", "axis must lie in [-rank - 1, rank]")
+              .Constraint("C2", "the inputs must have one shape")
+              .Constraint("C3", "the inputs must have one dtype")
+              .Constraint("C4", "the rank of Y must be at most 9")
               .VariadicInput("X", "tensors of any dtype")
               .Output("Y", "the stacked tensor")
               .Attr<int32_t>("axis", 0, "where the new dimension stands in Y")
@@ -297,8 +295,9 @@ void RegisterStack(OpRegistry& ops) {
               .Gradient(StackGradient)
               .Reference(Stack));
   ops.Add(OpDef("unstack")
-              .Doc("Y[i] = slice i of X along axis, without that dimension. C1: axis lies in "
-                   "[-rank, rank). C2: num is the dimension and the number of outputs.")
+              .Doc("Y[i] = slice i of X along axis, without that dimension.")
+              .Constraint("C1", "X must have a dimension, and axis lie in [-rank, rank)")
+              .Constraint("C2", "num must be the dimension and the number of outputs")
               .Input("X", "tensor of any dtype")
               // (The gradient of stack may want some of them only.)
               .OptionalVariadicOutput("Y", "the slices; @EMPTY@ for one that is not wanted")
@@ -312,44 +311,49 @@ void RegisterStack(OpRegistry& ops) {
 }  // namespace
 
 void RegisterConcat(OpRegistry& ops) {
-  ops.Add(WithAxis(OpDef("concat")
-                       .Doc("Out = the inputs one behind the other along axis. C1: axis lies in "
-                            "[-rank, rank). C2: the inputs agree in every other dimension. C3: "
-                            "the inputs have one dtype.")
-                       .VariadicInput("X", "tensors of any dtype")
-                       .Output("Out", "the joined tensor"))
+  ops.Add(OpDef("concat")
+              .Doc("Out = the inputs one behind the other along axis.")
+              .Constraint("C1", "axis must lie in [-rank, rank)")
+              .Constraint("C2", "the inputs must have one rank and agree in every other dimension")
+              .Constraint("C3", "the inputs must have one dtype")
+              .VariadicInput("X", "tensors of any dtype")
+              .Output("Out", "the joined tensor")
+              .Apply(DeclareAxis)
               .Infer(InferConcat)
               .GradientOp({"X", "AxisTensor"})
               .Reference(Concat));
+  ops.Add(OpDef("concat_grad")
+              .Doc("Gradient of concat: X@GRAD[i] = its part of Out@GRAD.")
+              .ConstraintsOf("concat", {"C1", "C2", "C3"})
+              .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
+              .Constraint("C5", "there must not be more X@GRAD than X")
+              .VariadicInput("X", "concat's inputs, for their shapes only")
+              .Input("Out@GRAD", "gradient of Out")
+              .OptionalVariadicOutput("X@GRAD", "gradients of the inputs")
+              .Apply(DeclareAxis)
+              .NoGradientTo({"X"})
+              .Infer(InferConcatGrad)
+              .Gradient(ConcatGradGradient)
+              .Reference(ConcatGrad));
   ops.Add(
-      WithAxis(OpDef("concat_grad")
-                   .Doc("Gradient of concat: X@GRAD[i] = its part of Out@GRAD. C4: Out@GRAD has "
-                        "Out's shape and dtype. C5: there are not more X@GRAD than X. The "
-                        "others as concat.")
-                   .VariadicInput("X", "concat's inputs, for their shapes only")
-                   .Input("Out@GRAD", "gradient of Out")
-                   .OptionalVariadicOutput("X@GRAD", "gradients of the inputs"))
-          .NoGradientTo({"X"})
-          .Infer(InferConcatGrad)
-          .Gradient(ConcatGradGradient)
-          .Reference(ConcatGrad));
-  ops.Add(WithAxis(OpDef("split")
-                       .Doc("Out = X cut along axis into num equal parts, or into parts of the "
-                            "given sections. C1: axis lies in [-rank, rank). C2: there are as many "
-                            "parts as outputs. C3: num divides the dimension. C4: the sections add "
-                            "up to the dimension; one may be -1.")
-                       .Input("X", "tensor of any dtype")
-                       .OptionalVariadicInput("SectionsTensorList",
-                                              "one-element tensors; replace attr sections")
-                       .VariadicOutput("Out", "the parts"))
-              .Attr<std::vector<int32_t>>("sections", {}, "sizes of the parts")
-              .Attr<int32_t>("num", 0, "number of equal parts; 0: sections tells")
-              .Range(0, {})
-              .ValueInputs({"AxisTensor", "SectionsTensorList"})
-              .NoGradientTo({"SectionsTensorList"})
-              .Infer(InferSplit)
-              .Gradient(SplitGradient)
-              .Reference(Split));
+      OpDef("split")
+          .Doc("Out = X cut along axis into num equal parts, or into parts of the given sections.")
+          .Constraint("C1", "axis must lie in [-rank, rank)")
+          .Constraint("C2", "num, or the number of sections, must be the number of outputs")
+          .Constraint("C3", "num must divide the dimension")
+          .Constraint(
+              "C4", "the sections must not be negative (one may be -1) and add up to the dimension")
+          .Input("X", "tensor of any dtype")
+          .OptionalVariadicInput("SectionsTensorList", "one-element tensors; replace attr sections")
+          .VariadicOutput("Out", "the parts")
+          .Apply(DeclareAxis)
+          .Attr<std::vector<int32_t>>("sections", {}, "sizes of the parts")
+          .Attr<int32_t>("num", 0, "number of equal parts; 0: sections tells")
+          .Range(0, {})
+          .NoGradientTo({"SectionsTensorList"})
+          .Infer(InferSplit)
+          .Gradient(SplitGradient)
+          .Reference(Split));
   RegisterStack(ops);
 }
 

@@ -24,16 +24,15 @@ VarMeta ExpandOut(InferContext& ctx) {
       ReadIntList(ctx, "expand_shapes_tensor", "Shape", "shape", DeclaredRank(ctx));
   Shape out = ToShape(ctx, "C4", wanted.values);
   const int lead = out.rank() - x.shape.rank();
-  ctx.Require("C1", lead >= 0, "shape must have at least X's rank", {out.rank(), x.shape.rank()});
+  ctx.Require("C1", lead >= 0, out.rank(), x.shape.rank());
   for (int i = 0; i < out.rank(); ++i) {
     const int64_t dim = i < lead ? 1 : x.shape[i - lead];
     if (out[i] == -1 && wanted.known) {
-      ctx.Require("C2", i >= lead, "a -1 keeps a dimension that X must have", {i, lead});
+      ctx.Require("C2", i >= lead, "-1 at", i, "of shape", out);
       out[i] = dim;
     }
-    ctx.Require("C2", out[i] >= -1, "a dimension must be -1 or not negative", {out[i]});
-    ctx.Require("C3", dim == 1 || InferContext::Matches(dim, out[i]),
-                "X's dimension must be 1 or that of the shape", {dim, out[i]});
+    ctx.Require("C2", out[i] >= -1, out[i]);
+    ctx.Require("C3", dim == 1 || InferContext::Matches(dim, out[i]), dim, out[i]);
   }
   x.shape = out;
   return x;
@@ -71,7 +70,7 @@ Kernel ZeroFill(const TensorArg& dx) {
 }
 
 template <class T>
-Kernel ExpandGrad(const PrepareContext& ctx) {
+KernelOf<T> ExpandGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   if (dout.numel == 0) return ZeroFill(dx);
   const std::vector<int64_t> strides = ContiguousStrides(dout.shape.ToVector());
@@ -96,8 +95,7 @@ VarMeta TileOut(InferContext& ctx) {
   for (int i = 0; i < rank; ++i) {
     const int from = i - (rank - x.shape.rank()), of = i - (rank - count);
     const int64_t repeat = of < 0 ? 1 : times.values[static_cast<size_t>(of)];
-    ctx.Require("C1", repeat > 0 || (repeat == -1 && !times.known), "repeats must be positive",
-                {repeat});
+    ctx.Require("C1", repeat > 0 || (repeat == -1 && !times.known), repeat);
     out.Append(MulDims(from < 0 ? 1 : x.shape[from], repeat));
   }
   x.shape = out;
@@ -135,7 +133,7 @@ Kernel Tile(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel TileGrad(const PrepareContext& ctx) {
+KernelOf<T> TileGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   if (dout.numel == 0) return ZeroFill(dx);
   const TileAxes axes = PairAxes(dx.shape, dout.shape);
@@ -152,14 +150,12 @@ struct Spelling {
 constexpr Spelling kExpand = {"expand_shapes_tensor", "Shape", "shape"};
 constexpr Spelling kTile = {"repeat_times_tensor", "RepeatTimes", "repeat_times"};
 
-OpDef WithShape(OpDef def, const Spelling& names) {
+void DeclareShape(OpDef& def, const Spelling& names) {
   const std::string attr = names.attr;
   def.OptionalInput(names.tensor, "int32 or int64 tensor; replaces attr " + attr)
       .OptionalVariadicInput(names.list, "one-element tensors; replace attr " + attr)
       .Attr<std::vector<int32_t>>(attr, {}, "one number for each dimension of Out")
-      .ValueInputs({names.tensor, names.list})
       .NoGradientTo({names.tensor, names.list});
-  return def;
 }
 
 // Both ops are linear, so the gradient of the gradient is the op itself.
@@ -174,12 +170,12 @@ GradientFn Repeat(const std::string& type, const Spelling& names) {
   };
 }
 
-OpDef GradDef(const std::string& type, const Spelling& names) {
+OpDef GradDef(const std::string& type, const Spelling& names,
+              std::vector<std::string> constraints) {
   OpDef def(type + "_grad");
-  def.Doc("Gradient of " + type +
-          ": X@GRAD = sum of Out@GRAD over the copies of each element. "
-          "C5: Out@GRAD has Out's shape and dtype. The others as " +
-          type + ".")
+  def.Doc("Gradient of " + type + ": X@GRAD = sum of Out@GRAD over the copies of each element.")
+      .ConstraintsOf(type, std::move(constraints))
+      .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
       .Input("X", "for its shape only")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
@@ -190,42 +186,46 @@ OpDef GradDef(const std::string& type, const Spelling& names) {
         RequireOutGrad(ctx, "C5", tile ? TileOut(ctx) : ExpandOut(ctx));
         ctx.SetOutput("X@GRAD", ctx.Input("X"));
       })
-      .Gradient(Repeat(type, names));
-  return WithShape(std::move(def), names);
+      .Gradient(Repeat(type, names))
+      .Apply(DeclareShape, names);
+  return def;
 }
 
 }  // namespace
 
 void RegisterExpandV2(OpRegistry& ops) {
-  ops.Add(WithShape(OpDef("expand_v2")
-                        .Doc("Out = X broadcast to a shape: from expand_shapes_tensor, else Shape, "
-                             "else attr shape; -1 keeps X's dimension. C1: the shape has at least "
-                             "X's rank. C2: its numbers are -1 (where X has a dimension) or not "
-                             "negative. C3: a dimension of X is 1 or that of the shape. C4: the "
-                             "rank is at most 9.")
-                        .Input("X", "tensor of any dtype")
-                        .Output("Out", "the broadcast tensor"),
-                    kExpand)
+  ops.Add(OpDef("expand_v2")
+              .Doc("Out = X broadcast to a shape: from expand_shapes_tensor, else Shape, else attr "
+                   "shape; -1 keeps X's dimension.")
+              .Constraint("C1", "shape must have at least X's rank")
+              .Constraint("C2",
+                          "the numbers of shape must be -1 (which keeps a dimension that X must "
+                          "have) or not negative")
+              .Constraint("C3", "a dimension of X must be 1 or that of shape")
+              .Constraint("C4", "the rank must be at most 9")
+              .Input("X", "tensor of any dtype")
+              .Output("Out", "the broadcast tensor")
+              .Apply(DeclareShape, kExpand)
               .Infer(InferExpand)
               .GradientOp({"X", "Shape", "expand_shapes_tensor"})
               .Reference(Expand));
-  ops.Add(GradDef("expand_v2", kExpand)
-              .Reference<float, double, float16, bfloat16>(
-                  []<class T>(const PrepareContext& c) { return ExpandGrad<T>(c); }));
-  ops.Add(WithShape(OpDef("tile")
-                        .Doc("Out = X repeated along each dimension: the numbers come from "
-                             "repeat_times_tensor, else RepeatTimes, else attr repeat_times; the "
-                             "shorter of them and X's shape gets leading ones. C1: the numbers are "
-                             "positive. C2: there are at most 9.")
-                        .Input("X", "tensor of any dtype")
-                        .Output("Out", "the repeated tensor"),
-                    kTile)
+  ops.Add(GradDef("expand_v2", kExpand, {"C1", "C2", "C3", "C4"})
+              .Reference(ExpandGrad<float>, ExpandGrad<double>, ExpandGrad<float16>,
+                         ExpandGrad<bfloat16>));
+  ops.Add(OpDef("tile")
+              .Doc("Out = X repeated along each dimension: the numbers come from "
+                   "repeat_times_tensor, else RepeatTimes, else attr repeat_times; the shorter of "
+                   "them and X's shape gets leading ones.")
+              .Constraint("C1", "repeats must be positive")
+              .Constraint("C2", "the rank must be at most 9")
+              .Input("X", "tensor of any dtype")
+              .Output("Out", "the repeated tensor")
+              .Apply(DeclareShape, kTile)
               .Infer(InferTile)
               .GradientOp({"X", "RepeatTimes", "repeat_times_tensor"})
               .Reference(Tile));
-  ops.Add(GradDef("tile", kTile)
-              .Reference<float, double, float16, bfloat16>(
-                  []<class T>(const PrepareContext& c) { return TileGrad<T>(c); }));
+  ops.Add(GradDef("tile", kTile, {"C1", "C2"})
+              .Reference(TileGrad<float>, TileGrad<double>, TileGrad<float16>, TileGrad<bfloat16>));
 }
 
 }  // namespace coracle

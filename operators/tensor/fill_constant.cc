@@ -40,13 +40,11 @@ void InferFillConstant(InferContext& ctx) {
   const DType dtype = DTypeFromAttr(ctx, "C3", "dtype");
   Element unused;
   const std::string text = ctx.Attr<std::string>("str_value");
-  if (!text.empty() && !ParseElement(text, dtype, &unused))
-    ctx.FailText("C4", "str_value must be a number", Quote(text));
+  if (!text.empty() && !ParseElement(text, dtype, &unused)) ctx.Fail("C4", Quote(text));
   if (ctx.HasInput("ValueTensor")) {
-    ctx.Require("C5", ctx.InputDType("ValueTensor") == dtype,
-                "ValueTensor must have the dtype of attr dtype");
+    ctx.Require("C5", ctx.InputDType("ValueTensor") == dtype, ctx.InputDType("ValueTensor"), dtype);
     ctx.Require("C5", InferContext::Matches(NumelOf(ctx.InputShape("ValueTensor")), 1),
-                "ValueTensor must hold one element");
+                ctx.InputShape("ValueTensor"));
   }
   ctx.SetOutput("Out", dtype, shape);
 }
@@ -80,8 +78,7 @@ void InferBatchSizeLike(InferContext& ctx) {
   const DType dtype = DTypeFromAttr(ctx, "C4", "dtype");
   Element unused;
   const std::string text = ctx.Attr<std::string>("str_value");
-  if (!text.empty() && !ParseElement(text, dtype, &unused))
-    ctx.FailText("C5", "str_value must be a number", Quote(text));
+  if (!text.empty() && !ParseElement(text, dtype, &unused)) ctx.Fail("C5", Quote(text));
   ctx.SetOutput("Out", dtype, BatchSizeLikeShape(ctx));
 }
 
@@ -109,9 +106,12 @@ OpDef FillConstantDef() {
   def.Doc(
          "Out = a tensor of the given shape, dtype and value. The shape comes from "
          "ShapeTensorList, else ShapeTensor, else attr shape; the value from ValueTensor, else "
-         "str_value, else value. C1: no dimension is negative. C2: the rank is at most 9. C3: "
-         "dtype names a dtype. C4: str_value is a number (inf and nan included). C5: "
-         "ValueTensor holds one element of that dtype.")
+         "str_value, else value.")
+      .Constraint("C1", "no dimension may be negative")
+      .Constraint("C2", "the rank must be at most 9")
+      .Constraint("C3", "dtype must be the number of a dtype")
+      .Constraint("C4", "str_value must be a number (inf and nan included)")
+      .Constraint("C5", "ValueTensor must hold one element of the dtype of attr dtype")
       .OptionalInput("ValueTensor", "tensor [1] with the value")
       .OptionalInput("ShapeTensor", "int32 or int64 tensor with the shape")
       .OptionalVariadicInput("ShapeTensorList", "one-element tensors, one per dimension")
@@ -122,7 +122,6 @@ OpDef FillConstantDef() {
       .Attr<std::string>("str_value", "", "the value as text: exact for int64")
       .Attr<bool>("force_cpu", false, "ignored")
       .Attr<int32_t>("place_type", -1, "ignored")
-      .ValueInputs({"ShapeTensor", "ShapeTensorList"})
       .NotDifferentiable(kNoGradientReason)
       .Infer(InferFillConstant)
       .Reference(FillConstant);
@@ -135,9 +134,12 @@ void RegisterFillConstant(OpRegistry& ops) {
   ops.Add(FillConstantDef());
   ops.Add(OpDef("fill_constant_batch_size_like")
               .Doc("Out = a tensor of the given value whose shape is attr shape with dimension "
-                   "output_dim_idx taken from dimension input_dim_idx of Input. C1: no dimension "
-                   "is negative. C2: input_dim_idx is an axis of Input. C3: output_dim_idx is an "
-                   "index of shape. C4: dtype names a dtype. C5: str_value is a number.")
+                   "output_dim_idx taken from dimension input_dim_idx of Input.")
+              .Constraint("C1", "no dimension may be negative")
+              .Constraint("C2", "input_dim_idx must be an axis of Input")
+              .Constraint("C3", "output_dim_idx must be an index of shape")
+              .Constraint("C4", "dtype must be the number of a dtype")
+              .Constraint("C5", "str_value must be a number")
               .Input("Input", "tensor with the batch dimension")
               .Output("Out", "the filled tensor")
               .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
@@ -152,8 +154,8 @@ void RegisterFillConstant(OpRegistry& ops) {
               .Infer(InferBatchSizeLike)
               .Reference(FillBatchSizeLike));
   ops.Add(OpDef("fill_any_like")
-              .Doc("Out = a tensor of X's shape filled with value. C1: dtype is -1 (X's dtype) or "
-                   "names a dtype.")
+              .Doc("Out = a tensor of X's shape filled with value.")
+              .Constraint("C1", "dtype must be -1 (X's dtype) or the number of a dtype")
               .Input("X", "tensor of any dtype")
               .Output("Out", "the filled tensor")
               .Attr<float>("value", 0.f, "the value")

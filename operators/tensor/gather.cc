@@ -7,6 +7,7 @@
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <cstring>
 #include <optional>
@@ -18,7 +19,7 @@ std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
   if (ctx.HasInput("Axis")) {
     const auto value = ctx.Value("Axis");
     if (!value) return std::nullopt;
-    ctx.Require("C1", value->size() == 1, "Axis must hold one element");
+    ctx.Require("C1", value->size() == 1, "Axis", *value);
     return ctx.Axis("C1", value->front(), rank);
   }
   return ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank);
@@ -27,9 +28,9 @@ std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
 VarMeta GatherOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   const Shape& index = ctx.InputShape("Index");
-  ctx.Require("C2", IsIndexType(ctx.InputDType("Index")), "Index must be int32 or int64");
+  RequireIndexType(ctx, "C2", "Index");
   ctx.Require("C3", index.rank() == 1 || (index.rank() == 2 && InferContext::Matches(index[1], 1)),
-              "Index must be a vector");
+              index);
   const std::optional<int> axis = ReadAxis(ctx, x.shape.rank());
   if (axis)
     x.shape[*axis] = index[0];
@@ -98,7 +99,7 @@ Kernel Gather(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel GatherGrad(const PrepareContext& ctx) {
+KernelOf<T> GatherGrad(const PrepareContext& ctx) {
   const TensorArg index = ctx.Input("Index"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   const Splitter splitter(ctx, dx);
@@ -135,11 +136,10 @@ void GatherGradGradient(GradientContext& g) {
 VarMeta GatherNdOut(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   const Shape& index = ctx.InputShape("Index");
-  ctx.Require("C1", IsIndexType(ctx.InputDType("Index")), "Index must be int32 or int64");
-  ctx.Require("C2", index.rank() > 0, "Index must have a dimension");
+  RequireIndexType(ctx, "C1", "Index");
+  ctx.Require("C2", index.rank() > 0, index);
   const int64_t depth = index[index.rank() - 1];
-  ctx.Require("C3", depth >= 0 && depth <= x.shape.rank(),
-              "Index's last dimension must be known and at most X's rank", {depth, x.shape.rank()});
+  ctx.Require("C3", depth >= 0 && depth <= x.shape.rank(), depth, x.shape.rank());
   std::vector<int64_t> dims(index.begin(), index.end() - 1);
   dims.insert(dims.end(), x.shape.begin() + depth, x.shape.end());
   x.shape = ToShape(ctx, "C4", dims);
@@ -192,7 +192,7 @@ Kernel GatherNd(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel GatherNdGrad(const PrepareContext& ctx) {
+KernelOf<T> GatherNdGrad(const PrepareContext& ctx) {
   const TensorArg index = ctx.Input("Index"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   if (dx.numel == 0) return [](Workspace&) {};
@@ -213,12 +213,12 @@ void GatherNdGradGradient(GradientContext& g) {
            {{"Out", {g.InputGrad("Out@GRAD")}}});
 }
 
-OpDef GradDef(const std::string& type) {
+OpDef GradDef(const std::string& type, std::vector<std::string> constraints) {
   OpDef def(type + "_grad");
   def.Doc("Gradient of " + type +
-          ": X@GRAD = sum of the rows of Out@GRAD that Index took from "
-          "each place of X. C5: Out@GRAD has Out's shape and dtype. The others as " +
-          type + ".")
+          ": X@GRAD = sum of the rows of Out@GRAD that Index took from each place of X.")
+      .ConstraintsOf(type, std::move(constraints))
+      .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
       .Input("X", "for its shape only")
       .Input("Index", "int32 or int64 indices")
       .Input("Out@GRAD", "gradient of Out")
@@ -233,38 +233,42 @@ OpDef GradDef(const std::string& type) {
   return def;
 }
 
-OpDef WithAxis(OpDef def) {
+void DeclareAxis(OpDef& def) {
   def.OptionalInput("Axis", "int32 or int64 tensor [1]; replaces attr axis")
       .Attr<int32_t>("axis", 0, "the dimension of X that Index indexes")
       .Attr<bool>("overwrite", true, "ignored: gradients of equal indices always add up")
-      .ValueInputs({"Axis"})
       .NoGradientTo({"Axis"});
-  return def;
 }
 
 }  // namespace
 
 void RegisterGather(OpRegistry& ops) {
-  ops.Add(WithAxis(OpDef("gather")
-                       .Doc("Out[.., i, ..] = X[.., Index[i], ..] along axis. An index outside of "
-                            "the dimension is an error. C1: axis lies in [-rank, rank). C2: Index "
-                            "is int32 or int64. C3: Index is [n] or [n, 1].")
-                       .Input("X", "tensor of any dtype, rank 1 or more")
-                       .Input("Index", "int32 or int64 indices")
-                       .Output("Out", "the gathered slices"))
+  ops.Add(OpDef("gather")
+              .Doc("Out[.., i, ..] = X[.., Index[i], ..] along axis. An index outside of the "
+                   "dimension is an error.")
+              .Constraint("C1", "axis must lie in [-rank, rank)")
+              .Constraint("C2", "Index must be int32 or int64")
+              .Constraint("C3", "Index must be [n] or [n, 1]")
+              .Input("X", "tensor of any dtype, rank 1 or more")
+              .Input("Index", "int32 or int64 indices")
+              .Output("Out", "the gathered slices")
+              .Apply(DeclareAxis)
               .NoGradientTo({"Index"})
               .Infer(InferGather)
               .GradientOp({"X", "Index", "Axis"})
               .Reference(Gather));
-  ops.Add(WithAxis(GradDef("gather"))
+  ops.Add(GradDef("gather", {"C1", "C2", "C3"})
+              .Apply(DeclareAxis)
               .Gradient(GatherGradGradient)
-              .Reference<float, double, float16, bfloat16>(
-                  []<class T>(const PrepareContext& c) { return GatherGrad<T>(c); }));
+              .Reference(GatherGrad<float>, GatherGrad<double>, GatherGrad<float16>,
+                         GatherGrad<bfloat16>));
   ops.Add(OpDef("gather_nd")
               .Doc("Out[i.., :] = X[Index[i.., 0], Index[i.., 1], .., :]. An index outside of its "
-                   "dimension is an error. C1: Index is int32 or int64. C2: Index has rank 1 or "
-                   "more. C3: Index's last dimension is known and at most X's rank. C4: the rank "
-                   "of Out is at most 9.")
+                   "dimension is an error.")
+              .Constraint("C1", "Index must be int32 or int64")
+              .Constraint("C2", "Index must have rank 1 or more")
+              .Constraint("C3", "Index's last dimension must be known and at most X's rank")
+              .Constraint("C4", "the rank of Out must be at most 9")
               .Input("X", "tensor of any dtype")
               .Input("Index", "int32 or int64 indices [.., depth]")
               .Output("Out", "the gathered slices")
@@ -272,10 +276,10 @@ void RegisterGather(OpRegistry& ops) {
               .Infer(InferGatherNd)
               .GradientOp({"X", "Index"})
               .Reference(GatherNd));
-  ops.Add(GradDef("gather_nd")
+  ops.Add(GradDef("gather_nd", {"C1", "C2", "C3", "C4"})
               .Gradient(GatherNdGradGradient)
-              .Reference<float, double, float16, bfloat16>(
-                  []<class T>(const PrepareContext& c) { return GatherNdGrad<T>(c); }));
+              .Reference(GatherNdGrad<float>, GatherNdGrad<double>, GatherNdGrad<float16>,
+                         GatherNdGrad<bfloat16>));
 }
 
 }  // namespace coracle

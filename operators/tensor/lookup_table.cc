@@ -7,6 +7,7 @@
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <cstring>
 
@@ -19,12 +20,11 @@ constexpr int64_t kNoPadding = -1;
 void InferLookup(InferContext& ctx) {
   VarMeta w = ctx.Input("W");
   const Shape& ids = ctx.InputShape("Ids");
-  ctx.Require("C1", w.shape.rank() == 2, "W must be a matrix", {w.shape.rank()});
-  ctx.Require("C2", IsIndexType(ctx.InputDType("Ids")), "Ids must be int32 or int64");
+  ctx.Require("C1", w.shape.rank() == 2, w.shape.rank());
+  RequireIndexType(ctx, "C2", "Ids");
   std::vector<int64_t> dims = ids.ToVector();
   if (ctx.op().type() == "lookup_table") {
-    ctx.Require("C4", ids.rank() > 0 && InferContext::Matches(ids[ids.rank() - 1], 1),
-                "the last dimension of Ids must be 1");
+    ctx.Require("C4", ids.rank() > 0 && InferContext::Matches(ids[ids.rank() - 1], 1), ids);
     dims.pop_back();
   }
   dims.push_back(w.shape[1]);
@@ -107,7 +107,7 @@ Kernel SparseLookupGrad(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel LookupGrad(const PrepareContext& ctx) {
+KernelOf<T> LookupGrad(const PrepareContext& ctx) {
   if (ctx.Attr<bool>("is_sparse")) return SparseLookupGrad(ctx);
   const TensorArg ids = ctx.Input("Ids"), dout = ctx.Input("Out@GRAD"), dw = ctx.Output("W@GRAD");
   const int64_t padding = ctx.Attr<int64_t>("padding_idx");
@@ -125,13 +125,12 @@ Kernel LookupGrad(const PrepareContext& ctx) {
 
 void InferLookupGrad(InferContext& ctx) {
   VarMeta w = ctx.Input("W");
-  ctx.Require("C1", w.shape.rank() == 2, "W must be a matrix", {w.shape.rank()});
-  ctx.Require("C2", IsIndexType(ctx.InputDType("Ids")), "Ids must be int32 or int64");
+  ctx.Require("C1", w.shape.rank() == 2, w.shape.rank());
+  RequireIndexType(ctx, "C2", "Ids");
   const Shape& dout = ctx.InputShape("Out@GRAD");
   const int64_t wanted = MulDims(NumelOf(ctx.InputShape("Ids")), w.shape[1]);
-  ctx.Require("C3", InferContext::Matches(NumelOf(dout), wanted),
-              "Out@GRAD must have one row for each of Ids", {NumelOf(dout), wanted});
-  ctx.Require("C4", ctx.InputDType("Out@GRAD") == w.dtype, "Out@GRAD must have W's dtype");
+  ctx.Require("C3", InferContext::Matches(NumelOf(dout), wanted), NumelOf(dout), wanted);
+  ctx.Require("C4", ctx.InputDType("Out@GRAD") == w.dtype, ctx.InputDType("Out@GRAD"), w.dtype);
   if (ctx.Attr<bool>("is_sparse")) w.type = VarType::kSelectedRows;
   ctx.SetOutput("W@GRAD", w);
 }
@@ -146,52 +145,57 @@ void LookupGradGradient(GradientContext& g) {
       {{"padding_idx", g.Attr<int64_t>("padding_idx")}, {"is_sparse", g.Attr<bool>("is_sparse")}});
 }
 
-OpDef WithAttrs(OpDef def) {
+void DeclareAttrs(OpDef& def) {
   def.Attr<bool>("is_sparse", false,
                  "the gradient of W is selected rows: one row for each id, in their order")
       .Attr<bool>("is_distributed", false, "ignored")
       .Attr<int64_t>("padding_idx", kNoPadding, "the id whose row counts as zeros; -1: none");
   if (def.type().rfind("lookup_table_v2", 0) != 0) def.Attr<bool>("is_test", false, "ignored");
-  return def;
 }
 
-void AddPair(OpRegistry& ops, const std::string& type, const std::string& rule) {
-  ops.Add(WithAttrs(OpDef(type)
-                        .Doc("Out = for every id the row of W with that number; zeros for "
-                             "padding_idx, without a gradient. Another id outside of [0, rows) is "
-                             "an error. C1: W is a matrix. C2: Ids is int32 or int64. " +
-                             rule)
-                        .Input("W", "matrix of any dtype, a row for each id")
-                        .Input("Ids", "int32 or int64 tensor of ids")
-                        .Output("Out", "the rows"))
+void AddPair(OpRegistry& ops, const std::string& type, const char* id, const char* constraint) {
+  ops.Add(OpDef(type)
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("Out = for every id the row of W with that number; zeros for padding_idx, "
+                   "without a gradient. Another id outside of [0, rows) is an error.")
+              .Constraint("C1", "W must be a matrix")
+              .Constraint("C2", "Ids must be int32 or int64")
+              .Constraint(id, constraint)
+              .Input("W", "matrix of any dtype, a row for each id")
+              .Input("Ids", "int32 or int64 tensor of ids")
+              .Output("Out", "the rows")
+              .Apply(DeclareAttrs)
               .NoGradientTo({"Ids"})
               .Infer(InferLookup)
               .GradientOp({"W", "Ids"})
               .Reference(Lookup));
-  ops.Add(WithAttrs(OpDef(type + "_grad")
-                        .Doc("Gradient of " + type +
-                             ": W@GRAD = sum of the rows of Out@GRAD of each id; with "
-                             "is_sparse selected rows that hold Out@GRAD's rows under their ids "
-                             "(not added up, those of padding_idx left out). C1: W is a matrix. "
-                             "C2: Ids is int32 or int64. C3: Out@GRAD has a row for each "
-                             "of Ids. C4: Out@GRAD has W's dtype.")
-                        .Input("W", "for its shape only")
-                        .Input("Ids", "int32 or int64 tensor of ids")
-                        .Input("Out@GRAD", "gradient of Out")
-                        .Output("W@GRAD", "gradient of W"))
+  ops.Add(OpDef(type + "_grad")
+              .Doc("Gradient of " + type +
+                   ": W@GRAD = sum of the rows of Out@GRAD of each id; with is_sparse selected "
+                   "rows that hold Out@GRAD's rows under their ids (not added up, those of "
+                   "padding_idx left out).")
+              .Constraint("C1", "W must be a matrix")
+              .Constraint("C2", "Ids must be int32 or int64")
+              .Constraint("C3", "Out@GRAD must have a row for each of Ids")
+              .Constraint("C4", "Out@GRAD must have W's dtype")
+              .Input("W", "for its shape only")
+              .Input("Ids", "int32 or int64 tensor of ids")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("W@GRAD", "gradient of W")
+              .Apply(DeclareAttrs)
               .NoGradientTo({"W", "Ids"})
               .KernelTypeFrom("Out@GRAD")
               .Infer(InferLookupGrad)
               .Gradient(LookupGradGradient)
-              .Reference<float, double, float16, bfloat16>(
-                  []<class T>(const PrepareContext& c) { return LookupGrad<T>(c); }));
+              .Reference(LookupGrad<float>, LookupGrad<double>, LookupGrad<float16>,
+                         LookupGrad<bfloat16>));
 }
 
 }  // namespace
 
 void RegisterLookupTable(OpRegistry& ops) {
-  AddPair(ops, "lookup_table", "C4: the last dimension of Ids is 1.");
-  AddPair(ops, "lookup_table_v2", "C3: the rank of Out is at most 9.");
+  AddPair(ops, "lookup_table", "C4", "the last dimension of Ids must be 1");
+  AddPair(ops, "lookup_table_v2", "C3", "the rank of Out must be at most 9");
 }
 
 }  // namespace coracle

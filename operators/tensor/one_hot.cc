@@ -4,6 +4,7 @@
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/same_type.h>
 
 namespace coracle {
 namespace {
@@ -11,20 +12,19 @@ namespace {
 // one_hot replaces a trailing dimension of 1, one_hot_v2 appends one.
 void InferOneHot(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
-  ctx.Require("C1", IsIndexType(ctx.InputDType("X")), "X must be int32 or int64");
+  RequireIndexType(ctx, "C1", "X");
   int64_t depth = ctx.Attr<int32_t>("depth");
   bool known = true;
   if (ctx.HasInput("depth_tensor")) {
     const auto value = ctx.Value("depth_tensor");
     known = value.has_value();
-    ctx.Require("C2", !known || value->size() == 1, "depth_tensor must hold one element");
+    if (known) ctx.Require("C2", value->size() == 1, "depth_tensor", *value);
     depth = known ? value->front() : -1;
   }
-  ctx.Require("C2", !known || depth > 0, "depth must be positive", {depth});
+  ctx.Require("C2", !known || depth > 0, depth);
   std::vector<int64_t> dims = x.ToVector();
   if (ctx.op().type() == "one_hot") {
-    ctx.Require("C5", x.rank() > 0 && InferContext::Matches(x[x.rank() - 1], 1),
-                "the last dimension of X must be 1");
+    ctx.Require("C5", x.rank() > 0 && InferContext::Matches(x[x.rank() - 1], 1), x);
     dims.pop_back();
   }
   dims.push_back(depth);
@@ -54,21 +54,23 @@ Kernel OneHot(const PrepareContext& ctx) {
   };
 }
 
-void Add(OpRegistry& ops, const std::string& type, const std::string& shape) {
+void Add(OpRegistry& ops, const std::string& type, const std::string& shape, const char* id,
+         const char* constraint) {
   ops.Add(
       OpDef(type)
-          .Doc("Out[.., j] = 1 where j is the id, else 0. An id outside of [0, depth) is an "
-               "error, or a row of zeros under allow_out_of_range. C1: X is int32 or int64. "
-               "C2: depth (from depth_tensor, else the attr) is positive. C3: dtype names a "
-               "dtype." +
+          .Doc("Out[.., j] = 1 where j is the id, else 0. An id outside of [0, depth) is an error, "
+               "or a row of zeros under allow_out_of_range." +
                shape)
+          .Constraint("C1", "X must be int32 or int64")
+          .Constraint("C2", "depth (from depth_tensor, else the attr) must be one positive number")
+          .Constraint("C3", "dtype must be the number of a dtype")
+          .Constraint(id, constraint)
           .Input("X", "int32 or int64 tensor of ids")
           .OptionalInput("depth_tensor", "tensor [1]; replaces attr depth")
           .Output("Out", "tensor with a last dimension of depth")
           .Attr<int32_t>("depth", -1, "number of classes")
           .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
           .Attr<bool>("allow_out_of_range", false, "zeros for an id out of range")
-          .ValueInputs({"depth_tensor"})
           .NotDifferentiable("ids are integers")
           .Infer(InferOneHot)
           .KernelTypeFrom("Out")
@@ -79,8 +81,9 @@ void Add(OpRegistry& ops, const std::string& type, const std::string& shape) {
 }  // namespace
 
 void RegisterOneHot(OpRegistry& ops) {
-  Add(ops, "one_hot", " C5: the last dimension of X is 1; Out has depth in its place.");
-  Add(ops, "one_hot_v2", " C4: the rank of Out is at most 9.");
+  Add(ops, "one_hot", " Out has depth in place of X's last dimension.", "C5",
+      "the last dimension of X must be 1");
+  Add(ops, "one_hot_v2", "", "C4", "the rank of Out must be at most 9");
 }
 
 }  // namespace coracle

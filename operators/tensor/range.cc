@@ -41,9 +41,9 @@ int64_t CountFrom(const Tensor& start, const Tensor& end, const Tensor& step) {
 void InferRange(InferContext& ctx) {
   const DType dtype = ctx.InputDType("Start");
   for (const char* slot : {"Start", "End", "Step"}) {
-    ctx.Require("C1", InferContext::Matches(NumelOf(ctx.InputShape(slot)), 1),
-                "Start, End and Step must hold one element");
-    ctx.Require("C2", ctx.InputDType(slot) == dtype, "Start, End and Step must have one dtype");
+    ctx.Require("C1", InferContext::Matches(NumelOf(ctx.InputShape(slot)), 1), slot,
+                ctx.InputShape(slot));
+    ctx.Require("C2", ctx.InputDType(slot) == dtype, "Start", dtype, slot, ctx.InputDType(slot));
   }
   const Tensor* start = ctx.Constant("Start");
   const Tensor* end = ctx.Constant("End");
@@ -51,7 +51,8 @@ void InferRange(InferContext& ctx) {
   int64_t count = -1;
   if (start && end && step) {
     count = CountFrom(*start, *end, *step);
-    ctx.Require("C3", count >= 0, "Step must lead from Start to End in less than 2^62 steps");
+    const auto text = [](const Tensor* t) { return t->ToString(); };
+    if (count < 0) ctx.Fail("C3", "Start", text(start), "End", text(end), "Step", text(step));
   }
   ctx.SetOutput("Out", dtype, {count});
 }
@@ -67,7 +68,7 @@ T Element(T first, T by, int64_t i) {
 }
 
 template <class T>
-Kernel Range(const PrepareContext& ctx) {
+KernelOf<T> Range(const PrepareContext& ctx) {
   const TensorArg start = ctx.Input("Start"), step = ctx.Input("Step"), out = ctx.Output("Out");
   return [=](Workspace& ws) {
     T* o = ws.Data<T>(out);
@@ -79,19 +80,20 @@ Kernel Range(const PrepareContext& ctx) {
 }  // namespace
 
 void RegisterRange(OpRegistry& ops) {
-  ops.Add(OpDef("range")
-              .Doc("Out = Start, Start + Step, ... up to End, which is not included. C1: the "
-                   "inputs hold one element. C2: they have one dtype. C3: Step is not 0 and leads "
-                   "from Start to End.")
-              .Input("Start", "tensor [1]: the first element")
-              .Input("End", "tensor [1]: the limit")
-              .Input("Step", "tensor [1]: the difference of neighbours")
-              .Output("Out", "vector of the inputs' dtype")
-              .ValueInputs({"Start", "End", "Step"})
-              .NotDifferentiable("the shape of the output depends on the inputs")
-              .Infer(InferRange)
-              .Reference<float, double, int32_t, int64_t>(
-                  []<class T>(const PrepareContext& c) { return Range<T>(c); }));
+  ops.Add(
+      OpDef("range")
+          .Doc("Out = Start, Start + Step, ... up to End, which is not included.")
+          .Constraint("C1", "Start, End and Step must hold one element")
+          .Constraint("C2", "Start, End and Step must have one dtype")
+          .Constraint("C3",
+                      "Step must not be 0 and must lead from Start to End in less than 2^62 steps")
+          .Input("Start", "tensor [1]: the first element")
+          .Input("End", "tensor [1]: the limit")
+          .Input("Step", "tensor [1]: the difference of neighbours")
+          .Output("Out", "vector of the inputs' dtype")
+          .NotDifferentiable("the shape of the output depends on the inputs")
+          .Infer(InferRange)
+          .Reference(Range<float>, Range<double>, Range<int32_t>, Range<int64_t>));
 }
 
 }  // namespace coracle

@@ -42,12 +42,12 @@ void InferReshape(InferContext& ctx) {
   std::vector<bool> copied(static_cast<size_t>(x.rank()), false);
   int64_t given = 1;
   for (int i = 0; i < out.rank(); ++i) {
-    ctx.Require("C3", out[i] >= -1, "a dimension must be -1, 0 or positive", {out[i]});
+    ctx.Require("C3", out[i] >= -1, out[i]);
     if (out[i] == -1) {
-      ctx.Require("C1", infer_at < 0, "at most one dimension may be -1");
+      ctx.Require("C1", infer_at < 0, wanted.values);
       infer_at = i;
     } else if (out[i] == 0) {
-      ctx.Require("C2", i < x.rank(), "a 0 copies a dimension that X must have", {i, x.rank()});
+      ctx.Require("C2", i < x.rank(), i, x.rank());
       copied[static_cast<size_t>(i)] = true;
       out[i] = x[i];
     } else {
@@ -59,13 +59,11 @@ void InferReshape(InferContext& ctx) {
     if (!copied[static_cast<size_t>(i)]) rest = MulDims(rest, x[i]);
   }
   if (infer_at >= 0 && rest >= 0) {
-    ctx.Require("C4", rest % given == 0, "the elements of X must fill the inferred dimension",
-                {rest, given});
+    ctx.Require("C4", rest % given == 0, rest, given);
     out[infer_at] = rest / given;
   }
   const int64_t before = NumelOf(x), after = NumelOf(out);
-  ctx.Require("C6", InferContext::Matches(before, after), "Out must have as many elements as X",
-              {after, before});
+  ctx.Require("C6", InferContext::Matches(before, after), after, before);
   SetShapes(ctx, out);
 }
 
@@ -73,7 +71,7 @@ void InferReshape(InferContext& ctx) {
 std::vector<bool> ReadAxes(const InferContext& ctx, int rank) {
   std::vector<bool> chosen(static_cast<size_t>(rank), false);
   for (int32_t axis : ctx.Attr<std::vector<int32_t>>("axes"))
-    chosen[static_cast<size_t>(ctx.Axis("C1", axis, rank, "axes"))] = true;
+    chosen[static_cast<size_t>(ctx.Axis("C1", axis, rank))] = true;
   return chosen;
 }
 
@@ -97,13 +95,12 @@ void InferUnsqueeze(InferContext& ctx) {
   const IntList axes = ReadIntList(ctx, ctx.op().type() == "unsqueeze2" ? "AxesTensorList" : "",
                                    ctx.op().type() == "unsqueeze2" ? "AxesTensor" : "", "axes");
   const size_t rank = static_cast<size_t>(x.rank()) + axes.values.size();
-  ctx.Require("C2", rank <= Shape::kMaxRank, "the rank of Out is too high",
-              {static_cast<int64_t>(rank), Shape::kMaxRank});
+  ctx.Require("C2", rank <= Shape::kMaxRank, rank, Shape::kMaxRank);
   if (!axes.known) return SetShapes(ctx, Shape(std::vector<int64_t>(rank, -1)));
   // One after the other: each axis counts in the shape as it then is.
   std::vector<int64_t> dims = x.ToVector();
   for (int64_t axis : axes.values) {
-    const int at = ctx.Axis("C1", axis, static_cast<int>(dims.size()) + 1, "axes");
+    const int at = ctx.Axis("C1", axis, static_cast<int>(dims.size()) + 1);
     dims.insert(dims.begin() + at, 1);
   }
   SetShapes(ctx, Shape(dims));
@@ -112,8 +109,7 @@ void InferUnsqueeze(InferContext& ctx) {
 void InferFlatten(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   const int64_t axis = ctx.Attr<int32_t>("axis");
-  ctx.Require("C1", axis >= 0 && axis <= x.rank(), "axis must lie in [0, rank of X]",
-              {axis, x.rank()});
+  ctx.Require("C1", axis >= 0 && axis <= x.rank(), axis, x.rank());
   const int cut = static_cast<int>(axis);
   SetShapes(ctx, {ProductOfDims(x, 0, cut), ProductOfDims(x, cut, x.rank())});
 }
@@ -121,9 +117,9 @@ void InferFlatten(InferContext& ctx) {
 void InferFlattenRange(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   if (x.rank() == 0) return SetShapes(ctx, {1});
-  const int start = ctx.Axis("C1", ctx.Attr<int32_t>("start_axis"), x.rank(), "start_axis");
-  const int stop = ctx.Axis("C1", ctx.Attr<int32_t>("stop_axis"), x.rank(), "stop_axis");
-  ctx.Require("C2", start <= stop, "start_axis must not lie behind stop_axis", {start, stop});
+  const int start = ctx.Axis("C1", ctx.Attr<int32_t>("start_axis"), x.rank());
+  const int stop = ctx.Axis("C1", ctx.Attr<int32_t>("stop_axis"), x.rank());
+  ctx.Require("C2", start <= stop, start, stop);
   Shape out;
   for (int i = 0; i < start; ++i) out.Append(x[i]);
   out.Append(ProductOfDims(x, start, stop + 1));
@@ -147,15 +143,14 @@ void InferReshapeGrad(InferContext& ctx) {
   VarMeta meta = ctx.Input("Out@GRAD");
   if (ctx.HasInput("XShape")) {
     const Shape& kept = ctx.InputShape("XShape");
-    ctx.Require("C1", kept.rank() > 0, "XShape must be [0] and the dims of X");
+    ctx.Require("C1", kept.rank() > 0, kept);
     meta.shape = Shape(std::span<const int64_t>(kept.begin() + 1, kept.end()));
   } else {
-    ctx.Require("C2", ctx.HasInput("X"), "XShape or X must tell the shape of X");
+    ctx.Require("C2", ctx.HasInput("X"), "neither, Out@GRAD", meta);
     meta.shape = ctx.InputShape("X");
   }
   ctx.Require("C3", InferContext::Matches(NumelOf(meta.shape), NumelOf(ctx.InputShape("Out@GRAD"))),
-              "Out@GRAD must have as many elements as X",
-              {NumelOf(ctx.InputShape("Out@GRAD")), NumelOf(meta.shape)});
+              NumelOf(ctx.InputShape("Out@GRAD")), NumelOf(meta.shape));
   ctx.SetOutput("X@GRAD", meta);
 }
 
@@ -178,9 +173,10 @@ void AddFamily(OpRegistry& ops, OpDef def) {
   def.Inplace("X", "Out").Alias("X", "Out").Gradient(ReshapeGradient).Reference(Reshape);
   ops.Add(std::move(def));
   ops.Add(OpDef(type + "_grad")
-              .Doc("Gradient of " + type +
-                   ": X@GRAD = Out@GRAD in the shape of X. C1: XShape is [0] and the dims of X. "
-                   "C2: XShape or X is there. C3: Out@GRAD has as many elements as X.")
+              .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD in the shape of X.")
+              .Constraint("C1", "XShape must be [0] and the dims of X")
+              .Constraint("C2", "XShape or X must tell the shape of X")
+              .Constraint("C3", "Out@GRAD must have as many elements as X")
               .OptionalInput("XShape", "tells the shape of X; no elements are read")
               .OptionalInput("X", "tells the shape of X where XShape is absent; not read either")
               .Input("Out@GRAD", "gradient of Out")
@@ -200,16 +196,18 @@ OpDef Base(const char* type, const std::string& doc) {
 }
 
 OpDef ReshapeDef(const char* type) {
-  OpDef def =
-      Base(type,
-           "Out = X in another shape: from ShapeTensor, else Shape, else attr shape. A 0 "
-           "copies that dimension of X, one -1 is inferred. C1: at most one -1. C2: a 0 "
-           "stands where X has a dimension. C3: nothing under -1. C4: the elements fill "
-           "the inferred dimension. C5: the rank is at most 9. C6: Out has as many elements as X.");
-  def.OptionalInput("Shape", "int32 or int64 tensor with the shape")
+  OpDef def = Base(type,
+                   "Out = X in another shape: from ShapeTensor, else Shape, else attr shape. A 0 "
+                   "copies that dimension of X, one -1 is inferred.");
+  def.Constraint("C1", "at most one dimension may be -1")
+      .Constraint("C2", "a 0 must copy a dimension that X has")
+      .Constraint("C3", "a dimension must be -1, 0 or positive")
+      .Constraint("C4", "the elements of X must fill the inferred dimension")
+      .Constraint("C5", "the rank must be at most 9")
+      .Constraint("C6", "Out must have as many elements as X")
+      .OptionalInput("Shape", "int32 or int64 tensor with the shape")
       .OptionalVariadicInput("ShapeTensor", "one-element tensors, one per dimension")
       .Attr<std::vector<int32_t>>("shape", {}, "the shape")
-      .ValueInputs({"Shape", "ShapeTensor"})
       .NoGradientTo({"Shape", "ShapeTensor"})
       .Infer(InferReshape);
   return def;
@@ -218,21 +216,21 @@ OpDef ReshapeDef(const char* type) {
 OpDef SqueezeDef(const char* type) {
   OpDef def = Base(type,
                    "Out = X without the dimensions of size 1 that axes lists (all when it is "
-                   "empty). A listed dimension of another size stays. C1: every axis lies in "
-                   "[-rank, rank).");
-  def.Attr<std::vector<int32_t>>("axes", {}, "dimensions to drop").Infer(InferSqueeze);
+                   "empty). A listed dimension of another size stays.");
+  def.Constraint("C1", "axes must lie in [-rank, rank)")
+      .Attr<std::vector<int32_t>>("axes", {}, "dimensions to drop")
+      .Infer(InferSqueeze);
   return def;
 }
 
 OpDef UnsqueezeDef(const char* type) {
-  OpDef def = Base(type,
-                   "Out = X with dimensions of size 1 inserted at axes, one after the other. C1: "
-                   "every axis lies in [-rank - 1, rank] of the shape so far. C2: the rank of Out "
-                   "is at most 9.");
+  OpDef def =
+      Base(type, "Out = X with dimensions of size 1 inserted at axes, one after the other.");
+  def.Constraint("C1", "axes must lie in [-rank - 1, rank] of the shape so far")
+      .Constraint("C2", "the rank of Out must be at most 9");
   if (def.type() == "unsqueeze2") {
     def.OptionalInput("AxesTensor", "int32 or int64 tensor; replaces attr axes")
         .OptionalVariadicInput("AxesTensorList", "one-element tensors; replace attr axes")
-        .ValueInputs({"AxesTensor", "AxesTensorList"})
         .NoGradientTo({"AxesTensor", "AxesTensorList"});
   }
   def.Attr<std::vector<int32_t>>("axes", {}, "where to insert").Infer(InferUnsqueeze);
@@ -242,43 +240,43 @@ OpDef UnsqueezeDef(const char* type) {
 OpDef FlattenDef(const char* type) {
   OpDef def = Base(type,
                    "Out = X as a matrix: dims before axis become the rows, the others the "
-                   "columns. C1: 0 <= axis <= rank of X.");
-  def.Attr<int32_t>("axis", 1, "first dimension of the columns").Range(0, {}).Infer(InferFlatten);
+                   "columns.");
+  def.Constraint("C1", "axis must lie in [0, rank of X]")
+      .Attr<int32_t>("axis", 1, "first dimension of the columns")
+      .Range(0, {})
+      .Infer(InferFlatten);
   return def;
 }
 
 OpDef FlattenRangeDef(const char* type) {
-  OpDef def = Base(type,
-                   "Out = X with dims start_axis to stop_axis merged into one. C1: both lie in "
-                   "[-rank, rank). C2: start_axis <= stop_axis.");
-  def.Attr<int32_t>("start_axis", 1, "first dimension to merge")
+  OpDef def = Base(type, "Out = X with dims start_axis to stop_axis merged into one.");
+  def.Constraint("C1", "start_axis and stop_axis must lie in [-rank, rank)")
+      .Constraint("C2", "start_axis must not lie behind stop_axis")
+      .Attr<int32_t>("start_axis", 1, "first dimension to merge")
       .Attr<int32_t>("stop_axis", 1, "last dimension to merge")
       .Infer(InferFlattenRange);
   return def;
 }
 
-OpDef WithOut(OpDef def) {
-  def.Output("Out", "tensor of X's dtype and elements");
-  return def;
-}
+void DeclareOut(OpDef& def) { def.Output("Out", "tensor of X's dtype and elements"); }
 
-OpDef WithXShape(OpDef def) {
-  def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient");
-  return WithOut(std::move(def));
+void DeclareXShape(OpDef& def) {
+  def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient")
+      .Apply(DeclareOut);
 }
 
 }  // namespace
 
 void RegisterReshape(OpRegistry& ops) {
-  AddFamily(ops, WithOut(ReshapeDef("reshape")));
-  AddFamily(ops, WithXShape(ReshapeDef("reshape2")));
-  AddFamily(ops, WithOut(SqueezeDef("squeeze")));
-  AddFamily(ops, WithXShape(SqueezeDef("squeeze2")));
-  AddFamily(ops, WithOut(UnsqueezeDef("unsqueeze")));
-  AddFamily(ops, WithXShape(UnsqueezeDef("unsqueeze2")));
-  AddFamily(ops, WithOut(FlattenDef("flatten")));
-  AddFamily(ops, WithXShape(FlattenDef("flatten2")));
-  AddFamily(ops, WithXShape(FlattenRangeDef("flatten_contiguous_range")));
+  AddFamily(ops, ReshapeDef("reshape").Apply(DeclareOut));
+  AddFamily(ops, ReshapeDef("reshape2").Apply(DeclareXShape));
+  AddFamily(ops, SqueezeDef("squeeze").Apply(DeclareOut));
+  AddFamily(ops, SqueezeDef("squeeze2").Apply(DeclareXShape));
+  AddFamily(ops, UnsqueezeDef("unsqueeze").Apply(DeclareOut));
+  AddFamily(ops, UnsqueezeDef("unsqueeze2").Apply(DeclareXShape));
+  AddFamily(ops, FlattenDef("flatten").Apply(DeclareOut));
+  AddFamily(ops, FlattenDef("flatten2").Apply(DeclareXShape));
+  AddFamily(ops, FlattenRangeDef("flatten_contiguous_range").Apply(DeclareXShape));
 }
 
 }  // namespace coracle

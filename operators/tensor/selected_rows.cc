@@ -10,7 +10,7 @@ namespace {
 
 void InferMerge(InferContext& ctx) {
   const VarMeta& x = ctx.Input("X");
-  if (x.type != VarType::kSelectedRows) ctx.FailText("C1", "X must be selected rows", x.ToString());
+  ctx.Require("C1", x.type == VarType::kSelectedRows, x);
   ctx.SetOutput("Out", x);
 }
 
@@ -48,17 +48,16 @@ void PassOn(GradientContext& g) {
 }  // namespace
 
 void RegisterSelectedRows(OpRegistry& ops) {
-  ops.Add(
-      OpDef("merge_selected_rows")
-          .Doc("Out = X with its duplicate rows added up and its rows in ascending order. C1: X is "
-               "selected rows.")
-          .Input("X", "selected rows")
-          .Output("Out", "selected rows that stand for the same tensor")
-          .Takes(VarType::kSelectedRows, {"X"})
-          .Infer(InferMerge)
-          .Gradient(PassOn)
-          .Reference<float, double, int32_t, int64_t, float16, bfloat16>(
-              []<class T>(const PrepareContext& c) { return Merge<T>(c); }));
+  ops.Add(OpDef("merge_selected_rows")
+              .Doc("Out = X with its duplicate rows added up and its rows in ascending order.")
+              .Constraint("C1", "X must be selected rows")
+              .Input("X", "selected rows")
+              .Output("Out", "selected rows that stand for the same tensor")
+              .Takes(VarType::kSelectedRows, {"X"})
+              .Infer(InferMerge)
+              .Gradient(PassOn)
+              .Reference<float, double, int32_t, int64_t, float16, bfloat16>(
+                  []<class T>(const PrepareContext& c) { return Merge<T>(c); }));
   ops.Add(OpDef("get_tensor_from_selected_rows")
               .Doc("Out = the dense tensor that X stands for: a row that X does not hold is zero, "
                    "duplicates add up. (Paddle's kernel hands over the stored rows without their "

@@ -24,9 +24,8 @@ using Longs = std::vector<int64_t>;
 std::vector<int> ReadAxes(const InferContext& ctx, const char* attr, const char* id, int rank) {
   std::vector<int> axes;
   for (int64_t axis : ctx.Attr<Longs>(attr)) {
-    axes.push_back(ctx.Axis(id, axis, rank, attr));
-    ctx.Require(id, std::count(axes.begin(), axes.end(), axes.back()) == 1,
-                "an axis must not occur twice", {axis});
+    axes.push_back(ctx.Axis(id, axis, rank));
+    ctx.Require(id, std::count(axes.begin(), axes.end(), axes.back()) == 1, "twice", axis);
   }
   return axes;
 }
@@ -38,8 +37,7 @@ int64_t CountOf(const InferContext& ctx, size_t i, int64_t dim, bool single) {
   const Longs steps = ctx.Attr<Longs>("steps");
   const bool lists = ctx.HasInput("StartsTensorList") || ctx.HasInput("EndsTensorList") ||
                      ctx.HasInput("StepsTensorList");
-  if (!ctx.HasInput("StepsTensorList") && i < steps.size())
-    ctx.Require("C3", steps[i] != 0, "a step must not be 0");
+  if (!ctx.HasInput("StepsTensorList") && i < steps.size()) ctx.Require("C3", steps[i] != 0, steps);
   if (lists || dim < 0) return single ? 1 : -1;
   return MakeRange(dim, starts[i], ends[i], steps.empty() ? 1 : steps[i], single).count;
 }
@@ -66,9 +64,7 @@ void InferPart(const InferContext& ctx, const Shape& whole, const Shape& value) 
                                    {"StepsTensorList", "steps"}}) {
     const size_t given = ctx.HasInput(slot) ? ctx.NumInputs(slot) : ctx.Attr<Longs>(attr).size();
     const bool ones = std::string_view(attr) == "steps" && given == 0;
-    ctx.Require("C2", ones || given == axes.size(),
-                "starts, ends and steps must be as long as axes",
-                {static_cast<int64_t>(given), static_cast<int64_t>(axes.size())});
+    ctx.Require("C2", ones || given == axes.size(), attr, given, "axes", axes.size());
   }
   std::vector<bool> dropped(static_cast<size_t>(rank), false);
   for (int axis : decreased) dropped[static_cast<size_t>(axis)] = true;
@@ -79,20 +75,17 @@ void InferPart(const InferContext& ctx, const Shape& whole, const Shape& value) 
   }
   for (int axis : decreased) {
     const int64_t count = part[static_cast<size_t>(axis)];
-    ctx.Require("C4", InferContext::Matches(count, 1),
-                "a dimension in decrease_axes must have one element", {count});
+    ctx.Require("C4", InferContext::Matches(count, 1), count);
   }
   const Longs none_axes = ctx.Attr<Longs>("none_axes");
-  for (int64_t axis : none_axes)
-    ctx.Require("C7", axis >= 0 && axis <= rank, "none_axes must lie in [0, rank]", {axis, rank});
+  for (int64_t axis : none_axes) ctx.Require("C7", axis >= 0 && axis <= rank, axis, rank);
   const std::vector<int> dims = PartDims(rank, dropped, none_axes);
   for (int k = 1; k <= value.rank(); ++k) {
     const int64_t got = value[value.rank() - k];
     const int at = static_cast<int>(dims.size()) - k;
     const int from = at < 0 ? -1 : dims[static_cast<size_t>(at)];
     const int64_t wanted = from < 0 ? 1 : part[static_cast<size_t>(from)];
-    ctx.Require("C6", got == 1 || InferContext::Matches(got, wanted),
-                "a dimension of the value must be 1 or that of the part", {got, wanted});
+    ctx.Require("C6", got == 1 || InferContext::Matches(got, wanted), got, wanted);
   }
 }
 
@@ -100,22 +93,17 @@ void InferSetValue(InferContext& ctx) {
   const VarMeta& input = ctx.Input("Input");
   if (ctx.HasInput("ValueTensor")) {
     const VarMeta& value = ctx.Input("ValueTensor");
-    if (value.dtype != input.dtype)
-      ctx.FailText("C5", "the value must have Input's dtype", value.ToString());
+    ctx.Require("C5", value.dtype == input.dtype, value, input);
     InferPart(ctx, input.shape, value.shape);
   } else {
     const auto dtype = static_cast<DType>(ctx.Attr<int32_t>("dtype"));
-    ctx.Require("C5", dtype == input.dtype && HasAssignedValues(dtype),
-                "without ValueTensor the attr dtype must be Input's, one of bool, int32, int64, "
-                "float32 and float64",
-                {static_cast<int64_t>(dtype)});
+    ctx.Require("C5", dtype == input.dtype && HasAssignedValues(dtype), "attr dtype",
+                static_cast<int64_t>(dtype), "Input", input.dtype);
     const Longs dims = ctx.Attr<Longs>("shape");
-    ctx.Require("C8", dims.size() <= Shape::kMaxRank && Shape(dims).IsKnown(),
-                "shape must have at most 9 dimensions, none negative");
+    ctx.Require("C8", dims.size() <= Shape::kMaxRank && Shape(dims).IsKnown(), "shape", dims);
     const Shape shape(dims);
     const int64_t given = AssignedValues(ctx, dtype).numel();
-    ctx.Require("C8", shape.numel() == given, "the number of values must be that of the shape",
-                {shape.numel(), given});
+    ctx.Require("C8", shape.numel() == given, shape.numel(), given);
     InferPart(ctx, input.shape, shape);
   }
   ctx.SetOutput("Out", input);
@@ -247,19 +235,19 @@ void InferSetValueGrad(InferContext& ctx) {
   const VarMeta& dout = ctx.Input("Out@GRAD");
   if (ctx.HasInput("ValueTensor")) {
     const VarMeta& value = ctx.Input("ValueTensor");
-    if (value.dtype != dout.dtype)
-      ctx.FailText("C5", "the value must have the dtype of Out@GRAD", value.ToString());
+    ctx.Require("C5", value.dtype == dout.dtype, value, dout);
     InferPart(ctx, dout.shape, value.shape);
     ctx.SetOutput("ValueTensor@GRAD", value);
   } else {
-    ctx.Require("C6", !ctx.HasOutput("ValueTensor@GRAD"), "ValueTensor@GRAD needs ValueTensor");
+    ctx.Require("C6", !ctx.HasOutput("ValueTensor@GRAD"), "ValueTensor@GRAD without ValueTensor",
+                true);
     InferPart(ctx, dout.shape, Shape());
   }
   ctx.SetOutput("Input@GRAD", dout);
 }
 
 template <class T>
-Kernel SetValueGrad(const PrepareContext& ctx) {
+KernelOf<T> SetValueGrad(const PrepareContext& ctx) {
   const TensorArg dout = ctx.Input("Out@GRAD"), din = ctx.Output("Input@GRAD");
   const TensorArg dvalue = ctx.Output("ValueTensor@GRAD");
   const Part part(ctx, dout.shape, dvalue ? dvalue.shape : Shape());
@@ -328,10 +316,25 @@ void AddBounds(OpDef& def) {
 }
 
 constexpr const char* kPartDoc =
-    " Bounds are those of strided_slice: negative ones count from the end, and they are clamped. "
-    "C1: axes are distinct axes of Input. C2: starts, ends and steps are as long as axes. C3: no "
-    "step is 0. C4: decrease_axes are distinct axes of Input, each of one element in the part. C7: "
-    "none_axes lie in [0, rank]. ";
+    " Bounds are those of strided_slice: negative ones count from the end, and they are clamped.";
+
+void DeclarePart(OpDef& def) {
+  def.Constraint("C1", "axes must be distinct axes of Input")
+      .Constraint("C2", "starts, ends and steps must be as long as axes")
+      .Constraint("C3", "no step may be 0")
+      .Constraint("C4",
+                  "decrease_axes must be distinct axes of Input, each of one element in the part")
+      .Constraint("C5",
+                  "the value must have Input's dtype; given by attrs: bool, int32, int64, float32 "
+                  "or float64")
+      .Constraint("C6",
+                  "a dimension of the value must be 1 or that of the part (leading dims of 1 may "
+                  "stick out)")
+      .Constraint("C7", "none_axes must lie in [0, rank]")
+      .Constraint("C8",
+                  "a value given by attrs must have a shape of at most 9 dimensions, none "
+                  "negative, and as many elements as that says");
+}
 
 }  // namespace
 
@@ -340,9 +343,8 @@ void RegisterSetValue(OpRegistry& ops) {
   def.Doc(std::string("Out = Input with the part [starts, ends) of the axes, every steps-th "
                       "element, replaced by the value, which is stretched to the part as "
                       "elementwise ops stretch dims of 1.") +
-          kPartDoc +
-          "C5: the value has Input's dtype. C6: it can be stretched to the part (leading dims of 1 "
-          "may stick out). C8: a value given by attrs has as many elements as its shape says.")
+          kPartDoc)
+      .Apply(DeclarePart)
       .Input("Input", "tensor of any dtype")
       .OptionalInput("ValueTensor", "the value; without it the attrs give it")
       .Output("Out", "tensor of Input's shape and dtype")
@@ -356,8 +358,10 @@ void RegisterSetValue(OpRegistry& ops) {
   grad.Doc(
           "Gradient of set_value: Input@GRAD = Out@GRAD, 0 in the part; ValueTensor@GRAD = the "
           "part "
-          "of Out@GRAD, summed where the value was stretched. The constraints are those of "
-          "set_value.")
+          "of Out@GRAD, summed where the value was stretched.")
+      .ConstraintsOf("set_value", {"C1", "C2", "C3", "C4", "C7"})
+      .Constraint("C5", "ValueTensor must have the dtype of Out@GRAD")
+      .Constraint("C6", "ValueTensor@GRAD needs a ValueTensor that can be stretched to the part")
       .OptionalInput("ValueTensor", "for its shape only")
       .Input("Out@GRAD", "gradient of Out")
       .OptionalOutput("Input@GRAD", "gradient of Input")
@@ -367,8 +371,7 @@ void RegisterSetValue(OpRegistry& ops) {
       .Inplace("Out@GRAD", "Input@GRAD")
       .Infer(InferSetValueGrad)
       .Gradient(SetValueGradGradient)
-      .Reference<float, double>(
-          []<class T>(const PrepareContext& c) { return SetValueGrad<T>(c); });
+      .Reference(SetValueGrad<float>, SetValueGrad<double>);
   AddBounds(grad);
   ops.Add(std::move(grad));
 }

@@ -19,9 +19,8 @@ bool IsStrided(const OpDesc& op) { return op.type().rfind("strided_slice", 0) ==
 std::vector<int> ReadAxes(const InferContext& ctx, const char* attr, const char* id, int rank) {
   std::vector<int> axes;
   for (int32_t axis : ctx.Attr<std::vector<int32_t>>(attr)) {
-    axes.push_back(ctx.Axis(id, axis, rank, attr));
-    ctx.Require(id, std::count(axes.begin(), axes.end(), axes.back()) == 1,
-                "an axis must not occur twice", {axis});
+    axes.push_back(ctx.Axis(id, axis, rank));
+    ctx.Require(id, std::count(axes.begin(), axes.end(), axes.back()) == 1, "twice", axis);
   }
   return axes;
 }
@@ -37,14 +36,13 @@ Shape InferSliceShape(InferContext& ctx, const std::vector<int>& axes,
     strides = ReadIntList(ctx, "StridesTensorList", "StridesTensor", "strides");
   const bool known = starts.known && ends.known && strides.known;
   for (const IntList* list : std::initializer_list<const IntList*>{&starts, &ends, &strides}) {
-    ctx.Require("C2", list->values.size() == axes.size() || !known,
-                "starts, ends and strides must be as long as axes",
-                {static_cast<int64_t>(list->values.size()), static_cast<int64_t>(axes.size())});
+    ctx.Require("C2", list->values.size() == axes.size() || !known, list->values.size(),
+                axes.size());
   }
   for (size_t i = 0; i < axes.size(); ++i) {
     int64_t& dim = out[axes[i]];
     const bool single = std::count(dropped.begin(), dropped.end(), axes[i]) > 0;
-    if (known) ctx.Require("C3", strides.values[i] != 0, "a stride must not be 0");
+    if (known) ctx.Require("C3", strides.values[i] != 0, strides.values);
     if (known && dim >= 0)
       dim = MakeRange(dim, starts.values[i], ends.values[i], strides.values[i], single).count;
     else
@@ -64,8 +62,7 @@ VarMeta SliceOut(InferContext& ctx) {
     if (std::count(dropped.begin(), dropped.end(), i) == 0)
       out.shape.Append(sliced[i]);
     else
-      ctx.Require("C4", InferContext::Matches(sliced[i], 1),
-                  "a dimension in decrease_axis must have one element", {sliced[i]});
+      ctx.Require("C4", InferContext::Matches(sliced[i], 1), sliced[i]);
   }
   if (out.shape.rank() == 0 && rank > 0) out.shape.Append(1);
   return out;
@@ -194,7 +191,7 @@ void SliceGradGradient(GradientContext& g) {
            {{"Out", {g.InputGrad("Out@GRAD")}}}, attrs);
 }
 
-OpDef WithBounds(OpDef def, bool strided) {
+void DeclareBounds(OpDef& def, bool strided) {
   std::vector<std::string> slots = {"StartsTensor", "EndsTensor", "StartsTensorList",
                                     "EndsTensorList"};
   def.OptionalInput("StartsTensor", "int32 or int64 tensor; replaces attr starts")
@@ -212,8 +209,7 @@ OpDef WithBounds(OpDef def, bool strided) {
         .Attr<std::vector<int32_t>>("strides", {}, "step in each of the axes, may be negative");
     slots.insert(slots.end(), {"StridesTensor", "StridesTensorList"});
   }
-  def.ValueInputs(slots).NoGradientTo(slots);
-  return def;
+  def.NoGradientTo(slots);
 }
 
 void AddPair(OpRegistry& ops, bool strided) {
@@ -222,22 +218,23 @@ void AddPair(OpRegistry& ops, bool strided) {
   def.Doc("Out = the part [starts, ends) of Input in each of the axes" +
           std::string(strided ? ", every strides-th element" : "") +
           ". Negative bounds count from the end; bounds are clamped. Dimensions in decrease_axis "
-          "are dropped; when none is left Out is [1]. C1: axes are distinct axes of Input. C2: "
-          "starts, ends and strides are as long as axes. " +
-          (strided ? "C3: no stride is 0. " : "") +
-          "C4: dimensions in decrease_axis have one element.")
+          "are dropped; when none is left Out is [1].")
+      .Constraint("C1", "axes must be distinct axes of Input")
+      .Constraint("C2", "starts, ends and strides must be as long as axes")
+      .Constraint("C4",
+                  "decrease_axis must be distinct axes of Input, each of one element in the slice")
       .Input("Input", "tensor of any dtype")
       .Output("Out", "the part")
       .Infer(InferSlice)
       .GradientOp({"Input", "StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList",
                    "StridesTensor", "StridesTensorList"})
       .Reference(Slice);
-  ops.Add(WithBounds(std::move(def), strided));
+  if (strided) def.Constraint("C3", "no stride may be 0");
+  ops.Add(std::move(def.Apply(DeclareBounds, strided)));
   OpDef grad(type + "_grad");
-  grad.Doc("Gradient of " + type +
-           ": Input@GRAD = Out@GRAD where the part lies, else 0. "
-           "C5: Out@GRAD has Out's shape and dtype. The others as " +
-           type + ".")
+  grad.Doc("Gradient of " + type + ": Input@GRAD = Out@GRAD where the part lies, else 0.")
+      .ConstraintsOf(type, {"C1", "C2", "C4"})
+      .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
       .Input("Input", "for its shape only")
       .Input("Out@GRAD", "gradient of Out")
       .Output("Input@GRAD", "gradient of Input")
@@ -248,7 +245,8 @@ void AddPair(OpRegistry& ops, bool strided) {
       })
       .Gradient(SliceGradGradient)
       .Reference(SliceGrad);
-  ops.Add(WithBounds(std::move(grad), strided));
+  if (strided) grad.ConstraintsOf(type, {"C3"});
+  ops.Add(std::move(grad.Apply(DeclareBounds, strided)));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ void InferSumOfArrays(InferContext& ctx) {
   VarMeta meta = ctx.Input("X", 0);
   for (size_t i = 0; i < ctx.NumInputs("X"); ++i) {
     const VarMeta& other = ctx.Input("X", i);
-    if (!IsArray(other)) ctx.FailText("C3", "all X must be tensor arrays", other.ToString());
+    ctx.Require("C3", IsArray(other), other);
     if (ctx.exact() && !(other.shape == meta.shape)) meta.shape = Shape{-1};
   }
   ctx.SetOutput("Out", meta);
@@ -34,11 +34,8 @@ void InferSum(InferContext& ctx) {
   for (size_t i = 1; i < ctx.NumInputs("X"); ++i) {
     const VarMeta& other = ctx.Input("X", i);
     if (other.type == VarType::kLoDTensor) meta.type = VarType::kLoDTensor;
-    if (!meta.shape.CompatibleWith(other.shape)) {
-      ctx.FailText("C1", "all X must have one shape",
-                   meta.shape.ToString() + " and " + other.shape.ToString());
-    }
-    ctx.Require("C2", meta.dtype == other.dtype, "all X must have one dtype");
+    ctx.Require("C1", meta.shape.CompatibleWith(other.shape), meta.shape, other.shape);
+    ctx.Require("C2", meta.dtype == other.dtype, meta.dtype, other.dtype);
     for (int d = 0; d < meta.shape.rank(); ++d) {
       meta.shape[d] = std::max(meta.shape[d], other.shape[d]);
     }
@@ -186,11 +183,13 @@ void SumGradient(GradientContext& g) {
 void RegisterSum(OpRegistry& ops) {
   ops.Add(
       OpDef("sum")
+          .ComputesIn(OpPrecision::kFloat32)
           .Doc("Out = X[0] + X[1] + ..., element by element. Selected rows are added to a dense "
                "Out; where all X are selected rows, Out holds all their rows, not merged. Tensor "
-               "arrays are added element by element; one that was not written counts as zero. C1: "
-               "all X have one shape. C2: all X have one dtype. C3: with a tensor array all X are "
-               "tensor arrays.")
+               "arrays are added element by element; one that was not written counts as zero.")
+          .Constraint("C1", "all X must have one shape")
+          .Constraint("C2", "all X must have one dtype")
+          .Constraint("C3", "with a tensor array all X must be tensor arrays")
           .VariadicInput("X", "one or more tensors or selected rows")
           .Output("Out", "tensor of their shape and dtype; selected rows when all X are")
           .Takes(VarType::kSelectedRows, {"X"})

@@ -10,12 +10,11 @@ namespace {
 using Axes = std::vector<int32_t>;
 
 void RequirePermutation(const InferContext& ctx, const Axes& axes, int rank) {
-  ctx.Require("C1", static_cast<int>(axes.size()) == rank,
-              "axis must name every dimension of X once", {static_cast<int>(axes.size()), rank});
+  ctx.Require("C1", static_cast<int>(axes.size()) == rank, axes.size(), rank);
   std::vector<bool> seen(axes.size(), false);
   for (int32_t axis : axes) {
     const bool fresh = axis >= 0 && axis < rank && !seen[static_cast<size_t>(axis)];
-    ctx.Require("C1", fresh, "axis must name every dimension of X once", {axis});
+    ctx.Require("C1", fresh, axis);
     seen[static_cast<size_t>(axis)] = true;
   }
 }
@@ -79,26 +78,24 @@ void TransposeGradGradient(GradientContext& g) {
            {{"axis", g.Attr<Axes>("axis")}});
 }
 
-OpDef WithAxis(OpDef def) {
+void DeclareAxis(OpDef& def) {
   def.Attr<Axes>("axis", "dimension i of Out is dimension axis[i] of X")
       .Attr<std::string>("data_format", "AnyLayout", "ignored");
-  return def;
 }
 
 void AddPair(OpRegistry& ops, const std::string& type) {
   OpDef def(type);
-  def.Doc(
-         "Out = X with its dimensions permuted: Out.shape[i] = X.shape[axis[i]]. C1: axis is a "
-         "permutation of X's dimensions.")
+  def.Doc("Out = X with its dimensions permuted: Out.shape[i] = X.shape[axis[i]].")
+      .Constraint("C1", "axis must name every dimension of X once")
       .Input("X", "tensor of any dtype")
       .Output("Out", "the permuted tensor");
   if (type == "transpose2")
     def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient");
   def.Infer(InferTranspose).Gradient(TransposeGradient).Reference(Transpose);
-  ops.Add(WithAxis(std::move(def)));
+  ops.Add(std::move(def.Apply(DeclareAxis)));
   OpDef grad(type + "_grad");
-  grad.Doc("Gradient of " + type +
-           ": X@GRAD = Out@GRAD under the inverse permutation. C1: axis is a permutation.")
+  grad.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD under the inverse permutation.")
+      .Constraint("C1", "axis must name every dimension of X once")
       .OptionalInput("XShape", "not read")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
@@ -107,7 +104,7 @@ void AddPair(OpRegistry& ops, const std::string& type) {
       .Gradient(TransposeGradGradient)
       .Reference(TransposeGrad)
       .KernelTypeFrom("Out@GRAD");
-  ops.Add(WithAxis(std::move(grad)));
+  ops.Add(std::move(grad.Apply(DeclareAxis)));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace coracle {
 namespace {
 
 template <class T>
-Kernel Adadelta(const PrepareContext& ctx) {
+KernelOf<T> Adadelta(const PrepareContext& ctx) {
   const std::array<StateSlots, 2> state = {
       {{"AvgSquaredGrad", "AvgSquaredGradOut"}, {"AvgSquaredUpdate", "AvgSquaredUpdateOut"}}};
   return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
@@ -33,9 +33,11 @@ void RegisterAdadelta(OpRegistry& ops) {
               .Doc("G = AvgSquaredGradOut = rho AvgSquaredGrad + (1 - rho) Grad^2; u = "
                    "-sqrt((AvgSquaredUpdate + epsilon) / (G + epsilon)) Grad; AvgSquaredUpdateOut "
                    "= rho AvgSquaredUpdate + (1 - rho) u^2; ParamOut = Param + LearningRate u "
-                   "(Zeiler: \"ADADELTA\", 2012, who has no learning rate). C1: Grad, "
-                   "AvgSquaredGrad and AvgSquaredUpdate are dense tensors of Param's shape and "
-                   "dtype. C2: LearningRate holds one element.")
+                   "(Zeiler: \"ADADELTA\", 2012, who has no learning rate).")
+              .Constraint("C1",
+                          "Grad, AvgSquaredGrad and AvgSquaredUpdate must be dense tensors of "
+                          "Param's shape and dtype")
+              .Constraint("C2", "LearningRate must hold one element")
               .Input("Param", "the parameter")
               .Input("Grad", "the parameter's gradient")
               .Input("AvgSquaredGrad", "running mean of squared gradients")
@@ -58,8 +60,7 @@ void RegisterAdadelta(OpRegistry& ops) {
               })
               .MultiTensor({"LearningRate"})
               .NoGradient("an update of a parameter is not part of the loss")
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Adadelta<T>(c); }));
+              .Reference(Adadelta<float>, Adadelta<double>));
 }
 
 }  // namespace coracle

@@ -69,8 +69,9 @@ void RegisterAdagrad(OpRegistry& ops) {
   ops.Add(OpDef("adagrad")
               .Doc("MomentOut = Moment + Grad^2; ParamOut = Param - LearningRate Grad / "
                    "(sqrt(MomentOut) + epsilon). Of selected rows, duplicates are added up first; "
-                   "rows that they do not hold stay as they are. C1: Grad and Moment have Param's "
-                   "shape and dtype. C2: LearningRate holds one element.")
+                   "rows that they do not hold stay as they are.")
+              .Constraint("C1", "Grad and Moment must have Param's shape and dtype")
+              .Constraint("C2", "LearningRate must hold one element")
               .Input("Param", "the parameter")
               .Input("Grad", "the parameter's gradient, a tensor or selected rows")
               .Input("Moment", "the running sum of squared gradients")

@@ -17,7 +17,7 @@ void InferAdam(InferContext& ctx) {
     const VarMeta& skip = ctx.Input("SkipUpdate");
     ctx.Require("C3",
                 skip.dtype == DType::kBool && (!skip.shape.IsKnown() || skip.shape.numel() == 1),
-                "SkipUpdate must be one bool");
+                skip);
   }
   ctx.SetOutput("Beta1PowOut", ctx.Input("Beta1Pow"));
   ctx.SetOutput("Beta2PowOut", ctx.Input("Beta2Pow"));
@@ -156,13 +156,16 @@ OpDef AdamDef() {
           "Grad^2; r = sqrt(1 - Beta2Pow); ParamOut = Param - LearningRate r / (1 - Beta1Pow) "
           "Moment1Out / (sqrt(Moment2Out) + epsilon r), or / (sqrt(Moment2Out) + epsilon) with "
           "use_epsilon_hat (Paddle before 2.0, Caffe, the paper's epsilon hat); then Beta1PowOut = "
-          "beta1 Beta1Pow and "
-          "Beta2PowOut = beta2 Beta2Pow. Of a sparse Grad, rows that it does not hold have the "
-          "gradient 0 and are updated too, unless lazy_mode leaves them and their moments as they "
-          "are. C1: Grad and the moments have Param's shape and dtype. C2: LearningRate, Beta1Pow, "
-          "Beta2Pow and the tensors that replace "
-          "attrs hold one element. C3: SkipUpdate is one bool. C4: a MasterParam needs "
-          "MasterParamOut; the update is then of MasterParam, and ParamOut is a rounded copy.")
+          "beta1 Beta1Pow and Beta2PowOut = beta2 Beta2Pow. Of a sparse Grad, rows that it does "
+          "not hold have the gradient 0 and are updated too, unless lazy_mode leaves them and "
+          "their moments as they are. With a MasterParam the update is of it, and ParamOut is a "
+          "rounded copy.")
+      .Constraint("C1", "Grad and the moments must have Param's shape and dtype")
+      .Constraint("C2",
+                  "LearningRate, Beta1Pow, Beta2Pow and the tensors that replace attrs must hold "
+                  "one element")
+      .Constraint("C3", "SkipUpdate must be one bool")
+      .Constraint("C4", "a MasterParam needs MasterParamOut")
       .Input("Param", "the parameter")
       .Input("Grad", "the parameter's gradient, a tensor or selected rows")
       .Input("LearningRate", "tensor [1], float32 or float64")

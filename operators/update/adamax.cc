@@ -8,7 +8,7 @@ namespace coracle {
 namespace {
 
 template <class T>
-Kernel Adamax(const PrepareContext& ctx) {
+KernelOf<T> Adamax(const PrepareContext& ctx) {
   const std::array<StateSlots, 2> state = {{{"Moment", "MomentOut"}, {"InfNorm", "InfNormOut"}}};
   return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate")), power(item.Input("Beta1Pow"));
@@ -29,35 +29,35 @@ Kernel Adamax(const PrepareContext& ctx) {
 }  // namespace
 
 void RegisterAdamax(OpRegistry& ops) {
-  ops.Add(
-      OpDef("adamax")
-          .Doc("MomentOut = beta1 Moment + (1 - beta1) Grad; InfNormOut = max(|Grad|, beta2 "
-               "InfNorm + epsilon); ParamOut = Param - LearningRate / (1 - Beta1Pow) MomentOut "
-               "/ InfNormOut. Beta1Pow is updated by an op of its own (scale). C1: Grad, Moment "
-               "and InfNorm are dense tensors of Param's shape and dtype. C2: LearningRate and "
-               "Beta1Pow hold one element.")
-          .Input("Param", "the parameter")
-          .Input("Grad", "the parameter's gradient")
-          .Input("LearningRate", "tensor [1], float32 or float64")
-          .Input("Moment", "running mean of gradients")
-          .Input("InfNorm", "running maximum of absolute gradients")
-          .Input("Beta1Pow", "tensor [1]: beta1 to the power of the step, counted from 1")
-          .Output("ParamOut", "the updated parameter, usually Param itself")
-          .Output("MomentOut", "usually Moment itself")
-          .Output("InfNormOut", "usually InfNorm itself")
-          .Attr<float>("beta1", 0.9f, "share of the old Moment that stays")
-          .Attr<float>("beta2", 0.999f, "share of the old InfNorm that stays")
-          .Attr<float>("epsilon", 1e-8f, "keeps InfNorm from zero")
-          .Inplace("Param", "ParamOut")
-          .Inplace("Moment", "MomentOut")
-          .Inplace("InfNorm", "InfNormOut")
-          .Infer([](InferContext& ctx) {
-            InferUpdate(ctx, {{"Moment", "MomentOut"}, {"InfNorm", "InfNormOut"}},
-                        {"LearningRate", "Beta1Pow"});
-          })
-          .MultiTensor({"LearningRate"})
-          .NoGradient("an update of a parameter is not part of the loss")
-          .Reference<float, double>([]<class T>(const PrepareContext& c) { return Adamax<T>(c); }));
+  ops.Add(OpDef("adamax")
+              .Doc("MomentOut = beta1 Moment + (1 - beta1) Grad; InfNormOut = max(|Grad|, beta2 "
+                   "InfNorm + epsilon); ParamOut = Param - LearningRate / (1 - Beta1Pow) MomentOut "
+                   "/ InfNormOut. Beta1Pow is updated by an op of its own (scale).")
+              .Constraint(
+                  "C1", "Grad, Moment and InfNorm must be dense tensors of Param's shape and dtype")
+              .Constraint("C2", "LearningRate and Beta1Pow must hold one element")
+              .Input("Param", "the parameter")
+              .Input("Grad", "the parameter's gradient")
+              .Input("LearningRate", "tensor [1], float32 or float64")
+              .Input("Moment", "running mean of gradients")
+              .Input("InfNorm", "running maximum of absolute gradients")
+              .Input("Beta1Pow", "tensor [1]: beta1 to the power of the step, counted from 1")
+              .Output("ParamOut", "the updated parameter, usually Param itself")
+              .Output("MomentOut", "usually Moment itself")
+              .Output("InfNormOut", "usually InfNorm itself")
+              .Attr<float>("beta1", 0.9f, "share of the old Moment that stays")
+              .Attr<float>("beta2", 0.999f, "share of the old InfNorm that stays")
+              .Attr<float>("epsilon", 1e-8f, "keeps InfNorm from zero")
+              .Inplace("Param", "ParamOut")
+              .Inplace("Moment", "MomentOut")
+              .Inplace("InfNorm", "InfNormOut")
+              .Infer([](InferContext& ctx) {
+                InferUpdate(ctx, {{"Moment", "MomentOut"}, {"InfNorm", "InfNormOut"}},
+                            {"LearningRate", "Beta1Pow"});
+              })
+              .MultiTensor({"LearningRate"})
+              .NoGradient("an update of a parameter is not part of the loss")
+              .Reference(Adamax<float>, Adamax<double>));
 }
 
 }  // namespace coracle

@@ -26,7 +26,8 @@ constexpr std::pair<const char*, const char*> kCounts[] = {
 void InferAverageAccumulates(InferContext& ctx) {
   ctx.Require("C3",
               ctx.Attr<int64_t>("min_average_window") <= ctx.Attr<int64_t>("max_average_window"),
-              "min_average_window must not exceed max_average_window");
+              "min_average_window", ctx.Attr<int64_t>("min_average_window"), "max_average_window",
+              ctx.Attr<int64_t>("max_average_window"));
   for (auto [in, out] : kSums) {
     RequireSameType(ctx, "C1", in, "param");
     ctx.SetOutput(out, ctx.Input("param"));
@@ -35,13 +36,13 @@ void InferAverageAccumulates(InferContext& ctx) {
     const VarMeta& count = ctx.Input(in);
     ctx.Require(
         "C2", count.dtype == DType::kInt64 && (!count.shape.IsKnown() || count.shape.numel() == 1),
-        "counts must hold one int64");
+        in, count);
     ctx.SetOutput(out, count);
   }
 }
 
 template <class T>
-Kernel AverageAccumulates(const PrepareContext& ctx) {
+KernelOf<T> AverageAccumulates(const PrepareContext& ctx) {
   struct Pair {
     TensorArg in, out;
   };
@@ -99,13 +100,14 @@ OpDef AverageAccumulatesDef() {
   OpDef def("average_accumulates");
   def.Doc(
          "Adds param to sums over a window of updates, of which (out_sum_1 + out_sum_2 + "
-         "out_sum_3) "
-         "/ (out_num_accumulates + out_old_num_accumulates) is the average. Both counts of updates "
-         "go up by one and sum_1 by param; after each 16384 updates sum_1 moves to sum_2; when "
-         "num_accumulates has reached min_average_window and min(max_average_window, num_updates "
-         "average_window), sum_3 becomes sum_1 + sum_2, these are 0, old_num_accumulates becomes "
-         "num_accumulates and that 0. C1: the sums have param's shape and dtype. C2: counts hold "
-         "one int64. C3: min_average_window <= max_average_window.")
+         "out_sum_3) / (out_num_accumulates + out_old_num_accumulates) is the average. Both counts "
+         "of updates go up by one and sum_1 by param; after each 16384 updates sum_1 moves to "
+         "sum_2; when num_accumulates has reached min_average_window and min(max_average_window, "
+         "num_updates average_window), sum_3 becomes sum_1 + sum_2, these are 0, "
+         "old_num_accumulates becomes num_accumulates and that 0.")
+      .Constraint("C1", "the sums must have param's shape and dtype")
+      .Constraint("C2", "counts must hold one int64")
+      .Constraint("C3", "min_average_window must not exceed max_average_window")
       .Input("param", "the parameter after its update")
       .Input("in_sum_1", "sum of the newest parameters")
       .Input("in_sum_2", "sum of those before, of this window")
@@ -133,8 +135,7 @@ void RegisterAverageAccumulates(OpRegistry& ops) {
   ops.Add(AverageAccumulatesDef()
               .Infer(InferAverageAccumulates)
               .NoGradient("a statistic of a parameter is not part of the loss")
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return AverageAccumulates<T>(c); }));
+              .Reference(AverageAccumulates<float>, AverageAccumulates<double>));
 }
 
 }  // namespace coracle

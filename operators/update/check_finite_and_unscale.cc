@@ -15,18 +15,16 @@ namespace coracle {
 namespace {
 
 void InferCheckFinite(InferContext& ctx) {
-  ctx.Require(
-      "C1", ctx.NumInputs("X") == ctx.NumOutputs("Out"), "X and Out must be as many",
-      {static_cast<int64_t>(ctx.NumInputs("X")), static_cast<int64_t>(ctx.NumOutputs("Out"))});
+  ctx.Require("C1", ctx.NumInputs("X") == ctx.NumOutputs("Out"), ctx.NumInputs("X"),
+              ctx.NumOutputs("Out"));
   for (size_t i = 0; i < ctx.NumInputs("X"); ++i) {
     const VarMeta& x = ctx.Input("X", i);
-    if (!IsFloating(x.dtype)) ctx.FailText("C2", "X must be floating-point", x.ToString());
+    ctx.Require("C2", IsFloating(x.dtype), x);
     ctx.SetOutput("Out", x, i);
   }
   const VarMeta& scale = ctx.Input("Scale");
   const bool one = !scale.shape.IsKnown() || scale.shape.numel() == 1;
-  if (scale.dtype != DType::kFloat32 || !one)
-    ctx.FailText("C3", "Scale must be one float32", scale.ToString());
+  if (scale.dtype != DType::kFloat32 || !one) ctx.Fail("C3", scale);
   ctx.SetOutput("FoundInfinite", DType::kBool, {1});
 }
 
@@ -144,24 +142,23 @@ Kernel CheckFinite(const PrepareContext& ctx, bool fast) {
 }  // namespace
 
 void RegisterCheckFiniteAndUnscale(OpRegistry& ops) {
-  ops.Add(
-      OpDef("check_finite_and_unscale")
-          .Doc(
-              "Out = X (1 / Scale) for every X, and FoundInfinite = whether some Out is infinite "
-              "or "
-              "a nan (of an X that is, or of a Scale too small). Behind the first such X the "
-              "others are multiplied by 0. C1: X and Out are as many. C2: X is floating-point. C3: "
-              "Scale is one float32.")
-          .VariadicInput("X", "gradients: tensors or selected rows, of one dtype or several")
-          .Input("Scale", "float32 tensor [1], what the loss was multiplied by")
-          .VariadicOutput("Out", "what X is, of its shape and dtype; may be X")
-          .Output("FoundInfinite", "bool tensor [1]")
-          .Takes(VarType::kSelectedRows, {"X"})
-          .Inplace("X", "Out")
-          .Infer(InferCheckFinite)
-          .NoGradient("it is applied to gradients, after differentiation")
-          .Reference([](const PrepareContext& c) { return CheckFinite(c, false); })
-          .Fast([](const PrepareContext& c) { return CheckFinite(c, true); }));
+  ops.Add(OpDef("check_finite_and_unscale")
+              .Doc("Out = X (1 / Scale) for every X, and FoundInfinite = whether some Out is "
+                   "infinite or a nan (of an X that is, or of a Scale too small). Behind the first "
+                   "such X the others are multiplied by 0.")
+              .Constraint("C1", "X and Out must be as many")
+              .Constraint("C2", "X must be floating-point")
+              .Constraint("C3", "Scale must be one float32")
+              .VariadicInput("X", "gradients: tensors or selected rows, of one dtype or several")
+              .Input("Scale", "float32 tensor [1], what the loss was multiplied by")
+              .VariadicOutput("Out", "what X is, of its shape and dtype; may be X")
+              .Output("FoundInfinite", "bool tensor [1]")
+              .Takes(VarType::kSelectedRows, {"X"})
+              .Inplace("X", "Out")
+              .Infer(InferCheckFinite)
+              .NoGradient("it is applied to gradients, after differentiation")
+              .Reference([](const PrepareContext& c) { return CheckFinite(c, false); })
+              .Fast([](const PrepareContext& c) { return CheckFinite(c, true); }));
 }
 
 }  // namespace coracle

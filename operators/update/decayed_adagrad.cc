@@ -8,7 +8,7 @@ namespace coracle {
 namespace {
 
 template <class T>
-Kernel DecayedAdagrad(const PrepareContext& ctx) {
+KernelOf<T> DecayedAdagrad(const PrepareContext& ctx) {
   return ElementwiseSweep<T, 1>(ctx, {{{"Moment", "MomentOut"}}}, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
     const T decay = static_cast<T>(HyperParameter(item, "decay"));
@@ -27,8 +27,9 @@ Kernel DecayedAdagrad(const PrepareContext& ctx) {
 void RegisterDecayedAdagrad(OpRegistry& ops) {
   ops.Add(OpDef("decayed_adagrad")
               .Doc("MomentOut = decay Moment + (1 - decay) Grad^2; ParamOut = Param - LearningRate "
-                   "Grad / (sqrt(MomentOut) + epsilon). C1: Grad and Moment are dense tensors of "
-                   "Param's shape and dtype. C2: LearningRate holds one element.")
+                   "Grad / (sqrt(MomentOut) + epsilon).")
+              .Constraint("C1", "Grad and Moment must be dense tensors of Param's shape and dtype")
+              .Constraint("C2", "LearningRate must hold one element")
               .Input("Param", "the parameter")
               .Input("Grad", "the parameter's gradient")
               .Input("Moment", "running mean of squared gradients")
@@ -45,8 +46,7 @@ void RegisterDecayedAdagrad(OpRegistry& ops) {
               })
               .MultiTensor({"LearningRate"})
               .NoGradient("an update of a parameter is not part of the loss")
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return DecayedAdagrad<T>(c); }));
+              .Reference(DecayedAdagrad<float>, DecayedAdagrad<double>));
 }
 
 }  // namespace coracle

@@ -9,7 +9,7 @@ namespace coracle {
 namespace {
 
 template <class T>
-Kernel Dpsgd(const PrepareContext& ctx) {
+KernelOf<T> Dpsgd(const PrepareContext& ctx) {
   const ScalarInput rate(ctx.Input("LearningRate"));
   const TensorArg grad = ctx.Input("Grad");
   const BlockedSum sum(ctx, grad.numel);
@@ -30,30 +30,32 @@ Kernel Dpsgd(const PrepareContext& ctx) {
 }  // namespace
 
 void RegisterDpsgd(OpRegistry& ops) {
-  ops.Add(
-      OpDef("dpsgd")
-          .Doc("Differentially private descent: ParamOut = Param - LearningRate (Grad / max(1, "
-               "|Grad| / clip) + n / batch_size), n one normal draw of standard deviation sigma "
-               "for the whole tensor and step. C1: Grad is a dense tensor of Param's shape and "
-               "dtype. C2: LearningRate holds one element. C3: clip and batch_size exceed 0.")
-          .Input("Param", "the parameter")
-          .Input("Grad", "the parameter's gradient")
-          .Input("LearningRate", "tensor [1], float32 or float64")
-          .Output("ParamOut", "the updated parameter, usually Param itself")
-          .Attr<float>("clip", 10.0f, "the norm that Grad is clipped to")
-          .Attr<float>("batch_size", 16.0f, "divides the noise")
-          .Attr<float>("sigma", 1.0f, "standard deviation of the noise")
-          .Range(0, {})
-          .Attr<int32_t>("seed", 0, "of the noise; 0: the program's")
-          .Inplace("Param", "ParamOut")
-          .Random()
-          .Infer([](InferContext& ctx) {
-            InferUpdate(ctx, {}, {"LearningRate"});
-            ctx.Require("C3", ctx.Attr<float>("clip") > 0 && ctx.Attr<float>("batch_size") > 0,
-                        "clip and batch_size must exceed 0");
-          })
-          .NoGradient("an update of a parameter is not part of the loss")
-          .Reference<float, double>([]<class T>(const PrepareContext& c) { return Dpsgd<T>(c); }));
+  ops.Add(OpDef("dpsgd")
+              .Doc("Differentially private descent: ParamOut = Param - LearningRate (Grad / max(1, "
+                   "|Grad| / clip) + n / batch_size), n one normal draw of standard deviation "
+                   "sigma for the whole tensor and step.")
+              .Constraint("C1", "Grad must be a dense tensor of Param's shape and dtype")
+              .Constraint("C2", "LearningRate must hold one element")
+              .Constraint("C3", "clip and batch_size must exceed 0")
+              .Input("Param", "the parameter")
+              .Input("Grad", "the parameter's gradient")
+              .Input("LearningRate", "tensor [1], float32 or float64")
+              .Output("ParamOut", "the updated parameter, usually Param itself")
+              .Attr<float>("clip", 10.0f, "the norm that Grad is clipped to")
+              .Attr<float>("batch_size", 16.0f, "divides the noise")
+              .Attr<float>("sigma", 1.0f, "standard deviation of the noise")
+              .Range(0, {})
+              .Attr<int32_t>("seed", 0, "of the noise; 0: the program's")
+              .Inplace("Param", "ParamOut")
+              .Random()
+              .Infer([](InferContext& ctx) {
+                InferUpdate(ctx, {}, {"LearningRate"});
+                ctx.Require("C3", ctx.Attr<float>("clip") > 0 && ctx.Attr<float>("batch_size") > 0,
+                            "clip", ctx.Attr<float>("clip"), "batch_size",
+                            ctx.Attr<float>("batch_size"));
+              })
+              .NoGradient("an update of a parameter is not part of the loss")
+              .Reference(Dpsgd<float>, Dpsgd<double>));
 }
 
 }  // namespace coracle

@@ -14,7 +14,7 @@ T NegativePower(T x, T k) {
 }
 
 template <class T>
-Kernel Ftrl(const PrepareContext& ctx) {
+KernelOf<T> Ftrl(const PrepareContext& ctx) {
   const std::array<StateSlots, 2> state = {
       {{"SquaredAccumulator", "SquaredAccumOut"}, {"LinearAccumulator", "LinearAccumOut"}}};
   return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
@@ -42,13 +42,15 @@ Kernel Ftrl(const PrepareContext& ctx) {
 void RegisterFtrl(OpRegistry& ops) {
   ops.Add(
       OpDef("ftrl")
-          .Doc("Follow the regularized leader (McMahan et al.: \"Ad Click Prediction\", 2013). "
-               "n = SquaredAccumOut = SquaredAccumulator + Grad^2; L = LinearAccumOut = "
+          .Doc("Follow the regularized leader (McMahan et al.: \"Ad Click Prediction\", 2013). n = "
+               "SquaredAccumOut = SquaredAccumulator + Grad^2; L = LinearAccumOut = "
                "LinearAccumulator + Grad - (n^-lr_power - SquaredAccumulator^-lr_power) / "
-               "LearningRate Param; ParamOut = (l1 sign(L) - L) / (n^-lr_power / LearningRate + "
-               "2 l2) where |L| > l1, else 0; 1e-10 is added to l1 and l2. A LearningRate of 0 "
-               "changes nothing. C1: Grad and the accumulators are dense tensors of Param's "
-               "shape and dtype. C2: LearningRate holds one element.")
+               "LearningRate Param; ParamOut = (l1 sign(L) - L) / (n^-lr_power / LearningRate + 2 "
+               "l2) where |L| > l1, else 0; 1e-10 is added to l1 and l2. A LearningRate of 0 "
+               "changes nothing.")
+          .Constraint("C1",
+                      "Grad and the accumulators must be dense tensors of Param's shape and dtype")
+          .Constraint("C2", "LearningRate must hold one element")
           .Input("Param", "the parameter")
           .Input("SquaredAccumulator", "sum of squared gradients")
           .Input("LinearAccumulator", "the linear term")
@@ -74,7 +76,7 @@ void RegisterFtrl(OpRegistry& ops) {
           })
           .MultiTensor({"LearningRate"})
           .NoGradient("an update of a parameter is not part of the loss")
-          .Reference<float, double>([]<class T>(const PrepareContext& c) { return Ftrl<T>(c); }));
+          .Reference(Ftrl<float>, Ftrl<double>));
 }
 
 }  // namespace coracle

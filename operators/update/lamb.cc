@@ -98,13 +98,13 @@ void InferLamb(InferContext& ctx) {
 void RegisterLamb(OpRegistry& ops) {
   ops.Add(
       OpDef("lamb")
-          .Doc("Moments as in adam, m and v their values divided by 1 - Beta1Pow and 1 - "
-               "Beta2Pow; r = m / (sqrt(v) + epsilon) + weight_decay Param; ParamOut = Param - "
-               "LearningRate t r, where t = |Param| / |r| when both norms exceed 0, else 1; "
-               "then Beta1PowOut = beta1 Beta1Pow and Beta2PowOut = beta2 Beta2Pow (You et al.: "
-               "\"Large Batch Optimization for Deep Learning\", 2019). C1: Grad and the moments "
-               "are dense tensors of Param's shape and dtype. C2: LearningRate, Beta1Pow and "
-               "Beta2Pow hold one element.")
+          .Doc("Moments as in adam, m and v their values divided by 1 - Beta1Pow and 1 - Beta2Pow; "
+               "r = m / (sqrt(v) + epsilon) + weight_decay Param; ParamOut = Param - LearningRate "
+               "t r, where t = |Param| / |r| when both norms exceed 0, else 1; then Beta1PowOut = "
+               "beta1 Beta1Pow and Beta2PowOut = beta2 Beta2Pow (You et al.: \"Large Batch "
+               "Optimization for Deep Learning\", 2019).")
+          .Constraint("C1", "Grad and the moments must be dense tensors of Param's shape and dtype")
+          .Constraint("C2", "LearningRate, Beta1Pow and Beta2Pow must hold one element")
           .Input("Param", "the parameter")
           .Input("Grad", "the parameter's gradient")
           .Input("LearningRate", "tensor [1], float32 or float64")

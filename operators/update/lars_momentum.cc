@@ -20,7 +20,7 @@ struct Norms {
 };
 
 template <class T>
-Kernel LarsMomentum(const PrepareContext& ctx) {
+KernelOf<T> LarsMomentum(const PrepareContext& ctx) {
   const ScalarInput rate(ctx.Input("LearningRate"));
   const Norms norms(ctx);
   const double coeff = HyperParameter(ctx, "lars_coeff"),
@@ -52,15 +52,15 @@ void InferLars(InferContext& ctx) {
 void RegisterLarsMomentum(OpRegistry& ops) {
   ops.Add(
       OpDef("lars_momentum")
-          .Doc(
-              "Layer-wise adaptive rate (You, Gitman, Ginsburg: \"Large Batch Training of "
-              "Convolutional Networks\", 2017). g = rescale_grad Grad; l = LearningRate lars_coeff "
-              "|Param| / (|g| + lars_weight_decay |Param| + epsilon) when lars_weight_decay and "
-              "both norms exceed 0, else LearningRate; VelocityOut = mu Velocity + l (g + "
-              "lars_weight_decay Param); ParamOut = Param - VelocityOut. C1: Grad and Velocity are "
-              "dense tensors of Param's shape and dtype. C2: LearningRate holds one element. C3: "
-              "a MasterParam needs MasterParamOut. With a MasterParam the update is of "
-              "it, and ParamOut is a rounded copy.")
+          .Doc("Layer-wise adaptive rate (You, Gitman, Ginsburg: \"Large Batch Training of "
+               "Convolutional Networks\", 2017). g = rescale_grad Grad; l = LearningRate "
+               "lars_coeff |Param| / (|g| + lars_weight_decay |Param| + epsilon) when "
+               "lars_weight_decay and both norms exceed 0, else LearningRate; VelocityOut = mu "
+               "Velocity + l (g + lars_weight_decay Param); ParamOut = Param - VelocityOut. With a "
+               "MasterParam the update is of it, and ParamOut is a rounded copy.")
+          .Constraint("C1", "Grad and Velocity must be dense tensors of Param's shape and dtype")
+          .Constraint("C2", "LearningRate must hold one element")
+          .Constraint("C3", "a MasterParam needs MasterParamOut")
           .Input("Param", "the parameter")
           .Input("Grad", "the parameter's gradient")
           .Input("Velocity", "the running sum of updates")
@@ -80,8 +80,7 @@ void RegisterLarsMomentum(OpRegistry& ops) {
           .Inplace("MasterParam", "MasterParamOut")
           .Infer(InferLars)
           .NoGradient("an update of a parameter is not part of the loss")
-          .Reference<float, double>(
-              []<class T>(const PrepareContext& c) { return LarsMomentum<T>(c); }));
+          .Reference(LarsMomentum<float>, LarsMomentum<double>));
 }
 
 }  // namespace coracle

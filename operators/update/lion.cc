@@ -8,7 +8,7 @@ namespace coracle {
 namespace {
 
 template <class T>
-Kernel Lion(const PrepareContext& ctx) {
+KernelOf<T> Lion(const PrepareContext& ctx) {
   return ElementwiseSweep<T, 1>(ctx, {{{"Moment", "MomentOut"}}}, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
     const T b1 = static_cast<T>(HyperParameter(item, "beta1")),
@@ -29,32 +29,31 @@ Kernel Lion(const PrepareContext& ctx) {
 }  // namespace
 
 void RegisterLion(OpRegistry& ops) {
-  ops.Add(
-      OpDef("lion")
-          .Doc("c = beta1 Moment + (1 - beta1) Grad; ParamOut = Param - LearningRate (sign(c) + "
-               "weight_decay Param); MomentOut = beta2 Moment + (1 - beta2) Grad (Chen et al.: "
-               "\"Symbolic Discovery of Optimization Algorithms\", 2023). C1: Grad and Moment "
-               "are dense tensors of Param's shape and dtype. C2: LearningRate holds one "
-               "element.")
-          .Input("Param", "the parameter")
-          .Input("Grad", "the parameter's gradient")
-          .Input("LearningRate", "tensor [1], float32 or float64")
-          .Input("Moment", "running mean of gradients")
-          .Output("ParamOut", "the updated parameter, usually Param itself")
-          .Output("MomentOut", "usually Moment itself")
-          .Attr<float>("beta1", 0.9f, "share of Moment in the direction of the update")
-          .Range(0, 1)
-          .Attr<float>("beta2", 0.99f, "share of the old Moment that stays")
-          .Range(0, 1)
-          .Attr<float>("weight_decay", 0.0f, "decoupled decay: times the learning rate")
-          .Inplace("Param", "ParamOut")
-          .Inplace("Moment", "MomentOut")
-          .Infer([](InferContext& ctx) {
-            InferUpdate(ctx, {{"Moment", "MomentOut"}}, {"LearningRate"});
-          })
-          .MultiTensor({"LearningRate"})
-          .NoGradient("an update of a parameter is not part of the loss")
-          .Reference<float, double>([]<class T>(const PrepareContext& c) { return Lion<T>(c); }));
+  ops.Add(OpDef("lion")
+              .Doc("c = beta1 Moment + (1 - beta1) Grad; ParamOut = Param - LearningRate (sign(c) "
+                   "+ weight_decay Param); MomentOut = beta2 Moment + (1 - beta2) Grad (Chen et "
+                   "al.: \"Symbolic Discovery of Optimization Algorithms\", 2023).")
+              .Constraint("C1", "Grad and Moment must be dense tensors of Param's shape and dtype")
+              .Constraint("C2", "LearningRate must hold one element")
+              .Input("Param", "the parameter")
+              .Input("Grad", "the parameter's gradient")
+              .Input("LearningRate", "tensor [1], float32 or float64")
+              .Input("Moment", "running mean of gradients")
+              .Output("ParamOut", "the updated parameter, usually Param itself")
+              .Output("MomentOut", "usually Moment itself")
+              .Attr<float>("beta1", 0.9f, "share of Moment in the direction of the update")
+              .Range(0, 1)
+              .Attr<float>("beta2", 0.99f, "share of the old Moment that stays")
+              .Range(0, 1)
+              .Attr<float>("weight_decay", 0.0f, "decoupled decay: times the learning rate")
+              .Inplace("Param", "ParamOut")
+              .Inplace("Moment", "MomentOut")
+              .Infer([](InferContext& ctx) {
+                InferUpdate(ctx, {{"Moment", "MomentOut"}}, {"LearningRate"});
+              })
+              .MultiTensor({"LearningRate"})
+              .NoGradient("an update of a parameter is not part of the loss")
+              .Reference(Lion<float>, Lion<double>));
 }
 
 }  // namespace coracle

@@ -78,17 +78,16 @@ Kernel Momentum(const PrepareContext& ctx, decltype(&MomentumUpdate<T>) update) 
 void RegisterMomentum(OpRegistry& ops) {
   ops.Add(
       OpDef("momentum")
-          .Doc(
-              "g = rescale_grad Grad (+ regularization_coeff Param with l2_decay); VelocityOut "
-              "= mu Velocity + g; ParamOut = Param - LearningRate VelocityOut, or Param - "
-              "LearningRate (g + mu VelocityOut) with use_nesterov. With velocity_holds_rate "
-              "(Caffe) "
-              "LearningRate multiplies g, and not the velocity: after a fall of the rate the old "
-              "velocity still has the old one. Rows that a sparse Grad does "
-              "not hold are updated too, with the gradient 0: the time is that of all rows. With a "
-              "MasterParam the update is of it, and ParamOut is a rounded copy. C1: "
-              "Grad and Velocity have Param's shape and dtype. C2: LearningRate holds one "
-              "element. C3: a MasterParam needs MasterParamOut.")
+          .Doc("g = rescale_grad Grad (+ regularization_coeff Param with l2_decay); VelocityOut = "
+               "mu Velocity + g; ParamOut = Param - LearningRate VelocityOut, or Param - "
+               "LearningRate (g + mu VelocityOut) with use_nesterov. With velocity_holds_rate "
+               "(Caffe) LearningRate multiplies g, and not the velocity: after a fall of the rate "
+               "the old velocity still has the old one. Rows that a sparse Grad does not hold are "
+               "updated too, with the gradient 0: the time is that of all rows. With a MasterParam "
+               "the update is of it, and ParamOut is a rounded copy.")
+          .Constraint("C1", "Grad and Velocity must have Param's shape and dtype")
+          .Constraint("C2", "LearningRate must hold one element")
+          .Constraint("C3", "a MasterParam needs MasterParamOut")
           .Input("Param", "the parameter")
           .Input("Grad", "the parameter's gradient, a tensor or selected rows")
           .Input("Velocity", "the running sum of gradients")

@@ -21,7 +21,7 @@ struct Proximal {
 };
 
 template <class T>
-Kernel ProximalGd(const PrepareContext& ctx) {
+KernelOf<T> ProximalGd(const PrepareContext& ctx) {
   return ElementwiseSweep<T, 0>(ctx, {}, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
     const Proximal<T> proximal(item);
@@ -32,7 +32,7 @@ Kernel ProximalGd(const PrepareContext& ctx) {
 }
 
 template <class T>
-Kernel ProximalAdagrad(const PrepareContext& ctx) {
+KernelOf<T> ProximalAdagrad(const PrepareContext& ctx) {
   return ElementwiseSweep<T, 1>(ctx, {{{"Moment", "MomentOut"}}}, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
     const Proximal<T> proximal(item);
@@ -49,6 +49,7 @@ Kernel ProximalAdagrad(const PrepareContext& ctx) {
 OpDef Def(const char* type, const std::string& doc) {
   return OpDef(type)
       .Doc(doc)
+      .Constraint("C2", "LearningRate must hold one element")
       .Input("Param", "the parameter")
       .Input("Grad", "the parameter's gradient")
       .Input("LearningRate", "tensor [1], float32 or float64")
@@ -66,29 +67,23 @@ OpDef Def(const char* type, const std::string& doc) {
 
 void RegisterProximal(OpRegistry& ops) {
   const std::string tail =
-      "ParamOut = sign(q) max(|q| - LearningRate l1, 0) / (1 + LearningRate l2). ";
-  ops.Add(
-      Def("proximal_gd",
-          "q = Param - LearningRate Grad; " + tail +
-              "C1: Grad is a dense tensor of Param's shape and dtype. C2: LearningRate holds one "
-              "element.")
-          .Infer([](InferContext& ctx) { InferUpdate(ctx, {}, {"LearningRate"}); })
-          .Reference<float, double>(
-              []<class T>(const PrepareContext& c) { return ProximalGd<T>(c); }));
+      "ParamOut = sign(q) max(|q| - LearningRate l1, 0) / (1 + LearningRate l2).";
+  ops.Add(Def("proximal_gd", "q = Param - LearningRate Grad; " + tail)
+              .Constraint("C1", "Grad must be a dense tensor of Param's shape and dtype")
+              .Infer([](InferContext& ctx) { InferUpdate(ctx, {}, {"LearningRate"}); })
+              .Reference(ProximalGd<float>, ProximalGd<double>));
   ops.Add(Def("proximal_adagrad",
               "MomentOut = Moment + Grad^2; q = Param - LearningRate Grad / sqrt(MomentOut), or "
               "Param where MomentOut is 0; " +
-                  tail +
-                  "C1: Grad and Moment are dense tensors of Param's shape and dtype. C2: "
-                  "LearningRate holds one element.")
+                  tail)
+              .Constraint("C1", "Grad and Moment must be dense tensors of Param's shape and dtype")
               .Input("Moment", "sum of squared gradients")
               .Output("MomentOut", "usually Moment itself")
               .Inplace("Moment", "MomentOut")
               .Infer([](InferContext& ctx) {
                 InferUpdate(ctx, {{"Moment", "MomentOut"}}, {"LearningRate"});
               })
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return ProximalAdagrad<T>(c); }));
+              .Reference(ProximalAdagrad<float>, ProximalAdagrad<double>));
 }
 
 }  // namespace coracle

@@ -55,12 +55,12 @@ void InferRmsprop(InferContext& ctx) {
   ctx.Require(
       "C3",
       !ctx.Attr<bool>("centered") || (ctx.HasInput("MeanGrad") && ctx.HasOutput("MeanGradOut")),
-      "centered needs MeanGrad and MeanGradOut");
+      "MeanGrad", ctx.HasInput("MeanGrad"), "MeanGradOut", ctx.HasOutput("MeanGradOut"));
 }
 
 // Without `centered` MeanGrad stays as it is.
 template <class T>
-Kernel Rmsprop(const PrepareContext& ctx) {
+KernelOf<T> Rmsprop(const PrepareContext& ctx) {
   if (ctx.Attr<bool>("centered")) return Centered<T>(ctx);
   const std::vector<TensorArg> in = ctx.Inputs("MeanGrad"), out = ctx.Outputs("MeanGradOut");
   return [=, update = Plain<T>(ctx)](Workspace& ws) {
@@ -82,10 +82,12 @@ void RegisterRmsprop(OpRegistry& ops) {
               .Doc("MeanSquareOut = decay MeanSquare + (1 - decay) Grad^2; with centered also "
                    "MeanGradOut = decay MeanGrad + (1 - decay) Grad and d = MeanSquareOut - "
                    "MeanGradOut^2, else d = MeanSquareOut; MomentOut = momentum Moment + "
-                   "LearningRate Grad / sqrt(d + epsilon); ParamOut = Param - MomentOut. C1: Grad, "
-                   "MeanSquare, MeanGrad and Moment are dense tensors of Param's shape and dtype. "
-                   "C2: LearningRate holds one element. C3: centered needs MeanGrad and "
-                   "MeanGradOut.")
+                   "LearningRate Grad / sqrt(d + epsilon); ParamOut = Param - MomentOut.")
+              .Constraint("C1",
+                          "Grad, MeanSquare, MeanGrad and Moment must be dense tensors of Param's "
+                          "shape and dtype")
+              .Constraint("C2", "LearningRate must hold one element")
+              .Constraint("C3", "centered needs MeanGrad and MeanGradOut")
               .Input("Param", "the parameter")
               .Input("MeanSquare", "running mean of squared gradients")
               .OptionalInput("MeanGrad", "running mean of gradients")
@@ -108,8 +110,7 @@ void RegisterRmsprop(OpRegistry& ops) {
               .Infer(InferRmsprop)
               .MultiTensor({"LearningRate"})
               .NoGradient("an update of a parameter is not part of the loss")
-              .Reference<float, double>(
-                  []<class T>(const PrepareContext& c) { return Rmsprop<T>(c); }));
+              .Reference(Rmsprop<float>, Rmsprop<double>));
 }
 
 }  // namespace coracle

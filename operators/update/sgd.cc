@@ -45,8 +45,9 @@ Kernel Sgd(const PrepareContext& ctx, decltype(&SgdUpdate<T>) update,
 void RegisterSgd(OpRegistry& ops) {
   ops.Add(OpDef("sgd")
               .Doc("ParamOut = Param - LearningRate Grad. Of selected rows, each stored row is "
-                   "subtracted, in their order. C1: Grad has Param's shape and dtype. C2: "
-                   "LearningRate holds one element.")
+                   "subtracted, in their order.")
+              .Constraint("C1", "Grad must have Param's shape and dtype")
+              .Constraint("C2", "LearningRate must hold one element")
               .Input("Param", "the parameter")
               .Input("LearningRate", "tensor [1], float32 or float64")
               .Input("Grad", "the parameter's gradient, a tensor or selected rows")

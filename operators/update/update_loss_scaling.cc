@@ -17,8 +17,7 @@ void RequireOne(const InferContext& ctx, const char* slot, DType dtype) {
   if (!ctx.HasInput(slot)) return;
   const VarMeta& meta = ctx.Input(slot);
   const bool one = !meta.shape.IsKnown() || meta.shape.numel() == 1;
-  if (meta.type != VarType::kLoDTensor || meta.dtype != dtype || !one)
-    ctx.FailText("C1", std::string(slot) + " must be one " + ToString(dtype), meta.ToString());
+  if (meta.type != VarType::kLoDTensor || meta.dtype != dtype || !one) ctx.Fail("C1", slot, meta);
 }
 
 void InferUpdateLossScaling(InferContext& ctx) {
@@ -26,16 +25,15 @@ void InferUpdateLossScaling(InferContext& ctx) {
   RequireOne(ctx, "PrevLossScaling", DType::kFloat32);
   for (const char* slot : {"InGoodSteps", "InBadSteps", "InSkippedSteps"})
     RequireOne(ctx, slot, DType::kInt32);
-  ctx.Require(
-      "C2", ctx.NumInputs("X") == ctx.NumOutputs("Out"), "X and Out must be as many",
-      {static_cast<int64_t>(ctx.NumInputs("X")), static_cast<int64_t>(ctx.NumOutputs("Out"))});
+  ctx.Require("C2", ctx.NumInputs("X") == ctx.NumOutputs("Out"), ctx.NumInputs("X"),
+              ctx.NumOutputs("Out"));
   const float incr = ctx.Attr<float>("incr_ratio"), decr = ctx.Attr<float>("decr_ratio");
-  ctx.Require("C3", incr > 1 && incr <= kNoCap, "incr_ratio must be above 1");
-  ctx.Require("C4", decr > 0 && decr < 1, "decr_ratio must lie between 0 and 1");
+  ctx.Require("C3", incr > 1 && incr <= kNoCap, incr);
+  ctx.Require("C4", decr > 0 && decr < 1, decr);
   const float min = ctx.Attr<float>("min_scale"), max = ctx.Attr<float>("max_scale");
-  ctx.Require("C5", min >= 0 && min <= max, "0 <= min_scale <= max_scale must hold");
+  ctx.Require("C5", min >= 0 && min <= max, "min_scale", min, "max_scale", max);
   ctx.Require("C6", ctx.Attr<int32_t>("max_skipped_steps") == 0 || ctx.HasInput("InSkippedSteps"),
-              "max_skipped_steps needs InSkippedSteps");
+              ctx.Attr<int32_t>("max_skipped_steps"));
   for (size_t i = 0; i < ctx.NumInputs("X"); ++i) ctx.SetOutput("Out", ctx.Input("X", i), i);
   ctx.SetOutput("LossScaling", DType::kFloat32, {1});
   for (const char* slot : {"OutGoodSteps", "OutBadSteps", "OutSkippedSteps"})
@@ -99,15 +97,18 @@ void RegisterUpdateLossScaling(OpRegistry& ops) {
       OpDef("update_loss_scaling")
           .Doc("Moves a dynamic loss scale. With FoundInfinite: good steps = 0, bad steps + 1, and "
                "when those are decr_every_n_nan_or_inf, scale = max(min_scale, scale decr_ratio) "
-               "and "
-               "they are 0 again. Else: bad steps = 0, good steps + 1, and when those are "
+               "and they are 0 again. Else: bad steps = 0, good steps + 1, and when those are "
                "incr_every_n_steps, scale = min(max_scale, scale incr_ratio) (left as it is where "
                "that is not finite) and they are 0 again. With hysteresis > 0 bad steps are all "
                "those since the last growth; from that many on each one lowers the scale. Out = X, "
-               "or zeros with FoundInfinite. C1: FoundInfinite is one bool, the scale one float32, "
-               "counts are one int32 each. C2: X and Out are as many. C3: incr_ratio > 1. C4: 0 < "
-               "decr_ratio < 1. C5: 0 <= min_scale <= max_scale. C6: max_skipped_steps needs "
-               "InSkippedSteps.")
+               "or zeros with FoundInfinite.")
+          .Constraint(
+              "C1", "FoundInfinite must be one bool, the scale one float32, counts one int32 each")
+          .Constraint("C2", "X and Out must be as many")
+          .Constraint("C3", "incr_ratio must be above 1")
+          .Constraint("C4", "decr_ratio must lie between 0 and 1")
+          .Constraint("C5", "0 <= min_scale <= max_scale must hold")
+          .Constraint("C6", "max_skipped_steps needs InSkippedSteps")
           .OptionalVariadicInput("X", "gradients to set to zero where some are not finite")
           .Input("FoundInfinite", "bool tensor [1]")
           .Input("PrevLossScaling", "float32 tensor [1]")

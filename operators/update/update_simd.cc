@@ -156,7 +156,7 @@ void InferUpdate(InferContext& ctx,
 
 void InferMasterParam(InferContext& ctx, std::string_view id) {
   if (!ctx.HasInput("MasterParam")) return;
-  ctx.Require(id, ctx.HasOutput("MasterParamOut"), "a MasterParam needs MasterParamOut");
+  ctx.Require(id, ctx.HasOutput("MasterParamOut"), "MasterParam", ctx.Input("MasterParam"));
   RequireState(ctx, "MasterParam");
   ctx.SetOutput("MasterParamOut", ctx.Input("MasterParam"));
 }

@@ -372,10 +372,10 @@ class Tower {
  public:
   explicit Tower(const Case& c) {
     BlockDesc& block = program_.Root();
-    const OpDef& def = DefaultOps().Get(c.type);
+    const OpSpec& def = DefaultOps().Get(c.type);
     SlotList ins, outs;
     for (size_t i = 0; i < c.inputs.size(); ++i) AddInput(def, c.inputs[i], i, &ins);
-    for (const SlotDef& slot : def.outputs()) {
+    for (const SlotDef& slot : def.outputs) {
       int count = 1;
       for (const auto& [name, n] : c.outputs) count = name == slot.name ? n : count;
       std::vector<std::string> names;
@@ -443,7 +443,7 @@ class Tower {
  private:
   static constexpr double kStep = 1e-5;
 
-  void AddInput(const OpDef& def, const Case::In& in, size_t i, SlotList* ins) {
+  void AddInput(const OpSpec& def, const Case::In& in, size_t i, SlotList* ins) {
     const std::string name = in.slot + "_" + std::to_string(i);
     Declare(name, in.value);
     const bool differentiable =
@@ -567,7 +567,7 @@ TEST(HigherOrder, EveryOpIsListed) {
   for (const Case& c : AllCases()) listed.insert(c.type);
   for (const std::string& type : DefaultOps().Types()) {
     if (type.ends_with("_grad") || !DefaultOps().Get(type).HasGradient()) continue;
-    const OpDef* grad = DefaultOps().Find(type + "_grad");
+    const OpSpec* grad = DefaultOps().Find(type + "_grad");
     if (grad && !grad->HasGradient()) continue;  // its declaration says why
     EXPECT_TRUE(listed.count(type)) << "no case for " << type;
   }

@@ -2,6 +2,14 @@
 // An op of the consumer's own: Out = 2 X, differentiable by composition.
 #include <coracle/coracle.h>
 
+template <class T>
+coracle::KernelOf<T> Double(const coracle::PrepareContext& ctx) {
+  const coracle::TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  return [=](coracle::Workspace& ws) {
+    for (int64_t i = 0; i < x.numel; ++i) ws.Data<T>(out)[i] = 2 * ws.Data<const T>(x)[i];
+  };
+}
+
 inline void RegisterDouble(coracle::OpRegistry& ops) {
   using namespace coracle;
   ops.Add(
@@ -14,10 +22,5 @@ inline void RegisterDouble(coracle::OpRegistry& ops) {
           .Gradient([](GradientContext& g) {
             g.Append("my_double", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}});
           })
-          .Reference<float, double>([]<class T>(const PrepareContext& ctx) -> Kernel {
-            const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-            return [=](Workspace& ws) {
-              for (int64_t i = 0; i < x.numel; ++i) ws.Data<T>(out)[i] = 2 * ws.Data<const T>(x)[i];
-            };
-          }));
+          .Reference(Double<float>, Double<double>));
 }

@@ -44,7 +44,8 @@ TEST(OpRegistry, ContradictoryDeclarationsAreRefused) {
 }
 
 TEST(OpDef, AttrsAreConvertedOrDefaulted) {
-  OpDef def = Sample("t").Attr<int64_t>("axis", -1, "axis").Attr<float>("scale", "scale");
+  const OpSpec def =
+      Sample("t").Attr<int64_t>("axis", -1, "axis").Attr<float>("scale", "scale").spec();
   OpDesc op("t", {}, {}, {{"axis", int32_t{2}}});
   EXPECT_EQ(def.AttrOf<int64_t>(op, "axis"), 2);
   EXPECT_EQ(def.AttrOf<int64_t>(OpDesc("t"), "axis"), -1);
@@ -52,6 +53,48 @@ TEST(OpDef, AttrsAreConvertedOrDefaulted) {
   EXPECT_THROW(def.AttrOf<float>(op, "other"), InternalError);  // not declared
   op.SetAttr("axis", std::string("x"));
   EXPECT_THROW(def.AttrOf<int64_t>(op, "axis"), Error);
+}
+
+TEST(OpDef, TakesAttrsAndConstraintsOfAnother) {
+  OpRegistry ops;
+  ops.Add(Sample("first")
+              .Attr<float>("a", 1, "a")
+              .Attr<float>("b", 2, "b")
+              .Range(0, 3)
+              .Constraint("C2", "X must be even")
+              .Constraint("C1", "X must be small"));
+  ops.Add(Sample("second")
+              .Attr<float>("c", 3, "c")
+              .AttrsOf("first")
+              .Attr<float>("d", 4, "d")
+              .ConstraintsOf("first", {"C2"}));
+  ops.Add(Sample("third").ConstraintsOf("second", {"C2"}));
+  std::string names;
+  for (const AttrDef& attr : ops.Get("second").attrs) names += attr.name;
+  EXPECT_EQ(names, "cabd");
+  EXPECT_EQ(ops.Get("second").FindAttr("b")->max, 3.0);
+  EXPECT_EQ(ops.Get("first").Documentation(), "Out = X. C1: X must be small. C2: X must be even.");
+  const ConstraintDef* taken = ops.Get("third").FindConstraint("C2");
+  ASSERT_NE(taken, nullptr);
+  EXPECT_EQ(taken->text, "X must be even");
+  EXPECT_EQ(taken->like, "first");
+  EXPECT_EQ(ops.Get("third").FindConstraint("C1"), nullptr);
+  EXPECT_THROW(ops.Add(Sample("fourth").AttrsOf("nothing")), InternalError);
+  EXPECT_THROW(ops.Add(Sample("fourth").ConstraintsOf("first", {"C3"})), InternalError);
+  EXPECT_THROW(ops.Add(Sample("fourth").Constraint("C1", "a").Constraint("C1", "b")),
+               InternalError);
+}
+
+TEST(OpSpec, FailuresTellTheirValues) {
+  const OpSpec spec = Sample("t").Constraint("C1", "min must not exceed max").spec();
+  EXPECT_EQ(spec.Failure("C1", GotValues("min", 2.5f, "max", 0.1f).text()),
+            "t: min must not exceed max [t.C1], got min 2.5, max 0.1");
+  EXPECT_EQ(GotValues(64, 32).text(), "64 vs 32");
+  EXPECT_EQ(GotValues("X", Shape{2, 3}, Shape{4}, DType::kBool, true).text(),
+            "X [2, 3] vs [4] vs bool vs true");
+  EXPECT_EQ(GotValues(std::vector<int32_t>{1, -1}, std::string("text")).text(), "[1, -1] vs text");
+  EXPECT_EQ(spec.Failure("C1", ""), "t: min must not exceed max [t.C1]");
+  EXPECT_THROW(spec.Failure("C2", ""), InternalError);
 }
 
 TEST(OpLibrary, OpsOfASharedObjectRun) {

@@ -9,8 +9,9 @@ namespace coracle {
 namespace {
 
 void SameAsX(InferContext& ctx) {
-  ctx.Require("C1", ctx.InputShape("X").rank() != 5, "X must not have rank 5",
-              {ctx.InputShape("X").rank()});
+  const Shape& x = ctx.InputShape("X");
+  ctx.Require("C1", x.rank() != 5, x.rank());
+  ctx.Require("C2", x.rank() != 6, "X", x.rank());
   ctx.SetOutput("Out", ctx.Input("X"));
 }
 
@@ -18,7 +19,8 @@ const OpRegistry& Ops() {
   static const OpRegistry* ops = [] {
     auto* made = new OpRegistry;
     made->Add(OpDef("copy")
-                  .Doc("Out = X. C1: the rank is not 5.")
+                  .Doc("Out = X.")
+                  .Constraint("C1", "X must not have rank 5")
                   .Input("X", "x")
                   .OptionalInput("Bias", "bias")
                   .Output("Out", "out")

@@ -1,4 +1,5 @@
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/test/fuzz/draw_op.h>
 
@@ -168,9 +169,9 @@ std::string OpDrawer::NewInput(const SlotHint& slot, bool constant, OpDraft& dra
 }
 
 // Slots from the declaration: the first of any shape, the others like it.
-std::vector<SlotHint> OpDrawer::PlainSlots(const OpDef& def) {
+std::vector<SlotHint> OpDrawer::PlainSlots(const OpSpec& def) {
   std::vector<SlotHint> slots;
-  for (const SlotDef& declared : def.inputs()) {
+  for (const SlotDef& declared : def.inputs) {
     if (declared.optional && !choose_.OneIn(8)) continue;
     SlotHint slot;
     slot.name = declared.name;
@@ -253,7 +254,7 @@ void OpDrawer::FillAttrs(const Recipe* recipe, OpDraft& draft) {
     }
     if (recipe->finish && AllKnown(draft)) recipe->finish(draft);
   }
-  for (const AttrDef& def : draft.def.attrs()) {
+  for (const AttrDef& def : draft.def.attrs) {
     if (draft.Has(def.name) || (def.default_value && !choose_.OneIn(3))) continue;
     if (auto value = AnyValue(def)) draft.Set(def.name, std::move(*value));
   }
@@ -261,7 +262,7 @@ void OpDrawer::FillAttrs(const Recipe* recipe, OpDraft& draft) {
 
 SlotList OpDrawer::NewOutputs(const OpDraft& draft) {
   SlotList outputs;
-  for (const SlotDef& def : draft.def.outputs()) {
+  for (const SlotDef& def : draft.def.outputs) {
     const auto given = draft.outputs.find(def.name);
     // An op that is to be differentiated needs those that backward reads.
     const bool needed = smooth_ && IsConstant(draft.def, def.name);
@@ -274,29 +275,29 @@ SlotList OpDrawer::NewOutputs(const OpDraft& draft) {
   return outputs;
 }
 
-bool OpDrawer::IsConstant(const OpDef& def, const std::string& slot) {
+bool OpDrawer::IsConstant(const OpSpec& def, const std::string& slot) {
   static const std::set<std::string> kStatistics = {"MeanOut",  "VarianceOut", "Mean",
                                                     "Variance", "Mask",        "DropoutState"};
   const SlotDef* declared = def.FindOutput(slot);
   return (declared && declared->intermediate) || kStatistics.count(slot) > 0;
 }
 
-std::optional<DrawnOp> OpDrawer::Draw(const OpDef& def, const BlockDesc& block,
+std::optional<DrawnOp> OpDrawer::Draw(const OpSpec& def, const BlockDesc& block,
                                       const std::vector<Live>& live, bool may_make_inputs) {
   block_ = &block;
   live_ = &live;
   may_make_inputs_ = may_make_inputs;
-  const std::vector<Recipe>& recipes = RecipesFor(def.type(), smooth_);
+  const std::vector<Recipe>& recipes = RecipesFor(def.type, smooth_);
   const Recipe* recipe = recipes.empty() ? nullptr : &choose_.Of(recipes);
   OpDraft draft{choose_, def, block};
   draft.dtype = AnyDType();
   draft.next_name = &next_name_;
-  const bool plain = !recipe || (recipe->slots.empty() && !def.inputs().empty());
+  const bool plain = !recipe || (recipe->slots.empty() && !def.inputs.empty());
   if (!FillInputs(plain ? PlainSlots(def) : recipe->slots, draft)) return std::nullopt;
   FillAttrs(recipe, draft);
   if (!may_make_inputs && !draft.made.empty()) return std::nullopt;
   SlotList outputs = NewOutputs(draft);
-  const OpDesc op(def.type(), draft.inputs, outputs, draft.attrs);
+  const OpDesc op(def.type, draft.inputs, outputs, draft.attrs);
   std::vector<VerifyProblem> problems;
   CheckOp(def, op, 0, 0, &problems);
   for (const VerifyProblem& problem : problems) {
@@ -305,7 +306,7 @@ std::optional<DrawnOp> OpDrawer::Draw(const OpDef& def, const BlockDesc& block,
   Outcome outcome(draft);
   try {
     InferContext context(def, op, outcome);
-    def.RunInfer(context);
+    RunInfer(context);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) throw;
     return std::nullopt;

@@ -34,14 +34,14 @@ class OpDrawer {
 
   // For `block`, from what is live there. nullopt: this time nothing fits. Without
   // `may_make_inputs` it reads what is there only.
-  std::optional<DrawnOp> Draw(const OpDef& def, const BlockDesc& block,
+  std::optional<DrawnOp> Draw(const OpSpec& def, const BlockDesc& block,
                               const std::vector<Live>& live, bool may_make_inputs);
 
   std::string NewName(const char* prefix) { return prefix + std::to_string(next_name_++); }
   Shape NewShape(size_t least_rank);
   // Outputs that have no gradient although they change with the inputs: statistics, and what only
   // backward reads.
-  static bool IsConstant(const OpDef& def, const std::string& slot);
+  static bool IsConstant(const OpSpec& def, const std::string& slot);
 
  private:
   const VarMeta& MetaOf(const std::string& name) const;
@@ -50,7 +50,7 @@ class OpDrawer {
   Shape ShapeFor(const SlotHint& slot, OpDraft& draft);
   std::string Choose(const SlotHint& slot, OpDraft& draft);
   std::string NewInput(const SlotHint& slot, bool constant, OpDraft& draft);
-  std::vector<SlotHint> PlainSlots(const OpDef& def);
+  std::vector<SlotHint> PlainSlots(const OpSpec& def);
   bool FillInputs(const std::vector<SlotHint>& slots, OpDraft& draft);
   double Real(const AttrDef& def);
   template <class T>

@@ -61,9 +61,9 @@ struct Wild {
 
 // One attr of the op's declaration, given or not.
 void MakeAttrWild(OpDesc& op, Choices& choose) {
-  const OpDef* def = DefaultOps().Find(op.type());
-  if (!def || def->attrs().empty()) return;
-  const AttrDef& attr = choose.Of(def->attrs());
+  const OpSpec* def = DefaultOps().Find(op.type());
+  if (!def || def->attrs.empty()) return;
+  const AttrDef& attr = choose.Of(def->attrs);
   const Attribute* given = op.FindAttr(attr.name);
   if (!given && !attr.default_value) return;
   if (!attr.one_of.empty() && choose.OneIn(2)) return op.SetAttr(attr.name, choose.Of(attr.one_of));

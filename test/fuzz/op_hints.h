@@ -28,7 +28,7 @@ struct ProgramInput {
 // An op being drawn: inputs chosen, attrs and outputs to come.
 struct OpDraft {
   Choices& choose;
-  const OpDef& def;
+  const OpSpec& def;
   const BlockDesc& block;
   DType dtype = DType::kFloat32;  // of the operands
   SlotList inputs = {};

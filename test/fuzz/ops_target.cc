@@ -1,4 +1,5 @@
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/op/verifier.h>
 #include <coracle/operators/default_ops.h>
 #include <coracle/test/fuzz/any_program.h>
@@ -69,7 +70,7 @@ void InferExactly(const ProgramDesc& program, std::string_view bytes) {
   ExactTable table(block, Choices(bytes.substr(bytes.size() / 2)));
   for (size_t i = 0; i < block.NumOps(); ++i) {
     const OpDesc& op = block.op(i);
-    const OpDef& def = DefaultOps().Get(op.type());
+    const OpSpec& def = DefaultOps().Get(op.type());
     std::vector<VerifyProblem> problems;
     CheckOp(def, op, 0, static_cast<int>(i), &problems);
     bool sound = std::all_of(problems.begin(), problems.end(), [](const VerifyProblem& problem) {
@@ -78,7 +79,7 @@ void InferExactly(const ProgramDesc& program, std::string_view bytes) {
     if (!sound) continue;
     try {
       InferContext context(def, op, table);
-      def.RunInfer(context);
+      RunInfer(context);
     } catch (const NeedsValue&) {
     } catch (const Error& error) {
       CheckError(error);

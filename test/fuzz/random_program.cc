@@ -97,7 +97,7 @@ class Maker {
   }
 
   // An existing variable to write instead of a new one: the one that is updated, or any.
-  std::string Overwritten(const OpDef& def, const DrawnOp& op, const Slot& slot,
+  std::string Overwritten(const OpSpec& def, const DrawnOp& op, const Slot& slot,
                           const VarMeta& meta) {
     const VarDesc* var = nullptr;
     if (slot.name.size() > 3 && slot.name.ends_with("Out")) {
@@ -105,7 +105,7 @@ class Maker {
       for (const Slot& given : op.inputs) {
         if (given.name == input && choose_.OneIn(2)) var = block().FindVarRecursive(given.args[0]);
       }
-    } else if (def.type() == "write_to_array") {
+    } else if (def.type == "write_to_array") {
       for (const Live& live : live_) {
         if (MetaOf(live.name).type == VarType::kLoDTensorArray && choose_.OneIn(2))
           return live.name;
@@ -120,8 +120,8 @@ class Maker {
     return var->name();
   }
 
-  void PlaceOutputs(const OpDef& def, DrawnOp& op) {
-    const bool positive = PositiveTypes().count(def.type()) > 0;
+  void PlaceOutputs(const OpSpec& def, DrawnOp& op) {
+    const bool positive = PositiveTypes().count(def.type) > 0;
     std::set<std::string> written;
     for (Slot& slot : op.outputs) {
       for (std::string& name : slot.args) {
@@ -156,12 +156,12 @@ class Maker {
 
   // --- one op ---
 
-  bool TryOp(const OpDef& def) {
+  bool TryOp(const OpSpec& def) {
     auto drawn = drawer_.Draw(def, block(), live_, may_capture_);
     if (!drawn) return false;
     for (const ProgramInput& input : drawn->made) AddInput(input);
     PlaceOutputs(def, *drawn);
-    block().AppendOp(def.type(), drawn->inputs, drawn->outputs, drawn->attrs);
+    block().AppendOp(def.type, drawn->inputs, drawn->outputs, drawn->attrs);
     return true;
   }
 
@@ -169,7 +169,7 @@ class Maker {
     for (size_t i = 0; i < count && !choose_.empty(); ++i) {
       const std::string& type = choose_.Of(types_);
       if (AddComposite(type, with_blocks)) continue;
-      const OpDef* def = DefaultOps().Find(type);
+      const OpSpec* def = DefaultOps().Find(type);
       for (int attempt = 0; def && attempt < kAttempts && !TryOp(*def); ++attempt) {
       }
     }

@@ -8,14 +8,14 @@ namespace coracle {
 namespace {
 
 // An op with anything in its slots, most of them of one shape and dtype.
-void RunRandom(const OpDef& def, uint32_t seed) {
+void RunRandom(const OpSpec& def, uint32_t seed) {
   std::mt19937 random(seed);
   auto chance = [&](uint32_t percent) { return random() % 100 < percent; };
   const Shape shapes[] = {HostileShape(random), {1}, HostileShape(random)};
   const DType dtype = chance(70) ? DType::kFloat32 : HostileDType(random);
-  OpDesc op(def.type());
+  OpDesc op(def.type);
   VarValues env;
-  for (const SlotDef& slot : def.inputs()) {
+  for (const SlotDef& slot : def.inputs) {
     if (slot.optional && chance(50)) continue;
     std::vector<std::string> args;
     for (uint32_t i = 0, n = slot.variadic ? 1 + random() % 3 : 1; i < n; ++i) {
@@ -27,10 +27,10 @@ void RunRandom(const OpDef& def, uint32_t seed) {
     }
     op.SetInput(slot.name, args);
   }
-  for (const SlotDef& slot : def.outputs()) {
+  for (const SlotDef& slot : def.outputs) {
     if (!slot.optional || chance(70)) op.SetOutput(slot.name, {slot.name + ".out"});
   }
-  for (const AttrDef& attr : def.attrs()) {
+  for (const AttrDef& attr : def.attrs) {
     if (!attr.default_value || chance(25)) op.SetAttr(attr.name, HostileAttr(random, attr));
   }
   RunHostile(op, env, DefaultOps());
@@ -38,8 +38,8 @@ void RunRandom(const OpDef& def, uint32_t seed) {
 
 TEST(HostileOps, RandomSlotsAndAttrs) {
   for (const std::string& type : DefaultOps().Types()) {
-    const OpDef& def = DefaultOps().Get(type);
-    if (def.kind() != OpKind::kCompute || def.side_effect()) continue;
+    const OpSpec& def = DefaultOps().Get(type);
+    if (def.kind != OpKind::kCompute || def.side_effect) continue;
     for (uint32_t seed = 0; seed < 300; ++seed) {
       SCOPED_TRACE(type + " with seed " + std::to_string(seed));
       RunRandom(def, seed);

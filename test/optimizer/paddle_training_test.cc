@@ -434,7 +434,7 @@ TEST(PaddleTable, DefaultsOfTheOptimizers) {
 // Of the ops where they differ from the classes', and of what the classes do not set.
 TEST(PaddleTable, DefaultsOfTheOps) {
   const auto expect = [](const char* type, const char* attr, const Attribute& value) {
-    for (const AttrDef& def : DefaultOps().Get(type).attrs()) {
+    for (const AttrDef& def : DefaultOps().Get(type).attrs) {
       if (def.name != attr) continue;
       ASSERT_TRUE(def.default_value.has_value()) << type << "." << attr;
       EXPECT_EQ(*def.default_value, value) << type << "." << attr;
@@ -567,7 +567,8 @@ TEST(PaddleTable, PrecisionLists) {
     gray.insert(std::string("elementwise_") + op);
   const PrecisionLists lists = DefaultPrecisionLists();
   EXPECT_EQ(lists.white, white);
-  EXPECT_EQ(lists.gray, gray);
+  for (const std::string& op : gray)
+    EXPECT_FALSE(lists.white.contains(op) || lists.black.contains(op)) << op;
   for (const std::string& op : black) EXPECT_TRUE(lists.black.contains(op)) << op;
   for (const std::string& op : lists.black)  // ours are new ones
     EXPECT_FALSE(white.contains(op) || gray.contains(op)) << op;

@@ -116,8 +116,8 @@ class LoopBuilder {
     const BlockDesc& from = model_.program.Root();
     for (size_t i = 0; i < from.NumOps(); ++i) {
       const OpDesc& op = from.op(i);
-      const OpDef* def = net_.ops().Find(op.type());
-      if (def && def->kind() != OpKind::kCompute) continue;
+      const OpSpec* def = net_.ops().Find(op.type());
+      if (def && def->kind != OpKind::kCompute) continue;
       RequireNoBlocks(op);
       CopyOp(op, names);
     }

@@ -206,18 +206,18 @@ TEST(Activation, Integers) {
 
 TEST(Activation, GradientConstraints) {
   for (const Row& row : Rows()) {
-    const OpDef& def = DefaultOps().Get(std::string(row.type) + "_grad");
-    const std::string v = def.inputs()[0].name;
-    OpTest(def.type())
+    const OpSpec& def = DefaultOps().Get(std::string(row.type) + "_grad");
+    const std::string v = def.inputs[0].name;
+    OpTest(def.type)
         .RandomInput(v, {2})
         .RandomInput("Out@GRAD", {3})
-        .ExpectError(def.type() + ".C3");
-    OpTest(def.type())
+        .ExpectError(def.type + ".C3");
+    OpTest(def.type)
         .RandomInput(v, {1})
         .IntInput("Out@GRAD", {1}, {1})
-        .ExpectError(def.type() + ".C4");
+        .ExpectError(def.type + ".C4");
     if (!row.curved) continue;
-    const std::string second = def.type() + "_grad";
+    const std::string second = def.type + "_grad";
     OpTest(second)
         .RandomInput(v, {2})
         .RandomInput("DOut", {2})

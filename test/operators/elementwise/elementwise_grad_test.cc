@@ -1,5 +1,6 @@
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/run_rules.h>
 
 #include "../../op_test.h"
 
@@ -138,7 +139,7 @@ TEST(ElementwiseGrad, AddKeepsOnlyTheStretchedOperand) {
   request.output_grads = {"o@GRAD"};
   request.input_grads = {"x@GRAD", "y@GRAD"};
   GradientContext context(DefaultOps(), request);
-  DefaultOps().Get("elementwise_add").RunGradient(context);
+  RunGradient(DefaultOps().Get("elementwise_add"), context);
   auto ops = context.TakeOps();
   ASSERT_EQ(ops.size(), 1u);
   EXPECT_EQ(ops[0]->type(), "elementwise_add_grad");

@@ -206,6 +206,17 @@ TEST(SetValue, C6_Misfit) {
   Small({0}, {0}, {2}).Input("ValueTensor", {3}, {0, 0, 0}).ExpectError("set_value.C6");
   Small({0}, {0}, {2}).Input("ValueTensor", {2, 1, 1}, {0, 0}).ExpectError("set_value.C6");
 }
+TEST(SetValueGrad, C5_C6_ValueTensor) {
+  const auto grad = [] {
+    OpTest test("set_value_grad");
+    test.Attr("axes", Longs{0}).Attr("starts", Longs{0}).Attr("ends", Longs{2});
+    test.Input("Out@GRAD", {4}, {1, 2, 3, 4});
+    return test;
+  };
+  grad().IntInput("ValueTensor", {1}, {0}).ExpectError("set_value_grad.C5");
+  grad().Input("ValueTensor", {3}, {0, 0, 0}).ExpectError("set_value_grad.C6");
+  grad().ExpectError("set_value_grad.C6");
+}
 TEST(SetValue, C7_NoneAxes) {
   Small({0}, {0}, {2})
       .Attr("none_axes", Longs{3})

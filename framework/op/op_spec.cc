@@ -1,0 +1,129 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/block.h>
+#include <coracle/framework/op/op_spec.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+template <class Def>
+const Def* FindByName(const std::vector<Def>& defs, std::string_view name) {
+  for (const Def& def : defs) {
+    if (def.name == name) return &def;
+  }
+  return nullptr;
+}
+
+bool Contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+const SlotDef* OpSpec::FindInput(std::string_view name) const { return FindByName(inputs, name); }
+const SlotDef* OpSpec::FindOutput(std::string_view name) const { return FindByName(outputs, name); }
+const AttrDef* OpSpec::FindAttr(std::string_view name) const { return FindByName(attrs, name); }
+
+const ConstraintDef* OpSpec::FindConstraint(std::string_view id) const {
+  for (const ConstraintDef& constraint : constraints) {
+    if (constraint.id == id) return &constraint;
+  }
+  return nullptr;
+}
+
+bool OpSpec::HasLoopFor(DType dtype) const {
+  return std::find(kernel_dtypes.begin(), kernel_dtypes.end(), dtype) != kernel_dtypes.end();
+}
+
+std::string OpSpec::Documentation() const {
+  std::string text = doc;
+  for (const ConstraintDef& c : constraints) text += fmt::format(" {}: {}.", c.id, c.text);
+  return text;
+}
+
+// Kernels of most ops know dense tensors only.
+bool OpSpec::TakesAnyValue() const {
+  if (side_effect || takes_any_value) return true;
+  return std::any_of(attrs.begin(), attrs.end(),
+                     [](const AttrDef& attr) { return attr.type == AttrType::kBlock; });
+}
+
+bool OpSpec::SlotTakes(std::string_view input, VarType value) const {
+  const SlotDef* slot = FindInput(input);
+  // What the declaration says of a slot counts before the rule for the op.
+  if (slot && !slot->takes.empty()) return slot->Takes(value);
+  return TakesAnyValue() || (slot && slot->Takes(value));
+}
+
+bool OpSpec::IsShared(std::string_view slot) const { return Contains(shared_slots, slot); }
+bool OpSpec::StaysFloat32(std::string_view slot) const { return Contains(float32_slots, slot); }
+
+bool OpSpec::UpdatesInPlace(const OpDesc& op, std::string_view name) const {
+  for (const auto& [in, out] : inplace) {
+    const auto& ins = op.Input(in);
+    const auto& outs = op.Output(out);
+    for (size_t i = 0; i < ins.size() && i < outs.size(); ++i) {
+      if (ins[i] == name && outs[i] == name) return true;
+    }
+  }
+  return false;
+}
+
+size_t OpSpec::NumItems(const OpDesc& op) const {
+  if (!multi_tensor) return 1;
+  for (const SlotDef& slot : inputs) {
+    if (!IsShared(slot.name) && op.HasInput(slot.name)) return op.Input(slot.name).size();
+  }
+  return 1;
+}
+
+std::optional<std::string> OpSpec::FileOf(const OpDesc& op) const {
+  if (file_attr.empty()) return std::nullopt;
+  Attribute value;
+  auto given = [&](const std::string& name, AttrType type) {
+    const Attribute* attr = op.FindAttr(name);
+    return attr && ConvertAttribute(*attr, type, &value);
+  };
+  if (given(no_file_attr, AttrType::kBoolean) && std::get<bool>(value)) return std::nullopt;
+  return given(file_attr, AttrType::kString) ? std::get<std::string>(std::move(value)) : "";
+}
+
+const Attribute& OpSpec::AttrValue(const OpDesc& op, std::string_view name) const {
+  if (const Attribute* given = op.FindAttr(name)) return *given;
+  const AttrDef* def = FindAttr(name);
+  if (!def) throw InternalError(fmt::format("{}: attr {} is read but not declared", type, name));
+  if (!def->default_value) {
+    ThrowInvalid(fmt::format("{}: attr {} is required", type, name), "  " + Locate(op));
+  }
+  return *def->default_value;
+}
+
+Attribute OpSpec::Converted(const OpDesc& op, std::string_view name, const Attribute& value,
+                            AttrType wanted) const {
+  Attribute converted;
+  if (ConvertAttribute(value, wanted, &converted)) return converted;
+  ThrowInvalid(fmt::format("{}: attr {} must be {}, got {} {}", type, name, ToString(wanted),
+                           ToString(TypeOf(value)), ToString(value)),
+               "  " + Locate(op));
+}
+
+std::string OpSpec::Failure(std::string_view id, const std::string& got) const {
+  const ConstraintDef* constraint = FindConstraint(id);
+  if (!constraint)
+    throw InternalError(fmt::format("{}: the constraint {} is not declared", type, id));
+  std::string text = fmt::format("{}: {} [{}.{}]", type, constraint->text, type, id);
+  return got.empty() ? text : text + ", got " + got;
+}
+
+std::string Locate(const OpDesc& op) {
+  std::string text;
+  if (const BlockDesc* block = op.block()) {
+    text = fmt::format("op {} of block {}", block->IndexOf(op), block->idx());
+  } else {
+    text = fmt::format("op {}", op.type());
+  }
+  std::string site = op.creation_site();
+  return site.empty() ? text : fmt::format("{}, from {}", text, site);
+}
+
+}  // namespace coracle

@@ -1,0 +1,167 @@
+#pragma once
+// OpSpec: everything that Coracle knows of an op type, as plain data. OpDef (op_def.h) fills it;
+// run_rules.h and kernel_choice.h run what it holds.
+
+#include <coracle/framework/ir/op.h>
+#include <coracle/framework/ir/var.h>
+#include <coracle/framework/op/kernel.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+class GradientContext;
+class InferContext;
+class PrepareContext;
+
+struct SlotDef {
+  std::string name;
+  std::string doc;
+  bool optional = false;      // may be absent or empty ("dispensable")
+  bool variadic = false;      // holds a list of variables ("duplicable")
+  bool intermediate = false;  // an output that only the gradient op reads
+  bool no_gradient = false;   // an input that no gradient flows into (labels, indices, shapes)
+  std::vector<VarType> takes = {};  // what an input may hold besides a dense tensor
+
+  bool Takes(VarType type) const {
+    return type == VarType::kLoDTensor ||
+           std::find(takes.begin(), takes.end(), type) != takes.end();
+  }
+};
+
+struct AttrDef {
+  std::string name;
+  AttrType type;
+  std::optional<Attribute> default_value;  // absent: the attr is required
+  std::string doc;
+  std::optional<double> min, max;   // of a number (each element of a list)
+  std::vector<std::string> one_of;  // of a string
+};
+
+// What an op requires of its operands and attrs beyond what slots and attrs say.
+struct ConstraintDef {
+  std::string id;    // "C1"
+  std::string text;  // "min must not exceed max": error messages and the documentation tell it
+  std::string like;  // the op type whose constraint of this id it repeats; "": its own
+};
+
+// What an op type says of its gradient.
+enum class GradientKind {
+  kRule,               // a rule appends the ops that compute it
+  kNotDifferentiable,  // the outputs are constants for the inputs: gradients end here, silently
+  kNoRule,             // it exists and nobody wrote it: an error where it is needed
+  kForbidden,          // an error where it is needed, on purpose
+};
+
+// How the executor treats an op besides running its kernel.
+enum class OpKind { kCompute, kFeed, kFetch };
+
+// What an op computes in under mixed precision; Paddle's gray, white and black list.
+enum class OpPrecision { kFollowsInputs, kLow, kFloat32 };
+
+// How an op runs its sub-block.
+enum class BlockRuns {
+  kNone,        // it has none, or nothing is known
+  kOnce,        // at most once: a branch
+  kRepeatedly,  // a loop
+  kFunction,    // from several places; the block may stand anywhere
+  kGradient,    // a gradient block, for the runs of the forward op's block
+};
+struct BlockTrait {
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  BlockRuns runs = BlockRuns::kNone;
+  // (slot, attr): the op gives the slot's variables to those of its block that the STRINGS attr
+  // names, or takes them from there.
+  Pairs gives = {}, takes = {};
+  // (attr, attr): what a run makes of a variable of the first list is the value of the second's in
+  // the next run.
+  Pairs carries = {};
+  std::vector<std::string> slices = {};  // inputs of which each run sees a step, under their names
+  bool replaced = false;                 // by the ops of its block before a program runs
+};
+
+using InferFn = std::function<void(InferContext&)>;
+using GradientFn = std::function<void(GradientContext&)>;
+using PrepareFn = std::function<Kernel(const PrepareContext&)>;
+using SlotPairs = std::vector<std::pair<std::string, std::string>>;  // (input, output)
+
+struct OpSpec {
+  std::string type;
+  std::string doc;
+  std::vector<SlotDef> inputs, outputs;
+  std::vector<AttrDef> attrs;
+  std::vector<ConstraintDef> constraints;
+
+  InferFn infer;  // the shape rule, if there is one
+  GradientFn gradient;
+  GradientKind gradient_kind = GradientKind::kRule;
+  std::string no_gradient_reason;
+  PrepareFn reference, fast;
+  std::string kernel_type_slot;      // its variable's element type chooses the kernel
+  std::vector<DType> kernel_dtypes;  // element types of the kernels; empty: they serve any
+
+  // Traits. OpDef's methods of these names say what each means.
+  SlotPairs inplace, alias;
+  std::vector<std::string> keeps_outputs;
+  std::string layout_attr;  // "" when there is none
+  std::vector<std::string> layout_slots;
+  std::vector<std::string> shared_slots;  // of an op with multi_tensor
+  std::string file_attr, no_file_attr;
+  std::vector<std::string> float32_slots;
+  OpPrecision precision = OpPrecision::kFollowsInputs;
+  OpKind kind = OpKind::kCompute;
+  BlockTrait block;
+  bool elementwise = false, multi_tensor = false, run_time_shape = false, shape_only = false;
+  bool random = false, side_effect = false, takes_any_value = false;
+
+  bool HasGradient() const { return static_cast<bool>(gradient); }
+  bool HasReferenceKernel() const { return static_cast<bool>(reference); }
+  bool HasFastKernel() const { return static_cast<bool>(fast); }
+  bool HasLoopFor(DType dtype) const;  // one of kernel_dtypes
+  const SlotDef* FindInput(std::string_view name) const;
+  const SlotDef* FindOutput(std::string_view name) const;
+  const AttrDef* FindAttr(std::string_view name) const;
+  const ConstraintDef* FindConstraint(std::string_view id) const;
+  // Whether any input may hold any kind of value, as one of an op that runs a block may.
+  bool TakesAnyValue() const;
+  // Whether the input may hold a value of this kind.
+  bool SlotTakes(std::string_view input, VarType type) const;
+  bool IsShared(std::string_view slot) const;  // of an op with multi_tensor
+  bool StaysFloat32(std::string_view slot) const;
+  std::string Documentation() const;  // the doc and the constraints: "... C1: min must not ..."
+
+  // What the declaration says of one op of this type.
+  // Whether the variable is on both sides of one of the op's in-place pairs.
+  bool UpdatesInPlace(const OpDesc& op, std::string_view name) const;
+  size_t NumItems(const OpDesc& op) const;  // 1 without multi_tensor
+  // The file that `op` reads or writes, if any.
+  std::optional<std::string> FileOf(const OpDesc& op) const;
+  // The attr of `op` as T, or its default; throws kInvalidArgument naming op and attr when it is
+  // required and absent, or of another type. An attr that is not declared throws InternalError.
+  template <class T>
+  T AttrOf(const OpDesc& op, std::string_view name) const {
+    const Attribute& value = AttrValue(op, name);
+    if (const T* same = std::get_if<T>(&value)) return *same;
+    return std::get<T>(Converted(op, name, value, AttrTypeOf<T>()));
+  }
+  // The value in force, unconverted.
+  const Attribute& AttrValue(const OpDesc& op, std::string_view name) const;
+  // "min must not exceed max [clip.C1], got min 2, max 1". Throws InternalError for a constraint
+  // that is not declared. `got` may be empty.
+  std::string Failure(std::string_view id, const std::string& got) const;
+
+ private:
+  Attribute Converted(const OpDesc& op, std::string_view name, const Attribute& value,
+                      AttrType wanted) const;
+};
+
+// "op 7 of block 0, from lenet.pbtxt:14:9": where an op stands, for error details.
+std::string Locate(const OpDesc& op);
+
+}  // namespace coracle

@@ -1,0 +1,103 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/run_rules.h>
+#include <coracle/framework/tensor/half_array.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+const char* HowToMakeDense(const VarMeta& meta) {
+  return meta.type == VarType::kSelectedRows
+             ? "; get_tensor_from_selected_rows makes a dense tensor of it"
+             : "";
+}
+
+void RequireTaken(const OpSpec& spec, const InferContext& context) {
+  for (const SlotDef& slot : spec.inputs) {
+    const auto& args = context.op().Input(slot.name);
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (IsEmptyName(args[i])) continue;
+      const VarMeta& meta = context.Input(slot.name, i);
+      if (slot.Takes(meta.type)) continue;
+      ThrowInvalid(fmt::format("{}: input {} must be a dense tensor, and {} is {}{}", spec.type,
+                               slot.name, Quote(args[i]), meta.ToString(), HowToMakeDense(meta)),
+                   "  " + Locate(context.op()));
+    }
+  }
+}
+
+// Refuses what no kernel takes when the types are known, not when the op runs.
+void RequireKernel(const OpSpec& spec, const InferContext& context, const KernelOperand& from) {
+  const VarMeta* meta = from.output ? context.DeclaredOutput(from.slot) : &context.Input(from.slot);
+  // The element type of an array is known when its elements are.
+  if (!meta || meta->type == VarType::kLoDTensorArray) return;
+  if (spec.HasLoopFor(IsHalf(meta->dtype) ? DType::kFloat32 : meta->dtype)) return;
+  const OpDesc& op = context.op();
+  const std::string& name = (from.output ? op.Output(from.slot) : op.Input(from.slot))[0];
+  ThrowInvalid(fmt::format("{}: there is no kernel for {} {} = {} {}; supported: {}", spec.type,
+                           from.output ? "output" : "input", from.slot, Quote(name),
+                           meta->ToString(), NamesOf(spec.kernel_dtypes)),
+               "  " + Locate(op));
+}
+
+// Every slot that is not shared holds a variable for each item, or none; of one dtype and dense
+// where there are several.
+void RequireItems(const OpSpec& spec, size_t items, const InferContext& context) {
+  const OpDesc& op = context.op();
+  const auto fail = [&](const std::string& what) {
+    ThrowInvalid(fmt::format("{}: {}", spec.type, what), "  " + Locate(op));
+  };
+  const auto count = [&](const Slot& slot) {
+    const size_t wanted = spec.IsShared(slot.name) ? 1 : items;
+    if (slot.args.empty() || slot.args.size() == wanted) return;
+    fail(fmt::format("{} holds {} variables where {} are needed, one for each item", slot.name,
+                     slot.args.size(), wanted));
+  };
+  for (const Slot& slot : op.inputs()) count(slot);
+  for (const Slot& slot : op.outputs()) count(slot);
+  if (items == 1) return;
+  ForEachPosition(op.inputs(), [&](const std::string& name, const std::string& slot, size_t i) {
+    if (IsEmptyName(name)) fail(fmt::format("{} lacks item {}", slot, i));
+    const VarMeta &first = context.Input(slot), &meta = context.Input(slot, i);
+    if (meta.type == VarType::kLoDTensor && meta.dtype == first.dtype) return;
+    fail(fmt::format("the items must be dense tensors of one dtype; {} is {} and {} is {}",
+                     Quote(op.Input(slot)[0]), first.ToString(), Quote(name), meta.ToString()));
+  });
+}
+
+}  // namespace
+
+void RunInfer(InferContext& context) {
+  const OpSpec& spec = context.spec();
+  if (spec.kind == OpKind::kCompute && !spec.TakesAnyValue()) RequireTaken(spec, context);
+  const size_t items = spec.NumItems(context.op());
+  if (spec.multi_tensor) RequireItems(spec, items, context);
+  KernelOperand from;
+  if (!spec.kernel_dtypes.empty()) from = FindKernelOperand(spec, context.op());
+  if (!from.slot.empty() && !from.output) RequireKernel(spec, context, from);
+  for (size_t i = 0; spec.infer && i < items; ++i) {
+    InferContext item = context.Item(i);
+    spec.infer(item);
+  }
+  if (!from.slot.empty() && from.output) RequireKernel(spec, context, from);
+}
+
+void RunGradient(const OpSpec& spec, GradientContext& context) {
+  if (!spec.gradient) {
+    throw Error(ErrorCode::kUnimplemented,
+                fmt::format("{}: has no gradient: {}", spec.type, spec.no_gradient_reason),
+                "  " + Locate(context.op()));
+  }
+  if (spec.NumItems(context.op()) > 1) {
+    throw Error(
+        ErrorCode::kUnimplemented,
+        fmt::format("{}: has no gradient with several items; use an op for each", spec.type),
+        "  " + Locate(context.op()));
+  }
+  spec.gradient(context);
+}
+
+}  // namespace coracle
