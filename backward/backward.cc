@@ -5,7 +5,7 @@
 #include <coracle/backward/outer_path.h>
 #include <coracle/backward/slice.h>
 #include <coracle/backward/verify_program.h>
-#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/inner_gradient.h>
@@ -145,8 +145,8 @@ void MarkParameter(OpDesc& writer, const ParamAndGrad& pair) {
   writer.SetAttr(kOpRoleVarAttr, std::move(names));
 }
 
-// What AppendBackward and Gradients have in common: one block, what is wanted, where gradients
-// enter.
+// What AppendBackward and Gradients have in common: one block, what is wanted,
+// where gradients enter.
 class Differentiation {
  public:
   struct Target {

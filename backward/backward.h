@@ -23,17 +23,61 @@
 // Where the gradient of a `call` is differentiated again, all calls but those with a gradient of
 // their own are replaced by their ops first (InlineDerivedCalls), and stay so.
 
-#include <coracle/backward/recompute.h>
-#include <coracle/framework/ir/variable.h>
+#include <coracle/framework/ir/block.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 namespace coracle {
+
+// Recomputation: activations are thrown away after the forward pass and computed again where
+// the gradient ops need them (Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear
+// memory cost", 2016).
+
+// What is kept, by name or chosen. Both empty: no recomputation.
+struct RecomputeOptions {
+  // The ops of the loss's block are cut into segments behind the ops that write these variables.
+  // The variables, those that cross from one segment to another, and all of the last segment are
+  // kept. Names of variables that no op of the block writes (feeds, parameters) have no effect.
+  std::vector<std::string> checkpoints = {};
+  // Without checkpoints: the cuts are chosen such that the activations that gradients need (kept
+  // ones, and those of one segment) take at most so many bytes, with as little recomputation as
+  // possible; when that cannot be, such that they take as few as can be.
+  uint64_t memory_budget = 0;
+  // What an unknown dimension counts for in that estimate.
+  int64_t batch_size = 1;
+
+  bool enabled() const { return !checkpoints.empty() || memory_budget > 0; }
+};
+
+// What Recompute did.
+struct RecomputeReport {
+  std::vector<std::string> checkpoints;  // a variable written by the op before each cut
+  int ops = 0;                           // that run a second time
+  // Bytes of the activations that gradients read, as they were and (estimated) as they are.
+  uint64_t bytes_before = 0, bytes_after = 0;
+};
+
+// Rewrites the ops from `first_gradient` to the end of the block, which are the gradient ops of
+// those before: a value of an earlier segment that they read is computed again, under the name
+// <var>@RECOMPUTED, by copies of the ops that made it, put before the first gradient op of the
+// segment that reads one. A copy computes the same bits: it reads the same values (one that is
+// overwritten in between is saved first), and random ops draw the same numbers. Copies have the
+// role Backward and name in the attr recomputed_from the variables of their original. What they
+// write besides (running statistics) is thrown away, so that it is not updated twice.
+//
+// Not computed again, but kept: values of ops with sub-blocks or side effects, or that read or
+// write something else than dense tensors; persistable variables; what sub-blocks of gradient
+// ops read. Throws kNotFound for a checkpoint that the block does not know. Linear in the size
+// of the block.
+RecomputeReport Recompute(BlockDesc& block, size_t first_gradient, const RecomputeOptions& options,
+                          const OpRegistry& ops);
 
 // Gradient variable -> forward variable, of every gradient that is complete (partial contributions
 // are not in it).
@@ -68,8 +112,8 @@ struct GradientOverride {
 
 struct BackwardOptions {
   // AppendBackward: the variables whose gradients are wanted. Empty: all trainable parameters of
-  // the program, and the fed variables (not persistable, written by no op) whose stop_gradient is
-  // explicitly false.
+  // the program, and the fed variables (not persistable, written by no op) whose stop_gradient
+  // is explicitly false.
   std::vector<std::string> parameter_list = {};
   // Variables that no gradient flows into, besides those with stop_gradient and those whose dtype
   // is not floating-point. Of any block.
@@ -136,5 +180,50 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
 // those around it by the attr forward_op; nullptr for one that belongs to none (a sum, a seed, a
 // clip), or whose forward op was removed. Works on programs read from files.
 const OpDesc* FindForwardOp(const OpDesc& gradient_op);
+
+// Sparse gradients where only dense tensors will do: an executor fetches no selected rows.
+
+// The names, but for variables of the block that hold selected rows: those of dense tensors that
+// ops appended to the block make of them. Unknown and empty names stay as they are.
+std::vector<std::string> DenseNames(BlockDesc& block, std::vector<std::string> names,
+                                    const OpRegistry& ops = DefaultOps());
+
+// Second derivatives of a scalar: the whole Hessian, or its product with a vector. Both are made of
+// gradients of gradients (Gradients, twice) and are ordinary ops of the program. Calls whose
+// gradient is derived are replaced by their ops first (InlineDerivedCalls), and stay so.
+
+struct HessianOptions {
+  // Variables that no gradient flows into, of either order.
+  std::vector<std::string> no_grad_set = {};
+  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+};
+
+// Appends d2y / dx dx for each x of xs, and returns the names of the variables that hold them: of
+// shape x.shape + x.shape, element [i, j] (i and j over the elements of x) being the derivative of
+// dy / dx[i] by x[j]. "" for an x that y does not depend on; zeros for one on which it depends
+// linearly. Derivatives by two different xs are not made.
+//
+// The ops that depend on the row are appended once for each element of x: meant for some thousands
+// of elements at most.
+//
+// Throws kInvalidArgument for a y of more than one element, and for an x whose shape is not known
+// when the program is built or has more than half of Shape::kMaxRank dimensions; otherwise as
+// Gradients (kUnimplemented where an op on the path lacks a rule of second order). The program is
+// then as it was (but see AppendBackward).
+std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>& xs,
+                                 const HessianOptions& options = {});
+
+// Appends the product of the Hessian of y by all of xs with the vector that v holds, v[k] being the
+// part that belongs to xs[k], and returns the names of the parts of the product: result[k] has the
+// shape of xs[k] and is the sum over j of d2y / dxs[k] dxs[j] times v[j]. "" for an x that y does
+// not depend on. v counts as constant, also where it is computed from xs. Costs about twice what
+// the gradient costs.
+//
+// Throws kInvalidArgument for a y of more than one element, for as many v as not xs, and for a v of
+// another shape or dtype than its x; otherwise as Gradients. The program is then as it was (but
+// see AppendBackward).
+std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vector<Variable>& xs,
+                                              const std::vector<Variable>& v,
+                                              const HessianOptions& options = {});
 
 }  // namespace coracle

@@ -1,6 +1,5 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
-#include <coracle/backward/dense_gradient.h>
 #include <coracle/backward/verify_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>

@@ -1,5 +1,5 @@
-#include <coracle/backward/dense_gradient.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/backward/backward.h>
+#include <coracle/framework/op/writer.h>
 
 namespace coracle {
 
@@ -9,9 +9,8 @@ std::vector<std::string> DenseNames(BlockDesc& block, std::vector<std::string> n
     const VarDesc* var = block.FindVar(name);
     if (!var || var->type() != VarType::kSelectedRows) continue;
     const std::string dense = block.program().UniqueName(name + "@DENSE");
-    const OpDesc& op = block.AppendOp("get_tensor_from_selected_rows", {{"X", {name}}},
-                                      {{"Out", {dense}}}, {{kOpRoleAttr, int32_t{kBackward}}});
-    InferOp(block, op, ops);
+    Writer(block, ops, {.role = kBackward})
+        .Into(dense, "get_tensor_from_selected_rows", {{"X", {name}}});
     name = dense;
   }
   return names;

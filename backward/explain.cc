@@ -1,4 +1,4 @@
-#include <coracle/backward/explain.h>
+#include <coracle/backward/check_gradient.h>
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/open_types.h>
 #include <coracle/backward/verify_program.h>

@@ -15,8 +15,8 @@
 
 namespace coracle::internal {
 
-// Whether the sub-blocks of an op read (write) variables around it that none of its input (output)
-// slots has.
+// Whether the sub-blocks of an op read (write) variables around it that none of its input
+// (output) slots has.
 bool UsesUnlistedNames(const OpDesc& op);
 
 class ForwardGraph {
@@ -67,11 +67,11 @@ class ForwardGraph {
   struct Node {
     OpDesc* op = nullptr;
     const OpSpec* def = nullptr;  // nullptr: not in the registry
-    int32_t position = -1;       // in the block
-    // Where its args begin: those of its input slots; what its sub-blocks read besides; for each
-    // variable of its output slots the value before, where OpDef::KeepsOutputs says that it stays
-    // (none of these when nothing stays); those of its output slots; what its sub-blocks write
-    // besides.
+    int32_t position = -1;        // in the block
+    // Where its args begin: those of its input slots; what its sub-blocks read besides; for
+    // each variable of its output slots the value before, where OpDef::KeepsOutputs says that
+    // it stays (none of these when nothing stays); those of its output slots; what its
+    // sub-blocks write besides.
     uint32_t inputs = 0, captured = 0, kept = 0, outputs = 0, written = 0, end = 0;
     bool has_sub_block = false;
     bool updates = false;  // an optimizer's op: what it writes is a new start, not a function

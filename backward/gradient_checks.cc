@@ -59,8 +59,8 @@ void GradientOps::ThrowUnlisted(const OpDesc& op, const char* verb, std::string_
                "  " + Locate(op));
 }
 
-// A gradient has the shape and dtype of its variable; dims that the rule left open are taken from
-// there.
+// A gradient has the shape and dtype of its variable; dims that the rule left open are
+// taken from there.
 void GradientOps::CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op) {
   VarDesc& gradient = *block().FindVar(*request.name);
   const VarMeta& wanted = graph_.MetaOf(request.version);
@@ -107,8 +107,8 @@ void GradientOps::RequireWritten(size_t first_op) {
   auto read = [&](const OpDesc& op, const std::string& name) {
     const VarDesc* var = target_.FindVar(name);
     if (!var || var->index() < first_var_ || written[var->index() - first_var_]) return;
-    // A callback's state (the clips of loss scaling keep one) has its value from the startup
-    // program.
+    // A callback's state (the clips of loss scaling keep one) has its value from
+    // the startup program.
     if (var->persistable()) return;
     if (arriving_.count(name) || run_.saved.Writes(name)) return;
     ThrowInvalid(fmt::format("{}: {} reads {}, and no op before it writes that", run_.who,

@@ -1,5 +1,5 @@
 #include <coracle/backward/gradient_ops.h>
-#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
@@ -20,6 +20,10 @@ std::string SlotsText(const SlotList& slots) {
   std::vector<std::string> parts;
   for (const Slot& slot : slots) parts.push_back(slot.name + "=" + Join(slot.args, ","));
   return Join(parts, " ");
+}
+
+std::string OriginOf(const OpDesc& forward) {
+  return fmt::format("in the gradient of {}, {}", forward.type(), Locate(forward));
 }
 
 }  // namespace
@@ -243,7 +247,12 @@ void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
   const GradientFn& rule = RuleOf(node);
   if (!overridden_) graph_.RequireLists(node);
   GradientContext context(graph_.ops(), MakeRequest(node));
-  rule(context);
+  try {
+    rule(context);
+  } catch (const Error& e) {
+    if (!context.has_formulas()) throw;
+    throw e.WithDetail(OriginOf(*node.op));
+  }
   AppendRuleOps(node, context.TakeOps());
   for (uint32_t a = node.captured; a < node.kept; ++a) {
     if (graph_.arg(a).differentiable) Contribute(graph_.arg(a).version, "");
@@ -472,8 +481,7 @@ OpDesc& GradientOps::Append(std::unique_ptr<OpDesc> op, const ForwardGraph::Node
     InferOp(block(), added, graph_.ops());
   } catch (const Error& e) {
     if (!forward) throw;
-    throw e.WithDetail(
-        fmt::format("in the gradient of {}, {}", forward->op->type(), Locate(*forward->op)));
+    throw e.WithDetail(OriginOf(*forward->op));
   }
   return added;
 }

@@ -1,12 +1,13 @@
-#include <coracle/backward/hessian.h>
+#include <coracle/backward/backward.h>
 #include <coracle/backward/open_types.h>
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -82,10 +83,15 @@ class SecondOrder {
     for (const Variable& x : xs) {
       if (!x) Throw("an x is an empty Variable");
     }
-    block_ = &internal::BlockOf(y);
+    ProgramDesc& program = y.program();
+    writer_.emplace(internal::BlockOf(y), ops_,
+                    WriterOptions{.role = kBackward, .name = [&program](const std::string& hint) {
+                                    return program.FreeName(hint);
+                                  }});
   }
 
-  BlockDesc& block() { return *block_; }
+  const Writer& writer() const { return *writer_; }
+  BlockDesc& block() { return writer().block(); }
 
   [[noreturn]] void Throw(const std::string& what) const {
     ThrowInvalid(std::string(who_) + ": " + what);
@@ -138,8 +144,7 @@ class SecondOrder {
     std::vector<std::string> product = Gradients(targets, xs_, options);
     for (size_t k = 0; k < product.size(); ++k) {
       if (!product[k].empty() || first[k].empty()) continue;
-      product[k] = NewVar(xs_[k].name() + "@PRODUCT");
-      Append("fill_zeros_like", {{"X", {xs_[k].name()}}}, {{"Out", {product[k]}}});
+      product[k] = Named(xs_[k], "@PRODUCT", ZerosLike(writer().Var(xs_[k].name()))).name();
     }
     return product;
   }
@@ -150,56 +155,49 @@ class SecondOrder {
     const int64_t n = x.shape().numel();
     std::vector<int64_t> dims = x.shape().ToVector();
     dims.insert(dims.end(), x.shape().begin(), x.shape().end());
-    std::string hessian = NewVar(x.name() + "@HESSIAN");
-    if (n > 0) {
-      const std::vector<std::string> rows = Rows(x, first, UnitVectors(x, n));
-      if (!rows.empty()) {
-        const std::string stacked = NewVar(x.name() + "@ROWS");
-        Append("stack", {{"X", rows}}, {{"Y", {stacked}}}, {{"axis", int32_t{0}}});
-        Append("reshape2", {{"X", {stacked}}}, {{"Out", {hessian}}},
-               {{"shape", std::vector<int32_t>(dims.begin(), dims.end())}});
-        return hessian;
-      }
-    }
-    Append("fill_constant", {}, {{"Out", {hessian}}},
-           {{"shape", dims}, {"value", 0.0f}, {"dtype", static_cast<int32_t>(x.dtype())}});
-    return hessian;
+    const std::vector<std::string> rows =
+        n > 0 ? Rows(x, first, UnitVectors(x, n)) : std::vector<std::string>();
+    if (rows.empty())
+      return Named(x, "@HESSIAN", FillConstant(writer(), x.dtype(), 0, Shape(dims))).name();
+    const Variable stacked =
+        Named(x, "@ROWS", writer().Make("stack", {{"X", rows}}, {{"axis", int32_t{0}}}, "Y"));
+    return Named(x, "@HESSIAN", Reshape(stacked, {dims.begin(), dims.end()})).name();
   }
 
  private:
-  std::string NewVar(const std::string& stem) {
-    std::string name = block().program().FreeName(stem);
-    block().Var(name);
-    return name;
-  }
-
-  void Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {}) {
-    attrs.push_back({kOpRoleAttr, int32_t{kBackward}});
-    OpDesc& op =
-        block().AppendOp(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs));
-    InferOp(block(), op, ops_);
+  // A name made from x's for what the last op made.
+  Variable Named(const Variable& x, const char* suffix, const Variable& made) const {
+    return writer().Named(x.name() + suffix, made);
   }
 
   // The n unit vectors of x's shape and dtype: the rows of a unit matrix.
   std::vector<std::string> UnitVectors(const Variable& x, int64_t n) {
-    std::vector<int64_t> ids, dims = x.shape().ToVector();
+    std::vector<int64_t> ids;
+    std::vector<int32_t> dims = {static_cast<int32_t>(n)};
     for (int64_t i = 0; i < n; ++i) ids.push_back(i);
-    dims.insert(dims.begin(), n);
-    const std::string index = NewVar(x.name() + "@INDEX"), unit = NewVar(x.name() + "@UNIT");
-    const std::string shaped = NewVar(x.name() + "@UNIT");
-    Append("assign_value", {}, {{"Out", {index}}},
-           {{"shape", std::vector<int32_t>{static_cast<int32_t>(n)}},
-            {"dtype", static_cast<int32_t>(DType::kInt64)},
-            {"int64_values", ids}});
-    Append("one_hot_v2", {{"X", {index}}}, {{"Out", {unit}}},
-           {{"depth", static_cast<int32_t>(n)}, {"dtype", static_cast<int32_t>(x.dtype())}});
-    Append("reshape2", {{"X", {unit}}}, {{"Out", {shaped}}},
-           {{"shape", std::vector<int32_t>(dims.begin(), dims.end())}});
+    for (int64_t dim : x.shape()) dims.push_back(static_cast<int32_t>(dim));
+    const Variable index =
+        Named(x, "@INDEX",
+              writer().Make("assign_value", {},
+                            {{"shape", std::vector<int32_t>{static_cast<int32_t>(n)}},
+                             {"dtype", static_cast<int32_t>(DType::kInt64)},
+                             {"int64_values", ids}}));
+    const Variable unit = Named(x, "@UNIT",
+                                writer().Make("one_hot_v2", {{"X", {index.name()}}},
+                                              {{"depth", static_cast<int32_t>(n)},
+                                               {"dtype", static_cast<int32_t>(x.dtype())}}));
+    const Variable shaped = Named(x, "@UNIT", Reshape(unit, dims));
     std::vector<std::string> vectors;
     for (int64_t i = 0; i < n; ++i) vectors.push_back(NewVar(x.name() + "@UNIT"));
-    Append("unstack", {{"X", {shaped}}}, {{"Y", vectors}},
-           {{"axis", int32_t{0}}, {"num", static_cast<int32_t>(n)}});
+    writer().Append("unstack", {{"X", {shaped.name()}}}, {{"Y", vectors}},
+                    {{"axis", int32_t{0}}, {"num", static_cast<int32_t>(n)}});
     return vectors;
+  }
+
+  std::string NewVar(const std::string& stem) {
+    std::string name = block().program().FreeName(stem);
+    block().Var(name);
+    return name;
   }
 
   // The gradient of <first, vector> by x for each vector; none when first does not depend on x.
@@ -267,7 +265,7 @@ class SecondOrder {
   const std::vector<Variable>& xs_;
   const OpRegistry& ops_;
   GradientsOptions options_;
-  BlockDesc* block_ = nullptr;
+  std::optional<Writer> writer_;
 };
 
 }  // namespace

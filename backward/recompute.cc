@@ -1,5 +1,5 @@
-#include <coracle/backward/recompute.h>
-#include <coracle/framework/base/logging.h>
+#include <coracle/backward/backward.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>

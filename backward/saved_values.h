@@ -1,8 +1,8 @@
 #pragma once
 // SavedValues: edits of forward blocks that gradient ops need: copies of values that are
-// overwritten later, and outputs of forward ops that only backward reads. They are collected while
-// gradient ops are appended and made at the end, so that a failure leaves the forward program as it
-// was.
+// overwritten later, and outputs of forward ops that only backward reads. They are collected
+// while gradient ops are appended and made at the end, so that a failure leaves the forward
+// program as it was.
 
 #include <coracle/framework/ir/program.h>
 

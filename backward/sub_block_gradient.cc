@@ -78,8 +78,8 @@ class SubBlockGradient {
     for (const std::string& name : wanted_) graph_->VersionBefore(name);  // makes it known
   }
 
-  // What a gradient leaves through when one run begins, a gradient arrives at where the run before
-  // it ends.
+  // What a gradient leaves through when one run begins, a gradient arrives at where the run
+  // before it ends.
   void FindArriving() {
     for (const std::string& name : request_.outputs) AddArriving(name);
     size_t known = 0;

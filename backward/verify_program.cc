@@ -1,8 +1,8 @@
 #include <coracle/backward/open_types.h>
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/passes/inline_calls.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,13 +1,13 @@
 #pragma once
 // What must hold of a program before backward looks at it, in the verifier's words.
 
-#include <coracle/framework/ir/variable.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 
 namespace coracle::internal {
 
-// How blocks are nested: without it look-ups and walks need not end. Costs nothing for a program of
-// one block.
+// How blocks are nested: without it look-ups and walks need not end. Costs nothing for a program
+// of one block.
 void RequireBlocks(const ProgramDesc& program, const OpRegistry& ops);
 
 // The slots, attrs and sub-blocks of one op of a known type. REQUIRES: RequireBlocks.
@@ -15,8 +15,8 @@ void RequireOp(const OpDesc& op, const OpRegistry& ops);
 // Some block that the op sees declares each of its variables.
 void RequireDeclared(const OpDesc& op);
 
-// The whole program, but for ops of unknown types: a gradient may not need them. Linear in its
-// size.
+// The whole program, but for ops of unknown types: a gradient may not need them. Linear
+// in its size.
 void RequireProgram(const ProgramDesc& program, const OpRegistry& ops);
 
 // All of it, on a program that is given open types (open_types.h) in between.

@@ -88,8 +88,8 @@ std::vector<double> TimeSteps(double warm, double seconds, Step&& step) {
 }
 
 // What all benchmarks of one repeated step take: --workload, --threads, --warm and --seconds (to
-// run), --profile, --kernels=reference. Sets the number of threads; 0: as many as the library uses
-// by default.
+// run), --profile, --kernels=reference. Sets the number of threads; 0: as many as the library
+// uses by default.
 class StepBench {
  public:
   StepBench(const Arguments& arguments, const std::string& workload, double warm, double seconds)

@@ -7,7 +7,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 
 #include <map>
 #include <string>

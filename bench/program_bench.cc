@@ -6,11 +6,10 @@
 //   program_bench [OPS...]     default: 1000 10000 100000
 
 #include <coracle/backward/backward.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/framework/ir/printer.h>
-#include <coracle/framework/op/default_attr.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <unistd.h>
 

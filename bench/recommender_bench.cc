@@ -1,6 +1,6 @@
-// Training steps of a recommender: one embedding table of 16 floats a row with sparse gradients, 26
-// uniform ids a sample, an MLP 416-256-128-1 with ReLU, sigmoid cross-entropy, batch 512; one JSON
-// line.
+// Training steps of a recommender: one embedding table of 16 floats a row with sparse
+// gradients, 26 uniform ids a sample, an MLP 416-256-128-1 with ReLU, sigmoid cross-entropy,
+// batch 512; one JSON line.
 //   recommender_bench --workload=reco_sgd|reco_adagrad|reco_lazy_adam --threads=1 [--rows=1000000]
 //   [--seconds=3] [--warm=1] [--steps=0] [--kernels=reference] [--profile]
 // 64 batches take turns, the loss is read back in every step. --steps=N runs N more steps and tells

@@ -1,7 +1,9 @@
-#include <coracle/clip/error_clip.h>
-#include <coracle/framework/base/logging.h>
+#include <coracle/clip/clip.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/state.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/writer.h>
+#include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,20 +49,17 @@ BackwardCallback CountingErrorClipCallback(ProgramDesc& startup) {
 
 void CountErrorClip(BlockDesc& block, ProgramDesc& startup, const std::string& grad,
                     const std::string& var, const std::function<void()>& clip) {
-  const VarMeta meta = block.FindVarRecursive(grad)->meta();
-  if (meta.type != VarType::kLoDTensor) return clip();
+  if (block.FindVarRecursive(grad)->type() != VarType::kLoDTensor) return clip();
   ProgramDesc& main = block.program();
   const std::string statistics = "error_clip." + var + ".statistics";
   if (!main.Root().FindVar(statistics))
     MakeState(main, startup, statistics, DType::kFloat64, {3}, 0);
-  const std::string before = main.UniqueName("error_clip.before");
-  block.Var(before).SetMeta(meta);
-  block.Var(before).SetStopGradient(true);
-  block.AppendOp("assign", {{"X", {grad}}}, {{"Out", {before}}});
+  const Writer w(block, DefaultOps(), {.prefix = "error_clip", .stop_gradient = true});
+  const Variable before = w.Named("before", w.Make("assign", {{"X", {grad}}}));
   clip();
-  block.AppendOp("clip_statistics",
-                 {{"Before", {before}}, {"After", {grad}}, {"Statistics", {statistics}}},
-                 {{"StatisticsOut", {statistics}}});
+  w.Into(statistics, "clip_statistics",
+         {{"Before", {before.name()}}, {"After", {grad}}, {"Statistics", {statistics}}}, {},
+         "StatisticsOut");
 }
 
 std::vector<std::string> WarnOfIdleErrorClips(const ProgramDesc& program,

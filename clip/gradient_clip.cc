@@ -1,7 +1,8 @@
-#include <coracle/clip/gradient_clip.h>
-#include <coracle/clip/internal/clip_ops.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/state.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,14 +96,48 @@ NormOptions LoadNorm(const Setting& clip) { return Load(GlobalNormFields(), clip
       fmt::format("gradient clip: {}, for the parameter {}", what, Quote(member.pair.param)));
 }
 
-bool IsFloat(double value) { return double{static_cast<float>(value)} == value; }
+// --- ops ---
+
+Writer ClipWriter(BlockDesc& block) {
+  return Writer(block, DefaultOps(),
+                {.role = kOptimize, .prefix = "gradient_clip", .stop_gradient = true});
+}
+
+// In which a norm is taken: float32 at least, since squares of 16 bits overflow early.
+DType NormDType(const Variable& var) { return IsHalf(var.dtype()) ? DType::kFloat32 : var.dtype(); }
+
+bool IsSparse(const Variable& var) { return var.desc().type() == VarType::kSelectedRows; }
+
+Variable Limit(const Writer& w, DType dtype, double value) {
+  return w.Named("limit", FillConstant(w, dtype, value));
+}
+
+// Itself, or 16-bit floats as float32.
+Variable InFloat(const Writer& w, const Variable& grad) {
+  return IsHalf(grad.dtype()) ? w.Named("wide", Cast(grad, DType::kFloat32)) : grad;
+}
+
+// The gradient itself, or selected rows spread over the parameter's shape.
+Variable DenseGradient(const Writer& w, const Variable& grad) {
+  if (!IsSparse(grad)) return grad;
+  return w.Named("dense", w.Make("get_tensor_from_selected_rows", {{"X", {grad.name()}}}));
+}
+
+// Into <param>@GRAD@CLIPPED, a new variable.
+std::string Clipped(const Writer& w, const ParamAndGrad& pair, const std::string& type,
+                    SlotList inputs, AttrList attrs) {
+  std::string out = w.block().program().FreeName(GradName(pair.param) + "@CLIPPED");
+  attrs.push_back({kOpRoleVarAttr, std::vector<std::string>{pair.param, out}});
+  w.Into(out, type, std::move(inputs), std::move(attrs));
+  return out;
+}
 
 // An attr is a float: where it would not do for a float64 gradient, the limit becomes an input.
-void PutLimit(ClipOps& ops, const ParamAndGrad& pair, const char* slot, double limit,
+void PutLimit(const Writer& w, const ParamAndGrad& pair, const char* slot, double limit,
               SlotList& inputs) {
-  const DType dtype = Variable::Of(ops.block(), pair.grad).dtype();
-  if (dtype == DType::kFloat64 && !IsFloat(limit))
-    inputs.push_back({slot, {ops.Constant(dtype, limit)}});
+  const DType dtype = w.Var(pair.grad).dtype();
+  if (dtype == DType::kFloat64 && double{static_cast<float>(limit)} != limit)
+    inputs.push_back({slot, {Limit(w, dtype, limit).name()}});
 }
 
 // How a norm is taken and what follows from it.
@@ -129,124 +164,99 @@ struct NormRule {
   }
 };
 
-struct Norms {
-  std::string norms, limit;  // the latter [1]
-  DType dtype;
-  Shape shape;
-};
-
-// Variables that outlive the step: see AppendGradientClips.
-void KeepStatistics(ClipOps& ops, ProgramDesc& startup, const std::string& group,
-                    const Norms& norms) {
-  ProgramDesc& main = ops.block().program();
+// Variables that outlive the step: see AppendGradientClips. `limit` is [1].
+void KeepStatistics(const Writer& w, ProgramDesc& startup, const std::string& group,
+                    const Variable& norms, const Variable& limit) {
+  ProgramDesc& main = w.block().program();
   std::string unique = "gradient_clip." + group;
   for (int i = 1; main.Root().FindVar(unique + ".norm"); ++i)
     unique = fmt::format("gradient_clip.{}_{}", group, i);
   const auto state = [&](const char* name, DType dtype, const Shape& shape) {
     return MakeState(main, startup, unique + name, dtype, shape, 0);
   };
-  ops.Into(state(".norm", norms.dtype, norms.shape), "assign", {{"X", {norms.norms}}});
+  w.Into(state(".norm", norms.dtype(), norms.shape()), "assign", {{"X", {norms.name()}}});
   const std::string steps = state(".steps", DType::kInt64, {1});
-  ops.Into(steps, "increment", {{"X", {steps}}}, {{"step", 1.0f}});
-  const std::string exceeds =
-      ops.Append("exceeds", "greater_than", {{"X", {norms.norms}}, {"Y", {norms.limit}}},
-                 DType::kBool, {}, norms.shape);
-  const std::string ones = ops.Append("ones", "cast", {{"X", {exceeds}}}, DType::kInt64,
-                                      {{"in_dtype", static_cast<int32_t>(DType::kBool)},
-                                       {"out_dtype", static_cast<int32_t>(DType::kInt64)}},
-                                      norms.shape);
-  const std::string clipped = state(".clipped_steps", DType::kInt64, norms.shape);
-  ops.Into(clipped, "sum", {{"X", {clipped, ones}}});
+  w.Into(steps, "increment", {{"X", {steps}}}, {{"step", 1.0f}});
+  const Variable exceeds = w.Named("exceeds", Greater(norms, limit));
+  const Variable ones = w.Named("ones", Cast(exceeds, DType::kInt64));
+  const std::string clipped = state(".clipped_steps", DType::kInt64, norms.shape());
+  w.Into(clipped, "sum", {{"X", {clipped, ones.name()}}});
 }
 
 // The ops of gradients that share a norm: Add each, then Finish, then Scaled for each.
 class NormClip {
  public:
   NormClip(BlockDesc& block, ProgramDesc& startup, const NormRule& rule, const ClipMember& first)
-      : ops_(block), startup_(startup), rule_(rule), dtype_(ops_.DTypeOf(first.pair.param)) {}
+      : w_(ClipWriter(block)),
+        startup_(startup),
+        rule_(rule),
+        dtype_(NormDType(w_.Var(first.pair.param))) {}
 
   const NormRule& rule() const { return rule_; }
   DType dtype() const { return dtype_; }
 
   void Add(const ClipMember& member) {
-    if (rule_.non_finite == NonFinite::kZero && ops_.IsSparse(member.pair.grad))
+    const Variable grad = w_.Var(member.pair.grad);
+    if (rule_.non_finite == NonFinite::kZero && IsSparse(grad))
       Refuse(member, "non_finite zero is for dense gradients, and this one is sparse");
-    parts_.push_back(Part(member.pair));
+    parts_.push_back(Part(grad));
   }
 
   // `what`: the gradients, for names and messages.
   void Finish(const std::string& what, bool keep_statistics) {
     norm_ = Norm();
-    const std::string limit = ops_.Constant(dtype_, rule_.clip_norm);
-    const std::string larger =
-        ops_.Append("max", "elementwise_max", {{"X", {norm_}}, {"Y", {limit}}}, dtype_);
-    factor_ = ops_.Append("factor", "elementwise_div", {{"X", {limit}}, {"Y", {larger}}}, dtype_);
-    if (rule_.non_finite != NonFinite::kPropagate)
-      finite_ = ops_.Append("finite", "isfinite", {{"X", {norm_}}}, DType::kBool);
-    if (keep_statistics) KeepStatistics(ops_, startup_, what, {norm_, limit, dtype_, {1}});
+    const Variable limit = Limit(w_, dtype_, rule_.clip_norm);
+    factor_ = w_.Named("factor", limit / w_.Named("max", Max(norm_, limit)));
+    if (rule_.non_finite != NonFinite::kPropagate) finite_ = w_.Named("finite", IsFinite(norm_));
+    if (keep_statistics) KeepStatistics(w_, startup_, what, norm_, limit);
     if (rule_.non_finite != NonFinite::kError) return;
-    ops_.block().AppendOp(
-        "assert", {{"Cond", {finite_}}, {"Data", {norm_}}}, {},
-        {{"message", fmt::format("the norm of the gradients of {} is not finite", what)},
-         {kOpRoleAttr, int32_t{kOptimize}}});
+    w_.Append("assert", {{"Cond", {finite_.name()}}, {"Data", {norm_.name()}}}, {},
+              {{"message", fmt::format("the norm of the gradients of {} is not finite", what)}});
   }
 
   std::string Scaled(const ParamAndGrad& pair) {
-    std::string scaled = ops_.Clipped(
-        pair, "scale", {{"X", {pair.grad}}, {"ScaleTensor", {factor_}}}, {{"scale", 1.0f}});
+    const std::string scaled =
+        Clipped(w_, pair, "scale", {{"X", {pair.grad}}, {"ScaleTensor", {factor_.name()}}},
+                {{"scale", 1.0f}});
     if (rule_.non_finite != NonFinite::kZero) return scaled;
-    const std::string index = ops_.Append("choice", "cast", {{"X", {finite_}}}, DType::kInt32,
-                                          {{"in_dtype", static_cast<int32_t>(DType::kBool)},
-                                           {"out_dtype", static_cast<int32_t>(DType::kInt32)}});
-    const std::string zeros =
-        ops_.AppendLike(pair.grad, "zeros", "fill_zeros_like", {{"X", {pair.grad}}}, {});
-    return ops_.Clipped(pair, "select_input", {{"X", {zeros, scaled}}, {"Mask", {index}}}, {});
+    const Variable index = w_.Named("choice", Cast(finite_, DType::kInt32));
+    const Variable zeros = w_.Named("zeros", ZerosLike(w_.Var(pair.grad)));
+    return Clipped(w_, pair, "select_input",
+                   {{"X", {zeros.name(), scaled}}, {"Mask", {index.name()}}}, {});
   }
 
   // "" unless the step is to be skipped for this norm.
-  std::string guard() const { return rule_.non_finite == NonFinite::kSkip ? finite_ : ""; }
+  std::string guard() const { return rule_.non_finite == NonFinite::kSkip ? finite_.name() : ""; }
 
  private:
   // A number from which the norm of all is made: sum of |g|^p, or the largest |g|.
-  std::string Part(const ParamAndGrad& pair) {
-    const ParamAndGrad wide = {pair.param, ops_.InFloat(pair.grad)};
-    if (rule_.p == 2) return ops_.Append("square", "squared_l2_norm", {{"X", {wide.grad}}}, dtype_);
-    const std::string grad = ops_.DenseGradient(wide);
-    std::string values = ops_.AppendLike(grad, "abs", "abs", {{"X", {grad}}}, {});
-    const bool largest = std::isinf(rule_.p);
-    if (!largest && rule_.p != 1) values = Power(values, rule_.p);
-    return ops_.Append("part", largest ? "reduce_max" : "reduce_sum", {{"X", {values}}}, dtype_,
-                       {{"reduce_all", true}, {"dim", std::vector<int32_t>{0}}});
+  Variable Part(const Variable& grad) {
+    const Variable wide = InFloat(w_, grad);
+    if (rule_.p == 2) return w_.Named("square", w_.Make("squared_l2_norm", {{"X", {wide.name()}}}));
+    Variable values = w_.Named("abs", Abs(DenseGradient(w_, wide)));
+    if (std::isinf(rule_.p)) return w_.Named("part", Max(values));
+    if (rule_.p != 1) values = Power(values, rule_.p);
+    return w_.Named("part", Sum(values));
   }
-  std::string Norm() {
-    if (std::isinf(rule_.p)) {
-      const std::string all =
-          ops_.Append("parts", "concat", {{"X", parts_}}, dtype_, {{"axis", int32_t{0}}},
-                      {static_cast<int64_t>(parts_.size())});
-      return ops_.Append("norm", "reduce_max", {{"X", {all}}}, dtype_,
-                         {{"reduce_all", true}, {"dim", std::vector<int32_t>{0}}});
-    }
-    std::string sum = ops_.Append("sum", "sum", {{"X", parts_}}, dtype_);
+  Variable Norm() {
+    if (std::isinf(rule_.p)) return w_.Named("norm", Max(w_.Named("parts", Concat(parts_, 0))));
+    const Variable sum = w_.Named("sum", AddAll(parts_));
     if (rule_.p == 1) return sum;
-    if (rule_.p == 2) return ops_.Append("norm", "sqrt", {{"X", {sum}}}, dtype_);
-    return Power(sum, 1 / rule_.p);
+    return rule_.p == 2 ? w_.Named("norm", Sqrt(sum)) : Power(sum, 1 / rule_.p);
   }
   // The attr of `pow` is a float, which 1 / 3 is not.
-  std::string Power(const std::string& values, double exponent) {
-    if (IsFloat(exponent)) {
-      return ops_.AppendLike(values, "power", "pow", {{"X", {values}}},
-                             {{"factor", static_cast<float>(exponent)}});
-    }
-    return ops_.AppendLike(values, "power", "elementwise_pow",
-                           {{"X", {values}}, {"Y", {ops_.Constant(dtype_, exponent)}}}, {});
+  Variable Power(const Variable& values, double exponent) {
+    const bool is_float = double{static_cast<float>(exponent)} == exponent;
+    return w_.Named("power",
+                    is_float ? Pow(values, exponent) : Pow(values, Limit(w_, dtype_, exponent)));
   }
 
-  ClipOps ops_;
+  Writer w_;
   ProgramDesc& startup_;
   NormRule rule_;
   DType dtype_;
-  std::vector<std::string> parts_;
-  std::string norm_, factor_, finite_;
+  std::vector<Variable> parts_;
+  Variable norm_, factor_, finite_;
 };
 
 void AddGuard(ClippedGradients& result, const std::string& guard) {
@@ -262,35 +272,32 @@ std::pair<double, double> LimitsOf(const Setting& clip) {
 }
 
 ClippedGradients ByValue(BlockDesc& block, ProgramDesc&, const std::vector<ClipMember>& members) {
-  ClipOps ops(block);
+  const Writer w = ClipWriter(block);
   ClippedGradients result;
   for (const ClipMember& member : members) {
     const auto [min, max] = LimitsOf(member.clip);
     SlotList inputs = {{"X", {member.pair.grad}}};
-    PutLimit(ops, member.pair, "Min", min, inputs);
-    PutLimit(ops, member.pair, "Max", max, inputs);
+    PutLimit(w, member.pair, "Min", min, inputs);
+    PutLimit(w, member.pair, "Max", max, inputs);
     result.grads.push_back(
-        ops.Clipped(member.pair, "clip", std::move(inputs),
-                    {{"min", static_cast<float>(min)}, {"max", static_cast<float>(max)}}));
+        Clipped(w, member.pair, "clip", std::move(inputs),
+                {{"min", static_cast<float>(min)}, {"max", static_cast<float>(max)}}));
   }
   return result;
 }
 
 // One vector of the norms of gradients that have one limit.
-void KeepNorms(ClipOps& ops, ProgramDesc& startup, const std::vector<std::string>& squares,
-               double limit, DType dtype) {
-  const Shape shape = {static_cast<int64_t>(squares.size())};
-  const std::string all =
-      ops.Append("squares", "concat", {{"X", squares}}, dtype, {{"axis", int32_t{0}}}, shape);
-  const std::string norms = ops.Append("norms", "sqrt", {{"X", {all}}}, dtype, {}, shape);
-  KeepStatistics(ops, startup, "by_norm", {norms, ops.Constant(dtype, limit), dtype, shape});
+void KeepNorms(const Writer& w, ProgramDesc& startup, const std::vector<Variable>& squares,
+               double limit) {
+  const Variable norms = w.Named("norms", Sqrt(w.Named("squares", Concat(squares, 0))));
+  KeepStatistics(w, startup, "by_norm", norms, Limit(w, norms.dtype(), limit));
 }
 
 ClippedGradients ByNorm(BlockDesc& block, ProgramDesc& startup,
                         const std::vector<ClipMember>& members) {
-  ClipOps ops(block);
+  const Writer w = ClipWriter(block);
   ClippedGradients result;
-  std::map<std::pair<double, DType>, std::vector<std::string>> squares;
+  std::map<std::pair<double, DType>, std::vector<Variable>> squares;
   for (const ClipMember& member : members) {
     const NormRule rule = NormRule::Of(member.clip);
     if (rule.p != 2 || rule.non_finite != NonFinite::kPropagate) {
@@ -301,15 +308,15 @@ ClippedGradients ByNorm(BlockDesc& block, ProgramDesc& startup,
       AddGuard(result, clip.guard());
       continue;
     }
-    const DType dtype = ops.DTypeOf(member.pair.param);
-    squares[{rule.clip_norm, dtype}].push_back(
-        ops.Append("square", "squared_l2_norm", {{"X", {ops.InFloat(member.pair.grad)}}}, dtype));
+    const Variable wide = InFloat(w, w.Var(member.pair.grad));
+    squares[{rule.clip_norm, NormDType(w.Var(member.pair.param))}].push_back(
+        w.Named("square", w.Make("squared_l2_norm", {{"X", {wide.name()}}})));
     SlotList inputs = {{"X", {member.pair.grad}}};
-    PutLimit(ops, member.pair, "MaxNorm", rule.clip_norm, inputs);
-    result.grads.push_back(ops.Clipped(member.pair, "clip_by_norm", std::move(inputs),
-                                       {{"max_norm", static_cast<float>(rule.clip_norm)}}));
+    PutLimit(w, member.pair, "MaxNorm", rule.clip_norm, inputs);
+    result.grads.push_back(Clipped(w, member.pair, "clip_by_norm", std::move(inputs),
+                                   {{"max_norm", static_cast<float>(rule.clip_norm)}}));
   }
-  for (const auto& [kind, norms] : squares) KeepNorms(ops, startup, norms, kind.first, kind.second);
+  for (const auto& [kind, parts] : squares) KeepNorms(w, startup, parts, kind.first);
   return result;
 }
 
@@ -331,7 +338,7 @@ ClippedGradients ByGlobalNorm(BlockDesc& block, ProgramDesc& startup,
       Refuse(member, fmt::format("group {} has {} here and {} for {}", Quote(name), rule.ToString(),
                                  group.clip.rule().ToString(), Quote(other)));
     }
-    const DType dtype = ClipOps(block).DTypeOf(member.pair.param);
+    const DType dtype = NormDType(Variable::Of(block, member.pair.param));
     if (dtype != group.clip.dtype()) {
       Refuse(member,
              fmt::format("group {} holds the {} {} and {} elements here; give them groups of their "
@@ -353,50 +360,38 @@ ClippedGradients ByGlobalNorm(BlockDesc& block, ProgramDesc& startup,
 // --- adaptive ---
 
 // The norms of the slices along `axis`, as [1, ..., n, ..., 1].
-std::string SliceNorms(ClipOps& ops, const std::string& var, const Shape& shape, int axis) {
-  const DType dtype = ops.DTypeOf(var);
+Variable SliceNorms(const Writer& w, const Variable& var, const Shape& shape, int axis) {
   std::vector<int32_t> dims;
-  std::vector<int64_t> kept(static_cast<size_t>(shape.rank()), 1);
   for (int i = 0; i < shape.rank(); ++i) {
-    if (i != axis || shape.rank() < 2)
-      dims.push_back(i);
-    else
-      kept[static_cast<size_t>(i)] = shape[i];
+    if (i != axis || shape.rank() < 2) dims.push_back(i);
   }
-  const std::string squares = ops.AppendLike(var, "square", "square", {{"X", {var}}}, {});
-  const std::string sums = ops.Append(
-      "sum", "reduce_sum", {{"X", {squares}}}, dtype,
-      {{"dim", dims}, {"keep_dim", true}, {"reduce_all", shape.rank() == 0}}, Shape(kept));
-  return ops.AppendLike(sums, "norm", "sqrt", {{"X", {sums}}}, {});
+  const Variable squares = w.Named("square", Square(var));
+  const Variable sums = w.Named(
+      "sum", w.Make("reduce_sum", {{"X", {squares.name()}}},
+                    {{"dim", dims}, {"keep_dim", true}, {"reduce_all", shape.rank() == 0}}));
+  return w.Named("norm", Sqrt(sums));
 }
 
 ClippedGradients Adaptive(BlockDesc& block, ProgramDesc&, const std::vector<ClipMember>& members) {
-  ClipOps ops(block);
+  const Writer w = ClipWriter(block);
   ClippedGradients result;
   for (const ClipMember& member : members) {
-    const auto& [param, grad] = member.pair;
-    const Shape& shape = Variable::Of(block, param).desc().shape();
-    const DType dtype = ops.DTypeOf(param);
+    const Variable param = w.Var(member.pair.param), grad = w.Var(member.pair.grad);
+    const Shape& shape = param.shape();
     const AdaptiveClipOptions rule = Load(AdaptiveFields(), member.clip);
     if (shape.rank() >= 2 && rule.axis >= shape.rank())
       Refuse(member, fmt::format("axis must lie in [0, {}), got {}", shape.rank(), rule.axis));
-    if (ops.IsHalf(param) || ops.IsHalf(grad))
+    if (IsHalf(param.dtype()) || IsHalf(grad.dtype()))
       Refuse(member, "adaptive is for float32 and float64 parameters");
-    const std::string dense = ops.DenseGradient(member.pair);
-    const std::string of_grad = SliceNorms(ops, dense, shape, rule.axis);
-    const std::string of_param = SliceNorms(ops, param, shape, rule.axis);
-    const std::string floor =
-        ops.AppendLike(of_param, "floor", "elementwise_max",
-                       {{"X", {of_param}}, {"Y", {ops.Constant(dtype, rule.epsilon)}}}, {});
-    const std::string limit =
-        ops.AppendLike(floor, "limit", "elementwise_mul",
-                       {{"X", {floor}}, {"Y", {ops.Constant(dtype, rule.clip_factor)}}}, {});
-    const std::string larger =
-        ops.AppendLike(limit, "max", "elementwise_max", {{"X", {of_grad}}, {"Y", {limit}}}, {});
-    const std::string by =
-        ops.AppendLike(limit, "factor", "elementwise_div", {{"X", {limit}}, {"Y", {larger}}}, {});
-    result.grads.push_back(ops.Clipped({param, dense}, "elementwise_mul",
-                                       {{"X", {dense}}, {"Y", {by}}}, {{"axis", int32_t{-1}}}));
+    const Variable dense = DenseGradient(w, grad);
+    const Variable of_grad = SliceNorms(w, dense, shape, rule.axis);
+    const Variable of_param = SliceNorms(w, param, shape, rule.axis);
+    const Variable floor = w.Named("floor", Max(of_param, Limit(w, param.dtype(), rule.epsilon)));
+    const Variable limit = w.Named("limit", floor * Limit(w, param.dtype(), rule.clip_factor));
+    const Variable by = w.Named("factor", limit / w.Named("max", Max(of_grad, limit)));
+    result.grads.push_back(Clipped(w, {param.name(), dense.name()}, "elementwise_mul",
+                                   {{"X", {dense.name()}}, {"Y", {by.name()}}},
+                                   {{"axis", int32_t{-1}}}));
   }
   return result;
 }
@@ -474,12 +469,13 @@ void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
   struct Gradients {
     std::vector<std::string> before, after;
   };
-  ClipOps ops(block);
+  const Writer w = ClipWriter(block);
   std::map<std::string, Gradients> kinds;
   for (size_t i = 0; i < members.size(); ++i) {
     const std::string &kind = members[i].clip.kind, &grad = members[i].pair.grad;
     const bool has_own = kind == "none" || kind == "by_norm" || kind == "by_global_norm";
-    if (has_own || grad == clipped[i] || ops.IsSparse(grad) || ops.IsSparse(clipped[i])) continue;
+    if (has_own || grad == clipped[i]) continue;
+    if (IsSparse(w.Var(grad)) || IsSparse(w.Var(clipped[i]))) continue;
     kinds[kind].before.push_back(grad);
     kinds[kind].after.push_back(clipped[i]);
   }
@@ -489,10 +485,9 @@ void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
     for (int i = 1; main.Root().FindVar(name); ++i)
       name = fmt::format("gradient_clip.{}_{}.statistics", kind, i);
     MakeState(main, startup, name, DType::kFloat64, {3}, 0);
-    block.AppendOp(
-        "clip_statistics",
-        {{"Before", gradients.before}, {"After", gradients.after}, {"Statistics", {name}}},
-        {{"StatisticsOut", {name}}}, {{kOpRoleAttr, int32_t{kOptimize}}});
+    w.Into(name, "clip_statistics",
+           {{"Before", gradients.before}, {"After", gradients.after}, {"Statistics", {name}}}, {},
+           "StatisticsOut");
   }
 }
 

@@ -14,7 +14,7 @@
 
 namespace coracle {
 
-class Activation : public BlockCaller {
+class Activation final : public BlockCaller {
  public:
   // `state` and `plans` outlive it.
   Activation(ExecutionState& state, PlanCache& plans, ProcedureId procedure);

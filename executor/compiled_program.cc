@@ -1,11 +1,11 @@
 #include <coracle/executor/compiled_program.h>
-#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/file_use.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/freeze.h>
-#include <coracle/passes/inline_calls.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 

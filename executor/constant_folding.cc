@@ -9,8 +9,7 @@ constexpr int64_t kMaxFoldedElements = 65536;
 }  // namespace
 
 bool IsFoldable(const OpSpec& def) {
-  return def.kind == OpKind::kCompute && !def.random && !def.side_effect &&
-         !def.run_time_shape;
+  return def.kind == OpKind::kCompute && !def.random && !def.side_effect && !def.run_time_shape;
 }
 
 bool IsFoldableOutput(const BlockDesc& block, const std::string& name, const VarMeta& meta) {
@@ -30,7 +29,9 @@ std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const 
   VarValues env;
   op.ForEachInput([&](const std::string& name) {
     const VarMeta& meta = *metas.Find(name);
-    if (const Tensor* constant = draft.Constant(name))
+    // For its shape alone nobody needs the elements of a large parameter.
+    const bool skip = only_shape(name) && draft.persistables.IsFrozen(draft.values.Current(name));
+    if (const Tensor* constant = skip ? nullptr : draft.Constant(name))
       env[name] = constant->Clone();  // an op in place must not change the constant
     else
       env[name] = Tensor::View(meta.dtype, meta.shape, nullptr);

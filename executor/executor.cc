@@ -22,6 +22,14 @@ struct PreparedProgram::Impl {
     state.seed = compiled->seed();
   }
 
+  static PreparedProgram Compile(const ProgramDesc& program, const std::vector<std::string>& feeds,
+                                 const std::vector<std::string>& fetches,
+                                 const CompileOptions& options, const OpRegistry& ops,
+                                 const CompiledProgram::FrozenFrom& parameters) {
+    return PreparedProgram(std::make_unique<Impl>(std::make_shared<const CompiledProgram>(
+        program, feeds, fetches, options, ops, parameters)));
+  }
+
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds) {
     state.scope = &scope;
     if (!state.limits || outer != ResourceLimits::Current()) {
@@ -116,25 +124,20 @@ Executor::Executor(CompileOptions options, const OpRegistry& ops)
 
 PreparedProgram Executor::Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds,
                                   const std::vector<std::string>& fetches) const {
-  return PreparedProgram(
-      std::make_unique<PreparedProgram::Impl>(std::make_shared<const CompiledProgram>(
-          program, feeds, fetches, options_, *ops_, CompiledProgram::FrozenFrom{})));
+  return PreparedProgram::Impl::Compile(program, feeds, fetches, options_, *ops_, {});
 }
 
 PreparedProgram Executor::PrepareFrozen(const ProgramDesc& program, const Scope& scope,
                                         const std::vector<std::string>& feeds,
                                         const std::vector<std::string>& fetches) const {
-  return PreparedProgram(
-      std::make_unique<PreparedProgram::Impl>(std::make_shared<const CompiledProgram>(
-          program, feeds, fetches, options_, *ops_, CompiledProgram::FrozenFrom{&scope, nullptr})));
+  return PreparedProgram::Impl::Compile(program, feeds, fetches, options_, *ops_,
+                                        {&scope, nullptr});
 }
 
 PreparedProgram Executor::PrepareOwning(const ProgramDesc& program, Scope& scope,
                                         const std::vector<std::string>& feeds,
                                         const std::vector<std::string>& fetches) const {
-  return PreparedProgram(
-      std::make_unique<PreparedProgram::Impl>(std::make_shared<const CompiledProgram>(
-          program, feeds, fetches, options_, *ops_, CompiledProgram::FrozenFrom{&scope, &scope})));
+  return PreparedProgram::Impl::Compile(program, feeds, fetches, options_, *ops_, {&scope, &scope});
 }
 
 std::vector<Tensor> Executor::Run(const ProgramDesc& program, Scope& scope,

@@ -4,10 +4,10 @@
 // shape inference or allocation per step. docs/executor.md explains how.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/kernel.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/tensor/scope.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/tensor/tensor.h>
+#include <coracle/operators/operators.h>
 
 #include <cstdint>
 #include <functional>
@@ -107,21 +107,21 @@ class Executor {
   PreparedProgram Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds = {},
                           const std::vector<std::string>& fetches = {}) const;
 
-  // The same for parameters that do not change any more: the persistable variables that no op of
-  // the program writes, and that `scope` holds as dense tensors, are constants from now on. Ops are
-  // computed ahead or folded with them (a batch_norm into the convolution before it, which changes
-  // the last bits of results), and kernels keep them in the layout that they read; that is done
-  // once for all shapes of feeds and all copies of the prepared program. `scope` is read here and
-  // in each Run, which may get another scope: whatever it holds of those variables must be as it
-  // was, whether by the same program, by another one or by the caller. Else Run throws
-  // kInvalidArgument and changes nothing; a variable that is not there is as it was. Writes through
-  // a pointer that was taken from a Tensor before the last Run are noticed only after
-  // Tensor::MarkWritten.
+  // The same for parameters that do not change any more: the persistable variables that no op
+  // of the program writes, and that `scope` holds as dense tensors, are constants from now on.
+  // Ops are computed ahead or folded with them (a batch_norm into the convolution before it,
+  // which changes the last bits of results), and kernels keep them in the layout that they
+  // read; that is done once for all shapes of feeds and all copies of the prepared program.
+  // `scope` is read here and in each Run, which may get another scope: whatever it holds of
+  // those variables must be as it was, whether by the same program, by another one or by the
+  // caller. Else Run throws kInvalidArgument and changes nothing; a variable that is not there
+  // is as it was. Writes through a pointer that was taken from a Tensor before the last Run are
+  // noticed only after Tensor::MarkWritten.
   PreparedProgram PrepareFrozen(const ProgramDesc& program, const Scope& scope,
                                 const std::vector<std::string>& feeds = {},
                                 const std::vector<std::string>& fetches = {}) const;
-  // The same, and the variables that become part of the program are erased from the scope, so that
-  // none is in memory twice, nor was while it was compiled.
+  // The same, and the variables that become part of the program leave the scope, so that none is
+  // in memory twice, even while it is compiled. When that fails for lack of memory, they are lost.
   PreparedProgram PrepareOwning(const ProgramDesc& program, Scope& scope,
                                 const std::vector<std::string>& feeds = {},
                                 const std::vector<std::string>& fetches = {}) const;

@@ -60,8 +60,8 @@ class Frame : public Workspace {
   };
   IdVector<StepId, StepTime>& times() { return times_; }
   const IdVector<StepId, StepTime>& times() const { return times_; }
-  // Memory of the frame and of its plan, values that are no dense tensors as the last run left
-  // them.
+  // Memory of the frame and of its plan, values that are no dense tensors as the last
+  // run left them.
   uint64_t Bytes() const;
 
  private:

@@ -3,7 +3,7 @@
 // compiled. Internal to executor/.
 
 #include <coracle/framework/ir/var.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <string>
 #include <unordered_map>

@@ -2,7 +2,7 @@
 // Guards: whether a plan may run on what a stage finds. Internal to executor/.
 
 #include <coracle/executor/plan.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <span>
 #include <string>

@@ -5,7 +5,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -60,11 +59,23 @@ class IdVector {
   auto end() { return items_.end(); }
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
-  // for (ValueId value : values.ids())
-  auto ids() const {
-    return std::views::iota(size_t{0}, items_.size()) |
-           std::views::transform([](size_t i) { return IdType(i); });
-  }
+  // for (ValueId value : values.ids()); not std::views, which clang 14 does not compile.
+  class Ids {
+   public:
+    struct Iterator {
+      size_t index;
+      IdType operator*() const { return IdType(index); }
+      Iterator& operator++() { return ++index, *this; }
+      bool operator!=(const Iterator& other) const { return index != other.index; }
+    };
+    explicit Ids(size_t size) : size_(size) {}
+    Iterator begin() const { return {0}; }
+    Iterator end() const { return {size_}; }
+
+   private:
+    size_t size_;
+  };
+  Ids ids() const { return Ids(items_.size()); }
 
  private:
   std::vector<T> items_;

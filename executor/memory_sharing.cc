@@ -56,8 +56,8 @@ class MemorySharer {
     return storage.IsIn<InArena>() || storage.IsIn<FeedId>() || storage.IsIn<ConstantId>();
   }
 
-  // The op is the last to use the storage, reads it through one input only, and has not given it to
-  // another output.
+  // The op is the last to use the storage, reads it through one input only, and has not given it
+  // to another output.
   bool MayOverwrite(const MemoryUsage::Pair& pair, StorageId storage) const {
     const Storage& s = plan_.storages[storage];
     if (!s.IsIn<InArena>() || s.last != pair.step) return false;

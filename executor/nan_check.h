@@ -7,8 +7,8 @@
 
 namespace coracle {
 
-// Index of the first nan or inf among `numel` elements; -1 when there is none (always, for
-// integers).
+// Index of the first nan or inf among `numel` elements; -1 when there is none
+// (always, for integers).
 int64_t FindNonFinite(const void* data, DType dtype, int64_t numel);
 
 }  // namespace coracle

@@ -4,6 +4,7 @@
 
 #include <coracle/executor/plan_draft.h>
 #include <coracle/executor/sub_block_planner.h>
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/prepare_context.h>
 
@@ -55,8 +56,8 @@ class OpPlanner : private MetaTable, private ArgTable {
   // --- the parts of Plan ---
   void RequireInputs();
   void InferOutputs();
-  // Runs the op now when its result can be known: all inputs are constant, or only their shapes
-  // matter.
+  // Runs the op now when its result can be known: all inputs are constant, or only
+  // their shapes matter.
   bool Fold();
   OutputPlace PlaceOutput(const Output& output);
   OutputPlace PlaceArray(const std::string& name, VarMeta meta);

@@ -1,12 +1,12 @@
 #pragma once
-// PersistableValues: the values of a plan that live in the scope, or are frozen. Internal to
-// executor/.
+// PersistableValues: the values of a plan that live in the scope, or are frozen.
+// Internal to executor/.
 
 #include <coracle/executor/frozen_parameters.h>
 #include <coracle/executor/value_table.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_def.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <set>
 #include <string>

@@ -10,7 +10,7 @@
 #include <coracle/executor/ids.h>
 #include <coracle/executor/procedure.h>
 #include <coracle/framework/ir/var.h>
-#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/op/op_spec.h>
 #include <coracle/framework/op/out_of_memory.h>
 
 #include <cstdint>
@@ -28,6 +28,8 @@ template <class... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;
 };
+template <class... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;  // clang 14 cannot tell
 
 // --- memory ---
 
@@ -57,8 +59,8 @@ struct Storage {
   }
 };
 
-// One version of a variable (each write makes a new one), or an op's scratch memory. Its id is
-// TensorArg::index.
+// One version of a variable (each write makes a new one), or an op's scratch memory. Its
+// id is TensorArg::index.
 struct PlanValue {
   std::string name;
   VarMeta meta;

@@ -1,5 +1,5 @@
 #include <coracle/executor/plan_cache.h>
-#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/error.h>
 
 #include <algorithm>
 

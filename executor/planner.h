@@ -1,6 +1,6 @@
 #pragma once
-// MakePlan: shapes inferred once, constants folded, kernels prepared, memory laid out. Internal to
-// executor/.
+// MakePlan: shapes inferred once, constants folded, kernels prepared, memory laid out.
+// Internal to executor/.
 
 #include <coracle/executor/frozen_parameters.h>
 #include <coracle/executor/guards.h>

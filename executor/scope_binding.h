@@ -1,10 +1,10 @@
 #pragma once
-// ScopeBinding: the persistable variables of a running plan, as a scope holds them. Internal to
-// executor/.
+// ScopeBinding: the persistable variables of a running plan, as a scope holds them.
+// Internal to executor/.
 
 #include <coracle/executor/plan.h>
 #include <coracle/executor/value_pointers.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 
 namespace coracle {
 

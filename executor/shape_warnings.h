@@ -3,7 +3,7 @@
 // declares. Internal to executor/.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <span>
 #include <string>
@@ -18,8 +18,8 @@ class ShapeWarnings {
  public:
   explicit ShapeWarnings(const ProgramDesc& program) : program_(program) {}
 
-  // The warnings for these feeds and the scope's persistables, each variable's once in the object's
-  // life.
+  // The warnings for these feeds and the scope's persistables, each variable's once in
+  // the object's life.
   std::vector<std::string> New(const std::vector<std::string>& names, std::span<const Tensor> feeds,
                                const Scope& scope);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The end of a stage: what must outlive its plan is stored where others find it. Internal to
-// executor/.
+// The end of a stage: what must outlive its plan is stored where others find it.
+// Internal to executor/.
 
 #include <coracle/executor/plan_draft.h>
 

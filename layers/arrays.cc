@@ -1,6 +1,6 @@
 // Layers of tensor arrays, and those that change a variable that exists.
 
-#include <coracle/layers/control_flow.h>
+#include <coracle/layers/builder.h>
 #include <coracle/layers/internal/layer_defs.h>
 
 namespace coracle {

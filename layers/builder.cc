@@ -1,76 +1,24 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/mismatch.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/verifier.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/internal/layer_scope.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
 
 namespace coracle {
 namespace {
-
-void CheckAgainstDef(const OpDesc& op, const OpRegistry& ops) {
-  std::vector<VerifyProblem> problems;
-  CheckOp(ops.Get(op.type()), op, 0, 0, &problems);
-  for (const VerifyProblem& problem : problems) {
-    if (problem.severity == VerifyProblem::Severity::kError) {
-      ThrowInvalid(fmt::format("{}: {}", op.type(), problem.message), problem.details);
-    }
-  }
-}
-
-std::vector<std::string> NewOutputs(const BlockDesc& block, const OpDesc& op) {
-  std::vector<std::string> names;
-  op.ForEachOutput([&](const std::string& name) {
-    if (!block.FindVarRecursive(name)) names.push_back(name);
-  });
-  return names;
-}
-
-// The op with every declared attr, defaults too, in the order and of the type of its OpDef: as
-// Paddle writes programs, and the same program however the attrs were given.
-OpDesc WithDefaults(const OpDesc& op, const OpSpec& def) {
-  AttrList attrs;
-  for (const AttrDef& attr : def.attrs) {
-    const Attribute* given = op.FindAttr(attr.name);
-    // A block that is not given is none; the default stands for that.
-    const bool names_block = attr.type == AttrType::kBlock || attr.type == AttrType::kBlocks;
-    if (!given && (!attr.default_value || names_block)) continue;
-    Attribute value = given ? *given : *attr.default_value;
-    ConvertAttribute(value, attr.type, &value);
-    attrs.push_back({attr.name, std::move(value)});
-  }
-  for (const NamedAttr& attr : op.attrs()) {
-    if (!def.FindAttr(attr.name)) attrs.push_back(attr);
-  }
-  return OpDesc(op.type(), op.inputs(), op.outputs(), std::move(attrs));
-}
-
-// Appends the op to `block` with its outputs typed; a failure leaves the block as it was.
-OpDesc& AppendChecked(BlockDesc& block, const OpDesc& given, const OpRegistry& ops) {
-  CheckAgainstDef(given, ops);
-  OpDesc desc = WithDefaults(given, ops.Get(given.type()));
-  std::vector<std::string> made = NewOutputs(block, desc);
-  OpDesc& op = block.AppendOp(desc);
-  try {
-    InferOp(block, op, ops);
-  } catch (...) {
-    block.RemoveOp(block.NumOps() - 1);
-    const std::unordered_set<std::string> gone(made.begin(), made.end());
-    block.RemoveVarsIf([&](const VarDesc& var) { return gone.count(var.name()) > 0; });
-    throw;
-  }
-  return op;
-}
 
 void RequireSame(const VarDesc& var, const Shape& shape, DType dtype) {
   if (var.shape() == shape && var.dtype() == dtype) return;
   ThrowInvalid(fmt::format("{} is shared, so it {}", Quote(var.name()),
                            DescribeMismatch(var.meta(), {VarType::kLoDTensor, dtype, shape, 0})));
+}
+
+std::string FreshNameIn(ProgramDesc& program, const std::string& prefix, int k) {
+  std::string name = fmt::format("{}_{}", prefix, k);
+  return program.FreeName(name) == name ? name : program.UniqueName(prefix);
 }
 
 // The setting as the variable keeps it: an array's elements live in the startup program alone.
@@ -82,17 +30,23 @@ Setting WithoutValues(Setting setting) {
 }  // namespace
 
 Builder::Builder(ProgramDesc& main, ProgramDesc& startup, const OpRegistry& ops)
-    : main_(&main), startup_(&startup), block_(&main.Root()), ops_(&ops) {}
+    : main_(&main),
+      startup_(&startup),
+      writer_(main.Root(), ops,
+              {.name =
+                   [&main](const std::string& type) {
+                     return FreshNameIn(main, main.UniqueName(type) + ".tmp", 0);
+                   },
+               .all_attrs = true}) {}
 
-OpDesc& Builder::Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs) {
-  OpDesc op(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs));
-  if (!site_.empty()) op.SetAttr(kOpCallstackAttr, site_);
-  return AppendChecked(*block_, op, *ops_);
+void Builder::SetSite(std::string site, std::string round) {
+  std::vector<std::string> lines = {std::move(site), std::move(round)};
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  writer_.SetSite(std::move(lines));
 }
 
 std::string Builder::FreshName(const std::string& prefix, int k) {
-  std::string name = fmt::format("{}_{}", prefix, k);
-  return main_->FreeName(name) == name ? name : main_->UniqueName(prefix);
+  return FreshNameIn(*main_, prefix, k);
 }
 
 Variable Builder::Share(VarDesc& found, const Shape& shape, DType dtype) {
@@ -102,7 +56,7 @@ Variable Builder::Share(VarDesc& found, const Shape& shape, DType dtype) {
         fmt::format("{} is not a parameter, so no layer can share it as one", Quote(found.name())));
   }
   RequireSame(found, shape, dtype);
-  return {&main_->Root(), &found};
+  return writer_.Var(main_->Root(), found);
 }
 
 // A startup program may serve several main programs: what it fills already stays as it is.
@@ -112,9 +66,9 @@ VarDesc& Builder::AppendStartup(const std::string& name, const Shape& shape, DTy
     RequireSame(*filled, shape, dtype);
     return *filled;
   }
-  OpDesc op = InitializerOp(initializer, name, shape, dtype);
-  if (!site_.empty()) op.SetAttr(kOpCallstackAttr, site_);
-  AppendChecked(startup_->Root(), op, *ops_);
+  Writer writer(startup_->Root(), ops(), {.all_attrs = true});
+  writer.SetSite(writer_.site());
+  writer.Append(std::make_unique<OpDesc>(InitializerOp(initializer, name, shape, dtype)));
   VarDesc& var = startup_->Root().Var(name);
   var.SetPersistable(true);
   return var;
@@ -168,8 +122,8 @@ Variable Builder::Parameter(const std::string& prefix, const Shape& shape, DType
   training.initializer = WithoutValues(initializer);
   training.regularizer = attr.regularizer;
   training.gradient_clip = attr.gradient_clip;
-  if (!site_.empty()) training.creation_site = site_.front();
-  return {&main_->Root(), &var};
+  if (!writer_.site().empty()) training.creation_site = writer_.site().front();
+  return writer_.Var(main_->Root(), var);
 }
 
 Variable Builder::Statistic(const std::string& prefix, const std::string& name, const Shape& shape,
@@ -185,7 +139,7 @@ Variable Builder::Statistic(const std::string& prefix, const std::string& name, 
   var.SetPersistable(true);
   var.SetStopGradient(true);
   var.MutableTraining().trainable = false;
-  return {&main_->Root(), &var};
+  return writer_.Var(main_->Root(), var);
 }
 
 Variable Builder::Data(const std::string& name, const Shape& shape, DType dtype,
@@ -198,13 +152,13 @@ Variable Builder::Data(const std::string& name, const Shape& shape, DType dtype,
     }
   }
   RequireFreeOutput(*this, "data", name);
-  VarDesc& var = block_->Var(name);
+  VarDesc& var = block().Var(name);
   var.SetMeta({VarType::kLoDTensor, dtype, shape, options.lod_level});
   var.SetStopGradient(options.stop_gradient);
   var.SetNeedCheckFeed(true);
   if (options.error_clip.get()) var.SetErrorClip(options.error_clip.get());
-  if (!site_.empty()) var.MutableTraining().creation_site = site_.front();
-  return {block_, &var};
+  if (!writer_.site().empty()) var.MutableTraining().creation_site = writer_.site().front();
+  return writer_.Var(block(), var);
 }
 
 Variable Builder::Plain(const std::string& type, SlotList inputs, AttrList attrs,
@@ -294,13 +248,6 @@ bool IsUnary(const OpSpec& def) {
   return def.kind == OpKind::kCompute && def.FindInput("X") && def.FindOutput("Out") &&
          only(def.inputs, "X") && only(def.outputs, "Out") &&
          std::none_of(def.attrs.begin(), def.attrs.end(), required);
-}
-
-std::vector<std::string> NamesOf(const std::vector<Variable>& vars) {
-  std::vector<std::string> names;
-  names.reserve(vars.size());
-  for (const Variable& var : vars) names.push_back(var.name());
-  return names;
 }
 
 }  // namespace coracle

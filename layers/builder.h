@@ -7,14 +7,20 @@
 //   Builder net(main, startup);
 //   Variable image = net.Data("image", {-1, 1, 28, 28});
 //   Variable h = net.Fc(image, {.size = 500, .act = "relu", .error_clip = ErrorClipByValue(5.0)});
+//
+// Its Variables can be used in formulas (operators/operators.h):
+//
+//   Variable loss = Mean(Square(h - y)) + 0.1 * Mean(Abs(w));
 
-#include <coracle/framework/ir/variable.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/layers/initializer.h>
+#include <coracle/initializer/initializer.h>
 #include <coracle/layers/options.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -23,25 +29,27 @@ class Builder {
  public:
   // The programs must outlive the builder and stay where they are.
   Builder(ProgramDesc& main, ProgramDesc& startup, const OpRegistry& ops = DefaultOps());
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
 
   ProgramDesc& main() { return *main_; }
   ProgramDesc& startup() { return *startup_; }
-  BlockDesc& block() { return *block_; }
-  const OpRegistry& ops() const { return *ops_; }
-  // Ops and temporaries go to this block of the main program (at first the root).
-  void SetBlock(BlockDesc& block) { block_ = &block; }
+  BlockDesc& block() { return writer_.block(); }
+  const OpRegistry& ops() const { return writer_.ops(); }
+  // Ops and temporaries go to this block of the main program (at first the root), those of formulas
+  // on the builder's Variables, too.
+  void SetBlock(BlockDesc& block) { writer_.SetBlock(block); }
   // Where the layers that follow come from ("lenet.pbtxt:14:9"): kept in their ops' op_callstack.
   // `round` tells apart layers that one place makes: "i = 2".
-  void SetSite(std::string site, std::string round = "") {
-    site_ = {std::move(site), std::move(round)};
-    while (!site_.empty() && site_.back().empty()) site_.pop_back();
-  }
+  void SetSite(std::string site, std::string round = "");
 
   // --- the general ones ---
 
   // Checks the op against its OpDef, appends it with the defaults of attrs that are not given, and
   // infers the shapes of its outputs, which are made where they do not exist.
-  OpDesc& Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
+  OpDesc& Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {}) {
+    return writer_.Append(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs));
+  }
   // A trainable parameter in both programs, with the op that fills it in the startup program.
   // Without attr.name it is called "<prefix>_<k>". A name that exists shares that parameter; it
   // must have the same shape and dtype.
@@ -55,7 +63,7 @@ class Builder {
   // than ProgramDesc::UniqueName, which remembers every prefix.
   std::string FreshName(const std::string& prefix, int k);
   // The variable of that name, for what was made otherwise.
-  Variable Var(const std::string& name) { return Variable::Of(*block_, name); }
+  Variable Var(const std::string& name) { return writer_.Var(name); }
   // An op with one output Out, by its type.
   Variable Plain(const std::string& type, SlotList inputs, AttrList attrs = {},
                  const OutputOptions& options = {});
@@ -162,9 +170,116 @@ class Builder {
 
   ProgramDesc* main_;
   ProgramDesc* startup_;
-  BlockDesc* block_;
-  const OpRegistry* ops_;
-  std::vector<std::string> site_;  // what op_callstack holds
+  Writer writer_;
+};
+
+// Control flow in a builder: loops, branches, recurrent nets and tensor arrays. A body is a
+// function that appends ops to the builder it is given with; it reads the variables around it, and
+// writes one by Builder::Assign (or any op that is told to).
+
+// Out = X, for a variable `out` that exists: how a body changes a variable of the blocks around it.
+// Throws kInvalidArgument when the dtypes differ.
+void Assign(Builder& net, const Variable& x, const Variable& out);
+
+// x += step, one element, in place. Returns x.
+Variable Increment(Builder& net, const Variable& x, float step = 1.0f);
+
+// A tensor of one constant value.
+Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double value,
+                      const std::string& output = "");
+
+// Runs `body` as long as `condition` (one bool, which the body must write) holds.
+struct WhileOptions {
+  bool is_test = false;  // no gradient will be taken through the loop
+};
+void While(Builder& net, const Variable& condition, const std::function<void()>& body,
+           const WhileOptions& options = {});
+
+// Runs `body` if `condition` (one bool) holds. Variables that it writes otherwise stay what they
+// were: one that has no value before has none afterwards.
+void If(Builder& net, const Variable& condition, const std::function<void()>& body);
+
+// The results of `then` if `pred` (one bool) holds, else those of `otherwise`: as many, of the same
+// dtypes; called `outputs` when that is not empty. Only the ops of the branch taken run; gradients
+// of the other are zero.
+std::vector<Variable> Cond(Builder& net, const Variable& pred,
+                           const std::function<std::vector<Variable>()>& then,
+                           const std::function<std::vector<Variable>()>& otherwise,
+                           const std::vector<std::string>& outputs = {});
+
+// The body of the first condition that holds: Switch(net).Case(a, ...).Case(b, ...).Default(...).
+class Switch {
+ public:
+  explicit Switch(Builder& net) : net_(net) {}
+  Switch& Case(const Variable& condition, const std::function<void()>& body);
+  void Default(const std::function<void()>& body);
+
+ private:
+  Builder& net_;
+  Variable none_yet_;  // no condition held so far
+};
+
+// A tensor array of the block where ops are appended, empty when that begins.
+Variable CreateArray(Builder& net, DType dtype, const std::string& output = "");
+// array[i] = x; i is one int64 (or int32).
+void ArrayWrite(Builder& net, const Variable& x, const Variable& i, const Variable& array);
+// A copy of array[i].
+Variable ArrayRead(Builder& net, const Variable& array, const Variable& i,
+                   const OutputOptions& options = {});
+// int64 [1].
+Variable ArrayLength(Builder& net, const Variable& array);
+
+// A recurrent net over inputs [steps, ...]. Inside of Step:
+//   StaticRnn rnn(net, {.lengths = lengths});
+//   rnn.Step([&] {
+//     Variable x = rnn.StepInput(sequence);         // its slice
+//     Variable h = rnn.Memory(h0);                  // of the step before
+//     Variable next = net.Fc({x, h}, {...});
+//     rnn.UpdateMemory(h, next);
+//     rnn.StepOutput(next);
+//   });
+//   Variable outputs = rnn.Outputs()[0];            // [steps, ...]
+struct StaticRnnOptions {
+  bool reverse = false;
+  // int64 [N] (or [N, 1]): sequence n ends after lengths[n] steps. From then on the memories
+  // [N, ...] of row n stay, and its outputs are zero. In a reverse net the steps past the
+  // end come first.
+  Variable lengths = {};
+};
+
+class StaticRnn {
+ public:
+  explicit StaticRnn(Builder& net, StaticRnnOptions options = {});
+
+  // Once. Throws kInvalidArgument for a memory that was not updated.
+  void Step(const std::function<void()>& body);
+  // While `body` runs:
+  Variable StepInput(const Variable& sequence);
+  Variable Memory(const Variable& init, const std::string& name = "");
+  void UpdateMemory(const Variable& memory, const Variable& next);
+  void StepOutput(const Variable& x, const std::string& output = "");
+  // After Step, in the order of StepOutput.
+  const std::vector<Variable>& Outputs() const { return outputs_; }
+
+ private:
+  struct MemoryVar {
+    std::string init, before, after;
+  };
+  Variable Local(const std::string& name, DType dtype, const Shape& shape);
+  void RequireInStep(const char* what) const;
+  Variable Masked(const Variable& next, const Variable& before);
+  Variable MaskFor(const Variable& x);
+  Variable MakeMask(const Variable& sequence);
+  void AppendOp();
+
+  Builder& net_;
+  StaticRnnOptions options_;
+  BlockDesc* outer_ = nullptr;
+  BlockDesc* inner_ = nullptr;
+  std::vector<std::string> inputs_;
+  std::vector<MemoryVar> memories_;
+  std::vector<Variable> outputs_;
+  Variable mask_;  // [N] of the step; empty without lengths
 };
 
 }  // namespace coracle

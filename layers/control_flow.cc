@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/block_use.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/layers/builder.h>
 #include <coracle/operators/control/conditional_block.h>
 #include <fmt/format.h>
 
@@ -85,11 +85,9 @@ Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double valu
                       const std::string& output) {
   const std::string name =
       output.empty() ? net.block().program().UniqueName("fill_constant") : output;
-  net.Append("fill_constant", {}, {{"Out", {name}}},
-             {{"shape", shape.ToVector()},
-              {"dtype", static_cast<int32_t>(dtype)},
-              {"value", static_cast<float>(value)},
-              {"str_value", fmt::format("{}", value)}});
+  AttrList attrs = FillAttrs(shape, dtype, value);
+  attrs.push_back({"str_value", fmt::format("{}", value)});
+  net.Append("fill_constant", {}, {{"Out", {name}}}, std::move(attrs));
   return net.Var(name);
 }
 
@@ -185,7 +183,7 @@ Variable CreateArray(Builder& net, DType dtype, const std::string& output) {
                 fmt::format("create_array: the block has a var {} already", Quote(name)));
   }
   var->SetMeta({VarType::kLoDTensorArray, dtype, {}, 0});
-  return {&net.block(), var};
+  return net.Var(name);
 }
 
 void ArrayWrite(Builder& net, const Variable& x, const Variable& i, const Variable& array) {

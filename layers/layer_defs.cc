@@ -67,7 +67,8 @@ bool IsPlain(const OpSpec& def) {
 }
 
 // Calls the op with what was given.
-LayerDef::Build PlainBuild(const OpSpec& def, std::vector<std::pair<const char*, const char*>> slots,
+LayerDef::Build PlainBuild(const OpSpec& def,
+                           std::vector<std::pair<const char*, const char*>> slots,
                            std::vector<std::string> attr_names) {
   return [type = def.type, slots = std::move(slots), attr_names = std::move(attr_names)](
              Builder& net, const LayerArgs& a) -> std::vector<Variable> {

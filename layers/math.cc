@@ -89,10 +89,7 @@ Variable Builder::ReduceMin(const Variable& x, const ReduceOptions& options) {
 }
 
 Variable Builder::Cast(const Variable& x, DType dtype, const OutputOptions& options) {
-  return Unary(
-      "cast", x,
-      {{"in_dtype", static_cast<int32_t>(x.dtype())}, {"out_dtype", static_cast<int32_t>(dtype)}},
-      options);
+  return Unary("cast", x, CastAttrs(x.dtype(), dtype), options);
 }
 
 std::vector<LayerDef> MathLayers() {

@@ -1,14 +1,14 @@
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/layers/builder.h>
 #include <coracle/layers/internal/text_index.h>
 #include <coracle/layers/internal/text_parse.h>
 #include <coracle/layers/internal/text_settings.h>
-#include <coracle/layers/model_text.h>
-#include <coracle/optimizer/regularizer.h>
+#include <coracle/layers/layer.h>
+#include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -364,7 +364,7 @@ class Reader {
   // --- variables ---
 
   Variable Find(const std::string& name, const std::string& where) {
-    if (VarDesc* found = net_.block().FindVarRecursive(name)) return {&net_.block(), found};
+    if (net_.block().FindVarRecursive(name)) return net_.Var(name);
     std::vector<std::string> names;
     for (size_t i = 0; i < net_.block().NumVars(); ++i) names.push_back(net_.block().var(i).name());
     throw LocatedError(Error(

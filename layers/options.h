@@ -7,9 +7,9 @@
 // which its parameters and temporaries are named; "" makes one: "fc_0"), `output` (the name of the
 // result; "" makes one), `error_clip` and `stop_gradient` of the result.
 
-#include <coracle/clip/gradient_clip.h>
-#include <coracle/framework/ir/training_attr.h>
-#include <coracle/framework/ir/variable.h>
+#include <coracle/clip/clip.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/var.h>
 #include <coracle/framework/tensor/dtype.h>
 
 #include <initializer_list>

@@ -1,6 +1,6 @@
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/layers/internal/text_schema.h>
-#include <coracle/optimizer/regularizer.h>
+#include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.pb.h>
 

@@ -1,7 +1,7 @@
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/npy.h>
-#include <coracle/layers/initializer.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/initializer/initializer.h>
 #include <coracle/layers/internal/text_settings.h>
 #include <fmt/format.h>
 

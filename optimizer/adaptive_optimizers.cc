@@ -1,8 +1,8 @@
 // Optimizers that divide by what they have seen of a gradient.
 
 #include <coracle/optimizer/internal/optimizer_kinds.h>
-#include <coracle/optimizer/regularizer.h>
-#include <coracle/optimizer/update_block.h>
+#include <coracle/optimizer/optimizer.h>
+#include <coracle/regularizer/regularizer.h>
 
 namespace coracle {
 namespace {

@@ -1,5 +1,5 @@
-// Learning-rate schedules along cosines and triangles: of each its options as texts give them, and
-// its formula.
+// Learning-rate schedules along cosines and triangles: of each its options as texts give them,
+// and its formula.
 
 #include <coracle/optimizer/internal/schedule_formula.h>
 #include <coracle/optimizer/internal/schedule_kinds.h>
@@ -8,7 +8,7 @@
 
 namespace coracle {
 
-using namespace formula;  // NOLINT: of numbers, beside those of ScheduleValue
+using namespace formula;  // NOLINT: of numbers, beside those on Variables
 
 namespace {
 
@@ -104,7 +104,7 @@ Fields<OneCycleRateOptions> OneCycleFields() {
 LrSchedulePtr CosineRate(const CosineRateOptions& o) {
   CheckSchedule("cosine", CosineFields(), o);
   return Schedule([=](const auto& t) {
-    const auto last = Number(t, static_cast<double>(o.epochs));
+    const auto last = static_cast<double>(o.epochs);
     const auto epoch = Min(Floor(t / static_cast<double>(o.steps_per_epoch)), last);
     return o.rate * HalfCosine(epoch / last);
   });
@@ -125,7 +125,7 @@ LrSchedulePtr CosineRestartsRate(const CosineRestartsRateOptions& o) {
     if (o.factor == 1) return o.end + (o.rate - o.end) * HalfCosine(x - Floor(x));
     // Cycle k begins at first * (by^k - 1) / (by - 1). Its logarithm may be an ulp too small.
     const auto k = Floor(Log(1.0 + x * (by - 1)) / std::log(by) + 1e-10);
-    const auto power = Pow(Number(t, by), k);
+    const auto power = Pow(by, k);
     const auto share = (x - (power - 1.0) / (by - 1)) / power;
     return o.end + (o.rate - o.end) * HalfCosine(share);
   });
@@ -139,7 +139,7 @@ LrSchedulePtr CyclicRate(const CyclicOptions& o) {
     const auto cycle = Floor(t / (up + down));
     const auto at = t - (up + down) * cycle;
     const auto height = Min(at / up, (up + down - at) / down);
-    const auto scale = Pow(Number(t, o.shrink), cycle) * Pow(Number(t, o.gamma), t);
+    const auto scale = Pow(o.shrink, cycle) * Pow(o.gamma, t);
     return o.base + (o.peak - o.base) * (height * scale);
   });
 }
@@ -152,9 +152,9 @@ LrSchedulePtr OneCycleRate(const OneCycleRateOptions& o) {
       std::clamp(o.warm * static_cast<double>(o.steps) - 1, 0.0, std::max(last, 0.0));
   return Schedule([=](const auto& t) {
     const auto up = start + (peak - start) * (1.0 - HalfCosine(t / std::max(top, 1.0)));
-    const auto share = Min((t - top) / std::max(last - top, 1.0), Number(t, 1));
+    const auto share = Min((t - top) / std::max(last - top, 1.0), 1.0);
     const auto down = end + (peak - end) * HalfCosine(share);
-    return IfLess(t, Number(t, top), up, down);
+    return IfLess(t, top, up, down);
   });
 }
 

@@ -1,6 +1,6 @@
-#include <coracle/optimizer/factory.h>
 #include <coracle/optimizer/internal/optimizer_kinds.h>
 #include <coracle/optimizer/internal/schedule_kinds.h>
+#include <coracle/optimizer/optimizers.h>
 
 namespace coracle {
 namespace {

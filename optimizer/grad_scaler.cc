@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/optimizer/grad_scaler.h>
+#include <coracle/operators/update/loss_scale.h>
+#include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/option_fields.h>
 #include <fmt/format.h>
 
@@ -72,14 +73,9 @@ Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&) {
       .In(at_least(0));
 }
 
-LossScaleRule LossScaleRuleOf(const GradScalerOptions& o) {
-  FieldsOf(o).Check("loss scaling", o);
-  if (o.dynamic && !(o.min_scale <= o.init_scale && o.init_scale <= o.max_scale)) {
-    ThrowInvalid(
-        fmt::format("loss scaling: min_scale <= init_scale <= max_scale must hold, got {}, "
-                    "{} and {}",
-                    o.min_scale, o.init_scale, o.max_scale));
-  }
+namespace {
+
+LossScaleRule RuleOf(const GradScalerOptions& o) {
   LossScaleRule rule;
   rule.growth_factor = o.growth_factor;
   rule.backoff_factor = o.backoff_factor;
@@ -91,14 +87,34 @@ LossScaleRule LossScaleRuleOf(const GradScalerOptions& o) {
   return rule;
 }
 
+}  // namespace
+
+LossScaleRule LossScaleRuleOf(const GradScalerOptions& o) {
+  FieldsOf(o).Check("loss scaling", o);
+  if (o.dynamic && !(o.min_scale <= o.init_scale && o.init_scale <= o.max_scale)) {
+    ThrowInvalid(
+        fmt::format("loss scaling: min_scale <= init_scale <= max_scale must hold, got {}, "
+                    "{} and {}",
+                    o.min_scale, o.init_scale, o.max_scale));
+  }
+  return RuleOf(o);
+}
+
 GradScaler::GradScaler(const GradScalerOptions& options) {
   Set(options);
-  state_.scale = static_cast<float>(options.init_scale);
+  scale_ = static_cast<float>(options.init_scale);
 }
 
 void GradScaler::Set(const GradScalerOptions& options) {
-  rule_ = LossScaleRuleOf(options);
+  LossScaleRuleOf(options);
   options_ = options;
+}
+
+void GradScaler::SetState(const LossScaleState& state) {
+  scale_ = state.scale;
+  good_steps_ = state.good_steps;
+  bad_steps_ = state.bad_steps;
+  skipped_ = state.skipped;
 }
 
 void GradScaler::SetGrowthFactor(double factor) {
@@ -127,7 +143,7 @@ Tensor GradScaler::Scale(const Tensor& value) {
   const bool wide = value.dtype() == DType::kFloat64;
   Tensor result = value.Cast(wide ? DType::kFloat64 : DType::kFloat32);
   if (result.raw() == value.raw()) result = value.Clone();
-  MultiplyAny(&result, state_.scale);
+  MultiplyAny(&result, scale_);
   return result.dtype() == value.dtype() ? result : result.Cast(value.dtype());
 }
 
@@ -146,7 +162,7 @@ void GradScaler::DivideAndCheck(PerOptimizer* optimizer, const std::string& name
                     "unscaled, got {}; cast them first",
                     Quote(name), gradient->ToString()));
   }
-  const float inverse = static_cast<float>(1 / double{state_.scale});
+  const float inverse = static_cast<float>(1 / double{scale_});
   for (Tensor* gradient : gradients) optimizer->overflow |= !MultiplyAny(gradient, inverse);
   optimizer->stage = Stage::kUnscaled;
 }
@@ -195,8 +211,11 @@ void GradScaler::Update() {
   bool overflow = false;
   for (const auto& [name, optimizer] : optimizers_) overflow |= optimizer.overflow;
   optimizers_.clear();
-  state_ = NextLossScale(rule_, state_, overflow);
-  RequireUsableScale(rule_, state_, "GradScaler");
+  const LossScaleRule rule = RuleOf(options_);
+  const LossScaleState next =
+      NextLossScale(rule, {scale_, good_steps_, bad_steps_, skipped_}, overflow);
+  SetState(next);
+  RequireUsableScale(rule, next, "GradScaler");
 }
 
 void GradScaler::Update(double new_scale) {
@@ -205,18 +224,18 @@ void GradScaler::Update(double new_scale) {
   Require(new_scale >= options_.min_scale && new_scale <= options_.max_scale && new_scale > 0,
           "the new scale must be positive and lie in [min_scale, max_scale]", new_scale);
   optimizers_.clear();
-  state_.scale = static_cast<float>(new_scale);
+  scale_ = static_cast<float>(new_scale);
 }
 
 GradScaler::State GradScaler::SaveState() const {
   if (!options_.enabled) return {};
-  return {{"scale", state_.scale},
+  return {{"scale", scale_},
           {"growth_factor", options_.growth_factor},
           {"backoff_factor", options_.backoff_factor},
           {"growth_interval", options_.growth_interval},
-          {"good_steps", state_.good_steps},
-          {"bad_steps", state_.bad_steps},
-          {"skipped", state_.skipped}};
+          {"good_steps", good_steps_},
+          {"bad_steps", bad_steps_},
+          {"skipped", skipped_}};
 }
 
 void GradScaler::LoadState(const State& state) {
@@ -245,7 +264,7 @@ void GradScaler::LoadState(const State& state) {
   loaded.bad_steps = count("bad_steps");
   loaded.skipped = count("skipped");
   Set(options);
-  state_ = loaded;
+  SetState(loaded);
   optimizers_.clear();
 }
 

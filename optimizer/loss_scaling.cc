@@ -1,40 +1,28 @@
-#include <coracle/clip/error_clip.h>
-#include <coracle/framework/op/infer_context.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/tensor/half_array.h>
-#include <coracle/optimizer/loss_scaling.h>
-#include <coracle/optimizer/update_block.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/update/loss_scale.h>
+#include <coracle/optimizer/mixed_precision.h>
+#include <coracle/optimizer/optimizer.h>
 
 namespace coracle {
 namespace {
 
-void AppendLogical(BlockDesc& block, const char* type, SlotList inputs, const std::string& out) {
-  block.AppendOp(type, std::move(inputs), {{"Out", {out}}}, {{kOpRoleAttr, int32_t{kOptimize}}});
+Writer ScalingWriter(BlockDesc& block) {
+  return Writer(block, DefaultOps(), {.role = kOptimize, .stop_gradient = true});
 }
 
-std::string Not(BlockDesc& block, const std::string& x) {
-  std::string out = MakeTemporary(block, "loss_scaling_not", DType::kBool);
-  AppendLogical(block, "logical_not", {{"X", {x}}}, out);
-  return out;
+std::string NotOf(const Writer& w, const std::string& x) {
+  return w.Named("loss_scaling_not", Not(w.Var(x))).name();
 }
 
-std::string InFloat32(const Variable& x) {
-  std::string out = x.program().FreeName(x.name() + ".cast_fp32");
-  VarMeta meta = x.desc().meta();
-  meta.dtype = DType::kFloat32;
-  x.block().Var(out).SetMeta(meta);
-  x.block().AppendOp("cast", {{"X", {x.name()}}}, {{"Out", {out}}},
-                     {{"in_dtype", static_cast<int32_t>(x.dtype())},
-                      {"out_dtype", static_cast<int32_t>(DType::kFloat32)}});
-  return out;
-}
-
-// Out = X / Scale in place, and whether all of it is finite.
-void AppendCheck(BlockDesc& block, const std::vector<std::string>& grads, const std::string& scale,
-                 const std::string& overflow) {
-  const OpDesc& op = block.AppendOp("check_finite_and_unscale", {{"X", grads}, {"Scale", {scale}}},
-                                    {{"Out", grads}, {"FoundInfinite", {overflow}}},
-                                    {{kOpRoleAttr, int32_t{kOptimize}}});
-  InferOp(block, op, DefaultOps());
+// Out = X / Scale in place, and whether all of it is finite: into `overflow`, a new variable.
+std::string AppendCheck(const Writer& w, const std::vector<std::string>& grads,
+                        const std::string& scale) {
+  const std::string overflow = MakeTemporary(w.block(), "found_infinite", DType::kBool);
+  w.Append("check_finite_and_unscale", {{"X", grads}, {"Scale", {scale}}},
+           {{"Out", grads}, {"FoundInfinite", {overflow}}});
+  return overflow;
 }
 
 std::vector<std::string> GradsOf(const std::vector<ParamAndGrad>& pairs) {
@@ -49,8 +37,9 @@ std::vector<std::string> GradsOf(const std::vector<ParamAndGrad>& pairs) {
 }  // namespace
 
 LossScaling::LossScaling(ProgramDesc& main, ProgramDesc& startup, const GradScalerOptions& options)
-    : rule_(LossScaleRuleOf(options)), enabled_(options.enabled), startup_(startup) {
-  if (!enabled_) return;
+    : options_(options), startup_(startup) {
+  LossScaleRuleOf(options);
+  if (!options_.enabled) return;
   const auto state = [&](const char* prefix, DType dtype, double value) {
     return MakeState(main, startup, main.UniqueName(prefix), dtype, {1}, value);
   };
@@ -61,20 +50,21 @@ LossScaling::LossScaling(ProgramDesc& main, ProgramDesc& startup, const GradScal
 }
 
 Variable LossScaling::Scale(const Variable& loss) {
-  if (!enabled_) return loss;
-  BlockDesc& block = loss.block();
-  const std::string wide = IsHalf(loss.dtype()) ? InFloat32(loss) : loss.name();
-  const std::string out = block.program().FreeName(loss.name() + ".scaled");
-  VarMeta meta = loss.desc().meta();
-  meta.dtype = Variable::Of(block, wide).dtype();
-  block.Var(out).SetMeta(meta);
-  block.AppendOp("scale", {{"X", {wide}}, {"ScaleTensor", {scale_}}}, {{"Out", {out}}},
-                 {{kOpRoleAttr, int32_t{kLoss}}});
-  return Variable::Of(block, out);
+  if (!options_.enabled) return loss;
+  ProgramDesc& main = loss.program();
+  const Writer w(loss.block(), DefaultOps());
+  std::string wide = loss.name();
+  if (IsHalf(loss.dtype())) {
+    wide = w.Into(main.FreeName(wide + ".cast_fp32"), "cast", {{"X", {wide}}},
+                  CastAttrs(loss.dtype(), DType::kFloat32))
+               .name();
+  }
+  return w.Into(main.FreeName(loss.name() + ".scaled"), "scale",
+                {{"X", {wide}}, {"ScaleTensor", {scale_}}}, {{kOpRoleAttr, int32_t{kLoss}}});
 }
 
 BackwardCallback LossScaling::ErrorClip(bool count) {
-  if (!enabled_) return count ? CountingErrorClipCallback(startup_) : ErrorClipCallback;
+  if (!options_.enabled) return count ? CountingErrorClipCallback(startup_) : ErrorClipCallback;
   return [this, count](BlockDesc& block, const GradToVar& grad_to_var) {
     AppendErrorClips(block, grad_to_var,
                      [this, count](BlockDesc& at, const BaseErrorClipAttr& clip,
@@ -94,40 +84,34 @@ BackwardCallback LossScaling::ErrorClip(bool count) {
   };
 }
 
-void LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs,
-                          const std::string& overflow) {
+std::string LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs) {
   const std::vector<std::string> grads = GradsOf(pairs);
   if (grads.empty()) ThrowInvalid("loss scaling: there are no gradients to unscale");
-  AppendCheck(block, grads, scale_, overflow);
-  if (entering_finite_.empty()) return;
-  const std::string clipped_lie = Not(block, entering_finite_);
-  AppendLogical(block, "logical_or", {{"X", {overflow}}, {"Y", {clipped_lie}}}, overflow);
+  const Writer w = ScalingWriter(block);
+  std::string overflow = AppendCheck(w, grads, scale_);
+  if (!entering_finite_.empty())
+    w.Into(overflow, "logical_or", {{"X", {overflow}}, {"Y", {NotOf(w, entering_finite_)}}});
+  return overflow;
 }
 
 // A second look, at what clips have made; nothing where there was no clip.
 std::string LossScaling::CheckClipped(BlockDesc& block, const std::vector<ParamAndGrad>& clipped,
                                       const std::string& overflow) {
-  const std::string one = MakeTemporary(block, "loss_scaling_one", DType::kFloat32);
-  const std::string found = MakeTemporary(block, "found_infinite", DType::kBool);
-  block.AppendOp("fill_constant", {}, {{"Out", {one}}},
-                 {{"shape", std::vector<int64_t>{1}},
-                  {"dtype", static_cast<int32_t>(DType::kFloat32)},
-                  {"value", 1.0f},
-                  {kOpRoleAttr, int32_t{kOptimize}}});
-  AppendCheck(block, GradsOf(clipped), one, found);
-  AppendLogical(block, "logical_or", {{"X", {overflow}}, {"Y", {found}}}, overflow);
-  return Not(block, found);
+  const Writer w = ScalingWriter(block);
+  const Variable one = w.Named("loss_scaling_one", FillConstant(w, DType::kFloat32, 1));
+  const std::string found = AppendCheck(w, GradsOf(clipped), one.name());
+  w.Into(overflow, "logical_or", {{"X", {overflow}}, {"Y", {found}}});
+  return NotOf(w, found);
 }
 
 std::vector<ParamAndGrad> LossScaling::ApplyGradients(
     BlockDesc& block, ProgramDesc& startup, Optimizer& optimizer,
     const std::vector<ParamAndGrad>& pairs, const std::function<void(BlockDesc& block)>& after) {
   if (after) optimizer.AddAfterUpdate(after);
-  if (!enabled_) return optimizer.ApplyGradients(block, startup, pairs);
-  const std::string overflow = MakeTemporary(block, "found_infinite", DType::kBool);
-  Unscale(block, pairs, overflow);
+  if (!options_.enabled) return optimizer.ApplyGradients(block, startup, pairs);
+  const std::string overflow = Unscale(block, pairs);
   overflows_.push_back(overflow);
-  optimizer.AddGuard(Not(block, overflow));
+  optimizer.AddGuard(NotOf(ScalingWriter(block), overflow));
   optimizer.SetClippedGuard(
       [this, overflow](BlockDesc& at, const std::vector<ParamAndGrad>& clipped) {
         return CheckClipped(at, clipped, overflow);
@@ -138,46 +122,40 @@ std::vector<ParamAndGrad> LossScaling::ApplyGradients(
 }
 
 void LossScaling::Update(BlockDesc& block) {
-  if (!enabled_) return;
+  if (!options_.enabled) return;
   if (overflows_.empty())
     ThrowInvalid("loss scaling: Update() before any ApplyGradients(): no gradient was looked at");
-  std::string any = overflows_.front();
-  for (size_t i = 1; i < overflows_.size(); ++i) {
-    std::string either = MakeTemporary(block, "found_infinite", DType::kBool);
-    AppendLogical(block, "logical_or", {{"X", {any}}, {"Y", {overflows_[i]}}}, either);
-    any = std::move(either);
-  }
-  block.AppendOp("update_loss_scaling",
-                 {{"FoundInfinite", {any}},
-                  {"PrevLossScaling", {scale_}},
-                  {"InGoodSteps", {good_steps_}},
-                  {"InBadSteps", {bad_steps_}},
-                  {"InSkippedSteps", {skipped_}}},
-                 {{"LossScaling", {scale_}},
-                  {"OutGoodSteps", {good_steps_}},
-                  {"OutBadSteps", {bad_steps_}},
-                  {"OutSkippedSteps", {skipped_}}},
-                 {{"incr_every_n_steps", rule_.growth_interval},
-                  {"decr_every_n_nan_or_inf", rule_.backoff_interval},
-                  {"incr_ratio", static_cast<float>(rule_.growth_factor)},
-                  {"decr_ratio", static_cast<float>(rule_.backoff_factor)},
-                  {"min_scale", rule_.min_scale},
-                  {"max_scale", rule_.max_scale},
-                  {"hysteresis", rule_.hysteresis},
-                  {"max_skipped_steps", rule_.max_skipped},
-                  {kOpRoleAttr, int32_t{kOptimize}}});
-  if (entering_finite_.empty()) return;
-  block.AppendOp("fill_constant", {}, {{"Out", {entering_finite_}}},
-                 {{"shape", std::vector<int64_t>{1}},
-                  {"dtype", static_cast<int32_t>(DType::kBool)},
-                  {"value", 1.0f},
-                  {kOpRoleAttr, int32_t{kOptimize}}});
+  const LossScaleRule rule = LossScaleRuleOf(options_);
+  const Writer w = ScalingWriter(block);
+  Variable any = w.Var(overflows_.front());
+  for (size_t i = 1; i < overflows_.size(); ++i)
+    any = w.Named("found_infinite", Or(any, w.Var(overflows_[i])));
+  w.Append("update_loss_scaling",
+           {{"FoundInfinite", {any.name()}},
+            {"PrevLossScaling", {scale_}},
+            {"InGoodSteps", {good_steps_}},
+            {"InBadSteps", {bad_steps_}},
+            {"InSkippedSteps", {skipped_}}},
+           {{"LossScaling", {scale_}},
+            {"OutGoodSteps", {good_steps_}},
+            {"OutBadSteps", {bad_steps_}},
+            {"OutSkippedSteps", {skipped_}}},
+           {{"incr_every_n_steps", rule.growth_interval},
+            {"decr_every_n_nan_or_inf", rule.backoff_interval},
+            {"incr_ratio", static_cast<float>(rule.growth_factor)},
+            {"decr_ratio", static_cast<float>(rule.backoff_factor)},
+            {"min_scale", rule.min_scale},
+            {"max_scale", rule.max_scale},
+            {"hysteresis", rule.hysteresis},
+            {"max_skipped_steps", rule.max_skipped}});
+  if (!entering_finite_.empty())
+    w.Into(entering_finite_, "fill_constant", {}, FillAttrs({1}, DType::kBool, 1));
 }
 
 std::vector<ParamAndGrad> LossScaling::Minimize(Optimizer& optimizer, const Variable& loss,
                                                 ProgramDesc& startup,
                                                 const MinimizeOptions& options) {
-  if (!enabled_) return optimizer.Minimize(loss, startup, options);
+  if (!options_.enabled) return optimizer.Minimize(loss, startup, options);
   const std::vector<ParamAndGrad> pairs = Optimizer::Backward(Scale(loss), options, ErrorClip());
   BlockDesc& block = loss.block();
   std::vector<ParamAndGrad> updated = ApplyGradients(block, startup, optimizer, pairs);

@@ -3,13 +3,13 @@
 // updates done before. A schedule is appended to the program as ops (so that a saved program is
 // complete), and can be asked for its values on the host; both come from one formula.
 //
-// Sources of the formulas: Caffe's solver (fixed, step, exp, inv, multistep, poly, sigmoid), Paddle
-// 2.1 (noam, exponential, natural_exp, inverse_time, polynomial, piecewise, cosine, linear warm-up,
-// plateau), Loshchilov and Hutter 2017 (cosine with restarts), Smith 2017 and 2018 (cyclic,
-// one-cycle). All are defined and finite for every t >= 0: past its end a schedule holds its last
-// value.
+// Sources of the formulas: Caffe's solver (fixed, step, exp, inv, multistep, poly, sigmoid),
+// Paddle 2.1 (noam, exponential, natural_exp, inverse_time, polynomial, piecewise, cosine, linear
+// warm-up, plateau), Loshchilov and Hutter 2017 (cosine with restarts), Smith 2017 and 2018
+// (cyclic, one-cycle). All are defined and finite for every t >= 0: past its end a schedule holds
+// its last value.
 
-#include <coracle/framework/ir/block.h>
+#include <coracle/operators/operators.h>
 
 #include <cstdint>
 #include <limits>
@@ -20,53 +20,15 @@
 
 namespace coracle {
 
-// A float64 scalar that ops of a block compute. Arithmetic on it appends ops to that block.
-class ScheduleValue {
- public:
-  // A variable [1] of dtype float64.
-  ScheduleValue(BlockDesc& block, std::string var) : block_(&block), var_(std::move(var)) {}
-
-  BlockDesc& block() const { return *block_; }
-  const std::string& var() const { return var_; }
-
-  friend ScheduleValue operator+(const ScheduleValue& a, const ScheduleValue& b);
-  friend ScheduleValue operator-(const ScheduleValue& a, const ScheduleValue& b);
-  friend ScheduleValue operator*(const ScheduleValue& a, const ScheduleValue& b);
-  friend ScheduleValue operator/(const ScheduleValue& a, const ScheduleValue& b);
-  friend ScheduleValue operator+(const ScheduleValue& a, double b) { return a + a.Constant(b); }
-  friend ScheduleValue operator-(const ScheduleValue& a, double b) { return a - a.Constant(b); }
-  friend ScheduleValue operator*(const ScheduleValue& a, double b) { return a * a.Constant(b); }
-  friend ScheduleValue operator/(const ScheduleValue& a, double b) { return a / a.Constant(b); }
-  friend ScheduleValue operator+(double a, const ScheduleValue& b) { return b.Constant(a) + b; }
-  friend ScheduleValue operator-(double a, const ScheduleValue& b) { return b.Constant(a) - b; }
-  friend ScheduleValue operator*(double a, const ScheduleValue& b) { return b.Constant(a) * b; }
-  friend ScheduleValue operator/(double a, const ScheduleValue& b) { return b.Constant(a) / b; }
-  friend ScheduleValue Exp(const ScheduleValue& x);
-  friend ScheduleValue Log(const ScheduleValue& x);
-  friend ScheduleValue Cos(const ScheduleValue& x);
-  friend ScheduleValue Floor(const ScheduleValue& x);
-  friend ScheduleValue Min(const ScheduleValue& a, const ScheduleValue& b);
-  friend ScheduleValue Max(const ScheduleValue& a, const ScheduleValue& b);
-  friend ScheduleValue Pow(const ScheduleValue& x, const ScheduleValue& y);
-  // `a < b ? yes : no`
-  friend ScheduleValue IfLess(const ScheduleValue& a, const ScheduleValue& b,
-                              const ScheduleValue& yes, const ScheduleValue& no);
-
-  ScheduleValue Constant(double value) const;
-
- private:
-  BlockDesc* block_;
-  std::string var_;
-};
-
 // Base of all schedules. Immutable; derive from it for one of your own.
 class LrSchedule {
  public:
   virtual ~LrSchedule() = default;
   // The rate at step t.
   virtual double At(int64_t t) const = 0;
-  // The same as ops: t is a float64 scalar.
-  virtual ScheduleValue Append(const ScheduleValue& t) const = 0;
+  // The same as ops: t and the result are float64 [1]. The formula is
+  // written with operators/operators.h.
+  virtual Variable Append(const Variable& t) const = 0;
 };
 using LrSchedulePtr = std::shared_ptr<const LrSchedule>;
 
@@ -185,8 +147,8 @@ LrSchedulePtr OneCycleRate(const OneCycleRateOptions& options);
 
 // start + (end - start) * t / steps for t < steps, then `after` (which sees the same t).
 LrSchedulePtr WarmupRate(const LrSchedulePtr& after, int64_t steps, double start, double end);
-// From each `first` step on (ascending, the first is 0) the schedule beside it, which counts from
-// there.
+// From each `first` step on (ascending, the first is 0) the schedule beside it, which
+// counts from there.
 LrSchedulePtr SequenceRate(const std::vector<std::pair<int64_t, LrSchedulePtr>>& parts);
 
 // The rate falls when a metric stops improving (Paddle's and PyTorch's ReduceOnPlateau). It depends

@@ -8,14 +8,21 @@
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/framework/tensor/tensor.h>
+#include <coracle/operators/operators.h>
+#include <coracle/optimizer/optimizer.h>
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 namespace coracle {
+
+struct LossScaleRule;
+struct LossScaleState;
 
 //                      O0   O1                    O2                       O3
 // computes in 16 bits  -    white ops and what    all but black ops        all
@@ -68,5 +75,156 @@ struct MixedPrecisionReport {
 // kNotFound for an unknown op type or variable. `main` is unchanged then.
 MixedPrecisionReport DecorateMixedPrecision(ProgramDesc& main, ProgramDesc& startup,
                                             const MixedPrecisionOptions& options = {});
+
+// GradScaler: dynamic loss scaling on the host, for training loops that hold gradients as tensors
+// (fetched from a program, or computed by the caller). Programs that update their own parameters
+// use LossScaling instead; both follow one rule.
+//
+//   GradScaler scaler;
+//   feed scaler.Scale(one) as the loss's gradient, fetch the gradients;
+//   scaler.Unscale("sgd", grads);            // optional: where they are clipped
+//   scaler.Step("sgd", grads, [&] { ... });  // updates, unless a gradient is not finite
+//   scaler.Update();
+//
+// Semantics and names of torch.amp.GradScaler, but for: a step is skipped too when a gradient
+// became infinite or a nan after Unscale (by a clip), or by the division itself; growth and
+// backoff stay within max_scale and min_scale; hysteresis; max_skipped stops a run that has
+// no usable scale.
+
+struct GradScalerOptions {
+  double init_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  int32_t growth_interval = 2000;
+  int32_t hysteresis = 0;  // see LossScaleRule
+  double min_scale = 1;
+  double max_scale = 3.4028234663852886e38;
+  int32_t max_skipped = 20;  // see LossScaleRule
+  bool dynamic = true;
+  bool enabled = true;  // false: Scale changes nothing, Step always steps, the rest does nothing
+};
+
+// Throws kInvalidArgument for factors, intervals and bounds out of range (growth_factor >
+// 1, 0 < backoff_factor < 1, growth_interval >= 1, 0 <= min_scale <= init_scale <=
+// max_scale), naming them.
+LossScaleRule LossScaleRuleOf(const GradScalerOptions& options);
+
+class GradScaler {
+ public:
+  using State = std::map<std::string, double>;
+
+  // Throws as LossScaleRuleOf.
+  explicit GradScaler(const GradScalerOptions& options = {});
+
+  // value * scale, of value's floating-point dtype (a float16 beyond its range becomes infinite).
+  Tensor Scale(const Tensor& value);
+  // Divides the gradients by the scale, in place, and notes whether all are finite. Gradients are
+  // float32 or float64: dividing float16 would lose what scaling has saved.
+  void Unscale(const std::string& optimizer, const std::vector<Tensor*>& gradients);
+  // Unscale, if that was not done, then step() unless a gradient is not finite. Returns whether
+  // step() was called. Other optimizers are not concerned.
+  bool Step(const std::string& optimizer, const std::vector<Tensor*>& gradients,
+            const std::function<void()>& step);
+  // Ends a step: moves the scale once, whatever the number of optimizers whose gradients were not
+  // finite. Throws kOutOfRange when no usable scale is left.
+  void Update();
+  // Sets the scale instead; the count of clean steps stays.
+  void Update(double new_scale);
+
+  double scale() const { return options_.enabled ? double{scale_} : 1; }
+  const GradScalerOptions& options() const { return options_; }
+  void SetGrowthFactor(double factor);  // checked as in the constructor
+  void SetBackoffFactor(double factor);
+  void SetGrowthInterval(int32_t steps);
+
+  // All that a resumed run needs; {} when disabled. Take it after Update(). LoadState throws
+  // kInvalidArgument for {} and for a state that lacks a number or holds one out of range.
+  State SaveState() const;
+  void LoadState(const State& state);
+
+  // Unscale, Step and Update throw kInvalidArgument out of their order: before any Scale, Unscale
+  // twice or after Step, Step twice, Update without a gradient that was looked at.
+
+ private:
+  enum class Stage { kReady, kUnscaled, kStepped };
+  struct PerOptimizer {
+    Stage stage = Stage::kReady;
+    bool overflow = false;
+  };
+  void Set(const GradScalerOptions& options);
+  void SetState(const LossScaleState& state);
+  void RequireScaled(const char* call) const;
+  void DivideAndCheck(PerOptimizer* optimizer, const std::string& name,
+                      const std::vector<Tensor*>& gradients);
+
+  GradScalerOptions options_;
+  // What a LossScaleState holds (operators/update/loss_scale.h).
+  float scale_ = 65536;
+  int32_t good_steps_ = 0, bad_steps_ = 0, skipped_ = 0;
+  bool scaled_ = false;
+  std::map<std::string, PerOptimizer> optimizers_;
+};
+
+// Loss scaling inside a program: the loss is multiplied by a persistable scale before backward, the
+// gradients are divided by it and looked at, updates run only where all are finite, and the scale
+// moves, all by ordinary ops. See docs/mixed_precision.md; GradScaler is the same for loops that
+// hold gradients on the host.
+//
+//   LossScaling scaling(main, startup, {.growth_interval = 1000});
+//   scaling.Minimize(optimizer, loss, startup);
+//
+// or step by step, for several optimizers, or inside the block of every k-th micro-batch:
+//
+//   Variable scaled = scaling.Scale(loss);
+//   pairs = AppendBackward(scaled, {.callbacks = {scaling.ErrorClip()}});
+//   scaling.ApplyGradients(block, startup, optimizer_a, pairs_a);
+//   scaling.ApplyGradients(block, startup, optimizer_b, pairs_b);
+//   scaling.Update(block);
+
+class LossScaling {
+ public:
+  // Makes the state, persistable in both programs: the scale (float32 [1]) and its counts (int32
+  // [1]). Throws as LossScaleRuleOf. One object serves one program.
+  LossScaling(ProgramDesc& main, ProgramDesc& startup, const GradScalerOptions& options = {});
+
+  // All of it for one optimizer: scales the loss, appends backward, and the rest to
+  // the loss's block.
+  std::vector<ParamAndGrad> Minimize(Optimizer& optimizer, const Variable& loss,
+                                     ProgramDesc& startup, const MinimizeOptions& options = {});
+
+  // loss * scale, in float32: what to differentiate.
+  Variable Scale(const Variable& loss);
+  // In place of ErrorClipCallback: every error clip acts on the scaled gradient as it would on the
+  // true one, and what enters it is looked at first, so that an overflow is not clipped into a
+  // finite lie. `count`: what clips do is counted, see CountErrorClip.
+  BackwardCallback ErrorClip(bool count = false);
+  // Appends to `block`: the gradients divided in place and looked at; then the
+  // optimizer's clips and updates, and what `after` appends to their block (averages), which run
+  // only if all of these gradients, and what the clips made of them, are finite. Other optimizers
+  // are not concerned. Returns the pairs that are updated.
+  std::vector<ParamAndGrad> ApplyGradients(BlockDesc& block, ProgramDesc& startup,
+                                           Optimizer& optimizer,
+                                           const std::vector<ParamAndGrad>& pairs,
+                                           const std::function<void(BlockDesc& block)>& after = {});
+  // Appends to `block`, the one of ApplyGradients, one move of the scale for all optimizers. Call
+  // last; throws kInvalidArgument when no gradient was looked at.
+  void Update(BlockDesc& block);
+
+  const std::string& scale_var() const { return scale_; }
+  const std::string& skipped_var() const { return skipped_; }  // steps skipped in a row
+
+ private:
+  std::string Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs);
+  std::string CheckClipped(BlockDesc& block, const std::vector<ParamAndGrad>& clipped,
+                           const std::string& overflow);
+
+  GradScalerOptions options_;
+  ProgramDesc& startup_;
+  std::string scale_, good_steps_, bad_steps_, skipped_;
+  // Persistable: whether all gradients that entered error clips since the last Update were finite.
+  // "" without error clips.
+  std::string entering_finite_;
+  std::vector<std::string> overflows_;
+};
 
 }  // namespace coracle

@@ -1,11 +1,10 @@
-#include <coracle/clip/error_clip.h>
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/state.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/operators.h>
 #include <coracle/optimizer/optimizer.h>
-#include <coracle/optimizer/regularizer.h>
-#include <coracle/optimizer/update_block.h>
+#include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -88,11 +87,13 @@ std::vector<ParamAndGrad> Optimizer::Divided(BlockDesc& block,
   if (gradient_divisor_ == 1) return pairs;
   for (ParamAndGrad& pair : pairs) {
     const size_t first = block.NumOps();
-    const std::string mean = block.program().FreeName(GradName(pair.param) + "@MEAN");
-    block.Var(mean).SetMeta(Variable::Of(block, pair.grad).desc().meta());
-    AppendScale(block, pair.grad, mean, 1 / gradient_divisor_);
+    const Writer w(block, DefaultOps(), {.name = [&](const std::string& name) {
+                     return block.program().FreeName(name);
+                   }});
+    const std::string name = GradName(pair.param) + "@MEAN";
+    const Variable mean = w.Named(name, w.Var(pair.grad) * (1 / gradient_divisor_));
     SetRoles(block, first, pair);
-    pair.grad = mean;
+    pair.grad = mean.name();
   }
   return pairs;
 }
@@ -178,11 +179,9 @@ std::string Optimizer::LearningRateOf(BlockDesc& block, const VarDesc& param) {
   if (multiplier == 1.0) return learning_rate_var_;
   auto [it, added] = scaled_rates_.try_emplace({block.idx(), multiplier});
   if (added) {
-    it->second = MakeTemporary(block, learning_rate_var_ + "_scaled", rate_dtype_);
-    const size_t first = block.NumOps();
-    AppendScale(block, learning_rate_var_, it->second, multiplier);
-    for (size_t i = first; i < block.NumOps(); ++i)
-      block.op(i).SetAttr(kOpRoleAttr, int32_t{kOptimize | kLRSched});
+    const Writer w(block, DefaultOps(), {.role = kOptimize | kLRSched, .stop_gradient = true});
+    const Variable rate = w.Var(learning_rate_var_);
+    it->second = w.Named(learning_rate_var_ + "_scaled", rate * multiplier).name();
   }
   return it->second;
 }

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/optimizer/optimizer_group.h>
+#include <coracle/optimizer/optimizer.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+#include <coracle/framework/op/writer.h>
+#include <coracle/operators/operators.h>
 #include <coracle/optimizer/internal/optimizer_kinds.h>
 
 namespace coracle {
@@ -101,7 +103,7 @@ void OneOpOptimizer::AppendUpdate(const UpdateContext& update) {
     if (state.out) outputs.push_back({state.out, {name}});
     names.push_back(name);
   }
-  update.block.AppendOp(type_, std::move(inputs), std::move(outputs), attrs_);
+  Writer(update.block, DefaultOps()).Append(type_, std::move(inputs), std::move(outputs), attrs_);
   FinishUpdate(update.block, names);
 }
 

@@ -2,9 +2,9 @@
 // Field tables of options that are no kinds of their own: what a job text may say of them.
 
 #include <coracle/framework/ir/fields.h>
-#include <coracle/optimizer/grad_scaler.h>
 #include <coracle/optimizer/lr_schedule.h>
-#include <coracle/optimizer/weight_average.h>
+#include <coracle/optimizer/mixed_precision.h>
+#include <coracle/optimizer/optimizer.h>
 
 namespace coracle {
 

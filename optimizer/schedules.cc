@@ -1,12 +1,12 @@
-// Learning-rate schedules that fall, and noam: of each its options as texts give them, and its
-// formula.
+// Learning-rate schedules that fall, and noam: of each its options as texts give them,
+// and its formula.
 
 #include <coracle/optimizer/internal/schedule_formula.h>
 #include <coracle/optimizer/internal/schedule_kinds.h>
 
 namespace coracle {
 
-using namespace formula;  // NOLINT: of numbers, beside those of ScheduleValue
+using namespace formula;  // NOLINT: of numbers, beside those on Variables
 
 namespace {
 
@@ -119,7 +119,7 @@ LrSchedulePtr StepRate(const StepRateOptions& o) {
 LrSchedulePtr ExponentialRate(const ExponentialRateOptions& o) {
   CheckSchedule("exponential", ExponentialFields(), o);
   return Schedule([=](const auto& t) {
-    return o.rate * Pow(Number(t, o.gamma), Stairs(t / static_cast<double>(o.steps), o.staircase));
+    return o.rate * Pow(o.gamma, Stairs(t / static_cast<double>(o.steps), o.staircase));
   });
 }
 
@@ -139,8 +139,7 @@ LrSchedulePtr InverseTimeRate(const ExponentialRateOptions& o) {
 
 LrSchedulePtr InvRate(const InvRateOptions& o) {
   CheckSchedule("inv", InvFields(), o);
-  return Schedule(
-      [=](const auto& t) { return o.rate * Pow(1.0 + o.gamma * t, Number(t, -o.power)); });
+  return Schedule([=](const auto& t) { return o.rate * Pow(1.0 + o.gamma * t, -o.power); });
 }
 
 LrSchedulePtr MultiStepRate(const MultiStepRateOptions& o) {
@@ -162,7 +161,7 @@ LrSchedulePtr PiecewiseRate(const PiecewiseRateOptions& o) {
   return Schedule([boundaries = o.boundary, values = o.value](const auto& t) {
     auto rate = Number(t, values.back());
     for (size_t i = boundaries.size(); i-- > 0;)
-      rate = IfLess(t, Number(t, static_cast<double>(boundaries[i])), Number(t, values[i]), rate);
+      rate = IfLess(t, static_cast<double>(boundaries[i]), Number(t, values[i]), rate);
     return rate;
   });
 }
@@ -172,9 +171,9 @@ LrSchedulePtr PolynomialRate(const PolynomialRateOptions& o) {
   return Schedule([=](const auto& t) {
     const auto all = Number(t, static_cast<double>(o.steps));
     // ceil(x) = -floor(-x), at least 1
-    const auto length = o.cycle ? all * Max(-1.0 * Floor(-1.0 * (t / all)), Number(t, 1)) : all;
+    const auto length = o.cycle ? all * Max(-Floor(-(t / all)), 1.0) : all;
     const auto left = 1.0 - Min(t, length) / length;
-    return (o.rate - o.end) * Pow(left, Number(t, o.power)) + o.end;
+    return (o.rate - o.end) * Pow(left, o.power) + o.end;
   });
 }
 
@@ -189,7 +188,7 @@ LrSchedulePtr NoamRate(const NoamRateOptions& o) {
   const double slope = std::pow(static_cast<double>(o.warmup_steps), -1.5);
   return Schedule([=](const auto& t) {
     const auto n = t + 1.0;
-    return scale * Min(Pow(n, Number(t, -0.5)), slope * n);
+    return scale * Min(Pow(n, -0.5), slope * n);
   });
 }
 

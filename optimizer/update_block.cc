@@ -1,8 +1,8 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/state.h>
-#include <coracle/framework/ir/variable.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/operators/control/conditional_block.h>
-#include <coracle/optimizer/update_block.h>
+#include <coracle/operators/operators.h>
+#include <coracle/optimizer/optimizer.h>
 #include <fmt/format.h>
 
 namespace coracle {
@@ -16,15 +16,15 @@ void RequireGuard(BlockDesc& block, const std::string& name) {
 }
 
 // The variable that holds whether all of them hold.
-std::string All(BlockDesc& block, const std::vector<std::string>& guards) {
-  std::string all = guards.front();
-  for (size_t i = 1; i < guards.size(); ++i) {
-    std::string both = MakeTemporary(block, "update_guard", DType::kBool);
-    block.AppendOp("logical_and", {{"X", {all}}, {"Y", {guards[i]}}}, {{"Out", {both}}},
-                   {{kOpRoleAttr, int32_t{kOptimize}}});
-    all = std::move(both);
-  }
-  return all;
+std::string All(const Writer& w, const std::vector<std::string>& guards) {
+  Variable all = w.Var(guards.front());
+  for (size_t i = 1; i < guards.size(); ++i)
+    all = w.Named("update_guard", And(all, w.Var(guards[i])));
+  return all.name();
+}
+
+Writer UpdateWriter(BlockDesc& block) {
+  return Writer(block, DefaultOps(), {.role = kOptimize, .stop_gradient = true});
 }
 
 }  // namespace
@@ -33,25 +33,22 @@ void AppendGuarded(BlockDesc& outer, const std::vector<std::string>& guards,
                    const std::function<void(BlockDesc& block)>& body) {
   if (guards.empty()) return body(outer);
   for (const std::string& guard : guards) RequireGuard(outer, guard);
-  const std::string condition = All(outer, guards);
+  const Writer w = UpdateWriter(outer);
+  const std::string condition = All(w, guards);
   BlockDesc& inner = outer.program().AppendBlock(outer);
   body(inner);
-  outer.AppendOp(ConditionalBlockOp(inner, condition)).SetAttr(kOpRoleAttr, int32_t{kOptimize});
+  w.Append(std::make_unique<OpDesc>(ConditionalBlockOp(inner, condition)));
 }
 
 void AppendScale(BlockDesc& block, const std::string& x, const std::string& out, double factor) {
+  const Writer w = UpdateWriter(block);
   SlotList inputs = {{"X", {x}}};
-  if (Variable::Of(block, x).dtype() == DType::kFloat64) {
-    inputs.push_back({"ScaleTensor", {MakeTemporary(block, "factor", DType::kFloat64)}});
-    block.AppendOp("fill_constant", {}, {{"Out", inputs.back().args}},
-                   {{"shape", std::vector<int64_t>{1}},
-                    {"dtype", static_cast<int32_t>(DType::kFloat64)},
-                    {"value", static_cast<float>(factor)},
-                    {"str_value", fmt::format("{}", factor)},
-                    {kOpRoleAttr, int32_t{kOptimize}}});
+  if (w.Var(x).dtype() == DType::kFloat64) {
+    const Variable exact = w.Named("factor", FillConstant(w, DType::kFloat64, factor));
+    inputs.push_back({"ScaleTensor", {exact.name()}});
   }
-  block.AppendOp("scale", std::move(inputs), {{"Out", {out}}},
-                 {{"scale", static_cast<float>(factor)}});
+  Writer(block, DefaultOps())
+      .Into(out, "scale", std::move(inputs), {{"scale", static_cast<float>(factor)}});
 }
 
 }  // namespace coracle

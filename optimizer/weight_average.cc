@@ -1,9 +1,7 @@
-#include <coracle/framework/ir/state.h>
-#include <coracle/framework/ir/variable.h>
-#include <coracle/optimizer/lr_schedule.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/operators/operators.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/option_fields.h>
-#include <coracle/optimizer/update_block.h>
-#include <coracle/optimizer/weight_average.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -14,23 +12,29 @@ namespace {
 
 constexpr char kBackup[] = "@BACKUP";
 
-AttrList Role() { return {{kOpRoleAttr, int32_t{kOptimize}}}; }
+Writer AverageWriter(BlockDesc& block) {
+  return Writer(block, DefaultOps(), {.role = kOptimize, .stop_gradient = true});
+}
 
-void Append(BlockDesc& block, const char* type, SlotList inputs, const std::string& out,
-            AttrList attrs = {}) {
-  attrs.push_back({kOpRoleAttr, int32_t{kOptimize}});
-  block.AppendOp(type, std::move(inputs), {{"Out", {out}}}, std::move(attrs));
+void AppendAssign(const Writer& w, const std::string& x, const std::string& out) {
+  w.Into(out, "assign", {{"X", {x}}});
+}
+
+// out = x times the one element of `factor`.
+void AppendScaled(const Writer& w, const Variable& x, const Variable& factor,
+                  const std::string& out) {
+  w.Into(out, "scale", {{"X", {x.name()}}, {"ScaleTensor", {factor.name()}}});
 }
 
 // A persistable variable of `main` in another program.
-const std::string& Use(BlockDesc& block, const ProgramDesc& main, const std::string& name) {
-  BlockDesc& root = block.program().Root();
+Variable Use(const Writer& w, const ProgramDesc& main, const std::string& name) {
+  BlockDesc& root = w.block().program().Root();
   if (!root.FindVar(name)) {
     VarDesc& var = root.Var(name);
     var.SetMeta(main.Root().FindVar(name)->meta());
     var.SetPersistable(true);
   }
-  return name;
+  return w.Var(name);
 }
 
 std::string ParamState(BlockDesc& block, ProgramDesc& startup, const std::string& param,
@@ -38,37 +42,6 @@ std::string ParamState(BlockDesc& block, ProgramDesc& startup, const std::string
   ProgramDesc& main = block.program();
   const VarDesc& var = Variable::Of(block, param).desc();
   return MakeState(main, startup, main.UniqueName(param + suffix), var.dtype(), var.shape(), 0);
-}
-
-std::string Temporary(BlockDesc& block, const std::string& param, const char* suffix) {
-  const VarDesc& var = Variable::Of(block, param).desc();
-  return MakeTemporary(block, param + suffix, var.dtype(), var.shape());
-}
-
-std::string AppendConstant(BlockDesc& block, DType dtype, double value) {
-  std::string out = MakeTemporary(block, "constant", dtype);
-  Append(block, "fill_constant", {}, out,
-         {{"shape", std::vector<int64_t>{1}},
-          {"dtype", static_cast<int32_t>(dtype)},
-          {"value", static_cast<float>(value)},
-          {"str_value", fmt::format("{}", value)}});
-  return out;
-}
-
-std::string AppendCompare(BlockDesc& block, const char* type, const std::string& x, DType dtype,
-                          double y) {
-  std::string out = MakeTemporary(block, type, DType::kBool);
-  Append(block, type, {{"X", {x}}, {"Y", {AppendConstant(block, dtype, y)}}}, out);
-  return out;
-}
-
-void AppendAssign(BlockDesc& block, const std::string& x, const std::string& out) {
-  Append(block, "assign", {{"X", {x}}}, out);
-}
-
-void AppendScaled(BlockDesc& block, const std::string& x, const std::string& scale,
-                  const std::string& out) {
-  Append(block, "scale", {{"X", {x}}, {"ScaleTensor", {scale}}}, out);
 }
 
 }  // namespace
@@ -102,20 +75,22 @@ Fields<LookaheadOptions> FieldsOf(const LookaheadOptions&) {
 
 void WeightAverage::MakePrograms(
     const ProgramDesc& main, const std::vector<std::string>& params,
-    const std::function<std::string(BlockDesc& block)>& has_average,
-    const std::function<void(BlockDesc& block, const std::string& param)>& average) {
+    const std::function<Variable(const Writer& w)>& has_average,
+    const std::function<void(const Writer& w, const std::string& param)>& average) {
+  const Writer apply = AverageWriter(apply_.Root()), restore = AverageWriter(restore_.Root());
   for (const std::string& param : params) {
-    for (ProgramDesc* program : {&apply_, &restore_}) {
-      Use(program->Root(), main, param);
-      VarDesc& backup = program->Root().Var(param + kBackup);
+    for (const Writer& w : {apply, restore}) {
+      Use(w, main, param);
+      VarDesc& backup = w.block().Var(param + kBackup);
       backup.SetMeta(main.Root().FindVar(param)->meta());
       backup.SetPersistable(true);
     }
-    AppendAssign(apply_.Root(), param, param + kBackup);
-    AppendAssign(restore_.Root(), param + kBackup, param);
+    AppendAssign(apply, param, param + kBackup);
+    AppendAssign(restore, param + kBackup, param);
   }
-  AppendGuarded(apply_.Root(), {has_average(apply_.Root())}, [&](BlockDesc& block) {
-    for (const std::string& param : params) average(block, param);
+  AppendGuarded(apply_.Root(), {has_average(apply).name()}, [&](BlockDesc& block) {
+    const Writer w = AverageWriter(block);
+    for (const std::string& param : params) average(w, param);
   });
 }
 
@@ -128,31 +103,31 @@ void ExponentialMovingAverage::Append(BlockDesc& block, ProgramDesc& startup,
   const auto state = [&](const char* name, double value) {
     return MakeState(main, startup, main.FreeName(name), DType::kFloat64, {1}, value);
   };
+  const Writer w = AverageWriter(block);
   const std::string product = state("@EMA_DECAY_PRODUCT@", 1);
-  ScheduleValue decay = ScheduleValue(block, product).Constant(options_.decay);
+  Variable decay;
   if (options_.warm_up) {
-    const std::string steps = state("@EMA_STEP_COUNTER@", 0);
-    const ScheduleValue t(block, steps);
-    decay = Min(decay, (1.0 + t) / (10.0 + t));
-    AppendAssign(block, (t + 1.0).var(), steps);
+    const Variable t = w.Var(state("@EMA_STEP_COUNTER@", 0));
+    decay = Min((1.0 + t) / (10.0 + t), options_.decay);
+    AppendAssign(w, (t + 1.0).name(), t.name());
+  } else {
+    decay = FillConstant(w, DType::kFloat64, options_.decay);
   }
-  AppendAssign(block, (ScheduleValue(block, product) * decay).var(), product);
-  const ScheduleValue rest = 1.0 - decay;
+  AppendAssign(w, (w.Var(product) * decay).name(), product);
+  const Variable rest = 1.0 - decay;
   std::map<std::string, std::string> averages;
   for (const std::string& param : params) {
     const std::string average = averages[param] = ParamState(block, startup, param, "_ema");
-    const std::string old_share = Temporary(block, param, "_ema_old");
-    const std::string new_share = Temporary(block, param, "_ema_new");
-    AppendScaled(block, average, decay.var(), old_share);
-    AppendScaled(block, param, rest.var(), new_share);
-    coracle::Append(block, "sum", {{"X", {old_share, new_share}}}, average);
+    const Variable old_share = w.Named(param + "_ema_old", Scale(w.Var(average), decay));
+    const Variable new_share = w.Named(param + "_ema_new", Scale(w.Var(param), rest));
+    w.Into(average, "sum", {{"X", {old_share.name(), new_share.name()}}});
   }
-  const auto has_average = [&](BlockDesc& apply) {
-    return AppendCompare(apply, "less_than", Use(apply, main, product), DType::kFloat64, 1);
+  const auto has_average = [&](const Writer& apply) {
+    return Less(Use(apply, main, product), 1.0);
   };
-  MakePrograms(main, params, has_average, [&](BlockDesc& apply, const std::string& param) {
-    const ScheduleValue correction = 1.0 / (1.0 - ScheduleValue(apply, product));
-    AppendScaled(apply, Use(apply, main, averages[param]), correction.var(), param);
+  MakePrograms(main, params, has_average, [&](const Writer& apply, const std::string& param) {
+    const Variable correction = 1.0 / (1.0 - apply.Var(product));
+    AppendScaled(apply, Use(apply, main, averages[param]), correction, param);
   });
 }
 
@@ -168,6 +143,7 @@ ModelAverage::ModelAverage(const ModelAverageOptions& options)
 void ModelAverage::Append(BlockDesc& block, ProgramDesc& startup,
                           const std::vector<std::string>& params) {
   ProgramDesc& main = block.program();
+  const Writer w = AverageWriter(block);
   struct State {
     std::vector<std::string> sums, counts;
   };
@@ -191,29 +167,21 @@ void ModelAverage::Append(BlockDesc& block, ProgramDesc& startup,
     add("num_accumulates", state.counts[0]);
     add("old_num_accumulates", state.counts[1]);
     add("num_updates", state.counts[2]);
-    AttrList attrs = Role();
-    attrs.push_back({"average_window", static_cast<float>(options_.rate)});
-    attrs.push_back({"min_average_window", options_.min_window});
-    attrs.push_back({"max_average_window", options_.max_window});
-    block.AppendOp("average_accumulates", std::move(inputs), std::move(outputs), std::move(attrs));
+    w.Append("average_accumulates", std::move(inputs), std::move(outputs),
+             {{"average_window", static_cast<float>(options_.rate)},
+              {"min_average_window", options_.min_window},
+              {"max_average_window", options_.max_window}});
   }
-  const auto has_average = [&](BlockDesc& apply) {
-    return AppendCompare(apply, "greater_than", Use(apply, main, states[params.front()].counts[2]),
-                         DType::kInt64, 0);
+  const auto has_average = [&](const Writer& apply) {
+    return Greater(Use(apply, main, states[params.front()].counts[2]), 0.0);
   };
-  MakePrograms(main, params, has_average, [&](BlockDesc& apply, const std::string& param) {
+  MakePrograms(main, params, has_average, [&](const Writer& apply, const std::string& param) {
     const State& state = states[param];
     for (const auto* names : {&state.sums, &state.counts})
       for (const std::string& name : *names) Use(apply, main, name);
-    const std::string count = MakeTemporary(apply, "count", DType::kInt64);
-    coracle::Append(apply, "sum", {{"X", {state.counts[0], state.counts[1]}}}, count);
-    const std::string wide = MakeTemporary(apply, "count", DType::kFloat64);
-    coracle::Append(apply, "cast", {{"X", {count}}}, wide,
-                    {{"in_dtype", static_cast<int32_t>(DType::kInt64)},
-                     {"out_dtype", static_cast<int32_t>(DType::kFloat64)}});
-    const std::string sum = Temporary(apply, param, "_sum");
-    coracle::Append(apply, "sum", {{"X", state.sums}}, sum);
-    AppendScaled(apply, sum, (1.0 / ScheduleValue(apply, wide)).var(), param);
+    const Variable count = AddAll(apply.Vars({state.counts[0], state.counts[1]}));
+    const Variable share = 1.0 / Cast(count, DType::kFloat64);
+    AppendScaled(apply, AddAll(apply.Vars(state.sums)), share, param);
   });
 }
 
@@ -223,28 +191,26 @@ void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<s
   ProgramDesc& main = block.program();
   const std::string counter =
       MakeState(main, startup, main.FreeName("@LOOKAHEAD_STEP@"), DType::kInt64, {1}, 0);
-  Append(block, "increment", {{"X", {counter}}}, counter, {{"step", 1.0f}});
-  const std::string last =
-      AppendCompare(block, "greater_equal", counter, DType::kInt64, static_cast<double>(options.k));
+  const Writer w = AverageWriter(block);
+  w.Into(counter, "increment", {{"X", {counter}}}, {{"step", 1.0f}});
+  const Variable last = GreaterEqual(w.Var(counter), static_cast<double>(options.k));
   std::map<std::string, std::string> slow;
   for (const std::string& param : params) {
     slow[param] = ParamState(block, startup, param, "_slow");
-    AppendAssign(startup.Root(), param, slow[param]);
+    // No Writer: the startup program need not declare what it does not fill.
+    startup.Root().AppendOp("assign", {{"X", {param}}}, {{"Out", {slow[param]}}},
+                            {{kOpRoleAttr, int32_t{kOptimize}}});
   }
-  AppendGuarded(block, {last}, [&](BlockDesc& inner) {
+  AppendGuarded(block, {last.name()}, [&](BlockDesc& inner) {
+    const Writer in = AverageWriter(inner);
     for (const std::string& param : params) {
-      const std::string difference = Temporary(inner, param, "_ahead");
-      Append(inner, "elementwise_sub", {{"X", {param}}, {"Y", {slow[param]}}}, difference,
-             {{"axis", int32_t{-1}}});
-      const std::string step = Temporary(inner, param, "_ahead");
-      AppendScaled(inner, difference, AppendConstant(inner, DType::kFloat64, options.alpha), step);
-      Append(inner, "sum", {{"X", {slow[param], step}}}, slow[param]);
-      AppendAssign(inner, slow[param], param);
+      const Variable behind = in.Var(slow[param]);
+      const Variable ahead = in.Named(param + "_ahead", in.Var(param) - behind);
+      const Variable step = in.Named(param + "_ahead", ahead * options.alpha);
+      in.Into(behind.name(), "sum", {{"X", {behind.name(), step.name()}}});
+      AppendAssign(in, behind.name(), param);
     }
-    Append(inner, "fill_constant", {}, counter,
-           {{"shape", std::vector<int64_t>{1}},
-            {"dtype", static_cast<int32_t>(DType::kInt64)},
-            {"value", 0.0f}});
+    in.Into(counter, "fill_constant", {}, FillAttrs({1}, DType::kInt64, 0));
   });
 }
 

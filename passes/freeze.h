@@ -1,8 +1,8 @@
 #pragma once
-// Which variables of a program are constants when its parameters are frozen. Internal to passes/
-// and executor/.
+// Which variables of a program are constants when its parameters are frozen. Internal to
+// passes/ and executor/.
 
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/passes/pass.h>
 
 #include <unordered_set>

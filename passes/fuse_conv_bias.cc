@@ -17,8 +17,8 @@ const Pattern& Gradient() {
   return pattern;
 }
 
-// One number for each filter: a shorter one would be broadcast, a longer one would broadcast the
-// product.
+// One number for each filter: a shorter one would be broadcast, a longer one would
+// broadcast the product.
 bool IsChannelBias(const Matcher& matcher, const Match& m) {
   const Shape *bias = matcher.ShapeOf(m["bias"]), *filter = matcher.ShapeOf(m["w"]);
   return bias && filter && bias->rank() == 1 && filter->rank() > 0 && (*bias)[0] > 0 &&

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_def.h>
-#include <coracle/passes/inline_calls.h>
+#include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
 #include <deque>

@@ -245,7 +245,7 @@ bool Matcher::HasOneReader(const std::string& var) const {
 
 // --- Rewrites ---
 
-void Rewrites::Replace(const Match& match, std::vector<OpDesc> with) {
+void Rewrites::Replace(const Match& match, const std::vector<OpDesc>& with) {
   const OpDesc* last = nullptr;
   for (const auto& [label, op] : match.ops_) {
     if (!last || block_.IndexOf(*op) > block_.IndexOf(*last)) last = op;

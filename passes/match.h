@@ -113,7 +113,7 @@ class Rewrites {
   explicit Rewrites(BlockDesc& block) : block_(block) {}
 
   // The ops of the match go, and these stand where the last of them stood.
-  void Replace(const Match& match, std::vector<OpDesc> with);
+  void Replace(const Match& match, const std::vector<OpDesc>& with);
   void Apply();
 
  private:

@@ -1,4 +1,4 @@
-#include <coracle/framework/ir/names.h>
+#include <coracle/framework/ir/op.h>
 #include <coracle/passes/pass.h>
 
 #include <algorithm>

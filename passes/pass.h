@@ -30,8 +30,8 @@ struct PassContext {
 
   // The value of a frozen parameter; nullptr for any other variable.
   const Tensor* FrozenValue(const std::string& name) const;
-  // Makes another one of the root block, called like `prefix`, and returns its name. REQUIRES:
-  // frozen.
+  // Makes another one of the root block, called like `prefix`, and returns its
+  // name. REQUIRES: frozen.
   std::string AddFrozen(ProgramDesc& program, const std::string& prefix, Tensor value) const;
   // No op reads it from now on: its memory is released unless it is fetched. REQUIRES: frozen.
   void ReleaseFrozen(const std::string& name) const;
@@ -62,8 +62,8 @@ void EliminateDeadCode(ProgramDesc& program, const PassContext& context);
 // bias, and its scale a part of the filter, where all parameters are frozen.
 void FoldBatchNorm(ProgramDesc& program, const PassContext& context);
 
-// conv2d + elementwise_add of a per-channel bias becomes one conv2d with Bias, and so do their
-// gradients.
+// conv2d + elementwise_add of a per-channel bias becomes one conv2d with Bias, and so
+// do their gradients.
 void FuseConvBias(ProgramDesc& program, const PassContext& context);
 
 // Runs image ops in NHWC: they get data_format NHWC, elementwise ops between them follow, and
@@ -75,5 +75,20 @@ void UseNhwcLayout(ProgramDesc& program, const PassContext& context);
 // OpDef::MultiTensor) become one op in the place of the last of them, unless an op between reads or
 // writes what they write, or writes what they read.
 void MergeUpdates(ProgramDesc& program, const PassContext& context);
+
+// InlineCalls: replaces each `call`, and the gradients of calls, by the ops of its block.
+
+// Afterwards the program has no op `call` or `call_grad`; the blocks of functions stay, and no op
+// names them. The variables of a call are those of its block, with a prefix of its own; the blocks
+// that the function's ops run (loops, branches) are copied for each call, and then stand before all
+// gradient blocks. Values, names of arguments and results, and the order of all other ops stay.
+// Handles on variables of sub-blocks are not valid afterwards.
+// Throws kInvalidArgument for a function that calls itself. REQUIRES: blocks whose parents and
+// forward blocks are blocks (Verify). Returns whether there was a call.
+bool InlineCalls(ProgramDesc& program);
+
+// The same, but for calls whose gradient is given (by gradient_block or gradient_function): their
+// blocks are not what they are differentiated by.
+bool InlineDerivedCalls(ProgramDesc& program);
 
 }  // namespace coracle

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
@@ -27,9 +27,8 @@ const std::vector<Pass>& Pipeline() {
       {"dead_code", "what nobody reads need not be computed, nor looked at by the passes below",
        EliminateDeadCode},
       {"fold_batch_norm",
-       "a scale and a shift that are known belong to the filter and its bias; before "
-       "fuse_conv_bias, "
-       "which puts that bias into the convolution",
+       "a scale and a shift that are known become part of the filter and its bias: one sweep less "
+       "over the image; before fuse_conv_bias, since the bias between is folded too",
        FoldBatchNorm},
       {"fuse_conv_bias", "a convolution adds its bias while the result is in registers",
        FuseConvBias},
@@ -60,7 +59,7 @@ const Tensor* PassContext::FrozenValue(const std::string& name) const {
 
 std::string PassContext::AddFrozen(ProgramDesc& program, const std::string& prefix,
                                    Tensor value) const {
-  const std::string name = program.FreeName(prefix);
+  std::string name = program.FreeName(prefix);
   VarDesc& var = program.Root().Var(name);
   var.SetMeta({VarType::kLoDTensor, value.dtype(), value.shape(), 0});
   var.SetPersistable(true);

@@ -1,9 +1,9 @@
 #include "hostile.h"
 
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

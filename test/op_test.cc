@@ -6,7 +6,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <cmath>
 #include <cstdlib>

@@ -7,8 +7,8 @@
 //       .CheckGradient({"X"});
 
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
 // Sets the number of threads while it lives.
 
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 
 namespace coracle {
 

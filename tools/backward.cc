@@ -1,8 +1,8 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/verify_program.h>
-#include <coracle/clip/error_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 
 #include "command_limits.h"

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/layers/model_text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/layers/layer.h>
 #include <fmt/format.h>
 
 #include "command_limits.h"

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>

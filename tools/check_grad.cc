@@ -1,6 +1,5 @@
 #include <coracle/backward/check_gradient.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
 
 #include "command_limits.h"

@@ -19,9 +19,9 @@ struct ParsedLine {
 };
 
 // Sets the flags among `words` that the command takes (nullptr: the global ones only) and returns
-// the other words. Flags are --name=value, --name value, --name and --noname for bools, and -o for
-// --out; after "--" nothing is a flag. Throws UsageError for an unknown flag and a value of the
-// wrong type.
+// the other words. Flags are --name=value, --name value, --name and --noname for bools, and -o
+// for --out; after "--" nothing is a flag. Throws UsageError for an unknown flag and a value of
+// the wrong type.
 ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* command);
 
 // Whether a word is a flag whose value is the next word.

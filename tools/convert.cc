@@ -1,4 +1,4 @@
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 
 #include "commands.h"
 #include "program_input.h"

@@ -1,11 +1,11 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/framework/ir/printer.h>
-#include <coracle/framework/op/default_attr.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/file_use.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <optional>

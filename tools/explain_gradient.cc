@@ -1,4 +1,4 @@
-#include <coracle/backward/explain.h>
+#include <coracle/backward/check_gradient.h>
 
 #include "command_limits.h"
 #include "commands.h"

@@ -24,8 +24,8 @@ namespace coracle::tools {
 std::vector<std::string> WithCompileFlags(std::vector<std::string> flags);
 CompileOptions CompileOptionsFromFlags();
 
-// The flags that CommandLimits (command_limits.h) reads, for the list of a command that runs no
-// program.
+// The flags that CommandLimits (command_limits.h) reads, for the list of a command that
+// runs no program.
 std::vector<std::string> WithLimitFlags(std::vector<std::string> flags);
 
 uint64_t MemoryLimitFromFlags();  // bytes, never 0

@@ -1,4 +1,4 @@
-#include <coracle/train/run/generate.h>
+#include <coracle/train/run/trainer.h>
 
 #include "command_limits.h"
 #include "commands.h"

@@ -1,12 +1,11 @@
 // The `coracle` command: the table of subcommands, and what they have in common.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/base/logging.h>
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/op_library.h>
-#include <coracle/layers/model_text.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/layer.h>
+#include <coracle/operators/operators.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>

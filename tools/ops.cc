@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 

@@ -1,8 +1,7 @@
-#include <coracle/backward/dense_gradient.h>
+#include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 

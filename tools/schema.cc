@@ -1,4 +1,4 @@
-#include <coracle/layers/model_text.h>
+#include <coracle/layers/layer.h>
 #include <coracle/train/job/job.h>
 #include <fmt/format.h>
 

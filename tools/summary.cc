@@ -1,8 +1,8 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/variable.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 

@@ -1,8 +1,8 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/train/run/time_model.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/run/trainer.h>
 
 #include "command_limits.h"
 #include "commands.h"

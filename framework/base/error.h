@@ -3,6 +3,7 @@
 // only a defect of Coracle can. The first line of what() alone says what is wrong, where, and how
 // to mend it; details follow on indented lines. The library never aborts or exits.
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -56,5 +57,22 @@ class InternalError : public Error {
 [[noreturn]] inline void ThrowInvalid(std::string message, const std::string& details = "") {
   throw Error(ErrorCode::kInvalidArgument, std::move(message), details);
 }
+
+// Log lines. They go to the sink, if one is set; else to glog, if the program has set that up (as
+// the `coracle` command does); else to standard error.
+
+enum class MessageLevel { kInfo, kWarning, kError };
+
+void LogMessage(MessageLevel level, const std::string& message);
+
+// Verbose lines, shown when glog's --v is at least `level`. Test VlogIsOn before composing
+// a costly message.
+bool VlogIsOn(int level);
+void LogVerbose(int level, const std::string& message);
+
+// Sends Log lines to `sink` instead (an empty function restores what was). Returns the
+// previous sink. Thread-safe.
+using LogSink = std::function<void(MessageLevel, const std::string&)>;
+LogSink SetLogSink(LogSink sink);
 
 }  // namespace coracle

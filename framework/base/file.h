@@ -32,8 +32,8 @@ void WriteDirectoryAtomic(const std::string& path,
 // removed. What cannot be removed stays, without an error.
 void RemoveDirectory(const std::string& path);
 
-// Removes the temporary files and directories that processes left in `directory` when they were
-// killed.
+// Removes the temporary files and directories that processes left in `directory` when
+// they were killed.
 void RemoveStaleTemporaries(const std::string& directory);
 
 // Of any kind: directories and devices too. A name that no file can have names none.

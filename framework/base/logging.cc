@@ -1,4 +1,4 @@
-#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <glog/logging.h>
 

@@ -1,6 +1,5 @@
 #include <coracle/framework/base/internal/thread_count.h>
 #include <coracle/framework/base/internal/thread_pool.h>
-#include <coracle/framework/base/parallel.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <omp.h>
 

@@ -13,10 +13,10 @@ std::vector<std::string> Split(std::string_view text,
 std::string Join(const std::vector<std::string>& parts, std::string_view separator);
 std::string_view Trim(std::string_view text);  // without white space at both ends
 
-// `text` for a terminal or a log: whatever could act on either, or make text look like other text,
-// is escaped as in \x1b or \u202e: control characters but tabs and line ends, bytes that are not
-// UTF-8, characters that turn the direction of text or have no width. Text without them is kept as
-// it is.
+// `text` for a terminal or a log: whatever could act on either, or make text look like other
+// text, is escaped as in \x1b or \u202e: control characters but tabs and line ends, bytes that
+// are not UTF-8, characters that turn the direction of text or have no width. Text without them
+// is kept as it is.
 std::string Printable(std::string_view text);
 std::string PrintableLine(std::string_view text);  // tabs and line ends are escaped too
 
@@ -28,8 +28,8 @@ size_t Utf8CharacterBytes(std::string_view text);
 // for messages.
 std::string Quote(std::string_view text, size_t max_length = 80);
 
-// The candidate nearest to `name` by edit distance, or "" when none is near enough to be a likely
-// slip.
+// The candidate nearest to `name` by edit distance, or "" when none is near enough to be
+// a likely slip.
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
 // "; did you mean X?" or "".
 std::string DidYouMean(std::string_view name, const std::vector<std::string>& candidates);

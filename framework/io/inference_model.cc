@@ -2,7 +2,6 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/internal/zip.h>
-#include <coracle/framework/io/npy.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

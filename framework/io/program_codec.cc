@@ -5,7 +5,7 @@
 #include <coracle/framework/io/internal/attr_codec.h>
 #include <coracle/framework/io/internal/program_codec.h>
 #include <coracle/framework/io/internal/var_codec.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/proto/framework.pb.h>
 #include <coracle/proto/training.pb.h>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ bool HasTextName(std::string_view path) {
 
 }  // namespace
 
-// A binary program has small numbers among its first bytes (a block's index and parent), which text
-// never has.
+// A binary program has small numbers among its first bytes (a block's index and parent), which
+// text never has.
 bool LooksLikeText(std::string_view bytes) {
   bytes = bytes.substr(0, kLooked);
   return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(), [](char c) {

@@ -1,10 +1,10 @@
 // Programs as protobuf text, and as messages.
 
-#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/internal/program_codec.h>
-#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/proto.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -180,8 +180,8 @@ ProgramDesc WithoutBytes(const ProgramDesc& program) {
   return known;
 }
 
-// The message, if protobuf can read the program; it is stricter with fields that Coracle does not
-// know.
+// The message, if protobuf can read the program; it is stricter with fields that Coracle
+// does not know.
 bool TryToProto(const ProgramDesc& program, proto::ProgramDesc* message) {
   pb::LogSilencer silencer;  // names that are no UTF-8 are kept, without a word of protobuf's
   return message->ParsePartialFromString(SerializeProgram(program));

@@ -1,15 +1,43 @@
 #pragma once
-// Tensors as files: Paddle's LoDTensor and SelectedRows streams and the parameter files made of
-// them.
+// Tensors as files: Paddle's LoDTensor and SelectedRows streams and the parameter files
+// made of them.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace coracle {
+
+// Programs as files: Paddle's binary ProgramDesc and protobuf text. Reading is safe on any bytes:
+// one Error that says what is wrong and where, never a crash or an allocation out of proportion
+// to the file.
+
+inline constexpr uint64_t kMaxProgramBytes = uint64_t{1} << 30;
+
+// Binary. Writing what was read gives the same bytes, for every file that Paddle wrote.
+ProgramDesc ParseProgram(std::string_view bytes, const std::string& source = "program");
+std::string SerializeProgram(const ProgramDesc& program);
+
+// Protobuf text of framework.proto. Errors say source:line:column.
+ProgramDesc ParseProgramText(std::string_view text, const std::string& source = "program");
+std::string ProgramToText(const ProgramDesc& program);
+
+// A file, or "-" for standard input. Text when the name ends in .pbtxt or .txt, or when the
+// contents are text; else binary.
+ProgramDesc ReadProgram(const std::string& path);
+// Text when the name ends in .pbtxt or .txt; binary when it ends in .pb or .pdmodel or has
+// no ending (__model__), and for "-", standard output. Throws kInvalidArgument for any
+// other ending. Atomic.
+void WriteProgram(const ProgramDesc& program, const std::string& path);
+// Whether WriteProgram takes the name.
+bool IsProgramFileName(const std::string& path);
+// Whether `bytes` look like protobuf text rather than a binary message.
+bool LooksLikeText(std::string_view bytes);
 
 // One value of `bytes` at *offset, which is moved past it. Every count is checked against the bytes
 // that are left before anything is allocated. `source` names the file in errors.
@@ -18,12 +46,12 @@ SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std
 void AppendTensor(const Tensor& tensor, std::string* bytes);
 void AppendSelectedRows(const SelectedRows& rows, std::string* bytes);
 
-// Names of the variables that parameter files hold: persistable, of a type that is saved, sorted by
-// bytes.
+// Names of the variables that parameter files hold: persistable, of a type that is saved,
+// sorted by bytes.
 std::vector<std::string> PersistableNames(const ProgramDesc& program);
 
-// .pdiparams: the streams of `names` in the given order (PersistableNames for Paddle's files),
-// without names.
+// .pdiparams: the streams of `names` in the given order (PersistableNames for Paddle's
+// files), without names.
 void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
                   const std::string& path);
 // Each tensor's dtype and dims are checked against its VarDesc, so that a shifted file is reported
@@ -57,5 +85,25 @@ void SaveInferenceModel(const std::string& path, const std::vector<std::string>&
                         const Scope& scope, InferenceLayout layout = InferenceLayout::kPdmodel);
 // `path`: a directory with __model__ (or inference.pdmodel), a .pdmodel file, or the prefix of one.
 InferenceModel LoadInferenceModel(const std::string& path, Scope& scope);
+
+// NumPy's .npy (format 1.0 to 3.0) and .npz files: all dtypes of Tensor (bfloat16 is written as
+// float32), C and Fortran order, stored and deflated archives. Format: numpy/lib/format.py's
+// description; ZIP: PKWARE's APPNOTE.
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+// The tensor that an .npy file's bytes describe; `source` names them in errors. Throws Error:
+// kDataLoss for damaged or truncated bytes, kUnimplemented for element types that are no plain
+// numbers, kOutOfRange for a uint64 beyond int64 (unsigned types widen to the next signed one).
+Tensor ParseNpy(std::string_view bytes, const std::string& source);
+std::string SerializeNpy(const Tensor& tensor);
+Tensor ReadNpy(const std::string& path);
+void WriteNpy(const Tensor& tensor, const std::string& path);
+
+// The tensors of an .npz archive's bytes, in the archive's order, names without ".npy". Throws as
+// ParseNpy does, kDataLoss for a damaged archive too.
+NamedTensors ParseNpz(std::string_view bytes, const std::string& source);
+NamedTensors ReadNpz(const std::string& path);
+void WriteNpz(const NamedTensors& tensors, const std::string& path, bool compressed = false);
 
 }  // namespace coracle

@@ -23,6 +23,11 @@ template <class Block>
 auto* FindFrom(Block& start, std::string_view name) {
   auto* found = start.FindVar(name);
   if (found || (start.parent_idx() < 0 && !start.forward_block_idx_field())) return found;
+  Block* parent = start.parent();
+  if (!start.forward_block_idx_field() && parent) {  // most often that is the root
+    found = parent->FindVar(name);
+    if (found || (parent->parent_idx() < 0 && !parent->forward_block_idx_field())) return found;
+  }
   std::vector<Block*> queue = {&start};
   std::unordered_set<Block*> seen;  // used once the queue is long
   auto is_new = [&](Block* block) {

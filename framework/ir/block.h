@@ -1,11 +1,11 @@
 #pragma once
-// BlockDesc: the variables and ops of one block. All edits of the op list go through it; it keeps a
-// def-use index.
+// BlockDesc: the variables and ops of one block. All edits of the op list go through it; it keeps
+// a def-use index.
 
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/ir/var.h>
-#include <coracle/framework/ir/var_index.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -16,6 +16,78 @@
 #include <vector>
 
 namespace coracle {
+
+// VarIndex: finds a block's variables by name. An open-addressing table: programs have hundreds of
+// thousands of names, and a look-up should touch one line of it.
+
+class VarIndex {
+ public:
+  VarDesc* Find(std::string_view name) const {
+    if (entries_.empty()) return nullptr;
+    const size_t hash = std::hash<std::string_view>()(name);
+    for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
+      const Entry& entry = entries_[i];
+      if (!entry.var) return nullptr;
+      if (entry.hash == hash && entry.var->name() == name) return entry.var;
+    }
+  }
+  // Adds a variable unless its name is taken; then nothing changes and the result is false.
+  bool Add(VarDesc* var) {
+    if (2 * (size_ + 1) > entries_.size()) Resize(4 * (size_ + 1));
+    const size_t hash = std::hash<std::string_view>()(var->name());
+    size_t i = hash & mask_;
+    for (; entries_[i].var; i = (i + 1) & mask_) {
+      if (entries_[i].hash == hash && entries_[i].var->name() == var->name()) return false;
+    }
+    entries_[i] = {hash, var};
+    ++size_;
+    return true;
+  }
+  void Remove(std::string_view name) {
+    if (entries_.empty()) return;
+    size_t hole = std::hash<std::string_view>()(name) & mask_;
+    while (entries_[hole].var && entries_[hole].var->name() != name) hole = (hole + 1) & mask_;
+    if (!entries_[hole].var) return;
+    --size_;
+    // Entries behind it that their hash would put at or before the hole move up.
+    for (size_t i = (hole + 1) & mask_; entries_[i].var; i = (i + 1) & mask_) {
+      const size_t home = entries_[i].hash & mask_;
+      if (((i - home) & mask_) < ((i - hole) & mask_)) continue;
+      entries_[hole] = entries_[i];
+      hole = i;
+    }
+    entries_[hole] = {};
+  }
+  void Reserve(size_t size) {
+    if (2 * size > entries_.size()) Resize(2 * size);
+  }
+  void Clear() {
+    entries_.clear();
+    size_ = 0;
+  }
+
+ private:
+  struct Entry {
+    size_t hash = 0;
+    VarDesc* var = nullptr;
+  };
+  void Resize(size_t at_least) {
+    size_t capacity = 16;
+    while (capacity < at_least) capacity *= 2;
+    std::vector<Entry> old(capacity);
+    old.swap(entries_);
+    mask_ = capacity - 1;
+    for (const Entry& entry : old) {
+      if (!entry.var) continue;
+      size_t i = entry.hash & mask_;
+      while (entries_[i].var) i = (i + 1) & mask_;
+      entries_[i] = entry;
+    }
+  }
+
+  std::vector<Entry> entries_;  // a power of two of them, at most half in use
+  size_t mask_ = 0, size_ = 0;
+};
 
 class ProgramDesc;
 
@@ -56,8 +128,8 @@ class BlockDesc {
   VarDesc* TryAddVar(std::string name);   // a new one; nullptr when the name is taken here
   VarDesc* FindVar(std::string_view name) { return var_index_.Find(name); }
   const VarDesc* FindVar(std::string_view name) const { return var_index_.Find(name); }
-  // Looked up here, then in the forward block, then in the parent, and so on breadth-first. nullptr
-  // when absent.
+  // Looked up here, then in the forward block, then in the parent, and so on breadth-first.
+  // nullptr when absent.
   VarDesc* FindVarRecursive(std::string_view name);
   const VarDesc* FindVarRecursive(std::string_view name) const;
   VarDesc& AppendVar(const VarDesc& var);  // a copy; throws kAlreadyExists for a name that is taken
@@ -116,6 +188,10 @@ class BlockDesc {
     std::vector<OpDesc*> writers, readers;
   };
   void InvalidateUses() { uses_valid_ = false; }
+  // An edit of the newest op leaves an index that does not have it yet as it is.
+  void NoteEdit(const OpDesc& op) {
+    if (indexed_ops_ >= ops_.size() || ops_.back().get() != &op) InvalidateUses();
+  }
   void IndexUses() const;
   UseLists& UsesOf(std::string_view name) const;
   const UseLists& IndexedUsesOf(std::string_view name) const;

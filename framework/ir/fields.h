@@ -1,7 +1,7 @@
 #pragma once
-// Field tables: what texts and Settings can say of an options struct, declared once beside it. From
-// a table come the schema and the help of a text, its reader, the check of ranges, and a Setting of
-// the struct.
+// Field tables: what texts and Settings can say of an options struct, declared once beside it.
+// From a table come the schema and the help of a text, its reader, the check of ranges, and a
+// Setting of the struct.
 //
 //   struct MyOptions {
 //     double rate = 0.1;

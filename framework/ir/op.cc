@@ -65,7 +65,7 @@ OpDesc::OpDesc(const OpDesc& other)
       unknown_fields_(other.unknown_fields_) {}
 
 void OpDesc::Touch() {
-  if (block_) block_->InvalidateUses();
+  if (block_) block_->NoteEdit(*this);
 }
 
 void OpDesc::SetType(std::string type) { type_ = std::move(type); }

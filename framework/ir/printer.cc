@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/printer.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 
@@ -130,8 +130,8 @@ bool Reads(const OpDesc& op, std::string_view name) {
   return false;
 }
 
-// What an op does within its phase: a gradient that is changed in place is clipped; in the update,
-// names tell.
+// What an op does within its phase: a gradient that is changed in place is clipped; in the
+// update, names tell.
 std::string_view DutyOf(const OpDesc& op, Phase phase) {
   const std::string_view out = FirstOutput(op);
   if (phase == Phase::kBackward) {

@@ -4,6 +4,7 @@
 #include <coracle/framework/ir/block.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,8 +52,8 @@ class ProgramDesc {
                                             std::unordered_set<int>* seen = nullptr) const;
   std::vector<const BlockDesc*> BlocksRunBy(const BlockDesc& block) const;
 
-  // A name that no variable of the program has: "prefix_0", "prefix_1", ... (in the order asked
-  // for).
+  // A name that no variable of the program has: "prefix_0", "prefix_1", ... (in the
+  // order asked for).
   std::string UniqueName(const std::string& prefix);
   // `name` itself while it is free, else UniqueName(name).
   std::string FreeName(const std::string& name);
@@ -113,6 +114,75 @@ class ProgramDesc {
   // HasName is asked for each new name, of programs with any number of blocks.
   std::unordered_map<size_t, int> inner_names_;
   std::string unknown_fields_;
+};
+
+// Variables that the rewriting of a program makes: state that training keeps, and temporaries.
+
+// A persistable variable of both programs' root blocks, which `startup` fills with `value`
+// (exactly, in float64 and integer types). Returns its name.
+std::string MakeState(ProgramDesc& main, ProgramDesc& startup, const std::string& name, DType dtype,
+                      const Shape& shape, double value);
+
+// A variable of `block` of that type, without gradient, with a new name "prefix_N".
+std::string MakeTemporary(BlockDesc& block, const std::string& prefix, DType dtype,
+                          const Shape& shape = {1});
+
+// Programs as text for people: one line per op, parameters with their sizes, the order of
+// a training step.
+
+// Empty functions keep, and hide, nothing in particular.
+struct PrintOptions {
+  int block = -1;  // print this one only
+  // Ops and variables that are printed. While one of the two is set, sections that came out empty
+  // and the summary of the program are left out.
+  std::function<bool(const OpDesc& op)> keep_op = {};
+  std::function<bool(const VarDesc& var)> keep_var = {};
+  // True for an attr that says nothing (it has its default value). The attrs that every op may
+  // carry (op_role, op_callstack, ...) are never shown.
+  std::function<bool(const OpDesc& op, const NamedAttr& attr)> hide_attr = {};
+};
+
+// Linear in the size of the program; safe on programs that were never verified. Names with
+// characters that a terminal would act on come out quoted and escaped.
+std::string PrintProgram(const ProgramDesc& program, const PrintOptions& options = {});
+
+// "Out=h:float32[-1,500] = mul(X=x, Y=w) {x_num_col_dims=2}", without a line end.
+std::string PrintOp(const OpDesc& op, const PrintOptions& options = {});
+
+// Variable: a handle on a variable of a block, as the builder functions take and return it. Cheap
+// to copy; valid while its program lives (and stays where it is) and the variable is not removed.
+
+namespace internal {
+struct WriterState;
+}
+
+// The functions and operators on Variables (operators/operators.h) live in this namespace.
+// Only calls with a Variable find them, so that they cannot meet what a user calls Log or Min.
+namespace variable_functions {
+struct Found {};
+}  // namespace variable_functions
+
+class Variable : private variable_functions::Found {
+ public:
+  Variable() = default;
+  Variable(BlockDesc* block, VarDesc* desc) : block_(block), desc_(desc) {}
+  // The variable of that name, looked up recursively from `block`; throws kNotFound. Functions on
+  // it need another Variable that has a Writer; Writer::Var gives one that has.
+  static Variable Of(BlockDesc& block, const std::string& name);
+
+  explicit operator bool() const { return desc_ != nullptr; }
+  const std::string& name() const { return desc_->name(); }
+  const Shape& shape() const { return desc_->shape(); }
+  DType dtype() const { return desc_->dtype(); }
+  VarDesc& desc() const { return *desc_; }
+  BlockDesc& block() const { return *block_; }
+  ProgramDesc& program() const { return block_->program(); }
+
+ private:
+  friend class Writer;
+  BlockDesc* block_ = nullptr;
+  VarDesc* desc_ = nullptr;
+  std::shared_ptr<internal::WriterState> writer_;  // of the Writer that gave it; may be null
 };
 
 }  // namespace coracle

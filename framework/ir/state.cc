@@ -1,4 +1,4 @@
-#include <coracle/framework/ir/state.h>
+#include <coracle/framework/ir/program.h>
 #include <fmt/format.h>
 
 namespace coracle {

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block.h>
-#include <coracle/framework/ir/training_attr.h>
+#include <coracle/framework/ir/var.h>
 #include <fmt/format.h>
 
 #include <cmath>

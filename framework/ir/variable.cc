@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/variable.h>
+#include <coracle/framework/ir/program.h>
 #include <fmt/format.h>
 
 namespace coracle {

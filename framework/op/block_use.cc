@@ -64,8 +64,8 @@ class BlockUseFinder {
     });
   }
 
-  // Separates, from the innermost block outwards, what a gradient block takes from the forward
-  // block's runs.
+  // Separates, from the innermost block outwards, what a gradient block takes from the
+  // forward block's runs.
   void Take(size_t b) {
     ForEachSubBlock(b, [&](size_t sub) {
       if (b == 0) return;

@@ -1,6 +1,6 @@
 #pragma once
-// BlockUse: what a block has to do with variables that it does not declare: for everyone who runs
-// sub-blocks.
+// BlockUse: what a block has to do with variables that it does not declare: for everyone
+// who runs sub-blocks.
 
 #include <coracle/framework/ir/program.h>
 
@@ -33,6 +33,5 @@ std::vector<BlockUse> FindBlockUses(const ProgramDesc& program);
 // the op that runs the block.
 std::vector<std::string> OuterReads(const BlockDesc& block);
 std::vector<std::string> OuterWrites(const BlockDesc& block);
-
 
 }  // namespace coracle

@@ -1,4 +1,4 @@
-#include <coracle/framework/op/default_attr.h>
+#include <coracle/framework/op/op_registry.h>
 
 #include <string>
 #include <unordered_set>

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/op/file_use.h>
 
 namespace coracle {

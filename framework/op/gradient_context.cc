@@ -1,4 +1,5 @@
 #include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/gradient_stage.h>
 #include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
@@ -46,6 +47,24 @@ GradientContext::GradientContext(const OpRegistry& ops, Request request)
   if (!request_.forward_op) request_.forward_op = request_.op;
 }
 
+GradientContext::~GradientContext() = default;
+
+internal::GradientStage& GradientContext::GetStage() {
+  if (stage_) return *stage_;
+  std::string first = op().type();
+  op().AnyInput([&](const std::string& name) {
+    first = name;
+    return true;
+  });
+  stage_ = std::make_unique<internal::GradientStage>(*request_.block, ops_, first + "@TERM");
+  BlockDesc& block = stage_->block();
+  for (const auto& [name, meta] : request_.saved) block.Var(name).SetMeta(meta);
+  DeclareArrived(block);
+  for (auto& appended : appended_) block.AppendOp(std::move(appended));
+  appended_.clear();
+  return *stage_;
+}
+
 std::string GradientContext::Input(std::string_view slot, size_t i) const {
   const auto& args = op().Input(slot);
   return i < args.size() && !IsEmptyName(args[i]) ? args[i] : "";
@@ -69,7 +88,29 @@ bool GradientContext::HasOutputGrad(std::string_view slot, size_t i) const {
   return !IsEmptyName(ArgAt(op().outputs(), request_.output_grads, slot, i));
 }
 
-std::string GradientContext::OutputGrad(std::string_view slot, size_t i) {
+// A sparse gradient stands there as the dense tensor that ops which take no other get later.
+void GradientContext::DeclareArrived(BlockDesc& block) const {
+  size_t k = 0;
+  ForEachPosition(op().outputs(), [&](const std::string& output) {
+    const std::string& grad = request_.output_grads[k++];
+    if (IsEmptyName(grad)) return;
+    const VarDesc* var = block.FindVarRecursive(grad);
+    if (var && var->type() == VarType::kLoDTensor) return;
+    VarMeta meta = var ? var->meta() : MetaOf(output);
+    if (meta.type == VarType::kSelectedRows) meta.type = VarType::kLoDTensor;
+    block.Var(grad).SetMeta(meta);
+  });
+}
+
+Variable GradientContext::In(std::string_view slot, size_t i) {
+  return GetStage().writer().Var(Input(slot, i));
+}
+
+Variable GradientContext::Out(std::string_view slot, size_t i) {
+  return GetStage().writer().Var(Output(slot, i));
+}
+
+Variable GradientContext::Grad(std::string_view slot, size_t i) {
   const ptrdiff_t index = IndexOf(op().outputs(), slot, i);
   if (index < 0) {
     throw InternalError(
@@ -77,13 +118,41 @@ std::string GradientContext::OutputGrad(std::string_view slot, size_t i) {
                     op().type(), slot, i));
   }
   std::string& grad = request_.output_grads[static_cast<size_t>(index)];
-  if (IsEmptyName(grad)) {
-    std::string output = Output(slot, i);
-    std::string zero = Temp(GradName(output) + "@ZERO");
-    Append("fill_zeros_like", {{"X", {output}}}, {{"Out", {zero}}});
-    grad = zero;  // the next question gets the same one
+  if (IsEmptyName(grad)) {  // the next question gets the same zeros
+    const std::string output = Output(slot, i);
+    grad = Named(GradName(output) + "@ZERO", Make("fill_zeros_like", {{"X", {output}}})).name();
   }
-  return grad;
+  return GetStage().writer().Var(grad);
+}
+
+Variable GradientContext::Make(const std::string& type, SlotList inputs, AttrList attrs,
+                               const std::string& output) {
+  return GetStage().writer().Make(type, std::move(inputs), std::move(attrs), output);
+}
+
+Variable GradientContext::Named(const std::string& name, const Variable& made) {
+  GetStage().SetName(made.name(), name);
+  return made;
+}
+
+void GradientContext::Set(std::string_view slot, const Variable& gradient, size_t i) {
+  if (!NeedsInputGrad(slot, i)) return;
+  internal::GradientStage& stage = GetStage();
+  if (stage.Made(gradient.name()))
+    stage.Yield(gradient.name(), InputGrad(slot, i));
+  else
+    stage.writer().Append("assign", {{"X", {gradient.name()}}}, {{"Out", {InputGrad(slot, i)}}});
+}
+
+std::string GradientContext::OutputGrad(std::string_view slot, size_t i) {
+  return HasOutputGrad(slot, i) ? ArgAt(op().outputs(), request_.output_grads, slot, i)
+                                : Grad(slot, i).name();
+}
+
+std::vector<std::string> GradientContext::OutputGrads(std::string_view slot) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < op().Output(slot).size(); ++i) names.push_back(OutputGrad(slot, i));
+  return names;
 }
 
 bool GradientContext::NeedsInputGrad(std::string_view slot, size_t i) const {
@@ -131,8 +200,46 @@ OpDesc* GradientContext::Append(std::string type, SlotList inputs, SlotList outp
   auto op = std::make_unique<OpDesc>(std::move(type), std::move(inputs), std::move(outputs),
                                      std::move(attrs));
   if (!op->AnyOutput([](const std::string&) { return true; })) return nullptr;
+  if (stage_) return &stage_->block().AppendOp(std::move(op));
   appended_.push_back(std::move(op));
   return appended_.back().get();
+}
+
+std::vector<std::unique_ptr<OpDesc>> GradientContext::TakeOps() {
+  return stage_ ? stage_->TakeOps(request_.fresh_name) : std::move(appended_);
+}
+
+AttrList GradientContext::ForwardAttrs(std::initializer_list<const char*> names) const {
+  const OpSpec& def = ops_.Get(op().type());
+  AttrList attrs;
+  for (const char* name : names) {
+    Attribute value = def.AttrValue(op(), name);
+    const AttrType type = def.FindAttr(name)->type;
+    if (!ConvertAttribute(value, type, &value)) {
+      ThrowInvalid(fmt::format("{}: attr {} must be {}, got {} {}", op().type(), name,
+                               ToString(type), ToString(TypeOf(value)), ToString(value)),
+                   "  " + Locate(op()));
+    }
+    attrs.push_back({name, std::move(value)});
+  }
+  return attrs;
+}
+
+AttrList GradientContext::ForwardAttrs(std::string_view type) const {
+  const OpSpec& def = ops_.Get(type);
+  AttrList attrs;
+  for (const NamedAttr& attr : op().attrs()) {
+    if (def.FindAttr(attr.name)) attrs.push_back(attr);
+  }
+  return attrs;
+}
+
+SlotList GradientContext::ForwardInputs(std::initializer_list<const char*> slots) const {
+  SlotList inputs;
+  for (const char* slot : slots) {
+    if (HasInput(slot)) inputs.push_back({slot, Inputs(slot)});
+  }
+  return inputs;
 }
 
 std::string GradientContext::Temp(const std::string& hint) { return request_.fresh_name(hint); }
@@ -156,10 +263,7 @@ void GradientContext::AppendGradientOp(const std::vector<std::string>& forward_s
     bool any = !grad_slot->optional;
     for (size_t i = 0; i < slot.args.size() && !any; ++i) any = HasOutputGrad(slot.name, i);
     if (!any) continue;
-    std::vector<std::string> grads;
-    grads.reserve(slot.args.size());
-    for (size_t i = 0; i < slot.args.size(); ++i) grads.push_back(OutputGrad(slot.name, i));
-    inputs.push_back({std::move(name), std::move(grads)});
+    inputs.push_back({std::move(name), OutputGrads(slot.name)});
   }
   size_t index = 0;
   for (const Slot& slot : op().inputs()) {

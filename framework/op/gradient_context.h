@@ -1,19 +1,28 @@
 #pragma once
 // GradientContext: what a gradient rule sees and does. It appends ops that compute the gradients of
-// the op's inputs from the gradients of its outputs; accumulation, naming and pruning are the
-// caller's (backward/).
+// the op's inputs from the gradients of its outputs; accumulation and pruning are the caller's
+// (backward/). With operators/operators.h a rule reads like its formula:
+//
+//   g.Set("X", 2.0 * g.Grad("Out") * (g.In("X") - g.In("Y")));
 
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/writer.h>
 
 #include <functional>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace coracle {
+
+namespace internal {
+class GradientStage;
+}
 
 // The gradient of a sub-block, as the rule of the op that runs it asks for it. Names are as the
 // sub-block resolves them.
@@ -39,9 +48,9 @@ struct GradientBlock {
   int idx = -1;
   // The block reads these: outputs on the path, and of carried pairs those `after` that matter.
   std::vector<Value> arriving;
-  // The block leaves these: inputs that have a gradient, and of carried pairs those `before` that
-  // matter. The share of one run. What leaves at `before` of a run arrives at `after` of the run
-  // before it.
+  // The block leaves these: inputs that have a gradient, and of carried pairs those `before`
+  // that matter. The share of one run. What leaves at `before` of a run arrives at `after` of
+  // the run before it.
   std::vector<Value> leaving;
   // Forward variables that the block, and blocks nested in it, read: of the sub-block's own (saved
   // copies among them), and of blocks around it.
@@ -62,7 +71,7 @@ class GradientContext {
   struct Request {
     const OpDesc* op = nullptr;
     const OpDesc* forward_op = nullptr;
-    const BlockDesc* block = nullptr;
+    BlockDesc* block = nullptr;
     std::vector<std::string> output_grads;
     std::vector<std::string> input_grads;
     std::vector<std::string> kept_grads;  // for op.outputs(), see OpDef::KeepsOutputs
@@ -72,6 +81,7 @@ class GradientContext {
     std::function<std::string(std::string_view slot, const VarMeta& meta)> forward_output;
   };
   GradientContext(const OpRegistry& ops, Request request);
+  ~GradientContext();
 
   // The op with the names under which its gradient ops find the values: where a variable was
   // overwritten since, that of a saved copy.
@@ -89,9 +99,28 @@ class GradientContext {
   const std::vector<std::string>& Outputs(std::string_view slot) const { return op().Output(slot); }
   const VarMeta& MetaOf(const std::string& var) const;  // throws InternalError for an unknown name
 
+  // --- formulas ---
+
+  // The op's variables, and the gradient that arrived for an output: zeros where none did.
+  Variable In(std::string_view slot, size_t i = 0);
+  Variable Out(std::string_view slot, size_t i = 0);
+  Variable Grad(std::string_view slot, size_t i = 0);
+  // A new variable, the one output of an op that the functions on Variables do not have.
+  Variable Make(const std::string& type, SlotList inputs, AttrList attrs = {},
+                const std::string& output = "Out");
+  // The variable is the gradient of the input. Where none is wanted that does nothing, and the ops
+  // that nobody else needs are not appended: a rule needs no guards. A variable that functions and
+  // Make gave gets the gradient's name, another one is assigned to it.
+  void Set(std::string_view slot, const Variable& gradient, size_t i = 0);
+  // What functions and Make give is called "<first input of the op>@TERM", or this.
+  Variable Named(const std::string& name, const Variable& made);
+
+  // --- ops of several outputs ---
+
   bool HasOutputGrad(std::string_view slot, size_t i = 0) const;
-  // The gradient that arrived; when none did, a zero-filled one is appended.
+  // The names of what Grad gives.
   std::string OutputGrad(std::string_view slot, size_t i = 0);
+  std::vector<std::string> OutputGrads(std::string_view slot);
   bool NeedsInputGrad(std::string_view slot, size_t i = 0) const;
   // The name to write the gradient of an input to; kEmptyVarName when none is wanted.
   std::string InputGrad(std::string_view slot, size_t i = 0) const;
@@ -105,9 +134,17 @@ class GradientContext {
     return ops_.Get(op().type()).AttrOf<T>(op(), name);
   }
 
-  // Appends a gradient op. An op all of whose outputs are kEmptyVarName is dropped. Returns nullptr
-  // then.
+  // The op's attrs of these names, defaults included, of the types of its OpDef.
+  AttrList ForwardAttrs(std::initializer_list<const char*> names) const;
+  // All that it has and `type` declares, too.
+  AttrList ForwardAttrs(std::string_view type) const;
+  // Those of these input slots that the op has, under the same names.
+  SlotList ForwardInputs(std::initializer_list<const char*> slots) const;
+
+  // Appends a gradient op. An op all of whose outputs are kEmptyVarName is dropped.
+  // Returns nullptr then.
   OpDesc* Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
+  // A new variable without a type, for what an op of Append writes beside gradients.
   std::string Temp(const std::string& hint);
   // The common rule, see OpDef::GradientOp.
   void AppendGradientOp(const std::vector<std::string>& forward_slots);
@@ -119,12 +156,19 @@ class GradientContext {
   // made in the forward op's block and put there (state that only backward reads).
   std::string ForwardOutput(std::string_view slot, const VarMeta& meta) const;
 
-  std::vector<std::unique_ptr<OpDesc>> TakeOps() { return std::move(appended_); }
+  // The ops of the rule, without those that nothing needs.
+  std::vector<std::unique_ptr<OpDesc>> TakeOps();
+  // Whether the rule wrote formulas, whose ops are checked as they are written.
+  bool has_formulas() const { return stage_ != nullptr; }
 
  private:
+  internal::GradientStage& GetStage();
+  void DeclareArrived(BlockDesc& block) const;
+
   const OpRegistry& ops_;
   Request request_;
-  std::vector<std::unique_ptr<OpDesc>> appended_;
+  std::vector<std::unique_ptr<OpDesc>> appended_;   // until there is a stage
+  std::unique_ptr<internal::GradientStage> stage_;  // made for the first formula
 };
 
 }  // namespace coracle

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/tensor/half_array.h>

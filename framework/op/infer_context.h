@@ -2,16 +2,53 @@
 // InferContext: what a shape rule sees and does.
 
 #include <coracle/framework/ir/var.h>
-#include <coracle/framework/op/got_values.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/tensor/tensor.h>
 
+#include <concepts>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace coracle {
+
+// GotValues: what a failed constraint got, as text: "64 vs 32", "min 2, max 1".
+
+// Values, each of which may follow its name: GotValues("min", 2, "max", 1). A std::string is a text
+// that is already made; a literal and a string_view are names.
+class GotValues {
+ public:
+  template <class... T>
+  explicit GotValues(const T&... items) {
+    (Add(items), ...);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  void Add(const char* name) { name_ = name; }
+  void Add(std::string_view name) { name_ = name; }
+  void Add(const std::string& text);
+  void Add(bool value) { Add(std::string(value ? "true" : "false")); }
+  void Add(float value);
+  void Add(double value);
+  template <std::integral T>
+  void Add(T value) {
+    Add(std::to_string(value));
+  }
+  void Add(DType dtype) { Add(std::string(ToString(dtype))); }
+  void Add(const Shape& shape) { Add(shape.ToString()); }
+  void Add(const VarMeta& meta) { Add(meta.ToString()); }
+  template <class T>
+  void Add(const std::vector<T>& list) {
+    std::string text;
+    for (const T& item : list) text += (text.empty() ? "" : ", ") + GotValues(item).text();
+    Add("[" + text + "]");
+  }
+
+  std::string text_;
+  std::string_view name_;
+};
 
 // Where a shape rule finds and puts the static types of variables: a block's VarDescs, the
 // verifier's view, a plan's.
@@ -26,8 +63,8 @@ class MetaTable {
   virtual bool exact() const { return false; }
 };
 
-// Thrown (inside the executor only) when an exact shape depends on a value that is not known before
-// the run.
+// Thrown (inside the executor only) when an exact shape depends on a value that is not known
+// before the run.
 struct NeedsValue {
   std::string var;
 };
@@ -75,8 +112,8 @@ class InferContext {
     return spec_.AttrOf<T>(op_, name);
   }
 
-  // The elements of an input when they are known now, as they are; nullptr (or NeedsValue) as for
-  // Value.
+  // The elements of an input when they are known now, as they are; nullptr (or NeedsValue)
+  // as for Value.
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
   // The elements of an integer input, when they are known now. In an exact context an unknown value
   // throws NeedsValue, so "unknown" (nullopt) is only seen while a program is built or verified.
@@ -121,9 +158,9 @@ class InferContext {
 // The lines "  input  X = 'fc1.in' float32[8, 64]", one for each variable of the op, and its place.
 std::string DescribeOperands(const OpDesc& op, const MetaTable& vars);
 
-// Runs the shape rule of `op` on the variables of its block: inputs are looked up recursively,
-// outputs that do not exist yet are made in the op's block. Throws kNotFound for an unknown op
-// type.
+// Runs the shape rule of `op` on the variables of its block: inputs are looked up
+// recursively, outputs that do not exist yet are made in the op's block. Throws kNotFound for
+// an unknown op type.
 class OpRegistry;
 void InferOp(BlockDesc& block, const OpDesc& op, const OpRegistry& ops);
 

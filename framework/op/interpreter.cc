@@ -1,3 +1,4 @@
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/block_use.h>
@@ -9,7 +10,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 
 namespace coracle {

@@ -4,8 +4,8 @@
 // planner folds constants with it.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/kernel.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/op_spec.h>
 
 #include <string>
 #include <unordered_map>
@@ -25,10 +25,10 @@ struct InterpretOptions {
   std::string allow_files = {};  // the directory below which ops may touch files; "": none
 };
 
-// Runs `block` on `env`, which holds its inputs and afterwards every variable written. Shapes are
-// inferred from the actual values. feed and fetch ops do nothing: env has what they would move.
-// Throws kNotFound for an unknown op type or a variable without a value, and what the thread's
-// ResourceLimits throw.
+// Runs `block` on `env`, which holds its inputs and afterwards every variable written. Shapes
+// are inferred from the actual values. feed and fetch ops do nothing: env has what they would
+// move. Throws kNotFound for an unknown op type or a variable without a value, and what the
+// thread's ResourceLimits throw.
 void Interpret(const BlockDesc& block, const OpRegistry& ops, VarValues& env,
                const InterpretOptions& options = {});
 // One op.

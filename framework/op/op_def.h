@@ -41,8 +41,8 @@ class OpDef {
   OpDef& OptionalVariadicOutput(std::string name, std::string doc);
   OpDef& IntermediateOutput(std::string name, std::string doc);  // optional too: files leave it out
 
-  // T is an alternative of Attribute: int32_t, float, std::string, bool, int64_t, std::vector of
-  // them, ...
+  // T is an alternative of Attribute: int32_t, float, std::string, bool, int64_t, std::vector
+  // of them, ...
   template <class T>
   OpDef& Attr(std::string name, std::string doc) {
     return AddAttr({std::move(name), AttrTypeOf<T>(), std::nullopt, std::move(doc), {}, {}, {}});
@@ -64,8 +64,8 @@ class OpDef {
   OpDef& AttrsOf(std::string type);
 
   // What shape rule or kernels require beyond that: InferContext::Require and
-  // PrepareContext::Constraint name the id, C1 and on, and fail with this text and the values they
-  // got.
+  // PrepareContext::Constraint name the id, C1 and on, and fail with this text and the
+  // values they got.
   OpDef& Constraint(std::string id, std::string text);
   // Constraints of a type that is registered before this one, with their texts.
   OpDef& ConstraintsOf(std::string type, std::vector<std::string> ids);
@@ -102,18 +102,18 @@ class OpDef {
   OpDef& KeepsOutputs(std::vector<std::string> output_slots);
 
   // A plain loop for each of the element types Ts, from function templates of T:
-  // .Reference(ClipReference<float>, ClipReference<double>). The type is that of the slot given to
-  // KernelTypeFrom (default: the first input that is present, else the first output). RunInfer
-  // refuses a variable there of any other type. An op that has a loop for float and none for
-  // float16 or bfloat16 computes those in float32: inputs are converted first, outputs rounded
-  // after.
+  // .Reference(ClipReference<float>, ClipReference<double>). The type is that of the slot
+  // given to KernelTypeFrom (default: the first input that is present, else the first output).
+  // RunInfer refuses a variable there of any other type. An op that has a loop for float and
+  // none for float16 or bfloat16 computes those in float32: inputs are converted first,
+  // outputs rounded after.
   template <class... Ts>
   OpDef& Reference(KernelOf<Ts> (*... prepare)(const PrepareContext&)) {
     static_assert(sizeof...(Ts) > 0);
     return SetReference({DTypeOf<Ts>()...}, {PrepareFn(prepare)...});
   }
-  // The same where the kernels need more than the type: f.template operator()<T>(context) returns
-  // the kernel.
+  // The same where the kernels need more than the type: f.template operator()<T>(context)
+  // returns the kernel.
   template <class T, class... Ts, class F>
   OpDef& Reference(F f) {
     return SetReference({DTypeOf<T>(), DTypeOf<Ts>()...},

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/op_library.h>
+#include <coracle/framework/op/op_registry.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr const char* kEntry = "CoracleRegisterOps";
 constexpr std::string_view kVersionPrefix = "CoracleOpLibrary_";
-// OpRegistry::Add, which every op library calls; one with a libcoracle of its own does not import
-// it.
+// OpRegistry::Add, which every op library calls; one with a libcoracle of its own does
+// not import it.
 constexpr std::string_view kAdd = "_ZN7coracle10OpRegistry3AddENS_5OpDefE";
 constexpr uint64_t kMaxLibraryBytes = uint64_t{1} << 31;
 
@@ -105,7 +105,7 @@ std::string VersionOf(const SharedObject& library) {
 
 [[noreturn]] void ThrowNoEntry() {
   throw Error(ErrorCode::kNotFound,
-              "exports no CoracleRegisterOps; define it as <coracle/framework/op/op_library.h> "
+              "exports no CoracleRegisterOps; define it as <coracle/framework/op/op_registry.h> "
               "declares it");
 }
 
@@ -125,7 +125,7 @@ void Check(const SharedObject& library) {
   if (version != OwnVersion()) {
     ThrowInvalid(fmt::format(
         "was built against {}, and this is Coracle {}; build it again",
-        version.empty() ? "no <coracle/framework/op/op_library.h>" : "Coracle " + version,
+        version.empty() ? "no <coracle/framework/op/op_registry.h>" : "Coracle " + version,
         OwnVersion()));
   }
   if (HasItsOwn(library)) {

@@ -1,6 +1,9 @@
 #pragma once
 // OpRegistry: op types by name.
 
+#include <coracle/framework/base/version.h>
+#include <coracle/framework/ir/op.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_def.h>
 
 #include <memory>
@@ -27,4 +30,69 @@ class OpRegistry {
       specs_;  // keys point into the values
 };
 
+// Which attrs of an op a listing may leave out.
+
+// True for an attr that has the default value its op declares, and for one that no op declares and
+// only chooses an implementation (use_cudnn and the like).
+bool IsDefaultAttr(const OpRegistry& ops, const OpDesc& op, const NamedAttr& attr);
+
+// Verify: all that is wrong with a program, before anything of it runs.
+
+struct VerifyProblem {
+  enum class Severity { kNote, kError };
+  Severity severity = Severity::kError;
+  std::string rule;  // "unknown_op", "missing_slot", "attr_type", "use_before_def", "block_index",
+                     // "inner_gradient", "shape", ...; "internal": a shape rule is itself defective
+  std::string message;  // one line
+  std::string details;  // operands and the like; may be empty
+  int block = 0;
+  int op = -1;          // -1: not about one op
+  std::string op_type;  // names longer than any real one are cut
+  std::string slot;
+  std::string var;
+
+  std::string ToString() const;  // "block 0 op 7 (mul) slot X: message", which names the var
+};
+
+struct VerifyOptions {
+  bool infer_shapes = true;
+  bool blocks_only = false;    // how blocks nest, and nothing of what is in them
+  size_t max_problems = 1000;  // errors, and as many notes; the rest of each is counted in one more
+};
+
+std::vector<VerifyProblem> Verify(const ProgramDesc& program, const OpRegistry& ops,
+                                  const VerifyOptions& options = {});
+
+// Throws one Error: the first error as its first line ("... (and 3 more problems)"), up to 20 of
+// them as details.
+void VerifyOrThrow(const ProgramDesc& program, const OpRegistry& ops,
+                   const VerifyOptions& options = {});
+
+// A name as problems carry it: cut with "..." when it is absurdly long.
+std::string BriefName(std::string_view name);
+
+// The checks of one op against its OpDef alone (slots, attrs), appended to `problems`.
+void CheckOp(const OpSpec& def, const OpDesc& op, int block, int index,
+             std::vector<VerifyProblem>* problems);
+
+// Ops from a shared object, an *op library*. Its source includes this header and defines
+// CoracleRegisterOps. It is linked to no libcoracle of its own: it takes Coracle's symbols from the
+// program that loads it (CMake: a MODULE that links to coracle::headers). The `coracle` command
+// exports them, and so does every program that uses the shared libcoracle; one that is linked to
+// the static libcoracle needs ENABLE_EXPORTS.
+
+// Loads the library (kept loaded for the life of the process) and lets it register its ops. Throws
+// kNotFound when it cannot be loaded or has no CoracleRegisterOps, and kInvalidArgument when it was
+// built against another version or holds a libcoracle of its own, before any of its code is run.
+void LoadOpLibrary(const std::string& path, OpRegistry& ops);
+
 }  // namespace coracle
+
+// An op library exports this function; its name says which version the library was built against.
+#define CORACLE_OP_LIBRARY_JOIN(major, minor, patch) CoracleOpLibrary_##major##_##minor##_##patch
+#define CORACLE_OP_LIBRARY_NAME(major, minor, patch) CORACLE_OP_LIBRARY_JOIN(major, minor, patch)
+extern "C" [[gnu::used, gnu::visibility("default")]] inline void CORACLE_OP_LIBRARY_NAME(
+    CORACLE_VERSION_MAJOR, CORACLE_VERSION_MINOR, CORACLE_VERSION_PATCH)() {}
+
+// What an op library defines.
+extern "C" [[gnu::visibility("default")]] void CoracleRegisterOps(coracle::OpRegistry& ops);

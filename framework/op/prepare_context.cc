@@ -1,3 +1,4 @@
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/framework/tensor/rng.h>
@@ -48,6 +49,8 @@ std::shared_ptr<const Tensor> ArgTable::Packed(const std::string& name,
   const Tensor* given = Constant(name);
   return given ? std::make_shared<const Tensor>(layout.pack(*given)) : nullptr;
 }
+
+FileAccess ArgTable::files() const { return FileAccess(); }
 
 FileAccess PrepareContext::files() const {
   if (spec_.file_attr.empty())

@@ -1,9 +1,8 @@
 #pragma once
 // PrepareContext: what an op sees when it is prepared for a plan.
 
-#include <coracle/framework/base/file_access.h>
-#include <coracle/framework/op/kernel.h>
 #include <coracle/framework/op/op_def.h>
+#include <coracle/framework/op/op_spec.h>
 
 #include <functional>
 #include <memory>
@@ -12,6 +11,8 @@
 #include <vector>
 
 namespace coracle {
+
+class FileAccess;
 
 // Variables of a sub-block that the op which runs it provides, and takes when it has run, besides
 // those of the enclosing blocks: (name in the sub-block, arg of the op).
@@ -43,7 +44,7 @@ class ArgTable {
   // See PrepareContext.
   virtual std::shared_ptr<const Tensor> Packed(const std::string& name, const PackedLayout& layout);
   // What the program's user lets it touch.
-  virtual FileAccess files() const { return FileAccess(); }
+  virtual FileAccess files() const;
 };
 
 class PrepareContext {

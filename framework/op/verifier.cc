@@ -2,8 +2,8 @@
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/inner_gradient.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/run_rules.h>
-#include <coracle/framework/op/verifier.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -147,8 +147,8 @@ class Verifier {
   }
 
   // The blocks, each behind those that its ops run; none where they run each other in a circle,
-  // which is reported. (Functions may stand anywhere, other sub-blocks come behind the block that
-  // runs them.)
+  // which is reported. (Functions may stand anywhere, other sub-blocks come behind the block
+  // that runs them.)
   std::vector<int> InnermostFirst() {
     const int n = program_.NumBlocks();
     std::vector<int> order;

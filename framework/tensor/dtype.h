@@ -2,14 +2,73 @@
 // Element types. The numbers are VarType.Type's of framework.proto, so that conversions are casts.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/tensor/half.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace coracle {
+
+// 16-bit floating-point storage types. Arithmetic is float's: convert, compute, convert back (round
+// to nearest even).
+
+// IEEE 754 binary16.
+struct float16 {
+  uint16_t bits = 0;
+  float16() = default;
+  float16(float value) : bits(FromFloat(value)) {}  // NOLINT: converts like the built-in types
+  operator float() const { return ToFloat(bits); }  // NOLINT: as above
+
+  static uint16_t FromFloat(float value) {
+    uint32_t f = std::bit_cast<uint32_t>(value);
+    uint32_t sign = (f >> 16) & 0x8000u;
+    uint32_t magnitude = f & 0x7fffffffu;
+    if (magnitude >= 0x7f800000u) {  // inf, nan (kept a nan)
+      const uint32_t nan = 0x200u | ((magnitude >> 13) & 0x3ffu);
+      return static_cast<uint16_t>(sign | 0x7c00u | (magnitude > 0x7f800000u ? nan : 0u));
+    }
+    if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to inf
+    if (magnitude < 0x38800000u) {                            // subnormal or zero
+      float scaled = std::bit_cast<float>(magnitude) + 0.5f;  // the adder rounds at 2^-24 for us
+      return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(scaled) - 0x3f000000u));
+    }
+    uint32_t rounded = magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u);
+    return static_cast<uint16_t>(sign | (rounded >> 13));
+  }
+  static float ToFloat(uint16_t h) {
+    uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+    uint32_t exponent = (h >> 10) & 0x1fu;
+    uint32_t mantissa = h & 0x3ffu;
+    if (exponent == 0x1fu) {
+      const uint32_t quiet = mantissa ? 0x400000u : 0u;
+      return std::bit_cast<float>(sign | 0x7f800000u | quiet | (mantissa << 13));
+    }
+    if (exponent == 0) {
+      float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+      return sign ? -magnitude : magnitude;
+    }
+    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+  }
+};
+
+// The upper half of IEEE 754 binary32.
+struct bfloat16 {
+  uint16_t bits = 0;
+  bfloat16() = default;  // NOLINTBEGIN(google-explicit-constructor): like the built-in types
+  bfloat16(float value) : bits(FromFloat(value)) {}
+  operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  // NOLINTEND(google-explicit-constructor)
+  static uint16_t FromFloat(float value) {
+    uint32_t f = std::bit_cast<uint32_t>(value);
+    if ((f & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((f >> 16) | 0x40u);
+    return static_cast<uint16_t>((f + 0x7fffu + ((f >> 16) & 1u)) >> 16);
+  }
+};
 
 enum class DType : int32_t {
   kBool = 0,
@@ -101,5 +160,53 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
   }
   throw InternalError("dispatch on an unknown dtype");
 }
+
+// The dimensions of a tensor, outermost first. In programs -1 stands for a dimension that is
+// not known yet.
+
+class Shape {
+ public:
+  static constexpr int kMaxRank = 9;  // Paddle's limit
+  // More than any machine holds, and so few that bytes, and small multiples of
+  // them, cannot overflow.
+  static constexpr int64_t kMaxElements = int64_t{1} << 48;
+  static constexpr int64_t kMaxEmpty = int64_t{1} << 31;
+
+  Shape() = default;  // rank 0: one element
+  Shape(std::initializer_list<int64_t> dims);
+  explicit Shape(std::span<const int64_t> dims);  // throws kInvalidArgument past kMaxRank
+  explicit Shape(const std::vector<int64_t>& dims) : Shape(std::span<const int64_t>(dims)) {}
+
+  int rank() const { return rank_; }
+  int64_t operator[](int axis) const { return dims_[axis]; }
+  int64_t& operator[](int axis) { return dims_[axis]; }
+  const int64_t* begin() const { return dims_; }
+  const int64_t* end() const { return dims_ + rank_; }
+  std::vector<int64_t> ToVector() const { return {begin(), end()}; }
+  void Append(int64_t dim);  // throws past kMaxRank
+
+  bool IsKnown() const;  // no dimension is negative
+  // The product of the positive dimensions passes kMaxElements, or kMaxEmpty when one is 0: rows of
+  // no elements are walked over all the same.
+  bool HasTooManyElements() const;
+  // Product of the dimensions (1 for rank 0). Throws kOutOfRange when a dimension is negative or
+  // HasTooManyElements(), even if one is 0: strides are products of the others.
+  int64_t numel() const;
+  // Product of dims [begin, end), unchecked: for shapes whose numel() was taken.
+  int64_t Product(int begin, int end) const;
+
+  // An axis in [-rank, rank) as one in [0, rank); -1 - rank or lower and rank or higher give false.
+  bool NormalizeAxis(int64_t axis, int* normalized) const;
+
+  bool operator==(const Shape& other) const;
+  // True when equal but for dimensions that one of the two does not know.
+  bool CompatibleWith(const Shape& other) const;
+
+  std::string ToString() const;  // "[2, 3]"
+
+ private:
+  int64_t dims_[kMaxRank] = {};
+  int rank_ = 0;
+};
 
 }  // namespace coracle

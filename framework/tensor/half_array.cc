@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/half_array.h>
 
 #undef HWY_TARGET_INCLUDE

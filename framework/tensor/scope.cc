@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // What layers with parameters ask of their inputs.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/ir/variable.h>
+#include <coracle/framework/ir/program.h>
 #include <fmt/format.h>
 
 namespace coracle {

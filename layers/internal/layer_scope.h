@@ -41,6 +41,4 @@ void RequireFreeOutput(Builder& net, const std::string& type, const std::string&
 // Whether the op is X -> Out and nothing else is required of it.
 bool IsUnary(const OpSpec& def);
 
-std::vector<std::string> NamesOf(const std::vector<Variable>& vars);
-
 }  // namespace coracle

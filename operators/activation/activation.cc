@@ -1,9 +1,10 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/activation/activation_formulas.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <string>
@@ -160,7 +161,7 @@ void DeclareAttrs(OpDef& def) {
 }
 
 SlotList WithFactor(const GradientContext& g, SlotList inputs) {
-  if (g.HasInput("FactorTensor")) inputs.push_back({"FactorTensor", {g.Input("FactorTensor")}});
+  for (Slot& slot : g.ForwardInputs({"FactorTensor"})) inputs.push_back(std::move(slot));
   return inputs;
 }
 
@@ -173,9 +174,7 @@ AttrList AttrsOf(const GradientContext& g) {
 }
 
 // Zeros: the value is piecewise constant.
-void ZeroGradient(GradientContext& g) {
-  g.Append("fill_zeros_like", {{"X", {g.Input("X")}}}, {{"Out", {g.InputGrad("X")}}});
-}
+void ZeroGradient(GradientContext& g) { g.Set("X", ZerosLike(g.In("X"))); }
 
 template <class F>
 void ValueGradient(GradientContext& g, const std::string& type) {
@@ -315,11 +314,11 @@ struct MakeCurve {
 // dX = dOut f'(X) and what follows, with the attr handed on.
 void GeluGradient(GradientContext& g) {
   g.Append("gelu_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
-           {{"X@GRAD", {g.InputGrad("X")}}}, {{"approximate", g.Attr<bool>("approximate")}});
+           {{"X@GRAD", {g.InputGrad("X")}}}, g.ForwardAttrs({"approximate"}));
 }
 void GeluGradGradient(GradientContext& g) {
   const std::string x = g.Input("X"), ddx = g.OutputGrad("X@GRAD");
-  const AttrList attrs = {{"approximate", g.Attr<bool>("approximate")}};
+  const AttrList attrs = g.ForwardAttrs({"approximate"});
   g.Append("gelu_grad", {{"X", {x}}, {"Out@GRAD", {ddx}}}, {{"X@GRAD", {g.InputGrad("Out@GRAD")}}},
            attrs);
   g.Append("gelu_grad_grad", {{"X", {x}}, {"DOut", {g.Input("Out@GRAD")}}, {"DDX", {ddx}}},

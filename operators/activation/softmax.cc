@@ -3,6 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/softmax.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 namespace coracle {
@@ -81,67 +82,24 @@ Kernel GradFast(const PrepareContext& ctx, GradRow row) {
   };
 }
 
-// Appends small ops around one gradient rule.
-class Composer {
- public:
-  explicit Composer(GradientContext& g) : g_(g), axis_(g.Attr<int32_t>("axis")) {}
-
-  std::string Mul(const std::string& a, const std::string& b) {
-    return Binary("elementwise_mul", a, b);
-  }
-  std::string Sub(const std::string& a, const std::string& b) {
-    return Binary("elementwise_sub", a, b);
-  }
-  std::string Sum(const std::string& x) {  // along the axis, which stays with size 1
-    std::string out = Temp();
-    g_.Append("reduce_sum", {{"X", {x}}}, {{"Out", {out}}},
-              {{"dim", std::vector<int32_t>{axis_}}, {"keep_dim", true}});
-    return out;
-  }
-  std::string Exp(const std::string& x) {
-    std::string out = Temp();
-    g_.Append("exp", {{"X", {x}}}, {{"Out", {out}}});
-    return out;
-  }
-  void SubTo(const std::string& a, const std::string& b, const std::string& out) {
-    g_.Append("elementwise_sub", {{"X", {a}}, {"Y", {b}}}, {{"Out", {out}}});
-  }
-  void NegateTo(const std::string& x, const std::string& out) {
-    g_.Append("scale", {{"X", {x}}}, {{"Out", {out}}}, {{"scale", -1.0f}});
-  }
-  int32_t axis() const { return axis_; }
-
- private:
-  std::string Temp() { return g_.Temp(g_.Input("Out") + "@TERM"); }
-  std::string Binary(const char* type, const std::string& a, const std::string& b) {
-    std::string out = Temp();
-    g_.Append(type, {{"X", {a}}, {"Y", {b}}}, {{"Out", {out}}});
-    return out;
-  }
-
-  GradientContext& g_;
-  int32_t axis_;
-};
-
 // dx = y (g - s), s = sum(g y). With u = d(dx): the Jacobian is symmetric, so g' is softmax_grad of
 // u, and y' = u g - u s - g sum(u y).
 void SoftmaxGradGradient(GradientContext& g) {
-  const std::string y = g.Input("Out"), dy = g.Input("Out@GRAD"), u = g.OutputGrad("X@GRAD");
-  Composer c(g);
-  g.Append("softmax_grad", {{"Out", {y}}, {"Out@GRAD", {u}}},
-           {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, {{"axis", c.axis()}});
-  if (!g.NeedsInputGrad("Out")) return;
-  const std::string uy = c.Sum(c.Mul(u, y)), gy = c.Sum(c.Mul(dy, y));
-  c.SubTo(c.Mul(u, c.Sub(dy, gy)), c.Mul(dy, uy), g.InputGrad("Out"));
+  const Variable y = g.In("Out"), dy = g.In("Out@GRAD"), u = g.Grad("X@GRAD");
+  const auto sum = [&](const Variable& x) { return Sum(x, {g.Attr<int32_t>("axis")}, true); };
+  g.Set("Out@GRAD", g.Make("softmax_grad", {{"Out", {y.name()}}, {"Out@GRAD", {u.name()}}},
+                           g.ForwardAttrs({"axis"}), "X@GRAD"));
+  const Variable uy = sum(u * y), gy = sum(dy * y);
+  g.Set("Out", u * (dy - gy) - dy * uy);
 }
 
 // dx = g - e s, e = exp(y), s = sum(g). With u = d(dx): g' = u - sum(u e), y' = -u e s.
 void LogSoftmaxGradGradient(GradientContext& g) {
-  const std::string y = g.Input("Out"), dy = g.Input("Out@GRAD"), u = g.OutputGrad("X@GRAD");
-  Composer c(g);
-  const std::string ue = c.Mul(u, c.Exp(y));
-  if (g.NeedsInputGrad("Out@GRAD")) c.SubTo(u, c.Sum(ue), g.InputGrad("Out@GRAD"));
-  if (g.NeedsInputGrad("Out")) c.NegateTo(c.Mul(ue, c.Sum(dy)), g.InputGrad("Out"));
+  const Variable y = g.In("Out"), dy = g.In("Out@GRAD"), u = g.Grad("X@GRAD");
+  const auto sum = [&](const Variable& x) { return Sum(x, {g.Attr<int32_t>("axis")}, true); };
+  const Variable ue = u * Exp(y);
+  g.Set("Out@GRAD", u - sum(ue));
+  g.Set("Out", -(ue * sum(dy)));
 }
 
 void DeclareAxis(OpDef& def) {

@@ -62,10 +62,9 @@ void InferCall(InferContext& ctx) {
 
 // The gradient that another block computes: called with X and the gradients of Out.
 void CustomGradient(GradientContext& g) {
-  Names inputs = g.Inputs("X"), outputs;
-  for (size_t i = 0; i < g.Outputs("Out").size(); ++i) inputs.push_back(g.OutputGrad("Out", i));
-  for (size_t i = 0; i < g.Inputs("X").size(); ++i) outputs.push_back(g.InputGrad("X", i));
-  g.Append("call", {{"X", std::move(inputs)}}, {{"Out", std::move(outputs)}},
+  Names inputs = g.Inputs("X");
+  for (std::string& grad : g.OutputGrads("Out")) inputs.push_back(std::move(grad));
+  g.Append("call", {{"X", std::move(inputs)}}, {{"Out", g.InputGrads("X")}},
            {{"sub_block", g.Attr<BlockRef>("gradient_block")},
             {"parameters", g.Attr<Names>("gradient_parameters")},
             {"results", g.Attr<Names>("gradient_results")}});

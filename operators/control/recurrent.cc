@@ -475,9 +475,7 @@ void RegisterRecurrent(OpRegistry& ops) {
               .Inplace("X", "Out")
               .Alias("X", "Out")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
-              .Gradient([](GradientContext& g) {
-                g.Append("assign", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}});
-              })
+              .Gradient([](GradientContext& g) { g.Set("X", g.Grad("Out")); })
               .Reference(CopyInput));
 }
 

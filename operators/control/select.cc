@@ -96,10 +96,7 @@ Kernel SelectInputGrad(const PrepareContext& ctx) {
 }
 
 void SelectInputGradGradient(GradientContext& g) {
-  std::vector<std::string> grads;
-  for (size_t i = 0; i < g.Outputs("X@GRAD").size(); ++i)
-    grads.push_back(g.OutputGrad("X@GRAD", i));
-  g.Append("select_input", {{"X", grads}, {"Mask", {g.Input("Mask")}}},
+  g.Append("select_input", {{"X", g.OutputGrads("X@GRAD")}, {"Mask", {g.Input("Mask")}}},
            {{"Out", {g.InputGrad("Out@GRAD")}}});
 }
 
@@ -128,9 +125,7 @@ Kernel SelectOutput(const PrepareContext& ctx) {
 }
 
 void SelectOutputGradient(GradientContext& g) {
-  std::vector<std::string> grads;
-  for (size_t i = 0; i < g.Outputs("Out").size(); ++i) grads.push_back(g.OutputGrad("Out", i));
-  g.Append("select_input", {{"X", grads}, {"Mask", {g.Input("Mask")}}},
+  g.Append("select_input", {{"X", g.OutputGrads("Out")}, {"Mask", {g.Input("Mask")}}},
            {{"Out", {g.InputGrad("X")}}});
 }
 

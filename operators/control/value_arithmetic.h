@@ -1,7 +1,7 @@
 #pragma once
 // What kernels of control flow do with values of any kind.
 
-#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/op/op_spec.h>
 #include <coracle/framework/op/prepare_context.h>
 
 #include <cstdint>
@@ -21,8 +21,8 @@ void AddValue(const VarValue& value, VarValue* total);
 // must be one bool, got float32[2]".
 bool ReadBool(Workspace& ws, const TensorArg& arg, const char* op, const char* slot);
 
-// The one element of an int32 or int64 tensor that indexes something, not negative. Throws
-// kOutOfRange else.
+// The one element of an int32 or int64 tensor that indexes something, not negative.
+// Throws kOutOfRange else.
 class IndexArg {
  public:
   IndexArg(const PrepareContext& ctx, const char* slot);

@@ -1,11 +1,13 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/conv.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -203,13 +205,8 @@ Kernel ConvGradFast(const PrepareContext& ctx) {
 // --- gradient rules ---
 
 AttrList ConvAttrs(const GradientContext& g) {
-  AttrList attrs;
-  for (const char* name : {"strides", "paddings", "dilations"})
-    attrs.push_back({name, g.Attr<std::vector<int32_t>>(name)});
-  attrs.push_back({"padding_algorithm", g.Attr<std::string>("padding_algorithm")});
-  attrs.push_back({"groups", g.Attr<int32_t>("groups")});
-  attrs.push_back({"data_format", g.Attr<std::string>("data_format")});
-  return attrs;
+  return g.ForwardAttrs(
+      {"strides", "paddings", "dilations", "padding_algorithm", "groups", "data_format"});
 }
 
 void ConvGradient(GradientContext& g) {
@@ -236,38 +233,32 @@ void ConvGradGradient(GradientContext& g) {
   const std::string grad_type = g.op().type();
   const std::string type = grad_type.substr(0, grad_type.size() - 5);
   const std::string input = g.Input("Input"), filter = g.Input("Filter");
-  const std::string dout = g.Input("Output@GRAD");
   const AttrList attrs = ConvAttrs(g);
-  const bool both = g.HasOutputGrad("Input@GRAD") && g.HasOutputGrad("Filter@GRAD");
-  std::vector<std::string> terms;
-  auto add_term = [&](const std::string& in, const std::string& w, const std::string& bias) {
-    if (!g.NeedsInputGrad("Output@GRAD")) return;
-    terms.push_back(both ? g.Temp(dout + "@TERM") : g.InputGrad("Output@GRAD"));
-    SlotList inputs = {{"Input", {in}}, {"Filter", {w}}};
-    if (!bias.empty()) inputs.push_back({"Bias", {bias}});
-    g.Append(type, inputs, {{"Output", {terms.back()}}}, attrs);
+  const auto grad_of = [&](const char* slot, const std::string& in, const std::string& w) {
+    return g.Make(grad_type,
+                  {{"Input", {in}}, {"Filter", {w}}, {"Output@GRAD", {g.Input("Output@GRAD")}}},
+                  attrs, slot);
   };
-  std::string ddb = g.HasOutputGrad("Bias@GRAD") ? g.OutputGrad("Bias@GRAD") : "";
+  // W, the bias of the first convolution.
+  std::string bias = g.HasOutputGrad("Bias@GRAD") ? g.OutputGrad("Bias@GRAD") : "";
+  std::vector<Variable> terms;
+  const auto add_term = [&](const std::string& in, const std::string& w) {
+    SlotList inputs = {{"Input", {in}}, {"Filter", {w}}};
+    if (!bias.empty()) inputs.push_back({"Bias", {std::exchange(bias, "")}});
+    terms.push_back(g.Make(type, std::move(inputs), attrs, "Output"));
+  };
   if (g.HasOutputGrad("Input@GRAD")) {
-    const std::string ddi = g.OutputGrad("Input@GRAD");
-    add_term(ddi, filter, ddb);
-    ddb.clear();
-    g.Append(grad_type, {{"Input", {ddi}}, {"Filter", {filter}}, {"Output@GRAD", {dout}}},
-             {{"Filter@GRAD", {g.InputGrad("Filter")}}}, attrs);
+    const std::string u = g.OutputGrad("Input@GRAD");
+    add_term(u, filter);
+    g.Set("Filter", grad_of("Filter@GRAD", u, filter));
   }
   if (g.HasOutputGrad("Filter@GRAD")) {
-    const std::string ddf = g.OutputGrad("Filter@GRAD");
-    add_term(input, ddf, ddb);
-    ddb.clear();
-    g.Append(grad_type, {{"Input", {input}}, {"Filter", {ddf}}, {"Output@GRAD", {dout}}},
-             {{"Input@GRAD", {g.InputGrad("Input")}}}, attrs);
+    const std::string v = g.OutputGrad("Filter@GRAD");
+    add_term(input, v);
+    g.Set("Input", grad_of("Input@GRAD", input, v));
   }
-  if (!ddb.empty() && g.NeedsInputGrad("Output@GRAD")) {
-    const std::string zero = g.Temp(filter + "@ZERO");
-    g.Append("fill_zeros_like", {{"X", {filter}}}, {{"Out", {zero}}});
-    add_term(input, zero, ddb);
-  }
-  if (terms.size() > 1) g.Append("sum", {{"X", terms}}, {{"Out", {g.InputGrad("Output@GRAD")}}});
+  if (!bias.empty()) add_term(input, ZerosLike(g.In("Filter")).name());
+  g.Set("Output@GRAD", terms.size() > 1 ? AddAll(terms) : terms.front());
 }
 
 // --- registration ---

@@ -1,9 +1,10 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/conv/conv.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 
 #include <algorithm>
@@ -239,14 +240,13 @@ void ConvTransposeGradient(GradientContext& g) {
                                          static_cast<int32_t>(DilationOf(spec, 1))}},
       {"groups", g.Attr<int32_t>("groups")},
       {"data_format", g.Attr<std::string>("data_format")}};
-  g.Append("conv2d", {{"Input", {dout}}, {"Filter", {filter}}},
-           {{"Output", {g.InputGrad("Input")}}}, attrs);
-  g.Append("conv2d_grad", {{"Input", {dout}}, {"Filter", {filter}}, {"Output@GRAD", {input}}},
-           {{"Filter@GRAD", {g.InputGrad("Filter")}}}, attrs);
+  g.Set("Input", g.Make("conv2d", {{"Input", {dout}}, {"Filter", {filter}}}, attrs, "Output"));
+  g.Set("Filter",
+        g.Make("conv2d_grad", {{"Input", {dout}}, {"Filter", {filter}}, {"Output@GRAD", {input}}},
+               attrs, "Filter@GRAD"));
   if (!g.NeedsInputGrad("Bias")) return;
-  g.Append("reduce_sum", {{"X", {dout}}}, {{"Out", {g.InputGrad("Bias")}}},
-           {{"dim", layout.channels_last ? std::vector<int32_t>{0, 1, 2}
-                                         : std::vector<int32_t>{0, 2, 3}}});
+  g.Set("Bias", Sum(g.Grad("Output"), layout.channels_last ? std::vector<int32_t>{0, 1, 2}
+                                                           : std::vector<int32_t>{0, 2, 3}));
 }
 
 void Add(OpRegistry& ops, const std::string& type) {

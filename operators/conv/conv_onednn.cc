@@ -1,5 +1,5 @@
 #include <coracle/framework/base/checked.h>
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv_onednn.h>
 
 #ifdef CORACLE_ONEDNN

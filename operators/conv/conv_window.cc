@@ -1,5 +1,5 @@
 #include <coracle/framework/base/checked.h>
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv_window.h>
 #include <coracle/operators/conv/matrix_tile.h>
 
@@ -142,6 +142,22 @@ struct ForwardFilter {
         for (int64_t tap = 0; tap < taps; ++tap) {
           const int64_t i = tap / g.w.kernel, j = tap % g.w.kernel;
           packed[tail_at + (i * tail + q) * row + j * g.in_channels + c] = from[tap];
+        }
+      }
+    }
+  }
+
+  void Unpack(const PaddedGeometry& d, const float* packed, float* filter) const {
+    const ConvGeometry& g = d.g;
+    const int64_t taps = g.h.kernel * g.w.kernel, row = PadUp(d.segment);
+    for (int64_t m = 0; m < g.out_channels; ++m) {
+      for (int64_t c = 0; c < g.in_channels; ++c) {
+        for (int64_t tap = 0; tap < taps; ++tap) {
+          const int64_t i = tap / g.w.kernel, j = tap % g.w.kernel;
+          const int64_t at = m < whole
+                                 ? (tap * g.in_channels + c) * columns + m
+                                 : tail_at + (i * tail + m - whole) * row + j * g.in_channels + c;
+          *filter++ = packed[at];
         }
       }
     }
@@ -379,6 +395,21 @@ Kernel MakeDataGrad(const PrepareContext& ctx, const PaddedGeometry& d,
   };
 }
 
+PackedLayout LayoutOf(const PaddedGeometry& d, const ForwardFilter& f, const Shape& filter) {
+  PackedLayout layout{"conv_window " + std::to_string(f.tail), {}, {}};
+  layout.pack = [=](const Tensor& plain) {
+    Tensor packed(DType::kFloat32, {f.size});
+    f.Pack(d, plain.data<float>(), packed.data<float>());
+    return packed;
+  };
+  layout.unpack = [=](const Tensor& packed) {
+    Tensor plain(DType::kFloat32, filter);
+    f.Unpack(d, packed.data<float>(), plain.data<float>());
+    return plain;
+  };
+  return layout;
+}
+
 }  // namespace
 
 bool ConvWindowTakes(const ConvGeometry& g) {
@@ -402,11 +433,7 @@ Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
   const PaddedInput input(ctx, d, args.input);
   // The packed filter, when it never changes.
   const std::shared_ptr<const Tensor> constant =
-      ctx.Packed("Filter", {"conv_window " + std::to_string(f.tail), [&](const Tensor& plain) {
-                              Tensor packed(DType::kFloat32, Shape{f.size});
-                              f.Pack(d, plain.data<float>(), packed.data<float>());
-                              return packed;
-                            }});
+      ctx.Packed("Filter", LayoutOf(d, f, args.filter.shape));
   const TensorArg packed = ctx.Scratch(DType::kFloat32, {(constant ? 0 : f.size) + padded_bias});
   const int64_t work = d.out_row * g.h.kernel * d.segment;
   return [=](Workspace& ws) {

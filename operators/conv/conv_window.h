@@ -1,9 +1,9 @@
 #pragma once
 // Convolution of channels-last images without a lowered copy of the input: in this layout the
 // kw * C inputs of one kernel row are contiguous, so that forward, data gradient and filter
-// gradient are all sums of small matrix products on the images themselves. Pays where channel
-// counts are not multiples of a vector (oneDNN's blocked layouts pad them) or the input has few
-// channels.
+// gradient are all sums of small matrix products on the images themselves. Pays where
+// channel counts are not multiples of a vector (oneDNN's blocked layouts pad them) or the
+// input has few channels.
 
 #include <coracle/operators/conv/conv.h>
 

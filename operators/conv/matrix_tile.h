@@ -26,8 +26,8 @@ struct MatrixTile {
 
 void RunMatrixTile(const MatrixTile& tile);
 
-// The same for a few columns, as dot products along a and b: for p in [0, height), q in [0,
-// columns)
+// The same for a few columns, as dot products along a and b: for p in [0, height), q
+// in [0, columns)
 //   out[p * out_step + q] = init[q] + sum over r in [0, rows), i in [0, k) of
 //       a[p * a_step + r * a_row + i] * b[(r * columns + q) * b_k + i]
 // Each row of b is readable, and zero from k on, up to a multiple of 16 floats.

@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -92,8 +92,8 @@ Image ImageOf(const PrepareContext& ctx, const Shape& in, const Shape& out) {
           in[l.width()],   out[l.height()], out[l.width()]};
 }
 
-// Which element of X each row and column of Out shows: int(ratio * k), rounded to the nearest with
-// align_corners.
+// Which element of X each row and column of Out shows: int(ratio * k), rounded to the
+// nearest with align_corners.
 class Sources {
  public:
   Sources(const PrepareContext& ctx, const Image& image)
@@ -211,22 +211,12 @@ KernelOf<T> InterpGrad(const PrepareContext& ctx) {
 
 // Linear in X: the gradient of the gradient is the op itself.
 void InterpGradGradient(GradientContext& g) {
-  const bool v2 = g.op().type() == "nearest_interp_v2_grad";
-  SlotList inputs = {{"X", {g.OutputGrad("X@GRAD")}}};
-  for (const char* slot : {"OutSize", "SizeTensor", "Scale"}) {
-    if (g.HasInput(slot)) inputs.push_back({slot, g.Inputs(slot)});
-  }
-  AttrList attrs = {{"data_layout", g.Attr<std::string>("data_layout")},
-                    {"out_h", g.Attr<int32_t>("out_h")},
-                    {"out_w", g.Attr<int32_t>("out_w")},
-                    {"align_corners", g.Attr<bool>("align_corners")},
-                    {"interp_method", std::string("nearest")}};
-  if (v2)
-    attrs.push_back({"scale", g.Attr<std::vector<float>>("scale")});
-  else
-    attrs.push_back({"scale", g.Attr<float>("scale")});
-  g.Append(v2 ? "nearest_interp_v2" : "nearest_interp", inputs,
-           {{"Out", {g.InputGrad("Out@GRAD")}}}, attrs);
+  const std::string grad_type = g.op().type();
+  SlotList inputs = g.ForwardInputs({"OutSize", "SizeTensor", "Scale"});
+  inputs.insert(inputs.begin(), {"X", {g.OutputGrad("X@GRAD")}});
+  g.Set("Out@GRAD", g.Make(grad_type.substr(0, grad_type.size() - 5), std::move(inputs),
+                           g.ForwardAttrs({"data_layout", "out_h", "out_w", "align_corners",
+                                           "interp_method", "scale"})));
 }
 
 void DeclareSizes(OpDef& def, bool v2) {

@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -164,13 +164,11 @@ void InferPadGrad(InferContext& ctx) {
 
 // Without the pad value the op is linear: its gradient's gradient pads with zeros.
 void PadGradGradient(GradientContext& g) {
-  SlotList inputs = {{"X", {g.OutputGrad("X@GRAD")}}};
-  if (g.HasInput("Paddings")) inputs.push_back({"Paddings", {g.Input("Paddings")}});
-  g.Append("pad2d", inputs, {{"Out", {g.InputGrad("Out@GRAD")}}},
-           {{"paddings", g.Attr<std::vector<int32_t>>("paddings")},
-            {"pad_value", 0.f},
-            {"mode", g.Attr<std::string>("mode")},
-            {"data_format", g.Attr<std::string>("data_format")}});
+  SlotList inputs = g.ForwardInputs({"Paddings"});
+  inputs.insert(inputs.begin(), {"X", {g.OutputGrad("X@GRAD")}});
+  AttrList attrs = g.ForwardAttrs({"paddings", "mode", "data_format"});
+  attrs.push_back({"pad_value", 0.f});
+  g.Set("Out@GRAD", g.Make("pad2d", std::move(inputs), std::move(attrs)));
 }
 
 void DeclarePads(OpDef& def) {

@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -87,8 +87,7 @@ void InferPoolGradGrad(InferContext& ctx) {
               "pool2d", out);
   ctx.Require("C7", ctx.InputShape("X").CompatibleWith(ctx.InputShape("X@GRAD@GRAD")),
               "X@GRAD@GRAD", ctx.InputShape("X@GRAD@GRAD"), "X", ctx.InputShape("X"));
-  for (const char* slot : {"Out", "X@GRAD@GRAD"})
-    RequireSameDType(ctx, "C8", slot, "X");
+  for (const char* slot : {"Out", "X@GRAD@GRAD"}) RequireSameDType(ctx, "C8", slot, "X");
   ctx.SetOutput("Out@GRAD@GRAD", ctx.InputDType("X"), out);
 }
 
@@ -268,19 +267,11 @@ Kernel PoolGradFast(const PrepareContext& ctx) {
 
 // --- gradient rules ---
 
-AttrList PoolAttrs(const GradientContext& g) {
-  AttrList attrs;
-  for (const NamedAttr& attr : g.op().attrs()) {
-    if (g.registry().Get("pool2d").FindAttr(attr.name)) attrs.push_back(attr);
-  }
-  return attrs;
-}
-
 void PoolGradGradient(GradientContext& g) {
   g.Append(
       "pool2d_grad_grad",
       {{"X", {g.Input("X")}}, {"Out", {g.Input("Out")}}, {"X@GRAD@GRAD", {g.OutputGrad("X@GRAD")}}},
-      {{"Out@GRAD@GRAD", {g.InputGrad("Out@GRAD")}}}, PoolAttrs(g));
+      {{"Out@GRAD@GRAD", {g.InputGrad("Out@GRAD")}}}, g.ForwardAttrs("pool2d"));
 }
 
 // Linear in X@GRAD@GRAD, and the transposed map is that of pool2d_grad.
@@ -289,7 +280,7 @@ void PoolGradGradGradient(GradientContext& g) {
            {{"X", {g.Input("X")}},
             {"Out", {g.Input("Out")}},
             {"Out@GRAD", {g.OutputGrad("Out@GRAD@GRAD")}}},
-           {{"X@GRAD", {g.InputGrad("X@GRAD@GRAD")}}}, PoolAttrs(g));
+           {{"X@GRAD", {g.InputGrad("X@GRAD@GRAD")}}}, g.ForwardAttrs("pool2d"));
 }
 
 // --- registration ---

@@ -90,12 +90,10 @@ KernelOf<T> ClipGradReference(const PrepareContext& ctx) {
 
 // The gate does not depend smoothly on X, so only the gradient of dOut flows on.
 void ClipGradGradient(GradientContext& g) {
-  SlotList inputs = {{"X", {g.Input("X")}}, {"Out@GRAD", {g.OutputGrad("X@GRAD")}}};
-  for (const char* slot : {"Min", "Max"}) {
-    if (g.HasInput(slot)) inputs.push_back({slot, {g.Input(slot)}});
-  }
-  g.Append("clip_grad", inputs, {{"X@GRAD", {g.InputGrad("Out@GRAD")}}},
-           {{"min", g.Attr<float>("min")}, {"max", g.Attr<float>("max")}});
+  SlotList inputs = g.ForwardInputs({"X", "Min", "Max"});
+  inputs.push_back({"Out@GRAD", {g.OutputGrad("X@GRAD")}});
+  g.Set("Out@GRAD",
+        g.Make("clip_grad", std::move(inputs), g.ForwardAttrs({"min", "max"}), "X@GRAD"));
 }
 
 void DeclareBounds(OpDef& def) {

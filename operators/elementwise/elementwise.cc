@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -7,6 +7,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <string>
@@ -198,27 +199,21 @@ void AddRow(OpRegistry& ops, GradientFn gradient) {
 // of a product. The logarithm reads X from below 1e-38 as 1e-38, so that 0^Y has the limit 0.
 void PowGradient(GradientContext& g) {
   const ElementwiseAxes axes(g);
-  const std::string x = g.Input("X"), y = g.Input("Y"), dout = g.OutputGrad("Out");
-  if (g.NeedsInputGrad("X")) {
-    const std::string less = g.Temp(y + "@LESS_1"), power = g.Temp(x + "@POWER");
-    const std::string slope = g.Temp(x + "@SLOPE");
-    g.Append("scale", {{"X", {y}}}, {{"Out", {less}}}, {{"scale", 1.0f}, {"bias", -1.0f}});
-    g.Append("elementwise_pow", {{"X", {x}}, {"Y", {less}}}, {{"Out", {power}}}, axes.Original());
-    g.Append("elementwise_mul", {{"X", {power}}, {"Y", {y}}}, {{"Out", {slope}}}, axes.OfY());
-    g.Append("elementwise_mul_grad", {{"X", {x}}, {"Y", {slope}}, {"Out@GRAD", {dout}}},
-             {{"X@GRAD", {g.InputGrad("X")}}}, axes.OfX());
-  }
-  if (g.NeedsInputGrad("Y")) {
-    const std::string safe = g.Temp(x + "@POSITIVE"), log = g.Temp(x + "@LOG");
-    const std::string power = g.Temp(x + "@POWER"), slope = g.Temp(y + "@SLOPE");
-    g.Append("clip", {{"X", {x}}}, {{"Out", {safe}}},
-             {{"min", 1e-38f}, {"max", std::numeric_limits<float>::max()}});
-    g.Append("log", {{"X", {safe}}}, {{"Out", {log}}});
-    g.Append("elementwise_pow", {{"X", {x}}, {"Y", {y}}}, {{"Out", {power}}}, axes.Original());
-    g.Append("elementwise_mul", {{"X", {power}}, {"Y", {log}}}, {{"Out", {slope}}}, axes.OfX());
-    g.Append("elementwise_mul_grad", {{"X", {slope}}, {"Y", {y}}, {"Out@GRAD", {dout}}},
-             {{"Y@GRAD", {g.InputGrad("Y")}}}, axes.OfY());
-  }
+  const Variable x = g.In("X"), y = g.In("Y");
+  const auto op = [&](const char* type, const Variable& a, const Variable& b, AttrList axis) {
+    return g.Make(type, {{"X", {a.name()}}, {"Y", {b.name()}}}, std::move(axis));
+  };
+  const auto summed = [&](const char* slot, const Variable& a, const Variable& b, AttrList axis) {
+    g.Set(slot, g.Make("elementwise_mul_grad",
+                       {{"X", {a.name()}}, {"Y", {b.name()}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
+                       std::move(axis), std::string(slot) + "@GRAD"));
+  };
+  const Variable less = op("elementwise_pow", x, y - 1.0, axes.Original());
+  summed("X", x, op("elementwise_mul", less, y, axes.OfY()), axes.OfX());
+  const Variable safe = g.Make("clip", {{"X", {x.name()}}},
+                               {{"min", 1e-38f}, {"max", std::numeric_limits<float>::max()}});
+  const Variable log = Log(safe), power = op("elementwise_pow", x, y, axes.Original());
+  summed("Y", op("elementwise_mul", power, log, axes.OfX()), y, axes.OfY());
 }
 
 }  // namespace

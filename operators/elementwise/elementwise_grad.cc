@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -8,6 +8,7 @@
 #include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/operators.h>
 
 #include <string>
 
@@ -312,91 +313,66 @@ Kernel DivFast(const PrepareContext& ctx) {
 
 // Below: DX and DY are the gradients that arrive for X@GRAD and Y@GRAD.
 
-std::string ZerosLike(GradientContext& g, const std::string& var) {
-  std::string zeros = g.Temp(var + "@ZERO");
-  g.Append("fill_zeros_like", {{"X", {var}}}, {{"Out", {zeros}}});
-  return zeros;
+// What arrived for the gradient of `slot`, or zeros of its shape.
+Variable Arrived(GradientContext& g, const std::string& slot) {
+  if (g.HasOutputGrad(slot + "@GRAD")) return g.Grad(slot + "@GRAD");
+  return ZerosLike(g.In(g.HasInput(slot) ? slot : "Out@GRAD"));
 }
 
-// What arrived for the gradient of `slot`, or zeros of its shape.
-std::string Arrived(GradientContext& g, const std::string& slot) {
-  const std::string grad = slot + "@GRAD";
-  if (g.HasOutputGrad(grad)) return g.OutputGrad(grad);
-  return ZerosLike(g, g.HasInput(slot) ? g.Input(slot) : g.Input("Out@GRAD"));
+Variable WithAxis(GradientContext& g, const char* type, const Variable& x, const Variable& y,
+                  AttrList axis) {
+  return g.Make(type, {{"X", {x.name()}}, {"Y", {y.name()}}}, std::move(axis));
 }
 
 // dOut' = DX + DY, or DX - DY: the op itself on what arrived.
 void LinearGradient(GradientContext& g, const char* forward) {
-  if (!g.NeedsInputGrad("Out@GRAD")) return;
-  g.Append(forward, {{"X", {Arrived(g, "X")}}, {"Y", {Arrived(g, "Y")}}},
-           {{"Out", {g.InputGrad("Out@GRAD")}}}, {{"axis", g.Attr<int32_t>("axis")}});
+  g.Set("Out@GRAD",
+        WithAxis(g, forward, Arrived(g, "X"), Arrived(g, "Y"), g.ForwardAttrs({"axis"})));
 }
 
 void MulGradGradient(GradientContext& g) {
-  AppendBilinearGradGradient(g, "elementwise_mul", {{"axis", g.Attr<int32_t>("axis")}});
+  SetBilinearGradGradient(g, "elementwise_mul", g.ForwardAttrs({"axis"}));
 }
 
 // With T = (DX - Out DY) / Y:  dOut' = T,  Y' = -dOut T / Y,  Out' = -dOut DY / Y.
 void DivGradGradient(GradientContext& g) {
-  const std::string y = g.Input("Y"), out = g.Input("Out"), dout = g.Input("Out@GRAD");
-  const ElementwiseAxes axes(g, g.Input("X"), y);
-  const AttrList axis = axes.Original(), axis_y = axes.OfY();
-  const bool has_dy = g.HasOutputGrad("Y@GRAD");
-  const std::string product = g.Temp(out + "@TERM"), difference = g.Temp(out + "@TERM");
-  std::string t = g.InputGrad("Out@GRAD");
-  if (IsEmptyName(t)) t = g.Temp(dout + "@TERM");
-  // DX has X's shape; Out DY has Out's.
-  std::string numerator = product;
-  if (has_dy) {
-    g.Append("elementwise_mul", {{"X", {out}}, {"Y", {g.OutputGrad("Y@GRAD")}}},
-             {{"Out", {product}}}, axis_y);
-    if (g.HasOutputGrad("X@GRAD")) {
-      g.Append("elementwise_sub", {{"X", {product}}, {"Y", {g.OutputGrad("X@GRAD")}}},
-               {{"Out", {difference}}}, axes.OfX());
-      numerator = difference;
-    }
-    const std::string quotient = g.Temp(out + "@TERM");
-    g.Append("elementwise_div", {{"X", {numerator}}, {"Y", {y}}}, {{"Out", {quotient}}}, axis_y);
-    g.Append("scale", {{"X", {quotient}}}, {{"Out", {t}}}, {{"scale", -1.0f}});
-    if (g.NeedsInputGrad("Out")) {
-      const std::string a = g.Temp(out + "@TERM"), b = g.Temp(out + "@TERM");
-      g.Append("elementwise_mul", {{"X", {dout}}, {"Y", {g.OutputGrad("Y@GRAD")}}}, {{"Out", {a}}},
-               axis_y);
-      g.Append("elementwise_div", {{"X", {a}}, {"Y", {y}}}, {{"Out", {b}}}, axis_y);
-      g.Append("scale", {{"X", {b}}}, {{"Out", {g.InputGrad("Out")}}}, {{"scale", -1.0f}});
-    }
+  const Variable y = g.In("Y"), out = g.In("Out"), dout = g.In("Out@GRAD");
+  const ElementwiseAxes axes(g, g.Input("X"), y.name());
+  const auto mul_y = [&](const Variable& a, const Variable& b) {
+    return WithAxis(g, "elementwise_mul", a, b, axes.OfY());
+  };
+  const auto over_y = [&](const Variable& a) {
+    return WithAxis(g, "elementwise_div", a, y, axes.OfY());
+  };
+  Variable t;
+  if (g.HasOutputGrad("Y@GRAD")) {
+    // DX has X's shape; Out DY has Out's.
+    Variable numerator = mul_y(out, g.Grad("Y@GRAD"));
+    if (g.HasOutputGrad("X@GRAD"))
+      numerator = WithAxis(g, "elementwise_sub", numerator, g.Grad("X@GRAD"), axes.OfX());
+    t = -over_y(numerator);
+    g.Set("Out", -over_y(mul_y(dout, g.Grad("Y@GRAD"))));
   } else {
-    g.Append("elementwise_div", {{"X", {Arrived(g, "X")}}, {"Y", {y}}}, {{"Out", {t}}}, axis);
+    t = WithAxis(g, "elementwise_div", Arrived(g, "X"), y, axes.Original());
   }
-  SlotList inputs = {{"Y", {y}}, {"Out", {t}}, {"Out@GRAD", {dout}}};
-  if (g.HasInput("X")) inputs.insert(inputs.begin(), {"X", {g.Input("X")}});
-  g.Append("elementwise_div_grad", inputs, {{"Y@GRAD", {g.InputGrad("Y")}}}, axis);
+  SlotList inputs = g.ForwardInputs({"X", "Y"});
+  inputs.push_back({"Out", {t.name()}});
+  inputs.push_back({"Out@GRAD", {dout.name()}});
+  g.Set("Out@GRAD", t);
+  g.Set("Y", g.Make("elementwise_div_grad", std::move(inputs), axes.Original(), "Y@GRAD"));
 }
 
 // dOut' = DX where X was taken, else DY. X and Y only choose.
 void ChoiceGradient(GradientContext& g, const char* takes_x) {
-  if (!g.NeedsInputGrad("Out@GRAD")) return;
   const ElementwiseAxes axes(g);
-  const std::string x = g.Input("X"), y = g.Input("Y");
-  const int32_t dtype = static_cast<int32_t>(g.MetaOf(x).dtype);
-  const std::string choice = g.Temp(x + "@TAKEN"), mask = g.Temp(x + "@MASK");
-  g.Append(takes_x, {{"X", {x}}, {"Y", {y}}}, {{"Out", {choice}}}, axes.Original());
-  g.Append("cast", {{"X", {choice}}}, {{"Out", {mask}}},
-           {{"in_dtype", static_cast<int32_t>(DType::kBool)}, {"out_dtype", dtype}});
-  std::vector<std::string> terms;
-  if (g.HasOutputGrad("X@GRAD")) {
-    terms.push_back(g.Temp(x + "@TERM"));
-    g.Append("elementwise_mul", {{"X", {mask}}, {"Y", {g.OutputGrad("X@GRAD")}}},
-             {{"Out", {terms.back()}}}, axes.OfX());
-  }
-  if (g.HasOutputGrad("Y@GRAD")) {
-    const std::string rest = g.Temp(y + "@MASK");
-    g.Append("scale", {{"X", {mask}}}, {{"Out", {rest}}}, {{"scale", -1.0f}, {"bias", 1.0f}});
-    terms.push_back(g.Temp(y + "@TERM"));
-    g.Append("elementwise_mul", {{"X", {rest}}, {"Y", {g.OutputGrad("Y@GRAD")}}},
-             {{"Out", {terms.back()}}}, axes.OfY());
-  }
-  g.Append("sum", {{"X", terms}}, {{"Out", {g.InputGrad("Out@GRAD")}}});
+  const Variable x = g.In("X"), y = g.In("Y");
+  const Variable mask = Cast(WithAxis(g, takes_x, x, y, axes.Original()), x.dtype());
+  std::vector<Variable> terms;
+  if (g.HasOutputGrad("X@GRAD"))
+    terms.push_back(WithAxis(g, "elementwise_mul", mask, g.Grad("X@GRAD"), axes.OfX()));
+  if (g.HasOutputGrad("Y@GRAD"))
+    terms.push_back(WithAxis(g, "elementwise_mul", 1.0 - mask, g.Grad("Y@GRAD"), axes.OfY()));
+  g.Set("Out@GRAD", AddAll(terms));
 }
 
 template <class F>

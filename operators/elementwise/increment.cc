@@ -3,6 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/operators.h>
 
 namespace coracle {
 namespace {
@@ -31,10 +32,7 @@ void RegisterIncrement(OpRegistry& ops) {
               .Attr<float>("step", 1.0f, "what is added")
               .Inplace("X", "Out")
               .Infer(InferIncrement)
-              .Gradient([](GradientContext& g) {
-                g.Append("scale", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}},
-                         {{"scale", 1.0f}});
-              })
+              .Gradient([](GradientContext& g) { g.Set("X", 1.0 * g.Grad("Out")); })
               .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t>(
                   []<class T>(const PrepareContext& c) { return IncrementReference<T>(c); }));
 }

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 namespace coracle {
@@ -26,11 +27,8 @@ KernelOf<T> MinusReference(const PrepareContext& ctx) {
 }
 
 void MinusGradient(GradientContext& g) {
-  for (const char* slot : {"X", "Y"}) {
-    if (!g.NeedsInputGrad(slot)) continue;
-    g.Append("scale", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad(slot)}}},
-             {{"scale", *slot == 'X' ? 1.0f : -1.0f}});
-  }
+  g.Set("X", 1.0 * g.Grad("Out"));
+  g.Set("Y", -g.Grad("Out"));
 }
 
 }  // namespace

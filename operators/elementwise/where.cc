@@ -1,8 +1,9 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/operators.h>
 
 #include <algorithm>
 
@@ -51,14 +52,10 @@ Kernel Where(const PrepareContext& ctx) {
 
 // X@GRAD = where(Condition, Out@GRAD, 0), Y@GRAD = where(Condition, 0, Out@GRAD).
 void WhereGradient(GradientContext& g) {
-  const std::string dout = g.OutputGrad("Out"), condition = g.Input("Condition");
-  if (!g.NeedsInputGrad("X") && !g.NeedsInputGrad("Y")) return;
-  const std::string zero = g.Temp(dout + "@ZERO");
-  g.Append("fill_zeros_like", {{"X", {dout}}}, {{"Out", {zero}}});
-  g.Append("where", {{"Condition", {condition}}, {"X", {dout}}, {"Y", {zero}}},
-           {{"Out", {g.InputGrad("X")}}});
-  g.Append("where", {{"Condition", {condition}}, {"X", {zero}}, {"Y", {dout}}},
-           {{"Out", {g.InputGrad("Y")}}});
+  const Variable condition = g.In("Condition"), dout = g.Grad("Out");
+  const Variable zero = g.Named(dout.name() + "@ZERO", ZerosLike(dout));
+  g.Set("X", variable_functions::Where(condition, dout, zero));
+  g.Set("Y", variable_functions::Where(condition, zero, dout));
 }
 
 }  // namespace

@@ -91,11 +91,8 @@ Kernel Print(const PrepareContext& ctx) {
 
 // The gradient passes through, printed where the phase says so.
 void PrintGradient(GradientContext& g) {
-  AttrList attrs;
-  for (const NamedAttr& attr : g.op().attrs()) {
-    if (g.registry().Get("print").FindAttr(attr.name) && attr.name != "is_forward")
-      attrs.push_back(attr);
-  }
+  AttrList attrs = g.ForwardAttrs("print");
+  std::erase_if(attrs, [](const NamedAttr& attr) { return attr.name == "is_forward"; });
   attrs.push_back({"is_forward", false});
   g.Append("print", {{"In", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("In")}}},
            std::move(attrs));

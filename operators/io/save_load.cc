@@ -1,3 +1,4 @@
+#include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/infer_context.h>

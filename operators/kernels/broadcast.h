@@ -5,7 +5,7 @@
 // Then a dim of 1 stretches to the other's.
 
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/op/op_spec.h>
 
 #include <cstdint>
 #include <optional>

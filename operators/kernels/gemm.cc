@@ -1,5 +1,5 @@
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/kernels/onednn_scope.h>
 

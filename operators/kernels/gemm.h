@@ -1,8 +1,8 @@
 #pragma once
-// C[m, n] = alpha * op(A) op(B) + beta * C, row-major, op(A) of size [m, k] and op(B) of size [k,
-// n].
+// C[m, n] = alpha * op(A) op(B) + beta * C, row-major, op(A) of size [m, k] and op(B) of
+// size [k, n].
 
-#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/op/op_spec.h>
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 #include <coracle/operators/kernels/gemm.h>
 
 #ifdef CORACLE_ONEDNN
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/onednn.h>
 #include <coracle/operators/kernels/onednn_scope.h>
 

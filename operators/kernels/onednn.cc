@@ -1,5 +1,5 @@
 #ifdef CORACLE_ONEDNN
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/onednn.h>
 #include <coracle/operators/kernels/onednn_scope.h>
 #include <fmt/format.h>

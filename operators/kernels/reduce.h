@@ -1,8 +1,8 @@
 #pragma once
 // Reductions over some dims of a row-major tensor.
 
-#include <coracle/framework/base/parallel.h>
-#include <coracle/framework/tensor/shape.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/dtype.h>
 #include <coracle/operators/kernels/simd.h>
 
 #include <algorithm>

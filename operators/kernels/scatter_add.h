@@ -1,7 +1,7 @@
 #pragma once
 // Sums of rows by index: the gradient of gather and of embeddings.
 
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/dtype.h>
 
 #include <algorithm>

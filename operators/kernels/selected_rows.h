@@ -3,8 +3,8 @@
 // run, rows grouped by number, and loops that share rows out to threads. No result depends on the
 // number of threads.
 
-#include <coracle/framework/base/parallel.h>
-#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/op_spec.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 

@@ -1,5 +1,5 @@
-// Loads and stores of partial vectors of floats, for .cc files compiled once per SIMD target
-// (hwy/foreach_target.h).
+// Loads and stores of partial vectors of floats, for .cc files compiled once per
+// SIMD target (hwy/foreach_target.h).
 
 #if defined(CORACLE_OPERATORS_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CORACLE_OPERATORS_KERNELS_SIMD_INL_H_

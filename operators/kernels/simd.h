@@ -1,8 +1,8 @@
 #pragma once
 // Loops over floats in the widest SIMD of the machine, chosen at run time. Pointers may be
-// unaligned; an output may be exactly one of the inputs; n may be 0. Each element's result depends
-// on its operands alone, not on its place in the array, so callers may split arrays as they like
-// (sums excepted).
+// unaligned; an output may be exactly one of the inputs; n may be 0. Each element's result
+// depends on its operands alone, not on its place in the array, so callers may split arrays as
+// they like (sums excepted).
 
 #include <cstdint>
 

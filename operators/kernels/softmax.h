@@ -2,8 +2,8 @@
 // Softmax and its relatives along one axis of a tensor that is seen as [outer, n, inner]. A line is
 // the n elements along the axis, `stride` (= inner) apart. Input and output may be the same memory.
 
-#include <coracle/framework/base/parallel.h>
-#include <coracle/framework/tensor/shape.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/dtype.h>
 
 #include <algorithm>
 #include <cmath>

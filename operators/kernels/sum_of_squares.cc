@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/kernels/sum_of_squares.h>
 #include <coracle/operators/kernels/sweep.h>

@@ -5,6 +5,7 @@
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/loss/class_loss.h>
 #include <coracle/operators/loss/loss_gradient.h>
+#include <coracle/operators/operators.h>
 
 namespace coracle {
 namespace {
@@ -105,17 +106,10 @@ KernelOf<T> CrossEntropyGrad(const PrepareContext& ctx) {
 
 // dX = f(X) with f = -dY label / X, so d(dX)/dX = -f / X.
 void CrossEntropyGradGradient(GradientContext& g) {
-  AppendLossGradGradient(g, "Y@GRAD", "X@GRAD", -1, true);
-  if (!g.NeedsInputGrad("X")) return;
-  const std::string u = g.OutputGrad("X@GRAD"), x = g.Input("X");
-  const std::string f = g.Temp(x + "@TERM"), ratio = g.Temp(x + "@TERM"), uf = g.Temp(x + "@TERM");
-  SlotList inputs = g.op().inputs();
-  g.Append("cross_entropy_grad", inputs, {{"X@GRAD", {f}}},
-           {{"soft_label", g.Attr<bool>("soft_label")},
-            {"ignore_index", g.Attr<int32_t>("ignore_index")}});
-  g.Append("elementwise_div", {{"X", {f}}, {"Y", {x}}}, {{"Out", {ratio}}});
-  g.Append("elementwise_mul", {{"X", {u}}, {"Y", {ratio}}}, {{"Out", {uf}}});
-  g.Append("scale", {{"X", {uf}}}, {{"Out", {g.InputGrad("X")}}}, {{"scale", -1.0f}});
+  SetLossGradGradient(g, "Y@GRAD", "X@GRAD", -1, true);
+  const Variable f = g.Make("cross_entropy_grad", g.op().inputs(),
+                            g.ForwardAttrs({"soft_label", "ignore_index"}), "X@GRAD");
+  g.Set("X", -(g.Grad("X@GRAD") * (f / g.In("X"))));
 }
 
 void DeclareAttrs(OpDef& def) {

@@ -1,8 +1,9 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 
 namespace coracle {
@@ -42,8 +43,7 @@ KernelOf<T> LabelSmooth(const PrepareContext& ctx) {
 }
 
 void LabelSmoothGradient(GradientContext& g) {
-  g.Append("scale", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}},
-           {{"scale", 1.f - g.Attr<float>("epsilon")}});
+  g.Set("X", (1.f - g.Attr<float>("epsilon")) * g.Grad("Out"));
 }
 
 }  // namespace

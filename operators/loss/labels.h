@@ -8,13 +8,16 @@
 
 namespace coracle {
 
-// `failure` tells the constraint (PrepareContext::Failure).
+// `failure` tells the op and the constraint (PrepareContext::Failure): the label comes between the
+// two, "cross_entropy: label 7 at index 3 lies outside [0, 5) and is not ignore_index -100: ...".
 [[noreturn]] inline void ThrowLabel(const std::string& failure, int64_t label, int64_t index,
                                     int64_t classes, int64_t ignore_index) {
+  const size_t text = failure.find(": ") + 2;
   throw Error(ErrorCode::kOutOfRange,
-              failure + ", got label " + std::to_string(label) + " at index " +
-                  std::to_string(index) + ", which lies outside [0, " + std::to_string(classes) +
-                  ") and is not ignore_index " + std::to_string(ignore_index));
+              failure.substr(0, text) + "label " + std::to_string(label) + " at index " +
+                  std::to_string(index) + " lies outside [0, " + std::to_string(classes) +
+                  ") and is not ignore_index " + std::to_string(ignore_index) + ": " +
+                  failure.substr(text));
 }
 
 }  // namespace coracle

@@ -1,9 +1,10 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/loss/loss_gradient.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -93,25 +94,17 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
 // dX = f(g, X) with f = g m (s(X) - z), m the mask over the number of labels. With u = d(dX),
 // X' = u g m s (1 - s) = f(u g (1 - s), X) - f(u g (1 - s), -1e4), as s(-1e4) = 0.
 void BackwardGradient(GradientContext& g) {
-  AppendLossGradGradient(g, "Out@GRAD", "X@GRAD", 0, false);
-  if (!g.NeedsInputGrad("X")) return;
-  const std::string u = g.OutputGrad("X@GRAD"), x = g.Input("X");
-  auto temp = [&] { return g.Temp(x + "@TERM"); };
-  const std::string ug = temp(), minus_x = temp(), complement = temp(), weight = temp();
-  const std::string low = temp(), first = temp(), second = temp();
-  g.Append("elementwise_mul", {{"X", {u}}, {"Y", {g.Input("Out@GRAD")}}}, {{"Out", {ug}}});
-  g.Append("scale", {{"X", {x}}}, {{"Out", {minus_x}}}, {{"scale", -1.0f}});
-  g.Append("sigmoid", {{"X", {minus_x}}}, {{"Out", {complement}}});
-  g.Append("elementwise_mul", {{"X", {ug}}, {"Y", {complement}}}, {{"Out", {weight}}});
-  g.Append("fill_any_like", {{"X", {x}}}, {{"Out", {low}}}, {{"value", -1e4f}});
-  const AttrList attrs = {{"ignore_index", g.Attr<int32_t>("ignore_index")},
-                          {"normalize", g.Attr<bool>("normalize")}};
-  const std::string label = g.Input("Label");
-  g.Append(g.op().type(), {{"X", {x}}, {"Label", {label}}, {"Out@GRAD", {weight}}},
-           {{"X@GRAD", {first}}}, attrs);
-  g.Append(g.op().type(), {{"X", {low}}, {"Label", {label}}, {"Out@GRAD", {weight}}},
-           {{"X@GRAD", {second}}}, attrs);
-  g.Append("elementwise_sub", {{"X", {first}}, {"Y", {second}}}, {{"Out", {g.InputGrad("X")}}});
+  SetLossGradGradient(g, "Out@GRAD", "X@GRAD", 0, false);
+  const Variable x = g.In("X");
+  const Variable weight = g.Grad("X@GRAD") * g.In("Out@GRAD") * Sigmoid(-x);
+  const auto f = [&](const Variable& at) {
+    return g.Make(
+        g.op().type(),
+        {{"X", {at.name()}}, {"Label", {g.Input("Label")}}, {"Out@GRAD", {weight.name()}}},
+        g.ForwardAttrs({"ignore_index", "normalize"}), "X@GRAD");
+  };
+  const Variable at_x = f(x), at_low = f(FillLike(x, -1e4));
+  g.Set("X", at_x - at_low);
 }
 
 void DeclareAttrs(OpDef& def) {

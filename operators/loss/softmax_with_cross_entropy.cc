@@ -5,6 +5,7 @@
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/loss/class_loss.h>
 #include <coracle/operators/loss/loss_gradient.h>
+#include <coracle/operators/operators.h>
 
 namespace coracle {
 namespace {
@@ -172,72 +173,55 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
 }
 
 AttrList AttrsOf(GradientContext& g) {
-  return {{"soft_label", g.Attr<bool>("soft_label")},
-          {"use_softmax", g.Attr<bool>("use_softmax")},
-          {"ignore_index", g.Attr<int32_t>("ignore_index")},
-          {"axis", g.Attr<int32_t>("axis")}};
+  return g.ForwardAttrs({"soft_label", "use_softmax", "ignore_index", "axis"});
 }
 
 // A gradient may arrive at Softmax too: from a second use of it, or from the gradient op, which
 // reads it, when that is differentiated.
 void ForwardGradient(GradientContext& g) {
-  std::string softmax = g.Output("Softmax");
-  if (softmax.empty()) {
-    softmax = g.Input("Logits");
-    if (g.Attr<bool>("use_softmax")) {
-      softmax = g.Temp("softmax");
-      g.Append("softmax", {{"X", {g.Input("Logits")}}}, {{"Out", {softmax}}},
-               {{"axis", g.Attr<int32_t>("axis")}});
-    }
+  const bool use_softmax = g.Attr<bool>("use_softmax"), has_softmax = g.HasOutput("Softmax");
+  const AttrList axis = g.ForwardAttrs({"axis"});
+  Variable softmax = has_softmax ? g.Out("Softmax") : g.In("Logits");
+  if (use_softmax && !has_softmax) {
+    softmax = g.Named("softmax", g.Make("softmax", {{"X", {softmax.name()}}}, axis));
   }
-  const std::string target = g.InputGrad("Logits");
-  const bool from_softmax = g.HasOutput("Softmax") && g.HasOutputGrad("Softmax");
-  const bool from_loss = g.HasOutputGrad("Loss") || !from_softmax;
-  const bool both = from_softmax && from_loss && g.NeedsInputGrad("Logits");
-  const std::string loss_part = both ? g.Temp(g.Input("Logits") + "@TERM") : target;
-  const std::string softmax_part = both ? g.Temp(g.Input("Logits") + "@TERM") : target;
-  if (from_loss) {
-    g.Append("softmax_with_cross_entropy_grad",
-             {{"Softmax", {softmax}},
-              {"Label", {g.Input("Label")}},
-              {"Loss@GRAD", {g.OutputGrad("Loss")}}},
-             {{"Logits@GRAD", {loss_part}}}, AttrsOf(g));
+  std::vector<Variable> terms;
+  const bool from_softmax = has_softmax && g.HasOutputGrad("Softmax");
+  if (g.HasOutputGrad("Loss") || !from_softmax) {
+    terms.push_back(g.Make("softmax_with_cross_entropy_grad",
+                           {{"Softmax", {softmax.name()}},
+                            {"Label", {g.Input("Label")}},
+                            {"Loss@GRAD", {g.OutputGrad("Loss")}}},
+                           AttrsOf(g), "Logits@GRAD"));
   }
-  if (from_softmax && g.Attr<bool>("use_softmax")) {
-    g.Append("softmax_grad", {{"Out", {softmax}}, {"Out@GRAD", {g.OutputGrad("Softmax")}}},
-             {{"X@GRAD", {softmax_part}}}, {{"axis", g.Attr<int32_t>("axis")}});
+  if (from_softmax && use_softmax) {
+    terms.push_back(g.Make("softmax_grad",
+                           {{"Out", {softmax.name()}}, {"Out@GRAD", {g.OutputGrad("Softmax")}}},
+                           axis, "X@GRAD"));
   } else if (from_softmax) {
-    g.Append("assign", {{"X", {g.OutputGrad("Softmax")}}}, {{"Out", {softmax_part}}});
+    terms.push_back(g.Grad("Softmax"));
   }
-  if (both) g.Append("sum", {{"X", {loss_part, softmax_part}}}, {{"Out", {target}}});
+  g.Set("Logits", terms.size() > 1 ? AddAll(terms) : terms.front());
 }
 
 // With u = d(dLogits). use_softmax: dLogits = f(Softmax) is affine in Softmax, so Softmax' = f(u) -
 // f(0). Otherwise f = -dLoss t / X, and X' = -u f / X.
 void BackwardGradient(GradientContext& g) {
-  AppendLossGradGradient(g, "Loss@GRAD", "Logits@GRAD", g.Attr<int32_t>("axis"), true);
-  if (!g.NeedsInputGrad("Softmax")) return;
-  const std::string u = g.OutputGrad("Logits@GRAD"), y = g.Input("Softmax");
-  const std::string target = g.InputGrad("Softmax");
-  auto apply = [&](const std::string& at) {
-    std::string out = g.Temp(y + "@TERM");
-    g.Append(
-        g.op().type(),
-        {{"Softmax", {at}}, {"Label", {g.Input("Label")}}, {"Loss@GRAD", {g.Input("Loss@GRAD")}}},
-        {{"Logits@GRAD", {out}}}, AttrsOf(g));
-    return out;
+  SetLossGradGradient(g, "Loss@GRAD", "Logits@GRAD", g.Attr<int32_t>("axis"), true);
+  const Variable u = g.Grad("Logits@GRAD"), y = g.In("Softmax");
+  const auto f = [&](const Variable& at) {
+    return g.Make(g.op().type(),
+                  {{"Softmax", {at.name()}},
+                   {"Label", {g.Input("Label")}},
+                   {"Loss@GRAD", {g.Input("Loss@GRAD")}}},
+                  AttrsOf(g), "Logits@GRAD");
   };
   if (g.Attr<bool>("use_softmax")) {
-    const std::string zeros = g.Temp(y + "@ZEROS");
-    g.Append("fill_zeros_like", {{"X", {u}}}, {{"Out", {zeros}}});
-    const std::string at_u = apply(u), at_zero = apply(zeros);
-    g.Append("elementwise_sub", {{"X", {at_u}}, {"Y", {at_zero}}}, {{"Out", {target}}});
-    return;
+    const Variable at_u = f(u), at_zero = f(ZerosLike(u));
+    g.Set("Softmax", at_u - at_zero);
+  } else {
+    g.Set("Softmax", -(u * (f(y) / y)));
   }
-  const std::string ratio = g.Temp(y + "@TERM"), product = g.Temp(y + "@TERM");
-  g.Append("elementwise_div", {{"X", {apply(y)}}, {"Y", {y}}}, {{"Out", {ratio}}});
-  g.Append("elementwise_mul", {{"X", {u}}, {"Y", {ratio}}}, {{"Out", {product}}});
-  g.Append("scale", {{"X", {product}}}, {{"Out", {target}}}, {{"scale", -1.0f}});
 }
 
 void DeclareAttrs(OpDef& def) {

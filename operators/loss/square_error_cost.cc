@@ -1,8 +1,9 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 namespace coracle {
@@ -55,22 +56,14 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
 // dX = -dY = 2 g (x - y). With u, v = d(dX), d(dY) and w = u - v: g' = 2 (x - y) w, and
 // x' = -y' = 2 g w: the same op with other inputs.
 void BackwardGradient(GradientContext& g) {
-  const std::string dout = g.Input("Out@GRAD");
   const bool has_u = g.HasOutputGrad("X@GRAD"), has_v = g.HasOutputGrad("Y@GRAD");
-  std::string w = has_u && !has_v ? g.OutputGrad("X@GRAD") : g.Temp(dout + "@TERM");
-  if (has_u && has_v) {
-    g.Append("elementwise_sub", {{"X", {g.OutputGrad("X@GRAD")}}, {"Y", {g.OutputGrad("Y@GRAD")}}},
-             {{"Out", {w}}});
-  } else if (has_v) {
-    g.Append("scale", {{"X", {g.OutputGrad("Y@GRAD")}}}, {{"Out", {w}}}, {{"scale", -1.0f}});
-  }
-  const std::string zero = g.Temp(dout + "@ZEROS");
-  g.Append("square_error_cost_grad",
-           {{"X", {g.Input("X")}}, {"Y", {g.Input("Y")}}, {"Out@GRAD", {w}}},
-           {{"X@GRAD", {g.InputGrad("Out@GRAD")}}});
-  g.Append("fill_zeros_like", {{"X", {w}}}, {{"Out", {zero}}});
-  g.Append("square_error_cost_grad", {{"X", {w}}, {"Y", {zero}}, {"Out@GRAD", {dout}}},
-           {{"X@GRAD", {g.InputGrad("X")}}, {"Y@GRAD", {g.InputGrad("Y")}}});
+  const Variable w = !has_v   ? g.Grad("X@GRAD")
+                     : !has_u ? -g.Grad("Y@GRAD")
+                              : g.Grad("X@GRAD") - g.Grad("Y@GRAD");
+  g.Set("Out@GRAD", 2.0 * (g.In("X") - g.In("Y")) * w);
+  const Variable dx = 2.0 * g.In("Out@GRAD") * w;
+  g.Set("X", dx);
+  g.Set("Y", -dx);
 }
 
 }  // namespace

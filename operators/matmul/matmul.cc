@@ -173,7 +173,7 @@ void MatmulGradient(GradientContext& g, const Version& v) {
 }
 
 void MatmulGradGradient(GradientContext& g, const Version& v) {
-  AppendBilinearGradGradient(g, v.type, AttrsOf(g, v));
+  SetBilinearGradGradient(g, v.type, AttrsOf(g, v));
 }
 
 const char* const kRules =

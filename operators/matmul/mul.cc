@@ -81,9 +81,7 @@ Kernel MulGradFast(const PrepareContext& ctx) {
 }
 
 void MulGradGradient(GradientContext& g) {
-  const auto [xc, yc] = ColumnsOf(g);
-  AppendBilinearGradGradient(g, "mul",
-                             {{"x_num_col_dims", int32_t{xc}}, {"y_num_col_dims", int32_t{yc}}});
+  SetBilinearGradGradient(g, "mul", g.ForwardAttrs({"x_num_col_dims", "y_num_col_dims"}));
 }
 
 void DeclareColumns(OpDef& def) {

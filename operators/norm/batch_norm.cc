@@ -381,20 +381,16 @@ KernelOf<T> BatchNormGradGradReference(const PrepareContext& ctx) {
 // --- gradient rules ---
 
 AttrList NormAttrs(const GradientContext& g) {
-  AttrList attrs = {{"epsilon", g.Attr<float>("epsilon")},
-                    {"data_layout", g.Attr<std::string>("data_layout")}};
-  for (const char* name : {"is_test", "use_global_stats", "trainable_statistics"})
-    attrs.push_back({name, g.Attr<bool>(name)});
-  return attrs;
+  return g.ForwardAttrs(
+      {"epsilon", "data_layout", "is_test", "use_global_stats", "trainable_statistics"});
 }
 
 // Mean and Variance only where the statistics are fixed: training overwrites them.
 void BatchNormGradient(GradientContext& g) {
-  SlotList inputs = {{"X", {g.Input("X")}}, {"Scale", {g.Input("Scale")}}};
-  if (FixedStatistics(g)) {
-    inputs.push_back({"Mean", {g.Input("Mean")}});
-    inputs.push_back({"Variance", {g.Input("Variance")}});
-  } else if (g.HasOutput("SavedMean") && g.HasOutput("SavedVariance")) {
+  const bool fixed = FixedStatistics(g);
+  SlotList inputs =
+      fixed ? g.ForwardInputs({"X", "Scale", "Mean", "Variance"}) : g.ForwardInputs({"X", "Scale"});
+  if (!fixed && g.HasOutput("SavedMean") && g.HasOutput("SavedVariance")) {
     inputs.push_back({"SavedMean", {g.Output("SavedMean")}});
     inputs.push_back({"SavedVariance", {g.Output("SavedVariance")}});
   }
@@ -407,11 +403,8 @@ void BatchNormGradient(GradientContext& g) {
 }
 
 void BatchNormGradGradient(GradientContext& g) {
-  SlotList inputs;
-  for (const char* slot :
-       {"X", "Scale", "Mean", "Variance", "SavedMean", "SavedVariance", "Y@GRAD"}) {
-    if (g.HasInput(slot)) inputs.push_back({slot, {g.Input(slot)}});
-  }
+  SlotList inputs =
+      g.ForwardInputs({"X", "Scale", "Mean", "Variance", "SavedMean", "SavedVariance", "Y@GRAD"});
   for (const char* slot : {"X@GRAD", "Scale@GRAD", "Bias@GRAD"}) {
     if (g.HasOutputGrad(slot)) inputs.push_back({GradName(slot), {g.OutputGrad(slot)}});
   }

@@ -226,18 +226,13 @@ KernelOf<T> LayerNormGradGradReference(const PrepareContext& ctx) {
 // --- gradient rules ---
 
 AttrList NormAttrs(const GradientContext& g) {
-  return {{"epsilon", g.Attr<float>("epsilon")},
-          {"begin_norm_axis", g.Attr<int32_t>("begin_norm_axis")}};
+  return g.ForwardAttrs({"epsilon", "begin_norm_axis"});
 }
 
 void LayerNormGradient(GradientContext& g) {
-  SlotList inputs = {{"X", {g.Input("X")}}};
-  SlotList outputs = {{"X@GRAD", {g.InputGrad("X")}}};
-  for (const char* slot : {"Scale", "Bias"}) {
-    if (!g.HasInput(slot)) continue;
-    inputs.push_back({slot, {g.Input(slot)}});
-    outputs.push_back({GradName(slot), {g.InputGrad(slot)}});
-  }
+  SlotList inputs = g.ForwardInputs({"X", "Scale", "Bias"}), outputs;
+  for (const Slot& slot : inputs)
+    outputs.push_back({GradName(slot.name), {g.InputGrad(slot.name)}});
   if (g.HasOutput("Mean") && g.HasOutput("Variance")) {
     inputs.push_back({"Mean", {g.Output("Mean")}});
     inputs.push_back({"Variance", {g.Output("Variance")}});
@@ -247,10 +242,7 @@ void LayerNormGradient(GradientContext& g) {
 }
 
 void LayerNormGradGradient(GradientContext& g) {
-  SlotList inputs;
-  for (const char* slot : {"X", "Scale", "Mean", "Variance", "Y@GRAD"}) {
-    if (g.HasInput(slot)) inputs.push_back({slot, {g.Input(slot)}});
-  }
+  SlotList inputs = g.ForwardInputs({"X", "Scale", "Mean", "Variance", "Y@GRAD"});
   for (const char* slot : {"X@GRAD", "Scale@GRAD", "Bias@GRAD"}) {
     if (g.HasOutputGrad(slot)) inputs.push_back({GradName(slot), {g.OutputGrad(slot)}});
   }

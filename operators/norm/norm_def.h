@@ -21,8 +21,8 @@ inline DType StatisticsDType(const InferContext& ctx) {
   return IsHalf(x) ? DType::kFloat32 : x;
 }
 
-// Adds the slots of `<norm>_grad_grad` that are not inputs of `<norm>_grad`, and says where
-// gradients end.
+// Adds the slots of `<norm>_grad_grad` that are not inputs of `<norm>_grad`, and says
+// where gradients end.
 inline void DeclareGradGradSlots(OpDef& def, const std::string& norm) {
   def.OptionalInput("X@GRAD@GRAD", "gradient of " + norm + "_grad's X@GRAD")
       .OptionalInput("Scale@GRAD@GRAD", "gradient of its Scale@GRAD")

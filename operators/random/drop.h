@@ -1,7 +1,7 @@
 #pragma once
 // Dropout of one array: which elements stay is drawn from words of a Philox stream.
 
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/rng.h>
 
 #include <algorithm>

@@ -112,9 +112,7 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
 }
 
 AttrList AttrsOf(GradientContext& g) {
-  return {{"dropout_prob", g.Attr<float>("dropout_prob")},
-          {"is_test", g.Attr<bool>("is_test")},
-          {"dropout_implementation", g.Attr<std::string>("dropout_implementation")}};
+  return g.ForwardAttrs({"dropout_prob", "is_test", "dropout_implementation"});
 }
 
 void ForwardGradient(GradientContext& g) {
@@ -130,9 +128,9 @@ void ForwardGradient(GradientContext& g) {
 
 // Linear in Out@GRAD.
 void BackwardGradient(GradientContext& g) {
-  SlotList inputs = {{"Out@GRAD", {g.OutputGrad("X@GRAD")}}};
-  if (g.HasInput("Mask")) inputs.push_back({"Mask", {g.Input("Mask")}});
-  g.Append("dropout_grad", inputs, {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, AttrsOf(g));
+  SlotList inputs = g.ForwardInputs({"Mask"});
+  inputs.push_back({"Out@GRAD", {g.OutputGrad("X@GRAD")}});
+  g.Set("Out@GRAD", g.Make("dropout_grad", std::move(inputs), AttrsOf(g), "X@GRAD"));
 }
 
 void DeclareAttrs(OpDef& def) {

@@ -1,6 +1,6 @@
 // Random tensors. An element is a function of (seed, name of Out, step, index) alone, see rng.h.
 
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -165,8 +165,8 @@ KernelOf<T> Gaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [](const Philox& random, uint64_t i) { return random.Normal(i); });
 }
 
-// Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element, none
-// thrown away.
+// Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element,
+// none thrown away.
 template <class T>
 KernelOf<T> TruncatedGaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [low = NormalCdf(-2.0)](const Philox& random, uint64_t i) {

@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -61,17 +61,15 @@ KernelOf<T> Cumsum(const PrepareContext& ctx) {
 // The transposed sum runs the other way. A flattened one comes back in X's shape.
 void CumsumGradient(GradientContext& g) {
   const bool flatten = g.Attr<bool>("flatten");
-  const std::string dout = g.OutputGrad("Out");
-  if (!g.NeedsInputGrad("X")) return;
-  const std::string sum = flatten ? g.Temp(g.InputGrad("X") + "@FLAT") : g.InputGrad("X");
-  g.Append("cumsum", {{"X", {dout}}}, {{"Out", {sum}}},
-           {{"axis", flatten ? 0 : g.Attr<int32_t>("axis")},
-            {"flatten", flatten},
-            {"exclusive", g.Attr<bool>("exclusive")},
-            {"reverse", !g.Attr<bool>("reverse")}});
-  if (flatten)
-    g.Append("reshape2_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {sum}}},
-             {{"X@GRAD", {g.InputGrad("X")}}});
+  const Variable sum = g.Make("cumsum", {{"X", {g.OutputGrad("Out")}}},
+                              {{"axis", flatten ? 0 : g.Attr<int32_t>("axis")},
+                               {"flatten", flatten},
+                               {"exclusive", g.Attr<bool>("exclusive")},
+                               {"reverse", !g.Attr<bool>("reverse")}});
+  if (!flatten) return g.Set("X", sum);
+  g.Named(g.InputGrad("X") + "@FLAT", sum);
+  g.Set("X",
+        g.Make("reshape2_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {sum.name()}}}, {}, "X@GRAD"));
 }
 
 }  // namespace

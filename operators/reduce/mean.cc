@@ -1,9 +1,10 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/reduce.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -76,10 +77,7 @@ void RegisterMean(OpRegistry& ops) {
               .Output("X@GRAD", "gradient of mean's X")
               .NoGradientTo({"X"})
               .Infer(InferMeanGrad)
-              .Gradient([](GradientContext& g) {
-                g.Append("mean", {{"X", {g.OutputGrad("X@GRAD")}}},
-                         {{"Out", {g.InputGrad("Out@GRAD")}}});
-              })
+              .Gradient([](GradientContext& g) { g.Set("Out@GRAD", Mean(g.Grad("X@GRAD"))); })
               .Reference(MeanGradReference<float>, MeanGradReference<double>));
 }
 

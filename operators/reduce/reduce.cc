@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -6,6 +6,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/reduce.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -367,44 +368,31 @@ KernelOf<T> ProdGradGrad(const PrepareContext& ctx) {
 }
 
 AttrList DimAttrs(const GradientContext& g) {
-  return {{"dim", g.Attr<std::vector<int32_t>>("dim")},
-          {"keep_dim", g.Attr<bool>("keep_dim")},
-          {"reduce_all", g.Attr<bool>("reduce_all")}};
+  return g.ForwardAttrs({"dim", "keep_dim", "reduce_all"});
 }
 
 // <type>_grad, on dOut in X's dtype.
 template <class F>
 void ReduceGradient(GradientContext& g, bool reads_out) {
-  const std::string x = g.Input("X"), out = g.Output("Out");
-  const int32_t x_type = static_cast<int32_t>(g.MetaOf(x).dtype);
-  const int32_t out_type = static_cast<int32_t>(g.MetaOf(out).dtype);
-  const auto in_x_type = [&](const std::string& var) {
-    if (x_type == out_type) return var;
-    std::string same = g.Temp(var + "@CAST");
-    g.Append("cast", {{"X", {var}}}, {{"Out", {same}}},
-             {{"in_dtype", out_type}, {"out_dtype", x_type}});
-    return same;
-  };
-  SlotList inputs = {{"X", {x}}};
-  if (reads_out) inputs.push_back({"Out", {in_x_type(out)}});
-  inputs.push_back({"Out@GRAD", {in_x_type(g.OutputGrad("Out"))}});
+  const DType dtype = g.MetaOf(g.Input("X")).dtype;
+  const bool same = g.MetaOf(g.Output("Out")).dtype == dtype;
+  SlotList inputs = {{"X", {g.Input("X")}}};
+  if (reads_out)
+    inputs.push_back({"Out", {same ? g.Output("Out") : Cast(g.Out("Out"), dtype).name()}});
+  inputs.push_back({"Out@GRAD", {same ? g.OutputGrad("Out") : Cast(g.Grad("Out"), dtype).name()}});
   g.Append(std::string(F::kType) + "_grad", std::move(inputs), {{"X@GRAD", {g.InputGrad("X")}}},
            DimAttrs(g));
 }
 
 // dOut' = sum(DX * mask), mask = 1 where X was the extremum: the gradient op on ones.
 void ExtremumGradGradient(GradientContext& g) {
-  if (!g.NeedsInputGrad("Out@GRAD")) return;
-  const std::string x = g.Input("X"), out = g.Input("Out");
-  const std::string zeros = g.Temp(out + "@ZERO"), ones = g.Temp(out + "@ONE");
-  const std::string mask = g.Temp(x + "@MASK"), masked = g.Temp(x + "@MASKED");
-  g.Append("fill_zeros_like", {{"X", {out}}}, {{"Out", {zeros}}});
-  g.Append("scale", {{"X", {zeros}}}, {{"Out", {ones}}}, {{"scale", 1.0f}, {"bias", 1.0f}});
-  g.Append(g.op().type(), {{"X", {x}}, {"Out", {out}}, {"Out@GRAD", {ones}}}, {{"X@GRAD", {mask}}},
-           DimAttrs(g));
-  g.Append("elementwise_mul", {{"X", {g.OutputGrad("X@GRAD")}}, {"Y", {mask}}},
-           {{"Out", {masked}}});
-  g.Append("reduce_sum", {{"X", {masked}}}, {{"Out", {g.InputGrad("Out@GRAD")}}}, DimAttrs(g));
+  const Variable ones = ZerosLike(g.In("Out")) + 1.0;
+  const Variable mask =
+      g.Make(g.op().type(),
+             {{"X", {g.Input("X")}}, {"Out", {g.Input("Out")}}, {"Out@GRAD", {ones.name()}}},
+             DimAttrs(g), "X@GRAD");
+  const Variable masked = g.Grad("X@GRAD") * mask;
+  g.Set("Out@GRAD", g.Make("reduce_sum", {{"X", {masked.name()}}}, DimAttrs(g)));
 }
 
 void DeclareDims(OpDef& def) {

@@ -5,6 +5,7 @@
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/sum_of_squares.h>
 #include <coracle/operators/kernels/sweep.h>
+#include <coracle/operators/operators.h>
 
 namespace coracle {
 namespace {
@@ -56,18 +57,9 @@ Kernel SquaredNormFast(const PrepareContext& ctx) {
 
 // dX = 2 dOut X.
 void SquaredNormGradient(GradientContext& g) {
-  if (!g.NeedsInputGrad("X")) return;
-  std::string product = g.Temp(g.Input("X") + "@TERM");
-  g.Append("elementwise_mul", {{"X", {g.Input("X")}}, {"Y", {g.OutputGrad("Out")}}},
-           {{"Out", {product}}});
+  const Variable x = g.In("X"), product = x * g.Grad("Out");
   // Out is [1], and so is its product with an X of rank 0.
-  if (g.MetaOf(g.Input("X")).shape.rank() == 0) {
-    const std::string scalar = g.Temp(g.Input("X") + "@TERM");
-    g.Append("reshape2", {{"X", {product}}}, {{"Out", {scalar}}},
-             {{"shape", std::vector<int32_t>{}}});
-    product = scalar;
-  }
-  g.Append("scale", {{"X", {product}}}, {{"Out", {g.InputGrad("X")}}}, {{"scale", 2.0f}});
+  g.Set("X", 2.0 * (x.shape().rank() == 0 ? Reshape(product, {}) : product));
 }
 
 }  // namespace

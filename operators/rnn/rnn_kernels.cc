@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/random/drop.h>
 #include <coracle/operators/rnn/rnn_kernels.h>

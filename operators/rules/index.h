@@ -1,7 +1,7 @@
 #pragma once
 // Indices in tensors: int32 or int64 elements, checked against the dimension that they index.
 
-#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/op/op_spec.h>
 #include <coracle/framework/op/prepare_context.h>
 
 #include <cstdint>

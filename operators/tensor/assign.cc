@@ -22,9 +22,7 @@ Kernel Assign(const PrepareContext& ctx) {
   };
 }
 
-void AssignGradient(GradientContext& g) {
-  g.Append("assign", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}});
-}
+void AssignGradient(GradientContext& g) { g.Set("X", g.Grad("Out")); }
 
 void InferAssignValue(InferContext& ctx) {
   const DType dtype = DTypeFromAttr(ctx, "C2", "dtype");

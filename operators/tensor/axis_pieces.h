@@ -1,7 +1,7 @@
 #pragma once
 // A tensor as pieces along one axis: what concat joins and split cuts.
 
-#include <coracle/framework/op/kernel.h>
+#include <coracle/framework/op/op_spec.h>
 #include <coracle/operators/kernels/copy.h>
 
 #include <vector>

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
@@ -111,22 +112,17 @@ void InferConcatGrad(InferContext& ctx) {
 }
 
 SlotList WithAxisTensor(const GradientContext& g, SlotList slots) {
-  if (g.HasInput("AxisTensor")) slots.push_back({"AxisTensor", {g.Input("AxisTensor")}});
+  for (Slot& slot : g.ForwardInputs({"AxisTensor"})) slots.push_back(std::move(slot));
   return slots;
 }
 
 void ConcatGradGradient(GradientContext& g) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < g.Inputs("X").size(); ++i) {
-    if (g.HasOutputGrad("X@GRAD", i)) {
-      parts.push_back(g.OutputGrad("X@GRAD", i));
-    } else {
-      parts.push_back(g.Temp(g.Input("X", i) + "@ZERO"));
-      g.Append("fill_zeros_like", {{"X", {g.Input("X", i)}}}, {{"Out", {parts.back()}}});
-    }
+    parts.push_back(g.HasOutputGrad("X@GRAD", i) ? g.OutputGrad("X@GRAD", i)
+                                                 : ZerosLike(g.In("X", i)).name());
   }
-  g.Append("concat", WithAxisTensor(g, {{"X", parts}}), {{"Out", {g.InputGrad("Out@GRAD")}}},
-           {{"axis", g.Attr<int32_t>("axis")}});
+  g.Set("Out@GRAD", g.Make("concat", WithAxisTensor(g, {{"X", parts}}), g.ForwardAttrs({"axis"})));
 }
 
 // ---- split ----
@@ -181,10 +177,8 @@ Kernel Split(const PrepareContext& ctx) {
 }
 
 void SplitGradient(GradientContext& g) {
-  std::vector<std::string> grads;
-  for (size_t i = 0; i < g.Outputs("Out").size(); ++i) grads.push_back(g.OutputGrad("Out", i));
-  g.Append("concat", WithAxisTensor(g, {{"X", grads}}), {{"Out", {g.InputGrad("X")}}},
-           {{"axis", g.Attr<int32_t>("axis")}});
+  g.Append("concat", WithAxisTensor(g, {{"X", g.OutputGrads("Out")}}),
+           {{"Out", {g.InputGrad("X")}}}, g.ForwardAttrs({"axis"}));
 }
 
 // ---- stack and unstack ----
@@ -256,23 +250,17 @@ void StackGradient(GradientContext& g) {
 
 // An output of unstack without a name, as stack's gradient may make it, has the gradient zero.
 void UnstackGradient(GradientContext& g) {
+  const size_t num = g.Outputs("Y").size();
+  size_t named = 0;
+  while (named < num && g.Output("Y", named).empty()) ++named;
   std::string zero;
   std::vector<std::string> grads;
-  size_t named = 0;
-  while (named < g.Outputs("Y").size() && g.Output("Y", named).empty()) ++named;
-  for (size_t i = 0; i < g.Outputs("Y").size(); ++i) {
-    if (!g.Output("Y", i).empty()) {
-      grads.push_back(g.OutputGrad("Y", i));
-      continue;
-    }
-    if (zero.empty()) {
-      zero = g.Temp(g.Output("Y", named) + "@ZERO");
-      g.Append("fill_zeros_like", {{"X", {g.Output("Y", named)}}}, {{"Out", {zero}}});
-    }
-    grads.push_back(zero);
+  for (size_t i = 0; i < num; ++i) {
+    const bool has_name = !g.Output("Y", i).empty();
+    if (!has_name && zero.empty()) zero = ZerosLike(g.Out("Y", named)).name();
+    grads.push_back(has_name ? g.OutputGrad("Y", i) : zero);
   }
-  g.Append("stack", {{"X", grads}}, {{"Y", {g.InputGrad("X")}}},
-           {{"axis", g.Attr<int32_t>("axis")}});
+  g.Append("stack", {{"X", grads}}, {{"Y", {g.InputGrad("X")}}}, g.ForwardAttrs({"axis"}));
 }
 
 void DeclareAxis(OpDef& def) {

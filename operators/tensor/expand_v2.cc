@@ -161,12 +161,9 @@ void DeclareShape(OpDef& def, const Spelling& names) {
 // Both ops are linear, so the gradient of the gradient is the op itself.
 GradientFn Repeat(const std::string& type, const Spelling& names) {
   return [type, names](GradientContext& g) {
-    SlotList inputs = {{"X", {g.OutputGrad("X@GRAD")}}};
-    for (const char* slot : {names.tensor, names.list}) {
-      if (g.HasInput(slot)) inputs.push_back({slot, g.Inputs(slot)});
-    }
-    g.Append(type, inputs, {{"Out", {g.InputGrad("Out@GRAD")}}},
-             {{names.attr, g.Attr<std::vector<int32_t>>(names.attr)}});
+    SlotList inputs = g.ForwardInputs({names.tensor, names.list});
+    inputs.push_back({"X", {g.OutputGrad("X@GRAD")}});
+    g.Set("Out@GRAD", g.Make(type, std::move(inputs), g.ForwardAttrs({names.attr})));
   };
 }
 

@@ -125,10 +125,9 @@ KernelOf<T> GatherGrad(const PrepareContext& ctx) {
 
 // Gather is linear in X.
 void GatherGradGradient(GradientContext& g) {
-  SlotList inputs = {{"X", {g.OutputGrad("X@GRAD")}}, {"Index", {g.Input("Index")}}};
-  if (g.HasInput("Axis")) inputs.push_back({"Axis", {g.Input("Axis")}});
-  g.Append("gather", inputs, {{"Out", {g.InputGrad("Out@GRAD")}}},
-           {{"axis", g.Attr<int32_t>("axis")}});
+  SlotList inputs = g.ForwardInputs({"Index", "Axis"});
+  inputs.push_back({"X", {g.OutputGrad("X@GRAD")}});
+  g.Set("Out@GRAD", g.Make("gather", std::move(inputs), g.ForwardAttrs({"axis"})));
 }
 
 // ---- gather_nd ----
@@ -209,8 +208,8 @@ KernelOf<T> GatherNdGrad(const PrepareContext& ctx) {
 }
 
 void GatherNdGradGradient(GradientContext& g) {
-  g.Append("gather_nd", {{"X", {g.OutputGrad("X@GRAD")}}, {"Index", {g.Input("Index")}}},
-           {{"Out", {g.InputGrad("Out@GRAD")}}});
+  g.Set("Out@GRAD",
+        g.Make("gather_nd", {{"X", {g.OutputGrad("X@GRAD")}}, {"Index", {g.Input("Index")}}}));
 }
 
 OpDef GradDef(const std::string& type, std::vector<std::string> constraints) {

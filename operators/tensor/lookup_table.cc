@@ -139,10 +139,8 @@ void InferLookupGrad(InferContext& ctx) {
 void LookupGradGradient(GradientContext& g) {
   const std::string type =
       g.op().type() == "lookup_table_grad" ? "lookup_table" : "lookup_table_v2";
-  g.Append(
-      type, {{"W", {g.OutputGrad("W@GRAD")}}, {"Ids", {g.Input("Ids")}}},
-      {{"Out", {g.InputGrad("Out@GRAD")}}},
-      {{"padding_idx", g.Attr<int64_t>("padding_idx")}, {"is_sparse", g.Attr<bool>("is_sparse")}});
+  g.Set("Out@GRAD", g.Make(type, {{"W", {g.OutputGrad("W@GRAD")}}, {"Ids", {g.Input("Ids")}}},
+                           g.ForwardAttrs({"padding_idx", "is_sparse"})));
 }
 
 void DeclareAttrs(OpDef& def) {

@@ -31,8 +31,8 @@ size_t DeclaredRank(const InferContext& ctx) {
   return declared && declared->shape.rank() > 0 ? static_cast<size_t>(declared->shape.rank()) : 1;
 }
 
-// Dimensions copied from X (0 in the list) cancel on both sides, so that [-1, 3, 4] to [0, -1] is
-// [-1, 12].
+// Dimensions copied from X (0 in the list) cancel on both sides, so that [-1, 3, 4] to [0, -1]
+// is [-1, 12].
 void InferReshape(InferContext& ctx) {
   const Shape x = ctx.InputShape("X");
   const IntList wanted = ReadIntList(ctx, "ShapeTensor", "Shape", "shape", DeclaredRank(ctx));

@@ -41,9 +41,7 @@ Kernel GetTensor(const PrepareContext& ctx) {
 }
 
 // Both mean the tensor that X stands for.
-void PassOn(GradientContext& g) {
-  g.Append("assign", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {g.InputGrad("X")}}});
-}
+void PassOn(GradientContext& g) { g.Set("X", g.Grad("Out")); }
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/tensor/assigned_values.h>
 #include <coracle/operators/tensor/slice_range.h>
@@ -272,30 +273,23 @@ KernelOf<T> SetValueGrad(const PrepareContext& ctx) {
 // Out@GRAD is split into two parts by a linear map; its transpose puts them together.
 void SetValueGradGradient(GradientContext& g) {
   // An op that yields the value's gradient alone puts it into zeros.
-  std::string input = g.HasOutput("Input@GRAD") ? g.OutputGrad("Input@GRAD") : "";
-  if (input.empty()) {
-    input = g.Temp("set_value_grad.zeros");
-    g.Append("fill_zeros_like", {{"X", {g.Input("Out@GRAD")}}}, {{"Out", {input}}});
-  }
-  SlotList inputs = {{"Input", {input}}};
-  AttrList attrs;
-  for (const char* attr : {"axes", "starts", "ends", "steps", "decrease_axes", "none_axes"})
-    attrs.push_back({attr, g.Attr<Longs>(attr)});
-  for (const char* slot : {"StartsTensorList", "EndsTensorList", "StepsTensorList"}) {
-    if (g.HasInput(slot)) inputs.push_back({slot, g.Inputs(slot)});
-  }
+  const Variable input =
+      g.HasOutput("Input@GRAD") ? g.Grad("Input@GRAD") : ZerosLike(g.In("Out@GRAD"));
+  SlotList inputs = g.ForwardInputs({"StartsTensorList", "EndsTensorList", "StepsTensorList"});
+  AttrList attrs =
+      g.ForwardAttrs({"axes", "starts", "ends", "steps", "decrease_axes", "none_axes"});
+  inputs.push_back({"Input", {input.name()}});
   if (g.HasInput("ValueTensor") && g.HasOutputGrad("ValueTensor@GRAD")) {
     inputs.push_back({"ValueTensor", {g.OutputGrad("ValueTensor@GRAD")}});
   } else {
-    const DType dtype = g.MetaOf(g.Input("Out@GRAD")).dtype;
-    attrs.push_back({"dtype", static_cast<int32_t>(dtype)});
+    attrs.push_back({"dtype", static_cast<int32_t>(input.dtype())});
     attrs.push_back({"shape", Longs{1}});
-    if (dtype == DType::kFloat64)
+    if (input.dtype() == DType::kFloat64)
       attrs.push_back({"fp64_values", std::vector<double>{0}});
     else
       attrs.push_back({"fp32_values", std::vector<float>{0}});
   }
-  g.Append("set_value", inputs, {{"Out", {g.InputGrad("Out@GRAD")}}}, attrs);
+  g.Set("Out@GRAD", g.Make("set_value", std::move(inputs), std::move(attrs)));
 }
 
 void AddBounds(OpDef& def) {

@@ -178,17 +178,12 @@ constexpr const char* kBoundSlots[] = {"StartsTensor",   "EndsTensor",    "Start
                                        "EndsTensorList", "StridesTensor", "StridesTensorList"};
 
 void SliceGradGradient(GradientContext& g) {
+  const char* type = IsStrided(g.op()) ? "strided_slice" : "slice";
   SlotList inputs = {{"Input", {g.OutputGrad("Input@GRAD")}}};
   for (const char* slot : kBoundSlots) {
     if (g.HasInput(slot)) inputs.push_back({slot, g.Inputs(slot)});
   }
-  AttrList attrs;
-  for (const char* attr : {"axes", "starts", "ends", "strides", "infer_flags", "decrease_axis"}) {
-    if (g.registry().Get(g.op().type()).FindAttr(attr))
-      attrs.push_back({attr, g.Attr<std::vector<int32_t>>(attr)});
-  }
-  g.Append(IsStrided(g.op()) ? "strided_slice" : "slice", inputs,
-           {{"Out", {g.InputGrad("Out@GRAD")}}}, attrs);
+  g.Set("Out@GRAD", g.Make(type, std::move(inputs), g.ForwardAttrs(type)));
 }
 
 void DeclareBounds(OpDef& def, bool strided) {

@@ -1,7 +1,7 @@
 #pragma once
 // The sum over some axes of a strided view: the gradient of a broadcast.
 
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 
 #include <array>
 #include <cstdint>

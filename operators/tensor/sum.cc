@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -8,6 +8,7 @@
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/operators.h>
 
 #include <algorithm>
 
@@ -171,10 +172,8 @@ Kernel SumFast(const PrepareContext& ctx) {
 
 // Each dX[i] = dOut, by scale.
 void SumGradient(GradientContext& g) {
-  const std::vector<std::string> grads = g.InputGrads("X");
-  for (size_t i = 0; i < grads.size(); ++i) {
-    if (!g.NeedsInputGrad("X", i)) continue;
-    g.Append("scale", {{"X", {g.OutputGrad("Out")}}}, {{"Out", {grads[i]}}}, {{"scale", 1.0f}});
+  for (size_t i = 0; i < g.Inputs("X").size(); ++i) {
+    if (g.NeedsInputGrad("X", i)) g.Set("X", 1.0 * g.Grad("Out"), i);
   }
 }
 

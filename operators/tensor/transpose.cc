@@ -70,12 +70,12 @@ void TransposeGradient(GradientContext& g) {
   if (g.HasOutput("XShape")) inputs.push_back({"XShape", {g.Output("XShape")}});
   inputs.push_back({"Out@GRAD", {g.OutputGrad("Out")}});
   g.Append(g.op().type() + "_grad", inputs, {{"X@GRAD", {g.InputGrad("X")}}},
-           {{"axis", g.Attr<Axes>("axis")}});
+           g.ForwardAttrs({"axis"}));
 }
 
 void TransposeGradGradient(GradientContext& g) {
-  g.Append("transpose", {{"X", {g.OutputGrad("X@GRAD")}}}, {{"Out", {g.InputGrad("Out@GRAD")}}},
-           {{"axis", g.Attr<Axes>("axis")}});
+  g.Set("Out@GRAD",
+        g.Make("transpose", {{"X", {g.OutputGrad("X@GRAD")}}}, g.ForwardAttrs({"axis"})));
 }
 
 void DeclareAxis(OpDef& def) {

@@ -44,8 +44,8 @@ struct Args {
     lazy = ctx.Attr<bool>("lazy_mode");
   }
 
-  // With lazy_mode only the stored rows and their moments change, else the others move on with the
-  // gradient 0.
+  // With lazy_mode only the stored rows and their moments change, else the others move on with
+  // the gradient 0.
   void RunRows(Workspace& ws, const AdamStep& step, decltype(&AdamUpdate<T>) update) const {
     UpdateRows(ws, step, update);
     param.template CopyOut<T>(ws, 0, param.in.numel);

@@ -3,8 +3,8 @@
 // GradScaler have it from here.
 //
 // Sources: Paddle 2.1's update_loss_scaling (counts and factors), torch.amp.GradScaler (a growth
-// that would not be finite is left out), Megatron's hysteresis. max_scale, min_scale and the stop
-// are ours.
+// that would not be finite is left out), Megatron's hysteresis. max_scale, min_scale and the
+// stop are ours.
 
 #include <cstdint>
 
@@ -21,8 +21,8 @@ struct LossScaleRule {
   int32_t hysteresis = 0;
   // The scale grows to max_scale at most and backs off to min_scale at least.
   float max_scale = 3.40282347e38f, min_scale = 1;
-  // So many steps in a row with overflow while the scale is at min_scale: no usable scale is left.
-  // 0: never.
+  // So many steps in a row with overflow while the scale is at min_scale: no usable scale is
+  // left. 0: never.
   int32_t max_skipped = 0;
 };
 

@@ -1,8 +1,8 @@
 #pragma once
-// Loops of optimizer ops: one sweep over the parameter and its state. Outputs may be the memory of
-// their inputs.
+// Loops of optimizer ops: one sweep over the parameter and its state. Outputs may be the memory
+// of their inputs.
 
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/sweep.h>
 #include <coracle/operators/update/update.h>
@@ -68,8 +68,8 @@ Kernel ElementwiseUpdate(const PrepareContext& ctx, const std::array<StateSlots,
 }
 
 // An op of several parameters (OpDef::MultiTensor). make_item(item) is called when the op is
-// prepared and returns make(ws) of the item, which reads no more than scalars: it is called for
-// each range.
+// prepared and returns make(ws) of the item, which reads no more than scalars: it is called
+// for each range.
 template <class T, size_t N, class MakeItem>
 Kernel ElementwiseSweep(const PrepareContext& ctx, const std::array<StateSlots, N>& slots,
                         MakeItem make_item) {

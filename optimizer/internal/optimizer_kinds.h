@@ -1,8 +1,8 @@
 #pragma once
 // The optimizers of this library as the registry begins with them.
 
+#include <coracle/framework/base/registry.h>
 #include <coracle/framework/ir/fields.h>
-#include <coracle/optimizer/internal/registry.h>
 #include <coracle/optimizer/optimizers.h>
 
 #include <cmath>

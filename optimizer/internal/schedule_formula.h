@@ -13,7 +13,7 @@
 
 namespace coracle {
 
-// The functions of numbers that ScheduleValue has as friends, so that one formula serves both.
+// The functions on Variables for numbers, so that one formula serves both.
 namespace formula {
 inline double Exp(double x) { return std::exp(x); }
 inline double Log(double x) { return std::log(x); }
@@ -23,21 +23,24 @@ inline double Min(double a, double b) { return std::min(a, b); }
 inline double Max(double a, double b) { return std::max(a, b); }
 inline double Pow(double x, double y) { return std::pow(x, y); }
 inline double IfLess(double a, double b, double yes, double no) { return a < b ? yes : no; }
+inline Variable IfLess(const Variable& a, double b, const Variable& yes, const Variable& no) {
+  return Where(Less(a, b), yes, no);
+}
 
 inline double Number(double, double value) { return value; }
-inline ScheduleValue Number(const ScheduleValue& like, double value) {
-  return like.Constant(value);
+inline Variable Number(const Variable& like, double value) {
+  return FillConstant(Writer::Of({&like}), like.dtype(), value);
 }
 
 }  // namespace formula
 
-// A schedule from a formula: a function of t, for double and for ScheduleValue.
+// A schedule from a formula: a function of t, for double and for Variable.
 template <class Formula>
 class FormulaSchedule : public LrSchedule {
  public:
   explicit FormulaSchedule(Formula formula) : formula_(std::move(formula)) {}
   double At(int64_t t) const override { return formula_(static_cast<double>(t)); }
-  ScheduleValue Append(const ScheduleValue& t) const override { return formula_(t); }
+  Variable Append(const Variable& t) const override { return formula_(t); }
 
  private:
   Formula formula_;

@@ -1,8 +1,8 @@
 #pragma once
 // The learning-rate schedules of this library as the registry begins with them.
 
-#include <coracle/optimizer/factory.h>
-#include <coracle/optimizer/internal/registry.h>
+#include <coracle/framework/base/registry.h>
+#include <coracle/optimizer/optimizers.h>
 
 #include <string>
 #include <utility>

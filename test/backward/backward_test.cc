@@ -1,8 +1,8 @@
 // AppendBackward: what it appends, its errors, its callbacks.
 
-#include <coracle/clip/error_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // ExplainGradient: where paths end, and why.
 
-#include <coracle/backward/explain.h>
+#include <coracle/backward/check_gradient.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <gtest/gtest.h>

@@ -2,12 +2,11 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
-#include <coracle/backward/hessian.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/layers/control_flow.h>
-#include <coracle/passes/inline_calls.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/builder.h>
+#include <coracle/passes/pass.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

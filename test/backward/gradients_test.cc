@@ -1,6 +1,6 @@
 // Gradients(targets, inputs): rows of the TensorFlow and Paddle behaviour that it promises.
 
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <gtest/gtest.h>
 
 #include "test_ops.h"
@@ -14,8 +14,8 @@ GradientsOptions Options() {
   return options;
 }
 
-// Values of a gradient; all elements of these tests' gradients are equal, so the first stands for
-// them.
+// Values of a gradient; all elements of these tests' gradients are equal, so the first
+// stands for them.
 double First(const VarValues& env, const std::string& name) { return Values(env, name).at(0); }
 
 class GradientsTest : public ::testing::Test {

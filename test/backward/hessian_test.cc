@@ -1,7 +1,7 @@
 // Hessians and Hessian-vector products: exact values where they are known, else against central
 // differences of the gradient, in double, run by the executor with all passes.
 
-#include <coracle/backward/hessian.h>
+#include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>

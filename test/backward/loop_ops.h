@@ -1,7 +1,7 @@
 #pragma once
-// t_loop: an op that runs a sub-block a number of times, with a gradient made of gradient blocks,
-// and the plainest interpreter of programs of it: the contract between backward/ and what runs
-// sub-blocks.
+// t_loop: an op that runs a sub-block a number of times, with a gradient made of gradient
+// blocks, and the plainest interpreter of programs of it: the contract between backward/ and
+// what runs sub-blocks.
 
 #include <map>
 #include <memory>

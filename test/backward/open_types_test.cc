@@ -3,10 +3,9 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
-#include <coracle/backward/explain.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/layers/builder.h>
 #include <coracle/test/backward/message_of.h>
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/builder.h>
 #include <coracle/test/backward/message_of.h>
 #include <gtest/gtest.h>
 

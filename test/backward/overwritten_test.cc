@@ -1,6 +1,6 @@
 // Variables that are overwritten on the path: gradients belong to values, not to names.
 
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <gtest/gtest.h>
 
 #include "test_ops.h"

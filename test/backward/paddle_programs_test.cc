@@ -3,10 +3,9 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
-#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/rng.h>
 #include <gtest/gtest.h>
 
@@ -19,8 +18,8 @@
 namespace coracle {
 namespace {
 
-// Everything that the files leave to be trained: all persistable tensors of numbers but for the
-// running statistics.
+// Everything that the files leave to be trained: all persistable tensors of numbers but for
+// the running statistics.
 std::vector<std::string> TrainableOf(const BlockDesc& root) {
   std::set<std::string> statistics;
   for (size_t i = 0; i < root.NumOps(); ++i) {

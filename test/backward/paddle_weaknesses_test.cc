@@ -1,10 +1,10 @@
 // One test for each weakness that the specification of fluid.backward lists, by its number; each
 // fails on the behaviour that the list describes.
 
-#include <coracle/clip/error_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/op/op_registry.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Recompute: the same bits with less memory.
 
-#include <coracle/backward/recompute.h>
-#include <coracle/clip/error_clip.h>
+#include <coracle/backward/backward.h>
+#include <coracle/clip/clip.h>
 #include <coracle/executor/executor.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/recomputed.h>
-#include <coracle/framework/op/verifier.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizers.h>

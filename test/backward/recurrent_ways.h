@@ -7,7 +7,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/layers/builder.h>
 
 #include <algorithm>
 #include <functional>

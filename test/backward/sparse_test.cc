@@ -2,12 +2,12 @@
 // rows T38 and T39 are those of the cases known from tf.gradients.
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
-#include <coracle/clip/error_clip.h>
-#include <coracle/framework/base/logging.h>
+#include <coracle/clip/clip.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 
 #include <functional>

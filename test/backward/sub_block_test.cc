@@ -1,9 +1,9 @@
 // Gradients of ops that run a sub-block: gradient blocks, checked on a plain loop op.
 
-#include <coracle/clip/error_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -267,8 +267,8 @@ TEST_F(SubBlockTest, RandomLoops) {
   }
 }
 
-// An op that runs one of its blocks, the first here; its gradient op lists nothing of what they
-// read.
+// An op that runs one of its blocks, the first here; its gradient op lists nothing of
+// what they read.
 void RegisterSwitch(OpRegistry& ops) {
   ops.Add(OpDef("t_switch")
               .Doc("test")

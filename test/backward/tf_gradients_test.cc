@@ -4,10 +4,10 @@
 // the tests of the ops); T49 and the rows about eager mode: a program has one device, and it is
 // always a graph.
 
-#include <coracle/backward/hessian.h>
+#include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <gtest/gtest.h>
 
 #include "test_ops.h"

@@ -2,11 +2,9 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
-#include <coracle/backward/explain.h>
-#include <coracle/backward/hessian.h>
 #include <coracle/framework/op/gradient_context.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 
 #include <functional>

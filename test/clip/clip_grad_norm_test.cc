@@ -3,9 +3,9 @@
 // 1e-6 in the divisor, which scales a gradient that is exactly as long as allowed; what it does not
 // validate is refused; non-finite norms follow a policy.
 
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // Error clip: where its ops go, and what they do to the gradients.
 
-#include <coracle/clip/error_clip.h>
-#include <coracle/framework/base/logging.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/clip/clip.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/ir/printer.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/layers/builder.h>
-#include <coracle/layers/model_text.h>
+#include <coracle/layers/layer.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 

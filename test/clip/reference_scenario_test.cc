@@ -2,7 +2,7 @@
 // with an error clip on hidden1. With the same parameters and images the copy's hidden1 gradient is
 // the other's, clipped element by element, exactly; hidden2's gradients are identical.
 
-#include <coracle/clip/error_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>

@@ -1,5 +1,5 @@
-// Builds a net with the builder, clips its errors, trains, saves, reloads, and uses an op of its
-// own.
+// Builds a net with the builder, clips its errors, trains, saves, reloads, and uses an op
+// of its own.
 #include <cmath>
 #include <cstdio>
 
@@ -65,6 +65,9 @@ int Run() {
   Tensor after =
       exe.Run(model.program, loaded, {{model.feed_names[0], test.x}}, model.fetch_names)[0];
   if (!BitEqual(before, after)) return Fail("the reloaded model computes something else");
+  PreparedProgram frozen = exe.PrepareOwning(model.program, loaded);
+  if (!BitEqual(before, frozen.Run(loaded, {test.x})[0]))
+    return Fail("the model with frozen parameters computes something else");
 
   try {
     net.Fc(Variable::Of(main.Root(), "no_such_var"), {.size = 1});

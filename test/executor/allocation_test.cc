@@ -3,11 +3,9 @@
 // (glibc's __libc_ functions do the work).
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
-#include <coracle/layers/control_flow.h>
 #include <coracle/operators/kernels/onednn_scope.h>
-#include <coracle/optimizer/gradient_accumulation.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/optimizer/weight_average.h>
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,9 +1,9 @@
-// Loops, branches and recurrent nets: what the executor makes of them, and that it agrees with the
-// interpreter.
+// Loops, branches and recurrent nets: what the executor makes of them, and that it agrees
+// with the interpreter.
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 
 #include <atomic>

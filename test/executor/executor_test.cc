@@ -1,5 +1,5 @@
 #include <coracle/executor/executor.h>
-#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
@@ -117,8 +117,8 @@ TEST(Executor, PersistableReadAndWrittenByAnOpThatCannotWorkInPlace) {
   EXPECT_EQ(ValuesOf(scope.Get("w")), (std::vector<float>{1, 4, 0, 1}));
 }
 
-// A feed in place of a persistable: what the program makes of it is neither the caller's tensor nor
-// the scope's.
+// A feed in place of a persistable: what the program makes of it is neither the caller's tensor
+// nor the scope's.
 TEST(Executor, AFedPersistableIsWrittenNowhere) {
   Net net;
   net.Var("w", {1, 2}, true);

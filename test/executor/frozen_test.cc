@@ -4,9 +4,12 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/layers/builder.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -53,8 +56,8 @@ class Frozen : public testing::Test {
   void ExpectRefused(const std::function<void()>& change) {
     PreparedProgram prepared = Prepare();
     EXPECT_EQ(Run(prepared, scope_), kResult);
-    const float count = scope_.Get("s").Item<float>();
     change();
+    const float count = scope_.Get("s").Item<float>();
     for (int i = 0; i < 2; ++i) {
       try {
         Run(prepared, scope_);
@@ -283,6 +286,43 @@ TEST_F(Frozen, PlainElementsComeBack) {
     PreparedProgram prepared = Executor({}, ops).PrepareOwning(program, scope, {"x"}, {"z"});
     EXPECT_EQ(Run(prepared, scope), (std::vector<float>{40, 900}));
     EXPECT_EQ(turned.unpacked, with_unpack ? 1 : 0);
+  }
+}
+
+// Packed for the kernel, and back for who fetches it, with the bits of both.
+TEST(FrozenFilter, OfConvolutions) {
+  struct Case {
+    int64_t channels, filters, kernel;
+    int groups;
+  };
+  for (const Case& c : {Case{16, 32, 3, 1},
+                        {3, 20, 5, 1},
+                        {20, 50, 5, 1},
+                        {5, 1, 3, 1},
+                        {32, 32, 3, 32},
+                        {12, 24, 1, 2},
+                        {40, 7, 1, 1}}) {
+    SCOPED_TRACE(fmt::format("{} {} {} {}", c.channels, c.filters, c.kernel, c.groups));
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    net.Conv2d(net.Data("x", {-1, c.channels, 9, 8}), {.num_filters = static_cast<int>(c.filters),
+                                                       .filter_size = static_cast<int>(c.kernel),
+                                                       .groups = c.groups,
+                                                       .param_attr = {.name = "w"},
+                                                       .output = "y"});
+    Scope scope;
+    Executor().Run(startup, scope);
+    const Tensor w = scope.Get("w").Clone();
+    PreparedProgram plain = Executor().Prepare(main, {"x"}, {"y", "w"});
+    Scope same = scope.Clone();
+    PreparedProgram frozen = Executor().PrepareOwning(main, scope, {"x"}, {"y", "w"});
+    for (int64_t rows : {2, 1}) {
+      Tensor x(DType::kFloat32, {rows, c.channels, 9, 8});
+      for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::sin(static_cast<float>(i));
+      const std::vector<Tensor>& got = frozen.Run(scope, {x});
+      EXPECT_TRUE(BitEqual(got[0], plain.Run(same, {x})[0]));
+      EXPECT_TRUE(BitEqual(got[1], w));
+    }
   }
 }
 

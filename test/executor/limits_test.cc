@@ -1,6 +1,6 @@
 // Programs that want more memory or time than they may have.
 #include <coracle/executor/executor.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 
 #include <cstring>

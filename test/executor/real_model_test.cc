@@ -1,11 +1,9 @@
 // Models that Paddle exported, against results of an independent interpreter.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/io/npy.h>
-#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -3,7 +3,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/internal/file_handle.h>
-#include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/test/test_data.h>

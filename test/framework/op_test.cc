@@ -3,9 +3,9 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/op_library.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -3,7 +3,7 @@
 #include <coracle/framework/base/internal/control_group.h>
 #include <coracle/framework/base/internal/spin.h>
 #include <coracle/framework/base/internal/thread_limit.h>
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/test/sanitizers.h>
 #include <coracle/test/test_data.h>
 #include <coracle/test/threads.h>

@@ -1,6 +1,5 @@
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/ir/variable.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,9 +1,8 @@
 #include <coracle/framework/base/checked.h>
-#include <coracle/framework/base/parallel.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/tensor.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,5 +1,4 @@
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/framework/tensor/scope.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <gtest/gtest.h>
 

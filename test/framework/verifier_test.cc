@@ -1,5 +1,5 @@
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

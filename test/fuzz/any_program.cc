@@ -1,7 +1,7 @@
 #include <coracle/backward/backward.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/framework/ir/printer.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/pass.h>
 #include <coracle/test/fuzz/any_program.h>
 

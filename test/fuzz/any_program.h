@@ -24,8 +24,8 @@ void Refusable(F&& read) {
   }
 }
 
-// Writes, reads again, verifies, prints and copies; differentiates and rewrites what has no
-// problems.
+// Writes, reads again, verifies, prints and copies; differentiates and rewrites what
+// has no problems.
 void UseProgram(const ProgramDesc& program);
 
 }  // namespace coracle

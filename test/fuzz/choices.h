@@ -1,6 +1,6 @@
 #pragma once
-// Where generated programs take their decisions from: the numbers of a seed, or the bytes of a
-// fuzzer.
+// Where generated programs take their decisions from: the numbers of a seed, or the bytes
+// of a fuzzer.
 
 #include <cstddef>
 #include <cstdint>

@@ -52,8 +52,8 @@ Words WordsOf(std::string_view bytes) {
 
 // --- files ---
 
-// Each edit is a place (two bytes, as a part of the file), a kind and a length, and what is put
-// there.
+// Each edit is a place (two bytes, as a part of the file), a kind and a length, and what
+// is put there.
 std::string Edited(std::string file, std::string_view edits) {
   while (edits.size() >= 4) {
     const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(edits[i])); };

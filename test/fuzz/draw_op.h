@@ -39,8 +39,8 @@ class OpDrawer {
 
   std::string NewName(const char* prefix) { return prefix + std::to_string(next_name_++); }
   Shape NewShape(size_t least_rank);
-  // Outputs that have no gradient although they change with the inputs: statistics, and what only
-  // backward reads.
+  // Outputs that have no gradient although they change with the inputs: statistics, and what
+  // only backward reads.
   static bool IsConstant(const OpSpec& def, const std::string& slot);
 
  private:

@@ -1,10 +1,9 @@
-#include <coracle/backward/dense_gradient.h>
+#include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/base/logging.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/hostile_run.h>
 #include <coracle/test/fuzz/targets.h>
@@ -186,7 +185,10 @@ void RunAll(const HostileCase& made, HostileCounts* counts) {
   for (const std::string& name : made.fetches) {
     if (program.Root().FindVar(name)) fetches.push_back(name);
   }
-  PreparedProgram prepared = Executor(options).Prepare(program, feeds.names, fetches);
+  const bool frozen = feeds.names.size() % 2 == 1;
+  PreparedProgram prepared =
+      frozen ? Executor(options).PrepareOwning(program, feeds.scope, feeds.names, fetches)
+             : Executor(options).Prepare(program, feeds.names, fetches);
   for (const Tensor& tensor : prepared.Run(feeds.scope, feeds.tensors))
     tensor.Cast(DType::kFloat64);
   ++counts->ran;

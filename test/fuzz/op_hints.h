@@ -48,11 +48,11 @@ struct OpDraft {
   std::string NewInput(DType type, const Shape& shape, double limit = 0);
 };
 
-// Slots: NAME with ? (may be left out) or * (one to three), then the kind of variable and its dims,
-// "X:n[...,m,k]". Kinds: none floating-point, n of the op's dtype (numbers), a any dtype, +
-// positive, i<LIMIT indices, c int32 counts, b bool, A array, R selected rows. Dims: a letter
-// stands for one size throughout the op, ? for any, "..." for the same leading dims; no brackets:
-// any shape.
+// Slots: NAME with ? (may be left out) or * (one to three), then the kind of variable and its
+// dims, "X:n[...,m,k]". Kinds: none floating-point, n of the op's dtype (numbers), a any dtype,
+// + positive, i<LIMIT indices, c int32 counts, b bool, A array, R selected rows. Dims: a letter
+// stands for one size throughout the op, ? for any, "..." for the same leading dims; no
+// brackets: any shape.
 struct SlotHint {
   std::string name;
   bool optional = false, variadic = false, any_shape = true, lead = false;

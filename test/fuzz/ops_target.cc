@@ -1,7 +1,7 @@
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/run_rules.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/random_program.h>
 #include <coracle/test/fuzz/targets.h>

@@ -1,10 +1,9 @@
+#include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
-#include <coracle/backward/dense_gradient.h>
-#include <coracle/backward/explain.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/framework/ir/printer.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/fuzz/program_check.h>
 #include <fmt/format.h>
@@ -148,8 +147,11 @@ class Check {
           feeds.push_back(std::get<Tensor>(value));
         }
       }
-      PreparedProgram prepared =
-          Executor(options).Prepare(in_double ? InDouble(program) : program, names, fetches);
+      const ProgramDesc run = in_double ? InDouble(program) : program;
+      const bool frozen = options.optimize && seed % 2 == 1;
+      PreparedProgram prepared = frozen
+                                     ? Executor(options).PrepareFrozen(run, scope, names, fetches)
+                                     : Executor(options).Prepare(run, names, fetches);
       for (const Tensor& value : prepared.Run(scope, feeds))
         outcome.values.push_back(value.Clone());
     } catch (const Error& error) {

@@ -1,7 +1,7 @@
 // Gives fuzz targets random bytes without libFuzzer: see docs/fuzzing.md.
 
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/test/fuzz/targets.h>
 #include <fmt/format.h>

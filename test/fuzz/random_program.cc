@@ -1,7 +1,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/layers/control_flow.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/layers/builder.h>
+#include <coracle/operators/operators.h>
 #include <coracle/test/fuzz/draw_op.h>
 #include <coracle/test/fuzz/random_program.h>
 

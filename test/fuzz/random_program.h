@@ -3,7 +3,7 @@
 // loops, branches, recurrent nets and functions around them.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/test/fuzz/choices.h>
 #include <coracle/test/fuzz/op_hints.h>
 
@@ -13,8 +13,8 @@
 
 namespace coracle {
 
-// A gradient that a sub-block takes of one of its values; all three are variables of the root
-// block.
+// A gradient that a sub-block takes of one of its values; all three are variables of
+// the root block.
 struct GradientInBlock {
   std::string value;  // one element; what the block differentiated
   std::string input;

@@ -1,10 +1,10 @@
 // Makes random programs and checks each: see docs/fuzzing.md.
 
-#include <coracle/framework/base/logging.h>
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/framework/ir/printer.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/test/fuzz/hostile_run.h>
 #include <coracle/test/fuzz/program_check.h>
 #include <coracle/test/sanitizers.h>

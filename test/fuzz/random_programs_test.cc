@@ -1,10 +1,10 @@
 // Random programs: that thousands of them hold, that all ops occur, and that a defect is found.
 
-#include <coracle/framework/base/logging.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/framework/ir/printer.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/operators/operators.h>
 #include <coracle/test/fuzz/hostile_run.h>
 #include <coracle/test/fuzz/program_check.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/npy.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/fuzz/sandbox.h>
 #include <coracle/tools/command_line.h>
 #include <coracle/train/run/run.h>

@@ -1,7 +1,7 @@
 // Values for the inputs of a random program, and ways to spoil one.
 
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <coracle/test/fuzz/random_program.h>
 
 #include <algorithm>

@@ -1,8 +1,6 @@
-#include <coracle/framework/base/logging.h>
-#include <coracle/framework/io/npy.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/layers/model_text.h>
+#include <coracle/layers/layer.h>
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/targets.h>
 

@@ -1,7 +1,7 @@
 #pragma once
-// What the fuzzers run, one function for each. Each takes any bytes: what it throws, or any
-// sanitizer's report, is a defect. The corpus test runs the same functions on the files in
-// corpus/<target>.
+// What the fuzzers run, one function for each. Each takes any bytes: what it throws, or
+// any sanitizer's report, is a defect. The corpus test runs the same functions on the
+// files in corpus/<target>.
 
 #include <string_view>
 

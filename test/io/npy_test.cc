@@ -1,5 +1,5 @@
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/io/npy.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/base/logging.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/io/sample_program.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 

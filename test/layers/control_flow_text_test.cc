@@ -1,8 +1,8 @@
 // Layers that hold layers, in model text: what they compute.
 #include <coracle/executor/executor.h>
-#include <coracle/framework/ir/printer.h>
-#include <coracle/layers/control_flow.h>
-#include <coracle/layers/model_text.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/layers/builder.h>
+#include <coracle/layers/layer.h>
 #include <gtest/gtest.h>
 
 namespace coracle {

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/error.h>
-#include <coracle/layers/model_text.h>
+#include <coracle/layers/layer.h>
 #include <gtest/gtest.h>
 
 namespace coracle {

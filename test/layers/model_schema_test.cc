@@ -1,8 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/layer.h>
-#include <coracle/layers/model_text.h>
-#include <coracle/optimizer/regularizer.h>
+#include <coracle/regularizer/regularizer.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -93,8 +92,8 @@ Variable Halves(Builder& net, const Variable& x, const HalvesOptions& options) {
   return result;
 }
 
-// A layer, a clip and a regularizer of a program stand in the schema and are read as those of the
-// library.
+// A layer, a clip and a regularizer of a program stand in the schema and are read as those
+// of the library.
 TEST(ModelSchema, WhatUsersRegister) {
   EXPECT_EQ(ModelSchema().find("message halves"), std::string::npos);
   using O = HalvesOptions;

@@ -1,7 +1,7 @@
 // Every mistake in a model text is one error with its place.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/layers/model_text.h>
+#include <coracle/layers/layer.h>
 #include <gtest/gtest.h>
 
 namespace coracle {

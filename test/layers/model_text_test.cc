@@ -1,13 +1,12 @@
 // Model text and the builder functions must give the same programs.
 
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/io/npy.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
-#include <coracle/layers/model_text.h>
+#include <coracle/layers/layer.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

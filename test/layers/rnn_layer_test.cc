@@ -2,7 +2,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
-#include <coracle/layers/model_text.h>
+#include <coracle/layers/layer.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include "../hostile.h"

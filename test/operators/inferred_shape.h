@@ -4,7 +4,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 
 #include <string>
 #include <utility>
@@ -12,8 +12,8 @@
 
 namespace coracle {
 
-// The inferred shape of output `out`, printed: "[-1, 3]". Dims of the float32 inputs may be -1,
-// unknown.
+// The inferred shape of output `out`, printed: "[-1, 3]". Dims of the float32 inputs may
+// be -1, unknown.
 inline std::string InferredShape(const std::string& type,
                                  const std::vector<std::pair<std::string, Shape>>& ins,
                                  const std::string& out, const AttrList& attrs) {

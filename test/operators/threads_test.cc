@@ -1,5 +1,5 @@
 // Kernels that hand oneDNN parts of their work, with any number of threads.
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv_parts.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/test/threads.h>
@@ -42,8 +42,8 @@ OpTest Conv(const std::string& format, const Shape& input, const Shape& filter,
   return test.RandomInput("Bias", {filter[0]});
 }
 
-// The stack of this thread, as the handler of a signal that comes in the middle of products sees
-// it.
+// The stack of this thread, as the handler of a signal that comes in the middle of
+// products sees it.
 std::atomic<const char*> stack_top{nullptr};
 std::atomic<int> signals_on_the_stack{0}, signals_elsewhere{0};
 
@@ -199,8 +199,8 @@ TEST(KernelThreads, PartsOfConvolutionsCoverIt) {
   }
 }
 
-// While the pool's thread is busy elsewhere, the caller runs all parts: the split and the bits
-// stay.
+// While the pool's thread is busy elsewhere, the caller runs all parts: the split and
+// the bits stay.
 TEST(KernelThreads, BitsDoNotDependOnWhoRunsAPart) {
   const Threads set(2);
   const GemmSpec gemm{.m = 70, .n = 300, .k = 257};

@@ -2,8 +2,8 @@
 // in double precision, and its order of clip, normalization and decay.
 
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/optimizer/gradient_accumulation.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 
@@ -266,8 +266,8 @@ TEST(CaffeSolver, LearningRatePolicies) {
   expect(MultiStepRate({0.01, 0.1, {50, 50}}), 50, 1e-4);
 }
 
-// The small net of the sources' analysis: y = X w + b, loss = 1 / (2 N) |y - t|^2, decay 0.5 of the
-// bias too.
+// The small net of the sources' analysis: y = X w + b, loss = 1 / (2 N) |y - t|^2, decay 0.5 of
+// the bias too.
 TEST(CaffeSolver, SmallLeastSquares) {
   const double x[2][2] = {{1, 2}, {3, -1}}, t[2] = {1, 2};
   const std::vector<std::vector<double>> expected = {

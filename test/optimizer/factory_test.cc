@@ -1,13 +1,11 @@
-// Optimizers by name, groups by pattern, regularizers by name and by multiplier, and what users
-// add.
+// Optimizers by name, groups by pattern, regularizers by name and by multiplier, and
+// what users add.
 
-#include <coracle/framework/ir/state.h>
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/optimizer/factory.h>
-#include <coracle/optimizer/optimizer_group.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/optimizer/regularizer.h>
-#include <coracle/optimizer/update_block.h>
+#include <coracle/regularizer/regularizer.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
-// The host-side scaler: published traces and transitions of torch.amp.GradScaler, and what that one
-// gets wrong.
+// The host-side scaler: published traces and transitions of torch.amp.GradScaler, and what that
+// one gets wrong.
 
-#include <coracle/optimizer/grad_scaler.h>
+#include <coracle/optimizer/mixed_precision.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
-#include <coracle/optimizer/gradient_accumulation.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 

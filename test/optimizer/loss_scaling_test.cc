@@ -2,12 +2,11 @@
 // leave no trace, error clips, and the published traces.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
-#include <coracle/optimizer/factory.h>
-#include <coracle/optimizer/loss_scaling.h>
+#include <coracle/optimizer/mixed_precision.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/optimizer/update_block.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // Learning-rate schedules: values known from their sources, and ops in programs against the host.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/lr_schedule.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>

@@ -2,10 +2,9 @@
 // nearly what float32 gives.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/io/program_io.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
-#include <coracle/layers/control_flow.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
 // Optimizers: several steps of whole programs against loops in double written out here.
 
-#include <coracle/framework/base/logging.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/optimizer/update_block.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -2,7 +2,7 @@
 // formulas (Paddle's, see the options' docs).
 
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 

@@ -2,18 +2,15 @@
 // behaviour would fail; and its tables of defaults, optimizer state and precision lists. Its update
 // formulas are in optimizers_test.cc, its schedules in lr_schedule_test.cc.
 
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
-#include <coracle/optimizer/factory.h>
-#include <coracle/optimizer/gradient_accumulation.h>
-#include <coracle/optimizer/loss_scaling.h>
 #include <coracle/optimizer/mixed_precision.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/optimizer/regularizer.h>
-#include <coracle/optimizer/weight_average.h>
+#include <coracle/regularizer/regularizer.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

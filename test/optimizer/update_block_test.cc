@@ -2,12 +2,12 @@
 // program without guard does, bit for bit.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/optimizer/update_block.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -21,8 +21,8 @@ namespace {
 
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>()>;
 
-// A table with sparse gradients and a layer with settings of its own; inputs `go` and `ready`
-// guard.
+// A table with sparse gradients and a layer with settings of its own; inputs `go`
+// and `ready` guard.
 struct Net {
   ProgramDesc main, startup;
   Variable loss;

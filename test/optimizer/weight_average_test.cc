@@ -2,11 +2,9 @@
 // parameter and a resumed run leave.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/optimizer/gradient_accumulation.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/optimizer/update_block.h>
-#include <coracle/optimizer/weight_average.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Patterns of ops: what they match, and what is nearly it.
 
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <coracle/passes/match.h>
 #include <gtest/gtest.h>
 

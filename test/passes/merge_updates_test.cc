@@ -1,7 +1,7 @@
 #include <coracle/executor/executor.h>
-#include <coracle/framework/base/parallel.h>
-#include <coracle/framework/ir/names.h>
-#include <coracle/framework/op/verifier.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/ir/op.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -104,8 +104,8 @@ TEST(MergeUpdates, OnlyOpsOfTheUpdate) {
   EXPECT_EQ((Ops{"scale p0", "scale p1"}), net.Merged());
 }
 
-// Sizes around the blocks of a sweep, none, one; the same bits with 1, 2 and 5 threads and without
-// the pass.
+// Sizes around the blocks of a sweep, none, one; the same bits with 1, 2 and 5 threads and
+// without the pass.
 TEST(MergeUpdates, SameBits) {
   const std::vector<int64_t> sizes = {4096, 1, 70001, 0, 4095, 8193, 3, 65536};
   const int threads = NumThreads();

@@ -1,6 +1,5 @@
 // What the command does with files that somebody made to harm whoever reads them.
 
-#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/test/sanitizers.h>

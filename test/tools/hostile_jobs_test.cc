@@ -1,6 +1,6 @@
 // What jobs, and the models that they train, may hold to harm whoever runs them.
 
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/tools/cli.h>
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/sanitizers.h>
 
 #include <cmath>

@@ -2,7 +2,7 @@
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/op_library.h>
+#include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 
 namespace coracle {

@@ -1,4 +1,4 @@
-#include <coracle/framework/ir/printer.h>
+#include <coracle/framework/ir/program.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -37,8 +37,8 @@ void operator delete[](void* p, size_t) noexcept { std::free(p); }
 namespace coracle {
 namespace {
 
-// Reference kernels leave no library in between: what is counted is the loop, the batches and the
-// executor.
+// Reference kernels leave no library in between: what is counted is the loop, the batches
+// and the executor.
 TEST(Allocations, NonePerStep) {
   JobConfig job;
   job.model_text = R"(

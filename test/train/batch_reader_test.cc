@@ -1,4 +1,4 @@
-#include <coracle/train/data/batch_reader.h>
+#include <coracle/train/data/data_source.h>
 
 #include <algorithm>
 #include <numeric>

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/io/program_io.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/log/event_writer.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
@@ -143,8 +143,8 @@ TEST(Crc32c, PublishedValues) {
     EXPECT_EQ(Crc32c(rising.substr(cut), Crc32c(rising.substr(0, cut))), 0x46DD794Eu);
 }
 
-// The record that TensorBoard's own tests of its reader hold: an event of the year 2015 that says
-// "brain.Event:1".
+// The record that TensorBoard's own tests of its reader hold: an event of the year 2015
+// that says "brain.Event:1".
 TEST(EventWriter, ARecordKnownFromElsewhere) {
   const auto bytes = [](std::initializer_list<int> values) {
     std::string text;
@@ -277,8 +277,8 @@ TEST(EventWriter, Histograms) {
   EXPECT_EQ(Find(histogram(4), 3), nullptr);  // num 0 is proto3's default
 }
 
-// A whole run: what its event file holds is what its log.jsonl holds, and the program's ops are the
-// graph's nodes.
+// A whole run: what its event file holds is what its log.jsonl holds, and the program's ops are
+// the graph's nodes.
 TEST(EventWriter, ARunLogsTheSameEverywhere) {
   TempDir dir;
   JobConfig job = SmallJob();

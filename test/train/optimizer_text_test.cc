@@ -1,10 +1,11 @@
 // Optimizers, schedules and averages in job text: that each field arrives, the places of errors,
 // and that a run which is cut in two ends with the same bits.
 
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/optimizer/factory.h>
-#include <coracle/optimizer/regularizer.h>
+#include <coracle/operators/operators.h>
+#include <coracle/optimizer/optimizers.h>
+#include <coracle/regularizer/regularizer.h>
 #include <coracle/train/run/trainer.h>
 
 #include <cmath>
@@ -196,7 +197,7 @@ class HalfRate : public LrSchedule {
  public:
   explicit HalfRate(double rate) : rate_(rate) {}
   double At(int64_t t) const override { return rate_ / (1 + static_cast<double>(t)); }
-  ScheduleValue Append(const ScheduleValue& t) const override { return rate_ / (1.0 + t); }
+  Variable Append(const Variable& t) const override { return rate_ / (1.0 + t); }
 
  private:
   double rate_;
@@ -346,8 +347,8 @@ PrecisionConfig Precision(DType dtype) {
   return precision;
 }
 
-// Each optimizer with a schedule, accumulation over two batches, an average and float16, all at
-// once.
+// Each optimizer with a schedule, accumulation over two batches, an average and float16,
+// all at once.
 TEST(OptimizerText, ResumeOfEveryKind) {
   for (const std::string kind : kKinds) {
     ExpectResumeGoesOn(

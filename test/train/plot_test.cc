@@ -1,6 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/train/log/plot.h>
-#include <coracle/train/run/time_model.h>
+#include <coracle/train/run/trainer.h>
 
 #include <cmath>
 #include <limits>

@@ -4,7 +4,6 @@
 #include <coracle/train/data/json_reader.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/trainer.h>
-#include <coracle/train/run/weights.h>
 #include <fmt/format.h>
 #include <sys/mount.h>
 #include <sys/resource.h>

@@ -1,12 +1,10 @@
 // The loop beside its steps: test sets, phases, what is watched, weights, freezing, messages.
 
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/trainer.h>
-#include <coracle/train/run/weights.h>
 #include <signal.h>
 
 #include <cmath>

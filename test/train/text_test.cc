@@ -1,12 +1,10 @@
 // Texts as data, states carried from batch to batch, and text written by a trained model.
 
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/options.h>
 #include <coracle/train/data/text_source.h>
 #include <coracle/train/log/progress.h>
-#include <coracle/train/run/generate.h>
 #include <coracle/train/run/trainer.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/trainer.h>

@@ -2,7 +2,7 @@
 // declaration: framework, backward, executor, optimizer and what passes share compare no op type
 // with a name and keep no list of names. (They may append ops.)
 
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -55,9 +55,7 @@ TEST(PublicNames, LeaveTheUsersTheirs) {
 class Halving : public LrSchedule {
  public:
   double At(int64_t t) const override { return 1 / (1 + double(t)); }
-  ScheduleValue Append(const ScheduleValue& t) const override {
-    return Min(Exp(t * 0.0), 1 / (t + 1));
-  }
+  Variable Append(const Variable& t) const override { return Min(Exp(t * 0.0), 1 / (t + 1)); }
 };
 
 class MyClip : public BaseErrorClipAttr {

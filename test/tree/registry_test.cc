@@ -1,6 +1,6 @@
 // What every op declaration must have. That every constraint and gradient is tested is checked at
 // the end of operators_test, which sees what its tests provoked (test/op_test.cc).
-#include <coracle/operators/default_ops.h>
+#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/train/data/batch_reader.h>
+#include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/train/data/batch_reader.h>
 #include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 

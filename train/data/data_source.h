@@ -4,12 +4,46 @@
 #include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace coracle {
+
+// Vocabulary: the different characters of a text, numbered from 0 in the order of
+// their code points.
+
+class Vocabulary {
+ public:
+  Vocabulary() = default;
+  // The characters of a UTF-8 text. `source` names it in errors: kInvalidArgument for bytes that
+  // are not UTF-8, with their offset.
+  static Vocabulary Of(std::string_view text, const std::string& source);
+  // The file that ToJson's text was written to. Throws kDataLoss for anything else.
+  static Vocabulary Read(const std::string& path);
+  // {"format": "coracle vocabulary", "version": 1, "characters": ["\n", " ", ...]}.
+  std::string ToJson() const;
+
+  int64_t size() const { return static_cast<int64_t>(characters_.size()); }
+  // Throws kInvalidArgument for bytes that are not UTF-8 and for a character that is not here, with
+  // its offset in bytes.
+  std::vector<int64_t> Encode(std::string_view text, const std::string& source) const;
+  // The character of an id, as UTF-8. Throws kOutOfRange.
+  const std::string& Character(int64_t id) const;
+
+  bool operator==(const Vocabulary& other) const { return characters_ == other.characters_; }
+
+ private:
+  explicit Vocabulary(std::vector<std::string> characters);
+
+  std::vector<std::string> characters_;
+  std::map<std::string, int64_t, std::less<>> ids_;
+};
 
 class Vocabulary;
 
@@ -76,5 +110,148 @@ DataSourcePtr MakeSubset(DataSourcePtr source, int64_t first, int64_t limit);
 // A random part of another source: round(share * size) rows that the seed draws, or all but those,
 // in their order. Throws kOutOfRange when there are none.
 DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn);
+
+// Batches of a data source, epoch after epoch, in an order that a seed decides. A thread of its own
+// prepares the next batch while the caller works on the last.
+
+// Fills `rows` with a random permutation of 0 .. rows.size() - 1: Fisher and Yates' shuffle, drawn
+// from Philox by (seed, epoch).
+void ShuffleRows(uint64_t seed, uint64_t epoch, std::span<int64_t> rows);
+
+struct BatchOptions {
+  int64_t batch_size = 64;
+  bool shuffle = false;
+  bool drop_last = false;  // leave out the rows of an epoch that do not fill a batch
+  uint64_t seed = 0;
+  bool prefetch = true;  // the batches are the same without
+};
+
+class BatchReader {
+ public:
+  // Throws kInvalidArgument for a batch size below 1 or data that gives no batch.
+  BatchReader(DataSourcePtr source, const BatchOptions& options);
+  ~BatchReader();
+  BatchReader(const BatchReader&) = delete;
+  BatchReader& operator=(const BatchReader&) = delete;
+
+  const std::vector<DataColumn>& columns() const;  // of the source
+  int64_t batches_per_epoch() const;
+  // Number of the batch that Next returns next, counted over all epochs; epoch =
+  // position / batches_per_epoch.
+  int64_t position() const;
+  void Seek(int64_t position);
+
+  // One tensor per column of the source, [rows, ...]. Valid (and unchanged) until the next call of
+  // Next or Seek. An exception of the source is rethrown here, for the batch that it concerns.
+  const std::vector<Tensor>& Next();
+  // Where row `row` of the batch that Next returned last comes from: see DataSource::Place.
+  std::string PlaceOf(int64_t row) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The data sources of this library: drawn digits, files of the formats idx (that of MNIST), csv and
+// npz, and texts. Files may come from anywhere: every count is checked against the bytes that are
+// there before memory is allocated, and errors give file and position.
+
+// One idx array: big-endian header 0 0 TYPE RANK, RANK dimensions of 4 bytes, then the elements
+// (format: the MNIST page of LeCun, Cortes and Burges). `bytes` are unpacked already.
+Tensor ParseIdx(std::string_view bytes, const std::string& source);
+// The same from a file, plain or gzip (told by its first bytes).
+Tensor ReadIdx(const std::string& path);
+
+struct IdxOptions {
+  std::string images = {};          // file of the "image" column: any rank from 1
+  std::string labels = {};          // file of the "label" column: integers, rank 1
+  float mean = 0;                   // image = (value - mean) * scale
+  std::optional<float> scale = {};  // default: 1/255 for bytes, else 1
+};
+// Columns "image" (float32; rows of rank 2 get a channel: [1, 28, 28]) and "label" (int64 [1]). A
+// missing "x.gz" is looked for as "x", and "x" as "x.gz".
+DataSourcePtr MakeIdxSource(const IdxOptions& options);
+
+enum class CsvLabel {
+  kInteger,  // int64
+  kReal,     // float32
+  kClass,    // one of `classes`, by its place
+};
+
+// A column of data that is not as the others.
+struct CsvColumn {
+  std::string name = "";                     // or number
+  std::optional<float> fill = std::nullopt;  // none: the file's; so for the next two
+  std::optional<float> mean = std::nullopt;
+  std::optional<float> scale = std::nullopt;
+  // The words that it holds: as many values, 1 for the word of a row and else 0.
+  std::vector<std::string> categories = {};
+  // Not "": the number of the word instead, as a column of that name, int64 [1].
+  std::string ids = "";
+};
+
+struct CsvOptions {
+  std::string file = {};
+  bool header = false;  // the first line names the columns
+  char delimiter = ',';
+  std::string label = {};  // name (with a header) or number from 0; "": the last column
+  CsvLabel label_kind = CsvLabel::kInteger;
+  std::vector<std::string> classes = {};
+  std::vector<std::string> skip = {};  // columns left out, by name or number
+  std::optional<float> fill = {};      // value of empty cells; none: an empty cell is an error
+  float mean = 0;                      // data = (value - mean) * scale
+  float scale = 1;
+  std::vector<int64_t> shape = {};  // of one row of "data"; empty: [number of values]
+  std::vector<CsvColumn> columns = {};
+};
+// Columns "data" (float32), those of `ids`, and "label" ([1]). Cells may be quoted ("a ""b"" c").
+DataSourcePtr MakeCsvSource(const CsvOptions& options);
+DataSourcePtr ParseCsv(std::string_view text, const CsvOptions& options);  // file: for errors only
+
+struct NpzColumn {
+  std::string key = {};
+  std::string name = {};  // "": the key
+};
+struct NpzOptions {
+  std::string file = {};
+  std::vector<NpzColumn> columns = {};  // empty: every key
+};
+// One column per array; axis 0 counts the rows.
+DataSourcePtr MakeNpzSource(const NpzOptions& options);
+
+// Handwritten-like digits that the library draws itself.
+struct DigitsOptions {
+  int64_t count = 20000;
+  uint64_t seed = 1;
+};
+
+enum class DigitSplit { kTrain, kTest };
+
+// `count` digits, drawn once into memory: columns "image" float32 [1, 28, 28] in [0, 1] and
+// "label" int64 [1].
+DataSourcePtr MakeDigits(int64_t count, uint64_t seed, DigitSplit split);
+
+// A text whose characters are predicted from those before them.
+struct TextOptions {
+  std::string file = "";         // UTF-8
+  int64_t sequence_length = 64;  // characters of one row
+  double holdout = 0.1;          // share of the text, at its end, that is only for tests
+  std::string vocabulary = "";   // a saved vocabulary (see Vocabulary); "": from `vocabulary_text`
+  // A text whose characters are the vocabulary; "": the file itself.
+  std::string vocabulary_text = "";
+};
+
+enum class TextPart {
+  kTrain,  // all but the held-out end
+  kTest,   // the held-out end; its first character is predicted from the one before
+};
+
+// Columns "text" int64 [sequence_length] and "next" int64 [sequence_length, 1], the characters that
+// follow those of "text", as numbers in the vocabulary. The part is cut into `streams` pieces of
+// one length; row r holds the sequence number r / streams of stream r % streams: batches of
+// `streams` rows in order continue each other, row by row. What does not fill the streams, fewer
+// than streams * sequence_length characters, is left out at the streams' ends. Throws
+// kInvalidArgument for a text too short to give a row per stream.
+DataSourcePtr MakeTextSource(const TextOptions& options, TextPart part, int64_t streams);
 
 }  // namespace coracle

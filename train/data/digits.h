@@ -4,7 +4,7 @@
 // rotation, shear, scale and shift, drawn with a pen of random width, with pixel noise and now and
 // then a stray stroke.
 
-#include <coracle/train/data/sources.h>
+#include <coracle/train/data/data_source.h>
 
 #include <cstdint>
 #include <span>

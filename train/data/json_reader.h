@@ -1,6 +1,6 @@
 #pragma once
-// JsonReader: a value of a JSON text that anybody may have written. Each look at it checks kind and
-// range.
+// JsonReader: a value of a JSON text that anybody may have written. Each look at it checks
+// kind and range.
 
 #include <cstdint>
 #include <memory>
@@ -28,8 +28,8 @@ class JsonReader {
   bool Bool() const;
   int64_t Integer(int64_t min, int64_t max = INT64_MAX) const;
   uint64_t Unsigned() const;
-  // A number, or "nan", "inf", "-inf", which JSON lacks; null, where a number was not finite, is
-  // nan.
+  // A number, or "nan", "inf", "-inf", which JSON lacks; null, where a number was not
+  // finite, is nan.
   double Number() const;
 
   const nlohmann::ordered_json& json() const { return *json_; }

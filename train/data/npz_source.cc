@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/npy.h>
-#include <coracle/train/data/sources.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 
 #include <algorithm>

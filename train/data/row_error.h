@@ -2,7 +2,7 @@
 // Errors about labels and ids, told with the row of the data that holds them.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/train/data/batch_reader.h>
+#include <coracle/train/data/data_source.h>
 
 #include <vector>
 

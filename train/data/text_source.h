@@ -1,8 +1,7 @@
 #pragma once
 // A text as training data for a model that predicts each character from those before it.
 
-#include <coracle/train/data/sources.h>
-#include <coracle/train/data/vocabulary.h>
+#include <coracle/train/data/data_source.h>
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/state.h>
-#include <coracle/optimizer/gradient_accumulation.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/operators/operators.h>
+#include <coracle/optimizer/optimizer.h>
 #include <coracle/train/job/appended_training.h>
 #include <coracle/train/job/names.h>
 #include <fmt/format.h>
@@ -77,7 +78,7 @@ class Held : public LrSchedule {
  public:
   Held(std::string var, double rate) : var_(std::move(var)), rate_(rate) {}
   double At(int64_t) const override { return rate_; }
-  ScheduleValue Append(const ScheduleValue& t) const override { return {t.block(), var_}; }
+  Variable Append(const Variable& t) const override { return Variable::Of(t.block(), var_); }
 
  private:
   std::string var_;
@@ -110,9 +111,8 @@ std::string CounterOf(const ProgramDesc& main, const std::string& rate) {
   throw InternalError("plateau: no op counts the updates of " + Quote(rate));
 }
 
-AttrList Optimizing(AttrList attrs = {}) {
-  attrs.push_back({kOpRoleAttr, int32_t{kOptimize}});
-  return attrs;
+Writer GuardWriter(BlockDesc& block) {
+  return Writer(block, DefaultOps(), {.role = kOptimize, .stop_gradient = true});
 }
 
 // Guards updates by the losses of all runs that they are made of.
@@ -120,25 +120,22 @@ class FiniteLossGuard {
  public:
   // Appends what looks at the loss of a run.
   FiniteLossGuard(const Variable& loss, ProgramDesc& startup, int64_t iter_size) {
-    BlockDesc& root = loss.program().Root();
-    name_ = MakeTemporary(root, "loss_is_finite", DType::kBool);
-    root.AppendOp("isfinite", {{"X", {loss.name()}}}, {{"Out", {name_}}}, Optimizing());
+    const Writer w = GuardWriter(loss.program().Root());
+    name_ = w.Named("loss_is_finite", IsFinite(w.Var(loss.name()))).name();
     if (iter_size == 1) return;
     const std::string all =
         MakeState(loss.program(), startup, loss.program().FreeName("@LOSSES_ARE_FINITE@"),
                   DType::kBool, {1}, 1);
-    root.AppendOp("logical_and", {{"X", {all}}, {"Y", {name_}}}, {{"Out", {all}}}, Optimizing());
+    w.Into(all, "logical_and", {{"X", {all}}, {"Y", {name_}}});
     name_ = all;
     kept_ = true;
   }
   const std::string& name() const { return name_; }
   // Appends to the block of the update: the next runs are looked at anew.
   void Reset(BlockDesc& block) const {
-    if (!kept_) return;
-    block.AppendOp("fill_constant", {}, {{"Out", {name_}}},
-                   Optimizing({{"shape", std::vector<int64_t>{1}},
-                               {"dtype", static_cast<int32_t>(DType::kBool)},
-                               {"value", 1.0f}}));
+    if (kept_) {
+      GuardWriter(block).Into(name_, "fill_constant", {}, FillAttrs({1}, DType::kBool, 1));
+    }
   }
 
  private:

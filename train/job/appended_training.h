@@ -3,10 +3,10 @@
 // parameter groups, averages of parameters.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/tensor/scope.h>
-#include <coracle/optimizer/loss_scaling.h>
-#include <coracle/optimizer/optimizer_group.h>
-#include <coracle/train/job/training.h>
+#include <coracle/framework/tensor/tensor.h>
+#include <coracle/optimizer/mixed_precision.h>
+#include <coracle/optimizer/optimizer.h>
+#include <coracle/train/job/job.h>
 
 #include <functional>
 #include <memory>

@@ -16,16 +16,16 @@
 
 namespace coracle {
 
-// From protobuf's places (lines and columns from 0, a tab to the next multiple of 8) to an
-// editor's.
+// From protobuf's places (lines and columns from 0, a tab to the next multiple of 8)
+// to an editor's.
 class Places {
  public:
   Places(std::string_view text, const std::string& source);
 
   const std::string& source() const { return source_; }
 
-  // "file:line:column". protobuf notices a bad field past its name: with `name`, the place is where
-  // that begins.
+  // "file:line:column". protobuf notices a bad field past its name: with `name`, the place is
+  // where that begins.
   std::string At(int line, int column, const std::string& name = "") const;
 
  private:

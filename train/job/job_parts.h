@@ -12,8 +12,8 @@ namespace coracle {
 // `train`, `test` or a test set's data; `parent` is its field.
 DataConfig ToData(const proto::DataConfig& data, const JobNode& at, const std::string& parent);
 
-// What the loop does beside its steps: test sets, stages, what is watched, signals, limits,
-// weights, logs.
+// What the loop does beside its steps: test sets, stages, what is watched, signals,
+// limits, weights, logs.
 void TakeSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* config);
 
 // `mixed_precision`. Throws with the place of a field that is out of range, or contradicts another.

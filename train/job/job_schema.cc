@@ -1,8 +1,8 @@
-#include <coracle/clip/gradient_clip.h>
-#include <coracle/optimizer/factory.h>
+#include <coracle/clip/clip.h>
+#include <coracle/optimizer/optimizers.h>
 #include <coracle/optimizer/option_fields.h>
-#include <coracle/optimizer/regularizer.h>
 #include <coracle/proto/job.pb.h>
+#include <coracle/regularizer/regularizer.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_schema.h>
 #include <coracle/train/job/schedule_text.h>

@@ -1,7 +1,7 @@
 #pragma once
 // Lists of names and of patterns.
 
-#include <coracle/optimizer/optimizer_group.h>
+#include <coracle/optimizer/optimizer.h>
 
 #include <algorithm>
 #include <string>

@@ -1,9 +1,9 @@
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/optimizer/factory.h>
+#include <coracle/optimizer/optimizers.h>
 #include <coracle/optimizer/option_fields.h>
-#include <coracle/optimizer/regularizer.h>
+#include <coracle/regularizer/regularizer.h>
 #include <coracle/train/job/optimizer_text.h>
 #include <coracle/train/job/schedule_text.h>
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 // The part of a job text that says how parameters are updated.
 
 #include <coracle/proto/job.pb.h>
+#include <coracle/train/job/job.h>
 #include <coracle/train/job/job_node.h>
-#include <coracle/train/job/training.h>
 
 namespace coracle {
 

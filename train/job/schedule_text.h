@@ -1,11 +1,11 @@
 #pragma once
-// Learning-rate schedules in job text, and what optimizers and they have in common. Internal to
-// train/.
+// Learning-rate schedules in job text, and what optimizers and they have in common.
+// Internal to train/.
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/ir/fields.h>
+#include <coracle/train/job/job.h>
 #include <coracle/train/job/job_node.h>
-#include <coracle/train/job/training.h>
 
 namespace coracle {
 

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::string_view kTriple = "\"\"\"";
 
-// The last two characters that are no white space of what has been read: the ends of its last
-// tokens.
+// The last two characters that are no white space of what has been read: the ends of
+// its last tokens.
 class LastTokens {
  public:
   void Read(std::string_view text, size_t at) {

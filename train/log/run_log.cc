@@ -1,5 +1,5 @@
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/data/json_reader.h>
 #include <coracle/train/log/plot.h>

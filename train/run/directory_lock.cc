@@ -1,5 +1,4 @@
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/run/directory_lock.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 // Evaluator: a program over the rows of a data source.
 
 #include <coracle/executor/executor.h>
-#include <coracle/train/data/batch_reader.h>
 #include <coracle/train/data/carry.h>
+#include <coracle/train/data/data_source.h>
 #include <coracle/train/data/feeder.h>
 #include <coracle/train/run/metric.h>
 
@@ -21,9 +21,9 @@ class Evaluator {
   Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
             DataSourcePtr data, const BatchOptions& batch, int64_t iterations = 0);
 
-  // Exact means over all rows: every batch weighs as many rows as it has. States begin with zeros.
-  // Returns false when `stop`, asked after each batch, ended it (or the program's own
-  // CompileOptions::stop did).
+  // Exact means over all rows: every batch weighs as many rows as it has. States begin with
+  // zeros. Returns false when `stop`, asked after each batch, ended it (or the program's
+  // own CompileOptions::stop did).
   bool Run(Scope& scope, const std::function<bool()>& stop = {});
   // Runs the first batch, so that what does not fit shows now.
   void Try(Scope& scope);

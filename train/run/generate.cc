@@ -1,11 +1,11 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/layers/control_flow.h>
-#include <coracle/operators/default_ops.h>
-#include <coracle/train/data/vocabulary.h>
-#include <coracle/train/run/generate.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/builder.h>
+#include <coracle/operators/operators.h>
+#include <coracle/train/data/data_source.h>
+#include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 
 #include <algorithm>

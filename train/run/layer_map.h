@@ -2,7 +2,7 @@
 // Which layer of a model, and which part of a training step, an op belongs to.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/train/run/time_model.h>
+#include <coracle/train/run/trainer.h>
 
 #include <cstddef>
 #include <map>

@@ -1,7 +1,7 @@
 #pragma once
 // Sums of metrics, batch by batch.
 
-#include <coracle/framework/io/npy.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/job/job.h>
 
@@ -13,8 +13,8 @@
 
 namespace coracle {
 
-// The only element of a float32 or float64 tensor, or one of an integer type; `name` is for the
-// error.
+// The only element of a float32 or float64 tensor, or one of an integer type; `name` is
+// for the error.
 double ScalarOf(const Tensor& tensor, const std::string& name);
 
 // Sums of one metric over batches.

@@ -2,7 +2,7 @@
 // What a run does about a loss or a parameter that is a nan or infinite.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/snapshot.h>
 

@@ -1,10 +1,9 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/ir/printer.h>
-#include <coracle/framework/op/default_attr.h>
-#include <coracle/train/data/vocabulary.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/train/data/data_source.h>
 #include <coracle/train/job/names.h>
 #include <coracle/train/run/metric.h>
 #include <coracle/train/run/outputs.h>

@@ -9,10 +9,10 @@
 
 namespace coracle {
 
-// Makes the directories of a job, tries whether they can be written (hours of training should not
-// end in a name that cannot be), keeps other runs from them as long as the locks live and removes
-// what runs that were killed have left half-written. Throws kIo, and kAlreadyExists where another
-// run writes.
+// Makes the directories of a job, tries whether they can be written (hours of training should
+// not end in a name that cannot be), keeps other runs from them as long as the locks live and
+// removes what runs that were killed have left half-written. Throws kIo, and kAlreadyExists
+// where another run writes.
 std::vector<std::unique_ptr<DirectoryLock>> OpenOutputDirectories(const JobConfig& config);
 
 // Throws kAlreadyExists where the directories of the job hold what another run has written.

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/ir/names.h>
+#include <coracle/framework/ir/op.h>
 #include <coracle/train/run/probe.h>
 #include <fmt/format.h>
 
@@ -77,8 +77,8 @@ void Probe::FindLearningRates(const ProgramDesc& program) {
   });
 }
 
-// See AppendGradientClips: "gradient_clip.GROUP.norm" keeps what is compared with the limit, a
-// constant.
+// See AppendGradientClips: "gradient_clip.GROUP.norm" keeps what is compared with the
+// limit, a constant.
 void Probe::FindClips(const BlockDesc& block) {
   const std::string_view prefix = "gradient_clip.", suffix = ".norm";
   for (size_t i = 0; i < block.NumOps(); ++i) {

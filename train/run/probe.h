@@ -3,7 +3,7 @@
 // debug_info, the size of every value.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/log/clip_report.h>
 #include <coracle/train/run/metric.h>
 

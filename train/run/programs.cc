@@ -1,8 +1,8 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/layers/model_text.h>
-#include <coracle/optimizer/loss_scaling.h>
+#include <coracle/layers/layer.h>
+#include <coracle/optimizer/mixed_precision.h>
 #include <coracle/train/data/feeder.h>
 #include <coracle/train/run/programs.h>
 #include <fmt/format.h>

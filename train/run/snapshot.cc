@@ -1,8 +1,7 @@
 #include <coracle/framework/base/crc32c.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/base/logging.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/program_io.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/run/manifest.h>
 #include <coracle/train/run/outputs.h>

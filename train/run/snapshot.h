@@ -6,9 +6,9 @@
 // manifest.json, which says what is in state.pdiparams, how far the run is, and the size and
 // CRC-32C of each file and of itself. Written whole or not at all.
 
-#include <coracle/framework/io/npy.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/tensor/scope.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/run/trainer.h>
 
 #include <cstdint>

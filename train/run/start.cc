@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/run/start.h>
-#include <coracle/train/run/weights.h>
+#include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 
 #include <algorithm>

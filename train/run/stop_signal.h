@@ -21,9 +21,9 @@ class StopSignal {
 };
 
 // While one lives, the terminal that standard input is does not show "^C" for Ctrl-C, which would
-// stand in the middle of a bar. The first signal of a StopSignal that stops gives the terminal back
-// too, since a second one ends the process. One at a time; does nothing without a terminal, or in
-// the background.
+// stand in the middle of a bar. The first signal of a StopSignal that stops gives the terminal
+// back too, since a second one ends the process. One at a time; does nothing without a terminal,
+// or in the background.
 class QuietControlKeys {
  public:
   explicit QuietControlKeys(bool wanted);

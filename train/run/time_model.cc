@@ -5,7 +5,7 @@
 #include <coracle/train/data/feeder.h>
 #include <coracle/train/run/layer_map.h>
 #include <coracle/train/run/programs.h>
-#include <coracle/train/run/time_model.h>
+#include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -199,10 +199,13 @@ ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options) {
 ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options) {
   Scope scope;
   InferenceModel model = LoadInferenceModel(path, scope);
-  const Step step{
-      std::move(model.program), {}, model.feed_names, model.fetch_names, options.batch_size};
-  PreparedProgram program =
-      ExecutorFor(options, true).PrepareOwning(step.main, scope, step.inputs, step.fetches);
+  Step step{std::move(model.program), {}, model.feed_names, model.fetch_names, options.batch_size};
+  const Executor executor = ExecutorFor(options, true);
+  step.main.Root().RemoveOpsIf([&](const OpDesc& op) {  // they belong to no layer
+    const OpSpec* def = executor.ops().Find(op.type());
+    return def && def->kind != OpKind::kCompute;
+  });
+  PreparedProgram program = executor.PrepareOwning(step.main, scope, step.inputs, step.fetches);
   return TimeRuns(step, options, program, scope);
 }
 

@@ -3,8 +3,8 @@
 // is one update.
 
 #include <coracle/executor/executor.h>
-#include <coracle/train/data/batch_reader.h>
 #include <coracle/train/data/carry.h>
+#include <coracle/train/data/data_source.h>
 #include <coracle/train/data/feeder.h>
 #include <coracle/train/log/window.h>
 #include <coracle/train/run/probe.h>

@@ -270,8 +270,8 @@ class Job {
     });
   }
 
-  // Returns whether the watched value is the best so far. Sets `stopped` when the user did not want
-  // to wait.
+  // Returns whether the watched value is the best so far. Sets `stopped` when the user did not
+  // want to wait.
   bool EvaluateAll() {
     const bool best = RunTests();
     if (result_.stopped) return best;

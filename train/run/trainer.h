@@ -4,10 +4,16 @@
 // EvaluateSavedModel tests what a job has deployed.
 
 #include <coracle/executor/executor.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/tensor/tensor.h>
+#include <coracle/layers/layer.h>
 #include <coracle/train/job/job.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -56,8 +62,8 @@ struct StepReport {
 
   // Of the steps since the last display, or of the last `average_loss` steps where the job says so.
   double MeanLoss() const;
-  // Of the steps since the last display, in the order of plan.metric_names. Valid until the next
-  // call.
+  // Of the steps since the last display, in the order of plan.metric_names. Valid until
+  // the next call.
   const std::vector<double>& MeanMetrics() const;
 };
 
@@ -120,8 +126,8 @@ struct TrainResult {
   bool stopped = false;  // by the `stop` callback, or by max_seconds
   bool time_up = false;  // by max_seconds
   int64_t steps = 0;     // done, of all runs
-  // Of the last evaluation of the first test set; without test data, means over the last steps
-  // shown.
+  // Of the last evaluation of the first test set; without test data, means over the
+  // last steps shown.
   double loss = 0;
   std::vector<NamedValue> metrics;
   std::vector<EvaluationRecord> evaluations;  // the last of each test set
@@ -161,5 +167,108 @@ struct EvaluateOptions {
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
                                            const EvaluateOptions& options = {},
                                            std::string* profile = nullptr);
+
+// Loading of values for a model's variables, by name, from a file of another run.
+
+struct WeightsReport {
+  std::string file;
+  std::vector<std::string> loaded;
+  std::vector<std::string> mismatched;    // of another shape or dtype in the file
+  std::vector<std::string> not_in_file;   // keep the values that they have
+  std::vector<std::string> not_in_model;  // of the file
+
+  // "weights FILE: 6 of 8 variables loaded; not in the file: ...; not in the model: ...".
+  std::string ToString() const;
+};
+
+// Copies the values of `names`, persistable variables of `program`, into `scope`. `file` is a
+// snapshot or a directory of them (of its optimizer's state nothing is taken), a saved model (its
+// .pdmodel or .pdiparams file, prefix or directory), or an .npz. Throws kInvalidArgument when
+// nothing fits, and for a variable of another shape or dtype unless `skip_mismatched`.
+WeightsReport LoadWeights(const std::string& file, const ProgramDesc& program,
+                          const std::vector<std::string>& names, bool skip_mismatched,
+                          Scope& scope);
+
+// New text from a saved character model.
+
+struct GenerateOptions {
+  std::string prompt = "\n";  // at least one character; all of the model's vocabulary
+  int64_t length = 500;       // characters to write after it
+  // Scores are divided by it before they become probabilities: below 1 likely characters become
+  // likelier still; 0 takes the likeliest always.
+  double temperature = 1;
+  uint64_t seed = 1;  // the same seed writes the same text
+  CompileOptions compile = {};
+};
+
+// The text that follows the prompt. `model`: what a job with a text and `deploy` has saved: a
+// directory with model.pdmodel, model.pdiparams and vocabulary.json, or the .pdmodel file in it.
+// The model's first input is characters [batch, time], its first output scores [batch, time,
+// characters of the vocabulary]; each further input takes, in order, what a further output gave.
+// Throws Error for a model of another form, a prompt that does not fit, and options out of range.
+std::string GenerateText(const std::string& model, const GenerateOptions& options);
+
+// The program behind it: the model's ops inside a while loop that draws one character each time
+// (sampling_id of softmax(scores / temperature), or arg_max when `greedy`) and goes on from it.
+// Feeds: `before` int64 [1, n], characters to go through first; `last` int64 [1, 1], the one to go
+// on from; `count` int64 [1], at most 256; `temperature` float32 [1]; then the states. Fetches:
+// `text` int64 [256], whose first `count` elements are the characters; `id`, the `last` of a
+// further run; then the states for it. The parameters are the model's, by their names.
+struct GenerateProgram {
+  std::shared_ptr<ProgramDesc> main;
+  std::vector<std::string> feeds, fetches;
+  std::vector<Tensor> states;  // zeros, to begin with
+};
+// Throws kUnimplemented for a model with sub-blocks.
+GenerateProgram MakeGenerateProgram(const InferenceModel& model, bool greedy);
+
+// Times of a model, layer by layer.
+
+struct TimeOptions {
+  CompileOptions compile = {};  // its `profile` is set
+  std::string loss = "loss";    // without such a variable only the forward ops are timed
+  int64_t batch_size = 64;      // for unknown dimensions
+  int64_t iterations = 50;
+  int64_t warm_up = 3;              // steps before those that are timed
+  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+};
+
+enum class StepPart { kForward, kBackward, kUpdate };
+
+struct LayerTime {
+  std::string layer;  // the result's name, or the layer's own where only its temporaries have names
+  std::string ops;    // types of its forward ops
+  std::string place;  // "lenet.pbtxt:7:9", or ""
+  // Seconds in each step, by StepPart.
+  std::array<std::vector<double>, 3> seconds;
+};
+
+struct ModelTimes {
+  std::vector<LayerTime> layers;  // in the order of the model; a last one for what is no layer's
+  LayerTime total;                // of all ops
+  std::vector<double> steps;      // seconds of whole steps, by the clock
+  int64_t batch_size = 0;
+  int64_t batches = 1;  // in one step
+  // An op that updates the parameters of several layers (or looks at their gradients) counts for
+  // each as its parameters' elements do; there was one.
+  bool shared = false;
+  std::string ToString() const;  // a table with p50, p90 and p99 in milliseconds
+};
+
+// Runs the model (with backward and a momentum update of rate 0 when it has the loss) on drawn
+// data: floats in [0, 1), integers 0 and 1. Throws as the model's ops do.
+ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options);
+
+// The same of a job's training step as it is: its optimizers, clips, precision, accumulation (a
+// step is then iter_size batches) and batch size. Parameters move. Of `options` loss and batch_size
+// are not used.
+ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options);
+
+// The same of a model that was saved with its parameters, as `coracle run` runs it: forward, with
+// the parameters frozen. Of `options` loss is not used. Throws as LoadInferenceModel does.
+ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options);
+
+// The value that `percent` of the values do not exceed (nearest rank); 0 of none.
+double Percentile(std::vector<double> values, double percent);
 
 }  // namespace coracle

@@ -1,4 +1,4 @@
-#include <coracle/clip/gradient_clip.h>
+#include <coracle/clip/clip.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/data/feeder.h>
 #include <coracle/train/job/names.h>

@@ -1,11 +1,10 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/npy.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/train/run/snapshot.h>
-#include <coracle/train/run/weights.h>
+#include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,18 +1,18 @@
 #pragma once
-// What the process's control group and those above it grant, in either version of cgroups. `root`
-// is put before the paths that are read: /proc/self/mountinfo, /proc/self/cgroup, and the groups'
-// files.
+// What the process's control group and those above it grant, in either version of cgroups.
+// `root` is put before the paths that are read: /proc/self/mountinfo, /proc/self/cgroup, and
+// the groups' files.
 
 #include <string>
 
 namespace coracle::internal {
 
-// Processors' worth of time (version 2: cpu.max, version 1: cpu.cfs_quota_us); 0 when there is no
-// limit.
+// Processors' worth of time (version 2: cpu.max, version 1: cpu.cfs_quota_us); 0 when there
+// is no limit.
 double CpuQuota(const std::string& root = "");
 
-// Bytes of memory (version 2: memory.max, version 1: memory.limit_in_bytes); 0 when there is no
-// limit.
+// Bytes of memory (version 2: memory.max, version 1: memory.limit_in_bytes); 0 when there
+// is no limit.
 double MemoryQuota(const std::string& root = "");
 
 }  // namespace coracle::internal

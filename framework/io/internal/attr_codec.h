@@ -3,7 +3,7 @@
 
 #include <coracle/framework/io/internal/wire.h>
 #include <coracle/framework/ir/attribute.h>
-#include <coracle/framework/ir/training_attr.h>
+#include <coracle/framework/ir/var.h>
 
 namespace coracle {
 

@@ -208,10 +208,7 @@ TEST(Activation, GradientConstraints) {
   for (const Row& row : Rows()) {
     const OpSpec& def = DefaultOps().Get(std::string(row.type) + "_grad");
     const std::string v = def.inputs[0].name;
-    OpTest(def.type)
-        .RandomInput(v, {2})
-        .RandomInput("Out@GRAD", {3})
-        .ExpectError(def.type + ".C3");
+    OpTest(def.type).RandomInput(v, {2}).RandomInput("Out@GRAD", {3}).ExpectError(def.type + ".C3");
     OpTest(def.type)
         .RandomInput(v, {1})
         .IntInput("Out@GRAD", {1}, {1})

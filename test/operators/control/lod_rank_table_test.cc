@@ -1,4 +1,4 @@
-#include <coracle/layers/control_flow.h>
+#include <coracle/layers/builder.h>
 
 #include "../../completeness.h"
 #include "../../op_test.h"

@@ -1,7 +1,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/verifier.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/layers/builder.h>
 
 #include "../../completeness.h"
 #include "../../op_test.h"

@@ -2,7 +2,7 @@
 // larger ones in test/backward/control_flow_test.cc.
 #include <coracle/backward/backward.h>
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/layers/control_flow.h>
+#include <coracle/layers/builder.h>
 
 #include "../../completeness.h"
 #include "../../op_test.h"

@@ -1,6 +1,6 @@
 // Ops on selected rows: merge_selected_rows, get_tensor_from_selected_rows, and every op that takes
 // selected rows in the place of a dense gradient.
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/rng.h>
 
 #include "../../op_test.h"

@@ -1,4 +1,4 @@
-#include <coracle/framework/base/parallel.h>
+#include <coracle/framework/base/resource_limits.h>
 
 #include "../update_test.h"
 
@@ -18,8 +18,8 @@ UpdateCase Case(float decay) {
           {"MasterParamOut"}};
 }
 
-// |Param| = sqrt(5.25), |2 Grad| = sqrt(5): the rate is 0.025 sqrt(5.25) / (sqrt(5) + sqrt(5.25) /
-// 8
+// |Param| = sqrt(5.25), |2 Grad| = sqrt(5): the rate is 0.025 sqrt(5.25) / (sqrt(5) +
+// sqrt(5.25) / 8
 // + 0.5).
 TEST(LarsMomentum, Values) {
   Case(0.125f)

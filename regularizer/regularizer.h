@@ -5,13 +5,23 @@
 // adam AdamW. `coracle help l2_decay` tells the formula.
 
 #include <coracle/framework/ir/fields.h>
-#include <coracle/optimizer/optimizer.h>
+#include <coracle/framework/ir/program.h>
 
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace coracle {
+
+// What the update of one parameter is appended to, and for what.
+struct UpdateContext {
+  BlockDesc& block;      // where its ops go, and its temporaries
+  ProgramDesc& startup;  // fills new state
+  std::string param;
+  std::string grad;           // clipped and regularized
+  std::string learning_rate;  // a [1] variable; the parameter's multiplier is in it
+  bool unit_rate;             // it is the constant 1
+};
 
 // Appends to update.block and returns the name of the gradient to update with: update.grad, or a
 // new variable. Ops without op_role get the role Optimize.

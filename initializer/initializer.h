@@ -1,7 +1,7 @@
 #pragma once
-// Initializers: how the startup program fills a parameter. Each factory gives a Setting, which a
-// ParamAttr carries and a program keeps. Formulas and defaults are Paddle's
-// (python/paddle/fluid/initializer.py).
+// Initializers: how the startup program fills a parameter. Each factory gives a
+// Setting, which a ParamAttr carries and a program keeps. Formulas and defaults
+// are Paddle's (python/paddle/fluid/initializer.py).
 
 #include <coracle/framework/ir/attribute.h>
 #include <coracle/framework/ir/fields.h>

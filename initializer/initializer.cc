@@ -1,6 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/layers/initializer.h>
-#include <coracle/layers/options.h>
+#include <coracle/initializer/initializer.h>
 #include <fmt/format.h>
 
 #include <cmath>

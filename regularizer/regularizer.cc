@@ -1,41 +1,37 @@
-#include <coracle/framework/ir/state.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/optimizer/internal/registry.h>
-#include <coracle/optimizer/regularizer.h>
-#include <coracle/optimizer/update_block.h>
+#include <coracle/framework/base/registry.h>
+#include <coracle/operators/operators.h>
+#include <coracle/regularizer/regularizer.h>
 
 namespace coracle {
 namespace {
 
 double CoeffOf(const Setting& setting) { return setting.Get<double>("coeff", 0); }
 
-std::string NewVar(const UpdateContext& update, const std::string& hint) {
-  std::string name = update.block.program().FreeName(hint);
-  update.block.Var(name).SetMeta(Variable::Of(update.block, update.param).desc().meta());
-  return name;
+Writer DecayWriter(const UpdateContext& update) {
+  ProgramDesc& main = update.block.program();
+  return Writer(update.block, DefaultOps(),
+                {.name = [&main](const std::string& name) { return main.FreeName(name); }});
 }
 
-// update.grad + coeff * source. The gradient may be selected rows; the sum is dense.
-std::string AppendDecay(const UpdateContext& update, const std::string& source, double coeff) {
-  if (coeff == 0) return update.grad;
-  const std::string decay = NewVar(update, update.param + "@DECAY");
-  AppendScale(update.block, source, decay, coeff);
-  std::string sum = NewVar(update, GradName(update.param) + "@DECAYED");
-  InferOp(update.block,
-          update.block.AppendOp("sum", {{"X", {update.grad, decay}}}, {{"Out", {sum}}}),
-          DefaultOps());
-  return sum;
+// The gradient + coeff * source. It may be selected rows; the sum is dense.
+std::string AppendDecay(const UpdateContext& update, const Writer& w, const Variable& source,
+                        double coeff) {
+  const Variable grad = w.Var(update.grad);
+  const Variable decay = w.Named(update.param + "@DECAY", source * coeff);
+  return w.Named(GradName(update.param) + "@DECAYED", AddAll(std::vector{grad, decay})).name();
 }
 
 std::string L2Decay(const UpdateContext& update, const Setting& setting) {
-  return AppendDecay(update, update.param, CoeffOf(setting));
+  if (CoeffOf(setting) == 0) return update.grad;
+  const Writer w = DecayWriter(update);
+  return AppendDecay(update, w, w.Var(update.param), CoeffOf(setting));
 }
 
 std::string L1Decay(const UpdateContext& update, const Setting& setting) {
   if (CoeffOf(setting) == 0) return update.grad;
-  const std::string sign = NewVar(update, update.param + "@SIGN");
-  update.block.AppendOp("sign", {{"X", {update.param}}}, {{"Out", {sign}}});
-  return AppendDecay(update, sign, CoeffOf(setting));
+  const Writer w = DecayWriter(update);
+  const Variable sign = w.Named(update.param + "@SIGN", Sign(w.Var(update.param)));
+  return AppendDecay(update, w, sign, CoeffOf(setting));
 }
 
 std::string DecoupledDecay(const UpdateContext& update, const Setting& setting) {
@@ -91,15 +87,12 @@ std::string AppendRegularizer(const UpdateContext& update, const Setting& settin
 }
 
 void AppendDecoupledDecay(const UpdateContext& update, double coeff) {
-  BlockDesc& block = update.block;
-  const DType dtype = Variable::Of(block, update.learning_rate).dtype();
-  const std::string product = MakeTemporary(block, update.param + "_decay", dtype);
-  AppendScale(block, update.learning_rate, product, -coeff);
-  const std::string factor = MakeTemporary(block, update.param + "_decay", dtype);
-  block.AppendOp("scale", {{"X", {product}}}, {{"Out", {factor}}},
-                 {{"scale", 1.0f}, {"bias", 1.0f}});
-  block.AppendOp("scale", {{"X", {update.param}}, {"ScaleTensor", {factor}}},
-                 {{"Out", {update.param}}}, {{"scale", 1.0f}});
+  const Writer w(update.block, DefaultOps(), {.stop_gradient = true});
+  const std::string name = update.param + "_decay";
+  const Variable product = w.Named(name, w.Var(update.learning_rate) * -coeff);
+  const Variable factor = w.Named(name, product + 1.0);
+  w.Into(update.param, "scale", {{"X", {update.param}}, {"ScaleTensor", {factor.name()}}},
+         {{"scale", 1.0f}});
 }
 
 }  // namespace coracle

@@ -1,0 +1,173 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace coracle {
+
+AttrList FillAttrs(const Shape& shape, DType dtype, double value) {
+  return {{"shape", shape.ToVector()},
+          {"dtype", static_cast<int32_t>(dtype)},
+          {"value", static_cast<float>(value)}};
+}
+
+Variable FillConstant(const Writer& writer, DType dtype, double value, const Shape& shape) {
+  AttrList attrs = FillAttrs(shape, dtype, value);
+  // The attr of type float would round it.
+  if (dtype != DType::kFloat32) attrs.push_back({"str_value", fmt::format("{}", value)});
+  return writer.Make("fill_constant", {}, std::move(attrs));
+}
+
+AttrList CastAttrs(DType from, DType to) {
+  return {{"in_dtype", static_cast<int32_t>(from)}, {"out_dtype", static_cast<int32_t>(to)}};
+}
+
+namespace variable_functions {
+namespace {
+
+Variable Unary(const char* type, const Variable& x, AttrList attrs = {}) {
+  return Writer::Of({&x}).Make(type, {{"X", {x.name()}}}, std::move(attrs));
+}
+
+Variable Binary(const char* type, const Variable& x, const Variable& y) {
+  return Writer::Of({&x, &y}).Make(type, {{"X", {x.name()}}, {"Y", {y.name()}}});
+}
+
+void RequireHolds(const Variable& x, double number) {
+  constexpr double kMaxInteger = 9007199254740992;  // 2^53
+  if (IsFloating(x.dtype()) || (number == std::floor(number) && std::abs(number) <= kMaxInteger))
+    return;
+  ThrowInvalid(fmt::format("the number {} beside {} is no {}; Cast the Variable first", number,
+                           Quote(x.name()), ToString(x.dtype())));
+}
+
+// Whether the op scale, whose attrs are floats, computes with the number itself. Other dtypes than
+// float64 round it in any case.
+bool FitsAttr(const Variable& x, double number) {
+  if (x.dtype() == DType::kFloat32 || IsHalf(x.dtype())) return true;
+  return static_cast<double>(static_cast<float>(number)) == number;
+}
+
+Variable Number(const Variable& like, double value) {
+  RequireHolds(like, value);
+  const Writer writer = Writer::Of({&like});
+  if (IsHalf(like.dtype())) return Cast(FillConstant(writer, DType::kFloat32, value), like.dtype());
+  return FillConstant(writer, like.dtype(), value);
+}
+
+Variable Shifted(const Variable& x, float scale, double bias) {
+  return Unary("scale", x, {{"scale", scale}, {"bias", static_cast<float>(bias)}});
+}
+
+Variable Reduced(const char* type, const Variable& x) {
+  return Unary(type, x, {{"reduce_all", true}, {"dim", std::vector<int32_t>{0}}});
+}
+
+}  // namespace
+
+Variable operator+(const Variable& x, const Variable& y) { return Binary("elementwise_add", x, y); }
+Variable operator-(const Variable& x, const Variable& y) { return Binary("elementwise_sub", x, y); }
+Variable operator*(const Variable& x, const Variable& y) { return Binary("elementwise_mul", x, y); }
+Variable operator/(const Variable& x, const Variable& y) { return Binary("elementwise_div", x, y); }
+Variable operator-(const Variable& x) { return x * -1.0; }
+
+Variable operator+(const Variable& x, double y) {
+  RequireHolds(x, y);
+  return FitsAttr(x, y) ? Shifted(x, 1.0f, y) : x + Number(x, y);
+}
+Variable operator-(const Variable& x, double y) { return x + -y; }
+Variable operator*(const Variable& x, double y) {
+  RequireHolds(x, y);
+  return FitsAttr(x, y) ? Unary("scale", x, {{"scale", static_cast<float>(y)}})
+                        : Scale(x, Number(x, y));
+}
+// x * (1 / y) is x / y where 1 / y is exact.
+Variable operator/(const Variable& x, double y) {
+  int exponent = 0;
+  const bool power_of_two = std::abs(std::frexp(y, &exponent)) == 0.5;
+  if (IsFloating(x.dtype()) && power_of_two && std::abs(exponent) < 100) return x * (1 / y);
+  return x / Number(x, y);
+}
+Variable operator+(double x, const Variable& y) { return y + x; }
+Variable operator-(double x, const Variable& y) {
+  RequireHolds(y, x);
+  return FitsAttr(y, x) ? Shifted(y, -1.0f, x) : Number(y, x) - y;
+}
+Variable operator*(double x, const Variable& y) { return y * x; }
+Variable operator/(double x, const Variable& y) { return Number(y, x) / y; }
+
+Variable Abs(const Variable& x) { return Unary("abs", x); }
+Variable Cos(const Variable& x) { return Unary("cos", x); }
+Variable Exp(const Variable& x) { return Unary("exp", x); }
+Variable Floor(const Variable& x) { return Unary("floor", x); }
+Variable Log(const Variable& x) { return Unary("log", x); }
+Variable Sigmoid(const Variable& x) { return Unary("sigmoid", x); }
+Variable Sign(const Variable& x) { return Unary("sign", x); }
+Variable Sqrt(const Variable& x) { return Unary("sqrt", x); }
+Variable Square(const Variable& x) { return Unary("square", x); }
+Variable Cast(const Variable& x, DType dtype) {
+  return x.dtype() == dtype ? x : Unary("cast", x, CastAttrs(x.dtype(), dtype));
+}
+Variable Max(const Variable& x, const Variable& y) { return Binary("elementwise_max", x, y); }
+Variable Max(const Variable& x, double y) { return Max(x, Number(x, y)); }
+Variable Min(const Variable& x, const Variable& y) { return Binary("elementwise_min", x, y); }
+Variable Min(const Variable& x, double y) { return Min(x, Number(x, y)); }
+Variable Pow(const Variable& x, const Variable& y) { return Binary("elementwise_pow", x, y); }
+Variable Pow(const Variable& x, double y) {
+  const auto factor = static_cast<float>(y);
+  if (!IsFloating(x.dtype()) || double{factor} != y) return Pow(x, Number(x, y));
+  return Unary("pow", x, {{"factor", factor}});
+}
+Variable Pow(double x, const Variable& y) { return Pow(Number(y, x), y); }
+Variable Scale(const Variable& x, const Variable& factor) {
+  return Writer::Of({&x, &factor})
+      .Make("scale", {{"X", {x.name()}}, {"ScaleTensor", {factor.name()}}});
+}
+
+Variable Equal(const Variable& x, const Variable& y) { return Binary("equal", x, y); }
+Variable Greater(const Variable& x, const Variable& y) { return Binary("greater_than", x, y); }
+Variable Greater(const Variable& x, double y) { return Greater(x, Number(x, y)); }
+Variable GreaterEqual(const Variable& x, const Variable& y) {
+  return Binary("greater_equal", x, y);
+}
+Variable GreaterEqual(const Variable& x, double y) { return GreaterEqual(x, Number(x, y)); }
+Variable Less(const Variable& x, const Variable& y) { return Binary("less_than", x, y); }
+Variable Less(const Variable& x, double y) { return Less(x, Number(x, y)); }
+Variable And(const Variable& x, const Variable& y) { return Binary("logical_and", x, y); }
+Variable Or(const Variable& x, const Variable& y) { return Binary("logical_or", x, y); }
+Variable Not(const Variable& x) { return Unary("logical_not", x); }
+Variable IsFinite(const Variable& x) { return Unary("isfinite", x); }
+Variable Where(const Variable& condition, const Variable& x, const Variable& y) {
+  return Writer::Of({&condition, &x, &y})
+      .Make("where", {{"Condition", {condition.name()}}, {"X", {x.name()}}, {"Y", {y.name()}}});
+}
+
+Variable Mean(const Variable& x) { return Unary("mean", x); }
+Variable Sum(const Variable& x) { return Reduced("reduce_sum", x); }
+Variable Max(const Variable& x) { return Reduced("reduce_max", x); }
+Variable Sum(const Variable& x, const std::vector<int32_t>& dims, bool keep_dim) {
+  AttrList attrs = {{"dim", dims}};
+  if (keep_dim) attrs.push_back({"keep_dim", true});
+  return Unary("reduce_sum", x, std::move(attrs));
+}
+Variable AddAll(const std::vector<Variable>& x) {
+  if (x.empty()) ThrowInvalid("a sum of no Variables");
+  return Writer::Of({&x.front()}).Make("sum", {{"X", NamesOf(x)}});
+}
+Variable Concat(const std::vector<Variable>& x, int32_t axis) {
+  if (x.empty()) ThrowInvalid("a concatenation of no Variables");
+  return Writer::Of({&x.front()}).Make("concat", {{"X", NamesOf(x)}}, {{"axis", axis}});
+}
+
+Variable Reshape(const Variable& x, const std::vector<int32_t>& shape) {
+  return Unary("reshape2", x, {{"shape", shape}});
+}
+Variable FillLike(const Variable& x, double value) {
+  return Unary("fill_any_like", x, {{"value", static_cast<float>(value)}});
+}
+Variable ZerosLike(const Variable& x) { return Unary("fill_zeros_like", x); }
+
+}  // namespace variable_functions
+}  // namespace coracle

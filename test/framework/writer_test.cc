@@ -1,0 +1,155 @@
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/writer.h>
+#include <coracle/layers/builder.h>
+#include <coracle/operators/operators.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace coracle {
+namespace {
+
+using Names = std::vector<std::string>;
+
+class WriterTest : public ::testing::Test {
+ protected:
+  WriterTest() {
+    VarDesc& x = block.Var("x");
+    x.SetShape({2, 3});
+    block.Var("ids").SetMeta({VarType::kLoDTensor, DType::kInt64, {2}, 0});
+  }
+  Writer MakeWriter(WriterOptions options = {}) {
+    return Writer(block, DefaultOps(), std::move(options));
+  }
+  static std::string MessageOf(const std::function<void()>& f) {
+    try {
+      f();
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "nothing";
+  }
+  const OpDesc& LastOp() const { return block.op(block.NumOps() - 1); }
+
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+};
+
+TEST_F(WriterTest, MakesTypedOutputs) {
+  const Variable mean = MakeWriter().Make("mean", {{"X", {"x"}}});
+  EXPECT_EQ(mean.name(), "mean_0");
+  EXPECT_EQ(mean.shape(), Shape({1}));
+  const Variable parts =
+      MakeWriter().Make("cast", {{"X", {"x"}}}, CastAttrs(DType::kFloat32, DType::kFloat64));
+  EXPECT_EQ(parts.dtype(), DType::kFloat64);
+  EXPECT_FALSE(parts.desc().stop_gradient_field().has_value());
+  VerifyOrThrow(program, DefaultOps());
+}
+
+TEST_F(WriterTest, RefusesWhatTheDeclarationRefuses) {
+  const Writer w = MakeWriter();
+  const ProgramDesc before = program;
+  EXPECT_NE(MessageOf([&] {
+              w.Make("no_such_op", {{"X", {"x"}}});
+            }).find("no_such_op"),
+            std::string::npos);
+  EXPECT_NE(MessageOf([&] {
+              w.Make("relu", {{"Y", {"x"}}});
+            }).find("relu: has no input 'Y'"),
+            std::string::npos);
+  EXPECT_NE(MessageOf([&] {
+              w.Make("scale", {{"X", {"x"}}}, {{"scale", std::string("two")}});
+            }).find("scale: attr scale must be"),
+            std::string::npos);
+  // The shape rule, after the op and its output were made.
+  EXPECT_NE(MessageOf([&] {
+              w.Make("concat", {{"X", {"x", "ids"}}});
+            }).find("[concat.C"),
+            std::string::npos);
+  EXPECT_NE(MessageOf([&] {
+              w.Make("relu", {{"X", {"nobody"}}});
+            }).find("'nobody'"),
+            std::string::npos);
+  EXPECT_TRUE(program == before);
+}
+
+TEST_F(WriterTest, RoleSiteAndDefaults) {
+  Writer w = MakeWriter({.role = kOptimize, .stop_gradient = true});
+  w.SetSite({"net.pbtxt:3:1"});
+  const Variable scaled = w.Make("scale", {{"X", {"x"}}}, {{"scale", 2.0f}});
+  EXPECT_TRUE(scaled.desc().stop_gradient());
+  ASSERT_EQ(LastOp().attrs().size(), 3u);
+  EXPECT_EQ(LastOp().attrs()[0].name, "scale");
+  EXPECT_EQ(LastOp().attrs()[1].name, kOpCallstackAttr);
+  EXPECT_EQ(LastOp().attrs()[2].name, kOpRoleAttr);
+  EXPECT_EQ(LastOp().role(), kOptimize);
+  EXPECT_EQ(LastOp().creation_site(), "net.pbtxt:3:1");
+  w.Into("x", "scale", {{"X", {"x"}}}, {{kOpRoleAttr, int32_t{kLoss}}});
+  EXPECT_EQ(LastOp().role(), kLoss);
+
+  MakeWriter({.all_attrs = true}).Make("scale", {{"X", {"x"}}}, {{"bias", 1.0f}});
+  ASSERT_EQ(LastOp().attrs().size(), 3u);  // in the declaration's order
+  EXPECT_EQ(LastOp().attrs()[0].name, "scale");
+  EXPECT_EQ(std::get<float>(LastOp().attrs()[1].value), 1.0f);
+  EXPECT_EQ(LastOp().attrs()[2].name, "bias_after_scale");
+}
+
+TEST_F(WriterTest, Names) {
+  const Writer w = MakeWriter({.prefix = "clip"});
+  EXPECT_EQ(w.Make("mean", {{"X", {"x"}}}).name(), "clip.mean_0");
+  const Variable norm = w.Named("norm", Sqrt(w.Var("x")));
+  EXPECT_EQ(norm.name(), "clip.norm_0");
+  EXPECT_EQ(norm.shape(), Shape({2, 3}));
+  EXPECT_EQ(LastOp().Output("Out"), Names{"clip.norm_0"});
+  EXPECT_EQ(block.FindVar("clip.sqrt_0"), nullptr);
+  EXPECT_EQ(w.Named("norm", Sqrt(norm)).name(), "clip.norm_1");
+  EXPECT_EQ(w.Named("sqrt", Sqrt(norm)).name(), "clip.sqrt_2");  // no number is left out for it
+  EXPECT_THROW(w.Named("x", norm), InternalError);               // another op came after it
+  const Writer fixed = MakeWriter({.name = [](const std::string& hint) { return "my_" + hint; }});
+  EXPECT_EQ(fixed.Make("mean", {{"X", {"x"}}}).name(), "my_mean");
+  // The index of uses is as if there had been no other name.
+  EXPECT_EQ(block.Uses("clip.norm_0").readers.size(), 2u);
+  fixed.Named("again", fixed.Make("abs", {{"X", {"clip.norm_0"}}}));
+  EXPECT_EQ(block.Uses("clip.norm_0").readers.size(), 3u);
+  EXPECT_EQ(block.Uses("my_again").writers.size(), 1u);
+  EXPECT_TRUE(block.Uses("my_abs").writers.empty());
+  VerifyOrThrow(program, DefaultOps());
+}
+
+TEST_F(WriterTest, OfItsVariables) {
+  const Writer w = MakeWriter();
+  const Variable with = w.Var("x"), without = Variable::Of(block, "x");
+  EXPECT_EQ((without + with).name(), "elementwise_add_0");
+  EXPECT_EQ((with + without).name(), "elementwise_add_1");
+  EXPECT_EQ(
+      MessageOf([&] { without + without; }),
+      "'x' has no Writer, so that nothing says where ops on it go; Writer(block, ops).Var('x') "
+      "or a Builder's Var gives one that has");
+  EXPECT_NE(MessageOf([&] { with + Variable(); }).find("empty Variable"), std::string::npos);
+  BlockDesc& inner = program.AppendBlock(block);
+  const Writer other(inner, DefaultOps());
+  EXPECT_NE(MessageOf([&] { with + other.Var("x"); }).find("different blocks"), std::string::npos);
+  EXPECT_EQ(inner.NumOps(), 0u);
+  EXPECT_EQ(Abs(other.Var("x")).name(), "abs_0");
+  EXPECT_EQ(inner.NumOps(), 1u);
+}
+
+// Copies are one Writer, and Variables outlive the Builder that gave them.
+TEST_F(WriterTest, ActsAsOne) {
+  Writer w = MakeWriter(), copy = w;
+  BlockDesc& inner = program.AppendBlock(block);
+  copy.SetBlock(inner);
+  w.Make("mean", {{"X", {"x"}}});
+  EXPECT_EQ(inner.NumOps(), 1u);
+  ProgramDesc startup;
+  Variable y;
+  {
+    Builder net(program, startup);
+    y = net.Data("y", {2, 3});
+    EXPECT_EQ((y + y).name(), "elementwise_add_0.tmp_0");
+  }
+  EXPECT_EQ((y * y).name(), "elementwise_mul_0.tmp_0");
+}
+
+}  // namespace
+}  // namespace coracle
