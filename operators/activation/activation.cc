@@ -359,17 +359,14 @@ void AddGelu(OpRegistry& ops) {
 }
 
 template <class... Fs>
-void AddRows(OpRegistry& ops) {
+void AddRows(OpRegistry& ops, activation::Rows<Fs...>) {
   (AddRow<Fs>(ops), ...);
 }
 
 }  // namespace
 
 void RegisterActivation(OpRegistry& ops) {
-  using namespace activation;  // NOLINT: the rows of the family
-  AddRows<Relu, LeakyRelu, Relu6, Elu, Sigmoid, LogSigmoid, Tanh, Exp, Log, Sqrt, Rsqrt, Square,
-          Abs, Reciprocal, activation::Pow, Sign, Floor, Ceil, Round, Sin, Cos, Softplus, Softsign,
-          HardSigmoid, HardSwish, Swish, Silu, Mish>(ops);
+  AddRows(ops, activation::AllRows());
   AddGelu(ops);
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // The activations as formulas, one struct for each row of the family: the value f(x), and the first
 // and second derivative as functions of v, which is the output for rows with kFromOut and the input
-// for the others. p holds the attrs in the order of kAttrs.
+// for the others. p holds the attrs in the order of kAttrs. A new activation is a struct here, its
+// name in AllRows at the end, and a row of test/operators/activation/activation_test.cc.
 
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/operators/kernels/arithmetic.h>
@@ -462,6 +463,15 @@ struct HardSwish : Row {
     return shifted <= 0 || shifted >= p[0] ? T(0) : 2 / p[1];
   }
 };
+struct HardShrink : Row {
+  static constexpr const char* kType = "hard_shrink";
+  static constexpr const char* kFormula = "X where |X| > threshold, else 0; a nan stays a nan";
+  static constexpr bool kHasCurvature = false;
+  static constexpr std::array<AttrRow, 1> kAttrs = {
+      {{"threshold", 0.5f, "highest |X| that gives 0"}}};
+  static auto Value(auto x, const auto& p) { return std::abs(x) <= p[0] ? decltype(x)(0) : x; }
+  static auto Slope(auto x, const auto& p) { return decltype(x)(std::abs(x) <= p[0] ? 0 : 1); }
+};
 struct Swish : Row {
   static constexpr const char* kType = "swish";
   static constexpr const char* kFormula = "X / (1 + e^(-beta X))";
@@ -576,5 +586,12 @@ struct GeluTanh : Row {
     return dt + T(0.5) * x * (1 - t * t) * (ddu - 2 * t * du * du);
   }
 };
+
+template <class... Fs>
+struct Rows {};
+// Every row is an op of its own; gelu's two formulas are one op together (activation.cc).
+using AllRows = Rows<Relu, LeakyRelu, Relu6, Elu, Sigmoid, LogSigmoid, Tanh, Exp, Log, Sqrt, Rsqrt,
+                     Square, Abs, Reciprocal, Pow, Sign, Floor, Ceil, Round, Sin, Cos, Softplus,
+                     Softsign, HardSigmoid, HardSwish, HardShrink, Swish, Silu, Mish>;
 
 }  // namespace coracle::activation

@@ -52,6 +52,7 @@ std::vector<Row> Rows() {
        false, true},
       {"hard_swish", [=](double x) { return x * clamp(x + 3, 0, 6) / 6; }, -2.9, 2.9, 0, true,
        true},
+      {"hard_shrink", [](double x) { return x < -0.5 || x > 0.5 ? x : 0; }, -3, 3, 0.55, false},
       {"swish", [](double x) { return x / (1 + std::exp(-x)); }, -3, 3, 0, true, true},
       {"silu", [](double x) { return x / (1 + std::exp(-x)); }, -3, 3, 0, true, true},
       {"mish", [](double x) { return x * std::tanh(std::log(1 + std::exp(x))); }},
