@@ -192,6 +192,52 @@ LrSchedulePtr NoamRate(const NoamRateOptions& o) {
   });
 }
 
+namespace {
+
+// The schedule of MiniCPM (Hu et al. 2024, https://arxiv.org/abs/2404.06395). Texts and Settings
+// name it; options, checks and formula stand here alone.
+struct WarmupStableDecayOptions {
+  double rate = 1, end = 0;
+  int64_t warmup_steps = 0, decay_steps = 0, steps = 0;
+};
+
+LrSchedulePtr WarmupStableDecayRate(const WarmupStableDecayOptions& o) {
+  if (o.warmup_steps > o.steps - o.decay_steps) {
+    ThrowInvalid(fmt::format(
+        "learning-rate schedule warmup_stable_decay: warmup_steps {} and decay_steps {} must fit "
+        "into steps, got {}",
+        o.warmup_steps, o.decay_steps, o.steps));
+  }
+  return Schedule([=](const auto& t) {
+    const auto risen = Min((t + 1.0) / static_cast<double>(o.warmup_steps), 1.0);
+    const auto to_go = (static_cast<double>(o.steps) - t) / static_cast<double>(o.decay_steps);
+    return risen * (o.end + (o.rate - o.end) * Max(Min(to_go, 1.0), 0.0));
+  });
+}
+
+std::pair<std::string, ScheduleKind> WarmupStableDecay() {
+  using O = WarmupStableDecayOptions;
+  const auto fields =
+      WithRate<O>(
+          "Rises to rate along a line in the first warmup_steps steps, stays, and falls "
+          "to end along a line in the last decay_steps of all steps.")
+          .Add("warmup_steps", &O::warmup_steps, "updates of the rise")
+          .Required()
+          .Positive()
+          .Add("decay_steps", &O::decay_steps, "updates of the fall")
+          .Required()
+          .Positive()
+          .Add("steps", &O::steps, "updates of the whole")
+          .Required()
+          .Positive()
+          .Add("end", &O::end, kEndDoc)
+          .NotNegative();
+  return MakeKind("warmup_stable_decay", fields, WarmupStableDecayRate,
+                  {{"warmup_steps", "the warm-up ends"}, {"steps", kScheduleEnds, kRateStays}});
+}
+
+}  // namespace
+
 ScheduleEntries DecaySchedules() {
   const char* changes = "the rate changes";
   return {MakeKind("exponential", ExponentialFields(), ExponentialRate),
@@ -204,7 +250,8 @@ ScheduleEntries DecaySchedules() {
           MakeKind("noam", NoamFields(), NoamRate, {{"warmup_steps", "the warm-up ends"}}),
           MakeKind("natural_exp", NaturalExpFields(), NaturalExpRate),
           MakeKind("inverse_time", InverseTimeFields(), InverseTimeRate),
-          MakeKind("piecewise", PiecewiseFields(), PiecewiseRate, {{"boundary", changes}})};
+          MakeKind("piecewise", PiecewiseFields(), PiecewiseRate, {{"boundary", changes}}),
+          WarmupStableDecay()};
 }
 
 }  // namespace coracle

@@ -42,7 +42,9 @@ std::pair<std::string, ScheduleKind> MakeKind(const char* name, const Fields<Opt
                                               std::vector<ScheduleEvent> events = {}) {
   const std::string who = std::string("learning-rate schedule ") + name;
   LrScheduleMaker maker = [fields, make, who](const Setting& setting) {
-    return make(fields.Read(who, setting));
+    const Options options = fields.Read(who, setting);
+    fields.Check(who, options);
+    return make(options);
   };
   return {name, {fields, std::move(maker), std::move(events)}};
 }

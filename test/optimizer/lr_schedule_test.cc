@@ -55,6 +55,31 @@ TEST(LrSchedule, Caffe) {
   ExpectRate(MultiStepRate({1, 0.5, {10, 10}}), 10, 0.25);
 }
 
+TEST(LrSchedule, WarmupStableDecay) {
+  const auto make = [](int64_t warmup, int64_t decay, int64_t steps) {
+    return MakeLrSchedule({"warmup_stable_decay",
+                           {{"rate", 0.8},
+                            {"warmup_steps", warmup},
+                            {"decay_steps", decay},
+                            {"steps", steps},
+                            {"end", 0.2}}});
+  };
+  const auto schedule = make(4, 3, 10);
+  for (auto [t, rate] : {std::pair(0, 0.2),
+                         {1, 0.4},
+                         {3, 0.8},
+                         {4, 0.8},
+                         {7, 0.8},
+                         {8, 0.6},
+                         {9, 0.4},
+                         {10, 0.2},
+                         {99, 0.2}})
+    ExpectRate(schedule, t, rate);
+  EXPECT_THROW(make(8, 3, 10), Error);
+  EXPECT_NO_THROW(make(7, 3, 10));
+  EXPECT_THROW(make(0, 3, 10), Error);
+}
+
 TEST(LrSchedule, Paddle) {
   // noam: d_model 64, warm-up 4: 1/8 min(n^-1/2, n / 8).
   const auto noam = NoamRate({64, 4});
