@@ -44,9 +44,9 @@ using AroundErrorClip =
 
 // Under loss scaling a gradient is `scale` (a float32 [1] variable) times the true one. Appends
 // what clips it as the clip clips the true one: thresholds times the scale for the classes of
-// training_attr.h, else the clip's ops between a division and a multiplication in float32. Before
-// that, `finite` (a persistable bool [1]) becomes false unless the gradient is finite: an overflow
-// would leave the clip as a number like others. The clip itself goes through `around`.
+// framework/ir/var.h, else the clip's ops between a division and a multiplication in float32.
+// Before that, `finite` (a persistable bool [1]) becomes false unless the gradient is finite: an
+// overflow would leave the clip as a number like others. The clip itself goes through `around`.
 void AppendScaledErrorClip(BlockDesc& block, const BaseErrorClipAttr& clip,
                            const std::string& gradient, const std::string& scale,
                            const std::string& finite, const AroundErrorClip& around);

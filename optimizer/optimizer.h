@@ -77,7 +77,7 @@ class Optimizer {
   void SetDecayFilter(DecayFilter decays) { decays_ = std::move(decays); }
 
   // Gradients are divided by this number: before they are clipped, or after it and before the
-  // regularizer (Caffe's order). For sums over so many runs, see gradient_accumulation.h. Throws
+  // regularizer (Caffe's order). For sums over so many runs, see AppendGradientAccumulation. Throws
   // kInvalidArgument unless it is positive and finite.
   void SetGradientDivisor(double divisor, bool after_clip = false);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Arrays of 16-bit floats to and from float, as the conversions of half.h do it element by element,
-// in the widest SIMD of the machine and on several threads.
+// Arrays of 16-bit floats to and from float: the conversions of dtype.h, in the widest SIMD of the
+// machine and on several threads.
 
 #include <coracle/framework/tensor/dtype.h>
 
