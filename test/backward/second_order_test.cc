@@ -83,6 +83,7 @@ std::vector<Case> Unary() {
     cases.push_back(Case(type).X("X", {2, 3}, -2, 2, 0.1));
   for (const char* type : {"log", "sqrt", "rsqrt", "reciprocal"})
     cases.push_back(Case(type).X("X", {2, 3}, 0.5, 2));
+  cases.push_back(Case("hard_shrink").X("X", {2, 3}, 0.6, 2));
   cases.push_back(Case("gelu").Named("tanh").X("X", {2, 3}, -2, 2).A("approximate", true));
   cases.push_back(Case("pow").X("X", {2, 3}, 0.5, 2).A("factor", 2.5f));
   cases.push_back(Case("pow").Named("square").X("X", {2, 3}, -1, 1).A("factor", 2.f));
