@@ -197,7 +197,7 @@ namespace {
 // The schedule of MiniCPM (Hu et al. 2024, https://arxiv.org/abs/2404.06395). Texts and Settings
 // name it; options, checks and formula stand here alone.
 struct WarmupStableDecayOptions {
-  double rate = 1, end = 0;
+  double rate = kNotGiven, end = 0;
   int64_t warmup_steps = 0, decay_steps = 0, steps = 0;
 };
 

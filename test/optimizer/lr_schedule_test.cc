@@ -78,6 +78,11 @@ TEST(LrSchedule, WarmupStableDecay) {
   EXPECT_THROW(make(8, 3, 10), Error);
   EXPECT_NO_THROW(make(7, 3, 10));
   EXPECT_THROW(make(0, 3, 10), Error);
+  EXPECT_THROW(
+      MakeLrSchedule(
+          {"warmup_stable_decay",
+           {{"warmup_steps", int64_t{1}}, {"decay_steps", int64_t{1}}, {"steps", int64_t{9}}}}),
+      Error);  // no rate
 }
 
 TEST(LrSchedule, Paddle) {
