@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 namespace coracle {
 
@@ -35,10 +36,34 @@ Variable Binary(const char* type, const Variable& x, const Variable& y) {
   return Writer::Of({&x, &y}).Make(type, {{"X", {x.name()}}, {"Y", {y.name()}}});
 }
 
-void RequireHolds(const Variable& x, double number) {
+template <class T>
+bool InRange(double number) {
+  return number >= static_cast<double>(std::numeric_limits<T>::lowest()) &&
+         number <= static_cast<double>(std::numeric_limits<T>::max());
+}
+
+bool Holds(DType dtype, double number) {
   constexpr double kMaxInteger = 9007199254740992;  // 2^53
-  if (IsFloating(x.dtype()) || (number == std::floor(number) && std::abs(number) <= kMaxInteger))
-    return;
+  if (IsFloating(dtype)) return true;
+  if (number != std::floor(number)) return false;
+  switch (dtype) {
+    case DType::kBool:
+      return number == 0 || number == 1;
+    case DType::kUInt8:
+      return InRange<uint8_t>(number);
+    case DType::kInt8:
+      return InRange<int8_t>(number);
+    case DType::kInt16:
+      return InRange<int16_t>(number);
+    case DType::kInt32:
+      return InRange<int32_t>(number);
+    default:
+      return std::abs(number) <= kMaxInteger;
+  }
+}
+
+void RequireHolds(const Variable& x, double number) {
+  if (Holds(x.dtype(), number)) return;
   ThrowInvalid(fmt::format("the number {} beside {} is no {}; Cast the Variable first", number,
                            Quote(x.name()), ToString(x.dtype())));
 }
@@ -77,7 +102,9 @@ Variable operator+(const Variable& x, double y) {
   RequireHolds(x, y);
   return FitsAttr(x, y) ? Shifted(x, 1.0f, y) : x + Number(x, y);
 }
-Variable operator-(const Variable& x, double y) { return x + -y; }
+Variable operator-(const Variable& x, double y) {
+  return Holds(x.dtype(), -y) ? x + -y : x - Number(x, y);  // no -y among unsigned integers
+}
 Variable operator*(const Variable& x, double y) {
   RequireHolds(x, y);
   return FitsAttr(x, y) ? Unary("scale", x, {{"scale", static_cast<float>(y)}})
@@ -93,7 +120,7 @@ Variable operator/(const Variable& x, double y) {
 Variable operator+(double x, const Variable& y) { return y + x; }
 Variable operator-(double x, const Variable& y) {
   RequireHolds(y, x);
-  return FitsAttr(y, x) ? Shifted(y, -1.0f, x) : Number(y, x) - y;
+  return FitsAttr(y, x) && Holds(y.dtype(), -1) ? Shifted(y, -1.0f, x) : Number(y, x) - y;
 }
 Variable operator*(double x, const Variable& y) { return y * x; }
 Variable operator/(double x, const Variable& y) { return Number(y, x) / y; }

@@ -103,6 +103,14 @@ TEST_F(VariableFunctions, Integers) {
             "the number 0.5 beside 'i' is no int64; Cast the Variable first");
   EXPECT_EQ(MessageOf([&] { 1e300 + i; }),
             "the number 1e+300 beside 'i' is no int64; Cast the Variable first");
+  const Variable narrow = Data("narrow", Tensor::Of<int32_t>({2}, {5, 6}));
+  EXPECT_EQ(MessageOf([&] { narrow + 3e9; }),
+            "the number 3000000000 beside 'narrow' is no int32; Cast the Variable first");
+  EXPECT_THROW(narrow * 3e9, Error);
+  EXPECT_THROW(3e9 - narrow, Error);
+  const Variable bytes = Data("bytes", Tensor::Of<uint8_t>({2}, {5, 6}));
+  EXPECT_THROW(-bytes, Error);
+  EXPECT_THROW(bytes + 256, Error);
   EXPECT_EQ(main.Root().NumOps(), before);
   EXPECT_EQ(Values(0.5 * Cast(i, DType::kFloat32)), Floats({3.5f, -1}));
 }
