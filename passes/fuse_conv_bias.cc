@@ -26,6 +26,12 @@ bool IsChannelBias(const Matcher& matcher, const Match& m) {
          m.op("conv").GetAttr<std::string>("data_format", "NCHW") != "NHWC";
 }
 
+// As IsChannelBias: the bias was added along the channels, in the layout that the fused op has.
+bool IsChannelGradient(const Match& m) {
+  return m.op("add_grad").GetAttr<int32_t>("axis", -1) == 1 &&
+         m.op("conv_grad").GetAttr<std::string>("data_format", "NCHW") != "NHWC";
+}
+
 void FuseForward(const Match& m, Rewrites& rewrites) {
   OpDesc conv = m.op("conv");
   conv.SetInput("Bias", {m["bias"]});
@@ -51,7 +57,8 @@ void FuseConvBias(ProgramDesc& program, const PassContext& context) {
     if (!IsChannelBias(matcher, forward)) continue;
     FuseForward(forward, rewrites);
     const std::optional<Match> gradient = matcher.Find(Gradient(), forward);
-    if (gradient && gradient->op("conv_grad").type() == forward.op("conv").type() + "_grad")
+    if (gradient && IsChannelGradient(*gradient) &&
+        gradient->op("conv_grad").type() == forward.op("conv").type() + "_grad")
       FuseGradient(*gradient, rewrites);
   }
   rewrites.Apply();

@@ -177,10 +177,30 @@ class MatchSearch {
         return between(block_.Uses(var).writers);
       };
       if (op->AnyInput(written) || op->AnyOutput(written)) return false;
+      if (BlocksUse(*op, at, last)) return false;
       if (op->AnyOutput([&](const std::string& var) { return between(block_.Uses(var).readers); }))
         return false;
     }
     return true;
+  }
+
+  // Whether sub-blocks that run between the two positions write what the op reads, or use what it
+  // writes: their ops stand in no list of uses of this block.
+  bool BlocksUse(const OpDesc& op, size_t at, size_t last) const {
+    for (const OpDesc* runner : block_.SubBlockOps()) {
+      const size_t i = block_.IndexOf(*runner);
+      if (i <= at || i >= last) continue;
+      for (const BlockDesc* inner : block_.program().BlocksRunBy(*runner)) {
+        const auto writes = [&](const std::string& var) {
+          return !inner->Uses(var).writers.empty();
+        };
+        const auto reads = [&](const std::string& var) {
+          return !inner->Uses(var).readers.empty();
+        };
+        if (op.AnyInput(writes) || op.AnyOutput(writes) || op.AnyOutput(reads)) return true;
+      }
+    }
+    return false;
   }
 
   const Matcher& matcher_;
@@ -240,7 +260,11 @@ bool Matcher::IsWrittenOnce(const std::string& var) const {
 }
 
 bool Matcher::HasOneReader(const std::string& var) const {
-  return block_.Uses(var).readers.size() == 1 && !context_.captured.count(var);
+  const auto readers = block_.Uses(var).readers;
+  if (readers.size() != 1 || context_.captured.count(var)) return false;
+  int positions = 0;
+  readers[0]->ForEachInput([&](const std::string& name) { positions += name == var; });
+  return positions == 1;
 }
 
 // --- Rewrites ---

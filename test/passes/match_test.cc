@@ -100,6 +100,19 @@ TEST_F(MatchTest, WhatIsReadChangesOnTheWay) {
   EXPECT_EQ(Count(), 0u);
 }
 
+// The ops of a sub-block stand in no list of uses of the block around it.
+TEST_F(MatchTest, WhatIsReadChangesInASubBlockOnTheWay) {
+  BlockDesc& inner = program_.AppendBlock(program_.Root());
+  Relu("x", "h");
+  Add("conditional_block", {}, {}, {{"sub_block", BlockRef{inner.idx()}}});
+  Sum("h", "w", "y");
+  EXPECT_EQ(Count(), 1u);
+  inner.AppendOp("scale", {{"X", {"x0"}}}, {{"Out", {"w0"}}});
+  EXPECT_EQ(Count(), 1u);
+  inner.AppendOp("scale", {{"X", {"x0"}}}, {{"Out", {"x"}}});
+  EXPECT_EQ(Count(), 0u);
+}
+
 TEST_F(MatchTest, InputThatTheMatchItselfWrites) {
   Relu("x", "h");
   Sum("h", "h", "y");
