@@ -2,26 +2,27 @@
 // AppendBackward and Gradients: append to a program the ops that compute gradients.
 //
 // Gradients belong to values, not to names. A variable that is overwritten (x = relu(x) in place)
-// takes several values; each has a gradient of its own. For a variable that is read before it is
-// written (a parameter, a feed) x@GRAD is the gradient of the value before the run, for any other
-// that of the last value; the gradients of the other values are x@GRAD@1, x@GRAD@2, ... A value
-// that a gradient op reads after it was overwritten is saved first: an `assign` is put before the
-// op that overwrites it. Where x@GRAD is taken (a second backward of the same program), the name is
+// takes several values, and each has its own gradient. If a variable is read before it is written
+// (a parameter, a feed), x@GRAD is the gradient of its value before the run; otherwise it is the
+// gradient of its last value. The gradients of the other values are x@GRAD@1, x@GRAD@2, ... If a
+// gradient op needs a value that is overwritten, an `assign` before the overwriting op saves it. If
+// the name x@GRAD is in use (a second backward of the same program), the gradient is named
 // x@GRAD_0, x@GRAD_1, ...
 //
-// A variable that the program declares without element type (files may) gets what the shape rules
-// say of it, in the program itself; where none does, and a gradient would pass, it is refused by
-// name. Ops on the way of a gradient must be as the verifier wants them: its words are the error.
+// Files may declare a variable without an element type. Backward then writes the type that the
+// shape rules infer into the program; if they infer none and a gradient would pass through the
+// variable, backward throws and names it. Ops on the path of a gradient must satisfy the verifier;
+// otherwise backward throws the verifier's error.
 //
-// The targets may lie in a sub-block. A path that leaves it is followed: what the block reads may
-// be computed in the blocks around it, and the gradient ops of that are appended to the sub-block
-// too. Of a loop's body, a step or a function it is the gradient of one run: where a path leads
-// through other runs or through the op that runs the block it is refused, at once or by the
-// verifier once that op is there (stop_gradients ends a path). A target that the sub-block
-// overwrites means what the sub-block makes of it when its Variable was looked up from there.
+// The targets may lie in a sub-block. Paths that leave it are followed: what the block reads may be
+// computed in the enclosing blocks, and the gradient ops for that are appended to the sub-block
+// too. In the body of a loop, a step or a function the result is the gradient of one run. A path
+// through other runs, or through the op that runs the block, is refused, either at once or by the
+// verifier when that op is appended later; stop_gradients can end such a path. If the sub-block
+// overwrites a target whose Variable was looked up from there, the value that it writes is meant.
 //
-// Where the gradient of a `call` is differentiated again, all calls but those with a gradient of
-// their own are replaced by their ops first (InlineDerivedCalls), and stay so.
+// If the gradient of a `call` is differentiated again, all calls without a gradient of their own
+// are first replaced by their ops (InlineDerivedCalls) for good.
 
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/program.h>
@@ -36,21 +37,21 @@
 
 namespace coracle {
 
-// Recomputation: activations are thrown away after the forward pass and computed again where
-// the gradient ops need them (Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear
-// memory cost", 2016).
+// Recomputation: activations are discarded after the forward pass and computed again where the
+// gradient ops need them (Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear memory
+// cost", 2016).
 
-// What is kept, by name or chosen. Both empty: no recomputation.
+// Which activations are kept: named, or chosen to fit a budget. Both empty: no recomputation.
 struct RecomputeOptions {
-  // The ops of the loss's block are cut into segments behind the ops that write these variables.
-  // The variables, those that cross from one segment to another, and all of the last segment are
-  // kept. Names of variables that no op of the block writes (feeds, parameters) have no effect.
+  // The ops of the loss's block are cut into segments after the ops that write these variables.
+  // Kept are these variables, those that one segment writes and another reads, and all variables of
+  // the last segment. Names that no op of the block writes (feeds, parameters) have no effect.
   std::vector<std::string> checkpoints = {};
-  // Without checkpoints: the cuts are chosen such that the activations that gradients need (kept
-  // ones, and those of one segment) take at most so many bytes, with as little recomputation as
-  // possible; when that cannot be, such that they take as few as can be.
+  // Without checkpoints: cuts are chosen such that the activations that gradients need (the kept
+  // ones and those of one segment) take at most this many bytes, with as little recomputation as
+  // possible. If that is impossible, cuts are chosen that take the fewest bytes.
   uint64_t memory_budget = 0;
-  // What an unknown dimension counts for in that estimate.
+  // The value used for an unknown dimension in that estimate.
   int64_t batch_size = 1;
 
   bool enabled() const { return !checkpoints.empty() || memory_budget > 0; }
@@ -59,34 +60,35 @@ struct RecomputeOptions {
 // What Recompute did.
 struct RecomputeReport {
   std::vector<std::string> checkpoints;  // a variable written by the op before each cut
-  int ops = 0;                           // that run a second time
-  // Bytes of the activations that gradients read, as they were and (estimated) as they are.
+    int ops = 0;                           // how many ops run a second time
+  // Bytes of the activations that gradients read: before, and (estimated) after.
   uint64_t bytes_before = 0, bytes_after = 0;
 };
 
-// Rewrites the ops from `first_gradient` to the end of the block, which are the gradient ops of
-// those before: a value of an earlier segment that they read is computed again, under the name
-// <var>@RECOMPUTED, by copies of the ops that made it, put before the first gradient op of the
-// segment that reads one. A copy computes the same bits: it reads the same values (one that is
-// overwritten in between is saved first), and random ops draw the same numbers. Copies have the
-// role Backward and name in the attr recomputed_from the variables of their original. What they
-// write besides (running statistics) is thrown away, so that it is not updated twice.
+// Rewrites the ops from `first_gradient` to the end of the block, the gradient ops of the ops
+// before. A value of an earlier segment that they read is computed again, under the name
+// <var>@RECOMPUTED, by copies of the ops that made it; the copies stand before the segment's first
+// gradient op that reads one of them. A copy computes the same bits: it reads the same values (a
+// value that is overwritten in between is saved first), and random ops draw the same numbers.
+// Copies have the role Backward, and their attr recomputed_from names the variables of the
+// original. Other outputs of a copy (running statistics) are discarded, so that they are not
+// updated twice.
 //
-// Not computed again, but kept: values of ops with sub-blocks or side effects, or that read or
-// write something else than dense tensors; persistable variables; what sub-blocks of gradient
-// ops read. Throws kNotFound for a checkpoint that the block does not know. Linear in the size
-// of the block.
+// Some values are always kept: those of ops that have sub-blocks or side effects, or that read or
+// write anything but dense tensors; persistable variables; and whatever sub-blocks of gradient ops
+// read. Throws kNotFound for a checkpoint that the block does not know. Linear in the size of the
+// block.
 RecomputeReport Recompute(BlockDesc& block, size_t first_gradient, const RecomputeOptions& options,
                           const OpRegistry& ops);
 
-// Gradient variable -> forward variable, of every gradient that is complete (partial contributions
-// are not in it).
+// Gradient variable -> forward variable, for every complete gradient (not for partial
+// contributions).
 using GradToVar = std::unordered_map<std::string, std::string>;
 
-// Runs after each appended gradient op, which is the last op of `block`; may append ops behind it.
+// Runs after each appended gradient op, which is the last op of `block`; may append ops after it.
 using BackwardCallback = std::function<void(BlockDesc& block, const GradToVar& grad_to_var)>;
 
-// What stands for the gradient of an input that no target depends on.
+// The gradient of an input that no target depends on.
 enum class Unconnected {
   kNone,  // nothing: ""
   kZero,  // zeros of the input's shape and dtype
@@ -95,15 +97,15 @@ enum class Unconnected {
 // How the contributions to one gradient are added.
 enum class Aggregation {
   kSum,      // one `sum` op, once all are there
-  kRunning,  // each to the sum of those before it: never more than two are held at a time
+  kRunning,  // each is added to the sum so far, so at most two are in memory
 };
 
 // "none", "zero"; "sum", "running". Throw kInvalidArgument for any other text.
 Unconnected UnconnectedFromText(const std::string& text);
 Aggregation AggregationFromText(const std::string& text);
 
-// A gradient rule of the caller's for the ops of a type, of those only whose op_namescope begins
-// with `name_scope`. The first that fits counts.
+// A gradient rule of the caller for the ops of one type whose op_namescope begins with
+// `name_scope`. The first that matches an op is used.
 struct GradientOverride {
   std::string op_type = {};
   GradientFn rule = {};
@@ -115,20 +117,20 @@ struct BackwardOptions {
   // the program, and the fed variables (not persistable, written by no op) whose stop_gradient
   // is explicitly false.
   std::vector<std::string> parameter_list = {};
-  // Variables that no gradient flows into, besides those with stop_gradient and those whose dtype
-  // is not floating-point. Of any block.
+  // Variables of any block that no gradient flows into, in addition to those with stop_gradient and
+  // those whose dtype is not floating-point.
   std::vector<std::string> no_grad_set = {};
-  // Variables that count as constants: their own gradient may be asked for, but none flows on to
-  // what they are computed from.
+  // Variables that are treated as constants: their own gradient may be requested, but no gradient
+  // flows on to the variables that they are computed from.
   std::vector<std::string> stop_gradients = {};
-  // For each target the variable that holds the gradient which enters there (of the target's shape
-  // and dtype), or "" for ones. Empty: ones for all.
+  // For each target, the variable that holds its incoming gradient (of the target's shape and
+  // dtype), or "" for ones. Empty: ones for all targets.
   std::vector<std::string> target_gradients = {};
   Unconnected unconnected = Unconnected::kNone;
   Aggregation aggregation = Aggregation::kSum;
-  // A gradient with several contributions is summed right behind the op that yields the last one.
-  // With gates, it is summed behind the last op of that op's rule: nothing reads a gradient of an
-  // op before all gradients of it are computed (but for callbacks, which come behind each op).
+  // A gradient with several contributions is summed right after the op that computes the last one.
+  // With gates it is summed after the last op of that op's rule, so no op reads a gradient of an op
+  // before all gradients of that op are computed (except callbacks, which run after each op).
   bool gate_gradients = false;
   std::vector<BackwardCallback> callbacks = {};
   std::vector<GradientOverride> overrides = {};
@@ -149,79 +151,81 @@ struct ParamAndGrad {
 };
 
 // Appends d(loss)/d(parameter) for each parameter, to the block of the loss. The loss must hold one
-// element. A gradient with several contributions (kept in partial variables
-// x@GRAD@RENAME@block<b>@<n>) is summed by one op, once all are there. Gradient ops get the role
+// element. A gradient with several contributions (kept in partial variables //
+// x@GRAD@RENAME@block<b>@<n>) is summed by one op when all of them exist. Gradient ops get the role
 // Backward and, where they complete a parameter's gradient, op_role_var = {param, grad}. Returns a
 // pair for each name of parameter_list, or for each trainable parameter, in order.
 //
-// Throws kInvalidArgument for a program that is wrong, for a loss of another size or dtype,
-// kNotFound for an unknown name, kUnimplemented for an op without gradient rule between a wanted
-// variable and the loss (naming op, variable and reason), kInvalidArgument for one whose gradient
-// is forbidden; the program is then as it was, but for types that were filled in and calls that
-// were replaced. Linear in the size of the program.
+// Throws kInvalidArgument for an invalid program, a loss of the wrong size or dtype, or an op whose
+// gradient is forbidden; kNotFound for an unknown name; kUnimplemented for an op without a gradient
+// rule between a wanted variable and the loss (naming op, variable and reason). The program is then
+// unchanged, except for types that were filled in and calls that were replaced. Linear in the size
+// of the program.
 std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOptions& options = {},
                                          GradToVar* grad_to_var = nullptr);
 
 // Appends the gradients of the sum of all elements of all targets (each weighted by its target
 // gradient) with respect to each input; "" for an input that no target depends on (or zeros, see
-// Unconnected). Targets may have any shape, feed each other and occur twice; inputs too: an input
-// that feeds another gets the total derivative. A target of integers is a constant. All targets
-// belong to one block, and the ops are appended to it. An input with stop_gradient (as data has)
-// has no gradient, which a warning says. Errors as for AppendBackward, and kInvalidArgument for an
-// input that the block of the targets does not see. Costs what the ops between inputs and targets
-// cost, not what the block does (but for the first call after an edit other than appending, which
-// reads the block once, and for programs with sub-blocks, of which each call reads how they nest).
+// Unconnected). Targets may have any shape, depend on each other and occur twice. So may inputs: an
+// input that another depends on gets the total derivative. A target of integers is a constant. All
+// targets belong to one block, and the ops are appended to it. An input with stop_gradient (such as
+// data) has no gradient, and a warning says so. Throws as AppendBackward does, and kInvalidArgument
+// for an input that is not visible from the block of the targets. The cost depends on the ops
+// between inputs and targets, not on the size of the block; but the first call after an edit other
+// than appending reads the whole block once, and in programs with sub-blocks each call reads how
+// they nest.
 std::vector<std::string> Gradients(const std::vector<Variable>& targets,
                                    const std::vector<Variable>& inputs,
                                    const GradientsOptions& options = {},
                                    GradToVar* grad_to_var = nullptr);
 
-// The op of which backward made this gradient op, found in its block, the block's forward block or
-// those around it by the attr forward_op; nullptr for one that belongs to none (a sum, a seed, a
-// clip), or whose forward op was removed. Works on programs read from files.
+// The forward op for which backward made this gradient op. It is found by the attr forward_op, in
+// the op's block, the block's forward block or the blocks around them. nullptr for an op that
+// belongs to no forward op (a sum, a seed, a clip), or whose forward op was removed. Works on
+// programs read from files.
 const OpDesc* FindForwardOp(const OpDesc& gradient_op);
 
-// Sparse gradients where only dense tensors will do: an executor fetches no selected rows.
+// For callers that need dense tensors: executors cannot fetch selected rows.
 
-// The names, but for variables of the block that hold selected rows: those of dense tensors that
-// ops appended to the block make of them. Unknown and empty names stay as they are.
+// Replaces names of selected rows by the names of dense copies, which ops appended to the block
+// make. All other names, unknown and empty ones included, are returned unchanged.
 std::vector<std::string> DenseNames(BlockDesc& block, std::vector<std::string> names,
                                     const OpRegistry& ops = DefaultOps());
 
-// Second derivatives of a scalar: the whole Hessian, or its product with a vector. Both are made of
-// gradients of gradients (Gradients, twice) and are ordinary ops of the program. Calls whose
-// gradient is derived are replaced by their ops first (InlineDerivedCalls), and stay so.
+// Second derivatives of a scalar: the whole Hessian, or its product with a vector. Both apply
+// Gradients twice and append ordinary ops to the program. Calls without a gradient of their own are
+// first replaced by their ops (InlineDerivedCalls) for good.
 
 struct HessianOptions {
-  // Variables that no gradient flows into, of either order.
+  // Variables that no gradient flows into, of first or second order.
   std::vector<std::string> no_grad_set = {};
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 
-// Appends d2y / dx dx for each x of xs, and returns the names of the variables that hold them: of
-// shape x.shape + x.shape, element [i, j] (i and j over the elements of x) being the derivative of
-// dy / dx[i] by x[j]. "" for an x that y does not depend on; zeros for one on which it depends
-// linearly. Derivatives by two different xs are not made.
+// Appends d2y / dx dx for each x of xs and returns the names of the results. A result has the shape
+// x.shape + x.shape; its element [i, j] (i and j over the elements of x) is the derivative of dy /
+// dx[i] with respect to x[j]. "" for an x that y does not depend on; zeros for one on which y
+// depends linearly. Mixed derivatives of two different xs are not computed.
 //
-// The ops that depend on the row are appended once for each element of x: meant for some thousands
-// of elements at most.
+// The ops that depend on the row are appended once for each element of x, so x should have at most
+// some thousands of elements.
 //
 // Throws kInvalidArgument for a y of more than one element, and for an x whose shape is not known
 // when the program is built or has more than half of Shape::kMaxRank dimensions; otherwise as
-// Gradients (kUnimplemented where an op on the path lacks a rule of second order). The program is
-// then as it was (but see AppendBackward).
+// Gradients (kUnimplemented if an op on the path lacks a second-order rule). The program is then
+// unchanged (but see AppendBackward).
 std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>& xs,
                                  const HessianOptions& options = {});
 
-// Appends the product of the Hessian of y by all of xs with the vector that v holds, v[k] being the
-// part that belongs to xs[k], and returns the names of the parts of the product: result[k] has the
-// shape of xs[k] and is the sum over j of d2y / dxs[k] dxs[j] times v[j]. "" for an x that y does
-// not depend on. v counts as constant, also where it is computed from xs. Costs about twice what
-// the gradient costs.
+// Appends the product of a vector with the Hessian of y with respect to all xs. v[k] is the part of
+// the vector that belongs to xs[k]. Returns the names of the parts of the product: result[k] has
+// the shape of xs[k] and is the sum over j of d2y / dxs[k] dxs[j] times v[j]; it is "" for an x
+// that y does not depend on. v is treated as constant, even if it is computed from xs. Costs about
+// twice as much as the gradient.
 //
-// Throws kInvalidArgument for a y of more than one element, for as many v as not xs, and for a v of
-// another shape or dtype than its x; otherwise as Gradients. The program is then as it was (but
-// see AppendBackward).
+// Throws kInvalidArgument for a y of more than one element, if v and xs differ in number, and if a
+// v differs from its x in shape or dtype; otherwise as Gradients. The program is then unchanged
+// (but see AppendBackward).
 std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vector<Variable>& xs,
                                               const std::vector<Variable>& v,
                                               const HessianOptions& options = {});

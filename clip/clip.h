@@ -38,15 +38,17 @@ void AppendErrorClips(BlockDesc& block, const GradToVar& grad_to_var,
 void CountErrorClip(BlockDesc& block, ProgramDesc& startup, const std::string& gradient,
                     const std::string& var, const std::function<void()>& clip);
 
-// Called with what appends a clip to the gradient of that name: appends it, and more if it likes.
+// Calls `clip`, which appends a clip of the gradient of that name, and may append other ops before
+// and after it.
 using AroundErrorClip =
     std::function<void(const std::string& gradient, const std::function<void()>& clip)>;
 
-// Under loss scaling a gradient is `scale` (a float32 [1] variable) times the true one. Appends
-// what clips it as the clip clips the true one: thresholds times the scale for the classes of
-// framework/ir/var.h, else the clip's ops between a division and a multiplication in float32.
-// Before that, `finite` (a persistable bool [1]) becomes false unless the gradient is finite: an
-// overflow would leave the clip as a number like others. The clip itself goes through `around`.
+// Under loss scaling a gradient is `scale` (a float32 [1] variable) times the true gradient.
+// Appends ops that have the effect of clipping the true one: for the classes of framework/ir/var.h
+// the thresholds are multiplied by the scale; for other classes the clip's ops stand between a
+// division and a multiplication in float32. Before that, `finite` (a persistable bool [1]) becomes
+// false unless the gradient is finite, because clipping would turn an overflow into an ordinary
+// number. `around` is called to append the clip itself.
 void AppendScaledErrorClip(BlockDesc& block, const BaseErrorClipAttr& clip,
                            const std::string& gradient, const std::string& scale,
                            const std::string& finite, const AroundErrorClip& around);

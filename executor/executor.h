@@ -23,24 +23,24 @@ struct CompileOptions {
   KernelMode kernels = KernelMode::kAuto;
   bool optimize = true;  // run the passes of passes/pipeline.cc
   bool check_nan_inf =
-      false;  // after each op look for a nan or inf in its outputs; Error names op, var and index
+      false;  // throw if an op's output holds a nan or inf; the Error names op, var and index
   bool profile = false;  // time each op
-  // Bytes for one workspace and for what its runs make; 0: 80% of the memory of the machine, or of
-  // the control group. ResourceLimits of the thread that runs it hold besides.
+  // Bytes for one workspace and for everything that its runs allocate; 0: 80% of the memory of the
+  // machine or control group. The ResourceLimits of the thread that runs it apply too.
   uint64_t memory_limit = 0;
   double time_limit = 0;  // seconds for one run; 0: none
-  // Asked before each op, so that a run can be stopped (Ctrl-C); true ends it with kCancelled. Must
-  // be safe to call from any thread.
+  // Called before each op, so that a run can be stopped (Ctrl-C): true ends it with kCancelled.
+  // Must be safe to call from any thread.
   std::function<bool()> stop = {};
-  // The directory below which ops such as save and load may read and write files, by paths that
-  // begin in it. "": none, and a program that names a file is refused.
+  // The directory below which ops such as save and load may read and write files; their paths are
+  // relative to it. "": a program with an op that names a file is refused.
   std::string allow_files = {};
   uint64_t seed = 0;      // of random ops, unless the program has a random_seed
   size_t max_plans = 16;  // plans kept for different feed signatures
 };
 
-// One op's share of the time, summed over runs. The ops of sub-blocks have shares of their own,
-// which are not in that of the op that runs the block.
+// The time spent in one op, summed over runs. Ops of sub-blocks are timed separately; their time is
+// not part of that of the op that runs the block.
 struct OpTime {
   std::string op_type;
   std::string output;  // its first output
@@ -48,12 +48,12 @@ struct OpTime {
   double seconds = 0;
 };
 
-// A program bound to feeds and fetches. Immutable after Compile; any number of threads may run it,
-// each with a workspace of its own (a PreparedProgram holds one).
+// A program bound to feeds and fetches. Immutable once compiled; any number of threads may run it,
+// each with its own workspace (a PreparedProgram holds one).
 class CompiledProgram;
 
-// A compiled program with the workspace to run it: for one thread at a time. Copies share the
-// compiled program and its plans, and have a workspace of their own: copy one per thread.
+// A compiled program with the workspace to run it, for one thread at a time. Copies share the
+// compiled program and its plans, but each has its own workspace: make one copy per thread.
 class PreparedProgram {
  public:
   PreparedProgram(const PreparedProgram& other);
@@ -65,23 +65,23 @@ class PreparedProgram {
   // Runs once with `feeds` in the order of feed_names(), by reference: nothing is copied.
   // Persistable variables are read from `scope` and written to it in place. The result, in the
   // order of fetch_names(), stays valid until the next Run (Clone what must live longer). Throws
-  // kInvalidArgument for a feed of the wrong dtype, or of the wrong shape where the variable says
-  // need_check_feed (as the builder's and model text's do; files of old exports declare the shape
-  // that they were made with, and get a warning), kNotFound for a persistable variable that the
-  // scope does not hold.
+  // kInvalidArgument for a feed of the wrong dtype, or of the wrong shape if the variable has
+  // need_check_feed, as those of the builder and of model text have (other variables get a warning,
+  // since old files declare the shape that they were exported with); kNotFound for a persistable
+  // variable that the scope does not hold.
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds);
   const std::vector<Tensor>& Run(Scope& scope, const std::vector<Tensor>& feeds = {}) {
     return Run(scope, std::span<const Tensor>(feeds));
   }
 
-  // Variables whose values are part of the program, sorted: see Executor::PrepareFrozen.
+  // The variables whose values are part of the program, sorted; see Executor::PrepareFrozen.
   const std::vector<std::string>& frozen_names() const;
 
   const std::vector<std::string>& feed_names() const;
   const std::vector<std::string>& fetch_names() const;
   const ProgramDesc& program() const;  // as compiled: after the passes
 
-  // The number of the next run, which random ops draw by; counts up from 0.
+  // The number of the next run, counted from 0. Random ops draw by it.
   uint64_t step() const;
   void SetStep(uint64_t step);
 
@@ -101,32 +101,33 @@ class Executor {
  public:
   explicit Executor(CompileOptions options = {}, const OpRegistry& ops = DefaultOps());
 
-  // Verifies and compiles. Empty lists: those of the program's own feed and fetch ops, by col. Any
-  // variable may be fetched. Throws with all problems of the program, or kNotFound for a name that
-  // it does not have.
+  // Verifies and compiles. An empty list stands for the program's own feed (or fetch) ops, in the
+  // order of their attr col. Any variable may be fetched. Throws an Error that lists all problems
+  // of the program, or kNotFound for a name that it does not have.
   PreparedProgram Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds = {},
                           const std::vector<std::string>& fetches = {}) const;
 
-  // The same for parameters that do not change any more: the persistable variables that no op
-  // of the program writes, and that `scope` holds as dense tensors, are constants from now on.
-  // Ops are computed ahead or folded with them (a batch_norm into the convolution before it,
-  // which changes the last bits of results), and kernels keep them in the layout that they
-  // read; that is done once for all shapes of feeds and all copies of the prepared program.
-  // `scope` is read here and in each Run, which may get another scope: whatever it holds of
-  // those variables must be as it was, whether by the same program, by another one or by the
-  // caller. Else Run throws kInvalidArgument and changes nothing; a variable that is not there
-  // is as it was. Writes through a pointer that was taken from a Tensor before the last Run are
-  // noticed only after Tensor::MarkWritten.
+  // The same, for parameters that do not change any more: persistable variables that no op of the
+  // program writes, that are not fed, and that `scope` holds as dense tensors become constants. Ops
+  // that depend on constants alone are computed in advance, a batch_norm is folded into the
+  // convolution before it (which changes the last bits of results), and kernels keep constants in
+  // their own layout. That is done once for all shapes of feeds and all copies of the prepared
+  // program.
+  //
+  // Each Run checks the scope that it gets, this one or another: if a frozen variable in it has
+  // other values than here, whoever wrote them, Run throws kInvalidArgument and changes nothing. A
+  // variable that the scope does not hold counts as unchanged. Writes through a pointer that was
+  // taken from a Tensor before the last Run are noticed only after Tensor::MarkWritten.
   PreparedProgram PrepareFrozen(const ProgramDesc& program, const Scope& scope,
                                 const std::vector<std::string>& feeds = {},
                                 const std::vector<std::string>& fetches = {}) const;
-  // The same, and the variables that become part of the program leave the scope, so that none is
-  // in memory twice, even while it is compiled. When that fails for lack of memory, they are lost.
+  // The same, but frozen variables are removed from the scope, so that none is in memory twice,
+  // even while the program is compiled. If that fails for lack of memory, they are lost.
   PreparedProgram PrepareOwning(const ProgramDesc& program, Scope& scope,
                                 const std::vector<std::string>& feeds = {},
                                 const std::vector<std::string>& fetches = {}) const;
 
-  // Compiles and runs once. The result is the caller's.
+  // Compiles and runs once. The caller owns the result.
   std::vector<Tensor> Run(const ProgramDesc& program, Scope& scope,
                           const std::map<std::string, Tensor>& feeds = {},
                           const std::vector<std::string>& fetches = {}) const;

@@ -1,7 +1,7 @@
 #pragma once
-// Errors: `Error` for what a file, a feed, a flag or a caller can cause, `InternalError` for what
-// only a defect of Coracle can. The first line of what() alone says what is wrong, where, and how
-// to mend it; details follow on indented lines. The library never aborts or exits.
+// Errors: `Error` for problems that a file, a feed, a flag or a caller can cause, `InternalError`
+// for those that only a defect of Coracle can. The first line of what() says what is wrong, where,
+// and how to fix it; details follow on indented lines. The library never aborts or exits.
 
 #include <functional>
 #include <stdexcept>
@@ -12,7 +12,7 @@ namespace coracle {
 enum class ErrorCode {  // what kind of fault an Error reports
   kInvalidArgument,     // a value, shape, dtype, name or text that is wrong in itself
   kNotFound,            // a file, var, op type or name that does not exist
-  kAlreadyExists,       // a name that is taken
+  kAlreadyExists,       // a name that is in use
   kOutOfRange,          // an index outside its tensor, a number outside its type
   kUnimplemented,       // a valid request that this build cannot serve
   kResourceExhausted,   // memory_limit, a size limit
@@ -28,8 +28,9 @@ const char* ToString(ErrorCode code);
 
 class Error : public std::runtime_error {
  public:
-  // `message` is one line without a full stop; `details` are further lines (indented by two spaces
-  // here). What names from files could do to a terminal is escaped here (PrintableLine, Printable).
+  // `message` is one line without a full stop; `details` are further lines, which the constructor
+  // indents by two spaces. It also escapes characters that could act on a terminal (PrintableLine,
+  // Printable), since names may come from files.
   Error(ErrorCode code, std::string message, const std::string& details = "");
 
   ErrorCode code() const { return code_; }
@@ -58,8 +59,8 @@ class InternalError : public Error {
   throw Error(ErrorCode::kInvalidArgument, std::move(message), details);
 }
 
-// Log lines. They go to the sink, if one is set; else to glog, if the program has set that up (as
-// the `coracle` command does); else to standard error.
+// Log lines go to the sink, if one is set; otherwise to glog, if the program has initialised it (as
+// the `coracle` command does); otherwise to standard error.
 
 enum class MessageLevel { kInfo, kWarning, kError };
 
@@ -70,8 +71,8 @@ void LogMessage(MessageLevel level, const std::string& message);
 bool VlogIsOn(int level);
 void LogVerbose(int level, const std::string& message);
 
-// Sends Log lines to `sink` instead (an empty function restores what was). Returns the
-// previous sink. Thread-safe.
+// Sends log lines to `sink` (an empty function restores the default). Returns the previous sink.
+// Thread-safe.
 using LogSink = std::function<void(MessageLevel, const std::string&)>;
 LogSink SetLogSink(LogSink sink);
 

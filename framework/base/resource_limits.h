@@ -1,7 +1,7 @@
 #pragma once
-// ResourceLimits: how much memory and time the work of a thread may take. Elements of tensors are
-// asked for here before they are allocated, whoever makes them (a run, a plan's constants, tensor
-// arrays, kernels' scratch); loops whose length a program or a text chooses ask for the time.
+// ResourceLimits: how much memory and time the work of a thread may take. Every allocation for
+// elements of tensors (by a run, a plan's constants, tensor arrays, kernels' scratch) is checked
+// here first; loops whose length a program or a text determines check the time.
 
 #include <coracle/framework/base/error.h>
 
@@ -14,7 +14,7 @@
 
 namespace coracle {
 
-// Memory that a limit, or the system, does not give. Who runs ops catches it and says which one.
+// Thrown when a limit or the system refuses memory. Code that runs ops catches it and adds the op.
 class OutOfMemory : public Error {
  public:
   explicit OutOfMemory(const std::string& what)
@@ -23,23 +23,24 @@ class OutOfMemory : public Error {
 
 struct ResourceOptions {
   uint64_t memory = 0;  // bytes; 0: no limit
-  double seconds = 0;   // from the beginning of these limits, or of the last ScopedRun; 0: no limit
-  // Asked with the time: true ends the work with kCancelled. Safe to call from any thread.
+    double seconds = 0;   // since these limits or the last ScopedRun began; 0: no limit
+  // Called when the time is checked; true ends the work with kCancelled. Must be safe to call from
+  // any thread.
   std::function<bool()> stop = {};
 };
 
 class ResourceLimits {
  public:
-  // What is taken from these limits is taken from `outer` too: by default from those of the scope
-  // that this thread is in. The clock starts.
+  // Starts the clock. Memory taken from these limits is taken from `outer` too, which is by default
+  // the innermost ScopedLimits of this thread.
   explicit ResourceLimits(ResourceOptions options,
                           std::shared_ptr<ResourceLimits> outer = Current());
 
-  // Those of the innermost ScopedLimits of this thread; nullptr when there is none.
+  // The limits of the innermost ScopedLimits of this thread; nullptr if there is none.
   static const std::shared_ptr<ResourceLimits>& Current();
 
-  // Throws OutOfMemory, and takes nothing then, when the bytes in use would pass the limit. `what`
-  // says what they are for, and is only called then. Thread-safe, as Give is.
+  // Counts bytes as in use. Throws OutOfMemory, and counts nothing, if that would exceed the limit;
+  // only then is `what` called, which says what they are for. Take and Give are thread-safe.
   template <class What>
   void Take(uint64_t bytes, What&& what) {
     const Refusal refusal = TryTake(bytes);
@@ -48,16 +49,16 @@ class ResourceLimits {
   void Give(uint64_t bytes) noexcept;
   uint64_t bytes_in_use() const { return in_use_; }
 
-  // Throws kDeadlineExceeded or kCancelled when the work must stop. `where` makes the words after
-  // "passed its time limit of 2 s", and is only called then.
+  // Throws kDeadlineExceeded or kCancelled if the work must stop; only then is `where` called,
+  // which makes the text after "passed its time limit of 2 s".
   template <class Where>
   void CheckTime(Where&& where) const {
     const Stop stop = FindStop();
     if (stop.kind != Stop::kNone) Throw(stop, where());
   }
 
-  // For how many seconds these limits, or a ScopedRun inside of them, have been past their time:
-  // for a thread that watches, since an op that takes hours is not asked. Thread-safe.
+  // By how many seconds these limits, or a ScopedRun inside them, have exceeded their time. A
+  // watching thread uses it, since nothing checks the time while an op runs. Thread-safe.
   double SecondsOverdue() const;
 
  private:
@@ -81,11 +82,11 @@ class ResourceLimits {
   ResourceOptions options_;
   std::shared_ptr<ResourceLimits> outer_;
   std::atomic<double> start_{0};         // seconds
-  std::atomic<double> run_deadline_{0};  // of the ScopedRun that began last; 0: none goes on
+  std::atomic<double> run_deadline_{0};  // of the ScopedRun that began last; 0: there is none
   std::atomic<uint64_t> in_use_{0};
 };
 
-// Puts limits on what this thread does while it lives.
+// Applies limits to this thread during the lifetime of the object.
 class ScopedLimits {
  public:
   explicit ScopedLimits(std::shared_ptr<ResourceLimits> limits);
@@ -97,7 +98,7 @@ class ScopedLimits {
   std::shared_ptr<ResourceLimits> before_;
 };
 
-// One run of a program, under limits of its own, whose clock starts.
+// One run of a program under its own limits; starts their clock.
 class ScopedRun {
  public:
   explicit ScopedRun(std::shared_ptr<ResourceLimits> limits);
@@ -110,17 +111,18 @@ class ScopedRun {
   ScopedLimits scoped_;
 };
 
-// CheckTime of the present limits, if any: "... while `doing`".
+// Calls CheckTime of the current limits, if there are any, with the text "while `doing`".
 void CheckTimeLimit(const char* doing);
 
 // 80% of the memory of the machine, or of the control group that the process is in.
 uint64_t DefaultMemoryLimit();
 
-// ParallelFor: the one way in which Coracle's loops use several threads. They are those of a pool
-// of its own, which makes way for other programs; oneDNN is called for parts of the work.
-
-// Threads that a ParallelFor may use. Until set: OMP_NUM_THREADS, or as many as there are cores and
-// the process's CPU quota allows. Process-wide.
+// ParallelFor: the only way in which Coracle's loops use several threads. The threads belong to
+// Coracle's pool, which leaves processors to other programs that need them; oneDNN is called inside
+// it, for parts of the work.
+//
+// The number of threads that a ParallelFor may use. Default: OMP_NUM_THREADS, or as many as there
+// are cores and the CPU quota of the process allows. Process-wide.
 int NumThreads();
 void SetNumThreads(int n);
 
@@ -129,10 +131,10 @@ void ParallelForRange(int64_t n, int64_t grain, void (*body)(void*, int64_t, int
                       void* context);
 }
 
-// Calls body(begin, end) on ranges of about equal size that cover [0, n), at most n / grain of
-// them (rounded up) and one for each thread. The split depends only on n, grain and NumThreads().
-// Nested calls run serially. An exception thrown by body is rethrown here (one of them, when
-// several are). Allocates nothing.
+// Calls body(begin, end) on ranges of about equal size that cover [0, n). There are at most n /
+// grain ranges (rounded up), and at most one per thread; the split depends only on n, grain and
+// NumThreads(). Nested calls run serially. If body throws, one of its exceptions is rethrown here.
+// Allocates nothing.
 template <class Body>
 void ParallelFor(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;

@@ -14,12 +14,12 @@
 namespace coracle {
 
 // Programs as files: Paddle's binary ProgramDesc and protobuf text. Reading is safe on any bytes:
-// one Error that says what is wrong and where, never a crash or an allocation out of proportion
-// to the file.
+// bad ones give one Error that says what is wrong and where, never a crash or an allocation out of
+// proportion to the file.
 
 inline constexpr uint64_t kMaxProgramBytes = uint64_t{1} << 30;
 
-// Binary. Writing what was read gives the same bytes, for every file that Paddle wrote.
+// Binary. Writing a program that was read from a file of Paddle gives the same bytes.
 ProgramDesc ParseProgram(std::string_view bytes, const std::string& source = "program");
 std::string SerializeProgram(const ProgramDesc& program);
 
@@ -34,13 +34,13 @@ ProgramDesc ReadProgram(const std::string& path);
 // no ending (__model__), and for "-", standard output. Throws kInvalidArgument for any
 // other ending. Atomic.
 void WriteProgram(const ProgramDesc& program, const std::string& path);
-// Whether WriteProgram takes the name.
+// Whether WriteProgram accepts the file name.
 bool IsProgramFileName(const std::string& path);
 // Whether `bytes` look like protobuf text rather than a binary message.
 bool LooksLikeText(std::string_view bytes);
 
-// One value of `bytes` at *offset, which is moved past it. Every count is checked against the bytes
-// that are left before anything is allocated. `source` names the file in errors.
+// Reads one value of `bytes` at *offset and moves *offset past it. Every count is checked against
+// the number of bytes left before anything is allocated. `source` names the file in errors.
 Tensor ParseTensor(std::string_view bytes, size_t* offset, const std::string& source);
 SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std::string& source);
 void AppendTensor(const Tensor& tensor, std::string* bytes);
@@ -50,12 +50,12 @@ void AppendSelectedRows(const SelectedRows& rows, std::string* bytes);
 // sorted by bytes.
 std::vector<std::string> PersistableNames(const ProgramDesc& program);
 
-// .pdiparams: the streams of `names` in the given order (PersistableNames for Paddle's
-// files), without names.
+// .pdiparams: the streams of the variables `names` in the given order (PersistableNames in Paddle's
+// files); the file does not contain the names.
 void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
                   const std::string& path);
-// Each tensor's dtype and dims are checked against its VarDesc, so that a shifted file is reported
-// by the first name that does not fit; bytes left over are an error too.
+// The dtype and dims of each tensor are checked against its VarDesc, so that an error names the
+// first variable that does not match the file; bytes left over are an error too.
 void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& names,
                   const std::string& path, Scope& scope);
 // One file per variable in a directory.
@@ -63,7 +63,7 @@ void SaveSeparate(const Scope& scope, const std::vector<std::string>& names,
                   const std::string& directory);
 void LoadSeparate(const ProgramDesc& program, const std::vector<std::string>& names,
                   const std::string& directory, Scope& scope);
-// A directory (separate files, or __params__ in it) or a combined file, whichever `path` is.
+// `path` is a directory (with separate files, or __params__ in it) or a combined file.
 void LoadParameters(const ProgramDesc& program, const std::string& path, Scope& scope);
 
 struct InferenceModel {

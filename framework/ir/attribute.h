@@ -108,11 +108,11 @@ constexpr AttrType AttrTypeOf() {
     static_assert(sizeof(T) == 0, "not an attribute type");
 }
 
-// The same value as another type, where nothing is lost in meaning: between integers (in range),
-// from integers and 0/1 to bool and back, to a wider or narrower float, element by element for
-// lists, from one number to a list of one, and from an empty list to any empty list. Returns false
-// when there is no such conversion; *out is then unchanged. Paddle's files give one attr different
-// types in different versions: convert on access, never on reading.
+// Converts a value to another type if its meaning is kept: between integers (in range), between
+// bool and the integers 0 and 1, between floats of any width, element by element for lists, from
+// one number to a list of one, and from an empty list to any empty list. Returns false if there is
+// no such conversion; *out is then unchanged. Different versions of Paddle write the same attr with
+// different types, so attrs are converted on access, never on reading.
 bool ConvertAttribute(const Attribute& from, AttrType to, Attribute* out);
 
 // The attribute as T, converted as above; throws kInvalidArgument naming both types.
@@ -136,7 +136,8 @@ struct NamedAttr {
   bool operator==(const NamedAttr&) const = default;
 };
 
-// A kind with its parameters: how initializers, regularizers and clips are kept in a program.
+// A kind with its parameters: the form in which a program keeps initializers, regularizers and
+// clips.
 struct Setting {
   std::string kind;  // "xavier", "l2_decay", "by_value", ...
   std::vector<NamedAttr> attrs;

@@ -17,8 +17,8 @@
 
 namespace coracle {
 
-// VarIndex: finds a block's variables by name. An open-addressing table: programs have hundreds of
-// thousands of names, and a look-up should touch one line of it.
+// VarIndex: finds a block's variables by name. It is an open-addressing table, because programs
+// have hundreds of thousands of names and a look-up should touch one cache line.
 
 class VarIndex {
  public:
@@ -31,7 +31,7 @@ class VarIndex {
       if (entry.hash == hash && entry.var->name() == name) return entry.var;
     }
   }
-  // Adds a variable unless its name is taken; then nothing changes and the result is false.
+  // Adds a variable. Returns false, and changes nothing, if its name is in use.
   bool Add(VarDesc* var) {
     if (2 * (size_ + 1) > entries_.size()) Resize(4 * (size_ + 1));
     const size_t hash = std::hash<std::string_view>()(var->name());
@@ -49,7 +49,7 @@ class VarIndex {
     while (entries_[hole].var && entries_[hole].var->name() != name) hole = (hole + 1) & mask_;
     if (!entries_[hole].var) return;
     --size_;
-    // Entries behind it that their hash would put at or before the hole move up.
+    // Later entries whose hash puts them at or before the hole move up.
     for (size_t i = (hole + 1) & mask_; entries_[i].var; i = (i + 1) & mask_) {
       const size_t home = entries_[i].hash & mask_;
       if (((i - home) & mask_) < ((i - hole) & mask_)) continue;
@@ -85,7 +85,7 @@ class VarIndex {
     }
   }
 
-  std::vector<Entry> entries_;  // a power of two of them, at most half in use
+  std::vector<Entry> entries_;  // their number is a power of two; at most half are in use
   size_t mask_ = 0, size_ = 0;
 };
 
@@ -120,21 +120,21 @@ class BlockDesc {
   BlockDesc* forward_block();  // nullptr when there is none
   const BlockDesc* forward_block() const;
 
-  // --- variables, in the order in which they were made ---
+  // --- variables, in the order in which they were added ---
   size_t NumVars() const { return vars_.size(); }
   VarDesc& var(size_t i) { return *vars_[i]; }
   const VarDesc& var(size_t i) const { return *vars_[i]; }
-  VarDesc& Var(const std::string& name);  // found here or made here
-  VarDesc* TryAddVar(std::string name);   // a new one; nullptr when the name is taken here
+  VarDesc& Var(const std::string& name);  // found in this block, or added
+  VarDesc* TryAddVar(std::string name);   // nullptr if this block has the name
   VarDesc* FindVar(std::string_view name) { return var_index_.Find(name); }
   const VarDesc* FindVar(std::string_view name) const { return var_index_.Find(name); }
   // Looked up here, then in the forward block, then in the parent, and so on breadth-first.
   // nullptr when absent.
   VarDesc* FindVarRecursive(std::string_view name);
   const VarDesc* FindVarRecursive(std::string_view name) const;
-  VarDesc& AppendVar(const VarDesc& var);  // a copy; throws kAlreadyExists for a name that is taken
+  VarDesc& AppendVar(const VarDesc& var);  // a copy; throws kAlreadyExists for a name in use
   bool RemoveVar(std::string_view name);
-  // Of those from position `first` on; costs nothing for the variables before it.
+  // Among the variables from position `first` on; costs nothing for the variables before it.
   void RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate, size_t first = 0);
   void Reserve(size_t vars, size_t ops);  // room for so many; changes nothing else
 
@@ -142,7 +142,7 @@ class BlockDesc {
   size_t NumOps() const { return ops_.size(); }
   OpDesc& op(size_t i) { return *ops_[i]; }
   const OpDesc& op(size_t i) const { return *ops_[i]; }
-  // f(op) for each op in order, those that f appends included.
+  // f(op) for each op in order, including those that f appends.
   template <class F>
   void ForEachOp(F&& f) {
     for (size_t i = 0; i < ops_.size(); ++i) f(*ops_[i]);
@@ -159,16 +159,15 @@ class BlockDesc {
   void RemoveOp(size_t position);
   void RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate);  // one pass
   void TruncateOps(size_t size);                                          // keeps the first `size`
-  // Takes the whole list out, and puts a whole list in: for passes that rebuild it in one sweep.
+  // Remove, and replace, the whole list: for passes that rebuild it in one sweep.
   std::vector<std::unique_ptr<OpDesc>> TakeOps();
   void SetOps(std::vector<std::unique_ptr<OpDesc>> ops);
 
-  // An index that is built when first asked for after an edit of ops; appended ops are added to it
-  // when it is next asked, so that a look-up after appending costs what was appended. Not
-  // thread-safe while stale.
+  // The index of uses is built by the first look-up after an edit of ops. Appended ops are added to
+  // it by the next look-up, which costs no more than they do. Not thread-safe while it is stale.
   MutableVarUses Uses(std::string_view name);
   VarUses Uses(std::string_view name) const;
-  std::span<OpDesc* const> SubBlockOps();  // those with an attr that names a block
+  std::span<OpDesc* const> SubBlockOps();  // the ops with an attr that names a block
   std::span<const OpDesc* const> SubBlockOps() const;
   size_t IndexOf(
       const OpDesc& op) const;  // position in ops; throws InternalError for an op of another block
@@ -188,7 +187,7 @@ class BlockDesc {
     std::vector<OpDesc*> writers, readers;
   };
   void InvalidateUses() { uses_valid_ = false; }
-  // An edit of the newest op leaves an index that does not have it yet as it is.
+  // An edit of the newest op does not touch an index that does not contain it yet.
   void NoteEdit(const OpDesc& op) {
     if (indexed_ops_ >= ops_.size() || ops_.back().get() != &op) InvalidateUses();
   }
