@@ -1,6 +1,6 @@
 #pragma once
-// OpDesc: one op of a block: its type, the variables in its slots, and its attrs, in the order in
-// which they were given.
+// OpDesc: one op of a block, with its type, the variables in its slots, and its attrs in the order
+// in which they were given.
 
 #include <coracle/framework/ir/attribute.h>
 
@@ -72,8 +72,8 @@ decltype(auto) CallWithPlace(F& f, const std::string& name, const std::string& s
 
 }  // namespace internal
 
-// f(name, slot, index) as OpDesc::ForEachInput calls it, but for positions that hold no variable,
-// too: for lists that have an entry for each position.
+// Like OpDesc::ForEachInput, but also calls f(name, slot, index) for positions without a variable:
+// for lists that have an entry for each position.
 template <class F>
 void ForEachPosition(const SlotList& slots, F&& f) {
   for (const Slot& slot : slots) {
@@ -109,9 +109,9 @@ class OpDesc {
   void RenameInput(const std::string& from, const std::string& to);
   void RenameOutput(const std::string& from, const std::string& to);
 
-  // Each variable that the op reads (writes), slot after slot: f(name, slot, index) with its
-  // position in the slot; f may take the name alone, or the name and the slot. Positions that hold
-  // no variable (IsEmptyName) are left out. f must not edit the slots.
+  // Calls f(name, slot, index) for each variable that the op reads (writes), slot after slot;
+  // `index` is its position in the slot. f may take only the name, or the name and the slot.
+  // Positions without a variable (IsEmptyName) are skipped. f must not edit the slots.
   template <class F>
   void ForEachInput(F&& f) const {
     AnyName(inputs_, CallAndGoOn(f));
@@ -120,7 +120,8 @@ class OpDesc {
   void ForEachOutput(F&& f) const {
     AnyName(outputs_, CallAndGoOn(f));
   }
-  // Whether `holds`, which takes what f above takes, is true of one of them; stops at the first.
+  // Whether `holds` returns true for one of these variables; stops at the first. It takes the same
+  // arguments as f above.
   template <class Predicate>
   bool AnyInput(Predicate&& holds) const {
     return AnyName(inputs_, holds);
@@ -131,8 +132,8 @@ class OpDesc {
   }
   bool Reads(std::string_view name) const;
   bool Writes(std::string_view name) const;
-  // Replace each of them by what `rename` returns, which takes what f above takes and must not ask
-  // the op's block for uses.
+  // Replaces each of these variables by the name that `rename` returns. `rename` takes the same
+  // arguments as f above, and must not look up uses in the op's block.
   template <class Rename>
   void RenameInputs(Rename&& rename) {
     Touch();
@@ -158,8 +159,8 @@ class OpDesc {
 
   int role() const { return GetAttr<int32_t>(kOpRoleAttr, kForward); }
   bool HasSubBlock() const;  // some attr is of the type BLOCK or BLOCKS
-  // The indices of the blocks that its attrs name (BLOCK and BLOCKS), in the order of the attrs; as
-  // a file gave them, so that they may name no block: see ProgramDesc::BlocksRunBy.
+  // The indices of the blocks that its attrs (BLOCK and BLOCKS) name, in the order of the attrs.
+  // They are unchecked, as a file gave them, and may name no block; see ProgramDesc::BlocksRunBy.
   std::vector<int> SubBlocks() const;
   // Replaces each of these indices by renumber(index).
   template <class Renumber>
@@ -171,7 +172,7 @@ class OpDesc {
   bool is_target() const { return is_target_.value_or(false); }
   std::optional<bool>& is_target_field() { return is_target_; }
   const std::optional<bool>& is_target_field() const { return is_target_; }
-  // For the codec only: fields of a newer format, as they were read.
+  // For the codec only: unknown fields (of a newer format), as they were read.
   const std::string& unknown_fields() const { return unknown_fields_; }
   void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
 

@@ -1,5 +1,6 @@
 #pragma once
-// ProgramDesc: a whole program: blocks of variables and ops. A plain value: copies are deep.
+// ProgramDesc: a whole program, that is, blocks of variables and ops. A value type; copies are
+// deep.
 
 #include <coracle/framework/ir/block.h>
 
@@ -44,10 +45,10 @@ class ProgramDesc {
     for (const auto& block : blocks_) std::as_const(*block).ForEachOp(f);
   }
 
-  // The blocks that an op (the ops of a block) may run: its sub-blocks and those of ops in them,
-  // each once, breadth first, without the block that it stands in. Indices that name no block, and
-  // the root, which no op runs, are left out: safe for programs that nobody has verified. With
-  // `seen`, also those whose indices are in it are left out; those found are added.
+  // The blocks that an op (the ops of a block) may run: its sub-blocks and those of the ops in
+  // them, each once, breadth first, without the op's own block. Indices that name no block, and the
+  // root, which no op runs, are skipped, so that it is safe on unverified programs. With `seen`,
+  // blocks whose indices are in it are skipped too, and those found are added to it.
   std::vector<const BlockDesc*> BlocksRunBy(const OpDesc& op,
                                             std::unordered_set<int>* seen = nullptr) const;
   std::vector<const BlockDesc*> BlocksRunBy(const BlockDesc& block) const;
@@ -61,11 +62,11 @@ class ProgramDesc {
   // The trainable parameters (VarDesc::is_parameter), in the order of the root block.
   std::vector<std::string> Parameters() const;
 
-  // Decides which variables of the root block are parameters, where none says so (files older than
-  // the field): persistable floating-point tensors that an op of the forward part reads and no op
-  // writes, and those that an op updates as its Param. Reading a file does this, once: what is
-  // added to the program later changes nothing about the variables that it had. Does nothing to
-  // variables for which SetIsParameter was called.
+  // Decides which variables of the root block are parameters if no variable says so (in files older
+  // than that field): persistable floating-point tensors that a forward op reads and no op writes,
+  // and those that an op updates as its Param. This is done once, when a file is read; additions to
+  // the program do not change the status of variables that it had. Variables for which
+  // SetIsParameter was called are not affected.
   void InferParameters();
 
   // Deep copy for evaluation: without ops of the roles Backward, Optimize and LRSched, variables
@@ -73,12 +74,13 @@ class ProgramDesc {
   ProgramDesc CloneForTest() const;
 
   // Keeps the ops of the root block that the targets depend on (with the sub-blocks they run),
-  // those marked is_target, and the variables that they use; `feeds` are not looked behind.
-  // In-place updates of a kept name are kept. Throws kNotFound for a target that no block has.
+  // those marked is_target, and the variables that they use. Ops that compute `feeds` are not kept
+  // for their sake. In-place updates of a kept name are kept. Throws kNotFound for a target that no
+  // block has.
   void Prune(const std::vector<std::string>& targets, const std::vector<std::string>& feeds = {});
 
   // Version of the framework that wrote the program, major * 1000000 + minor * 1000 + patch; empty
-  // when not said.
+  // if unknown.
   std::optional<int64_t> version;
   // Which of the two places of the format the version was read from (2018's field 2, or field 4).
   bool version_in_legacy_field = false;
@@ -92,8 +94,8 @@ class ProgramDesc {
   const std::string& unknown_fields() const { return unknown_fields_; }
   void SetUnknownFields(std::string bytes) { unknown_fields_ = std::move(bytes); }
   void ClearBlocks() { blocks_.clear(); }
-  // Whether InferParameters would find other parameters in the file than the program has now, so
-  // that its persistable variables must say what they are.
+  // Whether InferParameters would find other parameters in a file of the program than it has now,
+  // so that the file must say which persistable variables are parameters.
   bool MustSayParameters() const;
 
  private:
@@ -110,40 +112,40 @@ class ProgramDesc {
 
   std::vector<std::unique_ptr<BlockDesc>> blocks_;
   std::unordered_map<std::string, int64_t> name_counters_;
-  // By hash of a name, a block other than the root in which it was declared (and may be no more):
-  // HasName is asked for each new name, of programs with any number of blocks.
+  // Maps the hash of a name to a block other than the root that declared it (and may have lost it
+  // since). HasName is called for each new name, in programs with any number of blocks.
   std::unordered_map<size_t, int> inner_names_;
   std::string unknown_fields_;
 };
 
-// Variables that the rewriting of a program makes: state that training keeps, and temporaries.
+// Variables made by code that rewrites programs: training state and temporaries.
 
-// A persistable variable of both programs' root blocks, which `startup` fills with `value`
-// (exactly, in float64 and integer types). Returns its name.
+// Makes a persistable variable in the root blocks of both programs, which `startup` fills with
+// `value` (exactly, in float64 and integer types). Returns its name.
 std::string MakeState(ProgramDesc& main, ProgramDesc& startup, const std::string& name, DType dtype,
                       const Shape& shape, double value);
 
-// A variable of `block` of that type, without gradient, with a new name "prefix_N".
+// Makes a variable of that type in `block`, without gradient, with a new name "prefix_N".
 std::string MakeTemporary(BlockDesc& block, const std::string& prefix, DType dtype,
                           const Shape& shape = {1});
 
-// Programs as text for people: one line per op, parameters with their sizes, the order of
-// a training step.
-
-// Empty functions keep, and hide, nothing in particular.
+// Programs as text for people: one line per op, parameters with their sizes, the order of a
+// training step.
+//
+// Empty functions select everything and hide nothing.
 struct PrintOptions {
   int block = -1;  // print this one only
-  // Ops and variables that are printed. While one of the two is set, sections that came out empty
-  // and the summary of the program are left out.
+  // Select the ops and variables to print. If one of them is set, empty sections and the summary of
+  // the program are left out.
   std::function<bool(const OpDesc& op)> keep_op = {};
   std::function<bool(const VarDesc& var)> keep_var = {};
-  // True for an attr that says nothing (it has its default value). The attrs that every op may
-  // carry (op_role, op_callstack, ...) are never shown.
+  // True for an attr that need not be shown (one with its default value). The attrs that every op
+  // may have (op_role, op_callstack, ...) are never shown.
   std::function<bool(const OpDesc& op, const NamedAttr& attr)> hide_attr = {};
 };
 
-// Linear in the size of the program; safe on programs that were never verified. Names with
-// characters that a terminal would act on come out quoted and escaped.
+// Linear in the size of the program; safe on unverified programs. Names with characters that could
+// act on a terminal are quoted and escaped.
 std::string PrintProgram(const ProgramDesc& program, const PrintOptions& options = {});
 
 // "Out=h:float32[-1,500] = mul(X=x, Y=w) {x_num_col_dims=2}", without a line end.
@@ -156,8 +158,8 @@ namespace internal {
 struct WriterState;
 }
 
-// The functions and operators on Variables (operators/operators.h) live in this namespace.
-// Only calls with a Variable find them, so that they cannot meet what a user calls Log or Min.
+// The namespace of the functions and operators on Variables (operators/operators.h). Only calls
+// with a Variable find them, so they cannot collide with a user's own Log or Min.
 namespace variable_functions {
 struct Found {};
 }  // namespace variable_functions
@@ -166,8 +168,8 @@ class Variable : private variable_functions::Found {
  public:
   Variable() = default;
   Variable(BlockDesc* block, VarDesc* desc) : block_(block), desc_(desc) {}
-  // The variable of that name, looked up recursively from `block`; throws kNotFound. Functions on
-  // it need another Variable that has a Writer; Writer::Var gives one that has.
+  // The variable of that name, looked up recursively from `block`; throws kNotFound. It has no
+  // Writer: functions on it need another operand that has one, such as a Variable of Writer::Var.
   static Variable Of(BlockDesc& block, const std::string& name);
 
   explicit operator bool() const { return desc_ != nullptr; }
@@ -182,7 +184,7 @@ class Variable : private variable_functions::Found {
   friend class Writer;
   BlockDesc* block_ = nullptr;
   VarDesc* desc_ = nullptr;
-  std::shared_ptr<internal::WriterState> writer_;  // of the Writer that gave it; may be null
+  std::shared_ptr<internal::WriterState> writer_;  // of the Writer that made it; may be null
 };
 
 }  // namespace coracle

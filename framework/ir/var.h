@@ -1,5 +1,5 @@
 #pragma once
-// VarDesc: one variable of a block: what it holds, and how it takes part in training.
+// VarDesc: one variable of a block, with its type and its settings for training.
 
 #include <coracle/framework/ir/attribute.h>
 #include <coracle/framework/tensor/dtype.h>
@@ -13,7 +13,7 @@
 
 namespace coracle {
 
-// What a variable carries for training and Paddle keeps only in Python's memory. Saved in an
+// Training settings of a variable, which Paddle keeps only in Python's memory. They are saved in an
 // extension of VarDesc (proto/training.proto), so that a reloaded program can be differentiated,
 // clipped and trained.
 
@@ -26,8 +26,8 @@ class BaseErrorClipAttr {
   virtual ~BaseErrorClipAttr() = default;
   // Appends to the end of `block` the ops that replace the gradient `grad_name` in place.
   virtual void AppendClipOp(BlockDesc& block, const std::string& grad_name) const = 0;
-  // How a program file keeps it. The kind must have been given to RegisterErrorClip; the default
-  // (none) makes a program that holds such a clip impossible to save.
+  // The form in which a program file keeps the clip; its kind must be registered by
+  // RegisterErrorClip. With the default (none) a program with such a clip cannot be saved.
   virtual std::optional<Setting> Save() const { return std::nullopt; }
 };
 
@@ -61,8 +61,8 @@ class ErrorClipByNorm : public BaseErrorClipAttr {
 
 using ErrorClipPtr = std::shared_ptr<const BaseErrorClipAttr>;
 
-// An error clip or none: what takes one takes ErrorClipByValue(5), a shared pointer to a
-// clip, and nullptr.
+// An error clip or none: a parameter of this type accepts ErrorClipByValue(5), a shared pointer to
+// a clip, or nullptr.
 class ErrorClip {
  public:
   ErrorClip() = default;
@@ -79,12 +79,12 @@ class ErrorClip {
   ErrorClipPtr clip_;
 };
 
-// Makes a user-derived class loadable: `load` builds it from what its Save() returned under that
-// kind. Process-wide and thread-safe; throws kAlreadyExists for a kind that is taken.
+// Makes a derived class loadable: `load` makes an object from a Setting of that kind, as its Save()
+// returned it. Process-wide and thread-safe; throws kAlreadyExists for a kind in use.
 using ErrorClipLoader = ErrorClipPtr (*)(const Setting& setting);
 void RegisterErrorClip(const std::string& kind, ErrorClipLoader load);
-// A kind that nobody registered gives an object that can be saved again but whose
-// AppendClipOp throws kNotFound.
+// For an unknown kind, returns an object that can be saved again but whose AppendClipOp throws
+// kNotFound.
 ErrorClipPtr LoadErrorClip(const Setting& setting);
 // Throws kInvalidArgument when the clip's class cannot be saved (no Save(), or its kind
 // is not registered).
@@ -101,11 +101,11 @@ struct TrainingAttr {
   std::string creation_site;  // "lenet.pbtxt:14:9" or ""
 
   bool IsDefault() const;
-  bool operator==(const TrainingAttr& other) const;  // error clips compare by what they save
+  bool operator==(const TrainingAttr& other) const;  // compares error clips by their saved form
 };
 
-// What a variable holds; the numbers are VarType.Type's. Numbers outside this list are kept
-// as they are.
+// The kind of value that a variable holds, with the numbers of VarType.Type. Other numbers in files
+// are kept unchanged.
 enum class VarType : int32_t {
   kLoDTensor = 7,
   kSelectedRows = 8,
@@ -156,7 +156,7 @@ class VarDesc {
   // Persistable values live in the scope from run to run (parameters, optimizer state).
   bool persistable() const { return persistable_.value_or(false); }
   void SetPersistable(bool value) { persistable_ = value; }
-  // What was set (a file's field included), else what ProgramDesc::InferParameters concluded.
+  // The value that was set (perhaps by a file), otherwise what ProgramDesc::InferParameters found.
   bool is_parameter() const { return is_parameter_.value_or(inferred_parameter_.value_or(false)); }
   void SetIsParameter(bool value) { is_parameter_ = value; }
   bool stop_gradient() const { return stop_gradient_.value_or(false); }
@@ -164,7 +164,7 @@ class VarDesc {
   bool need_check_feed() const { return need_check_feed_.value_or(false); }
   void SetNeedCheckFeed(bool value) { need_check_feed_ = value; }
 
-  // Never null to read; made on the first write.
+  // Returns defaults until the first write.
   const TrainingAttr& training() const;
   TrainingAttr& MutableTraining();
 
@@ -172,10 +172,10 @@ class VarDesc {
   // A clip (ErrorClipByValue(5) and the like), a shared pointer to one, or nullptr for none.
   void SetErrorClip(const ErrorClip& clip) { MutableTraining().error_clip = clip.get(); }
 
-  bool operator==(const VarDesc& other) const;  // what it means, not how it was spelled on the wire
+  bool operator==(const VarDesc& other) const;  // compares the meaning, not the bytes of the file
 
-  // For the codec only: what a file said that the fields above do not hold, so that writing gives
-  // the same bytes.
+  // For the codec only: contents of a file that the fields above do not represent, so that writing
+  // gives the same bytes.
   struct Wire {
     std::string
         type_bytes;  // a VarType message with more than the fields above; "" for the plain form

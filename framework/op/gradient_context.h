@@ -1,7 +1,7 @@
 #pragma once
-// GradientContext: what a gradient rule sees and does. It appends ops that compute the gradients of
-// the op's inputs from the gradients of its outputs; accumulation and pruning are the caller's
-// (backward/). With operators/operators.h a rule reads like its formula:
+// GradientContext: the interface of gradient rules. A rule appends ops that compute the gradients
+// of the op's inputs from the gradients of its outputs; the caller (backward/) accumulates and
+// prunes them. With operators/operators.h a rule reads like its formula:
 //
 //   g.Set("X", 2.0 * g.Grad("Out") * (g.In("X") - g.In("Y")));
 
@@ -24,17 +24,17 @@ namespace internal {
 class GradientStage;
 }
 
-// The gradient of a sub-block, as the rule of the op that runs it asks for it. Names are as the
-// sub-block resolves them.
+// A request for the gradient of a sub-block, made by the rule of the op that runs it. Names are
+// resolved in the sub-block.
 struct GradientBlockRequest {
   int forward_block = -1;
-  // Gradients arrive for the values that these hold after the sub-block.
+  // Variables whose values after the sub-block have gradients.
   std::vector<std::string> outputs;
-  // Wanted are the gradients of the values that these hold before it.
+  // Variables for whose values before the sub-block gradients are wanted.
   std::vector<std::string> inputs;
-  // Of a sub-block that runs several times, {before, after}: what `after` holds when one run ends
-  // is what `before` holds when the next begins (`while`: each variable that it reads and writes,
-  // twice; `recurrent`: ex_state and state).
+  // For a sub-block that runs several times, pairs {before, after}: the value of `after` at the end
+  // of one run is the value of `before` at the start of the next (`while`: each variable that it
+  // reads and writes, twice; `recurrent`: ex_state and state).
   std::vector<std::pair<std::string, std::string>> carried;
 };
 
@@ -46,17 +46,18 @@ struct GradientBlock {
   // The new block: forward_block_idx is the sub-block, its parent the block of the gradient op.
   // -1: no wanted variable depends on an output through differentiable ops; nothing was appended.
   int idx = -1;
-  // The block reads these: outputs on the path, and of carried pairs those `after` that matter.
+  // Gradients that the block reads: of outputs on the path, and of those `after` of carried pairs
+  // that matter.
   std::vector<Value> arriving;
-  // The block leaves these: inputs that have a gradient, and of carried pairs those `before`
-  // that matter. The share of one run. What leaves at `before` of a run arrives at `after` of
-  // the run before it.
+  // Gradients that the block writes: of inputs that have one, and of those `before` of carried
+  // pairs that matter. Each is the contribution of one run. The gradient of `before` in one run is
+  // the incoming gradient of `after` in the previous run.
   std::vector<Value> leaving;
-  // Forward variables that the block, and blocks nested in it, read: of the sub-block's own (saved
-  // copies among them), and of blocks around it.
+  // Forward variables that the block, and blocks nested in it, read: variables of the sub-block
+  // (including saved copies), and variables of blocks around it.
   std::vector<std::string> inner_reads, outer_reads;
 
-  // The name in a list, "" when it is not there.
+  // The gradient of `var` in a list; "" if it has none.
   static std::string Find(const std::vector<Value>& values, std::string_view var);
 };
 
@@ -83,10 +84,10 @@ class GradientContext {
   GradientContext(const OpRegistry& ops, Request request);
   ~GradientContext();
 
-  // The op with the names under which its gradient ops find the values: where a variable was
-  // overwritten since, that of a saved copy.
+  // The op with the names by which gradient ops read its variables: if a variable was overwritten
+  // since, the name of a saved copy.
   const OpDesc& op() const { return *request_.op; }
-  // The op as it stands in the program: the names by which its sub-blocks know the variables.
+  // The op as it is in the program, with the names that its sub-blocks use.
   const OpDesc& forward_op() const { return *request_.forward_op; }
   const OpRegistry& registry() const { return ops_; }
 
@@ -101,24 +102,25 @@ class GradientContext {
 
   // --- formulas ---
 
-  // The op's variables, and the gradient that arrived for an output: zeros where none did.
+  // The op's variables, and the gradient of an output: zeros if none arrived.
   Variable In(std::string_view slot, size_t i = 0);
   Variable Out(std::string_view slot, size_t i = 0);
   Variable Grad(std::string_view slot, size_t i = 0);
-  // A new variable, the one output of an op that the functions on Variables do not have.
+  // Appends an op for which there is no function on Variables, and returns its only output.
   Variable Make(const std::string& type, SlotList inputs, AttrList attrs = {},
                 const std::string& output = "Out");
-  // The variable is the gradient of the input. Where none is wanted that does nothing, and the ops
-  // that nobody else needs are not appended: a rule needs no guards. A variable that functions and
-  // Make gave gets the gradient's name, another one is assigned to it.
+  // Makes the variable the gradient of the input. Does nothing if that is not wanted; ops that are
+  // needed for nothing else are then not appended, so a rule needs no conditions. A variable made
+  // by a function or by Make is renamed to the gradient's name; any other is assigned to it.
   void Set(std::string_view slot, const Variable& gradient, size_t i = 0);
-  // What functions and Make give is called "<first input of the op>@TERM", or this.
+  // Names a variable made by a function or Make, which is otherwise called "<first input of the
+  // op>@TERM".
   Variable Named(const std::string& name, const Variable& made);
 
   // --- ops of several outputs ---
 
   bool HasOutputGrad(std::string_view slot, size_t i = 0) const;
-  // The names of what Grad gives.
+  // The name of the variable that Grad returns.
   std::string OutputGrad(std::string_view slot, size_t i = 0);
   std::vector<std::string> OutputGrads(std::string_view slot);
   bool NeedsInputGrad(std::string_view slot, size_t i = 0) const;
@@ -134,29 +136,29 @@ class GradientContext {
     return ops_.Get(op().type()).AttrOf<T>(op(), name);
   }
 
-  // The op's attrs of these names, defaults included, of the types of its OpDef.
+  // The op's attrs of these names, including defaults, with the types that its OpDef declares.
   AttrList ForwardAttrs(std::initializer_list<const char*> names) const;
-  // All that it has and `type` declares, too.
+  // The same for all attrs that both the op and the op type `type` declare.
   AttrList ForwardAttrs(std::string_view type) const;
-  // Those of these input slots that the op has, under the same names.
+  // The given input slots with their variables, as far as the op has them.
   SlotList ForwardInputs(std::initializer_list<const char*> slots) const;
 
   // Appends a gradient op. An op all of whose outputs are kEmptyVarName is dropped.
   // Returns nullptr then.
   OpDesc* Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
-  // A new variable without a type, for what an op of Append writes beside gradients.
+  // A new variable without a type, for outputs of an op of Append that are not gradients.
   std::string Temp(const std::string& hint);
   // The common rule, see OpDef::GradientOp.
   void AppendGradientOp(const std::vector<std::string>& forward_slots);
 
-  // Appends to the program the gradient of a sub-block that the op runs. Throws kUnimplemented as
-  // backward does for an op without rule in it.
+  // Appends to the program the gradient block of a sub-block that the op runs. Throws
+  // kUnimplemented if it contains an op without a rule, as backward does.
   GradientBlock AppendGradientBlock(const GradientBlockRequest& request) const;
-  // The variable in an output slot of the forward op; when the slot is empty one of that type is
-  // made in the forward op's block and put there (state that only backward reads).
+  // The variable in an output slot of the forward op. If the slot is empty, a variable of that type
+  // is made in the forward op's block and put into it (state that only backward reads).
   std::string ForwardOutput(std::string_view slot, const VarMeta& meta) const;
 
-  // The ops of the rule, without those that nothing needs.
+  // The ops of the rule that are needed.
   std::vector<std::unique_ptr<OpDesc>> TakeOps();
   // Whether the rule wrote formulas, whose ops are checked as they are written.
   bool has_formulas() const { return stage_ != nullptr; }

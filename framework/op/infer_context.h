@@ -1,5 +1,5 @@
 #pragma once
-// InferContext: what a shape rule sees and does.
+// InferContext: the interface of shape rules.
 
 #include <coracle/framework/ir/var.h>
 #include <coracle/framework/op/op_def.h>
@@ -13,10 +13,10 @@
 
 namespace coracle {
 
-// GotValues: what a failed constraint got, as text: "64 vs 32", "min 2, max 1".
+// GotValues: the values that violate a constraint, as text: "64 vs 32", "min 2, max 1".
 
-// Values, each of which may follow its name: GotValues("min", 2, "max", 1). A std::string is a text
-// that is already made; a literal and a string_view are names.
+// A value may be preceded by its name: GotValues("min", 2, "max", 1). Literals and string_views are
+// names; a std::string is a finished text.
 class GotValues {
  public:
   template <class... T>
@@ -50,16 +50,16 @@ class GotValues {
   std::string_view name_;
 };
 
-// Where a shape rule finds and puts the static types of variables: a block's VarDescs, the
-// verifier's view, a plan's.
+// Where shape rules read and write the static types of variables: the VarDescs of a block, the
+// verifier's table or that of a plan.
 class MetaTable {
  public:
   virtual ~MetaTable() = default;
   virtual const VarMeta* Find(const std::string& name) const = 0;  // nullptr when undefined
   virtual void Set(const std::string& name, const VarMeta& meta) = 0;
-  // The elements of a variable that are known before the run; nullptr otherwise.
+  // The elements of a variable if they are known before the run; nullptr otherwise.
   virtual const Tensor* Constant(const std::string&) const { return nullptr; }
-  // True when every shape must come out known (a plan is being made).
+  // True when every shape must be known (a plan is being made).
   virtual bool exact() const { return false; }
 };
 
@@ -78,8 +78,8 @@ class InferContext {
   const OpDesc& op() const { return op_; }
   bool exact() const { return vars_.exact(); }
 
-  // The same op seen as one of its items (OpDef::MultiTensor): index 0 of a slot that is not shared
-  // means the item's variable.
+  // The context of one item of the op (OpDef::MultiTensor): index 0 of a slot that is not shared is
+  // the item's variable.
   InferContext Item(size_t item) const {
     InferContext view = *this;
     view.item_ = item;
@@ -99,11 +99,11 @@ class InferContext {
   }
   DType InputDType(std::string_view slot, size_t i = 0) const { return Input(slot, i).dtype; }
 
-  // What the program declares of an output variable; nullptr when it does not.
+  // The type that the program declares for an output variable; nullptr if it declares none.
   const VarMeta* DeclaredOutput(std::string_view slot, size_t i = 0) const;
 
-  // Give an output its type. Nothing happens for an output that is not there. Throws kOutOfRange
-  // for more elements than a shape may have.
+  // Sets the type of an output; does nothing if the op lacks the output. Throws kOutOfRange for
+  // more elements than a shape may have.
   void SetOutput(std::string_view slot, const VarMeta& meta, size_t i = 0);
   void SetOutput(std::string_view slot, DType dtype, const Shape& shape, size_t i = 0);
 
@@ -112,17 +112,16 @@ class InferContext {
     return spec_.AttrOf<T>(op_, name);
   }
 
-  // The elements of an input when they are known now, as they are; nullptr (or NeedsValue)
-  // as for Value.
+  // The elements of an input if they are known now; otherwise nullptr, or NeedsValue as for Value.
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
-  // The elements of an integer input, when they are known now. In an exact context an unknown value
-  // throws NeedsValue, so "unknown" (nullopt) is only seen while a program is built or verified.
+  // The elements of an integer input if they are known now. In an exact context an unknown value
+  // throws NeedsValue, so nullopt is only returned while a program is built or verified.
   std::optional<std::vector<int64_t>> Value(std::string_view slot, size_t i = 0) const;
 
-  // Throws unless `holds`: "clip: min must not exceed max [clip.C1], got min 2, max 1" with the
-  // op's variables and place. The text is that of the constraint `id` in the op's declaration;
-  // `got` are the values that break it, each of which may follow its name (GotValues).
-  // InternalError for a constraint that is not declared.
+  // Throws kInvalidArgument unless `holds`: "clip: min must not exceed max [clip.C1], got min 2,
+  // max 1", with the op's variables and place. The text is that of the constraint `id` in the op's
+  // declaration; `got` are the values that violate it (see GotValues). An undeclared id is an
+  // InternalError.
   template <class... Got>
   void Require(std::string_view id, bool holds, const Got&... got) const {
     static_assert(sizeof...(Got) > 0, "an error tells the values that it got");
@@ -151,7 +150,7 @@ class InferContext {
   size_t item_ = 0;
 };
 
-// For an output to which the shape rule gave nothing: a program may list more variables in a slot
+// For an output to which the shape rule gave no type: a program may list more variables in a slot
 // than the op's inputs account for.
 [[noreturn]] void ThrowWithoutShape(const OpDesc& op, const std::string& output);
 

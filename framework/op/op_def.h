@@ -12,8 +12,8 @@
 
 namespace coracle {
 
-// A kernel that computes with elements of type T: what the prepare functions return that are
-// listed in OpDef::Reference.
+// A kernel that computes with elements of type T, as returned by the functions that are passed to
+// OpDef::Reference.
 template <class T>
 struct KernelOf {
   KernelOf() = default;
@@ -29,7 +29,7 @@ class OpDef {
 
   // --- declaration; every method returns *this ---
 
-  // One or more sentences with the formula. Ends up in `coracle ops NAME`.
+  // One or more sentences with the formula, shown by `coracle ops NAME`.
   OpDef& Doc(std::string text);
   OpDef& Input(std::string name, std::string doc);
   OpDef& OptionalInput(std::string name, std::string doc);
@@ -60,17 +60,17 @@ class OpDef {
   // Limits of the attr declared last. A value outside (or a nan) is refused before Infer runs.
   OpDef& Range(std::optional<double> min, std::optional<double> max);
   OpDef& OneOf(std::vector<std::string> values);
-  // The attrs of a type that is registered before this one: a gradient op's of its forward op.
+  // Adds the attrs of a type registered earlier: those of its forward op to a gradient op.
   OpDef& AttrsOf(std::string type);
 
-  // What shape rule or kernels require beyond that: InferContext::Require and
-  // PrepareContext::Constraint name the id, C1 and on, and fail with this text and the
-  // values they got.
+  // A further requirement, checked by the shape rule or kernels. InferContext::Require and
+  // PrepareContext::Failure refer to it by id (C1, C2, ...); the error has this text and the
+  // offending values.
   OpDef& Constraint(std::string id, std::string text);
-  // Constraints of a type that is registered before this one, with their texts.
+  // Repeats constraints of a type registered earlier, with their texts.
   OpDef& ConstraintsOf(std::string type, std::vector<std::string> ids);
 
-  // Declares what several ops share: .Apply(DeclareBounds).
+  // Calls a function that declares what several ops share: .Apply(DeclareBounds).
   template <class F, class... Args>
   OpDef& Apply(F declare, Args&&... args) {
     declare(*this, std::forward<Args>(args)...);
@@ -83,82 +83,83 @@ class OpDef {
   OpDef& Gradient(GradientFn fn);
   OpDef& NotDifferentiable(std::string reason);
   OpDef& NoGradient(std::string reason);
-  OpDef& ForbidGradient(std::string reason);  // a string attr `message` of the op is told too
+  OpDef& ForbidGradient(std::string reason);  // the error adds a string attr `message`
   // The common gradient rule: one op `<type>_grad` that reads the listed forward inputs and outputs
   // under their own slot names and the gradient of every output as `<slot>@GRAD`, writes
-  // `<slot>@GRAD` for every differentiable input, and has this op's attrs. An output that got no
-  // gradient is left out where the slot of `<type>_grad` is optional, else filled with zeros.
+  // `<slot>@GRAD` for every differentiable input, and has this op's attrs. The gradient of an
+  // output without one is left out if that slot of `<type>_grad` is optional, otherwise it is
+  // zeros.
   OpDef& GradientOp(std::vector<std::string> forward_slots);
   // Inputs that no gradient flows into.
   OpDef& NoGradientTo(const std::vector<std::string>& input_slots);
-  // Inputs that may hold values of this kind besides dense tensors; the kernels look at
-  // TensorArg::type. Any other input is refused before shape rule and kernels see it.
-  OpDef& Takes(VarType type, const std::vector<std::string>& input_slots);
-  // Every input may hold any value, as those of an op that runs a block may.
+  // Inputs that may hold values of this kind besides dense tensors; the kernels check
+  // TensorArg::type. In all other inputs such values are refused before shape rule and kernels run.
+  //   OpDef& Takes(VarType type, const std::vector<std::string>& input_slots);
+  // Every input may hold any kind of value, as for an op that runs a block.
   OpDef& TakesAnyValue();
-  // Outputs that may keep what they held before the op, or a part of it (a branch that is not
-  // taken, a loop that runs zero times, one element of an array): the former value is an input
-  // too. Its gradient goes to GradientContext::KeptGrad, unless the variable is in an input slot.
+  // Outputs that may keep all or part of their previous value (a branch that is not taken, a loop
+  // that runs zero times, one element of an array), so that this value is an input too. Its
+  // gradient goes to GradientContext::KeptGrad, unless the variable is in an input slot.
   OpDef& KeepsOutputs(std::vector<std::string> output_slots);
 
-  // A plain loop for each of the element types Ts, from function templates of T:
-  // .Reference(ClipReference<float>, ClipReference<double>). The type is that of the slot
-  // given to KernelTypeFrom (default: the first input that is present, else the first output).
-  // RunInfer refuses a variable there of any other type. An op that has a loop for float and
-  // none for float16 or bfloat16 computes those in float32: inputs are converted first,
+  // One plain loop for each of the element types Ts, as instances of a function template:
+  // .Reference(ClipReference<float>, ClipReference<double>). The kernel is selected by the element
+  // type of the slot given to KernelTypeFrom (default: the first input that is present, or the
+  // first output); RunInfer refuses any type without a kernel. If there is a loop for float but
+  // none for float16 or bfloat16, these are computed in float32: inputs are converted before,
   // outputs rounded after.
   template <class... Ts>
   OpDef& Reference(KernelOf<Ts> (*... prepare)(const PrepareContext&)) {
     static_assert(sizeof...(Ts) > 0);
     return SetReference({DTypeOf<Ts>()...}, {PrepareFn(prepare)...});
   }
-  // The same where the kernels need more than the type: f.template operator()<T>(context)
-  // returns the kernel.
+  // The same for kernels that need more than the type: f.template operator()<T>(context) returns
+  // the kernel.
   template <class T, class... Ts, class F>
   OpDef& Reference(F f) {
     return SetReference({DTypeOf<T>(), DTypeOf<Ts>()...},
                         {PrepareWith<T>(f), PrepareWith<Ts>(f)...});
   }
-  // One kernel that serves any type.
+  // One kernel for all types.
   OpDef& Reference(PrepareFn fn);
   OpDef& KernelTypeFrom(std::string slot);
-  // A kernel for speed. May return an empty Kernel for a case that it does not take; the reference
-  // kernel then runs.
+  // A fast kernel. `fn` may return an empty Kernel for cases that it does not support; the
+  // reference kernel then runs.
   OpDef& Fast(PrepareFn fn);
 
   // --- traits ---
   OpDef& Inplace(std::string input,
                  std::string output);  // the two may share memory (same dtype and numel)
-  // The output holds the input's elements in the input's order (reshape2, assign): the planner may
-  // make the two the same memory while both are live. The kernel must skip its copy when the two
-  // addresses are equal.
+  // The output has the input's elements in the same order (reshape2, assign), so the planner may
+  // give both the same memory while both are live. The kernel must not copy if the addresses are
+  // equal.
   OpDef& Alias(std::string input, std::string output);
-  // The string attr says how the rank-4 tensors in these slots are laid out ("NCHW" or "NHWC"); the
-  // op works in both.
+  // The string attr gives the layout of the rank-4 tensors in these slots ("NCHW" or "NHWC"); the
+  // op supports both.
   OpDef& ImageLayout(std::string attr, std::vector<std::string> slots);
-  // Where all of its variables have one shape, element i of every output depends on element i of
-  // the inputs alone: the op then means the same in any layout.
+  // If all variables of the op have the same shape, element i of every output depends only on
+  // element i of the inputs, so the op computes the same in any layout.
   OpDef& Elementwise();
-  // One op may do the work of several: its slots then hold lists, whose i-th variables belong
-  // together as an *item* (all items of one dtype, dense), but those named here, which the items
-  // share. Shape rule and kernels are written for one item; see InferContext::Item and
+  // One op may do the work of several. Its slots then hold lists, whose i-th variables form an
+  // *item* (all items are dense and of one dtype); the slots named here are shared by all items.
+  // Shape rule and kernels are written for one item; see InferContext::Item and
   // PrepareContext::Item. The pass merge_updates makes such ops; they have no gradient.
   OpDef& MultiTensor(std::vector<std::string> shared_slots);
-  // Output shapes may depend on what only the run knows (elements of a tensor array, LoD): Infer
-  // may leave dimensions open, and the kernel writes such an output through ResizeOutput.
+  // Output shapes may be known only at run time (elements of a tensor array, LoD): Infer may leave
+  // dimensions unknown, and the kernel writes such an output through ResizeOutput.
   OpDef& RunTimeShape();
   OpDef& ShapeOnly();   // reads its inputs' shapes and dtypes, never their elements
   OpDef& Random();      // draws random numbers
-  OpDef& SideEffect();  // must run even when nobody reads its outputs (print, save)
-  // The op reads or writes the file that this string attr names, except while the bool attr
-  // `unless` is true. Its kernels reach the file through PrepareContext::files alone, since a
-  // program may touch only what its user allows.
+  OpDef& SideEffect();  // must run even if nothing reads its outputs (print, save)
+  // The op reads or writes the file that this string attr names, unless the bool attr `unless` is
+  // true. Its kernels must access the file through PrepareContext::files, since a program may only
+  // access files that its user allows.
   OpDef& NamesFile(std::string attr, std::string unless = "");
   OpDef& Kind(OpKind kind);
   OpDef& RunsBlock(BlockTrait trait);  // how the op runs its sub-block
-  // What the op computes in under mixed precision: what its inputs are in (where nothing is
-  // declared), 16 bits, or float32. Slots that stay float32 beside inputs of 16 bits are what a
-  // norm holds of each channel: scale, bias, statistics.
+  // The precision of the op under mixed precision: that of its inputs (the default), 16 bits, or
+  // float32. Float32Slots are slots that stay float32 beside 16-bit inputs: the per-channel scale,
+  // bias and statistics of a norm.
   OpDef& ComputesIn(OpPrecision precision);
   OpDef& Float32Slots(std::vector<std::string> slots);
 
@@ -181,7 +182,7 @@ class OpDef {
   OpDef& AddOutput(std::string name, std::string doc, bool optional, bool variadic,
                    bool intermediate);
 
-  // Replaces what is taken from other types by what `find` knows of them.
+  // Fills in attrs and constraints of other types, which `find` looks up.
   OpSpec Resolve(const std::function<const OpSpec*(const std::string&)>& find) &&;
 
   OpSpec spec_;

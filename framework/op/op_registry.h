@@ -16,8 +16,8 @@ namespace coracle {
 
 class OpRegistry {
  public:
-  // Throws kAlreadyExists for a type that is registered, InternalError for a declaration that
-  // contradicts itself (no doc, a slot twice, neither gradient nor reason).
+  // Throws kAlreadyExists for a type that is already registered, InternalError for an inconsistent
+  // declaration (no doc, a slot declared twice, neither gradient nor reason).
   void Add(OpDef def);
   void Add(OpSpec spec);  // of another registry
 
@@ -30,13 +30,11 @@ class OpRegistry {
       specs_;  // keys point into the values
 };
 
-// Which attrs of an op a listing may leave out.
-
-// True for an attr that has the default value its op declares, and for one that no op declares and
-// only chooses an implementation (use_cudnn and the like).
+// Whether a listing may omit an attr: true for an attr with the default value that its op declares,
+// and for an undeclared one that only selects an implementation (use_cudnn and the like).
 bool IsDefaultAttr(const OpRegistry& ops, const OpDesc& op, const NamedAttr& attr);
 
-// Verify: all that is wrong with a program, before anything of it runs.
+// Verify: finds all problems of a program before any of it runs.
 
 struct VerifyProblem {
   enum class Severity { kNote, kError };
@@ -56,19 +54,19 @@ struct VerifyProblem {
 
 struct VerifyOptions {
   bool infer_shapes = true;
-  bool blocks_only = false;    // how blocks nest, and nothing of what is in them
-  size_t max_problems = 1000;  // errors, and as many notes; the rest of each is counted in one more
+  bool blocks_only = false;    // only check how blocks nest, not what is in them
+  size_t max_problems = 1000;  // of errors, and of notes; one more problem counts the rest
 };
 
 std::vector<VerifyProblem> Verify(const ProgramDesc& program, const OpRegistry& ops,
                                   const VerifyOptions& options = {});
 
-// Throws one Error: the first error as its first line ("... (and 3 more problems)"), up to 20 of
-// them as details.
+// Throws one Error whose first line is the first error of the program ("... (and 3 more problems)")
+// and whose details list up to 20 errors.
 void VerifyOrThrow(const ProgramDesc& program, const OpRegistry& ops,
                    const VerifyOptions& options = {});
 
-// A name as problems carry it: cut with "..." when it is absurdly long.
+// A name as it is shown in problems: absurdly long ones are cut and end in "...".
 std::string BriefName(std::string_view name);
 
 // The checks of one op against its OpDef alone (slots, attrs), appended to `problems`.
@@ -76,14 +74,14 @@ void CheckOp(const OpSpec& def, const OpDesc& op, int block, int index,
              std::vector<VerifyProblem>* problems);
 
 // Ops from a shared object, an *op library*. Its source includes this header and defines
-// CoracleRegisterOps. It is linked to no libcoracle of its own: it takes Coracle's symbols from the
+// CoracleRegisterOps. It must not be linked to a libcoracle; it takes Coracle's symbols from the
 // program that loads it (CMake: a MODULE that links to coracle::headers). The `coracle` command
-// exports them, and so does every program that uses the shared libcoracle; one that is linked to
-// the static libcoracle needs ENABLE_EXPORTS.
-
-// Loads the library (kept loaded for the life of the process) and lets it register its ops. Throws
-// kNotFound when it cannot be loaded or has no CoracleRegisterOps, and kInvalidArgument when it was
-// built against another version or holds a libcoracle of its own, before any of its code is run.
+// exports them, and so does every program that uses the shared libcoracle; a program that links the
+// static libcoracle needs ENABLE_EXPORTS.
+//
+// Loads the library, which stays loaded until the process ends, and lets it register its ops.
+// Throws kNotFound if it cannot be loaded or has no CoracleRegisterOps, and kInvalidArgument,
+// before any of its code runs, if it was built against another version or contains a libcoracle.
 void LoadOpLibrary(const std::string& path, OpRegistry& ops);
 
 }  // namespace coracle
@@ -94,5 +92,5 @@ void LoadOpLibrary(const std::string& path, OpRegistry& ops);
 extern "C" [[gnu::used, gnu::visibility("default")]] inline void CORACLE_OP_LIBRARY_NAME(
     CORACLE_VERSION_MAJOR, CORACLE_VERSION_MINOR, CORACLE_VERSION_PATCH)() {}
 
-// What an op library defines.
+// The function that an op library defines.
 extern "C" [[gnu::visibility("default")]] void CoracleRegisterOps(coracle::OpRegistry& ops);

@@ -1,5 +1,5 @@
 #pragma once
-// OpSpec: everything that Coracle knows of an op type, as plain data. OpDef (op_def.h) fills it;
+// OpSpec: everything that Coracle knows about an op type, as plain data. OpDef (op_def.h) fills it;
 // run_rules.h and kernel_choice.h run what it holds.
 
 #include <coracle/framework/ir/op.h>
@@ -19,29 +19,28 @@
 
 namespace coracle {
 
-// Kernels: what a plan runs. An op is prepared once per plan (names, attrs, shapes) and then
-// run every step.
-
-// One variable of a prepared op: where a workspace keeps it, and its static type. An absent one
-// converts to false.
+// Kernels. An op is prepared once per plan (names, attrs, shapes), and its kernel runs every step.
+//
+// One variable of a prepared op: its place in a workspace, and its static type. Converts to false
+// if it is absent.
 struct TensorArg {
   int32_t index = -1;
   DType dtype = DType::kFloat32;
   Shape shape;
-  int64_t numel = 0;  // 0 when it is no dense tensor
+  int64_t numel = 0;  // 0 if it is not a dense tensor
   VarType type = VarType::kLoDTensor;
 
   int64_t nbytes() const { return numel == 0 ? 0 : static_cast<int64_t>(ByteSize(dtype, shape)); }
   explicit operator bool() const { return index >= 0; }
 };
 
-// The memory of one run of a plan, seen by kernels. One thread uses it at a time.
+// The memory of one run of a plan, as kernels see it. For one thread at a time.
 class Workspace {
  public:
   virtual ~Workspace() = default;
 
-  // First element of a tensor (nullptr when it has none). T must be the arg's dtype; that was
-  // checked by Prepare.
+  // The first element of a tensor (nullptr if it has none). T must be the arg's dtype, which was
+  // checked when the op was prepared.
   template <class T>
   T* Data(const TensorArg& arg) const {
     return static_cast<T*>(data_[static_cast<size_t>(arg.index)]);
@@ -54,11 +53,11 @@ class Workspace {
   // Tensor (save). For a dense tensor this is a view of Data().
   virtual VarValue& ValueOf(const TensorArg& arg) = 0;
 
-  // Runs a sub-block once; `handle` is from PrepareContext::SubBlock. Variables of enclosing blocks
-  // are read, and hold afterwards what the block made of them; its own are made afresh. When `keep`
-  // is given, it gets what the gradient blocks of the block read of this run; when the block is a
-  // gradient block, `kept` is that of the run that it differentiates. Throws kDeadlineExceeded and
-  // kCancelled where a run is limited, so that no loop is endless.
+  // Runs a sub-block once; `handle` is from PrepareContext::SubBlock. The block reads and writes
+  // variables of the blocks around it; its own variables have no value at first. `keep`, if given,
+  // receives the values of this run that the block's gradient blocks will read. If the block is a
+  // gradient block, `kept` is what the run that it differentiates received. Throws
+  // kDeadlineExceeded and kCancelled if the run is limited, so that no loop is endless.
   virtual void RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept);
   void RunBlock(int32_t handle) { RunBlock(handle, nullptr, nullptr); }
 
@@ -72,13 +71,13 @@ class Workspace {
   uint64_t step_ = 0;
 };
 
-// The tensor to write an output to whose shape may be known only now (OpDef::RunTimeShape): of that
-// dtype and shape. Throws InternalError when a plan relies on another one.
+// The tensor for an output whose shape is known only at run time (OpDef::RunTimeShape), resized to
+// that dtype and shape. Throws InternalError if the plan relies on other ones.
 Tensor& ResizeOutput(Workspace& ws, const TensorArg& out, DType dtype, const Shape& shape);
 
-// Does only arithmetic: no names, no shape inference, no allocation. May throw Error for what
-// shapes could not tell (an index out of range). Runs concurrently on different workspaces, so it
-// must not change what it captured.
+// Does only arithmetic: no names, no shape inference, no allocation. May throw Error for problems
+// that shapes could not show (an index out of range). May run concurrently on different workspaces,
+// so it must not modify what it captured.
 using Kernel = std::function<void(Workspace&)>;
 
 enum class KernelMode {
@@ -97,7 +96,7 @@ struct SlotDef {
   bool variadic = false;      // holds a list of variables ("duplicable")
   bool intermediate = false;  // an output that only the gradient op reads
   bool no_gradient = false;   // an input that no gradient flows into (labels, indices, shapes)
-  std::vector<VarType> takes = {};  // what an input may hold besides a dense tensor
+  std::vector<VarType> takes = {};  // kinds of values that an input may hold besides dense tensors
 
   bool Takes(VarType type) const {
     return type == VarType::kLoDTensor ||
@@ -110,50 +109,50 @@ struct AttrDef {
   AttrType type;
   std::optional<Attribute> default_value;  // absent: the attr is required
   std::string doc;
-  std::optional<double> min, max;   // of a number (each element of a list)
-  std::vector<std::string> one_of;  // of a string
+  std::optional<double> min, max;   // limits of a number (of each element of a list)
+  std::vector<std::string> one_of;  // the strings that are allowed
 };
 
-// What an op requires of its operands and attrs beyond what slots and attrs say.
+// A requirement on operands and attrs beyond the declarations of slots and attrs.
 struct ConstraintDef {
   std::string id;    // "C1"
-  std::string text;  // "min must not exceed max": error messages and the documentation tell it
-  std::string like;  // the op type whose constraint of this id it repeats; "": its own
+  std::string text;  // "min must not exceed max", for error messages and documentation
+  std::string like;  // the op type whose constraint of this id is repeated, if any
 };
 
-// What an op type says of its gradient.
+// What an op type declares about its gradient.
 enum class GradientKind {
   kRule,               // a rule appends the ops that compute it
-  kNotDifferentiable,  // the outputs are constants for the inputs: gradients end here, silently
-  kNoRule,             // it exists and nobody wrote it: an error where it is needed
+  kNotDifferentiable,  // the derivative is zero or undefined: gradients end here, silently
+  kNoRule,             // a gradient exists but is not implemented: an error where it is needed
   kForbidden,          // an error where it is needed, on purpose
 };
 
-// How the executor treats an op besides running its kernel.
+// What the executor does with an op: run its kernel, or feed or fetch.
 enum class OpKind { kCompute, kFeed, kFetch };
 
-// What an op computes in under mixed precision; Paddle's gray, white and black list.
+// The precision in which an op computes under mixed precision: Paddle's gray, white and black list.
 enum class OpPrecision { kFollowsInputs, kLow, kFloat32 };
 
 // How an op runs its sub-block.
 enum class BlockRuns {
-  kNone,        // it has none, or nothing is known
+  kNone,        // it has none, or this is unknown
   kOnce,        // at most once: a branch
   kRepeatedly,  // a loop
-  kFunction,    // from several places; the block may stand anywhere
-  kGradient,    // a gradient block, for the runs of the forward op's block
+  kFunction,    // called from several places; the block may be anywhere in the program
+  kGradient,    // a gradient block, once for each run of the forward op's block
 };
 struct BlockTrait {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   BlockRuns runs = BlockRuns::kNone;
-  // (slot, attr): the op gives the slot's variables to those of its block that the STRINGS attr
-  // names, or takes them from there.
+  // (slot, attr): before a run the op passes the slot's variables to those variables of its block
+  // that the STRINGS attr names (gives), or receives them from there after it (takes).
   Pairs gives = {}, takes = {};
-  // (attr, attr): what a run makes of a variable of the first list is the value of the second's in
-  // the next run.
+  // (attr, attr): the value of a variable of the first list at the end of a run is the value of the
+  // corresponding variable of the second list in the next run.
   Pairs carries = {};
-  std::vector<std::string> slices = {};  // inputs of which each run sees a step, under their names
-  bool replaced = false;                 // by the ops of its block before a program runs
+  std::vector<std::string> slices = {};  // inputs of which a run sees one step, under the same names
+  bool replaced = false;                 // the ops of its block replace it before a program runs
 };
 
 using InferFn = std::function<void(InferContext&)>;
@@ -173,10 +172,10 @@ struct OpSpec {
   GradientKind gradient_kind = GradientKind::kRule;
   std::string no_gradient_reason;
   PrepareFn reference, fast;
-  std::string kernel_type_slot;      // its variable's element type chooses the kernel
-  std::vector<DType> kernel_dtypes;  // element types of the kernels; empty: they serve any
+  std::string kernel_type_slot;      // the element type of its variable selects the kernel
+  std::vector<DType> kernel_dtypes;  // element types of the kernels; empty: they accept any
 
-  // Traits. OpDef's methods of these names say what each means.
+  // Traits, explained at OpDef's methods of the same names.
   SlotPairs inplace, alias;
   std::vector<std::string> keeps_outputs;
   std::string layout_attr;  // "" when there is none
@@ -198,16 +197,16 @@ struct OpSpec {
   const SlotDef* FindOutput(std::string_view name) const;
   const AttrDef* FindAttr(std::string_view name) const;
   const ConstraintDef* FindConstraint(std::string_view id) const;
-  // Whether any input may hold any kind of value, as one of an op that runs a block may.
+  // Whether every input may hold any kind of value, as for an op that runs a block.
   bool TakesAnyValue() const;
   // Whether the input may hold a value of this kind.
   bool SlotTakes(std::string_view input, VarType type) const;
   bool IsShared(std::string_view slot) const;  // of an op with multi_tensor
   bool StaysFloat32(std::string_view slot) const;
-  std::string Documentation() const;  // the doc and the constraints: "... C1: min must not ..."
+  std::string Documentation() const;  // doc and constraints: "... C1: min must not ..."
 
-  // What the declaration says of one op of this type.
-  // Whether the variable is on both sides of one of the op's in-place pairs.
+  // The declaration applied to one op of this type. Whether the variable is on both sides of one of
+  // the op's in-place pairs.
   bool UpdatesInPlace(const OpDesc& op, std::string_view name) const;
   size_t NumItems(const OpDesc& op) const;  // 1 without multi_tensor
   // The file that `op` reads or writes, if any.
@@ -220,7 +219,7 @@ struct OpSpec {
     if (const T* same = std::get_if<T>(&value)) return *same;
     return std::get<T>(Converted(op, name, value, AttrTypeOf<T>()));
   }
-  // The value in force, unconverted.
+  // The attr's value or its default, unconverted.
   const Attribute& AttrValue(const OpDesc& op, std::string_view name) const;
   // "min must not exceed max [clip.C1], got min 2, max 1". Throws InternalError for a constraint
   // that is not declared. `got` may be empty.
@@ -231,7 +230,7 @@ struct OpSpec {
                       AttrType wanted) const;
 };
 
-// "op 7 of block 0, from lenet.pbtxt:14:9": where an op stands, for error details.
+// "op 7 of block 0, from lenet.pbtxt:14:9": the place of an op, for error details.
 std::string Locate(const OpDesc& op);
 
 }  // namespace coracle

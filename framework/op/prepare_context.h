@@ -1,5 +1,5 @@
 #pragma once
-// PrepareContext: what an op sees when it is prepared for a plan.
+// PrepareContext: the interface through which an op is prepared for a plan.
 
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_spec.h>
@@ -14,20 +14,20 @@ namespace coracle {
 
 class FileAccess;
 
-// Variables of a sub-block that the op which runs it provides, and takes when it has run, besides
-// those of the enclosing blocks: (name in the sub-block, arg of the op).
+// Variables of a sub-block that the op which runs it sets before a run, and reads afterwards, in
+// addition to those of the blocks around: (name in the sub-block, arg of the op).
 struct BlockArgs {
   std::vector<std::pair<std::string, TensorArg>> in, out;
 };
 
-// How a kernel likes to have the elements of a constant.
+// The layout in which a kernel reads the elements of a constant.
 struct PackedLayout {
-  std::string id;  // the same for the same layout
+  std::string id;  // equal ids mean equal layouts
   std::function<Tensor(const Tensor& plain)> pack;
-  std::function<Tensor(const Tensor& packed)> unpack = {};  // bit for bit; may be absent
+  std::function<Tensor(const Tensor& packed)> unpack = {};  // restores every bit; may be absent
 };
 
-// Where names become args: implemented by the interpreter and by the executor's planner.
+// Resolves names to args; implemented by the interpreter and by the executor's planner.
 class ArgTable {
  public:
   virtual ~ArgTable() = default;
@@ -43,7 +43,7 @@ class ArgTable {
   virtual const Tensor* Constant(const std::string& name) = 0;
   // See PrepareContext.
   virtual std::shared_ptr<const Tensor> Packed(const std::string& name, const PackedLayout& layout);
-  // What the program's user lets it touch.
+  // The files that the user of the program lets it access.
   virtual FileAccess files() const;
 };
 
@@ -56,8 +56,8 @@ class PrepareContext {
   const OpDesc& op() const { return op_; }
   ArgTable& args() const { return args_; }
 
-  // The same op seen as one of its items (OpDef::MultiTensor): index 0 of a slot that is not shared
-  // means the item's variable.
+  // The context of one item of the op (OpDef::MultiTensor): index 0 of a slot that is not shared is
+  // the item's variable.
   size_t NumItems() const { return spec_.NumItems(op_); }
   PrepareContext Item(size_t item) const {
     PrepareContext view = *this;
@@ -69,7 +69,7 @@ class PrepareContext {
   bool HasOutput(std::string_view slot) const { return op_.HasOutput(slot); }
   size_t NumInputs(std::string_view slot) const { return op_.Input(slot).size(); }
   size_t NumOutputs(std::string_view slot) const { return op_.Output(slot).size(); }
-  // An arg that converts to false when the slot is absent, shorter than i, or holds @EMPTY@ there.
+  // The arg converts to false if the slot is absent, has no variable i, or has @EMPTY@ there.
   TensorArg Input(std::string_view slot, size_t i = 0) const;
   TensorArg Output(std::string_view slot, size_t i = 0) const;
   std::vector<TensorArg> Inputs(std::string_view slot) const;
@@ -82,37 +82,39 @@ class PrepareContext {
 
   // Uninitialised memory that belongs to this op while its kernel runs.
   TensorArg Scratch(DType dtype, const Shape& shape) const { return args_.Scratch(dtype, shape); }
-  // A tensor array (empty before the first run) for memory whose size only a run can tell: what the
-  // op leaves in it is there in the workspace's next run, so that Tensor::Resize need not allocate.
+  // A tensor array (empty before the first run) for memory whose size is known only at run time.
+  // Its contents stay until the next run of the workspace, so that Tensor::Resize need not
+  // allocate.
   TensorArg ScratchArray() const { return args_.ScratchArray(); }
   // The elements of a variable that never change while the plan lives; nullptr otherwise.
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
-  // Such elements in another layout, which all kernels that ask for it share; nullptr where they
-  // are not constant. The kernel that is being prepared must not read the variable itself then (its
-  // elements may be gone), unless it asks for Input(slot) again.
+  // The elements of a constant in another layout, shared by all kernels that ask for it; nullptr if
+  // the variable is not constant. Otherwise the kernel being prepared must not read the variable
+  // itself (its elements may be released), unless it calls Input(slot) again.
   std::shared_ptr<const Tensor> Packed(std::string_view slot, const PackedLayout& layout) const;
-  // A value without a type, which keeps its memory from run to run: for what an op hands to a
-  // sub-block and takes from it. See Workspace::ValueOf.
+  // A value without a type, which keeps its memory from run to run, for values that an op passes to
+  // a sub-block and receives from it. See Workspace::ValueOf.
   TensorArg ScratchValue() const { return args_.ScratchValue(); }
-  // The block that an attr names, ready to be run by Workspace::RunBlock. An `in` is a tensor or
-  // other value that is set before each run; an `out`, a ScratchValue, holds afterwards what the
-  // block left in the variable (nothing when that has no value).
+  // A handle for Workspace::RunBlock of the block that an attr names. An `in` is a tensor or other
+  // value that the op sets before each run; an `out`, a ScratchValue, receives the variable's value
+  // after the run (no value if the variable has none).
   int32_t SubBlock(std::string_view attr, const BlockArgs& args = {}) const {
     return args_.SubBlock(Attr<BlockRef>(attr), args);
   }
-  // Whether the program has a gradient block of that block, for which its runs must be kept.
+  // Whether the program has a gradient block of that block, so that values of its runs must be
+  // kept.
   bool HasGradientBlock(std::string_view attr) const {
     return args_.HasGradientBlock(Attr<BlockRef>(attr));
   }
-  // The files that the program may touch, for an op with OpDef::NamesFile.
+  // The files that the program may access, for an op with OpDef::NamesFile.
   FileAccess files() const;
-  // Stream of the op's random draws: from the name of its output variable (rng.h).
+  // The stream of the op's random draws, derived from the name of its output variable (rng.h).
   uint64_t RandomStream(std::string_view output_slot) const;
 
-  // What a kernel throws that finds a constraint of the op broken, to be followed by ", got ...":
-  // "rnn: lengths must lie in [0, T] [rnn.C6]".
+  // The message for a kernel that finds a constraint violated, to be followed by ", got ...": "rnn:
+  // lengths must lie in [0, T] [rnn.C6]".
   std::string Failure(std::string_view id) const { return spec_.Failure(id, ""); }
-  // "relu: what" with the op's place in the details, as kUnimplemented.
+  // Throws kUnimplemented "relu: what", with the op's place in the details.
   [[noreturn]] void Unsupported(const std::string& what) const;
 
  private:

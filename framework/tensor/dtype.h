@@ -167,8 +167,8 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 class Shape {
  public:
   static constexpr int kMaxRank = 9;  // Paddle's limit
-  // More than any machine holds, and so few that bytes, and small multiples of
-  // them, cannot overflow.
+  // More than fits into any machine, yet so few that byte counts and their small multiples cannot
+  // overflow.
   static constexpr int64_t kMaxElements = int64_t{1} << 48;
   static constexpr int64_t kMaxEmpty = int64_t{1} << 31;
 
@@ -186,20 +186,20 @@ class Shape {
   void Append(int64_t dim);  // throws past kMaxRank
 
   bool IsKnown() const;  // no dimension is negative
-  // The product of the positive dimensions passes kMaxElements, or kMaxEmpty when one is 0: rows of
-  // no elements are walked over all the same.
+  // Whether the product of the positive dimensions exceeds kMaxElements, or kMaxEmpty if one
+  // dimension is 0 (loops still walk over rows without elements).
   bool HasTooManyElements() const;
   // Product of the dimensions (1 for rank 0). Throws kOutOfRange when a dimension is negative or
   // HasTooManyElements(), even if one is 0: strides are products of the others.
   int64_t numel() const;
-  // Product of dims [begin, end), unchecked: for shapes whose numel() was taken.
+  // Product of dims [begin, end), unchecked: for shapes whose numel() did not throw.
   int64_t Product(int begin, int end) const;
 
   // An axis in [-rank, rank) as one in [0, rank); -1 - rank or lower and rank or higher give false.
   bool NormalizeAxis(int64_t axis, int* normalized) const;
 
   bool operator==(const Shape& other) const;
-  // True when equal but for dimensions that one of the two does not know.
+  // True if the shapes are equal in all dimensions that both know.
   bool CompatibleWith(const Shape& other) const;
 
   std::string ToString() const;  // "[2, 3]"

@@ -12,8 +12,8 @@ namespace coracle {
 // FNV-1a of the text, finalised: the stream of a random op is that of its output var's name.
 uint64_t HashName(std::string_view name);
 
-// The step by which random ops of a sub-block draw in its run number `run` within a run of the
-// enclosing block that draws by `step`.
+// The step for random ops of a sub-block in its run number `run`, within a run of the enclosing
+// block whose step is `step`.
 uint64_t InnerStep(uint64_t step, int block, uint64_t run);
 
 class Philox {
@@ -22,8 +22,7 @@ class Philox {
 
   // The four 32-bit words of block `counter`: draws 4 * counter .. 4 * counter + 3 of the stream.
   std::array<uint32_t, 4> Block(uint64_t counter) const;
-  // Blocks first, first + 1, ... one after the other: words[4 * i + k] = Block(first + i)[k].
-  // Faster than one by one.
+  // Blocks first, first + 1, ...: words[4 * i + k] = Block(first + i)[k]. Faster than single calls.
   void Blocks(uint64_t first, int64_t count, uint32_t* words) const;
 
   // Element `index` of the stream: uniform in [0, 1), multiples of 2^-24 (float) or 2^-53 (double).
