@@ -60,7 +60,7 @@ struct RecomputeOptions {
 // What Recompute did.
 struct RecomputeReport {
   std::vector<std::string> checkpoints;  // a variable written by the op before each cut
-    int ops = 0;                           // how many ops run a second time
+  int ops = 0;                           // how many ops run a second time
   // Bytes of the activations that gradients read: before, and (estimated) after.
   uint64_t bytes_before = 0, bytes_after = 0;
 };

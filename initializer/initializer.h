@@ -13,12 +13,12 @@
 
 namespace coracle {
 
-// A seed of 0 takes the program's, so that every parameter draws numbers of its own.
+// A seed of 0 stands for the program's seed; every parameter then draws different numbers.
 
 Setting ConstantInitializer(double value = 0);
 Setting UniformInitializer(double low = -1, double high = 1, int32_t seed = 0);
 Setting NormalInitializer(double mean = 0, double std = 1, int32_t seed = 0);
-// Drawn again while farther than two std from the mean.
+// Values farther than two std from the mean are drawn again.
 Setting TruncatedNormalInitializer(double mean = 0, double std = 1, int32_t seed = 0);
 
 // Glorot and Bengio 2010: uniform in +-sqrt(6 / (fan_in + fan_out)), or normal with
@@ -39,18 +39,18 @@ struct MsraOptions {
 };
 Setting MsraInitializer(const MsraOptions& options = {});
 
-// The elements of `values`, whose shape the parameter must have (any shape of the right numel when
-// `values` has rank 1).
+// The elements of `values`. The parameter must have the same shape, or just the same numel if
+// `values` has rank 1.
 Setting ArrayInitializer(const Tensor& values);
 
 struct FanCounts {
   double in = 1, out = 1;
 };
-// [n]: n and n. [rows, columns]: rows and columns. [M, C, k...], a convolution's filter: C * k...
-// and M * k....
+// fan_in and fan_out of a shape. [n]: n and n. [rows, columns]: rows and columns. [M, C, k...], a
+// convolution's filter: C * k... and M * k....
 FanCounts FansOf(const Shape& shape);
 
-// The kinds that numbers describe, with what texts may give them: all but "array".
+// The kinds with the fields that a text may give them: all kinds but "array".
 KindsWithFields InitializerFields();
 
 // The op that fills `var`: fill_constant, uniform_random, gaussian_random,

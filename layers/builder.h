@@ -1,7 +1,7 @@
 #pragma once
-// Builder: writes a network into a main and a startup program, a layer at a time. Shapes are
-// inferred as ops are appended: a call that does not fit throws the op's constraint with both
-// shapes, and appends no op.
+// Builder: writes a network into a main and a startup program, one layer at a time. Shapes are
+// inferred as ops are appended: a call with unsuitable operands throws the op's constraint with
+// both shapes, and appends no op.
 //
 //   ProgramDesc main, startup;
 //   Builder net(main, startup);
@@ -36,33 +36,33 @@ class Builder {
   ProgramDesc& startup() { return *startup_; }
   BlockDesc& block() { return writer_.block(); }
   const OpRegistry& ops() const { return writer_.ops(); }
-  // Ops and temporaries go to this block of the main program (at first the root), those of formulas
-  // on the builder's Variables, too.
+  // Sets the block of the main program (at first the root) to which ops and temporaries go, also
+  // those of formulas on the builder's Variables.
   void SetBlock(BlockDesc& block) { writer_.SetBlock(block); }
-  // Where the layers that follow come from ("lenet.pbtxt:14:9"): kept in their ops' op_callstack.
-  // `round` tells apart layers that one place makes: "i = 2".
+  // Sets the source of the following layers ("lenet.pbtxt:14:9"), kept in op_callstack of their
+  // ops. `round` distinguishes layers from one place: "i = 2".
   void SetSite(std::string site, std::string round = "");
 
-  // --- the general ones ---
+  // --- ops, parameters and names ---
 
   // Checks the op against its OpDef, appends it with the defaults of attrs that are not given, and
-  // infers the shapes of its outputs, which are made where they do not exist.
+  // infers the shapes of its outputs, which are created if they do not exist.
   OpDesc& Append(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {}) {
     return writer_.Append(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs));
   }
-  // A trainable parameter in both programs, with the op that fills it in the startup program.
-  // Without attr.name it is called "<prefix>_<k>". A name that exists shares that parameter; it
-  // must have the same shape and dtype.
+  // Makes a trainable parameter in both programs, with the op that fills it in the startup program.
+  // Without attr.name it is called "<prefix>_<k>". The name of an existing parameter, which must
+  // have the same shape and dtype, shares it.
   Variable Parameter(const std::string& prefix, const Shape& shape, DType dtype,
                      const ParamAttr& attr = {},
                      const Setting& default_initializer = XavierInitializer());
-  // A persistable variable that is no parameter (running statistics): no gradient flows into it.
+  // Makes a persistable variable that is not a parameter (running statistics) and gets no gradient.
   Variable Statistic(const std::string& prefix, const std::string& name, const Shape& shape,
                      DType dtype, const Setting& initializer);
   // A name that no variable of the main program has: "<prefix>_<k>", or a later number. Cheaper
   // than ProgramDesc::UniqueName, which remembers every prefix.
   std::string FreshName(const std::string& prefix, int k);
-  // The variable of that name, for what was made otherwise.
+  // The variable of that name.
   Variable Var(const std::string& name) { return writer_.Var(name); }
   // An op with one output Out, by its type.
   Variable Plain(const std::string& type, SlotList inputs, AttrList attrs = {},
@@ -74,17 +74,16 @@ class Builder {
   Variable Binary(const std::string& type, const Variable& x, const Variable& y,
                   AttrList attrs = {}, const OutputOptions& options = {});
 
-  // --- inputs ---
-  // A variable that is fed; -1 stands for a dimension known only then.
+  // --- inputs --- A variable that is fed; -1 stands for a dimension that is known only then.
   Variable Data(const std::string& name, const Shape& shape, DType dtype = DType::kFloat32,
                 const DataOptions& options = {});
 
-  // --- layers with parameters ---
-  // act(x W + b) on x of shape [rows..., columns...]. Several inputs have a weight each and are
-  // summed; the weight of input k > 0 of a named param_attr is called "<name>_<k>".
+  // --- layers with parameters --- act(x W + b) for x of shape [rows..., columns...]. With several
+  // inputs, each has its own weight and the products are summed; if param_attr has a name, the
+  // weight of input k > 0 is called "<name>_<k>".
   Variable Fc(const Variable& x, const FcOptions& options);
   Variable Fc(const std::vector<Variable>& x, const FcOptions& options);
-  // NCHW. A depthwise_conv2d op when groups equals the channels and divides num_filters.
+  // x is [N, C, H, W]. The op is depthwise_conv2d if groups equals C and divides num_filters.
   Variable Conv2d(const Variable& x, const Conv2dOptions& options);
   Variable BatchNorm(const Variable& x, const BatchNormOptions& options = {});
   Variable LayerNorm(const Variable& x, const LayerNormOptions& options = {});
@@ -97,7 +96,7 @@ class Builder {
   RnnOutput Gru(const Variable& x, const RnnOptions& options);
   RnnOutput SimpleRnn(const Variable& x, const RnnOptions& options);
 
-  // --- layers without ---
+  // --- layers without parameters ---
   Variable Pool2d(const Variable& x, const Pool2dOptions& options);
   Variable Dropout(const Variable& x, const DropoutOptions& options = {});
   Variable Activation(const Variable& x, const std::string& type, AttrList attrs = {},
@@ -112,8 +111,7 @@ class Builder {
   Variable Softmax(const Variable& x, int32_t axis = -1, const OutputOptions& options = {});
   Variable LogSoftmax(const Variable& x, int32_t axis = -1, const OutputOptions& options = {});
 
-  // --- losses and metrics ---
-  // -log of the probability that x gives to the label.
+  // --- losses and metrics --- -log of the probability that x assigns to the label.
   Variable CrossEntropy(const Variable& x, const Variable& label,
                         const CrossEntropyOptions& options = {});
   Variable SoftmaxWithCrossEntropy(const Variable& logits, const Variable& label,
@@ -140,12 +138,11 @@ class Builder {
   Variable ReduceMean(const Variable& x, const ReduceOptions& options = {});
   Variable ReduceMax(const Variable& x, const ReduceOptions& options = {});
   Variable ReduceMin(const Variable& x, const ReduceOptions& options = {});
-  // `type`: an op with attrs dim, keep_dim and reduce_all ("reduce_sum").
+  // `type` is an op with the attrs dim, keep_dim and reduce_all ("reduce_sum").
   Variable Reduce(const std::string& type, const Variable& x, const ReduceOptions& options = {});
   Variable Cast(const Variable& x, DType dtype, const OutputOptions& options = {});
 
-  // --- shapes ---
-  // 0 keeps the dimension of that place, one -1 is worked out.
+  // --- shapes --- In `shape`, 0 keeps the dimension at that place, and one -1 is inferred.
   Variable Reshape(const Variable& x, const std::vector<int32_t>& shape,
                    const OutputOptions& options = {});
   Variable Flatten(const Variable& x, const FlattenOptions& options = {});
@@ -174,14 +171,14 @@ class Builder {
 };
 
 // Control flow in a builder: loops, branches, recurrent nets and tensor arrays. A body is a
-// function that appends ops to the builder it is given with; it reads the variables around it, and
-// writes one by Builder::Assign (or any op that is told to).
-
-// Out = X, for a variable `out` that exists: how a body changes a variable of the blocks around it.
-// Throws kInvalidArgument when the dtypes differ.
+// function that appends ops with the builder passed beside it. It can read the variables around it,
+// and writes them by Assign (or by any op with such an output).
+//
+// out = x, for an existing variable `out`: the way in which a body changes a variable of the blocks
+// around it. Throws kInvalidArgument if the dtypes differ.
 void Assign(Builder& net, const Variable& x, const Variable& out);
 
-// x += step, one element, in place. Returns x.
+// x += step in place, for x of one element. Returns x.
 Variable Increment(Builder& net, const Variable& x, float step = 1.0f);
 
 // A tensor of one constant value.
@@ -195,19 +192,20 @@ struct WhileOptions {
 void While(Builder& net, const Variable& condition, const std::function<void()>& body,
            const WhileOptions& options = {});
 
-// Runs `body` if `condition` (one bool) holds. Variables that it writes otherwise stay what they
-// were: one that has no value before has none afterwards.
+// Runs `body` if `condition` (one bool) holds. Otherwise the variables that it writes are
+// unchanged; a variable without a value still has none afterwards.
 void If(Builder& net, const Variable& condition, const std::function<void()>& body);
 
-// The results of `then` if `pred` (one bool) holds, else those of `otherwise`: as many, of the same
-// dtypes; called `outputs` when that is not empty. Only the ops of the branch taken run; gradients
-// of the other are zero.
+// Returns the results of `then` if `pred` (one bool) holds, else those of `otherwise`; both must
+// return the same number of variables, of the same dtypes. `outputs`, if not empty, are their
+// names. Only the ops of the branch that is taken run; gradients of the other are zero.
 std::vector<Variable> Cond(Builder& net, const Variable& pred,
                            const std::function<std::vector<Variable>()>& then,
                            const std::function<std::vector<Variable>()>& otherwise,
                            const std::vector<std::string>& outputs = {});
 
-// The body of the first condition that holds: Switch(net).Case(a, ...).Case(b, ...).Default(...).
+// Runs the body of the first condition that holds: Switch(net).Case(a, ...).Case(b,
+// ...).Default(...).
 class Switch {
  public:
   explicit Switch(Builder& net) : net_(net) {}
@@ -216,10 +214,10 @@ class Switch {
 
  private:
   Builder& net_;
-  Variable none_yet_;  // no condition held so far
+  Variable none_yet_;  // true while no condition has held
 };
 
-// A tensor array of the block where ops are appended, empty when that begins.
+// Makes a tensor array in the current block; it is empty when a run of the block begins.
 Variable CreateArray(Builder& net, DType dtype, const std::string& output = "");
 // array[i] = x; i is one int64 (or int32).
 void ArrayWrite(Builder& net, const Variable& x, const Variable& i, const Variable& array);
@@ -229,7 +227,7 @@ Variable ArrayRead(Builder& net, const Variable& array, const Variable& i,
 // int64 [1].
 Variable ArrayLength(Builder& net, const Variable& array);
 
-// A recurrent net over inputs [steps, ...]. Inside of Step:
+// A recurrent net over inputs [steps, ...]:
 //   StaticRnn rnn(net, {.lengths = lengths});
 //   rnn.Step([&] {
 //     Variable x = rnn.StepInput(sequence);         // its slice
@@ -241,9 +239,9 @@ Variable ArrayLength(Builder& net, const Variable& array);
 //   Variable outputs = rnn.Outputs()[0];            // [steps, ...]
 struct StaticRnnOptions {
   bool reverse = false;
-  // int64 [N] (or [N, 1]): sequence n ends after lengths[n] steps. From then on the memories
-  // [N, ...] of row n stay, and its outputs are zero. In a reverse net the steps past the
-  // end come first.
+  // int64 [N] (or [N, 1]): sequence n ends after lengths[n] steps. After that the memories [N, ...]
+  // of row n keep their values, and its outputs are zero. In a reverse net the steps past the end
+  // come first.
   Variable lengths = {};
 };
 

@@ -1,11 +1,12 @@
 #pragma once
-// What the builder functions take: parameter attributes and one options struct per layer, made for
-// designated initialisers. Names and defaults are Paddle's. What an option means, and whether it
-// must be given, stands in the layer's table (layers/layer.h), which `coracle help LAYER` prints.
+// Arguments of the builder functions: parameter attributes, and one options struct per layer, for
+// use with designated initialisers. Names and defaults are Paddle's. The layer's field table
+// (layers/layer.h), which `coracle help LAYER` prints, says what an option means and whether it is
+// required.
 //
-// Every layer has these: `act` (an activation op applied to the result), `name` (of the layer, from
-// which its parameters and temporaries are named; "" makes one: "fc_0"), `output` (the name of the
-// result; "" makes one), `error_clip` and `stop_gradient` of the result.
+// Every layer has these options: `act` (an activation op applied to the result), `name` (of the
+// layer; prefixes the names of its parameters and temporaries; "" makes one: "fc_0"), `output` (the
+// name of the result; "" makes one), and `error_clip` and `stop_gradient` of the result.
 
 #include <coracle/clip/clip.h>
 #include <coracle/framework/ir/program.h>
@@ -30,7 +31,7 @@ struct ParamAttr {
   std::optional<Setting> gradient_clip = std::nullopt;
 };
 
-// Weight decay for ParamAttr: coeff * parameter, or coeff * sign(parameter), joins the gradient.
+// Weight decay for ParamAttr: adds coeff * parameter, or coeff * sign(parameter), to the gradient.
 Setting L2DecayRegularizer(double coeff);
 Setting L1DecayRegularizer(double coeff);
 
@@ -146,14 +147,14 @@ struct RnnOptions {
   std::string direction = "forward";
   bool time_major = false;
   float dropout = 0;
-  std::string activation = "tanh";  // of SimpleRnn alone
+  std::string activation = "tanh";  // for SimpleRnn only
   bool is_test = false;
   // h, and for Lstm c, each [num_layers * directions, batch, hidden_size]. Empty: zeros.
   std::vector<Variable> initial_states = {};
-  Variable sequence_length = {};  // integers [batch]; absent: all samples have all steps
-  // A given name is that of the first layer's; the following get "<name>_1", "<name>_2", ...
+  Variable sequence_length = {};  // integers [batch]; absent: no padding
+  // A name in these is used for the first layer; later layers get "<name>_1", "<name>_2", ...
   ParamAttr weight_ih_attr = {}, weight_hh_attr = {};
-  std::optional<ParamAttr> bias_ih_attr = ParamAttr();  // nullopt: 0, and not trained
+  std::optional<ParamAttr> bias_ih_attr = ParamAttr();  // nullopt: zeros, not trained
   std::optional<ParamAttr> bias_hh_attr = ParamAttr();
   std::string last_h = "", last_c = "";
   std::string act = "", name = "", output = "";
@@ -162,7 +163,7 @@ struct RnnOptions {
 };
 
 struct RnnOutput {
-  Variable out;                  // of the last layer, for each step: directions * hidden_size wide
+  Variable out;                  // h of the last layer at each step, directions * hidden_size wide
   std::vector<Variable> states;  // after the last step: h, and for Lstm c
 };
 
@@ -209,7 +210,7 @@ struct AccuracyOptions {
 };
 
 struct ElementwiseOptions {
-  int32_t axis = -1;  // the axis of x that y's first aligns with; -1: the trailing ones
+  int32_t axis = -1;  // the axis of x aligned with axis 0 of y; -1: trailing axes align
   std::string act = "", name = "", output = "";
   ErrorClip error_clip = {};
   bool stop_gradient = false;

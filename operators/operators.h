@@ -4,13 +4,14 @@
 //
 //   Variable loss = Mean(Square(h - y)) + 0.1 * Mean(Abs(w));
 //
-// Operands of two are broadcast as the elementwise ops do it; the op's own check refuses shapes and
-// dtypes that do not fit. A number is of the dtype of the Variable beside it, and exact where that
-// is float64; a number that an integer Variable cannot hold throws kInvalidArgument.
+// Two operands are broadcast as by the elementwise ops, whose checks refuse unsuitable shapes and
+// dtypes. A number gets the dtype of the Variable beside it, and is exact if that is float64; a
+// number that an integer Variable cannot hold throws kInvalidArgument.
 //
-// Where several operands of one expression append ops, the compiler chooses which come first.
+// If several operands of one expression append ops, C++ leaves open which come first.
 //
-// Only calls with a Variable find these functions, without `using` and without qualification.
+// Calls with a Variable find these functions without `using` and without qualification; other calls
+// never do.
 
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/writer.h>

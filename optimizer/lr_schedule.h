@@ -38,8 +38,8 @@ inline constexpr char kStepCounter[] = "@LR_DECAY_COUNTER@";
 
 // Appends the schedule to `block`, and the counter with its increment unless the block has it, all
 // with the role LRSched. Returns the variable [1] of `dtype` (float32 or float64) that holds the
-// rate; of a sub-block, which may not run at every step, it is persistable and holds the last one.
-// `startup` sets the counter so that the first step is t = 0.
+// rate. In a sub-block, which may not run at every step, this variable is persistable and holds the
+// last rate. `startup` sets the counter so that the first step is t = 0.
 std::string AppendLrSchedule(const LrSchedule& schedule, BlockDesc& block, ProgramDesc& startup,
                              DType dtype = DType::kFloat32);
 

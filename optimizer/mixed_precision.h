@@ -194,9 +194,9 @@ class LossScaling {
 
   // loss * scale, in float32: what to differentiate.
   Variable Scale(const Variable& loss);
-  // In place of ErrorClipCallback: every error clip acts on the scaled gradient as it would on the
-  // true one, and what enters it is looked at first, so that an overflow is not clipped into a
-  // finite lie. `count`: what clips do is counted, see CountErrorClip.
+  // Replaces ErrorClipCallback: every error clip acts on the scaled gradient as it would on the
+  // true one. Its input is checked first, since clipping would make an overflow finite. `count`
+  // counts what the clips do, see CountErrorClip.
   BackwardCallback ErrorClip(bool count = false);
   // Appends to `block`: the gradients divided in place and looked at; then the
   // optimizer's clips and updates, and what `after` appends to their block (averages), which run

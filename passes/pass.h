@@ -30,10 +30,11 @@ struct PassContext {
 
   // The value of a frozen parameter; nullptr for any other variable.
   const Tensor* FrozenValue(const std::string& name) const;
-  // Makes another one of the root block, called like `prefix`, and returns its
-  // name. REQUIRES: frozen.
+  // Adds a frozen parameter to the root block and returns its name, which begins with `prefix`.
+  // REQUIRES: frozen.
   std::string AddFrozen(ProgramDesc& program, const std::string& prefix, Tensor value) const;
-  // No op reads it from now on: its memory is released unless it is fetched. REQUIRES: frozen.
+  // Declares that no op reads the parameter any more, so that its memory is released unless it is
+  // fetched. REQUIRES: frozen.
   void ReleaseFrozen(const std::string& name) const;
 };
 
@@ -47,48 +48,49 @@ struct Pass {
 const std::vector<Pass>& Pipeline();
 
 // Runs the passes of the given names (all of the pipeline when empty) in the pipeline's order,
-// verifying after each; `after_each` sees the program then. Throws kNotFound for an unknown name,
-// InternalError when a pass breaks the program.
+// verifying the program after each pass, then calling `after_each`. Throws kNotFound for an unknown
+// name, InternalError if a pass breaks the program.
 void RunPasses(ProgramDesc& program, const PassContext& context,
                const std::vector<std::string>& names = {},
                const std::function<void(const Pass&, const ProgramDesc&)>& after_each = {});
 
 // --- the passes, one file each ---
 
-// Removes the ops of the root block whose outputs nobody can see.
+// Removes the ops of the root block whose outputs are neither read nor visible.
 void EliminateDeadCode(ProgramDesc& program, const PassContext& context);
 
-// A batch_norm with fixed statistics behind a convolution or mul (and perhaps a bias) becomes a
-// bias, and its scale a part of the filter, where all parameters are frozen.
+// Folds a batch_norm with fixed statistics into the convolution or mul before it (and a bias
+// between them): its scale is multiplied into the filter, and the rest becomes a bias. Requires
+// that all parameters are frozen.
 void FoldBatchNorm(ProgramDesc& program, const PassContext& context);
 
 // conv2d + elementwise_add of a per-channel bias becomes one conv2d with Bias, and so
 // do their gradients.
 void FuseConvBias(ProgramDesc& program, const PassContext& context);
 
-// Runs image ops in NHWC: they get data_format NHWC, elementwise ops between them follow, and
-// transpose2 (for one channel squeeze2 and unsqueeze2, which copy nothing) convert at the borders.
-// The layout of visible variables does not change.
+// Runs image ops in NHWC: they and the elementwise ops between them get data_format NHWC, and
+// transpose2 ops convert at the borders (for one channel squeeze2 and unsqueeze2, which copy
+// nothing). The layout of visible variables does not change.
 void UseNhwcLayout(ProgramDesc& program, const PassContext& context);
 
-// In every block, ops of the role Optimize that differ in nothing but the tensors they work on (see
-// OpDef::MultiTensor) become one op in the place of the last of them, unless an op between reads or
-// writes what they write, or writes what they read.
+// In every block, joins ops of the role Optimize that differ only in their tensors (see
+// OpDef::MultiTensor) into one op at the place of the last of them, unless an op between them reads
+// or writes what they write, or writes what they read.
 void MergeUpdates(ProgramDesc& program, const PassContext& context);
 
 // InlineCalls: replaces each `call`, and the gradients of calls, by the ops of its block.
 
 // Afterwards the program has no op `call` or `call_grad`; the blocks of functions stay, and no op
-// names them. The variables of a call are those of its block, with a prefix of its own; the blocks
-// that the function's ops run (loops, branches) are copied for each call, and then stand before all
-// gradient blocks. Values, names of arguments and results, and the order of all other ops stay.
-// Handles on variables of sub-blocks are not valid afterwards.
-// Throws kInvalidArgument for a function that calls itself. REQUIRES: blocks whose parents and
-// forward blocks are blocks (Verify). Returns whether there was a call.
+// names them. The variables of a call are those of its block, with a prefix unique to the call. The
+// blocks that the function's ops run (loops, branches) are copied for each call, and stand before
+// all gradient blocks. Values, names of arguments and results, and the order of all other ops do
+// not change. Handles on variables of sub-blocks become invalid. Throws kInvalidArgument for a
+// function that calls itself. REQUIRES: parents and forward blocks of all blocks exist (Verify
+// checks this). Returns whether there was a call.
 bool InlineCalls(ProgramDesc& program);
 
-// The same, but for calls whose gradient is given (by gradient_block or gradient_function): their
-// blocks are not what they are differentiated by.
+// The same, except that calls whose gradient is given (by gradient_block or gradient_function)
+// stay: their gradient is not that of their block.
 bool InlineDerivedCalls(ProgramDesc& program);
 
 }  // namespace coracle

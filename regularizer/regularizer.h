@@ -1,8 +1,8 @@
 #pragma once
-// Regularizers: what a Setting of a parameter or of an optimizer appends before the update. The
-// kinds are l2_decay and l1_decay, Paddle's and Caffe's, which enter the moments of adaptive
-// optimizers, and decoupled_decay (Loshchilov and Hutter 2019), which with sgd is SGDW and with
-// adam AdamW. `coracle help l2_decay` tells the formula.
+// Regularizers: ops that a Setting of a parameter or of an optimizer adds before the update. The
+// kinds are l2_decay and l1_decay (Paddle, Caffe), which affect the moments of adaptive optimizers,
+// and decoupled_decay (Loshchilov and Hutter 2019), which gives SGDW with sgd and AdamW with adam.
+// `coracle help l2_decay` shows the formula.
 
 #include <coracle/framework/ir/fields.h>
 #include <coracle/framework/ir/program.h>

@@ -23,7 +23,7 @@ class OutOfMemory : public Error {
 
 struct ResourceOptions {
   uint64_t memory = 0;  // bytes; 0: no limit
-    double seconds = 0;   // since these limits or the last ScopedRun began; 0: no limit
+  double seconds = 0;   // since these limits or the last ScopedRun began; 0: no limit
   // Called when the time is checked; true ends the work with kCancelled. Must be safe to call from
   // any thread.
   std::function<bool()> stop = {};

@@ -151,7 +151,7 @@ struct BlockTrait {
   // (attr, attr): the value of a variable of the first list at the end of a run is the value of the
   // corresponding variable of the second list in the next run.
   Pairs carries = {};
-  std::vector<std::string> slices = {};  // inputs of which a run sees one step, under the same names
+  std::vector<std::string> slices = {};  // a run sees one step of these inputs, under their names
   bool replaced = false;                 // the ops of its block replace it before a program runs
 };
 

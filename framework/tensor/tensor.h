@@ -98,9 +98,9 @@ class Tensor {
   void CopyFrom(const Tensor& from);
   uint64_t capacity() const { return capacity_; }  // bytes of memory of its own; 0 for a view
 
-  // While this number stays the same, nobody has asked for the elements in order to write them,
-  // through any handle. No two memories in the life of the process have the same number. 0: not
-  // known, since the memory is not a tensor's own (or there is none).
+  // A number that changes whenever somebody asks, through any handle, for write access to the
+  // elements. It is unique to this memory in the life of the process. 0: unknown, because the
+  // memory is not a tensor's own (or there is none).
   uint64_t version() const {
     return version_ ? std::atomic_ref(*version_).load(std::memory_order_relaxed) : 0;
   }

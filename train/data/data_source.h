@@ -15,8 +15,7 @@
 
 namespace coracle {
 
-// Vocabulary: the different characters of a text, numbered from 0 in the order of
-// their code points.
+// Vocabulary: the distinct characters of a text, numbered from 0 in the order of their code points.
 
 class Vocabulary {
  public:
@@ -24,14 +23,14 @@ class Vocabulary {
   // The characters of a UTF-8 text. `source` names it in errors: kInvalidArgument for bytes that
   // are not UTF-8, with their offset.
   static Vocabulary Of(std::string_view text, const std::string& source);
-  // The file that ToJson's text was written to. Throws kDataLoss for anything else.
+  // Reads a file with the text of ToJson. Throws kDataLoss for anything else.
   static Vocabulary Read(const std::string& path);
   // {"format": "coracle vocabulary", "version": 1, "characters": ["\n", " ", ...]}.
   std::string ToJson() const;
 
   int64_t size() const { return static_cast<int64_t>(characters_.size()); }
-  // Throws kInvalidArgument for bytes that are not UTF-8 and for a character that is not here, with
-  // its offset in bytes.
+  // Throws kInvalidArgument for bytes that are not UTF-8 and for an unknown character, with the
+  // offset in bytes.
   std::vector<int64_t> Encode(std::string_view text, const std::string& source) const;
   // The character of an id, as UTF-8. Throws kOutOfRange.
   const std::string& Character(int64_t id) const;
@@ -53,7 +52,7 @@ struct DataColumn {
   Shape shape;  // of one row: [1, 28, 28] for a grey image, [1] for a label
 };
 
-// Immutable: any number of threads may call Get. The same object gives the same rows always.
+// Immutable: any number of threads may call Get, and a row is always the same.
 class DataSource {
  public:
   virtual ~DataSource() = default;
@@ -64,16 +63,16 @@ class DataSource {
   // column's dtype, contiguous, with at least rows.size() times the column's elements. Throws
   // kOutOfRange for a row that is not there.
   virtual void Get(std::span<const int64_t> rows, std::span<Tensor> out) const = 0;
-  // One line that names the data (without where it lies), for logs and for the check that a resumed
+  // One line that names the data (but not its directory), for logs and for the check that a resumed
   // job has the same data.
   virtual std::string Describe() const = 0;
 
   // Where a row comes from, for errors: "row 7 of csv 'iris.csv'", or with its line "iris.csv:9".
   virtual std::string Place(int64_t row) const;
 
-  // When not 0, batches of so many rows, in order, continue each other row by row.
+  // If not 0: the batch size with which row k of a batch continues in row k of the next batch.
   virtual int64_t streams() const { return 0; }
-  // The characters that the integers stand for; nullptr when they do not.
+  // The characters that the integers stand for; nullptr if they stand for none.
   virtual const Vocabulary* vocabulary() const { return nullptr; }
 
   // Index of the column of that name, or -1.
@@ -82,7 +81,7 @@ class DataSource {
 
 using DataSourcePtr = std::shared_ptr<const DataSource>;
 
-// A column kept in memory: `rows` is [n, ...]. Bytes with `scaled` set are handed out as float32:
+// A column kept in memory: `rows` is [n, ...]. With `scaled` set, bytes are returned as float32
 // (byte - mean) * scale.
 struct MemoryColumn {
   std::string name = {};
@@ -99,7 +98,8 @@ struct FileLines {
   std::vector<int64_t> lines;  // of each row, from 1
 };
 
-// In memory. Throws kInvalidArgument for no columns, two of a name, or other numbers of rows.
+// A source in memory. Throws kInvalidArgument if there are no columns, two of the same name, or
+// columns with different numbers of rows.
 DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description,
                                FileLines lines = {});
 
@@ -107,12 +107,12 @@ DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string de
 // kOutOfRange when they are not there.
 DataSourcePtr MakeSubset(DataSourcePtr source, int64_t first, int64_t limit);
 
-// A random part of another source: round(share * size) rows that the seed draws, or all but those,
-// in their order. Throws kOutOfRange when there are none.
+// A random part of another source: round(share * size) rows drawn by the seed, or (with `drawn`
+// false) all others, in their original order. Throws kOutOfRange if there are none.
 DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn);
 
-// Batches of a data source, epoch after epoch, in an order that a seed decides. A thread of its own
-// prepares the next batch while the caller works on the last.
+// Batches of a data source, epoch after epoch, in an order that a seed determines. A background
+// thread prepares the next batch while the caller uses the current one.
 
 // Fills `rows` with a random permutation of 0 .. rows.size() - 1: Fisher and Yates' shuffle, drawn
 // from Philox by (seed, epoch).
@@ -123,12 +123,12 @@ struct BatchOptions {
   bool shuffle = false;
   bool drop_last = false;  // leave out the rows of an epoch that do not fill a batch
   uint64_t seed = 0;
-  bool prefetch = true;  // the batches are the same without
+  bool prefetch = true;  // does not change the batches
 };
 
 class BatchReader {
  public:
-  // Throws kInvalidArgument for a batch size below 1 or data that gives no batch.
+  // Throws kInvalidArgument for a batch size below 1 or data too small for one batch.
   BatchReader(DataSourcePtr source, const BatchOptions& options);
   ~BatchReader();
   BatchReader(const BatchReader&) = delete;
@@ -142,7 +142,7 @@ class BatchReader {
   void Seek(int64_t position);
 
   // One tensor per column of the source, [rows, ...]. Valid (and unchanged) until the next call of
-  // Next or Seek. An exception of the source is rethrown here, for the batch that it concerns.
+  // Next or Seek. Rethrows an exception of the source when the batch that caused it is due.
   const std::vector<Tensor>& Next();
   // Where row `row` of the batch that Next returned last comes from: see DataSource::Place.
   std::string PlaceOf(int64_t row) const;
@@ -152,9 +152,9 @@ class BatchReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The data sources of this library: drawn digits, files of the formats idx (that of MNIST), csv and
-// npz, and texts. Files may come from anywhere: every count is checked against the bytes that are
-// there before memory is allocated, and errors give file and position.
+// The data sources of this library: synthetic digits, files of the formats idx (MNIST), csv and
+// npz, and texts. Files may be untrusted: every count is checked against the number of bytes left
+// before memory is allocated, and errors give file and position.
 
 // One idx array: big-endian header 0 0 TYPE RANK, RANK dimensions of 4 bytes, then the elements
 // (format: the MNIST page of LeCun, Cortes and Burges). `bytes` are unpacked already.
@@ -178,15 +178,15 @@ enum class CsvLabel {
   kClass,    // one of `classes`, by its place
 };
 
-// A column of data that is not as the others.
+// Settings of one column that differ from those of the file.
 struct CsvColumn {
   std::string name = "";                     // or number
-  std::optional<float> fill = std::nullopt;  // none: the file's; so for the next two
+  std::optional<float> fill = std::nullopt;  // none: the file's, as for the next two
   std::optional<float> mean = std::nullopt;
   std::optional<float> scale = std::nullopt;
-  // The words that it holds: as many values, 1 for the word of a row and else 0.
+  // The words of the column. It becomes one value per word: 1 for the word of the row, else 0.
   std::vector<std::string> categories = {};
-  // Not "": the number of the word instead, as a column of that name, int64 [1].
+  // If not "": the column becomes the number of the word instead, int64 [1], under this name.
   std::string ids = "";
 };
 
@@ -219,7 +219,7 @@ struct NpzOptions {
 // One column per array; axis 0 counts the rows.
 DataSourcePtr MakeNpzSource(const NpzOptions& options);
 
-// Handwritten-like digits that the library draws itself.
+// Synthetic digits that look handwritten.
 struct DigitsOptions {
   int64_t count = 20000;
   uint64_t seed = 1;
@@ -231,7 +231,7 @@ enum class DigitSplit { kTrain, kTest };
 // "label" int64 [1].
 DataSourcePtr MakeDigits(int64_t count, uint64_t seed, DigitSplit split);
 
-// A text whose characters are predicted from those before them.
+// A text in which each character is predicted from the ones before it.
 struct TextOptions {
   std::string file = "";         // UTF-8
   int64_t sequence_length = 64;  // characters of one row
@@ -247,11 +247,11 @@ enum class TextPart {
 };
 
 // Columns "text" int64 [sequence_length] and "next" int64 [sequence_length, 1], the characters that
-// follow those of "text", as numbers in the vocabulary. The part is cut into `streams` pieces of
-// one length; row r holds the sequence number r / streams of stream r % streams: batches of
-// `streams` rows in order continue each other, row by row. What does not fill the streams, fewer
-// than streams * sequence_length characters, is left out at the streams' ends. Throws
-// kInvalidArgument for a text too short to give a row per stream.
+// follow those of "text", as numbers in the vocabulary. The part is cut into `streams` streams of
+// equal length; row r holds sequence number r / streams of stream r % streams, so that with batches
+// of `streams` rows each row continues in the next batch. The rest at the end, fewer than streams *
+// sequence_length characters, is left out. Throws kInvalidArgument for a text too short to give a
+// row per stream.
 DataSourcePtr MakeTextSource(const TextOptions& options, TextPart part, int64_t streams);
 
 }  // namespace coracle

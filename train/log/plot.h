@@ -1,5 +1,5 @@
 #pragma once
-// Curves of training runs as one picture.
+// Draws the curves of training runs.
 
 #include <cstdint>
 #include <string>
@@ -14,8 +14,8 @@ struct LogSeries {
   std::string name;
   std::vector<std::pair<int64_t, double>> points;
 };
-// Throws kInvalidArgument for a line that is no record, with its number; a last line without its
-// end is left out.
+// Throws kInvalidArgument with the line number for a line that is not a record; an incomplete last
+// line is ignored.
 std::vector<LogSeries> ReadRunLog(const std::string& path);
 
 struct PlotRun {
@@ -26,10 +26,10 @@ struct PlotRun {
 // The log of a run: its output directory, or a log.jsonl. The name is the directory's.
 PlotRun ReadPlotRun(const std::string& path);
 
-// SVG with a panel for each value ("loss", "accuracy", "learning_rate"): over the steps a line for
-// each run and set, those of training thin, with a legend. No external resources. A point that is
-// not finite makes a gap; `log_scale` where all of a panel's values are positive. Throws
-// kInvalidArgument when there is nothing to draw.
+// An SVG with a panel for each value ("loss", "accuracy", "learning_rate"). A panel shows a line
+// for each run and set over the steps, with thin lines for training, and a legend. No external
+// resources. A point that is not finite makes a gap; `log_scale` applies to panels whose values are
+// all positive. Throws kInvalidArgument if there is nothing to draw.
 std::string PlotSvg(const std::vector<PlotRun>& runs, bool log_scale = false);
 // The same in an HTML page with a table of the last values.
 std::string PlotHtml(const std::vector<PlotRun>& runs, bool log_scale = false);

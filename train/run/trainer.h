@@ -1,7 +1,7 @@
 #pragma once
-// RunJob trains a model as a job says: it builds the programs, goes through the data, evaluates,
-// takes snapshots, and saves the result. It prints nothing: callbacks report what happens.
-// EvaluateSavedModel tests what a job has deployed.
+// RunJob trains a model according to a job: it builds the programs, iterates over the data,
+// evaluates, takes snapshots and saves the result. It prints nothing; callbacks report progress.
+// EvaluateSavedModel evaluates a saved model.
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -21,36 +21,36 @@ namespace coracle {
 
 class StepWindow;
 
-// What a run is about to do.
+// What a run will do, reported before its first step.
 struct TrainPlan {
   std::string job;
   std::string data;        // description of the training data
   int64_t first_step = 0;  // steps done before (0 unless resumed)
   int64_t total_steps = 0;
   int64_t steps_per_epoch = 0;
-  int64_t parameters = 0;  // numbers to train
+  int64_t parameters = 0;  // trainable numbers
   std::string loss_name = "loss";
   std::vector<std::string> metric_names;
   std::string resumed_from;  // path of the snapshot; "" for a fresh start
-  std::string note;          // what the user should know, or ""
+  std::string note;          // a message for the user, or ""
 };
 
-// Of one gradient clip, or of the error clip of one variable, since the last display.
+// What one gradient clip, or the error clip of one variable, did since the last display.
 struct ClipReport {
   enum class Kind { kGradient, kError };
   Kind kind = Kind::kGradient;
-  std::string name;   // of a gradient clip its group, parameter or kind; else the variable
-  int64_t times = 0;  // it was asked so often: of a gradient clip at each update
-  int64_t acted = 0;  // and changed a gradient so often
-  double factor = 1;  // by which it multiplied a norm, where it took away the most
-  double norm = 0;    // of a clip by norm the largest norm, where it acted, and the limit; else 0
+  std::string name;   // group, parameter or kind of a gradient clip; or the variable
+  int64_t times = 0;  // gradients seen; for a gradient clip, updates
+  int64_t acted = 0;  // how often it changed a gradient
+  double factor = 1;  // the smallest factor by which it multiplied a norm
+  double norm = 0;    // for clips by norm: the largest norm that it clipped, and its limit
   double limit = 0;
 };
 
 struct StepReport {
   const TrainPlan& plan;
   int64_t step;   // steps done, this one included
-  int64_t epoch;  // of this step, from 0
+  int64_t epoch;  // of this step, counted from 0
   int64_t rows;   // of its batch
   double loss;
   StepWindow& window;
@@ -60,10 +60,10 @@ struct StepReport {
   const std::vector<NamedValue>& learning_rates;
   const std::vector<ClipReport>& clips;  // since the last display; known when `show`
 
-  // Of the steps since the last display, or of the last `average_loss` steps where the job says so.
+  // The mean over the steps since the last display, or over the last `average_loss` steps.
   double MeanLoss() const;
-  // Of the steps since the last display, in the order of plan.metric_names. Valid until
-  // the next call.
+  // Means over the steps since the last display, in the order of plan.metric_names. Valid until the
+  // next call.
   const std::vector<double>& MeanMetrics() const;
 };
 
@@ -71,11 +71,11 @@ struct EvalReport {
   const TrainPlan& plan;
   std::string set;  // name of the test set
   int64_t step;
-  int64_t epoch;  // that the last step belonged to
+  int64_t epoch;  // of the last step
   int64_t rows;
   std::vector<NamedValue> values;  // the loss, then the metrics, by their printed names
-  bool best = false;               // better than all before, of what the job watches
-  bool restored = false;           // the last of a run: of the best parameters, brought back
+  bool best = false;               // the watched value is better than ever before
+  bool restored = false;           // the last one of a run, made with the best parameters
 };
 
 // All optional. References are valid during the call only.
@@ -84,37 +84,37 @@ struct TrainCallbacks {
   std::function<void(const StepReport&)> on_step = {};
   std::function<void(const EvalReport&)> on_eval = {};
   std::function<void(const std::string& path)> on_snapshot = {};
-  // Lines for whoever looks on: warnings, what weights were loaded, debug_info.
+  // Lines for the user: warnings, which weights were loaded, debug_info.
   std::function<void(const std::string& line)> on_message = {};
-  // Asked after each step and batch of an evaluation, and in loops of an evaluated program; true:
-  // save a snapshot and return.
+  // Called after each step, after each batch of an evaluation, and in loops of an evaluated
+  // program; true: save a snapshot and return.
   std::function<bool()> stop = {};
-  std::function<bool()> save = {};  // asked after each step; true: save a snapshot and go on
+  std::function<bool()> save = {};  // called after each step; true: save a snapshot and go on
 };
 
 struct TrainOptions {
   CompileOptions compile = {};
   bool resume = false;
-  // What another run has written into the job's directories is removed before the first step.
-  // Without this it is an error (kAlreadyExists), unless that run is the one to resume.
+  // Remove the files of another run from the job's directories before the first step. Otherwise
+  // such files are an error (kAlreadyExists), unless that run is the one to resume.
   bool overwrite = false;
-  // A snapshot, or a directory of them; kNotFound without one there. "": the job's directory;
-  // without one there the run starts afresh.
+  // A snapshot, or a directory of snapshots; kNotFound if there is none. "": the job's directory;
+  // if there is none, the run starts from the beginning.
   std::string resume_from = {};
-  // Go on from a snapshot that does not fit the job: what differs is told, variables are taken as
-  // far as they fit, and the epoch begins anew when the data is another.
+  // Resume from a snapshot that does not match the job: differences are reported, matching
+  // variables are loaded, and the epoch starts again if the data differs.
   bool override_mismatch = false;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 
-// What an evaluation of one test set found: the loss, then the metrics, by their printed names.
+// The result of evaluating one test set: the loss, then the metrics, by their printed names.
 struct EvaluationRecord {
   std::string set;
   int64_t step = 0;
   std::vector<NamedValue> values;
 };
 
-// The best evaluation so far of what the job watches.
+// The best evaluation so far, by the value that the job watches.
 struct BestRecord {
   std::string metric;  // "" before the first
   double value = 0;
@@ -126,13 +126,13 @@ struct TrainResult {
   bool stopped = false;  // by the `stop` callback, or by max_seconds
   bool time_up = false;  // by max_seconds
   int64_t steps = 0;     // done, of all runs
-  // Of the last evaluation of the first test set; without test data, means over the
-  // last steps shown.
+  // From the last evaluation of the first test set; without test data, means over the last steps
+  // shown.
   double loss = 0;
   std::vector<NamedValue> metrics;
   std::vector<EvaluationRecord> evaluations;  // the last of each test set
   BestRecord best;
-  // Of all runs, steps whose loss was a nan or infinite: see NonFiniteLoss.
+  // Steps of all runs whose loss was a nan or infinite, see NonFiniteLoss.
   int64_t non_finite_steps = 0, first_non_finite_step = 0;
 
   ProgramDesc main, startup, test;
@@ -147,8 +147,8 @@ struct TrainResult {
   std::string profile;                             // table, when compile.profile
 };
 
-// Throws Error for whatever is wrong with the job, its model, data or snapshot, and when the loss
-// or a parameter becomes nan or infinite, unless the job says otherwise: see NonFiniteLoss.
+// Throws Error for any problem of the job, its model, data or snapshot. Also throws if the loss or
+// a parameter becomes a nan or infinite, unless the job says otherwise (see NonFiniteLoss).
 TrainResult RunJob(const JobConfig& config, const TrainOptions& options = {},
                    const TrainCallbacks& callbacks = {});
 
@@ -160,10 +160,10 @@ struct EvaluateOptions {
 
 // Evaluates a saved inference model (see LoadInferenceModel) on a test set of a job (as many
 // batches as its `iterations` say), or on its training data when it has no test set. Throws
-// kNotFound for a test_set that the job does not have. Of a model that has the job's loss the
-// result is the loss and the job's metrics. Of any other a fetch of one number is averaged over the
-// rows; for one of shape [rows, classes] the result is "accuracy": how often the largest is the
-// label's. With compile.profile `profile` gets the table of times.
+// kNotFound for a test_set that the job does not have. For a model that has the job's loss, the
+// result is the loss and the job's metrics. For any other model, a fetch of one number is averaged
+// over the rows, and a fetch of shape [rows, classes] gives "accuracy": how often the largest score
+// is the label's. With compile.profile, `profile` gets the table of times.
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
                                            const EvaluateOptions& options = {},
                                            std::string* profile = nullptr);
@@ -173,8 +173,8 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
 struct WeightsReport {
   std::string file;
   std::vector<std::string> loaded;
-  std::vector<std::string> mismatched;    // of another shape or dtype in the file
-  std::vector<std::string> not_in_file;   // keep the values that they have
+  std::vector<std::string> mismatched;    // with another shape or dtype in the file
+  std::vector<std::string> not_in_file;   // these keep their values
   std::vector<std::string> not_in_model;  // of the file
 
   // "weights FILE: 6 of 8 variables loaded; not in the file: ...; not in the model: ...".
@@ -182,9 +182,9 @@ struct WeightsReport {
 };
 
 // Copies the values of `names`, persistable variables of `program`, into `scope`. `file` is a
-// snapshot or a directory of them (of its optimizer's state nothing is taken), a saved model (its
-// .pdmodel or .pdiparams file, prefix or directory), or an .npz. Throws kInvalidArgument when
-// nothing fits, and for a variable of another shape or dtype unless `skip_mismatched`.
+// snapshot or a directory of them (its optimizer's state is ignored), a saved model (its .pdmodel
+// or .pdiparams file, prefix or directory), or an .npz. Throws kInvalidArgument if nothing matches,
+// and for a variable of another shape or dtype unless `skip_mismatched`.
 WeightsReport LoadWeights(const std::string& file, const ProgramDesc& program,
                           const std::vector<std::string>& names, bool skip_mismatched,
                           Scope& scope);
@@ -192,28 +192,28 @@ WeightsReport LoadWeights(const std::string& file, const ProgramDesc& program,
 // New text from a saved character model.
 
 struct GenerateOptions {
-  std::string prompt = "\n";  // at least one character; all of the model's vocabulary
-  int64_t length = 500;       // characters to write after it
-  // Scores are divided by it before they become probabilities: below 1 likely characters become
-  // likelier still; 0 takes the likeliest always.
+  std::string prompt = "\n";  // one or more characters of the model's vocabulary
+  int64_t length = 500;       // number of characters to generate
+  // Scores are divided by the temperature before the softmax: below 1, likely characters become
+  // likelier; 0 always chooses the likeliest.
   double temperature = 1;
-  uint64_t seed = 1;  // the same seed writes the same text
+  uint64_t seed = 1;  // the same seed gives the same text
   CompileOptions compile = {};
 };
 
-// The text that follows the prompt. `model`: what a job with a text and `deploy` has saved: a
+// Returns the text that follows the prompt. `model` was saved by a job with a text and `deploy`: a
 // directory with model.pdmodel, model.pdiparams and vocabulary.json, or the .pdmodel file in it.
 // The model's first input is characters [batch, time], its first output scores [batch, time,
-// characters of the vocabulary]; each further input takes, in order, what a further output gave.
-// Throws Error for a model of another form, a prompt that does not fit, and options out of range.
+// characters of the vocabulary]; each further output is fed back to a further input, in order.
+// Throws Error for a model of another form, an invalid prompt, and options out of range.
 std::string GenerateText(const std::string& model, const GenerateOptions& options);
 
-// The program behind it: the model's ops inside a while loop that draws one character each time
-// (sampling_id of softmax(scores / temperature), or arg_max when `greedy`) and goes on from it.
-// Feeds: `before` int64 [1, n], characters to go through first; `last` int64 [1, 1], the one to go
-// on from; `count` int64 [1], at most 256; `temperature` float32 [1]; then the states. Fetches:
-// `text` int64 [256], whose first `count` elements are the characters; `id`, the `last` of a
-// further run; then the states for it. The parameters are the model's, by their names.
+// The program of GenerateText: the model's ops in a while loop that draws one character per round
+// (sampling_id of softmax(scores / temperature), or arg_max if `greedy`) and continues from it.
+// Feeds: `before` int64 [1, n], characters to read first; `last` int64 [1, 1], the character to
+// continue from; `count` int64 [1], at most 256; `temperature` float32 [1]; then the states.
+// Fetches: `text` int64 [256], whose first `count` elements are the characters; `id`, the `last` of
+// the next run; then the states for it. Parameters have the same names as in the model.
 struct GenerateProgram {
   std::shared_ptr<ProgramDesc> main;
   std::vector<std::string> feeds, fetches;
@@ -229,14 +229,14 @@ struct TimeOptions {
   std::string loss = "loss";    // without such a variable only the forward ops are timed
   int64_t batch_size = 64;      // for unknown dimensions
   int64_t iterations = 50;
-  int64_t warm_up = 3;              // steps before those that are timed
+  int64_t warm_up = 3;              // untimed steps before
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
 
 enum class StepPart { kForward, kBackward, kUpdate };
 
 struct LayerTime {
-  std::string layer;  // the result's name, or the layer's own where only its temporaries have names
+  std::string layer;  // the name of its result, or of the layer if the result has none
   std::string ops;    // types of its forward ops
   std::string place;  // "lenet.pbtxt:7:9", or ""
   // Seconds in each step, by StepPart.
@@ -244,31 +244,31 @@ struct LayerTime {
 };
 
 struct ModelTimes {
-  std::vector<LayerTime> layers;  // in the order of the model; a last one for what is no layer's
+  std::vector<LayerTime> layers;  // in the order of the model; the last one is the rest
   LayerTime total;                // of all ops
-  std::vector<double> steps;      // seconds of whole steps, by the clock
+  std::vector<double> steps;      // wall-clock seconds of whole steps
   int64_t batch_size = 0;
   int64_t batches = 1;  // in one step
-  // An op that updates the parameters of several layers (or looks at their gradients) counts for
-  // each as its parameters' elements do; there was one.
+  // Whether an op worked on the parameters or gradients of several layers; its time was divided in
+  // proportion to their elements.
   bool shared = false;
   std::string ToString() const;  // a table with p50, p90 and p99 in milliseconds
 };
 
-// Runs the model (with backward and a momentum update of rate 0 when it has the loss) on drawn
-// data: floats in [0, 1), integers 0 and 1. Throws as the model's ops do.
+// Runs the model on random data, floats in [0, 1) and integers 0 and 1; if it has the loss, with
+// backward and a momentum update of rate 0. Throws what the model's ops throw.
 ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options);
 
-// The same of a job's training step as it is: its optimizers, clips, precision, accumulation (a
-// step is then iter_size batches) and batch size. Parameters move. Of `options` loss and batch_size
-// are not used.
+// The same for the unchanged training step of a job, with its optimizers, clips, precision,
+// accumulation (a step is then iter_size batches) and batch size. Parameters change. Ignores loss
+// and batch_size of `options`.
 ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options);
 
-// The same of a model that was saved with its parameters, as `coracle run` runs it: forward, with
-// the parameters frozen. Of `options` loss is not used. Throws as LoadInferenceModel does.
+// The same for the forward pass of a saved model with frozen parameters, as `coracle run` runs it.
+// Ignores loss of `options`. Throws what LoadInferenceModel throws.
 ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options);
 
-// The value that `percent` of the values do not exceed (nearest rank); 0 of none.
+// The value that `percent` of the values do not exceed (nearest rank); 0 if there are no values.
 double Percentile(std::vector<double> values, double percent);
 
 }  // namespace coracle
