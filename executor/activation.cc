@@ -6,8 +6,8 @@
 namespace coracle {
 namespace {
 
-// Frames that a stage of a sub-block keeps for different shapes; the root block keeps one, since
-// its frames are large.
+// How many frames a stage of a sub-block keeps, for different shapes. The root block keeps one,
+// since its frames are large.
 constexpr size_t kMaxFrames = 8;
 
 template <class T>
@@ -16,7 +16,7 @@ T& Alternative(VarValue& value) {
   return held ? *held : value.emplace<T>();
 }
 
-// An empty value of the type, in the memory of the one that was there if possible.
+// Makes an empty value of the type, reusing the memory of the previous value if possible.
 void MakeEmpty(VarType type, VarCell* cell) {
   if (type == VarType::kLoDTensorArray) {
     Alternative<TensorArray>(cell->value).clear();
@@ -80,7 +80,7 @@ Activation::Stage& Activation::StageAt(size_t first_op, size_t known_values) {
 Frame& Activation::FrameFor(Stage& stage, const StageInput& input) {
   if (Frame* frame = FindFrame(stage, input)) return *frame;
   std::shared_ptr<const Plan> plan = plans_.Get(procedure_, stage.first_op, input);
-  // The old frame's memory is free before the new one asks for its own.
+  // The old frame is freed before the new one allocates, so that they are never in memory together.
   if (stage.frames.size() >= (IsRoot() ? 1 : kMaxFrames)) stage.frames.pop_back();
   AddCells(*plan);
   auto frame = std::make_unique<Frame>(std::move(plan), cells_, *this);
@@ -92,7 +92,7 @@ Frame* Activation::FindFrame(Stage& stage, const StageInput& input) {
   for (auto it = stage.frames.begin(); it != stage.frames.end(); ++it) {
     const Frame& frame = **it;
     if (!Fits(frame.plan(), input)) continue;
-    // Names are looked up in the scope only when it is another one, or has changed.
+    // FitsScope looks up every name in the scope, so it is asked only if the scope has changed.
     if (!frame.StillFits(input.scope) && !FitsScope(frame.plan(), input.scope)) continue;
     std::rotate(stage.frames.begin(), it, it + 1);
     return stage.frames.front().get();

@@ -27,14 +27,14 @@ ValueId CellValues::Find(const std::string& name) {
   VarMeta meta = held ? MetaOfValue(*held) : VarMeta{};
   if (guarded_.insert(cell).second) plan_.guards.cells.push_back({cell, held != nullptr, meta});
   if (!held) {
-    // An array that the caller provides is not this run's to begin.
+    // An array in a cell of the caller must not be emptied here.
     if (!array || !procedure_.Owns(cell)) return ValueId();
     EmptyAtStart(cell, VarType::kLoDTensorArray);
     meta = {VarType::kLoDTensorArray, array->dtype(), Shape{-1, -1}, 0};
   }
   const ValueId value = Add(cell, name, meta);
-  // Only what is found here has an address when the run begins; later values of the cell are made
-  // by steps, and kernels reach them through Workspace::ValueOf.
+  // Only a value that is found here has an address when the run begins. Later values of the cell
+  // are made by steps, and kernels reach them through Workspace::ValueOf.
   if (meta.type == VarType::kLoDTensor) plan_.dense_cells.push_back(values_[value].storage);
   values_.SetCurrent(name, value);
   return value;

@@ -3,7 +3,8 @@
 namespace coracle {
 namespace {
 
-// Larger results of constant ops are computed in each run rather than kept in the plan.
+// Larger results are computed in each run: a plan keeps its constants as long as it lives, and each
+// plan has its own.
 constexpr int64_t kMaxFoldedElements = 65536;
 
 }  // namespace
@@ -29,7 +30,7 @@ std::optional<VarValues> RunNow(const PlanDraft& draft, const OpDesc& op, const 
   VarValues env;
   op.ForEachInput([&](const std::string& name) {
     const VarMeta& meta = *metas.Find(name);
-    // For its shape alone nobody needs the elements of a large parameter.
+    // An op that reads only the shape must not make a packed parameter plain again.
     const bool skip = only_shape(name) && draft.persistables.IsFrozen(draft.values.Current(name));
     if (const Tensor* constant = skip ? nullptr : draft.Constant(name))
       env[name] = constant->Clone();  // an op in place must not change the constant

@@ -57,7 +57,7 @@ void Frame::Allocate() {
   }
 }
 
-// nullptr: only a run tells where it is.
+// nullptr if the address is known only in a run.
 void* Frame::FixedAddress(const Storage& storage) const {
   if (storage.IsIn<InArena>()) return AddressIn(arena_, storage);
   if (storage.IsIn<InResults>()) return AddressIn(results_, storage);
@@ -119,7 +119,7 @@ VarValue& Frame::Held(ValueId id) {
   if (const PersistableId persistable = storage.As<PersistableId>()) {
     VarValue& held = scope_[persistable];
     const auto* tensor = std::get_if<Tensor>(&held);
-    // What an op made of it in the same memory (Alias) has a shape of its own.
+    // An alias of the variable (reshape) has the same memory but another shape, and needs a view.
     if (!tensor || tensor->shape() == value.meta.shape) return held;
   }
   if (value.IsDense()) {
@@ -146,7 +146,7 @@ void Frame::Fetch(ValueId id, bool to_caller, Tensor* out) const {
   if (!value.IsDense()) ThrowNotFetchable(value);
   if (const CellId cell = storage.As<CellId>())
     return FetchFromCell(value, InCell(cell), to_caller, out);
-  // Reshaped: an op's output may be a feed or a persistable in another shape (Alias).
+  // Reshaped, because an alias may be a feed or a persistable variable in another shape.
   if (const FeedId feed = storage.As<FeedId>()) {
     *out = feeds_[feed.index()].Reshaped(value.meta.shape);
   } else if (const PersistableId persistable = storage.As<PersistableId>()) {
@@ -184,7 +184,7 @@ void Frame::Do(const SaveForGradient& action) {
   VarCell& saved = (*save_to_)[action.index];
   saved.set = false;
   if (!action.value) return;
-  if (action.move) {  // the cell gets the memory of an earlier run in exchange
+    if (action.move) {  // swapped, so that the cell can reuse the memory of an earlier run
     VarCell& cell = *cells_[plan_->StorageOf(action.value).As<CellId>()];
     std::swap(cell.value, saved.value);
     cell.set = false;

@@ -12,7 +12,7 @@ const Tensor* TensorIn(const VarValue* value) {
   return value ? std::get_if<Tensor>(value) : nullptr;
 }
 
-// The stage before says which feeds there are and which value it could not do without.
+// The previous stage determines which variables are fed, and the value that this stage depends on.
 bool Follows(const Plan& plan, const Plan& before) {
   const Guards& guards = plan.guards;
   if (guards.feeds.size() != before.live_out.size()) return false;
@@ -78,7 +78,7 @@ bool FitsScope(const Plan& plan, const Scope& scope) {
 bool FitsPersistable(const PlanPersistable& persistable, const VarValue* held) {
   const VarMeta& meta = persistable.meta;
   if (!held || std::holds_alternative<std::monostate>(*held)) return !persistable.read_first;
-  // A plan that writes the variable first does not mind what was there.
+  // A plan that writes the variable before it reads it fits whatever the scope holds.
   if (const auto* tensor = std::get_if<Tensor>(held)) {
     const bool same = meta.type == VarType::kLoDTensor && tensor->dtype() == meta.dtype &&
                       tensor->shape() == meta.shape;

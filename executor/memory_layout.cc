@@ -7,7 +7,8 @@
 namespace coracle {
 namespace {
 
-// Free ranges of an arena that grows at its end. Adjacent ones are joined as soon as both are free.
+// Free ranges of an arena that grows at its end. Adjacent free ranges are joined at once. An
+// allocation takes the smallest range that is large enough, which keeps large ranges whole.
 class FreeList {
  public:
   uint64_t Allocate(uint64_t bytes) {
@@ -59,7 +60,8 @@ class FreeList {
   uint64_t end_ = 0;
 };
 
-// The largest first, and of two as large the one that lives longer: they find the tightest places.
+// The largest first, because small storages fit into what is left; among equals the one that lives
+// longest. The last criterion makes the layout the same in every run of the planner.
 void SortBySize(const Plan& plan, std::vector<StorageId>* storages) {
   std::sort(storages->begin(), storages->end(), [&](StorageId a, StorageId b) {
     const Storage &x = plan.storages[a], &y = plan.storages[b];
@@ -87,7 +89,8 @@ void LayOutArena(Plan& plan) {
       Storage& s = plan.storages[storage];
       s.offset = arena.Allocate(AlignedBytes(s.bytes));
     }
-    // Only now: what an op reads must not lie where it writes.
+    // Released only after all outputs of the step have their places, since an op's outputs must not
+    // overlap its inputs. (Inputs that it may overwrite share a storage already.)
     for (StorageId storage : ends[step]) {
       const Storage& s = plan.storages[storage];
       arena.Release(s.offset, AlignedBytes(s.bytes));

@@ -14,7 +14,7 @@ class MemorySharer {
 
   void Run() {
     FindLifetimes();
-    // In program order, so that chains (relu, then reshape) end in one storage.
+    // In program order, so that a chain (relu, then reshape) ends in one storage.
     for (const MemoryUsage::Pair& pair : usage_.sharing) Share(pair);
     PlaceResults();
   }
@@ -28,7 +28,7 @@ class MemorySharer {
       if (!s.first || step < s.first) s.first = step;
       if (step > s.last) s.last = step;
     }
-    // Results live on after the last step, while the arena serves the next run.
+    // Results must outlive the run, but the next run overwrites the arena.
     for (ValueId value : plan_.results) {
       Storage& s = StorageOf(value);
       if (s.IsIn<InArena>()) s.place = InResults();
@@ -41,7 +41,7 @@ class MemorySharer {
     Storage& a = plan_.storages[in.storage];
     Storage& b = plan_.storages[out.storage];
     if (in.storage == out.storage || !b.IsIn<InArena>()) return;
-    if (b.first != pair.step) return;  // it has the memory of another input already
+        if (b.first != pair.step) return;  // it already shares the memory of another input
     if (in.numel != out.numel || SizeOf(in.meta.dtype) != SizeOf(out.meta.dtype)) return;
     if (!(pair.alias ? MayAlias(in, a) : MayOverwrite(pair, in.storage))) return;
     if (!pair.alias) overwritten_at_[in.storage] = pair.step;
@@ -50,14 +50,17 @@ class MemorySharer {
     out.storage = in.storage;
   }
 
-  // Two live names for one memory: only where nothing writes it while they live.
+  // An alias gives two live values the same memory, which nothing may write while both live.
+  // Kernels never write feeds and constants, and overwrite arena memory only as its last user; but
+  // a later op may update a persistable variable in place.
   bool MayAlias(const PlanValue& in, const Storage& storage) const {
     if (storage.IsIn<PersistableId>()) return usage_.written_names.count(in.name) == 0;
     return storage.IsIn<InArena>() || storage.IsIn<FeedId>() || storage.IsIn<ConstantId>();
   }
 
-  // The op is the last to use the storage, reads it through one input only, and has not given it
-  // to another output.
+  // The op must be the last user of the storage, read it through one input only (it may otherwise
+  // write an element before it reads it through the other), and not have given it to another
+  // output.
   bool MayOverwrite(const MemoryUsage::Pair& pair, StorageId storage) const {
     const Storage& s = plan_.storages[storage];
     if (!s.IsIn<InArena>() || s.last != pair.step) return false;
@@ -67,7 +70,7 @@ class MemorySharer {
     return readers == 1;
   }
 
-  // One after the other: all of them live at the end of the run.
+  // One after the other, without reuse: all of them live at the end of the run.
   void PlaceResults() {
     int64_t end = 0;
     for (Storage& s : plan_.storages) {

@@ -14,8 +14,8 @@ OpPlanner::OpPlanner(PlanDraft& draft, size_t position)
       runs_blocks_(!op_.SubBlocks().empty()),
       sub_blocks_(draft, op_, position) {}
 
-// The order matters: Prepare asks for args, so outputs must have their places by then; and only the
-// finished step may change what the names stand for, since an op may read what it writes.
+// The order matters. Preparing the kernel asks for args, so outputs must have their places by then.
+// Names get their new values last, since an op may read a variable that it also writes.
 void OpPlanner::Plan() {
   RequireInputs();
   InferOutputs();
@@ -28,7 +28,7 @@ void OpPlanner::Plan() {
 
 void OpPlanner::RequireInputs() {
   op_.ForEachInput([&](const std::string& name) {
-    // What a sub-block reads may also be written by it first.
+    // A sub-block may write a variable before it reads it, so it need not have a value yet.
     if (runs_blocks_)
       draft_.Find(name);
     else
@@ -36,7 +36,8 @@ void OpPlanner::RequireInputs() {
   });
 }
 
-// An exact rule says all shapes; only an op with a run-time shape may leave one to its kernel.
+// In an exact context the rule must find all shapes; only an op with a run-time shape may leave one
+// to its kernel.
 void OpPlanner::InferOutputs() {
   InferContext context(def_, op_, *this);
   RunInfer(context);
@@ -69,14 +70,14 @@ OutputPlace OpPlanner::PlaceOutput(const Output& output) {
   const auto& [name, meta, place] = output;
   if (draft_.persistables.IsPersistable(name)) {
     const ValueId bound = draft_.Find(name);
-    // One that is fed, or that the caller sets, is a variable like others in this plan.
+    // A persistable variable that is fed, or that the caller sets, is an ordinary one in this plan.
     if (!bound || draft_.plan.StorageOf(bound).IsIn<PersistableId>())
       return draft_.persistables.AddOutput(op_, def_, name, meta, bound);
   }
   switch (meta.type) {
     case VarType::kLoDTensor:
       if (meta.shape.IsKnown()) return {draft_.values.AddTemporary(name, meta), {}};
-      // The kernel makes a tensor of the shape that it finds; the next stage sees which.
+      // Only the kernel knows the shape. A cell can hold any, and the next stage reads it there.
       has_open_shape_ = true;
       return {draft_.cells.Add(draft_.procedure.OutputCell(position_, name), name, meta), {}};
     case VarType::kSelectedRows:
@@ -84,7 +85,7 @@ OutputPlace OpPlanner::PlaceOutput(const Output& output) {
     case VarType::kLoDTensorArray:
       return PlaceArray(name, meta);
     default: {
-      // Rank tables, step scopes: they are read behind later stages, so they are in cells at once.
+      // Rank tables and step scopes are read in later stages, which find values only in cells.
       const CellId cell = draft_.procedure.CellOf(name);
       draft_.cells.EmptyAtStart(cell, meta.type);
       return {draft_.cells.Add(cell, name, meta), {}};
@@ -92,8 +93,8 @@ OutputPlace OpPlanner::PlaceOutput(const Output& output) {
   }
 }
 
-// All versions of an array are one cell: ops add to it (write_to_array). Afterwards its elements
-// have one type only if those before had it.
+// All versions of an array are in one cell, because ops change it in place (write_to_array). Its
+// elements still have one type only if the element that is written has the type of the others.
 OutputPlace OpPlanner::PlaceArray(const std::string& name, VarMeta meta) {
   const ValueId now = draft_.Find(name);
   const CellId cell = draft_.procedure.CellOf(name);
@@ -107,7 +108,8 @@ OutputPlace OpPlanner::PlaceArray(const std::string& name, VarMeta meta) {
   return {draft_.cells.Add(cell, name, meta), {}};
 }
 
-// LoD is known only when the feed or the cell is there; a plan says whose it is.
+// LoD may differ in each run of a plan, so the plan records which feed or cell an output takes it
+// from. It passes from the first input with LoD to outputs with as many rows.
 void OpPlanner::PassLod() {
   ValueId source;
   int64_t rows = -1;
@@ -133,7 +135,9 @@ void OpPlanner::PassLod() {
 void OpPlanner::AddKernelStep(Kernel kernel) {
   std::vector<ValueId> reads;
   op_.ForEachInput([&](const std::string& name) {
-    // Of a variable that moved to a cell for a sub-block this is the cell's value.
+    // If the variable moved to a cell for a sub-block, this is the cell's value. A frozen parameter
+    // that the kernel reads only packed does not count as read, so that its plain elements can be
+    // released.
     const ValueId value = draft_.values.Current(name);
     if (!value || (draft_.persistables.IsFrozen(value) && !plain_reads_.count(name))) return;
     reads.push_back(value);
@@ -160,7 +164,7 @@ void OpPlanner::NoteSharing(StepId step) {
       }
     }
   };
-  note(def_.alias, true);  // first: it may stand beside a living input
+    note(def_.alias, true);  // first, since an alias is possible even if the input lives on
   note(def_.inplace, false);
 }
 
@@ -171,7 +175,7 @@ void OpPlanner::FinishOutputs() {
     else
       draft_.values.SetCurrent(name, place.value);
   }
-  // What a sub-block made of them is found in their cells by the next stage.
+  // A sub-block has changed these in their cells, where the next stage finds them.
   for (const std::string& name : sub_blocks_.changed()) draft_.values.Forget(name);
 }
 

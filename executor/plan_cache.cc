@@ -6,12 +6,13 @@
 namespace coracle {
 namespace {
 
-// Sub-blocks see more shapes: each iteration of a loop may have its own.
+// Plans of a sub-block per plan of the root: each round of a loop may have other shapes.
 constexpr size_t kPlansOfSubBlock = 4;
 
 }  // namespace
 
-// Who listens to messages may run this program: nothing is logged under the lock.
+// Planning is under the lock, so that two threads do not make the same plan. Logging is not, since
+// a log sink may run this program.
 std::shared_ptr<const Plan> PlanCache::Get(ProcedureId procedure, size_t first_op,
                                            const StageInput& input) {
   std::vector<std::string> warnings;
@@ -72,8 +73,8 @@ IdVector<FeedId, FeedGuard> PlanCache::FeedsOf(ProcedureId procedure,
   return feeds;
 }
 
-// The value that the stage before could not do without; and where that one did nothing else, what
-// it knew already.
+// The values that the new stage may rely on: the value that the previous stage needed, and, if the
+// previous stage ended before its first op (which needs several values), those that it knew.
 std::vector<ValueGuard> PlanCache::KnownValues(const PlanRequest& request) {
   const Plan* before = request.input.before;
   std::vector<ValueGuard> known;

@@ -16,7 +16,8 @@ PlanDraft::PlanDraft(const PlanContext& context, const PlanRequest& request,
       cells(plan, values, procedure, block, request.input.cells),
       persistables(plan, values, block, request.input.scope, context.frozen) {}
 
-// A cell hides the scope: a sub-block's argument may have the name of a persistable variable.
+// Cells come before the scope, since a sub-block's argument may have the name of a persistable
+// variable.
 ValueId PlanDraft::Find(const std::string& name) {
   if (const ValueId now = values.Current(name)) return now;
   if (const ValueId in_cell = cells.Find(name)) return in_cell;
@@ -55,8 +56,8 @@ const Tensor* PlanDraft::Constant(const std::string& name) const {
 
 StepId PlanDraft::AddStep(PlanStep step, std::vector<ValueId> reads,
                           const std::vector<ValueId>& scratch) {
-  // All uses, whatever their kind, make the storage live at this step; reads also say whether an op
-  // may overwrite its input.
+  // Every use makes the storage live at this step. Reads are recorded separately, since an op may
+  // overwrite an input only if it reads that storage once.
   const StepId id(plan.steps.size());
   for (ValueId value : reads) usage.uses.emplace_back(id, value);
   for (ValueId value : step.outputs) usage.uses.emplace_back(id, value);
@@ -79,7 +80,8 @@ void PlanDraft::AddSave(ValueId value, size_t index) {
     AddStep({SaveForGradient{value, index, false}, {}, ""}, {});
     return;
   }
-  // Arrays and the like may be large; the activation's own are empty at its next run anyway.
+  // Arrays may be large. Those of this activation begin its next run empty, so they can be moved
+  // instead of copied.
   const CellId cell = plan.StorageOf(value).As<CellId>();
   const bool move = cell && procedure.Owns(cell) && !values[value].IsDense();
   AddStep({SaveForGradient{value, index, move}, {}, ""}, {value});

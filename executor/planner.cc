@@ -8,7 +8,7 @@
 namespace coracle {
 namespace {
 
-// The variables that the block and the blocks that its ops run write; by name.
+// The names of variables that the block, or a block that its ops run, writes.
 std::unordered_set<std::string> WrittenNames(const ProgramDesc& program,
                                              const BlockDesc& outermost) {
   std::unordered_set<std::string> names;
@@ -20,7 +20,8 @@ std::unordered_set<std::string> WrittenNames(const ProgramDesc& program,
   return names;
 }
 
-// The cells that the caller binds: the same for every stage, so that the first one has them all.
+// Declares the cells that the caller binds. It binds them once, before the first stage runs, so all
+// of them must exist by then.
 void DeclareCallerCells(const BlockUse& use, Procedure& procedure) {
   for (const std::string& name : procedure.parameters()) procedure.CellOf(name, CellOwner::kCaller);
   for (size_t i = 0; i < procedure.results().size(); ++i) procedure.ResultCell(i);
@@ -38,8 +39,8 @@ void AddFeeds(PlanDraft& draft) {
   }
 }
 
-// Stops where a type is not known: before an op whose shapes depend on a value, or behind one that
-// gives a variable a type which only its run will tell.
+// Stops where a type is unknown: before an op whose shapes depend on a value, or after an op that
+// leaves a variable with a type that is known only at run time.
 void PlanOps(PlanDraft& draft) {
   for (size_t i = draft.request.first_op; i < draft.block.NumOps(); ++i) {
     const OpDesc& op = draft.block.op(i);
@@ -55,7 +56,7 @@ void PlanOps(PlanDraft& draft) {
   EndBlock(draft);
 }
 
-// Where some step, or who fetches, reads elements.
+// The storages whose elements a step or a fetch reads.
 std::set<StorageId> ReadStorages(const PlanDraft& draft) {
   std::set<StorageId> read;
   for (const std::vector<ValueId>& values : draft.usage.reads) {
@@ -82,12 +83,12 @@ Plan MakePlan(const PlanContext& context, const PlanRequest& request, ProcedureT
   AddFeeds(draft);
   PlanOps(draft);
   AddResults(draft);
-  // Only now all lifetimes are known: who shares memory, then who lies where.
+  // Only now are all lifetimes known. Sharing comes before the layout, since it merges storages.
   draft.usage.written_names = WrittenNames(context.program, draft.block);
   ShareMemory(plan, draft.usage);
   draft.persistables.AddFrozenElements(ReadStorages(draft));
   LayOutArena(plan);
-  // A copy: the procedure may get more cells while other threads run this plan.
+  // A copy, because the procedure may get more cells while other threads run this plan.
   plan.cells = draft.procedure.cells();
   return std::move(plan);
 }

@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a kernel spends in steps of sub-blocks is theirs.
+// Subtracts the time of steps of sub-blocks, which are timed separately.
 void RunTimed(Frame& frame, StepId id, ExecutionState& state) {
   const double before = state.profiled_seconds;
   const Clock::time_point start = Clock::now();
@@ -22,7 +22,7 @@ void RunTimed(Frame& frame, StepId id, ExecutionState& state) {
   ++frame.times()[id].runs;
 }
 
-// In selected rows: the index among the stored elements.
+// For selected rows, the index in the message counts stored elements.
 void CheckFinite(Frame& frame, const PlanStep& step) {
   for (ValueId output : step.outputs) {
     const VarValue& held = frame.Held(output);

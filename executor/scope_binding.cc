@@ -40,13 +40,14 @@ void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
   }
   for (PersistableId id : bound_.ids()) {
     BindAgain(id, scope, pointers);
-    // The run writes through the address.
+    // Kernels will write through the address, which the tensor cannot notice.
     auto* tensor = std::get_if<Tensor>(bound_[id].held);
     if (tensor && plan_.persistables[id].written) tensor->MarkWritten();
   }
 }
 
-// Somebody may have put another tensor there since.
+// The variable may hold another tensor than in the run before: an assignment changes the tensor's
+// memory, but not the scope's generation.
 void ScopeBinding::BindAgain(PersistableId id, Scope& scope, ValuePointers* pointers) {
   const auto* tensor = std::get_if<Tensor>(bound_[id].held);
   if (!tensor || tensor->raw() == bound_[id].data) return;
@@ -83,7 +84,8 @@ void ScopeBinding::BindOne(PersistableId id, Scope& scope, ValuePointers* pointe
   }
 }
 
-// A tensor of another type is one that the plan writes first.
+// A tensor of another type is replaced, which loses nothing: FitsPersistable accepts it only where
+// the plan writes the variable before reading it.
 void ScopeBinding::BindTensor(PersistableId id, ValuePointers* pointers) {
   const PlanPersistable& persistable = plan_.persistables[id];
   VarValue* held = bound_[id].held;

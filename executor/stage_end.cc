@@ -7,7 +7,7 @@
 namespace coracle {
 namespace {
 
-// What the ops from `next` on, those inside them and the end of the block use; by name.
+// The names that the ops from `next` on, their sub-blocks, and the end of the block use.
 std::set<std::string> UsedFrom(const PlanDraft& draft, size_t next) {
   std::set<std::string> used;
   const auto add = [&](const std::vector<std::string>& names) {
@@ -36,8 +36,8 @@ void RequireDense(PlanDraft& draft, const std::string& shape_var, const OpDesc& 
       "  " + Locate(op));
 }
 
-// A result has a cell besides that of its variable: the block may read the variable as it was when
-// the run began, or give out one variable twice.
+// Results have cells of their own, apart from their variables: the block may read the variable's
+// value from before the run, or return one variable twice.
 void StoreResults(PlanDraft& draft) {
   const std::vector<std::string>& results = draft.procedure.results();
   for (size_t i = 0; i < results.size(); ++i) {
@@ -51,8 +51,9 @@ void StoreResults(PlanDraft& draft) {
   }
 }
 
-// Variables of enclosing blocks. The caller has bound its cells to this activation's, so storing
-// them here changes them there; only the last value of each counts.
+// Stores variables of the blocks around. The caller shares its cells with this activation, so a
+// store here changes the caller's variable. Only the last value of each is stored, at the end,
+// because the block's own steps read earlier values from the frame.
 void StoreOuterVariables(PlanDraft& draft) {
   for (const std::string& name : draft.use.writes) {
     const ValueId now = draft.values.Current(name);
@@ -78,7 +79,9 @@ void EndStage(PlanDraft& draft, size_t next, const OpDesc& last, const std::stri
     RequireDense(draft, shape_var, last);
     used.insert(shape_var);
   }
-  // Persistable variables are found again, and what lives in its cell stays there.
+  // The next stage finds persistable variables in the scope, and values of cells in their cells.
+  // All others are passed on: dense tensors as feeds, whose memory the frame keeps; the rest, of
+  // which nothing but a cell outlives the frame's run, in cells.
   for (const std::string& name : used) {
     const ValueId value = draft.values.Current(name);
     if (!value || draft.plan.StorageOf(value).IsIn<PersistableId>()) continue;

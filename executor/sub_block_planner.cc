@@ -17,7 +17,7 @@ std::vector<std::string> NamesOf(const std::vector<std::pair<std::string, Tensor
 CallId SubBlockPlanner::AddCall(BlockRef block, const BlockArgs& args) {
   const BlockUse& use = UseOf(block);
   BlockCall call;
-  // Another op may run the same block with other arguments; its plans would not serve this one.
+  // Another op may run the same block with other arguments, which needs other plans.
   call.procedure = draft_.procedures.Get(block.idx, NamesOf(args.in), NamesOf(args.out));
   call.block = block.idx;
   call.site = draft_.procedure.CallSite(position_, calls_++);
@@ -41,7 +41,7 @@ const BlockUse& SubBlockPlanner::UseOf(BlockRef block) const {
 void SubBlockPlanner::BindArguments(const BlockArgs& args, Procedure& inner, BlockCall* call) {
   for (const auto& [name, arg] : args.in) {
     Binding binding = Bind(inner.CellOf(name, CellOwner::kCaller), Plan::IdOf(arg));
-    // The kernel fills the cell before each run, which the cell does not know.
+    // The kernel fills the cell through Workspace::ValueOf, which does not mark it as set.
     if (const CellId* cell = std::get_if<CellId>(&binding.source))
       binding.source = ArgumentCell{*cell};
     call->bindings.push_back(binding);
@@ -57,7 +57,8 @@ void SubBlockPlanner::BindCaptured(const BlockUse& use, const BlockArgs& args, P
     const std::string& name = use.captured[i];
     // A parameter hides the variable around the block.
     if (std::find(parameters.begin(), parameters.end(), name) != parameters.end()) continue;
-    // What the block writes may have another type afterwards, which only a cell can hold.
+    // A variable that the block writes may have another type afterwards, which only a cell can
+    // hold.
     const ValueId value = use.written[i] ? MoveToCell(name) : draft_.Find(name);
     if (use.written[i]) changed_.insert(name);
     call->bindings.push_back(Bind(inner.CellOf(name, CellOwner::kCaller), value));
@@ -75,7 +76,7 @@ ValueId SubBlockPlanner::MoveToCell(const std::string& name) {
   const ValueId now = draft_.Find(name);
   const CellId cell = draft_.procedure.CellOf(name);
   if (now && draft_.cells.IsIn(now, cell)) return now;
-  // Without a value yet: the block writes it first, and the cell is there to take what it makes.
+  // A variable without a value gets an empty cell, for the value that the block will write.
   const VarMeta meta = now ? draft_.values[now].meta : UnknownMeta();
   const ValueId moved = draft_.cells.Add(cell, name, meta);
   if (now) {
