@@ -19,8 +19,8 @@ namespace {
 using dnnl::memory;
 using Tag = dnnl::memory::format_tag;
 
-// What the three convolution primitives are made from. Images are in the caller's plain layout, so
-// that they need no reorder; the filter is in whatever layout the primitive likes.
+// What the three convolution primitives are made from. Images stay in the caller's plain layout, so
+// that they need no reorder; for the filter the primitive chooses the layout.
 struct Descs {
   memory::desc src, dst, filter_any, filter, bias;
   memory::dims strides, dilations, before, after;
@@ -57,14 +57,15 @@ dnnl::convolution_forward::primitive_desc ForwardDesc(const Descs& d, bool bias,
   return {desc, d.attr, onednn::Engine()};
 }
 
-// Plain loops are no faster than ours, and in bfloat16 slower than float32's kernels.
+// Whether oneDNN has only its reference loop for this. That is no faster than ours, and in bfloat16
+// slower than the float32 kernels.
 template <class PrimitiveDesc>
 bool IsPlainLoop(const PrimitiveDesc& pd) {
   return std::strstr(pd.impl_info_str(), "ref") != nullptr;
 }
 
-// One primitive for each part of a convolution. All have the filter in one layout, and the
-// implementation that the first one has.
+// One primitive for each part of a convolution. All must have the same implementation and layout of
+// the filter, since they share one copy of it.
 struct PartCalls {
   struct One {
     onednn::Call call;
@@ -89,7 +90,8 @@ struct PartCalls {
     parts.push_back({call, pd.scratchpad_desc(), part.input, part.output});
   }
 
-  // Once oneDNN has made all primitives: what a failed attempt reserves would stay in the plan.
+  // Called when oneDNN has made all primitives, because scratch memory that a failed attempt
+  // reserved would stay in the plan.
   void ReserveScratch(const PrepareContext& ctx) {
     for (One& part : parts) part.scratchpad = onednn::ScratchFor(ctx, part.scratchpad_desc);
   }
@@ -103,7 +105,7 @@ struct PartCalls {
   }
 };
 
-// How many threads a convolution of so many products is worth.
+// How many threads the convolution is worth, by its number of products.
 int64_t PartsWanted(const ConvGeometry& g) {
   const double products = static_cast<double>(g.OutputNumel()) *
                           static_cast<double>(g.FilterNumel()) /
@@ -111,7 +113,7 @@ int64_t PartsWanted(const ConvGeometry& g) {
   return static_cast<int64_t>(std::min<double>(NumThreads(), 1 + products / 300e3));
 }
 
-// Element `index` of a tensor, as the primitives want it.
+// The address of element `index`.
 const void* Element(const void* data, DType dtype, int64_t index) {
   return static_cast<const char*>(data) + static_cast<int64_t>(ByteSize(dtype, {index}));
 }
@@ -119,8 +121,8 @@ const void* Element(const void* data, DType dtype, int64_t index) {
 // A filter in the primitive's layout: the variable itself, or scratch memory with a reorder.
 struct FilterCopy {
   TensorArg arg;
-  onednn::Reorder reorder;  // empty when the layouts agree, or the copy is made already
-  std::shared_ptr<const Tensor> constant;  // the copy of a filter that never changes
+  onednn::Reorder reorder;                 // empty if the layouts agree or the filter is constant
+  std::shared_ptr<const Tensor> constant;  // the copy of a constant filter
 
   // The filter as the primitive reads it.
   const void* Read(Workspace& ws, const TensorArg& filter) const {
@@ -168,6 +170,7 @@ Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts
   for (const ConvPart& part : parts) {
     d = DescsOf(part.g, dtype, dtype);
     auto pd = ForwardDesc(d, bias, dnnl::prop_kind::forward_inference);
+    // The loop below that adds the residual is one of float32.
     if (dtype != DType::kFloat32 && (args.residual || IsPlainLoop(pd))) return {};
     onednn::Call call{dnnl::convolution_forward(pd)};
     call.Arg(DNNL_ARG_SRC, d.src).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
@@ -228,8 +231,9 @@ Kernel MakeDataGrad(const PrepareContext& ctx, const std::vector<ConvPart>& part
   };
 }
 
-// Where the parts' shares of a gradient go, float32: the first one's into `sum`, the others' side
-// by side into `rest`; and how the sum becomes the variable.
+// Memory for the parts' shares of a gradient, in float32: the first share is written to `sum`, the
+// others side by side to `rest`. The shares are added in order, and `reorder` turns the sum into
+// the variable's layout.
 struct Shares {
   TensorArg sum, rest;
   int64_t stride = 0;  // floats of one share
@@ -269,7 +273,7 @@ Kernel MakeFilterGrad(const PrepareContext& ctx, const std::vector<ConvPart>& pa
                       const ConvBackwardArgs& args) {
   using Backward = dnnl::convolution_backward_weights;
   const DType dtype = args.dout.dtype;
-  // Shares that are added up are not rounded to bfloat16 before.
+  // Shares are added up in float32 and rounded to bfloat16 once, at the end.
   const DType sum_dtype = parts.size() > 1 ? DType::kFloat32 : dtype;
   const bool bias = static_cast<bool>(args.dbias);
   const auto algorithm = dnnl::algorithm::convolution_direct;
@@ -311,7 +315,7 @@ Kernel MakeFilterGrad(const PrepareContext& ctx, const std::vector<ConvPart>& pa
   };
 }
 
-// make(parts), or make(the whole) where oneDNN cannot compute the parts as it does the whole.
+// Returns make(parts), or make(the whole) if oneDNN cannot compute all parts in the same way.
 template <class Make>
 Kernel MakeOfParts(const ConvGeometry& g, const std::vector<ConvPart>& parts, Make&& make) {
   const onednn::Scope inside;
@@ -324,7 +328,8 @@ Kernel MakeOfParts(const ConvGeometry& g, const std::vector<ConvPart>& parts, Ma
   return make(SplitImages(g, 1));
 }
 
-// A share of the filter gradient costs as much memory as the filter: each is of some rows at least.
+// A share of the filter gradient takes as much memory as the filter, so each must sum over at least
+// 64 output positions.
 int64_t SharesWanted(const ConvGeometry& g) {
   return std::min(PartsWanted(g), 1 + g.batch * g.h.out * g.w.out / 64);
 }
@@ -345,6 +350,7 @@ Kernel ConvForwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvBackwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
                           const ConvBackwardArgs& args) {
   try {
+    // oneDNN computes the gradient of the bias only together with that of the filter.
     const bool bias_alone = args.dbias && !args.dfilter;
     if (bias_alone && args.dout.dtype != DType::kFloat32) return {};
     Kernel data, filter;

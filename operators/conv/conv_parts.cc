@@ -25,8 +25,8 @@ ConvPart OutputRows(const ConvGeometry& g, int64_t image, int64_t begin, int64_t
   return part;
 }
 
-// The convolution for rows [begin, end) of the input of one image. A window starts at `begin`, or
-// it is 0. Without outputs where no window reaches these rows.
+// The data gradient for rows [begin, end) of the input of one image. `begin` is 0 or the start of a
+// window. The part has no outputs if no window reaches these rows.
 ConvPart InputRows(const ConvGeometry& g, int64_t image, int64_t begin, int64_t end) {
   const WindowAxis& whole = g.h;
   const int64_t before = whole.before + begin - Reach(whole) + 1;  // the first window's start
@@ -44,7 +44,7 @@ ConvPart InputRows(const ConvGeometry& g, int64_t image, int64_t begin, int64_t 
   return part;
 }
 
-// The first row of part k of n: a window starts there.
+// The first row of part k of n, rounded down to the start of a window.
 int64_t CutOfInput(const WindowAxis& h, int64_t k, int64_t n) {
   if (k == 0) return 0;
   if (k == n) return h.in;

@@ -10,11 +10,12 @@
 namespace coracle {
 namespace {
 
-constexpr int64_t kPad = 16;  // floats; packed matrices have rows of a multiple of it
+constexpr int64_t kPad = 16;  // floats: rows of packed matrices are multiples of the widest vector
 
 int64_t PadUp(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
 
-// Calls f(begin, size) for parts of [0, n) of about equal size up to `limit`.
+// Calls f(begin, size) for parts of [0, n) of about equal size, at most `limit` each, so that no
+// part is much smaller than the others.
 template <class F>
 void ForParts(int64_t n, int64_t limit, F&& f) {
   if (n <= limit) {
@@ -104,8 +105,9 @@ struct PaddedInput {
   }
 };
 
-// Filters past the last whole vector, when they are few and kernel rows are long enough for dot
-// products along them: a whole vector for 2 of 50 filters would cost a quarter of the time.
+// The number of filters after the last whole vector that are computed by dot products along kernel
+// rows, if they are few and the rows are long: a vector for 2 of 50 filters would take a quarter of
+// the time.
 int64_t TailFilters(const PaddedGeometry& d) {
   const int64_t tail = d.g.out_channels % kPad;
   return d.g.out_channels > kPad && tail <= kMaxDotColumns && d.segment >= 2 * kPad ? tail : 0;
@@ -224,9 +226,9 @@ void ForwardRow(const PaddedGeometry& d, const ForwardFilter& f, const float* in
   });
 }
 
-// Adds an image's share to its padded data gradient: every window's inputs are a run of memory. The
-// windows of a tile stand below each other: those side by side overlap, and a load from memory that
-// two stores have just written in part waits for both.
+// Adds to the padded data gradient of one image; the inputs of a window's row are contiguous. The
+// windows of a tile are below each other, because windows side by side overlap: a load of memory
+// that two recent stores have written in part must wait for both.
 void DataImage(const PaddedGeometry& d, const float* dout, const float* packed, float* dx) {
   const ConvGeometry& g = d.g;
   MatrixTile tile;
@@ -251,9 +253,9 @@ void DataImage(const PaddedGeometry& d, const float* dout, const float* packed, 
   }
 }
 
-// How the filter gradient is laid out while it is summed: vectors run over the inputs of a kernel
-// row, [M][kh][inputs padded], or over filters, [kh][inputs][M padded], whichever wastes less. A
-// few inputs past the last whole vector are summed in the second way in either case.
+// The layout of the filter gradient while it is summed. Vectors run over the inputs of a kernel
+// row, [M][kh][inputs padded], or over filters, [kh][inputs][M padded], whichever pads less. A few
+// inputs after the last whole vector are always summed in the second way.
 struct FilterSums {
   explicit FilterSums(const PaddedGeometry& d)
       : over_inputs(d.segment * PadUp(d.g.out_channels) >= d.g.out_channels * PadUp(d.segment)),
@@ -338,7 +340,8 @@ void ReduceFilter(const PaddedGeometry& d, const FilterSums& f, const float* sum
               });
 }
 
-// Filter and bias gradients: each chunk of images has its own sums.
+// Filter and bias gradients. Each chunk of images has its own sums, which are added in order at the
+// end; there is one chunk per thread, so the bits depend on the number of threads.
 Kernel MakeFilterGrad(const PrepareContext& ctx, const PaddedGeometry& d,
                       const ConvBackwardArgs& args) {
   const FilterSums f(d);
@@ -416,8 +419,8 @@ bool ConvWindowTakes(const ConvGeometry& g) {
   return g.channels_last && g.groups == 1 && g.w.dilation == 1;
 }
 
-// Measured: a kernel of one element is a plain matrix product, and copying an image into its
-// padding costs a forward pass more than the other layout.
+// Measured: a kernel of one element is a plain matrix product, which oneDNN does better, and in a
+// forward pass copying the image into its padding costs more than oneDNN's layout.
 bool ConvWindowPays(const ConvGeometry& g, bool forward) {
   const bool fills_vectors = g.in_channels % kPad == 0 && g.out_channels % kPad == 0;
   const bool matrix_product = g.h.kernel * g.w.kernel == 1;

@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-// Arrays of vectors need vectors of a size known to the compiler.
+// Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "coracle/operators/conv/matrix_tile.cc"
@@ -19,7 +19,7 @@ namespace coracle {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// As many accumulators as leave registers for two vectors of b and one element of a.
+// The largest height whose accumulators leave registers for two vectors of b and one element of a.
 constexpr int kMaxHeight = HWY_MAX_BYTES >= 64 ? 8 : 6;
 
 // f(0), ..., f(n - 1) with constants, so that arrays of vectors stay in registers.
@@ -187,6 +187,7 @@ void RunDot(const DotTile& t) {
 int64_t LaneCount() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
 int TileHeight() { return kMaxHeight; }
 
+// Four sums at a time, so that an addition does not wait for the one before it.
 void RowTotals(const float* x, int64_t rows, int64_t columns, float* sums) {
   const int64_t n = LaneCount();
   for (int64_t c = 0; c < columns; c += n) {

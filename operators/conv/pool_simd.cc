@@ -71,8 +71,8 @@ void AverageRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, fl
   });
 }
 
-// The gradient of a window goes to its first greatest element. kDisjoint: windows share no element
-// and lie inside the input, so that every element is written once and need not be read.
+// The gradient of a window goes to the first of its greatest elements. kDisjoint: windows share no
+// elements and lie inside the input, so every element is written once and need not be read.
 template <bool kDisjoint>
 void MaxGrad(const PoolGeometry& g, int64_t n, int64_t y, const float* in, const float* out,
              const float* dout, float* dx) {
@@ -145,7 +145,8 @@ void ForRows(const PoolGeometry& g, Body&& body) {
   });
 }
 
-// Zeroes each image of dx and calls body(n, y) for its output rows, on one thread.
+// Zeroes each image of dx and calls body(n, y) for its output rows. An image is done by one thread,
+// since windows of neighbouring rows may add to the same elements.
 template <class Body>
 void ForImages(const PoolGeometry& g, float* dx, Body&& body) {
   const int64_t image = g.InStrides().n;
@@ -157,7 +158,7 @@ void ForImages(const PoolGeometry& g, float* dx, Body&& body) {
   });
 }
 
-// The windows tile the input exactly, so that a gradient need not be zeroed first.
+// Whether the windows tile the axis exactly, so that every element of the gradient is written.
 bool Tiles(const WindowAxis& axis) {
   return axis.stride == axis.kernel && axis.before == 0 && axis.out * axis.stride == axis.in;
 }

@@ -9,7 +9,7 @@
 namespace coracle {
 namespace {
 
-constexpr int64_t kGrainBytes = 1 << 18;  // less is not worth waking a thread
+constexpr int64_t kGrainBytes = 1 << 18;  // fewer bytes are not worth waking a thread
 constexpr int64_t kTile = 32;
 
 template <class F>
@@ -126,6 +126,8 @@ StridedCopy::StridedCopy(size_t element_size, const std::vector<int64_t>& dims,
     inner_ = outer_.back();
     outer_.pop_back();
   }
+  // A transpose: one axis is contiguous in the output and another in the input. Copying by tiles
+  // uses each cache line of both completely while it is in the cache.
   if (inner_.to == 1 && inner_.from != 1) {
     auto across =
         std::find_if(outer_.begin(), outer_.end(), [](const Axis& a) { return a.from == 1; });
@@ -184,7 +186,7 @@ void StridedCopy::RunTiled(const T* from, T* to) const {
 template <class T>
 void StridedCopy::RunTyped(const T* from, T* to) const {
   if (tiled_) return RunTiled(from, to);
-  // A single long row is cut, so that several threads share it.
+  // Long rows are cut into pieces, so that several threads can share even a single row.
   const int64_t piece = 1 << 16, units = (inner_.dim + piece - 1) / piece;
   const int64_t bytes = std::min(piece, inner_.dim) * static_cast<int64_t>(sizeof(T));
   ParallelFor(outer_count_ * units, 1 + kGrainBytes / bytes, [&](int64_t begin, int64_t end) {

@@ -13,6 +13,8 @@ namespace coracle {
 namespace {
 
 template <class T>
+// Each row of C is summed by one thread in the order of k, so the result does not depend on
+// threads. With beta 0, C is not read: it may hold nans.
 void ReferenceGemm(const GemmSpec& s, const T* a, const T* b, T* c) {
   const T alpha = static_cast<T>(s.alpha), beta = static_cast<T>(s.beta);
   ParallelFor(s.m, 1 + 65536 / (1 + s.n * s.k), [&](int64_t begin, int64_t end) {
@@ -50,7 +52,7 @@ void OneDnnGemm(const GemmSpec& s, const GemmBlock& block, const float* a, const
   if (status != dnnl_success) throw InternalError("dnnl_sgemm failed");
 }
 
-// C cut into rows * columns blocks, one for each thread.
+// C cut into rows * columns blocks, one for each thread: the grid whose largest block costs least.
 class GemmGrid {
  public:
   GemmGrid(const GemmSpec& s, int64_t parts) : m_(s.m), n_(s.n) {
@@ -74,10 +76,12 @@ class GemmGrid {
   }
 
  private:
-  // What oneDNN's kernels for AVX-512 compute at a time.
+  // The tile that oneDNN's kernels for AVX-512 compute at a time; other block sizes would waste
+  // part of a tile.
   static constexpr int64_t kRowUnit = 8, kColumnUnit = 48;
 
-  // Of the largest block: the products, and the elements of A and B that are read for it.
+  // The cost of the largest block: its products, and the elements of A and B that it reads, each
+  // counted as 16 products.
   double Cost(int64_t k, int64_t rows, int64_t columns) const {
     const double height = static_cast<double>(Units(m_, kRowUnit, rows) * kRowUnit);
     const double width = static_cast<double>(Units(n_, kColumnUnit, columns) * kColumnUnit);
@@ -126,7 +130,7 @@ Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode) {
   if constexpr (std::is_same_v<T, float>) {
     if (mode == KernelMode::kAuto && spec.m > 0 && spec.n > 0 && spec.k > 0) {
       return [spec](const float* a, const float* b, float* c) {
-        // Waking other threads costs more than a small gemm takes on one.
+        // A small gemm takes less time on one thread than waking others.
         const auto most = static_cast<int64_t>(1 + Operations(spec) / 300e3);
         const GemmGrid grid(spec, std::min<int64_t>(NumThreads(), most));
         ParallelFor(grid.size(), 1, [&](int64_t begin, int64_t end) {
@@ -148,13 +152,15 @@ Gemm<T> MakeBatchGemm(const GemmSpec& spec, const GemmBatch& batch, KernelMode m
     count *= batch.dims[i];
     if (batch.c_step[i] != 0) outputs *= batch.dims[i];
   }
+  // A c_step of 0 means that several gemms of the batch add to one C.
   if (count == 1 && batch.rank == 0) return MakeGemm<T>(spec, mode);
   GemmSpec one = spec;
   const bool sums = outputs != count || count == 0;
   one.beta = sums ? 1.0f : 0.0f;
   const Gemm<T> gemm = MakeGemm<T>(one, mode);
   const int64_t a_size = spec.m * spec.k, b_size = spec.k * spec.n, c_size = spec.m * spec.n;
-  // Many small gemms run side by side; each large one uses all threads.
+  // Many small gemms run side by side, each on one thread; a large one uses all threads. Gemms that
+  // add to one C run one after the other.
   const bool side_by_side = !sums && count >= 4 && Operations(spec) < 8e6;
   const int64_t grain =
       side_by_side ? 1 + static_cast<int64_t>(65536 / (1 + Operations(spec))) : count;

@@ -17,8 +17,8 @@ namespace {
 
 using dnnl::memory;
 
-// A matrix [rows, cols] for each place of the batch; a step of 0 repeats it. It is stored with so
-// many rows and columns, of which the first `rows` and `cols` are meant.
+// Describes a matrix [rows, cols] for each place of the batch; a step of 0 repeats it. It is the
+// upper left part of a stored matrix, which may be larger and transposed.
 struct Stored {
   int64_t rows = 0, cols = 0;
   bool transposed = false;
@@ -45,7 +45,7 @@ struct RowsCall {
   size_t scratchpad;  // bytes
 };
 
-// Memory that lasts as long as the thread.
+// Scratch memory of the thread, which lasts as long as it does.
 void* ThreadScratchpad(size_t bytes) {
   thread_local std::vector<char> memory;
   if (memory.size() < bytes) memory.resize(bytes);
@@ -72,6 +72,8 @@ std::vector<RowsCall> MakeRowsCalls(const GemmSpec& s, const GemmBatch& batch) {
     const auto b = Operand(batch, batch.b_step, b_all, s.k, s.n);
     const auto c = Operand(batch, batch.c_step, c_all, rows, s.n);
     const dnnl::matmul::primitive_desc pd({a, b, c}, attr, onednn::Engine());
+    // oneDNN's plain loops in bfloat16 are slower than the float32 kernel with conversions around
+    // it.
     if (std::strstr(pd.impl_info_str(), "ref")) return {};
     onednn::Call call{dnnl::matmul(pd)};
     call.Arg(DNNL_ARG_SRC, a).Arg(DNNL_ARG_WEIGHTS, b).Arg(DNNL_ARG_DST, c);

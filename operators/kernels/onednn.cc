@@ -12,7 +12,7 @@
 
 namespace coracle::onednn {
 
-// Outside of every OpenMP region the setting is the thread's own.
+// Outside of OpenMP regions omp_set_num_threads affects only the calling thread.
 Scope::Scope() : threads_(omp_get_max_threads()) {
   if (threads_ != 1) omp_set_num_threads(1);
   calls_under_way.fetch_add(1, std::memory_order_relaxed);
@@ -56,7 +56,8 @@ TensorArg ScratchFor(const PrepareContext& ctx, const dnnl::memory::desc& desc) 
 
 namespace {
 
-// Implementations that compute by matrix products have it in their names ("x64:gemm:jit").
+// Implementations that compute by matrix products say so in their names ("x64:gemm:jit"). One whose
+// name does not tell counts as such, which costs only the time to block signals (GemmScope).
 bool UsesGemm(const dnnl::primitive& primitive) {
   const char* name = nullptr;
   const dnnl_status_t status =
@@ -67,6 +68,8 @@ bool UsesGemm(const dnnl::primitive& primitive) {
 
 }  // namespace
 
+// Memory objects are kept from run to run and only get other addresses, since making one allocates.
+// They serve one thread at a time; a second thread that runs the same call makes its own.
 struct Call::State {
   dnnl::primitive primitive;
   bool uses_gemm = false;  // see GemmScope
@@ -154,7 +157,8 @@ void Call::Run(std::initializer_list<const void*> pointers) const {
 
 namespace {
 
-// A layout may keep blocks of so many elements of the first dimension together.
+// The number of elements of the first dimension that the layout keeps together in a block; the
+// tensor can be cut only between blocks.
 int64_t FirstDimUnit(const dnnl::memory::desc& desc) {
   const dnnl_blocking_desc_t& blocking = desc.data.format_desc.blocking;
   int64_t unit = 1;
@@ -194,7 +198,8 @@ Reorder::Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
       parts_.push_back(ReorderCall(Part(from, begin, end), Part(to, begin, end)));
     }
   } catch (const dnnl::error&) {
-    parts_.clear();  // a layout that cannot be cut there
+    // Not every layout can be cut into parts.
+    parts_.clear();
   }
   if (parts_.empty()) parts_ = {ReorderCall(from, to)};
 }

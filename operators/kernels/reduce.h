@@ -100,7 +100,8 @@ void AddRows(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t beg
   float buffer[kMaxTerms];
   std::fill_n(acc, count, 0.0f);
   if (p.outer_reduced.rank == 1 && p.inner <= kMaxTerms / 4) {
-    // The rows are one run: add up groups of rows first, then the rows of the group.
+    // The rows are contiguous and short. Adding whole groups of rows gives longer vector loops; the
+    // rows of the sum are added up at the end.
     const int64_t group = kMaxTerms / 2 / p.inner, wide = group * p.inner;
     float sums[kMaxTerms] = {};
     for (int64_t row = begin; row < end; row += group) {
@@ -117,6 +118,8 @@ void AddRows(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t beg
 
 // The sum of the elements [begin, end) of the runs of `inner` reduced elements.
 template <class Terms>
+// Pieces of at most kMaxTerms elements are summed in float, their sums in double, so that the error
+// does not grow with the number of pieces.
 float SumRuns(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t begin, int64_t end) {
   float buffer[kMaxTerms];
   double sum = 0;

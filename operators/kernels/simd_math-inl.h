@@ -20,7 +20,8 @@ inline Vec Set(float value) { return hn::Set(Tag(), value); }
 inline Vec KeepNan(Vec x, Vec result) { return hn::IfThenElse(hn::IsNaN(x), x, result); }
 inline Vec Clamp(Vec x, float low, float high) { return hn::Min(hn::Max(x, Set(low)), Set(high)); }
 
-// Highway's Exp and Tanh are inexact outside a range; these are right everywhere.
+// Highway's Exp and Tanh are wrong for arguments of large magnitude and for nans; these are right
+// for all floats.
 inline Vec SafeExp(Vec x) {
   const Vec y = hn::Exp(Tag(), Clamp(x, -104.0f, 88.7f));
   const auto high = hn::Gt(x, Set(88.722839f));

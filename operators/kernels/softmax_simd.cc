@@ -16,7 +16,8 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
-// exp for arguments <= 0 and nan. Highway's takes finite ones; below -104 all give 0.
+// exp for arguments <= 0 and nan. Highway's Exp needs finite arguments, and below -104 the result
+// is 0 anyway.
 HWY_INLINE V ExpNonPositive(D d, V z) {
   const V e = hn::Exp(d, hn::Max(z, hn::Set(d, -200.0f)));
   return hn::IfThenElse(hn::IsNaN(z), z, e);
@@ -59,7 +60,8 @@ LineStats<float> SoftmaxRow(const float* x, float* y, int64_t n) {
   }
   V tail = hn::Zero(d);
   if (i < n) {
-    // Filled after the subtraction: -inf minus a max of -inf would put nans into the sum.
+    // The tail is cut off after the exponential, not filled with -inf before it: -inf minus a max
+    // of -inf is a nan, which would reach the sum.
     const V z = hn::Sub(LoadTail(d, x + i, n - i, 0.0f), vmax);
     StoreTail(d, ExpNonPositive(d, z), y + i, n - i);
     tail = LoadTail(d, y + i, n - i, 0.0f);

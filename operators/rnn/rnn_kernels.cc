@@ -103,13 +103,13 @@ struct Direction {
   int64_t After(int64_t t) const { return reverse ? t : t + 1; }
 };
 
-// Samples of one step that a thread takes at least.
+// The least number of samples of one step that are worth a thread.
 int64_t Grain(const RnnSpec& spec) { return 1 + 16384 / (spec.gates() * spec.hidden); }
 
 // --- forward ---
 
-// Where the draws of dropout come from: the run's seed and step and the name of Out, or, when attr
-// seed is not 0, that number, which makes the same masks every time.
+// The source of dropout's random numbers: the run's seed and step and the name of Out, or the attr
+// seed if it is not 0, which gives the same masks in every run.
 struct DropSource {
   uint64_t seed, stream;
   explicit DropSource(const PrepareContext& ctx)
@@ -142,6 +142,10 @@ class Forward {
       reserve_ = ctx.Scratch(input_.dtype, {layout_.rows(), spec_.batch, spec_.hidden});
     bias_ = ctx.Scratch(input_.dtype, {gates});
     if (gru) recurrent_ = ctx.Scratch(input_.dtype, {spec_.batch, gates});
+    // W x of all steps is one large product, since it does not depend on states; only U h is
+    // computed step by step. It is added to W x in place (beta 1), except in a GRU, whose reset
+    // gate multiplies it first. Layers after the first have the same input size, so two products
+    // serve all layers.
     GemmSpec product{.m = spec_.steps * spec_.batch, .n = gates, .transpose_b = true};
     for (int64_t layer = 0; layer < std::min<int64_t>(spec_.layers, 2); ++layer) {
       product.k = spec_.InputSize(layer);
@@ -171,7 +175,8 @@ class Forward {
   }
 
  private:
-  // The gates' biases: both, but for GRU's candidate, whose b' stays inside the reset.
+  // Adds the two biases of each gate. GRU's candidate is the exception: its b' is multiplied by the
+  // reset gate, r (U h + b'), and cannot be added to b.
   void AddBiases(Workspace& ws, int64_t cell) const {
     const T* b = ws.Data<const T>(parameters_.InputBias(cell));
     const T* b2 = ws.Data<const T>(parameters_.StateBias(cell));
@@ -310,6 +315,8 @@ class Backward {
     if (spec_.mode == RnnMode::kGru) drecurrent_ = scratch({rows, gates});
     for (int64_t i = 0; i < std::min<int64_t>(spec_.layers - 1, 2); ++i)
       dlayer_[i] = scratch({rows, spec_.directions * hidden});
+    // Only the gradients of states need the steps in order. Those of weights and inputs are
+    // products over all steps at once, made when the gradients of all gates are known.
     state_product_ = MakeGemm<T>({.m = batch, .n = hidden, .k = gates, .beta = 1.0f}, mode);
     state_weight_ = MakeGemm<T>({.m = gates, .n = hidden, .k = rows, .transpose_a = true}, mode);
     for (int64_t layer = 0; layer < std::min<int64_t>(spec_.layers, 2); ++layer) {
@@ -342,7 +349,7 @@ class Backward {
   }
 
  private:
-  // The gradient of state `i` of a cell as this run begins with it: from State@GRAD, or zeros.
+  // Initialises the gradient of state `i` of a cell, from State@GRAD or with zeros.
   void StartState(Workspace& ws, size_t i, int64_t cell, const TensorArg& to) const {
     T* out = ws.Data<T>(to);
     const T* given = i < dstates_.size() ? InputData<T>(ws, dstates_[i]) : nullptr;
@@ -414,7 +421,7 @@ class Backward {
                    ws.Data<const T>(parameters_.StateWeight(d.cell)), dstate);
   }
 
-  // A step past the end of a sample: the gradients of the states go on as they are.
+  // A step past the end of a sample passes the gradients of its states on unchanged.
   void Pass(const RnnCellGrad<T>& c) const {
     const int64_t n = spec_.gates() * c.hidden;
     std::fill_n(c.dgates, n, T(0));
@@ -457,7 +464,7 @@ class Backward {
   std::vector<TensorArg> dpre_states_;
   TensorArg dstate_, dcell_;       // of the states after the step that comes next [N, H]
   TensorArg dgates_, drecurrent_;  // of all steps [T N, G H]
-  TensorArg dlayer_[2];            // of the outputs of layers but the last, by turns
+  TensorArg dlayer_[2];            // of the outputs of all layers but the last, in alternation
   Gemm<T> state_product_, state_weight_, input_weight_[2], input_product_[2][2];
 };
 
