@@ -42,7 +42,7 @@ void RequireNames(const char* who, const BlockDesc& block, const char* what,
   }
 }
 
-// Of any block: names of sub-blocks count in the gradients of these.
+// Accepts names of any block, since they also apply to gradients inside sub-blocks.
 void RequireNamesAnywhere(const char* who, const BlockDesc& block, const char* what,
                           const std::vector<std::string>& names) {
   const ProgramDesc& program = block.program();
@@ -84,7 +84,7 @@ void CheckLossShape(const VarDesc& loss) {
                   Quote(loss.name()), shape.ToString()));
 }
 
-// Takes back what was appended to the program unless Keep() is called.
+// Removes everything that was appended to the program, unless Keep() is called.
 class Undo {
  public:
   explicit Undo(ProgramDesc& program) : program_(program) {
@@ -110,7 +110,7 @@ class Undo {
   bool kept_ = false;
 };
 
-// What AppendBackward differentiates by when it is not told: see BackwardOptions.
+// The variables that AppendBackward differentiates with respect to by default, see BackwardOptions.
 std::vector<std::string> DefaultWanted(const BlockDesc& block,
                                        const std::vector<std::string>& parameters) {
   std::vector<std::string> wanted = parameters;
@@ -145,8 +145,8 @@ void MarkParameter(OpDesc& writer, const ParamAndGrad& pair) {
   writer.SetAttr(kOpRoleVarAttr, std::move(names));
 }
 
-// What AppendBackward and Gradients have in common: one block, what is wanted,
-// where gradients enter.
+// The common part of AppendBackward and Gradients: differentiates targets in one block with respect
+// to the wanted variables.
 class Differentiation {
  public:
   struct Target {
@@ -154,8 +154,9 @@ class Differentiation {
     std::string seed;  // variable with the gradient that enters; "": ones
   };
 
-  // `inputs` are those of `wanted` whose gradients are returned. With `part` only the ops between
-  // the two are looked at; that pays where they are few.
+  // `inputs` are the wanted variables whose gradients are returned. With `part`, only the ops
+  // between inputs and targets are examined, so that the cost does not depend on the size of the
+  // block.
   Differentiation(const char* who, BlockDesc& block, const BackwardOptions& options,
                   const std::vector<std::string>& wanted, const std::vector<std::string>& inputs,
                   const std::vector<Target>& targets, OpenTypes& open, bool part)
@@ -180,7 +181,8 @@ class Differentiation {
     MarkPath();
   }
 
-  // The gradient of a call is differentiated again, which its ops can be and it cannot.
+  // Whether the path contains the gradient of a call. It has no gradient itself, but the ops that
+  // replace it do.
   bool NeedsInlining() const {
     for (size_t i = 0; i < graph_->NumNodes(); ++i) {
       const ForwardGraph::Node& node = graph_->node(i);
@@ -240,7 +242,7 @@ class Differentiation {
                               ForwardGraph::Start::kProgram, positions_ ? &*positions_ : nullptr});
   }
 
-  // In a sub-block: what the targets are computed from may be computed in the blocks around it.
+  // In a sub-block, the targets may depend on variables that are computed in the blocks around it.
   void FindOuterPath() {
     std::vector<int32_t> targets;
     for (const Target& target : targets_) targets.push_back(graph_->Last(target.name));
@@ -264,7 +266,7 @@ class Differentiation {
       if (depends) reached.push_back(v);
     }
     graph_->MarkPath(reached);
-    // The gradient of each wanted variable takes the plain name.
+    // The gradient of each wanted variable gets the name without a number.
     for (const std::string& name : outer_ ? all_ : wanted_) {
       const int32_t v = graph_->WantedVersion(name);
       if (v >= 0) graph_->VarOf(v).plain = v;
@@ -289,7 +291,7 @@ class Differentiation {
     block_.op(first_gradient).SetAttr(kOuterInputsAttr, wanted_);
   }
 
-  // What arises in the block is a share of a gradient that gets others outside.
+  // A gradient of an outer variable is only a share here: blocks around contribute others.
   void MarkShares(GradientOps& gradients) {
     for (size_t i = 0; i < all_.size(); ++i) {
       if (all_versions_[i] >= 0 && !block_.FindVar(all_[i])) gradients.MarkShare(all_versions_[i]);

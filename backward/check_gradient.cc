@@ -17,7 +17,7 @@ namespace coracle {
 namespace {
 
 constexpr double kSteps[] = {1e-5, 1e-6, 1e-4, 1e-7, 1e-3};
-// Below this share of the values behind them, two numbers are both zero.
+// Numbers below this share of the values that they come from count as zero.
 constexpr double kNoise = 1e-9;
 
 double ErrorOf(double a, double b, double scale) {
@@ -40,7 +40,7 @@ Difference BestDifference(double expected, const std::function<double(double)>& 
     if (!std::isfinite(slope)) continue;
     const double size = std::max(std::abs(plus), std::abs(minus));
     const double error = ErrorOf(expected, slope, size);
-    // What rounding alone can do to the difference.
+    // The part of the difference that rounding alone may cause.
     const double rounding = 1e-15 * size / step;
     const bool agrees = error <= tolerance || std::abs(expected - slope) <= rounding;
     if (error < best.error || (agrees && !best.agrees)) best = {slope, error, agrees};
@@ -79,7 +79,7 @@ Tensor ToDouble(const Tensor& tensor) {
   return IsFloating(tensor.dtype()) ? tensor.Cast(DType::kFloat64) : tensor;
 }
 
-// Numbers for a variable that nobody gave.
+// Random numbers for a variable without a given value.
 Tensor Drawn(const VarDesc& var, const CheckGradientOptions& options) {
   Shape shape = var.shape();
   for (int d = 0; d < shape.rank(); ++d) {
@@ -201,7 +201,7 @@ class Checker {
     return names;
   }
 
-  // What the program reads before any op writes it.
+  // Variables that the program reads before any op writes them.
   void CollectInputs() {
     const BlockDesc& root = forward_.Root();
     std::unordered_set<std::string> written;

@@ -36,7 +36,7 @@ class Explainer {
         wanted_({std::move(wrt)}),
         graph_(block, ops_, {wanted_, options.no_grad_set, options.stop_gradients}) {}
 
-  // The way with the fewest obstacles; empty when no chain of ops leads there.
+  // The path with the fewest obstacles; empty if no chain of ops leads there.
   std::vector<GradientStep> Path(int depth) {
     const int32_t target = graph_.Last(of_);
     if (target < 0) return {};
@@ -48,7 +48,7 @@ class Explainer {
     std::reverse(steps.begin(), steps.end());
     return steps;
   }
-  // Obstacles that lie in the two variables themselves.
+  // Obstacles in the two variables themselves.
   std::string ObstacleAt(const std::string& name) {
     const int32_t v = graph_.Last(name);
     return v < 0 ? "" : VarObstacle(v);
@@ -73,7 +73,7 @@ class Explainer {
     return list;
   }
 
-  // What stands in the way of someone who finds no path: who reads the variable.
+  // A reason for a missing path: which ops read the variable.
   std::string NoPathReason() {
     const VarUses uses = block_.Uses(wanted_[0]);
     if (uses.readers.empty()) {
@@ -220,7 +220,7 @@ BlockDesc* SubBlockOf(BlockDesc& block, const OpDesc& op) {
   return nullptr;
 }
 
-// Puts behind each step through an op with a sub-block the steps inside.
+// Inserts, after each step through an op with a sub-block, the steps inside it.
 std::vector<GradientStep> WithSubBlocks(BlockDesc& block, const BackwardOptions& options,
                                         const std::vector<GradientStep>& steps, int depth) {
   std::vector<GradientStep> all;
@@ -251,7 +251,7 @@ BlockDesc& HomeOf(ProgramDesc& program, const std::string& name) {
               fmt::format("the program has no var {}{}", Quote(name), DidYouMean(name, names)));
 }
 
-// What backward itself makes of the question.
+// Lets backward itself compute the gradient, on a copy: its name, or the error.
 void Differentiate(const ProgramDesc& program, int block, const BackwardOptions& options,
                    GradientExplanation* result) {
   ProgramDesc copy = program;

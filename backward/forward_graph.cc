@@ -10,7 +10,7 @@
 namespace coracle::internal {
 namespace {
 
-// What the sub-blocks of `op` read or write of the variables outside them.
+// The outer variables that the sub-blocks of `op` read or write.
 std::vector<std::string_view> OuterNames(const BlockDesc& block, const OpDesc& op, bool reads) {
   std::vector<std::string_view> names;
   for (const BlockDesc* inner : block.program().BlocksRunBy(op)) {
@@ -124,7 +124,8 @@ int32_t ForwardGraph::AddVersion(int32_t id, int32_t writer, int32_t ordinal) {
   return v.last;
 }
 
-// In a part of the block: the version that the writer of this ordinal makes. Asked for in order.
+// When only a part of the block is examined: the version made by the writer of this ordinal. Must
+// be called with ascending ordinals.
 int32_t ForwardGraph::VersionOfWrite(int32_t id, int32_t ordinal) {
   Var& v = var(id);
   if (v.last >= 0 && version(v.last).ordinal == ordinal) return v.last;
@@ -168,7 +169,7 @@ int32_t ForwardGraph::Write(std::string_view name, const Node& node) {
   return v.last;
 }
 
-// Before its first write a variable of this block holds nothing.
+// A variable of this block has no value before its first write.
 bool ForwardGraph::HasValue(std::string_view name, int32_t position) {
   const Var& v = var(Intern(name));
   if (!block_.FindVar(name)) return true;
@@ -256,7 +257,8 @@ void ForwardGraph::AddOutput(const Node& node, std::string_view name, bool reach
   }
   const int32_t v = Write(name, node);
   const Var& var = VarOf(v);
-  // A wanted variable starts anew where an optimizer writes it, or where the program makes it.
+  // The path of a wanted variable starts at the value that an optimizer writes, or, if the variable
+  // had no value before the run, at any value that the program writes.
   const bool starts = start_ == Start::kProgram && var.wanted && (node.updates || !var.held_before);
   const bool blocked = var.blocked && !(reached && MakesFloat(node, name));
   version(v).reached = !blocked && ((reached && !var.stopped) || starts);

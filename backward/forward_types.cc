@@ -25,7 +25,8 @@ bool HasList(const OpDesc& op) {
 
 }  // namespace
 
-// Versions of overwritten variables as their writers leave them; all other variables have one type.
+// Only versions of overwritten variables have types of their own, those that their writers give
+// them; all other variables have one type.
 class ForwardGraph::Metas : public MetaTable {
  public:
   explicit Metas(ForwardGraph& graph) : graph_(graph) {}
@@ -42,8 +43,8 @@ class ForwardGraph::Metas : public MetaTable {
   std::unordered_map<std::string, VarMeta> now_;
 };
 
-// In order, the ops whose shape rules tell the types of overwritten variables: those that write
-// one, and those that write an overwritten variable which these read.
+// The ops whose shape rules determine the types of overwritten variables, in order: ops that write
+// one, and ops that write an overwritten variable which these read.
 std::vector<OpDesc*> ForwardGraph::OpsForTypes() {
   std::vector<OpDesc*> ops;
   std::unordered_set<const OpDesc*> seen;
@@ -94,7 +95,7 @@ void ForwardGraph::InferOverwritten() {
       if (versions == by_ordinal.end()) return;
       auto version = versions->second.find(ordinal);
       const VarMeta* meta = metas.Find(name);
-      // Of what is open itself nothing is known: the declared type stands in.
+      // An undeclared type says nothing; the declared type is used.
       if (version != versions->second.end() && meta && !IsOpen(*meta))
         overwritten_metas_[version->second] = *meta;
     });
@@ -110,8 +111,8 @@ const VarMeta& ForwardGraph::MetaOf(int32_t v) {
   return VarOf(v).desc->meta();
 }
 
-// Whether an op makes floating-point numbers of a variable that is declared with another type:
-// the run takes the op's word.
+// Whether an op gives floating-point numbers to a variable that is declared with another type: the
+// run uses the op's type.
 bool ForwardGraph::MakesFloat(const Node& node, std::string_view name) {
   const VarDesc* desc = block_.FindVarRecursive(name);
   if (!desc || !node.def || desc->stop_gradient() || no_grad_.count(name) ||

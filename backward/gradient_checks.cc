@@ -1,4 +1,4 @@
-// What is checked of gradient ops when a rule has appended them.
+// Checks of the gradient ops that a rule has appended.
 
 #include <coracle/backward/gradient_ops.h>
 #include <coracle/framework/base/text.h>
@@ -10,7 +10,7 @@
 namespace coracle::internal {
 namespace {
 
-// Compares what a shape rule makes of the declared types with the declared outputs.
+// Compares the outputs that a shape rule infers from declared types with the declared outputs.
 class DeclaredTypes : public MetaTable {
  public:
   explicit DeclaredTypes(const BlockDesc& block) : block_(block) {}
@@ -32,8 +32,8 @@ class DeclaredTypes : public MetaTable {
   const BlockDesc& block_;
 };
 
-// The types that a file declares may contradict its ops, and the operands of its gradient ops each
-// other: then that is what is wrong, not the gradient rule.
+// Types that a file declares may contradict its ops, so that operands of gradient ops contradict
+// each other. Then the file is at fault, and not the gradient rule.
 void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegistry& ops) {
   DeclaredTypes types(block);
   const OpSpec& def = ops.Get(op.type());
@@ -59,8 +59,8 @@ void GradientOps::ThrowUnlisted(const OpDesc& op, const char* verb, std::string_
                "  " + Locate(op));
 }
 
-// A gradient has the shape and dtype of its variable; dims that the rule left open are
-// taken from there.
+// A gradient has the shape and dtype of its variable; dims that the rule left unknown are copied
+// from the variable.
 void GradientOps::CheckContract(const Request& request, const OpDesc& forward, const OpDesc& op) {
   VarDesc& gradient = *block().FindVar(*request.name);
   const VarMeta& wanted = graph_.MetaOf(request.version);

@@ -206,7 +206,8 @@ const std::string& GradientOps::AppendZeros(const std::string& var) {
 
 // --- gradient rules ---
 
-// One growth of the block's tables where most of it is differentiated; small parts grow as they go.
+// Grows the block's tables once, if a large part of it is differentiated. For a small part that
+// would cost as much as the size of the block, so the tables grow as needed.
 void GradientOps::ReserveForPath() {
   size_t ops = 0, args = 0;
   for (size_t i = 0; i < graph_.NumNodes(); ++i) {
@@ -350,8 +351,8 @@ GradientOps::Request* GradientOps::FindRequest(const std::string& name) {
   return nullptr;
 }
 
-// Under which name gradient ops read a version, where it is not the variable's: that of the copy of
-// a value that is overwritten later in the program. nullptr: the variable's.
+// The name by which gradient ops read a version whose value is overwritten later in the program:
+// that of a saved copy. nullptr if they can read the variable itself.
 const std::string* GradientOps::OtherName(int32_t version) {
   if (version < 0) return nullptr;
   if (graph_.IsStale(version)) return &SavedName(version);
@@ -375,7 +376,7 @@ const std::string& GradientOps::SavedName(int32_t version) {
   return name;
 }
 
-// A copy of the op that names variables as gradient ops must.
+// A copy of the op with the names by which gradient ops read its variables.
 OpDesc* GradientOps::RenameStale(const ForwardGraph::Node& node,
                                  GradientContext::Request* request) {
   renamed_ = std::make_unique<OpDesc>(*node.op);
@@ -423,7 +424,8 @@ void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
   }
 }
 
-// The dense tensor of a sparse gradient, for the ops that know no other.
+// The dense copy of a sparse gradient, for ops that take only dense tensors. Made once per
+// gradient.
 const std::string& GradientOps::DenseOf(const std::string& name, const VarMeta& sparse) {
   auto [it, added] = dense_of_.try_emplace(name);
   if (!added) return it->second;
@@ -450,7 +452,8 @@ std::string GradientOps::DenseGradientOf(int32_t version) {
   return var && var->type() == VarType::kSelectedRows ? DenseOf(gradient, var->meta()) : gradient;
 }
 
-// Puts the dense tensor in the place of each sparse gradient that a slot of the op does not take.
+// Replaces each sparse gradient by its dense copy where a slot of the op does not take selected
+// rows.
 void GradientOps::MakeInputsDense(OpDesc& op) {
   const OpSpec* def = any_sparse_ ? graph_.ops().Find(op.type()) : nullptr;
   if (!def) return;

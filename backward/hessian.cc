@@ -15,7 +15,7 @@
 namespace coracle {
 namespace {
 
-// The ops of a block at some time, by identity: backward may put new ones between them.
+// The ops of a block at some time, by address, since backward may insert new ones between them.
 class OldOps {
  public:
   explicit OldOps(const BlockDesc& block) {
@@ -27,7 +27,7 @@ class OldOps {
   std::unordered_set<const OpDesc*> ops_;
 };
 
-// Removes what was added to a program since, unless Keep() is called.
+// Removes everything that was added to the program since its construction, unless Keep() is called.
 class Undo {
  public:
   explicit Undo(ProgramDesc& program) : program_(program) {
@@ -97,7 +97,7 @@ class SecondOrder {
     ThrowInvalid(std::string(who_) + ": " + what);
   }
 
-  // Before anything is appended, so that Undo finds the ops that there are.
+  // Must come before any op is appended, so that Undo records only the program's own ops.
   void ReplaceCalls() {
     if (!block().parent()) internal::ReplaceCalls(block().program(), ops_);
   }
@@ -149,7 +149,7 @@ class SecondOrder {
     return product;
   }
 
-  // The Hessian by x alone, whose gradient is `first`.
+  // The Hessian with respect to x alone; `first` is the gradient of x.
   std::string Matrix(const Variable& x, const std::string& first) {
     if (first.empty()) return "";
     const int64_t n = x.shape().numel();
@@ -165,7 +165,7 @@ class SecondOrder {
   }
 
  private:
-  // A name made from x's for what the last op made.
+  // Gives the result of the last op a name derived from x.
   Variable Named(const Variable& x, const char* suffix, const Variable& made) const {
     return writer().Named(x.name() + suffix, made);
   }

@@ -15,13 +15,13 @@ using Names = std::vector<std::string>;
 // As deep as Verify allows blocks to be nested.
 constexpr int kMaxDepth = 128;
 
-// A file that says no more of a variable than "tensor" is read so, and so is a scalar.
+// A variable that a file declares only as "tensor" looks the same as a declared scalar.
 bool MayBeOpen(const VarDesc& var) {
   return var.type() == VarType::kLoDTensor && var.dtype() == DType::kFloat32 &&
          var.shape().rank() == 0 && !var.persistable();
 }
 
-// False for a program that is wrong, which others report.
+// False for an invalid program, which others report.
 template <class F>
 bool Guarded(const F& f) {
   try {
@@ -65,7 +65,7 @@ bool IsFloatingOrOpen(const VarMeta& meta) {
   }
 }
 
-// The types of a block's variables at one point of it: what shape rules said, else as declared.
+// The types of a block's variables at one point of it: as inferred by shape rules, or as declared.
 class OpenTypes::Table : public MetaTable {
  public:
   Table(OpenTypes* types, BlockDesc& block, Table* outer)
@@ -155,7 +155,7 @@ void OpenTypes::FillWhereOpen(BlockDesc& block, const std::vector<uint32_t>& pos
   }
 }
 
-// A sub-block is looked at where the first op runs it, with the types that hold there.
+// A sub-block is visited at the first op that runs it, with the types at that point.
 void OpenTypes::Fill() {
   filled_ = true;
   visited_.assign(static_cast<size_t>(program_.NumBlocks()), false);
@@ -179,7 +179,7 @@ void OpenTypes::Visit(BlockDesc& block, Table* outer, int depth) {
   }
 }
 
-// What an op puts into variables of its block before that runs.
+// The variables of its block that an op sets before it runs.
 void OpenTypes::SetBlockInputs(const OpDesc& op, BlockDesc& inner, const Table& outer) {
   auto set = [&](const std::string& from, const std::string& to, bool step) {
     const VarMeta* meta = outer.Find(from);

@@ -25,7 +25,7 @@ std::vector<const OpDesc*> RunnersOf(const BlockDesc& inner) {
   return runners;
 }
 
-// What the block, and those that its ops run, write of the variables around it.
+// The outer variables that the block, and blocks that its ops run, write.
 Names WritesOf(const BlockDesc& block) {
   Names names = OuterWrites(block);
   for (const BlockDesc* nested : block.program().BlocksRunBy(block)) {
@@ -36,7 +36,7 @@ Names WritesOf(const BlockDesc& block) {
   return names;
 }
 
-// Whether an op makes the version from something that is wanted.
+// Whether an op computes the version from a wanted variable.
 bool IsComputed(ForwardGraph& graph, int32_t v) {
   const ForwardGraph::Version& version = graph.version(v);
   if (version.writer < 0 || !version.reached || version.updated) return false;
@@ -84,7 +84,7 @@ OuterPath::OuterPath(const char* who, ForwardGraph& graph, const std::vector<int
   for (Level& level : levels_) MakeGraph(level, all_);
 }
 
-// What the block inside overwrites is saved in front of it.
+// Values that the inner block overwrites are saved before it.
 void OuterPath::MakeGraph(Level& level, const Names& wanted) {
   level.graph = std::make_unique<ForwardGraph>(
       *level.block, ops_,
@@ -98,7 +98,8 @@ void OuterPath::MakeGraph(Level& level, const Names& wanted) {
 
 void OuterPath::FindVia(Level& level, ForwardGraph& inside, const std::vector<int32_t>& targets) {
   const std::vector<const OpDesc*> runners = RunnersOf(*level.inner);
-  // Of a block that is not finished nothing runs it yet: it will be run after the ops there are.
+  // If no op runs the block yet, it is still being built, and the op that will run it comes after
+  // all present ops.
   const bool here = runners.size() == 1 && runners[0]->block() == level.block;
   level.end = here ? level.block->IndexOf(*runners[0]) : level.block->NumOps();
   MakeGraph(level, wanted_);
@@ -115,7 +116,8 @@ void OuterPath::FindVia(Level& level, ForwardGraph& inside, const std::vector<in
   AddReads(inside.GivenReads(targets));
   if (!here && !runners.empty()) RequireOnePlace(level, runners);
   if (via.empty()) return;
-  // Those that the path outside ends at: if the block changed them they would be two values.
+  // The variables at which the outer path ends. If the block changed one, its name would stand for
+  // two values.
   level.graph->MarkPath(via);
   for (const std::string& name : wanted_) {
     if (level.graph->WantedVersion(name) >= 0) reads_.push_back(name);
@@ -128,7 +130,7 @@ void OuterPath::AddReads(const Names& names) {
   }
 }
 
-// What is computed around the block is looked up where its op is.
+// Outer variables are looked up at the position of the op that runs the block.
 void OuterPath::RequireOnePlace(const Level& level,
                                 const std::vector<const OpDesc*>& runners) const {
   const auto made = MadeFrom(level.block->program(), ops_, wanted_);
@@ -172,7 +174,7 @@ void OuterPath::AppendLevel(Level& level, BackwardRun& run, BlockDesc& target,
   for (const std::string& name : level.via) enter(name);
   if (entries.empty()) return;
   graph.MarkPath(entries);
-  // Only to what is computed here as well, the contribution from inside is added.
+  // The contribution from inside is added only to gradients that are also computed here.
   std::vector<std::string> joined;
   for (const std::string& name : all_) {
     if (!level.via_set.count(name) && graph.WantedVersion(name) >= 0) joined.push_back(name);
@@ -198,7 +200,7 @@ void OuterPath::AppendLevel(Level& level, BackwardRun& run, BlockDesc& target,
   ops.RemoveUnused();
 }
 
-// The gradient ops name variables of the block around from inside.
+// These gradient ops are in the inner block but read variables of the outer one.
 void OuterPath::RequireVisible(Level& level, const BlockDesc& target) const {
   for (size_t i = 0; i < level.graph->NumNodes(); ++i) {
     const ForwardGraph::Node& node = level.graph->node(i);

@@ -168,9 +168,10 @@ class Activations {
     op.ForEachOutput(overwrite);
   }
 
-  // An op that alone reads a value, which no gradient op reads, and makes a value of its size out
-  // of it and of parameters (adds a bias): to keep that value costs the same and saves the op. And
-  // passes may fuse the two.
+  // An elementwise op belongs to the segment of the op whose output it reads if it is the only
+  // reader of that output, no gradient op reads it, and its own result has the same size (adding a
+  // bias). Keeping the result then costs no more memory and saves the op; and passes may fuse the
+  // two.
   void Attach(Node& node) const {
     if (!node.repeatable || !node.elementwise || node.outputs.size() != 1) return;
     int source = kNone, sources = 0;
@@ -210,8 +211,8 @@ class Segments {
 
   size_t count() const { return count_; }
   size_t Of(int op) const { return of_[Index(op)]; }
-  // Whether an op of another segment reads the value. Its last reader tells: an op that follows
-  // another is the only reader of what that makes.
+  // Whether an op of another segment reads the value. It is enough to look at the last reader,
+  // since an op that was moved to another segment (Node::follows) is the only reader of its input.
   bool Crosses(const Value& v) const {
     return v.last_reader >= 0 && Of(v.last_reader) != Of(v.producer);
   }
@@ -224,8 +225,8 @@ class Segments {
   size_t count_;
 };
 
-// Cuts for a budget. What gradients need is estimated as the kept values plus those of the segment
-// that has most.
+// Chooses cuts for a budget. The memory that gradients need is estimated as that of all kept values
+// plus that of the largest segment, since segments are computed again one at a time.
 class CutChooser {
  public:
   explicit CutChooser(const Activations& graph) : graph_(graph) {
@@ -263,7 +264,8 @@ class CutChooser {
     return kept + *std::max_element(own.begin(), own.end());
   }
 
-  // The fewest bytes computed again within the budget; else the smallest estimate.
+  // The cuts within the budget that compute the fewest bytes again; if there are none, those with
+  // the smallest estimate.
   Cuts Choose(uint64_t budget) const {
     Cuts best;
     uint64_t best_estimate = Total(), best_cost = 0;
@@ -282,7 +284,8 @@ class CutChooser {
       const Cuts all = EvenCuts(static_cast<uint64_t>(size));
       if (all.size() > kMaxCuts) break;
       if (!consider(all)) continue;
-      // Fewer cuts keep more behind the last one: as few as the budget allows.
+      // Nothing after the last cut is computed again, so the first cuts alone cost less: takes as
+      // few of them as the budget allows.
       size_t low = 0, high = all.size();
       while (low < high) {
         const size_t middle = (low + high) / 2;
@@ -297,8 +300,8 @@ class CutChooser {
  private:
   static constexpr size_t kMaxCuts = 1000;
 
-  // Segments of at most `size` bytes (one op's values at least), each cut where the least crosses
-  // in its last half.
+  // Cuts into segments of at most `size` bytes (but at least one op's values). Each ends where the
+  // fewest bytes cross the cut, but not in its first half.
   Cuts EvenCuts(uint64_t size) const {
     const int n = static_cast<int>(graph_.nodes.size());
     Cuts cuts;

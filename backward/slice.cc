@@ -10,7 +10,7 @@ using Ops = std::span<const OpDesc* const>;
 
 size_t PositionOf(const OpDesc& op) { return op.block()->IndexOf(op); }
 
-// The ops found from one side, each with the work that its neighbours make.
+// The ops found from one side (the inputs or the targets), with the number of uses to follow.
 class Side {
  public:
   explicit Side(size_t num_ops) : seen_(num_ops, 0) {}
@@ -48,7 +48,8 @@ class Slice {
     }
     first_ = block_.NumOps();
     for (const std::string& name : wanted) Start(block_.Uses(name));
-    // One step of the side that did less.
+    // Either side suffices once it is complete. The side that has done less work goes on, so that
+    // the total is about twice the work of the cheaper side.
     while (!up_.done() && !down_.done()) {
       if (up_.work <= down_.work)
         StepUp();
@@ -73,7 +74,7 @@ class Slice {
     }
   }
 
-  // To the writers of what an op reads.
+  // Goes to the writers of the variables that an op reads.
   void StepUp() {
     const size_t at = up_.Next();
     const OpDesc& op = block_.op(at);
@@ -89,7 +90,7 @@ class Slice {
     if (Keeps(op)) op.ForEachOutput(add);
   }
 
-  // To the readers of what an op writes.
+  // Goes to the readers of the variables that an op writes.
   void StepDown() {
     const size_t at = down_.Next();
     block_.op(at).ForEachOutput([&](const std::string& name) {

@@ -34,8 +34,8 @@ class SubBlockGradient {
     gradients.AppendBackwardOps();
     for (const std::string& var : wanted_) {
       const int32_t version = graph_->VersionBefore(var);
-      // What one run hands to the run before it, or to the op in front, is as dense as the
-      // variable; only shares of a sum may be sparse.
+      // A gradient that is passed to the previous run, or to the op before the loop, must be of the
+      // variable's kind (dense); only contributions to a sum may be sparse.
       const std::string gradient =
           IsHandedOn(var) ? gradients.DenseGradientOf(version) : gradients.GradientOf(version);
       if (!gradient.empty()) result.leaving.push_back({var, gradient});
@@ -59,7 +59,8 @@ class SubBlockGradient {
     if (!IsEmptyName(name) && !Contains(names, name)) names.push_back(name);
   }
 
-  // What depends on a wanted variable when one run ends does so when the next begins.
+  // A carried variable that depends on a wanted one at the end of a run also does at the beginning
+  // of the next.
   void FindWanted() {
     for (const std::string& name : request_.inputs) AddOnce(wanted_, name);
     for (bool grown = true; grown;) {
@@ -78,8 +79,8 @@ class SubBlockGradient {
     for (const std::string& name : wanted_) graph_->VersionBefore(name);  // makes it known
   }
 
-  // What a gradient leaves through when one run begins, a gradient arrives at where the run
-  // before it ends.
+  // If the gradient block computes a gradient of a carried variable before a run, it receives one
+  // for that variable after the previous run.
   void FindArriving() {
     for (const std::string& name : request_.outputs) AddArriving(name);
     size_t known = 0;
@@ -108,7 +109,7 @@ class SubBlockGradient {
                        [&](const std::string& name) { return Leaves(name); });
   }
 
-  // What one run contributes to the gradient of a variable around the sub-block.
+  // The contribution of one run to the gradient of an outer variable.
   void MarkShares(GradientOps& gradients) {
     for (const std::string& name : wanted_) {
       const bool carried = std::any_of(request_.carried.begin(), request_.carried.end(),
@@ -165,7 +166,7 @@ GradientBlock GradientOps::BlockGradient(const ForwardGraph::Node& node,
                  "  " + Locate(*node.op));
   }
   GradientBlockRequest with_unlisted = request;
-  // What depends on the runs of another op's block is found inside.
+  // Dependencies on the runs of a nested block are found when that block is visited.
   for (uint32_t a = node.inputs; a < node.captured; ++a) {
     const ForwardGraph::Arg& arg = graph_.arg(a);
     if (arg.differentiable && graph_.VarOf(arg.version).scopes)

@@ -5,7 +5,8 @@
 namespace coracle {
 namespace {
 
-// Everything that the ops of a sub-block read may come from outside of it.
+// Adds everything that the op and its sub-blocks read; a variable that a sub-block reads may come
+// from outside it.
 void AddInputs(const ProgramDesc& program, const OpDesc& op,
                std::unordered_set<std::string>& names) {
   auto add = [&](const std::string& name) { names.insert(name); };

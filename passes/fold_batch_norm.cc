@@ -41,8 +41,8 @@ int ChannelAxis(const Match& m) {
   return IsNhwc(m.op("norm"), "data_layout") ? ProductRank(m) - 1 : 1;
 }
 
-// The weight as [groups, rows, channels of a group, inner]: which channel of the product an element
-// has a part in.
+// The weight as [groups, rows, channels of a group, inner], which gives for each element the
+// channel of the product to which it contributes.
 class WeightChannels {
  public:
   WeightChannels(const Match& m, const Shape& w) {
@@ -71,7 +71,7 @@ class WeightChannels {
   int64_t inner_ = 1, per_group_ = 1, rows_per_group_ = 1, count_ = 0;
 };
 
-// Added along the channels alone, one number for each.
+// Whether the bias is one number per channel, added along the channel axis.
 bool IsChannelBias(const Match& m, const Shape& bias, int64_t channels) {
   const int rank = ProductRank(m), axis = m.op("add").GetAttr<int32_t>("axis", -1);
   const int begin = axis < 0 ? rank - bias.rank() : axis;
@@ -118,7 +118,7 @@ class BatchNormFolder {
     return !m.Has("bias") || IsChannelBias(m, Value(m, "bias").shape(), channels);
   }
 
-  // The product's channels are those that batch_norm looks at.
+  // Whether batch_norm normalises the axis that holds the channels of the product.
   static bool HasPlainProduct(const Match& m, const Shape& w) {
     const OpDesc& linear = m.op("linear");
     if (!IsMul(m)) {

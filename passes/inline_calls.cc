@@ -26,8 +26,9 @@ bool IsDerivedCall(const OpDesc& op) {
          op.GetAttr<std::string>("gradient_function", "").empty();
 }
 
-// What replaces one call. The prefix of its variables' names depends on nothing but what the call
-// writes: random ops draw by the names of their outputs, and draw the same with backward appended.
+// The replacement of one call. The prefix of its variables' names depends only on the call's
+// outputs: random ops draw by the names of their outputs, and must draw the same with backward
+// appended.
 struct CallSite {
   std::string prefix;
   std::unordered_map<int, int> copies;  // of the function's sub-blocks
@@ -65,9 +66,9 @@ class CallSites {
   std::unordered_map<std::string, CallSite*> of_scope_;
 };
 
-// One call: the ops of its block with the names that they have at the caller, and copies of the
-// blocks that these run. A name that the function declares is renamed wherever it occurs in them: a
-// block may declare it again for something that belongs to it (recurrent: a sequence and its step).
+// One call: the ops of its block with the caller's names, and copies of the blocks that these ops
+// run. A name that the function declares is renamed in all of them, even where an inner block
+// declares it again, because the two may belong together (recurrent: a sequence and its step).
 class Inliner {
  public:
   Inliner(BlockDesc& caller, const OpDesc& op, CallSites& sites)
@@ -108,7 +109,7 @@ class Inliner {
   std::string Renamed(const std::string& name) const {
     if (IsEmptyName(name)) return name;
     if (block_->FindVar(name)) return site_->prefix + "/" + name;
-    // What a gradient block reads of the call whose gradient it is.
+    // Variables of the forward call that its gradient block reads.
     const BlockDesc* forward = forward_site_ ? block_->forward_block() : nullptr;
     return forward && forward->FindVar(name) ? forward_site_->prefix + "/" + name : name;
   }
@@ -141,7 +142,7 @@ class Inliner {
     if (!copy->HasAttr(kOpRoleAttr)) copy->SetAttr(kOpRoleAttr, int32_t{op_.role()});
     if (!op.HasSubBlock()) return copy;
     copy->RenumberSubBlocks([&](int idx) { return CopyBlock(BlockRunBy(from, idx, op), to); });
-    // An op that runs a block says with lists of texts what variables of it stand for.
+    // Ops that run a block name variables of the block in STRINGS attrs.
     for (const NamedAttr& attr : op.attrs()) {
       if (const auto* names = std::get_if<Names>(&attr.value))
         copy->SetAttr(attr.name, Renamed(*names));
@@ -214,7 +215,8 @@ void InlineInto(BlockDesc& block, CallSites& sites, IsCallFn is_call) {
   block.SetOps(std::move(ops));
 }
 
-// What a gradient that is taken in a sub-block reads of a call around it: nothing writes it now.
+// Finds variables of an outer call that a gradient in a sub-block reads: the call that wrote them
+// is gone.
 void ForgetScopes(ProgramDesc& program, const std::unordered_set<std::string>& scopes) {
   program.ForEachOp([&](OpDesc& op) {
     if (!op.HasSubBlock()) return;
@@ -224,9 +226,10 @@ void ForgetScopes(ProgramDesc& program, const std::unordered_set<std::string>& s
   });
 }
 
-// The order in which calls are replaced in blocks. A call copies a function with the blocks that
-// its ops run: all of them come before. The gradient of a call names copies that the call has made:
-// a block comes before those that its ops run, where that gradient may stand.
+// The order in which calls in blocks are replaced. A call copies a function and the blocks that its
+// ops run, so their calls must have been replaced before. The gradient of a call names the copies
+// that the call made, so a block comes before the blocks that its ops run, which may contain the
+// gradient.
 class InliningOrder {
  public:
   explicit InliningOrder(const ProgramDesc& program)
@@ -314,8 +317,8 @@ class InliningOrder {
   std::vector<int> order_;
 };
 
-// Random ops of a sub-block draw by its index, too: with the gradient blocks behind all others it
-// is the same whether backward was appended or not.
+// Random ops of a sub-block also draw by the block's index. Placing gradient blocks after all
+// others keeps these indices the same whether or not backward was appended.
 void PutGradientBlocksLast(ProgramDesc& program) {
   const auto n = static_cast<size_t>(program.NumBlocks());
   std::vector<bool> gradient(n, false);

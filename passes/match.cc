@@ -23,7 +23,7 @@ const std::string& Match::operator[](std::string_view name) const { return At(va
 
 // --- the search ---
 
-// Finds one place of a pattern, line by line, and goes back where a line has no op.
+// Finds one place of a pattern, line by line, with backtracking.
 class MatchSearch {
  public:
   using Line = Pattern::Line;
@@ -41,7 +41,7 @@ class MatchSearch {
   }
 
  private:
-  // Goes on with the line for which the fewest ops come into question.
+  // Continues with the line that has the fewest candidate ops.
   bool Search() {
     if (match_.ops_.size() == lines_.size()) return Holds();
     Candidates fewest;
@@ -56,7 +56,7 @@ class MatchSearch {
     return false;
   }
 
-  // Ops that read or write a variable of a line that is known already.
+  // The candidates of a line: ops that read or write one of its variables that is already known.
   struct Candidates {
     const Line* line = nullptr;
     size_t count = 0;
@@ -144,7 +144,7 @@ class MatchSearch {
                        [&](const auto& entry) { return entry.second->Writes(var); });
   }
 
-  // Whether the ops that were found keep what a match promises.
+  // Whether the ops found so far satisfy what a match promises (see match.h).
   bool Holds() const {
     for (const auto& [name, var] : match_.vars_) {
       if (!IsWritten(name)) {
@@ -184,8 +184,8 @@ class MatchSearch {
     return true;
   }
 
-  // Whether sub-blocks that run between the two positions write what the op reads, or use what it
-  // writes: their ops stand in no list of uses of this block.
+  // Whether sub-blocks that run between the two positions write a variable that the op reads, or
+  // use one that it writes. This block's index of uses does not contain their ops.
   bool BlocksUse(const OpDesc& op, size_t at, size_t last) const {
     for (const OpDesc* runner : block_.SubBlockOps()) {
       const size_t i = block_.IndexOf(*runner);
@@ -211,7 +211,7 @@ class MatchSearch {
 
 // --- Matcher ---
 
-// What recomputed ops write holds the bits of what their originals wrote.
+// A recomputed variable holds the same bits as its original, so either may stand for the other.
 Matcher::Matcher(BlockDesc& block, const PassContext& context) : block_(block), context_(context) {
   block.ForEachOp([&](const OpDesc& op) {
     const Attribute* attr = op.FindAttr(kRecomputedFromAttr);

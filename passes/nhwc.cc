@@ -59,7 +59,8 @@ class NhwcRewriter {
           if (!IsEmptyName(name) && !IsImage(name)) return false;
         }
       }
-      // An image that is read and written: what it was before may be known to nobody but the op.
+      // An op that reads and writes the same image stays as it is: the value before may be one that
+      // only the op knows.
       for (const std::string& name : op.Output(slot)) {
         if (op.Reads(name)) return false;
       }
@@ -72,8 +73,8 @@ class NhwcRewriter {
     return var && var->type() == VarType::kLoDTensor && var->shape().rank() == 4;
   }
 
-  // An elementwise op is worth doing in NHWC when one of its inputs is there already and all of its
-  // variables are images of one shape.
+  // An elementwise op follows in NHWC if one of its inputs exists only in NHWC, so that a
+  // conversion is saved, and all of its variables are images of one shape.
   bool FollowsLayout(const OpDesc& op) const {
     const Shape* shape = nullptr;
     auto other = [&](const std::string& name) {
@@ -149,8 +150,8 @@ class NhwcRewriter {
     it->second.has_nchw = true;
   }
 
-  // A reshape would do for one channel, but the number that the program declares need not be that
-  // of the image that is fed.
+  // For one channel a reshape would be enough, but the image that is fed may have another number of
+  // channels than the program declares.
   void AppendConversion(const std::string& from, const std::string& to, bool to_nhwc) {
     std::vector<int32_t> axis =
         to_nhwc ? std::vector<int32_t>{0, 2, 3, 1} : std::vector<int32_t>{0, 3, 1, 2};

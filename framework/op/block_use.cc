@@ -47,8 +47,8 @@ class BlockUseFinder {
     ForEachSubBlock(b, [&](size_t sub) { uses_[sub].reached = true; });
   }
 
-  // Sub-blocks come after their blocks. Of nested gradient blocks this collects too much: names
-  // that they take from kept values are dropped in Take.
+  // Called from the last block to the first, since sub-blocks come after their blocks. Collects too
+  // many names for nested gradient blocks; those that they read from saved values are removed later.
   void CollectFree(size_t b) {
     if (b == 0) return;
     const BlockDesc& block = Block(b);

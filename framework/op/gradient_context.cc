@@ -26,7 +26,7 @@ const std::string& ArgAt(const SlotList& slots, const std::vector<std::string>& 
   return index < 0 ? none : names[static_cast<size_t>(index)];
 }
 
-// Attrs that say how the forward op was made, not what it computes.
+// Attrs about the origin of the forward op, not about what it computes.
 bool IsBookkeeping(const std::string& name) {
   return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpCallstackAttr ||
          name == kRecomputedFromAttr || name == kForwardOpAttr || name == kOuterReadsAttr ||
@@ -88,7 +88,8 @@ bool GradientContext::HasOutputGrad(std::string_view slot, size_t i) const {
   return !IsEmptyName(ArgAt(op().outputs(), request_.output_grads, slot, i));
 }
 
-// A sparse gradient stands there as the dense tensor that ops which take no other get later.
+// The type of a sparse gradient is that of its dense copy, which ops without sparse inputs get
+// later.
 void GradientContext::DeclareArrived(BlockDesc& block) const {
   size_t k = 0;
   ForEachPosition(op().outputs(), [&](const std::string& output) {

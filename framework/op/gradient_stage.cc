@@ -10,7 +10,7 @@ GradientStage::GradientStage(BlockDesc& parent, const OpRegistry& ops, std::stri
                 return Placeholder(name);
               }}) {}
 
-// A name that no variable has which formulas can see.
+// A name that no variable visible to formulas has.
 std::string GradientStage::Placeholder(const std::string& name) {
   std::string placeholder = name;
   while (block_.FindVarRecursive(placeholder)) placeholder = fmt::format("{}@{}", name, next_++);
@@ -29,7 +29,7 @@ void GradientStage::SetName(const std::string& made, const std::string& name) {
   var->wanted = name;
 }
 
-// Drops ops that write new variables alone, none of which a later op reads or is a gradient.
+// Drops ops all of whose outputs are new variables that are neither gradients nor read later.
 void GradientStage::DropUnneeded(std::vector<std::unique_ptr<OpDesc>>& ops) {
   for (size_t k = ops.size(); k-- > 0;) {
     bool any_output = false;
@@ -49,8 +49,8 @@ void GradientStage::DropUnneeded(std::vector<std::unique_ptr<OpDesc>>& ops) {
   std::erase(ops, nullptr);
 }
 
-// A gradient that other ops of the rule read, too, is a copy: an error clip may change it as soon
-// as it is there.
+// If other ops of the rule read the variable too, the gradient must be a copy: an error clip
+// changes it in place as soon as it is complete.
 void GradientStage::NameGradients(std::vector<std::unique_ptr<OpDesc>>& ops) {
   for (const auto& [placeholder, gradient] : yields_) {
     NewVar& made = *Find(placeholder);

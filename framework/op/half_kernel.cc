@@ -52,7 +52,7 @@ void Narrow(Workspace& ws, const Pair& pair) {
   FloatToHalf(from.value.data<float>(), pair.half.dtype, to.value.raw(), from.value.numel());
 }
 
-// Rows that the kernel makes anew, of a dtype that it can see.
+// Empty rows for a kernel to fill; their dtype tells the kernel which one to make.
 void PrepareRows(Workspace& ws, const Pair& pair) {
   VarValue& wide = ws.ValueOf(pair.wide);
   if (std::holds_alternative<SelectedRows>(wide)) return;
@@ -63,7 +63,7 @@ void PrepareRows(Workspace& ws, const Pair& pair) {
   wide = std::move(none);
 }
 
-// Hands the kernel float32 copies for variables of 16-bit floats.
+// Gives the kernel float32 copies of variables of 16-bit floats.
 class WideArgs : public ArgTable {
  public:
   explicit WideArgs(const PrepareContext& context) : context_(context), args_(context.args()) {}

@@ -17,7 +17,7 @@ const Names& TextsOf(const OpDesc& op, const std::string& attr) {
   return names ? *names : none;
 }
 
-// What the op's declaration says of its block; nothing where it has none.
+// What the op's declaration says about its block; nothing if it has no declaration.
 const BlockTrait& BlockTraitOf(const OpDesc& op, const OpRegistry& ops) {
   static const BlockTrait none;
   const OpSpec* spec = op.HasSubBlock() ? ops.Find(op.type()) : nullptr;
@@ -29,7 +29,7 @@ void CheckTime() {
     limits->CheckTime([] { return std::string("while the gradients in sub-blocks were checked"); });
 }
 
-// What becomes of values in a program, by the names of variables.
+// How values flow through a program, by the names of variables.
 class ValueFlow {
  public:
   ValueFlow(const ProgramDesc& program, const OpRegistry& ops) {
@@ -84,7 +84,8 @@ class ValueFlow {
     return found == map.end() ? none : found->second;
   }
 
-  // What such an op reads and writes the ops of its block do, under the same names or linked ones.
+  // The op itself adds no edges: the ops of its block read and write its variables, under the same
+  // names or linked ones.
   static bool OnlyRunsABlock(const BlockTrait& block) {
     return block.runs != BlockRuns::kNone && block.runs != BlockRuns::kGradient;
   }
@@ -118,8 +119,9 @@ class Runners {
   std::vector<std::vector<const OpDesc*>> of_block_;
 };
 
-// What runs of the block differ in: variables that it, or a block that it runs, writes around it,
-// and those that the op gives it. A function is called from wherever it is: all that it reads.
+// The variables in which runs of the block differ: outer variables that it, or a block that it
+// runs, writes, and those that the op passes to it. A function may be called from anywhere, so all
+// variables that it reads count.
 NameViews ChangedBetweenRuns(const OpDesc& runner, const BlockTrait& trait, const BlockDesc& block,
                              const Names& reads) {
   if (trait.runs == BlockRuns::kOnce) return {};

@@ -46,7 +46,8 @@ void ThrowNoKernel(const PrepareContext& context) {
 
 namespace {
 
-// In 16-bit floats: what has no loop for them, and arithmetic that has a fast one for float.
+// Whether an op of 16-bit floats is computed in float32: if it has no loop for them, or if it is
+// elementwise and has a fast kernel, which float32 alone can use.
 bool ComputesInFloat(const PrepareContext& context, KernelMode mode) {
   const OpSpec& spec = context.spec();
   if (spec.kernel_dtypes.empty() || !IsHalf(KernelDType(context))) return false;

@@ -29,7 +29,8 @@ void RequireTaken(const OpSpec& spec, const InferContext& context) {
   }
 }
 
-// Refuses what no kernel takes when the types are known, not when the op runs.
+// Refuses operands that no kernel takes as soon as their types are known, not only when the op
+// runs.
 void RequireKernel(const OpSpec& spec, const InferContext& context, const KernelOperand& from) {
   const VarMeta* meta = from.output ? context.DeclaredOutput(from.slot) : &context.Input(from.slot);
   // The element type of an array is known when its elements are.
@@ -43,8 +44,8 @@ void RequireKernel(const OpSpec& spec, const InferContext& context, const Kernel
                "  " + Locate(op));
 }
 
-// Every slot that is not shared holds a variable for each item, or none; of one dtype and dense
-// where there are several.
+// Every slot that is not shared must hold one variable per item, or none. If there are several
+// items, all must be dense and of one dtype.
 void RequireItems(const OpSpec& spec, size_t items, const InferContext& context) {
   const OpDesc& op = context.op();
   const auto fail = [&](const std::string& what) {

@@ -25,7 +25,7 @@ std::string AndMore(size_t problems) {
   return fmt::format("and {} more problem{}", problems, problems == 1 ? "" : "s");
 }
 
-// What is known of the variables at one point of a block: shapes inferred so far, else as declared.
+// The types of variables at one point of a block: as inferred so far, or as declared.
 class FlowTable : public MetaTable {
  public:
   explicit FlowTable(const BlockDesc& block) : block_(block) { flow_.reserve(block.NumVars()); }
@@ -132,7 +132,8 @@ class Verifier {
     return errors_ == before;
   }
 
-  // Look-ups of names go through the blocks that can be reached over parents and forward blocks.
+  // A look-up of a name may visit all blocks that are reachable through parents and forward blocks,
+  // so their number is limited.
   static bool SeesFewBlocks(const BlockDesc& start) {
     std::vector<const BlockDesc*> queue = {&start};
     std::unordered_set<const BlockDesc*> seen = {&start};
@@ -347,7 +348,7 @@ class Verifier {
     if (!op.HasSubBlock()) CheckWrittenOnce(op, index);
   }
 
-  // A kernel finds the place of an output by its name: two outputs would share one, of one type.
+  // Kernels find outputs by name, so two outputs of one name would share one value and one type.
   void CheckWrittenOnce(const OpDesc& op, int index) {
     if (op.outputs().size() == 1 && op.outputs()[0].args.size() == 1) return;
     std::unordered_map<std::string_view, std::string_view> written;  // the slot of a variable
