@@ -84,7 +84,7 @@ void CheckLossShape(const VarDesc& loss) {
                   Quote(loss.name()), shape.ToString()));
 }
 
-// Removes everything that was appended to the program, unless Keep() is called.
+// Removes everything that was appended to the program, unless Commit() is called.
 class Undo {
  public:
   explicit Undo(ProgramDesc& program) : program_(program) {
@@ -94,7 +94,7 @@ class Undo {
   Undo(const Undo&) = delete;
   Undo& operator=(const Undo&) = delete;
   ~Undo() {
-    if (kept_) return;
+    if (committed_) return;
     program_.TruncateBlocks(static_cast<int>(sizes_.size()));
     for (size_t b = 0; b < sizes_.size(); ++b) {
       BlockDesc& block = program_.Block(static_cast<int>(b));
@@ -102,12 +102,12 @@ class Undo {
       block.RemoveVarsIf([](const VarDesc&) { return true; }, sizes_[b].second);
     }
   }
-  void Keep() { kept_ = true; }
+  void Commit() { committed_ = true; }
 
  private:
   ProgramDesc& program_;
   std::vector<std::pair<size_t, size_t>> sizes_;
-  bool kept_ = false;
+  bool committed_ = false;
 };
 
 // The variables that AppendBackward differentiates with respect to by default, see BackwardOptions.
@@ -216,7 +216,7 @@ class Differentiation {
         result[i] = gradients.AppendZeros(inputs_[i]);
     }
     if (block_.parent() && block_.NumOps() > first_gradient) NoteOuterReads(first_gradient);
-    undo.Keep();
+    undo.Commit();
     gradients.RemoveUnused();
     run.saved.Finish();
     if (options_.recompute.enabled()) {
@@ -397,7 +397,7 @@ void Inlining(BlockDesc& block, const OpRegistry& ops, OpenTypes& open,
   // In a sub-block the error of call_grad says what to do.
   if (block.parent() || !backward->NeedsInlining()) return;
   backward.reset();
-  open.Keep();  // it knows variables of sub-blocks, which are made anew
+  open.Commit();  // it knows variables of sub-blocks, which are made anew
   internal::ReplaceCalls(block.program(), ops);
   make();
 }
@@ -449,7 +449,7 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
       if (OpDesc* writer = backward->WriterOf(i)) MarkParameter(*writer, pairs.back());
     }
   });
-  open.Keep();
+  open.Commit();
   return pairs;
 }
 
@@ -486,7 +486,7 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
              [&] { backward.emplace(who, block, options, wanted, wanted, entries, open, true); });
     gradients = backward->Append(kBackward, grad_to_var);
   });
-  open.Keep();
+  open.Commit();
   return gradients;
 }
 

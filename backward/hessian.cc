@@ -27,7 +27,8 @@ class OldOps {
   std::unordered_set<const OpDesc*> ops_;
 };
 
-// Removes everything that was added to the program since its construction, unless Keep() is called.
+// Removes everything that was added to the program since its construction, unless Commit() is
+// called.
 class Undo {
  public:
   explicit Undo(ProgramDesc& program) : program_(program) {
@@ -40,7 +41,7 @@ class Undo {
   Undo(const Undo&) = delete;
   Undo& operator=(const Undo&) = delete;
   ~Undo() {
-    if (kept_) return;
+    if (committed_) return;
     program_.TruncateBlocks(static_cast<int>(blocks_.size()));
     for (size_t b = 0; b < blocks_.size(); ++b) {
       BlockDesc& block = program_.Block(static_cast<int>(b));
@@ -53,13 +54,13 @@ class Undo {
       for (const Slot& slot : outputs) op->SetOutput(slot.name, slot.args);
     }
   }
-  void Keep() { kept_ = true; }
+  void Commit() { committed_ = true; }
 
  private:
   ProgramDesc& program_;
   std::vector<std::pair<OldOps, size_t>> blocks_;  // and the number of variables
   std::vector<std::pair<OpDesc*, SlotList>> outputs_;
-  bool kept_ = false;
+  bool committed_ = false;
 };
 
 class SecondOrder {
@@ -73,7 +74,7 @@ class SecondOrder {
     internal::RequireBlocks(y.program(), ops_);
     internal::OpenTypes open(y.program(), ops_);
     open.FillWhereOpen();
-    open.Keep();
+    open.Commit();
     if (!y.shape().IsKnown() || y.shape().numel() != 1) {
       Throw(
           fmt::format("y must hold one element, the shape of {} is {}; reduce it by mean or "
@@ -279,7 +280,7 @@ std::vector<std::string> Hessian(const Variable& y, const std::vector<Variable>&
   const std::vector<std::string> first = second.First();
   std::vector<std::string> result;
   for (size_t k = 0; k < xs.size(); ++k) result.push_back(second.Matrix(xs[k], first[k]));
-  undo.Keep();
+  undo.Commit();
   return result;
 }
 
@@ -291,7 +292,7 @@ std::vector<std::string> HessianVectorProduct(const Variable& y, const std::vect
   second.ReplaceCalls();
   Undo undo(second.block().program());
   std::vector<std::string> product = second.Product(second.First(), v);
-  undo.Keep();
+  undo.Commit();
   return product;
 }
 

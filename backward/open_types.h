@@ -17,7 +17,7 @@ bool IsOpen(const VarMeta& meta);
 // An open type may turn out to be a floating-point one.
 bool IsFloatingOrOpen(const VarMeta& meta);
 
-// Gives variables of a program the types that shape rules find, and takes them back unless Keep()
+// Gives variables of a program the types that shape rules find, and takes them back unless Commit()
 // is called. REQUIRES: blocks that are nested properly (RequireBlocks).
 class OpenTypes {
  public:
@@ -32,7 +32,7 @@ class OpenTypes {
   void FillWhereOpen();
   void FillWhereOpen(BlockDesc& block, const std::vector<uint32_t>& positions);
   void FillWhereOpen(BlockDesc& block, const VarDesc& var);
-  void Keep() { changed_.clear(); }
+  void Commit() { changed_.clear(); }
 
  private:
   class Table;

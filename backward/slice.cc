@@ -22,7 +22,7 @@ class Side {
   bool done() const { return next_ == found_.size(); }
   size_t Next() { return found_[next_++]; }
   size_t work = 0;
-  std::vector<uint32_t> Take() {
+  std::vector<uint32_t> Sorted() {
     std::sort(found_.begin(), found_.end());
     return std::move(found_);
   }
@@ -56,7 +56,7 @@ class Slice {
       else
         StepDown();
     }
-    return up_.done() ? up_.Take() : down_.Take();
+    return up_.done() ? up_.Sorted() : down_.Sorted();
   }
 
  private:

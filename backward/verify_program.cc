@@ -73,7 +73,7 @@ void SettleProgram(ProgramDesc& program, const OpRegistry& ops) {
   OpenTypes open(program, ops);
   open.FillWhereOpen();
   RequireProgram(program, ops);
-  open.Keep();
+  open.Commit();
 }
 
 void ReplaceCalls(ProgramDesc& program, const OpRegistry& ops) {

@@ -91,9 +91,9 @@ Frame& Activation::FrameFor(Stage& stage, const StageInput& input) {
 Frame* Activation::FindFrame(Stage& stage, const StageInput& input) {
   for (auto it = stage.frames.begin(); it != stage.frames.end(); ++it) {
     const Frame& frame = **it;
-    if (!Fits(frame.plan(), input)) continue;
-    // FitsScope looks up every name in the scope, so it is asked only if the scope has changed.
-    if (!frame.StillFits(input.scope) && !FitsScope(frame.plan(), input.scope)) continue;
+    if (!GuardsHold(frame.plan(), input)) continue;
+    // MatchesScope looks up every name in the scope, so it is asked only if the scope has changed.
+    if (!frame.StillMatches(input.scope) && !MatchesScope(frame.plan(), input.scope)) continue;
     std::rotate(stage.frames.begin(), it, it + 1);
     return stage.frames.front().get();
   }

@@ -36,7 +36,7 @@ class Frame : public Workspace {
   Frame(std::shared_ptr<const Plan> plan, const Cells& cells, BlockCaller& caller);
 
   const Plan& plan() const { return *plan_; }
-  bool StillFits(const Scope& scope) const { return scope_.StillFits(scope); }
+  bool StillMatches(const Scope& scope) const { return scope_.StillMatches(scope); }
 
   // Makes ready for a run: finds persistables in the scope, feeds in their tensors (which must live
   // as long as the run) and values in their cells. Cheap when nothing has moved.

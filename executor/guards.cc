@@ -60,22 +60,22 @@ const VarValue* FindValue(const Cells& cells, CellId cell) {
   return found && found->set ? &found->value : nullptr;
 }
 
-bool Fits(const Plan& plan, const StageInput& input) {
+bool GuardsHold(const Plan& plan, const StageInput& input) {
   if (plan.guards.feeds.size() != input.feeds.size()) return false;
   if (input.before && !Follows(plan, *input.before)) return false;
   return FeedsHold(plan.guards, input) && CellsHold(plan.guards, input) &&
          ValuesHold(plan.guards, input);
 }
 
-bool FitsScope(const Plan& plan, const Scope& scope) {
+bool MatchesScope(const Plan& plan, const Scope& scope) {
   for (const PlanPersistable& persistable : plan.persistables) {
     const VarValue* held = scope.Find(persistable.name);
-    if (held && !FitsPersistable(persistable, held)) return false;
+    if (held && !MatchesPersistable(persistable, held)) return false;
   }
   return true;
 }
 
-bool FitsPersistable(const PlanPersistable& persistable, const VarValue* held) {
+bool MatchesPersistable(const PlanPersistable& persistable, const VarValue* held) {
   const VarMeta& meta = persistable.meta;
   if (!held || std::holds_alternative<std::monostate>(*held)) return !persistable.read_first;
   // A plan that writes the variable before it reads it fits whatever the scope holds.

@@ -28,11 +28,11 @@ struct StageInput {
 
 // Whether feeds, cells and values are as the plan relies on them. Looks up a name only for a value
 // in the scope that shapes depend on.
-bool Fits(const Plan& plan, const StageInput& input);
+bool GuardsHold(const Plan& plan, const StageInput& input);
 // Whether the scope's persistables have the plan's types; one that is not there fits.
-bool FitsScope(const Plan& plan, const Scope& scope);
+bool MatchesScope(const Plan& plan, const Scope& scope);
 // `held`: what the scope has; nullptr for nothing.
-bool FitsPersistable(const PlanPersistable& persistable, const VarValue* held);
+bool MatchesPersistable(const PlanPersistable& persistable, const VarValue* held);
 
 // A guard on the value that a variable has when the stage begins: among the feeds (called as in
 // `feeds`), in its cell, or in the scope. Throws kNotFound when it is in none.

@@ -95,7 +95,7 @@ struct StoreInCell {
   ValueId value;
   CellId cell;
 };
-// Saves a value for the gradient blocks of this block, as item `index` of BlockUse::kept; in a run
+// Saves a value for the gradient blocks of this block, as item `index` of BlockUse::saved; in a run
 // for which nothing is saved it does nothing. `move`: nobody else will read the value, so that it
 // is taken out of its cell instead of copied.
 struct SaveForGradient {

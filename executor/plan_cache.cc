@@ -39,7 +39,8 @@ std::shared_ptr<const Plan> PlanCache::Find(Plans& plans, size_t first_op,
                                             const StageInput& input) const {
   for (auto it = plans.begin(); it != plans.end(); ++it) {
     const Plan& plan = **it;
-    if (plan.first_op != first_op || !Fits(plan, input) || !FitsScope(plan, input.scope)) continue;
+    if (plan.first_op != first_op || !GuardsHold(plan, input) || !MatchesScope(plan, input.scope))
+      continue;
     plans.splice(plans.begin(), plans, it);
     return plans.front();
   }

@@ -25,7 +25,7 @@ std::unordered_set<std::string> WrittenNames(const ProgramDesc& program,
 void DeclareCallerCells(const BlockUse& use, Procedure& procedure) {
   for (const std::string& name : procedure.parameters()) procedure.CellOf(name, CellOwner::kCaller);
   for (size_t i = 0; i < procedure.results().size(); ++i) procedure.ResultCell(i);
-  for (const auto& [name, index] : use.taken) procedure.CellOf(name, CellOwner::kCaller);
+  for (const auto& [name, index] : use.reads_saved) procedure.CellOf(name, CellOwner::kCaller);
   for (const std::string& name : use.captured) procedure.CellOf(name, CellOwner::kCaller);
 }
 

@@ -22,12 +22,12 @@ bool IsEmpty(const VarValue* held) {
 
 }  // namespace
 
-bool ScopeBinding::StillFits(const Scope& scope) const {
+bool ScopeBinding::StillMatches(const Scope& scope) const {
   if (scope_ != &scope || generation_ != scope.Generation()) return false;
   for (PersistableId id : bound_.ids()) {
     const auto* tensor = std::get_if<Tensor>(bound_[id].held);
     if (tensor && tensor->raw() == bound_[id].data) continue;
-    if (!FitsPersistable(plan_.persistables[id], bound_[id].held)) return false;
+    if (!MatchesPersistable(plan_.persistables[id], bound_[id].held)) return false;
   }
   return true;
 }
@@ -51,7 +51,7 @@ void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
 void ScopeBinding::BindAgain(PersistableId id, Scope& scope, ValuePointers* pointers) {
   const auto* tensor = std::get_if<Tensor>(bound_[id].held);
   if (!tensor || tensor->raw() == bound_[id].data) return;
-  if (!FitsPersistable(plan_.persistables[id], bound_[id].held)) BindOne(id, scope, pointers);
+  if (!MatchesPersistable(plan_.persistables[id], bound_[id].held)) BindOne(id, scope, pointers);
   BindTensor(id, pointers);
 }
 
@@ -65,7 +65,7 @@ VarValue* ScopeBinding::Find(const PlanPersistable& persistable, Scope& scope) c
                     "program or load the parameters{}",
                     Quote(persistable.name), DidYouMean(persistable.name, scope.LocalNames())));
   }
-  if (!IsEmpty(held) && !FitsPersistable(persistable, held)) {
+  if (!IsEmpty(held) && !MatchesPersistable(persistable, held)) {
     ThrowInvalid(fmt::format("the persistable var {} in the scope {}", Quote(persistable.name),
                              DescribeMismatch(persistable.meta, MetaOfValue(*held))));
   }
@@ -84,8 +84,8 @@ void ScopeBinding::BindOne(PersistableId id, Scope& scope, ValuePointers* pointe
   }
 }
 
-// A tensor of another type is replaced, which loses nothing: FitsPersistable accepts it only where
-// the plan writes the variable before reading it.
+// A tensor of another type is replaced, which loses nothing: MatchesPersistable accepts it only
+// where the plan writes the variable before reading it.
 void ScopeBinding::BindTensor(PersistableId id, ValuePointers* pointers) {
   const PlanPersistable& persistable = plan_.persistables[id];
   VarValue* held = bound_[id].held;

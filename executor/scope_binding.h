@@ -13,7 +13,7 @@ class ScopeBinding {
   explicit ScopeBinding(const Plan& plan) : plan_(plan) { bound_.resize(plan.persistables.size()); }
 
   // Whether the scope is the one bound last and still has the plan's types. Looks up no name.
-  bool StillFits(const Scope& scope) const;
+  bool StillMatches(const Scope& scope) const;
   // Points the persistable values at the scope's tensors, makes those that the plan writes first,
   // and marks all that it writes as written. Cheap when nothing has moved. Throws kNotFound for a
   // variable that the scope does not hold, kInvalidArgument for one of another type.

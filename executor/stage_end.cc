@@ -15,7 +15,7 @@ std::set<std::string> UsedFrom(const PlanDraft& draft, size_t next) {
   };
   add(draft.request.fetches);
   add(draft.procedure.results());
-  add(draft.use.kept);
+  add(draft.use.saved);
   add(draft.use.writes);
   for (size_t i = next; i < draft.block.NumOps(); ++i) {
     const OpDesc& op = draft.block.op(i);
@@ -68,8 +68,8 @@ void StoreOuterVariables(PlanDraft& draft) {
 void EndBlock(PlanDraft& draft) {
   StoreOuterVariables(draft);
   StoreResults(draft);
-  for (size_t i = 0; i < draft.use.kept.size(); ++i)
-    draft.AddSave(draft.Find(draft.use.kept[i]), i);
+  for (size_t i = 0; i < draft.use.saved.size(); ++i)
+    draft.AddSave(draft.Find(draft.use.saved[i]), i);
 }
 
 void EndStage(PlanDraft& draft, size_t next, const OpDesc& last, const std::string& shape_var) {

@@ -24,7 +24,7 @@ CallId SubBlockPlanner::AddCall(BlockRef block, const BlockArgs& args) {
   Procedure& inner = draft_.procedures[call.procedure];
   BindArguments(args, inner, &call);
   // A gradient block reads what the forward block's run saved, not what the variables hold now.
-  for (const auto& [name, index] : use.taken)
+  for (const auto& [name, index] : use.reads_saved)
     call.bindings.push_back({inner.CellOf(name, CellOwner::kCaller), SavedItem{index}});
   BindCaptured(use, args, inner, &call);
   return draft_.plan.calls.Add(std::move(call));

@@ -45,8 +45,8 @@ std::vector<LayerDef> ArrayLayers() {
           Changing("array_length", "The number of elements of the array, int64 [1].")
               .Input("array", "the array")
               .Build([](Builder& net, const LayerArgs& args, const OutputOptions& options) {
-                return Vars{net.Plain("lod_array_length", {{"X", {args.Var("array").name()}}}, {},
-                                      options)};
+                return Vars{
+                    net.Make("lod_array_length", {{"X", {args.Var("array").name()}}}, {}, options)};
               }),
           Changing("assign_to",
                    "A variable that exists becomes x: how a body changes a variable "

@@ -161,8 +161,8 @@ Variable Builder::Data(const std::string& name, const Shape& shape, DType dtype,
   return writer_.Var(block(), var);
 }
 
-Variable Builder::Plain(const std::string& type, SlotList inputs, AttrList attrs,
-                        const OutputOptions& options) {
+Variable Builder::Make(const std::string& type, SlotList inputs, AttrList attrs,
+                       const OutputOptions& options) {
   LayerScope layer(*this, type, options);
   const std::string out = layer.Out();
   Append(type, std::move(inputs), {{"Out", {out}}}, std::move(attrs));
@@ -171,12 +171,12 @@ Variable Builder::Plain(const std::string& type, SlotList inputs, AttrList attrs
 
 Variable Builder::Unary(const std::string& type, const Variable& x, AttrList attrs,
                         const OutputOptions& options) {
-  return Plain(type, {{"X", {x.name()}}}, std::move(attrs), options);
+  return Make(type, {{"X", {x.name()}}}, std::move(attrs), options);
 }
 
 Variable Builder::Binary(const std::string& type, const Variable& x, const Variable& y,
                          AttrList attrs, const OutputOptions& options) {
-  return Plain(type, {{"X", {x.name()}}, {"Y", {y.name()}}}, std::move(attrs), options);
+  return Make(type, {{"X", {x.name()}}, {"Y", {y.name()}}}, std::move(attrs), options);
 }
 
 LayerScope::LayerScope(Builder& net, const std::string& type, OutputOptions options)

@@ -65,8 +65,8 @@ class Builder {
   // The variable of that name.
   Variable Var(const std::string& name) { return writer_.Var(name); }
   // An op with one output Out, by its type.
-  Variable Plain(const std::string& type, SlotList inputs, AttrList attrs = {},
-                 const OutputOptions& options = {});
+  Variable Make(const std::string& type, SlotList inputs, AttrList attrs = {},
+                const OutputOptions& options = {});
   // An op with one input X and one output Out.
   Variable Unary(const std::string& type, const Variable& x, AttrList attrs = {},
                  const OutputOptions& options = {});

@@ -192,11 +192,11 @@ void ArrayWrite(Builder& net, const Variable& x, const Variable& i, const Variab
 
 Variable ArrayRead(Builder& net, const Variable& array, const Variable& i,
                    const OutputOptions& options) {
-  return net.Plain("read_from_array", {{"X", {array.name()}}, {"I", {i.name()}}}, {}, options);
+  return net.Make("read_from_array", {{"X", {array.name()}}, {"I", {i.name()}}}, {}, options);
 }
 
 Variable ArrayLength(Builder& net, const Variable& array) {
-  return net.Plain("lod_array_length", {{"X", {array.name()}}});
+  return net.Make("lod_array_length", {{"X", {array.name()}}});
 }
 
 // --- StaticRnn ---
@@ -258,14 +258,14 @@ Variable StaticRnn::MakeMask(const Variable& sequence) {
   if (sequence.shape()[0] >= 0) {
     steps = FillConstant(net, {1}, DType::kInt64, static_cast<double>(sequence.shape()[0]));
   } else {
-    Variable dims = net.Plain("shape", {{"Input", {sequence.name()}}});
-    dims = net.Plain("slice", {{"Input", {dims.name()}}},
-                     {{"axes", std::vector<int32_t>{0}},
-                      {"starts", std::vector<int32_t>{0}},
-                      {"ends", std::vector<int32_t>{1}}});
+    Variable dims = net.Make("shape", {{"Input", {sequence.name()}}});
+    dims = net.Make("slice", {{"Input", {dims.name()}}},
+                    {{"axes", std::vector<int32_t>{0}},
+                     {"starts", std::vector<int32_t>{0}},
+                     {"ends", std::vector<int32_t>{1}}});
     steps = net.Cast(dims, DType::kInt64);
   }
-  Variable numbers = net.Plain(
+  Variable numbers = net.Make(
       "range", {{"Start", {zero.name()}}, {"End", {steps.name()}}, {"Step", {one.name()}}});
   numbers = net.Reshape(numbers, {-1, 1});
   Variable lengths = options_.lengths;
@@ -306,8 +306,8 @@ void StaticRnn::UpdateMemory(const Variable& memory, const Variable& next) {
   if (!found->after.empty())
     ThrowInvalid(fmt::format("static_rnn: the memory {} is updated twice", Quote(memory.name())));
   const Variable kept = mask_ ? Masked(next, memory) : next;
-  found->after = net_.Plain("rnn_memory_helper", {{"X", {kept.name()}}},
-                            {{"dtype", static_cast<int32_t>(kept.dtype())}})
+  found->after = net_.Make("rnn_memory_helper", {{"X", {kept.name()}}},
+                           {{"dtype", static_cast<int32_t>(kept.dtype())}})
                      .name();
 }
 

@@ -80,7 +80,7 @@ LayerDef::Build PlainBuild(const OpSpec& def,
     for (const std::string& name : attr_names) {
       if (a.Has(name)) attrs.push_back({name, a.attrs.at(name)});
     }
-    return {net.Plain(type, std::move(inputs), std::move(attrs), a.output)};
+    return {net.Make(type, std::move(inputs), std::move(attrs), a.output)};
   };
 }
 

@@ -74,7 +74,7 @@ std::string UnknownEnumerator(const TextSchema& schema, const std::string& messa
   return fmt::format("{}: no such dtype for {}{}", name, field, DidYouMean(name, names));
 }
 
-std::string Plain(std::string message) {
+std::string TidyMessage(std::string message) {
   if (message.ends_with("got: "))
     message.replace(message.size() - 5, 5, "got the end of the text; is a closing brace missing?");
   if (!message.empty() && message.back() == '.') message.pop_back();
@@ -89,7 +89,7 @@ std::string Plain(std::string message) {
   const std::string& message = error.message;
   size_t offset = file.OffsetOf(error.line, error.column);
   auto is = [&](const char* part) { return message.find(part) != std::string::npos; };
-  if (error.line < 0) throw LocatedError(file.source, Plain(message));
+  if (error.line < 0) throw LocatedError(file.source, TidyMessage(message));
   if (is("has no field named")) {
     throw LocatedError(file.WhereOf(PlaceBefore(file.text, offset, Quoted(message, 1))),
                        NoSuchField(schema, message));
@@ -111,7 +111,7 @@ std::string Plain(std::string message) {
   if (is("recursion limit")) {
     throw LocatedError(file.WhereOf(offset), "messages are nested deeper than 64 levels");
   }
-  throw LocatedError(file.WhereOf(offset), Plain(message));
+  throw LocatedError(file.WhereOf(offset), TidyMessage(message));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class Merger {
 
   void Run() {
     std::vector<std::unique_ptr<OpDesc>> ops = block_.TakeOps();
-    for (size_t i = 0; i < ops.size(); ++i) Look(*ops[i], i);
+    for (size_t i = 0; i < ops.size(); ++i) Visit(*ops[i], i);
     std::vector<std::unique_ptr<OpDesc>> kept;
     std::vector<bool> gone(ops.size(), false);
     std::unordered_map<size_t, const Group*> at_last;
@@ -49,7 +49,7 @@ class Merger {
 
  private:
   // Closes the groups that cannot be put off until after `op`, then lets it join or open one.
-  void Look(const OpDesc& op, size_t index) {
+  void Visit(const OpDesc& op, size_t index) {
     op.ForEachInput([&](const std::string& name) { CloseAll(writers_, name); });
     op.ForEachOutput([&](const std::string& name) {
       CloseAll(readers_, name);

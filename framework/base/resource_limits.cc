@@ -47,14 +47,14 @@ double ResourceLimits::SecondsOverdue() const {
 
 const std::shared_ptr<ResourceLimits>& ResourceLimits::Current() { return CurrentLimits(); }
 
-ResourceLimits::Refusal ResourceLimits::TryTake(uint64_t bytes) {
+ResourceLimits::Refusal ResourceLimits::TryReserve(uint64_t bytes) {
   const uint64_t before = in_use_.fetch_add(bytes);
   const bool wraps = before + bytes < before;
   Refusal refusal;
   if (wraps || (options_.memory > 0 && before + bytes > options_.memory))
     refusal = {true, before, options_.memory};
   else if (outer_)
-    refusal = outer_->TryTake(bytes);
+    refusal = outer_->TryReserve(bytes);
   if (refusal.refused) in_use_ -= bytes;
   return refusal;
 }
@@ -65,9 +65,9 @@ void ResourceLimits::Throw(const Refusal& refusal, uint64_t bytes, const std::st
                                 HumanBytes(refusal.limit)));
 }
 
-void ResourceLimits::Give(uint64_t bytes) noexcept {
+void ResourceLimits::Release(uint64_t bytes) noexcept {
   in_use_ -= bytes;
-  if (outer_) outer_->Give(bytes);
+  if (outer_) outer_->Release(bytes);
 }
 
 ResourceLimits::Stop ResourceLimits::FindStop() const {

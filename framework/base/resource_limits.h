@@ -31,8 +31,8 @@ struct ResourceOptions {
 
 class ResourceLimits {
  public:
-  // Starts the clock. Memory taken from these limits is taken from `outer` too, which is by default
-  // the innermost ScopedLimits of this thread.
+  // Starts the clock. Memory reserved in these limits is reserved in `outer` too, which is by
+  // default the innermost ScopedLimits of this thread.
   explicit ResourceLimits(ResourceOptions options,
                           std::shared_ptr<ResourceLimits> outer = Current());
 
@@ -40,13 +40,13 @@ class ResourceLimits {
   static const std::shared_ptr<ResourceLimits>& Current();
 
   // Counts bytes as in use. Throws OutOfMemory, and counts nothing, if that would exceed the limit;
-  // only then is `what` called, which says what they are for. Take and Give are thread-safe.
+  // only then is `what` called, which says what they are for. Reserve and Release are thread-safe.
   template <class What>
-  void Take(uint64_t bytes, What&& what) {
-    const Refusal refusal = TryTake(bytes);
+  void Reserve(uint64_t bytes, What&& what) {
+    const Refusal refusal = TryReserve(bytes);
     if (refusal.refused) Throw(refusal, bytes, what());
   }
-  void Give(uint64_t bytes) noexcept;
+  void Release(uint64_t bytes) noexcept;
   uint64_t bytes_in_use() const { return in_use_; }
 
   // Throws kDeadlineExceeded or kCancelled if the work must stop; only then is `where` called,
@@ -70,7 +70,7 @@ class ResourceLimits {
     bool refused = false;
     uint64_t in_use = 0, limit = 0;
   };
-  Refusal TryTake(uint64_t bytes);
+  Refusal TryReserve(uint64_t bytes);
   [[noreturn]] static void Throw(const Refusal& refusal, uint64_t bytes, const std::string& what);
   struct Stop {
     enum Kind { kNone, kTime, kAsked } kind = kNone;

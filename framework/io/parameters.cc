@@ -23,7 +23,7 @@ const VarDesc& Declared(const ProgramDesc& program, const std::string& name) {
   throw Error(ErrorCode::kNotFound, fmt::format("the program has no var {} to load", Quote(name)));
 }
 
-bool Fits(const Tensor& tensor, const VarDesc& var) {
+bool MatchesDeclaration(const Tensor& tensor, const VarDesc& var) {
   return tensor.dtype() == var.dtype() && var.shape().CompatibleWith(tensor.shape());
 }
 
@@ -71,7 +71,7 @@ VarValue ParseOne(const VarDesc& var, const std::string& bytes, const std::strin
     value = ParseSelectedRows(bytes, &offset, path);
   } else {
     Tensor tensor = ParseTensor(bytes, &offset, path);
-    if (!Fits(tensor, var)) {
+    if (!MatchesDeclaration(tensor, var)) {
       ThrowInvalid(
           fmt::format("{}: the var {} {}", path, Quote(var.name()), Mismatch(var, tensor)));
     }
@@ -133,7 +133,7 @@ void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& na
                   fmt::format("{}: ends before {}, {}", path, place, Quote(name)));
     }
     Tensor tensor = ParseTensor(bytes, &offset, fmt::format("{} ({}, {})", path, place, name));
-    if (!Fits(tensor, var)) {
+    if (!MatchesDeclaration(tensor, var)) {
       ThrowInvalid(
           fmt::format("{}: {}, {}, {}", path, place, Quote(name), Mismatch(var, tensor)),
           "the file is of another program, or a parameter was added, removed or renamed: the order "

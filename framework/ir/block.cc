@@ -60,10 +60,10 @@ VarDesc& BlockDesc::Var(const std::string& name) {
 }
 
 VarDesc* BlockDesc::TryAddVar(std::string name) {
-  return Adopt(std::make_unique<VarDesc>(std::move(name)));
+  return TryAppend(std::make_unique<VarDesc>(std::move(name)));
 }
 
-VarDesc* BlockDesc::Adopt(std::unique_ptr<VarDesc> var) {
+VarDesc* BlockDesc::TryAppend(std::unique_ptr<VarDesc> var) {
   var->index_ = vars_.size();
   if (!var_index_.Add(var.get())) return nullptr;
   if (idx_ > 0) program_->NoteInnerName(var->name(), idx_);
@@ -79,7 +79,7 @@ const VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
 }
 
 VarDesc& BlockDesc::AppendVar(const VarDesc& var) {
-  if (VarDesc* added = Adopt(std::make_unique<VarDesc>(var))) return *added;
+  if (VarDesc* added = TryAppend(std::make_unique<VarDesc>(var))) return *added;
   throw Error(ErrorCode::kAlreadyExists,
               fmt::format("block {} already has a var {}", idx_, Quote(var.name())));
 }

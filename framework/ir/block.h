@@ -194,7 +194,7 @@ class BlockDesc {
   void IndexUses() const;
   UseLists& UsesOf(std::string_view name) const;
   const UseLists& IndexedUsesOf(std::string_view name) const;
-  VarDesc* Adopt(std::unique_ptr<VarDesc> var);
+  VarDesc* TryAppend(std::unique_ptr<VarDesc> var);
 
   ProgramDesc* program_;
   int idx_;

@@ -18,7 +18,7 @@ class BlockUseFinder {
         uses_(n_),
         free_(n_),
         writes_(n_),
-        kept_(n_) {}
+        saved_(n_) {}
 
   std::vector<BlockUse> Run() {
     uses_[0].reached = true;
@@ -26,7 +26,7 @@ class BlockUseFinder {
       if (uses_[b].reached) MarkSubBlocks(b);
     }
     for (size_t b = n_; b-- > 0;) CollectFree(b);
-    for (size_t b = n_; b-- > 0;) Take(b);
+    for (size_t b = n_; b-- > 0;) SeparateSaved(b);
     for (size_t b = 0; b < n_; ++b) Fill(b);
     return std::move(uses_);
   }
@@ -48,7 +48,8 @@ class BlockUseFinder {
   }
 
   // Called from the last block to the first, since sub-blocks come after their blocks. Collects too
-  // many names for nested gradient blocks; those that they read from saved values are removed later.
+  // many names for nested gradient blocks; those that they read from saved values are removed by
+  // SeparateSaved.
   void CollectFree(size_t b) {
     if (b == 0) return;
     const BlockDesc& block = Block(b);
@@ -66,7 +67,7 @@ class BlockUseFinder {
 
   // Separates, from the innermost block outwards, what a gradient block takes from the
   // forward block's runs.
-  void Take(size_t b) {
+  void SeparateSaved(size_t b) {
     ForEachSubBlock(b, [&](size_t sub) {
       if (b == 0) return;
       for (const std::string& name : free_[sub]) {
@@ -78,17 +79,17 @@ class BlockUseFinder {
     const size_t f = static_cast<size_t>(forward->idx());
     uses_[f].has_gradient = true;
     for (const std::string& name : free_[b]) {
-      if (forward->FindVar(name) || writes_[f].count(name)) taken_names_[b].insert(name);
+      if (forward->FindVar(name) || writes_[f].count(name)) reads_saved_[b].insert(name);
     }
-    for (const std::string& name : taken_names_[b]) {
+    for (const std::string& name : reads_saved_[b]) {
       free_[b].erase(name);
-      kept_[f].insert(name);
+      saved_[f].insert(name);
     }
   }
 
   void Fill(size_t b) {
     BlockUse& use = uses_[b];
-    use.kept.assign(kept_[b].begin(), kept_[b].end());
+    use.saved.assign(saved_[b].begin(), saved_[b].end());
     for (const std::string& name : free_[b]) {
       const VarDesc* var = Block(b).FindVarRecursive(name);
       if (var && var->persistable()) continue;
@@ -97,20 +98,20 @@ class BlockUseFinder {
     }
     use.writes.assign(writes_[b].begin(), writes_[b].end());
     const BlockDesc* forward = Block(b).forward_block();
-    auto taken = taken_names_.find(b);
-    if (!forward || taken == taken_names_.end()) return;
-    const Names& kept = kept_[static_cast<size_t>(forward->idx())];
-    for (const std::string& name : taken->second) {
-      const auto position = std::distance(kept.begin(), kept.find(name));
-      use.taken.emplace_back(name, static_cast<size_t>(position));
+    auto reads = reads_saved_.find(b);
+    if (!forward || reads == reads_saved_.end()) return;
+    const Names& saved = saved_[static_cast<size_t>(forward->idx())];
+    for (const std::string& name : reads->second) {
+      const auto position = std::distance(saved.begin(), saved.find(name));
+      use.reads_saved.emplace_back(name, static_cast<size_t>(position));
     }
   }
 
   const ProgramDesc& program_;
   size_t n_;
   std::vector<BlockUse> uses_;
-  std::vector<Names> free_, writes_, kept_;
-  std::map<size_t, Names> taken_names_;
+  std::vector<Names> free_, writes_, saved_;
+  std::map<size_t, Names> reads_saved_;
 };
 
 std::vector<std::string> OuterNames(const BlockDesc& block, bool writes) {

@@ -11,16 +11,17 @@ namespace coracle {
 
 struct BlockUse {
   // Variables of enclosing blocks, not persistable, that the block or one inside it reads or
-  // writes; by name. In a gradient block those of `taken` are not among them.
+  // writes; by name. In a gradient block variables of `reads_saved` are not among them.
   std::vector<std::string> captured;
   std::vector<bool> written;  // by captured: a run of the block may change it
   // Not persistable or persistable, declared outside: what a run of the block may write; by name.
   std::vector<std::string> writes;
   // Variables whose values of each run the gradient blocks of this block read: declared in it, or
   // outside and written by it; by name. The order is that of StepScopes::Step.
-  std::vector<std::string> kept;
-  // In a gradient block: the indices in the forward block's `kept` that it reads, with their names.
-  std::vector<std::pair<std::string, size_t>> taken;
+  std::vector<std::string> saved;
+  // In a gradient block: the indices in the forward block's `saved` that it reads, with their
+  // names.
+  std::vector<std::pair<std::string, size_t>> reads_saved;
   bool has_gradient = false;  // some block that can be run is its gradient block
   bool reached = false;       // the root block, or run by an op of a reached block
 };

@@ -128,7 +128,7 @@ class OneOp : public ArgTable, public Workspace {
       if (it != inner.end()) env_[name] = it->second;
     }
     for (const auto& [name, arg] : sub.args.out) ValueOf(arg) = inner[name];
-    if (keep) Keep(use, inner, keep);
+    if (keep) SaveValues(use, inner, keep);
     for (const auto& [name, index] : inputs_) {  // what the block changed
       auto it = env_.find(name);
       if (it == env_.end()) continue;
@@ -184,7 +184,7 @@ class OneOp : public ArgTable, public Workspace {
         inner[use.captured[i]] = CloneValue(inner[use.captured[i]]);
     }
     for (const auto& [name, arg] : args.in) inner[name] = ValueOf(arg);
-    for (const auto& [name, index] : use.taken) {
+    for (const auto& [name, index] : use.reads_saved) {
       inner.erase(name);
       if (kept && index < kept->size() && (*kept)[index].set)
         inner[name] = CloneValue((*kept)[index].value);
@@ -192,10 +192,10 @@ class OneOp : public ArgTable, public Workspace {
     return inner;
   }
 
-  static void Keep(const BlockUse& use, const VarValues& inner, StepScopes::Step* keep) {
-    keep->resize(use.kept.size());
-    for (size_t i = 0; i < use.kept.size(); ++i) {
-      auto it = inner.find(use.kept[i]);
+  static void SaveValues(const BlockUse& use, const VarValues& inner, StepScopes::Step* keep) {
+    keep->resize(use.saved.size());
+    for (size_t i = 0; i < use.saved.size(); ++i) {
+      auto it = inner.find(use.saved[i]);
       (*keep)[i].set = it != inner.end() && !std::holds_alternative<std::monostate>(it->second);
       if ((*keep)[i].set) (*keep)[i].value = CloneValue(it->second);
     }

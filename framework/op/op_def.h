@@ -94,7 +94,7 @@ class OpDef {
   OpDef& NoGradientTo(const std::vector<std::string>& input_slots);
   // Inputs that may hold values of this kind besides dense tensors; the kernels check
   // TensorArg::type. In all other inputs such values are refused before shape rule and kernels run.
-  //   OpDef& Takes(VarType type, const std::vector<std::string>& input_slots);
+  OpDef& Takes(VarType type, const std::vector<std::string>& input_slots);
   // Every input may hold any kind of value, as for an op that runs a block.
   OpDef& TakesAnyValue();
   // Outputs that may keep all or part of their previous value (a branch that is not taken, a loop

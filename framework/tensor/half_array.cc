@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Every loop ends with the plain one on the elements that do not fill a vector.
 
 template <class From, class To>
-void Plain(const From* from, To* to, int64_t n) {
+void ConvertLoop(const From* from, To* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = To(static_cast<float>(from[i]));
 }
 
@@ -30,7 +30,7 @@ void Widen(const float16* from, float* to, int64_t n) {
     const auto* at = reinterpret_cast<const hwy::float16_t*>(from + i);
     hn::StoreU(hn::PromoteTo(d, hn::LoadU(h, at)), d, to + i);
   }
-  Plain(from + i, to + i, n - i);
+  ConvertLoop(from + i, to + i, n - i);
 }
 void Narrow(const float* from, float16* to, int64_t n) {
   const hn::ScalableTag<float> d;
@@ -41,11 +41,11 @@ void Narrow(const float* from, float16* to, int64_t n) {
     auto* at = reinterpret_cast<hwy::float16_t*>(to + i);
     hn::StoreU(hn::DemoteTo(h, hn::LoadU(d, from + i)), h, at);
   }
-  Plain(from + i, to + i, n - i);
+  ConvertLoop(from + i, to + i, n - i);
 }
 #else
-void Widen(const float16* from, float* to, int64_t n) { Plain(from, to, n); }
-void Narrow(const float* from, float16* to, int64_t n) { Plain(from, to, n); }
+void Widen(const float16* from, float* to, int64_t n) { ConvertLoop(from, to, n); }
+void Narrow(const float* from, float16* to, int64_t n) { ConvertLoop(from, to, n); }
 #endif
 
 void WidenB(const bfloat16* from, float* to, int64_t n) {
@@ -58,7 +58,7 @@ void WidenB(const bfloat16* from, float* to, int64_t n) {
     const auto bits = hn::LoadU(h, reinterpret_cast<const uint16_t*>(from + i));
     hn::StoreU(hn::BitCast(f, hn::ShiftLeft<16>(hn::PromoteTo(d, bits))), f, to + i);
   }
-  Plain(from + i, to + i, n - i);
+  ConvertLoop(from + i, to + i, n - i);
 }
 // bfloat16::FromFloat on vectors.
 void NarrowB(const float* from, bfloat16* to, int64_t n) {
@@ -80,7 +80,7 @@ void NarrowB(const float* from, bfloat16* to, int64_t n) {
     const auto result = hn::IfThenElse(nan, hn::Or(upper, quiet), rounded);
     hn::StoreU(hn::DemoteTo(h, hn::BitCast(s, result)), h, reinterpret_cast<uint16_t*>(to + i));
   }
-  Plain(from + i, to + i, n - i);
+  ConvertLoop(from + i, to + i, n - i);
 }
 
 }  // namespace HWY_NAMESPACE

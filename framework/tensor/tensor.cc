@@ -38,14 +38,14 @@ struct Release {
   uint64_t version = FirstVersion();
   void operator()(void* data) const {
     std::free(data);
-    if (limits) limits->Give(bytes);
+    if (limits) limits->Release(bytes);
   }
 };
 
 template <class What>
 std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
   Release release{ResourceLimits::Current(), bytes + kOverhead};
-  if (release.limits) release.limits->Take(release.bytes, what);
+  if (release.limits) release.limits->Reserve(release.bytes, what);
   const bool huge = bytes >= kHugePage - kHugePage / 8;
   size_t alignment = huge ? kHugePage : kAlignment;
   size_t rounded = (bytes + alignment - 1) / alignment * alignment;

@@ -229,7 +229,7 @@ struct VarCell {
 // What gradient blocks need of each run of a block (STEP_SCOPES): one step per run, a stack.
 class StepScopes {
  public:
-  using Step = std::vector<VarCell>;  // in the order of BlockUse::kept
+  using Step = std::vector<VarCell>;  // in the order of BlockUse::saved
   size_t size() const { return size_; }
   Step& operator[](size_t i) { return steps_[i]; }
   Step& Push();              // memory of an earlier step at this place is used again

@@ -1,7 +1,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/control/add_value.h>
 #include <coracle/operators/control/block_gradient.h>
-#include <coracle/operators/control/value_arithmetic.h>
 #include <fmt/format.h>
 
 #include <algorithm>

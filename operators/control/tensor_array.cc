@@ -5,7 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/control/value_arithmetic.h>
+#include <coracle/operators/control/scalar_input.h>
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
 

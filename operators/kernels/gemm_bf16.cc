@@ -84,7 +84,7 @@ std::vector<RowsCall> MakeRowsCalls(const GemmSpec& s, const GemmBatch& batch) {
   return calls;
 }
 
-bool Fits(const GemmSpec& s, const GemmBatch& batch) {
+bool IsSupported(const GemmSpec& s, const GemmBatch& batch) {
   bool fits = s.m > 0 && s.n > 0 && s.k > 0 && s.beta == 0;
   for (int i = 0; i < batch.rank; ++i) fits &= batch.dims[i] > 0 && batch.c_step[i] != 0;
   return fits;
@@ -94,7 +94,7 @@ bool Fits(const GemmSpec& s, const GemmBatch& batch) {
 
 template <>
 Gemm<bfloat16> MakeBatchGemm<bfloat16>(const GemmSpec& s, const GemmBatch& batch, KernelMode mode) {
-  if (mode != KernelMode::kAuto || !Fits(s, batch)) return {};
+  if (mode != KernelMode::kAuto || !IsSupported(s, batch)) return {};
   try {
     const std::vector<RowsCall> calls = MakeRowsCalls(s, batch);
     if (calls.empty()) return {};

@@ -6,7 +6,7 @@
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
-#include <coracle/operators/tensor/axis_pieces.h>
+#include <coracle/operators/tensor/axis_split.h>
 
 namespace coracle {
 namespace {
@@ -45,8 +45,8 @@ VarMeta ConcatOut(InferContext& ctx) {
 
 void InferConcat(InferContext& ctx) { ctx.SetOutput("Out", ConcatOut(ctx)); }
 
-// The pieces that `parts` make of `whole` along `axis`; throws when they do not fit.
-Pieces MakePieces(const std::vector<TensorArg>& parts, const TensorArg& whole, int64_t axis) {
+// How `parts` split `whole` along `axis`; throws if they do not fit.
+AxisSplit MakeAxisSplit(const std::vector<TensorArg>& parts, const TensorArg& whole, int64_t axis) {
   int at = 0;
   int64_t sum = 0;
   bool fits = whole.shape.NormalizeAxis(axis, &at);
@@ -60,29 +60,29 @@ Pieces MakePieces(const std::vector<TensorArg>& parts, const TensorArg& whole, i
   }
   if (!fits || sum != whole.shape[at])
     ThrowInvalid("the axis does not fit the shapes that were inferred for the pieces");
-  return Pieces(SizeOf(whole.dtype), whole.numel == 0 ? 0 : whole.shape.Product(0, at), widths);
+  return AxisSplit(SizeOf(whole.dtype), whole.numel == 0 ? 0 : whole.shape.Product(0, at), widths);
 }
 
-// Calls body(ws, pieces): with pieces made once when the axis is an attr, else with ones made for
-// the value that AxisTensor holds in this run.
+// Calls body(ws, split): with the split made once if the axis is an attr, otherwise the
+// split for the value of AxisTensor in this run.
 template <class Body>
-Kernel WithPieces(const PrepareContext& ctx, const std::vector<TensorArg>& parts,
-                  const TensorArg& whole, Body body) {
+Kernel WithAxisSplit(const PrepareContext& ctx, const std::vector<TensorArg>& parts,
+                     const TensorArg& whole, Body body) {
   const TensorArg axis = ctx.Input("AxisTensor");
   if (!axis) {
-    const Pieces pieces = MakePieces(parts, whole, ctx.Attr<int32_t>("axis"));
-    return [=](Workspace& ws) { body(ws, pieces); };
+    const AxisSplit split = MakeAxisSplit(parts, whole, ctx.Attr<int32_t>("axis"));
+    return [=](Workspace& ws) { body(ws, split); };
   }
   if (axis.numel != 1 || !IsIndexType(axis.dtype))
     ctx.Unsupported("AxisTensor must hold one int32 or int64");
-  return [=](Workspace& ws) { body(ws, MakePieces(parts, whole, IndexReader(ws, axis)[0])); };
+  return [=](Workspace& ws) { body(ws, MakeAxisSplit(parts, whole, IndexReader(ws, axis)[0])); };
 }
 
 Kernel Join(const PrepareContext& ctx, const std::vector<TensorArg>& parts,
             const TensorArg& whole) {
-  return WithPieces(ctx, parts, whole, [=](Workspace& ws, const Pieces& pieces) {
+  return WithAxisSplit(ctx, parts, whole, [=](Workspace& ws, const AxisSplit& split) {
     for (size_t i = 0; i < parts.size(); ++i) {
-      if (parts[i].numel > 0) pieces.Join(i, ws.Data<const void>(parts[i]), ws.Data<void>(whole));
+      if (parts[i].numel > 0) split.Join(i, ws.Data<const void>(parts[i]), ws.Data<void>(whole));
     }
   });
 }
@@ -90,10 +90,10 @@ Kernel Join(const PrepareContext& ctx, const std::vector<TensorArg>& parts,
 // Piece i has the shape of shapes[i] and goes to parts[i], if that is there.
 Kernel Cut(const PrepareContext& ctx, const TensorArg& whole, const std::vector<TensorArg>& shapes,
            const std::vector<TensorArg>& parts) {
-  return WithPieces(ctx, shapes, whole, [=](Workspace& ws, const Pieces& pieces) {
+  return WithAxisSplit(ctx, shapes, whole, [=](Workspace& ws, const AxisSplit& split) {
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i] && parts[i].numel > 0)
-        pieces.Cut(i, ws.Data<const void>(whole), ws.Data<void>(parts[i]));
+        split.Cut(i, ws.Data<const void>(whole), ws.Data<void>(parts[i]));
     }
   });
 }
@@ -213,31 +213,31 @@ void InferUnstack(InferContext& ctx) {
 }
 
 // `whole` has one dimension more than its `count` pieces, at attr axis.
-Pieces StackPieces(const PrepareContext& ctx, const TensorArg& whole, size_t count) {
+AxisSplit StackSplit(const PrepareContext& ctx, const TensorArg& whole, size_t count) {
   int axis = 0;
   whole.shape.NormalizeAxis(ctx.Attr<int32_t>("axis"), &axis);
-  if (whole.numel == 0) return Pieces(SizeOf(whole.dtype), 0, std::vector<int64_t>(count, 0));
-  return Pieces(SizeOf(whole.dtype), whole.shape.Product(0, axis),
-                std::vector<int64_t>(count, whole.shape.Product(axis + 1, whole.shape.rank())));
+  if (whole.numel == 0) return AxisSplit(SizeOf(whole.dtype), 0, std::vector<int64_t>(count, 0));
+  return AxisSplit(SizeOf(whole.dtype), whole.shape.Product(0, axis),
+                   std::vector<int64_t>(count, whole.shape.Product(axis + 1, whole.shape.rank())));
 }
 
 Kernel Stack(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X");
   const TensorArg y = ctx.Output("Y");
-  const Pieces pieces = StackPieces(ctx, y, xs.size());
+  const AxisSplit split = StackSplit(ctx, y, xs.size());
   return [=](Workspace& ws) {
     for (size_t i = 0; i < xs.size() && y.numel > 0; ++i)
-      pieces.Join(i, ws.Data<const void>(xs[i]), ws.Data<void>(y));
+      split.Join(i, ws.Data<const void>(xs[i]), ws.Data<void>(y));
   };
 }
 
 Kernel Unstack(const PrepareContext& ctx) {
   const std::vector<TensorArg> ys = ctx.Outputs("Y");
   const TensorArg x = ctx.Input("X");
-  const Pieces pieces = StackPieces(ctx, x, ys.size());
+  const AxisSplit split = StackSplit(ctx, x, ys.size());
   return [=](Workspace& ws) {
     for (size_t i = 0; i < ys.size() && x.numel > 0; ++i) {
-      if (ys[i]) pieces.Cut(i, ws.Data<const void>(x), ws.Data<void>(ys[i]));
+      if (ys[i]) split.Cut(i, ws.Data<const void>(x), ws.Data<void>(ys[i]));
     }
   };
 }

@@ -3,7 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/control/value_arithmetic.h>
+#include <coracle/operators/control/add_value.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/selected_rows.h>

@@ -8,7 +8,7 @@ namespace coracle {
 namespace {
 
 template <class T>
-Kernel Plain(const PrepareContext& ctx) {
+Kernel Uncentered(const PrepareContext& ctx) {
   const std::array<StateSlots, 2> state = {
       {{"MeanSquare", "MeanSquareOut"}, {"Moment", "MomentOut"}}};
   return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
@@ -63,7 +63,7 @@ template <class T>
 KernelOf<T> Rmsprop(const PrepareContext& ctx) {
   if (ctx.Attr<bool>("centered")) return Centered<T>(ctx);
   const std::vector<TensorArg> in = ctx.Inputs("MeanGrad"), out = ctx.Outputs("MeanGradOut");
-  return [=, update = Plain<T>(ctx)](Workspace& ws) {
+  return [=, update = Uncentered<T>(ctx)](Workspace& ws) {
     update(ws);
     for (size_t k = 0; k < out.size(); ++k) {
       if (!out[k]) continue;

@@ -291,15 +291,15 @@ TEST(WhileGradient, ShrinkingBatch) {
   Variable x = t.Feed("x", fed), w = t.Param("w", {2, 2}), h0 = t.Param("h0", {3, 2});
   t.main.Root().Var("table").SetType(VarType::kLoDRankTable);
   t.net.Append("lod_rank_table", {{"X", {"x"}}}, {{"Out", {"table"}}}, {{"level", 0}});
-  Variable longest = t.net.Plain("max_sequence_len", {{"RankTable", {"table"}}});
+  Variable longest = t.net.Make("max_sequence_len", {{"RankTable", {"table"}}});
   Variable steps = CreateArray(t.net, kDouble), states = CreateArray(t.net, kDouble);
   Variable projected = t.net.Matmul(x, w);
   t.net.Append("lod_tensor_to_array", {{"X", {projected.name()}}, {"RankTable", {"table"}}},
                {{"Out", {steps.name()}}});
   Variable h = t.net.Scale(h0, {.scale = 1.0f});
   t.For(longest, [&](Variable i) {
-    Variable live = t.net.Plain("shrink_rnn_memory",
-                                {{"X", {h.name()}}, {"RankTable", {"table"}}, {"I", {i.name()}}});
+    Variable live = t.net.Make("shrink_rnn_memory",
+                               {{"X", {h.name()}}, {"RankTable", {"table"}}, {"I", {i.name()}}});
     Assign(t.net, t.net.Tanh(t.net.Add(live, ArrayRead(t.net, steps, i))), h);
     ArrayWrite(t.net, h, i, states);
   });

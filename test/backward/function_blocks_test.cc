@@ -210,7 +210,7 @@ TEST_F(FunctionBlocks, RandomOps) {
   const Function f = Define({1}, [&](const Variable& p) {
     const Variable sum = Copy(p);
     Repeat(2, [&] {
-      const Variable noise = net.Plain(
+      const Variable noise = net.Make(
           "uniform_random", {}, {{"shape", std::vector<int64_t>{1}}, {"dtype", 5}, {"min", 0.0f}});
       Assign(net, net.Add(sum, noise), sum);
     });

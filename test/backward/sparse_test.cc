@@ -285,8 +285,8 @@ void CheckSparseBehind(const std::function<Variable(Builder&, const Variable&)>&
   const Variable w = net.Data("w", {3, 2}, DType::kFloat32, {.stop_gradient = false});
   const Variable ids = net.Data("ids", {2}, DType::kInt64);
   const Variable table = make(net, w);
-  const Variable rows = net.Plain("lookup_table_v2", {{"W", {table.name()}}, {"Ids", {ids.name()}}},
-                                  {{"is_sparse", true}});
+  const Variable rows = net.Make("lookup_table_v2", {{"W", {table.name()}}, {"Ids", {ids.name()}}},
+                                 {{"is_sparse", true}});
   net.Mean(net.Mul(rows, rows), {.output = "loss"});
   CheckGradientOptions options;
   options.loss = "loss";
@@ -305,8 +305,8 @@ TEST(SparseBehind, ABranch) {
       If(net, condition, [&] {
         const Variable ids = FillConstant(net, {3}, DType::kInt64, 1);
         Assign(net,
-               net.Plain("lookup_table_v2", {{"W", {state.name()}}, {"Ids", {ids.name()}}},
-                         {{"is_sparse", true}}),
+               net.Make("lookup_table_v2", {{"W", {state.name()}}, {"Ids", {ids.name()}}},
+                        {{"is_sparse", true}}),
                state);
       });
       return state;

@@ -179,7 +179,7 @@ TEST(While, ShapesThatDependOnTheIterationsValues) {
   Variable n = t.net.Data("n", {1}, DType::kInt64);
   Variable zero = t.Int(0), one = t.Int(1), total = t.Int(0);
   t.For(n, [&](Variable i) {
-    Variable numbers = t.net.Plain(
+    Variable numbers = t.net.Make(
         "range", {{"Start", {zero.name()}}, {"End", {i.name()}}, {"Step", {one.name()}}});
     Variable sum = t.net.ReduceSum(t.net.Concat({numbers, i}), {});
     Assign(t.net, t.net.Add(total, t.net.Reshape(sum, {1})), total);
@@ -209,7 +209,7 @@ TEST(While, RandomOpsDrawAnewInEachIteration) {
   Variable array = CreateArray(t.net, DType::kFloat32);
   t.For(n, [&](Variable i) {
     Variable draw =
-        t.net.Plain("uniform_random", {}, {{"shape", std::vector<int64_t>{1}}, {"dtype", 5}});
+        t.net.Make("uniform_random", {}, {{"shape", std::vector<int64_t>{1}}, {"dtype", 5}});
     ArrayWrite(t.net, draw, i, array);
   });
   std::vector<std::string> names;
@@ -227,7 +227,7 @@ TEST(While, RandomOpsDrawTheSameWhateverRanBefore) {
   Variable m = t.net.Data("m", {1}, DType::kInt64), n = t.net.Data("n", {1}, DType::kInt64);
   const auto draw = [&](const Variable& sum) {
     Variable noise =
-        t.net.Plain("uniform_random", {}, {{"shape", std::vector<int64_t>{1}}, {"dtype", 5}});
+        t.net.Make("uniform_random", {}, {{"shape", std::vector<int64_t>{1}}, {"dtype", 5}});
     Assign(t.net, t.net.Add(sum, noise), sum);
   };
   Variable a = FillConstant(t.net, {1}, DType::kFloat32, 0), b = t.net.Scale(a, {.scale = 1});
@@ -467,14 +467,14 @@ TEST(Lod, RankTableAndArrays) {
   VarDesc& table = t.main.Root().Var("table");
   table.SetType(VarType::kLoDRankTable);
   t.net.Append("lod_rank_table", {{"X", {copy.name()}}}, {{"Out", {"table"}}}, {{"level", 0}});
-  Variable longest = t.net.Plain("max_sequence_len", {{"RankTable", {"table"}}});
+  Variable longest = t.net.Make("max_sequence_len", {{"RankTable", {"table"}}});
   Variable steps = CreateArray(t.net, DType::kFloat32), sums = CreateArray(t.net, DType::kFloat32);
   t.net.Append("lod_tensor_to_array", {{"X", {x.name()}}, {"RankTable", {"table"}}},
                {{"Out", {steps.name()}}});
   Variable state = FillConstant(t.net, {3, 1}, DType::kFloat32, 0);
   t.For(longest, [&](Variable i) {
     Variable step = ArrayRead(t.net, steps, i);
-    Variable live = t.net.Plain(
+    Variable live = t.net.Make(
         "shrink_rnn_memory", {{"X", {state.name()}}, {"RankTable", {"table"}}, {"I", {i.name()}}});
     Assign(t.net, t.net.Add(live, step), state);
     ArrayWrite(t.net, state, i, sums);

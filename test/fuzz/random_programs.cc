@@ -73,7 +73,7 @@ class Runner {
       const RandomCase made = MakeCase(current_seed, types_);
       if (FLAGS_show) fmt::print("{}\n", PrintProgram(made.program.program));
       if (const auto finding = CheckProgram(made.program, made.plan, &counts))
-        Tell(current_seed, made, *finding);
+        Report(current_seed, made, *finding);
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     counts_.Add(counts);
@@ -100,7 +100,7 @@ class Runner {
     hostile_.Add(counts);
   }
 
-  void Tell(uint64_t seed, const RandomCase& made, const Finding& finding) {
+  void Report(uint64_t seed, const RandomCase& made, const Finding& finding) {
     ++findings_;
     const RandomProgram small = Minimize(made.program, made.plan, finding.kind);
     const std::lock_guard<std::mutex> lock(mutex_);

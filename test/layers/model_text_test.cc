@@ -278,11 +278,11 @@ const Case kCases[] = {
     {"constants",
      R"(layer { fill_constant { shape: [2, 3] value: 1.5 dtype: float64 output: "k" } })",
      [](Builder& net, const Inputs&) {
-       net.Plain("fill_constant", {},
-                 {{"shape", std::vector<int64_t>{2, 3}},
-                  {"value", 1.5f},
-                  {"dtype", static_cast<int32_t>(DType::kFloat64)}},
-                 {.output = "k"});
+       net.Make("fill_constant", {},
+                {{"shape", std::vector<int64_t>{2, 3}},
+                 {"value", 1.5f},
+                 {"dtype", static_cast<int32_t>(DType::kFloat64)}},
+                {.output = "k"});
      }},
     {"initializers",
      R"(layer { fc { input: "v" size: 2 param { initializer { uniform { low: -2 high: 2 } } } } }

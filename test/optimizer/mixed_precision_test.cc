@@ -308,12 +308,12 @@ struct Loop : Net {
     Variable h = net.Scale(x, {.scale = 1.0f, .output = "h"});
     Variable i = FillConstant(net, {1}, DType::kInt64, 0),
              n = FillConstant(net, {1}, DType::kInt64, 3);
-    Variable condition = net.Plain("less_than", {{"X", {i.name()}}, {"Y", {n.name()}}});
+    Variable condition = net.Make("less_than", {{"X", {i.name()}}, {"Y", {n.name()}}});
     While(net, condition, [&] {
       Variable y = net.Tanh(net.Matmul(h, w, {.output = "product"}));
       Assign(net, net.Matmul(y, w), h);
       Increment(net, i);
-      Assign(net, net.Plain("less_than", {{"X", {i.name()}}, {"Y", {n.name()}}}), condition);
+      Assign(net, net.Make("less_than", {{"X", {i.name()}}, {"Y", {n.name()}}}), condition);
     });
     net.Mean(net.Matmul(h, w), {.output = "loss"});
   }

@@ -53,7 +53,7 @@ void StateCarry::Reset() {
     if (Bytes(state) > 0) std::memset(state.raw(), 0, Bytes(state));
 }
 
-void StateCarry::Take(std::span<const Tensor> fetched) {
+void StateCarry::Receive(std::span<const Tensor> fetched) {
   for (size_t i = 0; i < states_.size(); ++i) {
     if (!(fetched[i].shape() == states_[i].shape()) || fetched[i].dtype() != states_[i].dtype()) {
       ThrowInvalid(fmt::format("{} came out as {}, but {} takes {}", Quote(from_[i]),

@@ -25,7 +25,7 @@ class StateCarry {
 
   void Reset();  // zeros
   // What a run fetched for from(). Throws kInvalidArgument for another shape than the state's.
-  void Take(std::span<const Tensor> fetched);
+  void Receive(std::span<const Tensor> fetched);
   // `feeds` with the states behind them. Valid until the next call.
   const std::vector<Tensor>& Append(const std::vector<Tensor>& feeds);
 

@@ -44,12 +44,12 @@ bool IsStillThere(int fd, const std::string& path) {
 
 DirectoryLock::DirectoryLock(const std::string& directory)
     : path_((std::filesystem::path(directory) / ".lock").string()) {
-  while (!Take(directory)) {
+  while (!TryLock(directory)) {
   }
 }
 
 // Returns whether it is done; else to be tried again.
-bool DirectoryLock::Take(const std::string& directory) {
+bool DirectoryLock::TryLock(const std::string& directory) {
   const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (fd < 0) {
     throw Error(ErrorCode::kIo,

@@ -18,7 +18,7 @@ class DirectoryLock {
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
  private:
-  bool Take(const std::string& directory);
+  bool TryLock(const std::string& directory);
   std::string path_;
   int fd_ = -1;
 };

@@ -175,7 +175,7 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
     NamingRows(reader, batch, [&] {
       const std::vector<Tensor>& out = program.Run(scope, carry.Append(feeder.Bind(batch)));
       results.Add(out, batch);
-      carry.Take(std::span(out).subspan(results.fetches().size()));
+      carry.Receive(std::span(out).subspan(results.fetches().size()));
     });
     // The table is of the plan run last: that of the whole batches.
     if (profile && options.compile.profile && (b == 0 || batch[0].shape()[0] == set.batch_size))

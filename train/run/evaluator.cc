@@ -44,7 +44,7 @@ void Evaluator::RunBatch(Scope& scope) {
   NamingRows(reader_, batch, [&] {
     const std::vector<Tensor>& out = program_.Run(scope, carry_.Append(feeder_.Bind(batch)));
     sums_.Add(out, rows);
-    carry_.Take(std::span(out).subspan(sums_.fetches().size()));
+    carry_.Receive(std::span(out).subspan(sums_.fetches().size()));
   });
   rows_ += rows;
 }

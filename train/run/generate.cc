@@ -71,9 +71,9 @@ class LoopBuilder {
           [&] {
             const std::vector<Variable> out = Model(id, states);
             const Variable drawn = Draw(net_.Reshape(out[0], {1, -1}), temperature);
-            const Variable here = net_.Plain("one_hot_v2", {{"X", {i.name()}}},
-                                             {{"depth", static_cast<int32_t>(kChunk)},
-                                              {"dtype", static_cast<int32_t>(DType::kInt64)}});
+            const Variable here = net_.Make("one_hot_v2", {{"X", {i.name()}}},
+                                            {{"depth", static_cast<int32_t>(kChunk)},
+                                             {"dtype", static_cast<int32_t>(DType::kInt64)}});
             const Variable row = net_.Reshape(here, {static_cast<int32_t>(kChunk)});
             Assign(net_, net_.Add(text, net_.Mul(row, drawn)), text);
             Assign(net_, net_.Reshape(drawn, {1, 1}), id);

@@ -151,7 +151,7 @@ void Probe::Begin(const Scope& scope) {
   }
 }
 
-void Probe::Take(std::span<const Tensor> fetched) {
+void Probe::Receive(std::span<const Tensor> fetched) {
   fetched_ = fetched;
   for (Clip& clip : clips_) {
     const double count = ScalarOf(fetched[clip.count], fetches_[clip.count]);
@@ -166,7 +166,7 @@ void Probe::Take(std::span<const Tensor> fetched) {
   }
 }
 
-void Probe::Look(const Scope& scope) {
+void Probe::Update(const Scope& scope) {
   rates_.clear();
   lines_.clear();
   for (const std::string& name : rate_names_) {
@@ -191,7 +191,7 @@ void Probe::Look(const Scope& scope) {
     reports_.push_back({clip.kind, clip.name, static_cast<int64_t>(now[0] - clip.times),
                         static_cast<int64_t>(now[1] - clip.acted), 1 - now[2]});
   }
-  TellSizes(scope);
+  DescribeSizes(scope);
 }
 
 void Probe::Restart(Scope& scope) {
@@ -214,7 +214,7 @@ std::vector<std::pair<std::string, Tensor>> Probe::Gradients() const {
   return found;
 }
 
-void Probe::TellSizes(const Scope& scope) {
+void Probe::DescribeSizes(const Scope& scope) {
   if (sizes_.empty()) return;
   Sums parameters, gradients;
   for (const Size& size : sizes_) {

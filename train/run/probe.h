@@ -25,17 +25,17 @@ class Probe {
   // The first step is to come: `scope` is what it begins with.
   void Begin(const Scope& scope);
   // What a run of the program fetched. Valid until the next run.
-  void Take(std::span<const Tensor> fetched);
+  void Receive(std::span<const Tensor> fetched);
 
   // At a step to report: learning rates, clips since the last Restart, and sizes.
-  void Look(const Scope& scope);
+  void Update(const Scope& scope);
   // What clips do is counted anew.
   void Restart(Scope& scope);
   const std::vector<NamedValue>& learning_rates() const { return rates_; }
   // Dense gradients of the last step, by their parameters; none unless they were wanted.
   std::vector<std::pair<std::string, Tensor>> Gradients() const;
   const std::vector<ClipReport>& clips() const { return reports_; }
-  // What Look saw for debug_info, for a person.
+  // Lines of debug_info from the last Update.
   const std::vector<std::string>& Lines() const { return lines_; }
 
  private:
@@ -46,7 +46,7 @@ class Probe {
     double limit;
     double seen = 0;  // the last count
     int64_t steps = 0, clipped = 0;
-    double largest = 0;  // of those since the last Look
+    double largest = 0;  // of those since the last Update
   };
   // Counted by an op clip_statistics, in a persistable variable.
   struct Counted {
@@ -64,7 +64,7 @@ class Probe {
   void FindClips(const BlockDesc& block);
   void FindCounted(const BlockDesc& block);
   void FindSizes(const ProgramDesc& program);
-  void TellSizes(const Scope& scope);
+  void DescribeSizes(const Scope& scope);
 
   std::vector<std::string> fetches_;
   std::span<const Tensor> fetched_;

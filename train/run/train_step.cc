@@ -61,8 +61,8 @@ double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   const std::vector<Tensor>& out = NamingRows(
       reader_, batch, [&]() -> const std::vector<Tensor>& { return program_.Run(scope, feeds); });
   const size_t sums = window_.fetches().size(), states = carry_.from().size();
-  carry_.Take(std::span(out).subspan(sums, states));
-  probe_.Take(std::span(out).subspan(sums + states));
+  carry_.Receive(std::span(out).subspan(sums, states));
+  probe_.Receive(std::span(out).subspan(sums + states));
   const double loss = ScalarOf(out[0], config_.loss);
   const bool finite = std::isfinite(loss);
   if (!finite) carry_.Reset();  // its states are no better

@@ -137,8 +137,8 @@ class Job {
     if (const std::string line = KeepBestSnapshot(); !line.empty()) warnings_.push_back(line);
     if (callbacks_.on_start) callbacks_.on_start(plan_);
     log_.Start(plan_, programs_.train.program);
-    for (const std::string& line : start.messages) Tell(line);
-    for (const std::string& line : warnings_) Tell(line);
+    for (const std::string& line : start.messages) ReportLine(line);
+    for (const std::string& line : warnings_) ReportLine(line);
   }
 
   // The snapshot of the best evaluation comes along from where the run was resumed. Returns the
@@ -167,7 +167,7 @@ class Job {
       CheckStop(last);
       const bool improved =
           !result_.stopped && (EvaluationDue() || last) && EvaluateAll() && config_.best;
-      if (watch_->should_stop()) Tell(watch_->StopMessage());
+      if (watch_->should_stop()) ReportLine(watch_->StopMessage());
       const bool end = last || watch_->should_stop();
       const bool due = config_.snapshot_interval > 0 && steps_ % config_.snapshot_interval == 0;
       const bool asked = callbacks_.save && callbacks_.save();
@@ -189,7 +189,8 @@ class Job {
     if (config_.max_seconds <= 0 || passed.count() < config_.max_seconds) return;
     if (last || result_.stopped) return;
     result_.stopped = result_.time_up = true;
-    Tell(fmt::format("max_seconds: {} seconds have passed", FormatNumber(config_.max_seconds)));
+    ReportLine(
+        fmt::format("max_seconds: {} seconds have passed", FormatNumber(config_.max_seconds)));
   }
 
   void Step() {
@@ -201,7 +202,7 @@ class Job {
     if (show) {
       result_.loss = step_->window().MeanLoss();
       SetMetrics(step_->window().MeanMetrics());
-      step_->probe().Look(result_.scope);
+      step_->probe().Update(result_.scope);
     }
     Report({plan_, steps_, done.epoch, done.rows, done.loss, step_->window(), show,
             step_->probe().learning_rates(), step_->probe().clips()});
@@ -220,7 +221,7 @@ class Job {
     log_.Step(report);
     if (log_.WantsHistograms(steps_)) LogHistograms();
     if (!report.show) return;
-    for (const std::string& line : step_->probe().Lines()) Tell(line);
+    for (const std::string& line : step_->probe().Lines()) ReportLine(line);
   }
 
   void SetMetrics(const std::vector<double>& values) {
@@ -240,7 +241,7 @@ class Job {
   template <class F>
   void Warn(F f) {
     try {
-      if (const std::string line = f(); !line.empty()) Tell(line);
+      if (const std::string line = f(); !line.empty()) ReportLine(line);
     } catch (const Error& e) {
       log_.Message(steps_, e.message());
       throw;
@@ -251,7 +252,7 @@ class Job {
     Warn([&] { return non_finite_.Parameters(programs_.train.program, result_.scope, steps_); });
   }
 
-  void Tell(const std::string& line) {
+  void ReportLine(const std::string& line) {
     if (callbacks_.on_message) callbacks_.on_message(line);
     log_.Message(steps_, line);
   }
@@ -277,7 +278,7 @@ class Job {
     if (result_.stopped) return best;
     const auto value = [this](const std::string& metric) { return FirstSetValue(metric); };
     for (const std::string& line : programs_.training.AfterEvaluation(result_.scope, value))
-      Tell(line);
+      ReportLine(line);
     return best;
   }
 
@@ -300,16 +301,16 @@ class Job {
                             rows,  record.values, best,   restored_};
     if (callbacks_.on_eval) callbacks_.on_eval(report);
     log_.Eval(report);
-    TellNonFinite(record);
+    ReportNonFinite(record);
     Remember(std::move(record), &result_.evaluations);
     return best;
   }
 
-  void TellNonFinite(const EvaluationRecord& record) {
+  void ReportNonFinite(const EvaluationRecord& record) {
     for (const NamedValue& value : record.values) {
       if (value.name != config_.loss_name || std::isfinite(value.value)) continue;
-      Tell(fmt::format("the loss on {} is {} at step {}", record.set, FormatNumber(value.value),
-                       record.step));
+      ReportLine(fmt::format("the loss on {} is {} at step {}", record.set,
+                             FormatNumber(value.value), record.step));
     }
   }
 
@@ -370,7 +371,7 @@ class Job {
     const std::string path = BestSnapshot(config_.SnapshotDirectory());
     SavedSnapshot saved = path.empty() ? SavedSnapshot() : ReadSnapshot(path);
     if (path.empty() || saved.state.step != best.step) {
-      Tell(
+      ReportLine(
           fmt::format("warning: {}: there is no snapshot of the best evaluation, at step {}: the "
                       "parameters stay those of step {}",
                       config_.Place("best.restore"), best.step, steps_));
@@ -378,8 +379,8 @@ class Job {
     }
     for (const std::string& name : PersistableNames(programs_.train.program))
       result_.scope.Var(name) = std::move(saved.variables.Var(name));
-    Tell(fmt::format("restored {}: {}={} at step {}", path, best.metric, FormatNumber(best.value),
-                     best.step));
+    ReportLine(fmt::format("restored {}: {}={} at step {}", path, best.metric,
+                           FormatNumber(best.value), best.step));
     restored_ = true;
     RunTests();
   }

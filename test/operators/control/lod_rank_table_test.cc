@@ -148,7 +148,7 @@ TEST(LodRankTable, Gradients) {
              {{"Out", {steps.name()}}});
   Variable one = FillConstant(net, {1}, DType::kInt64, 1);
   Variable live =
-      net.Plain("shrink_rnn_memory", {{"X", {"h"}}, {"RankTable", {"t"}}, {"I", {one.name()}}});
+      net.Make("shrink_rnn_memory", {{"X", {"h"}}, {"RankTable", {"t"}}, {"I", {one.name()}}});
   Variable step = ArrayRead(net, steps, one);
   ArrayWrite(net, net.Mul(step, live), one, steps);
   main.Root().Var("y").SetMeta({VarType::kLoDTensor, DType::kFloat64, {-1, 1}, 1});

@@ -54,7 +54,7 @@ TEST(SelectInput, Gradient) {
   Variable a = net.Data("a", {2}, DType::kFloat64, {.stop_gradient = false});
   Variable b = net.Data("b", {2}, DType::kFloat64, {.stop_gradient = false});
   Variable mask = FillConstant(net, {1}, DType::kInt32, 1);
-  Variable y = net.Plain("select_input", {{"X", {a.name(), b.name()}}, {"Mask", {mask.name()}}});
+  Variable y = net.Make("select_input", {{"X", {a.name(), b.name()}}, {"Mask", {mask.name()}}});
   Variable loss = net.Reshape(net.ReduceSum(net.Mul(net.Mul(y, y), net.Add(a, y)), {}), {1});
   CheckProgramGradient(
       {"select_input"}, main, loss.name(), {"a", "b"},

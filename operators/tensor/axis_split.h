@@ -1,5 +1,5 @@
 #pragma once
-// A tensor as pieces along one axis: what concat joins and split cuts.
+// A tensor split into pieces along one axis, which concat joins and split cuts.
 
 #include <coracle/framework/op/op_spec.h>
 #include <coracle/operators/kernels/copy.h>
@@ -8,10 +8,10 @@
 
 namespace coracle {
 
-class Pieces {
+class AxisSplit {
  public:
   // The whole is [outer, sum of widths], piece i is [outer, widths[i]], in elements.
-  Pieces(size_t element_size, int64_t outer, const std::vector<int64_t>& widths)
+  AxisSplit(size_t element_size, int64_t outer, const std::vector<int64_t>& widths)
       : element_size_(static_cast<int64_t>(element_size)) {
     int64_t total = 0;
     for (int64_t width : widths) total += width;
