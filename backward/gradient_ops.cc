@@ -83,6 +83,7 @@ VarDesc* GradientOps::DeclareGradient(int32_t version) {
 
 const std::string& GradientOps::NameContribution(int32_t version) {
   Gradient& gradient = GradientAt(version);
+  // A single contribution is written under the gradient's own name, which saves a sum.
   if (gradient.total == 1) return gradient.var->name();
   return Declare(fmt::format("{}@RENAME@block{}@{}", gradient.var->name(), block().idx(),
                              gradient.named++),
@@ -93,6 +94,7 @@ const std::string& GradientOps::NameContribution(int32_t version) {
 // A new variable of that name, or of one made from it.
 VarDesc* GradientOps::Declare(std::string name, const VarMeta& meta) {
   ProgramDesc& program = block().program();
+  // In a program of one block TryAddVar alone finds out whether the name is free, at less cost.
   if (program.NumBlocks() > 1) name = program.FreeName(name);
   VarDesc* var = block().TryAddVar(name);
   if (!var) var = block().TryAddVar(program.UniqueName(name));
@@ -129,6 +131,7 @@ void GradientOps::Accumulate(Gradient& gradient, int32_t version) {
 
 OpDesc& GradientOps::AppendSum(std::vector<std::string> parts, const std::string& total) {
   if (trace_) LogVerbose(2, fmt::format("{} = sum of {}", total, Join(parts, ", ")));
+  // A single part is left if other contributions turned out to be none.
   const char* type = parts.size() == 1 ? "assign" : "sum";
   return Append(
       std::make_unique<OpDesc>(type, SlotList{{"X", std::move(parts)}}, SlotList{{"Out", {total}}}),

@@ -7,6 +7,8 @@ const SavedValue& SavedValues::Add(BlockDesc& block, std::string_view var, int32
   ProgramDesc& program = block.program();
   const std::string stem = std::string(var) + "@SAVED";
   std::string name = program.FreeName(stem);
+  // Saved values are declared only when a gradient op uses them, so the program does not know all
+  // of their names yet.
   while (by_name_.count(name)) name = program.UniqueName(stem);
   saved_.push_back({&block, std::string(var), overwriter, meta, std::move(name), false});
   by_name_.emplace(saved_.back().name, &saved_.back());
@@ -43,6 +45,8 @@ bool SavedValues::Writes(const std::string& name) const {
 
 void SavedValues::Finish() {
   for (const auto& [place, name] : outputs_) place.first->SetOutput(place.second, {name});
+  // All copies are inserted at the end, in one sweep per block: each insertion would move the ops
+  // after it, and so the positions at which other values are overwritten.
   std::map<int, std::unordered_map<int32_t, std::vector<const SavedValue*>>> by_block;
   for (const SavedValue& saved : saved_) {
     if (saved.used) by_block[saved.block->idx()][saved.overwriter].push_back(&saved);

@@ -149,6 +149,7 @@ VarCell* Activation::Resolve(const BlockCall& call, size_t binding, Frame& calle
       call.bindings[binding].source);
 }
 
+// A value that the block only reads stays in the caller's frame; the cell holds a view of it.
 VarCell* Activation::ViewAt(size_t binding, const VarValue& value) {
   while (views_.size() <= binding) views_.emplace_back();
   VarCell& view = views_[binding];
@@ -162,6 +163,8 @@ void Activation::BindCell(CellId cell, VarCell* bound) {
   cells_[cell] = bound;
 }
 
+// Counts the runs within one run of the caller. Random ops of the block draw by this number
+// (InnerStep), so a loop draws anew in each round but the same in each repetition of a step.
 uint64_t Activation::CountRunInside(uint64_t outer_run) {
   if (outer_run != outer_run_) runs_inside_ = 0;
   outer_run_ = outer_run;

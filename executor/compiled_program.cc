@@ -79,7 +79,7 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
   RemoveFeedAndFetchOps(program_, ops, &feeds_, &fetches_);
-  // The body of a function is checked like the block that calls it only now that it is there.
+  // Only now that they are in the calling block, the ops of functions are checked with its types.
   if (InlineCalls(program_)) VerifyOrThrow(program_, ops);
   RequireVars(program_, feeds_, "feed");
   RequireVars(program_, fetches_, "fetch");
@@ -94,7 +94,8 @@ FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters) {
   FrozenValues frozen = Freeze(program_, *parameters.scope, {feeds_.begin(), feeds_.end()});
   guard_ = FrozenGuard(frozen);
   if (!parameters.erase_from) return frozen;
-  // The first plan, which warns of the scope's, will not find them.
+  // Shape warnings are given here, since the first plan looks for these variables in the scope,
+  // which will no longer have them.
   Scope taken;
   for (const auto& [name, value] : frozen) taken.Set(name, value);
   for (const std::string& warning : ShapeWarnings(program_).New({}, {}, taken))
@@ -109,7 +110,7 @@ void CompiledProgram::RunAllPasses(const OpRegistry& ops, FrozenValues* frozen) 
   RunPasses(program_, context);
 }
 
-// Those that something still reads: what passes have folded away need not stay in memory.
+// Adds only values that are still read, so that those which passes folded away are released.
 void CompiledProgram::AddFrozen(FrozenValues values) {
   const auto add = [&](const std::string& name) {
     auto found = values.find(name);

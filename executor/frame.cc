@@ -92,6 +92,8 @@ void Frame::BindFeeds(std::span<const Tensor> feeds) {
   for (FeedId feed : fed_.ids()) {
     const void* data = feeds[feed.index()].raw();
     Fed& fed = fed_[feed];
+    // Training loops feed the same memory again and again, and pointing a storage anew costs a pass
+    // over its values.
     if (fed.bound && data == fed.data) continue;
     fed = {true, data};
     // Kernels only read feeds.
@@ -184,7 +186,7 @@ void Frame::Do(const SaveForGradient& action) {
   VarCell& saved = (*save_to_)[action.index];
   saved.set = false;
   if (!action.value) return;
-    if (action.move) {  // swapped, so that the cell can reuse the memory of an earlier run
+  if (action.move) {  // swapped, so that the cell can reuse the memory of an earlier run
     VarCell& cell = *cells_[plan_->StorageOf(action.value).As<CellId>()];
     std::swap(cell.value, saved.value);
     cell.set = false;

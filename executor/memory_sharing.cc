@@ -41,9 +41,11 @@ class MemorySharer {
     Storage& a = plan_.storages[in.storage];
     Storage& b = plan_.storages[out.storage];
     if (in.storage == out.storage || !b.IsIn<InArena>()) return;
-        if (b.first != pair.step) return;  // it already shares the memory of another input
+    if (b.first != pair.step) return;  // it already shares the memory of another input
     if (in.numel != out.numel || SizeOf(in.meta.dtype) != SizeOf(out.meta.dtype)) return;
     if (!(pair.alias ? MayAlias(in, a) : MayOverwrite(pair, in.storage))) return;
+    // The input's storage now also holds the output, so it lives as long, and the output's own
+    // storage stays unused.
     if (!pair.alias) overwritten_at_[in.storage] = pair.step;
     a.last = std::max(a.last, b.last);
     b.first = b.last = StepId();

@@ -51,6 +51,7 @@ void OpPlanner::InferOutputs() {
 }
 
 bool OpPlanner::Fold() {
+  // All outputs must be foldable, since the op runs either now or in each run.
   if (runs_blocks_ || outputs_.empty() || !IsFoldable(def_)) return false;
   for (const Output& output : outputs_) {
     if (!IsFoldableOutput(draft_.block, output.name, output.meta)) return false;
@@ -164,7 +165,7 @@ void OpPlanner::NoteSharing(StepId step) {
       }
     }
   };
-    note(def_.alias, true);  // first, since an alias is possible even if the input lives on
+  note(def_.alias, true);  // first, since an alias is possible even if the input lives on
   note(def_.inplace, false);
 }
 

@@ -31,6 +31,8 @@ CallId SubBlockPlanner::AddCall(BlockRef block, const BlockArgs& args) {
 }
 
 const BlockUse& SubBlockPlanner::UseOf(BlockRef block) const {
+  // Calls of functions, which may stand before their callers, are gone: a sub-block comes after its
+  // block, so that planning ends.
   if (block.idx <= draft_.block.idx() || block.idx >= draft_.context.program.NumBlocks()) {
     ThrowInvalid(fmt::format("{}: block {} is not a sub-block", op_.type(), block.idx),
                  "  " + Locate(op_));

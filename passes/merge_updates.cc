@@ -14,13 +14,13 @@ bool IsOptimize(const OpDesc& op) {
   return value && (*value & kOptimize) != 0;
 }
 
-// Told apart by nothing that an op computes.
+// Attrs that do not affect what an op computes.
 bool IsRemark(const std::string& attr) {
   return attr == kOpRoleAttr || attr == kOpRoleVarAttr || attr == kOpCallstackAttr ||
          attr == kOpNamescopeAttr || attr == kOpDeviceAttr;
 }
 
-// Ops of one kind that may be done at once, in the place of the last of them.
+// Ops of one kind that can be done together, at the place of the last of them.
 struct Group {
   std::vector<size_t> members;
 };
@@ -48,7 +48,8 @@ class Merger {
   }
 
  private:
-  // Closes the groups that cannot be put off until after `op`, then lets it join or open one.
+  // Closes the groups that cannot be delayed until after `op`, because it uses what they write or
+  // writes what they use; then `op` joins a group or opens one.
   void Visit(const OpDesc& op, size_t index) {
     op.ForEachInput([&](const std::string& name) { CloseAll(writers_, name); });
     op.ForEachOutput([&](const std::string& name) {
@@ -99,6 +100,7 @@ class Merger {
 
   // The last member takes over the variables of all.
   void Merge(const Group& group, const std::vector<std::unique_ptr<OpDesc>>& ops) const {
+    // The last place is the only one at which all inputs have been computed.
     OpDesc& last = *ops[group.members.back()];
     const OpSpec& def = ops_.Get(last.type());
     const OpDesc first = last;
