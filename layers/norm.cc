@@ -40,20 +40,29 @@ LayerDef LayerNormLayer() {
       .Build(&Builder::LayerNorm);
 }
 
+// The number of channels, which sizes the parameters.
+int64_t RequireChannels(const char* layer, const Variable& x, bool channels_last = false) {
+  const int rank = x.shape().rank();
+  const int axis = channels_last ? rank - 1 : 1;
+  if (rank < 2) {
+    ThrowInvalid(fmt::format("{}: its input must have 2 dims or more, got {} of shape {}", layer,
+                             x.name(), x.shape().ToString()));
+  }
+  RequireKnown(layer, x, axis, axis + 1);
+  return x.shape()[axis];
+}
+
+// Statistics and parameters stay float32 where the data is of half precision.
+DType ParameterDType(const Variable& x) {
+  return SizeOf(x.dtype()) < 4 ? DType::kFloat32 : x.dtype();
+}
+
 }  // namespace
 
 Variable Builder::BatchNorm(const Variable& x, const BatchNormOptions& options) {
-  const int rank = x.shape().rank();
-  const int axis = options.data_layout == "NHWC" ? rank - 1 : 1;
-  if (rank < 2) {
-    ThrowInvalid(fmt::format("batch_norm: its input must have 2 dims or more, got {} of shape {}",
-                             x.name(), x.shape().ToString()));
-  }
-  RequireKnown("batch_norm", x, axis, axis + 1);
+  const Shape shape = {RequireChannels("batch_norm", x, options.data_layout == "NHWC")};
   LayerScope layer(*this, "batch_norm", OutputOf(options));
-  const Shape shape = {x.shape()[axis]};
-  // Statistics and parameters stay float32 where the data is of half precision.
-  const DType dtype = SizeOf(x.dtype()) < 4 ? DType::kFloat32 : x.dtype();
+  const DType dtype = ParameterDType(x);
   const std::string w = layer.name() + ".w";
   Variable scale = Parameter(w, shape, dtype, options.param_attr, ConstantInitializer(1));
   Variable bias =
@@ -91,7 +100,7 @@ Variable Builder::LayerNorm(const Variable& x, const LayerNormOptions& options) 
   LayerScope layer(*this, "layer_norm", OutputOf(options));
   SlotList inputs = {{"X", {x.name()}}};
   if (options.scale || options.shift) RequireKnown("layer_norm", x, begin, x.shape().rank());
-  const DType dtype = SizeOf(x.dtype()) < 4 ? DType::kFloat32 : x.dtype();
+  const DType dtype = ParameterDType(x);
   if (options.scale) {
     Variable scale = Parameter(layer.name() + ".w", {ProductFrom(x.shape(), begin)}, dtype,
                                options.param_attr, ConstantInitializer(1));

@@ -3,9 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/window.h>
-#include <coracle/operators/norm/norm.h>
 #include <coracle/operators/norm/norm_def.h>
-#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 #include <cmath>
@@ -63,12 +61,7 @@ void InferBatchNorm(InferContext& ctx) {
 void CheckGrad(const InferContext& ctx) {
   CheckChannels(ctx, {"Scale", "Mean", "Variance", "SavedMean", "SavedVariance", "Scale@GRAD@GRAD",
                       "Bias@GRAD@GRAD"});
-  for (const char* slot : {"Y@GRAD", "X@GRAD@GRAD"}) {
-    if (!ctx.HasInput(slot)) continue;
-    ctx.Require("C5", ctx.InputShape(slot).CompatibleWith(ctx.InputShape("X")), slot,
-                ctx.InputShape(slot), "X", ctx.InputShape("X"));
-    RequireSameDType(ctx, "C3", slot, "X");
-  }
+  for (const char* slot : {"Y@GRAD", "X@GRAD@GRAD"}) RequireLikeX(ctx, "C5", slot);
   const bool mean = ctx.HasInput("Mean"), variance = ctx.HasInput("Variance");
   ctx.Require("C6", !FixedStatistics(ctx) || (mean && variance), "Mean", mean, "Variance",
               variance);
@@ -260,11 +253,6 @@ struct Statistics {
 };
 
 template <class T>
-T* DataOrNull(Workspace& ws, const TensorArg& arg) {
-  return arg ? ws.Data<T>(arg) : nullptr;
-}
-
-template <class T>
 void FillZeros(Workspace& ws, const TensorArg& arg) {
   if (arg) std::fill_n(ws.Data<T>(arg), arg.numel, T(0));
 }
@@ -279,28 +267,18 @@ void CopyOrZero(Workspace& ws, const TensorArg& from, const TensorArg& to) {
 template <class T>
 KernelOf<T> BatchNormGradReference(const PrepareContext& ctx) {
   const Statistics<T> stats(ctx);
-  const TensorArg scale = ctx.Input("Scale"), dy = ctx.Input("Y@GRAD");
-  const TensorArg dx = ctx.Output("X@GRAD"), dscale = ctx.Output("Scale@GRAD");
-  const TensorArg dbias = ctx.Output("Bias@GRAD");
+  const NormGradSlots slots(ctx);
   if (IsIdentity(stats.view, stats.fixed)) {
     return [=](Workspace& ws) {
-      CopyOrZero<T>(ws, dy, dx);
-      FillZeros<T>(ws, dscale);
-      FillZeros<T>(ws, dbias);
+      CopyOrZero<T>(ws, slots.dy, slots.dx);
+      FillZeros<T>(ws, slots.dscale);
+      FillZeros<T>(ws, slots.dbias);
     };
   }
   return [=](Workspace& ws) {
     const double* s = stats.Read(ws);
-    NormGradArgs<T> a;
-    a.x = ws.Data<const T>(stats.x);
-    a.scale = ws.Data<const T>(scale);
-    a.dy = ws.Data<const T>(dy);
-    a.mean = s;
-    a.inv = s + stats.view.groups;
+    NormGradArgs<T> a = slots.Args<T>(ws, s, s + stats.view.groups);
     a.fixed = stats.fixed;
-    a.dx = DataOrNull<T>(ws, dx);
-    a.dscale = DataOrNull<T>(ws, dscale);
-    a.dbias = DataOrNull<T>(ws, dbias);
     NormGrad(stats.view, a);
   };
 }

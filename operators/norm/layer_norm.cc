@@ -2,9 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/norm/norm.h>
 #include <coracle/operators/norm/norm_def.h>
-#include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
 #include <cmath>
@@ -34,20 +32,9 @@ RowCounts CheckRows(const InferContext& ctx, std::initializer_list<const char*> 
   const int axis = ctx.Attr<int32_t>("begin_norm_axis");
   ctx.Require("C1", axis > 0 && axis < x.rank(), axis, x.rank());
   const RowCounts counts{Collapse(x, 0, axis), Collapse(x, axis, x.rank())};
-  auto require_vector = [&](std::string_view id, const char* slot, int64_t length) {
-    if (!ctx.HasInput(slot)) return;
-    const Shape& shape = ctx.InputShape(slot);
-    ctx.Require(id, shape.rank() == 1 && InferContext::Matches(shape[0], length), slot, shape,
-                "length", length);
-    RequireNormDType(ctx, slot);
-  };
-  for (const char* slot : column_slots) require_vector("C2", slot, counts.columns);
-  for (const char* slot : row_slots) require_vector("C5", slot, counts.rows);
-  for (const char* slot : {"Y@GRAD", "X@GRAD@GRAD"}) {
-    if (!ctx.HasInput(slot)) continue;
-    ctx.Require("C4", ctx.InputShape(slot).CompatibleWith(x), slot, ctx.InputShape(slot), "X", x);
-    RequireSameDType(ctx, "C3", slot, "X");
-  }
+  for (const char* slot : column_slots) RequireNormVector(ctx, "C2", slot, counts.columns);
+  for (const char* slot : row_slots) RequireNormVector(ctx, "C5", slot, counts.rows);
+  for (const char* slot : {"Y@GRAD", "X@GRAD@GRAD"}) RequireLikeX(ctx, "C4", slot);
   return counts;
 }
 
@@ -82,11 +69,6 @@ void InferLayerNormGradGrad(InferContext& ctx) {
 NormView ViewOf(const PrepareContext& ctx, const Shape& x) {
   const int axis = ctx.Attr<int32_t>("begin_norm_axis");
   return RowView(x.Product(0, axis), x.Product(axis, x.rank()));
-}
-
-template <class T>
-T* DataOrNull(Workspace& ws, const TensorArg& arg) {
-  return arg ? ws.Data<T>(arg) : nullptr;
 }
 
 // Mean and 1 / sqrt(variance + epsilon) of every row, in doubles: from the slots Mean and Variance
@@ -159,21 +141,10 @@ Kernel LayerNormFast(const PrepareContext& ctx) {
 template <class T>
 KernelOf<T> LayerNormGradReference(const PrepareContext& ctx) {
   const Statistics<T> stats(ctx);
-  const TensorArg scale = ctx.Input("Scale"), dy = ctx.Input("Y@GRAD");
-  const TensorArg dx = ctx.Output("X@GRAD"), dscale = ctx.Output("Scale@GRAD");
-  const TensorArg dbias = ctx.Output("Bias@GRAD");
+  const NormGradSlots slots(ctx);
   return [=](Workspace& ws) {
     const double* s = stats.Read(ws);
-    NormGradArgs<T> a;
-    a.x = ws.Data<const T>(stats.x);
-    a.scale = DataOrNull<const T>(ws, scale);
-    a.dy = ws.Data<const T>(dy);
-    a.mean = s;
-    a.inv = s + stats.view.groups;
-    a.dx = DataOrNull<T>(ws, dx);
-    a.dscale = DataOrNull<T>(ws, dscale);
-    a.dbias = DataOrNull<T>(ws, dbias);
-    NormGrad(stats.view, a);
+    NormGrad(stats.view, slots.Args<T>(ws, s, s + stats.view.groups));
   };
 }
 

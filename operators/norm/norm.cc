@@ -27,9 +27,13 @@ struct GroupReader {
   int64_t g;
   double mean, inv;
   const T *x, *scale, *dy, *ddx;
+  // Element i has element first + step i of scale and bias.
+  int64_t first = v.Param(g, 0), step = v.per_group ? 0 : 1;
+
+  int64_t Param(int64_t i) const { return first + step * i; }
 
   double Xh(int64_t i) const { return (static_cast<double>(x[v.At(g, i)]) - mean) * inv; }
-  double Scale(int64_t i) const { return scale ? static_cast<double>(scale[v.Param(g, i)]) : 1.0; }
+  double Scale(int64_t i) const { return scale ? static_cast<double>(scale[Param(i)]) : 1.0; }
   double Dy(int64_t i) const { return static_cast<double>(dy[v.At(g, i)]); }
   double G(int64_t i) const { return Scale(i) * Dy(i); }
   double U(int64_t i) const { return ddx ? static_cast<double>(ddx[v.At(g, i)]) : 0.0; }
@@ -51,8 +55,10 @@ void SumToParams(const NormView& v, Reader&& reader, F&& f, T* out) {
     for (int64_t p = begin; p < end; ++p) {
       double sum = 0;
       if (v.per_group) {
-        const auto r = reader(p);
-        for (int64_t i = 0; i < v.size; ++i) sum += f(r, i);
+        for (int64_t g = p; g < v.groups; g += v.channels) {
+          const auto r = reader(g);
+          for (int64_t i = 0; i < v.size; ++i) sum += f(r, i);
+        }
       } else {
         for (int64_t g = 0; g < v.groups; ++g) sum += f(reader(g), p);
       }
@@ -68,6 +74,7 @@ NormView ChannelView(int64_t batch, int64_t channels, int64_t inner, bool channe
   v.groups = channels;
   v.size = batch * inner;
   v.per_group = true;
+  v.channels = channels;
   if (channels_last || inner == 1) {
     v.inner = 1;
     v.outer_stride = channels;
@@ -107,7 +114,7 @@ void NormApply(const NormView& v, const T* x, const double* mean, const double* 
   ForGroups(v, [&](int64_t g) {
     const GroupReader<T> r{v, g, mean[g], inv[g], x, scale, nullptr, nullptr};
     for (int64_t i = 0; i < v.size; ++i) {
-      const double b = bias ? static_cast<double>(bias[v.Param(g, i)]) : 0.0;
+      const double b = bias ? static_cast<double>(bias[r.Param(i)]) : 0.0;
       y[v.At(g, i)] = static_cast<T>(r.Scale(i) * r.Xh(i) + b);
     }
   });
@@ -140,7 +147,7 @@ void SumScaleGradGrad(const NormView& v, Reader&& reader, const NormGradGradArgs
     const auto r = reader(g);
     auto pu = Project(r, a.fixed, [&](int64_t i) { return r.U(i); });
     for (int64_t i = 0; i < v.size; ++i)
-      a.scale_out[v.Param(g, i)] += static_cast<T>(r.Dy(i) * r.inv * pu(i));
+      a.scale_out[r.Param(i)] += static_cast<T>(r.Dy(i) * r.inv * pu(i));
   }
 }
 
@@ -149,16 +156,16 @@ void NormGradGrad(const NormView& v, const NormGradGradArgs<T>& a) {
   auto reader = [&](int64_t g) {
     return GroupReader<T>{v, g, a.mean[g], a.inv[g], a.x, a.scale, a.dy, a.ddx};
   };
-  auto param = [&](const T* p, int64_t g, int64_t i) {
-    return p ? static_cast<double>(p[v.Param(g, i)]) : 0.0;
-  };
   SumScaleGradGrad(v, reader, a);
   ForGroups(v, [&](int64_t g) {
     const auto r = reader(g);
+    auto param = [&](const T* p, int64_t i) {
+      return p ? static_cast<double>(p[r.Param(i)]) : 0.0;
+    };
     auto pu = Project(r, a.fixed, [&](int64_t i) { return r.U(i); });
     for (int64_t i = 0; a.dy_out && i < v.size; ++i) {
       const double value =
-          r.Scale(i) * r.inv * pu(i) + param(a.ddscale, g, i) * r.Xh(i) + param(a.ddbias, g, i);
+          r.Scale(i) * r.inv * pu(i) + param(a.ddscale, i) * r.Xh(i) + param(a.ddbias, i);
       a.dy_out[v.At(g, i)] = static_cast<T>(value);
     }
     if (!a.x_out) return;
@@ -166,9 +173,9 @@ void NormGradGrad(const NormView& v, const NormGradGradArgs<T>& a) {
     const double u_along = a.fixed ? 0 : Mean(v, [&](int64_t i) { return r.U(i) * r.Xh(i); });
     const double q = a.fixed ? 0 : Mean(v, [&](int64_t i) { return r.G(i) * pu(i); });
     auto h = [&](int64_t i) {
-      return param(a.ddscale, g, i) * r.Dy(i) - r.inv * (r.U(i) * g_along + r.G(i) * u_along);
+      return param(a.ddscale, i) * r.Dy(i) - r.inv * (r.U(i) * g_along + r.G(i) * u_along);
     };
-    auto fixed_h = [&](int64_t i) { return param(a.ddscale, g, i) * r.Dy(i); };
+    auto fixed_h = [&](int64_t i) { return param(a.ddscale, i) * r.Dy(i); };
     auto ph = Project(r, a.fixed, h);
     for (int64_t i = 0; i < v.size; ++i) {
       const double value =

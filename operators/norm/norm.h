@@ -1,6 +1,6 @@
 #pragma once
-// Normalisation of groups of elements by their mean and variance: batch_norm (a group is a channel)
-// and layer_norm (a group is a row).
+// Normalisation of groups of elements by their mean and variance. What a group is, is the op's: a
+// channel for batch_norm, a row for layer_norm.
 //
 // With m and v the mean and biased variance of a group, inv = 1 / sqrt(v + epsilon) and
 // xh = (x - m) inv, for groups of n elements:
@@ -17,14 +17,16 @@ struct NormView {
   int64_t groups = 0, size = 0;
   // Element i of group g is at (i / inner) * outer_stride + g * group_stride + (i % inner).
   int64_t inner = 1, outer_stride = 0, group_stride = 0;
-  // Scale and bias have one element for each group, else one for each element of a group.
+  // Scale and bias have `channels` elements, of which group g has element g % channels; else they
+  // have one for each element of a group.
   bool per_group = false;
+  int64_t channels = 0;
 
   int64_t At(int64_t g, int64_t i) const {
     return i / inner * outer_stride + g * group_stride + i % inner;
   }
-  int64_t Param(int64_t g, int64_t i) const { return per_group ? g : i; }
-  int64_t params() const { return per_group ? groups : size; }
+  int64_t Param(int64_t g, int64_t i) const { return per_group ? g % channels : i; }
+  int64_t params() const { return per_group ? channels : size; }
   int64_t numel() const { return groups * size; }
 };
 
@@ -71,7 +73,7 @@ void NormGradGrad(const NormView& v, const NormGradGradArgs<T>& a);
 
 // --- float32, vectorised ---
 
-// Per channel: see ChannelView. `scratch` holds ChannelScratch(v) doubles.
+// Per group of a ChannelView, or of one like it. `scratch` holds ChannelScratch(v) doubles.
 int64_t ChannelScratch(const NormView& v);
 void ChannelMoments(const NormView& v, const float* x, double* scratch, double* mean,
                     double* variance);

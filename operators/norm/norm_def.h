@@ -1,11 +1,15 @@
 #pragma once
-// What the declarations of batch_norm and layer_norm share.
+// What the norms share beside the loops of norm.h: rules, declarations, slots of gradients.
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_def.h>
+#include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/norm/norm.h>
+#include <coracle/operators/rules/same_type.h>
 
 #include <string>
+#include <string_view>
 
 namespace coracle {
 
@@ -20,6 +24,56 @@ inline DType StatisticsDType(const InferContext& ctx) {
   const DType x = ctx.InputDType("X");
   return IsHalf(x) ? DType::kFloat32 : x;
 }
+
+// Requires the slot, where it is there, to be a vector of that length (-1: any) and of the dtype of
+// constraint C3.
+inline void RequireNormVector(const InferContext& ctx, std::string_view id, const char* slot,
+                              int64_t length) {
+  if (!ctx.HasInput(slot)) return;
+  const Shape& shape = ctx.InputShape(slot);
+  ctx.Require(id, shape.rank() == 1 && InferContext::Matches(shape[0], length), slot, shape,
+              "length", length);
+  RequireNormDType(ctx, slot);
+}
+// Requires the slot, where it is there, to have X's shape, and by C3 its dtype.
+inline void RequireLikeX(const InferContext& ctx, std::string_view id, const char* slot) {
+  if (!ctx.HasInput(slot)) return;
+  ctx.Require(id, ctx.InputShape(slot).CompatibleWith(ctx.InputShape("X")), slot,
+              ctx.InputShape(slot), "X", ctx.InputShape("X"));
+  RequireSameDType(ctx, "C3", slot, "X");
+}
+
+template <class T>
+T* DataOrNull(Workspace& ws, const TensorArg& arg) {
+  return arg ? ws.Data<T>(arg) : nullptr;
+}
+
+// The slots of `<norm>_grad` that have the same names for all.
+struct NormGradSlots {
+  TensorArg x, scale, dy, dx, dscale, dbias;
+
+  explicit NormGradSlots(const PrepareContext& ctx)
+      : x(ctx.Input("X")),
+        scale(ctx.Input("Scale")),
+        dy(ctx.Input("Y@GRAD")),
+        dx(ctx.Output("X@GRAD")),
+        dscale(ctx.Output("Scale@GRAD")),
+        dbias(ctx.Output("Bias@GRAD")) {}
+
+  template <class T>
+  NormGradArgs<T> Args(Workspace& ws, const double* mean, const double* inv) const {
+    NormGradArgs<T> a;
+    a.x = ws.Data<const T>(x);
+    a.scale = DataOrNull<const T>(ws, scale);
+    a.dy = ws.Data<const T>(dy);
+    a.mean = mean;
+    a.inv = inv;
+    a.dx = DataOrNull<T>(ws, dx);
+    a.dscale = DataOrNull<T>(ws, dscale);
+    a.dbias = DataOrNull<T>(ws, dbias);
+    return a;
+  }
+};
 
 // Adds the slots of `<norm>_grad_grad` that are not inputs of `<norm>_grad`, and says
 // where gradients end.
