@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <unordered_set>
 
 namespace coracle {
@@ -35,8 +36,20 @@ bool IsIgnoredAttr(std::string_view name) {
          name.starts_with("fused_");
 }
 
-bool InRange(const AttrDef& def, double value) {
-  return !std::isnan(value) && (!def.min || value >= *def.min) && (!def.max || value <= *def.max);
+// Whether the value is the float that the bound becomes: 1e-3f is above 1e-3 and yet lies in
+// [0, 1e-3]. (Zero is no rounded bound: what must be at least 1e-50 must not be 0.)
+template <class T>
+bool IsRounded(double bound, T value) {
+  if (!std::is_same_v<T, float> || value == 0) return false;
+  return std::abs(bound) <= std::numeric_limits<float>::max() &&
+         static_cast<double>(static_cast<float>(bound)) == static_cast<double>(value);
+}
+
+template <class T>
+bool InRange(const AttrDef& def, T given) {
+  const auto value = static_cast<double>(given);
+  return !std::isnan(value) && (!def.min || value >= *def.min || IsRounded(*def.min, given)) &&
+         (!def.max || value <= *def.max || IsRounded(*def.max, given));
 }
 
 std::string RangeText(const AttrDef& def) {
@@ -209,13 +222,12 @@ class OpChecker {
         [&](const auto& v) {
           using T = std::decay_t<decltype(v)>;
           if constexpr (std::is_arithmetic_v<T>) {
-            return InRange(def, static_cast<double>(v));
+            return InRange(def, v);
           } else if constexpr (std::is_same_v<T, std::vector<int32_t>> ||
                                std::is_same_v<T, std::vector<int64_t>> ||
                                std::is_same_v<T, std::vector<float>> ||
                                std::is_same_v<T, std::vector<double>>) {
-            return std::all_of(v.begin(), v.end(),
-                               [&](auto x) { return InRange(def, static_cast<double>(x)); });
+            return std::all_of(v.begin(), v.end(), [&](auto x) { return InRange(def, x); });
           } else {
             return true;
           }

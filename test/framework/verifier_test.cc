@@ -152,6 +152,37 @@ TEST(Verify, RangesRefuseNan) {
   s.Only("attr_range");
 }
 
+// A float attr cannot hold most decimal fractions; the float nearest to a bound is in range.
+TEST(Verify, BoundsOfFloatsAreRounded) {
+  const auto accepts = [](double min, double max, Attribute value) {
+    OpRegistry ops;
+    ops.Add(OpDef("ranged")
+                .Doc("Nothing.")
+                .NoGradient("a sample")
+                .Attr<float>("a", 1.f, "a")
+                .Range(min, max));
+    ops.Add(OpDef("ranged_list")
+                .Doc("Nothing.")
+                .NoGradient("a sample")
+                .Attr<std::vector<float>>("a", {1.f}, "a")
+                .Range(min, max));
+    ProgramDesc program;
+    program.Root().AppendOp("ranged", {}, {}, {{"a", value}});
+    const bool one = Verify(program, ops).empty();
+    ProgramDesc list;
+    list.Root().AppendOp("ranged_list", {}, {}, {{"a", std::vector{std::get<float>(value)}}});
+    EXPECT_EQ(Verify(list, ops).empty(), one);
+    return one;
+  };
+  EXPECT_TRUE(accepts(0, 1e-3, 1e-3f));  // 0.001000000047
+  EXPECT_TRUE(accepts(0.7, 1, 0.7f));    // 0.699999988
+  EXPECT_FALSE(accepts(0, 1e-3, std::nextafter(1e-3f, 1.f)));
+  EXPECT_FALSE(accepts(0.7, 1, std::nextafter(0.7f, 0.f)));
+  EXPECT_FALSE(accepts(1, 2, std::nextafter(1.f, 0.f)));
+  EXPECT_FALSE(accepts(1e-50, 1, 0.f));
+  EXPECT_FALSE(accepts(0, 1e300, HUGE_VALF));
+}
+
 TEST(Verify, MissingAttr) {
   Sample s;
   s.root.AppendOp("run", {}, {});
