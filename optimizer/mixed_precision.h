@@ -55,7 +55,7 @@ struct MixedPrecisionOptions {
   // Variables that keep float32 (a loss, metrics, outputs): what computes them is converted back.
   std::vector<std::string> float32_vars = {};
   // Override the level's choice for O2 and O3: whether parameters are float32, and whether scale,
-  // bias and statistics of batch_norm and layer_norm are.
+  // bias and statistics of norms are (OpDef::Float32Slots).
   std::optional<bool> master_weights = {}, float32_norms = {};
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
