@@ -17,6 +17,8 @@ void ExpectConstraint(const std::string& message, const std::string& id);
 void CheckZeroGradient(const std::string& type);
 // The gradient of an op is checked elsewhere: `test` says in which file.
 void GradientIsCheckedIn(const std::string& type, const std::string& test);
+// A test of this run checks gradients of the op's gradients, or there is a reason why none does.
+void HigherGradientsAreChecked(const std::string& type);
 
 // Infers an op whose inputs are of these types, "X.0", "X.1" ... for slot X, with a variable in
 // each output slot, and expects it to be refused by the constraint.

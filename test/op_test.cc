@@ -96,6 +96,10 @@ std::set<std::string>& CheckedGradients() {
   static std::set<std::string> types;
   return types;
 }
+std::set<std::string>& CheckedHigherGradients() {
+  static std::set<std::string> types;
+  return types;
+}
 
 // "[clip.C1]" in a message -> "clip.C1".
 void NoteConstraint(const std::string& message) {
@@ -105,7 +109,8 @@ void NoteConstraint(const std::string& message) {
 }
 
 // After a whole run: every constraint that an op declares was provoked (where a gradient op repeats
-// its forward op's, by one of the two), every gradient checked.
+// its forward op's, by one of the two), every gradient checked, and the gradients of gradients of
+// every op that can be differentiated twice.
 class Completeness : public ::testing::Environment {
  public:
   void TearDown() override {
@@ -121,7 +126,16 @@ class Completeness : public ::testing::Environment {
       bool gradient_op = type.ends_with("_grad");
       EXPECT_TRUE(gradient_op || !def.HasGradient() || CheckedGradients().count(type))
           << "no test checks the gradient of " << type;
+      EXPECT_TRUE(gradient_op || !HasSecondGradient(type) || CheckedHigherGradients().count(type))
+          << "no test checks second gradients of " << type;
     }
+  }
+
+ private:
+  // What a gradient op without a gradient says of it is the reason.
+  static bool HasSecondGradient(const std::string& type) {
+    const OpSpec* grad = DefaultOps().Find(type + "_grad");
+    return DefaultOps().Get(type).HasGradient() && (!grad || grad->HasGradient());
   }
 };
 
@@ -151,6 +165,8 @@ void GradientIsCheckedIn(const std::string& type, const std::string& test) {
   EXPECT_NE(text.find("\"" + type + "\""), std::string::npos) << test << " has no " << type;
   CheckedGradients().insert(type);
 }
+
+void HigherGradientsAreChecked(const std::string& type) { CheckedHigherGradients().insert(type); }
 
 void CheckZeroGradient(const std::string& type) {
   CheckedGradients().insert(type);
@@ -629,6 +645,14 @@ OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
     SCOPED_TRACE("second order through " + grad_op.type());
     second.Seed(seed_).Step(step_).CheckGradient(wanted, check);
   }
+  return *this;
+}
+
+OpTest& OpTest::CheckHigherGradients(int highest) {
+  HigherOrderCase all{type_, {}, attrs_, output_counts_};
+  for (const InputVar& var : inputs_)
+    all.inputs.push_back({var.slot, var.floating ? var.value.Cast(DType::kFloat64) : var.value});
+  coracle::CheckHigherGradients(all, highest);
   return *this;
 }
 

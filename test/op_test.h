@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "higher_order.h"
+
 namespace coracle {
 
 struct DifferenceCheck {
@@ -71,6 +73,9 @@ class OpTest {
   // the output gradient.
   OpTest& CheckSecondGradient(const std::vector<std::string>& slots,
                               const DifferenceCheck& check = {});
+  // Gradients of the second and the third order, by Gradients(), with respect to all floating-point
+  // inputs: see higher_order.h.
+  OpTest& CheckHigherGradients(int highest = kEveryOrder);
   // Fast kernels of the op and of its gradient against the reference ones, on these inputs in
   // float32. Gradients are taken with respect to `slots` (default: all floating-point inputs).
   OpTest& CheckFast(double tolerance = 1e-4, std::vector<std::string> slots = {});

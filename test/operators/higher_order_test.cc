@@ -1,36 +1,24 @@
-// Gradients of gradients, through Gradients(): one line for each op. For random weights w the
-// gradients g = d(sum w out)/d(inputs) are taken, then for random v the gradients of sum v g with
-// respect to inputs and w, and so on; those of the last order are compared, in double, with central
-// differences of the order before along random directions.
+// Gradients of gradients, one line for each op; an op may have its line in its own test instead:
+// OpTest::CheckHigherGradients.
 
-#include <coracle/backward/backward.h>
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/op_registry.h>
+#include "../higher_order.h"
+
 #include <coracle/framework/tensor/rng.h>
-#include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 #include <ostream>
-#include <set>
+
+#include "../completeness.h"
 
 namespace coracle {
 namespace {
 
-struct Case {
-  struct In {
-    std::string slot;
-    Tensor value;
-  };
-  std::string type;
+struct Case : HigherOrderCase {
   std::string title;
-  std::vector<In> inputs;
-  AttrList attrs;
-  std::vector<std::pair<std::string, int>> outputs;  // counts other than 1
 
-  explicit Case(std::string op) : type(std::move(op)), title(type) {}
+  explicit Case(std::string op) : title(op) { type = std::move(op); }
   // Uniform in [low, high], but no closer than `gap` to 0.
   Case& X(const std::string& slot, const Shape& shape, double low = -1, double high = 1,
           double gap = 0) {
@@ -366,148 +354,6 @@ std::vector<Case> AllCases() {
   return all;
 }
 
-const InterpretOptions kRun = {.kernels = KernelMode::kReference, .seed = 3, .step = 1};
-
-// The op with its gradients up to an order, appended by Gradients().
-class Tower {
- public:
-  explicit Tower(const Case& c) {
-    BlockDesc& block = program_.Root();
-    const OpSpec& def = DefaultOps().Get(c.type);
-    SlotList ins, outs;
-    for (size_t i = 0; i < c.inputs.size(); ++i) AddInput(def, c.inputs[i], i, &ins);
-    for (const SlotDef& slot : def.outputs) {
-      int count = 1;
-      for (const auto& [name, n] : c.outputs) count = name == slot.name ? n : count;
-      std::vector<std::string> names;
-      for (int k = 0; k < count; ++k) {
-        names.push_back(slot.name + "." + std::to_string(k));
-        block.Var(names.back());
-      }
-      if (count > 0) outs.push_back({slot.name, names});
-    }
-    OpDesc& op = block.AppendOp(c.type, ins, outs, c.attrs);
-    InferOp(block, op, DefaultOps());
-    op.ForEachOutput([&](const std::string& name, const std::string& slot) {
-      if (def.FindOutput(slot)->intermediate) return;
-      if (IsFloating(block.FindVar(name)->dtype())) targets_.push_back(name);
-    });
-  }
-
-  // Replaces the targets by the gradients of their weighted sum; the weights become inputs too.
-  void Differentiate() {
-    weights_.clear();
-    BlockDesc& block = program_.Root();
-    std::vector<Variable> targets, inputs;
-    GradientsOptions options;
-    for (const std::string& name : targets_) {
-      targets.push_back(Variable::Of(block, name));
-      weights_.push_back(AddWeight(name));
-    }
-    for (const std::string& name : inputs_) inputs.push_back(Variable::Of(block, name));
-    options.target_gradients = weights_;
-    gradients_ = Gradients(targets, inputs, options);
-    summed_ = targets_;
-    targets_.clear();
-    for (const std::string& name : gradients_) {
-      if (!name.empty()) targets_.push_back(name);
-    }
-  }
-  // To be called before Differentiate is called again.
-  void UseWeights() { inputs_.insert(inputs_.end(), weights_.begin(), weights_.end()); }
-
-  void Check() {
-    VerifyOrThrow(program_, DefaultOps());
-    const VarValues at = Run(values_);
-    double largest = 0;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& name = inputs_[i];
-      for (uint64_t d = 0; d < 3; ++d) {
-        const Tensor direction = Random(values_.at(name), d);
-        double analytic = 0;
-        if (!gradients_[i].empty()) {
-          const Tensor& gradient = std::get<Tensor>(at.at(gradients_[i]));
-          ASSERT_EQ(gradient.shape().ToString(), direction.shape().ToString()) << name;
-          for (double g : gradient.span<double>()) largest = std::max(largest, std::abs(g));
-          analytic = Dot(gradient, direction);
-        }
-        const double numeric =
-            (Sum(name, direction, kStep) - Sum(name, direction, -kStep)) / (2 * kStep);
-        EXPECT_NEAR(analytic, numeric, 2e-6 * std::max(1.0, std::abs(numeric)))
-            << "with respect to " << name << ", direction " << d
-            << (gradients_[i].empty() ? " (no gradient)" : "");
-      }
-    }
-    EXPECT_GT(largest, 1e-8) << "all gradients are zero";
-  }
-
- private:
-  static constexpr double kStep = 1e-5;
-
-  void AddInput(const OpSpec& def, const Case::In& in, size_t i, SlotList* ins) {
-    const std::string name = in.slot + "_" + std::to_string(i);
-    Declare(name, in.value);
-    const bool differentiable =
-        IsFloating(in.value.dtype()) && !def.FindInput(in.slot)->no_gradient;
-    if (differentiable) inputs_.push_back(name);
-    program_.Root().FindVar(name)->SetStopGradient(!differentiable);
-    if (!ins->empty() && ins->back().name == in.slot)
-      ins->back().args.push_back(name);
-    else
-      ins->push_back({in.slot, {name}});
-  }
-  void Declare(const std::string& name, const Tensor& value) {
-    VarDesc& var = program_.Root().Var(name);
-    var.SetDType(value.dtype());
-    var.SetShape(value.shape());
-    values_[name] = value;
-  }
-  std::string AddWeight(const std::string& target) {
-    const VarDesc& var = *program_.Root().FindVar(target);
-    std::string name = program_.FreeName("weight_of_" + target);
-    Tensor weight(DType::kFloat64, var.shape());
-    const Philox random(17, HashName(name), 0);
-    for (int64_t k = 0; k < weight.numel(); ++k)
-      weight.data<double>()[k] = 0.5 + random.UniformDouble(static_cast<uint64_t>(k));
-    Declare(name, weight);
-    return name;
-  }
-  static Tensor Random(const Tensor& like, uint64_t d) {
-    Tensor t(DType::kFloat64, like.shape());
-    const Philox random(23, d, 0);
-    for (int64_t k = 0; k < t.numel(); ++k)
-      t.data<double>()[k] = random.Normal(static_cast<uint64_t>(k));
-    return t;
-  }
-  static double Dot(const Tensor& a, const Tensor& b) {
-    double sum = 0;
-    for (int64_t i = 0; i < a.numel(); ++i) sum += a.data<double>()[i] * b.data<double>()[i];
-    return sum;
-  }
-  VarValues Run(const std::map<std::string, Tensor>& values) const {
-    VarValues env;
-    for (const auto& [name, value] : values) env[name] = value;
-    Interpret(program_.Root(), DefaultOps(), env, kRun);
-    return env;
-  }
-  // The weighted sum whose gradients are checked, at a displaced input.
-  double Sum(const std::string& input, const Tensor& direction, double step) const {
-    std::map<std::string, Tensor> values = values_;
-    Tensor& moved = values[input] = values_.at(input).Clone();
-    for (int64_t i = 0; i < moved.numel(); ++i)
-      moved.data<double>()[i] += step * direction.data<double>()[i];
-    const VarValues env = Run(values);
-    double sum = 0;
-    for (size_t k = 0; k < summed_.size(); ++k)
-      sum += Dot(std::get<Tensor>(env.at(summed_[k])), values.at(weights_[k]));
-    return sum;
-  }
-
-  ProgramDesc program_;
-  std::map<std::string, Tensor> values_;
-  std::vector<std::string> inputs_, targets_, weights_, gradients_, summed_;
-};
-
 class HigherOrder : public ::testing::TestWithParam<Case> {};
 
 // The highest order that has rules; every order where an op is not listed.
@@ -519,59 +365,21 @@ int HighestOrder(const std::string& type) {
       {"silu", 2},       {"sin", 2},        {"softplus", 2},    {"softsign", 2},   {"sqrt", 2},
       {"square", 2},     {"swish", 2},      {"tanh", 2},        {"top_k", 1},      {"top_k_v2", 1}};
   auto it = kHighest.find(type);
-  return it == kHighest.end() ? 1000 : it->second;
+  return it == kHighest.end() ? kEveryOrder : it->second;
 }
 
 TEST_P(HigherOrder, AgreesWithDifferences) {
-  const int highest = HighestOrder(GetParam().type);
-  Tower tower(GetParam());
-  tower.Differentiate();
-  for (int order = 2; order <= 3; ++order) {
-    SCOPED_TRACE("order " + std::to_string(order));
-    tower.UseWeights();
-    if (order > highest) {
-      try {
-        tower.Differentiate();
-        FAIL() << "has a rule by now: take it off the list, or raise its number";
-      } catch (const Error& e) {
-        EXPECT_EQ(e.code(), ErrorCode::kUnimplemented) << e.what();
-      }
-      return;
-    }
-    tower.Differentiate();
-    tower.Check();
-  }
+  CheckHigherGradients(GetParam(), HighestOrder(GetParam().type));
 }
 
-// An op that can be differentiated twice has a line above.
-TEST(HigherOrder, EveryOpIsListed) {
-  // Tested where they are at home, or without a second derivative that is not zero.
-  const std::set<std::string> elsewhere = {"cast",
-                                           "clip_by_norm",
-                                           "floor",
-                                           "ceil",
-                                           "round",
-                                           "sign",
-                                           "assign_value",
-                                           "get_tensor_from_selected_rows",
-                                           "merge_selected_rows",
-                                           "write_to_array",
-                                           "read_from_array",
-                                           "unset_in_array",
-                                           "lod_tensor_to_array",
-                                           "array_to_lod_tensor",
-                                           "select_input",
-                                           "select_output",
-                                           "rnn_memory_helper",
-                                           "print"};
-  std::set<std::string> listed = elsewhere;
-  for (const Case& c : AllCases()) listed.insert(c.type);
-  for (const std::string& type : DefaultOps().Types()) {
-    if (type.ends_with("_grad") || !DefaultOps().Get(type).HasGradient()) continue;
-    const OpSpec* grad = DefaultOps().Find(type + "_grad");
-    if (grad && !grad->HasGradient()) continue;  // its declaration says why
-    EXPECT_TRUE(listed.count(type)) << "no case for " << type;
-  }
+// Where they are at home, or they have no second derivative that is not zero.
+TEST(HigherOrder, AreCheckedElsewhere) {
+  for (const char* type :
+       {"cast", "clip_by_norm", "floor", "ceil", "round", "sign", "assign_value",
+        "get_tensor_from_selected_rows", "merge_selected_rows", "write_to_array", "read_from_array",
+        "unset_in_array", "lod_tensor_to_array", "array_to_lod_tensor", "select_input",
+        "select_output", "rnn_memory_helper", "print"})
+    HigherGradientsAreChecked(type);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, HigherOrder, ::testing::ValuesIn(AllCases()),
