@@ -41,14 +41,15 @@ bool KindFits(const SlotHint& slot, const OpDraft& draft, const Live& var, const
 bool ShapeFits(const SlotHint& slot, const Shape& shape, OpDraft& draft) {
   if (!shape.IsKnown()) return slot.any_shape;
   if (slot.any_shape) return true;
-  const int fixed = static_cast<int>(slot.dims.size()), lead = shape.rank() - fixed;
-  if (lead < 0 || (lead > 0 && !slot.lead)) return false;
+  const int fixed = static_cast<int>(slot.dims.size()), num_rest = shape.rank() - fixed;
+  const int rest_at = std::max(slot.rest_at, 0);
+  if (num_rest < 0 || (num_rest > 0 && slot.rest_at < 0)) return false;
   std::map<char, int64_t> dims = draft.dims;
-  const std::vector<int64_t> leading(shape.begin(), shape.begin() + lead);
-  if (slot.lead && draft.lead_bound && leading != draft.lead) return false;
+  const std::vector<int64_t> rest(shape.begin() + rest_at, shape.begin() + rest_at + num_rest);
+  if (slot.rest_at >= 0 && draft.rest_bound && rest != draft.rest) return false;
   for (int i = 0; i < fixed; ++i) {
     const std::string& dim = slot.dims[static_cast<size_t>(i)];
-    const int64_t got = shape[lead + i];
+    const int64_t got = shape[i < rest_at ? i : num_rest + i];
     if (dim == "?") continue;
     if (dim[0] >= '0' && dim[0] <= '9') {
       if (std::to_string(got) != dim) return false;
@@ -57,9 +58,9 @@ bool ShapeFits(const SlotHint& slot, const Shape& shape, OpDraft& draft) {
     }
   }
   draft.dims = dims;
-  if (slot.lead && !draft.lead_bound) {
-    draft.lead = leading;
-    draft.lead_bound = true;
+  if (slot.rest_at >= 0 && !draft.rest_bound) {
+    draft.rest = rest;
+    draft.rest_bound = true;
   }
   return true;
 }
@@ -110,21 +111,22 @@ DType OpDrawer::AnyDType() {
 
 Shape OpDrawer::ShapeFor(const SlotHint& slot, OpDraft& draft) {
   if (slot.any_shape) return NewShape(0);
-  Shape shape;
-  if (slot.lead && !draft.lead_bound) {
-    for (size_t n = choose_.Below(3); n > 0; --n) draft.lead.push_back(NewDim());
-    draft.lead_bound = true;
+  if (slot.rest_at >= 0 && !draft.rest_bound) {
+    for (size_t n = choose_.Below(3); n > 0; --n) draft.rest.push_back(NewDim());
+    draft.rest_bound = true;
   }
-  if (slot.lead) shape = Shape(draft.lead);
+  std::vector<int64_t> dims;
   for (const std::string& dim : slot.dims) {
     if (dim == "?")
-      shape.Append(NewDim());
+      dims.push_back(NewDim());
     else if (dim[0] >= '0' && dim[0] <= '9')
-      shape.Append(dim[0] - '0');
+      dims.push_back(dim[0] - '0');
     else
-      shape.Append(draft.dims.try_emplace(dim[0], NewDim()).first->second);
+      dims.push_back(draft.dims.try_emplace(dim[0], NewDim()).first->second);
   }
-  return shape;
+  if (slot.rest_at >= 0)
+    dims.insert(dims.begin() + slot.rest_at, draft.rest.begin(), draft.rest.end());
+  return Shape(dims);
 }
 
 // A variable that fits, preferably one that exists. "": none can be had.
@@ -168,16 +170,21 @@ std::string OpDrawer::NewInput(const SlotHint& slot, bool constant, OpDraft& dra
   return input.name;
 }
 
-// Slots from the declaration: the first of any shape, the others like it.
+// Slots from the declaration: of the shape that their doc begins with, else the first of any shape
+// and the others like it.
 std::vector<SlotHint> OpDrawer::PlainSlots(const OpSpec& def) {
   std::vector<SlotHint> slots;
   for (const SlotDef& declared : def.inputs) {
+    if (const auto told = SlotFromDoc(declared)) {
+      slots.push_back(*told);
+      continue;
+    }
     if (declared.optional && !choose_.OneIn(8)) continue;
     SlotHint slot;
     slot.name = declared.name;
     slot.variadic = declared.variadic;
     slot.any_shape = false;
-    slot.lead = true;
+    slot.rest_at = 0;
     slots.push_back(slot);
   }
   return slots;

@@ -2,6 +2,7 @@
 #include <coracle/test/fuzz/op_hints.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <numeric>
 
@@ -420,9 +421,10 @@ SlotHint ParseSlot(std::string_view text) {
       at = text.size();
     }
   }
-  if (!slot.dims.empty() && slot.dims[0] == "...") {
-    slot.lead = true;
-    slot.dims.erase(slot.dims.begin());
+  const auto rest = std::find(slot.dims.begin(), slot.dims.end(), "...");
+  if (rest != slot.dims.end()) {
+    slot.rest_at = static_cast<int>(rest - slot.dims.begin());
+    slot.dims.erase(rest);
   }
   return slot;
 }
@@ -510,6 +512,22 @@ const std::vector<Recipe>& RecipesFor(const std::string& type, bool smooth) {
   const Table& table = smooth ? SmoothTable() : WholeTable();
   const auto found = table.find(type);
   return found == table.end() ? none : found->second;
+}
+
+std::optional<SlotHint> SlotFromDoc(const SlotDef& slot) {
+  const size_t end = slot.doc.find(']');
+  if (slot.doc.empty() || slot.doc[0] != '[' || end == slot.doc.npos) return std::nullopt;
+  std::string dims;
+  for (const std::string& word : Split(slot.doc.substr(1, end - 1), ',')) {
+    const std::string dim(Trim(word));
+    const bool letter = dim.size() == 1 && std::isalnum(static_cast<unsigned char>(dim[0]));
+    if (!letter && dim != "...") return std::nullopt;
+    dims += (dims.empty() ? "" : ",") + dim;
+  }
+  SlotHint hint = ParseSlot(slot.name + "[" + dims + "]");
+  hint.optional = slot.optional;
+  hint.variadic = slot.variadic;
+  return hint;
 }
 
 const std::vector<std::string>& SmoothTypes() {

@@ -1,13 +1,14 @@
 #pragma once
 // What the generator of programs should know of an op where drawing at random has no chance: shapes
 // that fit together, and attrs that fit the shapes. One table, in op_hints.cc; an op without a line
-// there is drawn from its declaration alone.
+// there is drawn from its declaration alone: see SlotFromDoc.
 
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/test/fuzz/choices.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,8 +38,8 @@ struct OpDraft {
       {};                               // how many variables a slot gets; default: see generator
   std::vector<ProgramInput> made = {};  // inputs that do not exist yet
   std::map<char, int64_t> dims = {};
-  std::vector<int64_t> lead = {};  // the dims that "..." stands for
-  bool lead_bound = false;
+  std::vector<int64_t> rest = {};  // the dims that "..." stands for
+  bool rest_bound = false;
   int* next_name = nullptr;
 
   const VarMeta* Find(const std::string& name) const;
@@ -51,14 +52,15 @@ struct OpDraft {
 // Slots: NAME with ? (may be left out) or * (one to three), then the kind of variable and its
 // dims, "X:n[...,m,k]". Kinds: none floating-point, n of the op's dtype (numbers), a any dtype,
 // + positive, i<LIMIT indices, c int32 counts, b bool, A array, R selected rows. Dims: a letter
-// stands for one size throughout the op, ? for any, "..." for the same leading dims; no
+// stands for one size throughout the op, ? for any, "..." for the same dims in all slots; no
 // brackets: any shape.
 struct SlotHint {
   std::string name;
-  bool optional = false, variadic = false, any_shape = true, lead = false;
+  bool optional = false, variadic = false, any_shape = true;
   char kind = 'f';
   std::string limit;              // a letter or a number
   std::vector<std::string> dims;  // without "..."
+  int rest_at = -1;               // before which of them "..." stands; -1: nowhere
 };
 
 struct OpHint {
@@ -78,6 +80,9 @@ struct Recipe {
 
 // The recipes of an op; of those for smooth ones only, when asked. Empty: none.
 const std::vector<Recipe>& RecipesFor(const std::string& type, bool smooth);
+// The hint that a declared slot gives itself whose doc begins with its shape, of single letters and
+// digits: "[N, C, ...]", "[C]; 1 when absent".
+std::optional<SlotHint> SlotFromDoc(const SlotDef& slot);
 // The types that have a smooth recipe.
 const std::vector<std::string>& SmoothTypes();
 

@@ -34,7 +34,12 @@ class RandomPrograms : public ::testing::Test {
 
 TEST_F(RandomPrograms, ThousandsHold) {
   for (uint64_t seed = 1; seed <= 3000 && !HasFailure(); ++seed) CheckSeed(seed);
-  // They are not about nothing.
+  // They are not about nothing. What a seed draws changes with every new op; what is rare may take
+  // some programs more.
+  const auto is_rare = [&] {
+    return counts_.second_gradients <= 60 || counts_.inner_gradients <= 80 || counts_.saved < 8;
+  };
+  for (uint64_t seed = 3001; seed <= 6000 && is_rare() && !HasFailure(); ++seed) CheckSeed(seed);
   EXPECT_GT(counts_.ran, 2100u);
   EXPECT_GT(counts_.ran_backward, 1200u);
   EXPECT_GT(counts_.second_order, 200u);
@@ -75,7 +80,7 @@ TEST_F(RandomPrograms, EveryOpRuns) {
     for (uint64_t seed = 1; seed <= 400 && !counts_.ran_types.count(type); ++seed)
       CheckSeed(seed, {drawn, "tanh", "write_to_array"});
     EXPECT_TRUE(counts_.ran_types.count(type))
-        << type << " never ran; it wants a line in op_hints.cc";
+        << type << " never ran; its inputs want shapes in their docs, or it a line in op_hints.cc";
   }
 }
 
