@@ -87,6 +87,7 @@ class Builder {
   Variable Conv2d(const Variable& x, const Conv2dOptions& options);
   Variable BatchNorm(const Variable& x, const BatchNormOptions& options = {});
   Variable LayerNorm(const Variable& x, const LayerNormOptions& options = {});
+  Variable InstanceNorm(const Variable& x, const InstanceNormOptions& options = {});
   // Rows of a table by integer ids: shape [ids..., embedding_dim].
   Variable Embedding(const Variable& ids, const EmbeddingOptions& options);
 

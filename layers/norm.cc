@@ -40,6 +40,18 @@ LayerDef LayerNormLayer() {
       .Build(&Builder::LayerNorm);
 }
 
+LayerDef InstanceNormLayer() {
+  using O = InstanceNormOptions;
+  return LayerFields<O>("instance_norm",
+                        "Normalises each channel of each sample over its other dims, then scales "
+                        "and shifts it.")
+      .Input("input", "tensor [N, C, ...]")
+      .Field("epsilon", &O::epsilon, "added to the variance; at most 0.001")
+      .Param("param", &O::param_attr, "scale; 1 unless said")
+      .Param("bias", &O::bias_attr, "shift; 0 unless said")
+      .Build(&Builder::InstanceNorm);
+}
+
 // The number of channels, which sizes the parameters.
 int64_t RequireChannels(const char* layer, const Variable& x, bool channels_last = false) {
   const int rank = x.shape().rank();
@@ -119,6 +131,23 @@ Variable Builder::LayerNorm(const Variable& x, const LayerNormOptions& options) 
   return layer.Finish(out);
 }
 
-std::vector<LayerDef> NormLayers() { return {BatchNormLayer(), LayerNormLayer()}; }
+Variable Builder::InstanceNorm(const Variable& x, const InstanceNormOptions& options) {
+  const Shape shape = {RequireChannels("instance_norm", x)};
+  LayerScope layer(*this, "instance_norm", OutputOf(options));
+  const Variable scale = Parameter(layer.name() + ".w", shape, ParameterDType(x),
+                                   options.param_attr, ConstantInitializer(1));
+  const Variable bias = Parameter(layer.name() + ".b", shape, ParameterDType(x), options.bias_attr,
+                                  ConstantInitializer(0));
+  const std::string out = layer.Out(), mean = layer.Temp(), variance = layer.Temp();
+  Append("instance_norm", {{"X", {x.name()}}, {"Scale", {scale.name()}}, {"Bias", {bias.name()}}},
+         {{"Y", {out}}, {"SavedMean", {mean}}, {"SavedVariance", {variance}}},
+         {{"epsilon", options.epsilon}});
+  for (const std::string& name : {mean, variance}) Var(name).desc().SetStopGradient(true);
+  return layer.Finish(out);
+}
+
+std::vector<LayerDef> NormLayers() {
+  return {BatchNormLayer(), LayerNormLayer(), InstanceNormLayer()};
+}
 
 }  // namespace coracle

@@ -129,6 +129,14 @@ struct LayerNormOptions {
   bool stop_gradient = false;
 };
 
+struct InstanceNormOptions {
+  float epsilon = 1e-5f;
+  ParamAttr param_attr = {}, bias_attr = {};
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
 struct EmbeddingOptions {
   int64_t num_embeddings = 0, embedding_dim = 0;
   std::optional<int64_t> padding_idx = std::nullopt;
