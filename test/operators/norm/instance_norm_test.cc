@@ -221,7 +221,8 @@ TEST(InstanceNorm, HalvesHaveSecondGradients) {
     Builder net(main, startup);
     const Variable in = net.Data("x", x.shape(), dtype, {.stop_gradient = false});
     const Variable y = net.InstanceNorm(in);
-    const Variable g = Variable::Of(main.Root(), Gradients({net.Mul(y, y)}, {in})[0]);
+    const Variable cube = net.Mul(net.Mul(y, y), y);
+    const Variable g = Variable::Of(main.Root(), Gradients({cube}, {in})[0]);
     const Variable scale = Variable::Of(main.Root(), main.Parameters()[0]);
     const std::string of_scale = Gradients({net.Mul(g, g)}, {scale, in})[0];
     VarValues env = {{"x", x.Cast(dtype)},
