@@ -4,6 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -252,7 +253,7 @@ void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
   if (!overridden_) graph_.RequireLists(node);
   GradientContext context(graph_.ops(), MakeRequest(node));
   try {
-    rule(context);
+    overridden_ ? rule(context) : RunGradient(*node.def, context);
   } catch (const Error& e) {
     if (!context.has_formulas()) throw;
     throw e.WithDetail(OriginOf(*node.op));

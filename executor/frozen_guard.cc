@@ -10,12 +10,12 @@ namespace {
 
 // Every step is one to one, so that a change of one word always shows; of several changes one in
 // 2^64 does not.
-uint64_t Fingerprint(const Tensor& tensor) {
-  const auto* bytes = static_cast<const char*>(tensor.raw());
-  uint64_t hash = tensor.nbytes();
-  for (size_t at = 0; at < tensor.nbytes(); at += sizeof(uint64_t)) {
+uint64_t Fingerprint(const void* data, size_t size) {
+  const auto* bytes = static_cast<const char*>(data);
+  uint64_t hash = size;
+  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
     uint64_t word = 0;
-    std::memcpy(&word, bytes + at, std::min(sizeof word, tensor.nbytes() - at));
+    std::memcpy(&word, bytes + at, std::min(sizeof word, size - at));
     hash = (hash ^ word) * 0x9e3779b97f4a7c15;
     hash ^= hash >> 32;
   }
@@ -24,7 +24,7 @@ uint64_t Fingerprint(const Tensor& tensor) {
 
 [[noreturn]] void ThrowChanged(const std::string& name) {
   ThrowInvalid(fmt::format(
-      "the persistable var {} of the scope is not what it was when the program was prepared with "
+      "the persistable var {} is not what it was when the program was prepared with "
       "frozen parameters; prepare it anew, or with Executor::Prepare, which reads it in each run",
       Quote(name)));
 }
@@ -36,33 +36,54 @@ FrozenGuard::FrozenGuard(const std::unordered_map<std::string, Tensor>& values) 
   std::sort(names_.begin(), names_.end());
   for (const std::string& name : names_) {
     const Tensor& value = values.at(name);
-    originals_.push_back({value.dtype(), value.shape(), value.version(), Fingerprint(value)});
+    originals_.push_back({value.dtype(), value.shape(), value.raw(), value.memory(),
+                          value.version(), Fingerprint(value.raw(), value.nbytes())});
   }
 }
 
 void FrozenGuard::LookUp(const Scope& scope, Watch* watch) const {
   watch->scope = &scope;
   watch->generation = scope.Generation();
-  watch->seen.clear();
-  for (size_t i = 0; i < names_.size(); ++i)
-    watch->seen.push_back({scope.Find(names_[i]), originals_[i].version});
+  while (watch->seen.size() < names_.size())
+    watch->seen.push_back({nullptr, originals_[watch->seen.size()].version});
+  for (size_t i = 0; i < names_.size(); ++i) watch->seen[i].held = scope.Find(names_[i]);
 }
 
 void FrozenGuard::Check(const Scope& scope, Watch* watch) const {
   if (names_.empty()) return;
   if (watch->scope != &scope || watch->generation != scope.Generation()) LookUp(scope, watch);
   for (size_t i = 0; i < names_.size(); ++i) {
-    Watch::Seen& seen = watch->seen[i];
-    if (!seen.held || std::holds_alternative<std::monostate>(*seen.held)) continue;
-    const Original& original = originals_[i];
-    const auto* tensor = std::get_if<Tensor>(seen.held);
-    if (!tensor || tensor->dtype() != original.dtype || !(tensor->shape() == original.shape))
-      ThrowChanged(names_[i]);
-    const uint64_t version = tensor->version();
-    if (version != 0 && version == seen.version) continue;
-    if (Fingerprint(*tensor) != original.fingerprint) ThrowChanged(names_[i]);
-    seen.version = version;
+    CheckFrozen(i, &watch->seen[i]);
+    CheckHeld(i, &watch->seen[i]);
   }
+}
+
+void FrozenGuard::CheckFrozen(size_t i, Watch::Seen* seen) const {
+  const Original& original = originals_[i];
+  const std::shared_ptr<void> memory = original.memory.lock();
+  if (!memory) return;
+  const uint64_t version = Tensor::VersionOf(memory);
+  if (version == seen->frozen) return;
+  const size_t size = ByteSize(original.dtype, original.shape);
+  if (Fingerprint(original.data, size) != original.fingerprint) ThrowChanged(names_[i]);
+  seen->frozen = version;
+}
+
+void FrozenGuard::CheckHeld(size_t i, Watch::Seen* seen) const {
+  if (!seen->held || std::holds_alternative<std::monostate>(*seen->held)) return;
+  const Original& original = originals_[i];
+  const auto* tensor = std::get_if<Tensor>(seen->held);
+  if (!tensor || tensor->dtype() != original.dtype || !(tensor->shape() == original.shape))
+    ThrowChanged(names_[i]);
+  const uint64_t version = tensor->version();
+  const void* data = tensor->raw();
+  if (version != 0) {
+    if (version == seen->frozen && data == original.data) return;
+    if (version == seen->version && data == seen->data) return;
+  }
+  if (Fingerprint(data, tensor->nbytes()) != original.fingerprint) ThrowChanged(names_[i]);
+  seen->version = version;
+  seen->data = data;
 }
 
 }  // namespace coracle

@@ -23,9 +23,8 @@ namespace coracle {
 
 // The registry of all ops that come with Coracle.
 
-// Process-wide. Own ops may be added to it before programs are verified or compiled with it
-// (Add is not synchronised with readers); a copy of one's own serves as well wherever a
-// registry is a parameter.
+// Process-wide. Own ops may be added to it before programs are verified or compiled with it (Add
+// is not synchronised with readers); wherever a registry is a parameter, one's own serves as well.
 OpRegistry& DefaultOps();
 
 // The attrs shape, dtype and value of a fill_constant op.

@@ -192,6 +192,8 @@ Variable Reshape(const Variable& x, const std::vector<int32_t>& shape) {
   return Unary("reshape2", x, {{"shape", shape}});
 }
 Variable FillLike(const Variable& x, double value) {
+  RequireHolds(x, value);
+  if (!FitsAttr(x, value)) return ZerosLike(x) + value;
   return Unary("fill_any_like", x, {{"value", static_cast<float>(value)}});
 }
 Variable ZerosLike(const Variable& x) { return Unary("fill_zeros_like", x); }

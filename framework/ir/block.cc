@@ -78,10 +78,23 @@ const VarDesc* BlockDesc::FindVarRecursive(std::string_view name) const {
   return FindFrom(*this, name);
 }
 
+void BlockDesc::ThrowTaken(const std::string& name) const {
+  throw Error(ErrorCode::kAlreadyExists,
+              fmt::format("block {} already has a var {}", idx_, Quote(name)));
+}
+
 VarDesc& BlockDesc::AppendVar(const VarDesc& var) {
   if (VarDesc* added = TryAppend(std::make_unique<VarDesc>(var))) return *added;
-  throw Error(ErrorCode::kAlreadyExists,
-              fmt::format("block {} already has a var {}", idx_, Quote(var.name())));
+  ThrowTaken(var.name());
+}
+
+void BlockDesc::RenameVar(VarDesc& var, std::string name) {
+  if (FindVar(name)) ThrowTaken(name);
+  var_index_.Remove(var.name());
+  var.name_ = std::move(name);
+  var_index_.Add(&var);
+  if (idx_ > 0) program_->NoteInnerName(var.name(), idx_);
+  if (var.index() < uses_.size() || outer_uses_.count(var.name())) InvalidateUses();
 }
 
 bool BlockDesc::RemoveVar(std::string_view name) {

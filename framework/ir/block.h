@@ -133,6 +133,8 @@ class BlockDesc {
   VarDesc* FindVarRecursive(std::string_view name);
   const VarDesc* FindVarRecursive(std::string_view name) const;
   VarDesc& AppendVar(const VarDesc& var);  // a copy; throws kAlreadyExists for a name in use
+  // Its place, and handles on it, stay. Ops keep the old name. Throws kAlreadyExists as AppendVar.
+  void RenameVar(VarDesc& var, std::string name);
   bool RemoveVar(std::string_view name);
   // Among the variables from position `first` on; costs nothing for the variables before it.
   void RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate, size_t first = 0);
@@ -195,6 +197,7 @@ class BlockDesc {
   UseLists& UsesOf(std::string_view name) const;
   const UseLists& IndexedUsesOf(std::string_view name) const;
   VarDesc* TryAppend(std::unique_ptr<VarDesc> var);
+  [[noreturn]] void ThrowTaken(const std::string& name) const;
 
   ProgramDesc* program_;
   int idx_;

@@ -243,7 +243,9 @@ SlotList GradientContext::ForwardInputs(std::initializer_list<const char*> slots
   return inputs;
 }
 
-std::string GradientContext::Temp(const std::string& hint) { return request_.fresh_name(hint); }
+std::string GradientContext::Temp(const std::string& hint) {
+  return stage_ ? stage_->Placeholder(hint) : request_.fresh_name(hint);
+}
 
 void GradientContext::AppendGradientOp(const std::vector<std::string>& forward_slots) {
   std::string type = op().type() + "_grad";

@@ -22,6 +22,8 @@ class GradientStage {
   BlockDesc& block() { return block_; }
   const Writer& writer() const { return writer_; }
   bool Made(const std::string& name) const { return made_.count(name) > 0; }
+  // For a new variable that is to be called so: what ops of this rule call it.
+  std::string Placeholder(const std::string& name);
   // What a variable that the writer made is to be called.
   void SetName(const std::string& made, const std::string& name);
   // It is the gradient of that name.
@@ -39,7 +41,6 @@ class GradientStage {
     bool is_gradient = false, is_read = false;
   };
   NewVar* Find(const std::string& name);
-  std::string Placeholder(const std::string& name);
   void DropUnneeded(std::vector<std::unique_ptr<OpDesc>>& ops);
   void NameGradients(std::vector<std::unique_ptr<OpDesc>>& ops);
 

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/tensor/half_array.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -98,6 +99,25 @@ class WideArgs : public ArgTable {
     auto [it, added] = constants_.try_emplace(name);
     if (added) it->second = std::make_shared<Tensor>(given->Cast(DType::kFloat32));
     return it->second.get();
+  }
+  // Whoever packs the float32 copy of a constant needs no copy in each run.
+  std::shared_ptr<const Tensor> Packed(const std::string& name,
+                                       const PackedLayout& layout) override {
+    const auto read = reads_.find(name);
+    if (read == reads_.end() || writes_.count(name)) return ArgTable::Packed(name, layout);
+    const DType half = read->second.half.dtype;
+    PackedLayout wide{fmt::format("{} from {}", layout.id, ToString(half)), {}, {}};
+    wide.pack = [pack = layout.pack](const Tensor& plain) {
+      return pack(plain.Cast(DType::kFloat32));
+    };
+    if (layout.unpack) {
+      wide.unpack = [unpack = layout.unpack, half](const Tensor& packed) {
+        return unpack(packed).Cast(half);
+      };
+    }
+    auto packed = args_.Packed(name, wide);
+    if (packed) reads_.erase(read);
+    return packed;
   }
 
   Kernel Around(Kernel kernel) const {

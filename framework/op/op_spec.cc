@@ -118,7 +118,10 @@ std::string OpSpec::Failure(std::string_view id, const std::string& got) const {
 std::string Locate(const OpDesc& op) {
   std::string text;
   if (const BlockDesc* block = op.block()) {
-    text = fmt::format("op {} of block {}", block->IndexOf(op), block->idx());
+    // A gradient rule writes its formulas into a block of no program.
+    text = block->idx() < 0
+               ? fmt::format("op {} of the formulas of a gradient rule", block->IndexOf(op))
+               : fmt::format("op {} of block {}", block->IndexOf(op), block->idx());
   } else {
     text = fmt::format("op {}", op.type());
   }

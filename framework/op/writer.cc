@@ -49,6 +49,13 @@ std::unique_ptr<OpDesc> WithDefaults(const OpDesc& op, const OpSpec& def) {
   return std::make_unique<OpDesc>(op.type(), op.inputs(), op.outputs(), std::move(attrs));
 }
 
+// Why one expression cannot be written by both; nullptr where it can.
+const char* DifferenceOf(const internal::WriterState& a, const internal::WriterState& b) {
+  if (a.block != b.block) return "to different blocks";
+  if (a.ops != b.ops) return "ops of different registries";
+  return a.options.role == b.options.role ? nullptr : "ops of different roles";
+}
+
 // Infers the types of the outputs of the block's last op; a failure takes back the op and the
 // variables that it made.
 void InferLast(BlockDesc& block, const OpRegistry& ops, size_t first_var) {
@@ -74,11 +81,12 @@ Writer Writer::Of(std::initializer_list<const Variable*> vars) {
     if (!*var) ThrowInvalid("an empty Variable is an operand of a function on Variables");
     if (!var->writer_) continue;
     if (!first) first = var;
-    if (var->writer_->block == first->writer_->block) continue;
+    const char* difference = DifferenceOf(*first->writer_, *var->writer_);
+    if (!difference) continue;
     ThrowInvalid(
-        fmt::format("the Writers of {} and {} append to different blocks; ask the one that "
-                    "is meant for both: writer.Var(name)",
-                    Quote(first->name()), Quote(var->name())));
+        fmt::format("the Writers of {} and {} append {}; ask the one that is meant for both: "
+                    "writer.Var(name)",
+                    Quote(first->name()), Quote(var->name()), difference));
   }
   if (first) return Writer(first->writer_);
   ThrowInvalid(
@@ -120,6 +128,7 @@ OpDesc& Writer::Append(std::unique_ptr<OpDesc> op) const {
     op->SetAttr(kOpCallstackAttr, state_->site);
   if (options.role != kForward && !op->HasAttr(kOpRoleAttr))
     op->SetAttr(kOpRoleAttr, int32_t{options.role});
+  state_->last_hint.clear();
   const size_t first_var = block().NumVars();
   OpDesc& appended = block().AppendOp(std::move(op));
   InferLast(block(), ops(), first_var);
@@ -153,18 +162,13 @@ Variable Writer::Into(const std::string& name, const std::string& type, SlotList
 
 Variable Writer::Named(const std::string& hint, const Variable& made) const {
   BlockDesc& at = block();
-  const size_t index = made.desc().index();
   if (at.NumOps() == 0 || !at.op(at.NumOps() - 1).Writes(made.name()) || &made.block() != &at)
     throw InternalError(fmt::format("{} is not what the last op made", Quote(made.name())));
   if (hint == state_->last_hint) return made;  // it is called so
-  VarDesc to(NewName(hint));
-  to.SetMeta(made.desc().meta());
-  to.stop_gradient_field() = made.desc().stop_gradient_field();
-  const std::string name = to.name();
+  const std::string name = NewName(hint);
   at.op(at.NumOps() - 1).RenameOutput(made.name(), name);
-  at.RemoveVarsIf([&](const VarDesc& var) { return &var == &made.desc(); }, index);
-  at.AppendVar(to);
-  return Var(name);
+  at.RenameVar(made.desc(), name);
+  return made;
 }
 
 std::vector<std::string> variable_functions::NamesOf(const std::vector<Variable>& vars) {

@@ -32,8 +32,9 @@ struct WriterOptions {
 class Writer {
  public:
   Writer(BlockDesc& block, const OpRegistry& ops, WriterOptions options = {});
-  // That of the first Variable that has one. Throws kInvalidArgument when none has, or when two
-  // write to different blocks.
+  // That of the first Variable that has one; it names what the expression makes. Throws
+  // kInvalidArgument when none has, or when two write to different blocks, ops of different
+  // registries or of different roles.
   static Writer Of(std::initializer_list<const Variable*> vars);
 
   BlockDesc& block() const;

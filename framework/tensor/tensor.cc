@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -61,7 +63,7 @@ std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
   return {data, std::move(release)};
 }
 
-uint64_t* VersionOf(const std::shared_ptr<void>& memory) {
+uint64_t* VersionAt(const std::shared_ptr<void>& memory) {
   auto* release = memory ? std::get_deleter<Release>(memory) : nullptr;
   return release ? &release->version : nullptr;
 }
@@ -96,8 +98,32 @@ Tensor::Tensor(DType dtype, const Shape& shape) : dtype_(dtype), shape_(shape) {
     owner_ = Allocate(nbytes(), [this] { return ToString(); });
     data_ = owner_.get();
     capacity_ = nbytes();
-    version_ = VersionOf(owner_);
+    version_ = VersionAt(owner_);
   }
+}
+
+Tensor::Tensor(Tensor&& other) noexcept
+    : dtype_(std::exchange(other.dtype_, DType::kFloat32)),
+      shape_(other.shape_),
+      numel_(std::exchange(other.numel_, 0)),
+      data_(std::exchange(other.data_, nullptr)),
+      owner_(std::move(other.owner_)),
+      capacity_(std::exchange(other.capacity_, 0)),
+      version_(std::exchange(other.version_, nullptr)),
+      lod_(std::move(other.lod_)) {
+  other.shape_ = Shape{0};
+  other.lod_.clear();
+}
+
+Tensor& Tensor::operator=(Tensor&& other) noexcept {
+  if (this == &other) return *this;
+  std::destroy_at(this);
+  return *std::construct_at(this, std::move(other));
+}
+
+uint64_t Tensor::VersionOf(const std::shared_ptr<void>& memory) {
+  uint64_t* version = VersionAt(memory);
+  return version ? std::atomic_ref(*version).load(std::memory_order_relaxed) : 0;
 }
 
 std::shared_ptr<void> AllocateBytes(uint64_t bytes, const char* what) {
@@ -151,7 +177,7 @@ Tensor Tensor::View(DType dtype, const Shape& shape, void* data, std::shared_ptr
   t.numel_ = shape.numel();
   t.data_ = data;
   t.owner_ = std::move(owner);
-  t.version_ = VersionOf(t.owner_);
+  t.version_ = VersionAt(t.owner_);
   return t;
 }
 

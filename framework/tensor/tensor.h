@@ -24,6 +24,10 @@ using LoD = std::vector<std::vector<uint64_t>>;
 class Tensor {
  public:
   Tensor() = default;  // float32, shape [0], no elements
+  Tensor(const Tensor&) = default;
+  Tensor& operator=(const Tensor&) = default;
+  Tensor(Tensor&& other) noexcept;  // leaves `other` as Tensor() makes one
+  Tensor& operator=(Tensor&& other) noexcept;
   // Uninitialised elements. Throws kInvalidArgument for an unknown dtype or dimension,
   // OutOfMemory when the thread's ResourceLimits, or the system, do not give it.
   Tensor(DType dtype, const Shape& shape);
@@ -104,6 +108,9 @@ class Tensor {
   uint64_t version() const {
     return version_ ? std::atomic_ref(*version_).load(std::memory_order_relaxed) : 0;
   }
+  // The memory of the elements, without keeping it alive, and version() of all tensors in it.
+  std::weak_ptr<void> memory() const { return owner_; }
+  static uint64_t VersionOf(const std::shared_ptr<void>& memory);
   // Changes version(), as all members do that give write access. For who writes through an address
   // that he got earlier.
   void MarkWritten() {

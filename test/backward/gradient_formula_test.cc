@@ -67,6 +67,34 @@ TEST_F(GradientFormula, TheLastOpWritesTheGradient) {
   EXPECT_EQ(ops[0]->GetAttr<std::string>(kForwardOpAttr, ""), "elementwise_mul(out)");
 }
 
+// Temp and a formula that want one name.
+TEST_F(GradientFormula, TempsAndTermsAreTwo) {
+  const auto ops = OpsOf("elementwise_mul", [](GradientContext& g) {
+    const Variable twice = 2.0 * g.Grad("Out");
+    const std::string temp = g.Temp("x@TERM");
+    g.Append("scale", {{"X", {g.Input("Y")}}}, {{"Out", {temp}}}, {{"scale", 3.0f}});
+    g.Append("elementwise_add", {{"X", {twice.name()}}, {"Y", {temp}}},
+             {{"Out", {g.InputGrad("X")}}});
+  });
+  EXPECT_EQ(Types(ops), Names({"scale", "scale", "elementwise_add"}));
+  EXPECT_NE(ops[0]->Output("Out"), ops[1]->Output("Out"));
+  EXPECT_EQ(ops[2]->Input("X"), ops[0]->Output("Out"));
+  EXPECT_EQ(ops[2]->Input("Y"), ops[1]->Output("Out"));
+}
+
+TEST_F(GradientFormula, AnErrorInAFormulaSaysWhose) {
+  const GradientFn rule = [](GradientContext& g) {
+    g.Set("X", g.Make("concat", {{"X", {}}}) * g.Grad("Out"));
+  };
+  try {
+    OpsOf("elementwise_mul", rule);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()).find("block -1"), std::string::npos) << e.what();
+    EXPECT_EQ(e.details().find("block -1"), std::string::npos) << e.details();
+  }
+}
+
 TEST_F(GradientFormula, WhatNobodyNeedsIsNotAppended) {
   x.desc().SetStopGradient(true);
   const auto ops = OpsOf("elementwise_mul", [](GradientContext& g) {

@@ -153,6 +153,39 @@ TEST_F(Frozen, WriteAccessAloneChangesNothing) {
   EXPECT_EQ(Run(prepared, scope_), kResult) << "equal values in another tensor";
 }
 
+// The program and `handle` share memory that the scope which it runs with does not hold.
+TEST_F(Frozen, WrittenInMemoryOfAnotherScope) {
+  PreparedProgram prepared = Prepare(), copy = prepared;
+  Scope other;
+  other.Set("s", Row({0}));
+  EXPECT_EQ(Run(prepared, other), kResult);
+  scope_.GetMutable("w").data<float>()[0] = 7;
+  EXPECT_THROW(Run(prepared, other), Error);
+  EXPECT_THROW(Run(copy, other), Error) << "it never ran before";
+  other.Set("w", Row({2, 3}));
+  EXPECT_THROW(Run(prepared, other), Error) << "the right elements here do not mend those there";
+  scope_.GetMutable("w").data<float>()[0] = 2;
+  EXPECT_EQ(Run(prepared, other), kResult);
+}
+TEST_F(Frozen, WrittenThroughAHandleOfWhatTheProgramOwns) {
+  Tensor handle = scope_.Get("w");
+  PreparedProgram prepared = Executor().PrepareOwning(program_, scope_, {"x"}, {"y"});
+  EXPECT_EQ(Run(prepared, scope_), kResult);
+  handle.data<float>()[1] = 0;
+  EXPECT_THROW(Run(prepared, scope_), Error);
+}
+// Two parts of one memory have one version.
+TEST_F(Frozen, AnotherPartOfTheMemory) {
+  const auto memory = std::shared_ptr<void>(AllocateBytes(4 * sizeof(float), "w"));
+  auto* values = static_cast<float*>(memory.get());
+  for (int i = 0; i < 4; ++i) values[i] = static_cast<float>(2 + i);
+  scope_.Set("w", Tensor::View(DType::kFloat32, {1, 2}, values, memory));
+  PreparedProgram prepared = Prepare();
+  EXPECT_EQ(Run(prepared, scope_), kResult);
+  scope_.Set("w", Tensor::View(DType::kFloat32, {1, 2}, values + 2, memory));
+  EXPECT_THROW(Run(prepared, scope_), Error);
+}
+
 TEST_F(Frozen, OwnedParametersAreNotMissed) {
   PreparedProgram prepared = Executor().PrepareOwning(program_, scope_, {"x"}, {"y"});
   EXPECT_FALSE(scope_.Has("w"));
@@ -216,36 +249,37 @@ struct Turned {
   OpRegistry Ops(bool with_unpack) {
     OpRegistry ops;
     for (const char* type : {"increment", "elementwise_mul"}) ops.Add(DefaultOps().Get(type));
-    ops.Add(OpDef("turned_mul")
-                .Doc("test")
-                .Input("X", "row")
-                .Input("Y", "row")
-                .Output("Out", "row")
-                .Infer([](InferContext& c) { c.SetOutput("Out", c.Input("X")); })
-                .Reference([this, with_unpack](const PrepareContext& ctx) -> Kernel {
-                  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
-                  PackedLayout layout{"turned", [this](const Tensor& t) {
-                                        ++packed;
-                                        return Turn(t);
-                                      }};
-                  if (with_unpack) {
-                    layout.unpack = [this](const Tensor& t) {
-                      ++unpacked;
-                      return Turn(t);
-                    };
-                  }
-                  const auto turned = ctx.Packed("Y", layout);
-                  last = turned;
-                  return [=](Workspace& ws) {
-                    const int64_t n = y.numel;
-                    for (int64_t i = 0; i < x.numel; ++i) {
-                      const float w = turned ? turned->data<float>()[n - 1 - i % n]
-                                             : ws.Data<const float>(y)[i % n];
-                      ws.Data<float>(out)[i] = ws.Data<const float>(x)[i] * w;
-                    }
-                  };
-                })
-                .NoGradient("a test"));
+    ops.Add(
+        OpDef("turned_mul")
+            .Doc("test")
+            .Input("X", "row")
+            .Input("Y", "row")
+            .Output("Out", "row")
+            .Infer([](InferContext& c) { c.SetOutput("Out", c.Input("X")); })
+            .Reference<float>([this, with_unpack]<class T>(const PrepareContext& ctx) -> Kernel {
+              const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+              PackedLayout layout{"turned", [this](const Tensor& t) {
+                                    ++packed;
+                                    return Turn(t);
+                                  }};
+              if (with_unpack) {
+                layout.unpack = [this](const Tensor& t) {
+                  ++unpacked;
+                  return Turn(t);
+                };
+              }
+              const auto turned = ctx.Packed("Y", layout);
+              last = turned;
+              return [=](Workspace& ws) {
+                const int64_t n = y.numel;
+                for (int64_t i = 0; i < x.numel; ++i) {
+                  const float w = turned ? turned->data<float>()[n - 1 - i % n]
+                                         : ws.Data<const float>(y)[i % n];
+                  ws.Data<float>(out)[i] = ws.Data<const float>(x)[i] * w;
+                }
+              };
+            })
+            .NoGradient("a test"));
     return ops;
   }
 };
@@ -324,6 +358,53 @@ TEST(FrozenFilter, OfConvolutions) {
       EXPECT_TRUE(BitEqual(got[1], w));
     }
   }
+}
+
+// The kernel of float32 packs what it gets for a filter of 16-bit floats; all plans share that.
+TEST(FrozenFilter, Of16BitFloats) {
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    net.Conv2d(net.Data("x", {-1, 3, 9, 8}),
+               {.num_filters = 20, .filter_size = 5, .param_attr = {.name = "w"}, .output = "y"});
+    Scope scope;
+    Executor().Run(startup, scope);
+    for (const char* name : {"x", "w", "y"}) main.Root().FindVar(name)->SetDType(dtype);
+    main.Root().FindVar(main.Root().op(0).Output("Output")[0])->SetDType(dtype);
+    for (size_t i = 0; i < main.Root().NumVars(); ++i) {
+      VarDesc& var = main.Root().var(i);
+      var.SetDType(dtype);
+      if (var.persistable()) scope.Set(var.name(), scope.Get(var.name()).Cast(dtype));
+    }
+    const Tensor w = scope.Get("w").Clone();
+    PreparedProgram plain = Executor().Prepare(main, {"x"}, {"y", "w"});
+    Scope same = scope.Clone();
+    PreparedProgram frozen = Executor().PrepareOwning(main, scope, {"x"}, {"y", "w"});
+    for (int64_t rows : {2, 1}) {
+      Tensor x(DType::kFloat32, {rows, 3, 9, 8});
+      for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::sin(static_cast<float>(i));
+      const std::vector<Tensor>& got = frozen.Run(scope, {x.Cast(dtype)});
+      EXPECT_TRUE(BitEqual(got[0], plain.Run(same, {x.Cast(dtype)})[0]));
+      EXPECT_TRUE(BitEqual(got[1], w));
+    }
+  }
+}
+
+// As it is for float32, packed once for all plans and copies.
+TEST_F(Frozen, OneLayoutOf16BitFloats) {
+  Turned turned;
+  const OpRegistry ops = turned.Ops(true);
+  program_.Root().op(0).SetType("turned_mul");
+  for (const char* name : {"w", "x", "y"}) program_.Root().Var(name).SetDType(DType::kFloat16);
+  scope_.Set("w", Row({2, 3}).Cast(DType::kFloat16));
+  PreparedProgram prepared = Executor({}, ops).PrepareOwning(program_, scope_, {"x"}, {"y", "w"});
+  for (int64_t rows : {1, 3}) {
+    const Tensor x = Tensor::Full<float>({rows, 2}, 10).Cast(DType::kFloat16);
+    const std::vector<Tensor>& got = prepared.Run(scope_, {x});
+    EXPECT_EQ(ValuesOf(got[0].Cast(DType::kFloat32)).back(), 30);
+    EXPECT_EQ(ValuesOf(got[1].Cast(DType::kFloat32)), (std::vector<float>{2, 3}));
+  }
+  EXPECT_EQ(turned.packed, 1);
 }
 
 TEST_F(Frozen, ALayoutThatCanBeUndoneTakesTheElementsPlace) {

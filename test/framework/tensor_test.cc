@@ -76,6 +76,28 @@ TEST(Tensor, VersionTellsOfWritesThroughAnyHandle) {
   EXPECT_TRUE(changed());
 }
 
+TEST(Tensor, WhatIsMovedFromIsEmpty) {
+  Tensor from = Tensor::Of<float>({2}, {1, 2}), other = from;
+  from.lod() = {{0, 2}};
+  Tensor to = std::move(from);
+  EXPECT_EQ(to.lod(), (LoD{{0, 2}}));
+  const auto expect_empty = [](const Tensor& t) {
+    EXPECT_TRUE(t.empty());
+    EXPECT_EQ(t.shape(), Shape{0});
+    EXPECT_EQ(t.raw(), nullptr);
+    EXPECT_EQ(t.version(), 0u);
+    EXPECT_EQ(t.capacity(), 0u);
+    EXPECT_TRUE(t.lod().empty());
+  };
+  expect_empty(from);  // NOLINT(bugprone-use-after-move)
+  from = std::move(to);
+  expect_empty(to);  // NOLINT(bugprone-use-after-move)
+  EXPECT_TRUE(BitEqual(from, other));
+  Tensor& itself = from;
+  from = std::move(itself);
+  EXPECT_TRUE(BitEqual(from, other));
+}
+
 TEST(Tensor, VersionsOfTwoMemoriesDiffer) {
   std::set<uint64_t> versions;
   for (int i = 0; i < 100; ++i) {  // at one address, perhaps

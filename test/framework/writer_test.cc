@@ -116,6 +116,29 @@ TEST_F(WriterTest, Names) {
   VerifyOrThrow(program, DefaultOps());
 }
 
+// A handle on what was renamed is one on what it is called now; and only what Make made last has
+// its name by itself.
+TEST_F(WriterTest, NamedKeepsHandles) {
+  const Writer w = MakeWriter();
+  const Variable root = Sqrt(w.Var("x"));
+  const Variable named = w.Named("norm", root);
+  EXPECT_EQ(root.name(), "norm_0");
+  EXPECT_EQ((root * named).shape(), Shape({2, 3}));
+  EXPECT_EQ(LastOp().Input("X"), Names{"norm_0"});
+  w.Make("sqrt", {{"X", {"x"}}});
+  const Variable into = w.Into("chosen", "sqrt", {{"X", {"x"}}});
+  EXPECT_EQ(w.Named("sqrt", into).name(), "sqrt_2");
+  EXPECT_EQ(block.FindVar("chosen"), nullptr);
+  VerifyOrThrow(program, DefaultOps());
+}
+
+TEST_F(WriterTest, OfOtherRoles) {
+  const Writer forward = MakeWriter(), update = MakeWriter({.role = kOptimize});
+  EXPECT_NE(MessageOf([&] { forward.Var("x") + update.Var("x"); }).find("ops of different roles"),
+            std::string::npos);
+  EXPECT_EQ(block.NumOps(), 0u);
+}
+
 TEST_F(WriterTest, OfItsVariables) {
   const Writer w = MakeWriter();
   const Variable with = w.Var("x"), without = Variable::Of(block, "x");

@@ -148,6 +148,8 @@ TEST_F(VariableFunctions, ReductionsAndShapes) {
   EXPECT_EQ(Reshape(x, {3, -1}).shape(), Shape({3, 2}));
   EXPECT_EQ(Values(FillLike(x, 1) + ZerosLike(x)), Floats(6, 1));
   EXPECT_EQ(Values(Scale(x, Cast(FillLike(Mean(x), 2), DType::kFloat64)))[5], 12);
+  const Variable exact = Data("exact", Tensor::Of<double>({2}, {0, 5}));
+  EXPECT_EQ(Values<double>(FillLike(exact, 0.1)), Doubles(2, 0.1)) << "the attr is a float";
   EXPECT_EQ(MessageOf([&] { AddAll(std::vector<Variable>()); }), "a sum of no Variables");
 }
 

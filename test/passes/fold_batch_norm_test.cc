@@ -257,6 +257,16 @@ TEST(FoldBatchNorm, StaysWhereTheFilterIsShared) {
   EXPECT_FALSE(Folds(net));
 }
 
+// The same op reads it twice.
+TEST(FoldBatchNorm, StaysWhereTheFilterIsTheInputToo) {
+  Net net;
+  net.Data({-1, 4});
+  net.Filter({4, 4});
+  net.Append("mul", {{"X", {"w"}}, {"Y", {"w"}}}, "Out", "c");
+  net.BatchNorm("c", "y", 4);
+  EXPECT_FALSE(Folds(net));
+}
+
 TEST(FoldBatchNorm, StaysWhereTheProductIsUsed) {
   Net net;
   net.BatchNorm(net.Conv("c"), "y", 4);

@@ -97,6 +97,20 @@ TEST(FuseConvBias, WithGradient) {
   EXPECT_NE(listing.find("Bias@GRAD=y.b@GRAD"), std::string::npos) << listing;
 }
 
+// An add_grad that reads the bias along another axis than the add before it: not of this product.
+TEST(FuseConvBias, GradientAlongAnotherAxis) {
+  Net net;
+  Variable y = net.b.Conv2d(
+      net.b.Data("x", {-1, 2, 6, 6}, DType::kFloat32, {.stop_gradient = false}), Conv(4, "y"));
+  AppendBackward(net.b.Mean(y, {.output = "loss"}));
+  net.main.Root().ForEachOp([](OpDesc& op) {
+    if (op.type() == "elementwise_add_grad") op.SetAttr("axis", int32_t{3});
+  });
+  PassContext context{DefaultOps(), {"x"}, {"loss", "y.w@GRAD", "y.b@GRAD"}};
+  RunPasses(net.main, context, {"fuse_conv_bias"});
+  EXPECT_NE(Listing(net.main).find("elementwise_add_grad"), std::string::npos);
+}
+
 TEST(FuseConvBias, NearMisses) {
   {  // the product itself is fetched
     Net net;
