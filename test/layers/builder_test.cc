@@ -1,5 +1,6 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,16 +21,6 @@ class BuilderTest : public ::testing::Test {
   const VarDesc& VarOf(const std::string& name) { return *main.Root().FindVar(name); }
   const OpDesc& LastOp() { return main.Root().op(main.Root().NumOps() - 1); }
   // The error that `f` throws, as one text.
-  template <class F>
-  std::string ErrorOf(F&& f) {
-    try {
-      f();
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return "no error";
-  }
-
   ProgramDesc main, startup;
   Builder net{main, startup};
 };

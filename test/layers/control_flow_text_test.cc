@@ -3,6 +3,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/layer.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 namespace coracle {
@@ -18,12 +19,7 @@ std::vector<float> Outcome(const std::string& text, const std::map<std::string, 
 }
 
 std::string ErrorOf(const std::string& text) {
-  try {
-    ParseModelText(text);
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return "no error";
+  return coracle::ErrorOf([&] { ParseModelText(text); });
 }
 
 constexpr const char* kLoop = R"(

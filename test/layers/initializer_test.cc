@@ -1,5 +1,6 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/layers/builder.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -58,12 +59,7 @@ void ExpectNormal(const Setting& initializer, double mean, double std) {
 }
 
 std::string ErrorOf(const Setting& initializer, const Shape& shape, DType dtype = DType::kFloat32) {
-  try {
-    InitializerOp(initializer, "p", shape, dtype);
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "no error";
+  return coracle::ErrorOf([&] { InitializerOp(initializer, "p", shape, dtype); });
 }
 
 TEST(Initializer, Constant) {

@@ -3,6 +3,7 @@
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/layer.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -44,16 +45,6 @@ class RnnLayer : public ::testing::Test {
       if (main.Root().op(i).type() == type) return main.Root().op(i);
     throw InternalError("no op " + type);
   }
-  template <class F>
-  std::string ErrorOf(F&& f) {
-    try {
-      f();
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return "no error";
-  }
-
   ProgramDesc main, startup;
   Builder net{main, startup};
 };

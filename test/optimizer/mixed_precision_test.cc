@@ -7,6 +7,7 @@
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizers.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -57,15 +58,6 @@ struct Net {
     }
   }
 };
-
-std::string ErrorOf(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "";
-}
 
 Tensor Random(const Shape& shape, unsigned seed) {
   Tensor tensor(DType::kFloat32, shape);
