@@ -25,8 +25,7 @@ struct ValueOptions {
 };
 const Fields<ValueOptions>& ValueFields() {
   static const auto table = Fields<ValueOptions>("Every element into [min, max].")
-                                .Add("max", &ValueOptions::max, "")
-                                .Required()
+                                .Add("max", &ValueOptions::max, "", kRequired)
                                 .Add("min", &ValueOptions::min, "-max unless said");
   return table;
 }
@@ -39,12 +38,11 @@ struct NormOptions {
 };
 Fields<NormOptions> NormFieldsOf(const char* doc) {
   return Fields<NormOptions>(doc)
-      .Add("clip_norm", &NormOptions::clip_norm, "")
-      .Required()
-      .In({0, HUGE_VAL, true, true, "must be positive and finite"})
+      .Add("clip_norm", &NormOptions::clip_norm, "", kRequired,
+           FieldRange{0, HUGE_VAL, true, true, "must be positive and finite"})
       .Add("norm_type", &NormOptions::norm_type,
-           "p of the norm, at least 1; inf: the largest element")
-      .In({1, HUGE_VAL, false, false, "must be at least 1, or infinity"})
+           "p of the norm, at least 1; inf: the largest element",
+           FieldRange{1, HUGE_VAL, false, false, "must be at least 1, or infinity"})
       .Add("non_finite", &NormOptions::non_finite,
            "where the norm is a nan or infinite: propagate, error, zero, skip (the step)");
 }
@@ -68,12 +66,10 @@ const Fields<AdaptiveClipOptions>& AdaptiveFields() {
       Fields<O>(
           "A slice of the gradient whose L2 norm exceeds clip_factor times that of the same slice "
           "of the parameter (at least epsilon) is scaled down to it.")
-          .Add("clip_factor", &O::clip_factor, "")
-          .In(positive)
-          .Add("epsilon", &O::epsilon, "")
-          .In(positive)
-          .Add("axis", &O::axis, "of the slices: 0 for rows")
-          .In({0, HUGE_VAL, false, true, "must not be negative"});
+          .Add("clip_factor", &O::clip_factor, "", positive)
+          .Add("epsilon", &O::epsilon, "", positive)
+          .Add("axis", &O::axis, "of the slices: 0 for rows",
+               FieldRange{0, HUGE_VAL, false, true, "must not be negative"});
   return table;
 }
 

@@ -219,9 +219,6 @@ Setting ArrayInitializer(const Tensor& values) {
   return setting;
 }
 
-Setting L2DecayRegularizer(double coeff) { return {"l2_decay", {{"coeff", coeff}}}; }
-Setting L1DecayRegularizer(double coeff) { return {"l1_decay", {{"coeff", coeff}}}; }
-
 KindsWithFields InitializerFields() { return AllFields(); }
 
 FanCounts FansOf(const Shape& shape) {

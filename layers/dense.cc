@@ -14,9 +14,7 @@ const LayerFields<FcOptions>& FcLayer() {
                      "Fully connected: act(sum of input W + b); the input's dims from "
                      "num_flatten_dims on are flattened, and each input has a weight W of its own.")
           .Inputs("input", "one or more tensors of rank 2 or more")
-          .Field("size", &O::size, "columns of the result")
-          .Required()
-          .Positive()
+          .Field("size", &O::size, "columns of the result", kRequired, PositiveRange())
           .Field("num_flatten_dims", &O::num_flatten_dims,
                  "leading dims of the input that are kept; -1: all but the last")
           .Param("param", &O::param_attr, "weight; Xavier uniform unless said")
@@ -31,12 +29,10 @@ const LayerFields<EmbeddingOptions>& EmbeddingLayer() {
       LayerFields<O>("embedding",
                      "Rows of a table W [num_embeddings, embedding_dim] by integer ids.")
           .Input("input", "integer tensor of any shape")
-          .Field("num_embeddings", &O::num_embeddings, "rows of the table")
-          .Required()
-          .Positive()
-          .Field("embedding_dim", &O::embedding_dim, "columns of the table")
-          .Required()
-          .Positive()
+          .Field("num_embeddings", &O::num_embeddings, "rows of the table", kRequired,
+                 PositiveRange())
+          .Field("embedding_dim", &O::embedding_dim, "columns of the table", kRequired,
+                 PositiveRange())
           .Field("padding_idx", &O::padding_idx,
                  "id whose row reads as zeros; counts from the end if < 0")
           .Field("is_sparse", &O::is_sparse,

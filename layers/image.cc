@@ -18,18 +18,15 @@ const LayerFields<Conv2dOptions>& Conv2dLayer() {
   static const auto layer =
       LayerFields<O>("conv2d", "Convolution (cross-correlation) with a bias for each filter.")
           .Input("input", kImage)
-          .Field("num_filters", &O::num_filters, "channels of the result")
-          .Required()
-          .Positive()
-          .Field("filter_size", &O::filter_size, "height and width; one number for both")
-          .Required()
-          .Positive()
+          .Field("num_filters", &O::num_filters, "channels of the result", kRequired,
+                 PositiveRange())
+          .Field("filter_size", &O::filter_size, "height and width; one number for both", kRequired,
+                 PositiveRange())
           .Field("stride", &O::stride, kHeightAndWidth)
           .Paddings("padding", &O::padding)
           .Field("dilation", &O::dilation, kHeightAndWidth)
           .Field("groups", &O::groups,
-                 "the channels are split into so many independent convolutions")
-          .Positive()
+                 "the channels are split into so many independent convolutions", PositiveRange())
           .Param("param", &O::param_attr,
                  "filters; normal with std sqrt(2 / (height * width * channels)) unless said")
           .Bias("bias", &O::bias_attr, "bias; 0 unless said")
@@ -42,8 +39,7 @@ const LayerFields<Pool2dOptions>& Pool2dLayer() {
   static const auto layer =
       LayerFields<O>("pool2d", "Maximum or average over windows.")
           .Input("input", kImage)
-          .Field("pool_size", &O::pool_size, "height and width of the window")
-          .NoDefault()
+          .Field("pool_size", &O::pool_size, "height and width of the window", kNoDefault)
           .Field("pool_type", &O::pool_type, "max or avg")
           .Field("pool_stride", &O::pool_stride, kHeightAndWidth)
           .Paddings("pool_padding", &O::pool_padding)

@@ -39,7 +39,7 @@ struct FieldDef {
   std::optional<Attribute> default_value = std::nullopt;
   bool required = false;
   std::string doc = "";
-  std::string range = "";  // "must be positive"
+  std::optional<FieldRange> range = std::nullopt;  // what a text may give
 };
 
 // The fields of one entry, read.
@@ -106,16 +106,18 @@ class LayerFields {
     return AddInput(FieldDef::Kind::kVars, name, doc, true);
   }
 
-  template <class Member>
-  LayerFields& Field(const std::string& name, Member Options::*member, const std::string& doc) {
+  // Traits of the field follow its doc, as in Fields.
+  template <class Member, class... Traits>
+  LayerFields& Field(const std::string& name, Member Options::*member, const std::string& doc,
+                     const Traits&... traits) {
     if constexpr (std::is_same_v<Member, Size2>)
-      fields_.Add(name, member, doc, TypeOfSize());
+      fields_.Add(name, member, doc, TypeOfSize(), traits...);
     else if constexpr (std::is_same_v<Member, coracle::Padding>)
-      fields_.Add(name, member, doc, TypeOfPadding());
+      fields_.Add(name, member, doc, TypeOfPadding(), traits...);
     else if constexpr (std::is_same_v<Member, DType>)
-      fields_.Add(name, member, doc, TypeOfDType());
+      fields_.Add(name, member, doc, TypeOfDType(), traits...);
     else
-      fields_.Add(name, member, doc);
+      fields_.Add(name, member, doc, traits...);
     AddLast(std::is_same_v<Member, DType> ? FieldDef::Kind::kDType : FieldDef::Kind::kAttr);
     return *this;
   }
@@ -127,22 +129,6 @@ class LayerFields {
     AddLast(FieldDef::Kind::kAttr);
     return *this;
   }
-  // What follows tells of the field that was added last.
-  LayerFields& Required() {
-    fields_.Required();
-    def_.fields.back().required = true;
-    return NoDefault();
-  }
-  LayerFields& NoDefault() {
-    def_.fields.back().default_value.reset();
-    return *this;
-  }
-  LayerFields& In(FieldRange range) {
-    def_.fields.back().range = range.text;
-    fields_.In(std::move(range));
-    return *this;
-  }
-  LayerFields& Positive() { return In({0, HUGE_VAL, true, true, "must be positive"}); }
 
   LayerFields& Param(const std::string& name, ParamAttr Options::*member, const std::string& doc) {
     AddParam(name, doc);
@@ -174,7 +160,7 @@ class LayerFields {
   // Throws kInvalidArgument for a number out of range: "fc: size must be positive, got 0".
   void Check(const Options& options) const { fields_.Check(def_.name, options); }
 
-  // The options that an entry gives.
+  // The options that an entry gives. Throws what Check throws.
   Options Read(const LayerArgs& args) const {
     Options options{};
     for (const FieldSpec& field : fields_.fields()) {
@@ -183,6 +169,7 @@ class LayerFields {
     }
     for (const auto& set : setters_) set(args, &options);
     SetOutput(args, &options);
+    Check(options);
     return options;
   }
 
@@ -234,8 +221,8 @@ class LayerFields {
   }
   void AddLast(FieldDef::Kind kind) {
     const FieldSpec& field = fields_.fields().back();
-    def_.fields.push_back(
-        {field.name, kind, field.member.type, field.default_value, false, field.doc});
+    def_.fields.push_back({field.name, kind, field.member.type, field.default_value, field.required,
+                           field.doc, field.range});
   }
   void AddParam(const std::string& name, const std::string& doc) {
     def_.fields.push_back(
@@ -295,7 +282,9 @@ BuiltModel ReadModelText(const std::string& path, const OpRegistry& ops = Defaul
 
 // The schema of model text as a .proto file, for editors and protoc.
 std::string ModelSchema(const OpRegistry& ops = DefaultOps());
-// What model text may say of a layer or initializer; "" when there is none of that name.
+// What model text may say of a layer or initializer, or of an entry such as "while" and "repeat";
+// "" when there is none of that name.
 std::string DescribeLayer(const std::string& name, const OpRegistry& ops = DefaultOps());
+std::vector<std::string> LayerNames(const OpRegistry& ops = DefaultOps());  // what it knows
 
 }  // namespace coracle

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/registry.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <fmt/format.h>
@@ -181,6 +182,7 @@ void RegisterLayer(LayerDef layer) {
   }
   if (!IsIdentifier(layer.name))
     ThrowInvalid(fmt::format("a layer cannot be called {}", Quote(layer.name)));
+  if (layer.name == kChoiceName) ThrowInvalid(fmt::format("layer: {}", kChoiceNameError));
   Registered& registered = AllRegistered();
   const std::lock_guard lock(registered.mutex);
   RequireFreeName(layer.name, registered.layers);
@@ -211,6 +213,7 @@ std::vector<LayerDef> LayerDefs(const OpRegistry& ops) {
     Append(defs, AllRegistered().layers);
   }
   std::unordered_set<std::string> taken = EntryNames();
+  taken.insert(kChoiceName);
   for (const LayerDef& def : defs) taken.insert(def.name);
   for (const std::string& type : ops.Types()) {
     const OpSpec& op = ops.Get(type);

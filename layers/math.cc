@@ -109,8 +109,7 @@ std::vector<LayerDef> MathLayers() {
           .BuildOfMany(&Builder::Sum),
       LayerFields<CastOptions>("cast", "The elements as another type.")
           .Input("input", "tensor of any shape")
-          .Field("dtype", &CastOptions::dtype, "type of the result")
-          .Required()
+          .Field("dtype", &CastOptions::dtype, "type of the result", kRequired)
           .Build([](Builder& net, const LayerArgs& args, const CastOptions& options) {
             return std::vector<Variable>{net.Cast(args.Var("input"), options.dtype, args.output)};
           })};

@@ -12,6 +12,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/var.h>
 #include <coracle/framework/tensor/dtype.h>
+#include <coracle/regularizer/regularizer.h>
 
 #include <initializer_list>
 #include <memory>
@@ -30,10 +31,6 @@ struct ParamAttr {
   bool trainable = true;
   std::optional<Setting> gradient_clip = std::nullopt;
 };
-
-// Weight decay for ParamAttr: adds coeff * parameter, or coeff * sign(parameter), to the gradient.
-Setting L2DecayRegularizer(double coeff);
-Setting L1DecayRegularizer(double coeff);
 
 // Height and width: `5` or `{5, 3}`.
 struct Size2 {

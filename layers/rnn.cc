@@ -19,11 +19,11 @@ LayerFields<RnnOptions> RecurrentFields(const std::string& name, const char* doc
   LayerFields<O> layer =
       LayerFields<O>(name, doc)
           .Input("input", "tensor [batch, time, features]")
-          .Field("hidden_size", &O::hidden_size, "units of a layer and direction")
-          .Required()
-          .Positive()
-          .Field("num_layers", &O::num_layers, "each takes the output of the one before")
-          .In({1, kMaxLayers, false, false, fmt::format("must lie in [1, {}]", kMaxLayers)})
+          .Field("hidden_size", &O::hidden_size, "units of a layer and direction", kRequired,
+                 PositiveRange())
+          .Field("num_layers", &O::num_layers, "each takes the output of the one before",
+                 FieldRange{1, kMaxLayers, false, false,
+                            fmt::format("must lie in [1, {}]", kMaxLayers)})
           .Field("direction", &O::direction,
                  "or bidirect: a second direction from the end, whose output stands beside the "
                  "first's")

@@ -111,6 +111,43 @@ std::string DefaultText(const Attribute& value) {
   return IsList(TypeOf(value)) ? "" : ToString(value);
 }
 
+Attribute FieldValue(const google::protobuf::Message& message, const FieldDescriptor& field) {
+  using F = FieldDescriptor;
+  const google::protobuf::Reflection& r = *message.GetReflection();
+  const auto list = [&](auto get) {
+    std::vector<std::decay_t<decltype(get(0))>> values;
+    for (int i = 0; i < r.FieldSize(message, &field); ++i) values.push_back(get(i));
+    return values;
+  };
+  const bool several = field.is_repeated();
+  switch (field.cpp_type()) {
+    case F::CPPTYPE_BOOL:
+      if (several) return list([&](int i) { return r.GetRepeatedBool(message, &field, i); });
+      return r.GetBool(message, &field);
+    case F::CPPTYPE_ENUM:
+      return int32_t{r.GetEnumValue(message, &field)};
+    case F::CPPTYPE_INT32:
+      if (several)
+        return list([&](int i) -> int32_t { return r.GetRepeatedInt32(message, &field, i); });
+      return r.GetInt32(message, &field);
+    case F::CPPTYPE_FLOAT:
+      if (several) return list([&](int i) { return r.GetRepeatedFloat(message, &field, i); });
+      return r.GetFloat(message, &field);
+    case F::CPPTYPE_INT64:
+      if (several)
+        return list([&](int i) -> int64_t { return r.GetRepeatedInt64(message, &field, i); });
+      return static_cast<int64_t>(r.GetInt64(message, &field));
+    case F::CPPTYPE_DOUBLE:
+      if (several) return list([&](int i) { return r.GetRepeatedDouble(message, &field, i); });
+      return r.GetDouble(message, &field);
+    case F::CPPTYPE_STRING:
+      if (several) return list([&](int i) { return r.GetRepeatedString(message, &field, i); });
+      return r.GetString(message, &field);
+    default:
+      throw InternalError("a field of a type that texts have not: " + field.full_name());
+  }
+}
+
 std::string DocWith(std::string doc, bool required, AttrType type,
                     const std::optional<Attribute>& default_value, const std::string& range) {
   if (required) doc += doc.empty() ? "required" : " (required)";
@@ -239,6 +276,16 @@ std::string SchemaPool::Print() const {
   google::protobuf::DebugStringOptions options;
   options.include_comments = true;
   return root_->file()->DebugStringWithOptions(options);
+}
+
+std::vector<std::string> SchemaPool::NamesBefore(const std::vector<std::string>& suffixes) const {
+  std::vector<std::string> names;
+  for (int i = 0; i < root_->file()->message_type_count(); ++i) {
+    const std::string& name = root_->file()->message_type(i)->name();
+    for (const std::string& suffix : suffixes)
+      if (name.ends_with(suffix)) names.push_back(name.substr(0, name.size() - suffix.size()));
+  }
+  return names;
 }
 
 std::string SchemaPool::Describe(const std::string& message) const {

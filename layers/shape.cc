@@ -16,8 +16,7 @@ LayerDef ListLayer(const char* name, const char* doc, const char* field, const c
   };
   return LayerFields<ListOptions>(name, doc)
       .Input("input", "tensor of any shape")
-      .Field(field, &ListOptions::values, field_doc)
-      .Required()
+      .Field(field, &ListOptions::values, field_doc, kRequired)
       .Build([method](Builder& net, const LayerArgs& args, const ListOptions& options) {
         return std::vector<Variable>{(net.*method)(args.Var("input"), options.values, args.output)};
       });
@@ -144,8 +143,7 @@ std::vector<LayerDef> ShapeLayers() {
           }),
       LayerFields<DepthOptions>("one_hot", "One more dim of `depth`: 1 at the id, else 0.")
           .Input("input", "integer tensor of any shape")
-          .Field("depth", &DepthOptions::depth, "number of ids")
-          .Required()
+          .Field("depth", &DepthOptions::depth, "number of ids", kRequired)
           .Build([](Builder& net, const LayerArgs& args, const DepthOptions& options) {
             return std::vector<Variable>{net.OneHot(args.Var("input"), options.depth, args.output)};
           })};

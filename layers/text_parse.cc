@@ -223,50 +223,29 @@ bool Node::Bool(const char* name) const {
 
 Attribute Node::ToAttr(const FieldDescriptor& field, AttrType type,
                        std::vector<std::string> strings) const {
-  const auto& m = *message_;
-  const Reflection& r = *m.GetReflection();
-  const int n = Count(field);
-  auto list = [&](auto get) {
-    std::vector<std::decay_t<decltype(get(0))>> values;
-    values.reserve(static_cast<size_t>(n));
-    for (int i = 0; i < n; ++i) values.push_back(get(i));
-    return values;
-  };
   switch (type) {
-    case AttrType::kInt:
-      return static_cast<int32_t>(Integer(field.name().c_str()));
-    case AttrType::kLong:
-      return r.GetInt64(m, &field);
-    case AttrType::kFloat:
-      return r.GetFloat(m, &field);
-    case AttrType::kFloat64:
-      return r.GetDouble(m, &field);
     case AttrType::kScalar:
-      return Scalar{r.GetDouble(m, &field)};
-    case AttrType::kBoolean:
-      return r.GetBool(m, &field);
-    case AttrType::kInts:
-      return list([&](int i) -> int32_t { return r.GetRepeatedInt32(m, &field, i); });
-    case AttrType::kLongs:
-      return list([&](int i) -> int64_t { return r.GetRepeatedInt64(m, &field, i); });
-    case AttrType::kFloats:
-      return list([&](int i) { return r.GetRepeatedFloat(m, &field, i); });
-    case AttrType::kFloat64s:
-      return list([&](int i) { return r.GetRepeatedDouble(m, &field, i); });
-    case AttrType::kScalars:
-      return list([&](int i) { return Scalar{r.GetRepeatedDouble(m, &field, i)}; });
-    case AttrType::kBooleans:
-      return list([&](int i) { return r.GetRepeatedBool(m, &field, i); });
-    case AttrType::kStrings:
-      return strings;
-    case AttrType::kVars:
-      return list([&](int i) { return VarRef{strings[static_cast<size_t>(i)]}; });
+      return Scalar{std::get<double>(FieldValue(*message_, field))};
+    case AttrType::kScalars: {
+      std::vector<Scalar> values;
+      for (const double value : std::get<std::vector<double>>(FieldValue(*message_, field)))
+        values.push_back(Scalar{value});
+      return values;
+    }
+    case AttrType::kVars: {
+      std::vector<VarRef> values;
+      for (std::string& name : strings) values.push_back(VarRef{std::move(name)});
+      return values;
+    }
     case AttrType::kVar:
       return VarRef{strings.empty() ? "" : strings.front()};
+    case AttrType::kStrings:
+      return strings;
     case AttrType::kString:
-      return strings.empty() ? r.GetString(m, &field) : strings.front();
+      if (!strings.empty()) return strings.front();
+      [[fallthrough]];
     default:
-      throw InternalError("an attr of a type that model text has not");
+      return FieldValue(*message_, field);
   }
 }
 

@@ -1,4 +1,5 @@
 #include <coracle/clip/clip.h>
+#include <coracle/framework/base/registry.h>
 #include <coracle/layers/internal/text_schema.h>
 #include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
@@ -40,17 +41,18 @@ std::string Identifier(std::string name) {
 using Message = SchemaWriter::Message;
 
 void AddAttr(Message& message, const std::string& name, const FieldDef& field) {
+  const std::string range = field.range ? field.range->text : "";
   if (field.kind == FieldDef::Kind::kDType) {
     const int32_t* number =
         field.default_value ? std::get_if<int32_t>(&*field.default_value) : nullptr;
     const char* otherwise = number ? DTypeName(*number) : "";
     if (otherwise) {
       message.Enum(name, "DType", otherwise,
-                   DocWith(field.doc, field.required, field.type, std::nullopt, field.range));
+                   DocWith(field.doc, field.required, field.type, std::nullopt, range));
       return;
     }
   }
-  message.Value(name, field.type, field.default_value, field.required, field.doc, field.range);
+  message.Value(name, field.type, field.default_value, field.required, field.doc, range);
 }
 
 void AddSettings(SchemaWriter& schema) {
@@ -163,7 +165,7 @@ std::vector<OpEntry> AddOps(SchemaWriter& schema, const OpRegistry& ops) {
   std::vector<OpEntry> entries;
   std::vector<std::pair<std::string, std::string>> names;
   // What may stand beside an op keeps its name; an op of that name becomes stop_gradient_.
-  std::unordered_set<std::string> taken = {"error_clip", "stop_gradient", "op_role"};
+  std::unordered_set<std::string> taken = {"error_clip", "stop_gradient", "op_role", kChoiceName};
   for (const std::string& type : ops.Types()) {
     const std::string field = Unique(Identifier(type), "_", taken);
     names.push_back({field, field + "_op"});

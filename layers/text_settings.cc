@@ -3,6 +3,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/initializer/initializer.h>
 #include <coracle/layers/internal/text_settings.h>
+#include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -43,44 +44,26 @@ class SettingReader {
     const FieldDescriptor& kind = KindOf(node);
     Node child = node.Child(kind);
     Setting setting{kind.name(), {}};
-    if (child.type().FindFieldByName("attr")) setting.attrs = NamedValues(child);
+    const FieldDescriptor* attr = child.type().FindFieldByName("attr");
+    if (attr && attr->message_type()) setting.attrs = NamedValues(child);  // a kind without table
     for (int i = 0; i < child.type().field_count(); ++i) {
       const FieldDescriptor& field = *child.type().field(i);
       if (field.message_type()) continue;
       if (child.Count(field) > 0 || field.has_default_value())
-        setting.attrs.push_back({field.name(), Simple(child, field)});
+        setting.attrs.push_back({field.name(), child.Value(field)});
       else if (schema_.IsRequired(field))
         child.Fail(fmt::format("{}: {} is required", kind.name(), field.name()));
     }
     return setting;
   }
 
-  Attribute Simple(const Node& node, const FieldDescriptor& field) {
-    auto same = [](std::string text, const std::string&) { return text; };
-    const bool list = field.is_repeated();
-    switch (field.cpp_type()) {
-      case FieldDescriptor::CPPTYPE_DOUBLE:
-        return node.Attr(field, list ? AttrType::kFloat64s : AttrType::kFloat64, same);
-      case FieldDescriptor::CPPTYPE_FLOAT:
-        return node.Attr(field, list ? AttrType::kFloats : AttrType::kFloat, same);
-      case FieldDescriptor::CPPTYPE_BOOL:
-        return node.Attr(field, list ? AttrType::kBooleans : AttrType::kBoolean, same);
-      case FieldDescriptor::CPPTYPE_INT32:
-        return node.Attr(field, list ? AttrType::kInts : AttrType::kInt, same);
-      case FieldDescriptor::CPPTYPE_INT64:
-        return node.Attr(field, list ? AttrType::kLongs : AttrType::kLong, same);
-      default:
-        return node.Attr(field, list ? AttrType::kStrings : AttrType::kString, same);
-    }
-  }
-
   Setting ReadRegularizer(const Node& node) {
+    const Node child = node.Child(KindOf(node));
     Setting setting = ReadKind(node);
-    for (const NamedAttr& attr : setting.attrs) {
-      const auto* value = std::get_if<double>(&attr.value);
-      if (!value || std::isfinite(*value)) continue;
-      node.Child(KindOf(node))
-          .Fail(fmt::format("{}: {} must be finite, got {}", setting.kind, attr.name, *value));
+    if (setting.kind != "multiplied") {
+      Located(child, [&] { CheckRegularizer(setting); });
+    } else if (const double by = setting.Get<double>("by", 1); !std::isfinite(by)) {
+      child.Fail(fmt::format("multiplied: by must be finite, got {}", by));
     }
     return setting;
   }
@@ -88,11 +71,7 @@ class SettingReader {
   Setting ReadGradientClip(const Node& node) {
     const Node child = node.Child(KindOf(node));
     Setting setting = KindOf(node).name() == "custom" ? ReadCustom(child) : ReadKind(node);
-    try {
-      CheckGradientClip(setting);
-    } catch (const Error& error) {
-      throw LocatedError(error.WithPrefix(child.where()));
-    }
+    Located(child, [&] { CheckGradientClip(setting); });
     return setting;
   }
 
@@ -122,15 +101,9 @@ class SettingReader {
   ErrorClipPtr ReadErrorClip(const Node& node) {
     const FieldDescriptor& kind = KindOf(node);
     Node child = node.Child(kind);
-    ErrorClipPtr clip;
-    try {
-      clip = LoadErrorClip(kind.name() == "custom" ? ReadCustom(child) : ReadKind(node));
-    } catch (const LocatedError&) {
-      throw;
-    } catch (const Error& error) {
-      throw LocatedError(error.WithPrefix(child.where()));
-    }
-    return clip;
+    return Located(child, [&] {
+      return LoadErrorClip(kind.name() == "custom" ? ReadCustom(child) : ReadKind(node));
+    });
   }
 
   Setting ReadCustom(const Node& node) {
@@ -144,7 +117,7 @@ class SettingReader {
       Node value = node.Child("attr", i);
       if (!value.Has("name")) value.Fail("attr: name is required");
       const FieldDescriptor& kind = KindOf(value);
-      values.push_back({value.String("name"), Simple(value, kind)});
+      values.push_back({value.String("name"), value.Value(kind)});
     }
     return values;
   }

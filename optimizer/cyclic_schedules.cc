@@ -23,12 +23,9 @@ Fields<CosineRateOptions> CosineFields() {
   return WithRate<O>(
              "rate * (cos(pi * floor(t / steps_per_epoch) / epochs) + 1) / 2, at most to epoch "
              "`epochs`")
-      .Add("steps_per_epoch", &O::steps_per_epoch, "updates of an epoch")
-      .Required()
-      .Positive()
-      .Add("epochs", &O::epochs, "epochs of the fall")
-      .Required()
-      .Positive();
+      .Add("steps_per_epoch", &O::steps_per_epoch, "updates of an epoch", kRequired,
+           PositiveRange())
+      .Add("epochs", &O::epochs, "epochs of the fall", kRequired, PositiveRange());
 }
 
 Fields<CosineAnnealingRateOptions> CosineAnnealingFields() {
@@ -37,11 +34,8 @@ Fields<CosineAnnealingRateOptions> CosineAnnealingFields() {
              "end + (rate - end) * (1 + cos(pi * t / steps)) / 2: goes up again after `steps`, "
              "with "
              "the period 2 * steps")
-      .Add("steps", &O::steps, "updates of the fall")
-      .Required()
-      .Positive()
-      .Add("end", &O::end, kEndDoc)
-      .NotNegative();
+      .Add("steps", &O::steps, "updates of the fall", kRequired, PositiveRange())
+      .Add("end", &O::end, kEndDoc, NotNegativeRange());
 }
 
 Fields<CosineRestartsRateOptions> CosineRestartsFields() {
@@ -50,33 +44,22 @@ Fields<CosineRestartsRateOptions> CosineRestartsFields() {
              "From rate to end along half a cosine in `steps` steps, then again from the start, "
              "each "
              "time `factor` times as long.")
-      .Add("steps", &O::steps, "updates of the first fall")
-      .Required()
-      .Positive()
-      .Add("factor", &O::factor, "how much longer each fall is")
-      .Positive()
-      .Add("end", &O::end, kEndDoc)
-      .NotNegative();
+      .Add("steps", &O::steps, "updates of the first fall", kRequired, PositiveRange())
+      .Add("factor", &O::factor, "how much longer each fall is", PositiveRange())
+      .Add("end", &O::end, kEndDoc, NotNegativeRange());
 }
 
 Fields<CyclicOptions> CyclicFields() {
   using O = CyclicOptions;
   return Fields<O>("Between base and peak along a triangle of step_up + step_down steps.")
-      .Add("base", &O::base, kRateDoc)
-      .StandIn(kLearningRate)
-      .NotNegative()
-      .Add("peak", &O::peak, "the rate in the middle of the first triangle")
-      .Required()
-      .NotNegative()
-      .Add("step_up", &O::step_up, "updates of the rise")
-      .Positive()
-      .Add("step_down", &O::step_down, "updates of the fall; default: step_up")
-      .NotNegative()
+      .Add("base", &O::base, kRateDoc, StandIn{kLearningRate}, NotNegativeRange())
+      .Add("peak", &O::peak, "the rate in the middle of the first triangle", kRequired,
+           NotNegativeRange())
+      .Add("step_up", &O::step_up, "updates of the rise", PositiveRange())
+      .Add("step_down", &O::step_down, "updates of the fall; default: step_up", NotNegativeRange())
       .Add("shrink", &O::shrink,
-           "multiplies the height each time (triangular: 1, triangular2: 0.5)")
-      .NotNegative()
-      .Add("gamma", &O::gamma, "gamma^t multiplies the height (exp_range)")
-      .NotNegative();
+           "multiplies the height each time (triangular: 1, triangular2: 0.5)", NotNegativeRange())
+      .Add("gamma", &O::gamma, "gamma^t multiplies the height (exp_range)", NotNegativeRange());
 }
 
 Fields<OneCycleRateOptions> OneCycleFields() {
@@ -85,18 +68,12 @@ Fields<OneCycleRateOptions> OneCycleFields() {
              "From peak / start_factor up to peak in the first `warm` share of the steps, then "
              "down "
              "to peak / (start_factor * end_factor), along half cosines.")
-      .Add("peak", &O::peak, kRateDoc)
-      .StandIn(kLearningRate)
-      .NotNegative()
-      .Add("steps", &O::steps, "updates of the whole")
-      .Required()
-      .Positive()
-      .Add("warm", &O::warm, "share of the rise")
-      .In({0, 1, false, false, "must lie in [0, 1]"})
-      .Add("start_factor", &O::start_factor, "peak over the first rate")
-      .Positive()
-      .Add("end_factor", &O::end_factor, "first rate over the last")
-      .Positive();
+      .Add("peak", &O::peak, kRateDoc, StandIn{kLearningRate}, NotNegativeRange())
+      .Add("steps", &O::steps, "updates of the whole", kRequired, PositiveRange())
+      .Add("warm", &O::warm, "share of the rise",
+           FieldRange{0, 1, false, false, "must lie in [0, 1]"})
+      .Add("start_factor", &O::start_factor, "peak over the first rate", PositiveRange())
+      .Add("end_factor", &O::end_factor, "first rate over the last", PositiveRange());
 }
 
 }  // namespace

@@ -5,20 +5,13 @@
 namespace coracle {
 namespace {
 
-template <class Entries>
-Entries Joined(Entries first, const Entries& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
 Registry<OptimizerKind>& Optimizers() {
-  static Registry<OptimizerKind> all("optimizer", Joined(SimpleOptimizers(), AdaptiveOptimizers()));
+  static Registry<OptimizerKind> all("optimizer", BuiltInOptimizers());
   return all;
 }
 
 Registry<ScheduleKind>& LrSchedules() {
-  static Registry<ScheduleKind> all("registered learning-rate schedule",
-                                    Joined(DecaySchedules(), CyclicSchedules()));
+  static Registry<ScheduleKind> all("registered learning-rate schedule", BuiltInSchedules());
   return all;
 }
 

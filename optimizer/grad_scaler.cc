@@ -41,7 +41,8 @@ Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&) {
   using O = GradScalerOptions;
   constexpr double kMost = std::numeric_limits<float>::max();
   const FieldRange positive = {0, kMost, true, false, "must be positive and finite"};
-  const FieldRange above_one = {1, kMost, true, false, "must be above 1"};
+  const FieldRange above_one = {1, kMost, true, false,
+                                fmt::format("must be above 1 and at most {:g}", kMost)};
   const FieldRange share = {0, 1, true, true, "must lie between 0 and 1, both excluded"};
   const auto at_least = [](int32_t low) {
     return FieldRange{double(low), HUGE_VAL, false, true, fmt::format("must be at least {}", low)};
@@ -53,24 +54,18 @@ Fields<GradScalerOptions> FieldsOf(const GradScalerOptions&) {
       .Add("enabled", &O::enabled, "false: the loss is not scaled, and no step is skipped")
       .Add("dynamic", &O::dynamic,
            "false: the scale stays init_scale; steps are skipped all the same")
-      .Add("init_scale", &O::init_scale, "the scale of the first step")
-      .In(positive)
-      .Add("growth_factor", &O::growth_factor, "multiplies the scale when it grows")
-      .In(above_one)
-      .Add("backoff_factor", &O::backoff_factor, "multiplies the scale after an overflow")
-      .In(share)
-      .Add("growth_interval", &O::growth_interval, "clean steps before a growth")
-      .In(at_least(1))
-      .Add("hysteresis", &O::hysteresis, "or so many overflows before the first backoff")
-      .In(at_least(0))
+      .Add("init_scale", &O::init_scale, "the scale of the first step", positive)
+      .Add("growth_factor", &O::growth_factor, "multiplies the scale when it grows", above_one)
+      .Add("backoff_factor", &O::backoff_factor, "multiplies the scale after an overflow", share)
+      .Add("growth_interval", &O::growth_interval, "clean steps before a growth", at_least(1))
+      .Add("hysteresis", &O::hysteresis, "or so many overflows before the first backoff",
+           at_least(0))
       .Add("min_scale", &O::min_scale,
-           "the scale never falls below, where dividing by it can overflow")
-      .In(scale)
-      .Add("max_scale", &O::max_scale, "the scale never grows above")
-      .In(scale)
+           "the scale never falls below, where dividing by it can overflow", scale)
+      .Add("max_scale", &O::max_scale, "the scale never grows above", scale)
       .Add("max_skipped", &O::max_skipped,
-           "skipped steps in a row at min_scale that end the run with an error; 0: never")
-      .In(at_least(0));
+           "skipped steps in a row at min_scale that end the run with an error; 0: never",
+           at_least(0));
 }
 
 namespace {

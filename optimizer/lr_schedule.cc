@@ -19,16 +19,6 @@ double EvaluateAt(const LrSchedule& schedule, double t) {
 }
 Variable EvaluateAt(const LrSchedule& schedule, const Variable& t) { return schedule.Append(t); }
 
-void RequireRate(const char* schedule, double rate) {
-  if (rate >= 0 && std::isfinite(rate)) return;
-  ThrowInvalid(fmt::format(
-      "learning-rate schedule {}: a rate must be finite and not negative, got {}", schedule, rate));
-}
-
-}  // namespace
-
-namespace {
-
 // The counter of the block, which an op increments once per run before anything reads it.
 std::string CounterOf(const Writer& w, ProgramDesc& startup) {
   BlockDesc& block = w.block();
@@ -60,6 +50,12 @@ std::string AppendLrSchedule(const LrSchedule& schedule, BlockDesc& block, Progr
       MakeState(main, startup, main.UniqueName("learning_rate"), dtype, {1}, schedule.At(0));
   w.Into(kept, "cast", rate, attrs);
   return kept;
+}
+
+void RequireRate(const char* schedule, double rate) {
+  if (rate >= 0 && std::isfinite(rate)) return;
+  ThrowInvalid(fmt::format(
+      "learning-rate schedule {}: a rate must be finite and not negative, got {}", schedule, rate));
 }
 
 LrSchedulePtr FixedRate(double rate) {

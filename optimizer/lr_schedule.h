@@ -128,7 +128,7 @@ struct CosineRestartsRateOptions {
 LrSchedulePtr CosineRestartsRate(const CosineRestartsRateOptions& options);
 
 struct CyclicOptions {
-  double base = 0, peak = 0;
+  double base = kNotGiven, peak = kNotGiven;
   int64_t step_up = 2000;
   int64_t step_down = 0;  // 0: step_up
   double shrink = 1;

@@ -2,85 +2,143 @@
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/internal/optimizer_kinds.h>
 
+#include <algorithm>
+
 namespace coracle {
 namespace {
 
 constexpr char kRate[] = "multiplies the gradient";
+constexpr char kMomentum[] = "share of the velocity that a step keeps";
+constexpr char kL1[] = "weight of the sum of |parameter|";
+constexpr char kL2[] = "weight of the sum of parameter^2";
+constexpr char kProximal[] = "A step of descent, then a proximal step for l1 and l2.";
+constexpr StateSlot kVelocity = {"Velocity", "VelocityOut", "velocity"};
 
-Fields<SgdOptions> FieldsOf(const SgdOptions&) {
-  return Fields<SgdOptions>("Stochastic gradient descent.")
-      .Add("learning_rate", &SgdOptions::learning_rate, kRate);
+OptimizerEntries::value_type SgdKind() {
+  return MakeKind("sgd", WithLearningRate<SgdOptions>("Stochastic gradient descent.", kRate), {});
 }
 
-Fields<MomentumOptions> FieldsOf(const MomentumOptions&) {
+OptimizerEntries::value_type MomentumKind() {
   using O = MomentumOptions;
-  return Fields<O>("Descent along a velocity, which sums gradients.")
-      .Add("learning_rate", &O::learning_rate, kRate)
-      .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
-      .From(0, 1)
-      .Add("use_nesterov", &O::use_nesterov, "step from where the velocity leads")
-      .Add("velocity_holds_rate", &O::velocity_holds_rate,
-           "the velocity sums rate * gradient, as Caffe's SGD and Nesterov have it, so that a "
-           "fall of the rate does not change what it carries on");
+  const auto fields =
+      WithLearningRate<O>("Descent along a velocity, which sums gradients.", kRate)
+          .Add("momentum", &O::momentum, kMomentum, RangeFrom(0, 1))
+          .Add("use_nesterov", &O::use_nesterov, "step from where the velocity leads")
+          .Add("velocity_holds_rate", &O::velocity_holds_rate,
+               "the velocity sums rate * gradient, as Caffe's SGD and Nesterov have it, so that a "
+               "fall of the rate does not change what it carries on");
+  return MakeKind(
+      "momentum", fields,
+      {.state = {kVelocity}, .first = {{"momentum", "mu"}}, .only_true = "velocity_holds_rate"});
 }
 
-Fields<LarsMomentumOptions> FieldsOf(const LarsMomentumOptions&) {
+OptimizerEntries::value_type LarsMomentumKind() {
   using O = LarsMomentumOptions;
-  return Fields<O>(
-             "Momentum with a rate for each parameter, by the ratio of its norm and its "
-             "gradient's.")
-      .Add("learning_rate", &O::learning_rate, kRate)
-      .Add("momentum", &O::momentum, "share of the velocity that a step keeps")
-      .From(0, 1)
-      .Add("lars_coeff", &O::lars_coeff, "multiplies that ratio")
-      .From(0)
-      .Add("lars_weight_decay", &O::lars_weight_decay, "share of the parameter that decays")
-      .From(0)
-      .Add("epsilon", &O::epsilon, "joins the divisor")
-      .From(0);
+  const auto fields =
+      WithLearningRate<O>(
+          "Momentum with a rate for each parameter, by the ratio of its norm and its gradient's.",
+          kRate)
+          .Add("momentum", &O::momentum, kMomentum, RangeFrom(0, 1))
+          .Add("lars_coeff", &O::lars_coeff, "multiplies that ratio", RangeFrom(0))
+          .Add("lars_weight_decay", &O::lars_weight_decay, "share of the parameter that decays",
+               RangeFrom(0))
+          .Add("epsilon", &O::epsilon, "joins the divisor", RangeFrom(0));
+  return MakeKind("lars_momentum", fields, {.state = {kVelocity}, .first = {{"momentum", "mu"}}});
 }
 
-// Chen et al.: "Symbolic Discovery of Optimization Algorithms", 2023.
-Fields<LionOptions> FieldsOf(const LionOptions&) {
+OptimizerEntries::value_type LionKind() {
   using O = LionOptions;
-  return Fields<O>("Steps of one size: the sign of a mean of gradients.")
-      .Add("learning_rate", &O::learning_rate, "size of a step")
-      .Add("beta1", &O::beta1, "share of the moment in the mean whose sign counts")
-      .From(0, 1)
-      .Add("beta2", &O::beta2, "share of the moment that a step keeps")
-      .From(0, 1)
-      .Add("weight_decay", &O::weight_decay, "share of the parameter that joins the sign")
-      .From(0);
+  const auto fields =
+      WithLearningRate<O>("Steps of one size: the sign of a mean of gradients.", "size of a step")
+          .Add("beta1", &O::beta1, "share of the moment in the mean whose sign counts",
+               RangeFrom(0, 1))
+          .Add("beta2", &O::beta2, "share of the moment that a step keeps", RangeFrom(0, 1))
+          .Add("weight_decay", &O::weight_decay, "share of the parameter that joins the sign",
+               RangeFrom(0));
+  return MakeKind("lion", fields, {.state = {{"Moment", "MomentOut", "moment"}}});
 }
 
-Fields<DpsgdOptions> FieldsOf(const DpsgdOptions&) {
+OptimizerEntries::value_type DpsgdKind() {
   using O = DpsgdOptions;
-  return Fields<O>("Differentially private descent: clipped gradients with noise.")
-      .Add("learning_rate", &O::learning_rate, kRate)
-      .Add("clip", &O::clip, "largest norm of a gradient")
-      .From(1e-30)
-      .Add("batch_size", &O::batch_size, "divides the noise")
-      .From(1e-30)
-      .Add("sigma", &O::sigma, "standard deviation of the noise")
-      .From(0);
+  const auto fields =
+      WithLearningRate<O>("Differentially private descent: clipped gradients with noise.", kRate)
+          .Add("clip", &O::clip, "largest norm of a gradient", RangeFrom(1e-30))
+          .Add("batch_size", &O::batch_size, "divides the noise", RangeFrom(1e-30))
+          .Add("sigma", &O::sigma, "standard deviation of the noise", RangeFrom(0));
+  return MakeKind("dpsgd", fields, {});
 }
 
-Fields<ProximalOptions> FieldsOf(const ProximalOptions&) {
-  using O = ProximalOptions;
-  return Fields<O>("A step of descent, then a proximal step for l1 and l2.")
-      .Add("learning_rate", &O::learning_rate, kRate)
-      .Add("l1", &O::l1, "weight of the sum of |parameter|")
-      .From(0)
-      .Add("l2", &O::l2, "weight of the sum of parameter^2")
-      .From(0);
+template <class O>
+OptimizerEntries::value_type ProximalKind(const char* kind, std::vector<StateSlot> state) {
+  const auto fields = WithLearningRate<O>(kProximal, kRate)
+                          .Add("l1", &O::l1, kL1, RangeFrom(0))
+                          .Add("l2", &O::l2, kL2, RangeFrom(0));
+  return MakeKind(kind, fields, {.state = std::move(state)});
 }
 
-template <class Options>
-const Options& Checked(const char* kind, const Options& options) {
-  return FieldsOf(options).Check(kind, options);
+OptimizerEntries MakeBuiltIn() {
+  OptimizerEntries all = {SgdKind(),
+                          MomentumKind(),
+                          LarsMomentumKind(),
+                          LionKind(),
+                          DpsgdKind(),
+                          ProximalKind<ProximalGdOptions>("proximal_gd", {}),
+                          ProximalKind<ProximalAdagradOptions>(
+                              "proximal_adagrad", {{"Moment", "MomentOut", "moment"}})};
+  for (auto& entry : AdaptiveOptimizers()) all.push_back(std::move(entry));
+  return all;
+}
+
+const OptimizerEntries::value_type& KindOf(const std::type_info& options) {
+  for (const auto& entry : BuiltInOptimizers())
+    if (*entry.second.options == options) return entry;
+  throw InternalError("no optimizer has such options");
+}
+
+double NumberOf(const OptimizerKind& kind, const char* field, const void* options) {
+  return AttributeAs<double>(*FieldTable::ValueOf(*kind.fields.Find(field), options));
+}
+
+// The learning rate, when the options are checked.
+double RateOf(const std::type_info& type, const void* options) {
+  CheckOptions(type, options);
+  return NumberOf(KindOf(type).second, "learning_rate", options);
+}
+
+// The value as attrs hold it: numbers as floats.
+NamedAttr AttrOf(std::string name, const FieldSpec& field, const void* options) {
+  Attribute value = *FieldTable::ValueOf(field, options);
+  if (const auto* number = std::get_if<double>(&value)) value = static_cast<float>(*number);
+  return {std::move(name), std::move(value)};
+}
+
+AttrList AttrsOf(const OptimizerKind& kind, const void* options) {
+  const OpSpec& op = DefaultOps().Get(kind.op.type);
+  const auto& first = kind.op.first;
+  AttrList attrs;
+  for (const auto& [field, attr] : first)
+    attrs.push_back(AttrOf(attr, *kind.fields.Find(field), options));
+  for (const FieldSpec& field : kind.fields.fields()) {
+    const auto same = [&](const auto& done) { return done.first == field.name; };
+    if (!op.FindAttr(field.name) || std::any_of(first.begin(), first.end(), same)) continue;
+    NamedAttr attr = AttrOf(field.name, field, options);
+    if (field.name != kind.op.only_true || std::get<bool>(attr.value))
+      attrs.push_back(std::move(attr));
+  }
+  return attrs;
 }
 
 }  // namespace
+
+void CheckOptions(const std::type_info& type, const void* options) {
+  const auto& [name, kind] = KindOf(type);
+  kind.fields.CheckRanges(name, options);
+}
+
+const OptimizerEntries& BuiltInOptimizers() {
+  static const OptimizerEntries all = MakeBuiltIn();
+  return all;
+}
 
 OneOpOptimizer::OneOpOptimizer(double learning_rate, std::string type, std::vector<State> state,
                                AttrList attrs, bool needs_rate)
@@ -90,66 +148,34 @@ OneOpOptimizer::OneOpOptimizer(double learning_rate, std::string type, std::vect
       attrs_(std::move(attrs)),
       needs_rate_(needs_rate) {}
 
+OneOpOptimizer::OneOpOptimizer(const std::type_info& type, const void* options)
+    : Optimizer(RateOf(type, options)) {
+  const OptimizerKind& kind = KindOf(type).second;
+  type_ = kind.op.type;
+  for (const StateSlot& s : kind.op.state)
+    state_.push_back(
+        {s.in, s.out, s.suffix, s.value ? NumberOf(kind, s.value, options) : 0, s.scalar});
+  attrs_ = AttrsOf(kind, options);
+  needs_rate_ = kind.op.needs_rate;
+}
+
 void OneOpOptimizer::AppendUpdate(const UpdateContext& update) {
   const Shape one = {1};
   SlotList inputs = {{"Param", {update.param}}, {"Grad", {update.grad}}};
   if (needs_rate_ || !update.unit_rate) inputs.push_back({"LearningRate", {update.learning_rate}});
   SlotList outputs = {{"ParamOut", {update.param}}};
-  std::vector<std::string> names;
+  std::vector<std::pair<std::string, double>> powers;
   for (const State& state : state_) {
     const std::string name =
         Accumulator(update, state.suffix, state.value, state.scalar ? &one : nullptr);
     inputs.push_back({state.in, {name}});
-    if (state.out) outputs.push_back({state.out, {name}});
-    names.push_back(name);
+    if (state.out)
+      outputs.push_back({state.out, {name}});
+    else
+      powers.emplace_back(name, state.value);
   }
   Writer(update.block, DefaultOps()).Append(type_, std::move(inputs), std::move(outputs), attrs_);
-  FinishUpdate(update.block, names);
-}
-
-Sgd::Sgd(const SgdOptions& o) : OneOpOptimizer(o.learning_rate, "sgd", {}, {}) {}
-
-Momentum::Momentum(const MomentumOptions& o)
-    : OneOpOptimizer(Checked("momentum", o).learning_rate, "momentum",
-                     {{"Velocity", "VelocityOut", "velocity"}},
-                     {FloatAttr("mu", o.momentum), {"use_nesterov", o.use_nesterov}}) {
-  if (o.velocity_holds_rate) attrs().push_back({"velocity_holds_rate", true});
-}
-
-LarsMomentum::LarsMomentum(const LarsMomentumOptions& o)
-    : OneOpOptimizer(
-          Checked("lars_momentum", o).learning_rate, "lars_momentum",
-          {{"Velocity", "VelocityOut", "velocity"}},
-          {FloatAttr("mu", o.momentum), FloatAttr("lars_coeff", o.lars_coeff),
-           FloatAttr("lars_weight_decay", o.lars_weight_decay), FloatAttr("epsilon", o.epsilon)}) {}
-
-Lion::Lion(const LionOptions& o)
-    : OneOpOptimizer(Checked("lion", o).learning_rate, "lion", {{"Moment", "MomentOut", "moment"}},
-                     {FloatAttr("beta1", o.beta1), FloatAttr("beta2", o.beta2),
-                      FloatAttr("weight_decay", o.weight_decay)}) {}
-
-Dpsgd::Dpsgd(const DpsgdOptions& o)
-    : OneOpOptimizer(Checked("dpsgd", o).learning_rate, "dpsgd", {},
-                     {FloatAttr("clip", o.clip), FloatAttr("batch_size", o.batch_size),
-                      FloatAttr("sigma", o.sigma)}) {}
-
-ProximalGd::ProximalGd(const ProximalOptions& o)
-    : OneOpOptimizer(Checked("proximal_gd", o).learning_rate, "proximal_gd", {},
-                     {FloatAttr("l1", o.l1), FloatAttr("l2", o.l2)}) {}
-
-ProximalAdagrad::ProximalAdagrad(const ProximalOptions& o)
-    : OneOpOptimizer(Checked("proximal_adagrad", o).learning_rate, "proximal_adagrad",
-                     {{"Moment", "MomentOut", "moment"}},
-                     {FloatAttr("l1", o.l1), FloatAttr("l2", o.l2)}) {}
-
-OptimizerEntries SimpleOptimizers() {
-  return {{"sgd", KindOf<Sgd>(FieldsOf(SgdOptions()))},
-          {"momentum", KindOf<Momentum>(FieldsOf(MomentumOptions()))},
-          {"lars_momentum", KindOf<LarsMomentum>(FieldsOf(LarsMomentumOptions()))},
-          {"lion", KindOf<Lion>(FieldsOf(LionOptions()))},
-          {"dpsgd", KindOf<Dpsgd>(FieldsOf(DpsgdOptions()))},
-          {"proximal_gd", KindOf<ProximalGd>(FieldsOf(ProximalOptions()))},
-          {"proximal_adagrad", KindOf<ProximalAdagrad>(FieldsOf(ProximalOptions()))}};
+  for (const auto& [name, base] : powers) AppendScale(update.block, name, name, base);
 }
 
 }  // namespace coracle

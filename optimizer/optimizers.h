@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 namespace coracle {
@@ -17,16 +18,18 @@ namespace coracle {
 class OneOpOptimizer : public Optimizer {
  protected:
   struct State {
-    const char *in, *out;  // slots
+    const char *in, *out;  // slots; out = nullptr: the op only reads it, a power: after each update
+                           // it is multiplied by `value`
     const char* suffix;    // of the variable's name: see Accumulator
     double value = 0;      // at the start
     bool scalar = false;   // shape [1] instead of the parameter's
   };
   OneOpOptimizer(double learning_rate, std::string type, std::vector<State> state, AttrList attrs,
                  bool needs_rate = true);
+  // The kind of this library whose options struct is of that type. Its op, state and attrs stand
+  // beside its field table.
+  OneOpOptimizer(const std::type_info& type, const void* options);
   void AppendUpdate(const UpdateContext& update) override;
-  // Runs after the update op was appended; `state` names its variables.
-  virtual void FinishUpdate(BlockDesc&, const std::vector<std::string>& /*state*/) {}
   AttrList& attrs() { return attrs_; }
 
  private:
@@ -36,76 +39,65 @@ class OneOpOptimizer : public Optimizer {
   bool needs_rate_;  // whether the op reads the learning rate where it is 1
 };
 
-struct SgdOptions {
-  using Makes = class Sgd;
-  double learning_rate = 0.01;
-};
-class Sgd : public OneOpOptimizer {
+// The optimizer of an options struct of this library.
+template <class Options>
+class OptimizerOf : public OneOpOptimizer {
  public:
-  explicit Sgd(const SgdOptions& options);
+  explicit OptimizerOf(const Options& options) : OneOpOptimizer(typeid(Options), &options) {}
 };
 
+struct SgdOptions {
+  using Makes = OptimizerOf<SgdOptions>;
+  double learning_rate = 0.01;
+};
+using Sgd = OptimizerOf<SgdOptions>;
+
 struct MomentumOptions {
-  using Makes = class Momentum;
+  using Makes = OptimizerOf<MomentumOptions>;
   double learning_rate = 0.01;
   double momentum = 0.9;
   bool use_nesterov = false;
   bool velocity_holds_rate = false;
 };
-class Momentum : public OneOpOptimizer {
- public:
-  explicit Momentum(const MomentumOptions& options);
-};
+using Momentum = OptimizerOf<MomentumOptions>;
 
 struct LarsMomentumOptions {
-  using Makes = class LarsMomentum;
+  using Makes = OptimizerOf<LarsMomentumOptions>;
   double learning_rate = 0.01;
   double momentum = 0.9;
   double lars_coeff = 0.001;
   double lars_weight_decay = 0.0005;
   double epsilon = 0;
 };
-class LarsMomentum : public OneOpOptimizer {
- public:
-  explicit LarsMomentum(const LarsMomentumOptions& options);
-};
+using LarsMomentum = OptimizerOf<LarsMomentumOptions>;
 
 struct AdagradOptions {
-  using Makes = class Adagrad;
+  using Makes = OptimizerOf<AdagradOptions>;
   double learning_rate = 0.01;
   double epsilon = 1e-6;
   double initial_accumulator_value = 0;
 };
-class Adagrad : public OneOpOptimizer {
- public:
-  explicit Adagrad(const AdagradOptions& options);
-};
+using Adagrad = OptimizerOf<AdagradOptions>;
 
 struct DecayedAdagradOptions {
-  using Makes = class DecayedAdagrad;
+  using Makes = OptimizerOf<DecayedAdagradOptions>;
   double learning_rate = 0.01;
   double decay = 0.95;
   double epsilon = 1e-6;
 };
-class DecayedAdagrad : public OneOpOptimizer {
- public:
-  explicit DecayedAdagrad(const DecayedAdagradOptions& options);
-};
+using DecayedAdagrad = OptimizerOf<DecayedAdagradOptions>;
 
 // Zeiler's has no learning rate; Caffe's does. Where it is the constant 1 the op is not given it.
 struct AdadeltaOptions {
-  using Makes = class Adadelta;
+  using Makes = OptimizerOf<AdadeltaOptions>;
   double learning_rate = 1;
   double epsilon = 1e-6;
   double rho = 0.95;
 };
-class Adadelta : public OneOpOptimizer {
- public:
-  explicit Adadelta(const AdadeltaOptions& options);
-};
+using Adadelta = OptimizerOf<AdadeltaOptions>;
 
 struct AdamOptions {
-  using Makes = class Adam;
+  using Makes = OptimizerOf<AdamOptions>;
   double learning_rate = 0.001;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -113,53 +105,35 @@ struct AdamOptions {
   bool lazy_mode = false;
   bool use_epsilon_hat = false;
 };
-class Adam : public OneOpOptimizer {
- public:
-  explicit Adam(const AdamOptions& options);
-};
+using Adam = OptimizerOf<AdamOptions>;
 
 struct AdamaxOptions {
-  using Makes = class Adamax;
+  using Makes = OptimizerOf<AdamaxOptions>;
   double learning_rate = 0.001;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
 };
-class Adamax : public OneOpOptimizer {
- public:
-  explicit Adamax(const AdamaxOptions& options);
-
- protected:
-  void FinishUpdate(BlockDesc& block, const std::vector<std::string>& state) override;
-
- private:
-  double beta1_;
-};
+using Adamax = OptimizerOf<AdamaxOptions>;
 
 struct RmspropOptions {
-  using Makes = class Rmsprop;
+  using Makes = OptimizerOf<RmspropOptions>;
   double learning_rate = 0.01;
   double rho = 0.95;
   double epsilon = 1e-6;
   double momentum = 0;
   bool centered = false;
 };
-class Rmsprop : public OneOpOptimizer {
- public:
-  explicit Rmsprop(const RmspropOptions& options);
-};
+using Rmsprop = OptimizerOf<RmspropOptions>;
 
 struct FtrlOptions {
-  using Makes = class Ftrl;
+  using Makes = OptimizerOf<FtrlOptions>;
   double learning_rate = 0.01;
   double l1 = 0;
   double l2 = 0;
   double lr_power = -0.5;
 };
-class Ftrl : public OneOpOptimizer {
- public:
-  explicit Ftrl(const FtrlOptions& options);
-};
+using Ftrl = OptimizerOf<FtrlOptions>;
 
 struct LambOptions {
   using Makes = class Lamb;
@@ -170,7 +144,7 @@ struct LambOptions {
   double epsilon = 1e-6;
   DecayFilter decays = {};
 };
-class Lamb : public OneOpOptimizer {
+class Lamb : public OptimizerOf<LambOptions> {
  public:
   explicit Lamb(const LambOptions& options);
 
@@ -205,42 +179,38 @@ class AdamW : public Adam {
 
 // Chen et al.: "Symbolic Discovery of Optimization Algorithms", 2023.
 struct LionOptions {
-  using Makes = class Lion;
+  using Makes = OptimizerOf<LionOptions>;
   double learning_rate = 0.0001;
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0;
 };
-class Lion : public OneOpOptimizer {
- public:
-  explicit Lion(const LionOptions& options);
-};
+using Lion = OptimizerOf<LionOptions>;
 
 struct DpsgdOptions {
-  using Makes = class Dpsgd;
+  using Makes = OptimizerOf<DpsgdOptions>;
   double learning_rate = 0.001;
   double clip = 0.9;
   double batch_size = 0.999;
   double sigma = 1e-8;
 };
-class Dpsgd : public OneOpOptimizer {
- public:
-  explicit Dpsgd(const DpsgdOptions& options);
-};
+using Dpsgd = OptimizerOf<DpsgdOptions>;
 
-struct ProximalOptions {
+struct ProximalGdOptions {
+  using Makes = OptimizerOf<ProximalGdOptions>;
   double learning_rate = 0.01;
   double l1 = 0;
   double l2 = 0;
 };
-class ProximalGd : public OneOpOptimizer {
- public:
-  explicit ProximalGd(const ProximalOptions& options);
+using ProximalGd = OptimizerOf<ProximalGdOptions>;
+
+struct ProximalAdagradOptions {
+  using Makes = OptimizerOf<ProximalAdagradOptions>;
+  double learning_rate = 0.01;
+  double l1 = 0;
+  double l2 = 0;
 };
-class ProximalAdagrad : public OneOpOptimizer {
- public:
-  explicit ProximalAdagrad(const ProximalOptions& options);
-};
+using ProximalAdagrad = OptimizerOf<ProximalAdagradOptions>;
 
 // Optimizers and learning-rate schedules by name, from attributes as a text gives them; and what
 // users add. The optimizers that are there are the ops' names and "adamw": "sgd", "momentum",
@@ -258,7 +228,8 @@ void RegisterOptimizer(const std::string& kind, OptimizerMaker make);
 template <class Options>
 void RegisterOptimizer(const std::string& kind, const Fields<Options>& fields) {
   RegisterOptimizer(kind, fields, [fields](const Setting& setting) {
-    return std::make_unique<typename Options::Makes>(fields.Read(setting.kind, setting));
+    const Options options = fields.Read(setting.kind, setting);
+    return std::make_unique<typename Options::Makes>(fields.Check(setting.kind, options));
   });
 }
 
@@ -287,7 +258,9 @@ template <class Options>
 void RegisterLrSchedule(const std::string& kind, const Fields<Options>& fields,
                         LrSchedulePtr (*make)(const Options& options)) {
   RegisterLrSchedule(kind, fields, [fields, make](const Setting& setting) {
-    return make(fields.Read("learning-rate schedule " + setting.kind, setting));
+    const std::string who = "learning-rate schedule " + setting.kind;
+    const Options options = fields.Read(who, setting);
+    return make(fields.Check(who, options));
   });
 }
 KindsWithFields LrScheduleFields();

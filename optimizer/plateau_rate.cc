@@ -1,3 +1,4 @@
+#include <coracle/optimizer/internal/schedule_formula.h>
 #include <coracle/optimizer/option_fields.h>
 
 #include <algorithm>
@@ -21,21 +22,21 @@ Fields<PlateauRate::Options> FieldsOf(const PlateauRate::Options&) {
   using O = PlateauRate::Options;
   return Fields<O>("The rate falls when evaluations stop improving; one in a schedule.")
       .Add("maximize", &O::minimize, "larger is better", kOpposite)
-      .Add("factor", &O::factor, "new rate / old rate")
-      .In({0, 1, true, true, "must lie in (0, 1)"})
-      .Add("patience", &O::patience, "evaluations in a row that may pass without improvement")
-      .NotNegative()
-      .Add("threshold", &O::threshold, "an improvement is larger than this")
-      .NotNegative()
+      .Add("factor", &O::factor, "new rate / old rate",
+           FieldRange{0, 1, true, true, "must lie in (0, 1)"})
+      .Add("patience", &O::patience, "evaluations in a row that may pass without improvement",
+           NotNegativeRange())
+      .Add("threshold", &O::threshold, "an improvement is larger than this",
+           FieldRange{0, HUGE_VAL, false, false, "must not be negative"})
       .Add("relative", &O::relative, "the threshold is a share of the best")
-      .Add("cooldown", &O::cooldown, "evaluations after a fall that do not count")
-      .NotNegative()
-      .Add("min_rate", &O::min_rate, "the rate never falls below")
-      .NotNegative();
+      .Add("cooldown", &O::cooldown, "evaluations after a fall that do not count",
+           NotNegativeRange())
+      .Add("min_rate", &O::min_rate, "the rate never falls below", NotNegativeRange());
 }
 
 PlateauRate::PlateauRate(double rate, const Options& options) : options_(options) {
-  state_.rate = FixedRate(rate)->At(0);
+  RequireRate("plateau", rate);
+  state_.rate = rate;
   FieldsOf(options).Check("learning-rate schedule plateau", options);
   if (!(options.epsilon >= 0))
     ThrowInvalid("learning-rate schedule plateau: epsilon must not be negative");

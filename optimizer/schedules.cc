@@ -18,21 +18,15 @@ V Stairs(const V& x, bool staircase) {
 Fields<StepRateOptions> StepFields() {
   using O = StepRateOptions;
   return WithRate<O>("rate * gamma^floor(t / step_size)")
-      .Add("gamma", &O::gamma, "multiplies the rate at each step")
-      .NotNegative()
-      .Add("step_size", &O::step_size, "updates between falls")
-      .Required()
-      .Positive();
+      .Add("gamma", &O::gamma, "multiplies the rate at each step", NotNegativeRange())
+      .Add("step_size", &O::step_size, "updates between falls", kRequired, PositiveRange());
 }
 
 Fields<ExponentialRateOptions> ExponentialFieldsOf(const char* formula) {
   using O = ExponentialRateOptions;
   return WithRate<O>(formula)
-      .Add("gamma", &O::gamma, "how fast the rate falls")
-      .Required()
-      .NotNegative()
-      .Add("steps", &O::steps, "updates that count as one")
-      .Positive()
+      .Add("gamma", &O::gamma, "how fast the rate falls", kRequired, NotNegativeRange())
+      .Add("steps", &O::steps, "updates that count as one", PositiveRange())
       .Add("staircase", &O::staircase, "t / steps is rounded down");
 }
 Fields<ExponentialRateOptions> ExponentialFields() {
@@ -48,19 +42,14 @@ Fields<ExponentialRateOptions> InverseTimeFields() {
 Fields<InvRateOptions> InvFields() {
   using O = InvRateOptions;
   return WithRate<O>("rate * (1 + gamma * t)^-power")
-      .Add("gamma", &O::gamma, "how fast the rate falls")
-      .Required()
-      .NotNegative()
-      .Add("power", &O::power, "see above")
-      .Required()
-      .Finite();
+      .Add("gamma", &O::gamma, "how fast the rate falls", kRequired, NotNegativeRange())
+      .Add("power", &O::power, "see above", kRequired, FiniteRange());
 }
 
 Fields<MultiStepRateOptions> MultiStepFields() {
   using O = MultiStepRateOptions;
   return WithRate<O>("rate * gamma^(number of milestones <= t)")
-      .Add("gamma", &O::gamma, "multiplies the rate at each milestone")
-      .NotNegative()
+      .Add("gamma", &O::gamma, "multiplies the rate at each milestone", NotNegativeRange())
       .Add("milestone", &O::milestone, "updates after which the rate falls; they ascend");
 }
 
@@ -68,45 +57,33 @@ Fields<PiecewiseRateOptions> PiecewiseFields() {
   using O = PiecewiseRateOptions;
   return Fields<O>("value[i] for boundary[i - 1] <= t < boundary[i]")
       .Add("boundary", &O::boundary, "updates at which the rate changes; they ascend")
-      .Add("value", &O::value, "one more than boundaries");
+      .Add("value", &O::value, "one more than boundaries", NotNegativeRange());
 }
 
 Fields<PolynomialRateOptions> PolynomialFields() {
   using O = PolynomialRateOptions;
   return WithRate<O>(
              "(rate - end) * (1 - min(t, steps) / steps)^power + end. Caffe's \"poly\": end = 0.")
-      .Add("steps", &O::steps, "updates of the fall")
-      .Required()
-      .Positive()
-      .Add("end", &O::end, kEndDoc)
-      .NotNegative()
-      .Add("power", &O::power, "1: a straight fall")
-      .NotNegative()
+      .Add("steps", &O::steps, "updates of the fall", kRequired, PositiveRange())
+      .Add("end", &O::end, kEndDoc, NotNegativeRange())
+      .Add("power", &O::power, "1: a straight fall", NotNegativeRange())
       .Add("cycle", &O::cycle, "steps is multiplied by ceil(t / steps) instead of t being held");
 }
 
 Fields<SigmoidRateOptions> SigmoidFields() {
   using O = SigmoidRateOptions;
   return WithRate<O>("rate / (1 + exp(-gamma * (t - middle)))")
-      .Add("gamma", &O::gamma, "rises for gamma > 0, falls for gamma < 0")
-      .Required()
-      .Finite()
-      .Add("middle", &O::middle, "the update at half the rate")
-      .Required()
-      .Finite();
+      .Add("gamma", &O::gamma, "rises for gamma > 0, falls for gamma < 0", kRequired, FiniteRange())
+      .Add("middle", &O::middle, "the update at half the rate", kRequired, FiniteRange());
 }
 
 Fields<NoamRateOptions> NoamFields() {
   using O = NoamRateOptions;
   return Fields<O>("rate * d_model^-0.5 * min(n^-0.5, n * warmup_steps^-1.5), n = t + 1")
-      .Add("rate", &O::rate, "multiplies what follows from d_model")
-      .NotNegative()
-      .Add("d_model", &O::d_model, "width of the model")
-      .Required()
-      .Positive()
-      .Add("warmup_steps", &O::warmup_steps, "updates of the rise")
-      .Required()
-      .Positive();
+      .Add("rate", &O::rate, "multiplies what follows from d_model", NotNegativeRange())
+      .Add("d_model", &O::d_model, "width of the model", kRequired,
+           FieldRange{0, HUGE_VAL, true, true, "must be positive and finite"})
+      .Add("warmup_steps", &O::warmup_steps, "updates of the rise", kRequired, PositiveRange());
 }
 
 }  // namespace
@@ -157,7 +134,7 @@ LrSchedulePtr PiecewiseRate(const PiecewiseRateOptions& o) {
         "learning-rate schedule piecewise: there must be one value more than boundaries, got {}",
         o.value.size()));
   }
-  for (const double value : o.value) FixedRate(value);
+  CheckSchedule("piecewise", PiecewiseFields(), o);
   return Schedule([boundaries = o.boundary, values = o.value](const auto& t) {
     auto rate = Number(t, values.back());
     for (size_t i = boundaries.size(); i-- > 0;)
@@ -201,7 +178,19 @@ struct WarmupStableDecayOptions {
   int64_t warmup_steps = 0, decay_steps = 0, steps = 0;
 };
 
+Fields<WarmupStableDecayOptions> WarmupStableDecayFields() {
+  using O = WarmupStableDecayOptions;
+  return WithRate<O>(
+             "Rises to rate along a line in the first warmup_steps steps, stays, and falls to end "
+             "along a line in the last decay_steps of all steps.")
+      .Add("warmup_steps", &O::warmup_steps, "updates of the rise", kRequired, PositiveRange())
+      .Add("decay_steps", &O::decay_steps, "updates of the fall", kRequired, PositiveRange())
+      .Add("steps", &O::steps, "updates of the whole", kRequired, PositiveRange())
+      .Add("end", &O::end, kEndDoc, NotNegativeRange());
+}
+
 LrSchedulePtr WarmupStableDecayRate(const WarmupStableDecayOptions& o) {
+  CheckSchedule("warmup_stable_decay", WarmupStableDecayFields(), o);
   if (o.warmup_steps > o.steps - o.decay_steps) {
     ThrowInvalid(fmt::format(
         "learning-rate schedule warmup_stable_decay: warmup_steps {} and decay_steps {} must fit "
@@ -215,43 +204,26 @@ LrSchedulePtr WarmupStableDecayRate(const WarmupStableDecayOptions& o) {
   });
 }
 
-std::pair<std::string, ScheduleKind> WarmupStableDecay() {
-  using O = WarmupStableDecayOptions;
-  const auto fields =
-      WithRate<O>(
-          "Rises to rate along a line in the first warmup_steps steps, stays, and falls "
-          "to end along a line in the last decay_steps of all steps.")
-          .Add("warmup_steps", &O::warmup_steps, "updates of the rise")
-          .Required()
-          .Positive()
-          .Add("decay_steps", &O::decay_steps, "updates of the fall")
-          .Required()
-          .Positive()
-          .Add("steps", &O::steps, "updates of the whole")
-          .Required()
-          .Positive()
-          .Add("end", &O::end, kEndDoc)
-          .NotNegative();
-  return MakeKind("warmup_stable_decay", fields, WarmupStableDecayRate,
-                  {{"warmup_steps", "the warm-up ends"}, {"steps", kScheduleEnds, kRateStays}});
-}
-
 }  // namespace
 
-ScheduleEntries DecaySchedules() {
+ScheduleEntries BuiltInSchedules() {
   const char* changes = "the rate changes";
-  return {MakeKind("exponential", ExponentialFields(), ExponentialRate),
-          MakeKind("step", StepFields(), StepRate, {{"step_size", changes}}),
-          MakeKind("inv", InvFields(), InvRate),
-          MakeKind("multistep", MultiStepFields(), MultiStepRate, {{"milestone", changes}}),
-          MakeKind("polynomial", PolynomialFields(), PolynomialRate,
-                   {{"steps", kScheduleEnds, kRateStays, "cycle"}}),
-          MakeKind("sigmoid", SigmoidFields(), SigmoidRate),
-          MakeKind("noam", NoamFields(), NoamRate, {{"warmup_steps", "the warm-up ends"}}),
-          MakeKind("natural_exp", NaturalExpFields(), NaturalExpRate),
-          MakeKind("inverse_time", InverseTimeFields(), InverseTimeRate),
-          MakeKind("piecewise", PiecewiseFields(), PiecewiseRate, {{"boundary", changes}}),
-          WarmupStableDecay()};
+  ScheduleEntries all = {
+      MakeKind("exponential", ExponentialFields(), ExponentialRate),
+      MakeKind("step", StepFields(), StepRate, {{"step_size", changes}}),
+      MakeKind("inv", InvFields(), InvRate),
+      MakeKind("multistep", MultiStepFields(), MultiStepRate, {{"milestone", changes}}),
+      MakeKind("polynomial", PolynomialFields(), PolynomialRate,
+               {{"steps", kScheduleEnds, kRateStays, "cycle"}}),
+      MakeKind("sigmoid", SigmoidFields(), SigmoidRate),
+      MakeKind("noam", NoamFields(), NoamRate, {{"warmup_steps", "the warm-up ends"}}),
+      MakeKind("natural_exp", NaturalExpFields(), NaturalExpRate),
+      MakeKind("inverse_time", InverseTimeFields(), InverseTimeRate),
+      MakeKind("piecewise", PiecewiseFields(), PiecewiseRate, {{"boundary", changes}}),
+      MakeKind("warmup_stable_decay", WarmupStableDecayFields(), WarmupStableDecayRate,
+               {{"warmup_steps", "the warm-up ends"}, {"steps", kScheduleEnds, kRateStays}})};
+  for (auto& entry : CyclicSchedules()) all.push_back(std::move(entry));
+  return all;
 }
 
 }  // namespace coracle

@@ -49,16 +49,14 @@ std::string ParamState(BlockDesc& block, ProgramDesc& startup, const std::string
 Fields<ExponentialMovingAverageOptions> FieldsOf(const ExponentialMovingAverageOptions&) {
   using O = ExponentialMovingAverageOptions;
   return Fields<O>("An exponential moving average.")
-      .Add("decay", &O::decay, "share of the average that a step keeps")
-      .From(0, 1)
+      .Add("decay", &O::decay, "share of the average that a step keeps", RangeFrom(0, 1))
       .Add("warm_up", &O::warm_up, "min(decay, (1 + t) / (10 + t))");
 }
 
 Fields<ModelAverageOptions> FieldsOf(const ModelAverageOptions&) {
   using O = ModelAverageOptions;
   return Fields<O>("The mean of the newest updates.")
-      .Add("rate", &O::rate, "size of the window over the number of updates")
-      .NotNegative()
+      .Add("rate", &O::rate, "size of the window over the number of updates", NotNegativeRange())
       .Add("min_window", &O::min_window, "least size of the window")
       .Add("max_window", &O::max_window, "largest size of the window");
 }
@@ -67,10 +65,10 @@ Fields<LookaheadOptions> FieldsOf(const LookaheadOptions&) {
   using O = LookaheadOptions;
   return Fields<O>(
              "After each k updates slow weights follow the parameters, which begin there anew.")
-      .Add("alpha", &O::alpha, "share of the way that slow weights go")
-      .In({0, 1, true, false, "must be in (0, 1]"})
-      .Add("k", &O::k, "updates between")
-      .In({1, HUGE_VAL, false, true, "must be at least 1"});
+      .Add("alpha", &O::alpha, "share of the way that slow weights go",
+           FieldRange{0, 1, true, false, "must be in (0, 1]"})
+      .Add("k", &O::k, "updates between",
+           FieldRange{1, HUGE_VAL, false, true, "must be at least 1"});
 }
 
 void WeightAverage::MakePrograms(

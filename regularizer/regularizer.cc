@@ -5,6 +5,7 @@
 namespace coracle {
 namespace {
 
+// CheckRegularizer has seen to it that there is one.
 double CoeffOf(const Setting& setting) { return setting.Get<double>("coeff", 0); }
 
 Writer DecayWriter(const UpdateContext& update) {
@@ -43,7 +44,8 @@ struct DecayOptions {
   double coeff = 0;
 };
 FieldTable DecayFields(const char* doc) {
-  return Fields<DecayOptions>(doc).Add("coeff", &DecayOptions::coeff, "see above").NotNegative();
+  return Fields<DecayOptions>(doc).Add("coeff", &DecayOptions::coeff, "see above", kRequired,
+                                       NotNegativeRange());
 }
 
 struct Kind {
@@ -62,6 +64,9 @@ Registry<Kind>& All() {
 
 }  // namespace
 
+Setting L2DecayRegularizer(double coeff) { return {"l2_decay", {{"coeff", coeff}}}; }
+Setting L1DecayRegularizer(double coeff) { return {"l1_decay", {{"coeff", coeff}}}; }
+
 void RegisterRegularizer(const std::string& kind, FieldTable fields, RegularizerFunction append) {
   All().Add(kind, {std::move(fields), std::move(append)});
 }
@@ -78,8 +83,13 @@ KindsWithFields RegularizerFields() {
   return all;
 }
 
+void CheckRegularizer(const Setting& setting) {
+  All().Get(setting.kind).fields.CheckSetting(setting.kind, setting);
+}
+
 std::string AppendRegularizer(const UpdateContext& update, const Setting& setting) {
   try {
+    CheckRegularizer(setting);
     return All().Get(setting.kind).append(update, setting);
   } catch (const Error& e) {
     throw e.WithPrefix(fmt::format("parameter {}", Quote(update.param)));

@@ -13,6 +13,11 @@
 
 namespace coracle {
 
+// Weight decay for a ParamAttr or an optimizer: coeff * parameter, or coeff * sign(parameter),
+// joins the gradient.
+Setting L2DecayRegularizer(double coeff);
+Setting L1DecayRegularizer(double coeff);
+
 // What the update of one parameter is appended to, and for what.
 struct UpdateContext {
   BlockDesc& block;      // where its ops go, and its temporaries
@@ -29,15 +34,18 @@ using RegularizerFunction =
     std::function<std::string(const UpdateContext& update, const Setting& setting)>;
 
 // Makes Settings of that kind known to AppendRegularizer, and to texts and their schemas. An attr
-// "coeff" is what a parameter's weight-decay multiplier multiplies, and job text must give it.
-// Process-wide and thread-safe; throws kAlreadyExists for a kind that is taken.
+// "coeff" is what a parameter's weight-decay multiplier multiplies. Process-wide and thread-safe;
+// throws kAlreadyExists for a kind that is taken.
 void RegisterRegularizer(const std::string& kind, FieldTable fields, RegularizerFunction append);
 // One whose attrs the function alone knows.
 void RegisterRegularizer(const std::string& kind, RegularizerFunction append);
 std::vector<std::string> RegularizerKinds();  // sorted
 KindsWithFields RegularizerFields();          // in the order of registration
 
-// Throws kInvalidArgument for an unknown kind, naming the parameter and the nearest known one.
+// Throws kInvalidArgument for an unknown kind (naming the nearest known one) and for attrs that its
+// table refuses: "l2_decay: coeff must be finite and not negative, got -1".
+void CheckRegularizer(const Setting& setting);
+// Throws what CheckRegularizer throws, naming the parameter.
 std::string AppendRegularizer(const UpdateContext& update, const Setting& setting);
 
 // parameter *= 1 - rate * coeff.

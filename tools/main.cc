@@ -81,9 +81,10 @@ std::string HelpOf(const Command& command) {
   return text;
 }
 
-const Command& RequireCommand(const std::string& name) {
+// `others`: names beside the commands' that may have been meant.
+const Command& RequireCommand(const std::string& name, std::vector<std::string> others = {}) {
   if (const Command* command = FindCommand(name)) return *command;
-  std::vector<std::string> names;
+  std::vector<std::string> names = std::move(others);
   for (const Command& command : Commands()) names.push_back(command.name);
   const std::string hint = DidYouMean(name, names);
   throw UsageError(fmt::format("unknown command {}{}", Quote(name),
@@ -95,6 +96,13 @@ std::string DescribeName(const std::string& name) {
   return DescribeLayer(name, DefaultOps()) + DescribeJobKind(name);
 }
 
+// What DescribeName knows.
+std::vector<std::string> DescribedNames() {
+  std::vector<std::string> names = LayerNames(DefaultOps());
+  for (std::string& name : JobKindNames()) names.push_back(std::move(name));
+  return names;
+}
+
 int RunHelp(const std::vector<std::string>& args) {
   RequireArgs(args, 0, 1, "at most one command or name");
   if (args.empty()) {
@@ -103,7 +111,7 @@ int RunHelp(const std::vector<std::string>& args) {
   }
   const Command* command = FindCommand(args[0]);
   const std::string text = (command ? HelpOf(*command) : "") + DescribeName(args[0]);
-  Print(text.empty() ? HelpOf(RequireCommand(args[0])) : text);
+  Print(text.empty() ? HelpOf(RequireCommand(args[0], DescribedNames())) : text);
   return 0;
 }
 

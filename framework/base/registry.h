@@ -13,6 +13,11 @@
 
 namespace coracle {
 
+// Schemas of texts call the choice among kinds so; a kind of that name would stand beside it.
+inline constexpr char kChoiceName[] = "kind";
+inline constexpr char kChoiceNameError[] =
+    "none can be called 'kind': the schemas of texts call the choice among them so";
+
 // Thread-safe. `what` tells in errors what the names are of.
 template <class T>
 class Registry {
@@ -23,6 +28,7 @@ class Registry {
 
   void Add(const std::string& kind, T value) {
     if (kind.empty()) ThrowInvalid(fmt::format("{}: the name is empty", what_));
+    if (kind == kChoiceName) ThrowInvalid(fmt::format("{}: {}", what_, kChoiceNameError));
     const std::lock_guard lock(mutex_);
     if (Find(kind)) {
       throw Error(ErrorCode::kAlreadyExists,

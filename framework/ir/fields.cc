@@ -10,10 +10,6 @@
 namespace coracle {
 namespace {
 
-const void* MemberAt(const FieldSpec& field, const void* options) {
-  return static_cast<const char*>(options) + field.offset;
-}
-
 template <class T>
 constexpr bool kIsNumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
@@ -34,6 +30,18 @@ const char* WantedOf(AttrType type, const Attribute& value) {
     default:
       return "";
   }
+}
+
+// The value as one of the field's type.
+Attribute Converted(const FieldSpec& field, const std::string& who, const Attribute& value) {
+  std::string wanted = WantedOf(field.member.type, value);
+  Attribute converted;
+  if (wanted.empty() && !ConvertAttribute(value, field.member.type, &converted)) {
+    wanted =
+        fmt::format("of type {}, got {}", ToString(field.member.type), ToString(TypeOf(value)));
+  }
+  if (!wanted.empty()) ThrowInvalid(fmt::format("{}: {} must be {}", who, field.name, wanted));
+  return converted;
 }
 
 // What is wrong with a number, or one of a list; "" where nothing is.
@@ -91,46 +99,66 @@ void FieldTable::AddSpec(FieldSpec field) {
   fields_.push_back(std::move(field));
 }
 
+void FieldSpec::Set(FieldRange new_range) {
+  const bool whole = member.type == AttrType::kInt || member.type == AttrType::kLong ||
+                     member.type == AttrType::kInts || member.type == AttrType::kLongs;
+  if (whole && !new_range.whole_text.empty()) new_range.text = new_range.whole_text;
+  range = std::move(new_range);
+}
+
 void FieldTable::Set(const FieldSpec& field, const std::string& who, const Attribute& value,
                      void* options) {
-  std::string wanted = WantedOf(field.member.type, value);
-  Attribute converted;
-  if (wanted.empty() && !ConvertAttribute(value, field.member.type, &converted)) {
-    wanted =
-        fmt::format("of type {}, got {}", ToString(field.member.type), ToString(TypeOf(value)));
-  }
-  if (!wanted.empty()) ThrowInvalid(fmt::format("{}: {} must be {}", who, field.name, wanted));
+  const Attribute converted = Converted(field, who, value);
   try {
     field.member.set(static_cast<char*>(options) + field.offset, converted);
   } catch (const Error& error) {
     throw error.WithPrefix(field.name);
   }
 }
+const FieldSpec& FieldTable::Known(const std::string& who, const std::string& name) const {
+  if (const FieldSpec* field = Find(name)) return *field;
+  std::vector<std::string> names;
+  for (const FieldSpec& field : fields_) names.push_back(field.name);
+  ThrowInvalid(fmt::format("{}: there is no {}{}", who, Quote(name), DidYouMean(name, names)));
+}
 
-void FieldTable::ReadInto(const std::string& who, const Setting& setting, void* options) const {
-  for (const NamedAttr& attr : setting.attrs) {
-    if (const FieldSpec* field = Find(attr.name)) {
-      Set(*field, who, attr.value, options);
-      continue;
-    }
-    std::vector<std::string> names;
-    for (const FieldSpec& field : fields_) names.push_back(field.name);
-    ThrowInvalid(
-        fmt::format("{}: there is no {}{}", who, Quote(attr.name), DidYouMean(attr.name, names)));
-  }
+void FieldTable::RequireGiven(const std::string& who, const Setting& setting) const {
   for (const FieldSpec& field : fields_) {
     if (field.required && !setting.Find(field.name))
       ThrowInvalid(fmt::format("{}: {} is required", who, field.name));
   }
 }
 
+void FieldTable::ReadInto(const std::string& who, const Setting& setting, void* options) const {
+  for (const NamedAttr& attr : setting.attrs) Set(Known(who, attr.name), who, attr.value, options);
+  RequireGiven(who, setting);
+}
+
+void FieldTable::CheckSetting(const std::string& who, const Setting& setting) const {
+  if (any_) return;
+  for (const NamedAttr& attr : setting.attrs) {
+    const FieldSpec& field = Known(who, attr.name);
+    const std::string wrong = OutOfRange(field, Converted(field, who, attr.value));
+    if (!wrong.empty()) ThrowInvalid(fmt::format("{}: {} {}", who, field.name, wrong));
+  }
+  RequireGiven(who, setting);
+}
+
+std::optional<Attribute> FieldTable::ValueOf(const FieldSpec& field, const void* options) {
+  return field.member.get(static_cast<const char*>(options) + field.offset);
+}
+
 std::string FieldTable::OutOfRange(const FieldSpec& field, const void* options) {
-  const std::optional<Attribute> value = field.member.get(MemberAt(field, options));
+  const std::optional<Attribute> value = ValueOf(field, options);
   return value ? OutOfRange(field, *value) : "";
 }
 
 std::string FieldTable::OutOfRange(const FieldSpec& field, const Attribute& value) {
-  return field.range ? std::visit(RangeCheck{*field.range}, value) : "";
+  return field.range ? OutOfRange(*field.range, value) : "";
+}
+
+std::string FieldTable::OutOfRange(const FieldRange& range, const Attribute& value) {
+  return std::visit(RangeCheck{range}, value);
 }
 
 void FieldTable::CheckRanges(const std::string& who, const void* options) const {
@@ -143,7 +171,7 @@ void FieldTable::CheckRanges(const std::string& who, const void* options) const 
 std::vector<NamedAttr> FieldTable::Values(const void* options) const {
   std::vector<NamedAttr> values;
   for (const FieldSpec& field : fields_) {
-    std::optional<Attribute> value = field.member.get(MemberAt(field, options));
+    std::optional<Attribute> value = ValueOf(field, options);
     if (value) values.push_back({field.name, std::move(*value)});
   }
   return values;
@@ -155,10 +183,27 @@ bool IsIdentifier(std::string_view name) {
                      [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
+const FieldTable* FieldsOfKind(const KindsWithFields& kinds, std::string_view kind) {
+  for (const auto& [name, fields] : kinds)
+    if (name == kind) return &fields;
+  return nullptr;
+}
+
 FieldRange RangeFrom(double low, double high) {
-  return {low, high, false, true,
-          std::isinf(high) ? fmt::format("must be finite and at least {:g}", low)
-                           : fmt::format("must lie in [{:g}, {:g})", low, high)};
+  if (!std::isinf(high))
+    return {low, high, false, true, fmt::format("must lie in [{:g}, {:g})", low, high)};
+  return {low,
+          high,
+          false,
+          true,
+          fmt::format("must be finite and at least {:g}", low),
+          fmt::format("must be at least {:g}", low)};
+}
+
+FieldRange PositiveRange() { return {0, HUGE_VAL, true, false, "must be positive"}; }
+
+FieldRange NotNegativeRange() {
+  return {0, HUGE_VAL, false, true, "must be finite and not negative", "must not be negative"};
 }
 
 FieldRange FiniteRange() {

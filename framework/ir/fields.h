@@ -7,12 +7,14 @@
 //     double rate = 0.1;
 //     bool signs = false;
 //   };
-//   const auto table = Fields<MyOptions>("What the kind does.")
-//                          .Add("rate", &MyOptions::rate, "share of the gradient").From(0, 1)
-//                          .Add("signs", &MyOptions::signs, "only signs count");
+//   const auto table =
+//       Fields<MyOptions>("What the kind does.")
+//           .Add("rate", &MyOptions::rate, "share of the gradient", RangeFrom(0, 1))
+//           .Add("signs", &MyOptions::signs, "only signs count", kRequired);
 //
 // Defaults are those of a MyOptions{}. A member is a number, a bool, a string, a list of these, or
-// a std::optional of one, which has no default.
+// a std::optional of one, which has no default. Traits of a field follow its doc: a range,
+// kRequired, kNoDefault or a StandIn.
 
 #include <coracle/framework/ir/attribute.h>
 
@@ -37,11 +39,27 @@ struct MemberType {
 struct FieldRange {
   double low, high;
   bool low_open, high_open;
-  std::string text;  // "must lie in [0, 1)"
+  std::string text;             // "must lie in [0, 1)"
+  std::string whole_text = "";  // the same of whole numbers, which are finite; "": text
 
   bool Holds(double value) const {
     return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
   }
+};
+
+// "must lie in [low, high)", whatever `high`; "must be finite and at least low" up to infinity.
+FieldRange RangeFrom(double low, double high = HUGE_VAL);
+FieldRange PositiveRange();     // "must be positive"; infinity is
+FieldRange NotNegativeRange();  // "must be finite and not negative"
+FieldRange FiniteRange();       // "must be finite"
+
+struct FieldRequired {};
+struct FieldNoDefault {};
+inline constexpr FieldRequired kRequired;    // a text or Setting must give it; it has no default
+inline constexpr FieldNoDefault kNoDefault;  // help and schema show none
+// The value around the struct that stands in for an absent one: "learning_rate".
+struct StandIn {
+  std::string name;
 };
 
 struct FieldSpec {
@@ -51,8 +69,12 @@ struct FieldSpec {
   std::optional<Attribute> default_value;  // what the struct has unless said
   std::optional<FieldRange> range = std::nullopt;
   bool required = false;
-  // The value around the struct that stands in for an absent one: "learning_rate".
-  std::string stand_in = "";
+  std::string stand_in = "";  // see StandIn
+
+  void Set(FieldRange new_range);
+  void Set(FieldRequired) { required = true, default_value.reset(); }
+  void Set(FieldNoDefault) { default_value.reset(); }
+  void Set(StandIn other) { stand_in = std::move(other.name), default_value.reset(); }
 };
 
 // The fields of one struct, without its type.
@@ -80,16 +102,26 @@ class FieldTable {
   // "must lie in [0, 1), got 2" where the member is out of the range of `field`; else "".
   static std::string OutOfRange(const FieldSpec& field, const void* options);
   static std::string OutOfRange(const FieldSpec& field, const Attribute& value);
+  static std::string OutOfRange(const FieldRange& range, const Attribute& value);
+  // The value of the member of `field` in `options`; nullopt where it holds none.
+  static std::optional<Attribute> ValueOf(const FieldSpec& field, const void* options);
+
+  // Throws kInvalidArgument for an attr of the setting that is unknown (unless any()), of another
+  // type or out of range, and for a required one that is absent. `who` begins its errors.
+  void CheckSetting(const std::string& who, const Setting& setting) const;
+  // Throws kInvalidArgument for a member of `options` that is out of range.
+  void CheckRanges(const std::string& who, const void* options) const;
 
  protected:
-  FieldSpec& last() { return fields_.back(); }
   // Throws kInvalidArgument for a name that is taken or that no text could give.
   void AddSpec(FieldSpec field);
   void ReadInto(const std::string& who, const Setting& setting, void* options) const;
-  void CheckRanges(const std::string& who, const void* options) const;
   std::vector<NamedAttr> Values(const void* options) const;
 
  private:
+  const FieldSpec& Known(const std::string& who, const std::string& name) const;
+  void RequireGiven(const std::string& who, const Setting& setting) const;
+
   std::string doc_;
   std::vector<FieldSpec> fields_;
   bool any_ = false;
@@ -98,54 +130,34 @@ class FieldTable {
 // Kinds of one sort by name, each with the fields that a text may give it.
 using KindsWithFields = std::vector<std::pair<std::string, FieldTable>>;
 
+// The fields of that kind; nullptr where there is none.
+const FieldTable* FieldsOfKind(const KindsWithFields& kinds, std::string_view kind);
+
 // Whether a text can give a field that name: letters, digits and '_', no digit first.
 bool IsIdentifier(std::string_view name);
-
-// "must lie in [low, high)", whatever `high`; "must be finite and at least low" up to infinity.
-FieldRange RangeFrom(double low, double high = HUGE_VAL);
-FieldRange FiniteRange();  // "must be finite"
 
 template <class Options>
 class Fields : public FieldTable {
  public:
   explicit Fields(std::string doc) : FieldTable(std::move(doc)) {}
 
-  template <class Member>
-  Fields& Add(std::string name, Member Options::*member, std::string doc) {
-    return Add(std::move(name), member, std::move(doc), TypeOfMember<Member>());
+  template <class Member, class... Traits>
+  Fields& Add(std::string name, Member Options::*member, std::string doc, const Traits&... traits) {
+    return Add(std::move(name), member, std::move(doc), TypeOfMember<Member>(), traits...);
   }
   // A member whose type this file does not know.
-  template <class Member>
-  Fields& Add(std::string name, Member Options::*member, std::string doc, const MemberType& type) {
+  template <class Member, class... Traits>
+  Fields& Add(std::string name, Member Options::*member, std::string doc, const MemberType& type,
+              const Traits&... traits) {
     const Options options{};
     const auto* begin = reinterpret_cast<const char*>(&options);
     const auto* at = reinterpret_cast<const char*>(&(options.*member));
-    AddSpec({std::move(name), std::move(doc), type, static_cast<size_t>(at - begin), type.get(at)});
+    FieldSpec field = {std::move(name), std::move(doc), type, static_cast<size_t>(at - begin),
+                       type.get(at)};
+    (field.Set(traits), ...);
+    AddSpec(std::move(field));
     return *this;
   }
-  // What follows tells of the field that was added last.
-  Fields& Required() {
-    last().required = true;
-    return NoDefault();
-  }
-  Fields& NoDefault() {
-    last().default_value.reset();
-    return *this;
-  }
-  Fields& StandIn(std::string name) {
-    last().stand_in = std::move(name);
-    return NoDefault();
-  }
-  Fields& In(FieldRange range) {
-    last().range = std::move(range);
-    return *this;
-  }
-  Fields& From(double low, double high = HUGE_VAL) { return In(RangeFrom(low, high)); }
-  Fields& Positive() { return In({0, HUGE_VAL, true, true, "must be positive"}); }
-  Fields& NotNegative() {
-    return In({0, HUGE_VAL, false, true, "must be finite and not negative"});
-  }
-  Fields& Finite() { return In(FiniteRange()); }
 
   // Throws kInvalidArgument for an unknown attr (naming the nearest known one), one of another type
   // and a required one that is absent. Does not check ranges. `who` begins its errors.

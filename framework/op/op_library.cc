@@ -16,9 +16,6 @@ namespace {
 
 constexpr const char* kEntry = "CoracleRegisterOps";
 constexpr std::string_view kVersionPrefix = "CoracleOpLibrary_";
-// OpRegistry::Add, which every op library calls; one with a libcoracle of its own does
-// not import it.
-constexpr std::string_view kAdd = "_ZN7coracle10OpRegistry3AddENS_5OpDefE";
 constexpr uint64_t kMaxLibraryBytes = uint64_t{1} << 31;
 
 // The names that a shared object exports and imports, read without loading it: its constructors
@@ -109,9 +106,13 @@ std::string VersionOf(const SharedObject& library) {
               "declares it");
 }
 
-// Whether loading the library would bring a second libcoracle into the process.
+// Whether loading the library would bring a second libcoracle into the process. One that takes none
+// of Coracle's functions from the program, be it to add an op or a kind, must have them itself.
 bool HasItsOwn(const SharedObject& library) {
-  if (!Contains(library.imports(), kAdd)) return true;
+  const bool takes =
+      std::any_of(library.imports().begin(), library.imports().end(),
+                  [](std::string_view name) { return name.starts_with("_ZN7coracle"); });
+  if (!takes) return true;
   return std::any_of(library.needed().begin(), library.needed().end(), [](std::string_view name) {
     return name.starts_with("libcoracle.so") &&
            !::dlopen(std::string(name).c_str(), RTLD_LAZY | RTLD_NOLOAD);
@@ -130,7 +131,7 @@ void Check(const SharedObject& library) {
   }
   if (HasItsOwn(library)) {
     ThrowInvalid(
-        "holds a libcoracle of its own beside this program's (or adds no op); link it to "
+        "holds a libcoracle of its own beside this program's (or adds nothing); link it to "
         "coracle::headers instead of coracle::coracle");
   }
 }

@@ -19,6 +19,10 @@ bool IsList(AttrType type);
 google::protobuf::FieldDescriptorProto::Type ProtoType(AttrType type);
 // A default as a schema spells it; "" for one that a schema cannot hold (lists).
 std::string DefaultText(const Attribute& value);
+// The value of a field that holds no message, or its default: a list where it is repeated, the
+// number of an enumerator.
+Attribute FieldValue(const google::protobuf::Message& message,
+                     const google::protobuf::FieldDescriptor& field);
 // The doc of a field with what a schema cannot say: "(required)", the default of a list, the range.
 std::string DocWith(std::string doc, bool required, AttrType type,
                     const std::optional<Attribute>& default_value, const std::string& range = "");
@@ -117,6 +121,8 @@ class SchemaPool {
   std::string Print() const;
   // The message as help shows it: its doc, then a line for each field. "" without such a message.
   std::string Describe(const std::string& message) const;
+  // Of the messages that end in one of the suffixes what stands before it.
+  std::vector<std::string> NamesBefore(const std::vector<std::string>& suffixes) const;
 
  private:
   google::protobuf::DescriptorPool pool_;

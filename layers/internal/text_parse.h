@@ -72,6 +72,10 @@ class Node {
   double Double(const char* name) const;
   int64_t Integer(const char* name) const;
   bool Bool(const char* name) const;
+  // A field that holds no message, of whatever type it is.
+  Attribute Value(const google::protobuf::FieldDescriptor& field) const {
+    return FieldValue(*message_, field);
+  }
   // A whole field as an attr of the given type; strings pass through `expand` with their place.
   template <class Expand>
   Attribute Attr(const google::protobuf::FieldDescriptor& field, AttrType type,
@@ -96,6 +100,18 @@ class Node {
   const ParseTree* tree_;
   std::string where_;
 };
+
+// f(); its errors get the place of `node` unless they have one.
+template <class F>
+auto Located(const Node& node, F f) {
+  try {
+    return f();
+  } catch (const LocatedError&) {
+    throw;
+  } catch (const Error& error) {
+    throw LocatedError(error.WithPrefix(node.where()));
+  }
+}
 
 // "conv2d" of coracle.model.conv2d_layer, "Param" of coracle.model.Param.
 std::string DisplayName(const google::protobuf::Descriptor& type);

@@ -5,33 +5,63 @@
 #include <coracle/framework/ir/fields.h>
 #include <coracle/optimizer/optimizers.h>
 
-#include <cmath>
-#include <functional>
 #include <memory>
 #include <string>
+#include <typeinfo>
+#include <utility>
 #include <vector>
 
 namespace coracle {
 
+// A state of an UpdateOp: OneOpOptimizer::State before the options are known.
+struct StateSlot {
+  const char *in, *out, *suffix;
+  const char* value = nullptr;  // the option that it begins with; nullptr: 0
+  bool scalar = false;
+};
+
+// What an optimizer appends for a parameter, beside what its field table says: each field becomes
+// the attr of that name, if the op has one.
+struct UpdateOp {
+  std::vector<StateSlot> state = {};
+  std::string type = "";  // "": the kind's name
+  // Fields whose attr comes first, with its name.
+  std::vector<std::pair<std::string, std::string>> first = {};
+  std::string only_true = "";  // the attr that is left out where it is false
+  bool needs_rate = true;      // see OneOpOptimizer
+};
+
 struct OptimizerKind {
   FieldTable fields;
-  std::function<std::unique_ptr<Optimizer>(const Setting& setting)> make;
+  OptimizerMaker make;
+  UpdateOp op = {};
+  const std::type_info* options = nullptr;  // the type of its options struct
 };
 using OptimizerEntries = Registry<OptimizerKind>::Entries;
 
-// Of optimizers.cc and adaptive_optimizers.cc.
-OptimizerEntries SimpleOptimizers();
+// All of optimizers.cc and adaptive_optimizers.cc.
+const OptimizerEntries& BuiltInOptimizers();
 OptimizerEntries AdaptiveOptimizers();
 
-template <class Class, class Options>
-OptimizerKind KindOf(const Fields<Options>& fields) {
-  return {fields, [fields](const Setting& setting) {
-            return std::make_unique<Class>(fields.Read(setting.kind, setting));
-          }};
+// Throws kInvalidArgument for an option out of range, with the kind's name in front.
+void CheckOptions(const std::type_info& type, const void* options);
+
+template <class Options>
+OptimizerEntries::value_type MakeKind(const char* kind, const Fields<Options>& fields,
+                                      UpdateOp op) {
+  if (op.type.empty()) op.type = kind;
+  return {kind,
+          {fields,
+           [fields](const Setting& setting) {
+             return std::make_unique<typename Options::Makes>(fields.Read(setting.kind, setting));
+           },
+           std::move(op), &typeid(Options)}};
 }
 
-inline NamedAttr FloatAttr(const char* name, double value) {
-  return {name, static_cast<float>(value)};
+// The table of an optimizer, which begins with the learning rate.
+template <class Options>
+Fields<Options> WithLearningRate(const char* doc, const char* rate_doc) {
+  return Fields<Options>(doc).Add("learning_rate", &Options::learning_rate, rate_doc);
 }
 
 }  // namespace coracle

@@ -51,6 +51,9 @@ LrSchedulePtr Schedule(Formula formula) {
   return std::make_shared<FormulaSchedule<Formula>>(std::move(formula));
 }
 
+// Throws kInvalidArgument: "learning-rate schedule NAME: a rate must be ...".
+void RequireRate(const char* schedule, double rate);
+
 inline void RequireAscending(const char* schedule, const std::vector<int64_t>& steps) {
   for (size_t i = 0; i < steps.size(); ++i) {
     if (steps[i] >= 0 && (i == 0 || steps[i] >= steps[i - 1])) continue;

@@ -17,8 +17,8 @@ struct ScheduleKind {
 };
 using ScheduleEntries = Registry<ScheduleKind>::Entries;
 
-// Of schedules.cc and cyclic_schedules.cc.
-ScheduleEntries DecaySchedules();
+// All of schedules.cc and cyclic_schedules.cc.
+ScheduleEntries BuiltInSchedules();
 ScheduleEntries CyclicSchedules();
 
 inline constexpr char kLearningRate[] = "learning_rate";  // of the optimizer
@@ -30,21 +30,18 @@ inline constexpr char kRateStays[] = "the rate stays";
 // The table of a schedule whose options begin with a rate.
 template <class Options>
 Fields<Options> WithRate(const char* doc) {
-  return Fields<Options>(doc)
-      .Add("rate", &Options::rate, kRateDoc)
-      .StandIn(kLearningRate)
-      .NotNegative();
+  return Fields<Options>(doc).Add("rate", &Options::rate, kRateDoc, StandIn{kLearningRate},
+                                  NotNegativeRange());
 }
 
+// `make` checks the options itself.
 template <class Options>
 std::pair<std::string, ScheduleKind> MakeKind(const char* name, const Fields<Options>& fields,
                                               LrSchedulePtr (*make)(const Options& options),
                                               std::vector<ScheduleEvent> events = {}) {
   const std::string who = std::string("learning-rate schedule ") + name;
   LrScheduleMaker maker = [fields, make, who](const Setting& setting) {
-    const Options options = fields.Read(who, setting);
-    fields.Check(who, options);
-    return make(options);
+    return make(fields.Read(who, setting));
   };
   return {name, {fields, std::move(maker), std::move(events)}};
 }

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/layer.h>
 #include <coracle/regularizer/regularizer.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -100,8 +101,7 @@ TEST(ModelSchema, WhatUsersRegister) {
   const LayerFields<O> layer = LayerFields<O>("halves", "A test's layer.")
                                    .Input("input", "tensor of any shape")
                                    .Field("factor", &O::factor, "multiplies it")
-                                   .Field("count", &O::count, "so often")
-                                   .Positive();
+                                   .Field("count", &O::count, "so often", PositiveRange());
   RegisterLayer(layer.Build(Halves));
   EXPECT_THROW(RegisterLayer(layer.Build(Halves)), Error);
   EXPECT_THROW(RegisterLayer(LayerFields<O>("fc", "").Input("x", "").Build(Halves)), Error);
@@ -138,7 +138,55 @@ layer { fc { input: "o" size: 2 param {
   }
 }
 
+std::string TextError(const std::string& text) {
+  return ErrorOf([&] { ParseModelText(text, "m"); });
+}
+
+// The range of a table holds in a text, whether the layer is built in or registered.
+TEST(ModelSchema, RangesHold) {
+  static const LayerFields<HalvesOptions> layer =
+      LayerFields<HalvesOptions>("at_least_once", "A test's layer.")
+          .Input("input", "tensor of any shape")
+          .Field("count", &HalvesOptions::count, "so often", PositiveRange());
+  RegisterLayer(layer.Build(Halves));
+  const std::string data = "data { name: \"v\" shape: [-1, 4] }\n";
+  EXPECT_EQ(TextError(data + "layer { at_least_once { input: \"v\" count: -1 } }"),
+            "m:2:9: at_least_once: count must be positive, got -1");
+  EXPECT_THROW(layer.Check({.count = 0}), Error);
+  LayerDef by_hand = layer.Build(Halves);
+  by_hand.name = "by_hand";
+  by_hand.build = [](Builder&, const LayerArgs& args) { return args.Vars("input"); };
+  RegisterLayer(by_hand);
+  EXPECT_EQ(TextError(data + "layer { by_hand { input: \"v\" count: 0 } }"),
+            "m:2:9: by_hand: count must be positive, got 0");
+  EXPECT_EQ(TextError(data + "layer { fc { input: \"v\" size: 2 param { regularizer { l2_decay { "
+                             "coeff: -1 } } } } }"),
+            "m:2:55: l2_decay: coeff must be finite and not negative, got -1");
+}
+
+struct AttrOptions {
+  std::string attr = "x";
+};
+
+TEST(ModelSchema, FieldsAndKindsNamedAsTheSchemasOwn) {
+  RegisterRegularizer("attr_decay",
+                      Fields<AttrOptions>("A test's.").Add("attr", &AttrOptions::attr, ""),
+                      [](const UpdateContext& update, const Setting&) { return update.grad; });
+  const BuiltModel model = ParseModelText(R"(
+data { name: "v" shape: [-1, 4] }
+layer { fc { input: "v" size: 2 param { regularizer { attr_decay { attr: "y" } } } } })");
+  EXPECT_EQ(model.main.Root().FindVar("fc_0.w_0")->training().regularizer,
+            (Setting{"attr_decay", {{"attr", std::string("y")}}}));
+  EXPECT_THROW(RegisterLayer(LayerFields<HalvesOptions>("kind", "").Input("x", "").Build(Halves)),
+               Error);
+  OpRegistry ops;
+  ops.Add(Strange("kind").Input("X", "in").Output("Out", "out"));
+  EXPECT_NE(ModelSchema(ops).find("kind__op kind_ ="), std::string::npos);
+}
+
 TEST(ModelSchema, HelpOfALayer) {
+  EXPECT_NE(DescribeLayer("while").find("condition"), std::string::npos);
+  EXPECT_NE(DescribeLayer("repeat").find("times"), std::string::npos);
   const std::string help = DescribeLayer("conv2d");
   for (const char* part : {"layer conv2d: Convolution", "num_filters",
                            "int32  channels of the result (required); must be positive",

@@ -2,18 +2,14 @@
 
 #include <coracle/framework/base/error.h>
 #include <coracle/layers/layer.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 namespace coracle {
 namespace {
 
 std::string ErrorOf(const std::string& text) {
-  try {
-    ParseModelText(text, "m");
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "no error";
+  return coracle::ErrorOf([&] { ParseModelText(text, "m"); });
 }
 
 struct Case {
@@ -142,7 +138,7 @@ const Case kCases[] = {
      "m:2:57: gradient clip by_norm: clip_norm must be positive and finite, got 0"},
     {"decay",
      "layer { fc { input: \"v\" size: 3 param { regularizer { l2_decay { coeff: nan } } } } }",
-     "m:2:55: l2_decay: coeff must be finite, got nan"},
+     "m:2:55: l2_decay: coeff must be finite and not negative, got nan"},
     // --- repeat ---
     {"repeat_times", "layer { repeat { layer { } } }", "m:2:9: repeat: times is required"},
     {"repeat_negative", "layer { repeat { times: -1 } }",

@@ -6,22 +6,13 @@
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/regularizer/regularizer.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 namespace coracle {
 namespace {
-
-template <class F>
-std::string ErrorOf(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return "no error";
-}
 
 // The parameters a and b, both 1 at first, with the gradient g.
 struct Net {
@@ -152,7 +143,7 @@ TEST(Factory, SchedulesByName) {
   };
   EXPECT_EQ(error({{"d_model", 4.0}}), "learning-rate schedule noam: warmup_steps is required");
   EXPECT_EQ(error({{"d_model", 0.0}, {"warmup_steps", int64_t{1}}}),
-            "learning-rate schedule noam: d_model must be positive, got 0");
+            "learning-rate schedule noam: d_model must be positive and finite, got 0");
   EXPECT_NE(error({{"dmodel", 4.0}}).find("did you mean d_model"), std::string::npos);
   // An option that must be given.
   EXPECT_THROW(ExponentialRate({.gamma = 0.5}), Error);

@@ -275,7 +275,20 @@ TEST(LrSchedule, WrongArguments) {
   EXPECT_THROW(CosineRate({0.1, 0, 10}), Error);
   EXPECT_THROW(CosineAnnealingRate({0.1, 0}), Error);
   EXPECT_THROW(CosineRestartsRate({0.1, 3, 0}), Error);
-  EXPECT_THROW(CyclicRate({.step_up = 0}), Error);
+  EXPECT_THROW(CyclicRate({.base = 0.1, .peak = 1, .step_up = 0}), Error);
+  EXPECT_THROW(CyclicRate({}), Error);  // base and peak must be given
+  EXPECT_THROW(CyclicRate({.base = 0.1}), Error);
+  // An infinite factor begins, or ends, at 0.
+  EXPECT_EQ(OneCycleRate({.peak = 1, .steps = 9, .start_factor = HUGE_VAL})->At(0), 0);
+  EXPECT_NO_THROW(OneCycleRate({.peak = 1, .steps = 9, .end_factor = HUGE_VAL}));
+  EXPECT_THROW(NoamRate({.d_model = HUGE_VAL, .warmup_steps = 2}), Error);
+  try {
+    PiecewiseRate({{3}, {0.1, -1}});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(),
+              "learning-rate schedule piecewise: value must be finite and not negative, got -1");
+  }
   EXPECT_THROW(OneCycleRate({0.1, 10, 1.5}), Error);
   EXPECT_THROW(WarmupRate(nullptr, 10, 0, 1), Error);
   EXPECT_THROW(SequenceRate({}), Error);
@@ -318,6 +331,14 @@ TEST(PlateauRate, MaximizeByAnAbsoluteThreshold) {
   EXPECT_EQ(rate.Update(1), 1);
   EXPECT_EQ(rate.Update(1.6), 1);
   EXPECT_EQ(rate.Update(2), 0.1);
+  EXPECT_NO_THROW(PlateauRate(1, {.threshold = HUGE_VAL}));
+  try {
+    PlateauRate(-1, {});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(),
+              "learning-rate schedule plateau: a rate must be finite and not negative, got -1");
+  }
   EXPECT_THROW(PlateauRate(1, {.factor = 1}), Error);
   EXPECT_THROW(PlateauRate(1, {.patience = -1}), Error);
 }

@@ -15,6 +15,11 @@ TEST_F(Cli, Help) {
   Expect("coracle help conv2d", 0, {"layer conv2d: Convolution", "num_filters", "(required)"});
   Expect("coracle help momentum", 0, {"optimizer momentum: ", "use_nesterov", "bool [false]"});
   Expect("coracle help noam", 0, {"learning-rate schedule noam: ", "warmup_steps"});
+  Expect("coracle help lookahead", 0, {"lookahead: After each k updates", "alpha"});
+  Expect("coracle help while", 0, {"entry while: ", "condition"});
+  Expect("coracle help momentun", 2, {"unknown command 'momentun'; did you mean momentum?"});
+  Expect(std::string("coracle help my_decay --op_library=") + CORACLE_TEST_KINDS, 0,
+         {"regularizer my_decay: A sample."});
   Expect("coracle schema job", 0, {"message JobConfig {", "message noam_schedule {"});
   Expect("coracle schema jobs", 2, {"no schema is called jobs; there are model and job"});
   Expect("coracle help dump", 0, {"usage: coracle dump PROGRAM", "--vars", "examples"});

@@ -142,7 +142,12 @@ TEST(OptimizerText, ErrorsHavePlaces) {
       {with("sgd {} schedule { step { gamma: 0.5 } }"), "j:2:20: step needs step_size"},
       {with("sgd {} schedule { step { step_size: 0 } }"), "step_size must be positive, got 0"},
       {with("sgd {} schedule { warmup { } step { step_size: 1 } }"), "j:2:20: warmup needs steps"},
-      {with("sgd {} schedule { plateau { factor: 2 } }"), "j:2:30: "},
+      {with("sgd {} schedule { plateau { factor: 2 } }"),
+       "j:2:30: learning-rate schedule plateau: factor must lie in (0, 1), got 2"},
+      {with("sgd {} schedule { piecewise { boundary: [2,\n 3]\n value: [1, 2, -1] } }"),
+       "j:4:2: learning-rate schedule piecewise: value must be finite and not negative, got -1"},
+      {with("sgd {} schedule { custom { type: \"cyclic\" } }"), "peak is required"},
+      {with("sgd {} gradient_clip { none { } }"), "none: no such field in gradient_clip"},
       {with("sgd {} schedule { warmup { steps: 2 } plateau { factor: 2 } }"), "j:2:50: "},
       {with("sgd {} schedule { plateau { } step { step_size: 1 } }"),
        "j:2:32: step cannot stand beside plateau: one of the two"},
@@ -156,6 +161,9 @@ TEST(OptimizerText, ErrorsHavePlaces) {
       {with("sgd {} regularizer { l1_decay { coeff: -1 } }"),
        "j:2:34: coeff must be finite and not negative, got -1"},
       {with("sgd {} regularizer { custom { type: \"l3\" } }"), "'l3' is no regularizer; known: "},
+      {with("sgd {} regularizer { custom { type: \"l2_decay\" attr { name: \"coeff\" f: -1 } } }"),
+       "j:2:23: l2_decay: coeff must be finite and not negative, got -1"},
+      {with("sgd {} regularizer { custom { type: \"l2_decay\" } }"), "coeff is required"},
       {with("custom { }"), "j:2:2: custom needs type"},
       {with("custom { type: \"adma\" }"), "no optimizer is called 'adma'; known: "},
       {with("custom { type: \"adam\" attr { name: \"beta3\" f: 1 } }"),
@@ -247,14 +255,14 @@ TEST(OptimizerText, WhatUsersRegisterWithFields) {
   using O = FactorSgdOptions;
   RegisterOptimizer("factor_sgd", Fields<O>("A test's.")
                                       .Add("learning_rate", &O::learning_rate, "as ever")
-                                      .Add("factor", &O::factor, "multiplies it"));
+                                      .Add("factor", &O::factor, "multiplies it", PositiveRange()));
+  EXPECT_NO_THROW(MakeOptimizer({"factor_sgd", {{"factor", 0.5}}}));
+  EXPECT_THROW(MakeOptimizer({"factor_sgd", {{"factor", -0.5}}}), Error);
   using R = ThirdRateOptions;
   RegisterLrSchedule("third",
                      Fields<R>("rate / 3")
-                         .Add("rate", &R::rate, "")
-                         .StandIn("learning_rate")
-                         .Add("steps", &R::steps, "more than 0")
-                         .Required(),
+                         .Add("rate", &R::rate, "", StandIn{"learning_rate"})
+                         .Add("steps", &R::steps, "at most 9", kRequired, RangeFrom(0, 10)),
                      ThirdRate);
   RegisterGradientClip("halve", Fields<O>("A clip.").Add("factor", &O::factor, "by that"),
                        [](BlockDesc&, ProgramDesc&, const std::vector<ClipMember>& members) {
@@ -283,6 +291,10 @@ TEST(OptimizerText, WhatUsersRegisterWithFields) {
   EXPECT_EQ(made.gradient_clip, (Setting{"halve", {{"factor", 3.0}}}));
   EXPECT_EQ(TextError("optimizer {\n factor_sgd { facto: 2 } }"),
             "j:2:15: facto: no such field in factor_sgd; did you mean factor?");
+  EXPECT_EQ(TextError("optimizer {\n factor_sgd { factor: -2 } }"),
+            "j:2:15: factor_sgd: factor must be positive, got -2");
+  EXPECT_EQ(TextError("optimizer { sgd { }\n schedule { third { steps: 11 } } }"),
+            "j:2:21: learning-rate schedule third: steps must lie in [0, 10), got 11");
   EXPECT_EQ(TextError("optimizer { sgd { }\n schedule { third { } } }"),
             "j:2:13: third needs steps");
   // Those without a table take named values.
@@ -291,6 +303,40 @@ TEST(OptimizerText, WhatUsersRegisterWithFields) {
                 .make()
                 ->learning_rate(),
             0.75);
+}
+
+// A kind may be named as those that have no field of their own are: it is read alike.
+TEST(OptimizerText, BuiltInSchedulesByCustom) {
+  const auto config = Parse(R"(optimizer {
+    sgd { learning_rate: 0.5 }
+    schedule { custom { type: "step" attr { name: "step_size" i: 3 } } } })");
+  const OptimizerConfig& optimizer = config.optimizers.at(0);
+  for (int64_t t = 0; t < 8; ++t)
+    EXPECT_EQ(optimizer.schedule->At(t), StepRate({0.5, 0.1, 3})->At(t));
+  ASSERT_EQ(optimizer.schedule_marks.size(), 1u);
+  EXPECT_EQ(optimizer.schedule_marks[0].what, "the rate changes");
+  EXPECT_EQ(optimizer.schedule_marks[0].step, 3);
+}
+
+// Values in brackets have the place of the whole where protobuf knows no other.
+TEST(OptimizerText, PlacesInBrackets) {
+  const auto config = Parse("optimizer { sgd { } schedule { multistep {\n milestone: [2, 5] } } }");
+  const auto& marks = config.optimizers.at(0).schedule_marks;
+  ASSERT_EQ(marks.size(), 2u);
+  EXPECT_EQ(marks[1].place, marks[0].place);
+  EXPECT_EQ(marks[1].step, 5);
+}
+
+TEST(OptimizerText, NamesThatNoSchemaTakes) {
+  const std::string why = "none can be called 'kind': the schemas of texts call the choice ";
+  ExpectContains(ErrorOf([] { RegisterOptimizer("kind", [](const Setting&) { return nullptr; }); }),
+                 "optimizer: " + why);
+  ExpectContains(ErrorOf([] {
+                   RegisterRegularizer(
+                       "kind", [](const UpdateContext& u, const Setting&) { return u.grad; });
+                 }),
+                 "regularizer: " + why);
+  EXPECT_NO_THROW(JobSchema());
 }
 
 // The help of what is built in: defaults, ranges and docs of the table.
@@ -304,6 +350,10 @@ TEST(OptimizerText, Help) {
   ExpectContains(DescribeJobKind("by_norm"), "string [propagate]");
   ExpectContains(DescribeJobKind("ema"), "average of parameters ema: ");
   EXPECT_EQ(DescribeJobKind("conv2d"), "");
+  ExpectContains(DescribeJobKind("l2_decay"), "coeff  double  see above (required)");
+  ExpectContains(DescribeJobKind("loss_scaling"), "growth_factor");
+  ExpectContains(DescribeJobKind("lookahead"), "must be in (0, 1]");
+  ExpectContains(DescribeJobKind("warmup"), "updates of the rise");
 }
 
 void ExpectSameState(const TrainResult& a, const TrainResult& b) {

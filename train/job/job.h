@@ -270,9 +270,10 @@ JobConfig ParseJobText(std::string_view text, const std::string& source = "job",
 JobConfig ReadJob(const std::string& path);
 // The schema of job text as a .proto file, with the kinds that users registered.
 std::string JobSchema();
-// What job text may say of an optimizer, schedule, gradient clip, regularizer or average; "" when
-// there is none of that name.
+// What job text may say of an optimizer, schedule, gradient clip, regularizer or average, or of a
+// field such as "warmup" and "lookahead"; "" when there is none of that name.
 std::string DescribeJobKind(const std::string& name);
+std::vector<std::string> JobKindNames();  // what DescribeJobKind knows
 // Whether the first field of a text, but for its name, is one of a job's: no model text.
 // Does not throw.
 bool LooksLikeJob(std::string_view text);

@@ -172,46 +172,12 @@ int JobNode::Count(const std::string& field) const {
 std::vector<std::string> JobNode::FieldNames() const {
   std::vector<std::string> names;
   const pb::Descriptor& type = *message_.GetDescriptor();
-  for (int i = 0; i < type.field_count(); ++i) {
-    if (!type.field(i)->is_repeated()) names.push_back(type.field(i)->name());
-  }
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
   return names;
 }
 
 Attribute JobNode::Value(const std::string& field) const {
-  using F = pb::FieldDescriptor;
-  const F& found = *Find(field);
-  const pb::Reflection& r = *message_.GetReflection();
-  const auto list = [&](auto get) {
-    std::vector<std::decay_t<decltype(get(0))>> values;
-    for (int i = 0; i < Count(field); ++i) values.push_back(get(i));
-    return values;
-  };
-  const bool several = found.is_repeated();
-  switch (found.cpp_type()) {
-    case F::CPPTYPE_BOOL:
-      if (several) return list([&](int i) { return r.GetRepeatedBool(message_, &found, i); });
-      return r.GetBool(message_, &found);
-    case F::CPPTYPE_INT32:
-      if (several)
-        return list([&](int i) -> int32_t { return r.GetRepeatedInt32(message_, &found, i); });
-      return r.GetInt32(message_, &found);
-    case F::CPPTYPE_FLOAT:
-      if (several) return list([&](int i) { return r.GetRepeatedFloat(message_, &found, i); });
-      return r.GetFloat(message_, &found);
-    case F::CPPTYPE_INT64:
-      if (several)
-        return list([&](int i) -> int64_t { return r.GetRepeatedInt64(message_, &found, i); });
-      return static_cast<int64_t>(r.GetInt64(message_, &found));
-    case F::CPPTYPE_DOUBLE:
-      if (several) return list([&](int i) { return r.GetRepeatedDouble(message_, &found, i); });
-      return r.GetDouble(message_, &found);
-    case F::CPPTYPE_STRING:
-      if (several) return list([&](int i) { return r.GetRepeatedString(message_, &found, i); });
-      return r.GetString(message_, &found);
-    default:
-      throw InternalError("a field of a type that job text has not: " + field);
-  }
+  return FieldValue(message_, *Find(field));
 }
 
 Setting JobNode::Given(const std::string& kind) const {
@@ -237,15 +203,20 @@ void JobNode::CheckGiven(const FieldTable& fields) const {
   }
 }
 
-void JobNode::CheckRanges(const FieldTable& fields, const void* options) const {
+void JobNode::CheckRanges(const FieldTable& fields, const std::string& who,
+                          const void* options) const {
   for (const FieldSpec& field : fields.fields()) {
     const std::string wrong = FieldTable::OutOfRange(field, options);
-    if (!wrong.empty()) Fail(field.name, wrong);
+    if (wrong.empty()) continue;
+    ThrowInvalid(fmt::format("{}: {}{}{} {}", Place(field.name), who, who.empty() ? "" : ": ",
+                             field.name, wrong));
   }
 }
 
 bool JobNode::Has(const std::string& field) const {
-  return message_.GetReflection()->HasField(message_, Find(field));
+  const pb::FieldDescriptor& found = *Find(field);
+  return found.is_repeated() ? Count(field) > 0
+                             : message_.GetReflection()->HasField(message_, &found);
 }
 
 void JobNode::Need(const std::string& parent, std::initializer_list<const char*> fields) const {
@@ -292,8 +263,11 @@ int JobNode::Index(const std::string& field, int index) const {
 }
 
 std::string JobNode::Place(const std::string& field, int index) const {
-  if (!tree_) return where_;
-  auto place = tree_->GetLocation(Find(field), Index(field, index));
+  const pb::FieldDescriptor* found = Find(field);
+  if (!tree_ || !found) return where_;
+  auto place = tree_->GetLocation(found, Index(field, index));
+  // Of values in brackets protobuf knows the place of the whole.
+  if (place.line < 0 && index > 0) place = tree_->GetLocation(found, 0);
   return place.line < 0 ? where_ : places_.At(place.line, place.column);
 }
 

@@ -69,11 +69,11 @@ class JobNode {
   std::string RequireKind(const char* what) const;
 
   const std::string& where() const { return where_; }  // its place
-  // The place of one value of a field; its own when it is not known.
+  // The place of one value of a field; its own when it is not known, or there is no such field.
   std::string Place(const std::string& field, int index = -1) const;
   bool Has(const std::string& field) const;
-  int Count(const std::string& field) const;    // of a field that holds several
-  std::vector<std::string> FieldNames() const;  // of those that hold one value
+  int Count(const std::string& field) const;  // of a field that holds several
+  std::vector<std::string> FieldNames() const;
   // The values of a field, or its default.
   Attribute Value(const std::string& field) const;
   template <class T>
@@ -84,11 +84,12 @@ class JobNode {
   Setting Given(const std::string& kind) const;
   // Throws for a number out of range among the fields that are given.
   void CheckGiven(const FieldTable& fields) const;
-  // The options that a text gives by the fields of the table. Throws for a number out of range.
+  // The options that a text gives by the fields of the table. Throws for a number out of range:
+  // "PLACE: WHO: FIELD must be positive, got 0".
   template <class Options>
-  Options Read(const Fields<Options>& fields) const {
+  Options Read(const Fields<Options>& fields, const std::string& who = "") const {
     const Options options = fields.Read(where_, Known(fields));
-    CheckRanges(fields, &options);
+    CheckRanges(fields, who, &options);
     return options;
   }
   void Need(const std::string& parent, std::initializer_list<const char*> fields) const;
@@ -103,7 +104,7 @@ class JobNode {
   JobNode(const Message& message, Tree* tree, const Places& places, std::string where)
       : message_(message), tree_(tree), places_(places), where_(std::move(where)) {}
   Setting Known(const FieldTable& fields) const;
-  void CheckRanges(const FieldTable& fields, const void* options) const;
+  void CheckRanges(const FieldTable& fields, const std::string& who, const void* options) const;
   void Collect(const std::string& path, std::map<std::string, std::string>* places) const;
   const google::protobuf::FieldDescriptor* Find(const std::string& field) const {
     return message_.GetDescriptor()->FindFieldByName(field);

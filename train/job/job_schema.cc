@@ -8,6 +8,7 @@
 #include <coracle/train/job/schedule_text.h>
 #include <fmt/format.h>
 
+#include <map>
 #include <mutex>
 
 namespace coracle {
@@ -33,7 +34,8 @@ void AddCustomChoice(Message& kinds) { kinds.Choice(kinds.Nested("custom", "Cust
 
 void AddClips(SchemaWriter& schema) {
   Message clip = schema.Add("GradientClipConfig", "docs/gradient_clip.md tells them.");
-  schema.AddKinds(clip, "clip", GradientClipFields(), {"custom"});
+  // "none" is of a parameter, against its optimizer's clip.
+  schema.AddKinds(clip, "clip", GradientClipFields(), {"custom", "none"});
   AddCustomChoice(clip);
 }
 
@@ -115,6 +117,27 @@ SchemaWriter MakeSchema() {
   return schema;
 }
 
+// The fields whose messages are made here, by name: "warmup" is a WarmupConfig.
+std::map<std::string, std::string> MadeFields(const SchemaPool& schema) {
+  std::map<std::string, std::string> fields;
+  const google::protobuf::FileDescriptor& file = *schema.root()->file();
+  const int given = proto::JobConfig::descriptor()->file()->message_type_count();
+  for (int i = 0; i < file.message_type_count(); ++i) {
+    for (int k = 0; k < file.message_type(i)->field_count(); ++k) {
+      const auto* type = file.message_type(i)->field(k)->message_type();
+      if (type && type->index() >= given && type->name().ends_with("Config"))
+        fields[file.message_type(i)->field(k)->name()] = type->name();
+    }
+  }
+  return fields;
+}
+
+std::string DescribeField(const SchemaPool& schema, const std::string& name) {
+  const std::map<std::string, std::string> fields = MadeFields(schema);
+  const auto found = fields.find(name);
+  return found == fields.end() ? "" : fmt::format("{}: {}", name, schema.Describe(found->second));
+}
+
 }  // namespace
 
 std::string JobSchema() { return CurrentJobSchema()->Print(); }
@@ -130,7 +153,15 @@ std::string DescribeJobKind(const std::string& name) {
     const std::string fields = schema->Describe(name + suffix);
     if (!fields.empty()) text += fmt::format("{} {}: {}", what, name, fields);
   }
-  return text;
+  return text.empty() ? DescribeField(*schema, name) : text;
+}
+
+std::vector<std::string> JobKindNames() {
+  const std::shared_ptr<const SchemaPool> schema = CurrentJobSchema();
+  std::vector<std::string> names =
+      schema->NamesBefore({"_optimizer", "_schedule", "_clip", "_regularizer", "_average"});
+  for (const auto& [name, type] : MadeFields(*schema)) names.push_back(name);
+  return names;
 }
 
 std::shared_ptr<const SchemaPool> CurrentJobSchema() {

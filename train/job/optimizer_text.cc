@@ -20,16 +20,15 @@ Setting ToRegularizer(const Node& at) {
   const Node node = at.Child(kind);
   const KindsWithFields kinds = RegularizerFields();
   Setting setting = KindSetting(node, kind, kinds);
-  for (const auto& [name, fields] : kinds) {
-    if (name != setting.kind) continue;
-    if (kind == "custom") return setting;
-    if (fields.Find("coeff")) node.Need(kind, {"coeff"});
-    node.CheckGiven(fields);
-    return setting;
+  const FieldTable* fields = FieldsOfKind(kinds, setting.kind);
+  if (!fields) {
+    std::vector<std::string> known = RegularizerKinds();
+    node.Fail("type", fmt::format("{} is no regularizer; known: {}{}", Quote(setting.kind),
+                                  Join(known, ", "), DidYouMean(setting.kind, known)));
   }
-  std::vector<std::string> known = RegularizerKinds();
-  node.Fail("type", fmt::format("{} is no regularizer; known: {}{}", Quote(setting.kind),
-                                Join(known, ", "), DidYouMean(setting.kind, known)));
+  if (kind != "custom") node.CheckGiven(*fields);
+  Located(node, [&] { CheckRegularizer(setting); });
+  return setting;
 }
 
 Setting ToGradientClip(const Node& at) {

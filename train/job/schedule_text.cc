@@ -60,7 +60,7 @@ LrSchedulePtr ToSequence(const Node& sequence, const Part& whole) {
 PlateauConfig ToPlateau(const Node& plateau, double rate) {
   PlateauConfig config;
   config.metric = plateau.Get<std::string>("metric");
-  config.options = plateau.Read(FieldsOf(PlateauRate::Options()));
+  config.options = plateau.Read(FieldsOf(PlateauRate::Options()), "learning-rate schedule plateau");
   Located(plateau, [&] { return PlateauRate(rate, config.options).rate(); });
   return config;
 }
@@ -76,11 +76,22 @@ LrSchedulePtr ToHeldRate(const Node& plateau, const Part& part) {
   return HeldRate(part.held, part.rate);
 }
 
+// The value of a field that the setting gives, or its default.
+template <class T>
+T ValueOf(const Setting& setting, const FieldTable& fields, const std::string& name) {
+  const Attribute* given = setting.Find(name);
+  const FieldSpec* field = fields.Find(name);
+  if (!field) return given ? AttributeAs<T>(*given) : T();
+  Attribute value;
+  if (given && ConvertAttribute(*given, field->member.type, &value)) return AttributeAs<T>(value);
+  return field->default_value ? AttributeAs<T>(*field->default_value) : T();
+}
+
 // What the kind does at steps that its text gives; its arguments have been checked.
-void AddMarks(const Node& at, const std::string& kind, const Part& part) {
-  for (const ScheduleEvent& event : LrScheduleEvents(kind)) {
-    if (!event.unless.empty() && at.Get<bool>(event.unless)) continue;
-    const auto steps = at.Get<std::vector<int64_t>>(event.field);
+void AddMarks(const Node& at, const Setting& setting, const FieldTable& fields, const Part& part) {
+  for (const ScheduleEvent& event : LrScheduleEvents(setting.kind)) {
+    if (!event.unless.empty() && ValueOf<bool>(setting, fields, event.unless)) continue;
+    const auto steps = ValueOf<std::vector<int64_t>>(setting, fields, event.field);
     for (size_t i = 0; i < steps.size(); ++i) {
       part.Mark(at.Place(event.field, static_cast<int>(i)), event.what, steps[i], event.then);
     }
@@ -96,15 +107,13 @@ LrSchedulePtr ToKind(const Node& schedule, const Part& part) {
   if (kind == "plateau") return ToHeldRate(node, part);
   const KindsWithFields kinds = LrScheduleFields();
   Setting setting = KindSetting(node, kind, kinds);
-  for (const auto& [name, fields] : kinds) {
-    if (name != kind) continue;
-    for (const FieldSpec& field : fields.fields()) {
-      if (field.stand_in == "learning_rate" && !node.Has(field.name))
-        setting.attrs.push_back({field.name, part.rate});
-    }
+  const FieldTable* fields = FieldsOfKind(kinds, setting.kind);
+  for (const FieldSpec& field : fields ? fields->fields() : std::vector<FieldSpec>()) {
+    if (field.stand_in == "learning_rate" && !setting.Find(field.name))
+      setting.attrs.push_back({field.name, part.rate});
   }
   LrSchedulePtr made = Located(node, [&] { return MakeLrSchedule(setting); });
-  if (kind != "custom") AddMarks(node, kind, part);
+  AddMarks(node, setting, *fields, part);
   return made;
 }
 
@@ -139,11 +148,9 @@ Fields<WarmupOptions> WarmupFields() {
   return Fields<O>(
              "A straight rise in the first steps, then what the rest says (which sees the same "
              "t).")
-      .Add("steps", &O::steps, "updates of the rise")
-      .Required()
+      .Add("steps", &O::steps, "updates of the rise", kRequired)
       .Add("start", &O::start, "the rate at step 0")
-      .Add("end", &O::end, "default: the optimizer's learning_rate")
-      .StandIn("learning_rate");
+      .Add("end", &O::end, "default: the optimizer's learning_rate", StandIn{"learning_rate"});
 }
 
 void TakeSchedule(const Node& schedule, double rate, int index, OptimizerConfig* config) {
@@ -160,12 +167,10 @@ Setting KindSetting(const Node& kind, const std::string& name, const KindsWithFi
     kind.Need("custom", {"type"});
     return {kind.Get<std::string>("type"), AttrsOf(kind)};
   }
-  for (const auto& [known, fields] : kinds) {
-    if (known != name) continue;
-    if (fields.any()) return {name, AttrsOf(kind)};
-    for (const FieldSpec& field : fields.fields())
-      if (field.required) kind.Need(name, {field.name.c_str()});
-  }
+  const FieldTable* fields = FieldsOfKind(kinds, name);
+  if (fields && fields->any()) return {name, AttrsOf(kind)};
+  for (const FieldSpec& field : fields ? fields->fields() : std::vector<FieldSpec>())
+    if (field.required) kind.Need(name, {field.name.c_str()});
   return kind.Given(name);
 }
 

@@ -1,0 +1,27 @@
+#pragma once
+// Model text that is parsed, as programs.
+
+#include <coracle/layers/internal/text_parse.h>
+#include <coracle/layers/internal/text_schema.h>
+#include <coracle/layers/layer.h>
+
+#include <cstdint>
+#include <string>
+
+namespace coracle {
+
+inline constexpr uint64_t kMaxModelTextBytes = uint64_t{64} << 20;
+
+std::string DirectoryOf(const std::string& path);    // "." without one
+std::string CanonicalPath(const std::string& path);  // itself where it cannot be worked out
+
+// Appends to the model what the text says for that state. `path`, a canonical one, is "" for a text
+// that is no file.
+void ReadModel(const TextSchema& schema, const OpRegistry& ops, const ModelState& state,
+               const TextFile& file, const std::string& path, BuiltModel& model);
+
+// Whether the include_if and exclude_if of an entry include it in the programs of that state; sets
+// *has_rules where it has any.
+bool Includes(const Node& entry, const ModelState& state, bool* has_rules);
+
+}  // namespace coracle
