@@ -80,7 +80,8 @@ TEST(MixedPrecisionJob, WrongTextSaysWhere) {
     return TextError("mixed_precision {\n loss_scaling { " + text + " } }");
   };
   EXPECT_EQ(scaling("growth_factor: 1").substr(0, 14), "j.pbtxt:2:17: ");
-  ExpectContains(scaling("growth_factor: 1"), "growth_factor must be above 1 and at most 3.40282e+38, got 1");
+  ExpectContains(scaling("growth_factor: 1"),
+                 "growth_factor must be above 1 and at most 3.40282e+38, got 1");
   ExpectContains(scaling("backoff_factor: 1"), "backoff_factor must lie between 0 and 1");
   ExpectContains(scaling("growth_interval: 0"), "growth_interval");
   ExpectContains(scaling("init_scale: 4 max_scale: 2"), "max_scale 2 is below init_scale 4");
