@@ -1,4 +1,5 @@
 #include <coracle/clip/clip.h>
+#include <coracle/framework/base/registry.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/half_array.h>
@@ -74,11 +75,16 @@ const Fields<AdaptiveClipOptions>& AdaptiveFields() {
 }
 
 // Attrs that the table does not have are left alone: a later version may have written them.
-template <class Options>
-Options Load(const Fields<Options>& fields, const Setting& clip) {
+Setting Known(const FieldTable& fields, const Setting& clip) {
   Setting known{clip.kind, {}};
   for (const NamedAttr& attr : clip.attrs)
     if (fields.Find(attr.name)) known.attrs.push_back(attr);
+  return known;
+}
+
+template <class Options>
+Options Load(const Fields<Options>& fields, const Setting& clip) {
+  Setting known = Known(fields, clip);
   const Attribute* max_norm = clip.Find("max_norm");  // an older name of clip_norm
   if (max_norm && fields.Find("clip_norm")) known.attrs.push_back({"clip_norm", *max_norm});
   const std::string who = "gradient clip " + clip.kind;
@@ -488,13 +494,17 @@ void CountGradientClips(BlockDesc& block, ProgramDesc& startup,
 }
 
 void RegisterGradientClip(const std::string& kind, FieldTable fields, GradientClipFn append) {
+  if (kind == kChoiceName) ThrowInvalid(fmt::format("gradient clip: {}", kChoiceNameError));
   Kinds& kinds = AllKinds();
   const std::lock_guard<std::mutex> lock(kinds.mutex);
   if (kinds.Find(kind)) {
     throw Error(ErrorCode::kAlreadyExists,
                 fmt::format("gradient clip: the kind {} is registered already", Quote(kind)));
   }
-  kinds.known.push_back({kind, Kind{std::move(append), std::move(fields)}});
+  const auto check = [fields](const Setting& clip) {
+    fields.CheckSetting("gradient clip " + clip.kind, Known(fields, clip));
+  };
+  kinds.known.push_back({kind, Kind{std::move(append), std::move(fields), check}});
 }
 
 void RegisterGradientClip(const std::string& kind, GradientClipFn append) {

@@ -37,7 +37,9 @@ std::vector<std::string> OptimizerKinds() { return Optimizers().Kinds(); }
 KindsWithFields OptimizerFields() { return FieldsOfAll(Optimizers()); }
 
 std::unique_ptr<Optimizer> MakeOptimizer(const Setting& setting) {
-  return Optimizers().Get(setting.kind).make(setting);
+  const OptimizerKind kind = Optimizers().Get(setting.kind);
+  kind.fields.CheckSetting(setting.kind, setting);
+  return kind.make(setting);
 }
 
 void RegisterLrSchedule(const std::string& kind, FieldTable fields, LrScheduleMaker make,
@@ -56,7 +58,9 @@ std::vector<ScheduleEvent> LrScheduleEvents(const std::string& kind) {
 }
 
 LrSchedulePtr MakeLrSchedule(const Setting& setting) {
-  return LrSchedules().Get(setting.kind).make(setting);
+  const ScheduleKind kind = LrSchedules().Get(setting.kind);
+  kind.fields.CheckSetting("learning-rate schedule " + setting.kind, setting);
+  return kind.make(setting);
 }
 
 }  // namespace coracle

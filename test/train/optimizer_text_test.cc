@@ -264,7 +264,15 @@ TEST(OptimizerText, WhatUsersRegisterWithFields) {
                          .Add("rate", &R::rate, "", StandIn{"learning_rate"})
                          .Add("steps", &R::steps, "at most 9", kRequired, RangeFrom(0, 10)),
                      ThirdRate);
-  RegisterGradientClip("halve", Fields<O>("A clip.").Add("factor", &O::factor, "by that"),
+  // A maker of one's own does not see what the table refuses.
+  RegisterOptimizer("made_sgd",
+                    Fields<O>("A test's.").Add("factor", &O::factor, "", PositiveRange()),
+                    [](const Setting&) { return std::make_unique<TextSgd>(1); });
+  EXPECT_NO_THROW(MakeOptimizer({"made_sgd", {{"factor", 2.0}}}));
+  EXPECT_THROW(MakeOptimizer({"made_sgd", {{"factor", 0.0}}}), Error);
+  EXPECT_THROW(MakeOptimizer({"made_sgd", {{"facto", 2.0}}}), Error);
+  RegisterGradientClip("halve",
+                       Fields<O>("A clip.").Add("factor", &O::factor, "by that", PositiveRange()),
                        [](BlockDesc&, ProgramDesc&, const std::vector<ClipMember>& members) {
                          ClippedGradients same;
                          for (const ClipMember& member : members)
@@ -291,6 +299,8 @@ TEST(OptimizerText, WhatUsersRegisterWithFields) {
   EXPECT_EQ(made.gradient_clip, (Setting{"halve", {{"factor", 3.0}}}));
   EXPECT_EQ(TextError("optimizer {\n factor_sgd { facto: 2 } }"),
             "j:2:15: facto: no such field in factor_sgd; did you mean factor?");
+  ExpectContains(TextError("optimizer { sgd {} gradient_clip { halve { factor: -1 } } }"),
+                 "gradient clip halve: factor must be positive, got -1");
   EXPECT_EQ(TextError("optimizer {\n factor_sgd { factor: -2 } }"),
             "j:2:15: factor_sgd: factor must be positive, got -2");
   EXPECT_EQ(TextError("optimizer { sgd { }\n schedule { third { steps: 11 } } }"),
@@ -336,6 +346,13 @@ TEST(OptimizerText, NamesThatNoSchemaTakes) {
                        "kind", [](const UpdateContext& u, const Setting&) { return u.grad; });
                  }),
                  "regularizer: " + why);
+  ExpectContains(ErrorOf([] {
+                   RegisterGradientClip(
+                       "kind",
+                       [](BlockDesc&, ProgramDesc&,
+                          const std::vector<ClipMember>&) -> ClippedGradients { return {}; });
+                 }),
+                 "gradient clip: " + why);
   EXPECT_NO_THROW(JobSchema());
 }
 
