@@ -1,5 +1,5 @@
 #pragma once
-// What a run of all op tests must have done; test/op_test.cc checks it at the end.
+// What a run of all op tests must have done; test/completeness.cc checks it at the end.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/interpreter.h>
@@ -9,6 +9,11 @@
 #include <vector>
 
 namespace coracle {
+
+// "[clip.C1]" in a message: a test has provoked "clip.C1".
+void NoteConstraint(const std::string& message);
+// A test has checked the gradient of that op type.
+void NoteCheckedGradient(const std::string& type);
 
 // The error message names the constraint: "load.C1". For tests that make their programs themselves.
 void ExpectConstraint(const std::string& message, const std::string& id);

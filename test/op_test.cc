@@ -1,7 +1,5 @@
 #include "op_test.h"
 
-#include <coracle/backward/backward.h>
-#include <coracle/executor/executor.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/run_rules.h>
@@ -9,11 +7,7 @@
 #include <coracle/framework/tensor/tensor.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "completeness.h"
@@ -87,61 +81,6 @@ void ExpectClose(const std::vector<double>& expected, const Tensor& actual, doub
   }
 }
 
-// What the tests of this run did, for the check at its end.
-std::set<std::string>& ProvokedConstraints() {
-  static std::set<std::string> ids;
-  return ids;
-}
-std::set<std::string>& CheckedGradients() {
-  static std::set<std::string> types;
-  return types;
-}
-std::set<std::string>& CheckedHigherGradients() {
-  static std::set<std::string> types;
-  return types;
-}
-
-// "[clip.C1]" in a message -> "clip.C1".
-void NoteConstraint(const std::string& message) {
-  static const std::regex pattern("\\[([a-z0-9_]+\\.C[0-9]+)\\]");
-  std::smatch match;
-  if (std::regex_search(message, match, pattern)) ProvokedConstraints().insert(match[1]);
-}
-
-// After a whole run: every constraint that an op declares was provoked (where a gradient op repeats
-// its forward op's, by one of the two), every gradient checked, and the gradients of gradients of
-// every op that can be differentiated twice.
-class Completeness : public ::testing::Environment {
- public:
-  void TearDown() override {
-    if (::testing::GTEST_FLAG(filter) != "*") return;
-    for (const std::string& type : DefaultOps().Types()) {
-      const OpSpec& def = DefaultOps().Get(type);
-      for (const ConstraintDef& constraint : def.constraints) {
-        const std::string suffix = "." + constraint.id;
-        EXPECT_TRUE(ProvokedConstraints().count(type + suffix) ||
-                    ProvokedConstraints().count(constraint.like + suffix))
-            << "no test provokes " << type << suffix;
-      }
-      bool gradient_op = type.ends_with("_grad");
-      EXPECT_TRUE(gradient_op || !def.HasGradient() || CheckedGradients().count(type))
-          << "no test checks the gradient of " << type;
-      EXPECT_TRUE(gradient_op || !HasSecondGradient(type) || CheckedHigherGradients().count(type))
-          << "no test checks second gradients of " << type;
-    }
-  }
-
- private:
-  // What a gradient op without a gradient says of it is the reason.
-  static bool HasSecondGradient(const std::string& type) {
-    const OpSpec* grad = DefaultOps().Find(type + "_grad");
-    return DefaultOps().Get(type).HasGradient() && (!grad || grad->HasGradient());
-  }
-};
-
-[[maybe_unused]] const auto* const kCompleteness =
-    ::testing::AddGlobalTestEnvironment(new Completeness);
-
 }  // namespace
 
 // A program that computes outputs and (after them) gradients.
@@ -151,151 +90,6 @@ struct OpTest::Graph {
   std::map<std::string, std::string> grad_of;  // variable -> its gradient
   std::vector<std::string> outputs;  // floating-point outputs that have a gradient w in `inputs`
 };
-
-void ExpectConstraint(const std::string& message, const std::string& id) {
-  EXPECT_NE(message.find("[" + id + "]"), std::string::npos)
-      << "the message lacks '" << id << "': " << message;
-  NoteConstraint(message);
-}
-
-void GradientIsCheckedIn(const std::string& type, const std::string& test) {
-  const char* sources = std::getenv("CORACLE_SOURCE_DIR");
-  std::ifstream file(std::string(sources ? sources : "..") + "/" + test);
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  EXPECT_NE(text.find("\"" + type + "\""), std::string::npos) << test << " has no " << type;
-  CheckedGradients().insert(type);
-}
-
-void HigherGradientsAreChecked(const std::string& type) { CheckedHigherGradients().insert(type); }
-
-void CheckZeroGradient(const std::string& type) {
-  CheckedGradients().insert(type);
-  ProgramDesc program;
-  BlockDesc& block = program.Root();
-  block.Var("x").SetShape({2});
-  const OpDesc& op = block.AppendOp(type, {{"X", {"x"}}}, {{"Out", {"o"}}});
-  InferOp(block, op, DefaultOps());
-  GradientContext::Request request;
-  request.op = &op;
-  request.block = &block;
-  request.output_grads = {"o@GRAD"};
-  request.input_grads = {"x@GRAD"};
-  GradientContext context(DefaultOps(), request);
-  RunGradient(DefaultOps().Get(type), context);
-  for (const auto& appended : context.TakeOps()) block.AppendOp(*appended);
-  VarValues env;
-  env["x"] = Tensor::Of<float>({2}, {-1.25f, 2.5f});
-  env["o@GRAD"] = Tensor::Of<float>({2}, {3, -4});
-  Interpret(block, DefaultOps(), env);
-  EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at("x@GRAD")), Tensor::Zeros(DType::kFloat32, {2})))
-      << type;
-}
-
-void ExpectRefused(const std::string& type,
-                   const std::vector<std::pair<std::string, VarMeta>>& inputs,
-                   const AttrList& attrs, const std::string& id) {
-  ProgramDesc program;
-  BlockDesc& block = program.Root();
-  OpDesc op(type, {}, {}, attrs);
-  for (const auto& [slot, meta] : inputs) {
-    std::vector<std::string> args = op.Input(slot);
-    args.push_back(slot + "." + std::to_string(args.size()));
-    block.Var(args.back()).SetMeta(meta);
-    op.SetInput(slot, args);
-  }
-  for (const SlotDef& slot : DefaultOps().Get(type).outputs) {
-    if (!op.HasOutput(slot.name)) op.SetOutput(slot.name, {slot.name + ".out"});
-  }
-  std::string message = "nothing was refused";
-  try {
-    InferOp(block, block.AppendOp(op), DefaultOps());
-  } catch (const Error& e) {
-    message = e.message();
-  }
-  ExpectConstraint(message, id);
-}
-
-namespace {
-
-VarValues CloneAll(const VarValues& env) {
-  VarValues copy;
-  for (const auto& [name, value] : env) copy[name] = CloneValue(value);
-  return copy;
-}
-
-BackwardOptions WithRespectTo(std::vector<std::string> names) {
-  BackwardOptions options;
-  options.parameter_list = std::move(names);
-  return options;
-}
-
-double LossOf(const ProgramDesc& program, const std::string& loss, VarValues env) {
-  Interpret(program.Root(), DefaultOps(), env);
-  return std::get<Tensor>(env.at(loss)).Item<double>();
-}
-
-// Moves x by `step` along the direction.
-void Move(Tensor& x, const Tensor& direction, double step) {
-  for (int64_t k = 0; k < x.numel(); ++k) x.data<double>()[k] += step * direction.data<double>()[k];
-}
-
-Tensor Direction(const Shape& shape, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal;
-  Tensor direction(DType::kFloat64, shape);
-  for (double& v : direction.span<double>()) v = normal(random);
-  return direction;
-}
-
-}  // namespace
-
-void CheckProgramGradient(const std::vector<std::string>& types, const ProgramDesc& program,
-                          const std::string& loss, const std::vector<std::string>& wrt,
-                          const VarValues& inputs) {
-  for (const std::string& type : types) {
-    bool found = false;
-    for (int b = 0; b < program.NumBlocks(); ++b) {
-      for (size_t i = 0; i < program.Block(b).NumOps(); ++i)
-        found |= program.Block(b).op(i).type() == type;
-    }
-    EXPECT_TRUE(found) << "the program has no " << type;
-    CheckedGradients().insert(type);
-  }
-  ProgramDesc differentiated = program;
-  const auto pairs = AppendBackward(Variable::Of(differentiated.Root(), loss), WithRespectTo(wrt));
-  VarValues interpreted = CloneAll(inputs);
-  Interpret(differentiated.Root(), DefaultOps(), interpreted);
-  std::map<std::string, Tensor> feeds;
-  for (const auto& [name, value] : inputs) feeds[name] = std::get<Tensor>(value).Clone();
-  std::vector<std::string> fetches;
-  for (const ParamAndGrad& pair : pairs) {
-    ASSERT_NE(pair.grad, "") << pair.param;
-    fetches.push_back(pair.grad);
-  }
-  Scope scope;
-  const std::vector<Tensor> run = Executor().Run(differentiated, scope, feeds, fetches);
-  double largest = 0;
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    const Tensor& grad = std::get<Tensor>(interpreted.at(pairs[i].grad));
-    const Tensor direction = Direction(grad.shape(), static_cast<uint32_t>(i + 5));
-    ASSERT_EQ(run[i].shape(), grad.shape()) << pairs[i].param;
-    double analytic = 0, moved[2] = {0, 0};
-    constexpr double kStep = 1e-5;
-    for (int64_t k = 0; k < grad.numel(); ++k) {
-      analytic += grad.data<double>()[k] * direction.data<double>()[k];
-      largest = std::max(largest, std::abs(grad.data<double>()[k]));
-      EXPECT_NEAR(run[i].data<double>()[k], grad.data<double>()[k], 1e-12) << pairs[i].param;
-    }
-    for (int side : {0, 1}) {
-      VarValues env = CloneAll(inputs);
-      Move(std::get<Tensor>(env.at(pairs[i].param)), direction, side ? kStep : -kStep);
-      moved[side] = LossOf(program, loss, std::move(env));
-    }
-    const double numeric = (moved[1] - moved[0]) / (2 * kStep);
-    EXPECT_NEAR(analytic, numeric, 1e-6 * std::max(1.0, std::abs(numeric))) << pairs[i].param;
-  }
-  EXPECT_GT(largest, 1e-6) << "all gradients are zero";
-}
 
 OpTest::OpTest(std::string type, const OpRegistry& ops) : ops_(ops), type_(std::move(type)) {}
 
@@ -602,7 +396,7 @@ void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>&
 }
 
 OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const DifferenceCheck& check) {
-  CheckedGradients().insert(type_);
+  NoteCheckedGradient(type_);
   Graph graph = BuildGradient(slots, true);
   std::vector<std::string> wrt;
   for (const auto& [name, grad] : graph.grad_of) wrt.push_back(name);

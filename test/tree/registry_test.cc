@@ -1,5 +1,5 @@
 // What every op declaration must have. That every constraint and gradient is tested is checked at
-// the end of operators_test, which sees what its tests provoked (test/op_test.cc).
+// the end of operators_test, which sees what its tests provoked (test/completeness.cc).
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
