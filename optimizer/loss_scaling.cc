@@ -2,6 +2,7 @@
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/update/loss_scale.h>
+#include <coracle/optimizer/internal/update_step.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizer.h>
 
@@ -94,9 +95,8 @@ std::string LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGra
   return overflow;
 }
 
-// A second look, at what clips have made; nothing where there was no clip.
-std::string LossScaling::CheckClipped(BlockDesc& block, const std::vector<ParamAndGrad>& clipped,
-                                      const std::string& overflow) {
+std::string CheckClipped(BlockDesc& block, const std::vector<ParamAndGrad>& clipped,
+                         const std::string& overflow) {
   const Writer w = ScalingWriter(block);
   const Variable one = w.Named("loss_scaling_one", FillConstant(w, DType::kFloat32, 1));
   const std::string found = AppendCheck(w, GradsOf(clipped), one.name());
@@ -112,12 +112,9 @@ std::vector<ParamAndGrad> LossScaling::ApplyGradients(
   const std::string overflow = Unscale(block, pairs);
   overflows_.push_back(overflow);
   optimizer.AddGuard(NotOf(ScalingWriter(block), overflow));
-  optimizer.SetClippedGuard(
-      [this, overflow](BlockDesc& at, const std::vector<ParamAndGrad>& clipped) {
-        return CheckClipped(at, clipped, overflow);
-      });
+  optimizer.SetOverflow(overflow);
   std::vector<ParamAndGrad> updated = optimizer.ApplyGradients(block, startup, pairs);
-  optimizer.SetClippedGuard({});
+  optimizer.SetOverflow("");
   return updated;
 }
 

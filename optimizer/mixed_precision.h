@@ -215,8 +215,6 @@ class LossScaling {
 
  private:
   std::string Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs);
-  std::string CheckClipped(BlockDesc& block, const std::vector<ParamAndGrad>& clipped,
-                           const std::string& overflow);
 
   GradScalerOptions options_;
   ProgramDesc& startup_;

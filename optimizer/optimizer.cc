@@ -3,6 +3,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
+#include <coracle/optimizer/internal/update_step.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
@@ -69,8 +70,29 @@ std::vector<ParamAndGrad> Optimizer::ApplyGradients(BlockDesc& block, ProgramDes
         !pair.grad.empty() && Variable::Of(block, pair.param).desc().training().trainable;
     if (trained) updated.push_back(pair);
   }
-  AppendGuarded(block, guards_, [&](BlockDesc& inner) { AppendAll(inner, startup, updated); });
+  UpdateStep step(block, startup, updated);
+  for (const Stage& stage : Stages()) (this->*stage.append)(step);
+  step.Close();
   return updated;
+}
+
+const std::vector<Optimizer::Stage>& Optimizer::Stages() {
+  static const std::vector<Stage> stages = {
+      {"guard", &Optimizer::Guard},
+      {"average", &Optimizer::AverageBeforeClip},
+      {"clip", &Optimizer::Clip},
+      {"check what was clipped", &Optimizer::Check},
+      {"average what was clipped", &Optimizer::AverageAfterClip},
+      {"learning rate", &Optimizer::PrepareLearningRate},
+      {"decay and update", &Optimizer::DecayAndUpdate},
+      {"averages of parameters", &Optimizer::Follow}};
+  return stages;
+}
+
+void Optimizer::Guard(UpdateStep& step) { step.RunOnlyIf(guards_); }
+
+void Optimizer::AverageBeforeClip(UpdateStep& step) {
+  if (!divide_after_clip_) Average(step);
 }
 
 void Optimizer::SetGradientDivisor(double divisor, bool after_clip) {
@@ -82,10 +104,10 @@ void Optimizer::SetGradientDivisor(double divisor, bool after_clip) {
   divide_after_clip_ = after_clip;
 }
 
-std::vector<ParamAndGrad> Optimizer::Divided(BlockDesc& block,
-                                             std::vector<ParamAndGrad> pairs) const {
-  if (gradient_divisor_ == 1) return pairs;
-  for (ParamAndGrad& pair : pairs) {
+void Optimizer::Average(UpdateStep& step) const {
+  if (gradient_divisor_ == 1) return;
+  BlockDesc& block = step.block();
+  for (ParamAndGrad& pair : step.gradients) {
     const size_t first = block.NumOps();
     const Writer w(block, DefaultOps(), {.name = [&](const std::string& name) {
                      return block.program().FreeName(name);
@@ -95,64 +117,71 @@ std::vector<ParamAndGrad> Optimizer::Divided(BlockDesc& block,
     SetRoles(block, first, pair);
     pair.grad = mean.name();
   }
-  return pairs;
 }
 
-void Optimizer::AppendAll(BlockDesc& block, ProgramDesc& startup,
-                          const std::vector<ParamAndGrad>& pairs) {
-  const std::vector<ParamAndGrad> means = divide_after_clip_ ? pairs : Divided(block, pairs);
+void Optimizer::Clip(UpdateStep& step) {
   std::vector<ClipMember> members;
-  members.reserve(pairs.size());
-  for (const ParamAndGrad& pair : means) {
-    const std::optional<Setting> clip = ClipOf(Variable::Of(block, pair.param).desc());
+  members.reserve(step.gradients.size());
+  for (const ParamAndGrad& pair : step.gradients) {
+    const std::optional<Setting> clip = ClipOf(Variable::Of(step.block(), pair.param).desc());
     members.push_back({pair, clip ? *clip : NoGradientClip()});
   }
-  const ClippedGradients clips = AppendGradientClips(block, startup, members);
-  if (clip_statistics_) CountGradientClips(block, startup, members, clips.grads);
-  std::vector<ParamAndGrad> clipped = means;
-  for (size_t i = 0; i < pairs.size(); ++i) clipped[i].grad = clips.grads[i];
-  std::vector<std::string> guards = clips.guards;
-  if (clipped_guard_ && clipped != means) guards.push_back(clipped_guard_(block, clipped));
-  AppendGuarded(block, guards, [&](BlockDesc& inner) {
-    AppendUpdates(inner, startup, pairs, divide_after_clip_ ? Divided(inner, clipped) : clipped);
-    for (const AfterUpdate& append : after_update_) append(inner);
-  });
+  ClippedGradients clips = AppendGradientClips(step.block(), step.startup, members);
+  if (clip_statistics_) CountGradientClips(step.block(), step.startup, members, clips.grads);
+  for (size_t i = 0; i < members.size(); ++i) {
+    step.clipped |= step.gradients[i].grad != clips.grads[i];
+    step.gradients[i].grad = clips.grads[i];
+  }
+  step.clip_guards = std::move(clips.guards);
 }
 
-void Optimizer::AppendUpdates(BlockDesc& block, ProgramDesc& startup,
-                              const std::vector<ParamAndGrad>& pairs,
-                              const std::vector<ParamAndGrad>& clipped) {
-  PrepareLearningRate(block, startup, pairs);
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    const VarDesc& param = Variable::Of(block, pairs[i].param).desc();
+void Optimizer::Check(UpdateStep& step) {
+  std::vector<std::string> guards = step.clip_guards;
+  if (!overflow_.empty() && step.clipped)
+    guards.push_back(CheckClipped(step.block(), step.gradients, overflow_));
+  step.RunOnlyIf(guards);
+}
+
+void Optimizer::AverageAfterClip(UpdateStep& step) {
+  if (divide_after_clip_) Average(step);
+}
+
+void Optimizer::PrepareLearningRate(UpdateStep& step) {
+  if (!learning_rate_var_.empty()) return;
+  for (const ParamAndGrad& pair : step.pairs) {
+    if (Variable::Of(step.block(), pair.param).dtype() == DType::kFloat64)
+      rate_dtype_ = DType::kFloat64;
+  }
+  if (schedule_) {
+    learning_rate_var_ = AppendLrSchedule(*schedule_, step.block(), step.startup, rate_dtype_);
+  } else {
+    ProgramDesc& main = step.block().program();
+    learning_rate_var_ = MakeState(main, step.startup, main.UniqueName("learning_rate"),
+                                   rate_dtype_, {1}, learning_rate_);
+  }
+}
+
+void Optimizer::DecayAndUpdate(UpdateStep& step) {
+  BlockDesc& block = step.block();
+  for (size_t i = 0; i < step.pairs.size(); ++i) {
+    const VarDesc& param = Variable::Of(block, step.pairs[i].param).desc();
     const size_t first = block.NumOps();
     const double multiplier = param.training().learning_rate;
     UpdateContext update = {block,
-                            startup,
-                            pairs[i].param,
-                            clipped[i].grad,
+                            step.startup,
+                            step.pairs[i].param,
+                            step.gradients[i].grad,
                             LearningRateOf(block, param),
                             !schedule_ && learning_rate_ * multiplier == 1};
     if (const std::optional<Setting> regularizer = RegularizerOf(param))
       update.grad = AppendRegularizer(update, *regularizer);
     AppendUpdate(update);
-    SetRoles(block, first, pairs[i]);
+    SetRoles(block, first, step.pairs[i]);
   }
 }
 
-void Optimizer::PrepareLearningRate(BlockDesc& block, ProgramDesc& startup,
-                                    const std::vector<ParamAndGrad>& pairs) {
-  if (!learning_rate_var_.empty()) return;
-  for (const ParamAndGrad& pair : pairs) {
-    if (Variable::Of(block, pair.param).dtype() == DType::kFloat64) rate_dtype_ = DType::kFloat64;
-  }
-  if (schedule_) {
-    learning_rate_var_ = AppendLrSchedule(*schedule_, block, startup, rate_dtype_);
-  } else {
-    ProgramDesc& main = block.program();
-    learning_rate_var_ = MakeState(main, startup, main.UniqueName("learning_rate"), rate_dtype_,
-                                   {1}, learning_rate_);
-  }
+void Optimizer::Follow(UpdateStep& step) {
+  for (const AfterUpdate& append : after_update_) append(step.block());
 }
 
 std::optional<Setting> Optimizer::ClipOf(const VarDesc& param) const {

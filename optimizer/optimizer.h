@@ -19,6 +19,8 @@
 
 namespace coracle {
 
+struct UpdateStep;
+
 struct MinimizeOptions {
   std::vector<std::string> parameter_list = {};
   std::vector<std::string> no_grad_set = {};
@@ -91,12 +93,10 @@ class Optimizer {
   // their block: averages.
   using AfterUpdate = std::function<void(BlockDesc& block)>;
   void AddAfterUpdate(AfterUpdate append) { after_update_.push_back(std::move(append)); }
-  // Asked where gradients were clipped: appends to the block of the clips what tells from their
-  // results whether to update, and returns that bool [1] variable. Schedule, regularizers and
-  // updates are then guarded by it too. (A step whose clip made an infinite gradient is skipped.)
-  using ClippedGuard =
-      std::function<std::string(BlockDesc& block, const std::vector<ParamAndGrad>& clipped)>;
-  void SetClippedGuard(ClippedGuard guard) { clipped_guard_ = std::move(guard); }
+  // The bool [1] variable that says whether a gradient was not finite, as loss scaling found it.
+  // Where clips changed a gradient it is looked at again: schedule, regularizers and updates run
+  // only where that finds nothing either. "": no second look.
+  void SetOverflow(std::string overflow) { overflow_ = std::move(overflow); }
 
   // The rate follows a schedule, as ops of the program (call before Minimize). The constructor's
   // learning rate is not used then.
@@ -120,12 +120,22 @@ class Optimizer {
                                  double value, const Shape* shape = nullptr);
 
  private:
-  void PrepareLearningRate(BlockDesc& block, ProgramDesc& startup,
-                           const std::vector<ParamAndGrad>& pairs);
-  std::vector<ParamAndGrad> Divided(BlockDesc& block, std::vector<ParamAndGrad> pairs) const;
-  void AppendAll(BlockDesc& block, ProgramDesc& startup, const std::vector<ParamAndGrad>& pairs);
-  void AppendUpdates(BlockDesc& block, ProgramDesc& startup, const std::vector<ParamAndGrad>& pairs,
-                     const std::vector<ParamAndGrad>& clipped);
+  // The stages of an update, in the order in which Stages lists them.
+  struct Stage {
+    const char* name;
+    void (Optimizer::*append)(UpdateStep& step);
+  };
+  static const std::vector<Stage>& Stages();
+  void Guard(UpdateStep& step);
+  void AverageBeforeClip(UpdateStep& step);
+  void Clip(UpdateStep& step);
+  void Check(UpdateStep& step);
+  void AverageAfterClip(UpdateStep& step);
+  void PrepareLearningRate(UpdateStep& step);
+  void DecayAndUpdate(UpdateStep& step);
+  void Follow(UpdateStep& step);
+
+  void Average(UpdateStep& step) const;
   std::string LearningRateOf(BlockDesc& block, const VarDesc& param);
   std::optional<Setting> ClipOf(const VarDesc& param) const;
   std::optional<Setting> RegularizerOf(const VarDesc& param) const;
@@ -138,7 +148,7 @@ class Optimizer {
   bool divide_after_clip_ = false;
   LrSchedulePtr schedule_;
   std::vector<std::string> guards_;
-  ClippedGuard clipped_guard_;
+  std::string overflow_;
   std::vector<AfterUpdate> after_update_;
   std::string learning_rate_var_;
   DType rate_dtype_ = DType::kFloat32;

@@ -2,6 +2,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/operators/control/conditional_block.h>
 #include <coracle/operators/operators.h>
+#include <coracle/optimizer/internal/update_step.h>
 #include <coracle/optimizer/optimizer.h>
 #include <fmt/format.h>
 
@@ -29,15 +30,38 @@ Writer UpdateWriter(BlockDesc& block) {
 
 }  // namespace
 
+GuardedBlock::GuardedBlock(BlockDesc& outer, const std::vector<std::string>& guards)
+    : block_(&outer) {
+  if (guards.empty()) return;
+  for (const std::string& guard : guards) RequireGuard(outer, guard);
+  outer_.emplace(UpdateWriter(outer));
+  condition_ = All(*outer_, guards);
+  block_ = &outer.program().AppendBlock(outer);
+}
+
+void GuardedBlock::Close() {
+  if (outer_) outer_->Append(std::make_unique<OpDesc>(ConditionalBlockOp(*block_, condition_)));
+}
+
+UpdateStep::UpdateStep(BlockDesc& block, ProgramDesc& startup_program,
+                       const std::vector<ParamAndGrad>& params_and_grads)
+    : startup(startup_program), pairs(params_and_grads), gradients(params_and_grads) {
+  open.emplace_back(block, std::vector<std::string>());
+}
+
+void UpdateStep::RunOnlyIf(const std::vector<std::string>& guards) {
+  open.emplace_back(block(), guards);
+}
+
+void UpdateStep::Close() {
+  for (auto it = open.rbegin(); it != open.rend(); ++it) it->Close();
+}
+
 void AppendGuarded(BlockDesc& outer, const std::vector<std::string>& guards,
                    const std::function<void(BlockDesc& block)>& body) {
-  if (guards.empty()) return body(outer);
-  for (const std::string& guard : guards) RequireGuard(outer, guard);
-  const Writer w = UpdateWriter(outer);
-  const std::string condition = All(w, guards);
-  BlockDesc& inner = outer.program().AppendBlock(outer);
-  body(inner);
-  w.Append(std::make_unique<OpDesc>(ConditionalBlockOp(inner, condition)));
+  GuardedBlock guarded(outer, guards);
+  body(guarded.block());
+  guarded.Close();
 }
 
 void AppendScale(BlockDesc& block, const std::string& x, const std::string& out, double factor) {

@@ -351,8 +351,7 @@ void RegisterSetValue(OpRegistry& ops) {
   OpDef grad("set_value_grad");
   grad.Doc(
           "Gradient of set_value: Input@GRAD = Out@GRAD, 0 in the part; ValueTensor@GRAD = the "
-          "part "
-          "of Out@GRAD, summed where the value was stretched.")
+          "part of Out@GRAD, summed where the value was stretched.")
       .ConstraintsOf("set_value", {"C1", "C2", "C3", "C4", "C7"})
       .Constraint("C5", "ValueTensor must have the dtype of Out@GRAD")
       .Constraint("C6", "ValueTensor@GRAD needs a ValueTensor that can be stretched to the part")
