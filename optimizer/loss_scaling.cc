@@ -2,16 +2,10 @@
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/update/loss_scale.h>
-#include <coracle/optimizer/internal/update_step.h>
-#include <coracle/optimizer/mixed_precision.h>
-#include <coracle/optimizer/optimizer.h>
+#include <coracle/optimizer/internal/training_step.h>
 
 namespace coracle {
 namespace {
-
-Writer ScalingWriter(BlockDesc& block) {
-  return Writer(block, DefaultOps(), {.role = kOptimize, .stop_gradient = true});
-}
 
 std::string NotOf(const Writer& w, const std::string& x) {
   return w.Named("loss_scaling_not", Not(w.Var(x))).name();
@@ -88,42 +82,29 @@ BackwardCallback LossScaling::ErrorClip(bool count) {
 std::string LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs) {
   const std::vector<std::string> grads = GradsOf(pairs);
   if (grads.empty()) ThrowInvalid("loss scaling: there are no gradients to unscale");
-  const Writer w = ScalingWriter(block);
-  std::string overflow = AppendCheck(w, grads, scale_);
+  const Writer w = UpdateWriter(block);
+  const std::string overflow = AppendCheck(w, grads, scale_);
   if (!entering_finite_.empty())
     w.Into(overflow, "logical_or", {{"X", {overflow}}, {"Y", {NotOf(w, entering_finite_)}}});
-  return overflow;
+  overflows_.push_back(overflow);
+  return NotOf(w, overflow);
 }
 
-std::string CheckClipped(BlockDesc& block, const std::vector<ParamAndGrad>& clipped,
-                         const std::string& overflow) {
-  const Writer w = ScalingWriter(block);
+std::string LossScaling::CheckAgain(BlockDesc& block, const std::vector<ParamAndGrad>& clipped) {
+  const std::string& overflow = overflows_.back();
+  const Writer w = UpdateWriter(block);
   const Variable one = w.Named("loss_scaling_one", FillConstant(w, DType::kFloat32, 1));
   const std::string found = AppendCheck(w, GradsOf(clipped), one.name());
   w.Into(overflow, "logical_or", {{"X", {overflow}}, {"Y", {found}}});
   return NotOf(w, found);
 }
 
-std::vector<ParamAndGrad> LossScaling::ApplyGradients(
-    BlockDesc& block, ProgramDesc& startup, Optimizer& optimizer,
-    const std::vector<ParamAndGrad>& pairs, const std::function<void(BlockDesc& block)>& after) {
-  if (after) optimizer.AddAfterUpdate(after);
-  if (!options_.enabled) return optimizer.ApplyGradients(block, startup, pairs);
-  const std::string overflow = Unscale(block, pairs);
-  overflows_.push_back(overflow);
-  optimizer.AddGuard(NotOf(ScalingWriter(block), overflow));
-  optimizer.SetOverflow(overflow);
-  std::vector<ParamAndGrad> updated = optimizer.ApplyGradients(block, startup, pairs);
-  optimizer.SetOverflow("");
-  return updated;
-}
-
 void LossScaling::Update(BlockDesc& block) {
   if (!options_.enabled) return;
   if (overflows_.empty())
-    ThrowInvalid("loss scaling: Update() before any ApplyGradients(): no gradient was looked at");
+    ThrowInvalid("loss scaling: Update() before any Unscale(): no gradient was looked at");
   const LossScaleRule rule = LossScaleRuleOf(options_);
-  const Writer w = ScalingWriter(block);
+  const Writer w = UpdateWriter(block);
   Variable any = w.Var(overflows_.front());
   for (size_t i = 1; i < overflows_.size(); ++i)
     any = w.Named("found_infinite", Or(any, w.Var(overflows_[i])));
@@ -152,12 +133,8 @@ void LossScaling::Update(BlockDesc& block) {
 std::vector<ParamAndGrad> LossScaling::Minimize(Optimizer& optimizer, const Variable& loss,
                                                 ProgramDesc& startup,
                                                 const MinimizeOptions& options) {
-  if (!options_.enabled) return optimizer.Minimize(loss, startup, options);
-  const std::vector<ParamAndGrad> pairs = Optimizer::Backward(Scale(loss), options, ErrorClip());
-  BlockDesc& block = loss.block();
-  std::vector<ParamAndGrad> updated = ApplyGradients(block, startup, optimizer, pairs);
-  Update(block);
-  return updated;
+  return AppendTrainingStep({.groups = {GroupOf(optimizer)}, .backward = options, .scaling = this},
+                            loss, startup);
 }
 
 }  // namespace coracle

@@ -173,13 +173,8 @@ class GradScaler {
 //   LossScaling scaling(main, startup, {.growth_interval = 1000});
 //   scaling.Minimize(optimizer, loss, startup);
 //
-// or step by step, for several optimizers, or inside the block of every k-th micro-batch:
-//
-//   Variable scaled = scaling.Scale(loss);
-//   pairs = AppendBackward(scaled, {.callbacks = {scaling.ErrorClip()}});
-//   scaling.ApplyGradients(block, startup, optimizer_a, pairs_a);
-//   scaling.ApplyGradients(block, startup, optimizer_b, pairs_b);
-//   scaling.Update(block);
+// For several optimizers, or with accumulation, give it to a TrainingStep, whose stages call Scale,
+// ErrorClip, Unscale, CheckAgain and Update in this order.
 
 class LossScaling {
  public:
@@ -198,31 +193,29 @@ class LossScaling {
   // true one. Its input is checked first, since clipping would make an overflow finite. `count`
   // counts what the clips do, see CountErrorClip.
   BackwardCallback ErrorClip(bool count = false);
-  // Appends to `block`: the gradients divided in place and looked at; then the
-  // optimizer's clips and updates, and what `after` appends to their block (averages), which run
-  // only if all of these gradients, and what the clips made of them, are finite. Other optimizers
-  // are not concerned. Returns the pairs that are updated.
-  std::vector<ParamAndGrad> ApplyGradients(BlockDesc& block, ProgramDesc& startup,
-                                           Optimizer& optimizer,
-                                           const std::vector<ParamAndGrad>& pairs,
-                                           const std::function<void(BlockDesc& block)>& after = {});
-  // Appends to `block`, the one of ApplyGradients, one move of the scale for all optimizers. Call
-  // last; throws kInvalidArgument when no gradient was looked at.
+  // Appends to `block` ops that divide the gradients in place and check them. Returns the name of a
+  // bool [1] variable, the guard of their optimizer: whether all of them, and all gradients that
+  // entered error clips, are finite. Throws kInvalidArgument for no gradients.
+  std::string Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs);
+  // Checks the gradients of the last Unscale again after clips have changed them, since a clip may
+  // have made one infinite. Returns another guard.
+  std::string CheckAgain(BlockDesc& block, const std::vector<ParamAndGrad>& clipped);
+  // Appends to `block`, the one of Unscale, the op that changes the scale, for all optimizers
+  // together. Call last; throws kInvalidArgument when no gradient was checked.
   void Update(BlockDesc& block);
 
+  bool enabled() const { return options_.enabled; }
   const std::string& scale_var() const { return scale_; }
   const std::string& skipped_var() const { return skipped_; }  // steps skipped in a row
 
  private:
-  std::string Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs);
-
   GradScalerOptions options_;
   ProgramDesc& startup_;
   std::string scale_, good_steps_, bad_steps_, skipped_;
   // Persistable: whether all gradients that entered error clips since the last Update were finite.
   // "" without error clips.
   std::string entering_finite_;
-  std::vector<std::string> overflows_;
+  std::vector<std::string> overflows_;  // bool [1]: what each Unscale found
 };
 
 }  // namespace coracle

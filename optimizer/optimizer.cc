@@ -3,8 +3,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
-#include <coracle/optimizer/internal/update_step.h>
-#include <coracle/optimizer/optimizer.h>
+#include <coracle/optimizer/internal/training_step.h>
 #include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
 
@@ -33,7 +32,7 @@ Optimizer::Optimizer(double learning_rate) : learning_rate_(learning_rate) {
 
 std::vector<ParamAndGrad> Optimizer::Minimize(const Variable& loss, ProgramDesc& startup,
                                               const MinimizeOptions& options) {
-  return ApplyGradients(loss.program().Root(), startup, Backward(loss, options));
+  return AppendTrainingStep({.groups = {GroupOf(*this)}, .backward = options}, loss, startup);
 }
 
 std::vector<ParamAndGrad> Optimizer::Backward(const Variable& loss, const MinimizeOptions& options,
@@ -58,40 +57,29 @@ std::vector<ParamAndGrad> Optimizer::Backward(const Variable& loss, const Minimi
 
 std::vector<ParamAndGrad> Optimizer::ApplyGradients(BlockDesc& block, ProgramDesc& startup,
                                                     const std::vector<ParamAndGrad>& pairs) {
+  return AppendTrainingStep({.groups = {GroupOf(*this)}}, block, startup, pairs);
+}
+
+void Optimizer::Unscale(StepState& step) {
+  BlockDesc& block = step.block();
   if (!learning_rate_var_.empty() && !block.FindVarRecursive(learning_rate_var_)) {
     ThrowInvalid(
         fmt::format("optimizer: the program has no variable {}, the learning rate of this "
                     "optimizer: one object serves one program",
                     Quote(learning_rate_var_)));
   }
-  std::vector<ParamAndGrad> updated;
-  for (const ParamAndGrad& pair : pairs) {
-    const bool trained =
-        !pair.grad.empty() && Variable::Of(block, pair.param).desc().training().trainable;
-    if (trained) updated.push_back(pair);
-  }
-  UpdateStep step(block, startup, updated);
-  for (const Stage& stage : Stages()) (this->*stage.append)(step);
-  step.Close();
-  return updated;
+  OptimizerTurn& turn = *step.turn;
+  std::erase_if(turn.pairs, [&](const ParamAndGrad& pair) {
+    return !Variable::Of(block, pair.param).desc().training().trainable;
+  });
+  turn.gradients = turn.pairs;
+  std::vector<std::string> guards = guards_;
+  guards.insert(guards.end(), step.guards.begin(), step.guards.end());
+  if (step.scaling.enabled()) guards.push_back(step.scaling.Unscale(block, turn.gradients));
+  step.RunOnlyIf(guards);
 }
 
-const std::vector<Optimizer::Stage>& Optimizer::Stages() {
-  static const std::vector<Stage> stages = {
-      {"guard", &Optimizer::Guard},
-      {"average", &Optimizer::AverageBeforeClip},
-      {"clip", &Optimizer::Clip},
-      {"check what was clipped", &Optimizer::Check},
-      {"average what was clipped", &Optimizer::AverageAfterClip},
-      {"learning rate", &Optimizer::PrepareLearningRate},
-      {"decay and update", &Optimizer::DecayAndUpdate},
-      {"averages of parameters", &Optimizer::Follow}};
-  return stages;
-}
-
-void Optimizer::Guard(UpdateStep& step) { step.RunOnlyIf(guards_); }
-
-void Optimizer::AverageBeforeClip(UpdateStep& step) {
+void Optimizer::AverageBeforeClip(StepState& step) {
   if (!divide_after_clip_) Average(step);
 }
 
@@ -104,10 +92,10 @@ void Optimizer::SetGradientDivisor(double divisor, bool after_clip) {
   divide_after_clip_ = after_clip;
 }
 
-void Optimizer::Average(UpdateStep& step) const {
+void Optimizer::Average(StepState& step) const {
   if (gradient_divisor_ == 1) return;
   BlockDesc& block = step.block();
-  for (ParamAndGrad& pair : step.gradients) {
+  for (ParamAndGrad& pair : step.turn->gradients) {
     const size_t first = block.NumOps();
     const Writer w(block, DefaultOps(), {.name = [&](const std::string& name) {
                      return block.program().FreeName(name);
@@ -119,36 +107,33 @@ void Optimizer::Average(UpdateStep& step) const {
   }
 }
 
-void Optimizer::Clip(UpdateStep& step) {
+void Optimizer::Clip(StepState& step) {
+  std::vector<ParamAndGrad>& gradients = step.turn->gradients;
   std::vector<ClipMember> members;
-  members.reserve(step.gradients.size());
-  for (const ParamAndGrad& pair : step.gradients) {
+  members.reserve(gradients.size());
+  for (const ParamAndGrad& pair : gradients) {
     const std::optional<Setting> clip = ClipOf(Variable::Of(step.block(), pair.param).desc());
     members.push_back({pair, clip ? *clip : NoGradientClip()});
   }
   ClippedGradients clips = AppendGradientClips(step.block(), step.startup, members);
   if (clip_statistics_) CountGradientClips(step.block(), step.startup, members, clips.grads);
+  bool changed = false;
   for (size_t i = 0; i < members.size(); ++i) {
-    step.clipped |= step.gradients[i].grad != clips.grads[i];
-    step.gradients[i].grad = clips.grads[i];
+    changed |= gradients[i].grad != clips.grads[i];
+    gradients[i].grad = clips.grads[i];
   }
-  step.clip_guards = std::move(clips.guards);
+  if (changed && step.scaling.enabled())
+    clips.guards.push_back(step.scaling.CheckAgain(step.block(), gradients));
+  step.RunOnlyIf(clips.guards);
 }
 
-void Optimizer::Check(UpdateStep& step) {
-  std::vector<std::string> guards = step.clip_guards;
-  if (!overflow_.empty() && step.clipped)
-    guards.push_back(CheckClipped(step.block(), step.gradients, overflow_));
-  step.RunOnlyIf(guards);
-}
-
-void Optimizer::AverageAfterClip(UpdateStep& step) {
+void Optimizer::AverageAfterClip(StepState& step) {
   if (divide_after_clip_) Average(step);
 }
 
-void Optimizer::PrepareLearningRate(UpdateStep& step) {
+void Optimizer::PrepareLearningRate(StepState& step) {
   if (!learning_rate_var_.empty()) return;
-  for (const ParamAndGrad& pair : step.pairs) {
+  for (const ParamAndGrad& pair : step.turn->pairs) {
     if (Variable::Of(step.block(), pair.param).dtype() == DType::kFloat64)
       rate_dtype_ = DType::kFloat64;
   }
@@ -161,27 +146,24 @@ void Optimizer::PrepareLearningRate(UpdateStep& step) {
   }
 }
 
-void Optimizer::DecayAndUpdate(UpdateStep& step) {
+void Optimizer::DecayAndUpdate(StepState& step) {
   BlockDesc& block = step.block();
-  for (size_t i = 0; i < step.pairs.size(); ++i) {
-    const VarDesc& param = Variable::Of(block, step.pairs[i].param).desc();
+  const OptimizerTurn& turn = *step.turn;
+  for (size_t i = 0; i < turn.pairs.size(); ++i) {
+    const VarDesc& param = Variable::Of(block, turn.pairs[i].param).desc();
     const size_t first = block.NumOps();
     const double multiplier = param.training().learning_rate;
     UpdateContext update = {block,
                             step.startup,
-                            step.pairs[i].param,
-                            step.gradients[i].grad,
+                            turn.pairs[i].param,
+                            turn.gradients[i].grad,
                             LearningRateOf(block, param),
                             !schedule_ && learning_rate_ * multiplier == 1};
     if (const std::optional<Setting> regularizer = RegularizerOf(param))
       update.grad = AppendRegularizer(update, *regularizer);
     AppendUpdate(update);
-    SetRoles(block, first, step.pairs[i]);
+    SetRoles(block, first, turn.pairs[i]);
   }
-}
-
-void Optimizer::Follow(UpdateStep& step) {
-  for (const AfterUpdate& append : after_update_) append(step.block());
 }
 
 std::optional<Setting> Optimizer::ClipOf(const VarDesc& param) const {

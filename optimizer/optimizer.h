@@ -19,7 +19,10 @@
 
 namespace coracle {
 
-struct UpdateStep;
+class LossScaling;
+class WeightAverage;
+struct StepState;
+struct StepStage;
 
 struct MinimizeOptions {
   std::vector<std::string> parameter_list = {};
@@ -79,7 +82,7 @@ class Optimizer {
   void SetDecayFilter(DecayFilter decays) { decays_ = std::move(decays); }
 
   // Gradients are divided by this number: before they are clipped, or after it and before the
-  // regularizer (Caffe's order). For sums over so many runs, see AppendGradientAccumulation. Throws
+  // regularizer (Caffe's order). For sums over so many runs, see TrainingStep::accumulate. Throws
   // kInvalidArgument unless it is positive and finite.
   void SetGradientDivisor(double divisor, bool after_clip = false);
 
@@ -88,15 +91,6 @@ class Optimizer {
   // Call before Minimize or ApplyGradients, whose block must see the variable. Without a guard the
   // ops go into the block itself, one update op per parameter, as Paddle's programs have it.
   void AddGuard(std::string guard) { guards_.push_back(std::move(guard)); }
-
-  // Appends what belongs to an update behind the updates of all parameters, in
-  // their block: averages.
-  using AfterUpdate = std::function<void(BlockDesc& block)>;
-  void AddAfterUpdate(AfterUpdate append) { after_update_.push_back(std::move(append)); }
-  // The bool [1] variable that says whether a gradient was not finite, as loss scaling found it.
-  // Where clips changed a gradient it is looked at again: schedule, regularizers and updates run
-  // only where that finds nothing either. "": no second look.
-  void SetOverflow(std::string overflow) { overflow_ = std::move(overflow); }
 
   // The rate follows a schedule, as ops of the program (call before Minimize). The constructor's
   // learning rate is not used then.
@@ -120,22 +114,16 @@ class Optimizer {
                                  double value, const Shape* shape = nullptr);
 
  private:
-  // The stages of an update, in the order in which Stages lists them.
-  struct Stage {
-    const char* name;
-    void (Optimizer::*append)(UpdateStep& step);
-  };
-  static const std::vector<Stage>& Stages();
-  void Guard(UpdateStep& step);
-  void AverageBeforeClip(UpdateStep& step);
-  void Clip(UpdateStep& step);
-  void Check(UpdateStep& step);
-  void AverageAfterClip(UpdateStep& step);
-  void PrepareLearningRate(UpdateStep& step);
-  void DecayAndUpdate(UpdateStep& step);
-  void Follow(UpdateStep& step);
+  // Stages of a training step: see TrainingStages.
+  friend const std::vector<StepStage>& TrainingStages();
+  void Unscale(StepState& step);
+  void AverageBeforeClip(StepState& step);
+  void Clip(StepState& step);
+  void AverageAfterClip(StepState& step);
+  void PrepareLearningRate(StepState& step);
+  void DecayAndUpdate(StepState& step);
 
-  void Average(UpdateStep& step) const;
+  void Average(StepState& step) const;
   std::string LearningRateOf(BlockDesc& block, const VarDesc& param);
   std::optional<Setting> ClipOf(const VarDesc& param) const;
   std::optional<Setting> RegularizerOf(const VarDesc& param) const;
@@ -148,8 +136,6 @@ class Optimizer {
   bool divide_after_clip_ = false;
   LrSchedulePtr schedule_;
   std::vector<std::string> guards_;
-  std::string overflow_;
-  std::vector<AfterUpdate> after_update_;
   std::string learning_rate_var_;
   DType rate_dtype_ = DType::kFloat32;
   std::map<std::pair<int, double>, std::string> scaled_rates_;  // by block and multiplier
@@ -161,8 +147,10 @@ class Optimizer {
 bool MatchesPattern(std::string_view name, std::string_view pattern);
 
 struct OptimizerGroup {
-  std::vector<std::string> params;  // patterns of names; empty: all parameters
-  std::shared_ptr<Optimizer> optimizer;
+  std::vector<std::string> params = {};  // patterns of names; empty: all parameters
+  std::shared_ptr<Optimizer> optimizer = {};
+  std::shared_ptr<WeightAverage> average = {};  // of these parameters; nullptr: none
+  std::string place = {};  // in a text: stands in front of what errors of this group say
 };
 
 // The pairs of each group, in the order of the groups. Pairs without gradient are left out.
@@ -170,27 +158,6 @@ struct OptimizerGroup {
 // pattern that matches none.
 std::vector<std::vector<ParamAndGrad>> SplitByGroup(const std::vector<OptimizerGroup>& groups,
                                                     const std::vector<ParamAndGrad>& pairs);
-
-// ApplyGradients of each group's optimizer on its pairs.
-void ApplyGradients(const std::vector<OptimizerGroup>& groups, BlockDesc& block,
-                    ProgramDesc& startup, const std::vector<ParamAndGrad>& pairs);
-
-// Gradient accumulation: the gradients of k runs of the program (micro-batches) are summed, and the
-// k-th of them updates. As ops of the program, with persistable sums and counter: a run that is
-// resumed from a snapshot goes on in the middle of a group.
-
-// Appends an update from these gradients to `block`, which sees them.
-using UpdateFunction =
-    std::function<void(BlockDesc& block, const std::vector<ParamAndGrad>& params_and_grads)>;
-
-// Appends to `block` the sums of the gradients and the counter of runs, and under the guard "this
-// is the k-th run": what `update` appends, given the sums, and then ops that make the sums zero
-// again. The sum is what it is given: see Optimizer::SetGradientDivisor for the mean. With steps =
-// 1 the update is appended to `block` itself. A sparse gradient becomes a dense one. Throws
-// kInvalidArgument for steps < 1.
-void AppendGradientAccumulation(BlockDesc& block, ProgramDesc& startup,
-                                const std::vector<ParamAndGrad>& params_and_grads, int64_t steps,
-                                const UpdateFunction& update);
 
 // Where the ops of an update go: into a block of the main program as they are, or into a sub-block
 // that runs only at the steps that update.
@@ -288,5 +255,31 @@ struct LookaheadOptions {
 // and k >= 1.
 void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<std::string>& params,
                      const LookaheadOptions& options = {});
+
+// A training step. Its stages and their order: optimizer/training_step.cc, docs/optimizers.md.
+struct TrainingStep {
+  std::vector<OptimizerGroup> groups = {};  // each updates its parameters; at least one
+  MinimizeOptions backward = {};
+  LossScaling* scaling = nullptr;  // of the program; a group whose gradients overflow is skipped
+  // The gradients of so many runs (micro-batches) are summed, and the last of them updates. Sums
+  // and counter are persistable: a run that is resumed from a snapshot goes on in the middle of a
+  // group. A sparse gradient becomes a dense one. See Optimizer::SetGradientDivisor for the mean.
+  int64_t accumulate = 1;
+  bool skip_non_finite_loss = false;  // no update where a loss of its runs is a nan or infinite
+  bool count_error_clips = false;     // see CountErrorClip
+  std::optional<LookaheadOptions> lookahead = {};
+  std::string place = {};  // of the loss in a text: stands in front of what errors of backward say
+};
+
+// Appends it to the root block of loss's program. Returns the pairs that are updated, with the
+// gradients that reach the optimizers: sums, where they are accumulated. Throws as Optimizer does,
+// and kInvalidArgument for accumulate < 1, no group, and as SplitByGroup.
+std::vector<ParamAndGrad> AppendTrainingStep(const TrainingStep& step, const Variable& loss,
+                                             ProgramDesc& startup);
+// The same for gradients that are there already, without all that concerns loss and backward: to
+// `block`, which sees them.
+std::vector<ParamAndGrad> AppendTrainingStep(const TrainingStep& step, BlockDesc& block,
+                                             ProgramDesc& startup,
+                                             const std::vector<ParamAndGrad>& params_and_grads);
 
 }  // namespace coracle

@@ -77,11 +77,4 @@ std::vector<std::vector<ParamAndGrad>> SplitByGroup(const std::vector<OptimizerG
   return split;
 }
 
-void ApplyGradients(const std::vector<OptimizerGroup>& groups, BlockDesc& block,
-                    ProgramDesc& startup, const std::vector<ParamAndGrad>& pairs) {
-  const std::vector<std::vector<ParamAndGrad>> split = SplitByGroup(groups, pairs);
-  for (size_t i = 0; i < groups.size(); ++i)
-    groups[i].optimizer->ApplyGradients(block, startup, split[i]);
-}
-
 }  // namespace coracle

@@ -2,8 +2,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/operators/control/conditional_block.h>
 #include <coracle/operators/operators.h>
-#include <coracle/optimizer/internal/update_step.h>
-#include <coracle/optimizer/optimizer.h>
+#include <coracle/optimizer/internal/training_step.h>
 #include <fmt/format.h>
 
 namespace coracle {
@@ -24,11 +23,11 @@ std::string All(const Writer& w, const std::vector<std::string>& guards) {
   return all.name();
 }
 
+}  // namespace
+
 Writer UpdateWriter(BlockDesc& block) {
   return Writer(block, DefaultOps(), {.role = kOptimize, .stop_gradient = true});
 }
-
-}  // namespace
 
 GuardedBlock::GuardedBlock(BlockDesc& outer, const std::vector<std::string>& guards)
     : block_(&outer) {
@@ -41,20 +40,6 @@ GuardedBlock::GuardedBlock(BlockDesc& outer, const std::vector<std::string>& gua
 
 void GuardedBlock::Close() {
   if (outer_) outer_->Append(std::make_unique<OpDesc>(ConditionalBlockOp(*block_, condition_)));
-}
-
-UpdateStep::UpdateStep(BlockDesc& block, ProgramDesc& startup_program,
-                       const std::vector<ParamAndGrad>& params_and_grads)
-    : startup(startup_program), pairs(params_and_grads), gradients(params_and_grads) {
-  open.emplace_back(block, std::vector<std::string>());
-}
-
-void UpdateStep::RunOnlyIf(const std::vector<std::string>& guards) {
-  open.emplace_back(block(), guards);
-}
-
-void UpdateStep::Close() {
-  for (auto it = open.rbegin(); it != open.rend(); ++it) it->Close();
 }
 
 void AppendGuarded(BlockDesc& outer, const std::vector<std::string>& guards,

@@ -1,6 +1,6 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/operators/operators.h>
-#include <coracle/optimizer/optimizer.h>
+#include <coracle/optimizer/internal/training_step.h>
 #include <coracle/optimizer/option_fields.h>
 #include <fmt/format.h>
 
@@ -11,10 +11,6 @@ namespace coracle {
 namespace {
 
 constexpr char kBackup[] = "@BACKUP";
-
-Writer AverageWriter(BlockDesc& block) {
-  return Writer(block, DefaultOps(), {.role = kOptimize, .stop_gradient = true});
-}
 
 void AppendAssign(const Writer& w, const std::string& x, const std::string& out) {
   w.Into(out, "assign", {{"X", {x}}});
@@ -75,7 +71,7 @@ void WeightAverage::MakePrograms(
     const ProgramDesc& main, const std::vector<std::string>& params,
     const std::function<Variable(const Writer& w)>& has_average,
     const std::function<void(const Writer& w, const std::string& param)>& average) {
-  const Writer apply = AverageWriter(apply_.Root()), restore = AverageWriter(restore_.Root());
+  const Writer apply = UpdateWriter(apply_.Root()), restore = UpdateWriter(restore_.Root());
   for (const std::string& param : params) {
     for (const Writer& w : {apply, restore}) {
       Use(w, main, param);
@@ -87,7 +83,7 @@ void WeightAverage::MakePrograms(
     AppendAssign(restore, param + kBackup, param);
   }
   AppendGuarded(apply_.Root(), {has_average(apply).name()}, [&](BlockDesc& block) {
-    const Writer w = AverageWriter(block);
+    const Writer w = UpdateWriter(block);
     for (const std::string& param : params) average(w, param);
   });
 }
@@ -101,7 +97,7 @@ void ExponentialMovingAverage::Append(BlockDesc& block, ProgramDesc& startup,
   const auto state = [&](const char* name, double value) {
     return MakeState(main, startup, main.FreeName(name), DType::kFloat64, {1}, value);
   };
-  const Writer w = AverageWriter(block);
+  const Writer w = UpdateWriter(block);
   const std::string product = state("@EMA_DECAY_PRODUCT@", 1);
   Variable decay;
   if (options_.warm_up) {
@@ -141,7 +137,7 @@ ModelAverage::ModelAverage(const ModelAverageOptions& options)
 void ModelAverage::Append(BlockDesc& block, ProgramDesc& startup,
                           const std::vector<std::string>& params) {
   ProgramDesc& main = block.program();
-  const Writer w = AverageWriter(block);
+  const Writer w = UpdateWriter(block);
   struct State {
     std::vector<std::string> sums, counts;
   };
@@ -189,7 +185,7 @@ void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<s
   ProgramDesc& main = block.program();
   const std::string counter =
       MakeState(main, startup, main.FreeName("@LOOKAHEAD_STEP@"), DType::kInt64, {1}, 0);
-  const Writer w = AverageWriter(block);
+  const Writer w = UpdateWriter(block);
   w.Into(counter, "increment", {{"X", {counter}}}, {{"step", 1.0f}});
   const Variable last = GreaterEqual(w.Var(counter), static_cast<double>(options.k));
   std::map<std::string, std::string> slow;
@@ -200,7 +196,7 @@ void AppendLookahead(BlockDesc& block, ProgramDesc& startup, const std::vector<s
                             {{kOpRoleAttr, int32_t{kOptimize}}});
   }
   AppendGuarded(block, {last.name()}, [&](BlockDesc& inner) {
-    const Writer in = AverageWriter(inner);
+    const Writer in = UpdateWriter(inner);
     for (const std::string& param : params) {
       const Variable behind = in.Var(slow[param]);
       const Variable ahead = in.Named(param + "_ahead", in.Var(param) - behind);

@@ -1,12 +1,15 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -82,66 +85,21 @@ bool IsBookkeeping(std::string_view name) {
          name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr;
 }
 
-// The step of training that an op belongs to.
-enum class Phase { kForward, kBackward, kSchedule, kOptimize, kCommunicate };
-
-Phase PhaseOf(int role) {
-  if (role & kLRSched) return Phase::kSchedule;
-  if (role & kOptimize) return Phase::kOptimize;
-  if (role & kBackward) return Phase::kBackward;
-  if (role & (kRpc | kDist)) return Phase::kCommunicate;
-  return Phase::kForward;
-}
-
-const char* TitleOf(Phase phase) {
-  switch (phase) {
-    case Phase::kForward:
-      return "forward";
-    case Phase::kBackward:
-      return "backward";
-    case Phase::kSchedule:
-      return "learning-rate schedule";
-    case Phase::kOptimize:
-      return "optimize";
-    case Phase::kCommunicate:
-      return "communicate";
+// Ops are listed in sections.
+TrainingStage SectionOf(TrainingStage stage) {
+  switch (stage) {
+    case TrainingStage::kForward:
+    case TrainingStage::kScaleLoss:
+      return TrainingStage::kForward;
+    case TrainingStage::kBackward:
+    case TrainingStage::kErrorClip:
+      return TrainingStage::kBackward;
+    case TrainingStage::kSchedule:
+    case TrainingStage::kCommunicate:
+      return stage;
+    default:
+      return TrainingStage::kOptimize;
   }
-  return "";
-}
-
-int RoleOf(const OpDesc& op) {
-  const Attribute* role = op.FindAttr(kOpRoleAttr);
-  Attribute number;
-  if (!role || !ConvertAttribute(*role, AttrType::kInt, &number)) return kForward;
-  return std::get<int32_t>(number);
-}
-
-std::string_view FirstOutput(const OpDesc& op) {
-  for (const Slot& slot : op.outputs()) {
-    if (!slot.args.empty()) return slot.args.front();
-  }
-  return {};
-}
-
-bool Reads(const OpDesc& op, std::string_view name) {
-  for (const Slot& slot : op.inputs()) {
-    if (std::find(slot.args.begin(), slot.args.end(), name) != slot.args.end()) return true;
-  }
-  return false;
-}
-
-// What an op does within its phase: a gradient that is changed in place is clipped; in the
-// update, names tell.
-std::string_view DutyOf(const OpDesc& op, Phase phase) {
-  const std::string_view out = FirstOutput(op);
-  if (phase == Phase::kBackward) {
-    return out.find(kGradSuffix) != out.npos && Reads(op, out) ? "error clip" : "backward";
-  }
-  if (phase != Phase::kOptimize) return TitleOf(phase);
-  if (op.HasInput("Param")) return "update";
-  if (out.find("@CLIPPED") != out.npos) return "gradient clip";
-  if (out.find("@DECAY") != out.npos || out.find("@SIGN") != out.npos) return "weight decay";
-  return "optimize";
 }
 
 class Printer {
@@ -165,6 +123,7 @@ class Printer {
 
   void PutSummary();
   void PutTrainingStep();
+  void PutStages(const BlockDesc& block, size_t depth, std::unordered_set<int>& seen);
   void PutBlock(const BlockDesc& block);
   void PutVars(const BlockDesc& block);
   void PutSection(const char* title, const std::vector<const VarDesc*>& vars);
@@ -218,35 +177,80 @@ void Printer::PutSummary() {
   PutTrainingStep();
 }
 
-// "training step: forward 6 ops -> backward 9 -> error clip 1 -> update 4 (momentum)", in the order
-// in which the duties first occur.
+// "training step: forward 6 ops -> backward 9 -> error clip 1 -> update 4 (momentum)".
 void Printer::PutTrainingStep() {
-  struct Duty {
-    std::string_view title;
-    size_t count = 0;
-    std::map<std::string, size_t> types;
-  };
-  std::vector<Duty> duties;
-  const BlockDesc& root = program_.Root();
-  for (size_t i = 0; i < root.NumOps(); ++i) {
-    const OpDesc& op = root.op(i);
-    const std::string_view title = DutyOf(op, PhaseOf(RoleOf(op)));
-    auto it = std::find_if(duties.begin(), duties.end(),
-                           [&](const Duty& duty) { return duty.title == title; });
-    if (it == duties.end()) it = duties.insert(duties.end(), Duty{title, 0, {}});
-    ++it->count;
-    if (title == "update") ++it->types[op.type()];
+  const std::vector<TrainingStage> stages = StagesOf(program_.Root());
+  const auto other = [&](TrainingStage stage) { return stage != stages.front(); };
+  if (std::none_of(stages.begin(), stages.end(), other)) return;
+  Put(out_, "training step: ");
+  std::unordered_set<int> seen = {0};
+  PutStages(program_.Root(), 0, seen);
+}
+
+// The block that an op of the update runs where its condition holds; nullptr for an op without
+// one, and for a block that is in `seen`, to which it is added.
+const BlockDesc* GuardedBlockOf(const OpDesc& op, TrainingStage stage,
+                                std::unordered_set<int>& seen) {
+  if (SectionOf(stage) != TrainingStage::kOptimize || !op.HasInput("Cond") || !op.HasSubBlock())
+    return nullptr;
+  const ProgramDesc& program = op.block()->program();
+  const std::vector<int> blocks = op.SubBlocks();
+  if (blocks.empty() || blocks[0] < 0 || blocks[0] >= program.NumBlocks()) return nullptr;
+  return seen.insert(blocks[0]).second ? &program.Block(blocks[0]) : nullptr;
+}
+
+// A stage with its ops, or a block that runs under a condition.
+struct StepPart {
+  std::string title;
+  size_t ops = 0;
+  std::set<std::string> updates = {};  // types of the ops that update parameters
+  const BlockDesc* block = nullptr;
+};
+
+std::string GuardText(const OpDesc& op, const BlockDesc& block) {
+  Buffer text;
+  fmt::format_to(std::back_inserter(text), "block {} if ", block.idx());
+  PutName(text, op.Input("Cond").front());
+  return fmt::to_string(text);
+}
+
+// In the order in which they first occur.
+std::vector<StepPart> StepPartsOf(const BlockDesc& block, std::unordered_set<int>& seen) {
+  std::vector<StepPart> parts;
+  std::map<TrainingStage, size_t> part_of;
+  const std::vector<TrainingStage> stages = StagesOf(block);
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    const OpDesc& op = block.op(i);
+    if (const BlockDesc* guarded = GuardedBlockOf(op, stages[i], seen)) {
+      parts.push_back({.title = GuardText(op, *guarded), .block = guarded});
+      continue;
+    }
+    const auto [place, added] = part_of.try_emplace(stages[i], parts.size());
+    if (added) parts.push_back({.title = ToString(stages[i])});
+    StepPart& part = parts[place->second];
+    ++part.ops;
+    if (op.HasInput("Param")) part.updates.insert(op.type());
   }
-  if (duties.size() < 2) return;
-  Put(out_, "training step:");
-  for (size_t i = 0; i < duties.size(); ++i) {
-    Format("{} {} ", i == 0 ? "" : " ->", duties[i].title);
-    Put(out_, i == 0 ? Counted(duties[i].count, "op") : std::to_string(duties[i].count));
-    std::vector<std::string> types;
-    for (const auto& entry : duties[i].types) types.push_back(entry.first);
-    if (!types.empty()) Format(" ({})", Join(types, ", "));
+  return parts;
+}
+
+// A line for the block, then one for each block that it runs under a condition.
+void Printer::PutStages(const BlockDesc& block, size_t depth, std::unordered_set<int>& seen) {
+  const std::vector<StepPart> parts = StepPartsOf(block, seen);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const StepPart& part = parts[i];
+    Format("{}{}", i == 0 ? "" : " -> ", part.title);
+    if (part.ops > 0) Format(" {}", i == 0 ? Counted(part.ops, "op") : std::to_string(part.ops));
+    if (!part.updates.empty())
+      Format(" ({})", Join({part.updates.begin(), part.updates.end()}, ", "));
   }
   Put(out_, "\n");
+  constexpr size_t kDeepest = 12;  // a hostile program may nest without end
+  for (const StepPart& part : parts) {
+    if (!part.block || depth == kDeepest) continue;
+    Format("{:{}}block {}: ", "", 2 * depth + 2, part.block->idx());
+    PutStages(*part.block, depth + 1, seen);
+  }
 }
 
 // Blocks around this one; a hostile program may nest without end, a page may not.
@@ -433,20 +437,21 @@ void PutOp(Buffer& out, const OpDesc& op, const PrintOptions& options) {
 
 void Printer::PutOps(const BlockDesc& block) {
   bool any = false;
-  Phase phase = Phase::kForward;
+  TrainingStage section = TrainingStage::kForward;
+  const std::vector<TrainingStage> stages = StagesOf(block);
   const int width = static_cast<int>(std::to_string(block.NumOps()).size());
   for (size_t i = 0; i < block.NumOps(); ++i) {
     const OpDesc& op = block.op(i);
     if (options_.keep_op && !options_.keep_op(op)) continue;
     if (!any) Put(out_, "  ops\n");
-    const Phase now = PhaseOf(RoleOf(op));
-    if (now != phase) Format("  -- {} --\n", TitleOf(now));
-    phase = now;
+    const TrainingStage now = SectionOf(stages[i]);
+    if (now != section) Format("  -- {} --\n", ToString(now));
+    section = now;
     any = true;
     Format("    {:>{}}  ", i, width);
     PutOp(out_, op, options_);
-    const std::string_view duty = DutyOf(op, now);
-    if (duty != TitleOf(now) && duty != "update") Format("  # {}", duty);
+    if (stages[i] != now && stages[i] != TrainingStage::kUpdate)
+      Format("  # {}", ToString(stages[i]));
     Put(out_, "\n");
   }
 }

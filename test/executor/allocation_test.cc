@@ -182,17 +182,13 @@ TEST(Allocation, NonePerStepWithAccumulation) {
   Builder net(main, startup);
   Variable logits = LeNet(net), label = net.Data("label", {-1, 1}, DType::kInt64);
   Variable loss = net.Mean(net.SoftmaxWithCrossEntropy(logits, label));
-  Momentum momentum({.velocity_holds_rate = true});
-  momentum.SetGradientClip(ClipGradByGlobalNorm(1));
-  momentum.SetRegularizer(L2DecayRegularizer(1e-4));
-  momentum.SetGradientDivisor(3);
-  ExponentialMovingAverage average;
-  momentum.AddAfterUpdate(
-      [&](BlockDesc& block) { average.Append(block, startup, main.Parameters()); });
-  AppendGradientAccumulation(main.Root(), startup, Optimizer::Backward(loss), 3,
-                             [&](BlockDesc& block, const std::vector<ParamAndGrad>& pairs) {
-                               momentum.ApplyGradients(block, startup, pairs);
-                             });
+  const auto momentum = std::make_shared<Momentum>(MomentumOptions{.velocity_holds_rate = true});
+  momentum->SetGradientClip(ClipGradByGlobalNorm(1));
+  momentum->SetRegularizer(L2DecayRegularizer(1e-4));
+  momentum->SetGradientDivisor(3);
+  const auto average = std::make_shared<ExponentialMovingAverage>();
+  AppendTrainingStep({.groups = {{.optimizer = momentum, .average = average}}, .accumulate = 3},
+                     loss, startup);
   Scope scope;
   Executor exe;
   exe.Run(startup, scope);

@@ -109,10 +109,9 @@ class OneWeight {
       var.SetPersistable(true);
     }
     main_.Root().FindVar("w")->SetIsParameter(true);
-    AppendGradientAccumulation(main_.Root(), startup_, {{"w", "g"}}, runs,
-                               [&](BlockDesc& block, const std::vector<ParamAndGrad>& pairs) {
-                                 optimizer.ApplyGradients(block, startup_, pairs);
-                               });
+    const std::shared_ptr<Optimizer> borrowed(&optimizer, [](Optimizer*) {});
+    AppendTrainingStep({.groups = {{.optimizer = borrowed}}, .accumulate = runs}, main_.Root(),
+                       startup_, {{"w", "g"}});
     VerifyOrThrow(main_, DefaultOps());
     Interpret(startup_.Root(), DefaultOps(), env_);
     env_["w"] = Tensor::Of<double>({n}, w).Cast(dtype);

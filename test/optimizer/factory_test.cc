@@ -229,7 +229,8 @@ TEST(OptimizerGroup, EachForItsParameters) {
   auto clipped = std::make_shared<Sgd>(SgdOptions{.learning_rate = 1});
   clipped->SetGradientClip(Setting{"by_norm", {{"clip_norm", 0.5}}});
   auto other = std::make_shared<Momentum>(MomentumOptions{.learning_rate = 0.1});
-  ApplyGradients({{{"a*"}, clipped}, {{"b"}, other}}, net.main.Root(), net.startup, net.pairs);
+  AppendTrainingStep({.groups = {{{"a*"}, clipped}, {{"b"}, other}}}, net.main.Root(), net.startup,
+                     net.pairs);
   EXPECT_NEAR(net.Run(2).first, 0.5, 1e-14);
   EXPECT_NEAR(net.Run(2).second, 0.8, 1e-14);
 }

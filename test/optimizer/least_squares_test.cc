@@ -150,13 +150,11 @@ class TrainingRun {
       y = net.Fc(net.Data("x", {rows, kWidth}, DType::kFloat64), fc);
     }
     loss = net.Scale(net.Mean(net.SquareErrorCost(y, t)), {.scale = 0.5f});
-    const auto optimizer = solver.make(c);
+    const std::shared_ptr<Optimizer> optimizer = solver.make(c);
     if (c.decay != 0) optimizer->SetRegularizer(L2DecayRegularizer(c.decay));
     optimizer->SetGradientDivisor(static_cast<double>(c.runs), true);
-    AppendGradientAccumulation(main_.Root(), startup_, Optimizer::Backward(loss), c.runs,
-                               [&](BlockDesc& block, const std::vector<ParamAndGrad>& pairs) {
-                                 optimizer->ApplyGradients(block, startup_, pairs);
-                               });
+    AppendTrainingStep({.groups = {{.optimizer = optimizer}}, .accumulate = c.runs}, loss,
+                       startup_);
     Executor exe({.seed = 7});
     exe.Run(startup_, scope_);
     std::vector<std::string> feeds = {"x", "t"};

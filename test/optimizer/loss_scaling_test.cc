@@ -110,6 +110,15 @@ TEST(LossScaling, TrainsAsWithout) {
   }
 }
 
+// A sum of the parameters that it has seen.
+class SumOfW1 : public WeightAverage {
+ public:
+  void Append(BlockDesc& block, ProgramDesc& startup, const std::vector<std::string>&) override {
+    MakeState(block.program(), startup, "average", DType::kFloat32, {3, 5}, 0);
+    block.AppendOp("elementwise_add", {{"X", {"average"}}, {"Y", {"w1"}}}, {{"Out", {"average"}}});
+  }
+};
+
 // Parameters, moments, decay, schedule and its counter, averages: nothing moves. (Paddle zeroes the
 // gradients, and all but Adam step on: momentum, decay and counters go on.)
 TEST(LossScaling, ASkippedStepLeavesNoTrace) {
@@ -117,14 +126,13 @@ TEST(LossScaling, ASkippedStepLeavesNoTrace) {
     SCOPED_TRACE(setting.kind);
     const Setting clip{"by_global_norm", {{"clip_norm", 1.0}}};
     Net t(&clip);
-    auto optimizer = MakeOptimizer(setting);
+    const std::shared_ptr<Optimizer> optimizer = MakeOptimizer(setting);
     optimizer->SetSchedule(ExponentialRate({0.1, 0.5}));
-    optimizer->AddAfterUpdate([&](BlockDesc& block) {  // a sum of the parameters it has seen
-      MakeState(t.main, t.startup, "average", DType::kFloat32, {3, 5}, 0);
-      block.AppendOp("elementwise_add", {{"X", {"average"}}, {"Y", {"w1"}}},
-                     {{"Out", {"average"}}});
-    });
-    Scaled(t, *optimizer, {.init_scale = 64});
+    t.scaling.emplace(t.main, t.startup, GradScalerOptions{.init_scale = 64});
+    AppendTrainingStep(
+        {.groups = {{.optimizer = optimizer, .average = std::make_shared<SumOfW1>()}},
+         .scaling = &*t.scaling},
+        t.loss, t.startup);
     t.Compile();
     t.Run();
     const auto before = t.State();
@@ -202,12 +210,10 @@ TEST(LossScaling, OptimizersAreSkippedOneByOne) {
   Variable b = net.Parameter("b", {2}, DType::kFloat32, {.name = "b"}, ConstantInitializer(1));
   Variable loss = net.Mean(net.Add(net.Mul(a, gain), b), {.output = "loss"});
   LossScaling scaling(main, startup, {.init_scale = 16});
-  const auto pairs = Optimizer::Backward(scaling.Scale(loss), {}, scaling.ErrorClip());
+  const auto sgd = [] { return std::make_shared<Sgd>(SgdOptions{.learning_rate = 1}); };
+  const auto pairs = AppendTrainingStep(
+      {.groups = {{{"a"}, sgd()}, {{"b"}, sgd()}}, .scaling = &scaling}, loss, startup);
   ASSERT_EQ(pairs.size(), 2u);
-  Sgd first({.learning_rate = 1}), second({.learning_rate = 1});
-  scaling.ApplyGradients(main.Root(), startup, first, {pairs[0]});
-  scaling.ApplyGradients(main.Root(), startup, second, {pairs[1]});
-  scaling.Update(main.Root());
   VerifyOrThrow(main, DefaultOps());
   Scope scope;
   Executor().Run(startup, scope);
@@ -305,15 +311,14 @@ TEST(LossScaling, OverflowUpstreamOfAnErrorClipIsSeen) {
 // Inside the block of every second micro-batch: the gradients of both are looked at.
 TEST(LossScaling, InAGuardedBlock) {
   Net t;
-  Sgd sgd({.learning_rate = 0.1});
+  const OptimizerGroup sgd{.optimizer = std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.1})};
   t.scaling.emplace(t.main, t.startup, GradScalerOptions{.init_scale = 64, .growth_interval = 1});
   const auto pairs = Optimizer::Backward(t.scaling->Scale(t.loss), {}, t.scaling->ErrorClip());
   BlockDesc& root = t.main.Root();
   const std::string guard = MakeTemporary(root, "guard", DType::kBool);
   root.AppendOp("isfinite", {{"X", {"gain"}}}, {{"Out", {guard}}});  // stands for "the k-th run"
   AppendGuarded(root, {guard}, [&](BlockDesc& block) {
-    t.scaling->ApplyGradients(block, t.startup, sgd, pairs);
-    t.scaling->Update(block);
+    AppendTrainingStep({.groups = {sgd}, .scaling = &*t.scaling}, block, t.startup, pairs);
   });
   t.Compile();
   const auto before = t.State();

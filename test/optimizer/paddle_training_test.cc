@@ -218,14 +218,11 @@ TEST(PaddleDefect, AccumulationOfSparseGradientsAndOfSomeParameters) {
     fc.param_attr = {.name = "w", .initializer = UniformInitializer(-1, 1)};
     fc.bias_attr = std::nullopt;
     Variable loss = net.Mean(net.Unary("square", net.Fc(net.Embedding(ids, table), fc)));
-    Adam adam({.learning_rate = 0.1});
-    adam.SetGradientDivisor(2);
-    MinimizeOptions options;
-    if (table_only) options.parameter_list = {"table"};
-    AppendGradientAccumulation(main.Root(), startup, Optimizer::Backward(loss, options), 2,
-                               [&](BlockDesc& block, const std::vector<ParamAndGrad>& pairs) {
-                                 adam.ApplyGradients(block, startup, pairs);
-                               });
+    const auto adam = std::make_shared<Adam>(AdamOptions{.learning_rate = 0.1});
+    adam->SetGradientDivisor(2);
+    TrainingStep step{.groups = {{.optimizer = adam}}, .accumulate = 2};
+    if (table_only) step.backward.parameter_list = {"table"};
+    AppendTrainingStep(step, loss, startup);
     VerifyOrThrow(main, DefaultOps());
     Scope scope;
     Executor exe({.seed = 3});

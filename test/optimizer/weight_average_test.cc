@@ -203,7 +203,10 @@ TEST(WeightAverage, Errors) {
   ProgramDesc main, startup;
   EXPECT_THROW(AppendLookahead(main.Root(), startup, {}, {.alpha = 0}), Error);
   EXPECT_THROW(AppendLookahead(main.Root(), startup, {}, {.k = 0}), Error);
-  EXPECT_THROW(AppendGradientAccumulation(main.Root(), startup, {}, 0, {}), Error);
+  const OptimizerGroup group{.optimizer = std::make_shared<Sgd>(SgdOptions{})};
+  EXPECT_THROW(AppendTrainingStep({.groups = {group}, .accumulate = 0}, main.Root(), startup, {}),
+               Error);
+  EXPECT_THROW(AppendTrainingStep({}, main.Root(), startup, {}), Error);
   EXPECT_THROW(Sgd({}).SetGradientDivisor(0), Error);
 }
 

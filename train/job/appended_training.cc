@@ -1,3 +1,4 @@
+#include <coracle/framework/base/place.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/operators/operators.h>
@@ -63,17 +64,6 @@ std::shared_ptr<WeightAverage> MakeAverage(const TrainingConfig& config) {
   return nullptr;
 }
 
-// Runs f; an error of it gets the place in front.
-template <class F>
-auto At(const std::string& place, F f) {
-  try {
-    return f();
-  } catch (const Error& e) {
-    if (place.empty()) throw;
-    throw e.WithPrefix(place);
-  }
-}
-
 class Held : public LrSchedule {
  public:
   Held(std::string var, double rate) : var_(std::move(var)), rate_(rate) {}
@@ -111,38 +101,6 @@ std::string CounterOf(const ProgramDesc& main, const std::string& rate) {
   throw InternalError("plateau: no op counts the updates of " + Quote(rate));
 }
 
-Writer GuardWriter(BlockDesc& block) {
-  return Writer(block, DefaultOps(), {.role = kOptimize, .stop_gradient = true});
-}
-
-// Guards updates by the losses of all runs that they are made of.
-class FiniteLossGuard {
- public:
-  // Appends what looks at the loss of a run.
-  FiniteLossGuard(const Variable& loss, ProgramDesc& startup, int64_t iter_size) {
-    const Writer w = GuardWriter(loss.program().Root());
-    name_ = w.Named("loss_is_finite", IsFinite(w.Var(loss.name()))).name();
-    if (iter_size == 1) return;
-    const std::string all =
-        MakeState(loss.program(), startup, loss.program().FreeName("@LOSSES_ARE_FINITE@"),
-                  DType::kBool, {1}, 1);
-    w.Into(all, "logical_and", {{"X", {all}}, {"Y", {name_}}});
-    name_ = all;
-    kept_ = true;
-  }
-  const std::string& name() const { return name_; }
-  // Appends to the block of the update: the next runs are looked at anew.
-  void Reset(BlockDesc& block) const {
-    if (kept_) {
-      GuardWriter(block).Into(name_, "fill_constant", {}, FillAttrs({1}, DType::kBool, 1));
-    }
-  }
-
- private:
-  std::string name_;
-  bool kept_ = false;
-};
-
 }  // namespace
 
 LrSchedulePtr HeldRate(std::string var, double rate) {
@@ -155,49 +113,25 @@ AppendedTraining AppendedTraining::Append(const TrainingConfig& config, const Va
   ProgramDesc& main = loss.program();
   AppendedTraining training;
   for (const OptimizerConfig& each : config.optimizers)
-    At(each.place, [&] { MakeHeldRate(each, main, startup); });
-  std::vector<OptimizerGroup> groups;
-  groups.reserve(config.optimizers.size());
-  for (const OptimizerConfig& each : config.optimizers)
-    groups.push_back({each.params, At(each.place, [&] { return Make(each, config); })});
-  const std::vector<ParamAndGrad> pairs = At(place, [&] {
-    return Optimizer::Backward(scaling.Scale(loss), options,
-                               scaling.ErrorClip(config.clip_statistics));
-  });
-  const auto split =
-      At(config.optimizers.front().place, [&] { return SplitByGroup(groups, pairs); });
-  // Averages belong to the update of each group: where that is skipped they stay.
-  for (size_t i = 0; i < groups.size(); ++i) {
-    std::vector<std::string> params;
-    params.reserve(split[i].size());
-    for (const ParamAndGrad& pair : split[i]) params.push_back(pair.param);
-    if (params.empty()) continue;
-    const std::shared_ptr<WeightAverage> average = MakeAverage(config);
-    if (average) training.averages_.push_back(average);
-    groups[i].optimizer->AddAfterUpdate(
-        [&startup, params, average, lookahead = config.lookahead](BlockDesc& block) {
-          if (lookahead) AppendLookahead(block, startup, params, *lookahead);
-          if (average) average->Append(block, startup, params);
-        });
+    AtPlace(each.place, [&] { MakeHeldRate(each, main, startup); });
+  TrainingStep step = {.backward = options,
+                       .scaling = &scaling,
+                       .accumulate = config.iter_size,
+                       .skip_non_finite_loss = config.non_finite_loss == NonFiniteLoss::kSkip,
+                       .count_error_clips = config.clip_statistics,
+                       .lookahead = config.lookahead,
+                       .place = place};
+  for (const OptimizerConfig& each : config.optimizers) {
+    step.groups.push_back({.params = each.params,
+                           .optimizer = AtPlace(each.place, [&] { return Make(each, config); }),
+                           .average = MakeAverage(config),
+                           .place = each.place});
+    if (step.groups.back().average) training.averages_.push_back(step.groups.back().average);
   }
-  std::optional<FiniteLossGuard> finite;
-  if (config.non_finite_loss == NonFiniteLoss::kSkip) {
-    finite.emplace(loss, startup, config.iter_size);
-    for (OptimizerGroup& group : groups) group.optimizer->AddGuard(finite->name());
-  }
-  const auto update = [&](BlockDesc& block, const std::vector<ParamAndGrad>& gradients) {
-    const auto parts = SplitByGroup(groups, gradients);
-    for (size_t i = 0; i < groups.size(); ++i) {
-      At(config.optimizers[i].place,
-         [&] { scaling.ApplyGradients(block, startup, *groups[i].optimizer, parts[i]); });
-    }
-    scaling.Update(block);
-    if (finite) finite->Reset(block);
-  };
-  AppendGradientAccumulation(main.Root(), startup, pairs, config.iter_size, update);
-  for (size_t i = 0; i < groups.size(); ++i) {
+  AppendTrainingStep(step, loss, startup);
+  for (size_t i = 0; i < step.groups.size(); ++i) {
     if (config.optimizers[i].plateau)
-      training.AddPlateau(config.optimizers[i], *groups[i].optimizer, main, startup);
+      training.AddPlateau(config.optimizers[i], *step.groups[i].optimizer, main, startup);
   }
   return training;
 }

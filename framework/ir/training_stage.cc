@@ -1,0 +1,149 @@
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/training_stage.h>
+
+#include <array>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+using Stage = TrainingStage;
+
+// Part of the name of an op's first output, or a slot of its outputs.
+struct Mark {
+  std::string_view text;
+  Stage stage;
+};
+constexpr Mark kMarks[] = {
+    {"FoundInfinite", Stage::kUnscale},  // slots first: these ops write gradients of any name
+    {"LossScaling", Stage::kScaleUpdate},
+    {"out_sum_1", Stage::kParameterAverages},
+    {"loss_is_finite", Stage::kCheckLoss},
+    {"@LOSSES_ARE_FINITE@", Stage::kCheckLoss},
+    {"@GRAD@SUM", Stage::kAccumulate},
+    {"@MICRO_STEPS@", Stage::kAccumulate},
+    {"micro_step", Stage::kAccumulate},
+    {"found_infinite", Stage::kUnscale},
+    {"loss_scaling_", Stage::kUnscale},
+    {"update_guard", Stage::kUnscale},
+    {"@GRAD@MEAN", Stage::kAverage},
+    {"@GRAD@CLIPPED", Stage::kClip},
+    {"gradient_clip.", Stage::kClip},
+    {"@DECAY", Stage::kDecay},
+    {"@SIGN", Stage::kDecay},
+    {"_decay_", Stage::kDecay},
+    {"@EMA_", Stage::kParameterAverages},
+    {"_ema_", Stage::kParameterAverages},
+    {"@LOOKAHEAD_STEP@", Stage::kParameterAverages},
+    {"_slow_", Stage::kParameterAverages},
+    {"_ahead_", Stage::kParameterAverages},
+    {"error_clip_finite", Stage::kScaleUpdate},
+};
+
+int RoleOf(const OpDesc& op) {
+  const Attribute* role = op.FindAttr(kOpRoleAttr);
+  Attribute number;
+  if (!role || !ConvertAttribute(*role, AttrType::kInt, &number)) return kForward;
+  return std::get<int32_t>(number);
+}
+
+std::string_view FirstOutput(const OpDesc& op) {
+  for (const Slot& slot : op.outputs()) {
+    if (!slot.args.empty()) return slot.args.front();
+  }
+  return {};
+}
+
+// The parameter that an op of the update belongs to; "" for none.
+std::string_view ParameterOf(const OpDesc& op) {
+  const Attribute* attr = op.FindAttr(kOpRoleVarAttr);
+  const auto* names = attr ? std::get_if<std::vector<std::string>>(attr) : nullptr;
+  return names && !names->empty() ? std::string_view(names->front()) : std::string_view();
+}
+
+// A gradient that is changed in place is clipped; what counts or scales a clip has names that say
+// so.
+Stage BackwardStageOf(const OpDesc& op) {
+  const std::string_view out = FirstOutput(op);
+  const bool in_place = out.find(kGradSuffix) != out.npos && op.Reads(out);
+  return in_place || out.starts_with("error_clip") ? Stage::kErrorClip : Stage::kBackward;
+}
+
+Stage UpdateStageOf(const OpDesc& op) {
+  if (op.HasInput("Param")) return Stage::kUpdate;
+  const std::string_view out = FirstOutput(op);
+  for (const Mark& mark : kMarks)
+    if (out.find(mark.text) != out.npos || op.HasOutput(mark.text)) return mark.stage;
+  return Stage::kOptimize;
+}
+
+// By the op alone.
+Stage MarkedStage(const OpDesc& op) {
+  const int role = RoleOf(op);
+  if (role & kLRSched) return Stage::kSchedule;
+  if (role & kOptimize) return UpdateStageOf(op);
+  if (role & kBackward) return BackwardStageOf(op);
+  if (role & (kRpc | kDist)) return Stage::kCommunicate;
+  const bool scales = (role & kLoss) && op.HasInput("ScaleTensor");
+  return scales && FirstOutput(op).ends_with(".scaled") ? Stage::kScaleLoss : Stage::kForward;
+}
+
+// Ops of the update that carry no mark, by those around them.
+void FindUnmarked(const BlockDesc& block, std::vector<Stage>& stages) {
+  std::unordered_map<std::string_view, Stage> reader;
+  std::unordered_set<std::string_view> updated;  // parameters, by later ops
+  for (size_t i = block.NumOps(); i-- > 0;) {
+    const OpDesc& op = block.op(i);
+    if (!(RoleOf(op) & kOptimize)) continue;
+    const std::string_view param = ParameterOf(op), out = FirstOutput(op);
+    Stage& stage = stages[i];
+    if (stage == Stage::kOptimize && !param.empty()) {
+      // What changes a parameter before its update is a decay that is not in the gradient.
+      const bool decays = out == param && updated.count(param);
+      stage = decays ? Stage::kDecay : Stage::kUpdate;
+    } else if (const auto found = reader.find(out);
+               stage == Stage::kOptimize && found != reader.end()) {
+      stage = found->second;
+    }
+    if (stage == Stage::kUpdate) updated.insert(param);
+    op.ForEachInput([&](const std::string& name) { reader[name] = stage; });
+  }
+  for (size_t i = 1; i < stages.size(); ++i) {
+    if (stages[i] == Stage::kOptimize && stages[i - 1] > Stage::kErrorClip)
+      stages[i] = stages[i - 1];
+  }
+}
+
+}  // namespace
+
+const char* ToString(TrainingStage stage) {
+  constexpr std::array kTitles = {"forward",
+                                  "scale loss",
+                                  "backward",
+                                  "error clip",
+                                  "check loss",
+                                  "accumulate",
+                                  "unscale and check",
+                                  "average gradients",
+                                  "gradient clip",
+                                  "learning-rate schedule",
+                                  "weight decay",
+                                  "update",
+                                  "averages of parameters",
+                                  "update loss scale",
+                                  "optimize",
+                                  "communicate"};
+  return kTitles[static_cast<size_t>(stage)];
+}
+
+std::vector<TrainingStage> StagesOf(const BlockDesc& block) {
+  std::vector<TrainingStage> stages;
+  stages.reserve(block.NumOps());
+  for (size_t i = 0; i < block.NumOps(); ++i) stages.push_back(MarkedStage(block.op(i)));
+  FindUnmarked(block, stages);
+  return stages;
+}
+
+}  // namespace coracle

@@ -1,0 +1,78 @@
+#pragma once
+// The stages of a training step, and the state that they share while a step is appended.
+
+#include <coracle/framework/ir/training_stage.h>
+#include <coracle/framework/op/writer.h>
+#include <coracle/optimizer/mixed_precision.h>
+#include <coracle/optimizer/optimizer.h>
+
+#include <list>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+// Writes ops of the role Optimize.
+Writer UpdateWriter(BlockDesc& block);
+
+// A group of all parameters for an optimizer that outlives the group.
+OptimizerGroup GroupOf(Optimizer& optimizer);
+
+// A block that is being filled. Without guards it is `outer` itself; with them it is the sub-block
+// of one conditional_block, which Close appends to `outer`. See AppendGuarded.
+class GuardedBlock {
+ public:
+  GuardedBlock(BlockDesc& outer, const std::vector<std::string>& guards);
+  BlockDesc& block() const { return *block_; }
+  void Close();
+
+ private:
+  BlockDesc* block_;
+  std::optional<Writer> outer_;  // of the conditional_block
+  std::string condition_;
+};
+
+// The part of a step that belongs to one optimizer.
+struct OptimizerTurn {
+  const OptimizerGroup& group;
+  std::vector<ParamAndGrad> pairs;      // as backward, or the accumulation, left them
+  std::vector<ParamAndGrad> gradients;  // as the last stage left them, in the same order
+};
+
+// The description of the step, and what the stages have made so far.
+struct StepState {
+  StepState(const TrainingStep& step, LossScaling& loss_scaling, BlockDesc& block,
+            ProgramDesc& startup_program);
+
+  BlockDesc& block() const { return open.back().block(); }  // where stages append
+  // Opens a block: what later stages append runs only where all of these guards hold too.
+  void RunOnlyIf(const std::vector<std::string>& guards);
+  // Closes the innermost blocks until only `depth` are open.
+  void CloseTo(size_t depth);
+
+  const TrainingStep& wanted;
+  LossScaling& scaling;
+  ProgramDesc& startup;
+  Variable loss, scaled_loss;       // empty where gradients are given
+  std::vector<ParamAndGrad> pairs;  // of all optimizers
+  std::vector<std::string> guards;  // of the updates of all optimizers
+  // State variables, and their values where a group of accumulated runs begins.
+  std::vector<std::pair<std::string, double>> resets;
+  std::list<GuardedBlock> open;  // the innermost last
+  std::optional<OptimizerTurn> turn;
+};
+
+struct StepStage {
+  TrainingStage stage;
+  enum { kOnce, kEachOptimizer } when;
+  const char* doc;
+  void (*append)(StepState& step);
+};
+
+// The order of a training step. Consecutive entries of the kind kEachOptimizer are appended for one
+// optimizer after the other.
+const std::vector<StepStage>& TrainingStages();
+
+}  // namespace coracle
