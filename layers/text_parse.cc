@@ -227,8 +227,9 @@ Attribute Node::ToAttr(const FieldDescriptor& field, AttrType type,
     case AttrType::kScalar:
       return Scalar{std::get<double>(FieldValue(*message_, field))};
     case AttrType::kScalars: {
+      const Attribute numbers = FieldValue(*message_, field);  // outlives the loop
       std::vector<Scalar> values;
-      for (const double value : std::get<std::vector<double>>(FieldValue(*message_, field)))
+      for (const double value : std::get<std::vector<double>>(numbers))
         values.push_back(Scalar{value});
       return values;
     }

@@ -375,14 +375,17 @@ TEST(ModelText, UserOpsAreLayersAndOps) {
               .Input("X", "tensor")
               .Output("Out", "tensor")
               .Attr<float>("factor", 2, "the factor")
+              .Attr<std::vector<Scalar>>("numbers", std::vector<Scalar>(), "numbers")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .NoGradient("a test"));
   BuiltModel model = ParseModelText(R"(
     data { name: "v" shape: [2] }
-    layer { twice { input: "v" factor: 3 output: "a" } }
+    layer { twice { input: "v" factor: 3 numbers: [0.5, -2, 1e300] output: "a" } }
     layer { op { twice { X: "a" Out: "b" } } })",
                                     "model", ".", ops);
   EXPECT_EQ(model.main.Root().op(0).GetAttr<float>("factor", 0), 3);
+  EXPECT_EQ(model.main.Root().op(0).GetAttr("numbers", std::vector<Scalar>()),
+            (std::vector<Scalar>{{0.5}, {-2.0}, {1e300}}));
   EXPECT_EQ(model.main.Root().op(1).GetAttr<float>("factor", 0), 2);
   EXPECT_EQ(model.main.Root().FindVar("b")->shape(), Shape({2}));
   EXPECT_NE(ModelSchema(ops).find("message twice_layer"), std::string::npos);
