@@ -154,9 +154,9 @@ class Differentiation {
     std::string seed;  // variable with the gradient that enters; "": ones
   };
 
-  // `inputs` are the wanted variables whose gradients are returned. With `part`, only the ops
-  // between inputs and targets are examined, so that the cost does not depend on the size of the
-  // block.
+  // `inputs` are the wanted variables whose gradients are returned. With `part`, only the
+  // ops between inputs and targets are examined, so that the cost does not depend on the
+  // size of the block.
   Differentiation(const char* who, BlockDesc& block, const BackwardOptions& options,
                   const std::vector<std::string>& wanted, const std::vector<std::string>& inputs,
                   const std::vector<Target>& targets, OpenTypes& open, bool part)

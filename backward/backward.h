@@ -37,9 +37,9 @@
 
 namespace coracle {
 
-// Recomputation: activations are discarded after the forward pass and computed again where the
-// gradient ops need them (Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear memory
-// cost", 2016).
+// Recomputation: activations are discarded after the forward pass and computed again where
+// the gradient ops need them (Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear
+// memory cost", 2016).
 
 // Which activations are kept: named, or chosen to fit a budget. Both empty: no recomputation.
 struct RecomputeOptions {
@@ -67,22 +67,22 @@ struct RecomputeReport {
 
 // Rewrites the ops from `first_gradient` to the end of the block, the gradient ops of the ops
 // before. A value of an earlier segment that they read is computed again, under the name
-// <var>@RECOMPUTED, by copies of the ops that made it; the copies stand before the segment's first
-// gradient op that reads one of them. A copy computes the same bits: it reads the same values (a
-// value that is overwritten in between is saved first), and random ops draw the same numbers.
-// Copies have the role Backward, and their attr recomputed_from names the variables of the
-// original. Other outputs of a copy (running statistics) are discarded, so that they are not
-// updated twice.
+// <var>@RECOMPUTED, by copies of the ops that made it; the copies stand before the segment's
+// first gradient op that reads one of them. A copy computes the same bits: it reads the same
+// values (a value that is overwritten in between is saved first), and random ops draw the same
+// numbers. Copies have the role Backward, and their attr recomputed_from names the variables of
+// the original. Other outputs of a copy (running statistics) are discarded, so that they are
+// not updated twice.
 //
-// Some values are always kept: those of ops that have sub-blocks or side effects, or that read or
-// write anything but dense tensors; persistable variables; and whatever sub-blocks of gradient ops
-// read. Throws kNotFound for a checkpoint that the block does not know. Linear in the size of the
-// block.
+// Some values are always kept: those of ops that have sub-blocks or side effects, or that read
+// or write anything but dense tensors; persistable variables; and whatever sub-blocks of
+// gradient ops read. Throws kNotFound for a checkpoint that the block does not know. Linear in
+// the size of the block.
 RecomputeReport Recompute(BlockDesc& block, size_t first_gradient, const RecomputeOptions& options,
                           const OpRegistry& ops);
 
-// Gradient variable -> forward variable, for every complete gradient (not for partial
-// contributions).
+// Gradient variable -> forward variable, for every complete gradient (not
+// for partial contributions).
 using GradToVar = std::unordered_map<std::string, std::string>;
 
 // Runs after each appended gradient op, which is the last op of `block`; may append ops after it.
@@ -166,14 +166,14 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
 
 // Appends the gradients of the sum of all elements of all targets (each weighted by its target
 // gradient) with respect to each input; "" for an input that no target depends on (or zeros, see
-// Unconnected). Targets may have any shape, depend on each other and occur twice. So may inputs: an
-// input that another depends on gets the total derivative. A target of integers is a constant. All
-// targets belong to one block, and the ops are appended to it. An input with stop_gradient (such as
-// data) has no gradient, and a warning says so. Throws as AppendBackward does, and kInvalidArgument
-// for an input that is not visible from the block of the targets. The cost depends on the ops
-// between inputs and targets, not on the size of the block; but the first call after an edit other
-// than appending reads the whole block once, and in programs with sub-blocks each call reads how
-// they nest.
+// Unconnected). Targets may have any shape, depend on each other and occur twice. So may inputs:
+// an input that another depends on gets the total derivative. A target of integers is a constant.
+// All targets belong to one block, and the ops are appended to it. An input with stop_gradient
+// (such as data) has no gradient, and a warning says so. Throws as AppendBackward does, and
+// kInvalidArgument for an input that is not visible from the block of the targets. The cost
+// depends on the ops between inputs and targets, not on the size of the block; but the first call
+// after an edit other than appending reads the whole block once, and in programs with sub-blocks
+// each call reads how they nest.
 std::vector<std::string> Gradients(const std::vector<Variable>& targets,
                                    const std::vector<Variable>& inputs,
                                    const GradientsOptions& options = {},

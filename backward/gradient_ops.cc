@@ -428,8 +428,8 @@ void GradientOps::AppendRuleOps(const ForwardGraph::Node& node,
   }
 }
 
-// The dense copy of a sparse gradient, for ops that take only dense tensors. Made once per
-// gradient.
+// The dense copy of a sparse gradient, for ops that take only dense tensors. Made
+// once per gradient.
 const std::string& GradientOps::DenseOf(const std::string& name, const VarMeta& sparse) {
   auto [it, added] = dense_of_.try_emplace(name);
   if (!added) return it->second;
@@ -456,8 +456,8 @@ std::string GradientOps::DenseGradientOf(int32_t version) {
   return var && var->type() == VarType::kSelectedRows ? DenseOf(gradient, var->meta()) : gradient;
 }
 
-// Replaces each sparse gradient by its dense copy where a slot of the op does not take selected
-// rows.
+// Replaces each sparse gradient by its dense copy where a slot of the op does not
+// take selected rows.
 void GradientOps::MakeInputsDense(OpDesc& op) {
   const OpSpec* def = any_sparse_ ? graph_.ops().Find(op.type()) : nullptr;
   if (!def) return;

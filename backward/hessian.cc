@@ -27,8 +27,8 @@ class OldOps {
   std::unordered_set<const OpDesc*> ops_;
 };
 
-// Removes everything that was added to the program since its construction, unless Commit() is
-// called.
+// Removes everything that was added to the program since its construction, unless
+// Commit() is called.
 class Undo {
  public:
   explicit Undo(ProgramDesc& program) : program_(program) {

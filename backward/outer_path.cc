@@ -116,8 +116,8 @@ void OuterPath::FindVia(Level& level, ForwardGraph& inside, const std::vector<in
   AddReads(inside.GivenReads(targets));
   if (!here && !runners.empty()) RequireOnePlace(level, runners);
   if (via.empty()) return;
-  // The variables at which the outer path ends. If the block changed one, its name would stand for
-  // two values.
+  // The variables at which the outer path ends. If the block changed one, its name would stand
+  // for two values.
   level.graph->MarkPath(via);
   for (const std::string& name : wanted_) {
     if (level.graph->WantedVersion(name) >= 0) reads_.push_back(name);

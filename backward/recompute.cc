@@ -169,9 +169,9 @@ class Activations {
   }
 
   // An elementwise op belongs to the segment of the op whose output it reads if it is the only
-  // reader of that output, no gradient op reads it, and its own result has the same size (adding a
-  // bias). Keeping the result then costs no more memory and saves the op; and passes may fuse the
-  // two.
+  // reader of that output, no gradient op reads it, and its own result has the same size
+  // (adding a bias). Keeping the result then costs no more memory and saves the op; and passes
+  // may fuse the two.
   void Attach(Node& node) const {
     if (!node.repeatable || !node.elementwise || node.outputs.size() != 1) return;
     int source = kNone, sources = 0;

@@ -107,12 +107,12 @@ class Executor {
   PreparedProgram Prepare(const ProgramDesc& program, const std::vector<std::string>& feeds = {},
                           const std::vector<std::string>& fetches = {}) const;
 
-  // The same, for parameters that do not change any more: persistable variables that no op of the
-  // program writes, that are not fed, and that `scope` holds as dense tensors become constants. Ops
-  // that depend on constants alone are computed in advance, a batch_norm is folded into the
-  // convolution before it (which changes the last bits of results), and kernels keep constants in
-  // their own layout. That is done once for all shapes of feeds and all copies of the prepared
-  // program.
+  // The same, for parameters that do not change any more: persistable variables that no op of
+  // the program writes, that are not fed, and that `scope` holds as dense tensors become
+  // constants. Ops that depend on constants alone are computed in advance, a batch_norm is
+  // folded into the convolution before it (which changes the last bits of results), and kernels
+  // keep constants in their own layout. That is done once for all shapes of feeds and all copies
+  // of the prepared program.
   //
   // Each Run checks the scope that it gets, this one or another: if a frozen variable in it has
   // other values than here, whoever wrote them, Run throws kInvalidArgument and changes nothing. A

@@ -60,9 +60,9 @@ class MemorySharer {
     return storage.IsIn<InArena>() || storage.IsIn<FeedId>() || storage.IsIn<ConstantId>();
   }
 
-  // The op must be the last user of the storage, read it through one input only (it may otherwise
-  // write an element before it reads it through the other), and not have given it to another
-  // output.
+  // The op must be the last user of the storage, read it through one input only (it may
+  // otherwise write an element before it reads it through the other), and not have given it
+  // to another output.
   bool MayOverwrite(const MemoryUsage::Pair& pair, StorageId storage) const {
     const Storage& s = plan_.storages[storage];
     if (!s.IsIn<InArena>() || s.last != pair.step) return false;

@@ -136,9 +136,9 @@ void OpPlanner::PassLod() {
 void OpPlanner::AddKernelStep(Kernel kernel) {
   std::vector<ValueId> reads;
   op_.ForEachInput([&](const std::string& name) {
-    // If the variable moved to a cell for a sub-block, this is the cell's value. A frozen parameter
-    // that the kernel reads only packed does not count as read, so that its plain elements can be
-    // released.
+    // If the variable moved to a cell for a sub-block, this is the cell's value. A frozen
+    // parameter that the kernel reads only packed does not count as read, so that its plain
+    // elements can be released.
     const ValueId value = draft_.values.Current(name);
     if (!value || (draft_.persistables.IsFrozen(value) && !plain_reads_.count(name))) return;
     reads.push_back(value);

@@ -16,8 +16,8 @@ PlanDraft::PlanDraft(const PlanContext& context, const PlanRequest& request,
       cells(plan, values, procedure, block, request.input.cells),
       persistables(plan, values, block, request.input.scope, context.frozen) {}
 
-// Cells come before the scope, since a sub-block's argument may have the name of a persistable
-// variable.
+// Cells come before the scope, since a sub-block's argument may have the name of
+// a persistable variable.
 ValueId PlanDraft::Find(const std::string& name) {
   if (const ValueId now = values.Current(name)) return now;
   if (const ValueId in_cell = cells.Find(name)) return in_cell;

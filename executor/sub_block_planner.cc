@@ -59,8 +59,8 @@ void SubBlockPlanner::BindCaptured(const BlockUse& use, const BlockArgs& args, P
     const std::string& name = use.captured[i];
     // A parameter hides the variable around the block.
     if (std::find(parameters.begin(), parameters.end(), name) != parameters.end()) continue;
-    // A variable that the block writes may have another type afterwards, which only a cell can
-    // hold.
+    // A variable that the block writes may have another type afterwards, which only a
+    // cell can hold.
     const ValueId value = use.written[i] ? MoveToCell(name) : draft_.Find(name);
     if (use.written[i]) changed_.insert(name);
     call->bindings.push_back(Bind(inner.CellOf(name, CellOwner::kCaller), value));

@@ -240,9 +240,9 @@ Variable ArrayLength(Builder& net, const Variable& array);
 //   Variable outputs = rnn.Outputs()[0];            // [steps, ...]
 struct StaticRnnOptions {
   bool reverse = false;
-  // int64 [N] (or [N, 1]): sequence n ends after lengths[n] steps. After that the memories [N, ...]
-  // of row n keep their values, and its outputs are zero. In a reverse net the steps past the end
-  // come first.
+  // int64 [N] (or [N, 1]): sequence n ends after lengths[n] steps. After that the memories [N,
+  // ...] of row n keep their values, and its outputs are zero. In a reverse net the steps past the
+  // end come first.
   Variable lengths = {};
 };
 

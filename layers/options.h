@@ -1,8 +1,8 @@
 #pragma once
-// Arguments of the builder functions: parameter attributes, and one options struct per layer, for
-// use with designated initialisers. Names and defaults are Paddle's. The layer's field table
-// (layers/layer.h), which `coracle help LAYER` prints, says what an option means and whether it is
-// required.
+// Arguments of the builder functions: parameter attributes, and one options struct per layer,
+// for use with designated initialisers. Names and defaults are Paddle's. The layer's field
+// table (layers/layer.h), which `coracle help LAYER` prints, says what an option means and
+// whether it is required.
 //
 // Every layer has these options: `act` (an activation op applied to the result), `name` (of the
 // layer; prefixes the names of its parameters and temporaries; "" makes one: "fc_0"), `output` (the

@@ -10,8 +10,8 @@
 //
 // If several operands of one expression append ops, C++ leaves open which come first.
 //
-// Calls with a Variable find these functions without `using` and without qualification; other calls
-// never do.
+// Calls with a Variable find these functions without `using` and without qualification; other
+// calls never do.
 
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/writer.h>

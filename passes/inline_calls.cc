@@ -26,9 +26,9 @@ bool IsDerivedCall(const OpDesc& op) {
          op.GetAttr<std::string>("gradient_function", "").empty();
 }
 
-// The replacement of one call. The prefix of its variables' names depends only on the call's
-// outputs: random ops draw by the names of their outputs, and must draw the same with backward
-// appended.
+// The replacement of one call. The prefix of its variables' names depends only on the
+// call's outputs: random ops draw by the names of their outputs, and must draw the same
+// with backward appended.
 struct CallSite {
   std::string prefix;
   std::unordered_map<int, int> copies;  // of the function's sub-blocks
@@ -215,8 +215,8 @@ void InlineInto(BlockDesc& block, CallSites& sites, IsCallFn is_call) {
   block.SetOps(std::move(ops));
 }
 
-// Finds variables of an outer call that a gradient in a sub-block reads: the call that wrote them
-// is gone.
+// Finds variables of an outer call that a gradient in a sub-block reads: the call that wrote
+// them is gone.
 void ForgetScopes(ProgramDesc& program, const std::unordered_set<std::string>& scopes) {
   program.ForEachOp([&](OpDesc& op) {
     if (!op.HasSubBlock()) return;
@@ -226,10 +226,10 @@ void ForgetScopes(ProgramDesc& program, const std::unordered_set<std::string>& s
   });
 }
 
-// The order in which calls in blocks are replaced. A call copies a function and the blocks that its
-// ops run, so their calls must have been replaced before. The gradient of a call names the copies
-// that the call made, so a block comes before the blocks that its ops run, which may contain the
-// gradient.
+// The order in which calls in blocks are replaced. A call copies a function and the blocks that
+// its ops run, so their calls must have been replaced before. The gradient of a call names the
+// copies that the call made, so a block comes before the blocks that its ops run, which may
+// contain the gradient.
 class InliningOrder {
  public:
   explicit InliningOrder(const ProgramDesc& program)

@@ -30,8 +30,8 @@ struct PassContext {
 
   // The value of a frozen parameter; nullptr for any other variable.
   const Tensor* FrozenValue(const std::string& name) const;
-  // Adds a frozen parameter to the root block and returns its name, which begins with `prefix`.
-  // REQUIRES: frozen.
+  // Adds a frozen parameter to the root block and returns its name, which begins with
+  // `prefix`. REQUIRES: frozen.
   std::string AddFrozen(ProgramDesc& program, const std::string& prefix, Tensor value) const;
   // Declares that no op reads the parameter any more, so that its memory is released unless it is
   // fetched. REQUIRES: frozen.

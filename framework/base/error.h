@@ -71,8 +71,8 @@ void LogMessage(MessageLevel level, const std::string& message);
 bool VlogIsOn(int level);
 void LogVerbose(int level, const std::string& message);
 
-// Sends log lines to `sink` (an empty function restores the default). Returns the previous sink.
-// Thread-safe.
+// Sends log lines to `sink` (an empty function restores the default). Returns the
+// previous sink. Thread-safe.
 using LogSink = std::function<void(MessageLevel, const std::string&)>;
 LogSink SetLogSink(LogSink sink);
 

@@ -24,8 +24,8 @@ class OutOfMemory : public Error {
 struct ResourceOptions {
   uint64_t memory = 0;  // bytes; 0: no limit
   double seconds = 0;   // since these limits or the last ScopedRun began; 0: no limit
-  // Called when the time is checked; true ends the work with kCancelled. Must be safe to call from
-  // any thread.
+  // Called when the time is checked; true ends the work with kCancelled. Must be safe to call
+  // from any thread.
   std::function<bool()> stop = {};
 };
 
@@ -133,8 +133,8 @@ void ParallelForRange(int64_t n, int64_t grain, void (*body)(void*, int64_t, int
 
 // Calls body(begin, end) on ranges of about equal size that cover [0, n). There are at most n /
 // grain ranges (rounded up), and at most one per thread; the split depends only on n, grain and
-// NumThreads(). Nested calls run serially. If body throws, one of its exceptions is rethrown here.
-// Allocates nothing.
+// NumThreads(). Nested calls run serially. If body throws, one of its exceptions is rethrown
+// here. Allocates nothing.
 template <class Body>
 void ParallelFor(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;

@@ -136,8 +136,8 @@ struct NamedAttr {
   bool operator==(const NamedAttr&) const = default;
 };
 
-// A kind with its parameters: the form in which a program keeps initializers, regularizers and
-// clips.
+// A kind with its parameters: the form in which a program keeps initializers,
+// regularizers and clips.
 struct Setting {
   std::string kind;  // "xavier", "l2_decay", "by_value", ...
   std::vector<NamedAttr> attrs;

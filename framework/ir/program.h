@@ -1,6 +1,6 @@
 #pragma once
-// ProgramDesc: a whole program, that is, blocks of variables and ops. A value type; copies are
-// deep.
+// ProgramDesc: a whole program, that is, blocks of variables and ops. A value type;
+// copies are deep.
 
 #include <coracle/framework/ir/block.h>
 
@@ -75,12 +75,12 @@ class ProgramDesc {
 
   // Keeps the ops of the root block that the targets depend on (with the sub-blocks they run),
   // those marked is_target, and the variables that they use. Ops that compute `feeds` are not kept
-  // for their sake. In-place updates of a kept name are kept. Throws kNotFound for a target that no
-  // block has.
+  // for their sake. In-place updates of a kept name are kept. Throws kNotFound for a target that
+  // no block has.
   void Prune(const std::vector<std::string>& targets, const std::vector<std::string>& feeds = {});
 
-  // Version of the framework that wrote the program, major * 1000000 + minor * 1000 + patch; empty
-  // if unknown.
+  // Version of the framework that wrote the program, major * 1000000 + minor * 1000 + patch;
+  // empty if unknown.
   std::optional<int64_t> version;
   // Which of the two places of the format the version was read from (2018's field 2, or field 4).
   bool version_in_legacy_field = false;
@@ -129,8 +129,8 @@ std::string MakeState(ProgramDesc& main, ProgramDesc& startup, const std::string
 std::string MakeTemporary(BlockDesc& block, const std::string& prefix, DType dtype,
                           const Shape& shape = {1});
 
-// Programs as text for people: one line per op, parameters with their sizes, the order of a
-// training step.
+// Programs as text for people: one line per op, parameters with their sizes, the order of
+// a training step.
 //
 // Empty functions select everything and hide nothing.
 struct PrintOptions {

@@ -63,8 +63,8 @@ std::string_view ParameterOf(const OpDesc& op) {
   return names && !names->empty() ? std::string_view(names->front()) : std::string_view();
 }
 
-// A gradient that is changed in place is clipped; what counts or scales a clip has names that say
-// so.
+// A gradient that is changed in place is clipped; what counts or scales a clip has names
+// that say so.
 Stage BackwardStageOf(const OpDesc& op) {
   const std::string_view out = FirstOutput(op);
   const bool in_place = out.find(kGradSuffix) != out.npos && op.Reads(out);

@@ -30,10 +30,10 @@ enum class TrainingStage {
 const char* ToString(TrainingStage stage);  // "gradient clip"
 
 // The stage of each op of the block: op_role tells forward, backward and update apart, and slots
-// and the names of what is written tell the stages of an update. An op without such a mark belongs
-// to the parameter in its op_role_var, else to the stage that reads what it writes, else to the
-// stage of the update before it. Linear in the size of the block; safe on programs that were never
-// verified.
+// and the names of what is written tell the stages of an update. An op without such a mark
+// belongs to the parameter in its op_role_var, else to the stage that reads what it writes, else
+// to the stage of the update before it. Linear in the size of the block; safe on programs that
+// were never verified.
 std::vector<TrainingStage> StagesOf(const BlockDesc& block);
 
 }  // namespace coracle

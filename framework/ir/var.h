@@ -83,8 +83,8 @@ class ErrorClip {
 // returned it. Process-wide and thread-safe; throws kAlreadyExists for a kind in use.
 using ErrorClipLoader = ErrorClipPtr (*)(const Setting& setting);
 void RegisterErrorClip(const std::string& kind, ErrorClipLoader load);
-// For an unknown kind, returns an object that can be saved again but whose AppendClipOp throws
-// kNotFound.
+// For an unknown kind, returns an object that can be saved again but whose
+// AppendClipOp throws kNotFound.
 ErrorClipPtr LoadErrorClip(const Setting& setting);
 // Throws kInvalidArgument when the clip's class cannot be saved (no Save(), or its kind
 // is not registered).

@@ -47,9 +47,9 @@ class BlockUseFinder {
     ForEachSubBlock(b, [&](size_t sub) { uses_[sub].reached = true; });
   }
 
-  // Called from the last block to the first, since sub-blocks come after their blocks. Collects too
-  // many names for nested gradient blocks; those that they read from saved values are removed by
-  // SeparateSaved.
+  // Called from the last block to the first, since sub-blocks come after their blocks. Collects
+  // too many names for nested gradient blocks; those that they read from saved values are
+  // removed by SeparateSaved.
   void CollectFree(size_t b) {
     if (b == 0) return;
     const BlockDesc& block = Block(b);

@@ -19,8 +19,8 @@ struct BlockUse {
   // Variables whose values of each run the gradient blocks of this block read: declared in it, or
   // outside and written by it; by name. The order is that of StepScopes::Step.
   std::vector<std::string> saved;
-  // In a gradient block: the indices in the forward block's `saved` that it reads, with their
-  // names.
+  // In a gradient block: the indices in the forward block's `saved` that it reads,
+  // with their names.
   std::vector<std::pair<std::string, size_t>> reads_saved;
   bool has_gradient = false;  // some block that can be run is its gradient block
   bool reached = false;       // the root block, or run by an op of a reached block

@@ -88,8 +88,8 @@ bool GradientContext::HasOutputGrad(std::string_view slot, size_t i) const {
   return !IsEmptyName(ArgAt(op().outputs(), request_.output_grads, slot, i));
 }
 
-// The type of a sparse gradient is that of its dense copy, which ops without sparse inputs get
-// later.
+// The type of a sparse gradient is that of its dense copy, which ops without sparse
+// inputs get later.
 void GradientContext::DeclareArrived(BlockDesc& block) const {
   size_t k = 0;
   ForEachPosition(op().outputs(), [&](const std::string& output) {

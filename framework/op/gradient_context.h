@@ -46,8 +46,8 @@ struct GradientBlock {
   // The new block: forward_block_idx is the sub-block, its parent the block of the gradient op.
   // -1: no wanted variable depends on an output through differentiable ops; nothing was appended.
   int idx = -1;
-  // Gradients that the block reads: of outputs on the path, and of those `after` of carried pairs
-  // that matter.
+  // Gradients that the block reads: of outputs on the path, and of those `after` of carried
+  // pairs that matter.
   std::vector<Value> arriving;
   // Gradients that the block writes: of inputs that have one, and of those `before` of carried
   // pairs that matter. Each is the contribution of one run. The gradient of `before` in one run is
@@ -113,8 +113,8 @@ class GradientContext {
   // needed for nothing else are then not appended, so a rule needs no conditions. A variable made
   // by a function or by Make is renamed to the gradient's name; any other is assigned to it.
   void Set(std::string_view slot, const Variable& gradient, size_t i = 0);
-  // Names a variable made by a function or Make, which is otherwise called "<first input of the
-  // op>@TERM".
+  // Names a variable made by a function or Make, which is otherwise called "<first input
+  // of the op>@TERM".
   Variable Named(const std::string& name, const Variable& made);
 
   // --- ops of several outputs ---

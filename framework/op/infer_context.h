@@ -118,10 +118,10 @@ class InferContext {
   // throws NeedsValue, so nullopt is only returned while a program is built or verified.
   std::optional<std::vector<int64_t>> Value(std::string_view slot, size_t i = 0) const;
 
-  // Throws kInvalidArgument unless `holds`: "clip: min must not exceed max [clip.C1], got min 2,
-  // max 1", with the op's variables and place. The text is that of the constraint `id` in the op's
-  // declaration; `got` are the values that violate it (see GotValues). An undeclared id is an
-  // InternalError.
+  // Throws kInvalidArgument unless `holds`: "clip: min must not exceed max [clip.C1], got min
+  // 2, max 1", with the op's variables and place. The text is that of the constraint `id` in
+  // the op's declaration; `got` are the values that violate it (see GotValues). An undeclared
+  // id is an InternalError.
   template <class... Got>
   void Require(std::string_view id, bool holds, const Got&... got) const {
     static_assert(sizeof...(Got) > 0, "an error tells the values that it got");

@@ -12,8 +12,8 @@
 
 namespace coracle {
 
-// A kernel that computes with elements of type T, as returned by the functions that are passed to
-// OpDef::Reference.
+// A kernel that computes with elements of type T, as returned by the functions that are
+// passed to OpDef::Reference.
 template <class T>
 struct KernelOf {
   KernelOf() = default;
@@ -64,8 +64,8 @@ class OpDef {
   OpDef& AttrsOf(std::string type);
 
   // A further requirement, checked by the shape rule or kernels. InferContext::Require and
-  // PrepareContext::Failure refer to it by id (C1, C2, ...); the error has this text and the
-  // offending values.
+  // PrepareContext::Failure refer to it by id (C1, C2, ...); the error has this text and
+  // the offending values.
   OpDef& Constraint(std::string id, std::string text);
   // Repeats constraints of a type registered earlier, with their texts.
   OpDef& ConstraintsOf(std::string type, std::vector<std::string> ids);
@@ -84,11 +84,11 @@ class OpDef {
   OpDef& NotDifferentiable(std::string reason);
   OpDef& NoGradient(std::string reason);
   OpDef& ForbidGradient(std::string reason);  // the error adds a string attr `message`
-  // The common gradient rule: one op `<type>_grad` that reads the listed forward inputs and outputs
-  // under their own slot names and the gradient of every output as `<slot>@GRAD`, writes
-  // `<slot>@GRAD` for every differentiable input, and has this op's attrs. The gradient of an
-  // output without one is left out if that slot of `<type>_grad` is optional, otherwise it is
-  // zeros.
+  // The common gradient rule: one op `<type>_grad` that reads the listed forward inputs and
+  // outputs under their own slot names and the gradient of every output as `<slot>@GRAD`,
+  // writes `<slot>@GRAD` for every differentiable input, and has this op's attrs. The gradient
+  // of an output without one is left out if that slot of `<type>_grad` is optional, otherwise
+  // it is zeros.
   OpDef& GradientOp(std::vector<std::string> forward_slots);
   // Inputs that no gradient flows into.
   OpDef& NoGradientTo(const std::vector<std::string>& input_slots);
@@ -113,8 +113,8 @@ class OpDef {
     static_assert(sizeof...(Ts) > 0);
     return SetReference({DTypeOf<Ts>()...}, {PrepareFn(prepare)...});
   }
-  // The same for kernels that need more than the type: f.template operator()<T>(context) returns
-  // the kernel.
+  // The same for kernels that need more than the type: f.template operator()<T>(context)
+  // returns the kernel.
   template <class T, class... Ts, class F>
   OpDef& Reference(F f) {
     return SetReference({DTypeOf<T>(), DTypeOf<Ts>()...},
@@ -130,9 +130,9 @@ class OpDef {
   // --- traits ---
   OpDef& Inplace(std::string input,
                  std::string output);  // the two may share memory (same dtype and numel)
-  // The output has the input's elements in the same order (reshape2, assign), so the planner may
-  // give both the same memory while both are live. The kernel must not copy if the addresses are
-  // equal.
+  // The output has the input's elements in the same order (reshape2, assign), so the planner
+  // may give both the same memory while both are live. The kernel must not copy if the
+  // addresses are equal.
   OpDef& Alias(std::string input, std::string output);
   // The string attr gives the layout of the rank-4 tensors in these slots ("NCHW" or "NHWC"); the
   // op supports both.

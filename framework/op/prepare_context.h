@@ -82,9 +82,9 @@ class PrepareContext {
 
   // Uninitialised memory that belongs to this op while its kernel runs.
   TensorArg Scratch(DType dtype, const Shape& shape) const { return args_.Scratch(dtype, shape); }
-  // A tensor array (empty before the first run) for memory whose size is known only at run time.
-  // Its contents stay until the next run of the workspace, so that Tensor::Resize need not
-  // allocate.
+  // A tensor array (empty before the first run) for memory whose size is known only at run
+  // time. Its contents stay until the next run of the workspace, so that Tensor::Resize
+  // need not allocate.
   TensorArg ScratchArray() const { return args_.ScratchArray(); }
   // The elements of a variable that never change while the plan lives; nullptr otherwise.
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
@@ -101,8 +101,8 @@ class PrepareContext {
   int32_t SubBlock(std::string_view attr, const BlockArgs& args = {}) const {
     return args_.SubBlock(Attr<BlockRef>(attr), args);
   }
-  // Whether the program has a gradient block of that block, so that values of its runs must be
-  // kept.
+  // Whether the program has a gradient block of that block, so that values of its runs
+  // must be kept.
   bool HasGradientBlock(std::string_view attr) const {
     return args_.HasGradientBlock(Attr<BlockRef>(attr));
   }

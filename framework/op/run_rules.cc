@@ -29,8 +29,8 @@ void RequireTaken(const OpSpec& spec, const InferContext& context) {
   }
 }
 
-// Refuses operands that no kernel takes as soon as their types are known, not only when the op
-// runs.
+// Refuses operands that no kernel takes as soon as their types are known, not only when
+// the op runs.
 void RequireKernel(const OpSpec& spec, const InferContext& context, const KernelOperand& from) {
   const VarMeta* meta = from.output ? context.DeclaredOutput(from.slot) : &context.Input(from.slot);
   // The element type of an array is known when its elements are.

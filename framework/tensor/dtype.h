@@ -167,8 +167,8 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 class Shape {
  public:
   static constexpr int kMaxRank = 9;  // Paddle's limit
-  // More than fits into any machine, yet so few that byte counts and their small multiples cannot
-  // overflow.
+  // More than fits into any machine, yet so few that byte counts and their small
+  // multiples cannot overflow.
   static constexpr int64_t kMaxElements = int64_t{1} << 48;
   static constexpr int64_t kMaxEmpty = int64_t{1} << 31;
 

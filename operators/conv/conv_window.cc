@@ -106,8 +106,8 @@ struct PaddedInput {
 };
 
 // The number of filters after the last whole vector that are computed by dot products along kernel
-// rows, if they are few and the rows are long: a vector for 2 of 50 filters would take a quarter of
-// the time.
+// rows, if they are few and the rows are long: a vector for 2 of 50 filters would take a quarter
+// of the time.
 int64_t TailFilters(const PaddedGeometry& d) {
   const int64_t tail = d.g.out_channels % kPad;
   return d.g.out_channels > kPad && tail <= kMaxDotColumns && d.segment >= 2 * kPad ? tail : 0;

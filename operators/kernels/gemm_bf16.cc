@@ -72,8 +72,8 @@ std::vector<RowsCall> MakeRowsCalls(const GemmSpec& s, const GemmBatch& batch) {
     const auto b = Operand(batch, batch.b_step, b_all, s.k, s.n);
     const auto c = Operand(batch, batch.c_step, c_all, rows, s.n);
     const dnnl::matmul::primitive_desc pd({a, b, c}, attr, onednn::Engine());
-    // oneDNN's plain loops in bfloat16 are slower than the float32 kernel with conversions around
-    // it.
+    // oneDNN's plain loops in bfloat16 are slower than the float32 kernel with
+    // conversions around it.
     if (std::strstr(pd.impl_info_str(), "ref")) return {};
     onednn::Call call{dnnl::matmul(pd)};
     call.Arg(DNNL_ARG_SRC, a).Arg(DNNL_ARG_WEIGHTS, b).Arg(DNNL_ARG_DST, c);

@@ -25,8 +25,8 @@ inline DType StatisticsDType(const InferContext& ctx) {
   return IsHalf(x) ? DType::kFloat32 : x;
 }
 
-// Requires the slot, where it is there, to be a vector of that length (-1: any) and of the dtype of
-// constraint C3.
+// Requires the slot, where it is there, to be a vector of that length (-1: any) and of the dtype
+// of constraint C3.
 inline void RequireNormVector(const InferContext& ctx, std::string_view id, const char* slot,
                               int64_t length) {
   if (!ctx.HasInput(slot)) return;

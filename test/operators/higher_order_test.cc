@@ -1,5 +1,5 @@
-// Gradients of gradients, one line for each op; an op may have its line in its own test instead:
-// OpTest::CheckHigherGradients.
+// Gradients of gradients, one line for each op; an op may have its line in its own
+// test instead: OpTest::CheckHigherGradients.
 
 #include "../higher_order.h"
 

@@ -1,7 +1,7 @@
 // What Paddle's training layer (1.x and 2.1) is known to do wrong, a test for each that its
-// behaviour would fail; and its table of optimizer state. Its tables of defaults and precision
-// lists are in paddle_tables_test.cc, its update formulas in optimizers_test.cc, its schedules in
-// lr_schedule_test.cc.
+// behaviour would fail; and its table of optimizer state. Its tables of defaults and
+// precision lists are in paddle_tables_test.cc, its update formulas in optimizers_test.cc,
+// its schedules in lr_schedule_test.cc.
 
 #include <coracle/clip/clip.h>
 #include <coracle/executor/executor.h>

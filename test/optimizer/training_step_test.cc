@@ -1,5 +1,5 @@
-// The order of a training step: the list of its stages, what a dump tells of programs, and what
-// docs/optimizers.md says.
+// The order of a training step: the list of its stages, what a dump tells of programs, and
+// what docs/optimizers.md says.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/builder.h>

@@ -62,8 +62,8 @@ struct StepReport {
 
   // The mean over the steps since the last display, or over the last `average_loss` steps.
   double MeanLoss() const;
-  // Means over the steps since the last display, in the order of plan.metric_names. Valid until the
-  // next call.
+  // Means over the steps since the last display, in the order of plan.metric_names. Valid until
+  // the next call.
   const std::vector<double>& MeanMetrics() const;
 };
 
@@ -126,8 +126,8 @@ struct TrainResult {
   bool stopped = false;  // by the `stop` callback, or by max_seconds
   bool time_up = false;  // by max_seconds
   int64_t steps = 0;     // done, of all runs
-  // From the last evaluation of the first test set; without test data, means over the last steps
-  // shown.
+  // From the last evaluation of the first test set; without test data, means over the
+  // last steps shown.
   double loss = 0;
   std::vector<NamedValue> metrics;
   std::vector<EvaluationRecord> evaluations;  // the last of each test set
