@@ -116,8 +116,9 @@ class Executor {
   //
   // Each Run checks the scope that it gets, this one or another: if a frozen variable in it has
   // other values than here, whoever wrote them, Run throws kInvalidArgument and changes nothing. A
-  // variable that the scope does not hold counts as unchanged. Writes through a pointer that was
-  // taken from a Tensor before the last Run are noticed only after Tensor::MarkWritten.
+  // variable that the scope does not hold may be absent. Run throws as well if the memory that was
+  // frozen has been written through any handle that still holds it. Writes through a pointer that
+  // was taken from a Tensor before the last Run are noticed only after Tensor::MarkWritten.
   PreparedProgram PrepareFrozen(const ProgramDesc& program, const Scope& scope,
                                 const std::vector<std::string>& feeds = {},
                                 const std::vector<std::string>& fetches = {}) const;

@@ -73,8 +73,10 @@ void FrozenGuard::CheckHeld(size_t i, Watch::Seen* seen) const {
   if (!seen->held || std::holds_alternative<std::monostate>(*seen->held)) return;
   const Original& original = originals_[i];
   const auto* tensor = std::get_if<Tensor>(seen->held);
-  if (!tensor || tensor->dtype() != original.dtype || !(tensor->shape() == original.shape))
+  if (!tensor || tensor->dtype() != original.dtype || !(tensor->shape() == original.shape) ||
+      !tensor->lod().empty()) {  // what has a LoD is not frozen
     ThrowChanged(names_[i]);
+  }
   const uint64_t version = tensor->version();
   const void* data = tensor->raw();
   if (version != 0) {

@@ -94,7 +94,8 @@ void BlockDesc::RenameVar(VarDesc& var, std::string name) {
   var.name_ = std::move(name);
   var_index_.Add(&var);
   if (idx_ > 0) program_->NoteInnerName(var.name(), idx_);
-  if (var.index() < uses_.size() || outer_uses_.count(var.name())) InvalidateUses();
+  if (uses_valid_ && (var.index() < uses_.size() || outer_uses_.count(var.name())))
+    InvalidateUses();
 }
 
 bool BlockDesc::RemoveVar(std::string_view name) {

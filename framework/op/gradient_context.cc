@@ -1,3 +1,4 @@
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/gradient_stage.h>
 #include <coracle/framework/op/inner_gradient.h>
@@ -85,7 +86,12 @@ const VarMeta& GradientContext::MetaOf(const std::string& name) const {
 }
 
 bool GradientContext::HasOutputGrad(std::string_view slot, size_t i) const {
+  NoteAsked(slot);
   return !IsEmptyName(ArgAt(op().outputs(), request_.output_grads, slot, i));
+}
+
+void GradientContext::NoteAsked(std::string_view slot) const {
+  if (std::find(asked_.begin(), asked_.end(), slot) == asked_.end()) asked_.emplace_back(slot);
 }
 
 // The type of a sparse gradient is that of its dense copy, which ops without sparse
@@ -118,6 +124,7 @@ Variable GradientContext::Grad(std::string_view slot, size_t i) {
         fmt::format("gradient of {}: asked for the gradient of output {}[{}], which is not there",
                     op().type(), slot, i));
   }
+  NoteAsked(slot);
   std::string& grad = request_.output_grads[static_cast<size_t>(index)];
   if (IsEmptyName(grad)) {  // the next question gets the same zeros
     const std::string output = Output(slot, i);
@@ -247,6 +254,18 @@ std::string GradientContext::Temp(const std::string& hint) {
   return stage_ ? stage_->Placeholder(hint) : request_.fresh_name(hint);
 }
 
+void GradientContext::RequireAsked(const Slot& slot) const {
+  if (std::find(asked_.begin(), asked_.end(), slot.name) != asked_.end()) return;
+  for (size_t i = 0; i < slot.args.size(); ++i) {
+    if (IsEmptyName(ArgAt(op().outputs(), request_.output_grads, slot.name, i))) continue;
+    throw Error(ErrorCode::kUnimplemented,
+                fmt::format("{}: no gradient flows back through its output {}, and one arrived at "
+                            "{}; stop it there (stop_gradient)",
+                            op().type(), slot.name, Quote(slot.args[i])),
+                "  " + Locate(op()));
+  }
+}
+
 void GradientContext::AppendGradientOp(const std::vector<std::string>& forward_slots) {
   std::string type = op().type() + "_grad";
   const OpSpec& grad_def = ops_.Get(type);
@@ -261,8 +280,12 @@ void GradientContext::AppendGradientOp(const std::vector<std::string>& forward_s
   }
   for (const Slot& slot : op().outputs()) {
     std::string name = GradName(slot.name);
+    if (!op().HasOutput(slot.name)) continue;
     const SlotDef* grad_slot = grad_def.FindInput(name);
-    if (!grad_slot || !op().HasOutput(slot.name)) continue;
+    if (!grad_slot) {
+      RequireAsked(slot);
+      continue;
+    }
     bool any = !grad_slot->optional;
     for (size_t i = 0; i < slot.args.size() && !any; ++i) any = HasOutputGrad(slot.name, i);
     if (!any) continue;

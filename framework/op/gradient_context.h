@@ -160,17 +160,22 @@ class GradientContext {
 
   // The ops of the rule that are needed.
   std::vector<std::unique_ptr<OpDesc>> TakeOps();
+  // A gradient that arrived for an output and that the rule never asked for would count as zero:
+  // throws kUnimplemented.
+  void RequireAsked(const Slot& output) const;
   // Whether the rule wrote formulas, whose ops are checked as they are written.
   bool has_formulas() const { return stage_ != nullptr; }
 
  private:
   internal::GradientStage& GetStage();
+  void NoteAsked(std::string_view slot) const;
   void DeclareArrived(BlockDesc& block) const;
 
   const OpRegistry& ops_;
   Request request_;
   std::vector<std::unique_ptr<OpDesc>> appended_;   // until there is a stage
   std::unique_ptr<internal::GradientStage> stage_;  // made for the first formula
+  mutable std::vector<std::string> asked_;  // output slots of which the rule wanted a gradient
 };
 
 }  // namespace coracle

@@ -41,7 +41,10 @@ std::shared_ptr<const Tensor> PrepareContext::Packed(std::string_view slot,
   const auto& args = op_.Input(slot);
   const size_t i = At(slot, 0);
   if (i >= args.size() || IsEmptyName(args[i])) return nullptr;
-  return args_.Packed(args[i], layout);
+  size_t reads = 0;
+  op_.ForEachInput([&](const std::string& name) { reads += name == args[i]; });
+  // Another slot needs the plain elements: the layout does not take their place.
+  return reads == 1 ? args_.Packed(args[i], layout) : args_.ArgTable::Packed(args[i], layout);
 }
 
 std::shared_ptr<const Tensor> ArgTable::Packed(const std::string& name,

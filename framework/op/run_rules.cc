@@ -99,6 +99,12 @@ void RunGradient(const OpSpec& spec, GradientContext& context) {
         "  " + Locate(context.op()));
   }
   spec.gradient(context);
+  // Of several results a rule may leave out one that no wanted gradient depends on; an intermediate
+  // one depends on whatever the op computes.
+  for (const Slot& slot : context.op().outputs()) {
+    const SlotDef* def = spec.FindOutput(slot.name);
+    if (def && def->intermediate) context.RequireAsked(slot);
+  }
 }
 
 }  // namespace coracle

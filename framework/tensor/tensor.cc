@@ -247,6 +247,26 @@ TensorArray::TensorArray(const TensorArray& other)
   elements_ = other.elements_;
 }
 
+TensorArray::TensorArray(TensorArray&& other) noexcept { Swap(other); }
+
+TensorArray& TensorArray::operator=(TensorArray&& other) noexcept {
+  TensorArray taken(std::move(other));
+  Swap(taken);
+  return *this;
+}
+
+void TensorArray::Swap(TensorArray& other) noexcept {
+  std::swap(capacity_, other.capacity_);
+  std::swap(handles_, other.handles_);
+  std::swap(handles_counted_, other.handles_counted_);
+  std::swap(elements_, other.elements_);
+  std::swap(spare_, other.spare_);
+  std::swap(written_, other.written_);
+  std::swap(uniform_, other.uniform_);
+  std::swap(dtype_, other.dtype_);
+  std::swap(shape_, other.shape_);
+}
+
 TensorArray& TensorArray::operator=(const TensorArray& other) {
   if (this != &other) *this = TensorArray(other);
   return *this;

@@ -114,9 +114,7 @@ class Tensor {
   // Changes version(), as all members do that give write access. For who writes through an address
   // that he got earlier.
   void MarkWritten() {
-    if (!version_) return;
-    const std::atomic_ref version(*version_);  // of two that mark at once, one is enough
-    version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (version_) std::atomic_ref(*version_).fetch_add(1, std::memory_order_relaxed);
   }
 
   LoD& lod() { return lod_; }
@@ -168,8 +166,8 @@ class TensorArray {
   TensorArray(std::initializer_list<Tensor> elements);
   TensorArray(const TensorArray& other);
   TensorArray& operator=(const TensorArray& other);
-  TensorArray(TensorArray&&) noexcept = default;
-  TensorArray& operator=(TensorArray&&) noexcept = default;
+  TensorArray(TensorArray&& other) noexcept;  // leaves `other` as TensorArray() makes one
+  TensorArray& operator=(TensorArray&& other) noexcept;
 
   size_t size() const { return elements_.size(); }
   bool empty() const { return elements_.empty(); }
@@ -197,6 +195,7 @@ class TensorArray {
  private:
   void Note(size_t i, DType dtype, const Shape& shape);
   void CountHandles(size_t size);
+  void Swap(TensorArray& other) noexcept;
 
   uint64_t capacity_ = 0;
   Tensor handles_;  // as many bytes as elements_ takes, for limits of memory

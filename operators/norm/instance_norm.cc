@@ -204,6 +204,8 @@ Kernel InstanceNormGradFast(const PrepareContext& ctx) {
     float *mean = ws.Data<float>(factors), *p = mean + n, *q = mean + 2 * n, *b = mean + 3 * n;
     for (int64_t r = 0; r < n; ++r) mean[r] = static_cast<float>(s[r]);
     ChannelGradSums(v, a.x, a.dy, mean, ws.Data<double>(chunks), sum_dy, sum_dyx);
+    // The sums are about the mean as it is rounded to a float.
+    for (int64_t r = 0; r < n; ++r) sum_dyx[r] += sum_dy[r] * (static_cast<double>(mean[r]) - s[r]);
     SumRows(v, a.dscale, [&](int64_t r) { return sum_dyx[r] * inv[r]; });
     SumRows(v, a.dbias, [&](int64_t r) { return sum_dy[r]; });
     if (!a.dx) return;
@@ -212,7 +214,8 @@ Kernel InstanceNormGradFast(const PrepareContext& ctx) {
       const double factor = ParamAt(a.scale, v.Param(r, 0), 1) * inv[r];
       p[r] = static_cast<float>(factor);
       q[r] = static_cast<float>(-factor * inv[r] * inv[r] * sum_dyx[r] / size);
-      b[r] = static_cast<float>(-factor * sum_dy[r] / size);
+      b[r] = static_cast<float>(-factor * sum_dy[r] / size +
+                                static_cast<double>(q[r]) * (static_cast<double>(mean[r]) - s[r]));
     }
     ChannelGradApply(v, a.x, a.dy, mean, p, q, b, a.dx);
   };
@@ -332,7 +335,7 @@ OpDef ForwardDef() {
                   "beside an X of 16 bits")
       .Apply(DeclareNorm)
       .Output("Y", "of X's shape")
-      .IntermediateOutput("SavedMean", "[N * C]")
+      .IntermediateOutput("SavedMean", "[N * C]; the gradient has it as it is rounded here")
       .IntermediateOutput("SavedVariance", "[N * C], 1 / sqrt(variance + epsilon)")
       .Float32Slots({"Scale", "Bias", "SavedMean", "SavedVariance"})
       .Inplace("X", "Y")

@@ -304,17 +304,27 @@ int64_t ChannelScratch(const NormView& v) {
   return (IsRows(v) ? ChunksOf(v.size, v.groups) * 2 * v.groups : 0) + v.groups;
 }
 
-// Sums of x - x[0], not of x: the variance keeps its digits when the mean is far from zero.
+// Sums of x - x[0], not of x: the variance keeps its digits when the mean is far from zero. They
+// are taken again about the mean where x[0] is far from it, as the sums of the first time have lost
+// digits then.
 void ChannelMoments(const NormView& v, const float* x, double* scratch, double* mean,
                     double* variance) {
+  constexpr double kFar = 256;  // a square of a distance, in variances: rarely met
   float* shift = reinterpret_cast<float*>(scratch);
   for (int64_t c = 0; c < v.groups; ++c) shift[c] = x[v.At(c, 0)];
-  ChannelSums(v, x, nullptr, shift, scratch + v.groups, mean, variance);
   const double n = static_cast<double>(v.size);
-  for (int64_t c = 0; c < v.groups; ++c) {
-    const double d = mean[c] / n;
-    variance[c] = std::max(variance[c] / n - d * d, 0.0);
-    mean[c] = static_cast<double>(shift[c]) + d;
+  bool far = true;
+  for (int pass = 0; pass < 2 && far; ++pass) {
+    ChannelSums(v, x, nullptr, shift, scratch + v.groups, mean, variance);
+    far = false;
+    for (int64_t c = 0; c < v.groups; ++c) {
+      const double d = mean[c] / n;
+      variance[c] = std::max(variance[c] / n - d * d, 0.0);
+      mean[c] = static_cast<double>(shift[c]) + d;
+      if (pass == 1 || !(d * d > kFar * variance[c])) continue;
+      shift[c] = static_cast<float>(mean[c]);  // the other groups' sums come out as before
+      far = true;
+    }
   }
 }
 

@@ -133,6 +133,10 @@ TEST_F(Frozen, WrittenAgainAfterMarking) {
   });
 }
 
+TEST_F(Frozen, WithALod) {
+  ExpectRefused([&] { scope_.GetMutable("w").lod() = {{0, 1}}; });
+}
+
 TEST_F(Frozen, AnotherScopeWithOtherValues) {
   PreparedProgram prepared = Prepare();
   Scope other = scope_.Clone();
@@ -386,6 +390,25 @@ TEST(FrozenFilter, Of16BitFloats) {
       const std::vector<Tensor>& got = frozen.Run(scope, {x.Cast(dtype)});
       EXPECT_TRUE(BitEqual(got[0], plain.Run(same, {x.Cast(dtype)})[0]));
       EXPECT_TRUE(BitEqual(got[1], w));
+    }
+  }
+}
+
+// One constant in two slots of one op: packed for one, plain for the other.
+TEST_F(Frozen, TwoSlotsOfOneOp) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    Turned turned;
+    const OpRegistry ops = turned.Ops(true);
+    OpDesc& op = program_.Root().op(0);
+    op.SetType("turned_mul");
+    op.SetInput("X", {"w"});
+    for (const char* name : {"w", "x", "y"}) program_.Root().Var(name).SetDType(dtype);
+    scope_.Set("w", Row({2, 3}).Cast(dtype));
+    PreparedProgram prepared = Executor({}, ops).PrepareOwning(program_, scope_, {}, {"y", "w"});
+    for (int i = 0; i < 2; ++i) {
+      const std::vector<Tensor>& got = prepared.Run(scope_);
+      EXPECT_EQ(ValuesOf(got[0].Cast(DType::kFloat32)), (std::vector<float>{4, 9}));
+      EXPECT_EQ(ValuesOf(got[1].Cast(DType::kFloat32)), (std::vector<float>{2, 3}));
     }
   }
 }

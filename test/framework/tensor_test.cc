@@ -98,6 +98,18 @@ TEST(Tensor, WhatIsMovedFromIsEmpty) {
   EXPECT_TRUE(BitEqual(from, other));
 }
 
+TEST(TensorArray, WhatIsMovedFromIsEmpty) {
+  TensorArray from = {Tensor::Of<float>({2}, {1, 2})};
+  TensorArray to = std::move(from);
+  EXPECT_EQ(to.uniform(), TensorArray::Uniform::kOne);
+  EXPECT_EQ(from.size(), 0u);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(from.uniform(), TensorArray::Uniform::kNone);
+  EXPECT_EQ(from.capacity(), 0u);
+  from = std::move(to);
+  EXPECT_EQ(from.size(), 1u);
+  EXPECT_EQ(to.size(), 0u);  // NOLINT(bugprone-use-after-move)
+}
+
 TEST(Tensor, VersionsOfTwoMemoriesDiffer) {
   std::set<uint64_t> versions;
   for (int i = 0; i < 100; ++i) {  // at one address, perhaps

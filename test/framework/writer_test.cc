@@ -132,6 +132,17 @@ TEST_F(WriterTest, NamedKeepsHandles) {
   VerifyOrThrow(program, DefaultOps());
 }
 
+// The index of uses looks into ops that are gone until it is made anew.
+TEST_F(WriterTest, RenamedAfterOpsWent) {
+  const size_t before = block.NumOps();
+  block.AppendOp("relu", {{"X", {"a_name_too_long_to_lie_in_the_string"}}}, {{"Out", {"x"}}});
+  EXPECT_EQ(block.Uses("a_name_too_long_to_lie_in_the_string").readers.size(), 1u);
+  block.TruncateOps(before);
+  block.RenameVar(*block.FindVar("x"), "a_name_too_long_to_lie_in_the_string");
+  EXPECT_TRUE(block.Uses("a_name_too_long_to_lie_in_the_string").readers.empty());
+  EXPECT_EQ(block.FindVar("x"), nullptr);
+}
+
 TEST_F(WriterTest, OfOtherRoles) {
   const Writer forward = MakeWriter(), update = MakeWriter({.role = kOptimize});
   EXPECT_NE(MessageOf([&] { forward.Var("x") + update.Var("x"); }).find("ops of different roles"),

@@ -1,6 +1,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/layer.h>
+#include <coracle/test/error_of.h>
 
 #include <cmath>
 
@@ -16,17 +17,6 @@ OpTest Norm(const Shape& x, bool scale = true, bool bias = true) {
   if (scale) test.RandomInput("Scale", {x[1]}, 0.5, 2);
   if (bias) test.RandomInput("Bias", {x[1]});
   return test;
-}
-
-// The message of the error that `f` throws.
-template <class F>
-std::string ErrorOf(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "no error";
 }
 
 }  // namespace
@@ -194,6 +184,53 @@ TEST(InstanceNorm, FastAgainstReference) {
   Norm({200, 70, 9}).CheckFast(1e-3);
 }
 
+// A row far from zero, whose mean is no float, and one that begins far from its other elements.
+TEST(InstanceNorm, FastKeepsDigits) {
+  constexpr int64_t kSize = 100'000;
+  Tensor x(DType::kFloat32, {1, 2, kSize});
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> draw(-1, 1);
+  for (int64_t i = 0; i < kSize; ++i) {
+    x.data<float>()[i] = 100'003 + std::round(draw(random) * 64) / 64;
+    x.data<float>()[kSize + i] = i == 0 ? 1e4f : draw(random);
+  }
+  OpTest forward("instance_norm");
+  forward.TensorInput("X", x);
+  for (const char* slot : {"SavedMean", "SavedVariance"}) {
+    const Tensor fast = forward.Output(slot), slow = forward.Output(slot, KernelMode::kReference);
+    for (int64_t r = 0; r < 2; ++r)
+      EXPECT_NEAR(fast.data<float>()[r], slow.data<float>()[r], 1e-5f * slow.data<float>()[r]);
+  }
+  OpTest gradient("instance_norm_grad");
+  gradient.TensorInput("X", x).TensorInput("Scale", Tensor::Full<float>({2}, 1));
+  gradient.TensorInput("Y@GRAD", Tensor::Full<float>(x.shape(), 1));
+  const Tensor fast = gradient.Output("Scale@GRAD");
+  const Tensor slow = gradient.Output("Scale@GRAD", KernelMode::kReference);
+  for (int64_t r = 0; r < 2; ++r) EXPECT_NEAR(fast.data<float>()[r], slow.data<float>()[r], 1e-2);
+}
+
+// No gradient flows back through the saved statistics; one that arrives is not taken for zero.
+TEST(InstanceNorm, GradientOfStatisticsIsRefused) {
+  for (const char* type : {"instance_norm", "layer_norm"}) {
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    const Variable x = net.Data("x", {2, 3, 4}, DType::kFloat32, {.stop_gradient = false});
+    if (type == std::string("layer_norm"))
+      net.LayerNorm(x);
+    else
+      net.InstanceNorm(x);
+    const OpDesc& norm = main.Root().op(main.Root().NumOps() - 1);
+    ASSERT_EQ(norm.type(), type);
+    const std::string slot = type == std::string("layer_norm") ? "Mean" : "SavedMean";
+    const Variable statistic = net.Var(norm.Output(slot).at(0));
+    statistic.desc().SetStopGradient(false);
+    const Variable loss = net.Mean(statistic);
+    const std::string error = ErrorOf([&] { AppendBackward(loss); });
+    EXPECT_NE(error.find("no gradient flows back through its output " + slot), std::string::npos)
+        << error;
+  }
+}
+
 TEST(InstanceNorm, HalvesKeepFloatStatistics) {
   for (DType half : {DType::kFloat16, DType::kBFloat16}) {
     const Tensor x = Tensor::Of<float>({1, 2, 2}, {1, 3, 0, 8});
@@ -205,10 +242,10 @@ TEST(InstanceNorm, HalvesKeepFloatStatistics) {
     for (KernelMode mode : {KernelMode::kAuto, KernelMode::kReference}) {
       const Tensor inv = make(half).Output("SavedVariance", mode);
       ASSERT_EQ(inv.dtype(), DType::kFloat32);
-      EXPECT_EQ(inv.ToString(), make(DType::kFloat32).Output("SavedVariance", mode).ToString());
+      EXPECT_TRUE(BitEqual(inv, make(DType::kFloat32).Output("SavedVariance", mode)));
       const Tensor y = make(half).Output("Y", mode);
       ASSERT_EQ(y.dtype(), half);
-      EXPECT_EQ(y.ToString(), make(DType::kFloat32).Output("Y", mode).Cast(half).ToString());
+      EXPECT_TRUE(BitEqual(y, make(DType::kFloat32).Output("Y", mode).Cast(half)));
     }
   }
 }
