@@ -80,6 +80,7 @@ BackwardCallback LossScaling::ErrorClip(bool count) {
 }
 
 std::string LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs) {
+  if (!options_.enabled) ThrowInvalid("loss scaling: Unscale() where it is disabled");
   const std::vector<std::string> grads = GradsOf(pairs);
   if (grads.empty()) ThrowInvalid("loss scaling: there are no gradients to unscale");
   const Writer w = UpdateWriter(block);
@@ -91,6 +92,8 @@ std::string LossScaling::Unscale(BlockDesc& block, const std::vector<ParamAndGra
 }
 
 std::string LossScaling::CheckAgain(BlockDesc& block, const std::vector<ParamAndGrad>& clipped) {
+  if (overflows_.empty())
+    ThrowInvalid("loss scaling: CheckAgain() before any Unscale(): no gradient was looked at");
   const std::string& overflow = overflows_.back();
   const Writer w = UpdateWriter(block);
   const Variable one = w.Named("loss_scaling_one", FillConstant(w, DType::kFloat32, 1));

@@ -195,10 +195,10 @@ class LossScaling {
   BackwardCallback ErrorClip(bool count = false);
   // Appends to `block` ops that divide the gradients in place and check them. Returns the name of a
   // bool [1] variable, the guard of their optimizer: whether all of them, and all gradients that
-  // entered error clips, are finite. Throws kInvalidArgument for no gradients.
+  // entered error clips, are finite. Throws kInvalidArgument for no gradients, and when disabled.
   std::string Unscale(BlockDesc& block, const std::vector<ParamAndGrad>& pairs);
   // Checks the gradients of the last Unscale again after clips have changed them, since a clip may
-  // have made one infinite. Returns another guard.
+  // have made one infinite. Returns another guard. Throws kInvalidArgument before any Unscale.
   std::string CheckAgain(BlockDesc& block, const std::vector<ParamAndGrad>& clipped);
   // Appends to `block`, the one of Unscale, the op that changes the scale, for all optimizers
   // together. Call last; throws kInvalidArgument when no gradient was checked.

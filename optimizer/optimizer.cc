@@ -75,7 +75,10 @@ void Optimizer::Unscale(StepState& step) {
   turn.gradients = turn.pairs;
   std::vector<std::string> guards = guards_;
   guards.insert(guards.end(), step.guards.begin(), step.guards.end());
-  if (step.scaling.enabled()) guards.push_back(step.scaling.Unscale(block, turn.gradients));
+  if (step.scaling.enabled() && !turn.gradients.empty()) {
+    guards.push_back(step.scaling.Unscale(block, turn.gradients));
+    step.unscaled = true;
+  }
   step.RunOnlyIf(guards);
 }
 

@@ -155,7 +155,7 @@ struct OptimizerGroup {
 
 // The pairs of each group, in the order of the groups. Pairs without gradient are left out.
 // Throws kInvalidArgument for a parameter that no group or more than one matches, and for a
-// pattern that matches none.
+// pattern that matches none, at the place of the wrong group: the second of two that match.
 std::vector<std::vector<ParamAndGrad>> SplitByGroup(const std::vector<OptimizerGroup>& groups,
                                                     const std::vector<ParamAndGrad>& pairs);
 
@@ -268,7 +268,9 @@ struct TrainingStep {
   bool skip_non_finite_loss = false;  // no update where a loss of its runs is a nan or infinite
   bool count_error_clips = false;     // see CountErrorClip
   std::optional<LookaheadOptions> lookahead = {};
-  std::string place = {};  // of the loss in a text: stands in front of what errors of backward say
+  // Of the loss in a text: stands in front of what errors say of backward, and of every other stage
+  // that runs once and not for each optimizer.
+  std::string place = {};
 };
 
 // Appends it to the root block of loss's program. Returns the pairs that are updated, with the

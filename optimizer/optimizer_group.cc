@@ -1,3 +1,4 @@
+#include <coracle/framework/base/place.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/optimizer/optimizer.h>
 #include <fmt/format.h>
@@ -31,6 +32,22 @@ void RequireUse(const OptimizerGroup& group, const std::vector<ParamAndGrad>& pa
   }
 }
 
+void RefuseBoth(const OptimizerGroup& first, const OptimizerGroup& second,
+                const std::string& param) {
+  AtPlace(second.place, [&] {
+    ThrowInvalid(fmt::format("optimizer: two optimizers match the parameter {}: {} and {}",
+                             Quote(param), Name(first), Name(second)));
+  });
+}
+
+void RefuseNone(const std::vector<OptimizerGroup>& groups, const std::string& param) {
+  AtPlace(groups.empty() ? "" : groups.front().place, [&] {
+    ThrowInvalid(fmt::format(
+        "optimizer: no optimizer matches the parameter {}; freeze it or add its name to one",
+        Quote(param)));
+  });
+}
+
 }  // namespace
 
 bool MatchesPattern(std::string_view name, std::string_view pattern) {
@@ -60,20 +77,14 @@ std::vector<std::vector<ParamAndGrad>> SplitByGroup(const std::vector<OptimizerG
     const OptimizerGroup* taken = nullptr;
     for (size_t i = 0; i < groups.size(); ++i) {
       if (!Matches(groups[i], pair.param)) continue;
-      if (taken) {
-        ThrowInvalid(fmt::format("optimizer: two optimizers match the parameter {}: {} and {}",
-                                 Quote(pair.param), Name(*taken), Name(groups[i])));
-      }
+      if (taken) RefuseBoth(*taken, groups[i], pair.param);
       taken = &groups[i];
       split[i].push_back(pair);
     }
-    if (!taken) {
-      ThrowInvalid(fmt::format(
-          "optimizer: no optimizer matches the parameter {}; freeze it or add its name to one",
-          Quote(pair.param)));
-    }
+    if (!taken) RefuseNone(groups, pair.param);
   }
-  for (const OptimizerGroup& group : groups) RequireUse(group, pairs);
+  for (const OptimizerGroup& group : groups)
+    AtPlace(group.place, [&] { RequireUse(group, pairs); });
   return split;
 }
 

@@ -72,7 +72,9 @@ void FollowParameters(StepState& step) {
     step.turn->group.average->Append(step.block(), step.startup, params);
 }
 
-void UpdateScale(StepState& step) { step.scaling.Update(step.block()); }
+void UpdateScale(StepState& step) {
+  if (step.unscaled) step.scaling.Update(step.block());
+}
 
 void BeginAnew(StepState& step) {
   const Writer w = UpdateWriter(step.block());
@@ -87,8 +89,7 @@ using StageIterator = std::vector<StepStage>::const_iterator;
 // The stages [begin, end) of one optimizer after the other.
 std::vector<ParamAndGrad> AppendTurns(StepState& step, StageIterator begin, StageIterator end) {
   const std::vector<OptimizerGroup>& groups = step.wanted.groups;
-  const auto split =
-      AtPlace(groups.front().place, [&] { return SplitByGroup(groups, step.pairs); });
+  const auto split = SplitByGroup(groups, step.pairs);
   const size_t depth = step.open.size();
   std::vector<ParamAndGrad> updated;
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -122,6 +123,10 @@ std::vector<ParamAndGrad> AppendStages(StepState& step) {
 
 void Check(const TrainingStep& step) {
   if (step.groups.empty()) ThrowInvalid("training step: there is no optimizer");
+  for (const OptimizerGroup& group : step.groups) {
+    if (group.optimizer) continue;
+    AtPlace(group.place, [] { ThrowInvalid("training step: a group has no optimizer"); });
+  }
   if (step.accumulate >= 1) return;
   ThrowInvalid(fmt::format("gradient accumulation: the number of runs must be positive, got {}",
                            step.accumulate));
@@ -172,7 +177,8 @@ const std::vector<StepStage>& TrainingStages() {
       {S::kParameterAverages, kEach, "lookahead and averages follow the parameters",
        FollowParameters},
       {S::kScaleUpdate, kOnce, "moves the loss scale, for all optimizers", UpdateScale},
-      {S::kAccumulate, kOnce, "the next group of runs begins with zeros", BeginAnew},
+      {S::kAccumulate, kOnce,
+       "the next group of runs begins with zeros, its losses' flag with true", BeginAnew},
   };
   return stages;
 }

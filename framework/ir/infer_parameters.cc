@@ -1,6 +1,7 @@
 // Which variables are parameters, where nothing says so.
 
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/training_stage.h>
 
 #include <algorithm>
 #include <string_view>
@@ -23,7 +24,7 @@ bool OnlyLooks(const OpDesc& op) {
 }
 
 bool IsForward(const OpDesc& op) {
-  const int role = op.role();
+  const int role = RoleOf(op);  // of programs that were not verified yet
   return role == kNotSpecified || (role & (kBackward | kOptimize | kLRSched)) == 0;
 }
 

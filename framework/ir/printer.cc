@@ -234,6 +234,21 @@ std::vector<StepPart> StepPartsOf(const BlockDesc& block, std::unordered_set<int
   return parts;
 }
 
+// Some of the op types that update parameters: " (adam, sgd)".
+void PutUpdates(Buffer& out, const std::set<std::string>& updates) {
+  constexpr size_t kShown = 8;
+  size_t n = 0;
+  for (const std::string& type : updates) {
+    Put(out, n == 0 ? " (" : ", ");
+    if (n++ == kShown) {
+      Put(out, "...");
+      break;
+    }
+    PutName(out, type);
+  }
+  if (n > 0) Put(out, ")");
+}
+
 // A line for the block, then one for each block that it runs under a condition.
 void Printer::PutStages(const BlockDesc& block, size_t depth, std::unordered_set<int>& seen) {
   const std::vector<StepPart> parts = StepPartsOf(block, seen);
@@ -241,8 +256,7 @@ void Printer::PutStages(const BlockDesc& block, size_t depth, std::unordered_set
     const StepPart& part = parts[i];
     Format("{}{}", i == 0 ? "" : " -> ", part.title);
     if (part.ops > 0) Format(" {}", i == 0 ? Counted(part.ops, "op") : std::to_string(part.ops));
-    if (!part.updates.empty())
-      Format(" ({})", Join({part.updates.begin(), part.updates.end()}, ", "));
+    PutUpdates(out_, part.updates);
   }
   Put(out_, "\n");
   constexpr size_t kDeepest = 12;  // a hostile program may nest without end

@@ -11,15 +11,18 @@ namespace {
 
 using Stage = TrainingStage;
 
-// Part of the name of an op's first output, or a slot of its outputs.
 struct Mark {
   std::string_view text;
   Stage stage;
 };
-constexpr Mark kMarks[] = {
-    {"FoundInfinite", Stage::kUnscale},  // slots first: these ops write gradients of any name
+// Slots of outputs. They count before names: these ops write gradients of any name.
+constexpr Mark kSlots[] = {
+    {"FoundInfinite", Stage::kUnscale},
     {"LossScaling", Stage::kScaleUpdate},
     {"out_sum_1", Stage::kParameterAverages},
+};
+// Parts of the name of an op's first output.
+constexpr Mark kMarks[] = {
     {"loss_is_finite", Stage::kCheckLoss},
     {"@LOSSES_ARE_FINITE@", Stage::kCheckLoss},
     {"@GRAD@SUM", Stage::kAccumulate},
@@ -42,13 +45,6 @@ constexpr Mark kMarks[] = {
     {"error_clip_finite", Stage::kScaleUpdate},
 };
 
-int RoleOf(const OpDesc& op) {
-  const Attribute* role = op.FindAttr(kOpRoleAttr);
-  Attribute number;
-  if (!role || !ConvertAttribute(*role, AttrType::kInt, &number)) return kForward;
-  return std::get<int32_t>(number);
-}
-
 std::string_view FirstOutput(const OpDesc& op) {
   for (const Slot& slot : op.outputs()) {
     if (!slot.args.empty()) return slot.args.front();
@@ -63,20 +59,42 @@ std::string_view ParameterOf(const OpDesc& op) {
   return names && !names->empty() ? std::string_view(names->front()) : std::string_view();
 }
 
-// A gradient that is changed in place is clipped; what counts or scales a clip has names
-// that say so.
+// A gradient that is changed in place is clipped; what counts or scales a clip has names that say
+// so. The gradient of a variable with such a name is none of these.
 Stage BackwardStageOf(const OpDesc& op) {
   const std::string_view out = FirstOutput(op);
-  const bool in_place = out.find(kGradSuffix) != out.npos && op.Reads(out);
-  return in_place || out.starts_with("error_clip") ? Stage::kErrorClip : Stage::kBackward;
+  const bool is_gradient = out.find(kGradSuffix) != out.npos;
+  const bool of_clip = out.starts_with("error_clip.") || out.starts_with("error_clip_finite_");
+  const bool clips = is_gradient ? op.Reads(out) : of_clip;
+  return clips || op.HasOutput("StatisticsOut") ? Stage::kErrorClip : Stage::kBackward;
+}
+
+// The stage whose mark stands last in a name: a stage appends its mark to names that may be a
+// user's.
+Stage LastMarkIn(std::string_view name) {
+  Stage stage = Stage::kOptimize;
+  size_t after = 0;
+  for (const Mark& mark : kMarks) {
+    const size_t at = name.rfind(mark.text);
+    if (at == name.npos || at + 1 <= after) continue;
+    after = at + 1;
+    stage = mark.stage;
+  }
+  return stage;
+}
+
+bool IsParameter(const OpDesc& op, std::string_view name) {
+  const VarDesc* var = op.block()->FindVarRecursive(name);
+  return var && var->is_parameter();
 }
 
 Stage UpdateStageOf(const OpDesc& op) {
   if (op.HasInput("Param")) return Stage::kUpdate;
-  const std::string_view out = FirstOutput(op);
-  for (const Mark& mark : kMarks)
-    if (out.find(mark.text) != out.npos || op.HasOutput(mark.text)) return mark.stage;
-  return Stage::kOptimize;
+  for (const Mark& slot : kSlots)
+    if (op.HasOutput(slot.text)) return slot.stage;
+  const std::string_view out = FirstOutput(op), param = ParameterOf(op);
+  const Stage stage = LastMarkIn(out.starts_with(param) ? out.substr(param.size()) : out);
+  return stage != Stage::kOptimize && IsParameter(op, out) ? Stage::kOptimize : stage;
 }
 
 // By the op alone.
@@ -88,6 +106,10 @@ Stage MarkedStage(const OpDesc& op) {
   if (role & (kRpc | kDist)) return Stage::kCommunicate;
   const bool scales = (role & kLoss) && op.HasInput("ScaleTensor");
   return scales && FirstOutput(op).ends_with(".scaled") ? Stage::kScaleLoss : Stage::kForward;
+}
+
+bool IsOfUpdate(Stage stage) {
+  return stage > Stage::kErrorClip && stage != Stage::kSchedule && stage != Stage::kCommunicate;
 }
 
 // Ops of the update that carry no mark, by those around them.
@@ -111,12 +133,18 @@ void FindUnmarked(const BlockDesc& block, std::vector<Stage>& stages) {
     op.ForEachInput([&](const std::string& name) { reader[name] = stage; });
   }
   for (size_t i = 1; i < stages.size(); ++i) {
-    if (stages[i] == Stage::kOptimize && stages[i - 1] > Stage::kErrorClip)
-      stages[i] = stages[i - 1];
+    if (stages[i] == Stage::kOptimize && IsOfUpdate(stages[i - 1])) stages[i] = stages[i - 1];
   }
 }
 
 }  // namespace
+
+int RoleOf(const OpDesc& op) {
+  const Attribute* role = op.FindAttr(kOpRoleAttr);
+  Attribute number;
+  if (!role || !ConvertAttribute(*role, AttrType::kInt, &number)) return kForward;
+  return std::get<int32_t>(number);
+}
 
 const char* ToString(TrainingStage stage) {
   constexpr std::array kTitles = {"forward",

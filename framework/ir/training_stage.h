@@ -27,6 +27,10 @@ enum class TrainingStage {
   kCommunicate,  // between machines, in programs of others
 };
 
+// op_role; kForward where it is no number that an int holds. For programs that were never verified:
+// OpDesc::role() throws there.
+int RoleOf(const OpDesc& op);
+
 const char* ToString(TrainingStage stage);  // "gradient clip"
 
 // The stage of each op of the block: op_role tells forward, backward and update apart, and slots

@@ -58,6 +58,7 @@ struct StepState {
   Variable loss, scaled_loss;       // empty where gradients are given
   std::vector<ParamAndGrad> pairs;  // of all optimizers
   std::vector<std::string> guards;  // of the updates of all optimizers
+  bool unscaled = false;            // the gradients of some optimizer, which has trainable ones
   // State variables, and their values where a group of accumulated runs begins.
   std::vector<std::pair<std::string, double>> resets;
   std::list<GuardedBlock> open;  // the innermost last

@@ -390,5 +390,21 @@ TEST(Verifier, OperandsHaveADTypeOfTheKernels) {
   EXPECT_THROW(InferOp(sample.root, sample.root.op(1), ops), Error);
 }
 
+// What is read looks for parameters before it is verified.
+TEST(Verifier, RolesThatAreNoInts) {
+  for (const Attribute& role : {Attribute(int64_t{1} << 62), Attribute(std::string("backward"))}) {
+    Sample s;
+    s.Copy("x", "y", {{kOpRoleAttr, role}});
+    s.program.InferParameters();
+    const std::vector<VerifyProblem> problems = s.Check();
+    const auto found = std::find_if(problems.begin(), problems.end(),
+                                    [](const auto& p) { return p.rule == "attr_type"; });
+    ASSERT_NE(found, problems.end());
+    EXPECT_EQ(found->op_type, "copy");
+    EXPECT_EQ(found->op, 0);
+    EXPECT_NE(found->message.find("attr op_role must be INT, got "), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace coracle

@@ -7,6 +7,7 @@
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -221,6 +222,48 @@ TEST(LossScaling, OptimizersAreSkippedOneByOne) {
   EXPECT_EQ(scope.Get("a").data<float>()[0], 1);
   EXPECT_EQ(scope.Get("b").data<float>()[0], 0.5f);
   EXPECT_EQ(scope.Get(scaling.scale_var()).Item<float>(), 8);
+}
+
+// A group whose parameters are all frozen has nothing to unscale and does not stop the others.
+TEST(LossScaling, AGroupOfFrozenParameters) {
+  Net t;
+  const auto sgd = [] { return std::make_shared<Sgd>(SgdOptions{.learning_rate = 1}); };
+  t.scaling.emplace(t.main, t.startup, GradScalerOptions{.init_scale = 16});
+  const auto pairs = Optimizer::Backward(t.scaling->Scale(t.loss));
+  t.main.Root().FindVar("w2")->MutableTraining().trainable = false;
+  const auto updated =
+      AppendTrainingStep({.groups = {{{"w2"}, sgd()}, {{"w1"}, sgd()}}, .scaling = &*t.scaling},
+                         t.main.Root(), t.startup, pairs);
+  ASSERT_EQ(updated.size(), 1u);
+  EXPECT_EQ(updated[0].param, "w1");
+  t.Compile();
+  const auto before = t.State();
+  t.Run(kInf);
+  EXPECT_EQ(t.State(), before);
+  EXPECT_EQ(t.Scale(), 8);
+  t.Run();
+  EXPECT_NE(t.State(), before);
+
+  Net frozen;  // no group has anything to update
+  frozen.scaling.emplace(frozen.main, frozen.startup);
+  const auto none = Optimizer::Backward(frozen.scaling->Scale(frozen.loss));
+  for (const char* name : {"w1", "w2"})
+    frozen.main.Root().FindVar(name)->MutableTraining().trainable = false;
+  EXPECT_TRUE(AppendTrainingStep({.groups = {{{}, sgd()}}, .scaling = &*frozen.scaling},
+                                 frozen.main.Root(), frozen.startup, none)
+                  .empty());
+}
+
+TEST(LossScaling, CallsOutOfOrder) {
+  Net t;
+  BlockDesc& root = t.main.Root();
+  const auto pairs = Optimizer::Backward(t.loss);
+  LossScaling scaling(t.main, t.startup), disabled(t.main, t.startup, {.enabled = false});
+  EXPECT_EQ(ErrorOf([&] { scaling.CheckAgain(root, pairs); }),
+            "loss scaling: CheckAgain() before any Unscale(): no gradient was looked at");
+  EXPECT_EQ(ErrorOf([&] { disabled.Unscale(root, pairs); }),
+            "loss scaling: Unscale() where it is disabled");
+  EXPECT_NE(ErrorOf([&] { disabled.CheckAgain(root, pairs); }), "no error");
 }
 
 // A clip class of a user's that makes a finite gradient infinite.

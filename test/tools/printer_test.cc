@@ -117,6 +117,24 @@ TEST(Printer, HostileNamesAndLongAttrs) {
   EXPECT_LT(text.size(), 3000u);
 }
 
+TEST(Printer, HostileTypesOfUpdates) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  block.AppendOp("forward", {}, {});
+  for (int i = 0; i < 1000; ++i) {
+    block.AppendOp("a\x1b[2J\n" + std::to_string(i), {{"Param", {"w"}}}, {{"ParamOut", {"w"}}},
+                   {{"op_role", int32_t{kOptimize}}});
+  }
+  const std::string text = PrintProgram(program);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  const size_t begin = text.find("training step:");
+  const std::string line = text.substr(begin, text.find('\n', begin) - begin);
+  EXPECT_TRUE(line.starts_with("training step: forward 1 op -> update 1000 ('a\\x1b[2J\\x0a0', "))
+      << line;
+  EXPECT_TRUE(line.ends_with("', ...)")) << line;
+  EXPECT_LT(line.size(), 300u);
+}
+
 // Processor time of the best of three listings: others may use the machine too.
 double SecondsToPrint(int ops) {
   ProgramDesc program;
