@@ -1,4 +1,5 @@
 #include <coracle/clip/clip.h>
+#include <coracle/clip/internal/text_clip.h>
 #include <coracle/framework/base/registry.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
@@ -82,13 +83,23 @@ Setting Known(const FieldTable& fields, const Setting& clip) {
   return known;
 }
 
+std::string Who(const Setting& clip) { return "gradient clip " + clip.kind; }
+
+// The clip with its limit under the name of today: max_norm is an older name of clip_norm.
+Setting Renamed(Setting clip) {
+  if (clip.kind != "by_norm" && clip.kind != "by_global_norm") return clip;
+  if (clip.Find("clip_norm") && clip.Find("max_norm")) {
+    ThrowInvalid(
+        fmt::format("{}: clip_norm and its older name max_norm cannot both be given", Who(clip)));
+  }
+  for (NamedAttr& attr : clip.attrs)
+    if (attr.name == "max_norm") attr.name = "clip_norm";
+  return clip;
+}
+
 template <class Options>
 Options Load(const Fields<Options>& fields, const Setting& clip) {
-  Setting known = Known(fields, clip);
-  const Attribute* max_norm = clip.Find("max_norm");  // an older name of clip_norm
-  if (max_norm && fields.Find("clip_norm")) known.attrs.push_back({"clip_norm", *max_norm});
-  const std::string who = "gradient clip " + clip.kind;
-  return fields.Check(who, fields.Read(who, known));
+  return fields.Check(Who(clip), fields.Read(Who(clip), Known(fields, Renamed(clip))));
 }
 
 NormOptions LoadNorm(const Setting& clip) { return Load(GlobalNormFields(), clip); }
@@ -502,7 +513,7 @@ void RegisterGradientClip(const std::string& kind, FieldTable fields, GradientCl
                 fmt::format("gradient clip: the kind {} is registered already", Quote(kind)));
   }
   const auto check = [fields](const Setting& clip) {
-    fields.CheckSetting("gradient clip " + clip.kind, Known(fields, clip));
+    fields.CheckSetting(Who(clip), Known(fields, clip));
   };
   kinds.known.push_back({kind, Kind{std::move(append), std::move(fields), check}});
 }
@@ -520,6 +531,12 @@ KindsWithFields GradientClipFields() {
 }
 
 void CheckGradientClip(const Setting& clip) { KindOf(clip).check(clip); }
+
+void CheckTextGradientClip(const Setting& clip) {
+  const Kind kind = KindOf(clip);
+  kind.check(clip);
+  kind.fields.CheckSetting(Who(clip), Renamed(clip));
+}
 
 ClippedGradients AppendGradientClips(BlockDesc& block, ProgramDesc& startup,
                                      const std::vector<ClipMember>& members) {

@@ -125,6 +125,8 @@ Attribute FieldValue(const google::protobuf::Message& message, const FieldDescri
       if (several) return list([&](int i) { return r.GetRepeatedBool(message, &field, i); });
       return r.GetBool(message, &field);
     case F::CPPTYPE_ENUM:
+      if (several)
+        return list([&](int i) -> int32_t { return r.GetRepeatedEnumValue(message, &field, i); });
       return int32_t{r.GetEnumValue(message, &field)};
     case F::CPPTYPE_INT32:
       if (several)

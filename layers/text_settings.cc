@@ -1,4 +1,5 @@
 #include <coracle/clip/clip.h>
+#include <coracle/clip/internal/text_clip.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/initializer/initializer.h>
@@ -71,7 +72,7 @@ class SettingReader {
   Setting ReadGradientClip(const Node& node) {
     const Node child = node.Child(KindOf(node));
     Setting setting = KindOf(node).name() == "custom" ? ReadCustom(child) : ReadKind(node);
-    Located(child, [&] { CheckGradientClip(setting); });
+    Located(child, [&] { CheckTextGradientClip(setting); });
     return setting;
   }
 
@@ -117,7 +118,10 @@ class SettingReader {
       Node value = node.Child("attr", i);
       if (!value.Has("name")) value.Fail("attr: name is required");
       const FieldDescriptor& kind = KindOf(value);
-      values.push_back({value.String("name"), value.Value(kind)});
+      const std::string name = value.String("name");
+      for (const NamedAttr& other : values)
+        if (other.name == name) value.Fail(name + " is given twice");
+      values.push_back({name, value.Value(kind)});
     }
     return values;
   }

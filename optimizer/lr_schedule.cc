@@ -84,7 +84,7 @@ LrSchedulePtr SequenceRate(const std::vector<std::pair<int64_t, LrSchedulePtr>>&
     firsts.push_back(first);
     if (!schedule) ThrowInvalid("learning-rate schedule sequence: a part has no schedule");
   }
-  RequireAscending("sequence", firsts);
+  RequireAscending("sequence", "steps", firsts);
   if (parts.empty() || firsts.front() != 0) {
     ThrowInvalid(
         fmt::format("learning-rate schedule sequence: the first part must begin at step 0, got {}",

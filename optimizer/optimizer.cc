@@ -4,6 +4,7 @@
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/internal/training_step.h>
+#include <coracle/regularizer/internal/multiplied.h>
 #include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
 
@@ -19,6 +20,12 @@ void SetRoles(BlockDesc& block, size_t first, const ParamAndGrad& pair) {
     op.SetAttr(kOpRoleAttr, int32_t{kOptimize});
     op.SetAttr(kOpRoleVarAttr, std::vector<std::string>{pair.param, pair.grad});
   }
+}
+
+// By what the parameter multiplies the weight decay of its optimizer.
+double DecayMultiplier(const VarDesc& param) {
+  const std::optional<Setting>& own = param.training().regularizer;
+  return own && own->kind == "multiplied" ? own->Get<double>("by", 1) : 1;
 }
 
 }  // namespace
@@ -163,7 +170,7 @@ void Optimizer::DecayAndUpdate(StepState& step) {
                             LearningRateOf(block, param),
                             !schedule_ && learning_rate_ * multiplier == 1};
     if (const std::optional<Setting> regularizer = RegularizerOf(param))
-      update.grad = AppendRegularizer(update, *regularizer);
+      update.grad = AppendMultipliedRegularizer(update, *regularizer, DecayMultiplier(param));
     AppendUpdate(update);
     SetRoles(block, first, turn.pairs[i]);
   }
@@ -177,15 +184,7 @@ std::optional<Setting> Optimizer::ClipOf(const VarDesc& param) const {
 std::optional<Setting> Optimizer::RegularizerOf(const VarDesc& param) const {
   const std::optional<Setting>& own = param.training().regularizer;
   if (own && own->kind != "multiplied") return own;
-  if (!Decays(param.name())) return std::nullopt;
-  if (!own) return regularizer_;
-  std::optional<Setting> scaled = regularizer_;
-  if (!scaled) return scaled;
-  for (NamedAttr& attr : scaled->attrs) {
-    if (attr.name == "coeff")
-      attr.value = AttributeAs<double>(attr.value) * own->Get<double>("by", 1);
-  }
-  return scaled;
+  return Decays(param.name()) ? regularizer_ : std::nullopt;
 }
 
 std::string Optimizer::LearningRateOf(BlockDesc& block, const VarDesc& param) {

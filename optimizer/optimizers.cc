@@ -92,7 +92,9 @@ OptimizerEntries MakeBuiltIn() {
 const OptimizerEntries::value_type& KindOf(const std::type_info& options) {
   for (const auto& entry : BuiltInOptimizers())
     if (*entry.second.options == options) return entry;
-  throw InternalError("no optimizer has such options");
+  ThrowInvalid(
+      "OptimizerOf is for the options of Coracle's optimizers: for options of your own, name as "
+      "Makes a class of your own that is derived from Optimizer");
 }
 
 double NumberOf(const OptimizerKind& kind, const char* field, const void* options) {

@@ -122,13 +122,21 @@ LrSchedulePtr InvRate(const InvRateOptions& o) {
 LrSchedulePtr MultiStepRate(const MultiStepRateOptions& o) {
   CheckSchedule("multistep", MultiStepFields(), o);
   std::vector<double> values = {o.rate};
-  for (size_t i = 0; i < o.milestone.size(); ++i)
+  RequireAscending("multistep", "milestone", o.milestone);
+  for (size_t i = 0; i < o.milestone.size(); ++i) {
     values.push_back(o.rate * std::pow(o.gamma, static_cast<double>(i + 1)));
+    if (!std::isfinite(values.back())) {
+      ThrowInvalid(fmt::format(
+          "learning-rate schedule multistep: gamma must leave the rate finite, got {} at milestone "
+          "{}",
+          values.back(), o.milestone[i]));
+    }
+  }
   return PiecewiseRate({o.milestone, values});
 }
 
 LrSchedulePtr PiecewiseRate(const PiecewiseRateOptions& o) {
-  RequireAscending("piecewise", o.boundary);
+  RequireAscending("piecewise", "boundary", o.boundary);
   if (o.value.size() != o.boundary.size() + 1) {
     ThrowInvalid(fmt::format(
         "learning-rate schedule piecewise: there must be one value more than boundaries, got {}",

@@ -49,12 +49,16 @@ Fields<ExponentialMovingAverageOptions> FieldsOf(const ExponentialMovingAverageO
       .Add("warm_up", &O::warm_up, "min(decay, (1 + t) / (10 + t))");
 }
 
+namespace {
+FieldRange AtLeastOne() { return {1, HUGE_VAL, false, true, "must be at least 1"}; }
+}  // namespace
+
 Fields<ModelAverageOptions> FieldsOf(const ModelAverageOptions&) {
   using O = ModelAverageOptions;
   return Fields<O>("The mean of the newest updates.")
       .Add("rate", &O::rate, "size of the window over the number of updates", NotNegativeRange())
-      .Add("min_window", &O::min_window, "least size of the window")
-      .Add("max_window", &O::max_window, "largest size of the window");
+      .Add("min_window", &O::min_window, "least size of the window", AtLeastOne())
+      .Add("max_window", &O::max_window, "largest size of the window", AtLeastOne());
 }
 
 Fields<LookaheadOptions> FieldsOf(const LookaheadOptions&) {
@@ -63,8 +67,7 @@ Fields<LookaheadOptions> FieldsOf(const LookaheadOptions&) {
              "After each k updates slow weights follow the parameters, which begin there anew.")
       .Add("alpha", &O::alpha, "share of the way that slow weights go",
            FieldRange{0, 1, true, false, "must be in (0, 1]"})
-      .Add("k", &O::k, "updates between",
-           FieldRange{1, HUGE_VAL, false, true, "must be at least 1"});
+      .Add("k", &O::k, "updates between", AtLeastOne());
 }
 
 void WeightAverage::MakePrograms(
@@ -127,7 +130,7 @@ void ExponentialMovingAverage::Append(BlockDesc& block, ProgramDesc& startup,
 
 ModelAverage::ModelAverage(const ModelAverageOptions& options)
     : options_(FieldsOf(options).Check("model average", options)) {
-  if (options.min_window < 1 || options.max_window < options.min_window) {
+  if (options.max_window < options.min_window) {
     ThrowInvalid(fmt::format(
         "model average: windows must satisfy 1 <= min_window <= max_window, got {} and {}",
         options.min_window, options.max_window));

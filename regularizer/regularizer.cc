@@ -1,5 +1,6 @@
 #include <coracle/framework/base/registry.h>
 #include <coracle/operators/operators.h>
+#include <coracle/regularizer/internal/multiplied.h>
 #include <coracle/regularizer/regularizer.h>
 
 namespace coracle {
@@ -88,8 +89,15 @@ void CheckRegularizer(const Setting& setting) {
 }
 
 std::string AppendRegularizer(const UpdateContext& update, const Setting& setting) {
+  return AppendMultipliedRegularizer(update, setting, 1);
+}
+
+std::string AppendMultipliedRegularizer(const UpdateContext& update, Setting setting, double by) {
   try {
     CheckRegularizer(setting);
+    for (NamedAttr& attr : setting.attrs) {
+      if (attr.name == "coeff" && by != 1) attr.value = AttributeAs<double>(attr.value) * by;
+    }
     return All().Get(setting.kind).append(update, setting);
   } catch (const Error& e) {
     throw e.WithPrefix(fmt::format("parameter {}", Quote(update.param)));

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -42,6 +43,15 @@ Attribute Converted(const FieldSpec& field, const std::string& who, const Attrib
   }
   if (!wanted.empty()) ThrowInvalid(fmt::format("{}: {} must be {}", who, field.name, wanted));
   return converted;
+}
+
+// Readers would differ in which of two values they take.
+void RefuseTwice(const std::string& who, const Setting& setting) {
+  std::unordered_set<std::string_view> names;
+  for (const NamedAttr& attr : setting.attrs) {
+    if (!names.insert(attr.name).second)
+      ThrowInvalid(fmt::format("{}: {} is given twice", who, attr.name));
+  }
 }
 
 // What is wrong with a number, or one of a list; "" where nothing is.
@@ -115,6 +125,7 @@ void FieldTable::Set(const FieldSpec& field, const std::string& who, const Attri
     throw error.WithPrefix(field.name);
   }
 }
+
 const FieldSpec& FieldTable::Known(const std::string& who, const std::string& name) const {
   if (const FieldSpec* field = Find(name)) return *field;
   std::vector<std::string> names;
@@ -130,11 +141,13 @@ void FieldTable::RequireGiven(const std::string& who, const Setting& setting) co
 }
 
 void FieldTable::ReadInto(const std::string& who, const Setting& setting, void* options) const {
+  RefuseTwice(who, setting);
   for (const NamedAttr& attr : setting.attrs) Set(Known(who, attr.name), who, attr.value, options);
   RequireGiven(who, setting);
 }
 
 void FieldTable::CheckSetting(const std::string& who, const Setting& setting) const {
+  RefuseTwice(who, setting);
   if (any_) return;
   for (const NamedAttr& attr : setting.attrs) {
     const FieldSpec& field = Known(who, attr.name);

@@ -61,7 +61,8 @@ OptimizerEntries::value_type MakeKind(const char* kind, const Fields<Options>& f
 // The table of an optimizer, which begins with the learning rate.
 template <class Options>
 Fields<Options> WithLearningRate(const char* doc, const char* rate_doc) {
-  return Fields<Options>(doc).Add("learning_rate", &Options::learning_rate, rate_doc);
+  return Fields<Options>(doc).Add("learning_rate", &Options::learning_rate, rate_doc,
+                                  NotNegativeRange());
 }
 
 }  // namespace coracle

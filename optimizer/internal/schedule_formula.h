@@ -54,11 +54,12 @@ LrSchedulePtr Schedule(Formula formula) {
 // Throws kInvalidArgument: "learning-rate schedule NAME: a rate must be ...".
 void RequireRate(const char* schedule, double rate);
 
-inline void RequireAscending(const char* schedule, const std::vector<int64_t>& steps) {
+inline void RequireAscending(const char* schedule, const char* field,
+                             const std::vector<int64_t>& steps) {
   for (size_t i = 0; i < steps.size(); ++i) {
     if (steps[i] >= 0 && (i == 0 || steps[i] >= steps[i - 1])) continue;
-    ThrowInvalid(fmt::format("learning-rate schedule {}: steps must ascend from 0 on, got {}",
-                             schedule, steps[i]));
+    ThrowInvalid(fmt::format("learning-rate schedule {}: {} must ascend from 0 on, got {}",
+                             schedule, field, steps[i]));
   }
 }
 

@@ -1,9 +1,11 @@
 #include <coracle/clip/clip.h>
+#include <coracle/clip/internal/text_clip.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/layer.h>
 #include <coracle/optimizer/optimizers.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -179,6 +181,8 @@ TEST_F(GlobalNormClip, Errors) {
   refused(ClipGradByValue(-1, 1), "max must not be less than min, got max -1 and min 1");
   refused(ClipGradByValue(std::nan(""), 1), "max must not be less than min");
   refused(AdaptiveGradientClip({1, 1, 2}), "axis must lie in [0, 2), got 2");
+  refused({"by_norm", {{"clip_norm", 1.0}, {"max_norm", 1.0}}},
+          "gradient clip by_norm: clip_norm and its older name max_norm cannot both be given");
   refused({"by_norn", {}}, "unknown kind 'by_norn'; did you mean by_norm?");
   refused({"by_norm", {{"clip_norm", 1.0}, {"non_finite", "sero"}}},
           "unknown non_finite 'sero'; did you mean zero?");
@@ -349,6 +353,22 @@ TEST(AdaptiveClip, ByRowsAndColumns) {
       }
     }
   }
+}
+
+// A later version may have written attrs that this one does not know; in a text they are mistakes.
+TEST(GradientClip, UnknownAttrs) {
+  const Setting clip = {"by_norm", {{"max_norm", 1.0}, {"norm_tpye", 1.0}}};
+  EXPECT_NO_THROW(CheckGradientClip(clip));
+  EXPECT_EQ(ErrorOf([&] { CheckTextGradientClip(clip); }),
+            "gradient clip by_norm: there is no 'norm_tpye'; did you mean norm_type?");
+  EXPECT_NO_THROW(CheckTextGradientClip({"by_norm", {{"max_norm", 1.0}}}));
+  EXPECT_EQ(ErrorOf([] {
+              ParseModelText(R"(data { name: "x" shape: [-1, 1] }
+layer { fc { input: "x" size: 1 param {
+  gradient_clip { custom { kind: "none" attr { name: "by" f: 3 } } } } } })",
+                             "m");
+            }),
+            "m:3:19: gradient clip none: there is no 'by'");
 }
 
 // A kind of the user's own, from C++ and from a saved program.

@@ -79,6 +79,12 @@ TEST(Fields, ErrorsNameTheField) {
   EXPECT_EQ(ErrorOf([] { Table().Read("me", {"kind", {}}); }), "me: steps is required");
 }
 
+TEST(Fields, NamesGivenTwice) {
+  EXPECT_EQ(ReadError({{"rate", 0.5}, {"seed", 1}, {"rate", 0.5}}), "me: rate is given twice");
+  const Setting twice = {"kind", {{"a", 1}, {"a", 2}}};
+  EXPECT_EQ(ErrorOf([&] { FieldTable::Any().CheckSetting("me", twice); }), "me: a is given twice");
+}
+
 TEST(Fields, Ranges) {
   TestOptions options;
   EXPECT_NO_THROW(Table().Check("me", options));

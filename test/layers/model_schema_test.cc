@@ -1,8 +1,11 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/layers/internal/schema_writer.h>
 #include <coracle/layers/layer.h>
 #include <coracle/regularizer/regularizer.h>
 #include <coracle/test/error_of.h>
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/dynamic_message.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -182,6 +185,35 @@ layer { fc { input: "v" size: 2 param { regularizer { attr_decay { attr: "y" } }
   OpRegistry ops;
   ops.Add(Strange("kind").Input("X", "in").Output("Out", "out"));
   EXPECT_NE(ModelSchema(ops).find("kind__op kind_ ="), std::string::npos);
+}
+
+TEST(ModelSchema, ValuesOfRepeatedEnums) {
+  using Proto = google::protobuf::FieldDescriptorProto;
+  google::protobuf::FileDescriptorProto file;
+  file.set_name("colors");
+  auto& color = *file.add_enum_type();
+  color.set_name("Color");
+  for (int number : {3, 5}) {
+    auto& value = *color.add_value();
+    value.set_name("C" + std::to_string(number));
+    value.set_number(number);
+  }
+  auto& type = *file.add_message_type();
+  type.set_name("Colors");
+  Proto& field = *type.add_field();
+  field.set_name("color");
+  field.set_number(1);
+  field.set_type(Proto::TYPE_ENUM);
+  field.set_label(Proto::LABEL_REPEATED);
+  field.set_type_name("Color");
+  google::protobuf::DescriptorPool pool;
+  const auto& colors = *pool.BuildFile(file)->message_type(0);
+  google::protobuf::DynamicMessageFactory factory;
+  const std::unique_ptr<google::protobuf::Message> message(factory.GetPrototype(&colors)->New());
+  const auto& repeated = *colors.field(0);
+  for (int number : {5, 3, 5})
+    message->GetReflection()->AddEnumValue(message.get(), &repeated, number);
+  EXPECT_EQ(FieldValue(*message, repeated), Attribute(std::vector<int32_t>{5, 3, 5}));
 }
 
 TEST(ModelSchema, HelpOfALayer) {

@@ -181,6 +181,55 @@ TEST(Regularizers, OfAParameter) {
   EXPECT_NEAR(own.Run(3).second, 1 - 0.35, 1e-14);
 }
 
+// The range is that of the coeff: what it is multiplied by may be negative.
+TEST(Regularizers, MultipliedByANegativeNumber) {
+  for (const auto& [kind, b] : {std::pair{"l2_decay", 1 - 0.1 * (3 - 0.5)},
+                                {"l1_decay", 1 - 0.1 * (3 - 0.5)},
+                                {"decoupled_decay", 1 * (1 + 0.1 * 0.5) - 0.1 * 3}}) {
+    Net net;
+    net.Training("b").regularizer = Setting{"multiplied", {{"by", -1.0}}};
+    Sgd sgd({.learning_rate = 0.1});
+    sgd.SetRegularizer(Setting{kind, {{"coeff", 0.5}}});
+    sgd.ApplyGradients(net.main.Root(), net.startup, net.pairs);
+    EXPECT_NEAR(net.Run(3).second, b, 1e-14) << kind;
+  }
+  Net net;
+  for (const char* name : {"a", "b"})
+    net.Training(name).regularizer = Setting{"multiplied", {{"by", -1.0}}};
+  Sgd sgd({.learning_rate = 0.1});
+  sgd.SetRegularizer(Setting{"l2_decay", {{"coeff", -0.5}}});
+  EXPECT_EQ(ErrorOf([&] { sgd.ApplyGradients(net.main.Root(), net.startup, net.pairs); }),
+            "parameter 'a': l2_decay: coeff must be finite and not negative, got -0.5");
+}
+
+struct OfNobodyOptions {
+  using Makes = OptimizerOf<OfNobodyOptions>;
+  double learning_rate = 0.1;
+};
+
+TEST(Optimizers, OptimizerOfIsForBuiltInOptions) {
+  try {
+    std::make_unique<OptimizerOf<OfNobodyOptions>>(OfNobodyOptions());
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(error.message(),
+              "OptimizerOf is for the options of Coracle's optimizers: for options of your own, "
+              "name as Makes a class of your own that is derived from Optimizer");
+  }
+}
+
+TEST(Optimizers, NamesGivenTwice) {
+  EXPECT_EQ(ErrorOf([] {
+              MakeOptimizer({"sgd", {{"learning_rate", 0.1}, {"learning_rate", 0.2}}});
+            }),
+            "sgd: learning_rate is given twice");
+  EXPECT_EQ(ErrorOf([] {
+              MakeLrSchedule({"step", {{"step_size", 2}, {"step_size", 3}}});
+            }),
+            "learning-rate schedule step: step_size is given twice");
+}
+
 TEST(Regularizers, OfUsers) {
   RegisterRegularizer("grad_twice", [](const UpdateContext& update, const Setting&) {
     std::string twice = MakeTemporary(update.block, "twice", DType::kFloat64);

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/lr_schedule.h>
 #include <coracle/optimizer/optimizers.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -289,6 +290,18 @@ TEST(LrSchedule, WrongArguments) {
     EXPECT_EQ(error.message(),
               "learning-rate schedule piecewise: value must be finite and not negative, got -1");
   }
+  const auto error = [](const MultiStepRateOptions& o) {
+    return ErrorOf([&] { MultiStepRate(o); });
+  };
+  EXPECT_EQ(error({0.1, 0.1, {5, 3}}),
+            "learning-rate schedule multistep: milestone must ascend from 0 on, got 3");
+  EXPECT_EQ(error({1e300, 1e200, {4, 7}}),
+            "learning-rate schedule multistep: gamma must leave the rate finite, got inf at "
+            "milestone 4");
+  EXPECT_EQ(ErrorOf([] {
+              PiecewiseRate({{5, 3}, {1, 1, 1}});
+            }),
+            "learning-rate schedule piecewise: boundary must ascend from 0 on, got 3");
   EXPECT_THROW(OneCycleRate({0.1, 10, 1.5}), Error);
   EXPECT_THROW(WarmupRate(nullptr, 10, 0, 1), Error);
   EXPECT_THROW(SequenceRate({}), Error);

@@ -226,7 +226,8 @@ TEST(Optimizers, WrongOptions) {
   refused([] { Lion({.beta1 = 1}); }, "lion: beta1");
   refused([] { Dpsgd({.clip = 0}); }, "dpsgd: clip");
   refused([] { ProximalGd({.l2 = -1}); }, "proximal_gd: l2");
-  refused([] { Lion({.learning_rate = -1}); }, "optimizer: learning_rate must be finite");
+  refused([] { Lion({.learning_rate = -1}); },
+          "lion: learning_rate must be finite and not negative, got -1");
 }
 
 }  // namespace

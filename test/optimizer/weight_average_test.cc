@@ -5,6 +5,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/optimizer/optimizers.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -200,6 +201,8 @@ TEST(WeightAverage, Errors) {
   EXPECT_THROW(ExponentialMovingAverage({.decay = std::nan("")}), Error);
   EXPECT_THROW(ModelAverage({.rate = -1}), Error);
   EXPECT_THROW(ModelAverage({.min_window = 5, .max_window = 4}), Error);
+  EXPECT_EQ(ErrorOf([] { ModelAverage({.min_window = 0}); }),
+            "model average: min_window must be at least 1, got 0");
   ProgramDesc main, startup;
   EXPECT_THROW(AppendLookahead(main.Root(), startup, {}, {.alpha = 0}), Error);
   EXPECT_THROW(AppendLookahead(main.Root(), startup, {}, {.k = 0}), Error);

@@ -93,7 +93,7 @@ const Case kCases[] = {
      "job.pbtxt:9:13: integer out of range (99999999999999999999)"},
     {"max_iter: 3", "max_iter: -1", "job.pbtxt:10:1: max_iter must be at least 1, got -1"},
     {"learning_rate: 0.1", "learning_rate: -1",
-     "job.pbtxt:8:19: optimizer: learning_rate must be finite and"},
+     "job.pbtxt:8:19: sgd: learning_rate must be finite and"},
     {"max_iter: 3", "max_iter: 3 average_loss: 0",
      "job.pbtxt:10:13: average_loss must be at least 1, got 0"},
     {"max_iter: 3", "max_iter: 3 max_seconds: -2",

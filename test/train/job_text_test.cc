@@ -117,8 +117,8 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
             "j.pbtxt:2:2:");
   EXPECT_EQ(TextError("bind { column: \"x\" var: \"x\" }\nbind { column: \"y\" }"),
             "j.pbtxt:2:1: bind needs var");
-  EXPECT_EQ(TextError("optimizer { sgd { learning_rate: -1 } }").substr(0, 38),
-            "j.pbtxt:1:19: optimizer: learning_rate");
+  EXPECT_EQ(TextError("optimizer { sgd { learning_rate: -1 } }"),
+            "j.pbtxt:1:19: sgd: learning_rate must be finite and not negative, got -1");
   ExpectContains(TextError("optimizer { adam { beta1: nan } }"),
                  "beta1 must lie in [0, 1), got nan");
   EXPECT_EQ(TextError("train { digits { count: 5 }"),

@@ -136,7 +136,16 @@ TEST(OptimizerText, ErrorsHavePlaces) {
       {with("momentum { momentum: 1 }"), "j:2:13: momentum: momentum must lie in [0, 1), got 1"},
       {with("adam { learning_rate: 1 beta2: -1 }"),
        "j:2:26: adam: beta2 must lie in [0, 1), got -1"},
-      {with("sgd { learning_rate: -1 }"), "j:2:"},
+      {with("sgd { learning_rate: -1 }"),
+       "j:2:8: sgd: learning_rate must be finite and not negative, got -1"},
+      {with("sgd {} schedule { multistep { milestone: [5, 3] } }"),
+       "j:2:32: learning-rate schedule multistep: milestone must ascend from 0 on, got 3"},
+      {with("sgd {} gradient_clip { custom { type: \"by_norm\" attr { name: \"clip_norm\" f: 1 } "
+            "attr { name: \"norm_tpye\" f: 1 } } }"),
+       "j:2:25: gradient clip by_norm: there is no 'norm_tpye'; did you mean norm_type?"},
+      {with("sgd {} schedule { custom { type: \"step\"\n attr { name: \"step_size\" i: 3 }\n"
+            " attr { name: \"step_size\" i: 4 } } }"),
+       "j:4:2: step_size is given twice"},
       {with("sgd {} params: \"\""), "j:2:9: params must not be empty"},
       {with("sgd {} schedule { }"), "j:2:9: schedule has no kind; give it one of exponential, "},
       {with("sgd {} schedule { step { gamma: 0.5 } }"), "j:2:20: step needs step_size"},
@@ -159,7 +168,7 @@ TEST(OptimizerText, ErrorsHavePlaces) {
       {with("sgd {} regularizer { }"), "j:2:9: regularizer has no kind; give it one of l2_decay, "},
       {with("sgd {} regularizer { l2_decay { } }"), "j:2:23: l2_decay needs coeff"},
       {with("sgd {} regularizer { l1_decay { coeff: -1 } }"),
-       "j:2:34: coeff must be finite and not negative, got -1"},
+       "j:2:34: l1_decay: coeff must be finite and not negative, got -1"},
       {with("sgd {} regularizer { custom { type: \"l3\" } }"), "'l3' is no regularizer; known: "},
       {with("sgd {} regularizer { custom { type: \"l2_decay\" attr { name: \"coeff\" f: -1 } } }"),
        "j:2:23: l2_decay: coeff must be finite and not negative, got -1"},
@@ -179,9 +188,11 @@ TEST(OptimizerText, ErrorsHavePlaces) {
        "j:1:1: clip_before_average does not apply to sum_gradients"},
       {"average { }", "j:1:1: average has no kind; give it one of ema, model_average"},
       {"average { ema { decay: 1 } }", "j:1:17: exponential moving average: decay must lie in"},
+      {"average { model_average { max_window: 0 } }",
+       "j:1:27: model average: max_window must be at least 1, got 0"},
       {"average { model_average { min_window: 9 max_window: 8 } }", "min_window <= max_window"},
-      {"lookahead { k: 0 }", "j:1:13: k must be at least 1, got 0"},
-      {"lookahead { alpha: 2 }", "j:1:13: alpha must be in (0, 1], got 2"},
+      {"lookahead { k: 0 }", "j:1:13: lookahead: k must be at least 1, got 0"},
+      {"lookahead { alpha: 2 }", "j:1:13: lookahead: alpha must be in (0, 1], got 2"},
       {with("sdg {}"), "sdg: no such field in optimizer; did you mean sgd?"}};
   for (const auto& [text, part] : cases) ExpectContains(TextError(text), part);
 }
@@ -335,6 +346,13 @@ TEST(OptimizerText, PlacesInBrackets) {
   ASSERT_EQ(marks.size(), 2u);
   EXPECT_EQ(marks[1].place, marks[0].place);
   EXPECT_EQ(marks[1].step, 5);
+  // Of brackets and single values mixed it has fewer places than values, and all get the first.
+  const auto mixed = Parse(
+      "optimizer { sgd { } schedule { multistep {\n milestone: [2, 5]\n milestone: 7\n"
+      " milestone: 9 } } }");
+  const auto& all = mixed.optimizers.at(0).schedule_marks;
+  ASSERT_EQ(all.size(), 4u);
+  for (const ScheduleMark& mark : all) EXPECT_EQ(mark.place, "j:2:2");
 }
 
 TEST(OptimizerText, NamesThatNoSchemaTakes) {
@@ -370,6 +388,8 @@ TEST(OptimizerText, Help) {
   ExpectContains(DescribeJobKind("l2_decay"), "coeff  double  see above (required)");
   ExpectContains(DescribeJobKind("loss_scaling"), "growth_factor");
   ExpectContains(DescribeJobKind("lookahead"), "must be in (0, 1]");
+  ExpectContains(DescribeJobKind("sgd"), "must be finite and not negative");
+  ExpectContains(DescribeJobKind("model_average"), "must be at least 1");
   ExpectContains(DescribeJobKind("warmup"), "updates of the rise");
 }
 

@@ -196,10 +196,11 @@ Setting JobNode::Known(const FieldTable& fields) const {
   return given;
 }
 
-void JobNode::CheckGiven(const FieldTable& fields) const {
+void JobNode::CheckGiven(const FieldTable& fields, const std::string& who) const {
   for (const NamedAttr& attr : Known(fields).attrs) {
     const std::string wrong = FieldTable::OutOfRange(*fields.Find(attr.name), attr.value);
-    if (!wrong.empty()) Fail(attr.name, wrong);
+    if (!wrong.empty())
+      ThrowInvalid(fmt::format("{}: {}: {} {}", Place(attr.name), who, attr.name, wrong));
   }
 }
 
@@ -265,9 +266,11 @@ int JobNode::Index(const std::string& field, int index) const {
 std::string JobNode::Place(const std::string& field, int index) const {
   const pb::FieldDescriptor* found = Find(field);
   if (!tree_ || !found) return where_;
-  auto place = tree_->GetLocation(found, Index(field, index));
-  // Of values in brackets protobuf knows the place of the whole.
-  if (place.line < 0 && index > 0) place = tree_->GetLocation(found, 0);
+  int at = Index(field, index);
+  // Of values in brackets protobuf knows one place, that of the whole. Where there are fewer places
+  // than values, which value has which is not known: all have the first.
+  if (at > 0 && tree_->GetLocation(found, std::max(at, Count(field) - 1)).line < 0) at = 0;
+  const auto place = tree_->GetLocation(found, at);
   return place.line < 0 ? where_ : places_.At(place.line, place.column);
 }
 

@@ -82,8 +82,8 @@ class JobNode {
   }
   // The fields that are given and hold no messages.
   Setting Given(const std::string& kind) const;
-  // Throws for a number out of range among the fields that are given.
-  void CheckGiven(const FieldTable& fields) const;
+  // Throws for a number out of range among the fields that are given, as Read does.
+  void CheckGiven(const FieldTable& fields, const std::string& who) const;
   // The options that a text gives by the fields of the table. Throws for a number out of range:
   // "PLACE: WHO: FIELD must be positive, got 0".
   template <class Options>

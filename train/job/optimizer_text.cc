@@ -1,4 +1,5 @@
 #include <coracle/clip/clip.h>
+#include <coracle/clip/internal/text_clip.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/optimizer/optimizers.h>
@@ -26,7 +27,7 @@ Setting ToRegularizer(const Node& at) {
     node.Fail("type", fmt::format("{} is no regularizer; known: {}{}", Quote(setting.kind),
                                   Join(known, ", "), DidYouMean(setting.kind, known)));
   }
-  if (kind != "custom") node.CheckGiven(*fields);
+  if (kind != "custom") node.CheckGiven(*fields, kind);
   Located(node, [&] { CheckRegularizer(setting); });
   return setting;
 }
@@ -35,7 +36,7 @@ Setting ToGradientClip(const Node& at) {
   const std::string kind = at.RequireKind("gradient_clip");
   const Node node = at.Child(kind);
   Setting setting = KindSetting(node, kind, GradientClipFields());
-  Located(node, [&] { CheckGradientClip(setting); });
+  Located(node, [&] { CheckTextGradientClip(setting); });
   return setting;
 }
 
@@ -102,7 +103,7 @@ TrainingConfig ToTraining(const proto::JobConfig& job, const Node& at) {
       TakeAverage<ModelAverage, ModelAverageOptions>(average.Child(kind), &config);
   }
   if (at.Has("lookahead"))
-    config.lookahead = at.Child("lookahead").Read(FieldsOf(LookaheadOptions()));
+    config.lookahead = at.Child("lookahead").Read(FieldsOf(LookaheadOptions()), "lookahead");
   return config;
 }
 

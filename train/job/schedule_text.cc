@@ -136,7 +136,10 @@ AttrList AttrsOf(const Node& at) {
     attr.Need("attr", {"name"});
     const std::string value = attr.Kind();
     if (value.empty()) attr.FailHere("attr has no value; give it one of f, i, b, s");
-    attrs.push_back({attr.Get<std::string>("name"), attr.Value(value)});
+    const auto name = attr.Get<std::string>("name");
+    for (const NamedAttr& other : attrs)
+      if (other.name == name) attr.FailHere(name + " is given twice");
+    attrs.push_back({name, attr.Value(value)});
   }
   return attrs;
 }
