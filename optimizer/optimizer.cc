@@ -4,7 +4,6 @@
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/internal/training_step.h>
-#include <coracle/regularizer/internal/multiplied.h>
 #include <coracle/regularizer/regularizer.h>
 #include <fmt/format.h>
 
@@ -170,7 +169,7 @@ void Optimizer::DecayAndUpdate(StepState& step) {
                             LearningRateOf(block, param),
                             !schedule_ && learning_rate_ * multiplier == 1};
     if (const std::optional<Setting> regularizer = RegularizerOf(param))
-      update.grad = AppendMultipliedRegularizer(update, *regularizer, DecayMultiplier(param));
+      update.grad = AppendRegularizer(update, *regularizer, DecayMultiplier(param));
     AppendUpdate(update);
     SetRoles(block, first, turn.pairs[i]);
   }

@@ -1,6 +1,5 @@
 #include <coracle/framework/base/registry.h>
 #include <coracle/operators/operators.h>
-#include <coracle/regularizer/internal/multiplied.h>
 #include <coracle/regularizer/regularizer.h>
 
 namespace coracle {
@@ -88,15 +87,12 @@ void CheckRegularizer(const Setting& setting) {
   All().Get(setting.kind).fields.CheckSetting(setting.kind, setting);
 }
 
-std::string AppendRegularizer(const UpdateContext& update, const Setting& setting) {
-  return AppendMultipliedRegularizer(update, setting, 1);
-}
-
-std::string AppendMultipliedRegularizer(const UpdateContext& update, Setting setting, double by) {
+std::string AppendRegularizer(const UpdateContext& update, Setting setting, double multiplier) {
   try {
     CheckRegularizer(setting);
     for (NamedAttr& attr : setting.attrs) {
-      if (attr.name == "coeff" && by != 1) attr.value = AttributeAs<double>(attr.value) * by;
+      if (attr.name != "coeff" || multiplier == 1) continue;
+      attr.value = AttributeAs<double>(attr.value) * multiplier;
     }
     return All().Get(setting.kind).append(update, setting);
   } catch (const Error& e) {

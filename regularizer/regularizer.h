@@ -45,8 +45,10 @@ KindsWithFields RegularizerFields();          // in the order of registration
 // Throws kInvalidArgument for an unknown kind (naming the nearest known one) and for attrs that its
 // table refuses: "l2_decay: coeff must be finite and not negative, got -1".
 void CheckRegularizer(const Setting& setting);
-// Throws what CheckRegularizer throws, naming the parameter.
-std::string AppendRegularizer(const UpdateContext& update, const Setting& setting);
+// Throws what CheckRegularizer throws, naming the parameter. The attr "coeff" is multiplied by
+// `multiplier` (Caffe's decay_mult); the table's range holds for the attr as it is given, so the
+// product may be of either sign.
+std::string AppendRegularizer(const UpdateContext& update, Setting setting, double multiplier = 1);
 
 // parameter *= 1 - rate * coeff.
 void AppendDecoupledDecay(const UpdateContext& update, double coeff);
