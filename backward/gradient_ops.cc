@@ -258,7 +258,7 @@ void GradientOps::AppendGradientsOf(const ForwardGraph::Node& node) {
     if (!context.has_formulas()) throw;
     throw e.WithDetail(OriginOf(*node.op));
   }
-  AppendRuleOps(node, context.TakeOps());
+  AppendRuleOps(node, context.ReleaseOps());
   for (uint32_t a = node.captured; a < node.kept; ++a) {
     if (graph_.arg(a).differentiable) Contribute(graph_.arg(a).version, "");
   }

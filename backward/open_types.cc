@@ -192,7 +192,7 @@ void OpenTypes::SetBlockInputs(const OpDesc& op, BlockDesc& inner, const Table& 
   };
   const OpSpec* spec = ops_.Find(op.type());
   if (!spec || spec->block.runs == BlockRuns::kGradient) return;
-  for (const auto& [slot, attr] : spec->block.gives) {
+  for (const auto& [slot, attr] : spec->block.arguments) {
     const Names& from = op.Input(slot);
     const Names to = op.GetAttr<Names>(attr, {});
     for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) set(from[i], to[i], false);

@@ -339,7 +339,7 @@ class Rewriter {
   int Run() {
     FindNeeded();
     if (copied_.empty()) return 0;
-    std::vector<std::unique_ptr<OpDesc>> old = block_.TakeOps(), all;
+    std::vector<std::unique_ptr<OpDesc>> old = block_.ReleaseOps(), all;
     all.reserve(old.size() + copied_.size());
     MakeCopies(old);
     RenameReads(old);

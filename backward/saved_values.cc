@@ -53,7 +53,7 @@ void SavedValues::Finish() {
   }
   for (auto& [idx, before] : by_block) {
     BlockDesc& block = *before.begin()->second.front()->block;
-    std::vector<std::unique_ptr<OpDesc>> old = block.TakeOps(), ops;
+    std::vector<std::unique_ptr<OpDesc>> old = block.ReleaseOps(), ops;
     ops.reserve(old.size() + saved_.size());
     for (size_t i = 0; i <= old.size(); ++i) {
       auto it = before.find(static_cast<int32_t>(i));

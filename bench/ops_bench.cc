@@ -70,12 +70,15 @@ class PreparedOp : public ArgTable, public Workspace {
   VarValue& ValueOf(const TensorArg&) override {
     throw InternalError("ops_bench has dense tensors");
   }
+  const LoD& LodOf(const TensorArg&) override { return lod_; }
+  LoD& OutputLod(const TensorArg&) override { return lod_; }
 
  private:
   ProgramDesc program_;
   std::map<std::string, TensorArg> args_;
   std::vector<Tensor> tensors_;
   std::vector<void*> pointers_;
+  LoD lod_;
   Kernel kernel_;
 };
 

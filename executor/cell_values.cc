@@ -4,9 +4,7 @@
 namespace coracle {
 
 ValueId CellValues::Add(CellId cell, const std::string& name, const VarMeta& meta) {
-  const ValueId value = values_.AddAt(cell, name, meta);
-  if (meta.type == VarType::kLoDTensor) values_[value].lod_source = value;
-  return value;
+  return values_.AddAt(cell, name, meta);
 }
 
 ValueId CellValues::AddScratch(size_t op, size_t n) {
@@ -35,7 +33,10 @@ ValueId CellValues::Find(const std::string& name) {
   const ValueId value = Add(cell, name, meta);
   // Only a value that is found here has an address when the run begins. Later values of the cell
   // are made by steps, and kernels reach them through Workspace::ValueOf.
-  if (meta.type == VarType::kLoDTensor) plan_.dense_cells.push_back(values_[value].storage);
+  if (meta.type == VarType::kLoDTensor) {
+    plan_.dense_cells.push_back(value);
+    values_[value].lod_source = value;
+  }
   values_.SetCurrent(name, value);
   return value;
 }

@@ -126,6 +126,7 @@ void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {
                              Join(feeds_, ", "), feeds.size()));
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
+    CheckLod(feeds_[i], feeds[i]);
     const VarDesc* var = program_.Root().FindVar(feeds_[i]);
     if (!var || var->type() != VarType::kLoDTensor) continue;
     const bool fits = feeds[i].shape().CompatibleWith(var->shape());

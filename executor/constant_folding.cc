@@ -10,7 +10,8 @@ constexpr int64_t kMaxFoldedElements = 65536;
 }  // namespace
 
 bool IsFoldable(const OpSpec& def) {
-  return def.kind == OpKind::kCompute && !def.random && !def.side_effect && !def.run_time_shape;
+  return def.kind == OpKind::kCompute && !def.random && !def.side_effect && !def.run_time_shape &&
+         !def.makes_lod;
 }
 
 bool IsFoldableOutput(const BlockDesc& block, const std::string& name, const VarMeta& meta) {

@@ -42,6 +42,7 @@ Frame::Frame(std::shared_ptr<const Plan> plan, const Cells& cells, BlockCaller& 
     if (type == VarType::kLoDTensorArray) own_values_[value] = TensorArray{};
     if (type == VarType::kSelectedRows) own_values_[value] = SelectedRows{};
   }
+  lods_.resize(plan_->values.size());
   fed_.resize(plan_->feeds.size());
   cell_data_.resize(plan_->dense_cells.size());
   times_.resize(plan_->steps.size());
@@ -103,12 +104,16 @@ void Frame::BindFeeds(std::span<const Tensor> feeds) {
 
 void Frame::BindCells() {
   for (size_t i = 0; i < cell_data_.size(); ++i) {
-    const StorageId storage = plan_->dense_cells[i];
-    const auto* tensor = std::get_if<Tensor>(&InCell(plan_->storages[storage].As<CellId>()));
+    const ValueId value = plan_->dense_cells[i];
+    const auto* tensor = std::get_if<Tensor>(&InCell(plan_->StorageOf(value).As<CellId>()));
     const void* data = tensor ? tensor->raw() : nullptr;
+    if (tensor)
+      lods_[value] = tensor->lod();
+    else
+      lods_[value].clear();
     if (data == cell_data_[i]) continue;
     cell_data_[i] = data;
-    pointers_.Point(storage, const_cast<void*>(data));
+    pointers_.Point(plan_->values[value].storage, const_cast<void*>(data));
   }
 }
 
@@ -126,20 +131,30 @@ VarValue& Frame::Held(ValueId id) {
   }
   if (value.IsDense()) {
     own_values_[id] = Tensor::View(value.meta.dtype, value.meta.shape, pointers_[id]);
-    const LoD* lod = LodOf(id);
-    if (lod && !lod->empty()) std::get<Tensor>(own_values_[id]).lod() = *lod;
+    std::get<Tensor>(own_values_[id]).lod() = LodAt(id);
   }
   return own_values_[id];
 }
 
-const LoD* Frame::LodOf(ValueId value) const {
-  const ValueId source = plan_->values[value].lod_source;
-  if (!source) return nullptr;
-  const Storage& storage = plan_->StorageOf(source);
-  if (const FeedId feed = storage.As<FeedId>()) return &feeds_[feed.index()].lod();
-  const CellId cell = storage.As<CellId>();
-  const auto* tensor = cell ? std::get_if<Tensor>(&InCell(cell)) : nullptr;
-  return tensor ? &tensor->lod() : nullptr;
+const LoD& Frame::LodAt(ValueId id) const {
+  static const LoD none;
+  const PlanValue& value = plan_->values[id];
+  if (value.lod_source) {
+    // What an op makes may share the memory of a feed.
+    const FeedId feed = plan_->StorageOf(value.lod_source).As<FeedId>();
+    const bool fed = feed && plan_->feeds[feed] == value.lod_source;
+    return fed ? feeds_[feed.index()].lod() : lods_[value.lod_source];
+  }
+  const PersistableId persistable = plan_->StorageOf(id).As<PersistableId>();
+  const auto* tensor = persistable ? std::get_if<Tensor>(&scope_[persistable]) : nullptr;
+  if (!tensor || !(tensor->shape() == value.meta.shape)) return none;
+  CheckLod(value.name, *tensor);
+  return tensor->lod();
+}
+
+LoD& Frame::OutputLod(const TensorArg& out) {
+  const ValueId id = Plan::IdOf(out);
+  return plan_->values[id].lod_source == id ? lods_[id] : std::get<Tensor>(Held(id)).lod();
 }
 
 void Frame::Fetch(ValueId id, bool to_caller, Tensor* out) const {
@@ -158,10 +173,10 @@ void Frame::Fetch(ValueId id, bool to_caller, Tensor* out) const {
     if (to_caller) *out = out->Clone();
   } else if (storage.IsIn<InResults>()) {
     *out = Tensor::View(value.meta.dtype, value.meta.shape, pointers_[id], results_);
-    if (const LoD* lod = LodOf(id)) out->lod() = *lod;
   } else {
     throw InternalError(fmt::format("the var '{}' was not kept for fetching", value.name));
   }
+  out->lod() = LodAt(id);
 }
 
 // --- steps ---
@@ -196,8 +211,8 @@ void Frame::Do(const SaveForGradient& action) {
   saved.set = true;
 }
 
-void Frame::RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept) {
-  caller_.Call(plan_->calls[CallId::FromNumber(handle)], *this, keep, kept);
+void Frame::RunBlock(int32_t handle, StepScopes::Step* save_to, StepScopes::Step* saved) {
+  caller_.Call(plan_->calls[CallId::FromNumber(handle)], *this, save_to, saved);
 }
 
 }  // namespace coracle

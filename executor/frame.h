@@ -52,7 +52,9 @@ class Frame : public Workspace {
 
   // --- Workspace ---
   VarValue& ValueOf(const TensorArg& arg) override { return Held(Plan::IdOf(arg)); }
-  void RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept) override;
+  const LoD& LodOf(const TensorArg& arg) override { return LodAt(Plan::IdOf(arg)); }
+  LoD& OutputLod(const TensorArg& out) override;
+  void RunBlock(int32_t handle, StepScopes::Step* save_to, StepScopes::Step* saved) override;
 
   struct StepTime {
     uint64_t runs = 0;
@@ -69,7 +71,7 @@ class Frame : public Workspace {
   void* FixedAddress(const Storage& storage) const;
   void BindFeeds(std::span<const Tensor> feeds);
   void BindCells();
-  const LoD* LodOf(ValueId value) const;
+  const LoD& LodAt(ValueId value) const;
   const VarValue& InCell(CellId cell) const { return cells_[cell]->value; }
 
   void Do(const RunKernel& action) { action.kernel(*this); }
@@ -89,6 +91,9 @@ class Frame : public Workspace {
   ValuePointers pointers_;
   ScopeBinding scope_;
   IdVector<ValueId, VarValue> own_values_;  // those InFrame, and views made by Held
+  // Of values whose LoD ops make, and of those found in cells as they were when the run began: at
+  // its end a cell gets another value, while others still have its LoD.
+  IdVector<ValueId, LoD> lods_;
   std::span<const Tensor> feeds_;
   IdVector<FeedId, Fed> fed_;
   std::vector<const void*> cell_data_;  // as plan.dense_cells

@@ -1,6 +1,8 @@
 #include <coracle/executor/guards.h>
 #include <coracle/framework/op/interpreter.h>
 
+#include <algorithm>
+
 namespace coracle {
 namespace {
 
@@ -53,7 +55,22 @@ bool ValuesHold(const Guards& guards, const StageInput& input) {
   return true;
 }
 
+bool LodsHold(const Guards& guards, const StageInput& input) {
+  return std::all_of(guards.lods.begin(), guards.lods.end(), [&](const LodGuard& guard) {
+    return LevelSizesAt(guard.place, input) == guard.level_sizes;
+  });
+}
+
 }  // namespace
+
+std::vector<int64_t> LevelSizesAt(const std::variant<FeedId, CellId>& place,
+                                  const StageInput& input) {
+  const Tensor* tensor =
+      std::visit(Overloaded{[&](FeedId feed) { return &input.Feed(feed); },
+                            [&](CellId cell) { return TensorIn(FindValue(input.cells, cell)); }},
+                 place);
+  return tensor ? LevelSizes(tensor->lod()) : std::vector<int64_t>();
+}
 
 const VarValue* FindValue(const Cells& cells, CellId cell) {
   const VarCell* found = cells.Has(cell) ? cells[cell] : nullptr;
@@ -64,7 +81,7 @@ bool GuardsHold(const Plan& plan, const StageInput& input) {
   if (plan.guards.feeds.size() != input.feeds.size()) return false;
   if (input.before && !Follows(plan, *input.before)) return false;
   return FeedsHold(plan.guards, input) && CellsHold(plan.guards, input) &&
-         ValuesHold(plan.guards, input);
+         ValuesHold(plan.guards, input) && LodsHold(plan.guards, input);
 }
 
 bool MatchesScope(const Plan& plan, const Scope& scope) {

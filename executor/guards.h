@@ -26,6 +26,10 @@ struct StageInput {
   const Tensor& Feed(FeedId feed) const { return feeds[feed.index()]; }
 };
 
+// The level sizes of the LoD that a fed tensor, or one in a cell, has.
+std::vector<int64_t> LevelSizesAt(const std::variant<FeedId, CellId>& place,
+                                  const StageInput& input);
+
 // Whether feeds, cells and values are as the plan relies on them. Looks up a name only for a value
 // in the scope that shapes depend on.
 bool GuardsHold(const Plan& plan, const StageInput& input);

@@ -19,9 +19,12 @@ OpPlanner::OpPlanner(PlanDraft& draft, size_t position)
 void OpPlanner::Plan() {
   RequireInputs();
   InferOutputs();
-  if (Fold()) return;
-  for (Output& output : outputs_) output.place = PlaceOutput(output);
+  const bool known = Fold();
+  if (!known) {
+    for (Output& output : outputs_) output.place = PlaceOutput(output);
+  }
   PassLod();
+  if (known) return FinishOutputs();
   AddKernelStep(PrepareKernel(PrepareContext(def_, op_, *this), draft_.context.kernels));
   FinishOutputs();
 }
@@ -58,9 +61,9 @@ bool OpPlanner::Fold() {
   }
   const std::optional<VarValues> results = RunNow(draft_, op_, def_, *this);
   if (!results) return false;
-  for (const Output& output : outputs_) {
+  for (Output& output : outputs_) {
     const Tensor& result = std::get<Tensor>(results->at(output.name));
-    draft_.values.SetCurrent(output.name, draft_.values.AddConstant(output.name, result));
+    output.place.value = draft_.values.AddConstant(output.name, result);
   }
   return true;
 }
@@ -109,26 +112,21 @@ OutputPlace OpPlanner::PlaceArray(const std::string& name, VarMeta meta) {
   return {draft_.cells.Add(cell, name, meta), {}};
 }
 
-// LoD may differ in each run of a plan, so the plan records which feed or cell an output takes it
-// from. It passes from the first input with LoD to outputs with as many rows.
 void OpPlanner::PassLod() {
-  ValueId source;
-  int64_t rows = -1;
-  op_.ForEachInput([&](const std::string& name) {
-    const ValueId input = draft_.values.Current(name);
-    if (source || !input) return;
-    const PlanValue& value = draft_.values[input];
-    if (!value.lod_source || value.meta.shape.rank() == 0) return;
-    source = value.lod_source;
-    rows = value.meta.shape[0];
+  ForEachPosition(op_.outputs(), [&](const std::string& name, const std::string& slot, size_t i) {
+    const Output* output = FindOutput(name);
+    if (!output) return;
+    PlanValue& value = draft_.values[output->place.value];
+    const Storage& storage = draft_.plan.storages[value.storage];
+    // In a cell or in the scope a tensor has a LoD of its own.
+    if (!value.IsDense() || storage.IsIn<CellId>() || storage.IsIn<PersistableId>()) return;
+    if (def_.makes_lod) value.lod_source = output->place.value;
+    const std::string* source = def_.LodSource(op_, slot, i);
+    const ValueId input = source ? draft_.values.Current(*source) : ValueId();
+    if (!input) return;
+    const PlanValue& from = draft_.values[input];
+    if (def_.PassesLod(op_, from.meta.shape, value.meta.shape)) value.lod_source = from.lod_source;
   });
-  if (!source) return;
-  for (const Output& output : outputs_) {
-    PlanValue& value = draft_.values[output.place.value];
-    const bool same_rows =
-        value.IsDense() && value.meta.shape.rank() > 0 && value.meta.shape[0] == rows;
-    if (same_rows && !value.lod_source) value.lod_source = source;
-  }
 }
 
 // --- steps ---
@@ -199,6 +197,23 @@ void OpPlanner::Set(const std::string& name, const VarMeta& meta) {
   outputs_[it->second].meta = meta;
 }
 
+std::optional<std::vector<int64_t>> OpPlanner::LevelSizes(const std::string& name) const {
+  const ValueId value = draft_.values.Current(name);
+  const ValueId source = value ? draft_.values[value].lod_source : ValueId();
+  if (!source) return std::vector<int64_t>();
+  const Storage& storage = draft_.plan.StorageOf(source);
+  LodGuard guard;
+  if (const FeedId feed = storage.As<FeedId>())
+    guard.place = feed;
+  else if (const CellId cell = storage.As<CellId>())
+    guard.place = cell;
+  else
+    throw NeedsLod{};  // an op of this stage makes it
+  guard.level_sizes = LevelSizesAt(guard.place, draft_.request.input);
+  draft_.plan.guards.lods.push_back(guard);
+  return guard.level_sizes;
+}
+
 // --- what Prepare sees ---
 
 TensorArg OpPlanner::Read(const std::string& name) {
@@ -221,8 +236,11 @@ TensorArg OpPlanner::Write(const std::string& name) {
 }
 
 TensorArg OpPlanner::Scratch(DType dtype, const Shape& shape) {
-  scratch_.push_back(draft_.values.AddTemporary("", VarMeta{VarType::kLoDTensor, dtype, shape, 0}));
-  return draft_.plan.ArgOf(scratch_.back());
+  const ValueId value =
+      draft_.values.AddTemporary("", VarMeta{VarType::kLoDTensor, dtype, shape, 0});
+  draft_.values[value].lod_source = value;  // a copy of an input has its LoD
+  scratch_.push_back(value);
+  return draft_.plan.ArgOf(value);
 }
 
 TensorArg OpPlanner::ScratchArray() {

@@ -38,6 +38,7 @@ class OpPlanner : private MetaTable, private ArgTable {
   const VarMeta* Find(const std::string& name) const override;
   void Set(const std::string& name, const VarMeta& meta) override;
   const Tensor* Constant(const std::string& name) const override { return draft_.Constant(name); }
+  std::optional<std::vector<int64_t>> LevelSizes(const std::string& name) const override;
   bool exact() const override { return true; }
 
   // --- ArgTable: names as args ---
@@ -61,7 +62,7 @@ class OpPlanner : private MetaTable, private ArgTable {
   bool Fold();
   OutputPlace PlaceOutput(const Output& output);
   OutputPlace PlaceArray(const std::string& name, VarMeta meta);
-  // An output of as many rows as an input with LoD has that LoD.
+  // LoD may differ in each run of a plan, so the plan says which value's LoD an output has.
   void PassLod();
   void AddKernelStep(Kernel kernel);
   // Pairs of inputs and outputs that may share memory; decided when all lifetimes are known.

@@ -66,7 +66,9 @@ struct PlanValue {
   VarMeta meta;
   int64_t numel = 0;  // 0 when it is no dense tensor, or its shape is not known
   StorageId storage;
-  ValueId lod_source;  // the value (fed, or in a cell) whose LoD it has
+  // The value whose LoD it has: one that is fed, that the plan found in a cell, or whose LoD an op
+  // of the plan makes. Values of the scope and constants pass no LoD on.
+  ValueId lod_source;
 
   bool IsDense() const { return meta.type == VarType::kLoDTensor; }
   void SetMeta(const VarMeta& changed);
@@ -157,10 +159,16 @@ struct ValueGuard {
   std::variant<InScope, FeedId, CellId> place;
   Tensor value;
 };
+// The sizes of the levels of a LoD, on which shapes depend.
+struct LodGuard {
+  std::variant<FeedId, CellId> place;
+  std::vector<int64_t> level_sizes;
+};
 struct Guards {
   IdVector<FeedId, FeedGuard> feeds;
   std::vector<CellGuard> cells;
   std::vector<ValueGuard> values;
+  std::vector<LodGuard> lods;
 };
 
 // Where a plan ends before its block does, and the next stage begins.
@@ -181,7 +189,7 @@ struct Plan {
   IdVector<CallId, BlockCall> calls;
 
   IdVector<FeedId, ValueId> feeds;
-  std::vector<StorageId> dense_cells;                 // tensors in cells, whose address a run binds
+  std::vector<ValueId> dense_cells;                   // tensors in cells, whose address a run binds
   std::vector<std::pair<CellId, VarType>> new_cells;  // empty values that the run makes first
   IdVector<CellId, CellOwner> cells;
 

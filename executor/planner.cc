@@ -50,6 +50,8 @@ void PlanOps(PlanDraft& draft) {
       NameOutOfMemory([&] { planner.Plan(); }, [&] { return NameOf(op); });
     } catch (const NeedsValue& needed) {
       return EndStage(draft, i, op, needed.var);
+    } catch (const NeedsLod&) {
+      return EndStage(draft, i, op, "");  // the variable is a feed of the next stage
     }
     if (planner.EndsStage()) return EndStage(draft, i + 1, op, "");
   }

@@ -83,6 +83,7 @@ ValueId SubBlockPlanner::MoveToCell(const std::string& name) {
   const ValueId moved = draft_.cells.Add(cell, name, meta);
   if (now) {
     draft_.AddStore(now, cell, Locate(op_));
+    draft_.values[moved].lod_source = draft_.values[now].lod_source;
     draft_.values.SetCurrent(name, moved);
   }
   return moved;

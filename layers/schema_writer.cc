@@ -111,6 +111,13 @@ std::string DefaultText(const Attribute& value) {
   return IsList(TypeOf(value)) ? "" : ToString(value);
 }
 
+google::protobuf::TextFormat::ParseLocation LocationOf(
+    const google::protobuf::TextFormat::ParseInfoTree& tree, const FieldDescriptor& field,
+    int index, int count) {
+  if (index > 0 && tree.GetLocation(&field, std::max(index, count - 1)).line < 0) index = 0;
+  return tree.GetLocation(&field, index);
+}
+
 Attribute FieldValue(const google::protobuf::Message& message, const FieldDescriptor& field) {
   using F = FieldDescriptor;
   const google::protobuf::Reflection& r = *message.GetReflection();
@@ -231,7 +238,7 @@ void SchemaWriter::AddKinds(Message parent, const std::string& suffix, const Kin
                             const std::set<std::string>& taken) {
   for (const auto& [kind, fields] : kinds) {
     if (!parent.Takes(kind) || taken.count(kind)) continue;
-    const std::string name = kind + "_" + suffix;
+    const std::string name = fmt::format("{}_{}", kind, suffix);
     Add(name, fields.doc()).Add(fields);
     parent.Choice(parent.Nested(kind, name, ""));
   }

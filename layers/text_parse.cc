@@ -177,7 +177,7 @@ int Node::Count(const FieldDescriptor& field) const {
 
 std::string Node::Where(const FieldDescriptor& field, int index) const {
   if (!tree_) return where_;
-  auto location = tree_->GetLocation(&field, field.is_repeated() ? index : -1);
+  const auto location = LocationOf(*tree_, field, field.is_repeated() ? index : -1, Count(field));
   return location.line < 0 ? where_ : file_->Where(location.line, location.column);
 }
 

@@ -101,7 +101,7 @@ class Rewriter {
   void RewriteBlock(int index) {
     if (!rewritten_.insert(index).second) return;
     BlockDesc& block = main_.Block(index);
-    std::vector<std::unique_ptr<OpDesc>> ops = block.TakeOps();
+    std::vector<std::unique_ptr<OpDesc>> ops = block.ReleaseOps();
     levels_.push_back({&block, nullptr, {}});
     for (auto& op : ops) RewriteOp(std::move(op));
     levels_.pop_back();

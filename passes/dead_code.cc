@@ -20,7 +20,7 @@ void AddInputs(const ProgramDesc& program, const OpDesc& op,
 void EliminateDeadCode(ProgramDesc& program, const PassContext& context) {
   BlockDesc& root = program.Root();
   std::unordered_set<std::string> needed;
-  std::vector<std::unique_ptr<OpDesc>> ops = root.TakeOps(), kept;
+  std::vector<std::unique_ptr<OpDesc>> ops = root.ReleaseOps(), kept;
   for (size_t i = ops.size(); i-- > 0;) {
     const OpDesc& op = *ops[i];
     const OpSpec* def = context.ops.Find(op.type());

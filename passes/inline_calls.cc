@@ -204,7 +204,7 @@ std::unordered_set<std::string> ScopesOf(const ProgramDesc& program, IsCallFn is
 
 void InlineInto(BlockDesc& block, CallSites& sites, IsCallFn is_call) {
   if (!HasCall(block, is_call)) return;
-  Ops old = block.TakeOps(), ops;
+  Ops old = block.ReleaseOps(), ops;
   for (auto& op : old) {
     if (!is_call(*op)) {
       ops.push_back(std::move(op));

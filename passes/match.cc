@@ -283,7 +283,7 @@ void Rewrites::Replace(const Match& match, const std::vector<OpDesc>& with) {
 void Rewrites::Apply() {
   if (replaced_.empty()) return;
   std::vector<std::unique_ptr<OpDesc>> ops;
-  for (std::unique_ptr<OpDesc>& op : block_.TakeOps()) {
+  for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
     auto found = replaced_.find(op.get());
     if (found == replaced_.end()) {
       ops.push_back(std::move(op));

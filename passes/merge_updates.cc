@@ -30,7 +30,7 @@ class Merger {
   Merger(BlockDesc& block, const OpRegistry& ops) : block_(block), ops_(ops) {}
 
   void Run() {
-    std::vector<std::unique_ptr<OpDesc>> ops = block_.TakeOps();
+    std::vector<std::unique_ptr<OpDesc>> ops = block_.ReleaseOps();
     for (size_t i = 0; i < ops.size(); ++i) Visit(*ops[i], i);
     std::vector<std::unique_ptr<OpDesc>> kept;
     std::vector<bool> gone(ops.size(), false);

@@ -16,7 +16,7 @@ class NhwcRewriter {
 
   void Run() {
     if (!AnyImageOp()) return;
-    for (std::unique_ptr<OpDesc>& op : block_.TakeOps()) {
+    for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
       const OpSpec* def = context_.ops.Find(op->type());
       if (def && TakesLayout(*def, *op)) {
         Convert(*op, def->layout_slots);

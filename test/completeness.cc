@@ -105,7 +105,7 @@ void CheckZeroGradient(const std::string& type) {
   request.input_grads = {"x@GRAD"};
   GradientContext context(DefaultOps(), request);
   RunGradient(DefaultOps().Get(type), context);
-  for (const auto& appended : context.TakeOps()) block.AppendOp(*appended);
+  for (const auto& appended : context.ReleaseOps()) block.AppendOp(*appended);
   VarValues env;
   env["x"] = Tensor::Of<float>({2}, {-1.25f, 2.5f});
   env["o@GRAD"] = Tensor::Of<float>({2}, {3, -4});

@@ -115,7 +115,10 @@ class Tower {
   std::string AddWeight(const std::string& target) {
     const VarDesc& var = *program_.Root().FindVar(target);
     std::string name = program_.FreeName("weight_of_" + target);
-    Tensor weight(DType::kFloat64, var.shape());
+    // A shape may be known only at run time.
+    const Shape shape = var.shape().IsKnown() ? Shape(var.shape())
+                                              : std::get<Tensor>(Run(values_).at(target)).shape();
+    Tensor weight(DType::kFloat64, shape);
     const Philox random(17, HashName(name), 0);
     for (int64_t k = 0; k < weight.numel(); ++k)
       weight.data<double>()[k] = 0.5 + random.UniformDouble(static_cast<uint64_t>(k));

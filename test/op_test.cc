@@ -105,6 +105,11 @@ OpTest& OpTest::TensorInput(const std::string& slot, Tensor tensor) {
   return *this;
 }
 
+OpTest& OpTest::Lod(LoD lod) {
+  inputs_.back().value.lod() = std::move(lod);
+  return *this;
+}
+
 OpTest& OpTest::RowsInput(const std::string& slot, const Shape& shape,
                           const std::vector<int64_t>& rows, const std::vector<double>& values) {
   Shape stored = shape;
@@ -155,6 +160,7 @@ VarValues OpTest::Inputs(bool in_double) const {
   for (const InputVar& var : inputs_) {
     Tensor value = var.floating ? var.value.Cast(in_double ? DType::kFloat64 : DType::kFloat32)
                                 : var.value.Clone();
+    value.lod() = var.value.lod();
     if (var.sparse)
       env[var.name] = SelectedRows{var.sparse->rows, var.sparse->height, std::move(value)};
     else
@@ -272,6 +278,13 @@ OpTest& OpTest::ExpectRows(const std::string& slot, int64_t height,
   return *this;
 }
 
+OpTest& OpTest::ExpectLod(const std::string& slot, const LoD& lod, size_t i) {
+  const std::string name = OutputName(slot, i);
+  ForEachKernel(
+      [&](const VarValues& env) { EXPECT_EQ(lod, std::get<Tensor>(env.at(name)).lod()); });
+  return *this;
+}
+
 OpTest& OpTest::ExpectDType(const std::string& slot, DType dtype) {
   EXPECT_STREQ(ToString(dtype), ToString(Output(slot).dtype()));
   return *this;
@@ -332,7 +345,7 @@ OpTest::Graph OpTest::BuildGradient(const std::vector<std::string>& slots, bool 
   request.fresh_name = [&](const std::string& hint) { return graph.program.UniqueName(hint); };
   GradientContext context(ops_, request);
   RunGradient(def, context);
-  for (const auto& appended : context.TakeOps()) {
+  for (const auto& appended : context.ReleaseOps()) {
     const OpDesc& added = block.AppendOp(*appended);
     std::vector<VerifyProblem> problems;
     CheckOp(ops_.Get(added.type()), added, 0, static_cast<int>(block.NumOps()) - 1, &problems);
@@ -425,7 +438,7 @@ OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
       for (const std::string& name : slot.args) {
         const VarValue& value = env.at(name);
         const auto* sparse = std::get_if<SelectedRows>(&value);
-        second.TensorInput(slot.name, ElementsOf(value).Clone());
+        second.TensorInput(slot.name, ElementsOf(value).Clone());  // with its LoD
         bool floating = IsFloat(value);
         second.inputs_.back().floating = floating;
         if (sparse) second.inputs_.back().sparse = {sparse->rows, sparse->height, Tensor()};
@@ -444,8 +457,10 @@ OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
 
 OpTest& OpTest::CheckHigherGradients(int highest) {
   HigherOrderCase all{type_, {}, attrs_, output_counts_};
-  for (const InputVar& var : inputs_)
+  for (const InputVar& var : inputs_) {
     all.inputs.push_back({var.slot, var.floating ? var.value.Cast(DType::kFloat64) : var.value});
+    all.inputs.back().value.lod() = var.value.lod();
+  }
   coracle::CheckHigherGradients(all, highest);
   return *this;
 }

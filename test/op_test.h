@@ -38,6 +38,8 @@ class OpTest {
   OpTest& IntInput(const std::string& slot, const Shape& shape, const std::vector<int64_t>& values,
                    DType dtype = DType::kInt64);
   OpTest& TensorInput(const std::string& slot, Tensor tensor);  // kept in its dtype
+  // The LoD of the input added last.
+  OpTest& Lod(LoD lod);
   // Selected rows of a floating-point tensor of this shape; `values` has a row for each of `rows`.
   OpTest& RowsInput(const std::string& slot, const Shape& shape, const std::vector<int64_t>& rows,
                     const std::vector<double>& values);
@@ -62,6 +64,7 @@ class OpTest {
   // The same for an output that is selected rows.
   OpTest& ExpectRows(const std::string& slot, int64_t height, const std::vector<int64_t>& rows,
                      const std::vector<double>& values, double tolerance = 1e-5);
+  OpTest& ExpectLod(const std::string& slot, const LoD& lod, size_t i = 0);
   OpTest& ExpectDType(const std::string& slot, DType dtype);
   // Infer, prepare or run throws an Error whose first line contains `text`: "clip.C1".
   void ExpectError(const std::string& text);

@@ -37,7 +37,8 @@ std::string Brief(const std::string& doc) {
   while (end != doc.npos && end > 0 && doc[end - 1] == '.') end = doc.find(". ", end + 1);
   std::string text = end == doc.npos ? doc : doc.substr(0, end + 1);
   if (!text.empty() && text.back() == '.') text.pop_back();
-  return text.size() > 72 ? text.substr(0, 69) + "..." : text;
+  if (text.size() > 72) text.replace(69, text.npos, "...");
+  return text;
 }
 
 std::string GradientOf(const OpSpec& def) {

@@ -31,6 +31,12 @@ std::string BaseName(const std::string& path) {
 
 }  // namespace
 
+Error::Error(const Error& other) = default;
+Error::Error(Error&& other) noexcept = default;
+Error& Error::operator=(const Error& other) = default;
+Error& Error::operator=(Error&& other) noexcept = default;
+Error::~Error() = default;
+
 const char* ToString(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:
@@ -59,7 +65,7 @@ const char* ToString(ErrorCode code) {
   return "unknown";
 }
 
-Error::Error(ErrorCode code, std::string message, const std::string& details)
+Error::Error(ErrorCode code, const std::string& message, const std::string& details)
     : std::runtime_error(Compose(PrintableLine(message), Printable(Indent(details)))),
       code_(code),
       message_(PrintableLine(message)),

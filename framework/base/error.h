@@ -31,7 +31,12 @@ class Error : public std::runtime_error {
   // `message` is one line without a full stop; `details` are further lines, which the constructor
   // indents by two spaces. It also escapes characters that could act on a terminal (PrintableLine,
   // Printable), since names may come from files.
-  Error(ErrorCode code, std::string message, const std::string& details = "");
+  Error(ErrorCode code, const std::string& message, const std::string& details = "");
+  Error(const Error& other);
+  Error(Error&& other) noexcept;
+  Error& operator=(const Error& other);
+  Error& operator=(Error&& other) noexcept;
+  ~Error() override;
 
   ErrorCode code() const { return code_; }
   const std::string& message() const { return message_; }

@@ -8,10 +8,10 @@
 namespace coracle {
 namespace {
 
+using wire::Encoder;
 using wire::Field;
 using wire::Reader;
 using wire::Source;
-using wire::Writer;
 using AttrProto = proto::OpDesc::Attr;
 using ScalarProto = proto::Scalar;
 using TrainingProto = proto::TrainingAttr;
@@ -118,7 +118,7 @@ bool DecodeValue(const Field& field, const Source& source, T* value) {
 }
 
 template <class T>
-void EncodeValue(int number, const T& value, Writer& out) {
+void EncodeValue(int number, const T& value, Encoder& out) {
   if constexpr (std::is_same_v<T, float>)
     out.Float(number, value);
   else if constexpr (std::is_same_v<T, double>)
@@ -270,7 +270,7 @@ Setting DecodeSetting(std::string_view message, const Source& source) {
   return setting;
 }
 
-void EncodeSetting(int number, const Setting& setting, Writer& out) {
+void EncodeSetting(int number, const Setting& setting, Encoder& out) {
   out.Message(number, [&] {
     out.Bytes(proto::Setting::kKindFieldNumber, setting.kind);
     for (const NamedAttr& attr : setting.attrs)
@@ -297,7 +297,7 @@ NamedAttr DecodeAttr(std::string_view message, const Source& source, MissingValu
   return attr;
 }
 
-void EncodeAttr(int field_number, const NamedAttr& attr, Writer& out) {
+void EncodeAttr(int field_number, const NamedAttr& attr, Encoder& out) {
   if (const auto* raw = std::get_if<RawAttr>(&attr.value))
     return out.Bytes(field_number, raw->bytes);
   out.Message(field_number, [&] {
@@ -351,7 +351,7 @@ TrainingAttr DecodeTraining(std::string_view message, const Source& source) {
   return training;
 }
 
-void EncodeTraining(int field_number, const TrainingAttr& training, Writer& out) {
+void EncodeTraining(int field_number, const TrainingAttr& training, Encoder& out) {
   out.Message(field_number, [&] {
     if (!training.trainable) out.Int(TrainingProto::kTrainableFieldNumber, 0);
     if (training.learning_rate != 1.0)

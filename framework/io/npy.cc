@@ -243,7 +243,7 @@ const char* DescrOf(DType dtype) {
 }
 
 // Splits `bytes` into the header's text and what follows.
-std::string_view TakeHeader(std::string_view* bytes, const std::string& source) {
+std::string_view ReadHeader(std::string_view* bytes, const std::string& source) {
   if (!bytes->starts_with(kMagic) || bytes->size() < 10) Fail(source, "it does not start like one");
   auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>((*bytes)[i])); };
   size_t major = byte(6);
@@ -261,7 +261,7 @@ std::string_view TakeHeader(std::string_view* bytes, const std::string& source) 
 }  // namespace
 
 Tensor ParseNpy(std::string_view bytes, const std::string& source) {
-  std::string_view text = TakeHeader(&bytes, source);
+  std::string_view text = ReadHeader(&bytes, source);
   Header header = HeaderParser(text, source).Run();
   ElementType type = ParseDescr(header.descr, source);
   Shape shape(*header.shape);

@@ -13,11 +13,11 @@
 namespace coracle {
 namespace {
 
+using wire::Encoder;
 using wire::Field;
 using wire::Reader;
 using wire::Source;
 using wire::Tag;
-using wire::Writer;
 using ProgramProto = proto::ProgramDesc;
 using BlockProto = proto::BlockDesc;
 using OpProto = proto::OpDesc;
@@ -26,7 +26,7 @@ using PairProto = proto::OpVersionMap::OpVersionPair;
 
 using OpVersions = std::vector<std::pair<std::string, int32_t>>;
 
-void EncodeOpVersions(const OpVersions& versions, Writer& out) {
+void EncodeOpVersions(const OpVersions& versions, Encoder& out) {
   for (const auto& [name, version] : versions) {
     out.Message(proto::OpVersionMap::kPairFieldNumber, [&, &op = name, number = version] {
       out.Bytes(PairProto::kOpNameFieldNumber, op);
@@ -122,7 +122,7 @@ class Decoder {
       }
     }
     std::string plain;
-    Writer out(&plain);
+    Encoder out(&plain);
     EncodeOpVersions(versions, out);
     if (plain != message) return false;
     program_.op_versions = std::move(versions);
@@ -239,7 +239,7 @@ class Decoder {
   ProgramDesc program_;
 };
 
-void EncodeSlots(int number, const SlotList& slots, Writer& out) {
+void EncodeSlots(int number, const SlotList& slots, Encoder& out) {
   for (const Slot& slot : slots) {
     out.Message(number, [&] {
       out.Bytes(SlotProto::kParameterFieldNumber, slot.name);
@@ -248,7 +248,7 @@ void EncodeSlots(int number, const SlotList& slots, Writer& out) {
   }
 }
 
-void EncodeOp(const OpDesc& op, Writer& out) {
+void EncodeOp(const OpDesc& op, Encoder& out) {
   out.Message(BlockProto::kOpsFieldNumber, [&] {
     EncodeSlots(OpProto::kInputsFieldNumber, op.inputs(), out);
     EncodeSlots(OpProto::kOutputsFieldNumber, op.outputs(), out);
@@ -259,7 +259,7 @@ void EncodeOp(const OpDesc& op, Writer& out) {
   });
 }
 
-void EncodeBlock(const BlockDesc& block, bool say_parameters, Writer& out) {
+void EncodeBlock(const BlockDesc& block, bool say_parameters, Encoder& out) {
   out.Message(ProgramProto::kBlocksFieldNumber, [&] {
     out.Int(BlockProto::kIdxFieldNumber, block.idx());
     out.Int(BlockProto::kParentIdxFieldNumber, block.parent_idx());
@@ -289,7 +289,7 @@ ProgramDesc ParseProgram(std::string_view bytes, const std::string& source) {
 
 std::string SerializeProgram(const ProgramDesc& program) {
   std::string bytes;
-  Writer out(&bytes);
+  Encoder out(&bytes);
   const bool say_parameters = program.MustSayParameters();
   for (int b = 0; b < program.NumBlocks(); ++b)
     EncodeBlock(program.Block(b), say_parameters && b == 0, out);

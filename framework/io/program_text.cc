@@ -173,7 +173,7 @@ ProgramDesc WithoutBytes(const ProgramDesc& program) {
     BlockDesc& block = known.Block(b);
     block.SetUnknownFields("");
     for (size_t i = 0; i < block.NumVars(); ++i) RemoveBytes(&block.var(i));
-    std::vector<std::unique_ptr<OpDesc>> ops = block.TakeOps();
+    std::vector<std::unique_ptr<OpDesc>> ops = block.ReleaseOps();
     for (std::unique_ptr<OpDesc>& op : ops) op = WithoutBytes(*op);
     block.SetOps(std::move(ops));
   }

@@ -23,14 +23,14 @@ class Cursor {
   template <class T>
   T Read(const char* what) {
     T value;
-    std::memcpy(&value, Take(sizeof(T), what).data(), sizeof(T));
+    std::memcpy(&value, ReadBytes(sizeof(T), what).data(), sizeof(T));
     return value;
   }
-  std::string_view Take(uint64_t size, const char* what) {
+  std::string_view ReadBytes(uint64_t size, const char* what) {
     if (size > left()) Fail(fmt::format("{} takes {} bytes where {} are left", what, size, left()));
-    std::string_view taken = bytes_.substr(offset_, size);
+    const std::string_view read = bytes_.substr(offset_, size);
     offset_ += size;
-    return taken;
+    return read;
   }
   uint64_t left() const { return bytes_.size() - offset_; }
   size_t offset() const { return offset_; }
@@ -59,7 +59,7 @@ LoD ReadLoD(Cursor& in) {
   for (uint64_t i = 0; i < levels; ++i) {
     auto size = in.Read<uint64_t>("the size of a LoD level");
     if (size % 8 != 0) in.Fail(fmt::format("a LoD level of {} bytes", size));
-    std::string_view bytes = in.Take(size, "a LoD level");
+    std::string_view bytes = in.ReadBytes(size, "a LoD level");
     auto& level = lod.emplace_back(size / 8);
     if (size > 0) std::memcpy(level.data(), bytes.data(), size);
   }
@@ -84,7 +84,7 @@ void CheckLoD(const Cursor& in, const LoD& lod, const Shape& shape) {
 Shape ReadShape(Cursor& in, const std::string& source, DType* dtype) {
   auto size = in.Read<int32_t>("the size of a tensor description");
   if (size < 0) in.Fail(fmt::format("a tensor description of {} bytes", size));
-  std::string_view message = in.Take(static_cast<uint64_t>(size), "a tensor description");
+  std::string_view message = in.ReadBytes(static_cast<uint64_t>(size), "a tensor description");
   wire::Source where{source + ", tensor description", message.data()};
   WireTensorDesc desc = DecodeTensorDesc(message, where);
   *dtype = static_cast<DType>(desc.dtype);
@@ -107,7 +107,7 @@ Tensor ReadDense(Cursor& in, const std::string& source) {
     in.Fail(fmt::format("the elements of a {}{} where {} are left", ToString(dtype),
                         shape.ToString(), HumanBytes(in.left())));
   }
-  std::string_view bytes = in.Take(ByteSize(dtype, shape), "the elements of a tensor");
+  std::string_view bytes = in.ReadBytes(ByteSize(dtype, shape), "the elements of a tensor");
   Tensor tensor(dtype, shape);
   if (dtype == DType::kBool) {  // any other byte than 0 and 1 is no bool
     bool* out = tensor.data<bool>();
@@ -126,7 +126,7 @@ void Append(T value, std::string* bytes) {
 void AppendDense(const Tensor& tensor, std::string* bytes) {
   Append(uint32_t{0}, bytes);
   std::string desc;
-  wire::Writer out(&desc);
+  wire::Encoder out(&desc);
   EncodeTensorDesc(tensor.dtype(), tensor.shape(), out);
   Append(static_cast<int32_t>(desc.size()), bytes);
   bytes->append(desc);
@@ -152,7 +152,7 @@ SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std
   auto count = in.Read<uint64_t>("the number of rows");
   if (count > in.left() / 8)
     in.Fail(fmt::format("{} rows where {} bytes are left", count, in.left()));
-  std::string_view ids = in.Take(count * 8, "the rows");
+  std::string_view ids = in.ReadBytes(count * 8, "the rows");
   SelectedRows rows;
   rows.rows.resize(count);
   if (count > 0) std::memcpy(rows.rows.data(), ids.data(), ids.size());

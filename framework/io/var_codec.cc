@@ -10,11 +10,11 @@
 namespace coracle {
 namespace {
 
+using wire::Encoder;
 using wire::Field;
 using wire::Reader;
 using wire::Source;
 using wire::Tag;
-using wire::Writer;
 using TypeProto = proto::VarType;
 using TensorProto = proto::VarType::TensorDesc;
 using LoDProto = proto::VarType::LoDTensorDesc;  // LoDTensorArrayDesc has the same numbers
@@ -100,7 +100,7 @@ DecodedType DecodeType(std::string_view message, const Source& source) {
   return type;
 }
 
-void EncodeType(const VarMeta& meta, bool lod_level_present, Writer& out) {
+void EncodeType(const VarMeta& meta, bool lod_level_present, Encoder& out) {
   out.Int(TypeProto::kTypeFieldNumber, static_cast<int32_t>(meta.type));
   int tensor_field = TensorField(meta.type);
   if (tensor_field == 0) return;
@@ -119,7 +119,7 @@ void SetType(std::string_view message, const Source& source, VarDesc& var) {
   if (type.lod_level_present && type.meta.lod_level == 0)
     var.MutableWire().lod_level_present = true;
   std::string plain;
-  Writer out(&plain);
+  Encoder out(&plain);
   EncodeType(type.meta, type.lod_level_present, out);
   if (plain != message) var.MutableWire().type_bytes.assign(message);
 }
@@ -163,7 +163,7 @@ void DecodeVarFields(std::string_view message, const Source& source, VarDesc& va
   if (!has_type) ThrowInvalid("has no type");
 }
 
-void EncodeFlag(int number, const std::optional<bool>& flag, Writer& out) {
+void EncodeFlag(int number, const std::optional<bool>& flag, Encoder& out) {
   if (flag) out.Int(number, *flag);
 }
 
@@ -186,7 +186,7 @@ WireTensorDesc DecodeTensorDesc(std::string_view message, const Source& source) 
   return desc;
 }
 
-void EncodeTensorDesc(DType dtype, const Shape& shape, Writer& out) {
+void EncodeTensorDesc(DType dtype, const Shape& shape, Encoder& out) {
   out.Int(TensorProto::kDataTypeFieldNumber, static_cast<int32_t>(dtype));
   for (int64_t dim : shape) out.Int(TensorProto::kDimsFieldNumber, dim);
 }
@@ -213,7 +213,7 @@ void DecodeVar(std::string_view message, const Source& source, VarDesc& var) {
   }
 }
 
-void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, Writer& out) {
+void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, Encoder& out) {
   std::optional<bool> is_parameter = var.is_parameter_field();
   if (!is_parameter && say_parameter && (var.persistable() || var.is_parameter()))
     is_parameter = var.is_parameter();

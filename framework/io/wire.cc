@@ -112,7 +112,7 @@ void Reader::SkipGroup(int number) {
   }
 }
 
-void Writer::SetLength(size_t start) {
+void Encoder::SetLength(size_t start) {
   size_t size = out_.size() - start - 1;
   char bytes[10];
   size_t n = 0;

@@ -57,7 +57,7 @@ class ZipReader {
     std::memcpy(&value, bytes_.data() + at, sizeof(T));
     return value;
   }
-  std::string_view Take(uint64_t at, uint64_t size) const {
+  std::string_view BytesAt(uint64_t at, uint64_t size) const {
     if (at > bytes_.size() || size > bytes_.size() - at) Fail("it is cut off");
     return bytes_.substr(at, size);
   }
@@ -74,7 +74,7 @@ class ZipReader {
     at_ = Read<uint32_t>(end + 16);
     if (end >= kLocator64Size && Read<uint32_t>(end - kLocator64Size) == kLocator64) {
       auto end64 = Read<uint64_t>(end - kLocator64Size + 8);
-      if (Take(end64, kEnd64Size).empty() || Read<uint32_t>(end64) != kEnd64)
+      if (BytesAt(end64, kEnd64Size).empty() || Read<uint32_t>(end64) != kEnd64)
         Fail("its ZIP64 directory is damaged");
       count_ = Read<uint64_t>(end64 + 32);
       at_ = Read<uint64_t>(end64 + 48);
@@ -83,7 +83,7 @@ class ZipReader {
   }
 
   Entry ReadEntry() {
-    Take(at_, kCentralSize);
+    BytesAt(at_, kCentralSize);
     if (Read<uint32_t>(at_) != kCentral) Fail("its directory is damaged");
     Entry entry;
     entry.flags = Read<uint16_t>(at_ + 8);
@@ -95,8 +95,8 @@ class ZipReader {
     auto extra = Read<uint16_t>(at_ + 30);
     auto comment = Read<uint16_t>(at_ + 32);
     entry.offset = Read<uint32_t>(at_ + 42);
-    entry.name = Take(at_ + kCentralSize, name);
-    Read64(Take(at_ + kCentralSize + name, extra), &entry);
+    entry.name = BytesAt(at_ + kCentralSize, name);
+    Read64(BytesAt(at_ + kCentralSize + name, extra), &entry);
     at_ += kCentralSize + name + extra + comment;
     return entry;
   }
@@ -123,12 +123,12 @@ class ZipReader {
   std::string Extract(const Entry& entry) const {
     std::string what = Quote(entry.name);
     if (entry.flags & kEncrypted) Fail(what + " is encrypted");
-    Take(entry.offset, kLocalSize);
+    BytesAt(entry.offset, kLocalSize);
     if (Read<uint32_t>(entry.offset) != kLocal)
       Fail(what + " does not stand where the directory says");
     uint64_t start = entry.offset + kLocalSize + Read<uint16_t>(entry.offset + 26) +
                      Read<uint16_t>(entry.offset + 28);
-    std::string_view data = Take(start, entry.compressed);
+    std::string_view data = BytesAt(start, entry.compressed);
     std::string contents;
     if (entry.method == kStored)
       contents = data;

@@ -54,6 +54,8 @@ std::optional<To> Convert(const From& from) {
         from.value);
   } else if constexpr (kIsNumber<From> && kIsNumber<To>) {
     return ConvertNumber<From, To>(from);
+  } else if constexpr (std::is_same_v<To, std::string> && std::is_floating_point_v<From>) {
+    return fmt::format("{}", from);  // allclose: tolerances were floats once and are texts now
   } else if constexpr (std::is_same_v<To, Scalar> && kIsNumber<From>) {
     if constexpr (std::is_same_v<From, bool>)
       return Scalar{from};
@@ -128,6 +130,13 @@ std::string Format(const T& value) {
 }
 
 }  // namespace
+
+Attribute::Attribute() = default;
+Attribute::Attribute(const Attribute& other) = default;
+Attribute::Attribute(Attribute&& other) noexcept = default;
+Attribute& Attribute::operator=(const Attribute& other) = default;
+Attribute& Attribute::operator=(Attribute&& other) noexcept = default;
+Attribute::~Attribute() = default;
 
 const char* ToString(AttrType type) {
   static constexpr const char* kNames[] = {"INT",     "FLOAT",   "STRING",   "INTS",  "FLOATS",

@@ -56,11 +56,24 @@ struct RawAttr {  // the serialised OpDesc.Attr message, kept as it was read
   bool operator==(const RawAttr&) const = default;
 };
 
-using Attribute =
+using AttributeVariant =
     std::variant<int32_t, float, std::string, std::vector<int32_t>, std::vector<float>,
                  std::vector<std::string>, bool, std::vector<bool>, BlockRef, int64_t,
                  std::vector<BlockRef>, std::vector<int64_t>, std::vector<double>, VarRef,
                  std::vector<VarRef>, double, Scalar, std::vector<Scalar>, RawAttr>;
+
+// A variant that is copied and destroyed in attribute.cc: written out in every file that names an
+// attr, that would be a good part of the build's time.
+class Attribute : public AttributeVariant {
+ public:
+  using AttributeVariant::AttributeVariant;
+  Attribute();  // 0
+  Attribute(const Attribute& other);
+  Attribute(Attribute&& other) noexcept;
+  Attribute& operator=(const Attribute& other);
+  Attribute& operator=(Attribute&& other) noexcept;
+  ~Attribute();
+};
 
 inline AttrType TypeOf(const Attribute& attribute) {
   return static_cast<AttrType>(attribute.index());
@@ -110,9 +123,10 @@ constexpr AttrType AttrTypeOf() {
 
 // Converts a value to another type if its meaning is kept: between integers (in range), between
 // bool and the integers 0 and 1, between floats of any width, element by element for lists, from
-// one number to a list of one, and from an empty list to any empty list. Returns false if there is
-// no such conversion; *out is then unchanged. Different versions of Paddle write the same attr with
-// different types, so attrs are converted on access, never on reading.
+// one number to a list of one, from an empty list to any empty list, and from a float to its text.
+// Returns false if there is no such conversion; *out is then unchanged. Different versions of
+// Paddle write the same attr with different types, so attrs are converted on access, never on
+// reading.
 bool ConvertAttribute(const Attribute& from, AttrType to, Attribute* out);
 
 // The attribute as T, converted as above; throws kInvalidArgument naming both types.

@@ -174,7 +174,7 @@ void BlockDesc::TruncateOps(size_t size) {
   ops_.resize(size);
 }
 
-std::vector<std::unique_ptr<OpDesc>> BlockDesc::TakeOps() {
+std::vector<std::unique_ptr<OpDesc>> BlockDesc::ReleaseOps() {
   InvalidateUses();
   std::vector<std::unique_ptr<OpDesc>> taken = std::move(ops_);
   ops_.clear();

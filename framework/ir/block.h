@@ -100,7 +100,9 @@ struct VarUses {
 struct MutableVarUses {
   std::span<OpDesc* const> writers;
   std::span<OpDesc* const> readers;
-  operator VarUses() const { return {writers, readers}; }
+  operator VarUses() const {  // NOLINT(google-explicit-constructor): the same, const
+    return {writers, readers};
+  }
 };
 
 class BlockDesc {
@@ -162,7 +164,7 @@ class BlockDesc {
   void RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate);  // one pass
   void TruncateOps(size_t size);                                          // keeps the first `size`
   // Remove, and replace, the whole list: for passes that rebuild it in one sweep.
-  std::vector<std::unique_ptr<OpDesc>> TakeOps();
+  std::vector<std::unique_ptr<OpDesc>> ReleaseOps();
   void SetOps(std::vector<std::unique_ptr<OpDesc>> ops);
 
   // The index of uses is built by the first look-up after an edit of ops. Appended ops are added to

@@ -1,5 +1,6 @@
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/ir/op.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -140,6 +141,22 @@ void OpDesc::RemoveAttr(std::string_view name) {
   const Attribute* found = FindAttr(name);
   if (found && NamesBlock(*found)) Touch();
   std::erase_if(attrs_, [&](const NamedAttr& a) { return a.name == name; });
+}
+
+int OpDesc::role() const {
+  const Attribute* role = FindAttr(kOpRoleAttr);
+  if (!role) return kForward;
+  Attribute number;
+  if (!ConvertAttribute(*role, AttrType::kInt, &number)) {
+    std::string place = "op " + type_;
+    AnyOutput([&](const std::string& name) {
+      place += " that writes '" + name + "'";
+      return true;
+    });
+    if (block_) place += fmt::format(", block {}", block_->idx());
+    ThrowInvalid(fmt::format("{}: attr op_role must be INT, got {}", place, ToString(*role)));
+  }
+  return std::get<int32_t>(number);
 }
 
 bool OpDesc::HasSubBlock() const {

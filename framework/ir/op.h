@@ -157,7 +157,9 @@ class OpDesc {
     return found ? AttributeAs<T>(*found) : otherwise;
   }
 
-  int role() const { return GetAttr<int32_t>(kOpRoleAttr, kForward); }
+  // op_role; kForward when it is absent. Throws kInvalidArgument, which names the op, if it is not
+  // an INT.
+  int role() const;
   bool HasSubBlock() const;  // some attr is of the type BLOCK or BLOCKS
   // The indices of the blocks that its attrs (BLOCK and BLOCKS) name, in the order of the attrs.
   // They are unchecked, as a file gave them, and may name no block; see ProgramDesc::BlocksRunBy.

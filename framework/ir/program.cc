@@ -44,6 +44,8 @@ ProgramDesc::ProgramDesc(const ProgramDesc& other) { CopyFrom(other); }
 
 ProgramDesc::ProgramDesc(ProgramDesc&& other) noexcept { *this = std::move(other); }
 
+ProgramDesc::~ProgramDesc() = default;
+
 ProgramDesc& ProgramDesc::operator=(const ProgramDesc& other) {
   if (this != &other) CopyFrom(other);
   return *this;

@@ -24,6 +24,7 @@ class ProgramDesc {
   ProgramDesc(ProgramDesc&& other) noexcept;
   ProgramDesc& operator=(const ProgramDesc& other);
   ProgramDesc& operator=(ProgramDesc&& other) noexcept;
+  ~ProgramDesc();
 
   int NumBlocks() const { return static_cast<int>(blocks_.size()); }
   BlockDesc& Block(int idx) { return *blocks_.at(static_cast<size_t>(idx)); }

@@ -213,8 +213,8 @@ OpDesc* GradientContext::Append(std::string type, SlotList inputs, SlotList outp
   return appended_.back().get();
 }
 
-std::vector<std::unique_ptr<OpDesc>> GradientContext::TakeOps() {
-  return stage_ ? stage_->TakeOps(request_.fresh_name) : std::move(appended_);
+std::vector<std::unique_ptr<OpDesc>> GradientContext::ReleaseOps() {
+  return stage_ ? stage_->ReleaseOps(request_.fresh_name) : std::move(appended_);
 }
 
 AttrList GradientContext::ForwardAttrs(std::initializer_list<const char*> names) const {

@@ -159,7 +159,7 @@ class GradientContext {
   std::string ForwardOutput(std::string_view slot, const VarMeta& meta) const;
 
   // The ops of the rule that are needed.
-  std::vector<std::unique_ptr<OpDesc>> TakeOps();
+  std::vector<std::unique_ptr<OpDesc>> ReleaseOps();
   // A gradient that arrived for an output and that the rule never asked for would count as zero:
   // throws kUnimplemented.
   void RequireAsked(const Slot& output) const;

@@ -63,14 +63,14 @@ void GradientStage::NameGradients(std::vector<std::unique_ptr<OpDesc>>& ops) {
   }
 }
 
-std::vector<std::unique_ptr<OpDesc>> GradientStage::TakeOps(
+std::vector<std::unique_ptr<OpDesc>> GradientStage::ReleaseOps(
     const std::function<std::string(const std::string& wanted)>& new_name) {
   for (const auto& yield : yields_) {
     NewVar& made = *Find(yield.first);
     made.is_read = made.is_gradient;  // of two inputs
     made.is_gradient = true;
   }
-  std::vector<std::unique_ptr<OpDesc>> ops = block_.TakeOps();
+  std::vector<std::unique_ptr<OpDesc>> ops = block_.ReleaseOps();
   DropUnneeded(ops);
   NameGradients(ops);
   const auto final_name = [&](const std::string& name) {

@@ -32,7 +32,7 @@ class GradientStage {
   }
   // The ops that yields and other variables of the program need, with final names: `new_name`
   // declares a variable and returns what it is called.
-  std::vector<std::unique_ptr<OpDesc>> TakeOps(
+  std::vector<std::unique_ptr<OpDesc>> ReleaseOps(
       const std::function<std::string(const std::string& wanted)>& new_name);
 
  private:

@@ -53,6 +53,12 @@ void Narrow(Workspace& ws, const Pair& pair) {
   FloatToHalf(from.value.data<float>(), pair.half.dtype, to.value.raw(), from.value.numel());
 }
 
+void CopyLod(Workspace& ws, const TensorArg& from, const TensorArg& to) {
+  if (from.type != VarType::kLoDTensor) return;
+  const LoD& lod = ws.LodOf(from);
+  if (ws.LodOf(to) != lod) ws.OutputLod(to) = lod;
+}
+
 // Empty rows for a kernel to fill; their dtype tells the kernel which one to make.
 void PrepareRows(Workspace& ws, const Pair& pair) {
   VarValue& wide = ws.ValueOf(pair.wide);
@@ -124,13 +130,20 @@ class WideArgs : public ArgTable {
     std::vector<Pair> in, out;
     for (const auto& [name, pair] : reads_) in.push_back(pair);
     for (const auto& [name, pair] : writes_) out.push_back(pair);
-    return [in, out, kernel = std::move(kernel), constants = constants_](Workspace& ws) {
-      for (const Pair& pair : in) Widen(ws, pair);
+    return [in, out, kernel = std::move(kernel), constants = constants_,
+            makes_lod = context_.spec().makes_lod](Workspace& ws) {
+      for (const Pair& pair : in) {
+        Widen(ws, pair);
+        CopyLod(ws, pair.half, pair.wide);
+      }
       for (const Pair& pair : out) {
         if (pair.half.type == VarType::kSelectedRows) PrepareRows(ws, pair);
       }
       kernel(ws);
-      for (const Pair& pair : out) Narrow(ws, pair);
+      for (const Pair& pair : out) {
+        Narrow(ws, pair);
+        if (makes_lod) CopyLod(ws, pair.wide, pair.half);
+      }
     };
   }
 

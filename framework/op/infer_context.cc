@@ -86,6 +86,14 @@ std::optional<std::vector<int64_t>> InferContext::Value(std::string_view slot, s
   return IntegersOf(*value);
 }
 
+std::optional<std::vector<int64_t>> InferContext::LevelSizes(std::string_view slot,
+                                                             size_t i) const {
+  i = At(slot, i);
+  const auto& args = op_.Input(slot);
+  if (i >= args.size() || IsEmptyName(args[i])) return std::nullopt;
+  return vars_.LevelSizes(args[i]);
+}
+
 int InferContext::Axis(std::string_view id, int64_t axis, int rank) const {
   if (axis < -rank || axis >= rank) Fail(id, fmt::format("{} with rank {}", axis, rank));
   return static_cast<int>(axis < 0 ? axis + rank : axis);

@@ -59,6 +59,10 @@ class MetaTable {
   virtual void Set(const std::string& name, const VarMeta& meta) = 0;
   // The elements of a variable if they are known before the run; nullptr otherwise.
   virtual const Tensor* Constant(const std::string&) const { return nullptr; }
+  // The number of sequences of each level of a variable's LoD; nullopt when it is not known.
+  virtual std::optional<std::vector<int64_t>> LevelSizes(const std::string&) const {
+    return std::nullopt;
+  }
   // True when every shape must be known (a plan is being made).
   virtual bool exact() const { return false; }
 };
@@ -68,6 +72,8 @@ class MetaTable {
 struct NeedsValue {
   std::string var;
 };
+// The same for level sizes of a LoD.
+struct NeedsLod {};
 
 class InferContext {
  public:
@@ -117,6 +123,11 @@ class InferContext {
   // The elements of an integer input if they are known now. In an exact context an unknown value
   // throws NeedsValue, so nullopt is only returned while a program is built or verified.
   std::optional<std::vector<int64_t>> Value(std::string_view slot, size_t i = 0) const;
+
+  // The number of sequences of each level of an input's LoD, outermost first; empty when it has no
+  // LoD, nullopt while a program is built or verified. A plan serves only runs with the sizes that
+  // its shape rules asked for.
+  std::optional<std::vector<int64_t>> LevelSizes(std::string_view slot, size_t i = 0) const;
 
   // Throws kInvalidArgument unless `holds`: "clip: min must not exceed max [clip.C1], got min
   // 2, max 1", with the op's variables and place. The text is that of the constraint `id` in

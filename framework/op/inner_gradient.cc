@@ -39,8 +39,8 @@ class ValueFlow {
         op.ForEachInput([&](const std::string& name) { readers_[name].push_back(&op); });
         return;
       }
-      for (const auto& [slot, attr] : block.gives) Link(op.Input(slot), TextsOf(op, attr));
-      for (const auto& [slot, attr] : block.takes) Link(TextsOf(op, attr), op.Output(slot));
+      for (const auto& [slot, attr] : block.arguments) Link(op.Input(slot), TextsOf(op, attr));
+      for (const auto& [slot, attr] : block.results) Link(TextsOf(op, attr), op.Output(slot));
       for (const auto& [made, read] : block.carries) Link(TextsOf(op, made), TextsOf(op, read));
     });
   }
@@ -127,7 +127,7 @@ NameViews ChangedBetweenRuns(const OpDesc& runner, const BlockTrait& trait, cons
   if (trait.runs == BlockRuns::kOnce) return {};
   if (trait.runs == BlockRuns::kFunction) return {reads.begin(), reads.end()};
   NameViews changed;
-  for (const auto& [slot, attr] : trait.gives)
+  for (const auto& [slot, attr] : trait.arguments)
     changed.insert(TextsOf(runner, attr).begin(), TextsOf(runner, attr).end());
   for (const std::string& slot : trait.slices)
     changed.insert(runner.Input(slot).begin(), runner.Input(slot).end());

@@ -59,6 +59,10 @@ class ValueMetaTable : public MetaTable {
     auto it = env_.find(name);
     return it == env_.end() ? nullptr : std::get_if<Tensor>(&it->second);
   }
+  std::optional<std::vector<int64_t>> LevelSizes(const std::string& name) const override {
+    const Tensor* tensor = Constant(name);
+    return tensor ? coracle::LevelSizes(tensor->lod()) : std::vector<int64_t>();
+  }
   bool exact() const override { return true; }
 
   const VarMeta* Output(const std::string& name) const {
@@ -91,6 +95,7 @@ class OneOp : public ArgTable, public Workspace {
                   fmt::format("{}: the var {} has no value", op_.type(), Quote(name)),
                   "  " + Locate(op_));
     }
+    if (const auto* tensor = std::get_if<Tensor>(&found->second)) CheckLod(name, *tensor);
     return ArgOf(inputs_[name] = Add(found->second));
   }
   TensorArg Write(const std::string& name) override {
@@ -115,11 +120,11 @@ class OneOp : public ArgTable, public Workspace {
     sub_blocks_.push_back({block.idx, args, 0});
     return static_cast<int32_t>(sub_blocks_.size()) - 1;
   }
-  void RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept) override {
+  void RunBlock(int32_t handle, StepScopes::Step* save_to, StepScopes::Step* saved) override {
     SubBlockCall& sub = sub_blocks_[static_cast<size_t>(handle)];
     const BlockDesc& block = op_.block()->program().Block(sub.block);
     const BlockUse& use = UseOf(sub.block);
-    VarValues inner = InnerEnvironment(block, use, sub.args, kept);
+    VarValues inner = InnerEnvironment(block, use, sub.args, saved);
     InterpretOptions options = options_;
     options.step = InnerStep(options_.step, sub.block, sub.runs++);
     Interpret(block, ops_, inner, options);
@@ -128,7 +133,7 @@ class OneOp : public ArgTable, public Workspace {
       if (it != inner.end()) env_[name] = it->second;
     }
     for (const auto& [name, arg] : sub.args.out) ValueOf(arg) = inner[name];
-    if (keep) SaveValues(use, inner, keep);
+    if (save_to) SaveValues(use, inner, save_to);
     for (const auto& [name, index] : inputs_) {  // what the block changed
       auto it = env_.find(name);
       if (it == env_.end()) continue;
@@ -140,8 +145,15 @@ class OneOp : public ArgTable, public Workspace {
   VarValue& ValueOf(const TensorArg& arg) override {
     return values_[static_cast<size_t>(arg.index)];
   }
+  const LoD& LodOf(const TensorArg& arg) override {
+    static const LoD none;
+    const auto* tensor = std::get_if<Tensor>(&ValueOf(arg));
+    return tensor ? tensor->lod() : none;
+  }
+  LoD& OutputLod(const TensorArg& out) override { return std::get<Tensor>(ValueOf(out)).lod(); }
 
   void Run(const Kernel& kernel) {
+    PassLod();
     for (VarValue& value : values_) {
       auto* tensor = std::get_if<Tensor>(&value);
       pointers_.push_back(tensor ? tensor->raw() : nullptr);
@@ -171,7 +183,7 @@ class OneOp : public ArgTable, public Workspace {
 
   // What the block sees when it begins: its own variables have no value yet.
   VarValues InnerEnvironment(const BlockDesc& block, const BlockUse& use, const BlockArgs& args,
-                             const StepScopes::Step* kept) {
+                             const StepScopes::Step* saved) {
     VarValues inner = env_;
     for (size_t i = 0; i < block.NumVars(); ++i) {
       const VarDesc& var = block.var(i);
@@ -186,19 +198,33 @@ class OneOp : public ArgTable, public Workspace {
     for (const auto& [name, arg] : args.in) inner[name] = ValueOf(arg);
     for (const auto& [name, index] : use.reads_saved) {
       inner.erase(name);
-      if (kept && index < kept->size() && (*kept)[index].set)
-        inner[name] = CloneValue((*kept)[index].value);
+      if (saved && index < saved->size() && (*saved)[index].set)
+        inner[name] = CloneValue((*saved)[index].value);
     }
     return inner;
   }
 
-  static void SaveValues(const BlockUse& use, const VarValues& inner, StepScopes::Step* keep) {
-    keep->resize(use.saved.size());
+  static void SaveValues(const BlockUse& use, const VarValues& inner, StepScopes::Step* save_to) {
+    save_to->resize(use.saved.size());
     for (size_t i = 0; i < use.saved.size(); ++i) {
       auto it = inner.find(use.saved[i]);
-      (*keep)[i].set = it != inner.end() && !std::holds_alternative<std::monostate>(it->second);
-      if ((*keep)[i].set) (*keep)[i].value = CloneValue(it->second);
+      (*save_to)[i].set = it != inner.end() && !std::holds_alternative<std::monostate>(it->second);
+      if ((*save_to)[i].set) (*save_to)[i].value = CloneValue(it->second);
     }
+  }
+
+  void PassLod() {
+    ForEachPosition(op_.outputs(), [&](const std::string& name, const std::string& slot, size_t i) {
+      auto it = outputs_.find(name);
+      auto* out = it == outputs_.end()
+                      ? nullptr
+                      : std::get_if<Tensor>(&values_[static_cast<size_t>(it->second)]);
+      if (!out) return;
+      const std::string* source = def_.LodSource(op_, slot, i);
+      const Tensor* from = source ? metas_.Constant(*source) : nullptr;
+      const bool passes = from && def_.PassesLod(op_, from->shape(), out->shape());
+      out->lod() = passes ? from->lod() : LoD();
+    });
   }
 
   VarValue NewOutput(const std::string& name, const VarMeta& meta) {

@@ -171,6 +171,27 @@ OpDef& OpDef::RunTimeShape() {
   return *this;
 }
 
+OpDef& OpDef::LodFrom(std::string input) {
+  InputNamed(input, "LodFrom");
+  spec_.lod_slot = std::move(input);
+  return *this;
+}
+
+OpDef& OpDef::LodUnlessAxis(std::string attr) {
+  spec_.lod_axis = std::move(attr);
+  return *this;
+}
+
+OpDef& OpDef::NoLod() {
+  spec_.no_lod = true;
+  return *this;
+}
+
+OpDef& OpDef::MakesLod() {
+  spec_.makes_lod = true;
+  return *this;
+}
+
 OpDef& OpDef::ShapeOnly() {
   spec_.shape_only = true;
   return *this;

@@ -148,6 +148,12 @@ class OpDef {
   // Output shapes may be known only at run time (elements of a tensor array, LoD): Infer may leave
   // dimensions unknown, and the kernel writes such an output through ResizeOutput.
   OpDef& RunTimeShape();
+  // How LoD passes. Outputs with as many rows as the first declared input have its LoD, and
+  // gradients that of their variables (OpSpec::LodSource), unless one of these says otherwise.
+  OpDef& LodFrom(std::string input);       // that of this input
+  OpDef& LodUnlessAxis(std::string attr);  // none where the attr (a number or a list) names axis 0
+  OpDef& NoLod();                          // none
+  OpDef& MakesLod();                       // one that the kernel makes: Workspace::OutputLod
   OpDef& ShapeOnly();   // reads its inputs' shapes and dtypes, never their elements
   OpDef& Random();      // draws random numbers
   OpDef& SideEffect();  // must run even if nothing reads its outputs (print, save)

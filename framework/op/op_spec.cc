@@ -20,6 +20,14 @@ bool Contains(const std::vector<std::string>& names, std::string_view name) {
 
 }  // namespace
 
+// Here, not in every file that declares an op.
+OpSpec::OpSpec() = default;
+OpSpec::OpSpec(const OpSpec& other) = default;
+OpSpec::OpSpec(OpSpec&& other) noexcept = default;
+OpSpec& OpSpec::operator=(const OpSpec& other) = default;
+OpSpec& OpSpec::operator=(OpSpec&& other) noexcept = default;
+OpSpec::~OpSpec() = default;
+
 const SlotDef* OpSpec::FindInput(std::string_view name) const { return FindByName(inputs, name); }
 const SlotDef* OpSpec::FindOutput(std::string_view name) const { return FindByName(outputs, name); }
 const AttrDef* OpSpec::FindAttr(std::string_view name) const { return FindByName(attrs, name); }
@@ -67,6 +75,35 @@ bool OpSpec::UpdatesInPlace(const OpDesc& op, std::string_view name) const {
     }
   }
   return false;
+}
+
+const std::string* OpSpec::LodSource(const OpDesc& op, std::string_view output, size_t i) const {
+  if (no_lod || makes_lod || inputs.empty() || !op.SubBlocks().empty()) return nullptr;
+  std::string_view slot = lod_slot.empty() ? inputs[0].name : lod_slot;
+  if (lod_slot.empty() && output.ends_with(kGradSuffix)) {
+    slot = output.substr(0, output.size() - kGradSuffix.size());
+    if (!op.HasInput(slot)) {
+      const auto grad = std::find_if(inputs.begin(), inputs.end(), [&](const SlotDef& input) {
+        return input.name.ends_with(kGradSuffix);
+      });
+      if (grad != inputs.end()) slot = grad->name;
+    }
+  }
+  const std::vector<std::string>& args = op.Input(slot);
+  if (args.empty()) return nullptr;
+  const std::string& source = args[i < args.size() ? i : 0];
+  return IsEmptyName(source) ? nullptr : &source;
+}
+
+bool OpSpec::PassesLod(const OpDesc& op, const Shape& from, const Shape& to) const {
+  if (from.rank() == 0 || to.rank() == 0 || from[0] != to[0]) return false;
+  if (lod_axis.empty()) return true;
+  Attribute axes = AttrValue(op, lod_axis);
+  if (const auto* axis = std::get_if<int32_t>(&axes)) axes = std::vector<int64_t>{*axis};
+  const auto list = std::get<std::vector<int64_t>>(
+      Converted(op, lod_axis, axes, AttrTypeOf<std::vector<int64_t>>()));
+  return std::none_of(list.begin(), list.end(),
+                      [&](int64_t axis) { return axis == 0 || axis == -from.rank(); });
 }
 
 size_t OpSpec::NumItems(const OpDesc& op) const {

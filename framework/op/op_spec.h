@@ -52,13 +52,17 @@ class Workspace {
   // The variable as a value: for ops on tensor arrays and selected rows, and for ops that need a
   // Tensor (save). For a dense tensor this is a view of Data().
   virtual VarValue& ValueOf(const TensorArg& arg) = 0;
+  // The LoD that an input has in this run; empty: none. Its offsets were checked (CheckLod).
+  virtual const LoD& LodOf(const TensorArg& arg) = 0;
+  // The LoD of an output of an op with OpDef::MakesLod, for the kernel to set in every run.
+  virtual LoD& OutputLod(const TensorArg& out) = 0;
 
   // Runs a sub-block once; `handle` is from PrepareContext::SubBlock. The block reads and writes
-  // variables of the blocks around it; its own variables have no value at first. `keep`, if given,
-  // receives the values of this run that the block's gradient blocks will read. If the block is a
-  // gradient block, `kept` is what the run that it differentiates received. Throws
+  // variables of the blocks around it; its own variables have no value at first. `save_to`, if
+  // given, receives the values of this run that the block's gradient blocks will read. If the block
+  // is a gradient block, `saved` is what the run that it differentiates received. Throws
   // kDeadlineExceeded and kCancelled if the run is limited, so that no loop is endless.
-  virtual void RunBlock(int32_t handle, StepScopes::Step* keep, StepScopes::Step* kept);
+  virtual void RunBlock(int32_t handle, StepScopes::Step* save_to, StepScopes::Step* saved);
   void RunBlock(int32_t handle) { RunBlock(handle, nullptr, nullptr); }
 
   // Key of random draws: see rng.h. `seed` is the program's; `step` counts the runs.
@@ -146,8 +150,8 @@ struct BlockTrait {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   BlockRuns runs = BlockRuns::kNone;
   // (slot, attr): before a run the op passes the slot's variables to those variables of its block
-  // that the STRINGS attr names (gives), or receives them from there after it (takes).
-  Pairs gives = {}, takes = {};
+  // that the STRINGS attr names (arguments), or receives them from there after it (results).
+  Pairs arguments = {}, results = {};
   // (attr, attr): the value of a variable of the first list at the end of a run is the value of the
   // corresponding variable of the second list in the next run.
   Pairs carries = {};
@@ -161,6 +165,13 @@ using PrepareFn = std::function<Kernel(const PrepareContext&)>;
 using SlotPairs = std::vector<std::pair<std::string, std::string>>;  // (input, output)
 
 struct OpSpec {
+  OpSpec();
+  OpSpec(const OpSpec& other);
+  OpSpec(OpSpec&& other) noexcept;
+  OpSpec& operator=(const OpSpec& other);
+  OpSpec& operator=(OpSpec&& other) noexcept;
+  ~OpSpec();
+
   std::string type;
   std::string doc;
   std::vector<SlotDef> inputs, outputs;
@@ -178,6 +189,8 @@ struct OpSpec {
   // Traits, explained at OpDef's methods of the same names.
   SlotPairs inplace, alias;
   std::vector<std::string> keeps_outputs;
+  std::string lod_slot;     // "": the first input
+  std::string lod_axis;     // "" when there is none
   std::string layout_attr;  // "" when there is none
   std::vector<std::string> layout_slots;
   std::vector<std::string> shared_slots;  // of an op with multi_tensor
@@ -188,6 +201,7 @@ struct OpSpec {
   BlockTrait block;
   bool elementwise = false, multi_tensor = false, run_time_shape = false, shape_only = false;
   bool random = false, side_effect = false, takes_any_value = false;
+  bool no_lod = false, makes_lod = false;
 
   bool HasGradient() const { return static_cast<bool>(gradient); }
   bool HasReferenceKernel() const { return static_cast<bool>(reference); }
@@ -209,6 +223,12 @@ struct OpSpec {
   // the op's in-place pairs.
   bool UpdatesInPlace(const OpDesc& op, std::string_view name) const;
   size_t NumItems(const OpDesc& op) const;  // 1 without multi_tensor
+  // The input variable whose LoD an output variable has; nullptr: none, or one that the kernel
+  // makes. A gradient has the LoD of its variable, or of another gradient where the op does not
+  // read the variable.
+  const std::string* LodSource(const OpDesc& op, std::string_view output, size_t i) const;
+  // Whether it passes between variables of these shapes: both must have the same number of rows.
+  bool PassesLod(const OpDesc& op, const Shape& from, const Shape& to) const;
   // The file that `op` reads or writes, if any.
   std::optional<std::string> FileOf(const OpDesc& op) const;
   // The attr of `op` as T, or its default; throws kInvalidArgument naming op and attr when it is

@@ -79,13 +79,13 @@ class Verifier {
       return nullptr;
     }
     ++errors_;
-    if (message.size() > kMaxMessage) message = message.substr(0, kMaxMessage) + "...";
+    if (message.size() > kMaxMessage) message.replace(kMaxMessage, message.npos, "...");
     problems_.push_back({Severity::kError, rule, std::move(message), "", current_block_, index,
                          op ? BriefName(op->type()) : "", "", ""});
     return &problems_.back();
   }
 
-  void Take(VerifyProblem problem) {
+  void Report(VerifyProblem problem) {
     bool error = problem.severity == Severity::kError;
     size_t& count = error ? errors_ : notes_;
     if (count >= options_.max_problems) {
@@ -271,7 +271,7 @@ class Verifier {
         continue;
       }
       CheckOp(*def, op, block.idx(), static_cast<int>(i), &scratch_);
-      for (VerifyProblem& p : scratch_) Take(std::move(p));
+      for (VerifyProblem& p : scratch_) Report(std::move(p));
       scratch_.clear();
       bool clean = errors_ + dropped_ == before;
       if (clean && options_.infer_shapes) InferShapes(*def, op, static_cast<int>(i), flow);

@@ -369,6 +369,37 @@ void CopyValue(const VarValue& from, VarValue* to) {
   }
 }
 
+void CheckLod(const std::string& name, const Tensor& tensor) {
+  const LoD& lod = tensor.lod();
+  for (size_t k = 0; k < lod.size(); ++k) {
+    const std::vector<uint64_t>& level = lod[k];
+    const auto fail = [&](const std::string& what) {
+      ThrowInvalid(fmt::format("the LoD of {} {} is wrong: level {} {}", Quote(name),
+                               tensor.ToString(), k, what));
+    };
+    if (level.empty() || level[0] != 0) fail("does not begin with 0");
+    for (size_t i = 1; i < level.size(); ++i) {
+      if (level[i] < level[i - 1])
+        fail(fmt::format("decreases from {} to {} at {}", level[i - 1], level[i], i));
+    }
+    const bool last = k + 1 == lod.size();
+    const int64_t rows = tensor.shape().rank() > 0 ? tensor.shape()[0] : 0;
+    const size_t end =
+        last ? static_cast<size_t>(rows) : std::max<size_t>(1, lod[k + 1].size()) - 1;
+    if (level.back() != end) {
+      fail(fmt::format("ends with {} where there are {} {}", level.back(), end,
+                       last ? "rows" : "sequences"));
+    }
+  }
+}
+
+std::vector<int64_t> LevelSizes(const LoD& lod) {
+  std::vector<int64_t> sizes;
+  for (const std::vector<uint64_t>& level : lod)
+    sizes.push_back(static_cast<int64_t>(level.size()) - 1);
+  return sizes;
+}
+
 bool BitEqual(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
          (a.empty() || std::memcmp(a.raw(), b.raw(), a.nbytes()) == 0);

@@ -18,7 +18,8 @@
 
 namespace coracle {
 
-// Level of detail: per level absolute offsets, outermost first (Paddle's LoD).
+// Level of detail (Paddle's LoD): for each level, outermost first, where its sequences begin and
+// end. Offsets of a level count sequences of the next one, those of the last level count rows.
 using LoD = std::vector<std::vector<uint64_t>>;
 
 class Tensor {
@@ -138,6 +139,13 @@ class Tensor {
   uint64_t* version_ = nullptr;  // lies beside the memory that owner_ keeps, shared by all handles
   LoD lod_;
 };
+
+// Throws kInvalidArgument, naming the variable, unless the offsets of each level of the tensor's
+// LoD begin with 0, do not decrease, and end with the number of sequences of the next level, or of
+// rows.
+void CheckLod(const std::string& name, const Tensor& tensor);
+// The number of sequences of each level.
+std::vector<int64_t> LevelSizes(const LoD& lod);
 
 // Aligned memory as tensors have it; empty for 0 bytes. Throws OutOfMemory.
 std::shared_ptr<void> AllocateBytes(uint64_t bytes, const char* what);

@@ -5,6 +5,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/dynamic_message.h>
+#include <google/protobuf/text_format.h>
 
 #include <memory>
 #include <optional>
@@ -23,6 +24,13 @@ std::string DefaultText(const Attribute& value);
 // number of an enumerator.
 Attribute FieldValue(const google::protobuf::Message& message,
                      const google::protobuf::FieldDescriptor& field);
+// Where a text gives one of the `count` values of a field; line -1 where that is not known. `index`
+// is -1 for a field that is not repeated. Of values in brackets protobuf knows one place, that of
+// the whole. Where there are fewer places than values, which value has which is not known: all have
+// the first.
+google::protobuf::TextFormat::ParseLocation LocationOf(
+    const google::protobuf::TextFormat::ParseInfoTree& tree,
+    const google::protobuf::FieldDescriptor& field, int index, int count);
 // The doc of a field with what a schema cannot say: "(required)", the default of a list, the range.
 std::string DocWith(std::string doc, bool required, AttrType type,
                     const std::optional<Attribute>& default_value, const std::string& range = "");

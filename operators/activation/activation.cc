@@ -7,7 +7,12 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
 namespace coracle {
 namespace {
@@ -15,93 +20,124 @@ namespace {
 using activation::AttrRow;
 using activation::P;
 
-// What the gradient reads: the forward output or input.
+// A row of the family without its formulas, which only the loops below contain: what is done once
+// for all rows compiles once.
+struct RowData {
+  const char *type, *formula;
+  const char* reads;  // by the gradient: the forward "Out" or "X"
+  std::span<const AttrRow> attrs;
+  float first_param;
+  bool factor_slot, has_curvature;
+  OpPrecision precision;
+  std::optional<simd::Unary> simd, simd_with_flag;
+  const char *flag, *flag_doc;  // the attr that chooses F::WithFlag, if any
+};
 template <class F>
-constexpr const char* kReads = F::kFromOut ? "Out" : "X";
+RowData DataOf() {
+  std::optional<simd::Unary> with_flag;
+  if constexpr (F::kFlag != nullptr) {
+    using Other = typename F::WithFlag;
+    static_assert(F::kFromOut == Other::kFromOut && F::kHasCurvature == Other::kHasCurvature &&
+                      F::kSimd.has_value() == Other::kSimd.has_value() && Other::kAttrs.empty(),
+                  "the two formulas of a row share its declaration");
+    with_flag = Other::kSimd;
+  }
+  return {.type = F::kType,
+          .formula = F::kFormula,
+          .reads = F::kFromOut ? "Out" : "X",
+          .attrs = F::kAttrs,
+          .first_param = F::kFirstParam,
+          .factor_slot = F::kFactorSlot,
+          .has_curvature = F::kHasCurvature,
+          .precision = F::kPrecision,
+          .simd = F::kSimd,
+          .simd_with_flag = with_flag,
+          .flag = F::kFlag,
+          .flag_doc = F::kFlagDoc};
+}
 
-template <class F, class T>
-P<T> AttrsOf(const PrepareContext& ctx) {
-  P<T> p{static_cast<T>(F::kFirstParam)};
-  for (size_t i = 0; i < F::kAttrs.size(); ++i)
-    p[i] = SaturateTo<T>(static_cast<double>(ctx.Attr<float>(F::kAttrs[i].name)));
+// out[i] = f(inputs[..][i]) for n elements.
+template <class T>
+using Loop = void (*)(const std::array<const T*, 3>& inputs, T* out, int64_t n, const P<T>& p);
+
+template <class F>
+struct ValueLoop {
+  template <class T>
+  static void Run(const std::array<const T*, 3>& inputs, T* out, int64_t n, const P<T>& p) {
+    const T* x = inputs[0];
+    for (int64_t i = 0; i < n; ++i) out[i] = F::template Value<T>(x[i], p);
+  }
+};
+// dX = dOut f'.
+template <class F>
+struct GradLoop {
+  template <class T>
+  static void Run(const std::array<const T*, 3>& inputs, T* out, int64_t n, const P<T>& p) {
+    const T *v = inputs[0], *d = inputs[1];
+    for (int64_t i = 0; i < n; ++i) out[i] = WrapMul(d[i], F::template Slope<T>(v[i], p));
+  }
+};
+// Gradient of the above with respect to v: DDX dOut d(f')/dv.
+template <class F>
+struct CurveLoop {
+  template <class T>
+  static void Run(const std::array<const T*, 3>& inputs, T* out, int64_t n, const P<T>& p) {
+    const T *v = inputs[0], *d = inputs[1], *dd = inputs[2];
+    for (int64_t i = 0; i < n; ++i) out[i] = dd[i] * d[i] * F::template Curve<T>(v[i], p);
+  }
+};
+
+template <class T>
+P<T> ParamsOf(const PrepareContext& ctx, const RowData& row) {
+  P<T> p{static_cast<T>(row.first_param)};
+  for (size_t i = 0; i < row.attrs.size(); ++i)
+    p[i] = SaturateTo<T>(static_cast<double>(ctx.Attr<float>(row.attrs[i].name)));
   return p;
 }
-template <class F>
-simd::Params SimdParams(const PrepareContext& ctx) {
-  const P<float> p = AttrsOf<F, float>(ctx);
-  return {p[0], p[1], p[2]};
-}
-
-// The attrs, or the element of FactorTensor (pow) instead of the first.
-template <class T>
-struct ParamSource {
-  template <class F>
-  ParamSource(const PrepareContext& ctx, F)
-      : attrs(AttrsOf<F, T>(ctx)), factor(ctx.Input("FactorTensor")) {}
-  P<T> operator()(Workspace& ws) const {
-    P<T> p = attrs;
-    if (factor) p[0] = ws.Data<const T>(factor)[0];
-    return p;
-  }
-  P<T> attrs;
-  TensorArg factor;
-};
 
 // Work for one element is some tens of operations at most.
 constexpr int64_t kGrain = 16384;
 
-template <class F, class T>
-Kernel ValueKernel(const PrepareContext& ctx) {
-  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  const ParamSource<T> params(ctx, F());
+// `inputs` are the slots in the order in which the loop takes them. The element of FactorTensor
+// (pow) replaces the first attr.
+template <class T>
+Kernel LoopKernel(const PrepareContext& ctx, const RowData& row,
+                  const std::vector<const char*>& inputs, const char* output, Loop<T> loop) {
+  std::array<TensorArg, 3> in;
+  std::transform(inputs.begin(), inputs.end(), in.begin(),
+                 [&](const char* slot) { return ctx.Input(slot); });
+  const TensorArg out = ctx.Output(output), factor = ctx.Input("FactorTensor");
+  const P<T> attrs = ParamsOf<T>(ctx, row);
   return [=](Workspace& ws) {
-    const T* in = ws.Data<const T>(x);
+    std::array<const T*, 3> data = {};
+    for (size_t k = 0; k < in.size(); ++k) {
+      if (in[k]) data[k] = ws.Data<const T>(in[k]);
+    }
     T* o = ws.Data<T>(out);
-    const P<T> p = params(ws);
-    ParallelFor(x.numel, kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) o[i] = F::template Value<T>(in[i], p);
+    P<T> p = attrs;
+    if (factor) p[0] = ws.Data<const T>(factor)[0];
+    ParallelFor(in[0].numel, kGrain, [&](int64_t begin, int64_t end) {
+      std::array<const T*, 3> from = data;
+      for (const T*& input : from) {
+        if (input) input += begin;
+      }
+      loop(from, o + begin, end - begin, p);
     });
   };
 }
 
-// dX = dOut f'.
-template <class F, class T>
-Kernel GradKernel(const PrepareContext& ctx) {
-  const TensorArg v = ctx.Input(kReads<F>), dout = ctx.Input("Out@GRAD");
-  const TensorArg dx = ctx.Output("X@GRAD");
-  const ParamSource<T> params(ctx, F());
-  return [=](Workspace& ws) {
-    const T *in = ws.Data<const T>(v), *d = ws.Data<const T>(dout);
-    T* o = ws.Data<T>(dx);
-    const P<T> p = params(ws);
-    ParallelFor(v.numel, kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) o[i] = WrapMul(d[i], F::template Slope<T>(in[i], p));
-    });
-  };
+simd::Unary SimdOf(const PrepareContext& ctx, const RowData& row) {
+  return row.flag && ctx.Attr<bool>(row.flag) ? *row.simd_with_flag : *row.simd;
 }
-
-// Gradient of GradKernel with respect to v: DDX dOut d(f')/dv.
-template <class F, class T>
-KernelOf<T> CurveKernel(const PrepareContext& ctx) {
-  const TensorArg v = ctx.Input(kReads<F>), dout = ctx.Input("DOut"), ddx = ctx.Input("DDX");
-  const TensorArg out = ctx.Output("DV");
-  const ParamSource<T> params(ctx, F());
-  return [=](Workspace& ws) {
-    const T *in = ws.Data<const T>(v), *d = ws.Data<const T>(dout), *dd = ws.Data<const T>(ddx);
-    T* o = ws.Data<T>(out);
-    const P<T> p = params(ws);
-    ParallelFor(v.numel, kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) o[i] = dd[i] * d[i] * F::template Curve<T>(in[i], p);
-    });
-  };
+simd::Params SimdParams(const PrepareContext& ctx, const RowData& row) {
+  const P<float> p = ParamsOf<float>(ctx, row);
+  return {p[0], p[1], p[2]};
 }
-
-template <class F>
-Kernel ValueFast(const PrepareContext& ctx) {
+Kernel ValueFast(const PrepareContext& ctx, const RowData& row) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   if (x.dtype != DType::kFloat32) return {};
-  const simd::UnaryLoop loop = simd::FindUnary(*F::kSimd);
-  const simd::Params params = SimdParams<F>(ctx);
+  const simd::UnaryLoop loop = simd::FindUnary(SimdOf(ctx, row));
+  const simd::Params params = SimdParams(ctx, row);
   return [=](Workspace& ws) {
     const float* in = ws.Data<const float>(x);
     float* o = ws.Data<float>(out);
@@ -110,14 +146,12 @@ Kernel ValueFast(const PrepareContext& ctx) {
     });
   };
 }
-
-template <class F>
-Kernel GradFast(const PrepareContext& ctx) {
-  const TensorArg v = ctx.Input(kReads<F>), dout = ctx.Input("Out@GRAD");
+Kernel GradFast(const PrepareContext& ctx, const RowData& row) {
+  const TensorArg v = ctx.Input(row.reads), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   if (v.dtype != DType::kFloat32) return {};
-  const simd::GradLoop loop = simd::FindUnaryGrad(*F::kSimd);
-  const simd::Params params = SimdParams<F>(ctx);
+  const simd::GradLoop loop = simd::FindUnaryGrad(SimdOf(ctx, row));
+  const simd::Params params = SimdParams(ctx, row);
   return [=](Workspace& ws) {
     const float *in = ws.Data<const float>(v), *d = ws.Data<const float>(dout);
     float* o = ws.Data<float>(dx);
@@ -153,209 +187,161 @@ void InferAlike(InferContext& ctx, const char* first, std::initializer_list<cons
   ctx.SetOutput(output, v);
 }
 
-template <class F>
-void DeclareAttrs(OpDef& def) {
-  if constexpr (F::kAttrs.size() > 0) {
-    for (const AttrRow& attr : F::kAttrs) def.Attr<float>(attr.name, attr.value, attr.doc);
-  }
-}
-
+// With pow's exponent as a tensor.
 SlotList WithFactor(const GradientContext& g, SlotList inputs) {
   for (Slot& slot : g.ForwardInputs({"FactorTensor"})) inputs.push_back(std::move(slot));
   return inputs;
 }
-
-template <class F>
-AttrList AttrsOf(const GradientContext& g) {
+AttrList AttrsOf(const GradientContext& g, const RowData& row) {
   AttrList attrs;
-  for (size_t i = 0; i < F::kAttrs.size(); ++i)
-    attrs.push_back({F::kAttrs[i].name, g.Attr<float>(F::kAttrs[i].name)});
+  for (const AttrRow& attr : row.attrs) attrs.push_back({attr.name, g.Attr<float>(attr.name)});
+  if (row.flag) {
+    for (NamedAttr& attr : g.ForwardAttrs({row.flag})) attrs.push_back(std::move(attr));
+  }
   return attrs;
 }
 
 // Zeros: the value is piecewise constant.
 void ZeroGradient(GradientContext& g) { g.Set("X", ZerosLike(g.In("X"))); }
 
-template <class F>
-void ValueGradient(GradientContext& g, const std::string& type) {
-  const std::string v = F::kFromOut ? g.Output("Out") : g.Input("X");
-  g.Append(type + "_grad", WithFactor(g, {{kReads<F>, {v}}, {"Out@GRAD", {g.OutputGrad("Out")}}}),
-           {{"X@GRAD", {g.InputGrad("X")}}}, AttrsOf<F>(g));
+void ValueGradient(GradientContext& g, const RowData& row) {
+  const std::string v = row.reads == std::string_view("Out") ? g.Output("Out") : g.Input("X");
+  g.Append(std::string(row.type) + "_grad",
+           WithFactor(g, {{row.reads, {v}}, {"Out@GRAD", {g.OutputGrad("Out")}}}),
+           {{"X@GRAD", {g.InputGrad("X")}}}, AttrsOf(g, row));
 }
 
 // dX = dOut f'(v):  dOut' = DDX f'(v),  v' = DDX dOut f''(v).
-template <class F>
-void GradGradient(GradientContext& g, const std::string& type) {
-  const std::string v = g.Input(kReads<F>), ddx = g.OutputGrad("X@GRAD");
-  g.Append(type + "_grad", WithFactor(g, {{kReads<F>, {v}}, {"Out@GRAD", {ddx}}}),
-           {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, AttrsOf<F>(g));
-  if constexpr (F::kHasCurvature) {
-    g.Append(type + "_grad_grad",
-             WithFactor(g, {{kReads<F>, {v}}, {"DOut", {g.Input("Out@GRAD")}}, {"DDX", {ddx}}}),
-             {{"DV", {g.InputGrad(kReads<F>)}}}, AttrsOf<F>(g));
-  }
+void GradGradient(GradientContext& g, const RowData& row) {
+  const std::string type = row.type;
+  const std::string v = g.Input(row.reads), ddx = g.OutputGrad("X@GRAD");
+  g.Append(type + "_grad", WithFactor(g, {{row.reads, {v}}, {"Out@GRAD", {ddx}}}),
+           {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, AttrsOf(g, row));
+  if (!row.has_curvature) return;
+  g.Append(type + "_grad_grad",
+           WithFactor(g, {{row.reads, {v}}, {"DOut", {g.Input("Out@GRAD")}}, {"DDX", {ddx}}}),
+           {{"DV", {g.InputGrad(row.reads)}}}, AttrsOf(g, row));
 }
 
-template <class F, template <class, class> class K>
-void DeclareKernels(OpDef& def) {
-  const auto make = []<class T>(const PrepareContext& c) { return K<F, T>::Make(c); };
-  if constexpr (F::kIntegers)
-    def.Reference<float, double, int32_t, int64_t>(make);
-  else
-    def.Reference<float, double>(make);
-}
-template <class F, class T>
-struct MakeValue {
-  static Kernel Make(const PrepareContext& c) { return ValueKernel<F, T>(c); }
-};
-template <class F, class T>
-struct MakeGrad {
-  static Kernel Make(const PrepareContext& c) { return GradKernel<F, T>(c); }
-};
-
-// pow's exponent as a tensor.
-template <class F>
-void DeclareFactor(OpDef& def) {
-  if constexpr (F::kFactorSlot) {
+void DeclareAttrs(OpDef& def, const RowData& row) {
+  if (row.factor_slot) {
     def.Constraint("C1", "FactorTensor must hold one element")
         .Constraint("C2", "FactorTensor must have X's dtype")
         .OptionalInput("FactorTensor", "tensor [1]; replaces attr factor")
         .NoGradientTo({"FactorTensor"});
   }
+  for (const AttrRow& attr : row.attrs) def.Attr<float>(attr.name, attr.value, attr.doc);
+  if (row.flag) def.Attr<bool>(row.flag, false, row.flag_doc);
 }
 void DeclareAlike(OpDef& def) {
   def.Constraint("C3", "all inputs must have one shape")
       .Constraint("C4", "all inputs must have one dtype");
 }
 
-template <class F>
-OpDef DeclareValue(const std::string& type, const std::string& formula) {
-  OpDef def(type);
-  def.Doc("Out = " + formula + ", element by element.")
+OpDef DeclareValue(const RowData& row) {
+  OpDef def(row.type);
+  def.Doc(std::string("Out = ") + row.formula + ", element by element.")
       .Input("X", "tensor")
       .Output("Out", "tensor of X's shape and dtype")
       .Inplace("X", "Out")
       .Elementwise()
-      .ComputesIn(F::kPrecision)
-      .Apply(DeclareFactor<F>)
-      .Apply(DeclareAttrs<F>)
+      .ComputesIn(row.precision)
       .Infer(InferValue);
+  if (row.simd) def.Fast([row](const PrepareContext& ctx) { return ValueFast(ctx, row); });
+  DeclareAttrs(def, row);
   return def;
 }
 
-template <class F>
-OpDef DeclareGrad(const std::string& type) {
+OpDef DeclareGrad(const RowData& row) {
+  const std::string type = row.type;
   OpDef def(type + "_grad");
   def.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD times the derivative of " + type + ".")
       .Apply(DeclareAlike)
-      .Input(kReads<F>, "the forward op's")
+      .Input(row.reads, "the forward op's")
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .Inplace("Out@GRAD", "X@GRAD")
       .Elementwise()
-      .Infer([](InferContext& ctx) { InferAlike(ctx, kReads<F>, {"Out@GRAD"}, "X@GRAD"); })
-      .Gradient([type](GradientContext& g) { GradGradient<F>(g, type); })
-      .Apply(DeclareFactor<F>)
-      .Apply(DeclareAttrs<F>);
-  if (!F::kHasCurvature) def.NoGradientTo({kReads<F>});
+      .Infer([row](InferContext& ctx) { InferAlike(ctx, row.reads, {"Out@GRAD"}, "X@GRAD"); })
+      .Gradient([row](GradientContext& g) { GradGradient(g, row); });
+  if (row.simd) def.Fast([row](const PrepareContext& ctx) { return GradFast(ctx, row); });
+  DeclareAttrs(def, row);
+  if (!row.has_curvature) def.NoGradientTo({row.reads});
   return def;
 }
 
-template <class F>
-void AddCurve(OpRegistry& ops, const std::string& type) {
+OpDef DeclareCurve(const RowData& row) {
+  const std::string type = row.type;
   OpDef def(type + "_grad_grad");
-  def.Doc("Gradient of " + type + "_grad with respect to its " + kReads<F> +
+  def.Doc("Gradient of " + type + "_grad with respect to its " + row.reads +
           ": DV = DDX * DOut times the derivative of the slope of " + type + " by that value.")
       .Apply(DeclareAlike)
-      .Input(kReads<F>, "the forward op's")
+      .Input(row.reads, "the forward op's")
       .Input("DOut", "gradient of the forward op's Out")
       .Input("DDX", "gradient of the gradient of X")
-      .Output("DV", std::string("gradient of the gradient op's ") + kReads<F>)
-      .Infer([](InferContext& ctx) {
-        InferAlike(ctx, kReads<F>, {"DOut", "DDX"}, "DV");
+      .Output("DV", std::string("gradient of the gradient op's ") + row.reads)
+      .Infer([row](InferContext& ctx) {
+        InferAlike(ctx, row.reads, {"DOut", "DDX"}, "DV");
       })
-      .NoGradient("third derivatives of activations are not provided")
-      .Reference(CurveKernel<F, float>, CurveKernel<F, double>)
-      .Apply(DeclareFactor<F>)
-      .Apply(DeclareAttrs<F>);
-  ops.Add(std::move(def));
+      .NoGradient("third derivatives of activations are not provided");
+  DeclareAttrs(def, row);
+  return def;
+}
+
+// The loops of one op, for each element type, and with the flag.
+struct Loops {
+  template <class T>
+  using Pair = std::array<Loop<T>, 2>;
+
+  template <class T>
+  Kernel operator()(const PrepareContext& ctx) const {
+    const bool flag = row.flag && ctx.Attr<bool>(row.flag);
+    return LoopKernel<T>(ctx, row, inputs, output, std::get<Pair<T>>(loops)[flag ? 1 : 0]);
+  }
+
+  RowData row;
+  std::vector<const char*> inputs;
+  const char* output;
+  std::tuple<Pair<float>, Pair<double>, Pair<int32_t>, Pair<int64_t>> loops = {};
+};
+
+// The reference kernels that run a loop of F.
+template <class F, template <class> class Run, bool kIntegers>
+void DeclareLoops(OpDef& def, Loops ops) {
+  const auto add = [&]<class T>(T) {
+    auto& [plain, with_flag] = std::get<Loops::Pair<T>>(ops.loops);
+    plain = Run<F>::template Run<T>;
+    if constexpr (F::kFlag != nullptr) with_flag = Run<typename F::WithFlag>::template Run<T>;
+  };
+  add(float());
+  add(double());
+  if constexpr (kIntegers) {
+    add(int32_t());
+    add(int64_t());
+    def.Reference<float, double, int32_t, int64_t>(ops);
+  } else {
+    def.Reference<float, double>(ops);
+  }
 }
 
 template <class F>
 void AddRow(OpRegistry& ops) {
-  const std::string type = F::kType;
-  OpDef value = DeclareValue<F>(type, F::kFormula).Apply(DeclareKernels<F, MakeValue>);
-  if constexpr (F::kSimd.has_value()) value.Fast(ValueFast<F>);
+  const RowData row = DataOf<F>();
+  OpDef value = DeclareValue(row);
+  DeclareLoops<F, ValueLoop, F::kIntegers>(value, {row, {"X"}, "Out"});
   if constexpr (!F::kHasGradient) {
     ops.Add(std::move(value.Gradient(ZeroGradient)));
   } else {
-    ops.Add(std::move(value.Gradient([type](GradientContext& g) { ValueGradient<F>(g, type); })));
-    OpDef grad = DeclareGrad<F>(type).Apply(DeclareKernels<F, MakeGrad>);
-    if constexpr (F::kSimd.has_value()) grad.Fast(GradFast<F>);
+    ops.Add(std::move(value.Gradient([row](GradientContext& g) { ValueGradient(g, row); })));
+    OpDef grad = DeclareGrad(row);
+    DeclareLoops<F, GradLoop, F::kIntegers>(grad, {row, {row.reads, "Out@GRAD"}, "X@GRAD"});
     ops.Add(std::move(grad));
-    if constexpr (F::kHasCurvature) AddCurve<F>(ops, type);
   }
-}
-
-// gelu chooses its formula by an attr.
-template <template <class, class> class K>
-void DeclareGeluKernels(OpDef& def) {
-  def.Attr<bool>("approximate", false, "whether the tanh approximation is used")
-      .Reference<float, double>([]<class T>(const PrepareContext& c) {
-        return c.Attr<bool>("approximate") ? K<activation::GeluTanh, T>::Make(c)
-                                           : K<activation::GeluErf, T>::Make(c);
-      });
-}
-template <class F, class T>
-struct MakeCurve {
-  static Kernel Make(const PrepareContext& c) { return CurveKernel<F, T>(c); }
-};
-
-// dX = dOut f'(X) and what follows, with the attr handed on.
-void GeluGradient(GradientContext& g) {
-  g.Append("gelu_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
-           {{"X@GRAD", {g.InputGrad("X")}}}, g.ForwardAttrs({"approximate"}));
-}
-void GeluGradGradient(GradientContext& g) {
-  const std::string x = g.Input("X"), ddx = g.OutputGrad("X@GRAD");
-  const AttrList attrs = g.ForwardAttrs({"approximate"});
-  g.Append("gelu_grad", {{"X", {x}}, {"Out@GRAD", {ddx}}}, {{"X@GRAD", {g.InputGrad("Out@GRAD")}}},
-           attrs);
-  g.Append("gelu_grad_grad", {{"X", {x}}, {"DOut", {g.Input("Out@GRAD")}}, {"DDX", {ddx}}},
-           {{"DV", {g.InputGrad("X")}}}, attrs);
-}
-
-void AddGelu(OpRegistry& ops) {
-  using activation::GeluErf;
-  using activation::GeluTanh;
-  ops.Add(DeclareValue<GeluErf>("gelu",
-                                "X Phi(X) with the normal distribution Phi, or with "
-                                "approximate X / 2 (1 + tanh(sqrt(2 / pi) (X + 0.044715 "
-                                "X^3)))")
-              .Apply(DeclareGeluKernels<MakeValue>)
-              .Gradient(GeluGradient)
-              .Fast([](const PrepareContext& c) {
-                return c.Attr<bool>("approximate") ? ValueFast<GeluTanh>(c) : ValueFast<GeluErf>(c);
-              }));
-  ops.Add(DeclareGrad<GeluErf>("gelu")
-              .Apply(DeclareGeluKernels<MakeGrad>)
-              .Gradient(GeluGradGradient)
-              .Fast([](const PrepareContext& c) {
-                return c.Attr<bool>("approximate") ? GradFast<GeluTanh>(c) : GradFast<GeluErf>(c);
-              }));
-  ops.Add(OpDef("gelu_grad_grad")
-              .Doc("Gradient of gelu_grad with respect to its X: DV = DDX * DOut times the second "
-                   "derivative of gelu.")
-              .Apply(DeclareAlike)
-              .Input("X", "the forward op's")
-              .Input("DOut", "gradient of the forward op's Out")
-              .Input("DDX", "gradient of the gradient of X")
-              .Output("DV", "gradient of gelu_grad's X")
-              .Infer([](InferContext& ctx) {
-                InferAlike(ctx, "X", {"DOut", "DDX"}, "DV");
-              })
-              .NoGradient("third derivatives of activations are not provided")
-              .Apply(DeclareGeluKernels<MakeCurve>));
+  if constexpr (F::kHasGradient && F::kHasCurvature) {
+    OpDef curve = DeclareCurve(row);
+    DeclareLoops<F, CurveLoop, false>(curve, {row, {row.reads, "DOut", "DDX"}, "DV"});
+    ops.Add(std::move(curve));
+  }
 }
 
 template <class... Fs>
@@ -365,9 +351,6 @@ void AddRows(OpRegistry& ops, activation::Rows<Fs...>) {
 
 }  // namespace
 
-void RegisterActivation(OpRegistry& ops) {
-  AddRows(ops, activation::AllRows());
-  AddGelu(ops);
-}
+void RegisterActivation(OpRegistry& ops) { AddRows(ops, activation::AllRows()); }
 
 }  // namespace coracle

@@ -1,41 +1,20 @@
 #pragma once
 // The activations as formulas, one struct for each row of the family: the value f(x), and the first
 // and second derivative as functions of v, which is the output for rows with kFromOut and the input
-// for the others. p holds the attrs in the order of kAttrs. A new activation is a struct here, its
-// name in AllRows at the end, and a row of test/operators/activation/activation_test.cc.
+// for the others. p holds the attrs in the order of kAttrs. A new activation is a struct here (or
+// in math_formulas.h), its name in AllRows at the end, and a row of
+// test/operators/activation/activation_test.cc.
 
-#include <coracle/framework/op/op_spec.h>
+#include <coracle/operators/activation/formula_row.h>
+#include <coracle/operators/activation/math_formulas.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/simd.h>
 
 #include <array>
 #include <cmath>
 #include <optional>
-#include <span>
 
 namespace coracle::activation {
-
-struct AttrRow {
-  const char* name;
-  float value;
-  const char* doc;
-};
-
-// The defaults of a row.
-struct Row {
-  static constexpr bool kFromOut = false;
-  static constexpr bool kIntegers = false;     // for int32 and int64 too
-  static constexpr bool kHasGradient = true;   // false: the derivative is 0 almost everywhere
-  static constexpr bool kHasCurvature = true;  // false: the second derivative is 0
-  static constexpr std::optional<simd::Unary> kSimd = std::nullopt;
-  static constexpr std::array<AttrRow, 0> kAttrs = {};
-  static constexpr float kFirstParam = 0;     // p[0] without attrs
-  static constexpr bool kFactorSlot = false;  // a tensor may replace the first attr
-  static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
-};
-
-template <class T>
-using P = std::array<T, 3>;
 
 template <class T>
 T SigmoidOf(T x) {
@@ -539,30 +518,6 @@ struct Mish : Row {
 constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrtTwoPi = 0.39894228040143267794;
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
 
-// x Phi(x), with the normal distribution Phi and its density phi.
-struct GeluErf : Row {
-  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kGeluErf;
-  template <class T>
-  static T Cdf(T x) {
-    return T(0.5) * std::erfc(-x * T(kSqrtHalf));
-  }
-  template <class T>
-  static T Pdf(T x) {
-    return T(kInvSqrtTwoPi) * std::exp(T(-0.5) * x * x);
-  }
-  template <class T>
-  static T Value(T x, const P<T>&) {
-    return x * Cdf(x);
-  }
-  template <class T>
-  static T Slope(T x, const P<T>&) {
-    return Cdf(x) + x * Pdf(x);
-  }
-  template <class T>
-  static T Curve(T x, const P<T>&) {
-    return Pdf(x) * (2 - x * x);
-  }
-};
 // x / 2 (1 + t) with t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3).
 struct GeluTanh : Row {
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kGeluTanh;
@@ -586,12 +541,173 @@ struct GeluTanh : Row {
     return dt + T(0.5) * x * (1 - t * t) * (ddu - 2 * t * du * du);
   }
 };
+// x Phi(x), with the normal distribution Phi and its density phi.
+struct Gelu : Row {
+  static constexpr const char* kType = "gelu";
+  static constexpr const char* kFormula =
+      "X Phi(X) with the normal distribution Phi, or with approximate X / 2 (1 + tanh(sqrt(2 / pi) "
+      "(X + 0.044715 X^3)))";
+  static constexpr const char* kFlag = "approximate";
+  static constexpr const char* kFlagDoc = "whether the tanh approximation is used";
+  using WithFlag = GeluTanh;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kGeluErf;
+  template <class T>
+  static T Cdf(T x) {
+    return T(0.5) * std::erfc(-x * T(kSqrtHalf));
+  }
+  template <class T>
+  static T Pdf(T x) {
+    return T(kInvSqrtTwoPi) * std::exp(T(-0.5) * x * x);
+  }
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return x * Cdf(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return Cdf(x) + x * Pdf(x);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return Pdf(x) * (2 - x * x);
+  }
+};
+
+struct Selu : Row {
+  static constexpr const char* kType = "selu";
+  static constexpr const char* kFormula = "scale X where X > 0, else scale alpha (e^X - 1)";
+  static constexpr bool kFromOut = true;
+  static constexpr std::array<AttrRow, 2> kAttrs = {
+      {{"scale", 1.0507009873554805f, "factor of the whole; positive"},
+       {"alpha", 1.6732632423543773f, "the limit below is -scale alpha"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return x > 0 ? p[0] * x : p[0] * p[1] * std::expm1(x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>& p) {
+    return out > 0 ? p[0] : out + p[0] * p[1];
+  }
+  template <class T>
+  static T Curve(T out, const P<T>&) {
+    return T(out > 0 ? 0 : 1);
+  }
+};
+struct Brelu : Row {
+  static constexpr const char* kType = "brelu";
+  static constexpr const char* kFormula = "min(max(X, t_min), t_max); a nan stays a nan";
+  static constexpr bool kHasCurvature = false;
+  static constexpr std::array<AttrRow, 2> kAttrs = {
+      {{"t_min", 0.0f, "lowest value"}, {"t_max", 24.0f, "highest value"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return x < p[0] ? p[0] : x > p[1] ? p[1] : x;
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    return T(x > p[0] && x < p[1] ? 1 : 0);
+  }
+};
+struct SoftShrink : Row {
+  static constexpr const char* kType = "softshrink";
+  static constexpr const char* kFormula =
+      "X - lambda where X > lambda, X + lambda where X < -lambda, else 0; a nan stays a nan";
+  static constexpr bool kHasCurvature = false;
+  static constexpr std::array<AttrRow, 1> kAttrs = {{{"lambda", 0.5f, "highest |X| that gives 0"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return x > p[0] ? x - p[0] : x < -p[0] ? x + p[0] : x != x ? x : T(0);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    return T(x > p[0] || x < -p[0] ? 1 : 0);
+  }
+};
+struct SoftRelu : Row {
+  static constexpr const char* kType = "soft_relu";
+  static constexpr const char* kFormula = "log(1 + e^min(max(X, -threshold), threshold))";
+  static constexpr bool kFromOut = true;
+  static constexpr std::array<AttrRow, 1> kAttrs = {
+      {{"threshold", 40.0f, "highest |X| that counts"}}};
+  // Whether X lies between the thresholds, as Out tells.
+  template <class T>
+  static bool Inside(T out, const P<T>& p) {
+    return out > LogOnePlusExp(-p[0]) && out < LogOnePlusExp(p[0]);
+  }
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return LogOnePlusExp(x < -p[0] ? -p[0] : x > p[0] ? p[0] : x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>& p) {
+    return Inside(out, p) ? -std::expm1(-out) : T(0);
+  }
+  template <class T>
+  static T Curve(T out, const P<T>& p) {
+    return Inside(out, p) ? std::exp(-out) : T(0);
+  }
+};
+struct Stanh : Row {
+  static constexpr const char* kType = "stanh";
+  static constexpr const char* kFormula = "scale_b tanh(scale_a X)";
+  static constexpr std::array<AttrRow, 2> kAttrs = {
+      {{"scale_a", 0.67f, "factor of X"}, {"scale_b", 1.7159f, "factor of the tanh"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return p[1] * std::tanh(p[0] * x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    const T t = std::tanh(p[0] * x);
+    return p[0] * p[1] * (1 - t * t);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>& p) {
+    const T t = std::tanh(p[0] * x);
+    return -2 * p[0] * p[0] * p[1] * t * (1 - t * t);
+  }
+};
+struct TanhShrink : Row {
+  static constexpr const char* kType = "tanh_shrink";
+  static constexpr const char* kFormula = "X - tanh(X)";
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return x - std::tanh(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    const T t = std::tanh(x);
+    return t * t;
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    const T t = std::tanh(x);
+    return 2 * t * (1 - t * t);
+  }
+};
+struct ThresholdedRelu : Row {
+  static constexpr const char* kType = "thresholded_relu";
+  static constexpr const char* kFormula = "X where X > threshold, else 0; a nan stays a nan";
+  static constexpr bool kHasCurvature = false;
+  static constexpr std::array<AttrRow, 1> kAttrs = {
+      {{"threshold", 1.0f, "highest X that gives 0"}}};
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return x <= p[0] ? T(0) : x;
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    return T(x > p[0] ? 1 : 0);
+  }
+};
 
 template <class... Fs>
 struct Rows {};
-// Every row is an op of its own; gelu's two formulas are one op together (activation.cc).
+// Every row is an op of its own.
 using AllRows = Rows<Relu, LeakyRelu, Relu6, Elu, Sigmoid, LogSigmoid, Tanh, Exp, Log, Sqrt, Rsqrt,
                      Square, Abs, Reciprocal, Pow, Sign, Floor, Ceil, Round, Sin, Cos, Softplus,
-                     Softsign, HardSigmoid, HardSwish, HardShrink, Swish, Silu, Mish>;
+                     Softsign, HardSigmoid, HardSwish, HardShrink, Swish, Silu, Mish, Gelu, Acos,
+                     Asin, Atan, Cosh, Sinh, Tan, Erf, Log2, Log10, Log1p, Expm1, Lgamma, Trunc,
+                     Selu, Brelu, SoftShrink, SoftRelu, Stanh, TanhShrink, ThresholdedRelu>;
 
 }  // namespace coracle::activation

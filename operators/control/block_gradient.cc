@@ -214,8 +214,8 @@ class BlockGradientKernel {
       states_.push_back(ctx.ScratchValue());
       if (!name.empty()) args.in.emplace_back(name, states_.back());
     }
-    for (const std::string& name : before) next_.push_back(Take(ctx, name, &args));
-    for (const std::string& name : leaving) leaving_.push_back(Take(ctx, name, &args));
+    for (const std::string& name : before) next_.push_back(AddOutput(ctx, name, &args));
+    for (const std::string& name : leaving) leaving_.push_back(AddOutput(ctx, name, &args));
     if (ctx.op().HasAttr("sub_block")) block_ = ctx.SubBlock("sub_block", args);
   }
 
@@ -243,7 +243,7 @@ class BlockGradientKernel {
   }
 
  private:
-  static TensorArg Take(const PrepareContext& ctx, const std::string& name, BlockArgs* args) {
+  static TensorArg AddOutput(const PrepareContext& ctx, const std::string& name, BlockArgs* args) {
     if (name.empty()) return {};
     for (const auto& [taken, arg] : args->out) {
       if (taken == name) return arg;
@@ -343,8 +343,8 @@ StepScopes* BeginSteps(Workspace& ws, const TensorArg& scopes) {
   return &steps;
 }
 
-void RunKept(Workspace& ws, int32_t block, bool keeps, StepScopes* steps) {
-  if (steps && keeps) {
+void RunAndSave(Workspace& ws, int32_t block, bool saves, StepScopes* steps) {
+  if (steps && saves) {
     ws.RunBlock(block, &steps->Push(), nullptr);
     return;
   }

@@ -25,8 +25,8 @@ OpDef BlockGradientOp(const std::string& type, const BlockOpSlots& slots);
 
 // The forward op's StepScopes; empty for the first run, nullptr when the op has no such output.
 StepScopes* BeginSteps(Workspace& ws, const TensorArg& scopes);
-// Runs the block, and counts the run in `steps` (which may be nullptr); keeps of it what gradient
-// blocks read when `keeps`.
-void RunKept(Workspace& ws, int32_t block, bool keeps, StepScopes* steps);
+// Runs the block, and counts the run in `steps` (which may be nullptr); if `saves`, what gradient
+// blocks read of the run is saved there.
+void RunAndSave(Workspace& ws, int32_t block, bool saves, StepScopes* steps);
 
 }  // namespace coracle

@@ -143,8 +143,8 @@ void RegisterCall(OpRegistry& ops) {
           .Attr<Names>("gradient_results", {}, "variables of it, the gradients of X")
           .Attr<std::string>("gradient_function", "", "name in BackwardOptions::functions")
           .RunsBlock({.runs = BlockRuns::kFunction,
-                      .gives = {{"X", "parameters"}},
-                      .takes = {{"Out", "results"}},
+                      .arguments = {{"X", "parameters"}},
+                      .results = {{"Out", "results"}},
                       .replaced = true})
           .Infer(InferCall)
           .Gradient(CallGradient));
@@ -160,7 +160,7 @@ void RegisterCall(OpRegistry& ops) {
               .Attr<Names>("results",
                            "variables of it that fill X@GRAD; \"\" where there is no gradient")
               .RunsBlock({.runs = BlockRuns::kGradient,
-                          .gives = {{"Out@GRAD", "parameters"}},
+                          .arguments = {{"Out@GRAD", "parameters"}},
                           .replaced = true})
               .Infer(InferCallGrad)
               .NoGradient("a gradient of a gradient needs the calls replaced by their ops first: "

@@ -36,14 +36,14 @@ Kernel ConditionalBlock(const PrepareContext& ctx) {
   const std::vector<TensorArg> cond = ctx.Inputs("Cond"), inputs = ctx.Inputs("Input");
   const TensorArg scope = ctx.Output("Scope");
   const bool scalar = ctx.Attr<bool>("is_scalar_condition");
-  const bool keeps = ctx.HasGradientBlock("sub_block");
+  const bool saves = ctx.HasGradientBlock("sub_block");
   return [=](Workspace& ws) {
     StepScopes* steps = BeginSteps(ws, scope);
     const bool runs = scalar ? ReadBool(ws, cond[0], "conditional_block", "Cond")
                              : std::all_of(cond.begin(), cond.end(), [&](const TensorArg& arg) {
                                  return !arg || HasElements(ws, arg);
                                });
-    if (runs) RunKept(ws, block, keeps, steps);
+    if (runs) RunAndSave(ws, block, saves, steps);
   };
 }
 

@@ -86,16 +86,12 @@ Kernel MakeTable(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const size_t level = static_cast<size_t>(ctx.Attr<int32_t>("level"));
   return [=](Workspace& ws) {
-    const LoD lod = std::get<Tensor>(ws.ValueOf(x)).lod();
+    const LoD& lod = ws.LodOf(x);
     if (level >= lod.size()) {
       ThrowInvalid(
           fmt::format("lod_rank_table: X has {} levels of LoD, level is {}; feed a tensor "
                       "with LoD",
                       lod.size(), level));
-    }
-    for (size_t i = 0; i + 1 < lod[level].size(); ++i) {
-      if (lod[level][i] > lod[level][i + 1])
-        ThrowInvalid("lod_rank_table: the offsets of X's LoD must not fall");
     }
     VarValue& value = ws.ValueOf(out);
     if (!std::holds_alternative<RankTable>(value)) value = RankTable();

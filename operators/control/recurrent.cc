@@ -111,7 +111,7 @@ class RecurrentKernel {
         outputs_(ctx.Outputs("outputs")),
         scopes_(ctx.Output("step_scopes")),
         reverse_(ctx.Attr<bool>("reverse")),
-        keeps_(ctx.HasGradientBlock("sub_block")) {
+        saves_(ctx.HasGradientBlock("sub_block")) {
     BlockArgs args;
     auto in = [&](const std::string& name) {
       args.in.emplace_back(name, ctx.ScratchValue());
@@ -137,7 +137,7 @@ class RecurrentKernel {
       const int64_t t = reverse_ ? steps_ - 1 - n : n;
       for (size_t i = 0; i < inputs_.size(); ++i)
         ws.ValueOf(slices_[i]) = SliceAt(std::get<Tensor>(ws.ValueOf(inputs_[i])), t);
-      RunKept(ws, block_, keeps_, scopes);
+      RunAndSave(ws, block_, saves_, scopes);
       for (size_t o = 0; o < outputs_.size(); ++o) PutOutput(ws, o, t, n == 0);
       for (size_t k = 0; k < before_.size(); ++k)
         std::swap(ws.ValueOf(before_[k]), ws.ValueOf(after_[k]));
@@ -161,7 +161,7 @@ class RecurrentKernel {
 
   std::vector<TensorArg> inputs_, initial_, outputs_;
   TensorArg scopes_;
-  bool reverse_, keeps_;
+  bool reverse_, saves_;
   std::vector<TensorArg> slices_, before_, after_, made_;
   int32_t block_ = -1;
   int64_t steps_ = 0;
@@ -428,7 +428,7 @@ void RegisterRecurrent(OpRegistry& ops) {
           .Attr<Names>("skip_eager_deletion_vars", {}, "ignored")
           .RunTimeShape()
           .RunsBlock({.runs = BlockRuns::kRepeatedly,
-                      .gives = {{"initial_states", "ex_states"}},
+                      .arguments = {{"initial_states", "ex_states"}},
                       .carries = {{"states", "ex_states"}},
                       .slices = {"inputs"}})
           .Infer(InferRecurrent)

@@ -25,10 +25,10 @@ void InferWhile(InferContext& ctx) {
 Kernel While(const PrepareContext& ctx) {
   const int32_t block = ctx.SubBlock("sub_block");
   const TensorArg condition = ctx.Input("Condition"), scopes = ctx.Output("StepScopes");
-  const bool keeps = !ctx.Attr<bool>("is_test") && ctx.HasGradientBlock("sub_block");
+  const bool saves = !ctx.Attr<bool>("is_test") && ctx.HasGradientBlock("sub_block");
   return [=](Workspace& ws) {
     StepScopes* steps = BeginSteps(ws, scopes);
-    while (ReadBool(ws, condition, "while", "Condition")) RunKept(ws, block, keeps, steps);
+    while (ReadBool(ws, condition, "while", "Condition")) RunAndSave(ws, block, saves, steps);
   };
 }
 

@@ -286,6 +286,7 @@ void Add(OpRegistry& ops, const std::string& type) {
           .OneOf({"NCHW", "NHWC", "AnyLayout"})
           .Attr<bool>("is_test", false, "accepted, without effect")
           .ImageLayout("data_format", {"Input", "Output"})
+          .NoLod()
           .Infer(InferConvTranspose)
           .Gradient(ConvTransposeGradient)
           .Reference(ConvTransposeReference<float>, ConvTransposeReference<double>)

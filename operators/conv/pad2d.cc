@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/conv/pad_axis.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/window.h>
@@ -46,24 +47,16 @@ VarMeta PadOut(InferContext& ctx) {
 
 void InferPad(InferContext& ctx) { ctx.SetOutput("Out", PadOut(ctx)); }
 
-struct Axis {
-  int64_t in, out, before;
-};
-
-// Which element of X stands at `i` of the padded axis; -1 for the pad value.
-int64_t Source(const Axis& axis, int64_t i, char mode) {
-  const int64_t at = i - axis.before;
-  if (at >= 0 && at < axis.in) return at;
-  if (mode == 'c') return -1;
-  const int64_t far = mode == 'r' ? (at < 0 ? -at : 2 * axis.in - 2 - at) : at;
-  return std::clamp<int64_t>(far, 0, axis.in - 1);
-}
-
 struct Layout {
-  Axis h, w;
+  PadAxis h, w;
   int64_t planes, pixel;  // channels last: a plane is an image, a pixel all its channels
-  char mode;              // constant, reflect, edge by first letter
+  PadMode mode;
 };
+
+PadMode ModeOf(const std::string& mode) {
+  if (mode == "constant") return PadMode::kConstant;
+  return mode == "reflect" ? PadMode::kReflect : PadMode::kEdge;
+}
 
 Layout LayoutOf(const PrepareContext& ctx, const Shape& in, const Shape& out, int64_t top,
                 int64_t left) {
@@ -73,16 +66,16 @@ Layout LayoutOf(const PrepareContext& ctx, const Shape& in, const Shape& out, in
           {in[l.width()], out[l.width()], left},
           l.channels_last ? in[0] : in[0] * channels,
           l.channels_last ? channels : 1,
-          ctx.Attr<std::string>("mode")[0]};
+          ModeOf(ctx.Attr<std::string>("mode"))};
 }
 
 // Calls f(offset in X or -1, offset in Out) for every pixel of plane p.
 template <class F>
 void ForPixels(const Layout& l, int64_t p, F&& f) {
   for (int64_t i = 0; i < l.h.out; ++i) {
-    const int64_t row = Source(l.h, i, l.mode);
+    const int64_t row = PadSource(l.h, i, l.mode);
     for (int64_t j = 0; j < l.w.out; ++j) {
-      const int64_t column = Source(l.w, j, l.mode);
+      const int64_t column = PadSource(l.w, j, l.mode);
       const int64_t from =
           row < 0 || column < 0 ? -1 : ((p * l.h.in + row) * l.w.in + column) * l.pixel;
       f(from, ((p * l.h.out + i) * l.w.out + j) * l.pixel);

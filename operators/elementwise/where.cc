@@ -73,6 +73,7 @@ void RegisterWhere(OpRegistry& ops) {
               .NoGradientTo({"Condition"})
               .Inplace("X", "Out")
               .Inplace("Y", "Out")
+              .LodFrom("X")
               .Infer(InferWhere)
               .Gradient(WhereGradient)
               .Reference(Where));

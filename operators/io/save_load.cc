@@ -116,24 +116,10 @@ uint64_t LargestFile(const std::vector<LoadTarget>& targets) {
   return elements * 16 + kFileSlack;
 }
 
-Tensor* TensorAt(Workspace& ws, const LoadTarget& target) {
-  return std::get_if<Tensor>(&ws.ValueOf(target.arg));
-}
-
-// A run keeps the LoD of variables of the scope; to others it gives that of their ops' inputs.
-void DeliverLoD(Workspace& ws, const LoadTarget& target, const LoD& lod, const std::string& path) {
-  if (Tensor* out = TensorAt(ws, target)) out->lod() = lod;
-  const Tensor* kept = TensorAt(ws, target);
-  if (lod.empty() || (kept && kept->lod() == lod)) return;
-  throw Error(ErrorCode::kUnimplemented,
-              fmt::format("load: {} holds sequences (LoD), which {} keeps only when it is declared "
-                          "persistable",
-                          path, Quote(target.name)));
-}
-
 // Copies what was read into the op's output; floating-point types are converted.
 void Deliver(Workspace& ws, const LoadTarget& target, Tensor tensor, const std::string& path) {
   if (!target.arg) return;  // @EMPTY@
+  CheckLod(target.name, tensor);
   const LoD lod = std::move(tensor.lod());
   bool fits = tensor.shape() == target.arg.shape &&
               (tensor.dtype() == target.arg.dtype ||
@@ -145,7 +131,7 @@ void Deliver(Workspace& ws, const LoadTarget& target, Tensor tensor, const std::
   }
   if (tensor.dtype() != target.arg.dtype) tensor = tensor.Cast(target.arg.dtype);
   if (!tensor.empty()) std::memcpy(ws.Data<void>(target.arg), tensor.raw(), tensor.nbytes());
-  DeliverLoD(ws, target, lod, path);
+  ws.OutputLod(target.arg) = lod;
 }
 
 void RequireEnd(const std::string& path, size_t left) {
@@ -256,6 +242,7 @@ void RegisterSaveLoad(OpRegistry& ops) {
               .NotDifferentiable("reads a file")
               .SideEffect()
               .NamesFile("file_path")
+              .MakesLod()
               .Infer(InferLoad)
               .Reference(Load));
   ops.Add(
@@ -274,6 +261,7 @@ void RegisterSaveLoad(OpRegistry& ops) {
           .NotDifferentiable("reads a file")
           .SideEffect()
           .NamesFile("file_path", "model_from_memory")
+          .MakesLod()
           .Infer(InferLoadCombine)
           .Reference(LoadCombine));
 }

@@ -59,11 +59,10 @@ struct ReduceNest {
 // reduce[i] tells whether dim i of `in` is reduced. Exact shapes.
 ReduceNest MakeReduceNest(const Shape& in, const bool* reduce);
 
-// out[j] = finish(acc) with acc = step(acc, offset) over the input offsets that belong to j: the
-// reference. One thread works on one j.
-template <class Acc, class Out, class Step, class Finish>
-void ReduceLoop(const ReduceNest& nest, Out* out, Acc init, const Step& step,
-                const Finish& finish) {
+// Calls store(j, acc) for each output j, with acc = step(acc, offset) over the input offsets that
+// belong to j: the reference. One thread works on one j.
+template <class Acc, class Step, class Store>
+void ReduceLoop(const ReduceNest& nest, Acc init, const Step& step, const Store& store) {
   const int64_t grain = 1 + 32768 / (1 + nest.reduced_numel);
   ParallelFor(nest.out_numel, grain, [&](int64_t begin, int64_t end) {
     DimsWalk kept(nest.kept, begin);
@@ -72,7 +71,7 @@ void ReduceLoop(const ReduceNest& nest, Out* out, Acc init, const Step& step,
       DimsWalk reduced(nest.reduced, 0);
       for (int64_t r = 0; r < nest.reduced_numel; ++r, reduced.Next())
         acc = step(acc, kept.offset() + reduced.offset());
-      out[j] = finish(acc);
+      store(j, acc);
     }
   });
 }

@@ -4,7 +4,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/framework/tensor/rng.h>
+#include <coracle/operators/random/generator.h>
 #include <coracle/operators/random/normal.h>
 #include <coracle/operators/rules/dims.h>
 
@@ -16,20 +16,6 @@ namespace coracle {
 namespace {
 
 constexpr int64_t kGrain = 1 << 13;
-
-// Attr seed when it is not 0, else the program's.
-class Generator {
- public:
-  explicit Generator(const PrepareContext& ctx)
-      : seed_(static_cast<uint64_t>(static_cast<int64_t>(ctx.Attr<int32_t>("seed")))),
-        stream_(ctx.RandomStream("Out")) {}
-  Philox operator()(const Workspace& ws) const {
-    return Philox(seed_ != 0 ? seed_ : ws.seed(), stream_, ws.step());
-  }
-
- private:
-  uint64_t seed_, stream_;
-};
 
 void CheckFloating(const InferContext& ctx, std::string_view id, DType dtype) {
   ctx.Require(id, IsFloating(dtype), dtype);
@@ -129,6 +115,15 @@ void InferGaussian(InferContext& ctx) {
   ctx.SetOutput("Out", dtype, shape);
 }
 
+void InferGaussianLike(InferContext& ctx) {
+  const Shape shape = BatchSizeLikeShape(ctx);
+  const DType dtype = DTypeFromAttr(ctx, "C6", "dtype");
+  CheckFloating(ctx, "C6", dtype);
+  ctx.Require("C4", NormalAttrsHold(ctx), "mean", ctx.Attr<float>("mean"), "std",
+              ctx.Attr<float>("std"));
+  ctx.SetOutput("Out", dtype, shape);
+}
+
 void InferTruncated(InferContext& ctx) {
   const Shape shape = ReadNewShape(ctx, "", "", "shape");
   const DType dtype = DTypeFromAttr(ctx, "C3", "dtype");
@@ -210,6 +205,18 @@ void DeclareShape(OpDef& def) {
       .Attr<std::vector<int64_t>>("shape", {}, "shape of Out");
 }
 
+void DeclareBatchSizeLike(OpDef& def) {
+  def.Constraint("C1", "no dimension may be negative")
+      .Constraint("C2", "input_dim_idx must be an axis of Input")
+      .Constraint("C3", "output_dim_idx must be an index of shape")
+      .Constraint("C6", "dtype must be a floating-point one")
+      .Input("Input", "tensor with the batch dimension")
+      .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
+      .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
+      .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
+      .ShapeOnly();
+}
+
 void DeclareNewTensor(OpDef& def) {
   def.Constraint("C1", "no dimension may be negative")
       .Constraint("C2", "the rank must be at most 9")
@@ -231,17 +238,10 @@ void RegisterRandom(OpRegistry& ops) {
       OpDef("uniform_random_batch_size_like")
           .Doc("uniform_random in attr shape with dimension output_dim_idx taken from dimension "
                "input_dim_idx of Input.")
-          .Constraint("C1", "no dimension may be negative")
-          .Constraint("C2", "input_dim_idx must be an axis of Input")
-          .Constraint("C3", "output_dim_idx must be an index of shape")
-          .Constraint("C6", "dtype must be a floating-point one")
-          .Input("Input", "tensor with the batch dimension")
-          .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
-          .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
-          .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
-          .ShapeOnly()
+          .Apply(DeclareBatchSizeLike)
           .Apply(DeclareDraw)
           .Apply(DeclareUniform)
+          .NoLod()
           .Infer(InferUniformLike)
           .Reference(Uniform<float>, Uniform<double>, Uniform<float16>, Uniform<bfloat16>));
   ops.Add(OpDef("gaussian_random")
@@ -252,6 +252,16 @@ void RegisterRandom(OpRegistry& ops) {
               .Apply(DeclareNormal)
               .Infer(InferGaussian)
               .Reference(Gaussian<float>, Gaussian<double>, Gaussian<float16>, Gaussian<bfloat16>));
+  ops.Add(
+      OpDef("gaussian_random_batch_size_like")
+          .Doc("gaussian_random in attr shape with dimension output_dim_idx taken from dimension "
+               "input_dim_idx of Input.")
+          .Apply(DeclareBatchSizeLike)
+          .Apply(DeclareDraw)
+          .Apply(DeclareNormal)
+          .NoLod()
+          .Infer(InferGaussianLike)
+          .Reference(Gaussian<float>, Gaussian<double>, Gaussian<float16>, Gaussian<bfloat16>));
   ops.Add(
       OpDef("truncated_gaussian_random")
           .Doc("Out = independent draws, normal with the given mean and standard deviation, given "

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -5,35 +6,76 @@
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace coracle {
 namespace {
 
-template <class T>
-bool AllFinite(std::span<const T> values) {
-  bool finite = true;
-  if constexpr (!std::is_integral_v<T>) {
-    for (T value : values) finite &= std::isfinite(static_cast<Wide<T>>(value));
+// The family, one struct for each pair of rows: the test of one element, and whether the op on a
+// whole tensor asks for all elements (else for any). Integers count as finite.
+struct IsFinite {
+  static constexpr const char *kType = "isfinite", *kElement = "is neither infinite nor a nan",
+                              *kWhole = "whether no element of X is infinite or a nan";
+  static constexpr bool kAll = true;
+  template <class T>
+  static bool Holds(T value) {
+    return std::isfinite(value);
   }
-  return finite;
+};
+struct IsInf {
+  static constexpr const char *kType = "isinf", *kElement = "is infinite",
+                              *kWhole = "whether an element of X is infinite";
+  static constexpr bool kAll = false;
+  template <class T>
+  static bool Holds(T value) {
+    return std::isinf(value);
+  }
+};
+struct IsNan {
+  static constexpr const char *kType = "isnan", *kElement = "is a nan",
+                              *kWhole = "whether an element of X is a nan";
+  static constexpr bool kAll = false;
+  template <class T>
+  static bool Holds(T value) {
+    return std::isnan(value);
+  }
+};
+
+template <class F, class T>
+bool HoldsFor(T value) {
+  if constexpr (std::is_integral_v<T>)
+    return F::kAll;
+  else
+    return F::Holds(static_cast<Wide<T>>(value));
+}
+
+template <class F, class T>
+bool HoldsForWhole(std::span<const T> values) {
+  const auto exception = [](T value) { return HoldsFor<F>(value) != F::kAll; };
+  return std::any_of(values.begin(), values.end(), exception) != F::kAll;
 }
 
 // Of the stored elements.
-Kernel RowsAreFinite(const PrepareContext& ctx) {
+template <class F>
+Kernel WholeRows(const PrepareContext& ctx) {
   const RowsInput x(ctx, "X");
   const TensorArg out = ctx.Output("Out");
   return DispatchDType(ctx.Input("X").dtype, [&]<class T>() -> Kernel {
-    return
-        [=](Workspace& ws) { ws.Data<bool>(out)[0] = AllFinite(x(ws).value->template span<T>()); };
+    return [=](Workspace& ws) {
+      const Tensor& value = *x(ws).value;
+      ws.Data<bool>(out)[0] = HoldsForWhole<F, T>(value.template span<T>());
+    };
   });
 }
 
-Kernel IsFiniteReference(const PrepareContext& ctx) {
+template <class F>
+Kernel WholeReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  if (IsSparse(x)) return RowsAreFinite(ctx);
+  if (IsSparse(x)) return WholeRows<F>(ctx);
   return DispatchDType(x.dtype, [&]<class T>() -> Kernel {
-    return [=](Workspace& ws) { ws.Data<bool>(out)[0] = AllFinite(ws.Span<const T>(x)); };
+    return [=](Workspace& ws) { ws.Data<bool>(out)[0] = HoldsForWhole<F, T>(ws.Span<const T>(x)); };
   });
 }
 
@@ -45,19 +87,57 @@ Kernel IsFiniteFast(const PrepareContext& ctx) {
   };
 }
 
+template <class F>
+Kernel ElementReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  return DispatchDType(x.dtype, [&]<class T>() -> Kernel {
+    return [=](Workspace& ws) {
+      const T* in = ws.Data<const T>(x);
+      bool* o = ws.Data<bool>(out);
+      ParallelFor(x.numel, 32768, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) o[i] = HoldsFor<F>(in[i]);
+      });
+    };
+  });
+}
+
+template <class F>
+OpDef WholeDef() {
+  OpDef def(F::kType);
+  def.Doc(std::string("Out = ") + F::kWhole + (F::kAll ? " (true" : " (false") +
+          " when X is empty).")
+      .Input("X", "tensor or selected rows")
+      .Output("Out", "bool tensor [1]")
+      .Takes(VarType::kSelectedRows, {"X"})
+      .NoGradientTo({"X"})
+      .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, {1}); })
+      .NotDifferentiable("a test is piecewise constant")
+      .Reference(WholeReference<F>);
+  return def;
+}
+
+template <class F>
+OpDef ElementDef() {
+  OpDef def(std::string(F::kType) + "_v2");
+  def.Doc(std::string("Out = whether X ") + F::kElement + ", element by element.")
+      .Input("X", "tensor")
+      .Output("Out", "bool tensor of X's shape")
+      .NoGradientTo({"X"})
+      .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, ctx.InputShape("X")); })
+      .NotDifferentiable("a test is piecewise constant")
+      .Reference(ElementReference<F>);
+  return def;
+}
+
 }  // namespace
 
 void RegisterIsfinite(OpRegistry& ops) {
-  ops.Add(OpDef("isfinite")
-              .Doc("Out = whether no element of X is infinite or a nan (true when X is empty).")
-              .Input("X", "tensor or selected rows")
-              .Output("Out", "bool tensor [1]")
-              .Takes(VarType::kSelectedRows, {"X"})
-              .NoGradientTo({"X"})
-              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, {1}); })
-              .NotDifferentiable("a test is piecewise constant")
-              .Reference(IsFiniteReference)
-              .Fast(IsFiniteFast));
+  ops.Add(WholeDef<IsFinite>().Fast(IsFiniteFast));
+  ops.Add(WholeDef<IsInf>());
+  ops.Add(WholeDef<IsNan>());
+  ops.Add(ElementDef<IsFinite>());
+  ops.Add(ElementDef<IsInf>());
+  ops.Add(ElementDef<IsNan>());
 }
 
 }  // namespace coracle

@@ -64,6 +64,7 @@ void RegisterMean(OpRegistry& ops) {
               .Doc("Out = the mean of all elements of X (nan when there are none).")
               .Input("X", "floating-point tensor")
               .Output("Out", "tensor [1]")
+              .NoLod()
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), {1}); })
               .GradientOp({"X"})
               .Reference(MeanReference<float>, MeanReference<double>)

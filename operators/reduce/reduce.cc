@@ -7,51 +7,16 @@
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/reduce/axes.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 
 namespace coracle {
 namespace {
-
-// Which dims are reduced, and what is left of the shape.
-struct Axes {
-  bool reduce[Shape::kMaxRank] = {};
-  Shape out;     // as the attrs say
-  Shape spread;  // with 1 for every reduced dim
-};
-
-// Dims outside the rank are skipped here; Infer has refused them.
-template <class Context>
-Axes AxesOf(const Context& ctx, const Shape& x) {
-  Axes axes;
-  const auto dims = ctx.template Attr<std::vector<int32_t>>("dim");
-  bool all = ctx.template Attr<bool>("reduce_all") || dims.empty() || x.rank() == 0;
-  for (int32_t dim : dims) {
-    int axis;
-    if (x.NormalizeAxis(dim, &axis)) axes.reduce[axis] = true;
-  }
-  if (all) std::fill_n(axes.reduce, x.rank(), true);
-  const bool keep = ctx.template Attr<bool>("keep_dim");
-  for (int i = 0; i < x.rank(); ++i) {
-    axes.spread.Append(axes.reduce[i] ? 1 : x[i]);
-    if (keep || !axes.reduce[i]) axes.out.Append(axes.spread[i]);
-  }
-  if (axes.out.rank() == 0) axes.out.Append(1);
-  return axes;
-}
-
-void CheckDims(const InferContext& ctx, const Shape& x) {
-  if (ctx.Attr<bool>("reduce_all") || x.rank() == 0) return;
-  bool seen[Shape::kMaxRank] = {};
-  for (int32_t dim : ctx.Attr<std::vector<int32_t>>("dim")) {
-    const int axis = ctx.Axis("C1", dim, x.rank());
-    ctx.Require("C2", !seen[axis], dim);
-    seen[axis] = true;
-  }
-}
 
 void InferReduce(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
@@ -145,6 +110,13 @@ struct Prod : Sum {
     return WrapMul(acc, x);
   }
 };
+struct FrobeniusNorm : Sum {
+  static constexpr const char *kType = "frobenius_norm",
+                              *kFormula = "the square root of the sum of the squares";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static double Step(double acc, double x) { return acc + x * x; }
+  static double Finish(double acc, int64_t) { return std::sqrt(acc); }
+};
 struct Any {
   static constexpr const char *kType = "reduce_any", *kFormula = "whether any is true";
   static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
@@ -177,27 +149,34 @@ Out ToOut(A value) {
     return SaturateTo<Out>(static_cast<double>(value));
 }
 
-template <class F, class T, class Out>
-Kernel ReduceInto(const PrepareContext& ctx) {
+template <class F, class T, class Store>
+Kernel ReduceInto(const PrepareContext& ctx, Store store) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const ReduceNest nest = MakeReduceNest(x.shape, AxesOf(ctx, x.shape).reduce);
   return [=](Workspace& ws) {
     using Acc = typename F::template Acc<T>;
     const T* in = ws.Data<const T>(x);
+    void* to = ws.Data<void>(out);
     ReduceLoop(
-        nest, ws.Data<Out>(out), F::template Start<T>(),
+        nest, F::template Start<T>(),
         [in](Acc acc, int64_t at) { return F::Step(acc, static_cast<Acc>(in[at])); },
-        [&](Acc acc) { return ToOut<Out>(F::Finish(acc, nest.reduced_numel)); });
+        [&](int64_t j, Acc acc) { store(F::Finish(acc, nest.reduced_numel), to, j); });
   };
+}
+
+template <class A, class Out>
+void StoreAs(A value, void* out, int64_t j) {
+  static_cast<Out*>(out)[j] = ToOut<Out>(value);
 }
 
 template <class F, class T>
 KernelOf<T> ReduceReference(const PrepareContext& ctx) {
+  using Acc = typename F::template Acc<T>;
   const DType out = ctx.Output("Out").dtype;
-  if (out == DTypeOf<T>()) return ReduceInto<F, T, T>(ctx);
-  if (out == DType::kInt64) return ReduceInto<F, T, int64_t>(ctx);
-  if (out == DType::kFloat32) return ReduceInto<F, T, float>(ctx);
-  if (out == DType::kFloat64) return ReduceInto<F, T, double>(ctx);
+  if (out == DTypeOf<T>()) return ReduceInto<F, T>(ctx, StoreAs<Acc, T>);
+  if (out == DType::kInt64) return ReduceInto<F, T>(ctx, StoreAs<Acc, int64_t>);
+  if (out == DType::kFloat32) return ReduceInto<F, T>(ctx, StoreAs<Acc, float>);
+  if (out == DType::kFloat64) return ReduceInto<F, T>(ctx, StoreAs<Acc, double>);
   ctx.Unsupported("cannot write that out_dtype");
 }
 
@@ -413,6 +392,7 @@ OpDef Declare() {
   def.Doc(doc)
       .Input("X", "tensor")
       .Output("Out", "tensor without the reduced dims, or with 1 for them")
+      .LodUnlessAxis("dim")
       .Infer(InferReduce)
       .Apply(DeclareDims)
       .Constraint("C3", "out_dtype must be -1, X's type, int64, float32 or float64")
@@ -502,6 +482,14 @@ void AddProd(OpRegistry& ops) {
   ops.Add(std::move(second));
 }
 
+// dX = X dOut / (Out + 1e-12).
+void FrobeniusGradient(GradientContext& g) {
+  const Variable x = g.In("X"), out = Cast(g.Out("Out"), x.dtype());
+  const Variable dout = Cast(g.Grad("Out"), x.dtype());
+  const Variable quotient = dout / (out + 1e-12);
+  g.Set("X", OfRankLike(x, x * Spread(g, quotient, AxesOf(g, x.shape()))));
+}
+
 template <class F>
 void AddLogical(OpRegistry& ops) {
   ops.Add(Declare<F>()
@@ -521,6 +509,10 @@ void RegisterReduce(OpRegistry& ops) {
   AddLogical<Any>(ops);
   AddLogical<All>(ops);
   AddProd(ops);
+  ops.Add(Declare<FrobeniusNorm>()
+              .Gradient(FrobeniusGradient)
+              .Reference(ReduceReference<FrobeniusNorm, float>,
+                         ReduceReference<FrobeniusNorm, double>));
 }
 
 }  // namespace coracle

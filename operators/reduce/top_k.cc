@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 
@@ -37,20 +38,6 @@ void InferTopK(InferContext& ctx) {
   x.dtype = DType::kInt64;
   ctx.SetOutput("Indices", x);
 }
-
-// A total order: nan counts as the largest value, and of equals the one with the lower index wins.
-template <class T>
-struct Better {
-  const T* row;
-  int64_t stride;
-  bool largest;
-  bool operator()(int64_t i, int64_t j) const {
-    const T a = row[i * stride], b = row[j * stride];
-    const bool less = a < b || (a == a && b != b), greater = b < a || (b == b && a != a);
-    if (less || greater) return largest ? greater : less;
-    return i < j;
-  }
-};
 
 // The k best of n, best first, in `best`: a heap with the worst of them on top.
 template <class T>

@@ -56,6 +56,16 @@ void RegisterAssign(OpRegistry& ops) {
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
               .Reference(Assign));
+  ops.Add(OpDef("share_data")
+              .Doc("Out = X, in the same memory where the program allows it.")
+              .Input("X", "tensor or selected rows of any dtype")
+              .Output("Out", "X's value")
+              .Takes(VarType::kSelectedRows, {"X"})
+              .Inplace("X", "Out")
+              .Alias("X", "Out")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
+              .Gradient(AssignGradient)
+              .Reference(Assign));
   OpDef values("assign_value");
   values.Doc("Out = the values of the attr that belongs to dtype, in the given shape.")
       .Constraint("C1", "shape must have no negative dimension and at most 9 of them")

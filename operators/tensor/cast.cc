@@ -7,6 +7,8 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/selected_rows.h>
 
+#include <cstddef>
+
 namespace coracle {
 namespace {
 
@@ -31,43 +33,53 @@ To Convert(From value) {
     return static_cast<To>(static_cast<Wide<To>>(static_cast<Wide<From>>(value)));
 }
 
+using ConvertFn = void (*)(const void* in, void* out, int64_t n);
 template <class From, class To>
-void ConvertAll(const From* in, To* out, int64_t n) {
+void ConvertRange(const void* in, void* out, int64_t n) {
+  const auto* from = static_cast<const From*>(in);
+  auto* to = static_cast<To*>(out);
   constexpr bool widens =
       std::is_same_v<To, float> && sizeof(From) == 2 && !std::is_integral_v<From>;
   constexpr bool narrows =
       std::is_same_v<From, float> && sizeof(To) == 2 && !std::is_integral_v<To>;
-  if constexpr (widens || narrows) return ConvertArray(in, out, n);
-  ParallelFor(n, 32768, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) out[i] = Convert<From, To>(in[i]);
+  if constexpr (widens || narrows) return ConvertArray(from, to, n);
+  for (int64_t i = 0; i < n; ++i) to[i] = Convert<From, To>(from[i]);
+}
+ConvertFn FindConvert(DType from, DType to) {
+  return DispatchDType(from, [&]<class From>() {
+    return DispatchDType(to, [&]<class To>() -> ConvertFn { return ConvertRange<From, To>; });
   });
 }
 
-// Of the stored elements.
-Kernel CastRows(const PrepareContext& ctx) {
-  const RowsInput x(ctx, "X");
-  const RowsOutput out(ctx, "Out");
-  return DispatchDType(ctx.Input("X").dtype, [&]<class From>() {
-    return DispatchDType(out.dtype(), [&]<class To>() -> Kernel {
-      return [x, out](Workspace& ws) {
-        const RowsView in = x(ws);
-        To* to = out.MakeSame(ws, in).value.template data<To>();
-        ConvertAll(in.data<From>(), to, in.value->numel());
-      };
+// A cast between two dtypes.
+struct Caster {
+  Caster(DType from, DType to)
+      : convert(FindConvert(from, to)),
+        from_size(static_cast<int64_t>(SizeOf(from))),
+        to_size(static_cast<int64_t>(SizeOf(to))) {}
+  void operator()(const void* in, void* out, int64_t n) const {
+    ParallelFor(n, 32768, [&](int64_t begin, int64_t end) {
+      convert(static_cast<const std::byte*>(in) + begin * from_size,
+              static_cast<std::byte*>(out) + begin * to_size, end - begin);
     });
-  });
-}
+  }
+  ConvertFn convert;
+  int64_t from_size, to_size;
+};
 
 Kernel CastReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  if (IsSparse(x)) return CastRows(ctx);
-  return DispatchDType(x.dtype, [&]<class From>() {
-    return DispatchDType(out.dtype, [&]<class To>() -> Kernel {
-      return [x, out](Workspace& ws) {
-        ConvertAll(ws.Data<const From>(x), ws.Data<To>(out), x.numel);
-      };
-    });
-  });
+  if (IsSparse(x)) {  // its stored elements
+    const RowsInput rows(ctx, "X");
+    const RowsOutput to(ctx, "Out");
+    return [rows, to, cast = Caster(x.dtype, to.dtype())](Workspace& ws) {
+      const RowsView in = rows(ws);
+      cast(in.value->raw(), to.MakeSame(ws, in).value.raw(), in.value->numel());
+    };
+  }
+  return [x, out, cast = Caster(x.dtype, out.dtype)](Workspace& ws) {
+    cast(ws.Data<const void>(x), ws.Data<void>(out), x.numel);
+  };
 }
 
 // Back to X's dtype.

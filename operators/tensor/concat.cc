@@ -199,17 +199,25 @@ void InferStack(InferContext& ctx) {
   ctx.SetOutput("Y", y);
 }
 
+// unstack has outputs Y and their number as an attr, unbind has outputs Out.
+template <class Context>
+bool IsUnbind(const Context& ctx) {
+  return ctx.op().type() == "unbind";
+}
+
 void InferUnstack(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   ctx.Require("C1", x.shape.rank() > 0, x.shape);
   const int axis = ctx.Axis("C1", ctx.Attr<int32_t>("axis"), x.shape.rank());
-  const int64_t num = ctx.Attr<int32_t>("num"), count = static_cast<int64_t>(ctx.NumOutputs("Y"));
+  const char* slot = IsUnbind(ctx) ? "Out" : "Y";
+  const auto count = static_cast<int64_t>(ctx.NumOutputs(slot));
+  const int64_t num = IsUnbind(ctx) ? count : ctx.Attr<int32_t>("num");
   ctx.Require("C2", num == count && InferContext::Matches(x.shape[axis], num), num, x.shape[axis],
               count);
   std::vector<int64_t> dims = x.shape.ToVector();
   dims.erase(dims.begin() + axis);
   x.shape = Shape(dims);
-  for (size_t i = 0; i < ctx.NumOutputs("Y"); ++i) ctx.SetOutput("Y", x, i);
+  for (size_t i = 0; i < ctx.NumOutputs(slot); ++i) ctx.SetOutput(slot, x, i);
 }
 
 // `whole` has one dimension more than its `count` pieces, at attr axis.
@@ -232,7 +240,7 @@ Kernel Stack(const PrepareContext& ctx) {
 }
 
 Kernel Unstack(const PrepareContext& ctx) {
-  const std::vector<TensorArg> ys = ctx.Outputs("Y");
+  const std::vector<TensorArg> ys = ctx.Outputs(IsUnbind(ctx) ? "Out" : "Y");
   const TensorArg x = ctx.Input("X");
   const AxisSplit split = StackSplit(ctx, x, ys.size());
   return [=](Workspace& ws) {
@@ -246,6 +254,11 @@ void StackGradient(GradientContext& g) {
   g.Append(
       "unstack", {{"X", {g.OutputGrad("Y")}}}, {{"Y", g.InputGrads("X")}},
       {{"axis", g.Attr<int32_t>("axis")}, {"num", static_cast<int32_t>(g.Inputs("X").size())}});
+}
+
+void UnbindGradient(GradientContext& g) {
+  g.Append("stack", {{"X", g.OutputGrads("Out")}}, {{"Y", {g.InputGrad("X")}}},
+           g.ForwardAttrs({"axis"}));
 }
 
 // An output of unstack without a name, as stack's gradient may make it, has the gradient zero.
@@ -291,8 +304,20 @@ void RegisterStack(OpRegistry& ops) {
               .OptionalVariadicOutput("Y", "the slices; @EMPTY@ for one that is not wanted")
               .Attr<int32_t>("axis", 0, "the axis")
               .Attr<int32_t>("num", "number of slices")
+              .NoLod()
               .Infer(InferUnstack)
               .Gradient(UnstackGradient)
+              .Reference(Unstack));
+  ops.Add(OpDef("unbind")
+              .Doc("Out[i] = slice i of X along axis, without that dimension.")
+              .Constraint("C1", "X must have a dimension, and axis lie in [-rank, rank)")
+              .Constraint("C2", "there must be as many outputs as the dimension says")
+              .Input("X", "tensor of any dtype")
+              .VariadicOutput("Out", "the slices")
+              .Attr<int32_t>("axis", 0, "the axis")
+              .NoLod()
+              .Infer(InferUnstack)
+              .Gradient(UnbindGradient)
               .Reference(Unstack));
 }
 
@@ -339,6 +364,7 @@ void RegisterConcat(OpRegistry& ops) {
           .Attr<int32_t>("num", 0, "number of equal parts; 0: sections tells")
           .Range(0, {})
           .NoGradientTo({"SectionsTensorList"})
+          .LodUnlessAxis("axis")
           .Infer(InferSplit)
           .Gradient(SplitGradient)
           .Reference(Split));

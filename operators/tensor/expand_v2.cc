@@ -2,10 +2,9 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
-#include <coracle/operators/tensor/strided_sum.h>
+#include <coracle/operators/tensor/repeat.h>
 
 #include <algorithm>
 
@@ -40,47 +39,13 @@ VarMeta ExpandOut(InferContext& ctx) {
 
 void InferExpand(InferContext& ctx) { ctx.SetOutput("Out", ExpandOut(ctx)); }
 
-// Strides of X for every axis of Out: 0 where X is repeated.
 Kernel Expand(const PrepareContext& ctx) {
-  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  if (out.numel == 0) return [](Workspace&) {};
-  const std::vector<int64_t> own = ContiguousStrides(x.shape.ToVector());
-  const int lead = out.shape.rank() - x.shape.rank();
-  std::vector<int64_t> strides;
-  for (int i = 0; i < out.shape.rank(); ++i) {
-    const bool repeated = i < lead || x.shape[i - lead] == 1;
-    strides.push_back(repeated ? 0 : own[static_cast<size_t>(i - lead)]);
-  }
-  const std::vector<int64_t> dims = out.shape.ToVector();
-  const StridedCopy copy(SizeOf(x.dtype), dims, strides, ContiguousStrides(dims));
-  return [=](Workspace& ws) { copy(ws.Data<const void>(x), ws.Data<void>(out)); };
-}
-
-template <class T>
-Kernel SumInto(const TensorArg& dout, const TensorArg& dx, std::vector<SumAxis> kept,
-               std::vector<SumAxis> summed) {
-  const StridedSum sum(std::move(kept), std::move(summed));
-  return [=](Workspace& ws) { sum(ws.Data<const T>(dout), ws.Data<T>(dx)); };
-}
-
-// Nothing to sum: X@GRAD is zero, whether it has elements or not.
-Kernel ZeroFill(const TensorArg& dx) {
-  const int64_t bytes = dx.nbytes();
-  return [=](Workspace& ws) { FillZeroBytes(ws.Data<void>(dx), bytes); };
+  return BroadcastKernel(ctx.Input("X"), ctx.Output("Out"));
 }
 
 template <class T>
 KernelOf<T> ExpandGrad(const PrepareContext& ctx) {
-  const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
-  if (dout.numel == 0) return ZeroFill(dx);
-  const std::vector<int64_t> strides = ContiguousStrides(dout.shape.ToVector());
-  const int lead = dout.shape.rank() - dx.shape.rank();
-  std::vector<SumAxis> kept, summed;
-  for (int i = 0; i < dout.shape.rank(); ++i) {
-    const SumAxis axis{dout.shape[i], strides[static_cast<size_t>(i)]};
-    (i < lead || dx.shape[i - lead] == 1 ? summed : kept).push_back(axis);
-  }
-  return SumInto<T>(dout, dx, std::move(kept), std::move(summed));
+  return BroadcastGradKernel<T>(ctx.Input("Out@GRAD"), ctx.Output("X@GRAD"));
 }
 
 // ---- tile ----
@@ -104,43 +69,11 @@ VarMeta TileOut(InferContext& ctx) {
 
 void InferTile(InferContext& ctx) { ctx.SetOutput("Out", TileOut(ctx)); }
 
-// Out as [repeat, dim] pairs of axes, one for each of its dimensions.
-struct TileAxes {
-  std::vector<int64_t> dims, x_strides, out_strides;
-};
-
-TileAxes PairAxes(const Shape& x, const Shape& out) {
-  const std::vector<int64_t> x_strides = ContiguousStrides(x.ToVector());
-  const std::vector<int64_t> out_strides = ContiguousStrides(out.ToVector());
-  TileAxes axes;
-  for (int i = 0; i < out.rank(); ++i) {
-    const int from = i - (out.rank() - x.rank());
-    const int64_t dim = from < 0 ? 1 : x[from], stride = out_strides[static_cast<size_t>(i)];
-    axes.dims.insert(axes.dims.end(), {out[i] / dim, dim});
-    axes.x_strides.insert(axes.x_strides.end(),
-                          {0, from < 0 ? 0 : x_strides[static_cast<size_t>(from)]});
-    axes.out_strides.insert(axes.out_strides.end(), {stride * dim, stride});
-  }
-  return axes;
-}
-
-Kernel Tile(const PrepareContext& ctx) {
-  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  if (out.numel == 0) return [](Workspace&) {};
-  const TileAxes axes = PairAxes(x.shape, out.shape);
-  const StridedCopy copy(SizeOf(x.dtype), axes.dims, axes.x_strides, axes.out_strides);
-  return [=](Workspace& ws) { copy(ws.Data<const void>(x), ws.Data<void>(out)); };
-}
+Kernel Tile(const PrepareContext& ctx) { return TileKernel(ctx.Input("X"), ctx.Output("Out")); }
 
 template <class T>
 KernelOf<T> TileGrad(const PrepareContext& ctx) {
-  const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
-  if (dout.numel == 0) return ZeroFill(dx);
-  const TileAxes axes = PairAxes(dx.shape, dout.shape);
-  std::vector<SumAxis> kept, summed;
-  for (size_t i = 0; i < axes.dims.size(); ++i)
-    (i % 2 == 0 ? summed : kept).push_back({axes.dims[i], axes.out_strides[i]});
-  return SumInto<T>(dout, dx, std::move(kept), std::move(summed));
+  return TileGradKernel<T>(ctx.Input("Out@GRAD"), ctx.Output("X@GRAD"));
 }
 
 // The slots and the attr that tell the shape of Out.

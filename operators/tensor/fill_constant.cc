@@ -151,6 +151,7 @@ void RegisterFillConstant(OpRegistry& ops) {
               .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
               .ShapeOnly()
               .NotDifferentiable(kNoGradientReason)
+              .NoLod()
               .Infer(InferBatchSizeLike)
               .Reference(FillBatchSizeLike));
   ops.Add(OpDef("fill_any_like")

@@ -8,12 +8,18 @@
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
+#include <coracle/operators/tensor/slice_index.h>
 
 #include <cstring>
 #include <optional>
 
 namespace coracle {
 namespace {
+
+template <class Context>
+int64_t AxisAttr(const Context& ctx) {
+  return ctx.template Attr<int32_t>(ctx.op().type() == "index_select" ? "dim" : "axis");
+}
 
 std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
   if (ctx.HasInput("Axis")) {
@@ -22,7 +28,7 @@ std::optional<int> ReadAxis(const InferContext& ctx, int rank) {
     ctx.Require("C1", value->size() == 1, "Axis", *value);
     return ctx.Axis("C1", value->front(), rank);
   }
-  return ctx.Axis("C1", ctx.Attr<int32_t>("axis"), rank);
+  return ctx.Axis("C1", AxisAttr(ctx), rank);
 }
 
 VarMeta GatherOut(InferContext& ctx) {
@@ -49,7 +55,7 @@ struct Split {
 class Splitter {
  public:
   Splitter(const PrepareContext& ctx, const TensorArg& x)
-      : x_(x), axis_(ctx.Input("Axis")), attr_(axis_ ? 0 : ctx.Attr<int32_t>("axis")) {
+      : x_(x), axis_(ctx.Input("Axis")), attr_(axis_ ? 0 : AxisAttr(ctx)) {
     if (axis_ && (axis_.numel != 1 || !IsIndexType(axis_.dtype)))
       ctx.Unsupported("Axis must hold one int32 or int64");
   }
@@ -130,6 +136,13 @@ void GatherGradGradient(GradientContext& g) {
   g.Set("Out@GRAD", g.Make("gather", std::move(inputs), g.ForwardAttrs({"axis"})));
 }
 
+void IndexSelectGradient(GradientContext& g) {
+  g.Append(
+      "gather_grad",
+      {{"X", {g.Input("X")}}, {"Index", {g.Input("Index")}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
+      {{"X@GRAD", {g.InputGrad("X")}}}, {{"axis", g.Attr<int32_t>("dim")}});
+}
+
 // ---- gather_nd ----
 
 VarMeta GatherNdOut(InferContext& ctx) {
@@ -146,29 +159,6 @@ VarMeta GatherNdOut(InferContext& ctx) {
 }
 
 void InferGatherNd(InferContext& ctx) { ctx.SetOutput("Out", GatherNdOut(ctx)); }
-
-// Number of the slice of X that entry i of Index means.
-class SliceIndex {
- public:
-  SliceIndex(const std::string& name, const TensorArg& x, const TensorArg& index)
-      : name_(name), x_(x.shape), depth_(static_cast<int>(index.shape[index.shape.rank() - 1])) {}
-  int64_t operator()(const IndexReader& at, int64_t i) const {
-    int64_t row = 0;
-    for (int d = 0; d < depth_; ++d) {
-      const int64_t value = at[i * depth_ + d];
-      if (value < 0 || value >= x_[d])
-        ThrowIndexRange(name_, "Index", i * depth_ + d, value, x_[d]);
-      row = row * x_[d] + value;
-    }
-    return row;
-  }
-  int depth() const { return depth_; }
-
- private:
-  std::string name_;
-  Shape x_;
-  int depth_;
-};
 
 Kernel GatherNd(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), index = ctx.Input("Index"), out = ctx.Output("Out");
@@ -261,6 +251,20 @@ void RegisterGather(OpRegistry& ops) {
               .Gradient(GatherGradGradient)
               .Reference(GatherGrad<float>, GatherGrad<double>, GatherGrad<float16>,
                          GatherGrad<bfloat16>));
+  ops.Add(OpDef("index_select")
+              .Doc("Out[.., i, ..] = X[.., Index[i], ..] along dim. An index outside of the "
+                   "dimension is an error.")
+              .Constraint("C1", "dim must lie in [-rank, rank)")
+              .Constraint("C2", "Index must be int32 or int64")
+              .Constraint("C3", "Index must be [n] or [n, 1]")
+              .Input("X", "tensor of any dtype, rank 1 or more")
+              .Input("Index", "int32 or int64 indices")
+              .Output("Out", "the selected slices")
+              .Attr<int32_t>("dim", 0, "the dimension of X that Index indexes")
+              .NoGradientTo({"Index"})
+              .Infer(InferGather)
+              .Gradient(IndexSelectGradient)
+              .Reference(Gather));
   ops.Add(OpDef("gather_nd")
               .Doc("Out[i.., :] = X[Index[i.., 0], Index[i.., 1], .., :]. An index outside of its "
                    "dimension is an error.")

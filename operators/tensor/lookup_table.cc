@@ -164,6 +164,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const char* id, const cha
               .Output("Out", "the rows")
               .Apply(DeclareAttrs)
               .NoGradientTo({"Ids"})
+              .LodFrom("Ids")
               .Infer(InferLookup)
               .GradientOp({"W", "Ids"})
               .Reference(Lookup));

@@ -19,6 +19,11 @@ Kernel ShapeOf(const PrepareContext& ctx) {
   };
 }
 
+Kernel SizeOfInput(const PrepareContext& ctx) {
+  const TensorArg in = ctx.Input("Input"), out = ctx.Output("Out");
+  return [=](Workspace& ws) { ws.Data<int64_t>(out)[0] = in.numel; };
+}
+
 Kernel IsEmpty(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   return [=](Workspace& ws) { ws.Data<bool>(out)[0] = x.numel == 0; };
@@ -33,16 +38,26 @@ void RegisterShape(OpRegistry& ops) {
               .Output("Out", "int32 tensor [rank of Input]")
               .ShapeOnly()
               .NotDifferentiable("the output does not depend on the values of Input")
+              .NoLod()
               .Infer([](InferContext& ctx) {
                 ctx.SetOutput("Out", DType::kInt32, {ctx.InputShape("Input").rank()});
               })
               .Reference(ShapeOf));
+  ops.Add(OpDef("size")
+              .Doc("Out = the number of elements of Input.")
+              .Input("Input", "tensor of any dtype")
+              .Output("Out", "int64 tensor [1]")
+              .ShapeOnly()
+              .NotDifferentiable("the output does not depend on the values of Input")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kInt64, {1}); })
+              .Reference(SizeOfInput));
   ops.Add(OpDef("is_empty")
               .Doc("Out = whether X has no elements.")
               .Input("X", "tensor of any dtype")
               .Output("Out", "bool tensor [1]")
               .ShapeOnly()
               .NotDifferentiable("the output is a condition")
+              .NoLod()
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, {1}); })
               .Reference(IsEmpty));
 }

@@ -220,6 +220,7 @@ void AddPair(OpRegistry& ops, bool strided) {
                   "decrease_axis must be distinct axes of Input, each of one element in the slice")
       .Input("Input", "tensor of any dtype")
       .Output("Out", "the part")
+      .LodUnlessAxis("axes")
       .Infer(InferSlice)
       .GradientOp({"Input", "StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList",
                    "StridesTensor", "StridesTensorList"})

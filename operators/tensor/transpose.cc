@@ -91,7 +91,7 @@ void AddPair(OpRegistry& ops, const std::string& type) {
       .Output("Out", "the permuted tensor");
   if (type == "transpose2")
     def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient");
-  def.Infer(InferTranspose).Gradient(TransposeGradient).Reference(Transpose);
+  def.NoLod().Infer(InferTranspose).Gradient(TransposeGradient).Reference(Transpose);
   ops.Add(std::move(def.Apply(DeclareAxis)));
   OpDef grad(type + "_grad");
   grad.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD under the inverse permutation.")
@@ -100,6 +100,7 @@ void AddPair(OpRegistry& ops, const std::string& type) {
       .Input("Out@GRAD", "gradient of Out")
       .Output("X@GRAD", "gradient of X")
       .NoGradientTo({"XShape"})
+      .NoLod()
       .Infer(InferTransposeGrad)
       .Gradient(TransposeGradGradient)
       .Reference(TransposeGrad)

@@ -1,5 +1,6 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,7 +71,7 @@ TEST(Block, UsesFollowEdits) {
   root.RemoveOp(1);
   EXPECT_TRUE(root.Uses("x").readers.empty());
   EXPECT_TRUE(root.Uses("nobody").writers.empty());
-  auto ops = root.TakeOps();
+  auto ops = root.ReleaseOps();
   EXPECT_EQ(root.NumOps(), 0u);
   EXPECT_EQ(ops[0]->block(), nullptr);
   std::reverse(ops.begin(), ops.end());
@@ -243,6 +244,14 @@ TEST(Program, FilesKeepWhichVariablesAreParameters) {
   EXPECT_TRUE(ParseProgram(SerializeProgram(program)).Parameters().empty());
   root.FindVar("w")->SetIsParameter(true);
   EXPECT_EQ(ParseProgram(SerializeProgram(program)).Parameters(), program.Parameters());
+}
+
+TEST(Program, CloneForTestNamesTheOpWhoseRoleIsNoNumber) {
+  ProgramDesc program;
+  program.Root().AppendOp("copy", {{"X", {"x"}}}, {{"Out", {"y"}}},
+                          {{kOpRoleAttr, std::string("backward")}});
+  EXPECT_EQ(ErrorOf([&] { program.CloneForTest(); }),
+            "op copy that writes 'y', block 0: attr op_role must be INT, got \"backward\"");
 }
 
 TEST(Program, CloneForTestDropsTraining) {

@@ -115,6 +115,17 @@ void Unstacking(OpDraft& d) {
   d.outputs["Y"] = static_cast<int>(shape[axis]);
 }
 
+void Unbinding(OpDraft& d) {
+  d.Set("axis", int32_t{0});
+  d.outputs["Out"] = static_cast<int>(d.ShapeOf("X")[0]);
+}
+
+void OneOutputEach(OpDraft& d) {
+  for (const Slot& slot : d.inputs) {
+    if (slot.name == "X") d.outputs["Out"] = static_cast<int>(slot.args.size());
+  }
+}
+
 // Dims of 1 stretched, new ones before them, -1 where X's stays.
 void Expanding(OpDraft& d) {
   Ints shape;
@@ -196,12 +207,18 @@ void Recurrent(OpDraft& d) {
 // In the table of smooth recipes.
 constexpr const char* kSmoothUnary =
     "tanh sigmoid exp sin cos square silu swish gelu softplus mish logsigmoid scale assign "
-    "fill_zeros_like mean squared_l2_norm rnn_memory_helper";
+    "fill_zeros_like mean squared_l2_norm rnn_memory_helper atan cosh sinh erf expm1 soft_relu "
+    "stanh "
+    "tanh_shrink";
 
 constexpr const char* kSmoothBinary = "elementwise_add elementwise_sub elementwise_mul";
 constexpr OpHint kSmooth[] = {
     {kSmoothUnary, "X"},
-    {"log sqrt rsqrt reciprocal pow", "X:+"},
+    {"log sqrt rsqrt reciprocal pow log2 log10 log1p lgamma", "X:+"},
+    {"atan2", "X1:+[...] X2[...]"},
+    {"maxout", "X[n,4,h,w]", "groups=2|4 axis=1"},
+    {"prelu", "X:+[n,c,h,w] Alpha[c]", "mode=channel"},
+    {"prelu", "X:+[...,k] Alpha[1]", "mode=all"},
     {kSmoothBinary, "X[...] Y[...]", "axis=-1"},
     {kSmoothBinary, "X[...,k] Y[k]", "axis=-1"},
     {kSmoothBinary, "X[a,b,c] Y[b]", "axis=1"},
@@ -216,6 +233,24 @@ constexpr OpHint kSmooth[] = {
     {"stack", "X*[...]", "axis=0|-1"},
     {"concat", "X*[?,b]", "axis=0|-2"},
     {"concat", "X*[a,?]", "axis=1|-1"},
+    {"bmm", "X[a,m,k] Y[a,k,n]"},
+    {"mv", "X[m,k] Vec[k]"},
+    {"dot", "X[m,k] Y[m,k]"},
+    {"addmm", "Input[m,n] X[m,k] Y[k,n]", "Alpha=1|0.5 Beta=1|2"},
+    {"kron", "X[m,n] Y[k,l]"},
+    {"tril_triu", "X[m,n]", "lower=true|false diagonal=0|1|-1"},
+    {"diagonal trace", "Input[a,m,n]", "offset=0|1|-1 axis1=0|1 axis2=2|-1"},
+    {"diag", "Diagonal[n]"},
+    {"diag_v2", "X[n]", "offset=0|1|-1"},
+    {"diag_v2", "X[m,n]", "offset=0|1|-1"},
+    {"diag_embed", "Input[a,n]", "offset=0|1|-1 dim1=0|-2 dim2=2|-1"},
+    {"bilinear_tensor_product", "X[n,a] Y[n,b] Weight[m,a,b] Bias?[1,m]"},
+    {"fsp", "X[n,c,h,w] Y[n,d,h,w]"},
+    {"conv_shift", "X[n,m] Y[n,1]"},
+    {"p_norm", "X:+[a,b]", "porder=2|3 axis=0|1|-1 epsilon=0|1e-9"},
+    {"frobenius_norm", "X:+[a,b,c]", "dim=[0]|[-1]|[0,2] in_dtype=-1 out_dtype=-1"},
+    {"logsumexp", "X[a,b,c]", "axis=[0]|[-1]|[0,2]"},
+    {"norm", "X:+[a,b]", "axis=0|1|-1 epsilon=0.1"},
     {"mul", "X[m,k] Y[k,n]", "x_num_col_dims=1 y_num_col_dims=1"},
     {"mul", "X[a,b,k] Y[k,n]", "x_num_col_dims=2 y_num_col_dims=1"},
     {"mul", "X[m,k,l] Y[k,l,n]", "x_num_col_dims=1 y_num_col_dims=2"},
@@ -278,8 +313,36 @@ constexpr OpHint kSmooth[] = {
     {"lookup_table_v2", "W[v,d] Ids:i<v[n,t]", "is_sparse=false|true padding_idx=-1|0"},
     {"gather", "X[v,d] Index:i<v[n]", "axis=0"},
     {"gather", "X[d,v] Index:i<v[n]", "axis=1|-1"},
+    {"index_select", "X[v,d] Index:i<v[n]", "dim=0|-2"},
     {"gather_nd", "X[v,d] Index:i<v[n,1]"},
     {"gather_nd", "X[v,v] Index:i<v[n,2]"},
+    {"index_sample", "X[b,v] Index:i<v[b,k]"},
+    {"scatter", "X[v,d] Ids:i<v[n] Updates[n,d]", "overwrite=false"},
+    {"scatter_nd_add", "X[v,v,d] Index:i<v[n,2] Updates[n,d]"},
+    {"masked_select", "X[...] Mask:b[...]"},
+    {"multiplex", "Ids:i<1[n,1] X*[n,d]"},
+    {"flip reverse", "X[a,b]", "axis=[0]|[1]|[-1,0] dims=[]"},
+    {"roll", "X[a,b]", "axis=[0]|[-1] dims=[] shifts=[1]|[-2]"},
+    {"roll", "X[a,b]", "axis=[] dims=[]|[1] shifts=[3]"},
+    {"meshgrid", "X*[?]", "", OneOutputEach},
+    {"broadcast_tensors", "X*[...]", "", OneOutputEach},
+    {"unbind", "X[a,b]", "", Unbinding},
+    {"expand", "X[a,b]", "expand_times=[1,2]|[2,1]|[2,3]"},
+    {"expand_as", "X[a,b] target_tensor[a,b]"},
+    {"expand_as_v2", "X[1,3]", "target_shape=[2,3]|[2,1,3]"},
+    {"pixel_shuffle", "X[n,4,h,w]", "upscale_factor=2 data_format=NCHW"},
+    {"shuffle_channel", "X[n,4,h,w]", "group=1|2"},
+    {"space_to_depth", "X[n,4,2,4]", "blocksize=2"},
+    {"temporal_shift", "X[2,4,h,w]", "seg_num=1|2 shift_ratio=0.25 data_format=NCHW"},
+    {"crop crop_tensor", "X[2,3]", "offsets=[]|[0,1] shape=[1,2]|[2,1]"},
+    {"pad", "X[a,b]", "paddings=[0,1,1,0]|[0,0,2,1]"},
+    {"pad3d", "X[n,c,d,h,w]",
+     "paddings=[0,1,1,0,0,0]|[0,0,0,0,1,1] mode=constant|replicate|circular data_format=NCDHW"},
+    {"pad_constant_like", "X[a,b] Y[a,1]"},
+    {"partial_concat partial_sum", "X*[a,3]", "start_index=0|1|-2 length=-1|1"},
+    {"segment_pool", "X[n,d] SegmentIds:i<1[n]", "pooltype=SUM|MEAN"},
+    {"shuffle_batch", "X[a,b] Seed:i<5[1]"},
+    {"share_data", "X"},
     {"where", "Condition:b[...] X[...] Y[...]"},
     {"transpose transpose2", "X", "", Permutation},
     {"reshape reshape2", "X", "", Reshaping},
@@ -314,6 +377,13 @@ constexpr OpHint kOther[] = {
      "X:n[...,k] Y:n[k]", "axis=-1"},
     {"logical_and logical_or logical_xor", "X:b[...] Y:b[...]"},
     {"logical_not", "X:b"},
+    {"bitwise_and bitwise_or bitwise_xor", "X:b[...] Y:b[...]"},
+    {"isfinite isinf isnan isfinite_v2 isinf_v2 isnan_v2", "X:n"},
+    {"l1_norm", "X"},
+    {"p_norm", "X[a,b]", "porder=0|1|2 axis=0|1|-1 epsilon=0|1e-9"},
+    {"dist", "X[...] Y[...]", "p=0|1|2"},
+    {"tril_triu", "X:n[m,n]", "lower=true|false diagonal=0|1|-1"},
+    {"diagonal trace", "Input:n[m,n]", "offset=0|1|-1 axis1=0 axis2=1|-1"},
     {"sum", "X*:n[...]"},
     {"scale assign fill_zeros_like fill_any_like sign abs square", "X:n"},
     {"assign shape is_empty", "X:a"},
@@ -346,10 +416,31 @@ constexpr OpHint kOther[] = {
     {"arg_max arg_min", "X[a,b]", "axis=0|1|-1 dtype=3|2"},
     {"accuracy", "Out[n,k] Indices:i<5[n,k] Label:i<5[n,1]"},
     {"sampling_id", "X:+[n,c]", "min=0 max=1"},
+    {"argsort", "X[a,b]", "axis=0|1|-1 descending=false|true"},
+    {"unique", "X:n[a]", "dtype=2|3 axis=[]"},
+    {"unique_with_counts", "X:n[a]", "dtype=2|3"},
+    {"segment_pool", "X[n,d] SegmentIds:i<1[n]", "pooltype=MIN|MAX"},
+    {"where_index", "Condition:b[...]"},
+    {"histogram", "X", "bins=3 min=0 max=0|2"},
+    {"allclose", "Input[...] Other[...]"},
+    {"equal_all", "X:n[...] Y:n[...]"},
+    {"shard_index", "X:i<5[n,1]", "index_num=8 nshards=2 shard_id=0|1"},
+    {"eye", "", "num_rows=2|3 num_columns=-1|2 dtype=5|6|3"},
+    {"linspace", "Start[1] Stop[1] Num:i<5[1]", "dtype=5|6"},
+    {"fill", "", "value=[1,2] shape=[2]|[1,2] dtype=5|6|3"},
+    {"empty", "", "shape=[2,3]|[1] dtype=5|6"},
+    {"fill_zeros_like2", "X:a", "dtype=5|6"},
+    {"size", "Input:a"},
+    {"randint", "", "shape=[2,3]|[1] low=0 high=3|5 dtype=2|3"},
+    {"randperm", "", "n=3|4 dtype=2|3|5"},
+    {"bernoulli", "X:+[1]"},
+    {"multinomial", "X:+[n,c]", "num_samples=2 replacement=true"},
     {"range", "Start:i<3[1] End:i<5[1] Step:i<3[1]"},
     {"fill_constant uniform_random gaussian_random truncated_gaussian_random", "",
      "shape=[2,3]|[1]|[0,2]|[] dtype=5|6|5|3 str_value=1|0.5 min=-1 max=1 std=0.5|1"},
-    {"fill_constant_batch_size_like uniform_random_batch_size_like", "Input:a[n,m]",
+    {"fill_constant_batch_size_like uniform_random_batch_size_like "
+     "gaussian_random_batch_size_like",
+     "Input:a[n,m]",
      "shape=[-1,3]|[2,4]|[-1,1,2] dtype=5|6 input_dim_idx=0|1 output_dim_idx=0|1 str_value=0.5 "
      "min=-1 max=1"},
     {"clip", "X Min?[1] Max?[1]", "min=-1|-0.5 max=0.5|1"},

@@ -37,6 +37,9 @@ class ExactTable : public MetaTable {
   }
   void Set(const std::string& name, const VarMeta& meta) override { known_[name] = meta; }
   bool exact() const override { return true; }
+  std::optional<std::vector<int64_t>> LevelSizes(const std::string&) const override {
+    return std::vector<int64_t>(choose_.Below(3), 2);
+  }
   const Tensor* Constant(const std::string& name) const override {
     const VarMeta* meta = Find(name);
     if (!meta || !IsValid(meta->dtype)) return nullptr;

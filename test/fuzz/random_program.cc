@@ -6,6 +6,7 @@
 #include <coracle/test/fuzz/random_program.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -191,6 +192,11 @@ class Maker {
         {"shrink_rnn_memory", &Maker::AddSequences},
         {"max_sequence_len", &Maker::AddSequences},
     };
+    if (type == "lod_reset" || type == "row_conv" || type == "im2sequence" ||
+        type.rfind("sequence_", 0) == 0) {
+      if (depth_ == 0) AddSequenceOp(type);
+      return true;
+    }
     const auto found = kComposites.find(type);
     if (found == kComposites.end()) return false;
     if (!with_blocks || depth_ >= kMaxDepth) return true;
@@ -458,6 +464,91 @@ class Maker {
                 {{"Out", {joined}}});
     live_.push_back({shrunk});
     live_.push_back({joined});
+  }
+
+  // An input whose rows are sequences of these lengths; `limit` > 0: indices.
+  std::string SequenceInput(const std::vector<uint64_t>& lengths, int64_t width,
+                            int64_t limit = 0) {
+    ProgramInput input;
+    input.name = NewName("in");
+    input.lod = {{0}};
+    for (uint64_t length : lengths) input.lod[0].push_back(input.lod[0].back() + length);
+    input.meta = {VarType::kLoDTensor,
+                  limit > 0 ? DType::kInt64 : DType::kFloat32,
+                  {static_cast<int64_t>(input.lod[0].back()), width},
+                  1};
+    input.limit = limit;
+    AddInput(input);
+    return input.name;
+  }
+  std::string PlainInput(const Shape& shape, int64_t limit = 0) {
+    ProgramInput input;
+    input.name = NewName("in");
+    input.meta = {VarType::kLoDTensor, limit > 0 ? DType::kInt64 : DType::kFloat32, shape, 0};
+    input.limit = limit;
+    AddInput(input);
+    return input.name;
+  }
+
+  // An op on sequences, with inputs of its own.
+  void AddSequenceOp(const std::string& type) {
+    std::vector<uint64_t> lengths;
+    for (size_t n = 1 + choose_.Below(3); n > 0; --n) lengths.push_back(1 + choose_.Below(3));
+    const auto count = static_cast<int64_t>(lengths.size());
+    const auto rows = static_cast<int64_t>(std::accumulate(lengths.begin(), lengths.end(), 0u));
+    using Ints = std::vector<int32_t>;
+    SlotList ins;
+    AttrList attrs;
+    if (type == "sequence_mask") {
+      ins = {{"X", {PlainInput({count}, 4)}}};
+      attrs = {{"maxlen", int32_t{3}}, {"out_dtype", static_cast<int32_t>(DType::kFloat32)}};
+    } else if (type == "sequence_erase" || type == "sequence_enumerate") {
+      ins = {{"X", {SequenceInput(lengths, 1, 5)}}};
+      if (type == "sequence_erase")
+        attrs = {{"tokens", Ints{1, 2}}};
+      else
+        attrs = {{"win_size", int32_t{2}}};
+    } else if (type == "sequence_unpad") {
+      ins = {{"X", {PlainInput({count, 3, 2})}}, {"Length", {PlainInput({count}, 4)}}};
+    } else if (type == "sequence_scatter") {
+      ins = {{"X", {PlainInput({count, 3})}},
+             {"Ids", {SequenceInput(lengths, 1, 3)}},
+             {"Updates", {PlainInput({rows, 1})}}};
+    } else if (type == "sequence_expand_as") {
+      ins = {{"X", {PlainInput({count, 2})}}, {"Y", {SequenceInput(lengths, 1)}}};
+    } else if (type == "im2sequence") {
+      ins = {{"X", {PlainInput({count, 1, 2, 2})}}};
+      attrs = {{"kernels", Ints{1, 2}}};
+    } else if (type == "sequence_topk_avg_pooling") {
+      int64_t elements = 0;
+      for (uint64_t length : lengths) elements += static_cast<int64_t>(length * length);
+      const std::string size = SequenceInput(lengths, 1);
+      ins = {{"X", {PlainInput({elements, 1})}}, {"ROW", {size}}, {"COLUMN", {size}}};
+      attrs = {{"topks", Ints{1, 2}}, {"channel_num", int32_t{1}}};
+    } else {
+      const std::string x = SequenceInput(lengths, 1);
+      ins = {{"X", {x}}};
+      if (type == "sequence_expand") ins.push_back({"Y", {x}});
+      if (type == "sequence_concat") ins[0].args.push_back(SequenceInput(lengths, 1));
+      if (type == "row_conv") ins.push_back({"Filter", {PlainInput({2, 1})}});
+      if (type == "sequence_pad") ins.push_back({"PadValue", {PlainInput({1})}});
+      if (type == "sequence_reshape") attrs = {{"new_dim", int32_t{1}}};
+      if (type == "lod_reset") attrs = {{"target_lod", Ints{0, static_cast<int32_t>(rows)}}};
+      if (type == "sequence_slice") {
+        ins.push_back({"Offset", {PlainInput({count, 1}, 1)}});
+        ins.push_back({"Length", {PlainInput({count, 1}, 2)}});
+      }
+      if (type == "sequence_conv") {
+        ins.push_back({"Filter", {PlainInput({3, 2})}});
+        attrs = {{"contextLength", int32_t{3}}, {"contextStart", int32_t{-1}}};
+      }
+    }
+    SlotList outs;
+    for (const SlotDef& slot : DefaultOps().Get(type).outputs) {
+      outs.push_back({slot.name, {NewName("v")}});
+    }
+    net_.Append(type, ins, outs, attrs);
+    live_.push_back({outs[0].args[0]});
   }
 
   // --- the end ---

@@ -64,14 +64,22 @@ using Ints = std::vector<int32_t>;
 
 std::vector<Case> Unary() {
   std::vector<Case> cases;
-  for (const char* type : {"sigmoid", "logsigmoid", "tanh", "exp", "sin", "cos", "softplus",
-                           "swish", "silu", "mish", "gelu", "square", "hard_sigmoid"})
+  for (const char* type :
+       {"sigmoid", "logsigmoid", "tanh", "exp",   "sin",       "cos",          "softplus",
+        "swish",   "silu",       "mish", "gelu",  "square",    "hard_sigmoid", "atan",
+        "cosh",    "sinh",       "erf",  "expm1", "soft_relu", "stanh",        "tanh_shrink"})
     cases.push_back(Case(type).X("X", {2, 3}, -2, 2));
-  for (const char* type : {"relu", "leaky_relu", "relu6", "elu", "abs", "softsign", "hard_swish"})
+  for (const char* type :
+       {"relu", "leaky_relu", "relu6", "elu", "abs", "softsign", "hard_swish", "selu", "brelu"})
     cases.push_back(Case(type).X("X", {2, 3}, -2, 2, 0.1));
-  for (const char* type : {"log", "sqrt", "rsqrt", "reciprocal"})
+  for (const char* type :
+       {"log", "sqrt", "rsqrt", "reciprocal", "log2", "log10", "log1p", "lgamma"})
     cases.push_back(Case(type).X("X", {2, 3}, 0.5, 2));
-  cases.push_back(Case("hard_shrink").X("X", {2, 3}, 0.6, 2));
+  for (const char* type : {"acos", "asin", "tan"})
+    cases.push_back(Case(type).X("X", {2, 3}, -0.8, 0.8));
+  for (const char* type : {"hard_shrink", "softshrink"})
+    cases.push_back(Case(type).X("X", {2, 3}, 0.6, 2));
+  cases.push_back(Case("thresholded_relu").X("X", {2, 3}, 1.1, 2));
   cases.push_back(Case("gelu").Named("tanh").X("X", {2, 3}, -2, 2).A("approximate", true));
   cases.push_back(Case("pow").X("X", {2, 3}, 0.5, 2).A("factor", 2.5f));
   cases.push_back(Case("pow").Named("square").X("X", {2, 3}, -1, 1).A("factor", 2.f));
@@ -359,11 +367,15 @@ class HigherOrder : public ::testing::TestWithParam<Case> {};
 // The highest order that has rules; every order where an op is not listed.
 int HighestOrder(const std::string& type) {
   static const std::map<std::string, int> kHighest = {
-      {"batch_norm", 2}, {"cos", 2},        {"elu", 2},         {"exp", 2},        {"gelu", 2},
-      {"hard_swish", 2}, {"layer_norm", 2}, {"log", 2},         {"logsigmoid", 2}, {"mish", 2},
-      {"pow", 2},        {"reciprocal", 2}, {"reduce_prod", 2}, {"rsqrt", 2},      {"sigmoid", 2},
-      {"silu", 2},       {"sin", 2},        {"softplus", 2},    {"softsign", 2},   {"sqrt", 2},
-      {"square", 2},     {"swish", 2},      {"tanh", 2},        {"top_k", 1},      {"top_k_v2", 1}};
+      {"acos", 2},     {"asin", 2},       {"atan", 2},        {"batch_norm", 2},  {"cos", 2},
+      {"cosh", 2},     {"elu", 2},        {"erf", 2},         {"exp", 2},         {"expm1", 2},
+      {"gelu", 2},     {"hard_swish", 2}, {"layer_norm", 2},  {"lgamma", 2},      {"log", 2},
+      {"log10", 2},    {"log1p", 2},      {"log2", 2},        {"logsigmoid", 2},  {"mish", 2},
+      {"pow", 2},      {"reciprocal", 2}, {"reduce_prod", 2}, {"rsqrt", 2},       {"selu", 2},
+      {"sigmoid", 2},  {"silu", 2},       {"sin", 2},         {"sinh", 2},        {"soft_relu", 2},
+      {"softplus", 2}, {"softsign", 2},   {"sqrt", 2},        {"square", 2},      {"stanh", 2},
+      {"swish", 2},    {"tan", 2},        {"tanh", 2},        {"tanh_shrink", 2}, {"top_k", 1},
+      {"top_k_v2", 1}};
   auto it = kHighest.find(type);
   return it == kHighest.end() ? kEveryOrder : it->second;
 }
@@ -375,7 +387,7 @@ TEST_P(HigherOrder, AgreesWithDifferences) {
 // Where they are at home, or they have no second derivative that is not zero.
 TEST(HigherOrder, AreCheckedElsewhere) {
   for (const char* type :
-       {"cast", "clip_by_norm", "floor", "ceil", "round", "sign", "assign_value",
+       {"cast", "clip_by_norm", "floor", "ceil", "round", "sign", "trunc", "assign_value",
         "get_tensor_from_selected_rows", "merge_selected_rows", "write_to_array", "read_from_array",
         "unset_in_array", "lod_tensor_to_array", "array_to_lod_tensor", "select_input",
         "select_output", "rnn_memory_helper", "print"})

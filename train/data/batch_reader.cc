@@ -119,7 +119,7 @@ struct BatchReader::Impl {
 
   // The batch at `position`, from the worker; then asks it for the following one. A request that a
   // Seek has made useless is waited for and thrown away.
-  const std::vector<Tensor>& Take() {
+  const std::vector<Tensor>& NextPrefetched() {
     std::unique_lock<std::mutex> lock(mutex);
     if (wanted >= 0 && wanted != position) {
       changed.wait(lock, [this] { return ready; });
@@ -185,7 +185,7 @@ std::string BatchReader::PlaceOf(int64_t row) const {
 }
 
 const std::vector<Tensor>& BatchReader::Next() {
-  if (impl_->worker.joinable()) return impl_->Take();
+  if (impl_->worker.joinable()) return impl_->NextPrefetched();
   const std::vector<Tensor>* batch = impl_->Fill(impl_->position, impl_->buffers[0]);
   ++impl_->position;
   return *batch;

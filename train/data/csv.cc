@@ -119,7 +119,7 @@ class CsvTable {
     }
     Choose(cells.size());
     bool more = !options_.header || reader_.Next(&cells);
-    for (; more; more = reader_.Next(&cells)) TakeRow(cells);
+    for (; more; more = reader_.Next(&cells)) AddRow(cells);
     return Finish();
   }
 
@@ -186,20 +186,20 @@ class CsvTable {
     if (!column.ids.empty()) ids_.emplace_back(i, std::vector<int64_t>());
   }
 
-  void TakeRow(const std::vector<Cell>& cells) {
+  void AddRow(const std::vector<Cell>& cells) {
     if (cells.size() != used_.size()) {
       reader_.Fail(1, fmt::format("{} cells, the first line has {}", cells.size(), used_.size()));
     }
     for (size_t i = 0; i < cells.size(); ++i) {
-      if (used_[i]) TakeCell(columns_[i], cells[i]);
+      if (used_[i]) AddCell(columns_[i], cells[i]);
     }
     for (auto& [column, ids] : ids_) ids.push_back(WordOf(columns_[column], cells[column]));
-    TakeLabel(cells[label_]);
+    AddLabel(cells[label_]);
     lines_.push_back(reader_.line());
     ++rows_;
   }
 
-  void TakeCell(const CsvColumn& column, const Cell& cell) {
+  void AddCell(const CsvColumn& column, const Cell& cell) {
     if (!column.ids.empty()) return;
     if (column.categories.empty()) {
       data_.push_back((Number(cell, column.fill) - *column.mean) * *column.scale);
@@ -234,7 +234,7 @@ class CsvTable {
     return static_cast<float>(value);
   }
 
-  void TakeLabel(const Cell& cell) {
+  void AddLabel(const Cell& cell) {
     switch (options_.label_kind) {
       case CsvLabel::kReal:
         real_labels_.push_back(Number(cell, std::nullopt));

@@ -40,7 +40,7 @@ size_t DepthOf(std::string_view text) {
 // Builds what Json::parse would, which looks through an object's keys for each new one.
 class Builder : public nlohmann::json_sax<Json> {
  public:
-  Json Take() { return std::move(root_); }
+  Json ReleaseRoot() { return std::move(root_); }
 
   size_t error_byte = 0;             // where the text is no JSON, from 1
   std::optional<std::string> twice;  // a key that its object has already
@@ -128,7 +128,7 @@ JsonReader::JsonReader(std::string_view text, const std::string& source) : sourc
       Throw(fmt::format("{}: no JSON from byte {} on", source, builder.error_byte));
     Throw(fmt::format("{}: a number in it is out of range", source));
   }
-  root_ = std::make_shared<const Json>(builder.Take());
+  root_ = std::make_shared<const Json>(builder.ReleaseRoot());
   json_ = root_.get();
 }
 

@@ -266,11 +266,8 @@ int JobNode::Index(const std::string& field, int index) const {
 std::string JobNode::Place(const std::string& field, int index) const {
   const pb::FieldDescriptor* found = Find(field);
   if (!tree_ || !found) return where_;
-  int at = Index(field, index);
-  // Of values in brackets protobuf knows one place, that of the whole. Where there are fewer places
-  // than values, which value has which is not known: all have the first.
-  if (at > 0 && tree_->GetLocation(found, std::max(at, Count(field) - 1)).line < 0) at = 0;
-  const auto place = tree_->GetLocation(found, at);
+  const int count = found->is_repeated() ? Count(field) : 1;
+  const auto place = LocationOf(*tree_, *found, Index(field, index), count);
   return place.line < 0 ? where_ : places_.At(place.line, place.column);
 }
 

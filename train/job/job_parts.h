@@ -14,7 +14,7 @@ DataConfig ToData(const proto::DataConfig& data, const JobNode& at, const std::s
 
 // What the loop does beside its steps: test sets, stages, what is watched, signals,
 // limits, weights, logs.
-void TakeSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* config);
+void ReadSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* config);
 
 // `mixed_precision`. Throws with the place of a field that is out of range, or contradicts another.
 PrecisionConfig ToPrecision(const proto::MixedPrecisionConfig& precision, const JobNode& at);

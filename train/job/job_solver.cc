@@ -42,7 +42,7 @@ WatchConfig ToWatch(const Config& watch, const JobNode& at, const JobConfig& con
   return {watch.metric(), GoalOf(watch.goal(), watch.metric(), config), watch.min_delta()};
 }
 
-void TakeWatches(const proto::JobConfig& job, const JobNode& at, JobConfig* config) {
+void ReadWatches(const proto::JobConfig& job, const JobNode& at, JobConfig* config) {
   if (job.has_best()) {
     const auto& best = job.best();
     config->best = {ToWatch(best, at.Child("best"), *config), best.restore()};
@@ -69,7 +69,7 @@ SignalEffect ToEffect(proto::SignalConfig::Effect effect) {
 
 }  // namespace
 
-void TakeSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* config) {
+void ReadSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* config) {
   for (int i = 0; i < job.test_set_size(); ++i) {
     config->test_sets.push_back(ToTestSet(job.test_set(i), at.Child("test_set", i)));
   }
@@ -79,7 +79,7 @@ void TakeSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* confi
   config->stages.assign(job.stage().begin(), job.stage().end());
   config->initial_test = job.initial_test();
   config->average_loss = job.average_loss();
-  TakeWatches(job, at, config);
+  ReadWatches(job, at, config);
   config->signals = {ToEffect(job.signal().sigint()), ToEffect(job.signal().sigterm()),
                      ToEffect(job.signal().sighup())};
   if (job.has_max_seconds() && !(job.max_seconds() > 0))

@@ -24,7 +24,7 @@ using Node = JobNode;
 
 constexpr uint64_t kMaxText = uint64_t{16} << 20;
 
-void TakeCarry(const proto::JobConfig& job, const Node& at, JobConfig* config) {
+void ReadCarry(const proto::JobConfig& job, const Node& at, JobConfig* config) {
   for (int i = 0; i < job.carry_size(); ++i) {
     const Node node = at.Child("carry", i);
     node.Need("carry", {"from", "to"});
@@ -65,7 +65,7 @@ MetricConfig ToMetric(const proto::MetricConfig& metric, const Node& at) {
           static_cast<MetricKind>(metric.kind()), metric.label(), metric.k()};
 }
 
-void TakeNames(const proto::JobConfig& job, const Node& at, JobConfig* config) {
+void ReadNames(const proto::JobConfig& job, const Node& at, JobConfig* config) {
   for (int i = 0; i < job.bind_size(); ++i) {
     const Node node = at.Child("bind", i);
     node.Need("bind", {"column", "var"});
@@ -114,7 +114,7 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
   config.model_text = job.model_text();
   if (job.has_train()) config.train = ToData(job.train(), at.Child("train"), "train");
   if (job.has_test()) config.test = ToData(job.test(), at.Child("test"), "test");
-  TakeNames(job, at, &config);
+  ReadNames(job, at, &config);
   if (!job.data_dir().empty())
     config.data_dir = (fs::path(directory) / job.data_dir()).lexically_normal().string();
   config.loss = job.loss();
@@ -140,8 +140,8 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
       job.has_output_dir() ? job.output_dir() : (fs::path("output") / config.name).string();
   config.random_seed = job.random_seed();
   config.shuffle = job.shuffle();
-  TakeCarry(job, at, &config);
-  TakeSolver(job, at, &config);
+  ReadCarry(job, at, &config);
+  ReadSolver(job, at, &config);
   config.drop_last = job.drop_last();
   config.prefetch = job.prefetch();
   return config;

@@ -60,12 +60,12 @@ OptimizerConfig ToOptimizer(const Node& at, int index) {
   config.no_decay = Patterns("no_decay", at);
   if (at.Has("gradient_clip")) config.gradient_clip = ToGradientClip(at.Child("gradient_clip"));
   if (at.Has("regularizer")) config.regularizer = ToRegularizer(at.Child("regularizer"));
-  if (at.Has("schedule")) TakeSchedule(at.Child("schedule"), rate, index, &config);
+  if (at.Has("schedule")) ReadSchedule(at.Child("schedule"), rate, index, &config);
   return config;
 }
 
 template <class Average, class Options>
-void TakeAverage(const Node& at, TrainingConfig* config) {
+void ReadAverage(const Node& at, TrainingConfig* config) {
   Located(at, [&] {
     const auto& fields = FieldsOf(Options());
     const Options options = fields.Read("average", at.Given("average"));
@@ -97,10 +97,10 @@ TrainingConfig ToTraining(const proto::JobConfig& job, const Node& at) {
     const Node average = at.Child("average");
     const std::string kind = average.RequireKind("average");
     if (kind == "ema")
-      TakeAverage<ExponentialMovingAverage, ExponentialMovingAverageOptions>(average.Child(kind),
+      ReadAverage<ExponentialMovingAverage, ExponentialMovingAverageOptions>(average.Child(kind),
                                                                              &config);
     else
-      TakeAverage<ModelAverage, ModelAverageOptions>(average.Child(kind), &config);
+      ReadAverage<ModelAverage, ModelAverageOptions>(average.Child(kind), &config);
   }
   if (at.Has("lookahead"))
     config.lookahead = at.Child("lookahead").Read(FieldsOf(LookaheadOptions()), "lookahead");

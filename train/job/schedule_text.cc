@@ -156,7 +156,7 @@ Fields<WarmupOptions> WarmupFields() {
       .Add("end", &O::end, "default: the optimizer's learning_rate", StandIn{"learning_rate"});
 }
 
-void TakeSchedule(const Node& schedule, double rate, int index, OptimizerConfig* config) {
+void ReadSchedule(const Node& schedule, double rate, int index, OptimizerConfig* config) {
   if (schedule.Kind() == "plateau" && !schedule.Has("warmup")) {
     config->plateau = ToPlateau(schedule.Child("plateau"), rate);
     return;

@@ -19,7 +19,7 @@ Fields<WarmupOptions> WarmupFields();
 
 // Sets the schedule and the plateau of `config`. `rate` is the optimizer's, `index` its place among
 // those of the job.
-void TakeSchedule(const JobNode& schedule, double rate, int index, OptimizerConfig* config);
+void ReadSchedule(const JobNode& schedule, double rate, int index, OptimizerConfig* config);
 
 // The kind that is given in `parent`, as the field that names it: its fields, or of `custom` the
 // type and attributes that it names. Throws where a required field is absent.

@@ -80,7 +80,7 @@ class SeriesMaker {
     if (type == "test" && !line.Has("restored"))
       Add(line.At("set").Text() + "/", step, line.At("values"));
   }
-  std::vector<LogSeries> Take() { return std::move(series_); }
+  std::vector<LogSeries> ReleaseSeries() { return std::move(series_); }
 
  private:
   // The points of a series come in the order of their steps.
@@ -239,7 +239,7 @@ std::vector<LogSeries> ReadRunLog(const std::string& path) {
       if (!torn) throw e.WithPrefix("not a run's log");
     }
   }
-  return maker.Take();
+  return maker.ReleaseSeries();
 }
 
 }  // namespace coracle

@@ -77,7 +77,7 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
   StopSignal signal(job.signals);
   TrainCallbacks callbacks = progress.Callbacks();
   callbacks.stop = [&signal] { return signal.requested(); };
-  callbacks.save = [&signal] { return signal.TakeSnapshotRequest(); };
+  callbacks.save = [&signal] { return signal.ConsumeSnapshotRequest(); };
   TrainResult result;
   try {
     result = RunJob(job, options, callbacks);

@@ -56,7 +56,7 @@ SavedSnapshot ReadWhole(const std::string& path) {
 }
 
 // Takes the variables that both have and that are of one type. Returns the names of the others.
-std::vector<std::string> TakeCommon(const ProgramDesc& main, SavedSnapshot& saved, Scope& scope) {
+std::vector<std::string> LoadCommon(const ProgramDesc& main, SavedSnapshot& saved, Scope& scope) {
   std::vector<std::string> left;
   for (const std::string& name : PersistableNames(main)) {
     const VarDesc* there = saved.main.Root().FindVar(name);
@@ -84,7 +84,7 @@ Start BeginAfresh(const JobConfig& config, const TrainOptions& options, const Pr
 }
 
 // A line for each thing that the snapshot and the job do not agree in.
-std::vector<std::string> TakeWhatFits(const JobConfig& config, const TrainOptions& options,
+std::vector<std::string> LoadMatching(const JobConfig& config, const TrainOptions& options,
                                       const Programs& programs, SavedSnapshot& saved,
                                       const std::vector<std::string>& mismatches,
                                       ResumedState state) {
@@ -92,7 +92,7 @@ std::vector<std::string> TakeWhatFits(const JobConfig& config, const TrainOption
   for (const std::string& mismatch : mismatches)
     lines.push_back(fmt::format("override: {}: {}", saved.path, mismatch));
   RunStartup(config, options, programs.startup, state.scope);
-  const std::vector<std::string> left = TakeCommon(programs.train.program, saved, state.scope);
+  const std::vector<std::string> left = LoadCommon(programs.train.program, saved, state.scope);
   if (!left.empty()) {
     lines.push_back("override: not in the snapshot, and new: " + Join(left, ", "));
     if (!saved.state.best.metric.empty())
@@ -118,7 +118,7 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
     state.step.Load(saved.state);
   } else {
     if (!options.override_mismatch) Refuse(path, mismatches);
-    start.messages = TakeWhatFits(config, options, programs, saved, mismatches, state);
+    start.messages = LoadMatching(config, options, programs, saved, mismatches, state);
   }
   state.evaluations = saved.state.evaluations;
   state.watch.Load(saved.state.best);

@@ -78,6 +78,6 @@ QuietControlKeys::QuietControlKeys(bool wanted) {
 
 QuietControlKeys::~QuietControlKeys() { RestoreTerminal(); }
 
-bool StopSignal::TakeSnapshotRequest() { return snapshot_requested.exchange(false); }
+bool StopSignal::ConsumeSnapshotRequest() { return snapshot_requested.exchange(false); }
 
 }  // namespace coracle

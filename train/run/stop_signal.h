@@ -16,8 +16,8 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   bool requested() const;
-  int signal() const;          // the number of the one that asked to stop, 0 before
-  bool TakeSnapshotRequest();  // whether a snapshot was asked for since the last call
+  int signal() const;             // the number of the one that asked to stop, 0 before
+  bool ConsumeSnapshotRequest();  // whether a snapshot was asked for since the last call
 };
 
 // While one lives, the terminal that standard input is does not show "^C" for Ctrl-C, which would

@@ -287,14 +287,14 @@ class Job {
     training.UseAverages(executor_, result_.scope);
     bool best = false;
     const auto tell = [&](const std::string& set, int64_t rows, std::vector<NamedValue> values) {
-      best = TakeEvaluation({set, steps_, std::move(values)}, rows) || best;
+      best = RecordEvaluation({set, steps_, std::move(values)}, rows) || best;
     };
     if (!tests_->Run(result_.scope, callbacks_.stop, tell)) result_.stopped = true;
     training.UseParameters(executor_, result_.scope);
     return best;
   }
 
-  bool TakeEvaluation(EvaluationRecord record, int64_t rows) {
+  bool RecordEvaluation(EvaluationRecord record, int64_t rows) {
     const bool best =
         !restored_ && watch_->watches(record.set) && watch_->Add(steps_, record.values);
     const EvalReport report{plan_, record.set,    steps_, step_->last_epoch(),
@@ -349,7 +349,7 @@ class Job {
       result_.profile = step_->ProfileTable();
     if (!result_.stopped && config_.best && config_.best->restore) RestoreBest();
     result_.best = watch_->best();
-    TakeLastEvaluation();
+    RecordLastEvaluation();
     result_.non_finite_steps = non_finite_.counts().steps;
     result_.first_non_finite_step = non_finite_.counts().first;
     if (!result_.stopped) {
@@ -385,7 +385,7 @@ class Job {
     RunTests();
   }
 
-  void TakeLastEvaluation() {
+  void RecordLastEvaluation() {
     if (tests_->empty()) return;
     const EvaluationRecord* first = FindEvaluation(result_.evaluations, tests_->names()[0]);
     if (!first) return;

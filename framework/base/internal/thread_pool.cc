@@ -69,7 +69,7 @@ class Pool {
   static constexpr int kLoops = 8;  // loops of several callers; a further caller runs alone
   static constexpr Clock::duration kWatch = std::chrono::milliseconds(10);
   static constexpr Clock::duration kStartAgain = std::chrono::milliseconds(500);
-  Loop* TakeLoop();
+  Loop* PopLoop();
   void Open(Loop& loop, int parts, PartFunction part, void* context);
   void Start(int threads);
   void Call(int helpers, int threads);
@@ -95,7 +95,7 @@ class Pool {
 
 void Pool::Run(int threads, int parts, PartFunction part, void* context) {
   const int now = spin_.yields ? limit_.Of(threads) : threads;
-  Loop* loop = now > 1 ? TakeLoop() : nullptr;
+  Loop* loop = now > 1 ? PopLoop() : nullptr;
   if (!loop) {
     for (int i = 0; i < parts; ++i) part(context, i);
     return;
@@ -109,7 +109,7 @@ void Pool::Run(int threads, int parts, PartFunction part, void* context) {
   loop->taken.store(false, std::memory_order_release);
 }
 
-Loop* Pool::TakeLoop() {
+Loop* Pool::PopLoop() {
   for (Loop& loop : loops_) {
     if (!loop.taken.load(std::memory_order_relaxed) &&
         !loop.taken.exchange(true, std::memory_order_acquire))

@@ -15,12 +15,12 @@ struct WireTensorDesc {
 };
 WireTensorDesc DecodeTensorDesc(std::string_view message, const wire::Source& source);
 // The fields of a VarType.TensorDesc.
-void EncodeTensorDesc(DType dtype, const Shape& shape, wire::Writer& out);
+void EncodeTensorDesc(DType dtype, const Shape& shape, wire::Encoder& out);
 
 // Only its name, so that it can be made in its block first; throws when it has none.
 std::string_view DecodeVarName(std::string_view message, const wire::Source& source);
 void DecodeVar(std::string_view message, const wire::Source& source, VarDesc& var);
 // With `say_parameter` a persistable variable says whether it is a parameter.
-void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, wire::Writer& out);
+void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, wire::Encoder& out);
 
 }  // namespace coracle

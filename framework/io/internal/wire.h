@@ -77,9 +77,9 @@ class Reader {
 };
 
 // Appends fields to a string.
-class Writer {
+class Encoder {
  public:
-  explicit Writer(std::string* out) : out_(*out) {}
+  explicit Encoder(std::string* out) : out_(*out) {}
 
   void Varint(int number, uint64_t value) {
     Raw(Tag(number, kVarint));
@@ -100,7 +100,7 @@ class Writer {
     out_.append(bytes);
   }
   void Verbatim(std::string_view fields) { out_.append(fields); }
-  // A message whose fields `body` writes with this Writer.
+  // A message whose fields `body` writes with this Encoder.
   template <class Body>
   void Message(int number, Body&& body) {
     Raw(Tag(number, kBytes));

@@ -57,6 +57,29 @@ std::vector<Row> Rows() {
       {"silu", [](double x) { return x / (1 + std::exp(-x)); }, -3, 3, 0, true, true},
       {"mish", [](double x) { return x * std::tanh(std::log(1 + std::exp(x))); }},
       {"gelu", [](double x) { return x * Normal(x); }, -3, 3, 0, true, true},
+      {"acos", [](double x) { return std::acos(x); }, -0.9, 0.9},
+      {"asin", [](double x) { return std::asin(x); }, -0.9, 0.9},
+      {"atan", [](double x) { return std::atan(x); }},
+      {"cosh", [](double x) { return (std::exp(x) + std::exp(-x)) / 2; }},
+      {"sinh", [](double x) { return (std::exp(x) - std::exp(-x)) / 2; }},
+      {"tan", [](double x) { return std::sin(x) / std::cos(x); }, -1.2, 1.2},
+      {"erf", [](double x) { return 2 * Normal(std::sqrt(2.0) * x) - 1; }},
+      {"log2", [](double x) { return std::log(x) / std::log(2.0); }, 0.3, 3},
+      {"log10", [](double x) { return std::log(x) / std::log(10.0); }, 0.3, 3},
+      {"log1p", [](double x) { return std::log(1 + x); }, -0.7, 3},
+      {"expm1", [](double x) { return std::exp(x) - 1; }},
+      {"lgamma", [](double x) { return std::log(std::tgamma(x)); }, 0.3, 6},
+      {"selu",
+       [](double x) {
+         const double scale = double(1.0507009873554805f), alpha = double(1.6732632423543773f);
+         return scale * (x > 0 ? x : alpha * (std::exp(x) - 1));
+       }},
+      {"brelu", [=](double x) { return clamp(x, 0, 24); }, -3, 3, 0.05, false},
+      {"softshrink", [=](double x) { return x - clamp(x, -0.5, 0.5); }, -3, 3, 0.55, false},
+      {"soft_relu", [](double x) { return std::log(1 + std::exp(x)); }},
+      {"stanh", [](double x) { return double(1.7159f) * std::tanh(double(0.67f) * x); }},
+      {"tanh_shrink", [](double x) { return x - std::tanh(x); }},
+      {"thresholded_relu", [](double x) { return x > 1 ? x : 0; }, -3, 3, 1.05, false},
   };
 }
 
@@ -122,6 +145,57 @@ TEST(Activation, ExtremeValues) {
   OpTest("sqrt").Input("X", {3}, {0, -1, kInf}).Expect("Out", {3}, {0, kNan, kInf});
   OpTest("hard_swish").Input("X", {3}, {-1e3, 1e3, kNan}).Expect("Out", {3}, {0, 1e3, kNan});
   OpTest("hard_sigmoid").Input("X", {3}, {-1e3, 1e3, kNan}).Expect("Out", {3}, {0, 1, kNan});
+  OpTest("acos").Input("X", {3}, {-1, 1, 2}).Expect("Out", {3}, {std::acos(-1), 0, kNan});
+  OpTest("erf").Input("X", {4}, {-1e3, 1e3, kInf, kNan}).Expect("Out", {4}, {-1, 1, 1, kNan});
+  OpTest("lgamma")
+      .Input("X", {4}, {1, -0.5, 0, kInf})
+      .Expect("Out", {4}, {0, std::log(2 * std::sqrt(std::acos(-1))), kInf, kInf});
+  OpTest("selu").Input("X", {2}, {-1e3, kNan}).Expect("Out", {2}, {-1.7580993, kNan});
+  for (const char* type : {"brelu", "softshrink", "thresholded_relu"})
+    OpTest(type).Input("X", {1}, {kNan}).Expect("Out", {1}, {kNan});
+}
+
+// Adding 1 first would round these arguments away.
+TEST(Activation, SmallArguments) {
+  const std::vector<double> x = {1e-12, -1e-12};
+  for (const char* type : {"log1p", "expm1"}) {
+    const Tensor out = OpTest(type).Input("X", {2}, x).Output("Out", KernelMode::kReference);
+    for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(out.span<float>()[i], x[i], 1e-18) << type;
+  }
+}
+
+// Beyond a threshold the derivative is exactly 0, below as above.
+TEST(Activation, SoftReluThresholds) {
+  OpTest("soft_relu")
+      .Attr("threshold", 2.f)
+      .Input("X", {4}, {-9, -2, 1, 9})
+      .Expect("Out", {4},
+              {std::log1p(std::exp(-2)), std::log1p(std::exp(-2)), std::log1p(std::exp(1)),
+               std::log1p(std::exp(2))});
+  for (double x : {-9.0, -2.0, 2.0, 9.0}) {
+    const Tensor out =
+        OpTest("soft_relu").Attr("threshold", 2.f).Input("X", {1}, {x}).Output("Out");
+    OpTest("soft_relu_grad")
+        .Attr("threshold", 2.f)
+        .TensorInput("Out", out)
+        .TensorInput("Out@GRAD", Tensor::Of<float>({1}, {1}))
+        .Expect("X@GRAD", {1}, {0});
+  }
+}
+
+// Below 0 the recurrence comes after a reflection.
+TEST(Activation, LgammaDerivatives) {
+  OpTest("lgamma_grad")
+      .Input("X", {4}, {1, -0.5, 20, -2})
+      .Input("Out@GRAD", {4}, {1, 1, 1, 1})
+      .Expect("X@GRAD", {4},
+              {-0.57721566490153286, 0.03648997397857652, 2.97052399224214905, kNan});
+  OpTest("lgamma_grad_grad")
+      .Input("X", {3}, {1, -0.5, 20})
+      .Input("DOut", {3}, {1, 1, 1})
+      .Input("DDX", {3}, {1, 1, 1})
+      .Expect("DV", {3}, {1.64493406684822644, 8.93480220054467931, 0.05127082293520307});
+  OpTest("lgamma").RandomInput("X", {20}, -0.9, -0.1).CheckGradient({"X"}, {1e-6, 1e-4, 6});
 }
 
 TEST(Activation, Attrs) {
@@ -161,6 +235,32 @@ TEST(Activation, Attrs) {
       .Expect("Out", {2}, {0.8411920, -0.1542860})
       .CheckGradient({"X"})
       .CheckSecondGradient({"X"});
+  OpTest("brelu")
+      .Attr("t_min", -1.f)
+      .Attr("t_max", 1.f)
+      .Input("X", {4}, {-2, -0.5, 0.5, 2})
+      .Expect("Out", {4}, {-1, -0.5, 0.5, 1})
+      .CheckGradient({"X"});
+  OpTest("softshrink")
+      .Attr("lambda", 1.f)
+      .Input("X", {3}, {-3, 1, 2})
+      .Expect("Out", {3}, {-2, 0, 1});
+  OpTest("thresholded_relu")
+      .Attr("threshold", 0.f)
+      .Input("X", {3}, {-1, 0, 2})
+      .Expect("Out", {3}, {0, 0, 2});
+  OpTest("stanh")
+      .Attr("scale_a", 2.f)
+      .Attr("scale_b", 3.f)
+      .Input("X", {1}, {0.25})
+      .Expect("Out", {1}, {3 * std::tanh(0.5)})
+      .CheckGradient({"X"});
+  OpTest("selu")
+      .Attr("scale", 2.f)
+      .Attr("alpha", 0.5f)
+      .Input("X", {2}, {-1, 1})
+      .Expect("Out", {2}, {std::expm1(-1), 2})
+      .CheckGradient({"X"});
 }
 
 TEST(Activation, Pow) {
@@ -191,11 +291,12 @@ TEST(Activation, Rounding) {
   OpTest("floor").Input("X", {5}, x).Expect("Out", {5}, {-2, -1, 0, 0, 2});
   OpTest("ceil").Input("X", {5}, x).Expect("Out", {5}, {-1, 0, 0, 1, 3});
   OpTest("round").Input("X", {5}, x).Expect("Out", {5}, {-2, 0, 0, 1, 3});
+  OpTest("trunc").Input("X", {5}, x).Expect("Out", {5}, {-1, 0, 0, 0, 2});
 }
 
 // Their gradient is zero, by an op that says so.
 TEST(Activation, RoundingHasZeroGradient) {
-  for (const char* type : {"sign", "floor", "ceil", "round"}) CheckZeroGradient(type);
+  for (const char* type : {"sign", "floor", "ceil", "round", "trunc"}) CheckZeroGradient(type);
 }
 
 TEST(Activation, Integers) {
@@ -203,6 +304,15 @@ TEST(Activation, Integers) {
   OpTest("abs").IntInput("X", {2}, {-3, INT64_MIN}).Expect("Out", {2}, {3, -9223372036854775808.0});
   OpTest("square").IntInput("X", {2}, {-3, 5}).Expect("Out", {2}, {9, 25});
   OpTest("sign").IntInput("X", {3}, {-3, 0, 5}).Expect("Out", {3}, {-1, 0, 1});
+  OpTest("trunc").IntInput("X", {2}, {-3, 5}).Expect("Out", {2}, {-3, 5});
+}
+
+// Second derivatives multiply without wrapping around: they have no loops for integers.
+TEST(Activation, NoSecondDerivativesOfIntegers) {
+  for (const char* type : {"square", "pow"}) {
+    EXPECT_TRUE(DefaultOps().Get(std::string(type) + "_grad").HasLoopFor(DType::kInt32)) << type;
+    EXPECT_FALSE(DefaultOps().Get(std::string(type) + "_grad_grad").HasLoopFor(DType::kInt32));
+  }
 }
 
 TEST(Activation, GradientConstraints) {

@@ -140,7 +140,7 @@ TEST(ElementwiseGrad, AddKeepsOnlyTheStretchedOperand) {
   request.input_grads = {"x@GRAD", "y@GRAD"};
   GradientContext context(DefaultOps(), request);
   RunGradient(DefaultOps().Get("elementwise_add"), context);
-  auto ops = context.TakeOps();
+  auto ops = context.ReleaseOps();
   ASSERT_EQ(ops.size(), 1u);
   EXPECT_EQ(ops[0]->type(), "elementwise_add_grad");
   EXPECT_FALSE(ops[0]->HasInput("X"));

@@ -102,6 +102,25 @@ TEST(GaussianRandom, Distribution) {
   }
 }
 
+TEST(GaussianRandomBatchSizeLike, ShapeAndDistribution) {
+  const auto like = [](std::vector<int32_t> shape, int in, int out) {
+    OpTest test("gaussian_random_batch_size_like");
+    test.Attr("shape", std::move(shape)).Attr("input_dim_idx", in).Attr("output_dim_idx", out);
+    test.IntInput("Input", {1, 4}, {1, 2, 3, 4});
+    return test;
+  };
+  const Tensor out = like({5000, -1}, 1, 1).Attr("mean", 1.f).Attr("std", 2.f).Output("Out");
+  EXPECT_EQ("float32[5000, 4]", out.ToString());
+  const std::vector<double> draws(out.span<float>().begin(), out.span<float>().end());
+  EXPECT_LT(Distance(draws, [](double x) { return NormalCdf((x - 1) / 2); }), Bound(draws.size()));
+  const std::string name = "gaussian_random_batch_size_like";
+  like({-1, -1}, 0, 0).ExpectError(name + ".C1");
+  like({-1}, 2, 0).ExpectError(name + ".C2");
+  like({-1}, 0, 1).ExpectError(name + ".C3");
+  like({-1}, 0, 0).Attr("std", -1.f).ExpectError(name + ".C4");
+  like({-1}, 0, 0).Attr("dtype", Number(DType::kInt32)).ExpectError(name + ".C6");
+}
+
 TEST(TruncatedGaussianRandom, Distribution) {
   auto draws = Draws(
       Random("truncated_gaussian_random", DType::kFloat64).Attr("mean", -1.f).Attr("std", 0.5f));

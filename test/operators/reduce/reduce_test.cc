@@ -241,4 +241,33 @@ TEST(Reduce, Constraints) {
   }
 }
 
+TEST(FrobeniusNorm, Values) {
+  const std::vector<double> x = {3, 4, 0, -5};
+  Over("frobenius_norm", {1}).Input("X", {2, 2}, x).Expect("Out", {2}, {5, 5});
+  Over("frobenius_norm", {0, 1}).Input("X", {2, 2}, x).Expect("Out", {1}, {std::sqrt(50)});
+  Over("frobenius_norm", {0}, true).Input("X", {2, 2}, x).Expect("Out", {1, 2}, {3, std::sqrt(41)});
+  Over("frobenius_norm", {0}).Attr("reduce_all", true).Input("X", {}, {-2}).Expect("Out", {1}, {2});
+  Over("frobenius_norm", {1}).Input("X", {2, 0}, {}).Expect("Out", {2}, {0, 0});
+}
+
+TEST(FrobeniusNorm, Gradients) {
+  for (const Ints& dim : {Ints{0}, Ints{1}, Ints{0, 2}, Ints{}}) {
+    for (bool keep : {false, true}) {
+      OpTest test = Over("frobenius_norm", dim, keep);
+      test.RandomInput("X", {2, 3, 2}).CheckGradient({"X"});
+    }
+  }
+  Over("frobenius_norm", {0}).RandomInput("X", {}).CheckGradient({"X"});
+  Over("frobenius_norm", {1}).RandomInput("X", {2, 3}).CheckHigherGradients();
+}
+
+TEST(FrobeniusNorm, Constraints) {
+  Over("frobenius_norm", {2}).RandomInput("X", {2, 2}).ExpectError("frobenius_norm.C1");
+  Over("frobenius_norm", {1, 1}).RandomInput("X", {2, 2}).ExpectError("frobenius_norm.C2");
+  Over("frobenius_norm", {0})
+      .Attr("out_dtype", 99)
+      .RandomInput("X", {2, 2})
+      .ExpectError("frobenius_norm.C3");
+}
+
 }  // namespace coracle

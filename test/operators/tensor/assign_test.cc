@@ -42,6 +42,16 @@ TEST(Assign, TensorArray) {
   EXPECT_NE(copy[0].raw(), std::get<TensorArray>(env.at("a"))[0].raw());
 }
 
+TEST(ShareData, Values) {
+  OpTest("share_data")
+      .Input("X", {2}, {1, 2})
+      .Expect("Out", {2}, {1, 2})
+      .CheckGradient({"X"})
+      .CheckHigherGradients();
+  OpTest("share_data").InPlace("X", "Out").IntInput("X", {1}, {3}).Expect("Out", {1}, {3});
+  OpTest("share_data").RowsInput("X", {4, 1}, {2, 0}, {5, 6}).ExpectRows("Out", 4, {2, 0}, {5, 6});
+}
+
 TEST(AssignValue, Values) {
   OpTest("assign_value")
       .Attr("shape", std::vector<int32_t>{1, 3})

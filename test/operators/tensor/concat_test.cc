@@ -160,6 +160,27 @@ TEST(Unstack, Values) {
       .Expect("Y", {}, {6}, 1e-6, 1);
 }
 
+TEST(Unbind, Values) {
+  OpTest("unbind")
+      .Outputs("Out", 2)
+      .Input("X", {2, 3}, {1, 2, 3, 4, 5, 6})
+      .Expect("Out", {3}, {1, 2, 3}, 1e-6, 0)
+      .Expect("Out", {3}, {4, 5, 6}, 1e-6, 1)
+      .CheckGradient({"X"})
+      .CheckHigherGradients();
+  OpTest("unbind")
+      .Attr("axis", -1)
+      .Outputs("Out", 2)
+      .IntInput("X", {2, 2}, {1, 2, 3, 4})
+      .Expect("Out", {2}, {2, 4}, 1e-6, 1);
+}
+
+TEST(Unbind, Constraints) {
+  OpTest("unbind").Input("X", {}, {1}).ExpectError("unbind.C1");
+  OpTest("unbind").Attr("axis", 1).Input("X", {1}, {1}).ExpectError("unbind.C1");
+  OpTest("unbind").Input("X", {2}, {1, 2}).ExpectError("unbind.C2");
+}
+
 TEST(Unstack, Constraints) {
   OpTest("unstack").Attr("num", 1).Input("X", {}, {1}).ExpectError("unstack.C1");
   OpTest("unstack").Attr("num", 1).Attr("axis", 1).Input("X", {1}, {1}).ExpectError("unstack.C1");

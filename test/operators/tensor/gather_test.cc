@@ -83,6 +83,35 @@ TEST(Gather, GradientDoesNotDependOnThreads) {
   SetNumThreads(before);
 }
 
+TEST(IndexSelect, Values) {
+  OpTest("index_select")
+      .Input("X", {3, 2}, {1, 2, 3, 4, 5, 6})
+      .IntInput("Index", {4}, {2, 0, 2, 1}, DType::kInt32)
+      .Expect("Out", {4, 2}, {5, 6, 1, 2, 5, 6, 3, 4})
+      .CheckGradient({"X"})
+      .CheckHigherGradients();
+  OpTest("index_select")
+      .Attr("dim", -1)
+      .Input("X", {2, 3}, {1, 2, 3, 4, 5, 6})
+      .IntInput("Index", {2, 1}, {2, 0})
+      .Expect("Out", {2, 2}, {3, 1, 6, 4})
+      .CheckGradient({"X"})
+      .CheckHigherGradients();
+  OpTest("index_select")
+      .IntInput("X", {2}, {1, 2})
+      .IntInput("Index", {0}, {})
+      .Expect("Out", {0}, {});
+}
+
+TEST(IndexSelect, Constraints) {
+  const auto select = [] { return OpTest("index_select").Input("X", {1}, {1}); };
+  select().Attr("dim", 1).IntInput("Index", {1}, {0}).ExpectError("index_select.C1");
+  select().Input("Index", {1}, {0}).ExpectError("index_select.C2");
+  select().IntInput("Index", {1, 2}, {0, 0}).ExpectError("index_select.C3");
+  for (int64_t bad : {-1, 1})
+    select().IntInput("Index", {1}, {bad}).ExpectError("index_select: Index holds");
+}
+
 TEST(GatherNd, Values) {
   OpTest("gather_nd")
       .Input("X", {2, 2}, {1, 2, 3, 4})

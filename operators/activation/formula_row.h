@@ -1,0 +1,36 @@
+#pragma once
+// What the formulas of a row of the activation family consist of; see activation_formulas.h.
+
+#include <coracle/framework/op/op_spec.h>
+#include <coracle/operators/kernels/simd.h>
+
+#include <array>
+#include <optional>
+
+namespace coracle::activation {
+
+struct AttrRow {
+  const char* name;
+  float value;
+  const char* doc;
+};
+
+// The defaults of a row.
+struct Row {
+  static constexpr bool kFromOut = false;
+  static constexpr bool kIntegers = false;     // for int32 and int64 too
+  static constexpr bool kHasGradient = true;   // false: the derivative is 0 almost everywhere
+  static constexpr bool kHasCurvature = true;  // false: the second derivative is 0
+  static constexpr std::optional<simd::Unary> kSimd = std::nullopt;
+  static constexpr std::array<AttrRow, 0> kAttrs = {};
+  static constexpr float kFirstParam = 0;     // p[0] without attrs
+  static constexpr bool kFactorSlot = false;  // a tensor may replace the first attr
+  static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
+  // A BOOL attr, false by default, that chooses the formulas of F::WithFlag instead.
+  static constexpr const char *kFlag = nullptr, *kFlagDoc = nullptr;
+};
+
+template <class T>
+using P = std::array<T, 3>;
+
+}  // namespace coracle::activation

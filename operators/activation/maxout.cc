@@ -1,0 +1,138 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/softmax.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/rules/output_grad.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+VarMeta MaxoutOut(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  ctx.Require("C1", x.shape.rank() == 4, x.shape);
+  const int32_t axis = ctx.Attr<int32_t>("axis"), groups = ctx.Attr<int32_t>("groups");
+  ctx.Require("C2", axis == 1 || axis == 3 || axis == -1, axis);
+  int64_t& channels = x.shape[axis == 1 ? 1 : 3];
+  const bool whole = groups > 1 && (channels < 0 || channels % groups == 0);
+  ctx.Require("C3", whole, "channels", channels, "groups", groups);
+  if (channels > 0) channels /= groups;
+  return x;
+}
+
+void InferMaxout(InferContext& ctx) { ctx.SetOutput("Out", MaxoutOut(ctx)); }
+
+void InferMaxoutGrad(InferContext& ctx) {
+  const VarMeta out = MaxoutOut(ctx);
+  RequireOutGrad(ctx, "C4", out);
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
+// X as lines of `groups` elements, one for each element of Out.
+AxisView GroupsOf(const PrepareContext& ctx) {
+  const Shape& x = ctx.Input("X").shape;
+  AxisView view = ViewAxis(x, ctx.Attr<int32_t>("axis"));
+  const int64_t groups = ctx.Attr<int32_t>("groups");
+  return {view.outer * (view.n / groups), groups, view.inner};
+}
+
+// The first of the largest; a nan beats everything.
+template <class T>
+int64_t FirstMax(const T* x, int64_t n, int64_t stride) {
+  int64_t best = 0;
+  for (int64_t i = 1; i < n; ++i) {
+    const T value = x[i * stride], top = x[best * stride];
+    if (value > top || (value != value && top == top)) best = i;
+  }
+  return best * stride;
+}
+
+template <class T>
+KernelOf<T> MaxoutReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const AxisView view = GroupsOf(ctx);
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* o = ws.Data<T>(out);
+    ForEachLine(view, [&](int64_t line, int64_t at) {
+      o[line] = in[at + FirstMax(in + at, view.n, view.inner)];
+    });
+  };
+}
+
+template <class T>
+KernelOf<T> MaxoutGradReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const AxisView view = GroupsOf(ctx);
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *d = ws.Data<const T>(dout);
+    T* o = ws.Data<T>(dx);
+    ForEachLine(view, [&](int64_t line, int64_t at) {
+      for (int64_t i = 0; i < view.n; ++i) o[at + i * view.inner] = T(0);
+      o[at + FirstMax(in + at, view.n, view.inner)] = d[line];
+    });
+  };
+}
+
+// dOut' is what arrived for X@GRAD, taken where X was the largest: the sum over each group of its
+// product with the gradient op on ones.
+void MaxoutGradGradient(GradientContext& g) {
+  const int32_t groups = g.Attr<int32_t>("groups");
+  const Variable dout = g.In("Out@GRAD"), ones = FillLike(dout, 1.0);
+  const Variable chosen =
+      g.Make("maxout_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {ones.name()}}},
+             g.ForwardAttrs({"groups", "axis"}), "X@GRAD");
+  const Variable masked = g.Grad("X@GRAD") * chosen;
+  const bool first = g.Attr<int32_t>("axis") == 1;
+  const int64_t channels = dout.shape()[first ? 1 : 3];
+  if (first && channels < 0)
+    throw Error(ErrorCode::kUnimplemented, "maxout: second gradients need known channels");
+  const Variable grouped = first ? Reshape(masked, {0, static_cast<int32_t>(channels), groups, -1})
+                                 : Reshape(masked, {-1, groups});
+  const Variable sum = Sum(grouped, {first ? 2 : 1});
+  g.Set("Out@GRAD",
+        g.Make("reshape2_grad", {{"X", {dout.name()}}, {"Out@GRAD", {sum.name()}}}, {}, "X@GRAD"));
+}
+
+void DeclareMaxout(OpDef& def) {
+  def.Attr<int32_t>("groups", "channels of X for each channel of Out")
+      .Range(2, {})
+      .Attr<int32_t>("axis", 1, "the dim of the channels: 1, or 3 (-1)");
+}
+
+}  // namespace
+
+void RegisterMaxout(OpRegistry& ops) {
+  ops.Add(
+      OpDef("maxout")
+          .Doc("Channel c of Out = the largest of the channels c groups to (c + 1) groups - 1 "
+               "of X, element by element; a nan in any comes out.")
+          .Constraint("C1", "X must have rank 4")
+          .Constraint("C2", "axis must be 1, 3 or -1")
+          .Constraint("C3",
+                      "the number of channels must be a multiple of groups, which must be above 1")
+          .Apply(DeclareMaxout)
+          .Input("X", "floating-point image tensor")
+          .Output("Out", "tensor of X's shape, with fewer channels")
+          .Infer(InferMaxout)
+          .GradientOp({"X"})
+          .Reference(MaxoutReference<float>, MaxoutReference<double>));
+  ops.Add(OpDef("maxout_grad")
+              .Doc("Gradient of maxout: Out@GRAD goes to the first of the largest elements.")
+              .ConstraintsOf("maxout", {"C1", "C2", "C3"})
+              .Apply(DeclareMaxout)
+              .Constraint("C4", "Out@GRAD must have Out's shape and X's dtype")
+              .Input("X", "the forward op's")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .NoGradientTo({"X"})
+              .Infer(InferMaxoutGrad)
+              .Gradient(MaxoutGradGradient)
+              .Reference(MaxoutGradReference<float>, MaxoutGradReference<double>));
+}
+
+}  // namespace coracle

@@ -1,0 +1,226 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <algorithm>
+#include <string>
+
+namespace coracle {
+namespace {
+
+// The dims from `first` on, without leading ones.
+Shape Core(const Shape& shape, int first) {
+  Shape core;
+  for (int i = first; i < shape.rank(); ++i) {
+    if (core.rank() > 0 || shape[i] != 1) core.Append(shape[i]);
+  }
+  return core;
+}
+
+void CheckPrelu(InferContext& ctx) {
+  const Shape &x = ctx.InputShape("X"), &alpha = ctx.InputShape("Alpha");
+  const std::string mode = ctx.Attr<std::string>("mode");
+  ctx.Require("C1", x.rank() >= (mode == "channel" ? 2 : mode == "element" ? 1 : 0), x);
+  if (mode == "element") {
+    const bool shared = Core(alpha, 0).CompatibleWith(Core(x, 1)) && alpha.rank() <= x.rank();
+    const bool fits = shared || x.CompatibleWith(alpha);
+    // Where dims are not known yet, a 1 may still become one of them.
+    ctx.Require("C2", fits || !x.IsKnown() || !alpha.IsKnown(), "Alpha", alpha, "X", x);
+  } else {
+    const int64_t slopes = mode == "all" ? 1 : x[1];
+    ctx.Require("C2", InferContext::Matches(NumelOf(alpha), slopes), "Alpha", alpha, "X", x);
+  }
+  RequireSameDType(ctx, "C3", "Alpha", "X");
+}
+
+void InferPrelu(InferContext& ctx) {
+  CheckPrelu(ctx);
+  ctx.SetOutput("Out", ctx.Input("X"));
+}
+
+// X as runs of `length` elements with one slope each: run r has slope r % slopes.
+struct Runs {
+  int64_t count = 0, length = 0, slopes = 0;
+};
+Runs RunsOf(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), alpha = ctx.Input("Alpha");
+  const std::string mode = ctx.Attr<std::string>("mode");
+  if (x.numel == 0) return {0, 0, alpha.numel};
+  const int64_t length = mode == "all"       ? x.numel
+                         : mode == "channel" ? x.shape.Product(2, x.shape.rank())
+                                             : 1;
+  return {x.numel / length, length, alpha.numel};
+}
+
+// Calls f(first element, slope's index, number of elements) for pieces of runs, in parallel.
+template <class F>
+void ForEachRun(const Runs& runs, const F& f) {
+  constexpr int64_t kPiece = 16384;
+  if (runs.count == 0) return;
+  const int64_t pieces = (runs.length + kPiece - 1) / kPiece;
+  ParallelFor(runs.count * pieces, 1 + kPiece / runs.length, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t run = i / pieces, at = i % pieces * kPiece;
+      f(run * runs.length + at, run % runs.slopes, std::min(kPiece, runs.length - at));
+    }
+  });
+}
+
+template <class T>
+KernelOf<T> PreluReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), alpha = ctx.Input("Alpha"), out = ctx.Output("Out");
+  const Runs runs = RunsOf(ctx);
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *slope = ws.Data<const T>(alpha);
+    T* o = ws.Data<T>(out);
+    ForEachRun(runs, [&](int64_t at, int64_t k, int64_t n) {
+      for (int64_t i = at; i < at + n; ++i) o[i] = in[i] > 0 ? in[i] : slope[k] * in[i];
+    });
+  };
+}
+
+// Runs of several elements; shorter ones are not worth a call.
+Kernel PreluFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), alpha = ctx.Input("Alpha"), out = ctx.Output("Out");
+  const Runs runs = RunsOf(ctx);
+  if (x.dtype != DType::kFloat32 || runs.length < 8) return {};
+  const simd::UnaryLoop loop = simd::FindUnary(simd::Unary::kLeakyRelu);
+  return [=](Workspace& ws) {
+    const float *in = ws.Data<const float>(x), *slope = ws.Data<const float>(alpha);
+    float* o = ws.Data<float>(out);
+    ForEachRun(runs, [&](int64_t at, int64_t k, int64_t n) {
+      loop(in + at, o + at, n, {slope[k], 0, 0});
+    });
+  };
+}
+
+void InferPreluGrad(InferContext& ctx) {
+  CheckPrelu(ctx);
+  RequireOutGrad(ctx, "C4", ctx.Input("X"));
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+  ctx.SetOutput("Alpha@GRAD", ctx.Input("Alpha"));
+}
+
+// The sum of x dOut over the elements of slope k where x <= 0.
+template <class T>
+double SlopeGrad(const Runs& runs, int64_t k, const T* x, const T* dout) {
+  double sum = 0;
+  for (int64_t run = k; run < runs.count; run += runs.slopes) {
+    for (int64_t i = run * runs.length; i < (run + 1) * runs.length; ++i) {
+      if (!(x[i] > 0)) sum += static_cast<double>(x[i]) * static_cast<double>(dout[i]);
+    }
+  }
+  return sum;
+}
+
+template <class T>
+KernelOf<T> PreluGradReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), alpha = ctx.Input("Alpha"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD"), dalpha = ctx.Output("Alpha@GRAD");
+  const Runs runs = RunsOf(ctx);
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *slope = ws.Data<const T>(alpha);
+    const T* d = ws.Data<const T>(dout);
+    // X@GRAD may overwrite Out@GRAD, so it comes last.
+    if (dalpha) {
+      T* o = ws.Data<T>(dalpha);
+      const int64_t grain = 1 + 16384 / (1 + x.numel / std::max<int64_t>(1, runs.slopes));
+      ParallelFor(runs.slopes, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) o[k] = static_cast<T>(SlopeGrad(runs, k, in, d));
+      });
+    }
+    if (!dx) return;
+    T* o = ws.Data<T>(dx);
+    ForEachRun(runs, [&](int64_t at, int64_t k, int64_t n) {
+      for (int64_t i = at; i < at + n; ++i) o[i] = in[i] > 0 ? d[i] : slope[k] * d[i];
+    });
+  };
+}
+
+// With m = 1 where X <= 0, else 0, and U, V what arrived for X@GRAD and Alpha@GRAD:
+//   dOut' = U (m Alpha + 1 - m) + m X V,  X' = m dOut V,  Alpha' = sum of m dOut U.
+void PreluGradGradient(GradientContext& g) {
+  const std::string mode = g.Attr<std::string>("mode");
+  const Variable x = g.In("X"), alpha = g.In("Alpha"), dout = g.In("Out@GRAD");
+  const Variable m = Cast(Not(Greater(x, 0.0)), x.dtype());
+  // Products of a tensor of X's shape and slopes.
+  const auto slopes = [&](const Variable& v) {
+    return mode == "element" ? v : Reshape(v, {mode == "all" ? 1 : -1});
+  };
+  const AttrList axis = {{"axis", mode == "channel" ? 1 : -1}};
+  const auto times = [&](const Variable& a, const Variable& b) {
+    return g.Make("elementwise_mul", {{"X", {a.name()}}, {"Y", {b.name()}}}, axis);
+  };
+  std::vector<Variable> terms;
+  if (g.HasOutputGrad("X@GRAD")) {
+    const Variable u = g.Grad("X@GRAD"), mu = m * u;
+    const Variable s = slopes(alpha), sloped = times(mu, s);
+    terms.push_back(u - mu + sloped);
+    Variable sum = g.Make("elementwise_mul_grad",
+                          {{"X", {mu.name()}}, {"Y", {s.name()}}, {"Out@GRAD", {dout.name()}}},
+                          axis, "Y@GRAD");
+    if (mode != "element") {
+      sum = g.Make("reshape2_grad", {{"X", {alpha.name()}}, {"Out@GRAD", {sum.name()}}}, {},
+                   "X@GRAD");
+    }
+    g.Set("Alpha", sum);
+  }
+  if (g.HasOutputGrad("Alpha@GRAD")) {
+    const Variable v = slopes(g.Grad("Alpha@GRAD"));
+    terms.push_back(times(m * x, v));
+    g.Set("X", times(m * dout, v));
+  }
+  g.Set("Out@GRAD", AddAll(terms));
+}
+
+void DeclarePrelu(OpDef& def) {
+  def.Input("X", "floating-point tensor")
+      .Input("Alpha", "slopes where X <= 0")
+      .Attr<std::string>("mode", "all",
+                         "elements that share a slope: all, those of a channel "
+                         "(dim 1), or those at one place of all samples (element)")
+      .OneOf({"all", "channel", "element"})
+      .Attr<bool>("is_test", false, "taken from files and not used");
+}
+
+}  // namespace
+
+void RegisterPrelu(OpRegistry& ops) {
+  ops.Add(
+      OpDef("prelu")
+          .Doc("Out = X where X > 0, else Alpha X.")
+          .Constraint("C1", "X must have rank 2 or more in mode channel, 1 or more in mode element")
+          .Constraint(
+              "C2",
+              "Alpha must hold one element (mode all), one for each channel, or have X's dims "
+              "from 1 on with ones before them or X's shape (mode element)")
+          .Constraint("C3", "X and Alpha must have one dtype")
+          .Apply(DeclarePrelu)
+          .Output("Out", "tensor of X's shape and dtype")
+          .Infer(InferPrelu)
+          .GradientOp({"X", "Alpha"})
+          .Reference(PreluReference<float>, PreluReference<double>)
+          .Fast(PreluFast));
+  ops.Add(OpDef("prelu_grad")
+              .Doc("Gradient of prelu: X@GRAD = Out@GRAD where X > 0, else Alpha Out@GRAD; "
+                   "Alpha@GRAD = the sum of X Out@GRAD where X <= 0, over all that share a slope.")
+              .ConstraintsOf("prelu", {"C1", "C2", "C3"})
+              .Apply(DeclarePrelu)
+              .Constraint("C4", "Out@GRAD must have X's shape and dtype")
+              .Input("Out@GRAD", "gradient of Out")
+              .OptionalOutput("X@GRAD", "gradient of X")
+              .OptionalOutput("Alpha@GRAD", "gradient of Alpha")
+              .Inplace("Out@GRAD", "X@GRAD")
+              .Infer(InferPreluGrad)
+              .Gradient(PreluGradGradient)
+              .Reference(PreluGradReference<float>, PreluGradReference<double>));
+}
+
+}  // namespace coracle

@@ -1,0 +1,62 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+void InferAtan2(InferContext& ctx) {
+  VarMeta out = ctx.Input("X1");
+  ctx.Require("C1", out.shape.CompatibleWith(ctx.InputShape("X2")), out.shape,
+              ctx.InputShape("X2"));
+  RequireSameDType(ctx, "C2", "X1", "X2");
+  if (IsInteger(out.dtype)) out.dtype = DType::kFloat64;
+  ctx.SetOutput("Out", out);
+}
+
+template <class T>
+KernelOf<T> Atan2Reference(const PrepareContext& ctx) {
+  using Real = std::conditional_t<std::is_integral_v<T>, double, T>;
+  const TensorArg x1 = ctx.Input("X1"), x2 = ctx.Input("X2"), out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    const T *a = ws.Data<const T>(x1), *b = ws.Data<const T>(x2);
+    Real* o = ws.Data<Real>(out);
+    ParallelFor(out.numel, 16384, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        o[i] = std::atan2(static_cast<Real>(a[i]), static_cast<Real>(b[i]));
+    });
+  };
+}
+
+// With s = dOut / (X1^2 + X2^2):  dX1 = X2 s,  dX2 = -X1 s.
+void Atan2Gradient(GradientContext& g) {
+  const Variable x1 = g.In("X1"), x2 = g.In("X2"), square = Square(x1);
+  const Variable s = g.Grad("Out") / (square + Square(x2));
+  g.Set("X1", x2 * s);
+  g.Set("X2", -(x1 * s));
+}
+
+}  // namespace
+
+void RegisterAtan2(OpRegistry& ops) {
+  ops.Add(OpDef("atan2")
+              .Doc("Out = the angle of the point (X2, X1), in [-pi, pi], element by element; of "
+                   "integers in float64.")
+              .Constraint("C1", "X1 and X2 must have one shape")
+              .Constraint("C2", "X1 and X2 must have one dtype")
+              .Input("X1", "the ordinates")
+              .Input("X2", "the abscissas, of X1's shape and dtype")
+              .Output("Out", "tensor of X1's shape")
+              .Infer(InferAtan2)
+              .Gradient(Atan2Gradient)
+              .Reference(Atan2Reference<float>, Atan2Reference<double>, Atan2Reference<int32_t>,
+                         Atan2Reference<int64_t>));
+}
+
+}  // namespace coracle

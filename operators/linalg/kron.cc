@@ -1,0 +1,134 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/reduce.h>
+#include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+// Dim i of a shape that is aligned with the last dims of one of rank `rank`.
+int64_t Aligned(const Shape& shape, int i, int rank) {
+  const int at = i - (rank - shape.rank());
+  return at < 0 ? 1 : shape[at];
+}
+
+VarMeta KronOut(InferContext& ctx) {
+  const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
+  RequireSameDType(ctx, "C1", "X", "Y");
+  VarMeta out = ctx.Input("X");
+  out.shape = {};
+  const int rank = std::max(x.rank(), y.rank());
+  for (int i = 0; i < rank; ++i)
+    out.shape.Append(MulDims(Aligned(x, i, rank), Aligned(y, i, rank)));
+  return out;
+}
+
+// Where the elements of the operands stand in Out: element i of X and j of Y give the one at
+// offset(i) + offset(j).
+struct Places {
+  Dims x, y;
+};
+Places PlacesOf(const PrepareContext& ctx) {
+  const Shape &x = ctx.Input("X").shape, &y = ctx.Input("Y").shape;
+  Places places;
+  const int rank = std::max(x.rank(), y.rank());
+  places.x.rank = places.y.rank = rank;
+  int64_t step = 1;
+  for (int i = rank - 1; i >= 0; --i) {
+    const int64_t a = Aligned(x, i, rank), b = Aligned(y, i, rank);
+    places.x.size[i] = a;
+    places.y.size[i] = b;
+    places.y.step[i] = step;
+    places.x.step[i] = step * b;
+    step *= a * b;
+  }
+  return places;
+}
+
+// Calls f(i, j, place) for all elements i, j of the two operands.
+template <class F>
+void ForEachPair(const Dims& outer, const Dims& inner, const F& f) {
+  const int64_t m = outer.numel(), n = inner.numel();
+  if (n == 0) return;
+  DimsWalk from(outer, 0);
+  for (int64_t i = 0; i < m; ++i, from.Next()) {
+    DimsWalk to(inner, 0);
+    for (int64_t j = 0; j < n; ++j, to.Next()) f(i, j, from.offset() + to.offset());
+  }
+}
+
+template <class T>
+KernelOf<T> Kron(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  const Places places = PlacesOf(ctx);
+  return [=](Workspace& ws) {
+    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
+    T* o = ws.Data<T>(out);
+    ForEachPair(places.x, places.y,
+                [&](int64_t i, int64_t j, int64_t at) { o[at] = WrapMul(a[i], b[j]); });
+  };
+}
+
+// dX[i] = sum over j of dOut at (i, j) Y[j], and the same for Y.
+template <class T>
+KernelOf<T> KronGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD"), dy = ctx.Output("Y@GRAD");
+  const Places places = PlacesOf(ctx);
+  return [=](Workspace& ws) {
+    const T* d = ws.Data<const T>(dout);
+    const auto sum = [&](const Dims& own, const Dims& others, const T* other, const TensorArg& to) {
+      T* o = ws.Data<T>(to);
+      std::fill_n(o, to.numel, T(0));
+      ForEachPair(own, others, [&](int64_t i, int64_t j, int64_t at) { o[i] += d[at] * other[j]; });
+    };
+    if (dx) sum(places.x, places.y, ws.Data<const T>(y), dx);
+    if (dy) sum(places.y, places.x, ws.Data<const T>(x), dy);
+  };
+}
+
+void InferKronGrad(InferContext& ctx) {
+  RequireOutGrad(ctx, "C2", KronOut(ctx));
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+  ctx.SetOutput("Y@GRAD", ctx.Input("Y"));
+}
+
+}  // namespace
+
+void RegisterKron(OpRegistry& ops) {
+  ops.Add(OpDef("kron")
+              .Doc("Out = the Kronecker product of X and Y: the product of each element of X with "
+                   "all of Y, as a block. The operand of lower rank gets leading dims of 1; each "
+                   "dim of Out is the product of the operands'. Integers wrap around.")
+              .Constraint("C1", "X and Y must have one dtype")
+              .Input("X", "tensor of numbers")
+              .Input("Y", "tensor of X's dtype")
+              .Output("Out", "tensor of X's dtype")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", KronOut(ctx)); })
+              .GradientOp({"X", "Y"})
+              .Reference(Kron<float>, Kron<double>, Kron<int32_t>, Kron<int64_t>));
+  ops.Add(
+      OpDef("kron_grad")
+          .Doc("Gradient of kron: X@GRAD = the sums of the blocks of Out@GRAD times Y, Y@GRAD = "
+               "the sum of the blocks times the elements of X.")
+          .ConstraintsOf("kron", {"C1"})
+          .Constraint("C2", "Out@GRAD must have Out's shape and dtype")
+          .Input("X", "the forward op's")
+          .Input("Y", "the forward op's")
+          .Input("Out@GRAD", "gradient of Out")
+          .OptionalOutput("X@GRAD", "gradient of X")
+          .OptionalOutput("Y@GRAD", "gradient of Y")
+          .Infer(InferKronGrad)
+          .Gradient([](GradientContext& g) { SetBilinearGradGradient(g, "kron", {}); })
+          .Reference(KronGrad<float>, KronGrad<double>));
+}
+
+}  // namespace coracle

@@ -1,0 +1,78 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/rules/same_type.h>
+
+namespace coracle {
+namespace {
+
+void InferDot(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  ctx.Require("C1", x.shape.rank() == 1 || x.shape.rank() == 2, x.shape);
+  ctx.Require("C2", x.shape.CompatibleWith(ctx.InputShape("Y")), x.shape, ctx.InputShape("Y"));
+  RequireSameDType(ctx, "C3", "X", "Y");
+  x.shape[x.shape.rank() - 1] = 1;
+  ctx.SetOutput("Out", x);
+}
+
+// out[r] = sum(x, y, n) of row r.
+template <class T, class SumRow>
+Kernel DotKernel(const PrepareContext& ctx, const SumRow& sum) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  const int64_t n = x.shape[x.shape.rank() - 1];
+  return [=](Workspace& ws) {
+    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
+    T* o = ws.Data<T>(out);
+    ParallelFor(out.numel, 1 + 32768 / (1 + n), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) o[r] = sum(a + r * n, b + r * n, n);
+    });
+  };
+}
+
+template <class T>
+KernelOf<T> DotReference(const PrepareContext& ctx) {
+  return DotKernel<T>(ctx, [](const T* x, const T* y, int64_t n) {
+    using Acc = std::conditional_t<std::is_integral_v<T>, T, double>;
+    Acc sum = 0;
+    for (int64_t i = 0; i < n; ++i)
+      sum = WrapAdd(sum, WrapMul(static_cast<Acc>(x[i]), static_cast<Acc>(y[i])));
+    return static_cast<T>(sum);
+  });
+}
+
+Kernel DotFast(const PrepareContext& ctx) {
+  if (ctx.Input("X").dtype != DType::kFloat32) return {};
+  return DotKernel<float>(ctx, simd::Dot);
+}
+
+// dX = Y dOut, dY = X dOut.
+void DotGradient(GradientContext& g) {
+  g.Set("X", g.In("Y") * g.Grad("Out"));
+  g.Set("Y", g.In("X") * g.Grad("Out"));
+}
+
+}  // namespace
+
+void RegisterDot(OpRegistry& ops) {
+  ops.Add(OpDef("dot")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("Out = the sum of X Y over the last dim. Integers wrap around.")
+              .Constraint("C1", "X must have rank 1 or 2")
+              .Constraint("C2", "X and Y must have one shape")
+              .Constraint("C3", "X and Y must have one dtype")
+              .Input("X", "tensor of numbers, [K] or [N, K]")
+              .Input("Y", "tensor of X's shape and dtype")
+              .Output("Out", "[1] or [N, 1]")
+              .Infer(InferDot)
+              .Gradient(DotGradient)
+              .Reference(DotReference<float>, DotReference<double>, DotReference<int32_t>,
+                         DotReference<int64_t>)
+              .Fast(DotFast));
+}
+
+}  // namespace coracle

@@ -1,0 +1,133 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/total_order.h>
+#include <coracle/operators/rules/index.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace coracle {
+namespace {
+
+void InferArgsort(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  ctx.Axis("C1", ctx.Attr<int32_t>("axis"), x.shape.rank());
+  ctx.SetOutput("Out", x);
+  x.dtype = DType::kInt64;
+  ctx.SetOutput("Indices", x);
+}
+
+// X as [outer, n, inner].
+struct Layout {
+  int64_t outer, n, inner;
+};
+
+Layout MakeLayout(const PrepareContext& ctx, const Shape& x) {
+  int axis = 0;
+  x.NormalizeAxis(ctx.Attr<int32_t>("axis"), &axis);
+  return {x.Product(0, axis), x[axis], x.Product(axis + 1, x.rank())};
+}
+
+template <class T>
+KernelOf<T> Argsort(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), indices = ctx.Output("Indices");
+  if (x.numel == 0) return [](Workspace&) {};
+  const Layout l = MakeLayout(ctx, x.shape);
+  const bool descending = ctx.Attr<bool>("descending");
+  const TensorArg scratch = ctx.Scratch(DType::kInt64, {x.numel});
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* values = out ? ws.Data<T>(out) : nullptr;
+    int64_t* found = ws.Data<int64_t>(indices);
+    int64_t* orders = ws.Data<int64_t>(scratch);
+    ParallelFor(l.outer * l.inner, 1 + 4096 / l.n, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t first = r / l.inner * l.n * l.inner + r % l.inner;
+        int64_t* order = orders + r * l.n;
+        std::iota(order, order + l.n, int64_t{0});
+        std::sort(order, order + l.n, Better<T>{in + first, l.inner, descending});
+        for (int64_t j = 0; j < l.n; ++j) {
+          const int64_t to = first + j * l.inner;
+          if (values) values[to] = in[first + order[j] * l.inner];
+          found[to] = order[j];
+        }
+      }
+    });
+  };
+}
+
+void InferArgsortGrad(InferContext& ctx) {
+  const VarMeta& dout = ctx.Input("Out@GRAD");
+  const VarMeta& indices = ctx.Input("Indices");
+  ctx.Axis("C1", ctx.Attr<int32_t>("axis"), dout.shape.rank());
+  ctx.Require("C2", IsIndexType(indices.dtype) && indices.shape.CompatibleWith(dout.shape),
+              "Indices", indices, "Out@GRAD", dout);
+  ctx.SetOutput("X@GRAD", dout);
+}
+
+// Every gradient goes back to the place that its value came from.
+template <class T>
+KernelOf<T> ArgsortGrad(const PrepareContext& ctx) {
+  const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD");
+  if (dx.numel == 0) return [](Workspace&) {};
+  const Layout l = MakeLayout(ctx, dx.shape);
+  const int64_t bytes = dx.nbytes();
+  return [=](Workspace& ws) {
+    const IndexReader at(ws, indices);
+    const T* from = ws.Data<const T>(dout);
+    T* to = ws.Data<T>(dx);
+    FillZeroBytes(to, bytes);
+    for (int64_t i = 0; i < dout.numel; ++i) {
+      if (at[i] < 0 || at[i] >= l.n) ThrowIndexRange("argsort_grad", "Indices", i, at[i], l.n);
+      T& target = to[(i / (l.n * l.inner) * l.n + at[i]) * l.inner + i % l.inner];
+      target = T(target + from[i]);
+    }
+  };
+}
+
+// Indices are permutations. What arrives is taken along them: put back along their inverses.
+void ArgsortGradGradient(GradientContext& g) {
+  const AttrList axis = g.ForwardAttrs({"axis"});
+  const Variable inverse = g.Make("argsort", {{"X", {g.Input("Indices")}}}, axis, "Indices");
+  g.Set("Out@GRAD", g.Make("argsort_grad",
+                           {{"Indices", {inverse.name()}}, {"Out@GRAD", {g.OutputGrad("X@GRAD")}}},
+                           axis, "X@GRAD"));
+}
+
+}  // namespace
+
+void RegisterArgsort(OpRegistry& ops) {
+  ops.Add(OpDef("argsort")
+              .Doc("Out = X sorted along axis, and Indices = where its elements stood in X. Equal "
+                   "elements keep their order; a nan counts as the largest.")
+              .Constraint("C1", "axis must lie in [-rank, rank)")
+              .Input("X", "tensor of rank 1 or more")
+              .OptionalOutput("Out", "the sorted tensor")
+              .Output("Indices", "int64 tensor of X's shape")
+              .Attr<int32_t>("axis", -1, "the dimension to sort")
+              .Attr<bool>("descending", false, "the largest element first")
+              .Infer(InferArgsort)
+              .GradientOp({"Indices"})
+              .Reference(Argsort<float>, Argsort<double>, Argsort<int32_t>, Argsort<int64_t>));
+  ops.Add(OpDef("argsort_grad")
+              .Doc("Gradient of argsort: X@GRAD = Out@GRAD put back to Indices along axis.")
+              .ConstraintsOf("argsort", {"C1"})
+              .Constraint("C2", "Indices must be integers in the shape of Out@GRAD")
+              .Input("Indices", "found by the forward op")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .AttrsOf("argsort")
+              .NoGradientTo({"Indices"})
+              .KernelTypeFrom("Out@GRAD")
+              .Infer(InferArgsortGrad)
+              .Gradient(ArgsortGradGradient)
+              .Reference(ArgsortGrad<float>, ArgsortGrad<double>, ArgsortGrad<float16>,
+                         ArgsortGrad<bfloat16>));
+}
+
+}  // namespace coracle

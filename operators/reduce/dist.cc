@@ -1,0 +1,153 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/reduce.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/reduce/axes.h>
+#include <coracle/operators/reduce/p_norm.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+// Dim i of a shape that is aligned with the last dims of one of rank `rank`.
+int64_t Aligned(const Shape& shape, int i, int rank) {
+  const int at = i - (rank - shape.rank());
+  return at < 0 ? 1 : shape[at];
+}
+
+bool OneRepeats(int64_t a, int64_t b) {
+  if (a == 1 || b == 1 || InferContext::Matches(a, b)) return true;
+  return a > 0 && b > 0 && (a % b == 0 || b % a == 0);
+}
+
+void InferDist(InferContext& ctx) {
+  const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
+  const int rank = std::max(x.rank(), y.rank());
+  for (int i = 0; i < rank; ++i) {
+    const int64_t a = Aligned(x, i, rank), b = Aligned(y, i, rank);
+    ctx.Require("C1", OneRepeats(a, b), "X", x, "Y", y);
+  }
+  RequireSameDType(ctx, "C2", "X", "Y");
+  ctx.SetOutput("Out", ctx.InputDType("X"), {1});
+}
+
+Shape DifferenceShape(const Shape& x, const Shape& y) {
+  const int rank = std::max(x.rank(), y.rank());
+  Shape shape;
+  for (int i = 0; i < rank; ++i) {
+    const int64_t a = Aligned(x, i, rank), b = Aligned(y, i, rank);
+    shape.Append(a == 1 ? b : b == 1 ? a : std::max(a, b));
+  }
+  return shape;
+}
+
+// Where the elements of an operand stand that repeats along the dims of the difference.
+struct Operand {
+  Operand(const Shape& own, int rank) {
+    int64_t next = 1;
+    for (int i = rank - 1; i >= 0; --i) {
+      size[i] = Aligned(own, i, rank);
+      step[i] = next;
+      next *= size[i];
+    }
+  }
+  int64_t Offset(const int64_t* index, int rank) const {
+    int64_t offset = 0;
+    for (int i = 0; i < rank; ++i) offset += index[i] % size[i] * step[i];
+    return offset;
+  }
+  int64_t size[Shape::kMaxRank], step[Shape::kMaxRank];
+};
+
+template <class T>
+KernelOf<T> DistReference(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  const Shape shape = DifferenceShape(x.shape, y.shape);
+  const int64_t numel = shape.numel();
+  const Operand from_x(x.shape, shape.rank()), from_y(y.shape, shape.rank());
+  return WithNorm(static_cast<double>(ctx.Attr<float>("p")), [&](const auto& norm) -> Kernel {
+    return [=](Workspace& ws) {
+      const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
+      int64_t index[Shape::kMaxRank] = {};
+      double acc = norm.Start();
+      for (int64_t i = 0; i < numel; ++i) {
+        // The difference may have far more elements than the operands.
+        if (i % (1 << 20) == 0) CheckTimeLimit("computing a distance");
+        const T d = a[from_x.Offset(index, shape.rank())] - b[from_y.Offset(index, shape.rank())];
+        acc = norm.Step(acc, std::abs(static_cast<double>(d)));
+        for (int k = shape.rank() - 1; k >= 0 && ++index[k] == shape[k]; --k) index[k] = 0;
+      }
+      ws.Data<T>(out)[0] = static_cast<T>(norm.Finish(acc));
+    };
+  });
+}
+
+// The attr of a tile op that repeats v where `other` is a multiple of it; empty if nothing is.
+std::vector<int32_t> Repeats(const Variable& v, const Variable& other) {
+  std::vector<int32_t> times;
+  bool any = false;
+  const int rank = v.shape().rank();
+  for (int i = 0; i < rank; ++i) {
+    const int at = i + other.shape().rank() - rank;
+    const int64_t own = v.shape()[i], more = at < 0 ? 1 : other.shape()[at];
+    times.push_back(own > 1 && more > own ? static_cast<int32_t>(more / own) : 1);
+    any |= times.back() > 1;
+  }
+  return any ? times : std::vector<int32_t>();
+}
+
+// dX = the gradient of the norm by X - Y, summed over what repeats, dY = -dX. The divisor is (Out +
+// 1e-10)^(p - 1).
+void DistGradient(GradientContext& g) {
+  const Variable x = g.In("X"), y = g.In("Y"), out = g.Out("Out");
+  const auto p = static_cast<double>(g.Attr<float>("p"));
+  const auto repeated = [&](const Variable& v, const std::vector<int32_t>& times) {
+    if (times.empty()) return v;
+    return g.Make("tile", {{"X", {v.name()}}}, {{"repeat_times", times}});
+  };
+  const std::vector<int32_t> times_x = Repeats(x, y), times_y = Repeats(y, x);
+  const Variable wide_x = repeated(x, times_x), wide_y = repeated(y, times_y);
+  const Variable d = wide_x - wide_y;
+  const Variable dd =
+      OfRankLike(d, NormGradient(d, std::isinf(p) ? out : out + 1e-10, g.Grad("Out"), p, 0,
+                                 [](const Variable& value) { return value; }));
+  const auto set = [&](const char* slot, const Variable& v, const std::vector<int32_t>& times) {
+    const std::string output = std::string(slot) + "@GRAD";
+    const Variable wide = g.Make(
+        "elementwise_sub_grad",
+        {{"X", {wide_x.name()}}, {"Y", {wide_y.name()}}, {"Out@GRAD", {dd.name()}}}, {}, output);
+    if (times.empty()) return g.Set(slot, wide);
+    g.Set(slot, g.Make("tile_grad", {{"X", {v.name()}}, {"Out@GRAD", {wide.name()}}},
+                       {{"repeat_times", times}}, "X@GRAD"));
+  };
+  set("X", x, times_x);
+  set("Y", y, times_y);
+}
+
+}  // namespace
+
+void RegisterDist(OpRegistry& ops) {
+  ops.Add(
+      OpDef("dist")
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc("Out = the norm of order p of X - Y over all elements, as that of p_norm. The "
+               "operands align at their last dims; an operand repeats along a dim where the "
+               "other one is a multiple of it.")
+          .Constraint("C1", "of aligned dims of X and Y one must divide the other")
+          .Constraint("C2", "X and Y must have one dtype")
+          .Input("X", "floating-point tensor")
+          .Input("Y", "tensor of X's dtype")
+          .Output("Out", "tensor [1]")
+          .Attr<float>("p", 2.0f, "the order; inf and -inf for the largest and smallest |X - Y|")
+          .Infer(InferDist)
+          .Gradient(DistGradient)
+          .Reference(DistReference<float>, DistReference<double>));
+}
+
+}  // namespace coracle

@@ -1,0 +1,79 @@
+// lod_reset: the same tensor with other sequences.
+
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/rules/index.h>
+
+#include <utility>
+
+namespace coracle {
+namespace {
+
+void InferReset(InferContext& ctx) {
+  VarMeta out = ctx.Input("X");
+  ctx.Require("C1", out.shape.rank() >= 1, out);
+  const bool given = !ctx.Attr<std::vector<int32_t>>("target_lod").empty();
+  ctx.Require("C2", ctx.HasInput("Y") || given, "target_lod", "[]");
+  out.lod_level = ctx.Attr<bool>("append") ? out.lod_level + 1 : 1;
+  if (ctx.HasInput("Y")) out.lod_level = std::max(out.lod_level, ctx.Input("Y").lod_level);
+  ctx.SetOutput("Out", out);
+}
+
+Kernel Reset(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  const std::string name = ctx.op().Output("Out")[0];
+  const std::string not_integers = ctx.Failure("C3");
+  const auto target = ctx.Attr<std::vector<int32_t>>("target_lod");
+  const bool append = ctx.Attr<bool>("append");
+  const int64_t bytes = x.nbytes();
+  return [=](Workspace& ws) {
+    // CheckLod wants a tensor of that shape, not its elements.
+    Tensor reset = Tensor::View(x.dtype, x.shape, nullptr);
+    if (y && !ws.LodOf(y).empty()) {
+      reset.lod() = ws.LodOf(y);
+    } else {
+      if (append) reset.lod() = ws.LodOf(x);
+      std::vector<uint64_t>& level = reset.lod().emplace_back(target.begin(), target.end());
+      if (y) {
+        if (!IsIndexType(y.dtype))
+          ThrowInvalid(not_integers + ", got " + std::string(ToString(y.dtype)));
+        const IndexReader offsets(ws, y);
+        level.clear();
+        for (int64_t i = 0; i < y.numel; ++i) level.push_back(static_cast<uint64_t>(offsets[i]));
+      }
+    }
+    CheckLod(name, reset);
+    CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes);
+    ws.OutputLod(out) = std::move(reset.lod());
+  };
+}
+
+}  // namespace
+
+void RegisterLodReset(OpRegistry& ops) {
+  ops.Add(OpDef("lod_reset")
+              .Doc("Out = X with another LoD: that of Y, or one level of the offsets that a Y "
+                   "without LoD holds, or of target_lod. With append, that level comes behind "
+                   "those of X; it does not count for a Y with LoD.")
+              .Constraint("C1", "X must have rows")
+              .Constraint("C2", "there must be Y or target_lod")
+              .Constraint("C3", "a Y without LoD must hold int32 or int64 offsets")
+              .Input("X", "tensor of any dtype")
+              .OptionalInput("Y", "tensor with LoD, or int32 or int64 offsets")
+              .Output("Out", "tensor of X's type")
+              .Attr<std::vector<int32_t>>("target_lod", {}, "offsets, where there is no Y")
+              .Attr<bool>("append", false, "keep the levels of X before the new one")
+              .NoGradientTo({"Y"})
+              .MakesLod()
+              .Inplace("X", "Out")
+              .Alias("X", "Out")
+              .Infer(InferReset)
+              .Gradient([](GradientContext& g) { g.Set("X", g.Grad("Out")); })
+              .Reference(Reset));
+}
+
+}  // namespace coracle

@@ -1,0 +1,254 @@
+// sequence_pad, sequence_unpad: sequences as rows of one length, and back.
+
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/same_type.h>
+#include <coracle/operators/sequence/sequences.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+// --- sequence_pad ---
+
+// [sequences, length, ...], of which an exact context knows all but the length.
+Shape PaddedShape(InferContext& ctx, int64_t length) {
+  const VarMeta& x = ctx.Input("X");
+  ctx.Require("C1", x.shape.rank() >= 1, x);
+  const auto sizes = ctx.LevelSizes("X");
+  if (sizes) ctx.Require("C2", sizes->size() == 1, "levels", sizes->size());
+  std::vector<int64_t> dims = x.shape.ToVector();
+  dims[0] = length;
+  dims.insert(dims.begin(), sizes ? sizes->front() : -1);
+  return ToShape(ctx, "C1", dims);
+}
+
+void InferPad(InferContext& ctx) {
+  const int32_t length = ctx.Attr<int32_t>("padded_length");
+  ctx.Require("C4", length >= -1, "padded_length", length);
+  const Shape out = PaddedShape(ctx, length);
+  const VarMeta &x = ctx.Input("X"), &pad = ctx.Input("PadValue");
+  Shape row;
+  for (int i = 1; i < x.shape.rank(); ++i) row.Append(x.shape[i]);
+  ctx.Require("C3",
+              pad.dtype == x.dtype && (NumelOf(pad.shape) == 1 || pad.shape.CompatibleWith(row) ||
+                                       (!pad.shape.IsKnown() && !ctx.exact())),
+              "PadValue", pad, "X", x);
+  ctx.SetOutput("Out", x.dtype, out);
+  ctx.SetOutput("Length", DType::kInt64, {out[0]});
+}
+
+void WriteLengths(Workspace& ws, const TensorArg& length, const Sequences& s) {
+  if (!length) return;
+  for (int64_t i = 0; i < s.count(); ++i) ws.Data<int64_t>(length)[i] = s.length(i);
+}
+
+Kernel Pad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), pad = ctx.Input("PadValue");
+  const TensorArg out = ctx.Output("Out"), length = ctx.Output("Length");
+  const SequencesArg sequences(ctx, "X", "C2");
+  const RunConstraint fits(ctx, "C4");
+  const int64_t padded = ctx.Attr<int32_t>("padded_length"), width = RowWidth(x.shape);
+  return [=](Workspace& ws) {
+    const Sequences s = sequences(ws);
+    int64_t longest = 0;
+    for (int64_t i = 0; i < s.count(); ++i) longest = std::max(longest, s.length(i));
+    const int64_t steps = padded < 0 ? longest : padded;
+    fits.Require(steps >= longest, "padded_length", steps, "longest", longest);
+    Shape shape{s.count(), steps};
+    for (int i = 1; i < x.shape.rank(); ++i) shape.Append(x.shape[i]);
+    Tensor& result = ResizeOutput(ws, out, x.dtype, shape);
+    if (width == 0) return WriteLengths(ws, length, s);
+    const size_t row_bytes = RowBytes(x.dtype, x.shape);
+    const RowCopy copy(ws.Data<const void>(x), result.raw(), row_bytes);
+    const RowCopy copy_pad(ws.Data<const void>(pad), result.raw(), row_bytes);
+    for (int64_t i = 0; i < s.count(); ++i) {
+      const int64_t n = s.length(i);
+      copy(s.begin(i), i * steps, n);
+      if (pad.numel == 1) {
+        FillElements(
+            static_cast<char*>(result.raw()) + static_cast<size_t>(i * steps + n) * row_bytes,
+            (steps - n) * width, ws.Data<const void>(pad), SizeOf(x.dtype));
+      } else {
+        for (int64_t k = n; k < steps; ++k) copy_pad(0, i * steps + k, 1);
+      }
+    }
+    WriteLengths(ws, length, s);
+  };
+}
+
+void InferPadGrad(InferContext& ctx) {
+  const VarMeta &x = ctx.Input("X"), &dout = ctx.Input("Out@GRAD");
+  Shape out = PaddedShape(ctx, -1);
+  ctx.Require("C5", dout.dtype == x.dtype && dout.shape.CompatibleWith(out), "Out@GRAD", dout, "X",
+              x);
+  ctx.SetOutput("X@GRAD", x);
+}
+
+Kernel PadGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const SequencesArg sequences(ctx, "X", "C2");
+  const RunConstraint fits(ctx, "C5");
+  const size_t bytes = RowBytes(x.dtype, x.shape);
+  return [=](Workspace& ws) {
+    const Sequences s = sequences(ws);
+    const int64_t steps = dout.shape[1];
+    const RowCopy copy(ws.Data<const void>(dout), ws.Data<void>(dx), bytes);
+    for (int64_t i = 0; i < s.count(); ++i) {
+      fits.Require(s.length(i) <= steps, "Out@GRAD", dout.shape, "sequence of", s.length(i));
+      copy(i * steps, s.begin(i), s.length(i));
+    }
+  };
+}
+
+// --- sequence_unpad ---
+
+// The rows of X or Out that belong to one step.
+Shape StepShape(const Shape& x, int64_t rows) {
+  Shape shape{rows};
+  for (int i = 2; i < x.rank(); ++i) shape.Append(x[i]);
+  if (x.rank() == 2) shape.Append(1);
+  return shape;
+}
+
+void RequireUnpad(const InferContext& ctx) {
+  const Shape &x = ctx.InputShape("X"), &length = ctx.InputShape("Length");
+  ctx.Require("C1", x.rank() >= 2, x);
+  RequireIndexType(ctx, "C2", "Length");
+  const bool column = length.rank() == 2 && InferContext::Matches(length[1], 1);
+  ctx.Require("C2", (length.rank() == 1 || column) && InferContext::Matches(length[0], x[0]),
+              "Length", length, "X", x);
+}
+
+void InferUnpad(InferContext& ctx) {
+  RequireUnpad(ctx);
+  ctx.SetOutput("Out",
+                {VarType::kLoDTensor, ctx.InputDType("X"), StepShape(ctx.InputShape("X"), -1), 1});
+}
+
+// Where the rows of each sequence of X lie in Out.
+class Unpadding {
+ public:
+  explicit Unpadding(const PrepareContext& ctx)
+      : x_(ctx.Input("X")), length_(ctx.Input("Length")), fits_(ctx, "C3") {}
+  std::vector<uint64_t> Offsets(Workspace& ws) const {
+    const IndexReader lengths(ws, length_);
+    std::vector<uint64_t> offsets{0};
+    for (int64_t i = 0; i < x_.shape[0]; ++i) {
+      const int64_t n = lengths[i];
+      fits_.Require(n >= 0 && n <= x_.shape[1], "length", n, "X", x_.shape);
+      offsets.push_back(offsets.back() + static_cast<uint64_t>(n));
+    }
+    return offsets;
+  }
+
+ private:
+  TensorArg x_, length_;
+  RunConstraint fits_;
+};
+
+Kernel Unpad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const Unpadding unpadding(ctx);
+  return [=](Workspace& ws) {
+    std::vector<uint64_t> offsets = unpadding.Offsets(ws);
+    const Shape shape = StepShape(x.shape, static_cast<int64_t>(offsets.back()));
+    Tensor& result = ResizeOutput(ws, out, x.dtype, shape);
+    const RowCopy copy(ws.Data<const void>(x), result.raw(), RowBytes(x.dtype, shape));
+    const Sequences s(offsets);
+    for (int64_t i = 0; i < s.count(); ++i) copy(i * x.shape[1], s.begin(i), s.length(i));
+    result.lod() = {std::move(offsets)};
+  };
+}
+
+void InferUnpadGrad(InferContext& ctx) {
+  RequireUnpad(ctx);
+  const VarMeta &x = ctx.Input("X"), &dout = ctx.Input("Out@GRAD");
+  ctx.Require("C4", dout.dtype == x.dtype && dout.shape.CompatibleWith(StepShape(x.shape, -1)),
+              "Out@GRAD", dout, "X", x);
+  ctx.SetOutput("X@GRAD", x);
+}
+
+Kernel UnpadGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const Unpadding unpadding(ctx);
+  const RunConstraint fits(ctx, "C4");
+  return [=](Workspace& ws) {
+    const std::vector<uint64_t> offsets = unpadding.Offsets(ws);
+    const Sequences s(offsets);
+    fits.Require(s.begin(s.count()) == dout.shape[0], "Out@GRAD", dout.shape, "rows",
+                 s.begin(s.count()));
+    FillZeroBytes(ws.Data<void>(dx), dx.nbytes());
+    const RowCopy copy(ws.Data<const void>(dout), ws.Data<void>(dx),
+                       RowBytes(dout.dtype, dout.shape));
+    for (int64_t i = 0; i < s.count(); ++i) copy(s.begin(i), i * x.shape[1], s.length(i));
+  };
+}
+
+}  // namespace
+
+void RegisterSequencePad(OpRegistry& ops) {
+  ops.Add(OpDef("sequence_pad")
+              .Doc("Out[i] = the rows of sequence i of X, then rows of PadValue; Length[i] = the "
+                   "number of its rows.")
+              .Constraint("C1", "X must have rows")
+              .Constraint("C2", "X must have LoD of one level")
+              .Constraint("C3", "PadValue must be one element, or one row, of X's dtype")
+              .Constraint("C4", "padded_length must be -1, or no sequence longer")
+              .Input("X", "tensor with LoD, of any dtype")
+              .Input("PadValue", "tensor of one element or of the shape of a row")
+              .Output("Out", "tensor [sequences, length, ...]")
+              .Output("Length", "int64 tensor [sequences]")
+              .Attr<int32_t>("padded_length", -1, "the length; -1: that of the longest sequence")
+              .RunTimeShape()
+              .NoLod()
+              .NoGradientTo({"PadValue"})
+              .Infer(InferPad)
+              .GradientOp({"X"})
+              .Reference(Pad));
+  ops.Add(OpDef("sequence_pad_grad")
+              .Doc("Gradient of sequence_pad: X@GRAD = Out@GRAD without the padding.")
+              .ConstraintsOf("sequence_pad", {"C1", "C2"})
+              .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+              .Input("X", "the forward op's, for its shape and LoD")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .AttrsOf("sequence_pad")
+              .NoGradient("second derivatives of sequence ops are not provided")
+              .Infer(InferPadGrad)
+              .Reference(PadGrad));
+  ops.Add(OpDef("sequence_unpad")
+              .Doc("Out = the first Length[i] rows of each X[i], one after the other, as sequences "
+                   "of a batch. X of rank 2 gives Out one column.")
+              .Constraint("C1", "X must be [sequences, length, ...]")
+              .Constraint("C2", "Length must hold one int32 or int64 for each sequence")
+              .Constraint("C3", "Length must lie in [0, length of X]")
+              .Input("X", "tensor [sequences, length, ...] of any dtype")
+              .Input("Length", "int32 or int64 tensor [sequences] or [sequences, 1]")
+              .Output("Out", "tensor with LoD")
+              .RunTimeShape()
+              .NoGradientTo({"Length"})
+              .Infer(InferUnpad)
+              .GradientOp({"X", "Length"})
+              .Reference(Unpad));
+  ops.Add(OpDef("sequence_unpad_grad")
+              .Doc("Gradient of sequence_unpad: X@GRAD = Out@GRAD, and zeros in the padding.")
+              .ConstraintsOf("sequence_unpad", {"C1", "C2", "C3"})
+              .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
+              .Input("X", "the forward op's, for its shape")
+              .Input("Length", "the forward op's")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .NoGradientTo({"Length"})
+              .NoGradient("second derivatives of sequence ops are not provided")
+              .Infer(InferUnpadGrad)
+              .Reference(UnpadGrad));
+}
+
+}  // namespace coracle

@@ -1,0 +1,172 @@
+// sequence_pool: one row for each sequence of a batch.
+
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/sequence/sequences.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+VarMeta PoolOut(InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  ctx.Require("C1", x.shape.rank() >= 1, x);
+  const auto sizes = ctx.LevelSizes("X");
+  if (sizes) ctx.Require("C2", sizes->size() == 1 || sizes->size() == 2, "levels", sizes->size());
+  x.shape[0] = sizes ? sizes->back() : -1;
+  x.lod_level = std::max(0, x.lod_level - 1);
+  return x;
+}
+
+void InferPool(InferContext& ctx) {
+  VarMeta out = PoolOut(ctx);
+  ctx.SetOutput("Out", out);
+  out.dtype = DType::kInt32;
+  ctx.SetOutput("MaxIndex", out);
+}
+
+// The first row with the largest value of column j.
+template <class T>
+int64_t MaxRow(const T* x, int64_t width, int64_t j, int64_t begin, int64_t end) {
+  int64_t best = begin;
+  for (int64_t r = begin + 1; r < end; ++r) {
+    if (x[r * width + j] > x[best * width + j]) best = r;
+  }
+  return best;
+}
+
+// The factor of a sum over n rows.
+template <class T>
+T Factor(const std::string& type, int64_t n) {
+  if (type == "AVERAGE") return T(1) / static_cast<T>(n);
+  return type == "SQRT" ? T(1) / std::sqrt(static_cast<T>(n)) : T(1);
+}
+
+template <class T>
+void PoolOne(const std::string& type, const T* x, int64_t begin, int64_t end, int64_t width,
+             T* out) {
+  if (type == "FIRST" || type == "LAST") {
+    std::copy_n(x + (type == "FIRST" ? begin : end - 1) * width, width, out);
+  } else if (type == "MAX") {
+    for (int64_t j = 0; j < width; ++j) out[j] = x[MaxRow(x, width, j, begin, end) * width + j];
+  } else {
+    std::fill_n(out, width, T(0));
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t j = 0; j < width; ++j) out[j] += x[r * width + j];
+    }
+    const T factor = Factor<T>(type, end - begin);
+    for (int64_t j = 0; j < width; ++j) out[j] *= factor;
+  }
+}
+
+template <class T>
+KernelOf<T> Pool(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), index = ctx.Output("MaxIndex");
+  const SequencesArg sequences(ctx, "X", "C2", 2);
+  const std::string type = ctx.Attr<std::string>("pooltype");
+  const T pad = static_cast<T>(ctx.Attr<float>("pad_value"));
+  const int64_t width = RowWidth(x.shape);
+  return [=](Workspace& ws) {
+    const Sequences s = sequences(ws);
+    const LoD& lod = ws.LodOf(x);
+    ws.OutputLod(out).assign(lod.begin(), lod.end() - 1);
+    const T* in = ws.Data<const T>(x);
+    T* pooled = ws.Data<T>(out);
+    int32_t* rows = index ? ws.Data<int32_t>(index) : nullptr;
+    ParallelFor(
+        s.count(), 1 + 16384 / std::max<int64_t>(1, width), [&](int64_t first, int64_t last) {
+          for (int64_t i = first; i < last; ++i) {
+            if (s.length(i) > 0)
+              PoolOne(type, in, s.begin(i), s.end(i), width, pooled + i * width);
+            else
+              std::fill_n(pooled + i * width, width, pad);
+            for (int64_t j = 0; rows && j < width; ++j) {
+              const bool max = type == "MAX" && s.length(i) > 0;
+              rows[i * width + j] =
+                  max ? static_cast<int32_t>(MaxRow(in, width, j, s.begin(i), s.end(i))) : -1;
+            }
+          }
+        });
+  };
+}
+
+void InferPoolGrad(InferContext& ctx) {
+  RequireOutGrad(ctx, "C3", PoolOut(ctx));
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
+template <class T>
+KernelOf<T> PoolGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const SequencesArg sequences(ctx, "X", "C2", 2);
+  const std::string type = ctx.Attr<std::string>("pooltype");
+  const int64_t width = RowWidth(x.shape);
+  return [=](Workspace& ws) {
+    const Sequences s = sequences(ws);
+    const T *in = ws.Data<const T>(x), *given = ws.Data<const T>(dout);
+    T* to = ws.Data<T>(dx);
+    const bool sum = type == "SUM" || type == "AVERAGE" || type == "SQRT";
+    ParallelFor(
+        s.count(), 1 + 16384 / std::max<int64_t>(1, width), [&](int64_t first, int64_t last) {
+          for (int64_t i = first; i < last; ++i) {
+            const T* g = given + i * width;
+            const T factor = sum ? Factor<T>(type, s.length(i)) : T(0);
+            for (int64_t r = s.begin(i); r < s.end(i); ++r) {
+              for (int64_t j = 0; j < width; ++j) to[r * width + j] = factor * g[j];
+            }
+            if (sum || s.length(i) == 0) continue;
+            for (int64_t j = 0; j < width; ++j) {
+              const int64_t row = type == "FIRST"  ? s.begin(i)
+                                  : type == "LAST" ? s.end(i) - 1
+                                                   : MaxRow(in, width, j, s.begin(i), s.end(i));
+              to[row * width + j] = g[j];
+            }
+          }
+        });
+  };
+}
+
+}  // namespace
+
+void RegisterSequencePool(OpRegistry& ops) {
+  ops.Add(OpDef("sequence_pool")
+              .Doc("Out = one row for each sequence of X: the sum, the average, the sum divided by "
+                   "the square root of the length, the last, the first, or the largest elements "
+                   "of its rows. Sequences are those of the last level; with two levels, Out has "
+                   "the first one.")
+              .Constraint("C1", "X must have rows")
+              .Constraint("C2", "X must have LoD of one or two levels")
+              .Input("X", "floating-point tensor with LoD")
+              .Output("Out", "tensor of a row for each sequence")
+              .IntermediateOutput("MaxIndex",
+                                  "int32 tensor of Out's shape: the rows that MAX took; else -1")
+              .Attr<std::string>("pooltype", "AVERAGE", "what to compute")
+              .OneOf({"SUM", "AVERAGE", "SQRT", "LAST", "FIRST", "MAX"})
+              .Attr<float>("pad_value", 0.f, "elements of the row of a sequence without rows")
+              .Attr<bool>("is_test", false, "changes nothing")
+              .MakesLod()
+              .Infer(InferPool)
+              .GradientOp({"X"})
+              .Reference(Pool<float>, Pool<double>));
+  ops.Add(OpDef("sequence_pool_grad")
+              .Doc("Gradient of sequence_pool. Of equal largest elements the first gets it.")
+              .ConstraintsOf("sequence_pool", {"C1", "C2"})
+              .Constraint("C3", "Out@GRAD must have Out's shape and dtype")
+              .Input("X", "the forward op's")
+              .OptionalInput("MaxIndex", "not read: the rows are found again")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .AttrsOf("sequence_pool")
+              .NoGradientTo({"MaxIndex"})
+              .NoGradient("second derivatives of sequence ops are not provided")
+              .Infer(InferPoolGrad)
+              .Reference(PoolGrad<float>, PoolGrad<double>));
+}
+
+}  // namespace coracle

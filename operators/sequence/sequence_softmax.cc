@@ -1,0 +1,94 @@
+// sequence_softmax: softmax inside each sequence.
+
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/same_type.h>
+#include <coracle/operators/sequence/sequences.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+constexpr size_t kAnyLevels = std::numeric_limits<size_t>::max();
+
+void RequireColumn(const InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  ctx.Require("C1", x.rank() == 1 || (x.rank() == 2 && InferContext::Matches(x[1], 1)), x);
+}
+
+template <class T>
+KernelOf<T> Softmax(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const SequencesArg sequences(ctx, "X", "C2", kAnyLevels);
+  return [=](Workspace& ws) {
+    const Sequences s = sequences(ws);
+    const T* in = ws.Data<const T>(x);
+    T* o = ws.Data<T>(out);
+    for (int64_t i = 0; i < s.count(); ++i) {
+      if (s.length(i) == 0) continue;
+      const T largest = *std::max_element(in + s.begin(i), in + s.end(i));
+      T sum = 0;
+      for (int64_t r = s.begin(i); r < s.end(i); ++r) sum += o[r] = std::exp(in[r] - largest);
+      for (int64_t r = s.begin(i); r < s.end(i); ++r) o[r] /= sum;
+    }
+  };
+}
+
+template <class T>
+KernelOf<T> SoftmaxGrad(const PrepareContext& ctx) {
+  const TensorArg out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const SequencesArg sequences(ctx, "X", "C2", kAnyLevels);
+  return [=](Workspace& ws) {
+    const Sequences s = sequences(ws);
+    const T *y = ws.Data<const T>(out), *g = ws.Data<const T>(dout);
+    T* to = ws.Data<T>(dx);
+    for (int64_t i = 0; i < s.count(); ++i) {
+      T sum = 0;
+      for (int64_t r = s.begin(i); r < s.end(i); ++r) sum += g[r] * y[r];
+      for (int64_t r = s.begin(i); r < s.end(i); ++r) to[r] = (g[r] - sum) * y[r];
+    }
+  };
+}
+
+}  // namespace
+
+void RegisterSequenceSoftmax(OpRegistry& ops) {
+  ops.Add(OpDef("sequence_softmax")
+              .Doc("Out = exp(X - m) / the sum of these, over each sequence of the last level, "
+                   "where m is the sequence's largest element.")
+              .Constraint("C1", "X must be [rows] or [rows, 1]")
+              .Constraint("C2", "X must have LoD")
+              .Input("X", "floating-point tensor with LoD")
+              .Output("Out", "tensor of X's shape")
+              .Inplace("X", "Out")
+              .Infer([](InferContext& ctx) {
+                RequireColumn(ctx);
+                ctx.SetOutput("Out", ctx.Input("X"));
+              })
+              .GradientOp({"X", "Out"})
+              .Reference(Softmax<float>, Softmax<double>));
+  ops.Add(OpDef("sequence_softmax_grad")
+              .Doc("Gradient of sequence_softmax: X@GRAD = (Out@GRAD - the sum of Out@GRAD * Out "
+                   "over the sequence) * Out.")
+              .ConstraintsOf("sequence_softmax", {"C1", "C2"})
+              .Constraint("C3", "Out and Out@GRAD must have X's shape and dtype")
+              .Input("X", "the forward op's, for its LoD")
+              .Input("Out", "the forward op's")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .NoGradient("second derivatives of sequence ops are not provided")
+              .Infer([](InferContext& ctx) {
+                RequireColumn(ctx);
+                RequireSameType(ctx, "C3", "Out", "X");
+                RequireSameType(ctx, "C3", "Out@GRAD", "X");
+                ctx.SetOutput("X@GRAD", ctx.Input("X"));
+              })
+              .Reference(SoftmaxGrad<float>, SoftmaxGrad<double>));
+}
+
+}  // namespace coracle

@@ -1,0 +1,100 @@
+#pragma once
+// Sequences of a batch: how the ops of this folder read the LoD of an input. A sequence of length 0
+// and a batch without sequences are valid.
+
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/prepare_context.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace coracle {
+
+// One level of a LoD: sequence i has the rows (or sequences of the next level) [begin(i), end(i)).
+class Sequences {
+ public:
+  explicit Sequences(const std::vector<uint64_t>& offsets) : offsets_(offsets) {}
+  int64_t count() const { return static_cast<int64_t>(offsets_.size()) - 1; }
+  int64_t begin(int64_t i) const { return static_cast<int64_t>(offsets_[static_cast<size_t>(i)]); }
+  int64_t end(int64_t i) const { return begin(i + 1); }
+  int64_t length(int64_t i) const { return end(i) - begin(i); }
+
+ private:
+  const std::vector<uint64_t>& offsets_;
+};
+
+// The sequences of rows of an input in a run: those of the last level of its LoD. A LoD that is
+// missing, or has more than `most_levels`, violates the constraint.
+class SequencesArg {
+ public:
+  SequencesArg(const PrepareContext& ctx, const char* slot, std::string_view id,
+               size_t most_levels = 1, size_t i = 0)
+      : arg_(ctx.Input(slot, i)), most_levels_(most_levels), failure_(ctx.Failure(id)) {}
+
+  Sequences operator()(Workspace& ws) const {
+    const LoD& lod = ws.LodOf(arg_);
+    if (lod.empty() || lod.size() > most_levels_)
+      ThrowInvalid(failure_ + ", got " + std::to_string(lod.size()) + " levels");
+    return Sequences(lod.back());
+  }
+
+ private:
+  TensorArg arg_;
+  size_t most_levels_;
+  std::string failure_;
+};
+
+// The message of a constraint that only a run can find violated.
+class RunConstraint {
+ public:
+  RunConstraint(const PrepareContext& ctx, std::string_view id) : failure_(ctx.Failure(id)) {}
+  // `got` follows the message; it is written only when the constraint is violated.
+  template <class... Got>
+  void Require(bool holds, const Got&... got) const {
+    if (!holds) ThrowInvalid(failure_ + ", got " + GotValues(got...).text());
+  }
+
+ private:
+  std::string failure_;
+};
+
+// Elements and bytes of one row.
+inline int64_t RowWidth(const Shape& shape) { return shape.Product(1, shape.rank()); }
+inline size_t RowBytes(DType dtype, const Shape& shape) {
+  return ByteSize(dtype, {RowWidth(shape)});
+}
+
+inline Shape WithRows(Shape shape, int64_t rows) {
+  shape[0] = rows;
+  return shape;
+}
+
+// Whether two shapes agree in all dimensions but the first.
+inline bool SameRows(const Shape& a, const Shape& b) {
+  if (a.rank() != b.rank() || a.rank() == 0) return false;
+  return WithRows(a, 0).CompatibleWith(WithRows(b, 0));
+}
+
+// Copies rows of some bytes between two tensors.
+class RowCopy {
+ public:
+  RowCopy(const void* from, void* to, size_t row_bytes)
+      : from_(static_cast<const char*>(from)), to_(static_cast<char*>(to)), bytes_(row_bytes) {}
+  void operator()(int64_t from, int64_t to, int64_t rows) const {
+    if (rows <= 0 || bytes_ == 0) return;
+    std::memcpy(to_ + static_cast<size_t>(to) * bytes_, from_ + static_cast<size_t>(from) * bytes_,
+                static_cast<size_t>(rows) * bytes_);
+  }
+
+ private:
+  const char* from_;
+  char* to_;
+  size_t bytes_;
+};
+
+}  // namespace coracle

@@ -1,0 +1,142 @@
+// masked_select and where_index: the elements, or places, that a condition selects. How many there
+// are is known only at run time.
+
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+void CheckMask(const InferContext& ctx) {
+  const VarMeta &x = ctx.Input("X"), &mask = ctx.Input("Mask");
+  ctx.Require("C1", mask.dtype == DType::kBool, mask.dtype);
+  ctx.Require("C2", mask.shape.CompatibleWith(x.shape), mask.shape, x.shape);
+}
+
+void InferMaskedSelect(InferContext& ctx) {
+  CheckMask(ctx);
+  ctx.SetOutput("Y", ctx.InputDType("X"), {-1});
+}
+
+int64_t CountTrue(const bool* mask, int64_t count) { return std::count(mask, mask + count, true); }
+
+Kernel MaskedSelect(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), mask = ctx.Input("Mask"), y = ctx.Output("Y");
+  const size_t size = SizeOf(x.dtype);
+  return [=](Workspace& ws) {
+    const bool* chosen = ws.Data<const bool>(mask);
+    Tensor& out = ResizeOutput(ws, y, x.dtype, {CountTrue(chosen, x.numel)});
+    const char* from = ws.Data<const char>(x);
+    auto* to = static_cast<char*>(out.raw());
+    for (int64_t i = 0; i < x.numel; ++i, from += size) {
+      if (!chosen[i]) continue;
+      std::memcpy(to, from, size);
+      to += size;
+    }
+  };
+}
+
+void InferMaskedSelectGrad(InferContext& ctx) {
+  CheckMask(ctx);
+  const VarMeta &x = ctx.Input("X"), &dy = ctx.Input("Y@GRAD");
+  ctx.Require("C3", dy.shape.rank() == 1 && dy.dtype == x.dtype, dy, x);
+  ctx.SetOutput("X@GRAD", x);
+}
+
+template <class T>
+KernelOf<T> MaskedSelectGrad(const PrepareContext& ctx) {
+  const TensorArg mask = ctx.Input("Mask"), dy = ctx.Input("Y@GRAD"), dx = ctx.Output("X@GRAD");
+  const std::string failure = ctx.Failure("C4");
+  return [=](Workspace& ws) {
+    const bool* chosen = ws.Data<const bool>(mask);
+    const int64_t count = CountTrue(chosen, dx.numel);
+    if (count != dy.numel) ThrowInvalid(fmt::format("{}, got {} vs {}", failure, dy.numel, count));
+    const T* from = ws.Data<const T>(dy);
+    T* to = ws.Data<T>(dx);
+    for (int64_t i = 0; i < dx.numel; ++i) to[i] = chosen[i] ? *from++ : T(0);
+  };
+}
+
+void MaskedSelectGradGradient(GradientContext& g) {
+  g.Set("Y@GRAD", g.Make("masked_select",
+                         {{"X", {g.OutputGrad("X@GRAD")}}, {"Mask", {g.Input("Mask")}}}, {}, "Y"));
+}
+
+// ---- where_index ----
+
+void InferWhereIndex(InferContext& ctx) {
+  ctx.SetOutput("Out", DType::kInt64, {-1, ctx.InputShape("Condition").rank()});
+}
+
+// One row of Out for each element that is not zero (a nan is not).
+template <class T>
+KernelOf<T> WhereIndex(const PrepareContext& ctx) {
+  const TensorArg condition = ctx.Input("Condition"), out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    const T* c = ws.Data<const T>(condition);
+    const int64_t count = condition.numel - std::count(c, c + condition.numel, T(0));
+    const int rank = condition.shape.rank();
+    auto* to = static_cast<int64_t*>(ResizeOutput(ws, out, DType::kInt64, {count, rank}).raw());
+    for (int64_t i = 0; i < condition.numel; ++i) {
+      if (c[i] == T(0)) continue;
+      int64_t rest = i;
+      for (int axis = rank - 1; axis >= 0; --axis) {
+        to[axis] = rest % condition.shape[axis];
+        rest /= condition.shape[axis];
+      }
+      to += rank;
+    }
+  };
+}
+
+}  // namespace
+
+void RegisterMaskedSelect(OpRegistry& ops) {
+  ops.Add(OpDef("masked_select")
+              .Doc("Y = the elements of X where Mask holds, row by row.")
+              .Constraint("C1", "Mask must be bool")
+              .Constraint("C2", "Mask must have X's shape")
+              .Input("X", "tensor of any dtype")
+              .Input("Mask", "bool tensor")
+              .Output("Y", "vector [n]")
+              .NoGradientTo({"Mask"})
+              .RunTimeShape()
+              .Infer(InferMaskedSelect)
+              .GradientOp({"X", "Mask"})
+              .Reference(MaskedSelect));
+  ops.Add(
+      OpDef("masked_select_grad")
+          .Doc("Gradient of masked_select: X@GRAD = the elements of Y@GRAD, in turn, where Mask "
+               "holds, else 0.")
+          .ConstraintsOf("masked_select", {"C1", "C2"})
+          .Constraint("C3", "Y@GRAD must be a vector of X's dtype")
+          .Constraint("C4", "Y@GRAD must have one element for each that Mask selects")
+          .Input("X", "for its shape only")
+          .Input("Mask", "bool tensor")
+          .Input("Y@GRAD", "gradient of Y")
+          .Output("X@GRAD", "gradient of X")
+          .NoGradientTo({"X", "Mask"})
+          .KernelTypeFrom("Y@GRAD")
+          .Infer(InferMaskedSelectGrad)
+          .Gradient(MaskedSelectGradGradient)
+          .Reference(MaskedSelectGrad<float>, MaskedSelectGrad<double>, MaskedSelectGrad<float16>,
+                     MaskedSelectGrad<bfloat16>));
+  ops.Add(OpDef("where_index")
+              .Doc("Out = the indices of the elements of Condition that are not zero, one row for "
+                   "each, in the order of the elements.")
+              .Input("Condition", "tensor of bools or numbers")
+              .Output("Out", "int64 tensor [n, rank of Condition]")
+              .RunTimeShape()
+              .NotDifferentiable("indices are integers")
+              .Infer(InferWhereIndex)
+              .Reference(WhereIndex<bool>, WhereIndex<float>, WhereIndex<double>,
+                         WhereIndex<int32_t>, WhereIndex<int64_t>));
+}
+
+}  // namespace coracle

@@ -1,0 +1,158 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/rules/same_type.h>
+#include <coracle/operators/tensor/slice_index.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+// ---- scatter ----
+
+void InferScatter(InferContext& ctx) {
+  const VarMeta x = ctx.Input("X");
+  const Shape &ids = ctx.InputShape("Ids"), &updates = ctx.InputShape("Updates");
+  RequireIndexType(ctx, "C1", "Ids");
+  ctx.Require("C2", ids.rank() == 1 || (ids.rank() == 2 && InferContext::Matches(ids[1], 1)), ids);
+  RequireSameDType(ctx, "C3", "Updates", "X");
+  ctx.Require("C4", x.shape.rank() > 0, x.shape);
+  Shape wanted = x.shape;
+  wanted[0] = ids[0];
+  ctx.Require("C4", updates.CompatibleWith(wanted), updates, wanted);
+  ctx.SetOutput("Out", x);
+}
+
+template <class T>
+KernelOf<T> Scatter(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), ids = ctx.Input("Ids"), updates = ctx.Input("Updates");
+  const TensorArg out = ctx.Output("Out");
+  const bool overwrite = ctx.Attr<bool>("overwrite");
+  const int64_t rows = x.shape[0], bytes = x.nbytes();
+  const int64_t width = x.numel == 0 ? 0 : x.shape.Product(1, x.shape.rank());
+  return [=](Workspace& ws) {
+    const IndexReader at(ws, ids);
+    for (int64_t i = 0; i < ids.numel; ++i) {
+      if (at[i] < 0 || at[i] >= rows) ThrowIndexRange("scatter", "Ids", i, at[i], rows);
+    }
+    T* to = ws.Data<T>(out);
+    CopyBytes(ws.Data<const void>(x), to, bytes);
+    if (width == 0) return;
+    const T* from = ws.Data<const T>(updates);
+    if (!overwrite) {
+      for (int64_t i = 0; i < ids.numel; ++i) std::fill_n(to + at[i] * width, width, T(0));
+    }
+    for (int64_t i = 0; i < ids.numel; ++i, from += width) {
+      T* row = to + at[i] * width;
+      for (int64_t j = 0; j < width; ++j) row[j] = overwrite ? from[j] : WrapAdd(row[j], from[j]);
+    }
+  };
+}
+
+// X@GRAD = Out@GRAD but for the named rows, which are 0; Updates@GRAD = its named rows.
+void ScatterGradient(GradientContext& g) {
+  const Variable dout = g.Grad("Out"), ids = g.In("Ids");
+  if (g.NeedsInputGrad("X")) {
+    const Variable zeros = ZerosLike(g.In("Updates"));
+    g.Set("X", g.Make("scatter",
+                      {{"X", {dout.name()}}, {"Ids", {ids.name()}}, {"Updates", {zeros.name()}}}));
+  }
+  g.Set("Updates", g.Make("gather", {{"X", {dout.name()}}, {"Index", {ids.name()}}}));
+}
+
+// ---- scatter_nd_add ----
+
+void InferScatterNdAdd(InferContext& ctx) {
+  const VarMeta x = ctx.Input("X");
+  const Shape &index = ctx.InputShape("Index"), &updates = ctx.InputShape("Updates");
+  RequireIndexType(ctx, "C1", "Index");
+  ctx.Require("C2", index.rank() > 0, index);
+  const int64_t depth = index[index.rank() - 1];
+  ctx.Require("C3", depth >= 0 && depth <= x.shape.rank(), depth, x.shape.rank());
+  RequireSameDType(ctx, "C4", "Updates", "X");
+  std::vector<int64_t> dims(index.begin(), index.end() - 1);
+  dims.insert(dims.end(), x.shape.begin() + depth, x.shape.end());
+  const bool fits = dims.size() <= Shape::kMaxRank && updates.CompatibleWith(Shape(dims));
+  ctx.Require("C5", fits, updates, dims);
+  ctx.SetOutput("Out", x);
+}
+
+template <class T>
+KernelOf<T> ScatterNdAdd(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), index = ctx.Input("Index"), updates = ctx.Input("Updates");
+  const TensorArg out = ctx.Output("Out");
+  const SliceIndex slice("scatter_nd_add", x, index);
+  const int64_t bytes = x.nbytes();
+  // Without elements there are still indices to check.
+  const int64_t entries = index.shape.Product(0, index.shape.rank() - 1);
+  const int64_t width = updates.numel == 0 ? 0 : updates.numel / entries;
+  return [=](Workspace& ws) {
+    const IndexReader at(ws, index);
+    T* to = ws.Data<T>(out);
+    CopyBytes(ws.Data<const void>(x), to, bytes);
+    const T* from = ws.Data<const T>(updates);
+    for (int64_t i = 0; i < entries; ++i) {
+      const int64_t row = slice(at, i);
+      for (int64_t j = 0; j < width; ++j)
+        to[row * width + j] = WrapAdd(to[row * width + j], from[i * width + j]);
+    }
+  };
+}
+
+void ScatterNdAddGradient(GradientContext& g) {
+  const Variable dout = g.Grad("Out");
+  g.Set("X", dout);
+  g.Set("Updates", g.Make("gather_nd", {{"X", {dout.name()}}, {"Index", {g.Input("Index")}}}));
+}
+
+}  // namespace
+
+void RegisterScatter(OpRegistry& ops) {
+  ops.Add(OpDef("scatter")
+              .Doc("Out = X with row Ids[i] replaced by row i of Updates. With overwrite, the last "
+                   "of several updates of a row wins; else they add up. An id outside of the rows "
+                   "of X is an error. The gradient of Updates is the named rows of Out's under "
+                   "overwrite too, as if no id occurred twice.")
+              .Constraint("C1", "Ids must be int32 or int64")
+              .Constraint("C2", "Ids must be [n] or [n, 1]")
+              .Constraint("C3", "Updates must have X's dtype")
+              .Constraint("C4", "Updates must have X's dimensions, but for the first, which is n")
+              .Input("X", "tensor of rank 1 or more")
+              .Input("Ids", "int32 or int64 numbers of rows")
+              .Input("Updates", "the new rows")
+              .Output("Out", "tensor of X's shape and dtype")
+              .Attr<bool>("overwrite", true, "replace rows, or else add up their updates")
+              .NoGradientTo({"Ids"})
+              .Inplace("X", "Out")
+              .Infer(InferScatter)
+              .Gradient(ScatterGradient)
+              .Reference(Scatter<float>, Scatter<double>, Scatter<int32_t>, Scatter<int64_t>));
+  ops.Add(OpDef("scatter_nd_add")
+              .Doc("Out = X; then Out[Index[i.., 0], Index[i.., 1], ..] += Updates[i..]. Updates "
+                   "of one place add up. An index outside of its dimension is an error.")
+              .Constraint("C1", "Index must be int32 or int64")
+              .Constraint("C2", "Index must have rank 1 or more")
+              .Constraint("C3", "Index's last dimension must be known and at most X's rank")
+              .Constraint("C4", "Updates must have X's dtype")
+              .Constraint("C5",
+                          "Updates must have Index's dimensions but for the last, then those of X "
+                          "that are not indexed")
+              .Input("X", "tensor")
+              .Input("Index", "int32 or int64 indices [.., depth]")
+              .Input("Updates", "what to add")
+              .Output("Out", "tensor of X's shape and dtype")
+              .NoGradientTo({"Index"})
+              .Inplace("X", "Out")
+              .Infer(InferScatterNdAdd)
+              .Gradient(ScatterNdAddGradient)
+              .Reference(ScatterNdAdd<float>, ScatterNdAdd<double>, ScatterNdAdd<int32_t>,
+                         ScatterNdAdd<int64_t>, ScatterNdAdd<uint8_t>));
+}
+
+}  // namespace coracle

@@ -1,0 +1,41 @@
+#include <cmath>
+
+#include "../../op_test.h"
+
+namespace coracle {
+
+TEST(Atan2, Values) {
+  const double pi = std::acos(-1);
+  OpTest("atan2")
+      .Input("X1", {2, 3}, {0, 1, 1, -1, 0, 0})
+      .Input("X2", {2, 3}, {1, 1, 0, -1, -1, 0})
+      .Expect("Out", {2, 3}, {0, pi / 4, pi / 2, -3 * pi / 4, pi, 0});
+  OpTest("atan2")
+      .Input("X1", {}, {1})
+      .Input("X2", {}, {std::nan("")})
+      .Expect("Out", {}, {std::nan("")});
+  OpTest("atan2").Input("X1", {0}, {}).Input("X2", {0}, {}).Expect("Out", {0}, {});
+}
+
+TEST(Atan2, IntegersGiveDoubles) {
+  for (DType dtype : {DType::kInt32, DType::kInt64}) {
+    OpTest("atan2")
+        .IntInput("X1", {2}, {3, -3}, dtype)
+        .IntInput("X2", {2}, {4, 0}, dtype)
+        .Expect("Out", {2}, {std::atan(0.75), -std::acos(-1) / 2}, 1e-12)
+        .ExpectDType("Out", DType::kFloat64);
+  }
+}
+
+TEST(Atan2, Gradients) {
+  OpTest test("atan2");
+  test.RandomInput("X1", {2, 3}, -2, 2, 0.2).RandomInput("X2", {2, 3}, -2, 2, 0.2);
+  test.CheckGradient({"X1", "X2"}).CheckHigherGradients();
+}
+
+TEST(Atan2, Constraints) {
+  OpTest("atan2").RandomInput("X1", {2}).RandomInput("X2", {1}).ExpectError("atan2.C1");
+  OpTest("atan2").RandomInput("X1", {1}).IntInput("X2", {1}, {1}).ExpectError("atan2.C2");
+}
+
+}  // namespace coracle

@@ -1,0 +1,76 @@
+#include <cmath>
+#include <limits>
+
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+const float kInf = std::numeric_limits<float>::infinity();
+
+OpTest Order(float order, int32_t axis = -1) {
+  OpTest test("p_norm");
+  test.Attr("porder", order).Attr("axis", axis);
+  return test;
+}
+
+}  // namespace
+
+TEST(PNorm, Values) {
+  const std::vector<double> x = {3, -4, 0, 1, -2, 2};
+  Order(2).Input("X", {2, 3}, x).Expect("Out", {2}, {5, 3});
+  Order(1).Input("X", {2, 3}, x).Expect("Out", {2}, {7, 5});
+  Order(0).Input("X", {2, 3}, x).Expect("Out", {2}, {2, 3});
+  Order(kInf).Input("X", {2, 3}, x).Expect("Out", {2}, {4, 2});
+  Order(-kInf).Input("X", {2, 3}, x).Expect("Out", {2}, {0, 1});
+  Order(3).Input("X", {2, 3}, x).Expect("Out", {2}, {std::cbrt(91), std::cbrt(17)});
+  Order(2, 0).Input("X", {2, 3}, x).Expect("Out", {3}, {std::sqrt(10), std::sqrt(20), 2});
+  Order(2, 0).Attr("keepdim", true).Input("X", {2, 1}, {3, 4}).Expect("Out", {1, 1}, {5});
+  Order(1).Attr("asvector", true).Input("X", {2, 3}, x).Expect("Out", {1}, {12});
+  Order(1)
+      .Attr("asvector", true)
+      .Attr("keepdim", true)
+      .Input("X", {2, 3}, x)
+      .Expect("Out", {1, 1}, {12});
+}
+
+TEST(PNorm, Edges) {
+  Order(2).Input("X", {}, {-3}).Expect("Out", {1}, {3});
+  Order(2).Input("X", {3}, {-1, 2, 2}).Expect("Out", {1}, {3});
+  Order(2).Input("X", {2, 0}, {}).Expect("Out", {2}, {0, 0});
+  Order(2).Input("X", {0, 2}, {}).Expect("Out", {0}, {});
+  for (float order : {1.f, 2.f, 3.f, kInf, -kInf})
+    Order(order).Input("X", {2}, {std::nan(""), 1}).Expect("Out", {1}, {std::nan("")});
+  Order(2).Input("X", {2}, {3e30, 4e30}).Expect("Out", {1}, {5e30});
+}
+
+TEST(PNorm, Gradients) {
+  for (float order : {1.f, 2.f, 3.f, 2.5f, 0.5f, kInf, -kInf}) {
+    for (int32_t axis : {0, 1, -1}) {
+      OpTest test = Order(order, axis);
+      test.RandomInput("X", {2, 3, 2}, -2, 2, 0.3).CheckGradient({"X"});
+    }
+    OpTest test = Order(order);
+    test.Attr("asvector", true).RandomInput("X", {2, 3}, -2, 2, 0.3).CheckGradient({"X"});
+  }
+  Order(2, 0).Attr("keepdim", true).RandomInput("X", {2, 3}).CheckGradient({"X"});
+  Order(2).RandomInput("X", {}).CheckGradient({"X"});
+  for (float order : {2.f, 3.f})
+    Order(order, 0).RandomInput("X", {2, 3}, 0.5, 2).CheckHigherGradients();
+}
+
+TEST(PNorm, C1_Axis) { Order(2, 2).RandomInput("X", {2, 3}).ExpectError("p_norm.C1"); }
+
+TEST(L1Norm, Values) {
+  OpTest("l1_norm").Input("X", {2, 2}, {1, -2, 0, 4}).Expect("Out", {1}, {7});
+  OpTest("l1_norm").Input("X", {}, {-4}).Expect("Out", {1}, {4});
+  OpTest("l1_norm").Input("X", {0}, {}).Expect("Out", {1}, {0});
+}
+
+TEST(L1Norm, Gradients) {
+  OpTest("l1_norm").RandomInput("X", {2, 3}, -1, 1, 0.1).CheckGradient({"X"});
+  OpTest("l1_norm").RandomInput("X", {}, 0.5, 1).CheckGradient({"X"});
+  OpTest("l1_norm").RandomInput("X", {2, 3}, -1, 1, 0.1).CheckHigherGradients();
+}
+
+}  // namespace coracle

@@ -1,0 +1,53 @@
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+OpTest Linspace(double start, double stop, int64_t num) {
+  OpTest test("linspace");
+  test.Input("Start", {1}, {start}).Input("Stop", {1}, {stop});
+  test.IntInput("Num", {1}, {num}, DType::kInt32);
+  return test;
+}
+
+TEST(Linspace, Values) {
+  Linspace(0, 10, 5).Expect("Out", {5}, {0, 2.5, 5, 7.5, 10}).ExpectDType("Out", DType::kFloat32);
+  Linspace(1, -1, 3).Expect("Out", {3}, {1, 0, -1});
+  Linspace(3, 8, 1).Expect("Out", {1}, {3});
+  Linspace(3, 8, 2).Expect("Out", {2}, {3, 8});
+  Linspace(0, 3, 4)
+      .Attr("dtype", static_cast<int32_t>(DType::kFloat64))
+      .Expect("Out", {4}, {0, 1, 2, 3})
+      .ExpectDType("Out", DType::kFloat64);
+}
+
+// Integers are truncated towards 0, counted from both ends.
+TEST(Linspace, Integers) {
+  for (DType dtype : {DType::kInt32, DType::kInt64}) {
+    OpTest("linspace")
+        .Attr("dtype", static_cast<int32_t>(dtype))
+        .IntInput("Start", {1}, {0}, dtype)
+        .IntInput("Stop", {1}, {10}, dtype)
+        .IntInput("Num", {1}, {4}, DType::kInt32)
+        .Expect("Out", {4}, {0, 3, 6, 10})
+        .ExpectDType("Out", dtype);
+  }
+}
+
+TEST(Linspace, Constraints) {
+  OpTest("linspace")
+      .Input("Start", {2}, {0, 1})
+      .Input("Stop", {1}, {1})
+      .IntInput("Num", {1}, {2})
+      .ExpectError("linspace.C1");
+  OpTest("linspace")
+      .Input("Start", {1}, {0})
+      .Input("Stop", {1}, {1})
+      .Input("Num", {1}, {2})
+      .ExpectError("linspace.C2");
+  Linspace(0, 1, 2).Attr("dtype", 7).ExpectError("linspace.C3");
+  Linspace(0, 1, 0).ExpectError("linspace.C4");
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,58 @@
+#include <cmath>
+
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+TEST(MaskedSelect, Values) {
+  OpTest("masked_select")
+      .Input("X", {2, 3}, {1, 2, 3, 4, 5, 6})
+      .IntInput("Mask", {2, 3}, {0, 1, 0, 1, 0, 1}, DType::kBool)
+      .Expect("Y", {3}, {2, 4, 6})
+      .CheckGradient({"X"})
+      .CheckHigherGradients();
+  OpTest("masked_select")
+      .IntInput("X", {2}, {1, 2})
+      .IntInput("Mask", {2}, {0, 0}, DType::kBool)
+      .Expect("Y", {0}, {});
+  OpTest("masked_select")
+      .IntInput("X", {}, {5})
+      .IntInput("Mask", {}, {1}, DType::kBool)
+      .Expect("Y", {1}, {5});
+}
+
+TEST(MaskedSelect, Constraints) {
+  OpTest("masked_select")
+      .Input("X", {1}, {1})
+      .IntInput("Mask", {1}, {1})
+      .ExpectError("masked_select.C1");
+  OpTest("masked_select")
+      .Input("X", {1}, {1})
+      .IntInput("Mask", {2}, {1, 1}, DType::kBool)
+      .ExpectError("masked_select.C2");
+  const auto grad = [] {
+    return OpTest("masked_select_grad")
+        .Input("X", {2}, {1, 2})
+        .IntInput("Mask", {2}, {1, 0}, DType::kBool);
+  };
+  grad().Input("Y@GRAD", {1, 1}, {1}).ExpectError("masked_select_grad.C3");
+  grad().Input("Y@GRAD", {2}, {1, 1}).ExpectError("masked_select_grad.C4");
+}
+
+TEST(WhereIndex, Values) {
+  OpTest("where_index")
+      .IntInput("Condition", {2, 3}, {0, 1, 0, 1, 1, 0}, DType::kBool)
+      .Expect("Out", {3, 2}, {0, 1, 1, 0, 1, 1})
+      .ExpectDType("Out", DType::kInt64);
+  OpTest("where_index")
+      .Input("Condition", {4}, {0, -0.5, -0.0, std::nan("")})
+      .Expect("Out", {2, 1}, {1, 3});
+  for (DType dtype : {DType::kInt32, DType::kInt64})
+    OpTest("where_index").IntInput("Condition", {2}, {0, -3}, dtype).Expect("Out", {1, 1}, {1});
+  OpTest("where_index").Input("Condition", {2, 1, 1}, {0, 0}).Expect("Out", {0, 3}, {});
+  OpTest("where_index").Input("Condition", {0, 2}, {}).Expect("Out", {0, 2}, {});
+}
+
+}  // namespace
+}  // namespace coracle
