@@ -159,6 +159,13 @@ class Builder {
   std::vector<Variable> Split(const Variable& x, const SplitOptions& options);
   Variable OneHot(const Variable& ids, int32_t depth, const OutputOptions& options = {});
 
+  // --- saved models --- The ops and parameters of a saved inference model, in training form, fed
+  // with `x`; the results are its fetches. Dims that the file says and `x` differs in, such as that
+  // of the batch, are inferred again. Throws what LoadInferenceModel throws; kNotFound for names
+  // that the program lacks; kAlreadyExists for parameters whose names are taken; kInvalidArgument
+  // for inputs of another number, dtype or rank and for a feed that nothing stands for.
+  std::vector<Variable> Program(const std::vector<Variable>& x, const ProgramOptions& options);
+
  private:
   Variable Share(VarDesc& found, const Shape& shape, DType dtype);
   VarDesc& AppendStartup(const std::string& name, const Shape& shape, DType dtype,

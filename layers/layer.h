@@ -32,6 +32,7 @@ struct FieldDef {
     kAttr,   // a value of type `type`
     kDType,  // an element type; an INT attr
     kParam,  // a ParamAttr
+    kFile,   // a path, relative to the text; a STRING attr
   };
   std::string name;
   Kind kind = Kind::kAttr;
@@ -106,6 +107,12 @@ class LayerFields {
     return AddInput(FieldDef::Kind::kVars, name, doc, true);
   }
 
+  // A path, which texts give relative to themselves.
+  LayerFields& File(const std::string& name, std::string Options::*member, const std::string& doc) {
+    fields_.Add(name, member, doc, kRequired);
+    AddLast(FieldDef::Kind::kFile);
+    return *this;
+  }
   // Traits of the field follow its doc, as in Fields.
   template <class Member, class... Traits>
   LayerFields& Field(const std::string& name, Member Options::*member, const std::string& doc,

@@ -37,6 +37,7 @@ std::vector<LayerDef> BuiltInLayers() {
   Append(layers, MathLayers());
   Append(layers, ShapeLayers());
   Append(layers, ArrayLayers());
+  Append(layers, ProgramLayers());
   return layers;
 }
 

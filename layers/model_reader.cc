@@ -400,6 +400,12 @@ class Reader {
       case FieldDef::Kind::kParam:
         if (given) args.params[def.name] = ReadParam(node.Child(field), schema_.pool(), indices_);
         break;
+      case FieldDef::Kind::kFile:
+        if (given)
+          args.attrs[def.name] =
+              (std::filesystem::path(node.file().directory) / String(node, def.name.c_str()))
+                  .string();
+        break;
       default:
         if (given) {
           args.attrs[def.name] = Value(node, field, def.type);

@@ -267,4 +267,24 @@ struct SplitOptions {
   std::vector<std::string> outputs = {};
 };
 
+// A saved model as a layer (Builder::Program).
+struct ProgramOptions {
+  std::string file = "";  // as LoadInferenceModel takes it: a directory, a .pdmodel or its prefix
+  // Variables of the saved program that stand for the layer's inputs, in their order; empty: those
+  // that it is fed with. What only they need is left out, so that a beginning can be cut off.
+  std::vector<std::string> feeds = {};
+  // Its variables that the layer yields, so that a head can be cut off; empty: those it fetches.
+  std::vector<std::string> fetches = {};
+  // Regular expressions (RE2) of parameters' whole names in the file. Parameters of `frozen` are
+  // not trained. If `trained` is given, only its are.
+  std::vector<std::string> frozen = {};
+  std::vector<std::string> trained = {};
+  // Whether ops that normalise by running statistics use those of the batch and update the running
+  // ones, and whether dropout drops elements, as in training. If not, they stay as in a test.
+  bool train_statistics = false;
+  bool train_dropout = false;
+  std::string prefix = "";                // goes before the names of parameters and variables
+  std::vector<std::string> outputs = {};  // names for the results; empty: their own
+};
+
 }  // namespace coracle

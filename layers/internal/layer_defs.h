@@ -15,6 +15,7 @@ std::vector<LayerDef> LossLayers();
 std::vector<LayerDef> MathLayers();
 std::vector<LayerDef> ShapeLayers();
 std::vector<LayerDef> ArrayLayers();
+std::vector<LayerDef> ProgramLayers();
 
 // The layers of this library, those that were registered, and one for each op of the registry with
 // at most the inputs X and Y and the output Out ("relu", "elementwise_add", "fill_constant") that

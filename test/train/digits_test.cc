@@ -88,7 +88,7 @@ TEST(Digits, LookLikeInkOnPaper) {
 }
 
 TEST(Digits, SourceHasImagesInZeroToOneAndLabels) {
-  DataSourcePtr source = MakeDigits(20, 9, DigitSplit::kTest);
+  DataSourcePtr source = MakeDigits({.count = 20, .seed = 9}, DigitSplit::kTest);
   ASSERT_EQ(source->size(), 20);
   ASSERT_EQ(source->columns().size(), 2u);
   EXPECT_EQ(source->columns()[0].shape, Shape({1, 28, 28}));
@@ -100,8 +100,33 @@ TEST(Digits, SourceHasImagesInZeroToOneAndLabels) {
   EXPECT_EQ(out[1].Item<int64_t>(), DrawDigit(9, DigitSplit::kTest, 13, image));
   for (size_t p = 0; p < kDigitPixels; ++p)
     EXPECT_FLOAT_EQ(out[0].data<float>()[p], static_cast<float>(image[p]) / 255.0f);
-  ErrorOf([] { MakeDigits(0, 1, DigitSplit::kTrain); });
-  ErrorOf([] { MakeDigits(int64_t{1} << 40, 1, DigitSplit::kTrain); });
+  const auto refused = [](const DigitsOptions& options) {
+    return ErrorOf([&] { MakeDigits(options, DigitSplit::kTrain); });
+  };
+  refused({.count = 0});
+  refused({.count = int64_t{1} << 40});
+  refused({.count = 5, .length = 0});
+  refused({.count = 200'000, .length = 64});
+  refused({.count = 5, .classes = {3, 10}});
+  refused({.count = 5, .classes = {3, 4, 3}});
+}
+
+TEST(Digits, StringsOfChosenDigits) {
+  const std::vector<int32_t> classes = {7, 2};
+  DataSourcePtr source =
+      MakeDigits({.count = 6, .seed = 4, .classes = classes, .length = 3}, DigitSplit::kTrain);
+  EXPECT_EQ(source->columns()[0].shape, Shape({1, 28, 84}));
+  EXPECT_EQ(source->columns()[1].shape, Shape({3}));
+  std::vector<Tensor> out{Tensor(DType::kFloat32, {1, 1, 28, 84}), Tensor(DType::kInt64, {1, 3})};
+  source->Get(std::vector<int64_t>{5}, out);
+  for (uint64_t k = 0; k < 3; ++k) {
+    Image image;
+    EXPECT_EQ(out[1].data<int64_t>()[k], DrawDigit(4, DigitSplit::kTrain, 15 + k, image, classes));
+    for (size_t p = 0; p < kDigitPixels; ++p) {
+      EXPECT_FLOAT_EQ(out[0].data<float>()[p / 28 * 84 + k * 28 + p % 28],
+                      static_cast<float>(image[p]) / 255.0f);
+    }
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The jobs that users see first.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/run/trainer.h>
 
 #include <cstdlib>
@@ -25,8 +26,8 @@ JobConfig QuietJob(const std::string& name) {
 TEST(Examples, JobsRead) {
   for (const char* name :
        {"digits/lenet_job.pbtxt", "digits/mlp_job.pbtxt", "digits/softmax_job.pbtxt",
-        "mnist/lenet.pbtxt", "mnist/lenet_caffe.pbtxt", "shakespeare/lstm.pbtxt", "iris/iris.pbtxt",
-        "housing/housing.pbtxt"})
+        "fine_tuning/base_job.pbtxt", "mnist/lenet.pbtxt", "mnist/lenet_caffe.pbtxt",
+        "shakespeare/lstm.pbtxt", "iris/iris.pbtxt", "housing/housing.pbtxt"})
     CheckJob(ReadJob(Example(name)));
 }
 
@@ -64,6 +65,38 @@ TEST(Examples, CharacterModelLearnsShakespeare) {
   TrainResult result = RunJob(job, {}, callbacks);
   EXPECT_LT(result.loss, 3.1);
   EXPECT_EQ(111540, tested * std::get<TextOptions>(job.test.source).sequence_length);
+}
+
+// The second job continues the model that the first one saved; what it froze stays as it was.
+TEST(Examples, FineTuning) {
+  const TemporaryDirectory directory;
+  JobConfig base = ReadJob(Example("fine_tuning/base_job.pbtxt"));
+  base.output_dir = directory.File("base");
+  base.epochs = 1;
+  EXPECT_GT(RunJob(base).metrics.at(0).value, 0.95);
+
+  JobConfig tuned = ReadJob(Example("fine_tuning/fine_tuning_job.pbtxt"));
+  tuned.output_dir = directory.File("tuned");
+  std::string text = ReadFile(Example("fine_tuning/fine_tuning.pbtxt"));
+  const std::string saved = "../../output/fine_tuning_base/model.pdmodel";
+  ASSERT_NE(text.find(saved), std::string::npos);
+  text.replace(text.find(saved), saved.size(), directory.File("base/model.pdmodel"));
+  tuned.model.clear();
+  tuned.model_text = text;
+  EXPECT_GT(RunJob(tuned).metrics.at(0).value, 0.985);
+
+  Scope before, after;
+  LoadInferenceModel(directory.File("base/model.pdmodel"), before);
+  LoadInferenceModel(directory.File("tuned/model.pdmodel"), after);
+  const auto values = [](const Scope& scope, const std::string& name) {
+    const Tensor& t = scope.Get(name);
+    return std::vector<float>(t.data<float>(), t.data<float>() + t.numel());
+  };
+  for (const std::string& name : after.LocalNames()) {
+    const bool frozen = name.starts_with("conv") || name.starts_with("norm");
+    if (before.Has(name)) EXPECT_EQ(values(before, name) == values(after, name), frozen) << name;
+  }
+  EXPECT_FALSE(after.Has("head.w_0"));
 }
 
 TEST(Examples, IrisIsLearnt) {

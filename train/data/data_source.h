@@ -223,13 +223,17 @@ DataSourcePtr MakeNpzSource(const NpzOptions& options);
 struct DigitsOptions {
   int64_t count = 20000;
   uint64_t seed = 1;
+  // The digits that are drawn, each once at most; a label is an index in this list. Empty: 0 to 9.
+  std::vector<int32_t> classes = {};
+  int32_t length = 1;  // digits side by side in one image
 };
 
 enum class DigitSplit { kTrain, kTest };
 
-// `count` digits, drawn once into memory: columns "image" float32 [1, 28, 28] in [0, 1] and
-// "label" int64 [1].
-DataSourcePtr MakeDigits(int64_t count, uint64_t seed, DigitSplit split);
+// Images drawn once into memory: columns "image" float32 [1, 28, 28 * length] in [0, 1] and "label"
+// int64 [length]. Throws kInvalidArgument for a count beyond 10,000,000 digits, a length beyond 64
+// and classes that are no digits.
+DataSourcePtr MakeDigits(const DigitsOptions& options, DigitSplit split);
 
 // A text in which each character is predicted from the ones before it.
 struct TextOptions {

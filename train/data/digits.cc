@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <utility>
+#include <vector>
 
 namespace coracle {
 namespace {
@@ -187,10 +189,10 @@ uint64_t KeyOf(uint64_t seed, DigitSplit split) {
 }  // namespace
 
 int DrawDigit(uint64_t seed, DigitSplit split, uint64_t index,
-              std::span<uint8_t, kDigitPixels> pixels) {
+              std::span<uint8_t, kDigitPixels> pixels, std::span<const int32_t> classes) {
   Draws draws(KeyOf(seed, split), index);
-  int label = draws.Below(10);
-  auto styles = internal::DigitStyles(label);
+  int label = draws.Below(static_cast<int>(classes.size()));
+  auto styles = internal::DigitStyles(classes[static_cast<size_t>(label)]);
   auto style = styles[static_cast<size_t>(draws.Below(static_cast<int>(styles.size())))];
   Hand hand(draws);
   Canvas canvas;
@@ -202,25 +204,55 @@ int DrawDigit(uint64_t seed, DigitSplit split, uint64_t index,
   return label;
 }
 
-DataSourcePtr MakeDigits(int64_t count, uint64_t seed, DigitSplit split) {
-  if (count <= 0 || count > 10'000'000) {
-    ThrowInvalid(fmt::format("digits: count must be in 1..10000000, got {}", count));
+namespace {
+
+std::vector<int32_t> ClassesOf(const DigitsOptions& options) {
+  std::vector<int32_t> classes = options.classes;
+  if (classes.empty()) classes.assign(kAllDigits.begin(), kAllDigits.end());
+  std::array<bool, 10> seen{};
+  for (int32_t digit : classes) {
+    if (digit < 0 || digit > 9 || std::exchange(seen[static_cast<size_t>(digit)], true))
+      ThrowInvalid(fmt::format("digits: classes must be distinct digits, got {}", digit));
   }
-  Tensor images(DType::kUInt8, {count, kDigitPixels});
-  Tensor labels(DType::kInt64, {count, 1});
+  return classes;
+}
+
+// Digit `k` of the image, whose rows are `width` wide.
+void CopyInto(std::span<const uint8_t, kDigitPixels> digit, int64_t k, int64_t width,
+              uint8_t* image) {
+  for (int64_t row = 0; row < kDigitSide; ++row) {
+    std::copy_n(digit.data() + row * kDigitSide, kDigitSide, image + row * width + k * kDigitSide);
+  }
+}
+
+}  // namespace
+
+DataSourcePtr MakeDigits(const DigitsOptions& options, DigitSplit split) {
+  const int64_t count = options.count, length = options.length;
+  if (length < 1 || length > 64)
+    ThrowInvalid(fmt::format("digits: length must be in 1..64, got {}", length));
+  if (count <= 0 || count > 10'000'000 / length) {
+    ThrowInvalid(fmt::format("digits: count must be in 1..{}, got {}", 10'000'000 / length, count));
+  }
+  const std::vector<int32_t> classes = ClassesOf(options);
+  const int64_t width = kDigitSide * length;
+  Tensor images(DType::kUInt8, {count, kDigitSide * width});
+  Tensor labels(DType::kInt64, {count, length});
   auto* pixels = images.data<uint8_t>();
   auto* label = labels.data<int64_t>();
-  ParallelFor(count, 64, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      std::span<uint8_t, kDigitPixels> image(pixels + i * kDigitPixels, kDigitPixels);
-      label[i] = DrawDigit(seed, split, static_cast<uint64_t>(i), image);
+  ParallelFor(count, 64, [&, pixels, label](int64_t begin, int64_t end) {
+    std::array<uint8_t, kDigitPixels> digit;
+    for (int64_t i = begin * length; i < end * length; ++i) {
+      label[i] = DrawDigit(options.seed, split, static_cast<uint64_t>(i), digit, classes);
+      CopyInto(digit, i % length, width, pixels + i / length * kDigitSide * width);
     }
   });
-  std::string name = fmt::format("digits {} seed {} ({} images)",
-                                 split == DigitSplit::kTrain ? "train" : "test", seed, count);
+  std::string name =
+      fmt::format("digits {} seed {} ({} images)", split == DigitSplit::kTrain ? "train" : "test",
+                  options.seed, count);
   return MakeMemorySource(
-      {{"image", std::move(images), {1, kDigitSide, kDigitSide}, true, 0.0f, 1.0f / 255.0f},
-       {"label", std::move(labels), {1}}},
+      {{"image", std::move(images), {1, kDigitSide, width}, true, 0.0f, 1.0f / 255.0f},
+       {"label", std::move(labels), {length}}},
       std::move(name));
 }
 

@@ -6,6 +6,7 @@
 
 #include <coracle/train/data/data_source.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -15,9 +16,11 @@ inline constexpr int kDigitSide = 28;
 inline constexpr int kDigitPixels = kDigitSide * kDigitSide;
 
 // Draws digit `index` of the stream that (seed, split) names into `pixels` (row by row, 0 is
-// paper, 255 ink) and returns its label, 0 to 9. A function of its arguments alone. Training and
-// test streams have no key in common, whatever the seeds.
+// paper, 255 ink) and returns its label: which of `classes`, which are digits. A function of its
+// arguments alone. Training and test streams have no key in common, whatever the seeds.
+inline constexpr std::array<int32_t, 10> kAllDigits = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 int DrawDigit(uint64_t seed, DigitSplit split, uint64_t index,
-              std::span<uint8_t, kDigitPixels> pixels);
+              std::span<uint8_t, kDigitPixels> pixels,
+              std::span<const int32_t> classes = kAllDigits);
 
 }  // namespace coracle

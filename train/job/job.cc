@@ -44,7 +44,7 @@ DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit s
   const bool test = split == DigitSplit::kTest;
   auto open = Overloaded{
       [](std::monostate) { return DataSourcePtr(); },
-      [split](const DigitsOptions& digits) { return MakeDigits(digits.count, digits.seed, split); },
+      [split](const DigitsOptions& digits) { return MakeDigits(digits, split); },
       [&config](IdxOptions idx) {
         idx.images = DataPath(config, idx.images);
         idx.labels = DataPath(config, idx.labels);

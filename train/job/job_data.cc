@@ -1,6 +1,8 @@
 #include <coracle/train/job/job_parts.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace coracle {
 namespace {
 
@@ -87,13 +89,31 @@ TextOptions ToText(const proto::TextConfig& text, const Node& at) {
 
 }  // namespace
 
+DigitsOptions ToDigits(const proto::DigitsConfig& digits, const Node& at) {
+  DigitsOptions options{digits.count(),
+                        digits.seed(),
+                        {digits.classes().begin(), digits.classes().end()},
+                        digits.length()};
+  if (options.length < 1 || options.length > 64) at.Fail("length", "must be in 1..64");
+  const int64_t most = 10'000'000 / options.length;
+  if (options.count < 1 || options.count > most)
+    at.Fail("count", fmt::format("must be in 1..{}", most));
+  for (int i = 0; i < digits.classes_size(); ++i) {
+    const auto end = options.classes.begin() + i;
+    if (digits.classes(i) < 0 || digits.classes(i) > 9 ||
+        std::find(options.classes.begin(), end, *end) != end)
+      at.Fail("classes", fmt::format("must be distinct digits, got {}", digits.classes(i)), i);
+  }
+  return options;
+}
+
 DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::string& parent) {
   DataConfig config;
   switch (data.source_case()) {
     case proto::DataConfig::kDigits:
       if (data.digits().count() < 1 || data.digits().count() > 10'000'000)
         at.Child("digits").Fail("count", "must be in 1..10000000");
-      config.source = DigitsOptions{data.digits().count(), data.digits().seed()};
+      config.source = ToDigits(data.digits(), at.Child("digits"));
       break;
     case proto::DataConfig::kIdx:
       config.source = ToIdx(data.idx(), at.Child("idx"));
