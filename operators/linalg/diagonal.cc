@@ -12,6 +12,7 @@
 #include <coracle/operators/rules/output_grad.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 namespace coracle {
@@ -83,10 +84,22 @@ template <class Context>
 Plane PlaneOf(const Context& ctx, int rank) {
   return PlaneOf(ctx, rank, "axis1", "axis2");
 }
+
+// The attrs of trace that name its axes: old files call them dim1 and dim2, and have no others.
+struct AxisNames {
+  const char *first, *second;
+};
+template <class Context>
+AxisNames TraceAxes(const Context& ctx) {
+  const bool unset =
+      ctx.template Attr<int32_t>("axis1") == 0 && ctx.template Attr<int32_t>("axis2") == 1;
+  return unset ? AxisNames{"dim1", "dim2"} : AxisNames{"axis1", "axis2"};
+}
 // The offset of trace runs along the later axis.
 template <class Context>
 Plane TracePlane(const Context& ctx, int rank) {
-  Plane plane = PlaneOf(ctx, rank);
+  const AxisNames names = TraceAxes(ctx);
+  Plane plane = PlaneOf(ctx, rank, names.first, names.second);
   if (plane.first > plane.second) std::swap(plane.first, plane.second);
   return plane;
 }
@@ -113,10 +126,15 @@ VarMeta DiagonalOut(InferContext& ctx) {
 }
 
 void InferTrace(InferContext& ctx) {
-  const VarMeta diagonal = DiagonalOut(ctx);
-  VarMeta out = diagonal;
+  VarMeta out = ctx.Input("Input");
+  const Shape x = out.shape;
+  const AxisNames names = TraceAxes(ctx);
+  CheckPlane(ctx, x.rank(), names.first, names.second);
+  const Plane plane = TracePlane(ctx, x.rank());
   out.shape = {};
-  for (int i = 0; i + 1 < diagonal.shape.rank(); ++i) out.shape.Append(diagonal.shape[i]);
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i != plane.first && i != plane.second) out.shape.Append(x[i]);
+  }
   if (out.shape.rank() == 0) out.shape.Append(1);
   ctx.SetOutput("Out", out);
 }
@@ -193,6 +211,7 @@ KernelOf<T> DiagonalGrad(const PrepareContext& ctx) {
 
 template <class T>
 KernelOf<T> Trace(const PrepareContext& ctx) {
+  using Sum = std::conditional_t<std::is_floating_point_v<T>, double, T>;
   const TensorArg x = ctx.Input("Input"), out = ctx.Output("Out");
   const Places places(x.shape, TracePlane(ctx, x.shape.rank()));
   const int64_t n = places.dims.size[places.dims.rank - 1];
@@ -200,7 +219,11 @@ KernelOf<T> Trace(const PrepareContext& ctx) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
     std::fill_n(o, out.numel, T(0));
-    places.ForEach([&](int64_t k, int64_t at) { o[k / n] = WrapAdd(o[k / n], in[at]); });
+    Sum sum = 0;
+    places.ForEach([&](int64_t k, int64_t at) {
+      sum = WrapAdd(k % n == 0 ? Sum(0) : sum, static_cast<Sum>(in[at]));
+      if ((k + 1) % n == 0) o[k / n] = static_cast<T>(sum);
+    });
   };
 }
 
@@ -313,6 +336,8 @@ void RegisterDiagonal(OpRegistry& ops) {
           .Doc("Out = the sums of the diagonals of the planes of axis1 and axis2; 0 for an empty "
                "one. offset counts along the later of the two axes. Integers wrap around.")
           .Apply(DeclarePlane)
+          .Attr<int32_t>("dim1", 0, "old name of axis1, used where axis1 and axis2 are 0 and 1")
+          .Attr<int32_t>("dim2", 1, "old name of axis2")
           .Input("Input", "tensor of numbers")
           .Output("Out", "tensor without the two dims; [1] where none is left")
           .Infer(InferTrace)

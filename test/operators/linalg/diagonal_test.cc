@@ -61,6 +61,37 @@ TEST(Trace, Gradients) {
   }
 }
 
+// Old files name the axes dim1 and dim2.
+TEST(Trace, OldNamesOfTheAxes) {
+  const auto test = [](int32_t dim1, int32_t dim2) {
+    OpTest t("trace");
+    return t.Attr("dim1", dim1).Attr("dim2", dim2), t;
+  };
+  test(1, 2).Input("Input", {2, 2, 2}, kEight).Expect("Out", {2}, {5, 13});
+  test(-1, 0).Attr("offset", 1).Input("Input", {2, 2, 2}, kEight).Expect("Out", {2}, {2, 4});
+  for (int32_t dim1 : {0, 2})
+    test(dim1, 1).Attr("offset", 1).RandomInput("Input", {2, 3, 4}).CheckGradient({"Input"});
+  test(2, 0).RandomInput("Input", {2, 3, 4}).CheckGradient({"Input"}).CheckHigherGradients();
+  EXPECT_EQ(InferredShape("trace", {{"Input", {-1, 2, 3}}}, "Out",
+                          {{"dim1", int32_t{1}}, {"dim2", int32_t{2}}}),
+            "[-1]");
+  test(0, 2)
+      .Attr("axis1", 1)
+      .Attr("axis2", 2)
+      .Input("Input", {2, 2, 2}, kEight)
+      .Expect("Out", {2}, {5, 13});
+  test(0, 3).RandomInput("Input", {2, 2, 2}).ExpectError("trace.C2");
+  test(1, 1).RandomInput("Input", {2, 2, 2}).ExpectError("trace.C3");
+}
+
+TEST(Trace, FloatsAddUpInDouble) {
+  std::vector<double> x(16, 0.0);
+  x[0] = 1e8;
+  x[5] = x[10] = 1;
+  x[15] = -1e8;
+  Plane("trace", 0).Input("Input", {4, 4}, x).Expect("Out", {1}, {2});
+}
+
 TEST(Diag, Values) {
   OpTest("diag").Input("Diagonal", {2}, {3, 4}).Expect("Out", {2, 2}, {3, 0, 0, 4});
   OpTest("diag").IntInput("Diagonal", {1}, {3}).Expect("Out", {1, 1}, {3});
