@@ -34,12 +34,15 @@ KernelOf<T> Atan2Reference(const PrepareContext& ctx) {
   };
 }
 
-// With s = dOut / (X1^2 + X2^2):  dX1 = X2 s,  dX2 = -X1 s.
+// With m = max(|X1|, |X2|), by which the squares neither overflow nor vanish, a = X1 / m and
+// b = X2 / m:  dX1 = dOut b / (a^2 + b^2) / m,  dX2 = -dOut a / (a^2 + b^2) / m.
 void Atan2Gradient(GradientContext& g) {
-  const Variable x1 = g.In("X1"), x2 = g.In("X2"), square = Square(x1);
-  const Variable s = g.Grad("Out") / (square + Square(x2));
-  g.Set("X1", x2 * s);
-  g.Set("X2", -(x1 * s));
+  const Variable x1 = g.In("X1"), x2 = g.In("X2"), larger = Max(Abs(x1), Abs(x2));
+  const Variable m = g.Make("stop_gradient", {{"X", {larger.name()}}});
+  const Variable a = x1 / m, b = x2 / m;
+  const Variable s = g.Grad("Out") / (Square(a) + Square(b)) / m;
+  g.Set("X1", b * s);
+  g.Set("X2", -(a * s));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/rules/aligned_dim.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
@@ -14,12 +15,6 @@
 namespace coracle {
 namespace {
 
-// Dim i of a shape that is aligned with the last dims of one of rank `rank`.
-int64_t Aligned(const Shape& shape, int i, int rank) {
-  const int at = i - (rank - shape.rank());
-  return at < 0 ? 1 : shape[at];
-}
-
 VarMeta KronOut(InferContext& ctx) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
   RequireSameDType(ctx, "C1", "X", "Y");
@@ -27,7 +22,7 @@ VarMeta KronOut(InferContext& ctx) {
   out.shape = {};
   const int rank = std::max(x.rank(), y.rank());
   for (int i = 0; i < rank; ++i)
-    out.shape.Append(MulDims(Aligned(x, i, rank), Aligned(y, i, rank)));
+    out.shape.Append(MulDims(AlignedDim(x, i, rank), AlignedDim(y, i, rank)));
   return out;
 }
 
@@ -43,7 +38,7 @@ Places PlacesOf(const PrepareContext& ctx) {
   places.x.rank = places.y.rank = rank;
   int64_t step = 1;
   for (int i = rank - 1; i >= 0; --i) {
-    const int64_t a = Aligned(x, i, rank), b = Aligned(y, i, rank);
+    const int64_t a = AlignedDim(x, i, rank), b = AlignedDim(y, i, rank);
     places.x.size[i] = a;
     places.y.size[i] = b;
     places.y.step[i] = step;
@@ -88,7 +83,12 @@ KernelOf<T> KronGrad(const PrepareContext& ctx) {
     const auto sum = [&](const Dims& own, const Dims& others, const T* other, const TensorArg& to) {
       T* o = ws.Data<T>(to);
       std::fill_n(o, to.numel, T(0));
-      ForEachPair(own, others, [&](int64_t i, int64_t j, int64_t at) { o[i] += d[at] * other[j]; });
+      double total = 0;
+      const int64_t last = others.numel() - 1;
+      ForEachPair(own, others, [&](int64_t i, int64_t j, int64_t at) {
+        total = (j == 0 ? 0 : total) + static_cast<double>(d[at]) * static_cast<double>(other[j]);
+        if (j == last) o[i] = static_cast<T>(total);
+      });
     };
     if (dx) sum(places.x, places.y, ws.Data<const T>(y), dx);
     if (dy) sum(places.y, places.x, ws.Data<const T>(x), dy);

@@ -7,6 +7,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/reduce/axes.h>
 #include <coracle/operators/reduce/p_norm.h>
+#include <coracle/operators/rules/aligned_dim.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -14,12 +15,6 @@
 
 namespace coracle {
 namespace {
-
-// Dim i of a shape that is aligned with the last dims of one of rank `rank`.
-int64_t Aligned(const Shape& shape, int i, int rank) {
-  const int at = i - (rank - shape.rank());
-  return at < 0 ? 1 : shape[at];
-}
 
 bool OneRepeats(int64_t a, int64_t b) {
   if (a == 1 || b == 1 || InferContext::Matches(a, b)) return true;
@@ -30,7 +25,7 @@ void InferDist(InferContext& ctx) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
   const int rank = std::max(x.rank(), y.rank());
   for (int i = 0; i < rank; ++i) {
-    const int64_t a = Aligned(x, i, rank), b = Aligned(y, i, rank);
+    const int64_t a = AlignedDim(x, i, rank), b = AlignedDim(y, i, rank);
     ctx.Require("C1", OneRepeats(a, b), "X", x, "Y", y);
   }
   RequireSameDType(ctx, "C2", "X", "Y");
@@ -41,7 +36,7 @@ Shape DifferenceShape(const Shape& x, const Shape& y) {
   const int rank = std::max(x.rank(), y.rank());
   Shape shape;
   for (int i = 0; i < rank; ++i) {
-    const int64_t a = Aligned(x, i, rank), b = Aligned(y, i, rank);
+    const int64_t a = AlignedDim(x, i, rank), b = AlignedDim(y, i, rank);
     shape.Append(a == 1 ? b : b == 1 ? a : std::max(a, b));
   }
   return shape;
@@ -52,7 +47,7 @@ struct Operand {
   Operand(const Shape& own, int rank) {
     int64_t next = 1;
     for (int i = rank - 1; i >= 0; --i) {
-      size[i] = Aligned(own, i, rank);
+      size[i] = AlignedDim(own, i, rank);
       step[i] = next;
       next *= size[i];
     }
@@ -88,7 +83,8 @@ KernelOf<T> DistReference(const PrepareContext& ctx) {
   });
 }
 
-// The attr of a tile op that repeats v where `other` is a multiple of it; empty if nothing is.
+// The attr of a tile op that repeats v where `other` is a multiple of it; empty if nothing is. Dims
+// that are not known yet are taken for equal: if they are not, elementwise_sub refuses them.
 std::vector<int32_t> Repeats(const Variable& v, const Variable& other) {
   std::vector<int32_t> times;
   bool any = false;
@@ -102,8 +98,7 @@ std::vector<int32_t> Repeats(const Variable& v, const Variable& other) {
   return any ? times : std::vector<int32_t>();
 }
 
-// dX = the gradient of the norm by X - Y, summed over what repeats, dY = -dX. The divisor is (Out +
-// 1e-10)^(p - 1).
+// dX = the gradient of the norm by X - Y, summed over what repeats, dY = -dX.
 void DistGradient(GradientContext& g) {
   const Variable x = g.In("X"), y = g.In("Y"), out = g.Out("Out");
   const auto p = static_cast<double>(g.Attr<float>("p"));
@@ -114,9 +109,8 @@ void DistGradient(GradientContext& g) {
   const std::vector<int32_t> times_x = Repeats(x, y), times_y = Repeats(y, x);
   const Variable wide_x = repeated(x, times_x), wide_y = repeated(y, times_y);
   const Variable d = wide_x - wide_y;
-  const Variable dd =
-      OfRankLike(d, NormGradient(d, std::isinf(p) ? out : out + 1e-10, g.Grad("Out"), p, 0,
-                                 [](const Variable& value) { return value; }));
+  const Variable dd = OfRankLike(d, NormGradient(d, out, g.Grad("Out"), p, 1e-10,
+                                                 [](const Variable& value) { return value; }));
   const auto set = [&](const char* slot, const Variable& v, const std::vector<int32_t>& times) {
     const std::string output = std::string(slot) + "@GRAD";
     const Variable wide = g.Make(
@@ -138,7 +132,8 @@ void RegisterDist(OpRegistry& ops) {
           .ComputesIn(OpPrecision::kFloat32)
           .Doc("Out = the norm of order p of X - Y over all elements, as that of p_norm. The "
                "operands align at their last dims; an operand repeats along a dim where the "
-               "other one is a multiple of it.")
+               "other one is a multiple of it. For a gradient such dims above 1 must be known "
+               "when it is made.")
           .Constraint("C1", "of aligned dims of X and Y one must divide the other")
           .Constraint("C2", "X and Y must have one dtype")
           .Input("X", "floating-point tensor")

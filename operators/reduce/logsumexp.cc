@@ -56,13 +56,21 @@ KernelOf<T> LogsumexpReference(const PrepareContext& ctx) {
   };
 }
 
-// dX = dOut e^(X - Out), where an Out of -inf counts as the lowest number, so that the exponent is
-// no nan and dX is 0.
+// dX = dOut e^(X - Out). Infinities of Out, and inf in X, count as the largest numbers, so that the
+// exponent is no nan: an element -inf gets 0, an element inf gets dOut and those beside it 0.
+double LargestOf(DType dtype) {
+  if (dtype == DType::kFloat16) return 65504;
+  if (dtype == DType::kBFloat16) return 0x1.fep127;
+  return dtype == DType::kFloat32 ? static_cast<double>(std::numeric_limits<float>::max())
+                                  : std::numeric_limits<double>::max();
+}
+
 void LogsumexpGradient(GradientContext& g) {
   const Variable x = g.In("X");
   const ReducedAxes axes = AxesOf(g, x.shape(), kAttrs);
-  const Variable out = Max(g.Out("Out"), x.dtype() == DType::kFloat16 ? -65504.0 : -3e38);
-  const Variable weights = Exp(x - Spread(g, out, axes));
+  const double largest = LargestOf(x.dtype());
+  const Variable out = Max(Min(g.Out("Out"), largest), -largest);
+  const Variable weights = Exp(Min(x, largest) - Spread(g, out, axes));
   g.Set("X", OfRankLike(x, weights * Spread(g, g.Grad("Out"), axes)));
 }
 

@@ -21,8 +21,10 @@ Variable NormGradient(const Variable& d, const Variable& out, const Variable& do
     const Variable tied = Cast(Equal(Abs(d), spread(out)), d.dtype());
     return sign * tied * spread(dout);
   }
-  const Variable power = Pow(Abs(d), p - 1), divisor = Pow(out, p - 1) + epsilon;
-  return sign * power * spread(dout / divisor);
+  // At d = 0 the sign is 0; the ratio is then 1, since a power of 0 may be infinite.
+  const Variable zero = Cast(Equal(d, ZerosLike(d)), d.dtype());
+  const Variable ratio = Abs(d) / spread(out + epsilon) + zero;
+  return sign * Pow(ratio, p - 1) * spread(dout);
 }
 
 namespace {
@@ -92,7 +94,7 @@ void RegisterPNorm(OpRegistry& ops) {
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = the norm of order p = porder of X along axis: (sum |X|^p)^(1/p); for p = "
                    "0 the number of elements that are not 0, for inf and -inf the largest and "
-                   "smallest |X|. Gradient: X@GRAD = sign(X) |X|^(p - 1) / (Out^(p - 1) + epsilon) "
+                   "smallest |X|. Gradient: X@GRAD = sign(X) (|X| / (Out + epsilon))^(p - 1) "
                    "Out@GRAD; 0 for p = 0; for inf and -inf all elements that equal Out get it.")
               .Constraint("C1", "axis must lie in [-rank, rank)")
               .Input("X", "floating-point tensor")

@@ -55,7 +55,7 @@ auto WithNorm(double p, const Make& make) {
 
 // For gradient rules: `dout` times the derivative of the norm `out` of order p by the elements d,
 //   0 for p = 0, sign(d) where |d| = out for p = +-inf,
-//   sign(d) |d|^(p - 1) / (out^(p - 1) + epsilon) for others.
+//   sign(d) (|d| / (out + epsilon))^(p - 1) for others.
 // spread(v) brings a value of out's shape to one that broadcasts against d.
 Variable NormGradient(const Variable& d, const Variable& out, const Variable& dout, double p,
                       double epsilon, const std::function<Variable(const Variable&)>& spread);

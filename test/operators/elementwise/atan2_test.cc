@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle {
 
@@ -31,6 +32,21 @@ TEST(Atan2, Gradients) {
   OpTest test("atan2");
   test.RandomInput("X1", {2, 3}, -2, 2, 0.2).RandomInput("X2", {2, 3}, -2, 2, 0.2);
   test.CheckGradient({"X1", "X2"}).CheckHigherGradients();
+}
+
+// Squares of these overflow or vanish.
+TEST(Atan2, GradientsOfExtremeValues) {
+  for (float scale : {1e25f, 1e-25f}) {
+    const std::vector<std::pair<std::string, Tensor>> inputs = {
+        {"X1", Tensor::Of<float>({2}, {3 * scale, 0})},
+        {"X2", Tensor::Of<float>({2}, {-4 * scale, scale})}};
+    const std::vector<double> by_x1 = NumbersOf(GradientOf("atan2", {}, inputs, "X1"));
+    const std::vector<double> by_x2 = NumbersOf(GradientOf("atan2", {}, inputs, "X2"));
+    EXPECT_NEAR(by_x1[0] * scale, -0.16, 1e-6);
+    EXPECT_NEAR(by_x1[1] * scale, 1, 1e-6);
+    EXPECT_NEAR(by_x2[0] * scale, -0.12, 1e-6);
+    EXPECT_EQ(by_x2[1], 0);
+  }
 }
 
 TEST(Atan2, Constraints) {

@@ -16,6 +16,14 @@ TEST(Kron, Values) {
   OpTest("kron").IntInput("X", {2}, {1, -2}).IntInput("Y", {1}, {3}).Expect("Out", {2}, {3, -6});
 }
 
+TEST(Kron, GradientsOfFloatsAddUpInDouble) {
+  OpTest("kron_grad")
+      .Input("X", {1}, {1})
+      .Input("Y", {3}, {1, 1, 1})
+      .Input("Out@GRAD", {3}, {1e8, 1, -1e8})
+      .Expect("X@GRAD", {1}, {1});
+}
+
 TEST(Kron, Gradients) {
   OpTest test("kron");
   test.RandomInput("X", {2, 3})

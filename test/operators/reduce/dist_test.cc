@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle {
 namespace {
@@ -55,6 +56,20 @@ TEST(Dist, Gradients) {
   }
   Order(2).RandomInput("X", {}, 2, 3).RandomInput("Y", {}).CheckGradient({"X", "Y"});
   Order(2).RandomInput("X", {2, 3}, 2, 3).RandomInput("Y", {3}).CheckHigherGradients();
+}
+
+TEST(Dist, GradientsOfExtremeValues) {
+  const Tensor zeros = Tensor::Of<float>({3}, {0, 0, 0});
+  for (float scale : {1e-6f, 1e17f}) {
+    const std::vector<double> by_x = NumbersOf(
+        GradientOf("dist", {{"p", 4.f}},
+                   {{"X", Tensor::Of<float>({3}, {scale, -scale, 0})}, {"Y", zeros}}, "X"));
+    EXPECT_NEAR(by_x[0], std::pow(2, -0.75), 1e-3);
+    EXPECT_NEAR(by_x[1], -std::pow(2, -0.75), 1e-3);
+    EXPECT_EQ(by_x[2], 0);
+  }
+  const Tensor x = Tensor::Of<float>({3}, {4, 0, 0});
+  EXPECT_EQ(NumbersOf(GradientOf("dist", {{"p", 0.5f}}, {{"X", x}, {"Y", zeros}}, "Y"))[1], 0);
 }
 
 TEST(Dist, C1_Dims) { Order(2).RandomInput("X", {4}).RandomInput("Y", {3}).ExpectError("dist.C1"); }

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle {
 namespace {
@@ -61,6 +62,23 @@ TEST(Logsumexp, Gradients) {
   }
   Over({0}).RandomInput("X", {}).CheckGradient({"X"});
   Over({1}).RandomInput("X", {2, 3}).CheckHigherGradients();
+}
+
+TEST(Logsumexp, GradientsOfExtremeValues) {
+  const auto gradient = [](const Tensor& x) {
+    return NumbersOf(GradientOf("logsumexp", {{"axis", Ints{1}}}, {{"X", x}}, "X"));
+  };
+  using Numbers = std::vector<double>;
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(gradient(Tensor::Of<double>({1, 2}, {-kInf, -kInf})), (Numbers{0, 0}));
+  EXPECT_EQ(gradient(Tensor::Of<double>({1, 2}, {-kInf, 3})), (Numbers{0, 1}));
+  EXPECT_EQ(gradient(Tensor::Of<double>({1, 2}, {kInf, 3})), (Numbers{1, 0}));
+  EXPECT_EQ(gradient(Tensor::Of<double>({1, 2}, {kInf, -kInf})), (Numbers{1, 0}));
+  EXPECT_EQ(gradient(Tensor::Of<double>({1, 2}, {-1e300, -2e300})), (Numbers{1, 0}));
+  EXPECT_EQ(gradient(Tensor::Of<double>({1, 2}, {1e300, -2e300})), (Numbers{1, 0}));
+  EXPECT_EQ(gradient(Tensor::Of<float>({1, 2}, {-3.2e38f, -inf})), (Numbers{1, 0}));
+  EXPECT_EQ(gradient(Tensor::Of<float>({1, 2}, {inf, 3})), (Numbers{1, 0}));
+  EXPECT_TRUE(std::isnan(gradient(Tensor::Of<float>({1, 2}, {std::nanf(""), 3}))[0]));
 }
 
 TEST(Logsumexp, C1_Axis) { Over({2}).RandomInput("X", {2, 3}).ExpectError("logsumexp.C1"); }

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle {
 namespace {
@@ -57,6 +58,24 @@ TEST(PNorm, Gradients) {
   Order(2).RandomInput("X", {}).CheckGradient({"X"});
   for (float order : {2.f, 3.f})
     Order(order, 0).RandomInput("X", {2, 3}, 0.5, 2).CheckHigherGradients();
+}
+
+// Powers of |X| and Out alone would overflow, vanish or be infinite.
+TEST(PNorm, GradientsOfExtremeValues) {
+  const auto gradient = [](float order, std::initializer_list<float> x) {
+    return NumbersOf(GradientOf("p_norm", {{"porder", order}},
+                                {{"X", Tensor::Of<float>({static_cast<int64_t>(x.size())}, x)}},
+                                "X"));
+  };
+  const double part = std::pow(2, -0.75);  // (1 / 2^(1/4))^3
+  for (float scale : {1e-7f, 1.f, 1e18f}) {
+    const std::vector<double> by_x = gradient(4, {scale, -scale, 0});
+    EXPECT_NEAR(by_x[0], part, 1e-3) << scale;
+    EXPECT_NEAR(by_x[1], -part, 1e-3) << scale;
+    EXPECT_EQ(by_x[2], 0) << scale;
+  }
+  EXPECT_EQ(gradient(0.5f, {4, 0}), (std::vector<double>{1, 0}));
+  EXPECT_EQ(gradient(1.5f, {0, 0}), (std::vector<double>{0, 0}));
 }
 
 TEST(PNorm, C1_Axis) { Order(2, 2).RandomInput("X", {2, 3}).ExpectError("p_norm.C1"); }

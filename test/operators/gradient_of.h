@@ -1,0 +1,41 @@
+#pragma once
+// Gradients of single ops at chosen places: where inputs are extreme, or hold infinities.
+
+#include <coracle/backward/backward.h>
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/operators/operators.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+// The gradient of the sum of an output by the input `slot`.
+inline Tensor GradientOf(const std::string& type, const AttrList& attrs,
+                         const std::vector<std::pair<std::string, Tensor>>& inputs,
+                         const std::string& slot, const std::string& output = "Out") {
+  ProgramDesc program;
+  const Writer writer{program.Root(), DefaultOps()};
+  VarValues values;
+  SlotList slots;
+  for (const auto& [name, value] : inputs) {
+    VarDesc& var = program.Root().Var(name);
+    var.SetShape(value.shape());
+    var.SetDType(value.dtype());
+    values[name] = value;
+    slots.push_back({name, {name}});
+  }
+  const Variable out = writer.Make(type, slots, attrs, output);
+  const std::string gradient = Gradients({out}, {Variable::Of(program.Root(), slot)}).at(0);
+  Interpret(program.Root(), DefaultOps(), values);
+  return std::get<Tensor>(values.at(gradient));
+}
+
+// The elements of a float32 or float64 tensor.
+inline std::vector<double> NumbersOf(const Tensor& tensor) {
+  const Tensor wide = tensor.Cast(DType::kFloat64);
+  return {wide.data<double>(), wide.data<double>() + wide.numel()};
+}
+
+}  // namespace coracle
