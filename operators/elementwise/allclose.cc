@@ -66,8 +66,9 @@ KernelOf<T> Allclose(const PrepareContext& ctx) {
       const double p = static_cast<double>(a[i]), q = static_cast<double>(b[i]);
       if (std::isnan(p) || std::isnan(q))
         close = equal_nan && std::isnan(p) && std::isnan(q);
-      else if (p != q)
-        close = std::fabs(p - q) <= absolute + relative * std::fabs(q) + kSlack;
+      else if (p != q)  // an infinity is close to nothing else, though its tolerance is infinite
+        close = std::isfinite(p) && std::isfinite(q) &&
+                std::fabs(p - q) <= absolute + relative * std::fabs(q) + kSlack;
     }
     ws.Data<bool>(out)[0] = close;
   };
@@ -107,8 +108,8 @@ KernelOf<T> EqualAll(const PrepareContext& ctx) {
 void RegisterAllclose(OpRegistry& ops) {
   ops.Add(OpDef("allclose")
               .Doc("Out = whether all elements a of Input and b of Other are equal or have "
-                   "|a - b| <= atol + rtol |b|. A nan is close to nothing, under equal_nan to "
-                   "another nan.")
+                   "|a - b| <= atol + rtol |b|, which no infinity has. A nan is close to nothing, "
+                   "under equal_nan to another nan.")
               .Constraint("C1", "Input and Other must have one shape")
               .Constraint("C2", "Input and Other must have one dtype")
               .Constraint("C3", "Rtol and Atol must hold one float64")

@@ -20,18 +20,16 @@ void InferHistogram(InferContext& ctx) {
   ctx.SetOutput("Out", DType::kInt64, {bins});
 }
 
-template <class T>
-bool IsFinite(T value) {
-  if constexpr (std::is_floating_point_v<T>) return std::isfinite(value);
-  return true;
-}
-
 // (x - min) * bins / (max - min), in T for floats; integers divide exactly.
 template <class T>
 int64_t BinOf(T x, T min, T max, int64_t bins) {
   if constexpr (std::is_floating_point_v<T>) {
-    const T bin = (x - min) * static_cast<T>(bins) / (max - min);
-    if (!(bin > 0)) return 0;  // a nan too, where the range is wider than the largest number
+    T above = x - min, width = max - min;
+    if (std::isinf(width * static_cast<T>(bins))) {
+      above = (x / 2 - min / 2) / (max / 2 - min / 2);
+      width = 1;
+    }
+    const T bin = above * static_cast<T>(bins) / width;
     return bin < static_cast<T>(bins) ? static_cast<int64_t>(bin) : bins - 1;
   } else {
     // Differences of int64 values fit into 65 bits.
@@ -54,7 +52,7 @@ KernelOf<T> Histogram(const PrepareContext& ctx) {
     T min = low, max = high;
     if (min == max && x.numel > 0) {
       for (int64_t i = 0; i < x.numel; ++i) {
-        if (!IsFinite(in[i])) ThrowInvalid(failure + ", got inf or nan");
+        if (!std::isfinite(static_cast<double>(in[i]))) ThrowInvalid(failure + ", got inf or nan");
       }
       const auto [least, most] = std::minmax_element(in, in + x.numel);
       min = *least;

@@ -5,6 +5,10 @@
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/same_type.h>
 
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
 namespace coracle {
 namespace {
 
@@ -29,21 +33,39 @@ double NumberIn(const Workspace& ws, const TensorArg& arg) {
   });
 }
 
+// From both ends, so that the last element is Stop.
+double ElementAt(int64_t i, int64_t count, double first, double last) {
+  const double step = count > 1 ? (last - first) / static_cast<double>(count - 1) : 0;
+  if (count == 1 || i < count / 2) return first + static_cast<double>(i) * step;
+  return last - static_cast<double>(count - 1 - i) * step;
+}
+// The same between integers that doubles do not hold.
+int64_t ElementAt(int64_t i, int64_t count, int64_t first, int64_t last) {
+  if (count == 1) return first;
+  const __int128 sum =
+      static_cast<__int128>(first) * (count - 1 - i) + static_cast<__int128>(last) * i;
+  return static_cast<int64_t>(sum / (count - 1));
+}
+
+constexpr double kLargestExact = 0x1p53;
+
 template <class T>
 KernelOf<T> Linspace(const PrepareContext& ctx) {
   const TensorArg start = ctx.Input("Start"), stop = ctx.Input("Stop"), out = ctx.Output("Out");
   return [=](Workspace& ws) {
     const double first = NumberIn(ws, start), last = NumberIn(ws, stop);
     const int64_t count = out.numel;
-    const double step = count > 1 ? (last - first) / static_cast<double>(count - 1) : 0;
     T* o = ws.Data<T>(out);
-    // From both ends, so that the last element is Stop.
-    for (int64_t i = 0; i < count; ++i) {
-      const bool lower = count == 1 || i < count / 2;
-      const double value = lower ? first + static_cast<double>(i) * step
-                                 : last - static_cast<double>(count - 1 - i) * step;
-      o[i] = SaturateTo<T>(value);
+    if constexpr (std::is_same_v<T, int64_t>) {
+      const bool wide = std::max(std::abs(first), std::abs(last)) >= kLargestExact;
+      if (wide && start.dtype == DType::kInt64 && stop.dtype == DType::kInt64) {
+        const int64_t begin = ws.Data<const int64_t>(start)[0];
+        const int64_t end = ws.Data<const int64_t>(stop)[0];
+        for (int64_t i = 0; i < count; ++i) o[i] = ElementAt(i, count, begin, end);
+        return;
+      }
     }
+    for (int64_t i = 0; i < count; ++i) o[i] = SaturateTo<T>(ElementAt(i, count, first, last));
   };
 }
 

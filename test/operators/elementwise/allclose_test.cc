@@ -17,6 +17,12 @@ TEST(Allclose, Values) {
   Allclose({1, 2}, {1, 2 + 1e-5}).Expect("Out", {1}, {1}).ExpectDType("Out", DType::kBool);
   Allclose({1, 2}, {1, 2 + 3e-5}).Expect("Out", {1}, {0});
   Allclose({inf, -inf}, {inf, -inf}).Expect("Out", {1}, {1});
+  Allclose({inf}, {-inf}).Expect("Out", {1}, {0});
+  Allclose({1}, {inf}).Expect("Out", {1}, {0});
+  Allclose({inf}, {1}).Expect("Out", {1}, {0});
+  Allclose({1}, {2}).Attr("rtol", std::string("inf")).Expect("Out", {1}, {1});
+  Allclose({1}, {2}).Attr("atol", std::string("nan")).Expect("Out", {1}, {0});
+  Allclose({1, nan}, {1, inf}).Attr("equal_nan", true).Expect("Out", {1}, {0});
   Allclose({1}, {nan}).Attr("equal_nan", true).Expect("Out", {1}, {0});
   Allclose({nan}, {nan}).Expect("Out", {1}, {0});
   Allclose({nan}, {nan}).Attr("equal_nan", true).Expect("Out", {1}, {1});

@@ -27,6 +27,17 @@ TEST(Histogram, Values) {
   EXPECT_EQ(OpTest("histogram").Input("X", {1}, {1}).Output("Out").numel(), 100);
 }
 
+// Ranges whose width, or its product with the bins, is no float.
+TEST(Histogram, WideRanges) {
+  Histogram(2, 0, 0).Input("X", {3}, {-3e38, 1e38, 3e38}).Expect("Out", {2}, {1, 2});
+  Histogram(4, 0, 0).Input("X", {3}, {0, 1e38, 3e38}).Expect("Out", {4}, {1, 1, 0, 1});
+  OpTest doubles("histogram");
+  doubles.Attr("bins", int64_t{3});
+  doubles.TensorInput("X", Tensor::Of<double>({3}, {-1.7e308, 0, 1.7e308}));
+  doubles.Expect("Out", {3}, {1, 1, 1});
+  Histogram(2, -1, 1).Input("X", {3}, {INFINITY, -INFINITY, 0}).Expect("Out", {2}, {0, 1});
+}
+
 TEST(Histogram, Constraints) {
   Histogram(3, 1, 0).Input("X", {1}, {1}).ExpectError("histogram.C1");
   Histogram(3, 0, 0).Input("X", {2}, {1, INFINITY}).ExpectError("histogram.C2");

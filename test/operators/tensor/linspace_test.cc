@@ -34,6 +34,25 @@ TEST(Linspace, Integers) {
   }
 }
 
+// Neighbours that doubles do not tell apart.
+TEST(Linspace, LargeIntegers) {
+  const int64_t first = (int64_t{1} << 53) + 1;
+  const auto test = [](int64_t start, int64_t stop, int64_t num) {
+    const Tensor out = OpTest("linspace")
+                           .Attr("dtype", static_cast<int32_t>(DType::kInt64))
+                           .IntInput("Start", {1}, {start})
+                           .IntInput("Stop", {1}, {stop})
+                           .IntInput("Num", {1}, {num}, DType::kInt32)
+                           .Output("Out");
+    return std::vector<int64_t>(out.data<int64_t>(), out.data<int64_t>() + out.numel());
+  };
+  using Longs = std::vector<int64_t>;
+  EXPECT_EQ(test(first, first + 2, 3), (Longs{first, first + 1, first + 2}));
+  EXPECT_EQ(test(-first - 2, -first, 3), (Longs{-first - 2, -first - 1, -first}));
+  EXPECT_EQ(test(INT64_MIN, INT64_MAX, 2), (Longs{INT64_MIN, INT64_MAX}));
+  EXPECT_EQ(test(INT64_MAX, 0, 1), Longs{INT64_MAX});
+}
+
 TEST(Linspace, Constraints) {
   OpTest("linspace")
       .Input("Start", {2}, {0, 1})
