@@ -46,9 +46,10 @@ void OneDnnGemm(const GemmSpec& s, const GemmBlock& block, const float* a, const
   b += s.transpose_b ? block.column * s.k : block.column;
   c += block.row * s.n + block.column;
   onednn::GemmScope inside;
-  dnnl_status_t status = dnnl_sgemm(
-      s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', block.rows, block.columns, s.k, s.alpha,
-      a, s.transpose_a ? s.m : s.k, b, s.transpose_b ? s.k : s.n, s.beta, c, s.n);
+  dnnl_status_t status =
+      dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', block.rows, block.columns,
+                 s.k, static_cast<float>(s.alpha), a, s.transpose_a ? s.m : s.k, b,
+                 s.transpose_b ? s.k : s.n, static_cast<float>(s.beta), c, s.n);
   if (status != dnnl_success) throw InternalError("dnnl_sgemm failed");
 }
 
@@ -156,7 +157,7 @@ Gemm<T> MakeBatchGemm(const GemmSpec& spec, const GemmBatch& batch, KernelMode m
   if (count == 1 && batch.rank == 0) return MakeGemm<T>(spec, mode);
   GemmSpec one = spec;
   const bool sums = outputs != count || count == 0;
-  one.beta = sums ? 1.0f : 0.0f;
+  one.beta = sums ? 1 : 0;
   const Gemm<T> gemm = MakeGemm<T>(one, mode);
   const int64_t a_size = spec.m * spec.k, b_size = spec.k * spec.n, c_size = spec.m * spec.n;
   // Many small gemms run side by side, each on one thread; a large one uses all threads. Gemms that

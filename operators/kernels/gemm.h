@@ -13,8 +13,8 @@ struct GemmSpec {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false;  // A is stored as [k, m]
   bool transpose_b = false;  // B is stored as [n, k]
-  float alpha = 1.0f;
-  float beta = 0.0f;  // 0: C is not read
+  double alpha = 1;
+  double beta = 0;  // 0: C is not read
 };
 
 template <class T>

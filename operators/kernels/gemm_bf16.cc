@@ -63,7 +63,7 @@ std::vector<RowsCall> MakeRowsCalls(const GemmSpec& s, const GemmBatch& batch) {
       {1 + products / 1e6, static_cast<double>(NumThreads()), static_cast<double>(units)}));
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (s.alpha != 1.0f) attr.set_output_scales(0, {s.alpha});
+  if (s.alpha != 1) attr.set_output_scales(0, {static_cast<float>(s.alpha)});
   std::vector<RowsCall> calls;
   for (int64_t i = 0; i < parts; ++i) {
     const int64_t begin = units * i / parts * kUnit;

@@ -25,7 +25,7 @@ VarMeta FspOut(InferContext& ctx) {
 // For each image the product of two matrices [channels, pixels], of which the first gives m rows.
 struct Images {
   int64_t count, x, y, pixels;
-  float scale;
+  double scale;
   GemmBatch batch;
 
   explicit Images(const PrepareContext& ctx) {
@@ -34,7 +34,7 @@ struct Images {
     x = a[1];
     y = b[1];
     pixels = a.Product(2, 4);
-    scale = pixels > 0 ? static_cast<float>(1.0 / static_cast<double>(pixels)) : 0.0f;
+    scale = pixels > 0 ? 1.0 / static_cast<double>(pixels) : 0;
     batch = {1, {count}, {1}, {1}, {1}};
   }
 };

@@ -20,6 +20,14 @@ TEST(Fsp, EmptySizes) {
       .Expect("Out", {1, 1, 1}, {0});
 }
 
+// A third is no float.
+TEST(Fsp, DoublesKeepTheirPrecision) {
+  OpTest test("fsp");
+  test.Input("X", {1, 1, 1, 3}, {1, 2, 0}).Input("Y", {1, 1, 1, 3}, {1, 0, 0});
+  EXPECT_EQ(std::get<Tensor>(test.Run(KernelMode::kReference, true).at("Out.0")).data<double>()[0],
+            1.0 / 3);
+}
+
 TEST(Fsp, Gradients) {
   OpTest test("fsp");
   test.RandomInput("X", {2, 3, 2, 2}).RandomInput("Y", {2, 2, 2, 2});
