@@ -35,6 +35,7 @@ KernelOf<T> Bilinear(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), weight = ctx.Input("Weight");
   const TensorArg bias = ctx.Input("Bias"), out = ctx.Output("Out");
   const int64_t rows = x.shape[0], a = x.shape[1], b = y.shape[1], count = weight.shape[0];
+  if (out.numel == 0) return [](Workspace&) {};
   const auto gemm = MakeGemm<T>({.m = rows, .n = b, .k = a}, mode);
   if (!gemm) return {};
   const TensorArg product = ctx.Scratch(x.dtype, {MulDims(rows, b)});
@@ -45,9 +46,10 @@ KernelOf<T> Bilinear(const PrepareContext& ctx) {
     for (int64_t m = 0; m < count; ++m) {
       gemm(ws.Data<const T>(x), ws_data + m * a * b, p);
       for (int64_t n = 0; n < rows; ++n) {
-        T sum = add ? add[m] : T(0);
-        for (int64_t j = 0; j < b; ++j) sum += p[n * b + j] * ys[n * b + j];
-        o[n * count + m] = sum;
+        double sum = add ? static_cast<double>(add[m]) : 0;
+        for (int64_t j = 0; j < b; ++j)
+          sum += static_cast<double>(p[n * b + j]) * static_cast<double>(ys[n * b + j]);
+        o[n * count + m] = static_cast<T>(sum);
       }
     }
   };

@@ -34,22 +34,35 @@ Pool PoolOf(const std::string& type) {
   return type == "MIN" ? Pool::kMin : Pool::kMax;
 }
 
+// to[j] = the sum or mean of rows [begin, end) of x. Some columns at a time, added up in double.
+template <class T>
+void SumRows(bool mean, const T* x, int64_t begin, int64_t end, int64_t width, T* to) {
+  constexpr int64_t kColumns = 64;
+  for (int64_t first = 0; first < width; first += kColumns) {
+    const int64_t columns = std::min(kColumns, width - first);
+    double sums[kColumns] = {};
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = 0; j < columns; ++j)
+        sums[j] += static_cast<double>(x[i * width + first + j]);
+    }
+    const double divisor = mean && end > begin ? static_cast<double>(end - begin) : 1;
+    for (int64_t j = 0; j < columns; ++j) to[first + j] = static_cast<T>(sums[j] / divisor);
+  }
+}
+
 // to[j] = the pool of rows [begin, end) of x.
 template <class T>
 void PoolRows(Pool pool, const T* x, int64_t begin, int64_t end, int64_t width, T* to) {
+  if (pool == Pool::kSum || pool == Pool::kMean)
+    return SumRows(pool == Pool::kMean, x, begin, end, width, to);
   std::fill_n(to, width, T(0));
   for (int64_t i = begin; i < end; ++i) {
     for (int64_t j = 0; j < width; ++j) {
       const T value = x[i * width + j];
       const bool nan = value != value;
-      if (pool == Pool::kSum || pool == Pool::kMean)
-        to[j] += value;
-      else if (i == begin || nan || (pool == Pool::kMin ? value < to[j] : value > to[j]))
-        to[j] = value;
+      if (i == begin || nan || (pool == Pool::kMin ? value < to[j] : value > to[j])) to[j] = value;
     }
   }
-  if (pool != Pool::kMean || end == begin) return;
-  for (int64_t j = 0; j < width; ++j) to[j] /= static_cast<T>(end - begin);
 }
 
 template <class T>

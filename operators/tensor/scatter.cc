@@ -89,8 +89,9 @@ KernelOf<T> ScatterNdAdd(const PrepareContext& ctx) {
   const TensorArg out = ctx.Output("Out");
   const SliceIndex slice("scatter_nd_add", x, index);
   const int64_t bytes = x.nbytes();
-  // Without elements there are still indices to check.
-  const int64_t entries = index.shape.Product(0, index.shape.rank() - 1);
+  // Without elements there may still be indices to check.
+  const bool nothing = updates.numel == 0 && index.numel == 0;
+  const int64_t entries = nothing ? 0 : index.shape.Product(0, index.shape.rank() - 1);
   const int64_t width = updates.numel == 0 ? 0 : updates.numel / entries;
   return [=](Workspace& ws) {
     const IndexReader at(ws, index);

@@ -176,6 +176,7 @@ KernelOf<T> Unique(const PrepareContext& ctx) {
   if (axis >= 0)
     slices = {nullptr, x.shape.Product(0, axis), x.shape[axis],
               x.shape.Product(axis + 1, x.shape.rank())};
+  if (x.numel == 0) slices.outer = 0;  // slices without elements are equal, however many there are
   const TensorArg scratch = ctx.Scratch(DType::kInt64, {4, std::max<int64_t>(slices.n, 1)});
   return [=](Workspace& ws) {
     Slices<T> s = slices;

@@ -25,6 +25,14 @@ TEST(BilinearTensorProduct, EmptySizes) {
   Of({1, 0}, {1, 2}, {1, 0, 2}).Expect("Out", {1, 1}, {0});
 }
 
+TEST(BilinearTensorProduct, FloatsAddUpInDouble) {
+  OpTest("bilinear_tensor_product")
+      .Input("X", {1, 1}, {1})
+      .Input("Y", {1, 3}, {1e8, 1, -1e8})
+      .Input("Weight", {1, 1, 3}, {1, 1, 1})
+      .Expect("Out", {1, 1}, {1});
+}
+
 TEST(BilinearTensorProduct, Gradients) {
   OpTest test = Of({2, 3}, {2, 4}, {3, 3, 4});
   test.CheckGradient({"X", "Y", "Weight"});

@@ -35,6 +35,27 @@ TEST(SegmentPool, Gradients) {
     Pool(type).CheckGradient({"X"}).CheckHigherGradients();
 }
 
+TEST(SegmentPool, FloatsAddUpInDouble) {
+  for (const char* type : {"SUM", "MEAN"}) {
+    OpTest("segment_pool")
+        .Attr("pooltype", std::string(type))
+        .Input("X", {3, 2}, {1e8, 0, 3, 0, -1e8, 0})
+        .IntInput("SegmentIds", {3}, {0, 0, 0})
+        .Expect("Out", {1, 2}, {*type == 'S' ? 3.0 : 1.0, 0});
+  }
+}
+
+// More columns than are added up at a time.
+TEST(SegmentPool, WideRows) {
+  std::vector<double> x, sums;
+  for (int i = 0; i < 300; ++i) x.push_back(i);
+  for (int j = 0; j < 150; ++j) sums.push_back(j + j + 150);
+  OpTest("segment_pool")
+      .Input("X", {2, 150}, x)
+      .IntInput("SegmentIds", {2}, {0, 0})
+      .Expect("Out", {1, 150}, sums);
+}
+
 TEST(SegmentPool, Constraints) {
   const auto pool = [] { return OpTest("segment_pool").Input("X", {2}, {1, 2}); };
   pool().Input("SegmentIds", {2}, {0, 0}).ExpectError("segment_pool.C1");
