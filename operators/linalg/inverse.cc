@@ -4,6 +4,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/linalg/square.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 #include <fmt/format.h>
@@ -14,14 +15,6 @@
 namespace coracle {
 namespace {
 
-void InferInverse(InferContext& ctx) {
-  const Shape& x = ctx.InputShape("Input");
-  const int rank = x.rank();
-  ctx.Require("C1", rank >= 2, x);
-  ctx.Require("C1", InferContext::Matches(x[rank - 2], x[rank - 1]), x);
-  ctx.SetOutput("Output", ctx.Input("Input"));
-}
-
 // Gauss-Jordan elimination on [A | B], B = the identity at first, with the largest element of the
 // column as pivot. `a` and `b` have n rows of n elements; false where A is singular.
 bool Invert(double* a, double* b, int64_t n) {
@@ -29,6 +22,7 @@ bool Invert(double* a, double* b, int64_t n) {
     for (int64_t j = 0; j < n; ++j) b[i * n + j] = i == j ? 1 : 0;
   }
   for (int64_t k = 0; k < n; ++k) {
+    if (k % 16 == 15) CheckTimeLimit("inverting a matrix");
     int64_t pivot = k;
     for (int64_t i = k + 1; i < n; ++i) {
       if (std::abs(a[i * n + k]) > std::abs(a[pivot * n + k])) pivot = i;
@@ -94,7 +88,7 @@ void RegisterInverse(OpRegistry& ops) {
               .Constraint("C2", "no matrix may be singular")
               .Input("Input", "floating-point tensor of rank 2 or more")
               .Output("Output", "tensor of Input's shape and dtype")
-              .Infer(InferInverse)
+              .Infer([](InferContext& ctx) { InferSquare(ctx, "Input", "Output"); })
               .Gradient(InverseGradient)
               .Reference(Inverse<float>, Inverse<double>));
 }

@@ -27,7 +27,9 @@ struct Sizes {
 template <class F>
 void ForEachTerm(const Sizes& s, const F& f) {
   const int64_t half = (s.k - 1) / 2;
+  const int64_t often = 1 + (1 << 16) / (1 + s.k);
   for (int64_t i = 0; i < s.m; ++i) {
+    if (i % often == often - 1) CheckTimeLimit("correlating rows");
     for (int64_t j = 0; j < s.k; ++j) f(i, (i + j - half + s.m) % s.m, j);
   }
 }

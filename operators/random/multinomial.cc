@@ -1,5 +1,6 @@
 // Draws by probabilities: multinomial and bernoulli.
 
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace coracle {
@@ -46,6 +48,7 @@ template <class T>
 void DrawWithReplacement(const Philox& random, uint64_t first, const T* weights, int64_t columns,
                          double sum, int64_t samples, int64_t* out) {
   for (int64_t k = 0; k < samples; ++k) {
+    if (k % 256 == 255) CheckTimeLimit("drawing");
     double rest = random.UniformDouble(first + static_cast<uint64_t>(k)) * sum;
     int64_t chosen = -1;
     for (int64_t j = 0; j < columns; ++j) {
@@ -93,6 +96,7 @@ KernelOf<T> Multinomial(const PrepareContext& ctx) {
     const T* weights = ws.Data<const T>(x);
     int64_t* o = ws.Data<int64_t>(out);
     for (int64_t i = 0; i < rows; ++i, weights += columns, o += samples) {
+      if (i % 256 == 255) CheckTimeLimit("drawing");
       const double sum = CheckedSum(weights, columns, replacement ? 1 : samples, failure);
       if (replacement)
         DrawWithReplacement(random, static_cast<uint64_t>(i * samples), weights, columns, sum,

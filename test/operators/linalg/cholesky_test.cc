@@ -2,6 +2,7 @@
 
 #include "../../completeness.h"
 #include "../../op_test.h"
+#include "../stopped.h"
 
 namespace coracle {
 namespace {
@@ -63,6 +64,13 @@ TEST(Cholesky, Gradients) {
     CheckProgramGradient({"cholesky"}, second.program, squares.name(), {"b"}, second.values);
   }
   HigherGradientsAreChecked("cholesky");
+}
+
+TEST(Cholesky, StopsInTime) {
+  const Stopped stopped;
+  std::vector<double> identity(32 * 32, 0.0);
+  for (size_t i = 0; i < 32; ++i) identity[33 * i] = 1;
+  Upper(false).Input("X", {32, 32}, identity).ExpectError("factorising a matrix");
 }
 
 TEST(Cholesky, Constraints) {

@@ -1,4 +1,5 @@
 #include "../../op_test.h"
+#include "../stopped.h"
 
 namespace coracle {
 
@@ -18,6 +19,13 @@ TEST(Inverse, Gradients) {
   OpTest test("inverse");
   test.Input("Input", {2, 2, 2}, {2, 0.5, -0.3, 1.5, -1, 0.2, 0.7, 3});
   test.CheckGradient({"Input"}).CheckHigherGradients();
+}
+
+TEST(Inverse, StopsInTime) {
+  const Stopped stopped;
+  std::vector<double> identity(32 * 32, 0.0);
+  for (size_t i = 0; i < 32; ++i) identity[33 * i] = 1;
+  OpTest("inverse").Input("Input", {32, 32}, identity).ExpectError("inverting a matrix");
 }
 
 TEST(Inverse, Constraints) {

@@ -1,4 +1,5 @@
 #include "../../op_test.h"
+#include "../stopped.h"
 
 namespace coracle {
 namespace {
@@ -25,6 +26,14 @@ TEST(ConvShift, Values) {
 
 TEST(ConvShift, Gradients) {
   for (int64_t k : {1, 3, 5}) Of({2, 5}, {2, k}).CheckGradient({"X", "Y"}).CheckHigherGradients();
+}
+
+TEST(ConvShift, StopsInTime) {
+  const Stopped stopped;
+  OpTest("conv_shift")
+      .RandomInput("X", {1, 1000})
+      .RandomInput("Y", {1, 999})
+      .ExpectError("correlating rows");
 }
 
 TEST(ConvShift, Constraints) {

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "../../op_test.h"
+#include "../stopped.h"
 
 namespace coracle {
 namespace {
@@ -47,6 +48,20 @@ TEST(Multinomial, WithoutReplacement) {
     first += row[0] == 0;
   }
   EXPECT_NEAR(first / kRows, 0.2, 5 * std::sqrt(0.16 / kRows));
+}
+
+TEST(Multinomial, StopsInTime) {
+  const Stopped stopped;
+  OpTest("multinomial")
+      .Attr("num_samples", 1000)
+      .Attr("replacement", true)
+      .Input("X", {2}, {1, 1})
+      .ExpectError("drawing");
+}
+
+TEST(Multinomial, StopsInTimeWithoutReplacement) {
+  const Stopped stopped;
+  OpTest("multinomial").RandomInput("X", {1000, 1}, 1, 2).ExpectError("drawing");
 }
 
 TEST(Multinomial, Constraints) {

@@ -1,0 +1,17 @@
+#pragma once
+// Ops that turn square matrices into others of the same size.
+
+#include <coracle/framework/op/infer_context.h>
+
+namespace coracle {
+
+// The shape rule: `out` is like `in`. C1: the last two dims of `in` are those of square matrices.
+inline void InferSquare(InferContext& ctx, const char* in, const char* out) {
+  const Shape& x = ctx.InputShape(in);
+  const int rank = x.rank();
+  ctx.Require("C1", rank >= 2, x);
+  ctx.Require("C1", InferContext::Matches(x[rank - 2], x[rank - 1]), x);
+  ctx.SetOutput(out, ctx.Input(in));
+}
+
+}  // namespace coracle
