@@ -89,6 +89,8 @@ void MaxoutGradGradient(GradientContext& g) {
   const Variable masked = g.Grad("X@GRAD") * chosen;
   const bool first = g.Attr<int32_t>("axis") == 1;
   const int64_t channels = dout.shape()[first ? 1 : 3];
+  if (channels == 0)
+    return g.Set("Out@GRAD", ZerosLike(dout));  // 0 means another thing to reshape2
   if (first && channels < 0)
     throw Error(ErrorCode::kUnimplemented, "maxout: second gradients need known channels");
   const Variable grouped = first ? Reshape(masked, {0, static_cast<int32_t>(channels), groups, -1})

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle {
 namespace {
@@ -32,6 +33,22 @@ TEST(Maxout, Gradients) {
   for (int32_t axis : {1, 3, -1}) {
     OpTest test = Groups(2, axis);
     test.RandomInput("X", {2, 4, 3, 4}).CheckGradient({"X"}).CheckHigherGradients();
+  }
+}
+
+TEST(Maxout, SecondGradientsOfEmptyImages) {
+  for (const Shape& shape : {Shape{0, 4, 2, 2}, Shape{1, 0, 2, 3}, Shape{2, 4, 0, 3}}) {
+    for (int32_t axis : {1, 3}) {
+      Shape x = shape;
+      if (axis == 3) std::swap(x[1], x[3]);
+      Shape dout = x;
+      dout[axis] /= 2;
+      const Tensor gradient = GradientOf("maxout_grad", {{"groups", int32_t{2}}, {"axis", axis}},
+                                         {{"X", Tensor::Zeros(DType::kFloat32, x)},
+                                          {"Out@GRAD", Tensor::Zeros(DType::kFloat32, dout)}},
+                                         "Out@GRAD", "X@GRAD");
+      EXPECT_EQ(gradient.shape(), dout) << axis;
+    }
   }
 }
 
