@@ -13,22 +13,23 @@
 namespace coracle {
 namespace {
 
-// The two ops differ in the names of their attrs and in alpha.
+// The two ops differ in the names of their attrs, in alpha, and in what they do with vectors.
 struct Version {
   const char *type, *transpose_x, *transpose_y;
-  bool has_alpha;
+  bool has_alpha, turns_vectors;
 };
-constexpr Version kMatmul = {"matmul", "transpose_X", "transpose_Y", true};
-constexpr Version kMatmulV2 = {"matmul_v2", "trans_x", "trans_y", false};
+constexpr Version kMatmul = {"matmul", "transpose_X", "transpose_Y", true, true};
+constexpr Version kMatmulV2 = {"matmul_v2", "trans_x", "trans_y", false, false};
 
 struct Flags {
   bool x, y;
   float alpha;
+  bool turns_vectors;
 };
 template <class Context>
 Flags FlagsOf(const Context& ctx, const Version& v) {
   return {ctx.template Attr<bool>(v.transpose_x), ctx.template Attr<bool>(v.transpose_y),
-          v.has_alpha ? ctx.template Attr<float>("alpha") : 1.0f};
+          v.has_alpha ? ctx.template Attr<float>("alpha") : 1.0f, v.turns_vectors};
 }
 
 // An operand as a batch of matrices: rows and columns after the transposition.
@@ -37,10 +38,12 @@ struct Matrices {
   int64_t rows, cols;
   bool transposed;
 };
-// A vector is one row (X) or one column (Y), and its transposition means nothing.
-Matrices MatricesOf(const Shape& shape, bool is_x, bool transpose) {
+// A vector is one row (X) or one column (Y); transposed, if that means anything, the other one.
+Matrices MatricesOf(const Shape& shape, bool is_x, const Flags& flags) {
+  const bool transpose = is_x ? flags.x : flags.y;
   if (shape.rank() == 1) {
-    return is_x ? Matrices{{}, 1, shape[0], false} : Matrices{{}, shape[0], 1, false};
+    const bool row = is_x != (transpose && flags.turns_vectors);
+    return row ? Matrices{{}, 1, shape[0], false} : Matrices{{}, shape[0], 1, false};
   }
   Matrices m{{}, shape[shape.rank() - 2], shape[shape.rank() - 1], transpose};
   for (int i = 0; i < shape.rank() - 2; ++i) m.batch.Append(shape[i]);
@@ -52,7 +55,7 @@ Matrices MatricesOf(const Shape& shape, bool is_x, bool transpose) {
 Shape ProductShape(const InferContext& ctx, const Flags& flags) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
   ctx.Require("C1", x.rank() >= 1 && y.rank() >= 1, x.rank(), y.rank());
-  const Matrices a = MatricesOf(x, true, flags.x), b = MatricesOf(y, false, flags.y);
+  const Matrices a = MatricesOf(x, true, flags), b = MatricesOf(y, false, flags);
   ctx.Require("C2", InferContext::Matches(a.cols, b.rows), a.cols, b.rows);
   const int rank = std::max(a.batch.rank(), b.batch.rank());
   auto aligned = AlignShapes(a.batch, b.batch, -1);
@@ -64,8 +67,9 @@ Shape ProductShape(const InferContext& ctx, const Flags& flags) {
     out.Append(p == 1 ? q : q == 1 ? p : std::max(p, q));
   }
   RequireSameDType(ctx, "C4", "X", "Y");
-  if (x.rank() > 1) out.Append(a.rows);
-  if (y.rank() > 1) out.Append(b.cols);
+  // Of a vector a dim of 1 is left out.
+  if (x.rank() > 1 || a.rows != 1) out.Append(a.rows);
+  if (y.rank() > 1 || b.cols != 1) out.Append(b.cols);
   if (out.rank() == 0) out.Append(1);
   return out;
 }
@@ -80,7 +84,7 @@ struct Product {
   int64_t x_step[Shape::kMaxRank], y_step[Shape::kMaxRank], out_step[Shape::kMaxRank];
 };
 Product ProductOf(const Shape& x, const Shape& y, const Flags& flags) {
-  const Matrices a = MatricesOf(x, true, flags.x), b = MatricesOf(y, false, flags.y);
+  const Matrices a = MatricesOf(x, true, flags), b = MatricesOf(y, false, flags);
   Product p{a.rows, b.cols, a.cols, a.transposed, b.transposed, flags.alpha, 0, {}, {}, {}, {}};
   const BroadcastNest nest = MakeBroadcastNest(a.batch, b.batch, -1);
   if (nest.numel == 1) return p;
@@ -176,10 +180,14 @@ void MatmulGradGradient(GradientContext& g, const Version& v) {
   SetBilinearGradGradient(g, v.type, AttrsOf(g, v));
 }
 
-const char* const kRules =
-    "Dims before the last two are a batch and broadcast. A vector X is one row, a vector Y one "
-    "column, and that dim is left out of Out; two vectors give [1]. Transposition has no effect on "
-    "a vector.";
+std::string RulesOf(const Version& v) {
+  return std::string(
+             "Dims before the last two are a batch and broadcast. A vector X is one row, a vector "
+             "Y one column, and that dim is left out of Out; two vectors give [1]. ") +
+         (v.turns_vectors ? "Transposed, a vector X is one column and a vector Y one row, whose "
+                            "size is a dim of Out unless it is 1."
+                          : "Transposition has no effect on a vector.");
+}
 
 void DeclareProduct(OpDef& def) {
   def.Constraint("C1", "X and Y must have rank 1 or more")
@@ -190,7 +198,10 @@ void DeclareProduct(OpDef& def) {
 void DeclareAttrs(OpDef& def, const Version& v) {
   def.Attr<bool>(v.transpose_x, false, "whether the last two dims of X are exchanged first")
       .Attr<bool>(v.transpose_y, false, "whether the last two dims of Y are exchanged first");
-  if (v.has_alpha) def.Attr<float>("alpha", 1.0f, "factor of the product");
+  if (!v.has_alpha) return;
+  def.Attr<float>("alpha", 1.0f, "factor of the product")
+      .Attr<int32_t>("head_number", 1, "heads that the columns are split into; only 1 is supported")
+      .Range(1, 1);
 }
 
 template <class K>
@@ -210,7 +221,7 @@ void DeclareKernels(OpDef& def, K kernel) {
 
 void AddVersion(OpRegistry& ops, const Version& v) {
   OpDef forward(v.type);
-  forward.Doc(std::string("Out = ") + (v.has_alpha ? "alpha X Y. " : "X Y. ") + kRules)
+  forward.Doc(std::string("Out = ") + (v.has_alpha ? "alpha X Y. " : "X Y. ") + RulesOf(v))
       .Apply(DeclareProduct)
       .Constraint("C4", "X and Y must have one dtype")
       .Input("X", "floating-point tensor")
@@ -233,7 +244,7 @@ void AddVersion(OpRegistry& ops, const Version& v) {
   grad.Doc(std::string("Gradient of ") + v.type +
            ": with A and B the transposed operands, A@GRAD = Out@GRAD B^T and B@GRAD = A^T "
            "Out@GRAD, summed over the batch dims along which the operand was repeated. " +
-           kRules)
+           RulesOf(v))
       .Apply(DeclareProduct)
       .Constraint("C4", "all inputs must have one dtype")
       .Constraint("C5", "Out@GRAD must have the shape of the product")

@@ -103,6 +103,42 @@ TEST(Matmul, AgainstTheDefinition) {
   }
 }
 
+// In matmul, not in matmul_v2, a transposed vector X is a column and a transposed Y a row.
+TEST(Matmul, TransposedVectors) {
+  const auto test = [](const Shape& x, const Shape& y, bool tx, bool ty) {
+    OpTest t("matmul");
+    t.Attr("transpose_X", tx).Attr("transpose_Y", ty).Attr("alpha", 2.f);
+    t.RandomInput("X", x).RandomInput("Y", y);
+    return t;
+  };
+  OpTest("matmul")
+      .Attr("transpose_X", true)
+      .Input("X", {2}, {1, 2})
+      .Input("Y", {1, 3}, {3, 4, 5})
+      .Expect("Out", {2, 3}, {3, 4, 5, 6, 8, 10});
+  OpTest("matmul")
+      .Attr("transpose_Y", true)
+      .Input("X", {2, 1}, {1, 2})
+      .Input("Y", {3}, {3, 4, 5})
+      .Expect("Out", {2, 3}, {3, 4, 5, 6, 8, 10});
+  OpTest("matmul")
+      .Attr("transpose_X", true)
+      .Attr("transpose_Y", true)
+      .Input("X", {2}, {1, 2})
+      .Input("Y", {2}, {3, 4})
+      .Expect("Out", {2, 2}, {3, 4, 6, 8});
+  OpTest("matmul")
+      .Attr("transpose_X", true)
+      .Input("X", {2}, {1, 2})
+      .Input("Y", {1}, {3})
+      .Expect("Out", {2}, {3, 6});
+  test({3}, {3, 4}, true, false).ExpectError("matmul.C2");
+  test({2, 3}, {3}, false, true).ExpectError("matmul.C2");
+  for (OpTest t : {test({2}, {1, 3}, true, false), test({2, 1}, {3}, false, true),
+                   test({2}, {3}, true, true), test({2}, {5, 1, 3}, true, false)})
+    t.CheckGradient({"X", "Y"}).CheckHigherGradients();
+}
+
 TEST(Matmul, Gradients) {
   for (bool v2 : {false, true}) {
     for (const Case& c : Cases()) {
