@@ -10,9 +10,20 @@
 namespace coracle {
 namespace {
 
+// The loss's shape. Hard labels may lack the last dim, and then the loss does too.
 Shape InferLoss(InferContext& ctx) {
-  const int rank = ctx.InputShape("X").rank();
+  const Shape& x = ctx.InputShape("X");
+  const int rank = x.rank();
   ctx.Require("C1", rank >= 2, rank);
+  const VarMeta& label = ctx.Input("Label");
+  if (!ctx.Attr<bool>("soft_label") && label.shape.rank() == rank - 1) {
+    Shape loss;
+    for (int i = 0; i < rank - 1; ++i) loss.Append(x[i]);
+    const bool dense = label.type == VarType::kLoDTensor && IsIndexType(label.dtype);
+    ctx.Require("C2", dense && label.shape.CompatibleWith(loss), "Label", label, "X",
+                ctx.Input("X"));
+    return loss;
+  }
   return InferClassLoss(ctx, "C2", "X", "Label", rank - 1, ctx.Attr<bool>("soft_label"));
 }
 
@@ -120,23 +131,24 @@ void DeclareAttrs(OpDef& def) {
 }  // namespace
 
 void RegisterCrossEntropy(OpRegistry& ops) {
-  ops.Add(OpDef("cross_entropy")
-              .ComputesIn(OpPrecision::kFloat32)
-              .Apply(DeclareAttrs)
-              .Doc("Y = -log(X at the label's class), or -sum(Label log(X)) with soft_label, along "
-                   "the last axis. log(0) counts as -1e20.")
-              .Constraint("C1", "X must have rank 2 or more")
-              .Constraint("C2",
-                          "Label must have X's shape with a last dim of 1 and dtype int32 or "
-                          "int64; with soft_label X's shape and dtype")
-              .Constraint("C4", "every hard label must be ignore_index or a class")
-              .Input("X", "probabilities [.., classes]")
-              .Input("Label", "classes [.., 1], or probabilities [.., classes]")
-              .Output("Y", "loss [.., 1]")
-              .NoGradientTo({"Label"})
-              .Infer(InferCrossEntropy)
-              .GradientOp({"X", "Label"})
-              .Reference(CrossEntropy<float>, CrossEntropy<double>));
+  ops.Add(
+      OpDef("cross_entropy")
+          .ComputesIn(OpPrecision::kFloat32)
+          .Apply(DeclareAttrs)
+          .Doc("Y = -log(X at the label's class), or -sum(Label log(X)) with soft_label, along "
+               "the last axis. log(0) counts as -1e20.")
+          .Constraint("C1", "X must have rank 2 or more")
+          .Constraint("C2",
+                      "Label must have X's shape with a last dim of 1, or without its last dim, "
+                      "and dtype int32 or int64; with soft_label X's shape and dtype")
+          .Constraint("C4", "every hard label must be ignore_index or a class")
+          .Input("X", "probabilities [.., classes]")
+          .Input("Label", "classes [.., 1] or [..], or probabilities [.., classes]")
+          .Output("Y", "loss [.., 1]; [..] for a Label of that shape")
+          .NoGradientTo({"Label"})
+          .Infer(InferCrossEntropy)
+          .GradientOp({"X", "Label"})
+          .Reference(CrossEntropy<float>, CrossEntropy<double>));
   ops.Add(OpDef("cross_entropy_grad")
               .AttrsOf("cross_entropy")
               .Doc("Gradient of cross_entropy: X@GRAD = -Y@GRAD Label / X, with a hard label only "

@@ -9,8 +9,8 @@
 namespace coracle {
 
 // The op under differentiation is dX = dLoss * J, with J of X's shape and dLoss broadcast along
-// `axis`. Gives the gradient of dLoss, sum(ddx * J) along the axis, where J comes from the same op
-// with a dLoss of ones.
+// `axis`, which it may lack. Gives the gradient of dLoss, sum(ddx * J) along the axis, where J
+// comes from the same op with a dLoss of ones.
 inline void SetLossGradGradient(GradientContext& g, const std::string& loss_grad_slot,
                                 const std::string& x_grad_slot, int32_t axis, bool reduce) {
   SlotList inputs = g.op().inputs();
@@ -20,7 +20,8 @@ inline void SetLossGradGradient(GradientContext& g, const std::string& loss_grad
   const Variable jacobian =
       g.Make(g.op().type(), std::move(inputs), g.ForwardAttrs(g.op().type()), x_grad_slot);
   const Variable product = g.Grad(x_grad_slot) * jacobian;
-  g.Set(loss_grad_slot, reduce ? Sum(product, {axis}, true) : product);
+  const bool keep = g.In(loss_grad_slot).shape().rank() == product.shape().rank();
+  g.Set(loss_grad_slot, reduce ? Sum(product, {axis}, keep) : product);
 }
 
 }  // namespace coracle

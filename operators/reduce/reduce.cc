@@ -198,13 +198,18 @@ Kernel SumFast(const PrepareContext& ctx) {
   };
 }
 
+// Whether this is the shape of the reduced X; old programs have one without dims instead of [1].
+bool IsReduced(const Shape& given, const Shape& out) {
+  return out.CompatibleWith(given.rank() == 0 ? Shape{1} : given);
+}
+
 void InferReduceGrad(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   CheckDims(ctx, x);
   const Shape out = AxesOf(ctx, x).out;
   for (const char* slot : {"Out", "Out@GRAD"}) {
     if (!ctx.HasInput(slot)) continue;
-    ctx.Require("C4", out.CompatibleWith(ctx.InputShape(slot)), slot, ctx.InputShape(slot),
+    ctx.Require("C4", IsReduced(ctx.InputShape(slot), out), slot, ctx.InputShape(slot),
                 "the reduced X", out);
     RequireSameDType(ctx, "C5", slot, "X");
   }
@@ -215,7 +220,7 @@ void InferProdGradGrad(InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   CheckDims(ctx, x);
   const Shape out = AxesOf(ctx, x).out;
-  ctx.Require("C4", out.CompatibleWith(ctx.InputShape("DOut")), ctx.InputShape("DOut"), out);
+  ctx.Require("C4", IsReduced(ctx.InputShape("DOut"), out), ctx.InputShape("DOut"), out);
   ctx.Require("C6", x.CompatibleWith(ctx.InputShape("DDX")), ctx.InputShape("DDX"), x);
   for (const char* slot : {"DOut", "DDX"}) {
     RequireSameDType(ctx, "C5", slot, "X");

@@ -21,6 +21,24 @@ TEST(CrossEntropy, Int32LabelsOfHigherRank) {
       .Expect("Y", {1, 2, 1}, {std::log(4), std::log(2)});
 }
 
+TEST(CrossEntropy, LabelsWithoutTheLastDim) {
+  OpTest("cross_entropy")
+      .Input("X", {2, 3}, {0.25, 0.25, 0.5, 0.1, 0.8, 0.1})
+      .IntInput("Label", {2}, {2, 1})
+      .Expect("Y", {2}, {std::log(2), -std::log(0.8)})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"})
+      .CheckHigherGradients();
+  OpTest("cross_entropy")
+      .RandomInput("X", {2, 2, 3}, 0.1, 0.9)
+      .IntInput("Label", {2, 2}, {2, 1, 0, 0})
+      .CheckGradient({"X"});
+  OpTest("cross_entropy")
+      .RandomInput("X", {2, 2, 3}, 0.1, 0.9)
+      .IntInput("Label", {2, 3}, {2, 1, 0, 0, 0, 0})
+      .ExpectError("cross_entropy.C2");
+}
+
 TEST(CrossEntropy, SoftLabels) {
   OpTest("cross_entropy")
       .Attr("soft_label", true)

@@ -270,4 +270,20 @@ TEST(FrobeniusNorm, Constraints) {
       .ExpectError("frobenius_norm.C3");
 }
 
+TEST(ReduceGrad, GradientWithoutDims) {
+  for (const Shape& shape : {Shape{}, Shape{1}}) {
+    OpTest("reduce_sum_grad")
+        .Attr("reduce_all", true)
+        .RandomInput("X", {1, 2})
+        .Input("Out@GRAD", shape, {3})
+        .Expect("X@GRAD", {1, 2}, {3, 3});
+    OpTest("reduce_max_grad")
+        .Attr("reduce_all", true)
+        .Input("X", {1, 2}, {1, 2})
+        .Input("Out", shape, {2})
+        .Input("Out@GRAD", shape, {3})
+        .Expect("X@GRAD", {1, 2}, {0, 3});
+  }
+}
+
 }  // namespace coracle
