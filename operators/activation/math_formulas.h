@@ -2,15 +2,243 @@
 // The functions of mathematics among the rows of the activation family; see activation_formulas.h.
 
 #include <coracle/operators/activation/formula_row.h>
+#include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/simd.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 namespace coracle::activation {
 
 constexpr double kLn2 = 0.69314718055994530942, kLn10 = 2.30258509299404568402;
 constexpr double kTwoOverSqrtPi = 1.12837916709551257390, kPi = 3.14159265358979323846;
+
+struct Exp : Row {
+  static constexpr const char* kType = "exp";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr const char* kFormula = "e^X";
+  static constexpr bool kFromOut = true;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kExp;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::exp(x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return out;
+  }
+  template <class T>
+  static T Curve(T, const P<T>&) {
+    return 1;
+  }
+};
+struct Log : Row {
+  static constexpr const char* kType = "log";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr const char* kFormula = "the natural logarithm of X";
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::log(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return 1 / x;
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return -1 / (x * x);
+  }
+};
+struct Sqrt : Row {
+  static constexpr const char* kType = "sqrt";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr const char* kFormula = "the square root of X";
+  static constexpr bool kFromOut = true;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSqrt;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::sqrt(x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return T(0.5) / out;
+  }
+  template <class T>
+  static T Curve(T out, const P<T>&) {
+    return T(-0.5) / (out * out);
+  }
+};
+struct Rsqrt : Row {
+  static constexpr const char* kType = "rsqrt";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr const char* kFormula = "1 / the square root of X";
+  static constexpr bool kFromOut = true;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return 1 / std::sqrt(x);
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return T(-0.5) * out * out * out;
+  }
+  template <class T>
+  static T Curve(T out, const P<T>&) {
+    return T(-1.5) * out * out;
+  }
+};
+struct Square : Row {
+  static constexpr const char* kType = "square";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr const char* kFormula = "X^2";
+  static constexpr bool kIntegers = true;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kSquare;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return WrapMul(x, x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return WrapMul(T(2), x);
+  }
+  template <class T>
+  static T Curve(T, const P<T>&) {
+    return 2;
+  }
+};
+struct Abs : Row {
+  static constexpr const char* kType = "abs";
+  static constexpr const char* kFormula = "|X|; the gradient at 0 is 0";
+  static constexpr bool kIntegers = true, kHasCurvature = false;
+  static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kAbs;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    if constexpr (std::is_integral_v<T>)
+      return x < 0 ? WrapSub(T(0), x) : x;
+    else
+      return std::abs(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return static_cast<T>((x > 0) - (x < 0));
+  }
+};
+struct Reciprocal : Row {
+  static constexpr const char* kType = "reciprocal";
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr const char* kFormula = "1 / X";
+  static constexpr bool kFromOut = true;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return 1 / x;
+  }
+  template <class T>
+  static T Slope(T out, const P<T>&) {
+    return -out * out;
+  }
+  template <class T>
+  static T Curve(T out, const P<T>&) {
+    return -2 * out;
+  }
+};
+struct Pow : Row {
+  static constexpr const char* kType = "pow";
+  static constexpr bool kFactorSlot = true;
+  static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr const char* kFormula = "X to the power of factor";
+  static constexpr bool kIntegers = true;
+  static constexpr std::array<AttrRow, 1> kAttrs = {{{"factor", 1.0f, "the exponent"}}};
+  template <class T>
+  static T Power(T x, T y) {
+    if constexpr (std::is_integral_v<T>)
+      return SaturateTo<T>(std::pow(static_cast<double>(x), static_cast<double>(y)));
+    else
+      return std::pow(x, y);
+  }
+  template <class T>
+  static T Value(T x, const P<T>& p) {
+    return Power(x, p[0]);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>& p) {
+    return p[0] == 0 ? T(0) : WrapMul(p[0], Power(x, WrapSub(p[0], T(1))));
+  }
+  template <class T>
+  static T Curve(T x, const P<T>& p) {
+    const T factor = WrapMul(p[0], WrapSub(p[0], T(1)));
+    return factor == 0 ? T(0) : WrapMul(factor, Power(x, WrapSub(p[0], T(2))));
+  }
+};
+struct Sign : Row {
+  static constexpr const char* kType = "sign";
+  static constexpr const char* kFormula = "-1, 0 or 1 as X is below, at or above 0; nan for nan";
+  static constexpr bool kIntegers = true, kHasGradient = false;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return x != x ? x : static_cast<T>((x > 0) - (x < 0));
+  }
+};
+struct Floor : Row {
+  static constexpr const char* kType = "floor";
+  static constexpr const char* kFormula = "the largest integer not above X";
+  static constexpr bool kHasGradient = false;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::floor(x);
+  }
+};
+struct Ceil : Row {
+  static constexpr const char* kType = "ceil";
+  static constexpr const char* kFormula = "the smallest integer not below X";
+  static constexpr bool kHasGradient = false;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::ceil(x);
+  }
+};
+struct Round : Row {
+  static constexpr const char* kType = "round";
+  static constexpr const char* kFormula = "the nearest integer, halves away from 0";
+  static constexpr bool kHasGradient = false;
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::round(x);
+  }
+};
+struct Sin : Row {
+  static constexpr const char* kType = "sin";
+  static constexpr const char* kFormula = "sin(X)";
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::sin(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return std::cos(x);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return -std::sin(x);
+  }
+};
+struct Cos : Row {
+  static constexpr const char* kType = "cos";
+  static constexpr const char* kFormula = "cos(X)";
+  template <class T>
+  static T Value(T x, const P<T>&) {
+    return std::cos(x);
+  }
+  template <class T>
+  static T Slope(T x, const P<T>&) {
+    return -std::sin(x);
+  }
+  template <class T>
+  static T Curve(T x, const P<T>&) {
+    return -std::cos(x);
+  }
+};
 
 // The first and second derivative of the logarithm of the gamma function. Arguments are raised
 // above 10 by psi(x) = psi(x + 1) - 1/x; there the asymptotic series (DLMF 5.11.2) has 15 digits.
