@@ -186,8 +186,7 @@ void DeclarePrelu(OpDef& def) {
       .Attr<std::string>("mode", "all",
                          "elements that share a slope: all, those of a channel "
                          "(dim 1), or those at one place of all samples (element)")
-      .OneOf({"all", "channel", "element"})
-      .Attr<bool>("is_test", false, "taken from files and not used");
+      .OneOf({"all", "channel", "element"});
 }
 
 }  // namespace

@@ -15,8 +15,6 @@
 namespace coracle {
 namespace {
 
-constexpr int64_t kMaxPadding = int64_t{1} << 31;
-
 // One axis: padded size, and C3 and C4.
 int64_t Padded(const InferContext& ctx, int64_t size, int64_t before, int64_t after) {
   const std::string mode = ctx.Attr<std::string>("mode");
@@ -155,15 +153,6 @@ void InferPadGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
-// Without the pad value the op is linear: its gradient's gradient pads with zeros.
-void PadGradGradient(GradientContext& g) {
-  SlotList inputs = g.ForwardInputs({"Paddings"});
-  inputs.insert(inputs.begin(), {"X", {g.OutputGrad("X@GRAD")}});
-  AttrList attrs = g.ForwardAttrs({"paddings", "mode", "data_format"});
-  attrs.push_back({"pad_value", 0.f});
-  g.Set("Out@GRAD", g.Make("pad2d", std::move(inputs), std::move(attrs)));
-}
-
 void DeclarePads(OpDef& def) {
   def.OptionalInput("Paddings", "int32 tensor [4]; replaces attr paddings")
       .Attr<std::vector<int32_t>>("paddings", {0, 0, 0, 0}, "{top, bottom, left, right}")
@@ -206,7 +195,7 @@ void RegisterPad2d(OpRegistry& ops) {
           .NoGradientTo({"X"})
           .KernelTypeFrom("Out@GRAD")
           .Infer(InferPadGrad)
-          .Gradient(PadGradGradient)
+          .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad2d"); })
           .Reference(PadGrad<float>, PadGrad<double>));
 }
 

@@ -15,8 +15,6 @@
 namespace coracle {
 namespace {
 
-constexpr int64_t kMaxPadding = int64_t{1} << 31;
-
 // Paddings come for width, height and depth: axis i of {D, H, W} has those at 2 * (2 - i).
 constexpr size_t PadsOf(int i) { return 2 * static_cast<size_t>(2 - i); }
 
@@ -156,14 +154,6 @@ void InferPadGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
-// Without the pad value the op is linear: its gradient's gradient pads with zeros.
-void PadGradGradient(GradientContext& g) {
-  SlotList inputs = g.ForwardInputs({"Paddings"});
-  inputs.insert(inputs.begin(), {"X", {g.OutputGrad("X@GRAD")}});
-  g.Set("Out@GRAD",
-        g.Make("pad3d", std::move(inputs), g.ForwardAttrs({"paddings", "mode", "data_format"})));
-}
-
 void DeclarePads(OpDef& def) {
   def.OptionalInput("Paddings", "int32 or int64 tensor [6]; replaces attr paddings")
       .Attr<std::vector<int32_t>>("paddings", {0, 0, 0, 0, 0, 0},
@@ -207,7 +197,7 @@ void RegisterPad3d(OpRegistry& ops) {
           .NoGradientTo({"X"})
           .KernelTypeFrom("Out@GRAD")
           .Infer(InferPadGrad)
-          .Gradient(PadGradGradient)
+          .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad3d"); })
           .Reference(PadGrad<float>, PadGrad<double>));
 }
 

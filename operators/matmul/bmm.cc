@@ -6,6 +6,8 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
+#include <algorithm>
+
 namespace coracle {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/index.h>
 
@@ -21,22 +22,11 @@ void InferArgsort(InferContext& ctx) {
   ctx.SetOutput("Indices", x);
 }
 
-// X as [outer, n, inner].
-struct Layout {
-  int64_t outer, n, inner;
-};
-
-Layout MakeLayout(const PrepareContext& ctx, const Shape& x) {
-  int axis = 0;
-  x.NormalizeAxis(ctx.Attr<int32_t>("axis"), &axis);
-  return {x.Product(0, axis), x[axis], x.Product(axis + 1, x.rank())};
-}
-
 template <class T>
 KernelOf<T> Argsort(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), indices = ctx.Output("Indices");
   if (x.numel == 0) return [](Workspace&) {};
-  const Layout l = MakeLayout(ctx, x.shape);
+  const AxisView l = ViewAxis(x.shape, ctx.Attr<int32_t>("axis"));
   const bool descending = ctx.Attr<bool>("descending");
   const TensorArg scratch = ctx.Scratch(DType::kInt64, {x.numel});
   return [=](Workspace& ws) {
@@ -44,9 +34,9 @@ KernelOf<T> Argsort(const PrepareContext& ctx) {
     T* values = out ? ws.Data<T>(out) : nullptr;
     int64_t* found = ws.Data<int64_t>(indices);
     int64_t* orders = ws.Data<int64_t>(scratch);
-    ParallelFor(l.outer * l.inner, 1 + 4096 / l.n, [&](int64_t begin, int64_t end) {
+    ParallelFor(l.lines(), 1 + 4096 / l.n, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
-        const int64_t first = r / l.inner * l.n * l.inner + r % l.inner;
+        const int64_t first = l.Offset(r);
         int64_t* order = orders + r * l.n;
         std::iota(order, order + l.n, int64_t{0});
         std::sort(order, order + l.n, Better<T>{in + first, l.inner, descending});
@@ -75,7 +65,7 @@ KernelOf<T> ArgsortGrad(const PrepareContext& ctx) {
   const TensorArg indices = ctx.Input("Indices"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   if (dx.numel == 0) return [](Workspace&) {};
-  const Layout l = MakeLayout(ctx, dx.shape);
+  const AxisView l = ViewAxis(dx.shape, ctx.Attr<int32_t>("axis"));
   const int64_t bytes = dx.nbytes();
   return [=](Workspace& ws) {
     const IndexReader at(ws, indices);

@@ -5,6 +5,7 @@
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/operators.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace coracle {

@@ -56,7 +56,6 @@ void RegisterFill(OpRegistry& ops) {
               .Apply(DeclareNew)
               .Attr<std::vector<float>>("value", "the elements, row by row")
               .Attr<std::vector<int32_t>>("shape", "shape of Out")
-              .Attr<bool>("force_cpu", false, "ignored")
               .KernelTypeFrom("Out")
               .Infer(InferFill)
               .Reference(Fill<float>, Fill<double>, Fill<float16>, Fill<bfloat16>, Fill<int8_t>,
