@@ -3,6 +3,7 @@
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/refused_ops.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -320,11 +321,10 @@ void ForwardGraph::ThrowNoGradient(const char* who, const Node& node, std::strin
   if (from.empty() && scopes >= 0) ThrowThroughScopes(who, node, to, scopes);
   const std::string details = "  " + Locate(*node.op);
   if (!node.def) {
-    throw Error(
-        ErrorCode::kNotFound,
-        fmt::format("{}: no gradient flows from {} to {}: unknown op type {}{}", who, Quote(to),
-                    Quote(from), Quote(node.op->type()), DidYouMean(node.op->type(), ops_.Types())),
-        details);
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{}: no gradient flows from {} to {}: {}", who, Quote(to), Quote(from),
+                            DescribeMissingOp(node.op->type(), ops_.Types())),
+                details);
   }
   const std::string& reason = node.def->no_gradient_reason;
   if (node.def->gradient_kind == GradientKind::kForbidden) {

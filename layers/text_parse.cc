@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/refused_ops.h>
 #include <coracle/layers/internal/text_parse.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
@@ -62,6 +63,7 @@ std::string NoSuchField(const TextSchema& schema, const std::string& message) {
     }
     return fmt::format("{}: no such layer{}", name, hint);
   }
+  if (in == "Op" && FindRefusedOp(name)) return DescribeMissingOp(name);
   if (in == "Op") return fmt::format("{}: no such op{}", name, hint);
   return fmt::format("{}: no such field in {}{}", name, in, hint);
 }

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/refused_ops.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -70,8 +71,7 @@ const OpSpec* OpRegistry::Find(std::string_view type) const {
 
 const OpSpec& OpRegistry::Get(std::string_view type) const {
   if (const OpSpec* def = Find(type)) return *def;
-  throw Error(ErrorCode::kNotFound,
-              fmt::format("unknown op type {}{}", Quote(type), DidYouMean(type, Types())));
+  throw Error(ErrorCode::kNotFound, DescribeMissingOp(type, Types()));
 }
 
 std::vector<std::string> OpRegistry::Types() const {

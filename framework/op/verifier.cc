@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/inner_gradient.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/refused_ops.h>
 #include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 
@@ -266,8 +267,7 @@ class Verifier {
       CheckNames(block, op, static_cast<int>(i), first_writes);
       const OpSpec* def = ops_.Find(op.type());
       if (!def) {
-        Add(static_cast<int>(i), &op, "unknown_op",
-            fmt::format("unknown op type {}{}", Quote(op.type()), HintForType(op.type())));
+        Add(static_cast<int>(i), &op, "unknown_op", DescribeUnknown(op.type()));
         continue;
       }
       CheckOp(*def, op, block.idx(), static_cast<int>(i), &scratch_);
@@ -304,10 +304,11 @@ class Verifier {
     }
   }
 
-  // Once for each unknown type, and not for many.
-  std::string HintForType(const std::string& type) {
-    if (unknown_types_.size() >= kMaxTypeHints || !unknown_types_.insert(type).second) return "";
-    return DidYouMean(type, ops_.Types());
+  // Proposes another type once for each unknown one, and not for many.
+  std::string DescribeUnknown(const std::string& type) {
+    const bool proposes =
+        unknown_types_.size() < kMaxTypeHints && unknown_types_.insert(type).second;
+    return DescribeMissingOp(type, proposes ? ops_.Types() : std::vector<std::string>());
   }
 
   struct FirstWrite {
