@@ -1,5 +1,6 @@
 // print and assert: what a program tells while it runs.
 
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
@@ -10,16 +11,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
 namespace coracle {
 namespace {
 
-// At most `most` elements (-1: all) as "[1, 2, ...]".
+// What a program writes is bounded, whatever it asks for.
+constexpr int64_t kMostElements = 1000;
+constexpr size_t kLongestLine = 16384;
+
+// At most `most` elements (-1: as many as are ever written) as "[1, 2, ...]".
 std::string ElementsText(const Tensor& tensor, int64_t most) {
-  const Tensor wide =
-      IsFloating(tensor.dtype()) ? tensor.Cast(DType::kFloat64) : tensor.Cast(DType::kInt64);
-  const int64_t n = most < 0 ? tensor.numel() : std::min(most, tensor.numel());
+  const int64_t limit = most < 0 ? kMostElements : std::min(most, kMostElements);
+  const int64_t n = std::min(limit, tensor.numel());
+  const Tensor front = Tensor::View(tensor.dtype(), {n}, const_cast<void*>(tensor.raw()));
+  const Tensor wide = front.Cast(IsFloating(tensor.dtype()) ? DType::kFloat64 : DType::kInt64);
   std::string text = "[";
   for (int64_t i = 0; i < n; ++i) {
     if (i > 0) text += ", ";
@@ -31,8 +36,18 @@ std::string ElementsText(const Tensor& tensor, int64_t most) {
 
 std::string LodText(const LoD& lod) {
   std::vector<std::string> levels;
-  for (const auto& level : lod) levels.push_back(fmt::format("[{}]", fmt::join(level, ", ")));
-  return "[" + Join(levels, ", ") + "]";
+  for (const auto& level : lod) {
+    const auto n = std::min(level.size(), static_cast<size_t>(kMostElements));
+    levels.push_back(fmt::format(
+        "[{}{}]", fmt::join(level.begin(), level.begin() + static_cast<ptrdiff_t>(n), ", "),
+        n < level.size() ? ", ..." : ""));
+  }
+  return fmt::format("[{}]", Join(levels, ", "));
+}
+
+void WriteLine(std::string line) {
+  if (line.size() > kLongestLine) line = line.substr(0, kLongestLine) + "...";
+  LogMessage(MessageLevel::kInfo, PrintableLine(line));
 }
 
 // --- print ---
@@ -83,7 +98,7 @@ Kernel Print(const PrepareContext& ctx) {
     const bool more = settings.first_n <= 0 || CountOf(ws, scratch) < settings.first_n;
     if (settings.active && more) {
       ++CountOf(ws, scratch);
-      std::fputs((PrintableLine(settings.Line(tensor)) + "\n").c_str(), stderr);
+      WriteLine(settings.Line(tensor));
     }
     if (out) CopyBytes(tensor.raw(), ws.Data<void>(out), bytes);
   };
@@ -131,42 +146,44 @@ Kernel Assert(const PrepareContext& ctx) {
 }  // namespace
 
 void RegisterPrint(OpRegistry& ops) {
-  ops.Add(OpDef("print")
-              .Doc("Writes a line about In to standard error: message, name, dtype, shape, LoD and "
-                   "elements. Out = In. The gradient passes through and is written too when "
-                   "print_phase is BACKWARD or BOTH.")
-              .Constraint("C1", "In must be a dense tensor")
-              .Input("In", "tensor")
-              .OptionalOutput("Out", "a copy of In")
-              .Attr<int32_t>("first_n", -1, "write the first n times only; 0 or less: always")
-              .Attr<std::string>("message", "", "what the line begins with")
-              .Attr<int32_t>("summarize", 20, "elements to write; -1: all")
-              .Attr<bool>("print_tensor_name", true, "write the name")
-              .Attr<bool>("print_tensor_type", true, "write the dtype")
-              .Attr<bool>("print_tensor_shape", true, "write the shape")
-              .Attr<bool>("print_tensor_layout", true, "ignored: tensors have one layout")
-              .Attr<bool>("print_tensor_lod", true, "write the LoD when there is one")
-              .Attr<std::string>("print_phase", "BOTH", "when to write")
-              .OneOf({"FORWARD", "BACKWARD", "BOTH"})
-              .Attr<bool>("is_forward", true, "false in the gradient of a print")
-              .SideEffect()
-              .Infer([](InferContext& ctx) {
-                ctx.Require("C1", ctx.Input("In").type == VarType::kLoDTensor, ctx.Input("In"));
-                ctx.SetOutput("Out", ctx.Input("In"));
-              })
-              .Gradient(PrintGradient)
-              .Reference(Print));
-  ops.Add(OpDef("assert")
-              .Doc("Ends the run with an error that shows Data when Cond is false.")
-              .Constraint("C1", "Cond must hold one bool")
-              .Input("Cond", "bool tensor of one element")
-              .OptionalVariadicInput("Data", "tensors to show")
-              .Attr<int64_t>("summarize", -1, "elements to show of each; -1: all")
-              .Attr<std::string>("message", "", "what the error says")
-              .SideEffect()
-              .NotDifferentiable("it has no output")
-              .Infer(InferAssert)
-              .Reference(Assert));
+  ops.Add(
+      OpDef("print")
+          .Doc("Logs a line about In: message, name, dtype, shape, LoD and elements, 16,384 "
+               "bytes of it at most. Out = In. The gradient passes through and is written too when "
+               "print_phase is BACKWARD or BOTH.")
+          .Constraint("C1", "In must be a dense tensor")
+          .Input("In", "tensor")
+          .OptionalOutput("Out", "a copy of In")
+          .Attr<int32_t>("first_n", -1, "write the first n times only; 0 or less: always")
+          .Attr<std::string>("message", "", "what the line begins with")
+          .Attr<int32_t>("summarize", 20, "elements to write; -1: 1,000, which is the limit")
+          .Attr<bool>("print_tensor_name", true, "write the name")
+          .Attr<bool>("print_tensor_type", true, "write the dtype")
+          .Attr<bool>("print_tensor_shape", true, "write the shape")
+          .Attr<bool>("print_tensor_layout", true, "ignored: tensors have one layout")
+          .Attr<bool>("print_tensor_lod", true, "write the LoD when there is one")
+          .Attr<std::string>("print_phase", "BOTH", "when to write")
+          .OneOf({"FORWARD", "BACKWARD", "BOTH"})
+          .Attr<bool>("is_forward", true, "false in the gradient of a print")
+          .SideEffect()
+          .Infer([](InferContext& ctx) {
+            ctx.Require("C1", ctx.Input("In").type == VarType::kLoDTensor, ctx.Input("In"));
+            ctx.SetOutput("Out", ctx.Input("In"));
+          })
+          .Gradient(PrintGradient)
+          .Reference(Print));
+  ops.Add(
+      OpDef("assert")
+          .Doc("Ends the run with an error that shows Data when Cond is false.")
+          .Constraint("C1", "Cond must hold one bool")
+          .Input("Cond", "bool tensor of one element")
+          .OptionalVariadicInput("Data", "tensors to show")
+          .Attr<int64_t>("summarize", -1, "elements to show of each; -1: 1,000, which is the limit")
+          .Attr<std::string>("message", "", "what the error says")
+          .SideEffect()
+          .NotDifferentiable("it has no output")
+          .Infer(InferAssert)
+          .Reference(Assert));
 }
 
 }  // namespace coracle

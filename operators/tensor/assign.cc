@@ -66,6 +66,16 @@ void RegisterAssign(OpRegistry& ops) {
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
               .Reference(Assign));
+  ops.Add(OpDef("memcpy")
+              .Doc("Out = X. Where there are several devices Out is on another one.")
+              .Input("X", "tensor of any dtype")
+              .Output("Out", "a copy of X")
+              .Attr<int32_t>("dst_place_type", "ignored: the kind of the device")
+              .Inplace("X", "Out")
+              .Alias("X", "Out")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
+              .Gradient(AssignGradient)
+              .Reference(Assign));
   OpDef values("assign_value");
   values.Doc("Out = the values of the attr that belongs to dtype, in the given shape.")
       .Constraint("C1", "shape must have no negative dimension and at most 9 of them")

@@ -126,6 +126,12 @@ void OneOutputEach(OpDraft& d) {
   }
 }
 
+void OneOutputForEachInput(OpDraft& d) {
+  for (const Slot& slot : d.inputs) {
+    if (slot.name == "Input") d.outputs["Output"] = static_cast<int>(slot.args.size());
+  }
+}
+
 // Dims of 1 stretched, new ones before them, -1 where X's stays.
 void Expanding(OpDraft& d) {
   Ints shape;
@@ -343,6 +349,13 @@ constexpr OpHint kSmooth[] = {
     {"segment_pool", "X[n,d] SegmentIds:i<1[n]", "pooltype=SUM|MEAN"},
     {"shuffle_batch", "X[a,b] Seed:i<5[1]"},
     {"share_data", "X"},
+    {"memcpy", "X", "dst_place_type=0|1"},
+    {"c_allreduce_sum c_identity alltoall", "X"},
+    {"c_concat c_split c_allgather c_reducescatter", "X", "nranks=1|0"},
+    {"c_sync_calc_stream c_sync_comm_stream c_wait_comm c_wait_compute nop", "X*[...]", "",
+     OneOutputEach},
+    {"c_embedding", "W[v,d] Ids:i<v[n,t]", "start_index=0|1"},
+    {"c_softmax_with_cross_entropy", "Logits[...,c] Label:i<c[...,1]", "nranks=0|1"},
     {"where", "Condition:b[...] X[...] Y[...]"},
     {"transpose transpose2", "X", "", Permutation},
     {"reshape reshape2", "X", "", Reshaping},
@@ -447,6 +460,17 @@ constexpr OpHint kOther[] = {
     {"clip_by_norm", "X", "max_norm=0.5|1"},
     {"dropout", "X", "dropout_prob=0.5|1"},
     {"assert", "Cond:b[1] Data*"},
+    {"c_allreduce_max c_allreduce_min c_allreduce_prod c_reduce_sum c_reduce_max c_reduce_min "
+     "c_reduce_prod c_broadcast barrier allreduce broadcast ncclAllReduce ncclReduce ncclBcast",
+     "X:a"},
+    {"c_scatter partial_allgather", "X:a", "nranks=1|0"},
+    {"coalesce_tensor", "Input*[...]",
+     "dtype=5 use_align=false|true align_size=8|0 copy_data=false set_constant=false|true "
+     "check_name=false",
+     OneOutputForEachInput},
+    {"fake_init", "", "shape=[2,3]|[1]|[]"},
+    {"delete_var", "X*"},
+    {"marker c_comm_init_all", ""},
     // Of a phase that is not this one, so that nothing is written.
     {"print", "In:a", "print_phase=FORWARD is_forward=false"},
     {"viterbi_decode", "Input[b,t,n] Transition[n,n] Length:i<t[b]"},

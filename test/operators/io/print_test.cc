@@ -1,15 +1,25 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "../../completeness.h"
 #include "../../op_test.h"
 
 namespace coracle {
 namespace {
 
+// The log of what `run` does.
+template <class F>
+std::string LogOf(F run) {
+  std::string log;
+  LogSink before = SetLogSink([&](MessageLevel, const std::string& line) { log += line + "\n"; });
+  run();
+  SetLogSink(std::move(before));
+  return log;
+}
+
 std::string Printed(OpTest& test) {
-  ::testing::internal::CaptureStderr();
-  test.Run(KernelMode::kReference, false);
-  return ::testing::internal::GetCapturedStderr();
+  return LogOf([&] { test.Run(KernelMode::kReference, false); });
 }
 
 TEST(Print, Lines) {
@@ -32,9 +42,19 @@ TEST(Print, PhaseAndCopy) {
   test.Attr("print_phase", std::string("BACKWARD")).Input("In", {2}, {1, 2});
   EXPECT_EQ(Printed(test), "");
   test.Expect("Out", {2}, {1, 2});
-  ::testing::internal::CaptureStderr();
-  test.CheckGradient({"In"});
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("@GRAD"), std::string::npos);
+  const std::string log = LogOf([&] { test.CheckGradient({"In"}); });
+  EXPECT_NE(log.find("@GRAD"), std::string::npos);
+}
+
+TEST(Print, IsBounded) {
+  OpTest all("print");
+  all.Attr("summarize", -1).IntInput("In", {2000}, std::vector<int64_t>(2000, 7));
+  const std::string few = Printed(all);
+  EXPECT_EQ(std::count(few.begin(), few.end(), '7'), 1000);
+  EXPECT_NE(few.find(", ...]"), std::string::npos);
+  OpTest long_message("print");
+  long_message.Attr("message", std::string(100000, 'm')).Input("In", {1}, {1});
+  EXPECT_LT(Printed(long_message).size(), 17000u);
 }
 
 TEST(Print, C1) {

@@ -52,6 +52,18 @@ TEST(ShareData, Values) {
   OpTest("share_data").RowsInput("X", {4, 1}, {2, 0}, {5, 6}).ExpectRows("Out", 4, {2, 0}, {5, 6});
 }
 
+TEST(Memcpy, Values) {
+  OpTest("memcpy")
+      .Attr("dst_place_type", 1)
+      .Input("X", {3, 1}, {1, 2, 3})
+      .Lod({{0, 1, 3}})
+      .Expect("Out", {3, 1}, {1, 2, 3})
+      .ExpectLod("Out", {{0, 1, 3}})
+      .CheckGradient({"X"})
+      .CheckHigherGradients();
+  OpTest("memcpy").Attr("dst_place_type", 0).IntInput("X", {0}, {}).Expect("Out", {0}, {});
+}
+
 TEST(AssignValue, Values) {
   OpTest("assign_value")
       .Attr("shape", std::vector<int32_t>{1, 3})

@@ -1,0 +1,117 @@
+// What surrounds collective communication: setting it up, and waiting for it. In a program that one
+// process runs there is nothing to do.
+
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/copy.h>
+
+namespace coracle {
+namespace {
+
+// --- waiting: Out = X, and in programs Out names X's variables ---
+
+void InferWait(InferContext& ctx) {
+  const size_t outputs = ctx.NumOutputs("Out");
+  ctx.Require("C1", outputs <= ctx.NumInputs("X"), outputs, ctx.NumInputs("X"));
+  for (size_t i = 0; i < outputs; ++i) ctx.SetOutput("Out", ctx.Input("X", i), i);
+}
+
+Kernel Wait(const PrepareContext& ctx) {
+  const std::vector<TensorArg> xs = ctx.Inputs("X"), outs = ctx.Outputs("Out");
+  return [=](Workspace& ws) {
+    for (size_t i = 0; i < outs.size(); ++i) {
+      if (!outs[i]) continue;
+      const VarValue& value = ws.ValueOf(xs[i]);
+      if (std::holds_alternative<Tensor>(value))
+        CopyBytes(ws.Data<const void>(xs[i]), ws.Data<void>(outs[i]), xs[i].nbytes());
+      else if (VarValue& target = ws.ValueOf(outs[i]); &target != &value)
+        CopyValue(value, &target);
+    }
+  };
+}
+
+void WaitGradient(GradientContext& g) {
+  for (size_t i = 0; i < g.Outputs("Out").size(); ++i) {
+    if (g.NeedsInputGrad("X", i)) g.Set("X", g.Grad("Out", i), i);
+  }
+}
+
+OpDef WaitOp(const char* type, const std::string& elsewhere) {
+  return OpDef(type)
+      .Doc("Out = X. " + elsewhere)
+      .Constraint("C1", "Out must have no more variables than X")
+      .OptionalVariadicInput("X", "values of any kind")
+      .OptionalVariadicOutput("Out", "those of X; in programs the same variables")
+      .TakesAnyValue()
+      .Inplace("X", "Out")
+      .Infer(InferWait)
+      .Gradient(WaitGradient)
+      .Reference(Wait);
+}
+
+// --- setting up ---
+
+Kernel Nothing(const PrepareContext&) {
+  return [](Workspace&) {};
+}
+
+// A variable that nothing reads: it gets no value.
+void InferHandle(InferContext& ctx, const char* slot) {
+  ctx.SetOutput(slot, VarMeta{VarType::kRaw, DType::kFloat32, {}, 0});
+}
+
+OpDef SetUpOp(const std::string& type) {
+  return OpDef(type)
+      .Doc("Does nothing. Where several processes run the program it lets them find each other.")
+      .NotDifferentiable("it computes nothing");
+}
+
+OpDef MakeId(const char* type) {
+  return SetUpOp(type)
+      .Output("Out", "a handle, without a value")
+      .Attr<int32_t>("rank", 0, "ignored")
+      .Attr<int32_t>("trainer_id", 0, "ignored")
+      .Attr<int32_t>("ring_id", 0, "ignored")
+      .Attr<std::string>("endpoint", "", "ignored")
+      .Attr<std::vector<std::string>>("other_endpoints", {}, "ignored")
+      .Attr<std::vector<std::string>>("trainers", {}, "ignored")
+      .Infer([](InferContext& ctx) { InferHandle(ctx, "Out"); })
+      .Reference(Nothing);
+}
+
+}  // namespace
+
+void RegisterCommunicator(OpRegistry& ops) {
+  const std::string stream = "Where kernels run in streams it waits for one.";
+  for (const char* type :
+       {"c_sync_calc_stream", "c_sync_comm_stream", "c_wait_comm", "c_wait_compute"})
+    ops.Add(WaitOp(type, stream).Attr<int32_t>("ring_id", 0, "ignored"));
+  ops.Add(WaitOp("nop", "It holds a place in the order of ops."));
+  for (const char* type : {"c_gen_nccl_id", "c_gen_bkcl_id", "c_gen_hccl_id", "gen_nccl_id",
+                           "gen_bkcl_id", "gen_hccl_id"})
+    ops.Add(MakeId(type));
+  ops.Add(SetUpOp("c_comm_init")
+              .OptionalInput("X", "ignored")
+              .TakesAnyValue()
+              .Attr<int32_t>("nranks", 1, "ignored: the number of processes")
+              .Attr<int32_t>("rank", 0, "ignored: the number of this process")
+              .Attr<int32_t>("device_id", -1, "ignored")
+              .Attr<int32_t>("ring_id", 0, "ignored")
+              .Infer([](InferContext&) {})
+              .Reference(Nothing));
+  ops.Add(SetUpOp("c_comm_init_all")
+              .Attr<std::vector<int32_t>>("devices", {}, "ignored")
+              .Attr<int32_t>("ring_id", 0, "ignored")
+              .Infer([](InferContext&) {})
+              .Reference(Nothing));
+  ops.Add(SetUpOp("ncclInit")
+              .OptionalInput("parallel_scopes", "ignored")
+              .TakesAnyValue()
+              .Output("Communicator", "a handle, without a value")
+              .Infer([](InferContext& ctx) { InferHandle(ctx, "Communicator"); })
+              .Reference(Nothing));
+}
+
+}  // namespace coracle

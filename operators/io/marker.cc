@@ -1,0 +1,44 @@
+// Ops that say something about a program and compute nothing.
+
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+
+namespace coracle {
+namespace {
+
+Kernel Nothing(const PrepareContext&) {
+  return [](Workspace&) {};
+}
+
+}  // namespace
+
+void RegisterMarker(OpRegistry& ops) {
+  ops.Add(OpDef("marker")
+              .Doc("Does nothing. Marks where a part of a program begins or ends.")
+              .Attr<std::string>("marker_role", "forward", "ignored: which part")
+              .Attr<std::string>("marker_pos", "B", "ignored: B where it begins, E where it ends")
+              .NotDifferentiable("it computes nothing")
+              .Infer([](InferContext&) {})
+              .Reference(Nothing));
+  ops.Add(OpDef("delete_var")
+              .Doc("Does nothing. Says that nothing reads X any more, which a plan knows already.")
+              .OptionalVariadicInput("X", "values of any kind")
+              .TakesAnyValue()
+              .NotDifferentiable("it computes nothing")
+              .Infer([](InferContext&) {})
+              .Reference(Nothing));
+  ops.Add(OpDef("get_places")
+              .Doc("Declares the list of devices that a program uses; here it is the processor, "
+                   "and Out gets no value.")
+              .Output("Out", "a list of places")
+              .Attr<int32_t>("device_count", 0, "ignored")
+              .Attr<std::string>("device_type", "AUTO", "ignored")
+              .NotDifferentiable("it computes nothing")
+              .Infer([](InferContext& ctx) {
+                ctx.SetOutput("Out", VarMeta{VarType::kPlaceList, DType::kFloat32, {}, 0});
+              })
+              .Reference(Nothing));
+}
+
+}  // namespace coracle
