@@ -1,13 +1,18 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/refused_ops.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
+#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <map>
 
 #include "commands.h"
+#include "op_use.h"
 #include "program_input.h"
+
+DEFINE_bool(gradients, false, "says how many ops lack a gradient, and which types");
 
 namespace coracle::tools {
 namespace {
@@ -32,8 +37,11 @@ std::string DescribeMissing(const std::map<std::string, size_t>& missing) {
   for (const auto& entry : sorted) ops += entry.second;
   std::string text = fmt::format("error: {} {} missing ({})\n", Counted(sorted.size(), "op type"),
                                  sorted.size() == 1 ? "is" : "are", Counted(ops, "op"));
-  for (const auto& entry : sorted)
-    text += fmt::format("  {:>6}  {}\n", entry.second, Shown(entry.first));
+  for (const auto& [type, count] : sorted) {
+    const RefusedOp* refused = FindRefusedOp(type);
+    text += fmt::format("  {:>6}  {}{}\n", count, Shown(type),
+                        refused ? fmt::format(": {}", refused->reason) : "");
+  }
   return text;
 }
 
@@ -56,6 +64,7 @@ int RunCheck(const std::vector<std::string>& args) {
                         PrintableLine(problem.ToString()), Indented(problem.details));
   }
   if (!missing.empty()) text += DescribeMissing(missing);
+  if (FLAGS_gradients) text += DescribeLackingGradients(UsesOf(program, DefaultOps()));
   size_t ops = 0;
   for (int i = 0; i < program.NumBlocks(); ++i) ops += program.Block(i).NumOps();
   const std::string found = errors > 0  ? Counted(errors, "error") + ", " + Counted(notes, "note")
@@ -73,9 +82,9 @@ int RunCheck(const std::vector<std::string>& args) {
 Command CheckCommand() {
   return {"check",
           "verifies a program and lists all problems",
-          "check PROGRAM",
+          "check PROGRAM [--gradients]",
           "  coracle check inference.pdmodel\n  cat model.pb | coracle check -\n",
-          {},
+          {"gradients"},
           RunCheck};
 }
 

@@ -1,14 +1,30 @@
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/refused_ops.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 
-#include "commands.h"
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "commands.h"
+#include "flags.h"
+#include "op_pages.h"
+#include "op_text.h"
+#include "op_use.h"
+#include "program_input.h"
+
+DEFINE_bool(all, false, "gradient ops and refused types too");
+DEFINE_bool(json, false, "JSON");
+DEFINE_bool(markdown, false, "writes the pages of docs/ops");
 DEFINE_bool(names, false, "only the names, one per line");
 
 namespace coracle::tools {
 namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 // "C1:", the id of a constraint.
 bool IsConstraintId(const std::string& word) {
@@ -41,23 +57,6 @@ std::string Brief(const std::string& doc) {
   return text;
 }
 
-std::string GradientOf(const OpSpec& def) {
-  switch (def.gradient_kind) {
-    case GradientKind::kRule:
-      break;
-    case GradientKind::kNotDifferentiable:
-      return "none, its outputs count as constants: " + def.no_gradient_reason;
-    case GradientKind::kNoRule:
-      return "none: " + def.no_gradient_reason;
-    case GradientKind::kForbidden:
-      return "an error: " + def.no_gradient_reason;
-  }
-  const std::string grad = def.type + "_grad";
-  if (!DefaultOps().Find(grad)) return "composed of other ops";
-  return "by the op " + grad +
-         (DefaultOps().Get(grad).HasGradient() ? ", which has a gradient itself" : "");
-}
-
 // Width of a column of names.
 template <class Defs>
 size_t NameWidth(const Defs& defs) {
@@ -70,15 +69,9 @@ std::string Slots(const char* title, const std::vector<SlotDef>& slots) {
   if (slots.empty()) return "";
   std::string text = fmt::format("\n{}\n", title);
   for (const SlotDef& slot : slots) {
-    std::string traits;
-    if (slot.variadic)
-      traits += slot.optional ? ", none or more" : ", one or more";
-    else if (slot.optional)
-      traits += ", optional";
-    if (slot.intermediate) traits += ", intermediate";
-    if (slot.no_gradient) traits += ", no gradient";
+    const std::string traits = SlotTraits(slot);
     text += fmt::format("  {:<{}}  {}{}\n", slot.name, NameWidth(slots), slot.doc,
-                        traits.empty() ? "" : " (" + traits.substr(2) + ")");
+                        traits.empty() ? "" : " (" + traits + ")");
   }
   return text;
 }
@@ -87,59 +80,143 @@ std::string Attrs(const OpSpec& def) {
   if (def.attrs.empty()) return "";
   std::string text = "\nattributes\n";
   for (const AttrDef& attr : def.attrs) {
-    text += fmt::format(
-        "  {:<{}}  {:<8} {:<14} {}", attr.name, NameWidth(def.attrs), ToString(attr.type),
-        attr.default_value ? "= " + ToString(*attr.default_value) : "required", attr.doc);
-    if (attr.min) text += fmt::format(", at least {}", *attr.min);
-    if (attr.max) text += fmt::format(", at most {}", *attr.max);
-    if (!attr.one_of.empty()) text += fmt::format(", one of \"{}\"", Join(attr.one_of, "\", \""));
-    text += "\n";
+    text += fmt::format("  {:<{}}  {:<8} {:<14} {}{}\n", attr.name, NameWidth(def.attrs),
+                        ToString(attr.type),
+                        attr.default_value ? "= " + ToString(*attr.default_value) : "required",
+                        attr.doc, AttrLimits(attr));
   }
   return text;
+}
+
+std::string Paragraph(const char* title, const std::string& text) {
+  return text.empty() ? "" : fmt::format("\n{}\n", title) + Wrap(text, 2);
 }
 
 std::string Describe(const OpSpec& def) {
   std::string text = def.type + "\n" + Wrap(def.Documentation(), 2);
   text += Slots("inputs", def.inputs) + Slots("outputs", def.outputs) + Attrs(def);
-  text += "\ngradient\n" + Wrap(GradientOf(def), 2);
-  text += "\nkernels\n  ";
-  text += !def.HasReferenceKernel() ? "none"
-          : def.HasFastKernel()     ? "reference, fast"
-                                    : "reference";
-  text += "\n";
-  std::vector<std::string> pairs;
-  for (const auto& pair : def.inplace) pairs.push_back(pair.first + " and " + pair.second);
-  if (!pairs.empty()) text += "\nmay share memory\n  " + Join(pairs, ", ") + "\n";
+  text += Paragraph("gradient", GradientText(def)) + Paragraph("LoD", LodText(def));
+  text += Paragraph("elements", DTypesText(def)) + Paragraph("kernels", KernelsText(def));
+  return text + Paragraph("may share memory", InplaceText(def));
+}
+
+Json JsonOf(const std::vector<SlotDef>& slots) {
+  Json list = Json::array();
+  for (const SlotDef& slot : slots) {
+    list.push_back({{"name", slot.name},
+                    {"doc", slot.doc},
+                    {"optional", slot.optional},
+                    {"list", slot.variadic}});
+  }
+  return list;
+}
+
+Json JsonOf(const std::vector<AttrDef>& attrs) {
+  Json list = Json::array();
+  for (const AttrDef& attr : attrs) {
+    Json entry = {{"name", attr.name}, {"type", ToString(attr.type)}, {"doc", attr.doc}};
+    if (attr.default_value) entry["default"] = ToString(*attr.default_value);
+    if (attr.min) entry["min"] = *attr.min;
+    if (attr.max) entry["max"] = *attr.max;
+    if (!attr.one_of.empty()) entry["one_of"] = attr.one_of;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json JsonOf(const OpSpec& def) {
+  Json constraints = Json::object();
+  for (const ConstraintDef& constraint : def.constraints)
+    constraints[constraint.id] = constraint.text;
+  return {{"type", def.type},
+          {"doc", def.doc},
+          {"constraints", constraints},
+          {"inputs", JsonOf(def.inputs)},
+          {"outputs", JsonOf(def.outputs)},
+          {"attrs", JsonOf(def.attrs)},
+          {"gradient", GradientText(def)},
+          {"has_gradient", def.HasGradient()},
+          {"lod", LodText(def)},
+          {"elements", DTypesText(def)},
+          {"fast", def.HasFastKernel()}};
+}
+
+std::string ToText(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string JsonOfAll() {
+  Json ops = Json::array(), refused = Json::array();
+  for (const std::string& type : DefaultOps().Types())
+    ops.push_back(JsonOf(DefaultOps().Get(type)));
+  for (const RefusedOp& op : RefusedOps()) {
+    if (!DefaultOps().Find(op.type)) refused.push_back({{"type", op.type}, {"reason", op.reason}});
+  }
+  return ToText({{"ops", ops}, {"refused", refused}});
+}
+
+std::string Names() {
+  std::string text;
+  for (const std::string& type : DefaultOps().Types()) text += type + "\n";
   return text;
 }
 
-int RunOps(const std::vector<std::string>& args) {
-  RequireArgs(args, 0, 1, "at most one op");
-  if (!args.empty()) {
-    Print(Describe(DefaultOps().Get(args[0])));
-    return 0;
-  }
-  std::string text;
+// With --all gradient ops and refused types too.
+std::string List() {
+  const std::vector<std::string> types = DefaultOps().Types();
+  const auto shown = [](const std::string& type) { return FLAGS_all || !type.ends_with("_grad"); };
   size_t width = 0, count = 0;
-  for (const std::string& type : DefaultOps().Types()) {
-    if (!type.ends_with("_grad")) width = std::max(width, type.size());
-  }
-  for (const std::string& type : DefaultOps().Types()) {
+  for (const std::string& type : types) width = std::max(width, shown(type) ? type.size() : 0);
+  std::string text;
+  for (const std::string& type : types) {
+    if (!shown(type)) continue;
+    ++count;
     const OpSpec& def = DefaultOps().Get(type);
-    if (FLAGS_names) {
-      text += type + "\n";
-    } else if (!type.ends_with("_grad")) {
-      ++count;
-      text += fmt::format("{:<{}}  {:<8}  {}\n", type, width, def.HasGradient() ? "gradient" : "",
-                          Brief(def.doc));
-    }
+    text += fmt::format("{:<{}}  {:<8}  {}\n", type, width, def.HasGradient() ? "gradient" : "",
+                        Brief(def.doc));
   }
-  if (!FLAGS_names) {
-    text +=
-        fmt::format("{} ops, and {} more that compute gradients; `coracle ops NAME` tells all\n",
-                    count, DefaultOps().Types().size() - count);
+  if (!FLAGS_all) {
+    return text + fmt::format(
+                      "{} ops, and {} more that compute gradients; `coracle ops NAME` "
+                      "tells all\n",
+                      count, types.size() - count);
   }
-  Print(text);
+  for (const RefusedOp& op : RefusedOps()) {
+    if (!DefaultOps().Find(op.type))
+      text += fmt::format("{:<{}}  {:<8}  {}\n", op.type, width, "refused", op.reason);
+  }
+  return text;
+}
+
+int WritePages() {
+  if (FLAGS_out.empty()) throw UsageError("--markdown needs --out=DIR");
+  fs::create_directories(FLAGS_out);
+  for (const auto& [name, text] : OpPages()) WriteFileAtomic(FLAGS_out + "/" + name, text);
+  return 0;
+}
+
+// A program rather than the name of an op.
+bool IsProgram(const std::string& arg) {
+  if (DefaultOps().Find(arg) || FindRefusedOp(arg)) return false;
+  return arg.find_first_of("./-") != arg.npos || FileExists(arg) || IsDirectory(arg);
+}
+
+int RunOps(const std::vector<std::string>& args) {
+  RequireArgs(args, 0, 1, "at most one op or PROGRAM");
+  if (FLAGS_markdown) {
+    RequireArgs(args, 0, 0, "no op with --markdown");
+    return WritePages();
+  }
+  const auto print = FLAGS_json ? PrintData : Print;
+  if (args.empty()) {
+    print(FLAGS_json ? JsonOfAll() : FLAGS_names ? Names() : List());
+  } else if (IsProgram(args[0])) {
+    const std::vector<OpUse> uses = UsesOf(ReadAnyProgram(args[0]), DefaultOps());
+    print(FLAGS_json ? JsonOfOps(uses) : TableOfOps(uses));
+  } else {
+    const OpSpec& def = DefaultOps().Get(args[0]);
+    print(FLAGS_json ? ToText(JsonOf(def)) : Describe(def));
+  }
   return 0;
 }
 
@@ -147,10 +224,11 @@ int RunOps(const std::vector<std::string>& args) {
 
 Command OpsCommand() {
   return {"ops",
-          "lists the ops, or describes one",
-          "ops [NAME] [--names]",
-          "  coracle ops\n  coracle ops conv2d\n  coracle ops --names --op_library=./my_ops.so\n",
-          {"names"},
+          "lists the ops, describes one, or says what there is of those of a program",
+          "ops [NAME | PROGRAM] [--all] [--names] [--json] [--markdown --out=DIR]",
+          "  coracle ops\n  coracle ops conv2d\n  coracle ops inference.pdmodel --json\n"
+          "  coracle ops --names --op_library=./my_ops.so\n",
+          {"all", "names", "json", "markdown", "out"},
           RunOps};
 }
 
