@@ -6,17 +6,18 @@
 #include <coracle/operators/loss/class_loss.h>
 #include <coracle/operators/loss/loss_gradient.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/rules/dims.h>
 
 namespace coracle {
 namespace {
 
 // The loss's shape. Hard labels may lack the last dim, and then the loss does too.
-Shape InferLoss(InferContext& ctx) {
+Shape InferLoss(InferContext& ctx, bool soft_label) {
   const Shape& x = ctx.InputShape("X");
   const int rank = x.rank();
   ctx.Require("C1", rank >= 2, rank);
   const VarMeta& label = ctx.Input("Label");
-  if (!ctx.Attr<bool>("soft_label") && label.shape.rank() == rank - 1) {
+  if (!soft_label && label.shape.rank() == rank - 1) {
     Shape loss;
     for (int i = 0; i < rank - 1; ++i) loss.Append(x[i]);
     const bool dense = label.type == VarType::kLoDTensor && IsIndexType(label.dtype);
@@ -24,12 +25,23 @@ Shape InferLoss(InferContext& ctx) {
                 ctx.Input("X"));
     return loss;
   }
-  return InferClassLoss(ctx, "C2", "X", "Label", rank - 1, ctx.Attr<bool>("soft_label"));
+  return InferClassLoss(ctx, "C2", "X", "Label", rank - 1, soft_label);
 }
+Shape InferLoss(InferContext& ctx) { return InferLoss(ctx, ctx.Attr<bool>("soft_label")); }
 
 void InferCrossEntropy(InferContext& ctx) {
   const Shape loss = InferLoss(ctx);
   ctx.SetOutput("Y", ctx.InputDType("X"), loss);
+}
+
+void InferCrossEntropy2(InferContext& ctx) {
+  const Shape loss = InferLoss(ctx, false);
+  std::vector<int64_t> dims = ctx.InputShape("X").ToVector();
+  dims.push_back(0);
+  ctx.SetOutput("Y", ctx.InputDType("X"), loss);
+  ctx.SetOutput("MatchX", ctx.InputDType("X"), loss);
+  if (ctx.HasOutput("XShape"))
+    ctx.SetOutput("XShape", ctx.InputDType("X"), ToShape(ctx, "C5", dims));
 }
 
 void InferCrossEntropyGrad(InferContext& ctx) {
@@ -51,14 +63,15 @@ struct Problem {
   int64_t rows, classes, ignore_index;
   bool soft;
   std::string failure;  // for a label out of range
-  explicit Problem(const PrepareContext& ctx)
+  Problem(const PrepareContext& ctx, bool soft_label)
       : x(ctx.Input("X")),
         label(ctx.Input("Label")),
         rows(x.shape.Product(0, x.shape.rank() - 1)),
         classes(x.shape[x.shape.rank() - 1]),
         ignore_index(ctx.Attr<int32_t>("ignore_index")),
-        soft(ctx.Attr<bool>("soft_label")),
+        soft(soft_label),
         failure(ctx.Failure("C4")) {}
+  explicit Problem(const PrepareContext& ctx) : Problem(ctx, ctx.Attr<bool>("soft_label")) {}
 
   // The class of a row, or -1 for an ignored one.
   int64_t ClassOf(const IndexReader& labels, int64_t row) const {
@@ -92,6 +105,24 @@ KernelOf<T> CrossEntropy(const PrepareContext& ctx) {
   };
 }
 
+// MatchX = X at the label's class.
+template <class T>
+KernelOf<T> CrossEntropy2(const PrepareContext& ctx) {
+  const Problem p(ctx, false);
+  const TensorArg y = ctx.Output("Y"), match = ctx.Output("MatchX");
+  return [=](Workspace& ws) {
+    const IndexReader labels(ws, p.label);
+    const T* x = ws.Data<const T>(p.x);
+    T* out = ws.Data<T>(y);
+    T* matched = match ? ws.Data<T>(match) : nullptr;
+    for (int64_t row = 0; row < p.rows; ++row, x += p.classes) {
+      const int64_t k = p.ClassOf(labels, row);
+      out[row] = k < 0 ? T(0) : -BoundedLog(x[k]);
+      if (matched) matched[row] = k < 0 ? T(0) : x[k];
+    }
+  };
+}
+
 // dX = -dY label / X; hard: at the label's class only.
 template <class T>
 KernelOf<T> CrossEntropyGrad(const PrepareContext& ctx) {
@@ -121,6 +152,12 @@ void CrossEntropyGradGradient(GradientContext& g) {
   const Variable f = g.Make("cross_entropy_grad", g.op().inputs(),
                             g.ForwardAttrs({"soft_label", "ignore_index"}), "X@GRAD");
   g.Set("X", -(g.Grad("X@GRAD") * (f / g.In("X"))));
+}
+
+void CrossEntropy2Gradient(GradientContext& g) {
+  SlotList inputs = g.ForwardInputs({"X", "Label"});
+  inputs.push_back({"Y@GRAD", {g.OutputGrad("Y")}});
+  g.Set("X", g.Make("cross_entropy_grad", inputs, g.ForwardAttrs({"ignore_index"}), "X@GRAD"));
 }
 
 void DeclareAttrs(OpDef& def) {
@@ -163,6 +200,25 @@ void RegisterCrossEntropy(OpRegistry& ops) {
               .Infer(InferCrossEntropyGrad)
               .Gradient(CrossEntropyGradGradient)
               .Reference(CrossEntropyGrad<float>, CrossEntropyGrad<double>));
+  ops.Add(OpDef("cross_entropy2")
+              .ComputesIn(OpPrecision::kFloat32)
+              .Doc("Y = -log(X at the label's class) along the last axis, as cross_entropy with "
+                   "hard labels.")
+              .ConstraintsOf("cross_entropy", {"C1", "C4"})
+              .Constraint("C2",
+                          "Label must have X's shape with a last dim of 1 and dtype int32 or "
+                          "int64")
+              .Constraint("C5", "the rank of XShape must be at most 9")
+              .Input("X", "probabilities [.., classes]")
+              .Input("Label", "classes [.., 1]")
+              .Output("Y", "loss [.., 1]")
+              .IntermediateOutput("XShape", "has the dims of X and 0, no elements")
+              .IntermediateOutput("MatchX", "X at the label's class [.., 1]; 0 for ignored labels")
+              .Attr<int32_t>("ignore_index", -100, "a label that makes no loss and no gradient")
+              .NoGradientTo({"Label"})
+              .Infer(InferCrossEntropy2)
+              .Gradient(CrossEntropy2Gradient)
+              .Reference(CrossEntropy2<float>, CrossEntropy2<double>));
 }
 
 }  // namespace coracle

@@ -210,6 +210,28 @@ void Recurrent(OpDraft& d) {
   d.Set("is_bidirec", directions == 2);
 }
 
+// Probabilities up to 1, in statistics of four buckets.
+void Buckets(OpDraft& d) {
+  const bool all = d.choose.OneIn(2);
+  d.Set("slide_steps", all ? int32_t{0} : int32_t{2});
+  for (const char* slot : {"StatPos", "StatNeg"})
+    d.inputs.push_back({slot, {d.NewInput(DType::kInt64, {1, all ? 4 : 13})}});
+}
+
+void QuantizedMaxAbs(OpDraft& d) {
+  d.inputs.clear();
+  d.made.clear();
+  d.inputs.push_back({"X", {d.NewInput(d.choose.Of({DType::kInt8, DType::kInt16}), {2, 3})}});
+  d.inputs.push_back({"Scale", {d.NewInput(DType::kFloat32, {1})}});
+}
+
+void QuantizedLog(OpDraft& d) {
+  d.inputs.clear();
+  d.made.clear();
+  d.inputs.push_back({"X", {d.NewInput(DType::kInt8, {2, 3})}});
+  d.inputs.push_back({"Dict", {d.NewInput(DType::kFloat32, {128})}});
+}
+
 // In the table of smooth recipes.
 constexpr const char* kSmoothUnary =
     "tanh sigmoid exp sin cos square silu swish gelu softplus mish logsigmoid scale assign "
@@ -315,6 +337,18 @@ constexpr OpHint kSmooth[] = {
     {"cross_entropy", "X:+[...,r,c] Label:+[...,r,c]", "soft_label=true"},
     {"sigmoid_cross_entropy_with_logits", "X[...] Label:+[...]", "normalize=false|true"},
     {"label_smooth", "X[...,c] PriorDist?[1,c]", "epsilon=0.1"},
+    {"rank_loss", "Label:+[n,1] Left[n] Right[n,1]"},
+    {"cos_sim", "X:+[n,...,d] Y:+[n,...,d]"},
+    {"cos_sim", "X:+[n,d] Y:+[1,d]"},
+    {"squared_l2_distance", "X[n,...,d] Y[n,...,d]"},
+    {"squared_l2_distance", "X[n,d] Y[1,d]"},
+    {"kldiv_loss", "X[n,...] Target:+[n,...]", "reduction=none|mean|batchmean|sum"},
+    {"nll_loss", "X[n,c] Label:i<c[n] Weight?:+[c]", "reduction=none|mean|sum"},
+    {"nll_loss", "X[n,c,h,w] Label:i<c[n,h,w]", "reduction=none|mean"},
+    {"bpr_loss", "X[...,r,3] Label:i<3[...,r,1]"},
+    {"center_loss", "X[n,d] Label:i<3[n,1] Centers[3,d] CenterUpdateRate[1]",
+     "cluster_num=3 need_update=false"},
+    {"cross_entropy2", "X:+[...,r,c] Label:i<c[...,r,1]"},
     {"lookup_table", "W[v,d] Ids:i<v[n,1]", "is_sparse=false|true padding_idx=-1|0"},
     {"lookup_table_v2", "W[v,d] Ids:i<v[n,t]", "is_sparse=false|true padding_idx=-1|0"},
     {"gather", "X[v,d] Index:i<v[n]", "axis=0"},
@@ -427,6 +461,45 @@ constexpr OpHint kOther[] = {
     {"top_k", "X[n,c]", "k=1|2"},
     {"top_k_v2", "X[n,c]", "k=1|2 axis=0|1|-1"},
     {"arg_max arg_min", "X[a,b]", "axis=0|1|-1 dtype=3|2"},
+    {"center_loss", "X[n,d] Label:i<3[n,1] Centers[3,d] CenterUpdateRate[1]",
+     "cluster_num=3 need_update=true"},
+    {"bce_loss", "X[...] Label[...]"},
+    {"hinge_loss", "Logits[...] Labels[...]"},
+    {"huber_loss", "X[...] Y[...]", "delta=0.5|1"},
+    {"log_loss", "Predicted:+[...] Labels:+[...]", "epsilon=1"},
+    {"margin_rank_loss", "X1[...] X2[...] Label[...]", "margin=0|0.1"},
+    {"modified_huber_loss", "X[...] Y[...]"},
+    {"teacher_student_sigmoid_loss", "X[...] Label[...]"},
+    {"smooth_l1_loss", "X[n,...,d] Y[n,...,d]", "sigma=1|2"},
+    {"hierarchical_sigmoid", "X[b,d] W[2,d] Label:i<3[b,1] Bias?[2,1]", "num_classes=3"},
+    {"hierarchical_sigmoid", "X[b,d] W[v,d] Label:i<3[b,1] PathTable:i<v[b,l] PathCode:i<2[b,l]",
+     "is_sparse=true|false"},
+    {"nce", "Input[b,d] Label:i<4[b,t] Weight[4,d] Bias?[4] SampleWeight?:+[b,1]",
+     "num_total_classes=4 num_neg_samples=2 sampler=0|1 is_sparse=true|false "
+     "custom_neg_classes=[]"},
+    {"sample_logits", "Logits[b,4] Labels:i<4[b,t]", "num_samples=2 use_customized_samples=false"},
+    {"ref_by_trainer_id", "X*:a[...] TrainerId:i<1[1]"},
+    {"tdm_child", "X:i<3[a,1] TreeInfo:i<3[3,5]", "child_nums=2 dtype=2|3"},
+    {"hash", "X:i<5[n,d]", "num_hash=1|2 mod_by=100"},
+    {"auc", "Predict:+[n,2] Label:i<2[n,1]", "num_thresholds=3", Buckets},
+    {"precision_recall",
+     "MaxProbs[n,1] Indices:i<3[n,1] Labels:i<3[n,1] Weights?:+[n,1] "
+     "StatesInfo?:+[3,4]",
+     "class_number=3"},
+    {"positive_negative_pair", "Score[n,c] Label[n,1] QueryID:i<3[n,1] Weight?:+[n,1]",
+     "column=0|-1"},
+    {"fake_quantize_range_abs_max", "X[...] InScale:+[1] Iter?:i<5[1] InScales:+[3]",
+     "window_size=3 bit_length=4|8"},
+    {"fake_quantize_moving_average_abs_max fake_quantize_dequantize_moving_average_abs_max",
+     "X[...] InScale:+[1] InAccum?:+[1] InState?:+[1]", "moving_rate=0.5 bit_length=4|8"},
+    {"moving_average_abs_max_scale", "X[...] InAccum?:+[1] InState?:+[1]"},
+    {"fake_channel_wise_quantize_abs_max", "X[a,b]", "quant_axis=0|1 bit_length=8"},
+    {"fake_channel_wise_quantize_dequantize_abs_max", "X[a,b,...]", "quant_axis=0|1"},
+    {"fake_dequantize_max_abs", "X[...] Scale:+[1]", "max_range=127"},
+    {"fake_channel_wise_dequantize_max_abs", "X[a,b] Scales:+[a]", "quant_bits=[8] quant_axis=0"},
+    {"dequantize_abs_max", "", "max_range=127", QuantizedMaxAbs},
+    {"dequantize_log", "", "", QuantizedLog},
+    {"lookup_table_dequant", "W[v,3] Ids:i<v[n,1]", "padding_idx=-1|0"},
     {"accuracy", "Out[n,k] Indices:i<5[n,k] Label:i<5[n,1]"},
     {"sampling_id", "X:+[n,c]", "min=0 max=1"},
     {"argsort", "X[a,b]", "axis=0|1|-1 descending=false|true"},

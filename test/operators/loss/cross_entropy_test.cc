@@ -134,5 +134,43 @@ TEST(CrossEntropyGrad, Constraints) {
   Grad({2, 3}, {2, 1}, {2, 1}, 3).ExpectError("cross_entropy_grad.C4");
 }
 
+TEST(CrossEntropy2, Values) {
+  OpTest("cross_entropy2")
+      .Attr("ignore_index", 2)
+      .Input("X", {4, 3}, {0.25, 0.25, 0.5, 0.1, 0.8, 0.1, 0.1, 0.8, 0.1, 0, 1, 0})
+      .IntInput("Label", {4, 1}, {0, 1, 2, 0})
+      .Expect("Y", {4, 1}, {std::log(4), -std::log(0.8), 0, 1e20})
+      .Expect("MatchX", {4, 1}, {0.25, 0.8, 0, 0})
+      .Expect("XShape", {4, 3, 0}, {});
+  OpTest("cross_entropy2")
+      .Input("X", {0, 3}, {})
+      .IntInput("Label", {0, 1}, {})
+      .Expect("Y", {0, 1}, {});
+  OpTest("cross_entropy2")
+      .Input("X", {3, 2}, {0.25, 0.75, 0.5, 0.5, 0.2, 0.8})
+      .IntInput("Label", {3, 1}, {1, -100, 0}, DType::kInt32)
+      .CheckGradient({"X"})
+      .CheckHigherGradients();
+}
+
+TEST(CrossEntropy2, Constraints) {
+  OpTest("cross_entropy2")
+      .RandomInput("X", {3})
+      .IntInput("Label", {1}, {0})
+      .ExpectError("cross_entropy2.C1");
+  OpTest("cross_entropy2")
+      .RandomInput("X", {2, 3})
+      .IntInput("Label", {2}, {0, 0})
+      .ExpectError("cross_entropy2.C2");
+  OpTest("cross_entropy2")
+      .RandomInput("X", {1, 3}, 0.1, 1)
+      .IntInput("Label", {1, 1}, {3})
+      .ExpectError("cross_entropy2.C4");
+  OpTest("cross_entropy2")
+      .RandomInput("X", {1, 1, 1, 1, 1, 1, 1, 1, 1})
+      .IntInput("Label", {1, 1, 1, 1, 1, 1, 1, 1, 1}, {0})
+      .ExpectError("cross_entropy2.C5");
+}
+
 }  // namespace
 }  // namespace coracle

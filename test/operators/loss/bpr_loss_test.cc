@@ -1,0 +1,48 @@
+#include <cmath>
+
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+double Term(double other, double chosen) { return std::log(1 + std::exp(other - chosen)); }
+
+TEST(BprLoss, Values) {
+  OpTest("bpr_loss")
+      .Input("X", {2, 3}, {1, 2, 0.5, 0, 0, 0})
+      .IntInput("Label", {2, 1}, {1, 0})
+      .Expect("Y", {2, 1}, {(Term(1, 2) + Term(0.5, 2)) / 2, std::log(2)});
+  // No overflow.
+  OpTest("bpr_loss")
+      .Input("X", {2, 1, 2}, {1000, 0, 1000, 0})
+      .IntInput("Label", {2, 1, 1}, {1, 0}, DType::kInt32)
+      .Expect("Y", {2, 1, 1}, {1000, 0});
+  OpTest("bpr_loss").Input("X", {0, 3}, {}).IntInput("Label", {0, 1}, {}).Expect("Y", {0, 1}, {});
+}
+
+TEST(BprLoss, Gradients) {
+  OpTest test("bpr_loss");
+  test.RandomInput("X", {3, 4}).IntInput("Label", {3, 1}, {3, 0, 1});
+  test.CheckGradient({"X"}).CheckHigherGradients();
+}
+
+TEST(BprLoss, Constraints) {
+  OpTest("bpr_loss").RandomInput("X", {3}).IntInput("Label", {1}, {0}).ExpectError("bpr_loss.C1");
+  OpTest("bpr_loss")
+      .RandomInput("X", {3, 1})
+      .IntInput("Label", {3, 1}, {0, 0, 0})
+      .ExpectError("bpr_loss.C2");
+  OpTest("bpr_loss")
+      .RandomInput("X", {2, 3})
+      .IntInput("Label", {2}, {0, 0})
+      .ExpectError("bpr_loss.C3");
+  for (int64_t label : {int64_t{3}, int64_t{-1}, INT64_MIN}) {
+    OpTest("bpr_loss")
+        .RandomInput("X", {2, 3})
+        .IntInput("Label", {2, 1}, {0, label})
+        .ExpectError("bpr_loss: Label holds " + std::to_string(label));
+  }
+}
+
+}  // namespace
+}  // namespace coracle
