@@ -1,0 +1,60 @@
+#pragma once
+// Quantisation to integers of some bits, whose values stay floats: with Q = 2^(bits - 1) - 1, a
+// number x of a tensor with the scale s becomes round(Q clip(x, -s, s) / s), halves away from 0,
+// and is taken back by s / Q.
+
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/op_def.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace coracle {
+
+inline double LargestInteger(int32_t bits) { return std::exp2(bits - 1) - 1; }
+
+// The scale: the largest |x|; a nan where there is one.
+template <class T>
+double LargestOf(const T* x, int64_t n, double largest = 0) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double a = std::abs(static_cast<double>(x[i]));
+    if (a > largest || a != a) largest = a;
+  }
+  return largest;
+}
+
+struct Quantizer {
+  double largest;   // Q
+  bool dequantize;  // take the integers back at once
+
+  template <class T>
+  void operator()(const T* x, int64_t n, double scale, T* out) const {
+    const double divisor = scale <= 1e-30 ? scale + 1e-6 : scale;
+    for (int64_t i = 0; i < n; ++i) {
+      const auto v = static_cast<double>(x[i]);
+      const double clipped = v < -scale ? -scale : v > scale ? scale : v;
+      const double integer = std::round(largest * clipped / divisor);
+      out[i] = static_cast<T>(dequantize ? integer * scale / largest : integer);
+    }
+  }
+};
+
+// A tensor as [outer, channels, inner].
+struct Channels {
+  int64_t outer, count, inner;
+  Channels(const Shape& shape, int axis)
+      : outer(shape.Product(0, axis)),
+        count(shape[axis]),
+        inner(shape.Product(axis + 1, shape.rank())) {}
+  // visit(channel, first element) for runs of `inner` elements.
+  template <class Visit>
+  void ForEachRun(const Visit& visit) const {
+    for (int64_t run = 0; run < outer * count; ++run) visit(run % count, run * inner);
+  }
+};
+
+inline void DeclareBits(OpDef& def) {
+  def.Attr<int32_t>("bit_length", 8, "bits of an integer, its sign included").Range(2, 32);
+}
+
+}  // namespace coracle

@@ -1,0 +1,187 @@
+#include <coracle/backward/backward.h>
+#include <coracle/framework/op/infer_context.h>
+
+#include <cmath>
+
+#include "../../completeness.h"
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+// Four bits: Q = 7. Halves round away from 0: 7 * 0.5 = 3.5.
+TEST(FakeQuantizeAbsMax, Values) {
+  OpTest("fake_quantize_abs_max")
+      .Attr("bit_length", 4)
+      .Input("X", {2, 3}, {0.5, -0.5, 1, -1, 0.1, 0})
+      .Expect("Out", {2, 3}, {4, -4, 7, -7, 1, 0})
+      .Expect("OutScale", {1}, {1});
+  OpTest("fake_quantize_dequantize_abs_max")
+      .Attr("bit_length", 4)
+      .Input("X", {4}, {1, -2, 0.125, 0})
+      .Expect("Out", {4}, {8.0 / 7, -2, 0, 0})
+      .Expect("OutScale", {1}, {2});
+}
+
+TEST(FakeQuantizeAbsMax, Edges) {
+  for (const char* type : {"fake_quantize_abs_max", "fake_quantize_dequantize_abs_max"}) {
+    OpTest(type).Input("X", {2}, {0, 0}).Expect("Out", {2}, {0, 0}).Expect("OutScale", {1}, {0});
+    OpTest(type).Input("X", {0, 2}, {}).Expect("Out", {0, 2}, {}).Expect("OutScale", {1}, {0});
+    const double nan = std::nan("");
+    OpTest(type).Input("X", {2}, {nan, 1}).Expect("Out", {2}, {nan, nan});
+  }
+}
+
+OpTest Range(int64_t iter, double in_scale, const std::vector<double>& x) {
+  OpTest test("fake_quantize_range_abs_max");
+  test.Attr("bit_length", 4).Attr("window_size", 3).IntInput("Iter", {1}, {iter});
+  test.Input("X", {2}, x).Input("InScale", {1}, {in_scale}).Input("InScales", {3}, {4, 2, 1});
+  return test;
+}
+
+TEST(FakeQuantizeRangeAbsMax, Values) {
+  // A new largest element.
+  Range(4, 4, {5, -2.5})
+      .Expect("OutScale", {1}, {5})
+      .Expect("OutScales", {3}, {4, 5, 1})
+      .Expect("Out", {2}, {7, -4});
+  // The window still holds the scale.
+  Range(4, 4, {3, 1}).Expect("OutScale", {1}, {4}).Expect("OutScales", {3}, {4, 3, 1});
+  // The scale leaves the window: the largest of the rest.
+  Range(3, 4, {0.5, 1}).Expect("OutScale", {1}, {2}).Expect("OutScales", {3}, {1, 2, 1});
+  // Of the first steps only those that were.
+  Range(0, 4, {0.5, 1}).Expect("OutScale", {1}, {1}).Expect("OutScales", {3}, {1, 2, 1});
+}
+
+TEST(FakeQuantizeRangeAbsMax, StateInPlace) {
+  Range(3, 4, {0.5, 1})
+      .InPlace("InScale", "OutScale")
+      .InPlace("InScales", "OutScales")
+      .Expect("OutScale", {1}, {2})
+      .Expect("OutScales", {3}, {1, 2, 1});
+}
+
+TEST(FakeQuantizeRangeAbsMax, WithoutAWindow) {
+  for (const bool test : {false, true}) {
+    OpTest op("fake_quantize_range_abs_max");
+    op.Attr("is_test", test).Attr("bit_length", 4).NoOutput("OutScales");
+    op.Input("X", {2}, {5, 1}).Input("InScale", {1}, {4});
+    op.Expect("OutScale", {1}, {test ? 4.0 : 5.0}).Expect("Out", {2}, {7, test ? 2.0 : 1.0});
+  }
+  Range(1, 4, {5, 1}).Attr("is_test", true).Expect("OutScales", {3}, {4, 2, 1});
+}
+
+TEST(FakeQuantizeRangeAbsMax, Constraints) {
+  const std::string type = "fake_quantize_range_abs_max";
+  OpTest(type).RandomInput("X", {2}).RandomInput("InScale", {2}).ExpectError(type + ".C1");
+  OpTest(type)
+      .RandomInput("X", {2})
+      .RandomInput("InScale", {1})
+      .RandomInput("Iter", {1})
+      .ExpectError(type + ".C2");
+  OpTest(type)
+      .RandomInput("X", {2})
+      .RandomInput("InScale", {1})
+      .RandomInput("InScales", {3})
+      .ExpectError(type + ".C3");
+  OpTest(type).RandomInput("X", {2}).RandomInput("InScale", {1}).ExpectError(type + ".C3");
+  OpTest(type)
+      .Attr("window_size", 0)
+      .RandomInput("X", {2})
+      .RandomInput("InScale", {1})
+      .ExpectError(type + ".C3");
+  Range(-1, 4, {5, 1}).ExpectError(type + ".C4");
+}
+
+OpTest MovingAverage(const std::string& type) {
+  OpTest test(type);
+  test.Attr("moving_rate", 0.5f).Input("X", {3}, {-4, 2, 1}).Input("InAccum", {1}, {3});
+  test.Input("InState", {1}, {1});
+  if (type != "moving_average_abs_max_scale") test.Attr("bit_length", 3).Input("InScale", {1}, {2});
+  return test;
+}
+
+// accum = 1.5 + 4, state = 0.5 + 1; Q = 3.
+TEST(FakeQuantizeMovingAverage, Values) {
+  const double scale = 5.5 / 1.5;
+  for (const std::string type :
+       {"fake_quantize_moving_average_abs_max", "fake_quantize_dequantize_moving_average_abs_max",
+        "moving_average_abs_max_scale"}) {
+    MovingAverage(type)
+        .Expect("OutScale", {1}, {scale})
+        .Expect("OutAccum", {1}, {5.5})
+        .Expect("OutState", {1}, {1.5});
+    MovingAverage(type)
+        .InPlace("InAccum", "OutAccum")
+        .InPlace("InState", "OutState")
+        .Expect("OutScale", {1}, {scale});
+    MovingAverage(type).Attr("is_test", true).Expect("OutAccum", {1}, {3});
+    // No state yet.
+    OpTest first(type);
+    first.Input("X", {2}, {-4, 2});
+    if (type != "moving_average_abs_max_scale") first.Input("InScale", {1}, {0});
+    first.Expect("OutScale", {1}, {4});
+  }
+  MovingAverage("fake_quantize_moving_average_abs_max").Expect("Out", {3}, {-3, 2, 1});
+  MovingAverage("fake_quantize_dequantize_moving_average_abs_max")
+      .Expect("Out", {3}, {-scale, scale * 2 / 3, scale / 3});
+  MovingAverage("moving_average_abs_max_scale").Expect("Out", {3}, {-4, 2, 1});
+  MovingAverage("moving_average_abs_max_scale").NoOutput("Out").Expect("OutScale", {1}, {scale});
+}
+
+TEST(FakeQuantizeMovingAverage, InTestTheScaleIsGiven) {
+  MovingAverage("fake_quantize_moving_average_abs_max")
+      .Attr("is_test", true)
+      .Expect("OutScale", {1}, {2})
+      .Expect("Out", {3}, {-3, 3, 2});
+  MovingAverage("moving_average_abs_max_scale")
+      .Attr("is_test", true)
+      .Expect("OutScale", {1}, {3})
+      .Expect("OutState", {1}, {1});
+}
+
+TEST(FakeQuantizeMovingAverage, Constraints) {
+  for (const std::string type :
+       {"fake_quantize_moving_average_abs_max", "fake_quantize_dequantize_moving_average_abs_max",
+        "moving_average_abs_max_scale"}) {
+    OpTest test(type);
+    test.RandomInput("X", {2}).RandomInput("InState", {2});
+    if (type != "moving_average_abs_max_scale") test.RandomInput("InScale", {1});
+    test.ExpectError(type + ".C1");
+  }
+}
+
+// The gradient passes what was rounded straight through, so differences do not see it.
+TEST(StraightThrough, Gradients) {
+  for (const std::string type :
+       {"fake_quantize_dequantize_abs_max", "fake_quantize_dequantize_moving_average_abs_max",
+        "fake_channel_wise_quantize_dequantize_abs_max", "moving_average_abs_max_scale"}) {
+    ProgramDesc program;
+    BlockDesc& block = program.Root();
+    for (const char* name : {"x", "w"}) block.Var(name).SetShape({3});
+    block.Var("s").SetShape({1});
+    SlotList inputs = {{"X", {"x"}}};
+    if (DefaultOps().Get(type).FindInput("InScale")) inputs.push_back({"InScale", {"s"}});
+    for (const char* name : {"y", "scale"}) block.Var(name);
+    const OpDesc& op = block.AppendOp(type, inputs, {{"Out", {"y"}}, {"OutScale", {"scale"}}});
+    InferOp(block, op, DefaultOps());
+    const Variable x = Variable::Of(block, "x"), w = Variable::Of(block, "w");
+    GradientsOptions options;
+    options.target_gradients = {w.name()};
+    const std::string dx = Gradients({Variable::Of(block, "y")}, {x}, options).at(0);
+    // dX = w, whose gradient is that of dX.
+    const std::string dw = Gradients({Variable::Of(block, dx)}, {w}).at(0);
+    VarValues env;
+    env["x"] = Tensor::Of<float>({3}, {0.3f, -1, 2});
+    env["w"] = Tensor::Of<float>({3}, {1, 2, -3});
+    env["s"] = Tensor::Of<float>({1}, {1});
+    Interpret(block, DefaultOps(), env);
+    EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at(dx)), std::get<Tensor>(env.at("w")))) << type;
+    EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at(dw)), Tensor::Of<float>({3}, {1, 1, 1}))) << type;
+    NoteCheckedGradient(type);
+    HigherGradientsAreChecked(type);
+  }
+}
+
+}  // namespace
+}  // namespace coracle
