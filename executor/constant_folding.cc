@@ -10,8 +10,9 @@ constexpr int64_t kMaxFoldedElements = 65536;
 }  // namespace
 
 bool IsFoldable(const OpSpec& def) {
+  // One that makes the LoD of some inputs' (lod_axis) has none that differs from run to run.
   return def.kind == OpKind::kCompute && !def.random && !def.side_effect && !def.run_time_shape &&
-         !def.makes_lod;
+         (!def.makes_lod || !def.lod_axis.empty());
 }
 
 bool IsFoldableOutput(const BlockDesc& block, const std::string& name, const VarMeta& meta) {

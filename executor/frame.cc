@@ -43,6 +43,11 @@ Frame::Frame(std::shared_ptr<const Plan> plan, const Cells& cells, BlockCaller& 
     if (type == VarType::kSelectedRows) own_values_[value] = SelectedRows{};
   }
   lods_.resize(plan_->values.size());
+  for (ValueId value : plan_->values.ids()) {
+    const ConstantId constant = plan_->StorageOf(value).As<ConstantId>();
+    if (constant && plan_->values[value].lod_source == value)
+      lods_[value] = plan_->constants[constant].lod();
+  }
   fed_.resize(plan_->feeds.size());
   cell_data_.resize(plan_->dense_cells.size());
   times_.resize(plan_->steps.size());
@@ -126,8 +131,13 @@ VarValue& Frame::Held(ValueId id) {
   if (const PersistableId persistable = storage.As<PersistableId>()) {
     VarValue& held = scope_[persistable];
     const auto* tensor = std::get_if<Tensor>(&held);
-    // An alias of the variable (reshape) has the same memory but another shape, and needs a view.
-    if (!tensor || tensor->shape() == value.meta.shape) return held;
+    // An alias of the variable (reshape) has the same memory but another shape or LoD, and needs a
+    // view.
+    if (!tensor) return held;
+    if (InScopeAt(id)) {
+      CheckLod(value.name, *tensor);
+      return held;
+    }
   }
   if (value.IsDense()) {
     own_values_[id] = Tensor::View(value.meta.dtype, value.meta.shape, pointers_[id]);
@@ -138,23 +148,36 @@ VarValue& Frame::Held(ValueId id) {
 
 const LoD& Frame::LodAt(ValueId id) const {
   static const LoD none;
-  const PlanValue& value = plan_->values[id];
-  if (value.lod_source) {
-    // What an op makes may share the memory of a feed.
-    const FeedId feed = plan_->StorageOf(value.lod_source).As<FeedId>();
-    const bool fed = feed && plan_->feeds[feed] == value.lod_source;
-    return fed ? feeds_[feed.index()].lod() : lods_[value.lod_source];
+  const ValueId source = plan_->values[id].lod_source;
+  if (!source) return none;
+  // What an op makes may share the memory of a feed or of a persistable variable.
+  const FeedId feed = plan_->StorageOf(source).As<FeedId>();
+  if (feed && plan_->feeds[feed] == source) return feeds_[feed.index()].lod();
+  if (const Tensor* tensor = InScopeAt(source)) {
+    CheckLod(plan_->values[source].name, *tensor);
+    return tensor->lod();
   }
+  return lods_[source];
+}
+
+Tensor* Frame::InScopeAt(ValueId id) const {
   const PersistableId persistable = plan_->StorageOf(id).As<PersistableId>();
-  const auto* tensor = persistable ? std::get_if<Tensor>(&scope_[persistable]) : nullptr;
-  if (!tensor || !(tensor->shape() == value.meta.shape)) return none;
-  CheckLod(value.name, *tensor);
-  return tensor->lod();
+  if (!persistable || plan_->persistables[persistable].value != id) return nullptr;
+  return std::get_if<Tensor>(&scope_[persistable]);
 }
 
 LoD& Frame::OutputLod(const TensorArg& out) {
   const ValueId id = Plan::IdOf(out);
+  if (Tensor* tensor = InScopeAt(id)) return tensor->lod();
   return plan_->values[id].lod_source == id ? lods_[id] : std::get<Tensor>(Held(id)).lod();
+}
+
+void Frame::Do(const LodPass& action) {
+  static const LoD none;
+  Tensor* to = InScopeAt(action.to);
+  if (!to) return;
+  const LoD& lod = action.from ? LodAt(action.from) : none;
+  if (&lod != &to->lod() && lod != to->lod()) to->lod() = lod;
 }
 
 void Frame::Fetch(ValueId id, bool to_caller, Tensor* out) const {
@@ -185,8 +208,14 @@ void Frame::Run(const PlanStep& step) {
   std::visit([this](const auto& action) { Do(action); }, step.action);
 }
 
+void Frame::Do(const RunKernel& action) {
+  action.kernel(*this);
+  for (const LodPass& pass : action.lods) Do(pass);
+}
+
 void Frame::Do(const CopyElements& action) {
   if (action.bytes > 0) std::memcpy(pointers_[action.to], pointers_[action.from], action.bytes);
+  Do(LodPass{action.from, action.to});
 }
 
 void Frame::Do(const StoreInCell& action) {

@@ -72,9 +72,12 @@ class Frame : public Workspace {
   void BindFeeds(std::span<const Tensor> feeds);
   void BindCells();
   const LoD& LodAt(ValueId value) const;
+  // The tensor of the scope whose elements a value has, if there is one.
+  Tensor* InScopeAt(ValueId value) const;
   const VarValue& InCell(CellId cell) const { return cells_[cell]->value; }
 
-  void Do(const RunKernel& action) { action.kernel(*this); }
+  void Do(const RunKernel& action);
+  void Do(const LodPass& action);
   void Do(const CopyElements& action);
   void Do(const StoreInCell& action);
   void Do(const SaveForGradient& action);
@@ -91,8 +94,8 @@ class Frame : public Workspace {
   ValuePointers pointers_;
   ScopeBinding scope_;
   IdVector<ValueId, VarValue> own_values_;  // those InFrame, and views made by Held
-  // Of values whose LoD ops make, and of those found in cells as they were when the run began: at
-  // its end a cell gets another value, while others still have its LoD.
+  // Of values whose LoD ops make, of constants, and of those found in cells as they were when the
+  // run began: at its end a cell gets another value, while others still have its LoD.
   IdVector<ValueId, LoD> lods_;
   std::span<const Tensor> feeds_;
   IdVector<FeedId, Fed> fed_;

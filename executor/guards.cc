@@ -45,30 +45,32 @@ bool CellsHold(const Guards& guards, const StageInput& input) {
 
 bool ValuesHold(const Guards& guards, const StageInput& input) {
   for (const ValueGuard& guard : guards.values) {
-    const Tensor* value =
-        std::visit(Overloaded{[&](FeedId feed) { return &input.Feed(feed); },
-                              [&](CellId cell) { return TensorIn(FindValue(input.cells, cell)); },
-                              [&](InScope) { return TensorIn(input.scope.Find(guard.name)); }},
-                   guard.place);
-    if (!value || !BitEqual(*value, guard.value)) return false;
+    const Tensor* value = TensorAt(guard.place, guard.name, input);
+    // Ops that were run in advance may have read the LoD too.
+    if (!value || !BitEqual(*value, guard.value) || value->lod() != guard.value.lod()) return false;
   }
   return true;
 }
 
 bool LodsHold(const Guards& guards, const StageInput& input) {
   return std::all_of(guards.lods.begin(), guards.lods.end(), [&](const LodGuard& guard) {
-    return LevelSizesAt(guard.place, input) == guard.level_sizes;
+    return LevelSizesAt(guard.place, guard.name, input) == guard.level_sizes;
   });
 }
 
 }  // namespace
 
-std::vector<int64_t> LevelSizesAt(const std::variant<FeedId, CellId>& place,
+const Tensor* TensorAt(const ValuePlace& place, const std::string& name, const StageInput& input) {
+  return std::visit(Overloaded{[&](FeedId feed) { return &input.Feed(feed); },
+                               [&](CellId cell) { return TensorIn(FindValue(input.cells, cell)); },
+                               [&](InScope) { return TensorIn(input.scope.Find(name)); }},
+                    place);
+}
+
+std::vector<int64_t> LevelSizesAt(const ValuePlace& place, const std::string& name,
                                   const StageInput& input) {
-  const Tensor* tensor =
-      std::visit(Overloaded{[&](FeedId feed) { return &input.Feed(feed); },
-                            [&](CellId cell) { return TensorIn(FindValue(input.cells, cell)); }},
-                 place);
+  const Tensor* tensor = TensorAt(place, name, input);
+  if (tensor && std::holds_alternative<InScope>(place)) CheckLod(name, *tensor);
   return tensor ? LevelSizes(tensor->lod()) : std::vector<int64_t>();
 }
 

@@ -26,8 +26,10 @@ struct StageInput {
   const Tensor& Feed(FeedId feed) const { return feeds[feed.index()]; }
 };
 
-// The level sizes of the LoD that a fed tensor, or one in a cell, has.
-std::vector<int64_t> LevelSizesAt(const std::variant<FeedId, CellId>& place,
+// The tensor that is fed, in a cell, or in the scope under `name`; nullptr when there is none.
+const Tensor* TensorAt(const ValuePlace& place, const std::string& name, const StageInput& input);
+// The level sizes of its LoD, which a tensor of the scope must have right.
+std::vector<int64_t> LevelSizesAt(const ValuePlace& place, const std::string& name,
                                   const StageInput& input);
 
 // Whether feeds, cells and values are as the plan relies on them. Looks up a name only for a value

@@ -56,6 +56,7 @@ void OpPlanner::InferOutputs() {
 bool OpPlanner::Fold() {
   // All outputs must be foldable, since the op runs either now or in each run.
   if (runs_blocks_ || outputs_.empty() || !IsFoldable(def_)) return false;
+  if (def_.shape_only && reads_levels_) return false;  // of inputs that have no value yet
   for (const Output& output : outputs_) {
     if (!IsFoldableOutput(draft_.block, output.name, output.meta)) return false;
   }
@@ -118,15 +119,28 @@ void OpPlanner::PassLod() {
     if (!output) return;
     PlanValue& value = draft_.values[output->place.value];
     const Storage& storage = draft_.plan.storages[value.storage];
-    // In a cell or in the scope a tensor has a LoD of its own.
-    if (!value.IsDense() || storage.IsIn<CellId>() || storage.IsIn<PersistableId>()) return;
-    if (def_.makes_lod) value.lod_source = output->place.value;
+    // In a cell a tensor has a LoD of its own.
+    if (!value.IsDense() || storage.IsIn<CellId>()) return;
+    ValueId lod = def_.makes_lod ? output->place.value : ValueId();
     const std::string* source = def_.LodSource(op_, slot, i);
-    const ValueId input = source ? draft_.values.Current(*source) : ValueId();
-    if (!input) return;
-    const PlanValue& from = draft_.values[input];
-    if (def_.PassesLod(op_, from.meta.shape, value.meta.shape)) value.lod_source = from.lod_source;
+    if (const ValueId input = source ? draft_.values.Current(*source) : ValueId()) {
+      const PlanValue& from = draft_.values[input];
+      // An op that makes the LoD of some inputs' has none without those.
+      if (!from.lod_source || def_.PassesLod(op_, from.meta.shape, value.meta.shape))
+        lod = from.lod_source;
+    }
+    if (const PersistableId persistable = storage.As<PersistableId>())
+      PassToPersistable(draft_.plan.persistables[persistable], lod);
+    else
+      value.lod_source = lod;
   });
+}
+
+// In the scope a tensor keeps its LoD until another is set there. One that the plan writes first
+// has none when the run begins.
+void OpPlanner::PassToPersistable(const PlanPersistable& persistable, ValueId lod) {
+  if (lod == persistable.value || (!lod && !persistable.read_first)) return;
+  lods_.push_back({lod, persistable.value});
 }
 
 // --- steps ---
@@ -143,7 +157,7 @@ void OpPlanner::AddKernelStep(Kernel kernel) {
     draft_.persistables.NoteRead(name);
   });
   reads.insert(reads.end(), sub_blocks_.used().begin(), sub_blocks_.used().end());
-  PlanStep step{RunKernel{op_.type(), std::move(kernel)}, {}, Locate(op_)};
+  PlanStep step{RunKernel{op_.type(), std::move(kernel), std::move(lods_)}, {}, Locate(op_)};
   op_.ForEachOutput([&](const std::string& name) {
     if (const Output* output = FindOutput(name)) step.outputs.push_back(output->place.value);
   });
@@ -202,14 +216,21 @@ std::optional<std::vector<int64_t>> OpPlanner::LevelSizes(const std::string& nam
   const ValueId source = value ? draft_.values[value].lod_source : ValueId();
   if (!source) return std::vector<int64_t>();
   const Storage& storage = draft_.plan.StorageOf(source);
-  LodGuard guard;
+  if (const ConstantId constant = storage.As<ConstantId>()) {
+    const LoD& lod = draft_.plan.constants[constant].lod();
+    reads_levels_ = reads_levels_ || !lod.empty();
+    return coracle::LevelSizes(lod);
+  }
+  LodGuard guard{draft_.values[source].name, InScope(), {}};
+  const PersistableId persistable = storage.As<PersistableId>();
   if (const FeedId feed = storage.As<FeedId>())
     guard.place = feed;
   else if (const CellId cell = storage.As<CellId>())
     guard.place = cell;
-  else
+  else if (!persistable || draft_.plan.persistables[persistable].written)
     throw NeedsLod{};  // an op of this stage makes it
-  guard.level_sizes = LevelSizesAt(guard.place, draft_.request.input);
+  guard.level_sizes = LevelSizesAt(guard.place, guard.name, draft_.request.input);
+  reads_levels_ = reads_levels_ || !guard.level_sizes.empty();
   draft_.plan.guards.lods.push_back(guard);
   return guard.level_sizes;
 }

@@ -64,6 +64,7 @@ class OpPlanner : private MetaTable, private ArgTable {
   OutputPlace PlaceArray(const std::string& name, VarMeta meta);
   // LoD may differ in each run of a plan, so the plan says which value's LoD an output has.
   void PassLod();
+  void PassToPersistable(const PlanPersistable& persistable, ValueId lod);
   void AddKernelStep(Kernel kernel);
   // Pairs of inputs and outputs that may share memory; decided when all lifetimes are known.
   void NoteSharing(StepId step);
@@ -80,6 +81,8 @@ class OpPlanner : private MetaTable, private ArgTable {
   std::unordered_map<std::string, size_t> output_index_;
   std::unordered_set<std::string> plain_reads_;  // which the kernel has as they are
   std::vector<ValueId> scratch_;
+  std::vector<LodPass> lods_;
+  mutable bool reads_levels_ = false;  // the shape rule found numbers of sequences
   size_t scratch_cells_ = 0;
   bool has_open_shape_ = false;
 };

@@ -34,9 +34,11 @@ ValueId PersistableValues::Find(const std::string& name) {
 
 ValueId PersistableValues::Bind(const std::string& name, const VarMeta& meta, bool read_first) {
   const PersistableId id =
-      plan_.persistables.Add({name, meta, StorageId(), read_first, !read_first});
+      plan_.persistables.Add({name, meta, StorageId(), ValueId(), read_first, !read_first});
   const ValueId value = values_.AddAt(id, name, meta);
+  values_[value].lod_source = value;
   plan_.persistables[id].storage = values_[value].storage;
+  plan_.persistables[id].value = value;
   values_.SetCurrent(name, value);
   return value;
 }

@@ -66,8 +66,8 @@ struct PlanValue {
   VarMeta meta;
   int64_t numel = 0;  // 0 when it is no dense tensor, or its shape is not known
   StorageId storage;
-  // The value whose LoD it has: one that is fed, that the plan found in a cell, or whose LoD an op
-  // of the plan makes. Values of the scope and constants pass no LoD on.
+  // The value whose LoD it has: one that is fed, in the scope, that the plan found in a cell, or
+  // whose LoD an op of the plan makes. Nothing: it has none.
   ValueId lod_source;
 
   bool IsDense() const { return meta.type == VarType::kLoDTensor; }
@@ -78,15 +78,21 @@ struct PlanPersistable {
   std::string name;
   VarMeta meta;
   StorageId storage;
+  ValueId value;            // the variable itself: other values may share its storage
   bool read_first = false;  // must hold a value before the run
   bool written = false;     // by the plan's steps
 };
 
 // --- steps ---
 
+// A persistable variable gets the LoD of another value; `from` nothing: it has none.
+struct LodPass {
+  ValueId from, to;
+};
 struct RunKernel {
   std::string op_type;
   Kernel kernel;
+  std::vector<LodPass> lods;  // after the kernel has run
 };
 struct CopyElements {
   ValueId from, to;
@@ -154,14 +160,16 @@ struct CellGuard {
 };
 // A value that shapes depend on, and where it is.
 struct InScope {};
+using ValuePlace = std::variant<InScope, FeedId, CellId>;
 struct ValueGuard {
   std::string name;
-  std::variant<InScope, FeedId, CellId> place;
+  ValuePlace place;
   Tensor value;
 };
 // The sizes of the levels of a LoD, on which shapes depend.
 struct LodGuard {
-  std::variant<FeedId, CellId> place;
+  std::string name;
+  ValuePlace place;
   std::vector<int64_t> level_sizes;
 };
 struct Guards {

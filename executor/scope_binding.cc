@@ -42,7 +42,9 @@ void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
     BindAgain(id, scope, pointers);
     // Kernels will write through the address, which the tensor cannot notice.
     auto* tensor = std::get_if<Tensor>(bound_[id].held);
-    if (tensor && plan_.persistables[id].written) tensor->MarkWritten();
+    if (!tensor || !plan_.persistables[id].written) continue;
+    tensor->MarkWritten();
+    if (!plan_.persistables[id].read_first) tensor->lod().clear();  // that of an earlier run
   }
 }
 

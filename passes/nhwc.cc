@@ -155,9 +155,9 @@ class NhwcRewriter {
   void AppendConversion(const std::string& from, const std::string& to, bool to_nhwc) {
     std::vector<int32_t> axis =
         to_nhwc ? std::vector<int32_t>{0, 2, 3, 1} : std::vector<int32_t>{0, 3, 1, 2};
-    out_.push_back(std::make_unique<OpDesc>("transpose2", SlotList{{"X", {from}}},
-                                            SlotList{{"Out", {to}}},
-                                            AttrList{{"axis", std::move(axis)}}));
+    out_.push_back(
+        std::make_unique<OpDesc>("transpose2", SlotList{{"X", {from}}}, SlotList{{"Out", {to}}},
+                                 AttrList{{"axis", std::move(axis)}, {"keeps_lod", true}}));
   }
 
   // Variables that only exist in NHWC keep their NCHW VarDesc, which nothing writes any more.

@@ -70,7 +70,7 @@ LoD ReadLoD(Cursor& in) {
 void CheckLoD(const Cursor& in, const LoD& lod, const Shape& shape) {
   for (size_t i = 0; i < lod.size(); ++i) {
     const auto& level = lod[i];
-    if (level.size() < 2 || level[0] != 0 || !std::is_sorted(level.begin(), level.end()))
+    if (level.empty() || level[0] != 0 || !std::is_sorted(level.begin(), level.end()))
       in.Fail("a LoD level's offsets do not rise from 0");
     uint64_t end = i + 1 < lod.size() ? lod[i + 1].size() - 1
                    : shape.rank() > 0 ? static_cast<uint64_t>(shape[0])

@@ -37,7 +37,20 @@ void Widen(Workspace& ws, const Pair& pair) {
   HalfToFloat(pair.half.dtype, from->value.raw(), to.value.data<float>(), from->value.numel());
 }
 
+// Whether only the kernel knows the shape; its copy then is a value of its own.
+bool HasRunTimeShape(const TensorArg& half) {
+  return half.type == VarType::kLoDTensor && !half.shape.IsKnown();
+}
+
+void NarrowResized(Workspace& ws, const Pair& pair) {
+  const auto& from = std::get<Tensor>(ws.ValueOf(pair.wide));
+  Tensor& to = ResizeOutput(ws, pair.half, pair.half.dtype, from.shape());
+  FloatToHalf(from.data<float>(), pair.half.dtype, to.raw(), from.numel());
+  to.lod() = from.lod();
+}
+
 void Narrow(Workspace& ws, const Pair& pair) {
+  if (HasRunTimeShape(pair.half)) return NarrowResized(ws, pair);
   if (pair.half.type != VarType::kSelectedRows) {
     FloatToHalf(ws.Data<const float>(pair.wide), pair.half.dtype, ws.Data<void>(pair.half),
                 pair.half.numel);
@@ -142,7 +155,7 @@ class WideArgs : public ArgTable {
       kernel(ws);
       for (const Pair& pair : out) {
         Narrow(ws, pair);
-        if (makes_lod) CopyLod(ws, pair.wide, pair.half);
+        if (makes_lod && !HasRunTimeShape(pair.half)) CopyLod(ws, pair.wide, pair.half);
       }
     };
   }
@@ -159,9 +172,8 @@ class WideArgs : public ArgTable {
     if (it != pairs.end()) return it->second.wide;
     TensorArg wide = given;
     wide.dtype = DType::kFloat32;
-    wide.index = (given.type == VarType::kSelectedRows ? args_.ScratchValue()
-                                                       : args_.Scratch(wide.dtype, given.shape))
-                     .index;
+    const bool any_shape = given.type == VarType::kSelectedRows || HasRunTimeShape(given);
+    wide.index = (any_shape ? args_.ScratchValue() : args_.Scratch(wide.dtype, given.shape)).index;
     pairs.emplace(name, Pair{given, wide});
     return wide;
   }

@@ -104,7 +104,10 @@ class OneOp : public ArgTable, public Workspace {
     const VarMeta* meta = metas_.Output(name);
     if (!meta) ThrowWithoutShape(op_, name);
     TensorArg arg = ArgOf(outputs_[name] = Add(NewOutput(name, *meta)));
-    if (!meta->shape.IsKnown()) arg.shape = meta->shape;
+    if (!meta->shape.IsKnown()) {
+      arg.shape = meta->shape;
+      arg.dtype = meta->dtype;
+    }
     return arg;
   }
   TensorArg Scratch(DType dtype, const Shape& shape) override {

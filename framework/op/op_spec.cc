@@ -14,6 +14,9 @@ const Def* FindByName(const std::vector<Def>& defs, std::string_view name) {
   return nullptr;
 }
 
+// The attr of an op without LoD that passes it all the same.
+constexpr std::string_view kKeepsLod = "keeps_lod";
+
 bool Contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -78,7 +81,9 @@ bool OpSpec::UpdatesInPlace(const OpDesc& op, std::string_view name) const {
 }
 
 const std::string* OpSpec::LodSource(const OpDesc& op, std::string_view output, size_t i) const {
-  if (no_lod || makes_lod || inputs.empty() || !op.SubBlocks().empty()) return nullptr;
+  const bool made = makes_lod && lod_axis.empty();
+  const bool none = no_lod && !(FindAttr(kKeepsLod) && AttrOf<bool>(op, kKeepsLod));
+  if (none || made || inputs.empty() || !op.SubBlocks().empty()) return nullptr;
   std::string_view slot = lod_slot.empty() ? inputs[0].name : lod_slot;
   if (lod_slot.empty() && output.ends_with(kGradSuffix)) {
     slot = output.substr(0, output.size() - kGradSuffix.size());

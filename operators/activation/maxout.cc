@@ -120,6 +120,7 @@ void RegisterMaxout(OpRegistry& ops) {
           .Apply(DeclareMaxout)
           .Input("X", "floating-point image tensor")
           .Output("Out", "tensor of X's shape, with fewer channels")
+          .NoLod()
           .Infer(InferMaxout)
           .GradientOp({"X"})
           .Reference(MaxoutReference<float>, MaxoutReference<double>));

@@ -238,8 +238,9 @@ Kernel FromArray(const PrepareContext& ctx) {
     for (const RankTable::Item& item : t.items)
       offsets[static_cast<size_t>(item.index) + 1] = static_cast<uint64_t>(item.length);
     for (size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
-    result.lod() = t.coarser;
-    result.lod().push_back(std::move(offsets));
+    LoD& lod = ws.OutputLod(out);
+    lod = t.coarser;
+    lod.push_back(std::move(offsets));
   };
 }
 
@@ -355,6 +356,7 @@ void RegisterLodRankTable(OpRegistry& ops) {
           .Takes(VarType::kLoDRankTable, {"RankTable"})
           .NoGradientTo({"RankTable", "Like"})
           .RunTimeShape()
+          .MakesLod()
           .Infer(InferFromArray)
           .Gradient(FromArrayGradient)
           .Reference(FromArray));

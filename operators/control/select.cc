@@ -61,7 +61,7 @@ Kernel SelectInput(const PrepareContext& ctx) {
     if (const auto* tensor = std::get_if<Tensor>(&x)) {
       Tensor& result = ResizeOutput(ws, out, tensor->dtype(), tensor->shape());
       CopyElements(*tensor, &result);
-      result.lod() = tensor->lod();
+      ws.OutputLod(out) = tensor->lod();
     } else {
       CopyValue(x, &ws.ValueOf(out));
     }
@@ -143,6 +143,7 @@ void RegisterSelect(OpRegistry& ops) {
               .Takes(VarType::kLoDTensorArray, {"X"})
               .NoGradientTo({"Mask"})
               .RunTimeShape()
+              .MakesLod()
               .Infer(InferSelectInput)
               .Gradient(SelectInputGradient)
               .Reference(SelectInput));

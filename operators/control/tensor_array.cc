@@ -112,7 +112,7 @@ Kernel Read(const PrepareContext& ctx) {
       }
       Tensor& result = ResizeOutput(ws, out, array[i].dtype(), array[i].shape());
       CopyElements(array[i].raw(), &result);
-      result.lod() = array[i].lod();
+      ws.OutputLod(out) = array[i].lod();
       return;
     }
     if (!like) {
@@ -123,6 +123,7 @@ Kernel Read(const PrepareContext& ctx) {
     }
     Tensor& zeros = ResizeOutput(ws, out, like.dtype, like.shape);
     if (!zeros.empty()) std::memset(zeros.raw(), 0, zeros.nbytes());
+    ws.OutputLod(out) = ws.LodOf(like);
   };
 }
 
@@ -222,6 +223,7 @@ void RegisterTensorArray(OpRegistry& ops) {
               .Takes(VarType::kLoDTensorArray, {"X"})
               .NoGradientTo({"I", "X_W"})
               .RunTimeShape()
+              .MakesLod()
               .Infer(InferRead)
               .Gradient(ReadGradient)
               .Reference(Read));

@@ -66,6 +66,7 @@ void RegisterMultiplex(OpRegistry& ops) {
               .VariadicInput("X", "tensors [N, ...] of any dtype")
               .Output("Out", "tensor of their shape and dtype")
               .NoGradientTo({"Ids"})
+              .NoLod()
               .Infer(InferMultiplex)
               .Gradient(MultiplexGradient)
               .Reference(Multiplex));

@@ -312,6 +312,7 @@ void RegisterDiagonal(OpRegistry& ops) {
           .Apply(DeclarePlane)
           .Input("Input", "tensor of numbers or bool")
           .Output("Out", "tensor without the two dims, with the diagonals behind")
+          .NoLod()
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DiagonalOut(ctx)); })
           .GradientOp({"Input"})
           .Reference(Diagonal<float>, Diagonal<double>, Diagonal<int32_t>, Diagonal<int64_t>,
@@ -340,6 +341,7 @@ void RegisterDiagonal(OpRegistry& ops) {
           .Attr<int32_t>("dim2", 1, "old name of axis2")
           .Input("Input", "tensor of numbers")
           .Output("Out", "tensor without the two dims; [1] where none is left")
+          .NoLod()
           .Infer(InferTrace)
           .Gradient(TraceGradient)
           .Reference(Trace<float>, Trace<double>, Trace<int32_t>, Trace<int64_t>));

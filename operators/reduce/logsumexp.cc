@@ -90,6 +90,7 @@ void RegisterLogsumexp(OpRegistry& ops) {
                                           "dims to reduce, negative from the end; none: all")
               .Attr<bool>("keepdim", false, "whether reduced dims stay as 1")
               .Attr<bool>("reduce_all", false, "whether all dims are reduced, whatever axis says")
+              .LodUnlessAxis("axis")
               .Infer(InferLogsumexp)
               .Gradient(LogsumexpGradient)
               .Reference(LogsumexpReference<float>, LogsumexpReference<double>));

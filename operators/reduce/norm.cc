@@ -67,6 +67,7 @@ void RegisterNorm(OpRegistry& ops) {
               .IntermediateOutput("Norm", "tensor of X's shape with 1 for axis")
               .Attr<int32_t>("axis", "the dim whose elements form a vector, negative from the end")
               .Attr<float>("epsilon", 1e-10f, "keeps Norm off 0")
+              .NoLod()
               .Infer(InferNorm)
               .Gradient(NormGradient)
               .Reference(NormReference<float>, NormReference<double>));

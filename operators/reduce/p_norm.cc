@@ -104,6 +104,7 @@ void RegisterPNorm(OpRegistry& ops) {
               .Attr<float>("epsilon", 1e-12f, "keeps the gradient finite where Out is 0")
               .Attr<bool>("keepdim", false, "whether reduced dims stay as 1")
               .Attr<bool>("asvector", false, "whether all dims are reduced, whatever axis says")
+              .LodUnlessAxis("axis")
               .Infer(InferPNorm)
               .Gradient(PNormGradient)
               .Reference(PNormReference<float>, PNormReference<double>));

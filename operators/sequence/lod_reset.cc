@@ -7,6 +7,7 @@
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/output_grad.h>
 
 #include <utility>
 
@@ -52,6 +53,23 @@ Kernel Reset(const PrepareContext& ctx) {
   };
 }
 
+void InferResetGrad(InferContext& ctx) {
+  RequireOutGrad(ctx, "C1", ctx.Input("X"));
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
+Kernel ResetGrad(const PrepareContext& ctx) {
+  const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const int64_t bytes = dx.nbytes();
+  return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(dout), ws.Data<void>(dx), bytes); };
+}
+
+// The same copy again, with the LoD of Out@GRAD.
+void ResetGradGradient(GradientContext& g) {
+  g.Append("lod_reset_grad", {{"X", {g.Input("Out@GRAD")}}, {"Out@GRAD", {g.OutputGrad("X@GRAD")}}},
+           {{"X@GRAD", {g.InputGrad("Out@GRAD")}}});
+}
+
 }  // namespace
 
 void RegisterLodReset(OpRegistry& ops) {
@@ -72,8 +90,21 @@ void RegisterLodReset(OpRegistry& ops) {
               .Inplace("X", "Out")
               .Alias("X", "Out")
               .Infer(InferReset)
-              .Gradient([](GradientContext& g) { g.Set("X", g.Grad("Out")); })
+              .GradientOp({"X"})
               .Reference(Reset));
+  ops.Add(OpDef("lod_reset_grad")
+              .Doc("Gradient of lod_reset: X@GRAD = Out@GRAD with X's LoD.")
+              .Constraint("C1", "Out@GRAD must have X's shape and dtype")
+              .Input("X", "the forward op's, for its LoD alone")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "gradient of X")
+              .AttrsOf("lod_reset")
+              .NoGradientTo({"X"})
+              .Inplace("Out@GRAD", "X@GRAD")
+              .Alias("Out@GRAD", "X@GRAD")
+              .Infer(InferResetGrad)
+              .Gradient(ResetGradGradient)
+              .Reference(ResetGrad));
 }
 
 }  // namespace coracle

@@ -31,15 +31,16 @@ class Parts {
   // then end(row of Out) where a sequence of Out ends.
   template <class Visit, class End>
   void ForEach(Workspace& ws, const Visit& visit, const End& end) const {
-    const int64_t count = parts_[0](ws).count();
-    for (const SequencesArg& part : parts_)
-      same_count_.Require(part(ws).count() == count, count, part(ws).count());
+    std::vector<Sequences> parts;
+    for (const SequencesArg& part : parts_) parts.push_back(part(ws));
+    const int64_t count = parts[0].count();
+    for (const Sequences& part : parts)
+      same_count_.Require(part.count() == count, count, part.count());
     int64_t to = 0;
     for (int64_t i = 0; i < count; ++i) {
-      for (size_t k = 0; k < parts_.size(); ++k) {
-        const Sequences s = parts_[k](ws);
-        visit(k, s.begin(i), to, s.length(i));
-        to += s.length(i);
+      for (size_t k = 0; k < parts.size(); ++k) {
+        visit(k, parts[k].begin(i), to, parts[k].length(i));
+        to += parts[k].length(i);
       }
       end(to);
     }

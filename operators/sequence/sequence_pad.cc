@@ -11,6 +11,7 @@
 #include <coracle/operators/sequence/sequences.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace coracle {
 namespace {
@@ -118,8 +119,10 @@ Shape StepShape(const Shape& x, int64_t rows) {
 }
 
 void RequireUnpad(const InferContext& ctx) {
-  const Shape &x = ctx.InputShape("X"), &length = ctx.InputShape("Length");
+  const Shape& x = ctx.InputShape("X");
   ctx.Require("C1", x.rank() >= 2, x);
+  if (!ctx.HasInput("Length")) return;  // of the gradient op
+  const Shape& length = ctx.InputShape("Length");
   RequireIndexType(ctx, "C2", "Length");
   const bool column = length.rank() == 2 && InferContext::Matches(length[1], 1);
   ctx.Require("C2", (length.rank() == 1 || column) && InferContext::Matches(length[0], x[0]),
@@ -132,12 +135,15 @@ void InferUnpad(InferContext& ctx) {
                 {VarType::kLoDTensor, ctx.InputDType("X"), StepShape(ctx.InputShape("X"), -1), 1});
 }
 
-// Where the rows of each sequence of X lie in Out.
+// Where the rows of each sequence of X lie in Out: Length tells, or the LoD of Out@GRAD.
 class Unpadding {
  public:
   explicit Unpadding(const PrepareContext& ctx)
-      : x_(ctx.Input("X")), length_(ctx.Input("Length")), fits_(ctx, "C3") {}
+      : x_(ctx.Input("X")), length_(ctx.Input("Length")), fits_(ctx, "C3") {
+    if (!length_) sequences_.emplace(ctx, "Out@GRAD", "C5");
+  }
   std::vector<uint64_t> Offsets(Workspace& ws) const {
+    if (sequences_) return OffsetsOf((*sequences_)(ws));
     const IndexReader lengths(ws, length_);
     std::vector<uint64_t> offsets{0};
     for (int64_t i = 0; i < x_.shape[0]; ++i) {
@@ -149,8 +155,19 @@ class Unpadding {
   }
 
  private:
+  std::vector<uint64_t> OffsetsOf(const Sequences& s) const {
+    fits_.Require(s.count() == x_.shape[0], "sequences", s.count(), "X", x_.shape);
+    std::vector<uint64_t> offsets{0};
+    for (int64_t i = 0; i < s.count(); ++i) {
+      fits_.Require(s.length(i) <= x_.shape[1], "length", s.length(i), "X", x_.shape);
+      offsets.push_back(static_cast<uint64_t>(s.end(i)));
+    }
+    return offsets;
+  }
+
   TensorArg x_, length_;
   RunConstraint fits_;
+  std::optional<SequencesArg> sequences_;
 };
 
 Kernel Unpad(const PrepareContext& ctx) {
@@ -241,8 +258,9 @@ void RegisterSequencePad(OpRegistry& ops) {
               .Doc("Gradient of sequence_unpad: X@GRAD = Out@GRAD, and zeros in the padding.")
               .ConstraintsOf("sequence_unpad", {"C1", "C2", "C3"})
               .Constraint("C4", "Out@GRAD must have Out's shape and dtype")
+              .Constraint("C5", "without Length, Out@GRAD must have LoD of one level")
               .Input("X", "the forward op's, for its shape")
-              .Input("Length", "the forward op's")
+              .OptionalInput("Length", "the forward op's; without it the LoD of Out@GRAD counts")
               .Input("Out@GRAD", "gradient of Out")
               .Output("X@GRAD", "gradient of X")
               .NoGradientTo({"Length"})

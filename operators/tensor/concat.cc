@@ -6,7 +6,11 @@
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
+#include <coracle/operators/sequence/sequences.h>
 #include <coracle/operators/tensor/axis_split.h>
+
+#include <algorithm>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -63,42 +67,66 @@ AxisSplit MakeAxisSplit(const std::vector<TensorArg>& parts, const TensorArg& wh
   return AxisSplit(SizeOf(whole.dtype), whole.numel == 0 ? 0 : whole.shape.Product(0, at), widths);
 }
 
-// Calls body(ws, split): with the split made once if the axis is an attr, otherwise the
+// Calls body(ws, split, axis): with the split made once if the axis is an attr, otherwise the
 // split for the value of AxisTensor in this run.
 template <class Body>
 Kernel WithAxisSplit(const PrepareContext& ctx, const std::vector<TensorArg>& parts,
                      const TensorArg& whole, Body body) {
   const TensorArg axis = ctx.Input("AxisTensor");
   if (!axis) {
-    const AxisSplit split = MakeAxisSplit(parts, whole, ctx.Attr<int32_t>("axis"));
-    return [=](Workspace& ws) { body(ws, split); };
+    const int64_t at = ctx.Attr<int32_t>("axis");
+    const AxisSplit split = MakeAxisSplit(parts, whole, at);
+    return [=](Workspace& ws) { body(ws, split, at); };
   }
   if (axis.numel != 1 || !IsIndexType(axis.dtype))
     ctx.Unsupported("AxisTensor must hold one int32 or int64");
-  return [=](Workspace& ws) { body(ws, MakeAxisSplit(parts, whole, IndexReader(ws, axis)[0])); };
+  return [=](Workspace& ws) {
+    const int64_t at = IndexReader(ws, axis)[0];
+    body(ws, MakeAxisSplit(parts, whole, at), at);
+  };
 }
 
-Kernel Join(const PrepareContext& ctx, const std::vector<TensorArg>& parts,
-            const TensorArg& whole) {
-  return WithAxisSplit(ctx, parts, whole, [=](Workspace& ws, const AxisSplit& split) {
+// The sequences of all parts, one after the other; none where a part has none.
+LoD JoinedLod(Workspace& ws, const std::vector<TensorArg>& parts, const RunConstraint& one_depth) {
+  const bool all = std::none_of(parts.begin(), parts.end(),
+                                [&](const TensorArg& part) { return ws.LodOf(part).empty(); });
+  if (!all) return {};
+  LoD joined = ws.LodOf(parts[0]);
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const LoD& lod = ws.LodOf(parts[i]);
+    one_depth.Require(lod.size() == joined.size(), "levels", joined.size(), "levels", lod.size());
+    for (size_t k = 0; k < lod.size(); ++k) {
+      const uint64_t before = joined[k].back();
+      for (size_t s = 1; s < lod[k].size(); ++s) joined[k].push_back(before + lod[k][s]);
+    }
+  }
+  return joined;
+}
+
+Kernel Concat(const PrepareContext& ctx) {
+  const std::vector<TensorArg> parts = ctx.Inputs("X");
+  const TensorArg whole = ctx.Output("Out");
+  const RunConstraint one_depth(ctx, "C4");
+  return WithAxisSplit(ctx, parts, whole, [=](Workspace& ws, const AxisSplit& split, int64_t axis) {
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i].numel > 0) split.Join(i, ws.Data<const void>(parts[i]), ws.Data<void>(whole));
     }
+    const bool rows = axis == 0 || axis == -whole.shape.rank();
+    LoD lod = rows ? JoinedLod(ws, parts, one_depth) : ws.LodOf(parts[0]);
+    if (lod != ws.LodOf(whole)) ws.OutputLod(whole) = std::move(lod);
   });
 }
 
 // Piece i has the shape of shapes[i] and goes to parts[i], if that is there.
 Kernel Cut(const PrepareContext& ctx, const TensorArg& whole, const std::vector<TensorArg>& shapes,
            const std::vector<TensorArg>& parts) {
-  return WithAxisSplit(ctx, shapes, whole, [=](Workspace& ws, const AxisSplit& split) {
+  return WithAxisSplit(ctx, shapes, whole, [=](Workspace& ws, const AxisSplit& split, int64_t) {
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i] && parts[i].numel > 0)
         split.Cut(i, ws.Data<const void>(whole), ws.Data<void>(parts[i]));
     }
   });
 }
-
-Kernel Concat(const PrepareContext& ctx) { return Join(ctx, ctx.Inputs("X"), ctx.Output("Out")); }
 
 Kernel ConcatGrad(const PrepareContext& ctx) {
   return Cut(ctx, ctx.Input("Out@GRAD"), ctx.Inputs("X"), ctx.Outputs("X@GRAD"));
@@ -324,17 +352,22 @@ void RegisterStack(OpRegistry& ops) {
 }  // namespace
 
 void RegisterConcat(OpRegistry& ops) {
-  ops.Add(OpDef("concat")
-              .Doc("Out = the inputs one behind the other along axis.")
-              .Constraint("C1", "axis must lie in [-rank, rank)")
-              .Constraint("C2", "the inputs must have one rank and agree in every other dimension")
-              .Constraint("C3", "the inputs must have one dtype")
-              .VariadicInput("X", "tensors of any dtype")
-              .Output("Out", "the joined tensor")
-              .Apply(DeclareAxis)
-              .Infer(InferConcat)
-              .GradientOp({"X", "AxisTensor"})
-              .Reference(Concat));
+  ops.Add(
+      OpDef("concat")
+          .Doc("Out = the inputs one behind the other along axis. On axis 0 Out has the sequences "
+               "of all inputs if each of them has LoD.")
+          .Constraint("C1", "axis must lie in [-rank, rank)")
+          .Constraint("C2", "the inputs must have one rank and agree in every other dimension")
+          .Constraint("C3", "the inputs must have one dtype")
+          .Constraint("C4", "inputs with LoD must have equally many levels to be joined by rows")
+          .VariadicInput("X", "tensors of any dtype")
+          .Output("Out", "the joined tensor")
+          .Apply(DeclareAxis)
+          .LodUnlessAxis("axis")
+          .MakesLod()
+          .Infer(InferConcat)
+          .GradientOp({"X", "AxisTensor"})
+          .Reference(Concat));
   ops.Add(OpDef("concat_grad")
               .Doc("Gradient of concat: X@GRAD[i] = its part of Out@GRAD.")
               .ConstraintsOf("concat", {"C1", "C2", "C3"})

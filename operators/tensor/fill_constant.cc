@@ -79,7 +79,14 @@ void InferBatchSizeLike(InferContext& ctx) {
   Element unused;
   const std::string text = ctx.Attr<std::string>("str_value");
   if (!text.empty() && !ParseElement(text, dtype, &unused)) ctx.Fail("C5", Quote(text));
-  ctx.SetOutput("Out", dtype, BatchSizeLikeShape(ctx));
+  Shape shape = BatchSizeLikeShape(ctx);
+  int64_t& batch = shape[ctx.Attr<int32_t>("output_dim_idx")];
+  if (ctx.Attr<int32_t>("input_dim_idx") == 0) {
+    const auto sizes = ctx.LevelSizes("Input");
+    if (sizes && !sizes->empty()) batch = sizes->back();
+    if (!sizes && ctx.Input("Input").lod_level > 0) batch = -1;
+  }
+  ctx.SetOutput("Out", dtype, shape);
 }
 
 Kernel FillBatchSizeLike(const PrepareContext& ctx) {
@@ -132,28 +139,30 @@ OpDef FillConstantDef() {
 
 void RegisterFillConstant(OpRegistry& ops) {
   ops.Add(FillConstantDef());
-  ops.Add(OpDef("fill_constant_batch_size_like")
-              .Doc("Out = a tensor of the given value whose shape is attr shape with dimension "
-                   "output_dim_idx taken from dimension input_dim_idx of Input.")
-              .Constraint("C1", "no dimension may be negative")
-              .Constraint("C2", "input_dim_idx must be an axis of Input")
-              .Constraint("C3", "output_dim_idx must be an index of shape")
-              .Constraint("C4", "dtype must be the number of a dtype")
-              .Constraint("C5", "str_value must be a number")
-              .Input("Input", "tensor with the batch dimension")
-              .Output("Out", "the filled tensor")
-              .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
-              .Attr<float>("value", 0.f, "the value")
-              .Attr<std::string>("str_value", "", "the value as text: exact for int64")
-              .Attr<bool>("force_cpu", false, "ignored")
-              .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
-              .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
-              .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
-              .ShapeOnly()
-              .NotDifferentiable(kNoGradientReason)
-              .NoLod()
-              .Infer(InferBatchSizeLike)
-              .Reference(FillBatchSizeLike));
+  ops.Add(
+      OpDef("fill_constant_batch_size_like")
+          .Doc("Out = a tensor of the given value whose shape is attr shape with dimension "
+               "output_dim_idx taken from dimension input_dim_idx of Input; from dimension 0 of an "
+               "Input with LoD the number of sequences of its last level.")
+          .Constraint("C1", "no dimension may be negative")
+          .Constraint("C2", "input_dim_idx must be an axis of Input")
+          .Constraint("C3", "output_dim_idx must be an index of shape")
+          .Constraint("C4", "dtype must be the number of a dtype")
+          .Constraint("C5", "str_value must be a number")
+          .Input("Input", "tensor with the batch dimension")
+          .Output("Out", "the filled tensor")
+          .Attr<int32_t>("dtype", static_cast<int32_t>(DType::kFloat32), "dtype of Out")
+          .Attr<float>("value", 0.f, "the value")
+          .Attr<std::string>("str_value", "", "the value as text: exact for int64")
+          .Attr<bool>("force_cpu", false, "ignored")
+          .Attr<std::vector<int32_t>>("shape", "shape of Out but for one dimension")
+          .Attr<int32_t>("input_dim_idx", 0, "axis of Input to take the dimension from")
+          .Attr<int32_t>("output_dim_idx", 0, "index in shape to put it to")
+          .ShapeOnly()
+          .NotDifferentiable(kNoGradientReason)
+          .NoLod()
+          .Infer(InferBatchSizeLike)
+          .Reference(FillBatchSizeLike));
   ops.Add(OpDef("fill_any_like")
               .Doc("Out = a tensor of X's shape filled with value.")
               .Constraint("C1", "dtype must be -1 (X's dtype) or the number of a dtype")

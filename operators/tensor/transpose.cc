@@ -89,8 +89,11 @@ void AddPair(OpRegistry& ops, const std::string& type) {
       .Constraint("C1", "axis must name every dimension of X once")
       .Input("X", "tensor of any dtype")
       .Output("Out", "the permuted tensor");
-  if (type == "transpose2")
-    def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient");
+  if (type == "transpose2") {
+    def.IntermediateOutput("XShape", "[0] and the dims of X, no elements: for the gradient")
+        .Attr<bool>("keeps_lod", false,
+                    "whether Out has X's LoD: where images change their layout");
+  }
   def.NoLod().Infer(InferTranspose).Gradient(TransposeGradient).Reference(Transpose);
   ops.Add(std::move(def.Apply(DeclareAxis)));
   OpDef grad(type + "_grad");

@@ -66,6 +66,12 @@ TEST(TensorIo, EveryTypeAndLoD) {
   }
 }
 
+TEST(TensorIo, ABatchWithoutSequences) {
+  Tensor tensor = Tensor::Zeros(DType::kFloat32, {0, 2});
+  tensor.lod() = {{0}};
+  EXPECT_EQ(Parse(Bytes(tensor)).lod(), tensor.lod());
+}
+
 TEST(TensorIo, BoolBytesBecomeBools) {
   std::string bytes = Bytes(Tensor::Of<bool>({2}, {false, true}));
   bytes.back() = 77;

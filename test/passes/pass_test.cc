@@ -167,6 +167,16 @@ TEST(Nhwc, FetchedVariablesKeepTheirLayout) {
              "Out=y = transpose2(X=y@NHWC) axis=[0, 3, 1, 2]\n");
 }
 
+TEST(Nhwc, SequencesOfImages) {
+  Net net;
+  net.b.Conv2d(net.b.Data("x", {-1, 1, 5, 4}), Conv(2, "y", false));
+  Scope scope;
+  Executor().Run(net.startup, scope);
+  Tensor x = Tensor::Full<float>({3, 1, 5, 4}, 0.5f);
+  x.lod() = {{0, 1, 3}};
+  EXPECT_EQ(Executor().Run(net.main, scope, {{"x", x}}, {"y"})[0].lod(), x.lod());
+}
+
 // Files of old exports declare the shape that they were made with; another one may be fed. And an
 // image may have no elements.
 TEST(Nhwc, ShapesAreThoseThatAreFed) {

@@ -37,6 +37,21 @@ TEST(LodReset, Values) {
   Reset().InPlace("X", "Out").Attr("target_lod", Ints{0, 3}).ExpectLod("Out", {{0, 3}});
 }
 
+TEST(LodReset, Gradient) {
+  Reset().Attr("target_lod", Ints{0, 3}).CheckGradient({"X"}).CheckSecondGradient({"X"});
+  OpTest("lod_reset_grad")
+      .Input("X", {3}, {1, 2, 3})
+      .Lod({{0, 1, 3}})
+      .Input("Out@GRAD", {3}, {4, 5, 6})
+      .Lod({{0, 3}})
+      .Expect("X@GRAD", {3}, {4, 5, 6})
+      .ExpectLod("X@GRAD", {{0, 1, 3}});
+  OpTest("lod_reset_grad")
+      .Input("X", {3}, {1, 2, 3})
+      .Input("Out@GRAD", {2}, {4, 5})
+      .ExpectError("lod_reset_grad.C1");
+}
+
 TEST(LodReset, WrongOffsets) {
   const std::string wrong = "the LoD of 'Out.0' float32[3, 1] is wrong: level 0 ";
   Reset().Attr("target_lod", Ints{0, 2}).ExpectError(wrong + "ends with 2 where there are 3 rows");

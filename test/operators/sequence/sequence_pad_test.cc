@@ -68,6 +68,21 @@ TEST(SequenceUnpad, Values) {
       .CheckGradient({"X"});
 }
 
+// As programs have it whose forward op kept the lengths in the LoD.
+TEST(SequenceUnpad, GradientWithoutLength) {
+  const auto with = [](int64_t sequences, const LoD& lod) {
+    return std::move(OpTest("sequence_unpad_grad")
+                         .RandomInput("X", {sequences, 2, 1})
+                         .Input("Out@GRAD", {3, 1}, {1, 2, 3})
+                         .Lod(lod));
+  };
+  with(3, {{0, 2, 2, 3}}).Expect("X@GRAD", {3, 2, 1}, {1, 2, 0, 0, 3, 0});
+  with(2, {{0, 3, 3}}).ExpectError("sequence_unpad_grad.C3");
+  with(2, {{0, 1, 2, 3}}).ExpectError("sequence_unpad_grad.C3");
+  with(3, {}).ExpectError("sequence_unpad_grad.C5");
+  with(3, {{0, 1, 3}, {0, 2, 2, 3}}).ExpectError("sequence_unpad_grad.C5");
+}
+
 TEST(SequenceUnpad, Constraints) {
   const auto with = [](const Shape& x, const std::vector<int64_t>& length) {
     return std::move(OpTest("sequence_unpad")

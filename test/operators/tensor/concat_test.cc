@@ -32,6 +32,27 @@ TEST(Concat, Values) {
   OpTest("concat").Input("X", {0}, {}).Input("X", {0}, {}).Expect("Out", {0}, {});
 }
 
+TEST(Concat, Sequences) {
+  const auto joined = [](int axis) {
+    return std::move(OpTest("concat")
+                         .Input("X", {2, 1}, {1, 2})
+                         .Lod({{0, 1}, {0, 2}})
+                         .Input("X", {2, 1}, {3, 4})
+                         .Lod({{0, 1, 2}, {0, 0, 2}})
+                         .IntInput("AxisTensor", {1}, {axis}));
+  };
+  joined(0).ExpectLod("Out", {{0, 1, 2, 3}, {0, 2, 2, 4}});
+  joined(-2).ExpectLod("Out", {{0, 1, 2, 3}, {0, 2, 2, 4}});
+  joined(1).ExpectLod("Out", {{0, 1}, {0, 2}});
+  OpTest("concat")
+      .Input("X", {0, 1}, {})
+      .Lod({{0}})
+      .Input("X", {1, 1}, {1})
+      .Lod({{0, 1}})
+      .ExpectLod("Out", {{0, 1}});
+  OpTest("concat").Input("X", {2}, {1, 2}).Lod({{0, 2}}).Input("X", {1}, {3}).ExpectLod("Out", {});
+}
+
 TEST(Concat, AxisTensorAndDTypes) {
   OpTest("concat")
       .Attr("axis", 0)
@@ -67,6 +88,12 @@ TEST(Concat, Constraints) {
   OpTest("concat").Input("X", {1, 2}, {1, 2}).Input("X", {1}, {1}).ExpectError("concat.C2");
   OpTest("concat").Input("X", {1, 2}, {1, 2}).Input("X", {1, 1}, {1}).ExpectError("concat.C2");
   OpTest("concat").Input("X", {1}, {1}).IntInput("X", {1}, {1}).ExpectError("concat.C3");
+  OpTest("concat")
+      .Input("X", {1}, {1})
+      .Lod({{0, 1}})
+      .Input("X", {1}, {1})
+      .Lod({{0, 1}, {0, 1}})
+      .ExpectError("concat.C4");
 }
 
 TEST(Split, Values) {

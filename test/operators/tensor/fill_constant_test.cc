@@ -119,6 +119,15 @@ TEST(FillConstantBatchSizeLike, Values) {
       .Expect("Out", {3, 2}, {3, 3, 3, 3, 3, 3})
       .ExpectDType("Out", DType::kInt64);
 }
+TEST(FillConstantBatchSizeLike, Sequences) {
+  OpTest("fill_constant_batch_size_like")
+      .Attr("shape", std::vector<int32_t>{2, -1})
+      .Attr("output_dim_idx", 1)
+      .Attr("value", 3.f)
+      .Input("Input", {5, 1}, std::vector<double>(5))
+      .Lod({{0, 1, 3}, {0, 2, 2, 5}})
+      .Expect("Out", {2, 3}, {3, 3, 3, 3, 3, 3});
+}
 TEST(FillConstantBatchSizeLike, Constraints) {
   auto op = [](std::vector<int32_t> shape, int in, int out) {
     OpTest test("fill_constant_batch_size_like");
