@@ -2,9 +2,10 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/lod_arrays.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
@@ -14,7 +15,8 @@
 #include "program_input.h"
 
 DEFINE_string(feed, "",
-              "npz `FILE`, its keys are names of variables; or npy file for the only input");
+              "npz `FILE`, its keys are names of variables, x@LOD@0 has the offsets of x's "
+              "sequences; or npy file for the only input");
 DEFINE_string(fetch, "",
               "`NAMES` of the variables to fetch; none: those of the program's fetch ops");
 DEFINE_string(params, "", "parameters: `PATH` of a directory or of a combined file");
@@ -30,7 +32,7 @@ NamedTensors ReadFeeds() {
   const std::string bytes = ReadFileOrStdin(FLAGS_feed);
   const std::string source = FLAGS_feed == "-" ? "standard input" : FLAGS_feed;
   if (bytes.starts_with("\x93NUMPY")) return {{"", ParseNpy(bytes, source)}};
-  if (bytes.starts_with("PK")) return ParseNpz(bytes, source);
+  if (bytes.starts_with("PK")) return TakeLodArrays(ParseNpz(bytes, source), source);
   throw Error(ErrorCode::kDataLoss, source + ": neither an npz nor an npy file");
 }
 
@@ -49,8 +51,21 @@ std::string NumberText(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value);
 }
 
+// ", LoD [0, 1, 3]": the offsets of each level, the first eight.
+std::string LodText(const LoD& lod) {
+  std::string text;
+  for (const std::vector<uint64_t>& level : lod) {
+    const size_t shown = std::min<size_t>(level.size(), 8);
+    text +=
+        fmt::format("{}[{}{}]", text.empty() ? ", LoD " : " ",
+                    fmt::join(level.begin(), level.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                    shown < level.size() ? ", ..." : "");
+  }
+  return text;
+}
+
 std::string Describe(const std::string& name, const Tensor& tensor) {
-  std::string text = fmt::format("{}: {}", name, tensor.ToString());
+  std::string text = fmt::format("{}: {}{}", name, tensor.ToString(), LodText(tensor.lod()));
   if (tensor.numel() == 0) return text + "\n";
   const Tensor wide = tensor.Cast(DType::kFloat64);
   double min = wide.data<double>()[0], max = min, sum = 0;
@@ -150,7 +165,7 @@ int RunRun(const std::vector<std::string>& args) {
   const NamedTensors given = ReadFeeds();
   PreparedProgram prepared = Prepare(program, given, scope);
   const NamedTensors results = Run(prepared, InOrder(given, prepared.feed_names()), scope);
-  if (!FLAGS_out.empty()) WriteNpz(Distinct(results), FLAGS_out);
+  if (!FLAGS_out.empty()) WriteNpz(WithLodArrays(Distinct(results)), FLAGS_out);
   if (!FLAGS_save_params.empty()) SaveCombined(scope, PersistableNames(program), FLAGS_save_params);
   if (FLAGS_out == "-") return 0;
   std::string report;

@@ -262,6 +262,63 @@ TEST_F(Cli, OpLibrary) {
   Expect("coracle run my.pb --feed=in.npz --fetch=y", 1, {"my_triple"});
 }
 
+// The offsets of sequences come in and go out beside their tensors.
+TEST_F(Cli, SequencesInNpzFiles) {
+  WriteFileAtomic(Path("pool.pbtxt"), R"(
+    data { name: "x" shape: [-1, 1] lod_level: 1 stop_gradient: false }
+    layer { op { sequence_pool { X: ["x"] Out: ["sum"] pooltype: "SUM" } } }
+    layer { op { sequence_softmax { X: ["x"] Out: ["soft"] } } }
+    layer { op { mean { X: ["sum"] Out: ["loss"] } } })");
+  Expect("coracle build pool.pbtxt --out=pool.pb", 0, {});
+  const Tensor x = Tensor::Of<float>({3, 1}, {1, 2, 4});
+  const auto feed = [&](const std::vector<std::vector<int64_t>>& levels) {
+    NamedTensors arrays = {{"x", x}};
+    for (size_t k = 0; k < levels.size(); ++k) {
+      arrays.emplace_back(fmt::format("x@LOD@{}", k),
+                          Tensor::Of<int64_t>({static_cast<int64_t>(levels[k].size())}, levels[k]));
+    }
+    WriteNpz(arrays, Path("in.npz"));
+  };
+  const std::string run = "coracle run pool.pb --feed=in.npz --fetch=sum,soft";
+  feed({{0, 2, 2, 3}});
+  Expect(
+      run + " --out=out.npz", 0,
+      {"sum: float32[3, 1], min 0, ", ": 3 0 4\n", "soft: float32[3, 1], LoD [0, 2, 2, 3], min"});
+  const NamedTensors out = ReadNpz(Path("out.npz"));
+  ASSERT_EQ(out.size(), 3u);
+  EXPECT_EQ(out[2].first, "soft@LOD@0");
+  EXPECT_TRUE(BitEqual(out[2].second, Tensor::Of<int64_t>({4}, {0, 2, 2, 3})));
+  feed({{0, 2, 3}, {0, 1, 3, 3}});
+  Expect("coracle run pool.pb --feed=in.npz --fetch=sum", 0,
+         {"sum: float32[3, 1], LoD [0, 2, 3], min 0", ": 1 6 0\n"});
+  Expect("coracle check-grad pool.pb --loss=loss --wrt=x --feed=in.npz", 0, {"ok"});
+
+  const std::string wrong = "the LoD of 'x' float32[3, 1] is wrong: level 0 ";
+  feed({{0, 2, 1, 3}});
+  Expect(run, 1, {wrong + "decreases from 2 to 1 at 2"});
+  feed({{0, 4}});
+  Expect(run, 1, {wrong + "ends with 4 where there are 3 rows"});
+  feed({{1, 3}});
+  Expect(run, 1, {wrong + "does not begin with 0"});
+  feed({{0, -1, 3}});
+  Expect(run, 1, {"in.npz: 'x@LOD@0' has the offset -1"});
+  feed({});
+  Expect(run, 1, {"sequence_pool.C2"});
+  WriteNpz({{"x", x}, {"x@LOD@1", Tensor::Of<int64_t>({2}, {0, 3})}}, Path("in.npz"));
+  Expect(run, 1, {"in.npz: 'x' has level 1 of LoD, but no 'x@LOD@0'"});
+  WriteNpz({{"x", x}, {"y@LOD@0", Tensor::Of<int64_t>({2}, {0, 3})}}, Path("in.npz"));
+  Expect(run, 1, {"in.npz: there are offsets 'y@LOD@0' without 'y'"});
+  WriteNpz({{"x", x}, {"x@LOD@0", Tensor::Of<float>({2}, {0, 3})}}, Path("in.npz"));
+  Expect(run, 1, {"in.npz: 'x@LOD@0' must be a vector of integers, got float32[2]"});
+  WriteNpz(
+      {{"x", Tensor(DType::kFloat32, {0, 1})}, {"x@LOD@0", Tensor::Of<int64_t>({3}, {0, 0, 0})}},
+      Path("in.npz"));
+  Expect(run, 0, {"sum: float32[2, 1]", ": 0 0\n", "soft: float32[0, 1], LoD [0, 0, 0]\n"});
+  WriteNpz({{"x", Tensor(DType::kFloat32, {0, 1})}, {"x@LOD@0", Tensor::Of<int64_t>({1}, {0})}},
+           Path("in.npz"));
+  Expect(run, 0, {"sum: float32[0, 1]\n", "soft: float32[0, 1], LoD [0]\n"});
+}
+
 TEST_F(Cli, FromTextToGradients) {
   Expect("coracle build model.pbtxt --out=main.pb --startup_out=startup.pb", 0,
          {"main.pb: 3 ops, 2 parameters, inputs x", "startup.pb: 2 ops"});

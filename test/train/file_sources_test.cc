@@ -293,6 +293,26 @@ TEST(Csv, ReadsUci) {
   EXPECT_EQ(MakeCsvSource(options)->size(), 20640);
 }
 
+TEST(Csv, Sequences) {
+  CsvOptions options;
+  options.file = "t.csv";
+  options.columns = {{.name = "0", .sequence = "ids"},
+                     {.name = "1", .categories = {"a", "b"}, .sequence = "words"}};
+  const DataSourcePtr source = ParseCsv("3 -4,b,0\n,a b  a,1\n5,\"\",2\n", options);
+  ASSERT_EQ(source->columns().size(), 5u);
+  const std::vector<std::string> names = {"ids", "ids@LENGTH", "words", "words@LENGTH", "label"};
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(source->columns()[i].name, names[i]);
+  const std::vector<Tensor> rows = RowsOf(*source, {1, 2, 0});
+  EXPECT_TRUE(BitEqual(rows[0], Tensor::Of<int64_t>({3, 1}, {5, 3, -4})));
+  EXPECT_EQ(rows[0].lod(), (LoD{{0, 0, 1, 3}}));
+  EXPECT_TRUE(BitEqual(rows[1], Tensor::Of<int64_t>({3, 1}, {0, 1, 2})));
+  EXPECT_TRUE(BitEqual(rows[2], Tensor::Of<int64_t>({4, 1}, {0, 1, 0, 1})));
+  EXPECT_EQ(rows[2].lod(), (LoD{{0, 3, 3, 4}}));
+  EXPECT_EQ(ErrorOf([&] { ParseCsv("3 x,b,0\n", options); }), "t.csv:1:1: 'x' is not an integer");
+  ExpectContains(ErrorOf([&] { ParseCsv("3,c,0\n", options); }),
+                 "t.csv:1:3: 'c' is none of the categories of '1'");
+}
+
 TEST(Npz, KeysBecomeColumns) {
   TempDir dir;
   std::string file = dir / "d.npz";
@@ -320,6 +340,45 @@ TEST(Npz, KeysBecomeColumns) {
   std::string bytes = ReadFile(file);
   WriteFileAtomic(file, bytes.substr(0, bytes.size() / 2));
   ErrorOf([&] { MakeNpzSource(options); });
+}
+
+TEST(Npz, Sequences) {
+  TempDir dir;
+  const std::string file = dir / "d.npz";
+  const auto write = [&](const Tensor& offsets) {
+    WriteNpz({{"x", Tensor::Of<float>({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8})}, {"x@LOD@0", offsets}},
+             file);
+  };
+  NpzOptions options;
+  options.file = file;
+  write(Tensor::Of<int32_t>({4}, {0, 1, 1, 4}));
+  DataSourcePtr source = MakeNpzSource(options);
+  ASSERT_EQ(source->size(), 3);
+  ASSERT_EQ(source->columns().size(), 2u);
+  EXPECT_TRUE(source->columns()[0].sequences);
+  EXPECT_EQ(source->columns()[0].shape, Shape({2}));
+  EXPECT_EQ(source->columns()[1].name, "x@LENGTH");
+  BatchReader reader(source, {.batch_size = 2, .prefetch = false});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const std::vector<Tensor>& first = reader.Next();
+    EXPECT_TRUE(BitEqual(first[0], Tensor::Of<float>({1, 2}, {1, 2})));
+    EXPECT_EQ(first[0].lod(), (LoD{{0, 1, 1}}));
+    EXPECT_TRUE(BitEqual(first[1], Tensor::Of<int64_t>({2, 1}, {1, 0})));
+    EXPECT_EQ(RowsOfBatch(first[0]), 2);
+    const std::vector<Tensor>& last = reader.Next();
+    EXPECT_TRUE(BitEqual(last[0], Tensor::Of<float>({3, 2}, {3, 4, 5, 6, 7, 8})));
+    EXPECT_EQ(last[0].lod(), (LoD{{0, 3}}));
+    EXPECT_TRUE(BitEqual(last[1], Tensor::Of<int64_t>({1, 1}, {3})));
+  }
+  write(Tensor::Of<int64_t>({2}, {0, 5}));
+  ExpectContains(ErrorOf([&] { MakeNpzSource(options); }), "ends with 5 where there are 4 rows");
+  write(Tensor::Of<int64_t>({3}, {0, -1, 4}));
+  ExpectContains(ErrorOf([&] { MakeNpzSource(options); }), "'x@LOD@0' has the offset -1");
+  WriteNpz({{"x", Tensor::Of<float>({1}, {1})},
+            {"x@LOD@0", Tensor::Of<int64_t>({2}, {0, 1})},
+            {"x@LOD@1", Tensor::Of<int64_t>({2}, {0, 1})}},
+           file);
+  ExpectContains(ErrorOf([&] { MakeNpzSource(options); }), "'x' has nested sequences, 2 levels");
 }
 
 // One of two columns would hide the other.

@@ -250,13 +250,21 @@ TEST(JobText, EarlyStopMayRepeatWhatBestWatches) {
 TEST(JobText, SplitsAndColumnsArrive) {
   const JobConfig job = ParseJobText(
       "train { csv { file: \"a.csv\" column { name: \"b\" fill: 1 mean: 2 scale: 3 }\n"
-      "column { name: \"c\" category: \"x\" category: \"y\" ids: \"i\" } }\n"
+      "column { name: \"c\" category: \"x\" category: \"y\" ids: \"i\" }\n"
+      "column { name: \"d\" sequence: \"s\" } }\n"
       "split { holdout: 0.2 seed: 9 } } non_finite_loss: SKIP",
       "j.pbtxt");
   EXPECT_EQ(job.train.split, (SplitConfig{0.2, 9}));
   EXPECT_EQ(job.training.non_finite_loss, NonFiniteLoss::kSkip);
   const auto& columns = std::get<CsvOptions>(job.train.source).columns;
-  ASSERT_EQ(columns.size(), 2u);
+  ASSERT_EQ(columns.size(), 3u);
+  EXPECT_EQ(columns[2].sequence, "s");
+  const auto error = [](const std::string& column) {
+    return TextError("train { csv { file: \"a.csv\" column { name: \"b\" " + column + " } } }");
+  };
+  ExpectContains(error("sequence: \"\""), "must name the new column");
+  ExpectContains(error("sequence: \"s\" fill: 1"), "does not apply to sequences");
+  ExpectContains(error("category: \"x\" ids: \"i\" sequence: \"s\""), "do not go together");
   EXPECT_EQ(columns[0].fill, 1.f);
   EXPECT_EQ(columns[0].mean, 2.f);
   EXPECT_EQ(columns[0].scale, 3.f);

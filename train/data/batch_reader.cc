@@ -21,7 +21,7 @@ struct Buffers {
 };
 
 Tensor MakeBatch(const DataColumn& column, int64_t rows) {
-  Shape shape{rows};
+  Shape shape{column.sequences ? 0 : rows};
   for (int64_t dim : column.shape) shape.Append(dim);
   return Tensor(column.dtype, shape);
 }
@@ -64,7 +64,8 @@ struct BatchReader::Impl {
     for (Buffers& b : buffers) {
       for (const DataColumn& column : source->columns()) {
         b.whole.push_back(MakeBatch(column, rows));
-        b.part.push_back(FirstRows(b.whole.back(), rest));
+        b.part.push_back(column.sequences ? MakeBatch(column, rest)
+                                          : FirstRows(b.whole.back(), rest));
       }
     }
     if (options.prefetch) worker = std::thread([this] { Work(); });
@@ -88,7 +89,8 @@ struct BatchReader::Impl {
     }
     int64_t begin = batch * options.batch_size;
     int64_t count = std::min(options.batch_size, source->size() - begin);
-    std::vector<Tensor>& out = count == buffer.whole[0].shape()[0] ? buffer.whole : buffer.part;
+    const bool whole = count == std::min(options.batch_size, source->size());
+    std::vector<Tensor>& out = whole ? buffer.whole : buffer.part;
     buffer.rows.assign(order.begin() + begin, order.begin() + begin + count);
     source->Get(buffer.rows, out);
     return &out;

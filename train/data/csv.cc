@@ -162,7 +162,7 @@ class CsvTable {
     columns_.assign(count, usual);
     for (const CsvColumn& column : options_.columns) Settle(column, count);
     for (size_t i = 0; i < count; ++i) {
-      if (!used_[i] || !columns_[i].ids.empty()) continue;
+      if (!used_[i] || !columns_[i].ids.empty() || !columns_[i].sequence.empty()) continue;
       const size_t words = columns_[i].categories.size();
       features_ += words > 0 ? static_cast<int64_t>(words) : 1;
     }
@@ -184,6 +184,7 @@ class CsvTable {
     if (!column.mean) columns_[i].mean = usual.mean;
     if (!column.scale) columns_[i].scale = usual.scale;
     if (!column.ids.empty()) ids_.emplace_back(i, std::vector<int64_t>());
+    if (!column.sequence.empty()) sequences_.push_back({i, {}, {0}});
   }
 
   void AddRow(const std::vector<Cell>& cells) {
@@ -194,13 +195,14 @@ class CsvTable {
       if (used_[i]) AddCell(columns_[i], cells[i]);
     }
     for (auto& [column, ids] : ids_) ids.push_back(WordOf(columns_[column], cells[column]));
+    for (SequenceColumn& sequence : sequences_) AddSequence(cells[sequence.column], &sequence);
     AddLabel(cells[label_]);
     lines_.push_back(reader_.line());
     ++rows_;
   }
 
   void AddCell(const CsvColumn& column, const Cell& cell) {
-    if (!column.ids.empty()) return;
+    if (!column.ids.empty() || !column.sequence.empty()) return;
     if (column.categories.empty()) {
       data_.push_back((Number(cell, column.fill) - *column.mean) * *column.scale);
       return;
@@ -208,6 +210,30 @@ class CsvTable {
     const size_t first = data_.size();
     data_.resize(first + column.categories.size(), 0);
     data_[first + static_cast<size_t>(WordOf(column, cell))] = 1;
+  }
+
+  struct SequenceColumn {
+    size_t column;
+    std::vector<int64_t> values;
+    std::vector<uint64_t> offsets;
+  };
+  // An empty cell is an empty sequence.
+  void AddSequence(const Cell& cell, SequenceColumn* sequence) const {
+    const CsvColumn& column = columns_[sequence->column];
+    constexpr const char* kBlanks = " \t";
+    size_t end = 0;
+    for (size_t at = cell.text.find_first_not_of(kBlanks); at != std::string::npos;
+         at = cell.text.find_first_not_of(kBlanks, end)) {
+      end = std::min(cell.text.find_first_of(kBlanks, at), cell.text.size());
+      const Cell item{cell.text.substr(at, end - at), cell.column};
+      int64_t value = 0;
+      if (!column.categories.empty())
+        value = WordOf(column, item);
+      else if (!ParseInt64(item.text, &value))
+        reader_.Fail(cell.column, fmt::format("{} is not an integer", Quote(item.text, 40)));
+      sequence->values.push_back(value);
+    }
+    sequence->offsets.push_back(sequence->values.size());
   }
 
   // The place of the cell among the column's words.
@@ -276,6 +302,14 @@ class CsvTable {
     }
     for (const auto& [column, ids] : ids_)
       columns.push_back({columns_[column].ids, Tensor::Of<int64_t>({rows_, 1}, ids), {1}});
+    for (SequenceColumn& sequence : sequences_) {
+      MemoryColumn column{columns_[sequence.column].sequence, Tensor(), {1}};
+      const auto size = static_cast<int64_t>(sequence.values.size());
+      column.rows = Tensor::Of<int64_t>({size, 1}, sequence.values);
+      column.offsets = std::move(sequence.offsets);
+      columns.push_back(LengthsOf(column));
+      columns.insert(columns.end() - 1, std::move(column));
+    }
     columns.push_back(std::move(label));
     const std::string file = std::filesystem::path(options_.file).filename().string();
     return MakeMemorySource(std::move(columns), fmt::format("csv {}", Quote(file, 300)),
@@ -292,7 +326,8 @@ class CsvTable {
   std::vector<int64_t> labels_;
   std::vector<CsvColumn> columns_;                            // of each column: what holds for it
   std::vector<std::pair<size_t, std::vector<int64_t>>> ids_;  // by column
-  std::vector<int64_t> lines_;                                // of each row
+  std::vector<SequenceColumn> sequences_;
+  std::vector<int64_t> lines_;  // of each row
 };
 
 }  // namespace

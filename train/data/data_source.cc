@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -50,19 +51,22 @@ class MemorySource : public DataSource {
       ThrowInvalid(fmt::format("{}: column {} is a scalar, not a list of rows", description_,
                                Quote(column.name)));
     }
-    int64_t n = rows.shape()[0];
+    const bool sequences = !column.offsets.empty();
+    int64_t n = sequences ? static_cast<int64_t>(column.offsets.size()) - 1 : rows.shape()[0];
     if (columns_.empty()) size_ = n;
     if (n != size_) {
       ThrowInvalid(fmt::format("{}: column {} has {} rows, column {} has {}", description_,
                                Quote(column.name), n, Quote(columns_[0].name), size_));
     }
     int64_t numel = column.shape.numel();
-    if (n > 0 && rows.numel() / n != numel) {
+    const int64_t parts = rows.shape()[0];
+    if (parts > 0 && rows.numel() / parts != numel) {
       ThrowInvalid(fmt::format("{}: column {} has {} values per row, shape {} needs {}",
-                               description_, Quote(column.name), rows.numel() / n,
+                               description_, Quote(column.name), rows.numel() / parts,
                                column.shape.ToString(), numel));
     }
-    columns_.push_back({column.name, column.scaled ? DType::kFloat32 : rows.dtype(), column.shape});
+    columns_.push_back(
+        {column.name, column.scaled ? DType::kFloat32 : rows.dtype(), column.shape, sequences});
     numel_.push_back(numel);
     std::array<float, 256> table{};
     for (int i = 0; i < 256; ++i)
@@ -72,6 +76,7 @@ class MemorySource : public DataSource {
 
   void CopyRows(size_t c, std::span<const int64_t> rows, Tensor& out) const {
     const MemoryColumn& column = data_[c];
+    if (columns_[c].sequences) return JoinSequences(column, rows, &out);
     auto numel = static_cast<size_t>(numel_[c]);
     if (out.dtype() != columns_[c].dtype ||
         static_cast<size_t>(out.numel()) < rows.size() * numel) {
@@ -83,6 +88,28 @@ class MemorySource : public DataSource {
     size_t bytes = numel * SizeOf(column.rows.dtype());
     for (size_t i = 0; i < rows.size() && bytes > 0; ++i)
       std::memcpy(to + i * bytes, from + static_cast<size_t>(rows[i]) * bytes, bytes);
+  }
+
+  static void JoinSequences(const MemoryColumn& column, std::span<const int64_t> rows,
+                            Tensor* out) {
+    const std::vector<uint64_t>& at = column.offsets;
+    std::vector<uint64_t> offsets{0};
+    for (int64_t row : rows) {
+      const auto r = static_cast<size_t>(row);
+      offsets.push_back(offsets.back() + at[r + 1] - at[r]);
+    }
+    Shape shape{static_cast<int64_t>(offsets.back())};
+    for (int64_t dim : column.shape) shape.Append(dim);
+    out->Resize(column.rows.dtype(), shape);
+    const size_t bytes = ByteSize(column.rows.dtype(), column.shape);
+    const char* from = static_cast<const char*>(column.rows.raw());
+    char* to = static_cast<char*>(out->raw());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t count = (offsets[i + 1] - offsets[i]) * bytes;
+      if (count == 0) continue;
+      std::memcpy(to + offsets[i] * bytes, from + at[static_cast<size_t>(rows[i])] * bytes, count);
+    }
+    out->lod() = {std::move(offsets)};
   }
 
   static void ScaleRows(const Tensor& data, const std::array<float, 256>& table,
@@ -155,6 +182,22 @@ class RandomPart : public DataSource {
 };
 
 }  // namespace
+
+MemoryColumn LengthsOf(const MemoryColumn& sequences) {
+  const std::vector<uint64_t>& offsets = sequences.offsets;
+  MemoryColumn lengths;
+  lengths.name = sequences.name + "@LENGTH";
+  lengths.rows = Tensor(DType::kInt64, {static_cast<int64_t>(offsets.size()) - 1, 1});
+  lengths.shape = {1};
+  for (size_t i = 0; i + 1 < offsets.size(); ++i)
+    lengths.rows.data<int64_t>()[i] = static_cast<int64_t>(offsets[i + 1] - offsets[i]);
+  return lengths;
+}
+
+int64_t RowsOfBatch(const Tensor& column) {
+  return column.lod().empty() ? column.shape()[0]
+                              : static_cast<int64_t>(column.lod()[0].size()) - 1;
+}
 
 int DataSource::FindColumn(const std::string& name) const {
   for (size_t i = 0; i < columns().size(); ++i)

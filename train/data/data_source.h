@@ -50,7 +50,13 @@ struct DataColumn {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;  // of one row: [1, 28, 28] for a grey image, [1] for a label
+  // A row is a sequence of any number of such shapes; a batch has them one after the other, with
+  // the offsets as its LoD.
+  bool sequences = false;
 };
+
+// The rows of a batch, of which `column` is one column.
+int64_t RowsOfBatch(const Tensor& column);
 
 // Immutable: any number of threads may call Get, and a row is always the same.
 class DataSource {
@@ -60,7 +66,8 @@ class DataSource {
   virtual const std::vector<DataColumn>& columns() const = 0;
   virtual int64_t size() const = 0;  // rows
   // Copies row rows[i] to place i of each batch tensor. `out` has one tensor per column, of the
-  // column's dtype, contiguous, with at least rows.size() times the column's elements. Throws
+  // column's dtype, contiguous, with at least rows.size() times the column's elements; that of a
+  // column of sequences is made as large as they are. Throws
   // kOutOfRange for a row that is not there.
   virtual void Get(std::span<const int64_t> rows, std::span<Tensor> out) const = 0;
   // One line that names the data (but not its directory), for logs and for the check that a resumed
@@ -90,7 +97,12 @@ struct MemoryColumn {
   bool scaled = false;
   float mean = 0;
   float scale = 1;
+  // Not empty: row i is the sequence of the rows [offsets[i], offsets[i + 1]).
+  std::vector<uint64_t> offsets = {};
 };
+
+// The lengths of a column of sequences x as the column "x@LENGTH", int64 [1].
+MemoryColumn LengthsOf(const MemoryColumn& sequences);
 
 // The lines of a text file that rows come from, for errors.
 struct FileLines {
@@ -188,6 +200,9 @@ struct CsvColumn {
   std::vector<std::string> categories = {};
   // If not "": the column becomes the number of the word instead, int64 [1], under this name.
   std::string ids = "";
+  // If not "": the cell holds any number of integers, or of the words, between blanks. The column
+  // becomes sequences of int64 [1] under this name.
+  std::string sequence = "";
 };
 
 struct CsvOptions {
@@ -204,7 +219,8 @@ struct CsvOptions {
   std::vector<int64_t> shape = {};  // of one row of "data"; empty: [number of values]
   std::vector<CsvColumn> columns = {};
 };
-// Columns "data" (float32), those of `ids`, and "label" ([1]). Cells may be quoted ("a ""b"" c").
+// Columns "data" (float32), those of `ids` and `sequence`, and "label" ([1]). Cells may be quoted
+// ("a ""b"" c").
 DataSourcePtr MakeCsvSource(const CsvOptions& options);
 DataSourcePtr ParseCsv(std::string_view text, const CsvOptions& options);  // file: for errors only
 
@@ -216,7 +232,8 @@ struct NpzOptions {
   std::string file = {};
   std::vector<NpzColumn> columns = {};  // empty: every key
 };
-// One column per array; axis 0 counts the rows.
+// One column per array; axis 0 counts the rows. An array with the offsets "x@LOD@0" beside it is a
+// column of sequences, followed by LengthsOf it.
 DataSourcePtr MakeNpzSource(const NpzOptions& options);
 
 // Synthetic digits that look handwritten.

@@ -2,6 +2,9 @@
 #include <coracle/train/data/feeder.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 namespace coracle {
 namespace {
 
@@ -39,27 +42,59 @@ size_t ColumnOf(const std::string& input, const DataSource& data,
                   source, Quote(input), data.Describe(), Join(names, ", "), names[0], input));
 }
 
-// The shape of the feed: the input's, with what it leaves open taken from the column.
+bool IsPadded(const VarDesc& var, const DataColumn& column) {
+  return column.sequences && var.lod_level() == 0;
+}
+
+// The shape of the feed: the input's, with what it leaves open taken from the column. The length of
+// padded sequences may stay open: -1.
 Shape FeedShape(const VarDesc& var, const DataColumn& column, const std::string& source) {
   const Shape& want = var.shape();
+  const bool padded = IsPadded(var, column);
   Shape row{0};
+  if (padded) row.Append(-1);
   for (int64_t dim : column.shape) row.Append(dim);
   Shape feed = want.rank() == 0 ? row : want;
   if (feed.rank() > 0) feed[0] = 0;
   for (int i = 1; i < feed.rank(); ++i)
     if (feed[i] < 0 && row.rank() == feed.rank()) feed[i] = row[i];
-  bool fits = feed.IsKnown();
-  if (fits) {
-    Shape one = feed;
-    one[0] = 1;
-    fits = one.numel() == column.shape.numel();
-  }
+  Shape one = feed;
+  if (one.rank() > 0) one[0] = 1;
+  if (padded && one.rank() > 1) one[1] = 1;
+  const bool fits =
+      feed.rank() >= (padded ? 2 : 0) && one.IsKnown() && one.numel() == column.shape.numel();
   if (!fits || var.dtype() != column.dtype) {
-    ThrowInvalid(fmt::format("{}: model input {} is {}, but the rows of column {} are {}{}", source,
-                             Quote(var.name()), var.meta().ToString(), Quote(column.name),
-                             ToString(column.dtype), column.shape.ToString()));
+    ThrowInvalid(fmt::format("{}: model input {} is {}, but the rows of column {} are {}{}{}",
+                             source, Quote(var.name()), var.meta().ToString(), Quote(column.name),
+                             column.sequences ? "sequences of " : "", ToString(column.dtype),
+                             column.shape.ToString()));
   }
   return feed;
+}
+
+// The sequences of `column`, with zeros behind each that is shorter than the others.
+Tensor Padded(const Tensor& column, Shape shape, const std::string& input) {
+  const std::vector<uint64_t>& offsets = column.lod().at(0);
+  const size_t count = offsets.size() - 1;
+  uint64_t longest = 0;
+  for (size_t i = 0; i < count; ++i) longest = std::max(longest, offsets[i + 1] - offsets[i]);
+  if (shape[1] < 0) shape[1] = static_cast<int64_t>(longest);
+  if (longest > static_cast<uint64_t>(shape[1])) {
+    ThrowInvalid(fmt::format("model input {} has room for sequences of length {}, one has {}",
+                             Quote(input), shape[1], longest));
+  }
+  shape[0] = static_cast<int64_t>(count);
+  Tensor padded = Tensor::Zeros(column.dtype(), shape);
+  if (column.empty()) return padded;
+  const size_t bytes = column.nbytes() / static_cast<size_t>(column.shape()[0]);
+  const char* from = static_cast<const char*>(column.raw());
+  char* to = static_cast<char*>(padded.raw());
+  for (size_t i = 0; i < count; ++i) {
+    const size_t size = (offsets[i + 1] - offsets[i]) * bytes;
+    if (size > 0)
+      std::memcpy(to + i * static_cast<size_t>(shape[1]) * bytes, from + offsets[i] * bytes, size);
+  }
+  return padded;
 }
 
 }  // namespace
@@ -74,14 +109,19 @@ Feeder::Feeder(const ProgramDesc& program, const std::vector<std::string>& input
       throw Error(ErrorCode::kNotFound,
                   fmt::format("{}: the model has no variable {}", source, Quote(input)));
     column_.push_back(ColumnOf(input, data, bind, source));
-    shape_.push_back(
-        FeedShape(*var, data.columns()[column_.back()], PlaceOf(BoundTo(input, bind), source)));
+    const DataColumn& column = data.columns()[column_.back()];
+    shape_.push_back(FeedShape(*var, column, PlaceOf(BoundTo(input, bind), source)));
+    padded_.push_back(IsPadded(*var, column));
   }
 }
 
 const std::vector<Tensor>& Feeder::Bind(const std::vector<Tensor>& batch) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const Tensor& column = batch[column_[i]];
+    if (padded_[i]) {
+      feeds_[i] = Padded(column, shape_[i], inputs_[i]);
+      continue;
+    }
     shape_[i][0] = column.shape()[0];
     feeds_[i] = column.shape() == shape_[i] ? column : column.Reshaped(shape_[i]);
   }

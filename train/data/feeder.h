@@ -1,5 +1,6 @@
 #pragma once
-// Feeder: gives a program's inputs the columns of a batch.
+// Feeder: gives a program's inputs the columns of a batch. Sequences are fed with their LoD to an
+// input with lod_level, and to another one filled with zeros up to one length.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/train/data/data_source.h>
@@ -27,6 +28,7 @@ class Feeder {
   std::vector<std::string> inputs_;
   std::vector<size_t> column_;
   std::vector<Shape> shape_;  // of the feed; [0] is set to the batch's rows
+  std::vector<bool> padded_;  // sequences, in the feed's dimension 1
   std::vector<Tensor> feeds_;
 };
 

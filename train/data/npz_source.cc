@@ -1,10 +1,11 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/io/lod_arrays.h>
 #include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -18,13 +19,18 @@ MemoryColumn MakeColumn(const std::string& file, const std::string& name, const 
   column.rows = tensor;
   for (int i = 1; i < tensor.shape().rank(); ++i) column.shape.Append(tensor.shape()[i]);
   if (tensor.shape().rank() == 1) column.shape.Append(1);
+  if (tensor.lod().size() > 1) {
+    ThrowInvalid(fmt::format("{}: {} has nested sequences, {} levels; a row can be one sequence",
+                             file, Quote(name), tensor.lod().size()));
+  }
+  if (!tensor.lod().empty()) column.offsets = tensor.lod()[0];
   return column;
 }
 
 }  // namespace
 
 DataSourcePtr MakeNpzSource(const NpzOptions& options) {
-  NamedTensors arrays = ReadNpz(options.file);
+  const NamedTensors arrays = TakeLodArrays(ReadNpz(options.file), options.file);
   std::vector<std::string> keys;
   for (const auto& array : arrays) keys.push_back(array.first);
   std::vector<NpzColumn> wanted = options.columns;
@@ -40,6 +46,7 @@ DataSourcePtr MakeNpzSource(const NpzOptions& options) {
     }
     const Tensor& tensor = arrays[static_cast<size_t>(found - keys.begin())].second;
     columns.push_back(MakeColumn(options.file, want.name.empty() ? want.key : want.name, tensor));
+    if (!columns.back().offsets.empty()) columns.push_back(LengthsOf(columns.back()));
   }
   return MakeMemorySource(
       std::move(columns),

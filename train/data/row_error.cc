@@ -42,6 +42,15 @@ std::optional<int64_t> Find(const Tensor& column, const BadIndex& bad) {
   return found - values.begin();
 }
 
+// The row of the batch that an element belongs to.
+int64_t RowAt(const Tensor& column, int64_t element) {
+  const int64_t part = element / (column.numel() / column.shape()[0]);
+  if (column.lod().empty()) return part;
+  const std::vector<uint64_t>& offsets = column.lod()[0];
+  const auto end = std::upper_bound(offsets.begin(), offsets.end(), static_cast<uint64_t>(part));
+  return end - offsets.begin() - 1;
+}
+
 }  // namespace
 
 Error WithRow(const Error& error, const BatchReader& reader, const std::vector<Tensor>& batch) {
@@ -50,7 +59,7 @@ Error WithRow(const Error& error, const BatchReader& reader, const std::vector<T
   for (size_t c = 0; bad && c < batch.size(); ++c) {
     const std::optional<int64_t> element = Find(batch[c], *bad);
     if (!element) continue;
-    const int64_t row = *element / (batch[c].numel() / batch[c].shape()[0]);
+    const int64_t row = RowAt(batch[c], *element);
     (*element == bad->at ? there : elsewhere)
         .push_back(fmt::format("{}, column {}, holds {}", reader.PlaceOf(row),
                                Quote(reader.columns()[c].name), bad->value));

@@ -27,7 +27,13 @@ CsvColumn ToCsvColumn(const proto::CsvColumnConfig& column, const Node& at) {
   if (column.has_scale()) options.scale = column.scale();
   options.categories.assign(column.category().begin(), column.category().end());
   options.ids = column.ids();
+  options.sequence = column.sequence();
   const bool words = !options.categories.empty();
+  if (column.has_sequence() && options.sequence.empty())
+    at.Fail("sequence", "must name the new column");
+  if (column.has_sequence() && column.has_ids()) at.Fail("sequence", "and ids do not go together");
+  for (const char* field : {"fill", "mean", "scale"})
+    if (column.has_sequence() && at.Has(field)) at.Fail(field, "does not apply to sequences");
   if (column.has_ids() && !words) at.Fail("ids", "needs the words: category: \"...\"");
   if (column.has_ids() && options.ids.empty()) at.Fail("ids", "must name the new column");
   for (const char* field : {"fill", "mean", "scale"})

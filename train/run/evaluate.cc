@@ -19,7 +19,7 @@ class FetchSum {
   FetchSum(std::string name, int label_column) : name_(std::move(name)), label_(label_column) {}
 
   void Add(const Tensor& value, const std::vector<Tensor>& batch) {
-    const int64_t rows = batch[0].shape()[0];
+    const int64_t rows = RowsOfBatch(batch[0]);
     const bool scores = value.shape().rank() == 2 && value.shape()[0] == rows &&
                         value.shape()[1] > 1 && IsFloating(value.dtype()) && label_ >= 0;
     const Tensor& label = scores ? batch[static_cast<size_t>(label_)] : value;
@@ -65,7 +65,7 @@ class Results {
 
   const std::vector<std::string>& fetches() const { return fetches_; }
   void Add(const std::vector<Tensor>& out, const std::vector<Tensor>& batch) {
-    if (of_job_) return of_job_->Add(out, batch[0].shape()[0]);
+    if (of_job_) return of_job_->Add(out, RowsOfBatch(batch[0]));
     for (size_t i = 0; i < sums_.size(); ++i) sums_[i].Add(out[i], batch);
   }
   std::vector<NamedValue> Values() const {
@@ -178,7 +178,7 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
       carry.Receive(std::span(out).subspan(results.fetches().size()));
     });
     // The table is of the plan run last: that of the whole batches.
-    if (profile && options.compile.profile && (b == 0 || batch[0].shape()[0] == set.batch_size))
+    if (profile && options.compile.profile && (b == 0 || RowsOfBatch(batch[0]) == set.batch_size))
       *profile = program.ProfileTable();
   }
   return results.Values();

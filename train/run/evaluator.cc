@@ -40,7 +40,7 @@ void Evaluator::Begin() {
 
 void Evaluator::RunBatch(Scope& scope) {
   const std::vector<Tensor>& batch = reader_.Next();
-  const int64_t rows = batch[0].shape()[0];
+  const int64_t rows = RowsOfBatch(batch[0]);
   NamingRows(reader_, batch, [&] {
     const std::vector<Tensor>& out = program_.Run(scope, carry_.Append(feeder_.Bind(batch)));
     sums_.Add(out, rows);

@@ -68,8 +68,8 @@ double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   if (!finite) carry_.Reset();  // its states are no better
   // What a skipped step measured is nothing that the model has learned from.
   if (finite || config_.training.non_finite_loss != NonFiniteLoss::kSkip)
-    NamingRows(reader_, batch, [&] { window_.Add(out, batch[0].shape()[0]); });
-  *rows += batch[0].shape()[0];
+    NamingRows(reader_, batch, [&] { window_.Add(out, RowsOfBatch(batch[0])); });
+  *rows += RowsOfBatch(batch[0]);
   return loss;
 }
 
