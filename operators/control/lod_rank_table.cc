@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -212,6 +213,7 @@ void CheckStep(const Tensor& element, int64_t step, int64_t live, const Tensor& 
 Kernel FromArray(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), table = ctx.Input("RankTable"), like = ctx.Input("Like"),
                   out = ctx.Output("Out");
+  const std::string name = ctx.op().Output("Out")[0];
   return [=](Workspace& ws) {
     const RankTable& t = TableAt(ws, table);
     const auto& array = std::get<TensorArray>(ws.ValueOf(x));
@@ -238,9 +240,11 @@ Kernel FromArray(const PrepareContext& ctx) {
     for (const RankTable::Item& item : t.items)
       offsets[static_cast<size_t>(item.index) + 1] = static_cast<uint64_t>(item.length);
     for (size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
-    LoD& lod = ws.OutputLod(out);
-    lod = t.coarser;
-    lod.push_back(std::move(offsets));
+    Tensor made = Tensor::View(dtype, result.shape(), nullptr);
+    made.lod() = t.coarser;
+    made.lod().push_back(std::move(offsets));
+    CheckLod(name, made);  // a table from outside may tell of other levels
+    ws.OutputLod(out) = std::move(made.lod());
   };
 }
 
