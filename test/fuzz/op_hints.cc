@@ -410,6 +410,8 @@ constexpr OpHint kSmooth[] = {
     {"dropout", "X", "dropout_prob=0.5|0|0.25"},
     {"rnn", "Input[t,n,i] SequenceLength?:i<t[n]", "", Recurrent},
     {"select_input", "X*[...] Mask:i<1[1]"},
+    {"linear_chain_crf", "Emission[b,t,3] Transition[5,3] Label:i<3[b,t] Length:i<t[b]"},
+    {"warpctc", "Logits[t,b,3] Label:i<2[b,2] LogitsLength:i<t[b] LabelLength:i<2[b]", "blank=2"},
     {"select_output", "X Mask:i<2[1]", "", [](OpDraft& d) { d.outputs["Out"] = 2; }},
 };
 
@@ -546,6 +548,12 @@ constexpr OpHint kOther[] = {
     {"marker c_comm_init_all", ""},
     // Of a phase that is not this one, so that nothing is written.
     {"print", "In:a", "print_phase=FORWARD is_forward=false"},
+    {"chunk_eval", "Inference:i<3[b,t] Label:i<3[b,t] SeqLength:i<t[b]",
+     "num_chunk_types=1|2 chunk_scheme=IOB|IOE excluded_chunk_types=[]"},
+    {"crf_decoding", "Emission[b,t,3] Transition[5,3] Label?:i<3[b,t] Length:i<t[b]"},
+    {"ctc_align", "Input:i<3[b,t] InputLength:i<t[b]"},
+    {"edit_distance", "Hyps:i<3[b,t] Refs:i<3[b,u] HypsLength:i<t[b] RefsLength:i<u[b]",
+     "normalized=false"},
     {"viterbi_decode", "Input[b,t,n] Transition[n,n] Length:i<t[b]"},
     {"update_loss_scaling",
      "FoundInfinite:b[1] PrevLossScaling:+[1] InGoodSteps:c[1] InBadSteps:c[1]",

@@ -1,0 +1,113 @@
+// crf_decoding: the best tagging under a linear-chain conditional random field (Viterbi).
+
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/sequence/crf.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+void InferDecoding(InferContext& ctx) {
+  const Shape steps = RequireCrf(ctx);
+  CountSequences(ctx, "C3", "Emission", "Length");
+  const int rank = steps.rank();
+  if (ctx.HasInput("Label")) {
+    const VarMeta& label = ctx.Input("Label");
+    const Shape& shape = label.shape;
+    bool fits = IsIndexType(label.dtype) &&
+                (shape.rank() == rank ||
+                 (shape.rank() == rank + 1 && InferContext::Matches(shape[rank], 1)));
+    for (int i = 0; fits && i < rank; ++i) fits = InferContext::Matches(shape[i], steps[i]);
+    ctx.Require("C4", fits, "Label", label, "Emission", ctx.Input("Emission"));
+  }
+  VarMeta path{VarType::kLoDTensor, DType::kInt64, steps, ctx.Input("Emission").lod_level};
+  if (rank == 1) path.shape.Append(1);
+  ctx.SetOutput("ViterbiPath", path);
+}
+
+// best[j] = the highest score of a path to tag j, and from[j] = its tag before, the lowest of
+// equals.
+template <class T>
+void Advance(const T* x, const T* inner, int64_t tags, const T* before, T* best, int32_t* from) {
+  for (int64_t j = 0; j < tags; ++j) {
+    best[j] = before[0] + inner[j];
+    from[j] = 0;
+  }
+  for (int64_t i = 1; i < tags; ++i) {
+    const T* row = inner + i * tags;
+    for (int64_t j = 0; j < tags; ++j) {
+      const T score = before[i] + row[j];
+      const bool better = score > best[j];
+      best[j] = better ? score : best[j];
+      from[j] = better ? static_cast<int32_t>(i) : from[j];
+    }
+  }
+  for (int64_t j = 0; j < tags; ++j) best[j] += x[j];
+}
+
+template <class T>
+KernelOf<T> Decode(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("Emission"), transition = ctx.Input("Transition");
+  const TensorArg label = ctx.Input("Label"), path = ctx.Output("ViterbiPath");
+  const SequenceBatch batch(ctx, "Emission", "Length", "C3");
+  const int64_t tags = transition.shape[1];
+  const int64_t most = x.shape[batch.padded() ? 1 : 0];
+  const TensorArg scores = ctx.Scratch(x.dtype, {2, tags});
+  const TensorArg choices = ctx.Scratch(DType::kInt32, {most, tags});
+  return [=](Workspace& ws) {
+    const BatchRows s = batch(ws);
+    const T *in = ws.Data<const T>(x), *start = ws.Data<const T>(transition);
+    const T *stop = start + tags, *inner = stop + tags;
+    auto* from = ws.Data<int32_t>(choices);
+    auto* out = ws.Data<int64_t>(path);
+    std::fill_n(out, path.numel, int64_t{0});
+    for (int64_t i = 0; i < s.count(); ++i) {
+      const int64_t begin = s.begin(i), steps = s.length(i);
+      if (steps == 0) continue;
+      CheckTimeLimit("decoding a CRF");
+      const T* row = in + begin * tags;
+      T *best = ws.Data<T>(scores), *next = best + tags;
+      for (int64_t j = 0; j < tags; ++j) best[j] = start[j] + row[j];
+      for (int64_t t = 1; t < steps; ++t, std::swap(best, next))
+        Advance(row + t * tags, inner, tags, best, next, from + t * tags);
+      for (int64_t j = 0; j < tags; ++j) best[j] += stop[j];
+      int64_t tag = std::max_element(best, best + tags) - best;
+      for (int64_t t = steps - 1; t >= 0; --t) {
+        out[begin + t] = tag;
+        if (t > 0) tag = from[t * tags + tag];
+      }
+      if (!label) continue;
+      const IndexReader given(ws, label);
+      for (int64_t t = begin; t < begin + steps; ++t) out[t] = out[t] == given[t];
+    }
+  };
+}
+
+}  // namespace
+
+void RegisterCrfDecoding(OpRegistry& ops) {
+  ops.Add(OpDef("crf_decoding")
+              .Doc("ViterbiPath = the tags with the highest score (see linear_chain_crf) of each "
+                   "sequence, the lower tag where several score the same; 0 in padding. With "
+                   "Label: 1 where the tag is the given one, else 0.")
+              .Apply(DeclareCrfConstraints)
+              .Constraint("C3", kBatchText)
+              .Constraint("C4", "Label must hold an int32 or int64 tag for each step")
+              .Apply(DeclareCrf)
+              .OptionalInput("Label",
+                             "int32 or int64 tensor [steps, 1], or [batch, time]: the "
+                             "right tags")
+              .OptionalInput("Length", "int32 or int64 tensor [batch]: steps of each sequence")
+              .Output("ViterbiPath",
+                      "int64 tensor [steps, 1] with Emission's LoD, or [batch, "
+                      "time]")
+              .NotDifferentiable("a choice has no derivative")
+              .Infer(InferDecoding)
+              .Reference(Decode<float>, Decode<double>));
+}
+
+}  // namespace coracle

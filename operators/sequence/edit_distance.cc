@@ -1,0 +1,107 @@
+// edit_distance: Levenshtein's distance between sequences.
+
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/sequence/sequence_batch.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace coracle {
+namespace {
+
+int64_t InferSide(const InferContext& ctx, const char* slot, const char* length_slot) {
+  const VarMeta& x = ctx.Input(slot);
+  const bool padded = ctx.HasInput(length_slot);
+  const int rank = x.shape.rank(), own = padded ? 2 : 1;
+  ctx.Require("C1",
+              IsIndexType(x.dtype) &&
+                  (rank == own || (rank == own + 1 && InferContext::Matches(x.shape[own], 1))),
+              slot, x);
+  return CountSequences(ctx, "C2", slot, length_slot);
+}
+
+void InferDistance(InferContext& ctx) {
+  const int64_t hyps = InferSide(ctx, "Hyps", "HypsLength");
+  const int64_t refs = InferSide(ctx, "Refs", "RefsLength");
+  ctx.Require("C3", InferContext::Matches(hyps, refs), "Hyps", hyps, "Refs", refs);
+  ctx.SetOutput("SequenceNum", DType::kInt64, {1});
+  ctx.SetOutput("Out", DType::kFloat32, {hyps < 0 ? refs : hyps, 1});
+}
+
+// A sequence of an int32 or int64 tensor.
+struct Symbols {
+  const IndexReader& all;
+  int64_t begin, length;
+  int64_t operator[](int64_t i) const { return all[begin + i]; }
+};
+
+// row[k] = the distance of the first symbols of `a` to the first k of `b`.
+int64_t Distance(const Symbols& a, const Symbols& b, int64_t* row) {
+  std::iota(row, row + b.length + 1, int64_t{0});
+  for (int64_t i = 0; i < a.length; ++i) {
+    if (i % 256 == 0) CheckTimeLimit("computing an edit distance");
+    int64_t diagonal = row[0]++;
+    for (int64_t k = 0; k < b.length; ++k) {
+      const int64_t replaced = diagonal + (a[i] != b[k]);
+      diagonal = row[k + 1];
+      row[k + 1] = std::min({replaced, row[k] + 1, diagonal + 1});
+    }
+  }
+  return row[b.length];
+}
+
+Kernel EditDistance(const PrepareContext& ctx) {
+  const TensorArg hyps = ctx.Input("Hyps"), refs = ctx.Input("Refs");
+  const TensorArg num = ctx.Output("SequenceNum"), out = ctx.Output("Out");
+  const SequenceBatch hyp_batch(ctx, "Hyps", "HypsLength", "C2");
+  const SequenceBatch ref_batch(ctx, "Refs", "RefsLength", "C2");
+  const RunConstraint paired(ctx, "C3"), not_empty(ctx, "C4");
+  const TensorArg memory = ctx.ScratchArray();
+  const bool normalized = ctx.Attr<bool>("normalized");
+  return [=](Workspace& ws) {
+    const BatchRows h = hyp_batch(ws), r = ref_batch(ws);
+    paired.Require(h.count() == r.count(), "Hyps", h.count(), "Refs", r.count());
+    const IndexReader found(ws, hyps), wanted(ws, refs);
+    auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
+    int64_t* row = scratch.Write(0, DType::kInt64, {r.longest() + 1}).data<int64_t>();
+    if (num) ws.Data<int64_t>(num)[0] = h.count();
+    for (int64_t i = 0; i < h.count(); ++i) {
+      const Symbols a{found, h.begin(i), h.length(i)}, b{wanted, r.begin(i), r.length(i)};
+      not_empty.Require(!normalized || b.length > 0, "sequence", i, "of length", b.length);
+      const auto distance = static_cast<double>(Distance(a, b, row));
+      ws.Data<float>(out)[i] =
+          static_cast<float>(normalized ? distance / static_cast<double>(b.length) : distance);
+    }
+  };
+}
+
+}  // namespace
+
+void RegisterEditDistance(OpRegistry& ops) {
+  ops.Add(OpDef("edit_distance")
+              .Doc("Out[i] = the fewest insertions, deletions and replacements that turn sequence "
+                   "i of Hyps into sequence i of Refs; normalized: divided by the length of the "
+                   "latter.")
+              .Constraint("C1",
+                          "Hyps and Refs must be int32 or int64, [symbols, 1] with LoD or "
+                          "[batch, time] with lengths")
+              .Constraint("C2", kBatchText)
+              .Constraint("C3", "Hyps and Refs must have equally many sequences")
+              .Constraint("C4", "with normalized, no sequence of Refs may be empty")
+              .Input("Hyps", "int32 or int64 tensor: what was recognised")
+              .Input("Refs", "int32 or int64 tensor: what is right")
+              .OptionalInput("HypsLength", "int32 or int64 tensor [batch]")
+              .OptionalInput("RefsLength", "int32 or int64 tensor [batch]")
+              .OptionalOutput("SequenceNum", "int64 tensor [1]: the number of sequences")
+              .Output("Out", "float32 tensor [sequences, 1]")
+              .Attr<bool>("normalized", false, "divide by the length of the right sequence")
+              .NoLod()
+              .NotDifferentiable("works on integers")
+              .Infer(InferDistance)
+              .Reference(EditDistance));
+}
+
+}  // namespace coracle

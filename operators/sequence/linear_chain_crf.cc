@@ -1,0 +1,458 @@
+// linear_chain_crf: the cost of a tagging under a linear-chain conditional random field, and its
+// gradient by the forward-backward algorithm.
+
+#include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/sequence/crf.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+// Requires the inputs to fit, and returns the number of sequences.
+int64_t InferTagging(const InferContext& ctx) {
+  const Shape steps = RequireCrf(ctx);
+  const VarMeta& label = ctx.Input("Label");
+  const Shape& shape = label.shape;
+  const int rank = steps.rank();
+  const bool column = shape.rank() == rank + 1 && InferContext::Matches(shape[rank], 1);
+  bool fits = IsIndexType(label.dtype) && (shape.rank() == rank || column);
+  for (int i = 0; fits && i < rank; ++i) fits = InferContext::Matches(shape[i], steps[i]);
+  ctx.Require("C3", fits, "Label", label, "Emission", ctx.Input("Emission"));
+  return CountSequences(ctx, "C4", "Label", "Length");
+}
+
+void InferCost(InferContext& ctx) {
+  const int64_t count = InferTagging(ctx);
+  const VarMeta &x = ctx.Input("Emission"), &transition = ctx.Input("Transition");
+  ctx.SetOutput("Alpha", x.dtype, x.shape);
+  ctx.SetOutput("EmissionExps", x.dtype, x.shape);
+  ctx.SetOutput("TransitionExps", x.dtype, transition.shape);
+  ctx.SetOutput("LogLikelihood", x.dtype, {count, 1});
+}
+
+// The passes below are scaled: each step's numbers are exponentials that sum to 1. That is exact as
+// long as no tag's share underflows. A share is at least exp(-spread), where spread is how far the
+// weights, and the emissions of a step, lie apart: every tag can follow every other. Where they lie
+// too far apart (a weight of -10000 forbids a transition) the passes work with logarithms, which
+// takes an exponential for each pair of tags.
+constexpr double kWidestSpread = 600;
+
+template <class T>
+double SpreadOf(const T* x, int64_t n) {
+  const auto ends = std::minmax_element(x, x + n);
+  return static_cast<double>(*ends.second) - static_cast<double>(*ends.first);
+}
+
+template <class T>
+double SpreadOfWeights(const T* w, int64_t tags) {
+  return SpreadOf(w, tags) + SpreadOf(w + tags, tags) + SpreadOf(w + 2 * tags, tags * tags);
+}
+
+template <class T>
+bool NeedsLogs(double weights, const T* x, int64_t steps, int64_t tags) {
+  double widest = 0;
+  for (int64_t t = 0; t < steps; ++t) widest = std::max(widest, SpreadOf(x + t * tags, tags));
+  return weights + widest > kWidestSpread;
+}
+
+// exp(w - max w) in double, and max w, for the start, the stop and the inner weights: no scale of
+// the weights overflows.
+class ExpWeights {
+ public:
+  template <class T>
+  ExpWeights(const T* w, int64_t tags, double* to) : tags_(tags), exp_(to) {
+    double max[3];
+    for (int part = 0; part < 3; ++part) {
+      const int64_t begin = part * tags, end = part < 2 ? begin + tags : (tags + 2) * tags;
+      max[part] = static_cast<double>(*std::max_element(w + begin, w + end));
+      for (int64_t i = begin; i < end; ++i) to[i] = std::exp(static_cast<double>(w[i]) - max[part]);
+    }
+    start_max_ = max[0];
+    stop_max_ = max[1];
+    inner_max_ = max[2];
+  }
+  const double* start() const { return exp_; }
+  const double* stop() const { return exp_ + tags_; }
+  const double* inner() const { return exp_ + 2 * tags_; }
+  // What all paths of so many steps left out.
+  double LogScale(int64_t steps) const {
+    return start_max_ + stop_max_ + inner_max_ * static_cast<double>(steps - 1);
+  }
+
+ private:
+  int64_t tags_;
+  double* exp_;
+  double start_max_ = 0, stop_max_ = 0, inner_max_ = 0;
+};
+
+// to[i] = exp(x[i] - max x); returns max x.
+template <class T>
+double ExpRow(const T* x, int64_t n, double* to) {
+  const auto max = static_cast<double>(*std::max_element(x, x + n));
+  for (int64_t i = 0; i < n; ++i) to[i] = std::exp(static_cast<double>(x[i]) - max);
+  return max;
+}
+
+template <class T>
+void ExpRows(const T* x, int64_t rows, int64_t n, T* to) {
+  for (int64_t i = 0; i < rows; ++i, x += n, to += n) {
+    const T max = *std::max_element(x, x + n);
+    for (int64_t j = 0; j < n; ++j) to[j] = std::exp(x[j] - max);
+  }
+}
+
+double Normalize(double* x, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i];
+  for (int64_t i = 0; i < n; ++i) x[i] /= sum;
+  return sum;
+}
+
+// What the passes over one sequence write: rows of `tags` numbers for each step.
+struct Passes {
+  double *alpha, *emission;
+};
+
+// alpha[t, j] = the share of tag j among the paths of steps 0 to t. Returns log Z.
+template <class T>
+double Forward(const T* x, int64_t steps, int64_t tags, const ExpWeights& w, const Passes& p) {
+  double log_z = w.LogScale(steps);
+  for (int64_t t = 0; t < steps; ++t) {
+    double *now = p.alpha + t * tags, *exps = p.emission + t * tags;
+    log_z += ExpRow(x + t * tags, tags, exps);
+    if (t == 0) {
+      std::copy_n(w.start(), tags, now);
+    } else {
+      std::fill_n(now, tags, 0.0);
+      for (int64_t i = 0; i < tags; ++i) {
+        const double before = now[i - tags];
+        const double* row = w.inner() + i * tags;
+        for (int64_t j = 0; j < tags; ++j) now[j] += before * row[j];
+      }
+    }
+    for (int64_t j = 0; j < tags; ++j) now[j] *= exps[j];
+    log_z += std::log(Normalize(now, tags));
+  }
+  double end = 0;
+  for (int64_t j = 0; j < tags; ++j) end += p.alpha[(steps - 1) * tags + j] * w.stop()[j];
+  return log_z + std::log(end);
+}
+
+// log(sum of exp(value(i)) for i < n)
+template <class Value>
+double LogSum(int64_t n, const Value& value) {
+  double max = value(0);
+  for (int64_t i = 1; i < n; ++i) max = std::max(max, value(i));
+  if (std::isinf(max)) return max;
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(value(i) - max);
+  return max + std::log(sum);
+}
+
+// The same with logarithms: alpha[t, j] = log of the weight of all paths to tag j of step t.
+template <class T>
+double LogForward(const T* x, const T* w, int64_t steps, int64_t tags, double* alpha) {
+  const T *stop = w + tags, *inner = stop + tags;
+  for (int64_t t = 0; t < steps; ++t) {
+    double* now = alpha + t * tags;
+    const double* before = now - tags;
+    for (int64_t j = 0; j < tags; ++j) {
+      const double sum = t == 0 ? static_cast<double>(w[j]) : LogSum(tags, [&](int64_t i) {
+        return before[i] + static_cast<double>(inner[i * tags + j]);
+      });
+      now[j] = sum + static_cast<double>(x[t * tags + j]);
+    }
+  }
+  const double* last = alpha + (steps - 1) * tags;
+  return LogSum(tags, [&](int64_t j) { return last[j] + static_cast<double>(stop[j]); });
+}
+
+// The score of the given tags.
+template <class T>
+double Score(const T* x, const T* w, const IndexReader& label, int64_t begin, int64_t steps,
+             int64_t tags) {
+  double score = static_cast<double>(w[label[begin]]) +
+                 static_cast<double>(w[tags + label[begin + steps - 1]]);
+  for (int64_t t = 0; t < steps; ++t) {
+    score += static_cast<double>(x[t * tags + label[begin + t]]);
+    if (t > 0)
+      score += static_cast<double>(w[(2 + label[begin + t - 1]) * tags + label[begin + t]]);
+  }
+  return score;
+}
+
+void CheckTags(const RunConstraint& known, const IndexReader& label, int64_t begin, int64_t steps,
+               int64_t tags) {
+  for (int64_t t = begin; t < begin + steps; ++t)
+    known.Require(label[t] >= 0 && label[t] < tags, "label", label[t], "tags", tags);
+}
+
+// Room for the passes over the longest sequence.
+Passes Room(Workspace& ws, const TensorArg& memory, int64_t steps, int64_t tags) {
+  auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
+  const int64_t size = CheckedMul(steps, tags);
+  double* alpha = scratch.Write(0, DType::kFloat64, {2, size}).data<double>();
+  return {alpha, alpha + size};
+}
+
+// exp(alpha) of each step, scaled to sum 1.
+void SharesOf(double* alpha, int64_t steps, int64_t tags) {
+  for (int64_t t = 0; t < steps; ++t, alpha += tags) {
+    const double total = LogSum(tags, [&](int64_t j) { return alpha[j]; });
+    for (int64_t j = 0; j < tags; ++j) alpha[j] = std::exp(alpha[j] - total);
+  }
+}
+
+template <class T>
+KernelOf<T> Cost(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("Emission"), transition = ctx.Input("Transition");
+  const TensorArg label = ctx.Input("Label"), cost = ctx.Output("LogLikelihood");
+  const TensorArg alpha = ctx.Output("Alpha"), exps = ctx.Output("EmissionExps");
+  const TensorArg transition_exps = ctx.Output("TransitionExps");
+  const SequenceBatch batch(ctx, "Label", "Length", "C4");
+  const RunConstraint known(ctx, "C5");
+  const int64_t tags = transition.shape[1];
+  const TensorArg weights = ctx.Scratch(DType::kFloat64, transition.shape);
+  const TensorArg memory = ctx.ScratchArray();
+  return [=](Workspace& ws) {
+    const BatchRows s = batch(ws);
+    const T *in = ws.Data<const T>(x), *w = ws.Data<const T>(transition);
+    const IndexReader labels(ws, label);
+    if (transition_exps)
+      std::transform(w, w + transition.numel, ws.Data<T>(transition_exps),
+                     [](T v) { return std::exp(v); });
+    if (alpha) std::fill_n(ws.Data<T>(alpha), alpha.numel, T(0));
+    if (exps) ExpRows(in, x.numel / tags, tags, ws.Data<T>(exps));
+    const ExpWeights exp(w, tags, ws.Data<double>(weights));
+    const double spread = SpreadOfWeights(w, tags);
+    const Passes passes = Room(ws, memory, s.longest(), tags);
+    for (int64_t i = 0; i < s.count(); ++i) {
+      const int64_t begin = s.begin(i), steps = s.length(i);
+      ws.Data<T>(cost)[i] = T(0);
+      if (steps == 0) continue;
+      CheckTimeLimit("computing the cost of a CRF");
+      CheckTags(known, labels, begin, steps, tags);
+      const bool logs = NeedsLogs(spread, in + begin * tags, steps, tags);
+      const double log_z = logs ? LogForward(in + begin * tags, w, steps, tags, passes.alpha)
+                                : Forward(in + begin * tags, steps, tags, exp, passes);
+      const double score = Score(in + begin * tags, w, labels, begin, steps, tags);
+      ws.Data<T>(cost)[i] = static_cast<T>(log_z - score);
+      if (!alpha) continue;
+      if (logs) SharesOf(passes.alpha, steps, tags);
+      std::transform(passes.alpha, passes.alpha + steps * tags, ws.Data<T>(alpha) + begin * tags,
+                     [](double v) { return static_cast<T>(v); });
+    }
+  };
+}
+
+void InferCostGrad(InferContext& ctx) {
+  const int64_t count = InferTagging(ctx);
+  const VarMeta &x = ctx.Input("Emission"), &given = ctx.Input("LogLikelihood@GRAD");
+  ctx.Require("C6", given.dtype == x.dtype && given.shape.CompatibleWith({count, 1}),
+              "LogLikelihood@GRAD", given, "sequences", count);
+  ctx.SetOutput("Emission@GRAD", x);
+  ctx.SetOutput("Transition@GRAD", ctx.Input("Transition"));
+}
+
+// The gradients of one sequence's cost times `scale`. to_x and to_w may be null; to_w is added to.
+// `room` is for 2 * tags numbers.
+template <class T>
+class CostGradient {
+ public:
+  CostGradient(int64_t tags, const ExpWeights& w, double* room)
+      : tags_(tags), w_(w), beta_(room), next_(room + tags) {}
+
+  void operator()(const Passes& p, const IndexReader& label, int64_t begin, int64_t steps,
+                  double scale, T* to_x, double* to_w) {
+    for (int64_t t = steps - 1; t >= 0; --t) {
+      // beta[i] = the weight of what follows tag i of step t.
+      if (t == steps - 1) {
+        std::copy_n(w_.stop(), tags_, beta_);
+      } else {
+        AddPairs(p, t, to_w, scale);
+        if (to_w) to_w[(2 + label[begin + t]) * tags_ + label[begin + t + 1]] -= scale;
+      }
+      // next = the marginals of step t, until it is the weight of what follows step t - 1.
+      for (int64_t j = 0; j < tags_; ++j) next_[j] = p.alpha[t * tags_ + j] * beta_[j];
+      Normalize(next_, tags_);
+      next_[label[begin + t]] -= 1;
+      for (int64_t j = 0; j < tags_; ++j) {
+        const double g = next_[j] * scale;
+        if (to_x) to_x[t * tags_ + j] = static_cast<T>(g);
+        if (to_w && t == 0) to_w[j] += g;
+        if (to_w && t == steps - 1) to_w[tags_ + j] += g;
+      }
+      for (int64_t j = 0; j < tags_; ++j) next_[j] = beta_[j] * p.emission[t * tags_ + j];
+      Normalize(next_, tags_);
+    }
+  }
+
+ private:
+  // beta = inner weights times next; adds scale times the posterior of each pair of tags at steps t
+  // and t + 1.
+  void AddPairs(const Passes& p, int64_t t, double* to_w, double scale) {
+    const double* alpha = p.alpha + t * tags_;
+    double total = 0;
+    for (int64_t i = 0; i < tags_; ++i) {
+      const double* row = w_.inner() + i * tags_;
+      double sum = 0;
+      for (int64_t j = 0; j < tags_; ++j) sum += row[j] * next_[j];
+      beta_[i] = sum;
+      total += alpha[i] * sum;
+    }
+    if (!to_w) return;
+    double* inner = to_w + 2 * tags_;
+    for (int64_t i = 0; i < tags_; ++i) {
+      const double* row = w_.inner() + i * tags_;
+      const double share = scale * alpha[i] / total;
+      for (int64_t j = 0; j < tags_; ++j) inner[i * tags_ + j] += share * row[j] * next_[j];
+    }
+  }
+
+  int64_t tags_;
+  const ExpWeights& w_;
+  double *beta_, *next_;
+};
+
+// The same with logarithms. `room` is for 2 * tags numbers.
+template <class T>
+void LogGradient(const T* x, const T* w, const double* alpha, double log_z,
+                 const IndexReader& label, int64_t begin, int64_t steps, int64_t tags, double scale,
+                 double* room, T* to_x, double* to_w) {
+  const T *stop = w + tags, *inner = stop + tags;
+  // next[j] = the weight of tag j of step t + 1 and what follows it.
+  double *beta = room, *next = room + tags;
+  for (int64_t t = steps - 1; t >= 0; --t) {
+    const double* now = alpha + t * tags;
+    const int64_t tag = label[begin + t];
+    for (int64_t i = 0; i < tags; ++i) {
+      const auto follows = [&](int64_t j) {
+        return static_cast<double>(inner[i * tags + j]) + next[j];
+      };
+      const bool last = t == steps - 1;
+      beta[i] = last ? static_cast<double>(stop[i]) : LogSum(tags, follows);
+      const double g = (std::exp(now[i] + beta[i] - log_z) - (i == tag ? 1 : 0)) * scale;
+      if (to_x) to_x[t * tags + i] = static_cast<T>(g);
+      if (!to_w) continue;
+      if (t == 0) to_w[i] += g;
+      if (last) to_w[tags + i] += g;
+      double* pairs = to_w + (2 + i) * tags;
+      for (int64_t j = 0; j < tags && !last; ++j)
+        pairs[j] += std::exp(now[i] + follows(j) - log_z) * scale;
+      if (i == tag && !last) pairs[label[begin + t + 1]] -= scale;
+    }
+    for (int64_t j = 0; j < tags; ++j) next[j] = beta[j] + static_cast<double>(x[t * tags + j]);
+  }
+}
+
+template <class T>
+KernelOf<T> CostGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("Emission"), transition = ctx.Input("Transition");
+  const TensorArg label = ctx.Input("Label"), given = ctx.Input("LogLikelihood@GRAD");
+  const TensorArg dx = ctx.Output("Emission@GRAD"), dw = ctx.Output("Transition@GRAD");
+  const SequenceBatch batch(ctx, "Label", "Length", "C4");
+  const RunConstraint known(ctx, "C5");
+  const int64_t tags = transition.shape[1];
+  // The weights' exponentials, the sum of their gradients, and two rows.
+  const TensorArg weights = ctx.Scratch(DType::kFloat64, {2 * transition.shape[0] + 2, tags});
+  const TensorArg memory = ctx.ScratchArray();
+  return [=](Workspace& ws) {
+    const BatchRows s = batch(ws);
+    const T *in = ws.Data<const T>(x), *w = ws.Data<const T>(transition);
+    const IndexReader labels(ws, label);
+    double* exps = ws.Data<double>(weights);
+    double* sums = exps + transition.numel;
+    const ExpWeights exp(w, tags, exps);
+    const double spread = SpreadOfWeights(w, tags);
+    const Passes passes = Room(ws, memory, s.longest(), tags);
+    CostGradient<T> gradient(tags, exp, sums + transition.numel);
+    std::fill_n(sums, transition.numel, 0.0);
+    if (dx) std::fill_n(ws.Data<T>(dx), dx.numel, T(0));
+    for (int64_t i = 0; i < s.count(); ++i) {
+      const int64_t begin = s.begin(i), steps = s.length(i);
+      if (steps == 0) continue;
+      CheckTimeLimit("computing the gradient of a CRF");
+      CheckTags(known, labels, begin, steps, tags);
+      const T* rows = in + begin * tags;
+      const auto scale = static_cast<double>(ws.Data<const T>(given)[i]);
+      T* to_x = dx ? ws.Data<T>(dx) + begin * tags : nullptr;
+      double* to_w = dw ? sums : nullptr;
+      if (NeedsLogs(spread, rows, steps, tags)) {
+        const double log_z = LogForward(rows, w, steps, tags, passes.alpha);
+        LogGradient(rows, w, passes.alpha, log_z, labels, begin, steps, tags, scale,
+                    sums + transition.numel, to_x, to_w);
+      } else {
+        Forward(rows, steps, tags, exp, passes);
+        gradient(passes, labels, begin, steps, scale, to_x, to_w);
+      }
+    }
+    if (dw)
+      std::transform(sums, sums + transition.numel, ws.Data<T>(dw),
+                     [](double v) { return static_cast<T>(v); });
+  };
+}
+
+void DeclareTagging(OpDef& def) {
+  def.Apply(DeclareCrf)
+      .Input("Label",
+             "int32 or int64 tensor [steps, 1] with LoD, or [batch, time] or [batch, "
+             "time, 1] with Length: the tags")
+      .OptionalInput("Length", "int32 or int64 tensor [batch]: steps of each sequence")
+      .NoGradientTo({"Label", "Length"});
+}
+
+}  // namespace
+
+void RegisterLinearChainCrf(OpRegistry& ops) {
+  ops.Add(
+      OpDef("linear_chain_crf")
+          .Doc("LogLikelihood = the negative log-likelihood of the tags (a cost): log Z - score, "
+               "where score = start[first tag] + the sum of Emission[t][tag of t] + the sum of "
+               "w[tag of t - 1][tag of t] + stop[last tag], and Z is the sum of exp(score) of all "
+               "taggings. Row 0 of Transition is start, row 1 stop, the others are w. The cost of "
+               "an empty sequence is 0 (Lafferty et al., 2001).")
+          .Apply(DeclareCrfConstraints)
+          .Constraint("C3", "Label must hold an int32 or int64 tag for each step")
+          .Constraint("C4", kBatchText)
+          .Constraint("C5", "tags must lie in [0, number of tags)")
+          .Apply(DeclareTagging)
+          .IntermediateOutput("Alpha",
+                              "tensor like Emission: the share of each tag among the paths up to "
+                              "a step; 0 in padding")
+          .IntermediateOutput("EmissionExps", "exp(Emission - its maximum of the step)")
+          .IntermediateOutput("TransitionExps", "exp(Transition)")
+          .Output("LogLikelihood", "tensor [sequences, 1] of Emission's dtype")
+          .NoLod()
+          .ComputesIn(OpPrecision::kFloat32)
+          .Infer(InferCost)
+          .GradientOp({"Emission", "Transition", "Label", "Length"})
+          .Reference(Cost<float>, Cost<double>));
+  ops.Add(OpDef("linear_chain_crf_grad")
+              .Doc("Gradients of linear_chain_crf: Emission@GRAD = (posterior probability of the "
+                   "tag - 1 if it is the given one) times LogLikelihood@GRAD, 0 in padding; "
+                   "Transition@GRAD likewise for the first tags, the last tags and pairs of "
+                   "neighbours, summed over all sequences.")
+              .ConstraintsOf("linear_chain_crf", {"C1", "C2", "C3", "C4", "C5"})
+              .Constraint("C6", "LogLikelihood@GRAD must have LogLikelihood's shape and dtype")
+              .Apply(DeclareTagging)
+              .OptionalInput("Alpha", "not read: it is computed again")
+              .OptionalInput("EmissionExps", "not read")
+              .OptionalInput("TransitionExps", "not read")
+              .Input("LogLikelihood@GRAD", "gradient of LogLikelihood")
+              .OptionalOutput("Emission@GRAD", "gradient of Emission")
+              .OptionalOutput("Transition@GRAD", "gradient of Transition")
+              .NoGradientTo({"Alpha", "EmissionExps", "TransitionExps"})
+              .NoGradient("second derivatives of linear_chain_crf are not provided")
+              .Infer(InferCostGrad)
+              .Reference(CostGrad<float>, CostGrad<double>));
+}
+
+}  // namespace coracle

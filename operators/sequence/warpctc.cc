@@ -1,0 +1,318 @@
+// warpctc: connectionist temporal classification (Graves et al., 2006): the negative logarithm of
+// the probability that frames spell a label, whatever blanks and repetitions lie in between.
+
+#include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/sequence/sequence_batch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+// log(exp(a) + exp(b))
+double LogAdd(double a, double b) {
+  const double high = std::max(a, b), low = std::min(a, b);
+  return low == kNever ? high : high + std::log1p(std::exp(low - high));
+}
+
+// The label with a blank before, between and behind its symbols: state 2 k + 1 is symbol k.
+class States {
+ public:
+  States(const IndexReader& labels, int64_t begin, int64_t length, int64_t blank)
+      : labels_(labels), begin_(begin), blank_(blank), size_(2 * length + 1) {}
+  int64_t size() const { return size_; }
+  int64_t symbol(int64_t s) const { return s % 2 == 0 ? blank_ : labels_[begin_ + s / 2]; }
+  // Whether a path may go from state s - 2 to s: over a blank that parts different symbols.
+  bool Skips(int64_t s) const { return s % 2 == 1 && s > 1 && symbol(s) != symbol(s - 2); }
+  // The fewest frames of a path: equal neighbours need a blank between them.
+  int64_t FewestFrames() const {
+    int64_t frames = size_ / 2;
+    for (int64_t s = 3; s < size_; s += 2) frames += !Skips(s);
+    return frames;
+  }
+
+ private:
+  const IndexReader& labels_;
+  int64_t begin_, blank_, size_;
+};
+
+// log(sum(exp(x)))
+template <class T>
+double LogSum(const T* x, int64_t n) {
+  const double max = static_cast<double>(*std::max_element(x, x + n));
+  double sum = 0;
+  for (int64_t v = 0; v < n; ++v) sum += std::exp(static_cast<double>(x[v]) - max);
+  return max + std::log(sum);
+}
+
+// The frames of one sequence: `step` elements lie between them.
+template <class T>
+struct Frames {
+  const T* logits;
+  int64_t count, step, classes;
+  const double* log_sums;  // of each frame
+  double LogOf(int64_t t, int64_t symbol) const {
+    return static_cast<double>(logits[t * step + symbol]) - log_sums[t];
+  }
+};
+
+// alpha[t, s] = the log-probability that frames 0 to t take a path that ends in state s. Returns
+// that of all whole paths.
+template <class T>
+double Forward(const Frames<T>& x, const States& states, double* alpha) {
+  const int64_t n = states.size();
+  for (int64_t t = 0; t < x.count; ++t) {
+    double* now = alpha + t * n;
+    const double* before = now - n;
+    for (int64_t s = 0; s < n; ++s) {
+      double sum = s < 2 ? 0 : kNever;
+      if (t > 0) {
+        sum = before[s];
+        if (s > 0) sum = LogAdd(sum, before[s - 1]);
+        if (states.Skips(s)) sum = LogAdd(sum, before[s - 2]);
+      }
+      now[s] = sum == kNever ? kNever : sum + x.LogOf(t, states.symbol(s));
+    }
+  }
+  const double* last = alpha + (x.count - 1) * n;
+  return n > 1 ? LogAdd(last[n - 1], last[n - 2]) : last[0];
+}
+
+// grad[t, v] = softmax[t, v] - the share of paths that are at symbol v in frame t. `beta` and
+// `next` have room for the states: the log-probability of what follows frame t.
+template <class T>
+void Backward(const Frames<T>& x, const States& states, const double* alpha, double total,
+              double* beta, double* next, T* grad, int64_t grad_step) {
+  const int64_t n = states.size();
+  for (int64_t t = x.count - 1; t >= 0; --t, std::swap(beta, next)) {
+    T* row = grad + t * grad_step;
+    for (int64_t v = 0; v < x.classes; ++v) row[v] = static_cast<T>(std::exp(x.LogOf(t, v)));
+    for (int64_t s = 0; s < n; ++s) {
+      // next[s] is of frame t + 1 and holds that frame's probability too.
+      double sum = s + 2 < n ? kNever : 0;
+      if (t + 1 < x.count) {
+        sum = next[s];
+        if (s + 1 < n) sum = LogAdd(sum, next[s + 1]);
+        if (s + 2 < n && states.Skips(s + 2)) sum = LogAdd(sum, next[s + 2]);
+      }
+      const int64_t symbol = states.symbol(s);
+      const double share = alpha[t * n + s] + sum - total;
+      if (share > kNever) row[symbol] -= static_cast<T>(std::exp(share));
+      beta[s] = sum == kNever ? kNever : sum + x.LogOf(t, symbol);
+    }
+  }
+}
+
+// Sequences of Logits: rows of a LoD tensor, or [time, batch, classes].
+int64_t InferSequences(const InferContext& ctx) {
+  const VarMeta& logits = ctx.Input("Logits");
+  const bool padded = ctx.HasInput("LogitsLength");
+  ctx.Require("C1", logits.shape.rank() == (padded ? 3 : 2), logits);
+  if (!padded) return CountSequences(ctx, "C2", "Logits", "LogitsLength");
+  const VarMeta& length = ctx.Input("LogitsLength");
+  const int rank = length.shape.rank();
+  const bool list = rank == 1 || (rank == 2 && InferContext::Matches(length.shape[1], 1));
+  ctx.Require(
+      "C2",
+      IsIndexType(length.dtype) && list && InferContext::Matches(length.shape[0], logits.shape[1]),
+      "Logits", logits, "LogitsLength", length);
+  return logits.shape[1];
+}
+
+void InferCtc(InferContext& ctx) {
+  const VarMeta &logits = ctx.Input("Logits"), &label = ctx.Input("Label");
+  const int64_t count = InferSequences(ctx);
+  const int64_t classes = logits.shape[logits.shape.rank() - 1];
+  const int64_t labels = CountSequences(ctx, "C3", "Label", "LabelLength");
+  const bool padded = ctx.HasInput("LabelLength");
+  ctx.Require("C3",
+              IsIndexType(label.dtype) && InferContext::Matches(count, labels) &&
+                  padded == ctx.HasInput("LogitsLength"),
+              "Label", label, "Logits", logits);
+  const Shape& shape = label.shape;
+  const int own = padded ? 2 : 1;
+  ctx.Require(
+      "C3",
+      shape.rank() == own || (shape.rank() == own + 1 && InferContext::Matches(shape[own], 1)),
+      "Label", label);
+  const int64_t blank = ctx.Attr<int32_t>("blank");
+  ctx.Require("C4", blank >= 0 && (classes < 0 || blank < classes), "blank", blank, "classes",
+              classes);
+  ctx.SetOutput("WarpCTCGrad", logits.dtype, {padded ? logits.shape[0] : -1, count, classes});
+  ctx.SetOutput("Loss", logits.dtype, {count, 1});
+}
+
+template <class T>
+KernelOf<T> Ctc(const PrepareContext& ctx) {
+  const TensorArg logits = ctx.Input("Logits"), label = ctx.Input("Label");
+  const TensorArg loss = ctx.Output("Loss"), grad = ctx.Output("WarpCTCGrad");
+  const SequenceBatch frames(ctx, "Logits", "LogitsLength", "C2", 0);
+  const SequenceBatch labels(ctx, "Label", "LabelLength", "C3");
+  const RunConstraint paired(ctx, "C3"), known(ctx, "C5");
+  const TensorArg memory = ctx.ScratchArray();
+  const int64_t blank = ctx.Attr<int32_t>("blank");
+  const int64_t classes = logits.shape[logits.shape.rank() - 1];
+  return [=](Workspace& ws) {
+    const BatchRows x = frames(ws), y = labels(ws);
+    const int64_t count = x.count();
+    paired.Require(y.count() == count, "Logits", count, "Label", y.count());
+    const IndexReader symbols(ws, label);
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t k = 0; k < y.length(i); ++k) {
+        const int64_t symbol = symbols[y.begin(i) + k];
+        known.Require(symbol >= 0 && symbol < classes && symbol != blank, "label", symbol,
+                      "classes", classes, "blank", blank);
+      }
+    }
+    T* to = nullptr;
+    const int64_t steps = frames.padded() ? logits.shape[0] : x.longest();
+    if (grad) {
+      Tensor& result = ResizeOutput(ws, grad, logits.dtype, {steps, count, classes});
+      to = static_cast<T*>(result.raw());
+      std::fill_n(to, result.numel(), T(0));
+    }
+    auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
+    for (int64_t i = 0; i < count; ++i) {
+      CheckTimeLimit("computing a CTC loss");
+      ws.Data<T>(loss)[i] = T(0);
+      const States states(symbols, y.begin(i), y.length(i), blank);
+      const int64_t n = states.size(), length = x.length(i);
+      if (length == 0 || length < states.FewestFrames()) continue;
+      Tensor& room = scratch.Write(0, DType::kFloat64,
+                                   {CheckedAdd(CheckedMul(length, n), CheckedAdd(2 * n, length))});
+      double *alpha = room.data<double>(), *beta = alpha + length * n, *log_sums = beta + 2 * n;
+      const int64_t step = frames.padded() ? count * classes : classes;
+      const T* in =
+          ws.Data<const T>(logits) + (frames.padded() ? i * classes : x.begin(i) * classes);
+      for (int64_t t = 0; t < length; ++t) log_sums[t] = LogSum(in + t * step, classes);
+      const Frames<T> sequence{in, length, step, classes, log_sums};
+      const double total = Forward(sequence, states, alpha);
+      ws.Data<T>(loss)[i] = static_cast<T>(-total);
+      if (to) {
+        Backward(sequence, states, alpha, total, beta, beta + n, to + i * classes, count * classes);
+      }
+    }
+  };
+}
+
+// A file may leave WarpCTCGrad out.
+void CtcGradient(GradientContext& g) {
+  const VarMeta saved{VarType::kLoDTensor, g.MetaOf(g.Input("Logits")).dtype, {-1, -1, -1}, 0};
+  SlotList ins{{"WarpCTCGrad", {g.ForwardOutput("WarpCTCGrad", saved)}},
+               {"Logits", {g.Input("Logits")}},
+               {"Loss@GRAD", {g.OutputGrad("Loss")}}};
+  if (g.HasInput("LogitsLength")) ins.push_back({"LogitsLength", {g.Input("LogitsLength")}});
+  g.Append("warpctc_grad", ins, {{"Logits@GRAD", {g.InputGrad("Logits")}}},
+           g.ForwardAttrs({"blank", "norm_by_times"}));
+}
+
+void InferCtcGrad(InferContext& ctx) {
+  const VarMeta &logits = ctx.Input("Logits"), &saved = ctx.Input("WarpCTCGrad");
+  const VarMeta& dloss = ctx.Input("Loss@GRAD");
+  const int64_t count = InferSequences(ctx);
+  const int rank = logits.shape.rank();
+  const Shape whole{ctx.HasInput("LogitsLength") ? logits.shape[0] : -1, count,
+                    logits.shape[rank - 1]};
+  ctx.Require("C6",
+              saved.dtype == logits.dtype && saved.shape.CompatibleWith(whole) &&
+                  dloss.dtype == logits.dtype && dloss.shape.CompatibleWith({count, 1}),
+              "WarpCTCGrad", saved, "Loss@GRAD", dloss, "Logits", logits);
+  ctx.SetOutput("Logits@GRAD", logits);
+}
+
+template <class T>
+KernelOf<T> CtcGrad(const PrepareContext& ctx) {
+  const TensorArg saved = ctx.Input("WarpCTCGrad"), dloss = ctx.Input("Loss@GRAD");
+  const TensorArg dlogits = ctx.Output("Logits@GRAD");
+  const SequenceBatch frames(ctx, "Logits", "LogitsLength", "C2", 0);
+  const RunConstraint fits(ctx, "C6");
+  const bool by_times = ctx.Attr<bool>("norm_by_times");
+  const int64_t classes = saved.shape[2];
+  return [=](Workspace& ws) {
+    const BatchRows x = frames(ws);
+    const int64_t count = x.count();
+    fits.Require(x.longest() <= saved.shape[0] && count == saved.shape[1], "WarpCTCGrad",
+                 saved.shape, "longest sequence", x.longest());
+    const T *from = ws.Data<const T>(saved), *given = ws.Data<const T>(dloss);
+    T* to = ws.Data<T>(dlogits);
+    std::fill_n(to, dlogits.numel, T(0));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t length = x.length(i);
+      const T scale = by_times && length > 0 ? given[i] / static_cast<T>(length) : given[i];
+      for (int64_t t = 0; t < length; ++t) {
+        const int64_t place = (t * count + i) * classes;
+        T* row = to + (frames.padded() ? place : (x.begin(i) + t) * classes);
+        for (int64_t v = 0; v < classes; ++v) row[v] = from[place + v] * scale;
+      }
+    }
+  };
+}
+
+}  // namespace
+
+void RegisterWarpctc(OpRegistry& ops) {
+  ops.Add(
+      OpDef("warpctc")
+          .Doc("Loss = -log of the sum, over all paths that spell the label, of the product of "
+               "their frames' probabilities, which are softmax(Logits). A path names one symbol or "
+               "blank in each frame; it spells what is left when repetitions are merged and then "
+               "blanks removed. Where no path is short enough, loss and gradient are 0. "
+               "norm_by_times divides the gradient, but not the loss, by the number of frames.")
+          .Constraint("C1",
+                      "Logits must be [frames, classes] with LoD, or, with LogitsLength, "
+                      "[time, batch, classes]")
+          .Constraint("C2",
+                      "Logits must have LoD of one level, or an int32 or int64 length in [0, "
+                      "time] for each sequence")
+          .Constraint("C3",
+                      "Label must hold int32 or int64 symbols in as many sequences as Logits "
+                      "has, [symbols, 1] with LoD of one level, or [batch, most symbols] "
+                      "with LabelLength where Logits has LogitsLength")
+          .Constraint("C4", "blank must lie in [0, classes)")
+          .Constraint("C5", "labels must lie in [0, classes) and not be blank")
+          .Input("Logits", "floating-point tensor: scores before the softmax")
+          .Input("Label", "int32 or int64 tensor: what the frames should spell")
+          .OptionalInput("LogitsLength", "int32 or int64 tensor [batch]: frames of each sequence")
+          .OptionalInput("LabelLength", "int32 or int64 tensor [batch]: symbols of each label")
+          .IntermediateOutput("WarpCTCGrad",
+                              "tensor [most frames, sequences, classes]: the derivative of each "
+                              "loss by its logits")
+          .Output("Loss", "tensor [sequences, 1] of Logits' dtype")
+          .Attr<int32_t>("blank", 0, "the class that stands for no symbol")
+          .Attr<bool>("norm_by_times", false, "divide the gradient by the number of frames")
+          .RunTimeShape()
+          .NoLod()
+          .NoGradientTo({"Label", "LogitsLength", "LabelLength"})
+          .ComputesIn(OpPrecision::kFloat32)
+          .Infer(InferCtc)
+          .Gradient(CtcGradient)
+          .Reference(Ctc<float>, Ctc<double>));
+  ops.Add(OpDef("warpctc_grad")
+              .Doc("Gradient of warpctc: WarpCTCGrad times Loss@GRAD of each sequence, and 0 "
+                   "behind the end of padded ones.")
+              .ConstraintsOf("warpctc", {"C1", "C2"})
+              .Constraint("C6",
+                          "WarpCTCGrad and Loss@GRAD must have the dtype of Logits and fit "
+                          "its sequences")
+              .Input("WarpCTCGrad", "the forward op's")
+              .Input("Logits", "the forward op's, for shape and LoD")
+              .OptionalInput("LogitsLength", "the forward op's")
+              .Input("Loss@GRAD", "gradient of Loss")
+              .Output("Logits@GRAD", "gradient of Logits")
+              .AttrsOf("warpctc")
+              .NoGradientTo({"LogitsLength"})
+              .NoGradient("second derivatives of warpctc are not provided")
+              .Infer(InferCtcGrad)
+              .Reference(CtcGrad<float>, CtcGrad<double>));
+}
+
+}  // namespace coracle

@@ -1,0 +1,201 @@
+#include <cmath>
+
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+constexpr int64_t kTags = 3;
+using Ints = std::vector<int64_t>;
+
+struct Tagging {
+  std::vector<double> x, w;  // emissions of all steps, weights [kTags + 2, kTags]
+  Ints label, lengths;
+
+  explicit Tagging(Ints lengths_) : lengths(std::move(lengths_)) {
+    std::mt19937 random(3);
+    std::uniform_real_distribution<double> uniform(-2, 2);
+    w.resize((kTags + 2) * kTags);
+    for (double& v : w) v = uniform(random);
+    for (int64_t n : lengths) {
+      for (int64_t t = 0; t < n; ++t) {
+        for (int64_t j = 0; j < kTags; ++j) x.push_back(uniform(random));
+        label.push_back(static_cast<int64_t>(random() % kTags));
+      }
+    }
+  }
+
+  double Score(int64_t begin, const Ints& tags) const {
+    const auto weight = [&](int64_t row, int64_t j) {
+      return w[static_cast<size_t>(row * kTags + j)];
+    };
+    double score = weight(0, tags.front()) + weight(1, tags.back());
+    for (size_t t = 0; t < tags.size(); ++t) {
+      score += x[static_cast<size_t>((begin + static_cast<int64_t>(t)) * kTags + tags[t])];
+      if (t > 0) score += weight(2 + tags[t - 1], tags[t]);
+    }
+    return score;
+  }
+  // log Z - score, where Z is summed over all kTags^n taggings.
+  std::vector<double> Costs() const {
+    std::vector<double> costs;
+    int64_t begin = 0;
+    for (int64_t n : lengths) {
+      costs.push_back(0);
+      if (n == 0) continue;
+      double z = 0;
+      Ints tags(static_cast<size_t>(n), 0);
+      for (bool more = true; more;) {
+        z += std::exp(Score(begin, tags));
+        more = false;
+        for (size_t t = 0; t < tags.size() && !more; ++t) {
+          more = ++tags[t] < kTags;
+          if (!more) tags[t] = 0;
+        }
+      }
+      costs.back() =
+          std::log(z) - Score(begin, Ints(label.begin() + begin, label.begin() + begin + n));
+      begin += n;
+    }
+    return costs;
+  }
+  OpTest Rows() const {
+    LoD lod{{0}};
+    for (int64_t n : lengths) lod[0].push_back(lod[0].back() + static_cast<uint64_t>(n));
+    const auto rows = static_cast<int64_t>(label.size());
+    return std::move(OpTest("linear_chain_crf")
+                         .Input("Emission", {rows, kTags}, x)
+                         .Lod(lod)
+                         .Input("Transition", {kTags + 2, kTags}, w)
+                         .IntInput("Label", {rows, 1}, label)
+                         .Lod(lod));
+  }
+  OpTest Padded(int64_t time, bool column) const {
+    const auto count = static_cast<int64_t>(lengths.size());
+    std::vector<double> padded(static_cast<size_t>(count * time * kTags), 5);
+    Ints tags(static_cast<size_t>(count * time), 0);
+    int64_t begin = 0;
+    for (int64_t i = 0; i < count; begin += lengths[static_cast<size_t>(i++)]) {
+      for (int64_t t = 0; t < lengths[static_cast<size_t>(i)]; ++t) {
+        tags[static_cast<size_t>(i * time + t)] = label[static_cast<size_t>(begin + t)];
+        for (int64_t j = 0; j < kTags; ++j)
+          padded[static_cast<size_t>((i * time + t) * kTags + j)] =
+              x[static_cast<size_t>((begin + t) * kTags + j)];
+      }
+    }
+    return std::move(
+        OpTest("linear_chain_crf")
+            .Input("Emission", {count, time, kTags}, padded)
+            .Input("Transition", {kTags + 2, kTags}, w)
+            .IntInput("Label", column ? Shape{count, time, 1} : Shape{count, time}, tags)
+            .IntInput("Length", column ? Shape{count, 1} : Shape{count}, lengths));
+  }
+};
+
+TEST(LinearChainCrf, AgreesWithTryingAllTaggings) {
+  for (const Ints& lengths : {Ints{3, 1, 5}, Ints{0, 2, 0}, Ints{1, 1}}) {
+    const Tagging tagging(lengths);
+    const auto count = static_cast<int64_t>(lengths.size());
+    tagging.Rows()
+        .Expect("LogLikelihood", {count, 1}, tagging.Costs())
+        .ExpectLod("LogLikelihood", {})
+        .CheckGradient({"Emission", "Transition"});
+    for (bool column : {false, true}) {
+      tagging.Padded(5, column)
+          .Expect("LogLikelihood", {count, 1}, tagging.Costs())
+          .CheckGradient({"Emission", "Transition"});
+    }
+  }
+}
+
+// One tag, two steps: alpha is 1 everywhere and the cost 0. Two tags, one step: by hand.
+TEST(LinearChainCrf, ByHand) {
+  OpTest("linear_chain_crf")
+      .Input("Emission", {2, 1}, {4, 5})
+      .Lod({{0, 2}})
+      .Input("Transition", {3, 1}, {1, 2, 3})
+      .IntInput("Label", {2, 1}, {0, 0})
+      .Lod({{0, 2}})
+      .Expect("Alpha", {2, 1}, {1, 1})
+      .Expect("EmissionExps", {2, 1}, {1, 1})
+      .Expect("TransitionExps", {3, 1}, {std::exp(1.), std::exp(2.), std::exp(3.)})
+      .Expect("LogLikelihood", {1, 1}, {0});
+  const double a = std::exp(1 + 0.5), b = std::exp(2 + 0.25);
+  OpTest("linear_chain_crf")
+      .Input("Emission", {1, 2, 2}, {1, 2, 9, 9})
+      .Input("Transition", {4, 2}, {0.5, 0.25, -1, 1, 7, 7, 7, 7})
+      .IntInput("Label", {1, 2}, {0, 1})
+      .IntInput("Length", {1}, {1})
+      .Expect("Alpha", {1, 2, 2}, {a / (a + b), b / (a + b), 0, 0})
+      .Expect("LogLikelihood", {1, 1},
+              {std::log(a * std::exp(-1.) + b * std::exp(1.)) - (1.5 - 1)});
+}
+
+// Shares that would underflow: the best path by hand, far ahead of all others.
+TEST(LinearChainCrf, LargeWeights) {
+  OpTest("linear_chain_crf")
+      .Input("Emission", {3, 2}, {1000, 0, 0, 1000, 1000, 0})
+      .Lod({{0, 3}})
+      .Input("Transition", {4, 2}, {900, 0, 0, 900, 0, 2000, 2000, 0})
+      .IntInput("Label", {3, 1}, {0, 1, 1})
+      .Lod({{0, 3}})
+      .Expect("LogLikelihood", {1, 1}, {7900 - (900 + 1000 + 2000 + 1000 + 0 + 0 + 900)})
+      .Expect("Alpha", {3, 2}, {1, 0, 0, 1, 1, 0});
+}
+
+// Transitions that a weight of -1000 forbids, also where the given tags take one: the gradient of
+// the pass with logarithms, and its agreement with the scaled one where both are exact.
+TEST(LinearChainCrf, ForbiddenTransitions) {
+  for (double forbidden : {-1000., -500.}) {
+    Tagging tagging({4, 2});
+    tagging.w[2 * kTags + 1] = forbidden;
+    tagging.w[4 * kTags + 2] = forbidden;
+    tagging.label = {0, 1, 2, 0, 1, 1};
+    tagging.Rows()
+        .Expect("LogLikelihood", {2, 1}, tagging.Costs())
+        .CheckGradient({"Emission", "Transition"});
+  }
+  Tagging tagging({3});
+  OpTest scaled = tagging.Rows();
+  const Tensor shares = scaled.Output("Alpha");
+  tagging.w[kTags + 1] = 700;  // a weight of the stop
+  const Tensor logs = tagging.Rows().Output("Alpha");
+  for (int64_t i = 0; i < shares.numel(); ++i)
+    EXPECT_NEAR(logs.data<float>()[i], shares.data<float>()[i], 1e-6);
+}
+
+TEST(LinearChainCrf, Constraints) {
+  const auto with = [](const Shape& x, LoD lod, const Shape& w, const Ints& label) {
+    return std::move(OpTest("linear_chain_crf")
+                         .RandomInput("Emission", x)
+                         .Lod(lod)
+                         .RandomInput("Transition", w)
+                         .IntInput("Label", {static_cast<int64_t>(label.size()), 1}, label)
+                         .Lod(lod));
+  };
+  with({1}, {{0, 1}}, {3, 1}, {0}).ExpectError("linear_chain_crf.C1");
+  with({1, 0}, {{0, 1}}, {2, 0}, {0}).ExpectError("linear_chain_crf.C1");
+  with({1, 2}, {{0, 1}}, {3, 2}, {0}).ExpectError("linear_chain_crf.C2");
+  with({1, 2}, {{0, 1}}, {4, 2}, {0, 0}).ExpectError("linear_chain_crf.C3");
+  with({1, 2}, {}, {4, 2}, {0}).ExpectError("linear_chain_crf.C4");
+  with({1, 2}, {{0, 1}}, {4, 2}, {2}).ExpectError("linear_chain_crf.C5");
+  with({1, 2}, {{0, 1}}, {4, 2}, {-1}).ExpectError("linear_chain_crf.C5");
+  for (int64_t length : {3, -1}) {
+    OpTest("linear_chain_crf")
+        .RandomInput("Emission", {1, 2, 2})
+        .RandomInput("Transition", {4, 2})
+        .IntInput("Label", {1, 2}, {0, 1})
+        .IntInput("Length", {1}, {length})
+        .ExpectError("linear_chain_crf.C4");
+  }
+  OpTest("linear_chain_crf_grad")
+      .RandomInput("Emission", {1, 2, 2})
+      .RandomInput("Transition", {4, 2})
+      .IntInput("Label", {1, 2}, {0, 1})
+      .IntInput("Length", {1}, {1})
+      .RandomInput("LogLikelihood@GRAD", {2, 1})
+      .ExpectError("linear_chain_crf_grad.C6");
+}
+
+}  // namespace
+}  // namespace coracle

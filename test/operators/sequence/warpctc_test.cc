@@ -1,0 +1,227 @@
+#include <cmath>
+#include <limits>
+
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+using Symbols = std::vector<int64_t>;
+
+// What a path spells.
+Symbols Spelled(const Symbols& path, int64_t blank) {
+  Symbols out;
+  for (size_t t = 0; t < path.size(); ++t) {
+    if (path[t] != blank && (t == 0 || path[t] != path[t - 1])) out.push_back(path[t]);
+  }
+  return out;
+}
+
+// -log of the sum of the probabilities of all classes^frames paths that spell the label, one by
+// one; 0 where there is none. `x` has a row of scores for each frame.
+double LossByPaths(const std::vector<std::vector<double>>& x, const Symbols& label, int64_t classes,
+                   int64_t blank) {
+  double total = 0;
+  Symbols path(x.size(), 0);
+  for (bool more = true; more;) {
+    if (Spelled(path, blank) == label) {
+      double p = 1;
+      for (size_t t = 0; t < x.size(); ++t) {
+        double sum = 0;
+        for (double v : x[t]) sum += std::exp(v);
+        p *= std::exp(x[t][static_cast<size_t>(path[t])]) / sum;
+      }
+      total += p;
+    }
+    more = false;
+    for (size_t t = 0; t < path.size() && !more; ++t) {
+      more = ++path[t] < classes;
+      if (!more) path[t] = 0;
+    }
+  }
+  return total > 0 ? -std::log(total) : 0;
+}
+
+struct Batch {
+  std::vector<std::vector<std::vector<double>>> frames;  // of each sequence
+  std::vector<Symbols> labels;
+  int64_t classes = 3, blank = 0;
+
+  Batch(const std::vector<int64_t>& lengths, std::vector<Symbols> spelled, int64_t classes_,
+        int64_t blank_)
+      : labels(std::move(spelled)), classes(classes_), blank(blank_) {
+    std::mt19937 random(11);
+    std::uniform_real_distribution<double> uniform(-2, 2);
+    for (int64_t length : lengths) {
+      frames.emplace_back(static_cast<size_t>(length));
+      for (auto& row : frames.back()) {
+        row.resize(static_cast<size_t>(classes));
+        for (double& v : row) v = uniform(random);
+      }
+    }
+  }
+
+  int64_t count() const { return static_cast<int64_t>(frames.size()); }
+  std::vector<double> Losses() const {
+    std::vector<double> losses;
+    for (size_t i = 0; i < frames.size(); ++i)
+      losses.push_back(LossByPaths(frames[i], labels[i], classes, blank));
+    return losses;
+  }
+  OpTest Rows() const {
+    std::vector<double> x;
+    Symbols y;
+    LoD x_lod{{0}}, y_lod{{0}};
+    for (size_t i = 0; i < frames.size(); ++i) {
+      for (const auto& row : frames[i]) x.insert(x.end(), row.begin(), row.end());
+      y.insert(y.end(), labels[i].begin(), labels[i].end());
+      x_lod[0].push_back(x_lod[0].back() + frames[i].size());
+      y_lod[0].push_back(y.size());
+    }
+    return std::move(OpTest("warpctc")
+                         .Attr("blank", static_cast<int32_t>(blank))
+                         .Input("Logits", {static_cast<int64_t>(x_lod[0].back()), classes}, x)
+                         .Lod(x_lod)
+                         .IntInput("Label", {static_cast<int64_t>(y.size()), 1}, y, DType::kInt32)
+                         .Lod(y_lod));
+  }
+  OpTest Padded(int64_t time, int64_t most) const {
+    std::vector<double> x(static_cast<size_t>(time * count() * classes), 7);
+    Symbols y(static_cast<size_t>(count() * most), 0), x_lengths, y_lengths;
+    for (size_t i = 0; i < frames.size(); ++i) {
+      for (size_t t = 0; t < frames[i].size(); ++t) {
+        std::copy(frames[i][t].begin(), frames[i][t].end(),
+                  x.begin() + static_cast<ptrdiff_t>((t * frames.size() + i) *
+                                                     static_cast<size_t>(classes)));
+      }
+      std::copy(labels[i].begin(), labels[i].end(),
+                y.begin() + static_cast<ptrdiff_t>(i * static_cast<size_t>(most)));
+      x_lengths.push_back(static_cast<int64_t>(frames[i].size()));
+      y_lengths.push_back(static_cast<int64_t>(labels[i].size()));
+    }
+    return std::move(OpTest("warpctc")
+                         .Attr("blank", static_cast<int32_t>(blank))
+                         .Input("Logits", {time, count(), classes}, x)
+                         .IntInput("Label", {count(), most}, y, DType::kInt32)
+                         .IntInput("LogitsLength", {count()}, x_lengths)
+                         .IntInput("LabelLength", {count()}, y_lengths));
+  }
+};
+
+// Repeated symbols, an empty label, sequences that are empty or too short, one path alone.
+std::vector<Batch> Batches() {
+  return {Batch({4, 5, 3}, {{1, 2}, {1, 1}, {}}, 3, 0),
+          Batch({5, 2, 0, 3, 0}, {{0, 0, 1}, {1, 1}, {}, {0, 0}, {1}}, 3, 2),
+          Batch({4}, {{3, 2, 0}}, 4, 1)};
+}
+
+TEST(Warpctc, AgreesWithTryingAllPaths) {
+  for (const Batch& batch : Batches()) {
+    const std::vector<double> losses = batch.Losses();
+    batch.Rows().Expect("Loss", {batch.count(), 1}, losses).ExpectLod("Loss", {});
+    batch.Padded(6, 3).Expect("Loss", {batch.count(), 1}, losses);
+  }
+}
+
+TEST(Warpctc, Gradient) {
+  for (const Batch& batch : Batches()) {
+    batch.Rows().CheckGradient({"Logits"});
+    batch.Padded(6, 3).CheckGradient({"Logits"});
+  }
+}
+
+// Of one frame and the label "1": the loss is -log softmax[1], its derivative softmax - [0 1 0].
+TEST(Warpctc, ByHand) {
+  const double e = std::exp(1.0), sum = 2 + e;
+  OpTest("warpctc")
+      .Input("Logits", {1, 3}, {0, 1, 0})
+      .Lod({{0, 1}})
+      .IntInput("Label", {1, 1}, {1})
+      .Lod({{0, 1}})
+      .Expect("Loss", {1, 1}, {-std::log(e / sum)})
+      .Expect("WarpCTCGrad", {1, 1, 3}, {1 / sum, e / sum - 1, 1 / sum});
+}
+
+TEST(Warpctc, NoSequences) {
+  OpTest("warpctc")
+      .Input("Logits", {0, 3}, {})
+      .Lod({{0}})
+      .IntInput("Label", {0, 1}, {})
+      .Lod({{0}})
+      .Expect("Loss", {0, 1}, {})
+      .Expect("WarpCTCGrad", {0, 0, 3}, {});
+}
+
+// Scores far apart, as those of a network that is sure and wrong, do not underflow.
+TEST(Warpctc, ImprobableLabels) {
+  std::vector<double> x;
+  for (int t = 0; t < 20; ++t) x.insert(x.end(), {100, 0});
+  OpTest("warpctc")
+      .Input("Logits", {20, 2}, x)
+      .Lod({{0, 20}})
+      .IntInput("Label", {10, 1}, Symbols(10, 1))
+      .Lod({{0, 10}})
+      .Expect("Loss", {1, 1}, {1000 - std::log(11.0)}, 1e-4);
+}
+
+// The derivative of the loss divided by the frames, but not the loss itself.
+TEST(Warpctc, NormByTimes) {
+  const auto grad = [](bool norm) {
+    return OpTest("warpctc_grad")
+        .Attr("norm_by_times", norm)
+        .Input("WarpCTCGrad", {3, 2, 1}, {1, 2, 3, 4, 5, 6})
+        .Input("Logits", {4, 1}, {0, 0, 0, 0})
+        .Lod({{0, 3, 4}})
+        .Input("Loss@GRAD", {2, 1}, {6, 10});
+  };
+  grad(false).Expect("Logits@GRAD", {4, 1}, {6, 18, 30, 20});
+  grad(true).Expect("Logits@GRAD", {4, 1}, {2, 6, 10, 20});
+}
+
+TEST(Warpctc, Constraints) {
+  const auto with = [](const Shape& logits, LoD lod, const Shape& label, const Symbols& symbols,
+                       LoD label_lod, int32_t blank) {
+    return std::move(OpTest("warpctc")
+                         .Attr("blank", blank)
+                         .RandomInput("Logits", logits)
+                         .Lod(std::move(lod))
+                         .IntInput("Label", label, symbols)
+                         .Lod(std::move(label_lod)));
+  };
+  with({2}, {{0, 2}}, {1, 1}, {1}, {{0, 1}}, 0).ExpectError("warpctc.C1");
+  with({2, 2}, {}, {1, 1}, {1}, {{0, 1}}, 0).ExpectError("warpctc.C2");
+  with({2, 2}, {{0, 2}}, {1, 1}, {1}, {}, 0).ExpectError("warpctc.C3");
+  with({2, 2}, {{0, 2}}, {1, 1}, {1}, {{0, 1, 1}}, 0).ExpectError("warpctc.C3");
+  with({2, 2}, {{0, 2}}, {1, 2}, {1, 1}, {{0, 1}}, 0).ExpectError("warpctc.C3");
+  with({2, 2}, {{0, 2}}, {1, 1}, {1}, {{0, 1}}, 2).ExpectError("warpctc.C4");
+  with({2, 2}, {{0, 2}}, {1, 1}, {1}, {{0, 1}}, -1).ExpectError("warpctc.C4");
+  with({2, 2}, {{0, 2}}, {1, 1}, {2}, {{0, 1}}, 0).ExpectError("warpctc.C5");
+  with({2, 2}, {{0, 2}}, {1, 1}, {0}, {{0, 1}}, 0).ExpectError("warpctc.C5");
+  const auto padded = [](int64_t frames, int64_t symbols) {
+    return std::move(OpTest("warpctc")
+                         .RandomInput("Logits", {2, 1, 2})
+                         .IntInput("Label", {1, 1}, {1})
+                         .IntInput("LogitsLength", {1}, {frames})
+                         .IntInput("LabelLength", {1}, {symbols}));
+  };
+  padded(3, 1).ExpectError("warpctc.C2");
+  padded(-1, 1).ExpectError("warpctc.C2");
+  padded(2, 2).ExpectError("warpctc.C3");
+  OpTest("warpctc")
+      .RandomInput("Logits", {2, 1, 2})
+      .IntInput("Label", {1, 1}, {1})
+      .IntInput("LogitsLength", {2}, {1, 1})
+      .IntInput("LabelLength", {1}, {1})
+      .ExpectError("warpctc.C2");
+  for (const Shape& saved : {Shape{2, 1, 2}, Shape{1, 1, 3}, Shape{1, 1}}) {
+    OpTest("warpctc_grad")
+        .RandomInput("WarpCTCGrad", saved)
+        .RandomInput("Logits", {2, 3})
+        .Lod({{0, 2}})
+        .RandomInput("Loss@GRAD", {1, 1})
+        .ExpectError("warpctc_grad.C6");
+  }
+}
+
+}  // namespace
+}  // namespace coracle
