@@ -5,7 +5,8 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/control/scalar_input.h>
+#include <coracle/operators/control/lod_parts.h>
+#include <coracle/operators/control/rank_table.h>
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
 
@@ -17,21 +18,6 @@
 namespace coracle {
 namespace {
 
-void RequireTable(const InferContext& ctx, std::string_view id) {
-  const VarMeta& meta = ctx.Input("RankTable");
-  ctx.Require(id, meta.type == VarType::kLoDRankTable, meta);
-}
-
-void RequireRows(const InferContext& ctx, std::string_view id, const char* slot) {
-  ctx.Require(id, ctx.InputShape(slot).rank() >= 1, ctx.InputShape(slot));
-}
-
-const RankTable& TableAt(Workspace& ws, const TensorArg& arg) {
-  const auto* table = std::get_if<RankTable>(&ws.ValueOf(arg));
-  if (!table) ThrowInvalid("the rank table was not made");
-  return *table;
-}
-
 // Of a table from outside it may be anything: no sum is larger than the largest number.
 int64_t SumOfLengths(const RankTable& table) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -40,26 +26,10 @@ int64_t SumOfLengths(const RankTable& table) {
   return sum;
 }
 
-int64_t LongerThan(const RankTable& table, int64_t step) {
-  auto end = std::partition_point(table.items.begin(), table.items.end(),
-                                  [&](const RankTable::Item& item) { return item.length > step; });
-  return end - table.items.begin();
-}
-
-Shape WithRows(Shape shape, int64_t rows) {
-  shape[0] = rows;
-  return shape;
-}
-
-size_t RowBytes(const Tensor& tensor) {
-  return ByteSize(tensor.dtype(), {tensor.shape().Product(1, tensor.shape().rank())});
-}
-
-void CopyRow(const Tensor& from, int64_t i, Tensor* to, int64_t k) {
-  const size_t bytes = RowBytes(from);
-  if (bytes == 0) return;
-  std::memcpy(static_cast<char*>(to->raw()) + static_cast<size_t>(k) * bytes,
-              static_cast<const char*>(from.raw()) + static_cast<size_t>(i) * bytes, bytes);
+// The first level of the LoD of X below that of the table: the LoD of one step's elements begins
+// there. Without such a level a step has one row of each sequence.
+size_t LevelBelow(const LoD& lod, const RankTable& table) {
+  return std::min(lod.size(), static_cast<size_t>(table.level) + 1);
 }
 
 // --- lod_rank_table ---
@@ -112,20 +82,18 @@ Kernel MaxLength(const PrepareContext& ctx) {
 
 // --- lod_tensor_to_array, array_to_lod_tensor ---
 
-// The row of X at which each sequence of the table begins, in the table's order.
-std::vector<int64_t> Begins(const RankTable& table) {
-  std::vector<int64_t> lengths(table.items.size()), begins(table.items.size());
-  for (const RankTable::Item& item : table.items)
-    lengths[static_cast<size_t>(item.index)] = item.length;
+// A part of X is what one step has of one sequence: a row, or a sequence of the level below. The
+// first part of each sequence of the table, in the table's order.
+std::vector<int64_t> FirstParts(const RankTable& table) {
+  const std::vector<int64_t> places = Places(table);
+  std::vector<int64_t> first(table.items.size());
   int64_t at = 0;
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    const int64_t length = lengths[i];
-    lengths[i] = at;
-    at += length;
+  for (const int64_t place : places) {
+    const auto k = static_cast<size_t>(place);
+    first[k] = at;
+    at += table.items[k].length;
   }
-  for (size_t k = 0; k < table.items.size(); ++k)
-    begins[k] = lengths[static_cast<size_t>(table.items[k].index)];
-  return begins;
+  return first;
 }
 
 void InferToArray(InferContext& ctx) {
@@ -139,26 +107,44 @@ void InferToArray(InferContext& ctx) {
 
 Kernel ToArray(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), table = ctx.Input("RankTable"), out = ctx.Output("Out");
+  const std::string name = ctx.op().Input("X")[0];
   return [=](Workspace& ws) {
     const RankTable& t = TableAt(ws, table);
     const auto& tensor = std::get<Tensor>(ws.ValueOf(x));
-    const int64_t rows = SumOfLengths(t);
-    if (rows != tensor.shape()[0]) {
-      ThrowInvalid(fmt::format("lod_tensor_to_array: X has {} rows, the sequences of RankTable {}",
-                               tensor.shape()[0], rows));
+    CheckLod(name, tensor);
+    const LoD& lod = tensor.lod();
+    const size_t below = LevelBelow(lod, t);
+    const int64_t parts = SumOfLengths(t), given = CountAt(lod, below, tensor.shape()[0]);
+    if (parts != given) {
+      ThrowInvalid(fmt::format("lod_tensor_to_array: X has {} {}, the sequences of RankTable {}",
+                               given, below < lod.size() ? "parts" : "rows", parts));
     }
     VarValue& value = ws.ValueOf(out);
     if (!std::holds_alternative<TensorArray>(value)) value = TensorArray();
     auto& array = std::get<TensorArray>(value);
     array.clear();
-    const std::vector<int64_t> begins = Begins(t);
+    const std::vector<int64_t> first = FirstParts(t);
     const int64_t steps = t.items.empty() ? 0 : t.items.front().length;
+    std::vector<RowRange> ranges;
     for (int64_t s = 0; s < steps; ++s) {
       const int64_t live = LongerThan(t, s);
+      LoD levels = EmptyLevels(lod.size() - below);
+      ranges.clear();
+      int64_t rows = 0;
+      for (int64_t k = 0; k < live; ++k) {
+        const int64_t part = first[static_cast<size_t>(k)] + s;
+        ranges.push_back(AppendSequences(lod, below, part, part + 1, &levels));
+        rows += ranges.back().rows();
+      }
       Tensor& element =
-          array.Write(static_cast<size_t>(s), tensor.dtype(), WithRows(tensor.shape(), live));
-      for (int64_t k = 0; k < live; ++k)
-        CopyRow(tensor, begins[static_cast<size_t>(k)] + s, &element, k);
+          array.Write(static_cast<size_t>(s), tensor.dtype(), WithRows(tensor.shape(), rows));
+      const RowCopy copy(tensor.raw(), element.raw(), RowBytes(tensor.dtype(), tensor.shape()));
+      int64_t to = 0;
+      for (const RowRange& range : ranges) {
+        copy(range.begin, to, range.rows());
+        to += range.rows();
+      }
+      element.lod() = std::move(levels);
     }
   };
 }
@@ -200,14 +186,57 @@ Shape RowShape(const TensorArray& array, const TensorArg& like, DType* dtype) {
   ThrowInvalid("array_to_lod_tensor: no element of X was written");
 }
 
-void CheckStep(const Tensor& element, int64_t step, int64_t live, const Tensor& out) {
-  if (element.dtype() == out.dtype() && element.shape().rank() == out.shape().rank() &&
-      element.shape()[0] == live && RowBytes(element) == RowBytes(out))
+void CheckStep(const Tensor& element, int64_t step, int64_t rows, const Tensor& out) {
+  if (element.dtype() == out.dtype() && SameRows(element.shape(), out.shape()) &&
+      element.shape()[0] == rows)
     return;
-  ThrowInvalid(
-      fmt::format("array_to_lod_tensor: element {} of X is {}; {} sequences are longer "
-                  "than that, with rows as in {}",
-                  step, element.ToString(), live, out.ToString()));
+  ThrowInvalid(fmt::format(
+      "array_to_lod_tensor: element {} of X is {}, and {} rows as those of {} belong there", step,
+      element.ToString(), rows, out.ToString()));
+}
+
+// The levels of Out below that of the table, from the LoD of the elements; none where they have
+// none.
+LoD JoinLevels(const TensorArray& array, const RankTable& t) {
+  size_t levels = 0;
+  for (size_t s = 0; s < array.size(); ++s) levels = std::max(levels, array[s].lod().size());
+  if (levels == 0) return {};
+  const int64_t steps = t.items.empty() ? 0 : t.items.front().length;
+  for (int64_t s = 0; s < steps; ++s) {
+    const auto at = static_cast<size_t>(s);
+    if (!array.IsWritten(at))
+      ThrowInvalid(fmt::format("array_to_lod_tensor: element {} of X was not written", s));
+    CheckLod(fmt::format("element {}", s), array[at]);
+    const LoD& lod = array[at].lod();
+    if (lod.size() != levels || CountAt(lod, 0, 0) != LongerThan(t, s)) {
+      ThrowInvalid(fmt::format(
+          "array_to_lod_tensor: the LoD of element {} of X has {} levels and {} "
+          "sequences, where others have {} levels and {} sequences are longer than that",
+          s, lod.size(), CountAt(lod, 0, 0), levels, LongerThan(t, s)));
+    }
+  }
+  LoD joined = EmptyLevels(levels);
+  for (const int64_t k : Places(t)) {
+    for (int64_t s = 0; s < t.items[static_cast<size_t>(k)].length; ++s)
+      AppendSequences(array[static_cast<size_t>(s)].lod(), 0, k, k + 1, &joined);
+  }
+  return joined;
+}
+
+// The levels of Like below that of the table.
+LoD LevelsOf(const Tensor& like, const RankTable& t) {
+  const LoD& lod = like.lod();
+  return {lod.begin() + static_cast<ptrdiff_t>(LevelBelow(lod, t)), lod.end()};
+}
+
+// Where the rows of each part begin; empty: part i is row i.
+std::vector<uint64_t> RowsOfParts(const LoD& levels) {
+  if (levels.empty()) return {};
+  std::vector<uint64_t> rows = levels[0];
+  for (size_t k = 1; k < levels.size(); ++k) {
+    for (uint64_t& at : rows) at = levels[k][at];
+  }
+  return rows;
 }
 
 Kernel FromArray(const PrepareContext& ctx) {
@@ -219,8 +248,14 @@ Kernel FromArray(const PrepareContext& ctx) {
     const auto& array = std::get<TensorArray>(ws.ValueOf(x));
     DType dtype = DType::kFloat32;
     const Shape row = RowShape(array, like, &dtype);
-    const int64_t rows = SumOfLengths(t);
-    if (like && (row.rank() == 0 || row[0] != rows)) {
+    const auto* model = like ? std::get_if<Tensor>(&ws.ValueOf(like)) : nullptr;
+    if (model) CheckLod("Like", *model);
+    LoD levels = model ? LevelsOf(*model, t) : JoinLevels(array, t);
+    const std::vector<uint64_t> begins = RowsOfParts(levels);
+    const int64_t parts = SumOfLengths(t);
+    const int64_t given = levels.empty() ? parts : CountAt(levels, 0, 0);
+    const int64_t rows = levels.empty() ? parts : static_cast<int64_t>(begins.back());
+    if (given != parts || (like && (row.rank() == 0 || row[0] != rows))) {
       ThrowInvalid(
           fmt::format("array_to_lod_tensor: Like has the shape {}, the sequences of RankTable "
                       "have {} rows",
@@ -228,13 +263,28 @@ Kernel FromArray(const PrepareContext& ctx) {
     }
     Tensor& result = ResizeOutput(ws, out, dtype, WithRows(row, rows));
     if (!result.empty()) std::memset(result.raw(), 0, result.nbytes());
-    const std::vector<int64_t> begins = Begins(t);
+    const std::vector<int64_t> first = FirstParts(t);
+    const auto begin = [&](int64_t part) {
+      return begins.empty() ? part : static_cast<int64_t>(begins[static_cast<size_t>(part)]);
+    };
     for (size_t s = 0; s < array.size(); ++s) {
       if (!array.IsWritten(s)) continue;
-      const int64_t live = LongerThan(t, static_cast<int64_t>(s));
-      CheckStep(array[s], static_cast<int64_t>(s), live, result);
-      for (int64_t k = 0; k < live; ++k)
-        CopyRow(array[s], k, &result, begins[static_cast<size_t>(k)] + static_cast<int64_t>(s));
+      const auto step = static_cast<int64_t>(s);
+      const int64_t live = LongerThan(t, step);
+      int64_t from = 0;
+      for (int64_t k = 0; k < live; ++k) {
+        const int64_t part = first[static_cast<size_t>(k)] + step;
+        from += begin(part + 1) - begin(part);
+      }
+      CheckStep(array[s], step, from, result);
+      const RowCopy copy(array[s].raw(), result.raw(), RowBytes(dtype, result.shape()));
+      from = 0;
+      for (int64_t k = 0; k < live; ++k) {
+        const int64_t to = begin(first[static_cast<size_t>(k)] + step);
+        const int64_t count = begin(first[static_cast<size_t>(k)] + step + 1) - to;
+        copy(from, to, count);
+        from += count;
+      }
     }
     std::vector<uint64_t> offsets(t.items.size() + 1, 0);
     for (const RankTable::Item& item : t.items)
@@ -243,6 +293,7 @@ Kernel FromArray(const PrepareContext& ctx) {
     Tensor made = Tensor::View(dtype, result.shape(), nullptr);
     made.lod() = t.coarser;
     made.lod().push_back(std::move(offsets));
+    made.lod().insert(made.lod().end(), levels.begin(), levels.end());
     CheckLod(name, made);  // a table from outside may tell of other levels
     ws.OutputLod(out) = std::move(made.lod());
   };
@@ -252,59 +303,6 @@ void FromArrayGradient(GradientContext& g) {
   g.Append("lod_tensor_to_array",
            {{"X", {g.OutputGrad("Out")}}, {"RankTable", {g.Input("RankTable")}}},
            {{"Out", {g.InputGrad("X")}}});
-}
-
-// --- shrink_rnn_memory ---
-
-void InferShrink(InferContext& ctx) {
-  RequireTable(ctx, "C1");
-  RequireRows(ctx, "C2", "X");
-  const VarMeta& index = ctx.Input("I");
-  const bool one = !index.shape.IsKnown() || index.shape.numel() == 1;
-  ctx.Require("C3", IsIndexType(index.dtype) && one, index);
-  VarMeta meta = ctx.Input("X");
-  meta.shape = WithRows(meta.shape, -1);
-  ctx.SetOutput("Out", meta);
-}
-
-Kernel Shrink(const PrepareContext& ctx) {
-  const TensorArg x = ctx.Input("X"), table = ctx.Input("RankTable"), out = ctx.Output("Out");
-  const IndexArg index(ctx, "I");
-  return [=](Workspace& ws) {
-    const int64_t live = LongerThan(TableAt(ws, table), static_cast<int64_t>(index(ws)));
-    const auto& tensor = std::get<Tensor>(ws.ValueOf(x));
-    if (live > tensor.shape()[0]) {
-      ThrowInvalid(
-          fmt::format("shrink_rnn_memory: X has {} rows, and {} sequences are longer than I",
-                      tensor.shape()[0], live));
-    }
-    Tensor& result = ResizeOutput(ws, out, tensor.dtype(), WithRows(tensor.shape(), live));
-    if (!result.empty()) std::memcpy(result.raw(), tensor.raw(), result.nbytes());
-  };
-}
-
-void InferShrinkGrad(InferContext& ctx) {
-  ctx.Require("C1", ctx.InputShape("X").rank() == ctx.InputShape("Out@GRAD").rank(),
-              ctx.InputShape("X"), ctx.InputShape("Out@GRAD"));
-  ctx.SetOutput("X@GRAD", ctx.Input("X"));
-}
-
-Kernel ShrinkGrad(const PrepareContext& ctx) {
-  const TensorArg grad = ctx.Input("Out@GRAD"), out = ctx.Output("X@GRAD");
-  if (grad.dtype != out.dtype || grad.numel > out.numel) ctx.Unsupported("Out@GRAD does not fit X");
-  const size_t width = SizeOf(out.dtype);
-  return [=](Workspace& ws) {
-    auto* bytes = ws.Data<char>(out);
-    const size_t given = static_cast<size_t>(grad.numel) * width;
-    if (given > 0) std::memcpy(bytes, ws.Data<const char>(grad), given);
-    if (out.numel > grad.numel)
-      std::memset(bytes + given, 0, static_cast<size_t>(out.numel) * width - given);
-  };
-}
-
-void ShrinkGradient(GradientContext& g) {
-  g.Append("shrink_rnn_memory_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
-           {{"X@GRAD", {g.InputGrad("X")}}});
 }
 
 }  // namespace
@@ -334,7 +332,8 @@ void RegisterLodRankTable(OpRegistry& ops) {
               .Reference(MaxLength));
   ops.Add(OpDef("lod_tensor_to_array")
               .Doc("Out[t] = the rows at step t of those sequences that are longer than t, in the "
-                   "order of RankTable.")
+                   "order of RankTable; where X's LoD goes on below the level of RankTable, the "
+                   "sequences of the next level at step t, with their LoD.")
               .Constraint("C1", "RankTable must be a rank table")
               .Constraint("C2", "X must have rows")
               .Input("X", "tensor whose rows are those of the sequences, one after the other")
@@ -348,8 +347,10 @@ void RegisterLodRankTable(OpRegistry& ops) {
               .Reference(ToArray));
   ops.Add(
       OpDef("array_to_lod_tensor")
-          .Doc("The inverse of lod_tensor_to_array: Out has the rows of the sequences one after "
-               "the other, and their LoD; rows of elements that were not written are zero.")
+          .Doc(
+              "The inverse of lod_tensor_to_array: Out has the rows of the sequences one after "
+              "the other, and their LoD, which goes on with that of the elements; rows of elements "
+              "that were not written are zero.")
           .Constraint("C1", "RankTable must be a rank table")
           .Constraint("C2", "X must be a tensor array")
           .Input("X", "tensor array")
@@ -364,31 +365,6 @@ void RegisterLodRankTable(OpRegistry& ops) {
           .Infer(InferFromArray)
           .Gradient(FromArrayGradient)
           .Reference(FromArray));
-  ops.Add(OpDef("shrink_rnn_memory")
-              .Doc("Out = the first rows of X, as many as sequences are longer than I.")
-              .Constraint("C1", "RankTable must be a rank table")
-              .Constraint("C2", "X must have rows")
-              .Constraint("C3", "I must hold one int32 or int64")
-              .Input("X", "tensor")
-              .Input("RankTable", "rank table")
-              .Input("I", "int32 or int64 tensor of one element: the step")
-              .Output("Out", "tensor")
-              .Takes(VarType::kLoDRankTable, {"RankTable"})
-              .NoGradientTo({"RankTable", "I"})
-              .RunTimeShape()
-              .Infer(InferShrink)
-              .Gradient(ShrinkGradient)
-              .Reference(Shrink));
-  ops.Add(OpDef("shrink_rnn_memory_grad")
-              .Doc("X@GRAD = Out@GRAD, and zeros in the rows that Out lacks.")
-              .Constraint("C1", "Out@GRAD must have the rank of X")
-              .Input("X", "tensor")
-              .Input("Out@GRAD", "gradient of Out")
-              .Output("X@GRAD", "tensor of X's type")
-              .NoGradientTo({"X"})
-              .NoGradient("first order only")
-              .Infer(InferShrinkGrad)
-              .Reference(ShrinkGrad));
 }
 
 }  // namespace coracle

@@ -63,6 +63,65 @@ TEST(LodRankTable, StepsAndBack) {
   EXPECT_EQ(std::get<Tensor>(back.at("out")).lod(), Sequences().lod());
 }
 
+// A table of level 0 of two: the parts of a step are sequences.
+TEST(LodRankTable, StepsOfSequences) {
+  VarValues env;
+  // [1 2 | 3], [], [4 | (nothing) | 5].
+  Tensor x = Tensor::Of<float>({5, 1}, {1, 2, 3, 4, 5});
+  x.lod() = {{0, 2, 2, 5}, {0, 2, 3, 4, 4, 5}};
+  env["x"] = x;
+  env["t"] = RunOne("lod_rank_table", env, {{"X", {"x"}}}).at("out");
+  env["a"] = RunOne("lod_tensor_to_array", env, {{"X", {"x"}}, {"RankTable", {"t"}}}).at("out");
+  const auto& array = std::get<TensorArray>(env.at("a"));
+  ASSERT_EQ(array.size(), 3u);
+  EXPECT_EQ(ValuesOf(array[0]), (std::vector<float>{4, 1, 2}));
+  EXPECT_EQ(array[0].lod(), (LoD{{0, 1, 3}}));
+  EXPECT_EQ(ValuesOf(array[1]), (std::vector<float>{3}));
+  EXPECT_EQ(array[1].lod(), (LoD{{0, 0, 1}}));
+  EXPECT_EQ(array[2].lod(), (LoD{{0, 1}}));
+  VarValues back = RunOne("array_to_lod_tensor", env, {{"X", {"a"}}, {"RankTable", {"t"}}});
+  EXPECT_TRUE(BitEqual(std::get<Tensor>(back.at("out")), x));
+  EXPECT_EQ(std::get<Tensor>(back.at("out")).lod(), x.lod());
+  // Elements without LoD, as gradients may be: Like has it.
+  TensorArray plain = array;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    Tensor element = plain[i].Clone();
+    element.lod().clear();
+    plain.Set(i, element);
+  }
+  plain.Unset(1);
+  env["p"] = plain;
+  back = RunOne("array_to_lod_tensor", env, {{"X", {"p"}}, {"RankTable", {"t"}}, {"Like", {"x"}}});
+  EXPECT_EQ(ValuesOf(back.at("out")), (std::vector<float>{1, 2, 0, 4, 5}));
+  // With an element of one step missing, nothing tells its sequences.
+  TensorArray hole = array;
+  hole.Unset(1);
+  env["a"] = hole;
+  EXPECT_THROW(RunOne("array_to_lod_tensor", env, {{"X", {"a"}}, {"RankTable", {"t"}}}), Error);
+  // The first two sequences of a state with LoD.
+  env["i"] = Tensor::Full<int64_t>({1}, 0);
+  const VarValues shrunk =
+      RunOne("shrink_rnn_memory", env, {{"X", {"x"}}, {"RankTable", {"t"}}, {"I", {"i"}}});
+  EXPECT_EQ(ValuesOf(shrunk.at("out")), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(std::get<Tensor>(shrunk.at("out")).lod(), (LoD{{0, 2, 2}, {0, 2, 3}}));
+}
+
+// A table of level 1 of two: the parts of a step are rows, and level 0 stays outside.
+TEST(LodRankTable, LowerLevel) {
+  VarValues env;
+  Tensor x = Tensor::Of<float>({5, 1}, {1, 2, 3, 4, 5});
+  x.lod() = {{0, 1, 1, 3}, {0, 2, 2, 5}};
+  env["x"] = x;
+  env["t"] = RunOne("lod_rank_table", env, {{"X", {"x"}}}, {{"level", 1}}).at("out");
+  env["a"] = RunOne("lod_tensor_to_array", env, {{"X", {"x"}}, {"RankTable", {"t"}}}).at("out");
+  const auto& array = std::get<TensorArray>(env.at("a"));
+  EXPECT_EQ(ValuesOf(array[0]), (std::vector<float>{3, 1}));
+  EXPECT_EQ(array[0].lod(), LoD());
+  const VarValues back = RunOne("array_to_lod_tensor", env, {{"X", {"a"}}, {"RankTable", {"t"}}});
+  EXPECT_TRUE(BitEqual(std::get<Tensor>(back.at("out")), x));
+  EXPECT_EQ(std::get<Tensor>(back.at("out")).lod(), x.lod());
+}
+
 TEST(LodRankTable, Shrink) {
   VarValues env = WithTable();
   env["h"] = Tensor::Of<float>({4, 1}, {1, 2, 3, 4});

@@ -1,0 +1,191 @@
+// tensor_array_to_tensor: the elements of an array side by side in one tensor.
+
+#include <coracle/framework/base/checked.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/sequence/sequences.h>
+
+#include <cstring>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+void RequireArray(const InferContext& ctx) {
+  const VarMeta& x = ctx.Input("X");
+  ctx.Require("C1", x.type == VarType::kLoDTensorArray, x);
+}
+
+void InferJoin(InferContext& ctx) {
+  RequireArray(ctx);
+  VarMeta out{VarType::kLoDTensor, ctx.Input("X").dtype, Shape{-1}, 0};
+  const VarMeta* declared = ctx.exact() ? nullptr : ctx.DeclaredOutput("Out");
+  if (declared && declared->shape.rank() > 0) out.shape = declared->shape;
+  ctx.SetOutput("Out", out);
+  ctx.SetOutput("OutIndex", DType::kInt32, {-1});
+}
+
+// How the elements of an array lie in the tensor: a slice of `outer` slices each.
+struct Layout {
+  Shape out;
+  int64_t outer = 1;
+  DType dtype = DType::kFloat32;
+  size_t bytes = 1;            // of one step along the axis
+  std::vector<int64_t> sizes;  // of each element along the axis
+};
+
+class Joining {
+ public:
+  explicit Joining(const PrepareContext& ctx)
+      : axis_(ctx.Attr<int32_t>("axis")), stack_(ctx.Attr<bool>("use_stack")), fits_(ctx, "C2") {}
+
+  Layout operator()(const TensorArray& array) const {
+    fits_.Require(!array.empty() && array.IsWritten(0), "elements", array.size());
+    const Tensor& first = array[0];
+    const int rank = first.shape().rank() + (stack_ ? 1 : 0);
+    fits_.Require(axis_ >= -rank && axis_ < rank, "axis", axis_, "element 0", first.shape());
+    const auto axis = static_cast<int>(axis_ < 0 ? axis_ + rank : axis_);
+    Layout layout;
+    layout.dtype = first.dtype();
+    int64_t total = 0;
+    for (size_t k = 0; k < array.size(); ++k) {
+      Shape shape = array[k].shape(), like = first.shape();
+      const bool same_rank = shape.rank() == like.rank();
+      const int64_t size = stack_ ? 1 : same_rank ? shape[axis] : 0;
+      if (!stack_ && same_rank) like[axis] = size;
+      fits_.Require(array.IsWritten(k) && array[k].dtype() == layout.dtype && shape == like,
+                    "element", k, "of shape", shape, "element 0", first.shape());
+      layout.sizes.push_back(size);
+      total = CheckedAdd(total, size);
+    }
+    for (int i = 0; i < rank; ++i)
+      layout.out.Append(i == axis ? total : first.shape()[i > axis && stack_ ? i - 1 : i]);
+    layout.outer = layout.out.Product(0, axis);
+    Shape inner;
+    for (int i = axis + 1; i < rank; ++i) inner.Append(layout.out[i]);
+    layout.bytes = ByteSize(layout.dtype, inner);
+    return layout;
+  }
+  // What OutIndex says of an element: its dimension at the axis.
+  int32_t IndexOf(const Shape& element) const {
+    const int rank = element.rank() + (stack_ ? 1 : 0);
+    const auto axis = static_cast<int>(axis_ < 0 ? axis_ + rank : axis_);
+    const int64_t size = axis < element.rank() ? element[axis] : 1;
+    fits_.Require(size <= std::numeric_limits<int32_t>::max(), "element", element);
+    return static_cast<int32_t>(size);
+  }
+
+ private:
+  int32_t axis_;
+  bool stack_;
+  RunConstraint fits_;
+};
+
+// visit(element, byte of the tensor, byte of the element, bytes) for each slice.
+template <class Visit>
+void ForEachSlice(const Layout& layout, const Visit& visit) {
+  if (layout.bytes == 0) return;
+  size_t at = 0;
+  for (int64_t o = 0; o < layout.outer; ++o) {
+    for (size_t k = 0; k < layout.sizes.size(); ++k) {
+      const size_t bytes = static_cast<size_t>(layout.sizes[k]) * layout.bytes;
+      if (bytes > 0) visit(k, at, static_cast<size_t>(o) * bytes, bytes);
+      at += bytes;
+    }
+  }
+}
+
+const TensorArray& ArrayAt(Workspace& ws, const TensorArg& arg) {
+  const auto* array = std::get_if<TensorArray>(&ws.ValueOf(arg));
+  if (!array) ThrowInvalid("tensor_array_to_tensor: the array was not made");
+  return *array;
+}
+
+Kernel Join(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), index = ctx.Output("OutIndex");
+  const Joining joining(ctx);
+  return [=](Workspace& ws) {
+    const TensorArray& array = ArrayAt(ws, x);
+    const Layout layout = joining(array);
+    Tensor& result = ResizeOutput(ws, out, layout.dtype, layout.out);
+    auto* to = static_cast<char*>(result.raw());
+    ForEachSlice(layout, [&](size_t k, size_t at, size_t from, size_t bytes) {
+      std::memcpy(to + at, static_cast<const char*>(array[k].raw()) + from, bytes);
+    });
+    result.lod().clear();
+    if (!index) return;
+    Tensor& sizes = ResizeOutput(ws, index, DType::kInt32, {static_cast<int64_t>(array.size())});
+    for (size_t k = 0; k < array.size(); ++k)
+      sizes.data<int32_t>()[k] = joining.IndexOf(array[k].shape());
+  };
+}
+
+Kernel JoinGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const Joining joining(ctx);
+  const RunConstraint fits(ctx, "C3");
+  return [=](Workspace& ws) {
+    const TensorArray& array = ArrayAt(ws, x);
+    const Layout layout = joining(array);
+    fits.Require(dout.dtype == layout.dtype && dout.shape == layout.out, "Out@GRAD", dout.shape,
+                 "Out", layout.out);
+    VarValue& value = ws.ValueOf(dx);
+    if (!std::holds_alternative<TensorArray>(value)) value = TensorArray();
+    auto& grads = std::get<TensorArray>(value);
+    grads.clear();
+    std::vector<char*> to;
+    for (size_t k = 0; k < array.size(); ++k) {
+      Tensor& grad = grads.Write(k, layout.dtype, array[k].shape());
+      grad.lod() = array[k].lod();
+      to.push_back(static_cast<char*>(grad.raw()));
+    }
+    const char* from = ws.Data<const char>(dout);
+    ForEachSlice(layout, [&](size_t k, size_t at, size_t place, size_t bytes) {
+      std::memcpy(to[k] + place, from + at, bytes);
+    });
+  };
+}
+
+}  // namespace
+
+void RegisterTensorArrayToTensor(OpRegistry& ops) {
+  ops.Add(OpDef("tensor_array_to_tensor")
+              .Doc("Out = the elements of X one behind the other along axis, or, with use_stack, "
+                   "along a new axis; OutIndex = the dimension of each at the axis.")
+              .Constraint("C1", "X must be a tensor array")
+              .Constraint("C2",
+                          "X must have elements, all written, of one dtype and of shapes "
+                          "that differ at most at the axis (with use_stack nowhere), which "
+                          "they must have")
+              .Input("X", "tensor array")
+              .Output("Out", "tensor without LoD")
+              .OptionalOutput("OutIndex", "int32 tensor [number of elements]")
+              .Attr<int32_t>("axis", 0, "where the elements are joined; from the end if negative")
+              .Attr<bool>("use_stack", false, "along a new axis")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .RunTimeShape()
+              .NoLod()
+              .Infer(InferJoin)
+              .GradientOp({"X"})
+              .Reference(Join));
+  ops.Add(OpDef("tensor_array_to_tensor_grad")
+              .Doc("Gradient of tensor_array_to_tensor: the elements of X@GRAD are the parts of "
+                   "Out@GRAD.")
+              .ConstraintsOf("tensor_array_to_tensor", {"C1", "C2"})
+              .Constraint("C3", "Out@GRAD must have Out's shape and dtype")
+              .Input("X", "the forward op's, for the shapes of its elements")
+              .Input("Out@GRAD", "gradient of Out")
+              .Output("X@GRAD", "tensor array")
+              .AttrsOf("tensor_array_to_tensor")
+              .Takes(VarType::kLoDTensorArray, {"X"})
+              .NoGradient("first order only")
+              .Infer([](InferContext& ctx) {
+                RequireArray(ctx);
+                ctx.SetOutput("X@GRAD", ctx.Input("X"));
+              })
+              .Reference(JoinGrad));
+}
+
+}  // namespace coracle
