@@ -554,6 +554,7 @@ constexpr OpHint kOther[] = {
     {"ctc_align", "Input:i<3[b,t] InputLength:i<t[b]"},
     {"edit_distance", "Hyps:i<3[b,t] Refs:i<3[b,u] HypsLength:i<t[b] RefsLength:i<u[b]",
      "normalized=false"},
+    {"gather_tree", "Ids:i<3[t,b,k] Parents:i<k[t,b,k]"},
     {"viterbi_decode", "Input[b,t,n] Transition[n,n] Length:i<t[b]"},
     {"update_loss_scaling",
      "FoundInfinite:b[1] PrevLossScaling:+[1] InGoodSteps:c[1] InBadSteps:c[1]",

@@ -191,9 +191,13 @@ class Maker {
         {"array_to_lod_tensor", &Maker::AddSequences},
         {"shrink_rnn_memory", &Maker::AddSequences},
         {"max_sequence_len", &Maker::AddSequences},
+        {"reorder_lod_tensor_by_rank", &Maker::AddSequences},
+        {"tensor_array_to_tensor", &Maker::AddSequences},
+        {"beam_search_decode", &Maker::AddBeams},
     };
     if (type == "lod_reset" || type == "row_conv" || type == "im2sequence" ||
-        type.rfind("sequence_", 0) == 0) {
+        type == "beam_search" || type == "filter_by_instag" || type == "match_matrix_tensor" ||
+        type == "var_conv_2d" || type.rfind("sequence_", 0) == 0) {
       if (depth_ == 0) AddSequenceOp(type);
       return true;
     }
@@ -456,14 +460,37 @@ class Maker {
     memory.meta = {VarType::kLoDTensor, DType::kFloat32, {sequences, width}, 0};
     AddInput(memory);
     const Variable step = FillConstant(net_, {1}, DType::kInt64, 1);
-    const std::string shrunk = NewName("v"), joined = NewName("v");
+    const std::string shrunk = NewName("v"), joined = NewName("v"), sorted = NewName("v");
+    const std::string whole = NewName("v");
     net_.Append("shrink_rnn_memory",
                 {{"X", {memory.name}}, {"RankTable", {table}}, {"I", {step.name()}}},
                 {{"Out", {shrunk}}});
     net_.Append("array_to_lod_tensor", {{"X", {array}}, {"RankTable", {table}}},
                 {{"Out", {joined}}});
-    live_.push_back({shrunk});
-    live_.push_back({joined});
+    net_.Append("reorder_lod_tensor_by_rank",
+                {{"X", {choose_.OneIn(2) ? memory.name : joined}}, {"RankTable", {table}}},
+                {{"Out", {sorted}}});
+    net_.Append("tensor_array_to_tensor", {{"X", {array}}},
+                {{"Out", {whole}}, {"OutIndex", {NewName("v")}}});
+    for (const std::string& name : {shrunk, joined, sorted, whole}) live_.push_back({name});
+  }
+
+  // One step of a beam search, decoded.
+  void AddBeams() {
+    AddSequenceOp("beam_search");
+    const OpDesc search = block().op(block().NumOps() - 1);
+    const Variable zero = FillConstant(net_, {1}, DType::kInt64, 0);
+    const auto array_of = [&](const char* slot, DType dtype) {
+      const std::string array = NewName("array"), from = search.Output(slot)[0];
+      block().Var(array).SetMeta({VarType::kLoDTensorArray, dtype, {}, 0});
+      net_.Append("write_to_array", {{"X", {from}}, {"I", {zero.name()}}}, {{"Out", {array}}});
+      return array;
+    };
+    const std::string ids = array_of("selected_ids", DType::kInt64);
+    const std::string scores = array_of("selected_scores", DType::kFloat32);
+    net_.Append("beam_search_decode", {{"Ids", {ids}}, {"Scores", {scores}}},
+                {{"SentenceIds", {NewName("v")}}, {"SentenceScores", {NewName("v")}}},
+                {{"beam_size", int32_t{2}}, {"end_id", int32_t{0}}});
   }
 
   // An input whose rows are sequences of these lengths; `limit` > 0: indices.
@@ -516,6 +543,29 @@ class Maker {
              {"Updates", {PlainInput({rows, 1})}}};
     } else if (type == "sequence_expand_as") {
       ins = {{"X", {PlainInput({count, 2})}}, {"Y", {SequenceInput(lengths, 1)}}};
+    } else if (type == "beam_search") {
+      ins = {{"pre_ids", {PlainInput({rows, 1}, 3)}},
+             {"pre_scores", {PlainInput({rows, 1})}},
+             {"scores", {SequenceInput(lengths, 3)}}};
+      attrs = {{"level", int32_t{0}}, {"beam_size", int32_t{2}}, {"end_id", int32_t{0}}};
+    } else if (type == "filter_by_instag") {
+      ins = {{"Ins", {PlainInput({count, 2})}},
+             {"Ins_tag", {SequenceInput(lengths, 1, 3)}},
+             {"Filter_tag", {PlainInput({2}, 3)}}};
+      attrs = {{"is_lod", false}};
+    } else if (type == "match_matrix_tensor") {
+      ins = {{"X", {SequenceInput(lengths, 2)}},
+             {"Y", {SequenceInput(lengths, 2)}},
+             {"W", {PlainInput({2, 1, 2})}}};
+    } else if (type == "var_conv_2d") {
+      int64_t elements = 0;
+      for (uint64_t length : lengths) elements += static_cast<int64_t>(length * length);
+      const std::string size = SequenceInput(lengths, 1);
+      ins = {{"X", {PlainInput({elements, 1})}},
+             {"ROW", {size}},
+             {"COLUMN", {size}},
+             {"W", {PlainInput({1, 2})}}};
+      attrs = {{"KernelW", int32_t{2}}};
     } else if (type == "im2sequence") {
       ins = {{"X", {PlainInput({count, 1, 2, 2})}}};
       attrs = {{"kernels", Ints{1, 2}}};
