@@ -410,6 +410,7 @@ constexpr OpHint kSmooth[] = {
     {"dropout", "X", "dropout_prob=0.5|0|0.25"},
     {"rnn", "Input[t,n,i] SequenceLength?:i<t[n]", "", Recurrent},
     {"select_input", "X*[...] Mask:i<1[1]"},
+    {"tree_conv", "NodesVector[b,n,f] EdgeSet:i<1[b,e,2] Filter[f,3,o,k]", "max_depth=2|3"},
     {"linear_chain_crf", "Emission[b,t,3] Transition[5,3] Label:i<3[b,t] Length:i<t[b]"},
     {"warpctc", "Logits[t,b,3] Label:i<2[b,2] LogitsLength:i<t[b] LabelLength:i<2[b]", "blank=2"},
     {"select_output", "X Mask:i<2[1]", "", [](OpDraft& d) { d.outputs["Out"] = 2; }},

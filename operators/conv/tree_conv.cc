@@ -1,0 +1,231 @@
+// tree_conv: convolution over the nodes of trees (Mou et al., 2016).
+
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/index.h>
+#include <coracle/operators/sequence/sequences.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+// The type of Out.
+VarMeta TreeOut(const InferContext& ctx) {
+  const VarMeta &x = ctx.Input("NodesVector"), &edges = ctx.Input("EdgeSet");
+  const VarMeta& filter = ctx.Input("Filter");
+  ctx.Require("C1", x.shape.rank() == 3, x);
+  ctx.Require("C2", IsIndexType(edges.dtype) && edges.shape.CompatibleWith({x.shape[0], -1, 2}),
+              "EdgeSet", edges, "NodesVector", x);
+  const Shape& f = filter.shape;
+  ctx.Require("C3",
+              filter.dtype == x.dtype && f.rank() == 4 && InferContext::Matches(f[0], x.shape[2]) &&
+                  InferContext::Matches(f[1], 3),
+              "Filter", filter, "NodesVector", x);
+  return {VarType::kLoDTensor, x.dtype, {x.shape[0], x.shape[1], f[2], f[3]}, 0};
+}
+
+// The edges of one tree, by parent. Nodes count from 0.
+class Tree {
+ public:
+  // Requires the nodes to exist and to have one parent at most.
+  Tree(const IndexReader& edges, int64_t begin, int64_t most, int64_t nodes,
+       const RunConstraint& valid)
+      : valid_(valid) {
+    const auto num = static_cast<size_t>(nodes);
+    first_.assign(num + 1, 0);
+    std::vector<bool> is_child(num, false);
+    int64_t count = 0;
+    for (; count < most; ++count) {
+      const int64_t parent = edges[2 * (begin + count)], child = edges[2 * (begin + count) + 1];
+      if (parent == 0 || child == 0) break;
+      valid.Require(parent > 0 && parent <= nodes && child > 0 && child <= nodes, "edge", parent,
+                    "to", child, "nodes", nodes);
+      const auto at = static_cast<size_t>(child - 1);
+      valid.Require(!is_child[at], "second parent of", child);
+      is_child[at] = true;
+      ++first_[static_cast<size_t>(parent)];
+    }
+    size_ = std::min(nodes, count + 1);
+    for (size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+    children_.resize(static_cast<size_t>(count));
+    std::vector<int64_t> next(first_.begin(), first_.end() - 1);
+    for (int64_t e = 0; e < count; ++e) {
+      const auto parent = static_cast<size_t>(edges[2 * (begin + e)] - 1);
+      children_[static_cast<size_t>(next[parent]++)] = edges[2 * (begin + e) + 1] - 1;
+    }
+  }
+
+  int64_t size() const { return size_; }  // nodes that may be in the tree
+  // visit(node, eta_l, eta_r, eta_t) for u and its descendants less than max_depth below it.
+  template <class Visit>
+  void ForEachBelow(int64_t u, int64_t max_depth, const Visit& visit) const {
+    const auto full = static_cast<double>(max_depth);
+    struct At {
+      int64_t node, depth, position, siblings;
+    };
+    std::vector<At> stack{{u, 0, 1, 1}};
+    while (!stack.empty()) {
+      const At at = stack.back();
+      stack.pop_back();
+      const double top = (full - static_cast<double>(at.depth)) / full;
+      const double side = at.siblings == 1 ? 0.5
+                                           : static_cast<double>(at.position - 1) /
+                                                 static_cast<double>(at.siblings - 1);
+      const double left = (1 - top) * side;
+      visit(at.node, left, (1 - top) * (1 - left), top);
+      if (at.depth + 1 >= max_depth) continue;
+      const auto nodes = static_cast<int64_t>(first_.size()) - 1;
+      valid_.Require(at.depth < nodes, "a cycle through node", at.node + 1);
+      const auto node = static_cast<size_t>(at.node);
+      const int64_t begin = first_[node], count = first_[node + 1] - begin;
+      for (int64_t k = 0; k < count; ++k)
+        stack.push_back({children_[static_cast<size_t>(begin + k)], at.depth + 1, k + 1, count});
+    }
+  }
+
+ private:
+  std::vector<int64_t> first_, children_;
+  const RunConstraint& valid_;
+  int64_t size_ = 0;
+};
+
+// visit(row of Out, row of NodesVector, eta_l, eta_r, eta_t) for all pairs of a batch.
+class Trees {
+ public:
+  explicit Trees(const PrepareContext& ctx)
+      : edges_(ctx.Input("EdgeSet")),
+        nodes_(ctx.Input("NodesVector").shape[1]),
+        max_depth_(ctx.Attr<int32_t>("max_depth")),
+        valid_(ctx, "C4") {}
+  template <class Visit>
+  void ForEach(Workspace& ws, const Visit& visit) const {
+    const IndexReader edges(ws, edges_);
+    const int64_t most = edges_.shape[1];
+    for (int64_t b = 0; b < edges_.shape[0]; ++b) {
+      const Tree tree(edges, b * most, most, nodes_, valid_);
+      for (int64_t u = 0; u < tree.size(); ++u) {
+        if (u % 256 == 0) CheckTimeLimit("convolving trees");
+        tree.ForEachBelow(u, max_depth_, [&](int64_t v, double l, double r, double t) {
+          visit(b * nodes_ + u, b * nodes_ + v, l, r, t);
+        });
+      }
+    }
+  }
+
+ private:
+  TensorArg edges_;
+  int64_t nodes_, max_depth_;
+  RunConstraint valid_;
+};
+
+template <class T>
+KernelOf<T> TreeConv(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("NodesVector"), filter = ctx.Input("Filter");
+  const TensorArg out = ctx.Output("Out");
+  const Trees trees(ctx);
+  const int64_t features = filter.shape[0], width = filter.shape[2] * filter.shape[3];
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *f = ws.Data<const T>(filter);
+    T* o = ws.Data<T>(out);
+    std::fill_n(o, out.numel, T(0));
+    trees.ForEach(ws, [&](int64_t u, int64_t v, double left, double right, double top) {
+      const T eta[] = {static_cast<T>(left), static_cast<T>(right), static_cast<T>(top)};
+      for (int64_t i = 0; i < features * 3; ++i) {
+        const T share = eta[i % 3] * in[v * features + i / 3];
+        for (int64_t j = 0; j < width; ++j) o[u * width + j] += share * f[i * width + j];
+      }
+    });
+  };
+}
+
+template <class T>
+KernelOf<T> TreeConvGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("NodesVector"), filter = ctx.Input("Filter");
+  const TensorArg dout = ctx.Input("Out@GRAD");
+  const TensorArg dx = ctx.Output("NodesVector@GRAD"), df = ctx.Output("Filter@GRAD");
+  const Trees trees(ctx);
+  const int64_t features = filter.shape[0], width = filter.shape[2] * filter.shape[3];
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *f = ws.Data<const T>(filter);
+    const T* given = ws.Data<const T>(dout);
+    T* to_x = dx ? ws.Data<T>(dx) : nullptr;
+    T* to_f = df ? ws.Data<T>(df) : nullptr;
+    if (to_x) std::fill_n(to_x, dx.numel, T(0));
+    if (to_f) std::fill_n(to_f, df.numel, T(0));
+    trees.ForEach(ws, [&](int64_t u, int64_t v, double left, double right, double top) {
+      const T eta[] = {static_cast<T>(left), static_cast<T>(right), static_cast<T>(top)};
+      const T* g = given + u * width;
+      for (int64_t i = 0; i < features * 3; ++i) {
+        const int64_t from = v * features + i / 3;
+        T sum = 0;
+        for (int64_t j = 0; j < width; ++j) {
+          sum += g[j] * f[i * width + j];
+          if (to_f) to_f[i * width + j] += eta[i % 3] * in[from] * g[j];
+        }
+        if (to_x) to_x[from] += eta[i % 3] * sum;
+      }
+    });
+  };
+}
+
+void DeclareTrees(OpDef& def) {
+  def.Input("NodesVector", "floating-point tensor [batch, nodes, features]")
+      .Input("EdgeSet",
+             "int32 or int64 tensor [batch, edges, 2]: parent and child, counted from "
+             "1; a pair with a 0 ends the list")
+      .Input("Filter",
+             "tensor [features, 3, O, K] of NodesVector's dtype: weights of left, right "
+             "and top")
+      .NoGradientTo({"EdgeSet"});
+}
+
+}  // namespace
+
+void RegisterTreeConv(OpRegistry& ops) {
+  ops.Add(OpDef("tree_conv")
+              .Doc("Out[u] = the sum over u and its descendants v at depths d < max_depth below it "
+                   "of NodesVector[v] (l Filter[:, 0] + r Filter[:, 1] + t Filter[:, 2]), where t "
+                   "= (max_depth - d) / max_depth, l = (1 - t) (position of v among its siblings, "
+                   "from 0 to 1; 0.5 if it has none or is u), r = (1 - t) (1 - l). A tree has one "
+                   "node more than edges; rows of Out behind them are 0.")
+              .Constraint("C1", "NodesVector must be [batch, nodes, features]")
+              .Constraint("C2", "EdgeSet must be int32 or int64 [batch, edges, 2]")
+              .Constraint("C3", "Filter must be [features, 3, O, K], of NodesVector's dtype")
+              .Constraint(
+                  "C4",
+                  "edges must join nodes that exist, and be those of trees: no node may have two "
+                  "parents, or be its own ancestor")
+              .Apply(DeclareTrees)
+              .Output("Out", "tensor [batch, nodes, O, K]")
+              .Attr<int32_t>("max_depth", 2, "depths of a window")
+              .Range(2, std::nullopt)
+              .NoLod()
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", TreeOut(ctx)); })
+              .GradientOp({"NodesVector", "EdgeSet", "Filter"})
+              .Reference(TreeConv<float>, TreeConv<double>));
+  ops.Add(OpDef("tree_conv_grad")
+              .Doc("Gradients of tree_conv.")
+              .ConstraintsOf("tree_conv", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+              .Apply(DeclareTrees)
+              .Input("Out@GRAD", "gradient of Out")
+              .OptionalOutput("NodesVector@GRAD", "gradient of NodesVector")
+              .OptionalOutput("Filter@GRAD", "gradient of Filter")
+              .AttrsOf("tree_conv")
+              .NoGradient("second derivatives of tree_conv are not provided")
+              .Infer([](InferContext& ctx) {
+                const VarMeta out = TreeOut(ctx);
+                const VarMeta& dout = ctx.Input("Out@GRAD");
+                ctx.Require("C5", dout.dtype == out.dtype && dout.shape.CompatibleWith(out.shape),
+                            "Out@GRAD", dout, "Out", out);
+                ctx.SetOutput("NodesVector@GRAD", ctx.Input("NodesVector"));
+                ctx.SetOutput("Filter@GRAD", ctx.Input("Filter"));
+              })
+              .Reference(TreeConvGrad<float>, TreeConvGrad<double>));
+}
+
+}  // namespace coracle
