@@ -1,5 +1,6 @@
 // beam_search: one step of a beam search.
 
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -105,6 +106,7 @@ KernelOf<T> BeamSearch(const PrepareContext& ctx) {
       const auto first = static_cast<int64_t>(sources[s]);
       const auto last = static_cast<int64_t>(sources[s + 1]);
       for (int64_t r = first; r < last; ++r) {
+        CheckTimeLimit("searching a beam");
         if (before[r] == end) {
           beam.Offer({r, end, pre[r], true});
           continue;

@@ -1,6 +1,7 @@
 // match_matrix_tensor: how well each word of one text fits each word of another.
 
 #include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -62,6 +63,7 @@ class Samples {
     const Sequences x = x_(ws), y = y_(ws);
     int64_t at = 0;
     for (int64_t i = 0; i < x.count(); ++i) {
+      CheckTimeLimit("matching texts");
       for (int64_t t = 0; t < kinds_; ++t) {
         for (int64_t p = x.begin(i); p < x.end(i); ++p) {
           for (int64_t q = y.begin(i); q < y.end(i); ++q) visit(at++, p, t, q);

@@ -1,6 +1,7 @@
 // var_conv_2d: convolution of images of different sizes.
 
 #include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -82,6 +83,7 @@ class Images {
   // visit(element of Col of the image, element of X, or -1 outside of the image).
   template <class Visit>
   void ForEachTap(const Image& image, const Visit& visit) const {
+    CheckTimeLimit("convolving images");
     int64_t at = 0;
     for (int64_t tap = 0; tap < taps(); ++tap) {
       const int64_t c = tap / (kh_ * kw_), u = tap / kw_ % kh_, v = tap % kw_;
