@@ -1,28 +1,44 @@
 #pragma once
-// Two-dimensional convolution: geometry, and the fast kernels of conv2d and depthwise_conv2d.
+// Convolution of images and of volumes: geometry, and the fast kernels of conv2d, depthwise_conv2d
+// and conv3d.
 
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/window.h>
 
 namespace coracle {
 
-// Element strides of an image tensor.
+// Element strides of a tensor of images or volumes.
 struct ImageStrides {
-  int64_t n = 0, c = 0, h = 0, w = 0;
+  int64_t n = 0, c = 0, d = 0, h = 0, w = 0;
 };
-ImageStrides StridesOf(int64_t channels, int64_t height, int64_t width, bool channels_last);
+ImageStrides StridesOf(int64_t channels, int64_t depth, int64_t height, int64_t width,
+                       bool channels_last);
 
-struct ConvGeometry {
-  int64_t batch = 0, in_channels = 0, out_channels = 0, groups = 1;
+// The windows along each axis; d of images has one position.
+struct WindowAxes {
+  int axes = 2;
+  WindowAxis d{.in = 1, .kernel = 1, .out = 1};
   WindowAxis h, w;
+
+  // Axis i of {h, w} or {d, h, w}.
+  WindowAxis& axis(int i) { return i == axes - 1 ? w : i == axes - 2 ? h : d; }
+  const WindowAxis& axis(int i) const { return i == axes - 1 ? w : i == axes - 2 ? h : d; }
+  int64_t InPixels() const { return d.in * h.in * w.in; }
+  int64_t OutPixels() const { return d.out * h.out * w.out; }
+};
+
+struct ConvGeometry : WindowAxes {
+  int64_t batch = 0, in_channels = 0, out_channels = 0, groups = 1;
   bool channels_last = false;
 
-  ImageStrides InStrides() const { return StridesOf(in_channels, h.in, w.in, channels_last); }
-  ImageStrides OutStrides() const { return StridesOf(out_channels, h.out, w.out, channels_last); }
-  int64_t InputNumel() const { return batch * in_channels * h.in * w.in; }
-  int64_t OutputNumel() const { return batch * out_channels * h.out * w.out; }
+  ImageStrides InStrides() const { return StridesOf(in_channels, d.in, h.in, w.in, channels_last); }
+  ImageStrides OutStrides() const {
+    return StridesOf(out_channels, d.out, h.out, w.out, channels_last);
+  }
+  int64_t InputNumel() const { return batch * in_channels * InPixels(); }
+  int64_t OutputNumel() const { return batch * out_channels * OutPixels(); }
   int64_t FilterNumel() const {
-    return out_channels * (in_channels / groups) * h.kernel * w.kernel;
+    return out_channels * (in_channels / groups) * d.kernel * h.kernel * w.kernel;
   }
 };
 
@@ -37,7 +53,7 @@ WindowSpec ConvWindow(const Context& ctx) {
   return spec;
 }
 
-// Of a prepared op: attrs as ConvWindow, groups, data_format; filter [M, C / groups, kh, kw].
+// Of a prepared op: attrs as ConvWindow, groups, data_format; filter [M, C / groups, kernel].
 ConvGeometry ConvGeometryOf(const PrepareContext& ctx, const TensorArg& input,
                             const TensorArg& filter);
 

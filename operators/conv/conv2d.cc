@@ -39,20 +39,21 @@ void RequireGroups(const InferContext& ctx, int64_t channels, const Shape& filte
 ConvShapes CheckConv(const InferContext& ctx) {
   const Shape& input = ctx.InputShape("Input");
   const Shape& filter = ctx.InputShape("Filter");
-  ctx.Require("C1", input.rank() == 4, input.rank());
-  ctx.Require("C2", filter.rank() == 4, filter.rank());
+  const int axes = AxesOf(ctx.op().type());
+  ctx.Require("C1", input.rank() == 2 + axes, input.rank());
+  ctx.Require("C2", filter.rank() == 2 + axes, filter.rank());
   const WindowSpec spec = ConvWindow(ctx);
-  ctx.Require("C3", StridesAreValid(spec), spec.strides);
+  ctx.Require("C3", StridesAreValid(spec, axes), spec.strides);
   if (!PaddingAlgorithmIsKnown(spec))
     ctx.Fail("C4", "padding_algorithm", "'" + spec.padding_algorithm.substr(0, 40) + "'");
-  ctx.Require("C4", PaddingsAreValid(spec), "paddings", spec.paddings);
-  ctx.Require("C5", DilationsAreValid(spec), spec.dilations);
-  const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
+  ctx.Require("C4", PaddingsAreValid(spec, axes), "paddings", spec.paddings);
+  ctx.Require("C5", DilationsAreValid(spec, axes), spec.dilations);
+  const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"), axes);
   RequireGroups(ctx, input[layout.channel()], filter);
   ConvShapes shapes{input, filter[0]};
   shapes.output[layout.channel()] = filter[0];
-  for (int axis : {0, 1}) {
-    const int dim = axis == 0 ? layout.height() : layout.width();
+  for (int axis = 0; axis < axes; ++axis) {
+    const int dim = layout.axis(axis);
     const WindowAxis w = ResolveAxis(spec, axis, input[dim], filter[2 + axis]);
     ctx.Require("C7", w.out != 0, "kernel", w.kernel, "size", w.in);
     shapes.output[dim] = w.out;
@@ -90,32 +91,44 @@ void InferConvGrad(InferContext& ctx) {
 
 // --- reference kernels ---
 
-// Calls f(input offset, filter offset) for every product that makes up output (n, m, y, x).
+// An output position of one channel.
+struct Place {
+  int64_t z, y, x;
+};
+
+// Calls f(input offset, filter offset) for every product that makes up output (n, m, at).
 template <class F>
-void ForWindow(const ConvGeometry& g, int64_t n, int64_t m, int64_t y, int64_t x, F&& f) {
+void ForWindow(const ConvGeometry& g, int64_t n, int64_t m, const Place& at, F&& f) {
   const ImageStrides s = g.InStrides();
   const int64_t channels = g.in_channels / g.groups;
   const int64_t first = m / (g.out_channels / g.groups) * channels;
   for (int64_t c = 0; c < channels; ++c) {
-    for (int64_t i = 0; i < g.h.kernel; ++i) {
-      const int64_t row = g.h.Start(y) + i * g.h.dilation;
-      if (row < 0 || row >= g.h.in) continue;
-      for (int64_t j = 0; j < g.w.kernel; ++j) {
-        const int64_t column = g.w.Start(x) + j * g.w.dilation;
-        if (column < 0 || column >= g.w.in) continue;
-        f(n * s.n + (first + c) * s.c + row * s.h + column * s.w,
-          ((m * channels + c) * g.h.kernel + i) * g.w.kernel + j);
+    for (int64_t l = 0; l < g.d.kernel; ++l) {
+      const int64_t slice = g.d.Start(at.z) + l * g.d.dilation;
+      if (slice < 0 || slice >= g.d.in) continue;
+      for (int64_t i = 0; i < g.h.kernel; ++i) {
+        const int64_t row = g.h.Start(at.y) + i * g.h.dilation;
+        if (row < 0 || row >= g.h.in) continue;
+        for (int64_t j = 0; j < g.w.kernel; ++j) {
+          const int64_t column = g.w.Start(at.x) + j * g.w.dilation;
+          if (column < 0 || column >= g.w.in) continue;
+          f(n * s.n + (first + c) * s.c + slice * s.d + row * s.h + column * s.w,
+            (((m * channels + c) * g.d.kernel + l) * g.h.kernel + i) * g.w.kernel + j);
+        }
       }
     }
   }
 }
 
-// Calls f(y, x, output offset) for every position of one output plane.
+// Calls f(place, output offset) for every position of one channel of the output.
 template <class F>
 void ForPlane(const ConvGeometry& g, int64_t n, int64_t m, F&& f) {
   const ImageStrides s = g.OutStrides();
-  for (int64_t y = 0; y < g.h.out; ++y) {
-    for (int64_t x = 0; x < g.w.out; ++x) f(y, x, n * s.n + m * s.c + y * s.h + x * s.w);
+  for (int64_t z = 0; z < g.d.out; ++z) {
+    for (int64_t y = 0; y < g.h.out; ++y) {
+      for (int64_t x = 0; x < g.w.out; ++x)
+        f(Place{z, y, x}, n * s.n + m * s.c + z * s.d + y * s.h + x * s.w);
+    }
   }
 }
 
@@ -134,9 +147,9 @@ KernelOf<T> ConvReference(const PrepareContext& ctx) {
     ParallelFor(g.batch * g.out_channels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {
         const int64_t n = plane / g.out_channels, m = plane % g.out_channels;
-        ForPlane(g, n, m, [&](int64_t y, int64_t x, int64_t o) {
+        ForPlane(g, n, m, [&](const Place& at, int64_t o) {
           T sum = b ? b[m] : T(0);
-          ForWindow(g, n, m, y, x, [&](int64_t i, int64_t k) { sum += in[i] * w[k]; });
+          ForWindow(g, n, m, at, [&](int64_t i, int64_t k) { sum += in[i] * w[k]; });
           out[o] = sum + (r ? r[o] : T(0));
         });
       }
@@ -162,8 +175,8 @@ KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
         std::fill(di + begin * image, di + end * image, T(0));
         for (int64_t n = begin; n < end; ++n) {
           for (int64_t m = 0; m < g.out_channels; ++m) {
-            ForPlane(g, n, m, [&](int64_t y, int64_t x, int64_t o) {
-              ForWindow(g, n, m, y, x, [&](int64_t i, int64_t k) { di[i] += go[o] * w[k]; });
+            ForPlane(g, n, m, [&](const Place& at, int64_t o) {
+              ForWindow(g, n, m, at, [&](int64_t i, int64_t k) { di[i] += go[o] * w[k]; });
             });
           }
         }
@@ -176,8 +189,8 @@ KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
         std::fill(dw + begin * size, dw + end * size, T(0));
         for (int64_t m = begin; m < end; ++m) {
           for (int64_t n = 0; n < g.batch; ++n) {
-            ForPlane(g, n, m, [&](int64_t y, int64_t x, int64_t o) {
-              ForWindow(g, n, m, y, x, [&](int64_t i, int64_t k) { dw[k] += go[o] * in[i]; });
+            ForPlane(g, n, m, [&](const Place& at, int64_t o) {
+              ForWindow(g, n, m, at, [&](int64_t i, int64_t k) { dw[k] += go[o] * in[i]; });
             });
           }
         }
@@ -263,34 +276,57 @@ void ConvGradGradient(GradientContext& g) {
 
 // --- registration ---
 
-void DeclareConvAttrs(OpDef& def) {
-  def.Attr<std::vector<int32_t>>("strides", {1, 1}, "step of the window: {height, width}")
-      .Attr<std::vector<int32_t>>("paddings", {0, 0},
-                                  "zeros around: {height, width} or {top, bottom, left, right}")
+// What the declarations say of images and of volumes.
+struct Words {
+  int axes;
+  std::string two, two_or_four, rank, images, last, channels_last;
+};
+Words WordsOf(const std::string& type) {
+  if (AxesOf(type) == 2)
+    return {2, "two", "two or four", "4", "images [N, C, H, W]", "[N, H, W, C]", "NHWC"};
+  return {3, "three", "three or six", "5", "volumes [N, C, D, H, W]", "[N, D, H, W, C]", "NDHWC"};
+}
+
+void DeclareConvAttrs(OpDef& def, const Words& words) {
+  using Ints = std::vector<int32_t>;
+  const auto n = static_cast<size_t>(words.axes);
+  const std::string first = words.axes == 2 ? "NCHW" : "NCDHW";
+  def.Attr<Ints>("strides", Ints(n, 1), "steps of the window along the axes")
+      .Attr<Ints>("paddings", Ints(n, 0),
+                  "zeros around: one number for each axis, or two, before and after: {top, bottom, "
+                  "left, right}")
       .Attr<std::string>("padding_algorithm", "EXPLICIT",
                          "EXPLICIT: as paddings says; SAME: output size ceil(in / stride), "
                          "dilation 1; VALID: none")
       .OneOf({"EXPLICIT", "SAME", "VALID"})
-      .Attr<std::vector<int32_t>>("dilations", {1, 1}, "distance of kernel elements")
+      .Attr<Ints>("dilations", Ints(n, 1), "distance of kernel elements")
       .Attr<int32_t>("groups", 1, "channels and filters are split into so many groups")
-      .Attr<std::string>("data_format", "NCHW",
-                         "layout of Input and Output: NCHW (AnyLayout too) or NHWC")
-      .OneOf({"NCHW", "NHWC", "AnyLayout"})
+      .Attr<std::string>(
+          "data_format", first,
+          "layout of Input and Output: " + first + " (AnyLayout too) or " + words.channels_last)
+      .OneOf({first, words.channels_last, "AnyLayout"})
       .Attr<bool>("is_test", false, "accepted, without effect");
 }
 
+// Only images have passes that change their layout.
+void DeclareLayout(OpDef& def, int axes, const std::vector<std::string>& slots) {
+  if (axes == 2) def.ImageLayout("data_format", slots);
+}
+
 OpDef ForwardDef(const std::string& type, const std::string& what) {
+  const Words words = WordsOf(type);
   return OpDef(type)
       .Doc(what +
            " Output[n, m, y, x] = Bias[m] + ResidualData[n, m, y, x] + sum over c, i, j of "
            "Input[n, c, y * stride + i * dilation - pad, ...] * Filter[m, c, i, j] "
            "(cross-correlation, zeros outside), c over the channels of m's group. Output size: (in "
            "+ pad_before + pad_after - (dilation * (kernel - 1) + 1)) / stride + 1.")
-      .Constraint("C1", "Input must have rank 4")
-      .Constraint("C2", "Filter must have rank 4")
-      .Constraint("C3", "strides must be two positive numbers")
-      .Constraint("C4", "paddings must be two or four numbers >= 0, and padding_algorithm known")
-      .Constraint("C5", "dilations must be two positive numbers")
+      .Constraint("C1", "Input must have rank " + words.rank)
+      .Constraint("C2", "Filter must have rank " + words.rank)
+      .Constraint("C3", "strides must be " + words.two + " positive numbers")
+      .Constraint("C4", "paddings must be " + words.two_or_four +
+                            " numbers >= 0, and padding_algorithm known")
+      .Constraint("C5", "dilations must be " + words.two + " positive numbers")
       .Constraint("C6",
                   "groups must be positive and divide the number of filters, and Filter.shape[1] * "
                   "groups must be the channels of Input")
@@ -298,13 +334,13 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
       .Constraint("C8", "all inputs must have one dtype")
       .Constraint("C9", "Bias must have shape [M]")
       .Constraint("C10", "ResidualData must have Output's shape")
-      .Input("Input", "images [N, C, H, W], or [N, H, W, C] for NHWC")
-      .Input("Filter", "filters [M, C / groups, kh, kw] in either layout")
+      .Input("Input", words.images + ", or " + words.last + " for " + words.channels_last)
+      .Input("Filter", "filters [M, C / groups, kernel's axes] in either layout")
       .OptionalInput("Bias", "[M], added to every output channel")
       .OptionalInput("ResidualData", "added to Output; of its shape")
-      .Output("Output", "[N, M, H', W'], or [N, H', W', M] for NHWC")
-      .Apply(DeclareConvAttrs)
-      .ImageLayout("data_format", {"Input", "ResidualData", "Output"})
+      .Output("Output", "in Input's layout with M channels")
+      .Apply(DeclareConvAttrs, words)
+      .Apply(DeclareLayout, words.axes, std::vector<std::string>{"Input", "ResidualData", "Output"})
       .Infer(InferConv)
       .Gradient(ConvGradient)
       .Reference(ConvReference<float>, ConvReference<double>)
@@ -324,7 +360,8 @@ OpDef GradDef(const std::string& type) {
       .OptionalOutput("Filter@GRAD", "gradient of Filter")
       .OptionalOutput("Bias@GRAD", "gradient of Bias")
       .AttrsOf(type)
-      .ImageLayout("data_format", {"Input", "Output@GRAD", "Input@GRAD"})
+      .Apply(DeclareLayout, AxesOf(type),
+             std::vector<std::string>{"Input", "Output@GRAD", "Input@GRAD"})
       .NoGradientTo({"Bias"})
       .Infer(InferConvGrad)
       .Gradient(ConvGradGradient)
@@ -340,6 +377,9 @@ void RegisterConv2d(OpRegistry& ops) {
   ops.Add(ForwardDef("depthwise_conv2d",
                      "conv2d for groups = channels of Input: each channel has its own filters."));
   ops.Add(GradDef("depthwise_conv2d"));
+  ops.Add(
+      ForwardDef("conv3d", "Three-dimensional convolution, with a depth beside y and x below."));
+  ops.Add(GradDef("conv3d"));
 }
 
 }  // namespace coracle

@@ -29,19 +29,29 @@ struct Descs {
 
 Descs DescsOf(const ConvGeometry& g, DType dtype, DType filter_dtype) {
   Descs d;
-  const Tag image = g.channels_last ? Tag::nhwc : Tag::nchw;
-  d.src = onednn::Desc({g.batch, g.in_channels, g.h.in, g.w.in}, image, dtype);
-  d.dst = onednn::Desc({g.batch, g.out_channels, g.h.out, g.w.out}, image, dtype);
-  const int64_t in = g.in_channels / g.groups, out = g.out_channels / g.groups;
-  memory::dims dims{out, in, g.h.kernel, g.w.kernel};
+  memory::dims src{g.batch, g.in_channels}, dst{g.batch, g.out_channels};
+  memory::dims dims{g.out_channels / g.groups, g.in_channels / g.groups};
   if (g.groups > 1) dims.insert(dims.begin(), g.groups);
+  for (int i = 0; i < g.axes; ++i) {
+    const WindowAxis& axis = g.axis(i);
+    src.push_back(axis.in);
+    dst.push_back(axis.out);
+    dims.push_back(axis.kernel);
+    d.strides.push_back(axis.stride);
+    d.dilations.push_back(axis.dilation - 1);
+    d.before.push_back(axis.before);
+    d.after.push_back(axis.after);
+  }
+  const bool volumes = g.axes == 3, groups = g.groups > 1;
+  const Tag image =
+      g.channels_last ? (volumes ? Tag::ndhwc : Tag::nhwc) : (volumes ? Tag::ncdhw : Tag::nchw);
+  const Tag filter =
+      groups ? (volumes ? Tag::goidhw : Tag::goihw) : (volumes ? Tag::oidhw : Tag::oihw);
+  d.src = onednn::Desc(src, image, dtype);
+  d.dst = onednn::Desc(dst, image, dtype);
   d.filter_any = onednn::Desc(dims, Tag::any, filter_dtype);
-  d.filter = onednn::Desc(dims, g.groups > 1 ? Tag::goihw : Tag::oihw, filter_dtype);
+  d.filter = onednn::Desc(dims, filter, filter_dtype);
   d.bias = onednn::Vector(g.out_channels, filter_dtype);
-  d.strides = {g.h.stride, g.w.stride};
-  d.dilations = {g.h.dilation - 1, g.w.dilation - 1};
-  d.before = {g.h.before, g.w.before};
-  d.after = {g.h.after, g.w.after};
   d.attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return d;
 }
@@ -331,7 +341,7 @@ Kernel MakeOfParts(const ConvGeometry& g, const std::vector<ConvPart>& parts, Ma
 // A share of the filter gradient takes as much memory as the filter, so each must sum over at least
 // 64 output positions.
 int64_t SharesWanted(const ConvGeometry& g) {
-  return std::min(PartsWanted(g), 1 + g.batch * g.h.out * g.w.out / 64);
+  return std::min(PartsWanted(g), 1 + g.batch * g.OutPixels() / 64);
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ std::vector<ConvPart> SplitImages(const ConvGeometry& g, int64_t wanted) {
 }
 
 std::vector<ConvPart> SplitOutputs(const ConvGeometry& g, int64_t wanted) {
-  if (!g.channels_last || g.batch >= wanted) return SplitImages(g, wanted);
+  if (g.axes != 2 || !g.channels_last || g.batch >= wanted) return SplitImages(g, wanted);
   const int64_t of_image = std::min((wanted + g.batch - 1) / g.batch, g.h.out);
   std::vector<ConvPart> parts;
   for (int64_t i = 0; i < g.batch * of_image; ++i) {
@@ -77,7 +77,7 @@ std::vector<ConvPart> SplitOutputs(const ConvGeometry& g, int64_t wanted) {
 }
 
 std::vector<ConvPart> SplitInputs(const ConvGeometry& g, int64_t wanted) {
-  if (!g.channels_last || g.batch >= wanted) return SplitImages(g, wanted);
+  if (g.axes != 2 || !g.channels_last || g.batch >= wanted) return SplitImages(g, wanted);
   const int64_t of_image = std::min((wanted + g.batch - 1) / g.batch, g.h.in);
   std::vector<ConvPart> parts;
   for (int64_t i = 0; i < g.batch * of_image; ++i) {

@@ -416,7 +416,7 @@ PackedLayout LayoutOf(const PaddedGeometry& d, const ForwardFilter& f, const Sha
 }  // namespace
 
 bool ConvWindowTakes(const ConvGeometry& g) {
-  return g.channels_last && g.groups == 1 && g.w.dilation == 1;
+  return g.axes == 2 && g.channels_last && g.groups == 1 && g.w.dilation == 1;
 }
 
 // Measured: a kernel of one element is a plain matrix product, which oneDNN does better, and in a

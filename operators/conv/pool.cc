@@ -1,6 +1,7 @@
 #include <coracle/operators/conv/pool.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace coracle {
 
@@ -11,15 +12,16 @@ PoolRange PoolGeometry::Range(const WindowAxis& axis, int64_t out) const {
     return {begin, end, end - begin};
   }
   const int64_t start = axis.Start(out);
-  const int64_t stop = std::min(start + axis.kernel, axis.in + axis.before);
+  const int64_t stop = std::min(start + axis.kernel, axis.in + axis.after);
   const int64_t begin = std::clamp<int64_t>(start, 0, axis.in);
   return {begin, std::clamp<int64_t>(stop, begin, axis.in), std::max<int64_t>(stop - start, 0)};
 }
 
-int64_t PoolGeometry::Divisor(const PoolRange& y, const PoolRange& x) const {
-  const int64_t area =
-      exclusive || adaptive ? (y.end - y.begin) * (x.end - x.begin) : y.extent * x.extent;
-  return std::max<int64_t>(area, 1);
+int64_t PoolGeometry::Divisor(const PoolWindow& window) const {
+  int64_t count = 1;
+  for (const PoolRange& r : {window.z, window.y, window.x})
+    count *= exclusive || adaptive ? r.end - r.begin : r.extent;
+  return std::max<int64_t>(count, 1);
 }
 
 }  // namespace coracle

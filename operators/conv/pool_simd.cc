@@ -28,28 +28,41 @@ HWY_INLINE void ForChannels(int64_t n, F&& f) {
   if (c < n) f(c, n - c);
 }
 
-// Calls f(rows, columns, output offset) for every window of one output row.
+// Calls f(window, output offset) for every window of one output row; rows of all depths are counted
+// together.
 template <class F>
-HWY_INLINE void ForRow(const PoolGeometry& g, int64_t n, int64_t y, F&& f) {
+HWY_INLINE void ForRow(const PoolGeometry& g, int64_t n, int64_t row, F&& f) {
   const ImageStrides s = g.OutStrides();
-  const PoolRange rows = g.Range(g.h, y);
-  for (int64_t x = 0; x < g.w.out; ++x) f(rows, g.Range(g.w, x), n * s.n + y * s.h + x * s.w);
+  PoolWindow window{g.Range(g.d, row / g.h.out), g.Range(g.h, row % g.h.out), {}};
+  for (int64_t x = 0; x < g.w.out; ++x) {
+    window.x = g.Range(g.w, x);
+    f(window, n * s.n + row * s.h + x * s.w);
+  }
+}
+
+// Calls f(offset within the image) for every pixel of a window.
+template <class F>
+HWY_INLINE void ForPixels(const ImageStrides& s, const PoolWindow& window, F&& f) {
+  for (int64_t l = window.z.begin; l < window.z.end; ++l) {
+    for (int64_t i = window.y.begin; i < window.y.end; ++i) {
+      for (int64_t j = window.x.begin; j < window.x.end; ++j) f(l * s.d + i * s.h + j * s.w);
+    }
+  }
 }
 
 void MaxRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float* out) {
   const D d;
   const ImageStrides s = g.InStrides();
-  ForRow(g, n, y, [&](const PoolRange& rows, const PoolRange& columns, int64_t o) HWY_ATTR {
-    const float* first = in + n * s.n + rows.begin * s.h + columns.begin * s.w;
-    const bool empty = rows.begin >= rows.end || columns.begin >= columns.end;
+  ForRow(g, n, y, [&](const PoolWindow& window, int64_t o) HWY_ATTR {
+    const float* image = in + n * s.n;
+    const int64_t first = window.z.begin * s.d + window.y.begin * s.h + window.x.begin * s.w;
+    const bool empty = window.empty();
     ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
-      V best = empty ? hn::Zero(d) : LoadFirst(first + c, left);
-      for (int64_t i = 0; !empty && i < rows.end - rows.begin; ++i) {
-        for (int64_t j = 0; j < columns.end - columns.begin; ++j) {
-          const V v = LoadFirst(first + i * s.h + j * s.w + c, left);
-          best = hn::IfThenElse(hn::Gt(v, best), v, best);
-        }
-      }
+      V best = empty ? hn::Zero(d) : LoadFirst(image + first + c, left);
+      ForPixels(s, window, [&](int64_t at) HWY_ATTR {
+        const V v = LoadFirst(image + at + c, left);
+        best = hn::IfThenElse(hn::Gt(v, best), v, best);
+      });
       StoreFirst(best, out + o + c, left);
     });
   });
@@ -58,14 +71,13 @@ void MaxRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float*
 void AverageRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float* out) {
   const D d;
   const ImageStrides s = g.InStrides();
-  ForRow(g, n, y, [&](const PoolRange& rows, const PoolRange& columns, int64_t o) HWY_ATTR {
-    const V scale = hn::Set(d, 1.0f / static_cast<float>(g.Divisor(rows, columns)));
+  ForRow(g, n, y, [&](const PoolWindow& window, int64_t o) HWY_ATTR {
+    const V scale = hn::Set(d, 1.0f / static_cast<float>(g.Divisor(window)));
     ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
       V sum = hn::Zero(d);
-      for (int64_t i = rows.begin; i < rows.end; ++i) {
-        for (int64_t j = columns.begin; j < columns.end; ++j)
-          sum = hn::Add(sum, LoadFirst(in + n * s.n + i * s.h + j * s.w + c, left));
-      }
+      ForPixels(s, window, [&](int64_t at) HWY_ATTR {
+        sum = hn::Add(sum, LoadFirst(in + n * s.n + at + c, left));
+      });
       StoreFirst(hn::Mul(sum, scale), out + o + c, left);
     });
   });
@@ -77,20 +89,18 @@ template <bool kDisjoint>
 void MaxGrad(const PoolGeometry& g, int64_t n, int64_t y, const float* in, const float* out,
              const float* dout, float* dx) {
   const ImageStrides s = g.InStrides();
-  ForRow(g, n, y, [&](const PoolRange& rows, const PoolRange& columns, int64_t o) HWY_ATTR {
+  ForRow(g, n, y, [&](const PoolWindow& window, int64_t o) HWY_ATTR {
     ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
       const V best = LoadFirst(out + o + c, left);
       V rest = LoadFirst(dout + o + c, left);
-      for (int64_t i = rows.begin; i < rows.end; ++i) {
-        for (int64_t j = columns.begin; j < columns.end; ++j) {
-          const int64_t at = n * s.n + i * s.h + j * s.w + c;
-          const auto hit = hn::Eq(LoadFirst(in + at, left), best);
-          V sum = hn::IfThenElseZero(hit, rest);
-          if constexpr (!kDisjoint) sum = hn::Add(LoadFirst(dx + at, left), sum);
-          StoreFirst(sum, dx + at, left);
-          rest = hn::IfThenZeroElse(hit, rest);
-        }
-      }
+      ForPixels(s, window, [&](int64_t pixel) HWY_ATTR {
+        const int64_t at = n * s.n + pixel + c;
+        const auto hit = hn::Eq(LoadFirst(in + at, left), best);
+        V sum = hn::IfThenElseZero(hit, rest);
+        if constexpr (!kDisjoint) sum = hn::Add(LoadFirst(dx + at, left), sum);
+        StoreFirst(sum, dx + at, left);
+        rest = hn::IfThenZeroElse(hit, rest);
+      });
     });
   });
 }
@@ -108,16 +118,14 @@ void MaxGradRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, co
 void AverageGradRow(const PoolGeometry& g, int64_t n, int64_t y, const float* dout, float* dx) {
   const D d;
   const ImageStrides s = g.InStrides();
-  ForRow(g, n, y, [&](const PoolRange& rows, const PoolRange& columns, int64_t o) HWY_ATTR {
-    const V scale = hn::Set(d, 1.0f / static_cast<float>(g.Divisor(rows, columns)));
+  ForRow(g, n, y, [&](const PoolWindow& window, int64_t o) HWY_ATTR {
+    const V scale = hn::Set(d, 1.0f / static_cast<float>(g.Divisor(window)));
     ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
       const V share = hn::Mul(LoadFirst(dout + o + c, left), scale);
-      for (int64_t i = rows.begin; i < rows.end; ++i) {
-        for (int64_t j = columns.begin; j < columns.end; ++j) {
-          float* p = dx + n * s.n + i * s.h + j * s.w + c;
-          StoreFirst(hn::Add(LoadFirst(p, left), share), p, left);
-        }
-      }
+      ForPixels(s, window, [&](int64_t at) HWY_ATTR {
+        float* p = dx + n * s.n + at + c;
+        StoreFirst(hn::Add(LoadFirst(p, left), share), p, left);
+      });
     });
   });
 }
@@ -139,9 +147,10 @@ HWY_EXPORT(AverageGradRow);
 // body(n, y) for every output row.
 template <class Body>
 void ForRows(const PoolGeometry& g, Body&& body) {
-  const int64_t work = g.w.out * g.channels * std::max<int64_t>(g.h.kernel * g.w.kernel, 1);
-  ParallelFor(g.batch * g.h.out, 1 + 32768 / (1 + work), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) body(r / g.h.out, r % g.h.out);
+  const int64_t area = std::max<int64_t>(g.h.kernel * g.w.kernel, 1);
+  const int64_t work = g.w.out * g.channels * area, rows = g.d.out * g.h.out;
+  ParallelFor(g.batch * rows, 1 + 32768 / (1 + work), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) body(r / rows, r % rows);
   });
 }
 
@@ -153,7 +162,7 @@ void ForImages(const PoolGeometry& g, float* dx, Body&& body) {
   ParallelFor(g.batch, 1 + 32768 / (1 + image), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       std::fill(dx + n * image, dx + (n + 1) * image, 0.0f);
-      for (int64_t y = 0; y < g.h.out; ++y) body(n, y);
+      for (int64_t y = 0; y < g.d.out * g.h.out; ++y) body(n, y);
     }
   });
 }
@@ -177,7 +186,7 @@ void AveragePoolNhwc(const PoolGeometry& g, const float* x, float* out) {
 
 void MaxPoolGradNhwc(const PoolGeometry& g, const float* x, const float* out, const float* dout,
                      float* dx) {
-  if (!g.adaptive && Tiles(g.h) && Tiles(g.w)) {
+  if (!g.adaptive && Tiles(g.d) && Tiles(g.h) && Tiles(g.w)) {
     const auto row = HWY_DYNAMIC_DISPATCH(MaxGradRowDisjoint);
     ForRows(g, [&](int64_t n, int64_t y) { row(g, n, y, x, out, dout, dx); });
     return;

@@ -11,18 +11,24 @@ int64_t Narrow(Wide value) {
   return static_cast<int64_t>(std::clamp<Wide>(value, 0, Wide{1} << 62));
 }
 
-bool IsPositivePair(const std::vector<int32_t>& values) {
-  return values.size() == 2 && values[0] > 0 && values[1] > 0;
+bool ArePositive(const std::vector<int32_t>& values, int axes) {
+  return values.size() == static_cast<size_t>(axes) &&
+         std::all_of(values.begin(), values.end(), [](int32_t v) { return v > 0; });
 }
 
 }  // namespace
 
-bool StridesAreValid(const WindowSpec& spec) { return IsPositivePair(spec.strides); }
-bool DilationsAreValid(const WindowSpec& spec) { return IsPositivePair(spec.dilations); }
+int AxesOf(std::string_view op_type) { return op_type.find("3d") == op_type.npos ? 2 : 3; }
 
-bool PaddingsAreValid(const WindowSpec& spec) {
+bool StridesAreValid(const WindowSpec& spec, int axes) { return ArePositive(spec.strides, axes); }
+bool DilationsAreValid(const WindowSpec& spec, int axes) {
+  return ArePositive(spec.dilations, axes);
+}
+
+bool PaddingsAreValid(const WindowSpec& spec, int axes) {
   const auto& p = spec.paddings;
-  return (p.size() == 2 || p.size() == 4) &&
+  const auto n = static_cast<size_t>(axes);
+  return (p.size() == n || p.size() == 2 * n) &&
          std::all_of(p.begin(), p.end(), [](int32_t v) { return v >= 0; });
 }
 
@@ -52,8 +58,9 @@ WindowAxis ResolveAxis(const WindowSpec& spec, int axis, int64_t in, int64_t ker
   }
   if (spec.padding_algorithm == "EXPLICIT") {
     const auto& p = spec.paddings;
-    w.before = p.size() == 4 ? p[2 * a] : p[a];
-    w.after = p.size() == 4 ? p[2 * a + 1] : p[a];
+    const bool two = p.size() == 2 * spec.strides.size();
+    w.before = p[two ? 2 * a : a];
+    w.after = p[two ? 2 * a + 1 : a];
   }
   if (!known) return w;
   Wide span = Wide{in} + w.before + w.after - (Wide{w.dilation} * (kernel - 1) + 1);
@@ -65,6 +72,8 @@ WindowAxis ResolveAxis(const WindowSpec& spec, int axis, int64_t in, int64_t ker
   return w;
 }
 
-ImageLayout ImageLayoutOf(const std::string& data_format) { return {data_format == "NHWC"}; }
+ImageLayout ImageLayoutOf(const std::string& data_format, int axes) {
+  return {data_format == "NHWC" || data_format == "NDHWC", axes};
+}
 
 }  // namespace coracle

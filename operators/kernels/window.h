@@ -1,5 +1,6 @@
 #pragma once
-// Geometry of sliding windows (convolution, pooling), shared by shape rules and kernels.
+// Geometry of sliding windows (convolution, pooling), shared by shape rules and kernels. Images
+// have two axes {h, w}, volumes three {d, h, w}.
 //
 // Output size of one axis: floor((in + before + after - (dilation * (kernel - 1) + 1)) / stride) +
 // 1, rounded up instead with ceil_mode. padding_algorithm SAME: out = ceil(in / stride), total
@@ -8,14 +9,15 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace coracle {
 
 struct WindowSpec {
   std::vector<int32_t> strides{1, 1};
-  std::vector<int32_t> paddings{0, 0};  // {h, w} or {top, bottom, left, right}
-  std::vector<int32_t> dilations{1, 1};
+  std::vector<int32_t> paddings{0, 0};  // one for each axis, or two: {top, bottom, left, right}
+  std::vector<int32_t> dilations{1, 1, 1};
   std::string padding_algorithm = "EXPLICIT";
   bool ceil_mode = false;
 };
@@ -32,25 +34,31 @@ struct WindowAxis {
   int64_t Start(int64_t o) const { return o * stride - before; }
 };
 
-// Two positive numbers; two or four that are not negative; two positive ones.
-bool StridesAreValid(const WindowSpec& spec);
-bool PaddingsAreValid(const WindowSpec& spec);
-bool DilationsAreValid(const WindowSpec& spec);
+// Of an op type: 3 for conv3d, pool3d and the like, else 2.
+int AxesOf(std::string_view op_type);
+
+// As many positive numbers as axes; as many or twice as many that are not negative; as many
+// positive ones.
+bool StridesAreValid(const WindowSpec& spec, int axes);
+bool PaddingsAreValid(const WindowSpec& spec, int axes);
+bool DilationsAreValid(const WindowSpec& spec, int axes);
 // EXPLICIT, SAME or VALID.
 bool PaddingAlgorithmIsKnown(const WindowSpec& spec);
 
-// Axis 0 is height, 1 is width. REQUIRES: all of these hold. `in` and `kernel` may be
+// The first axis is 0, the width the last. REQUIRES: all of these hold. `in` and `kernel` may be
 // anything.
 WindowAxis ResolveAxis(const WindowSpec& spec, int axis, int64_t in, int64_t kernel);
 
-// Where the axes of an image tensor are.
+// Where the axes of a tensor of images or volumes are.
 struct ImageLayout {
   bool channels_last = false;
-  int channel() const { return channels_last ? 3 : 1; }
-  int height() const { return channels_last ? 1 : 2; }
-  int width() const { return channels_last ? 2 : 3; }
+  int axes = 2;
+  int channel() const { return channels_last ? 1 + axes : 1; }
+  int axis(int i) const { return i + (channels_last ? 1 : 2); }
+  int height() const { return axis(axes - 2); }
+  int width() const { return axis(axes - 1); }
 };
-// "NHWC" is channels last; anything else (NCHW, AnyLayout) channels first.
-ImageLayout ImageLayoutOf(const std::string& data_format);
+// "NHWC" and "NDHWC" are channels last; anything else (NCHW, AnyLayout) channels first.
+ImageLayout ImageLayoutOf(const std::string& data_format, int axes = 2);
 
 }  // namespace coracle

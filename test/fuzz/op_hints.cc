@@ -314,18 +314,35 @@ constexpr OpHint kSmooth[] = {
     {"pool2d", "X[n,h,w,c]",
      "pooling_type=avg ksize=[2,2] strides=[1,1] paddings=[0,0] data_format=NHWC "
      "padding_algorithm=EXPLICIT"},
-    {"nearest_interp", "X[n,c,h,w]",
+    {"conv3d", "Input[n,c,d,h,w] Filter[m,c,1,k,2] Bias?[m]",
+     "strides=[1,1,1]|[1,2,1] paddings=[0,0,1]|[1,1,1]|[0,0,1,0,1,1] dilations=[1,1,1] groups=1 "
+     "data_format=NCDHW padding_algorithm=EXPLICIT|SAME"},
+    {"conv3d_transpose", "Input[n,c,d,h,w] Filter[c,m,1,k,l]",
+     "strides=[1,1,1]|[2,1,2] paddings=[0,0,0] dilations=[1,1,1] groups=1 output_size=[] "
+     "output_padding=[] data_format=NCDHW padding_algorithm=EXPLICIT"},
+    {"pool3d", "X[n,c,d,h,w]",
+     "pooling_type=avg ksize=[1,1,1]|[1,2,2] strides=[1,1,1]|[1,2,2] paddings=[0,0,0]|[0,1,1] "
+     "data_format=NCDHW padding_algorithm=EXPLICIT"},
+    {"nearest_interp bilinear_interp bicubic_interp", "X[n,c,h,w]",
      "out_h=1|2|5 out_w=2|3 interp_method=nearest scale=0 data_layout=NCHW"},
-    {"nearest_interp_v2", "X[n,c,h,w]",
+    {"interpolate", "X[n,c,h,w]",
+     "out_h=1|2|5 out_w=2|3 interp_method=nearest|bilinear scale=0 data_layout=NCHW"},
+    {"linear_interp linear_interp_v2", "X[n,c,w]", "out_w=2|3 scale=0 data_layout=NCHW"},
+    {"trilinear_interp trilinear_interp_v2", "X[n,c,d,h,w]",
+     "out_d=2|1 out_h=1|2 out_w=2|3 scale=0 data_layout=NCHW"},
+    {"nearest_interp_v2 bilinear_interp_v2 bicubic_interp_v2", "X[n,c,h,w]",
      "out_h=0 out_w=0 scale=[2]|[2,1.5] interp_method=nearest data_layout=NCHW"},
     {"pad2d", "X[n,c,h,w]",
      "paddings=[0,1,1,0]|[1,1,0,0] mode=constant|reflect|edge data_format=NCHW"},
+    {"spp", "X[n,c,h,w]", "pyramid_height=1|2 pooling_type=avg"},
+    {"unpool", "X[n,c,1,1] Indices:i<4[n,c,1,1]", "ksize=[2,2] strides=[1,1] paddings=[0,0]"},
     {"batch_norm", "X[n,c,h,w] Scale[c] Bias[c] Mean[c] Variance:+[c]",
      "is_test=false|true use_global_stats=false trainable_statistics=false data_layout=NCHW "
      "epsilon=0.1"},
     {"batch_norm", "X[n,c] Scale[c] Bias[c] Mean[c] Variance:+[c]",
      "is_test=false use_global_stats=false|true trainable_statistics=false data_layout=NCHW|NHWC "
      "epsilon=0.1"},
+    {"affine_channel", "X[n,c,h,w] Scale[c] Bias[c]", "data_layout=NCHW"},
     {"layer_norm", "X[a,d] Scale?[d] Bias?[d]", "begin_norm_axis=1 epsilon=0.1"},
     {"layer_norm", "X[a,b,d] Scale?[d] Bias?[d]", "begin_norm_axis=2 epsilon=0.1"},
     {"softmax log_softmax", "X[...,a,b]", "axis=-1|0|1"},
@@ -462,6 +479,10 @@ constexpr OpHint kOther[] = {
     {"pool2d", "X[n,c,h,w]",
      "pooling_type=max ksize=[1,1]|[2,2]|[2,1]|[3,3] strides=[1,1]|[2,2] paddings=[0,0]|[1,1] "
      "data_format=NCHW padding_algorithm=EXPLICIT"},
+    {"max_pool2d_with_index", "X[n,c,h,w]", "ksize=[1,1]|[2,2] strides=[1,1] paddings=[0,0]|[0,0]"},
+    {"max_pool3d_with_index", "X[n,c,d,h,w]",
+     "ksize=[1,1,1]|[1,2,1] strides=[1,1,1] paddings=[0,0,0]"},
+    {"spp", "X[n,c,h,w]", "pyramid_height=1|2 pooling_type=max"},
     {"one_hot", "X:i<5[n,1]", "depth=5|6 dtype=5|6|3"},
     {"one_hot_v2", "X:i<5[n,t]", "depth=5|6 dtype=5|6|3"},
     {"top_k", "X[n,c]", "k=1|2"},

@@ -394,4 +394,99 @@ TEST(Conv2d, FastOnImagesOfFewChannels) {
   }
 }
 
+// A convolution of volumes of one group, written out.
+TEST(Conv3d, Values) {
+  std::vector<double> in(2 * 3 * 4 * 3), filter(2 * 2 * 2 * 3 * 2);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<double>(i * i % 17) - 8;
+  for (size_t i = 0; i < filter.size(); ++i) filter[i] = static_cast<double>(i * 5 % 11) - 5;
+  // Strides {1, 2, 1}, zeros {1, 0}, {0, 1}, {1, 1} around; kernel {2, 3, 2}.
+  std::vector<double> out;
+  for (int m = 0; m < 2; ++m) {
+    for (int z = 0; z < 3; ++z) {
+      for (int y = 0; y < 2; ++y) {
+        for (int x = 0; x < 4; ++x) {
+          double sum = m == 0 ? 0.5 : -1;
+          for (int c = 0; c < 2; ++c) {
+            for (int k = 0; k < 12; ++k) {
+              const int d = z - 1 + k / 6, h = 2 * y + k / 2 % 3, w = x - 1 + k % 2;
+              if (d < 0 || d >= 3 || h < 0 || h >= 4 || w < 0 || w >= 3) continue;
+              sum += in[static_cast<size_t>(((c * 3 + d) * 4 + h) * 3 + w)] *
+                     filter[static_cast<size_t>((m * 2 + c) * 12 + k)];
+            }
+          }
+          out.push_back(sum);
+        }
+      }
+    }
+  }
+  OpTest("conv3d")
+      .Attr("strides", Ints{1, 2, 1})
+      .Attr("paddings", Ints{1, 0, 0, 1, 1, 1})
+      .Input("Input", {1, 2, 3, 4, 3}, in)
+      .Input("Filter", {2, 2, 2, 3, 2}, filter)
+      .Input("Bias", {2}, {0.5, -1})
+      .Expect("Output", {1, 2, 3, 2, 4}, out);
+}
+
+TEST(Conv3d, OneSliceIsAnImage) {
+  OpTest("conv3d")
+      .Input("Input", {1, 1, 1, 3, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9})
+      .Input("Filter", {1, 1, 1, 2, 2}, {1, 2, 3, 4})
+      .Input("ResidualData", {1, 1, 1, 2, 2}, {1, 0, 0, 0})
+      .Expect("Output", {1, 1, 1, 2, 2}, {38, 47, 67, 77});
+  OpTest("conv3d")
+      .Input("Input", {0, 1, 2, 3, 3}, {})
+      .RandomInput("Filter", {2, 1, 2, 2, 2})
+      .Expect("Output", {0, 2, 1, 2, 2}, {});
+}
+
+TEST(Conv3d, GradientsAndFastKernels) {
+  for (const std::string format : {"NCDHW", "NDHWC"}) {
+    for (const std::string algorithm : {"EXPLICIT", "SAME", "VALID"}) {
+      for (const int64_t groups : {1, 2}) {
+        OpTest test("conv3d");
+        test.Attr("data_format", format)
+            .Attr("padding_algorithm", algorithm)
+            .Attr("groups", static_cast<int32_t>(groups))
+            .Attr("strides", Ints{1, 2, 1})
+            .Attr("paddings", Ints{1, 0, 1})
+            .Attr("dilations", Ints{2, 1, 1})
+            .RandomInput("Input", format == "NCDHW" ? Shape{2, 4, 4, 3, 5} : Shape{2, 4, 3, 5, 4})
+            .RandomInput("Filter", {6, 4 / groups, 2, 2, 3})
+            .RandomInput("Bias", {6});
+        test.CheckGradient({"Input", "Filter", "Bias"}).CheckFast();
+        if (groups == 1 && algorithm == "EXPLICIT")
+          test.CheckSecondGradient({"Input", "Filter", "Bias"});
+      }
+    }
+  }
+  OpTest("conv3d")
+      .RandomInput("Input", {1, 2, 2, 3, 2})
+      .RandomInput("Filter", {2, 2, 2, 2, 1})
+      .CheckHigherGradients();
+}
+
+TEST(Conv3d, Constraints) {
+  const auto conv = [](const Shape& input, const Shape& filter) {
+    return std::move(OpTest("conv3d").RandomInput("Input", input).RandomInput("Filter", filter));
+  };
+  const auto plain = [&] { return conv({1, 2, 3, 3, 3}, {4, 2, 2, 2, 2}); };
+  conv({1, 2, 3, 3}, {4, 2, 2, 2, 2}).ExpectError("conv3d.C1");
+  conv({1, 2, 3, 3, 3}, {4, 2, 2, 2}).ExpectError("conv3d.C2");
+  plain().Attr("strides", Ints{1, 1}).ExpectError("conv3d.C3");
+  plain().Attr("paddings", Ints{1, 1}).ExpectError("conv3d.C4");
+  plain().Attr("paddings", Ints{1, 1, 1, 1}).ExpectError("conv3d.C4");
+  plain().Attr("dilations", Ints{1, 0, 1}).ExpectError("conv3d.C5");
+  plain().Attr("groups", 2).ExpectError("conv3d.C6");
+  conv({1, 2, 1, 3, 3}, {4, 2, 2, 2, 2}).ExpectError("conv3d.C7");
+  plain().TensorInput("Bias", Tensor::Zeros(DType::kFloat16, {4})).ExpectError("conv3d.C8");
+  plain().RandomInput("Bias", {3}).ExpectError("conv3d.C9");
+  plain().RandomInput("ResidualData", {1, 4, 2, 2, 3}).ExpectError("conv3d.C10");
+  OpTest("conv3d_grad")
+      .RandomInput("Input", {1, 2, 3, 3, 3})
+      .RandomInput("Filter", {4, 2, 2, 2, 2})
+      .RandomInput("Output@GRAD", {1, 4, 3, 3, 3})
+      .ExpectError("conv3d_grad.C11");
+}
+
 }  // namespace coracle

@@ -117,4 +117,72 @@ TEST(Conv2dTranspose, Constraints) {
   }
 }
 
+// Volumes [2, 2, 1] are spread by stride {2, 1, 3} over kernels {2, 1, 2}: no windows overlap along
+// depth and width.
+TEST(Conv3dTranspose, Values) {
+  OpTest("conv3d_transpose")
+      .Attr("strides", Ints{2, 1, 3})
+      .Input("Input", {1, 1, 2, 2, 1}, {1, 2, 3, 4})
+      .Input("Filter", {1, 1, 2, 1, 2}, {1, 10, 100, 1000})
+      .Input("Bias", {1}, {0.5})
+      .Expect("Output", {1, 1, 4, 2, 2},
+              {1.5, 10.5, 2.5, 20.5, 100.5, 1000.5, 200.5, 2000.5, 3.5, 30.5, 4.5, 40.5, 300.5,
+               3000.5, 400.5, 4000.5});
+  // Overlapping windows along depth; one slice is cut off before, one place is added behind.
+  OpTest("conv3d_transpose")
+      .Attr("paddings", Ints{1, 0, 0, 0, 0, 0})
+      .Attr("strides", Ints{1, 1, 2})
+      .Attr("output_padding", Ints{0, 0, 1})
+      .Attr("data_format", std::string("NHWC"))
+      .Input("Input", {1, 2, 1, 1, 1}, {1, 2})
+      .Input("Filter", {1, 1, 2, 1, 1}, {3, 5})
+      .Expect("Output", {1, 2, 1, 2, 1}, {1 * 5 + 2 * 3, 0, 2 * 5, 0});
+  OpTest("conv3d_transpose")
+      .Input("Input", {0, 1, 1, 2, 2}, {})
+      .Input("Filter", {1, 1, 1, 1, 1}, {1})
+      .Expect("Output", {0, 1, 1, 2, 2}, {});
+}
+
+TEST(Conv3dTranspose, GradientsAndFastKernel) {
+  for (const std::string format : {"NCDHW", "NDHWC", "NHWC"}) {
+    for (const int64_t groups : {1, 2}) {
+      OpTest test("conv3d_transpose");
+      test.Attr("data_format", format)
+          .Attr("groups", static_cast<int32_t>(groups))
+          .Attr("strides", Ints{1, 2, 1})
+          .Attr("paddings", Ints{1, 0, 1})
+          .Attr("dilations", Ints{2, 1, 1})
+          .Attr("output_size", groups == 1 ? Ints{2, 7, 4} : Ints{})
+          .RandomInput("Input", format == "NCDHW" ? Shape{2, 4, 2, 3, 4} : Shape{2, 2, 3, 4, 4})
+          .RandomInput("Filter", {4, 3, 2, 2, 3})
+          .RandomInput("Bias", {3 * groups});
+      test.CheckGradient({"Input", "Filter", "Bias"}).CheckFast();
+    }
+  }
+  OpTest("conv3d_transpose")
+      .RandomInput("Input", {1, 2, 2, 2, 1})
+      .RandomInput("Filter", {2, 1, 1, 2, 2})
+      .CheckHigherGradients();
+}
+
+TEST(Conv3dTranspose, Constraints) {
+  const std::string type = "conv3d_transpose";
+  const auto conv = [&](const Shape& input, const Shape& filter) {
+    return std::move(OpTest(type).RandomInput("Input", input).RandomInput("Filter", filter));
+  };
+  const auto op = [&] { return conv({1, 2, 2, 2, 2}, {2, 1, 2, 2, 2}); };
+  conv({1, 2, 2, 2}, {2, 1, 2, 2, 2}).ExpectError(type + ".C1");
+  conv({1, 2, 2, 2, 2}, {2, 1, 2, 2}).ExpectError(type + ".C2");
+  op().Attr("strides", Ints{1, 1}).ExpectError(type + ".C3");
+  op().Attr("paddings", Ints{1, 1, 1, 1}).ExpectError(type + ".C3");
+  op().Attr("groups", 3).ExpectError(type + ".C4");
+  op().Attr("output_size", Ints{1, 1}).ExpectError(type + ".C5");
+  op().Attr("output_padding", Ints{0, 1, 0}).ExpectError(type + ".C6");
+  op().Attr("paddings", Ints{2, 0, 0}).ExpectError(type + ".C7");
+  conv({1, 1, 1, 1, 1}, {1, 1, 1, 1, 1})
+      .TensorInput("Bias", Tensor::Zeros(DType::kFloat16, {1}))
+      .ExpectError(type + ".C8");
+  op().Input("Bias", {2}, {1, 2}).ExpectError(type + ".C9");
+}
+
 }  // namespace coracle

@@ -264,4 +264,121 @@ TEST(Pool2d, C8_DTypes) {
       .ExpectError("pool2d_grad.C8");
 }
 
+namespace {
+
+OpTest Pool3d(const std::string& type, const Ints& ksize) {
+  OpTest test("pool3d");
+  test.Attr("pooling_type", type).Attr("ksize", ksize);
+  return test;
+}
+
+}  // namespace
+
+TEST(Pool3d, Values) {
+  const std::vector<double> x = {1, 8, -3, 4, 5, 0, 7, -2};
+  Pool3d("max", {2, 1, 2}).Input("X", {1, 1, 2, 2, 2}, x).Expect("Out", {1, 1, 1, 2, 1}, {8, 7});
+  Pool3d("avg", {2, 2, 1})
+      .Input("X", {1, 1, 2, 2, 2}, x)
+      .Expect("Out", {1, 1, 1, 1, 2}, {2.5, 2.5});
+  Pool3d("avg", {1, 1, 1})
+      .Attr("global_pooling", true)
+      .Attr("data_format", "NDHWC")
+      .Input("X", {1, 2, 2, 1, 2}, x)
+      .Expect("Out", {1, 1, 1, 1, 2}, {(1 - 3 + 5 + 7) / 4.0, (8 + 4 + 0 - 2) / 4.0});
+  // Padding before and behind the depth; windows {1}, {1, 5} and {5}.
+  for (const bool exclusive : {true, false}) {
+    Pool3d("avg", {2, 1, 1})
+        .Attr("paddings", Ints{1, 0, 0})
+        .Attr("exclusive", exclusive)
+        .Input("X", {1, 1, 2, 1, 1}, {1, 5})
+        .Expect("Out", {1, 1, 3, 1, 1},
+                exclusive ? std::vector<double>{1, 3, 5} : std::vector<double>{0.5, 3, 2.5});
+  }
+  // The divisor of a window that counts padding ends where the padding behind does.
+  for (const char* type : {"pool2d", "pool3d"}) {
+    const bool volume = std::string(type) == "pool3d";
+    OpTest(type)
+        .Attr("pooling_type", "avg")
+        .Attr("ksize", volume ? Ints{1, 1, 3} : Ints{1, 3})
+        .Attr("strides", volume ? Ints{1, 1, 2} : Ints{1, 2})
+        .Attr("paddings", volume ? Ints{0, 0, 0, 0, 2, 0} : Ints{0, 0, 2, 0})
+        .Attr("ceil_mode", true)
+        .Attr("exclusive", false)
+        .Input("X", volume ? Shape{1, 1, 1, 1, 2} : Shape{1, 1, 1, 2}, {6, 3})
+        .Expect("Out", volume ? Shape{1, 1, 1, 1, 2} : Shape{1, 1, 1, 2}, {2, 4.5});
+  }
+  Pool3d("max", {2, 2, 2}).Input("X", {0, 1, 2, 2, 2}, {}).Expect("Out", {0, 1, 1, 1, 1}, {});
+}
+
+TEST(Pool3d, GradientOfEqualElementsGoesToTheFirst) {
+  for (const std::string format : {"NCDHW", "NDHWC"}) {
+    OpTest("pool3d_grad")
+        .Attr("pooling_type", "max")
+        .Attr("ksize", Ints{2, 1, 2})
+        .Attr("data_format", format)
+        .Input("X", format == "NCDHW" ? Shape{1, 1, 2, 1, 2} : Shape{1, 2, 1, 2, 1}, {1, 3, 3, 3})
+        .Input("Out", {1, 1, 1, 1, 1}, {3})
+        .Input("Out@GRAD", {1, 1, 1, 1, 1}, {7})
+        .Expect("X@GRAD", format == "NCDHW" ? Shape{1, 1, 2, 1, 2} : Shape{1, 2, 1, 2, 1},
+                {0, 7, 0, 0});
+  }
+}
+
+TEST(Pool3d, GradientsAndFastKernels) {
+  for (const char* type : {"max", "avg"}) {
+    for (const char* format : {"NCDHW", "NDHWC"}) {
+      for (const bool adaptive : {false, true}) {
+        OpTest test = Pool3d(type, {3, 2, 2});
+        test.Attr("strides", Ints{2, 1, 2})
+            .Attr("paddings", adaptive ? Ints{0, 0, 0} : Ints{1, 0, 0, 1, 1, 1})
+            .Attr("ceil_mode", true)
+            .Attr("adaptive", adaptive)
+            .Attr("exclusive", adaptive)
+            .Attr("data_format", format)
+            .Input("X", {2, 3, 4, 3, 4}, Distinct(288, 7));
+        test.CheckGradient({"X"}).CheckSecondGradient({"X"}).CheckFast();
+      }
+    }
+    Pool3d(type, {2, 1, 2})
+        .Attr("strides", Ints{2, 1, 2})
+        .Attr("data_format", "NDHWC")
+        .Input("X", {2, 4, 3, 2, 9}, Distinct(432, 8))
+        .CheckFast();
+    Pool3d(type, {2, 1, 2}).Input("X", {1, 1, 3, 2, 2}, Distinct(12, 8)).CheckHigherGradients();
+  }
+}
+
+TEST(Pool3d, Constraints) {
+  const auto x = [](OpTest test) { return std::move(test.RandomInput("X", {1, 1, 2, 2, 2})); };
+  Pool3d("max", {1, 1, 1}).RandomInput("X", {1, 1, 2, 2}).ExpectError("pool3d.C1");
+  x(Pool3d("min", {1, 1, 1})).ExpectError("pool3d.C2");
+  x(Pool3d("max", {1, 1})).ExpectError("pool3d.C3");
+  x(Pool3d("max", {1, 1, 1})).Attr("strides", Ints{1, 1}).ExpectError("pool3d.C4");
+  x(Pool3d("max", {1, 1, 1})).Attr("paddings", Ints{1, 1}).ExpectError("pool3d.C5");
+  x(Pool3d("max", {4, 1, 1})).ExpectError("pool3d.C6");
+  const auto grad = [](const char* type) {
+    return std::move(OpTest(type)
+                         .Attr("pooling_type", "avg")
+                         .Attr("ksize", Ints{2, 2, 2})
+                         .RandomInput("X", {1, 1, 2, 2, 2}));
+  };
+  const Tensor wide = Tensor::Zeros(DType::kFloat16, {1, 1, 1, 1, 1});
+  grad("pool3d_grad")
+      .RandomInput("Out", {1, 1, 1, 1, 1})
+      .RandomInput("Out@GRAD", {1, 1, 2, 1, 1})
+      .ExpectError("pool3d_grad.C7");
+  grad("pool3d_grad")
+      .RandomInput("Out", {1, 1, 1, 1, 1})
+      .TensorInput("Out@GRAD", wide)
+      .ExpectError("pool3d_grad.C8");
+  grad("pool3d_grad_grad")
+      .RandomInput("Out", {1, 1, 1, 2, 1})
+      .RandomInput("X@GRAD@GRAD", {1, 1, 2, 2, 2})
+      .ExpectError("pool3d_grad_grad.C7");
+  grad("pool3d_grad_grad")
+      .TensorInput("Out", wide)
+      .RandomInput("X@GRAD@GRAD", {1, 1, 2, 2, 2})
+      .ExpectError("pool3d_grad_grad.C8");
+}
+
 }  // namespace coracle

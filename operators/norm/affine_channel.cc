@@ -1,0 +1,98 @@
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/window.h>
+#include <coracle/operators/norm/norm.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/rules/same_type.h>
+
+namespace coracle {
+namespace {
+
+template <class Context>
+int ChannelAxis(const Context& ctx, int rank) {
+  return ImageLayoutOf(ctx.template Attr<std::string>("data_layout")).channels_last ? rank - 1 : 1;
+}
+
+void InferAffineChannel(InferContext& ctx) {
+  const VarMeta& x = ctx.Input("X");
+  ctx.Require("C1", x.shape.rank() == 2 || x.shape.rank() == 4, x.shape);
+  const int64_t channels = x.shape[ChannelAxis(ctx, x.shape.rank())];
+  for (const char* slot : {"Scale", "Bias"}) {
+    const Shape& shape = ctx.InputShape(slot);
+    ctx.Require("C2", shape.rank() == 1 && InferContext::Matches(shape[0], channels), slot, shape,
+                "channels", channels);
+    RequireSameDType(ctx, "C3", slot, "X");
+  }
+  ctx.SetOutput("Out", x);
+}
+
+NormView ViewOf(const PrepareContext& ctx, const Shape& x) {
+  const int axis = ChannelAxis(ctx, x.rank());
+  const bool last = axis == x.rank() - 1;
+  return ChannelView(x[0], x[axis], last ? x.Product(1, axis) : x.Product(2, x.rank()), last);
+}
+
+template <class T>
+KernelOf<T> AffineChannel(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), scale = ctx.Input("Scale"), bias = ctx.Input("Bias");
+  const TensorArg out = ctx.Output("Out");
+  const NormView v = ViewOf(ctx, x.shape);
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *a = ws.Data<const T>(scale), *b = ws.Data<const T>(bias);
+    T* o = ws.Data<T>(out);
+    for (int64_t c = 0; c < v.groups; ++c) {
+      for (int64_t i = 0; i < v.size; ++i) o[v.At(c, i)] = in[v.At(c, i)] * a[c] + b[c];
+    }
+  };
+}
+
+Kernel AffineChannelFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), scale = ctx.Input("Scale"), bias = ctx.Input("Bias");
+  const TensorArg out = ctx.Output("Out");
+  if (x.dtype != DType::kFloat32 || x.numel == 0) return {};
+  const NormView v = ViewOf(ctx, x.shape);
+  return [=](Workspace& ws) {
+    ChannelAffine(v, ws.Data<const float>(x), ws.Data<const float>(scale),
+                  ws.Data<const float>(bias), ws.Data<float>(out));
+  };
+}
+
+// dX = dOut Scale, dScale = sum of dOut X, dBias = sum of dOut.
+void AffineChannelGradient(GradientContext& g) {
+  const Variable x = g.In("X"), dout = g.Grad("Out");
+  const int axis = ChannelAxis(g, x.shape().rank());
+  std::vector<int32_t> others;
+  for (int i = 0; i < x.shape().rank(); ++i) {
+    if (i != axis) others.push_back(i);
+  }
+  g.Set("X", g.Make("elementwise_mul", {{"X", {dout.name()}}, {"Y", {g.Input("Scale")}}},
+                    {{"axis", static_cast<int32_t>(axis)}}));
+  g.Set("Scale", Sum(dout * x, others));
+  g.Set("Bias", Sum(dout, others));
+}
+
+}  // namespace
+
+void RegisterAffineChannel(OpRegistry& ops) {
+  ops.Add(OpDef("affine_channel")
+              .Doc("Out = X Scale[c] + Bias[c] for each channel c.")
+              .Constraint("C1", "X must have rank 2 or 4")
+              .Constraint("C2", "Scale and Bias must have shape [channels]")
+              .Constraint("C3", "all inputs must have one dtype")
+              .Input("X", "[N, C, H, W], or [N, H, W, C] for NHWC")
+              .Input("Scale", "[C]")
+              .Input("Bias", "[C]")
+              .Output("Out", "tensor of X's shape")
+              .Attr<std::string>("data_layout", "AnyLayout", "NHWC: channels last; else axis 1")
+              .OneOf({"NCHW", "NHWC", "AnyLayout"})
+              .ImageLayout("data_layout", {"X", "Out"})
+              .Inplace("X", "Out")
+              .Infer(InferAffineChannel)
+              .Gradient(AffineChannelGradient)
+              .Reference(AffineChannel<float>, AffineChannel<double>)
+              .Fast(AffineChannelFast));
+}
+
+}  // namespace coracle

@@ -1,0 +1,264 @@
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+OpTest Interp(bool align = false) {
+  OpTest test("nearest_interp_v2");
+  test.Attr("align_corners", align);
+  return test;
+}
+
+const std::vector<double> kImage = {1, 2, 3, 4};
+
+}  // namespace
+
+TEST(NearestInterp, Values) {
+  const std::vector<double> doubled = {1, 1, 2, 2, 1, 1, 2, 2, 3, 3, 4, 4, 3, 3, 4, 4};
+  Interp()
+      .Attr("scale", std::vector<float>{2, 2})
+      .Input("X", {1, 1, 2, 2}, kImage)
+      .Expect("Out", {1, 1, 4, 4}, doubled)
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+  Interp()
+      .Attr("scale", std::vector<float>{2})
+      .Input("X", {1, 1, 2, 2}, kImage)
+      .Expect("Out", {1, 1, 4, 4}, doubled);
+  Interp()
+      .Attr("out_h", 1)
+      .Attr("out_w", 3)
+      .Input("X", {1, 1, 2, 2}, kImage)
+      .Expect("Out", {1, 1, 1, 3}, {1, 1, 2})
+      .CheckGradient({"X"});
+  // Corners: rows 0, 0.5 -> 1, 1.
+  Interp(true)
+      .Attr("out_h", 3)
+      .Attr("out_w", 2)
+      .Input("X", {1, 1, 2, 2}, kImage)
+      .Expect("Out", {1, 1, 3, 2}, {1, 2, 3, 4, 3, 4})
+      .CheckGradient({"X"});
+  Interp(true)
+      .Attr("out_h", 1)
+      .Attr("out_w", 1)
+      .Input("X", {1, 1, 2, 2}, kImage)
+      .Expect("Out", {1, 1, 1, 1}, {1});
+  Interp()
+      .Attr("scale", std::vector<float>{2})
+      .Input("X", {0, 1, 2, 2}, {})
+      .Expect("Out", {0, 1, 4, 4}, {});
+}
+
+TEST(NearestInterp, ChannelsLast) {
+  Interp()
+      .Attr("data_layout", std::string("NHWC"))
+      .Attr("scale", std::vector<float>{1, 2})
+      .Input("X", {1, 1, 2, 2}, kImage)
+      .Expect("Out", {1, 1, 4, 2}, {1, 2, 1, 2, 3, 4, 3, 4})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+}
+
+TEST(NearestInterp, SizeFromTensors) {
+  Interp()
+      .Attr("scale", std::vector<float>{4})
+      .Input("X", {1, 1, 2, 2}, kImage)
+      .IntInput("SizeTensor", {1}, {1})
+      .IntInput("SizeTensor", {1}, {4}, DType::kInt32)
+      .IntInput("OutSize", {2}, {9, 9})
+      .Expect("Out", {1, 1, 1, 4}, {1, 1, 2, 2})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+  Interp()
+      .Input("X", {1, 1, 2, 2}, kImage)
+      .IntInput("OutSize", {2}, {1, 4}, DType::kInt32)
+      .Expect("Out", {1, 1, 1, 4}, {1, 1, 2, 2});
+  Interp()
+      .Attr("out_h", 9)
+      .Input("X", {1, 1, 2, 2}, kImage)
+      .TensorInput("Scale", Tensor::Of<float>({2}, {1.f, 2.f}))
+      .Expect("Out", {1, 1, 2, 4}, {1, 1, 2, 2, 3, 3, 4, 4});
+}
+
+TEST(NearestInterp, FirstVersion) {
+  OpTest("nearest_interp")
+      .Attr("scale", 2.f)
+      .Attr("align_corners", false)
+      .Input("X", {1, 1, 1, 2}, {1, 2})
+      .Expect("Out", {1, 1, 2, 4}, {1, 1, 2, 2, 1, 1, 2, 2})
+      .CheckGradient({"X"})
+      .CheckSecondGradient({"X"});
+}
+
+TEST(NearestInterp, Constraints) {
+  for (const std::string type : {"nearest_interp", "nearest_interp_v2"}) {
+    auto op = [&] {
+      OpTest test(type);
+      test.Input("X", {1, 1, 2, 2}, kImage);
+      return test;
+    };
+    OpTest(type).Input("X", {1}, {1}).ExpectError(type + ".C1");
+    OpTest(type).Input("X", {1, 1, 0, 2}, {}).ExpectError(type + ".C2");
+    op().IntInput("OutSize", {3}, {1, 1, 1}).ExpectError(type + ".C3");
+    op().ExpectError(type + ".C4");
+    op().Attr("out_h", 2).Attr("out_w", -3).ExpectError(type + ".C4");
+    op().TensorInput("Scale", Tensor::Of<float>({1}, {1e30f})).ExpectError(type + ".C4");
+    op().TensorInput("Scale", Tensor::Of<float>({3}, {1, 1, 1})).ExpectError(type + ".C5");
+    OpTest(type + "_grad")
+        .Attr("out_h", 2)
+        .Attr("out_w", 2)
+        .Input("X", {1, 1, 1, 1}, {1})
+        .Input("Out@GRAD", {1}, {1})
+        .ExpectError(type + "_grad.C6");
+  }
+}
+
+namespace {
+
+OpTest Resize(const std::string& type, bool align, int32_t mode, const std::vector<int32_t>& size) {
+  OpTest test(type);
+  test.Attr("align_corners", align).Attr("align_mode", mode);
+  const char* const attrs[] = {"out_d", "out_h", "out_w"};
+  for (size_t i = 0; i < size.size(); ++i) test.Attr(attrs[3 - size.size() + i], size[i]);
+  return test;
+}
+
+}  // namespace
+
+TEST(Interp, Linear) {
+  for (const std::string version : {"", "_v2"}) {
+    // x = 0, 0.5, 1, 1.5 (the last element repeats), and 0, 0.25, 0.75, 1.25 from pixel centres.
+    Resize("linear_interp" + version, false, 1, {4})
+        .Input("X", {1, 1, 2}, {1, 3})
+        .Expect("Out", {1, 1, 4}, {1, 2, 3, 3})
+        .CheckGradient({"X"})
+        .CheckHigherGradients();
+    Resize("linear_interp" + version, false, 0, {4})
+        .Input("X", {1, 1, 2}, {1, 3})
+        .Expect("Out", {1, 1, 4}, {1, 1.5, 2.5, 3});
+    Resize("linear_interp" + version, true, 0, {1})
+        .Input("X", {1, 1, 2}, {1, 3})
+        .Expect("Out", {1, 1, 1}, {1});
+    Resize("bilinear_interp" + version, true, 1, {3, 3})
+        .Input("X", {1, 1, 2, 2}, kImage)
+        .Expect("Out", {1, 1, 3, 3}, {1, 1.5, 2, 2, 2.5, 3, 3, 3.5, 4})
+        .CheckGradient({"X"})
+        .CheckHigherGradients();
+    Resize("bilinear_interp" + version, true, 1, {1, 3})
+        .Attr("data_layout", std::string("NHWC"))
+        .Input("X", {1, 1, 2, 2}, kImage)
+        .Expect("Out", {1, 1, 3, 2}, {1, 2, 2, 3, 3, 4})
+        .CheckGradient({"X"});
+    Resize("bilinear_interp" + version, true, 1, {1, 3})
+        .TensorInput("X", Tensor::Of<uint8_t>({1, 1, 1, 2}, {1, 254}))
+        .Expect("Out", {1, 1, 1, 3}, {1, 127, 254});
+    Resize("trilinear_interp" + version, true, 1, {3, 3, 1})
+        .Input("X", {1, 1, 2, 2, 1}, kImage)
+        .Expect("Out", {1, 1, 3, 3, 1}, {1, 1.5, 2, 2, 2.5, 3, 3, 3.5, 4})
+        .CheckGradient({"X"})
+        .CheckHigherGradients();
+    Resize("trilinear_interp" + version, false, 0, {4, 4, 4})
+        .RandomInput("X", {2, 2, 2, 3, 2})
+        .CheckGradient({"X"});
+    Resize("bilinear_interp" + version, true, 1, {2, 2})
+        .Input("X", {0, 1, 2, 2}, {})
+        .Expect("Out", {0, 1, 2, 2}, {});
+  }
+}
+
+TEST(Interp, Cubic) {
+  // At the middles of pixels the weights are -3/32, 19/32, 19/32, -3/32.
+  for (const std::string version : {"", "_v2"}) {
+    Resize("bicubic_interp" + version, true, 1, {1, 9})
+        .Input("X", {1, 1, 1, 5}, {1, 2, 4, 8, 16})
+        .Expect("Out", {1, 1, 1, 9}, {1, 1.3125, 2, 2.71875, 4, 5.4375, 8, 12.375, 16})
+        .CheckGradient({"X"})
+        .CheckHigherGradients();
+    // x = 0.5 and 2.5.
+    Resize("bicubic_interp" + version, false, 1, {2, 1})
+        .Input("X", {1, 1, 4, 1}, {1, 2, 4, 8})
+        .Expect("Out", {1, 1, 2, 1}, {1.3125, -0.09375 * 10 + 0.59375 * 12});
+    Resize("bicubic_interp" + version, false, 1, {3, 5})
+        .RandomInput("X", {2, 3, 2, 2})
+        .Attr("data_layout", std::string("NHWC"))
+        .CheckGradient({"X"});
+  }
+}
+
+TEST(Interp, FirstVersionTakesTheRatioOfSizes) {
+  for (const bool v2 : {false, true}) {
+    OpTest test(v2 ? "nearest_interp_v2" : "nearest_interp");
+    test.Attr("align_corners", false);
+    if (v2)
+      test.Attr("scale", std::vector<float>{1});
+    else
+      test.Attr("scale", 1.f);
+    test.Input("X", {1, 1, 1, 2}, {1, 2})
+        .IntInput("OutSize", {2}, {1, 4})
+        .Expect("Out", {1, 1, 1, 4},
+                v2 ? std::vector<double>{1, 2, 2, 2} : std::vector<double>{1, 1, 2, 2});
+  }
+}
+
+TEST(Interp, OneFactorServesVolumes) {
+  OpTest("trilinear_interp_v2")
+      .Attr("scale", std::vector<float>{2})
+      .Attr("align_corners", false)
+      .Input("X", {1, 1, 1, 1, 2}, {1, 3})
+      .Expect("Out", {1, 1, 2, 2, 4}, {1, 2, 3, 3, 1, 2, 3, 3, 1, 2, 3, 3, 1, 2, 3, 3});
+}
+
+TEST(Interp, OfTheFirstFiles) {
+  const auto op = [](const char* method) {
+    return std::move(OpTest("interpolate")
+                         .Attr("interp_method", std::string(method))
+                         .Attr("out_h", 2)
+                         .Attr("out_w", 3)
+                         .Input("X", {1, 1, 1, 2}, {1, 3}));
+  };
+  op("bilinear").Expect("Out", {1, 1, 2, 3}, {1, 2, 3, 1, 2, 3}).CheckGradient({"X"});
+  op("bilinear").CheckHigherGradients();
+  op("nearest").Expect("Out", {1, 1, 2, 3}, {1, 3, 3, 1, 3, 3}).CheckGradient({"X"});
+  op("nearest").IntInput("OutSize", {2}, {1, 1}, DType::kInt32).Expect("Out", {1, 1, 1, 1}, {1});
+}
+
+TEST(Interp, ConstraintsOfAll) {
+  struct Form {
+    const char* type;
+    int axes;
+  };
+  for (const Form& form : {Form{"linear_interp", 1},
+                           {"bilinear_interp", 2},
+                           {"bicubic_interp", 2},
+                           {"trilinear_interp", 3},
+                           {"interpolate", 2}}) {
+    for (const std::string version : {"", "_v2"}) {
+      if (form.type == std::string("interpolate") && !version.empty()) continue;
+      const std::string type = form.type + version;
+      const auto op = [&](const std::string& name, int64_t width, int axes) {
+        OpTest test(name);
+        if (form.type == std::string("interpolate"))
+          test.Attr("interp_method", std::string("nearest"));
+        Shape shape{1, 1};
+        for (int i = 0; i < axes; ++i) shape.Append(i + 1 < axes ? 1 : width);
+        test.RandomInput("X", shape);
+        return test;
+      };
+      op(type, 2, form.axes + 1).ExpectError(type + ".C1");
+      op(type, 0, form.axes).ExpectError(type + ".C2");
+      op(type, 2, form.axes).IntInput("OutSize", {4}, {1, 1, 1, 1}).ExpectError(type + ".C3");
+      op(type, 2, form.axes).ExpectError(type + ".C4");
+      op(type, 2, form.axes)
+          .TensorInput("Scale", Tensor::Zeros(DType::kFloat32, {4}))
+          .ExpectError(type + ".C5");
+      op(type + "_grad", 2, form.axes)
+          .Attr("out_d", 1)
+          .Attr("out_h", 1)
+          .Attr("out_w", 1)
+          .Input("Out@GRAD", {1}, {1})
+          .ExpectError(type + "_grad.C6");
+    }
+  }
+}
+
+}  // namespace coracle
