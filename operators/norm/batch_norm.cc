@@ -373,7 +373,7 @@ void BatchNormGradient(GradientContext& g) {
     inputs.push_back({"SavedVariance", {g.Output("SavedVariance")}});
   }
   inputs.push_back({"Y@GRAD", {g.OutputGrad("Y")}});
-  g.Append("batch_norm_grad", inputs,
+  g.Append(g.op().type() + "_grad", inputs,
            {{"X@GRAD", {g.InputGrad("X")}},
             {"Scale@GRAD", {g.InputGrad("Scale")}},
             {"Bias@GRAD", {g.InputGrad("Bias")}}},
@@ -415,8 +415,18 @@ void DeclareGradInputs(OpDef& def) {
       .Input("Y@GRAD", "gradient of Y");
 }
 
-OpDef ForwardDef() {
-  return OpDef("batch_norm")
+void DeclareConstraints(OpDef& def, const std::string& type) {
+  if (type != "batch_norm") return void(def.ConstraintsOf("batch_norm", {"C1", "C2", "C3", "C4"}));
+  def.Constraint("C1", "X must have rank 2 to 5")
+      .Constraint("C2", "Scale, Bias, Mean and Variance must have shape [channels]")
+      .Constraint("C3",
+                  "all inputs must have X's dtype; scale, bias and statistics may be float32 "
+                  "beside an X of 16 bits")
+      .Constraint("C4", "MomentumTensor must hold one element");
+}
+
+OpDef ForwardDef(const std::string& type) {
+  return OpDef(type)
       .Doc(
           "Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias for each channel. Mean and "
           "biased variance are those of the batch in training, else Mean and Variance: global = "
@@ -424,12 +434,7 @@ OpDef ForwardDef() {
           "momentum Mean + (1 - momentum) mean, VarianceOut likewise; they may be Mean and "
           "Variance themselves. A batch of one element per channel leaves Y = X and the statistics "
           "as they were. No gradient flows through MeanOut and VarianceOut.")
-      .Constraint("C1", "X must have rank 2 to 5")
-      .Constraint("C2", "Scale, Bias, Mean and Variance must have shape [channels]")
-      .Constraint("C3",
-                  "all inputs must have X's dtype; scale, bias and statistics may be float32 "
-                  "beside an X of 16 bits")
-      .Constraint("C4", "MomentumTensor must hold one element")
+      .Apply(DeclareConstraints, type)
       .Input("X", "[N, C, ...], or [N, ..., C] for NHWC")
       .Input("Scale", "[C]")
       .Input("Bias", "[C]")
@@ -457,12 +462,12 @@ OpDef ForwardDef() {
       .Fast(BatchNormFast);
 }
 
-OpDef GradDef() {
-  return OpDef("batch_norm_grad")
-      .Doc(
-          "Gradient of batch_norm. With xh the normalised X and n elements per channel: Bias@GRAD "
-          "= sum Y@GRAD, Scale@GRAD = sum Y@GRAD xh, X@GRAD = Scale inv (Y@GRAD - Bias@GRAD / n - "
-          "xh Scale@GRAD / n), without the last two terms for global statistics.")
+OpDef GradDef(const std::string& type) {
+  return OpDef(type + "_grad")
+      .Doc("Gradient of " + type +
+           ". With xh the normalised X and n elements per channel: Bias@GRAD "
+           "= sum Y@GRAD, Scale@GRAD = sum Y@GRAD xh, X@GRAD = Scale inv (Y@GRAD - Bias@GRAD / n - "
+           "xh Scale@GRAD / n), without the last two terms for global statistics.")
       .ConstraintsOf("batch_norm", {"C1", "C2", "C3"})
       .Constraint("C5", "Y@GRAD must have X's shape")
       .Constraint("C6", "global statistics need Mean and Variance")
@@ -495,9 +500,12 @@ OpDef GradGradDef() {
 }  // namespace
 
 void RegisterBatchNorm(OpRegistry& ops) {
-  ops.Add(ForwardDef());
-  ops.Add(GradDef());
+  ops.Add(ForwardDef("batch_norm"));
+  ops.Add(GradDef("batch_norm"));
   ops.Add(GradGradDef());
+  // Of one device, whose statistics are those of the whole batch.
+  ops.Add(ForwardDef("sync_batch_norm"));
+  ops.Add(GradDef("sync_batch_norm"));
 }
 
 }  // namespace coracle

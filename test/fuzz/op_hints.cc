@@ -230,6 +230,19 @@ void QuantizedLog(OpDraft& d) {
   d.made.clear();
   d.inputs.push_back({"X", {d.NewInput(DType::kInt8, {2, 3})}});
   d.inputs.push_back({"Dict", {d.NewInput(DType::kFloat32, {128})}});
+// Two layers of one width.
+void RepeatedLayers(OpDraft& d) {
+  for (Slot& slot : d.inputs) {
+    if (slot.name != "X") slot.args.resize(2, slot.args[0]);
+  }
+  d.outputs["ReluOut"] = 1;
+}
+
+void Functors(OpDraft& d) {
+  const std::string unary = d.choose.Of({"relu", "tanh", "sigmoid"});
+  const std::string binary = d.choose.Of({"elementwise_add", "elementwise_mul"});
+  d.Set("functor_list", d.choose.OneIn(2) ? std::vector<std::string>{unary, binary}
+                                          : std::vector<std::string>{binary, unary});
 }
 
 // In the table of smooth recipes.
@@ -342,6 +355,16 @@ constexpr OpHint kSmooth[] = {
     {"batch_norm", "X[n,c] Scale[c] Bias[c] Mean[c] Variance:+[c]",
      "is_test=false use_global_stats=false|true trainable_statistics=false data_layout=NCHW|NHWC "
      "epsilon=0.1"},
+    {"affine_grid", "Theta[n,2,3]", "output_shape=[1,1,2,3]|[2,1,1,2]"},
+    {"unfold", "X[n,c,2,3]",
+     "kernel_sizes=[1,2]|[2,1] strides=[1,1] paddings=[0,0,0,0]|[1,0,0,1] dilations=[1,1]"},
+    {"fc", "Input[n,k] W[k,m] Bias?[m]",
+     "in_num_col_dims=1 activation_type=| padding_weights=false"},
+    {"sync_batch_norm", "X[n,c,h] Scale[c] Bias[c] Mean[c] Variance:+[c]",
+     "is_test=false|true use_global_stats=false trainable_statistics=false data_layout=NCHW "
+     "epsilon=0.1"},
+    {"group_norm", "X[n,4,h] Scale?[4] Bias?[4]", "groups=1|2|3 epsilon=0.1 data_layout=NCHW"},
+    {"lrn", "X[n,c,h,w]", "n=3|1 alpha=0.1 data_format=NCHW"},
     {"affine_channel", "X[n,c,h,w] Scale[c] Bias[c]", "data_layout=NCHW"},
     {"layer_norm", "X[a,d] Scale?[d] Bias?[d]", "begin_norm_axis=1 epsilon=0.1"},
     {"layer_norm", "X[a,b,d] Scale?[d] Bias?[d]", "begin_norm_axis=2 epsilon=0.1"},
@@ -483,6 +506,17 @@ constexpr OpHint kOther[] = {
     {"max_pool3d_with_index", "X[n,c,d,h,w]",
      "ksize=[1,1,1]|[1,2,1] strides=[1,1,1] paddings=[0,0,0]"},
     {"spp", "X[n,c,h,w]", "pyramid_height=1|2 pooling_type=max"},
+    {"fc", "Input[n,k] W[k,m] Bias?[m]", "in_num_col_dims=1 activation_type=relu"},
+    {"fusion_repeated_fc_relu", "X[n,k] W*[k,k] Bias*[k]", "", RepeatedLayers},
+    {"grid_sampler", "X[n,c,2,3] Grid[n,h,w,2]", "mode=bilinear|nearest padding_mode=zeros"},
+    {"random_crop", "X:a[n,2,3]", "shape=[1,2]|[2] startup_seed=0|3"},
+    {"add_position_encoding", "X[n,t,4]", "alpha=1|0.5 beta=2"},
+    {"cvm", "X:+[n,4] CVM:+[n,2]", "use_cvm=true|false"},
+    {"data_norm", "X[n,c] BatchSize:+[c] BatchSum[c] BatchSquareSum:+[c]",
+     "slot_dim=-1|1 enable_scale_and_shift=false"},
+    {"fusion_squared_mat_sub", "X[m,k] Y[k,n]", "scalar=0.5"},
+    {"fused_elemwise_activation fused_elemwise_add_activation", "X[...] Y[...]", "axis=-1",
+     Functors},
     {"one_hot", "X:i<5[n,1]", "depth=5|6 dtype=5|6|3"},
     {"one_hot_v2", "X:i<5[n,t]", "depth=5|6 dtype=5|6|3"},
     {"top_k", "X[n,c]", "k=1|2"},

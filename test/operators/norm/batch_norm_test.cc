@@ -242,4 +242,40 @@ TEST(BatchNorm, SecondOrderConstraints) {
   second({2, 2}).Attr("use_global_stats", true).ExpectError("batch_norm_grad_grad.C6");
 }
 
+// As batch_norm on one device.
+TEST(SyncBatchNorm, ValuesAndGradients) {
+  OpTest test("sync_batch_norm");
+  test.Attr("epsilon", 0.f)
+      .Attr("momentum", 0.5f)
+      .Input("X", {2, 1}, {1, 3})
+      .Input("Scale", {1}, {2})
+      .Input("Bias", {1}, {10})
+      .Input("Mean", {1}, {4})
+      .Input("Variance", {1}, {5});
+  test.Expect("Y", {2, 1}, {8, 12}).Expect("MeanOut", {1}, {3}).Expect("VarianceOut", {1}, {3});
+  const auto random = [] {
+    return std::move(OpTest("sync_batch_norm")
+                         .Attr("epsilon", 0.1f)
+                         .RandomInput("X", {3, 2, 2})
+                         .RandomInput("Scale", {2})
+                         .RandomInput("Bias", {2})
+                         .RandomInput("Mean", {2})
+                         .RandomInput("Variance", {2}, 0.5, 1));
+  };
+  OpTest gradient = random();
+  WithoutRunning(gradient).CheckGradient({"X", "Scale", "Bias"});
+  random().CheckFast().CheckHigherGradients(2);
+}
+
+TEST(SyncBatchNorm, ConstraintsOfTheGradient) {
+  const auto op = [](const Shape& dy) {
+    return std::move(OpTest("sync_batch_norm_grad")
+                         .RandomInput("X", {2, 2})
+                         .RandomInput("Scale", {2})
+                         .RandomInput("Y@GRAD", dy));
+  };
+  op({2, 3}).ExpectError("sync_batch_norm_grad.C5");
+  op({2, 2}).Attr("use_global_stats", true).ExpectError("sync_batch_norm_grad.C6");
+}
+
 }  // namespace coracle

@@ -1,0 +1,187 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/conv/bilinear.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+VarMeta SamplerOut(const InferContext& ctx) {
+  VarMeta x = ctx.Input("X");
+  const Shape& grid = ctx.InputShape("Grid");
+  ctx.Require("C1", x.shape.rank() == 4 && x.shape[2] != 0 && x.shape[3] != 0, x.shape);
+  ctx.Require("C2",
+              grid.rank() == 4 && InferContext::Matches(grid[3], 2) &&
+                  InferContext::Matches(grid[0], x.shape[0]),
+              "Grid", grid, "X", x.shape);
+  RequireSameDType(ctx, "C3", "Grid", "X");
+  x.shape[2] = grid[1];
+  x.shape[3] = grid[2];
+  return x;
+}
+
+// Where a number of Grid lies along an axis of X, and its derivative.
+struct Axis {
+  double size;
+  bool align, border, reflect;
+
+  struct Place {
+    double at, slope;
+  };
+  Place operator()(double g) const {
+    const double slope = (align ? size - 1 : size) / 2;
+    Place p{(g + 1) * slope - (align ? 0 : 0.5), slope};
+    if (reflect) {
+      const double low = align ? 0 : -0.5, span = 2 * slope;
+      if (span <= 0) return {0, 0};
+      const double off = p.at - low, rest = std::fmod(std::abs(off), 2 * span);
+      const bool back = rest > span;
+      p.at = low + (back ? 2 * span - rest : rest);
+      if ((off < 0) != back) p.slope = -p.slope;
+    }
+    if ((border || reflect) && (p.at < 0 || p.at > size - 1))
+      p = {std::clamp(p.at, 0.0, size - 1), 0};
+    return p;
+  }
+};
+
+// What both kernels loop over.
+struct Sampler {
+  int64_t batch, channels, height, width, samples;
+  bool nearest;
+  Axis y, x;
+
+  Sampler(const PrepareContext& ctx, const Shape& in, const Shape& grid)
+      : batch(in[0]),
+        channels(in[1]),
+        height(in[2]),
+        width(in[3]),
+        samples(grid[1] * grid[2]),
+        nearest(ctx.Attr<std::string>("mode") == "nearest") {
+    const bool align = ctx.Attr<bool>("align_corners");
+    const auto mode = ctx.Attr<std::string>("padding_mode");
+    y = {static_cast<double>(height), align, mode == "border", mode == "reflection"};
+    x = y;
+    x.size = static_cast<double>(width);
+  }
+  int64_t plane() const { return height * width; }
+
+  // Calls f(sample, weights of its neighbours, places) for the samples of image n.
+  template <class T, class F>
+  void ForSamples(const T* grid, int64_t n, F&& f) const {
+    for (int64_t k = 0; k < samples; ++k) {
+      const T* g = grid + (n * samples + k) * 2;
+      Axis::Place px = x(static_cast<double>(g[0])), py = y(static_cast<double>(g[1]));
+      if (nearest) {
+        px = {std::round(px.at), 0};
+        py = {std::round(py.at), 0};
+      }
+      f(k, Bilinear<T>(static_cast<T>(py.at), static_cast<T>(px.at), height, width), py.slope,
+        px.slope);
+    }
+  }
+};
+
+template <class T>
+KernelOf<T> GridSampler(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), grid = ctx.Input("Grid"), out = ctx.Output("Output");
+  const Sampler s(ctx, x.shape, grid.shape);
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *g = ws.Data<const T>(grid);
+    T* o = ws.Data<T>(out);
+    ParallelFor(s.batch, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        s.ForSamples(g, n, [&](int64_t k, const Bilinear<T>& near, double, double) {
+          for (int64_t c = n * s.channels; c < (n + 1) * s.channels; ++c)
+            o[c * s.samples + k] = near.Of(in + c * s.plane());
+        });
+      }
+    });
+  };
+}
+
+template <class T>
+KernelOf<T> GridSamplerGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), grid = ctx.Input("Grid"), dout = ctx.Input("Output@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD"), dgrid = ctx.Output("Grid@GRAD");
+  const Sampler s(ctx, x.shape, grid.shape);
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *g = ws.Data<const T>(grid), *d = ws.Data<const T>(dout);
+    T *to_x = dx ? ws.Data<T>(dx) : nullptr, *to_grid = dgrid ? ws.Data<T>(dgrid) : nullptr;
+    ParallelFor(s.batch, 1, [&](int64_t begin, int64_t end) {
+      const int64_t image = s.channels * s.plane();
+      if (to_x) std::fill(to_x + begin * image, to_x + end * image, T(0));
+      for (int64_t n = begin; n < end; ++n) {
+        s.ForSamples(g, n, [&](int64_t k, const Bilinear<T>& near, double y_slope, double x_slope) {
+          double along_y = 0, along_x = 0;
+          for (int64_t c = n * s.channels; c < (n + 1) * s.channels; ++c) {
+            const T value = d[c * s.samples + k];
+            if (to_x) near.AddTo(to_x + c * s.plane(), value);
+            along_y += static_cast<double>(value * near.DyOf(in + c * s.plane()));
+            along_x += static_cast<double>(value * near.DxOf(in + c * s.plane()));
+          }
+          if (!to_grid) return;
+          to_grid[(n * s.samples + k) * 2] = static_cast<T>(along_x * x_slope);
+          to_grid[(n * s.samples + k) * 2 + 1] = static_cast<T>(along_y * y_slope);
+        });
+      }
+    });
+  };
+}
+
+void DeclareSampler(OpDef& def) {
+  def.Input("X", "[N, C, H, W]")
+      .Input("Grid", "[N, h, w, 2]: places (x, y), the corners of X at -1 and 1")
+      .Attr<bool>("align_corners", true,
+                  "-1 and 1 are the centres of the outermost elements, else their outer edges")
+      .Attr<std::string>("mode", "bilinear", "bilinear or nearest (halves away from 0)")
+      .OneOf({"bilinear", "nearest"})
+      .Attr<std::string>("padding_mode", "zeros",
+                         "outside of X are zeros; border: the nearest element; reflection: X in "
+                         "mirrors at the centres (edges, unless align_corners) of the outermost")
+      .OneOf({"zeros", "border", "reflection"});
+}
+
+}  // namespace
+
+void RegisterGridSampler(OpRegistry& ops) {
+  ops.Add(OpDef("grid_sampler")
+              .Doc("Output[n, :, i, j] = X[n] interpolated at the place Grid[n, i, j]. A neighbour "
+                   "outside of X counts 0.")
+              .Constraint("C1", "X must have rank 4 and not be empty in height or width")
+              .Constraint("C2", "Grid must be [N, h, w, 2] for the N images of X")
+              .Constraint("C3", "X and Grid must have one dtype")
+              .Apply(DeclareSampler)
+              .Output("Output", "[N, C, h, w]")
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Output", SamplerOut(ctx)); })
+              .GradientOp({"X", "Grid"})
+              .Reference(GridSampler<float>, GridSampler<double>));
+  ops.Add(
+      OpDef("grid_sampler_grad")
+          .Doc("Gradient of grid_sampler: X@GRAD by the weights of the neighbours, Grid@GRAD by "
+               "their derivatives, which are 0 where a place was moved to the border and in "
+               "mode nearest.")
+          .ConstraintsOf("grid_sampler", {"C1", "C2", "C3"})
+          .Constraint("C4", "Output@GRAD must have Output's shape and dtype")
+          .Apply(DeclareSampler)
+          .Input("Output@GRAD", "gradient of Output")
+          .OptionalOutput("X@GRAD", "gradient of X")
+          .OptionalOutput("Grid@GRAD", "gradient of Grid")
+          .NoGradient("second derivatives of grid_sampler are not provided")
+          .Infer([](InferContext& ctx) {
+            const VarMeta out = SamplerOut(ctx), &dout = ctx.Input("Output@GRAD");
+            ctx.Require("C4", dout.dtype == out.dtype && dout.shape.CompatibleWith(out.shape), dout,
+                        out);
+            ctx.SetOutput("X@GRAD", ctx.Input("X"));
+            ctx.SetOutput("Grid@GRAD", ctx.Input("Grid"));
+          })
+          .Reference(GridSamplerGrad<float>, GridSamplerGrad<double>));
+}
+
+}  // namespace coracle

@@ -1,0 +1,245 @@
+#include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/window.h>
+#include <coracle/operators/norm/norm_def.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+template <class Context>
+int ChannelAxis(const Context& ctx, int rank) {
+  return ImageLayoutOf(ctx.template Attr<std::string>("data_layout")).channels_last ? rank - 1 : 1;
+}
+
+// Returns the number of channels; -1 when unknown.
+int64_t CheckInputs(const InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  ctx.Require("C1", x.rank() >= 2, x.rank());
+  int64_t channels = x[ChannelAxis(ctx, x.rank())];
+  for (const char* slot : {"Scale", "Bias"}) {
+    RequireNormVector(ctx, "C2", slot, channels);
+    if (channels < 0 && ctx.HasInput(slot)) channels = ctx.InputShape(slot)[0];
+  }
+  const int64_t groups = ctx.Attr<int32_t>("groups");
+  ctx.Require("C4", groups > 0 && (channels < 0 || groups <= channels), "groups", groups,
+              "channels", channels);
+  return channels;
+}
+
+void InferGroupNorm(InferContext& ctx) {
+  CheckInputs(ctx);
+  const Shape statistics{ctx.InputShape("X")[0], ctx.Attr<int32_t>("groups")};
+  ctx.SetOutput("Y", ctx.Input("X"));
+  ctx.SetOutput("Mean", StatisticsDType(ctx), statistics);
+  ctx.SetOutput("Variance", StatisticsDType(ctx), statistics);
+}
+
+void InferGroupNormGrad(InferContext& ctx) {
+  const int64_t channels = CheckInputs(ctx);
+  RequireLikeX(ctx, "C5", "Y@GRAD");
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+  for (const char* slot : {"Scale", "Bias"}) {
+    const DType dtype = ctx.HasInput(slot) ? ctx.InputDType(slot) : StatisticsDType(ctx);
+    ctx.SetOutput(GradName(slot), dtype, {channels});
+  }
+}
+
+// Groups of channels of each sample; the last ones may have fewer, even none.
+struct Groups {
+  int64_t batch, channels, inner, count, size;
+  bool channels_last;
+
+  Groups(const PrepareContext& ctx, const Shape& x)
+      : batch(x[0]), count(ctx.Attr<int32_t>("groups")) {
+    const int axis = ChannelAxis(ctx, x.rank());
+    channels = x[axis];
+    channels_last = axis != 1;
+    inner = channels_last ? x.Product(1, axis) : x.Product(2, x.rank());
+    size = (channels + count - 1) / count;
+  }
+  // Calls f(offset) for the elements of channel c of sample n.
+  template <class F>
+  void ForChannel(int64_t n, int64_t c, F&& f) const {
+    const int64_t step = channels_last ? channels : 1;
+    const int64_t first = channels_last ? n * inner * channels + c : (n * channels + c) * inner;
+    for (int64_t i = 0; i < inner; ++i) f(first + i * step);
+  }
+  // Calls f(channel, offset) for the elements of group g of sample n.
+  template <class F>
+  void ForGroup(int64_t n, int64_t g, F&& f) const {
+    for (int64_t c = g * size; c < std::min((g + 1) * size, channels); ++c)
+      ForChannel(n, c, [&](int64_t at) { f(c, at); });
+  }
+  int64_t NumelOf(int64_t g) const {
+    return std::max<int64_t>(std::min((g + 1) * size, channels) - g * size, 0) * inner;
+  }
+  // body(sample, group) for all of them.
+  template <class Body>
+  void ForEach(Body&& body) const {
+    ParallelFor(batch * count, 1 + 16384 / (1 + size * inner), [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) body(k / count, k % count);
+    });
+  }
+};
+
+// Mean and biased variance, in two passes; 0 for a group without elements.
+struct Moments {
+  double mean = 0, variance = 0;
+};
+template <class T>
+Moments MomentsOf(const Groups& groups, const T* x, int64_t n, int64_t g) {
+  const double numel = static_cast<double>(std::max<int64_t>(groups.NumelOf(g), 1));
+  Moments m;
+  groups.ForGroup(n, g, [&](int64_t, int64_t at) { m.mean += static_cast<double>(x[at]); });
+  m.mean /= numel;
+  groups.ForGroup(n, g, [&](int64_t, int64_t at) {
+    const double off = static_cast<double>(x[at]) - m.mean;
+    m.variance += off * off;
+  });
+  m.variance /= numel;
+  return m;
+}
+
+template <class T>
+double At(const T* values, int64_t c, double absent) {
+  return values ? static_cast<double>(values[c]) : absent;
+}
+
+template <class T>
+KernelOf<T> GroupNorm(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), scale = ctx.Input("Scale"), bias = ctx.Input("Bias");
+  const TensorArg y = ctx.Output("Y"), mean = ctx.Output("Mean"), variance = ctx.Output("Variance");
+  const Groups groups(ctx, x.shape);
+  const double epsilon = static_cast<double>(ctx.Attr<float>("epsilon"));
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    const T *a = DataOrNull<const T>(ws, scale), *b = DataOrNull<const T>(ws, bias);
+    T *out = ws.Data<T>(y), *m = DataOrNull<T>(ws, mean), *v = DataOrNull<T>(ws, variance);
+    groups.ForEach([&](int64_t n, int64_t g) {
+      const Moments moments = MomentsOf(groups, in, n, g);
+      const double inv = 1 / std::sqrt(moments.variance + epsilon);
+      groups.ForGroup(n, g, [&](int64_t c, int64_t at) {
+        const double xh = (static_cast<double>(in[at]) - moments.mean) * inv;
+        out[at] = static_cast<T>(xh * At(a, c, 1) + At(b, c, 0));
+      });
+      if (m) m[n * groups.count + g] = static_cast<T>(moments.mean);
+      if (v) v[n * groups.count + g] = static_cast<T>(moments.variance);
+    });
+  };
+}
+
+// With xh the normalised X, h = Scale dY and M the mean over a group:
+// dX = inv (h - M(h) - xh M(h xh)), dScale = sum of dY xh, dBias = sum of dY.
+template <class T>
+KernelOf<T> GroupNormGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), scale = ctx.Input("Scale"), dy = ctx.Input("Y@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD"), dscale = ctx.Output("Scale@GRAD");
+  const TensorArg dbias = ctx.Output("Bias@GRAD");
+  const Groups groups(ctx, x.shape);
+  const double epsilon = static_cast<double>(ctx.Attr<float>("epsilon"));
+  const TensorArg stats = ctx.Scratch(DType::kFloat64, {CheckedMul(2, groups.batch, groups.count)});
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *a = DataOrNull<const T>(ws, scale);
+    const T* go = ws.Data<const T>(dy);
+    T *to = DataOrNull<T>(ws, dx), *to_scale = DataOrNull<T>(ws, dscale);
+    T* to_bias = DataOrNull<T>(ws, dbias);
+    double* means = ws.Data<double>(stats);
+    double* invs = means + groups.batch * groups.count;
+    groups.ForEach([&](int64_t n, int64_t g) {
+      const Moments moments = MomentsOf(groups, in, n, g);
+      const double mean = moments.mean, inv = 1 / std::sqrt(moments.variance + epsilon);
+      means[n * groups.count + g] = mean;
+      invs[n * groups.count + g] = inv;
+      if (!to) return;
+      const double numel = static_cast<double>(std::max<int64_t>(groups.NumelOf(g), 1));
+      double sum = 0, along = 0;
+      groups.ForGroup(n, g, [&](int64_t c, int64_t at) {
+        const double h = static_cast<double>(go[at]) * At(a, c, 1);
+        sum += h;
+        along += h * (static_cast<double>(in[at]) - mean) * inv;
+      });
+      groups.ForGroup(n, g, [&](int64_t c, int64_t at) {
+        const double h = static_cast<double>(go[at]) * At(a, c, 1);
+        const double xh = (static_cast<double>(in[at]) - mean) * inv;
+        to[at] = static_cast<T>(inv * (h - (sum + xh * along) / numel));
+      });
+    });
+    if (!to_scale && !to_bias) return;
+    const int64_t grain = 1 + 16384 / (1 + groups.batch * groups.inner);
+    ParallelFor(groups.channels, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        double sum = 0, along = 0;
+        for (int64_t n = 0; n < groups.batch; ++n) {
+          const int64_t g = n * groups.count + c / groups.size;
+          groups.ForChannel(n, c, [&](int64_t at) {
+            const double d = static_cast<double>(go[at]);
+            sum += d;
+            along += d * (static_cast<double>(in[at]) - means[g]) * invs[g];
+          });
+        }
+        if (to_scale) to_scale[c] = static_cast<T>(along);
+        if (to_bias) to_bias[c] = static_cast<T>(sum);
+      }
+    });
+  };
+}
+
+void DeclareGroupNorm(OpDef& def) {
+  def.Input("X", "[N, C, ...], or [N, ..., C] for NHWC")
+      .OptionalInput("Scale", "[C]; 1 when absent")
+      .OptionalInput("Bias", "[C]; 0 when absent")
+      .Attr<float>("epsilon", 1e-5f, "added to the variance")
+      .Range(0.0, 1.0)
+      .Attr<int32_t>("groups", "number of groups")
+      .Attr<std::string>("data_layout", "NCHW", "channels are axis 1 (NCHW) or the last (NHWC)")
+      .OneOf({"NCHW", "NHWC", "AnyLayout"});
+}
+
+}  // namespace
+
+void RegisterGroupNorm(OpRegistry& ops) {
+  ops.Add(OpDef("group_norm")
+              .Doc("Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias, mean and biased "
+                   "variance over each group of ceil(C / groups) channels of each sample; the last "
+                   "group may have fewer.")
+              .Constraint("C1", "X must have rank 2 or more")
+              .Constraint("C2", "Scale and Bias must have shape [channels]")
+              .Constraint("C3",
+                          "all inputs must have X's dtype; scale, bias and statistics may be "
+                          "float32 beside an X of 16 bits")
+              .Constraint("C4", "groups must lie in [1, channels]")
+              .Apply(DeclareGroupNorm)
+              .Output("Y", "of X's shape")
+              .IntermediateOutput("Mean", "[N, groups]")
+              .IntermediateOutput("Variance", "[N, groups], without epsilon")
+              .ImageLayout("data_layout", {"X", "Y"})
+              .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
+              .Infer(InferGroupNorm)
+              .GradientOp({"X", "Scale", "Bias"})
+              .Reference(GroupNorm<float>, GroupNorm<double>));
+  ops.Add(OpDef("group_norm_grad")
+              .Doc("Gradient of group_norm. With xh the normalised X, h = Scale Y@GRAD and means "
+                   "over a group: X@GRAD = (h - mean(h) - xh mean(h xh)) / sqrt(variance + "
+                   "epsilon), Scale@GRAD = sum of Y@GRAD xh over a channel, Bias@GRAD = sum of "
+                   "Y@GRAD. Only the dtype of Bias is used.")
+              .ConstraintsOf("group_norm", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Y@GRAD must have X's shape")
+              .Apply(DeclareGroupNorm)
+              .Input("Y@GRAD", "gradient of Y")
+              .OptionalOutput("X@GRAD", "gradient of X")
+              .OptionalOutput("Scale@GRAD", "gradient of Scale")
+              .OptionalOutput("Bias@GRAD", "gradient of Bias")
+              .ImageLayout("data_layout", {"X", "Y@GRAD", "X@GRAD"})
+              .NoGradient("second derivatives of group_norm are not provided")
+              .Infer(InferGroupNormGrad)
+              .Reference(GroupNormGrad<float>, GroupNormGrad<double>));
+}
+
+}  // namespace coracle

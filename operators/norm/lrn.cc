@@ -1,0 +1,149 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/window.h>
+#include <coracle/operators/rules/same_type.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+void CheckLrn(const InferContext& ctx) {
+  const Shape& x = ctx.InputShape("X");
+  ctx.Require("C1", x.rank() == 4, x);
+  const int32_t n = ctx.Attr<int32_t>("n");
+  ctx.Require("C2", n > 0 && n % 2 == 1, n);
+}
+
+// Rows of channels: element c of row r is at (r / inner * channels + c) * inner + r % inner.
+struct Rows {
+  int64_t count, channels, inner, half;
+  double k, alpha, beta;
+
+  Rows(const PrepareContext& ctx, const Shape& x) {
+    const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
+    channels = x[layout.channel()];
+    inner = layout.channels_last ? 1 : x[2] * x[3];
+    count = x[0] * x[layout.height()] * x[layout.width()];
+    half = (ctx.Attr<int32_t>("n") - 1) / 2;
+    k = static_cast<double>(ctx.Attr<float>("k"));
+    alpha = static_cast<double>(ctx.Attr<float>("alpha"));
+    beta = static_cast<double>(ctx.Attr<float>("beta"));
+  }
+  int64_t At(int64_t r, int64_t c) const { return (r / inner * channels + c) * inner + r % inner; }
+  // Calls f(offset, sum of g(offset) over the channels around it) for all elements.
+  template <class G, class F>
+  void ForEach(G&& g, F&& f) const {
+    ParallelFor(count, 1 + 2048 / (1 + channels), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        for (int64_t c = 0; c < channels; ++c) {
+          double sum = 0;
+          const int64_t last = std::min(c + half, channels - 1);
+          for (int64_t j = std::max<int64_t>(c - half, 0); j <= last; ++j) sum += g(At(r, j));
+          f(At(r, c), sum);
+        }
+      }
+    });
+  }
+};
+
+template <class T>
+KernelOf<T> Lrn(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), mid = ctx.Output("MidOut");
+  const Rows rows(ctx, x.shape);
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T *o = ws.Data<T>(out), *m = ws.Data<T>(mid);
+    const auto squared = [&](int64_t i) {
+      return static_cast<double>(in[i]) * static_cast<double>(in[i]);
+    };
+    rows.ForEach(squared, [&](int64_t i, double sum) {
+      const double scale = rows.k + rows.alpha * sum;
+      m[i] = static_cast<T>(scale);
+      o[i] = static_cast<T>(static_cast<double>(in[i]) * std::pow(scale, -rows.beta));
+    });
+  };
+}
+
+// dX = dOut Mid^-beta + 2 alpha X (the sum over the channels around it of dMid - beta dOut Out /
+// Mid).
+template <class T>
+KernelOf<T> LrnGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), mid = ctx.Input("MidOut");
+  const TensorArg dout = ctx.Input("Out@GRAD"), dmid = ctx.Input("MidOut@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD");
+  const Rows rows(ctx, x.shape);
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(x), *o = ws.Data<const T>(out), *m = ws.Data<const T>(mid);
+    const T *g = ws.Data<const T>(dout), *h = dmid ? ws.Data<const T>(dmid) : nullptr;
+    T* to = ws.Data<T>(dx);
+    const auto share = [&](int64_t k) {
+      const double through = static_cast<double>(g[k]) * static_cast<double>(o[k]);
+      return (h ? static_cast<double>(h[k]) : 0) - rows.beta * through / static_cast<double>(m[k]);
+    };
+    rows.ForEach(share, [&](int64_t i, double sum) {
+      const double own =
+          static_cast<double>(g[i]) * std::pow(static_cast<double>(m[i]), -rows.beta);
+      to[i] = static_cast<T>(own + 2 * rows.alpha * static_cast<double>(in[i]) * sum);
+    });
+  };
+}
+
+void InferLrnGrad(InferContext& ctx) {
+  CheckLrn(ctx);
+  for (const char* slot : {"Out", "MidOut", "Out@GRAD", "MidOut@GRAD"})
+    RequireSameElements(ctx, "C3", slot, "X");
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
+}  // namespace
+
+void RegisterLrn(OpRegistry& ops) {
+  ops.Add(OpDef("lrn")
+              .Doc("Local response normalisation across channels: MidOut = k + alpha times the sum "
+                   "of X^2 over the n channels around each (alpha is not divided by n), Out = X "
+                   "MidOut^-beta.")
+              .Constraint("C1", "X must have rank 4")
+              .Constraint("C2", "n must be positive and odd")
+              .Input("X", "[N, C, H, W], or [N, H, W, C] for NHWC")
+              .Output("Out", "tensor of X's shape")
+              .Output("MidOut", "tensor of X's shape")
+              .Attr<int32_t>("n", 5, "number of channels in a sum")
+              .Attr<float>("k", 2.f, "summand of MidOut")
+              .Attr<float>("alpha", 1e-4f, "factor of the sum")
+              .Attr<float>("beta", 0.75f, "exponent")
+              .Attr<std::string>("data_format", "AnyLayout", "NHWC: channels last; else axis 1")
+              .OneOf({"NCHW", "NHWC", "AnyLayout"})
+              .Attr<bool>("is_test", false, "accepted, without effect")
+              .ImageLayout("data_format", {"X", "Out", "MidOut"})
+              .Infer([](InferContext& ctx) {
+                CheckLrn(ctx);
+                ctx.SetOutput("Out", ctx.Input("X"));
+                ctx.SetOutput("MidOut", ctx.Input("X"));
+              })
+              .GradientOp({"X", "Out", "MidOut"})
+              .Reference(Lrn<float>, Lrn<double>));
+  ops.Add(
+      OpDef("lrn_grad")
+          .Doc("Gradient of lrn: X@GRAD = Out@GRAD MidOut^-beta + 2 alpha X times the sum over "
+               "the channels around each of MidOut@GRAD - beta Out@GRAD Out / MidOut.")
+          .ConstraintsOf("lrn", {"C1", "C2"})
+          .Constraint("C3", "Out, MidOut and the gradients must have X's shape and dtype")
+          .Input("X", "lrn's X")
+          .Input("Out", "lrn's Out")
+          .Input("MidOut", "lrn's MidOut")
+          .Input("Out@GRAD", "gradient of Out")
+          .OptionalInput("MidOut@GRAD", "gradient of MidOut")
+          .Output("X@GRAD", "gradient of X")
+          .AttrsOf("lrn")
+          .ImageLayout("data_format", {"X", "Out", "MidOut", "Out@GRAD", "MidOut@GRAD", "X@GRAD"})
+          .NoGradient("second derivatives of lrn are not provided")
+          .Infer(InferLrnGrad)
+          .Reference(LrnGrad<float>, LrnGrad<double>));
+}
+
+}  // namespace coracle

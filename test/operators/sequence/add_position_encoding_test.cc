@@ -1,0 +1,40 @@
+#include <cmath>
+
+#include "../../op_test.h"
+
+namespace coracle {
+
+TEST(AddPositionEncoding, Values) {
+  // Of width 4 the divisors are 1 and 10000.
+  const double s = std::sin(1), c = std::cos(1), t = std::sin(1e-4), d = std::cos(1e-4);
+  OpTest("add_position_encoding")
+      .Attr("alpha", 2.f)
+      .Attr("beta", 3.f)
+      .Input("X", {1, 2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})
+      .Expect("Out", {1, 2, 4}, {2, 4, 9, 11, 10 + 3 * s, 12 + 3 * t, 14 + 3 * c, 16 + 3 * d});
+  // Of width 2 the divisor is 10000; positions begin anew with each sequence.
+  OpTest("add_position_encoding")
+      .Input("X", {3, 2}, {0, 0, 0, 0, 0, 0})
+      .Lod({{0, 2, 2, 3}})
+      .Expect("Out", {3, 2}, {0, 1, t, d, 0, 1})
+      .ExpectLod("Out", {{0, 2, 2, 3}});
+  OpTest("add_position_encoding").Input("X", {0, 2, 4}, {}).Expect("Out", {0, 2, 4}, {});
+}
+
+TEST(AddPositionEncoding, Gradients) {
+  OpTest("add_position_encoding")
+      .Attr("alpha", 0.5f)
+      .RandomInput("X", {2, 3, 6})
+      .CheckGradient({"X"})
+      .CheckHigherGradients();
+}
+
+TEST(AddPositionEncoding, Constraints) {
+  OpTest("add_position_encoding").RandomInput("X", {2}).ExpectError("add_position_encoding.C1");
+  OpTest("add_position_encoding")
+      .RandomInput("X", {1, 1, 3})
+      .ExpectError("add_position_encoding.C2");
+  OpTest("add_position_encoding").RandomInput("X", {2, 2}).ExpectError("add_position_encoding.C3");
+}
+
+}  // namespace coracle
