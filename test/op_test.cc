@@ -94,6 +94,7 @@ struct OpTest::Graph {
 OpTest::OpTest(std::string type, const OpRegistry& ops) : ops_(ops), type_(std::move(type)) {}
 
 OpTest& OpTest::Attr(const std::string& name, Attribute value) {
+  std::erase_if(attrs_, [&](const NamedAttr& attr) { return attr.name == name; });
   attrs_.push_back({name, std::move(value)});
   return *this;
 }
