@@ -1,0 +1,57 @@
+#pragma once
+// Which rows of a tensor belong to which image of a batch.
+
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/rules/index.h>
+#include <coracle/operators/sequence/sequences.h>
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace coracle {
+
+// Image i of a batch has the rows [offsets[i], offsets[i + 1]).
+using RowOffsets = std::vector<uint64_t>;
+
+// The rows of an input: by the counts in an int32 or int64 tensor if there is one, otherwise by the
+// last level of the input's LoD; without LoD all rows are those of one image. Counts that are
+// negative, or do not add up to the rows, violate the constraint.
+class ImagesArg {
+ public:
+  ImagesArg(const PrepareContext& ctx, const char* slot, const char* counts_slot,
+            std::string_view id, size_t i = 0)
+      : rows_(ctx.Input(slot, i)),
+        counts_(counts_slot ? ctx.Input(counts_slot, i) : TensorArg()),
+        fits_(ctx, id) {}
+
+  RowOffsets operator()(Workspace& ws) const {
+    const auto rows = static_cast<uint64_t>(rows_.shape[0]);
+    if (!counts_) {
+      const LoD& lod = ws.LodOf(rows_);
+      return lod.empty() ? RowOffsets{0, rows} : lod.back();
+    }
+    const IndexReader counts(ws, counts_);
+    RowOffsets offsets{0};
+    for (int64_t i = 0; i < counts_.numel; ++i) {
+      const bool fits = counts[i] >= 0 && static_cast<uint64_t>(counts[i]) <= rows - offsets.back();
+      fits_.Require(fits, "count", counts[i], "rows", rows_.shape[0]);
+      offsets.push_back(offsets.back() + static_cast<uint64_t>(counts[i]));
+    }
+    fits_.Require(offsets.back() == rows, "counted", offsets.back(), "rows", rows_.shape[0]);
+    return offsets;
+  }
+  // The same, which must be those of so many images.
+  RowOffsets operator()(Workspace& ws, int64_t images) const {
+    RowOffsets offsets = (*this)(ws);
+    fits_.Require(Sequences(offsets).count() == images, "images of the rows",
+                  Sequences(offsets).count(), "images", images);
+    return offsets;
+  }
+
+ private:
+  TensorArg rows_, counts_;
+  RunConstraint fits_;
+};
+
+}  // namespace coracle

@@ -1,0 +1,392 @@
+// multiclass_nms, 2 and 3, matrix_nms, locality_aware_nms: the detections among boxes with a score
+// for each class.
+
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/detection/detections.h>
+#include <coracle/operators/rules/dims.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+// ---- what they share ----
+
+bool IsBoxWidth(int64_t w) { return w < 0 || w == 4 || w == 8 || w == 16 || w == 24 || w == 32; }
+
+// C1 to C3 are those of all of them. With `rows`, Scores may have rank 2.
+void RequireScoredBoxes(InferContext& ctx, bool rows) {
+  const VarMeta &boxes = ctx.Input("BBoxes"), &scores = ctx.Input("Scores");
+  RequireDTypeOf(ctx, "C1", "BBoxes", {"Scores"});
+  const int rank = scores.shape.rank();
+  bool fits = boxes.shape.rank() == 3 && (rank == 3 || (rows && rank == 2));
+  if (fits) {
+    fits = InferContext::Matches(boxes.shape[0], scores.shape[0]) &&
+           InferContext::Matches(boxes.shape[1], rank == 3 ? scores.shape[2] : scores.shape[1]);
+  }
+  ctx.Require("C2", fits, "BBoxes", boxes, "Scores", scores);
+  ctx.Require("C3",
+              IsBoxWidth(boxes.shape[2]) && (rank == 3 || InferContext::Matches(boxes.shape[2], 4)),
+              boxes);
+}
+
+// The boxes of an image that compete for one class.
+struct Candidates {
+  std::vector<double> boxes, scores;
+
+  // Those with a score over the threshold, best first, at most top_k.
+  std::vector<int64_t> Best(double threshold, int64_t top_k) const {
+    std::vector<int64_t> best;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      if (scores[i] > threshold) best.push_back(static_cast<int64_t>(i));
+    }
+    SortByScore(scores.data(), top_k, &best);
+    return best;
+  }
+  Detection At(int64_t i, int64_t label, int64_t index, int64_t width) const {
+    const auto box = boxes.begin() + i * width;
+    return {label, scores[static_cast<size_t>(i)], index, {box, box + width}};
+  }
+};
+
+// One image: `rows` boxes, in the rank-2 form one for each class.
+struct ImagePart {
+  int64_t rows, first_row, classes, width;
+  bool by_class;  // BBoxes are [rows, classes, 4], Scores [rows, classes]
+
+  Candidates Of(const Reals& boxes, const Reals& scores, int64_t image, int64_t label) const {
+    Candidates c;
+    if (!by_class) {
+      c.boxes = CopyReals(boxes, image * rows * width, rows * width);
+      c.scores = CopyReals(scores, (image * classes + label) * rows, rows);
+      return c;
+    }
+    for (int64_t r = first_row; r < first_row + rows; ++r) {
+      c.scores.push_back(scores[r * classes + label]);
+      for (int64_t k = 0; k < width; ++k)
+        c.boxes.push_back(boxes[(r * classes + label) * width + k]);
+    }
+    return c;
+  }
+  int64_t Index(int64_t image, int64_t label, int64_t i) const {
+    return by_class ? (first_row + i) * classes + label : image * rows + i;
+  }
+};
+
+struct SearchOptions {
+  int64_t background, top_k, keep_top_k;
+  double score_threshold;
+  NmsOptions nms;
+
+  explicit SearchOptions(const PrepareContext& ctx)
+      : background(ctx.Attr<int32_t>("background_label")),
+        top_k(ctx.Attr<int32_t>("nms_top_k")),
+        keep_top_k(ctx.Attr<int32_t>("keep_top_k")),
+        score_threshold(ctx.Attr<float>("score_threshold")) {
+    nms.extra = ctx.Attr<bool>("normalized") ? 0 : 1;
+    nms.width = ctx.Input("BBoxes").shape[2];
+    if (!ctx.spec().FindAttr("nms_threshold")) return;
+    nms.threshold = ctx.Attr<float>("nms_threshold");
+    nms.eta = ctx.Attr<float>("nms_eta");
+  }
+};
+
+// find(candidates, label, index of a candidate) returns the detections of a class.
+template <class Find>
+std::vector<Detection> ForEachClass(const SearchOptions& options, const ImagePart& part,
+                                    int64_t image, const Reals& boxes, const Reals& scores,
+                                    const Find& find) {
+  std::vector<Detection> found;
+  for (int64_t label = 0; part.rows > 0 && label < part.classes; ++label) {
+    if (label == options.background) continue;
+    CheckTimeLimit("searching for detections");
+    Candidates candidates = part.Of(boxes, scores, image, label);
+    for (Detection& d : find(&candidates, label)) found.push_back(std::move(d));
+  }
+  return found;
+}
+
+// Above keep_top_k only the best remain, then again by label and in a class by score.
+void LimitByLabel(int64_t most, bool by_index, std::vector<Detection>* found) {
+  if (most < 0 || static_cast<int64_t>(found->size()) <= most) return;
+  KeepBest(most, found);
+  std::stable_sort(found->begin(), found->end(), [by_index](const auto& a, const auto& b) {
+    if (a.label != b.label) return a.label < b.label;
+    return by_index && a.index < b.index;
+  });
+}
+
+// ---- multiclass_nms ----
+
+std::vector<Detection> SearchClass(const SearchOptions& options, const ImagePart& part,
+                                   int64_t image, const Candidates& c, int64_t label) {
+  std::vector<int64_t> kept = SuppressNonMaxima(options.nms, c.boxes.data(),
+                                                c.Best(options.score_threshold, options.top_k));
+  if (part.by_class) std::sort(kept.begin(), kept.end());
+  std::vector<Detection> found;
+  for (int64_t i : kept)
+    found.push_back(c.At(i, label, part.Index(image, label, i), options.nms.width));
+  return found;
+}
+
+void SetNone(Workspace& ws, const TensorArg& out, DType dtype) {
+  RealsOut(ResizeOutput(ws, out, dtype, {1, 1})).Set(0, -1);
+  ws.OutputLod(out) = {{0, 1}};
+}
+
+void InferMulticlass(InferContext& ctx) {
+  RequireScoredBoxes(ctx, true);
+  const VarMeta& boxes = ctx.Input("BBoxes");
+  const bool first = ctx.op().type() == "multiclass_nms";
+  if (ctx.HasInput("RoisNum")) {
+    const VarMeta& num = ctx.Input("RoisNum");
+    ctx.Require("C5", IsIndexType(num.dtype) && num.shape.rank() == 1, num);
+  }
+  const int64_t width = first ? -1 : AddDims(boxes.shape[2], 2);
+  ctx.SetOutput("Out", {VarType::kLoDTensor, boxes.dtype, {-1, width}, 1});
+  if (first) return;
+  ctx.SetOutput("Index", {VarType::kLoDTensor, DType::kInt32, {-1, 1}, 1});
+  if (ctx.spec().FindOutput("NmsRoisNum")) ctx.SetOutput("NmsRoisNum", DType::kInt32, {-1});
+}
+
+Kernel MulticlassNms(const PrepareContext& ctx) {
+  const TensorArg boxes = ctx.Input("BBoxes"), scores = ctx.Input("Scores");
+  const bool first = ctx.op().type() == "multiclass_nms";
+  const bool third = ctx.op().type() == "multiclass_nms3";
+  const TensorArg out = ctx.Output("Out"), index = first ? TensorArg() : ctx.Output("Index");
+  const TensorArg counts = third ? ctx.Output("NmsRoisNum") : TensorArg();
+  const SearchOptions options(ctx);
+  const bool by_class = scores.shape.rank() == 2;
+  const ImagesArg images(ctx, "BBoxes", third && by_class ? "RoisNum" : nullptr,
+                         third ? "C5" : "C2");
+  return [=](Workspace& ws) {
+    const Reals b(ws, boxes), s(ws, scores);
+    RowOffsets offsets;
+    if (by_class) offsets = images(ws);
+    const int64_t count = by_class ? Sequences(offsets).count() : scores.shape[0];
+    Detections all(options.nms.width);
+    for (int64_t i = 0; i < count; ++i) {
+      const ImagePart part{by_class ? Sequences(offsets).length(i) : scores.shape[2],
+                           by_class ? Sequences(offsets).begin(i) : 0, scores.shape[1],
+                           options.nms.width, by_class};
+      std::vector<Detection> found =
+          ForEachClass(options, part, i, b, s, [&](const Candidates* c, int64_t label) {
+            return SearchClass(options, part, i, *c, label);
+          });
+      LimitByLabel(options.keep_top_k, by_class, &found);
+      all.AddImage(std::move(found));
+    }
+    if (first && all.empty()) return SetNone(ws, out, boxes.dtype);
+    all.WriteRows(ws, out, boxes.dtype);
+    all.WriteIndices(ws, index, counts);
+  };
+}
+
+// ---- matrix_nms ----
+
+// Instead of suppressing boxes, lowers their scores by how much they overlap with better ones, but
+// less where those overlap with better ones themselves.
+std::vector<Detection> DecayScores(const SearchOptions& options, double post_threshold,
+                                   double sigma, const ImagePart& part, int64_t image,
+                                   const Candidates& c, int64_t label) {
+  const std::vector<int64_t> order = c.Best(options.score_threshold, options.top_k);
+  std::vector<double> largest(order.size(), 0);  // overlap with a better one
+  std::vector<Detection> found;
+  const int64_t width = options.nms.width;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i % 256 == 0) CheckTimeLimit("lowering scores of overlapping boxes");
+    double decay = 1;
+    for (size_t j = 0; j < i; ++j) {
+      const double iou = OverlapOf(c.boxes.data() + order[j] * width,
+                                   c.boxes.data() + order[i] * width, width, options.nms.extra);
+      largest[i] = std::max(largest[i], iou);
+      const double m = largest[j];
+      if (sigma >= 0)
+        decay = std::min(decay, std::exp((m * m - iou * iou) * sigma));
+      else if (m < 1)  // a copy of a better box, which lowers as much itself, lowers nothing
+        decay = std::min(decay, (1 - iou) / (1 - m));
+    }
+    const double score = c.scores[static_cast<size_t>(order[i])] * decay;
+    if (!(score > post_threshold)) continue;
+    found.push_back(c.At(order[i], label, part.Index(image, label, order[i]), width));
+    found.back().score = score;
+  }
+  return found;
+}
+
+void InferMatrix(InferContext& ctx) {
+  RequireScoredBoxes(ctx, false);
+  const VarMeta& boxes = ctx.Input("BBoxes");
+  ctx.SetOutput("Out", {VarType::kLoDTensor, boxes.dtype, {-1, AddDims(boxes.shape[2], 2)}, 1});
+  ctx.SetOutput("Index", {VarType::kLoDTensor, DType::kInt32, {-1, 1}, 1});
+  ctx.SetOutput("RoisNum", DType::kInt32, {-1});
+}
+
+Kernel MatrixNms(const PrepareContext& ctx) {
+  const TensorArg boxes = ctx.Input("BBoxes"), scores = ctx.Input("Scores");
+  const TensorArg out = ctx.Output("Out"), index = ctx.Output("Index");
+  const TensorArg counts = ctx.Output("RoisNum");
+  const SearchOptions options(ctx);
+  const double post_threshold = ctx.Attr<float>("post_threshold");
+  const double sigma = ctx.Attr<bool>("use_gaussian") ? ctx.Attr<float>("gaussian_sigma") : -1;
+  const ImagePart part{scores.shape[2], 0, scores.shape[1], options.nms.width, false};
+  return [=](Workspace& ws) {
+    const Reals b(ws, boxes), s(ws, scores);
+    Detections all(options.nms.width);
+    for (int64_t i = 0; i < scores.shape[0]; ++i) {
+      std::vector<Detection> found =
+          ForEachClass(options, part, i, b, s, [&](const Candidates* c, int64_t label) {
+            return DecayScores(options, post_threshold, sigma, part, i, *c, label);
+          });
+      KeepBest(options.keep_top_k, &found);
+      all.AddImage(std::move(found));
+    }
+    all.WriteRows(ws, out, boxes.dtype);
+    all.WriteIndices(ws, index, counts);
+  };
+}
+
+// ---- locality_aware_nms ----
+
+// One pass over the boxes in order: one that overlaps with the box before it is merged into that,
+// as a mean with the scores as weights. Merged boxes keep no score of their own.
+void MergeNeighbours(const NmsOptions& options, Candidates* c) {
+  const int64_t width = options.width;
+  const auto lost = -std::numeric_limits<double>::infinity();
+  size_t head = 0;
+  for (size_t i = 1; i < c->scores.size(); ++i) {
+    double* into = c->boxes.data() + static_cast<int64_t>(head) * width;
+    const double* box = c->boxes.data() + static_cast<int64_t>(i) * width;
+    if (!(OverlapOf(box, into, width, options.extra) > options.threshold)) {
+      head = i;
+      continue;
+    }
+    const double a = c->scores[head], b = c->scores[i];
+    if (a + b != 0) {
+      for (int64_t k = 0; k < width; ++k) into[k] = (a * into[k] + b * box[k]) / (a + b);
+    }
+    c->scores[head] = a + b;
+    c->scores[i] = lost;
+  }
+}
+
+void InferLocality(InferContext& ctx) {
+  RequireScoredBoxes(ctx, false);
+  ctx.SetOutput("Out", {VarType::kLoDTensor, ctx.InputDType("BBoxes"), {-1, -1}, 1});
+}
+
+Kernel LocalityAwareNms(const PrepareContext& ctx) {
+  const TensorArg boxes = ctx.Input("BBoxes"), scores = ctx.Input("Scores");
+  const TensorArg out = ctx.Output("Out");
+  const SearchOptions options(ctx);
+  const ImagePart part{scores.shape[2], 0, scores.shape[1], options.nms.width, false};
+  return [=](Workspace& ws) {
+    const Reals b(ws, boxes), s(ws, scores);
+    Detections all(options.nms.width);
+    for (int64_t i = 0; i < scores.shape[0]; ++i) {
+      std::vector<Detection> found =
+          ForEachClass(options, part, i, b, s, [&](Candidates* c, int64_t label) {
+            MergeNeighbours(options.nms, c);
+            return SearchClass(options, part, i, *c, label);
+          });
+      LimitByLabel(options.keep_top_k, false, &found);
+      all.AddImage(std::move(found));
+    }
+    if (all.empty()) return SetNone(ws, out, boxes.dtype);
+    all.WriteRows(ws, out, boxes.dtype);
+  };
+}
+
+// ---- declarations ----
+
+OpDef SearchOp(const std::string& type, int32_t background) {
+  OpDef def(type);
+  def.Constraint("C1", "BBoxes and Scores must have one dtype")
+      .Constraint("C2", "BBoxes and Scores must have the same images and boxes")
+      .Constraint("C3", "a box must have 4, 8, 16, 24 or 32 numbers, 4 if Scores has rank 2")
+      .Attr<int32_t>("background_label", background, "a class that is not searched for")
+      .Attr<float>("score_threshold", "a detection has a larger score")
+      .Attr<int32_t>("nms_top_k", "best boxes of a class that are looked at; -1: all")
+      .Range(-1, {})
+      .Attr<int32_t>("keep_top_k", "best detections of an image that are kept; -1: all")
+      .Range(-1, {})
+      .Attr<bool>("normalized", true, "boxes are normalized, or else in whole pixels")
+      .RunTimeShape()
+      .MakesLod()
+      .NotDifferentiable("a choice has no derivative");
+  return def;
+}
+
+void DeclareSuppression(OpDef& def) {
+  def.Attr<float>("nms_threshold", 0.3f, "overlap over which the worse of two boxes is dropped")
+      .Attr<float>("nms_eta", 1.f,
+                   "below 1: factor of the threshold after each kept box, while it is over 0.5");
+}
+
+OpDef MulticlassOp(const std::string& type) {
+  OpDef def = SearchOp(type, 0);
+  def.Apply(DeclareSuppression)
+      .Input("BBoxes", "boxes or polygons [N, M, 4 to 32]; boxes [R, C, 4] if Scores is [R, C]")
+      .Input("Scores", "tensor [N, C, M], or [R, C] with the images by LoD of BBoxes")
+      .Output("Out", "rows label, score, box, with LoD of images")
+      .Infer(InferMulticlass)
+      .Reference<float, double>(ForReals{MulticlassNms});
+  return def;
+}
+
+constexpr const char* kMulticlassDoc =
+    "For each image and class but the background: of the nms_top_k boxes with the largest scores "
+    "over score_threshold, those that overlap with no better kept one by more than nms_threshold. "
+    "The keep_top_k best of an image remain, ordered by label and score (by index if Scores has "
+    "rank 2). ";
+
+}  // namespace
+
+void RegisterMulticlassNms(OpRegistry& ops) {
+  ops.Add(MulticlassOp("multiclass_nms")
+              .Doc(std::string(kMulticlassDoc) + "If there are none at all, Out is [[-1]]."));
+  for (const char* type : {"multiclass_nms2", "multiclass_nms3"}) {
+    OpDef def = MulticlassOp(type);
+    def.Doc(std::string(kMulticlassDoc) + "Index = where each is among the boxes of all images.");
+    if (type == std::string_view("multiclass_nms3"))
+      def.Constraint("C5", "RoisNum must be an int32 or int64 vector that adds up to the rows")
+          .OptionalInput("RoisNum", "rows of BBoxes [R, C, 4] of each image; absent: by LoD")
+          .OptionalOutput("NmsRoisNum", "int32 vector [images]: detections of each");
+    def.IntermediateOutput("Index", "int32 tensor [n, 1]: image M + box, or row C + class");
+    ops.Add(std::move(def));
+  }
+  ops.Add(SearchOp("matrix_nms", 0)
+              .Doc("For each class, the nms_top_k boxes with scores over score_threshold, best "
+                   "first: score i becomes score min over j < i of f(IoU(i, j)) / f(m_j), at most "
+                   "itself, where m_j is the largest IoU of j with a better one, and f(u) = 1 - u, "
+                   "or exp(-sigma u^2). Those over post_threshold remain, of each image the "
+                   "keep_top_k best, best first.")
+              .Input("BBoxes", "boxes or polygons [N, M, 4 to 32]")
+              .Input("Scores", "[N, C, M]")
+              .Output("Out", "rows label, score, box, with LoD of images")
+              .Output("Index", "int32 tensor [n, 1]: image M + box")
+              .OptionalOutput("RoisNum", "int32 vector [images]: detections of each")
+              .Attr<float>("post_threshold", 0.f, "least lowered score, exclusive")
+              .Attr<bool>("use_gaussian", false, "f(u) = exp(-sigma u^2)")
+              .Attr<float>("gaussian_sigma", 2.f, "sigma")
+              .Range(0, {})
+              .Infer(InferMatrix)
+              .Reference<float, double>(ForReals{MatrixNms}));
+  ops.Add(SearchOp("locality_aware_nms", -1)
+              .Apply(DeclareSuppression)
+              .Doc("As multiclass_nms, after one pass over the boxes of a class in their order, in "
+                   "which a box that overlaps with the one before it by more than nms_threshold is "
+                   "merged with it: corners become the mean weighted by scores, scores add up.")
+              .Input("BBoxes", "boxes or polygons [N, M, 4 to 32]")
+              .Input("Scores", "[N, C, M]")
+              .Output("Out", "rows label, score, box, with LoD of images; [[-1]] if there are none")
+              .Infer(InferLocality)
+              .Reference<float, double>(ForReals{LocalityAwareNms}));
+}
+
+}  // namespace coracle

@@ -1,0 +1,53 @@
+#pragma once
+// What the ops that pool regions of interest (RoIs) share: declarations, shape rule, and which
+// image a RoI belongs to.
+
+#include <coracle/framework/op/op_def.h>
+#include <coracle/operators/detection/boxes.h>
+#include <coracle/operators/detection/images.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+// Constraints C1 to C3, which gradient ops repeat.
+void DeclareRoiConstraints(OpDef& def);
+// Slots X and ROIs, and a slot for counts of RoIs unless it is nullptr.
+void DeclareRois(OpDef& def, const char* counts_slot);
+// Attrs spatial_scale, pooled_height and pooled_width.
+void DeclarePooling(OpDef& def);
+// Checks C1 to C3; returns the shape [R, channels, pooled height, pooled width].
+Shape RequireRois(InferContext& ctx, const char* counts_slot, int64_t channels);
+
+// The image of each RoI.
+class RoiImages {
+ public:
+  RoiImages(const PrepareContext& ctx, const char* counts_slot)
+      : images_(ctx, "ROIs", counts_slot, "C3"), count_(ctx.Input("X").shape[0]) {}
+  std::vector<int64_t> operator()(Workspace& ws) const;
+
+ private:
+  ImagesArg images_;
+  int64_t count_;
+};
+
+// Weights of the four elements around a place of a plane.
+struct Bilinear {
+  int64_t y[2] = {}, x[2] = {};
+  double wy[2] = {}, wx[2] = {};
+
+  // visit(element of the plane, weight)
+  template <class Visit>
+  void ForEach(int64_t columns, const Visit& visit) const {
+    for (int i : {0, 1}) {
+      for (int j : {0, 1}) visit(y[i] * columns + x[j], wy[i] * wx[j]);
+    }
+  }
+};
+// REQUIRES: 0 <= y <= rows - 1, and so for x.
+Bilinear BilinearAt(double y, double x, int64_t rows, int64_t columns);
+
+}  // namespace coracle

@@ -1,0 +1,118 @@
+#include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/detection/yolo.h>
+#include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/index.h>
+
+namespace coracle {
+namespace {
+
+using Ints = std::vector<int32_t>;
+
+void InferYoloBox(InferContext& ctx) {
+  const VarMeta &x = ctx.Input("X"), &size = ctx.Input("ImgSize");
+  const auto anchors = ctx.Attr<Ints>("anchors");
+  bool positive = !anchors.empty() && anchors.size() % 2 == 0;
+  for (int32_t anchor : anchors) positive = positive && anchor > 0;
+  ctx.Require("C1", positive, anchors);
+  const auto a = static_cast<int64_t>(anchors.size() / 2);
+  const int64_t classes = ctx.Attr<int32_t>("class_num");
+  const int64_t entries = classes + (ctx.Attr<bool>("iou_aware") ? 6 : 5);
+  const bool fits =
+      x.shape.rank() == 4 && InferContext::Matches(x.shape[1], CheckedMul(a, entries));
+  ctx.Require("C2", fits, x);
+  const bool sizes = IsIndexType(size.dtype) && size.shape.rank() == 2 &&
+                     InferContext::Matches(size.shape[0], x.shape[0]) &&
+                     InferContext::Matches(size.shape[1], 2);
+  ctx.Require("C3", sizes, "ImgSize", size, "X", x);
+  const int64_t boxes = MulDims(a, MulDims(x.shape[2], x.shape[3]));
+  ctx.SetOutput("Boxes", x.dtype, {x.shape[0], boxes, 4});
+  ctx.SetOutput("Scores", x.dtype, {x.shape[0], boxes, classes});
+}
+
+Kernel YoloBox(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), size = ctx.Input("ImgSize");
+  const TensorArg boxes = ctx.Output("Boxes"), scores = ctx.Output("Scores");
+  const auto anchors = ctx.Attr<Ints>("anchors");
+  const bool aware = ctx.Attr<bool>("iou_aware"), clip = ctx.Attr<bool>("clip_bbox");
+  const auto count = static_cast<int64_t>(anchors.size() / 2);
+  const YoloMap map{count, ctx.Attr<int32_t>("class_num"), x.shape[2], x.shape[3],
+                    aware ? count : 0};
+  const double threshold = ctx.Attr<float>("conf_thresh"), scale = ctx.Attr<float>("scale_x_y");
+  const double factor = ctx.Attr<float>("iou_aware_factor");
+  const double downsample = ctx.Attr<int32_t>("downsample_ratio");
+  return [=](Workspace& ws) {
+    const Reals in(ws, x);
+    const IndexReader sizes(ws, size);
+    const RealsOut box_to(ws, boxes), score_to(ws, scores);
+    // One prediction; `at` counts the boxes of all images.
+    const auto predict = [&](int64_t at) {
+      const int64_t cell = at % map.area(), anchor = at / map.area() % map.anchors;
+      const int64_t image = at / map.area() / map.anchors;
+      const auto height = static_cast<double>(sizes[2 * image]);
+      const auto width = static_cast<double>(sizes[2 * image + 1]);
+      double conf = LogisticOf(in[map.At(image, anchor, 4, cell)]);
+      if (aware) {
+        const int64_t iou = (image * map.channels() + anchor) * map.area() + cell;
+        conf = std::pow(conf, 1 - factor) * std::pow(LogisticOf(in[iou]), factor);
+      }
+      const bool found = !(conf < threshold);
+      Box box;
+      if (found) {
+        const CentredBox b =
+            YoloBoxAt(in, map, image, anchor, cell, anchors[static_cast<size_t>(2 * anchor)],
+                      anchors[static_cast<size_t>(2 * anchor + 1)], scale, downsample);
+        box = {(b.x - b.w / 2) * width, (b.y - b.h / 2) * height, (b.x + b.w / 2) * width,
+               (b.y + b.h / 2) * height};
+        if (clip)
+          box = {std::max(box.x1, 0.0), std::max(box.y1, 0.0), std::min(box.x2, width - 1),
+                 std::min(box.y2, height - 1)};
+      }
+      WriteBox(box_to, 4 * at, box);
+      for (int64_t c = 0; c < map.classes; ++c) {
+        const double score = found ? conf * LogisticOf(in[map.At(image, anchor, 5 + c, cell)]) : 0;
+        score_to.Set(at * map.classes + c, score);
+      }
+    };
+    ParallelFor(boxes.numel / 4, 256, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) predict(at);
+    });
+  };
+}
+
+}  // namespace
+
+void RegisterYoloBox(OpRegistry& ops) {
+  ops.Add(OpDef("yolo_box")
+              .Doc("The boxes of a map of predictions. With s the logistic function and r = "
+                   "scale_x_y: centre = (column + s(x) r - (r - 1) / 2) / W of the image's width, "
+                   "width = exp(w) anchor / (downsample_ratio W) of it, and so for the height; "
+                   "Scores = conf s(class), conf = s(objectness), under iou_aware conf^(1 - f) "
+                   "s(iou)^f. Where conf is below conf_thresh, box and scores are 0.")
+              .Constraint("C1", "anchors must be pairs of positive numbers")
+              .Constraint("C2", "X must be [N, anchors (5 + class_num), H, W], 6 under iou_aware")
+              .Constraint("C3", "ImgSize must be an int32 or int64 tensor [N, 2]")
+              .Input("X", "tensor [N, A (5 + C), H, W]; under iou_aware A channels stand before")
+              .Input("ImgSize", "int32 or int64 tensor [N, 2]: height, width")
+              .Output("Boxes", "corners in pixels, [N, A H W, 4], in the order A, H, W")
+              .Output("Scores", "tensor [N, A H W, C]")
+              .Attr<int32_t>("class_num", "C")
+              .Range(1, 1 << 20)
+              .Attr<Ints>("anchors", {}, "widths and heights in pixels, in turn")
+              .Attr<int32_t>("downsample_ratio", 32, "pixels of the network's input for one cell")
+              .Range(1, {})
+              .Attr<float>("conf_thresh", 0.01f, "least confidence of a box")
+              .Attr<bool>("clip_bbox", true, "clip boxes to the image")
+              .Attr<float>("scale_x_y", 1.f, "scale of centres in a cell")
+              .Attr<bool>("iou_aware", false, "X has channels of predicted overlaps")
+              .Attr<float>("iou_aware_factor", 0.5f, "their weight")
+              .NoLod()
+              .NotDifferentiable("boxes are results of a detector")
+              .Infer(InferYoloBox)
+              .Reference<float, double>(ForReals{YoloBox}));
+}
+
+}  // namespace coracle

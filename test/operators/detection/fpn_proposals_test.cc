@@ -1,0 +1,114 @@
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+using Doubles = std::vector<double>;
+
+OpTest Distribute() {
+  OpTest test("distribute_fpn_proposals");
+  test.Attr("min_level", 2)
+      .Attr("max_level", 4)
+      .Attr("refer_level", 3)
+      .Attr("refer_scale", 8)
+      .Outputs("MultiFpnRois", 3);
+  return test;
+}
+
+// Sides of 8, 2, 33, 16 and an inverted box: levels 3, 2 (limited), 4 (limited), 4, 2.
+const Doubles kRois = {0, 0, 8, 8, 1, 1, 3, 3, 0, 0, 33, 33, 0, 0, 16, 16, 4, 4, 2, 2};
+
+TEST(DistributeFpnProposals, Values) {
+  for (bool counts : {true, false}) {
+    OpTest test = Distribute();
+    test.Attr("pixel_offset", false).Input("FpnRois", {5, 4}, kRois);
+    if (counts)
+      test.IntInput("RoisNum", {3}, {2, 0, 3}, DType::kInt32).Outputs("MultiLevelRoIsNum", 3);
+    else
+      test.Lod({{0, 2, 2, 5}}).NoOutput("MultiLevelRoIsNum");
+    test.Expect("MultiFpnRois", {2, 4}, {1, 1, 3, 3, 4, 4, 2, 2}, 1e-5, 0)
+        .Expect("MultiFpnRois", {1, 4}, {0, 0, 8, 8}, 1e-5, 1)
+        .Expect("MultiFpnRois", {2, 4}, {0, 0, 33, 33, 0, 0, 16, 16}, 1e-5, 2)
+        .ExpectLod("MultiFpnRois", {{0, 1, 1, 2}}, 0)
+        .ExpectLod("MultiFpnRois", {{0, 1, 1, 1}}, 1)
+        .Expect("RestoreIndex", {5, 1}, {2, 0, 3, 4, 1});
+    if (!counts) continue;
+    test.Expect("MultiLevelRoIsNum", {3}, {1, 0, 1}, 0, 0)
+        .Expect("MultiLevelRoIsNum", {3}, {0, 0, 2}, 0, 2);
+  }
+  // In whole pixels a side of 7 is 8 wide.
+  Distribute()
+      .NoOutput("MultiLevelRoIsNum")
+      .Input("FpnRois", {1, 4}, {0, 0, 7, 7})
+      .Expect("MultiFpnRois", {1, 4}, {0, 0, 7, 7}, 1e-5, 1);
+}
+
+TEST(DistributeFpnProposals, Constraints) {
+  const auto with = [](const Shape& rois) {
+    OpTest test = Distribute();
+    test.NoOutput("MultiLevelRoIsNum").RandomInput("FpnRois", rois);
+    return test;
+  };
+  with({4}).ExpectError("distribute_fpn_proposals.C1");
+  with({2, 4}).IntInput("RoisNum", {1}, {3}).ExpectError("distribute_fpn_proposals.C2");
+  with({2, 4}).IntInput("RoisNum", {1, 1}, {2}).ExpectError("distribute_fpn_proposals.C2");
+  with({2, 4}).Outputs("MultiFpnRois", 2).ExpectError("distribute_fpn_proposals.C3");
+}
+
+OpTest Collect(int32_t most) {
+  return std::move(OpTest("collect_fpn_proposals").Attr("post_nms_topN", most));
+}
+
+TEST(CollectFpnProposals, Values) {
+  for (bool counts : {true, false}) {
+    OpTest test = Collect(4);
+    test.Input("MultiLevelRois", {2, 4}, {1, 1, 1, 1, 2, 2, 2, 2});
+    if (!counts) test.Lod({{0, 1, 1, 2}});
+    test.Input("MultiLevelRois", {3, 4}, {3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5});
+    if (!counts) test.Lod({{0, 2, 2, 3}});
+    test.Input("MultiLevelScores", {2, 1}, {.5, .7}).Input("MultiLevelScores", {3}, {.9, .5, .2});
+    if (counts)
+      test.IntInput("MultiLevelRoIsNum", {3}, {1, 0, 1}, DType::kInt32)
+          .IntInput("MultiLevelRoIsNum", {3}, {2, 0, 1}, DType::kInt32);
+    test.Expect("FpnRois", {4, 4}, {3, 3, 3, 3, 1, 1, 1, 1, 4, 4, 4, 4, 2, 2, 2, 2})
+        .ExpectLod("FpnRois", {{0, 3, 3, 4}})
+        .Expect("RoisNum", {3}, {3, 0, 1});
+  }
+  Collect(9)
+      .Input("MultiLevelRois", {0, 4}, {})
+      .Input("MultiLevelScores", {0, 1}, {})
+      .Expect("FpnRois", {0, 4}, {})
+      .Expect("RoisNum", {1}, {0});
+}
+
+TEST(CollectFpnProposals, Constraints) {
+  Collect(1)
+      .RandomInput("MultiLevelRois", {1, 4})
+      .RandomInput("MultiLevelScores", {1})
+      .RandomInput("MultiLevelScores", {1})
+      .ExpectError("collect_fpn_proposals.C1");
+  Collect(1)
+      .RandomInput("MultiLevelRois", {1, 4})
+      .IntInput("MultiLevelScores", {1}, {1})
+      .ExpectError("collect_fpn_proposals.C2");
+  Collect(1)
+      .RandomInput("MultiLevelRois", {1, 4})
+      .RandomInput("MultiLevelScores", {2})
+      .ExpectError("collect_fpn_proposals.C3");
+  Collect(1)
+      .RandomInput("MultiLevelRois", {1, 4})
+      .RandomInput("MultiLevelScores", {1})
+      .IntInput("MultiLevelRoIsNum", {1}, {2})
+      .ExpectError("collect_fpn_proposals.C4");
+  Collect(1)
+      .RandomInput("MultiLevelRois", {1, 4})
+      .Lod({{0, 1}})
+      .RandomInput("MultiLevelRois", {1, 4})
+      .Lod({{0, 0, 1}})
+      .RandomInput("MultiLevelScores", {1})
+      .RandomInput("MultiLevelScores", {1})
+      .ExpectError("collect_fpn_proposals.C4");
+}
+
+}  // namespace
+}  // namespace coracle

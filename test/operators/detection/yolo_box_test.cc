@@ -1,0 +1,65 @@
+#include <cmath>
+
+#include "../../op_test.h"
+
+namespace coracle {
+namespace {
+
+using Ints = std::vector<int32_t>;
+
+OpTest Yolo(int32_t classes, const Ints& anchors) {
+  return std::move(OpTest("yolo_box").Attr("class_num", classes).Attr("anchors", anchors));
+}
+
+double S(double x) { return 1 / (1 + std::exp(-x)); }
+
+TEST(YoloBox, Values) {
+  // Two cells; the confidence of the second is too low. The network's input is 64 wide, 32 high.
+  Yolo(2, {16, 8})
+      .Attr("conf_thresh", 0.5f)
+      .Input("X", {1, 7, 1, 2}, {0, 1, 0, 1, 0, 1, 0, 1, 1, -1, 2, 3, -2, 3})
+      .IntInput("ImgSize", {1, 2}, {40, 80}, DType::kInt32)
+      .Expect("Boxes", {1, 2, 4}, {10, 15, 30, 25, 0, 0, 0, 0})
+      .Expect("Scores", {1, 2, 2}, {S(1) * S(2), S(1) * S(-2), 0, 0});
+  // Clipped to the image; the centre is scaled about the middle of the cell.
+  const double scaled = (0 + S(1) * 1.5 - 0.25) * 40;
+  for (bool clip : {true, false}) {
+    const double top = 20 - 80, bottom = 20 + 80;
+    Yolo(1, {8, 128})
+        .Attr("clip_bbox", clip)
+        .Attr("scale_x_y", 1.5f)
+        .Input("X", {1, 6, 1, 1}, {1, 0, 0, 0, 3, 0})
+        .IntInput("ImgSize", {1, 2}, {40, 40})
+        .Expect("Boxes", {1, 1, 4}, {scaled - 5, clip ? 0 : top, scaled + 5, clip ? 39 : bottom});
+  }
+  // Overlaps come first.
+  Yolo(1, {16, 8})
+      .Attr("iou_aware", true)
+      .Attr("iou_aware_factor", 0.25f)
+      .Input("X", {1, 7, 1, 1}, {2, 0, 0, 0, 0, 1, 3})
+      .IntInput("ImgSize", {1, 2}, {32, 32})
+      .Expect("Boxes", {1, 1, 4}, {8, 12, 24, 20})
+      .Expect("Scores", {1, 1, 1}, {std::pow(S(1), 0.75) * std::pow(S(2), 0.25) * S(3)});
+}
+
+TEST(YoloBox, OrderOfAnchors) {
+  Yolo(1, {32, 32, 64, 32})
+      .Attr("clip_bbox", false)
+      .Input("X", {1, 12, 1, 1}, {0, 0, 0, 0, 5, 1, 0, 0, 0, 0, 5, 2})
+      .IntInput("ImgSize", {1, 2}, {2, 2})
+      .Expect("Boxes", {1, 2, 4}, {0, 0, 2, 2, -1, 0, 3, 2})
+      .Expect("Scores", {1, 2, 1}, {S(5) * S(1), S(5) * S(2)});
+}
+
+TEST(YoloBox, Constraints) {
+  const auto with = [](const Ints& anchors, const Shape& x, const Shape& size) {
+    return std::move(
+        Yolo(1, anchors).RandomInput("X", x).IntInput("ImgSize", size, {1, 1}, DType::kInt32));
+  };
+  with({1, 2, 3}, {1, 6, 1, 1}, {1, 2}).ExpectError("yolo_box.C1");
+  with({1, 2}, {1, 7, 1, 1}, {1, 2}).ExpectError("yolo_box.C2");
+  with({1, 2}, {1, 6, 1, 1}, {2}).ExpectError("yolo_box.C3");
+}
+
+}  // namespace
+}  // namespace coracle
