@@ -45,7 +45,7 @@ void InferLabels(InferContext& ctx) {
   set("LabelsInt32", DType::kInt32, 1);
   for (const char* slot : {"BboxTargets", "BboxInsideWeights", "BboxOutsideWeights"})
     set(slot, rois.dtype, 4 * classes);
-  set("MaxOverlapWithGT", rois.dtype, 1);
+  ctx.SetOutput("MaxOverlapWithGT", {VarType::kLoDTensor, rois.dtype, {-1}, 1});
 }
 
 struct LabelOptions {
@@ -218,13 +218,13 @@ void RegisterGenerateProposalLabels(OpRegistry& ops) {
           .Input("IsCrowd", "int32 or int64 tensor [G, 1]; 1: many objects in one box")
           .Input("GtBoxes", "[G, 4]; true boxes, with LoD for several images")
           .Input("ImInfo", "tensor [N, 3]: height, width, scale of each image")
-          .OptionalInput("MaxOverlap", "tensor [R, 1]: MaxOverlapWithGT of the stage before")
+          .OptionalInput("MaxOverlap", "vector [R]: MaxOverlapWithGT of the stage before")
           .Output("Rois", "RoIs in the scaled image, [n, 4] with LoD of images")
           .Output("LabelsInt32", "int32 tensor [n, 1]")
           .Output("BboxTargets", "tensor [n, 4 class_nums]")
           .Output("BboxInsideWeights", "1 where there is a target, else 0, [n, 4 class_nums]")
           .Output("BboxOutsideWeights", "the same")
-          .OptionalOutput("MaxOverlapWithGT", "tensor [n, 1]: the largest overlap")
+          .OptionalOutput("MaxOverlapWithGT", "vector [n]: the largest overlap")
           .Attr<int32_t>("batch_size_per_im", "samples of an image")
           .Range(0, {})
           .Attr<float>("fg_fraction", "part of the samples that is foreground at most")

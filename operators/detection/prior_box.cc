@@ -220,7 +220,6 @@ OpDef GridOp(const std::string& type, const char* boxes_slot) {
       .Output(boxes_slot, "tensor [H, W, boxes of a cell, 4] of Input's dtype")
       .Output("Variances", "tensor of the same shape: variances, again and again")
       .Attr<Floats>("variances", "four numbers for the deltas of boxes")
-      .ShapeOnly()
       .NoLod()
       .NotDifferentiable("depends on shapes alone");
   return def;

@@ -45,14 +45,14 @@ TEST(GenerateProposalLabels, Values) {
         .Expect("Rois", {3, 4}, {0, 0, 18, 18, 0, 0, 18, 8, 40, 40, 58, 58})
         .ExpectLod("Rois", {{0, 3}})
         .Expect("LabelsInt32", {3, 1}, {2, 2, 0})
-        .Expect("MaxOverlapWithGT", {3, 1}, {1, .5, 0})
+        .Expect("MaxOverlapWithGT", {3}, {1, .5, 0})
         .Expect("BboxTargets", {3, 12}, targets)
         .Expect("BboxInsideWeights", {3, 12}, weights)
         .Expect("BboxOutsideWeights", {3, 12}, weights);
   }
   // One of two foreground boxes.
   OpTest first = Labels(2, 0.5f);
-  Image(first).Expect("LabelsInt32", {2, 1}, {2, 0}).Expect("MaxOverlapWithGT", {2, 1}, {1, 0});
+  Image(first).Expect("LabelsInt32", {2, 1}, {2, 0}).Expect("MaxOverlapWithGT", {2}, {1, 0});
   std::set<float> seen;
   for (uint64_t step = 0; step < 20; ++step) {
     OpTest test = Labels(2, 0.5f);
@@ -66,11 +66,11 @@ TEST(GenerateProposalLabels, Cascade) {
   // RoI 0 was a true box in the stage before. All others are taken.
   OpTest test = Labels(1, 1.f);
   Image(test.Attr("is_cascade_rcnn", true))
-      .Input("MaxOverlap", {2, 1}, {1, .2})
+      .Input("MaxOverlap", {2}, {1, .2})
       .Expect("Rois", {2, 4}, {0, 0, 18, 18, 40, 40, 58, 58});
   OpTest none = Labels(1, 1.f);
   Image(none.Attr("is_cascade_rcnn", true))
-      .Input("MaxOverlap", {2, 1}, {1, 1})
+      .Input("MaxOverlap", {2}, {1, 1})
       .Expect("Rois", {2, 4}, {0, 0, 18, 18, 0, 0, 0, 0});
 }
 
