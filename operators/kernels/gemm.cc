@@ -126,24 +126,27 @@ BatchAt Locate(const GemmBatch& batch, int64_t index) {
 }  // namespace
 
 template <class T>
-Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode) {
+void RunGemm(const GemmSpec& spec, KernelMode mode, const T* a, const T* b, T* c) {
 #ifdef CORACLE_ONEDNN
   if constexpr (std::is_same_v<T, float>) {
     if (mode == KernelMode::kAuto && spec.m > 0 && spec.n > 0 && spec.k > 0) {
-      return [spec](const float* a, const float* b, float* c) {
-        // A small gemm takes less time on one thread than waking others.
-        const auto most = static_cast<int64_t>(1 + Operations(spec) / 300e3);
-        const GemmGrid grid(spec, std::min<int64_t>(NumThreads(), most));
-        ParallelFor(grid.size(), 1, [&](int64_t begin, int64_t end) {
-          if (end - begin == grid.size()) return OneDnnGemm(spec, {0, 0, spec.m, spec.n}, a, b, c);
-          for (int64_t i = begin; i < end; ++i) OneDnnGemm(spec, grid.Block(i), a, b, c);
-        });
-      };
+      // A small gemm takes less time on one thread than waking others.
+      const auto most = static_cast<int64_t>(1 + Operations(spec) / 300e3);
+      const GemmGrid grid(spec, std::min<int64_t>(NumThreads(), most));
+      return ParallelFor(grid.size(), 1, [&](int64_t begin, int64_t end) {
+        if (end - begin == grid.size()) return OneDnnGemm(spec, {0, 0, spec.m, spec.n}, a, b, c);
+        for (int64_t i = begin; i < end; ++i) OneDnnGemm(spec, grid.Block(i), a, b, c);
+      });
     }
   }
 #endif
   (void)mode;
-  return [spec](const T* a, const T* b, T* c) { ReferenceGemm(spec, a, b, c); };
+  ReferenceGemm(spec, a, b, c);
+}
+
+template <class T>
+Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode) {
+  return [spec, mode](const T* a, const T* b, T* c) { RunGemm(spec, mode, a, b, c); };
 }
 
 template <class T>
@@ -176,6 +179,8 @@ Gemm<T> MakeBatchGemm(const GemmSpec& spec, const GemmBatch& batch, KernelMode m
   };
 }
 
+template void RunGemm<float>(const GemmSpec&, KernelMode, const float*, const float*, float*);
+template void RunGemm<double>(const GemmSpec&, KernelMode, const double*, const double*, double*);
 template Gemm<float> MakeGemm<float>(const GemmSpec&, KernelMode);
 template Gemm<double> MakeGemm<double>(const GemmSpec&, KernelMode);
 template Gemm<float> MakeBatchGemm<float>(const GemmSpec&, const GemmBatch&, KernelMode);

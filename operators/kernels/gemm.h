@@ -24,6 +24,14 @@ using Gemm = std::function<void(const T* a, const T* b, T* c)>;
 template <class T>
 Gemm<T> MakeGemm(const GemmSpec& spec, KernelMode mode);
 
+// The same for a size that is known only in a run. Allocates nothing.
+template <class T>
+void RunGemm(const GemmSpec& spec, KernelMode mode, const T* a, const T* b, T* c);
+extern template void RunGemm<float>(const GemmSpec&, KernelMode, const float*, const float*,
+                                    float*);
+extern template void RunGemm<double>(const GemmSpec&, KernelMode, const double*, const double*,
+                                     double*);
+
 // A loop nest over many gemms, outermost dim first. Steps count matrices; a step of 0 repeats a
 // matrix of A or B, and makes C the sum over that dim.
 struct GemmBatch {
