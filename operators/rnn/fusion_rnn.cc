@@ -1,7 +1,6 @@
 // fusion_lstm, fused_embedding_fc_lstm and fusion_gru: lstm and gru that make their gates
 // themselves, as inference programs have them.
 
-#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>

@@ -1,7 +1,6 @@
 // gru over sequences, and gru_unit, one step of it: sequence_gru.h has the recurrence.
 
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -10,6 +9,7 @@
 #include <coracle/operators/rnn/sequence_gru.h>
 #include <coracle/operators/rules/dims.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -154,6 +154,7 @@ void ForGateRows(T* gate, const GruSpec& spec, const Move& move) {
 template <class T>
 Kernel RunUnit(const PrepareContext& ctx, KernelMode mode) {
   const GruSpec spec = UnitSpecOf(ctx);
+  if (spec.hidden == 0) return [](Workspace&) {};  // there may be any number of empty rows
   const TensorArg input = ctx.Input("Input"), gate = ctx.Output("Gate");
   const TensorArg gates = ctx.Scratch(input.dtype, {spec.rows, 3 * spec.hidden});
   const GruForward<T> gru(ctx, spec,
@@ -173,6 +174,7 @@ Kernel RunUnit(const PrepareContext& ctx, KernelMode mode) {
 template <class T>
 Kernel RunUnitGrad(const PrepareContext& ctx, KernelMode mode) {
   const GruSpec spec = UnitSpecOf(ctx);
+  if (spec.hidden == 0) return [](Workspace&) {};  // there may be any number of empty rows
   const TensorArg gate = ctx.Input("Gate");
   const TensorArg gates = ctx.Scratch(gate.dtype, {spec.rows, 3 * spec.hidden});
   // The state before each row is HiddenPrev, so Hidden is not read.

@@ -48,6 +48,7 @@ void InferUnitGrad(InferContext& ctx) {
 template <class T, class Cell>
 void ForRows(const TensorArg& c, const T* x, const Cell& cell) {
   const int64_t d = c.shape[1];
+  if (c.numel == 0) return;  // there may be any number of empty rows
   ParallelFor(c.shape[0], 1 + 4096 / (1 + d), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) cell(x + row * 4 * d, row * d);
   });

@@ -5,6 +5,8 @@
 #include <coracle/operators/rules/index.h>
 #include <fmt/format.h>
 
+#include <memory>
+
 namespace coracle {
 namespace {
 
@@ -41,14 +43,18 @@ void CheckLengths(const InferContext& ctx, const RnnSpec& spec) {
               ctx.Input("SequenceLength"), want);
 }
 
-// What rnn and rnn_grad check alike.
-RnnSpec CheckRnn(const InferContext& ctx) {
+void RequireInput(const InferContext& ctx) {
   const Shape& input = ctx.InputShape("Input");
   constexpr int64_t kMaxDim = int64_t{1} << 31;
   ctx.Require("C1",
               input.rank() == 3 && input[0] < kMaxDim && input[1] < kMaxDim && input[2] < kMaxDim,
               input);
-  const RnnSpec spec = MakeRnnSpec(ctx, input);
+}
+
+// What rnn and rnn_grad check alike.
+RnnSpec CheckRnn(const InferContext& ctx) {
+  RequireInput(ctx);
+  const RnnSpec spec = MakeRnnSpec(ctx, ctx.InputShape("Input"));
   CheckWeights(ctx, spec);
   CheckLengths(ctx, spec);
   return spec;
@@ -154,6 +160,103 @@ void DeclareRnnInputs(OpDef& def) {
       .OptionalInput("SequenceLength", "[N]: how many steps each sample has; default: all T");
 }
 
+// --- cudnn_lstm: the LSTM of rnn under other names of slots ---
+
+RnnSpec CudnnSpecOf(const InferContext& ctx) {
+  const Shape& input = ctx.InputShape("Input");
+  RequireInput(ctx);
+  RnnSpec spec;
+  spec.steps = input[0];
+  spec.batch = input[1];
+  spec.input_size = input[2];
+  spec.hidden = ctx.Attr<int32_t>("hidden_size");
+  spec.layers = ctx.Attr<int32_t>("num_layers");
+  spec.directions = ctx.Attr<bool>("is_bidirec") ? 2 : 1;
+  return spec;
+}
+
+void InferCudnnLstm(InferContext& ctx) {
+  const RnnSpec spec = CudnnSpecOf(ctx);
+  ctx.Require("C6", ctx.HasInput("WeightList") && !ctx.HasInput("W"), "W", ctx.HasInput("W"),
+              "WeightList", ctx.NumInputs("WeightList"));
+  CheckWeights(ctx, spec);
+  CheckLengths(ctx, spec);
+  const DType dtype = ctx.InputDType("Input");
+  for (const char* slot : {"InitH", "InitC"}) RequireShape(ctx, "C2", slot, 0, StateShape(spec));
+  ctx.SetOutput("Out", dtype, OutShape(spec));
+  for (const char* slot : {"LastH", "LastC"}) ctx.SetOutput(slot, dtype, StateShape(spec));
+  for (const char* slot : {"Reserve", "StateOut"}) ctx.SetOutput(slot, DType::kUInt8, {0});
+}
+
+// The op as an rnn, whose kernels resolve their slots when they are prepared.
+template <class T>
+Kernel RunCudnnLstm(const OpSpec& rnn, const PrepareContext& ctx, KernelMode mode) {
+  const OpDesc& op = ctx.op();
+  const auto first = [](const std::vector<std::string>& args) {
+    return args.empty() ? std::string(kEmptyVarName) : args[0];
+  };
+  OpDesc as_rnn("rnn",
+                {{"Input", op.Input("Input")},
+                 {"PreState", {first(op.Input("InitH")), first(op.Input("InitC"))}},
+                 {"WeightList", op.Input("WeightList")}},
+                {{"Out", op.Output("Out")},
+                 {"State", {first(op.Output("LastH")), first(op.Output("LastC"))}}},
+                {{"mode", std::string("LSTM")},
+                 {"hidden_size", ctx.Attr<int32_t>("hidden_size")},
+                 {"num_layers", ctx.Attr<int32_t>("num_layers")},
+                 {"is_bidirec", ctx.Attr<bool>("is_bidirec")},
+                 {"dropout_prob", ctx.Attr<float>("dropout_prob")},
+                 {"is_test", ctx.Attr<bool>("is_test")},
+                 {"seed", ctx.Attr<int32_t>("seed")}});
+  if (op.HasInput("SequenceLength")) as_rnn.SetInput("SequenceLength", op.Input("SequenceLength"));
+  return RnnForward<T>(PrepareContext(rnn, as_rnn, ctx.args()), mode);
+}
+
+void AddCudnnLstm(OpRegistry& ops) {
+  const auto rnn = std::make_shared<const OpSpec>(ops.Get("rnn"));
+  ops.Add(
+      OpDef("cudnn_lstm")
+          .Doc(
+              "rnn with mode LSTM under other names: InitH and InitC are PreState, LastH and LastC "
+              "are State.")
+          .ConstraintsOf("rnn", {"C1", "C3", "C4", "C5"})
+          .Constraint("C2", "InitH and InitC must be [layers D, N, H]")
+          .Constraint("C6",
+                      "the parameters must be in WeightList: the flattened W is not supported")
+          .Input("Input", "[T, N, I]: T steps of N samples")
+          .Input("InitH", "h before the first step [layers D, N, H]")
+          .Input("InitC", "c before the first step [layers D, N, H]")
+          .OptionalInput("W", "not supported")
+          .OptionalVariadicInput("WeightList", "as rnn's")
+          .OptionalInput("SequenceLength", "[N]: how many steps each sample has; default: all T")
+          .IntermediateOutput("Reserve", "empty")
+          .OptionalOutput("StateOut", "empty")
+          .Output("Out", "[T, N, D H]: h of the last layer; D is the number of directions")
+          .OptionalOutput("LastH", "h after the last step")
+          .OptionalOutput("LastC", "c after the last step")
+          .Attr<int32_t>("input_size", 10, "not read: the parameters tell")
+          .Attr<int32_t>("hidden_size", 100, "hidden units H of a layer and direction")
+          .Range(1, std::nullopt)
+          .Attr<int32_t>("num_layers", 1, "layers; each takes the output of the one before")
+          .Range(1, std::nullopt)
+          .Attr<bool>("is_bidirec", false, "a second direction goes from the end to the beginning")
+          .Attr<float>("dropout_prob", 0.0f, "as rnn's")
+          .Range(0, 1)
+          .Attr<bool>("is_test", false, "no element is dropped")
+          .Attr<int32_t>("seed", 0, "as rnn's")
+          .KernelTypeFrom("Input")
+          .Random()
+          .NoGradient("train with rnn, which computes the same")
+          .Infer(InferCudnnLstm)
+          .Reference<float, double>([rnn]<class T>(const PrepareContext& c) {
+            return RunCudnnLstm<T>(*rnn, c, KernelMode::kReference);
+          })
+          .Fast([rnn](const PrepareContext& c) -> Kernel {
+            if (c.Input("Input").dtype != DType::kFloat32) return {};
+            return RunCudnnLstm<float>(*rnn, c, KernelMode::kAuto);
+          }));
+}
+
 }  // namespace
 
 void RegisterRnn(OpRegistry& ops) {
@@ -221,6 +324,7 @@ void RegisterRnn(OpRegistry& ops) {
             if (c.Input("Input").dtype != DType::kFloat32) return {};
             return RnnBackward<float>(c, KernelMode::kAuto);
           }));
+  AddCudnnLstm(ops);
 }
 
 }  // namespace coracle

@@ -27,9 +27,9 @@ struct RecurrentSlots {
 // input are the caller's to check.
 RecurrentShapes CheckLstm(const InferContext& ctx, const RecurrentSlots& slots);
 RecurrentShapes CheckGru(const InferContext& ctx, const RecurrentSlots& slots);
-// C2: the columns of the weight that makes the gates, or (-1: unknown) of gates.
+// C2: the shape of a parameter.
 void RequireParameter(const InferContext& ctx, const char* slot, const Shape& want);
-// C4
+// C4: the dtype of an input.
 void RequireDType(const InferContext& ctx, const char* slot, DType want);
 
 // Declares slots and attrs.

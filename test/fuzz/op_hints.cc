@@ -22,6 +22,8 @@ void Permutation(OpDraft& d) {
 
 // Another shape of as many elements: dims merged, split, or one left to be found.
 void Reshaping(OpDraft& d) {
+  // Of a shape that only the run knows.
+  if (!d.ShapeOf("X").IsKnown()) return d.Set("shape", Ints{-1});
   std::vector<int64_t> dims = d.ShapeOf("X").ToVector();
   for (int changes = 0; changes < 2; ++changes) {
     if (dims.size() > 1 && d.choose.OneIn(2)) {
@@ -243,6 +245,17 @@ void Functors(OpDraft& d) {
   const std::string binary = d.choose.Of({"elementwise_add", "elementwise_mul"});
   d.Set("functor_list", d.choose.OneIn(2) ? std::vector<std::string>{unary, binary}
                                           : std::vector<std::string>{binary, unary});
+void CudnnLstm(OpDraft& d) {
+  const Shape input = d.ShapeOf("Input");
+  const int64_t hidden = 1 + static_cast<int64_t>(d.choose.Below(3));
+  const DType dtype = d.Find(d.inputs[0].args[0])->dtype;
+  d.inputs.push_back(
+      {"WeightList",
+       {d.NewInput(dtype, {4 * hidden, input[2]}), d.NewInput(dtype, {4 * hidden, hidden}),
+        d.NewInput(dtype, {4 * hidden}), d.NewInput(dtype, {4 * hidden})}});
+  for (const char* slot : {"InitH", "InitC"})
+    d.inputs.push_back({slot, {d.NewInput(dtype, {1, input[1], hidden})}});
+  d.Set("hidden_size", static_cast<int32_t>(hidden));
 }
 
 // In the table of smooth recipes.
@@ -449,6 +462,9 @@ constexpr OpHint kSmooth[] = {
     {"increment", "X[1]"},
     {"dropout", "X", "dropout_prob=0.5|0|0.25"},
     {"rnn", "Input[t,n,i] SequenceLength?:i<t[n]", "", Recurrent},
+    {"gru_unit", "Input[b,6] HiddenPrev[b,2] Weight[2,6] Bias?[1,6]",
+     "activation=0|1|2 gate_activation=1 origin_mode=false|true"},
+    {"lstm_unit", "X[b,8] C_prev[b,2]", "forget_bias=0|1"},
     {"select_input", "X*[...] Mask:i<1[1]"},
     {"split_lod_tensor", "X[n,d] Mask:b[n,1]", "level=0"},
     {"merge_lod_tensor merge_lod_tensor_infer", "X[n,d] Mask:b[n,1] InTrue[k,d] InFalse[m,d]",
@@ -671,6 +687,19 @@ constexpr OpHint kOther[] = {
     {"edit_distance", "Hyps:i<3[b,t] Refs:i<3[b,u] HypsLength:i<t[b] RefsLength:i<u[b]",
      "normalized=false"},
     {"gather_tree", "Ids:i<3[t,b,k] Parents:i<k[t,b,k]"},
+    {"multihead_matmul", "Input[b,s,c] W[c,3,4] Bias[3,4] BiasQK[b,2,s,s]",
+     "head_number=2 alpha=0.5 transpose_Q=false transpose_K=true transpose_V=false"},
+    {"skip_layernorm", "X[a,b,d] Y[a,b,d] Scale?[d] Bias?[d]", "begin_norm_axis=2 epsilon=0.1"},
+    {"fused_embedding_eltwise_layernorm", "Embs[v,d] Ids:i<v[b,s] Scale?[d] Bias?[d]",
+     "epsilon=0.1"},
+    {"fused_fc_elementwise_layernorm", "X[a,k] W[k,d] Bias0?[d] Y[a,d] Scale?[d] Bias1?[d]",
+     "x_num_col_dims=1 begin_norm_axis=1 epsilon=0.1"},
+    {"cudnn_lstm", "Input[t,n,i] SequenceLength?:i<t[n]", "num_layers=1 is_bidirec=false",
+     CudnnLstm},
+    {"conv2d_fusion", "Input[n,c,h,w] Filter[m,c,k,l] Bias?[m]",
+     "strides=[1,1]|[2,1] paddings=[0,0]|[1,1] dilations=[1,1] groups=1 data_format=NCHW "
+     "padding_algorithm=EXPLICIT activation=relu|identity|tanh split_channels=[]",
+     [](OpDraft& d) { d.outputs["Outputs"] = 0; }},
     {"viterbi_decode", "Input[b,t,n] Transition[n,n] Length:i<t[b]"},
     {"update_loss_scaling",
      "FoundInfinite:b[1] PrevLossScaling:+[1] InGoodSteps:c[1] InBadSteps:c[1]",

@@ -195,9 +195,26 @@ class Maker {
         {"tensor_array_to_tensor", &Maker::AddSequences},
         {"beam_search_decode", &Maker::AddBeams},
     };
-    if (type == "lod_reset" || type == "row_conv" || type == "im2sequence" ||
-        type == "beam_search" || type == "filter_by_instag" || type == "match_matrix_tensor" ||
-        type == "var_conv_2d" || type.rfind("sequence_", 0) == 0) {
+    static const std::set<std::string> kOnSequences = {"lod_reset",
+                                                       "row_conv",
+                                                       "im2sequence",
+                                                       "beam_search",
+                                                       "filter_by_instag",
+                                                       "match_matrix_tensor",
+                                                       "var_conv_2d",
+                                                       "lstm",
+                                                       "lstmp",
+                                                       "gru",
+                                                       "fusion_lstm",
+                                                       "fusion_gru",
+                                                       "fused_embedding_fc_lstm",
+                                                       "attention_lstm",
+                                                       "fusion_seqconv_eltadd_relu",
+                                                       "fusion_seqexpand_concat_fc",
+                                                       "fusion_seqpool_concat",
+                                                       "fusion_seqpool_cvm_concat",
+                                                       "fused_embedding_seq_pool"};
+    if (kOnSequences.count(type) || type.rfind("sequence_", 0) == 0) {
       if (depth_ == 0) AddSequenceOp(type);
       return true;
     }
@@ -517,6 +534,62 @@ class Maker {
     return input.name;
   }
 
+  // The inputs of a recurrent op, or one that joins several ops, on sequences of these lengths: D
+  // is 2. False: it is not one.
+  bool AddRecurrentInputs(const std::string& type, const std::vector<uint64_t>& lengths,
+                          SlotList& ins, AttrList& attrs) {
+    const auto count = static_cast<int64_t>(lengths.size());
+    const bool lstm = type.find("lstm") != type.npos, peepholes = choose_.OneIn(2);
+    const int64_t gates = lstm ? 8 : 6;
+    const auto add = [&](const char* slot, const Shape& shape) {
+      ins.push_back({slot, {PlainInput(shape)}});
+    };
+    if (lstm && type != "attention_lstm") attrs = {{"use_peepholes", peepholes}};
+    if (type == "lstm" || type == "lstmp" || type == "gru") {
+      ins = {{"Input", {SequenceInput(lengths, gates)}}};
+      add("Weight", {type == "lstmp" ? 3 : 2, gates});
+      if (type == "lstmp") add("ProjWeight", {2, 3});
+      add("Bias", {1, lstm && peepholes ? 14 : gates});
+    } else if (type == "fusion_lstm" || type == "fusion_gru" || type == "fused_embedding_fc_lstm") {
+      const bool ids = type == "fused_embedding_fc_lstm";
+      ins = {{ids ? "Ids" : "X", {SequenceInput(lengths, ids ? 1 : 3, ids ? 3 : 0)}}};
+      add(ids ? "Embeddings" : "WeightX", {3, gates});
+      add("WeightH", {2, gates});
+      add("Bias", {1, lstm && peepholes ? 14 : gates});
+    } else if (type == "attention_lstm") {
+      ins = {{"X", {SequenceInput(lengths, 3)}}};
+      add("C0", {count, 2});
+      add("AttentionWeight", {5, 1});
+      add("LSTMWeight", {5, 8});
+      add("LSTMBias", {1, 8});
+    } else if (type == "fusion_seqconv_eltadd_relu") {
+      ins = {{"X", {SequenceInput(lengths, 1)}}};
+      add("Filter", {3, 2});
+      add("Bias", {1, 2});
+      attrs = {{"contextLength", int32_t{3}}, {"contextStart", int32_t{-1}}};
+    } else if (type == "fusion_seqexpand_concat_fc") {
+      ins = {{"X", {SequenceInput(lengths, 1), PlainInput({count, 2})}}};
+      add("FCWeight", {3, 2});
+    } else if (type == "fusion_seqpool_concat") {
+      ins = {{"X", {SequenceInput(lengths, 2), SequenceInput(lengths, 1)}}};
+    } else if (type == "fusion_seqpool_cvm_concat") {
+      ins = {{"X", {PositiveSequences(lengths, 2)}}};
+      add("CVM", {count, 2});
+    } else if (type == "fused_embedding_seq_pool") {
+      ins = {{"W", {PlainInput({3, 2})}}, {"Ids", {SequenceInput(lengths, 1, 3)}}};
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  // Sequences of the absolute values of others.
+  std::string PositiveSequences(const std::vector<uint64_t>& lengths, int64_t width) {
+    const std::string x = SequenceInput(lengths, width), out = NewName("v");
+    net_.Append("abs", {{"X", {x}}}, {{"Out", {out}}});
+    return out;
+  }
+
   // An op on sequences, with inputs of its own.
   void AddSequenceOp(const std::string& type) {
     std::vector<uint64_t> lengths;
@@ -526,7 +599,8 @@ class Maker {
     using Ints = std::vector<int32_t>;
     SlotList ins;
     AttrList attrs;
-    if (type == "sequence_mask") {
+    if (AddRecurrentInputs(type, lengths, ins, attrs)) {
+    } else if (type == "sequence_mask") {
       ins = {{"X", {PlainInput({count}, 4)}}};
       attrs = {{"maxlen", int32_t{3}}, {"out_dtype", static_cast<int32_t>(DType::kFloat32)}};
     } else if (type == "sequence_erase" || type == "sequence_enumerate") {
@@ -594,11 +668,13 @@ class Maker {
       }
     }
     SlotList outs;
+    std::string result;  // the first output that others may read
     for (const SlotDef& slot : DefaultOps().Get(type).outputs) {
       outs.push_back({slot.name, {NewName("v")}});
+      if (result.empty() && !slot.intermediate) result = outs.back().args[0];
     }
     net_.Append(type, ins, outs, attrs);
-    live_.push_back({outs[0].args[0]});
+    live_.push_back({result});
   }
 
   // --- the end ---

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "../../op_test.h"
+#include "naive_recurrent.h"
 
 namespace coracle {
 namespace {
@@ -439,6 +440,94 @@ TEST(Rnn, NeedsReserveToBeDifferentiated) {
   } catch (const Error& e) {
     EXPECT_NE(e.message().find("rnn: needs its output Reserve"), std::string::npos) << e.what();
   }
+}
+
+// --- cudnn_lstm ---
+
+// Two samples of three steps. The weights of a gate are rows here, in the order i, f, g, o.
+void CompareCudnnLstm(const std::vector<int64_t>& lengths) {
+  constexpr int64_t kSteps = 3, kBatch = 2, kInput = 2, kHidden = 2;
+  const naive::Values x = naive::Draw(kSteps * kBatch * kInput, 1), h0 = naive::Draw(4, 2);
+  const naive::Values c0 = naive::Draw(4, 3), w = naive::Draw(16, 4), u = naive::Draw(16, 5);
+  const naive::Values b = naive::Draw(8, 6), b2 = naive::Draw(8, 7);
+  naive::Lstm lstm;
+  lstm.d = kHidden;
+  lstm.peepholes = false;
+  lstm.h0 = h0;
+  lstm.c0 = c0;
+  const size_t order[] = {2, 0, 1, 3};  // candidate, input, forget, output
+  for (size_t gate : order) {
+    for (size_t k = 0; k < 2; ++k) lstm.bias.push_back(b[gate * 2 + k] + b2[gate * 2 + k]);
+  }
+  const auto transposed = [&](const naive::Values& rows) {
+    naive::Values columns;
+    for (size_t j = 0; j < 2; ++j) {
+      for (size_t gate : order) {
+        for (size_t k = 0; k < 2; ++k) columns.push_back(rows[(gate * 2 + k) * 2 + j]);
+      }
+    }
+    return columns;
+  };
+  lstm.weight = transposed(u);
+  naive::Values gates, out(12, 0), last_h = h0, last_c = c0;
+  std::vector<uint64_t> offsets = {0};
+  for (size_t n = 0; n < 2; ++n) {
+    offsets.push_back(offsets.back() + static_cast<uint64_t>(lengths[n]));
+    for (int64_t t = 0; t < lengths[n]; ++t) {
+      const naive::Values row = naive::Row(x, t * kBatch + static_cast<int64_t>(n), kInput);
+      for (double z : naive::Times(row, transposed(w), 8)) gates.push_back(z);
+    }
+  }
+  lstm.Run(offsets, gates);
+  for (size_t n = 0; n < 2; ++n) {
+    for (uint64_t at = offsets[n]; at < offsets[n + 1]; ++at) {
+      for (size_t k = 0; k < 2; ++k) {
+        last_h[n * 2 + k] = out[((at - offsets[n]) * 2 + n) * 2 + k] = lstm.out[at * 2 + k];
+        last_c[n * 2 + k] = lstm.cells[at * 2 + k];
+      }
+    }
+  }
+  OpTest test("cudnn_lstm");
+  test.Attr("hidden_size", 2)
+      .Input("Input", {kSteps, kBatch, kInput}, x)
+      .Input("InitH", {1, kBatch, kHidden}, h0)
+      .Input("InitC", {1, kBatch, kHidden}, c0)
+      .Input("WeightList", {8, 2}, w)
+      .Input("WeightList", {8, 2}, u)
+      .Input("WeightList", {8}, b)
+      .Input("WeightList", {8}, b2);
+  if (lengths[0] < kSteps) test.IntInput("SequenceLength", {kBatch}, lengths, DType::kInt32);
+  test.Expect("Out", {kSteps, kBatch, kHidden}, out)
+      .Expect("LastH", {1, kBatch, kHidden}, last_h)
+      .Expect("LastC", {1, kBatch, kHidden}, last_c);
+}
+
+TEST(CudnnLstm, IsTheLstmOfRnn) {
+  CompareCudnnLstm({3, 3});
+  CompareCudnnLstm({1, 3});
+}
+
+TEST(CudnnLstm, Constraints) {
+  const auto with = [](const Shape& input, const Shape& state) {
+    OpTest test("cudnn_lstm");
+    test.Attr("hidden_size", 1)
+        .RandomInput("Input", input)
+        .RandomInput("InitH", state)
+        .RandomInput("InitC", state);
+    return test;
+  };
+  with({1, 1, 1}, {1, 1, 1}).RandomInput("W", {16}).ExpectError("cudnn_lstm.C6");
+  const auto with_weights = [&](const Shape& input, const Shape& state) {
+    OpTest test = with(input, state);
+    test.RandomInput("WeightList", {4, 1})
+        .RandomInput("WeightList", {4, 1})
+        .RandomInput("WeightList", {4})
+        .RandomInput("WeightList", {4});
+    return test;
+  };
+  with_weights({1, 1}, {1, 1, 1}).ExpectError("cudnn_lstm.C1");
+  with_weights({1, 1, 1}, {2, 1, 1}).ExpectError("cudnn_lstm.C2");
+  with_weights({1, 1, 2}, {1, 1, 1}).ExpectError("cudnn_lstm.C3");
 }
 
 }  // namespace coracle
