@@ -259,7 +259,7 @@ void OpDrawer::FillAttrs(const Recipe* recipe, OpDraft& draft) {
       const AttrDef* def = draft.def.FindAttr(name);
       if (def) draft.Set(name, ParseAttr(choose_.Of(values), def->type, draft.dims));
     }
-    if (recipe->finish && AllKnown(draft)) recipe->finish(draft);
+    if (recipe->finish) recipe->finish(draft);
   }
   for (const AttrDef& def : draft.def.attrs) {
     if (draft.Has(def.name) || (def.default_value && !choose_.OneIn(3))) continue;
@@ -301,6 +301,8 @@ std::optional<DrawnOp> OpDrawer::Draw(const OpSpec& def, const BlockDesc& block,
   draft.next_name = &next_name_;
   const bool plain = !recipe || (recipe->slots.empty() && !def.inputs.empty());
   if (!FillInputs(plain ? PlainSlots(def) : recipe->slots, draft)) return std::nullopt;
+  // Attrs that must fit shapes cannot be chosen for shapes that only the run knows.
+  if (recipe && recipe->finish && !AllKnown(draft)) return std::nullopt;
   FillAttrs(recipe, draft);
   if (!may_make_inputs && !draft.made.empty()) return std::nullopt;
   SlotList outputs = NewOutputs(draft);

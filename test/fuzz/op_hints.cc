@@ -22,8 +22,6 @@ void Permutation(OpDraft& d) {
 
 // Another shape of as many elements: dims merged, split, or one left to be found.
 void Reshaping(OpDraft& d) {
-  // Of a shape that only the run knows.
-  if (!d.ShapeOf("X").IsKnown()) return d.Set("shape", Ints{-1});
   std::vector<int64_t> dims = d.ShapeOf("X").ToVector();
   for (int changes = 0; changes < 2; ++changes) {
     if (dims.size() > 1 && d.choose.OneIn(2)) {
