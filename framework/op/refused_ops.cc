@@ -85,7 +85,6 @@ constexpr RefusedOp kRefused[] = {
     {"recv", kServer},
     {"recv_save", kServer},
     {"recv_v2", kPipeline},
-    {"ref_by_trainer_id", kShards},
     {"run_program", kDynamic},
     {"send", kServer},
     {"send_and_recv", kServer},

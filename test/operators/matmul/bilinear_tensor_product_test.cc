@@ -25,6 +25,12 @@ TEST(BilinearTensorProduct, EmptySizes) {
   Of({1, 0}, {1, 2}, {1, 0, 2}).Expect("Out", {1, 1}, {0});
 }
 
+// No loop over Weight's first dim, which may be large.
+TEST(BilinearTensorProduct, NoElements) {
+  const int64_t many = int64_t{1} << 29;
+  Of({0, 1}, {0, 0}, {many, 1, 0}).Expect("Out", {0, many}, {});
+}
+
 TEST(BilinearTensorProduct, FloatsAddUpInDouble) {
   OpTest("bilinear_tensor_product")
       .Input("X", {1, 1}, {1})

@@ -62,6 +62,18 @@ TEST(Unique, SlicesOfAnAxis) {
       .Expect("Index", {3}, {1, 0, 1});
 }
 
+// Slices without elements are equal, and no loop runs over them.
+TEST(Unique, SlicesWithoutElements) {
+  const int64_t many = int64_t{1} << 29;
+  OpTest("unique")
+      .Attr("dtype", 3)
+      .Attr("is_sorted", true)
+      .Attr("axis", Ints{1})
+      .Input("X", {many, 3, 0}, {})
+      .Expect("Out", {many, 1, 0}, {})
+      .Expect("Counts", {1}, {3});
+}
+
 TEST(Unique, Constraints) {
   OpTest("unique").Attr("dtype", 5).Input("X", {1}, {1}).ExpectError("unique.C1");
   OpTest("unique").Attr("dtype", 3).Input("X", {1, 1}, {1}).ExpectError("unique.C2");
