@@ -25,8 +25,8 @@ Shape RequireRois(InferContext& ctx, const char* counts_slot, int64_t channels);
 // The image of each RoI.
 class RoiImages {
  public:
-  RoiImages(const PrepareContext& ctx, const char* counts_slot)
-      : images_(ctx, "ROIs", counts_slot, "C3"), count_(ctx.Input("X").shape[0]) {}
+  RoiImages(const PrepareContext& ctx, const char* counts_slot, const char* maps_slot = "X")
+      : images_(ctx, "ROIs", counts_slot, "C3"), count_(ctx.Input(maps_slot).shape[0]) {}
   std::vector<int64_t> operator()(Workspace& ws) const;
 
  private:

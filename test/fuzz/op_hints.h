@@ -1,7 +1,7 @@
 #pragma once
 // What the generator of programs should know of an op where drawing at random has no chance: shapes
-// that fit together, and attrs that fit the shapes. One table, in op_hints.cc; an op without a line
-// there is drawn from its declaration alone: see SlotFromDoc.
+// that fit together, and attrs that fit the shapes. One table, in op_hint_table.cc; an op without a
+// line there is drawn from its declaration alone: see SlotFromDoc.
 
 #include <coracle/framework/ir/block.h>
 #include <coracle/framework/op/op_def.h>
@@ -9,6 +9,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,6 +78,11 @@ struct Recipe {
   void (*finish)(OpDraft& draft) = nullptr;
   bool smooth = false;  // outputs have derivatives of all orders wherever inputs lie as told
 };
+
+// The rows of the table (op_hint_table.cc): ops whose outputs have derivatives of all orders
+// wherever inputs lie as told, and all others.
+std::span<const OpHint> SmoothHints();
+std::span<const OpHint> OtherHints();
 
 // The recipes of an op; of those for smooth ones only, when asked. Empty: none.
 const std::vector<Recipe>& RecipesFor(const std::string& type, bool smooth);

@@ -216,6 +216,39 @@ TEST(DynamicRnn, AgreesWithLoopsOverEachSequence) {
   }
 }
 
+// One prepared program, differentiated, on batches of other lengths.
+TEST(DynamicRnn, OtherLengths) {
+  DynamicRnn rnn;
+  const Variable loss = rnn.Loss();
+  BackwardOptions options;
+  options.parameter_list = {"x"};
+  const std::string dx = AppendBackward(loss, options)[0].grad;
+  Executor exe;
+  auto step = exe.Prepare(rnn.main, {"x", "h0", "s", "w"}, {"y", dx});
+  Scope scope;
+  for (const LoD& lod : {LoD{{0, 1, 2}}, LoD{{0, 2, 5, 5, 6, 9}}, LoD{{0, 0, 1, 3}},
+                         LoD{{0, 2, 2, 3}}, LoD{{0, 4}}}) {
+    const auto rows = static_cast<int64_t>(lod[0].back());
+    const auto sequences = static_cast<int64_t>(lod[0].size()) - 1;
+    VarValues env;
+    Tensor x = RandomRows(rows, kWidth, 1);
+    x.lod() = lod;
+    env["x"] = x;
+    env["h0"] = RandomRows(sequences, kWidth, 2);
+    env["s"] = RandomRows(sequences, kWidth, 3);
+    env["w"] = RandomRows(kWidth, kWidth, 4);
+    const auto fed = [&](const char* name) { return std::get<Tensor>(env.at(name)); };
+    const auto& out = step.Run(scope, {fed("x"), fed("h0"), fed("s"), fed("w")});
+    const std::vector<double> expected = Reference(env);
+    EXPECT_EQ(out[0].lod(), lod);
+    ASSERT_EQ(out[0].numel(), static_cast<int64_t>(expected.size()));
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(out[0].data<double>()[i], expected[i], 1e-14);
+    EXPECT_EQ(out[1].shape(), x.shape());
+    EXPECT_EQ(out[1].lod(), lod);
+  }
+}
+
 // Each gradient element against differences of the loops, and along random directions.
 TEST(DynamicRnn, Gradient) {
   DynamicRnn rnn;

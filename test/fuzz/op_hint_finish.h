@@ -1,0 +1,30 @@
+#pragma once
+// What completes a drawn op: attrs and inputs that fit the inputs it has. Named by the rows of the
+// table in op_hint_table.cc.
+
+#include <coracle/test/fuzz/op_hints.h>
+
+namespace coracle {
+
+void Permutation(OpDraft& d);
+void Reshaping(OpDraft& d);
+void Bounds(OpDraft& d);
+void Splitting(OpDraft& d);
+void Unstacking(OpDraft& d);
+void Unbinding(OpDraft& d);
+void OneOutputEach(OpDraft& d);
+void OneOutputForEachInput(OpDraft& d);
+void Expanding(OpDraft& d);
+void Tiling(OpDraft& d);
+void Values(OpDraft& d);
+void SetFromAttrs(OpDraft& d);
+void Casting(OpDraft& d);
+void Recurrent(OpDraft& d);
+void Buckets(OpDraft& d);
+void QuantizedMaxAbs(OpDraft& d);
+void QuantizedLog(OpDraft& d);
+void RepeatedLayers(OpDraft& d);
+void Functors(OpDraft& d);
+void CudnnLstm(OpDraft& d);
+
+}  // namespace coracle
