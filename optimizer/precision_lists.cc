@@ -15,10 +15,6 @@ PrecisionLevel ParsePrecisionLevel(const std::string& text) {
 
 PrecisionLists DefaultPrecisionLists(const OpRegistry& ops) {
   PrecisionLists lists;
-  // Types of Paddle's and of PyTorch's lists that a user's library may register.
-  lists.black = {"bce_loss",         "cos_sim",    "cross_entropy2", "hinge_loss",
-                 "huber_loss",       "kldiv_loss", "log_loss",       "logsumexp",
-                 "margin_rank_loss", "p_norm",     "rank_loss",      "smooth_l1_loss"};
   for (const std::string& type : ops.Types()) {
     const OpPrecision precision = ops.Get(type).precision;
     if (precision == OpPrecision::kLow) lists.white.insert(type);

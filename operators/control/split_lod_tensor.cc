@@ -122,6 +122,8 @@ Kernel Split(const PrepareContext& ctx) {
 }
 
 void SplitGradient(GradientContext& g) {
+  if (!g.HasOutput("OutTrue") || !g.HasOutput("OutFalse"))
+    throw Error(ErrorCode::kUnimplemented, "split_lod_tensor: its gradient needs both outputs");
   g.Append("merge_lod_tensor",
            {{"X", {g.Input("X")}},
             {"Mask", {g.Input("Mask")}},

@@ -131,7 +131,7 @@ class DeformedBins {
     return count;
   }
   int64_t CountSamples(const DeformedBin& bin) const {
-    return ForEachSample(bin, [](const Bilinear&, bool, bool) {});
+    return ForEachSample(bin, [](const PlaneWeights&, bool, bool) {});
   }
   int64_t columns() const { return x_.shape[3]; }
   double trans_std() const { return trans_std_; }
@@ -153,7 +153,7 @@ Kernel Pool(const PrepareContext& ctx) {
     const Reals from(ws, x);
     bins.ForEach(ws, [&](const DeformedBin& bin) {
       double sum = 0;
-      const int64_t n = bins.ForEachSample(bin, [&](const Bilinear& b, bool, bool) {
+      const int64_t n = bins.ForEachSample(bin, [&](const PlaneWeights& b, bool, bool) {
         b.ForEach(bins.columns(), [&](int64_t at, double w) { sum += w * from[bin.plane + at]; });
       });
       RealsOut(ws, out).Set(bin.out, n > 0 ? sum / static_cast<double>(n) : 0);
@@ -175,7 +175,7 @@ Kernel PoolGrad(const PrepareContext& ctx) {
       const double g =
           grad[bin.out] / static_cast<double>(std::max<int64_t>(bins.CountSamples(bin), 1));
       double slope_x = 0, slope_y = 0;
-      bins.ForEachSample(bin, [&](const Bilinear& b, bool moves_x, bool moves_y) {
+      bins.ForEachSample(bin, [&](const PlaneWeights& b, bool moves_x, bool moves_y) {
         b.ForEach(bins.columns(), [&](int64_t at, double w) {
           if (dx) RealsOut(ws, dx).Add(bin.plane + at, g * w);
         });

@@ -53,8 +53,8 @@ std::vector<int64_t> RoiImages::operator()(Workspace& ws) const {
   return image_of;
 }
 
-Bilinear BilinearAt(double y, double x, int64_t rows, int64_t columns) {
-  Bilinear b;
+PlaneWeights BilinearAt(double y, double x, int64_t rows, int64_t columns) {
+  PlaneWeights b;
   const auto set = [](double at, int64_t size, int64_t* index, double* weight) {
     index[0] = static_cast<int64_t>(at);
     index[1] = std::min(index[0] + 1, size - 1);

@@ -35,7 +35,7 @@ class RoiImages {
 };
 
 // Weights of the four elements around a place of a plane.
-struct Bilinear {
+struct PlaneWeights {
   int64_t y[2] = {}, x[2] = {};
   double wy[2] = {}, wx[2] = {};
 
@@ -48,6 +48,6 @@ struct Bilinear {
   }
 };
 // REQUIRES: 0 <= y <= rows - 1, and so for x.
-Bilinear BilinearAt(double y, double x, int64_t rows, int64_t columns);
+PlaneWeights BilinearAt(double y, double x, int64_t rows, int64_t columns);
 
 }  // namespace coracle

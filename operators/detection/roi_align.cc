@@ -85,7 +85,7 @@ class RoiAlign {
       for (int64_t j = 0; j < x.samples; ++j) {
         double px = x.At(bin % width_, j);
         if (!MoveInside(&px, columns)) continue;
-        const Bilinear b = BilinearAt(py, px, rows, columns);
+        const PlaneWeights b = BilinearAt(py, px, rows, columns);
         for (int64_t c = 0; c < channels(); ++c) {
           const int64_t plane = (image * channels() + c) * rows * columns;
           const int64_t out = (r * channels() + c) * height_ * width_ + bin;

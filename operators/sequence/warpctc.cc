@@ -206,13 +206,18 @@ KernelOf<T> Ctc(const PrepareContext& ctx) {
 
 // A file may leave WarpCTCGrad out.
 void CtcGradient(GradientContext& g) {
-  const VarMeta saved{VarType::kLoDTensor, g.MetaOf(g.Input("Logits")).dtype, {-1, -1, -1}, 0};
-  SlotList ins{{"WarpCTCGrad", {g.ForwardOutput("WarpCTCGrad", saved)}},
+  const AttrList attrs = g.ForwardAttrs({"blank", "norm_by_times"});
+  std::string saved = g.Output("WarpCTCGrad");
+  if (saved.empty()) {  // an op without it is run again
+    saved = g.Temp("WarpCTCGrad");
+    g.Append("warpctc", g.ForwardInputs({"Logits", "Label", "LogitsLength", "LabelLength"}),
+             {{"WarpCTCGrad", {saved}}, {"Loss", {g.Temp("Loss")}}}, attrs);
+  }
+  SlotList ins{{"WarpCTCGrad", {saved}},
                {"Logits", {g.Input("Logits")}},
                {"Loss@GRAD", {g.OutputGrad("Loss")}}};
   if (g.HasInput("LogitsLength")) ins.push_back({"LogitsLength", {g.Input("LogitsLength")}});
-  g.Append("warpctc_grad", ins, {{"Logits@GRAD", {g.InputGrad("Logits")}}},
-           g.ForwardAttrs({"blank", "norm_by_times"}));
+  g.Append("warpctc_grad", ins, {{"Logits@GRAD", {g.InputGrad("Logits")}}}, attrs);
 }
 
 void InferCtcGrad(InferContext& ctx) {

@@ -219,8 +219,6 @@ constexpr OpHint kSmooth[] = {
     {"lstm_unit", "X[b,8] C_prev[b,2]", "forget_bias=0|1"},
     {"select_input", "X*[...] Mask:i<1[1]"},
     {"split_lod_tensor", "X[n,d] Mask:b[n,1]", "level=0"},
-    {"merge_lod_tensor merge_lod_tensor_infer", "X[n,d] Mask:b[n,1] InTrue[k,d] InFalse[m,d]",
-     "level=0"},
     {"tree_conv", "NodesVector[b,n,f] EdgeSet:i<1[b,e,2] Filter[f,3,o,k]", "max_depth=2|3"},
     {"linear_chain_crf", "Emission[b,t,3] Transition[5,3] Label:i<3[b,t] Length:i<t[b]"},
     {"warpctc", "Logits[t,b,3] Label:i<2[b,2] LogitsLength:i<t[b] LabelLength:i<2[b]", "blank=2"},
@@ -229,6 +227,8 @@ constexpr OpHint kSmooth[] = {
 
 // Besides the smooth ones.
 constexpr OpHint kOther[] = {
+    {"merge_lod_tensor merge_lod_tensor_infer", "X[n,d] Mask:b[n,1] InTrue[k,d] InFalse[m,d]",
+     "level=0"},
     {"elementwise_add elementwise_sub elementwise_mul elementwise_div elementwise_max "
      "elementwise_min elementwise_pow elementwise_mod elementwise_floordiv equal not_equal "
      "less_than "

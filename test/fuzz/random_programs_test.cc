@@ -80,7 +80,8 @@ TEST_F(RandomPrograms, EveryOpRuns) {
     for (uint64_t seed = 1; seed <= 400 && !counts_.ran_types.count(type); ++seed)
       CheckSeed(seed, {drawn, "tanh", "write_to_array"});
     EXPECT_TRUE(counts_.ran_types.count(type))
-        << type << " never ran; its inputs want shapes in their docs, or it a line in op_hint_table.cc";
+        << type
+        << " never ran; its inputs want shapes in their docs, or it a line in op_hint_table.cc";
   }
 }
 

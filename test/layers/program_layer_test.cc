@@ -127,8 +127,9 @@ TEST_F(ProgramLayer, StatisticsAndDropoutOfTrainingByChoice) {
   Executor exe;
   exe.Run(startup, scope, {}, {});
   const std::vector<float> mean = Values(scope.Get("norm.mean"));
-  const auto first = Values(exe.Run(main, scope, {{"image", Batch()}}, {y.name()})[0]);
-  const auto second = Values(exe.Run(main, scope, {{"image", Batch()}}, {y.name()})[0]);
+  PreparedProgram program = exe.Prepare(main, {"image"}, {y.name()});
+  const auto first = Values(program.Run(scope, {Batch()})[0]);
+  const auto second = Values(program.Run(scope, {Batch()})[0]);
   EXPECT_NE(Values(scope.Get("norm.mean")), mean);
   EXPECT_NE(first, second) << "dropout";
 }

@@ -228,36 +228,36 @@ TEST(Interp, ConstraintsOfAll) {
     int axes;
   };
   for (const Form& form : {Form{"linear_interp", 1},
+                           {"linear_interp_v2", 1},
                            {"bilinear_interp", 2},
+                           {"bilinear_interp_v2", 2},
                            {"bicubic_interp", 2},
+                           {"bicubic_interp_v2", 2},
                            {"trilinear_interp", 3},
+                           {"trilinear_interp_v2", 3},
                            {"interpolate", 2}}) {
-    for (const std::string version : {"", "_v2"}) {
-      if (form.type == std::string("interpolate") && !version.empty()) continue;
-      const std::string type = form.type + version;
-      const auto op = [&](const std::string& name, int64_t width, int axes) {
-        OpTest test(name);
-        if (form.type == std::string("interpolate"))
-          test.Attr("interp_method", std::string("nearest"));
-        Shape shape{1, 1};
-        for (int i = 0; i < axes; ++i) shape.Append(i + 1 < axes ? 1 : width);
-        test.RandomInput("X", shape);
-        return test;
-      };
-      op(type, 2, form.axes + 1).ExpectError(type + ".C1");
-      op(type, 0, form.axes).ExpectError(type + ".C2");
-      op(type, 2, form.axes).IntInput("OutSize", {4}, {1, 1, 1, 1}).ExpectError(type + ".C3");
-      op(type, 2, form.axes).ExpectError(type + ".C4");
-      op(type, 2, form.axes)
-          .TensorInput("Scale", Tensor::Zeros(DType::kFloat32, {4}))
-          .ExpectError(type + ".C5");
-      op(type + "_grad", 2, form.axes)
-          .Attr("out_d", 1)
-          .Attr("out_h", 1)
-          .Attr("out_w", 1)
-          .Input("Out@GRAD", {1}, {1})
-          .ExpectError(type + "_grad.C6");
-    }
+    const std::string type = form.type;
+    const auto op = [&](const std::string& name, int64_t width, int axes) {
+      OpTest test(name);
+      if (type == "interpolate") test.Attr("interp_method", std::string("nearest"));
+      Shape shape{1, 1};
+      for (int i = 0; i < axes; ++i) shape.Append(i + 1 < axes ? 1 : width);
+      test.RandomInput("X", shape);
+      return test;
+    };
+    op(type, 2, form.axes + 1).ExpectError(type + ".C1");
+    op(type, 0, form.axes).ExpectError(type + ".C2");
+    op(type, 2, form.axes).IntInput("OutSize", {4}, {1, 1, 1, 1}).ExpectError(type + ".C3");
+    op(type, 2, form.axes).ExpectError(type + ".C4");
+    op(type, 2, form.axes)
+        .TensorInput("Scale", Tensor::Zeros(DType::kFloat32, {4}))
+        .ExpectError(type + ".C5");
+    op(type + "_grad", 2, form.axes)
+        .Attr("out_d", 1)
+        .Attr("out_h", 1)
+        .Attr("out_w", 1)
+        .Input("Out@GRAD", {1}, {1})
+        .ExpectError(type + "_grad.C6");
   }
 }
 

@@ -160,7 +160,7 @@ TEST(CrossEntropy2, Constraints) {
       .ExpectError("cross_entropy2.C1");
   OpTest("cross_entropy2")
       .RandomInput("X", {2, 3})
-      .IntInput("Label", {2}, {0, 0})
+      .IntInput("Label", {3}, {0, 0, 0})
       .ExpectError("cross_entropy2.C2");
   OpTest("cross_entropy2")
       .RandomInput("X", {1, 3}, 0.1, 1)

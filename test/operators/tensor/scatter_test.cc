@@ -85,15 +85,6 @@ TEST(ScatterNdAdd, Values) {
 }
 
 // No loop over entries that name nothing and hold nothing.
-TEST(ScatterNdAdd, NoElements) {
-  const int64_t many = int64_t{1} << 29;
-  OpTest("scatter_nd_add")
-      .Input("X", {0}, {})
-      .IntInput("Index", {many, 0}, {})
-      .Input("Updates", {many, 0}, {})
-      .Expect("Out", {0}, {});
-}
-
 TEST(ScatterNdAdd, Constraints) {
   const auto add = [] { return OpTest("scatter_nd_add").Input("X", {2}, {1, 2}); };
   add().Input("Index", {1, 1}, {0}).Input("Updates", {1}, {1}).ExpectError("scatter_nd_add.C1");
