@@ -137,9 +137,11 @@ void OpPlanner::PassLod() {
 }
 
 // In the scope a tensor keeps its LoD until another is set there. One that the plan writes first
-// has none when the run begins.
-void OpPlanner::PassToPersistable(const PlanPersistable& persistable, ValueId lod) {
-  if (lod == persistable.value || (!lod && !persistable.read_first)) return;
+// has none when the run begins, nor after a write without LoD until another write gives it one.
+void OpPlanner::PassToPersistable(PlanPersistable& persistable, ValueId lod) {
+  const bool may_have_lod = persistable.read_first || persistable.given_lod;
+  persistable.given_lod |= static_cast<bool>(lod);
+  if (lod == persistable.value || (!lod && !may_have_lod)) return;
   lods_.push_back({lod, persistable.value});
 }
 

@@ -64,7 +64,7 @@ class OpPlanner : private MetaTable, private ArgTable {
   OutputPlace PlaceArray(const std::string& name, VarMeta meta);
   // LoD may differ in each run of a plan, so the plan says which value's LoD an output has.
   void PassLod();
-  void PassToPersistable(const PlanPersistable& persistable, ValueId lod);
+  void PassToPersistable(PlanPersistable& persistable, ValueId lod);
   void AddKernelStep(Kernel kernel);
   // Pairs of inputs and outputs that may share memory; decided when all lifetimes are known.
   void NoteSharing(StepId step);

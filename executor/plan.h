@@ -81,6 +81,7 @@ struct PlanPersistable {
   ValueId value;            // the variable itself: other values may share its storage
   bool read_first = false;  // must hold a value before the run
   bool written = false;     // by the plan's steps
+  bool given_lod = false;   // by one of them
 };
 
 // --- steps ---

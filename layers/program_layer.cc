@@ -301,17 +301,22 @@ class ProgramCopy {
     return false;
   }
 
-  // Ops that read running statistics have the inputs Mean and Variance.
+  // Ops that read running statistics have the inputs Mean and Variance, or scales of quantisation.
   void SetTraining(OpDesc& op) const {
-    if (!op.HasAttr("is_test")) return;
-    const bool drops = op.HasAttr("dropout_prob");
-    if (op.HasInput("Mean") && op.HasInput("Variance")) {
+    const OpSpec* spec = net_.ops().Find(op.type());
+    const auto has = [&](const char* attr) {
+      return op.HasAttr(attr) || (spec && spec->FindAttr(attr));
+    };
+    if (!has("is_test")) return;
+    const bool statistics = (op.HasInput("Mean") && op.HasInput("Variance")) ||
+                            op.HasInput("InScale") || op.HasOutput("OutScale");
+    if (statistics) {
       op.SetAttr("is_test", !options_.train_statistics);
-    } else if (drops && op.type() == "dropout") {
+    } else if (op.type() == "dropout") {
       op.SetAttr("is_test", !options_.train_dropout);
     } else {
       op.SetAttr("is_test", false);
-      if (drops && !options_.train_dropout) op.SetAttr("dropout_prob", 0.0f);
+      if (has("dropout_prob") && !options_.train_dropout) op.SetAttr("dropout_prob", 0.0f);
     }
   }
 

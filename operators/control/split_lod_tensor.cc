@@ -167,8 +167,11 @@ Kernel Merge(const PrepareContext& ctx) {
                    wanted);
       levels = std::max(levels, lods[side]->size());
     }
-    for (const LoD* lod : lods)
-      fits.Require(lod->empty() || lod->size() == levels, "levels", lod->size(), "and", levels);
+    for (const bool side : {false, true}) {
+      const bool rows = lods[side]->empty() && (levels == 1 || ins[side].shape[0] == 0);
+      fits.Require(lods[side]->size() == levels || rows, "levels", lods[side]->size(), "and",
+                   levels);
+    }
     const int64_t rows = ins[0].shape[0] + ins[1].shape[0];
     Tensor& result = ResizeOutput(ws, out, ins[1].dtype, WithRows(ins[1].shape, rows));
     LoD below = EmptyLevels(levels);
@@ -177,6 +180,7 @@ Kernel Merge(const PrepareContext& ctx) {
       const bool side = chosen[i];
       const int64_t at = next[side]++;
       const RowRange range = AppendSequences(*lods[side], 0, at, at + 1, &below);
+      if (lods[side]->empty() && levels == 1) below[0].push_back(below[0].back() + 1);
       RowCopy(ws.Data<const void>(ins[side]), result.raw(), bytes)(range.begin, to, range.rows());
       to += range.rows();
     }

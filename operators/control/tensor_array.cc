@@ -101,6 +101,7 @@ void InferRead(InferContext& ctx) {
 
 Kernel Read(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), like = ctx.Input("X_W"), out = ctx.Output("Out");
+  const std::string name = ctx.op().Input("X")[0];
   const IndexArg index(ctx, "I");
   return [=](Workspace& ws) {
     const TensorArray& array = ArrayAt(ws, x);
@@ -110,6 +111,7 @@ Kernel Read(const PrepareContext& ctx) {
         ThrowInvalid(fmt::format("read_from_array: element {} is {}, and X_W says {}{}", i,
                                  array[i].ToString(), ToString(like.dtype), like.shape.ToString()));
       }
+      CheckLod(name, array[i]);
       Tensor& result = ResizeOutput(ws, out, array[i].dtype(), array[i].shape());
       CopyElements(array[i].raw(), &result);
       ws.OutputLod(out) = array[i].lod();

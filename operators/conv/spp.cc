@@ -28,9 +28,10 @@ void InferSpp(InferContext& ctx) {
   const VarMeta& x = ctx.Input("X");
   ctx.Require("C1", x.shape.rank() == 4, x.shape);
   ctx.Require("C2", x.shape[2] != 0 && x.shape[3] != 0, x.shape);
+  const int32_t levels = ctx.Attr<int32_t>("pyramid_height");
+  ctx.Require("C3", levels >= 1 && levels <= kHighest, levels);
   int64_t bins = 0;
-  for (int level = 0; level < ctx.Attr<int32_t>("pyramid_height"); ++level)
-    bins += int64_t{1} << 2 * level;
+  for (int level = 0; level < levels; ++level) bins += int64_t{1} << 2 * level;
   ctx.SetOutput("Out", x.dtype, {x.shape[0], MulDims(x.shape[1], bins)});
 }
 
@@ -119,10 +120,10 @@ void RegisterSpp(OpRegistry& ops) {
                "after level.")
           .Constraint("C1", "X must have rank 4")
           .Constraint("C2", "X must not be empty in height or width")
+          .Constraint("C3", "pyramid_height must lie in [1, 15]")
           .Input("X", "[n, c, h, w]")
           .Output("Out", "[n, c (4^P - 1) / 3]")
           .Attr<int32_t>("pyramid_height", "P, the number of levels")
-          .Range(1, kHighest)
           .Attr<std::string>("pooling_type", "max or avg")
           .OneOf({"max", "avg"})
           .Infer(InferSpp)

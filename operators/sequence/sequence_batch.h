@@ -67,7 +67,7 @@ class SequenceBatch {
   // `time_axis`: that of the padded layout; the other of the first two axes counts the sequences.
   SequenceBatch(const PrepareContext& ctx, const char* slot, const char* length_slot,
                 std::string_view id, int time_axis = 1)
-      : sequences_(ctx, slot, id),
+      : sequences_(ctx, slot, id, 1, 0, true),
         valid_(ctx, id),
         length_(ctx.Input(length_slot)),
         x_(ctx.Input(slot).shape),

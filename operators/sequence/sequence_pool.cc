@@ -116,11 +116,15 @@ KernelOf<T> PoolGrad(const PrepareContext& ctx) {
         s.count(), 1 + 16384 / std::max<int64_t>(1, width), [&](int64_t first, int64_t last) {
           for (int64_t i = first; i < last; ++i) {
             const T* g = given + i * width;
-            const T factor = sum ? Factor<T>(type, s.length(i)) : T(0);
-            for (int64_t r = s.begin(i); r < s.end(i); ++r) {
-              for (int64_t j = 0; j < width; ++j) to[r * width + j] = factor * g[j];
+            if (sum) {
+              const T factor = Factor<T>(type, s.length(i));
+              for (int64_t r = s.begin(i); r < s.end(i); ++r) {
+                for (int64_t j = 0; j < width; ++j) to[r * width + j] = factor * g[j];
+              }
+              continue;
             }
-            if (sum || s.length(i) == 0) continue;
+            std::fill(to + s.begin(i) * width, to + s.end(i) * width, T(0));
+            if (s.length(i) == 0) continue;
             for (int64_t j = 0; j < width; ++j) {
               const int64_t row = type == "FIRST"  ? s.begin(i)
                                   : type == "LAST" ? s.end(i) - 1

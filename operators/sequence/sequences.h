@@ -29,23 +29,35 @@ class Sequences {
 };
 
 // The sequences of rows of an input in a run: those of the last level of its LoD. A LoD that is
-// missing, or has more than `most_levels`, violates the constraint.
+// missing, has more than `most_levels` or does not end with the last row violates the constraint.
+// With `nothing_is_a_row`, one row that belongs to no sequence is taken: ctc_align makes it where
+// nothing is left.
 class SequencesArg {
  public:
   SequencesArg(const PrepareContext& ctx, const char* slot, std::string_view id,
-               size_t most_levels = 1, size_t i = 0)
-      : arg_(ctx.Input(slot, i)), most_levels_(most_levels), failure_(ctx.Failure(id)) {}
+               size_t most_levels = 1, size_t i = 0, bool nothing_is_a_row = false)
+      : arg_(ctx.Input(slot, i)),
+        most_levels_(most_levels),
+        nothing_is_a_row_(nothing_is_a_row),
+        failure_(ctx.Failure(id)) {}
 
   Sequences operator()(Workspace& ws) const {
     const LoD& lod = ws.LodOf(arg_);
     if (lod.empty() || lod.size() > most_levels_)
       ThrowInvalid(failure_ + ", got " + std::to_string(lod.size()) + " levels");
+    const int64_t rows = arg_.shape.rank() > 0 ? arg_.shape[0] : 1;
+    const bool nothing = nothing_is_a_row_ && rows == 1 && lod.back().back() == 0;
+    if (lod.back().back() != static_cast<uint64_t>(rows) && !nothing) {
+      ThrowInvalid(failure_ + ", got sequences of " + std::to_string(lod.back().back()) +
+                   " rows in a tensor of " + std::to_string(rows));
+    }
     return Sequences(lod.back());
   }
 
  private:
   TensorArg arg_;
   size_t most_levels_;
+  bool nothing_is_a_row_;
   std::string failure_;
 };
 

@@ -30,6 +30,7 @@ Kernel RefByTrainerId(const PrepareContext& ctx) {
     const int64_t k = IndexReader(ws, id)[0], count = static_cast<int64_t>(xs.size());
     if (k < 0 || k >= count) ThrowIndexRange(name, "TrainerId", 0, k, count);
     CopyBytes(ws.Data<const void>(xs[static_cast<size_t>(k)]), ws.Data<void>(out), out.nbytes());
+    ws.OutputLod(out) = ws.LodOf(xs[static_cast<size_t>(k)]);
   };
 }
 
@@ -43,6 +44,7 @@ void RegisterRefByTrainerId(OpRegistry& ops) {
               .VariadicInput("X", "tensors of any dtype")
               .Input("TrainerId", "place in X [1]")
               .Output("Out", "tensor of their shape and dtype")
+              .MakesLod()
               .NoGradient("it chooses among what trainers sent")
               .Infer(InferRefByTrainerId)
               .Reference(RefByTrainerId));

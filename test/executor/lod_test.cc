@@ -217,6 +217,21 @@ TEST_F(Sequences, AWriteTakesTheOldOnesAway) {
   EXPECT_EQ(scope.Get("p").lod(), LoD());
 }
 
+TEST_F(Sequences, ASecondWriteTakesThemAway) {
+  const Variable x = X();
+  VarDesc& p = main_.Root().Var("p");
+  p.SetPersistable(true);
+  p.SetShape({2, 1});
+  net_.Append("assign", {{"X", {x.name()}}}, {{"Out", {"p"}}});
+  net_.Append("fill_constant", {}, {{"Out", {"p"}}},
+              {{"shape", std::vector<int64_t>{2, 1}}, {"value", 3.0f}});
+  const Variable after = net_.Scale(Variable::Of(main_.Root(), "p"), {.scale = 1.0f});
+  Scope scope;
+  const auto out = Executor().Run(main_, scope, {{"x", Fed({1, 2}, {{0, 2}})}}, {after.name()});
+  EXPECT_EQ(out[0].lod(), LoD());
+  EXPECT_EQ(scope.Get("p").lod(), LoD());
+}
+
 TEST_F(Sequences, WrongOffsetsInTheScope) {
   VarDesc& p = main_.Root().Var("p");
   p.SetPersistable(true);

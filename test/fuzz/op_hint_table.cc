@@ -218,10 +218,12 @@ constexpr OpHint kSmooth[] = {
      "activation=0|1|2 gate_activation=1 origin_mode=false|true"},
     {"lstm_unit", "X[b,8] C_prev[b,2]", "forget_bias=0|1"},
     {"select_input", "X*[...] Mask:i<1[1]"},
-    {"split_lod_tensor", "X[n,d] Mask:b[n,1]", "level=0"},
+    {"split_lod_tensor", "X[n,d] Mask:b[n,1]", "level=0",
+     [](OpDraft& d) { d.outputs["OutTrue"] = d.outputs["OutFalse"] = 1; }},
     {"tree_conv", "NodesVector[b,n,f] EdgeSet:i<1[b,e,2] Filter[f,3,o,k]", "max_depth=2|3"},
     {"linear_chain_crf", "Emission[b,t,3] Transition[5,3] Label:i<3[b,t] Length:i<t[b]"},
-    {"warpctc", "Logits[t,b,3] Label:i<2[b,2] LogitsLength:i<t[b] LabelLength:i<2[b]", "blank=2"},
+    {"warpctc", "Logits[t,b,3] Label:i<2[b,2] LogitsLength:i<t[b] LabelLength:i<2[b]",
+     "blank=2 norm_by_times=false"},
     {"select_output", "X Mask:i<2[1]", "", [](OpDraft& d) { d.outputs["Out"] = 2; }},
 };
 

@@ -117,8 +117,6 @@ DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::stri
   DataConfig config;
   switch (data.source_case()) {
     case proto::DataConfig::kDigits:
-      if (data.digits().count() < 1 || data.digits().count() > 10'000'000)
-        at.Child("digits").Fail("count", "must be in 1..10000000");
       config.source = ToDigits(data.digits(), at.Child("digits"));
       break;
     case proto::DataConfig::kIdx:

@@ -86,6 +86,13 @@ TEST(MergeLodTensor, Sequences) {
       .Input("InFalse", {0, 1}, {})
       .Expect("Out", {2, 1}, {7, 8})
       .ExpectLod("Out", {{0, 1, 1, 2}});
+  // One branch without LoD: its sequences are rows.
+  Merge("merge_lod_tensor", {true, false, true}, 0)
+      .Input("InTrue", {2, 1}, {1, 4})
+      .Input("InFalse", {2, 1}, {2, 3})
+      .Lod({{0, 2}})
+      .Expect("Out", {4, 1}, {1, 2, 3, 4})
+      .ExpectLod("Out", {{0, 1, 3, 4}});
   // Branches of one row for each sequence of level 1.
   Merge("merge_lod_tensor", {true, false, false, false, true}, 1)
       .Input("InTrue", {2, 2}, {1, 2, 3, 4})

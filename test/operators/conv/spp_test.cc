@@ -41,6 +41,8 @@ TEST(Spp, Gradients) {
 TEST(Spp, Constraints) {
   Spp(1, "max").RandomInput("X", {2, 2}).ExpectError("spp.C1");
   Spp(1, "max").Input("X", {1, 1, 0, 2}, {}).ExpectError("spp.C2");
+  Spp(0, "max").RandomInput("X", {1, 1, 2, 2}).ExpectError("spp.C3");
+  Spp(2000000000, "max").RandomInput("X", {1, 1, 2, 2}).ExpectError("spp.C3");
 }
 
 }  // namespace coracle
