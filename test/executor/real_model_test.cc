@@ -6,7 +6,13 @@
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "../test_data.h"
 
@@ -36,6 +42,48 @@ double Difference(const std::string& model, const std::string& input, const std:
 
 bool Absent() { return TestDataDirectory().empty(); }
 
+// Values for what a program without its parameters reads: of the size at which activations keep
+// theirs, and positive where they may be variances.
+void DrawParameters(const ProgramDesc& program, Scope& scope) {
+  uint64_t state = 1;
+  const auto draw = [&](double low, double high) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<float>(low + (high - low) * static_cast<double>(state >> 40) / (1 << 24));
+  };
+  for (const std::string& name : PersistableNames(program)) {
+    const VarMeta& meta = program.Root().FindVar(name)->meta();
+    ASSERT_EQ(meta.dtype, DType::kFloat32) << name;
+    Tensor value(meta.dtype, meta.shape);
+    const int64_t outputs = meta.shape.rank() > 1 ? std::max<int64_t>(meta.shape[0], 1) : 1;
+    const double limit = 0.5 * std::sqrt(6.0 * static_cast<double>(outputs) /
+                                         static_cast<double>(std::max<int64_t>(value.numel(), 1)));
+    for (float& v : value.span<float>())
+      v = meta.shape.rank() > 1 ? draw(-limit, limit) : draw(0.5, 1.5);
+    scope.Set(name, std::move(value));
+  }
+}
+
+// The input of a program: dims that it leaves open are small.
+Tensor DrawInput(const VarMeta& meta) {
+  Shape shape;
+  for (int i = 0; i < meta.shape.rank(); ++i)
+    shape.Append(meta.shape[i] >= 0 ? meta.shape[i] : i == 0 ? 1 : 64);
+  if (meta.lod_level > 0) {  // ids of two sentences
+    Tensor ids(meta.dtype, {7, 1});
+    for (int64_t i = 0; i < 7; ++i) ids.data<int64_t>()[i] = 11 * i % 17;
+    ids.lod() = {{0, 3, 7}};
+    return ids;
+  }
+  Tensor x(meta.dtype, shape);
+  if (meta.dtype == DType::kInt64) {  // lengths
+    for (int64_t& n : x.span<int64_t>()) n = 7;
+    return x;
+  }
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = static_cast<float>((i * 37) % 101) / 50 - 1;
+  return x;
+}
+
 }  // namespace
 
 TEST(RealModel, TextDirection) {
@@ -63,6 +111,53 @@ TEST(RealModel, DeclaredSize) {
 TEST(RealModel, TextDetection) {
   if (Absent()) GTEST_SKIP() << "the exported models are not there";
   EXPECT_LT(Difference("ch_PP-OCRv3_det", "det_in.npy", "ch_PP-OCRv3_det_out.npy", {}), 2e-3);
+}
+
+// All of them, with drawn parameters where the saved ones are not there: fast kernels give what the
+// reference ones do.
+TEST(RealModel, FastAgainstReference) {
+  if (Absent()) GTEST_SKIP() << "the exported models are not there";
+  int models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TestDataDirectory() + "/paddle")) {
+    const std::string path = entry.path().string() + "/inference.pdmodel";
+    if (!std::filesystem::exists(path)) continue;
+    SCOPED_TRACE(path);
+    ++models;
+    ProgramDesc program = ReadProgram(path);
+    Scope scope;
+    if (std::filesystem::exists(entry.path() / "inference.pdiparams"))
+      LoadParameters(program, entry.path().string() + "/inference.pdiparams", scope);
+    else
+      DrawParameters(program, scope);
+    const BlockDesc& root = program.Root();
+    std::map<std::string, Tensor> feeds;
+    std::vector<std::string> fetches;
+    root.ForEachOp([&](const OpDesc& op) {
+      if (op.type() == "feed")
+        feeds[op.Output("Out")[0]] = DrawInput(root.FindVar(op.Output("Out")[0])->meta());
+      if (op.type() == "fetch") fetches.push_back(op.Input("X")[0]);
+    });
+    const auto fast = Executor().Run(program, scope, feeds, fetches);
+    const auto reference =
+        Executor({.kernels = KernelMode::kReference}).Run(program, scope, feeds, fetches);
+    ASSERT_FALSE(fast.empty());
+    for (size_t k = 0; k < fast.size(); ++k) {
+      ASSERT_EQ(fast[k].shape(), reference[k].shape());
+      if (fast[k].dtype() != DType::kFloat32) {
+        EXPECT_EQ(std::memcmp(fast[k].raw(), reference[k].raw(), fast[k].nbytes()), 0);
+        continue;
+      }
+      double largest = 0, difference = 0;
+      for (int64_t i = 0; i < fast[k].numel(); ++i) {
+        const double a = fast[k].data<float>()[i], b = reference[k].data<float>()[i];
+        ASSERT_TRUE(std::isfinite(b));
+        largest = std::max(largest, std::abs(b));
+        difference = std::max(difference, std::abs(a - b));
+      }
+      EXPECT_LE(difference, 1e-5 * largest);
+    }
+  }
+  EXPECT_EQ(models, 12);
 }
 
 }  // namespace coracle

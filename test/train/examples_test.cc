@@ -26,8 +26,9 @@ JobConfig QuietJob(const std::string& name) {
 TEST(Examples, JobsRead) {
   for (const char* name :
        {"digits/lenet_job.pbtxt", "digits/mlp_job.pbtxt", "digits/softmax_job.pbtxt",
-        "fine_tuning/base_job.pbtxt", "mnist/lenet.pbtxt", "mnist/lenet_caffe.pbtxt",
-        "shakespeare/lstm.pbtxt", "iris/iris.pbtxt", "housing/housing.pbtxt"})
+        "digit_strings/job.pbtxt", "fine_tuning/base_job.pbtxt", "mnist/lenet.pbtxt",
+        "mnist/lenet_caffe.pbtxt", "shakespeare/lstm.pbtxt", "iris/iris.pbtxt",
+        "housing/housing.pbtxt"})
     CheckJob(ReadJob(Example(name)));
 }
 
