@@ -64,7 +64,7 @@ void InferPool(InferContext& ctx) {
     ctx.Require("C3", global || adaptive || spec.paddings[k] < ksize[k], "paddings", spec.paddings,
                 "ksize", ksize);
     const WindowAxis w = PoolAxis(ctx, i, x.shape[2 + i]);
-    ctx.Require("C4", w.out != 0, "ksize", ksize, "X", x.shape);
+    ctx.Require("C4", x.shape[2 + i] != 0 && w.out != 0, "ksize", ksize, "X", x.shape);
     if (i == 0) {
       const int64_t plane = ProductOfDims(x.shape, 2, 2 + axes);
       ctx.Require("C5", plane <= std::numeric_limits<int32_t>::max(), x.shape);
@@ -131,7 +131,8 @@ void AddPool(OpRegistry& ops, const std::string& type) {
           .Constraint("C2", "ksize and strides must be " + many + " positive numbers, paddings " +
                                 many + " that are not negative")
           .Constraint("C3", "paddings must be below ksize")
-          .Constraint("C4", "the window must fit into the padded X")
+          .Constraint("C4",
+                      "X must not be empty along these axes, and the window fit into the padded X")
           .Constraint("C5", "a channel must have fewer than 2^31 elements")
           .Input("X", axes == 3 ? "[n, c, d, h, w]" : "[n, c, h, w]")
           .Output("Out", "the maxima")

@@ -94,6 +94,11 @@ TEST(MaxPoolWithIndex, Constraints) {
     op(ones).Attr("paddings", Ints{-1, 0}).ExpectError(type + ".C2");
     op(ones).Attr("paddings", ones).ExpectError(type + ".C3");
     op(volumes ? Ints{3, 1, 1} : Ints{3, 1}).ExpectError(type + ".C4");
+    // Padding alone would make windows without any element.
+    Pool(type, volumes ? Ints{2, 1, 1} : Ints{2, 1})
+        .Attr("paddings", volumes ? Ints{1, 0, 0} : Ints{1, 0})
+        .RandomInput("X", volumes ? Shape{1, 1, 0, 2, 2} : Shape{1, 1, 0, 2})
+        .ExpectError(type + ".C4");
     ExpectRefused(
         type,
         {{"X",
