@@ -121,16 +121,27 @@ Kernel Split(const PrepareContext& ctx) {
   };
 }
 
+// A branch that the program leaves out is made again for its LoD, and has the gradient 0.
 void SplitGradient(GradientContext& g) {
-  if (!g.HasOutput("OutTrue") || !g.HasOutput("OutFalse"))
-    throw Error(ErrorCode::kUnimplemented, "split_lod_tensor: its gradient needs both outputs");
+  const auto like = [&](const char* slot) {
+    if (g.HasOutput(slot)) return g.Output(slot);
+    return g
+        .Make("split_lod_tensor", g.ForwardInputs({"X", "Mask", "Like"}), g.ForwardAttrs({"level"}),
+              slot)
+        .name();
+  };
+  const auto grad = [&](const char* slot, const std::string& branch) {
+    if (g.HasOutput(slot)) return g.OutputGrad(slot);
+    return g.Make("fill_zeros_like", {{"X", {branch}}}).name();
+  };
+  const std::string like_true = like("OutTrue"), like_false = like("OutFalse");
   g.Append("merge_lod_tensor",
            {{"X", {g.Input("X")}},
             {"Mask", {g.Input("Mask")}},
-            {"InTrue", {g.OutputGrad("OutTrue")}},
-            {"InFalse", {g.OutputGrad("OutFalse")}},
-            {"LikeTrue", {g.Output("OutTrue")}},
-            {"LikeFalse", {g.Output("OutFalse")}}},
+            {"InTrue", {grad("OutTrue", like_true)}},
+            {"InFalse", {grad("OutFalse", like_false)}},
+            {"LikeTrue", {like_true}},
+            {"LikeFalse", {like_false}}},
            {{"Out", {g.InputGrad("X")}}}, g.ForwardAttrs({"level"}));
 }
 

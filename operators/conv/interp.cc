@@ -394,6 +394,9 @@ void InterpGradGradient(GradientContext& g) {
   g.Set("Out@GRAD", g.Make(type, std::move(inputs), g.ForwardAttrs(type)));
 }
 
+// What a type's name says: "bilinear" of bilinear_interp_v2.
+std::string MethodOf(const std::string& type) { return type.substr(0, type.find("_interp")); }
+
 void DeclareSizes(OpDef& def, const std::string& type) {
   def.OptionalInput("OutSize", "int32 or int64 tensor: the size of Out along each axis")
       .OptionalVariadicInput("SizeTensor", "a one-element tensor for each axis")
@@ -406,7 +409,8 @@ void DeclareSizes(OpDef& def, const std::string& type) {
   if (type == "interpolate")
     def.Attr<std::string>("interp_method", "bilinear or nearest").OneOf({"bilinear", "nearest"});
   else
-    def.Attr<std::string>("interp_method", "bilinear", "ignored: the op's type says it");
+    def.Attr<std::string>("interp_method", MethodOf(type), "must be the one of the op's type")
+        .OneOf({MethodOf(type)});
   def.Attr<bool>("align_corners", true, "the corner elements of X and Out coincide")
       .Attr<int32_t>("align_mode", 1, "0, for linear methods: element k is at k + 0.5")
       .NoGradientTo({"OutSize", "SizeTensor", "Scale"});

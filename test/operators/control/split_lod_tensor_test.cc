@@ -48,6 +48,16 @@ TEST(SplitLodTensor, Rows) {
       .CheckHigherGradients();
 }
 
+TEST(SplitLodTensor, GradientOfOneBranch) {
+  for (const char* absent : {"OutTrue", "OutFalse"}) {
+    OpTest("split_lod_tensor")
+        .Input("X", {3, 2}, {1, 2, 3, 4, 5, 6})
+        .TensorInput("Mask", Mask({false, true, false}))
+        .NoOutput(absent)
+        .CheckGradient({"X"});
+  }
+}
+
 TEST(SplitLodTensor, Constraints) {
   OpTest("split_lod_tensor")
       .Input("X", {1}, {1})

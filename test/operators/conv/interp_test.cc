@@ -1,3 +1,4 @@
+#include "../../error_of.h"
 #include "../../op_test.h"
 
 namespace coracle {
@@ -220,6 +221,31 @@ TEST(Interp, OfTheFirstFiles) {
   op("bilinear").CheckHigherGradients();
   op("nearest").Expect("Out", {1, 1, 2, 3}, {1, 3, 3, 1, 3, 3}).CheckGradient({"X"});
   op("nearest").IntInput("OutSize", {2}, {1, 1}, DType::kInt32).Expect("Out", {1, 1, 1, 1}, {1});
+}
+
+TEST(Interp, TheMethodIsThatOfTheType) {
+  for (const std::string version : {"", "_v2"}) {
+    for (const std::string method : {"linear", "nearest", "bilinear", "bicubic", "trilinear"}) {
+      Shape ones = {1, 1, 1};
+      for (int i = method == "linear" ? 1 : method == "trilinear" ? 3 : 2; i > 1; --i)
+        ones.Append(1);
+      const std::string type = method + "_interp" + version;
+      OpTest test(type);
+      for (const char* size : {"out_d", "out_h", "out_w"}) test.Attr(size, 1);
+      test.Attr("interp_method", method).Input("X", ones, {5}).Expect("Out", ones, {5});
+      const std::string other = method == "nearest" ? "bilinear" : "nearest";
+      const std::string error = ErrorOf([&] {
+        ProgramDesc program;
+        program.Root().Var("x").SetShape(ones);
+        const Writer writer{program.Root(), DefaultOps()};
+        writer.Make(type, {{"X", {"x"}}},
+                    {{"out_d", 1}, {"out_h", 1}, {"out_w", 1}, {"interp_method", other}});
+      });
+      EXPECT_NE(error.find("attr interp_method must be one of " + method + ", got"),
+                std::string::npos)
+          << error;
+    }
+  }
 }
 
 TEST(Interp, ConstraintsOfAll) {
