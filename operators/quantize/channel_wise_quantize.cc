@@ -21,6 +21,8 @@ void InferChannelWise(InferContext& ctx) {
     const VarMeta& given = ctx.Input("InScale");
     ctx.Require("C2", given.dtype == x.dtype && given.shape.CompatibleWith(scales), given, "X", x);
   }
+  if (ctx.spec().FindAttr("is_test"))
+    ctx.Require("C2", !ctx.Attr<bool>("is_test") || ctx.HasInput("InScale"), "is_test", true);
   ctx.SetOutput("Out", x);
   ctx.SetOutput("OutScale", x.dtype, scales);
 }
@@ -31,7 +33,7 @@ KernelOf<T> ChannelWise(const PrepareContext& ctx) {
   const TensorArg out_scale = ctx.Output("OutScale");
   const Channels channels(x.shape, ctx.Attr<int32_t>("quant_axis"));
   const Quantizer quantize{LargestInteger(ctx.Attr<int32_t>("bit_length")), dequantize};
-  const bool given = !dequantize && in_scale && ctx.Attr<bool>("is_test");
+  const bool given = !dequantize && ctx.Attr<bool>("is_test");
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T *o = ws.Data<T>(out), *scales = ws.Data<T>(out_scale);
@@ -70,16 +72,19 @@ OpDef ChannelDef(const std::string& type, const std::string& out) {
 }  // namespace
 
 void RegisterChannelWiseQuantize(OpRegistry& ops) {
-  ops.Add(ChannelDef("fake_channel_wise_quantize_abs_max",
-                     "Out = that integer. Under is_test the scales are InScale where it is given.")
-              .Constraint("C2", "InScale must have X's dtype and an element for each channel")
-              .OptionalInput("InScale",
-                             "scales for is_test [C]. Paddle has no such slot: its kernel reads "
-                             "what OutScale held")
-              .Attr<bool>("is_test", false, "take the scales from InScale")
-              .Inplace("InScale", "OutScale")
-              .NoGradient("the type that takes the integers back at once has one")
-              .Reference(ChannelWise<false, float>, ChannelWise<false, double>));
+  ops.Add(
+      ChannelDef("fake_channel_wise_quantize_abs_max",
+                 "Out = that integer. Under is_test the scales are InScale.")
+          .Constraint("C2",
+                      "InScale must have X's dtype and an element for each channel, and be given "
+                      "under is_test")
+          .OptionalInput("InScale",
+                         "scales for is_test [C]. Paddle has no such slot: its kernel reads "
+                         "what OutScale held, so give the variable of OutScale")
+          .Attr<bool>("is_test", false, "take the scales from InScale")
+          .Inplace("InScale", "OutScale")
+          .NoGradient("the type that takes the integers back at once has one")
+          .Reference(ChannelWise<false, float>, ChannelWise<false, double>));
   ops.Add(ChannelDef("fake_channel_wise_quantize_dequantize_abs_max", "Out = that integer s / Q.")
               .Gradient([](GradientContext& g) {
                 g.HasOutputGrad("OutScale");  // counts as constant

@@ -73,11 +73,8 @@ struct RangeAbsMax {
     const double before = in_scale.Get(ws);
     const T* held = in_scales ? ws.Data<const T>(in_scales) : nullptr;
     T* scales = out_scales ? ws.Data<T>(out_scales) : nullptr;
-    if (held && scales && held != scales) std::copy_n(held, window, scales);
-    if (test) {
-      if (!held && scales) std::fill_n(scales, window, T(0));
-      return before;
-    }
+    if (scales && held != scales) std::copy_n(held, window, scales);
+    if (test) return before;
     const double now = LargestOf(x, numel);
     const int64_t step = iter ? IndexReader(ws, iter)[0] : 0;
     if (step < 0) ThrowInvalid(failure + ", got " + std::to_string(step));
@@ -169,7 +166,7 @@ void InferRange(InferContext& ctx) {
     ctx.Require("C3", scales.dtype == x.dtype && scales.shape.CompatibleWith({window}), scales,
                 "window_size", window);
   } else if (ctx.HasOutput("OutScales")) {
-    ctx.Require("C3", ctx.Attr<bool>("is_test"), "OutScales without InScales");
+    ctx.Fail("C3", "OutScales without InScales");
   }
   ctx.SetOutput("OutScales", x.dtype, {window});
 }
@@ -265,31 +262,32 @@ void AddMovingAverage(OpRegistry& ops) {
 }
 
 void AddRange(OpRegistry& ops) {
-  ops.Add(ScaledDef("fake_quantize_range_abs_max", false,
-                    "under is_test InScale. Else OutScales = InScales with max |X| at Iter modulo "
-                    "window_size, and s = max |X| where that is above InScale; else InScale, "
-                    "unless that is what was replaced: then the largest of the first min(Iter, "
-                    "window_size) of OutScales. Without OutScales s = max(InScale, max |X|).")
-              .Constraint("C1", "InScale must hold one element of X's dtype")
-              .Constraint("C2", "Iter must hold one int32 or int64")
-              .Constraint("C3",
-                          "InScales must be [window_size] of X's dtype, one element or more; in "
-                          "training OutScales needs it")
-              .Constraint("C4", "Iter must not be negative")
-              .Input("InScale", "the scale before [1]")
-              .OptionalInput("Iter", "number of the step [1]; 0 when absent")
-              .OptionalInput("InScales",
-                             "the window before [window_size]. Paddle has no such slot: its kernel "
-                             "reads what OutScales held")
-              .Apply(DeclareOutputs)
-              .OptionalOutput("OutScales", "usually InScales itself")
-              .Attr<int32_t>("window_size", 10000, "steps in the window")
-              .Attr<bool>("is_test", false, "leave the state as it is")
-              .Inplace("InScale", "OutScale")
-              .Inplace("InScales", "OutScales")
-              .Infer(InferRange)
-              .Reference(FakeQuantize<RangeAbsMax, false, float>,
-                         FakeQuantize<RangeAbsMax, false, double>));
+  ops.Add(
+      ScaledDef("fake_quantize_range_abs_max", false,
+                "under is_test InScale. Else OutScales = InScales with max |X| at Iter modulo "
+                "window_size, and s = max |X| where that is above InScale; else InScale, "
+                "unless that is what was replaced: then the largest of the first min(Iter, "
+                "window_size) of OutScales. Without OutScales s = max(InScale, max |X|).")
+          .Constraint("C1", "InScale must hold one element of X's dtype")
+          .Constraint("C2", "Iter must hold one int32 or int64")
+          .Constraint("C3",
+                      "InScales must be [window_size] of X's dtype, one element or more, and be "
+                      "given with OutScales, also under is_test: it is what OutScales held")
+          .Constraint("C4", "Iter must not be negative")
+          .Input("InScale", "the scale before [1]")
+          .OptionalInput("Iter", "number of the step [1]; 0 when absent")
+          .OptionalInput("InScales",
+                         "the window before [window_size]. Paddle has no such slot: its kernel "
+                         "reads what OutScales held, so give the variable of OutScales")
+          .Apply(DeclareOutputs)
+          .OptionalOutput("OutScales", "usually InScales itself")
+          .Attr<int32_t>("window_size", 10000, "steps in the window")
+          .Attr<bool>("is_test", false, "leave the state as it is")
+          .Inplace("InScale", "OutScale")
+          .Inplace("InScales", "OutScales")
+          .Infer(InferRange)
+          .Reference(FakeQuantize<RangeAbsMax, false, float>,
+                     FakeQuantize<RangeAbsMax, false, double>));
 }
 
 void AddStraightThrough(OpRegistry& ops) {

@@ -31,7 +31,6 @@ TEST(ChannelWiseQuantize, Values) {
 TEST(ChannelWiseQuantize, ScalesInTest) {
   OpTest op("fake_channel_wise_quantize_abs_max");
   op.Attr("bit_length", 3).Attr("is_test", true).Input("X", {2, 1}, {1, -2});
-  op.Expect("Out", {2, 1}, {3, -3});
   op.Input("InScale", {2}, {2, 1}).Expect("OutScale", {2}, {2, 1}).Expect("Out", {2, 1}, {2, -3});
 }
 
@@ -45,6 +44,11 @@ TEST(ChannelWiseQuantize, Constraints) {
   OpTest("fake_channel_wise_quantize_abs_max")
       .RandomInput("X", {2, 3})
       .RandomInput("InScale", {3})
+      .ExpectError("fake_channel_wise_quantize_abs_max.C2");
+  // Not silently the scales of this X.
+  OpTest("fake_channel_wise_quantize_abs_max")
+      .Attr("is_test", true)
+      .RandomInput("X", {2, 3})
       .ExpectError("fake_channel_wise_quantize_abs_max.C2");
 }
 

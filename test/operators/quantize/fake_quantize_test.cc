@@ -69,6 +69,10 @@ TEST(FakeQuantizeRangeAbsMax, WithoutAWindow) {
     op.Expect("OutScale", {1}, {test ? 4.0 : 5.0}).Expect("Out", {2}, {7, test ? 2.0 : 1.0});
   }
   Range(1, 4, {5, 1}).Attr("is_test", true).Expect("OutScales", {3}, {4, 2, 1});
+  Range(1, 4, {5, 1})
+      .Attr("is_test", true)
+      .InPlace("InScales", "OutScales")
+      .Expect("OutScales", {3}, {4, 2, 1});
 }
 
 TEST(FakeQuantizeRangeAbsMax, Constraints) {
@@ -84,7 +88,14 @@ TEST(FakeQuantizeRangeAbsMax, Constraints) {
       .RandomInput("InScale", {1})
       .RandomInput("InScales", {3})
       .ExpectError(type + ".C3");
-  OpTest(type).RandomInput("X", {2}).RandomInput("InScale", {1}).ExpectError(type + ".C3");
+  // The window would be lost, in training and in test.
+  for (const bool test : {false, true}) {
+    OpTest(type)
+        .Attr("is_test", test)
+        .RandomInput("X", {2})
+        .RandomInput("InScale", {1})
+        .ExpectError(type + ".C3");
+  }
   OpTest(type)
       .Attr("window_size", 0)
       .RandomInput("X", {2})
