@@ -206,7 +206,8 @@ void InferMine(InferContext& ctx) {
 
 struct MiningOptions {
   bool negatives_only;
-  double ratio, most_distance;
+  float ratio;
+  double most_distance;
   int64_t sample_size;
 };
 
@@ -223,8 +224,9 @@ std::vector<int64_t> HardExamples(const MiningOptions& options, int64_t count, c
   auto most = static_cast<int64_t>(candidates.size());
   if (!options.negatives_only)
     most = std::min(most, options.sample_size);
-  else if (static_cast<double>(positives) * options.ratio < static_cast<double>(most))
-    most = static_cast<int64_t>(static_cast<double>(positives) * options.ratio);
+  else if (const float wanted = static_cast<float>(positives) * options.ratio;
+           wanted < static_cast<float>(most))
+    most = static_cast<int64_t>(wanted);
   SortByScore(losses, most, &candidates);
   std::sort(candidates.begin(), candidates.end());
   return candidates;

@@ -57,8 +57,25 @@ inline double Overlap(const Box& a, const Box& b, double extra) {
   return common > 0 && all > 0 ? common / all : 0;
 }
 
-// The same for two polygons of `points` corners x, y; what an odd number of windings encloses is
-// inside.
+// The rule for comparing with true boxes: `extra` is added before what is below 0 becomes 0, so
+// that boxes less than it apart overlap, and the area of a box is not made 0 when its corners are
+// turned.
+inline double GrownCommonArea(const Box& a, const Box& b, double extra) {
+  const double w = std::min(a.x2, b.x2) - std::max(a.x1, b.x1) + extra;
+  const double h = std::min(a.y2, b.y2) - std::max(a.y1, b.y1) + extra;
+  return std::max(0.0, w) * std::max(0.0, h);
+}
+// What both boxes cover together, if they have that much in common.
+inline double GrownUnion(const Box& a, const Box& b, double extra, double common) {
+  return a.Width(extra) * a.Height(extra) + b.Width(extra) * b.Height(extra) - common;
+}
+inline double GrownOverlap(const Box& a, const Box& b, double extra) {
+  const double common = GrownCommonArea(a, b, extra);
+  return common > 0 ? common / GrownUnion(a, b, extra, common) : 0;
+}
+
+// Intersection over union of two polygons of `points` corners x, y; what an odd number of windings
+// encloses is inside.
 double PolygonOverlap(const double* a, const double* b, int64_t points);
 
 // A box relative to another: the way between the centres in units of that box's size, and the

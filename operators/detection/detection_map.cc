@@ -1,4 +1,3 @@
-#include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>

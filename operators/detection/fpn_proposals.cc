@@ -1,7 +1,6 @@
 // distribute_fpn_proposals and collect_fpn_proposals: boxes of a batch by level of a pyramid, and
 // back.
 
-#include <coracle/framework/base/checked.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>

@@ -1,10 +1,10 @@
-#include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
 #include <coracle/operators/detection/target_sampling.h>
+#include <coracle/operators/kernels/copy.h>
 
 #include <cmath>
 
@@ -60,8 +60,7 @@ struct LabelOptions {
         cascade(ctx.Attr<bool>("is_cascade_rcnn")),
         agnostic(ctx.Attr<bool>("is_cls_agnostic")),
         batch(static_cast<size_t>(ctx.Attr<int32_t>("batch_size_per_im"))),
-        most_foreground(
-            static_cast<size_t>(ctx.Attr<float>("fg_fraction") * static_cast<double>(batch))),
+        most_foreground(PartOf(batch, ctx.Attr<float>("fg_fraction"))),
         fg(ctx.Attr<float>("fg_thresh")),
         bg_high(ctx.Attr<float>("bg_thresh_hi")),
         bg_low(ctx.Attr<float>("bg_thresh_lo")),
@@ -77,12 +76,27 @@ struct TrueBox {
 
 // What was found in all images.
 struct Labelled {
-  GrowingRows rois, labels, overlaps, targets, weights;
+  GrowingRows rois, labels, overlaps;
+  std::vector<int64_t> columns;  // of each RoI: where its four targets begin, or -1
+  std::vector<double> targets;   // four for each RoI
 
-  void EndImage(size_t width) {
+  void EndImage() {
     rois.EndImage(4);
     for (GrowingRows* rows : {&labels, &overlaps}) rows->EndImage(1);
-    for (GrowingRows* rows : {&targets, &weights}) rows->EndImage(width);
+  }
+  // A tensor [n, width] of the targets, or of 1 in their places, and 0 elsewhere.
+  void WriteWide(Workspace& ws, const TensorArg& out, DType dtype, int64_t width, bool ones) const {
+    if (!out) return;
+    const auto rows = static_cast<int64_t>(columns.size());
+    Tensor& to = ResizeOutput(ws, out, dtype, {rows, width});
+    FillZeroBytes(to.raw(), to.nbytes());
+    const RealsOut values(to);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t column = columns[static_cast<size_t>(row)];
+      for (int64_t k = 0; column >= 0 && k < 4; ++k)
+        values.Set(row * width + column + k, ones ? 1 : targets[static_cast<size_t>(4 * row + k)]);
+    }
+    ws.OutputLod(out) = {rois.offsets};
   }
 };
 
@@ -92,8 +106,8 @@ struct Match {
   size_t gt = 0;
 
   Match(const Box& box, const std::vector<TrueBox>& gts) {
-    for (const TrueBox& t : gts) overlap = std::max(overlap, Overlap(box, t.box, 1));
-    while (gt < gts.size() && std::abs(Overlap(box, gts[gt].box, 1) - overlap) >= 1e-5) ++gt;
+    for (const TrueBox& t : gts) overlap = std::max(overlap, GrownOverlap(box, t.box, 1));
+    while (gt < gts.size() && std::abs(GrownOverlap(box, gts[gt].box, 1) - overlap) >= 1e-5) ++gt;
   }
 };
 
@@ -102,18 +116,11 @@ void AddRoi(const LabelOptions& o, const Box& box, const Match& match, double sc
   to->rois.Add(Scaled(box, scale));
   to->labels.values.push_back(gt ? static_cast<double>(gt->label) : 0);
   to->overlaps.values.push_back(match.overlap);
-  const size_t width = static_cast<size_t>(4 * o.classes);
-  for (GrowingRows* rows : {&to->targets, &to->weights})
-    rows->values.resize(rows->values.size() + width, 0);
-  if (!gt || gt->label <= 0) return;
-  const BoxDeltas d = EncodeBox(gt->box, box, 1);
-  const double deltas[4] = {d.x, d.y, d.w, d.h};
-  const size_t column = 4 * (o.agnostic ? 1 : static_cast<size_t>(gt->label));
-  for (size_t k = 0; k < 4; ++k) {
-    const size_t at = to->targets.values.size() - width + column + k;
-    to->targets.values[at] = deltas[k] / o.weights[k];
-    to->weights.values[at] = 1;
-  }
+  const bool has_target = gt && gt->label > 0;
+  const BoxDeltas d = has_target ? EncodeBox(gt->box, box, 1) : BoxDeltas();
+  to->columns.push_back(!has_target ? -1 : o.agnostic ? 4 : 4 * gt->label);
+  to->targets.insert(to->targets.end(), {d.x / o.weights[0], d.y / o.weights[1], d.w / o.weights[2],
+                                         d.h / o.weights[3]});
 }
 
 // `boxes` are the true boxes and then the RoIs, in the original image.
@@ -181,14 +188,14 @@ Kernel ProposalLabels(const PrepareContext& ctx) {
       }
       if (boxes.size() == gts.size() && options.cascade) boxes.push_back({});
       if (Sequences(roi_rows).length(n) > 0) LabelImage(options, boxes, gts, scale, &draws, &found);
-      found.EndImage(static_cast<size_t>(4 * options.classes));
+      found.EndImage();
     }
     found.rois.Write(ws, rois_out, rois.dtype, 4);
     found.labels.Write(ws, labels, DType::kInt32, 1);
     found.overlaps.Write(ws, overlaps, rois.dtype, 1);
-    found.targets.Write(ws, targets, rois.dtype, 4 * options.classes);
+    found.WriteWide(ws, targets, rois.dtype, 4 * options.classes, false);
     for (const TensorArg& out : {inside, outside})
-      found.weights.Write(ws, out, rois.dtype, 4 * options.classes);
+      found.WriteWide(ws, out, rois.dtype, 4 * options.classes, true);
   };
 }
 

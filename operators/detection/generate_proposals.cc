@@ -1,6 +1,5 @@
 // generate_proposals and generate_proposals_v2: the best boxes of a region proposal network.
 
-#include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>

@@ -33,8 +33,8 @@ Kernel Similarity(const PrepareContext& ctx) {
       const Box a = ReadBox(xs, 4 * i);
       for (int64_t j = 0; j < y.shape[0]; ++j, ++at) {
         const Box b = ReadBox(ys, 4 * j);
-        const double common = CommonArea(a, b, extra);
-        to.Set(at, common / (Area(a, extra) + Area(b, extra) - common + 1e-10));
+        const double common = GrownCommonArea(a, b, extra);
+        to.Set(at, common / (GrownUnion(a, b, extra, common) + 1e-10));
       }
     }
   };
@@ -96,8 +96,8 @@ Kernel PolygonTransform(const PrepareContext& ctx) {
 void RegisterIouSimilarity(OpRegistry& ops) {
   ops.Add(OpDef("iou_similarity")
               .Doc("Out[i, j] = intersection over union (plus 1e-10) of box i of X and box j of Y. "
-                   "Boxes that are not normalized are one pixel larger than their corners are "
-                   "apart.")
+                   "Boxes that are not normalized, and what they have in common, are one pixel "
+                   "larger than their corners are apart.")
               .Constraint("C1", "X and Y must have one dtype")
               .Constraint("C2", "X and Y must be [boxes, 4]")
               .Input("X", "[N, 4]")

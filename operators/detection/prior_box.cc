@@ -99,6 +99,8 @@ PriorGrid ImageGrid(const PrepareContext& ctx) {
 
 // ---- prior_box ----
 
+constexpr size_t kMostRatios = 1024;
+
 // 1, then each new ratio and under flip its inverse.
 Floats Ratios(const Floats& given, bool flip) {
   Floats ratios = {1};
@@ -119,7 +121,7 @@ void InferPriorBox(InferContext& ctx) {
   bool larger = max.empty() || max.size() == min.size();
   for (size_t i = 0; larger && i < max.size(); ++i) larger = max[i] > min[i];
   ctx.Require("C5", larger, "min_sizes", min, "max_sizes", max);
-  ctx.Require("C3", given.size() <= static_cast<size_t>(kMostBoxes), given.size());
+  ctx.Require("C3", given.size() <= kMostRatios, given.size());  // each is compared with all
   const size_t ratios = Ratios(given, ctx.Attr<bool>("flip")).size();
   InferGrid(ctx, "Boxes", static_cast<int64_t>(ratios * min.size() + max.size()));
 }
@@ -215,7 +217,10 @@ OpDef GridOp(const std::string& type, const char* boxes_slot) {
   OpDef def(type);
   def.Constraint("C1", "Input and Image must have rank 4")
       .Constraint("C2", "variances must be four positive numbers")
-      .Constraint("C3", "a cell must have 1 to 65536 boxes")
+      .Constraint("C3", type == "prior_box"
+                            ? "a cell must have 1 to 65536 boxes, and aspect_ratios "
+                              "at most 1024 elements"
+                            : "a cell must have 1 to 65536 boxes")
       .Input("Input", "feature map [N, C, H, W], for its shape only")
       .Output(boxes_slot, "tensor [H, W, boxes of a cell, 4] of Input's dtype")
       .Output("Variances", "tensor of the same shape: variances, again and again")

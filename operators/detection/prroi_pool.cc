@@ -33,11 +33,8 @@ struct Bin {
     size = std::max((to - from) * scale, 0.0) / whole;
     a = from * scale + part * size;
     b = a + size;
-    const auto clip = [elements](double v) {
-      return v > 0 ? static_cast<int64_t>(std::min(v, static_cast<double>(elements))) : int64_t{0};
-    };
-    begin = clip(std::ceil(a - 1));
-    end = std::max(begin, clip(std::floor(b + 1) + 1));
+    begin = ClipPlace(std::ceil(a - 1), elements);
+    end = std::max(begin, ClipPlace(std::floor(b + 1) + 1, elements));
   }
   double Weight(int64_t i) const {
     return HatIntegral(b - static_cast<double>(i)) - HatIntegral(a - static_cast<double>(i));

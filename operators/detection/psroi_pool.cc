@@ -27,11 +27,8 @@ struct BinRange {
   BinRange(double from, double to, double scale, int64_t p, int64_t pooled, int64_t size) {
     const double start = std::round(from) * scale, stop = (std::round(to) + 1) * scale;
     const double bin = std::max(stop - start, 0.1) / static_cast<double>(pooled);
-    const auto clip = [size](double v) {
-      return v > 0 ? static_cast<int64_t>(std::min(v, static_cast<double>(size))) : int64_t{0};
-    };
-    begin = clip(std::floor(static_cast<double>(p) * bin + start));
-    end = clip(std::ceil(static_cast<double>(p + 1) * bin + start));
+    begin = ClipPlace(std::floor(static_cast<double>(p) * bin + start), size);
+    end = ClipPlace(std::ceil(static_cast<double>(p + 1) * bin + start), size);
   }
 };
 

@@ -34,6 +34,11 @@ class RoiImages {
   int64_t count_;
 };
 
+// A place moved into [0, size] and made a whole number; 0 for a nan.
+inline int64_t ClipPlace(double v, int64_t size) {
+  return v > 0 ? static_cast<int64_t>(std::min(v, static_cast<double>(size))) : 0;
+}
+
 // Weights of the four elements around a place of a plane.
 struct PlaneWeights {
   int64_t y[2] = {}, x[2] = {};

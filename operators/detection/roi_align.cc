@@ -63,10 +63,8 @@ class RoiAlign {
       const double samples = static_cast<double>(y.samples) * static_cast<double>(x.samples);
       finite_.Require(std::isfinite(y.bin + x.bin) && samples <= kMostSamples, "RoI", r, "samples",
                       samples);
-      for (int64_t bin = 0; bin < height_ * width_; ++bin) {
-        CheckTimeLimit("aligning regions");
+      for (int64_t bin = 0; bin < height_ * width_; ++bin)
         VisitBin(y, x, bin, image_of[static_cast<size_t>(r)], r, visit);
-      }
     }
   }
   int64_t channels() const { return x_.shape[1]; }
@@ -80,6 +78,7 @@ class RoiAlign {
     const int64_t rows = x_.shape[2], columns = x_.shape[3];
     const double count = static_cast<double>(std::max<int64_t>(y.samples * x.samples, 1));
     for (int64_t i = 0; i < y.samples; ++i) {
+      CheckTimeLimit("aligning regions");
       double py = y.At(bin / width_, i);
       if (!MoveInside(&py, rows)) continue;
       for (int64_t j = 0; j < x.samples; ++j) {

@@ -18,11 +18,8 @@ struct Range {
 Range BinRange(double from, double to, int64_t p, int64_t pooled, int64_t size) {
   const double start = std::round(from), length = std::max(std::round(to) - start + 1, 1.0);
   const double bin = length / static_cast<double>(pooled);
-  const auto clip = [size](double v) {
-    return v > 0 ? static_cast<int64_t>(std::min(v, static_cast<double>(size))) : int64_t{0};
-  };
-  return {clip(start + std::floor(static_cast<double>(p) * bin)),
-          clip(start + std::ceil(static_cast<double>(p + 1) * bin))};
+  return {ClipPlace(start + std::floor(static_cast<double>(p) * bin), size),
+          ClipPlace(start + std::ceil(static_cast<double>(p + 1) * bin), size)};
 }
 
 Shape OutShape(InferContext& ctx) {

@@ -55,8 +55,7 @@ struct AssignOptions {
     at_random = ctx.Attr<bool>("use_random");
     straddle = ctx.Attr<float>("rpn_straddle_thresh");
     batch = static_cast<size_t>(ctx.Attr<int32_t>("rpn_batch_size_per_im"));
-    most_foreground =
-        static_cast<size_t>(ctx.Attr<float>("rpn_fg_fraction") * static_cast<double>(batch));
+    most_foreground = PartOf(batch, ctx.Attr<float>("rpn_fg_fraction"));
   }
 };
 
@@ -80,7 +79,7 @@ struct Overlaps {
       if (i % 4096 == 0) CheckTimeLimit("matching anchors");
       const Box box = ReadBox(anchor, 4 * anchors[i]);
       for (size_t j = 0; j < gts.size(); ++j) {
-        const double overlap = Overlap(box, gts[j].box, 1);
+        const double overlap = GrownOverlap(box, gts[j].box, 1);
         of_gt[j] = std::max(of_gt[j], overlap);
         if (!(overlap > largest[i])) continue;
         largest[i] = overlap;
@@ -91,7 +90,7 @@ struct Overlaps {
       if (i % 4096 == 0) CheckTimeLimit("matching anchors");
       const Box box = ReadBox(anchor, 4 * anchors[i]);
       for (size_t j = 0; j < gts.size() && !is_best[i]; ++j)
-        is_best[i] = std::abs(Overlap(box, gts[j].box, 1) - of_gt[j]) < kNearlyBest;
+        is_best[i] = std::abs(GrownOverlap(box, gts[j].box, 1) - of_gt[j]) < kNearlyBest;
     }
   }
 };

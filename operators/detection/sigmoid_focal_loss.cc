@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/rules/index.h>
 
 #include <cmath>
@@ -65,13 +66,8 @@ struct FocalLoss {
   }
 
  private:
-  static double Probability(double logit) {
-    const double e = std::exp(-std::abs(logit));
-    return logit < 0 ? e / (1 + e) : 1 / (1 + e);
-  }
-  static double LogOf(double logit) {  // without overflow
-    return std::min(logit, 0.0) - std::log1p(std::exp(-std::abs(logit)));
-  }
+  static double Probability(double logit) { return activation::SigmoidOf(logit); }
+  static double LogOf(double logit) { return -activation::LogOnePlusExp(-logit); }
   double Focus(double logit) const { return std::pow(Probability(-logit), gamma); }
 };
 
@@ -112,23 +108,26 @@ void DeclareLabels(OpDef& def) {
 }  // namespace
 
 void RegisterSigmoidFocalLoss(OpRegistry& ops) {
-  ops.Add(OpDef("sigmoid_focal_loss")
-              .Apply(DeclareLabels)
-              .ComputesIn(OpPrecision::kFloat32)
-              .Doc("With p = sigmoid(X) and F = max(FgNum, 1): Out = -alpha / F (1 - p)^gamma log "
-                   "p for the class of the label, -(1 - alpha) / F p^gamma log(1 - p) for others, "
-                   "0 where the label is -1.")
-              .Constraint("C1", "X must be [N, C]")
-              .Constraint("C2", "Label must be an int32 or int64 tensor [N, 1]")
-              .Constraint("C3", "FgNum must be one int32 or int64 number")
-              .Output("Out", "tensor of X's shape and dtype")
-              .Attr<float>("gamma", 2.f, "how much easy samples count less")
-              .Range(0, {})
-              .Attr<float>("alpha", 0.25f, "weight of the labels' classes")
-              .Inplace("X", "Out")
-              .Infer(InferLoss)
-              .GradientOp({"X", "Label", "FgNum"})
-              .Reference(Loss<float>, Loss<double>));
+  ops.Add(
+      OpDef("sigmoid_focal_loss")
+          .Apply(DeclareLabels)
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc(
+              "With p = sigmoid(X) and F = max(FgNum, 1): Out = -alpha / F (1 - p)^gamma log "
+              "p for the class of the label, -(1 - alpha) / F p^gamma log(1 - p) for others, "
+              "0 where the label is -1. The logarithms come from X itself, so that they are finite "
+              "for all finite X (Paddle's are of p, at least the smallest float).")
+          .Constraint("C1", "X must be [N, C]")
+          .Constraint("C2", "Label must be an int32 or int64 tensor [N, 1]")
+          .Constraint("C3", "FgNum must be one int32 or int64 number")
+          .Output("Out", "tensor of X's shape and dtype")
+          .Attr<float>("gamma", 2.f, "how much easy samples count less")
+          .Range(0, {})
+          .Attr<float>("alpha", 0.25f, "weight of the labels' classes")
+          .Inplace("X", "Out")
+          .Infer(InferLoss)
+          .GradientOp({"X", "Label", "FgNum"})
+          .Reference(Loss<float>, Loss<double>));
   ops.Add(OpDef("sigmoid_focal_loss_grad")
               .Apply(DeclareLabels)
               .Doc("Gradient of sigmoid_focal_loss. With q = p or 1 - p, the probability of the "

@@ -14,6 +14,11 @@
 
 namespace coracle {
 
+// A part of a count, rounded down. The product is a float: in double 0.7f * 10 is below 7.
+inline size_t PartOf(size_t count, float part) {
+  return static_cast<size_t>(part * static_cast<float>(count));
+}
+
 // Draws from one stream, one after another.
 class Draws {
  public:

@@ -1,17 +1,13 @@
 #pragma once
 // What the YOLO ops share: the layout of a prediction map, and its boxes.
 
+#include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/detection/boxes.h>
 
 #include <cmath>
 #include <cstdint>
 
 namespace coracle {
-
-inline double LogisticOf(double x) {
-  const double e = std::exp(-std::abs(x));
-  return x < 0 ? e / (1 + e) : 1 / (1 + e);
-}
 
 // A map [N, anchors * (5 + classes), H, W] whose channels of an anchor are x, y, w, h, objectness
 // and classes; `skipped` channels stand before them.
@@ -38,9 +34,9 @@ inline CentredBox YoloBoxAt(const Reals& x, const YoloMap& map, int64_t image, i
   const auto column = static_cast<double>(cell % map.columns);
   const auto row = static_cast<double>(cell / map.columns);
   const auto w = static_cast<double>(map.columns), h = static_cast<double>(map.rows);
-  return {(column + LogisticOf(at(0)) * scale + bias) / w,
-          (row + LogisticOf(at(1)) * scale + bias) / h, std::exp(at(2)) * anchor_w / downsample / w,
-          std::exp(at(3)) * anchor_h / downsample / h};
+  return {(column + activation::SigmoidOf(at(0)) * scale + bias) / w,
+          (row + activation::SigmoidOf(at(1)) * scale + bias) / h,
+          std::exp(at(2)) * anchor_w / downsample / w, std::exp(at(3)) * anchor_h / downsample / h};
 }
 
 }  // namespace coracle

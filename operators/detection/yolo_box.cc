@@ -54,10 +54,10 @@ Kernel YoloBox(const PrepareContext& ctx) {
       const int64_t image = at / map.area() / map.anchors;
       const auto height = static_cast<double>(sizes[2 * image]);
       const auto width = static_cast<double>(sizes[2 * image + 1]);
-      double conf = LogisticOf(in[map.At(image, anchor, 4, cell)]);
+      double conf = activation::SigmoidOf(in[map.At(image, anchor, 4, cell)]);
       if (aware) {
         const int64_t iou = (image * map.channels() + anchor) * map.area() + cell;
-        conf = std::pow(conf, 1 - factor) * std::pow(LogisticOf(in[iou]), factor);
+        conf = std::pow(conf, 1 - factor) * std::pow(activation::SigmoidOf(in[iou]), factor);
       }
       const bool found = !(conf < threshold);
       Box box;
@@ -73,7 +73,8 @@ Kernel YoloBox(const PrepareContext& ctx) {
       }
       WriteBox(box_to, 4 * at, box);
       for (int64_t c = 0; c < map.classes; ++c) {
-        const double score = found ? conf * LogisticOf(in[map.At(image, anchor, 5 + c, cell)]) : 0;
+        const double score =
+            found ? conf * activation::SigmoidOf(in[map.At(image, anchor, 5 + c, cell)]) : 0;
         score_to.Set(at * map.classes + c, score);
       }
     };

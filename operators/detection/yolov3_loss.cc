@@ -53,7 +53,7 @@ void InferLoss(InferContext& ctx) {
 double Bce(double x, double target) {
   return std::max(x, 0.0) - x * target + std::log1p(std::exp(-std::abs(x)));
 }
-double BceSlope(double x, double target) { return LogisticOf(x) - target; }
+double BceSlope(double x, double target) { return activation::SigmoidOf(x) - target; }
 
 double OverlapOfCentred(const CentredBox& a, const CentredBox& b) {
   const auto corners = [](const CentredBox& c) {

@@ -106,6 +106,12 @@ TEST(MineHardExamples, MaxNegative) {
       .Expect("NegIndices", {5, 1}, {1, 3, 1, 2, 4})
       .ExpectLod("NegIndices", {{0, 2, 5}})
       .Expect("UpdatedMatchIndices", {2, 5}, {0, -1, -1, -1, -1, 0, -1, -1, 1, -1});
+  // 0.7 * 10 is 7, though 0.7f is below 0.7.
+  std::vector<int64_t> match(18, -1);
+  std::fill_n(match.begin(), 10, 0);
+  Mine({1, 18}, std::vector<double>(18, 1), match, std::vector<double>(18, 0))
+      .Attr("neg_pos_ratio", 0.7f)
+      .Expect("NegIndices", {7, 1}, {10, 11, 12, 13, 14, 15, 16});
   // No positive one, no negative one.
   Mine({1, 2}, {1, 2}, {-1, -1}, {0, 0})
       .Expect("NegIndices", {0, 1}, {})

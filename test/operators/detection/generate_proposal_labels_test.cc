@@ -1,4 +1,7 @@
+#include <coracle/framework/base/resource_limits.h>
+
 #include <cmath>
+#include <memory>
 #include <set>
 
 #include "../../op_test.h"
@@ -60,6 +63,39 @@ TEST(GenerateProposalLabels, Values) {
     seen.insert(test.Output("MaxOverlapWithGT").data<float>()[0]);
   }
   EXPECT_EQ(seen, (std::set<float>{1.f, .5f}));
+}
+
+// 0.7 * 10 is 7, though 0.7f is below 0.7.
+TEST(GenerateProposalLabels, PartOfTheSamples) {
+  Doubles rois;
+  for (int i = 0; i < 9; ++i) rois.insert(rois.end(), {0, 0, 9, 9});
+  Labels(10, 0.7f)
+      .Input("RpnRois", {9, 4}, rois)
+      .IntInput("GtClasses", {1, 1}, {1})
+      .IntInput("IsCrowd", {1, 1}, {0})
+      .Input("GtBoxes", {1, 4}, {0, 0, 9, 9})
+      .Input("ImInfo", {1, 3}, {100, 100, 1})
+      .Expect("LabelsInt32", {7, 1}, Doubles(7, 1));
+}
+
+// The RoI is half a pixel apart from the true box: 5 of 195 pixels are common.
+TEST(GenerateProposalLabels, BoxesLessThanAPixelApart) {
+  Labels(4, 0.5f)
+      .Input("RpnRois", {1, 4}, {9.5, 0, 18.5, 9})
+      .IntInput("GtClasses", {1, 1}, {1})
+      .IntInput("IsCrowd", {1, 1}, {0})
+      .Input("GtBoxes", {1, 4}, {0, 0, 9, 9})
+      .Input("ImInfo", {1, 3}, {100, 100, 1})
+      .Expect("MaxOverlapWithGT", {2}, {1, 5.0 / 195});
+}
+
+// What is kept of a RoI does not depend on the number of classes: outputs that no memory can hold
+// are refused before they are made.
+TEST(GenerateProposalLabels, MemoryOfManyClasses) {
+  const auto limits = std::make_shared<ResourceLimits>(ResourceOptions{.memory = 1 << 20});
+  const ScopedLimits scope(limits);
+  OpTest test = Labels(4, 0.5f);
+  Image(test.Attr("class_nums", 1 << 20)).ExpectError("memory");
 }
 
 TEST(GenerateProposalLabels, Cascade) {

@@ -15,6 +15,12 @@ TEST(IouSimilarity, Values) {
       .Input("X", {1, 4}, {0, 0, 1, 1})
       .Input("Y", {2, 4}, {1, 1, 2, 2, 0, 0, 1, 1})
       .Expect("Out", {1, 2}, {1.0 / 7, 1});
+  // Half a pixel apart: 0.5 in common. A box whose corners are turned has the area 0.5 * 2.
+  OpTest("iou_similarity")
+      .Attr("box_normalized", false)
+      .Input("X", {1, 4}, {0, 0, 1, 1})
+      .Input("Y", {3, 4}, {1.5, 0, 2.5, 1, 1, 0, 0.5, 1, 2, 0, 3, 1})
+      .Expect("Out", {1, 3}, {1.0 / 7, 1.0 / 4, 0});
   OpTest("iou_similarity")
       .Input("X", {0, 4}, {})
       .RandomInput("Y", {2, 4})

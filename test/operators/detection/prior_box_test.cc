@@ -68,6 +68,8 @@ TEST(PriorBox, Constraints) {
   run(std::move(Priors({4}, {}, {1}).Attr("variances", Floats{1, 1})), {1, 1, 1, 1},
       "prior_box.C2");
   run(Priors({}, {}, {1}), {1, 1, 1, 1}, "prior_box.C3");
+  // Equal ones count too, as each is compared with those before.
+  run(Priors({4}, {}, Floats(1025, 2)), {1, 1, 1, 1}, "prior_box.C3");
   run(Priors({-4}, {}, {1}), {1, 1, 1, 1}, "prior_box.C4");
   run(Priors({4}, {3}, {1}), {1, 1, 1, 1}, "prior_box.C5");
   run(Priors({4}, {5, 6}, {1}), {1, 1, 1, 1}, "prior_box.C5");

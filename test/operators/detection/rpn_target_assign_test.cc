@@ -72,6 +72,42 @@ TEST(RpnTargetAssign, Samples) {
   EXPECT_EQ(seen, (std::set<std::pair<int32_t, int32_t>>{{0, 2}, {0, 3}, {1, 2}, {1, 3}}));
 }
 
+// The first anchor is half a pixel apart from the true box: 5 of 195 pixels are common, which is
+// above 0.02 and the best there is.
+TEST(RpnTargetAssign, BoxesLessThanAPixelApart) {
+  for (const std::string type : {"rpn_target_assign", "retinanet_target_assign"}) {
+    const bool rpn = type == "rpn_target_assign";
+    OpTest test(type);
+    test.Attr(rpn ? "rpn_positive_overlap" : "positive_overlap", 0.02f)
+        .Attr(rpn ? "rpn_negative_overlap" : "negative_overlap", 0.02f)
+        .Input("Anchor", {2, 4}, {0, 0, 9, 9, 30, 30, 39, 39})
+        .Input("GtBoxes", {1, 4}, {9.5, 0, 18.5, 9})
+        .IntInput("IsCrowd", {1, 1}, {0})
+        .Input("ImInfo", {1, 3}, {40, 40, 1});
+    if (rpn)
+      test.Attr("rpn_straddle_thresh", 0.f).Attr("use_random", false);
+    else
+      test.IntInput("GtLabels", {1, 1}, {1});
+    test.Expect("TargetLabel", {2, 1}, {1, 0}).Expect("BBoxInsideWeight", {1, 4}, {1, 1, 1, 1});
+  }
+}
+
+// 0.7 * 10 is 7, though 0.7f is below 0.7.
+TEST(RpnTargetAssign, PartOfTheSamples) {
+  Doubles anchors;
+  for (int i = 0; i < 10; ++i) anchors.insert(anchors.end(), {0, 0, 9, 9});
+  OpTest("rpn_target_assign")
+      .Attr("rpn_straddle_thresh", 0.f)
+      .Attr("rpn_batch_size_per_im", 10)
+      .Attr("rpn_fg_fraction", 0.7f)
+      .Attr("use_random", false)
+      .Input("Anchor", {10, 4}, anchors)
+      .Input("GtBoxes", {1, 4}, {0, 0, 9, 9})
+      .IntInput("IsCrowd", {1, 1}, {0})
+      .Input("ImInfo", {1, 3}, {40, 40, 1})
+      .Expect("TargetLabel", {7, 1}, Doubles(7, 1));
+}
+
 TEST(RpnTargetAssign, NoBoxes) {
   Assign(0.7f, 0.3f)
       .Input("GtBoxes", {0, 4}, {})
