@@ -106,7 +106,7 @@ Variable UnaryOp(GradientContext& g, Unary unary, const Variable& v) {
     case Unary::kScale:
       return v * static_cast<double>(g.Attr<float>("scale"));
     case Unary::kRelu:
-      return v * Cast(Greater(v, 0.0), v.dtype());
+      return g.Make("relu", {{"X", {v.name()}}});
     case Unary::kTanh:
       return g.Make("tanh", {{"X", {v.name()}}});
     case Unary::kSigmoid:

@@ -1,12 +1,12 @@
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/loss/class_loss.h>
 #include <coracle/operators/operators.h>
-
-#include <cmath>
 
 namespace coracle {
 namespace {
@@ -20,8 +20,6 @@ void InferBprLoss(InferContext& ctx) {
   y.shape = InferClassLoss(ctx, "C3", "X", "Label", rank - 1, false);
   ctx.SetOutput("Y", y);
 }
-
-double Softplus(double x) { return (x > 0 ? x : 0) + std::log1p(std::exp(-std::abs(x))); }
 
 template <class T>
 KernelOf<T> BprLoss(const PrepareContext& ctx) {
@@ -39,7 +37,9 @@ KernelOf<T> BprLoss(const PrepareContext& ctx) {
         const T* row = in + i * classes;
         double sum = 0;
         for (int64_t j = 0; j < classes; ++j) {
-          if (j != k) sum += Softplus(static_cast<double>(row[j]) - static_cast<double>(row[k]));
+          if (j == k) continue;
+          sum +=
+              activation::LogOnePlusExp(static_cast<double>(row[j]) - static_cast<double>(row[k]));
         }
         out[i] = static_cast<T>(sum / static_cast<double>(classes - 1));
       }
@@ -52,6 +52,9 @@ KernelOf<T> BprLoss(const PrepareContext& ctx) {
 void BprLossGradient(GradientContext& g) {
   const Variable x = g.In("X");
   const auto classes = static_cast<int32_t>(x.shape()[x.shape().rank() - 1]);
+  if (classes < 0)
+    throw Error(ErrorCode::kUnimplemented,
+                "bpr_loss: its gradient needs a known number of classes");
   const Variable unit = g.Make("one_hot", {{"X", {g.Input("Label")}}},
                                {{"depth", classes}, {"dtype", static_cast<int32_t>(x.dtype())}});
   const Variable picked = Sum(x * unit, {-1}, true);

@@ -260,6 +260,7 @@ void RegisterRowDistance(OpRegistry& ops) {
               .Output("Out", "tensor [N, 1]")
               .Attr<float>("sigma", 1.f, "sigma^2 is the slope of the slope near 0")
               .NoGradientTo({"InsideWeight", "OutsideWeight"})
+              .NoLod()
               .Infer(InferSmoothL1)
               .Gradient(SmoothL1Gradient)
               .Reference(SmoothL1<float>, SmoothL1<double>));

@@ -95,11 +95,10 @@ void FcGradient(GradientContext& g) {
     dz = dz * kept;
   }
   std::string w = g.Input("W");
-  const Shape& shape = g.MetaOf(w).shape;
   const bool padded = g.Attr<bool>("padding_weights");
+  constexpr auto kEnd = static_cast<int32_t>(kPadding);
   if (padded) {
-    const std::vector<int32_t> ends = {static_cast<int32_t>(shape[0] - kPadding),
-                                       static_cast<int32_t>(shape[1] - kPadding)};
+    const std::vector<int32_t> ends = {-kEnd, -kEnd};  // counted from the end of W
     w = g.Make("slice", {{"Input", {w}}},
                {{"axes", std::vector<int32_t>{0, 1}},
                 {"starts", std::vector<int32_t>{0, 0}},
@@ -112,7 +111,6 @@ void FcGradient(GradientContext& g) {
   };
   g.Set("Input", grad("X@GRAD"));
   const Variable dw = grad("Y@GRAD");
-  constexpr auto kEnd = static_cast<int32_t>(kPadding);
   g.Set("W", padded ? g.Make("pad", {{"X", {dw.name()}}},
                              {{"paddings", std::vector<int32_t>{0, kEnd, 0, kEnd}}})
                     : dw);

@@ -1,6 +1,8 @@
 #include <cmath>
+#include <limits>
 
 #include "../../op_test.h"
+#include "../gradient_of.h"
 
 namespace coracle {
 namespace {
@@ -49,6 +51,16 @@ TEST(FusedElemwiseActivation, Values) {
       .Input("X", {0, 2}, {})
       .Input("Y", {2}, {1, 2})
       .Expect("Out", {0, 2}, {});
+}
+
+// relu(-inf) is 0, so dX = 0.
+TEST(FusedElemwiseActivation, GradientAtInfinity) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Tensor dx = GradientOf(
+      "fused_elemwise_activation", {{"functor_list", Names{"elementwise_mul", "relu"}}},
+      {{"X", Tensor::Of<float>({3}, {1, 2, 3})}, {"Y", Tensor::Of<float>({3}, {-infinity, 4, -1})}},
+      "X");
+  EXPECT_EQ(NumbersOf(dx), (std::vector<double>{0, 4, 0}));
 }
 
 TEST(FusedElemwiseActivation, Gradients) {

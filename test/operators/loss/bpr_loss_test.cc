@@ -1,5 +1,8 @@
+#include <coracle/backward/backward.h>
+
 #include <cmath>
 
+#include "../../error_of.h"
 #include "../../op_test.h"
 
 namespace coracle {
@@ -24,6 +27,18 @@ TEST(BprLoss, Gradients) {
   OpTest test("bpr_loss");
   test.RandomInput("X", {3, 4}).IntInput("Label", {3, 1}, {3, 0, 1});
   test.CheckGradient({"X"}).CheckHigherGradients();
+}
+
+TEST(BprLoss, GradientNeedsTheClasses) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  block.Var("x").SetShape({3, -1});
+  block.Var("label").SetShape({3, 1});
+  block.Var("label").SetDType(DType::kInt64);
+  const Writer writer{block, DefaultOps()};
+  const Variable y = writer.Make("bpr_loss", {{"X", {"x"}}, {"Label", {"label"}}}, {}, "Y");
+  const std::string error = ErrorOf([&] { Gradients({y}, {Variable::Of(block, "x")}); });
+  EXPECT_NE(error.find("needs a known number of classes"), std::string::npos) << error;
 }
 
 TEST(BprLoss, Constraints) {

@@ -47,6 +47,12 @@ TEST(SmoothL1Loss, Values) {
       .Input("Y", {2, 2}, {0, 0, 1, 0})
       .Expect("Out", {2, 1}, {0.125 + 2.5, 1.5})
       .Expect("Diff", {2, 2}, {0.5, 3, -2, 0});
+  OpTest("smooth_l1_loss")
+      .Input("X", {2, 1}, {0.5, 3})
+      .Lod({{0, 2}})
+      .Input("Y", {2, 1}, {0, 0})
+      .Expect("Out", {2, 1}, {0.125, 2.5})
+      .ExpectLod("Out", {});
   // sigma = 2: the parabola ends at 1 / 4.
   OpTest("smooth_l1_loss")
       .Attr("sigma", 2.f)

@@ -1,3 +1,5 @@
+#include <coracle/backward/backward.h>
+
 #include "../../op_test.h"
 
 namespace coracle {
@@ -40,6 +42,30 @@ TEST(Fc, Values) {
       .Input("W", {6, 5}, w)
       .Expect("Out", {1, 1}, {201});
   OpTest("fc").Input("Input", {0, 2}, {}).RandomInput("W", {2, 3}).Expect("Out", {0, 3}, {});
+}
+
+// The padding is counted from the end of W, whose size only the run knows.
+TEST(Fc, GradientOfPaddedWeightsOfUnknownSize) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  block.Var("x").SetShape({1, 2});
+  block.Var("w").SetShape({-1, -1});
+  const Writer writer{block, DefaultOps()};
+  const Variable out =
+      writer.Make("fc", {{"Input", {"x"}}, {"W", {"w"}}}, {{"padding_weights", true}});
+  const auto grads = Gradients({out}, {Variable::Of(block, "x"), Variable::Of(block, "w")});
+  VarValues env;
+  env["x"] = Tensor::Of<float>({1, 2}, {1, 2});
+  Tensor w = Tensor::Zeros(DType::kFloat32, {6, 5});
+  w.data<float>()[0] = 1;
+  w.data<float>()[5] = 100;
+  env["w"] = w;
+  Interpret(block, DefaultOps(), env);
+  EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at(grads.at(0))), Tensor::Of<float>({1, 2}, {1, 100})));
+  Tensor dw = Tensor::Zeros(DType::kFloat32, {6, 5});
+  dw.data<float>()[0] = 1;
+  dw.data<float>()[5] = 2;
+  EXPECT_TRUE(BitEqual(std::get<Tensor>(env.at(grads.at(1))), dw));
 }
 
 TEST(Fc, Gradients) {
