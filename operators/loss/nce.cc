@@ -5,6 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/loss/row_gradient.h>
 #include <coracle/operators/random/generator.h>
 #include <coracle/operators/rules/dims.h>
@@ -163,9 +164,9 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
         double z = bias ? static_cast<double>(ws.Data<const T>(bias)[k]) : 0;
         for (int64_t d = 0; d < width; ++d)
           z += static_cast<double>(x[i * width + d]) * static_cast<double>(w[k * width + d]);
-        const double o = 1 / (1 + std::exp(-z)), q = noise.Expected(ws, k);
+        const double o = activation::SigmoidOf(z), q = noise.Expected(ws, k);
         // log(o) without underflow.
-        const double log_o = (z < 0 ? z : 0) - std::log1p(std::exp(-std::abs(z)));
+        const double log_o = -activation::LogOnePlusExp(-z);
         sum += std::log(o + q) - (j < trues ? log_o : std::log(q));
         if (kept_logits) ws.Data<T>(kept_logits)[i * samples + j] = static_cast<T>(o);
         if (kept) ws.Data<int64_t>(kept)[i * samples + j] = k;

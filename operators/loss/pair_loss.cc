@@ -6,6 +6,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
@@ -42,10 +43,6 @@ struct Row {
 template <class T>
 T Ramp(T x) {
   return x < T(0) ? T(0) : x;
-}
-template <class T>
-T Softplus(T x) {
-  return Ramp(x) + std::log1p(std::exp(-std::abs(x)));
 }
 // log(x), at least -100.
 template <class T>
@@ -216,7 +213,7 @@ struct RankLoss : Row {
   template <class T>
   static T Value(T label, T left, T right, const P<T>&, T*) {
     const T o = left - right;
-    return Softplus(o) - label * o;
+    return activation::LogOnePlusExp(o) - label * o;
   }
   // dLeft = dOut (sigmoid(o) - Label), dRight = -dLeft.
   static void Gradient(GradientContext& g) {
@@ -250,7 +247,7 @@ struct TeacherStudentSigmoidLoss : Row {
        {"soft_max_lower_bound", "up to this X the gradient is 0", false, -15}}};
   template <class T>
   static T Value(T x, T label, T, const P<T>&, T*) {
-    const T zero = Softplus(x);  // L(0); L(z) = L(0) - X z
+    const T zero = activation::LogOnePlusExp(x);  // L(0); L(z) = L(0) - X z
     if (label < T(-1)) return zero;
     if (label < T(0)) return zero - x;
     return 2 * zero - x * label;

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/loss/loss_gradient.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
@@ -22,12 +23,6 @@ void InferGrad(InferContext& ctx) {
   RequireSameType(ctx, "C1", "Label", "X");
   RequireSameType(ctx, "C2", "Out@GRAD", "X");
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
-}
-
-template <class T>
-T Sigmoid(T x) {
-  const T e = std::exp(-std::abs(x));
-  return x < T(0) ? e / (T(1) + e) : T(1) / (T(1) + e);
 }
 
 // max(x, 0) - x z + log(1 + exp(-|x|)) is -z log(s) - (1 - z) log(1 - s) without overflow.
@@ -85,7 +80,7 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
     const T scale = s.Scale(z), ignored = static_cast<T>(s.ignore_index);
     ParallelFor(s.x.numel, kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        o[i] = z[i] == ignored ? T(0) : g[i] * (Sigmoid(x[i]) - z[i]) * scale;
+        o[i] = z[i] == ignored ? T(0) : g[i] * (activation::SigmoidOf(x[i]) - z[i]) * scale;
       }
     });
   };

@@ -9,6 +9,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/sequence/crf.h>
+#include <coracle/operators/sequence/log_sum.h>
 
 #include <algorithm>
 #include <cmath>
@@ -144,17 +145,6 @@ double Forward(const T* x, int64_t steps, int64_t tags, const ExpWeights& w, con
   double end = 0;
   for (int64_t j = 0; j < tags; ++j) end += p.alpha[(steps - 1) * tags + j] * w.stop()[j];
   return log_z + std::log(end);
-}
-
-// log(sum of exp(value(i)) for i < n)
-template <class Value>
-double LogSum(int64_t n, const Value& value) {
-  double max = value(0);
-  for (int64_t i = 1; i < n; ++i) max = std::max(max, value(i));
-  if (std::isinf(max)) return max;
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += std::exp(value(i) - max);
-  return max + std::log(sum);
 }
 
 // The same with logarithms: alpha[t, j] = log of the weight of all paths to tag j of step t.

@@ -7,6 +7,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/sequence/log_sum.h>
 #include <coracle/operators/sequence/sequence_batch.h>
 
 #include <algorithm>
@@ -44,15 +45,6 @@ class States {
   const IndexReader& labels_;
   int64_t begin_, blank_, size_;
 };
-
-// log(sum(exp(x)))
-template <class T>
-double LogSum(const T* x, int64_t n) {
-  const double max = static_cast<double>(*std::max_element(x, x + n));
-  double sum = 0;
-  for (int64_t v = 0; v < n; ++v) sum += std::exp(static_cast<double>(x[v]) - max);
-  return max + std::log(sum);
-}
 
 // The frames of one sequence: `step` elements lie between them.
 template <class T>
@@ -193,7 +185,10 @@ KernelOf<T> Ctc(const PrepareContext& ctx) {
       const int64_t step = frames.padded() ? count * classes : classes;
       const T* in =
           ws.Data<const T>(logits) + (frames.padded() ? i * classes : x.begin(i) * classes);
-      for (int64_t t = 0; t < length; ++t) log_sums[t] = LogSum(in + t * step, classes);
+      for (int64_t t = 0; t < length; ++t) {
+        const T* frame = in + t * step;
+        log_sums[t] = LogSum(classes, [=](int64_t v) { return static_cast<double>(frame[v]); });
+      }
       const Frames<T> sequence{in, length, step, classes, log_sums};
       const double total = Forward(sequence, states, alpha);
       ws.Data<T>(loss)[i] = static_cast<T>(-total);

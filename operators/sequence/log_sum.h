@@ -1,0 +1,21 @@
+#pragma once
+// Sums of numbers that are given by their logarithms.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace coracle {
+
+// log(sum of exp(value(i)) for i < n), without overflow. REQUIRES: n > 0.
+template <class Value>
+double LogSum(int64_t n, const Value& value) {
+  double max = value(0);
+  for (int64_t i = 1; i < n; ++i) max = std::max(max, value(i));
+  if (std::isinf(max)) return max;
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(value(i) - max);
+  return max + std::log(sum);
+}
+
+}  // namespace coracle
