@@ -150,7 +150,8 @@ Kernel BroadcastTensors(const PrepareContext& ctx) {
 }
 
 void BroadcastTensorsGradient(GradientContext& g) {
-  for (size_t k = 0; k < g.Inputs("X").size(); ++k) {
+  const size_t count = std::min(g.Inputs("X").size(), g.Outputs("Out").size());
+  for (size_t k = 0; k < count; ++k) {
     if (g.NeedsInputGrad("X", k)) g.Set("X", SumTo(g, g.In("X", k), g.Grad("Out", k)), k);
   }
 }

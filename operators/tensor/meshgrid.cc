@@ -50,7 +50,7 @@ void MeshgridGradient(GradientContext& g) {
   const auto count = static_cast<int32_t>(g.Inputs("X").size());
   for (int32_t k = 0; k < count; ++k) {
     const auto at = static_cast<size_t>(k);
-    if (!g.NeedsInputGrad("X", at)) continue;
+    if (!g.NeedsInputGrad("X", at) || at >= g.Outputs("Out").size()) continue;
     std::vector<int32_t> others;
     for (int32_t axis = 0; axis < count; ++axis) {
       if (axis != k) others.push_back(axis);

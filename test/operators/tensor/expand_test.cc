@@ -117,5 +117,15 @@ TEST(BroadcastTensors, Constraints) {
       .ExpectError("broadcast_tensors.C2");
 }
 
+// Backward takes programs that nobody verified: an input without an output has no effect.
+TEST(BroadcastTensors, GradientOfFewerOutputs) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"a", "b", "y", "loss"}) root.Var(name).SetShape({1});
+  root.AppendOp("broadcast_tensors", {{"X", {"a", "b"}}}, {{"Out", {"y"}}});
+  root.AppendOp("mean", {{"X", {"y"}}}, {{"Out", {"loss"}}});
+  EXPECT_NO_THROW(Gradients({Variable::Of(root, "loss")}, {Variable::Of(root, "b")}));
+}
+
 }  // namespace
 }  // namespace coracle
