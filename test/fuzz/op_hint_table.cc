@@ -315,6 +315,8 @@ constexpr OpHint kOther[] = {
     {"sample_logits", "Logits[b,4] Labels:i<4[b,t]", "num_samples=2 use_customized_samples=false"},
     {"ref_by_trainer_id", "X*:a[...] TrainerId:i<1[1]"},
     {"tdm_child", "X:i<3[a,1] TreeInfo:i<3[3,5]", "child_nums=2 dtype=2|3"},
+    {"tdm_sampler", "X:i<3[b,1] Travel:i<4[3,2] Layer:i<4[6,1]",
+     "neg_samples_num_list=[0,1] layer_offset_lod=[0,2,6] output_positive=true|false dtype=2|3"},
     {"hash", "X:i<5[n,d]", "num_hash=1|2 mod_by=100"},
     {"auc", "Predict:+[n,2] Label:i<2[n,1]", "num_thresholds=3", Buckets},
     {"precision_recall",
@@ -408,6 +410,12 @@ constexpr OpHint kOther[] = {
      "batch_size_per_im=2|8 fg_fraction=0.5 fg_thresh=0.5 bg_thresh_hi=0.5 bg_thresh_lo=0 "
      "bbox_reg_weights=[1,1,2,2] class_nums=3 is_cascade_rcnn=false"},
     {"roi_align roi_pool prroi_pool", "X[1,c,h,w] ROIs[r,4]", "pooled_height=1|2 pooled_width=1|2"},
+    {"roi_perspective_transform", "X[1,c,h,w] ROIs[r,8]",
+     "spatial_scale=1|2 transformed_height=1|3 transformed_width=2|3"},
+    {"generate_mask_labels",
+     "ImInfo:+[1,3] GtClasses:i<2[1,1] IsCrowd:i<2[1,1] GtSegms[p,2] Rois[r,4] "
+     "LabelsInt32:i<3[r,1]",
+     "num_classes=3 resolution=2|3"},
     {"psroi_pool", "X[1,8,h,w] ROIs[r,4]", "output_channels=2 pooled_height=2 pooled_width=2"},
     {"yolov3_loss", "X[n,7,h,w] GTBox[n,b,4] GTLabel:i<2[n,b] GTScore?:+[n,b]",
      "class_num=2 anchors=[4,8] anchor_mask=[0]"},
