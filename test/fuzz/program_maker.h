@@ -118,7 +118,7 @@ class ProgramMaker {
     } else if (choose_.OneIn(8) && !live_.empty()) {
       var = block().FindVarRecursive(choose_.Of(live_).name);
     }
-    if (!var || !(var->meta() == meta)) return "";
+    if (!var || !(var->meta() == meta) || unchanged_.count(var->name())) return "";
     const bool own = block().FindVar(var->name()) == var;
     const bool outer = !own && may_write_outer_;
     if ((!own && !outer) || (IsFed(var->name()) && !var->persistable())) return "";
@@ -166,6 +166,9 @@ class ProgramMaker {
     if (!drawn) return false;
     for (const ProgramInput& input : drawn->made) AddInput(input);
     PlaceOutputs(def, *drawn);
+    if (def.type == "coalesce_tensor") {  // a rule of its own: nothing may change what it makes
+      for (const Slot& slot : drawn->outputs) unchanged_.insert(slot.args.begin(), slot.args.end());
+    }
     block().AppendOp(def.type, drawn->inputs, drawn->outputs, drawn->attrs);
     return true;
   }
@@ -508,7 +511,8 @@ class ProgramMaker {
   std::vector<std::string> types_;
   OpDrawer drawer_;
   std::vector<Live> live_;
-  std::string computed_outside_;  // of the input of an inner gradient
+  std::set<std::string> unchanged_;  // no op may write these
+  std::string computed_outside_;     // of the input of an inner gradient
   size_t depth_ = 0;
   bool may_write_outer_ = true;
   bool may_capture_ = true;  // read variables around the block
