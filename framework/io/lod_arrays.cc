@@ -56,8 +56,9 @@ NamedTensors TakeLodArrays(NamedTensors arrays, const std::string& source) {
     lods[name][level] = OffsetsOf(key, array, source);
   }
   for (auto& [name, levels] : lods) {
-    const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
+    const auto found =
+        std::find_if(tensors.begin(), tensors.end(),
+                     [&name = name](const auto& entry) { return entry.first == name; });
     if (found == tensors.end()) {
       ThrowInvalid(fmt::format("{}: there are offsets {} without {}", source,
                                Quote(fmt::format("{}{}{}", name, kInfix, levels.begin()->first)),

@@ -22,7 +22,7 @@ void InferDot(InferContext& ctx) {
 
 // out[r] = sum(x, y, n) of row r.
 template <class T, class SumRow>
-Kernel DotKernel(const PrepareContext& ctx, const SumRow& sum) {
+Kernel DotKernel(const PrepareContext& ctx, SumRow sum) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
   const int64_t n = x.shape[x.shape.rank() - 1];
   return [=](Workspace& ws) {
