@@ -51,7 +51,9 @@ KernelOf<T> LogsumexpReference(const PrepareContext& ctx) {
     ParallelFor(nest.out_numel, grain, [&](int64_t begin, int64_t end) {
       DimsWalk kept(nest.kept, begin);
       for (int64_t j = begin; j < end; ++j, kept.Next())
-        o[j] = LogSumExp(in + kept.offset(), nest.reduced, nest.reduced_numel);
+        o[j] = nest.reduced_numel == 0
+                   ? -std::numeric_limits<T>::infinity()
+                   : LogSumExp(in + kept.offset(), nest.reduced, nest.reduced_numel);
     });
   };
 }
