@@ -69,6 +69,7 @@ struct Slices {
 
   // Below, above or 0: equal. Nans are equal to each other.
   int Compare(int64_t i, int64_t j) const {
+    if (inner == 0) return 0;
     for (int64_t o = 0; o < outer; ++o) {
       const T *a = x + (o * n + i) * inner, *b = x + (o * n + j) * inner;
       for (int64_t k = 0; k < inner; ++k) {
