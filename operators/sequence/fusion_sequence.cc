@@ -212,7 +212,7 @@ KernelOf<T> Pool(const PrepareContext& ctx) {
           }
         }
       });
-      to += width;
+      if (to) to += width;  // a batch of nothing has no elements
     }
   };
 }
