@@ -121,7 +121,8 @@ Variable UnaryGrad(GradientContext& g, Unary unary, const Variable& v, const Var
     case Unary::kScale:
       return d * static_cast<double>(g.Attr<float>("scale"));
     case Unary::kRelu:
-      return d * Cast(Greater(v, 0.0), v.dtype());
+      return g.Make("relu_grad", {{"Out", {UnaryOp(g, unary, v).name()}}, {"Out@GRAD", {d.name()}}},
+                    {}, "X@GRAD");
     case Unary::kTanh: {
       const Variable square = Square(UnaryOp(g, unary, v));
       return d * (1.0 - square);
