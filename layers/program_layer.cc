@@ -281,7 +281,7 @@ class ProgramCopy {
 
   // A reshape that keeps dim 0 says the batch of the export there; 0 keeps that of the input.
   void FreeBatch(const OpDesc& op, OpDesc& copy) {
-    if (!op.HasInput("X") || !op.HasOutput("Out") || op.type().substr(0, 7) != "reshape") return;
+    if (!op.HasInput("X") || !op.HasOutput("Out") || !op.type().starts_with("reshape")) return;
     auto shape = op.GetAttr<std::vector<int32_t>>("shape", {});
     if (shape.empty() || shape[0] <= 0) return;
     const BlockDesc& block = *op.block();
