@@ -57,7 +57,9 @@ class OpDef {
                     {},
                     {}});
   }
-  // Limits of the attr declared last. A value outside (or a nan) is refused before Infer runs.
+  // Limits of the attr declared last. Verify and Writer refuse a value outside, or a nan, before
+  // they run Infer. InferOp and Interpret alone do not ask, so a shape rule that indexes or loops
+  // by the attr must check it too.
   OpDef& Range(std::optional<double> min, std::optional<double> max);
   OpDef& OneOf(std::vector<std::string> values);
   // Adds the attrs of a type registered earlier: those of its forward op to a gradient op.
@@ -150,6 +152,7 @@ class OpDef {
   OpDef& RunTimeShape();
   // How LoD passes. Outputs with as many rows as the first declared input have its LoD, and
   // gradients that of their variables (OpSpec::LodSource), unless one of these says otherwise.
+  // LodUnlessAxis and MakesLod together: the kernel makes one on axis 0, else it passes.
   OpDef& LodFrom(std::string input);       // that of this input
   OpDef& LodUnlessAxis(std::string attr);  // none where the attr (a number or a list) names axis 0
   OpDef& NoLod();                          // none
