@@ -19,6 +19,8 @@ constexpr Row kRows[] = {
     {DType::kFloat16, "float16", "FP16", 2}, {DType::kFloat32, "float32", "FP32", 4},
     {DType::kFloat64, "float64", "FP64", 8}, {DType::kUInt8, "uint8", "UINT8", 1},
     {DType::kInt8, "int8", "INT8", 1},       {DType::kBFloat16, "bfloat16", "BF16", 2},
+    {DType::kComplex64, "complex64", "COMPLEX64", 8},
+    {DType::kComplex128, "complex128", "COMPLEX128", 16},
 };
 
 const Row* Find(DType dtype) {
@@ -48,7 +50,23 @@ bool IsFloating(DType dtype) {
 }
 
 bool IsInteger(DType dtype) {
-  return IsValid(dtype) && !IsFloating(dtype) && dtype != DType::kBool;
+  return IsValid(dtype) && !IsFloating(dtype) && !IsComplex(dtype) && dtype != DType::kBool;
+}
+
+bool IsComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+
+DType RealOf(DType dtype) {
+  if (dtype == DType::kComplex64) return DType::kFloat32;
+  return dtype == DType::kComplex128 ? DType::kFloat64 : dtype;
+}
+
+DType ComplexOf(DType dtype) {
+  return RealOf(dtype) == DType::kFloat64 ? DType::kComplex128 : DType::kComplex64;
+}
+
+void ThrowComplex(DType dtype) {
+  throw Error(ErrorKind::kUnimplemented,
+              std::string(ToString(dtype)) + " elements are not supported here; real ones are");
 }
 
 bool ParseDType(std::string_view name, DType* dtype) {

@@ -4,12 +4,14 @@
 #include <coracle/framework/base/error.h>
 
 #include <bit>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -70,6 +72,10 @@ struct bfloat16 {
   }
 };
 
+// The real part, then the imaginary part.
+using complex64 = std::complex<float>;
+using complex128 = std::complex<double>;
+
 enum class DType : int32_t {
   kBool = 0,
   kInt16 = 1,
@@ -81,6 +87,8 @@ enum class DType : int32_t {
   kUInt8 = 20,
   kInt8 = 21,
   kBFloat16 = 22,
+  kComplex64 = 23,
+  kComplex128 = 24,
 };
 
 const char* ToString(DType dtype);  // "float32"; "dtype(N)" numbers print as "unknown"
@@ -88,6 +96,9 @@ bool IsValid(DType dtype);          // one of the enumerators above
 size_t SizeOf(DType dtype);         // bytes of one element; 0 when not valid
 bool IsFloating(DType dtype);       // float16, bfloat16, float32, float64
 bool IsInteger(DType dtype);        // the signed and unsigned integers, not bool
+bool IsComplex(DType dtype);        // complex64, complex128
+DType RealOf(DType dtype);          // float32 of complex64, float64 of complex128, else dtype
+DType ComplexOf(DType dtype);       // complex128 of float64 and complex128, else complex64
 bool ParseDType(std::string_view name, DType* dtype);  // "float32", "FP32", "INT64", ... any case
 
 template <class T>
@@ -132,8 +143,20 @@ template <>
 constexpr DType DTypeOf<double>() {
   return DType::kFloat64;
 }
+template <>
+constexpr DType DTypeOf<complex64>() {
+  return DType::kComplex64;
+}
+template <>
+constexpr DType DTypeOf<complex128>() {
+  return DType::kComplex128;
+}
 
-// Calls f.template operator()<T>() with the C++ type of `dtype` and returns its result.
+// Throws kUnimplemented: complex elements where only real ones have a meaning or a loop.
+[[noreturn]] void ThrowComplex(DType dtype);
+
+// Calls f.template operator()<T>() with the C++ type of `dtype` and returns its result. Throws
+// kUnimplemented when `dtype` is complex.
 template <class F>
 decltype(auto) DispatchDType(DType dtype, F&& f) {
   switch (dtype) {
@@ -157,8 +180,19 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
       return f.template operator()<float>();
     case DType::kFloat64:
       return f.template operator()<double>();
+    case DType::kComplex64:
+    case DType::kComplex128:
+      ThrowComplex(dtype);
   }
   throw InternalError("dispatch on an unknown dtype");
+}
+
+// The same with complex types.
+template <class F>
+decltype(auto) DispatchAnyDType(DType dtype, F&& f) {
+  if (dtype == DType::kComplex64) return f.template operator()<complex64>();
+  if (dtype == DType::kComplex128) return f.template operator()<complex128>();
+  return DispatchDType(dtype, std::forward<F>(f));
 }
 
 // The dimensions of a tensor, outermost first. In programs -1 stands for a dimension that is
