@@ -65,7 +65,7 @@ DType ComplexOf(DType dtype) {
 }
 
 void ThrowComplex(DType dtype) {
-  throw Error(ErrorKind::kUnimplemented,
+  throw Error(ErrorCode::kUnimplemented,
               std::string(ToString(dtype)) + " elements are not supported here; real ones are");
 }
 
