@@ -8,53 +8,69 @@
 
 namespace coracle {
 
-OpDef& OpDef::Doc(std::string text) {
-  spec_.doc = std::move(text);
+NameList::NameList(std::initializer_list<std::string_view> names)
+    : names_(names.begin(), names.end()) {}
+NameList::NameList(std::vector<std::string> names) : names_(std::move(names)) {}
+NameList::~NameList() = default;
+
+OpDef::OpDef(std::string_view type) { spec_.type = type; }
+OpDef::OpDef(const OpDef&) = default;
+OpDef::OpDef(OpDef&&) noexcept = default;
+OpDef& OpDef::operator=(const OpDef&) = default;
+OpDef& OpDef::operator=(OpDef&&) noexcept = default;
+OpDef::~OpDef() = default;
+
+OpDef& OpDef::Doc(std::string_view text) {
+  spec_.doc = text;
   return *this;
 }
 
-OpDef& OpDef::AddInput(std::string name, std::string doc, bool optional, bool variadic) {
-  spec_.inputs.push_back({std::move(name), std::move(doc), optional, variadic, false, false, {}});
+OpDef& OpDef::AddInput(std::string_view name, std::string_view doc, bool optional, bool variadic) {
+  spec_.inputs.push_back(
+      {std::string(name), std::string(doc), optional, variadic, false, false, {}});
   return *this;
 }
 
-OpDef& OpDef::AddOutput(std::string name, std::string doc, bool optional, bool variadic,
+OpDef& OpDef::AddOutput(std::string_view name, std::string_view doc, bool optional, bool variadic,
                         bool intermediate) {
   spec_.outputs.push_back(
-      {std::move(name), std::move(doc), optional, variadic, intermediate, false, {}});
+      {std::string(name), std::string(doc), optional, variadic, intermediate, false, {}});
   return *this;
 }
 
-OpDef& OpDef::Input(std::string n, std::string d) {
-  return AddInput(std::move(n), std::move(d), false, false);
+OpDef& OpDef::Input(std::string_view n, std::string_view d) { return AddInput(n, d, false, false); }
+OpDef& OpDef::OptionalInput(std::string_view n, std::string_view d) {
+  return AddInput(n, d, true, false);
 }
-OpDef& OpDef::OptionalInput(std::string n, std::string d) {
-  return AddInput(std::move(n), std::move(d), true, false);
+OpDef& OpDef::VariadicInput(std::string_view n, std::string_view d) {
+  return AddInput(n, d, false, true);
 }
-OpDef& OpDef::VariadicInput(std::string n, std::string d) {
-  return AddInput(std::move(n), std::move(d), false, true);
+OpDef& OpDef::OptionalVariadicInput(std::string_view n, std::string_view d) {
+  return AddInput(n, d, true, true);
 }
-OpDef& OpDef::OptionalVariadicInput(std::string n, std::string d) {
-  return AddInput(std::move(n), std::move(d), true, true);
+OpDef& OpDef::Output(std::string_view n, std::string_view d) {
+  return AddOutput(n, d, false, false, false);
 }
-OpDef& OpDef::Output(std::string n, std::string d) {
-  return AddOutput(std::move(n), std::move(d), false, false, false);
+OpDef& OpDef::OptionalOutput(std::string_view n, std::string_view d) {
+  return AddOutput(n, d, true, false, false);
 }
-OpDef& OpDef::OptionalOutput(std::string n, std::string d) {
-  return AddOutput(std::move(n), std::move(d), true, false, false);
+OpDef& OpDef::VariadicOutput(std::string_view n, std::string_view d) {
+  return AddOutput(n, d, false, true, false);
 }
-OpDef& OpDef::VariadicOutput(std::string n, std::string d) {
-  return AddOutput(std::move(n), std::move(d), false, true, false);
+OpDef& OpDef::OptionalVariadicOutput(std::string_view n, std::string_view d) {
+  return AddOutput(n, d, true, true, false);
 }
-OpDef& OpDef::OptionalVariadicOutput(std::string n, std::string d) {
-  return AddOutput(std::move(n), std::move(d), true, true, false);
-}
-OpDef& OpDef::IntermediateOutput(std::string n, std::string d) {
-  return AddOutput(std::move(n), std::move(d), true, false, true);
+OpDef& OpDef::IntermediateOutput(std::string_view n, std::string_view d) {
+  return AddOutput(n, d, true, false, true);
 }
 
-OpDef& OpDef::AddAttr(AttrDef attr) {
-  spec_.attrs.push_back(std::move(attr));
+OpDef& OpDef::AddAttr(std::string_view name, AttrType type, const Attribute* default_value,
+                      std::string_view doc) {
+  AttrDef& attr = spec_.attrs.emplace_back();
+  attr.name = name;
+  attr.type = type;
+  if (default_value) attr.default_value = *default_value;
+  attr.doc = doc;
   return *this;
 }
 
@@ -64,8 +80,8 @@ OpDef& OpDef::Range(std::optional<double> min, std::optional<double> max) {
   return *this;
 }
 
-OpDef& OpDef::OneOf(std::vector<std::string> values) {
-  spec_.attrs.back().one_of = std::move(values);
+OpDef& OpDef::OneOf(const NameList& values) {
+  spec_.attrs.back().one_of = values.names();
   return *this;
 }
 
@@ -79,39 +95,39 @@ OpDef& OpDef::Gradient(GradientFn fn) {
   return *this;
 }
 
-OpDef& OpDef::NotDifferentiable(std::string reason) {
+OpDef& OpDef::NotDifferentiable(std::string_view reason) {
   spec_.gradient_kind = GradientKind::kNotDifferentiable;
-  spec_.no_gradient_reason = std::move(reason);
+  spec_.no_gradient_reason = reason;
   return *this;
 }
 
-OpDef& OpDef::NoGradient(std::string reason) {
+OpDef& OpDef::NoGradient(std::string_view reason) {
   spec_.gradient_kind = GradientKind::kNoRule;
-  spec_.no_gradient_reason = std::move(reason);
+  spec_.no_gradient_reason = reason;
   return *this;
 }
 
-OpDef& OpDef::ForbidGradient(std::string reason) {
+OpDef& OpDef::ForbidGradient(std::string_view reason) {
   spec_.gradient_kind = GradientKind::kForbidden;
-  spec_.no_gradient_reason = std::move(reason);
+  spec_.no_gradient_reason = reason;
   return *this;
 }
 
-OpDef& OpDef::KeepsOutputs(std::vector<std::string> output_slots) {
-  for (const std::string& name : output_slots) {
+OpDef& OpDef::KeepsOutputs(const NameList& output_slots) {
+  for (const std::string& name : output_slots.names()) {
     if (!spec_.FindOutput(name))
       throw InternalError(fmt::format("{}: KeepsOutputs names no output {}", spec_.type, name));
   }
-  spec_.keeps_outputs = std::move(output_slots);
+  spec_.keeps_outputs = output_slots.names();
   return *this;
 }
 
-OpDef& OpDef::GradientOp(std::vector<std::string> forward_slots) {
+OpDef& OpDef::GradientOp(const NameList& forward_slots) {
   return Gradient(
-      [slots = std::move(forward_slots)](GradientContext& g) { g.AppendGradientOp(slots); });
+      [slots = forward_slots.names()](GradientContext& g) { g.AppendGradientOp(slots); });
 }
 
-SlotDef& OpDef::InputNamed(const std::string& name, const char* trait) {
+SlotDef& OpDef::InputNamed(std::string_view name, const char* trait) {
   auto it = std::find_if(spec_.inputs.begin(), spec_.inputs.end(),
                          [&](const SlotDef& s) { return s.name == name; });
   if (it == spec_.inputs.end())
@@ -119,18 +135,20 @@ SlotDef& OpDef::InputNamed(const std::string& name, const char* trait) {
   return *it;
 }
 
-OpDef& OpDef::NoGradientTo(const std::vector<std::string>& input_slots) {
-  for (const std::string& name : input_slots) InputNamed(name, "NoGradientTo").no_gradient = true;
+OpDef& OpDef::NoGradientTo(const NameList& input_slots) {
+  for (const std::string& name : input_slots.names())
+    InputNamed(name, "NoGradientTo").no_gradient = true;
   return *this;
 }
 
-OpDef& OpDef::Takes(VarType type, const std::vector<std::string>& input_slots) {
-  for (const std::string& name : input_slots) InputNamed(name, "Takes").takes.push_back(type);
+OpDef& OpDef::Takes(VarType type, const NameList& input_slots) {
+  for (const std::string& name : input_slots.names())
+    InputNamed(name, "Takes").takes.push_back(type);
   return *this;
 }
 
-OpDef& OpDef::KernelTypeFrom(std::string slot) {
-  spec_.kernel_type_slot = std::move(slot);
+OpDef& OpDef::KernelTypeFrom(std::string_view slot) {
+  spec_.kernel_type_slot = slot;
   return *this;
 }
 
@@ -139,19 +157,19 @@ OpDef& OpDef::Fast(PrepareFn fn) {
   return *this;
 }
 
-OpDef& OpDef::Inplace(std::string input, std::string output) {
-  spec_.inplace.emplace_back(std::move(input), std::move(output));
+OpDef& OpDef::Inplace(std::string_view input, std::string_view output) {
+  spec_.inplace.emplace_back(input, output);
   return *this;
 }
 
-OpDef& OpDef::Alias(std::string input, std::string output) {
-  spec_.alias.emplace_back(std::move(input), std::move(output));
+OpDef& OpDef::Alias(std::string_view input, std::string_view output) {
+  spec_.alias.emplace_back(input, output);
   return *this;
 }
 
-OpDef& OpDef::ImageLayout(std::string attr, std::vector<std::string> slots) {
-  spec_.layout_attr = std::move(attr);
-  spec_.layout_slots = std::move(slots);
+OpDef& OpDef::ImageLayout(std::string_view attr, const NameList& slots) {
+  spec_.layout_attr = attr;
+  spec_.layout_slots = slots.names();
   return *this;
 }
 
@@ -160,9 +178,9 @@ OpDef& OpDef::Elementwise() {
   return *this;
 }
 
-OpDef& OpDef::MultiTensor(std::vector<std::string> shared_slots) {
+OpDef& OpDef::MultiTensor(const NameList& shared_slots) {
   spec_.multi_tensor = true;
-  spec_.shared_slots = std::move(shared_slots);
+  spec_.shared_slots = shared_slots.names();
   return *this;
 }
 
@@ -171,14 +189,14 @@ OpDef& OpDef::RunTimeShape() {
   return *this;
 }
 
-OpDef& OpDef::LodFrom(std::string input) {
+OpDef& OpDef::LodFrom(std::string_view input) {
   InputNamed(input, "LodFrom");
-  spec_.lod_slot = std::move(input);
+  spec_.lod_slot = input;
   return *this;
 }
 
-OpDef& OpDef::LodUnlessAxis(std::string attr) {
-  spec_.lod_axis = std::move(attr);
+OpDef& OpDef::LodUnlessAxis(std::string_view attr) {
+  spec_.lod_axis = attr;
   return *this;
 }
 
@@ -207,9 +225,9 @@ OpDef& OpDef::SideEffect() {
   return *this;
 }
 
-OpDef& OpDef::NamesFile(std::string attr, std::string unless) {
-  spec_.file_attr = std::move(attr);
-  spec_.no_file_attr = std::move(unless);
+OpDef& OpDef::NamesFile(std::string_view attr, std::string_view unless) {
+  spec_.file_attr = attr;
+  spec_.no_file_attr = unless;
   return *this;
 }
 
@@ -218,18 +236,19 @@ OpDef& OpDef::Kind(OpKind kind) {
   return *this;
 }
 
-OpDef& OpDef::AttrsOf(std::string type) {
-  attrs_of_.emplace_back(spec_.attrs.size(), std::move(type));
+OpDef& OpDef::AttrsOf(std::string_view type) {
+  attrs_of_.emplace_back(spec_.attrs.size(), type);
   return *this;
 }
 
-OpDef& OpDef::Constraint(std::string id, std::string text) {
-  spec_.constraints.push_back({std::move(id), std::move(text), ""});
+OpDef& OpDef::Constraint(std::string_view id, std::string_view text) {
+  spec_.constraints.push_back({std::string(id), std::string(text), ""});
   return *this;
 }
 
-OpDef& OpDef::ConstraintsOf(std::string type, std::vector<std::string> ids) {
-  for (std::string& id : ids) spec_.constraints.push_back({std::move(id), "", type});
+OpDef& OpDef::ConstraintsOf(std::string_view type, const NameList& ids) {
+  for (const std::string& id : ids.names())
+    spec_.constraints.push_back({id, "", std::string(type)});
   return *this;
 }
 
@@ -238,10 +257,11 @@ OpDef& OpDef::Reference(PrepareFn fn) {
   return *this;
 }
 
-OpDef& OpDef::SetReference(std::vector<DType> dtypes, std::vector<PrepareFn> kernels) {
+OpDef& OpDef::SetReference(std::initializer_list<DType> dtypes,
+                           std::initializer_list<PrepareFn> kernels) {
   spec_.kernel_dtypes = dtypes;
-  spec_.reference = [dtypes = std::move(dtypes),
-                     kernels = std::move(kernels)](const PrepareContext& context) {
+  spec_.reference = [dtypes = std::vector(dtypes),
+                     kernels = std::vector(kernels)](const PrepareContext& context) {
     const auto found = std::find(dtypes.begin(), dtypes.end(), KernelDType(context));
     if (found == dtypes.end()) ThrowNoKernel(context);
     return kernels[static_cast<size_t>(found - dtypes.begin())](context);
@@ -254,8 +274,8 @@ OpDef& OpDef::ComputesIn(OpPrecision precision) {
   return *this;
 }
 
-OpDef& OpDef::Float32Slots(std::vector<std::string> slots) {
-  spec_.float32_slots = std::move(slots);
+OpDef& OpDef::Float32Slots(const NameList& slots) {
+  spec_.float32_slots = slots.names();
   return *this;
 }
 

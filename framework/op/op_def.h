@@ -4,8 +4,10 @@
 
 #include <coracle/framework/op/op_spec.h>
 
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -23,54 +25,70 @@ struct KernelOf {
   Kernel kernel;
 };
 
+// Names in a declaration. Made and destroyed out of line, which keeps the code of hundreds of
+// declarations small.
+class NameList {
+ public:
+  NameList(std::initializer_list<std::string_view> names);  // NOLINT: written as {"X", "Y"}
+  NameList(std::vector<std::string> names);                 // NOLINT: as a list made at run time
+  ~NameList();
+  NameList(const NameList&) = delete;
+  NameList& operator=(const NameList&) = delete;
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+};
+
 class OpDef {
  public:
-  explicit OpDef(std::string type) { spec_.type = std::move(type); }
+  explicit OpDef(std::string_view type);
+  OpDef(const OpDef&);
+  OpDef(OpDef&&) noexcept;
+  OpDef& operator=(const OpDef&);
+  OpDef& operator=(OpDef&&) noexcept;
+  ~OpDef();
 
   // --- declaration; every method returns *this ---
 
   // One or more sentences with the formula, shown by `coracle ops NAME`.
-  OpDef& Doc(std::string text);
-  OpDef& Input(std::string name, std::string doc);
-  OpDef& OptionalInput(std::string name, std::string doc);
-  OpDef& VariadicInput(std::string name, std::string doc);          // one or more
-  OpDef& OptionalVariadicInput(std::string name, std::string doc);  // none or more
-  OpDef& Output(std::string name, std::string doc);
-  OpDef& OptionalOutput(std::string name, std::string doc);
-  OpDef& VariadicOutput(std::string name, std::string doc);
-  OpDef& OptionalVariadicOutput(std::string name, std::string doc);
-  OpDef& IntermediateOutput(std::string name, std::string doc);  // optional too: files leave it out
+  OpDef& Doc(std::string_view text);
+  OpDef& Input(std::string_view name, std::string_view doc);
+  OpDef& OptionalInput(std::string_view name, std::string_view doc);
+  OpDef& VariadicInput(std::string_view name, std::string_view doc);          // one or more
+  OpDef& OptionalVariadicInput(std::string_view name, std::string_view doc);  // none or more
+  OpDef& Output(std::string_view name, std::string_view doc);
+  OpDef& OptionalOutput(std::string_view name, std::string_view doc);
+  OpDef& VariadicOutput(std::string_view name, std::string_view doc);
+  OpDef& OptionalVariadicOutput(std::string_view name, std::string_view doc);
+  OpDef& IntermediateOutput(std::string_view name,
+                            std::string_view doc);  // optional too: files leave it out
 
   // T is an alternative of Attribute: int32_t, float, std::string, bool, int64_t, std::vector
   // of them, ...
   template <class T>
-  OpDef& Attr(std::string name, std::string doc) {
-    return AddAttr({std::move(name), AttrTypeOf<T>(), std::nullopt, std::move(doc), {}, {}, {}});
+  OpDef& Attr(std::string_view name, std::string_view doc) {
+    return AddAttr(name, AttrTypeOf<T>(), nullptr, doc);
   }
   template <class T>
-  OpDef& Attr(std::string name, T default_value, std::string doc) {
-    return AddAttr({std::move(name),
-                    AttrTypeOf<T>(),
-                    Attribute(std::move(default_value)),
-                    std::move(doc),
-                    {},
-                    {},
-                    {}});
+  OpDef& Attr(std::string_view name, const T& default_value, std::string_view doc) {
+    const Attribute value(default_value);
+    return AddAttr(name, AttrTypeOf<T>(), &value, doc);
   }
   // Limits of the attr declared last. Verify and Writer refuse a value outside, or a nan, before
   // they run Infer. InferOp and Interpret alone do not ask, so a shape rule that indexes or loops
   // by the attr must check it too.
   OpDef& Range(std::optional<double> min, std::optional<double> max);
-  OpDef& OneOf(std::vector<std::string> values);
+  OpDef& OneOf(const NameList& values);
   // Adds the attrs of a type registered earlier: those of its forward op to a gradient op.
-  OpDef& AttrsOf(std::string type);
+  OpDef& AttrsOf(std::string_view type);
 
   // A further requirement, checked by the shape rule or kernels. InferContext::Require and
   // PrepareContext::Failure refer to it by id (C1, C2, ...); the error has this text and
   // the offending values.
-  OpDef& Constraint(std::string id, std::string text);
+  OpDef& Constraint(std::string_view id, std::string_view text);
   // Repeats constraints of a type registered earlier, with their texts.
-  OpDef& ConstraintsOf(std::string type, std::vector<std::string> ids);
+  OpDef& ConstraintsOf(std::string_view type, const NameList& ids);
 
   // Calls a function that declares what several ops share: .Apply(DeclareBounds).
   template <class F, class... Args>
@@ -83,26 +101,26 @@ class OpDef {
 
   // Exactly one of the next four (or GradientOp); see GradientKind.
   OpDef& Gradient(GradientFn fn);
-  OpDef& NotDifferentiable(std::string reason);
-  OpDef& NoGradient(std::string reason);
-  OpDef& ForbidGradient(std::string reason);  // the error adds a string attr `message`
+  OpDef& NotDifferentiable(std::string_view reason);
+  OpDef& NoGradient(std::string_view reason);
+  OpDef& ForbidGradient(std::string_view reason);  // the error adds a string attr `message`
   // The common gradient rule: one op `<type>_grad` that reads the listed forward inputs and
   // outputs under their own slot names and the gradient of every output as `<slot>@GRAD`,
   // writes `<slot>@GRAD` for every differentiable input, and has this op's attrs. The gradient
   // of an output without one is left out if that slot of `<type>_grad` is optional, otherwise
   // it is zeros.
-  OpDef& GradientOp(std::vector<std::string> forward_slots);
+  OpDef& GradientOp(const NameList& forward_slots);
   // Inputs that no gradient flows into.
-  OpDef& NoGradientTo(const std::vector<std::string>& input_slots);
+  OpDef& NoGradientTo(const NameList& input_slots);
   // Inputs that may hold values of this kind besides dense tensors; the kernels check
   // TensorArg::type. In all other inputs such values are refused before shape rule and kernels run.
-  OpDef& Takes(VarType type, const std::vector<std::string>& input_slots);
+  OpDef& Takes(VarType type, const NameList& input_slots);
   // Every input may hold any kind of value, as for an op that runs a block.
   OpDef& TakesAnyValue();
   // Outputs that may keep all or part of their previous value (a branch that is not taken, a loop
   // that runs zero times, one element of an array), so that this value is an input too. Its
   // gradient goes to GradientContext::KeptGrad, unless the variable is in an input slot.
-  OpDef& KeepsOutputs(std::vector<std::string> output_slots);
+  OpDef& KeepsOutputs(const NameList& output_slots);
 
   // One plain loop for each of the element types Ts, as instances of a function template:
   // .Reference(ClipReference<float>, ClipReference<double>). The kernel is selected by the element
@@ -124,21 +142,21 @@ class OpDef {
   }
   // One kernel for all types.
   OpDef& Reference(PrepareFn fn);
-  OpDef& KernelTypeFrom(std::string slot);
+  OpDef& KernelTypeFrom(std::string_view slot);
   // A fast kernel. `fn` may return an empty Kernel for cases that it does not support; the
   // reference kernel then runs.
   OpDef& Fast(PrepareFn fn);
 
   // --- traits ---
-  OpDef& Inplace(std::string input,
-                 std::string output);  // the two may share memory (same dtype and numel)
+  OpDef& Inplace(std::string_view input,
+                 std::string_view output);  // the two may share memory (same dtype and numel)
   // The output has the input's elements in the same order (reshape2, assign), so the planner
   // may give both the same memory while both are live. The kernel must not copy if the
   // addresses are equal.
-  OpDef& Alias(std::string input, std::string output);
+  OpDef& Alias(std::string_view input, std::string_view output);
   // The string attr gives the layout of the rank-4 tensors in these slots ("NCHW" or "NHWC"); the
   // op supports both.
-  OpDef& ImageLayout(std::string attr, std::vector<std::string> slots);
+  OpDef& ImageLayout(std::string_view attr, const NameList& slots);
   // If all variables of the op have the same shape, element i of every output depends only on
   // element i of the inputs, so the op computes the same in any layout.
   OpDef& Elementwise();
@@ -146,31 +164,32 @@ class OpDef {
   // *item* (all items are dense and of one dtype); the slots named here are shared by all items.
   // Shape rule and kernels are written for one item; see InferContext::Item and
   // PrepareContext::Item. The pass merge_updates makes such ops; they have no gradient.
-  OpDef& MultiTensor(std::vector<std::string> shared_slots);
+  OpDef& MultiTensor(const NameList& shared_slots);
   // Output shapes may be known only at run time (elements of a tensor array, LoD): Infer may leave
   // dimensions unknown, and the kernel writes such an output through ResizeOutput.
   OpDef& RunTimeShape();
   // How LoD passes. Outputs with as many rows as the first declared input have its LoD, and
   // gradients that of their variables (OpSpec::LodSource), unless one of these says otherwise.
   // LodUnlessAxis and MakesLod together: the kernel makes one on axis 0, else it passes.
-  OpDef& LodFrom(std::string input);       // that of this input
-  OpDef& LodUnlessAxis(std::string attr);  // none where the attr (a number or a list) names axis 0
-  OpDef& NoLod();                          // none
-  OpDef& MakesLod();                       // one that the kernel makes: Workspace::OutputLod
-  OpDef& ShapeOnly();   // reads its inputs' shapes and dtypes, never their elements
-  OpDef& Random();      // draws random numbers
-  OpDef& SideEffect();  // must run even if nothing reads its outputs (print, save)
+  OpDef& LodFrom(std::string_view input);  // that of this input
+  OpDef& LodUnlessAxis(
+      std::string_view attr);  // none where the attr (a number or a list) names axis 0
+  OpDef& NoLod();              // none
+  OpDef& MakesLod();           // one that the kernel makes: Workspace::OutputLod
+  OpDef& ShapeOnly();          // reads its inputs' shapes and dtypes, never their elements
+  OpDef& Random();             // draws random numbers
+  OpDef& SideEffect();         // must run even if nothing reads its outputs (print, save)
   // The op reads or writes the file that this string attr names, unless the bool attr `unless` is
   // true. Its kernels must access the file through PrepareContext::files, since a program may only
   // access files that its user allows.
-  OpDef& NamesFile(std::string attr, std::string unless = "");
+  OpDef& NamesFile(std::string_view attr, std::string_view unless = "");
   OpDef& Kind(OpKind kind);
   OpDef& RunsBlock(BlockTrait trait);  // how the op runs its sub-block
   // The precision of the op under mixed precision: that of its inputs (the default), 16 bits, or
   // float32. Float32Slots are slots that stay float32 beside 16-bit inputs: the per-channel scale,
   // bias and statistics of a norm.
   OpDef& ComputesIn(OpPrecision precision);
-  OpDef& Float32Slots(std::vector<std::string> slots);
+  OpDef& Float32Slots(const NameList& slots);
 
   const std::string& type() const { return spec_.type; }
   const OpSpec& spec() const { return spec_; }
@@ -184,11 +203,13 @@ class OpDef {
       return f.template operator()<T>(context);
     };
   }
-  OpDef& SetReference(std::vector<DType> dtypes, std::vector<PrepareFn> kernels);
-  OpDef& AddAttr(AttrDef attr);
-  SlotDef& InputNamed(const std::string& name, const char* trait);
-  OpDef& AddInput(std::string name, std::string doc, bool optional, bool variadic);
-  OpDef& AddOutput(std::string name, std::string doc, bool optional, bool variadic,
+  OpDef& SetReference(std::initializer_list<DType> dtypes,
+                      std::initializer_list<PrepareFn> kernels);
+  OpDef& AddAttr(std::string_view name, AttrType type, const Attribute* default_value,
+                 std::string_view doc);
+  SlotDef& InputNamed(std::string_view name, const char* trait);
+  OpDef& AddInput(std::string_view name, std::string_view doc, bool optional, bool variadic);
+  OpDef& AddOutput(std::string_view name, std::string_view doc, bool optional, bool variadic,
                    bool intermediate);
 
   // Fills in attrs and constraints of other types, which `find` looks up.
