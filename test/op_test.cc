@@ -5,6 +5,7 @@
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <map>
@@ -91,18 +92,30 @@ struct OpTest::Graph {
   std::vector<std::string> outputs;  // floating-point outputs that have a gradient w in `inputs`
 };
 
-OpTest::OpTest(std::string type, const OpRegistry& ops) : ops_(ops), type_(std::move(type)) {}
+OpTest::OpTest(std::string_view type, const OpRegistry& ops) : ops_(ops), type_(type) {}
+OpTest::OpTest(const OpTest&) = default;
+OpTest::~OpTest() = default;
 
-OpTest& OpTest::Attr(const std::string& name, Attribute value) {
+template <class T>
+ListOf<T>::ListOf(std::initializer_list<T> values) : values_(values) {}
+template <class T>
+ListOf<T>::ListOf(const std::vector<T>& values) : values_(values) {}
+template <class T>
+ListOf<T>::~ListOf() = default;
+template class ListOf<double>;
+template class ListOf<int64_t>;
+
+OpTest& OpTest::Attr(std::string_view name, const Attribute& value) {
   std::erase_if(attrs_, [&](const NamedAttr& attr) { return attr.name == name; });
-  attrs_.push_back({name, std::move(value)});
+  attrs_.push_back({std::string(name), value});
   return *this;
 }
 
-OpTest& OpTest::TensorInput(const std::string& slot, Tensor tensor) {
+OpTest& OpTest::TensorInput(std::string_view slot, Tensor tensor) {
   int count = 0;
   for (const InputVar& var : inputs_) count += var.slot == slot;
-  inputs_.push_back({slot, slot + "." + std::to_string(count), std::move(tensor), false, {}});
+  inputs_.push_back(
+      {std::string(slot), fmt::format("{}.{}", slot, count), std::move(tensor), false, {}});
   return *this;
 }
 
@@ -111,30 +124,30 @@ OpTest& OpTest::Lod(LoD lod) {
   return *this;
 }
 
-OpTest& OpTest::RowsInput(const std::string& slot, const Shape& shape,
-                          const std::vector<int64_t>& rows, const std::vector<double>& values) {
+OpTest& OpTest::RowsInput(std::string_view slot, const Shape& shape, const ListOf<int64_t>& rows,
+                          const ListOf<double>& values) {
   Shape stored = shape;
-  stored[0] = static_cast<int64_t>(rows.size());
+  const std::vector<int64_t>& stored_rows = rows;
+  stored[0] = static_cast<int64_t>(stored_rows.size());
   Input(slot, stored, values);
-  inputs_.back().sparse = SelectedRows{rows, shape[0], Tensor()};
+  inputs_.back().sparse = SelectedRows{stored_rows, shape[0], Tensor()};
   return *this;
 }
 
-OpTest& OpTest::Input(const std::string& slot, const Shape& shape,
-                      const std::vector<double>& values) {
+OpTest& OpTest::Input(std::string_view slot, const Shape& shape, const ListOf<double>& values) {
   TensorInput(slot, Tensor::Of<double>(shape, values));
   inputs_.back().floating = true;
   return *this;
 }
 
-OpTest& OpTest::IntInput(const std::string& slot, const Shape& shape,
-                         const std::vector<int64_t>& values, DType dtype) {
+OpTest& OpTest::IntInput(std::string_view slot, const Shape& shape, const ListOf<int64_t>& values,
+                         DType dtype) {
   return TensorInput(slot, Tensor::Of<int64_t>(shape, values).Cast(dtype));
 }
 
-OpTest& OpTest::RandomInput(const std::string& slot, const Shape& shape, double low, double high,
+OpTest& OpTest::RandomInput(std::string_view slot, const Shape& shape, double low, double high,
                             double gap) {
-  Philox random(11, HashName(slot + std::to_string(inputs_.size())), 0);
+  Philox random(11, HashName(fmt::format("{}{}", slot, inputs_.size())), 0);
   std::vector<double> values(static_cast<size_t>(shape.numel()));
   for (size_t i = 0; i < values.size(); ++i) {
     double v = low + (high - low) * random.UniformDouble(i);
@@ -144,14 +157,14 @@ OpTest& OpTest::RandomInput(const std::string& slot, const Shape& shape, double 
   return Input(slot, shape, values);
 }
 
-OpTest& OpTest::Outputs(const std::string& slot, int count) {
+OpTest& OpTest::Outputs(std::string_view slot, int count) {
   output_counts_.emplace_back(slot, count);
   return *this;
 }
 
-OpTest& OpTest::NoOutput(const std::string& slot) { return Outputs(slot, 0); }
+OpTest& OpTest::NoOutput(std::string_view slot) { return Outputs(slot, 0); }
 
-OpTest& OpTest::InPlace(const std::string& input, const std::string& output) {
+OpTest& OpTest::InPlace(std::string_view input, std::string_view output) {
   in_place_.emplace_back(input, output);
   return *this;
 }
@@ -222,15 +235,15 @@ VarValues OpTest::Run(KernelMode mode, bool in_double) {
   return env;
 }
 
-Tensor OpTest::Output(const std::string& slot, KernelMode mode, size_t i) {
+Tensor OpTest::Output(std::string_view slot, KernelMode mode, size_t i) {
   return std::get<Tensor>(Run(mode, false).at(OutputName(slot, i)));
 }
 
-std::string OpTest::OutputName(const std::string& slot, size_t i) const {
+std::string OpTest::OutputName(std::string_view slot, size_t i) const {
   for (const auto& [in, out] : in_place_) {
     if (out == slot) return in + "." + std::to_string(i);
   }
-  return slot + "." + std::to_string(i);
+  return fmt::format("{}.{}", slot, i);
 }
 
 // check(env) for the outcome of each kernel.
@@ -252,8 +265,8 @@ void OpTest::ForEachKernel(const Check& check) {
   }
 }
 
-OpTest& OpTest::Expect(const std::string& slot, const Shape& shape,
-                       const std::vector<double>& values, double tolerance, size_t i) {
+OpTest& OpTest::Expect(std::string_view slot, const Shape& shape, const ListOf<double>& values,
+                       double tolerance, size_t i) {
   const std::string name = OutputName(slot, i);
   ForEachKernel([&](const VarValues& env) {
     const Tensor* got = std::get_if<Tensor>(&env.at(name));
@@ -264,34 +277,34 @@ OpTest& OpTest::Expect(const std::string& slot, const Shape& shape,
   return *this;
 }
 
-OpTest& OpTest::ExpectRows(const std::string& slot, int64_t height,
-                           const std::vector<int64_t>& rows, const std::vector<double>& values,
-                           double tolerance) {
+OpTest& OpTest::ExpectRows(std::string_view slot, int64_t height, const ListOf<int64_t>& rows,
+                           const ListOf<double>& values, double tolerance) {
+  const std::vector<int64_t>& stored_rows = rows;
   const std::string name = OutputName(slot, 0);
   ForEachKernel([&](const VarValues& env) {
     const auto* got = std::get_if<SelectedRows>(&env.at(name));
     ASSERT_NE(got, nullptr) << name << " holds no selected rows";
     EXPECT_EQ(height, got->height);
-    EXPECT_EQ(rows, got->rows);
-    EXPECT_EQ(got->value.shape()[0], static_cast<int64_t>(rows.size()));
+    EXPECT_EQ(stored_rows, got->rows);
+    EXPECT_EQ(got->value.shape()[0], static_cast<int64_t>(stored_rows.size()));
     ExpectClose(values, got->value, tolerance, name);
   });
   return *this;
 }
 
-OpTest& OpTest::ExpectLod(const std::string& slot, const LoD& lod, size_t i) {
+OpTest& OpTest::ExpectLod(std::string_view slot, const LoD& lod, size_t i) {
   const std::string name = OutputName(slot, i);
   ForEachKernel(
       [&](const VarValues& env) { EXPECT_EQ(lod, std::get<Tensor>(env.at(name)).lod()); });
   return *this;
 }
 
-OpTest& OpTest::ExpectDType(const std::string& slot, DType dtype) {
+OpTest& OpTest::ExpectDType(std::string_view slot, DType dtype) {
   EXPECT_STREQ(ToString(dtype), ToString(Output(slot).dtype()));
   return *this;
 }
 
-void OpTest::ExpectError(const std::string& text) {
+void OpTest::ExpectError(std::string_view text) {
   try {
     Run(KernelMode::kReference, false);
   } catch (const InternalError& e) {
@@ -409,7 +422,7 @@ void OpTest::CheckDirections(const Graph& graph, const std::vector<std::string>&
   }
 }
 
-OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const DifferenceCheck& check) {
+OpTest& OpTest::CheckGradient(const NameList& slots, const DifferenceCheck& check) {
   NoteCheckedGradient(type_);
   Graph graph = BuildGradient(slots, true);
   std::vector<std::string> wrt;
@@ -422,8 +435,7 @@ OpTest& OpTest::CheckGradient(const std::vector<std::string>& slots, const Diffe
   return *this;
 }
 
-OpTest& OpTest::CheckSecondGradient(const std::vector<std::string>& slots,
-                                    const DifferenceCheck& check) {
+OpTest& OpTest::CheckSecondGradient(const NameList& slots, const DifferenceCheck& check) {
   Graph graph = BuildGradient(slots, true);
   VarValues env = graph.inputs;
   const BlockDesc& block = graph.program.Root();
@@ -477,18 +489,19 @@ void OpTest::CompareEnvironments(const VarValues& expected, const VarValues& act
   }
 }
 
-OpTest& OpTest::CheckFast(double tolerance, std::vector<std::string> slots) {
+OpTest& OpTest::CheckFast(double tolerance, const NameList& slots) {
   CompareEnvironments(Run(KernelMode::kReference, false), Run(KernelMode::kAuto, false), tolerance);
   const OpSpec& def = ops_.Get(type_);
   if (!def.HasGradient()) return *this;
-  const bool all = slots.empty();
+  std::vector<std::string> wanted = slots;
+  const bool all = wanted.empty();
   for (const SlotDef& slot : def.inputs) {
     bool floating = std::any_of(inputs_.begin(), inputs_.end(), [&](const InputVar& v) {
       return v.slot == slot.name && v.floating;
     });
-    if (all && floating && !slot.no_gradient) slots.push_back(slot.name);
+    if (all && floating && !slot.no_gradient) wanted.push_back(slot.name);
   }
-  Graph graph = BuildGradient(slots, false);
+  Graph graph = BuildGradient(wanted, false);
   VarValues reference = graph.inputs, fast = graph.inputs;
   Interpret(graph.program.Root(), ops_, reference,
             {.kernels = KernelMode::kReference, .seed = seed_, .step = step_});

@@ -81,7 +81,7 @@ OpDef& OpDef::Range(std::optional<double> min, std::optional<double> max) {
 }
 
 OpDef& OpDef::OneOf(const NameList& values) {
-  spec_.attrs.back().one_of = values.names();
+  spec_.attrs.back().one_of = values;
   return *this;
 }
 
@@ -114,17 +114,16 @@ OpDef& OpDef::ForbidGradient(std::string_view reason) {
 }
 
 OpDef& OpDef::KeepsOutputs(const NameList& output_slots) {
-  for (const std::string& name : output_slots.names()) {
+  for (const std::string& name : output_slots) {
     if (!spec_.FindOutput(name))
       throw InternalError(fmt::format("{}: KeepsOutputs names no output {}", spec_.type, name));
   }
-  spec_.keeps_outputs = output_slots.names();
+  spec_.keeps_outputs = output_slots;
   return *this;
 }
 
 OpDef& OpDef::GradientOp(const NameList& forward_slots) {
-  return Gradient(
-      [slots = forward_slots.names()](GradientContext& g) { g.AppendGradientOp(slots); });
+  return Gradient([slots = std::vector<std::string>(forward_slots)](GradientContext& g) { g.AppendGradientOp(slots); });
 }
 
 SlotDef& OpDef::InputNamed(std::string_view name, const char* trait) {
@@ -136,14 +135,12 @@ SlotDef& OpDef::InputNamed(std::string_view name, const char* trait) {
 }
 
 OpDef& OpDef::NoGradientTo(const NameList& input_slots) {
-  for (const std::string& name : input_slots.names())
-    InputNamed(name, "NoGradientTo").no_gradient = true;
+  for (const std::string& name : input_slots) InputNamed(name, "NoGradientTo").no_gradient = true;
   return *this;
 }
 
 OpDef& OpDef::Takes(VarType type, const NameList& input_slots) {
-  for (const std::string& name : input_slots.names())
-    InputNamed(name, "Takes").takes.push_back(type);
+  for (const std::string& name : input_slots) InputNamed(name, "Takes").takes.push_back(type);
   return *this;
 }
 
@@ -169,7 +166,7 @@ OpDef& OpDef::Alias(std::string_view input, std::string_view output) {
 
 OpDef& OpDef::ImageLayout(std::string_view attr, const NameList& slots) {
   spec_.layout_attr = attr;
-  spec_.layout_slots = slots.names();
+  spec_.layout_slots = slots;
   return *this;
 }
 
@@ -180,7 +177,7 @@ OpDef& OpDef::Elementwise() {
 
 OpDef& OpDef::MultiTensor(const NameList& shared_slots) {
   spec_.multi_tensor = true;
-  spec_.shared_slots = shared_slots.names();
+  spec_.shared_slots = shared_slots;
   return *this;
 }
 
@@ -247,8 +244,7 @@ OpDef& OpDef::Constraint(std::string_view id, std::string_view text) {
 }
 
 OpDef& OpDef::ConstraintsOf(std::string_view type, const NameList& ids) {
-  for (const std::string& id : ids.names())
-    spec_.constraints.push_back({id, "", std::string(type)});
+  for (const std::string& id : ids) spec_.constraints.push_back({id, "", std::string(type)});
   return *this;
 }
 
@@ -275,7 +271,7 @@ OpDef& OpDef::ComputesIn(OpPrecision precision) {
 }
 
 OpDef& OpDef::Float32Slots(const NameList& slots) {
-  spec_.float32_slots = slots.names();
+  spec_.float32_slots = slots;
   return *this;
 }
 

@@ -34,7 +34,9 @@ class NameList {
   ~NameList();
   NameList(const NameList&) = delete;
   NameList& operator=(const NameList&) = delete;
-  const std::vector<std::string>& names() const { return names_; }
+  operator const std::vector<std::string>&() const { return names_; }  // NOLINT: it is one
+  auto begin() const { return names_.begin(); }
+  auto end() const { return names_.end(); }
 
  private:
   std::vector<std::string> names_;
