@@ -15,10 +15,11 @@ using Names = std::vector<std::string>;
 // As deep as Verify allows blocks to be nested.
 constexpr int kMaxDepth = 128;
 
-// A variable that a file declares only as "tensor" looks the same as a declared scalar.
+// A variable that a file declares only as "tensor" looks the same as a declared scalar. Of outputs
+// that only gradients read (dropout's Mask, rnn's Reserve) files may say the element type alone,
+// and another one than the op gives them.
 bool MayBeOpen(const VarDesc& var) {
-  return var.type() == VarType::kLoDTensor && var.dtype() == DType::kFloat32 &&
-         var.shape().rank() == 0 && !var.persistable();
+  return var.type() == VarType::kLoDTensor && var.shape().rank() == 0 && !var.persistable();
 }
 
 // False for an invalid program, which others report.

@@ -159,6 +159,34 @@ TEST_P(OpenTypesTest, OfAllThatOpsWrite) {
 INSTANTIATE_TEST_SUITE_P(All, OpenTypesTest,
                          ::testing::Values(Open::kKind, Open::kDType, Open::kDescription));
 
+// Exported models declare what only gradients read as bytes without a shape.
+TEST(OpenTypes, IntermediateOutputsDeclaredAsBytes) {
+  const auto dropout = [](Net& t) {
+    const Variable w = t.net.Parameter("w", {2, 3}, DType::kFloat32, {.name = "w"});
+    t.net.Mean(t.net.Dropout(t.net.Tanh(w), {.is_test = true}), {.output = "loss"});
+  };
+  const std::function<void(Net&)> nets[] = {dropout, [](Net& t) { MakeRecurrent(t, Fused); }};
+  for (const auto& make : nets) {
+    Net t;
+    make(t);
+    const std::vector<std::string> ops = OpsAfterBackward(t.main);
+    int changed = 0;
+    t.main.ForEachOp([&](const OpDesc& op) {
+      for (const SlotDef& slot : DefaultOps().Get(op.type()).outputs) {
+        if (!slot.intermediate) continue;
+        for (const std::string& name : op.Output(slot.name)) {
+          t.main.Root().FindVar(name)->SetMeta({.dtype = DType::kUInt8});
+          ++changed;
+        }
+      }
+    });
+    EXPECT_GT(changed, 0);
+    EXPECT_EQ(OpsAfterBackward(t.main), ops);
+    const CheckGradientReport report = CheckGradient(t.main, {.loss = "loss"});
+    EXPECT_TRUE(report.passed()) << report.ToString();
+  }
+}
+
 TEST(OpenTypes, GradientsFillsInWhatItPasses) {
   Net t;
   const Variable w = t.net.Parameter("w", {2}, DType::kFloat32, {.name = "w"});

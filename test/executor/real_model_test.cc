@@ -1,8 +1,10 @@
 // Models that Paddle exported, against results of an independent interpreter.
 
+#include <coracle/backward/check_gradient.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/writer.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,11 +66,11 @@ void DrawParameters(const ProgramDesc& program, Scope& scope) {
   }
 }
 
-// The input of a program: dims that it leaves open are small.
-Tensor DrawInput(const VarMeta& meta) {
+// The input of a program: dims that it leaves open are of this size.
+Tensor DrawInput(const VarMeta& meta, int64_t size) {
   Shape shape;
   for (int i = 0; i < meta.shape.rank(); ++i)
-    shape.Append(meta.shape[i] >= 0 ? meta.shape[i] : i == 0 ? 1 : 64);
+    shape.Append(meta.shape[i] >= 0 ? meta.shape[i] : i == 0 ? 1 : size);
   if (meta.lod_level > 0) {  // ids of two sentences
     Tensor ids(meta.dtype, {7, 1});
     for (int64_t i = 0; i < 7; ++i) ids.data<int64_t>()[i] = 11 * i % 17;
@@ -113,33 +116,87 @@ TEST(RealModel, TextDetection) {
   EXPECT_LT(Difference("ch_PP-OCRv3_det", "det_in.npy", "ch_PP-OCRv3_det_out.npy", {}), 2e-3);
 }
 
-// All of them, with drawn parameters where the saved ones are not there: fast kernels give what the
-// reference ones do.
-TEST(RealModel, FastAgainstReference) {
-  if (Absent()) GTEST_SKIP() << "the exported models are not there";
+namespace {
+
+// A model with values for all that it reads: drawn ones where the saved ones are not there.
+struct Model {
+  ProgramDesc program;
+  Scope scope;
+  std::map<std::string, Tensor> feeds;
+  std::vector<std::string> fetches;
+};
+
+template <class F>
+void ForEachModel(int64_t size, const F& f) {
   int models = 0;
   for (const auto& entry : std::filesystem::directory_iterator(TestDataDirectory() + "/paddle")) {
     const std::string path = entry.path().string() + "/inference.pdmodel";
     if (!std::filesystem::exists(path)) continue;
     SCOPED_TRACE(path);
     ++models;
-    ProgramDesc program = ReadProgram(path);
-    Scope scope;
-    if (std::filesystem::exists(entry.path() / "inference.pdiparams"))
-      LoadParameters(program, entry.path().string() + "/inference.pdiparams", scope);
-    else
-      DrawParameters(program, scope);
-    const BlockDesc& root = program.Root();
-    std::map<std::string, Tensor> feeds;
-    std::vector<std::string> fetches;
+    Model model;
+    model.program = ReadProgram(path);
+    if (std::filesystem::exists(entry.path() / "inference.pdiparams")) {
+      LoadParameters(model.program, entry.path().string() + "/inference.pdiparams", model.scope);
+    } else {
+      DrawParameters(model.program, model.scope);
+    }
+    const BlockDesc& root = model.program.Root();
     root.ForEachOp([&](const OpDesc& op) {
       if (op.type() == "feed")
-        feeds[op.Output("Out")[0]] = DrawInput(root.FindVar(op.Output("Out")[0])->meta());
-      if (op.type() == "fetch") fetches.push_back(op.Input("X")[0]);
+        model.feeds[op.Output("Out")[0]] =
+            DrawInput(root.FindVar(op.Output("Out")[0])->meta(), size);
+      if (op.type() == "fetch") model.fetches.push_back(op.Input("X")[0]);
     });
-    const auto fast = Executor().Run(program, scope, feeds, fetches);
-    const auto reference =
-        Executor({.kernels = KernelMode::kReference}).Run(program, scope, feeds, fetches);
+    f(model);
+  }
+  EXPECT_EQ(models, 12);
+}
+
+// The scores that a result is made of: a softmax or sigmoid may be saturated, and the best path has
+// no gradient.
+std::string ScoresOf(const BlockDesc& block, std::string name) {
+  const std::map<std::string, std::string> through = {{"softmax", "X"},
+                                                      {"sigmoid", "X"},
+                                                      {"scale", "X"},
+                                                      {"assign", "X"},
+                                                      {"viterbi_decode", "Input"}};
+  for (bool found = true; found;) {
+    found = false;
+    for (const OpDesc* op : block.Uses(name).writers) {
+      const auto slot = through.find(op->type());
+      if (slot == through.end()) continue;
+      name = op->Input(slot->second)[0];
+      found = true;
+      break;
+    }
+  }
+  return name;
+}
+
+// Parameters, without the running statistics of batch norms and the like, which get no gradient.
+std::vector<std::string> Differentiable(const ProgramDesc& program) {
+  std::set<std::string> closed;
+  program.ForEachOp([&](const OpDesc& op) {
+    for (const Slot& slot : op.inputs()) {
+      const SlotDef* def = DefaultOps().Get(op.type()).FindInput(slot.name);
+      if (def && def->no_gradient) closed.insert(slot.args.begin(), slot.args.end());
+    }
+  });
+  std::vector<std::string> names = PersistableNames(program);
+  std::erase_if(names, [&](const std::string& name) { return closed.count(name) > 0; });
+  return names;
+}
+
+}  // namespace
+
+// Fast kernels give what the reference ones do.
+TEST(RealModel, FastAgainstReference) {
+  if (Absent()) GTEST_SKIP() << "the exported models are not there";
+  ForEachModel(64, [](Model& model) {
+    const auto fast = Executor().Run(model.program, model.scope, model.feeds, model.fetches);
+    const auto reference = Executor({.kernels = KernelMode::kReference})
+                               .Run(model.program, model.scope, model.feeds, model.fetches);
     ASSERT_FALSE(fast.empty());
     for (size_t k = 0; k < fast.size(); ++k) {
       ASSERT_EQ(fast[k].shape(), reference[k].shape());
@@ -156,8 +213,36 @@ TEST(RealModel, FastAgainstReference) {
       }
       EXPECT_LE(difference, 1e-5 * largest);
     }
-  }
-  EXPECT_EQ(models, 12);
+  });
+}
+
+// Gradients of the scores with respect to parameters and image, in double, against differences.
+TEST(RealModel, GradientsAgainstDifferences) {
+  if (Absent()) GTEST_SKIP() << "the exported models are not there";
+  ForEachModel(32, [](Model& model) {
+    BlockDesc& root = model.program.Root();
+    root.ForEachOp([](OpDesc& op) {
+      if (op.HasAttr("is_test") && op.type() == "while") op.SetAttr("is_test", false);
+    });
+    const Writer writer(root, DefaultOps(), {.prefix = "check"});
+    std::vector<Variable> parts;
+    for (const std::string& fetch : model.fetches) {
+      const Variable scores = writer.Var(ScoresOf(root, fetch));
+      ASSERT_TRUE(IsFloating(scores.desc().dtype())) << scores.name();
+      parts.push_back(Mean(Square(scores) + 0.3 * scores));
+    }
+    Variable loss = parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) loss = loss + parts[i];
+    CheckGradientOptions options{.loss = loss.name(), .feeds = model.feeds, .scope = &model.scope};
+    const std::vector<std::string> names = Differentiable(model.program);
+    options.wrt.push_back(names[names.size() / 3]);
+    for (const auto& [name, value] : model.feeds) {
+      if (value.dtype() == DType::kFloat32) options.wrt.push_back(name);
+    }
+    const CheckGradientReport report = CheckGradient(model.program, options);
+    EXPECT_TRUE(report.passed()) << report.ToString();
+    for (const GradientCheck& check : report.checks) EXPECT_NE(check.gradient, "") << check.var;
+  });
 }
 
 }  // namespace coracle
