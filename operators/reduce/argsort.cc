@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/radix_sort.h>
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/index.h>
@@ -50,6 +51,56 @@ KernelOf<T> Argsort(const PrepareContext& ctx) {
   };
 }
 
+template <class T>
+Kernel ArgsortFastOf(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), indices = ctx.Output("Indices");
+  if (x.numel == 0) return [](Workspace&) {};
+  const AxisView l = ViewAxis(x.shape, ctx.Attr<int32_t>("axis"));
+  if (l.n > kLongestSortedLine<T>) return {};
+  const bool descending = ctx.Attr<bool>("descending");
+  constexpr int64_t kLanes = 4;
+  const LineGroups lines(l.outer, l.n, l.inner, kLanes);
+  const auto words = static_cast<int64_t>(sizeof(Packed<T>) / sizeof(int64_t));
+  const TensorArg scratch = ctx.Scratch(DType::kInt64, {lines.parts, lines.lanes, 2 * words, l.n});
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* values = out ? ws.Data<T>(out) : nullptr;
+    int64_t* found = ws.Data<int64_t>(indices);
+    auto* memory = static_cast<Packed<T>*>(ws.Data<void>(scratch));
+    lines.ForEach([&](int64_t o, int64_t i, int64_t count, int64_t part) {
+      const int64_t first = o * l.n * l.inner + i;
+      const Packed<T>* sorted[kLanes];
+      for (int64_t c = 0; c < count; ++c) {
+        Packed<T>* own = memory + (part * lines.lanes + c) * 2 * l.n;
+        PackLine(in + first + c, l.n, l.inner, descending, own);
+        sorted[c] = SortPacked(own, own + l.n, l.n);
+      }
+      for (int64_t j = 0; j < l.n; ++j) {
+        for (int64_t c = 0; c < count; ++c) {
+          const int64_t to = first + j * l.inner + c, place = PlaceOf<T>(sorted[c][j]);
+          found[to] = place;
+          if (values) values[to] = in[first + place * l.inner + c];
+        }
+      }
+    });
+  };
+}
+
+Kernel ArgsortFast(const PrepareContext& ctx) {
+  switch (ctx.Input("X").dtype) {
+    case DType::kFloat32:
+      return ArgsortFastOf<float>(ctx);
+    case DType::kFloat64:
+      return ArgsortFastOf<double>(ctx);
+    case DType::kInt32:
+      return ArgsortFastOf<int32_t>(ctx);
+    case DType::kInt64:
+      return ArgsortFastOf<int64_t>(ctx);
+    default:
+      return {};
+  }
+}
+
 void InferArgsortGrad(InferContext& ctx) {
   const VarMeta& dout = ctx.Input("Out@GRAD");
   const VarMeta& indices = ctx.Input("Indices");
@@ -72,11 +123,20 @@ KernelOf<T> ArgsortGrad(const PrepareContext& ctx) {
     const T* from = ws.Data<const T>(dout);
     T* to = ws.Data<T>(dx);
     FillZeroBytes(to, bytes);
-    for (int64_t i = 0; i < dout.numel; ++i) {
-      if (at[i] < 0 || at[i] >= l.n) ThrowIndexRange("argsort_grad", "Indices", i, at[i], l.n);
-      T& target = to[(i / (l.n * l.inner) * l.n + at[i]) * l.inner + i % l.inner];
-      target = T(target + from[i]);
-    }
+    const int64_t block = l.n * l.inner;
+    ParallelFor(l.outer, 1 + 16384 / block, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        for (int64_t r = o * block; r < (o + 1) * block; r += l.inner) {
+          for (int64_t c = 0; c < l.inner; ++c) {
+            const int64_t place = at[r + c];
+            if (place < 0 || place >= l.n)
+              ThrowIndexRange("argsort_grad", "Indices", r + c, place, l.n);
+            T& target = to[o * block + place * l.inner + c];
+            target = T(target + from[r + c]);
+          }
+        }
+      }
+    });
   };
 }
 
@@ -103,7 +163,8 @@ void RegisterArgsort(OpRegistry& ops) {
               .Attr<bool>("descending", false, "the largest element first")
               .Infer(InferArgsort)
               .GradientOp({"Indices"})
-              .Reference(Argsort<float>, Argsort<double>, Argsort<int32_t>, Argsort<int64_t>));
+              .Reference(Argsort<float>, Argsort<double>, Argsort<int32_t>, Argsort<int64_t>)
+              .Fast(ArgsortFast));
   ops.Add(OpDef("argsort_grad")
               .Doc("Gradient of argsort: X@GRAD = Out@GRAD put back to Indices along axis.")
               .ConstraintsOf("argsort", {"C1"})

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/radix_sort.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
@@ -92,6 +93,63 @@ KernelOf<T> TopK(const PrepareContext& ctx) {
   };
 }
 
+template <class T>
+Kernel TopKFastOf(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), indices = ctx.Output("Indices");
+  if (out.numel == 0) return [](Workspace&) {};
+  const Layout l = MakeLayout(ctx, x.shape, out.shape);
+  if (l.n > kLongestSortedLine<T>) return {};
+  const bool largest = ctx.op().type() == "top_k" || ctx.Attr<bool>("largest");
+  const LineGroups lines(l.outer, l.n, l.inner, 16);
+  const int64_t room = SelectionSize(l.n, l.k);
+  const auto words = static_cast<int64_t>(sizeof(Packed<T>) / sizeof(int64_t));
+  const TensorArg scratch = ctx.Scratch(DType::kInt64, {lines.parts, words, room});
+  // Lines that are not contiguous are copied.
+  TensorArg copies;
+  if (l.inner > 1) copies = ctx.Scratch(x.dtype, {lines.parts, lines.lanes, l.n});
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    T* values = ws.Data<T>(out);
+    int64_t* found = ws.Data<int64_t>(indices);
+    auto* memory = static_cast<Packed<T>*>(ws.Data<void>(scratch));
+    T* copied = copies ? ws.Data<T>(copies) : nullptr;
+    lines.ForEach([&](int64_t o, int64_t i, int64_t count, int64_t part) {
+      const T* first = in + o * l.n * l.inner + i;
+      if (copied) {
+        T* own = copied + part * lines.lanes * l.n;
+        for (int64_t k = 0; k < l.n; ++k) {
+          for (int64_t c = 0; c < count; ++c) own[c * l.n + k] = first[k * l.inner + c];
+        }
+        first = own;
+      }
+      for (int64_t c = 0; c < count; ++c) {
+        const T* line = first + c * l.n;
+        const Packed<T>* best = SelectPacked(line, l.n, l.k, largest, memory + part * room);
+        for (int64_t j = 0; j < l.k; ++j) {
+          const int64_t to = (o * l.k + j) * l.inner + i + c;
+          found[to] = PlaceOf<T>(best[j]);
+          values[to] = line[found[to]];
+        }
+      }
+    });
+  };
+}
+
+Kernel TopKFast(const PrepareContext& ctx) {
+  switch (ctx.Input("X").dtype) {
+    case DType::kFloat32:
+      return TopKFastOf<float>(ctx);
+    case DType::kFloat64:
+      return TopKFastOf<double>(ctx);
+    case DType::kInt32:
+      return TopKFastOf<int32_t>(ctx);
+    case DType::kInt64:
+      return TopKFastOf<int64_t>(ctx);
+    default:
+      return {};
+  }
+}
+
 // Every gradient goes back to the place that its value came from.
 template <class T>
 KernelOf<T> TopKGrad(const PrepareContext& ctx) {
@@ -107,12 +165,19 @@ KernelOf<T> TopKGrad(const PrepareContext& ctx) {
     const T* from = ws.Data<const T>(dout);
     T* to = ws.Data<T>(dx);
     FillZeroBytes(to, bytes);
-    for (int64_t i = 0; i < dout.numel; ++i) {
-      const int64_t o = i / (l.k * l.inner), index = at[i];
-      if (index < 0 || index >= l.n) ThrowIndexRange(name, "Indices", i, index, l.n);
-      T& target = to[(o * l.n + index) * l.inner + i % l.inner];
-      target = T(target + from[i]);
-    }
+    const int64_t block = l.k * l.inner;
+    ParallelFor(l.outer, 1 + 16384 / block, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        for (int64_t r = o * block; r < (o + 1) * block; r += l.inner) {
+          for (int64_t c = 0; c < l.inner; ++c) {
+            const int64_t index = at[r + c];
+            if (index < 0 || index >= l.n) ThrowIndexRange(name, "Indices", r + c, index, l.n);
+            T& target = to[(o * l.n + index) * l.inner + c];
+            target = T(target + from[r + c]);
+          }
+        }
+      }
+    });
   };
 }
 
@@ -160,7 +225,8 @@ void AddPair(OpRegistry& ops, bool v2) {
           .Apply(DeclareSearch, v2)
           .Infer(InferTopK)
           .GradientOp({"X", "Indices"})
-          .Reference(TopK<float>, TopK<double>, TopK<int32_t>, TopK<int64_t>));
+          .Reference(TopK<float>, TopK<double>, TopK<int32_t>, TopK<int64_t>)
+          .Fast(TopKFast));
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD at Indices, else 0.")
               .Constraint("C1", "X must have the dimension that axis names")

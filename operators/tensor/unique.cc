@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/radix_sort.h>
 #include <coracle/operators/kernels/total_order.h>
 
 #include <algorithm>
@@ -88,16 +89,30 @@ struct Groups {
   int64_t count = 0;
 };
 
+// The slices in ascending order, equal ones by the lower number. `packed` has two numbers for each
+// slice of one element; nullptr if slices are longer.
 template <class T>
-Groups FindGroups(const Slices<T>& slices, bool sorted, int64_t* scratch) {
+void SortSlices(const Slices<T>& slices, Packed<T>* packed, int64_t* order) {
   const int64_t n = slices.n;
-  int64_t *order = scratch, *by_value = scratch + n;
-  Groups groups{scratch + 2 * n, scratch + 3 * n};
+  if (packed) {
+    PackLine(slices.x, n, 1, false, packed);
+    const Packed<T>* result = SortPacked(packed, packed + n, n);
+    for (int64_t i = 0; i < n; ++i) order[i] = PlaceOf<T>(result[i]);
+    return;
+  }
   std::iota(order, order + n, int64_t{0});
   std::sort(order, order + n, [&](int64_t i, int64_t j) {
     const int compared = slices.Compare(i, j);
     return compared != 0 ? compared < 0 : i < j;
   });
+}
+
+template <class T>
+Groups FindGroups(const Slices<T>& slices, bool sorted, Packed<T>* packed, int64_t* scratch) {
+  const int64_t n = slices.n;
+  int64_t *order = scratch, *by_value = scratch + n;
+  Groups groups{scratch + 2 * n, scratch + 3 * n};
+  SortSlices(slices, packed, order);
   for (int64_t i = 0; i < n; ++i) {
     if (i == 0 || slices.Compare(order[i - 1], order[i]) != 0)
       groups.first[groups.count++] = order[i];
@@ -179,10 +194,14 @@ KernelOf<T> Unique(const PrepareContext& ctx) {
               x.shape.Product(axis + 1, x.shape.rank())};
   if (x.numel == 0) slices.outer = 0;  // slices without elements are equal, however many there are
   const TensorArg scratch = ctx.Scratch(DType::kInt64, {4, std::max<int64_t>(slices.n, 1)});
+  TensorArg packed;
+  if (slices.outer == 1 && slices.inner == 1 && slices.n <= kLongestSortedLine<T>)
+    packed = ctx.Scratch(DType::kInt64, {static_cast<int64_t>(sizeof(Packed<T>)) / 4, slices.n});
   return [=](Workspace& ws) {
     Slices<T> s = slices;
     s.x = ws.Data<const T>(x);
-    const Groups groups = FindGroups(s, sorted, ws.Data<int64_t>(scratch));
+    auto* memory = packed ? static_cast<Packed<T>*>(ws.Data<void>(packed)) : nullptr;
+    const Groups groups = FindGroups(s, sorted, memory, ws.Data<int64_t>(scratch));
     Shape shape = axis >= 0 ? x.shape : Shape{groups.count};
     if (axis >= 0) shape[axis] = groups.count;
     WriteSlices(ws, outs.out, shape, s, groups);

@@ -1,3 +1,5 @@
+#include <coracle/test/threads.h>
+
 #include <cmath>
 
 #include "../../op_test.h"
@@ -36,6 +38,51 @@ TEST(Argsort, EqualsAndNans) {
       .Input("X", {4}, {2, 1, 2, 1})
       .Expect("Indices", {4}, {0, 2, 1, 3});
   OpTest("argsort").Input("X", {4}, {nan, 1, nan, -INFINITY}).Expect("Indices", {4}, {3, 1, 0, 2});
+}
+
+// Values with many equals, zeros of both signs, infinities and nans.
+Tensor Rough(DType dtype, const Shape& shape, std::mt19937& random) {
+  Tensor x(dtype, shape);
+  const double special[] = {0.0, -0.0, INFINITY, -INFINITY, std::nan(""), -std::nan(""), 1e-42};
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const auto bits = static_cast<int64_t>(random()) * 7919 - (int64_t{1} << 44);
+    const double value =
+        random() % 4 == 0 ? special[random() % 7] : static_cast<double>(bits >> (random() % 44));
+    if (dtype == DType::kFloat32)
+      x.data<float>()[i] = static_cast<float>(value);
+    else if (dtype == DType::kFloat64)
+      x.data<double>()[i] = value;
+    else if (dtype == DType::kInt32)
+      x.data<int32_t>()[i] = static_cast<int32_t>(bits >> (random() % 44));
+    else
+      x.data<int64_t>()[i] = bits << (random() % 20);
+  }
+  return x;
+}
+
+TEST(Argsort, FastAgainstReference) {
+  std::mt19937 random(1);
+  const std::vector<Shape> shapes = {{1},       {5, 1},       {3, 7, 2},  {2, 97},
+                                     {193, 3},  {4, 300, 2},  {2, 5000},  {0, 3},
+                                     {3, 1000}, {20, 9, 100}, {40, 40, 3}};
+  for (int threads : {1, 3}) {
+    const Threads scope(threads);
+    for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64}) {
+      for (const Shape& shape : shapes) {
+        for (int axis = 0; axis < shape.rank(); ++axis) {
+          OpTest test("argsort");
+          test.Attr("axis", axis).Attr("descending", random() % 2 == 0);
+          test.TensorInput("X", Rough(dtype, shape, random));
+          const Tensor fast = test.Output("Indices");
+          const Tensor slow = test.Output("Indices", KernelMode::kReference);
+          for (int64_t i = 0; i < slow.numel(); ++i)
+            ASSERT_EQ(fast.data<int64_t>()[i], slow.data<int64_t>()[i])
+                << ToString(dtype) << shape.ToString() << " " << axis << " " << i;
+        }
+      }
+    }
+    OpTest("argsort").Attr("axis", 1).RandomInput("X", {3, 200, 2}).CheckFast(0, {"X"});
+  }
 }
 
 TEST(Argsort, Constraints) {

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/test/threads.h>
 
 #include <algorithm>
 #include <cmath>
@@ -72,6 +73,43 @@ TEST(TopK, AgainstSort) {
     }
   }
   SetNumThreads(before);
+}
+
+TEST(TopK, FastAgainstReference) {
+  std::mt19937 random(5);
+  const std::vector<Shape> shapes = {{1}, {63}, {64}, {3, 200}, {2, 65, 3}, {2, 3000}, {90, 33}};
+  for (int threads : {1, 3}) {
+    const Threads scope(threads);
+    for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64}) {
+      for (const Shape& shape : shapes) {
+        for (int axis = 0; axis < shape.rank(); ++axis) {
+          const int64_t n = shape[axis];
+          for (int64_t k : {int64_t{1}, n / 20, n / 5, n - 1, n}) {
+            if (k < 1) continue;
+            Tensor x(dtype, shape);
+            for (int64_t i = 0; i < x.numel(); ++i) {
+              // From few values to many; now and then a nan.
+              const auto value = static_cast<int32_t>(random() >> (random() % 24)) / 16;
+              const double real = random() % 50 == 0 ? std::nan("") : value * 0.25;
+              if (dtype == DType::kFloat32) x.data<float>()[i] = static_cast<float>(real);
+              if (dtype == DType::kFloat64) x.data<double>()[i] = real;
+              if (dtype == DType::kInt32) x.data<int32_t>()[i] = value;
+              if (dtype == DType::kInt64) x.data<int64_t>()[i] = int64_t{value} << 20;
+            }
+            OpTest test("top_k_v2");
+            test.Attr("k", static_cast<int32_t>(k)).Attr("axis", axis);
+            test.Attr("largest", random() % 2 == 0).TensorInput("X", x);
+            const Tensor fast = test.Output("Indices");
+            const Tensor slow = test.Output("Indices", KernelMode::kReference);
+            for (int64_t i = 0; i < slow.numel(); ++i)
+              ASSERT_EQ(fast.data<int64_t>()[i], slow.data<int64_t>()[i])
+                  << ToString(dtype) << shape.ToString() << " " << axis << " " << k << " " << i;
+          }
+        }
+      }
+    }
+    OpTest("top_k").Attr("k", 3).RandomInput("X", {30, 500}).CheckFast(0, {"X"});
+  }
 }
 
 TEST(TopK, Constraints) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "../../op_test.h"
@@ -41,6 +42,31 @@ TEST(Unique, Sorted) {
       .Input("X", {4}, {std::nan(""), 2, std::nan(""), 1})
       .Expect("Out", {3}, {1, 2, std::nan("")})
       .Expect("Counts", {3}, {1, 1, 2});
+}
+
+TEST(Unique, ManyElements) {
+  std::mt19937 random(2);
+  for (int64_t n : {50, 1000, 20000}) {
+    std::vector<double> x;
+    for (int64_t i = 0; i < n; ++i) x.push_back(static_cast<double>(random() % 700) - 350);
+    std::vector<double> out = x;
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    std::vector<double> index, counts(out.size(), 0);
+    for (double v : x) {
+      index.push_back(
+          static_cast<double>(std::lower_bound(out.begin(), out.end(), v) - out.begin()));
+      ++counts[static_cast<size_t>(index.back())];
+    }
+    const auto found = static_cast<int64_t>(out.size());
+    OpTest("unique")
+        .Attr("dtype", 3)
+        .Attr("is_sorted", true)
+        .Input("X", {n}, x)
+        .Expect("Out", {found}, out)
+        .Expect("Index", {n}, index)
+        .Expect("Counts", {found}, counts);
+  }
 }
 
 TEST(Unique, SlicesOfAnAxis) {
