@@ -3,6 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/gather_rows.h>
 #include <coracle/operators/kernels/scatter_add.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
@@ -10,7 +11,7 @@
 #include <coracle/operators/rules/same_type.h>
 #include <coracle/operators/tensor/slice_index.h>
 
-#include <cstring>
+#include <algorithm>
 #include <optional>
 
 namespace coracle {
@@ -93,12 +94,17 @@ Kernel Gather(const PrepareContext& ctx) {
     const char* from = ws.Data<const char>(x);
     char* to = ws.Data<char>(out);
     const int64_t bytes = s.inner * size;
-    ParallelFor(s.outer * index.numel, 1 + 65536 / bytes, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t k = i % index.numel, row = at[k];
-        if (row < 0 || row >= s.n) ThrowIndexRange(name, "Index", k, row, s.n);
-        std::memcpy(to + i * bytes, from + (i / index.numel * s.n + row) * bytes,
-                    static_cast<size_t>(bytes));
+    const auto row_of = [&](int64_t k) {
+      const int64_t row = at[k];
+      if (row < 0 || row >= s.n) ThrowIndexRange(name, "Index", k, row, s.n);
+      return row;
+    };
+    const int64_t count = index.numel;
+    ParallelFor(s.outer * count, 1 + 65536 / bytes, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin / count; o * count < end; ++o) {
+        GatherRows(from + o * s.n * bytes, to + o * count * bytes,
+                   std::max<int64_t>(0, begin - o * count), std::min(count, end - o * count), bytes,
+                   row_of);
       }
     });
   };
@@ -174,8 +180,7 @@ Kernel GatherNd(const PrepareContext& ctx) {
     const char* from = ws.Data<const char>(x);
     char* to = ws.Data<char>(out);
     ParallelFor(count, 1 + 65536 / bytes, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        std::memcpy(to + i * bytes, from + slice(at, i) * bytes, static_cast<size_t>(bytes));
+      GatherRows(from, to, begin, end, bytes, [&](int64_t i) { return slice(at, i); });
     });
   };
 }

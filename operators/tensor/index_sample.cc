@@ -1,14 +1,15 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/gather_rows.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace coracle {
 namespace {
@@ -30,26 +31,36 @@ void InferIndexSampleGrad(InferContext& ctx) {
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
 }
 
-// Calls f(element of X, element of Index) for every element of Index.
+// Calls f(b, column_of) for every row b of X and Index, on several threads; column_of(k) is the
+// column of X that element k of the row of Index means.
 template <class F>
-void ForEachSample(const std::string& name, const IndexReader& at, const Shape& x,
-                   const Shape& index, const F& f) {
-  for (int64_t i = 0; i < index[0] * index[1]; ++i) {
-    if (at[i] < 0 || at[i] >= x[1]) ThrowIndexRange(name, "Index", i, at[i], x[1]);
-    f(i / index[1] * x[1] + at[i], i);
-  }
+void ForEachRow(const std::string& name, const IndexReader& at, const Shape& x, const Shape& index,
+                const F& f) {
+  const int64_t count = index[1];
+  ParallelFor(index[0], 1 + 16384 / std::max<int64_t>(count, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      f(b, [&](int64_t k) {
+        const int64_t column = at[b * count + k];
+        if (column < 0 || column >= x[1])
+          ThrowIndexRange(name, "Index", b * count + k, column, x[1]);
+        return column;
+      });
+    }
+  });
 }
 
 Kernel IndexSample(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), index = ctx.Input("Index"), out = ctx.Output("Out");
   const std::string name = ctx.op().type();
-  const size_t size = SizeOf(x.dtype);
+  const auto size = static_cast<int64_t>(SizeOf(x.dtype));
+  const int64_t columns = x.shape[1], count = index.shape[1];
   return [=](Workspace& ws) {
     const char* from = ws.Data<const char>(x);
     char* to = ws.Data<char>(out);
-    ForEachSample(name, IndexReader(ws, index), x.shape, index.shape, [&](int64_t k, int64_t i) {
-      std::memcpy(to + static_cast<size_t>(i) * size, from + static_cast<size_t>(k) * size, size);
-    });
+    ForEachRow(
+        name, IndexReader(ws, index), x.shape, index.shape, [&](int64_t b, const auto& column_of) {
+          GatherRows(from + b * columns * size, to + b * count * size, 0, count, size, column_of);
+        });
   };
 }
 
@@ -58,13 +69,19 @@ KernelOf<T> IndexSampleGrad(const PrepareContext& ctx) {
   const TensorArg index = ctx.Input("Index"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   const std::string name = ctx.op().type();
-  const int64_t bytes = dx.nbytes();
+  const int64_t bytes = dx.nbytes(), columns = dx.shape[1], count = index.shape[1];
   return [=](Workspace& ws) {
     const T* from = ws.Data<const T>(dout);
     T* to = ws.Data<T>(dx);
     FillZeroBytes(to, bytes);
-    ForEachSample(name, IndexReader(ws, index), dx.shape, index.shape,
-                  [&](int64_t k, int64_t i) { to[k] = T(to[k] + from[i]); });
+    ForEachRow(name, IndexReader(ws, index), dx.shape, index.shape,
+               [&](int64_t b, const auto& column_of) {
+                 T* row = to + b * columns;
+                 for (int64_t k = 0; k < count; ++k) {
+                   const int64_t c = column_of(k);
+                   row[c] = T(row[c] + from[b * count + k]);
+                 }
+               });
   };
 }
 

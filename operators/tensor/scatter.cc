@@ -4,15 +4,40 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 #include <coracle/operators/tensor/slice_index.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace coracle {
 namespace {
+
+template <class T>
+void AddRow(const T* from, T* to, int64_t width) {
+  if (width == 1) {
+    *to = WrapAdd(*to, *from);
+  } else {
+    for (int64_t j = 0; j < width; ++j) to[j] = WrapAdd(to[j], from[j]);
+  }
+}
+
+// Row row_of(i) of `to` += row i of from[count, width], for i in order: each row has one thread.
+template <class T, class RowOf>
+void AddRows(const T* from, int64_t count, T* to, int64_t width, const RowOf& row_of) {
+  const int64_t ahead = PrefetchDistance(width * static_cast<int64_t>(sizeof(T)));
+  ForEachRowShare(count * width, [&](const RowShare& share) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (width > 1 && i + ahead < count) {
+        const int64_t next = row_of(i + ahead);
+        if (share.Has(next)) PrefetchRow<true>(to + next * width, width);
+      }
+      const int64_t row = row_of(i);
+      if (share.Has(row)) AddRow(from + i * width, to + row * width, width);
+    }
+  });
+}
 
 // ---- scatter ----
 
@@ -45,13 +70,17 @@ KernelOf<T> Scatter(const PrepareContext& ctx) {
     CopyBytes(ws.Data<const void>(x), to, bytes);
     if (width == 0) return;
     const T* from = ws.Data<const T>(updates);
-    if (!overwrite) {
-      for (int64_t i = 0; i < ids.numel; ++i) std::fill_n(to + at[i] * width, width, T(0));
-    }
-    for (int64_t i = 0; i < ids.numel; ++i, from += width) {
-      T* row = to + at[i] * width;
-      for (int64_t j = 0; j < width; ++j) row[j] = overwrite ? from[j] : WrapAdd(row[j], from[j]);
-    }
+    ForEachRowShare(updates.numel, [&](const RowShare& share) {
+      for (int64_t i = 0; i < ids.numel; ++i) {
+        if (!share.Has(at[i])) continue;
+        T* row = to + at[i] * width;
+        if (overwrite)
+          std::copy_n(from + i * width, width, row);
+        else
+          std::fill_n(row, width, T(0));
+      }
+    });
+    if (!overwrite) AddRows(from, ids.numel, to, width, [&](int64_t i) { return at[i]; });
   };
 }
 
@@ -98,11 +127,7 @@ KernelOf<T> ScatterNdAdd(const PrepareContext& ctx) {
     T* to = ws.Data<T>(out);
     CopyBytes(ws.Data<const void>(x), to, bytes);
     const T* from = ws.Data<const T>(updates);
-    for (int64_t i = 0; i < entries; ++i) {
-      const int64_t row = slice(at, i);
-      for (int64_t j = 0; j < width; ++j)
-        to[row * width + j] = WrapAdd(to[row * width + j], from[i * width + j]);
-    }
+    AddRows(from, entries, to, width, [&](int64_t i) { return slice(at, i); });
   };
 }
 

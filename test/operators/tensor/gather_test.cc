@@ -1,4 +1,4 @@
-#include <coracle/framework/base/resource_limits.h>
+#include <coracle/test/threads.h>
 
 #include "../../op_test.h"
 
@@ -28,6 +28,34 @@ TEST(Gather, Values) {
       .CheckGradient({"X"})
       .CheckSecondGradient({"X"});
   OpTest("gather").Input("X", {3}, {1, 2, 3}).IntInput("Index", {0}, {}).Expect("Out", {0}, {});
+}
+
+TEST(Gather, ManyRows) {
+  std::mt19937 random(6);
+  for (int threads : {1, 3}) {
+    const Threads scope(threads);
+    for (int64_t inner : {1, 2, 4, 8, 20}) {
+      for (int64_t count : {1, 7, 4000}) {
+        const int64_t outer = 3, n = 50;
+        std::vector<double> x(static_cast<size_t>(outer * n * inner)), out;
+        for (double& v : x) v = static_cast<double>(random() % 1000);
+        std::vector<int64_t> index(static_cast<size_t>(count));
+        for (int64_t& i : index) i = static_cast<int64_t>(random() % n);
+        for (int64_t o = 0; o < outer; ++o) {
+          for (int64_t i : index) {
+            for (int64_t j = 0; j < inner; ++j)
+              out.push_back(x[static_cast<size_t>((o * n + i) * inner + j)]);
+          }
+        }
+        OpTest("gather")
+            .Attr("axis", 1)
+            .Input("X", {outer, n, inner}, x)
+            .IntInput("Index", {count}, index)
+            .Expect("Out", {outer, count, inner}, out);
+      }
+    }
+  }
+  OpTest("gather").RandomInput("X", {40, 5}).IntInput("Index", {3}, {7, 0, 7}).CheckGradient({"X"});
 }
 
 TEST(Gather, EveryDType) {
@@ -66,13 +94,12 @@ TEST(Gather, Constraints) {
 }
 
 TEST(Gather, GradientDoesNotDependOnThreads) {
-  const int before = NumThreads();
   Tensor index(DType::kInt64, {5000}), dout(DType::kFloat32, {5000, 16});
   for (int64_t i = 0; i < 5000; ++i) index.data<int64_t>()[i] = i * i % 97;
   for (int64_t i = 0; i < dout.numel(); ++i)
     dout.data<float>()[i] = 1.f / static_cast<float>(1 + i % 1013);
   auto run = [&](int threads) {
-    SetNumThreads(threads);
+    const Threads scope(threads);
     return OpTest("gather_grad")
         .TensorInput("X", Tensor::Zeros(DType::kFloat32, {3000, 16}))
         .TensorInput("Index", index)
@@ -80,7 +107,6 @@ TEST(Gather, GradientDoesNotDependOnThreads) {
         .Output("X@GRAD");
   };
   EXPECT_TRUE(BitEqual(run(1), run(4)));
-  SetNumThreads(before);
 }
 
 TEST(IndexSelect, Values) {

@@ -1,3 +1,5 @@
+#include <coracle/test/threads.h>
+
 #include "../../op_test.h"
 
 namespace coracle {
@@ -40,6 +42,47 @@ TEST(Scatter, AddsUp) {
       .Expect("Out", {3}, {20, 2, 40})
       .CheckGradient({"X", "Updates"})
       .CheckHigherGradients();
+}
+
+// Equal rows come in their order, for any number of threads.
+TEST(Scatter, ManyRows) {
+  std::mt19937 random(4);
+  for (int threads : {1, 3}) {
+    const Threads scope(threads);
+    for (int64_t width : {1, 3, 64}) {
+      for (bool overwrite : {false, true}) {
+        const int64_t rows = 97, count = 3000;
+        std::vector<double> x(static_cast<size_t>(rows * width)), updates, out;
+        for (double& v : x) v = static_cast<double>(random() % 100);
+        out = x;
+        std::vector<double> added = x;  // by scatter_nd_add
+        std::vector<int64_t> ids;
+        std::vector<bool> named(static_cast<size_t>(rows));
+        for (int64_t i = 0; i < count; ++i) {
+          ids.push_back(static_cast<int64_t>(random() % (rows - 5)));
+          const auto row = static_cast<size_t>(ids.back());
+          for (int64_t j = 0; j < width; ++j) {
+            updates.push_back(static_cast<double>(random() % 100));
+            const size_t at = row * static_cast<size_t>(width) + static_cast<size_t>(j);
+            out[at] = overwrite || !named[row] ? updates.back() : out[at] + updates.back();
+            added[at] += updates.back();
+          }
+          named[row] = true;
+        }
+        OpTest("scatter")
+            .Attr("overwrite", overwrite)
+            .Input("X", {rows, width}, x)
+            .IntInput("Ids", {count}, ids)
+            .Input("Updates", {count, width}, updates)
+            .Expect("Out", {rows, width}, out);
+        OpTest("scatter_nd_add")
+            .Input("X", {rows, width}, x)
+            .IntInput("Index", {count, 1}, ids, DType::kInt32)
+            .Input("Updates", {count, width}, updates)
+            .Expect("Out", {rows, width}, added);
+      }
+    }
+  }
 }
 
 TEST(Scatter, Constraints) {
