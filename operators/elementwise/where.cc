@@ -31,7 +31,10 @@ Kernel WhereOf(const PrepareContext& ctx) {
     const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y);
     T* o = ws.Data<T>(out);
     ParallelFor(out.numel, 32768, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) o[i] = c[i] ? a[i] : b[i];
+      for (int64_t i = begin; i < end; ++i) {
+        const T chosen = a[i], other = b[i];  // read in any case: a loop without branches
+        o[i] = c[i] ? chosen : other;
+      }
     });
   };
 }

@@ -196,6 +196,10 @@ void StridedCopy::RunTyped(const T* from, T* to) const {
       T* out = to + t + first * inner_.to;
       if (inner_.from == 1 && inner_.to == 1) {
         std::memcpy(out, in, static_cast<size_t>(count) * sizeof(T));
+      } else if (inner_.from == 0 && inner_.to == 1) {
+        std::fill_n(out, count, *in);
+      } else if (inner_.from == -1 && inner_.to == 1) {
+        for (int64_t i = 0; i < count; ++i) out[i] = in[-i];
       } else {
         for (int64_t i = 0; i < count; ++i) out[i * inner_.to] = in[i * inner_.from];
       }

@@ -5,6 +5,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/dims.h>
 
+#include <algorithm>
 #include <type_traits>
 
 namespace coracle {
@@ -28,6 +29,60 @@ T Plus(T a, T b) {
     return a + b;
 }
 
+// How a line is summed up: element k is `start` + k `step`.
+struct Direction {
+  int64_t n, start, step;
+  bool exclusive;
+};
+
+// kLines lines at once, `apart` from each other, each from its start to its end: the additions of
+// one line wait for each other, those of several do not.
+template <int64_t kLines, class T>
+void SumLines(const T* in, T* out, int64_t apart, const Direction& d) {
+  T sum[kLines] = {};
+  in += d.start;
+  out += d.start;
+  for (int64_t k = 0; k < d.n; ++k, in += d.step, out += d.step) {
+    T next[kLines];
+    for (int64_t c = 0; c < kLines; ++c) next[c] = Plus(sum[c], in[c * apart]);
+    for (int64_t c = 0; c < kLines; ++c) {
+      out[c * apart] = d.exclusive ? sum[c] : next[c];
+      sum[c] = next[c];
+    }
+  }
+}
+
+// The lines [begin, end) of [outer, n, inner]. Lines that lie side by side are walked together, so
+// that what is read and written is contiguous.
+template <class T>
+void SumRange(const T* in, T* out, int64_t inner, int64_t begin, int64_t end, const Direction& d) {
+  const int64_t n = d.n;
+  while (begin < end) {
+    const int64_t at = begin / inner * n * inner + begin % inner;
+    if (inner == 1) {
+      if (end - begin >= 4) {
+        SumLines<4>(in + at, out + at, n, d);
+        begin += 4;
+      } else {
+        SumLines<1>(in + at, out + at, n, d);
+        ++begin;
+      }
+      continue;
+    }
+    const int64_t beside = std::min(end - begin, inner - begin % inner);
+    if (beside >= 32) {
+      SumLines<32>(in + at, out + at, 1, d);
+      begin += 32;
+    } else if (beside >= 8) {
+      SumLines<8>(in + at, out + at, 1, d);
+      begin += 8;
+    } else {
+      SumLines<1>(in + at, out + at, 1, d);
+      ++begin;
+    }
+  }
+}
+
 template <class T>
 KernelOf<T> Cumsum(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
@@ -39,22 +94,14 @@ KernelOf<T> Cumsum(const PrepareContext& ctx) {
     n = x.shape[axis];
     inner = x.shape.Product(axis + 1, x.shape.rank());
   }
-  const bool exclusive = ctx.Attr<bool>("exclusive"), reverse = ctx.Attr<bool>("reverse");
+  const bool reverse = ctx.Attr<bool>("reverse");
+  const Direction d{n, reverse ? (n - 1) * inner : 0, reverse ? -inner : inner,
+                    ctx.Attr<bool>("exclusive")};
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
-    ParallelFor(outer * inner, 1 + 32768 / n, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const int64_t first = r / inner * n * inner + r % inner;
-        T sum = 0;
-        for (int64_t k = 0; k < n; ++k) {
-          const int64_t i = first + (reverse ? n - 1 - k : k) * inner;
-          const T value = in[i], next = Plus(sum, value);
-          o[i] = exclusive ? sum : next;
-          sum = next;
-        }
-      }
-    });
+    ParallelFor(outer * inner, 1 + 32768 / n,
+                [&](int64_t begin, int64_t end) { SumRange(in, o, inner, begin, end, d); });
   };
 }
 

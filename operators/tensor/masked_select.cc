@@ -1,6 +1,7 @@
 // masked_select and where_index: the elements, or places, that a condition selects. How many there
 // are is known only at run time.
 
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -8,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace coracle {
 namespace {
@@ -24,22 +24,91 @@ void InferMaskedSelect(InferContext& ctx) {
   ctx.SetOutput("Y", ctx.InputDType("X"), {-1});
 }
 
-int64_t CountTrue(const bool* mask, int64_t count) { return std::count(mask, mask + count, true); }
+constexpr int64_t kBlock = 4096;
 
-Kernel MaskedSelect(const PrepareContext& ctx) {
+// How many elements a mask selects in all blocks before each one, and in all of them.
+class MaskBlocks {
+ public:
+  MaskBlocks(const PrepareContext& ctx, const TensorArg& mask)
+      : mask_(mask),
+        blocks_((mask.numel + kBlock - 1) / kBlock),
+        starts_(ctx.Scratch(DType::kInt64, {blocks_ + 1})) {}
+
+  int64_t Count(Workspace& ws) const {
+    const bool* chosen = ws.Data<const bool>(mask_);
+    int64_t* starts = ws.Data<int64_t>(starts_);
+    starts[0] = 0;
+    ParallelFor(blocks_, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b)
+        starts[b + 1] = std::count(chosen + b * kBlock, chosen + End(b), true);
+    });
+    for (int64_t b = 0; b < blocks_; ++b) starts[b + 1] += starts[b];
+    return starts[blocks_];
+  }
+  // Calls body(begin, end, selected before begin, selected) for every block. REQUIRES: Count.
+  template <class Body>
+  void ForEach(Workspace& ws, const Body& body) const {
+    const int64_t* starts = ws.Data<int64_t>(starts_);
+    ParallelFor(blocks_, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b)
+        body(b * kBlock, End(b), starts[b], starts[b + 1] - starts[b]);
+    });
+  }
+
+ private:
+  int64_t End(int64_t block) const { return std::min((block + 1) * kBlock, mask_.numel); }
+
+  TensorArg mask_;
+  int64_t blocks_;
+  TensorArg starts_;
+};
+
+// The `count` elements of a block that are chosen. Every element is written to where the next
+// chosen one belongs, which needs no branch.
+template <class T>
+void Compress(const T* from, const bool* chosen, int64_t n, T* to, int64_t count) {
+  int64_t i = 0, k = 0;
+  for (; i < n && k < count; ++i) {
+    to[k] = from[i];
+    k += chosen[i] ? 1 : 0;
+  }
+}
+
+template <class T>
+Kernel SelectOf(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), mask = ctx.Input("Mask"), y = ctx.Output("Y");
-  const size_t size = SizeOf(x.dtype);
+  const MaskBlocks blocks(ctx, mask);
   return [=](Workspace& ws) {
+    Tensor& out = ResizeOutput(ws, y, x.dtype, {blocks.Count(ws)});
     const bool* chosen = ws.Data<const bool>(mask);
-    Tensor& out = ResizeOutput(ws, y, x.dtype, {CountTrue(chosen, x.numel)});
-    const char* from = ws.Data<const char>(x);
-    auto* to = static_cast<char*>(out.raw());
-    for (int64_t i = 0; i < x.numel; ++i, from += size) {
-      if (!chosen[i]) continue;
-      std::memcpy(to, from, size);
-      to += size;
-    }
+    const T* from = ws.Data<const T>(x);
+    auto* to = static_cast<T*>(out.raw());
+    blocks.ForEach(ws, [&](int64_t begin, int64_t end, int64_t before, int64_t count) {
+      if (count == end - begin)
+        std::copy(from + begin, from + end, to + before);
+      else
+        Compress(from + begin, chosen + begin, end - begin, to + before, count);
+    });
   };
+}
+
+// Moves elements, so only their size counts.
+Kernel MaskedSelect(const PrepareContext& ctx) {
+  struct Sixteen {
+    uint64_t words[2];
+  };
+  switch (SizeOf(ctx.Input("X").dtype)) {
+    case 1:
+      return SelectOf<uint8_t>(ctx);
+    case 2:
+      return SelectOf<uint16_t>(ctx);
+    case 4:
+      return SelectOf<uint32_t>(ctx);
+    case 8:
+      return SelectOf<uint64_t>(ctx);
+    default:
+      return SelectOf<Sixteen>(ctx);
+  }
 }
 
 void InferMaskedSelectGrad(InferContext& ctx) {
@@ -53,13 +122,23 @@ template <class T>
 KernelOf<T> MaskedSelectGrad(const PrepareContext& ctx) {
   const TensorArg mask = ctx.Input("Mask"), dy = ctx.Input("Y@GRAD"), dx = ctx.Output("X@GRAD");
   const std::string failure = ctx.Failure("C4");
+  const MaskBlocks blocks(ctx, mask);
   return [=](Workspace& ws) {
     const bool* chosen = ws.Data<const bool>(mask);
-    const int64_t count = CountTrue(chosen, dx.numel);
+    const int64_t count = blocks.Count(ws);
     if (count != dy.numel) ThrowInvalid(fmt::format("{}, got {} vs {}", failure, dy.numel, count));
     const T* from = ws.Data<const T>(dy);
     T* to = ws.Data<T>(dx);
-    for (int64_t i = 0; i < dx.numel; ++i) to[i] = chosen[i] ? *from++ : T(0);
+    blocks.ForEach(ws, [&](int64_t begin, int64_t end, int64_t before, int64_t selected) {
+      const int64_t last = before + selected;
+      int64_t k = before;
+      int64_t i = begin;
+      for (; i < end && k < last; ++i) {
+        to[i] = chosen[i] ? from[k] : T(0);
+        k += chosen[i] ? 1 : 0;
+      }
+      std::fill(to + i, to + end, T(0));
+    });
   };
 }
 

@@ -1,10 +1,12 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
+
+#include <algorithm>
 
 namespace coracle {
 namespace {
@@ -43,14 +45,16 @@ Kernel OneHot(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const IndexReader id(ws, x);
     T* o = ws.Data<T>(out);
-    FillZeroBytes(o, out.nbytes());
-    for (int64_t i = 0; i < x.numel; ++i) {
-      const int64_t at = id[i];
-      if (at >= 0 && at < depth)
-        o[i * depth + at] = T(1);
-      else if (!allow)
-        ThrowIndexRange(name, "X", i, at, depth);
-    }
+    ParallelFor(x.numel, 1 + 65536 / depth, [&](int64_t begin, int64_t end) {
+      std::fill(o + begin * depth, o + end * depth, T(0));
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = id[i];
+        if (at >= 0 && at < depth)
+          o[i * depth + at] = T(1);
+        else if (!allow)
+          ThrowIndexRange(name, "X", i, at, depth);
+      }
+    });
   };
 }
 

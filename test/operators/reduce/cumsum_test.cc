@@ -1,3 +1,5 @@
+#include <coracle/test/threads.h>
+
 #include "../../op_test.h"
 
 namespace coracle {
@@ -34,6 +36,40 @@ TEST(Cumsum, Values) {
   OpTest("cumsum").IntInput("X", {3}, {1, 2, 3}).Expect("Out", {3}, {1, 3, 6});
   OpTest("cumsum").Input("X", {}, {4}).Expect("Out", {}, {4});
   OpTest("cumsum").Input("X", {2, 0}, {}).Expect("Out", {2, 0}, {});
+}
+
+// Line by line, whatever the number of lines beside each other.
+TEST(Cumsum, ManyLines) {
+  for (int threads : {1, 3}) {
+    const Threads scope(threads);
+    for (const Shape& shape :
+         {Shape{7, 5, 45}, Shape{3, 9, 11}, Shape{2, 70, 1}, Shape{40, 900, 3}}) {
+      for (int axis = 0; axis < 3; ++axis) {
+        for (bool exclusive : {false, true}) {
+          for (bool reverse : {false, true}) {
+            std::vector<double> x, out;
+            for (int64_t i = 0; i < shape.numel(); ++i)
+              x.push_back(static_cast<double>(i * 37 % 19));
+            const int64_t n = shape[axis], inner = shape.Product(axis + 1, 3);
+            for (int64_t i = 0; i < shape.numel(); ++i) {
+              const int64_t at = i / inner % n;
+              double sum = exclusive ? 0 : x[static_cast<size_t>(i)];
+              for (int64_t k = 0; k < n; ++k) {
+                if (reverse ? k > at : k < at) sum += x[static_cast<size_t>(i + (k - at) * inner)];
+              }
+              out.push_back(sum);
+            }
+            OpTest("cumsum")
+                .Attr("axis", axis)
+                .Attr("exclusive", exclusive)
+                .Attr("reverse", reverse)
+                .Input("X", shape, x)
+                .Expect("Out", shape, out);
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(Cumsum, C1_Axis) {

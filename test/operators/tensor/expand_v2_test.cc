@@ -28,6 +28,26 @@ TEST(ExpandV2, Values) {
       .CheckSecondGradient({"X"});
 }
 
+// Sums over leading, trailing and inner axes, of few and of many elements.
+TEST(ExpandV2, SumsOfTheGradient) {
+  for (const Shape& x : {Shape{1, 1, 1}, Shape{1, 1, 130}, Shape{1, 9, 1}, Shape{5, 1, 70},
+                         Shape{5, 1, 1}, Shape{1, 9, 130}, Shape{5, 9, 130}}) {
+    const Shape out{5, x[1] == 1 ? 33 : x[1], x[2] == 1 ? 19 : x[2]};
+    std::vector<double> dout, dx(static_cast<size_t>(x.numel()), 0);
+    for (int64_t i = 0; i < out.numel(); ++i) {
+      dout.push_back(static_cast<double>(i * 31 % 17) - 8);
+      const int64_t c = i % out[2] % x[2], b = i / out[2] % out[1] % x[1];
+      const int64_t a = i / out[2] / out[1] % x[0];
+      dx[static_cast<size_t>((a * x[1] + b) * x[2] + c)] += dout.back();
+    }
+    OpTest("expand_v2_grad")
+        .Attr("shape", Ints{5, static_cast<int32_t>(out[1]), static_cast<int32_t>(out[2])})
+        .RandomInput("X", x)
+        .Input("Out@GRAD", out, dout)
+        .Expect("X@GRAD", x, dx);
+  }
+}
+
 TEST(ExpandV2, ShapeFromTensors) {
   OpTest("expand_v2")
       .Attr("shape", Ints{7})

@@ -1,3 +1,5 @@
+#include <coracle/test/threads.h>
+
 #include <cmath>
 
 #include "../../op_test.h"
@@ -20,6 +22,35 @@ TEST(MaskedSelect, Values) {
       .IntInput("X", {}, {5})
       .IntInput("Mask", {}, {1}, DType::kBool)
       .Expect("Y", {1}, {5});
+}
+
+TEST(MaskedSelect, ManyElements) {
+  std::mt19937 random(3);
+  for (int threads : {1, 3}) {
+    const Threads scope(threads);
+    for (int64_t n : {4095, 4096, 200000}) {
+      for (uint32_t share : {0, 1, 50, 99, 100}) {  // percent that are chosen
+        std::vector<double> x, y, dx;
+        std::vector<int64_t> mask;
+        for (int64_t i = 0; i < n; ++i) {
+          x.push_back(static_cast<double>(random() % 1000));
+          mask.push_back(random() % 100 < share ? 1 : 0);
+          if (mask.back()) y.push_back(x.back());
+          dx.push_back(mask.back() ? x.back() : 0);
+        }
+        const auto count = static_cast<int64_t>(y.size());
+        OpTest("masked_select")
+            .Input("X", {n}, x)
+            .IntInput("Mask", {n}, mask, DType::kBool)
+            .Expect("Y", {count}, y);
+        OpTest("masked_select_grad")
+            .Input("X", {n}, x)
+            .IntInput("Mask", {n}, mask, DType::kBool)
+            .Input("Y@GRAD", {count}, y)
+            .Expect("X@GRAD", {n}, dx);
+      }
+    }
+  }
 }
 
 TEST(MaskedSelect, Constraints) {
