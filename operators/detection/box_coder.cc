@@ -1,10 +1,12 @@
 // box_coder and box_decoder_and_assign: boxes relative to prior boxes, and back.
 
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -57,36 +59,73 @@ struct Variances {
   }
 };
 
+// What a target needs to know of a prior: log|tw / pw| is log|tw| - log|pw|, so that no logarithm
+// is taken for a pair.
+struct EncodingPrior {
+  double x, y;            // centre
+  double x_unit, y_unit;  // sizes times variances
+  double log_w, log_h, var_w, var_h;
+};
+
+Kernel Encode(const PrepareContext& ctx, const Variances& variances, double extra) {
+  const TensorArg prior = ctx.Input("PriorBox"), target = ctx.Input("TargetBox");
+  const TensorArg out = ctx.Output("OutputBox");
+  const int64_t rows = out.shape[0], columns = out.shape[1];
+  const TensorArg scratch =
+      ctx.Scratch(DType::kFloat64, {std::max<int64_t>(columns, 1), sizeof(EncodingPrior) / 8});
+  return [=](Workspace& ws) {
+    const Reals priors(ws, prior), targets(ws, target), vars(ws, variances.of_priors);
+    const RealsOut to(ws, out);
+    auto* of_prior = static_cast<EncodingPrior*>(ws.Data<void>(scratch));
+    for (int64_t j = 0; j < columns; ++j) {
+      const Box p = ReadBox(priors, 4 * j);
+      const BoxDeltas v = variances.Of(vars, j);
+      const double w = p.Width(extra), h = p.Height(extra);
+      of_prior[j] = {p.x1 + w / 2,          p.y1 + h / 2,          w * v.x, h * v.y,
+                     std::log(std::abs(w)), std::log(std::abs(h)), v.w,     v.h};
+    }
+    ParallelFor(rows, 1 + 4096 / std::max<int64_t>(columns, 1), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Box t = ReadBox(targets, 4 * i);
+        const double x = (t.x1 + t.x2) / 2, y = (t.y1 + t.y2) / 2;
+        const double log_w = std::log(std::abs(t.Width(extra)));
+        const double log_h = std::log(std::abs(t.Height(extra)));
+        for (int64_t j = 0; j < columns; ++j) {
+          const EncodingPrior& p = of_prior[j];
+          WriteBox(to, 4 * (i * columns + j),
+                   {(x - p.x) / p.x_unit, (y - p.y) / p.y_unit, (log_w - p.log_w) / p.var_w,
+                    (log_h - p.log_h) / p.var_h});
+        }
+      }
+    });
+    ws.OutputLod(out) = ws.LodOf(target);
+  };
+}
+
 Kernel BoxCoder(const PrepareContext& ctx) {
   const TensorArg prior = ctx.Input("PriorBox"), target = ctx.Input("TargetBox");
   const TensorArg out = ctx.Output("OutputBox");
   const Variances variances(ctx);
-  const bool encode = ctx.Attr<std::string>("code_type") == "encode_center_size";
-  const bool by_row = !encode && ctx.Attr<int32_t>("axis") == 1;
   const double extra = ctx.Attr<bool>("box_normalized") ? 0 : 1;
+  if (ctx.Attr<std::string>("code_type") == "encode_center_size")
+    return Encode(ctx, variances, extra);
+  const bool by_row = ctx.Attr<int32_t>("axis") == 1;
   const int64_t rows = out.shape[0], columns = out.shape[1];
   return [=](Workspace& ws) {
     const Reals priors(ws, prior), targets(ws, target), vars(ws, variances.of_priors);
     const RealsOut to(ws, out);
-    for (int64_t i = 0, at = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < columns; ++j, at += 4) {
-        const int64_t k = by_row ? i : j;
-        const Box p = ReadBox(priors, 4 * k);
-        const BoxDeltas v = variances.Of(vars, k);
-        if (encode) {
-          const Box t = ReadBox(targets, 4 * i);
-          const double w = p.Width(extra), h = p.Height(extra);
-          WriteBox(to, at,
-                   {((t.x1 + t.x2) / 2 - p.x1 - w / 2) / w / v.x,
-                    ((t.y1 + t.y2) / 2 - p.y1 - h / 2) / h / v.y,
-                    std::log(std::abs(t.Width(extra) / w)) / v.w,
-                    std::log(std::abs(t.Height(extra) / h)) / v.h});
-        } else {
+    ParallelFor(rows, 1 + 1024 / std::max<int64_t>(columns, 1), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        for (int64_t j = 0; j < columns; ++j) {
+          const int64_t k = by_row ? i : j, at = 4 * (i * columns + j);
+          const BoxDeltas v = variances.Of(vars, k);
           const Box t = ReadBox(targets, at);
-          WriteBox(to, at, DecodeBox({v.x * t.x1, v.y * t.y1, v.w * t.x2, v.h * t.y2}, p, extra));
+          WriteBox(to, at,
+                   DecodeBox({v.x * t.x1, v.y * t.y1, v.w * t.x2, v.h * t.y2},
+                             ReadBox(priors, 4 * k), extra));
         }
       }
-    }
+    });
     ws.OutputLod(out) = ws.LodOf(by_row ? prior : target);
   };
 }

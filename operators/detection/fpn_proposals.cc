@@ -6,9 +6,11 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
 #include <coracle/operators/detection/images.h>
+#include <coracle/operators/detection/nms.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace coracle {
 namespace {
@@ -116,9 +118,8 @@ void InferCollect(InferContext& ctx) {
   ctx.SetOutput("RoisNum", DType::kInt32, {-1});
 }
 
-struct ScoredRoi {
+struct ImageRoi {
   Box box;
-  double score;
   int64_t image;
 };
 
@@ -131,9 +132,10 @@ Kernel Collect(const PrepareContext& ctx) {
     images.emplace_back(ctx, "MultiLevelRois",
                         ctx.HasInput("MultiLevelRoIsNum") ? "MultiLevelRoIsNum" : nullptr, "C4", i);
   const RunConstraint same_images(ctx, "C4");
-  const auto most = static_cast<size_t>(ctx.Attr<int32_t>("post_nms_topN"));
+  const int64_t most = ctx.Attr<int32_t>("post_nms_topN");
   return [=](Workspace& ws) {
-    std::vector<ScoredRoi> all;
+    std::vector<ImageRoi> all;
+    std::vector<double> of_all;  // scores
     int64_t count = 0;
     for (size_t k = 0; k < rois.size(); ++k) {
       const RowOffsets offsets = images[k](ws);
@@ -142,21 +144,23 @@ Kernel Collect(const PrepareContext& ctx) {
       count = rows.count();
       const Reals box(ws, rois[k]), score(ws, scores[k]);
       for (int64_t i = 0; i < count; ++i) {
-        for (int64_t r = rows.begin(i); r < rows.end(i); ++r)
-          all.push_back({ReadBox(box, 4 * r), score[r], i});
+        for (int64_t r = rows.begin(i); r < rows.end(i); ++r) {
+          all.push_back({ReadBox(box, 4 * r), i});
+          of_all.push_back(score[r]);
+        }
       }
     }
-    std::stable_sort(all.begin(), all.end(), [](const ScoredRoi& a, const ScoredRoi& b) {
-      return a.score > b.score || (a.score == a.score && b.score != b.score);
-    });
-    if (all.size() > most) all.resize(most);
-    std::stable_sort(all.begin(), all.end(),
-                     [](const ScoredRoi& a, const ScoredRoi& b) { return a.image < b.image; });
-    const auto rows = static_cast<int64_t>(all.size());
+    std::vector<int64_t> best(all.size());
+    std::iota(best.begin(), best.end(), int64_t{0});
+    SortByScore(of_all.data(), most, &best);
+    const auto image_of = [&](int64_t r) { return all[static_cast<size_t>(r)].image; };
+    std::stable_sort(best.begin(), best.end(),
+                     [&](int64_t a, int64_t b) { return image_of(a) < image_of(b); });
+    const auto rows = static_cast<int64_t>(best.size());
     const RealsOut to(ResizeOutput(ws, out, rois[0].dtype, {rows, 4}));
     RowOffsets offsets(static_cast<size_t>(count) + 1, 0);
     for (int64_t r = 0; r < rows; ++r) {
-      const ScoredRoi& roi = all[static_cast<size_t>(r)];
+      const ImageRoi& roi = all[static_cast<size_t>(best[static_cast<size_t>(r)])];
       WriteBox(to, 4 * r, roi.box);
       ++offsets[static_cast<size_t>(roi.image) + 1];
     }

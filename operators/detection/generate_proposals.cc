@@ -103,15 +103,23 @@ struct Found {
     boxes.insert(boxes.end(), box, box + 4);
     probs.push_back(prob);
   }
+  // The boxes of one more image.
+  void Append(const Found& image) {
+    boxes.insert(boxes.end(), image.boxes.begin(), image.boxes.end());
+    probs.insert(probs.end(), image.probs.begin(), image.probs.end());
+    offsets.push_back(probs.size());
+  }
 };
 
 void AddImage(const ProposalOptions& o, const Proposals& proposals, const ImageSize& size,
               const Reals& scores, int64_t image, Found* found) {
   const int64_t count = o.anchors * o.area;
   std::vector<double> by_box(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i)
-    by_box[static_cast<size_t>(i)] =
-        scores[(image * o.anchors + i % o.anchors) * o.area + i / o.anchors];
+  for (int64_t anchor = 0; anchor < o.anchors; ++anchor) {
+    const int64_t from = (image * o.anchors + anchor) * o.area;
+    for (int64_t cell = 0; cell < o.area; ++cell)
+      by_box[static_cast<size_t>(cell * o.anchors + anchor)] = scores[from + cell];
+  }
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
   SortByScore(by_box.data(), o.pre_top > 0 ? o.pre_top : -1, &order);
@@ -134,7 +142,6 @@ void AddImage(const ProposalOptions& o, const Proposals& proposals, const ImageS
     found->Add(&boxes[static_cast<size_t>(4 * i)], probs[static_cast<size_t>(i)]);
   const double none[4] = {};
   if (kept.empty()) found->Add(none, 0);
-  found->offsets.push_back(found->probs.size());
 }
 
 Kernel GenerateProposals(const PrepareContext& ctx) {
@@ -147,14 +154,20 @@ Kernel GenerateProposals(const PrepareContext& ctx) {
   const int64_t columns = sizes.shape[1];
   return [=](Workspace& ws) {
     const Reals s(ws, scores), d(ws, deltas), a(ws, anchors), v(ws, variances), z(ws, sizes);
+    std::vector<Found> images(static_cast<size_t>(scores.shape[0]));
+    ParallelFor(scores.shape[0], 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        CheckTimeLimit("generating proposals");
+        const ImageSize size{z[i * columns], z[i * columns + 1],
+                             options.first ? z[i * columns + 2] : 1};
+        AddImage(options, Proposals(options, d, a, v, i), size, s, i,
+                 &images[static_cast<size_t>(i)]);
+      }
+    });
     Found found;
-    for (int64_t i = 0; i < scores.shape[0]; ++i) {
-      CheckTimeLimit("generating proposals");
-      const ImageSize size{z[i * columns], z[i * columns + 1],
-                           options.first ? z[i * columns + 2] : 1};
-      AddImage(options, Proposals(options, d, a, v, i), size, s, i, &found);
-      if (counts)
-        ws.Data<int32_t>(counts)[i] = static_cast<int32_t>(Sequences(found.offsets).length(i));
+    for (size_t i = 0; i < images.size(); ++i) {
+      found.Append(images[i]);
+      if (counts) ws.Data<int32_t>(counts)[i] = static_cast<int32_t>(images[i].probs.size());
     }
     const auto rows = static_cast<int64_t>(found.probs.size());
     const RealsOut boxes_to(ResizeOutput(ws, rois, scores.dtype, {rows, 4}));

@@ -1,10 +1,12 @@
 // iou_similarity, box_clip, polygon_box_transform.
 
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
 #include <coracle/operators/detection/images.h>
+#include <coracle/operators/detection/overlap_simd.h>
 
 #include <cmath>
 
@@ -23,20 +25,27 @@ void InferSimilarity(InferContext& ctx) {
   ctx.SetOutput("Out", out);
 }
 
-Kernel Similarity(const PrepareContext& ctx) {
+template <class T>
+KernelOf<T> Similarity(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
+  if (out.numel == 0) return [](Workspace&) {};
   const double extra = ctx.Attr<bool>("box_normalized") ? 0 : 1;
+  const int64_t columns = y.shape[0];
+  const TensorArg scratch = ctx.Scratch(DType::kFloat64, {5, columns});
   return [=](Workspace& ws) {
     const Reals xs(ws, x), ys(ws, y);
-    const RealsOut to(ws, out);
-    for (int64_t i = 0, at = 0; i < x.shape[0]; ++i) {
-      const Box a = ReadBox(xs, 4 * i);
-      for (int64_t j = 0; j < y.shape[0]; ++j, ++at) {
-        const Box b = ReadBox(ys, 4 * j);
-        const double common = GrownCommonArea(a, b, extra);
-        to.Set(at, common / (GrownUnion(a, b, extra, common) + 1e-10));
-      }
+    double* c = ws.Data<double>(scratch);
+    for (int64_t j = 0; j < columns; ++j) {
+      const Box b = ReadBox(ys, 4 * j);
+      const double of_box[] = {b.x1, b.y1, b.x2, b.y2, b.Width(extra) * b.Height(extra)};
+      for (int64_t k = 0; k < 5; ++k) c[k * columns + j] = of_box[k];
     }
+    const ColumnPointers boxes{c, c + columns, c + 2 * columns, c + 3 * columns, c + 4 * columns};
+    T* to = ws.Data<T>(out);
+    ParallelFor(x.shape[0], 1 + 16384 / columns, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        GrownOverlaps(boxes, columns, ReadBox(xs, 4 * i), extra, to + i * columns);
+    });
   };
 }
 
@@ -106,7 +115,7 @@ void RegisterIouSimilarity(OpRegistry& ops) {
               .Attr<bool>("box_normalized", true, "whether boxes are normalized")
               .NotDifferentiable("used to match boxes")
               .Infer(InferSimilarity)
-              .Reference<float, double>(ForReals{Similarity}));
+              .Reference(Similarity<float>, Similarity<double>));
   ops.Add(OpDef("box_clip")
               .Doc("Output = the boxes of Input with corners clipped to [0, round(size / scale) - "
                    "1] of their image. Without LoD all boxes are those of one image.")

@@ -6,10 +6,12 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/detections.h>
+#include <coracle/operators/detection/overlap_simd.h>
 #include <coracle/operators/rules/dims.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace coracle {
@@ -37,7 +39,16 @@ void RequireScoredBoxes(InferContext& ctx, bool rows) {
 
 // The boxes of an image that compete for one class.
 struct Candidates {
-  std::vector<double> boxes, scores;
+  const double* boxes = nullptr;
+  std::vector<double> scores;
+  std::vector<double> own;  // the boxes, if they are those of this class alone
+
+  // For a search that moves the boxes.
+  double* OwnBoxes(int64_t width) {
+    if (own.empty()) own.assign(boxes, boxes + static_cast<int64_t>(scores.size()) * width);
+    boxes = own.data();
+    return own.data();
+  }
 
   // Those with a score over the threshold, best first, at most top_k.
   std::vector<int64_t> Best(double threshold, int64_t top_k) const {
@@ -49,7 +60,7 @@ struct Candidates {
     return best;
   }
   Detection At(int64_t i, int64_t label, int64_t index, int64_t width) const {
-    const auto box = boxes.begin() + i * width;
+    const double* box = boxes + i * width;
     return {label, scores[static_cast<size_t>(i)], index, {box, box + width}};
   }
 };
@@ -59,18 +70,24 @@ struct ImagePart {
   int64_t rows, first_row, classes, width;
   bool by_class;  // BBoxes are [rows, classes, 4], Scores [rows, classes]
 
-  Candidates Of(const Reals& boxes, const Reals& scores, int64_t image, int64_t label) const {
+  // The boxes that all classes share.
+  std::vector<double> Shared(const Reals& boxes, int64_t image) const {
+    if (by_class) return {};
+    return CopyReals(boxes, image * rows * width, rows * width);
+  }
+  Candidates Of(const Reals& boxes, const std::vector<double>& shared, const Reals& scores,
+                int64_t image, int64_t label) const {
     Candidates c;
     if (!by_class) {
-      c.boxes = CopyReals(boxes, image * rows * width, rows * width);
+      c.boxes = shared.data();
       c.scores = CopyReals(scores, (image * classes + label) * rows, rows);
       return c;
     }
     for (int64_t r = first_row; r < first_row + rows; ++r) {
       c.scores.push_back(scores[r * classes + label]);
-      for (int64_t k = 0; k < width; ++k)
-        c.boxes.push_back(boxes[(r * classes + label) * width + k]);
+      for (int64_t k = 0; k < width; ++k) c.own.push_back(boxes[(r * classes + label) * width + k]);
     }
+    c.boxes = c.own.data();
     return c;
   }
   int64_t Index(int64_t image, int64_t label, int64_t i) const {
@@ -91,22 +108,39 @@ struct SearchOptions {
     nms.extra = ctx.Attr<bool>("normalized") ? 0 : 1;
     nms.width = ctx.Input("BBoxes").shape[2];
     if (!ctx.spec().FindAttr("nms_threshold")) return;
+    // More of one class cannot be among the best of an image.
+    if (keep_top_k >= 0) nms.most = keep_top_k;
     nms.threshold = ctx.Attr<float>("nms_threshold");
     nms.eta = ctx.Attr<float>("nms_eta");
   }
 };
 
-// find(candidates, label, index of a candidate) returns the detections of a class.
+// find(candidates, label) returns the detections of a class. Classes are searched by several
+// threads.
 template <class Find>
 std::vector<Detection> ForEachClass(const SearchOptions& options, const ImagePart& part,
                                     int64_t image, const Reals& boxes, const Reals& scores,
                                     const Find& find) {
+  if (part.rows == 0) return {};
+  constexpr int64_t kTogether = 1024;  // there may be more classes than memory for a list of each
+  const std::vector<double> shared = part.Shared(boxes, image);
+  std::vector<std::vector<Detection>> by_label(
+      static_cast<size_t>(std::min(kTogether, part.classes)));
   std::vector<Detection> found;
-  for (int64_t label = 0; part.rows > 0 && label < part.classes; ++label) {
-    if (label == options.background) continue;
-    CheckTimeLimit("searching for detections");
-    Candidates candidates = part.Of(boxes, scores, image, label);
-    for (Detection& d : find(&candidates, label)) found.push_back(std::move(d));
+  for (int64_t first = 0; first < part.classes; first += kTogether) {
+    const int64_t n = std::min(kTogether, part.classes - first);
+    ParallelFor(n, 1 + 4096 / part.rows, [&](int64_t begin, int64_t end) {
+      for (int64_t label = first + begin; label < first + end; ++label) {
+        if (label == options.background) continue;
+        CheckTimeLimit("searching for detections");
+        Candidates candidates = part.Of(boxes, shared, scores, image, label);
+        by_label[static_cast<size_t>(label - first)] = find(&candidates, label);
+      }
+    });
+    for (std::vector<Detection>& of_class : by_label) {
+      std::move(of_class.begin(), of_class.end(), std::back_inserter(found));
+      of_class.clear();
+    }
   }
   return found;
 }
@@ -125,8 +159,8 @@ void LimitByLabel(int64_t most, bool by_index, std::vector<Detection>* found) {
 
 std::vector<Detection> SearchClass(const SearchOptions& options, const ImagePart& part,
                                    int64_t image, const Candidates& c, int64_t label) {
-  std::vector<int64_t> kept = SuppressNonMaxima(options.nms, c.boxes.data(),
-                                                c.Best(options.score_threshold, options.top_k));
+  std::vector<int64_t> kept =
+      SuppressNonMaxima(options.nms, c.boxes, c.Best(options.score_threshold, options.top_k));
   if (part.by_class) std::sort(kept.begin(), kept.end());
   std::vector<Detection> found;
   for (int64_t i : kept)
@@ -189,28 +223,66 @@ Kernel MulticlassNms(const PrepareContext& ctx) {
 
 // ---- matrix_nms ----
 
+// The boxes of a class, best first, and how each lowers the scores of worse ones that overlap with
+// it: FindDecay in overlap_simd.h has the formulas.
+class DecayedBoxes {
+ public:
+  DecayedBoxes(const NmsOptions& options, double sigma, size_t count)
+      : options_(options), sigma_(sigma) {
+    of_better_.reserve(count);
+    if (options.width == 4) boxes_.Reserve(count);
+  }
+
+  // The factor of the score of the next box.
+  double Add(const double* corners) {
+    const bool gaussian = sigma_ >= 0;
+    const Decay decay = options_.width == 4 ? OfBox(corners) : OfPolygon(corners);
+    const double m = decay.largest;
+    // A copy of a better box, which lowers as much itself, lowers nothing.
+    of_better_.push_back(gaussian ? m * m : m < 1 ? 1 / (1 - m) : 0);
+    return gaussian ? std::min(1.0, std::exp(decay.least * sigma_)) : decay.least;
+  }
+
+ private:
+  Decay OfBox(const double* corners) {
+    const Box box{corners[0], corners[1], corners[2], corners[3]};
+    const Decay decay =
+        FindDecay(boxes_, boxes_.size(), box, options_.extra, sigma_ >= 0, of_better_.data());
+    boxes_.Add(box, options_.extra);
+    return decay;
+  }
+  Decay OfPolygon(const double* corners) {
+    const bool gaussian = sigma_ >= 0;
+    Decay decay{0, gaussian ? 0.0 : 1.0};
+    for (size_t j = 0; j < polygons_.size(); ++j) {
+      const double iou = PolygonOverlap(polygons_[j], corners, options_.width / 2);
+      const double m = of_better_[j];
+      decay.largest = std::max(decay.largest, iou);
+      decay.least = std::min(decay.least, gaussian ? m - iou * iou : m > 0 ? (1 - iou) * m : 1.0);
+    }
+    polygons_.push_back(corners);
+    return decay;
+  }
+
+  NmsOptions options_;
+  double sigma_;  // below 0: f(u) = 1 - u
+  BoxColumns boxes_;
+  std::vector<const double*> polygons_;
+  std::vector<double> of_better_;
+};
+
 // Instead of suppressing boxes, lowers their scores by how much they overlap with better ones, but
 // less where those overlap with better ones themselves.
 std::vector<Detection> DecayScores(const SearchOptions& options, double post_threshold,
                                    double sigma, const ImagePart& part, int64_t image,
                                    const Candidates& c, int64_t label) {
   const std::vector<int64_t> order = c.Best(options.score_threshold, options.top_k);
-  std::vector<double> largest(order.size(), 0);  // overlap with a better one
+  DecayedBoxes before(options.nms, sigma, order.size());
   std::vector<Detection> found;
   const int64_t width = options.nms.width;
   for (size_t i = 0; i < order.size(); ++i) {
     if (i % 256 == 0) CheckTimeLimit("lowering scores of overlapping boxes");
-    double decay = 1;
-    for (size_t j = 0; j < i; ++j) {
-      const double iou = OverlapOf(c.boxes.data() + order[j] * width,
-                                   c.boxes.data() + order[i] * width, width, options.nms.extra);
-      largest[i] = std::max(largest[i], iou);
-      const double m = largest[j];
-      if (sigma >= 0)
-        decay = std::min(decay, std::exp((m * m - iou * iou) * sigma));
-      else if (m < 1)  // a copy of a better box, which lowers as much itself, lowers nothing
-        decay = std::min(decay, (1 - iou) / (1 - m));
-    }
+    const double decay = before.Add(c.boxes + order[i] * width);
     const double score = c.scores[static_cast<size_t>(order[i])] * decay;
     if (!(score > post_threshold)) continue;
     found.push_back(c.At(order[i], label, part.Index(image, label, order[i]), width));
@@ -257,11 +329,12 @@ Kernel MatrixNms(const PrepareContext& ctx) {
 // as a mean with the scores as weights. Merged boxes keep no score of their own.
 void MergeNeighbours(const NmsOptions& options, Candidates* c) {
   const int64_t width = options.width;
+  double* boxes = c->OwnBoxes(width);
   const auto lost = -std::numeric_limits<double>::infinity();
   size_t head = 0;
   for (size_t i = 1; i < c->scores.size(); ++i) {
-    double* into = c->boxes.data() + static_cast<int64_t>(head) * width;
-    const double* box = c->boxes.data() + static_cast<int64_t>(i) * width;
+    double* into = boxes + static_cast<int64_t>(head) * width;
+    const double* box = boxes + static_cast<int64_t>(i) * width;
     if (!(OverlapOf(box, into, width, options.extra) > options.threshold)) {
       head = i;
       continue;

@@ -2,6 +2,7 @@
 // cell of a feature map.
 
 #include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -49,15 +50,18 @@ Kernel WriteGrid(const PrepareContext& ctx, const char* boxes_slot, PriorGrid gr
   const Floats variance = ctx.Attr<Floats>("variances");
   return [=, grid = std::move(grid)](Workspace& ws) {
     const RealsOut to(ws, boxes), v(ws, variances);
-    int64_t at = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t column = 0; column < columns; ++column) {
-        for (const Box& box : grid.around) {
-          WriteBox(to, at, grid.At(row, column, box));
-          for (float value : variance) v.Set(at++, value);
+    const auto row_boxes = columns * static_cast<int64_t>(grid.around.size());
+    ParallelFor(rows, 1 + 8192 / std::max<int64_t>(row_boxes, 1), [&](int64_t begin, int64_t end) {
+      int64_t at = 4 * begin * row_boxes;
+      for (int64_t row = begin; row < end; ++row) {
+        for (int64_t column = 0; column < columns; ++column) {
+          for (const Box& box : grid.around) {
+            WriteBox(to, at, grid.At(row, column, box));
+            for (float value : variance) v.Set(at++, value);
+          }
         }
       }
-    }
+    });
   };
 }
 

@@ -4,8 +4,11 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/yolo.h>
+#include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+
+#include <algorithm>
 
 namespace coracle {
 namespace {
@@ -33,6 +36,50 @@ void InferYoloBox(InferContext& ctx) {
   ctx.SetOutput("Scores", x.dtype, {x.shape[0], boxes, classes});
 }
 
+constexpr int64_t kBlock = 64;  // cells that are predicted together
+
+// What the cells of a block predict: 0 where nothing is found.
+struct BlockConfidence {
+  double values[kBlock];
+  int64_t found = 0;
+
+  void Set(int64_t i, double confidence, double threshold) {
+    const bool is_found = !(confidence < threshold);
+    values[i] = is_found ? confidence : 0;
+    flags[i] = is_found;
+    found += is_found ? 1 : 0;
+  }
+  bool Found(int64_t i) const { return flags[i]; }
+
+ private:
+  bool flags[kBlock];
+};
+
+// Scores [n, classes] of a block whose channel of class c begins at element `first` + c * `step`.
+struct BlockScores {
+  int64_t n, classes, first, step;
+
+  void Write(const Reals& in, const BlockConfidence& conf, const RealsOut& to, int64_t at) const {
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t c = 0; c < classes; ++c) {
+        const double score =
+            conf.Found(i) ? conf.values[i] * activation::SigmoidOf(in[first + c * step + i]) : 0;
+        to.Set((at + i) * classes + c, score);
+      }
+    }
+  }
+  // In float32, channel by channel; worth it where most cells are found.
+  void WriteFloats(const float* in, const BlockConfidence& conf, float* to) const {
+    static const simd::UnaryLoop sigmoid = simd::FindUnary(simd::Unary::kSigmoid);
+    float line[kBlock];
+    for (int64_t c = 0; c < classes; ++c) {
+      sigmoid(in + first + c * step, line, n, {});
+      for (int64_t i = 0; i < n; ++i)
+        to[i * classes + c] = conf.Found(i) ? static_cast<float>(conf.values[i]) * line[i] : 0;
+    }
+  }
+};
+
 Kernel YoloBox(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), size = ctx.Input("ImgSize");
   const TensorArg boxes = ctx.Output("Boxes"), scores = ctx.Output("Scores");
@@ -48,38 +95,47 @@ Kernel YoloBox(const PrepareContext& ctx) {
     const Reals in(ws, x);
     const IndexReader sizes(ws, size);
     const RealsOut box_to(ws, boxes), score_to(ws, scores);
-    // One prediction; `at` counts the boxes of all images.
-    const auto predict = [&](int64_t at) {
-      const int64_t cell = at % map.area(), anchor = at / map.area() % map.anchors;
-      const int64_t image = at / map.area() / map.anchors;
-      const auto height = static_cast<double>(sizes[2 * image]);
-      const auto width = static_cast<double>(sizes[2 * image + 1]);
+    const auto confidence = [&](int64_t image, int64_t anchor, int64_t cell) {
       double conf = activation::SigmoidOf(in[map.At(image, anchor, 4, cell)]);
       if (aware) {
         const int64_t iou = (image * map.channels() + anchor) * map.area() + cell;
         conf = std::pow(conf, 1 - factor) * std::pow(activation::SigmoidOf(in[iou]), factor);
       }
-      const bool found = !(conf < threshold);
-      Box box;
-      if (found) {
-        const CentredBox b =
-            YoloBoxAt(in, map, image, anchor, cell, anchors[static_cast<size_t>(2 * anchor)],
-                      anchors[static_cast<size_t>(2 * anchor + 1)], scale, downsample);
-        box = {(b.x - b.w / 2) * width, (b.y - b.h / 2) * height, (b.x + b.w / 2) * width,
-               (b.y + b.h / 2) * height};
-        if (clip)
-          box = {std::max(box.x1, 0.0), std::max(box.y1, 0.0), std::min(box.x2, width - 1),
-                 std::min(box.y2, height - 1)};
-      }
-      WriteBox(box_to, 4 * at, box);
-      for (int64_t c = 0; c < map.classes; ++c) {
-        const double score =
-            found ? conf * activation::SigmoidOf(in[map.At(image, anchor, 5 + c, cell)]) : 0;
-        score_to.Set(at * map.classes + c, score);
-      }
+      return conf;
     };
-    ParallelFor(boxes.numel / 4, 256, [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin; at < end; ++at) predict(at);
+    const auto box_of = [&](int64_t image, int64_t anchor, int64_t cell) {
+      const auto height = static_cast<double>(sizes[2 * image]);
+      const auto width = static_cast<double>(sizes[2 * image + 1]);
+      const CentredBox b =
+          YoloBoxAt(in, map, image, anchor, cell, anchors[static_cast<size_t>(2 * anchor)],
+                    anchors[static_cast<size_t>(2 * anchor + 1)], scale, downsample);
+      const Box box{(b.x - b.w / 2) * width, (b.y - b.h / 2) * height, (b.x + b.w / 2) * width,
+                    (b.y + b.h / 2) * height};
+      if (!clip) return box;
+      return Box{std::max(box.x1, 0.0), std::max(box.y1, 0.0), std::min(box.x2, width - 1),
+                 std::min(box.y2, height - 1)};
+    };
+    // Cells [cell, cell + n) of one anchor of an image.
+    const auto predict = [&](int64_t map_at, int64_t cell, int64_t n) {
+      const int64_t anchor = map_at % map.anchors, image = map_at / map.anchors;
+      const int64_t at = map_at * map.area() + cell;
+      BlockConfidence conf;
+      for (int64_t i = 0; i < n; ++i) {
+        conf.Set(i, confidence(image, anchor, cell + i), threshold);
+        WriteBox(box_to, 4 * (at + i), conf.Found(i) ? box_of(image, anchor, cell + i) : Box());
+      }
+      const BlockScores block{n, map.classes, map.At(image, anchor, 5, cell), map.area()};
+      if (x.dtype == DType::kFloat32 && 4 * conf.found >= n)
+        block.WriteFloats(ws.Data<const float>(x), conf, ws.Data<float>(scores) + at * map.classes);
+      else
+        block.Write(in, conf, score_to, at);
+    };
+    const int64_t blocks = (map.area() + kBlock - 1) / kBlock;
+    ParallelFor(x.shape[0] * map.anchors * blocks, 4, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        const int64_t cell = b % blocks * kBlock;
+        predict(b / blocks, cell, std::min(kBlock, map.area() - cell));
+      }
     });
   };
 }

@@ -1,3 +1,5 @@
+#include <coracle/framework/base/resource_limits.h>
+
 #include <cmath>
 
 #include "../../op_test.h"
@@ -57,6 +59,33 @@ TEST(GenerateProposals, DeltasAndScale) {
       .Input("Variances", {1, 1, 1, 4}, {0.5, 1, 0.5, 0.5})
       .Expect("RpnRois", {2, 4}, {8, 4, 11, 7, 2, 2, 9, 9})
       .ExpectLod("RpnRois", {{0, 1, 2}});
+}
+
+// A matrix of all pairs would have 10^10 elements.
+TEST(GenerateProposals, ManyBoxesInLittleMemory) {
+  const int64_t rows = 200, columns = 500;
+  Doubles anchors, scores;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const auto x = static_cast<double>(i % columns), y = static_cast<double>(i / columns);
+    // Ten by ten cells have almost the same anchor.
+    const double left = std::floor(x / 10) * 40, top = std::floor(y / 10) * 40;
+    const Doubles box = {left, top, left + 19, top + 19 + static_cast<double>(i % 3)};
+    anchors.insert(anchors.end(), box.begin(), box.end());
+    scores.push_back(static_cast<double>(i * 7919 % 100003) / 100003);
+  }
+  const auto limits =
+      std::make_shared<ResourceLimits>(ResourceOptions{.memory = 16 << 20, .seconds = 120});
+  const ScopedLimits scope(limits);
+  const Tensor rois = Proposals("generate_proposals", 0, 0, 0.5f)
+                          .Input("Scores", {1, 1, rows, columns}, scores)
+                          .Input("BboxDeltas", {1, 4, rows, columns},
+                                 Doubles(static_cast<size_t>(4 * rows * columns), 0))
+                          .Input("ImInfo", {1, 3}, {4000, 4000, 1})
+                          .Input("Anchors", {rows, columns, 1, 4}, anchors)
+                          .Input("Variances", {rows, columns, 1, 4},
+                                 Doubles(static_cast<size_t>(4 * rows * columns), 1))
+                          .Output("RpnRois");
+  EXPECT_EQ(rois.shape(), (Shape{rows * columns / 100, 4}));
 }
 
 TEST(GenerateProposalsV2, Values) {

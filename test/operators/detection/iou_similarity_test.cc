@@ -27,6 +27,38 @@ TEST(IouSimilarity, Values) {
       .Expect("Out", {0, 2}, {});
 }
 
+TEST(IouSimilarity, ManyBoxes) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> unit(0, 1);
+  const auto draw = [&](int64_t n) {
+    std::vector<double> boxes;
+    for (int64_t i = 0; i < n; ++i) {
+      const double x = unit(random), y = unit(random);
+      for (double v : {x, y, x + unit(random), y + unit(random)})
+        boxes.push_back(static_cast<float>(v));
+    }
+    return boxes;
+  };
+  for (int64_t m : {1, 7, 40}) {
+    const std::vector<double> a = draw(9), b = draw(m);
+    std::vector<double> out;
+    for (size_t i = 0; i < 9; ++i) {
+      for (size_t j = 0; j < static_cast<size_t>(m); ++j) {
+        const double *p = a.data() + 4 * i, *q = b.data() + 4 * j;
+        const double w = std::min(p[2], q[2]) - std::max(p[0], q[0]);
+        const double h = std::min(p[3], q[3]) - std::max(p[1], q[1]);
+        const double common = std::max(w, 0.0) * std::max(h, 0.0);
+        const double areas = (p[2] - p[0]) * (p[3] - p[1]) + (q[2] - q[0]) * (q[3] - q[1]);
+        out.push_back(common / (areas - common));
+      }
+    }
+    OpTest("iou_similarity")
+        .Input("X", {9, 4}, a)
+        .Input("Y", {m, 4}, b)
+        .Expect("Out", {9, m}, out, 1e-5);
+  }
+}
+
 TEST(IouSimilarity, Constraints) {
   OpTest("iou_similarity")
       .RandomInput("X", {1, 4})

@@ -1,5 +1,8 @@
+#include <coracle/framework/base/resource_limits.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "../../op_test.h"
 
@@ -175,6 +178,76 @@ TEST(MulticlassNms, Random) {
       .Expect("Index", {static_cast<int64_t>(expected.size()), 1}, expected);
 }
 
+// A hundred thousand boxes in 400 clusters; `spread` is how far they are from the cluster's centre.
+struct ManyBoxes {
+  int64_t count;
+  Doubles boxes, scores;
+
+  ManyBoxes(int64_t n, double spread) : count(n) {
+    std::mt19937 random(11);
+    std::uniform_real_distribution<double> unit(0, 1);
+    for (int64_t i = 0; i < n; ++i) {
+      const auto x = static_cast<double>(i % 20) * 10 + spread * unit(random);
+      const auto y = static_cast<double>(i / 20 % 20) * 10 + spread * unit(random);
+      for (double v : {x, y, x + 5, y + 5}) boxes.push_back(static_cast<float>(v));
+      scores.push_back(static_cast<float>(unit(random)));
+    }
+  }
+};
+
+// A matrix of all pairs would have 10^10 elements.
+TEST(MulticlassNms, ManyBoxesInLittleMemory) {
+  const ManyBoxes many(100000, 1);
+  const auto limits =
+      std::make_shared<ResourceLimits>(ResourceOptions{.memory = 16 << 20, .seconds = 120});
+  const ScopedLimits scope(limits);
+  for (const char* type : {"multiclass_nms2", "locality_aware_nms"}) {
+    const Tensor out = Nms(type, 0.f, -1, -1)
+                           .Attr("background_label", -1)
+                           .Attr("nms_threshold", 0.4f)
+                           .Input("BBoxes", {1, many.count, 4}, many.boxes)
+                           .Input("Scores", {1, 1, many.count}, many.scores)
+                           .Output("Out");
+    // Boxes of one cluster overlap by 16/34 or more, those of two do not.
+    EXPECT_EQ(out.shape(), (Shape{400, 6})) << type;
+  }
+  const Tensor best = Nms("matrix_nms", 0.f, 3000, 50)
+                          .Attr("background_label", -1)
+                          .Input("BBoxes", {1, many.count, 4}, many.boxes)
+                          .Input("Scores", {1, 1, many.count}, many.scores)
+                          .Output("Out");
+  EXPECT_EQ(best.shape(), (Shape{50, 6}));
+}
+
+// The best of an image do not depend on how many of a class are looked for.
+TEST(MulticlassNms, KeepsTheBestOfSeveralClasses) {
+  const ManyBoxes many(300, 4);
+  Doubles scores = many.scores;
+  for (size_t i = 0; i < 300; ++i) scores.push_back(std::round(many.scores[299 - i] * 16) / 16);
+  const auto run = [&](int32_t keep) {
+    return Nms("multiclass_nms2", 0.1f, -1, keep)
+        .Attr("background_label", -1)
+        .Input("BBoxes", {1, 300, 4}, many.boxes)
+        .Input("Scores", {1, 2, 300}, scores)
+        .Output("Out");
+  };
+  const Tensor all = run(-1);
+  for (int32_t keep : {0, 1, 20, 100}) {
+    std::vector<int64_t> order(static_cast<size_t>(all.shape()[0]));
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+    const auto score = [&](int64_t row) { return all.data<float>()[6 * row + 1]; };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return score(a) > score(b); });
+    order.resize(static_cast<size_t>(keep));
+    std::sort(order.begin(), order.end());
+    const Tensor kept = run(keep);
+    ASSERT_EQ(kept.shape(), (Shape{keep, 6}));
+    for (int64_t i = 0; i < kept.numel(); ++i)
+      ASSERT_EQ(kept.data<float>()[i],
+                all.data<float>()[6 * order[static_cast<size_t>(i / 6)] + i % 6]);
+  }
+}
+
 void CheckConstraints(const std::string& type) {
   const auto with = [&](const Shape& boxes, const Shape& scores) {
     return std::move(
@@ -233,6 +306,45 @@ TEST(MatrixNms, Copies) {
       .Input("BBoxes", {1, 3, 4}, {0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1})
       .Input("Scores", {1, 1, 3}, {.9, .8, .7})
       .Expect("Index", {1, 1}, {0});
+}
+
+// The formula, pair by pair.
+TEST(MatrixNms, Random) {
+  std::mt19937 random(8);
+  std::uniform_real_distribution<double> unit(0, 1);
+  const size_t n = 61;
+  Doubles boxes, scores;
+  for (size_t i = 0; i < n; ++i) {
+    const double x = unit(random), y = unit(random);
+    for (double v : {x, y, x + 0.1 + unit(random) / 2, y + 0.1 + unit(random) / 2})
+      boxes.push_back(std::round(v * 1024) / 1024);
+    scores.push_back(1 - static_cast<double>(i) / 64);
+  }
+  for (bool gaussian : {false, true}) {
+    Doubles largest, lowered;
+    for (size_t i = 0; i < n; ++i) {
+      double m = 0, decay = 1;
+      for (size_t j = 0; j < i; ++j) {
+        const double u = Iou(boxes, j, i), better = largest[j];
+        m = std::max(m, u);
+        const double factor = gaussian ? std::exp(-2 * u * u) / std::exp(-2 * better * better)
+                                       : (1 - u) / (1 - better);
+        decay = std::min(decay, factor);
+      }
+      largest.push_back(m);
+      lowered.push_back(scores[i] * decay);
+    }
+    std::sort(lowered.begin(), lowered.end(), std::greater<>());
+    const Tensor out = Nms("matrix_nms", 0.f, -1, -1)
+                           .Attr("background_label", -1)
+                           .Attr("use_gaussian", gaussian)
+                           .Input("BBoxes", {1, 61, 4}, boxes)
+                           .Input("Scores", {1, 1, 61}, scores)
+                           .Output("Out");
+    ASSERT_EQ(out.shape(), (Shape{61, 6}));
+    for (size_t i = 0; i < n; ++i)
+      EXPECT_NEAR(out.data<float>()[6 * i + 1], lowered[i], 1e-5) << gaussian << " " << i;
+  }
 }
 
 TEST(LocalityAwareNms, Values) {

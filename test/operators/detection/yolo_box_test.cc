@@ -51,6 +51,32 @@ TEST(YoloBox, OrderOfAnchors) {
       .Expect("Scores", {1, 2, 1}, {S(5) * S(1), S(5) * S(2)});
 }
 
+// Scores of maps with more than one block of cells, most of which are found or few.
+TEST(YoloBox, ManyCells) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<double> uniform(-4, 4);
+  const size_t images = 2, anchors = 2, classes = 3, area = 9 * 11;
+  std::vector<double> x(images * anchors * (5 + classes) * area);
+  for (double& v : x) v = static_cast<float>(uniform(random));
+  for (double threshold : {0.01, 0.5, 0.95}) {
+    std::vector<double> scores;
+    for (size_t map = 0; map < images * anchors; ++map) {
+      for (size_t cell = 0; cell < area; ++cell) {
+        const auto at = [&](size_t entry) {
+          return x[(map * (5 + classes) + entry) * area + cell];
+        };
+        for (size_t c = 0; c < classes; ++c)
+          scores.push_back(S(at(4)) < threshold ? 0 : S(at(4)) * S(at(5 + c)));
+      }
+    }
+    Yolo(3, {8, 8, 16, 4})
+        .Attr("conf_thresh", static_cast<float>(threshold))
+        .Input("X", {2, 16, 9, 11}, x)
+        .IntInput("ImgSize", {2, 2}, {32, 32, 64, 64})
+        .Expect("Scores", {2, 2 * 99, 3}, scores);
+  }
+}
+
 TEST(YoloBox, Constraints) {
   const auto with = [](const Ints& anchors, const Shape& x, const Shape& size) {
     return std::move(

@@ -1,0 +1,58 @@
+#pragma once
+// Boxes as columns of numbers, compared with one box in the widest SIMD of the machine.
+
+#include <coracle/operators/detection/boxes.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace coracle {
+
+struct BoxColumns {
+  std::vector<double> x1, y1, x2, y2, area;
+
+  int64_t size() const { return static_cast<int64_t>(x1.size()); }
+  void Reserve(size_t n) {
+    for (std::vector<double>* column : {&x1, &y1, &x2, &y2, &area}) column->reserve(n);
+  }
+  void Add(const Box& box, double extra) {
+    x1.push_back(box.x1);
+    y1.push_back(box.y1);
+    x2.push_back(box.x2);
+    y2.push_back(box.y2);
+    area.push_back(Area(box, extra));
+  }
+  Box At(int64_t i) const {
+    const auto k = static_cast<size_t>(i);
+    return {x1[k], y1[k], x2[k], y2[k]};
+  }
+};
+
+// The first box from `begin` on that may overlap with `box` by more than the threshold; their
+// number if there is none. Nearly exact: finds every box with Overlap(it, box, extra) > threshold,
+// and perhaps some by less than 1e-9 below it. REQUIRES: threshold >= 0.
+int64_t FindOverlap(const BoxColumns& boxes, int64_t begin, const Box& box, double extra,
+                    double threshold);
+
+// How a better box lowers the scores of boxes: by the formula f(IoU) / f(m), m its own overlap with
+// better ones. `of_better` is m^2 for f(u) = exp(-sigma u^2), or else, for f(u) = 1 - u,
+// 1 / (1 - m), or 0 if m is 1 or more, which lowers nothing.
+struct Decay {
+  double largest;  // IoU
+  double least;    // m^2 - IoU^2, at most 0; or (1 - IoU) / (1 - m), at most 1
+};
+// Against the first n boxes.
+Decay FindDecay(const BoxColumns& boxes, int64_t n, const Box& box, double extra, bool gaussian,
+                const double* of_better);
+
+// out[i] = GrownCommonArea / (GrownUnion + 1e-10) of box and box i. `sizes[i]`: the product of
+// width and height of box i.
+struct ColumnPointers {
+  const double *x1, *y1, *x2, *y2, *sizes;
+};
+void GrownOverlaps(const ColumnPointers& boxes, int64_t n, const Box& box, double extra,
+                   float* out);
+void GrownOverlaps(const ColumnPointers& boxes, int64_t n, const Box& box, double extra,
+                   double* out);
+
+}  // namespace coracle
