@@ -1,91 +1,14 @@
 #pragma once
-// What the benchmark programs share: a clock, memory of the process, arguments, timed steps.
+// What Coracle's own benchmarks of one repeated step share.
 
 #include <coracle/coracle.h>
-#include <sys/resource.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <ctime>
-#include <fstream>
-#include <numeric>
 #include <string>
 #include <vector>
 
+#include "timing.h"
+
 namespace coracle {
-
-inline double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// "VmHWM" (peak) or "VmRSS" (present) of the process, MiB.
-inline double ProcessMiB(const std::string& key) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind(key + ":", 0) == 0) return std::atof(line.c_str() + key.size() + 1) / 1024;
-  }
-  return -1;
-}
-
-// Of all threads of the process.
-inline double ProcessorTime() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
-inline double MedianOf(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-// A command line of --name=value; --name alone means "true".
-class Arguments {
- public:
-  Arguments(int argc, char** argv) : all_(argv + 1, argv + argc) {}
-
-  std::string Text(const std::string& name, const std::string& otherwise) const {
-    for (const std::string& argument : all_) {
-      if (argument.starts_with("--" + name + "=")) return argument.substr(name.size() + 3);
-      if (argument == "--" + name) return "true";
-    }
-    return otherwise;
-  }
-  int Whole(const std::string& name, int otherwise) const {
-    return std::atoi(Text(name, std::to_string(otherwise)).c_str());
-  }
-  double Real(const std::string& name, double otherwise) const {
-    return std::atof(Text(name, std::to_string(otherwise)).c_str());
-  }
-
- private:
-  std::vector<std::string> all_;
-};
-
-// Runs a benchmark's main; an exception is one line, and exit code 1.
-template <class Main>
-int RunMain(int argc, char** argv, Main&& main) {
-  try {
-    return main(Arguments(argc, argv));
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s: %s\n", argv[0], e.what());
-    return 1;
-  }
-}
-
-// Seconds of each run of `step`, sorted: `warm` seconds untimed first, then `seconds` of them.
-template <class Step>
-std::vector<double> TimeSteps(double warm, double seconds, Step&& step) {
-  double begin = Now();
-  for (int i = 0; i < 3 || Now() - begin < warm; ++i) step();
-  std::vector<double> times;
-  begin = Now();
-  while (times.size() < 7 || Now() - begin < seconds) {
-    double t = Now();
-    step();
-    times.push_back(Now() - t);
-  }
-  std::sort(times.begin(), times.end());
-  return times;
-}
 
 // What all benchmarks of one repeated step take: --workload, --threads, --warm and --seconds (to
 // run), --profile, --kernels=reference. Sets the number of threads; 0: as many as the library
@@ -93,18 +16,17 @@ std::vector<double> TimeSteps(double warm, double seconds, Step&& step) {
 class StepBench {
  public:
   StepBench(const Arguments& arguments, const std::string& workload, double warm, double seconds)
-      : base_mib_(ProcessMiB("VmRSS")),
-        workload_(arguments.Text("workload", workload)),
-        threads_(arguments.Whole("threads", 1)),
+      : name_{"coracle", arguments.Text("workload", workload), arguments.Whole("threads", 1),
+              ProcessMiB("VmRSS")},
         warm_(arguments.Real("warm", warm)),
         seconds_(arguments.Real("seconds", seconds)) {
-    if (threads_ > 0) SetNumThreads(threads_);
-    threads_ = NumThreads();
+    if (name_.threads > 0) SetNumThreads(name_.threads);
+    name_.threads = NumThreads();
     options_.profile = arguments.Text("profile", "") == "true";
     if (arguments.Text("kernels", "") == "reference") options_.kernels = KernelMode::kReference;
   }
 
-  const std::string& workload() const { return workload_; }
+  const std::string& workload() const { return name_.workload; }
   const CompileOptions& options() const { return options_; }
 
   template <class Step>
@@ -114,26 +36,14 @@ class StepBench {
 
   // One JSON line; `extra` starts with a comma or is empty.
   void Print(const std::vector<double>& times, const std::string& extra) const {
-    rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    std::printf(
-        "{\"peer\":\"coracle\",\"kind\":\"train\",\"workload\":\"%s\",\"threads\":%d,\"reps\":%zu,"
-        "\"median_ms\":%.6g,\"mean_ms\":%.6g,\"min_ms\":%.6g,\"p10_ms\":%.6g,\"p90_ms\":%.6g,\"rss_"
-        "base_mb\":%.1f,"
-        "\"rss_peak_mb\":%.1f,\"nivcsw\":%ld%s}\n",
-        workload_.c_str(), threads_, times.size(), times[times.size() / 2] * 1e3,
-        std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size()) * 1e3,
-        times.front() * 1e3, times[times.size() / 10] * 1e3, times[times.size() * 9 / 10] * 1e3,
-        base_mib_, ProcessMiB("VmHWM"), usage.ru_nivcsw, extra.c_str());
+    PrintTimes(name_, times, extra);
   }
   void PrintProfile(const PreparedProgram& step) const {
     if (options_.profile) std::fputs(step.ProfileTable().c_str(), stderr);
   }
 
  private:
-  double base_mib_;
-  std::string workload_;
-  int threads_;
+  RunName name_;
   double warm_, seconds_;
   CompileOptions options_;
 };

@@ -1,0 +1,115 @@
+#pragma once
+// Clock, memory of the process, arguments and timed steps. Standard library only, and C++17: the
+// peers' programs include it too.
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+inline double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// "VmHWM" (peak) or "VmRSS" (present) of the process, MiB.
+inline double ProcessMiB(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(key + ":", 0) == 0) return std::atof(line.c_str() + key.size() + 1) / 1024;
+  }
+  return -1;
+}
+
+// Of all threads of the process.
+inline double ProcessorTime() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+inline double MedianOf(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// A command line of --name=value; --name alone means "true".
+class Arguments {
+ public:
+  Arguments(int argc, char** argv) : all_(argv + 1, argv + argc) {}
+
+  std::string Text(const std::string& name, const std::string& otherwise) const {
+    for (const std::string& argument : all_) {
+      if (argument.rfind("--" + name + "=", 0) == 0) return argument.substr(name.size() + 3);
+      if (argument == "--" + name) return "true";
+    }
+    return otherwise;
+  }
+  int Whole(const std::string& name, int otherwise) const {
+    return std::atoi(Text(name, std::to_string(otherwise)).c_str());
+  }
+  double Real(const std::string& name, double otherwise) const {
+    return std::atof(Text(name, std::to_string(otherwise)).c_str());
+  }
+
+ private:
+  std::vector<std::string> all_;
+};
+
+// Runs a benchmark's main; an exception is one line, and exit code 1.
+template <class Main>
+int RunMain(int argc, char** argv, Main&& main) {
+  try {
+    return main(Arguments(argc, argv));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], e.what());
+    return 1;
+  }
+}
+
+// Seconds of each run of `step`, sorted: `warm` seconds untimed first, then `seconds` of them.
+template <class Step>
+std::vector<double> TimeSteps(double warm, double seconds, Step&& step) {
+  double begin = Now();
+  for (int i = 0; i < 3 || Now() - begin < warm; ++i) step();
+  std::vector<double> times;
+  begin = Now();
+  while (times.size() < 7 || Now() - begin < seconds) {
+    double t = Now();
+    step();
+    times.push_back(Now() - t);
+  }
+  std::sort(times.begin(), times.end());
+  return times;
+}
+
+// What a run is called in its line.
+struct RunName {
+  std::string peer, workload;
+  int threads = 1;
+  double base_mib = 0;  // before anything was made
+};
+
+// One JSON line about sorted times; `extra` starts with a comma or is empty.
+inline void PrintTimes(const RunName& name, const std::vector<double>& times,
+                       const std::string& extra) {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf(
+      "{\"peer\":\"%s\",\"kind\":\"train\",\"workload\":\"%s\",\"threads\":%d,\"reps\":%zu,"
+      "\"median_ms\":%.6g,\"mean_ms\":%.6g,\"min_ms\":%.6g,\"p10_ms\":%.6g,\"p90_ms\":%.6g,\"rss_"
+      "base_mb\":%.1f,"
+      "\"rss_peak_mb\":%.1f,\"nivcsw\":%ld%s}\n",
+      name.peer.c_str(), name.workload.c_str(), name.threads, times.size(),
+      times[times.size() / 2] * 1e3,
+      std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size()) * 1e3,
+      times.front() * 1e3, times[times.size() / 10] * 1e3, times[times.size() * 9 / 10] * 1e3,
+      name.base_mib, ProcessMiB("VmHWM"), usage.ru_nivcsw, extra.c_str());
+}
+
+}  // namespace coracle
