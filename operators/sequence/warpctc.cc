@@ -7,8 +7,11 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/sequence/log_sum.h>
+#include <coracle/operators/sequence/parts.h>
 #include <coracle/operators/sequence/sequence_batch.h>
+#include <coracle/operators/sequence/sequence_simd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -31,6 +34,7 @@ class States {
   States(const IndexReader& labels, int64_t begin, int64_t length, int64_t blank)
       : labels_(labels), begin_(begin), blank_(blank), size_(2 * length + 1) {}
   int64_t size() const { return size_; }
+  int64_t blank() const { return blank_; }
   int64_t symbol(int64_t s) const { return s % 2 == 0 ? blank_ : labels_[begin_ + s / 2]; }
   // Whether a path may go from state s - 2 to s: over a blank that parts different symbols.
   bool Skips(int64_t s) const { return s % 2 == 1 && s > 1 && symbol(s) != symbol(s - 2); }
@@ -143,8 +147,67 @@ void InferCtc(InferContext& ctx) {
   ctx.SetOutput("Loss", logits.dtype, {count, 1});
 }
 
+// One sequence of a run: its frames and label, and where its results go.
 template <class T>
-KernelOf<T> Ctc(const PrepareContext& ctx) {
+struct Task {
+  const T* logits;
+  int64_t frames, step, classes;
+  States states;
+  T* loss;
+  T* grad;  // null where it is not wanted
+  int64_t grad_step;
+};
+
+// Doubles that a sequence of so many frames and states needs.
+int64_t RoomOf(int64_t frames, int64_t states) {
+  return CheckedAdd(CheckedMul(frames, states), CheckedAdd(2 * states, frames));
+}
+
+template <class T>
+void RunCtc(const Task<T>& x, double* room) {
+  const int64_t n = x.states.size();
+  double *alpha = room, *beta = alpha + x.frames * n, *log_sums = beta + 2 * n;
+  for (int64_t t = 0; t < x.frames; ++t) {
+    const T* frame = x.logits + t * x.step;
+    log_sums[t] = LogSum(x.classes, [=](int64_t v) { return static_cast<double>(frame[v]); });
+  }
+  const Frames<T> frames{x.logits, x.frames, x.step, x.classes, log_sums};
+  const double total = Forward(frames, x.states, alpha);
+  *x.loss = static_cast<T>(-total);
+  if (x.grad) Backward(frames, x.states, alpha, total, beta, beta + n, x.grad, x.grad_step);
+}
+
+// The same by vectors of states, which need padding, and one more row of them; the symbols and a
+// frame stand behind the doubles.
+int64_t FastRoomOf(int64_t frames, int64_t symbols, int64_t classes) {
+  const int64_t states = CheckedMul(CheckedAdd(frames, 4), CtcRowSize(symbols));
+  return CheckedAdd(CheckedAdd(states, frames), CheckedAdd(symbols, classes));
+}
+
+void RunCtcFast(const Task<float>& x, double* room) {
+  const int64_t symbols = x.states.size() / 2, row = CtcRowSize(symbols);
+  double *alpha = room, *rows = alpha + (x.frames + 1) * row, *log_sums = rows + 3 * row;
+  auto* label = reinterpret_cast<int64_t*>(log_sums + x.frames);
+  auto* scratch = reinterpret_cast<float*>(label + symbols);
+  bool finite = true;
+  for (int64_t t = 0; t < x.frames; ++t) {
+    const auto stats =
+        SoftmaxRow(x.logits + t * x.step, x.grad ? x.grad + t * x.grad_step : scratch, x.classes);
+    log_sums[t] = static_cast<double>(stats.max) + std::log(static_cast<double>(stats.sum));
+    finite = finite && std::isfinite(log_sums[t]);
+  }
+  if (!finite) return RunCtc(x, room);
+  for (int64_t k = 0; k < symbols; ++k) label[k] = x.states.symbol(2 * k + 1);
+  const CtcSequence sequence{x.logits, x.frames, x.step,          log_sums,
+                             label,    symbols,  x.states.blank()};
+  const double total = CtcForward(sequence, alpha, rows);
+  const bool possible = total > kCtcNever / 2;
+  *x.loss = possible ? static_cast<float>(-total) : std::numeric_limits<float>::infinity();
+  if (x.grad && possible) CtcBackward(sequence, alpha, total, rows, x.grad, x.grad_step);
+}
+
+template <class T>
+KernelOf<T> Ctc(const PrepareContext& ctx, KernelMode mode) {
   const TensorArg logits = ctx.Input("Logits"), label = ctx.Input("Label");
   const TensorArg loss = ctx.Output("Loss"), grad = ctx.Output("WarpCTCGrad");
   const SequenceBatch frames(ctx, "Logits", "LogitsLength", "C2", 0);
@@ -153,49 +216,55 @@ KernelOf<T> Ctc(const PrepareContext& ctx) {
   const TensorArg memory = ctx.ScratchArray();
   const int64_t blank = ctx.Attr<int32_t>("blank");
   const int64_t classes = logits.shape[logits.shape.rank() - 1];
+  const bool fast = mode == KernelMode::kAuto;
   return [=](Workspace& ws) {
     const BatchRows x = frames(ws), y = labels(ws);
     const int64_t count = x.count();
     paired.Require(y.count() == count, "Logits", count, "Label", y.count());
     const IndexReader symbols(ws, label);
+    int64_t most = 0;  // doubles of the largest sequence
+    double work = 0;
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t k = 0; k < y.length(i); ++k) {
         const int64_t symbol = symbols[y.begin(i) + k];
         known.Require(symbol >= 0 && symbol < classes && symbol != blank, "label", symbol,
                       "classes", classes, "blank", blank);
       }
+      if (x.length(i) < y.length(i)) continue;  // no path is short enough
+      const int64_t room = fast ? FastRoomOf(x.length(i), y.length(i), classes)
+                                : RoomOf(x.length(i), 2 * y.length(i) + 1);
+      most = std::max(most, room);
+      work += static_cast<double>(room);
     }
     T* to = nullptr;
     const int64_t steps = frames.padded() ? logits.shape[0] : x.longest();
-    if (grad) {
-      Tensor& result = ResizeOutput(ws, grad, logits.dtype, {steps, count, classes});
-      to = static_cast<T*>(result.raw());
-      std::fill_n(to, result.numel(), T(0));
-    }
+    if (grad)
+      to = static_cast<T*>(ResizeOutput(ws, grad, logits.dtype, {steps, count, classes}).raw());
+    const int64_t parts = fast ? PartsOf(count, work) : 1;
     auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
-    for (int64_t i = 0; i < count; ++i) {
+    auto* rooms = scratch.Write(0, DType::kFloat64, {CheckedMul(parts, most)}).data<double>();
+    ForEachItem(count, parts, [&](int64_t i, int64_t part) {
       CheckTimeLimit("computing a CTC loss");
-      ws.Data<T>(loss)[i] = T(0);
-      const States states(symbols, y.begin(i), y.length(i), blank);
-      const int64_t n = states.size(), length = x.length(i);
-      if (length == 0 || length < states.FewestFrames()) continue;
-      Tensor& room = scratch.Write(0, DType::kFloat64,
-                                   {CheckedAdd(CheckedMul(length, n), CheckedAdd(2 * n, length))});
-      double *alpha = room.data<double>(), *beta = alpha + length * n, *log_sums = beta + 2 * n;
-      const int64_t step = frames.padded() ? count * classes : classes;
-      const T* in =
-          ws.Data<const T>(logits) + (frames.padded() ? i * classes : x.begin(i) * classes);
-      for (int64_t t = 0; t < length; ++t) {
-        const T* frame = in + t * step;
-        log_sums[t] = LogSum(classes, [=](int64_t v) { return static_cast<double>(frame[v]); });
+      const int64_t first = frames.padded() ? i * classes : x.begin(i) * classes;
+      const Task<T> task{ws.Data<const T>(logits) + first,
+                         x.length(i),
+                         frames.padded() ? count * classes : classes,
+                         classes,
+                         States(symbols, y.begin(i), y.length(i), blank),
+                         ws.Data<T>(loss) + i,
+                         to ? to + i * classes : nullptr,
+                         count * classes};
+      const bool spells = task.frames > 0 && task.frames >= task.states.FewestFrames();
+      for (int64_t t = spells ? task.frames : 0; to && t < steps; ++t)
+        std::fill_n(task.grad + t * task.grad_step, classes, T(0));
+      *task.loss = T(0);
+      if (!spells) return;
+      double* room = rooms + part * most;
+      if constexpr (std::is_same_v<T, float>) {
+        if (fast) return RunCtcFast(task, room);
       }
-      const Frames<T> sequence{in, length, step, classes, log_sums};
-      const double total = Forward(sequence, states, alpha);
-      ws.Data<T>(loss)[i] = static_cast<T>(-total);
-      if (to) {
-        Backward(sequence, states, alpha, total, beta, beta + n, to + i * classes, count * classes);
-      }
-    }
+      RunCtc(task, room);
+    });
   };
 }
 
@@ -244,16 +313,21 @@ KernelOf<T> CtcGrad(const PrepareContext& ctx) {
                  saved.shape, "longest sequence", x.longest());
     const T *from = ws.Data<const T>(saved), *given = ws.Data<const T>(dloss);
     T* to = ws.Data<T>(dlogits);
-    std::fill_n(to, dlogits.numel, T(0));
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t length = x.length(i);
-      const T scale = by_times && length > 0 ? given[i] / static_cast<T>(length) : given[i];
-      for (int64_t t = 0; t < length; ++t) {
-        const int64_t place = (t * count + i) * classes;
-        T* row = to + (frames.padded() ? place : (x.begin(i) + t) * classes);
-        for (int64_t v = 0; v < classes; ++v) row[v] = from[place + v] * scale;
+    // Rows without a sequence: padding, or the one that stands for nothing.
+    const int64_t steps = frames.padded() ? dlogits.shape[0] : x.longest();
+    if (!frames.padded() && x.longest() == 0) std::fill_n(to, dlogits.numel, T(0));
+    ParallelFor(count, 1 + 16384 / (1 + steps * classes), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t length = x.length(i);
+        const T scale = by_times && length > 0 ? given[i] / static_cast<T>(length) : given[i];
+        for (int64_t t = 0; t < (frames.padded() ? steps : length); ++t) {
+          const int64_t place = (t * count + i) * classes;
+          T* row = to + (frames.padded() ? place : (x.begin(i) + t) * classes);
+          if (t >= length) std::fill_n(row, classes, T(0));
+          for (int64_t v = 0; t < length && v < classes; ++v) row[v] = from[place + v] * scale;
+        }
       }
-    }
+    });
   };
 }
 
@@ -295,7 +369,12 @@ void RegisterWarpctc(OpRegistry& ops) {
           .ComputesIn(OpPrecision::kFloat32)
           .Infer(InferCtc)
           .Gradient(CtcGradient)
-          .Reference(Ctc<float>, Ctc<double>));
+          .Reference<float, double>(
+              []<class T>(const PrepareContext& c) { return Ctc<T>(c, KernelMode::kReference); })
+          .Fast([](const PrepareContext& c) -> Kernel {
+            if (c.Input("Logits").dtype != DType::kFloat32) return {};
+            return Ctc<float>(c, KernelMode::kAuto);
+          }));
   ops.Add(OpDef("warpctc_grad")
               .Doc("Gradient of warpctc: WarpCTCGrad times Loss@GRAD of each sequence, and 0 "
                    "behind the end of padded ones.")

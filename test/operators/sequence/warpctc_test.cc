@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 namespace {
@@ -176,6 +177,73 @@ TEST(Warpctc, NormByTimes) {
   };
   grad(false).Expect("Logits@GRAD", {4, 1}, {6, 18, 30, 20});
   grad(true).Expect("Logits@GRAD", {4, 1}, {2, 6, 10, 20});
+}
+
+// Labels around the sizes of vectors, with repeated symbols; sequences that are too short or empty.
+// The scores of some are far apart.
+TEST(Warpctc, FastKernel) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 12; ++round) {
+    const int64_t classes = 2 + static_cast<int64_t>(random() % 40), blank = round % classes;
+    std::vector<int64_t> lengths;
+    std::vector<Symbols> labels;
+    for (const int64_t size : {0, 1, 2, 7, 8, 9, 17, 33}) {
+      labels.emplace_back();
+      for (int64_t k = 0; k < size; ++k)
+        labels.back().push_back(
+            (blank + 1 + static_cast<int64_t>(random() % 3 % static_cast<uint64_t>(classes - 1))) %
+            classes);
+      lengths.push_back(round % 4 == 3 ? size : 2 * size + static_cast<int64_t>(random() % 9));
+    }
+    Batch batch(lengths, labels, classes, blank);
+    if (round % 3 == 2) {
+      for (auto& frames : batch.frames) {
+        for (auto& row : frames) {
+          for (double& v : row) v *= 40;
+        }
+      }
+    }
+    SCOPED_TRACE(round);
+    const Threads threads(1 + round % 3);
+    batch.Rows().CheckFast(1e-5);
+    batch.Padded(90, 35).CheckFast(1e-5);
+  }
+}
+
+// Scores of -inf: symbols that cannot be.
+TEST(Warpctc, InfiniteScores) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const KernelMode mode : {KernelMode::kAuto, KernelMode::kReference}) {
+    const auto loss = [&](const std::vector<double>& x, const Symbols& label) {
+      return OpTest("warpctc")
+          .Input("Logits", {2, 2}, x)
+          .Lod({{0, 2}})
+          .IntInput("Label", {static_cast<int64_t>(label.size()), 1}, label)
+          .Lod({{0, label.size()}})
+          .Output("Loss", mode)
+          .data<float>()[0];
+    };
+    EXPECT_EQ(loss({0, -inf, 0, -inf}, {1}), inf);
+    EXPECT_NEAR(loss({0, -inf, 0, 0}, {1}), std::log(2), 1e-6);
+  }
+}
+
+// 2,000 frames and 100 symbols: memory for their states, of one sequence at a time, not for pairs
+// of frames. The scores take 1.5 MB, their gradient as much.
+TEST(Warpctc, MemoryOfLongSequences) {
+  constexpr int64_t kFrames = 2000, kCount = 32, kSymbols = 100, kClasses = 6;
+  Symbols label;
+  for (int64_t k = 0; k < kCount * kSymbols; ++k) label.push_back(1 + k % (kClasses - 1));
+  OpTest test("warpctc");
+  test.RandomInput("Logits", {kFrames, kCount, kClasses})
+      .IntInput("Label", {kCount, kSymbols}, label)
+      .IntInput("LogitsLength", {kCount}, Symbols(kCount, kFrames))
+      .IntInput("LabelLength", {kCount}, Symbols(kCount, kSymbols));
+  const Threads threads(1);
+  const ScopedLimits scoped(
+      std::make_shared<ResourceLimits>(ResourceOptions{.memory = 10'000'000}));
+  const Tensor loss = test.Output("Loss");
+  for (int64_t i = 0; i < kCount; ++i) EXPECT_GT(loss.data<float>()[i], 100);
 }
 
 TEST(Warpctc, Constraints) {
