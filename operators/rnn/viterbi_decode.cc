@@ -1,10 +1,12 @@
 // viterbi_decode: the best path through a linear chain (the decoder of a CRF).
 
+#include <coracle/framework/base/checked.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
+#include <coracle/operators/sequence/parts.h>
 
 #include <algorithm>
 
@@ -30,18 +32,25 @@ void InferViterbi(InferContext& ctx) {
   ctx.SetOutput("Path", DType::kInt64, {x.shape[0], -1});
 }
 
-// alpha[j] = max over i of alpha[i] + Transition[i][j], plus x[j]; from[j] = the first such i.
+// next[j] = max over i of alpha[i] + Transition[i][j], plus x[j]; from[j] = the first such i. Goes
+// row by row over Transition, so that the inner loop is one of vectors.
 template <class T>
 void Advance(const T* x, const T* transition, int64_t tags, const T* alpha, T* next,
-             int64_t* from) {
+             int32_t* from) {
   for (int64_t j = 0; j < tags; ++j) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < tags; ++i) {
-      if (alpha[i] + transition[i * tags + j] > alpha[best] + transition[best * tags + j]) best = i;
-    }
-    next[j] = alpha[best] + transition[best * tags + j] + x[j];
-    from[j] = best;
+    next[j] = alpha[0] + transition[j];
+    from[j] = 0;
   }
+  for (int64_t i = 1; i < tags; ++i) {
+    const T* row = transition + i * tags;
+    for (int64_t j = 0; j < tags; ++j) {
+      const T score = alpha[i] + row[j];
+      const bool better = score > next[j];
+      next[j] = better ? score : next[j];
+      from[j] = better ? static_cast<int32_t>(i) : from[j];
+    }
+  }
+  for (int64_t j = 0; j < tags; ++j) next[j] += x[j];
 }
 
 template <class T>
@@ -51,8 +60,7 @@ KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
   const TensorArg scores = ctx.Output("Scores"), path = ctx.Output("Path");
   const bool bordered = ctx.Attr<bool>("include_bos_eos_tag");
   const int64_t batch = x.shape[0], time = x.shape[1], tags = x.shape[2];
-  const TensorArg sums = ctx.Scratch(x.dtype, {2, tags});
-  const TensorArg choices = ctx.Scratch(DType::kInt64, {std::max<int64_t>(time, 1), tags});
+  const TensorArg memory = ctx.ScratchArray();
   return [=](Workspace& ws) {
     const IndexReader lengths(ws, length);
     int64_t longest = 0;
@@ -64,25 +72,34 @@ KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
     Tensor& out = ResizeOutput(ws, path, DType::kInt64, {batch, longest});
     auto* tag = static_cast<int64_t*>(out.raw());
     const T *in = ws.Data<const T>(x), *table = ws.Data<const T>(transition);
-    auto* from = ws.Data<int64_t>(choices);
-    for (int64_t b = 0; b < batch; ++b, in += time * tags, tag += longest) {
-      std::fill_n(tag, longest, 0);
+    auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
+    const int64_t most = CheckedMul(longest, tags);
+    const int64_t parts = PartsOf(batch, static_cast<double>(most) * static_cast<double>(tags) / 8 *
+                                             static_cast<double>(batch));
+    T* sums = scratch.Write(0, x.dtype, {parts, 2, tags}).template data<T>();
+    auto* choices = scratch.Write(1, DType::kInt32, {parts, most}).template data<int32_t>();
+    ForEachItem(batch, parts, [&](int64_t b, int64_t part) {
+      CheckTimeLimit("decoding a path");
+      const T* row = in + b * time * tags;
+      int64_t* to = tag + b * longest;
+      std::fill_n(to, longest, 0);
       ws.Data<T>(scores)[b] = T(0);
       const int64_t steps = lengths[b];
-      if (steps == 0) continue;
-      T *alpha = ws.Data<T>(sums), *next = alpha + tags;
+      if (steps == 0) return;
+      T *alpha = sums + part * 2 * tags, *next = alpha + tags;
+      int32_t* from = choices + part * most;
       for (int64_t j = 0; j < tags; ++j)
-        alpha[j] = in[j] + (bordered ? table[(tags - 1) * tags + j] : T(0));
+        alpha[j] = row[j] + (bordered ? table[(tags - 1) * tags + j] : T(0));
       for (int64_t t = 1; t < steps; ++t, std::swap(alpha, next))
-        Advance(in + t * tags, table, tags, alpha, next, from + t * tags);
+        Advance(row + t * tags, table, tags, alpha, next, from + t * tags);
       for (int64_t j = 0; bordered && j < tags; ++j) alpha[j] += table[(tags - 2) * tags + j];
       int64_t best = std::max_element(alpha, alpha + tags) - alpha;
       ws.Data<T>(scores)[b] = alpha[best];
       for (int64_t t = steps - 1; t >= 0; --t) {
-        tag[t] = best;
+        to[t] = best;
         if (t > 0) best = from[t * tags + best];
       }
-    }
+    });
   };
 }
 

@@ -1,10 +1,12 @@
 // crf_decoding: the best tagging under a linear-chain conditional random field (Viterbi).
 
+#include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/sequence/crf.h>
+#include <coracle/operators/sequence/parts.h>
 
 #include <algorithm>
 
@@ -55,22 +57,26 @@ KernelOf<T> Decode(const PrepareContext& ctx) {
   const TensorArg label = ctx.Input("Label"), path = ctx.Output("ViterbiPath");
   const SequenceBatch batch(ctx, "Emission", "Length", "C3");
   const int64_t tags = transition.shape[1];
-  const int64_t most = x.shape[batch.padded() ? 1 : 0];
-  const TensorArg scores = ctx.Scratch(x.dtype, {2, tags});
-  const TensorArg choices = ctx.Scratch(DType::kInt32, {most, tags});
+  const TensorArg memory = ctx.ScratchArray();
   return [=](Workspace& ws) {
     const BatchRows s = batch(ws);
     const T *in = ws.Data<const T>(x), *start = ws.Data<const T>(transition);
     const T *stop = start + tags, *inner = stop + tags;
-    auto* from = ws.Data<int32_t>(choices);
     auto* out = ws.Data<int64_t>(path);
     std::fill_n(out, path.numel, int64_t{0});
-    for (int64_t i = 0; i < s.count(); ++i) {
+    auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
+    const int64_t most = CheckedMul(s.longest(), tags);
+    const int64_t parts = PartsOf(s.count(), static_cast<double>(most) * static_cast<double>(tags) /
+                                                 8 * static_cast<double>(s.count()));
+    T* scores = scratch.Write(0, x.dtype, {parts, 2, tags}).template data<T>();
+    auto* choices = scratch.Write(1, DType::kInt32, {parts, most}).template data<int32_t>();
+    ForEachItem(s.count(), parts, [&](int64_t i, int64_t part) {
       const int64_t begin = s.begin(i), steps = s.length(i);
-      if (steps == 0) continue;
+      if (steps == 0) return;
       CheckTimeLimit("decoding a CRF");
       const T* row = in + begin * tags;
-      T *best = ws.Data<T>(scores), *next = best + tags;
+      T *best = scores + part * 2 * tags, *next = best + tags;
+      int32_t* from = choices + part * most;
       for (int64_t j = 0; j < tags; ++j) best[j] = start[j] + row[j];
       for (int64_t t = 1; t < steps; ++t, std::swap(best, next))
         Advance(row + t * tags, inner, tags, best, next, from + t * tags);
@@ -80,10 +86,10 @@ KernelOf<T> Decode(const PrepareContext& ctx) {
         out[begin + t] = tag;
         if (t > 0) tag = from[t * tags + tag];
       }
-      if (!label) continue;
+      if (!label) return;
       const IndexReader given(ws, label);
       for (int64_t t = begin; t < begin + steps; ++t) out[t] = out[t] == given[t];
-    }
+    });
   };
 }
 

@@ -1,9 +1,11 @@
 // edit_distance: Levenshtein's distance between sequences.
 
+#include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/sequence/parts.h>
 #include <coracle/operators/sequence/sequence_batch.h>
 
 #include <algorithm>
@@ -31,26 +33,22 @@ void InferDistance(InferContext& ctx) {
   ctx.SetOutput("Out", DType::kFloat32, {hyps < 0 ? refs : hyps, 1});
 }
 
-// A sequence of an int32 or int64 tensor.
-struct Symbols {
-  const IndexReader& all;
-  int64_t begin, length;
-  int64_t operator[](int64_t i) const { return all[begin + i]; }
-};
-
 // row[k] = the distance of the first symbols of `a` to the first k of `b`.
-int64_t Distance(const Symbols& a, const Symbols& b, int64_t* row) {
-  std::iota(row, row + b.length + 1, int64_t{0});
-  for (int64_t i = 0; i < a.length; ++i) {
+int64_t Distance(const int64_t* a, int64_t a_length, const int64_t* b, int64_t b_length,
+                 int64_t* row) {
+  std::iota(row, row + b_length + 1, int64_t{0});
+  for (int64_t i = 0; i < a_length; ++i) {
     if (i % 256 == 0) CheckTimeLimit("computing an edit distance");
-    int64_t diagonal = row[0]++;
-    for (int64_t k = 0; k < b.length; ++k) {
-      const int64_t replaced = diagonal + (a[i] != b[k]);
-      diagonal = row[k + 1];
-      row[k + 1] = std::min({replaced, row[k] + 1, diagonal + 1});
+    const int64_t symbol = a[i];
+    int64_t diagonal = row[0]++, left = row[0];
+    for (int64_t k = 0; k < b_length; ++k) {
+      const int64_t above = row[k + 1];
+      const int64_t best = std::min(diagonal + int64_t{symbol != b[k]}, above + 1);
+      diagonal = above;
+      row[k + 1] = left = std::min(best, left + 1);
     }
   }
-  return row[b.length];
+  return row[b_length];
 }
 
 Kernel EditDistance(const PrepareContext& ctx) {
@@ -65,16 +63,27 @@ Kernel EditDistance(const PrepareContext& ctx) {
     const BatchRows h = hyp_batch(ws), r = ref_batch(ws);
     paired.Require(h.count() == r.count(), "Hyps", h.count(), "Refs", r.count());
     const IndexReader found(ws, hyps), wanted(ws, refs);
+    // For each thread: the symbols of both sides, and a row.
+    const int64_t most_found = h.longest(), most_wanted = r.longest();
+    const int64_t parts =
+        PartsOf(h.count(), static_cast<double>(most_found) * static_cast<double>(most_wanted) *
+                               static_cast<double>(h.count()));
     auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
-    int64_t* row = scratch.Write(0, DType::kInt64, {r.longest() + 1}).data<int64_t>();
+    auto* both = scratch.Write(0, DType::kInt64, {parts, CheckedAdd(most_found, most_wanted)})
+                     .data<int64_t>();
+    auto* rows = scratch.Write(1, DType::kInt64, {parts, most_wanted + 1}).data<int64_t>();
     if (num) ws.Data<int64_t>(num)[0] = h.count();
-    for (int64_t i = 0; i < h.count(); ++i) {
-      const Symbols a{found, h.begin(i), h.length(i)}, b{wanted, r.begin(i), r.length(i)};
-      not_empty.Require(!normalized || b.length > 0, "sequence", i, "of length", b.length);
-      const auto distance = static_cast<double>(Distance(a, b, row));
+    ForEachItem(h.count(), parts, [&](int64_t i, int64_t part) {
+      const int64_t length = r.length(i);
+      not_empty.Require(!normalized || length > 0, "sequence", i, "of length", length);
+      int64_t *a = both + part * (most_found + most_wanted), *b = a + most_found;
+      for (int64_t k = 0; k < h.length(i); ++k) a[k] = found[h.begin(i) + k];
+      for (int64_t k = 0; k < length; ++k) b[k] = wanted[r.begin(i) + k];
+      const auto distance =
+          static_cast<double>(Distance(a, h.length(i), b, length, rows + part * (most_wanted + 1)));
       ws.Data<float>(out)[i] =
-          static_cast<float>(normalized ? distance / static_cast<double>(b.length) : distance);
-    }
+          static_cast<float>(normalized ? distance / static_cast<double>(length) : distance);
+    });
   };
 }
 

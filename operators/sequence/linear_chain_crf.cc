@@ -10,6 +10,8 @@
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/sequence/crf.h>
 #include <coracle/operators/sequence/log_sum.h>
+#include <coracle/operators/sequence/parts.h>
+#include <coracle/operators/sequence/sequence_simd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -74,7 +76,8 @@ class ExpWeights {
     for (int part = 0; part < 3; ++part) {
       const int64_t begin = part * tags, end = part < 2 ? begin + tags : (tags + 2) * tags;
       max[part] = static_cast<double>(*std::max_element(w + begin, w + end));
-      for (int64_t i = begin; i < end; ++i) to[i] = std::exp(static_cast<double>(w[i]) - max[part]);
+      std::copy(w + begin, w + end, to + begin);
+      ExpBelow(max[part], end - begin, to + begin);
     }
     start_max_ = max[0];
     stop_max_ = max[1];
@@ -94,25 +97,27 @@ class ExpWeights {
   double start_max_ = 0, stop_max_ = 0, inner_max_ = 0;
 };
 
-// to[i] = exp(x[i] - max x); returns max x.
+// to[i] = exp(x[i] - max x), next to nothing below exp(-700); returns max x.
 template <class T>
 double ExpRow(const T* x, int64_t n, double* to) {
   const auto max = static_cast<double>(*std::max_element(x, x + n));
-  for (int64_t i = 0; i < n; ++i) to[i] = std::exp(static_cast<double>(x[i]) - max);
+  std::copy_n(x, n, to);
+  ExpBelow(max, n, to);
   return max;
 }
 
+// The same for each row; `row` has room for one.
 template <class T>
-void ExpRows(const T* x, int64_t rows, int64_t n, T* to) {
-  for (int64_t i = 0; i < rows; ++i, x += n, to += n) {
-    const T max = *std::max_element(x, x + n);
-    for (int64_t j = 0; j < n; ++j) to[j] = std::exp(x[j] - max);
+void ExpRows(const T* x, int64_t rows, int64_t n, double* row, T* to) {
+  for (int64_t i = 0; i < rows; ++i) {
+    ExpRow(x + i * n, n, row);
+    std::transform(row, row + n, to + i * n, [](double v) { return static_cast<T>(v); });
   }
 }
 
-double Normalize(double* x, int64_t n) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += x[i];
+// x = x y / their sum, which it returns.
+double MultiplyShares(const double* y, int64_t n, double* x) {
+  const double sum = MultiplyBy(y, n, x);
   for (int64_t i = 0; i < n; ++i) x[i] /= sum;
   return sum;
 }
@@ -132,37 +137,30 @@ double Forward(const T* x, int64_t steps, int64_t tags, const ExpWeights& w, con
     if (t == 0) {
       std::copy_n(w.start(), tags, now);
     } else {
-      std::fill_n(now, tags, 0.0);
-      for (int64_t i = 0; i < tags; ++i) {
-        const double before = now[i - tags];
-        const double* row = w.inner() + i * tags;
-        for (int64_t j = 0; j < tags; ++j) now[j] += before * row[j];
-      }
+      VectorTimesSquare(now - tags, w.inner(), tags, now);
     }
-    for (int64_t j = 0; j < tags; ++j) now[j] *= exps[j];
-    log_z += std::log(Normalize(now, tags));
+    log_z += std::log(MultiplyShares(exps, tags, now));
   }
   double end = 0;
   for (int64_t j = 0; j < tags; ++j) end += p.alpha[(steps - 1) * tags + j] * w.stop()[j];
   return log_z + std::log(end);
 }
 
-// The same with logarithms: alpha[t, j] = log of the weight of all paths to tag j of step t.
+// The same with logarithms: alpha[t, j] = log of the weight of all paths to tag j of step t. `w`:
+// the weights in double.
 template <class T>
-double LogForward(const T* x, const T* w, int64_t steps, int64_t tags, double* alpha) {
-  const T *stop = w + tags, *inner = stop + tags;
+double LogForward(const T* x, const double* w, int64_t steps, int64_t tags, double* alpha) {
+  const double *stop = w + tags, *inner = stop + tags;
   for (int64_t t = 0; t < steps; ++t) {
     double* now = alpha + t * tags;
-    const double* before = now - tags;
-    for (int64_t j = 0; j < tags; ++j) {
-      const double sum = t == 0 ? static_cast<double>(w[j]) : LogSum(tags, [&](int64_t i) {
-        return before[i] + static_cast<double>(inner[i * tags + j]);
-      });
-      now[j] = sum + static_cast<double>(x[t * tags + j]);
-    }
+    if (t == 0)
+      std::copy_n(w, tags, now);
+    else
+      LogVectorTimesSquare(now - tags, inner, tags, now);
+    for (int64_t j = 0; j < tags; ++j) now[j] += static_cast<double>(x[t * tags + j]);
   }
   const double* last = alpha + (steps - 1) * tags;
-  return LogSum(tags, [&](int64_t j) { return last[j] + static_cast<double>(stop[j]); });
+  return LogSum(tags, [&](int64_t j) { return last[j] + stop[j]; });
 }
 
 // The score of the given tags.
@@ -185,13 +183,29 @@ void CheckTags(const RunConstraint& known, const IndexReader& label, int64_t beg
     known.Require(label[t] >= 0 && label[t] < tags, "label", label[t], "tags", tags);
 }
 
-// Room for the passes over the longest sequence.
-Passes Room(Workspace& ws, const TensorArg& memory, int64_t steps, int64_t tags) {
-  auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
-  const int64_t size = CheckedMul(steps, tags);
-  double* alpha = scratch.Write(0, DType::kFloat64, {2, size}).data<double>();
-  return {alpha, alpha + size};
-}
+// Room for each thread: the passes over the longest sequence, and `more` rows of tags.
+class Rooms {
+ public:
+  Rooms(Workspace& ws, const TensorArg& memory, const BatchRows& s, int64_t tags, int64_t more)
+      : parts_(
+            PartsOf(s.count(), static_cast<double>(s.longest()) * static_cast<double>(s.count()) *
+                                   static_cast<double>(tags * tags))),
+        size_(CheckedMul(s.longest(), tags)),
+        part_size_(CheckedAdd(CheckedMul(size_, 2), CheckedMul(more, tags))) {
+    auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
+    data_ = scratch.Write(0, DType::kFloat64, {CheckedMul(parts_, part_size_)}).data<double>();
+  }
+  int64_t parts() const { return parts_; }
+  Passes passes(int64_t part) const {
+    double* alpha = data_ + part * part_size_;
+    return {alpha, alpha + size_};
+  }
+  double* more(int64_t part) const { return data_ + part * part_size_ + 2 * size_; }
+
+ private:
+  int64_t parts_, size_, part_size_;
+  double* data_;
+};
 
 // exp(alpha) of each step, scaled to sum 1.
 void SharesOf(double* alpha, int64_t steps, int64_t tags) {
@@ -210,7 +224,8 @@ KernelOf<T> Cost(const PrepareContext& ctx) {
   const SequenceBatch batch(ctx, "Label", "Length", "C4");
   const RunConstraint known(ctx, "C5");
   const int64_t tags = transition.shape[1];
-  const TensorArg weights = ctx.Scratch(DType::kFloat64, transition.shape);
+  // The weights and their exponentials, and a row.
+  const TensorArg weights = ctx.Scratch(DType::kFloat64, {2 * transition.shape[0] + 1, tags});
   const TensorArg memory = ctx.ScratchArray();
   return [=](Workspace& ws) {
     const BatchRows s = batch(ws);
@@ -220,26 +235,30 @@ KernelOf<T> Cost(const PrepareContext& ctx) {
       std::transform(w, w + transition.numel, ws.Data<T>(transition_exps),
                      [](T v) { return std::exp(v); });
     if (alpha) std::fill_n(ws.Data<T>(alpha), alpha.numel, T(0));
-    if (exps) ExpRows(in, x.numel / tags, tags, ws.Data<T>(exps));
-    const ExpWeights exp(w, tags, ws.Data<double>(weights));
+    double *log_weights = ws.Data<double>(weights), *exp_weights = log_weights + transition.numel;
+    if (exps) ExpRows(in, x.numel / tags, tags, exp_weights + transition.numel, ws.Data<T>(exps));
+    std::copy_n(w, transition.numel, log_weights);
+    const ExpWeights exp(w, tags, exp_weights);
     const double spread = SpreadOfWeights(w, tags);
-    const Passes passes = Room(ws, memory, s.longest(), tags);
-    for (int64_t i = 0; i < s.count(); ++i) {
+    const Rooms rooms(ws, memory, s, tags, 0);
+    ForEachItem(s.count(), rooms.parts(), [&](int64_t i, int64_t part) {
       const int64_t begin = s.begin(i), steps = s.length(i);
       ws.Data<T>(cost)[i] = T(0);
-      if (steps == 0) continue;
+      if (steps == 0) return;
+      const Passes passes = rooms.passes(part);
       CheckTimeLimit("computing the cost of a CRF");
       CheckTags(known, labels, begin, steps, tags);
       const bool logs = NeedsLogs(spread, in + begin * tags, steps, tags);
-      const double log_z = logs ? LogForward(in + begin * tags, w, steps, tags, passes.alpha)
-                                : Forward(in + begin * tags, steps, tags, exp, passes);
+      const double log_z =
+          logs ? LogForward(in + begin * tags, log_weights, steps, tags, passes.alpha)
+               : Forward(in + begin * tags, steps, tags, exp, passes);
       const double score = Score(in + begin * tags, w, labels, begin, steps, tags);
       ws.Data<T>(cost)[i] = static_cast<T>(log_z - score);
-      if (!alpha) continue;
+      if (!alpha) return;
       if (logs) SharesOf(passes.alpha, steps, tags);
       std::transform(passes.alpha, passes.alpha + steps * tags, ws.Data<T>(alpha) + begin * tags,
                      [](double v) { return static_cast<T>(v); });
-    }
+    });
   };
 }
 
@@ -253,12 +272,12 @@ void InferCostGrad(InferContext& ctx) {
 }
 
 // The gradients of one sequence's cost times `scale`. to_x and to_w may be null; to_w is added to.
-// `room` is for 2 * tags numbers.
+// `room` is for 3 * tags numbers.
 template <class T>
 class CostGradient {
  public:
   CostGradient(int64_t tags, const ExpWeights& w, double* room)
-      : tags_(tags), w_(w), beta_(room), next_(room + tags) {}
+      : tags_(tags), w_(w), beta_(room), next_(room + tags), shares_(room + 2 * tags) {}
 
   void operator()(const Passes& p, const IndexReader& label, int64_t begin, int64_t steps,
                   double scale, T* to_x, double* to_w) {
@@ -271,8 +290,8 @@ class CostGradient {
         if (to_w) to_w[(2 + label[begin + t]) * tags_ + label[begin + t + 1]] -= scale;
       }
       // next = the marginals of step t, until it is the weight of what follows step t - 1.
-      for (int64_t j = 0; j < tags_; ++j) next_[j] = p.alpha[t * tags_ + j] * beta_[j];
-      Normalize(next_, tags_);
+      std::copy_n(beta_, tags_, next_);
+      MultiplyShares(p.alpha + t * tags_, tags_, next_);
       next_[label[begin + t]] -= 1;
       for (int64_t j = 0; j < tags_; ++j) {
         const double g = next_[j] * scale;
@@ -280,8 +299,8 @@ class CostGradient {
         if (to_w && t == 0) to_w[j] += g;
         if (to_w && t == steps - 1) to_w[tags_ + j] += g;
       }
-      for (int64_t j = 0; j < tags_; ++j) next_[j] = beta_[j] * p.emission[t * tags_ + j];
-      Normalize(next_, tags_);
+      std::copy_n(beta_, tags_, next_);
+      MultiplyShares(p.emission + t * tags_, tags_, next_);
     }
   }
 
@@ -289,55 +308,45 @@ class CostGradient {
   // beta = inner weights times next; adds scale times the posterior of each pair of tags at steps t
   // and t + 1.
   void AddPairs(const Passes& p, int64_t t, double* to_w, double scale) {
-    const double* alpha = p.alpha + t * tags_;
-    double total = 0;
-    for (int64_t i = 0; i < tags_; ++i) {
-      const double* row = w_.inner() + i * tags_;
-      double sum = 0;
-      for (int64_t j = 0; j < tags_; ++j) sum += row[j] * next_[j];
-      beta_[i] = sum;
-      total += alpha[i] * sum;
-    }
+    SquareTimesVector(w_.inner(), next_, tags_, beta_);
     if (!to_w) return;
-    double* inner = to_w + 2 * tags_;
-    for (int64_t i = 0; i < tags_; ++i) {
-      const double* row = w_.inner() + i * tags_;
-      const double share = scale * alpha[i] / total;
-      for (int64_t j = 0; j < tags_; ++j) inner[i * tags_ + j] += share * row[j] * next_[j];
-    }
+    std::copy_n(p.alpha + t * tags_, tags_, shares_);
+    const double total = MultiplyBy(beta_, tags_, shares_);
+    for (int64_t i = 0; i < tags_; ++i) shares_[i] = scale * p.alpha[t * tags_ + i] / total;
+    AddScaledSquare(shares_, w_.inner(), next_, tags_, to_w + 2 * tags_);
   }
 
   int64_t tags_;
   const ExpWeights& w_;
-  double *beta_, *next_;
+  double *beta_, *next_, *shares_;
 };
 
-// The same with logarithms. `room` is for 2 * tags numbers.
+// The same with logarithms. `room` is for 3 * tags numbers.
 template <class T>
-void LogGradient(const T* x, const T* w, const double* alpha, double log_z,
+void LogGradient(const T* x, const double* w, const double* alpha, double log_z,
                  const IndexReader& label, int64_t begin, int64_t steps, int64_t tags, double scale,
                  double* room, T* to_x, double* to_w) {
-  const T *stop = w + tags, *inner = stop + tags;
+  const double *stop = w + tags, *inner = stop + tags;
   // next[j] = the weight of tag j of step t + 1 and what follows it.
-  double *beta = room, *next = room + tags;
+  double *beta = room, *next = room + tags, *shares = room + 2 * tags;
   for (int64_t t = steps - 1; t >= 0; --t) {
     const double* now = alpha + t * tags;
     const int64_t tag = label[begin + t];
+    const bool last = t == steps - 1;
+    if (last)
+      std::copy_n(stop, tags, beta);
+    else
+      LogSquareTimesVector(inner, next, tags, beta);
     for (int64_t i = 0; i < tags; ++i) {
-      const auto follows = [&](int64_t j) {
-        return static_cast<double>(inner[i * tags + j]) + next[j];
-      };
-      const bool last = t == steps - 1;
-      beta[i] = last ? static_cast<double>(stop[i]) : LogSum(tags, follows);
       const double g = (std::exp(now[i] + beta[i] - log_z) - (i == tag ? 1 : 0)) * scale;
       if (to_x) to_x[t * tags + i] = static_cast<T>(g);
-      if (!to_w) continue;
-      if (t == 0) to_w[i] += g;
-      if (last) to_w[tags + i] += g;
-      double* pairs = to_w + (2 + i) * tags;
-      for (int64_t j = 0; j < tags && !last; ++j)
-        pairs[j] += std::exp(now[i] + follows(j) - log_z) * scale;
-      if (i == tag && !last) pairs[label[begin + t + 1]] -= scale;
+      if (to_w && t == 0) to_w[i] += g;
+      if (to_w && last) to_w[tags + i] += g;
+    }
+    if (to_w && !last) {
+      for (int64_t i = 0; i < tags; ++i) shares[i] = now[i] - log_z;
+      AddExpSquare(shares, inner, next, tags, scale, to_w + 2 * tags);
+      to_w[(2 + tag) * tags + label[begin + t + 1]] -= scale;
     }
     for (int64_t j = 0; j < tags; ++j) next[j] = beta[j] + static_cast<double>(x[t * tags + j]);
   }
@@ -351,24 +360,27 @@ KernelOf<T> CostGrad(const PrepareContext& ctx) {
   const SequenceBatch batch(ctx, "Label", "Length", "C4");
   const RunConstraint known(ctx, "C5");
   const int64_t tags = transition.shape[1];
-  // The weights' exponentials, the sum of their gradients, and two rows.
-  const TensorArg weights = ctx.Scratch(DType::kFloat64, {2 * transition.shape[0] + 2, tags});
+  // The weights and their exponentials.
+  const TensorArg weights = ctx.Scratch(DType::kFloat64, {2, transition.numel});
   const TensorArg memory = ctx.ScratchArray();
   return [=](Workspace& ws) {
     const BatchRows s = batch(ws);
     const T *in = ws.Data<const T>(x), *w = ws.Data<const T>(transition);
     const IndexReader labels(ws, label);
-    double* exps = ws.Data<double>(weights);
-    double* sums = exps + transition.numel;
-    const ExpWeights exp(w, tags, exps);
+    double* log_weights = ws.Data<double>(weights);
+    std::copy_n(w, transition.numel, log_weights);
+    const ExpWeights exp(w, tags, log_weights + transition.numel);
     const double spread = SpreadOfWeights(w, tags);
-    const Passes passes = Room(ws, memory, s.longest(), tags);
-    CostGradient<T> gradient(tags, exp, sums + transition.numel);
-    std::fill_n(sums, transition.numel, 0.0);
+    // Three rows, then the sum of the gradients of the weights.
+    const Rooms rooms(ws, memory, s, tags, 3 + transition.shape[0]);
+    for (int64_t part = 0; part < rooms.parts(); ++part)
+      std::fill_n(rooms.more(part) + 3 * tags, transition.numel, 0.0);
     if (dx) std::fill_n(ws.Data<T>(dx), dx.numel, T(0));
-    for (int64_t i = 0; i < s.count(); ++i) {
+    ForEachItem(s.count(), rooms.parts(), [&](int64_t i, int64_t part) {
       const int64_t begin = s.begin(i), steps = s.length(i);
-      if (steps == 0) continue;
+      if (steps == 0) return;
+      const Passes passes = rooms.passes(part);
+      double *room = rooms.more(part), *sums = room + 3 * tags;
       CheckTimeLimit("computing the gradient of a CRF");
       CheckTags(known, labels, begin, steps, tags);
       const T* rows = in + begin * tags;
@@ -376,17 +388,19 @@ KernelOf<T> CostGrad(const PrepareContext& ctx) {
       T* to_x = dx ? ws.Data<T>(dx) + begin * tags : nullptr;
       double* to_w = dw ? sums : nullptr;
       if (NeedsLogs(spread, rows, steps, tags)) {
-        const double log_z = LogForward(rows, w, steps, tags, passes.alpha);
-        LogGradient(rows, w, passes.alpha, log_z, labels, begin, steps, tags, scale,
-                    sums + transition.numel, to_x, to_w);
+        const double log_z = LogForward(rows, log_weights, steps, tags, passes.alpha);
+        LogGradient(rows, log_weights, passes.alpha, log_z, labels, begin, steps, tags, scale, room,
+                    to_x, to_w);
       } else {
         Forward(rows, steps, tags, exp, passes);
-        gradient(passes, labels, begin, steps, scale, to_x, to_w);
+        CostGradient<T>(tags, exp, room)(passes, labels, begin, steps, scale, to_x, to_w);
       }
+    });
+    for (int64_t k = 0; dw && k < transition.numel; ++k) {
+      double sum = 0;
+      for (int64_t part = 0; part < rooms.parts(); ++part) sum += rooms.more(part)[3 * tags + k];
+      ws.Data<T>(dw)[k] = static_cast<T>(sum);
     }
-    if (dw)
-      std::transform(sums, sums + transition.numel, ws.Data<T>(dw),
-                     [](double v) { return static_cast<T>(v); });
   };
 }
 

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 namespace {
@@ -105,6 +106,65 @@ TEST(LinearChainCrf, AgreesWithTryingAllTaggings) {
           .Expect("LogLikelihood", {count, 1}, tagging.Costs())
           .CheckGradient({"Emission", "Transition"});
     }
+  }
+}
+
+double LogAdd(double a, double b) {
+  return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
+}
+
+// Numbers of tags around the sizes of vectors, against a sum over tags in logarithms.
+TEST(LinearChainCrf, ManyTags) {
+  std::mt19937 random(8);
+  std::uniform_real_distribution<double> uniform(-3, 3);
+  for (const int64_t tags : {7, 8, 9, 33, 70}) {
+    const std::vector<int64_t> offsets{0, 5, 5, 6, 20};
+    std::vector<double> x(static_cast<size_t>(20 * tags)), costs;
+    std::vector<double> w(static_cast<size_t>((tags + 2) * tags));
+    Ints label;
+    for (double& v : x) v = uniform(random);
+    for (double& v : w) v = uniform(random);
+    // Forbidden transitions where the number is odd: the pass with logarithms.
+    for (size_t i = static_cast<size_t>(2 * tags); tags % 2 == 1 && i < w.size(); i += 5)
+      w[i] = -1000;
+    for (int i = 0; i < 20; ++i)
+      label.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(tags)));
+    const auto at = [&](const std::vector<double>& m, int64_t i, int64_t j) {
+      return m[static_cast<size_t>(i * tags + j)];
+    };
+    for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+      std::vector<double> paths;
+      double score = 0;
+      for (int64_t t = offsets[s]; t < offsets[s + 1]; ++t) {
+        const bool first = t == offsets[s];
+        const int64_t tag = label[static_cast<size_t>(t)];
+        score += at(x, t, tag);
+        score += first ? at(w, 0, tag) : at(w, 2 + label[static_cast<size_t>(t - 1)], tag);
+        std::vector<double> next;
+        for (int64_t j = 0; j < tags; ++j) {
+          double sum = first ? at(w, 0, j) : paths[0] + at(w, 2, j);
+          for (int64_t i = 1; i < tags && !first; ++i)
+            sum = LogAdd(sum, paths[static_cast<size_t>(i)] + at(w, 2 + i, j));
+          next.push_back(sum + at(x, t, j));
+        }
+        paths = next;
+      }
+      costs.push_back(0);
+      if (paths.empty()) continue;
+      double z = paths[0] + at(w, 1, 0);
+      for (int64_t j = 1; j < tags; ++j) z = LogAdd(z, paths[static_cast<size_t>(j)] + at(w, 1, j));
+      costs.back() = z - score - at(w, 1, label[static_cast<size_t>(offsets[s + 1] - 1)]);
+    }
+    const LoD lod{{0, 5, 5, 6, 20}};
+    const Threads threads(1 + static_cast<int>(tags % 3));
+    OpTest("linear_chain_crf")
+        .Input("Emission", {20, tags}, x)
+        .Lod(lod)
+        .Input("Transition", {tags + 2, tags}, w)
+        .IntInput("Label", {20, 1}, label)
+        .Lod(lod)
+        .Expect("LogLikelihood", {4, 1}, costs)
+        .CheckGradient({"Emission", "Transition"});
   }
 }
 
