@@ -1,9 +1,11 @@
 // sequence_conv: convolution over the rows of each sequence.
 
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
@@ -92,6 +94,132 @@ KernelOf<T> Conv(const PrepareContext& ctx) {
   };
 }
 
+// The contexts of rows in blocks, as rows of a matrix: Out = contexts * Filter.
+class Contexts {
+ public:
+  Contexts(const PrepareContext& ctx, const TensorArg& x)
+      : rows_(x.shape[0]),
+        depth_(x.shape[1]),
+        window_(WindowOf(ctx)),
+        padded_(ctx.Attr<bool>("paddingTrainable")) {
+    // A block fits into a cache, or else is long enough for its products to be the work.
+    block_ = std::min(rows_, std::max<int64_t>(16, (1 << 18) / (1 + width())));
+    // One row is its own context.
+    if (window_.length > 1 || window_.start != 0)
+      memory_ = ctx.Scratch(DType::kFloat32, {block_, width()});
+  }
+
+  int64_t block() const { return block_; }
+  int64_t width() const { return window_.length * depth_; }
+  explicit operator bool() const { return static_cast<bool>(memory_); }  // whether they are copies
+  float* Memory(Workspace& ws) const { return ws.Data<float>(memory_); }
+
+  // visit(first row, rows) for each block.
+  template <class Visit>
+  void ForEachBlock(const Visit& visit) const {
+    for (int64_t first = 0; first < rows_; first += block_) {
+      CheckTimeLimit("convolving sequences");
+      visit(first, std::min(block_, rows_ - first));
+    }
+  }
+
+  // The contexts of `count` rows from `first` on.
+  const float* Copy(Workspace& ws, const Sequences& s, int64_t first, int64_t count,
+                    const float* in, const float* pad) const {
+    if (!memory_) return in + first * depth_;
+    float* to = Memory(ws);
+    ParallelFor(count, 1 + 16384 / (1 + width()), [&](int64_t begin, int64_t end) {
+      ForEachPart(s, first + begin, first + end, [&](int64_t t, const Part& part) {
+        float* row = to + (t - first) * width();
+        for (int64_t j = 0; j < window_.length; ++j) {
+          const int64_t outside = PaddingRow(part, j);
+          if (j == part.begin && j < part.end) {
+            std::copy_n(in + part.row * depth_, (part.end - part.begin) * depth_, row + j * depth_);
+            j = part.end - 1;
+          } else if (outside < 0) {
+            std::fill_n(row + j * depth_, depth_, 0.0f);
+          } else {
+            std::copy_n(pad + outside * depth_, depth_, row + j * depth_);
+          }
+        }
+      });
+    });
+    return to;
+  }
+
+  // Adds gradients of contexts, in Memory, to those of the rows in them.
+  void AddBack(Workspace& ws, const Sequences& s, int64_t first, int64_t count, float* to_x,
+               float* to_pad) const {
+    const float* from = Memory(ws);
+    ForEachPart(s, first, first + count, [&](int64_t t, const Part& part) {
+      const float* row = from + (t - first) * width();
+      const auto add = [&](int64_t j, int64_t n, float* to) {
+        for (int64_t k = 0; k < n * depth_; ++k) to[k] += row[j * depth_ + k];
+      };
+      if (to_x && part.begin < part.end)
+        add(part.begin, part.end - part.begin, to_x + part.row * depth_);
+      for (int64_t j = 0; to_pad && j < window_.length; ++j) {
+        if (j < part.begin || j >= part.end) add(j, 1, to_pad + PaddingRow(part, j) * depth_);
+      }
+    });
+  }
+
+ private:
+  // The places [begin, end) of a context that hold rows of the sequence, from `row` on; those
+  // before and behind are `before` places from the begin of the sequence, and `behind` from its
+  // end.
+  struct Part {
+    int64_t begin, end, row, before, behind;
+  };
+
+  // visit(t, part) for the rows [first, last).
+  template <class Visit>
+  void ForEachPart(const Sequences& s, int64_t first, int64_t last, const Visit& visit) const {
+    int64_t low = 0, high = s.count();  // the sequence of `first` is in [low, high)
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      (s.begin(middle) <= first ? low : high) = middle;
+    }
+    for (int64_t t = first; t < last; ++t) {
+      while (s.end(low) <= t) ++low;
+      const int64_t q = t - s.begin(low) + window_.start, n = s.length(low);
+      const int64_t begin = std::clamp<int64_t>(-q, 0, window_.length);
+      const int64_t end = std::clamp<int64_t>(n - q, begin, window_.length);
+      visit(t, Part{begin, end, s.begin(low) + q + begin, q, q - n});
+    }
+  }
+  // The row of PaddingData at place j outside of the sequence; -1: zeros.
+  int64_t PaddingRow(const Part& part, int64_t j) const {
+    if (!padded_) return -1;
+    return part.before + j < 0 ? window_.up + part.before + j : window_.up + part.behind + j;
+  }
+
+  int64_t rows_, depth_, block_ = 0;
+  Window window_;
+  bool padded_;
+  TensorArg memory_;
+};
+
+Kernel FastConv(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), filter = ctx.Input("Filter"), out = ctx.Output("Out");
+  const int64_t filters = filter.shape[1];
+  if (x.dtype != DType::kFloat32 || filter.numel == 0) return {};
+  const bool padded = ctx.Attr<bool>("paddingTrainable");
+  const TensorArg padding = padded ? ctx.Input("PaddingData") : TensorArg();
+  const SequencesArg sequences(ctx, "X", "C5");
+  const Contexts contexts(ctx, x);
+  return [=](Workspace& ws) {
+    const Sequences s = sequences(ws);
+    const auto *in = ws.Data<const float>(x), *weights = ws.Data<const float>(filter);
+    const float* pad = padded ? ws.Data<const float>(padding) : nullptr;
+    float* o = ws.Data<float>(out);
+    contexts.ForEachBlock([&](int64_t first, int64_t count) {
+      RunGemm<float>({.m = count, .n = filters, .k = contexts.width()}, KernelMode::kAuto,
+                     contexts.Copy(ws, s, first, count, in, pad), weights, o + first * filters);
+    });
+  };
+}
+
 void InferConvGrad(InferContext& ctx) {
   RequireOutGrad(ctx, "C6", ConvOut(ctx));
   for (const char* slot : {"X", "Filter", "PaddingData"}) {
@@ -138,6 +266,43 @@ KernelOf<T> ConvGrad(const PrepareContext& ctx) {
   };
 }
 
+Kernel FastConvGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), filter = ctx.Input("Filter"), dout = ctx.Input("Out@GRAD");
+  const int64_t filters = filter.shape[1];
+  if (x.dtype != DType::kFloat32 || filter.numel == 0) return {};
+  const bool padded = ctx.Attr<bool>("paddingTrainable");
+  const TensorArg padding = padded ? ctx.Input("PaddingData") : TensorArg();
+  const TensorArg dx = ctx.Output("X@GRAD"), dfilter = ctx.Output("Filter@GRAD");
+  const TensorArg dpadding = ctx.Output("PaddingData@GRAD");
+  const SequencesArg sequences(ctx, "X", "C5");
+  const Contexts contexts(ctx, x);
+  return [=](Workspace& ws) {
+    const Sequences s = sequences(ws);
+    const auto *in = ws.Data<const float>(x), *weights = ws.Data<const float>(filter);
+    const auto *pad = padded ? ws.Data<const float>(padding) : nullptr,
+               *given = ws.Data<const float>(dout);
+    const auto zeros = [&](const TensorArg& arg) {
+      float* data = arg ? ws.Data<float>(arg) : nullptr;
+      if (data) std::fill_n(data, arg.numel, 0.0f);
+      return data;
+    };
+    float *to_x = zeros(dx), *to_filter = zeros(dfilter), *to_pad = zeros(dpadding);
+    if (!padded) to_pad = nullptr;
+    contexts.ForEachBlock([&](int64_t first, int64_t count) {
+      const float* g = given + first * filters;
+      if (to_filter)
+        RunGemm<float>(
+            {.m = contexts.width(), .n = filters, .k = count, .transpose_a = true, .beta = 1.0f},
+            KernelMode::kAuto, contexts.Copy(ws, s, first, count, in, pad), g, to_filter);
+      if (!to_x && !to_pad) return;
+      RunGemm<float>({.m = count, .n = contexts.width(), .k = filters, .transpose_b = true},
+                     KernelMode::kAuto, g, weights,
+                     contexts ? contexts.Memory(ws) : to_x + first * contexts.width());
+      if (contexts) contexts.AddBack(ws, s, first, count, to_x, to_pad);
+    });
+  };
+}
+
 void DeclareConv(OpDef& def) {
   def.Input("X", "floating-point tensor [rows, D] with LoD")
       .Input("Filter", "tensor [contextLength * D, M] of X's dtype")
@@ -167,7 +332,8 @@ void RegisterSequenceConv(OpRegistry& ops) {
           .Attr<bool>("paddingTrainable", false, "take PaddingData")
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ConvOut(ctx)); })
           .GradientOp({"X", "Filter", "PaddingData"})
-          .Reference(Conv<float>, Conv<double>));
+          .Reference(Conv<float>, Conv<double>)
+          .Fast(FastConv));
   ops.Add(OpDef("sequence_conv_grad")
               .Doc("Gradients of sequence_conv.")
               .ConstraintsOf("sequence_conv", {"C1", "C2", "C3", "C4", "C5"})
@@ -180,7 +346,8 @@ void RegisterSequenceConv(OpRegistry& ops) {
               .AttrsOf("sequence_conv")
               .NoGradient("second derivatives of sequence ops are not provided")
               .Infer(InferConvGrad)
-              .Reference(ConvGrad<float>, ConvGrad<double>));
+              .Reference(ConvGrad<float>, ConvGrad<double>)
+              .Fast(FastConvGrad));
 }
 
 }  // namespace coracle

@@ -2,6 +2,7 @@
 // tensor says.
 
 #include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -82,16 +83,18 @@ Kernel Expand(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     Tensor& result = ResizeOutput(ws, out, x.dtype, WithRows(x.shape, repeats.Rows(ws)));
     const RowCopy copy(ws.Data<const void>(x), result.raw(), bytes);
+    // Parts of X are the sequences of Out only where X has sequences.
+    const bool sequences = !ws.LodOf(x).empty();
     std::vector<uint64_t> offsets{0};
     int64_t to = 0;
     repeats.ForEach(ws, [&](int64_t begin, int64_t end, int64_t count) {
       for (int64_t k = 0; k < count; ++k) {
         copy(begin, to, end - begin);
         to += end - begin;
-        offsets.push_back(static_cast<uint64_t>(to));
+        if (sequences) offsets.push_back(static_cast<uint64_t>(to));
       }
     });
-    if (!ws.LodOf(x).empty()) result.lod() = {std::move(offsets)};
+    if (sequences) result.lod() = {std::move(offsets)};
   };
 }
 
@@ -152,6 +155,9 @@ class RowsOfY {
   RunConstraint same_count_;
 };
 
+// The least number of so many sequences, with so many elements in all, that are worth a thread.
+int64_t Grain(int64_t count, int64_t numel) { return 1 + count * 16384 / (1 + numel); }
+
 Kernel ExpandAs(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const RowsOfY sequences(ctx);
@@ -159,9 +165,11 @@ Kernel ExpandAs(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const Sequences s = sequences(ws);
     const RowCopy copy(ws.Data<const void>(x), ws.Data<void>(out), bytes);
-    for (int64_t i = 0; i < s.count(); ++i) {
-      for (int64_t r = s.begin(i); r < s.end(i); ++r) copy(i, r, 1);
-    }
+    ParallelFor(s.count(), Grain(s.count(), out.numel), [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        for (int64_t r = s.begin(i); r < s.end(i); ++r) copy(i, r, 1);
+      }
+    });
   };
 }
 
@@ -180,12 +188,14 @@ KernelOf<T> ExpandAsGrad(const PrepareContext& ctx) {
     const Sequences s = sequences(ws);
     const T* from = ws.Data<const T>(dout);
     T* to = ws.Data<T>(dx);
-    std::fill_n(to, dx.numel, T(0));
-    for (int64_t i = 0; i < s.count(); ++i) {
-      for (int64_t r = s.begin(i); r < s.end(i); ++r) {
-        for (int64_t j = 0; j < width; ++j) to[i * width + j] += from[r * width + j];
+    ParallelFor(s.count(), Grain(s.count(), dout.numel), [&](int64_t first, int64_t last) {
+      std::fill(to + first * width, to + last * width, T(0));
+      for (int64_t i = first; i < last; ++i) {
+        for (int64_t r = s.begin(i); r < s.end(i); ++r) {
+          for (int64_t j = 0; j < width; ++j) to[i * width + j] += from[r * width + j];
+        }
       }
-    }
+    });
   };
 }
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 namespace coracle {
 namespace {
@@ -31,14 +32,28 @@ void InferPool(InferContext& ctx) {
   ctx.SetOutput("MaxIndex", out);
 }
 
-// The first row with the largest value of column j.
-template <class T>
-int64_t MaxRow(const T* x, int64_t width, int64_t j, int64_t begin, int64_t end) {
-  int64_t best = begin;
-  for (int64_t r = begin + 1; r < end; ++r) {
-    if (x[r * width + j] > x[best * width + j]) best = r;
+// Calls visit(j, the first row with the largest value of column j) for each column. Goes row by row
+// over some columns at a time.
+template <class T, class Visit>
+void ForEachMaxRow(const T* x, int64_t width, int64_t begin, int64_t end, const Visit& visit) {
+  constexpr int64_t kColumns = 64;
+  T best[kColumns];
+  std::conditional_t<sizeof(T) == 4, int32_t, int64_t> row[kColumns];
+  for (int64_t first = 0; first < width; first += kColumns) {
+    const int64_t columns = std::min(kColumns, width - first);
+    std::copy_n(x + begin * width + first, columns, best);
+    std::fill_n(row, columns, 0);
+    for (int64_t r = begin + 1; r < end; ++r) {
+      const T* from = x + r * width + first;
+      const auto at = static_cast<std::remove_reference_t<decltype(row[0])>>(r - begin);
+      for (int64_t j = 0; j < columns; ++j) {
+        const bool better = from[j] > best[j];
+        best[j] = better ? from[j] : best[j];
+        row[j] = better ? at : row[j];
+      }
+    }
+    for (int64_t j = 0; j < columns; ++j) visit(first + j, begin + int64_t{row[j]});
   }
-  return best;
 }
 
 // The factor of a sum over n rows.
@@ -54,7 +69,8 @@ void PoolOne(const std::string& type, const T* x, int64_t begin, int64_t end, in
   if (type == "FIRST" || type == "LAST") {
     std::copy_n(x + (type == "FIRST" ? begin : end - 1) * width, width, out);
   } else if (type == "MAX") {
-    for (int64_t j = 0; j < width; ++j) out[j] = x[MaxRow(x, width, j, begin, end) * width + j];
+    ForEachMaxRow(x, width, begin, end,
+                  [&](int64_t j, int64_t row) { out[j] = x[row * width + j]; });
   } else {
     std::fill_n(out, width, T(0));
     for (int64_t r = begin; r < end; ++r) {
@@ -79,20 +95,24 @@ KernelOf<T> Pool(const PrepareContext& ctx) {
     const T* in = ws.Data<const T>(x);
     T* pooled = ws.Data<T>(out);
     int32_t* rows = index ? ws.Data<int32_t>(index) : nullptr;
-    ParallelFor(
-        s.count(), 1 + 16384 / std::max<int64_t>(1, width), [&](int64_t first, int64_t last) {
-          for (int64_t i = first; i < last; ++i) {
-            if (s.length(i) > 0)
-              PoolOne(type, in, s.begin(i), s.end(i), width, pooled + i * width);
-            else
-              std::fill_n(pooled + i * width, width, pad);
-            for (int64_t j = 0; rows && j < width; ++j) {
-              const bool max = type == "MAX" && s.length(i) > 0;
-              rows[i * width + j] =
-                  max ? static_cast<int32_t>(MaxRow(in, width, j, s.begin(i), s.end(i))) : -1;
-            }
-          }
-        });
+    ParallelFor(s.count(), 1 + 16384 * s.count() / (1 + x.numel), [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        T* to = pooled + i * width;
+        int32_t* chosen = rows ? rows + i * width : nullptr;
+        if (chosen && type == "MAX" && s.length(i) > 0) {
+          ForEachMaxRow(in, width, s.begin(i), s.end(i), [&](int64_t j, int64_t row) {
+            to[j] = in[row * width + j];
+            chosen[j] = static_cast<int32_t>(row);
+          });
+          continue;
+        }
+        if (s.length(i) > 0)
+          PoolOne(type, in, s.begin(i), s.end(i), width, to);
+        else
+          std::fill_n(to, width, pad);
+        if (chosen) std::fill_n(chosen, width, -1);
+      }
+    });
   };
 }
 
@@ -112,27 +132,26 @@ KernelOf<T> PoolGrad(const PrepareContext& ctx) {
     const T *in = ws.Data<const T>(x), *given = ws.Data<const T>(dout);
     T* to = ws.Data<T>(dx);
     const bool sum = type == "SUM" || type == "AVERAGE" || type == "SQRT";
-    ParallelFor(
-        s.count(), 1 + 16384 / std::max<int64_t>(1, width), [&](int64_t first, int64_t last) {
-          for (int64_t i = first; i < last; ++i) {
-            const T* g = given + i * width;
-            if (sum) {
-              const T factor = Factor<T>(type, s.length(i));
-              for (int64_t r = s.begin(i); r < s.end(i); ++r) {
-                for (int64_t j = 0; j < width; ++j) to[r * width + j] = factor * g[j];
-              }
-              continue;
-            }
-            std::fill(to + s.begin(i) * width, to + s.end(i) * width, T(0));
-            if (s.length(i) == 0) continue;
-            for (int64_t j = 0; j < width; ++j) {
-              const int64_t row = type == "FIRST"  ? s.begin(i)
-                                  : type == "LAST" ? s.end(i) - 1
-                                                   : MaxRow(in, width, j, s.begin(i), s.end(i));
-              to[row * width + j] = g[j];
-            }
+    ParallelFor(s.count(), 1 + 16384 * s.count() / (1 + x.numel), [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const T* g = given + i * width;
+        if (sum) {
+          const T factor = Factor<T>(type, s.length(i));
+          for (int64_t r = s.begin(i); r < s.end(i); ++r) {
+            for (int64_t j = 0; j < width; ++j) to[r * width + j] = factor * g[j];
           }
-        });
+          continue;
+        }
+        std::fill(to + s.begin(i) * width, to + s.end(i) * width, T(0));
+        if (s.length(i) == 0) continue;
+        if (type == "MAX") {
+          ForEachMaxRow(in, width, s.begin(i), s.end(i),
+                        [&](int64_t j, int64_t row) { to[row * width + j] = g[j]; });
+        } else {
+          std::copy_n(g, width, to + (type == "FIRST" ? s.begin(i) : s.end(i) - 1) * width);
+        }
+      }
+    });
   };
 }
 

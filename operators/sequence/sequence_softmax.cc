@@ -1,9 +1,11 @@
 // sequence_softmax: softmax inside each sequence.
 
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/rules/same_type.h>
 #include <coracle/operators/sequence/sequences.h>
 
@@ -39,6 +41,40 @@ KernelOf<T> Softmax(const PrepareContext& ctx) {
   };
 }
 
+// Calls row(sequence's first element, its length) for each sequence with rows, on several threads.
+template <class Row>
+void ForEachSequence(const Sequences& s, int64_t numel, const Row& row) {
+  ParallelFor(s.count(), 1 + 16384 * s.count() / (1 + numel), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (s.length(i) > 0) row(s.begin(i), s.length(i));
+    }
+  });
+}
+
+Kernel FastSoftmax(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (x.dtype != DType::kFloat32) return {};
+  const SequencesArg sequences(ctx, "X", "C2", kAnyLevels);
+  return [=](Workspace& ws) {
+    const float* in = ws.Data<const float>(x);
+    float* o = ws.Data<float>(out);
+    ForEachSequence(sequences(ws), x.numel,
+                    [&](int64_t at, int64_t n) { SoftmaxRow(in + at, o + at, n); });
+  };
+}
+
+Kernel FastSoftmaxGrad(const PrepareContext& ctx) {
+  const TensorArg out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  if (out.dtype != DType::kFloat32) return {};
+  const SequencesArg sequences(ctx, "X", "C2", kAnyLevels);
+  return [=](Workspace& ws) {
+    const float *y = ws.Data<const float>(out), *g = ws.Data<const float>(dout);
+    float* to = ws.Data<float>(dx);
+    ForEachSequence(sequences(ws), out.numel,
+                    [&](int64_t at, int64_t n) { SoftmaxGradRow(y + at, g + at, to + at, n); });
+  };
+}
+
 template <class T>
 KernelOf<T> SoftmaxGrad(const PrepareContext& ctx) {
   const TensorArg out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
@@ -71,7 +107,8 @@ void RegisterSequenceSoftmax(OpRegistry& ops) {
                 ctx.SetOutput("Out", ctx.Input("X"));
               })
               .GradientOp({"X", "Out"})
-              .Reference(Softmax<float>, Softmax<double>));
+              .Reference(Softmax<float>, Softmax<double>)
+              .Fast(FastSoftmax));
   ops.Add(OpDef("sequence_softmax_grad")
               .Doc("Gradient of sequence_softmax: X@GRAD = (Out@GRAD - the sum of Out@GRAD * Out "
                    "over the sequence) * Out.")
@@ -88,7 +125,8 @@ void RegisterSequenceSoftmax(OpRegistry& ops) {
                 RequireSameType(ctx, "C3", "Out@GRAD", "X");
                 ctx.SetOutput("X@GRAD", ctx.Input("X"));
               })
-              .Reference(SoftmaxGrad<float>, SoftmaxGrad<double>));
+              .Reference(SoftmaxGrad<float>, SoftmaxGrad<double>)
+              .Fast(FastSoftmaxGrad));
 }
 
 }  // namespace coracle

@@ -1,4 +1,5 @@
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 namespace {
@@ -51,6 +52,34 @@ TEST(SequenceConv, Padding) {
       .RandomInput("Filter", {4, 3})
       .RandomInput("PaddingData", {3, 2})
       .CheckGradient({"X", "Filter", "PaddingData"});
+}
+
+// Contexts that reach over both ends of short sequences, and batches of several blocks.
+TEST(SequenceConv, FastKernel) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 24; ++round) {
+    const int64_t depth = round == 0 ? 2000 : 1 + static_cast<int64_t>(random() % 20);
+    const auto length = static_cast<int32_t>(1 + random() % 6);
+    const auto start = static_cast<int32_t>(random() % 9) - 5;
+    LoD lod{{0}};
+    const uint64_t count = round % 5;
+    for (uint64_t i = 0; i < count; ++i) lod[0].push_back(lod[0].back() + random() % 12);
+    const auto rows = static_cast<int64_t>(lod[0].back());
+    const int64_t padding = std::max(0, -start) + std::max(0, start + length - 1);
+    const bool padded = padding > 0 && round % 2 == 1;
+    OpTest test("sequence_conv");
+    test.Attr("contextLength", length).Attr("contextStart", start);
+    test.RandomInput("X", {rows, depth}).Lod(lod);
+    test.RandomInput("Filter", {length * depth, 1 + static_cast<int64_t>(random() % 9)});
+    if (padded) test.Attr("paddingTrainable", true).RandomInput("PaddingData", {padding, depth});
+    SCOPED_TRACE(testing::Message() << round << ": " << length << " from " << start);
+    const Threads threads(1 + round % 3);
+    test.CheckFast(1e-5);
+  }
+  OpTest long_rows("sequence_conv");
+  long_rows.Attr("contextLength", 3).Attr("contextStart", -1);
+  long_rows.RandomInput("X", {100, 9000}).Lod({{0, 30, 30, 95, 100}});
+  long_rows.RandomInput("Filter", {27000, 2}).CheckFast(1e-4);
 }
 
 OpTest With(int32_t length, const Shape& x, const Shape& filter) {

@@ -30,6 +30,31 @@ TEST(SequencePool, Values) {
   Pool("SUM").Expect("MaxIndex", {4, 2}, std::vector<double>(8, -1));
 }
 
+// Many columns, with equal elements: the first largest of each.
+TEST(SequencePool, WideRows) {
+  constexpr int64_t kRows = 9, kWidth = 150;
+  std::vector<double> x, largest, index;
+  for (int64_t i = 0; i < kRows * kWidth; ++i) x.push_back(static_cast<double>(i * 7919 % 101 % 5));
+  const std::vector<int64_t> offsets{0, 4, 9};
+  for (size_t s = 0; s < 2; ++s) {
+    for (int64_t j = 0; j < kWidth; ++j) {
+      int64_t best = offsets[s];
+      for (int64_t r = best; r < offsets[s + 1]; ++r) {
+        if (x[static_cast<size_t>(r * kWidth + j)] > x[static_cast<size_t>(best * kWidth + j)])
+          best = r;
+      }
+      largest.push_back(x[static_cast<size_t>(best * kWidth + j)]);
+      index.push_back(static_cast<double>(best));
+    }
+  }
+  OpTest("sequence_pool")
+      .Attr("pooltype", std::string("MAX"))
+      .Input("X", {kRows, kWidth}, x)
+      .Lod({{0, 4, 9}})
+      .Expect("Out", {2, kWidth}, largest)
+      .Expect("MaxIndex", {2, kWidth}, index);
+}
+
 TEST(SequencePool, TheFirstOfEqualElements) {
   OpTest("sequence_pool")
       .Attr("pooltype", std::string("MAX"))

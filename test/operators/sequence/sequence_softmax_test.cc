@@ -19,6 +19,14 @@ TEST(SequenceSoftmax, Values) {
       .Expect("Out", {2}, {0.5, 0.5});
 }
 
+TEST(SequenceSoftmax, FastKernel) {
+  OpTest("sequence_softmax")
+      .RandomInput("X", {120}, -30, 30)
+      .Lod({{0, 1, 1, 9, 24, 57, 120}})
+      .CheckFast(1e-5);
+  OpTest("sequence_softmax").RandomInput("X", {0, 1}).Lod({{0, 0}}).CheckFast();
+}
+
 TEST(SequenceSoftmax, Constraints) {
   OpTest("sequence_softmax")
       .Input("X", {1, 2}, {1, 2})
