@@ -124,29 +124,29 @@ template <class T>
 struct Logits {
   const T *x, *w, *bias;
   int64_t width;
+  KernelMode mode;
   double operator()(int64_t i, int64_t row) const {
     double z = bias ? static_cast<double>(bias[row]) : 0;
-    for (int64_t d = 0; d < width; ++d)
-      z += static_cast<double>(x[i * width + d]) * static_cast<double>(w[row * width + d]);
+    z += DotOf(x + i * width, w + row * width, width, mode);
     return z < -kLargestLogit ? -kLargestLogit : z > kLargestLogit ? kLargestLogit : z;
   }
 };
 template <class T>
 Logits<T> LogitsOf(const Workspace& ws, const TensorArg& x, const TensorArg& w,
-                   const TensorArg& bias) {
+                   const TensorArg& bias, KernelMode mode) {
   return {ws.Data<const T>(x), ws.Data<const T>(w), bias ? ws.Data<const T>(bias) : nullptr,
-          x.shape[1]};
+          x.shape[1], mode};
 }
 
 template <class T>
-KernelOf<T> Forward(const PrepareContext& ctx) {
+KernelOf<T> Forward(const PrepareContext& ctx, KernelMode mode) {
   const TensorArg x = ctx.Input("X"), w = ctx.Input("W"), bias = ctx.Input("Bias");
   const TensorArg out = ctx.Output("Out"), pre_out = ctx.Output("PreOut");
   const TensorArg w_out = ctx.Output("W_Out");
   const Paths paths(ctx);
   const int64_t longest = paths.longest();
   return [=](Workspace& ws) {
-    const Logits<T> logit = LogitsOf<T>(ws, x, w, bias);
+    const Logits<T> logit = LogitsOf<T>(ws, x, w, bias, mode);
     T* pre = pre_out ? ws.Data<T>(pre_out) : nullptr;
     if (pre) std::fill_n(pre, pre_out.numel, static_cast<T>(std::log(2.0)));
     ParallelFor(x.shape[0], 1 + 1024 / (1 + logit.width), [&](int64_t begin, int64_t end) {
@@ -169,26 +169,17 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
 }
 
 // With s = (sigmoid(z) - bit) dOut on the path: dX = sum s W[row], dW[row] += s X, dBias[row] += s.
-template <class T, class Turn>
-void ForEachSlope(const Paths& paths, const Logits<T>& logit, const Workspace& ws, const T* dout,
-                  int64_t samples, const Turn& turn) {
-  for (int64_t i = 0; i < samples; ++i) {
-    paths.ForEachTurn(ws, i, [&](int64_t, int64_t row, bool right) {
-      const double p = 1 / (1 + std::exp(-logit(i, row)));
-      turn(i, row, static_cast<T>((right ? p - 1 : p) * static_cast<double>(dout[i])));
-    });
-  }
-}
-
 template <class T>
-KernelOf<T> Backward(const PrepareContext& ctx) {
+KernelOf<T> Backward(const PrepareContext& ctx, KernelMode mode) {
   const TensorArg x = ctx.Input("X"), w = ctx.Input("W"), bias = ctx.Input("Bias");
   const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const TensorArg dbias = ctx.Output("Bias@GRAD");
   const RowGradient<T> dw(ctx, "W@GRAD", w);
   const Paths paths(ctx);
+  const int64_t longest = paths.longest();
+  const TensorArg slopes = ctx.Scratch(x.dtype, {x.shape[0], longest});
   return [=](Workspace& ws) {
-    const Logits<T> logit = LogitsOf<T>(ws, x, w, bias);
+    const Logits<T> logit = LogitsOf<T>(ws, x, w, bias, mode);
     const int64_t samples = x.shape[0], width = x.shape[1];
     T* to_x = dx ? ws.Data<T>(dx) : nullptr;
     T* to_bias = dbias ? ws.Data<T>(dbias) : nullptr;
@@ -199,10 +190,28 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
         paths.ForEachTurn(ws, i, [&](int64_t, int64_t row, bool) { tell(row); });
     });
     const T* g = ws.Data<const T>(dout);
-    ForEachSlope(paths, logit, ws, g, samples, [&](int64_t i, int64_t row, T slope) {
-      if (to_x) AddScaled(logit.w + row * width, slope, width, to_x + i * width);
-      if (to_bias) to_bias[row] += slope;
-      if (to_w) AddScaled(logit.x + i * width, slope, width, to_w.At(row));
+    T* slope = ws.Data<T>(slopes);
+    ParallelFor(samples, 1 + 1024 / (1 + width), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        paths.ForEachTurn(ws, i, [&](int64_t j, int64_t row, bool right) {
+          const double p = 1 / (1 + std::exp(-logit(i, row)));
+          const T s = static_cast<T>((right ? p - 1 : p) * static_cast<double>(g[i]));
+          slope[i * longest + j] = s;
+          if (to_x) AddScaled(logit.w + row * width, s, width, to_x + i * width);
+        });
+      }
+    });
+    // Each thread has some of the columns: the paths share rows.
+    const auto for_each = [&](const auto& turn) {
+      for (int64_t i = 0; i < samples; ++i)
+        paths.ForEachTurn(
+            ws, i, [&](int64_t j, int64_t row, bool) { turn(i, row, slope[i * longest + j]); });
+    };
+    if (to_bias) for_each([&](int64_t, int64_t row, T s) { to_bias[row] += s; });
+    ParallelFor(to_w ? width : 0, 16 + 16384 / (1 + samples), [&](int64_t begin, int64_t end) {
+      for_each([&](int64_t i, int64_t row, T s) {
+        AddScaled(logit.x + i * width + begin, s, end - begin, to_w.At(row) + begin);
+      });
     });
   };
 }
@@ -247,7 +256,13 @@ void RegisterHierarchicalSigmoid(OpRegistry& ops) {
                           "with PathTable the gradient of W is selected rows, those of the nodes")
               .Infer(InferForward)
               .GradientOp({"X", "W", "Label", "PathTable", "PathCode", "Bias"})
-              .Reference(Forward<float>, Forward<double>));
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return Forward<T>(c, KernelMode::kReference);
+              })
+              .Fast([](const PrepareContext& c) -> Kernel {
+                if (c.Input("X").dtype != DType::kFloat32) return {};
+                return Forward<float>(c, KernelMode::kAuto);
+              }));
   ops.Add(OpDef("hierarchical_sigmoid_grad")
               .Doc("Gradient of hierarchical_sigmoid, with s = (sigmoid(z) - bit) Out@GRAD at each "
                    "node of a path: X@GRAD = sum s W[node], W@GRAD[node] = sum s X, "
@@ -264,7 +279,13 @@ void RegisterHierarchicalSigmoid(OpRegistry& ops) {
               .NoGradientTo({"PreOut"})
               .NoGradient("second derivatives of hierarchical_sigmoid are not provided")
               .Infer(InferGrad)
-              .Reference(Backward<float>, Backward<double>));
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return Backward<T>(c, KernelMode::kReference);
+              })
+              .Fast([](const PrepareContext& c) -> Kernel {
+                if (c.Input("X").dtype != DType::kFloat32) return {};
+                return Backward<float>(c, KernelMode::kAuto);
+              }));
 }
 
 }  // namespace coracle

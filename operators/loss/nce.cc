@@ -139,7 +139,7 @@ class Noise {
 };
 
 template <class T>
-KernelOf<T> Forward(const PrepareContext& ctx) {
+KernelOf<T> Forward(const PrepareContext& ctx, KernelMode mode) {
   const TensorArg input = ctx.Input("Input"), label = ctx.Input("Label");
   const TensorArg weight = ctx.Input("Weight"), bias = ctx.Input("Bias");
   const TensorArg sample_weight = ctx.Input("SampleWeight"), cost = ctx.Output("Cost");
@@ -154,7 +154,7 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
     const IndexReader labels(ws, label);
     const T *x = ws.Data<const T>(input), *w = ws.Data<const T>(weight);
     const int64_t samples = trues + noise.count();
-    for (int64_t i = 0; i < rows; ++i) {
+    const auto row_of = [&](int64_t i) {
       double sum = 0;
       for (int64_t j = 0; j < samples; ++j) {
         const int64_t k = j < trues ? labels[i * trues + j] : noise.Draw(ws, random, i, j - trues);
@@ -162,8 +162,7 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
         if (k < 0 || k >= noise.classes())
           ThrowIndexRange(name, "Label", i * trues + j, k, noise.classes());
         double z = bias ? static_cast<double>(ws.Data<const T>(bias)[k]) : 0;
-        for (int64_t d = 0; d < width; ++d)
-          z += static_cast<double>(x[i * width + d]) * static_cast<double>(w[k * width + d]);
+        z += DotOf(x + i * width, w + k * width, width, mode);
         const double o = activation::SigmoidOf(z), q = noise.Expected(ws, k);
         // log(o) without underflow.
         const double log_o = -activation::LogOnePlusExp(-z);
@@ -173,7 +172,10 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
       }
       const T scale = sample_weight ? ws.Data<const T>(sample_weight)[i] : T(1);
       ws.Data<T>(cost)[i] = static_cast<T>(sum) * scale;
-    }
+    };
+    ParallelFor(rows, 1 + 4096 / (1 + samples), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) row_of(i);
+    });
   };
 }
 
@@ -190,6 +192,7 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
   const int64_t rows = input.shape[0], width = input.shape[1], samples = logits.shape[1];
   const int64_t trues = samples - noise.count();
   const std::string name = ctx.op().type();
+  const TensorArg slopes = ctx.Scratch(input.dtype, logits.shape);
   return [=](Workspace& ws) {
     const auto* k = ws.Data<const int64_t>(classes);
     for (int64_t i = 0; i < classes.numel; ++i) {
@@ -203,19 +206,28 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
     if (to_bias) std::fill_n(to_bias, dbias.numel, T(0));
     const auto to_weight =
         dweight.Start(ws, [&](const auto& tell) { std::for_each(k, k + classes.numel, tell); });
-    for (int64_t i = 0; i < rows; ++i) {
-      double given = static_cast<double>(ws.Data<const T>(dcost)[i]);
-      if (sample_weight) given *= static_cast<double>(ws.Data<const T>(sample_weight)[i]);
-      for (int64_t at = i * samples; at < (i + 1) * samples; ++at) {
-        const auto o = static_cast<double>(ws.Data<const T>(logits)[at]);
-        const double q = noise.Expected(ws, k[at]);
-        const double slope = (at - i * samples < trues ? -q : o) * (1 - o) / (o + q);
-        const T d = static_cast<T>(given * slope);
-        if (to_input) AddScaled(w + k[at] * width, d, width, to_input + i * width);
-        if (to_bias) to_bias[k[at]] += d;
-        if (to_weight) AddScaled(x + i * width, d, width, to_weight.At(k[at]));
+    T* d = ws.Data<T>(slopes);
+    ParallelFor(rows, 1 + 4096 / (1 + samples), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        double given = static_cast<double>(ws.Data<const T>(dcost)[i]);
+        if (sample_weight) given *= static_cast<double>(ws.Data<const T>(sample_weight)[i]);
+        for (int64_t at = i * samples; at < (i + 1) * samples; ++at) {
+          const auto o = static_cast<double>(ws.Data<const T>(logits)[at]);
+          const double q = noise.Expected(ws, k[at]);
+          const double slope = (at - i * samples < trues ? -q : o) * (1 - o) / (o + q);
+          d[at] = static_cast<T>(given * slope);
+          if (to_input) AddScaled(w + k[at] * width, d[at], width, to_input + i * width);
+        }
       }
-    }
+    });
+    for (int64_t at = 0; to_bias && at < classes.numel; ++at) to_bias[k[at]] += d[at];
+    // Each thread has some of the columns: rows of a class may meet anywhere.
+    ParallelFor(to_weight ? width : 0, 16 + 16384 / (1 + classes.numel),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t at = 0; at < classes.numel; ++at)
+                    AddScaled(x + at / samples * width + begin, d[at], end - begin,
+                              to_weight.At(k[at]) + begin);
+                });
   };
 }
 
@@ -273,7 +285,13 @@ void RegisterNce(OpRegistry& ops) {
           .Infer(InferForward)
           .GradientOp({"Input", "Label", "Weight", "Bias", "SampleWeight", "CustomDistProbs",
                        "CustomDistAlias", "CustomDistAliasProbs", "SampleLogits", "SampleLabels"})
-          .Reference(Forward<float>, Forward<double>));
+          .Reference<float, double>([]<class T>(const PrepareContext& c) {
+            return Forward<T>(c, KernelMode::kReference);
+          })
+          .Fast([](const PrepareContext& c) -> Kernel {
+            if (c.Input("Input").dtype != DType::kFloat32) return {};
+            return Forward<float>(c, KernelMode::kAuto);
+          }));
   ops.Add(OpDef("nce_grad")
               .Doc("Gradient of nce. With the slope s = -q (1 - o) / (o + q) of a true class, "
                    "o (1 - o) / (o + q) of another, times SampleWeight Cost@GRAD: Input@GRAD = sum "

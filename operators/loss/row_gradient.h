@@ -3,9 +3,11 @@
 
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/selected_rows.h>
+#include <coracle/operators/kernels/simd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 namespace coracle {
@@ -68,6 +70,17 @@ class RowGradient {
   bool sparse_;
   RowsOutput rows_out_;
 };
+
+// The sum of the products: in double, or (float, kAuto) by vectors.
+template <class T>
+double DotOf(const T* x, const T* y, int64_t n, KernelMode mode) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (mode == KernelMode::kAuto) return static_cast<double>(simd::Dot(x, y, n));
+  }
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  return sum;
+}
 
 // to += scale from.
 template <class T>

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 namespace {
@@ -65,6 +66,19 @@ TEST(HierarchicalSigmoid, Gradients) {
   custom.RandomInput("X", {2, 3}).RandomInput("W", {4, 3}).IntInput("Label", {2, 1}, {0, 1});
   custom.IntInput("PathTable", {2, 3}, {3, 2, 0, 1, 3, -1}).RandomInput("Bias", {4, 1});
   custom.IntInput("PathCode", {2, 3}, {1, 0, 0, 1, 1, 0}).CheckGradient({"X", "W", "Bias"});
+}
+
+TEST(HierarchicalSigmoid, FastKernel) {
+  for (const int64_t width : {1, 7, 16, 40}) {
+    for (const int threads : {1, 3}) {
+      const Threads scoped(threads);
+      OpTest test("hierarchical_sigmoid");
+      std::vector<int64_t> labels;
+      for (int64_t i = 0; i < 50; ++i) labels.push_back(i * 7 % 23);
+      test.Attr("num_classes", 23).RandomInput("X", {50, width}).RandomInput("W", {22, width});
+      test.IntInput("Label", {50, 1}, labels).RandomInput("Bias", {22, 1}).CheckFast(1e-5);
+    }
+  }
 }
 
 TEST(HierarchicalSigmoid, Constraints) {

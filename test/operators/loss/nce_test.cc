@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 namespace {
@@ -97,6 +98,20 @@ TEST(Nce, DrawsChangeWithTheStepAndNotWithTheRun) {
   const auto draw = [](uint64_t step) { return Nce(0, {}, 50).Step(step).Output("SampleLabels"); };
   EXPECT_TRUE(BitEqual(draw(1), draw(1)));
   EXPECT_FALSE(BitEqual(draw(1), draw(2)));
+}
+
+TEST(Nce, FastKernel) {
+  for (const int64_t width : {1, 7, 16, 40}) {
+    for (const int threads : {1, 3}) {
+      const Threads scoped(threads);
+      OpTest test("nce");
+      std::vector<int64_t> labels;
+      for (int64_t i = 0; i < 80; ++i) labels.push_back(i * 7 % 30);
+      test.Attr("num_total_classes", 30).Attr("num_neg_samples", 11);
+      test.RandomInput("Input", {40, width}).IntInput("Label", {40, 2}, labels);
+      test.RandomInput("Weight", {30, width}).RandomInput("Bias", {30}).CheckFast(1e-5);
+    }
+  }
 }
 
 TEST(Nce, Gradients) {
