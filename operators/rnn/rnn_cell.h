@@ -68,4 +68,26 @@ extern template RnnCells<double> ReferenceRnnCells<double>(RnnMode);
 // The widest SIMD of the machine.
 RnnCells<float> SimdRnnCells(RnnMode mode);
 
+// One row of a step of lstm (sequence_lstm.h), with sigmoid for the gates and tanh else: candidate,
+// input, forget and output gate. Null pointers: no bias, no peepholes.
+struct LstmRow {
+  int64_t hidden = 0;
+  const float *bias = nullptr, *peepholes = nullptr;  // [4 H], [3 H]
+  const float* before = nullptr;                      // c
+  float* gates = nullptr;                             // [4 H] z, becomes the activated gates
+  float *cell = nullptr, *state = nullptr;            // c', h'
+};
+struct LstmRowGrad {
+  int64_t hidden = 0;
+  const float* peepholes = nullptr;
+  const float *gates = nullptr, *before = nullptr, *cell = nullptr;
+  const float *dstate = nullptr, *dcell = nullptr;  // what arrived at h' and c'
+  float *dgates = nullptr, *dbefore = nullptr;      // of z; that of c, added to
+};
+struct LstmRows {
+  void (*forward)(const LstmRow&);
+  void (*backward)(const LstmRowGrad&);
+};
+LstmRows SimdLstmRows();
+
 }  // namespace coracle

@@ -75,6 +75,56 @@ void LstmGrad(const RnnCellGrad<float>& c) {
   });
 }
 
+void RowOfLstm(const LstmRow& r) {
+  const int64_t n = r.hidden;
+  const float* p = r.peepholes;
+  ForLanes(n, [&](Lanes at) {
+    const Vec before = at.Load(r.before);
+    auto gate = [&](int64_t q) {
+      const Vec z = at.Load(r.gates + q * n);
+      return r.bias ? hn::Add(z, at.Load(r.bias + q * n)) : z;
+    };
+    auto peep = [&](int64_t q, Vec z, Vec cell) {
+      return p ? hn::MulAdd(at.Load(p + q * n), cell, z) : z;
+    };
+    const Vec g = SafeTanh(gate(0));
+    const Vec i = SafeSigmoid(peep(0, gate(1), before));
+    const Vec f = SafeSigmoid(peep(1, gate(2), before));
+    const Vec cell = hn::MulAdd(f, before, hn::Mul(i, g));
+    const Vec o = SafeSigmoid(peep(2, gate(3), cell));
+    at.Store(g, r.gates);
+    at.Store(i, r.gates + n);
+    at.Store(f, r.gates + 2 * n);
+    at.Store(o, r.gates + 3 * n);
+    at.Store(cell, r.cell);
+    at.Store(hn::Mul(o, SafeTanh(cell)), r.state);
+  });
+}
+
+void RowOfLstmGrad(const LstmRowGrad& r) {
+  const int64_t n = r.hidden;
+  const float* p = r.peepholes;
+  ForLanes(n, [&](Lanes at) {
+    const Vec g = at.Load(r.gates), i = at.Load(r.gates + n);
+    const Vec f = at.Load(r.gates + 2 * n), o = at.Load(r.gates + 3 * n);
+    const Vec before = at.Load(r.before), dh = at.Load(r.dstate), t = SafeTanh(at.Load(r.cell));
+    const Vec d_o = hn::Mul(hn::Mul(dh, t), SigmoidSlope(o));
+    Vec dc = hn::MulAdd(hn::Mul(dh, o), TanhSlope(t), at.Load(r.dcell));
+    if (p) dc = hn::MulAdd(d_o, at.Load(p + 2 * n), dc);
+    const Vec di = hn::Mul(hn::Mul(dc, g), SigmoidSlope(i));
+    const Vec df = hn::Mul(hn::Mul(dc, before), SigmoidSlope(f));
+    at.Store(hn::Mul(hn::Mul(dc, i), TanhSlope(g)), r.dgates);
+    at.Store(di, r.dgates + n);
+    at.Store(df, r.dgates + 2 * n);
+    at.Store(d_o, r.dgates + 3 * n);
+    Vec to = hn::MulAdd(dc, f, at.Load(r.dbefore));
+    if (p) to = hn::MulAdd(di, at.Load(p), hn::MulAdd(df, at.Load(p + n), to));
+    at.Store(to, r.dbefore);
+  });
+}
+
+LstmRows FindLstmRows() { return {RowOfLstm, RowOfLstmGrad}; }
+
 void Gru(const RnnCell<float>& c) {
   const int64_t n = c.hidden;
   ForLanes(n, [&](Lanes at) {
@@ -153,11 +203,17 @@ HWY_AFTER_NAMESPACE();
 namespace coracle {
 namespace simd {
 HWY_EXPORT(FindRnnCells);
+HWY_EXPORT(FindLstmRows);
 }  // namespace simd
 
 RnnCells<float> SimdRnnCells(RnnMode mode) {
   using namespace simd;  // NOLINT: where the dispatch table lies
   return HWY_DYNAMIC_DISPATCH(FindRnnCells)(mode);
+}
+
+LstmRows SimdLstmRows() {
+  using namespace simd;  // NOLINT: where the dispatch table lies
+  return HWY_DYNAMIC_DISPATCH(FindLstmRows)();
 }
 
 }  // namespace coracle

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/rnn/rnn_cell.h>
 #include <coracle/operators/rnn/sequence_lstm.h>
 
 #include <algorithm>
@@ -41,6 +42,7 @@ struct Cell {
   const T* bias;  // [4 D], or null
   const T* p;     // peepholes, or null
   GateFunction<T> gate, cell, candidate;
+  LstmRows rows{};  // in one pass, where there is one for these activations
 
   Cell(const LstmSpec& s, const T* all_bias, KernelMode mode)
       : spec(s),
@@ -48,11 +50,18 @@ struct Cell {
         p(Peepholes(s, all_bias)),
         gate(s.gate, mode),
         cell(s.cell, mode),
-        candidate(s.candidate, mode) {}
+        candidate(s.candidate, mode) {
+    const bool usual = s.gate == GateActivation::kSigmoid && s.cell == GateActivation::kTanh &&
+                       s.candidate == GateActivation::kTanh && s.cell_clip == 0;
+    if (usual && mode == KernelMode::kAuto && std::is_same_v<T, float>) rows = SimdLstmRows();
+  }
 
   // z: the gates without bias, become the activated ones; `before`: c.
   void Forward(T* z, const T* before, T* c, T* h) const {
     const int64_t n = spec.hidden;
+    if constexpr (std::is_same_v<T, float>) {
+      if (rows.forward) return rows.forward({n, bias, p, before, z, c, h});
+    }
     T *i = z + n, *f = z + 2 * n, *o = z + 3 * n;
     for (int64_t k = 0; bias && k < 4 * n; ++k) z[k] += bias[k];
     for (int64_t k = 0; p && k < n; ++k) {
@@ -75,6 +84,9 @@ struct Cell {
   void Backward(const T* z, const T* before, const T* c, const T* dh, T* dc, T* dz,
                 T* dbefore) const {
     const int64_t n = spec.hidden;
+    if constexpr (std::is_same_v<T, float>) {
+      if (rows.backward) return rows.backward({n, p, z, before, c, dh, dc, dz, dbefore});
+    }
     const T *g = z, *i = z + n, *f = z + 2 * n, *o = z + 3 * n;
     T *dg = dz, *di = dz + n, *df = dz + 2 * n, *d_o = dz + 3 * n;
     // cell(c') stands in d_o, dh o in dg, for a while.
