@@ -5,6 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/sequence/sequences.h>
 
@@ -31,46 +32,42 @@ VarMeta TreeOut(const InferContext& ctx) {
 // The edges of one tree, by parent. Nodes count from 0.
 class Tree {
  public:
-  // Requires the nodes to exist and to have one parent at most.
-  Tree(const IndexReader& edges, int64_t begin, int64_t most, int64_t nodes,
-       const RunConstraint& valid)
-      : valid_(valid) {
+  explicit Tree(const RunConstraint& valid) : valid_(valid) {}
+  // Reads `most` edges or fewer. Requires the nodes to exist and to have one parent at most.
+  void Read(const IndexReader& edges, int64_t begin, int64_t most, int64_t nodes) {
     const auto num = static_cast<size_t>(nodes);
     first_.assign(num + 1, 0);
-    std::vector<bool> is_child(num, false);
+    is_child_.assign(num, false);
     int64_t count = 0;
     for (; count < most; ++count) {
       const int64_t parent = edges[2 * (begin + count)], child = edges[2 * (begin + count) + 1];
       if (parent == 0 || child == 0) break;
-      valid.Require(parent > 0 && parent <= nodes && child > 0 && child <= nodes, "edge", parent,
-                    "to", child, "nodes", nodes);
+      valid_.Require(parent > 0 && parent <= nodes && child > 0 && child <= nodes, "edge", parent,
+                     "to", child, "nodes", nodes);
       const auto at = static_cast<size_t>(child - 1);
-      valid.Require(!is_child[at], "second parent of", child);
-      is_child[at] = true;
+      valid_.Require(!is_child_[at], "second parent of", child);
+      is_child_[at] = true;
       ++first_[static_cast<size_t>(parent)];
     }
     size_ = std::min(nodes, count + 1);
     for (size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
     children_.resize(static_cast<size_t>(count));
-    std::vector<int64_t> next(first_.begin(), first_.end() - 1);
+    next_.assign(first_.begin(), first_.end() - 1);
     for (int64_t e = 0; e < count; ++e) {
       const auto parent = static_cast<size_t>(edges[2 * (begin + e)] - 1);
-      children_[static_cast<size_t>(next[parent]++)] = edges[2 * (begin + e) + 1] - 1;
+      children_[static_cast<size_t>(next_[parent]++)] = edges[2 * (begin + e) + 1] - 1;
     }
   }
 
   int64_t size() const { return size_; }  // nodes that may be in the tree
   // visit(node, eta_l, eta_r, eta_t) for u and its descendants less than max_depth below it.
   template <class Visit>
-  void ForEachBelow(int64_t u, int64_t max_depth, const Visit& visit) const {
+  void ForEachBelow(int64_t u, int64_t max_depth, const Visit& visit) {
     const auto full = static_cast<double>(max_depth);
-    struct At {
-      int64_t node, depth, position, siblings;
-    };
-    std::vector<At> stack{{u, 0, 1, 1}};
-    while (!stack.empty()) {
-      const At at = stack.back();
-      stack.pop_back();
+    stack_.assign(1, {u, 0, 1, 1});
+    while (!stack_.empty()) {
+      const At at = stack_.back();
+      stack_.pop_back();
       const double top = (full - static_cast<double>(at.depth)) / full;
       const double side = at.siblings == 1 ? 0.5
                                            : static_cast<double>(at.position - 1) /
@@ -83,17 +80,22 @@ class Tree {
       const auto node = static_cast<size_t>(at.node);
       const int64_t begin = first_[node], count = first_[node + 1] - begin;
       for (int64_t k = 0; k < count; ++k)
-        stack.push_back({children_[static_cast<size_t>(begin + k)], at.depth + 1, k + 1, count});
+        stack_.push_back({children_[static_cast<size_t>(begin + k)], at.depth + 1, k + 1, count});
     }
   }
 
  private:
-  std::vector<int64_t> first_, children_;
+  struct At {
+    int64_t node, depth, position, siblings;
+  };
+
+  std::vector<int64_t> first_, children_, next_;
+  std::vector<bool> is_child_;
+  std::vector<At> stack_;
   const RunConstraint& valid_;
   int64_t size_ = 0;
 };
 
-// visit(row of Out, row of NodesVector, eta_l, eta_r, eta_t) for all pairs of a batch.
 class Trees {
  public:
   explicit Trees(const PrepareContext& ctx)
@@ -101,18 +103,23 @@ class Trees {
         nodes_(ctx.Input("NodesVector").shape[1]),
         max_depth_(ctx.Attr<int32_t>("max_depth")),
         valid_(ctx, "C4") {}
-  template <class Visit>
-  void ForEach(Workspace& ws, const Visit& visit) const {
+  int64_t nodes() const { return nodes_; }
+  // item(first row of the nodes, pairs) for each tree of a batch: pairs(visit) calls visit(u, v,
+  // eta_l, eta_r, eta_t) for its pairs of nodes.
+  template <class Item>
+  void ForEach(Workspace& ws, const Item& item) const {
     const IndexReader edges(ws, edges_);
     const int64_t most = edges_.shape[1];
+    Tree tree(valid_);
     for (int64_t b = 0; b < edges_.shape[0]; ++b) {
-      const Tree tree(edges, b * most, most, nodes_, valid_);
-      for (int64_t u = 0; u < tree.size(); ++u) {
-        if (u % 256 == 0) CheckTimeLimit("convolving trees");
-        tree.ForEachBelow(u, max_depth_, [&](int64_t v, double l, double r, double t) {
-          visit(b * nodes_ + u, b * nodes_ + v, l, r, t);
-        });
-      }
+      tree.Read(edges, b * most, most, nodes_);
+      item(b * nodes_, [&](const auto& visit) {
+        for (int64_t u = 0; u < tree.size(); ++u) {
+          if (u % 256 == 0) CheckTimeLimit("convolving trees");
+          tree.ForEachBelow(u, max_depth_,
+                            [&](int64_t v, double l, double r, double t) { visit(u, v, l, r, t); });
+        }
+      });
     }
   }
 
@@ -122,52 +129,78 @@ class Trees {
   RunConstraint valid_;
 };
 
+// patch[u, i, k] = the sum of eta_k x[v, i] over u and the nodes below it.
+template <class T, class Pairs>
+void ReadPatches(const T* x, int64_t nodes, int64_t features, const Pairs& pairs, T* patches) {
+  std::fill_n(patches, nodes * features * 3, T(0));
+  pairs([&](int64_t u, int64_t v, double left, double right, double top) {
+    const T l = static_cast<T>(left), r = static_cast<T>(right), t = static_cast<T>(top);
+    T* to = patches + u * features * 3;
+    for (int64_t i = 0; i < features; ++i, to += 3) {
+      const T value = x[v * features + i];
+      to[0] += l * value;
+      to[1] += r * value;
+      to[2] += t * value;
+    }
+  });
+}
+
+// Out = patches * Filter.
 template <class T>
-KernelOf<T> TreeConv(const PrepareContext& ctx) {
+KernelOf<T> TreeConv(const PrepareContext& ctx, KernelMode mode) {
   const TensorArg x = ctx.Input("NodesVector"), filter = ctx.Input("Filter");
   const TensorArg out = ctx.Output("Out");
   const Trees trees(ctx);
   const int64_t features = filter.shape[0], width = filter.shape[2] * filter.shape[3];
+  const int64_t nodes = trees.nodes();
+  const TensorArg memory = ctx.Scratch(x.dtype, {x.numel > 0 ? nodes : 0, features, 3});
+  const Gemm<T> product = MakeGemm<T>({.m = nodes, .n = width, .k = features * 3}, mode);
   return [=](Workspace& ws) {
     const T *in = ws.Data<const T>(x), *f = ws.Data<const T>(filter);
-    T* o = ws.Data<T>(out);
-    std::fill_n(o, out.numel, T(0));
-    trees.ForEach(ws, [&](int64_t u, int64_t v, double left, double right, double top) {
-      const T eta[] = {static_cast<T>(left), static_cast<T>(right), static_cast<T>(top)};
-      for (int64_t i = 0; i < features * 3; ++i) {
-        const T share = eta[i % 3] * in[v * features + i / 3];
-        for (int64_t j = 0; j < width; ++j) o[u * width + j] += share * f[i * width + j];
-      }
+    T *o = ws.Data<T>(out), *patches = ws.Data<T>(memory);
+    trees.ForEach(ws, [&](int64_t row, const auto& pairs) {
+      ReadPatches(in + row * features, nodes, features, pairs, patches);
+      product(patches, f, o + row * width);
     });
   };
 }
 
 template <class T>
-KernelOf<T> TreeConvGrad(const PrepareContext& ctx) {
+KernelOf<T> TreeConvGrad(const PrepareContext& ctx, KernelMode mode) {
   const TensorArg x = ctx.Input("NodesVector"), filter = ctx.Input("Filter");
   const TensorArg dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("NodesVector@GRAD"), df = ctx.Output("Filter@GRAD");
   const Trees trees(ctx);
   const int64_t features = filter.shape[0], width = filter.shape[2] * filter.shape[3];
+  const int64_t nodes = trees.nodes(), columns = features * 3;
+  const TensorArg memory = ctx.Scratch(x.dtype, {x.numel > 0 ? nodes : 0, features, 3});
+  const Gemm<T> to_filter =
+      MakeGemm<T>({.m = columns, .n = width, .k = nodes, .transpose_a = true, .beta = 1}, mode);
+  const Gemm<T> to_patches =
+      MakeGemm<T>({.m = nodes, .n = columns, .k = width, .transpose_b = true}, mode);
   return [=](Workspace& ws) {
     const T *in = ws.Data<const T>(x), *f = ws.Data<const T>(filter);
     const T* given = ws.Data<const T>(dout);
     T* to_x = dx ? ws.Data<T>(dx) : nullptr;
     T* to_f = df ? ws.Data<T>(df) : nullptr;
+    T* patches = ws.Data<T>(memory);
     if (to_x) std::fill_n(to_x, dx.numel, T(0));
     if (to_f) std::fill_n(to_f, df.numel, T(0));
-    trees.ForEach(ws, [&](int64_t u, int64_t v, double left, double right, double top) {
-      const T eta[] = {static_cast<T>(left), static_cast<T>(right), static_cast<T>(top)};
-      const T* g = given + u * width;
-      for (int64_t i = 0; i < features * 3; ++i) {
-        const int64_t from = v * features + i / 3;
-        T sum = 0;
-        for (int64_t j = 0; j < width; ++j) {
-          sum += g[j] * f[i * width + j];
-          if (to_f) to_f[i * width + j] += eta[i % 3] * in[from] * g[j];
-        }
-        if (to_x) to_x[from] += eta[i % 3] * sum;
+    trees.ForEach(ws, [&](int64_t row, const auto& pairs) {
+      const T* g = given + row * width;
+      if (to_f) {
+        ReadPatches(in + row * features, nodes, features, pairs, patches);
+        to_filter(patches, g, to_f);
       }
+      if (!to_x) return;
+      to_patches(g, f, patches);
+      pairs([&](int64_t u, int64_t v, double left, double right, double top) {
+        const T l = static_cast<T>(left), r = static_cast<T>(right), t = static_cast<T>(top);
+        const T* from = patches + u * columns;
+        T* to = to_x + (row + v) * features;
+        for (int64_t i = 0; i < features; ++i, from += 3)
+          to[i] += l * from[0] + r * from[1] + t * from[2];
+      });
     });
   };
 }
@@ -206,7 +239,13 @@ void RegisterTreeConv(OpRegistry& ops) {
               .NoLod()
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", TreeOut(ctx)); })
               .GradientOp({"NodesVector", "EdgeSet", "Filter"})
-              .Reference(TreeConv<float>, TreeConv<double>));
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return TreeConv<T>(c, KernelMode::kReference);
+              })
+              .Fast([](const PrepareContext& c) -> Kernel {
+                if (c.Input("NodesVector").dtype != DType::kFloat32) return {};
+                return TreeConv<float>(c, KernelMode::kAuto);
+              }));
   ops.Add(OpDef("tree_conv_grad")
               .Doc("Gradients of tree_conv.")
               .ConstraintsOf("tree_conv", {"C1", "C2", "C3", "C4"})
@@ -225,7 +264,13 @@ void RegisterTreeConv(OpRegistry& ops) {
                 ctx.SetOutput("NodesVector@GRAD", ctx.Input("NodesVector"));
                 ctx.SetOutput("Filter@GRAD", ctx.Input("Filter"));
               })
-              .Reference(TreeConvGrad<float>, TreeConvGrad<double>));
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return TreeConvGrad<T>(c, KernelMode::kReference);
+              })
+              .Fast([](const PrepareContext& c) -> Kernel {
+                if (c.Input("NodesVector").dtype != DType::kFloat32) return {};
+                return TreeConvGrad<float>(c, KernelMode::kAuto);
+              }));
 }
 
 }  // namespace coracle

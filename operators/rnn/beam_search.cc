@@ -61,6 +61,8 @@ class Beam {
                                     [&](const Candidate<T>& c) { return c < candidate; });
     best_.insert(place, candidate);
   }
+  bool full() const { return best_.size() == most_; }
+  T last_score() const { return best_.back().score; }
   bool AllFinished() const {
     return std::all_of(best_.begin(), best_.end(),
                        [](const Candidate<T>& c) { return c.finished; });
@@ -72,6 +74,20 @@ class Beam {
   size_t most_;
   std::vector<Candidate<T>> best_;
 };
+
+// Whether a number is not below the limit, nans included; and, where those are not allowed, whether
+// one is negative.
+template <class T>
+bool AnyReaches(const T* x, int64_t n, T limit, bool negative_allowed) {
+  int any = 0;
+  if (negative_allowed) {
+    for (int64_t i = 0; i < n; ++i) any |= static_cast<int>(!(x[i] < limit));
+  } else {
+    for (int64_t i = 0; i < n; ++i)
+      any |= static_cast<int>(!(x[i] < limit)) | static_cast<int>(x[i] < 0);
+  }
+  return any != 0;
+}
 
 template <class T>
 KernelOf<T> BeamSearch(const PrepareContext& ctx) {
@@ -85,6 +101,7 @@ KernelOf<T> BeamSearch(const PrepareContext& ctx) {
   const int64_t end = ctx.Attr<int32_t>("end_id");
   const bool accumulated = ctx.Attr<bool>("is_accumulated");
   const int64_t rows = scores.shape[0], columns = scores.shape[1];
+  constexpr int64_t kBlock = 64;  // columns
   const std::string name = ctx.op().Input("scores")[0];
   return [=](Workspace& ws) {
     Tensor like = Tensor::View(scores.dtype, scores.shape, nullptr);
@@ -111,10 +128,19 @@ KernelOf<T> BeamSearch(const PrepareContext& ctx) {
           beam.Offer({r, end, pre[r], true});
           continue;
         }
-        for (int64_t d = 0; d < columns; ++d) {
-          const int64_t at = r * columns + d;
-          const int64_t id = ids ? IndexReader(ws, ids)[at] : d;
-          beam.Offer({r, id, accumulated ? score[at] : pre[r] + std::log(score[at]), false});
+        for (int64_t first_d = 0; first_d < columns; first_d += kBlock) {
+          const int64_t last_d = std::min(columns, first_d + kBlock);
+          if (beam.full()) {  // most columns are worse than all that are kept
+            const T low = beam.last_score();
+            const T limit = accumulated ? low : std::exp(low - pre[r]) * T(0.9999);
+            if (!AnyReaches(score + r * columns + first_d, last_d - first_d, limit, accumulated))
+              continue;
+          }
+          for (int64_t d = first_d; d < last_d; ++d) {
+            const int64_t at = r * columns + d;
+            const int64_t id = ids ? IndexReader(ws, ids)[at] : d;
+            beam.Offer({r, id, accumulated ? score[at] : pre[r] + std::log(score[at]), false});
+          }
         }
       }
       if (beam.AllFinished()) continue;

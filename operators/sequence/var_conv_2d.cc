@@ -6,6 +6,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/sequence/sequences.h>
 
@@ -59,26 +60,36 @@ class Images {
   int64_t outputs() const { return out_; }
   int64_t taps() const { return in_ * kh_ * kw_; }
 
-  // The images of a run; the last one is empty and begins where all end.
-  std::vector<Image> operator()(Workspace& ws) const {
+  // visit(image) for each image of a run. Returns an empty one that begins where all end.
+  template <class Visit>
+  Image ForEach(Workspace& ws, const Visit& visit) const {
     const Sequences rows = rows_(ws), columns = columns_(ws);
     fits_.Require(rows.count() == columns.count(), "ROW", rows.count(), "COLUMN", columns.count());
-    std::vector<Image> images;
     Image next{};
     for (int64_t i = 0; i < rows.count(); ++i) {
       next.rows = rows.length(i);
       next.columns = columns.length(i);
       next.out_rows = next.rows == 0 ? 0 : (next.rows - 1) / sh_ + 1;
       next.out_columns = next.columns == 0 ? 0 : (next.columns - 1) / sw_ + 1;
-      images.push_back(next);
+      visit(next);
       const int64_t positions = CheckedMul(next.out_rows, next.out_columns);
       next.x = CheckedAdd(next.x, CheckedMul(in_, next.rows, next.columns));
       next.out = CheckedAdd(next.out, CheckedMul(out_, positions));
       next.col = CheckedAdd(next.col, CheckedMul(CheckedMul(in_, kh_, kw_), positions));
     }
-    fits_.Require(next.x == numel_, "X", numel_, "elements of the images", next.x);
-    images.push_back({next.x, next.out, next.col, 0, 0, 0, 0});
-    return images;
+    return {next.x, next.out, next.col, 0, 0, 0, 0};
+  }
+  // Where all images end, which is where X does; and the largest part of Col.
+  Image Sizes(Workspace& ws, int64_t* largest) const {
+    *largest = 0;
+    int64_t before = 0;
+    const Image end = ForEach(ws, [&](const Image& image) {
+      *largest = std::max(*largest, image.col - before);
+      before = image.col;
+    });
+    fits_.Require(end.x == numel_, "X", numel_, "elements of the images", end.x);
+    *largest = std::max(*largest, end.col - before);
+    return end;
   }
   // visit(element of Col of the image, element of X, or -1 outside of the image).
   template <class Visit>
@@ -105,36 +116,40 @@ class Images {
   int64_t in_, out_, kh_, kw_, sh_, sw_;
 };
 
+// The elements of X under each tap: Col of an image, [taps, positions].
 template <class T>
-KernelOf<T> VarConv(const PrepareContext& ctx) {
+void Unfold(const Images& all, const Image& image, const T* x, T* col) {
+  all.ForEachTap(image, [&](int64_t at, int64_t from) { col[at] = from < 0 ? T(0) : x[from]; });
+}
+
+// Out = W Col for each image.
+template <class T>
+KernelOf<T> VarConv(const PrepareContext& ctx, KernelMode mode) {
   const TensorArg x = ctx.Input("X"), w = ctx.Input("W");
   const TensorArg out = ctx.Output("Out"), col = ctx.Output("Col");
   const Images all(ctx);
   const TensorArg memory = ctx.ScratchArray();
   return [=](Workspace& ws) {
-    const std::vector<Image> images = all(ws);
+    int64_t largest = 0;
+    const Image end = all.Sizes(ws, &largest);
     const T *in = ws.Data<const T>(x), *weights = ws.Data<const T>(w);
-    const Shape col_shape{images.back().col, 1};
-    Tensor& unfolded = col ? ResizeOutput(ws, col, x.dtype, col_shape)
-                           : std::get<TensorArray>(ws.ValueOf(memory)).Write(0, x.dtype, col_shape);
-    Tensor& result = ResizeOutput(ws, out, x.dtype, {images.back().out, 1});
-    std::fill_n(result.data<T>(), result.numel(), T(0));
+    Tensor& unfolded = col ? ResizeOutput(ws, col, x.dtype, {end.col, 1})
+                           : std::get<TensorArray>(ws.ValueOf(memory)).Write(0, x.dtype, {largest});
+    Tensor& result = ResizeOutput(ws, out, x.dtype, {end.out, 1});
     LoD lod{{}}, col_lod{{}};
-    for (const Image& image : images) {
+    const auto add = [&](const Image& image) {
       lod[0].push_back(static_cast<uint64_t>(image.out));
       col_lod[0].push_back(static_cast<uint64_t>(image.col));
-      T* taps = unfolded.data<T>() + image.col;
-      all.ForEachTap(image,
-                     [&](int64_t at, int64_t from) { taps[at] = from < 0 ? T(0) : in[from]; });
-      const int64_t positions = image.positions();
-      for (int64_t o = 0; o < all.outputs(); ++o) {
-        T* to = result.data<T>() + image.out + o * positions;
-        for (int64_t k = 0; k < all.taps(); ++k) {
-          const T weight = weights[o * all.taps() + k];
-          for (int64_t i = 0; i < positions; ++i) to[i] += weight * taps[k * positions + i];
-        }
-      }
-    }
+    };
+    all.ForEach(ws, [&](const Image& image) {
+      add(image);
+      T* taps = unfolded.data<T>() + (col ? image.col : 0);
+      Unfold(all, image, in, taps);
+      if (image.positions() > 0)
+        RunGemm<T>({.m = all.outputs(), .n = image.positions(), .k = all.taps()}, mode, weights,
+                   taps, result.data<T>() + image.out);
+    });
+    add(end);
     result.lod() = std::move(lod);
     if (col) unfolded.lod() = std::move(col_lod);
   };
@@ -149,35 +164,42 @@ void InferVarConvGrad(InferContext& ctx) {
   ctx.SetOutput("W@GRAD", ctx.Input("W"));
 }
 
+// dW = the sum of dOut Col^T, dCol = W^T dOut.
 template <class T>
-KernelOf<T> VarConvGrad(const PrepareContext& ctx) {
+KernelOf<T> VarConvGrad(const PrepareContext& ctx, KernelMode mode) {
   const TensorArg x = ctx.Input("X"), w = ctx.Input("W"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dw = ctx.Output("W@GRAD");
   const Images all(ctx);
   const RunConstraint fits(ctx, "C5");
+  const TensorArg memory = ctx.ScratchArray();
   return [=](Workspace& ws) {
-    const std::vector<Image> images = all(ws);
-    fits.Require(dout.shape[0] == images.back().out, "Out@GRAD", dout.shape, "elements of Out",
-                 images.back().out);
+    int64_t largest = 0;
+    const Image end = all.Sizes(ws, &largest);
+    fits.Require(dout.shape[0] == end.out, "Out@GRAD", dout.shape, "elements of Out", end.out);
     const T *in = ws.Data<const T>(x), *weights = ws.Data<const T>(w);
     const T* given = ws.Data<const T>(dout);
     T* to_x = dx ? ws.Data<T>(dx) : nullptr;
     T* to_w = dw ? ws.Data<T>(dw) : nullptr;
     if (to_x) std::fill_n(to_x, dx.numel, T(0));
     if (to_w) std::fill_n(to_w, dw.numel, T(0));
-    for (const Image& image : images) {
-      const int64_t positions = image.positions();
+    auto& scratch = std::get<TensorArray>(ws.ValueOf(memory));
+    T* taps = scratch.Write(0, x.dtype, {largest}).template data<T>();
+    all.ForEach(ws, [&](const Image& image) {
+      const int64_t positions = image.positions(), outputs = all.outputs();
+      if (positions == 0) return;
       const T* g = given + image.out;
+      if (to_w) {
+        Unfold(all, image, in, taps);
+        RunGemm<T>({.m = outputs, .n = all.taps(), .k = positions, .transpose_b = true, .beta = 1},
+                   mode, g, taps, to_w);
+      }
+      if (!to_x) return;
+      RunGemm<T>({.m = all.taps(), .n = positions, .k = outputs, .transpose_a = true}, mode,
+                 weights, g, taps);
       all.ForEachTap(image, [&](int64_t at, int64_t from) {
-        if (from < 0) return;
-        const int64_t tap = at / positions, i = at % positions;
-        for (int64_t o = 0; o < all.outputs(); ++o) {
-          const int64_t weight = o * all.taps() + tap;
-          if (to_x) to_x[from] += weights[weight] * g[o * positions + i];
-          if (to_w) to_w[weight] += in[from] * g[o * positions + i];
-        }
+        if (from >= 0) to_x[from] += taps[at];
       });
-    }
+    });
   };
 }
 
@@ -221,7 +243,13 @@ void RegisterVarConv2d(OpRegistry& ops) {
               .RunTimeShape()
               .Infer(InferVarConv)
               .GradientOp({"X", "W", "ROW", "COLUMN"})
-              .Reference(VarConv<float>, VarConv<double>));
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return VarConv<T>(c, KernelMode::kReference);
+              })
+              .Fast([](const PrepareContext& c) -> Kernel {
+                if (c.Input("X").dtype != DType::kFloat32) return {};
+                return VarConv<float>(c, KernelMode::kAuto);
+              }));
   ops.Add(OpDef("var_conv_2d_grad")
               .Doc("Gradients of var_conv_2d.")
               .ConstraintsOf("var_conv_2d", {"C1", "C2", "C3", "C4"})
@@ -236,7 +264,13 @@ void RegisterVarConv2d(OpRegistry& ops) {
               .NoGradientTo({"Col", "Out"})
               .NoGradient("second derivatives of var_conv_2d are not provided")
               .Infer(InferVarConvGrad)
-              .Reference(VarConvGrad<float>, VarConvGrad<double>));
+              .Reference<float, double>([]<class T>(const PrepareContext& c) {
+                return VarConvGrad<T>(c, KernelMode::kReference);
+              })
+              .Fast([](const PrepareContext& c) -> Kernel {
+                if (c.Input("X").dtype != DType::kFloat32) return {};
+                return VarConvGrad<float>(c, KernelMode::kAuto);
+              }));
 }
 
 }  // namespace coracle
