@@ -54,8 +54,6 @@ std::optional<To> Convert(const From& from) {
         from.value);
   } else if constexpr (kIsNumber<From> && kIsNumber<To>) {
     return ConvertNumber<From, To>(from);
-  } else if constexpr (std::is_same_v<To, std::string> && std::is_floating_point_v<From>) {
-    return fmt::format("{}", from);  // allclose: tolerances were floats once and are texts now
   } else if constexpr (std::is_same_v<To, Scalar> && kIsNumber<From>) {
     if constexpr (std::is_same_v<From, bool>)
       return Scalar{from};

@@ -1,11 +1,10 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/attr_limits.h>
 #include <coracle/framework/op/op_registry.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <unordered_set>
 
 namespace coracle {
@@ -17,7 +16,7 @@ using Severity = VerifyProblem::Severity;
 // may have a hundred thousand slots.
 constexpr size_t kMaxProblems = 100;
 constexpr size_t kMaxHints = 8;
-constexpr size_t kMaxValueText = 200;
+constexpr size_t kMaxPath = 200;
 
 // Attrs that any op may carry and that choose an implementation or record an origin: they are taken
 // from files and ignored, such choices are the executor's.
@@ -34,28 +33,6 @@ bool IsIgnoredAttr(std::string_view name) {
       "place_type",        "rnn_block_id",      "is_negative"};
   return kIgnored.count(name) > 0 || name.starts_with("Scale_") || name.starts_with("fuse_") ||
          name.starts_with("fused_");
-}
-
-// Whether the value is the float that the bound becomes: 1e-3f is above 1e-3 and yet lies in
-// [0, 1e-3]. (Zero is no rounded bound: what must be at least 1e-50 must not be 0.)
-template <class T>
-bool IsRounded(double bound, T value) {
-  if (!std::is_same_v<T, float> || value == 0) return false;
-  return std::abs(bound) <= std::numeric_limits<float>::max() &&
-         static_cast<double>(static_cast<float>(bound)) == static_cast<double>(value);
-}
-
-template <class T>
-bool InRange(const AttrDef& def, T given) {
-  const auto value = static_cast<double>(given);
-  return !std::isnan(value) && (!def.min || value >= *def.min || IsRounded(*def.min, given)) &&
-         (!def.max || value <= *def.max || IsRounded(*def.max, given));
-}
-
-std::string RangeText(const AttrDef& def) {
-  if (def.min && def.max) return fmt::format("lie in [{}, {}]", *def.min, *def.max);
-  if (def.min) return fmt::format("be at least {}", *def.min);
-  return fmt::format("be at most {}", *def.max);
 }
 
 // Names met so far: a list while they are few, as they nearly always are.
@@ -91,7 +68,7 @@ class OpChecker {
     if (const auto path = def_.FileOf(op_)) {
       Add(Severity::kNote, "names_file",
           fmt::format("reads or writes the file {}: runs refuse it without --allow_files",
-                      Quote(*path, kMaxValueText)));
+                      Quote(*path, kMaxPath)));
     }
     if (dropped_ == 0) return;
     problems_->push_back({dropped_severity_, "more",
@@ -184,55 +161,23 @@ class OpChecker {
         fmt::format("attr {} is not known and ignored{}", Quote(name), Hint(name, def_.attrs)));
   }
 
-  static std::string Brief(const Attribute& value) {
-    std::string text = ToString(value);
-    if (text.size() <= kMaxValueText) return text;
-    return text.substr(0, kMaxValueText) + "...";
+  void CheckType(const char* name, AttrType type, const Attribute& value) {
+    Attribute converted;
+    if (!ConvertAttribute(value, type, &converted)) WrongType(name, type, value);
   }
 
-  bool CheckType(std::string_view name, AttrType type, const Attribute& value) {
-    Attribute converted;
-    if (ConvertAttribute(value, type, &converted)) return true;
+  void WrongType(std::string_view name, AttrType type, const Attribute& value) {
     Add(Severity::kError, "attr_type",
         fmt::format("attr {} must be {}, got {} {}", name, ToString(type), ToString(TypeOf(value)),
-                    Brief(value)));
-    return false;
+                    BriefValue(value)));
   }
 
   void CheckAttr(const AttrDef& def, const Attribute& value) {
-    if (!CheckType(def.name, def.type, value)) return;
     Attribute converted;
-    ConvertAttribute(value, def.type, &converted);
-    if (!AttrInRange(def, converted)) {
-      Add(Severity::kError, "attr_range",
-          fmt::format("attr {} must {}, got {}", def.name, RangeText(def), Brief(value)));
-    }
-    const auto* text = std::get_if<std::string>(&converted);
-    if (text && !def.one_of.empty() &&
-        std::find(def.one_of.begin(), def.one_of.end(), *text) == def.one_of.end()) {
-      Add(Severity::kError, "attr_range",
-          fmt::format("attr {} must be one of {}, got {}{}", def.name, Join(def.one_of, ", "),
-                      Quote(*text), DidYouMean(*text, def.one_of)));
-    }
-  }
-
-  static bool AttrInRange(const AttrDef& def, const Attribute& value) {
-    if (!def.min && !def.max) return true;
-    return std::visit(
-        [&](const auto& v) {
-          using T = std::decay_t<decltype(v)>;
-          if constexpr (std::is_arithmetic_v<T>) {
-            return InRange(def, v);
-          } else if constexpr (std::is_same_v<T, std::vector<int32_t>> ||
-                               std::is_same_v<T, std::vector<int64_t>> ||
-                               std::is_same_v<T, std::vector<float>> ||
-                               std::is_same_v<T, std::vector<double>>) {
-            return std::all_of(v.begin(), v.end(), [&](auto x) { return InRange(def, x); });
-          } else {
-            return true;
-          }
-        },
-        value);
+    if (!ConvertAttr(def, value, &converted)) return WrongType(def.name, def.type, value);
+    const std::string violated = ViolatedLimit(def, converted);
+    if (violated.empty()) return;
+    Add(Severity::kError, "attr_range", fmt::format("attr {} must {}", def.name, violated));
   }
 
   const OpSpec& def_;

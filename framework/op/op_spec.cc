@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block.h>
+#include <coracle/framework/op/attr_limits.h>
 #include <coracle/framework/op/op_spec.h>
 #include <fmt/format.h>
 
@@ -144,6 +145,8 @@ Attribute OpSpec::Converted(const OpDesc& op, std::string_view name, const Attri
                             AttrType wanted) const {
   Attribute converted;
   if (ConvertAttribute(value, wanted, &converted)) return converted;
+  const AttrDef* def = FindAttr(name);
+  if (def && def->type == wanted && ConvertAttr(*def, value, &converted)) return converted;
   ThrowInvalid(fmt::format("{}: attr {} must be {}, got {} {}", type, name, ToString(wanted),
                            ToString(TypeOf(value)), ToString(value)),
                "  " + Locate(op));

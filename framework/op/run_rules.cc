@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/attr_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/kernel_choice.h>
@@ -73,6 +74,7 @@ void RequireItems(const OpSpec& spec, size_t items, const InferContext& context)
 
 void RunInfer(InferContext& context) {
   const OpSpec& spec = context.spec();
+  RequireLimits(spec, context.op());
   if (spec.kind == OpKind::kCompute && !spec.TakesAnyValue()) RequireTaken(spec, context);
   const size_t items = spec.NumItems(context.op());
   if (spec.multi_tensor) RequireItems(spec, items, context);

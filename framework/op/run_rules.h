@@ -5,8 +5,8 @@
 
 namespace coracle {
 
-// The shape rule, if there is one. Throws kInvalidArgument for an operand that the op does not
-// take, or of an element type that no kernel has.
+// The shape rule, if there is one. Throws kInvalidArgument for an attr outside of its limits, and
+// for an operand that the op does not take, or of an element type that no kernel has.
 void RunInfer(InferContext& context);
 
 // The gradient rule of the context's op. Throws kUnimplemented when it has none.

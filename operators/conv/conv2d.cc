@@ -44,8 +44,6 @@ ConvShapes CheckConv(const InferContext& ctx) {
   ctx.Require("C2", filter.rank() == 2 + axes, filter.rank());
   const WindowSpec spec = ConvWindow(ctx);
   ctx.Require("C3", StridesAreValid(spec, axes), spec.strides);
-  if (!PaddingAlgorithmIsKnown(spec))
-    ctx.Fail("C4", "padding_algorithm", "'" + spec.padding_algorithm.substr(0, 40) + "'");
   ctx.Require("C4", PaddingsAreValid(spec, axes), "paddings", spec.paddings);
   ctx.Require("C5", DilationsAreValid(spec, axes), spec.dilations);
   const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"), axes);
@@ -324,8 +322,7 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
       .Constraint("C1", "Input must have rank " + words.rank)
       .Constraint("C2", "Filter must have rank " + words.rank)
       .Constraint("C3", "strides must be " + words.two + " positive numbers")
-      .Constraint("C4", "paddings must be " + words.two_or_four +
-                            " numbers >= 0, and padding_algorithm known")
+      .Constraint("C4", "paddings must be " + words.two_or_four + " numbers >= 0")
       .Constraint("C5", "dilations must be " + words.two + " positive numbers")
       .Constraint("C6",
                   "groups must be positive and divide the number of filters, and Filter.shape[1] * "

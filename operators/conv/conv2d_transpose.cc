@@ -87,8 +87,6 @@ void InferConvTranspose(InferContext& ctx) {
   ctx.Require("C1", input.rank() == 2 + axes, input.rank());
   ctx.Require("C2", filter.rank() == 2 + axes, filter.rank());
   const WindowSpec spec = ConvWindow(ctx);
-  if (!PaddingAlgorithmIsKnown(spec))
-    ctx.Fail("C3", "padding_algorithm", "'" + spec.padding_algorithm.substr(0, 40) + "'");
   ctx.Require("C3", StridesAreValid(spec, axes), "strides", spec.strides);
   ctx.Require("C3", PaddingsAreValid(spec, axes), "paddings", spec.paddings);
   ctx.Require("C3", DilationsAreValid(spec, axes), "dilations", spec.dilations);
@@ -273,7 +271,7 @@ void Add(OpRegistry& ops, const std::string& type) {
       .Constraint("C1", "Input must have rank " + rank)
       .Constraint("C2", "Filter must have rank " + rank)
       .Constraint("C3", "strides and dilations must be " + many + " positive numbers, paddings " +
-                            many + " or " + twice + " numbers >= 0, and padding_algorithm known")
+                            many + " or " + twice + " numbers >= 0")
       .Constraint("C4", "Filter.shape[0] must be Input's channels, and groups divide it")
       .Constraint("C5", "output_size and output_padding must be empty or " + many + " numbers")
       .Constraint("C6",

@@ -47,8 +47,6 @@ Shape CheckPool(const InferContext& ctx) {
   const Shape& x = ctx.InputShape("X");
   const int axes = AxesOf(ctx.op().type());
   ctx.Require("C1", x.rank() == 2 + axes, x.rank());
-  const auto type = ctx.Attr<std::string>("pooling_type");
-  if (type != "max" && type != "avg") ctx.Fail("C2", "'" + type.substr(0, 40) + "'");
   if (!ctx.Attr<bool>("global_pooling")) {
     const auto ksize = ctx.Attr<std::vector<int32_t>>("ksize");
     const bool positive = std::all_of(ksize.begin(), ksize.end(), [](int32_t k) { return k > 0; });
@@ -56,8 +54,6 @@ Shape CheckPool(const InferContext& ctx) {
   }
   const WindowSpec spec = PoolSpec(ctx);
   ctx.Require("C4", StridesAreValid(spec, axes), spec.strides);
-  if (!PaddingAlgorithmIsKnown(spec))
-    ctx.Fail("C5", "padding_algorithm", "'" + spec.padding_algorithm.substr(0, 40) + "'");
   ctx.Require("C5", PaddingsAreValid(spec, axes), "paddings", spec.paddings);
   const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"), axes);
   Shape out = x;
@@ -301,11 +297,9 @@ OpDef ForwardDef(const std::string& type) {
           "exclusive, by the window's size clipped to in + pad_after. A window without elements "
           "gives 0.")
       .Constraint("C1", std::string("X must have rank ") + (volumes ? "5" : "4"))
-      .Constraint("C2", "pooling_type must be max or avg")
       .Constraint("C3", "ksize must be " + many + " positive numbers")
       .Constraint("C4", "strides must be " + many + " positive numbers")
-      .Constraint("C5", "paddings must be " + many + " or " + twice +
-                            " numbers >= 0, and padding_algorithm known")
+      .Constraint("C5", "paddings must be " + many + " or " + twice + " numbers >= 0")
       .Constraint("C6", "the window must fit into the padded X or stick out by less than a stride")
       .Input("X", volumes ? "volumes [N, C, D, H, W], or [N, D, H, W, C] for NDHWC"
                           : "images [N, C, H, W], or [N, H, W, C] for NHWC")
@@ -322,7 +316,7 @@ OpDef GradDef(const std::string& type) {
   return OpDef(type + "_grad")
       .Doc("Gradient of " + type +
            "; that of a maximum goes to the first element of the window that equals Out.")
-      .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5", "C6"})
+      .ConstraintsOf(type, {"C1", "C3", "C4", "C5", "C6"})
       .Constraint("C7", "Out and Out@GRAD must have the shape of the forward op's Out")
       .Constraint("C8", "all inputs must have one dtype")
       .Input("X", "the forward op's X")
@@ -343,7 +337,7 @@ OpDef GradGradDef(const std::string& type) {
       .Doc("Gradient of " + type +
            "_grad with respect to Out@GRAD: X@GRAD@GRAD pooled like X was, a maximum at the "
            "position of X's.")
-      .ConstraintsOf(type, {"C1", "C2", "C3", "C4", "C5", "C6"})
+      .ConstraintsOf(type, {"C1", "C3", "C4", "C5", "C6"})
       .Constraint("C7", "Out must have the shape of the forward op's Out, X@GRAD@GRAD that of X")
       .Constraint("C8", "all inputs must have one dtype")
       .Input("X", "the forward op's X")

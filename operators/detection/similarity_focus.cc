@@ -17,7 +17,6 @@ void InferFocus(InferContext& ctx) {
   ctx.Require("C1", x.shape.rank() == 4, x);
   const auto indexes = ctx.Attr<Ints>("indexes");
   const int32_t axis = ctx.Attr<int32_t>("axis");
-  ctx.Require("C2", axis >= 1 && axis <= 3, "axis", axis);
   const int64_t size = x.shape[axis];
   bool inside = !indexes.empty();
   for (int32_t i : indexes) inside = inside && i >= 0 && (size < 0 || i < size);
@@ -84,7 +83,7 @@ void RegisterSimilarityFocus(OpRegistry& ops) {
                    "yet (the first of equals), until either are used up. Out is 1 at these places, "
                    "all along axis, else 0.")
               .Constraint("C1", "X must have rank 4")
-              .Constraint("C2", "axis must be 1, 2 or 3, and indexes one or more within it")
+              .Constraint("C2", "indexes must be one or more within axis")
               .Input("X", "tensor of rank 4")
               .Output("Out", "tensor of X's shape and dtype")
               .Attr<int32_t>("axis", "1, 2 or 3")

@@ -7,12 +7,7 @@ namespace {
 
 // The fed tensor has the type that the program declares of its variable.
 void InferFeed(InferContext& ctx) {
-  ctx.Require("C1", ctx.Attr<int32_t>("col") >= 0, ctx.Attr<int32_t>("col"));
   if (const VarMeta* declared = ctx.DeclaredOutput("Out")) ctx.SetOutput("Out", *declared);
-}
-
-void InferFetch(InferContext& ctx) {
-  ctx.Require("C1", ctx.Attr<int32_t>("col") >= 0, ctx.Attr<int32_t>("col"));
 }
 
 // Whoever runs the program binds what is fed and fetched: nothing is left to do.
@@ -25,7 +20,6 @@ Kernel Nothing(const PrepareContext&) {
 void RegisterFeed(OpRegistry& ops) {
   ops.Add(OpDef("feed")
               .Doc("Out = the tensor that the caller feeds as number col.")
-              .Constraint("C1", "col must not be negative")
               .Input("X", "the list of fed tensors, a variable of type FEED_MINIBATCH")
               .Output("Out", "tensor of the declared shape and dtype")
               .Attr<int32_t>("col", "index in the list")
@@ -36,7 +30,6 @@ void RegisterFeed(OpRegistry& ops) {
               .Reference(Nothing));
   ops.Add(OpDef("fetch")
               .Doc("Hands X to the caller as result number col.")
-              .Constraint("C1", "col must not be negative")
               .Input("X", "variable of any type")
               .Output("Out", "the list of fetched values, a variable of type FETCH_LIST")
               .Attr<int32_t>("col", "index in the list")
@@ -44,7 +37,6 @@ void RegisterFeed(OpRegistry& ops) {
               .Kind(OpKind::kFetch)
               .SideEffect()
               .NotDifferentiable("its output leaves the program")
-              .Infer(InferFetch)
               .Reference(Nothing));
 }
 

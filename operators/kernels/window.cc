@@ -32,11 +32,6 @@ bool PaddingsAreValid(const WindowSpec& spec, int axes) {
          std::all_of(p.begin(), p.end(), [](int32_t v) { return v >= 0; });
 }
 
-bool PaddingAlgorithmIsKnown(const WindowSpec& spec) {
-  return spec.padding_algorithm == "EXPLICIT" || spec.padding_algorithm == "SAME" ||
-         spec.padding_algorithm == "VALID";
-}
-
 WindowAxis ResolveAxis(const WindowSpec& spec, int axis, int64_t in, int64_t kernel) {
   WindowAxis w;
   const size_t a = static_cast<size_t>(axis);

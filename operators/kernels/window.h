@@ -18,7 +18,7 @@ struct WindowSpec {
   std::vector<int32_t> strides{1, 1};
   std::vector<int32_t> paddings{0, 0};  // one for each axis, or two: {top, bottom, left, right}
   std::vector<int32_t> dilations{1, 1, 1};
-  std::string padding_algorithm = "EXPLICIT";
+  std::string padding_algorithm = "EXPLICIT";  // or SAME, VALID
   bool ceil_mode = false;
 };
 
@@ -42,8 +42,6 @@ int AxesOf(std::string_view op_type);
 bool StridesAreValid(const WindowSpec& spec, int axes);
 bool PaddingsAreValid(const WindowSpec& spec, int axes);
 bool DilationsAreValid(const WindowSpec& spec, int axes);
-// EXPLICIT, SAME or VALID.
-bool PaddingAlgorithmIsKnown(const WindowSpec& spec);
 
 // The first axis is 0, the width the last. REQUIRES: all of these hold. `in` and `kernel` may be
 // anything.

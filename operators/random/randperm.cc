@@ -19,9 +19,7 @@ namespace {
 
 void InferRandperm(InferContext& ctx) {
   const DType dtype = DTypeFromAttr(ctx, "C1", "dtype");
-  const int32_t n = ctx.Attr<int32_t>("n");
-  ctx.Require("C2", n >= 0, "n", n);
-  ctx.SetOutput("Out", dtype, {n});
+  ctx.SetOutput("Out", dtype, {ctx.Attr<int32_t>("n")});
 }
 
 template <class T>
@@ -113,7 +111,6 @@ void RegisterRandperm(OpRegistry& ops) {
   ops.Add(OpDef("randperm")
               .Doc("Out = 0 .. n - 1 in a random order.")
               .Constraint("C1", "dtype must be the number of a dtype")
-              .Constraint("C2", "n must not be negative")
               .Output("Out", "vector [n]")
               .Attr<int32_t>("n", "number of elements")
               .Range(0, {})

@@ -60,6 +60,7 @@ TEST(Attribute, ListsConvertElementByElement) {
   EXPECT_EQ(Convert<std::vector<std::string>>(Ints{1}), std::nullopt);
   EXPECT_EQ(Convert<int32_t>(Ints{1}), std::nullopt);
   EXPECT_EQ(Convert<std::string>(Ints{}), std::nullopt);
+  EXPECT_EQ(Convert<std::string>(0.5f), std::nullopt);
   EXPECT_EQ(Convert<Ints>(std::string("1")), std::nullopt);
 }
 

@@ -8,6 +8,7 @@
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -53,6 +54,51 @@ TEST(OpDef, AttrsAreConvertedOrDefaulted) {
   EXPECT_THROW(def.AttrOf<float>(op, "other"), InternalError);  // not declared
   op.SetAttr("axis", std::string("x"));
   EXPECT_THROW(def.AttrOf<int64_t>(op, "axis"), Error);
+}
+
+TEST(OpDef, InferAsksForLimits) {
+  OpRegistry ops;
+  ops.Add(Sample("limited")
+              .Attr<float>("scale", 1.f, "factor")
+              .Range(0, 10)
+              .Attr<std::vector<int32_t>>("sizes", {}, "sizes")
+              .Range(1, {})
+              .Attr<std::string>("mode", "same", "how")
+              .OneOf({"same", "valid"})
+              .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); }));
+  const auto error = [&](AttrList attrs) -> std::string {
+    ProgramDesc program;
+    BlockDesc& block = program.Root();
+    block.Var("x").SetShape({2});
+    const OpDesc& op =
+        block.AppendOp("limited", {{"X", {"x"}}}, {{"Out", {"y"}}}, std::move(attrs));
+    try {
+      InferOp(block, op, ops);
+      return "";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+      return e.message();
+    }
+  };
+  using Ints = std::vector<int32_t>;
+  EXPECT_EQ(error({}), "");
+  EXPECT_EQ(error({{"scale", 10}, {"sizes", Ints{1, 2}}, {"mode", std::string("valid")}}), "");
+  EXPECT_EQ(error({{"scale", 11}}), "limited: attr scale must lie in [0, 10], got 11");
+  EXPECT_EQ(error({{"scale", std::nanf("")}}), "limited: attr scale must lie in [0, 10], got nan");
+  EXPECT_EQ(error({{"sizes", Ints{1, 0}}}), "limited: attr sizes must be at least 1, got [1, 0]");
+  EXPECT_EQ(error({{"mode", std::string("sane")}}),
+            "limited: attr mode must be one of same, valid, got 'sane'; did you mean same?");
+}
+
+// A text is no number, but for one whose default is a number.
+TEST(OpDef, NumbersAsTexts) {
+  const OpSpec def = Sample("t")
+                         .Attr<std::string>("tolerance", "1e-5", "a number as text")
+                         .Attr<std::string>("mode", "", "a text")
+                         .spec();
+  const OpDesc op("t", {}, {}, {{"tolerance", 0.5f}, {"mode", 0.5f}});
+  EXPECT_EQ(def.AttrOf<std::string>(op, "tolerance"), "0.5");
+  EXPECT_THROW(def.AttrOf<std::string>(op, "mode"), Error);
 }
 
 TEST(OpDef, TakesAttrsAndConstraintsOfAnother) {

@@ -26,7 +26,7 @@ TEST(Feed, InterpreterBindsByName) {
   EXPECT_TRUE(BitEqual(Tensor::Of<float>({2, 2}, {1, 2, 3, 4}), std::get<Tensor>(env.at("y"))));
 }
 
-TEST(Feed, C1_NegativeColumn) {
+TEST(Feed, NegativeColumn) {
   for (const char* type : {"feed", "fetch"}) {
     ProgramDesc program;
     BlockDesc& block = program.Root();
@@ -37,7 +37,7 @@ TEST(Feed, C1_NegativeColumn) {
       InferOp(block, op, DefaultOps());
       ADD_FAILURE() << type;
     } catch (const Error& e) {
-      ExpectConstraint(e.message(), std::string(type) + ".C1");
+      EXPECT_NE(e.message().find("col must be at least 0, got -1"), std::string::npos);
     }
   }
 }
