@@ -5,6 +5,7 @@
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kept_outputs.h>
 #include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/op/out_of_memory.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -279,10 +280,24 @@ class OneOp : public ArgTable, public Workspace {
   std::vector<BlockUse> uses_;
 };
 
+// The op with the inputs that it reads under no slot.
+OpDesc WithKeptInputs(const OpSpec& def, const OpDesc& op, const VarValues& env) {
+  OpDesc bound(op);
+  AddKeptInputs(def, bound, [&](const std::string& name) {
+    auto it = env.find(name);
+    return it != env.end() && std::holds_alternative<Tensor>(it->second);
+  });
+  return bound;
+}
+
 void RunOneOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
               const InterpretOptions& options) {
   const OpSpec& def = ops.Get(op.type());
   if (def.kind != OpKind::kCompute) return;
+  if (LacksKeptInput(def, op)) {
+    const OpDesc bound = WithKeptInputs(def, op, env);
+    if (!LacksKeptInput(def, bound)) return RunOneOp(bound, ops, env, options);
+  }
   if (const auto path = def.FileOf(op))
     RequireAllowed({&op, *path}, FileAccess(options.allow_files));
   ValueMetaTable metas(op, env);

@@ -20,9 +20,9 @@ void InferChannelWise(InferContext& ctx) {
   if (ctx.HasInput("InScale")) {
     const VarMeta& given = ctx.Input("InScale");
     ctx.Require("C2", given.dtype == x.dtype && given.shape.CompatibleWith(scales), given, "X", x);
+  } else if (ctx.exact() && ctx.spec().FindAttr("is_test")) {
+    ctx.Require("C2", !ctx.Attr<bool>("is_test"), "is_test", true);
   }
-  if (ctx.spec().FindAttr("is_test"))
-    ctx.Require("C2", !ctx.Attr<bool>("is_test") || ctx.HasInput("InScale"), "is_test", true);
   ctx.SetOutput("Out", x);
   ctx.SetOutput("OutScale", x.dtype, scales);
 }
@@ -72,19 +72,19 @@ OpDef ChannelDef(const std::string& type, const std::string& out) {
 }  // namespace
 
 void RegisterChannelWiseQuantize(OpRegistry& ops) {
-  ops.Add(
-      ChannelDef("fake_channel_wise_quantize_abs_max",
-                 "Out = that integer. Under is_test the scales are InScale.")
-          .Constraint("C2",
-                      "InScale must have X's dtype and an element for each channel, and be given "
-                      "under is_test")
-          .OptionalInput("InScale",
-                         "scales for is_test [C]. Paddle has no such slot: its kernel reads "
-                         "what OutScale held, so give the variable of OutScale")
-          .Attr<bool>("is_test", false, "take the scales from InScale")
-          .Inplace("InScale", "OutScale")
-          .NoGradient("the type that takes the integers back at once has one")
-          .Reference(ChannelWise<false, float>, ChannelWise<false, double>));
+  ops.Add(ChannelDef("fake_channel_wise_quantize_abs_max",
+                     "Out = that integer. Under is_test the scales are InScale.")
+              .Constraint("C2",
+                          "InScale must have X's dtype and an element for each channel, and under "
+                          "is_test it or OutScale must hold the scales")
+              .OptionalInput("InScale",
+                             "scales for is_test [C]; when absent, what the variable of OutScale "
+                             "holds: Paddle has no such slot")
+              .Attr<bool>("is_test", false, "take the scales from InScale")
+              .Inplace("InScale", "OutScale")
+              .KeepsOutputs({"OutScale"})
+              .NoGradient("the type that takes the integers back at once has one")
+              .Reference(ChannelWise<false, float>, ChannelWise<false, double>));
   ops.Add(ChannelDef("fake_channel_wise_quantize_dequantize_abs_max", "Out = that integer s / Q.")
               .Gradient([](GradientContext& g) {
                 g.HasOutputGrad("OutScale");  // counts as constant

@@ -73,7 +73,8 @@ struct RangeAbsMax {
     const double before = in_scale.Get(ws);
     const T* held = in_scales ? ws.Data<const T>(in_scales) : nullptr;
     T* scales = out_scales ? ws.Data<T>(out_scales) : nullptr;
-    if (scales && held != scales) std::copy_n(held, window, scales);
+    if (scales && !held) std::fill_n(scales, window, T(0));
+    if (scales && held && held != scales) std::copy_n(held, window, scales);
     if (test) return before;
     const double now = LargestOf(x, numel);
     const int64_t step = iter ? IndexReader(ws, iter)[0] : 0;
@@ -165,8 +166,6 @@ void InferRange(InferContext& ctx) {
     const VarMeta& scales = ctx.Input("InScales");
     ctx.Require("C3", scales.dtype == x.dtype && scales.shape.CompatibleWith({window}), scales,
                 "window_size", window);
-  } else if (ctx.HasOutput("OutScales")) {
-    ctx.Fail("C3", "OutScales without InScales");
   }
   ctx.SetOutput("OutScales", x.dtype, {window});
 }
@@ -248,46 +247,51 @@ void AddMovingAverage(OpRegistry& ops) {
   ops.Add(def("fake_quantize_dequantize_moving_average_abs_max", true)
               .Reference(FakeQuantize<MovingAverage, true, float>,
                          FakeQuantize<MovingAverage, true, double>));
-  ops.Add(OpDef("moving_average_abs_max_scale")
-              .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Out = X, and OutScale = " + std::string(kAverageDoc) +
-                   "; under is_test InAccum / InState. Without any state, max |X|.")
-              .Input("X", "floating-point tensor")
-              .OptionalOutput("Out", "X itself")
-              .Output("OutScale", "the scale [1]")
-              .Inplace("X", "Out")
-              .Apply(DeclareMovingAverage)
-              .Gradient(StraightThrough)
-              .Reference(ScaleOnly<float>, ScaleOnly<double>));
+  ops.Add(
+      OpDef("moving_average_abs_max_scale")
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc("Out = X, and OutScale = " + std::string(kAverageDoc) +
+               "; under is_test InScale, or else InAccum / InState. Without any state, max |X|.")
+          .Input("X", "floating-point tensor")
+          .OptionalInput("InScale",
+                         "the scale before [1], read under is_test; when absent, what the "
+                         "variable of OutScale holds: Paddle has no such slot")
+          .OptionalOutput("Out", "X itself")
+          .Output("OutScale", "the scale [1]")
+          .Inplace("X", "Out")
+          .Inplace("InScale", "OutScale")
+          .KeepsOutputs({"OutScale"})
+          .NoGradientTo({"InScale"})
+          .Apply(DeclareMovingAverage)
+          .Gradient(StraightThrough)
+          .Reference(ScaleOnly<float>, ScaleOnly<double>));
 }
 
 void AddRange(OpRegistry& ops) {
-  ops.Add(
-      ScaledDef("fake_quantize_range_abs_max", false,
-                "under is_test InScale. Else OutScales = InScales with max |X| at Iter modulo "
-                "window_size, and s = max |X| where that is above InScale; else InScale, "
-                "unless that is what was replaced: then the largest of the first min(Iter, "
-                "window_size) of OutScales. Without OutScales s = max(InScale, max |X|).")
-          .Constraint("C1", "InScale must hold one element of X's dtype")
-          .Constraint("C2", "Iter must hold one int32 or int64")
-          .Constraint("C3",
-                      "InScales must be [window_size] of X's dtype, one element or more, and be "
-                      "given with OutScales, also under is_test: it is what OutScales held")
-          .Constraint("C4", "Iter must not be negative")
-          .Input("InScale", "the scale before [1]")
-          .OptionalInput("Iter", "number of the step [1]; 0 when absent")
-          .OptionalInput("InScales",
-                         "the window before [window_size]. Paddle has no such slot: its kernel "
-                         "reads what OutScales held, so give the variable of OutScales")
-          .Apply(DeclareOutputs)
-          .OptionalOutput("OutScales", "usually InScales itself")
-          .Attr<int32_t>("window_size", 10000, "steps in the window")
-          .Attr<bool>("is_test", false, "leave the state as it is")
-          .Inplace("InScale", "OutScale")
-          .Inplace("InScales", "OutScales")
-          .Infer(InferRange)
-          .Reference(FakeQuantize<RangeAbsMax, false, float>,
-                     FakeQuantize<RangeAbsMax, false, double>));
+  ops.Add(ScaledDef("fake_quantize_range_abs_max", false,
+                    "under is_test InScale. Else OutScales = InScales with max |X| at Iter modulo "
+                    "window_size, and s = max |X| where that is above InScale; else InScale, "
+                    "unless that is what was replaced: then the largest of the first min(Iter, "
+                    "window_size) of OutScales. Without OutScales s = max(InScale, max |X|).")
+              .Constraint("C1", "InScale must hold one element of X's dtype")
+              .Constraint("C2", "Iter must hold one int32 or int64")
+              .Constraint("C3", "InScales must be [window_size] of X's dtype, one element or more")
+              .Constraint("C4", "Iter must not be negative")
+              .Input("InScale", "the scale before [1]")
+              .OptionalInput("Iter", "number of the step [1]; 0 when absent")
+              .OptionalInput("InScales",
+                             "the window before [window_size]; when absent, what the variable of "
+                             "OutScales holds, or zeros: Paddle has no such slot")
+              .Apply(DeclareOutputs)
+              .OptionalOutput("OutScales", "usually InScales itself")
+              .Attr<int32_t>("window_size", 10000, "steps in the window")
+              .Attr<bool>("is_test", false, "leave the state as it is")
+              .Inplace("InScale", "OutScale")
+              .Inplace("InScales", "OutScales")
+              .KeepsOutputs({"OutScales"})
+              .Infer(InferRange)
+              .Reference(FakeQuantize<RangeAbsMax, false, float>,
+                         FakeQuantize<RangeAbsMax, false, double>));
 }
 
 void AddStraightThrough(OpRegistry& ops) {

@@ -1,5 +1,7 @@
 #include <coracle/backward/backward.h>
+#include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/interpreter.h>
 
 #include <cmath>
 
@@ -75,6 +77,13 @@ TEST(FakeQuantizeRangeAbsMax, WithoutAWindow) {
       .Expect("OutScales", {3}, {4, 2, 1});
 }
 
+// Without any value before, the window is of zeros.
+TEST(FakeQuantizeRangeAbsMax, FreshWindow) {
+  OpTest op("fake_quantize_range_abs_max");
+  op.Attr("window_size", 3).Input("X", {2}, {5, 1}).Input("InScale", {1}, {4});
+  op.Expect("OutScale", {1}, {5}).Expect("OutScales", {3}, {5, 0, 0});
+}
+
 TEST(FakeQuantizeRangeAbsMax, Constraints) {
   const std::string type = "fake_quantize_range_abs_max";
   OpTest(type).RandomInput("X", {2}).RandomInput("InScale", {2}).ExpectError(type + ".C1");
@@ -88,14 +97,6 @@ TEST(FakeQuantizeRangeAbsMax, Constraints) {
       .RandomInput("InScale", {1})
       .RandomInput("InScales", {3})
       .ExpectError(type + ".C3");
-  // The window would be lost, in training and in test.
-  for (const bool test : {false, true}) {
-    OpTest(type)
-        .Attr("is_test", test)
-        .RandomInput("X", {2})
-        .RandomInput("InScale", {1})
-        .ExpectError(type + ".C3");
-  }
   OpTest(type)
       .Attr("window_size", 0)
       .RandomInput("X", {2})
@@ -159,6 +160,107 @@ TEST(FakeQuantizeMovingAverage, Constraints) {
     test.RandomInput("X", {2}).RandomInput("InState", {2});
     if (type != "moving_average_abs_max_scale") test.RandomInput("InScale", {1});
     test.ExpectError(type + ".C1");
+  }
+}
+
+// Programs as Paddle writes them, run step after step: their state is in persistable variables.
+struct Steps {
+  explicit Steps(const std::string& type, AttrList attrs, SlotList inputs, SlotList outputs) {
+    BlockDesc& block = program.Root();
+    block.Var("x").SetShape({2});
+    inputs.insert(inputs.begin(), {"X", {"x"}});
+    outputs.insert(outputs.begin(), {"Out", {"out"}});
+    block.Var("out");
+    for (const SlotList* slots : {&inputs, &outputs}) {
+      for (const Slot& slot : *slots)
+        block.Var(slot.args[0]).SetPersistable(slot.args[0][0] == 's');
+    }
+    block.AppendOp(type, inputs, outputs, std::move(attrs));
+  }
+  void Hold(const std::string& name, std::vector<float> values) {
+    const Shape shape{static_cast<int64_t>(values.size())};
+    program.Root().Var(name).SetShape(shape);
+    scope.Set(name, Tensor::Of<float>(shape, values));
+    env[name] = Tensor::Of<float>(shape, values);
+  }
+  // Runs a step, in the executor and op by op.
+  void Run(std::vector<float> x) {
+    const Tensor fed = Tensor::Of<float>({2}, x);
+    out = executor.Run(program, scope, {{"x", fed}}, {"out"})[0].Clone();
+    env["x"] = fed;
+    Interpret(program.Root(), DefaultOps(), env);
+    EXPECT_TRUE(BitEqual(out, std::get<Tensor>(env.at("out"))));
+  }
+  std::vector<float> Held(const std::string& name) {
+    const Tensor& held = scope.Get(name);
+    EXPECT_TRUE(BitEqual(held, std::get<Tensor>(env.at(name))));
+    const auto span = held.span<float>();
+    return {span.begin(), span.end()};
+  }
+
+  ProgramDesc program;
+  Scope scope;
+  VarValues env;
+  Executor executor;
+  Tensor out;
+};
+using Floats = std::vector<float>;
+
+TEST(QuantizeSteps, WindowOfScales) {
+  Steps steps("fake_quantize_range_abs_max", {{"window_size", 2}},
+              {{"InScale", {"s_scale"}}, {"Iter", {"s_iter"}}},
+              {{"OutScale", {"s_scale"}}, {"OutScales", {"s_scales"}}});
+  steps.Hold("s_scale", {0});
+  steps.Hold("s_scales", {0, 0});
+  const auto step = [&](int64_t i, Floats x) {
+    const Tensor iter = Tensor::Of<int64_t>({1}, {i});
+    steps.program.Root().Var("s_iter").SetDType(DType::kInt64);
+    steps.program.Root().Var("s_iter").SetShape({1});
+    steps.scope.Set("s_iter", iter);
+    steps.env["s_iter"] = iter;
+    steps.Run(std::move(x));
+  };
+  step(0, {4, 1});
+  EXPECT_EQ(steps.Held("s_scales"), (Floats{4, 0}));
+  step(1, {-3, 1});
+  EXPECT_EQ(steps.Held("s_scales"), (Floats{4, 3}));
+  EXPECT_EQ(steps.Held("s_scale"), (Floats{4}));
+  // The 4 leaves the window.
+  step(2, {2, 1});
+  EXPECT_EQ(steps.Held("s_scales"), (Floats{2, 3}));
+  EXPECT_EQ(steps.Held("s_scale"), (Floats{3}));
+}
+
+TEST(QuantizeSteps, MovingAverage) {
+  for (const bool scale_only : {false, true}) {
+    SlotList inputs = {{"InAccum", {"s_accum"}}, {"InState", {"s_state"}}};
+    if (!scale_only) inputs.push_back({"InScale", {"s_scale"}});
+    const SlotList outputs = {
+        {"OutScale", {"s_scale"}}, {"OutAccum", {"s_accum"}}, {"OutState", {"s_state"}}};
+    Steps steps(
+        scale_only ? "moving_average_abs_max_scale" : "fake_quantize_moving_average_abs_max",
+        {{"moving_rate", 0.5f}}, inputs, outputs);
+    for (const char* name : {"s_scale", "s_accum", "s_state"}) steps.Hold(name, {0});
+    for (const float largest : {4.f, 2.f, 8.f}) steps.Run({-largest, 1});
+    EXPECT_EQ(steps.Held("s_accum"), Floats{(4 / 2 + 2) / 2.f + 8});
+    EXPECT_EQ(steps.Held("s_state"), Floats{1.75f});
+    EXPECT_EQ(steps.Held("s_scale"), Floats{10 / 1.75f});
+  }
+}
+
+// In a test the scale stays what training left in the variable.
+TEST(QuantizeSteps, ScalesInTest) {
+  Steps average("moving_average_abs_max_scale", {{"is_test", true}}, {}, {{"OutScale", {"s"}}});
+  average.Hold("s", {7});
+  average.Run({1, 2});
+  EXPECT_EQ(average.Held("s"), Floats{7});
+  Steps channels("fake_channel_wise_quantize_abs_max", {{"is_test", true}, {"bit_length", 3}}, {},
+                 {{"OutScale", {"s"}}});
+  channels.Hold("s", {2, 1});
+  for (int i = 0; i < 2; ++i) {
+    channels.Run({1, -2});
+    EXPECT_TRUE(BitEqual(channels.out, Tensor::Of<float>({2}, {2, -3})));
+    EXPECT_EQ(channels.Held("s"), (Floats{2, 1}));
   }
 }
 
