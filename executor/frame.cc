@@ -174,10 +174,10 @@ LoD& Frame::OutputLod(const TensorArg& out) {
 
 void Frame::Do(const LodPass& action) {
   static const LoD none;
-  Tensor* to = InScopeAt(action.to);
-  if (!to) return;
-  const LoD& lod = action.from ? LodAt(action.from) : none;
-  if (&lod != &to->lod() && lod != to->lod()) to->lod() = lod;
+  Tensor* in_scope = InScopeAt(action.to);
+  LoD& to = in_scope ? in_scope->lod() : lods_[action.to];
+  const LoD& from = action.from ? LodAt(action.from) : none;
+  if (&from != &to && from != to) to = from;
 }
 
 void Frame::Fetch(ValueId id, bool to_caller, Tensor* out) const {

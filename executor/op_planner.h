@@ -65,6 +65,9 @@ class OpPlanner : private MetaTable, private ArgTable {
   // LoD may differ in each run of a plan, so the plan says which value's LoD an output has.
   void PassLod();
   void PassToPersistable(PlanPersistable& persistable, ValueId lod);
+  void SetLodSource(ValueId value, ValueId lod);
+  void KeepLodOf(ValueId persistable);
+  std::vector<LodPass>* PassesAtStepOf(ValueId value);  // nullptr: no kernel makes it
   void AddKernelStep(Kernel kernel);
   // Pairs of inputs and outputs that may share memory; decided when all lifetimes are known.
   void NoteSharing(StepId step);

@@ -86,7 +86,8 @@ struct PlanPersistable {
 
 // --- steps ---
 
-// A persistable variable gets the LoD of another value; `from` nothing: it has none.
+// A persistable variable, or what was computed from one that a later step writes, gets the LoD of
+// another value; `from` nothing: it has none.
 struct LodPass {
   ValueId from, to;
 };

@@ -8,6 +8,7 @@
 #include <coracle/executor/planner.h>
 #include <coracle/executor/value_table.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct PlanDraft {
   CellValues cells;
   PersistableValues persistables;
   MemoryUsage usage;
+  // By the value of a persistable variable: the outputs that have its LoD, since it was written.
+  std::map<ValueId, std::vector<ValueId>> lod_users;
 
   // The value that the variable stands for now. One that is met for the first time is looked for in
   // its cell and in the scope; nothing: it has no value.

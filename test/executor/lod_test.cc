@@ -232,6 +232,36 @@ TEST_F(Sequences, ASecondWriteTakesThemAway) {
   EXPECT_EQ(scope.Get("p").lod(), LoD());
 }
 
+// What was computed from a persistable variable keeps the LoD of then.
+TEST_F(Sequences, BeforeAWrite) {
+  const Variable x = X();
+  VarDesc& p = main_.Root().Var("p");
+  p.SetPersistable(true);
+  p.SetShape({-1, 1});
+  const Variable old = Variable::Of(main_.Root(), "p");
+  const Variable before = net_.Scale(net_.Scale(old, {.scale = 2.0f}), {.scale = 3.0f});
+  net_.Append("assign", {{"X", {x.name()}}}, {{"Out", {"p"}}});
+  const Variable between = net_.Scale(old, {.scale = 1.0f});
+  const Variable sums = Pool(before);
+  net_.Append("lod_reset", {{"X", {"p"}}}, {{"Out", {"p"}}},
+              {{"target_lod", std::vector<int32_t>{0, 3}}});
+  PreparedProgram program =
+      Executor().Prepare(main_, {"x"}, {before.name(), between.name(), sums.name(), "p"});
+  Scope scope;
+  const LoD first = {{0, 1, 3}}, second = {{0, 2, 3}};
+  for (int again = 0; again < 2; ++again) {
+    for (const auto& [held, given] : {std::pair(first, second), std::pair(second, first)}) {
+      scope.Set("p", Fed({1, 2, 4}, held));
+      const Tensor fed = Fed({5, 6, 7}, given);
+      const std::vector<Tensor>& out = program.Run(scope, {&fed, 1});
+      EXPECT_EQ(out[0].lod(), held);
+      EXPECT_EQ(out[1].lod(), given);
+      EXPECT_EQ(out[2].data<float>()[0], held == first ? 6 : 18);
+      EXPECT_EQ(out[3].lod(), (LoD{{0, 3}}));
+    }
+  }
+}
+
 TEST_F(Sequences, WrongOffsetsInTheScope) {
   VarDesc& p = main_.Root().Var("p");
   p.SetPersistable(true);
