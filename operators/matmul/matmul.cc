@@ -1,14 +1,19 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/matmul/bilinear_gradient.h>
+#include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <type_traits>
 
 namespace coracle {
 namespace {
@@ -24,12 +29,14 @@ constexpr Version kMatmulV2 = {"matmul_v2", "trans_x", "trans_y", false, false};
 struct Flags {
   bool x, y;
   float alpha;
+  int32_t heads;
   bool turns_vectors;
 };
 template <class Context>
 Flags FlagsOf(const Context& ctx, const Version& v) {
   return {ctx.template Attr<bool>(v.transpose_x), ctx.template Attr<bool>(v.transpose_y),
-          v.has_alpha ? ctx.template Attr<float>("alpha") : 1.0f, v.turns_vectors};
+          v.has_alpha ? ctx.template Attr<float>("alpha") : 1.0f,
+          v.has_alpha ? ctx.template Attr<int32_t>("head_number") : 1, v.turns_vectors};
 }
 
 // An operand as a batch of matrices: rows and columns after the transposition.
@@ -51,12 +58,28 @@ Matrices MatricesOf(const Shape& shape, bool is_x, const Flags& flags) {
   return m;
 }
 
+// The columns of the product: with several heads, whether X and Y have one inner size or X has that
+// of Y for each head says which of the two is split.
+int64_t ProductColumns(const InferContext& ctx, const Flags& flags, const Matrices& a,
+                       const Matrices& b) {
+  const int64_t heads = flags.heads;
+  const auto divides = [&](int64_t n) { return n < 0 || n % heads == 0; };
+  const bool one_size = InferContext::Matches(a.cols, b.rows);
+  const bool shares_rows = heads > 1 && divides(a.cols) && a.cols / heads == b.rows;
+  ctx.Require("C2", one_size || shares_rows, a.cols, b.rows);
+  if (heads == 1) return b.cols;
+  ctx.Require("C6", divides(a.cols) && (one_size || divides(b.cols)), "head_number", heads, "X",
+              a.cols, "Y", b.cols);
+  if (a.cols < 0 || b.rows < 0) return -1;
+  return one_size ? MulDims(heads, b.cols) : b.cols;
+}
+
 // Checks the operands and returns Out's shape.
 Shape ProductShape(const InferContext& ctx, const Flags& flags) {
   const Shape &x = ctx.InputShape("X"), &y = ctx.InputShape("Y");
   ctx.Require("C1", x.rank() >= 1 && y.rank() >= 1, x.rank(), y.rank());
   const Matrices a = MatricesOf(x, true, flags), b = MatricesOf(y, false, flags);
-  ctx.Require("C2", InferContext::Matches(a.cols, b.rows), a.cols, b.rows);
+  const int64_t columns = ProductColumns(ctx, flags, a, b);
   const int rank = std::max(a.batch.rank(), b.batch.rank());
   auto aligned = AlignShapes(a.batch, b.batch, -1);
   if (!aligned) throw InternalError("matmul: batches do not align");
@@ -69,7 +92,7 @@ Shape ProductShape(const InferContext& ctx, const Flags& flags) {
   RequireSameDType(ctx, "C4", "X", "Y");
   // Of a vector a dim of 1 is left out.
   if (x.rank() > 1 || a.rows != 1) out.Append(a.rows);
-  if (y.rank() > 1 || b.cols != 1) out.Append(b.cols);
+  if (y.rank() > 1 || columns != 1) out.Append(columns);
   if (out.rank() == 0) out.Append(1);
   return out;
 }
@@ -79,13 +102,15 @@ struct Product {
   int64_t m, n, k;
   bool tx, ty;
   float alpha;
+  int64_t heads, y_rows;
   int rank;
   int64_t dims[Shape::kMaxRank];
   int64_t x_step[Shape::kMaxRank], y_step[Shape::kMaxRank], out_step[Shape::kMaxRank];
 };
 Product ProductOf(const Shape& x, const Shape& y, const Flags& flags) {
   const Matrices a = MatricesOf(x, true, flags), b = MatricesOf(y, false, flags);
-  Product p{a.rows, b.cols, a.cols, a.transposed, b.transposed, flags.alpha, 0, {}, {}, {}, {}};
+  Product p{a.rows, b.cols, a.cols, a.transposed, b.transposed, flags.alpha, flags.heads,
+            b.rows, 0,      {},     {},           {},           {}};
   const BroadcastNest nest = MakeBroadcastNest(a.batch, b.batch, -1);
   if (nest.numel == 1) return p;
   // One Y for all X: their rows form one matrix.
@@ -105,6 +130,67 @@ Product ProductOf(const Shape& x, const Shape& y, const Flags& flags) {
   return p;
 }
 
+// Element by element: integers, and products of several heads, of which head h multiplies columns
+// [h k, (h + 1) k) of X by the same rows of Y, or by columns [h n, (h + 1) n) of Y, and makes n
+// columns of Out.
+template <class T>
+class PlainProduct {
+ public:
+  explicit PlainProduct(const Product& p) : p_(p), k_(p.k / p.heads) {
+    splits_rows_ = p.heads == 1 || p.y_rows == p.k;
+    n_ = splits_rows_ ? p.n : p.n / p.heads;
+    for (int i = 0; i < p.rank; ++i) batches_ *= p.dims[i];
+  }
+  void operator()(const T* x, const T* y, T* out) const {
+    const int64_t work = 1 + p_.heads * n_ * k_;
+    ParallelFor(batches_ * p_.m, 1 + 32768 / work, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        int64_t rest = row / p_.m, at_x = 0, at_y = 0;
+        for (int i = p_.rank - 1; i >= 0; --i) {
+          at_x += rest % p_.dims[i] * p_.x_step[i];
+          at_y += rest % p_.dims[i] * p_.y_step[i];
+          rest /= p_.dims[i];
+        }
+        Row(x + at_x * p_.m * p_.k, y + at_y * p_.y_rows * p_.n, row % p_.m,
+            out + row * p_.heads * n_);
+      }
+    });
+  }
+
+ private:
+  using Sum = std::conditional_t<std::is_integral_v<T>, T, double>;
+
+  void Row(const T* x, const T* y, int64_t i, T* out) const {
+    for (int64_t h = 0; h < p_.heads; ++h) {
+      for (int64_t j = 0; j < n_; ++j) {
+        Sum sum = 0;
+        for (int64_t r = 0; r < k_; ++r) {
+          const int64_t c = h * k_ + r;
+          const int64_t y_row = splits_rows_ ? c : r, y_column = splits_rows_ ? j : h * n_ + j;
+          const T a = x[p_.tx ? c * p_.m + i : i * p_.k + c];
+          const T b = y[p_.ty ? y_column * p_.y_rows + y_row : y_row * p_.n + y_column];
+          sum = WrapAdd<Sum>(sum, WrapMul<Sum>(a, b));
+        }
+        out[h * n_ + j] = p_.alpha == 1 ? static_cast<T>(sum) : Scaled(sum);
+      }
+    }
+  }
+  T Scaled(Sum sum) const {
+    return SaturateTo<T>(static_cast<double>(p_.alpha) * static_cast<double>(sum));
+  }
+
+  Product p_;
+  int64_t k_, n_ = 0, batches_ = 1;
+  bool splits_rows_ = true;
+};
+
+template <class T>
+Kernel PlainMatmul(const Product& p, const TensorArg& x, const TensorArg& y, const TensorArg& out) {
+  return [=, product = PlainProduct<T>(p)](Workspace& ws) {
+    product(ws.Data<const T>(x), ws.Data<const T>(y), ws.Data<T>(out));
+  };
+}
+
 template <class T>
 Gemm<T> Batched(const Product& p, const GemmSpec& spec, const int64_t* a, const int64_t* b,
                 const int64_t* c, KernelMode mode) {
@@ -122,11 +208,22 @@ Kernel Matmul(const PrepareContext& ctx, const Version& v, KernelMode mode) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
   if (out.numel == 0) return [](Workspace&) {};
   const Product p = ProductOf(x.shape, y.shape, FlagsOf(ctx, v));
-  const auto gemm = Batched<T>(
-      p, {.m = p.m, .n = p.n, .k = p.k, .transpose_a = p.tx, .transpose_b = p.ty, .alpha = p.alpha},
-      p.x_step, p.y_step, p.out_step, mode);
-  if (!gemm) return {};
-  return [=](Workspace& ws) { gemm(ws.Data<const T>(x), ws.Data<const T>(y), ws.Data<T>(out)); };
+  if constexpr (std::is_integral_v<T>) {
+    return PlainMatmul<T>(p, x, y, out);
+  } else {
+    if (p.heads > 1) {
+      if constexpr (std::is_same_v<T, bfloat16>)
+        return {};
+      else
+        return PlainMatmul<T>(p, x, y, out);
+    }
+    const auto gemm = Batched<T>(
+        p,
+        {.m = p.m, .n = p.n, .k = p.k, .transpose_a = p.tx, .transpose_b = p.ty, .alpha = p.alpha},
+        p.x_step, p.y_step, p.out_step, mode);
+    if (!gemm) return {};
+    return [=](Workspace& ws) { gemm(ws.Data<const T>(x), ws.Data<const T>(y), ws.Data<T>(out)); };
+  }
 }
 
 // With A = op(X), B = op(Y), G = dOut:  dA = alpha G B^T,  dB = alpha A^T G; a transposed operand
@@ -171,6 +268,10 @@ AttrList AttrsOf(const GradientContext& g, const Version& v) {
 }
 
 void MatmulGradient(GradientContext& g, const Version& v) {
+  if (FlagsOf(g, v).heads > 1) {
+    throw Error(ErrorCode::kUnimplemented, "matmul: has no gradient with head_number above 1",
+                "  " + Locate(g.op()));
+  }
   g.Append(std::string(v.type) + "_grad",
            {{"X", {g.Input("X")}}, {"Y", {g.Input("Y")}}, {"Out@GRAD", {g.OutputGrad("Out")}}},
            {{"X@GRAD", {g.InputGrad("X")}}, {"Y@GRAD", {g.InputGrad("Y")}}}, AttrsOf(g, v));
@@ -185,7 +286,11 @@ std::string RulesOf(const Version& v) {
              "Dims before the last two are a batch and broadcast. A vector X is one row, a vector "
              "Y one column, and that dim is left out of Out; two vectors give [1]. ") +
          (v.turns_vectors ? "Transposed, a vector X is one column and a vector Y one row, whose "
-                            "size is a dim of Out unless it is 1."
+                            "size is a dim of Out unless it is 1. With head_number h above 1, the "
+                            "columns of X are split into h blocks; so are the rows of Y if they "
+                            "are as many, and Out is the products of the blocks side by side; "
+                            "else Y has as many rows as a block of X has columns, and its columns "
+                            "are split."
                           : "Transposition has no effect on a vector.");
 }
 
@@ -195,18 +300,18 @@ void DeclareProduct(OpDef& def) {
       .Constraint("C3", "batch dims of X and Y must be equal or 1");
 }
 
-void DeclareAttrs(OpDef& def, const Version& v) {
+void DeclareAttrs(OpDef& def, const Version& v, std::optional<double> most_heads) {
   def.Attr<bool>(v.transpose_x, false, "whether the last two dims of X are exchanged first")
       .Attr<bool>(v.transpose_y, false, "whether the last two dims of Y are exchanged first");
   if (!v.has_alpha) return;
   def.Attr<float>("alpha", 1.0f, "factor of the product")
-      .Attr<int32_t>("head_number", 1, "heads that the columns are split into; only 1 is supported")
-      .Range(1, 1);
+      .Attr<int32_t>("head_number", 1, "heads that the columns are split into")
+      .Range(1, most_heads);
 }
 
-template <class K>
+template <class... Ts, class K>
 void DeclareKernels(OpDef& def, K kernel) {
-  def.Reference<float, double>([kernel]<class T>(const PrepareContext& c) {
+  def.Reference<Ts...>([kernel]<class T>(const PrepareContext& c) {
        return kernel.template operator()<T>(c, KernelMode::kReference);
      })
       .Fast([kernel](const PrepareContext& c) {
@@ -224,8 +329,8 @@ void AddVersion(OpRegistry& ops, const Version& v) {
   forward.Doc(std::string("Out = ") + (v.has_alpha ? "alpha X Y. " : "X Y. ") + RulesOf(v))
       .Apply(DeclareProduct)
       .Constraint("C4", "X and Y must have one dtype")
-      .Input("X", "floating-point tensor")
-      .Input("Y", "floating-point tensor")
+      .Input("X", "tensor of floats, int32 or int64")
+      .Input("Y", "tensor of X's dtype")
       .Output("Out", "the product")
       .Infer([v](InferContext& ctx) {
         const Shape out = ProductShape(ctx, FlagsOf(ctx, v));
@@ -235,10 +340,14 @@ void AddVersion(OpRegistry& ops, const Version& v) {
       })
       .Gradient([v](GradientContext& g) { MatmulGradient(g, v); })
       .ComputesIn(OpPrecision::kLow);
-  DeclareAttrs(forward, v);
-  DeclareKernels(forward, [v]<class T>(const PrepareContext& c, KernelMode mode) {
-    return Matmul<T>(c, v, mode);
-  });
+  if (v.has_alpha) {
+    forward.Constraint(
+        "C6", "head_number must divide the columns of X, and those of Y if they are split");
+  }
+  DeclareAttrs(forward, v, std::nullopt);
+  DeclareKernels<float, double, int32_t, int64_t>(
+      forward,
+      [v]<class T>(const PrepareContext& c, KernelMode mode) { return Matmul<T>(c, v, mode); });
   ops.Add(std::move(forward));
   OpDef grad(std::string(v.type) + "_grad");
   grad.Doc(std::string("Gradient of ") + v.type +
@@ -255,8 +364,8 @@ void AddVersion(OpRegistry& ops, const Version& v) {
       .OptionalOutput("Y@GRAD", "gradient of Y")
       .Infer([v](InferContext& ctx) { InferMatmulGrad(ctx, v); })
       .Gradient([v](GradientContext& g) { MatmulGradGradient(g, v); });
-  DeclareAttrs(grad, v);
-  DeclareKernels(grad, [v]<class T>(const PrepareContext& c, KernelMode mode) {
+  DeclareAttrs(grad, v, 1);
+  DeclareKernels<float, double>(grad, [v]<class T>(const PrepareContext& c, KernelMode mode) {
     return MatmulGrad<T>(c, v, mode);
   });
   ops.Add(std::move(grad));

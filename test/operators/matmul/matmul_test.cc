@@ -1,4 +1,5 @@
 #include "../../op_test.h"
+#include "../inferred_shape.h"
 
 namespace coracle {
 namespace {
@@ -137,6 +138,54 @@ TEST(Matmul, TransposedVectors) {
   for (OpTest t : {test({2}, {1, 3}, true, false), test({2, 1}, {3}, false, true),
                    test({2}, {3}, true, true), test({2}, {5, 1, 3}, true, false)})
     t.CheckGradient({"X", "Y"}).CheckHigherGradients();
+}
+
+// Both operands are split where they have one inner size, else X and the columns of Y.
+TEST(Matmul, Heads) {
+  const auto heads = [](int n) { return std::move(OpTest("matmul").Attr("head_number", n)); };
+  heads(2)
+      .Input("X", {2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})
+      .Input("Y", {4, 1}, {1, 2, 3, 4})
+      .Expect("Out", {2, 2}, {5, 25, 17, 53});
+  heads(2)
+      .Attr("transpose_X", true)
+      .Attr("transpose_Y", true)
+      .Input("X", {4, 2}, {1, 5, 2, 6, 3, 7, 4, 8})
+      .Input("Y", {1, 4}, {1, 2, 3, 4})
+      .Expect("Out", {2, 2}, {5, 25, 17, 53});
+  heads(2)
+      .Attr("alpha", 0.5f)
+      .Input("X", {2, 1, 4}, {1, 2, 3, 4, 0, 2, 4, 0})
+      .Input("Y", {2, 4}, {1, 0, 2, 1, 0, 1, 1, 3})
+      .Expect("Out", {2, 1, 4}, {0.5, 1, 5, 7.5, 0, 1, 4, 2});
+  heads(2)
+      .Input("X", {1, 2}, {1, 2})
+      .Input("Y", {3, 2, 1}, {1, 2, 3, 4, 5, 6})
+      .Expect("Out", {3, 1, 2}, {1, 4, 3, 8, 5, 12});
+  heads(2).Input("X", {2}, {2, 3}).Input("Y", {2}, {4, 5}).Expect("Out", {2}, {8, 15});
+  heads(2).Input("X", {2, 0}, {}).Input("Y", {0, 1}, {}).Expect("Out", {2, 2}, {0, 0, 0, 0});
+  heads(3).RandomInput("X", {2, 4}).RandomInput("Y", {4, 1}).ExpectError("matmul.C6");
+  heads(2).RandomInput("X", {2, 4}).RandomInput("Y", {2, 3}).ExpectError("matmul.C6");
+  heads(2).RandomInput("X", {2, 4}).RandomInput("Y", {3, 3}).ExpectError("matmul.C2");
+  EXPECT_EQ("[-1, 6]",
+            InferredShape("matmul", {{"X", {-1, 4}}, {"Y", {4, 3}}}, "Out", {{"head_number", 2}}));
+  EXPECT_EQ("[-1, 4]",
+            InferredShape("matmul", {{"X", {-1, 4}}, {"Y", {2, 4}}}, "Out", {{"head_number", 2}}));
+}
+
+TEST(Matmul, Integers) {
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    OpTest("matmul_v2")
+        .Attr("trans_y", true)
+        .IntInput("X", {2, 1, 2}, {1, 2, 3, 4}, dtype)
+        .IntInput("Y", {3, 2}, {1, 0, 0, 1, -1, 1}, dtype)
+        .Expect("Out", {2, 1, 3}, {1, 2, 1, 3, 4, 1});
+  }
+  OpTest("matmul")
+      .Attr("alpha", 2.f)
+      .IntInput("X", {2}, {3, int64_t{1} << 40})
+      .IntInput("Y", {2}, {5, 1})
+      .Expect("Out", {1}, {2.0 * (15 + 0x1p40)});
 }
 
 TEST(Matmul, Gradients) {
