@@ -3,6 +3,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/rules/output_grad.h>
 #include <fmt/format.h>
@@ -34,7 +35,8 @@ template <class T>
 class Bound {
  public:
   Bound(const PrepareContext& ctx, const char* slot, const char* attr)
-      : arg_(ctx.Input(slot)), value_(arg_ ? T{} : static_cast<T>(ctx.Attr<float>(attr))) {}
+      : arg_(ctx.Input(slot)),
+        value_(arg_ ? T{} : SaturateTo<T>(static_cast<double>(ctx.Attr<float>(attr)))) {}
   T operator()(Workspace& ws) const { return arg_ ? ws.Data<const T>(arg_)[0] : value_; }
 
  private:
@@ -108,13 +110,13 @@ void DeclareBounds(OpDef& def) {
 void RegisterClip(OpRegistry& ops) {
   ops.Add(
       OpDef("clip")
-          .Doc("Out = min(max(X, min), max), element by element. Duplicates in selected rows are "
-               "added up first.")
+          .Doc("Out = min(max(X, min), max), element by element; for integers the attrs are "
+               "truncated. Duplicates in selected rows are added up first.")
           .Constraint("C1", "min must not exceed max")
           .Constraint("C2", "Min and Max must hold one element")
           .Constraint("C3", "Min and Max must have X's dtype, or float32 beside an X of 16 bits")
           .Constraint("C4", "0 must lie in [min, max] where X is selected rows")
-          .Input("X", "floating-point tensor or selected rows of any shape")
+          .Input("X", "tensor of floats, int32 or int64, or selected rows, of any shape")
           .Output("Out", "what X is, of its shape and dtype")
           .Apply(DeclareBounds)
           .Takes(VarType::kSelectedRows, {"X"})
@@ -123,7 +125,8 @@ void RegisterClip(OpRegistry& ops) {
           .Elementwise()
           .Infer(InferClip)
           .GradientOp({"X", "Min", "Max"})
-          .Reference(ClipReference<float>, ClipReference<double>));
+          .Reference(ClipReference<float>, ClipReference<double>, ClipReference<int32_t>,
+                     ClipReference<int64_t>));
   ops.Add(OpDef("clip_grad")
               .Doc("Gradient of clip: X@GRAD = Out@GRAD where min <= X <= max, else 0.")
               .ConstraintsOf("clip", {"C1", "C2", "C3"})

@@ -10,6 +10,15 @@
 namespace coracle {
 namespace {
 
+// X's dtype where the program declares Mask so, as Paddle's first files do; a variable that was
+// just made is declared a float of rank 0.
+DType MaskDType(const InferContext& ctx, const VarMeta& x) {
+  const VarMeta* declared = ctx.DeclaredOutput("Mask");
+  const bool like_x = declared && declared->dtype == x.dtype && declared->shape.rank() > 0 &&
+                      declared->shape.CompatibleWith(x.shape);
+  return like_x ? x.dtype : DType::kUInt8;
+}
+
 void InferForward(InferContext& ctx) {
   if (ctx.HasInput("Seed")) {
     const VarMeta& seed = ctx.Input("Seed");
@@ -18,16 +27,17 @@ void InferForward(InferContext& ctx) {
                     (!seed.shape.IsKnown() || seed.shape.numel() == 1),
                 seed);
   }
-  ctx.SetOutput("Out", ctx.Input("X"));
-  ctx.SetOutput("Mask", DType::kUInt8, ctx.InputShape("X"));
+  const VarMeta& x = ctx.Input("X");
+  ctx.SetOutput("Mask", MaskDType(ctx, x), x.shape);
+  ctx.SetOutput("Out", x);
 }
 
 void InferGrad(InferContext& ctx) {
   if (ctx.HasInput("Mask")) {
-    const VarMeta& mask = ctx.Input("Mask");
-    ctx.Require(
-        "C1", mask.dtype == DType::kUInt8 && mask.shape.CompatibleWith(ctx.InputShape("Out@GRAD")),
-        "Mask", mask, "Out@GRAD", ctx.InputShape("Out@GRAD"));
+    const VarMeta &mask = ctx.Input("Mask"), &dout = ctx.Input("Out@GRAD");
+    const bool typed = mask.dtype == DType::kUInt8 || mask.dtype == dout.dtype;
+    ctx.Require("C1", typed && mask.shape.CompatibleWith(dout.shape), "Mask", mask, "Out@GRAD",
+                dout);
   } else {
     ctx.Require("C2", ctx.Attr<bool>("is_test"), "is_test", ctx.Attr<bool>("is_test"));
   }
@@ -70,14 +80,22 @@ struct Source {
   }
 };
 
+// A mask of floats holds what each element is multiplied by.
+bool HoldsFactors(const TensorArg& mask) { return mask && mask.dtype != DType::kUInt8; }
+
 template <class T>
 Kernel Train(const PrepareContext& ctx, const Setup& s) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), mask = ctx.Output("Mask");
   const Source source(ctx);
   const T scale = static_cast<T>(s.Scale());
+  const bool factors = HoldsFactors(mask);
+  const TensorArg kept = factors ? ctx.Scratch(DType::kUInt8, x.shape) : mask;
   return [=](Workspace& ws) {
-    uint8_t* m = mask ? ws.Data<uint8_t>(mask) : nullptr;
+    uint8_t* m = kept ? ws.Data<uint8_t>(kept) : nullptr;
     Drop(source.For(ws), s.p, scale, ws.Data<const T>(x), ws.Data<T>(out), m, x.numel);
+    if (!factors) return;
+    T* f = ws.Data<T>(mask);
+    for (int64_t i = 0; i < x.numel; ++i) f[i] = m[i] ? scale : T(0);
   };
 }
 
@@ -89,7 +107,10 @@ Kernel Test(const PrepareContext& ctx, const Setup& s) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
     for (int64_t i = 0; i < x.numel; ++i) o[i] = in[i] * scale;
-    if (mask) std::fill_n(ws.Data<uint8_t>(mask), mask.numel, uint8_t{1});
+    if (HoldsFactors(mask))
+      std::fill_n(ws.Data<T>(mask), mask.numel, scale);
+    else if (mask)
+      std::fill_n(ws.Data<uint8_t>(mask), mask.numel, uint8_t{1});
   };
 }
 
@@ -105,6 +126,13 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
   const TensorArg mask = ctx.Input("Mask"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
   const T scale = static_cast<T>(s.Scale());
   const bool masked = !s.is_test;
+  if (masked && HoldsFactors(mask)) {
+    return [=](Workspace& ws) {
+      const T *m = ws.Data<const T>(mask), *from = ws.Data<const T>(dout);
+      T* to = ws.Data<T>(dx);
+      for (int64_t i = 0; i < dout.numel; ++i) to[i] = from[i] * m[i];
+    };
+  }
   return [=](Workspace& ws) {
     const uint8_t* m = masked ? ws.Data<const uint8_t>(mask) : nullptr;
     DropGrad(m, scale, ws.Data<const T>(dout), ws.Data<T>(dx), dout.numel);
@@ -151,12 +179,15 @@ void RegisterDropout(OpRegistry& ops) {
           .Apply(DeclareAttrs)
           .Doc("Out = X Mask, times 1 / (1 - dropout_prob) with upscale_in_train; Mask is 1 with "
                "probability 1 - dropout_prob, drawn from the seed, the step and Out's name. With "
-               "is_test Out = X (upscale_in_train) or X (1 - dropout_prob), and Mask is 1.")
+               "is_test Out = X (upscale_in_train) or X (1 - dropout_prob), and Mask is 1. A Mask "
+               "of X's dtype holds the factor itself.")
           .Constraint("C1", "Seed must be one int32 or int64")
           .Input("X", "floating-point tensor of any shape")
           .OptionalInput("Seed", "[1]: decides the mask alone, instead of seed and step")
           .Output("Out", "tensor of X's shape and dtype")
-          .IntermediateOutput("Mask", "uint8 tensor of X's shape: 1 where X was kept")
+          .IntermediateOutput(
+              "Mask",
+              "uint8 tensor of X's shape: 1 where X was kept; or of X's dtype, if declared so")
           .Attr<bool>("fix_seed", false, "the attr seed alone decides the mask")
           .Attr<int32_t>("seed", 0, "used with fix_seed")
           .NoGradientTo({"Seed"})
@@ -168,7 +199,7 @@ void RegisterDropout(OpRegistry& ops) {
   ops.Add(OpDef("dropout_grad")
               .Apply(DeclareAttrs)
               .Doc("Gradient of dropout: X@GRAD = Out@GRAD Mask, scaled as in the forward op.")
-              .Constraint("C1", "Mask must be uint8 of the gradient's shape")
+              .Constraint("C1", "Mask must be of the gradient's shape, uint8 or of its dtype")
               .Constraint("C2", "Mask may be absent only with is_test")
               .OptionalInput("Mask", "dropout's Mask")
               .Input("Out@GRAD", "gradient of dropout's Out")

@@ -24,8 +24,8 @@ void InferReduce(InferContext& ctx) {
   const int32_t number = ctx.Attr<int32_t>("out_dtype");
   const DType own = ctx.InputDType("X"), wanted = static_cast<DType>(number);
   ctx.Require("C3",
-              number < 0 || wanted == own || wanted == DType::kInt64 || wanted == DType::kFloat32 ||
-                  wanted == DType::kFloat64,
+              number < 0 || wanted == own || wanted == DType::kInt32 || wanted == DType::kInt64 ||
+                  wanted == DType::kFloat32 || wanted == DType::kFloat64,
               number);
   ctx.SetOutput("Out", number < 0 ? own : wanted, AxesOf(ctx, x).out);
 }
@@ -174,6 +174,7 @@ KernelOf<T> ReduceReference(const PrepareContext& ctx) {
   using Acc = typename F::template Acc<T>;
   const DType out = ctx.Output("Out").dtype;
   if (out == DTypeOf<T>()) return ReduceInto<F, T>(ctx, StoreAs<Acc, T>);
+  if (out == DType::kInt32) return ReduceInto<F, T>(ctx, StoreAs<Acc, int32_t>);
   if (out == DType::kInt64) return ReduceInto<F, T>(ctx, StoreAs<Acc, int64_t>);
   if (out == DType::kFloat32) return ReduceInto<F, T>(ctx, StoreAs<Acc, float>);
   if (out == DType::kFloat64) return ReduceInto<F, T>(ctx, StoreAs<Acc, double>);
@@ -400,7 +401,7 @@ OpDef Declare() {
       .LodUnlessAxis("dim")
       .Infer(InferReduce)
       .Apply(DeclareDims)
-      .Constraint("C3", "out_dtype must be -1, X's type, int64, float32 or float64")
+      .Constraint("C3", "out_dtype must be -1, X's type, int32, int64, float32 or float64")
       .ComputesIn(F::kPrecision);
   return def;
 }

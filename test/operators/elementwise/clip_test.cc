@@ -25,6 +25,22 @@ TEST(Clip, BoundsFromInputs) {
       .Expect("Out", {3}, {-1, 0.5, 2});
 }
 
+TEST(Clip, Integers) {
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    OpTest("clip")
+        .Attr("min", -1.5f)
+        .Attr("max", 1e30f)
+        .IntInput("X", {3}, {-2, 0, 7}, dtype)
+        .Expect("Out", {3}, {-1, 0, 7});
+    OpTest("clip")
+        .Attr("min", 0.f)
+        .Attr("max", 0.f)
+        .IntInput("X", {2}, {-2, 7}, dtype)
+        .IntInput("Max", {1}, {5}, dtype)
+        .Expect("Out", {2}, {0, 5});
+  }
+}
+
 TEST(Clip, EdgeShapesAndValues) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   OpTest("clip").Attr("min", 0.f).Attr("max", 1.f).Input("X", {}, {5}).Expect("Out", {}, {1});

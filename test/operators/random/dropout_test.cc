@@ -1,3 +1,6 @@
+#include <coracle/backward/backward.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/rng.h>
 
 #include <cmath>
@@ -121,6 +124,46 @@ TEST(Dropout, SmallShapes) {
       .Expect("Out", {2}, {2, 1});
 }
 
+// Paddle's first files declare Mask with X's dtype; it then holds the factors.
+TEST(Dropout, MaskOfFactors) {
+  for (const bool upscale : {false, true}) {
+    ProgramDesc program;
+    BlockDesc& block = program.Root();
+    block.Var("x").SetShape({64});
+    block.Var("mask").SetShape({-1});
+    block.Var("out");
+    const std::string how = upscale ? "upscale_in_train" : "downgrade_in_infer";
+    const OpDesc& op =
+        block.AppendOp("dropout", {{"X", {"x"}}}, {{"Out", {"out"}}, {"Mask", {"mask"}}},
+                       {{"dropout_prob", 0.25f}, {"dropout_implementation", how}});
+    InferOp(block, op, DefaultOps());
+    const std::string dx =
+        Gradients({Variable::Of(block, "out")}, {Variable::Of(block, "x")}).at(0);
+    VarValues env;
+    env["x"] = Tensor::Of<float>({64}, std::vector<float>(64, 3.f));
+    Interpret(block, DefaultOps(), env);
+    const auto floats = [&](const std::string& name) {
+      return std::get<Tensor>(env.at(name)).span<float>();
+    };
+    int kept = 0;
+    for (size_t i = 0; i < 64; ++i) {
+      const float factor = floats("mask")[i];
+      kept += factor != 0;
+      if (factor != 0) {
+        ASSERT_FLOAT_EQ(factor, upscale ? 1 / 0.75f : 1.f);
+      }
+      ASSERT_FLOAT_EQ(floats("out")[i], 3 * factor);
+      ASSERT_FLOAT_EQ(floats(dx)[i], factor);
+    }
+    EXPECT_GT(kept, 24);
+    EXPECT_LT(kept, 64);
+  }
+  OpTest("dropout_grad")
+      .Input("Mask", {3}, {0, 2, 1})
+      .Input("Out@GRAD", {3}, {5, 6, 7})
+      .Expect("X@GRAD", {3}, {0, 12, 7});
+}
+
 TEST(Dropout, C1_Seed) {
   OpTest("dropout").RandomInput("X", {2}).RandomInput("Seed", {1}).ExpectError("dropout.C1");
   OpTest("dropout").RandomInput("X", {2}).IntInput("Seed", {2}, {1, 2}).ExpectError("dropout.C1");
@@ -129,6 +172,10 @@ TEST(Dropout, C1_Seed) {
 TEST(DropoutGrad, Constraints) {
   OpTest("dropout_grad")
       .IntInput("Mask", {3}, {1, 0, 1}, DType::kUInt8)
+      .RandomInput("Out@GRAD", {2})
+      .ExpectError("dropout_grad.C1");
+  OpTest("dropout_grad")
+      .IntInput("Mask", {2}, {1, 0}, DType::kInt32)
       .RandomInput("Out@GRAD", {2})
       .ExpectError("dropout_grad.C1");
   OpTest("dropout_grad").RandomInput("Out@GRAD", {2}).ExpectError("dropout_grad.C2");

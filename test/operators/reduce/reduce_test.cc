@@ -77,6 +77,11 @@ TEST(Reduce, IntegersAndTypes) {
       .Expect("Out", {1}, {2})
       .ExpectDType("Out", DType::kInt64);
   Over("reduce_sum", {0})
+      .Attr("out_dtype", static_cast<int32_t>(DType::kInt32))
+      .IntInput("X", {2}, {4, 5})
+      .Expect("Out", {1}, {9})
+      .ExpectDType("Out", DType::kInt32);
+  Over("reduce_sum", {0})
       .Attr("out_dtype", static_cast<int32_t>(DType::kFloat64))
       .Input("X", {2}, {1, 2})
       .Expect("Out", {1}, {3})
