@@ -6,9 +6,13 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/norm/norm_def.h>
+#include <coracle/operators/operators.h>
+#include <coracle/operators/rules/dims.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <vector>
 
 namespace coracle {
 namespace {
@@ -191,6 +195,103 @@ KernelOf<T> GroupNormGrad(const PrepareContext& ctx) {
   };
 }
 
+// --- gradient rule of group_norm_grad ---
+
+// The variables as [N, groups, elements of a group]. Of 16-bit floats the rule computes in float32.
+class GroupRows {
+ public:
+  explicit GroupRows(GradientContext& g)
+      : g_(g),
+        dtype_(IsHalf(g.In("X").dtype()) ? DType::kFloat32 : g.In("X").dtype()),
+        groups_(g.Attr<int32_t>("groups")) {
+    const Shape& x = g.In("X").shape();
+    const bool even = ChannelAxis(g, x.rank()) == 1 && x[1] > 0 && x[1] % groups_ == 0;
+    if (!even) {
+      throw Error(ErrorCode::kUnimplemented,
+                  "group_norm: second gradients need a known number of channels, which groups "
+                  "divides, as axis 1",
+                  "  " + Locate(g.op()));
+    }
+    const int64_t size = ProductOfDims(x, 1, x.rank());
+    row_ = size < 0 || size / groups_ > std::numeric_limits<int32_t>::max()
+               ? -1
+               : static_cast<int32_t>(size / groups_);
+  }
+
+  Variable In(const char* slot) const { return Cast(g_.In(slot), dtype_); }
+  Variable Grad(const char* slot) const { return Cast(g_.Grad(slot), dtype_); }
+  Variable Rows(const Variable& a) const { return Reshape(a, {0, groups_, row_}); }
+  // Back to the shape of X.
+  Variable Whole(const Variable& rows) const {
+    return g_.Make("reshape_grad", {{"X", {g_.Input("X")}}, {"Out@GRAD", {rows.name()}}}, {},
+                   "X@GRAD");
+  }
+  Variable Mean(const Variable& rows) const {
+    return g_.Make("reduce_mean", {{"X", {rows.name()}}},
+                   {{"dim", std::vector<int32_t>{2}}, {"keep_dim", true}});
+  }
+  Variable Inv(const Variable& rows) const {
+    const Variable variance = Mean(Square(rows - Mean(rows)));
+    return Pow(variance + static_cast<double>(g_.Attr<float>("epsilon")), -0.5);
+  }
+  Variable ByChannel(const char* type, const Variable& a, const Variable& b) const {
+    return g_.Make(type, {{"X", {a.name()}}, {"Y", {b.name()}}}, {{"axis", 1}});
+  }
+  Variable Scaled(const Variable& a) const {
+    return g_.HasInput("Scale") ? ByChannel("elementwise_mul", a, In("Scale")) : a;
+  }
+  Variable ChannelSums(const Variable& a) const {
+    std::vector<int32_t> dims = {0};
+    for (int axis = 2; axis < g_.In("X").shape().rank(); ++axis) dims.push_back(axis);
+    return Sum(a, dims);
+  }
+  void Set(const char* slot, const std::vector<Variable>& terms) const {
+    if (terms.empty() || !g_.HasInput(slot)) return;
+    const Variable sum = terms.size() > 1 ? AddAll(terms) : terms.front();
+    g_.Set(slot, Cast(sum, g_.In(slot).dtype()));
+  }
+
+ private:
+  GradientContext& g_;
+  DType dtype_;
+  int32_t groups_, row_ = -1;
+};
+
+// Let U, V and W arrive for X@GRAD, Scale@GRAD and Bias@GRAD; P(a) = a - M(a) - xh M(a xh), t = inv
+// P(U), h = Scale dY, and M be the mean over a group.
+//   dY'    = Scale t + V xh + W
+//   Scale' = sum of dY t
+//   X'     = inv P(V dY) - inv (inv P(U M(h xh) + h M(U xh)) + xh M(t h))
+void GroupNormGradGradient(GradientContext& g) {
+  const GroupRows f(g);
+  const Variable x = f.Rows(f.In("X")), dy = f.In("Y@GRAD");
+  const Variable inv = f.Inv(x), xh = (x - f.Mean(x)) * inv;
+  const auto norm_grad = [&](const Variable& a) {
+    const Variable along = xh * f.Mean(a * xh);
+    return inv * (a - f.Mean(a) - along);
+  };
+  std::vector<Variable> x_terms, dy_terms, scale_terms;
+  if (g.HasOutputGrad("X@GRAD")) {
+    const Variable u = f.Rows(f.Grad("X@GRAD")), t = norm_grad(u), h = f.Rows(f.Scaled(dy));
+    const Variable u_part = u * f.Mean(h * xh), h_part = h * f.Mean(u * xh);
+    const Variable across = norm_grad(u_part + h_part), along = xh * f.Mean(t * h);
+    const Variable whole = f.Whole(t);
+    x_terms.push_back(f.Whole(-(inv * (across + along))));
+    dy_terms.push_back(f.Scaled(whole));
+    scale_terms.push_back(f.ChannelSums(dy * whole));
+  }
+  if (g.HasOutputGrad("Scale@GRAD")) {
+    const Variable v = f.Grad("Scale@GRAD");
+    dy_terms.push_back(f.ByChannel("elementwise_mul", f.Whole(xh), v));
+    x_terms.push_back(f.Whole(norm_grad(f.Rows(f.ByChannel("elementwise_mul", dy, v)))));
+  }
+  if (g.HasOutputGrad("Bias@GRAD"))
+    dy_terms.push_back(f.ByChannel("elementwise_add", ZerosLike(dy), f.Grad("Bias@GRAD")));
+  f.Set("X", x_terms);
+  f.Set("Y@GRAD", dy_terms);
+  f.Set("Scale", scale_terms);
+}
+
 void DeclareGroupNorm(OpDef& def) {
   def.Input("X", "[N, C, ...], or [N, ..., C] for NHWC")
       .OptionalInput("Scale", "[C]; 1 when absent")
@@ -237,7 +338,8 @@ void RegisterGroupNorm(OpRegistry& ops) {
               .OptionalOutput("Scale@GRAD", "gradient of Scale")
               .OptionalOutput("Bias@GRAD", "gradient of Bias")
               .ImageLayout("data_layout", {"X", "Y@GRAD", "X@GRAD"})
-              .NoGradient("second derivatives of group_norm are not provided")
+              .NoGradientTo({"Bias"})
+              .Gradient(GroupNormGradGradient)
               .Infer(InferGroupNormGrad)
               .Reference(GroupNormGrad<float>, GroupNormGrad<double>));
 }

@@ -58,6 +58,20 @@ TEST(GroupNorm, Gradients) {
       .CheckGradient({"X"});
 }
 
+TEST(GroupNorm, HigherGradients) {
+  for (const int32_t groups : {1, 2, 4}) {
+    OpTest test = Norm(groups, "NCHW", 0.1f);
+    test.NoOutput("Mean").NoOutput("Variance");
+    test.RandomInput("X", {2, 4, 3}).RandomInput("Scale", {4}).RandomInput("Bias", {4});
+    test.CheckSecondGradient({"X", "Scale"}).CheckHigherGradients();
+  }
+  Norm(2, "NCHW", 0.1f)
+      .NoOutput("Mean")
+      .NoOutput("Variance")
+      .RandomInput("X", {2, 4, 2, 2})
+      .CheckSecondGradient({"X"});
+}
+
 TEST(GroupNorm, UnknownDimsWhileBuilding) {
   EXPECT_EQ("[-1, 2]",
             InferredShape("group_norm", {{"X", {-1, -1, 4, 4}}}, "Mean", {{"groups", int32_t{2}}}));
