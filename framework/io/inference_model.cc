@@ -146,8 +146,8 @@ ModelFiles FindModel(const std::string& path) {
   std::string prefix = WithoutSuffix(path, ".pdmodel");
   if (FileExists(prefix + ".pdmodel")) return {prefix + ".pdmodel", prefix + ".pdiparams"};
   if (FileExists(path)) {
-    std::string directory = fs::path(path).parent_path().string();
-    if (directory.empty()) directory = ".";
+    const std::string parent = fs::path(path).parent_path().string();
+    const std::string directory = parent.empty() ? std::string(".") : parent;
     std::string combined = directory + "/__params__";
     return {path, FileExists(combined) ? combined : directory};
   }

@@ -148,11 +148,6 @@ KernelOf<T> PadGrad(const PrepareContext& ctx) {
   };
 }
 
-void InferPadGrad(InferContext& ctx) {
-  RequireOutGrad(ctx, "C5", PadOut(ctx));
-  ctx.SetOutput("X@GRAD", ctx.Input("X"));
-}
-
 void DeclarePads(OpDef& def) {
   def.OptionalInput("Paddings", "int32 tensor [4]; replaces attr paddings")
       .Attr<std::vector<int32_t>>("paddings", {0, 0, 0, 0}, "{top, bottom, left, right}")
@@ -194,7 +189,7 @@ void RegisterPad2d(OpRegistry& ops) {
           .ImageLayout("data_format", {"X", "Out@GRAD", "X@GRAD"})
           .NoGradientTo({"X"})
           .KernelTypeFrom("Out@GRAD")
-          .Infer(InferPadGrad)
+          .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
           .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad2d"); })
           .Reference(PadGrad<float>, PadGrad<double>));
 }

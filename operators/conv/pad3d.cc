@@ -149,11 +149,6 @@ KernelOf<T> PadGrad(const PrepareContext& ctx) {
   };
 }
 
-void InferPadGrad(InferContext& ctx) {
-  RequireOutGrad(ctx, "C5", PadOut(ctx));
-  ctx.SetOutput("X@GRAD", ctx.Input("X"));
-}
-
 void DeclarePads(OpDef& def) {
   def.OptionalInput("Paddings", "int32 or int64 tensor [6]; replaces attr paddings")
       .Attr<std::vector<int32_t>>("paddings", {0, 0, 0, 0, 0, 0},
@@ -196,7 +191,7 @@ void RegisterPad3d(OpRegistry& ops) {
           .Apply(DeclarePads)
           .NoGradientTo({"X"})
           .KernelTypeFrom("Out@GRAD")
-          .Infer(InferPadGrad)
+          .Infer([](InferContext& ctx) { InferXGrad(ctx, "C5", PadOut(ctx)); })
           .Gradient([](GradientContext& g) { SetPadGradGradient(g, "pad3d"); })
           .Reference(PadGrad<float>, PadGrad<double>));
 }

@@ -154,11 +154,7 @@ Shape OutShape(InferContext& ctx) {
 void InferPool(InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), OutShape(ctx)); }
 
 void InferPoolGrad(InferContext& ctx) {
-  const Shape out = OutShape(ctx);
-  const VarMeta &x = ctx.Input("X"), &dout = ctx.Input("Out@GRAD");
-  ctx.Require("C4", dout.dtype == x.dtype && dout.shape.CompatibleWith(out), "Out@GRAD", dout,
-              "Out", out);
-  ctx.SetOutput("X@GRAD", x);
+  InferRoiGrad(ctx, "C4", OutShape(ctx));
   ctx.SetOutput("ROIs@GRAD", ctx.Input("ROIs"));
 }
 

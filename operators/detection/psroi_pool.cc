@@ -96,13 +96,7 @@ Kernel PoolGrad(const PrepareContext& ctx) {
 
 void InferPool(InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), OutShape(ctx)); }
 
-void InferPoolGrad(InferContext& ctx) {
-  const Shape out = OutShape(ctx);
-  const VarMeta &x = ctx.Input("X"), &dout = ctx.Input("Out@GRAD");
-  ctx.Require("C5", dout.dtype == x.dtype && dout.shape.CompatibleWith(out), "Out@GRAD", dout,
-              "Out", out);
-  ctx.SetOutput("X@GRAD", x);
-}
+void InferPoolGrad(InferContext& ctx) { InferRoiGrad(ctx, "C5", OutShape(ctx)); }
 
 }  // namespace
 

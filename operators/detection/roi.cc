@@ -1,5 +1,6 @@
 #include <coracle/operators/detection/roi.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/output_grad.h>
 
 namespace coracle {
 
@@ -41,6 +42,10 @@ Shape RequireRois(InferContext& ctx, const char* counts_slot, int64_t channels) 
   }
   return {rois.shape[0], channels, ctx.Attr<int32_t>("pooled_height"),
           ctx.Attr<int32_t>("pooled_width")};
+}
+
+void InferRoiGrad(InferContext& ctx, std::string_view id, const Shape& out) {
+  InferXGrad(ctx, id, {VarType::kLoDTensor, ctx.InputDType("X"), out, 0});
 }
 
 std::vector<int64_t> RoiImages::operator()(Workspace& ws) const {

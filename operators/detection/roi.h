@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace coracle {
@@ -21,6 +22,10 @@ void DeclareRois(OpDef& def, const char* counts_slot);
 void DeclarePooling(OpDef& def);
 // Checks C1 to C3; returns the shape [R, channels, pooled height, pooled width].
 Shape RequireRois(InferContext& ctx, const char* counts_slot, int64_t channels);
+
+// The shape rule of a gradient op: Out@GRAD must have Out's shape and X's dtype, which is what `id`
+// says, and X@GRAD is like X.
+void InferRoiGrad(InferContext& ctx, std::string_view id, const Shape& out);
 
 // The image of each RoI.
 class RoiImages {

@@ -68,11 +68,9 @@ KernelOf<T> Pool(const PrepareContext& ctx) {
 
 void InferPoolGrad(InferContext& ctx) {
   const Shape out = OutShape(ctx);
-  const VarMeta &x = ctx.Input("X"), &dout = ctx.Input("Out@GRAD"), &argmax = ctx.Input("Argmax");
-  ctx.Require("C4", dout.dtype == x.dtype && dout.shape.CompatibleWith(out), "Out@GRAD", dout,
-              "Out", out);
+  const VarMeta& argmax = ctx.Input("Argmax");
+  InferRoiGrad(ctx, "C4", out);
   ctx.Require("C5", argmax.dtype == DType::kInt64 && argmax.shape.CompatibleWith(out), argmax);
-  ctx.SetOutput("X@GRAD", x);
 }
 
 template <class T>

@@ -155,7 +155,7 @@ KernelOf<T> Forward(const PrepareContext& ctx, KernelMode mode) {
         int64_t turns = 0;
         paths.ForEachTurn(ws, i, [&](int64_t j, int64_t row, bool right) {
           const double z = logit(i, row), term = std::log1p(std::exp(z));
-          cost += right ? term - z : term;
+          cost += right ? std::log1p(std::exp(-z)) : term;  // term - z, without its rounding
           if (pre) pre[i * longest + j] = static_cast<T>(term);
           ++turns;
         });

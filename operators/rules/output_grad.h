@@ -14,4 +14,10 @@ inline void RequireOutGrad(InferContext& ctx, std::string_view id, const VarMeta
   ctx.Fail(id, dout, out);
 }
 
+// The shape rule of such an op whose only gradient is that of X.
+inline void InferXGrad(InferContext& ctx, std::string_view id, const VarMeta& out) {
+  RequireOutGrad(ctx, id, out);
+  ctx.SetOutput("X@GRAD", ctx.Input("X"));
+}
+
 }  // namespace coracle
