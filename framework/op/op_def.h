@@ -77,9 +77,7 @@ class OpDef {
     const Attribute value(default_value);
     return AddAttr(name, AttrTypeOf<T>(), &value, doc);
   }
-  // Limits of the attr declared last. Verify and Writer refuse a value outside, or a nan, before
-  // they run Infer. InferOp and Interpret alone do not ask, so a shape rule that indexes or loops
-  // by the attr must check it too.
+  // Limits of the attr declared last. A value outside, or a nan, is refused before Infer runs.
   OpDef& Range(std::optional<double> min, std::optional<double> max);
   OpDef& OneOf(const NameList& values);
   // Adds the attrs of a type registered earlier: those of its forward op to a gradient op.
