@@ -349,7 +349,7 @@ class Reader {
     options.stop_gradient = node.Bool("stop_gradient");
     if (node.Has("error_clip"))
       options.error_clip = ReadErrorClip(node.Child("error_clip"), schema_.pool());
-    const std::string name = node.String("name");
+    const std::string name = String(node, "name");
     net_.Data(name, Shape(std::get<std::vector<int64_t>>(shape)), dtype, options);
     model_.inputs.push_back(name);
   }

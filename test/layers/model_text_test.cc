@@ -470,6 +470,15 @@ TEST_F(IncludeTest, SeveralTimesWithinARepeat) {
   EXPECT_EQ(ReadModelText(path).main.Root().NumOps(), 4u);
 }
 
+TEST_F(IncludeTest, DataWithinARepeat) {
+  Write("one.pbtxt",
+        "data { name: \"x$i\" shape: [2] }\n"
+        "layer { clip { input: \"x$i\" min: 0 max: 1 output: \"c$i\" } }\n");
+  std::string path =
+      Write("model.pbtxt", "layer { repeat { times: 2 layer { include: \"one.pbtxt\" } } }\n");
+  EXPECT_EQ(ReadModelText(path).inputs, std::vector<std::string>({"x0", "x1"}));
+}
+
 TEST_F(IncludeTest, ErrorsSayTheWholeWay) {
   Write("part.pbtxt", "\n  layer { fc { input: \"x\" sizes: 3 } }\n");
   std::string path = Write("model.pbtxt", "layer { include: \"part.pbtxt\" }\n");
