@@ -28,6 +28,7 @@ class Model {
  public:
   explicit Model(const std::string& name)
       : built_(ReadModelText(Example(name), DefaultOps(), {.train = false})) {
+    built_.main = built_.main.CloneForTest();  // without dropout
     built_.startup.random_seed = 1;
     Executor().Run(built_.startup, scope_);
   }
@@ -177,6 +178,21 @@ TEST(TransformerExample, TheFutureHasNoInfluence) {
         std::equal(before.begin() + at, before.begin() + at + kClasses, after.begin() + at);
     EXPECT_EQ(same, position < kChanged) << position;
   }
+}
+
+// A memory of 64 characters and those before a batch: reading in parts is reading at once. What it
+// holds before the beginning is not seen.
+TEST(TransformerExample, MemoryContinuesAText) {
+  Model model("shakespeare_model.pbtxt");
+  const std::vector<int64_t> text = SomeText(30);
+  const std::vector<float> whole = Reader(model).Read(text);
+  Reader parts(model);
+  std::vector<float> joined;
+  for (const auto& [begin, end] : std::vector<std::pair<int, int>>{{0, 11}, {11, 12}, {12, 30}})
+    for (float score : parts.Read({text.begin() + begin, text.begin() + end}))
+      joined.push_back(score);
+  ASSERT_EQ(joined.size(), whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(joined[i], whole[i], 1e-4) << i;
 }
 
 TEST(TransformerExample, LearnsShakespeareAndWrites) {
