@@ -1,3 +1,4 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -5,6 +6,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/sequence/sequences.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace coracle {
@@ -18,14 +20,30 @@ void InferEncoding(InferContext& ctx) {
   ctx.SetOutput("Out", x);
 }
 
-// Adds the encoding of position j to a row of 2 half elements.
+// Adds the encoding of position j to `count` rows of 2 half elements, which begin `stride` elements
+// apart. Its sines and cosines are computed once for all of them.
 template <class T>
-void EncodeRow(int64_t j, int64_t half, double alpha, double beta, const T* x, T* out) {
-  for (int64_t k = 0; k < half; ++k) {
-    const double part = half > 1 ? static_cast<double>(k) / static_cast<double>(half - 1) : 1;
-    const double v = static_cast<double>(j) / std::pow(10000.0, part);
-    out[k] = static_cast<T>(alpha * static_cast<double>(x[k]) + beta * std::sin(v));
-    out[half + k] = static_cast<T>(alpha * static_cast<double>(x[half + k]) + beta * std::cos(v));
+void EncodeRows(int64_t j, int64_t count, int64_t stride, int64_t half, double alpha, double beta,
+                const T* x, T* out) {
+  constexpr int64_t kBlock = 32;
+  double sine[kBlock], cosine[kBlock];
+  for (int64_t begin = 0; begin < half; begin += kBlock) {
+    const int64_t size = std::min(kBlock, half - begin);
+    for (int64_t k = 0; k < size; ++k) {
+      const double part =
+          half > 1 ? static_cast<double>(begin + k) / static_cast<double>(half - 1) : 1;
+      const double v = static_cast<double>(j) / std::pow(10000.0, part);
+      sine[k] = beta * std::sin(v);
+      cosine[k] = beta * std::cos(v);
+    }
+    for (int64_t n = 0; n < count; ++n) {
+      const T* in = x + n * stride + begin;
+      T* o = out + n * stride + begin;
+      for (int64_t k = 0; k < size; ++k) {
+        o[k] = static_cast<T>(alpha * static_cast<double>(in[k]) + sine[k]);
+        o[half + k] = static_cast<T>(alpha * static_cast<double>(in[half + k]) + cosine[k]);
+      }
+    }
   }
 }
 
@@ -35,21 +53,25 @@ KernelOf<T> Encoding(const PrepareContext& ctx) {
   const double alpha = static_cast<double>(ctx.Attr<float>("alpha"));
   const double beta = static_cast<double>(ctx.Attr<float>("beta"));
   const int rank = x.shape.rank();
-  const int64_t width = x.shape[rank - 1];
+  const int64_t width = x.shape[rank - 1], half = width / 2;
   const SequencesArg sequences(ctx, "X", "C3");
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
-    const auto encode = [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        EncodeRow(r - begin, width / 2, alpha, beta, in + r * width, o + r * width);
-    };
     if (rank == 3) {
-      for (int64_t n = 0; n < x.shape[0]; ++n) encode(n * x.shape[1], (n + 1) * x.shape[1]);
+      if (x.numel == 0) return;
+      const int64_t samples = x.shape[0], length = x.shape[1];
+      ParallelFor(length, 1 + 16384 / (samples * width), [=](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j)
+          EncodeRows(j, samples, length * width, half, alpha, beta, in + j * width, o + j * width);
+      });
       return;
     }
     const Sequences batch = sequences(ws);
-    for (int64_t i = 0; i < batch.count(); ++i) encode(batch.begin(i), batch.end(i));
+    for (int64_t i = 0; i < batch.count(); ++i) {
+      for (int64_t r = batch.begin(i); r < batch.end(i); ++r)
+        EncodeRows(r - batch.begin(i), 1, 0, half, alpha, beta, in + r * width, o + r * width);
+    }
   };
 }
 

@@ -21,6 +21,25 @@ TEST(AddPositionEncoding, Values) {
   OpTest("add_position_encoding").Input("X", {0, 2, 4}, {}).Expect("Out", {0, 2, 4}, {});
 }
 
+// Every sample has the encoding of its positions, whatever the number of threads.
+TEST(AddPositionEncoding, SamplesOfManyPositions) {
+  constexpr int64_t kSamples = 3, kLength = 70, kHalf = 45;
+  std::vector<double> x, expected;
+  for (int64_t n = 0; n < kSamples; ++n) {
+    for (int64_t j = 0; j < kLength; ++j) {
+      for (int64_t k = 0; k < 2 * kHalf; ++k) {
+        const double v = static_cast<double>(j) /
+                         std::pow(10000.0, static_cast<double>(k % kHalf) / (kHalf - 1));
+        x.push_back(0.25 * static_cast<double>((n + j + k) % 8));
+        expected.push_back(x.back() + (k < kHalf ? std::sin(v) : std::cos(v)));
+      }
+    }
+  }
+  OpTest("add_position_encoding")
+      .Input("X", {kSamples, kLength, 2 * kHalf}, x)
+      .Expect("Out", {kSamples, kLength, 2 * kHalf}, expected);
+}
+
 TEST(AddPositionEncoding, Gradients) {
   OpTest("add_position_encoding")
       .Attr("alpha", 0.5f)
