@@ -1,3 +1,4 @@
+#include <coracle/framework/tensor/philox_blocks.h>
 #include <coracle/framework/tensor/rng.h>
 
 #include <cmath>
@@ -35,57 +36,13 @@ Philox::Philox(uint64_t seed, uint64_t stream, uint64_t step) {
 }
 
 std::array<uint32_t, 4> Philox::Block(uint64_t counter) const {
-  uint32_t c[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), salt_[0],
-                   salt_[1]};
-  uint32_t k0 = key_[0], k1 = key_[1];
-  for (int round = 0; round < 10; ++round) {
-    uint64_t p0 = uint64_t{0xD2511F53u} * c[0];
-    uint64_t p1 = uint64_t{0xCD9E8D57u} * c[2];
-    uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0;
-    uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1;
-    c[1] = static_cast<uint32_t>(p1);
-    c[3] = static_cast<uint32_t>(p0);
-    c[0] = n0;
-    c[2] = n2;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return {c[0], c[1], c[2], c[3]};
+  std::array<uint32_t, 4> words;
+  PhiloxBlock(key_, salt_, counter, words.data());
+  return words;
 }
 
 void Philox::Blocks(uint64_t first, int64_t count, uint32_t* words) const {
-  constexpr int64_t kLanes = 8;  // side by side, so that the compiler uses vector instructions
-  int64_t done = 0;
-  for (; done + kLanes <= count; done += kLanes) {
-    uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) {
-      const uint64_t counter = first + static_cast<uint64_t>(done + i);
-      c0[i] = static_cast<uint32_t>(counter);
-      c1[i] = static_cast<uint32_t>(counter >> 32);
-      c2[i] = salt_[0];
-      c3[i] = salt_[1];
-    }
-    uint32_t k0 = key_[0], k1 = key_[1];
-    for (int round = 0; round < 10; ++round) {
-      for (int64_t i = 0; i < kLanes; ++i) {
-        const uint64_t p0 = uint64_t{0xD2511F53u} * c0[i], p1 = uint64_t{0xCD9E8D57u} * c2[i];
-        c0[i] = static_cast<uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
-        c2[i] = static_cast<uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
-        c1[i] = static_cast<uint32_t>(p1);
-        c3[i] = static_cast<uint32_t>(p0);
-      }
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    for (int64_t i = 0; i < kLanes; ++i) {
-      uint32_t* out = words + 4 * (done + i);
-      out[0] = c0[i], out[1] = c1[i], out[2] = c2[i], out[3] = c3[i];
-    }
-  }
-  for (; done < count; ++done) {
-    const auto block = Block(first + static_cast<uint64_t>(done));
-    for (int k = 0; k < 4; ++k) words[4 * done + k] = block[static_cast<size_t>(k)];
-  }
+  PhiloxBlocks(key_, salt_, first, count, words);
 }
 
 float Philox::UniformFloat(uint64_t index) const {

@@ -5,7 +5,9 @@
 #include <coracle/framework/tensor/rng.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <type_traits>
 
 namespace coracle {
 
@@ -13,6 +15,7 @@ namespace coracle {
 // tells which. out may be x.
 template <class T>
 void Drop(const Philox& random, double p, T scale, const T* x, T* out, uint8_t* mask, int64_t n) {
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
   constexpr int64_t kChunk = 1024;  // elements drawn at a time, on the stack
   const auto threshold = static_cast<uint64_t>(p * 0x1p32);
   ParallelFor((n + kChunk - 1) / kChunk, 8, [&](int64_t first, int64_t last) {
@@ -21,8 +24,10 @@ void Drop(const Philox& random, double p, T scale, const T* x, T* out, uint8_t* 
       const int64_t end = std::min(begin + kChunk, n);
       random.Blocks(static_cast<uint64_t>(begin / 4), (end - begin + 3) / 4, words);
       for (int64_t i = begin; i < end; ++i) {
+        // Bits are masked, since a branch on a draw is often mispredicted.
         const bool keep = words[i - begin] >= threshold;
-        out[i] = keep ? x[i] * scale : T(0);
+        const Bits bits = std::bit_cast<Bits>(static_cast<T>(x[i] * scale));
+        out[i] = std::bit_cast<T>(static_cast<Bits>(bits & (Bits{0} - Bits{keep})));
         if (mask) mask[i] = keep;
       }
     }
