@@ -95,7 +95,9 @@ TEST(Examples, FineTuning) {
   };
   for (const std::string& name : after.LocalNames()) {
     const bool frozen = name.starts_with("conv") || name.starts_with("norm");
-    if (before.Has(name)) EXPECT_EQ(values(before, name) == values(after, name), frozen) << name;
+    if (before.Has(name)) {
+      EXPECT_EQ(values(before, name) == values(after, name), frozen) << name;
+    }
   }
   EXPECT_FALSE(after.Has("head.w_0"));
 }
