@@ -14,11 +14,16 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {DType::kBool, "bool", "BOOL", 1},       {DType::kInt16, "int16", "INT16", 2},
-    {DType::kInt32, "int32", "INT32", 4},    {DType::kInt64, "int64", "INT64", 8},
-    {DType::kFloat16, "float16", "FP16", 2}, {DType::kFloat32, "float32", "FP32", 4},
-    {DType::kFloat64, "float64", "FP64", 8}, {DType::kUInt8, "uint8", "UINT8", 1},
-    {DType::kInt8, "int8", "INT8", 1},       {DType::kBFloat16, "bfloat16", "BF16", 2},
+    {DType::kBool, "bool", "BOOL", 1},
+    {DType::kInt16, "int16", "INT16", 2},
+    {DType::kInt32, "int32", "INT32", 4},
+    {DType::kInt64, "int64", "INT64", 8},
+    {DType::kFloat16, "float16", "FP16", 2},
+    {DType::kFloat32, "float32", "FP32", 4},
+    {DType::kFloat64, "float64", "FP64", 8},
+    {DType::kUInt8, "uint8", "UINT8", 1},
+    {DType::kInt8, "int8", "INT8", 1},
+    {DType::kBFloat16, "bfloat16", "BF16", 2},
     {DType::kComplex64, "complex64", "COMPLEX64", 8},
     {DType::kComplex128, "complex128", "COMPLEX128", 16},
 };
