@@ -5,6 +5,10 @@
 namespace coracle {
 
 int64_t FindNonFinite(const void* data, DType dtype, int64_t numel) {
+  if (IsComplex(dtype)) {
+    const int64_t part = FindNonFinite(data, RealOf(dtype), 2 * numel);
+    return part < 0 ? -1 : part / 2;
+  }
   if (!IsFloating(dtype)) return -1;
   return DispatchDType(dtype, [&]<class T>() -> int64_t {
     const T* values = static_cast<const T*>(data);

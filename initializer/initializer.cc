@@ -206,6 +206,8 @@ Setting MsraInitializer(const MsraOptions& options) {
 }
 
 Setting ArrayInitializer(const Tensor& values) {
+  if (IsComplex(values.dtype()))
+    ThrowInvalid("the array initializer takes real numbers, got " + values.ToString());
   Setting setting{"array", {{"shape", values.shape().ToVector()}}};
   if (IsFloating(values.dtype())) {
     Tensor floats = values.Cast(DType::kFloat32);

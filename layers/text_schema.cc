@@ -17,10 +17,12 @@ using Proto = SchemaWriter::Proto;
 
 // Paddle's names of element types, and the plain ones.
 constexpr std::pair<const char*, int> kDTypes[] = {
-    {"float32", 5},     {"float64", 6}, {"float16", 4}, {"bfloat16", 22}, {"int64", 3},
-    {"int32", 2},       {"int16", 1},   {"int8", 21},   {"uint8", 20},    {"bool", 0},
-    {"FP32", 5},        {"FP64", 6},    {"FP16", 4},    {"BF16", 22},     {"INT64", 3},
-    {"INT32", 2},       {"INT16", 1},   {"INT8", 21},   {"UINT8", 20},    {"BOOL", 0},
+    {"float32", 5},     {"float64", 6},     {"float16", 4},    {"bfloat16", 22},
+    {"int64", 3},       {"int32", 2},       {"int16", 1},      {"int8", 21},
+    {"uint8", 20},      {"bool", 0},        {"FP32", 5},       {"FP64", 6},
+    {"FP16", 4},        {"BF16", 22},       {"INT64", 3},      {"INT32", 2},
+    {"INT16", 1},       {"INT8", 21},       {"UINT8", 20},     {"BOOL", 0},
+    {"complex64", 23},  {"complex128", 24}, {"COMPLEX64", 23}, {"COMPLEX128", 24},
     {"unspecified", -1}};
 
 const char* DTypeName(int32_t number) {

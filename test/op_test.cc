@@ -3,6 +3,7 @@
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/run_rules.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
@@ -17,8 +18,9 @@
 namespace coracle {
 namespace {
 
+// Of complex elements the real and imaginary parts in turn.
 std::vector<double> ToDoubles(const Tensor& tensor) {
-  Tensor wide = tensor.Cast(DType::kFloat64);
+  Tensor wide = PartsOf(tensor).Cast(DType::kFloat64);
   auto span = wide.span<double>();
   return {span.begin(), span.end()};
 }
@@ -39,7 +41,10 @@ const Tensor& ElementsOf(const VarValue& value) { return ElementsOf(const_cast<V
 // The tensor in double that the value stands for.
 Tensor Dense(const VarValue& value) {
   const auto* sparse = std::get_if<SelectedRows>(&value);
-  if (!sparse) return std::get<Tensor>(value).Cast(DType::kFloat64);
+  if (!sparse) {
+    const auto& tensor = std::get<Tensor>(value);
+    return tensor.Cast(IsComplex(tensor.dtype()) ? DType::kComplex128 : DType::kFloat64);
+  }
   Tensor dense = Tensor::Zeros(DType::kFloat64, MetaOfValue(value).shape);
   const Tensor stored = sparse->value.Cast(DType::kFloat64);
   const int64_t width = stored.shape().Product(1, stored.shape().rank());

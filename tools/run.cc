@@ -64,9 +64,31 @@ std::string LodText(const LoD& lod) {
   return text;
 }
 
+// "1+2i".
+std::string NumberText(const complex128& value) {
+  const std::string imaginary = NumberText(value.imag());
+  return NumberText(value.real()) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";
+}
+
+// The mean of complex numbers and the first eight.
+std::string ComplexText(const Tensor& tensor) {
+  const Tensor wide = tensor.Cast(DType::kComplex128);
+  std::string text;
+  if (tensor.numel() > 1) {
+    complex128 sum = 0;
+    for (const complex128& v : wide.span<complex128>()) sum += v;
+    text = ", mean " + NumberText(sum / static_cast<double>(tensor.numel()));
+  }
+  text += ":";
+  for (int64_t i = 0; i < std::min<int64_t>(tensor.numel(), 8); ++i)
+    text += " " + NumberText(wide.data<complex128>()[i]);
+  return text + (tensor.numel() > 8 ? " ...\n" : "\n");
+}
+
 std::string Describe(const std::string& name, const Tensor& tensor) {
   std::string text = fmt::format("{}: {}{}", name, tensor.ToString(), LodText(tensor.lod()));
   if (tensor.numel() == 0) return text + "\n";
+  if (IsComplex(tensor.dtype())) return text + ComplexText(tensor);
   const Tensor wide = tensor.Cast(DType::kFloat64);
   double min = wide.data<double>()[0], max = min, sum = 0;
   for (double v : wide.span<double>()) {

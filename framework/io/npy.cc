@@ -121,7 +121,7 @@ class HeaderParser {
 };
 
 struct ElementType {
-  char kind = 0;  // b, i, u, f
+  char kind = 0;  // b, i, u, f, c
   size_t size = 0;
   bool big_endian = false;
 };
@@ -138,8 +138,12 @@ ElementType ParseDescr(const std::string& descr, const std::string& source) {
     type.kind = text[0];
     type.size = static_cast<size_t>(text[1] - '0');
   }
-  static constexpr std::string_view kKnown[] = {"b1", "i1", "i2", "i4", "i8", "u1",
-                                                "u2", "u4", "u8", "f2", "f4", "f8"};
+  if (text == "c16") {
+    type.kind = 'c';
+    type.size = 16;
+  }
+  static constexpr std::string_view kKnown[] = {"b1", "i1", "i2", "i4", "i8", "u1", "u2",
+                                                "u4", "u8", "f2", "f4", "f8", "c8", "c16"};
   if (std::find(std::begin(kKnown), std::end(kKnown), text) == std::end(kKnown)) {
     throw Error(ErrorCode::kUnimplemented,
                 fmt::format("{}: elements of type {} are not taken; convert them to a plain number "
@@ -156,6 +160,8 @@ DType DTypeFor(const ElementType& type) {
       return DType::kBool;
     case 'f':
       return type.size == 2 ? DType::kFloat16 : type.size == 4 ? DType::kFloat32 : DType::kFloat64;
+    case 'c':
+      return type.size == 8 ? DType::kComplex64 : DType::kComplex128;
     case 'i':
       return type.size == 1   ? DType::kInt8
              : type.size == 2 ? DType::kInt16
@@ -175,10 +181,15 @@ uint64_t LoadWord(const char* at, const ElementType& type) {
   return word;
 }
 
-// Element by element: other byte orders, bools, and widened unsigned numbers.
-void ConvertElements(std::string_view data, const ElementType& type, const std::string& source,
+// Element by element: other byte orders, bools, and widened unsigned numbers. A complex number is
+// two floats.
+void ConvertElements(std::string_view data, ElementType type, const std::string& source,
                      Tensor* tensor) {
   size_t width = SizeOf(tensor->dtype());
+  if (type.kind == 'c') {
+    type.size /= 2;
+    width /= 2;
+  }
   auto* out = static_cast<char*>(tensor->raw());
   for (size_t i = 0; i < data.size() / type.size; ++i) {
     uint64_t word = LoadWord(data.data() + i * type.size, type);
@@ -237,6 +248,10 @@ const char* DescrOf(DType dtype) {
       return "<f2";
     case DType::kFloat64:
       return "<f8";
+    case DType::kComplex64:
+      return "<c8";
+    case DType::kComplex128:
+      return "<c16";
     default:
       return "<f4";
   }

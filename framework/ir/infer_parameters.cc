@@ -59,7 +59,8 @@ std::vector<bool> LikelyParameters(const ProgramDesc& program) {
   for (size_t i = 0; i < uses.size(); ++i) {
     const VarDesc& var = program.Root().var(i);
     const Use& use = uses[i];
-    likely[i] = var.persistable() && var.type() == VarType::kLoDTensor && IsFloating(var.dtype()) &&
+    const bool trained = IsFloating(var.dtype()) || IsComplex(var.dtype());
+    likely[i] = var.persistable() && var.type() == VarType::kLoDTensor && trained &&
                 (use.updated || (use.read && !use.written && !use.rate));
   }
   return likely;

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
@@ -70,7 +71,17 @@ uint64_t* VersionAt(const std::shared_ptr<void>& memory) {
 
 template <class From, class To>
 To ConvertElement(From value) {
-  if constexpr (std::is_same_v<To, bool>) {
+  if constexpr (kIsComplex<To>) {
+    using Part = RealType<To>;
+    if constexpr (kIsComplex<From>)
+      return To(static_cast<Part>(value.real()), static_cast<Part>(value.imag()));
+    else
+      return To(static_cast<Part>(value));
+  } else if constexpr (kIsComplex<From> && std::is_same_v<To, bool>) {
+    return value != From(0);
+  } else if constexpr (kIsComplex<From>) {
+    return ConvertElement<RealType<From>, To>(value.real());
+  } else if constexpr (std::is_same_v<To, bool>) {
     return static_cast<float>(value) != 0;
   } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
     return To(static_cast<float>(value));
@@ -208,8 +219,8 @@ Tensor Tensor::Cast(DType dtype) const {
     FloatToHalf(static_cast<const float*>(data_), dtype, out.data_, numel_);
     return out;
   }
-  DispatchDType(dtype_, [&]<class From>() {
-    DispatchDType(dtype, [&]<class To>() {
+  DispatchAnyDType(dtype_, [&]<class From>() {
+    DispatchAnyDType(dtype, [&]<class To>() {
       const From* in = static_cast<const From*>(data_);
       To* o = static_cast<To*>(out.data_);
       for (int64_t i = 0; i < numel_; ++i) o[i] = ConvertElement<From, To>(in[i]);

@@ -24,10 +24,18 @@ std::string ElementsText(const Tensor& tensor, int64_t most) {
   const int64_t limit = most < 0 ? kMostElements : std::min(most, kMostElements);
   const int64_t n = std::min(limit, tensor.numel());
   const Tensor front = Tensor::View(tensor.dtype(), {n}, const_cast<void*>(tensor.raw()));
-  const Tensor wide = front.Cast(IsFloating(tensor.dtype()) ? DType::kFloat64 : DType::kInt64);
+  const bool complex = IsComplex(tensor.dtype());
+  const Tensor wide = front.Cast(complex                      ? DType::kComplex128
+                                 : IsFloating(tensor.dtype()) ? DType::kFloat64
+                                                              : DType::kInt64);
   std::string text = "[";
   for (int64_t i = 0; i < n; ++i) {
     if (i > 0) text += ", ";
+    if (complex) {
+      const complex128 value = wide.data<complex128>()[i];
+      text += fmt::format("{:.6g}{:+.6g}i", value.real(), value.imag());
+      continue;
+    }
     text += IsFloating(tensor.dtype()) ? fmt::format("{:.6g}", wide.data<double>()[i])
                                        : fmt::format("{}", wide.data<int64_t>()[i]);
   }

@@ -58,8 +58,9 @@ const char* const kZip64 =
     "00000000";
 
 TEST(Npy, RoundTripOfEveryType) {
-  for (DType dtype : {DType::kBool, DType::kInt8, DType::kUInt8, DType::kInt16, DType::kInt32,
-                      DType::kInt64, DType::kFloat16, DType::kFloat32, DType::kFloat64}) {
+  for (DType dtype :
+       {DType::kBool, DType::kInt8, DType::kUInt8, DType::kInt16, DType::kInt32, DType::kInt64,
+        DType::kFloat16, DType::kFloat32, DType::kFloat64, DType::kComplex64, DType::kComplex128}) {
     Tensor tensor = Tensor::Of<float>({2, 1, 3}, {0, 1, 0, 1, 1, 0}).Cast(dtype);
     EXPECT_TRUE(BitEqual(ParseNpy(SerializeNpy(tensor), "t"), tensor)) << ToString(dtype);
     EXPECT_EQ(SerializeNpy(tensor).size() % 64, tensor.nbytes() % 64);
@@ -96,6 +97,27 @@ TEST(Npy, OrdersAndByteOrders) {
         EXPECT_EQ(tensor.data<uint8_t>()[(i * 3 + j) * 4 + k], i + 2 * (j + 3 * k));
     }
   }
+}
+
+// The real part, then the imaginary part, each a float.
+TEST(Npy, ComplexNumbers) {
+  const Tensor one = Tensor::Of<complex64>({1}, {complex64(1, -2)});
+  const std::string bytes = SerializeNpy(one);
+  EXPECT_NE(bytes.find("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }"),
+            std::string::npos);
+  EXPECT_EQ(bytes.substr(bytes.size() - 8), std::string("\0\0\x80\x3f\0\0\0\xc0", 8));
+  const Tensor wide = Tensor::Of<complex128>({}, {complex128(1, -2)});
+  EXPECT_NE(SerializeNpy(wide).find("'<c16'"), std::string::npos);
+  EXPECT_EQ(SerializeNpy(wide).substr(SerializeNpy(wide).size() - 16),
+            std::string("\0\0\0\0\0\0\xf0\x3f\0\0\0\0\0\0\0\xc0", 16));
+  const std::string big("\x3f\x80\0\0\xc0\0\0\0", 8);
+  EXPECT_TRUE(BitEqual(ParseNpy(Npy(Header(">c8", "False", "(1,)"), big), "t"), one));
+  const std::string two = std::string("\0\0\x80\x3f\0\0\0\0", 8) + std::string(16, '\0') +
+                          std::string("\0\0\0\0\0\0\x80\x3f", 8);
+  EXPECT_TRUE(BitEqual(ParseNpy(Npy(Header("<c8", "True", "(2, 2)"), two), "t"),
+                       Tensor::Of<complex64>({2, 2}, {{1, 0}, {0, 0}, {0, 0}, {0, 1}})));
+  EXPECT_NE(ErrorOf(Npy(Header("<c8", "False", "(2,)"), big)), "");
+  EXPECT_NE(ErrorOf(Npy(Header("<c32", "False", "()"), std::string(32, '\0'))), "");
 }
 
 TEST(Npy, OtherTypesAreWidened) {

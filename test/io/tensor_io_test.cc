@@ -50,10 +50,23 @@ TEST(TensorIo, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(Bytes(Tensor::Of<float>({1}, {1.f})).size(), 28u);
 }
 
+// COMPLEX64 is 23, COMPLEX128 24; an element is its real, then its imaginary part.
+TEST(TensorIo, ComplexNumbers) {
+  const std::string before("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\4\0\0\0\x08", 21);
+  const Tensor one = Tensor::Of<complex64>({1}, {complex64(1, -2)});
+  const std::string bytes =
+      before + std::string("\x17\x10\x01", 3) + std::string("\0\0\x80\x3f\0\0\0\xc0", 8);
+  EXPECT_EQ(Bytes(one), bytes);
+  EXPECT_TRUE(BitEqual(Parse(bytes), one));
+  const Tensor wide = one.Cast(DType::kComplex128);
+  EXPECT_EQ(Bytes(wide), before + std::string("\x18\x10\x01", 3) +
+                             std::string("\0\0\0\0\0\0\xf0\x3f\0\0\0\0\0\0\0\xc0", 16));
+}
+
 TEST(TensorIo, EveryTypeAndLoD) {
-  for (DType dtype :
-       {DType::kBool, DType::kInt8, DType::kUInt8, DType::kInt16, DType::kInt32, DType::kInt64,
-        DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+  for (DType dtype : {DType::kBool, DType::kInt8, DType::kUInt8, DType::kInt16, DType::kInt32,
+                      DType::kInt64, DType::kFloat16, DType::kBFloat16, DType::kFloat32,
+                      DType::kFloat64, DType::kComplex64, DType::kComplex128}) {
     Tensor tensor = Tensor::Of<float>({3, 2}, {0, 1, 0, 1, 1, 0}).Cast(dtype);
     tensor.lod() = {{0, 1, 2}, {0, 1, 3}};
     Tensor again = Parse(Bytes(tensor));
@@ -101,8 +114,8 @@ TEST(TensorIo, DamagedStreamsAreErrors) {
   std::string negative =
       head + std::string("\x0d\0\0\0\x08\x05\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 17);
   EXPECT_NE(ErrorOf(negative).find("dimension of -1"), std::string::npos) << ErrorOf(negative);
-  std::string type = head + std::string("\x04\0\0\0\x08\x18\x10\x01", 8) + std::string(16, '\0');
-  EXPECT_NE(ErrorOf(type).find("data type 24"), std::string::npos) << ErrorOf(type);
+  std::string type = head + std::string("\x04\0\0\0\x08\x19\x10\x01", 8) + std::string(16, '\0');
+  EXPECT_NE(ErrorOf(type).find("data type 25"), std::string::npos) << ErrorOf(type);
 }
 
 TEST(TensorIo, MutationsNeverCrash) {

@@ -31,7 +31,7 @@ std::optional<BadIndex> FindBadIndex(const std::string& message) {
 
 // The element of a column that holds the value; at that place if it does.
 std::optional<int64_t> Find(const Tensor& column, const BadIndex& bad) {
-  if (IsFloating(column.dtype()) || column.dtype() == DType::kBool) return std::nullopt;
+  if (!IsInteger(column.dtype())) return std::nullopt;
   const Tensor wide = column.Cast(DType::kInt64);
   const auto values = wide.span<int64_t>();
   const bool there =

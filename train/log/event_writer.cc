@@ -1,6 +1,7 @@
 #include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/proto/event_log.pb.h>
 #include <coracle/train/log/event_writer.h>
 #include <fmt/format.h>
@@ -49,7 +50,7 @@ std::string LittleEndian(uint64_t value, int bytes) {
 }
 
 void FillHistogram(const Tensor& values, proto::LogHistogram* histogram) {
-  const Tensor doubles = values.Cast(DType::kFloat64);
+  const Tensor doubles = PartsOf(values).Cast(DType::kFloat64);
   double min = INFINITY, max = -INFINITY, sum = 0, squares = 0, count = 0;
   for (double v : doubles.span<double>()) {
     if (!std::isfinite(v)) continue;

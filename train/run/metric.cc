@@ -62,8 +62,8 @@ struct Scored {
       : scores(value.Cast(DType::kFloat64)), labels(label.Cast(DType::kInt64)) {
     rows = labels.numel();
     classes = rows > 0 ? scores.numel() / rows : 1;
-    if (IsFloating(value.dtype()) && !IsFloating(label.dtype()) && classes > 0 &&
-        rows * classes == scores.numel()) {
+    if (IsFloating(value.dtype()) && !IsFloating(label.dtype()) && !IsComplex(label.dtype()) &&
+        classes > 0 && rows * classes == scores.numel()) {
       return;
     }
     ThrowInvalid(fmt::format(
@@ -172,6 +172,9 @@ double ScalarOf(const Tensor& tensor, const std::string& name) {
     ThrowInvalid(fmt::format("{} must hold one number, a mean over the batch; it is {}",
                              Quote(name), tensor.ToString()));
   }
+  if (IsComplex(tensor.dtype()))
+    ThrowInvalid(
+        fmt::format("{} must hold a real number; it is {}", Quote(name), tensor.ToString()));
   if (tensor.dtype() == DType::kFloat32) return static_cast<double>(tensor.data<float>()[0]);
   if (tensor.dtype() == DType::kFloat64) return tensor.data<double>()[0];
   if (tensor.dtype() == DType::kInt64) return static_cast<double>(tensor.data<int64_t>()[0]);

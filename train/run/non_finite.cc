@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/non_finite.h>
 #include <fmt/format.h>
@@ -13,7 +14,8 @@ namespace {
 constexpr const char* kAdvice =
     "lower the learning rate, or look for the first bad op with --check_nan_inf";
 
-bool AllFinite(const Tensor& x) {
+bool AllFinite(const Tensor& values) {
+  const Tensor x = PartsOf(values);
   bool finite = true;
   DispatchDType(x.dtype(), [&]<class T>() {
     for (const T value : x.span<T>()) finite &= std::isfinite(static_cast<double>(value));

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/op.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/train/run/probe.h>
 #include <fmt/format.h>
 
@@ -12,7 +13,7 @@ namespace {
 constexpr size_t kPersistable = SIZE_MAX;
 
 bool IsFloatTensor(const VarDesc& var) {
-  return var.type() == VarType::kLoDTensor && IsFloating(var.dtype());
+  return var.type() == VarType::kLoDTensor && (IsFloating(var.dtype()) || IsComplex(var.dtype()));
 }
 
 // 0 of no elements; a nan does not count.
@@ -30,10 +31,14 @@ double LargestOf(const Tensor& x) {
 struct Sums {
   double abs = 0, squares = 0, count = 0;
   void Add(const Tensor& x) {
-    DispatchDType(x.dtype(), [&]<class T>() {
+    DispatchAnyDType(x.dtype(), [&]<class T>() {
       const T* values = static_cast<const T*>(x.raw());
       for (int64_t i = 0; i < x.numel(); ++i) {
-        const auto v = static_cast<double>(values[i]);
+        double v = 0;
+        if constexpr (kIsComplex<T>)
+          v = static_cast<double>(std::abs(values[i]));
+        else
+          v = static_cast<double>(values[i]);
         abs += std::abs(v);
         squares += v * v;
       }

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/program_diff.h>
 #include <coracle/train/run/snapshot.h>
@@ -22,7 +23,7 @@ std::optional<Tensor> Doubles(const Scope& scope, const std::string& name) {
   const VarValue* value = scope.Find(name);
   const auto* tensor = value ? std::get_if<Tensor>(value) : nullptr;
   if (!tensor) return std::nullopt;
-  return tensor->Cast(DType::kFloat64);
+  return PartsOf(*tensor).Cast(DType::kFloat64);
 }
 
 // std::max would lose a nan.

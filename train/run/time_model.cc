@@ -59,7 +59,7 @@ Tensor Drawn(const VarDesc& var, int64_t batch_size) try {
     if (shape[i] < 0) shape[i] = batch_size;
   Tensor numbers(DType::kFloat32, shape);
   const Philox random(1, HashName(var.name()), 0);
-  const bool floating = IsFloating(var.dtype());
+  const bool floating = IsFloating(var.dtype()) || IsComplex(var.dtype());
   for (int64_t i = 0; i < numbers.numel(); ++i) {
     const float u = random.UniformFloat(static_cast<uint64_t>(i));
     numbers.data<float>()[i] = floating ? u : std::floor(2 * u);

@@ -78,7 +78,7 @@ void CheckScores(const JobConfig& config, size_t index, const BlockDesc& root) {
   };
   if (!IsFloating(scores->dtype()))
     fail(fmt::format("the scores {} are {}", Quote(metric.var), scores->meta().ToString()));
-  if (IsFloating(label->dtype())) {
+  if (IsFloating(label->dtype()) || IsComplex(label->dtype())) {
     fail(fmt::format("the labels {} are {}, but must be integers", Quote(metric.label),
                      label->meta().ToString()));
   }

@@ -32,6 +32,9 @@ TEST(Print, Lines) {
       .Attr("print_tensor_shape", false)
       .IntInput("In", {2}, {4, 5});
   EXPECT_EQ(Printed(brief), "[4, 5]\n");
+  OpTest complex("print");
+  complex.TensorInput("In", Tensor::Of<complex64>({2}, {complex64(1, -2.5f), complex64(0, 3)}));
+  EXPECT_EQ(Printed(complex), "In.0 complex64[2] [1-2.5i, 0+3i]\n");
   OpTest empty("print");
   empty.Input("In", {0}, {});
   EXPECT_EQ(Printed(empty), "In.0 float32[0] []\n");

@@ -1,0 +1,43 @@
+#pragma once
+// Complex elements: what templates over element types ask about them, and their parts.
+
+#include <coracle/framework/tensor/tensor.h>
+
+#include <complex>
+
+namespace coracle {
+
+template <class T>
+inline constexpr bool kIsComplex = false;
+template <class R>
+inline constexpr bool kIsComplex<std::complex<R>> = true;
+
+template <class T>
+struct RealPart {
+  using type = T;
+};
+template <class R>
+struct RealPart<std::complex<R>> {
+  using type = R;
+};
+// The type of the parts of a complex T; any other T itself.
+template <class T>
+using RealType = typename RealPart<T>::type;
+
+// The conjugate; a real number is its own.
+template <class T>
+T Conj(T value) {
+  if constexpr (kIsComplex<T>)
+    return T(value.real(), -value.imag());
+  else
+    return value;
+}
+
+// The parts of complex elements as real numbers in a last dim of 2 (the same memory); a real tensor
+// is returned as it is.
+inline Tensor PartsOf(const Tensor& tensor) {
+  if (!IsComplex(tensor.dtype())) return tensor;
+  return Tensor::View(RealOf(tensor.dtype()), {tensor.numel(), 2}, const_cast<void*>(tensor.raw()));
+}
+
+}  // namespace coracle
