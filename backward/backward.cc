@@ -54,10 +54,18 @@ void RequireNamesAnywhere(const char* who, const BlockDesc& block, const char* w
   }
 }
 
-void CheckTarget(const char* who, const VarDesc& var, const char* what,
+// A complex target must be `seeded` with a gradient: ones would say nothing.
+void CheckTarget(const char* who, const VarDesc& var, const char* what, bool seeded,
                  const std::vector<std::string>& no_grad) {
   const std::string name = Quote(var.name());
-  if (var.type() != VarType::kLoDTensor || !IsFloating(var.dtype())) {
+  const bool complex = var.type() == VarType::kLoDTensor && IsComplex(var.dtype());
+  if (complex && !seeded) {
+    ThrowInvalid(
+        fmt::format("{}: the {} {} is {}; it must be a floating-point tensor (take its "
+                    "real or imag part), or its gradient be given",
+                    who, what, name, var.meta().ToString()));
+  }
+  if (!complex && (var.type() != VarType::kLoDTensor || !IsFloating(var.dtype()))) {
     ThrowInvalid(fmt::format("{}: the {} {} is {}; it must be a floating-point tensor", who, what,
                              name, var.meta().ToString()));
   }
@@ -72,7 +80,8 @@ void CheckTarget(const char* who, const VarDesc& var, const char* what,
 }
 
 bool IsInteger(const VarDesc& var) {
-  return var.type() == VarType::kLoDTensor && IsValid(var.dtype()) && !IsFloating(var.dtype());
+  return var.type() == VarType::kLoDTensor && IsValid(var.dtype()) && !IsFloating(var.dtype()) &&
+         !IsComplex(var.dtype());
 }
 
 void CheckLossShape(const VarDesc& loss) {
@@ -425,7 +434,8 @@ std::vector<ParamAndGrad> AppendBackward(const Variable& loss, const BackwardOpt
   BlockDesc& block = internal::BlockOf(loss);
   OpenTypes open(block.program(), ops);
   open.FillWhereOpen();
-  CheckTarget(who, loss.desc(), "loss", options.no_grad_set);
+  const bool seeded = !options.target_gradients.empty() && !options.target_gradients[0].empty();
+  CheckTarget(who, loss.desc(), "loss", seeded, options.no_grad_set);
   CheckLossShape(loss.desc());
   RequireNames(who, block, "parameter_list", options.parameter_list);
   CheckNames(who, block, options);
@@ -467,12 +477,15 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
   internal::RequireBlocks(targets.front().program(), ops);
   BlockDesc& block = internal::BlockOf(targets.front());
   OpenTypes open(block.program(), ops);
-  for (const Variable& target : targets) {
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const Variable& target = targets[i];
     if (&internal::BlockOf(target) != &block)
       ThrowInvalid("gradients: all targets must belong to one block");
     open.FillWhereOpen(block, target.desc());
+    const bool seeded = i < options.target_gradients.size() && !options.target_gradients[i].empty();
     // A path that ends in integers is a constant.
-    if (!IsInteger(target.desc())) CheckTarget(who, target.desc(), "target", options.no_grad_set);
+    if (!IsInteger(target.desc()))
+      CheckTarget(who, target.desc(), "target", seeded, options.no_grad_set);
   }
   CheckNames(who, block, options);
   const std::vector<std::string> seeds = SeedsOf(who, block, targets, options.target_gradients);

@@ -5,6 +5,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/rng.h>
 #include <fmt/format.h>
 
@@ -49,16 +50,22 @@ Difference BestDifference(double expected, const std::function<double(double)>& 
   return best;
 }
 
+// A gradient of complex elements is dL/dRe + i dL/dIm, so that all of this treats their parts as
+// real numbers.
+bool IsWide(DType dtype) { return dtype == DType::kFloat64 || dtype == DType::kComplex128; }
+
 Tensor Random(const Shape& shape, uint64_t seed, const std::string& name, double scale = 1,
-              double shift = 0) {
-  Tensor value(DType::kFloat64, shape);
+              DType dtype = DType::kFloat64) {
+  Tensor value(dtype, shape);
+  Tensor parts = PartsOf(value);
   const Philox random(seed, HashName(name), 0);
-  for (int64_t i = 0; i < value.numel(); ++i)
-    value.data<double>()[i] = shift + scale * random.Normal(static_cast<uint64_t>(i));
+  for (int64_t i = 0; i < parts.numel(); ++i)
+    parts.data<double>()[i] = scale * random.Normal(static_cast<uint64_t>(i));
   return value;
 }
 
-double Dot(const Tensor& a, const Tensor& b) {
+double Dot(const Tensor& x, const Tensor& y) {
+  const Tensor a = PartsOf(x), b = PartsOf(y);
   double total = 0;
   for (int64_t i = 0; i < a.numel(); ++i) total += a.data<double>()[i] * b.data<double>()[i];
   return total;
@@ -66,17 +73,20 @@ double Dot(const Tensor& a, const Tensor& b) {
 
 Tensor Moved(const Tensor& at, const Tensor& direction, double step) {
   Tensor moved = at.Clone();
-  for (int64_t i = 0; i < moved.numel(); ++i)
-    moved.data<double>()[i] += step * direction.data<double>()[i];
+  Tensor to = PartsOf(moved);
+  const Tensor by = PartsOf(direction);
+  for (int64_t i = 0; i < to.numel(); ++i) to.data<double>()[i] += step * by.data<double>()[i];
   return moved;
 }
 
-bool IsHalfOrFloat(int32_t dtype) {
-  return IsValid(static_cast<DType>(dtype)) && IsFloating(static_cast<DType>(dtype));
+// float64 of floating-point types, complex128 of complex ones; any other type itself.
+DType Widened(DType dtype) {
+  return IsComplex(dtype) ? DType::kComplex128 : IsFloating(dtype) ? DType::kFloat64 : dtype;
 }
 
 Tensor ToDouble(const Tensor& tensor) {
-  return IsFloating(tensor.dtype()) ? tensor.Cast(DType::kFloat64) : tensor;
+  const DType wide = Widened(tensor.dtype());
+  return wide == tensor.dtype() ? tensor : tensor.Cast(wide);
 }
 
 // Random numbers for a variable without a given value.
@@ -86,6 +96,7 @@ Tensor Drawn(const VarDesc& var, const CheckGradientOptions& options) {
     if (shape[d] < 0) shape[d] = options.batch_size;
   }
   const Philox random(options.seed, HashName(var.name()), 1);
+  if (IsComplex(var.dtype())) return Random(shape, options.seed, var.name(), 1, DType::kComplex128);
   if (!IsFloating(var.dtype())) {
     Tensor ids(DType::kInt64, shape);
     for (int64_t i = 0; i < ids.numel(); ++i)
@@ -278,7 +289,7 @@ class Checker {
     const Tensor& at = values_.at(pair.param);
     const Tensor direction =
         Random(at.shape(), options_.seed + 17 + static_cast<uint64_t>(d), pair.param,
-               1 / std::sqrt(std::max<double>(1, static_cast<double>(at.numel()))));
+               1 / std::sqrt(std::max<double>(1, static_cast<double>(at.numel()))), at.dtype());
     check.by_gradient = pair.grad.empty() ? 0 : Dot(gradient, direction);
     std::map<std::string, Tensor> values = values_;
     const Difference best = BestDifference(
@@ -332,7 +343,7 @@ class Checker {
       var.SetDType(tensor.dtype());
       var.SetShape(tensor.shape());
       inputs[name] = tensor.Clone();
-      if (tensor.dtype() == DType::kFloat64) xs.emplace_back(&block, &var);
+      if (IsWide(tensor.dtype())) xs.emplace_back(&block, &var);
     });
     OpDesc& copy = block.AppendOp(op);
     // In place: the input keeps its name, and the output takes another.
@@ -344,14 +355,14 @@ class Checker {
     options.ops = &ops_;
     copy.ForEachOutput([&](const std::string& name) {
       VarDesc* var = block.FindVar(name);
-      if (!var || var->dtype() != DType::kFloat64 || !var->shape().IsKnown()) return;
+      if (!var || !IsWide(var->dtype()) || !var->shape().IsKnown()) return;
       ys.emplace_back(&block, var);
     });
     if (xs.empty() || ys.empty()) return "";
     for (Variable& y : ys) {
       VarDesc& seed = block.Var(y.name() + "@SEED");
       seed.SetMeta(y.desc().meta());
-      inputs[seed.name()] = Random(y.shape(), options_.seed, y.name());
+      inputs[seed.name()] = Random(y.shape(), options_.seed, y.name(), 1, y.dtype());
       options.target_gradients.push_back(seed.name());
     }
     std::vector<std::string> grads;
@@ -379,7 +390,7 @@ class Checker {
       if (grads[k].empty()) continue;
       const std::string& name = xs[k].name();
       const auto& x = std::get<Tensor>(inputs.at(name));
-      const Tensor direction = Random(x.shape(), options_.seed + 29, name);
+      const Tensor direction = Random(x.shape(), options_.seed + 29, name, 1, x.dtype());
       const double expected = Dot(std::get<Tensor>(at.at(grads[k])), direction);
       const double tolerance = std::max(options_.tolerance, 1e-5);
       const Difference best = BestDifference(
@@ -420,14 +431,14 @@ ProgramDesc InDouble(const ProgramDesc& program) {
     BlockDesc& block = wide.Block(b);
     for (size_t i = 0; i < block.NumVars(); ++i) {
       VarDesc& var = block.var(i);
-      if (IsHalfOrFloat(static_cast<int32_t>(var.dtype()))) var.SetDType(DType::kFloat64);
+      if (Widened(var.dtype()) != var.dtype()) var.SetDType(Widened(var.dtype()));
     }
     for (size_t i = 0; i < block.NumOps(); ++i) {
       OpDesc& op = block.op(i);
       for (const char* attr : {"dtype", "in_dtype", "out_dtype"}) {
         const Attribute* value = op.FindAttr(attr);
         const auto* dtype = value ? std::get_if<int32_t>(value) : nullptr;
-        if (dtype && IsHalfOrFloat(*dtype)) op.SetAttr(attr, static_cast<int32_t>(DType::kFloat64));
+        if (dtype) op.SetAttr(attr, static_cast<int32_t>(Widened(static_cast<DType>(*dtype))));
       }
       const Attribute* values = op.FindAttr("fp32_values");
       const auto* floats = values ? std::get_if<std::vector<float>>(values) : nullptr;

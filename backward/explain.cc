@@ -189,7 +189,7 @@ class Explainer {
     const VarMeta& meta = graph_.MetaOf(v);
     if (var.scopes) return "";
     if (internal::IsOpen(meta)) return fmt::format("the type of {} is not known", Quote(var.name));
-    if (!IsFloating(meta.dtype))
+    if (!IsFloating(meta.dtype) && !IsComplex(meta.dtype))
       return fmt::format("{} holds {}, which are constants for backward", Quote(var.name),
                          coracle::ToString(meta.dtype));
     const auto& no_grad = options_.no_grad_set;

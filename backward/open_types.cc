@@ -60,7 +60,7 @@ bool IsFloatingOrOpen(const VarMeta& meta) {
     case VarType::kLoDTensor:
     case VarType::kSelectedRows:
     case VarType::kLoDTensorArray:
-      return IsFloating(meta.dtype) || IsOpen(meta);
+      return IsFloating(meta.dtype) || IsComplex(meta.dtype) || IsOpen(meta);
     default:
       return IsOpen(meta);
   }

@@ -14,7 +14,8 @@ namespace coracle::internal {
 // Whether a declaration leaves the element type open.
 bool IsOpen(const VarMeta& meta);
 
-// An open type may turn out to be a floating-point one.
+// Whether gradients may be of this type: floating-point, complex, or open, which may turn out to be
+// one of them.
 bool IsFloatingOrOpen(const VarMeta& meta);
 
 // Gives variables of a program the types that shape rules find, and takes them back unless Commit()

@@ -92,7 +92,8 @@ class ValueFlow {
 
   static bool CarriesGradient(const OpDesc& op, const std::string& name) {
     const VarDesc* var = op.block()->FindVarRecursive(name);
-    return var && !var->stop_gradient() && (!IsValid(var->dtype()) || IsFloating(var->dtype()));
+    if (!var || var->stop_gradient()) return false;
+    return !IsValid(var->dtype()) || IsFloating(var->dtype()) || IsComplex(var->dtype());
   }
 
   ByName<const OpDesc*> readers_;

@@ -28,7 +28,7 @@ void AddTensor(const Tensor& tensor, Tensor* total) {
   if (tensor.dtype() != total->dtype() || !(tensor.shape() == total->shape()))
     ThrowDiffer(tensor.ToString(), total->ToString());
   if (tensor.empty()) return;
-  DispatchDType(tensor.dtype(), [&]<class T>() {
+  DispatchAnyDType(tensor.dtype(), [&]<class T>() {
     if constexpr (std::is_same_v<T, bool>) {
       ThrowDiffer(tensor.ToString(), total->ToString());
     } else {
