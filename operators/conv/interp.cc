@@ -309,8 +309,10 @@ Kernel Move(const PrepareContext& ctx) {
       return MoveOf<uint16_t>(ctx);
     case 4:
       return MoveOf<uint32_t>(ctx);
-    default:
+    case 8:
       return MoveOf<uint64_t>(ctx);
+    default:
+      return MoveOf<complex128>(ctx);
   }
 }
 

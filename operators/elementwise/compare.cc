@@ -3,6 +3,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
+#include <coracle/operators/rules/real_input.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <string>
@@ -14,6 +15,7 @@ void InferCompare(InferContext& ctx) {
   const Shape out =
       InferBroadcast(ctx, ctx.InputShape("X"), ctx.InputShape("Y"), ctx.Attr<int32_t>("axis"));
   RequireSameDType(ctx, "C4", "X", "Y");
+  RequireReal(ctx, "X");
   ctx.SetOutput("Out", DType::kBool, out);
 }
 

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
+#include <coracle/operators/rules/real_input.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <string>
@@ -11,6 +12,7 @@ namespace coracle {
 namespace {
 
 void InferLogical(InferContext& ctx) {
+  RequireReal(ctx, "X");
   const Shape out = InferBroadcast(ctx, ctx.InputShape("X"), ctx.InputShape("Y"), -1);
   RequireSameDType(ctx, "C4", "X", "Y");
   ctx.SetOutput("Out", DType::kBool, out);
@@ -76,16 +78,18 @@ void RegisterLogical(OpRegistry& ops) {
   AddRow<And>(ops);
   AddRow<Or>(ops);
   AddRow<Xor>(ops);
-  ops.Add(
-      OpDef("logical_not")
-          .Doc("Out = not X, element by element; a number counts as true when it is not 0.")
-          .Input("X", "tensor, usually bool")
-          .Output("Out", "bool tensor of X's shape")
-          .NoGradientTo({"X"})
-          .Inplace("X", "Out")
-          .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, ctx.InputShape("X")); })
-          .NotDifferentiable("logic is piecewise constant")
-          .Reference(NotKernel));
+  ops.Add(OpDef("logical_not")
+              .Doc("Out = not X, element by element; a number counts as true when it is not 0.")
+              .Input("X", "tensor, usually bool")
+              .Output("Out", "bool tensor of X's shape")
+              .NoGradientTo({"X"})
+              .Inplace("X", "Out")
+              .Infer([](InferContext& ctx) {
+                RequireReal(ctx, "X");
+                ctx.SetOutput("Out", DType::kBool, ctx.InputShape("X"));
+              })
+              .NotDifferentiable("logic is piecewise constant")
+              .Reference(NotKernel));
 }
 
 }  // namespace coracle

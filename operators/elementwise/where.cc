@@ -48,8 +48,10 @@ Kernel Where(const PrepareContext& ctx) {
       return WhereOf<uint16_t>(ctx);
     case 4:
       return WhereOf<uint32_t>(ctx);
-    default:
+    case 8:
       return WhereOf<uint64_t>(ctx);
+    default:
+      return WhereOf<complex128>(ctx);
   }
 }
 

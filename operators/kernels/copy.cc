@@ -12,6 +12,11 @@ namespace {
 constexpr int64_t kGrainBytes = 1 << 18;  // fewer bytes are not worth waking a thread
 constexpr int64_t kTile = 32;
 
+// An element of complex128.
+struct alignas(8) Bytes16 {
+  uint64_t words[2];
+};
+
 template <class F>
 void DispatchSize(size_t size, F&& f) {
   switch (size) {
@@ -23,6 +28,8 @@ void DispatchSize(size_t size, F&& f) {
       return f(uint32_t{});
     case 8:
       return f(uint64_t{});
+    case 16:
+      return f(Bytes16{});
   }
   throw InternalError("an element of an unknown size");
 }

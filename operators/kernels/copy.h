@@ -11,7 +11,7 @@ namespace coracle {
 // Copies `bytes` bytes; nothing happens when the two are the same memory (an in-place op).
 void CopyBytes(const void* from, void* to, int64_t bytes);
 void FillZeroBytes(void* to, int64_t bytes);
-// Writes `count` copies of the element of `size` (1, 2, 4 or 8) bytes at `value`.
+// Writes `count` copies of the element of `size` (1, 2, 4, 8 or 16) bytes at `value`.
 void FillElements(void* to, int64_t count, const void* value, size_t size);
 
 // A copy between two strided views with the same dims, prepared once: dimensions of size 1 dropped,
@@ -20,7 +20,7 @@ void FillElements(void* to, int64_t count, const void* value, size_t size);
 class StridedCopy {
  public:
   StridedCopy() = default;
-  // REQUIRES: the product of dims is at most 2^62, and element_size is 1, 2, 4 or 8.
+  // REQUIRES: the product of dims is at most 2^62, and element_size is 1, 2, 4, 8 or 16.
   StridedCopy(size_t element_size, const std::vector<int64_t>& dims,
               const std::vector<int64_t>& from_strides, const std::vector<int64_t>& to_strides);
 

@@ -4,6 +4,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/real_input.h>
 
 #include <limits>
 
@@ -19,6 +20,7 @@ void InferAccuracy(InferContext& ctx) {
               "Label", label, "Indices", indices);
   ctx.Require("C3", IsIndexType(ctx.InputDType("Indices")) && IsIndexType(ctx.InputDType("Label")),
               "Indices", ctx.InputDType("Indices"), "Label", ctx.InputDType("Label"));
+  RequireReal(ctx, "Out");
   ctx.SetOutput("Accuracy", DType::kFloat32, {1});
   ctx.SetOutput("Correct", DType::kInt32, {1});
   ctx.SetOutput("Total", DType::kInt32, {1});

@@ -5,6 +5,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/selected_rows.h>
 #include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/rules/real_input.h>
 
 #include <algorithm>
 #include <cmath>
@@ -110,7 +111,10 @@ OpDef WholeDef() {
       .Output("Out", "bool tensor [1]")
       .Takes(VarType::kSelectedRows, {"X"})
       .NoGradientTo({"X"})
-      .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, {1}); })
+      .Infer([](InferContext& ctx) {
+        RequireReal(ctx, "X");
+        ctx.SetOutput("Out", DType::kBool, {1});
+      })
       .NotDifferentiable("a test is piecewise constant")
       .Reference(WholeReference<F>);
   return def;
@@ -123,7 +127,10 @@ OpDef ElementDef() {
       .Input("X", "tensor")
       .Output("Out", "bool tensor of X's shape")
       .NoGradientTo({"X"})
-      .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DType::kBool, ctx.InputShape("X")); })
+      .Infer([](InferContext& ctx) {
+        RequireReal(ctx, "X");
+        ctx.SetOutput("Out", DType::kBool, ctx.InputShape("X"));
+      })
       .NotDifferentiable("a test is piecewise constant")
       .Reference(ElementReference<F>);
   return def;

@@ -199,7 +199,8 @@ void RegisterExpand(OpRegistry& ops) {
               .Infer(InferExpandAsGrad)
               .Gradient(ExpandAsGradGradient)
               .Reference(ExpandAsGrad<float>, ExpandAsGrad<double>, ExpandAsGrad<float16>,
-                         ExpandAsGrad<bfloat16>));
+                         ExpandAsGrad<bfloat16>, ExpandAsGrad<complex64>,
+                         ExpandAsGrad<complex128>));
   ops.Add(OpDef("expand_as_v2")
               .Doc("Out = X broadcast to target_shape.")
               .Constraint("C1", "target_shape must have at least X's rank")

@@ -141,7 +141,7 @@ void RegisterExpandV2(OpRegistry& ops) {
               .Reference(Expand));
   ops.Add(GradDef("expand_v2", kExpand, {"C1", "C2", "C3", "C4"})
               .Reference(ExpandGrad<float>, ExpandGrad<double>, ExpandGrad<float16>,
-                         ExpandGrad<bfloat16>));
+                         ExpandGrad<bfloat16>, ExpandGrad<complex64>, ExpandGrad<complex128>));
   ops.Add(OpDef("tile")
               .Doc("Out = X repeated along each dimension: the numbers come from "
                    "repeat_times_tensor, else RepeatTimes, else attr repeat_times; the shorter of "
@@ -155,7 +155,8 @@ void RegisterExpandV2(OpRegistry& ops) {
               .GradientOp({"X", "RepeatTimes", "repeat_times_tensor"})
               .Reference(Tile));
   ops.Add(GradDef("tile", kTile, {"C1", "C2"})
-              .Reference(TileGrad<float>, TileGrad<double>, TileGrad<float16>, TileGrad<bfloat16>));
+              .Reference(TileGrad<float>, TileGrad<double>, TileGrad<float16>, TileGrad<bfloat16>,
+                         TileGrad<complex64>, TileGrad<complex128>));
 }
 
 }  // namespace coracle

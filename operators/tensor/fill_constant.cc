@@ -12,7 +12,7 @@ namespace coracle {
 namespace {
 
 // One element of any dtype.
-using Element = std::array<char, 8>;
+using Element = std::array<char, 16>;
 
 Element ToElement(const Tensor& one, DType dtype) {
   Tensor converted = one.Cast(dtype);

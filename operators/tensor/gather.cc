@@ -255,7 +255,7 @@ void RegisterGather(OpRegistry& ops) {
               .Apply(DeclareAxis)
               .Gradient(GatherGradGradient)
               .Reference(GatherGrad<float>, GatherGrad<double>, GatherGrad<float16>,
-                         GatherGrad<bfloat16>));
+                         GatherGrad<bfloat16>, GatherGrad<complex64>, GatherGrad<complex128>));
   ops.Add(OpDef("index_select")
               .Doc("Out[.., i, ..] = X[.., Index[i], ..] along dim. An index outside of the "
                    "dimension is an error.")
@@ -287,7 +287,8 @@ void RegisterGather(OpRegistry& ops) {
   ops.Add(GradDef("gather_nd", {"C1", "C2", "C3", "C4"})
               .Gradient(GatherNdGradGradient)
               .Reference(GatherNdGrad<float>, GatherNdGrad<double>, GatherNdGrad<float16>,
-                         GatherNdGrad<bfloat16>));
+                         GatherNdGrad<bfloat16>, GatherNdGrad<complex64>,
+                         GatherNdGrad<complex128>));
 }
 
 }  // namespace coracle

@@ -118,7 +118,8 @@ void RegisterIndexSample(OpRegistry& ops) {
               .Infer(InferIndexSampleGrad)
               .Gradient(IndexSampleGradGradient)
               .Reference(IndexSampleGrad<float>, IndexSampleGrad<double>, IndexSampleGrad<float16>,
-                         IndexSampleGrad<bfloat16>));
+                         IndexSampleGrad<bfloat16>, IndexSampleGrad<complex64>,
+                         IndexSampleGrad<complex128>));
 }
 
 }  // namespace coracle

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/real_input.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -18,6 +19,8 @@ void InferLinspace(InferContext& ctx) {
                 ctx.InputShape(slot));
   }
   RequireIndexType(ctx, "C2", "Num");
+  RequireReal(ctx, "Start");
+  RequireReal(ctx, "Stop");
   const DType dtype = DTypeFromAttr(ctx, "C3", "dtype");
   int64_t count = -1;
   if (const auto num = ctx.Value("Num")) {

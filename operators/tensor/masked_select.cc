@@ -205,7 +205,8 @@ void RegisterMaskedSelect(OpRegistry& ops) {
           .Infer(InferMaskedSelectGrad)
           .Gradient(MaskedSelectGradGradient)
           .Reference(MaskedSelectGrad<float>, MaskedSelectGrad<double>, MaskedSelectGrad<float16>,
-                     MaskedSelectGrad<bfloat16>));
+                     MaskedSelectGrad<bfloat16>, MaskedSelectGrad<complex64>,
+                     MaskedSelectGrad<complex128>));
   ops.Add(OpDef("where_index")
               .Doc("Out = the indices of the elements of Condition that are not zero, one row for "
                    "each, in the order of the elements.")

@@ -227,8 +227,10 @@ Kernel SetValue(const PrepareContext& ctx) {
       return SetElements<uint16_t>(ctx);
     case 4:
       return SetElements<uint32_t>(ctx);
-    default:
+    case 8:
       return SetElements<uint64_t>(ctx);
+    default:
+      return SetElements<complex128>(ctx);
   }
 }
 
@@ -364,7 +366,8 @@ void RegisterSetValue(OpRegistry& ops) {
       .Inplace("Out@GRAD", "Input@GRAD")
       .Infer(InferSetValueGrad)
       .Gradient(SetValueGradGradient)
-      .Reference(SetValueGrad<float>, SetValueGrad<double>);
+      .Reference(SetValueGrad<float>, SetValueGrad<double>, SetValueGrad<complex64>,
+                 SetValueGrad<complex128>);
   AddBounds(grad);
   ops.Add(std::move(grad));
 }
