@@ -44,7 +44,7 @@ bool InRange(double number) {
 
 bool Holds(DType dtype, double number) {
   constexpr double kMaxInteger = 9007199254740992;  // 2^53
-  if (IsFloating(dtype)) return true;
+  if (IsFloating(dtype) || IsComplex(dtype)) return true;
   if (number != std::floor(number)) return false;
   switch (dtype) {
     case DType::kBool:
@@ -69,9 +69,9 @@ void RequireHolds(const Variable& x, double number) {
 }
 
 // Whether the op scale, whose attrs are floats, computes with the number itself. Other dtypes than
-// float64 round it in any case.
+// float64 and complex128 round it in any case.
 bool FitsAttr(const Variable& x, double number) {
-  if (x.dtype() == DType::kFloat32 || IsHalf(x.dtype())) return true;
+  if (RealOf(x.dtype()) == DType::kFloat32 || IsHalf(x.dtype())) return true;
   return static_cast<double>(static_cast<float>(number)) == number;
 }
 
@@ -107,8 +107,9 @@ Variable operator-(const Variable& x, double y) {
 }
 Variable operator*(const Variable& x, double y) {
   RequireHolds(x, y);
-  return FitsAttr(x, y) ? Unary("scale", x, {{"scale", static_cast<float>(y)}})
-                        : Scale(x, Number(x, y));
+  if (FitsAttr(x, y)) return Unary("scale", x, {{"scale", static_cast<float>(y)}});
+  if (IsComplex(x.dtype())) return Scale(x, FillConstant(Writer::Of({&x}), RealOf(x.dtype()), y));
+  return Scale(x, Number(x, y));
 }
 // x * (1 / y) is x / y where 1 / y is exact.
 Variable operator/(const Variable& x, double y) {

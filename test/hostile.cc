@@ -248,8 +248,9 @@ int64_t HostileInteger(std::mt19937& random, int64_t low, int64_t high) {
 }  // namespace
 
 DType HostileDType(std::mt19937& random) {
-  constexpr DType kinds[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64,
-                             DType::kBool,    DType::kFloat16, DType::kUInt8};
+  constexpr DType kinds[] = {DType::kFloat32, DType::kFloat64,   DType::kInt32,
+                             DType::kInt64,   DType::kBool,      DType::kFloat16,
+                             DType::kUInt8,   DType::kComplex64, DType::kComplex128};
   return kinds[Below(random, std::size(kinds))];
 }
 

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
@@ -126,6 +127,33 @@ Kernel LoopKernel(const PrepareContext& ctx, const RowData& row,
   };
 }
 
+// |X| of complex X.
+template <class T>
+Kernel ComplexAbs(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    RealType<T>* o = ws.Data<RealType<T>>(out);
+    ParallelFor(x.numel, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) o[i] = std::abs(in[i]);
+    });
+  };
+}
+// dX = dOut X / |X|, 0 at 0.
+template <class T>
+Kernel ComplexAbsGrad(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  return [=](Workspace& ws) {
+    const T* in = ws.Data<const T>(x);
+    const RealType<T>* d = ws.Data<const RealType<T>>(dout);
+    T* o = ws.Data<T>(dx);
+    ParallelFor(x.numel, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        o[i] = in[i] == T(0) ? T(0) : d[i] * (in[i] / std::abs(in[i]));
+    });
+  };
+}
+
 simd::Unary SimdOf(const PrepareContext& ctx, const RowData& row) {
   return row.flag && ctx.Attr<bool>(row.flag) ? *row.simd_with_flag : *row.simd;
 }
@@ -171,10 +199,13 @@ void CheckFactor(InferContext& ctx, const char* like) {
 
 void InferValue(InferContext& ctx) {
   CheckFactor(ctx, "X");
-  ctx.SetOutput("Out", ctx.Input("X"));
+  VarMeta out = ctx.Input("X");
+  out.dtype = RealOf(out.dtype);
+  ctx.SetOutput("Out", out);
 }
 
-// All inputs have one shape and dtype, and so has the output.
+// All inputs have one shape and dtype, and so has the output. (What stands beside a complex X is
+// real.)
 void InferAlike(InferContext& ctx, const char* first, std::initializer_list<const char*> others,
                 const char* output) {
   CheckFactor(ctx, first);
@@ -182,7 +213,8 @@ void InferAlike(InferContext& ctx, const char* first, std::initializer_list<cons
   for (const char* slot : others) {
     ctx.Require("C3", v.shape.CompatibleWith(ctx.InputShape(slot)), first, v.shape, slot,
                 ctx.InputShape(slot));
-    ctx.Require("C4", v.dtype == ctx.InputDType(slot), first, v.dtype, slot, ctx.InputDType(slot));
+    ctx.Require("C4", RealOf(v.dtype) == ctx.InputDType(slot), first, v.dtype, slot,
+                ctx.InputDType(slot));
   }
   ctx.SetOutput(output, v);
 }
@@ -204,7 +236,15 @@ AttrList AttrsOf(const GradientContext& g, const RowData& row) {
 // Zeros: the value is piecewise constant.
 void ZeroGradient(GradientContext& g) { g.Set("X", ZerosLike(g.In("X"))); }
 
+// Of complex X: dX = dOut X / |X|, 0 at 0. Unlike abs_grad these ops have gradients of every order.
+void ComplexAbsGradient(GradientContext& g) {
+  const Variable x = g.In("X"), out = g.Out("Out"), dout = g.Grad("Out");
+  const Variable zeros = Cast(Equal(out, ZerosLike(out)), out.dtype());  // 1 there
+  g.Set("X", x * Cast(dout / (out + zeros), x.dtype()));
+}
+
 void ValueGradient(GradientContext& g, const RowData& row) {
+  if (IsComplex(g.MetaOf(g.Input("X")).dtype)) return ComplexAbsGradient(g);
   const std::string v = row.reads == std::string_view("Out") ? g.Output("Out") : g.Input("X");
   g.Append(std::string(row.type) + "_grad",
            WithFactor(g, {{row.reads, {v}}, {"Out@GRAD", {g.OutputGrad("Out")}}}),
@@ -215,6 +255,10 @@ void ValueGradient(GradientContext& g, const RowData& row) {
 void GradGradient(GradientContext& g, const RowData& row) {
   const std::string type = row.type;
   const std::string v = g.Input(row.reads), ddx = g.OutputGrad("X@GRAD");
+  if (IsComplex(g.MetaOf(v).dtype)) {
+    throw Error(ErrorCode::kUnimplemented,
+                type + "_grad: second derivatives of complex numbers are not provided");
+  }
   g.Append(type + "_grad", WithFactor(g, {{row.reads, {v}}, {"Out@GRAD", {ddx}}}),
            {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, AttrsOf(g, row));
   if (!row.has_curvature) return;
@@ -295,6 +339,14 @@ struct Loops {
 
   template <class T>
   Kernel operator()(const PrepareContext& ctx) const {
+    if constexpr (kIsComplex<T>) {
+      return output == std::string_view("Out") ? ComplexAbs<T>(ctx) : ComplexAbsGrad<T>(ctx);
+    } else {
+      return RealKernel<T>(ctx);
+    }
+  }
+  template <class T>
+  Kernel RealKernel(const PrepareContext& ctx) const {
     const bool flag = row.flag && ctx.Attr<bool>(row.flag);
     return LoopKernel<T>(ctx, row, inputs, output, std::get<Pair<T>>(loops)[flag ? 1 : 0]);
   }
@@ -318,7 +370,10 @@ void DeclareLoops(OpDef& def, Loops ops) {
   if constexpr (kIntegers) {
     add(int32_t());
     add(int64_t());
-    def.Reference<float, double, int32_t, int64_t>(ops);
+    if constexpr (F::kComplex)
+      def.Reference<float, double, int32_t, int64_t, complex64, complex128>(ops);
+    else
+      def.Reference<float, double, int32_t, int64_t>(ops);
   } else {
     def.Reference<float, double>(ops);
   }

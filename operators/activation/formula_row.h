@@ -19,6 +19,7 @@ struct AttrRow {
 struct Row {
   static constexpr bool kFromOut = false;
   static constexpr bool kIntegers = false;     // for int32 and int64 too
+  static constexpr bool kComplex = false;      // for complex X too, with a real Out: abs
   static constexpr bool kHasGradient = true;   // false: the derivative is 0 almost everywhere
   static constexpr bool kHasCurvature = true;  // false: the second derivative is 0
   static constexpr std::optional<simd::Unary> kSimd = std::nullopt;

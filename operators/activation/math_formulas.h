@@ -110,8 +110,8 @@ struct Square : Row {
 };
 struct Abs : Row {
   static constexpr const char* kType = "abs";
-  static constexpr const char* kFormula = "|X|; the gradient at 0 is 0";
-  static constexpr bool kIntegers = true, kHasCurvature = false;
+  static constexpr const char* kFormula = "|X|, of complex X a real number; the gradient at 0 is 0";
+  static constexpr bool kIntegers = true, kComplex = true, kHasCurvature = false;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kAbs;
   template <class T>
   static T Value(T x, const P<T>&) {

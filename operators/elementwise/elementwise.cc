@@ -11,6 +11,7 @@
 #include <coracle/operators/rules/same_type.h>
 
 #include <string>
+#include <type_traits>
 
 namespace coracle {
 namespace {
@@ -172,6 +173,24 @@ Kernel ElementwiseFast(const PrepareContext& ctx) {
   };
 }
 
+// The rows whose formula has a meaning for complex numbers.
+template <class F>
+constexpr bool kTakesComplex = std::is_same_v<F, Add> || std::is_same_v<F, Sub> ||
+                               std::is_same_v<F, Mul> || std::is_same_v<F, Div>;
+
+template <class F>
+void DeclareReference(OpDef& def) {
+  const auto kernel = []<class T>(const PrepareContext& c) {
+    return ElementwiseReference<F, T>(c);
+  };
+  if constexpr (kTakesComplex<F>)
+    def.Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16,
+                  complex64, complex128>(kernel);
+  else
+    def.Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16>(
+        kernel);
+}
+
 template <class F>
 OpDef Declare() {
   OpDef def(F::kType);
@@ -184,9 +203,8 @@ OpDef Declare() {
       .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
       .Inplace("X", "Out")
       .Elementwise()
-      .Infer(InferElementwise)
-      .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16>(
-          []<class T>(const PrepareContext& c) { return ElementwiseReference<F, T>(c); });
+      .Infer(InferElementwise);
+  DeclareReference<F>(def);
   return def;
 }
 

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/elementwise/elementwise_gradient.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/reduce.h>
@@ -11,6 +12,7 @@
 #include <coracle/operators/operators.h>
 
 #include <string>
+#include <type_traits>
 
 namespace coracle {
 namespace {
@@ -45,28 +47,30 @@ struct SubGrad {
 };
 struct MulGrad {
   static constexpr const char* kType = "elementwise_mul_grad";
-  static constexpr const char* kFormula = "X@GRAD = Out@GRAD * Y, Y@GRAD = Out@GRAD * X";
+  static constexpr const char* kFormula =
+      "X@GRAD = Out@GRAD * conj(Y), Y@GRAD = Out@GRAD * conj(X)";
   static constexpr ElementwiseReads kReads = {true, true, false};
   template <class T>
   static T Dx(T, T y, T, T d) {
-    return d * y;
+    return d * Conj(y);
   }
   template <class T>
   static T Dy(T x, T, T, T d) {
-    return d * x;
+    return d * Conj(x);
   }
 };
 struct DivGrad {
   static constexpr const char* kType = "elementwise_div_grad";
-  static constexpr const char* kFormula = "X@GRAD = Out@GRAD / Y, Y@GRAD = -Out@GRAD * Out / Y";
+  static constexpr const char* kFormula =
+      "X@GRAD = Out@GRAD / conj(Y), Y@GRAD = -Out@GRAD * conj(Out) / conj(Y)";
   static constexpr ElementwiseReads kReads = {false, true, true};
   template <class T>
   static T Dx(T, T y, T, T d) {
-    return d / y;
+    return d / Conj(y);
   }
   template <class T>
   static T Dy(T, T y, T out, T d) {
-    return -d * out / y;
+    return -d * Conj(out) / Conj(y);
   }
 };
 // The operand that was chosen gets the gradient; Y does where both are equal, as in Paddle.
@@ -334,7 +338,8 @@ void MulGradGradient(GradientContext& g) {
   SetBilinearGradGradient(g, "elementwise_mul", g.ForwardAttrs({"axis"}));
 }
 
-// With T = (DX - Out DY) / Y:  dOut' = T,  Y' = -dOut T / Y,  Out' = -dOut DY / Y.
+// With T = (DX - Out DY) / Y:  dOut' = T,  Y' = -dOut T / Y,  Out' = -dOut DY / Y. (T / Y and DY /
+// Y conjugated.)
 void DivGradGradient(GradientContext& g) {
   const Variable y = g.In("Y"), out = g.In("Out"), dout = g.In("Out@GRAD");
   const ElementwiseAxes axes(g, g.Input("X"), y.name());
@@ -351,7 +356,13 @@ void DivGradGradient(GradientContext& g) {
     if (g.HasOutputGrad("X@GRAD"))
       numerator = WithAxis(g, "elementwise_sub", numerator, g.Grad("X@GRAD"), axes.OfX());
     t = -over_y(numerator);
-    g.Set("Out", -over_y(mul_y(dout, g.Grad("Y@GRAD"))));
+    const Variable dy = g.Grad("Y@GRAD");
+    if (IsComplex(dout.dtype())) {
+      const Variable slope = WithAxis(g, "elementwise_div", dy, y, {{"axis", int32_t{-1}}});
+      g.Set("Out", -mul_y(dout, g.Make("conj", {{"X", {slope.name()}}})));
+    } else {
+      g.Set("Out", -over_y(mul_y(dout, dy)));
+    }
   } else {
     t = WithAxis(g, "elementwise_div", Arrived(g, "X"), y, axes.Original());
   }
@@ -374,6 +385,10 @@ void ChoiceGradient(GradientContext& g, const char* takes_x) {
     terms.push_back(WithAxis(g, "elementwise_mul", 1.0 - mask, g.Grad("Y@GRAD"), axes.OfY()));
   g.Set("Out@GRAD", AddAll(terms));
 }
+
+template <class F>
+constexpr bool kTakesComplex = std::is_same_v<F, AddGrad> || std::is_same_v<F, SubGrad> ||
+                               std::is_same_v<F, MulGrad> || std::is_same_v<F, DivGrad>;
 
 template <class F>
 OpDef Declare() {
@@ -399,8 +414,12 @@ OpDef Declare() {
       .Inplace("Out@GRAD", "X@GRAD")
       .Elementwise()
       .KernelTypeFrom("Out@GRAD")
-      .Infer(InferElementwiseGrad)
-      .Reference(GradReference<F, float>, GradReference<F, double>);
+      .Infer(InferElementwiseGrad);
+  if constexpr (kTakesComplex<F>)
+    def.Reference(GradReference<F, float>, GradReference<F, double>, GradReference<F, complex64>,
+                  GradReference<F, complex128>);
+  else
+    def.Reference(GradReference<F, float>, GradReference<F, double>);
   if (!F::kReads.x) def.NoGradientTo({"X"});
   if (!F::kReads.y) def.NoGradientTo({"Y"});
   return def;

@@ -16,9 +16,9 @@ void InferScale(InferContext& ctx) {
     const Shape& shape = ctx.InputShape("ScaleTensor");
     ctx.Require("C1", !shape.IsKnown() || shape.numel() == 1, "ScaleTensor", shape);
     const DType dtype = ctx.InputDType("ScaleTensor");
-    ctx.Require(
-        "C2", dtype == ctx.InputDType("X") || dtype == DType::kFloat32 || dtype == DType::kFloat64,
-        "ScaleTensor", dtype, "X", ctx.InputDType("X"));
+    const bool same = dtype == ctx.InputDType("X") && !IsComplex(dtype);
+    ctx.Require("C2", same || dtype == DType::kFloat32 || dtype == DType::kFloat64, "ScaleTensor",
+                dtype, "X", ctx.InputDType("X"));
   }
   ctx.Require("C3", ctx.Input("X").type == VarType::kLoDTensor || ctx.Attr<float>("bias") == 0,
               ctx.Attr<float>("bias"));
@@ -108,7 +108,8 @@ void RegisterScale(OpRegistry& ops) {
           .Doc("Out = scale X + bias, or scale (X + bias) when bias_after_scale is false. Scale "
                "and bias are first converted to X's dtype (to an integer: truncated).")
           .Constraint("C1", "ScaleTensor must hold one element")
-          .Constraint("C2", "ScaleTensor must have X's dtype, or float32 or float64")
+          .Constraint("C2",
+                      "ScaleTensor must have X's dtype and be real, or have float32 or float64")
           .Constraint("C3", "bias must be 0 where X is selected rows")
           .Input("X", "tensor or selected rows")
           .OptionalInput("ScaleTensor", "tensor [1]; replaces attr scale")
@@ -123,7 +124,8 @@ void RegisterScale(OpRegistry& ops) {
           .Elementwise()
           .Infer(InferScale)
           .Gradient(ScaleGradient)
-          .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16>(
+          .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16,
+                     complex64, complex128>(
               []<class T>(const PrepareContext& c) { return ScaleReference<T>(c); })
           .Fast(ScaleFast));
 }

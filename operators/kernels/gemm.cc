@@ -185,5 +185,7 @@ template Gemm<float> MakeGemm<float>(const GemmSpec&, KernelMode);
 template Gemm<double> MakeGemm<double>(const GemmSpec&, KernelMode);
 template Gemm<float> MakeBatchGemm<float>(const GemmSpec&, const GemmBatch&, KernelMode);
 template Gemm<double> MakeBatchGemm<double>(const GemmSpec&, const GemmBatch&, KernelMode);
+template Gemm<complex64> MakeBatchGemm<complex64>(const GemmSpec&, const GemmBatch&, KernelMode);
+template Gemm<complex128> MakeBatchGemm<complex128>(const GemmSpec&, const GemmBatch&, KernelMode);
 
 }  // namespace coracle

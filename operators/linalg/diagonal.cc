@@ -5,6 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/operators.h>
@@ -211,7 +212,8 @@ KernelOf<T> DiagonalGrad(const PrepareContext& ctx) {
 
 template <class T>
 KernelOf<T> Trace(const PrepareContext& ctx) {
-  using Sum = std::conditional_t<std::is_floating_point_v<T>, double, T>;
+  using Sum = std::conditional_t<std::is_floating_point_v<T>, double,
+                                 std::conditional_t<kIsComplex<T>, complex128, T>>;
   const TensorArg x = ctx.Input("Input"), out = ctx.Output("Out");
   const Places places(x.shape, TracePlane(ctx, x.shape.rank()));
   const int64_t n = places.dims.size[places.dims.rank - 1];
@@ -316,7 +318,7 @@ void RegisterDiagonal(OpRegistry& ops) {
           .Infer([](InferContext& ctx) { ctx.SetOutput("Out", DiagonalOut(ctx)); })
           .GradientOp({"Input"})
           .Reference(Diagonal<float>, Diagonal<double>, Diagonal<int32_t>, Diagonal<int64_t>,
-                     Diagonal<bool>));
+                     Diagonal<bool>, Diagonal<complex64>, Diagonal<complex128>));
   ops.Add(OpDef("diagonal_grad")
               .Doc("Gradient of diagonal: Input@GRAD = Out@GRAD on the diagonals, else 0.")
               .Apply(DeclarePlane)
@@ -330,7 +332,8 @@ void RegisterDiagonal(OpRegistry& ops) {
                 ctx.SetOutput("Input@GRAD", ctx.Input("Input"));
               })
               .Gradient(DiagonalGradGradient)
-              .Reference(DiagonalGrad<float>, DiagonalGrad<double>));
+              .Reference(DiagonalGrad<float>, DiagonalGrad<double>, DiagonalGrad<complex64>,
+                         DiagonalGrad<complex128>));
   ops.Add(
       OpDef("trace")
           .ComputesIn(OpPrecision::kFloat32)
@@ -344,7 +347,8 @@ void RegisterDiagonal(OpRegistry& ops) {
           .NoLod()
           .Infer(InferTrace)
           .Gradient(TraceGradient)
-          .Reference(Trace<float>, Trace<double>, Trace<int32_t>, Trace<int64_t>));
+          .Reference(Trace<float>, Trace<double>, Trace<int32_t>, Trace<int64_t>, Trace<complex64>,
+                     Trace<complex128>));
   ops.Add(OpDef("diag")
               .Doc("Out = the square matrix with the diagonal Diagonal, and 0 elsewhere.")
               .Constraint("C1", "Diagonal must have rank 1")

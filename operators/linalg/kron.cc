@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/matmul/bilinear_gradient.h>
@@ -72,9 +73,10 @@ KernelOf<T> Kron(const PrepareContext& ctx) {
   };
 }
 
-// dX[i] = sum over j of dOut at (i, j) Y[j], and the same for Y.
+// dX[i] = sum over j of dOut at (i, j) conj(Y[j]), and the same for Y.
 template <class T>
 KernelOf<T> KronGrad(const PrepareContext& ctx) {
+  using Acc = std::conditional_t<kIsComplex<T>, complex128, double>;
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dy = ctx.Output("Y@GRAD");
   const Places places = PlacesOf(ctx);
@@ -83,10 +85,11 @@ KernelOf<T> KronGrad(const PrepareContext& ctx) {
     const auto sum = [&](const Dims& own, const Dims& others, const T* other, const TensorArg& to) {
       T* o = ws.Data<T>(to);
       std::fill_n(o, to.numel, T(0));
-      double total = 0;
+      Acc total = 0;
       const int64_t last = others.numel() - 1;
       ForEachPair(own, others, [&](int64_t i, int64_t j, int64_t at) {
-        total = (j == 0 ? 0 : total) + static_cast<double>(d[at]) * static_cast<double>(other[j]);
+        const Acc term = static_cast<Acc>(d[at]) * static_cast<Acc>(Conj(other[j]));
+        total = (j == 0 ? Acc(0) : total) + term;
         if (j == last) o[i] = static_cast<T>(total);
       });
     };
@@ -114,11 +117,12 @@ void RegisterKron(OpRegistry& ops) {
               .Output("Out", "tensor of X's dtype")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", KronOut(ctx)); })
               .GradientOp({"X", "Y"})
-              .Reference(Kron<float>, Kron<double>, Kron<int32_t>, Kron<int64_t>));
+              .Reference(Kron<float>, Kron<double>, Kron<int32_t>, Kron<int64_t>, Kron<complex64>,
+                         Kron<complex128>));
   ops.Add(
       OpDef("kron_grad")
           .Doc("Gradient of kron: X@GRAD = the sums of the blocks of Out@GRAD times Y, Y@GRAD = "
-               "the sum of the blocks times the elements of X.")
+               "the sum of the blocks times the elements of X; complex operands are conjugated.")
           .ConstraintsOf("kron", {"C1"})
           .Constraint("C2", "Out@GRAD must have Out's shape and dtype")
           .Input("X", "the forward op's")
@@ -128,7 +132,7 @@ void RegisterKron(OpRegistry& ops) {
           .OptionalOutput("Y@GRAD", "gradient of Y")
           .Infer(InferKronGrad)
           .Gradient([](GradientContext& g) { SetBilinearGradGradient(g, "kron", {}); })
-          .Reference(KronGrad<float>, KronGrad<double>));
+          .Reference(KronGrad<float>, KronGrad<double>, KronGrad<complex64>, KronGrad<complex128>));
 }
 
 }  // namespace coracle

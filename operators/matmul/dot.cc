@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/operators.h>
@@ -37,7 +38,8 @@ Kernel DotKernel(const PrepareContext& ctx, SumRow sum) {
 template <class T>
 KernelOf<T> DotReference(const PrepareContext& ctx) {
   return DotKernel<T>(ctx, [](const T* x, const T* y, int64_t n) {
-    using Acc = std::conditional_t<std::is_integral_v<T>, T, double>;
+    using Acc = std::conditional_t<std::is_integral_v<T>, T,
+                                   std::conditional_t<kIsComplex<T>, complex128, double>>;
     Acc sum = 0;
     for (int64_t i = 0; i < n; ++i)
       sum = WrapAdd(sum, WrapMul(static_cast<Acc>(x[i]), static_cast<Acc>(y[i])));
@@ -50,29 +52,37 @@ Kernel DotFast(const PrepareContext& ctx) {
   return DotKernel<float>(ctx, simd::Dot);
 }
 
-// dX = Y dOut, dY = X dOut.
+// The operand, conjugated if it is complex.
+Variable ConjugateOf(GradientContext& g, const char* slot) {
+  const Variable x = g.In(slot);
+  return IsComplex(x.dtype()) ? g.Make("conj", {{"X", {x.name()}}}) : x;
+}
+
+// dX = conj(Y) dOut, dY = conj(X) dOut.
 void DotGradient(GradientContext& g) {
-  g.Set("X", g.In("Y") * g.Grad("Out"));
-  g.Set("Y", g.In("X") * g.Grad("Out"));
+  const Variable dout = g.Grad("Out"), x = ConjugateOf(g, "X"), y = ConjugateOf(g, "Y");
+  g.Set("X", y * dout);
+  g.Set("Y", x * dout);
 }
 
 }  // namespace
 
 void RegisterDot(OpRegistry& ops) {
-  ops.Add(OpDef("dot")
-              .ComputesIn(OpPrecision::kFloat32)
-              .Doc("Out = the sum of X Y over the last dim. Integers wrap around.")
-              .Constraint("C1", "X must have rank 1 or 2")
-              .Constraint("C2", "X and Y must have one shape")
-              .Constraint("C3", "X and Y must have one dtype")
-              .Input("X", "tensor of numbers, [K] or [N, K]")
-              .Input("Y", "tensor of X's shape and dtype")
-              .Output("Out", "[1] or [N, 1]")
-              .Infer(InferDot)
-              .Gradient(DotGradient)
-              .Reference(DotReference<float>, DotReference<double>, DotReference<int32_t>,
-                         DotReference<int64_t>)
-              .Fast(DotFast));
+  ops.Add(
+      OpDef("dot")
+          .ComputesIn(OpPrecision::kFloat32)
+          .Doc("Out = the sum of X Y over the last dim, nothing conjugated. Integers wrap around.")
+          .Constraint("C1", "X must have rank 1 or 2")
+          .Constraint("C2", "X and Y must have one shape")
+          .Constraint("C3", "X and Y must have one dtype")
+          .Input("X", "tensor of numbers, [K] or [N, K]")
+          .Input("Y", "tensor of X's shape and dtype")
+          .Output("Out", "[1] or [N, 1]")
+          .Infer(InferDot)
+          .Gradient(DotGradient)
+          .Reference(DotReference<float>, DotReference<double>, DotReference<int32_t>,
+                     DotReference<int64_t>, DotReference<complex64>, DotReference<complex128>)
+          .Fast(DotFast));
 }
 
 }  // namespace coracle

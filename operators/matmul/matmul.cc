@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/gemm.h>
@@ -16,6 +17,10 @@
 #include <type_traits>
 
 namespace coracle {
+
+extern template Gemm<complex64> MakeBatchGemm(const GemmSpec&, const GemmBatch&, KernelMode);
+extern template Gemm<complex128> MakeBatchGemm(const GemmSpec&, const GemmBatch&, KernelMode);
+
 namespace {
 
 // The two ops differ in the names of their attrs, in alpha, and in what they do with vectors.
@@ -158,7 +163,8 @@ class PlainProduct {
   }
 
  private:
-  using Sum = std::conditional_t<std::is_integral_v<T>, T, double>;
+  using Sum = std::conditional_t<std::is_integral_v<T>, T,
+                                 std::conditional_t<kIsComplex<T>, complex128, double>>;
 
   void Row(const T* x, const T* y, int64_t i, T* out) const {
     for (int64_t h = 0; h < p_.heads; ++h) {
@@ -176,7 +182,10 @@ class PlainProduct {
     }
   }
   T Scaled(Sum sum) const {
-    return SaturateTo<T>(static_cast<double>(p_.alpha) * static_cast<double>(sum));
+    if constexpr (kIsComplex<T>)
+      return static_cast<T>(static_cast<double>(p_.alpha) * sum);
+    else
+      return SaturateTo<T>(static_cast<double>(p_.alpha) * static_cast<double>(sum));
   }
 
   Product p_;
@@ -226,8 +235,27 @@ Kernel Matmul(const PrepareContext& ctx, const Version& v, KernelMode mode) {
   }
 }
 
-// With A = op(X), B = op(Y), G = dOut:  dA = alpha G B^T,  dB = alpha A^T G; a transposed operand
-// gets the transposed product, from exchanged factors.
+// Complex elements conjugated in scratch memory; real ones where they are.
+template <class T>
+class Conjugated {
+ public:
+  Conjugated(const PrepareContext& ctx, const TensorArg& from, bool wanted) : from_(from) {
+    if (kIsComplex<T> && wanted) to_ = ctx.Scratch(from.dtype, from.shape);
+  }
+  const T* operator()(Workspace& ws) const {
+    const T* from = ws.Data<const T>(from_);
+    if (!to_) return from;
+    T* to = ws.Data<T>(to_);
+    std::transform(from, from + from_.numel, to, Conj<T>);
+    return to;
+  }
+
+ private:
+  TensorArg from_, to_;
+};
+
+// With A = op(X), B = op(Y), G = dOut:  dA = alpha G B^T,  dB = alpha A^T G, of the conjugates of A
+// and B; a transposed operand gets the transposed product, from exchanged factors.
 template <class T>
 Kernel MatmulGrad(const PrepareContext& ctx, const Version& v, KernelMode mode) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), dout = ctx.Input("Out@GRAD");
@@ -244,8 +272,9 @@ Kernel MatmulGrad(const PrepareContext& ctx, const Version& v, KernelMode mode) 
   const auto to_x = Batched<T>(p, sx, first_x, second_x, p.x_step, mode);
   const auto to_y = Batched<T>(p, sy, first_y, second_y, p.y_step, mode);
   if ((dx && !to_x) || (dy && !to_y)) return {};
+  const Conjugated<T> conj_x(ctx, x, static_cast<bool>(dy)), conj_y(ctx, y, static_cast<bool>(dx));
   return [=, tx = p.tx, ty = p.ty](Workspace& ws) {
-    const T *a = ws.Data<const T>(x), *b = ws.Data<const T>(y), *g = ws.Data<const T>(dout);
+    const T *a = conj_x(ws), *b = conj_y(ws), *g = ws.Data<const T>(dout);
     if (dx && dx.numel > 0) to_x(tx ? b : g, tx ? g : b, ws.Data<T>(dx));
     if (dy && dy.numel > 0) to_y(ty ? g : a, ty ? a : g, ws.Data<T>(dy));
   };
@@ -329,7 +358,7 @@ void AddVersion(OpRegistry& ops, const Version& v) {
   forward.Doc(std::string("Out = ") + (v.has_alpha ? "alpha X Y. " : "X Y. ") + RulesOf(v))
       .Apply(DeclareProduct)
       .Constraint("C4", "X and Y must have one dtype")
-      .Input("X", "tensor of floats, int32 or int64")
+      .Input("X", "tensor of floats, int32, int64 or complex numbers; integers wrap around")
       .Input("Y", "tensor of X's dtype")
       .Output("Out", "the product")
       .Infer([v](InferContext& ctx) {
@@ -345,14 +374,15 @@ void AddVersion(OpRegistry& ops, const Version& v) {
         "C6", "head_number must divide the columns of X, and those of Y if they are split");
   }
   DeclareAttrs(forward, v, std::nullopt);
-  DeclareKernels<float, double, int32_t, int64_t>(
+  DeclareKernels<float, double, int32_t, int64_t, complex64, complex128>(
       forward,
       [v]<class T>(const PrepareContext& c, KernelMode mode) { return Matmul<T>(c, v, mode); });
   ops.Add(std::move(forward));
   OpDef grad(std::string(v.type) + "_grad");
   grad.Doc(std::string("Gradient of ") + v.type +
            ": with A and B the transposed operands, A@GRAD = Out@GRAD B^T and B@GRAD = A^T "
-           "Out@GRAD, summed over the batch dims along which the operand was repeated. " +
+           "Out@GRAD (complex A and B conjugated), summed over the batch dims along which the "
+           "operand was repeated. " +
            RulesOf(v))
       .Apply(DeclareProduct)
       .Constraint("C4", "all inputs must have one dtype")
@@ -365,9 +395,9 @@ void AddVersion(OpRegistry& ops, const Version& v) {
       .Infer([v](InferContext& ctx) { InferMatmulGrad(ctx, v); })
       .Gradient([v](GradientContext& g) { MatmulGradGradient(g, v); });
   DeclareAttrs(grad, v, 1);
-  DeclareKernels<float, double>(grad, [v]<class T>(const PrepareContext& c, KernelMode mode) {
-    return MatmulGrad<T>(c, v, mode);
-  });
+  DeclareKernels<float, double, complex64, complex128>(
+      grad,
+      [v]<class T>(const PrepareContext& c, KernelMode mode) { return MatmulGrad<T>(c, v, mode); });
   ops.Add(std::move(grad));
 }
 

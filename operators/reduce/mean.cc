@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
@@ -16,7 +17,7 @@ template <class T>
 KernelOf<T> MeanReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   return [=](Workspace& ws) {
-    double sum = 0;
+    std::conditional_t<kIsComplex<T>, complex128, double> sum = 0;
     for (T value : ws.Span<const T>(x)) sum += value;
     ws.Data<T>(out)[0] = static_cast<T>(sum / static_cast<double>(x.numel));
   };
@@ -62,12 +63,13 @@ void RegisterMean(OpRegistry& ops) {
   ops.Add(OpDef("mean")
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = the mean of all elements of X (nan when there are none).")
-              .Input("X", "floating-point tensor")
+              .Input("X", "floating-point or complex tensor")
               .Output("Out", "tensor [1]")
               .NoLod()
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), {1}); })
               .GradientOp({"X"})
-              .Reference(MeanReference<float>, MeanReference<double>)
+              .Reference(MeanReference<float>, MeanReference<double>, MeanReference<complex64>,
+                         MeanReference<complex128>)
               .Fast(MeanFast));
   ops.Add(OpDef("mean_grad")
               .Doc("Gradient of mean: every element of X@GRAD is Out@GRAD / numel(X).")
@@ -79,7 +81,8 @@ void RegisterMean(OpRegistry& ops) {
               .NoGradientTo({"X"})
               .Infer(InferMeanGrad)
               .Gradient([](GradientContext& g) { g.Set("Out@GRAD", Mean(g.Grad("X@GRAD"))); })
-              .Reference(MeanGradReference<float>, MeanGradReference<double>));
+              .Reference(MeanGradReference<float>, MeanGradReference<double>,
+                         MeanGradReference<complex64>, MeanGradReference<complex128>));
 }
 
 }  // namespace coracle

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/reduce.h>
@@ -23,16 +24,16 @@ void InferReduce(InferContext& ctx) {
   CheckDims(ctx, x);
   const int32_t number = ctx.Attr<int32_t>("out_dtype");
   const DType own = ctx.InputDType("X"), wanted = static_cast<DType>(number);
-  ctx.Require("C3",
-              number < 0 || wanted == own || wanted == DType::kInt32 || wanted == DType::kInt64 ||
-                  wanted == DType::kFloat32 || wanted == DType::kFloat64,
-              number);
+  const bool plain = wanted == DType::kInt32 || wanted == DType::kInt64 ||
+                     wanted == DType::kFloat32 || wanted == DType::kFloat64;
+  ctx.Require("C3", number < 0 || wanted == own || (plain && !IsComplex(own)), number);
   ctx.SetOutput("Out", number < 0 ? own : wanted, AxesOf(ctx, x).out);
 }
 
 // The family, one struct for each row: accumulator, start, step, result.
 template <class T>
-using Sums = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+using Sums = std::conditional_t<std::is_integral_v<T>, int64_t,
+                                std::conditional_t<kIsComplex<T>, complex128, double>>;
 
 struct Sum {
   static constexpr const char *kType = "reduce_sum", *kFormula = "the sum";
@@ -143,7 +144,7 @@ template <class Out, class A>
 Out ToOut(A value) {
   if constexpr (std::is_same_v<Out, A>)
     return value;
-  else if constexpr (std::is_integral_v<A>)
+  else if constexpr (std::is_integral_v<A> || kIsComplex<A>)
     return static_cast<Out>(value);
   else
     return SaturateTo<Out>(static_cast<double>(value));
@@ -174,10 +175,12 @@ KernelOf<T> ReduceReference(const PrepareContext& ctx) {
   using Acc = typename F::template Acc<T>;
   const DType out = ctx.Output("Out").dtype;
   if (out == DTypeOf<T>()) return ReduceInto<F, T>(ctx, StoreAs<Acc, T>);
-  if (out == DType::kInt32) return ReduceInto<F, T>(ctx, StoreAs<Acc, int32_t>);
-  if (out == DType::kInt64) return ReduceInto<F, T>(ctx, StoreAs<Acc, int64_t>);
-  if (out == DType::kFloat32) return ReduceInto<F, T>(ctx, StoreAs<Acc, float>);
-  if (out == DType::kFloat64) return ReduceInto<F, T>(ctx, StoreAs<Acc, double>);
+  if constexpr (!kIsComplex<T>) {
+    if (out == DType::kInt32) return ReduceInto<F, T>(ctx, StoreAs<Acc, int32_t>);
+    if (out == DType::kInt64) return ReduceInto<F, T>(ctx, StoreAs<Acc, int64_t>);
+    if (out == DType::kFloat32) return ReduceInto<F, T>(ctx, StoreAs<Acc, float>);
+    if (out == DType::kFloat64) return ReduceInto<F, T>(ctx, StoreAs<Acc, double>);
+  }
   ctx.Unsupported("cannot write that out_dtype");
 }
 
@@ -401,7 +404,8 @@ OpDef Declare() {
       .LodUnlessAxis("dim")
       .Infer(InferReduce)
       .Apply(DeclareDims)
-      .Constraint("C3", "out_dtype must be -1, X's type, int32, int64, float32 or float64")
+      .Constraint("C3",
+                  "out_dtype must be -1, X's type, or for real X int32, int64, float32 or float64")
       .ComputesIn(F::kPrecision);
   return def;
 }
@@ -432,14 +436,16 @@ void AddSum(OpRegistry& ops, const char* formula) {
               .Gradient([](GradientContext& g) { ReduceGradient<F>(g, false); })
               .Reference(ReduceReference<F, float>, ReduceReference<F, double>,
                          ReduceReference<F, int32_t>, ReduceReference<F, int64_t>,
-                         ReduceReference<F, bool>)
+                         ReduceReference<F, bool>, ReduceReference<F, complex64>,
+                         ReduceReference<F, complex128>)
               .Fast(SumFast<kMean>));
   ops.Add(DeclareGrad<F>(formula, false)
               .Gradient([](GradientContext& g) {
                 g.Append(F::kType, {{"X", {g.OutputGrad("X@GRAD")}}},
                          {{"Out", {g.InputGrad("Out@GRAD")}}}, DimAttrs(g));
               })
-              .Reference(SumGrad<kMean, float>, SumGrad<kMean, double>));
+              .Reference(SumGrad<kMean, float>, SumGrad<kMean, double>, SumGrad<kMean, complex64>,
+                         SumGrad<kMean, complex128>));
 }
 
 template <class F>

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/selected_rows.h>
@@ -20,11 +21,20 @@ void InferCast(InferContext& ctx) {
   ctx.SetOutput("Out", meta);
 }
 
-// As Tensor::Cast: to bool by != 0, float to integer by truncation and saturation.
+// As Tensor::Cast: to bool by != 0, float to integer by truncation and saturation, complex to real
+// by the real part.
 template <class From, class To>
 To Convert(From value) {
   if constexpr (std::is_same_v<From, To>)
     return value;
+  else if constexpr (kIsComplex<From> && kIsComplex<To>)
+    return To(static_cast<RealType<To>>(value.real()), static_cast<RealType<To>>(value.imag()));
+  else if constexpr (kIsComplex<To>)
+    return To(Convert<From, RealType<To>>(value));
+  else if constexpr (kIsComplex<From> && std::is_same_v<To, bool>)
+    return value != From(0);
+  else if constexpr (kIsComplex<From>)
+    return Convert<RealType<From>, To>(value.real());
   else if constexpr (std::is_same_v<To, bool>)
     return static_cast<Wide<From>>(value) != 0;
   else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>)
@@ -46,8 +56,8 @@ void ConvertRange(const void* in, void* out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = Convert<From, To>(from[i]);
 }
 ConvertFn FindConvert(DType from, DType to) {
-  return DispatchDType(from, [&]<class From>() {
-    return DispatchDType(to, [&]<class To>() -> ConvertFn { return ConvertRange<From, To>; });
+  return DispatchAnyDType(from, [&]<class From>() {
+    return DispatchAnyDType(to, [&]<class To>() -> ConvertFn { return ConvertRange<From, To>; });
   });
 }
 
@@ -94,7 +104,8 @@ void CastGradient(GradientContext& g) {
 void RegisterCast(OpRegistry& ops) {
   ops.Add(OpDef("cast")
               .Doc("Out = X in another element type. To bool: X != 0. Float to integer: truncated "
-                   "and saturated, a nan gives 0.")
+                   "and saturated, a nan gives 0. Complex to real: the real part; real to complex: "
+                   "with the imaginary part 0.")
               .Constraint("C1", "out_dtype must be the number of an element type (VarType.Type)")
               .Input("X", "tensor or selected rows")
               .Output("Out", "what X is, of its shape")

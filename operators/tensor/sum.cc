@@ -197,7 +197,8 @@ void RegisterSum(OpRegistry& ops) {
           .Elementwise()
           .Infer(InferSum)
           .Gradient(SumGradient)
-          .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16>(
+          .Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16,
+                     complex64, complex128>(
               []<class T>(const PrepareContext& c) { return SumReference<T>(c); })
           .Fast(SumFast));
 }

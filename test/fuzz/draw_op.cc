@@ -30,6 +30,8 @@ bool KindFits(const SlotHint& slot, const OpDraft& draft, const Live& var, const
       return meta.dtype == DType::kInt32;
     case 'b':
       return meta.dtype == DType::kBool;
+    case 'z':
+      return IsComplex(meta.dtype);
     case '+':
       return meta.dtype == draft.dtype && var.positive;
     default:
@@ -103,8 +105,9 @@ Shape OpDrawer::NewShape(size_t least_rank) {
 DType OpDrawer::AnyDType() {
   constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kFloat32,
                               DType::kFloat32, DType::kFloat64, DType::kInt64,   DType::kInt32};
-  constexpr DType kRare[] = {DType::kBool,  DType::kUInt8,   DType::kInt8,
-                             DType::kInt16, DType::kFloat16, DType::kBFloat16};
+  constexpr DType kRare[] = {DType::kBool,      DType::kUInt8,     DType::kInt8,
+                             DType::kInt16,     DType::kFloat16,   DType::kBFloat16,
+                             DType::kComplex64, DType::kComplex128};
   if (smooth_) return DType::kFloat32;
   return choose_.OneIn(16) ? choose_.Of(kRare) : choose_.Of(kTypes);
 }
@@ -157,6 +160,8 @@ std::string OpDrawer::NewInput(const SlotHint& slot, bool constant, OpDraft& dra
   input.constant = constant;
   if (slot.kind == 'b') input.meta.dtype = DType::kBool;
   if (slot.kind == 'c') input.meta.dtype = DType::kInt32;
+  if (slot.kind == 'z')
+    input.meta.dtype = choose_.OneIn(2) ? DType::kComplex64 : DType::kComplex128;
   if (slot.kind == 'i') {
     input.meta.dtype = choose_.OneIn(4) ? DType::kInt32 : DType::kInt64;
     input.limit = Number(slot.limit, draft.dims);

@@ -52,8 +52,8 @@ struct OpDraft {
 
 // Slots: NAME with ? (may be left out) or * (one to three), then the kind of variable and its
 // dims, "X:n[...,m,k]". Kinds: none floating-point, n of the op's dtype (numbers), a any dtype,
-// + positive, i<LIMIT indices, c int32 counts, b bool, A array, R selected rows. Dims: a letter
-// stands for one size throughout the op, ? for any, "..." for the same dims in all slots; no
+// + positive, i<LIMIT indices, c int32 counts, b bool, z complex, A array, R selected rows. Dims: a
+// letter stands for one size throughout the op, ? for any, "..." for the same dims in all slots; no
 // brackets: any shape.
 struct SlotHint {
   std::string name;

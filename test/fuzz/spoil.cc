@@ -22,14 +22,15 @@ constexpr double kWildReals[] = {0,
                                  1e-40,
                                  std::numeric_limits<double>::infinity(),
                                  std::numeric_limits<double>::quiet_NaN()};
-constexpr DType kAnyDType[] = {DType::kFloat32, DType::kFloat64, DType::kInt64, DType::kInt32,
-                               DType::kBool,    DType::kUInt8,   DType::kInt8,  DType::kInt16,
-                               DType::kFloat16, DType::kBFloat16};
+constexpr DType kAnyDType[] = {DType::kFloat32,  DType::kFloat64,   DType::kInt64,
+                               DType::kInt32,    DType::kBool,      DType::kUInt8,
+                               DType::kInt8,     DType::kInt16,     DType::kFloat16,
+                               DType::kBFloat16, DType::kComplex64, DType::kComplex128};
 
 Tensor DrawTensor(const ProgramInput& input, const Shape& shape, uint64_t seed) {
   Tensor wide(DType::kFloat64, shape);
   const Philox random(seed, HashName(input.name), 0);
-  const bool floating = IsFloating(input.meta.dtype);
+  const bool floating = IsFloating(input.meta.dtype) || IsComplex(input.meta.dtype);
   for (int64_t i = 0; i < wide.numel(); ++i) {
     const auto at = static_cast<uint64_t>(i);
     double& value = wide.data<double>()[i];
