@@ -143,6 +143,29 @@ TEST(Tensor, CastTruncatesAndSaturates) {
   EXPECT_EQ(a.Cast(DType::kInt64).data<int64_t>()[2], std::numeric_limits<int64_t>::max());
 }
 
+// To real: the real part; from real: with the imaginary part 0.
+TEST(Tensor, CastOfComplexNumbers) {
+  const Tensor z = Tensor::Of<complex64>({3}, {{1.5f, -2}, {0, 3}, {0, 0}});
+  EXPECT_EQ(z.nbytes(), 24u);
+  EXPECT_EQ(z.ToString(), "complex64[3]");
+  EXPECT_TRUE(BitEqual(z.Cast(DType::kFloat64), Tensor::Of<double>({3}, {1.5, 0, 0})));
+  EXPECT_TRUE(BitEqual(z.Cast(DType::kInt32), Tensor::Of<int32_t>({3}, {1, 0, 0})));
+  EXPECT_TRUE(BitEqual(z.Cast(DType::kBool), Tensor::Of<bool>({3}, {true, true, false})));
+  EXPECT_TRUE(BitEqual(z.Cast(DType::kComplex128),
+                       Tensor::Of<complex128>({3}, {{1.5, -2}, {0, 3}, {0, 0}})));
+  EXPECT_TRUE(BitEqual(z.Cast(DType::kComplex128).Cast(DType::kComplex64), z));
+  EXPECT_TRUE(BitEqual(Tensor::Of<int64_t>({2}, {7, 0}).Cast(DType::kComplex64),
+                       Tensor::Of<complex64>({2}, {{7, 0}, {0, 0}})));
+  EXPECT_TRUE(BitEqual(Tensor::Full<float>({1}, 0.5f).Cast(DType::kFloat16).Cast(DType::kComplex64),
+                       Tensor::Of<complex64>({1}, {complex64(0.5f, 0)})));
+  EXPECT_THROW(z.data<float>(), Error);
+  EXPECT_EQ(RealOf(DType::kComplex64), DType::kFloat32);
+  EXPECT_EQ(ComplexOf(DType::kFloat64), DType::kComplex128);
+  EXPECT_FALSE(IsFloating(DType::kComplex64) || IsInteger(DType::kComplex64));
+  DType parsed = DType::kBool;
+  EXPECT_TRUE(ParseDType("complex128", &parsed) && parsed == DType::kComplex128);
+}
+
 TEST(Tensor, BitEqualityIsOfBytes) {
   float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(BitEqual(Tensor::Of<float>({1}, {nan}), Tensor::Of<float>({1}, {nan})));

@@ -4,6 +4,8 @@
 #include <coracle/test/tools/cli.h>
 #include <fmt/format.h>
 
+#include <limits>
+
 namespace coracle {
 namespace {
 
@@ -260,6 +262,30 @@ TEST_F(Cli, OpLibrary) {
   WriteNpz({{"x", Tensor::Of<float>({2}, {1, -2})}}, Path("in.npz"));
   Expect("coracle run my.pb --feed=in.npz --fetch=y" + flag, 0, {"y: float32[2]", ": 3 -6"});
   Expect("coracle run my.pb --feed=in.npz --fetch=y", 1, {"my_triple"});
+}
+
+TEST_F(Cli, ComplexNumbers) {
+  WriteFileAtomic(Path("z.pbtxt"), R"(
+    data { name: "x" shape: [2] dtype: complex64 stop_gradient: false }
+    layer { op { elementwise_mul { X: ["x"] Y: ["x"] Out: ["y"] } } }
+    layer { op { abs { X: ["y"] Out: ["a"] } } }
+    layer { op { mean { X: ["a"] Out: ["loss"] } } })");
+  Expect("coracle build z.pbtxt --out=z.pb", 0, {});
+  const auto feed = [&](complex64 first) {
+    WriteNpz({{"x", Tensor::Of<complex64>({2}, {first, complex64(3, 0)})}}, Path("in.npz"));
+  };
+  feed({1, 2});
+  Expect(
+      "coracle run z.pb --feed=in.npz --fetch=y,a --out=out.npz", 0,
+      {"y: complex64[2], mean 3+2i: -3+4i 9+0i\n", "a: float32[2], min 5, mean 7, max 9: 5 9\n"});
+  EXPECT_TRUE(BitEqual(ReadNpz(Path("out.npz")).at(0).second,
+                       Tensor::Of<complex64>({2}, {{-3, 4}, {9, 0}})));
+  Expect("coracle check-grad z.pb --loss=loss --wrt=x --feed=in.npz", 0, {"  ok\n"});
+  Expect("coracle check-grad z.pb --loss=y --wrt=x --feed=in.npz", 1,
+         {"the loss 'y' is complex128[2]; it must be a floating-point tensor"});
+  feed({1, std::numeric_limits<float>::quiet_NaN()});
+  Expect("coracle run z.pb --feed=in.npz --fetch=a --check_nan_inf", 1,
+         {"output var 'y' complex64[2] has a nan or inf at index 0"});
 }
 
 // The offsets of sequences come in and go out beside their tensors.
