@@ -1,5 +1,6 @@
-// Fully connected layers, embedding and dropout.
+// Fully connected layers, embedding and dropout; parameters for ops.
 
+#include <coracle/framework/base/text.h>
 #include <coracle/layers/internal/layer_checks.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
@@ -54,6 +55,45 @@ const LayerFields<DropoutOptions>& DropoutLayer() {
                  "scale by 1 - dropout_prob in evaluation; or upscale_in_train: divide by it in "
                  "training");
   return layer;
+}
+
+struct ParameterOptions {
+  std::vector<int32_t> shape = {};
+  DType dtype = DType::kFloat32;
+  ParamAttr param_attr = {};
+};
+
+// In C++ this is Builder::Parameter.
+Variable AppendParameter(Builder& net, const LayerArgs& args, const ParameterOptions& options) {
+  LayerScope layer(net, "parameter", args.output);
+  Shape shape;
+  for (const int32_t dim : options.shape) {
+    if (dim < 1) ThrowInvalid(fmt::format("parameter: its dims must be positive, got {}", dim));
+    shape.Append(dim);
+  }
+  ParamAttr attr = options.param_attr;
+  if (!args.output.output.empty()) {
+    if (!attr.name.empty() && attr.name != args.output.output) {
+      ThrowInvalid(fmt::format("parameter: it has one name, but output says {} and param {}",
+                               Quote(args.output.output), Quote(attr.name)));
+    }
+    attr.name = args.output.output;
+  }
+  return net.Parameter(layer.name() + ".w", shape, options.dtype, attr);
+}
+
+LayerDef ParameterLayer() {
+  using O = ParameterOptions;
+  return LayerFields<O>("parameter",
+                        "A parameter for ops that read one, such as the Weight of op { gru { ... } "
+                        "}. It is called as `output` says.")
+      .Field("shape", &O::shape, "dims", kRequired)
+      .Field("dtype", &O::dtype, "of the elements")
+      .Param("param", &O::param_attr, "Xavier uniform unless said")
+      .Result(LayerDef::Result::kMetric)
+      .Build([](Builder& net, const LayerArgs& args, const O& options) {
+        return std::vector<Variable>{AppendParameter(net, args, options)};
+      });
 }
 
 ParamAttr OfInput(const ParamAttr& attr, size_t k) {
@@ -135,7 +175,7 @@ Variable Builder::Dropout(const Variable& x, const DropoutOptions& options) {
 
 std::vector<LayerDef> DenseLayers() {
   return {FcLayer().BuildOfMany(&Builder::Fc), EmbeddingLayer().Build(&Builder::Embedding),
-          DropoutLayer().Build(&Builder::Dropout)};
+          DropoutLayer().Build(&Builder::Dropout), ParameterLayer()};
 }
 
 }  // namespace coracle

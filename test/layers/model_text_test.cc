@@ -297,6 +297,19 @@ const Case kCases[] = {
                      .bias_attr = ParamAttr{.initializer =
                                                 ArrayInitializer(Tensor::Of<float>({2}, {1, 2}))}});
      }},
+    {"parameter",
+     R"(layer { parameter { shape: [2, 8] output: "slope" } }
+        layer { parameter { shape: [8] param { name: "shift" learning_rate: 2
+                                               initializer { constant { value: 3 } } } } }
+        layer { parameter { shape: [3] name: "layer" dtype: FP64 } }
+        layer { op { elementwise_add { X: "v" Y: "shift" Out: "z" } } })",
+     [](Builder& net, const Inputs& in) {
+       net.Parameter("", {2, 8}, DType::kFloat32, {.name = "slope"});
+       net.Parameter("", {8}, DType::kFloat32,
+                     {.name = "shift", .initializer = ConstantInitializer(3), .learning_rate = 2});
+       net.Parameter("layer.w", {3}, DType::kFloat64);
+       net.Append("elementwise_add", {{"X", {in.v.name()}}, {"Y", {"shift"}}}, {{"Out", {"z"}}});
+     }},
     {"repeat",
      R"(layer { fc { input: "v" size: 8 output: "h0" } }
         layer { repeat { times: 3 layer { fc { input: "h$i" size: 8 output: "h${i+1}"
