@@ -27,7 +27,7 @@ TEST(Examples, JobsRead) {
   for (const char* name :
        {"digits/lenet_job.pbtxt", "digits/mlp_job.pbtxt", "digits/softmax_job.pbtxt",
         "digit_strings/job.pbtxt", "fine_tuning/base_job.pbtxt", "mnist/lenet.pbtxt",
-        "mnist/lenet_caffe.pbtxt", "shakespeare/lstm.pbtxt", "iris/iris.pbtxt",
+        "mnist/lenet_caffe.pbtxt", "tagger/job.pbtxt", "shakespeare/lstm.pbtxt", "iris/iris.pbtxt",
         "housing/housing.pbtxt"})
     CheckJob(ReadJob(Example(name)));
 }
