@@ -1,6 +1,6 @@
 #include <coracle/backward/check_gradient.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/io/lod_arrays.h>
+#include <coracle/framework/io/tensor_io.h>
 
 #include "command_limits.h"
 #include "commands.h"
@@ -35,7 +35,7 @@ int RunCheckGrad(const std::vector<std::string>& args) {
   }
   if (!FLAGS_feed.empty()) {
     const std::string source = FLAGS_feed == "-" ? "standard input" : FLAGS_feed;
-    for (auto& [name, value] : TakeLodArrays(ParseNpz(ReadFileOrStdin(FLAGS_feed), source), source))
+    for (auto& [name, value] : ParseNpz(ReadFileOrStdin(FLAGS_feed), source))
       options.feeds[name] = value;
   }
   options.allow_files = FLAGS_allow_files;

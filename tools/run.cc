@@ -2,7 +2,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/lod_arrays.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ NamedTensors ReadFeeds() {
   const std::string bytes = ReadFileOrStdin(FLAGS_feed);
   const std::string source = FLAGS_feed == "-" ? "standard input" : FLAGS_feed;
   if (bytes.starts_with("\x93NUMPY")) return {{"", ParseNpy(bytes, source)}};
-  if (bytes.starts_with("PK")) return TakeLodArrays(ParseNpz(bytes, source), source);
+  if (bytes.starts_with("PK")) return ParseNpz(bytes, source);
   throw Error(ErrorCode::kDataLoss, source + ": neither an npz nor an npy file");
 }
 
@@ -187,7 +187,7 @@ int RunRun(const std::vector<std::string>& args) {
   const NamedTensors given = ReadFeeds();
   PreparedProgram prepared = Prepare(program, given, scope);
   const NamedTensors results = Run(prepared, InOrder(given, prepared.feed_names()), scope);
-  if (!FLAGS_out.empty()) WriteNpz(WithLodArrays(Distinct(results)), FLAGS_out);
+  if (!FLAGS_out.empty()) WriteNpz(Distinct(results), FLAGS_out);
   if (!FLAGS_save_params.empty()) SaveCombined(scope, PersistableNames(program), FLAGS_save_params);
   if (FLAGS_out == "-") return 0;
   std::string report;

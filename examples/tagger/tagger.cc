@@ -32,11 +32,9 @@ void WriteSentences(const std::vector<Sentence>& sentences, const std::string& p
     }
     offsets.push_back(words.size());
   }
-  const std::vector<int64_t> begins(offsets.begin(), offsets.end());
-  const auto begin = coracle::Tensor::Of<int64_t>({static_cast<int64_t>(begins.size())}, begins);
-  coracle::WriteNpz(
-      {{"words", Rows(words)}, {"words@LOD@0", begin}, {"tags", Rows(tags)}, {"tags@LOD@0", begin}},
-      path);
+  coracle::Tensor word_rows = Rows(words), tag_rows = Rows(tags);
+  word_rows.lod() = tag_rows.lod() = {offsets};
+  coracle::WriteNpz({{"words", word_rows}, {"tags", tag_rows}}, path);
 }
 
 Tagger::Tagger(const std::string& model) : net_(Load(model, scope_)) {}

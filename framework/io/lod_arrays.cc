@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/lod_arrays.h>
+#include <coracle/framework/io/internal/lod_arrays.h>
 #include <fmt/format.h>
 
 #include <algorithm>

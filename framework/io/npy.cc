@@ -1,5 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/internal/lod_arrays.h>
 #include <coracle/framework/io/internal/zip.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
@@ -332,14 +333,15 @@ NamedTensors ParseNpz(std::string_view bytes, const std::string& source) {
     Tensor tensor = ParseNpy(file.contents, fmt::format("{}, {}", source, Quote(file.name)));
     tensors.emplace_back(std::move(name), std::move(tensor));
   }
-  return tensors;
+  return TakeLodArrays(std::move(tensors), source);
 }
 
 NamedTensors ReadNpz(const std::string& path) { return ParseNpz(ReadFile(path), path); }
 
 void WriteNpz(const NamedTensors& tensors, const std::string& path, bool compressed) {
   std::vector<ZipFile> files;
-  for (const auto& [name, tensor] : tensors) files.push_back({name + ".npy", SerializeNpy(tensor)});
+  for (const auto& [name, tensor] : WithLodArrays(tensors))
+    files.push_back({name + ".npy", SerializeNpy(tensor)});
   WriteFileAtomic(path, WriteZip(files, compressed));
 }
 

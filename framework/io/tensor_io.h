@@ -100,8 +100,10 @@ std::string SerializeNpy(const Tensor& tensor);
 Tensor ReadNpy(const std::string& path);
 void WriteNpy(const Tensor& tensor, const std::string& path);
 
-// The tensors of an .npz archive's bytes, in the archive's order, names without ".npy". Throws as
-// ParseNpy does, kDataLoss for a damaged archive too.
+// The tensors of an .npz archive's bytes, in the archive's order, names without ".npy". Offsets of
+// level k of x's LoD are an array of integers called "x@LOD@k": WriteNpz writes them, the others
+// give them to their tensor. Throws as ParseNpy does, kDataLoss for a damaged archive too,
+// kInvalidArgument for levels that are no offsets of their tensor, or without one.
 NamedTensors ParseNpz(std::string_view bytes, const std::string& source);
 NamedTensors ReadNpz(const std::string& path);
 void WriteNpz(const NamedTensors& tensors, const std::string& path, bool compressed = false);

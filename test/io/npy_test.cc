@@ -182,6 +182,22 @@ TEST(Npz, RoundTrip) {
   EXPECT_LT(ReadFile(directory.File("c.npz")).size(), many.size());
 }
 
+TEST(Npz, LodBecomesArraysOfOffsets) {
+  TemporaryDirectory directory;
+  Tensor x = Tensor::Of<float>({4, 1}, {1, 2, 3, 4});
+  x.lod() = {{0, 2, 2}, {0, 1, 4}};
+  const std::string path = directory.File("lod.npz");
+  WriteNpz({{"x", x}, {"y", Tensor::Of<float>({1}, {5})}}, path);
+  const NamedTensors again = ReadNpz(path);
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].second.lod(), x.lod());
+  EXPECT_TRUE(again[1].second.lod().empty());
+  WriteNpz({{"x", Tensor::Of<float>({4, 1}, {1, 2, 3, 4})},
+            {"x@LOD@0", Tensor::Of<int64_t>({2}, {0, 5})}},
+           path);
+  EXPECT_THROW(ReadNpz(path), Error);
+}
+
 TEST(Npz, DamageIsNoticed) {
   const std::string good = FromHex(kDeflated);
   auto error = [](const std::string& bytes) -> std::string {

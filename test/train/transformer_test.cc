@@ -3,7 +3,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/io/lod_arrays.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
 #include <coracle/train/run/trainer.h>
 
@@ -116,7 +116,7 @@ TEST(TransformerExample, Sorts) {
   draw.random_seed = 1;
   Scope scope;
   const std::vector<Tensor> drawn = Executor().Run(draw, scope, {}, {"digits", "sorted"});
-  WriteNpz(WithLodArrays({{"digits", drawn[0]}, {"sorted", drawn[1]}}), dir / "sort.npz");
+  WriteNpz({{"digits", drawn[0]}, {"sorted", drawn[1]}}, dir / "sort.npz");
 
   JobConfig job = ReadJob(Example("sort.pbtxt"));
   job.data_dir = dir.path();
