@@ -163,14 +163,26 @@ int64_t RoomOf(int64_t frames, int64_t states) {
   return CheckedAdd(CheckedMul(frames, states), CheckedAdd(2 * states, frames));
 }
 
+// Of frames that have no probabilities: a score is nan or +inf, or all of a frame's are -inf.
+template <class T>
+void SetUnknown(const Task<T>& x) {
+  constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
+  *x.loss = kNan;
+  for (int64_t t = 0; x.grad && t < x.frames; ++t)
+    std::fill_n(x.grad + t * x.grad_step, x.classes, kNan);
+}
+
 template <class T>
 void RunCtc(const Task<T>& x, double* room) {
   const int64_t n = x.states.size();
   double *alpha = room, *beta = alpha + x.frames * n, *log_sums = beta + 2 * n;
+  bool finite = true;
   for (int64_t t = 0; t < x.frames; ++t) {
     const T* frame = x.logits + t * x.step;
     log_sums[t] = LogSum(x.classes, [=](int64_t v) { return static_cast<double>(frame[v]); });
+    finite = finite && std::isfinite(log_sums[t]);
   }
+  if (!finite) return SetUnknown(x);
   const Frames<T> frames{x.logits, x.frames, x.step, x.classes, log_sums};
   const double total = Forward(frames, x.states, alpha);
   *x.loss = static_cast<T>(-total);
@@ -196,7 +208,7 @@ void RunCtcFast(const Task<float>& x, double* room) {
     log_sums[t] = static_cast<double>(stats.max) + std::log(static_cast<double>(stats.sum));
     finite = finite && std::isfinite(log_sums[t]);
   }
-  if (!finite) return RunCtc(x, room);
+  if (!finite) return SetUnknown(x);
   for (int64_t k = 0; k < symbols; ++k) label[k] = x.states.symbol(2 * k + 1);
   const CtcSequence sequence{x.logits, x.frames, x.step,          log_sums,
                              label,    symbols,  x.states.blank()};
@@ -340,6 +352,7 @@ void RegisterWarpctc(OpRegistry& ops) {
                "their frames' probabilities, which are softmax(Logits). A path names one symbol or "
                "blank in each frame; it spells what is left when repetitions are merged and then "
                "blanks removed. Where no path is short enough, loss and gradient are 0. "
+               "Where a score is nan or +inf, or all scores of a frame are -inf, both are nan. "
                "norm_by_times divides the gradient, but not the loss, by the number of frames.")
           .Constraint("C1",
                       "Logits must be [frames, classes] with LoD, or, with LogitsLength, "

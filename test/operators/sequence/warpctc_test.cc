@@ -228,6 +228,43 @@ TEST(Warpctc, InfiniteScores) {
   }
 }
 
+// Scores that have no softmax leave no probability, wherever they stand; other sequences have
+// theirs.
+TEST(Warpctc, ScoresWithoutASoftmax) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  constexpr size_t kFrames = 4;
+  for (const int64_t classes : {3, 20}) {
+    const auto columns = static_cast<size_t>(classes);
+    for (const double bad : {nan, inf, -inf}) {
+      for (size_t at = 0; at < kFrames * columns; ++at) {
+        std::vector<double> x(2 * kFrames * columns, 0.25);
+        if (bad == -inf) {  // a whole frame
+          std::fill_n(x.begin() + static_cast<ptrdiff_t>(at / columns * columns), columns, bad);
+        } else {
+          x[at] = bad;
+        }
+        for (const KernelMode mode : {KernelMode::kAuto, KernelMode::kReference}) {
+          OpTest test("warpctc");
+          test.Input("Logits", {2 * kFrames, classes}, x)
+              .Lod({{0, kFrames, 2 * kFrames}})
+              .IntInput("Label", {4, 1}, {1, 2, 1, 2})
+              .Lod({{0, 2, 4}});
+          const Tensor loss = test.Output("Loss", mode), grad = test.Output("WarpCTCGrad", mode);
+          EXPECT_TRUE(std::isnan(loss.data<float>()[0])) << bad << " at " << at;
+          EXPECT_TRUE(std::isfinite(loss.data<float>()[1]));
+          for (size_t t = 0; t < kFrames; ++t) {
+            for (size_t v = 0; v < columns; ++v) {
+              const float* row = grad.data<float>() + 2 * t * columns + v;
+              EXPECT_TRUE(std::isnan(row[0]));
+              EXPECT_TRUE(std::isfinite(row[columns]));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // 2,000 frames and 100 symbols: memory for their states, of one sequence at a time, not for pairs
 // of frames. The scores take 1.5 MB, their gradient as much.
 TEST(Warpctc, MemoryOfLongSequences) {
