@@ -7,6 +7,7 @@
 #include <coracle/operators/rules/index.h>
 #include <coracle/operators/rules/same_type.h>
 #include <coracle/operators/sequence/parts.h>
+#include <coracle/operators/sequence/viterbi_step.h>
 
 #include <algorithm>
 
@@ -30,27 +31,6 @@ void InferViterbi(InferContext& ctx) {
   ctx.Require("C4", tags < 0 || tags >= least, tags, least);
   ctx.SetOutput("Scores", x.dtype, {x.shape[0]});
   ctx.SetOutput("Path", DType::kInt64, {x.shape[0], -1});
-}
-
-// next[j] = max over i of alpha[i] + Transition[i][j], plus x[j]; from[j] = the first such i. Goes
-// row by row over Transition, so that the inner loop is one of vectors.
-template <class T>
-void Advance(const T* x, const T* transition, int64_t tags, const T* alpha, T* next,
-             int32_t* from) {
-  for (int64_t j = 0; j < tags; ++j) {
-    next[j] = alpha[0] + transition[j];
-    from[j] = 0;
-  }
-  for (int64_t i = 1; i < tags; ++i) {
-    const T* row = transition + i * tags;
-    for (int64_t j = 0; j < tags; ++j) {
-      const T score = alpha[i] + row[j];
-      const bool better = score > next[j];
-      next[j] = better ? score : next[j];
-      from[j] = better ? static_cast<int32_t>(i) : from[j];
-    }
-  }
-  for (int64_t j = 0; j < tags; ++j) next[j] += x[j];
 }
 
 template <class T>
@@ -91,7 +71,7 @@ KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
       for (int64_t j = 0; j < tags; ++j)
         alpha[j] = row[j] + (bordered ? table[(tags - 1) * tags + j] : T(0));
       for (int64_t t = 1; t < steps; ++t, std::swap(alpha, next))
-        Advance(row + t * tags, table, tags, alpha, next, from + t * tags);
+        ViterbiStep(row + t * tags, table, tags, alpha, next, from + t * tags);
       for (int64_t j = 0; bordered && j < tags; ++j) alpha[j] += table[(tags - 2) * tags + j];
       int64_t best = std::max_element(alpha, alpha + tags) - alpha;
       ws.Data<T>(scores)[b] = alpha[best];

@@ -7,6 +7,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/sequence/crf.h>
 #include <coracle/operators/sequence/parts.h>
+#include <coracle/operators/sequence/viterbi_step.h>
 
 #include <algorithm>
 
@@ -29,26 +30,6 @@ void InferDecoding(InferContext& ctx) {
   VarMeta path{VarType::kLoDTensor, DType::kInt64, steps, ctx.Input("Emission").lod_level};
   if (rank == 1) path.shape.Append(1);
   ctx.SetOutput("ViterbiPath", path);
-}
-
-// best[j] = the highest score of a path to tag j, and from[j] = its tag before, the lowest of
-// equals.
-template <class T>
-void Advance(const T* x, const T* inner, int64_t tags, const T* before, T* best, int32_t* from) {
-  for (int64_t j = 0; j < tags; ++j) {
-    best[j] = before[0] + inner[j];
-    from[j] = 0;
-  }
-  for (int64_t i = 1; i < tags; ++i) {
-    const T* row = inner + i * tags;
-    for (int64_t j = 0; j < tags; ++j) {
-      const T score = before[i] + row[j];
-      const bool better = score > best[j];
-      best[j] = better ? score : best[j];
-      from[j] = better ? static_cast<int32_t>(i) : from[j];
-    }
-  }
-  for (int64_t j = 0; j < tags; ++j) best[j] += x[j];
 }
 
 template <class T>
@@ -79,7 +60,7 @@ KernelOf<T> Decode(const PrepareContext& ctx) {
       int32_t* from = choices + part * most;
       for (int64_t j = 0; j < tags; ++j) best[j] = start[j] + row[j];
       for (int64_t t = 1; t < steps; ++t, std::swap(best, next))
-        Advance(row + t * tags, inner, tags, best, next, from + t * tags);
+        ViterbiStep(row + t * tags, inner, tags, best, next, from + t * tags);
       for (int64_t j = 0; j < tags; ++j) best[j] += stop[j];
       int64_t tag = std::max_element(best, best + tags) - best;
       for (int64_t t = steps - 1; t >= 0; --t) {

@@ -1,4 +1,8 @@
+#include <algorithm>
+
 #include "../../op_test.h"
+#include "../../threads.h"
+#include "../sequence/naive_viterbi.h"
 
 namespace coracle {
 namespace {
@@ -70,6 +74,50 @@ TEST(ViterbiDecode, AgreesWithTryingAllPaths) {
         .IntInput("Length", {kBatch}, lengths)
         .Expect("Scores", {kBatch}, scores)
         .Expect("Path", {kBatch, 4}, paths);
+  }
+}
+
+// Numbers of tags around the sizes of vectors. Whole numbers, so that many paths score the same.
+TEST(ViterbiDecode, RandomShapes) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 24; ++round) {
+    const bool bordered = round % 2 == 1;
+    const int64_t batch = 1 + static_cast<int64_t>(random() % 6);
+    const int64_t time = 1 + static_cast<int64_t>(random() % 30);
+    const int64_t tags = 2 + static_cast<int64_t>(random() % 40);
+    const auto draw = [&](int64_t count) {
+      std::vector<double> values(static_cast<size_t>(count));
+      for (double& v : values) v = static_cast<double>(random() % 5);
+      return values;
+    };
+    const std::vector<double> x = draw(batch * time * tags), table = draw(tags * tags);
+    std::vector<int64_t> lengths;
+    for (int64_t b = 0; b < batch; ++b)
+      lengths.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(time + 1)));
+    const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    std::vector<double> scores, paths;
+    for (int64_t b = 0; b < batch; ++b) {
+      const auto at = [&](int64_t i, int64_t j) {
+        return table[static_cast<size_t>(i * tags + j)];
+      };
+      const naive::Path best = naive::Viterbi(
+          lengths[static_cast<size_t>(b)], tags,
+          [&](int64_t t, int64_t j) { return x[static_cast<size_t>((b * time + t) * tags + j)]; },
+          [&](int64_t j) { return bordered ? at(tags - 1, j) : 0; },
+          [&](int64_t j) { return bordered ? at(tags - 2, j) : 0; }, at);
+      scores.push_back(best.score);
+      paths.insert(paths.end(), best.tags.begin(), best.tags.end());
+      paths.resize(static_cast<size_t>((b + 1) * longest), 0);
+    }
+    SCOPED_TRACE(round);
+    const Threads threads(1 + round % 3);
+    OpTest("viterbi_decode")
+        .Attr("include_bos_eos_tag", bordered)
+        .Input("Input", {batch, time, tags}, x)
+        .Input("Transition", {tags, tags}, table)
+        .IntInput("Length", {batch}, lengths)
+        .Expect("Scores", {batch}, scores)
+        .Expect("Path", {batch, longest}, paths);
   }
 }
 

@@ -1,4 +1,6 @@
 #include "../../op_test.h"
+#include "../../threads.h"
+#include "naive_viterbi.h"
 
 namespace coracle {
 namespace {
@@ -64,6 +66,52 @@ TEST(CrfDecoding, AgreesWithTryingAllTaggings) {
         .Input("Transition", {kTags + 2, kTags}, w)
         .IntInput("Length", {2}, {2, 4})
         .Expect("ViterbiPath", {2, 4}, padded);
+  }
+}
+
+// Numbers of tags around the sizes of vectors, with and without padding.
+TEST(CrfDecoding, RandomShapes) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 20; ++round) {
+    const int64_t tags = 1 + static_cast<int64_t>(random() % 40), time = 25;
+    const int64_t count = 1 + static_cast<int64_t>(random() % 6);
+    const auto draw = [&](int64_t numel) {
+      std::vector<double> values(static_cast<size_t>(numel));
+      for (double& v : values) v = static_cast<double>(random() % 5);
+      return values;
+    };
+    const std::vector<double> padded = draw(count * time * tags), w = draw((tags + 2) * tags);
+    const auto weight = [&](int64_t i, int64_t j) { return w[static_cast<size_t>(i * tags + j)]; };
+    std::vector<double> rows, path, padded_path;
+    Ints lengths;
+    LoD lod{{0}};
+    for (int64_t b = 0; b < count; ++b) {
+      const auto length = static_cast<int64_t>(random() % static_cast<uint64_t>(time + 1));
+      const auto from = padded.begin() + b * time * tags;
+      const naive::Path best = naive::Viterbi(
+          length, tags, [&](int64_t t, int64_t j) { return from[t * tags + j]; },
+          [&](int64_t j) { return weight(0, j); }, [&](int64_t j) { return weight(1, j); },
+          [&](int64_t i, int64_t j) { return weight(2 + i, j); });
+      lengths.push_back(length);
+      lod[0].push_back(lod[0].back() + static_cast<uint64_t>(length));
+      rows.insert(rows.end(), from, from + length * tags);
+      path.insert(path.end(), best.tags.begin(), best.tags.end());
+      padded_path.insert(padded_path.end(), best.tags.begin(), best.tags.end());
+      padded_path.resize(static_cast<size_t>((b + 1) * time), 0);
+    }
+    const auto steps = static_cast<int64_t>(path.size());
+    SCOPED_TRACE(round);
+    const Threads threads(1 + round % 3);
+    OpTest("crf_decoding")
+        .Input("Emission", {steps, tags}, rows)
+        .Lod(lod)
+        .Input("Transition", {tags + 2, tags}, w)
+        .Expect("ViterbiPath", {steps, 1}, path);
+    OpTest("crf_decoding")
+        .Input("Emission", {count, time, tags}, padded)
+        .Input("Transition", {tags + 2, tags}, w)
+        .IntInput("Length", {count}, lengths)
+        .Expect("ViterbiPath", {count, time}, padded_path);
   }
 }
 
