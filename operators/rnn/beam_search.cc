@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace coracle {
 namespace {
@@ -89,6 +90,14 @@ bool AnyReaches(const T* x, int64_t n, T limit, bool negative_allowed) {
   return any != 0;
 }
 
+// Less than any probability whose logarithm, added to `before`, comes near `score`: sums are
+// rounded.
+template <class T>
+T LeastProbability(T score, T before) {
+  const T rounding = 4 * std::numeric_limits<T>::epsilon() * (std::abs(score) + std::abs(before));
+  return std::exp(score - before - rounding) * T(0.9999);
+}
+
 template <class T>
 KernelOf<T> BeamSearch(const PrepareContext& ctx) {
   const TensorArg pre_ids = ctx.Input("pre_ids"), pre_scores = ctx.Input("pre_scores");
@@ -132,7 +141,7 @@ KernelOf<T> BeamSearch(const PrepareContext& ctx) {
           const int64_t last_d = std::min(columns, first_d + kBlock);
           if (beam.full()) {  // most columns are worse than all that are kept
             const T low = beam.last_score();
-            const T limit = accumulated ? low : std::exp(low - pre[r]) * T(0.9999);
+            const T limit = accumulated ? low : LeastProbability(low, pre[r]);
             if (!AnyReaches(score + r * columns + first_d, last_d - first_d, limit, accumulated))
               continue;
           }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "../../op_test.h"
@@ -65,6 +66,108 @@ TEST(BeamSearch, FewCandidates) {
   Search(5, 9, {}, {}, {}, {{0, 0}})
       .Expect("selected_ids", {0, 1}, {})
       .ExpectLod("selected_ids", {{0, 0}, {0}});
+}
+
+// Candidates offered one by one, none left out: the best of each source, and where they come from.
+struct Selected {
+  std::vector<double> ids, scores, parents;
+  std::vector<uint64_t> counts{0};
+};
+Selected SearchAll(size_t beams, int64_t end, const Ints& pre_ids, const std::vector<double>& pre,
+                   const std::vector<double>& scores, size_t columns, bool accumulated,
+                   const std::vector<uint64_t>& sources) {
+  struct Candidate {
+    double score;
+    uint64_t row;
+    int64_t id;
+    bool finished;
+  };
+  const auto worse = [](const Candidate& a, const Candidate& b) {
+    return a.score < b.score || (a.score == b.score && a.row < b.row);
+  };
+  Selected out;
+  for (size_t s = 0; s + 1 < sources.size(); ++s) {
+    std::vector<Candidate> best;
+    const auto offer = [&](const Candidate& c) {
+      if (best.size() == beams && worse(c, best.back())) return;
+      if (best.size() == beams) best.pop_back();
+      size_t place = 0;
+      while (place < best.size() && !worse(best[place], c)) ++place;
+      best.insert(best.begin() + static_cast<ptrdiff_t>(place), c);
+    };
+    for (uint64_t r = sources[s]; r < sources[s + 1]; ++r) {
+      if (pre_ids[r] == end) {
+        offer({pre[r], r, end, true});
+        continue;
+      }
+      for (size_t d = 0; d < columns; ++d) {
+        const double score = scores[r * columns + d];
+        offer({accumulated ? score : pre[r] + std::log(score), r, static_cast<int64_t>(d), false});
+      }
+    }
+    const bool done =
+        std::all_of(best.begin(), best.end(), [](const Candidate& c) { return c.finished; });
+    for (uint64_t r = sources[s]; r < sources[s + 1]; ++r) {
+      for (const Candidate& c : best) {
+        if (done || c.row != r) continue;
+        out.ids.push_back(static_cast<double>(c.id));
+        out.scores.push_back(c.score);
+        out.parents.push_back(static_cast<double>(r));
+      }
+      out.counts.push_back(out.ids.size());
+    }
+  }
+  return out;
+}
+
+// More columns than are looked at together; scores that are all different, and scores with ties.
+TEST(BeamSearch, ManyColumns) {
+  std::mt19937 random(13);
+  for (int round = 0; round < 60; ++round) {
+    const auto beams = static_cast<int32_t>(1 + random() % 6);
+    const size_t columns = 60 + random() % 300;
+    const bool accumulated = round % 2 == 0;
+    const uint64_t kinds = round % 3 == 0 ? 8 : 100000;
+    std::vector<uint64_t> sources{0};
+    for (int s = 0; s < 3; ++s) sources.push_back(sources.back() + random() % 4);
+    Ints pre_ids;
+    std::vector<double> pre, scores;
+    for (uint64_t r = 0; r < sources.back(); ++r) {
+      pre_ids.push_back(static_cast<int64_t>(random() % 5));
+      // Log-probabilities of long prefixes are large.
+      pre.push_back(-static_cast<double>(random() % 4) - (kinds == 8 ? 2048 : 0));
+      for (size_t d = 0; d < columns; ++d) {
+        // Exact in float, as are ties; halves and so on are probabilities.
+        const auto kind = static_cast<double>(random() % kinds);
+        scores.push_back(accumulated  ? -kind / 64
+                         : kinds == 8 ? std::ldexp(1.0, -static_cast<int>(kind))
+                                      : (1 + kind) / 131072);
+      }
+    }
+    if (pre_ids.empty()) continue;
+    const Selected best = SearchAll(static_cast<size_t>(beams), 0, pre_ids, pre, scores, columns,
+                                    accumulated, sources);
+    const auto selected = static_cast<int64_t>(best.ids.size());
+    SCOPED_TRACE(round);
+    Search(beams, 0, pre_ids, pre, scores, {sources})
+        .Attr("is_accumulated", accumulated)
+        .Expect("selected_ids", {selected, 1}, best.ids)
+        .Expect("selected_scores", {selected, 1}, best.scores)
+        .Expect("parent_idx", {selected}, best.parents)
+        .ExpectLod("selected_ids", {sources, best.counts});
+  }
+}
+
+// In float, with a prefix whose score is large, log(0.5) and log(0.4996) make equal sums; of equal
+// ones the last place goes to the latest.
+TEST(BeamSearch, RoundedScores) {
+  std::vector<double> scores(100, 0.1);
+  scores[0] = 0.5;
+  scores[70] = 0.4996;
+  const Tensor ids = Search(1, 0, {1}, {-20000}, scores, {{0, 1}})
+                         .Attr("is_accumulated", false)
+                         .Output("selected_ids");
+  EXPECT_EQ(ids.data<int64_t>()[0], 70);
 }
 
 TEST(BeamSearch, Constraints) {
