@@ -1,4 +1,5 @@
 #include "../../op_test.h"
+#include "../../threads.h"
 #include "naive_recurrent.h"
 
 namespace coracle {
@@ -141,6 +142,30 @@ TEST(Lstm, ManySequences) {
       .Input("Bias", {1, 64}, lstm.bias)
       .Expect("Hidden", {rows, 16}, lstm.out)
       .CheckFast();
+}
+
+// Rows of whole vectors and of a last, partial one, with values that saturate the gates too. The
+// fast kernel takes a row in one pass.
+TEST(Lstm, FastRows) {
+  int round = 0;
+  for (const int64_t d : {8, 9, 15, 16, 17, 23, 24, 31, 32, 33, 40}) {
+    for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      const bool peepholes = variant & 1, reverse = variant & 2, states = variant & 4;
+      SCOPED_TRACE(testing::Message() << d << " " << peepholes << reverse << states);
+      naive::Lstm lstm = DrawLstm(d, 0, peepholes, states);
+      lstm.reverse = reverse;
+      const Threads threads(1 + round % 3);
+      OpTest test("lstm");
+      test.Attr("use_peepholes", peepholes)
+          .Attr("is_reverse", reverse)
+          .Input("Input", {11, 4 * d}, Draw(11 * 4 * d, 9, round++ % 5 == 4 ? 30 : 2))
+          .Lod({kOffsets})
+          .Input("Weight", {d, 4 * d}, lstm.weight)
+          .Input("Bias", {1, (peepholes ? 7 : 4) * d}, lstm.bias);
+      if (states) test.Input("H0", {6, d}, lstm.h0).Input("C0", {6, d}, lstm.c0);
+      test.CheckFast(1e-5);
+    }
+  }
 }
 
 OpTest Small(const Shape& input, const Shape& weight, const Shape& bias, const LoD& lod) {

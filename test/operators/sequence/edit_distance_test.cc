@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 namespace {
@@ -30,6 +31,60 @@ TEST(EditDistance, AgreesWithTheDefinition) {
     for (int64_t& v : b) v = static_cast<int64_t>(random() % 3);
     const auto distance = static_cast<double>(Distance(a, a.size(), b, b.size()));
     Rows(a, {{0, a.size()}}, b, {{0, b.size()}}).Expect("Out", {1, 1}, {distance});
+  }
+}
+
+// By a table of all beginnings of both sides.
+int64_t DistanceByTable(const Ints& a, const Ints& b) {
+  std::vector<Ints> table(a.size() + 1, Ints(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      table[i][j] = static_cast<int64_t>(i + j);
+      if (i > 0 && j > 0)
+        table[i][j] = std::min({table[i - 1][j] + 1, table[i][j - 1] + 1,
+                                table[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+    }
+  }
+  return table[a.size()][b.size()];
+}
+
+TEST(EditDistance, RandomShapes) {
+  std::mt19937 random(10);
+  for (int round = 0; round < 20; ++round) {
+    const int64_t count = 1 + static_cast<int64_t>(random() % 9), time = 80;
+    const bool normalized = round % 2 == 1;
+    const uint64_t symbols = 2 + random() % 4;
+    Ints hyps, refs, hyp_lengths, ref_lengths;
+    Ints padded_hyps(static_cast<size_t>(count * time), 1), padded_refs = padded_hyps;
+    LoD hyp_lod{{0}}, ref_lod{{0}};
+    std::vector<double> out;
+    for (int64_t b = 0; b < count; ++b) {
+      const auto draw = [&](size_t least, Ints& rows, Ints& padded, Ints& lengths, LoD& lod) {
+        Ints values(least + random() % (static_cast<size_t>(time) + 1 - least));
+        for (int64_t& v : values) v = static_cast<int64_t>(random() % symbols);
+        rows.insert(rows.end(), values.begin(), values.end());
+        std::copy(values.begin(), values.end(), padded.begin() + b * time);
+        lengths.push_back(static_cast<int64_t>(values.size()));
+        lod[0].push_back(rows.size());
+        return values;
+      };
+      const Ints hyp = draw(0, hyps, padded_hyps, hyp_lengths, hyp_lod);
+      const Ints ref = draw(1, refs, padded_refs, ref_lengths, ref_lod);
+      const auto distance = static_cast<double>(DistanceByTable(hyp, ref));
+      out.push_back(normalized ? distance / static_cast<double>(ref.size()) : distance);
+    }
+    SCOPED_TRACE(round);
+    const Threads threads(1 + round % 3);
+    Rows(hyps, hyp_lod, refs, ref_lod)
+        .Attr("normalized", normalized)
+        .Expect("Out", {count, 1}, out, 1e-6);
+    OpTest("edit_distance")
+        .Attr("normalized", normalized)
+        .IntInput("Hyps", {count, time}, padded_hyps, DType::kInt32)
+        .IntInput("Refs", {count, time}, padded_refs)
+        .IntInput("HypsLength", {count}, hyp_lengths)
+        .IntInput("RefsLength", {count}, ref_lengths, DType::kInt32)
+        .Expect("Out", {count, 1}, out, 1e-6);
   }
 }
 

@@ -1,4 +1,5 @@
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 namespace {
@@ -39,6 +40,64 @@ TEST(SequenceExpand, WithoutSequences) {
       .ExpectLod("Out", {{0, 2}})
       .CheckGradient({"X"});
   Expand({2}, {1, 2}, {}, {{0, 0, 0}}).Expect("Out", {0}, {});
+}
+
+// Random numbers of repetitions, X with and without sequences; the gradient adds up what the copies
+// got.
+TEST(SequenceExpand, RandomShapes) {
+  std::mt19937 random(12);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  const auto draw = [&](uint64_t numel) {
+    std::vector<double> values(numel);
+    for (double& v : values) v = uniform(random);
+    return values;
+  };
+  for (int round = 0; round < 40; ++round) {
+    const bool sequences = round % 2 == 1;
+    const uint64_t count = 1 + random() % 12, width = 1 + random() % 20;
+    LoD x{{0}}, y{{0}}, out_lod{{0}};
+    std::vector<uint64_t> taken;  // the rows of X, in the order of Out
+    for (uint64_t i = 0; i < count; ++i) {
+      x[0].push_back(x[0].back() + (sequences ? random() % 4 : 1));
+      y[0].push_back(y[0].back() + random() % 5);
+      for (uint64_t k = y[0][i]; k < y[0][i + 1]; ++k) {
+        for (uint64_t r = x[0][i]; r < x[0][i + 1]; ++r) taken.push_back(r);
+        out_lod[0].push_back(taken.size());
+      }
+    }
+    const uint64_t rows = x[0].back();
+    const std::vector<double> values = draw(rows * width), dout = draw(taken.size() * width);
+    std::vector<double> out, dx(rows * width, 0);
+    for (size_t k = 0; k < taken.size(); ++k) {
+      for (uint64_t c = 0; c < width; ++c) {
+        out.push_back(values[taken[k] * width + c]);
+        dx[taken[k] * width + c] += dout[k * width + c];
+      }
+    }
+    const auto x_rows = static_cast<int64_t>(rows), columns = static_cast<int64_t>(width);
+    const auto out_rows = static_cast<int64_t>(taken.size());
+    const auto y_rows = static_cast<int64_t>(y[0].back());
+    const auto with = [&](const char* type) {
+      return std::move(OpTest(type)
+                           .Input("X", {x_rows, columns}, values)
+                           .Lod(sequences ? x : LoD{})
+                           .TensorInput("Y", Tensor::Zeros(DType::kFloat32, {y_rows}))
+                           .Lod(y));
+    };
+    SCOPED_TRACE(round);
+    with("sequence_expand")
+        .Expect("Out", {out_rows, columns}, out)
+        .ExpectLod("Out", sequences ? out_lod : LoD{});
+    with("sequence_expand_grad")
+        .Input("Out@GRAD", {out_rows, columns}, dout)
+        .Expect("X@GRAD", {x_rows, columns}, dx);
+    if (sequences) continue;
+    const Threads threads(1 + round % 3);
+    with("sequence_expand_as").Expect("Out", {out_rows, columns}, out).ExpectLod("Out", y);
+    with("sequence_expand_as_grad")
+        .Input("Out@GRAD", {out_rows, columns}, dout)
+        .Expect("X@GRAD", {x_rows, columns}, dx);
+  }
 }
 
 TEST(SequenceExpand, Constraints) {
