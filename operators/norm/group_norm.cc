@@ -5,6 +5,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/kernels/window.h>
+#include <coracle/operators/norm/norm.h>
 #include <coracle/operators/norm/norm_def.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
@@ -292,6 +293,179 @@ void GroupNormGradGradient(GradientContext& g) {
   f.Set("Scale", scale_terms);
 }
 
+// --- float32, vectorised ---
+
+// The parts of X that are done one by one while they are in the cache: a group of a sample, or,
+// where channels come last and every pixel has elements of all groups, a sample.
+struct Parts {
+  Groups groups;
+  int64_t count, channels, in_sample;  // parts; channels of one; parts of a sample
+  NormView view;                       // of one part
+  TensorArg doubles, floats;
+
+  Parts(const PrepareContext& ctx, const Shape& x) : groups(ctx, x) {
+    in_sample = groups.channels_last ? 1 : groups.count;
+    channels = groups.channels_last ? groups.channels : groups.size;
+    count = groups.batch * in_sample;
+    view = ChannelView(1, channels, groups.inner, groups.channels_last);
+  }
+  // Groups of channels first need to be alike.
+  bool AreAlike() const { return groups.channels_last || groups.channels == channels * in_sample; }
+  void MakeScratch(const PrepareContext& ctx) {
+    doubles =
+        ctx.Scratch(DType::kFloat64, {CheckedMul(count, ChannelScratch(view) + 4 * channels)});
+    floats = ctx.Scratch(DType::kFloat32, {CheckedMul(4, count, channels)});
+  }
+  // The first channel of part k.
+  int64_t FirstChannel(int64_t k) const { return k % in_sample * channels; }
+
+  // The memory of one part: `scratch` for the loops, two numbers for each channel twice, and the
+  // four factors of ChannelGradApply.
+  struct Memory {
+    double *moments, *sums, *scratch;
+    float *mean, *p, *q, *r;
+  };
+  Memory Of(Workspace& ws, int64_t k) const {
+    double* d = ws.Data<double>(doubles) + k * (ChannelScratch(view) + 4 * channels);
+    float* f = ws.Data<float>(floats) + k * 4 * channels;
+    return {
+        d, d + 2 * channels, d + 4 * channels, f, f + channels, f + 2 * channels, f + 3 * channels};
+  }
+  // body(part). Where there are fewer than threads, the loops inside of a part use these.
+  template <class Body>
+  void ForEach(Body&& body) const {
+    if (count < NumThreads()) {
+      for (int64_t k = 0; k < count; ++k) body(k);
+      return;
+    }
+    ParallelFor(count, 1 + 16384 / view.numel(), [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) body(k);
+    });
+  }
+  // body(group of the part, its first and last channel in the part, its moments).
+  template <class Body>
+  void ForGroups(const float* x, const Memory& memory, Body&& body) const {
+    double *mean = memory.moments, *variance = mean + channels;
+    ChannelMoments(view, x, memory.scratch, mean, variance);
+    for (int64_t g = 0; g < groups.count / in_sample; ++g) {
+      const int64_t first = std::min(g * groups.size, channels);
+      const int64_t last = std::min(first + groups.size, channels);
+      const double n = static_cast<double>(std::max<int64_t>(last - first, 1));
+      Moments m;
+      for (int64_t c = first; c < last; ++c) m.mean += mean[c] / n;
+      for (int64_t c = first; c < last; ++c) {
+        const double off = mean[c] - m.mean;
+        m.variance += (variance[c] + off * off) / n;
+      }
+      body(g, first, last, m);
+    }
+  }
+};
+
+// Y = Scale inv (X - mean) + Bias, by the loop of the gradient, as in instance_norm.
+Kernel GroupNormFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), scale = ctx.Input("Scale"), bias = ctx.Input("Bias");
+  const TensorArg y = ctx.Output("Y"), mean = ctx.Output("Mean"), variance = ctx.Output("Variance");
+  if (x.dtype != DType::kFloat32 || x.numel == 0) return {};
+  Parts parts(ctx, x.shape);
+  if (!parts.AreAlike()) return {};
+  parts.MakeScratch(ctx);
+  const double epsilon = static_cast<double>(ctx.Attr<float>("epsilon"));
+  return [=](Workspace& ws) {
+    const float* a = DataOrNull<const float>(ws, scale);
+    const float* b = DataOrNull<const float>(ws, bias);
+    float *means = DataOrNull<float>(ws, mean), *variances = DataOrNull<float>(ws, variance);
+    parts.ForEach([&](int64_t k) {
+      const Parts::Memory memory = parts.Of(ws, k);
+      const float* in = ws.Data<const float>(x) + k * parts.view.numel();
+      const int64_t base = parts.FirstChannel(k);
+      parts.ForGroups(in, memory, [&](int64_t g, int64_t first, int64_t last, const Moments& m) {
+        const int64_t row = k * (parts.groups.count / parts.in_sample) + g;
+        if (means) means[row] = static_cast<float>(m.mean);
+        if (variances) variances[row] = static_cast<float>(m.variance);
+        const double inv = 1 / std::sqrt(m.variance + epsilon);
+        const auto rounded = static_cast<float>(m.mean);
+        const double rest = static_cast<double>(rounded) - m.mean;
+        for (int64_t c = first; c < last; ++c) {
+          const double factor = At(a, base + c, 1) * inv;
+          memory.mean[c] = rounded;
+          memory.p[c] = 0;
+          memory.q[c] = static_cast<float>(factor);
+          memory.r[c] = static_cast<float>(At(b, base + c, 0) + rest * factor);
+        }
+      });
+      ChannelGradApply(parts.view, in, in, memory.mean, memory.p, memory.q, memory.r,
+                       ws.Data<float>(y) + k * parts.view.numel());
+    });
+  };
+}
+
+// dX = p dY + q (X - mean) + r with p = Scale inv and, S being the sum over the group's n elements,
+// q = -inv^3 S(Scale dY (X - mean)) / n, r = -inv S(Scale dY) / n.
+Kernel GroupNormGradFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), scale = ctx.Input("Scale"), dy = ctx.Input("Y@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD"), dscale = ctx.Output("Scale@GRAD");
+  const TensorArg dbias = ctx.Output("Bias@GRAD");
+  if (x.dtype != DType::kFloat32 || x.numel == 0) return {};
+  Parts parts(ctx, x.shape);
+  if (!parts.AreAlike()) return {};
+  parts.MakeScratch(ctx);
+  const double epsilon = static_cast<double>(ctx.Attr<float>("epsilon"));
+  return [=](Workspace& ws) {
+    const float* a = DataOrNull<const float>(ws, scale);
+    const int64_t channels = parts.channels;
+    parts.ForEach([&](int64_t k) {
+      const Parts::Memory memory = parts.Of(ws, k);
+      const float* in = ws.Data<const float>(x) + k * parts.view.numel();
+      const float* go = ws.Data<const float>(dy) + k * parts.view.numel();
+      const int64_t base = parts.FirstChannel(k);
+      double *sum = memory.sums, *along = sum + channels;
+      // The inverse deviations stand in the place of the channels' moments, which are not needed
+      // any more.
+      double *mean = memory.moments, *inv = mean + channels;
+      parts.ForGroups(in, memory, [&](int64_t, int64_t first, int64_t last, const Moments& m) {
+        for (int64_t c = first; c < last; ++c) {
+          memory.mean[c] = static_cast<float>(m.mean);
+          mean[c] = m.mean;
+          inv[c] = 1 / std::sqrt(m.variance + epsilon);
+        }
+      });
+      ChannelGradSums(parts.view, in, go, memory.mean, memory.scratch, sum, along);
+      for (int64_t first = 0; first < channels; first += parts.groups.size) {
+        const int64_t last = std::min(first + parts.groups.size, channels);
+        const double n = static_cast<double>((last - first) * parts.groups.inner);
+        const double rest = static_cast<double>(memory.mean[first]) - mean[first], i = inv[first];
+        double s = 0, t = 0;
+        for (int64_t c = first; c < last; ++c) {
+          along[c] += rest * sum[c];
+          s += At(a, base + c, 1) * sum[c];
+          t += At(a, base + c, 1) * along[c];
+          along[c] *= i;
+        }
+        const double q = -i * i * i * t / n;
+        for (int64_t c = first; c < last; ++c) {
+          memory.p[c] = static_cast<float>(At(a, base + c, 1) * i);
+          memory.q[c] = static_cast<float>(q);
+          memory.r[c] = static_cast<float>(-i * s / n + q * rest);
+        }
+      }
+      if (dx)
+        ChannelGradApply(parts.view, in, go, memory.mean, memory.p, memory.q, memory.r,
+                         ws.Data<float>(dx) + k * parts.view.numel());
+    });
+    for (int64_t c = 0; c < parts.groups.channels; ++c) {
+      double s = 0, t = 0;
+      for (int64_t k = c / channels; k < parts.count; k += parts.in_sample) {
+        const double* sums = parts.Of(ws, k).sums;
+        s += sums[c % channels];
+        t += sums[channels + c % channels];
+      }
+      if (dbias) ws.Data<float>(dbias)[c] = static_cast<float>(s);
+      if (dscale) ws.Data<float>(dscale)[c] = static_cast<float>(t);
+    }
+  };
+}
+
 void DeclareGroupNorm(OpDef& def) {
   def.Input("X", "[N, C, ...], or [N, ..., C] for NHWC")
       .OptionalInput("Scale", "[C]; 1 when absent")
@@ -324,7 +498,8 @@ void RegisterGroupNorm(OpRegistry& ops) {
               .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
               .Infer(InferGroupNorm)
               .GradientOp({"X", "Scale", "Bias"})
-              .Reference(GroupNorm<float>, GroupNorm<double>));
+              .Reference(GroupNorm<float>, GroupNorm<double>)
+              .Fast(GroupNormFast));
   ops.Add(OpDef("group_norm_grad")
               .Doc("Gradient of group_norm. With xh the normalised X, h = Scale Y@GRAD and means "
                    "over a group: X@GRAD = (h - mean(h) - xh mean(h xh)) / sqrt(variance + "
@@ -341,7 +516,8 @@ void RegisterGroupNorm(OpRegistry& ops) {
               .NoGradientTo({"Bias"})
               .Gradient(GroupNormGradGradient)
               .Infer(InferGroupNormGrad)
-              .Reference(GroupNormGrad<float>, GroupNormGrad<double>));
+              .Reference(GroupNormGrad<float>, GroupNormGrad<double>)
+              .Fast(GroupNormGradFast));
 }
 
 }  // namespace coracle

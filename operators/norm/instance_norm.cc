@@ -1,3 +1,4 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -6,6 +7,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -134,6 +136,43 @@ double ParamAt(const float* values, int64_t c, double absent) {
   return values ? static_cast<double>(values[c]) : absent;
 }
 
+// body(rows, first row) for parts of the rows that fit into the cache, where all that is done with
+// them finds them.
+template <class Body>
+void ForRowParts(const NormView& v, Body&& body) {
+  const int64_t rows = 1 + 16384 / v.size, parts = (v.groups + rows - 1) / rows;
+  ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      NormView part = v;
+      part.groups = std::min(rows, v.groups - k * rows);
+      body(part, k * rows);
+    }
+  });
+}
+
+// Memory for ForRowParts: part's begins at that of its first row.
+struct PartScratch {
+  TensorArg doubles, factors;
+  int64_t rows, of_row;
+
+  PartScratch(const PrepareContext& ctx, const NormView& v)
+      : rows(v.groups), of_row(ChannelScratch(v) / v.groups) {
+    doubles = ctx.Scratch(DType::kFloat64, {ChannelScratch(v)});
+    factors = ctx.Scratch(DType::kFloat32, {4 * v.groups});
+  }
+  double* Sums(Workspace& ws, int64_t first) const {
+    return ws.Data<double>(doubles) + first * of_row;
+  }
+  // mean, p, q and b of ChannelGradApply for a row and all that follow.
+  struct Factors {
+    float *mean, *p, *q, *b;
+  };
+  Factors Of(Workspace& ws, int64_t first) const {
+    float* f = ws.Data<float>(factors) + first;
+    return {f, f + rows, f + 2 * rows, f + 3 * rows};
+  }
+};
+
 // Y = Scale inv (X - mean) + Bias, by the loop of the gradient: Scale inv X + (Bias - Scale inv
 // mean) would lose digits where a row is far from zero or constant.
 Kernel InstanceNormFast(const PrepareContext& ctx) {
@@ -142,27 +181,28 @@ Kernel InstanceNormFast(const PrepareContext& ctx) {
   if (stats.x.dtype != DType::kFloat32 || v.numel() == 0) return {};
   const SavedOutputs saved(ctx);
   const TensorArg scale = ctx.Input("Scale"), bias = ctx.Input("Bias"), y = ctx.Output("Y");
-  const TensorArg sums = ctx.Scratch(DType::kFloat64, {ChannelScratch(v)});
-  const TensorArg factors = ctx.Scratch(DType::kFloat32, {4 * v.groups});
+  const PartScratch scratch(ctx, v);
   return [=](Workspace& ws) {
-    const int64_t n = v.groups;
-    const float* x = ws.Data<const float>(stats.x);
-    double* s = ws.Data<double>(stats.stats);
-    ChannelMoments(v, x, ws.Data<double>(sums), s, s + n);
-    stats.InvertVariance(ws);
-    float *mean = ws.Data<float>(factors), *p = mean + n, *q = mean + 2 * n, *b = mean + 3 * n;
-    for (int64_t r = 0; r < n; ++r) {
-      const double factor =
-          ParamAt(DataOrNull<const float>(ws, scale), v.Param(r, 0), 1) * s[n + r];
-      mean[r] = static_cast<float>(s[r]);
-      p[r] = 0;
-      q[r] = static_cast<float>(factor);
-      const double rest = static_cast<double>(mean[r]) - s[r];  // the rounding of the mean
-      b[r] = static_cast<float>(ParamAt(DataOrNull<const float>(ws, bias), v.Param(r, 0), 0) +
-                                rest * factor);
-    }
-    saved.Write<float>(ws, s, n);
-    ChannelGradApply(v, x, x, mean, p, q, b, ws.Data<float>(y));
+    double *s = ws.Data<double>(stats.stats), *inv = s + v.groups;
+    const float* a = DataOrNull<const float>(ws, scale);
+    const float* c = DataOrNull<const float>(ws, bias);
+    ForRowParts(v, [&](const NormView& part, int64_t first) {
+      const float* x = ws.Data<const float>(stats.x) + first * v.size;
+      const PartScratch::Factors f = scratch.Of(ws, first);
+      ChannelMoments(part, x, scratch.Sums(ws, first), s + first, inv + first);
+      for (int64_t i = 0; i < part.groups; ++i) {
+        const int64_t r = first + i;
+        inv[r] = 1 / std::sqrt(inv[r] + stats.epsilon);
+        const double factor = ParamAt(a, v.Param(r, 0), 1) * inv[r];
+        f.mean[i] = static_cast<float>(s[r]);
+        f.p[i] = 0;
+        f.q[i] = static_cast<float>(factor);
+        const double rest = static_cast<double>(f.mean[i]) - s[r];  // the rounding of the mean
+        f.b[i] = static_cast<float>(ParamAt(c, v.Param(r, 0), 0) + rest * factor);
+      }
+      ChannelGradApply(part, x, x, f.mean, f.p, f.q, f.b, ws.Data<float>(y) + first * v.size);
+    });
+    saved.Write<float>(ws, s, v.groups);
   };
 }
 
@@ -193,31 +233,33 @@ Kernel InstanceNormGradFast(const PrepareContext& ctx) {
   const NormView v = stats.view;
   if (stats.x.dtype != DType::kFloat32 || v.numel() == 0) return {};
   const NormGradSlots slots(ctx);
-  const TensorArg chunks = ctx.Scratch(DType::kFloat64, {ChannelScratch(v)});
+  const PartScratch scratch(ctx, v);
   const TensorArg totals = ctx.Scratch(DType::kFloat64, {2 * v.groups});
-  const TensorArg factors = ctx.Scratch(DType::kFloat32, {4 * v.groups});
   return [=](Workspace& ws) {
-    const int64_t n = v.groups;
-    const double *s = stats.Read(ws), *inv = s + n;
+    const double *s = stats.Read(ws), *inv = s + v.groups;
     const NormGradArgs<float> a = slots.Args<float>(ws, s, inv);
-    double *sum_dy = ws.Data<double>(totals), *sum_dyx = sum_dy + n;
-    float *mean = ws.Data<float>(factors), *p = mean + n, *q = mean + 2 * n, *b = mean + 3 * n;
-    for (int64_t r = 0; r < n; ++r) mean[r] = static_cast<float>(s[r]);
-    ChannelGradSums(v, a.x, a.dy, mean, ws.Data<double>(chunks), sum_dy, sum_dyx);
-    // The sums are about the mean as it is rounded to a float.
-    for (int64_t r = 0; r < n; ++r) sum_dyx[r] += sum_dy[r] * (static_cast<double>(mean[r]) - s[r]);
+    double *sum_dy = ws.Data<double>(totals), *sum_dyx = sum_dy + v.groups;
+    const double size = static_cast<double>(v.size);
+    ForRowParts(v, [&](const NormView& part, int64_t first) {
+      const float *x = a.x + first * v.size, *dy = a.dy + first * v.size;
+      const PartScratch::Factors f = scratch.Of(ws, first);
+      for (int64_t i = 0; i < part.groups; ++i) f.mean[i] = static_cast<float>(s[first + i]);
+      ChannelGradSums(part, x, dy, f.mean, scratch.Sums(ws, first), sum_dy + first,
+                      sum_dyx + first);
+      for (int64_t i = 0; i < part.groups; ++i) {
+        const int64_t r = first + i;
+        const double rest = static_cast<double>(f.mean[i]) - s[r];  // the rounding of the mean
+        sum_dyx[r] += sum_dy[r] * rest;
+        const double factor = ParamAt(a.scale, v.Param(r, 0), 1) * inv[r];
+        f.p[i] = static_cast<float>(factor);
+        f.q[i] = static_cast<float>(-factor * inv[r] * inv[r] * sum_dyx[r] / size);
+        f.b[i] =
+            static_cast<float>(-factor * sum_dy[r] / size + static_cast<double>(f.q[i]) * rest);
+      }
+      if (a.dx) ChannelGradApply(part, x, dy, f.mean, f.p, f.q, f.b, a.dx + first * v.size);
+    });
     SumRows(v, a.dscale, [&](int64_t r) { return sum_dyx[r] * inv[r]; });
     SumRows(v, a.dbias, [&](int64_t r) { return sum_dy[r]; });
-    if (!a.dx) return;
-    const double size = static_cast<double>(v.size);
-    for (int64_t r = 0; r < n; ++r) {
-      const double factor = ParamAt(a.scale, v.Param(r, 0), 1) * inv[r];
-      p[r] = static_cast<float>(factor);
-      q[r] = static_cast<float>(-factor * inv[r] * inv[r] * sum_dyx[r] / size);
-      b[r] = static_cast<float>(-factor * sum_dy[r] / size +
-                                static_cast<double>(q[r]) * (static_cast<double>(mean[r]) - s[r]));
-    }
-    ChannelGradApply(v, a.x, a.dy, mean, p, q, b, a.dx);
   };
 }
 

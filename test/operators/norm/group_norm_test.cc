@@ -1,4 +1,6 @@
 #include <cmath>
+#include <numeric>
+#include <random>
 
 #include "../../op_test.h"
 #include "../inferred_shape.h"
@@ -70,6 +72,58 @@ TEST(GroupNorm, HigherGradients) {
       .NoOutput("Variance")
       .RandomInput("X", {2, 4, 2, 2})
       .CheckSecondGradient({"X"});
+}
+
+TEST(GroupNorm, FastAgainstReference) {
+  std::mt19937 random(4);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  for (int trial = 0; trial < 60; ++trial) {
+    const bool last = pick(0, 1) == 1;
+    const int64_t channels = pick(1, 40), h = pick(0, 6) * pick(0, 9), w = pick(1, 7);
+    const int32_t groups = pick(0, 2) ? std::gcd(pick(1, 40), channels) : pick(1, channels);
+    const Shape shape =
+        last ? Shape{pick(1, 4), h, w, channels} : Shape{pick(1, 4), channels, h, w};
+    SCOPED_TRACE(::testing::Message() << groups << " groups of " << shape.ToString());
+    OpTest test = Norm(groups, last ? "NHWC" : "NCHW", 1e-3f);
+    test.NoOutput("Mean").NoOutput("Variance").RandomInput("X", shape);
+    if (pick(0, 2)) test.RandomInput("Scale", {channels});
+    if (pick(0, 2)) test.RandomInput("Bias", {channels});
+    test.CheckFast();
+  }
+  for (const std::string layout : {"NCHW", "NHWC"}) {
+    Norm(4, layout, 1e-5f)
+        .NoOutput("Mean")
+        .NoOutput("Variance")
+        .RandomInput("X", layout == "NCHW" ? Shape{1, 8, 120, 130} : Shape{1, 120, 130, 8})
+        .RandomInput("Scale", {8})
+        .RandomInput("Bias", {8})
+        .CheckFast(1e-3);  // sums of 31200 elements that nearly cancel
+  }
+}
+
+// Groups far from zero, whose channels have means of their own.
+TEST(GroupNorm, FastKeepsDigits) {
+  for (const std::string layout : {"NCHW", "NHWC"}) {
+    constexpr int64_t kChannels = 4, kPixels = 900;
+    const bool last = layout == "NHWC";
+    Tensor x(DType::kFloat32, last ? Shape{1, kPixels, kChannels} : Shape{1, kChannels, kPixels});
+    std::mt19937 random(5);
+    std::uniform_real_distribution<float> draw(-1, 1);
+    for (int64_t c = 0; c < kChannels; ++c) {
+      for (int64_t i = 0; i < kPixels; ++i) {
+        const float centre = 1000.f + 2 * static_cast<float>(c);
+        x.data<float>()[last ? i * kChannels + c : c * kPixels + i] =
+            i == 0 ? 0 : centre + draw(random);
+      }
+    }
+    OpTest test = Norm(2, layout, 1e-5f);
+    test.TensorInput("X", x);
+    const Tensor fast = test.Output("Y"), slow = test.Output("Y", KernelMode::kReference);
+    for (int64_t i = 0; i < x.numel(); ++i)
+      ASSERT_NEAR(fast.data<float>()[i], slow.data<float>()[i], 1e-4f) << i;
+  }
 }
 
 TEST(GroupNorm, UnknownDimsWhileBuilding) {
