@@ -8,6 +8,7 @@
 #include <coracle/operators/rules/output_grad.h>
 
 #include <algorithm>
+#include <type_traits>
 
 namespace coracle {
 namespace {
@@ -40,15 +41,31 @@ AxisView GroupsOf(const PrepareContext& ctx) {
   return {view.outer * (view.n / groups), groups, view.inner};
 }
 
-// The first of the largest; a nan beats everything.
+// Whether `value` replaces `top`, the largest so far: a nan beats everything but a nan.
 template <class T>
-int64_t FirstMax(const T* x, int64_t n, int64_t stride) {
-  int64_t best = 0;
-  for (int64_t i = 1; i < n; ++i) {
-    const T value = x[i * stride], top = x[best * stride];
-    if (value > top || (value != value && top == top)) best = i;
-  }
-  return best * stride;
+bool Beats(T value, T top) {
+  return (value > top) | ((value != value) & (top == top));
+}
+
+// Calls body(first element of Out, first element of X, number, step) for blocks of lines, which
+// begin `step` apart.
+constexpr int64_t kBlock = 256;
+template <class Body>
+void ForEachBlock(const AxisView& view, Body&& body) {
+  const bool last = view.inner == 1;  // the lines lie one after the other
+  const int64_t outer = last ? 1 : view.outer, inner = last ? view.outer : view.inner;
+  const int64_t blocks = (inner + kBlock - 1) / kBlock;
+  const int64_t work = std::max<int64_t>(1, view.n * std::min(kBlock, inner));
+  ParallelFor(outer * blocks, 1 + 16384 / work, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % blocks * kBlock, size = std::min(kBlock, inner - first);
+      if (last)
+        body(first, first * view.n, size, view.n);
+      else
+        body(i / blocks * inner + first, i / blocks * view.n * inner + first, size,
+             std::integral_constant<int64_t, 1>());
+    }
+  });
 }
 
 template <class T>
@@ -58,8 +75,14 @@ KernelOf<T> MaxoutReference(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
-    ForEachLine(view, [&](int64_t line, int64_t at) {
-      o[line] = in[at + FirstMax(in + at, view.n, view.inner)];
+    ForEachBlock(view, [&](int64_t line, int64_t at, int64_t size, auto step) {
+      T* top = o + line;
+      for (int64_t i = 0; i < size; ++i) top[i] = in[at + i * step];
+      for (int64_t g = 1; g < view.n; ++g) {
+        const T* value = in + at + g * view.inner;
+        for (int64_t i = 0; i < size; ++i)
+          top[i] = Beats(value[i * step], top[i]) ? value[i * step] : top[i];
+      }
     });
   };
 }
@@ -71,9 +94,23 @@ KernelOf<T> MaxoutGradReference(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const T *in = ws.Data<const T>(x), *d = ws.Data<const T>(dout);
     T* o = ws.Data<T>(dx);
-    ForEachLine(view, [&](int64_t line, int64_t at) {
-      for (int64_t i = 0; i < view.n; ++i) o[at + i * view.inner] = T(0);
-      o[at + FirstMax(in + at, view.n, view.inner)] = d[line];
+    ForEachBlock(view, [&](int64_t line, int64_t at, int64_t size, auto step) {
+      // The first of the largest.
+      T top[kBlock];
+      int32_t best[kBlock] = {};
+      for (int64_t i = 0; i < size; ++i) top[i] = in[at + i * step];
+      for (int64_t g = 1; g < view.n; ++g) {
+        const T* value = in + at + g * view.inner;
+        for (int64_t i = 0; i < size; ++i) {
+          const bool beats = Beats(value[i * step], top[i]);
+          top[i] = beats ? value[i * step] : top[i];
+          best[i] = beats ? static_cast<int32_t>(g) : best[i];
+        }
+      }
+      for (int64_t g = 0; g < view.n; ++g) {
+        T* to = o + at + g * view.inner;
+        for (int64_t i = 0; i < size; ++i) to[i * step] = best[i] == g ? d[line + i] : T(0);
+      }
     });
   };
 }

@@ -67,17 +67,26 @@ Layout LayoutOf(const PrepareContext& ctx, const Shape& in, const Shape& out, in
           ModeOf(ctx.Attr<std::string>("mode"))};
 }
 
-// Calls f(offset in X or -1, offset in Out) for every pixel of plane p.
-template <class F>
-void ForPixels(const Layout& l, int64_t p, F&& f) {
+// Calls inside(first element of X, first of Out, number) for the elements of plane p that stand
+// between the paddings of a row, and around(first element of X or -1, first of Out, number) for the
+// pixels in the paddings.
+template <class Inside, class Around>
+void ForRows(const Layout& l, int64_t p, Inside&& inside, Around&& around) {
   for (int64_t i = 0; i < l.h.out; ++i) {
     const int64_t row = PadSource(l.h, i, l.mode);
-    for (int64_t j = 0; j < l.w.out; ++j) {
-      const int64_t column = PadSource(l.w, j, l.mode);
-      const int64_t from =
-          row < 0 || column < 0 ? -1 : ((p * l.h.in + row) * l.w.in + column) * l.pixel;
-      f(from, ((p * l.h.out + i) * l.w.out + j) * l.pixel);
-    }
+    const int64_t from = (p * l.h.in + row) * l.w.in, to = (p * l.h.out + i) * l.w.out;
+    const auto pixels = [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) {
+        const int64_t column = PadSource(l.w, j, l.mode);
+        around(row < 0 || column < 0 ? -1 : (from + column) * l.pixel, (to + j) * l.pixel, l.pixel);
+      }
+    };
+    pixels(0, l.w.before);
+    if (row < 0)
+      around(-1, (to + l.w.before) * l.pixel, l.w.in * l.pixel);
+    else
+      inside(from * l.pixel, (to + l.w.before) * l.pixel, l.w.in * l.pixel);
+    pixels(l.w.before + l.w.in, l.w.out);
   }
 }
 
@@ -115,9 +124,11 @@ KernelOf<T> Pad(const PrepareContext& ctx) {
     const int64_t work = l.h.out * l.w.out * l.pixel;
     ParallelFor(l.planes, 1 + 16384 / work, [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
-        ForPixels(l, p, [&](int64_t from, int64_t to) {
-          for (int64_t c = 0; c < l.pixel; ++c) o[to + c] = from < 0 ? value : in[from + c];
-        });
+        ForRows(
+            l, p, [&](int64_t from, int64_t to, int64_t n) { std::copy_n(in + from, n, o + to); },
+            [&](int64_t from, int64_t to, int64_t n) {
+              for (int64_t c = 0; c < n; ++c) o[to + c] = from < 0 ? value : in[from + c];
+            });
       }
     });
   };
@@ -140,9 +151,10 @@ KernelOf<T> PadGrad(const PrepareContext& ctx) {
     const int64_t work = l.h.out * l.w.out * l.pixel;
     ParallelFor(l.planes, 1 + 16384 / work, [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
-        ForPixels(l, p, [&](int64_t from, int64_t to) {
-          for (int64_t c = 0; c < l.pixel && from >= 0; ++c) o[from + c] += g[to + c];
-        });
+        const auto add = [&](int64_t from, int64_t to, int64_t n) {
+          for (int64_t c = 0; c < n && from >= 0; ++c) o[from + c] += g[to + c];
+        };
+        ForRows(l, p, add, add);
       }
     });
   };

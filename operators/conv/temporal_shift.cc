@@ -1,3 +1,4 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -63,11 +64,14 @@ Kernel Shift(const PrepareContext& ctx, const TensorArg& in, const TensorArg& ou
   return [=](Workspace& ws) {
     const char* from = ws.Data<const char>(in);
     char* to = ws.Data<char>(out);
-    for (int64_t frame = 0; frame < l.frames; ++frame) {
-      ShiftPart(l, frame, -direction, 0, l.back, size, from, to);
-      ShiftPart(l, frame, direction, l.back, l.ahead, size, from, to);
-      ShiftPart(l, frame, 0, l.ahead, l.channels, size, from, to);
-    }
+    ParallelFor(l.frames, 1 + 65536 / (l.outer * l.channels * l.inner),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t frame = begin; frame < end; ++frame) {
+                    ShiftPart(l, frame, -direction, 0, l.back, size, from, to);
+                    ShiftPart(l, frame, direction, l.back, l.ahead, size, from, to);
+                    ShiftPart(l, frame, 0, l.ahead, l.channels, size, from, to);
+                  }
+                });
   };
 }
 

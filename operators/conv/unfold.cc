@@ -53,18 +53,28 @@ struct Patches {
   Patches(const PrepareContext& ctx, const Shape& x)
       : planes(x[0] * x[1]), h(AxisOf(ctx, 0, x[2])), w(AxisOf(ctx, 1, x[3])) {}
 
-  // Calls f(element of X, or -1 in the padding, element of Y) for a channel of an image.
+  // The places x of a row of windows that read a column of X at tap `tap`; the others are padding.
+  struct Inside {
+    int64_t begin, end, first;  // the column of place x is first + x * stride
+  };
+  Inside InsideOf(int64_t tap) const {
+    const int64_t first = tap * w.dilation - w.before;
+    const auto places = [&](int64_t columns) {  // below a number of columns
+      return columns <= first ? 0 : std::min((columns - first + w.stride - 1) / w.stride, w.out);
+    };
+    return {places(0), places(w.in), first};
+  }
+
+  // Calls f(first element of a row of X, or -1 in the padding, inside, first element of a row of Y)
+  // for all rows of Y of a channel of an image.
   template <class F>
-  void ForPlane(int64_t p, F&& f) const {
+  void ForRows(int64_t p, F&& f) const {
     int64_t to = p * h.kernel * w.kernel * h.out * w.out;
     for (int64_t k = 0; k < h.kernel * w.kernel; ++k) {
-      for (int64_t y = 0; y < h.out; ++y) {
+      const Inside inside = InsideOf(k % w.kernel);
+      for (int64_t y = 0; y < h.out; ++y, to += w.out) {
         const int64_t row = h.Start(y) + k / w.kernel * h.dilation;
-        for (int64_t x = 0; x < w.out; ++x, ++to) {
-          const int64_t column = w.Start(x) + k % w.kernel * w.dilation;
-          const bool inside = row >= 0 && row < h.in && column >= 0 && column < w.in;
-          f(inside ? (p * h.in + row) * w.in + column : int64_t{-1}, to);
-        }
+        f(row >= 0 && row < h.in ? (p * h.in + row) * w.in : int64_t{-1}, inside, to);
       }
     }
   }
@@ -83,8 +93,22 @@ KernelOf<T> Unfold(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T* out = ws.Data<T>(y);
+    const int64_t width = patches.w.out, stride = patches.w.stride;
     patches.ForEach([&](int64_t p) {
-      patches.ForPlane(p, [&](int64_t from, int64_t to) { out[to] = from < 0 ? T(0) : in[from]; });
+      patches.ForRows(p, [&](int64_t from, const Patches::Inside& inside, int64_t at) {
+        T* to = out + at;
+        if (from < 0) return void(std::fill_n(to, width, T(0)));
+        const T* row = in + from;
+        const int64_t first = inside.first;
+        std::fill(to, to + inside.begin, T(0));
+        if (stride == 1) {
+          if (inside.begin < inside.end)
+            std::copy(row + first + inside.begin, row + first + inside.end, to + inside.begin);
+        } else {
+          for (int64_t x = inside.begin; x < inside.end; ++x) to[x] = row[first + x * stride];
+        }
+        std::fill(to + inside.end, to + width, T(0));
+      });
     });
   };
 }
@@ -99,8 +123,16 @@ KernelOf<T> UnfoldGrad(const PrepareContext& ctx) {
     const int64_t plane = patches.h.in * patches.w.in;
     patches.ForEach([&](int64_t p) {
       std::fill_n(to + p * plane, plane, T(0));
-      patches.ForPlane(p, [&](int64_t at, int64_t from) {
-        if (at >= 0) to[at] += g[from];
+      patches.ForRows(p, [&](int64_t at, const Patches::Inside& inside, int64_t from) {
+        if (at < 0) return;
+        T* row = to + at;
+        const int64_t first = inside.first, stride = patches.w.stride;
+        if (stride == 1) {
+          for (int64_t x = inside.begin; x < inside.end; ++x) row[first + x] += g[from + x];
+        } else {
+          for (int64_t x = inside.begin; x < inside.end; ++x)
+            row[first + x * stride] += g[from + x];
+        }
       });
     });
   };

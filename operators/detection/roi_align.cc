@@ -47,14 +47,38 @@ class RoiAlign {
         aligned_(ctx.Attr<bool>("aligned")),
         scale_(ctx.Attr<float>("spatial_scale")) {}
 
-  // visit(element of Out, element of X, weight): Out is the sum of weight * X. All visits of an
-  // element of Out follow one another.
+  // Some samples of a bin: the sum of weight[i] times element at[i] of a plane of X.
+  struct Taps {
+    static constexpr int64_t kSize = 256;
+    int64_t size = 0;
+    int64_t at[kSize];
+    double weight[kSize];
+  };
+
+  // visit(element of Out, plane of X, taps): Out is the sum of weight * X. All visits of an element
+  // of Out follow one another. A thread has some channels.
   template <class Visit>
   void ForEach(Workspace& ws, const Visit& visit) const {
     const std::vector<int64_t> image_of = images_(ws);
     const Reals rois(ws, rois_);
     const int64_t area = x_.shape[2] * x_.shape[3];
     if (area == 0) return;
+    // At least once, to check the RoIs.
+    if (channels() == 0) return ForChannels(image_of, rois, 0, 0, visit);
+    const int64_t work = std::max<int64_t>(1, rois_.shape[0] * height_ * width_);
+    ParallelFor(channels(), 8 + 16384 / work, [&](int64_t begin, int64_t end) {
+      ForChannels(image_of, rois, begin, end, visit);
+    });
+  }
+  int64_t channels() const { return x_.shape[1]; }
+  int64_t area() const { return x_.shape[2] * x_.shape[3]; }
+
+ private:
+  static constexpr double kMostSamples = 1 << 24;
+
+  template <class Visit>
+  void ForChannels(const std::vector<int64_t>& image_of, const Reals& rois, int64_t begin,
+                   int64_t end, const Visit& visit) const {
     for (int64_t r = 0; r < rois_.shape[0]; ++r) {
       const Box box = Scaled(ReadBox(rois, 4 * r), scale_);
       const double shift = aligned_ ? 0.5 : 0;
@@ -63,20 +87,24 @@ class RoiAlign {
       const double samples = static_cast<double>(y.samples) * static_cast<double>(x.samples);
       finite_.Require(std::isfinite(y.bin + x.bin) && samples <= kMostSamples, "RoI", r, "samples",
                       samples);
-      for (int64_t bin = 0; bin < height_ * width_; ++bin)
-        VisitBin(y, x, bin, image_of[static_cast<size_t>(r)], r, visit);
+      for (int64_t bin = 0; bin < height_ * width_; ++bin) {
+        VisitBin(y, x, bin, [&](const Taps& taps) {
+          const int64_t image = image_of[static_cast<size_t>(r)];
+          for (int64_t c = begin; c < end; ++c) {
+            visit((r * channels() + c) * height_ * width_ + bin, (image * channels() + c) * area(),
+                  taps);
+          }
+        });
+      }
     }
   }
-  int64_t channels() const { return x_.shape[1]; }
 
- private:
-  static constexpr double kMostSamples = 1 << 24;
-
-  template <class Visit>
-  void VisitBin(const Axis& y, const Axis& x, int64_t bin, int64_t image, int64_t r,
-                const Visit& visit) const {
+  // Calls f(taps) for all samples of a bin.
+  template <class F>
+  void VisitBin(const Axis& y, const Axis& x, int64_t bin, const F& f) const {
     const int64_t rows = x_.shape[2], columns = x_.shape[3];
     const double count = static_cast<double>(std::max<int64_t>(y.samples * x.samples, 1));
+    Taps taps;
     for (int64_t i = 0; i < y.samples; ++i) {
       CheckTimeLimit("aligning regions");
       double py = y.At(bin / width_, i);
@@ -84,14 +112,16 @@ class RoiAlign {
       for (int64_t j = 0; j < x.samples; ++j) {
         double px = x.At(bin % width_, j);
         if (!MoveInside(&px, columns)) continue;
-        const PlaneWeights b = BilinearAt(py, px, rows, columns);
-        for (int64_t c = 0; c < channels(); ++c) {
-          const int64_t plane = (image * channels() + c) * rows * columns;
-          const int64_t out = (r * channels() + c) * height_ * width_ + bin;
-          b.ForEach(columns, [&](int64_t at, double w) { visit(out, plane + at, w / count); });
-        }
+        BilinearAt(py, px, rows, columns).ForEach(columns, [&](int64_t at, double w) {
+          taps.at[taps.size] = at;
+          taps.weight[taps.size++] = w / count;
+        });
+        if (taps.size + 4 <= Taps::kSize) continue;
+        f(taps);
+        taps.size = 0;
       }
     }
+    f(taps);
   }
 
   TensorArg x_, rois_;
@@ -110,8 +140,10 @@ KernelOf<T> Align(const PrepareContext& ctx) {
     const T* from = ws.Data<const T>(x);
     T* to = ws.Data<T>(out);
     std::fill_n(to, out.numel, T(0));
-    align.ForEach(ws,
-                  [&](int64_t o, int64_t i, double w) { to[o] += static_cast<T>(w) * from[i]; });
+    align.ForEach(ws, [&](int64_t o, int64_t plane, const RoiAlign::Taps& taps) {
+      for (int64_t i = 0; i < taps.size; ++i)
+        to[o] += static_cast<T>(taps.weight[i]) * from[plane + taps.at[i]];
+    });
   };
 }
 
@@ -123,8 +155,10 @@ KernelOf<T> AlignGrad(const PrepareContext& ctx) {
     const T* from = ws.Data<const T>(dout);
     T* to = ws.Data<T>(dx);
     std::fill_n(to, dx.numel, T(0));
-    align.ForEach(ws,
-                  [&](int64_t o, int64_t i, double w) { to[i] += static_cast<T>(w) * from[o]; });
+    align.ForEach(ws, [&](int64_t o, int64_t plane, const RoiAlign::Taps& taps) {
+      for (int64_t i = 0; i < taps.size; ++i)
+        to[plane + taps.at[i]] += static_cast<T>(taps.weight[i]) * from[o];
+    });
   };
 }
 

@@ -19,52 +19,76 @@ void CheckLrn(const InferContext& ctx) {
   ctx.Require("C2", n > 0 && n % 2 == 1, n);
 }
 
-// Rows of channels: element c of row r is at (r / inner * channels + c) * inner + r % inner.
-struct Rows {
-  int64_t count, channels, inner, half;
-  double k, alpha, beta;
+// x^-beta.
+struct Power {
+  double beta;
+  double operator()(double x) const {
+    return beta == 0.75 ? 1 / (std::sqrt(x) * std::sqrt(std::sqrt(x))) : std::pow(x, -beta);
+  }
+};
 
-  Rows(const PrepareContext& ctx, const Shape& x) {
+// X as [outer, channels, inner]; the windows go over the channels.
+struct Windows {
+  static constexpr int64_t kBlock = 128;
+
+  int64_t outer, channels, inner, half;
+  double k, alpha, beta;
+  Power power;
+
+  Windows(const PrepareContext& ctx, const Shape& x) {
     const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"));
     channels = x[layout.channel()];
-    inner = layout.channels_last ? 1 : x[2] * x[3];
-    count = x[0] * x[layout.height()] * x[layout.width()];
+    const int64_t area = x[layout.height()] * x[layout.width()];
+    inner = layout.channels_last ? 1 : area;
+    outer = layout.channels_last ? x[0] * area : x[0];
     half = (ctx.Attr<int32_t>("n") - 1) / 2;
     k = static_cast<double>(ctx.Attr<float>("k"));
     alpha = static_cast<double>(ctx.Attr<float>("alpha"));
     beta = static_cast<double>(ctx.Attr<float>("beta"));
+    power = {beta};
   }
-  int64_t At(int64_t r, int64_t c) const { return (r / inner * channels + c) * inner + r % inner; }
-  // Calls f(offset, sum of g(offset) over the channels around it) for all elements.
+  // Calls f(offset, sum of g(offset) over the channels around it) for all elements, by blocks of
+  // neighbours: elements of one channel, or all channels of a pixel.
   template <class G, class F>
   void ForEach(G&& g, F&& f) const {
-    ParallelFor(count, 1 + 2048 / (1 + channels), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        for (int64_t c = 0; c < channels; ++c) {
-          double sum = 0;
-          const int64_t last = std::min(c + half, channels - 1);
-          for (int64_t j = std::max<int64_t>(c - half, 0); j <= last; ++j) sum += g(At(r, j));
-          f(At(r, c), sum);
-        }
-      }
-    });
+    const bool last = inner == 1;
+    const int64_t row = last ? channels : inner, rows = last ? outer : outer * channels;
+    const int64_t blocks = (row + kBlock - 1) / kBlock;
+    ParallelFor(rows * blocks, 1 + 4096 / std::clamp<int64_t>(row, 1, kBlock),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    const int64_t r = i / blocks, first = i % blocks * kBlock;
+                    const int64_t n = std::min(kBlock, row - first), at = r * row + first;
+                    const int64_t c = last ? first : r % channels;
+                    double sums[kBlock] = {};
+                    const int64_t below = std::min(half, last ? c + n - 1 : c);
+                    const int64_t above = std::min(half, channels - 1 - c);
+                    for (int64_t j = -below; j <= above; ++j) {
+                      // Channels last: the elements whose neighbour is in the pixel.
+                      const int64_t from = last ? std::max<int64_t>(0, -j - c) : 0;
+                      const int64_t to = last ? std::min(n, channels - c - j) : n;
+                      for (int64_t e = from; e < to; ++e) sums[e] += g(at + e + j * inner);
+                    }
+                    for (int64_t e = 0; e < n; ++e) f(at + e, sums[e]);
+                  }
+                });
   }
 };
 
 template <class T>
 KernelOf<T> Lrn(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), mid = ctx.Output("MidOut");
-  const Rows rows(ctx, x.shape);
+  const Windows windows(ctx, x.shape);
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T *o = ws.Data<T>(out), *m = ws.Data<T>(mid);
     const auto squared = [&](int64_t i) {
       return static_cast<double>(in[i]) * static_cast<double>(in[i]);
     };
-    rows.ForEach(squared, [&](int64_t i, double sum) {
-      const double scale = rows.k + rows.alpha * sum;
+    windows.ForEach(squared, [&](int64_t i, double sum) {
+      const double scale = windows.k + windows.alpha * sum;
       m[i] = static_cast<T>(scale);
-      o[i] = static_cast<T>(static_cast<double>(in[i]) * std::pow(scale, -rows.beta));
+      o[i] = static_cast<T>(static_cast<double>(in[i]) * windows.power(scale));
     });
   };
 }
@@ -76,19 +100,19 @@ KernelOf<T> LrnGrad(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), mid = ctx.Input("MidOut");
   const TensorArg dout = ctx.Input("Out@GRAD"), dmid = ctx.Input("MidOut@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
-  const Rows rows(ctx, x.shape);
+  const Windows windows(ctx, x.shape);
   return [=](Workspace& ws) {
     const T *in = ws.Data<const T>(x), *o = ws.Data<const T>(out), *m = ws.Data<const T>(mid);
     const T *g = ws.Data<const T>(dout), *h = dmid ? ws.Data<const T>(dmid) : nullptr;
     T* to = ws.Data<T>(dx);
     const auto share = [&](int64_t k) {
       const double through = static_cast<double>(g[k]) * static_cast<double>(o[k]);
-      return (h ? static_cast<double>(h[k]) : 0) - rows.beta * through / static_cast<double>(m[k]);
+      return (h ? static_cast<double>(h[k]) : 0) -
+             windows.beta * through / static_cast<double>(m[k]);
     };
-    rows.ForEach(share, [&](int64_t i, double sum) {
-      const double own =
-          static_cast<double>(g[i]) * std::pow(static_cast<double>(m[i]), -rows.beta);
-      to[i] = static_cast<T>(own + 2 * rows.alpha * static_cast<double>(in[i]) * sum);
+    windows.ForEach(share, [&](int64_t i, double sum) {
+      const double own = static_cast<double>(g[i]) * windows.power(static_cast<double>(m[i]));
+      to[i] = static_cast<T>(own + 2 * windows.alpha * static_cast<double>(in[i]) * sum);
     });
   };
 }

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "../../op_test.h"
 #include "../gradient_of.h"
@@ -33,6 +35,36 @@ TEST(Maxout, Gradients) {
   for (int32_t axis : {1, 3, -1}) {
     OpTest test = Groups(2, axis);
     test.RandomInput("X", {2, 4, 3, 4}).CheckGradient({"X"}).CheckHigherGradients();
+  }
+}
+
+// More lines than a block has: channel c of Out is the largest of two neighbours.
+TEST(Maxout, LongLines) {
+  for (const bool last : {false, true}) {
+    constexpr int64_t kPixels = 300;
+    std::vector<double> x, out, dx;
+    const auto value = [](int64_t c, int64_t i) {
+      return static_cast<double>((i * 7 + c * 5) % 11);
+    };
+    for (int64_t at = 0; at < 4 * kPixels; ++at) {
+      const int64_t c = last ? at % 4 : at / kPixels, i = last ? at / 4 : at % kPixels;
+      const double other = value(c % 2 ? c - 1 : c + 1, i);
+      x.push_back(value(c, i));
+      dx.push_back(value(c, i) > other || (value(c, i) == other && c % 2 == 0) ? 3 : 0);
+    }
+    for (int64_t at = 0; at < 2 * kPixels; ++at) {
+      const int64_t c = last ? at % 2 : at / kPixels, i = last ? at / 2 : at % kPixels;
+      out.push_back(std::max(value(2 * c, i), value(2 * c + 1, i)));
+    }
+    const Shape in_shape = last ? Shape{1, 1, kPixels, 4} : Shape{1, 4, 1, kPixels};
+    const Shape out_shape = last ? Shape{1, 1, kPixels, 2} : Shape{1, 2, 1, kPixels};
+    Groups(2, last ? 3 : 1).Input("X", in_shape, x).Expect("Out", out_shape, out);
+    OpTest("maxout_grad")
+        .Attr("groups", 2)
+        .Attr("axis", last ? 3 : 1)
+        .Input("X", in_shape, x)
+        .Input("Out@GRAD", out_shape, std::vector<double>(out.size(), 3))
+        .Expect("X@GRAD", in_shape, dx);
   }
 }
 

@@ -29,6 +29,18 @@ TEST(Unfold, Values) {
   Unfold({1, 1}, {1, 1}, {0, 0, 0, 0}).Input("X", {0, 1, 1, 1}, {}).Expect("Y", {0, 1, 1}, {});
 }
 
+// Windows that lie in the padding as a whole, or whose taps leave X on both sides.
+TEST(Unfold, WidePaddings) {
+  Unfold({1, 1}, {1, 2}, {1, 3, 0, 4})
+      .Input("X", {1, 1, 1, 2}, {1, 2})
+      .Expect("Y", {1, 1, 10}, {0, 0, 0, 0, 0, 0, 0, 2, 0, 0})
+      .CheckGradient({"X"});
+  Unfold({1, 2}, {1, 3}, {0, 2, 0, 2}, {1, 3})
+      .Input("X", {1, 1, 1, 3}, {1, 2, 3})
+      .Expect("Y", {1, 2, 2}, {0, 2, 2, 0})
+      .CheckGradient({"X"});
+}
+
 TEST(Unfold, Gradients) {
   OpTest test = Unfold({2, 3}, {1, 2}, {1, 0, 0, 2}, {2, 1});
   test.RandomInput("X", {2, 2, 4, 5}).CheckGradient({"X"});

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "../../op_test.h"
 
@@ -29,6 +31,33 @@ TEST(Lrn, Values) {
       .Expect("MidOut", {1, 2, 1, 2}, {10, 20, 10, 20})
       .Expect("Out", {1, 2, 1, 2}, {0.1, 0.1, 0.3, 0.2});
   OpTest("lrn").Input("X", {0, 2, 1, 1}, {}).Expect("Out", {0, 2, 1, 1}, {});
+}
+
+// Against the formula, with more elements than a block has.
+TEST(Lrn, ManyChannelsAndPixels) {
+  for (const bool last : {false, true}) {
+    constexpr int64_t kChannels = 150, kPixels = 140;
+    const auto value = [](int64_t c, int64_t i) {
+      return static_cast<double>((c * 31 + i * 17) % 23) / 10 - 1;
+    };
+    std::vector<double> x, out;
+    for (int64_t at = 0; at < kChannels * kPixels; ++at) {
+      const int64_t c = last ? at % kChannels : at / kPixels;
+      const int64_t i = last ? at / kChannels : at % kPixels;
+      double sum = 0;
+      for (int64_t j = std::max<int64_t>(0, c - 2); j <= std::min(c + 2, kChannels - 1); ++j)
+        sum += value(j, i) * value(j, i);
+      x.push_back(value(c, i));
+      out.push_back(value(c, i) / std::pow(1 + 0.5 * sum, 0.75));
+    }
+    const Shape shape = last ? Shape{1, 1, kPixels, kChannels} : Shape{1, kChannels, 1, kPixels};
+    OpTest("lrn")
+        .Attr("k", 1.f)
+        .Attr("alpha", 0.5f)
+        .Attr("data_format", std::string(last ? "NHWC" : "NCHW"))
+        .Input("X", shape, x)
+        .Expect("Out", shape, out);
+  }
 }
 
 TEST(Lrn, Gradients) {
