@@ -232,6 +232,146 @@ void LayerNormGrad(benchmark::State& state) {
 BENCHMARK(LayerNorm)->Args({1024, 256})->UseRealTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(LayerNormGrad)->Args({1024, 256})->UseRealTime()->Unit(benchmark::kMicrosecond);
 
+// Ops on images, forward and backward. Inputs are float32.
+struct ImageOp {
+  std::string name, type;
+  std::vector<std::pair<std::string, Shape>> inputs;
+  std::vector<std::string> outputs;
+  AttrList attrs;
+};
+
+std::vector<ImageOp> ImageOps() {
+  const AttrList groups = {{"groups", 32}},
+                 twice = {
+                     {"out_h", 112}, {"out_w", 112}, {"align_corners", false}, {"align_mode", 0}};
+  const auto last = [](AttrList attrs) {
+    attrs.push_back({"data_layout", std::string("NHWC")});
+    return attrs;
+  };
+  const Shape x{16, 64, 56, 56}, nhwc{16, 56, 56, 64}, small{8, 64, 56, 56}, large{8, 64, 112, 112};
+  const Shape small_nhwc{8, 56, 56, 64}, large_nhwc{8, 112, 112, 64}, grid{8, 56, 56, 2};
+  const std::vector<int32_t> two = {2, 2}, one = {1, 1}, three = {3, 3};
+  const std::vector<int32_t> around = {1, 1, 1, 1};
+  const AttrList unfold = {
+      {"kernel_sizes", three}, {"strides", one}, {"paddings", around}, {"dilations", one}};
+  const AttrList padded = {{"paddings", one}};
+  const Shape offset{8, 18, 56, 56}, mask{8, 9, 56, 56}, filter{64, 64, 3, 3};
+  std::vector<ImageOp> ops = {
+      {"group_norm", "group_norm", {{"X", x}, {"Scale", {64}}, {"Bias", {64}}}, {"Y"}, groups},
+      {"group_norm_grad",
+       "group_norm_grad",
+       {{"X", x}, {"Scale", {64}}, {"Bias", {64}}, {"Y@GRAD", x}},
+       {"X@GRAD", "Scale@GRAD", "Bias@GRAD"},
+       groups},
+      {"nhwc", "group_norm", {{"X", nhwc}, {"Scale", {64}}, {"Bias", {64}}}, {"Y"}, last(groups)},
+      {"nhwc",
+       "group_norm_grad",
+       {{"X", nhwc}, {"Scale", {64}}, {"Bias", {64}}, {"Y@GRAD", nhwc}},
+       {"X@GRAD", "Scale@GRAD", "Bias@GRAD"},
+       last(groups)},
+      {"instance_norm", "instance_norm", {{"X", x}}, {"Y", "SavedMean", "SavedVariance"}, {}},
+      {"instance_norm_grad",
+       "instance_norm_grad",
+       {{"X", x}, {"SavedMean", {1024}}, {"SavedVariance", {1024}}, {"Y@GRAD", x}},
+       {"X@GRAD"},
+       {}},
+      {"lrn", "lrn", {{"X", small}}, {"Out", "MidOut"}, {}},
+      {"lrn_grad",
+       "lrn_grad",
+       {{"X", small}, {"Out", small}, {"MidOut", small}, {"Out@GRAD", small}},
+       {"X@GRAD"},
+       {}},
+      {"affine_channel",
+       "affine_channel",
+       {{"X", x}, {"Scale", {64}}, {"Bias", {64}}},
+       {"Out"},
+       {}},
+      {"grid_sampler", "grid_sampler", {{"X", small}, {"Grid", grid}}, {"Output"}, {}},
+      {"grid_sampler_grad",
+       "grid_sampler_grad",
+       {{"X", small}, {"Grid", grid}, {"Output@GRAD", small}},
+       {"X@GRAD", "Grid@GRAD"},
+       {}},
+      {"maxout", "maxout", {{"X", x}}, {"Out"}, {{"groups", 2}}},
+      {"maxout_grad",
+       "maxout_grad",
+       {{"X", x}, {"Out@GRAD", {16, 32, 56, 56}}},
+       {"X@GRAD"},
+       {{"groups", 2}}},
+      {"unfold", "unfold", {{"X", small}}, {"Y"}, unfold},
+      {"unfold_grad",
+       "unfold_grad",
+       {{"X", small}, {"Y@GRAD", {8, 576, 3136}}},
+       {"X@GRAD"},
+       unfold},
+      {"pad2d", "pad2d", {{"X", x}}, {"Out"}, {{"paddings", around}}},
+      {"pad2d_grad",
+       "pad2d_grad",
+       {{"X", x}, {"Out@GRAD", {16, 64, 58, 58}}},
+       {"X@GRAD"},
+       {{"paddings", around}}},
+      {"pixel_shuffle", "pixel_shuffle", {{"X", x}}, {"Out"}, {{"upscale_factor", 2}}},
+      {"pixel_shuffle_grad",
+       "pixel_shuffle_grad",
+       {{"X", x}, {"Out@GRAD", {16, 16, 112, 112}}},
+       {"X@GRAD"},
+       {{"upscale_factor", 2}}},
+      {"space_to_depth", "space_to_depth", {{"X", x}}, {"Out"}, {}},
+      {"shuffle_channel", "shuffle_channel", {{"X", x}}, {"Out"}, {{"group", 4}}},
+      {"temporal_shift", "temporal_shift", {{"X", x}}, {"Out"}, {{"seg_num", 4}}},
+      {"deformable_conv",
+       "deformable_conv",
+       {{"Input", small}, {"Offset", offset}, {"Mask", mask}, {"Filter", filter}},
+       {"Output"},
+       padded},
+      {"deformable_conv_grad",
+       "deformable_conv_grad",
+       {{"Input", small},
+        {"Offset", offset},
+        {"Mask", mask},
+        {"Filter", filter},
+        {"Output@GRAD", small}},
+       {"Input@GRAD", "Offset@GRAD", "Mask@GRAD", "Filter@GRAD"},
+       padded},
+  };
+  for (const std::string name : {"nearest", "bilinear", "bicubic"}) {
+    const std::string type = name + "_interp_v2", back = type + "_grad";
+    ops.push_back({name, type, {{"X", small}}, {"Out"}, twice});
+    ops.push_back({name, back, {{"X", small}, {"Out@GRAD", large}}, {"X@GRAD"}, twice});
+    ops.push_back({name + "_nhwc", type, {{"X", small_nhwc}}, {"Out"}, last(twice)});
+    ops.push_back({name + "_nhwc",
+                   back,
+                   {{"X", small_nhwc}, {"Out@GRAD", large_nhwc}},
+                   {"X@GRAD"},
+                   last(twice)});
+  }
+  const std::pair<const char*, Shape> slopes[] = {
+      {"all", {1}}, {"channel", {64}}, {"element", {64, 56, 56}}};
+  for (const auto& [mode, alpha] : slopes) {
+    const AttrList attrs = {{"mode", std::string(mode)}};
+    ops.push_back({mode, "prelu", {{"X", x}, {"Alpha", alpha}}, {"Out"}, attrs});
+    ops.push_back({mode,
+                   "prelu_grad",
+                   {{"X", x}, {"Alpha", alpha}, {"Out@GRAD", x}},
+                   {"X@GRAD", "Alpha@GRAD"},
+                   attrs});
+  }
+  return ops;
+}
+const bool kImageOpsAreRegistered = [] {
+  for (const ImageOp& row : ImageOps()) {
+    benchmark::RegisterBenchmark(("Image/" + row.type + "/" + row.name).c_str(),
+                                 [row](benchmark::State& state) {
+                                   PreparedOp op(row.type, row.inputs, row.outputs, row.attrs);
+                                   RunLoop(state, op, 0);
+                                 })
+        ->UseRealTime()
+        ->Unit(benchmark::kMicrosecond)
+        ->MinTime(0.1);
+  }
+  return true;
+}();
+
 }  // namespace
 }  // namespace coracle
 

@@ -3,7 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/kernels/vision_simd.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/output_grad.h>
@@ -73,32 +73,75 @@ void ForEachRun(const Runs& runs, const F& f) {
   });
 }
 
+// Calls f(first element, number of elements) for pieces of the rows of slopes, where each run is
+// one element: element i of a row has slope `slope` + i.
+template <class F>
+void ForEachRow(const Runs& runs, const F& f) {
+  constexpr int64_t kPiece = 16384;
+  if (runs.count == 0) return;
+  const int64_t rows = runs.count / runs.slopes, pieces = (runs.slopes + kPiece - 1) / kPiece;
+  ParallelFor(rows * pieces, 1 + kPiece / runs.slopes, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t slope = i % pieces * kPiece;
+      f(i / pieces * runs.slopes + slope, slope, std::min(kPiece, runs.slopes - slope));
+    }
+  });
+}
+
+// The loops, as vision_simd.h describes them.
 template <class T>
-KernelOf<T> PreluReference(const PrepareContext& ctx) {
+struct Plain {
+  using Element = T;
+  using Total = double;
+  static void Slope(const T* x, const T* v, const T* slope, bool shared, int64_t n, T* out) {
+    for (int64_t i = 0; i < n; ++i) out[i] = x[i] > 0 ? v[i] : slope[shared ? 0 : i] * v[i];
+  }
+  static double Share(T x, T v) {
+    return x > 0 ? 0.0 : static_cast<double>(x) * static_cast<double>(v);
+  }
+  static double Sum(const T* x, const T* v, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += Share(x[i], v[i]);
+    return sum;
+  }
+  static void Add(const T* x, const T* v, int64_t n, double* sums) {
+    for (int64_t i = 0; i < n; ++i) sums[i] += Share(x[i], v[i]);
+  }
+};
+struct Vectors {
+  using Element = float;
+  using Total = float;
+  static constexpr auto* Slope = coracle::Incline;
+  static constexpr auto* Sum = InclinedSum;
+  static constexpr auto* Add = AddInclined;
+};
+
+// to[i] = x[i] > 0 ? v[i] : slope * v[i], where v is x in the op and dOut in its gradient.
+template <class Loops, class T = typename Loops::Element>
+void InclineRuns(const Runs& runs, const T* x, const T* v, const T* slope, T* to) {
+  const auto piece = [&](int64_t at, int64_t k, int64_t n) {
+    Loops::Slope(x + at, v + at, slope + k, runs.length > 1, n, to + at);
+  };
+  if (runs.length == 1)
+    ForEachRow(runs, piece);
+  else
+    ForEachRun(runs, piece);
+}
+
+template <class Loops>
+KernelOf<typename Loops::Element> Prelu(const PrepareContext& ctx) {
+  using T = typename Loops::Element;
   const TensorArg x = ctx.Input("X"), alpha = ctx.Input("Alpha"), out = ctx.Output("Out");
   const Runs runs = RunsOf(ctx);
   return [=](Workspace& ws) {
-    const T *in = ws.Data<const T>(x), *slope = ws.Data<const T>(alpha);
-    T* o = ws.Data<T>(out);
-    ForEachRun(runs, [&](int64_t at, int64_t k, int64_t n) {
-      for (int64_t i = at; i < at + n; ++i) o[i] = in[i] > 0 ? in[i] : slope[k] * in[i];
-    });
+    const T* in = ws.Data<const T>(x);
+    InclineRuns<Loops>(runs, in, in, ws.Data<const T>(alpha), ws.Data<T>(out));
   };
 }
 
-// Runs of several elements; shorter ones are not worth a call.
 Kernel PreluFast(const PrepareContext& ctx) {
-  const TensorArg x = ctx.Input("X"), alpha = ctx.Input("Alpha"), out = ctx.Output("Out");
-  const Runs runs = RunsOf(ctx);
-  if (x.dtype != DType::kFloat32 || runs.length < 8) return {};
-  const simd::UnaryLoop loop = simd::FindUnary(simd::Unary::kLeakyRelu);
-  return [=](Workspace& ws) {
-    const float *in = ws.Data<const float>(x), *slope = ws.Data<const float>(alpha);
-    float* o = ws.Data<float>(out);
-    ForEachRun(runs, [&](int64_t at, int64_t k, int64_t n) {
-      loop(in + at, o + at, n, {slope[k], 0, 0});
-    });
-  };
+  if (ctx.Input("X").dtype != DType::kFloat32) return {};
+  return Prelu<Vectors>(ctx);
 }
 
 void InferPreluGrad(InferContext& ctx) {
@@ -108,40 +151,80 @@ void InferPreluGrad(InferContext& ctx) {
   ctx.SetOutput("Alpha@GRAD", ctx.Input("Alpha"));
 }
 
-// The sum of x dOut over the elements of slope k where x <= 0.
-template <class T>
-double SlopeGrad(const Runs& runs, int64_t k, const T* x, const T* dout) {
-  double sum = 0;
-  for (int64_t run = k; run < runs.count; run += runs.slopes) {
-    for (int64_t i = run * runs.length; i < (run + 1) * runs.length; ++i) {
-      if (!(x[i] > 0)) sum += static_cast<double>(x[i]) * static_cast<double>(dout[i]);
+// The gradients of the slopes. A slope's runs are cut into pieces whose sums `scratch` holds, so
+// that threads may share even one slope.
+struct SlopeSums {
+  static constexpr int64_t kPiece = 16384;
+  static constexpr int64_t kBlock = 256;
+  static constexpr int64_t kRows = 64;  // that are added in the type of the loops' sums
+
+  Runs runs;
+  int64_t pieces;
+
+  explicit SlopeSums(const Runs& r) : runs(r), pieces((r.length + kPiece - 1) / kPiece) {}
+  int64_t scratch() const { return runs.length > 1 ? runs.count * pieces : 0; }
+
+  template <class Loops, class T = typename Loops::Element>
+  void Run(const T* x, const T* dout, double* parts, T* to) const {
+    if (runs.length == 1) return SumColumns<Loops>(x, dout, to);
+    const auto sum_pieces = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = i % pieces * kPiece, first = i / pieces * runs.length + at;
+        parts[i] = Loops::Sum(x + first, dout + first, std::min(kPiece, runs.length - at));
+      }
+    };
+    ParallelFor(runs.count * pieces, 1 + kPiece / std::max<int64_t>(1, runs.length), sum_pieces);
+    for (int64_t k = 0; k < runs.slopes; ++k) {
+      double sum = 0;
+      for (int64_t run = k; run < runs.count; run += runs.slopes) {
+        for (int64_t p = 0; p < pieces; ++p) sum += parts[run * pieces + p];
+      }
+      to[k] = static_cast<T>(sum);
     }
   }
-  return sum;
-}
 
-template <class T>
-KernelOf<T> PreluGradReference(const PrepareContext& ctx) {
+ private:
+  // Runs of one element: rows of slopes.
+  template <class Loops, class T = typename Loops::Element>
+  void SumColumns(const T* x, const T* dout, T* to) const {
+    const int64_t rows = runs.count / runs.slopes;
+    const auto sum_blocks = [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        const int64_t first = b * kBlock, n = std::min(kBlock, runs.slopes - first);
+        double sums[kBlock] = {};
+        for (int64_t r = 0; r < rows; r += kRows) {
+          typename Loops::Total part[kBlock] = {};
+          for (int64_t k = r; k < std::min(r + kRows, rows); ++k) {
+            const int64_t at = k * runs.slopes + first;
+            Loops::Add(x + at, dout + at, n, part);
+          }
+          for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(part[i]);
+        }
+        for (int64_t i = 0; i < n; ++i) to[first + i] = static_cast<T>(sums[i]);
+      }
+    };
+    ParallelFor((runs.slopes + kBlock - 1) / kBlock, 1 + 16384 / (kBlock * rows), sum_blocks);
+  }
+};
+
+template <class Loops>
+KernelOf<typename Loops::Element> PreluGrad(const PrepareContext& ctx) {
+  using T = typename Loops::Element;
   const TensorArg x = ctx.Input("X"), alpha = ctx.Input("Alpha"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD"), dalpha = ctx.Output("Alpha@GRAD");
-  const Runs runs = RunsOf(ctx);
+  const SlopeSums sums(RunsOf(ctx));
+  const TensorArg scratch = ctx.Scratch(DType::kFloat64, {dalpha ? sums.scratch() : 0});
   return [=](Workspace& ws) {
-    const T *in = ws.Data<const T>(x), *slope = ws.Data<const T>(alpha);
-    const T* d = ws.Data<const T>(dout);
+    const T *in = ws.Data<const T>(x), *d = ws.Data<const T>(dout);
     // X@GRAD may overwrite Out@GRAD, so it comes last.
-    if (dalpha) {
-      T* o = ws.Data<T>(dalpha);
-      const int64_t grain = 1 + 16384 / (1 + x.numel / std::max<int64_t>(1, runs.slopes));
-      ParallelFor(runs.slopes, grain, [&](int64_t begin, int64_t end) {
-        for (int64_t k = begin; k < end; ++k) o[k] = static_cast<T>(SlopeGrad(runs, k, in, d));
-      });
-    }
-    if (!dx) return;
-    T* o = ws.Data<T>(dx);
-    ForEachRun(runs, [&](int64_t at, int64_t k, int64_t n) {
-      for (int64_t i = at; i < at + n; ++i) o[i] = in[i] > 0 ? d[i] : slope[k] * d[i];
-    });
+    if (dalpha) sums.Run<Loops>(in, d, ws.Data<double>(scratch), ws.Data<T>(dalpha));
+    if (dx) InclineRuns<Loops>(sums.runs, in, d, ws.Data<const T>(alpha), ws.Data<T>(dx));
   };
+}
+
+Kernel PreluGradFast(const PrepareContext& ctx) {
+  if (ctx.Input("X").dtype != DType::kFloat32) return {};
+  return PreluGrad<Vectors>(ctx);
 }
 
 // With m = 1 where X <= 0, else 0, and U, V what arrived for X@GRAD and Alpha@GRAD:
@@ -205,7 +288,7 @@ void RegisterPrelu(OpRegistry& ops) {
           .Output("Out", "tensor of X's shape and dtype")
           .Infer(InferPrelu)
           .GradientOp({"X", "Alpha"})
-          .Reference(PreluReference<float>, PreluReference<double>)
+          .Reference(Prelu<Plain<float>>, Prelu<Plain<double>>)
           .Fast(PreluFast));
   ops.Add(OpDef("prelu_grad")
               .Doc("Gradient of prelu: X@GRAD = Out@GRAD where X > 0, else Alpha Out@GRAD; "
@@ -219,7 +302,8 @@ void RegisterPrelu(OpRegistry& ops) {
               .Inplace("Out@GRAD", "X@GRAD")
               .Infer(InferPreluGrad)
               .Gradient(PreluGradGradient)
-              .Reference(PreluGradReference<float>, PreluGradReference<double>));
+              .Reference(PreluGrad<Plain<float>>, PreluGrad<Plain<double>>)
+              .Fast(PreluGradFast));
 }
 
 }  // namespace coracle

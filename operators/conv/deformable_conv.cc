@@ -6,6 +6,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/conv/bilinear.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/kernels/vision_simd.h>
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/same_type.h>
@@ -88,19 +89,30 @@ struct Geometry {
   int64_t image() const { return channels * plane(); }
   int64_t out_image() const { return filters * places(); }
 
+  // The first of the channels that a tap reads.
+  int64_t FirstChannel(int64_t tap) const { return tap / taps() * (channels / parts); }
+  // Tap `tap` of image n at place p has element Map(n, tap) * places() + p of the masks, and of the
+  // offsets elements 2 * Map(n, tap) * places() + p (along y) and `places()` further.
+  int64_t Map(int64_t n, int64_t tap) const { return n * parts * taps() + tap; }
+  template <class T>
+  Bilinear<T> Near(const T* offset, int64_t n, int64_t tap, int64_t p) const {
+    const int64_t k = tap % taps();
+    const T* at = offset + 2 * Map(n, tap) * places() + p;
+    const T y = static_cast<T>(h.Start(p / w.out) + k / w.kernel * h.dilation) + at[0];
+    const T x = static_cast<T>(w.Start(p % w.out) + k % w.kernel * w.dilation) + at[places()];
+    return Bilinear<T>(y, x, h.in, w.in);
+  }
+
   // Calls f(bilinear weights, index of the tap's mask, index of its offset along y, first channel,
   // tap, place) for taps [begin, end) of all parts of image n; the offset along x lies `places`
   // further.
   template <class T, class F>
   void ForTaps(const T* offset, int64_t n, int64_t begin, int64_t end, F&& f) const {
     for (int64_t tap = begin; tap < end; ++tap) {
-      const int64_t part = tap / taps(), k = tap % taps(), map = n * parts * taps() + tap;
+      const int64_t map = Map(n, tap);
       for (int64_t p = 0; p < places(); ++p) {
-        const int64_t at = 2 * map * places() + p;
-        const T y = static_cast<T>(h.Start(p / w.out) + k / w.kernel * h.dilation) + offset[at];
-        const T x =
-            static_cast<T>(w.Start(p % w.out) + k % w.kernel * w.dilation) + offset[at + places()];
-        f(Bilinear<T>(y, x, h.in, w.in), map * places() + p, at, part * (channels / parts), k, p);
+        f(Near(offset, n, tap, p), map * places() + p, 2 * map * places() + p, FirstChannel(tap),
+          tap % taps(), p);
       }
     }
   }
@@ -121,36 +133,6 @@ struct Geometry {
     });
   }
 };
-
-template <class T, KernelMode mode = KernelMode::kReference>
-KernelOf<T> DeformableConv(const PrepareContext& ctx) {
-  const TensorArg input = ctx.Input("Input"), offset = ctx.Input("Offset");
-  const TensorArg mask = HasMask(ctx.op().type()) ? ctx.Input("Mask") : TensorArg();
-  const TensorArg filter = ctx.Input("Filter"), output = ctx.Output("Output");
-  if (output.numel == 0) return [](Workspace&) {};
-  const Geometry g(ctx, input.shape, filter.shape);
-  const auto gemm = MakeGemm<T>({.m = g.filters / g.groups, .n = g.places(), .k = g.depth()}, mode);
-  if (!gemm) return {};
-  const TensorArg scratch =
-      ctx.Scratch(input.dtype, {CheckedMul(CheckedMul(g.channels, g.taps()), g.places())});
-  return [=](Workspace& ws) {
-    const T *in = ws.Data<const T>(input), *w = ws.Data<const T>(filter);
-    T *columns = ws.Data<T>(scratch), *o = ws.Data<T>(output);
-    const T* factors = mask ? ws.Data<const T>(mask) : nullptr;
-    for (int64_t n = 0; n < g.batch; ++n) {
-      g.Gather(in + n * g.image(), ws.Data<const T>(offset), factors, n, columns);
-      for (int64_t k = 0; k < g.groups; ++k) {
-        gemm(w + k * (g.filters / g.groups) * g.depth(), columns + k * g.depth() * g.places(),
-             o + n * g.out_image() + k * (g.filters / g.groups) * g.places());
-      }
-    }
-  };
-}
-
-Kernel DeformableConvFast(const PrepareContext& ctx) {
-  if (ctx.Input("Input").dtype != DType::kFloat32) return {};
-  return DeformableConv<float, KernelMode::kAuto>(ctx);
-}
 
 // The gradients' outputs; null where they are not wanted.
 template <class T>
@@ -182,6 +164,139 @@ void Scatter(const Geometry& g, const T* in, const T* offset, const T* mask, int
       });
 }
 
+// --- float32: tiles of places, for which the channels are done one after the other ---
+
+bool FitsTiles(const Geometry& g) { return g.plane() < (int64_t{1} << 31); }
+
+// Calls f(tile, first place) for the places of a tap of image n; weights are multiplied by the mask
+// unless it is null.
+template <class F>
+void ForTiles(const Geometry& g, const float* offset, const float* mask, int64_t n, int64_t tap,
+              F&& f) {
+  SampleTile tile;
+  for (int64_t first = 0; first < g.places(); first += SampleTile::kSize) {
+    const int64_t size = std::min(SampleTile::kSize, g.places() - first);
+    const float* factors = mask ? mask + g.Map(n, tap) * g.places() + first : nullptr;
+    for (int64_t i = 0; i < size; ++i)
+      tile.Set(i, g.Near(offset, n, tap, first + i), factors ? factors[i] : 1.f);
+    tile.Finish(size);
+    f(tile, first);
+  }
+}
+
+void FastGather(const Geometry& g, const float* in, const float* offset, const float* mask,
+                int64_t n, float* columns) {
+  ParallelFor(g.parts * g.taps(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t tap = begin; tap < end; ++tap) {
+      ForTiles(g, offset, mask, n, tap, [&](const SampleTile& tile, int64_t p) {
+        const int64_t first = g.FirstChannel(tap);
+        for (int64_t c = first; c < first + g.channels / g.parts; ++c)
+          ReadSamples(tile, in + c * g.plane(),
+                      columns + g.Row(c, tap % g.taps()) * g.places() + p);
+      });
+    }
+  });
+}
+
+// The gradients of the offsets and masks of one image: sums over channels.
+void TapGradients(const Geometry& g, const float* in, const float* offset, const float* mask,
+                  int64_t n, const float* columns, const Wanted<float>& to) {
+  ParallelFor(g.parts * g.taps(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t tap = begin; tap < end; ++tap) {
+      ForTiles(g, offset, nullptr, n, tap, [&](const SampleTile& tile, int64_t p) {
+        constexpr int64_t kSize = SampleTile::kSize;
+        float value[kSize] = {}, along_y[kSize] = {}, along_x[kSize] = {};
+        const int64_t first = g.FirstChannel(tap);
+        for (int64_t c = first; c < first + g.channels / g.parts; ++c) {
+          AddDerivatives(tile, in + c * g.plane(),
+                         columns + g.Row(c, tap % g.taps()) * g.places() + p, value, along_y,
+                         along_x);
+        }
+        const int64_t map = g.Map(n, tap) * g.places() + p;
+        const int64_t at = 2 * g.Map(n, tap) * g.places() + p;
+        for (int64_t i = 0; i < tile.size; ++i) {
+          const float factor = mask ? mask[map + i] : 1.f;
+          if (to.mask) to.mask[map + i] = value[i];
+          if (!to.offset) continue;
+          to.offset[at + i] = factor * along_y[i];
+          to.offset[at + g.places() + i] = factor * along_x[i];
+        }
+      });
+    }
+  });
+}
+
+// A thread has some channels: different taps add to the same elements.
+void InputGradient(const Geometry& g, const float* offset, const float* mask, int64_t n,
+                   const float* columns, float* to) {
+  ParallelFor(g.channels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t tap = 0; tap < g.parts * g.taps(); ++tap) {
+      const int64_t first = std::max(begin, g.FirstChannel(tap));
+      const int64_t last = std::min(end, g.FirstChannel(tap) + g.channels / g.parts);
+      if (first >= last) continue;
+      ForTiles(g, offset, mask, n, tap, [&](const SampleTile& tile, int64_t p) {
+        for (int64_t c = first; c < last; ++c) {
+          SpreadSamples(tile, columns + g.Row(c, tap % g.taps()) * g.places() + p,
+                        to + n * g.image() + c * g.plane());
+        }
+      });
+    }
+  });
+}
+
+// --- kernels ---
+
+template <KernelMode mode, class T>
+void GatherIn(const Geometry& g, const T* in, const T* offset, const T* mask, int64_t n,
+              T* columns) {
+  if constexpr (mode == KernelMode::kReference)
+    g.Gather(in, offset, mask, n, columns);
+  else
+    FastGather(g, in, offset, mask, n, columns);
+}
+
+template <KernelMode mode, class T>
+void ScatterIn(const Geometry& g, const T* in, const T* offset, const T* mask, int64_t n,
+               const T* columns, const Wanted<T>& to) {
+  if constexpr (mode == KernelMode::kReference) {
+    Scatter(g, in, offset, mask, n, columns, to);
+  } else {
+    if (to.offset || to.mask) TapGradients(g, in, offset, mask, n, columns, to);
+    if (to.input) InputGradient(g, offset, mask, n, columns, to.input);
+  }
+}
+
+template <class T, KernelMode mode = KernelMode::kReference>
+KernelOf<T> DeformableConv(const PrepareContext& ctx) {
+  const TensorArg input = ctx.Input("Input"), offset = ctx.Input("Offset");
+  const TensorArg mask = HasMask(ctx.op().type()) ? ctx.Input("Mask") : TensorArg();
+  const TensorArg filter = ctx.Input("Filter"), output = ctx.Output("Output");
+  if (output.numel == 0) return [](Workspace&) {};
+  const Geometry g(ctx, input.shape, filter.shape);
+  if (mode != KernelMode::kReference && !FitsTiles(g)) return {};
+  const auto gemm = MakeGemm<T>({.m = g.filters / g.groups, .n = g.places(), .k = g.depth()}, mode);
+  if (!gemm) return {};
+  const TensorArg scratch =
+      ctx.Scratch(input.dtype, {CheckedMul(CheckedMul(g.channels, g.taps()), g.places())});
+  return [=](Workspace& ws) {
+    const T *in = ws.Data<const T>(input), *w = ws.Data<const T>(filter);
+    T *columns = ws.Data<T>(scratch), *o = ws.Data<T>(output);
+    const T* factors = mask ? ws.Data<const T>(mask) : nullptr;
+    for (int64_t n = 0; n < g.batch; ++n) {
+      GatherIn<mode>(g, in + n * g.image(), ws.Data<const T>(offset), factors, n, columns);
+      for (int64_t k = 0; k < g.groups; ++k) {
+        gemm(w + k * (g.filters / g.groups) * g.depth(), columns + k * g.depth() * g.places(),
+             o + n * g.out_image() + k * (g.filters / g.groups) * g.places());
+      }
+    }
+  };
+}
+
+Kernel DeformableConvFast(const PrepareContext& ctx) {
+  if (ctx.Input("Input").dtype != DType::kFloat32) return {};
+  return DeformableConv<float, KernelMode::kAuto>(ctx);
+}
+
 // With the columns of an image: dFilter += dOut columns^T, dcolumns = Filter^T dOut.
 template <class T, KernelMode mode = KernelMode::kReference>
 KernelOf<T> DeformableConvGrad(const PrepareContext& ctx) {
@@ -198,6 +313,7 @@ KernelOf<T> DeformableConvGrad(const PrepareContext& ctx) {
   };
   if (dout.numel == 0 || input.numel == 0) return zeros;
   const Geometry g(ctx, input.shape, filter.shape);
+  if (mode != KernelMode::kReference && !FitsTiles(g)) return {};
   const int64_t rows = g.filters / g.groups;
   const auto to_filter = MakeGemm<T>(
       {.m = rows, .n = g.depth(), .k = g.places(), .transpose_b = true, .beta = 1}, mode);
@@ -221,13 +337,13 @@ KernelOf<T> DeformableConvGrad(const PrepareContext& ctx) {
             columns + k * g.depth() * g.places());
       };
       if (to.filter) {
-        g.Gather(in + n * g.image(), off, factors, n, columns);
+        GatherIn<mode>(g, in + n * g.image(), off, factors, n, columns);
         for_groups(
             [&](const T* dout_k, int64_t at, T* part) { to_filter(dout_k, part, to.filter + at); });
       }
       if (!to.input && !to.offset && !to.mask) continue;
       for_groups([&](const T* dout_k, int64_t at, T* part) { to_columns(w + at, dout_k, part); });
-      Scatter(g, in + n * g.image(), off, factors, n, columns, to);
+      ScatterIn<mode>(g, in + n * g.image(), off, factors, n, columns, to);
     }
   };
 }

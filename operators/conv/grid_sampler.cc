@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/conv/bilinear.h>
+#include <coracle/operators/kernels/vision_simd.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -72,10 +73,11 @@ struct Sampler {
   }
   int64_t plane() const { return height * width; }
 
-  // Calls f(sample, weights of its neighbours, places) for the samples of image n.
+  // Calls f(sample, weights of its neighbours, slopes along y and x) for samples [begin, end) of
+  // image n.
   template <class T, class F>
-  void ForSamples(const T* grid, int64_t n, F&& f) const {
-    for (int64_t k = 0; k < samples; ++k) {
+  void ForSamples(const T* grid, int64_t n, int64_t begin, int64_t end, F&& f) const {
+    for (int64_t k = begin; k < end; ++k) {
       const T* g = grid + (n * samples + k) * 2;
       Axis::Place px = x(static_cast<double>(g[0])), py = y(static_cast<double>(g[1]));
       if (nearest) {
@@ -97,7 +99,7 @@ KernelOf<T> GridSampler(const PrepareContext& ctx) {
     T* o = ws.Data<T>(out);
     ParallelFor(s.batch, 1, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
-        s.ForSamples(g, n, [&](int64_t k, const Bilinear<T>& near, double, double) {
+        s.ForSamples(g, n, 0, s.samples, [&](int64_t k, const Bilinear<T>& near, double, double) {
           for (int64_t c = n * s.channels; c < (n + 1) * s.channels; ++c)
             o[c * s.samples + k] = near.Of(in + c * s.plane());
         });
@@ -118,19 +120,97 @@ KernelOf<T> GridSamplerGrad(const PrepareContext& ctx) {
       const int64_t image = s.channels * s.plane();
       if (to_x) std::fill(to_x + begin * image, to_x + end * image, T(0));
       for (int64_t n = begin; n < end; ++n) {
-        s.ForSamples(g, n, [&](int64_t k, const Bilinear<T>& near, double y_slope, double x_slope) {
-          double along_y = 0, along_x = 0;
-          for (int64_t c = n * s.channels; c < (n + 1) * s.channels; ++c) {
-            const T value = d[c * s.samples + k];
-            if (to_x) near.AddTo(to_x + c * s.plane(), value);
-            along_y += static_cast<double>(value * near.DyOf(in + c * s.plane()));
-            along_x += static_cast<double>(value * near.DxOf(in + c * s.plane()));
-          }
-          if (!to_grid) return;
-          to_grid[(n * s.samples + k) * 2] = static_cast<T>(along_x * x_slope);
-          to_grid[(n * s.samples + k) * 2 + 1] = static_cast<T>(along_y * y_slope);
-        });
+        s.ForSamples(g, n, 0, s.samples,
+                     [&](int64_t k, const Bilinear<T>& near, double y_slope, double x_slope) {
+                       double along_y = 0, along_x = 0;
+                       for (int64_t c = n * s.channels; c < (n + 1) * s.channels; ++c) {
+                         const T value = d[c * s.samples + k];
+                         if (to_x) near.AddTo(to_x + c * s.plane(), value);
+                         along_y += static_cast<double>(value * near.DyOf(in + c * s.plane()));
+                         along_x += static_cast<double>(value * near.DxOf(in + c * s.plane()));
+                       }
+                       if (!to_grid) return;
+                       to_grid[(n * s.samples + k) * 2] = static_cast<T>(along_x * x_slope);
+                       to_grid[(n * s.samples + k) * 2 + 1] = static_cast<T>(along_y * y_slope);
+                     });
       }
+    });
+  };
+}
+
+// --- float32: tiles of samples, for which the channels are done one after the other ---
+
+// Samples [begin, begin + size) of image n with the derivatives of their places.
+struct GridTile : SampleTile {
+  double y_slope[kSize], x_slope[kSize];
+
+  GridTile(const Sampler& s, const float* grid, int64_t n, int64_t begin) {
+    const int64_t end = std::min(begin + kSize, s.samples);
+    s.ForSamples(grid, n, begin, end,
+                 [&](int64_t k, const Bilinear<float>& near, double y, double x) {
+                   Set(k - begin, near);
+                   y_slope[k - begin] = y;
+                   x_slope[k - begin] = x;
+                 });
+    Finish(end - begin);
+  }
+};
+
+bool HasFastPlanes(const TensorArg& x, const Sampler& s) {
+  return x.dtype == DType::kFloat32 && x.numel > 0 && s.plane() < (int64_t{1} << 31);
+}
+
+Kernel GridSamplerFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), grid = ctx.Input("Grid"), out = ctx.Output("Output");
+  const Sampler s(ctx, x.shape, grid.shape);
+  if (!HasFastPlanes(x, s) || out.numel == 0) return {};
+  const int64_t tiles = (s.samples + SampleTile::kSize - 1) / SampleTile::kSize;
+  const int64_t grain = 1 + 8192 / (s.channels * SampleTile::kSize);
+  return [=](Workspace& ws) {
+    const float *in = ws.Data<const float>(x), *g = ws.Data<const float>(grid);
+    float* o = ws.Data<float>(out);
+    ParallelFor(s.batch * tiles, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t n = i / tiles, first = i % tiles * SampleTile::kSize;
+        const GridTile tile(s, g, n, first);
+        for (int64_t c = n * s.channels; c < (n + 1) * s.channels; ++c)
+          ReadSamples(tile, in + c * s.plane(), o + c * s.samples + first);
+      }
+    });
+  };
+}
+
+// The derivatives of the places are sums over the channels, in float32: there are not many.
+Kernel GridSamplerGradFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), grid = ctx.Input("Grid"), dout = ctx.Input("Output@GRAD");
+  const TensorArg dx = ctx.Output("X@GRAD"), dgrid = ctx.Output("Grid@GRAD");
+  const Sampler s(ctx, x.shape, grid.shape);
+  if (!HasFastPlanes(x, s) || s.channels > 8192) return {};
+  const auto image = [=](const float* in, const float* g, const float* d, int64_t n, float* to_x,
+                         float* to_grid) {
+    if (to_x) std::fill_n(to_x + n * s.channels * s.plane(), s.channels * s.plane(), 0.f);
+    for (int64_t first = 0; first < s.samples; first += SampleTile::kSize) {
+      const GridTile tile(s, g, n, first);
+      float sum[SampleTile::kSize] = {}, y[SampleTile::kSize] = {}, x_sum[SampleTile::kSize] = {};
+      for (int64_t c = n * s.channels; c < (n + 1) * s.channels; ++c) {
+        const float* values = d + c * s.samples + first;
+        if (to_x) SpreadSamples(tile, values, to_x + c * s.plane());
+        if (to_grid) AddDerivatives(tile, in + c * s.plane(), values, sum, y, x_sum);
+      }
+      for (int64_t i = 0; to_grid && i < tile.size; ++i) {
+        float* to = to_grid + (n * s.samples + first + i) * 2;
+        to[0] = static_cast<float>(static_cast<double>(x_sum[i]) * tile.x_slope[i]);
+        to[1] = static_cast<float>(static_cast<double>(y[i]) * tile.y_slope[i]);
+      }
+    }
+  };
+  return [=](Workspace& ws) {
+    const float *in = ws.Data<const float>(x), *g = ws.Data<const float>(grid);
+    const float* d = ws.Data<const float>(dout);
+    float* to_x = dx ? ws.Data<float>(dx) : nullptr;
+    float* to_grid = dgrid ? ws.Data<float>(dgrid) : nullptr;
+    ParallelFor(s.batch, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) image(in, g, d, n, to_x, to_grid);
     });
   };
 }
@@ -161,7 +241,8 @@ void RegisterGridSampler(OpRegistry& ops) {
               .Output("Output", "[N, C, h, w]")
               .Infer([](InferContext& ctx) { ctx.SetOutput("Output", SamplerOut(ctx)); })
               .GradientOp({"X", "Grid"})
-              .Reference(GridSampler<float>, GridSampler<double>));
+              .Reference(GridSampler<float>, GridSampler<double>)
+              .Fast(GridSamplerFast));
   ops.Add(
       OpDef("grid_sampler_grad")
           .Doc("Gradient of grid_sampler: X@GRAD by the weights of the neighbours, Grid@GRAD by "
@@ -181,7 +262,8 @@ void RegisterGridSampler(OpRegistry& ops) {
             ctx.SetOutput("X@GRAD", ctx.Input("X"));
             ctx.SetOutput("Grid@GRAD", ctx.Input("Grid"));
           })
-          .Reference(GridSamplerGrad<float>, GridSamplerGrad<double>));
+          .Reference(GridSamplerGrad<float>, GridSamplerGrad<double>)
+          .Fast(GridSamplerGradFast));
 }
 
 }  // namespace coracle

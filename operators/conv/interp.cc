@@ -8,6 +8,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/conv/resample.h>
 #include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/rules/dims.h>
@@ -19,6 +20,7 @@
 #include <cmath>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -243,6 +245,9 @@ class TapsOf {
         Make(ToScales({given, given + scale_tensor_.numel}, axes_)));
   }
 
+  // The taps where they do not depend on a tensor; else null.
+  const Taps* fixed() const { return fixed_.get(); }
+
   // Planes are a channel of an image, or a whole image when channels come last; its pixels then
   // have several elements.
   int64_t planes, pixel;
@@ -294,7 +299,10 @@ Kernel MoveOf(const PrepareContext& ctx) {
         const T* from = in + row * w.size.in * pixel;
         for (int64_t k = 0; k < w.size.out; ++k) {
           const T* source = from + w.at(k)[0] * pixel;
-          for (int64_t c = 0; c < pixel; ++c) to[k * pixel + c] = source[c];
+          if (pixel == 1)
+            to[k] = *source;
+          else
+            std::copy_n(source, pixel, to + k * pixel);
         }
       });
     });
@@ -386,6 +394,53 @@ KernelOf<T> InterpGrad(const PrepareContext& ctx) {
   };
 }
 
+// --- float32, vectorised ---
+
+AxisMap MapOf(const AxisTaps& axis) {
+  AxisMap map;
+  map.in = axis.size.in;
+  map.out = axis.size.out;
+  const int64_t all = map.out * axis.taps;
+  for (int64_t k = 0; k <= map.out; ++k) map.begin.push_back(k * axis.taps);
+  for (int64_t i = 0; i < all; ++i) {
+    map.at.push_back(static_cast<int32_t>(axis.places.data<int64_t>()[i]));
+    map.weight.push_back(axis.weights.data<float>()[i]);
+  }
+  return map;
+}
+
+// The op, or its gradient (`back`); x and out are those of the op. Null where it does not pay.
+std::shared_ptr<const Resample> MakeResample(const PrepareContext& ctx, const TensorArg& x,
+                                             const TensorArg& out, bool back) {
+  if (x.dtype != DType::kFloat32 || x.numel == 0 || out.numel == 0) return nullptr;
+  const TapsOf of(ctx, x.shape, out.shape);
+  if (!of.fixed()) return nullptr;
+  const bool move = KindOf(ctx).method == Method::kNearest && !back;
+  if (move && of.pixel > 1) return nullptr;
+  std::array<AxisMap, 3> maps;
+  for (size_t i = 0; i < 3; ++i) {
+    const AxisTaps& axis = of.fixed()->axes[i];
+    if (std::max(axis.size.in, axis.size.out) >= kMaxSize / 2) return nullptr;
+    maps[i] = back ? Transposed(MapOf(axis)) : MapOf(axis);
+  }
+  auto made = std::make_shared<const Resample>(std::move(maps), of.planes, of.pixel, move);
+  return made->usable() ? made : nullptr;
+}
+
+Kernel InterpFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const auto resample = MakeResample(ctx, x, out, false);
+  if (!resample) return {};
+  return [=](Workspace& ws) { (*resample)(ws.Data<const float>(x), ws.Data<float>(out)); };
+}
+
+Kernel InterpGradFast(const PrepareContext& ctx) {
+  const TensorArg dout = ctx.Input("Out@GRAD"), dx = ctx.Output("X@GRAD");
+  const auto resample = MakeResample(ctx, dx, dout, true);
+  if (!resample) return {};
+  return [=](Workspace& ws) { (*resample)(ws.Data<const float>(dout), ws.Data<float>(dx)); };
+}
+
 // --- declarations ---
 
 // Linear in X: the gradient of the gradient is the op itself.
@@ -446,6 +501,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
       .Apply(DeclareSizes, type)
       .Apply(DeclareLayout, type, std::vector<std::string>{"X", "Out"})
       .Infer(InferInterp)
+      .Fast(InterpFast)
       .GradientOp({"X", "OutSize", "SizeTensor", "Scale"});
   if (type.starts_with("nearest"))
     def.Reference(Move);
@@ -472,7 +528,8 @@ void AddPair(OpRegistry& ops, const std::string& type, const std::string& what, 
                 ctx.SetOutput("X@GRAD", ctx.Input("X"));
               })
               .Gradient(InterpGradGradient)
-              .Reference(InterpGrad<float>, InterpGrad<double>));
+              .Reference(InterpGrad<float>, InterpGrad<double>)
+              .Fast(InterpGradFast));
 }
 
 }  // namespace

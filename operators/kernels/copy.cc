@@ -129,6 +129,11 @@ StridedCopy::StridedCopy(size_t element_size, const std::vector<int64_t>& dims,
       outer_.push_back(axis);
     }
   }
+  // The axis that is contiguous in the target goes innermost, wherever it stands: the order of the
+  // others does not matter.
+  const auto contiguous =
+      std::find_if(outer_.begin(), outer_.end(), [](const Axis& a) { return a.to == 1; });
+  if (contiguous != outer_.end()) std::rotate(contiguous, contiguous + 1, outer_.end());
   if (!outer_.empty()) {
     inner_ = outer_.back();
     outer_.pop_back();

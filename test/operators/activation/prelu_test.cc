@@ -1,4 +1,5 @@
 #include <cmath>
+#include <random>
 
 #include "../../op_test.h"
 
@@ -65,6 +66,41 @@ TEST(Prelu, Gradients) {
     test.RandomInput("X", {2, 3, 4}, -2, 2, 0.1).RandomInput("Alpha", c.alpha);
     test.CheckGradient({"X", "Alpha"}).CheckHigherGradients();
     test.CheckFast();
+  }
+}
+
+// Sums over many elements and rows, in pieces.
+TEST(Prelu, GradientsOfLongRuns) {
+  struct {
+    const char* mode;
+    Shape x, alpha;
+  } cases[] = {{"all", {3, 20000}, {1}},
+               {"channel", {2, 3, 20000}, {3}},
+               {"channel", {40, 3}, {3}},
+               {"element", {9, 700}, {700}}};
+  for (const auto& c : cases) {
+    std::mt19937 random(3);
+    std::uniform_real_distribution<double> draw(-1, 1);
+    std::vector<double> x, dout, alpha, dx;
+    for (int64_t i = 0; i < c.x.numel(); ++i) {
+      x.push_back(draw(random));
+      dout.push_back(draw(random));
+    }
+    const int64_t slopes = c.alpha.numel(), run = c.x.rank() == 3 ? c.x[2] : 1;
+    std::vector<double> dalpha(static_cast<size_t>(slopes));
+    for (int64_t i = 0; i < slopes; ++i) alpha.push_back(draw(random));
+    for (size_t i = 0; i < x.size(); ++i) {
+      const size_t k = i / static_cast<size_t>(run) % static_cast<size_t>(slopes);
+      dx.push_back(x[i] > 0 ? dout[i] : alpha[k] * dout[i]);
+      if (x[i] <= 0) dalpha[k] += x[i] * dout[i];
+    }
+    OpTest("prelu_grad")
+        .Attr("mode", std::string(c.mode))
+        .Input("X", c.x, x)
+        .Input("Alpha", c.alpha, alpha)
+        .Input("Out@GRAD", c.x, dout)
+        .Expect("X@GRAD", c.x, dx)
+        .Expect("Alpha@GRAD", c.alpha, dalpha);
   }
 }
 

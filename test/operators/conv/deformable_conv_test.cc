@@ -72,6 +72,18 @@ TEST(DeformableConv, GradientsAndFastKernels) {
   }
 }
 
+TEST(DeformableConv, FastAtManyPlaces) {
+  OpTest("deformable_conv")
+      .Attr("groups", 1)
+      .Attr("deformable_groups", 2)
+      .Attr("paddings", Ints{1, 1})
+      .RandomInput("Input", {2, 6, 13, 29})
+      .RandomInput("Offset", {2, 36, 13, 29}, -3, 3)
+      .RandomInput("Mask", {2, 18, 13, 29})
+      .RandomInput("Filter", {5, 6, 3, 3})
+      .CheckFast();
+}
+
 TEST(DeformableConv, Constraints) {
   for (const std::string type : {"deformable_conv", "deformable_conv_v1"}) {
     const auto op = [&](const std::string& name, const Shape& input, const Shape& filter,

@@ -52,6 +52,22 @@ TEST(GridSampler, Values) {
       .Expect("Output", {1, 1, 1, 1}, {5});
 }
 
+TEST(GridSampler, FastAgainstReference) {
+  for (const std::string padding : {"zeros", "border", "reflection"}) {
+    for (const std::string mode : {"bilinear", "nearest"}) {
+      for (const bool align : {false, true}) {
+        for (const int64_t size : {1, 3, 17}) {
+          OpTest test = Sample(padding, align, mode);
+          test.RandomInput("X", {2, size + 1, size + 4, size})
+              .RandomInput("Grid", {2, size, 2 * size, 2}, -1.3, 1.3)
+              .CheckFast(1e-5);
+        }
+      }
+    }
+  }
+  Sample("zeros").RandomInput("X", {1, 2, 3, 4}).Input("Grid", {1, 0, 5, 2}, {}).CheckFast();
+}
+
 TEST(GridSampler, NoPlaceIsZero) {
   const double nan = std::nan("");
   for (const char* padding : {"zeros", "border", "reflection"}) {

@@ -186,6 +186,54 @@ TEST(Interp, Cubic) {
   }
 }
 
+TEST(Interp, FastAgainstReference) {
+  std::mt19937 random(6);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  struct {
+    const char* method;
+    int axes;
+  } kinds[] = {{"linear", 1}, {"nearest", 2}, {"bilinear", 2}, {"bicubic", 2}, {"trilinear", 3}};
+  for (int trial = 0; trial < 150; ++trial) {
+    const auto& kind = kinds[trial % 5];
+    const bool last = pick(0, 2) == 0;
+    Shape x{pick(1, 2)};
+    std::vector<int32_t> sizes;
+    const int64_t channels = pick(1, last ? kind.axes == 1 ? 150 : 20 : 3);
+    if (!last) x.Append(channels);
+    const int most = kind.axes == 3 ? 6 : 16;
+    for (int i = 0; i < kind.axes; ++i) {
+      const bool wide = i + 1 == kind.axes && !last && pick(0, 1) == 0;
+      const int in = pick(1, wide ? 200 : most), out = pick(1, wide ? 200 : 2 * most);
+      x.Append(in);
+      sizes.push_back(pick(0, 3) == 0 ? in : out);
+    }
+    if (last) x.Append(channels);
+    SCOPED_TRACE(::testing::Message() << kind.method << " " << x.ToString() << " trial " << trial);
+    OpTest test = Resize(kind.method + std::string(pick(0, 1) ? "_interp" : "_interp_v2"),
+                         pick(0, 1) == 1, pick(0, 1), sizes);
+    const std::string layouts[] = {"NCHW", "NHWC"};
+    test.Attr("data_layout", layouts[last]).RandomInput("X", x).CheckFast(1e-5);
+  }
+  Resize("bilinear_interp", true, 0, {7, 9})
+      .Attr("data_layout", std::string("NHWC"))
+      .RandomInput("X", {2, 5, 6, 150})
+      .CheckFast(1e-5);
+  // Rows longer than a tile, a strong reduction, and elements that many others read.
+  Resize("bilinear_interp", false, 0, {2, 5000}).RandomInput("X", {1, 1, 2, 9000}).CheckFast(1e-5);
+  Resize("bilinear_interp", false, 0, {2, 3}).RandomInput("X", {1, 1, 30, 9000}).CheckFast(1e-5);
+  Resize("bilinear_interp", false, 0, {90, 900}).RandomInput("X", {1, 1, 3, 3}).CheckFast(1e-5);
+  // The reference kernel adds 10000 numbers one by one.
+  Resize("bicubic_interp", true, 0, {70, 800}).RandomInput("X", {2, 1, 5, 7}).CheckFast(1e-4);
+  // Scale and size disagree: most places are past the end of X.
+  OpTest("bilinear_interp_v2")
+      .Attr("scale", std::vector<float>{0.5f})
+      .IntInput("OutSize", {2}, {40, 500})
+      .RandomInput("X", {1, 2, 9, 60})
+      .CheckFast(1e-5);
+}
+
 TEST(Interp, FirstVersionTakesTheRatioOfSizes) {
   for (const bool v2 : {false, true}) {
     OpTest test(v2 ? "nearest_interp_v2" : "nearest_interp");

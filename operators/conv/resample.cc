@@ -1,0 +1,182 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/operators/conv/resample.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace coracle {
+
+AxisMap Transposed(const AxisMap& map) {
+  struct Source {
+    int32_t at;
+    float weight;
+  };
+  std::vector<std::vector<Source>> of(static_cast<size_t>(map.in));
+  for (size_t k = 0; k + 1 < map.begin.size(); ++k) {
+    for (auto i = static_cast<size_t>(map.begin[k]); i < static_cast<size_t>(map.begin[k + 1]);
+         ++i) {
+      std::vector<Source>& sources = of[static_cast<size_t>(map.at[i])];
+      const auto place = static_cast<int32_t>(k);
+      if (!sources.empty() && sources.back().at == place)
+        sources.back().weight += map.weight[i];
+      else
+        sources.push_back({place, map.weight[i]});
+    }
+  }
+  AxisMap back;
+  back.in = map.out;
+  back.out = map.in;
+  back.begin.push_back(0);
+  for (const std::vector<Source>& sources : of) {
+    const auto counts = [](const Source& s) { return s.weight != 0; };
+    const auto first = std::find_if(sources.begin(), sources.end(), counts);
+    const auto last = std::find_if(sources.rbegin(), sources.rend(), counts).base();
+    for (auto s = first; s < last; ++s) {
+      back.at.push_back(s->at);
+      back.weight.push_back(s->weight);
+    }
+    back.begin.push_back(static_cast<int64_t>(back.at.size()));
+  }
+  return back;
+}
+
+Resample::Resample(std::array<AxisMap, 3> maps, int64_t planes, int64_t pixel, bool move)
+    : depth_(std::move(maps[0])),
+      height_(std::move(maps[1])),
+      planes_(planes),
+      pixel_(pixel),
+      in_width_(maps[2].in) {
+  usable_ = MakeColumns(maps[2]) && (pixel_ > 1 || MakeSpans());
+  columns_.move = move;
+}
+
+bool Resample::MakeColumns(const AxisMap& width) {
+  RowTaps& c = columns_;
+  c.out = width.out;
+  c.stride = (c.out + RowTaps::kAlign - 1) / RowTaps::kAlign * RowTaps::kAlign;
+  c.taps = 1;
+  for (size_t k = 0; k + 1 < width.begin.size(); ++k)
+    c.taps = std::max(c.taps, width.begin[k + 1] - width.begin[k]);
+  if (c.taps > (int64_t{1} << 20) ||
+      c.taps * c.out > 4 * static_cast<int64_t>(width.at.size()) + 1024)
+    return false;
+  c.at.resize(static_cast<size_t>(c.taps * c.stride));
+  c.weight.resize(c.at.size());
+  for (int64_t t = 0; t < c.taps; ++t) {
+    int32_t last = 0;
+    for (int64_t k = 0; k < c.stride; ++k) {
+      const auto i = static_cast<size_t>(t * c.stride + k);
+      if (k < c.out) {
+        const int64_t first = width.begin[static_cast<size_t>(k)];
+        const int64_t count = width.begin[static_cast<size_t>(k) + 1] - first;
+        // A tap that a place has not got repeats the last one it has, with weight 0.
+        const int32_t at =
+            count == 0 ? last : width.at[static_cast<size_t>(first + std::min(t, count - 1))];
+        if (at < last) return false;
+        last = at;
+        if (t < count) c.weight[i] = width.weight[static_cast<size_t>(first + t)];
+      }
+      c.at[i] = last;
+    }
+  }
+  return true;
+}
+
+bool Resample::MakeSpans() {
+  const RowTaps& c = columns_;
+  const auto span = [&](int64_t begin, int64_t end) {
+    Span s{begin, end, in_width_, 0};
+    for (int64_t t = 0; t < c.taps; ++t) {
+      s.low = std::min<int64_t>(s.low, c.at[static_cast<size_t>(t * c.stride + begin)]);
+      s.high = std::max<int64_t>(s.high, c.at[static_cast<size_t>(t * c.stride + end - 1)] + 1);
+    }
+    return s;
+  };
+  for (int64_t begin = 0; begin < c.out;) {
+    int64_t size = kSpan;
+    Span s = span(begin, std::min(begin + size, c.out));
+    while (s.high - s.low > kBuffer && size > RowTaps::kAlign) {
+      size /= 2;
+      s = span(begin, std::min(begin + size, c.out));
+    }
+    if (s.high - s.low > kBuffer) return false;
+    spans_.push_back(s);
+    group_ = std::min(group_, kBuffer / (s.high - s.low));
+    begin = s.end;
+  }
+  return true;
+}
+
+void Resample::operator()(const float* in, float* out) const {
+  const int64_t rows = planes_ * depth_.out * height_.out;
+  const int64_t work = columns_.out * pixel_ * columns_.taps;
+  ParallelFor(rows, 1 + 32768 / work, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r += group_)
+      MakeRows(r, std::min(group_, end - r), in, out + r * columns_.out * pixel_);
+  });
+}
+
+// The rows of the source from number `first` on that make up row r of the target, at most kMost.
+// Returns how many there are in all.
+int64_t Resample::Find(int64_t r, int64_t first, const float* in, Sources* sources) const {
+  const int64_t plane = r / (depth_.out * height_.out);
+  const auto i = static_cast<size_t>(r / height_.out % depth_.out);
+  const auto j = static_cast<size_t>(r % height_.out);
+  const int64_t across = height_.begin[j + 1] - height_.begin[j];
+  const int64_t count = (depth_.begin[i + 1] - depth_.begin[i]) * across;
+  sources->count = std::clamp<int64_t>(count - first, 0, Sources::kMost);
+  for (int64_t k = 0; k < sources->count; ++k) {
+    const auto d = static_cast<size_t>(depth_.begin[i] + (first + k) / across);
+    const auto h = static_cast<size_t>(height_.begin[j] + (first + k) % across);
+    const int64_t row = (plane * depth_.in + depth_.at[d]) * height_.in + height_.at[h];
+    sources->rows[k] = in + row * in_width_ * pixel_;
+    sources->weights[k] = depth_.weight[d] * height_.weight[h];
+  }
+  return count;
+}
+
+// Rows [r, r + n). Sums over rows are made before sums over columns, and those of all n rows first:
+// a vector that was just written in two others is slow to read.
+void Resample::MakeRows(int64_t r, int64_t n, const float* in, float* out) const {
+  const int64_t width = columns_.out * pixel_;
+  Sources sources[kGroup];
+  bool add = false;
+  for (int64_t first = 0, most = 1; first < most; first += Sources::kMost, add = true) {
+    for (int64_t g = 0; g < n; ++g) most = std::max(most, Find(r + g, first, in, sources + g));
+    if (pixel_ > 1) {
+      for (int64_t g = 0; g < n; ++g) {
+        const Sources& s = sources[g];
+        if (!add || s.count > 0)
+          MixPixels(columns_, pixel_, s.rows, s.weights, s.count, add, out + g * width);
+      }
+    } else {
+      for (const Span& span : spans_) MixSpan(span, sources, n, add, out);
+    }
+  }
+}
+
+void Resample::MixSpan(const Span& span, const Sources* sources, int64_t n, bool add,
+                       float* out) const {
+  float buffer[kBuffer], part[kSpan];
+  const float* from[kGroup];
+  const int64_t size = span.high - span.low;
+  for (int64_t g = 0; g < n; ++g) {
+    const Sources& s = sources[g];
+    if (s.count == 1 && s.weights[0] == 1) {
+      from[g] = s.rows[0] + span.low;
+      continue;
+    }
+    const float* rows[Sources::kMost];
+    for (int64_t i = 0; i < s.count; ++i) rows[i] = s.rows[i] + span.low;
+    from[g] = buffer + g * size;
+    MixRows(rows, s.weights, s.count, size, buffer + g * size);
+  }
+  for (int64_t g = 0; g < n; ++g) {
+    float* to = out + g * columns_.out;
+    MixColumns(columns_, span.begin, span.end, from[g], span.low, span.high,
+               add ? part : to + span.begin);
+    for (int64_t k = span.begin; add && k < span.end; ++k) to[k] += part[k - span.begin];
+  }
+}
+
+}  // namespace coracle

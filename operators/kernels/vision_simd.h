@@ -1,0 +1,80 @@
+#pragma once
+// Loops over images of float32 in the widest SIMD of the machine: weighted sums of elements whose
+// places are known before (resampling), and of the four neighbours of given places (bilinear
+// samples); slopes that are data (prelu).
+
+#include <cstdint>
+#include <vector>
+
+namespace coracle {
+
+// --- resampling ---
+
+// Element k of a row that is made from another one is the sum over t of weight(t, k) times element
+// at(t, k) of it. For one t the places do not decrease.
+struct RowTaps {
+  static constexpr int64_t kAlign = 16;  // at least the lanes of a vector
+
+  int64_t out = 0, taps = 0, stride = 0;  // stride: out, rounded up to kAlign
+  bool move = false;                      // one tap of weight 1: bits are moved as they are
+  std::vector<int32_t> at;                // [taps, stride]; the last ones repeat
+  std::vector<float> weight;              // [taps, stride]
+};
+
+// out[i] = the sum over the `count` rows of weight * row[i].
+void MixRows(const float* const* rows, const float* weights, int64_t count, int64_t n, float* out);
+// Elements [begin, end) of the row that is made from `in`, which holds the elements [low, high) of
+// a row. REQUIRES: begin is a multiple of kAlign, and so is end unless it is taps.out.
+void MixColumns(const RowTaps& taps, int64_t begin, int64_t end, const float* in, int64_t low,
+                int64_t high, float* out);
+// The same for rows of pixels of several elements, from the sum over `count` weighted rows; plus
+// what `out` holds, if `add`.
+void MixPixels(const RowTaps& taps, int64_t pixel, const float* const* rows, const float* weights,
+               int64_t count, bool add, float* out);
+
+// --- bilinear samples ---
+
+// Up to kSize samples. Sample i is the sum over its four neighbours k of weight[k][i] times element
+// at[k][i] of a plane; -1: the neighbour counts 0. dy and dx are the derivatives of the weights.
+struct SampleTile {
+  static constexpr int64_t kSize = 128;
+
+  int64_t size = 0;
+  int32_t at[4][kSize];
+  float weight[4][kSize], dy[4][kSize], dx[4][kSize];
+
+  // Sample i: `near` is a Bilinear<float>, whose weights are multiplied by `factor`.
+  template <class Near>
+  void Set(int64_t i, const Near& near, float factor = 1) {
+    for (int k = 0; k < 4; ++k) {
+      at[k][i] = static_cast<int32_t>(near.at[k]);
+      weight[k][i] = near.weight[k] * factor;
+      dy[k][i] = near.dy[k] * factor;
+      dx[k][i] = near.dx[k] * factor;
+    }
+  }
+  // REQUIRES: Set was called for all samples. Makes the unused ones up to a whole vector harmless.
+  void Finish(int64_t n);
+};
+
+// out[i] = sample i.
+void ReadSamples(const SampleTile& tile, const float* plane, float* out);
+// plane += the samples' weights times values.
+void SpreadSamples(const SampleTile& tile, const float* values, float* plane);
+// along_y[i] += values[i] times the derivative of sample i, along_x[i] likewise, sum[i] +=
+// values[i] times sample i. REQUIRES: the arrays have kSize elements, of `values` the first
+// tile.size.
+void AddDerivatives(const SampleTile& tile, const float* plane, const float* values, float* sum,
+                    float* along_y, float* along_x);
+
+// --- slopes ---
+
+// out[i] = x[i] > 0 ? v[i] : a v[i] with a = slope[i], or slope[0] if it is `shared`. out may be v.
+void Incline(const float* x, const float* v, const float* slope, bool shared, int64_t n,
+             float* out);
+// The sum of x[i] v[i] over the elements where x[i] > 0 does not hold.
+double InclinedSum(const float* x, const float* v, int64_t n);
+// sums[i] += that of element i.
+void AddInclined(const float* x, const float* v, int64_t n, float* sums);
+
+}  // namespace coracle
