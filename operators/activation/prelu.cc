@@ -155,7 +155,7 @@ void InferPreluGrad(InferContext& ctx) {
 // that threads may share even one slope.
 struct SlopeSums {
   static constexpr int64_t kPiece = 16384;
-  static constexpr int64_t kBlock = 256;
+  static constexpr int64_t kBlock = 1024;
   static constexpr int64_t kRows = 64;  // that are added in the type of the loops' sums
 
   Runs runs;

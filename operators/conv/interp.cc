@@ -409,6 +409,8 @@ AxisMap MapOf(const AxisTaps& axis) {
   return map;
 }
 
+constexpr int64_t kMostPlaces = int64_t{1} << 24;  // of an axis that has a table
+
 // The op, or its gradient (`back`); x and out are those of the op. Null where it does not pay.
 std::shared_ptr<const Resample> MakeResample(const PrepareContext& ctx, const TensorArg& x,
                                              const TensorArg& out, bool back) {
@@ -420,7 +422,7 @@ std::shared_ptr<const Resample> MakeResample(const PrepareContext& ctx, const Te
   std::array<AxisMap, 3> maps;
   for (size_t i = 0; i < 3; ++i) {
     const AxisTaps& axis = of.fixed()->axes[i];
-    if (std::max(axis.size.in, axis.size.out) >= kMaxSize / 2) return nullptr;
+    if (std::max(axis.size.in, axis.size.out) > kMostPlaces) return nullptr;
     maps[i] = back ? Transposed(MapOf(axis)) : MapOf(axis);
   }
   auto made = std::make_shared<const Resample>(std::move(maps), of.planes, of.pixel, move);

@@ -40,13 +40,40 @@ AxisMap Transposed(const AxisMap& map) {
   return back;
 }
 
+namespace {
+
+// Two axes as one: element (k, l) is number k * inner.out + l.
+AxisMap Product(const AxisMap& outer, const AxisMap& inner) {
+  AxisMap both;
+  both.in = outer.in * inner.in;
+  both.out = outer.out * inner.out;
+  both.begin.push_back(0);
+  const auto for_taps = [](const AxisMap& map, int64_t k, auto&& f) {
+    for (int64_t i = map.begin[static_cast<size_t>(k)]; i < map.begin[static_cast<size_t>(k) + 1];
+         ++i)
+      f(map.at[static_cast<size_t>(i)], map.weight[static_cast<size_t>(i)]);
+  };
+  for (int64_t k = 0; k < both.out; ++k) {
+    for_taps(outer, k / inner.out, [&](int64_t a, float outer_weight) {
+      for_taps(inner, k % inner.out, [&](int64_t b, float weight) {
+        both.at.push_back(static_cast<int32_t>(a * inner.in + b));
+        both.weight.push_back(outer_weight * weight);
+      });
+    });
+    both.begin.push_back(static_cast<int64_t>(both.at.size()));
+  }
+  return both;
+}
+
+}  // namespace
+
 Resample::Resample(std::array<AxisMap, 3> maps, int64_t planes, int64_t pixel, bool move)
-    : depth_(std::move(maps[0])),
-      height_(std::move(maps[1])),
-      planes_(planes),
-      pixel_(pixel),
-      in_width_(maps[2].in) {
-  usable_ = MakeColumns(maps[2]) && (pixel_ > 1 || MakeSpans());
+    : planes_(planes), pixel_(pixel), in_width_(maps[2].in) {
+  const auto taps = [&](size_t axis) { return static_cast<int64_t>(maps[axis].at.size()); };
+  usable_ = maps[0].in < kMostPlaces / maps[1].in &&
+            taps(0) <= kMostTaps / std::max<int64_t>(1, taps(1)) && MakeColumns(maps[2]) &&
+            (pixel_ > 1 || MakeSpans());
+  if (usable_) rows_ = Product(maps[0], maps[1]);
   columns_.move = move;
 }
 
@@ -108,7 +135,7 @@ bool Resample::MakeSpans() {
 }
 
 void Resample::operator()(const float* in, float* out) const {
-  const int64_t rows = planes_ * depth_.out * height_.out;
+  const int64_t rows = planes_ * rows_.out;
   const int64_t work = columns_.out * pixel_ * columns_.taps;
   ParallelFor(rows, 1 + 32768 / work, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r += group_)
@@ -116,21 +143,18 @@ void Resample::operator()(const float* in, float* out) const {
   });
 }
 
-// The rows of the source from number `first` on that make up row r of the target, at most kMost.
+// The rows of the source from number `first` on that make up row r of a plane, at most kMost.
 // Returns how many there are in all.
-int64_t Resample::Find(int64_t r, int64_t first, const float* in, Sources* sources) const {
-  const int64_t plane = r / (depth_.out * height_.out);
-  const auto i = static_cast<size_t>(r / height_.out % depth_.out);
-  const auto j = static_cast<size_t>(r % height_.out);
-  const int64_t across = height_.begin[j + 1] - height_.begin[j];
-  const int64_t count = (depth_.begin[i + 1] - depth_.begin[i]) * across;
+int64_t Resample::Find(int64_t r, int64_t plane, int64_t first, const float* in,
+                       Sources* sources) const {
+  const int64_t begin = rows_.begin[static_cast<size_t>(r)];
+  const int64_t count = rows_.begin[static_cast<size_t>(r) + 1] - begin;
+  const float* from = in + plane * rows_.in * in_width_ * pixel_;
   sources->count = std::clamp<int64_t>(count - first, 0, Sources::kMost);
   for (int64_t k = 0; k < sources->count; ++k) {
-    const auto d = static_cast<size_t>(depth_.begin[i] + (first + k) / across);
-    const auto h = static_cast<size_t>(height_.begin[j] + (first + k) % across);
-    const int64_t row = (plane * depth_.in + depth_.at[d]) * height_.in + height_.at[h];
-    sources->rows[k] = in + row * in_width_ * pixel_;
-    sources->weights[k] = depth_.weight[d] * height_.weight[h];
+    const auto i = static_cast<size_t>(begin + first + k);
+    sources->rows[k] = from + rows_.at[i] * in_width_ * pixel_;
+    sources->weights[k] = rows_.weight[i];
   }
   return count;
 }
@@ -142,7 +166,11 @@ void Resample::MakeRows(int64_t r, int64_t n, const float* in, float* out) const
   Sources sources[kGroup];
   bool add = false;
   for (int64_t first = 0, most = 1; first < most; first += Sources::kMost, add = true) {
-    for (int64_t g = 0; g < n; ++g) most = std::max(most, Find(r + g, first, in, sources + g));
+    int64_t plane = r / rows_.out, row = r % rows_.out;
+    for (int64_t g = 0; g < n; ++g) {
+      most = std::max(most, Find(row, plane, first, in, sources + g));
+      if (++row == rows_.out) ++plane, row = 0;
+    }
     if (pixel_ > 1) {
       for (int64_t g = 0; g < n; ++g) {
         const Sources& s = sources[g];

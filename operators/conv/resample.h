@@ -29,7 +29,8 @@ class Resample {
   // only tap of each place has weight 1.
   Resample(std::array<AxisMap, 3> maps, int64_t planes, int64_t pixel, bool move);
 
-  // False where places are in no order, or too far from each other or too unevenly many for tables.
+  // False where places are in no order, too far from each other, too many or too unevenly many for
+  // tables.
   bool usable() const { return usable_; }
   void operator()(const float* in, float* out) const;
 
@@ -37,6 +38,8 @@ class Resample {
   static constexpr int64_t kBuffer = 4096;
   static constexpr int64_t kSpan = 1024;
   static constexpr int64_t kGroup = 8;
+  static constexpr int64_t kMostPlaces = int64_t{1} << 31;
+  static constexpr int64_t kMostTaps = int64_t{1} << 23;  // of rows
 
   // Columns [begin, end) of a row come from columns [low, high) of the source. At most kSpan from
   // at most kBuffer.
@@ -52,11 +55,11 @@ class Resample {
   };
   bool MakeColumns(const AxisMap& width);
   bool MakeSpans();
-  int64_t Find(int64_t r, int64_t first, const float* in, Sources* sources) const;
+  int64_t Find(int64_t r, int64_t plane, int64_t first, const float* in, Sources* sources) const;
   void MakeRows(int64_t r, int64_t n, const float* in, float* out) const;
   void MixSpan(const Span& span, const Sources* sources, int64_t n, bool add, float* out) const;
 
-  AxisMap depth_, height_;
+  AxisMap rows_;  // of depth and height together
   RowTaps columns_;
   std::vector<Span> spans_;
   int64_t planes_, pixel_, in_width_;

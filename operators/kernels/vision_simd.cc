@@ -67,12 +67,28 @@ void MixColumns(const RowTaps& taps, int64_t begin, int64_t end, const float* in
   const D d;
   const int32_t* at = taps.at.data();
   const float* weight = taps.weight.data();
-  for (int64_t k = begin; k < end; k += LanesOf()) {
-    V sum = ReadAt(at + k, in, low, high);
-    if (!taps.move) sum = hn::Mul(sum, hn::LoadU(d, weight + k));
-    for (int64_t t = 1; t < taps.taps; ++t) {
-      const int64_t i = t * taps.stride + k;
-      sum = hn::MulAdd(ReadAt(at + i, in, low, high), hn::LoadU(d, weight + i), sum);
+  const IntTag di;
+  const int64_t lanes = LanesOf(), last = (taps.taps - 1) * taps.stride + lanes - 1;
+  for (int64_t k = begin; k < end; k += lanes) {
+    V sum;
+    if (at[last + k] - at[k] < lanes) {
+      // All taps are in one vector.
+      const int64_t first = at[k];
+      const V window = LoadFirst(in + (first - low), high - first);
+      const IntVec base = hn::Set(di, at[k]);
+      const auto read = [&](int64_t i) HWY_ATTR {
+        const auto lane = hn::IndicesFromVec(d, hn::Sub(hn::LoadU(di, at + i), base));
+        return hn::TableLookupLanes(window, lane);
+      };
+      sum = read(k);
+      if (!taps.move) sum = hn::Mul(sum, hn::LoadU(d, weight + k));
+      for (int64_t t = 1, i = k + taps.stride; t < taps.taps; ++t, i += taps.stride)
+        sum = hn::MulAdd(read(i), hn::LoadU(d, weight + i), sum);
+    } else {
+      sum = ReadAt(at + k, in, low, high);
+      if (!taps.move) sum = hn::Mul(sum, hn::LoadU(d, weight + k));
+      for (int64_t t = 1, i = k + taps.stride; t < taps.taps; ++t, i += taps.stride)
+        sum = hn::MulAdd(ReadAt(at + i, in, low, high), hn::LoadU(d, weight + i), sum);
     }
     StoreFirst(sum, out + (k - begin), end - k);
   }

@@ -22,8 +22,10 @@ void CheckLrn(const InferContext& ctx) {
 // x^-beta.
 struct Power {
   double beta;
-  double operator()(double x) const {
-    return beta == 0.75 ? 1 / (std::sqrt(x) * std::sqrt(std::sqrt(x))) : std::pow(x, -beta);
+  template <class T>
+  T operator()(T x) const {
+    if (beta == 0.75) return 1 / (std::sqrt(x) * std::sqrt(std::sqrt(x)));
+    return static_cast<T>(std::pow(static_cast<double>(x), -beta));
   }
 };
 
@@ -86,9 +88,8 @@ KernelOf<T> Lrn(const PrepareContext& ctx) {
       return static_cast<double>(in[i]) * static_cast<double>(in[i]);
     };
     windows.ForEach(squared, [&](int64_t i, double sum) {
-      const double scale = windows.k + windows.alpha * sum;
-      m[i] = static_cast<T>(scale);
-      o[i] = static_cast<T>(static_cast<double>(in[i]) * windows.power(scale));
+      m[i] = static_cast<T>(windows.k + windows.alpha * sum);
+      o[i] = in[i] * windows.power(m[i]);
     });
   };
 }
@@ -111,7 +112,7 @@ KernelOf<T> LrnGrad(const PrepareContext& ctx) {
              windows.beta * through / static_cast<double>(m[k]);
     };
     windows.ForEach(share, [&](int64_t i, double sum) {
-      const double own = static_cast<double>(g[i]) * windows.power(static_cast<double>(m[i]));
+      const auto own = static_cast<double>(g[i] * windows.power(m[i]));
       to[i] = static_cast<T>(own + 2 * windows.alpha * static_cast<double>(in[i]) * sum);
     });
   };
