@@ -281,8 +281,17 @@ void ReadSamples(const SampleTile& tile, const float* plane, float* out) {
 
 void SpreadSamples(const SampleTile& tile, const float* values, float* plane) {
   for (int64_t i = 0; i < tile.size; ++i) {
+    const int32_t first = tile.at[0][i], last = tile.at[3][i];
+    const float value = values[i];
+    if (first >= 0 && last >= 0) {  // and so are those between them
+      plane[first] += tile.weight[0][i] * value;
+      plane[first + 1] += tile.weight[1][i] * value;
+      plane[last - 1] += tile.weight[2][i] * value;
+      plane[last] += tile.weight[3][i] * value;
+      continue;
+    }
     for (int k = 0; k < 4; ++k) {
-      if (tile.at[k][i] >= 0) plane[tile.at[k][i]] += tile.weight[k][i] * values[i];
+      if (tile.at[k][i] >= 0) plane[tile.at[k][i]] += tile.weight[k][i] * value;
     }
   }
 }

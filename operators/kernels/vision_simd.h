@@ -36,6 +36,7 @@ void MixPixels(const RowTaps& taps, int64_t pixel, const float* const* rows, con
 
 // Up to kSize samples. Sample i is the sum over its four neighbours k of weight[k][i] times element
 // at[k][i] of a plane; -1: the neighbour counts 0. dy and dx are the derivatives of the weights.
+// Neighbours 0 and 1 stand beside each other in a row of the plane, 2 and 3 below them.
 struct SampleTile {
   static constexpr int64_t kSize = 128;
 

@@ -24,8 +24,9 @@ struct Power {
   double beta;
   template <class T>
   T operator()(T x) const {
-    if (beta == 0.75) return 1 / (std::sqrt(x) * std::sqrt(std::sqrt(x)));
-    return static_cast<T>(std::pow(static_cast<double>(x), -beta));
+    if (beta != 0.75) return static_cast<T>(std::pow(static_cast<double>(x), -beta));
+    const T root = std::sqrt(x);
+    return 1 / (root * std::sqrt(root));
   }
 };
 
