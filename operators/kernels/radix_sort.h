@@ -21,11 +21,8 @@ using Packed = std::conditional_t<sizeof(T) == 4, uint64_t, PackedWide>;
 template <class T>
 using SortKey = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
 
-// Longer lines of T have places that do not fit.
-template <class T>
-constexpr int64_t kLongestSortedLine = sizeof(T) == 4
-                                           ? int64_t{std::numeric_limits<uint32_t>::max()}
-                                           : std::numeric_limits<int64_t>::max() / 64;
+// Places and counts of longer lines do not fit.
+constexpr int64_t kLongestSortedLine = std::numeric_limits<uint32_t>::max();
 
 // Ascending keys: a < b exactly if ComesBefore(a, b). Both zeros have one key, and all nans.
 template <class T>
@@ -53,12 +50,6 @@ int64_t PlaceOf(Packed<T> packed) {
   return static_cast<int64_t>(static_cast<SortKey<T>>(packed));
 }
 
-// Whether both have one key.
-template <class T>
-bool SameKey(Packed<T> a, Packed<T> b) {
-  return (a ^ b) >> (8 * sizeof(SortKey<T>)) == 0;
-}
-
 template <class T>
 void PackLine(const T* line, int64_t n, int64_t stride, bool descending, Packed<T>* to) {
   if (stride == 1) {
@@ -73,22 +64,22 @@ void PackLine(const T* line, int64_t n, int64_t stride, bool descending, Packed<
 template <class P>
 P* SortPacked(P* a, P* b, int64_t n) {
   constexpr int kDigits = sizeof(P) / 2;  // bytes of a key
-  if (n <= (sizeof(P) == 8 ? 96 : 192)) {
+  if (n <= (sizeof(P) == 8 ? 40 : 100)) {
     std::sort(a, a + n);
     return a;
   }
-  int64_t counts[kDigits][256] = {};
+  uint32_t counts[kDigits][256] = {};
   for (int64_t i = 0; i < n; ++i) {
     auto key = static_cast<uint64_t>(a[i] >> (4 * sizeof(P)));
     for (int d = 0; d < kDigits; ++d, key >>= 8) ++counts[d][key & 255];
   }
   for (int d = 0; d < kDigits; ++d) {
     const auto shift = 4 * sizeof(P) + 8 * static_cast<size_t>(d);
-    int64_t* count = counts[d];
+    uint32_t* count = counts[d];
     if (count[static_cast<size_t>(a[0] >> shift) & 255] == n) continue;
-    int64_t next = 0;
+    uint32_t next = 0;
     for (int k = 0; k < 256; ++k) {
-      const int64_t here = count[k];
+      const uint32_t here = count[k];
       count[k] = next;
       next += here;
     }
@@ -151,6 +142,26 @@ Packed<T>* SelectFew(const T* line, int64_t n, int64_t k, bool largest, Packed<T
   return found;
 }
 
+// Keeps, in their order, those of a[n] that may be among the k smallest: the buckets by the highest
+// bits of the key up to the one that has the k-th. Returns how many they are.
+template <class P>
+int64_t KeepFirst(P* a, int64_t n, int64_t k) {
+  constexpr int kBits = 12;  // of a float: sign, exponent and three more
+  constexpr size_t kShift = 8 * sizeof(P) - kBits;
+  if (n < 2048) return n;
+  uint32_t counts[1 << kBits] = {};
+  for (int64_t i = 0; i < n; ++i) ++counts[static_cast<size_t>(a[i] >> kShift)];
+  size_t last = 0;
+  for (int64_t upto = counts[0]; upto < k; upto += counts[last]) ++last;
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const P value = a[i];
+    a[count] = value;
+    count += static_cast<size_t>(value >> kShift) <= last ? 1 : 0;
+  }
+  return count;
+}
+
 }  // namespace internal
 
 // The k best of a line, the best one first: the smallest, or the largest. `memory` has
@@ -159,10 +170,8 @@ template <class T>
 Packed<T>* SelectPacked(const T* line, int64_t n, int64_t k, bool largest, Packed<T>* memory) {
   if (IsFew(n, k)) return internal::SelectFew(line, n, k, largest, memory);
   PackLine(line, n, 1, largest, memory);
-  if (k > n / 2) return SortPacked(memory, memory + n, n);
-  std::nth_element(memory, memory + (k - 1), memory + n);
-  std::sort(memory, memory + k);
-  return memory;
+  if (k <= n / 2) n = internal::KeepFirst(memory, n, k);
+  return SortPacked(memory, memory + n, n);
 }
 
 // ---- lines of a tensor ----

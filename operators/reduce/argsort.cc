@@ -56,7 +56,7 @@ Kernel ArgsortFastOf(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), indices = ctx.Output("Indices");
   if (x.numel == 0) return [](Workspace&) {};
   const AxisView l = ViewAxis(x.shape, ctx.Attr<int32_t>("axis"));
-  if (l.n > kLongestSortedLine<T>) return {};
+  if (l.n > kLongestSortedLine) return {};
   const bool descending = ctx.Attr<bool>("descending");
   constexpr int64_t kLanes = 4;
   const LineGroups lines(l.outer, l.n, l.inner, kLanes);

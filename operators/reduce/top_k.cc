@@ -98,7 +98,7 @@ Kernel TopKFastOf(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), indices = ctx.Output("Indices");
   if (out.numel == 0) return [](Workspace&) {};
   const Layout l = MakeLayout(ctx, x.shape, out.shape);
-  if (l.n > kLongestSortedLine<T>) return {};
+  if (l.n > kLongestSortedLine) return {};
   const bool largest = ctx.op().type() == "top_k" || ctx.Attr<bool>("largest");
   const LineGroups lines(l.outer, l.n, l.inner, 16);
   const int64_t room = SelectionSize(l.n, l.k);

@@ -195,7 +195,7 @@ KernelOf<T> Unique(const PrepareContext& ctx) {
   if (x.numel == 0) slices.outer = 0;  // slices without elements are equal, however many there are
   const TensorArg scratch = ctx.Scratch(DType::kInt64, {4, std::max<int64_t>(slices.n, 1)});
   TensorArg packed;
-  if (slices.outer == 1 && slices.inner == 1 && slices.n <= kLongestSortedLine<T>)
+  if (slices.outer == 1 && slices.inner == 1 && slices.n <= kLongestSortedLine)
     packed = ctx.Scratch(DType::kInt64, {static_cast<int64_t>(sizeof(Packed<T>)) / 4, slices.n});
   return [=](Workspace& ws) {
     Slices<T> s = slices;
