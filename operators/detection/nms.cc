@@ -40,29 +40,35 @@ namespace {
 // The kept boxes, which a box may not overlap with.
 class KeptBoxes {
  public:
-  explicit KeptBoxes(double extra) : extra_(extra) {}
-  void Add(const double* box) { boxes_.Add({box[0], box[1], box[2], box[3]}, extra_); }
-  bool Suppress(const double* corners, double threshold) const {
-    if (threshold < 0) return boxes_.size() > 0;  // no overlap is below 0
-    const Box box{corners[0], corners[1], corners[2], corners[3]};
-    for (int64_t k = 0;; ++k) {
-      k = FindOverlap(boxes_, k, box, extra_, threshold);
-      if (k == boxes_.size()) return false;
+  explicit KeptBoxes(const NmsOptions& options) : extra_(options.extra) {}
+  int64_t size() const { return boxes_.size(); }
+  void Add(const double* box) { boxes_.Add(BoxOf(box), extra_); }
+  // Whether one of the kept boxes [begin, end) suppresses a box.
+  bool Suppress(int64_t begin, int64_t end, const double* corners, double threshold) const {
+    if (threshold < 0) return begin < end;  // no overlap is below 0
+    const Box box = BoxOf(corners);
+    for (int64_t k = begin;; ++k) {
+      k = FindOverlap(boxes_, k, end, box, extra_, threshold);
+      if (k >= end) return false;
       if (Overlap(boxes_.At(k), box, extra_) > threshold) return true;
     }
   }
 
  private:
+  static Box BoxOf(const double* corners) {
+    return {corners[0], corners[1], corners[2], corners[3]};
+  }
   double extra_;
   BoxColumns boxes_;
 };
 
 class KeptPolygons {
  public:
-  explicit KeptPolygons(int64_t width) : width_(width) {}
+  explicit KeptPolygons(const NmsOptions& options) : width_(options.width) {}
+  int64_t size() const { return static_cast<int64_t>(kept_.size()); }
   void Add(const double* polygon) { kept_.push_back(polygon); }
-  bool Suppress(const double* polygon, double threshold) const {
-    return std::any_of(kept_.begin(), kept_.end(), [&](const double* k) {
+  bool Suppress(int64_t begin, int64_t end, const double* polygon, double threshold) const {
+    return std::any_of(kept_.begin() + begin, kept_.begin() + end, [&](const double* k) {
       return PolygonOverlap(k, polygon, width_ / 2) > threshold;
     });
   }
@@ -72,23 +78,44 @@ class KeptPolygons {
   std::vector<const double*> kept_;
 };
 
+// Boxes are looked at in blocks. All of a block are compared with a part of the kept boxes while it
+// is in the cache, then with the next part, and at last with those that the block itself adds.
 template <class Kept>
 std::vector<int64_t> Suppress(const NmsOptions& options, const double* boxes,
-                              const std::vector<int64_t>& sorted, Kept before) {
+                              const std::vector<int64_t>& sorted) {
+  constexpr int64_t kBlock = 64, kPart = 2048;
+  const char* const doing = "suppressing overlapping boxes";
+  Kept before(options);
   std::vector<int64_t> kept;
   double threshold = options.threshold;
+  // A threshold that sinks is known only when it is a box's turn.
+  const bool sinks = options.eta < 1 && threshold > 0.5;
   int64_t compared = 0;
-  for (int64_t i : sorted) {
-    if (static_cast<int64_t>(kept.size()) >= options.most) break;
-    const double* box = boxes + i * options.width;
-    if ((compared += static_cast<int64_t>(kept.size())) > (1 << 20)) {
-      CheckTimeLimit("suppressing overlapping boxes");
-      compared = 0;
+  const auto count = static_cast<int64_t>(sorted.size());
+  const auto box_of = [&](int64_t i) {
+    return boxes + sorted[static_cast<size_t>(i)] * options.width;
+  };
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t n = std::min(kBlock, count - first), known = sinks ? 0 : before.size();
+    bool gone[kBlock] = {};
+    for (int64_t part = 0; part < known; part += kPart) {
+      const int64_t end = std::min(part + kPart, known);
+      for (int64_t i = 0; i < n; ++i)
+        gone[i] = gone[i] || before.Suppress(part, end, box_of(first + i), threshold);
+      if (end - part == kPart) CheckTimeLimit(doing);
     }
-    if (before.Suppress(box, threshold)) continue;
-    kept.push_back(i);
-    before.Add(box);
-    if (options.eta < 1 && threshold > 0.5) threshold *= options.eta;
+    for (int64_t i = 0; i < n; ++i) {
+      if (before.size() >= options.most) return kept;
+      if ((compared += before.size()) > (1 << 20)) {
+        CheckTimeLimit(doing);
+        compared = 0;
+      }
+      const double* box = box_of(first + i);
+      if (gone[i] || before.Suppress(known, before.size(), box, threshold)) continue;
+      kept.push_back(sorted[static_cast<size_t>(first + i)]);
+      before.Add(box);
+      if (options.eta < 1 && threshold > 0.5) threshold *= options.eta;
+    }
   }
   return kept;
 }
@@ -97,8 +124,8 @@ std::vector<int64_t> Suppress(const NmsOptions& options, const double* boxes,
 
 std::vector<int64_t> SuppressNonMaxima(const NmsOptions& options, const double* boxes,
                                        const std::vector<int64_t>& sorted) {
-  if (options.width > 4) return Suppress(options, boxes, sorted, KeptPolygons(options.width));
-  return Suppress(options, boxes, sorted, KeptBoxes(options.extra));
+  if (options.width > 4) return Suppress<KeptPolygons>(options, boxes, sorted);
+  return Suppress<KeptBoxes>(options, boxes, sorted);
 }
 
 }  // namespace coracle

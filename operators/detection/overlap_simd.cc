@@ -52,6 +52,12 @@ int64_t FirstOverlap(const double* x1, const double* y1, const double* x2, const
   const V least = hn::Set(d, threshold * (1 - 1e-9)), tiny = hn::Set(d, -1e-300);
   int64_t i = begin;
   for (; i + lanes <= n; i += lanes) {
+    // Boxes that are apart, as most are, need no areas.
+    const V right = hn::Min(hn::LoadU(d, x2 + i), s.x2),
+            bottom = hn::Min(hn::LoadU(d, y2 + i), s.y2);
+    const auto beside = hn::Lt(right, hn::Max(hn::LoadU(d, x1 + i), s.x1));
+    const auto above = hn::Lt(bottom, hn::Max(hn::LoadU(d, y1 + i), s.y1));
+    if (hn::AllTrue(d, hn::Or(beside, above))) continue;
     const Shared a = SharedAreas(d, x1 + i, y1 + i, x2 + i, y2 + i, area + i, s, own);
     const auto over = hn::Ge(a.common, hn::MulAdd(least, a.all, tiny));
     const auto found = hn::And(over, hn::And(hn::Gt(a.common, zero), hn::Gt(a.all, zero)));
@@ -160,11 +166,11 @@ HWY_EXPORT(DecayLinear);
 HWY_EXPORT(OverlapsFloat);
 HWY_EXPORT(OverlapsDouble);
 
-int64_t FindOverlap(const BoxColumns& boxes, int64_t begin, const Box& box, double extra,
-                    double threshold) {
+int64_t FindOverlap(const BoxColumns& boxes, int64_t begin, int64_t end, const Box& box,
+                    double extra, double threshold) {
   return HWY_DYNAMIC_DISPATCH(FirstOverlap)(boxes.x1.data(), boxes.y1.data(), boxes.x2.data(),
-                                            boxes.y2.data(), boxes.area.data(), begin, boxes.size(),
-                                            box, extra, threshold);
+                                            boxes.y2.data(), boxes.area.data(), begin, end, box,
+                                            extra, threshold);
 }
 
 Decay FindDecay(const BoxColumns& boxes, int64_t n, const Box& box, double extra, bool gaussian,

@@ -28,11 +28,11 @@ struct BoxColumns {
   }
 };
 
-// The first box from `begin` on that may overlap with `box` by more than the threshold; their
-// number if there is none. Nearly exact: finds every box with Overlap(it, box, extra) > threshold,
-// and perhaps some by less than 1e-9 below it. REQUIRES: threshold >= 0.
-int64_t FindOverlap(const BoxColumns& boxes, int64_t begin, const Box& box, double extra,
-                    double threshold);
+// The first of the boxes [begin, end) that may overlap with `box` by more than the threshold; `end`
+// if there is none. Nearly exact: finds every box with Overlap(it, box, extra) > threshold, and
+// perhaps some by less than 1e-9 below it. REQUIRES: threshold >= 0.
+int64_t FindOverlap(const BoxColumns& boxes, int64_t begin, int64_t end, const Box& box,
+                    double extra, double threshold);
 
 // How a better box lowers the scores of boxes: by the formula f(IoU) / f(m), m its own overlap with
 // better ones. `of_better` is m^2 for f(u) = exp(-sigma u^2), or else, for f(u) = 1 - u,

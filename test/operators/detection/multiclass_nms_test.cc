@@ -248,6 +248,40 @@ TEST(MulticlassNms, KeepsTheBestOfSeveralClasses) {
   }
 }
 
+// Thousands of boxes that are kept, more than are compared at once; a threshold that sinks.
+TEST(MulticlassNms, ManyKeptBoxes) {
+  std::mt19937 random(9);
+  std::uniform_real_distribution<double> unit(0, 1);
+  const int64_t n = 6000;
+  Doubles boxes, scores;
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = 100 * unit(random), y = 100 * unit(random);
+    for (double v : {x, y, x + 1 + unit(random), y + 1 + unit(random)})
+      boxes.push_back(std::round(v * 64) / 64);
+    scores.push_back(1 - static_cast<double>(i) / 8192);
+  }
+  for (float eta : {1.f, 0.9999f}) {
+    double threshold = 0.55f;
+    std::vector<size_t> kept;
+    Doubles expected;
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      const auto covers = [&](size_t k) { return Iou(boxes, k, i) > threshold; };
+      if (std::any_of(kept.begin(), kept.end(), covers)) continue;
+      kept.push_back(i);
+      expected.push_back(static_cast<double>(i));
+      if (eta < 1 && threshold > 0.5) threshold *= static_cast<double>(eta);
+    }
+    ASSERT_GT(kept.size(), 4200u);
+    Nms("multiclass_nms2", 0.f, -1, -1)
+        .Attr("background_label", -1)
+        .Attr("nms_threshold", 0.55f)
+        .Attr("nms_eta", eta)
+        .Input("BBoxes", {1, n, 4}, boxes)
+        .Input("Scores", {1, 1, n}, scores)
+        .Expect("Index", {static_cast<int64_t>(kept.size()), 1}, expected);
+  }
+}
+
 void CheckConstraints(const std::string& type) {
   const auto with = [&](const Shape& boxes, const Shape& scores) {
     return std::move(
