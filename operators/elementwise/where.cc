@@ -32,8 +32,8 @@ Kernel WhereOf(const PrepareContext& ctx) {
     T* o = ws.Data<T>(out);
     ParallelFor(out.numel, 32768, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const T chosen = a[i], other = b[i];  // read in any case: a loop without branches
-        o[i] = c[i] ? chosen : other;
+        const T mask = static_cast<T>(T(0) - T(c[i]));  // a loop without branches
+        o[i] = static_cast<T>((a[i] & mask) | (b[i] & static_cast<T>(~mask)));
       }
     });
   };

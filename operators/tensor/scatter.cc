@@ -10,6 +10,7 @@
 #include <coracle/operators/tensor/slice_index.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -24,8 +25,10 @@ void AddRow(const T* from, T* to, int64_t width) {
 }
 
 // Row row_of(i) of `to` += row i of from[count, width], for i in order: each row has one thread.
+// With `seen`, which has a 0 for each row, the first one that is added to a row replaces it.
 template <class T, class RowOf>
-void AddRows(const T* from, int64_t count, T* to, int64_t width, const RowOf& row_of) {
+void AddRows(const T* from, int64_t count, T* to, int64_t width, uint8_t* seen,
+             const RowOf& row_of) {
   const int64_t ahead = PrefetchDistance(width * static_cast<int64_t>(sizeof(T)));
   ForEachRowShare(count * width, [&](const RowShare& share) {
     for (int64_t i = 0; i < count; ++i) {
@@ -34,7 +37,11 @@ void AddRows(const T* from, int64_t count, T* to, int64_t width, const RowOf& ro
         if (share.Has(next)) PrefetchRow<true>(to + next * width, width);
       }
       const int64_t row = row_of(i);
-      if (share.Has(row)) AddRow(from + i * width, to + row * width, width);
+      if (!share.Has(row)) continue;
+      if (seen && std::exchange(seen[row], uint8_t{1}) == 0)
+        std::copy_n(from + i * width, width, to + row * width);
+      else
+        AddRow(from + i * width, to + row * width, width);
     }
   });
 }
@@ -61,6 +68,8 @@ KernelOf<T> Scatter(const PrepareContext& ctx) {
   const bool overwrite = ctx.Attr<bool>("overwrite");
   const int64_t rows = x.shape[0], bytes = x.nbytes();
   const int64_t width = x.numel == 0 ? 0 : x.shape.Product(1, x.shape.rank());
+  TensorArg scratch;
+  if (!overwrite && width > 0) scratch = ctx.Scratch(DType::kUInt8, {rows});
   return [=](Workspace& ws) {
     const IndexReader at(ws, ids);
     for (int64_t i = 0; i < ids.numel; ++i) {
@@ -70,17 +79,16 @@ KernelOf<T> Scatter(const PrepareContext& ctx) {
     CopyBytes(ws.Data<const void>(x), to, bytes);
     if (width == 0) return;
     const T* from = ws.Data<const T>(updates);
+    if (!overwrite) {
+      auto* seen = ws.Data<uint8_t>(scratch);
+      std::fill_n(seen, rows, uint8_t{0});
+      return AddRows(from, ids.numel, to, width, seen, [&](int64_t i) { return at[i]; });
+    }
     ForEachRowShare(updates.numel, [&](const RowShare& share) {
       for (int64_t i = 0; i < ids.numel; ++i) {
-        if (!share.Has(at[i])) continue;
-        T* row = to + at[i] * width;
-        if (overwrite)
-          std::copy_n(from + i * width, width, row);
-        else
-          std::fill_n(row, width, T(0));
+        if (share.Has(at[i])) std::copy_n(from + i * width, width, to + at[i] * width);
       }
     });
-    if (!overwrite) AddRows(from, ids.numel, to, width, [&](int64_t i) { return at[i]; });
   };
 }
 
@@ -127,7 +135,7 @@ KernelOf<T> ScatterNdAdd(const PrepareContext& ctx) {
     T* to = ws.Data<T>(out);
     CopyBytes(ws.Data<const void>(x), to, bytes);
     const T* from = ws.Data<const T>(updates);
-    AddRows(from, entries, to, width, [&](int64_t i) { return slice(at, i); });
+    AddRows(from, entries, to, width, nullptr, [&](int64_t i) { return slice(at, i); });
   };
 }
 
