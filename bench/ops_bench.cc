@@ -372,6 +372,26 @@ const bool kImageOpsAreRegistered = [] {
   return true;
 }();
 
+// Args: rows, columns.
+void Argsort(benchmark::State& state) {
+  PreparedOp op("argsort", {{"X", {state.range(0), state.range(1)}}}, {"Out", "Indices"}, {});
+  RunLoop(state, op, 0);
+}
+void TopK(benchmark::State& state) {
+  PreparedOp op("top_k", {{"X", {state.range(0), state.range(1)}}}, {"Out", "Indices"},
+                {{"k", static_cast<int32_t>(state.range(2))}});
+  RunLoop(state, op, 0);
+}
+// Args: boxes of both inputs.
+void IouSimilarity(benchmark::State& state) {
+  const Shape boxes{state.range(0), 4};
+  PreparedOp op("iou_similarity", {{"X", boxes}, {"Y", boxes}}, {"Out"}, {});
+  RunLoop(state, op, 0);
+}
+BENCHMARK(Argsort)->Args({64, 10000})->Args({10000, 64})->UseRealTime()->MinTime(0.1);
+BENCHMARK(TopK)->Args({64, 10000, 10})->Args({64, 10000, 2000})->UseRealTime()->MinTime(0.1);
+BENCHMARK(IouSimilarity)->Args({1000})->UseRealTime()->MinTime(0.1);
+
 }  // namespace
 }  // namespace coracle
 

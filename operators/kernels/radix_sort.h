@@ -91,7 +91,9 @@ P* SortPacked(P* a, P* b, int64_t n) {
 
 // ---- the k best of a line ----
 
-constexpr bool IsFew(int64_t n, int64_t k) { return n >= 64 && k < n / 8; }
+constexpr bool IsFew(int64_t n, int64_t k) {
+  return n >= 64 && k < n / 8 && (k <= 16 || k < n / 32);
+}
 
 // Elements of memory that SelectPacked needs; under IsFew less than n.
 constexpr int64_t SelectionSize(int64_t n, int64_t k) { return IsFew(n, k) ? 2 * k + 32 : 2 * n; }
