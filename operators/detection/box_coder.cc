@@ -5,6 +5,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/detection/boxes.h>
+#include <coracle/operators/detection/overlap_simd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -102,32 +103,47 @@ Kernel Encode(const PrepareContext& ctx, const Variances& variances, double extr
   };
 }
 
-Kernel BoxCoder(const PrepareContext& ctx) {
+Kernel Decode(const PrepareContext& ctx, const Variances& variances, double extra) {
   const TensorArg prior = ctx.Input("PriorBox"), target = ctx.Input("TargetBox");
   const TensorArg out = ctx.Output("OutputBox");
-  const Variances variances(ctx);
-  const double extra = ctx.Attr<bool>("box_normalized") ? 0 : 1;
-  if (ctx.Attr<std::string>("code_type") == "encode_center_size")
-    return Encode(ctx, variances, extra);
   const bool by_row = ctx.Attr<int32_t>("axis") == 1;
   const int64_t rows = out.shape[0], columns = out.shape[1];
   return [=](Workspace& ws) {
     const Reals priors(ws, prior), targets(ws, target), vars(ws, variances.of_priors);
     const RealsOut to(ws, out);
-    ParallelFor(rows, 1 + 1024 / std::max<int64_t>(columns, 1), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        for (int64_t j = 0; j < columns; ++j) {
-          const int64_t k = by_row ? i : j, at = 4 * (i * columns + j);
-          const BoxDeltas v = variances.Of(vars, k);
-          const Box t = ReadBox(targets, at);
-          WriteBox(to, at,
-                   DecodeBox({v.x * t.x1, v.y * t.y1, v.w * t.x2, v.h * t.y2},
-                             ReadBox(priors, 4 * k), extra));
-        }
+    const auto prior_of = [&](int64_t at) { return by_row ? at / columns : at % columns; };
+    // The boxes [first, first + n), whose exponentials are computed together.
+    constexpr int64_t kBlock = 64;
+    const auto decode = [&](int64_t first, int64_t n) {
+      BoxDeltas deltas[kBlock];
+      double ratios[2 * kBlock];
+      for (int64_t i = 0; i < n; ++i) {
+        const BoxDeltas v = variances.Of(vars, prior_of(first + i));
+        const Box t = ReadBox(targets, 4 * (first + i));
+        deltas[i] = {v.x * t.x1, v.y * t.y1};
+        ratios[2 * i] = v.w * t.x2;
+        ratios[2 * i + 1] = v.h * t.y2;
       }
+      Exponentials(ratios, 2 * n);
+      for (int64_t i = 0; i < n; ++i) {
+        const BoxDeltas sized{deltas[i].x, deltas[i].y, ratios[2 * i], ratios[2 * i + 1]};
+        const Box p = ReadBox(priors, 4 * prior_of(first + i));
+        WriteBox(to, 4 * (first + i), ResizedBox(sized, p, extra));
+      }
+    };
+    ParallelFor(rows * columns, 1024, [&](int64_t begin, int64_t end) {
+      for (int64_t first = begin; first < end; first += kBlock)
+        decode(first, std::min(kBlock, end - first));
     });
     ws.OutputLod(out) = ws.LodOf(by_row ? prior : target);
   };
+}
+
+Kernel BoxCoder(const PrepareContext& ctx) {
+  const Variances variances(ctx);
+  const double extra = ctx.Attr<bool>("box_normalized") ? 0 : 1;
+  const bool encode = ctx.Attr<std::string>("code_type") == "encode_center_size";
+  return encode ? Encode(ctx, variances, extra) : Decode(ctx, variances, extra);
 }
 
 // ---- box_decoder_and_assign ----

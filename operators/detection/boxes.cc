@@ -118,11 +118,8 @@ BoxDeltas EncodeBox(const Box& box, const Box& prior, double extra) {
 }
 
 Box DecodeBox(const BoxDeltas& deltas, const Box& prior, double extra, double most) {
-  const double pw = prior.Width(extra), ph = prior.Height(extra);
-  const double x = prior.x1 + pw / 2 + deltas.x * pw, y = prior.y1 + ph / 2 + deltas.y * ph;
-  const double w = std::exp(std::min(deltas.w, most)) * pw;
-  const double h = std::exp(std::min(deltas.h, most)) * ph;
-  return {x - w / 2, y - h / 2, x + w / 2 - extra, y + h / 2 - extra};
+  const double w = std::exp(std::min(deltas.w, most)), h = std::exp(std::min(deltas.h, most));
+  return ResizedBox({deltas.x, deltas.y, w, h}, prior, extra);
 }
 
 }  // namespace coracle

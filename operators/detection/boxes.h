@@ -84,6 +84,13 @@ struct BoxDeltas {
   double x = 0, y = 0, w = 0, h = 0;
 };
 BoxDeltas EncodeBox(const Box& box, const Box& prior, double extra);
+// The box whose centre is x, y of the deltas away, and whose sizes are w, h times the prior's.
+inline Box ResizedBox(const BoxDeltas& ratios, const Box& prior, double extra) {
+  const double pw = prior.Width(extra), ph = prior.Height(extra);
+  const double x = prior.x1 + pw / 2 + ratios.x * pw, y = prior.y1 + ph / 2 + ratios.y * ph;
+  const double w = ratios.w * pw, h = ratios.h * ph;
+  return {x - w / 2, y - h / 2, x + w / 2 - extra, y + h / 2 - extra};
+}
 // The box with these deltas, whose logarithms are limited to `most`.
 Box DecodeBox(const BoxDeltas& deltas, const Box& prior, double extra,
               double most = std::numeric_limits<double>::infinity());

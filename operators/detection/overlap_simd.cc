@@ -4,7 +4,10 @@
 #define HWY_TARGET_INCLUDE "coracle/operators/detection/overlap_simd.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first: it includes this file again for every instruction set.
+#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
+
+#include <cmath>
 
 HWY_BEFORE_NAMESPACE();
 namespace coracle {
@@ -153,6 +156,22 @@ void OverlapsDouble(const ColumnPointers& b, int64_t n, const Box& box, double e
   OverlapsOf(b, n, box, extra, out);
 }
 
+void ExpDoubles(double* values, int64_t n) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V most = hn::Set(d, 700.0);  // Highway's Exp is for finite numbers with finite results
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const V x = hn::LoadU(d, values + i);
+    if (hn::AllTrue(d, hn::Lt(hn::Abs(x), most))) {
+      hn::StoreU(hn::Exp(d, x), d, values + i);
+    } else {
+      for (int64_t k = i; k < i + lanes; ++k) values[k] = std::exp(values[k]);
+    }
+  }
+  for (; i < n; ++i) values[i] = std::exp(values[i]);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace coracle
 HWY_AFTER_NAMESPACE();
@@ -165,6 +184,7 @@ HWY_EXPORT(DecayGaussian);
 HWY_EXPORT(DecayLinear);
 HWY_EXPORT(OverlapsFloat);
 HWY_EXPORT(OverlapsDouble);
+HWY_EXPORT(ExpDoubles);
 
 int64_t FindOverlap(const BoxColumns& boxes, int64_t begin, int64_t end, const Box& box,
                     double extra, double threshold) {
@@ -187,6 +207,8 @@ void GrownOverlaps(const ColumnPointers& boxes, int64_t n, const Box& box, doubl
                    double* out) {
   HWY_DYNAMIC_DISPATCH(OverlapsDouble)(boxes, n, box, extra, out);
 }
+
+void Exponentials(double* values, int64_t n) { HWY_DYNAMIC_DISPATCH(ExpDoubles)(values, n); }
 
 }  // namespace coracle
 #endif

@@ -1,5 +1,6 @@
 #pragma once
-// Boxes as columns of numbers, compared with one box in the widest SIMD of the machine.
+// What the box ops compute in the widest SIMD of the machine: boxes as columns of numbers, compared
+// with one box; exponentials.
 
 #include <coracle/operators/detection/boxes.h>
 
@@ -54,5 +55,8 @@ void GrownOverlaps(const ColumnPointers& boxes, int64_t n, const Box& box, doubl
                    float* out);
 void GrownOverlaps(const ColumnPointers& boxes, int64_t n, const Box& box, double extra,
                    double* out);
+
+// values[i] = e^values[i], to about one unit in the last place.
+void Exponentials(double* values, int64_t n);
 
 }  // namespace coracle

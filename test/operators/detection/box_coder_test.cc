@@ -63,6 +63,57 @@ TEST(BoxCoder, Decode) {
       .Expect("OutputBox", {1, 1, 4}, {1, 1, 2, 2});
 }
 
+// More pairs than are computed together; some ratios of sizes vanish.
+TEST(BoxCoder, ManyPairs) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> unit(0, 1);
+  const auto draw = [&](int64_t n) {
+    std::vector<double> boxes;
+    for (int64_t i = 0; i < n; ++i) {
+      const double x = 8 * unit(random), y = 8 * unit(random);
+      for (double v : {x, y, x + 1 + unit(random), y + 1 + unit(random)})
+        boxes.push_back(static_cast<float>(v));
+    }
+    return boxes;
+  };
+  const size_t rows = 3, columns = 77;
+  const std::vector<double> priors = draw(columns), targets = draw(rows);
+  std::vector<double> deltas, encoded, decoded;
+  for (size_t i = 0; i < rows; ++i) {
+    for (size_t j = 0; j < columns; ++j) {
+      const double *p = priors.data() + 4 * j, *t = targets.data() + 4 * i;
+      double half[2];
+      for (size_t k : {0, 1})
+        encoded.push_back(((t[k] + t[k + 2]) - (p[k] + p[k + 2])) / 2 / (p[k + 2] - p[k]) / 0.5);
+      for (size_t k : {0, 1})
+        encoded.push_back(std::log((t[k + 2] - t[k]) / (p[k + 2] - p[k])) / 0.25);
+      for (int k = 0; k < 4; ++k) deltas.push_back(static_cast<float>(4 * unit(random) - 2));
+      if (j % 29 == 7) deltas.back() = -4000;
+      const double* d = deltas.data() + deltas.size() - 4;
+      double centre[2];
+      for (size_t k : {0, 1}) {
+        const double size = p[k + 2] - p[k];
+        centre[k] = (p[k] + p[k + 2]) / 2 + 0.5 * d[k] * size;
+        half[k] = std::exp(0.25 * d[k + 2]) * size / 2;
+      }
+      for (double sign : {-1, 1}) {
+        for (size_t k : {0, 1}) decoded.push_back(centre[k] + sign * half[k]);
+      }
+    }
+  }
+  const Floats variance = {0.5f, 0.5f, 0.25f, 0.25f};
+  Coder(true, true)
+      .Attr("variance", variance)
+      .Input("PriorBox", {columns, 4}, priors)
+      .Input("TargetBox", {rows, 4}, targets)
+      .Expect("OutputBox", {rows, columns, 4}, encoded);
+  Coder(false, true)
+      .Attr("variance", variance)
+      .Input("PriorBox", {columns, 4}, priors)
+      .Input("TargetBox", {rows, columns, 4}, deltas)
+      .Expect("OutputBox", {rows, columns, 4}, decoded);
+}
+
 TEST(BoxCoder, Constraints) {
   const auto with = [](bool encode, const Shape& prior, const Shape& target) {
     return std::move(
