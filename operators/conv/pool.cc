@@ -24,4 +24,13 @@ int64_t PoolGeometry::Divisor(const PoolWindow& window) const {
   return std::max<int64_t>(count, 1);
 }
 
+PoolTables::PoolTables(const PoolGeometry& geometry) : g(geometry) {
+  const auto fill = [&](const WindowAxis& axis, std::vector<PoolRange>& ranges) {
+    for (int64_t i = 0; i < axis.out; ++i) ranges.push_back(g.Range(axis, i));
+  };
+  fill(g.d, z);
+  fill(g.h, y);
+  fill(g.w, x);
+}
+
 }  // namespace coracle

@@ -4,6 +4,8 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv.h>
 
+#include <vector>
+
 namespace coracle {
 
 // The input positions of one output position along one axis: [begin, end), already clipped to the
@@ -70,6 +72,25 @@ void ForPlanes(const PoolGeometry& g, F&& f) {
                 }
               });
 }
+
+// The window of every output position along each axis, made once.
+struct PoolTables {
+  PoolGeometry g;
+  std::vector<PoolRange> z, y, x;
+
+  explicit PoolTables(const PoolGeometry& geometry);
+  // What a range counts in an average's divisor.
+  int64_t Share(const PoolRange& range) const {
+    return g.exclusive || g.adaptive ? range.end - range.begin : range.extent;
+  }
+};
+
+// Of channels-first float32 images that are not empty, vectorised along rows: the rows of a window
+// are reduced to one, and that to outputs. `rows` is scratch memory, g.w.in floats for each channel
+// of each image.
+void MaxPoolNchw(const PoolTables& tables, const float* x, float* rows, float* out);
+void AveragePoolNchw(const PoolTables& tables, const float* x, float* rows, float* out);
+void AveragePoolGradNchw(const PoolTables& tables, const float* dout, float* rows, float* dx);
 
 // Of channels-last float32 images, vectorised over channels.
 void MaxPoolNhwc(const PoolGeometry& g, const float* x, float* out);

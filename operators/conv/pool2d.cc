@@ -1,3 +1,4 @@
+#include <coracle/framework/base/checked.h>
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
@@ -5,6 +6,7 @@
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
+#include <memory>
 
 namespace coracle {
 namespace {
@@ -210,14 +212,26 @@ KernelOf<T> PoolGradGradReference(const PrepareContext& ctx) {
 
 // --- fast kernels ---
 
+// Memory for a row of every channel of every image.
+TensorArg ScratchRows(const PrepareContext& ctx, const PoolGeometry& g) {
+  return ctx.Scratch(DType::kFloat32, {CheckedMul(g.batch, g.channels), g.w.in});
+}
+
 Kernel PoolFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const PoolGeometry g = GeometryOf(ctx, x);
-  if (x.dtype != DType::kFloat32 || !g.channels_last || out.numel == 0) return {};
-  return [=](Workspace& ws) {
-    const float* in = ws.Data<const float>(x);
-    float* o = ws.Data<float>(out);
-    g.max ? MaxPoolNhwc(g, in, o) : AveragePoolNhwc(g, in, o);
+  if (x.dtype != DType::kFloat32 || out.numel == 0 || x.numel == 0) return {};
+  if (g.channels_last) {
+    return [=](Workspace& ws) {
+      const float* in = ws.Data<const float>(x);
+      float* o = ws.Data<float>(out);
+      g.max ? MaxPoolNhwc(g, in, o) : AveragePoolNhwc(g, in, o);
+    };
+  }
+  const auto tables = std::make_shared<const PoolTables>(g);
+  return [=, rows = ScratchRows(ctx, g)](Workspace& ws) {
+    const auto pool = tables->g.max ? MaxPoolNchw : AveragePoolNchw;
+    pool(*tables, ws.Data<const float>(x), ws.Data<float>(rows), ws.Data<float>(out));
   };
 }
 
@@ -225,7 +239,15 @@ Kernel PoolGradFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   const PoolGeometry g = GeometryOf(ctx, x);
-  if (x.dtype != DType::kFloat32 || !g.channels_last || dx.numel == 0) return {};
+  if (x.dtype != DType::kFloat32 || dx.numel == 0) return {};
+  if (!g.channels_last) {
+    if (g.max) return {};
+    const auto tables = std::make_shared<const PoolTables>(g);
+    return [=, rows = ScratchRows(ctx, g)](Workspace& ws) {
+      AveragePoolGradNchw(*tables, ws.Data<const float>(dout), ws.Data<float>(rows),
+                          ws.Data<float>(dx));
+    };
+  }
   return [=](Workspace& ws) {
     const float* go = ws.Data<const float>(dout);
     float* gi = ws.Data<float>(dx);
@@ -281,11 +303,6 @@ void DeclarePoolAttrs(OpDef& def, int axes) {
       .Attr<bool>("is_test", false, "accepted, without effect");
 }
 
-// Only images have passes that change their layout.
-void DeclareLayout(OpDef& def, const std::string& type, const std::vector<std::string>& slots) {
-  if (AxesOf(type) == 2) def.ImageLayout("data_format", slots);
-}
-
 OpDef ForwardDef(const std::string& type) {
   const bool volumes = AxesOf(type) == 3;
   const std::string many = volumes ? "three" : "two", twice = volumes ? "six" : "four";
@@ -305,7 +322,7 @@ OpDef ForwardDef(const std::string& type) {
                           : "images [N, C, H, W], or [N, H, W, C] for NHWC")
       .Output("Out", "pooled images or volumes in X's layout")
       .Apply(DeclarePoolAttrs, AxesOf(type))
-      .Apply(DeclareLayout, type, std::vector<std::string>{"X", "Out"})
+      .ImageLayout("data_format", {"X", "Out"})
       .Infer(InferPool)
       .GradientOp({"X", "Out"})
       .Reference(PoolReference<float>, PoolReference<double>)
@@ -325,7 +342,7 @@ OpDef GradDef(const std::string& type) {
       .Output("X@GRAD", "gradient of X")
       .AttrsOf(type)
       .NoGradientTo({"X", "Out"})
-      .Apply(DeclareLayout, type, std::vector<std::string>{"X", "Out", "Out@GRAD", "X@GRAD"})
+      .ImageLayout("data_format", {"X", "Out", "Out@GRAD", "X@GRAD"})
       .Infer(InferPoolGrad)
       .Gradient(PoolGradGradient)
       .Reference(PoolGradReference<float>, PoolGradReference<double>)

@@ -2,6 +2,7 @@
 #include <coracle/operators/conv/pool.h>
 
 #include <algorithm>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "coracle/operators/conv/pool_simd.cc"
@@ -130,6 +131,99 @@ void AverageGradRow(const PoolGeometry& g, int64_t n, int64_t y, const float* do
   });
 }
 
+// Channels first: one channel of an image or volume.
+
+// Calls f(offset of a row of the input) for every row of the windows at (z, y).
+template <class F>
+HWY_INLINE void ForRowsOf(const ImageStrides& s, const PoolRange& z, const PoolRange& y, F&& f) {
+  for (int64_t l = z.begin; l < z.end; ++l) {
+    for (int64_t i = y.begin; i < y.end; ++i) f(l * s.d + i * s.h);
+  }
+}
+
+// Calls f(z, y, offset of the row of the output) for every row of the output.
+template <class F>
+HWY_INLINE void ForOutRows(const PoolTables& t, F&& f) {
+  const ImageStrides s = t.g.OutStrides();
+  for (int64_t z = 0; z < t.g.d.out; ++z) {
+    for (int64_t y = 0; y < t.g.h.out; ++y)
+      f(t.z[static_cast<size_t>(z)], t.y[static_cast<size_t>(y)], z * s.d + y * s.h);
+  }
+}
+
+// A nan at the start of a window is its maximum, any other is passed over.
+void MaxPlane(const PoolTables& t, const float* in, float* row, float* out) {
+  const int64_t width = t.g.w.in;
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  ForOutRows(t, [&](const PoolRange& z, const PoolRange& y, int64_t o) HWY_ATTR {
+    const ImageStrides s = t.g.InStrides();
+    std::fill_n(row, width, kLeast);
+    ForRowsOf(s, z, y, [&](int64_t from) HWY_ATTR {
+      ForChannels(width, [&](int64_t c, int64_t left) HWY_ATTR {
+        const V best = LoadFirst(row + c, left), v = LoadFirst(in + from + c, left);
+        StoreFirst(hn::IfThenElse(hn::Gt(v, best), v, best), row + c, left);
+      });
+    });
+    const bool none = z.begin >= z.end || y.begin >= y.end;
+    for (int64_t k = 0; k < t.g.w.out; ++k) {
+      const PoolRange& x = t.x[static_cast<size_t>(k)];
+      if (none || x.begin >= x.end) {
+        out[o + k] = 0;
+        continue;
+      }
+      float best = kLeast;
+      for (int64_t j = x.begin; j < x.end; ++j) best = row[j] > best ? row[j] : best;
+      const float first = in[z.begin * s.d + y.begin * s.h + x.begin];
+      out[o + k] = first != first ? first : best;
+    }
+  });
+}
+
+// What an average of the window at x counts, at least 1; `rows` is the share of its rows.
+HWY_INLINE float ScaleOf(const PoolTables& t, int64_t rows, const PoolRange& x) {
+  return 1.0f / static_cast<float>(std::max<int64_t>(rows * t.Share(x), 1));
+}
+
+void AveragePlane(const PoolTables& t, const float* in, float* row, float* out) {
+  const int64_t width = t.g.w.in;
+  ForOutRows(t, [&](const PoolRange& z, const PoolRange& y, int64_t o) HWY_ATTR {
+    std::fill_n(row, width, 0.0f);
+    ForRowsOf(t.g.InStrides(), z, y, [&](int64_t from) HWY_ATTR {
+      ForChannels(width, [&](int64_t c, int64_t left) HWY_ATTR {
+        StoreFirst(hn::Add(LoadFirst(row + c, left), LoadFirst(in + from + c, left)), row + c,
+                   left);
+      });
+    });
+    const int64_t rows = t.Share(z) * t.Share(y);
+    for (int64_t k = 0; k < t.g.w.out; ++k) {
+      const PoolRange& x = t.x[static_cast<size_t>(k)];
+      float sum = 0;
+      for (int64_t j = x.begin; j < x.end; ++j) sum += row[j];
+      out[o + k] = sum * ScaleOf(t, rows, x);
+    }
+  });
+}
+
+void AverageGradPlane(const PoolTables& t, const float* dout, float* row, float* dx) {
+  const int64_t width = t.g.w.in;
+  std::fill_n(dx, t.g.InPixels(), 0.0f);
+  ForOutRows(t, [&](const PoolRange& z, const PoolRange& y, int64_t o) HWY_ATTR {
+    std::fill_n(row, width, 0.0f);
+    const int64_t rows = t.Share(z) * t.Share(y);
+    for (int64_t k = 0; k < t.g.w.out; ++k) {
+      const PoolRange& x = t.x[static_cast<size_t>(k)];
+      const float share = dout[o + k] * ScaleOf(t, rows, x);
+      for (int64_t j = x.begin; j < x.end; ++j) row[j] += share;
+    }
+    ForRowsOf(t.g.InStrides(), z, y, [&](int64_t to) HWY_ATTR {
+      ForChannels(width, [&](int64_t c, int64_t left) HWY_ATTR {
+        StoreFirst(hn::Add(LoadFirst(dx + to + c, left), LoadFirst(row + c, left)), dx + to + c,
+                   left);
+      });
+    });
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace coracle
 HWY_AFTER_NAMESPACE();
@@ -143,6 +237,9 @@ HWY_EXPORT(AverageRow);
 HWY_EXPORT(MaxGradRowDisjoint);
 HWY_EXPORT(MaxGradRow);
 HWY_EXPORT(AverageGradRow);
+HWY_EXPORT(MaxPlane);
+HWY_EXPORT(AveragePlane);
+HWY_EXPORT(AverageGradPlane);
 
 // body(n, y) for every output row.
 template <class Body>
@@ -198,6 +295,30 @@ void MaxPoolGradNhwc(const PoolGeometry& g, const float* x, const float* out, co
 void AveragePoolGradNhwc(const PoolGeometry& g, const float* dout, float* dx) {
   const auto row = HWY_DYNAMIC_DISPATCH(AverageGradRow);
   ForImages(g, dx, [&](int64_t n, int64_t y) { row(g, n, y, dout, dx); });
+}
+
+void MaxPoolNchw(const PoolTables& tables, const float* x, float* rows, float* out) {
+  const auto plane = HWY_DYNAMIC_DISPATCH(MaxPlane);
+  const int64_t pixels = tables.g.InPixels(), width = tables.g.w.in;
+  ForPlanes(tables.g, [&](int64_t i, int64_t o) {
+    plane(tables, x + i, rows + i / pixels * width, out + o);
+  });
+}
+
+void AveragePoolNchw(const PoolTables& tables, const float* x, float* rows, float* out) {
+  const auto plane = HWY_DYNAMIC_DISPATCH(AveragePlane);
+  const int64_t pixels = tables.g.InPixels(), width = tables.g.w.in;
+  ForPlanes(tables.g, [&](int64_t i, int64_t o) {
+    plane(tables, x + i, rows + i / pixels * width, out + o);
+  });
+}
+
+void AveragePoolGradNchw(const PoolTables& tables, const float* dout, float* rows, float* dx) {
+  const auto plane = HWY_DYNAMIC_DISPATCH(AverageGradPlane);
+  const int64_t pixels = tables.g.InPixels(), width = tables.g.w.in;
+  ForPlanes(tables.g, [&](int64_t i, int64_t o) {
+    plane(tables, dout + o, rows + i / pixels * width, dx + i);
+  });
 }
 
 }  // namespace coracle

@@ -2,6 +2,8 @@
 #include "../../op_test.h"
 #include "../inferred_shape.h"
 
+#include <limits>
+
 namespace coracle {
 namespace {
 
@@ -346,6 +348,34 @@ TEST(Pool3d, GradientsAndFastKernels) {
         .CheckFast();
     Pool3d(type, {2, 1, 2}).Input("X", {1, 1, 3, 2, 2}, Distinct(12, 8)).CheckHigherGradients();
   }
+}
+
+// Rows wider than a vector, and a nan at each place of a window.
+TEST(Pool3d, FastChannelsFirst) {
+  std::mt19937 random(9);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  for (int trial = 0; trial < 40; ++trial) {
+    const Ints ksize{pick(1, 3), pick(1, 3), pick(1, 4)};
+    const Shape shape{pick(1, 2), pick(1, 3), ksize[0] + pick(0, 3), ksize[1] + pick(0, 3),
+                      ksize[2] + pick(0, 40)};
+    SCOPED_TRACE(::testing::Message() << "trial " << trial << " " << shape.ToString());
+    OpTest test = Pool3d(pick(0, 1) ? "max" : "avg", ksize);
+    test.Attr("strides", Ints{pick(1, 3), pick(1, 3), pick(1, 3)})
+        .Attr("paddings", Ints{pick(0, 1), pick(0, 1), 0, pick(0, 2), pick(0, 2), 0})
+        .Attr("ceil_mode", pick(0, 1) == 1)
+        .Attr("exclusive", pick(0, 1) == 1)
+        .Attr("adaptive", pick(0, 4) == 0)
+        .Attr("global_pooling", pick(0, 6) == 0)
+        .Input("X", shape, Distinct(shape.numel(), static_cast<uint32_t>(trial)))
+        .CheckFast();
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Pool3d("max", {1, 2, 2})
+      .Attr("strides", Ints{1, 2, 2})
+      .Input("X", {1, 1, 1, 2, 8}, {nan, 1, 3, nan, 5, 6, 2, 1, 2, 3, 1, 2, nan, 7, 1, nan})
+      .Expect("Out", {1, 1, 1, 1, 4}, {nan, 3, 7, 2});
 }
 
 TEST(Pool3d, Constraints) {
