@@ -62,14 +62,24 @@ void TransposeTile(const T* from, int64_t from_stride, T* to, int64_t to_stride,
   int64_t done_rows = 0;
   if constexpr (sizeof(T) == 4) {
     const int64_t whole_columns = columns / 4 * 4;
-    for (; done_rows + 4 <= rows; done_rows += 4) {
-      const T* block = from + done_rows * from_stride;
-      for (int64_t c = 0; c < whole_columns; c += 4)
-        Transpose4x4(block + c, from_stride, to + c * to_stride + done_rows, to_stride);
-      for (int64_t c = whole_columns; c < columns; ++c) {
-        for (int64_t r = 0; r < 4; ++r)
-          to[c * to_stride + done_rows + r] = block[r * from_stride + c];
+    done_rows = rows / 4 * 4;
+    const auto block = [&](int64_t r, int64_t c) {
+      Transpose4x4(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
+    };
+    // Lines of the target are written whole where its rows are the nearer ones, or so far apart by
+    // a power of two that their lines displace each other in the cache; else those of the source
+    // are read whole.
+    if (to_stride < from_stride || to_stride % 512 == 0) {
+      for (int64_t c = 0; c < whole_columns; c += 4) {
+        for (int64_t r = 0; r < done_rows; r += 4) block(r, c);
       }
+    } else {
+      for (int64_t r = 0; r < done_rows; r += 4) {
+        for (int64_t c = 0; c < whole_columns; c += 4) block(r, c);
+      }
+    }
+    for (int64_t c = whole_columns; c < columns; ++c) {
+      for (int64_t r = 0; r < done_rows; ++r) to[c * to_stride + r] = from[r * from_stride + c];
     }
   }
   for (int64_t c = 0; c < columns; ++c) {
