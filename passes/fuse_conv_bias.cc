@@ -5,7 +5,7 @@ namespace {
 
 const Pattern& Forward() {
   static const Pattern pattern(R"(
-    conv: Output=product = conv2d|depthwise_conv2d(Input=x, Filter=w)
+    conv: Output=product = conv2d|depthwise_conv2d|conv3d(Input=x, Filter=w)
     add:  Out=y          = elementwise_add(X=product, Y=bias))");
   return pattern;
 }
@@ -13,8 +13,14 @@ const Pattern& Forward() {
 const Pattern& Gradient() {
   static const Pattern pattern(R"(
     add_grad:  X@GRAD=dproduct, ... = elementwise_add_grad(Out@GRAD=dy, Y=bias, ...)
-    conv_grad: ... = conv2d_grad|depthwise_conv2d_grad(Input=x, Filter=w, Output@GRAD=dproduct))");
+    conv_grad: ... = conv2d_grad|depthwise_conv2d_grad|conv3d_grad(
+               Input=x, Filter=w, Output@GRAD=dproduct))");
   return pattern;
+}
+
+bool IsChannelsLast(const OpDesc& conv) {
+  const auto format = conv.GetAttr<std::string>("data_format", "");
+  return format == "NHWC" || format == "NDHWC";
 }
 
 // One number for each filter: a shorter one would be broadcast, a longer one would
@@ -23,13 +29,12 @@ bool IsChannelBias(const Matcher& matcher, const Match& m) {
   const Shape *bias = matcher.ShapeOf(m["bias"]), *filter = matcher.ShapeOf(m["w"]);
   return bias && filter && bias->rank() == 1 && filter->rank() > 0 && (*bias)[0] > 0 &&
          (*bias)[0] == (*filter)[0] && m.op("add").GetAttr<int32_t>("axis", -1) == 1 &&
-         m.op("conv").GetAttr<std::string>("data_format", "NCHW") != "NHWC";
+         !IsChannelsLast(m.op("conv"));
 }
 
 // As IsChannelBias: the bias was added along the channels, in the layout that the fused op has.
 bool IsChannelGradient(const Match& m) {
-  return m.op("add_grad").GetAttr<int32_t>("axis", -1) == 1 &&
-         m.op("conv_grad").GetAttr<std::string>("data_format", "NCHW") != "NHWC";
+  return m.op("add_grad").GetAttr<int32_t>("axis", -1) == 1 && !IsChannelsLast(m.op("conv_grad"));
 }
 
 void FuseForward(const Match& m, Rewrites& rewrites) {

@@ -7,7 +7,36 @@
 namespace coracle {
 namespace {
 
-Shape ToNhwc(const Shape& s) { return {s[0], s[2], s[3], s[1]}; }
+// Images [N, C, H, W] and volumes [N, C, D, H, W]. "NHWC" below is NDHWC for volumes.
+bool IsImageRank(int rank) { return rank == 4 || rank == 5; }
+
+// The axes of an image or a volume with the channels last.
+std::vector<int32_t> ToNhwc(int rank) {
+  std::vector<int32_t> axes = {0};
+  for (int32_t i = 2; i < rank; ++i) axes.push_back(i);
+  axes.push_back(1);
+  return axes;
+}
+
+// And back.
+std::vector<int32_t> ToNchw(int rank) {
+  std::vector<int32_t> axes = {0, rank - 1};
+  for (int32_t i = 1; i + 1 < rank; ++i) axes.push_back(i);
+  return axes;
+}
+
+// What the op calls channels last for this rank: "NDHWC" where it knows that word; "" if it has no
+// such layout.
+std::string LastLayout(const OpSpec& def, int rank) {
+  const auto attr = std::find_if(def.attrs.begin(), def.attrs.end(),
+                                 [&](const AttrDef& a) { return a.name == def.layout_attr; });
+  if (attr == def.attrs.end()) return "";
+  const auto knows = [&](const char* word) {
+    return std::find(attr->one_of.begin(), attr->one_of.end(), word) != attr->one_of.end();
+  };
+  if (rank == 5 && knows("NDHWC")) return "NDHWC";
+  return knows("NHWC") ? "NHWC" : "";
+}
 
 class NhwcRewriter {
  public:
@@ -15,12 +44,14 @@ class NhwcRewriter {
       : program_(program), context_(context), block_(program.Root()) {}
 
   void Run() {
-    if (!AnyImageOp()) return;
+    FindConvolutions();
+    if (ranks_.empty()) return;
     for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
       const OpSpec* def = context_.ops.Find(op->type());
-      if (def && TakesLayout(*def, *op)) {
+      const int rank = def ? LayoutRank(*def, *op) : 0;
+      if (ranks_.count(rank)) {
         Convert(*op, def->layout_slots);
-        op->SetAttr(def->layout_attr, std::string("NHWC"));
+        op->SetAttr(def->layout_attr, LastLayout(*def, rank));
       } else if (def && def->elementwise && FollowsLayout(*op)) {
         Convert(*op, {});
       } else {
@@ -40,37 +71,45 @@ class NhwcRewriter {
     bool has_nchw = false;
   };
 
-  bool AnyImageOp() const {
+  // Only a convolution is worth the conversions around it: of images, or of volumes.
+  void FindConvolutions() {
     for (size_t i = 0; i < block_.NumOps(); ++i) {
-      const OpSpec* def = context_.ops.Find(block_.op(i).type());
-      // Only a convolution is worth the conversions around it.
-      if (def && TakesLayout(*def, block_.op(i)) && block_.op(i).HasInput("Filter")) return true;
+      const OpDesc& op = block_.op(i);
+      const OpSpec* def = context_.ops.Find(op.type());
+      if (!def || !op.HasInput("Filter")) continue;
+      if (const int rank = LayoutRank(*def, op)) ranks_.insert(rank);
     }
-    return false;
   }
 
-  bool TakesLayout(const OpSpec& def, const OpDesc& op) const {
-    if (def.layout_attr.empty()) return false;
-    std::string layout = def.AttrOf<std::string>(op, def.layout_attr);
-    if (layout != "NCHW" && layout != "AnyLayout") return false;
+  // The rank of the images that the op can have in NHWC in place of NCHW; 0 if it cannot.
+  int LayoutRank(const OpSpec& def, const OpDesc& op) const {
+    if (def.layout_attr.empty()) return 0;
+    const std::string layout = def.AttrOf<std::string>(op, def.layout_attr);
+    if (layout != "NCHW" && layout != "NCDHW" && layout != "AnyLayout") return 0;
+    int rank = 0;
     for (const std::string& slot : def.layout_slots) {
       for (const auto* args : {&op.Input(slot), &op.Output(slot)}) {
         for (const std::string& name : *args) {
-          if (!IsEmptyName(name) && !IsImage(name)) return false;
+          if (IsEmptyName(name)) continue;
+          const int its_rank = ImageRank(name);
+          if (its_rank == 0 || (rank != 0 && its_rank != rank)) return 0;
+          rank = its_rank;
         }
       }
       // An op that reads and writes the same image stays as it is: the value before may be one that
       // only the op knows.
       for (const std::string& name : op.Output(slot)) {
-        if (op.Reads(name)) return false;
+        if (op.Reads(name)) return 0;
       }
     }
-    return true;
+    return rank != 0 && LastLayout(def, rank).empty() ? 0 : rank;
   }
 
-  bool IsImage(const std::string& name) const {
+  // 0 for what is no image.
+  int ImageRank(const std::string& name) const {
     const VarDesc* var = block_.FindVarRecursive(name);
-    return var && var->type() == VarType::kLoDTensor && var->shape().rank() == 4;
+    if (!var || var->type() != VarType::kLoDTensor) return 0;
+    return IsImageRank(var->shape().rank()) ? var->shape().rank() : 0;
   }
 
   // An elementwise op follows in NHWC if one of its inputs exists only in NHWC, so that a
@@ -78,7 +117,7 @@ class NhwcRewriter {
   bool FollowsLayout(const OpDesc& op) const {
     const Shape* shape = nullptr;
     auto other = [&](const std::string& name) {
-      if (!IsImage(name)) return true;
+      if (ImageRank(name) == 0) return true;
       const Shape& s = block_.FindVarRecursive(name)->shape();
       if (!shape) shape = &s;
       return !(*shape == s);
@@ -129,7 +168,9 @@ class NhwcRewriter {
     std::string nhwc = program_.FreeName(name + "@NHWC");
     VarDesc& var = block_.Var(nhwc);
     VarMeta meta = from.meta();
-    meta.shape = ToNhwc(meta.shape);
+    const Shape& nchw = from.meta().shape;
+    const std::vector<int32_t> axes = ToNhwc(nchw.rank());
+    for (size_t i = 0; i < axes.size(); ++i) meta.shape[static_cast<int>(i)] = nchw[axes[i]];
     var.SetMeta(meta);
     return nhwc;
   }
@@ -153,8 +194,8 @@ class NhwcRewriter {
   // For one channel a reshape would be enough, but the image that is fed may have another number of
   // channels than the program declares.
   void AppendConversion(const std::string& from, const std::string& to, bool to_nhwc) {
-    std::vector<int32_t> axis =
-        to_nhwc ? std::vector<int32_t>{0, 2, 3, 1} : std::vector<int32_t>{0, 3, 1, 2};
+    const int rank = block_.FindVarRecursive(from)->shape().rank();
+    std::vector<int32_t> axis = to_nhwc ? ToNhwc(rank) : ToNchw(rank);
     out_.push_back(
         std::make_unique<OpDesc>("transpose2", SlotList{{"X", {from}}}, SlotList{{"Out", {to}}},
                                  AttrList{{"axis", std::move(axis)}, {"keeps_lod", true}}));
@@ -177,6 +218,7 @@ class NhwcRewriter {
   ProgramDesc& program_;
   const PassContext& context_;
   BlockDesc& block_;
+  std::unordered_set<int> ranks_;  // of images that are converted
   std::vector<std::unique_ptr<OpDesc>> out_;
   std::unordered_map<std::string, Form> forms_;
   std::vector<std::string> show_;

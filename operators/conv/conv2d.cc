@@ -306,11 +306,6 @@ void DeclareConvAttrs(OpDef& def, const Words& words) {
       .Attr<bool>("is_test", false, "accepted, without effect");
 }
 
-// Only images have passes that change their layout.
-void DeclareLayout(OpDef& def, int axes, const std::vector<std::string>& slots) {
-  if (axes == 2) def.ImageLayout("data_format", slots);
-}
-
 OpDef ForwardDef(const std::string& type, const std::string& what) {
   const Words words = WordsOf(type);
   return OpDef(type)
@@ -337,7 +332,7 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
       .OptionalInput("ResidualData", "added to Output; of its shape")
       .Output("Output", "in Input's layout with M channels")
       .Apply(DeclareConvAttrs, words)
-      .Apply(DeclareLayout, words.axes, std::vector<std::string>{"Input", "ResidualData", "Output"})
+      .ImageLayout("data_format", {"Input", "ResidualData", "Output"})
       .Infer(InferConv)
       .Gradient(ConvGradient)
       .Reference(ConvReference<float>, ConvReference<double>)
@@ -357,8 +352,7 @@ OpDef GradDef(const std::string& type) {
       .OptionalOutput("Filter@GRAD", "gradient of Filter")
       .OptionalOutput("Bias@GRAD", "gradient of Bias")
       .AttrsOf(type)
-      .Apply(DeclareLayout, AxesOf(type),
-             std::vector<std::string>{"Input", "Output@GRAD", "Input@GRAD"})
+      .ImageLayout("data_format", {"Input", "Output@GRAD", "Input@GRAD"})
       .NoGradientTo({"Bias"})
       .Infer(InferConvGrad)
       .Gradient(ConvGradGradient)

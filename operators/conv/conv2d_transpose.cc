@@ -298,12 +298,12 @@ void Add(OpRegistry& ops, const std::string& type) {
       .OneOf(volumes ? std::vector<std::string>{"NCHW", "NHWC", "AnyLayout", "NCDHW", "NDHWC"}
                      : std::vector<std::string>{"NCHW", "NHWC", "AnyLayout"})
       .Attr<bool>("is_test", false, "accepted, without effect")
+      .ImageLayout("data_format", {"Input", "Output"})
       .NoLod()
       .Infer(InferConvTranspose)
       .Gradient(ConvTransposeGradient)
       .Reference(ConvTransposeReference<float>, ConvTransposeReference<double>)
       .Fast(ConvTransposeFast);
-  if (!volumes) def.ImageLayout("data_format", {"Input", "Output"});
   ops.Add(std::move(def));
 }
 

@@ -7,49 +7,54 @@ namespace {
 
 int64_t Reach(const WindowAxis& h) { return h.dilation * (h.kernel - 1) + 1; }
 
+// Rows are the positions along the first axis of the window: rows of images, slices of volumes.
+int64_t RowStride(const ConvGeometry& g, const ImageStrides& s) { return g.axes == 3 ? s.d : s.h; }
+
 // The convolution for rows [begin, end) of the output of one image.
 ConvPart OutputRows(const ConvGeometry& g, int64_t image, int64_t begin, int64_t end) {
-  const WindowAxis& whole = g.h;
+  const WindowAxis& whole = g.axis(0);
   const int64_t first = whole.Start(begin), last = whole.Start(end - 1) + Reach(whole);
   const int64_t from = std::clamp<int64_t>(first, 0, whole.in - 1);
   const int64_t to = std::clamp<int64_t>(last, from + 1, whole.in);
   ConvPart part{g, 0, 0};
   part.g.batch = 1;
-  part.g.h.in = to - from;
-  part.g.h.out = end - begin;
-  part.g.h.before = from - first;
-  part.g.h.after = last - to;
+  WindowAxis& rows = part.g.axis(0);
+  rows.in = to - from;
+  rows.out = end - begin;
+  rows.before = from - first;
+  rows.after = last - to;
   const ImageStrides in = g.InStrides(), out = g.OutStrides();
-  part.input = image * in.n + from * in.h;
-  part.output = image * out.n + begin * out.h;
+  part.input = image * in.n + from * RowStride(g, in);
+  part.output = image * out.n + begin * RowStride(g, out);
   return part;
 }
 
 // The data gradient for rows [begin, end) of the input of one image. `begin` is 0 or the start of a
 // window. The part has no outputs if no window reaches these rows.
 ConvPart InputRows(const ConvGeometry& g, int64_t image, int64_t begin, int64_t end) {
-  const WindowAxis& whole = g.h;
+  const WindowAxis& whole = g.axis(0);
   const int64_t before = whole.before + begin - Reach(whole) + 1;  // the first window's start
   const int64_t first = before > 0 ? (before + whole.stride - 1) / whole.stride : 0;
   const int64_t last = std::min(whole.out - 1, (whole.before + end - 1) / whole.stride);
   ConvPart part{g, 0, 0};
   part.g.batch = 1;
-  part.g.h.in = end - begin;
-  part.g.h.out = last - first + 1;
-  part.g.h.before = begin - whole.Start(first);
-  part.g.h.after = std::max<int64_t>(whole.Start(last) + Reach(whole) - end, 0);
+  WindowAxis& rows = part.g.axis(0);
+  rows.in = end - begin;
+  rows.out = last - first + 1;
+  rows.before = begin - whole.Start(first);
+  rows.after = std::max<int64_t>(whole.Start(last) + Reach(whole) - end, 0);
   const ImageStrides in = g.InStrides(), out = g.OutStrides();
-  part.input = image * in.n + begin * in.h;
-  part.output = image * out.n + first * out.h;
+  part.input = image * in.n + begin * RowStride(g, in);
+  part.output = image * out.n + first * RowStride(g, out);
   return part;
 }
 
 // The first row of part k of n, rounded down to the start of a window.
-int64_t CutOfInput(const WindowAxis& h, int64_t k, int64_t n) {
+int64_t CutOfInput(const WindowAxis& axis, int64_t k, int64_t n) {
   if (k == 0) return 0;
-  if (k == n) return h.in;
-  const int64_t row = h.in * k / n + h.before;
-  return row - row % h.stride - h.before;
+  if (k == n) return axis.in;
+  const int64_t row = axis.in * k / n + axis.before;
+  return row - row % axis.stride - axis.before;
 }
 
 }  // namespace
@@ -66,26 +71,28 @@ std::vector<ConvPart> SplitImages(const ConvGeometry& g, int64_t wanted) {
 }
 
 std::vector<ConvPart> SplitOutputs(const ConvGeometry& g, int64_t wanted) {
-  if (g.axes != 2 || !g.channels_last || g.batch >= wanted) return SplitImages(g, wanted);
-  const int64_t of_image = std::min((wanted + g.batch - 1) / g.batch, g.h.out);
+  if (!g.channels_last || g.batch >= wanted) return SplitImages(g, wanted);
+  const int64_t of_image = std::min((wanted + g.batch - 1) / g.batch, g.axis(0).out);
   std::vector<ConvPart> parts;
   for (int64_t i = 0; i < g.batch * of_image; ++i) {
     const int64_t image = i / of_image, k = i % of_image;
-    parts.push_back(OutputRows(g, image, g.h.out * k / of_image, g.h.out * (k + 1) / of_image));
+    const int64_t rows = g.axis(0).out;
+    parts.push_back(OutputRows(g, image, rows * k / of_image, rows * (k + 1) / of_image));
   }
   return parts;
 }
 
 std::vector<ConvPart> SplitInputs(const ConvGeometry& g, int64_t wanted) {
-  if (g.axes != 2 || !g.channels_last || g.batch >= wanted) return SplitImages(g, wanted);
-  const int64_t of_image = std::min((wanted + g.batch - 1) / g.batch, g.h.in);
+  if (!g.channels_last || g.batch >= wanted) return SplitImages(g, wanted);
+  const int64_t of_image = std::min((wanted + g.batch - 1) / g.batch, g.axis(0).in);
   std::vector<ConvPart> parts;
   for (int64_t i = 0; i < g.batch * of_image; ++i) {
     const int64_t k = i % of_image;
-    const int64_t begin = CutOfInput(g.h, k, of_image), end = CutOfInput(g.h, k + 1, of_image);
+    const int64_t begin = CutOfInput(g.axis(0), k, of_image);
+    const int64_t end = CutOfInput(g.axis(0), k + 1, of_image);
     if (begin < 0 || end <= begin) return SplitImages(g, wanted);
     parts.push_back(InputRows(g, i / of_image, begin, end));
-    if (parts.back().g.h.out <= 0) return SplitImages(g, wanted);
+    if (parts.back().g.axis(0).out <= 0) return SplitImages(g, wanted);
   }
   return parts;
 }

@@ -7,8 +7,9 @@
 
 namespace coracle {
 
-// A convolution of some of the images, or of some rows of outputs of one image. Its input and its
-// output are runs of memory within those of the whole; the filter is that of the whole.
+// A convolution of some of the images, or of some rows (of volumes: slices) of outputs of one
+// image. Its input and its output are runs of memory within those of the whole; the filter is that
+// of the whole.
 struct ConvPart {
   ConvGeometry g;
   int64_t input = 0, output = 0;  // elements before those of the part

@@ -164,36 +164,70 @@ TEST(KernelThreads, PartsOfConvolutionsCoverIt) {
   g.channels_last = true;
   g.in_channels = 2;
   g.out_channels = 3;
-  for (int64_t batch : {1, 2, 5}) {
-    for (int64_t before : {0, 3}) {
-      g.batch = batch;
-      g.h = {.in = 11, .kernel = 3, .out = 0, .stride = 2, .dilation = 2, .before = before};
-      g.h.after = 1;
-      g.h.out = (g.h.in + g.h.before + g.h.after - 5) / 2 + 1;
-      g.w = {.in = 1, .kernel = 1, .out = 1};
-      for (int64_t wanted : {1, 2, 3, 4, 100}) {
-        int64_t next = 0;
-        for (const ConvPart& part : SplitOutputs(g, wanted)) {
-          EXPECT_EQ(part.output, next);
-          next += part.g.OutputNumel();
-          const WindowAxis& h = part.g.h;
-          EXPECT_EQ((h.in + h.before + h.after - 5) / 2 + 1, h.out);
-          EXPECT_GT(h.in, 0);
-          EXPECT_GE(h.before, 0);
-          EXPECT_GE(part.input, 0);
-          EXPECT_LE(part.input + part.g.InputNumel(), g.InputNumel());
-        }
-        EXPECT_EQ(next, g.OutputNumel());
-        next = 0;
-        for (const ConvPart& part : SplitInputs(g, wanted)) {
-          EXPECT_EQ(part.input, next);
-          next += part.g.InputNumel();
-          const WindowAxis& h = part.g.h;
-          EXPECT_EQ((h.in + h.before + h.after - 5) / 2 + 1, h.out);
-          EXPECT_GE(h.before, 0);
-          EXPECT_LE(part.output + part.g.OutputNumel(), g.OutputNumel());
-        }
-        EXPECT_EQ(next, g.InputNumel());
+  g.w = {.in = 1, .kernel = 1, .out = 1};
+  const auto covers = [&](int64_t wanted) {
+    int64_t next = 0;
+    for (const ConvPart& part : SplitOutputs(g, wanted)) {
+      EXPECT_EQ(part.output, next);
+      next += part.g.OutputNumel();
+      const WindowAxis& h = part.g.axis(0);  // the axis that is cut
+      EXPECT_EQ((h.in + h.before + h.after - 5) / 2 + 1, h.out);
+      EXPECT_GT(h.in, 0);
+      EXPECT_GE(h.before, 0);
+      EXPECT_GE(part.input, 0);
+      EXPECT_LE(part.input + part.g.InputNumel(), g.InputNumel());
+    }
+    EXPECT_EQ(next, g.OutputNumel());
+    next = 0;
+    for (const ConvPart& part : SplitInputs(g, wanted)) {
+      EXPECT_EQ(part.input, next);
+      next += part.g.InputNumel();
+      const WindowAxis& h = part.g.axis(0);  // the axis that is cut
+      EXPECT_EQ((h.in + h.before + h.after - 5) / 2 + 1, h.out);
+      EXPECT_GE(h.before, 0);
+      EXPECT_LE(part.output + part.g.OutputNumel(), g.OutputNumel());
+    }
+    EXPECT_EQ(next, g.InputNumel());
+  };
+  for (int axes : {2, 3}) {
+    for (int64_t batch : {1, 2, 5}) {
+      for (int64_t before : {0, 3}) {
+        g.axes = axes;
+        g.batch = batch;
+        g.h = {.in = 4, .kernel = 1, .out = 4};
+        WindowAxis& cut = g.axis(0);
+        cut = {.in = 11, .kernel = 3, .out = 0, .stride = 2, .dilation = 2, .before = before};
+        cut.after = 1;
+        cut.out = (cut.in + cut.before + cut.after - 5) / 2 + 1;
+        for (int64_t wanted : {1, 2, 3, 4, 100}) covers(wanted);
+      }
+    }
+  }
+}
+
+// Slices of one volume, and whole volumes.
+TEST(KernelThreads, ConvolutionsOfVolumes) {
+  for (int threads : {2, 5}) {
+    const Threads set(threads);
+    for (const std::string format : {"NDHWC", "NCDHW"}) {
+      for (int64_t batch : {1, 3}) {
+        SCOPED_TRACE(testing::Message() << threads << " threads, " << format << ", " << batch);
+        const auto conv = [&](int64_t channels, int64_t depth, int64_t side, const Shape& filter,
+                              int32_t stride, int32_t padding, int32_t groups = 1) {
+          OpTest test("conv3d");
+          test.Attr("data_format", format).Attr("groups", groups);
+          test.Attr("strides", std::vector<int32_t>{stride, 1, stride});
+          test.Attr("paddings", std::vector<int32_t>{padding, 1, 0});
+          test.RandomInput("Input", format == "NDHWC" ? Shape{batch, depth, side, side, channels}
+                                                      : Shape{batch, channels, depth, side, side});
+          test.RandomInput("Filter", filter).RandomInput("Bias", {filter[0]});
+          test.CheckFast();
+        };
+        conv(8, 9, 8, {16, 8, 3, 3, 3}, 1, 1);
+        conv(8, 10, 9, {16, 8, 3, 3, 2}, 2, 1);
+        conv(16, 6, 8, {16, 4, 1, 3, 3}, 1, 0, 4);
+        conv(16, 3, 10, {8, 16, 3, 3, 3}, 1, 3);  // a part has fewer slices than the padding
+        conv(3, 6, 10, {16, 3, 3, 3, 3}, 1, 1);   // few channels
       }
     }
   }

@@ -111,6 +111,24 @@ TEST(FuseConvBias, GradientAlongAnotherAxis) {
   EXPECT_NE(Listing(net.main).find("elementwise_add_grad"), std::string::npos);
 }
 
+TEST(FuseConvBias, Volumes) {
+  for (const std::string format : {"NCDHW", "NDHWC"}) {
+    Net net;
+    const DataOptions wanted = {.stop_gradient = false};
+    net.b.Data("x", {2, 3, 3, 3, 3}, DType::kFloat32, wanted);
+    const Variable f = net.b.Data("f", {3, 3, 1, 1, 1}, DType::kFloat32, wanted);
+    const Variable bias = net.b.Data("b", {3}, DType::kFloat32, wanted);
+    net.b.Append("conv3d", {{"Input", {"x"}}, {"Filter", {"f"}}}, {{"Output", {"c"}}},
+                 {{"data_format", format}});
+    const Variable y = net.b.Add(net.b.Var("c"), bias, {.axis = 1});
+    const std::vector<std::string> grads = Gradients({Mean(Square(y))}, {f, bias});
+    PassContext context{DefaultOps(), {"x", "f", "b"}, {y.name(), grads[0], grads[1]}};
+    RunPasses(net.main, context, {"fuse_conv_bias"});
+    EXPECT_EQ(Listing(net.main).find("= elementwise_add") == std::string::npos, format == "NCDHW")
+        << Listing(net.main);
+  }
+}
+
 TEST(FuseConvBias, NearMisses) {
   {  // the product itself is fetched
     Net net;
@@ -152,6 +170,35 @@ TEST(Nhwc, ConvertsImagesAtTheBorders) {
              "Out=y = mul(X=p, Y=w)\n");
 }
 
+// Volumes too; what else is in the program keeps its layout, since it has no convolution.
+TEST(Nhwc, ConvertsVolumes) {
+  Net net;
+  const Variable x = net.b.Data("x", {-1, 2, 4, 8, 8});
+  const Variable filter = net.b.Data("f", {4, 2, 1, 1, 1});
+  const Variable scale = net.b.Data("scale", {4});
+  net.b.Append("conv3d", {{"Input", {x.name()}}, {"Filter", {filter.name()}}}, {{"Output", {"c"}}},
+               {{"strides", std::vector<int32_t>{1, 2, 2}}});
+  net.b.Append("group_norm", {{"X", {"c"}}, {"Scale", {scale.name()}}}, {{"Y", {"n"}}},
+               {{"groups", 2}});
+  net.b.Append("pool3d", {{"X", {"n"}}}, {{"Out", {"y"}}},
+               {{"pooling_type", std::string("max")}, {"ksize", std::vector<int32_t>{2, 2, 2}}});
+  net.b.Pool2d(net.b.Data("image", {-1, 4, 8, 8}), {.pool_size = 2, .output = "z"});
+  PassContext context{DefaultOps(), {"x", "f", "scale", "image"}, {"y", "z"}};
+  RunPasses(net.main, context, {"nhwc"});
+  const std::string listing = Listing(net.main);
+  const auto has = [&](const char* text) {
+    EXPECT_NE(listing.find(text), std::string::npos) << text << "\n" << listing;
+  };
+  has("Out=x@NHWC = transpose2(X=x) axis=[0, 2, 3, 4, 1]\n");
+  has("Output=c@NHWC = conv3d(Input=x@NHWC, Filter=f) ");
+  has("data_format=\"NDHWC\"");
+  has("Y=n@NHWC = group_norm(X=c@NHWC, Scale=scale) ");
+  has("data_layout=\"NHWC\"");
+  has("Out=y@NHWC = pool3d(X=n@NHWC) ");
+  has("Out=y = transpose2(X=y@NHWC) axis=[0, 4, 1, 2, 3]\n");
+  has("Out=z = pool2d(X=image) ");
+}
+
 TEST(Nhwc, NothingToGainWithoutConvolution) {
   Net net;
   net.b.Pool2d(net.b.Data("x", {-1, 4, 8, 8}), {.pool_size = 2, .output = "y"});
@@ -165,6 +212,46 @@ TEST(Nhwc, FetchedVariablesKeepTheirLayout) {
              "Out=x@NHWC = transpose2(X=x) axis=[0, 2, 3, 1]\n"
              "Output=y@NHWC = conv2d(Input=x@NHWC, Filter=y.w) data_format=\"NHWC\"\n"
              "Out=y = transpose2(X=y@NHWC) axis=[0, 3, 1, 2]\n");
+}
+
+// The layout does not change what is computed, gradients included.
+TEST(Nhwc, VolumesHaveTheSameValues) {
+  Net net;
+  const DataOptions wanted = {.stop_gradient = false};
+  const Variable x = net.b.Data("x", {2, 3, 4, 5, 6}, DType::kFloat32, wanted);
+  const Variable f = net.b.Data("f", {4, 3, 3, 2, 3}, DType::kFloat32, wanted);
+  net.b.Append("conv3d", {{"Input", {"x"}}, {"Filter", {"f"}}}, {{"Output", {"c"}}},
+               {{"paddings", std::vector<int32_t>{1, 0, 1}}});
+  const Variable relu = net.b.Relu(net.b.Var("c"));
+  net.b.Append("pool3d", {{"X", {relu.name()}}}, {{"Out", {"p"}}},
+               {{"pooling_type", std::string("avg")},
+                {"ksize", std::vector<int32_t>{2, 2, 2}},
+                {"strides", std::vector<int32_t>{1, 2, 2}}});
+  const Variable loss = Mean(Square(net.b.Var("p")));
+  std::vector<std::string> fetches = Gradients({loss}, {x, f});
+  fetches.insert(fetches.end(), {"p", "c"});
+  const auto drawn = [](const Shape& shape) {
+    Tensor t(DType::kFloat32, shape);
+    uint32_t state = 1;
+    for (float& v : t.span<float>()) {
+      state = state * 1664525u + 1013904223u;
+      v = static_cast<float>(state >> 8) / 8388608.0f - 1;
+    }
+    return t;
+  };
+  const std::map<std::string, Tensor> feeds = {{"x", drawn({2, 3, 4, 5, 6})},
+                                               {"f", drawn({4, 3, 3, 2, 3})}};
+  Scope scope;
+  CompileOptions plain;
+  plain.kernels = KernelMode::kReference;
+  plain.optimize = false;
+  const auto got = Executor().Run(net.main, scope, feeds, fetches);
+  const auto want = Executor(plain).Run(net.main, scope, feeds, fetches);
+  for (size_t i = 0; i < fetches.size(); ++i) {
+    ASSERT_EQ(got[i].shape(), want[i].shape()) << fetches[i];
+    for (int64_t k = 0; k < got[i].numel(); ++k)
+      ASSERT_NEAR(got[i].data<float>()[k], want[i].data<float>()[k], 1e-5f) << fetches[i];
+  }
 }
 
 TEST(Nhwc, SequencesOfImages) {
