@@ -41,7 +41,7 @@ namespace {
 class KeptBoxes {
  public:
   explicit KeptBoxes(const NmsOptions& options) : extra_(options.extra) {}
-  int64_t size() const { return boxes_.size(); }
+  int64_t size() const { return boxes_.boxes.size(); }
   void Add(const double* box) { boxes_.Add(BoxOf(box), extra_); }
   // Whether one of the kept boxes [begin, end) suppresses a box.
   bool Suppress(int64_t begin, int64_t end, const double* corners, double threshold) const {
@@ -50,7 +50,7 @@ class KeptBoxes {
     for (int64_t k = begin;; ++k) {
       k = FindOverlap(boxes_, k, end, box, extra_, threshold);
       if (k >= end) return false;
-      if (Overlap(boxes_.At(k), box, extra_) > threshold) return true;
+      if (Overlap(boxes_.boxes.At(k), box, extra_) > threshold) return true;
     }
   }
 
@@ -59,7 +59,7 @@ class KeptBoxes {
     return {corners[0], corners[1], corners[2], corners[3]};
   }
   double extra_;
-  BoxColumns boxes_;
+  BoundedBoxes boxes_;
 };
 
 class KeptPolygons {

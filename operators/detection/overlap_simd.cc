@@ -44,30 +44,45 @@ HWY_INLINE Shared SharedAreas(D d, const double* x1, const double* y1, const dou
   return {common, hn::Sub(hn::Add(hn::LoadU(d, area), own), common)};
 }
 
-int64_t FirstOverlap(const double* x1, const double* y1, const double* x2, const double* y2,
-                     const double* area, int64_t begin, int64_t n, const Box& box, double extra,
-                     double threshold) {
+// The first of [begin, end), a multiple of the vector's lanes.
+HWY_INLINE int64_t FirstInVectors(const BoxColumns& b, int64_t begin, int64_t end, const Box& box,
+                                  double extra, double threshold) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const Splat s(d, box, extra);
   const V own = hn::Set(d, Area(box, extra)), zero = hn::Zero(d);
   // A little less than the threshold, for rounding; the caller decides exactly.
   const V least = hn::Set(d, threshold * (1 - 1e-9)), tiny = hn::Set(d, -1e-300);
-  int64_t i = begin;
-  for (; i + lanes <= n; i += lanes) {
-    // Boxes that are apart, as most are, need no areas.
-    const V right = hn::Min(hn::LoadU(d, x2 + i), s.x2),
-            bottom = hn::Min(hn::LoadU(d, y2 + i), s.y2);
-    const auto beside = hn::Lt(right, hn::Max(hn::LoadU(d, x1 + i), s.x1));
-    const auto above = hn::Lt(bottom, hn::Max(hn::LoadU(d, y1 + i), s.y1));
-    if (hn::AllTrue(d, hn::Or(beside, above))) continue;
-    const Shared a = SharedAreas(d, x1 + i, y1 + i, x2 + i, y2 + i, area + i, s, own);
+  for (int64_t i = begin; i < end; i += lanes) {
+    const Shared a = SharedAreas(d, b.x1.data() + i, b.y1.data() + i, b.x2.data() + i,
+                                 b.y2.data() + i, b.area.data() + i, s, own);
     const auto over = hn::Ge(a.common, hn::MulAdd(least, a.all, tiny));
     const auto found = hn::And(over, hn::And(hn::Gt(a.common, zero), hn::Gt(a.all, zero)));
     if (!hn::AllFalse(d, found)) return i + static_cast<int64_t>(hn::FindFirstTrue(d, found));
   }
+  return end;
+}
+
+int64_t FirstOverlap(const BoundedBoxes& b, int64_t begin, int64_t n, const Box& box, double extra,
+                     double threshold) {
+  const hn::ScalableTag<float> f;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(f));
+  const auto x1 = hn::Set(f, BoundedBoxes::Below(box.x1));
+  const auto y1 = hn::Set(f, BoundedBoxes::Below(box.y1));
+  const auto x2 = hn::Set(f, -BoundedBoxes::Below(-box.x2));
+  const auto y2 = hn::Set(f, -BoundedBoxes::Below(-box.y2));
+  int64_t i = begin;
+  for (; i + lanes <= n; i += lanes) {
+    const auto right = hn::Min(hn::LoadU(f, b.x2.data() + i), x2);
+    const auto bottom = hn::Min(hn::LoadU(f, b.y2.data() + i), y2);
+    const auto beside = hn::Lt(right, hn::Max(hn::LoadU(f, b.x1.data() + i), x1));
+    const auto above = hn::Lt(bottom, hn::Max(hn::LoadU(f, b.y1.data() + i), y1));
+    if (hn::AllTrue(f, hn::Or(beside, above))) continue;
+    const int64_t found = FirstInVectors(b.boxes, i, i + lanes, box, extra, threshold);
+    if (found < i + lanes) return found;
+  }
   for (; i < n; ++i) {
-    if (Overlap({x1[i], y1[i], x2[i], y2[i]}, box, extra) > threshold) return i;
+    if (Overlap(b.boxes.At(i), box, extra) > threshold) return i;
   }
   return n;
 }
@@ -186,11 +201,9 @@ HWY_EXPORT(OverlapsFloat);
 HWY_EXPORT(OverlapsDouble);
 HWY_EXPORT(ExpDoubles);
 
-int64_t FindOverlap(const BoxColumns& boxes, int64_t begin, int64_t end, const Box& box,
+int64_t FindOverlap(const BoundedBoxes& boxes, int64_t begin, int64_t end, const Box& box,
                     double extra, double threshold) {
-  return HWY_DYNAMIC_DISPATCH(FirstOverlap)(boxes.x1.data(), boxes.y1.data(), boxes.x2.data(),
-                                            boxes.y2.data(), boxes.area.data(), begin, end, box,
-                                            extra, threshold);
+  return HWY_DYNAMIC_DISPATCH(FirstOverlap)(boxes, begin, end, box, extra, threshold);
 }
 
 Decay FindDecay(const BoxColumns& boxes, int64_t n, const Box& box, double extra, bool gaussian,

@@ -4,7 +4,9 @@
 
 #include <coracle/operators/detection/boxes.h>
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace coracle {
@@ -29,10 +31,30 @@ struct BoxColumns {
   }
 };
 
+// Boxes and, in half of the memory, bounds around them: of boxes whose bounds are apart nothing
+// else needs to be read.
+struct BoundedBoxes {
+  BoxColumns boxes;
+  std::vector<float> x1, y1, x2, y2;
+
+  void Add(const Box& box, double extra) {
+    boxes.Add(box, extra);
+    x1.push_back(Below(box.x1));
+    y1.push_back(Below(box.y1));
+    x2.push_back(-Below(-box.x2));
+    y2.push_back(-Below(-box.y2));
+  }
+  // The float at or before a number.
+  static float Below(double value) {
+    const auto near = static_cast<float>(value);
+    return near > value ? std::nextafter(near, -std::numeric_limits<float>::infinity()) : near;
+  }
+};
+
 // The first of the boxes [begin, end) that may overlap with `box` by more than the threshold; `end`
 // if there is none. Nearly exact: finds every box with Overlap(it, box, extra) > threshold, and
 // perhaps some by less than 1e-9 below it. REQUIRES: threshold >= 0.
-int64_t FindOverlap(const BoxColumns& boxes, int64_t begin, int64_t end, const Box& box,
+int64_t FindOverlap(const BoundedBoxes& boxes, int64_t begin, int64_t end, const Box& box,
                     double extra, double threshold);
 
 // How a better box lowers the scores of boxes: by the formula f(IoU) / f(m), m its own overlap with
