@@ -118,13 +118,14 @@ struct BackwardOptions {
   // is explicitly false.
   std::vector<std::string> parameter_list = {};
   // Variables of any block that no gradient flows into, in addition to those with stop_gradient and
-  // those whose dtype is not floating-point.
+  // those whose dtype is neither floating-point nor complex.
   std::vector<std::string> no_grad_set = {};
   // Variables that are treated as constants: their own gradient may be requested, but no gradient
   // flows on to the variables that they are computed from.
   std::vector<std::string> stop_gradients = {};
   // For each target, the variable that holds its incoming gradient (of the target's shape and
-  // dtype), or "" for ones. Empty: ones for all targets.
+  // dtype), or "" for ones. Empty: ones for all targets. A complex target needs one
+  // (kInvalidArgument).
   std::vector<std::string> target_gradients = {};
   Unconnected unconnected = Unconnected::kNone;
   Aggregation aggregation = Aggregation::kSum;

@@ -52,13 +52,13 @@ struct CheckGradientReport {
 };
 
 // Works on a copy: removes its gradient, update and schedule ops, makes floating-point variables
-// and dtype attrs float64, and appends the gradients again. Random ops draw the same numbers every
+// and dtype attrs float64 (complex ones complex128), and appends the gradients again. Random ops draw the same numbers every
 // time. Of central differences with a few step sizes the best match counts, since a step may cross
 // a kink. Throws what AppendBackward, Executor and ops throw.
 CheckGradientReport CheckGradient(const ProgramDesc& program,
                                   const CheckGradientOptions& options = {});
 
-// A copy of the program in which all floating-point types are float64.
+// A copy of the program in which all floating-point types are float64, complex ones complex128.
 ProgramDesc InDouble(const ProgramDesc& program);
 
 // ExplainGradient: why a variable has a gradient, or where the path to it ends.

@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr uint64_t kMaxPixels = 100'000'000;
+constexpr png_uint_32 kMaxSide = 10'000;  // in pixels
 
 [[noreturn]] void Fail(const std::string& path, const std::string& what) {
   throw std::runtime_error(path + ": " + what);
@@ -71,7 +71,7 @@ Picture ReadPng(const std::string& path) {
   PngImage png;
   const bool begun = png_image_begin_read_from_file(&png.image, path.c_str()) != 0;
   if (!begun) Fail(path, png.image.message);
-  if (uint64_t{png.image.width} * png.image.height > kMaxPixels) Fail(path, "too many pixels");
+  if (std::max(png.image.width, png.image.height) > kMaxSide) Fail(path, "a side is too long");
   png.image.format = PNG_FORMAT_RGB;
   Picture picture(static_cast<int>(png.image.width), static_cast<int>(png.image.height));
   const png_color white = {255, 255, 255};  // behind what is transparent

@@ -87,6 +87,10 @@ NamedTensors WithLodArrays(const NamedTensors& tensors) {
   NamedTensors arrays;
   for (const auto& [name, tensor] : tensors) {
     arrays.emplace_back(name, tensor);
+    CheckLod(name, tensor);
+    if (tensor.lod().size() > static_cast<size_t>(kMaxLevels))
+      ThrowInvalid(fmt::format("{} has {} levels of LoD; {} can be written", Quote(name),
+                               tensor.lod().size(), kMaxLevels));
     for (size_t k = 0; k < tensor.lod().size(); ++k) {
       const std::vector<uint64_t>& level = tensor.lod()[k];
       Tensor offsets(DType::kInt64, {static_cast<int64_t>(level.size())});

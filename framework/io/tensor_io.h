@@ -103,7 +103,7 @@ void WriteNpy(const Tensor& tensor, const std::string& path);
 // The tensors of an .npz archive's bytes, in the archive's order, names without ".npy". Offsets of
 // level k of x's LoD are an array of integers called "x@LOD@k": WriteNpz writes them, the others
 // give them to their tensor. Throws as ParseNpy does, kDataLoss for a damaged archive too,
-// kInvalidArgument for levels that are no offsets of their tensor, or without one.
+// kInvalidArgument (WriteNpz too) if the offsets are not valid for x, or if there is no x.
 NamedTensors ParseNpz(std::string_view bytes, const std::string& source);
 NamedTensors ReadNpz(const std::string& path);
 void WriteNpz(const NamedTensors& tensors, const std::string& path, bool compressed = false);

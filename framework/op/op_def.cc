@@ -123,7 +123,8 @@ OpDef& OpDef::KeepsOutputs(const NameList& output_slots) {
 }
 
 OpDef& OpDef::GradientOp(const NameList& forward_slots) {
-  return Gradient([slots = std::vector<std::string>(forward_slots)](GradientContext& g) { g.AppendGradientOp(slots); });
+  const std::vector<std::string>& slots = forward_slots;
+  return Gradient([slots](GradientContext& g) { g.AppendGradientOp(slots); });
 }
 
 SlotDef& OpDef::InputNamed(std::string_view name, const char* trait) {

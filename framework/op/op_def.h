@@ -63,8 +63,8 @@ class OpDef {
   OpDef& OptionalOutput(std::string_view name, std::string_view doc);
   OpDef& VariadicOutput(std::string_view name, std::string_view doc);
   OpDef& OptionalVariadicOutput(std::string_view name, std::string_view doc);
-  OpDef& IntermediateOutput(std::string_view name,
-                            std::string_view doc);  // optional too: files leave it out
+  // Optional too: files leave it out.
+  OpDef& IntermediateOutput(std::string_view name, std::string_view doc);
 
   // T is an alternative of Attribute: int32_t, float, std::string, bool, int64_t, std::vector
   // of them, ...
@@ -119,7 +119,9 @@ class OpDef {
   OpDef& TakesAnyValue();
   // Outputs that may keep all or part of their previous value (a branch that is not taken, a loop
   // that runs zero times, one element of an array), so that this value is an input too. Its
-  // gradient goes to GradientContext::KeptGrad, unless the variable is in an input slot.
+  // gradient goes to GradientContext::KeptGrad, unless the variable is in an input slot. Where
+  // Inplace pairs the output with an input slot that the op leaves empty, the previous value is bound
+  // to that slot.
   OpDef& KeepsOutputs(const NameList& output_slots);
 
   // One plain loop for each of the element types Ts, as instances of a function template:

@@ -95,7 +95,8 @@ class Tensor {
   Tensor Clone() const;
   // The same elements under another shape; throws unless numel agrees.
   Tensor Reshaped(const Shape& shape) const;
-  // Elements converted one by one (float to integer truncates and saturates; to bool: != 0).
+  // Elements converted one by one (float to integer truncates and saturates; to bool: != 0; complex
+  // to real takes the real part).
   Tensor Cast(DType dtype) const;
 
   // Becomes a copy of `from`, elements and LoD, in its own memory where that is large enough; a

@@ -1,6 +1,5 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/tensor/complex.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/program_diff.h>
 #include <coracle/train/run/snapshot.h>
@@ -8,8 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <optional>
 
 namespace coracle {
 namespace {
@@ -19,33 +16,35 @@ struct Norms {
   double l2 = 0, mean_abs = 0, most = 0;
 };
 
-std::optional<Tensor> Doubles(const Scope& scope, const std::string& name) {
+const Tensor* Find(const Scope& scope, const std::string& name) {
   const VarValue* value = scope.Find(name);
-  const auto* tensor = value ? std::get_if<Tensor>(value) : nullptr;
-  if (!tensor) return std::nullopt;
-  return PartsOf(*tensor).Cast(DType::kFloat64);
+  return value ? std::get_if<Tensor>(value) : nullptr;
 }
 
 // std::max would lose a nan.
 double Larger(double a, double b) { return b > a || std::isnan(b) ? b : a; }
 
-Norms NormsOf(const Tensor& x) {
+Norms NormsOf(const Tensor& tensor) {
   Norms norms;
-  for (double v : x.span<double>()) {
-    norms.l2 += v * v;
-    norms.mean_abs += std::abs(v);
-    norms.most = Larger(norms.most, std::abs(v));
+  const Tensor wide = tensor.Cast(DType::kComplex128);
+  for (const complex128& v : wide.span<complex128>()) {
+    const double size = std::abs(v);
+    norms.l2 += size * size;
+    norms.mean_abs += size;
+    norms.most = Larger(norms.most, size);
   }
   norms.l2 = std::sqrt(norms.l2);
-  norms.mean_abs /= static_cast<double>(std::max<int64_t>(x.numel(), 1));
+  norms.mean_abs /= static_cast<double>(std::max<int64_t>(tensor.numel(), 1));
   return norms;
 }
 
+// REQUIRES: equal shapes.
 double MaxDifference(const Tensor& a, const Tensor& b) {
+  const Tensor wide_a = a.Cast(DType::kComplex128), wide_b = b.Cast(DType::kComplex128);
   double most = 0;
   for (int64_t i = 0; i < a.numel(); ++i) {
-    const double x = a.data<double>()[i], y = b.data<double>()[i];
-    const bool same = x == y || (std::isnan(x) && std::isnan(y));
+    const complex128 x = wide_a.data<complex128>()[i], y = wide_b.data<complex128>()[i];
+    const bool same = x == y || (std::isnan(std::abs(x)) && std::isnan(std::abs(y)));
     if (!same) most = Larger(most, std::abs(x - y));
   }
   return most;
@@ -104,7 +103,7 @@ std::string DescribeSnapshot(const SavedSnapshot& snapshot) {
     const VarDesc& var = *snapshot.main.Root().FindVar(name);
     text += fmt::format("  {:<{}} {} {:<22}", PrintableLine(name), width,
                         IsParameter(snapshot.main, name) ? '*' : ' ', var.meta().ToString());
-    if (const auto x = Doubles(snapshot.variables, name)) {
+    if (const Tensor* x = Find(snapshot.variables, name)) {
       const Norms norms = NormsOf(*x);
       text += fmt::format(" {:>12} {:>12} {:>12}", FormatNumber(norms.l2),
                           FormatNumber(norms.mean_abs), FormatNumber(norms.most));
@@ -136,13 +135,13 @@ std::string CompareSnapshots(const SavedSnapshot& a, const SavedSnapshot& b) {
   std::string table;
   size_t same = 0;
   for (const std::string& name : names) {
-    const auto x = Doubles(a.variables, name), y = Doubles(b.variables, name);
+    const Tensor *x = Find(a.variables, name), *y = Find(b.variables, name);
     const std::string row = fmt::format("  {:<{}}", PrintableLine(name), width);
     if (!x || !y) {
       table += fmt::format("{} only in the {}\n", row, x ? "first" : "second");
-    } else if (!(x->shape() == y->shape())) {
-      table += fmt::format("{} {} and {}\n", row, x->shape().ToString(), y->shape().ToString());
-    } else if (std::memcmp(x->raw(), y->raw(), x->nbytes()) == 0) {
+    } else if (x->dtype() != y->dtype() || !(x->shape() == y->shape())) {
+      table += fmt::format("{} {} and {}\n", row, x->ToString(), y->ToString());
+    } else if (BitEqual(*x, *y)) {
       ++same;
     } else {
       table += fmt::format("{} {:>12} {:>12} {:>14}\n", row, FormatNumber(NormsOf(*x).l2),
