@@ -16,8 +16,8 @@ using Names = std::vector<std::string>;
 constexpr int kMaxDepth = 128;
 
 // A variable that a file declares only as "tensor" looks the same as a declared scalar. Of outputs
-// that only gradients read (dropout's Mask, rnn's Reserve) files may say the element type alone,
-// and another one than the op gives them.
+// that only gradients read (dropout's Mask, rnn's Reserve) files may declare only an element type,
+// and it may differ from the op's.
 bool MayBeOpen(const VarDesc& var) {
   return var.type() == VarType::kLoDTensor && var.shape().rank() == 0 && !var.persistable();
 }

@@ -86,7 +86,7 @@ LayerDef ParameterLayer() {
   using O = ParameterOptions;
   return LayerFields<O>("parameter",
                         "A parameter for ops that read one, such as the Weight of op { gru { ... } "
-                        "}. It is called as `output` says.")
+                        "}. `output` is its name.")
       .Field("shape", &O::shape, "dims", kRequired)
       .Field("dtype", &O::dtype, "of the elements")
       .Param("param", &O::param_attr, "Xavier uniform unless said")

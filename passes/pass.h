@@ -93,9 +93,9 @@ bool InlineCalls(ProgramDesc& program);
 // stay: their gradient is not that of their block.
 bool InlineDerivedCalls(ProgramDesc& program);
 
-// Ops that read what their output held before, and name it under no input slot (see
-// framework/op/kept_outputs.h), get that variable as an input, where it has a value: if it is
-// persistable, fed, of a block around, or written by an op before.
+// Some ops read what their output held before, and name it under no input slot (see
+// framework/op/kept_outputs.h). They get that variable as an input if it has a value: if it is
+// persistable or fed, belongs to a block around, or was written by an op before.
 void BindKeptOutputs(ProgramDesc& program, const OpRegistry& ops,
                      const std::vector<std::string>& feeds);
 

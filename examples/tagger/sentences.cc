@@ -40,13 +40,13 @@ class Grammar {
     sentence_.clear();
     const uint64_t kind = Below(10);
     if (kind < 2) {  // they say (that) the man can cook
-      Add(Pick({"we", "they", "you", "people", "women"}));
-      Add({Pick2({"say", "think"}), "VERB"});
+      Add(PickPeople({"we", "they", "you", "people", "women"}));
+      Add({PickWord({"say", "think"}), "VERB"});
       if (Below(3) > 0) Add({"that", "CONJ"});
     }
     Clause();
     if (kind >= 7) {
-      Add({Pick2({"and", "but", "because"}), "CONJ"});
+      Add({PickWord({"and", "but", "because"}), "CONJ"});
       Clause();
     }
     return sentence_;
@@ -54,37 +54,37 @@ class Grammar {
 
  private:
   uint64_t Below(uint64_t n) { return random_() % n; }
-  const char* Pick2(const Words& words) { return words[Below(words.size())]; }
+  const char* PickWord(const Words& words) { return words[Below(words.size())]; }
   void Add(Word word) { sentence_.push_back(std::move(word)); }
   // A subject of several people.
-  Word Pick(const Words& words) {
-    const std::string text = Pick2(words);
+  Word PickPeople(const Words& words) {
+    const std::string text = PickWord(words);
     return {text, text == "people" || text == "women" ? "NOUN" : "PRON"};
   }
-  void Any(const char* tag) { Add({Pick2(Lexicon().at(tag)), tag}); }
+  void Any(const char* tag) { Add({PickWord(Lexicon().at(tag)), tag}); }
 
   void Clause() {
     if (Below(2) == 0) {  // many: the verb may stand alone
       if (Below(2) == 0) {
-        Add({Pick2({"we", "they", "you"}), "PRON"});
+        Add({PickWord({"we", "they", "you"}), "PRON"});
       } else {
-        if (Below(2) == 0) Add({Pick2({"the", "her"}), "DET"});
+        if (Below(2) == 0) Add({PickWord({"the", "her"}), "DET"});
         if (Below(3) == 0) Any("ADJ");
-        Add({Pick2({"people", "women", "dogs", "boats"}), "NOUN"});
+        Add({PickWord({"people", "women", "dogs", "boats"}), "NOUN"});
       }
       if (Below(3) == 0) Any("MODAL");
     } else {  // one: with a modal verb before it
       NounPhrase();
       Any("MODAL");
     }
-    if (Below(6) == 0) Add({Pick2({"often", "still", "now"}), "ADV"});
+    if (Below(6) == 0) Add({PickWord({"often", "still", "now"}), "ADV"});
     if (Below(3) == 0) {
-      Add({Pick2({"sleep", "wait", "fish", "cook", "walk"}), "VERB"});
-      if (Below(3) == 0) Add({Pick2({"well", "often", "now", "slowly"}), "ADV"});
+      Add({PickWord({"sleep", "wait", "fish", "cook", "walk"}), "VERB"});
+      if (Below(3) == 0) Add({PickWord({"well", "often", "now", "slowly"}), "ADV"});
     } else {
-      Add({Pick2({"carry", "build", "see",   "find",  "watch", "light", "plant",
-                  "water", "can",   "book",  "paint", "cut",   "hand",  "face",
-                  "man",   "open",  "clean", "dry",   "slow",  "still", "will"}),
+      Add({PickWord({"carry", "build", "see",   "find",  "watch", "light", "plant",
+                     "water", "can",   "book",  "paint", "cut",   "hand",  "face",
+                     "man",   "open",  "clean", "dry",   "slow",  "still", "will"}),
            "VERB"});
       Object();
     }
@@ -103,9 +103,9 @@ class Grammar {
   void Object() {
     const uint64_t kind = Below(8);
     if (kind == 0) {
-      Add({Pick2({"her", "them", "us"}), "PRON"});
+      Add({PickWord({"her", "them", "us"}), "PRON"});
     } else if (kind == 1) {
-      Add({Pick2({"fish", "water", "paint", "light", "plant", "boats"}), "NOUN"});
+      Add({PickWord({"fish", "water", "paint", "light", "plant", "boats"}), "NOUN"});
     } else {
       NounPhrase();
     }

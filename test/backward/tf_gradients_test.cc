@@ -375,7 +375,7 @@ TEST_F(TfGradients, T37_HessianOfAVector) {
               [&] { Hessian(open.Var("x"), {open.Var("x")}, hessian); });
 }
 
-TEST_F(TfGradients, T40_NumbersThatHaveNoGradient) {
+TEST_F(TfGradients, T40_ComplexTargetWithoutSeed) {
   Variable x = Leaf("x");
   Leaf("y").desc().SetDType(DType::kComplex64);
   ExpectError(ErrorCode::kInvalidArgument, {"target 'y'", "must be a floating-point tensor"},
