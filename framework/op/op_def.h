@@ -156,8 +156,8 @@ class OpDef {
   // may give both the same memory while both are live. The kernel must not copy if the
   // addresses are equal.
   OpDef& Alias(std::string_view input, std::string_view output);
-  // The string attr gives the layout of the rank-4 tensors in these slots ("NCHW" or "NHWC"); the
-  // op supports both.
+  // The string attr gives the layout of the images or volumes in these slots ("NCHW" or "NHWC",
+  // "NCDHW" or "NDHWC"); the op supports both.
   OpDef& ImageLayout(std::string_view attr, const NameList& slots);
   // If all variables of the op have the same shape, element i of every output depends only on
   // element i of the inputs, so the op computes the same in any layout.
