@@ -68,9 +68,9 @@ void FoldBatchNorm(ProgramDesc& program, const PassContext& context);
 // do their gradients.
 void FuseConvBias(ProgramDesc& program, const PassContext& context);
 
-// Runs ops on images and volumes with channels last: they and the elementwise ops between them get data_format NHWC, and
-// transpose2 ops convert at the borders (for one channel squeeze2 and unsqueeze2, which copy
-// nothing). The layout of visible variables does not change.
+// Runs ops on images and volumes with channels last: they and the elementwise ops between them get
+// data_format NHWC, and transpose2 ops convert at the borders (for one channel squeeze2 and
+// unsqueeze2, which copy nothing). The layout of visible variables does not change.
 void UseNhwcLayout(ProgramDesc& program, const PassContext& context);
 
 // In every block, joins ops of the role Optimize that differ only in their tensors (see

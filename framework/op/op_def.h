@@ -120,8 +120,8 @@ class OpDef {
   // Outputs that may keep all or part of their previous value (a branch that is not taken, a loop
   // that runs zero times, one element of an array), so that this value is an input too. Its
   // gradient goes to GradientContext::KeptGrad, unless the variable is in an input slot. Where
-  // Inplace pairs the output with an input slot that the op leaves empty, the previous value is bound
-  // to that slot.
+  // Inplace pairs the output with an input slot that the op leaves empty, the previous value is
+  // bound to that slot.
   OpDef& KeepsOutputs(const NameList& output_slots);
 
   // One plain loop for each of the element types Ts, as instances of a function template:

@@ -6,6 +6,7 @@
 #include <coracle/operators/operators.h>
 
 #include <algorithm>
+#include <type_traits>
 
 namespace coracle {
 namespace {
@@ -32,8 +33,12 @@ Kernel WhereOf(const PrepareContext& ctx) {
     T* o = ws.Data<T>(out);
     ParallelFor(out.numel, 32768, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const T mask = static_cast<T>(T(0) - T(c[i]));  // a loop without branches
-        o[i] = static_cast<T>((a[i] & mask) | (b[i] & static_cast<T>(~mask)));
+        if constexpr (std::is_integral_v<T>) {
+          const T mask = static_cast<T>(T(0) - T(c[i]));  // a loop without branches
+          o[i] = static_cast<T>((a[i] & mask) | (b[i] & static_cast<T>(~mask)));
+        } else {
+          o[i] = c[i] ? a[i] : b[i];
+        }
       }
     });
   };
