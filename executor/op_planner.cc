@@ -4,8 +4,6 @@
 #include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace coracle {
 
 OpPlanner::OpPlanner(PlanDraft& draft, size_t position)
@@ -145,44 +143,14 @@ void OpPlanner::SetLodSource(ValueId value, ValueId lod) {
     draft_.lod_users[lod].push_back(value);
 }
 
-// Before a persistable variable gets another LoD: what has its LoD now takes a copy of it when it
-// is made.
-void OpPlanner::KeepLodOf(ValueId persistable) {
-  const auto found = draft_.lod_users.find(persistable);
-  if (found == draft_.lod_users.end()) return;
-  const std::vector<ValueId> users = std::move(found->second);
-  draft_.lod_users.erase(found);
-  for (const ValueId user : users) {
-    std::vector<LodPass>* passes = PassesAtStepOf(user);
-    if (!passes) continue;  // no kernel makes it
-    draft_.values[user].lod_source = user;
-    passes->push_back({persistable, user});
-  }
-}
-
-std::vector<LodPass>* OpPlanner::PassesAtStepOf(ValueId value) {
-  const auto has = [&](const std::vector<ValueId>& outputs) {
-    return std::find(outputs.begin(), outputs.end(), value) != outputs.end();
-  };
-  for (size_t i = draft_.plan.steps.size(); i-- > 0;) {
-    PlanStep& step = draft_.plan.steps[StepId(i)];
-    auto* run = std::get_if<RunKernel>(&step.action);
-    if (run && has(step.outputs)) return &run->lods;
-  }
-  const bool is_own = std::any_of(outputs_.begin(), outputs_.end(), [&](const Output& output) {
-    return output.place.value == value;
-  });
-  return is_own ? &lods_ : nullptr;
-}
-
 // In the scope a tensor keeps its LoD until another is set there. One that the plan writes first
 // has none when the run begins, nor after a write without LoD until another write gives it one.
 void OpPlanner::PassToPersistable(PlanPersistable& persistable, ValueId lod) {
   const bool may_have_lod = persistable.read_first || persistable.given_lod;
   persistable.given_lod |= static_cast<bool>(lod);
-  if (lod == persistable.value && def_.makes_lod) return KeepLodOf(lod);
+  if (lod == persistable.value && def_.makes_lod) return draft_.KeepLodOf(lod);
   if (lod == persistable.value || (!lod && !may_have_lod)) return;
-  KeepLodOf(persistable.value);
+  draft_.KeepLodOf(persistable.value);
   lods_.push_back({lod, persistable.value});
 }
 
@@ -227,7 +195,7 @@ void OpPlanner::NoteSharing(StepId step) {
 void OpPlanner::FinishOutputs() {
   for (const auto& [name, meta, place] : outputs_) {
     if (place.copy_to) {
-      if (draft_.values[place.value].lod_source != place.copy_to) KeepLodOf(place.copy_to);
+      if (draft_.values[place.value].lod_source != place.copy_to) draft_.KeepLodOf(place.copy_to);
       draft_.AddCopy(place.value, place.copy_to, Locate(op_));
     } else {
       draft_.values.SetCurrent(name, place.value);

@@ -66,8 +66,6 @@ class OpPlanner : private MetaTable, private ArgTable {
   void PassLod();
   void PassToPersistable(PlanPersistable& persistable, ValueId lod);
   void SetLodSource(ValueId value, ValueId lod);
-  void KeepLodOf(ValueId persistable);
-  std::vector<LodPass>* PassesAtStepOf(ValueId value);  // nullptr: no kernel makes it
   void AddKernelStep(Kernel kernel);
   // Pairs of inputs and outputs that may share memory; decided when all lifetimes are known.
   void NoteSharing(StepId step);

@@ -54,6 +54,30 @@ const Tensor* PlanDraft::Constant(const std::string& name) const {
   return nullptr;
 }
 
+void PlanDraft::KeepLodOf(ValueId persistable) {
+  const auto found = lod_users.find(persistable);
+  if (found == lod_users.end()) return;
+  for (const ValueId user : found->second) {
+    if (plan.StorageOf(user).IsIn<ConstantId>()) continue;  // no kernel makes it
+    values[user].lod_source = user;
+    lod_copies[user] = persistable;
+  }
+  lod_users.erase(found);
+}
+
+void PlanDraft::AddLodCopies() {
+  if (lod_copies.empty()) return;
+  for (PlanStep& step : plan.steps) {
+    auto* run = std::get_if<RunKernel>(&step.action);
+    for (size_t i = 0; run && i < step.outputs.size(); ++i) {
+      const auto copy = lod_copies.find(step.outputs[i]);
+      // Before the step's other passes, one of which may change the variable's LoD.
+      if (copy != lod_copies.end())
+        run->lods.insert(run->lods.begin(), {copy->second, copy->first});
+    }
+  }
+}
+
 StepId PlanDraft::AddStep(PlanStep step, std::vector<ValueId> reads,
                           const std::vector<ValueId>& scratch) {
   // Every use makes the storage live at this step. Reads are recorded separately, since an op may

@@ -31,6 +31,9 @@ struct PlanDraft {
   MemoryUsage usage;
   // By the value of a persistable variable: the outputs that have its LoD, since it was written.
   std::map<ValueId, std::vector<ValueId>> lod_users;
+  // Outputs that take a copy of a persistable variable's LoD when they are made, from that
+  // variable.
+  std::map<ValueId, ValueId> lod_copies;
 
   // The value that the variable stands for now. One that is met for the first time is looked for in
   // its cell and in the scope; nothing: it has no value.
@@ -41,6 +44,12 @@ struct PlanDraft {
   bool IsConstant(const std::string& name) const;
   // These elements; nullptr where they are not the same.
   const Tensor* Constant(const std::string& name) const;
+
+  // Before a persistable variable gets another LoD: what has its LoD now takes a copy of it when it
+  // is made.
+  void KeepLodOf(ValueId persistable);
+  // Adds these copies to the steps, once all are known.
+  void AddLodCopies();
 
   // Appends a step that reads these values (and writes step.outputs), with memory for itself.
   StepId AddStep(PlanStep step, std::vector<ValueId> reads,

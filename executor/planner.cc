@@ -85,6 +85,7 @@ Plan MakePlan(const PlanContext& context, const PlanRequest& request, ProcedureT
   AddFeeds(draft);
   PlanOps(draft);
   AddResults(draft);
+  draft.AddLodCopies();
   // Only now are all lifetimes known. Sharing comes before the layout, since it merges storages.
   draft.usage.written_names = WrittenNames(context.program, draft.block);
   ShareMemory(plan, draft.usage);
