@@ -241,7 +241,10 @@ void Frame::Do(const SaveForGradient& action) {
 }
 
 void Frame::RunBlock(int32_t handle, StepScopes::Step* save_to, StepScopes::Step* saved) {
-  caller_.Call(plan_->calls[CallId::FromNumber(handle)], *this, save_to, saved);
+  const BlockCall& call = plan_->calls[CallId::FromNumber(handle)];
+  caller_.Call(call, *this, save_to, saved);
+  for (const Rebinding& written : call.rebindings)
+    scope_.Follow(written.persistable, written.used, &pointers_);
 }
 
 }  // namespace coracle

@@ -168,11 +168,22 @@ void OpPlanner::AddKernelStep(Kernel kernel) {
     draft_.persistables.NoteRead(name);
   });
   reads.insert(reads.end(), sub_blocks_.used().begin(), sub_blocks_.used().end());
+  NoteRebindings();
   PlanStep step{RunKernel{op_.type(), std::move(kernel), std::move(lods_)}, {}, Locate(op_)};
   op_.ForEachOutput([&](const std::string& name) {
     if (const Output* output = FindOutput(name)) step.outputs.push_back(output->place.value);
   });
   NoteSharing(draft_.AddStep(std::move(step), std::move(reads), scratch_));
+}
+
+// What the kernel has as an arg must keep its type while the kernel runs.
+void OpPlanner::NoteRebindings() {
+  for (const CallId call : sub_blocks_.calls()) {
+    for (Rebinding& written : draft_.plan.calls[call].rebindings) {
+      const std::string& name = draft_.plan.persistables[written.persistable].name;
+      written.used = plain_reads_.count(name) > 0 || FindOutput(name) != nullptr;
+    }
+  }
 }
 
 void OpPlanner::NoteSharing(StepId step) {
@@ -201,7 +212,7 @@ void OpPlanner::FinishOutputs() {
       draft_.values.SetCurrent(name, place.value);
     }
   }
-  // A sub-block has changed these in their cells, where the next stage finds them.
+  // A sub-block has changed these in their cells or in the scope, where the next stage finds them.
   for (const std::string& name : sub_blocks_.changed()) draft_.values.Forget(name);
 }
 

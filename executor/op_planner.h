@@ -67,6 +67,7 @@ class OpPlanner : private MetaTable, private ArgTable {
   void PassToPersistable(PlanPersistable& persistable, ValueId lod);
   void SetLodSource(ValueId value, ValueId lod);
   void AddKernelStep(Kernel kernel);
+  void NoteRebindings();
   // Pairs of inputs and outputs that may share memory; decided when all lifetimes are known.
   void NoteSharing(StepId step);
   void FinishOutputs();

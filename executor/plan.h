@@ -140,12 +140,20 @@ struct Binding {
   std::variant<NoValue, CellId, ArgumentCell, ValueId, SavedItem> source;
 };
 
+// A persistable variable of the caller's frame that the block may write: another tensor may hold it
+// afterwards. `used`: the op's kernel itself reads or writes it, as what it was when planned.
+struct Rebinding {
+  PersistableId persistable;
+  bool used = false;
+};
+
 // A sub-block as one op runs it; Workspace::RunBlock's handle is its CallId.
 struct BlockCall {
   ProcedureId procedure;
   int block = 0;    // the procedure's
   CallSiteId site;  // which activation runs it
   std::vector<Binding> bindings;
+  std::vector<Rebinding> rebindings;  // after each run
 };
 
 // --- guards ---

@@ -16,6 +16,10 @@ Tensor MakePersistable(const PlanPersistable& persistable) {
   }
 }
 
+bool HasType(const Tensor& tensor, const VarMeta& meta) {
+  return tensor.shape() == meta.shape && tensor.dtype() == meta.dtype;
+}
+
 bool IsEmpty(const VarValue* held) {
   return !held || std::holds_alternative<std::monostate>(*held);
 }
@@ -26,7 +30,7 @@ bool ScopeBinding::StillMatches(const Scope& scope) const {
   if (scope_ != &scope || generation_ != scope.Generation()) return false;
   for (PersistableId id : bound_.ids()) {
     const auto* tensor = std::get_if<Tensor>(bound_[id].held);
-    if (tensor && tensor->raw() == bound_[id].data) continue;
+    if (tensor && IsBound(id, *tensor)) continue;
     if (!MatchesPersistable(plan_.persistables[id], bound_[id].held)) return false;
   }
   return true;
@@ -52,9 +56,28 @@ void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
 // memory, but not the scope's generation.
 void ScopeBinding::BindAgain(PersistableId id, Scope& scope, ValuePointers* pointers) {
   const auto* tensor = std::get_if<Tensor>(bound_[id].held);
-  if (!tensor || tensor->raw() == bound_[id].data) return;
+  if (!tensor || IsBound(id, *tensor)) return;
   if (!MatchesPersistable(plan_.persistables[id], bound_[id].held)) BindOne(id, scope, pointers);
   BindTensor(id, pointers);
+}
+
+bool ScopeBinding::IsBound(PersistableId id, const Tensor& tensor) const {
+  return tensor.raw() == bound_[id].data && HasType(tensor, plan_.persistables[id].meta);
+}
+
+void ScopeBinding::Follow(PersistableId id, bool used, ValuePointers* pointers) {
+  const PlanPersistable& persistable = plan_.persistables[id];
+  const VarValue& held = *bound_[id].held;
+  const auto* tensor = std::get_if<Tensor>(&held);
+  if (persistable.meta.type != VarType::kLoDTensor || (tensor && IsBound(id, *tensor))) return;
+  const bool same = tensor && HasType(*tensor, persistable.meta);
+  if (!same && used) {
+    ThrowInvalid(fmt::format(
+        "the persistable var {} would change from {} to {} while an op runs that uses it",
+        Quote(persistable.name), persistable.meta.ToString(), MetaOfValue(held).ToString()));
+  }
+  bound_[id].data = same ? tensor->raw() : nullptr;
+  pointers->Point(persistable.storage, const_cast<void*>(bound_[id].data));
 }
 
 VarValue* ScopeBinding::Find(const PlanPersistable& persistable, Scope& scope) const {
@@ -92,8 +115,7 @@ void ScopeBinding::BindTensor(PersistableId id, ValuePointers* pointers) {
   const PlanPersistable& persistable = plan_.persistables[id];
   VarValue* held = bound_[id].held;
   const auto* tensor = std::get_if<Tensor>(held);
-  if (!tensor ||
-      !(tensor->shape() == persistable.meta.shape && tensor->dtype() == persistable.meta.dtype)) {
+  if (!tensor || !HasType(*tensor, persistable.meta)) {
     *held = MakePersistable(persistable);
     tensor = std::get_if<Tensor>(held);
   }

@@ -19,6 +19,11 @@ class ScopeBinding {
   // variable that the scope does not hold, kInvalidArgument for one of another type.
   void Bind(Scope& scope, ValuePointers* pointers);
 
+  // After a sub-block wrote the variable while the plan runs: points its values at the tensor that
+  // the scope holds now; at nothing when its type changed. That is an error for a variable that is
+  // `used` before the stage ends.
+  void Follow(PersistableId id, bool used, ValuePointers* pointers);
+
   // The scope's value, once bound.
   VarValue& operator[](PersistableId id) const { return *bound_[id].held; }
 
@@ -28,6 +33,9 @@ class ScopeBinding {
     const void* data = nullptr;  // where its elements were found
   };
   VarValue* Find(const PlanPersistable& persistable, Scope& scope) const;
+  // Whether the tensor is the one that was bound. The address alone does not tell: it may be that
+  // of a new tensor where the old one was freed.
+  bool IsBound(PersistableId id, const Tensor& tensor) const;
   void BindOne(PersistableId id, Scope& scope, ValuePointers* pointers);
   void BindAgain(PersistableId id, Scope& scope, ValuePointers* pointers);
   void BindTensor(PersistableId id, ValuePointers* pointers);

@@ -20,14 +20,16 @@ CallId SubBlockPlanner::AddCall(BlockRef block, const BlockArgs& args) {
   // Another op may run the same block with other arguments, which needs other plans.
   call.procedure = draft_.procedures.Get(block.idx, NamesOf(args.in), NamesOf(args.out));
   call.block = block.idx;
-  call.site = draft_.procedure.CallSite(position_, calls_++);
+  call.site = draft_.procedure.CallSite(position_, calls_.size());
   Procedure& inner = draft_.procedures[call.procedure];
   BindArguments(args, inner, &call);
   // A gradient block reads what the forward block's run saved, not what the variables hold now.
   for (const auto& [name, index] : use.reads_saved)
     call.bindings.push_back({inner.CellOf(name, CellOwner::kCaller), SavedItem{index}});
+  NotePersistable(use, &call);
   BindCaptured(use, args, inner, &call);
-  return draft_.plan.calls.Add(std::move(call));
+  calls_.push_back(draft_.plan.calls.Add(std::move(call)));
+  return calls_.back();
 }
 
 const BlockUse& SubBlockPlanner::UseOf(BlockRef block) const {
@@ -50,6 +52,22 @@ void SubBlockPlanner::BindArguments(const BlockArgs& args, Procedure& inner, Blo
   }
   for (size_t i = 0; i < args.out.size(); ++i)
     call->bindings.push_back(Bind(inner.ResultCell(i), Plan::IdOf(args.out[i].second)));
+}
+
+// The block may give a persistable variable another type, value or LoD. What this plan relies on
+// holds only until then, so that the stage ends.
+void SubBlockPlanner::NotePersistable(const BlockUse& use, BlockCall* call) {
+  for (const std::string& name : use.writes_persistable) {
+    if (!draft_.persistables.IsPersistable(name)) continue;
+    const ValueId value = draft_.values.Current(name);
+    const PersistableId persistable =
+        value ? draft_.plan.StorageOf(value).As<PersistableId>() : PersistableId();
+    // One that is fed, or that the caller sets, is an ordinary one in this plan.
+    if (!persistable && (value || draft_.procedure.FindCell(name))) continue;
+    changed_.insert(name);
+    if (!persistable) continue;
+    call->rebindings.push_back({persistable});
+  }
 }
 
 void SubBlockPlanner::BindCaptured(const BlockUse& use, const BlockArgs& args, Procedure& inner,

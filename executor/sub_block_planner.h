@@ -16,7 +16,8 @@ class SubBlockPlanner {
   SubBlockPlanner(PlanDraft& draft, const OpDesc& op, size_t position)
       : draft_(draft), op_(op), position_(position) {}
 
-  // The op's next call. Variables that the block writes move to cells of the activation.
+  // The op's next call. Variables that the block writes move to cells of the activation, unless
+  // they are persistable.
   CallId AddCall(BlockRef block, const BlockArgs& args);
   // Throws unless the block lies within the op's.
   const BlockUse& UseOf(BlockRef block) const;
@@ -24,10 +25,12 @@ class SubBlockPlanner {
   // Of all calls so far: values of this frame that the blocks use, and variables that they write.
   const std::vector<ValueId>& used() const { return used_; }
   const std::set<std::string>& changed() const { return changed_; }
+  const std::vector<CallId>& calls() const { return calls_; }
 
  private:
   void BindArguments(const BlockArgs& args, Procedure& inner, BlockCall* call);
   void BindCaptured(const BlockUse& use, const BlockArgs& args, Procedure& inner, BlockCall* call);
+  void NotePersistable(const BlockUse& use, BlockCall* call);
   Binding Bind(CellId inner, ValueId value);
   // The variable's value moves to its cell, and is that cell from now on.
   ValueId MoveToCell(const std::string& name);
@@ -35,7 +38,7 @@ class SubBlockPlanner {
   PlanDraft& draft_;
   const OpDesc& op_;
   size_t position_;
-  size_t calls_ = 0;
+  std::vector<CallId> calls_;
   std::vector<ValueId> used_;
   std::set<std::string> changed_;
 };

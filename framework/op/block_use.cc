@@ -18,7 +18,8 @@ class BlockUseFinder {
         uses_(n_),
         free_(n_),
         writes_(n_),
-        saved_(n_) {}
+        saved_(n_),
+        persistable_(n_) {}
 
   std::vector<BlockUse> Run() {
     uses_[0].reached = true;
@@ -27,6 +28,7 @@ class BlockUseFinder {
     }
     for (size_t b = n_; b-- > 0;) CollectFree(b);
     for (size_t b = n_; b-- > 0;) SeparateSaved(b);
+    for (size_t b = n_; b-- > 0;) CollectPersistable(b);
     for (size_t b = 0; b < n_; ++b) Fill(b);
     return std::move(uses_);
   }
@@ -87,6 +89,19 @@ class BlockUseFinder {
     }
   }
 
+  void CollectPersistable(size_t b) {
+    const BlockDesc& block = Block(b);
+    block.ForEachOp([&](const OpDesc& op) {
+      op.ForEachOutput([&](const std::string& name) {
+        const VarDesc* var = block.FindVarRecursive(name);
+        if (var && var->persistable()) persistable_[b].insert(name);
+      });
+    });
+    ForEachSubBlock(b, [&](size_t sub) {
+      persistable_[b].insert(persistable_[sub].begin(), persistable_[sub].end());
+    });
+  }
+
   void Fill(size_t b) {
     BlockUse& use = uses_[b];
     use.saved.assign(saved_[b].begin(), saved_[b].end());
@@ -97,6 +112,7 @@ class BlockUseFinder {
       use.written.push_back(writes_[b].count(name) > 0);
     }
     use.writes.assign(writes_[b].begin(), writes_[b].end());
+    use.writes_persistable.assign(persistable_[b].begin(), persistable_[b].end());
     const BlockDesc* forward = Block(b).forward_block();
     auto reads = reads_saved_.find(b);
     if (!forward || reads == reads_saved_.end()) return;
@@ -110,7 +126,7 @@ class BlockUseFinder {
   const ProgramDesc& program_;
   size_t n_;
   std::vector<BlockUse> uses_;
-  std::vector<Names> free_, writes_, saved_;
+  std::vector<Names> free_, writes_, saved_, persistable_;
   std::map<size_t, Names> reads_saved_;
 };
 

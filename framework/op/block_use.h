@@ -16,6 +16,9 @@ struct BlockUse {
   std::vector<bool> written;  // by captured: a run of the block may change it
   // Not persistable or persistable, declared outside: what a run of the block may write; by name.
   std::vector<std::string> writes;
+  // Persistable variables, wherever they are declared, that the block or one inside it writes; by
+  // name. All blocks have them in common.
+  std::vector<std::string> writes_persistable;
   // Variables whose values of each run the gradient blocks of this block read: declared in it, or
   // outside and written by it; by name. The order is that of StepScopes::Step.
   std::vector<std::string> saved;

@@ -147,6 +147,22 @@ TEST(SubBlock, NestedLoops) {
   EXPECT_EQ(out[1].Item<float>(), 0.5f);
 }
 
+// The same memory in another shape is not what the plan was made for.
+TEST(SubBlock, APersistableIsReshapedBetweenRuns) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  root.Var("w").SetShape({-1, -1});
+  root.Var("w").SetPersistable(true);
+  Loop::Add(root, "scale", "w", "y", {{"scale", 2.0f}});
+  Scope scope;
+  scope.Set("w", Tensor::Of<float>({2, 3}, {1, 2, 3, 4, 5, 6}));
+  auto run = Executor({}, Ops()).Prepare(program, {}, {"y"});
+  for (const Shape& shape : {Shape{2, 3}, Shape{3, 2}, Shape{1, 6}}) {
+    scope.Set("w", scope.Get("w").Reshaped(shape));
+    EXPECT_EQ(run.Run(scope)[0].shape(), shape);
+  }
+}
+
 // An alias of a persistable shares its memory, not its shape.
 TEST(SubBlock, ReadsAReshapedPersistable) {
   ProgramDesc program;
