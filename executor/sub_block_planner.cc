@@ -26,7 +26,7 @@ CallId SubBlockPlanner::AddCall(BlockRef block, const BlockArgs& args) {
   // A gradient block reads what the forward block's run saved, not what the variables hold now.
   for (const auto& [name, index] : use.reads_saved)
     call.bindings.push_back({inner.CellOf(name, CellOwner::kCaller), SavedItem{index}});
-  NotePersistable(use, &call);
+  NotePersistable(use, &call);  // first: values that move to cells keep their LoD
   BindCaptured(use, args, inner, &call);
   calls_.push_back(draft_.plan.calls.Add(std::move(call)));
   return calls_.back();
@@ -66,6 +66,7 @@ void SubBlockPlanner::NotePersistable(const BlockUse& use, BlockCall* call) {
     if (!persistable && (value || draft_.procedure.FindCell(name))) continue;
     changed_.insert(name);
     if (!persistable) continue;
+    draft_.KeepLodOf(value);
     call->rebindings.push_back({persistable});
   }
 }

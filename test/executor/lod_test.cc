@@ -262,6 +262,51 @@ TEST_F(Sequences, BeforeAWrite) {
   }
 }
 
+// So it does where a block writes the variable, once or in a loop.
+TEST_F(Sequences, BeforeAWriteInABlock) {
+  const Variable x = X(), on = net_.Data("on", {1}, DType::kBool);
+  const Variable one = FillConstant(net_, {1}, DType::kInt64, 1);
+  std::vector<std::string> fetches;
+  for (const bool loop : {false, true}) {
+    const std::string name = loop ? "q" : "p";
+    VarDesc& kept = main_.Root().Var(name);
+    kept.SetPersistable(true);
+    kept.SetShape({-1, 1});
+    const Variable old = net_.Var(name), before = net_.Scale(old, {.scale = 2.0f});
+    if (loop) {
+      const Variable i = FillConstant(net_, {1}, DType::kInt64, 0);
+      const Variable more = net_.Binary("less_than", i, one);
+      While(net_, more, [&] {
+        Assign(net_, x, old);
+        Increment(net_, i);
+        Assign(net_, net_.Binary("less_than", i, one), more);
+      });
+    } else {
+      If(net_, on, [&] { Assign(net_, x, old); });
+    }
+    fetches.insert(fetches.end(), {before.name(), Pool(before).name(), Pool(old).name()});
+  }
+  PreparedProgram program = Executor().Prepare(main_, {"x", "on"}, fetches);
+  Scope scope;
+  const LoD first = {{0, 1, 3}}, second = {{0, 2, 3}};
+  for (int again = 0; again < 2; ++again) {
+    for (const auto& [held, given] : {std::pair(first, second), std::pair(second, first)}) {
+      for (const bool taken : {true, false}) {
+        scope.Set("p", Fed({1, 2, 4}, held));
+        scope.Set("q", Fed({1, 2, 4}, held));
+        const std::vector<Tensor> feeds = {Fed({1, 2, 4}, given), Tensor::Full<bool>({1}, taken)};
+        const std::vector<Tensor>& out = program.Run(scope, feeds);
+        for (const size_t at : {0, 3}) {
+          EXPECT_EQ(out[at].lod(), held);
+          EXPECT_EQ(out[at + 1].data<float>()[0], held == first ? 2 : 6);
+          const LoD& now = at == 3 || taken ? given : held;
+          EXPECT_EQ(out[at + 2].data<float>()[0], now == first ? 1 : 3);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Sequences, WrongOffsetsInTheScope) {
   VarDesc& p = main_.Root().Var("p");
   p.SetPersistable(true);
