@@ -73,7 +73,7 @@ void PlanDraft::AddLodCopies() {
       const auto copy = lod_copies.find(step.outputs[i]);
       // Before the step's other passes, one of which may change the variable's LoD.
       if (copy != lod_copies.end())
-        run->lods.insert(run->lods.begin(), {copy->second, copy->first});
+        run->lods.insert(run->lods.begin(), LodPass{copy->second, copy->first});
     }
   }
 }
