@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "coracle/operators/sequence/sequence_simd.cc"
@@ -217,9 +218,9 @@ double Multiply(const double* y, int64_t n, double* x) {
 // exp for arguments that are not positive, and nan.
 HWY_INLINE V ExpOrNan(V x) { return hn::IfThenElse(hn::IsNaN(x), x, ExpNegative(x)); }
 
-// max + log(sum), where max is finite.
+// max + log(sum), where max is finite; else max, for then the sum means nothing.
 HWY_INLINE V LogOfSum(V max, V sum) {
-  return hn::IfThenElse(hn::IsInf(max), max, hn::Add(max, hn::Log(d, sum)));
+  return hn::IfThenElse(hn::IsFinite(max), hn::Add(max, hn::Log(d, sum)), max);
 }
 
 void LogVectorTimes(const double* v, const double* m, int64_t n, double* out) {
@@ -230,7 +231,14 @@ void LogVectorTimes(const double* v, const double* m, int64_t n, double* out) {
       return hn::Add(hn::Set(d, v[i]), LoadFirst(m + i * n + j, count));
     };
     V max = term(0), sum = hn::Zero(d);
-    for (int64_t i = 1; i < n; ++i) max = hn::Max(max, term(i));
+    // hn::Max may lose a nan.
+    auto nans = hn::IsNaN(max);
+    for (int64_t i = 1; i < n; ++i) {
+      const V next = term(i);
+      max = hn::Max(max, next);
+      nans = hn::Or(nans, hn::IsNaN(next));
+    }
+    max = hn::IfThenElse(nans, hn::Set(d, std::numeric_limits<double>::quiet_NaN()), max);
     for (int64_t i = 0; i < n; ++i) sum = hn::Add(sum, ExpOrNan(hn::Sub(term(i), max)));
     StoreFirst(LogOfSum(max, sum), out + j, count);
   }
@@ -240,7 +248,10 @@ void LogTimesVector(const double* m, const double* v, int64_t n, double* out) {
   const int64_t lanes = Lanes();
   for (int64_t i = 0; i < n; ++i, m += n) {
     double max = m[0] + v[0], total = 0;
-    for (int64_t j = 1; j < n; ++j) max = std::max(max, m[j] + v[j]);
+    for (int64_t j = 1; j < n; ++j) {
+      const double next = m[j] + v[j];
+      if (next > max || std::isnan(next)) max = next;
+    }
     V sum = hn::Zero(d);
     int64_t j = 0;
     for (; j + lanes <= n; j += lanes) {
@@ -248,7 +259,7 @@ void LogTimesVector(const double* m, const double* v, int64_t n, double* out) {
       sum = hn::Add(sum, ExpOrNan(hn::Sub(term, hn::Set(d, max))));
     }
     for (; j < n; ++j) total += std::exp(m[j] + v[j] - max);
-    out[i] = std::isinf(max) ? max : max + std::log(total + Sum(sum));
+    out[i] = std::isfinite(max) ? max + std::log(total + Sum(sum)) : max;
   }
 }
 

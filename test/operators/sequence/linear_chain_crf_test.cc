@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "../../op_test.h"
 #include "../../threads.h"
@@ -222,6 +223,85 @@ TEST(LinearChainCrf, ForbiddenTransitions) {
   const Tensor logs = tagging.Rows().Output("Alpha");
   for (int64_t i = 0; i < shares.numel(); ++i)
     EXPECT_NEAR(logs.data<float>()[i], shares.data<float>()[i], 1e-6);
+}
+
+// Two steps whose tags are `label`; the weights are 0, but for w[0][1] where it is given.
+OpTest TwoSteps(const std::string& type, const std::vector<double>& x, int64_t label,
+                double weight) {
+  const auto tags = static_cast<int64_t>(x.size() / 2);
+  std::vector<double> w(static_cast<size_t>((tags + 2) * tags), 0);
+  w[static_cast<size_t>(2 * tags + 1)] = weight;
+  return std::move(OpTest(type)
+                       .Input("Emission", {1, 2, tags}, x)
+                       .Input("Transition", {tags + 2, tags}, w)
+                       .IntInput("Label", {1, 2}, {label, label})
+                       .IntInput("Length", {1}, {2}));
+}
+
+// A nan anywhere makes all of its sequence unknown, in the scaled pass and in that with logarithms
+// (which a weight of -10000 needs).
+TEST(LinearChainCrf, NanInEmission) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  for (const double weight : {0., -10000.}) {
+    for (const size_t tags : std::vector<size_t>{2, 3, 8, 11}) {
+      for (const size_t at : {size_t{0}, tags - 1, tags, 2 * tags - 1}) {
+        SCOPED_TRACE(testing::Message() << weight << ", " << tags << " tags, nan at " << at);
+        std::vector<double> x(2 * tags, 0);
+        x[at] = kNan;
+        const auto count = static_cast<int64_t>(tags);
+        TwoSteps("linear_chain_crf", x, 1, weight).Expect("LogLikelihood", {1, 1}, {kNan});
+        TwoSteps("linear_chain_crf_grad", x, 1, weight)
+            .Input("LogLikelihood@GRAD", {1, 1}, {1})
+            .Expect("Emission@GRAD", {1, 2, count}, std::vector<double>(2 * tags, kNan))
+            .Expect("Transition@GRAD", {count + 2, count},
+                    std::vector<double>((tags + 2) * tags, kNan));
+      }
+    }
+  }
+}
+
+// Z is infinite, and so is the cost of tags that score less. The share of the infinite tag is inf /
+// inf, those of the others are 0.
+TEST(LinearChainCrf, InfinityInEmission) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  for (const double weight : {0., -10000.}) {
+    TwoSteps("linear_chain_crf", {0, 0, kInf, 0}, 1, weight)
+        .Expect("LogLikelihood", {1, 1}, {kInf});
+    TwoSteps("linear_chain_crf", {kInf, 0, 0, 0}, 1, weight)
+        .Expect("LogLikelihood", {1, 1}, {kInf});
+    TwoSteps("linear_chain_crf", {kInf, 0, 0, 0}, 0, weight)
+        .Expect("LogLikelihood", {1, 1}, {kNan});
+    TwoSteps("linear_chain_crf_grad", {0, 0, kInf, 0}, 1, weight)
+        .Input("LogLikelihood@GRAD", {1, 1}, {1})
+        .Expect("Emission@GRAD", {1, 2, 2}, {kNan, kNan, kNan, -1});
+    // With a nan beside it nothing is known, whichever of the two comes first.
+    TwoSteps("linear_chain_crf", {0, 0, 0, kInf, kNan, 0}, 2, weight)
+        .Expect("LogLikelihood", {1, 1}, {kNan});
+    TwoSteps("linear_chain_crf", {kInf, kNan, 0, 0, 0, 0}, 2, weight)
+        .Expect("LogLikelihood", {1, 1}, {kNan});
+    TwoSteps("linear_chain_crf", {kNan, 0, kInf, 0, 0, 0}, 1, weight)
+        .Expect("LogLikelihood", {1, 1}, {kNan});
+  }
+}
+
+// Nothing may go to tag 1: its paths weigh 0, the only tagging is the given one.
+TEST(LinearChainCrf, WeightsOfMinusInfinity) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const auto with = [&](const std::string& type) {
+    return std::move(OpTest(type)
+                         .Input("Emission", {1, 2, 2}, {1, 2, 3, 4})
+                         .Input("Transition", {4, 2}, {0.5, -kInf, 0.25, -0.25, 2, -kInf, 3, -kInf})
+                         .IntInput("Label", {1, 2}, {0, 0})
+                         .IntInput("Length", {1}, {2}));
+  };
+  with("linear_chain_crf")
+      .Expect("LogLikelihood", {1, 1}, {0})
+      .Expect("Alpha", {1, 2, 2}, {1, 0, 1, 0});
+  with("linear_chain_crf_grad")
+      .Input("LogLikelihood@GRAD", {1, 1}, {1})
+      .Expect("Emission@GRAD", {1, 2, 2}, {0, 0, 0, 0})
+      .Expect("Transition@GRAD", {4, 2}, {0, 0, 0, 0, 0, 0, 0, 0});
 }
 
 TEST(LinearChainCrf, Constraints) {
