@@ -1,6 +1,7 @@
 // viterbi_decode: the best path through a linear chain (the decoder of a CRF).
 
 #include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -33,6 +34,8 @@ void InferViterbi(InferContext& ctx) {
   ctx.SetOutput("Path", DType::kInt64, {x.shape[0], -1});
 }
 
+constexpr char kDecoding[] = "decoding a path";
+
 template <class T>
 KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("Input"), transition = ctx.Input("Transition");
@@ -40,6 +43,7 @@ KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
   const TensorArg scores = ctx.Output("Scores"), path = ctx.Output("Path");
   const bool bordered = ctx.Attr<bool>("include_bos_eos_tag");
   const int64_t batch = x.shape[0], time = x.shape[1], tags = x.shape[2];
+  const int64_t often = StepsPerCheck(tags * tags);
   const TensorArg memory = ctx.ScratchArray();
   return [=](Workspace& ws) {
     const IndexReader lengths(ws, length);
@@ -59,7 +63,7 @@ KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
     T* sums = scratch.Write(0, x.dtype, {parts, 2, tags}).template data<T>();
     auto* choices = scratch.Write(1, DType::kInt32, {parts, most}).template data<int32_t>();
     ForEachItem(batch, parts, [&](int64_t b, int64_t part) {
-      CheckTimeLimit("decoding a path");
+      CheckTimeLimit(kDecoding);
       const T* row = in + b * time * tags;
       int64_t* to = tag + b * longest;
       std::fill_n(to, longest, 0);
@@ -70,8 +74,10 @@ KernelOf<T> ViterbiDecode(const PrepareContext& ctx) {
       int32_t* from = choices + part * most;
       for (int64_t j = 0; j < tags; ++j)
         alpha[j] = row[j] + (bordered ? table[(tags - 1) * tags + j] : T(0));
-      for (int64_t t = 1; t < steps; ++t, std::swap(alpha, next))
+      for (int64_t t = 1; t < steps; ++t, std::swap(alpha, next)) {
+        if (t % often == 0) CheckTimeLimit(kDecoding);
         ViterbiStep(row + t * tags, table, tags, alpha, next, from + t * tags);
+      }
       for (int64_t j = 0; bordered && j < tags; ++j) alpha[j] += table[(tags - 2) * tags + j];
       int64_t best = std::max_element(alpha, alpha + tags) - alpha;
       ws.Data<T>(scores)[b] = alpha[best];

@@ -32,12 +32,15 @@ void InferDecoding(InferContext& ctx) {
   ctx.SetOutput("ViterbiPath", path);
 }
 
+constexpr char kDecoding[] = "decoding a CRF";
+
 template <class T>
 KernelOf<T> Decode(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("Emission"), transition = ctx.Input("Transition");
   const TensorArg label = ctx.Input("Label"), path = ctx.Output("ViterbiPath");
   const SequenceBatch batch(ctx, "Emission", "Length", "C3");
   const int64_t tags = transition.shape[1];
+  const int64_t often = StepsPerCheck(tags * tags);
   const TensorArg memory = ctx.ScratchArray();
   return [=](Workspace& ws) {
     const BatchRows s = batch(ws);
@@ -54,13 +57,15 @@ KernelOf<T> Decode(const PrepareContext& ctx) {
     ForEachItem(s.count(), parts, [&](int64_t i, int64_t part) {
       const int64_t begin = s.begin(i), steps = s.length(i);
       if (steps == 0) return;
-      CheckTimeLimit("decoding a CRF");
+      CheckTimeLimit(kDecoding);
       const T* row = in + begin * tags;
       T *best = scores + part * 2 * tags, *next = best + tags;
       int32_t* from = choices + part * most;
       for (int64_t j = 0; j < tags; ++j) best[j] = start[j] + row[j];
-      for (int64_t t = 1; t < steps; ++t, std::swap(best, next))
+      for (int64_t t = 1; t < steps; ++t, std::swap(best, next)) {
+        if (t % often == 0) CheckTimeLimit(kDecoding);
         ViterbiStep(row + t * tags, inner, tags, best, next, from + t * tags);
+      }
       for (int64_t j = 0; j < tags; ++j) best[j] += stop[j];
       int64_t tag = std::max_element(best, best + tags) - best;
       for (int64_t t = steps - 1; t >= 0; --t) {

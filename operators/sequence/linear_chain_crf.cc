@@ -122,6 +122,10 @@ double MultiplyShares(const double* y, int64_t n, double* x) {
   return sum;
 }
 
+// What the passes do, for CheckTimeLimit.
+constexpr char kForwardPass[] = "computing the cost of a CRF";
+constexpr char kBackwardPass[] = "computing the gradient of a CRF";
+
 // What the passes over one sequence write: rows of `tags` numbers for each step.
 struct Passes {
   double *alpha, *emission;
@@ -131,7 +135,9 @@ struct Passes {
 template <class T>
 double Forward(const T* x, int64_t steps, int64_t tags, const ExpWeights& w, const Passes& p) {
   double log_z = w.LogScale(steps);
+  const int64_t often = StepsPerCheck(tags * tags);
   for (int64_t t = 0; t < steps; ++t) {
+    if (t % often == 0) CheckTimeLimit(kForwardPass);
     double *now = p.alpha + t * tags, *exps = p.emission + t * tags;
     log_z += ExpRow(x + t * tags, tags, exps);
     if (t == 0) {
@@ -151,7 +157,9 @@ double Forward(const T* x, int64_t steps, int64_t tags, const ExpWeights& w, con
 template <class T>
 double LogForward(const T* x, const double* w, int64_t steps, int64_t tags, double* alpha) {
   const double *stop = w + tags, *inner = stop + tags;
+  const int64_t often = StepsPerCheck(tags * tags);
   for (int64_t t = 0; t < steps; ++t) {
+    if (t % often == 0) CheckTimeLimit(kForwardPass);
     double* now = alpha + t * tags;
     if (t == 0)
       std::copy_n(w, tags, now);
@@ -246,7 +254,6 @@ KernelOf<T> Cost(const PrepareContext& ctx) {
       ws.Data<T>(cost)[i] = T(0);
       if (steps == 0) return;
       const Passes passes = rooms.passes(part);
-      CheckTimeLimit("computing the cost of a CRF");
       CheckTags(known, labels, begin, steps, tags);
       const bool logs = NeedsLogs(spread, in + begin * tags, steps, tags);
       const double log_z =
@@ -281,7 +288,9 @@ class CostGradient {
 
   void operator()(const Passes& p, const IndexReader& label, int64_t begin, int64_t steps,
                   double scale, T* to_x, double* to_w) {
+    const int64_t often = StepsPerCheck(tags_ * tags_);
     for (int64_t t = steps - 1; t >= 0; --t) {
+      if (t % often == 0) CheckTimeLimit(kBackwardPass);
       // beta[i] = the weight of what follows tag i of step t.
       if (t == steps - 1) {
         std::copy_n(w_.stop(), tags_, beta_);
@@ -329,7 +338,9 @@ void LogGradient(const T* x, const double* w, const double* alpha, double log_z,
   const double *stop = w + tags, *inner = stop + tags;
   // next[j] = the weight of tag j of step t + 1 and what follows it.
   double *beta = room, *next = room + tags, *shares = room + 2 * tags;
+  const int64_t often = StepsPerCheck(tags * tags);
   for (int64_t t = steps - 1; t >= 0; --t) {
+    if (t % often == 0) CheckTimeLimit(kBackwardPass);
     const double* now = alpha + t * tags;
     const int64_t tag = label[begin + t];
     const bool last = t == steps - 1;
@@ -381,7 +392,6 @@ KernelOf<T> CostGrad(const PrepareContext& ctx) {
       if (steps == 0) return;
       const Passes passes = rooms.passes(part);
       double *room = rooms.more(part), *sums = room + 3 * tags;
-      CheckTimeLimit("computing the gradient of a CRF");
       CheckTags(known, labels, begin, steps, tags);
       const T* rows = in + begin * tags;
       const auto scale = static_cast<double>(ws.Data<const T>(given)[i]);

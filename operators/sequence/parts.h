@@ -14,6 +14,10 @@ inline int64_t PartsOf(int64_t count, double work) {
       count, work < 16384.0 * NumThreads() ? 1 + static_cast<int64_t>(work / 16384) : NumThreads());
 }
 
+// A loop whose steps take so many operations checks the time limit every so many steps: about every
+// 2^20 operations, so that a long item stops in time too.
+inline int64_t StepsPerCheck(int64_t work) { return 1 + (int64_t{1} << 20) / (1 + work); }
+
 // run(item, part) for each item. Part p gets every parts-th item from p on, since long ones may
 // stand together, and its calls follow one another.
 template <class Run>

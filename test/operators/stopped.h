@@ -10,13 +10,14 @@ namespace coracle {
 
 class Stopped {
  public:
-  Stopped() : scoped_(std::make_shared<ResourceLimits>(ResourceOptions{.stop = MakeStop()})) {}
+  // The first check is that before the op; so many checks pass.
+  explicit Stopped(int passing = 1)
+      : scoped_(std::make_shared<ResourceLimits>(ResourceOptions{.stop = MakeStop(passing)})) {}
 
  private:
-  // The first check is that before the op.
-  static std::function<bool()> MakeStop() {
+  static std::function<bool()> MakeStop(int passing) {
     const auto checks = std::make_shared<std::atomic<int>>(0);
-    return [checks] { return (*checks)++ > 0; };
+    return [checks, passing] { return (*checks)++ >= passing; };
   }
   ScopedLimits scoped_;
 };

@@ -3,6 +3,7 @@
 #include "../../op_test.h"
 #include "../../threads.h"
 #include "../sequence/naive_viterbi.h"
+#include "../stopped.h"
 
 namespace coracle {
 namespace {
@@ -135,6 +136,18 @@ TEST(ViterbiDecode, EmptySequences) {
       .IntInput("Length", {0}, {})
       .Expect("Scores", {0}, {})
       .Expect("Path", {0, 0}, {});
+}
+
+// One long sequence: the time is checked at steps 0, 64 and 128.
+TEST(ViterbiDecode, StopsInTime) {
+  for (const int passing : {1, 2, 3}) {
+    const Stopped stopped(passing);
+    OpTest("viterbi_decode")
+        .RandomInput("Input", {1, 130, 128})
+        .RandomInput("Transition", {128, 128})
+        .IntInput("Length", {1}, {130})
+        .ExpectError("decoding a path");
+  }
 }
 
 TEST(ViterbiDecode, ALengthPastTheEnd) {

@@ -1,5 +1,6 @@
 #include "../../op_test.h"
 #include "../../threads.h"
+#include "../stopped.h"
 #include "naive_viterbi.h"
 
 namespace coracle {
@@ -123,6 +124,18 @@ TEST(CrfDecoding, AgainstLabels) {
       .IntInput("Length", {1}, {2})
       .Expect("ViterbiPath", {1, 3}, {1, 0, 0})
       .ExpectDType("ViterbiPath", DType::kInt64);
+}
+
+// One long sequence: the time is checked at steps 0, 64 and 128.
+TEST(CrfDecoding, StopsInTime) {
+  for (const int passing : {1, 2, 3}) {
+    const Stopped stopped(passing);
+    OpTest("crf_decoding")
+        .RandomInput("Emission", {1, 130, 128})
+        .RandomInput("Transition", {130, 128})
+        .IntInput("Length", {1}, {130})
+        .ExpectError("decoding a CRF");
+  }
 }
 
 TEST(CrfDecoding, Constraints) {

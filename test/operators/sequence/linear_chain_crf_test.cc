@@ -3,6 +3,7 @@
 
 #include "../../op_test.h"
 #include "../../threads.h"
+#include "../stopped.h"
 
 namespace coracle {
 namespace {
@@ -302,6 +303,31 @@ TEST(LinearChainCrf, WeightsOfMinusInfinity) {
       .Input("LogLikelihood@GRAD", {1, 1}, {1})
       .Expect("Emission@GRAD", {1, 2, 2}, {0, 0, 0, 0})
       .Expect("Transition@GRAD", {4, 2}, {0, 0, 0, 0, 0, 0, 0, 0});
+}
+
+// One long sequence: the time is checked at steps 0, 64 and 128, backward at 128 first. The second
+// range of weights needs the pass with logarithms.
+TEST(LinearChainCrf, StopsInTime) {
+  constexpr int64_t kSteps = 130, kMany = 128;
+  for (const double range : {1., 1000.}) {
+    const auto with = [&](const std::string& type) {
+      return std::move(OpTest(type)
+                           .RandomInput("Emission", {1, kSteps, kMany})
+                           .RandomInput("Transition", {kMany + 2, kMany}, -range, range)
+                           .IntInput("Label", {1, kSteps}, Ints(kSteps, 1))
+                           .IntInput("Length", {1}, {kSteps}));
+    };
+    for (const int passing : {1, 2, 3}) {
+      const Stopped stopped(passing);
+      with("linear_chain_crf").ExpectError("computing the cost of a CRF");
+    }
+    for (const int passing : {4, 5, 6}) {
+      const Stopped stopped(passing);
+      with("linear_chain_crf_grad")
+          .Input("LogLikelihood@GRAD", {1, 1}, {1})
+          .ExpectError("computing the gradient of a CRF");
+    }
+  }
 }
 
 TEST(LinearChainCrf, Constraints) {
