@@ -48,7 +48,8 @@ namespace {
 int64_t RowGrain(size_t row_bytes) { return 1 + 65536 / (1 + static_cast<int64_t>(row_bytes)); }
 }  // namespace
 
-void GatherRows(const void* from, const int64_t* rows, int64_t count, size_t row_bytes, void* to) {
+void GatherRowsOrZeros(const void* from, const int64_t* rows, int64_t count, size_t row_bytes,
+                       void* to) {
   if (!from) {
     if (to) std::memset(to, 0, static_cast<size_t>(count) * row_bytes);
     return;

@@ -39,7 +39,8 @@ class BatchedSequences {
 
 // to[k] = from[rows[k]], or zeros where `from` is null, and to[rows[k]] = from[k], for rows of so
 // many bytes.
-void GatherRows(const void* from, const int64_t* rows, int64_t count, size_t row_bytes, void* to);
+void GatherRowsOrZeros(const void* from, const int64_t* rows, int64_t count, size_t row_bytes,
+                       void* to);
 void ScatterRows(const void* from, const int64_t* rows, int64_t count, size_t row_bytes, void* to);
 
 // sums[c] = the sum over rows of x[row * columns + c], added up in double.

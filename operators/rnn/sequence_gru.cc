@@ -19,8 +19,8 @@ size_t Bytes(int64_t columns) {
 template <class T>
 T* Sorted(Workspace& ws, const TensorArg& given, const int64_t* rows, int64_t count,
           int64_t columns, const TensorArg& to) {
-  GatherRows(given ? ws.Data<const T>(given) : nullptr, rows, count, Bytes<T>(columns),
-             ws.Data<T>(to));
+  GatherRowsOrZeros(given ? ws.Data<const T>(given) : nullptr, rows, count, Bytes<T>(columns),
+                    ws.Data<T>(to));
   return ws.Data<T>(to);
 }
 
@@ -151,8 +151,8 @@ void GruBackward<T>::operator()(Workspace& ws, const Sequences& sequences) const
   // h of every row, sorted as the rows after it are.
   T* before = Sorted<T>(ws, args_.h0, batches.sequences, batches.Count(), n, before_);
   for (int64_t s = 1; s < batches.steps; ++s)
-    GatherRows(ws.Data<const T>(args_.out), batches.rows + batches.Start(s - 1), batches.Size(s),
-               Bytes<T>(n), before + batches.Start(s) * n);
+    GatherRowsOrZeros(ws.Data<const T>(args_.out), batches.rows + batches.Start(s - 1),
+                      batches.Size(s), Bytes<T>(n), before + batches.Start(s) * n);
   run.before = before;
   run.dstates = Sorted<T>(ws, grads_.dout, batches.rows, spec_.rows, n, dstates_);
   std::fill_n(run.dfirst, batches.Count() * n, T(0));

@@ -79,8 +79,9 @@ struct Cell {
     for (int64_t k = 0; k < n; ++k) h[k] *= o[k];
   }
 
-  // z: the activated gates; dc holds what arrived at c' and is overwritten; dz is written; what
-  // flows to c is added to dbefore.
+  // z: the activated gates; dc holds what arrived at c', and afterwards nothing of use: the loops
+  // here overwrite it, those of SimdLstmRows leave it as it is. dz is written; what flows to c is
+  // added to dbefore.
   void Backward(const T* z, const T* before, const T* c, const T* dh, T* dc, T* dz,
                 T* dbefore) const {
     const int64_t n = spec.hidden;
@@ -122,8 +123,8 @@ const T* DataOrNull(Workspace& ws, const TensorArg& arg) {
 template <class T>
 const T* FirstState(Workspace& ws, const TensorArg& given, const StepBatches& batches,
                     int64_t columns, const TensorArg& to) {
-  GatherRows(DataOrNull<T>(ws, given), batches.sequences, batches.Count(),
-             static_cast<size_t>(columns) * sizeof(T), ws.Data<T>(to));
+  GatherRowsOrZeros(DataOrNull<T>(ws, given), batches.sequences, batches.Count(),
+                    static_cast<size_t>(columns) * sizeof(T), ws.Data<T>(to));
   return ws.Data<const T>(to);
 }
 
@@ -196,7 +197,7 @@ void LstmForward<T>::operator()(Workspace& ws, const Sequences& sequences, const
   const GateFunction<T> activate(spec_.projection, mode_);
   const T* h = FirstState<T>(ws, args_.h0, batches, width, first_h_);
   const T* c = FirstState<T>(ws, args_.c0, batches, n, first_c_);
-  GatherRows(input, batches.rows, spec_.rows, static_cast<size_t>(4 * n) * sizeof(T), gates);
+  GatherRowsOrZeros(input, batches.rows, spec_.rows, static_cast<size_t>(4 * n) * sizeof(T), gates);
   for (int64_t s = 0; s < batches.steps; ++s) {
     CheckTimeLimit("running a recurrent op");
     const int64_t at = batches.Start(s), count = batches.Size(s);
@@ -282,11 +283,12 @@ void LstmBackward<T>::operator()(Workspace& ws, const Sequences& sequences) cons
               before);
   const T* out = ws.Data<const T>(args_.out);
   for (int64_t s = 1; s < batches.steps; ++s)
-    GatherRows(out, batches.rows + batches.Start(s - 1), batches.Size(s), row_bytes,
-               before + batches.Start(s) * width);
-  GatherRows(DataOrNull<T>(ws, grads_.dout), batches.rows, spec_.rows, row_bytes, run.dstates);
-  GatherRows(DataOrNull<T>(ws, grads_.dcell), batches.rows, spec_.rows,
-             static_cast<size_t>(n) * sizeof(T), run.dcells);
+    GatherRowsOrZeros(out, batches.rows + batches.Start(s - 1), batches.Size(s), row_bytes,
+                      before + batches.Start(s) * width);
+  GatherRowsOrZeros(DataOrNull<T>(ws, grads_.dout), batches.rows, spec_.rows, row_bytes,
+                    run.dstates);
+  GatherRowsOrZeros(DataOrNull<T>(ws, grads_.dcell), batches.rows, spec_.rows,
+                    static_cast<size_t>(n) * sizeof(T), run.dcells);
   std::fill_n(run.dfirst_c, batches.Count() * n, T(0));
   run.states = out;
   for (int64_t s = batches.steps - 1; s >= 0; --s) {
