@@ -33,22 +33,24 @@ VarMeta TreeOut(const InferContext& ctx) {
 class Tree {
  public:
   explicit Tree(const RunConstraint& valid) : valid_(valid) {}
-  // Reads `most` edges or fewer. Requires the nodes to exist and to have one parent at most.
+  // Reads `most` edges or fewer. Requires the nodes to exist, to have one parent at most, and not
+  // to be their own ancestors.
   void Read(const IndexReader& edges, int64_t begin, int64_t most, int64_t nodes) {
     const auto num = static_cast<size_t>(nodes);
     first_.assign(num + 1, 0);
-    is_child_.assign(num, false);
+    parents_.assign(num, -1);
     int64_t count = 0;
     for (; count < most; ++count) {
       const int64_t parent = edges[2 * (begin + count)], child = edges[2 * (begin + count) + 1];
       if (parent == 0 || child == 0) break;
       valid_.Require(parent > 0 && parent <= nodes && child > 0 && child <= nodes, "edge", parent,
                      "to", child, "nodes", nodes);
-      const auto at = static_cast<size_t>(child - 1);
-      valid_.Require(!is_child_[at], "second parent of", child);
-      is_child_[at] = true;
+      int64_t& above = parents_[static_cast<size_t>(child - 1)];
+      valid_.Require(above < 0, "second parent of", child);
+      above = parent - 1;
       ++first_[static_cast<size_t>(parent)];
     }
+    RefuseCycles(nodes);
     size_ = std::min(nodes, count + 1);
     for (size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
     children_.resize(static_cast<size_t>(count));
@@ -75,8 +77,6 @@ class Tree {
       const double left = (1 - top) * side;
       visit(at.node, left, (1 - top) * (1 - left), top);
       if (at.depth + 1 >= max_depth) continue;
-      const auto nodes = static_cast<int64_t>(first_.size()) - 1;
-      valid_.Require(at.depth < nodes, "a cycle through node", at.node + 1);
       const auto node = static_cast<size_t>(at.node);
       const int64_t begin = first_[node], count = first_[node + 1] - begin;
       for (int64_t k = 0; k < count; ++k)
@@ -89,8 +89,22 @@ class Tree {
     int64_t node, depth, position, siblings;
   };
 
+  // Goes up from each node, as far as no walk went before: a walk that meets itself is a cycle.
+  void RefuseCycles(int64_t nodes) {
+    walks_.assign(parents_.size(), -1);
+    for (int64_t walk = 0; walk < nodes; ++walk) {
+      int64_t u = walk;
+      while (u >= 0 && walks_[static_cast<size_t>(u)] < 0) {
+        walks_[static_cast<size_t>(u)] = walk;
+        u = parents_[static_cast<size_t>(u)];
+      }
+      valid_.Require(u < 0 || walks_[static_cast<size_t>(u)] != walk, "a cycle through node",
+                     u + 1);
+    }
+  }
+
   std::vector<int64_t> first_, children_, next_;
-  std::vector<bool> is_child_;
+  std::vector<int64_t> parents_, walks_;  // of each node: its parent, the walk that met it; or -1
   std::vector<At> stack_;
   const RunConstraint& valid_;
   int64_t size_ = 0;
