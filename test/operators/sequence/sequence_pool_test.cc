@@ -1,4 +1,7 @@
+#include <limits>
+
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 namespace {
@@ -53,6 +56,101 @@ TEST(SequencePool, WideRows) {
       .Lod({{0, 4, 9}})
       .Expect("Out", {2, kWidth}, largest)
       .Expect("MaxIndex", {2, kWidth}, index);
+}
+
+// A nan in the first row is the largest of its column, any other is passed over. Columns that stand
+// beside each other, and past a block of 64 of them.
+TEST(SequencePool, NanInAColumn) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr size_t kWidth = 70;
+  for (const size_t j : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, kWidth - 1}) {
+    for (const size_t row : {size_t{0}, size_t{1}, size_t{2}}) {
+      SCOPED_TRACE(testing::Message() << "row " << row << ", column " << j);
+      // Rows of 1, of 3 and of 2, then a sequence of one row.
+      std::vector<double> x(4 * kWidth, 1), out(2 * kWidth, 3), index(2 * kWidth, 1);
+      std::fill_n(x.begin() + kWidth, kWidth, 3);
+      std::fill_n(x.begin() + 2 * kWidth, kWidth, 2);
+      std::fill_n(out.begin() + kWidth, kWidth, 1);
+      std::fill_n(index.begin() + kWidth, kWidth, 3);
+      x[row * kWidth + j] = kNan;
+      if (row == 0) out[j] = kNan;
+      if (row == 1) out[j] = 2;
+      if (row != 2) index[j] = row == 0 ? 0 : 2;
+      std::vector<double> dout(2 * kWidth), dx(4 * kWidth, 0);
+      for (size_t k = 0; k < dout.size(); ++k) {
+        dout[k] = static_cast<double>(k + 1);
+        dx[static_cast<size_t>(index[k]) * kWidth + k % kWidth] = dout[k];
+      }
+      const auto width = static_cast<int64_t>(kWidth);
+      const auto with = [&](const std::string& type) {
+        return std::move(OpTest(type)
+                             .Attr("pooltype", std::string("MAX"))
+                             .Input("X", {4, width}, x)
+                             .Lod({{0, 3, 4}}));
+      };
+      with("sequence_pool").Expect("Out", {2, width}, out).Expect("MaxIndex", {2, width}, index);
+      with("sequence_pool_grad")
+          .Input("Out@GRAD", {2, width}, dout)
+          .Expect("X@GRAD", {4, width}, dx);
+    }
+  }
+}
+
+// Enough elements for several threads; some sequences are empty.
+TEST(SequencePool, ManySequencesWithThreads) {
+  constexpr int64_t kCount = 200, kWidth = 67;
+  std::mt19937 random(4);
+  LoD lod{{0}};
+  for (int64_t i = 0; i < kCount; ++i) lod[0].push_back(lod[0].back() + random() % 9);
+  const auto rows = static_cast<int64_t>(lod[0].back());
+  // Whole numbers, so that elements are equal and sums are exact.
+  std::vector<double> x, dout;
+  for (int64_t i = 0; i < rows * kWidth; ++i) x.push_back(static_cast<double>(random() % 7) - 3);
+  for (int64_t i = 0; i < kCount * kWidth; ++i) dout.push_back(static_cast<double>(random() % 5));
+  for (const std::string type : {"SUM", "AVERAGE", "SQRT", "FIRST", "LAST", "MAX"}) {
+    std::vector<double> out(kCount * kWidth, -9), index(kCount * kWidth, -1), dx(x.size(), 0);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const auto begin = static_cast<int64_t>(lod[0][static_cast<size_t>(i)]);
+      const auto end = static_cast<int64_t>(lod[0][static_cast<size_t>(i) + 1]);
+      const auto length = static_cast<double>(end - begin);
+      for (int64_t j = 0; j < kWidth && begin < end; ++j) {
+        const auto at = [&](int64_t r) { return static_cast<size_t>(r * kWidth + j); };
+        int64_t best = begin;
+        double sum = 0;
+        for (int64_t r = begin; r < end; ++r) {
+          sum += x[at(r)];
+          if (x[at(r)] > x[at(best)]) best = r;
+        }
+        const bool adds = type == "SUM" || type == "AVERAGE" || type == "SQRT";
+        const double factor = type == "AVERAGE" ? 1 / length
+                              : type == "SQRT"  ? 1 / std::sqrt(length)
+                                                : 1;
+        const int64_t taken = type == "FIRST" ? begin : type == "LAST" ? end - 1 : best;
+        out[at(i)] = adds ? sum * factor : x[at(taken)];
+        if (type == "MAX") index[at(i)] = static_cast<double>(best);
+        for (int64_t r = begin; r < end; ++r) {
+          if (adds || r == taken) dx[at(r)] = dout[at(i)] * (adds ? factor : 1);
+        }
+      }
+    }
+    for (const int threads : {1, 3}) {
+      SCOPED_TRACE(testing::Message() << type << ", " << threads << " threads");
+      const Threads set(threads);
+      OpTest("sequence_pool")
+          .Attr("pooltype", type)
+          .Attr("pad_value", -9.f)
+          .Input("X", {rows, kWidth}, x)
+          .Lod(lod)
+          .Expect("Out", {kCount, kWidth}, out)
+          .Expect("MaxIndex", {kCount, kWidth}, index);
+      OpTest("sequence_pool_grad")
+          .Attr("pooltype", type)
+          .Input("X", {rows, kWidth}, x)
+          .Lod(lod)
+          .Input("Out@GRAD", {kCount, kWidth}, dout)
+          .Expect("X@GRAD", {rows, kWidth}, dx);
+    }
+  }
 }
 
 TEST(SequencePool, TheFirstOfEqualElements) {

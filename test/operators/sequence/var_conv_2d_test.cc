@@ -1,4 +1,5 @@
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 namespace {
@@ -53,6 +54,48 @@ TEST(VarConv2d, Gradient) {
        w)
       .CheckGradient({"X", "W"})
       .CheckFast(1e-5);
+}
+
+// Images that are large enough for several threads, against the sums by their definition.
+TEST(VarConv2d, LargeImagesWithThreads) {
+  const std::vector<std::pair<int64_t, int64_t>> images = {{40, 30}, {0, 5}, {25, 33}, {1, 1}};
+  for (const Sizes& s : {Sizes{4, 16, 3, 3, 1, 1}, Sizes{3, 32, 2, 5, 1, 2}}) {
+    std::mt19937 random(7);
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    LoD rows{{0}}, columns{{0}};
+    std::vector<double> x, out;
+    std::vector<double> w(static_cast<size_t>(s.in * s.out * s.kh * s.kw));
+    for (double& v : w) v = uniform(random);
+    for (const auto& [height, width] : images) {
+      rows[0].push_back(rows[0].back() + static_cast<uint64_t>(height));
+      columns[0].push_back(columns[0].back() + static_cast<uint64_t>(width));
+      const auto begin = static_cast<int64_t>(x.size());
+      for (int64_t i = 0; i < s.in * height * width; ++i) x.push_back(uniform(random));
+      for (int64_t o = 0; o < s.out; ++o) {
+        for (int64_t p = 0; p < height; p += s.sh) {
+          for (int64_t q = 0; q < width; q += s.sw) {
+            double sum = 0;
+            for (int64_t tap = 0; tap < s.in * s.kh * s.kw; ++tap) {
+              const int64_t c = tap / (s.kh * s.kw);
+              const int64_t row = p + tap / s.kw % s.kh - s.kh / 2;
+              const int64_t column = q + tap % s.kw - s.kw / 2;
+              if (row < 0 || row >= height || column < 0 || column >= width) continue;
+              sum += w[static_cast<size_t>(o * s.in * s.kh * s.kw + tap)] *
+                     x[static_cast<size_t>(begin + (c * height + row) * width + column)];
+            }
+            out.push_back(sum);
+          }
+        }
+      }
+    }
+    const Threads threads(3);
+    Conv(s, x, rows, columns, w)
+        .Expect("Out", {static_cast<int64_t>(out.size()), 1}, out, 1e-4)
+        .CheckFast(1e-4);
+    Conv(s, x, rows, columns, w)
+        .NoOutput("Col")
+        .Expect("Out", {static_cast<int64_t>(out.size()), 1}, out, 1e-4);
+  }
 }
 
 TEST(VarConv2d, Constraints) {

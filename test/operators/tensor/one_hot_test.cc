@@ -1,4 +1,5 @@
 #include "../../op_test.h"
+#include "../../threads.h"
 
 namespace coracle {
 
@@ -29,6 +30,31 @@ TEST(OneHot, OutOfRange) {
       .Expect("Out", {3, 2}, {0, 0, 0, 0, 0, 1});
   OpTest("one_hot_v2").Attr("depth", 2).IntInput("X", {1}, {2}).ExpectError("outside [0, 2)");
   OpTest("one_hot_v2").Attr("depth", 2).IntInput("X", {1}, {-1}).ExpectError("outside [0, 2)");
+}
+
+// Enough elements for several threads; ids out of range at the end.
+TEST(OneHot, ManyIds) {
+  constexpr int64_t kIds = 400, kDepth = 500;
+  std::vector<int64_t> ids;
+  std::vector<double> out(kIds * kDepth, 0);
+  for (int64_t i = 0; i < kIds; ++i) {
+    ids.push_back(i * 7919 % kDepth);
+    out[static_cast<size_t>(i * kDepth + ids.back())] = 1;
+  }
+  const Threads threads(3);
+  const auto with = [&](bool allow) {
+    return std::move(OpTest("one_hot_v2")
+                         .Attr("depth", static_cast<int32_t>(kDepth))
+                         .Attr("allow_out_of_range", allow)
+                         .IntInput("X", {kIds}, ids));
+  };
+  with(false).Expect("Out", {kIds, kDepth}, out);
+  for (const int64_t bad : {int64_t{-1}, kDepth}) {
+    out[static_cast<size_t>((kIds - 2) * kDepth + (kIds - 2) * 7919 % kDepth)] = 0;
+    ids[kIds - 2] = bad;
+    with(true).Expect("Out", {kIds, kDepth}, out);
+    with(false).ExpectError("X holds " + std::to_string(bad) + " at 398, outside [0, 500)");
+  }
 }
 
 TEST(OneHot, Constraints) {
