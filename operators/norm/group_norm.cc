@@ -214,7 +214,8 @@ class GroupRows {
                   "  " + Locate(g.op()));
     }
     const int64_t size = ProductOfDims(x, 1, x.rank());
-    row_ = size < 0 || size / groups_ > std::numeric_limits<int32_t>::max()
+    // Reshape infers -1, and takes 0 for the dimension of X.
+    row_ = size <= 0 || size / groups_ > std::numeric_limits<int32_t>::max()
                ? -1
                : static_cast<int32_t>(size / groups_);
   }

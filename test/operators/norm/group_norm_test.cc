@@ -74,6 +74,20 @@ TEST(GroupNorm, HigherGradients) {
       .CheckSecondGradient({"X"});
 }
 
+TEST(GroupNorm, SecondGradientOfGroupsWithoutElements) {
+  for (const Shape& shape : {Shape{2, 4, 5, 0}, Shape{0, 4, 0}, Shape{0, 4, 3}}) {
+    SCOPED_TRACE(shape.ToString());
+    OpTest("group_norm_grad")
+        .Attr("groups", 2)
+        .Attr("epsilon", 0.1f)
+        .RandomInput("X", shape)
+        .RandomInput("Scale", {4})
+        .RandomInput("Bias", {4})
+        .RandomInput("Y@GRAD", shape)
+        .CheckFast();
+  }
+}
+
 TEST(GroupNorm, FastAgainstReference) {
   std::mt19937 random(4);
   const auto pick = [&](int low, int high) {
