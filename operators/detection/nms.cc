@@ -21,7 +21,7 @@ void SortByScore(const double* scores, int64_t most, std::vector<int64_t>* indic
   if (n < all) {
     if (n > 0) std::nth_element(best, best + (n - 1), best + all);
     std::sort(best, best + n);
-  } else if (std::is_sorted(indices->begin(), indices->end())) {
+  } else if (all <= kLongestSortedLine && std::is_sorted(indices->begin(), indices->end())) {
     best = SortPacked(best, best + all, all);
   } else {
     std::sort(best, best + all);

@@ -60,7 +60,7 @@ void PackLine(const T* line, int64_t n, int64_t stride, bool descending, Packed<
 }
 
 // Sorts a[n], whose places ascend, with b[n] as memory. Returns the one of both that has the
-// result. P: Packed<T>. Digits that all keys share cost no pass.
+// result. P: Packed<T>. Digits that all keys share cost no pass. REQUIRES: n <= kLongestSortedLine.
 template <class P>
 P* SortPacked(P* a, P* b, int64_t n) {
   constexpr int kDigits = sizeof(P) / 2;  // bytes of a key
@@ -167,7 +167,8 @@ int64_t KeepFirst(P* a, int64_t n, int64_t k) {
 }  // namespace internal
 
 // The k best of a line, the best one first: the smallest, or the largest. `memory` has
-// SelectionSize(n, k) elements; the result lies in it. REQUIRES: 1 <= k <= n.
+// SelectionSize(n, k) elements; the result lies in it. REQUIRES: 1 <= k <= n <=
+// kLongestSortedLine.
 template <class T>
 Packed<T>* SelectPacked(const T* line, int64_t n, int64_t k, bool largest, Packed<T>* memory) {
   if (IsFew(n, k)) return internal::SelectFew(line, n, k, largest, memory);
