@@ -1,3 +1,7 @@
+#include <coracle/test/threads.h>
+
+#include <algorithm>
+
 #include "../../op_test.h"
 
 namespace coracle {
@@ -79,6 +83,57 @@ TEST(CollectFpnProposals, Values) {
       .Input("MultiLevelScores", {0, 1}, {})
       .Expect("FpnRois", {0, 4}, {})
       .Expect("RoisNum", {1}, {0});
+}
+
+// Of equal scores the earlier box comes first, also across levels.
+TEST(CollectFpnProposals, ManyTies) {
+  struct Roi {
+    double at, score;
+    int64_t image;
+  };
+  const std::vector<std::vector<int64_t>> counts = {{100, 0, 200}, {50, 150, 101}};
+  std::vector<std::vector<Roi>> levels;
+  std::vector<Roi> all;
+  for (const std::vector<int64_t>& of_level : counts) {
+    std::vector<Roi> level;
+    for (int64_t image = 0; image < 3; ++image) {
+      for (int64_t i = 0; i < of_level[static_cast<size_t>(image)]; ++i) {
+        const auto n = static_cast<int64_t>(all.size());
+        all.push_back({static_cast<double>(n), static_cast<double>(n * 7 % 5) / 4, image});
+        level.push_back(all.back());
+      }
+    }
+    levels.push_back(level);
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Roi& a, const Roi& b) { return a.score > b.score; });
+  for (const int threads : {1, 3}) {
+    const Threads set(threads);
+    for (const int32_t most : {1, 130, 250, 601, 1000}) {
+      std::vector<Roi> best = all;
+      best.resize(std::min(all.size(), static_cast<size_t>(most)));
+      std::stable_sort(best.begin(), best.end(),
+                       [](const Roi& a, const Roi& b) { return a.image < b.image; });
+      Doubles rois, of_image(3, 0);
+      for (const Roi& roi : best) {
+        rois.insert(rois.end(), 4, roi.at);
+        ++of_image[static_cast<size_t>(roi.image)];
+      }
+      OpTest test = Collect(most);
+      for (size_t k = 0; k < levels.size(); ++k) {
+        Doubles boxes, scores;
+        for (const Roi& roi : levels[k]) {
+          boxes.insert(boxes.end(), 4, roi.at);
+          scores.push_back(roi.score);
+        }
+        const auto n = static_cast<int64_t>(scores.size());
+        test.Input("MultiLevelRois", {n, 4}, boxes).Input("MultiLevelScores", {n, 1}, scores);
+        test.IntInput("MultiLevelRoIsNum", {3}, counts[k], DType::kInt32);
+      }
+      test.Expect("FpnRois", {static_cast<int64_t>(best.size()), 4}, rois)
+          .Expect("RoisNum", {3}, of_image);
+    }
+  }
 }
 
 TEST(CollectFpnProposals, Constraints) {

@@ -1,6 +1,8 @@
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/test/threads.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "../../op_test.h"
 
@@ -59,6 +61,37 @@ TEST(GenerateProposals, DeltasAndScale) {
       .Input("Variances", {1, 1, 1, 4}, {0.5, 1, 0.5, 0.5})
       .Expect("RpnRois", {2, 4}, {8, 4, 11, 7, 2, 2, 9, 9})
       .ExpectLod("RpnRois", {{0, 1, 2}});
+}
+
+// Threads have images of their own.
+TEST(GenerateProposals, AnyNumberOfThreads) {
+  const int64_t images = 5, rows = 8, columns = 9;
+  Doubles anchors, sizes;
+  for (int64_t cell = 0; cell < rows * columns; ++cell) {
+    const auto x = static_cast<double>(cell % columns * 8);
+    const auto y = static_cast<double>(cell / columns * 8);
+    for (const double side : {7.0, 15.0, 31.0})
+      anchors.insert(anchors.end(), {x, y, x + side, y + side});
+  }
+  for (int64_t i = 0; i < images; ++i)
+    sizes.insert(sizes.end(), {64.0 - static_cast<double>(i), 72, 1});
+  OpTest test = Proposals("generate_proposals", 150, 60, 0.5f);
+  test.RandomInput("Scores", {images, 3, rows, columns})
+      .RandomInput("BboxDeltas", {images, 12, rows, columns}, -0.3, 0.3)
+      .Input("ImInfo", {images, 3}, sizes)
+      .Input("Anchors", {rows, columns, 3, 4}, anchors)
+      .Input("Variances", {rows, columns, 3, 4}, Doubles(anchors.size(), 1));
+  for (const char* slot : {"RpnRois", "RpnRoiProbs", "RpnRoisNum"}) {
+    const auto run = [&](int threads) {
+      const Threads set(threads);
+      return test.Output(slot);
+    };
+    const Tensor one = run(1), three = run(3);
+    ASSERT_EQ(one.shape(), three.shape()) << slot;
+    EXPECT_EQ(one.lod(), three.lod()) << slot;
+    EXPECT_GE(one.numel(), images) << slot;
+    EXPECT_EQ(std::memcmp(one.raw(), three.raw(), one.nbytes()), 0) << slot;
+  }
 }
 
 // A matrix of all pairs would have 10^10 elements.

@@ -1,3 +1,5 @@
+#include <coracle/test/threads.h>
+
 #include "../../op_test.h"
 
 namespace coracle {
@@ -58,6 +60,31 @@ TEST(PriorBox, Values) {
       .RandomInput("Input", {1, 1, 0, 2})
       .RandomInput("Image", {1, 3, 4, 8})
       .Expect("Boxes", {0, 2, 1, 4}, {});
+}
+
+// More boxes than one thread gets: 4 x 4 and 6 x 6 around the centres of cells of 4 x 4.
+TEST(PriorBox, ManyBoxes) {
+  constexpr int64_t kRows = 200, kColumns = 70;
+  std::vector<double> boxes, variances;
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t column = 0; column < kColumns; ++column) {
+      const auto x = static_cast<double>(4 * column + 2), y = static_cast<double>(4 * row + 2);
+      for (const double half : {2, 3}) {
+        boxes.insert(boxes.end(), {(x - half) / (4 * kColumns), (y - half) / (4 * kRows),
+                                   (x + half) / (4 * kColumns), (y + half) / (4 * kRows)});
+        variances.insert(variances.end(), {0.1f, 0.2f, 0.3f, 0.5f});
+      }
+    }
+  }
+  for (const int threads : {1, 3}) {
+    const Threads set(threads);
+    Priors({4}, {9}, {})
+        .Attr("clip", false)
+        .RandomInput("Input", {1, 1, kRows, kColumns})
+        .RandomInput("Image", {1, 1, 4 * kRows, 4 * kColumns})
+        .Expect("Boxes", {kRows, kColumns, 2, 4}, boxes)
+        .Expect("Variances", {kRows, kColumns, 2, 4}, variances);
+  }
 }
 
 TEST(PriorBox, Constraints) {

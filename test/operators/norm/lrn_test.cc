@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "../../op_test.h"
@@ -57,6 +58,41 @@ TEST(Lrn, ManyChannelsAndPixels) {
         .Attr("data_format", std::string(last ? "NHWC" : "NCHW"))
         .Input("X", shape, x)
         .Expect("Out", shape, out);
+  }
+}
+
+// What is not finite spreads over its window, not further: there are no differences of running
+// sums.
+TEST(Lrn, NotFinite) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (const bool last : {false, true}) {
+    constexpr int64_t kChannels = 140, kPixels = 3;
+    const auto value = [&](int64_t c, int64_t i) {
+      if (i == 0 && c == 10) return inf;
+      if (i == 1 && c == 127) return -inf;
+      if (i == 1 && c == 60) return nan;
+      return static_cast<double>((c * 31 + i * 17) % 23) / 10 - 1.05;
+    };
+    std::vector<double> x, mid, out;
+    for (int64_t at = 0; at < kChannels * kPixels; ++at) {
+      const int64_t c = last ? at % kChannels : at / kPixels;
+      const int64_t i = last ? at / kChannels : at % kPixels;
+      double sum = 0;
+      for (int64_t j = std::max<int64_t>(0, c - 2); j <= std::min(c + 2, kChannels - 1); ++j)
+        sum += value(j, i) * value(j, i);
+      x.push_back(value(c, i));
+      mid.push_back(1 + 0.5 * sum);
+      out.push_back(value(c, i) * std::pow(mid.back(), -0.75));
+    }
+    const Shape shape = last ? Shape{1, 1, kPixels, kChannels} : Shape{1, kChannels, 1, kPixels};
+    OpTest("lrn")
+        .Attr("k", 1.f)
+        .Attr("alpha", 0.5f)
+        .Attr("data_format", std::string(last ? "NHWC" : "NCHW"))
+        .Input("X", shape, x)
+        .Expect("MidOut", shape, mid)
+        .Expect("Out", shape, out)
+        .CheckFast();
   }
 }
 
