@@ -188,10 +188,13 @@ void FastGather(const Geometry& g, const float* in, const float* offset, const f
                 int64_t n, float* columns) {
   ParallelFor(g.parts * g.taps(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t tap = begin; tap < end; ++tap) {
-      ForTiles(g, offset, mask, n, tap, [&](const SampleTile& tile, int64_t p) {
+      // The mask multiplies the sum over the neighbours: an infinite one times each of them would
+      // be nan where they have both signs.
+      const float* factors = mask ? mask + g.Map(n, tap) * g.places() : nullptr;
+      ForTiles(g, offset, nullptr, n, tap, [&](const SampleTile& tile, int64_t p) {
         const int64_t first = g.FirstChannel(tap);
         for (int64_t c = first; c < first + g.channels / g.parts; ++c)
-          ReadSamples(tile, in + c * g.plane(),
+          ReadSamples(tile, in + c * g.plane(), factors ? factors + p : nullptr,
                       columns + g.Row(c, tap % g.taps()) * g.places() + p);
       });
     }
@@ -206,10 +209,11 @@ void TapGradients(const Geometry& g, const float* in, const float* offset, const
       ForTiles(g, offset, nullptr, n, tap, [&](const SampleTile& tile, int64_t p) {
         constexpr int64_t kSize = SampleTile::kSize;
         float value[kSize] = {}, along_y[kSize] = {}, along_x[kSize] = {};
+        float* sum = to.mask ? value : nullptr;
         const int64_t first = g.FirstChannel(tap);
         for (int64_t c = first; c < first + g.channels / g.parts; ++c) {
           AddDerivatives(tile, in + c * g.plane(),
-                         columns + g.Row(c, tap % g.taps()) * g.places() + p, value, along_y,
+                         columns + g.Row(c, tap % g.taps()) * g.places() + p, sum, along_y,
                          along_x);
         }
         const int64_t map = g.Map(n, tap) * g.places() + p;

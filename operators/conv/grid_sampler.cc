@@ -174,7 +174,7 @@ Kernel GridSamplerFast(const PrepareContext& ctx) {
         const int64_t n = i / tiles, first = i % tiles * SampleTile::kSize;
         const GridTile tile(s, g, n, first);
         for (int64_t c = n * s.channels; c < (n + 1) * s.channels; ++c)
-          ReadSamples(tile, in + c * s.plane(), o + c * s.samples + first);
+          ReadSamples(tile, in + c * s.plane(), nullptr, o + c * s.samples + first);
       }
     });
   };
@@ -191,11 +191,11 @@ Kernel GridSamplerGradFast(const PrepareContext& ctx) {
     if (to_x) std::fill_n(to_x + n * s.channels * s.plane(), s.channels * s.plane(), 0.f);
     for (int64_t first = 0; first < s.samples; first += SampleTile::kSize) {
       const GridTile tile(s, g, n, first);
-      float sum[SampleTile::kSize] = {}, y[SampleTile::kSize] = {}, x_sum[SampleTile::kSize] = {};
+      float y[SampleTile::kSize] = {}, x_sum[SampleTile::kSize] = {};
       for (int64_t c = n * s.channels; c < (n + 1) * s.channels; ++c) {
         const float* values = d + c * s.samples + first;
         if (to_x) SpreadSamples(tile, values, to_x + c * s.plane());
-        if (to_grid) AddDerivatives(tile, in + c * s.plane(), values, sum, y, x_sum);
+        if (to_grid) AddDerivatives(tile, in + c * s.plane(), values, nullptr, y, x_sum);
       }
       for (int64_t i = 0; to_grid && i < tile.size; ++i) {
         float* to = to_grid + (n * s.samples + first + i) * 2;

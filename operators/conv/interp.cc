@@ -382,6 +382,7 @@ KernelOf<T> InterpGrad(const PrepareContext& ctx) {
         for (int64_t k = 0; k < w.size.out; ++k) {
           for (int64_t t = 0; t < w.taps; ++t) {
             const T share = static_cast<T>(weight) * static_cast<T>(w.weight(k)[t]);
+            if (share == 0) continue;  // a gradient that is inf stays with those that counted
             T* place = target + w.at(k)[t] * pixel;
             for (int64_t c = 0; c < pixel; ++c) place[c] += share * g[k * pixel + c];
           }
@@ -409,7 +410,7 @@ AxisMap MapOf(const AxisTaps& axis) {
   return map;
 }
 
-constexpr int64_t kMostPlaces = int64_t{1} << 24;  // of an axis that has a table
+constexpr int64_t kMostPlaces = int64_t{1} << 20;  // of an axis that has a table
 
 // The op, or its gradient (`back`); x and out are those of the op. Null where it does not pay.
 std::shared_ptr<const Resample> MakeResample(const PrepareContext& ctx, const TensorArg& x,

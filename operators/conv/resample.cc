@@ -2,41 +2,41 @@
 #include <coracle/operators/conv/resample.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace coracle {
 
 AxisMap Transposed(const AxisMap& map) {
-  struct Source {
-    int32_t at;
-    float weight;
-  };
-  std::vector<std::vector<Source>> of(static_cast<size_t>(map.in));
-  for (size_t k = 0; k + 1 < map.begin.size(); ++k) {
-    for (auto i = static_cast<size_t>(map.begin[k]); i < static_cast<size_t>(map.begin[k + 1]);
-         ++i) {
-      std::vector<Source>& sources = of[static_cast<size_t>(map.at[i])];
-      const auto place = static_cast<int32_t>(k);
-      if (!sources.empty() && sources.back().at == place)
-        sources.back().weight += map.weight[i];
-      else
-        sources.push_back({place, map.weight[i]});
+  // Calls f(element of the source, k, weight) for all k in order, with the sum of the weights that
+  // one element has in one k: equal places follow one another.
+  const auto for_sums = [&map](auto&& f) {
+    for (size_t k = 0; k + 1 < map.begin.size(); ++k) {
+      const auto end = static_cast<size_t>(map.begin[k + 1]);
+      for (auto i = static_cast<size_t>(map.begin[k]); i < end;) {
+        const int32_t at = map.at[i];
+        float weight = 0;
+        for (; i < end && map.at[i] == at; ++i) weight += map.weight[i];
+        if (weight != 0) f(static_cast<size_t>(at), static_cast<int32_t>(k), weight);
+      }
     }
-  }
+  };
   AxisMap back;
   back.in = map.out;
   back.out = map.in;
-  back.begin.push_back(0);
-  for (const std::vector<Source>& sources : of) {
-    const auto counts = [](const Source& s) { return s.weight != 0; };
-    const auto first = std::find_if(sources.begin(), sources.end(), counts);
-    const auto last = std::find_if(sources.rbegin(), sources.rend(), counts).base();
-    for (auto s = first; s < last; ++s) {
-      back.at.push_back(s->at);
-      back.weight.push_back(s->weight);
-    }
-    back.begin.push_back(static_cast<int64_t>(back.at.size()));
-  }
+  back.begin.assign(static_cast<size_t>(map.in) + 1, 0);
+  for_sums([&](size_t at, int32_t, float) { ++back.begin[at + 1]; });
+  std::partial_sum(back.begin.begin(), back.begin.end(), back.begin.begin());
+  back.at.resize(static_cast<size_t>(back.begin.back()));
+  back.weight.resize(back.at.size());
+  // begin[at] moves to the end of the element, which is the begin of the next one.
+  for_sums([&](size_t at, int32_t k, float weight) {
+    const auto i = static_cast<size_t>(back.begin[at]++);
+    back.at[i] = k;
+    back.weight[i] = weight;
+  });
+  std::copy_backward(back.begin.begin(), back.begin.end() - 1, back.begin.end());
+  back.begin[0] = 0;
   return back;
 }
 
@@ -70,7 +70,7 @@ AxisMap Product(const AxisMap& outer, const AxisMap& inner) {
 Resample::Resample(std::array<AxisMap, 3> maps, int64_t planes, int64_t pixel, bool move)
     : planes_(planes), pixel_(pixel), in_width_(maps[2].in) {
   const auto taps = [&](size_t axis) { return static_cast<int64_t>(maps[axis].at.size()); };
-  usable_ = maps[0].in < kMostPlaces / maps[1].in &&
+  usable_ = maps[0].in < kMostPlaces / maps[1].in && maps[0].out <= kMostTaps / maps[1].out &&
             taps(0) <= kMostTaps / std::max<int64_t>(1, taps(1)) && MakeColumns(maps[2]) &&
             (pixel_ > 1 || MakeSpans());
   if (usable_) rows_ = Product(maps[0], maps[1]);
@@ -84,9 +84,12 @@ bool Resample::MakeColumns(const AxisMap& width) {
   c.taps = 1;
   for (size_t k = 0; k + 1 < width.begin.size(); ++k)
     c.taps = std::max(c.taps, width.begin[k + 1] - width.begin[k]);
-  if (c.taps > (int64_t{1} << 20) ||
-      c.taps * c.out > 4 * static_cast<int64_t>(width.at.size()) + 1024)
+  // A few taps may cost time in vain (`out`), and many cost memory (`stride`).
+  const auto all = static_cast<int64_t>(width.at.size());
+  if (c.taps > kMostTaps / c.stride || c.taps * c.out > 4 * all + 1024 ||
+      c.taps * c.stride > 4 * all + kFewTaps)
     return false;
+  c.ragged = c.taps * c.out > all;
   c.at.resize(static_cast<size_t>(c.taps * c.stride));
   c.weight.resize(c.at.size());
   for (int64_t t = 0; t < c.taps; ++t) {
@@ -96,7 +99,7 @@ bool Resample::MakeColumns(const AxisMap& width) {
       if (k < c.out) {
         const int64_t first = width.begin[static_cast<size_t>(k)];
         const int64_t count = width.begin[static_cast<size_t>(k) + 1] - first;
-        // A tap that a place has not got repeats the last one it has, with weight 0.
+        // A tap that a place has not got repeats the last one it has, with weight 0: `ragged`.
         const int32_t at =
             count == 0 ? last : width.at[static_cast<size_t>(first + std::min(t, count - 1))];
         if (at < last) return false;

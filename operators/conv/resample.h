@@ -20,7 +20,7 @@ struct AxisMap {
 };
 
 // The map of the gradient: every element receives from the places that read it. Weights of one
-// place are added, zeros before and after the others left out.
+// place are added, those that are 0 left out. REQUIRES: equal places of one k follow one another.
 AxisMap Transposed(const AxisMap& map);
 
 class Resample {
@@ -39,7 +39,9 @@ class Resample {
   static constexpr int64_t kSpan = 1024;
   static constexpr int64_t kGroup = 8;
   static constexpr int64_t kMostPlaces = int64_t{1} << 31;
-  static constexpr int64_t kMostTaps = int64_t{1} << 23;  // of rows
+  // Of the rows together, and of the columns: limits of the memory of the tables.
+  static constexpr int64_t kMostTaps = int64_t{1} << 22;
+  static constexpr int64_t kFewTaps = int64_t{1} << 18;
 
   // Columns [begin, end) of a row come from columns [low, high) of the source. At most kSpan from
   // at most kBuffer.

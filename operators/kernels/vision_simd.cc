@@ -62,36 +62,53 @@ HWY_INLINE V ReadAt(const int32_t* at, const float* in, int64_t low, int64_t hig
   return hn::IfThenElse(hn::RebindMask(d, hn::Gt(off, last)), b, a);
 }
 
-void MixColumns(const RowTaps& taps, int64_t begin, int64_t end, const float* in, int64_t low,
-                int64_t high, float* out) {
+// With `ragged`, values at taps of weight 0 do not count: 0 times inf would be nan.
+template <bool ragged>
+void MixColumnsOf(const RowTaps& taps, int64_t begin, int64_t end, const float* in, int64_t low,
+                  int64_t high, float* out) {
   const D d;
   const int32_t* at = taps.at.data();
   const float* weight = taps.weight.data();
   const IntTag di;
   const int64_t lanes = LanesOf(), last = (taps.taps - 1) * taps.stride + lanes - 1;
+  const auto counted = [&](V value, V w) HWY_ATTR {
+    return ragged ? hn::IfThenZeroElse(hn::Eq(w, hn::Zero(d)), value) : value;
+  };
   for (int64_t k = begin; k < end; k += lanes) {
-    V sum;
+    // The sum over the taps, of which read(k), read(k + stride), .. are the elements.
+    const auto mix = [&](auto&& read) HWY_ATTR {
+      V sum = read(k);
+      if (!taps.move) {
+        const V w = hn::LoadU(d, weight + k);
+        sum = hn::Mul(counted(sum, w), w);
+      }
+      for (int64_t t = 1, i = k + taps.stride; t < taps.taps; ++t, i += taps.stride) {
+        const V w = hn::LoadU(d, weight + i);
+        sum = hn::MulAdd(counted(read(i), w), w, sum);
+      }
+      StoreFirst(sum, out + (k - begin), end - k);
+    };
     if (at[last + k] - at[k] < lanes) {
       // All taps are in one vector.
       const int64_t first = at[k];
       const V window = LoadFirst(in + (first - low), high - first);
       const IntVec base = hn::Set(di, at[k]);
-      const auto read = [&](int64_t i) HWY_ATTR {
+      mix([&](int64_t i) HWY_ATTR {
         const auto lane = hn::IndicesFromVec(d, hn::Sub(hn::LoadU(di, at + i), base));
         return hn::TableLookupLanes(window, lane);
-      };
-      sum = read(k);
-      if (!taps.move) sum = hn::Mul(sum, hn::LoadU(d, weight + k));
-      for (int64_t t = 1, i = k + taps.stride; t < taps.taps; ++t, i += taps.stride)
-        sum = hn::MulAdd(read(i), hn::LoadU(d, weight + i), sum);
+      });
     } else {
-      sum = ReadAt(at + k, in, low, high);
-      if (!taps.move) sum = hn::Mul(sum, hn::LoadU(d, weight + k));
-      for (int64_t t = 1, i = k + taps.stride; t < taps.taps; ++t, i += taps.stride)
-        sum = hn::MulAdd(ReadAt(at + i, in, low, high), hn::LoadU(d, weight + i), sum);
+      mix([&](int64_t i) HWY_ATTR { return ReadAt(at + i, in, low, high); });
     }
-    StoreFirst(sum, out + (k - begin), end - k);
   }
+}
+
+void MixColumns(const RowTaps& taps, int64_t begin, int64_t end, const float* in, int64_t low,
+                int64_t high, float* out) {
+  if (taps.ragged)
+    MixColumnsOf<true>(taps, begin, end, in, low, high, out);
+  else
+    MixColumnsOf<false>(taps, begin, end, in, low, high, out);
 }
 
 void MixPixels(const RowTaps& taps, int64_t pixel, const float* const* rows, const float* weights,
@@ -104,6 +121,7 @@ void MixPixels(const RowTaps& taps, int64_t pixel, const float* const* rows, con
       for (int64_t t = 0; t < taps.taps; ++t) {
         const int64_t i = t * taps.stride + k, offset = taps.at[static_cast<size_t>(i)] * pixel;
         const float weight = taps.weight[static_cast<size_t>(i)];
+        if (taps.ragged && weight == 0) continue;
         for (int64_t r = 0; r < count; ++r) f(rows[r] + offset, weight * weights[r]);
       }
     };
@@ -150,32 +168,42 @@ HWY_INLINE void ForNeighbours(const SampleTile& tile, const float* plane, int64_
   }
 }
 
-void ReadSamples(const SampleTile& tile, const float* plane, float* out) {
+void ReadSamples(const SampleTile& tile, const float* plane, const float* factors, float* out) {
   const D d;
   for (int64_t i = 0; i < tile.size; i += LanesOf()) {
     V sum = hn::Zero(d);
     ForNeighbours(tile, plane, i, [&](int k, V value) HWY_ATTR {
       sum = hn::MulAdd(hn::LoadU(d, tile.weight[k] + i), value, sum);
     });
+    if (factors) sum = hn::Mul(sum, LoadFirst(factors + i, tile.size - i));
     StoreFirst(sum, out + i, tile.size - i);
+  }
+}
+
+template <bool with_sum>
+void AddDerivativesOf(const SampleTile& tile, const float* plane, const float* values, float* sum,
+                      float* along_y, float* along_x) {
+  const D d;
+  for (int64_t i = 0; i < tile.size; i += LanesOf()) {
+    V s = hn::Zero(d), y = s, x = s;
+    ForNeighbours(tile, plane, i, [&](int k, V value) HWY_ATTR {
+      if (with_sum) s = hn::MulAdd(hn::LoadU(d, tile.weight[k] + i), value, s);
+      y = hn::MulAdd(hn::LoadU(d, tile.dy[k] + i), value, y);
+      x = hn::MulAdd(hn::LoadU(d, tile.dx[k] + i), value, x);
+    });
+    const V v = LoadFirst(values + i, tile.size - i);
+    if (with_sum) hn::StoreU(hn::MulAdd(v, s, hn::LoadU(d, sum + i)), d, sum + i);
+    hn::StoreU(hn::MulAdd(v, y, hn::LoadU(d, along_y + i)), d, along_y + i);
+    hn::StoreU(hn::MulAdd(v, x, hn::LoadU(d, along_x + i)), d, along_x + i);
   }
 }
 
 void AddDerivatives(const SampleTile& tile, const float* plane, const float* values, float* sum,
                     float* along_y, float* along_x) {
-  const D d;
-  for (int64_t i = 0; i < tile.size; i += LanesOf()) {
-    V s = hn::Zero(d), y = s, x = s;
-    ForNeighbours(tile, plane, i, [&](int k, V value) HWY_ATTR {
-      s = hn::MulAdd(hn::LoadU(d, tile.weight[k] + i), value, s);
-      y = hn::MulAdd(hn::LoadU(d, tile.dy[k] + i), value, y);
-      x = hn::MulAdd(hn::LoadU(d, tile.dx[k] + i), value, x);
-    });
-    const V v = LoadFirst(values + i, tile.size - i);
-    hn::StoreU(hn::MulAdd(v, s, hn::LoadU(d, sum + i)), d, sum + i);
-    hn::StoreU(hn::MulAdd(v, y, hn::LoadU(d, along_y + i)), d, along_y + i);
-    hn::StoreU(hn::MulAdd(v, x, hn::LoadU(d, along_x + i)), d, along_x + i);
-  }
+  if (sum)
+    AddDerivativesOf<true>(tile, plane, values, sum, along_y, along_x);
+  else
+    AddDerivativesOf<false>(tile, plane, values, sum, along_y, along_x);
 }
 
 void Incline(const float* x, const float* v, const float* slope, bool shared, int64_t n,
@@ -275,8 +303,8 @@ void SampleTile::Finish(int64_t n) {
   }
 }
 
-void ReadSamples(const SampleTile& tile, const float* plane, float* out) {
-  HWY_DYNAMIC_DISPATCH(ReadSamples)(tile, plane, out);
+void ReadSamples(const SampleTile& tile, const float* plane, const float* factors, float* out) {
+  HWY_DYNAMIC_DISPATCH(ReadSamples)(tile, plane, factors, out);
 }
 
 void SpreadSamples(const SampleTile& tile, const float* values, float* plane) {

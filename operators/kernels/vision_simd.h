@@ -17,6 +17,7 @@ struct RowTaps {
 
   int64_t out = 0, taps = 0, stride = 0;  // stride: out, rounded up to kAlign
   bool move = false;                      // one tap of weight 1: bits are moved as they are
+  bool ragged = false;                    // taps of weight 0 are none: they read nothing
   std::vector<int32_t> at;                // [taps, stride]; the last ones repeat
   std::vector<float> weight;              // [taps, stride]
 };
@@ -58,13 +59,13 @@ struct SampleTile {
   void Finish(int64_t n);
 };
 
-// out[i] = sample i.
-void ReadSamples(const SampleTile& tile, const float* plane, float* out);
+// out[i] = sample i, times factors[i] unless `factors` is null.
+void ReadSamples(const SampleTile& tile, const float* plane, const float* factors, float* out);
 // plane += the samples' weights times values.
 void SpreadSamples(const SampleTile& tile, const float* values, float* plane);
 // along_y[i] += values[i] times the derivative of sample i, along_x[i] likewise, sum[i] +=
-// values[i] times sample i. REQUIRES: the arrays have kSize elements, of `values` the first
-// tile.size.
+// values[i] times sample i unless `sum` is null. REQUIRES: the arrays have kSize elements, of
+// `values` the first tile.size.
 void AddDerivatives(const SampleTile& tile, const float* plane, const float* values, float* sum,
                     float* along_y, float* along_x);
 

@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include "../../op_test.h"
 
 namespace coracle {
@@ -82,6 +85,47 @@ TEST(DeformableConv, FastAtManyPlaces) {
       .RandomInput("Mask", {2, 18, 13, 29})
       .RandomInput("Filter", {5, 6, 3, 3})
       .CheckFast();
+}
+
+// An infinite mask multiplies the sum over the neighbours, of which some have weight 0 or another
+// sign.
+TEST(DeformableConv, NotFinite) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const auto op = [] {
+    OpTest test("deformable_conv");
+    test.Input("Filter", {1, 1, 1, 1}, {1});
+    return test;
+  };
+  // Places (0, 0); (0, 1) + (0, -0.75); (0, 2) + (0, 5), outside: 0 times inf. Below: half of inf,
+  // the other half being outside; 2 and 0 times nan; outside.
+  op().Input("Input", {1, 1, 1, 3}, {2, -3, 4})
+      .Input("Offset", {1, 2, 1, 3}, {0, 0, 0, 0, -0.75, 5})
+      .Input("Mask", {1, 1, 1, 3}, {inf, inf, inf})
+      .Expect("Output", {1, 1, 1, 3}, {inf, inf, nan});
+  op().Input("Input", {1, 1, 1, 3}, {inf, 2, nan})
+      .Input("Offset", {1, 2, 1, 3}, {0, 0, 0, -0.5, 0, 5})
+      .Input("Mask", {1, 1, 1, 3}, {-1, 1, 1})
+      .Expect("Output", {1, 1, 1, 3}, {-inf, nan, 0});
+  for (const bool of_mask : {false, true}) {
+    const auto values = [&](int64_t n, bool broken) {
+      std::vector<double> all(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) {
+        all[static_cast<size_t>(i)] = broken && i % 61 == 5    ? inf
+                                      : broken && i % 173 == 9 ? nan
+                                                               : 0.1 * double(i * 7 % 19) - 0.85;
+      }
+      return all;
+    };
+    OpTest("deformable_conv")
+        .Attr("groups", 1)
+        .Attr("deformable_groups", 2)
+        .Attr("paddings", Ints{1, 1})
+        .Input("Input", {2, 4, 9, 17}, values(2 * 4 * 9 * 17, !of_mask))
+        .RandomInput("Offset", {2, 36, 9, 17}, -2, 2, 0.01)
+        .Input("Mask", {2, 18, 9, 17}, values(2 * 18 * 9 * 17, of_mask))
+        .RandomInput("Filter", {3, 4, 3, 3})
+        .CheckFast();
+  }
 }
 
 TEST(DeformableConv, Constraints) {

@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include "../../op_test.h"
 
 namespace coracle {
@@ -66,6 +69,26 @@ TEST(GridSampler, FastAgainstReference) {
     }
   }
   Sample("zeros").RandomInput("X", {1, 2, 3, 4}).Input("Grid", {1, 0, 5, 2}, {}).CheckFast();
+}
+
+TEST(GridSampler, FastAgainstReferenceNotFinite) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  // A neighbour of weight 0 is read: 0 times inf is nan. Those outside are not.
+  Sample("zeros")
+      .Input("X", {1, 1, 1, 3}, {1, 2, inf})
+      .Input("Grid", {1, 1, 5, 2}, {-0.5, -1, 0.5, -1, 0, -1, 1, -1, -1.5, -1})
+      .Expect("Output", {1, 1, 1, 5}, {1.5, inf, nan, inf, 0.5});
+  for (const std::string padding : {"zeros", "border", "reflection"}) {
+    for (const std::string mode : {"bilinear", "nearest"}) {
+      for (const bool align : {false, true}) {
+        std::vector<double> x(2 * 3 * 5 * 7);
+        for (size_t i = 0; i < x.size(); ++i)
+          x[i] = i % 17 == 3 ? inf : i % 29 == 5 ? -inf : i % 41 == 7 ? nan : 0.1 * double(i % 13);
+        OpTest test = Sample(padding, align, mode);
+        test.Input("X", {2, 3, 5, 7}, x).RandomInput("Grid", {2, 9, 11, 2}, -1.3, 1.3).CheckFast();
+      }
+    }
+  }
 }
 
 TEST(GridSampler, NoPlaceIsZero) {

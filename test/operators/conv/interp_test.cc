@@ -1,3 +1,9 @@
+#include <coracle/operators/conv/resample.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
 #include "../../error_of.h"
 #include "../../op_test.h"
 
@@ -232,6 +238,109 @@ TEST(Interp, FastAgainstReference) {
       .IntInput("OutSize", {2}, {40, 500})
       .RandomInput("X", {1, 2, 9, 60})
       .CheckFast(1e-5);
+}
+
+// A gradient that is not finite reaches the elements that counted in its place of Out, no others.
+TEST(Interp, GradientsThatAreNotFiniteDoNotSpread) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  Resize("bilinear_interp_grad", true, 1, {1, 2})
+      .RandomInput("X", {1, 1, 1, 8})
+      .Input("Out@GRAD", {1, 1, 1, 2}, {inf, 1})
+      .Expect("X@GRAD", {1, 1, 1, 8}, {inf, 0, 0, 0, 0, 0, 0, 1});
+  Resize("bilinear_interp_grad", true, 1, {2, 1})
+      .RandomInput("X", {1, 1, 8, 1})
+      .Input("Out@GRAD", {1, 1, 2, 1}, {-inf, nan})
+      .Expect("X@GRAD", {1, 1, 8, 1}, {-inf, 0, 0, 0, 0, 0, 0, nan});
+  // Two channels, which come last.
+  Resize("bilinear_interp_grad", true, 1, {1, 2})
+      .Attr("data_layout", std::string("NHWC"))
+      .RandomInput("X", {1, 1, 4, 2})
+      .Input("Out@GRAD", {1, 1, 2, 2}, {inf, 1, 1, nan})
+      .Expect("X@GRAD", {1, 1, 4, 2}, {inf, 1, 0, 0, 0, 0, 1, nan});
+  // Two elements count by halves.
+  Resize("bilinear_interp_grad", false, 0, {1, 2})
+      .RandomInput("X", {1, 1, 1, 4})
+      .Input("Out@GRAD", {1, 1, 1, 2}, {inf, 1})
+      .Expect("X@GRAD", {1, 1, 1, 4}, {inf, inf, 0.5, 0.5});
+  // The first element counts in places 0 to 3 (4 has weight 0), the second in 1 to 7.
+  Resize("linear_interp_grad", false, 1, {8})
+      .RandomInput("X", {1, 1, 2})
+      .Input("Out@GRAD", {1, 1, 8}, {0, 0, 0, 0, inf, 0, 0, 0})
+      .Expect("X@GRAD", {1, 1, 2}, {0, inf});
+}
+
+// Forward a neighbour of weight 0 is read: 0 times inf is nan.
+TEST(Interp, FastAgainstReferenceNotFinite) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  Resize("linear_interp", true, 1, {3})
+      .Input("X", {1, 1, 2}, {1, inf})
+      .Expect("Out", {1, 1, 3}, {nan, inf, nan});
+  std::mt19937 random(8);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  const std::string layouts[] = {"NCHW", "NHWC"};
+  for (int trial = 0; trial < 80; ++trial) {
+    const bool last = pick(0, 1) == 1, align = pick(0, 1) == 1;
+    const int64_t h = pick(1, 9), w = pick(1, 40), channels = pick(1, 20);
+    const int out_h = pick(1, 12), out_w = pick(1, 60), mode = pick(0, 1);
+    const auto make = [&](const std::string& type) {
+      OpTest test = Resize(type, align, mode, {out_h, out_w});
+      test.Attr("data_layout", layouts[last]);
+      return test;
+    };
+    const auto shape = [&](int64_t rows, int64_t columns) {
+      return last ? Shape{2, rows, columns, channels} : Shape{2, channels, rows, columns};
+    };
+    const auto values = [&](const Shape& of) {
+      std::vector<double> all(static_cast<size_t>(of.numel()));
+      for (double& v : all) v = pick(0, 40) ? pick(-9, 9) / 8.0 : pick(0, 2) ? inf : nan;
+      return all;
+    };
+    const Shape x = shape(h, w), out = shape(out_h, out_w);
+    SCOPED_TRACE(::testing::Message() << x.ToString() << " to " << out.ToString() << " align "
+                                      << align << " mode " << mode << " trial " << trial);
+    for (const std::string type : {"bilinear_interp", "nearest_interp"}) {
+      make(type).Input("X", x, values(x)).CheckFast(1e-5);
+      make(type + "_grad").RandomInput("X", x).Input("Out@GRAD", out, values(out)).CheckFast(1e-5);
+    }
+    make("bicubic_interp").Input("X", x, values(x)).CheckFast(1e-5);
+  }
+}
+
+TEST(Interp, TransposedMap) {
+  // k = 0: element 0 twice; 1: 0 with weight 0, and 2; 2: 0 and 2.
+  AxisMap map;
+  map.in = 4;
+  map.out = 3;
+  map.begin = {0, 2, 4, 6};
+  map.at = {0, 0, 0, 2, 0, 2};
+  map.weight = {0.5f, 0.25f, 0, 1, 2, 3};
+  const AxisMap back = Transposed(map);
+  EXPECT_EQ(back.in, 3);
+  EXPECT_EQ(back.out, 4);
+  EXPECT_EQ(back.begin, (std::vector<int64_t>{0, 2, 2, 4, 4}));
+  EXPECT_EQ(back.at, (std::vector<int32_t>{0, 2, 1, 2}));
+  EXPECT_EQ(back.weight, (std::vector<float>{0.75f, 2, 1, 3}));
+}
+
+// A row of tables is at least as long as a vector, also where one element is made.
+TEST(Interp, TablesStaySmall) {
+  AxisMap one;
+  one.begin = {0, 1};
+  one.at = {0};
+  one.weight = {1};
+  const auto usable = [&](int64_t taps) {
+    AxisMap width;
+    width.in = taps;
+    width.begin = {0, taps};
+    width.at.resize(static_cast<size_t>(taps));
+    std::iota(width.at.begin(), width.at.end(), 0);
+    width.weight.assign(static_cast<size_t>(taps), 1);
+    return Resample({one, one, width}, 1, 2, false).usable();
+  };
+  EXPECT_TRUE(usable(1000));
+  EXPECT_FALSE(usable(1 << 20));
 }
 
 TEST(Interp, FirstVersionTakesTheRatioOfSizes) {
