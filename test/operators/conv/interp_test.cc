@@ -307,10 +307,10 @@ TEST(Interp, FastAgainstReferenceNotFinite) {
     SCOPED_TRACE(::testing::Message() << x.ToString() << " to " << out.ToString() << " align "
                                       << align << " mode " << mode << " trial " << trial);
     for (const std::string type : {"bilinear_interp", "nearest_interp"}) {
-      make(type).Input("X", x, values(x)).CheckFast(1e-5);
+      make(type).Input("X", x, values(x)).CheckFast(1e-4);
       make(type + "_grad").RandomInput("X", x).Input("Out@GRAD", out, values(out)).CheckFast(1e-4);
     }
-    make("bicubic_interp").Input("X", x, values(x)).CheckFast(1e-5);
+    make("bicubic_interp").Input("X", x, values(x)).CheckFast(1e-4);
   }
 }
 
