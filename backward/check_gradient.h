@@ -52,9 +52,9 @@ struct CheckGradientReport {
 };
 
 // Works on a copy: removes its gradient, update and schedule ops, makes floating-point variables
-// and dtype attrs float64 (complex ones complex128), and appends the gradients again. Random ops draw the same numbers every
-// time. Of central differences with a few step sizes the best match counts, since a step may cross
-// a kink. Throws what AppendBackward, Executor and ops throw.
+// and dtype attrs float64 (complex ones complex128), and appends the gradients again. Random ops
+// draw the same numbers every time. Of central differences with a few step sizes the best match
+// counts, since a step may cross a kink. Throws what AppendBackward, Executor and ops throw.
 CheckGradientReport CheckGradient(const ProgramDesc& program,
                                   const CheckGradientOptions& options = {});
 

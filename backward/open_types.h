@@ -1,6 +1,6 @@
 #pragma once
-// Open types: variables that a program declares without element type or shape (files may: an unknown
-// kind, no tensor description, no dims), and what shape rules say of them.
+// Open types: variables that a program declares without element type or shape (files may: an
+// unknown kind, no tensor description, no dims), and what shape rules say of them.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>

@@ -1,8 +1,8 @@
 
+#include <limits>
+
 #include "../../op_test.h"
 #include "../inferred_shape.h"
-
-#include <limits>
 
 namespace coracle {
 namespace {
