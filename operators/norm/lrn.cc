@@ -107,13 +107,14 @@ KernelOf<T> LrnGrad(const PrepareContext& ctx) {
     const T *in = ws.Data<const T>(x), *o = ws.Data<const T>(out), *m = ws.Data<const T>(mid);
     const T *g = ws.Data<const T>(dout), *h = dmid ? ws.Data<const T>(dmid) : nullptr;
     T* to = ws.Data<T>(dx);
+    // A gradient of 0 stays 0 where Out is not finite (a negative MidOut).
     const auto share = [&](int64_t k) {
       const double through = static_cast<double>(g[k]) * static_cast<double>(o[k]);
       return (h ? static_cast<double>(h[k]) : 0) -
-             windows.beta * through / static_cast<double>(m[k]);
+             (g[k] == 0 ? 0 : windows.beta * through / static_cast<double>(m[k]));
     };
     windows.ForEach(share, [&](int64_t i, double sum) {
-      const auto own = static_cast<double>(g[i] * windows.power(m[i]));
+      const double own = g[i] == 0 ? 0 : static_cast<double>(g[i] * windows.power(m[i]));
       to[i] = static_cast<T>(own + 2 * windows.alpha * static_cast<double>(in[i]) * sum);
     });
   };

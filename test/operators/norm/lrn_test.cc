@@ -107,6 +107,21 @@ TEST(Lrn, Gradients) {
   }
 }
 
+// MidOut is negative, so that Out is no number; a loss of MidOut alone has a gradient all the same.
+TEST(Lrn, GradientOfMidOutAlone) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  OpTest("lrn_grad")
+      .Attr("n", 1)
+      .Attr("k", -1.f)
+      .Attr("alpha", 0.25f)
+      .Input("X", {1, 1, 1, 2}, {1, -1})
+      .Input("Out", {1, 1, 1, 2}, {nan, nan})
+      .Input("MidOut", {1, 1, 1, 2}, {-0.75, -0.75})
+      .Input("Out@GRAD", {1, 1, 1, 2}, {0, 0})
+      .Input("MidOut@GRAD", {1, 1, 1, 2}, {1, 2})
+      .Expect("X@GRAD", {1, 1, 1, 2}, {0.5, -1});
+}
+
 TEST(Lrn, Constraints) {
   OpTest("lrn").RandomInput("X", {2, 2}).ExpectError("lrn.C1");
   for (const int n : {0, -1, 4})
