@@ -5,6 +5,7 @@
 #include <coracle/operators/conv/pool.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -81,10 +82,15 @@ void SppGradient(GradientContext& g) {
     throw Error(ErrorCode::kUnimplemented,
                 "spp: the gradient needs the channels, height and width of X when the program is "
                 "built");
+  const int32_t levels = g.Attr<int32_t>("pyramid_height");
+  if (levels < 1 || levels > kHighest) {  // in a program that nobody has verified
+    ThrowInvalid(fmt::format("spp: pyramid_height must lie in [1, {}], got {}", kHighest, levels),
+                 "  " + Locate(g.op()));
+  }
   const std::string dout = g.OutputGrad("Out");
   std::vector<Variable> terms;
   int64_t begin = 0;
-  for (int level = 0; level < g.Attr<int32_t>("pyramid_height"); ++level) {
+  for (int level = 0; level < levels; ++level) {
     const WindowAxis h = BinsOf(level, x[2]), w = BinsOf(level, x[3]);
     const auto ints = [](std::initializer_list<int64_t> values) {
       return std::vector<int32_t>(values.begin(), values.end());

@@ -1,3 +1,5 @@
+#include <coracle/backward/backward.h>
+
 #include <algorithm>
 
 #include "../../op_test.h"
@@ -35,6 +37,18 @@ TEST(Spp, Gradients) {
   for (const char* type : {"max", "avg"}) {
     Spp(3, type).Input("X", {2, 2, 3, 5}, values).CheckGradient({"X"}).CheckHigherGradients();
     Spp(1, type).Input("X", {2, 2, 3, 5}, values).CheckGradient({"X"});
+  }
+}
+
+TEST(Spp, GradientInAProgramThatNobodyHasVerified) {
+  for (const int32_t height : {0, -1, 16}) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    for (const char* name : {"x", "y"}) root.Var(name).SetShape({1, 1, 4, 4});
+    root.Var("loss").SetShape({1});
+    root.AppendOp("spp", {{"X", {"x"}}}, {{"Out", {"y"}}}, {{"pyramid_height", height}});
+    root.AppendOp("mean", {{"X", {"y"}}}, {{"Out", {"loss"}}});
+    EXPECT_THROW(AppendBackward(Variable::Of(root, "loss"), {.parameter_list = {"x"}}), Error);
   }
 }
 
