@@ -8,9 +8,10 @@ namespace {
 
 // `small` with 1s around, at dims [axis, axis + rank) of rank `rank`.
 std::optional<Shape> Spread(const Shape& small, int axis, int rank) {
+  if (axis < 0 || axis > rank) return std::nullopt;  // first: the attr may be any number
   int kept = small.rank();
   while (kept > 0 && axis + kept > rank && small[kept - 1] == 1) --kept;
-  if (axis < 0 || axis + kept > rank) return std::nullopt;
+  if (axis + kept > rank) return std::nullopt;
   Shape spread;
   for (int i = 0; i < rank; ++i) {
     spread.Append(i >= axis && i < axis + kept ? small[i - axis] : 1);

@@ -1,3 +1,4 @@
+#include <coracle/backward/backward.h>
 #include <coracle/framework/op/infer_context.h>
 
 #include <cmath>
@@ -193,6 +194,19 @@ TEST(Elementwise, Constraints) {
     OpTest(type).RandomInput("X", {2, 3}).RandomInput("Y", {2}).ExpectError(type + ".C3");
     OpTest(type).RandomInput("X", {2}).IntInput("Y", {2}, {1, 2}).ExpectError(type + ".C4");
   }
+}
+
+TEST(Elementwise, GradientInAProgramThatNobodyHasVerified) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  root.Var("x").SetShape({2, 3});
+  root.Var("y").SetShape({3, 1});
+  root.Var("sum").SetShape({2, 3});
+  root.Var("loss").SetShape({1});
+  root.AppendOp("elementwise_add", {{"X", {"x"}}, {"Y", {"y"}}}, {{"Out", {"sum"}}},
+                {{"axis", std::numeric_limits<int32_t>::max()}});
+  root.AppendOp("mean", {{"X", {"sum"}}}, {{"Out", {"loss"}}});
+  EXPECT_THROW(AppendBackward(Variable::Of(root, "loss"), {.parameter_list = {"y"}}), Error);
 }
 
 }  // namespace coracle
