@@ -9,6 +9,8 @@ namespace {
 template <class F>
 void ForEachLackingPair(const OpSpec& spec, const OpDesc& op, const F& f) {
   if (spec.keeps_outputs.empty()) return;
+  if (!spec.keeps_attr.empty() && op.GetAttr<bool>(spec.keeps_attr, false) != spec.keeps_value)
+    return;
   for (const auto& [in, out] : spec.inplace) {
     const auto& kept = spec.keeps_outputs;
     const bool keeps = std::find(kept.begin(), kept.end(), out) != kept.end();

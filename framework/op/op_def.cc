@@ -113,12 +113,14 @@ OpDef& OpDef::ForbidGradient(std::string_view reason) {
   return *this;
 }
 
-OpDef& OpDef::KeepsOutputs(const NameList& output_slots) {
+OpDef& OpDef::KeepsOutputs(const NameList& output_slots, std::string_view attr, bool value) {
   for (const std::string& name : output_slots) {
     if (!spec_.FindOutput(name))
       throw InternalError(fmt::format("{}: KeepsOutputs names no output {}", spec_.type, name));
   }
   spec_.keeps_outputs = output_slots;
+  spec_.keeps_attr = attr;
+  spec_.keeps_value = value;
   return *this;
 }
 

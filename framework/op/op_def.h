@@ -121,8 +121,8 @@ class OpDef {
   // that runs zero times, one element of an array), so that this value is an input too. Its
   // gradient goes to GradientContext::KeptGrad, unless the variable is in an input slot. Where
   // Inplace pairs the output with an input slot that the op leaves empty, the previous value is
-  // bound to that slot.
-  OpDef& KeepsOutputs(const NameList& output_slots);
+  // bound to that slot. With `attr` it is bound only where that bool attr of the op is `value`.
+  OpDef& KeepsOutputs(const NameList& output_slots, std::string_view attr = "", bool value = true);
 
   // One plain loop for each of the element types Ts, as instances of a function template:
   // .Reference(ClipReference<float>, ClipReference<double>). The kernel is selected by the element

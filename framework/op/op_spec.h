@@ -189,6 +189,8 @@ struct OpSpec {
   // Traits, explained at OpDef's methods of the same names.
   SlotPairs inplace, alias;
   std::vector<std::string> keeps_outputs;
+  std::string keeps_attr;  // "" when the previous value may always be read
+  bool keeps_value = true;
   std::string lod_slot;     // "": the first input
   std::string lod_axis;     // "" when there is none
   std::string layout_attr;  // "" when there is none

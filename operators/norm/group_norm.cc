@@ -247,11 +247,7 @@ class GroupRows {
     for (int axis = 2; axis < g_.In("X").shape().rank(); ++axis) dims.push_back(axis);
     return Sum(a, dims);
   }
-  void Set(const char* slot, const std::vector<Variable>& terms) const {
-    if (terms.empty() || !g_.HasInput(slot)) return;
-    const Variable sum = terms.size() > 1 ? AddAll(terms) : terms.front();
-    g_.Set(slot, Cast(sum, g_.In(slot).dtype()));
-  }
+  void Set(const char* slot, const std::vector<Variable>& terms) const { SetSum(g_, slot, terms); }
 
  private:
   GradientContext& g_;

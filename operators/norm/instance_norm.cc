@@ -313,11 +313,7 @@ class Formula {
   }
 
   // The sum of the terms, if any, in the slot's dtype.
-  void Set(const char* slot, const std::vector<Variable>& terms) const {
-    if (terms.empty() || !g_.HasInput(slot)) return;
-    const Variable sum = terms.size() > 1 ? AddAll(terms) : terms.front();
-    g_.Set(slot, Cast(sum, g_.In(slot).dtype()));
-  }
+  void Set(const char* slot, const std::vector<Variable>& terms) const { SetSum(g_, slot, terms); }
 
  private:
   GradientContext& g_;

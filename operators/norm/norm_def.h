@@ -1,15 +1,18 @@
 #pragma once
 // What the norms share beside the loops of norm.h: rules, declarations, slots of gradients.
 
+#include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/norm/norm.h>
+#include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace coracle {
 
@@ -35,6 +38,13 @@ inline void RequireNormVector(const InferContext& ctx, std::string_view id, cons
               "length", length);
   RequireNormDType(ctx, slot);
 }
+// Sets the gradient of an input to the sum of the terms, if any, in the input's dtype.
+inline void SetSum(GradientContext& g, const char* slot, const std::vector<Variable>& terms) {
+  if (terms.empty() || !g.HasInput(slot)) return;
+  const Variable sum = terms.size() > 1 ? AddAll(terms) : terms.front();
+  g.Set(slot, Cast(sum, g.In(slot).dtype()));
+}
+
 // Requires the slot, where it is there, to have X's shape, and by C3 its dtype.
 inline void RequireLikeX(const InferContext& ctx, std::string_view id, const char* slot) {
   if (!ctx.HasInput(slot)) return;

@@ -82,7 +82,7 @@ void RegisterChannelWiseQuantize(OpRegistry& ops) {
                              "holds: Paddle has no such slot")
               .Attr<bool>("is_test", false, "take the scales from InScale")
               .Inplace("InScale", "OutScale")
-              .KeepsOutputs({"OutScale"})
+              .KeepsOutputs({"OutScale"}, "is_test")
               .NoGradient("the type that takes the integers back at once has one")
               .Reference(ChannelWise<false, float>, ChannelWise<false, double>));
   ops.Add(ChannelDef("fake_channel_wise_quantize_dequantize_abs_max", "Out = that integer s / Q.")

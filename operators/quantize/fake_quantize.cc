@@ -260,7 +260,7 @@ void AddMovingAverage(OpRegistry& ops) {
           .Output("OutScale", "the scale [1]")
           .Inplace("X", "Out")
           .Inplace("InScale", "OutScale")
-          .KeepsOutputs({"OutScale"})
+          .KeepsOutputs({"OutScale"}, "is_test")
           .NoGradientTo({"InScale"})
           .Apply(DeclareMovingAverage)
           .Gradient(StraightThrough)
@@ -288,7 +288,7 @@ void AddRange(OpRegistry& ops) {
               .Attr<bool>("is_test", false, "leave the state as it is")
               .Inplace("InScale", "OutScale")
               .Inplace("InScales", "OutScales")
-              .KeepsOutputs({"OutScales"})
+              .KeepsOutputs({"OutScales"}, "is_test", false)
               .Infer(InferRange)
               .Reference(FakeQuantize<RangeAbsMax, false, float>,
                          FakeQuantize<RangeAbsMax, false, double>));
