@@ -1,0 +1,116 @@
+// Persistable variables that a sub-block gives another shape or value.
+#include "control_flow_net.h"
+
+namespace coracle {
+namespace {
+
+// A variable that outlives the runs, and one bool that decides.
+struct Kept : Net {
+  Variable on = net.Data("on", {1}, DType::kBool);
+  Variable Keep(const std::string& name, const Shape& shape, DType dtype = DType::kFloat32) {
+    VarDesc& var = main.Root().Var(name);
+    var.SetMeta({VarType::kLoDTensor, dtype, shape, 0});
+    var.SetPersistable(true);
+    return net.Var(name);
+  }
+};
+
+// What reads the variable after the block finds the new tensor, though the frame around held the
+// address of the old one.
+TEST(If, PersistablesChangeTheirShape) {
+  Kept t;
+  Variable x = t.net.Data("x", {-1, 1}), p = t.Keep("p", {-1, 1});
+  Variable before = t.net.Scale(p, {.scale = 2.0f});
+  If(t.net, t.on, [&] { Assign(t.net, x, p); });
+  Variable after = t.net.Scale(p, {.scale = 3.0f});
+  auto run = t.Prepare({"x", "on"}, {before.name(), after.name(), "p"});
+  Scope scope;
+  for (int again = 0; again < 2; ++again) {
+    for (const int64_t rows : {5, 1, 3, 1000}) {
+      for (const bool on : {true, false}) {
+        scope.Set("p", Tensor::Full<float>({3, 1}, 1));
+        const auto& out =
+            run.Run(scope, {Tensor::Full<float>({rows, 1}, 7), Tensor::Full<bool>({1}, on)});
+        const Tensor now = on ? Tensor::Full<float>({rows, 1}, 7) : Tensor::Full<float>({3, 1}, 1);
+        EXPECT_TRUE(BitEqual(out[0], Tensor::Full<float>({3, 1}, 2)));
+        EXPECT_TRUE(BitEqual(out[1], Tensor::Full<float>(now.shape(), on ? 21 : 3)));
+        EXPECT_TRUE(BitEqual(out[2], now));
+        EXPECT_TRUE(BitEqual(scope.Get("p"), now));
+      }
+    }
+  }
+}
+
+// The blocks around a block that writes it all see the change.
+TEST(If, PersistablesChangeTheirShapeInsideALoop) {
+  Kept t;
+  Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {-1, 1});
+  Variable p = t.Keep("p", {-1, 1});
+  Variable total = FillConstant(t.net, {1}, DType::kFloat32, 0);
+  const auto add = [&] {
+    Assign(t.net, t.net.Add(total, t.net.ReduceSum(p, {.dim = {0}})), total);
+  };
+  add();
+  t.For(n, [&](Variable i) {
+    add();
+    If(t.net, t.Less(i, t.Int(1)), [&] { If(t.net, t.on, [&] { Assign(t.net, x, p); }); });
+    add();
+  });
+  add();
+  auto run = t.Prepare({"n", "x", "on"}, {total.name()});
+  Scope scope;
+  for (int again = 0; again < 2; ++again) {
+    for (const int64_t rows : {5, 1}) {
+      scope.Set("p", Tensor::Full<float>({3, 1}, 1));
+      const auto& out = run.Run(
+          scope, {OneInt(2), Tensor::Full<float>({rows, 1}, 2), Tensor::Full<bool>({1}, true)});
+      const float sum = 2.0f * static_cast<float>(rows);
+      EXPECT_EQ(out[0].Item<float>(), 3 + 3 + sum + sum + sum + sum);
+    }
+  }
+}
+
+// A shape that was known from the variable's value is not known after the block.
+TEST(If, PersistablesThatAreShapes) {
+  Kept t;
+  Variable n = t.net.Data("n", {1}, DType::kInt64), p = t.Keep("p", {1}, DType::kInt64);
+  const auto filled = [&] {
+    return t.net.Make("fill_constant", {{"ShapeTensor", {p.name()}}},
+                      {{"value", 2.0f}, {"dtype", static_cast<int32_t>(DType::kFloat32)}});
+  };
+  Variable before = filled();
+  If(t.net, t.on, [&] { Assign(t.net, n, p); });
+  Variable after = filled();
+  auto run = t.Prepare({"n", "on"}, {before.name(), after.name()});
+  Scope scope;
+  for (int again = 0; again < 2; ++again) {
+    for (const bool on : {true, false}) {
+      scope.Set("p", OneInt(3));
+      const auto& out = run.Run(scope, {OneInt(5), Tensor::Full<bool>({1}, on)});
+      EXPECT_TRUE(BitEqual(out[0], Tensor::Full<float>({3}, 2)));
+      EXPECT_TRUE(BitEqual(out[1], Tensor::Full<float>({on ? 5 : 3}, 2)));
+    }
+  }
+}
+
+// The op that runs the block reads the variable between the rounds.
+TEST(While, AConditionInTheScopeKeepsItsType) {
+  Kept t;
+  Variable go = t.Keep("go", {-1, 1}, DType::kBool);
+  Variable x = t.net.Data("x", {-1, 1}, DType::kBool);
+  While(t.net, go, [&] { Assign(t.net, x, go); });
+  auto run = t.Prepare({"x"}, {"go"});
+  Scope scope;
+  for (int again = 0; again < 2; ++again) {
+    scope.Set("go", Tensor::Full<bool>({1, 1}, true));
+    EXPECT_FALSE(run.Run(scope, {Tensor::Full<bool>({1, 1}, false)})[0].Item<bool>());
+    scope.Set("go", Tensor::Full<bool>({1, 1}, true));
+    const std::string error = ErrorOf([&] { run.Run(scope, {Tensor::Full<bool>({2, 1}, false)}); });
+    EXPECT_EQ(error,
+              "the persistable var 'go' would change from bool[1, 1] to bool[2, 1] while an op "
+              "runs that uses it");
+  }
+}
+
+}  // namespace
+}  // namespace coracle
