@@ -66,10 +66,10 @@ void TransposeTile(const T* from, int64_t from_stride, T* to, int64_t to_stride,
     const auto block = [&](int64_t r, int64_t c) {
       Transpose4x4(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
     };
-    // Lines of the target are written whole where its rows are the nearer ones, or so far apart by
-    // a power of two that their lines displace each other in the cache; else those of the source
-    // are read whole.
-    if (to_stride < from_stride || to_stride % 512 == 0) {
+    // Lines of the target are written whole where its rows are the nearer ones, or else those of
+    // the source are read whole: rows that are a multiple of 2 KB apart displace each other in the
+    // cache.
+    if ((to_stride < from_stride && from_stride % 512 != 0) || to_stride % 512 == 0) {
       for (int64_t c = 0; c < whole_columns; c += 4) {
         for (int64_t r = 0; r < done_rows; r += 4) block(r, c);
       }
