@@ -264,6 +264,18 @@ TEST(QuantizeSteps, ScalesInTest) {
   }
 }
 
+// In training they do not read that variable, so that the scope need not hold it yet.
+TEST(QuantizeSteps, FirstStepOfTraining) {
+  for (const auto& [type, scales] :
+       {std::pair{"moving_average_abs_max_scale", Floats{2}},
+        std::pair{"fake_channel_wise_quantize_abs_max", Floats{1, 2}}}) {
+    Steps steps(type, {{"is_test", false}}, {}, {{"OutScale", {"s"}}});
+    steps.program.Root().Var("s").SetShape({static_cast<int64_t>(scales.size())});
+    steps.Run({1, -2});
+    EXPECT_EQ(steps.Held("s"), scales) << type;
+  }
+}
+
 // The gradient passes what was rounded straight through, so differences do not see it.
 TEST(StraightThrough, Gradients) {
   for (const std::string type :
