@@ -28,7 +28,7 @@ struct RowData {
   const char* reads;  // by the gradient: the forward "Out" or "X"
   std::span<const AttrRow> attrs;
   float first_param;
-  bool factor_slot, has_curvature;
+  bool factor_slot, has_curvature, complex;
   OpPrecision precision;
   std::optional<simd::Unary> simd, simd_with_flag;
   const char *flag, *flag_doc;  // the attr that chooses F::WithFlag, if any
@@ -50,6 +50,7 @@ RowData DataOf() {
           .first_param = F::kFirstParam,
           .factor_slot = F::kFactorSlot,
           .has_curvature = F::kHasCurvature,
+          .complex = F::kComplex,
           .precision = F::kPrecision,
           .simd = F::kSimd,
           .simd_with_flag = with_flag,
@@ -261,7 +262,11 @@ void GradGradient(GradientContext& g, const RowData& row) {
   }
   g.Append(type + "_grad", WithFactor(g, {{row.reads, {v}}, {"Out@GRAD", {ddx}}}),
            {{"X@GRAD", {g.InputGrad("Out@GRAD")}}}, AttrsOf(g, row));
-  if (!row.has_curvature) return;
+  if (!row.has_curvature) {
+    // Declared for complex X, whose second derivative is not zero.
+    if (row.complex && g.NeedsInputGrad(row.reads)) g.Set(row.reads, ZerosLike(g.In(row.reads)));
+    return;
+  }
   g.Append(type + "_grad_grad",
            WithFactor(g, {{row.reads, {v}}, {"DOut", {g.Input("Out@GRAD")}}, {"DDX", {ddx}}}),
            {{"DV", {g.InputGrad(row.reads)}}}, AttrsOf(g, row));
@@ -310,7 +315,7 @@ OpDef DeclareGrad(const RowData& row) {
       .Gradient([row](GradientContext& g) { GradGradient(g, row); });
   if (row.simd) def.Fast([row](const PrepareContext& ctx) { return GradFast(ctx, row); });
   DeclareAttrs(def, row);
-  if (!row.has_curvature) def.NoGradientTo({row.reads});
+  if (!row.has_curvature && !row.complex) def.NoGradientTo({row.reads});
   return def;
 }
 

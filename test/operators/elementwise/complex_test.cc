@@ -251,6 +251,21 @@ TEST(Complex, AbsoluteValues) {
   EXPECT_TRUE(BitEqual(std::get<Tensor>(f.values.at(grad)), Tensor::Of<double>({2}, {0, -1})));
 }
 
+// A program from elsewhere may hold abs_grad with an X that is the only way to a parameter.
+TEST(Complex, SecondDerivativesOfAbsAreRefused) {
+  Formula f;
+  const Variable x = f.Input("x", {2}), d = f.Real("d", {2}, false);
+  const Variable dx =
+      f.writer.Make("abs_grad", {{"X", {x.name()}}, {"Out@GRAD", {d.name()}}}, {}, "X@GRAD");
+  const Variable loss = Sum(f.Unary("real", dx));
+  try {
+    Gradients({loss}, {f.writer.Var("xr")});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnimplemented) << error.what();
+  }
+}
+
 TEST(Complex, Products) {
   ForBoth([](DType dtype) {
     const Tensor x = Complexes({2, 2}, {{1, 1}, {2, 0}, {0, 1}, {0, 0}}, dtype);
