@@ -24,7 +24,7 @@ std::string ErrorOf(F&& f) {
   return "no error";
 }
 
-struct Net {
+struct LoopNet {
   ProgramDesc main, startup;
   Builder net{main, startup};
 

@@ -20,7 +20,7 @@ std::vector<float> ValuesOf(const Tensor& t) {
 }
 
 TEST(While, CountsAndCarries) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {2});
   Variable sum = t.net.Scale(x, {.scale = 0.0f});
   t.For(n, [&](Variable) { Assign(t.net, t.net.Add(sum, x), sum); });
@@ -34,7 +34,7 @@ TEST(While, CountsAndCarries) {
 }
 
 TEST(While, OnePlanServesAllCounts) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {2});
   Variable sum = t.net.Scale(x, {.scale = 0.0f});
   t.For(n, [&](Variable) { Assign(t.net, t.net.Add(sum, x), sum); });
@@ -48,7 +48,7 @@ TEST(While, OnePlanServesAllCounts) {
 
 // The carried variable grows: each iteration has a shape of its own.
 TEST(While, CarriedVariableChangesShape) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {1, 2});
   Variable all = t.net.Scale(x, {.scale = 1.0f});
   t.For(n, [&](Variable) { Assign(t.net, t.net.Concat({all, x}), all); });
@@ -62,7 +62,7 @@ TEST(While, CarriedVariableChangesShape) {
 }
 
 TEST(While, Arrays) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {2});
   Variable array = CreateArray(t.net, DType::kFloat32), zero = t.Int(0);
   ArrayWrite(t.net, x, zero, array);
@@ -82,7 +82,7 @@ TEST(While, Arrays) {
 }
 
 TEST(While, ArrayElementsOfDifferentShapes) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {1, 2});
   Variable array = CreateArray(t.net, DType::kFloat32);
   Variable all = t.net.Scale(x, {.scale = 1.0f});
@@ -100,7 +100,7 @@ TEST(While, ArrayElementsOfDifferentShapes) {
 }
 
 TEST(While, NestedThreeDeep) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {1});
   Variable sum = t.net.Scale(x, {.scale = 0.0f});
   t.For(n, [&](Variable i) {
@@ -113,7 +113,7 @@ TEST(While, NestedThreeDeep) {
 
 // A variable and an array of the body begin each iteration without value.
 TEST(While, InnerVariablesAreMadeAfresh) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64);
   Variable lengths = t.Int(0);
   t.For(n, [&](Variable i) {
@@ -126,7 +126,7 @@ TEST(While, InnerVariablesAreMadeAfresh) {
 }
 
 TEST(While, ShapesThatDependOnTheIterationsValues) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64);
   Variable zero = t.Int(0), one = t.Int(1), total = t.Int(0);
   t.For(n, [&](Variable i) {
@@ -140,7 +140,7 @@ TEST(While, ShapesThatDependOnTheIterationsValues) {
 }
 
 TEST(While, PersistablesAreUpdatedInTheScope) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64);
   VarDesc& kept = t.main.Root().Var("kept");
   kept.SetShape({1});
@@ -155,7 +155,7 @@ TEST(While, PersistablesAreUpdatedInTheScope) {
 }
 
 TEST(While, RandomOpsDrawAnewInEachIteration) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64);
   Variable array = CreateArray(t.net, DType::kFloat32);
   t.For(n, [&](Variable i) {
@@ -174,7 +174,7 @@ TEST(While, RandomOpsDrawAnewInEachIteration) {
 
 // The second of two loops is planned before or after what the first one holds.
 TEST(While, RandomOpsDrawTheSameWhateverRanBefore) {
-  Net t;
+  LoopNet t;
   Variable m = t.net.Data("m", {1}, DType::kInt64), n = t.net.Data("n", {1}, DType::kInt64);
   const auto draw = [&](const Variable& sum) {
     Variable noise =
@@ -197,7 +197,7 @@ TEST(While, RandomOpsDrawTheSameWhateverRanBefore) {
 }
 
 TEST(While, Limits) {
-  Net t;
+  LoopNet t;
   Variable x = t.net.Data("x", {1000});
   Variable always = t.Less(t.Int(0), t.Int(1)), i = t.Int(0);
   Variable array = CreateArray(t.net, DType::kFloat32);
@@ -217,7 +217,7 @@ TEST(While, Limits) {
 }
 
 TEST(While, AnEndlessLoopIsEnded) {
-  Net t;
+  LoopNet t;
   Variable always = t.Less(t.Int(0), t.Int(1)), i = t.Int(0);
   While(t.net, always, [&] {
     Increment(t.net, i);
@@ -241,7 +241,7 @@ TEST(While, AnEndlessLoopIsEnded) {
 
 // What the profile says of each op does not overlap: an op's time has none of its sub-block's ops.
 TEST(While, ProfileCountsTheOpsOfABlockOnce) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {1000, 1000});
   Variable sum = t.net.Scale(x, {.scale = 0.0f});
   t.For(n, [&](Variable) {
@@ -270,15 +270,15 @@ TEST(While, ProfileCountsTheOpsOfABlockOnce) {
 }
 
 TEST(While, ClearErrors) {
-  Net t;
+  LoopNet t;
   Variable x = t.net.Data("x", {2});
   EXPECT_EQ(ErrorOf([&] { While(t.net, x, [] {}); }).substr(0, 36),
             "while: condition must hold one bool,");
-  Net u;
+  LoopNet u;
   Variable condition = u.Less(u.Int(0), u.Int(1));
   EXPECT_NE(ErrorOf([&] { While(u.net, condition, [] {}); }).find("never writes its condition"),
             std::string::npos);
-  Net v;
+  LoopNet v;
   Variable array = CreateArray(v.net, DType::kFloat32), one = v.Int(1);
   Variable y = v.net.Data("y", {2});
   ArrayWrite(v.net, y, one, array);
@@ -302,7 +302,7 @@ TEST(While, ConditionOfAnotherType) {
 }
 
 TEST(Cond, RunsOneBranch) {
-  Net t;
+  LoopNet t;
   Variable p = t.net.Data("p", {1}, DType::kBool), x = t.net.Data("x", {2});
   Variable y = Cond(
       t.net, p, [&] { return std::vector{t.net.Scale(x, {.scale = 2.0f})}; },
@@ -317,7 +317,7 @@ TEST(Cond, RunsOneBranch) {
 }
 
 TEST(Cond, BranchesOfDifferentShapes) {
-  Net t;
+  LoopNet t;
   Variable p = t.net.Data("p", {1}, DType::kBool), x = t.net.Data("x", {1, 2});
   Variable y = Cond(
       t.net, p,
@@ -336,7 +336,7 @@ TEST(Cond, BranchesOfDifferentShapes) {
 }
 
 TEST(Cond, WithoutAValue) {
-  Net t;
+  LoopNet t;
   Variable p = t.net.Data("p", {1}, DType::kBool), x = t.net.Data("x", {2});
   VarDesc& y = t.main.Root().Var("y");
   y.SetShape({2});
@@ -355,7 +355,7 @@ TEST(Cond, WithoutAValue) {
 }
 
 TEST(Switch, FirstThatHolds) {
-  Net t;
+  LoopNet t;
   Variable x = t.net.Data("x", {1});
   Variable y = FillConstant(t.net, {1}, DType::kFloat32, 0);
   auto set = [&](double value) {
@@ -373,7 +373,7 @@ TEST(Switch, FirstThatHolds) {
 
 TEST(StaticRnn, SumsOverSteps) {
   for (bool reverse : {false, true}) {
-    Net t;
+    LoopNet t;
     Variable x = t.net.Data("x", {-1, 2}), h0 = t.net.Data("h0", {2});
     StaticRnn rnn(t.net, {.reverse = reverse});
     rnn.Step([&] {
@@ -393,7 +393,7 @@ TEST(StaticRnn, SumsOverSteps) {
 }
 
 TEST(StaticRnn, MaskByLength) {
-  Net t;
+  LoopNet t;
   Variable x = t.net.Data("x", {-1, 2, 1}), h0 = t.net.Data("h0", {2, 1});
   Variable lengths = t.net.Data("lengths", {2}, DType::kInt64);
   StaticRnn rnn(t.net, {.lengths = lengths});
@@ -412,7 +412,7 @@ TEST(StaticRnn, MaskByLength) {
 
 // Sequences of lengths 2, 3, 1 as a LoD tensor, step by step, sorted by length.
 TEST(Lod, RankTableAndArrays) {
-  Net t;
+  LoopNet t;
   Variable x = t.net.Data("x", {-1, 1});
   Variable copy = t.net.Scale(x, {.scale = 1.0f});  // the LoD passes through
   VarDesc& table = t.main.Root().Var("table");
@@ -445,7 +445,7 @@ TEST(Lod, RankTableAndArrays) {
 }
 
 TEST(While, TwoThreadsWithOneCompiledProgram) {
-  Net t;
+  LoopNet t;
   Variable n = t.net.Data("n", {1}, DType::kInt64), x = t.net.Data("x", {1, 2});
   Variable all = t.net.Scale(x, {.scale = 1.0f});
   Variable array = CreateArray(t.net, DType::kFloat32);

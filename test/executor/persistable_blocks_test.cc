@@ -5,7 +5,7 @@ namespace coracle {
 namespace {
 
 // A variable that outlives the runs, and one bool that decides.
-struct Kept : Net {
+struct Kept : LoopNet {
   Variable on = net.Data("on", {1}, DType::kBool);
   Variable Keep(const std::string& name, const Shape& shape, DType dtype = DType::kFloat32) {
     VarDesc& var = main.Root().Var(name);
