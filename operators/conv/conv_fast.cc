@@ -1,5 +1,6 @@
 #include <coracle/operators/conv/conv_onednn.h>
 #include <coracle/operators/conv/conv_window.h>
+#include <coracle/operators/conv/winograd.h>
 
 namespace coracle {
 namespace {
@@ -14,6 +15,7 @@ bool HasFast(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::k
 
 Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args) {
+  if (Kernel fewer = ConvForwardWinograd(ctx, g, args)) return fewer;
   if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
   if (args.input.dtype == DType::kFloat32 && ConvWindowPays(g, true))
     return ConvForwardWindow(ctx, g, args);
@@ -22,6 +24,7 @@ Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
 
 Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                         const ConvBackwardArgs& args) {
+  if (Kernel fewer = ConvBackwardWinograd(ctx, g, args)) return fewer;
   if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
   if (args.input.dtype == DType::kFloat32 && ConvWindowPays(g, false))
     return ConvBackwardWindow(ctx, g, args);
