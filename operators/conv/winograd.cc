@@ -218,7 +218,7 @@ PackedLayout LayoutOf(const Convolution& c) {
   return layout;
 }
 
-// Floats of scratch memory for each part, and a run of all parts.
+// Calls f(part) for each, from several threads.
 template <class Work, class F>
 void ForParts(const Work& work, F&& f) {
   ParallelFor(work.Parts(), 1, [&](int64_t begin, int64_t end) {

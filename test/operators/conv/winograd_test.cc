@@ -1,6 +1,8 @@
 // Winograd's convolutions against sums in double.
 #include <coracle/operators/conv/winograd_conv.h>
 
+#include <cstring>
+#include <limits>
 #include <random>
 
 #include "../../op_test.h"
@@ -210,9 +212,6 @@ TEST(Winograd, Error) {
           ErrorOf(OutputsOf(data, sums.dout, sums.filter, false, sums.dinput.size()), sums.dinput),
           ErrorOf(GradientOf(filter, sums), sums.dfilter)};
       for (const double error : errors) EXPECT_LE(error, bound);
-      if (std::getenv("CORACLE_PRINT_ERRORS"))
-        std::printf("%s m %d: %.1e %.1e %.1e\n", c.Name().c_str(), m, errors[0], errors[1],
-                    errors[2]);
     }
   }
 }
@@ -319,6 +318,22 @@ TEST(Winograd, OfTheOp) {
       const Tensor once = test.Output("Output"), twice = test.Output("Output");
       EXPECT_EQ(std::memcmp(once.raw(), twice.raw(), once.nbytes()), 0);
     }
+  }
+}
+
+TEST(Winograd, FusedActivation) {
+  if (!DefaultOps().Get("conv2d").FindAttr("fuse_activation")) GTEST_SKIP();
+  for (const char* activation : {"", "relu", "leaky_relu", "hard_swish", "sigmoid"}) {
+    SCOPED_TRACE(activation);
+    OpTest test("conv2d");
+    test.Attr("paddings", std::vector<int32_t>{1, 1}).Attr("data_format", std::string("NHWC"));
+    test.Attr("fuse_activation", std::string(activation)).Attr("fuse_alpha", 0.1f);
+    test.RandomInput("Input", {1, 14, 14, 64}).RandomInput("Filter", {80, 64, 3, 3});
+    test.RandomInput("Bias", {80}).RandomInput("ResidualData", {1, 14, 14, 80});
+    const Tensor fast = test.Output("Output");
+    const Tensor reference = test.Output("Output", KernelMode::kReference);
+    for (int64_t i = 0; i < fast.numel(); ++i)
+      ASSERT_NEAR(fast.data<float>()[i], reference.data<float>()[i], 1e-4);
   }
 }
 
