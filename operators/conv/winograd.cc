@@ -87,9 +87,12 @@ double Cost(const FilterGradient& work) {
          FilterCost(work, s, work.FinishesPanels());
 }
 
-// Of a direct convolution, with `reorders` of the filter.
-double DirectCost(const ConvGeometry& g, int64_t threads, int reorders) {
-  const double elements = 9 * Of(g.in_channels) * Of(g.out_channels);
+// Of a direct convolution, with `reorders` of the filter. Its vectors hold columns, or, where these
+// are few, rows of the kernel.
+double DirectCost(const ConvGeometry& g, const FilterMatrix& filter, int64_t threads,
+                  int reorders) {
+  const double columns = filter.columns < kChunk ? Of(filter.columns) : Padded(filter.columns);
+  const double elements = 9 * Of(filter.rows) * columns;
   return Products(elements, Of(g.batch * g.OutPixels()) / Of(threads)) +
          elements * kReorder * reorders;
 }
@@ -154,11 +157,11 @@ FilterGradient FilterGradientOf(const ConvGeometry& g, int m) {
 // The tiles and parts that cost least; m is 0 where a direct kernel costs less.
 template <class Make, class CostOf>
 auto Best(const ConvGeometry& g, int reorders, Make&& make, CostOf&& cost) {
-  const double products = DirectCost(g, 1, 0);
-  const auto threads = static_cast<int64_t>(std::min<double>(NumThreads(), 1 + products / 300e3));
-  double least = 0.9 * DirectCost(g, threads, reorders);
   auto best = make(4);
   best.m = 0;
+  const double products = DirectCost(g, best.filter, 1, 0);
+  const auto threads = static_cast<int64_t>(std::min<double>(NumThreads(), 1 + products / 300e3));
+  double least = 0.9 * DirectCost(g, best.filter, threads, reorders);
   for (const int m : {2, 4}) {
     for (int64_t tile_parts = 1; tile_parts <= threads; ++tile_parts) {
       auto work = make(m);
