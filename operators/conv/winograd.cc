@@ -37,6 +37,7 @@ constexpr double kStream = 9, kCached = 2.5e5;
 // takes it in.
 constexpr double kByPart = 20, kBefore = 30, kMemory = 130, kHeld = 4e6;
 constexpr double kReorder = 25;  // an element of a filter that oneDNN brings into its layout
+constexpr double kWorth = 0.82;  // of a direct convolution, which takes less memory
 
 double Of(int64_t n) { return static_cast<double>(n); }
 
@@ -161,7 +162,7 @@ auto Best(const ConvGeometry& g, int reorders, Make&& make, CostOf&& cost) {
   best.m = 0;
   const double products = DirectCost(g, best.filter, 1, 0);
   const auto threads = static_cast<int64_t>(std::min<double>(NumThreads(), 1 + products / 300e3));
-  double least = 0.9 * DirectCost(g, best.filter, threads, reorders);
+  double least = kWorth * DirectCost(g, best.filter, threads, reorders);
   for (const int m : {2, 4}) {
     for (int64_t tile_parts = 1; tile_parts <= threads; ++tile_parts) {
       auto work = make(m);
