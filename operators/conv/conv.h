@@ -3,6 +3,7 @@
 // and conv3d.
 
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/conv/conv_activation.h>
 #include <coracle/operators/kernels/window.h>
 
 namespace coracle {
@@ -57,9 +58,11 @@ WindowSpec ConvWindow(const Context& ctx) {
 ConvGeometry ConvGeometryOf(const PrepareContext& ctx, const TensorArg& input,
                             const TensorArg& filter);
 
-// Arguments of the two kernels; those that convert to false are absent or unwanted.
+// Arguments of the two kernels; those that convert to false are absent or unwanted. The residual
+// has the output's shape, and may be the same memory.
 struct ConvForwardArgs {
   TensorArg input, filter, bias, residual, output;
+  ConvActivation activation = {};
 };
 struct ConvBackwardArgs {
   TensorArg input, filter, dout, dinput, dfilter, dbias;

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/conv.h>
+#include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
@@ -67,14 +68,26 @@ void RequireBias(const InferContext& ctx, int64_t out_channels) {
               "M", out_channels);
 }
 
+// The sum's shape. Dims of 1 stretch, since where a program's dims are not known the pass that
+// makes an elementwise_add a ResidualData cannot tell whether it does.
+Shape WithResidual(const InferContext& ctx, const Shape& sums) {
+  if (!ctx.HasInput("ResidualData")) return sums;
+  const Shape& residual = ctx.InputShape("ResidualData");
+  bool fits = residual.rank() == sums.rank();
+  Shape out = sums;
+  for (int i = 0; fits && i < sums.rank(); ++i) {
+    const int64_t a = sums[i], b = residual[i];
+    fits = a == 1 || b == 1 || InferContext::Matches(a, b);
+    out[i] = a == 1 ? b : b == 1 ? a : std::max(a, b);
+  }
+  ctx.Require("C10", fits, residual, sums);
+  return out;
+}
+
 void InferConv(InferContext& ctx) {
   const ConvShapes shapes = CheckConv(ctx);
   RequireBias(ctx, shapes.out_channels);
-  if (ctx.HasInput("ResidualData")) {
-    ctx.Require("C10", shapes.output.CompatibleWith(ctx.InputShape("ResidualData")),
-                ctx.InputShape("ResidualData"), shapes.output);
-  }
-  ctx.SetOutput("Output", ctx.InputDType("Input"), shapes.output);
+  ctx.SetOutput("Output", ctx.InputDType("Input"), WithResidual(ctx, shapes.output));
 }
 
 void InferConvGrad(InferContext& ctx) {
@@ -130,18 +143,56 @@ void ForPlane(const ConvGeometry& g, int64_t n, int64_t m, F&& f) {
   }
 }
 
+// The operands of a prepared convolution, and where its sums are stretched to Output's shape.
+struct Operands : ConvForwardArgs {
+  ConvGeometry g;
+  bool stretched = false;       // if the residual has another shape than the sums, they are
+  TensorArg stretched_to = {};  // the op's Output, and `output` is scratch memory;
+  TensorArg addend = {};        // the residual, and `residual` is absent
+
+  explicit Operands(const PrepareContext& ctx) {
+    input = ctx.Input("Input");
+    filter = ctx.Input("Filter");
+    bias = ctx.Input("Bias");
+    residual = ctx.Input("ResidualData");
+    output = ctx.Output("Output");
+    activation = ConvActivation(ctx);
+    g = ConvGeometryOf(ctx, input, filter);
+    if (!residual) return;
+    const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"), g.axes);
+    Shape sums = input.shape;
+    sums[layout.channel()] = g.out_channels;
+    for (int i = 0; i < g.axes; ++i) sums[layout.axis(i)] = g.axis(i).out;
+    stretched = sums != residual.shape;
+    if (!stretched) return;
+    stretched_to = output;
+    addend = std::exchange(residual, {});
+    output = ctx.Scratch(output.dtype, sums);
+  }
+
+  // What follows the kernel of the sums.
+  template <class T>
+  Kernel Stretch(Kernel sums, const ConvActivation& last) const {
+    if (!sums || !stretched) return sums;
+    const BroadcastNest nest = MakeBroadcastNest(output.shape, addend.shape, 0);
+    return [=, from = output, other = addend, to = stretched_to](Workspace& ws) {
+      sums(ws);
+      T* out = ws.Data<T>(to);
+      BroadcastLoop(nest, ws.Data<const T>(from), ws.Data<const T>(other), out,
+                    [](T a, T b) { return a + b; });
+      last.Apply(out, to.numel);
+    };
+  }
+};
+
 template <class T>
-KernelOf<T> ConvReference(const PrepareContext& ctx) {
-  const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
-  const TensorArg bias = ctx.Input("Bias"), residual = ctx.Input("ResidualData");
-  const TensorArg output = ctx.Output("Output");
-  const ConvGeometry g = ConvGeometryOf(ctx, input, filter);
+Kernel SumsReference(const ConvForwardArgs& args, const ConvGeometry& g) {
   return [=](Workspace& ws) {
-    const T* in = ws.Data<const T>(input);
-    const T* w = ws.Data<const T>(filter);
-    const T* b = bias ? ws.Data<const T>(bias) : nullptr;
-    const T* r = residual ? ws.Data<const T>(residual) : nullptr;
-    T* out = ws.Data<T>(output);
+    const T* in = ws.Data<const T>(args.input);
+    const T* w = ws.Data<const T>(args.filter);
+    const T* b = args.bias ? ws.Data<const T>(args.bias) : nullptr;
+    const T* r = args.residual ? ws.Data<const T>(args.residual) : nullptr;
+    T* out = ws.Data<T>(args.output);
     ParallelFor(g.batch * g.out_channels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {
         const int64_t n = plane / g.out_channels, m = plane % g.out_channels;
@@ -152,7 +203,16 @@ KernelOf<T> ConvReference(const PrepareContext& ctx) {
         });
       }
     });
+    args.activation.Apply(out, args.output.numel);
   };
+}
+
+template <class T>
+KernelOf<T> ConvReference(const PrepareContext& ctx) {
+  Operands operands(ctx);
+  const ConvActivation last = operands.activation;
+  if (operands.stretched) operands.activation = {};
+  return {operands.Stretch<T>(SumsReference<T>(operands, operands.g), last)};
 }
 
 // dInput: each image scatters its own; dFilter: each filter gathers its own.
@@ -201,9 +261,11 @@ KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
 // --- fast kernels ---
 
 Kernel ConvFast(const PrepareContext& ctx) {
-  const ConvForwardArgs args = {ctx.Input("Input"), ctx.Input("Filter"), ctx.Input("Bias"),
-                                ctx.Input("ResidualData"), ctx.Output("Output")};
-  return ConvForwardFast(ctx, ConvGeometryOf(ctx, args.input, args.filter), args);
+  Operands operands(ctx);
+  if (operands.stretched && operands.input.dtype != DType::kFloat32) return {};
+  const ConvActivation last = operands.activation;
+  if (operands.stretched) operands.activation = {};
+  return operands.Stretch<float>(ConvForwardFast(ctx, operands.g, operands), last);
 }
 
 Kernel ConvGradFast(const PrepareContext& ctx) {
@@ -221,7 +283,9 @@ AttrList ConvAttrs(const GradientContext& g) {
 }
 
 void ConvGradient(GradientContext& g) {
-  const std::string dout = g.OutputGrad("Output");
+  const std::string dout =
+      GradOfSums(g, g.ForwardInputs({"Input", "Filter", "Bias", "ResidualData"}), ConvAttrs(g))
+          .name();
   SlotList inputs = {{"Input", {g.Input("Input")}}, {"Filter", {g.Input("Filter")}}};
   SlotList outputs = {{"Input@GRAD", {g.InputGrad("Input")}},
                       {"Filter@GRAD", {g.InputGrad("Filter")}}};
@@ -231,8 +295,11 @@ void ConvGradient(GradientContext& g) {
   }
   inputs.push_back({"Output@GRAD", {dout}});
   g.Append(g.op().type() + "_grad", inputs, outputs, ConvAttrs(g));
-  if (g.HasInput("ResidualData") && g.NeedsInputGrad("ResidualData"))
-    g.Append("sum", {{"X", {dout}}}, {{"Out", {g.InputGrad("ResidualData")}}});
+  if (g.HasInput("ResidualData") && g.NeedsInputGrad("ResidualData")) {
+    g.Append("elementwise_add_grad",
+             {{"X", {g.Output("Output")}}, {"Y", {g.Input("ResidualData")}}, {"Out@GRAD", {dout}}},
+             {{"Y@GRAD", {g.InputGrad("ResidualData")}}});
+  }
 }
 
 // conv2d_grad is bilinear in (Input, Output@GRAD) and (Filter, Output@GRAD). With U, V, W the
@@ -310,9 +377,10 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
   const Words words = WordsOf(type);
   return OpDef(type)
       .Doc(what +
-           " Output[n, m, y, x] = Bias[m] + ResidualData[n, m, y, x] + sum over c, i, j of "
-           "Input[n, c, y * stride + i * dilation - pad, ...] * Filter[m, c, i, j] "
-           "(cross-correlation, zeros outside), c over the channels of m's group. Output size: (in "
+           " Output[n, m, y, x] = act(Bias[m] + ResidualData[n, m, y, x] + sum over c, i, j of "
+           "Input[n, c, y * stride + i * dilation - pad, ...] * Filter[m, c, i, j]) "
+           "(cross-correlation, zeros outside), c over the channels of m's group, act as "
+           "fuse_activation says. Output size: (in "
            "+ pad_before + pad_after - (dilation * (kernel - 1) + 1)) / stride + 1.")
       .Constraint("C1", "Input must have rank " + words.rank)
       .Constraint("C2", "Filter must have rank " + words.rank)
@@ -325,14 +393,18 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
       .Constraint("C7", "the kernel must fit into the padded Input")
       .Constraint("C8", "all inputs must have one dtype")
       .Constraint("C9", "Bias must have shape [M]")
-      .Constraint("C10", "ResidualData must have Output's shape")
+      .Constraint("C10",
+                  "ResidualData must have the shape of the sums, or 1 where they stretch it or it "
+                  "stretches them")
       .Input("Input", words.images + ", or " + words.last + " for " + words.channels_last)
       .Input("Filter", "filters [M, C / groups, kernel's axes] in either layout")
       .OptionalInput("Bias", "[M], added to every output channel")
-      .OptionalInput("ResidualData", "added to Output; of its shape")
+      .OptionalInput("ResidualData", "added to the sums; of their shape, dims of 1 stretch")
       .Output("Output", "in Input's layout with M channels")
       .Apply(DeclareConvAttrs, words)
+      .Apply(DeclareFusedActivation)
       .ImageLayout("data_format", {"Input", "ResidualData", "Output"})
+      .Inplace("ResidualData", "Output")
       .Infer(InferConv)
       .Gradient(ConvGradient)
       .Reference(ConvReference<float>, ConvReference<double>)
@@ -351,7 +423,7 @@ OpDef GradDef(const std::string& type) {
       .OptionalOutput("Input@GRAD", "gradient of Input")
       .OptionalOutput("Filter@GRAD", "gradient of Filter")
       .OptionalOutput("Bias@GRAD", "gradient of Bias")
-      .AttrsOf(type)
+      .Apply(DeclareConvAttrs, WordsOf(type))
       .ImageLayout("data_format", {"Input", "Output@GRAD", "Input@GRAD"})
       .NoGradientTo({"Bias"})
       .Infer(InferConvGrad)

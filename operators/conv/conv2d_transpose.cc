@@ -128,8 +128,9 @@ ConvGeometry ConvOf(const PrepareContext& ctx, const TensorArg& input, const Ten
   return g;
 }
 
-template <class T>
-void AddBias(const ConvGeometry& g, const T* bias, T* out) {
+// Adds the bias, if any, and applies the activation: activate(run of elements, how many).
+template <class T, class F>
+void Finish(const ConvGeometry& g, const T* bias, T* out, F&& activate) {
   const ImageStrides s = g.InStrides();
   // The inner loop goes along memory.
   const int64_t channels = g.in_channels, inner = g.channels_last ? channels : g.w.in;
@@ -140,8 +141,11 @@ void AddBias(const ConvGeometry& g, const T* bias, T* out) {
     for (int64_t r = begin; r < end; ++r) {
       T* row = out + r / rows * s.n + r % rows * s.h;
       for (int64_t i = 0; i < outer; ++i) {
-        for (int64_t k = 0; k < inner; ++k) row[i * step + k] += bias[g.channels_last ? k : i];
+        T* line = row + i * step;
+        for (int64_t k = 0; bias && k < inner; ++k) line[k] += bias[g.channels_last ? k : i];
+        if (!g.channels_last) activate(line, inner);
       }
+      if (g.channels_last) activate(row, inner * outer);
     }
   });
 }
@@ -185,6 +189,7 @@ template <class T>
 KernelOf<T> ConvTransposeReference(const PrepareContext& ctx) {
   const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
   const TensorArg bias = ctx.Input("Bias"), output = ctx.Output("Output");
+  const ConvActivation activation(ctx);
   if (output.numel == 0) return [](Workspace&) {};
   const ConvGeometry g = ConvOf(ctx, input, filter, output);
   return [=](Workspace& ws) {
@@ -196,13 +201,15 @@ KernelOf<T> ConvTransposeReference(const PrepareContext& ctx) {
       std::fill(out + begin * image_out, out + end * image_out, T(0));
       for (int64_t n = begin; n < end; ++n) Spread(g, in + n * image_in, w, out + n * image_out);
     });
-    if (bias) AddBias(g, ws.Data<const T>(bias), out);
+    Finish<T>(g, bias ? ws.Data<const T>(bias) : nullptr, out,
+              [&](T* x, int64_t n) { activation.Apply(x, n); });
   };
 }
 
 Kernel ConvTransposeFast(const PrepareContext& ctx) {
   const TensorArg input = ctx.Input("Input"), filter = ctx.Input("Filter");
   const TensorArg bias = ctx.Input("Bias"), output = ctx.Output("Output");
+  const ConvActivation activation(ctx);
   if (input.dtype != DType::kFloat32 || output.numel == 0 || input.numel == 0) return {};
   const ConvGeometry g = ConvOf(ctx, input, filter, output);
   ConvBackwardArgs args;
@@ -210,10 +217,11 @@ Kernel ConvTransposeFast(const PrepareContext& ctx) {
   args.dout = input;
   args.dinput = output;
   Kernel spread = ConvBackwardFast(ctx, g, args);
-  if (!spread || !bias) return spread;
+  if (!spread || !(bias || activation)) return spread;
   return [=](Workspace& ws) {
     spread(ws);
-    AddBias(g, ws.Data<const float>(bias), ws.Data<float>(output));
+    Finish<float>(g, bias ? ws.Data<const float>(bias) : nullptr, ws.Data<float>(output),
+                  [&](float* x, int64_t n) { activation.ApplyFast(x, n); });
   };
 }
 
@@ -221,7 +229,10 @@ Kernel ConvTransposeFast(const PrepareContext& ctx) {
 //   Input@GRAD = conv(Output@GRAD, Filter), Filter@GRAD = that of conv2d_grad for input Output@GRAD
 //   and output gradient Input, Bias@GRAD = sum of Output@GRAD.
 void ConvTransposeGradient(GradientContext& g) {
-  const std::string dout = g.OutputGrad("Output");
+  const AttrList own = g.ForwardAttrs({"strides", "paddings", "padding_algorithm", "dilations",
+                                       "groups", "output_size", "output_padding", "data_format"});
+  const Variable sums = GradOfSums(g, g.ForwardInputs({"Input", "Filter", "Bias"}), own);
+  const std::string dout = sums.name();
   const std::string input = g.Input("Input"), filter = g.Input("Filter");
   const ImageLayout layout = LayoutOf(g);
   const WindowSpec spec = ConvWindow(g);
@@ -253,7 +264,7 @@ void ConvTransposeGradient(GradientContext& g) {
         g.Make(conv + "_grad", {{"Input", {dout}}, {"Filter", {filter}}, {"Output@GRAD", {input}}},
                attrs, "Filter@GRAD"));
   if (!g.NeedsInputGrad("Bias")) return;
-  g.Set("Bias", Sum(g.Grad("Output"), sum_dims));
+  g.Set("Bias", Sum(sums, sum_dims));
 }
 
 void Add(OpRegistry& ops, const std::string& type) {
@@ -267,7 +278,9 @@ void Add(OpRegistry& ops, const std::string& type) {
   def.Doc(
          "Transposed convolution: every element of Input, times the filters of its channel, "
          "is added to a window of Output. Output size: (in - 1) * stride - pad_before - "
-         "pad_after + dilation * (kernel - 1) + 1 + output_padding, or output_size.")
+         "pad_after + dilation * (kernel - 1) + 1 + output_padding, or output_size. "
+         "fuse_activation "
+         "is applied to the result.")
       .Constraint("C1", "Input must have rank " + rank)
       .Constraint("C2", "Filter must have rank " + rank)
       .Constraint("C3", "strides and dilations must be " + many + " positive numbers, paddings " +
@@ -298,6 +311,7 @@ void Add(OpRegistry& ops, const std::string& type) {
       .OneOf(volumes ? std::vector<std::string>{"NCHW", "NHWC", "AnyLayout", "NCDHW", "NDHWC"}
                      : std::vector<std::string>{"NCHW", "NHWC", "AnyLayout"})
       .Attr<bool>("is_test", false, "accepted, without effect")
+      .Apply(DeclareFusedActivation)
       .ImageLayout("data_format", {"Input", "Output"})
       .NoLod()
       .Infer(InferConvTranspose)

@@ -1,3 +1,4 @@
+#include <coracle/operators/conv/conv_direct.h>
 #include <coracle/operators/conv/conv_onednn.h>
 #include <coracle/operators/conv/conv_window.h>
 #include <coracle/operators/conv/winograd.h>
@@ -17,8 +18,10 @@ Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args) {
   if (Kernel fewer = ConvForwardWinograd(ctx, g, args)) return fewer;
   if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
-  if (args.input.dtype == DType::kFloat32 && ConvWindowPays(g, true))
-    return ConvForwardWindow(ctx, g, args);
+  if (args.input.dtype == DType::kFloat32) {
+    if (Kernel direct = ConvForwardDirect(ctx, g, args)) return direct;
+    if (ConvWindowPays(g, true)) return ConvForwardWindow(ctx, g, args);
+  }
   return ConvForwardOneDnn(ctx, g, args);
 }
 

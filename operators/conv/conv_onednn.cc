@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace coracle {
@@ -81,6 +82,7 @@ struct PartCalls {
     onednn::Call call;
     memory::desc scratchpad_desc;
     int64_t input, output;  // elements before those of the part
+    int64_t outputs;        // elements of the part
     TensorArg scratchpad = {};
   };
   std::vector<One> parts;
@@ -97,7 +99,7 @@ struct PartCalls {
       throw dnnl::error(dnnl_unimplemented, "the parts of a convolution differ");
     }
     call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
-    parts.push_back({call, pd.scratchpad_desc(), part.input, part.output});
+    parts.push_back({call, pd.scratchpad_desc(), part.input, part.output, part.g.OutputNumel()});
   }
 
   // Called when oneDNN has made all primitives, because scratch memory that a failed attempt
@@ -126,6 +128,9 @@ int64_t PartsWanted(const ConvGeometry& g) {
 // The address of element `index`.
 const void* Element(const void* data, DType dtype, int64_t index) {
   return static_cast<const char*>(data) + static_cast<int64_t>(ByteSize(dtype, {index}));
+}
+void* Element(void* data, DType dtype, int64_t index) {
+  return static_cast<char*>(data) + static_cast<int64_t>(ByteSize(dtype, {index}));
 }
 
 // A filter in the primitive's layout: the variable itself, or scratch memory with a reorder.
@@ -171,17 +176,46 @@ FilterCopy CopyToRead(const PrepareContext& ctx, const memory::desc& plain,
   return {onednn::ScratchFor(ctx, wanted), reorder, {}};
 }
 
+// Whether oneDNN applies the activation to its sums in registers. Its relu, its clip and their like
+// turn a nan into a number, and its gelu is not exact enough: these are a sweep over each part.
+bool IsPostOp(const ConvActivation& activation) {
+  const std::string_view name = activation.name();
+  return name == "hard_swish" || name == "swish";
+}
+
+dnnl::post_ops PostOpsOf(const ConvForwardArgs& args) {
+  dnnl::post_ops ops;
+  if (args.residual) ops.append_sum(1.0f);
+  const std::string_view name = args.activation.name();
+  if (name == "hard_swish")
+    ops.append_eltwise(1.0f, dnnl::algorithm::eltwise_hardswish, 0.0f, 0.0f);
+  else if (name == "swish")
+    ops.append_eltwise(1.0f, dnnl::algorithm::eltwise_swish, args.activation.alpha(), 0.0f);
+  return ops;
+}
+
+// How many parts are worth it: one for each thread, or so many that a part's output is still in
+// cache when what oneDNN does not do follows. Each part reads the filter again.
+int64_t ForwardParts(const ConvGeometry& g, const ConvForwardArgs& args) {
+  constexpr int64_t kFloatsInCache = 192 * 1024;
+  const bool sweep = args.residual || (args.activation && !IsPostOp(args.activation));
+  const bool cut = sweep && g.channels_last && g.FilterNumel() <= kFloatsInCache / 2;
+  return std::max(PartsWanted(g), cut ? g.OutputNumel() / kFloatsInCache : 1);
+}
+
 Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts,
                    const ConvForwardArgs& args) {
   const DType dtype = args.input.dtype;
   const bool bias = static_cast<bool>(args.bias);
   PartCalls calls;
   Descs d;
+  // What follows the sums is computed in float32.
+  if (dtype != DType::kFloat32 && (args.residual || args.activation)) return {};
   for (const ConvPart& part : parts) {
     d = DescsOf(part.g, dtype, dtype);
+    if (dtype == DType::kFloat32) d.attr.set_post_ops(PostOpsOf(args));
     auto pd = ForwardDesc(d, bias, dnnl::prop_kind::forward_inference);
-    // The loop below that adds the residual is one of float32.
-    if (dtype != DType::kFloat32 && (args.residual || IsPlainLoop(pd))) return {};
+    if (dtype != DType::kFloat32 && IsPlainLoop(pd)) return {};
     onednn::Call call{dnnl::convolution_forward(pd)};
     call.Arg(DNNL_ARG_SRC, d.src).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
     call.Arg(DNNL_ARG_DST, d.dst);
@@ -190,23 +224,25 @@ Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts
   }
   calls.ReserveScratch(ctx);
   const FilterCopy filter = CopyToRead(ctx, d.filter, calls.filter, args.filter);
+  const ConvActivation after = IsPostOp(args.activation) ? ConvActivation() : args.activation;
   return [=](Workspace& ws) {
     const void* w = filter.Read(ws, args.filter);
+    const void* residual = args.residual ? ws.Data<const void>(args.residual) : nullptr;
+    if (residual == ws.Data<const void>(args.output)) residual = nullptr;  // it is there already
     calls.ForEach([&](const PartCalls::One& part, int64_t) {
       const void* in = Element(ws.Data<const void>(args.input), dtype, part.input);
-      const void* to = Element(ws.Data<void>(args.output), dtype, part.output);
+      void* to = Element(ws.Data<void>(args.output), dtype, part.output);
       const void* pad = ws.Data<void>(part.scratchpad);
+      if (residual) {
+        std::memcpy(to, Element(residual, dtype, part.output),
+                    static_cast<size_t>(part.outputs) * sizeof(float));
+      }
       if (bias) {
         part.call.Run({in, w, to, ws.Data<const void>(args.bias), pad});
       } else {
         part.call.Run({in, w, to, pad});
       }
-    });
-    if (!args.residual) return;
-    float* out = ws.Data<float>(args.output);
-    const float* residual = ws.Data<const float>(args.residual);
-    ParallelFor(args.output.numel, 65536, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) out[i] += residual[i];
+      if (after) after.ApplyFast(static_cast<float*>(to), part.outputs);
     });
   };
 }
@@ -382,9 +418,9 @@ Kernel MakePlanarDataGrad(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvForwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
                          const ConvForwardArgs& args) {
   try {
-    return MakeOfParts(g, SplitOutputs(g, PartsWanted(g)), [&](const std::vector<ConvPart>& parts) {
-      return MakeForward(ctx, parts, args);
-    });
+    return MakeOfParts(
+        g, SplitOutputs(g, ForwardParts(g, args)),
+        [&](const std::vector<ConvPart>& parts) { return MakeForward(ctx, parts, args); });
   } catch (const dnnl::error&) {
     return {};
   }

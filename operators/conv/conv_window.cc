@@ -438,6 +438,8 @@ Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
   const std::shared_ptr<const Tensor> constant =
       ctx.Packed("Filter", LayoutOf(d, f, args.filter.shape));
   const TensorArg packed = ctx.Scratch(DType::kFloat32, {(constant ? 0 : f.size) + padded_bias});
+  const TensorArg kept =
+      args.residual ? ctx.Scratch(DType::kFloat32, {args.residual.numel}) : TensorArg();
   const int64_t work = d.out_row * g.h.kernel * d.segment;
   return [=](Workspace& ws) {
     float* own = ws.Data<float>(packed);
@@ -452,12 +454,22 @@ Kernel ConvForwardWindow(const PrepareContext& ctx, const ConvGeometry& g,
     const float* in = input.Make(ws, d);
     float* out = ws.Data<float>(args.output);
     const float* residual = args.residual ? ws.Data<const float>(args.residual) : nullptr;
+    if (residual && residual == out) {  // a copy, if the planner gave both the same memory
+      float* copy = ws.Data<float>(kept);
+      ParallelFor(args.output.numel, 65536, [&](int64_t begin, int64_t end) {
+        std::copy(residual + begin, residual + end, copy + begin);
+      });
+      residual = copy;
+    }
     ParallelFor(d.g.batch * d.g.h.out, 1 + 65536 / (1 + work), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const int64_t n = r / d.g.h.out, y = r % d.g.h.out;
         float* row = out + r * d.out_row;
         ForwardRow(d, f, in + n * d.image + y * d.g.h.stride * d.row, filter, bias, row);
-        for (int64_t i = 0; residual && i < d.out_row; ++i) row[i] += residual[r * d.out_row + i];
+        if (residual) {
+          for (int64_t i = 0; i < d.out_row; ++i) row[i] += residual[r * d.out_row + i];
+        }
+        args.activation.ApplyFast(row, d.out_row);
       }
     });
   };

@@ -77,6 +77,31 @@ TEST(Conv2dTranspose, GradientsAndFastKernel) {
       .CheckFast();
 }
 
+// The activation follows the bias.
+TEST(Conv2dTranspose, Activation) {
+  for (const char* format : {"NCHW", "NHWC"}) {
+    OpTest("conv2d_transpose")
+        .Attr("data_format", std::string(format))
+        .Attr("fuse_activation", std::string("relu6"))
+        .Attr("fuse_alpha", 5.0f)
+        .Input("Input", {1, 1, 1, 1}, {3})
+        .Input("Filter", {1, 3, 1, 1}, {1, 2, -1})
+        .Input("Bias", {3}, {1, 2, 2})
+        .Expect("Output", format[1] == 'C' ? Shape{1, 3, 1, 1} : Shape{1, 1, 1, 3}, {4, 5, 0});
+    for (const char* name : {"sigmoid", "hard_swish", "tanh"}) {
+      OpTest("conv2d_transpose")
+          .Attr("data_format", std::string(format))
+          .Attr("fuse_activation", std::string(name))
+          .Attr("strides", Ints{2, 2})
+          .RandomInput("Input", {2, 3, 4, 3})
+          .RandomInput("Filter", {3, 5, 2, 3})
+          .RandomInput("Bias", {5})
+          .CheckGradient({"Input", "Filter"})
+          .CheckFast();
+    }
+  }
+}
+
 TEST(Conv2dTranspose, EmptyBatch) {
   OpTest("conv2d_transpose")
       .Input("Input", {0, 1, 2, 2}, {})

@@ -1,0 +1,14 @@
+#pragma once
+// Convolutions of channels-last images with few products for each output: depthwise ones, and those
+// of one element. What follows their sums is done in registers, or row by row.
+
+#include <coracle/operators/conv/conv.h>
+
+namespace coracle {
+
+// In float32; an empty Kernel when these loops do not take the case, or where oneDNN is faster, by
+// a fixed rule.
+Kernel ConvForwardDirect(const PrepareContext& ctx, const ConvGeometry& g,
+                         const ConvForwardArgs& args);
+
+}  // namespace coracle

@@ -1,0 +1,272 @@
+#include <coracle/operators/conv/conv_direct_simd.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+// Excludes targets whose vector size the compiler does not know: they have no arrays of vectors.
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "coracle/operators/conv/conv_direct_simd.cc"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include <coracle/operators/kernels/simd-inl.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace coracle {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// f(0), ..., f(n - 1) with constants, so that arrays of vectors stay in registers.
+template <class F, int... kIndex>
+HWY_INLINE void UnrollTo(std::integer_sequence<int, kIndex...>, F&& f) {
+  (f(std::integral_constant<int, kIndex>()), ...);
+}
+template <int kCount, class F>
+HWY_INLINE void Unroll(F&& f) {
+  UnrollTo(std::make_integer_sequence<int, kCount>(), f);
+}
+
+// A nan stays a nan.
+HWY_INLINE FloatVec Relu(FloatVec x) {
+  const FloatTag d;
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
+}
+
+// --- depthwise ---
+
+// The sums of a vector of channels at kCount neighbouring outputs of kRows rows.
+template <int kRows, int kCount>
+using Sums = FloatVec[kRows][kCount];
+
+// Adds what the input row y gives to the outputs of rows [kFirst, kLast): every input is loaded
+// once. Row r uses the kernel row tap - r. kInside: all columns of the windows lie inside the
+// image.
+template <int kWidth, int kStride, bool kInside, int kFirst, int kLast, int kRows, int kCount>
+HWY_INLINE void AddInputRow(const DepthwiseRows& t, int64_t y, int64_t tap, int64_t column,
+                            int64_t c, Sums<kRows, kCount>& sum) {
+  const FloatTag d;
+  const int64_t channels = t.channels;
+  const float* HWY_RESTRICT in = t.image + y * t.width * channels + c;
+  FloatVec w[kRows][kWidth];
+  Unroll<kLast - kFirst>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+    constexpr int kRow = kFirst + decltype(k)::value;
+    const float* HWY_RESTRICT filter = t.filter + (tap - kRow) * kWidth * channels + c;
+    Unroll<kWidth>([&](auto j) HWY_ATTR __attribute__((always_inline)) {
+      w[kRow][j] = hn::LoadU(d, filter + j * channels);
+    });
+  });
+  Unroll<(kCount - 1) * kStride + kWidth>([&](auto j) HWY_ATTR __attribute__((always_inline)) {
+    if (!kInside && (column + j < 0 || column + j >= t.width)) return;
+    const FloatVec v = hn::LoadU(d, in + (column + j) * channels);
+    Unroll<kLast - kFirst>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+      constexpr int kRow = kFirst + decltype(k)::value;
+      Unroll<kCount>([&](auto b) HWY_ATTR __attribute__((always_inline)) {
+        constexpr int kTap = decltype(j)::value - decltype(b)::value * kStride;
+        if constexpr (kTap >= 0 && kTap < kWidth)
+          sum[kRow][b] = hn::MulAdd(v, w[kRow][kTap], sum[kRow][b]);
+      });
+    });
+  });
+}
+
+// kCount outputs from x on in kRows rows. Two rows have a stride and a dilation of 1 between them.
+template <int kWidth, int kStride, int kRows, int kCount, bool kInside>
+HWY_INLINE void DepthwiseBlock(const DepthwiseRows& t, int64_t x, int64_t c) {
+  const FloatTag d;
+  const int64_t column = t.left + x * kStride;
+  Sums<kRows, kCount> sum;
+  const FloatVec init = t.bias ? hn::LoadU(d, t.bias + c) : hn::Zero(d);
+  Unroll<kRows>([&](auto r) HWY_ATTR __attribute__((always_inline)) {
+    Unroll<kCount>([&](auto b) HWY_ATTR __attribute__((always_inline)) { sum[r][b] = init; });
+  });
+  for (int64_t i = 0; i < t.kernel_h + kRows - 1; ++i) {
+    const int64_t y = t.top + i * t.dilation_h;
+    if (y < 0 || y >= t.height) continue;
+    if constexpr (kRows == 1) {
+      AddInputRow<kWidth, kStride, kInside, 0, 1>(t, y, i, column, c, sum);
+    } else if (i == 0) {
+      AddInputRow<kWidth, kStride, kInside, 0, 1>(t, y, i, column, c, sum);
+    } else if (i == t.kernel_h) {
+      AddInputRow<kWidth, kStride, kInside, 1, 2>(t, y, i, column, c, sum);
+    } else {
+      AddInputRow<kWidth, kStride, kInside, 0, 2>(t, y, i, column, c, sum);
+    }
+  }
+  Unroll<kRows>([&](auto r) HWY_ATTR __attribute__((always_inline)) {
+    float* out = t.out + (r * t.out_width + x) * t.channels + c;
+    Unroll<kCount>([&](auto b) HWY_ATTR __attribute__((always_inline)) {
+      hn::StoreU(t.relu ? Relu(sum[r][b]) : sum[r][b], d, out + b * t.channels);
+    });
+  });
+}
+
+template <int kWidth, int kStride, int kRows>
+void DepthwiseLoop(const DepthwiseRows& t) {
+  constexpr int kBlock = 7;  // leaves registers for kernel rows; widths are often multiples of it
+  const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
+  const int64_t reach = (kBlock - 1) * kStride + kWidth;
+  // The last vector overlaps the one before it: what it writes twice is the same.
+  const auto for_channels = [&](auto&& block) HWY_ATTR __attribute__((always_inline)) {
+    for (int64_t c = 0; c < t.channels; c += lanes) block(std::min(c, t.channels - lanes));
+  };
+  int64_t x = 0;
+  for (; x + kBlock <= t.out_width; x += kBlock) {
+    const int64_t column = t.left + x * kStride;
+    if (column >= 0 && column + reach <= t.width) {
+      for_channels([&](int64_t c) HWY_ATTR __attribute__((always_inline)) {
+        DepthwiseBlock<kWidth, kStride, kRows, kBlock, true>(t, x, c);
+      });
+    } else {
+      for_channels([&](int64_t c) HWY_ATTR __attribute__((always_inline)) {
+        DepthwiseBlock<kWidth, kStride, kRows, kBlock, false>(t, x, c);
+      });
+    }
+  }
+  for (; x < t.out_width; ++x) {
+    for_channels([&](int64_t c) HWY_ATTR __attribute__((always_inline)) {
+      DepthwiseBlock<kWidth, kStride, kRows, 1, false>(t, x, c);
+    });
+  }
+}
+
+// Two rows at a time need 25 registers.
+constexpr bool kHasTwoRows = HWY_MAX_BYTES >= 64;
+
+template <int kWidth>
+void DepthwiseOfWidth(const DepthwiseRows& t, int64_t stride_w) {
+  if (stride_w == 2) return DepthwiseLoop<kWidth, 2, 1>(t);
+  if constexpr (kHasTwoRows) {
+    if (t.rows == 2) return DepthwiseLoop<kWidth, 1, 2>(t);
+  }
+  DepthwiseLoop<kWidth, 1, 1>(t);
+}
+
+void RunDepthwise(const DepthwiseRows& t, int64_t kernel_w, int64_t stride_w) {
+  kernel_w == 3 ? DepthwiseOfWidth<3>(t, stride_w) : DepthwiseOfWidth<5>(t, stride_w);
+}
+
+// --- pointwise ---
+
+constexpr int kTileHeight = HWY_MAX_BYTES >= 64 ? 12 : 6;
+
+// kHeight pixels from p on, kVectors vectors of columns from m on.
+template <int kHeight, int kVectors>
+HWY_INLINE void PointwiseTile(const PointwiseRows& t, int64_t p, int64_t m, int64_t columns,
+                              const float* HWY_RESTRICT b) {
+  const FloatTag d;
+  const auto n = static_cast<int64_t>(hn::Lanes(d));
+  FloatVec sum[kHeight][kVectors];
+  Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
+    const FloatVec init = t.bias ? hn::LoadU(d, t.bias + m + v * n) : hn::Zero(d);
+    Unroll<kHeight>([&](auto q) HWY_ATTR __attribute__((always_inline)) { sum[q][v] = init; });
+  });
+  const int64_t k = t.in_channels;
+  const float* HWY_RESTRICT a = t.in + p * k;
+  for (int64_t c = 0; c < k; ++c) {
+    FloatVec y[kVectors];
+    Unroll<kVectors>([&](auto v) HWY_ATTR
+                     __attribute__((always_inline)) { y[v] = hn::LoadU(d, b + v * n); });
+    Unroll<kHeight>([&](auto q) HWY_ATTR __attribute__((always_inline)) {
+      const FloatVec x = hn::Set(d, a[q * k + c]);
+      Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
+        sum[q][v] = hn::MulAdd(x, y[v], sum[q][v]);
+      });
+    });
+    b += kPointwisePanel;
+  }
+  Unroll<kHeight>([&](auto q) HWY_ATTR __attribute__((always_inline)) {
+    Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
+      const int64_t at = (p + q) * t.out_channels + m + v * n, count = columns - v * n;
+      FloatVec value = sum[q][v];
+      if (t.residual) value = hn::Add(value, LoadFirst(t.residual + at, count));
+      StoreFirst(t.relu ? Relu(value) : value, t.out + at, count);
+    });
+  });
+}
+
+// All columns for kHeight pixels from p on.
+template <int kHeight>
+void PointwiseStrip(const PointwiseRows& t, int64_t p) {
+  const auto n = static_cast<int64_t>(hn::Lanes(FloatTag()));
+  for (int64_t m = 0; m < t.out_channels;) {
+    const float* panel =
+        t.filter + m / kPointwisePanel * kPointwisePanel * t.in_channels + m % kPointwisePanel;
+    const int64_t columns = std::min(t.out_channels - m, kPointwisePanel - m % kPointwisePanel);
+    if (columns > n) {
+      PointwiseTile<kHeight, 2>(t, p, m, columns, panel);
+      m += std::min(columns, 2 * n);
+    } else {
+      PointwiseTile<kHeight, 1>(t, p, m, columns, panel);
+      m += columns;
+    }
+  }
+}
+
+void RunPointwise(const PointwiseRows& t) {
+  int64_t p = 0;
+  for (; p + kTileHeight <= t.pixels; p += kTileHeight) PointwiseStrip<kTileHeight>(t, p);
+  for (; p + 4 <= t.pixels; p += 4) PointwiseStrip<4>(t, p);
+  for (; p < t.pixels; ++p) PointwiseStrip<1>(t, p);
+}
+
+bool TwoRows() { return kHasTwoRows; }
+int64_t DirectLanes() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace coracle
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace coracle {
+namespace {
+
+HWY_EXPORT(RunDepthwise);
+HWY_EXPORT(RunPointwise);
+HWY_EXPORT(DirectLanes);
+HWY_EXPORT(TwoRows);
+
+// Calls f(index in the packed filter, index in the plain one).
+template <class F>
+void ForEachWeight(int64_t in_channels, int64_t out_channels, F&& f) {
+  for (int64_t m = 0; m < out_channels; ++m) {
+    const int64_t column =
+        m / kPointwisePanel * kPointwisePanel * in_channels + m % kPointwisePanel;
+    for (int64_t c = 0; c < in_channels; ++c) f(column + c * kPointwisePanel, m * in_channels + c);
+  }
+}
+
+}  // namespace
+
+bool HasDepthwiseLoop(int64_t kernel_w, int64_t stride_w, int64_t channels) {
+  return (kernel_w == 3 || kernel_w == 5) && (stride_w == 1 || stride_w == 2) &&
+         channels >= HWY_DYNAMIC_DISPATCH(DirectLanes)();
+}
+int64_t MaxDepthwiseRows(int64_t stride_h, int64_t stride_w, int64_t dilation_h) {
+  const bool two = stride_h == 1 && stride_w == 1 && dilation_h == 1;
+  return two && HWY_DYNAMIC_DISPATCH(TwoRows)() ? 2 : 1;
+}
+void RunDepthwiseRows(const DepthwiseRows& rows, int64_t kernel_w, int64_t stride_w) {
+  HWY_DYNAMIC_DISPATCH(RunDepthwise)(rows, kernel_w, stride_w);
+}
+void RunPointwiseRows(const PointwiseRows& rows) { HWY_DYNAMIC_DISPATCH(RunPointwise)(rows); }
+
+int64_t PackedPointwiseSize(int64_t in_channels, int64_t out_channels) {
+  return (out_channels + kPointwisePanel - 1) / kPointwisePanel * kPointwisePanel * in_channels;
+}
+void PackPointwise(const float* filter, int64_t in_channels, int64_t out_channels, float* packed) {
+  std::fill_n(packed, PackedPointwiseSize(in_channels, out_channels), 0.0f);
+  ForEachWeight(in_channels, out_channels,
+                [&](int64_t to, int64_t from) { packed[to] = filter[from]; });
+}
+void UnpackPointwise(const float* packed, int64_t in_channels, int64_t out_channels,
+                     float* filter) {
+  ForEachWeight(in_channels, out_channels,
+                [&](int64_t from, int64_t to) { filter[to] = packed[from]; });
+}
+
+}  // namespace coracle
+#endif

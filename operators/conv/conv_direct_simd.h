@@ -1,0 +1,48 @@
+#pragma once
+// Loops of the convolutions that have too few products for each output to hide what follows them:
+// depthwise ones, and those of one element with few channels. What follows (bias, relu) is done in
+// registers. In float32, channels last.
+
+#include <cstdint>
+
+namespace coracle {
+
+// One output row of a depthwise convolution, or two below each other.
+struct DepthwiseRows {
+  const float* image = nullptr;  // of the input
+  int64_t height = 0, width = 0, channels = 0;
+  int64_t top = 0, left = 0;  // the first window's corner; it may lie outside
+  int64_t kernel_h = 0, dilation_h = 1;
+  const float* filter = nullptr;  // [kernel_h][kernel_w][channels]
+  const float* bias = nullptr;    // [channels], or null
+  float* out = nullptr;           // [rows][out_width][channels]
+  int64_t rows = 1, out_width = 0;
+  bool relu = false;
+};
+
+// Whether there is a loop for these; channels must fill a vector.
+bool HasDepthwiseLoop(int64_t kernel_w, int64_t stride_w, int64_t channels);
+// How many rows may be computed at a time, which reads the input less often: 1 or 2.
+int64_t MaxDepthwiseRows(int64_t stride_h, int64_t stride_w, int64_t dilation_h);
+void RunDepthwiseRows(const DepthwiseRows& rows, int64_t kernel_w, int64_t stride_w);
+
+// out[p][m] = act(bias[m] + residual[p][m] + sum over c of in[p][c] * filter[c][m])
+struct PointwiseRows {
+  const float* in = nullptr;
+  int64_t pixels = 0, in_channels = 0, out_channels = 0;
+  const float* filter = nullptr;    // packed: see PackPointwise
+  const float* bias = nullptr;      // [out_channels, padded to whole vectors], or null
+  const float* residual = nullptr;  // [pixels][out_channels]; may be out
+  float* out = nullptr;
+  bool relu = false;
+};
+void RunPointwiseRows(const PointwiseRows& rows);
+
+constexpr int64_t kPointwisePanel = 32;  // columns that lie side by side in the packed filter
+// Floats of a packed filter [out_channels, in_channels]: panels [in_channels][kPointwisePanel], the
+// last one padded with zeros.
+int64_t PackedPointwiseSize(int64_t in_channels, int64_t out_channels);
+void PackPointwise(const float* filter, int64_t in_channels, int64_t out_channels, float* packed);
+void UnpackPointwise(const float* packed, int64_t in_channels, int64_t out_channels, float* filter);
+
+}  // namespace coracle
