@@ -55,12 +55,35 @@ inline void Transpose4x4(const uint32_t* from, int64_t from_stride, uint32_t* to
       __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
 }
 
+// Three rows become the columns of a matrix of three columns: the planes of an image become pixels.
+inline void Interleave3(const uint32_t* from, int64_t from_stride, uint32_t* to, int64_t columns) {
+  const uint32_t *x = from, *y = from + from_stride, *z = from + 2 * from_stride;
+  int64_t i = 0;
+  for (; i + 4 <= columns; i += 4, to += 12) {
+    const Vec4 a = *reinterpret_cast<const Vec4*>(x + i);
+    const Vec4 b = *reinterpret_cast<const Vec4*>(y + i);
+    const Vec4 c = *reinterpret_cast<const Vec4*>(z + i);
+    const Vec4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);  // a0 b0 a1 b1
+    const Vec4 bc = __builtin_shufflevector(b, c, 1, 5, 2, 6);  // b1 c1 b2 c2
+    const Vec4 ca = __builtin_shufflevector(c, a, 2, 7, 3, 3);  // c2 a3 c3
+    *reinterpret_cast<Vec4*>(to) = __builtin_shufflevector(ab, c, 0, 1, 4, 2);
+    *reinterpret_cast<Vec4*>(to + 4) = __builtin_shufflevector(bc, a, 0, 1, 6, 2);
+    *reinterpret_cast<Vec4*>(to + 8) = __builtin_shufflevector(ca, b, 0, 1, 7, 2);
+  }
+  for (; i < columns; ++i, to += 3) {
+    to[0] = x[i];
+    to[1] = y[i];
+    to[2] = z[i];
+  }
+}
+
 // to[c * to_stride + r] = from[r * from_stride + c] for r < rows, c < columns (both at most kTile).
 template <class T>
 void TransposeTile(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows,
                    int64_t columns) {
   int64_t done_rows = 0;
   if constexpr (sizeof(T) == 4) {
+    if (rows == 3 && to_stride == 3) return Interleave3(from, from_stride, to, columns);
     const int64_t whole_columns = columns / 4 * 4;
     done_rows = rows / 4 * 4;
     const auto block = [&](int64_t r, int64_t c) {
