@@ -106,6 +106,7 @@ class BatchNormFolder {
 
   bool CanFold(const Match& m) const {
     if (!HasFixedStatistics(m.op("norm")) || !matcher_.HasOneReader(m["w"])) return false;
+    if (!m.op("linear").GetAttr<std::string>("fuse_activation", "").empty()) return false;
     const Tensor* w = matcher_.Constant(m["w"]);
     if (!w || (w->dtype() != DType::kFloat32 && w->dtype() != DType::kFloat64)) return false;
     if (!HasPlainProduct(m, w->shape())) return false;

@@ -50,10 +50,16 @@ class NhwcRewriter {
       const OpSpec* def = context_.ops.Find(op->type());
       const int rank = def ? LayoutRank(*def, *op) : 0;
       if (ranks_.count(rank)) {
-        Convert(*op, def->layout_slots);
+        const std::vector<std::string>& slots = def->layout_slots;
+        Convert(*op, [&](const std::string&, const std::string& slot) {
+          return std::find(slots.begin(), slots.end(), slot) != slots.end();
+        });
         op->SetAttr(def->layout_attr, LastLayout(*def, rank));
-      } else if (def && def->elementwise && FollowsLayout(*op)) {
-        Convert(*op, {});
+      } else if (def && def->elementwise && FollowsLayout(*def, *op)) {
+        ConvertElementwise(*def, *op);
+      } else if (const int joined = JoinedRank(*op); joined != 0 && SavesConversion(*op)) {
+        Convert(*op, [](const std::string&, const std::string&) { return true; });
+        op->SetAttr("axis", AxisInNhwc(op->GetAttr<int32_t>("axis", 0), joined));
       } else {
         KeepNchw(*op);
       }
@@ -113,35 +119,85 @@ class NhwcRewriter {
   }
 
   // An elementwise op follows in NHWC if one of its inputs exists only in NHWC, so that a
-  // conversion is saved, and all of its variables are images of one shape.
-  bool FollowsLayout(const OpDesc& op) const {
+  // conversion is saved, and its variables are images of one rank. Their dims of 1 (of a gate
+  // [N, C, 1, 1], or of a mean [1, C, 1, 1]) stretch in one layout as in the other. Y may be a
+  // vector along one axis of the images instead.
+  bool FollowsLayout(const OpSpec& def, const OpDesc& op) const {
     const Shape* shape = nullptr;
-    auto other = [&](const std::string& name) {
-      if (ImageRank(name) == 0) return true;
+    bool one_shape = true;
+    auto other = [&](const std::string& name, const std::string& slot) {
+      if (ImageRank(name) == 0) return !IsVector(def, name, slot);
       const Shape& s = block_.FindVarRecursive(name)->shape();
       if (!shape) shape = &s;
-      return !(*shape == s);
+      one_shape = one_shape && *shape == s;
+      return shape->rank() != s.rank();
     };
-    if (op.AnyInput(other) || op.AnyOutput(other)) return false;
+    if (op.AnyInput(other) || op.AnyOutput(other) || !shape) return false;
+    const auto axis = op.GetAttr<int32_t>("axis", -1);
+    if (!one_shape && axis != -1 && axis != 0) return false;  // it would mean nothing, or an error
+    return SavesConversion(op);
+  }
+
+  bool SavesConversion(const OpDesc& op) const {
     return op.AnyInput([&](const std::string& name) {
       auto it = forms_.find(name);
       return it != forms_.end() && !it->second.has_nchw;
     });
   }
 
-  static bool Listed(const std::vector<std::string>& slots, const std::string& name) {
-    return slots.empty() || std::find(slots.begin(), slots.end(), name) != slots.end();
+  // The rank of images that the op joins, or parts, along an axis other than the first (along which
+  // it makes LoD); 0 if it is another op.
+  int JoinedRank(const OpDesc& op) const {
+    if (op.type() != "concat" && op.type() != "split") return 0;
+    int rank = 0;
+    const auto other = [&](const std::string& name, const std::string& slot) {
+      const int its_rank = slot == "X" || slot == "Out" ? ImageRank(name) : 0;
+      if (rank == 0) rank = its_rank;
+      return its_rank == 0 || its_rank != rank;
+    };
+    if (op.AnyInput(other) || op.AnyOutput(other)) return 0;
+    const auto axis = op.GetAttr<int32_t>("axis", 0);
+    return (axis > 0 && axis < rank) || (axis < 0 && axis > -rank) ? rank : 0;
   }
 
-  // Rewrites the op's variables in `slots` (all, when empty) to their NHWC forms.
-  void Convert(OpDesc& op, const std::vector<std::string>& slots) {
+  // Where the axis of an image lies in NHWC.
+  static int32_t AxisInNhwc(int32_t axis, int rank) {
+    if (axis < 0) axis += rank;
+    return axis == 1 ? rank - 1 : axis > 1 ? axis - 1 : axis;
+  }
+
+  // Whether the variable is an operand that a broadcasting op's attr axis places.
+  bool IsVector(const OpSpec& def, const std::string& name, const std::string& slot) const {
+    if (!def.FindAttr("axis") || (slot != "Y" && slot != "Y@GRAD")) return false;
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var && var->type() == VarType::kLoDTensor && var->shape().rank() == 1;
+  }
+
+  // Rewrites an elementwise op: all of its images, and where Y lies on them.
+  void ConvertElementwise(const OpSpec& def, OpDesc& op) {
+    int rank = 0;
+    bool vector = false;
+    const auto look = [&](const std::string& name, const std::string& slot) {
+      rank = std::max(rank, ImageRank(name));
+      vector = vector || (ImageRank(name) == 0 && IsVector(def, name, slot));
+    };
+    op.ForEachInput(look);
+    op.ForEachOutput(look);
+    Convert(op, [&](const std::string& name, const std::string&) { return ImageRank(name) != 0; });
+    if (!vector) return;
+    op.SetAttr("axis", AxisInNhwc(op.GetAttr<int32_t>("axis", -1), rank));
+  }
+
+  // Rewrites the op's variables for which listed(name, slot) holds to their NHWC forms.
+  template <class Listed>
+  void Convert(OpDesc& op, Listed&& listed) {
     op.RenameInputs([&](const std::string& name, const std::string& slot) {
-      if (Listed(slots, slot)) return NhwcForm(name);
+      if (listed(name, slot)) return NhwcForm(name);
       MakeNchw(name);
       return name;
     });
     op.RenameOutputs([&](const std::string& name, const std::string& slot) {
-      if (!Listed(slots, slot)) {
+      if (!listed(name, slot)) {
         forms_.erase(name);
         return name;
       }

@@ -68,6 +68,9 @@ void FoldBatchNorm(ProgramDesc& program, const PassContext& context);
 // do their gradients.
 void FuseConvBias(ProgramDesc& program, const PassContext& context);
 
+// A convolution, what is added to it in its own shape, and the activation of the sum become one op.
+void FuseConvEpilogue(ProgramDesc& program, const PassContext& context);
+
 // Runs ops on images and volumes with channels last: they and the elementwise ops between them get
 // data_format NHWC, and transpose2 ops convert at the borders (for one channel squeeze2 and
 // unsqueeze2, which copy nothing). The layout of visible variables does not change.

@@ -32,6 +32,10 @@ const std::vector<Pass>& Pipeline() {
        FoldBatchNorm},
       {"fuse_conv_bias", "a convolution adds its bias while the result is in registers",
        FuseConvBias},
+      {"fuse_conv_epilogue",
+       "a convolution adds a residual and applies an activation while the sums are in registers or "
+       "in cache; after fuse_conv_bias, since the bias comes first",
+       FuseConvEpilogue},
       {"nhwc",
        "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
        "fusions, which "

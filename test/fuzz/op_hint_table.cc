@@ -70,22 +70,23 @@ constexpr OpHint kSmooth[] = {
     {"matmul_v2", "X[k] Y[k,n]", "trans_x=false trans_y=false"},
     {"conv2d", "Input[n,c,h,w] Filter[m,c,k,l] Bias?[m]",
      "strides=[1,1]|[2,1] paddings=[0,0]|[1,1]|[0,1,1,0] dilations=[1,1]|[1,2] groups=1 "
-     "data_format=NCHW padding_algorithm=EXPLICIT|SAME|VALID"},
+     "data_format=NCHW padding_algorithm=EXPLICIT|SAME|VALID fuse_activation=|tanh|swish "
+     "fuse_alpha=1.5"},
     {"conv2d", "Input[n,4,h,w] Filter[2,2,k,l] Bias?[2]",
      "strides=[1,1] paddings=[1,1] dilations=[1,1] groups=2 data_format=NCHW "
-     "padding_algorithm=EXPLICIT"},
+     "padding_algorithm=EXPLICIT fuse_activation=|"},
     {"conv2d", "Input[n,h,w,c] Filter[m,c,k,l]",
      "strides=[1,1] paddings=[1,1] dilations=[1,1] groups=1 data_format=NHWC "
-     "padding_algorithm=EXPLICIT"},
+     "padding_algorithm=EXPLICIT fuse_activation=|"},
     {"depthwise_conv2d", "Input[n,c,h,w] Filter[c,1,k,l] Bias?[c]",
      "strides=[1,1]|[2,2] paddings=[1,1]|[0,0] dilations=[1,1] groups=c data_format=NCHW "
-     "padding_algorithm=EXPLICIT|SAME"},
+     "padding_algorithm=EXPLICIT|SAME fuse_activation=|sigmoid"},
     {"conv2d_transpose", "Input[n,c,h,w] Filter[c,m,k,l] Bias?[m]",
      "strides=[1,1]|[2,2] paddings=[0,0]|[1,1] dilations=[1,1] groups=1 output_size=[] "
-     "output_padding=[] data_format=NCHW padding_algorithm=EXPLICIT"},
+     "output_padding=[] data_format=NCHW padding_algorithm=EXPLICIT fuse_activation=|"},
     {"depthwise_conv2d_transpose", "Input[n,c,h,w] Filter[c,1,k,l]",
      "strides=[1,1]|[2,2] paddings=[0,0] dilations=[1,1] groups=c output_size=[] "
-     "output_padding=[] data_format=NCHW padding_algorithm=EXPLICIT"},
+     "output_padding=[] data_format=NCHW padding_algorithm=EXPLICIT fuse_activation=|"},
     {"pool2d", "X[n,c,h,w]",
      "pooling_type=avg ksize=[1,1]|[2,2]|[2,1]|[3,3] strides=[1,1]|[2,2] paddings=[0,0]|[1,1] "
      "data_format=NCHW padding_algorithm=EXPLICIT"},
@@ -94,10 +95,10 @@ constexpr OpHint kSmooth[] = {
      "padding_algorithm=EXPLICIT"},
     {"conv3d", "Input[n,c,d,h,w] Filter[m,c,1,k,2] Bias?[m]",
      "strides=[1,1,1]|[1,2,1] paddings=[0,0,1]|[1,1,1]|[0,0,1,0,1,1] dilations=[1,1,1] groups=1 "
-     "data_format=NCDHW padding_algorithm=EXPLICIT|SAME"},
+     "data_format=NCDHW padding_algorithm=EXPLICIT|SAME fuse_activation=|"},
     {"conv3d_transpose", "Input[n,c,d,h,w] Filter[c,m,1,k,l]",
      "strides=[1,1,1]|[2,1,2] paddings=[0,0,0] dilations=[1,1,1] groups=1 output_size=[] "
-     "output_padding=[] data_format=NCDHW padding_algorithm=EXPLICIT"},
+     "output_padding=[] data_format=NCDHW padding_algorithm=EXPLICIT fuse_activation=|"},
     {"pool3d", "X[n,c,d,h,w]",
      "pooling_type=avg ksize=[1,1,1]|[1,2,2] strides=[1,1,1]|[1,2,2] paddings=[0,0,0]|[0,1,1] "
      "data_format=NCDHW padding_algorithm=EXPLICIT"},
@@ -463,7 +464,7 @@ constexpr OpHint kOther[] = {
      CudnnLstm},
     {"conv2d_fusion", "Input[n,c,h,w] Filter[m,c,k,l] Bias?[m]",
      "strides=[1,1]|[2,1] paddings=[0,0]|[1,1] dilations=[1,1] groups=1 data_format=NCHW "
-     "padding_algorithm=EXPLICIT activation=relu|identity|tanh split_channels=[]",
+     "padding_algorithm=EXPLICIT activation=relu|identity|tanh split_channels=[] fuse_activation=|",
      [](OpDraft& d) { d.outputs["Outputs"] = 0; }},
     {"viterbi_decode", "Input[b,t,n] Transition[n,n] Length:i<t[b]"},
     {"update_loss_scaling",

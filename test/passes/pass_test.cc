@@ -97,6 +97,42 @@ TEST(FuseConvBias, WithGradient) {
   EXPECT_NE(listing.find("Bias@GRAD=y.b@GRAD"), std::string::npos) << listing;
 }
 
+TEST(FuseConvBias, TransposedConvolution) {
+  for (const int64_t channels : {6, 1}) {
+    Net net;
+    const Variable f = net.b.Data("f", {4, 3, 2, 2});
+    net.b.Data("x", {-1, 4, 5, 5});
+    net.b.Append("conv2d_transpose", {{"Input", {"x"}}, {"Filter", {f.name()}}},
+                 {{"Output", {"c"}}}, {{"groups", 2}});
+    net.b.Add(net.b.Var("c"), net.b.Data("b", {channels}), {.axis = 1, .output = "y"});
+    PassContext context{DefaultOps(), {"x", "f", "b"}, {"y"}};
+    RunPasses(net.main, context, {"fuse_conv_bias"});
+    EXPECT_EQ(Listing(net.main).find("elementwise_add") == std::string::npos, channels == 6)
+        << Listing(net.main);
+  }
+}
+
+// The fused copy of a fused convolution is a copy of what that one writes.
+TEST(FuseConvBias, CopiesThatAreComputedAgain) {
+  Net net;
+  Variable h = net.b.Data("x", {2, 4, 8, 8}, DType::kFloat32, {.stop_gradient = false});
+  for (const char* name : {"a", "b", "c"}) h = net.b.Relu(net.b.Conv2d(h, Conv(4, name)));
+  BackwardOptions options;
+  options.recompute.checkpoints = {"b"};
+  AppendBackward(net.b.Mean(Square(h), {.output = "loss"}), options);
+  PassContext context{DefaultOps(), {"x"}, {"loss", "a.w@GRAD", "b.w@GRAD"}};
+  RunPasses(net.main, context, {"fuse_conv_bias"});
+  int copies = 0;
+  net.main.Root().ForEachOp([&](const OpDesc& op) {
+    if (op.type() != "conv2d" || !op.FindAttr("recomputed_from")) return;
+    ++copies;
+    EXPECT_TRUE(op.HasInput("Bias"));
+    EXPECT_EQ(op.Output("Output")[0],
+              op.GetAttr<std::vector<std::string>>("recomputed_from", {})[0] + "@RECOMPUTED");
+  });
+  EXPECT_GT(copies, 0) << Listing(net.main);
+}
+
 // An add_grad that reads the bias along another axis than the add before it: not of this product.
 TEST(FuseConvBias, GradientAlongAnotherAxis) {
   Net net;

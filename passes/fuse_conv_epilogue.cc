@@ -1,0 +1,136 @@
+// What follows a convolution element by element is done while its sums are in registers or in
+// cache:
+//   y = act(conv(x, w) + bias + residual)
+
+#include <coracle/framework/op/recomputed.h>
+#include <coracle/operators/conv/conv_activation.h>
+#include <coracle/passes/match.h>
+
+namespace coracle {
+namespace {
+
+// The sum's operands in either order.
+const Pattern& Sum(bool product_first) {
+  static const std::string conv = R"(
+    conv: Output=product = conv2d|depthwise_conv2d|conv3d(Input=x, Filter=w, Bias=bias?))";
+  static const Pattern first(conv + R"(
+    add:  Out=y = elementwise_add(X=product, Y=residual))");
+  static const Pattern second(conv + R"(
+    add:  Out=y = elementwise_add(X=residual, Y=product))");
+  return product_first ? first : second;
+}
+
+const Pattern& Activated() {
+  static const Pattern pattern(R"(
+    conv: Output=product = conv2d|depthwise_conv2d|conv3d|conv2d_transpose|
+          depthwise_conv2d_transpose|conv3d_transpose(
+          Input=x, Filter=w, Bias=bias?, ResidualData=residual?)
+    act:  Out=y = relu|relu6|leaky_relu|hard_swish|hard_sigmoid|swish|sigmoid|tanh|gelu|clip(
+          X=product))");
+  return pattern;
+}
+
+class EpilogueFuser {
+ public:
+  EpilogueFuser(ProgramDesc& program, const PassContext& context)
+      : block_(program.Root()), context_(context) {
+    // An original and the copy that is computed again must have the same bits, so both stay.
+    block_.ForEachOp([&](const OpDesc& op) {
+      if (!op.FindAttr(kRecomputedFromAttr)) return;
+      for (const std::string& name : op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}))
+        recomputed_.insert(name);
+      op.ForEachOutput([&](const std::string& name) { recomputed_.insert(name); });
+    });
+  }
+
+  void Run() {
+    for (const bool product_first : {true, false}) {
+      ForEach(Sum(product_first), [&](const Match& m, OpDesc& conv) {
+        if (!IsResidual(m) || (!product_first && LodRoot(m["residual"]) != LodRoot(m["x"])))
+          return false;
+        conv.SetInput("ResidualData", {m["residual"]});
+        return true;
+      });
+    }
+    ForEach(Activated(), [&](const Match& m, OpDesc& conv) {
+      const std::optional<AttrList> attrs = FusedAttrsOf(m.op("act"));
+      for (const NamedAttr& attr : attrs.value_or(AttrList())) conv.SetAttr(attr.name, attr.value);
+      return attrs.has_value();
+    });
+  }
+
+ private:
+  // Where `fuse` completes a convolution, it takes the place of the match.
+  template <class F>
+  void ForEach(const Pattern& pattern, F&& fuse) {
+    const Matcher matcher(block_, context_);
+    Rewrites rewrites(block_);
+    for (const Match& m : matcher.FindAll(pattern)) {
+      OpDesc conv = m.op("conv");
+      if (!conv.GetAttr<std::string>("fuse_activation", "").empty()) continue;
+      if (!IsReal(m["product"]) || !IsReal(m["y"])) continue;
+      if (recomputed_.count(m["product"]) || recomputed_.count(m["y"])) continue;
+      if (!fuse(m, conv)) continue;
+      conv.SetOutput("Output", {m["y"]});
+      rewrites.Replace(m, {conv});
+    }
+    rewrites.Apply();
+  }
+
+  // Kernels that do all at once exist for these only.
+  bool IsReal(const std::string& name) const {
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var && var->type() == VarType::kLoDTensor &&
+           (var->dtype() == DType::kFloat32 || var->dtype() == DType::kFloat64);
+  }
+
+  // Whether the shapes are the same as far as they are known. (If they then differ, because one
+  // operand stretches, so does the convolution's ResidualData.)
+  bool IsResidual(const Match& m) const {
+    const Shape& sums = block_.FindVarRecursive(m["product"])->shape();
+    const VarDesc* residual = block_.FindVarRecursive(m["residual"]);
+    if (!IsReal(m["residual"]) || residual->shape().rank() != sums.rank()) return false;
+    for (int i = 0; i < sums.rank(); ++i) {
+      const int64_t a = sums[i], b = residual->shape()[i];
+      if (a != b && (a >= 0 || b == 1) && (b >= 0 || a == 1)) return false;
+    }
+    const auto axis = m.op("add").GetAttr<int32_t>("axis", -1);
+    return axis == -1 || axis == 0;
+  }
+
+  // The variable from which the value has its LoD, as far as ops on images and elements pass it on.
+  // The output of a convolution has the LoD of Input, that of a sum the LoD of X.
+  std::string LodRoot(std::string name) const {
+    for (size_t steps = 0; steps < block_.NumOps(); ++steps) {
+      const auto writers = block_.Uses(name).writers;
+      if (writers.size() != 1) break;
+      const OpSpec* spec = context_.ops.Find(writers[0]->type());
+      if (!spec || (spec->layout_attr.empty() && !spec->elementwise)) break;
+      const std::string* source = nullptr;
+      writers[0]->ForEachOutput([&](const std::string& out, const std::string& slot) {
+        if (out == name) source = spec->LodSource(*writers[0], slot, 0);
+      });
+      if (!source || !SameRows(name, *source)) break;
+      name = *source;
+    }
+    return name;
+  }
+
+  bool SameRows(const std::string& a, const std::string& b) const {
+    const VarDesc *x = block_.FindVarRecursive(a), *y = block_.FindVarRecursive(b);
+    return x && y && x->shape().rank() > 0 && y->shape().rank() > 0 &&
+           x->shape()[0] == y->shape()[0];
+  }
+
+  BlockDesc& block_;
+  const PassContext& context_;
+  std::unordered_set<std::string> recomputed_;
+};
+
+}  // namespace
+
+void FuseConvEpilogue(ProgramDesc& program, const PassContext& context) {
+  EpilogueFuser(program, context).Run();
+}
+
+}  // namespace coracle
