@@ -4,6 +4,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/operators/conv/conv.h>
+#include <coracle/operators/conv/conv_direct.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
 
@@ -212,6 +213,8 @@ Kernel ConvTransposeFast(const PrepareContext& ctx) {
   const ConvActivation activation(ctx);
   if (input.dtype != DType::kFloat32 || output.numel == 0 || input.numel == 0) return {};
   const ConvGeometry g = ConvOf(ctx, input, filter, output);
+  if (Kernel direct = ConvTransposeDirect(ctx, g, {input, filter, bias, {}, output, activation}))
+    return direct;
   ConvBackwardArgs args;
   args.filter = filter;
   args.dout = input;

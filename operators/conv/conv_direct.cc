@@ -103,39 +103,101 @@ Kernel MakeDepthwise(const PrepareContext& ctx, const ConvGeometry& g,
 
 // --- pointwise ---
 
-// Measured: oneDNN's products are as fast, but an activation that it does not apply as we do takes
-// a sweep, which costs up to a fifth where there are few products for each output.
+// A filter that comes from afar for a few pixels.
+bool IsFar(const ConvGeometry& g) {
+  return g.in_channels * g.out_channels >= 256 * 1024 && g.out_channels >= g.in_channels &&
+         g.batch * g.OutPixels() <= 256;
+}
+
+// Measured: oneDNN's products are about as fast, but an activation that it does not apply as we do
+// takes a sweep, which costs up to a fifth where there are few products for each output; and it
+// waits for a filter that is far away.
 bool TakesPointwise(const ConvGeometry& g, const ConvForwardArgs& args) {
   const bool one = g.h.kernel == 1 && g.w.kernel == 1 && g.h.stride == 1 && g.w.stride == 1 &&
                    g.h.out == g.h.in && g.w.out == g.w.in && g.h.before == 0 && g.w.before == 0;
-  return g.axes == 2 && g.channels_last && g.groups == 1 && one && g.in_channels <= 128 &&
-         g.out_channels >= 16 && IsRelu(args.activation);
+  const bool few = g.in_channels <= 96 && g.out_channels >= 16 && IsRelu(args.activation);
+  return g.axes == 2 && g.channels_last && g.groups == 1 && one && (few || IsFar(g));
 }
+
+// The products of rows of pixels with a filter [columns, channels of the input], or with several:
+// `strips` of them, each of which makes an output row of its own from the same pixels.
+struct Products {
+  int64_t strips, channels, columns;
+
+  int64_t StripSize() const { return PackedPointwiseSize(channels, columns); }
+  int64_t PaddedColumns() const {
+    return (columns + kPointwisePanel - 1) / kPointwisePanel * kPointwisePanel;
+  }
+  // `plain_at(strip, column, channel)` is the place of a weight in the filter as it is given.
+  template <class F>
+  PackedFilter Pack(const PrepareContext& ctx, const TensorArg& filter, const std::string& id,
+                    F plain_at) const {
+    const Products p = *this;
+    const auto for_each = [=](auto&& f) {
+      for (int64_t i = 0; i < p.strips; ++i) {
+        for (int64_t m = 0; m < p.columns; ++m) {
+          for (int64_t c = 0; c < p.channels; ++c)
+            f(plain_at(i, m, c), i * p.StripSize() + PackedPointwiseAt(p.channels, m, c));
+        }
+      }
+    };
+    const int64_t size = CheckedMul(strips, StripSize());
+    return {ctx,
+            filter,
+            id,
+            size,
+            [=](const float* plain, float* packed) {
+              std::fill_n(packed, size, 0.0f);
+              for_each([&](int64_t from, int64_t to) { packed[to] = plain[from]; });
+            },
+            [=](const float* packed, float* plain) {
+              for_each([&](int64_t to, int64_t from) { plain[to] = packed[from]; });
+            }};
+  }
+  // The bias of every column, of which there are several for each of `given`.
+  const float* Bias(Workspace& ws, const TensorArg& given, const TensorArg& padded) const {
+    if (!given) return nullptr;
+    const float* from = ws.Data<const float>(given);
+    float* to = ws.Data<float>(padded);
+    for (int64_t m = 0; m < PaddedColumns(); ++m) to[m] = m < columns ? from[m % given.numel] : 0;
+    return to;
+  }
+};
 
 Kernel MakePointwise(const PrepareContext& ctx, const ConvGeometry& g,
                      const ConvForwardArgs& args) {
   const int64_t in = g.in_channels, out = g.out_channels;
-  const PackedFilter filter(
-      ctx, args.filter, "conv_direct pointwise", PackedPointwiseSize(in, out),
-      [=](const float* plain, float* packed) { PackPointwise(plain, in, out, packed); },
-      [=](const float* packed, float* plain) { UnpackPointwise(packed, in, out, plain); });
-  const int64_t columns = (out + kPointwisePanel - 1) / kPointwisePanel * kPointwisePanel;
-  const TensorArg padded = args.bias ? ctx.Scratch(DType::kFloat32, {columns}) : TensorArg();
+  const Products products{1, in, out};
+  const PackedFilter filter =
+      products.Pack(ctx, args.filter, "conv_direct pointwise",
+                    [=](int64_t, int64_t m, int64_t c) { return m * in + c; });
+  const TensorArg padded =
+      args.bias ? ctx.Scratch(DType::kFloat32, {products.PaddedColumns()}) : TensorArg();
   const int64_t pixels = CheckedMul(g.batch, g.OutPixels());
+  const bool relu = IsRelu(args.activation), far = IsFar(g);
   return [=](Workspace& ws) {
     PointwiseRows all;
     all.in_channels = in;
     all.out_channels = out;
     all.filter = filter.Read(ws);
-    if (args.bias) {
-      float* bias = ws.Data<float>(padded);
-      std::fill(std::copy_n(ws.Data<const float>(args.bias), out, bias), bias + columns, 0.0f);
-      all.bias = bias;
-    }
-    all.relu = true;
+    all.bias = products.Bias(ws, args.bias, padded);
+    all.relu = relu;
     const float* from = ws.Data<const float>(args.input);
     const float* residual = args.residual ? ws.Data<const float>(args.residual) : nullptr;
     float* to = ws.Data<float>(args.output);
+    if (far) {
+      all.in = from;
+      all.pixels = pixels;
+      all.residual = residual;
+      all.out = to;
+      ParallelFor(products.PaddedColumns() / kPointwisePanel, 1,
+                  [&](int64_t begin, int64_t end) { RunPointwisePanels(all, begin, end); });
+      if (relu || !args.activation) return;
+      ParallelFor(pixels * out, 65536, [&](int64_t begin, int64_t end) {
+        args.activation.ApplyFast(to + begin, end - begin);
+      });
+      return;
+    }
     ParallelFor(pixels, 1 + 300000 / (1 + in * out), [&](int64_t begin, int64_t end) {
       PointwiseRows rows = all;
       rows.in = from + begin * in;
@@ -143,6 +205,7 @@ Kernel MakePointwise(const PrepareContext& ctx, const ConvGeometry& g,
       rows.residual = residual ? residual + begin * out : nullptr;
       rows.out = to + begin * out;
       RunPointwiseRows(rows);
+      if (!relu) args.activation.ApplyFast(rows.out, rows.pixels * out);
     });
   };
 }
@@ -154,6 +217,48 @@ Kernel ConvForwardDirect(const PrepareContext& ctx, const ConvGeometry& g,
   if (TakesDepthwise(g, args)) return MakeDepthwise(ctx, g, args);
   if (TakesPointwise(g, args)) return MakePointwise(ctx, g, args);
   return {};
+}
+
+Kernel ConvTransposeDirect(const PrepareContext& ctx, const ConvGeometry& g,
+                           const ConvForwardArgs& args) {
+  const auto apart = [](const WindowAxis& axis) {
+    return axis.stride == axis.kernel && (axis.dilation == 1 || axis.kernel == 1) &&
+           axis.before == 0 && axis.after == 0 && axis.in == axis.out * axis.kernel;
+  };
+  if (g.axes != 2 || !g.channels_last || g.groups != 1 || !apart(g.h) || !apart(g.w)) return {};
+  // Input row y, times the filters of kernel row i, is output row y * kernel + i.
+  const int64_t in = g.out_channels, out = g.in_channels, kh = g.h.kernel, kw = g.w.kernel;
+  const Products products{kh, in, kw * out};
+  const PackedFilter filter = products.Pack(  // [C, M, kh, kw]
+      ctx, args.filter, "conv_direct transposed", [=](int64_t i, int64_t column, int64_t c) {
+        return ((c * out + column % out) * kh + i) * kw + column / out;
+      });
+  const TensorArg padded =
+      args.bias ? ctx.Scratch(DType::kFloat32, {products.PaddedColumns()}) : TensorArg();
+  const int64_t in_row = g.w.out * in, out_row = g.w.in * out;
+  const bool relu = IsRelu(args.activation);
+  return [=](Workspace& ws) {
+    const float* weights = filter.Read(ws);
+    PointwiseRows all;
+    all.in_channels = in;
+    all.out_channels = products.columns;
+    all.pixels = g.w.out;
+    all.bias = products.Bias(ws, args.bias, padded);
+    all.relu = relu;
+    const float* from = ws.Data<const float>(args.input);
+    float* to = ws.Data<float>(args.output);
+    ParallelFor(g.batch * g.h.out, 1 + 300000 / (1 + in * out_row * kh),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t r = begin * kh; r < end * kh; ++r) {
+                    PointwiseRows row = all;
+                    row.in = from + r / kh * in_row;
+                    row.filter = weights + r % kh * products.StripSize();
+                    row.out = to + r * out_row;
+                    RunPointwiseRows(row);
+                    if (!relu) args.activation.ApplyFast(row.out, out_row);
+                  }
+                });
+  };
 }
 
 }  // namespace coracle

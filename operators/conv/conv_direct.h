@@ -11,4 +11,9 @@ namespace coracle {
 Kernel ConvForwardDirect(const PrepareContext& ctx, const ConvGeometry& g,
                          const ConvForwardArgs& args);
 
+// A transposed convolution whose windows lie side by side, as for upsampling by two: `g` is the
+// convolution from its output to its input, as in conv2d_transpose.cc. Empty for other cases.
+Kernel ConvTransposeDirect(const PrepareContext& ctx, const ConvGeometry& g,
+                           const ConvForwardArgs& args);
+
 }  // namespace coracle

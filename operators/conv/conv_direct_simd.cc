@@ -152,11 +152,13 @@ void RunDepthwise(const DepthwiseRows& t, int64_t kernel_w, int64_t stride_w) {
 // --- pointwise ---
 
 constexpr int kTileHeight = HWY_MAX_BYTES >= 64 ? 12 : 6;
+constexpr int64_t kLineFloats = kPointwisePanel / 2;  // of a line of the cache
 
-// kHeight pixels from p on, kVectors vectors of columns from m on.
+// kHeight pixels from p on, kVectors vectors of columns from m on. `ahead`, if given: as many lines
+// as there are input channels, which are needed soon.
 template <int kHeight, int kVectors>
 HWY_INLINE void PointwiseTile(const PointwiseRows& t, int64_t p, int64_t m, int64_t columns,
-                              const float* HWY_RESTRICT b) {
+                              const float* HWY_RESTRICT b, const float* ahead) {
   const FloatTag d;
   const auto n = static_cast<int64_t>(hn::Lanes(d));
   FloatVec sum[kHeight][kVectors];
@@ -166,7 +168,7 @@ HWY_INLINE void PointwiseTile(const PointwiseRows& t, int64_t p, int64_t m, int6
   });
   const int64_t k = t.in_channels;
   const float* HWY_RESTRICT a = t.in + p * k;
-  for (int64_t c = 0; c < k; ++c) {
+  const auto add_channel = [&](int64_t c) HWY_ATTR __attribute__((always_inline)) {
     FloatVec y[kVectors];
     Unroll<kVectors>([&](auto v) HWY_ATTR
                      __attribute__((always_inline)) { y[v] = hn::LoadU(d, b + v * n); });
@@ -177,6 +179,14 @@ HWY_INLINE void PointwiseTile(const PointwiseRows& t, int64_t p, int64_t m, int6
       });
     });
     b += kPointwisePanel;
+  };
+  if (ahead) {
+    for (int64_t c = 0; c < k; ++c) {
+      __builtin_prefetch(ahead + c * kLineFloats, 0, 2);
+      add_channel(c);
+    }
+  } else {
+    for (int64_t c = 0; c < k; ++c) add_channel(c);
   }
   Unroll<kHeight>([&](auto q) HWY_ATTR __attribute__((always_inline)) {
     Unroll<kVectors>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
@@ -188,29 +198,49 @@ HWY_INLINE void PointwiseTile(const PointwiseRows& t, int64_t p, int64_t m, int6
   });
 }
 
-// All columns for kHeight pixels from p on.
+// The columns of the panel that begins at m, for kHeight pixels from p on.
 template <int kHeight>
-void PointwiseStrip(const PointwiseRows& t, int64_t p) {
+void PointwisePanel(const PointwiseRows& t, int64_t p, int64_t m, const float* ahead) {
   const auto n = static_cast<int64_t>(hn::Lanes(FloatTag()));
-  for (int64_t m = 0; m < t.out_channels;) {
-    const float* panel =
-        t.filter + m / kPointwisePanel * kPointwisePanel * t.in_channels + m % kPointwisePanel;
-    const int64_t columns = std::min(t.out_channels - m, kPointwisePanel - m % kPointwisePanel);
-    if (columns > n) {
-      PointwiseTile<kHeight, 2>(t, p, m, columns, panel);
-      m += std::min(columns, 2 * n);
-    } else {
-      PointwiseTile<kHeight, 1>(t, p, m, columns, panel);
-      m += columns;
-    }
+  const float* panel = t.filter + m * t.in_channels;
+  const int64_t columns = std::min(t.out_channels - m, kPointwisePanel);
+  for (int64_t v = 0; v < columns; v += 2 * n) {
+    const int64_t rest = columns - v;
+    if (rest > n)
+      PointwiseTile<kHeight, 2>(t, p, m + v, rest, panel + v, ahead);
+    else
+      PointwiseTile<kHeight, 1>(t, p, m + v, rest, panel + v, ahead);
+    ahead = nullptr;
   }
 }
 
-void RunPointwise(const PointwiseRows& t) {
+// Calls f(p, height) for tiles of pixels.
+template <class F>
+HWY_INLINE void ForPixelTiles(int64_t pixels, F&& f) {
   int64_t p = 0;
-  for (; p + kTileHeight <= t.pixels; p += kTileHeight) PointwiseStrip<kTileHeight>(t, p);
-  for (; p + 4 <= t.pixels; p += 4) PointwiseStrip<4>(t, p);
-  for (; p < t.pixels; ++p) PointwiseStrip<1>(t, p);
+  for (; p + kTileHeight <= pixels; p += kTileHeight)
+    f(p, std::integral_constant<int, kTileHeight>());
+  for (; p + 4 <= pixels; p += 4) f(p, std::integral_constant<int, 4>());
+  for (; p < pixels; ++p) f(p, std::integral_constant<int, 1>());
+}
+
+void RunPointwise(const PointwiseRows& t) {
+  ForPixelTiles(t.pixels, [&](int64_t p, auto height) HWY_ATTR {
+    for (int64_t m = 0; m < t.out_channels; m += kPointwisePanel)
+      PointwisePanel<decltype(height)::value>(t, p, m, nullptr);
+  });
+}
+
+void RunPointwiseFar(const PointwiseRows& t, int64_t first, int64_t last) {
+  for (int64_t m = first * kPointwisePanel; m < last * kPointwisePanel; m += kPointwisePanel) {
+    const float* next = t.filter + (m + kPointwisePanel) * t.in_channels;
+    int64_t lines = m + kPointwisePanel < t.out_channels ? 2 * t.in_channels : 0;
+    ForPixelTiles(t.pixels, [&](int64_t p, auto height) HWY_ATTR {
+      PointwisePanel<decltype(height)::value>(t, p, m, lines > 0 ? next : nullptr);
+      next += t.in_channels * kLineFloats;
+      lines -= t.in_channels;
+    });
+  }
 }
 
 bool TwoRows() { return kHasTwoRows; }
@@ -226,18 +256,9 @@ namespace {
 
 HWY_EXPORT(RunDepthwise);
 HWY_EXPORT(RunPointwise);
+HWY_EXPORT(RunPointwiseFar);
 HWY_EXPORT(DirectLanes);
 HWY_EXPORT(TwoRows);
-
-// Calls f(index in the packed filter, index in the plain one).
-template <class F>
-void ForEachWeight(int64_t in_channels, int64_t out_channels, F&& f) {
-  for (int64_t m = 0; m < out_channels; ++m) {
-    const int64_t column =
-        m / kPointwisePanel * kPointwisePanel * in_channels + m % kPointwisePanel;
-    for (int64_t c = 0; c < in_channels; ++c) f(column + c * kPointwisePanel, m * in_channels + c);
-  }
-}
 
 }  // namespace
 
@@ -253,19 +274,12 @@ void RunDepthwiseRows(const DepthwiseRows& rows, int64_t kernel_w, int64_t strid
   HWY_DYNAMIC_DISPATCH(RunDepthwise)(rows, kernel_w, stride_w);
 }
 void RunPointwiseRows(const PointwiseRows& rows) { HWY_DYNAMIC_DISPATCH(RunPointwise)(rows); }
+void RunPointwisePanels(const PointwiseRows& rows, int64_t first, int64_t last) {
+  HWY_DYNAMIC_DISPATCH(RunPointwiseFar)(rows, first, last);
+}
 
 int64_t PackedPointwiseSize(int64_t in_channels, int64_t out_channels) {
   return (out_channels + kPointwisePanel - 1) / kPointwisePanel * kPointwisePanel * in_channels;
-}
-void PackPointwise(const float* filter, int64_t in_channels, int64_t out_channels, float* packed) {
-  std::fill_n(packed, PackedPointwiseSize(in_channels, out_channels), 0.0f);
-  ForEachWeight(in_channels, out_channels,
-                [&](int64_t to, int64_t from) { packed[to] = filter[from]; });
-}
-void UnpackPointwise(const float* packed, int64_t in_channels, int64_t out_channels,
-                     float* filter) {
-  ForEachWeight(in_channels, out_channels,
-                [&](int64_t from, int64_t to) { filter[to] = packed[from]; });
 }
 
 }  // namespace coracle

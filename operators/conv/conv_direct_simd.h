@@ -30,19 +30,24 @@ void RunDepthwiseRows(const DepthwiseRows& rows, int64_t kernel_w, int64_t strid
 struct PointwiseRows {
   const float* in = nullptr;
   int64_t pixels = 0, in_channels = 0, out_channels = 0;
-  const float* filter = nullptr;    // packed: see PackPointwise
+  const float* filter = nullptr;    // packed: panels, the last one padded with zeros
   const float* bias = nullptr;      // [out_channels, padded to whole vectors], or null
   const float* residual = nullptr;  // [pixels][out_channels]; may be out
   float* out = nullptr;
   bool relu = false;
 };
 void RunPointwiseRows(const PointwiseRows& rows);
+// Panels [first, last) alone, one after the other, for a filter that is too large for the cache:
+// each is fetched while the one before it is used.
+void RunPointwisePanels(const PointwiseRows& rows, int64_t first, int64_t last);
 
 constexpr int64_t kPointwisePanel = 32;  // columns that lie side by side in the packed filter
 // Floats of a packed filter [out_channels, in_channels]: panels [in_channels][kPointwisePanel], the
 // last one padded with zeros.
+// Where the weight of column m and input channel c lies in it.
+inline int64_t PackedPointwiseAt(int64_t in_channels, int64_t m, int64_t c) {
+  return m / kPointwisePanel * kPointwisePanel * in_channels + c * kPointwisePanel +
+         m % kPointwisePanel;
+}
 int64_t PackedPointwiseSize(int64_t in_channels, int64_t out_channels);
-void PackPointwise(const float* filter, int64_t in_channels, int64_t out_channels, float* packed);
-void UnpackPointwise(const float* packed, int64_t in_channels, int64_t out_channels, float* filter);
-
 }  // namespace coracle

@@ -328,6 +328,22 @@ TEST(Conv2d, DepthwiseFastAgainstReference) {
   }
 }
 
+// A filter that is too large for the cache, for a few pixels.
+TEST(Conv2d, LargePointwiseFastAgainstReference) {
+  for (const char* name : {"", "relu", "hard_swish", "sigmoid"}) {
+    for (const int64_t width : {1, 7, 30}) {
+      ConvCase c{1, 500, 530, 1, 1, width, 1, 1, {1, 1}, {0, 0}, {1, 1}, "EXPLICIT", "NHWC", true};
+      OpTest test = c.Test();
+      test.Attr("fuse_activation", name);
+      if (width == 7) test.RandomInput("ResidualData", {1, 1, width, 530});
+      const Tensor want = test.Output("Output", KernelMode::kReference);
+      const Tensor got = test.Output("Output");
+      for (int64_t i = 0; i < want.numel(); ++i)
+        ASSERT_NEAR(want.data<float>()[i], got.data<float>()[i], 1e-4f) << name << " " << i;
+    }
+  }
+}
+
 TEST(Conv2d, PointwiseWithReluFastAgainstReference) {
   std::mt19937 random(19);
   const auto pick = [&](int low, int high) {

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "../../op_test.h"
 
 namespace coracle {
@@ -98,6 +100,23 @@ TEST(Conv2dTranspose, Activation) {
           .RandomInput("Bias", {5})
           .CheckGradient({"Input", "Filter"})
           .CheckFast();
+    }
+  }
+}
+
+// Windows that lie side by side.
+TEST(Conv2dTranspose, UpsamplingFastAgainstReference) {
+  for (const char* name : {"", "relu", "sigmoid"}) {
+    for (const auto& [kh, kw, in, out] :
+         {std::array<int32_t, 4>{2, 2, 24, 24}, {2, 2, 24, 1}, {1, 3, 5, 17}, {3, 1, 1, 40}}) {
+      for (const bool bias : {false, true}) {
+        OpTest test("conv2d_transpose");
+        test.Attr("data_format", std::string("NHWC")).Attr("strides", Ints{kh, kw});
+        test.Attr("fuse_activation", std::string(name));
+        test.RandomInput("Input", {2, 5, 19, in}).RandomInput("Filter", {in, out, kh, kw});
+        if (bias) test.RandomInput("Bias", {out});
+        test.CheckFast(2e-5);
+      }
     }
   }
 }
