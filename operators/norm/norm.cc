@@ -125,6 +125,10 @@ void NormGrad(const NormView& v, const NormGradArgs<T>& a) {
   auto reader = [&](int64_t g) {
     return GroupReader<T>{v, g, a.mean[g], a.inv[g], a.x, a.scale, a.dy, nullptr};
   };
+  SumToParams(
+      v, reader, [](const auto& r, int64_t i) { return r.Dy(i) * r.Xh(i); }, a.dscale);
+  SumToParams(
+      v, reader, [](const auto& r, int64_t i) { return r.Dy(i); }, a.dbias);
   if (a.dx) {
     ForGroups(v, [&](int64_t g) {
       const auto r = reader(g);
@@ -132,10 +136,6 @@ void NormGrad(const NormView& v, const NormGradArgs<T>& a) {
       for (int64_t i = 0; i < v.size; ++i) a.dx[v.At(g, i)] = static_cast<T>(r.inv * p(i));
     });
   }
-  SumToParams(
-      v, reader, [](const auto& r, int64_t i) { return r.Dy(i) * r.Xh(i); }, a.dscale);
-  SumToParams(
-      v, reader, [](const auto& r, int64_t i) { return r.Dy(i); }, a.dbias);
 }
 
 // scale' = sum of dy inv P(U); P(U) is made once for each group.

@@ -9,6 +9,8 @@
 //   dx = inv g                                                        (fixed statistics)
 //   dscale = sum of dy xh, dbias = sum of dy
 
+#include <coracle/framework/base/resource_limits.h>
+
 #include <cstdint>
 
 namespace coracle {
@@ -49,7 +51,8 @@ struct NormGradArgs {
   const T *x = nullptr, *scale = nullptr, *dy = nullptr;  // scale may be null
   const double *mean = nullptr, *inv = nullptr;
   bool fixed = false;                                    // statistics do not depend on x
-  T *dx = nullptr, *dscale = nullptr, *dbias = nullptr;  // each may be null: unwanted
+  T *dx = nullptr, *dscale = nullptr, *dbias = nullptr;  // each may be null: unwanted; dx may be
+                                                         // x or dy
 };
 template <class T>
 void NormGrad(const NormView& v, const NormGradArgs<T>& a);
@@ -73,18 +76,69 @@ void NormGradGrad(const NormView& v, const NormGradGradArgs<T>& a);
 
 // --- float32, vectorised ---
 
-// Per group of a ChannelView, or of one like it. `scratch` holds ChannelScratch(v) doubles.
+// What a sweep over a ChannelView, or one like it, reads.
+struct NormTerms {
+  const float *x = nullptr, *dy = nullptr;
+  const float* y = nullptr;  // when given, dy counts only where y > 0
+  float* masked = nullptr;   // beside y: gets what of dy counts, else 0; may be dy
+
+  NormTerms From(int64_t at) const {
+    return {x + at, dy ? dy + at : nullptr, y ? y + at : nullptr, masked ? masked + at : nullptr};
+  }
+};
+
+// For each channel first = sum of a and second = sum of a (x - shift), where a is dy, or x - shift
+// without dy. `scratch` holds ChannelScratch(v) doubles.
 int64_t ChannelScratch(const NormView& v);
+void ChannelSums(const NormView& v, const NormTerms& t, const float* shift, double* scratch,
+                 double* first, double* second);
 void ChannelMoments(const NormView& v, const float* x, double* scratch, double* mean,
                     double* variance);
 // sum_dy = sum of dy, sum_dyx = sum of dy (x - mean).
-void ChannelGradSums(const NormView& v, const float* x, const float* dy, const float* mean,
-                     double* scratch, double* sum_dy, double* sum_dyx);
-// y = a x + b for each channel's a and b.
-void ChannelAffine(const NormView& v, const float* x, const float* a, const float* b, float* y);
-// dx = p dy + q (x - mean) + r for each channel's p, q, r.
-void ChannelGradApply(const NormView& v, const float* x, const float* dy, const float* mean,
-                      const float* p, const float* q, const float* r, float* dx);
+inline void ChannelGradSums(const NormView& v, const float* x, const float* dy, const float* mean,
+                            double* scratch, double* sum_dy, double* sum_dyx) {
+  ChannelSums(v, {x, dy}, mean, scratch, sum_dy, sum_dyx);
+}
+
+// y = a x + b for each channel's a and b, plus z where it is given; then its negative part is 0
+// with `relu`. y may be x or z.
+struct NormAffine {
+  const float *x = nullptr, *z = nullptr;
+  float* y = nullptr;
+  bool relu = false;
+
+  NormAffine From(int64_t at) const { return {x + at, z ? z + at : nullptr, y + at, relu}; }
+};
+void ChannelAffine(const NormView& v, const NormAffine& t, const float* a, const float* b);
+inline void ChannelAffine(const NormView& v, const float* x, const float* a, const float* b,
+                          float* y) {
+  ChannelAffine(v, {x, nullptr, y}, a, b);
+}
+// dx = p dy + q (x - mean) + r for each channel's p, q, r. dx may be x or dy.
+void ChannelGradApply(const NormView& v, const NormTerms& t, const float* mean, const float* p,
+                      const float* q, const float* r, float* dx);
+inline void ChannelGradApply(const NormView& v, const float* x, const float* dy, const float* mean,
+                             const float* p, const float* q, const float* r, float* dx) {
+  ChannelGradApply(v, {x, dy}, mean, p, q, r, dx);
+}
+
+// body(part, its first channel) for all channels. Several sweeps over a part, each of which reads
+// or writes up to `tensors` tensors, find its elements in the cache where channels come first; with
+// channels last there is one part. A part's elements are found from those of its first channel on.
+template <class Body>
+void ForChannelParts(const NormView& v, int64_t tensors, Body&& body) {
+  constexpr int64_t kCacheBytes = 1 << 20;
+  if (v.inner == 1) return body(v, int64_t{0});
+  const int64_t most = kCacheBytes / static_cast<int64_t>(sizeof(float)) / tensors / (1 + v.size);
+  const int64_t channels = most < 1 || v.groups < 1 ? 1 : most < v.groups ? most : v.groups;
+  ParallelFor((v.groups + channels - 1) / channels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * channels; first < end * channels; first += channels) {
+      NormView part = v;
+      part.groups = channels < v.groups - first ? channels : v.groups - first;
+      body(part, first);
+    }
+  });
+}
 
 // Rows of `columns` elements; scale and bias may be null. mean and variance are written.
 void RowNorm(int64_t rows, int64_t columns, const float* x, const float* scale, const float* bias,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "coracle/operators/norm/norm_simd.cc"
@@ -30,117 +31,250 @@ HWY_INLINE void AddTo(V v, double* sums, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(lanes[i]);
 }
 
-// Float sums are flushed into doubles every so many steps.
+// --- parameters of channels: for each element of a row its own, or one for a whole plane ---
+
+struct OwnParam {
+  static constexpr bool kSame = false;
+  const float* p;
+  HWY_INLINE V At(int64_t c, int64_t n) const { return LoadFirst(p + c, n); }
+};
+struct SameParam {
+  static constexpr bool kSame = true;
+  V v;
+  HWY_INLINE V At(int64_t, int64_t n) const {
+    return n >= LanesOf() ? v : hn::IfThenElseZero(hn::FirstN(D(), static_cast<size_t>(n)), v);
+  }
+};
+HWY_INLINE SameParam Same(float value) { return {hn::Set(D(), value)}; }
+
+// Rows of few channels are taken several at a time, as one row that is a multiple of four vectors:
+// no partial vectors, and sums that do not wait for each other. Returns how many; 1 where that does
+// not pay.
+constexpr int64_t kRowUnit = 64, kMaxWidth = 1024;
+HWY_INLINE int64_t RowsAtOnce(int64_t rows, int64_t channels) {
+  const int64_t n = kRowUnit / std::gcd(channels, kRowUnit);
+  return n <= rows && n * channels <= kMaxWidth ? n : 1;
+}
+
+// One parameter of such a row.
+class WideParam {
+ public:
+  WideParam(const float* p, int64_t channels, int64_t copies) : p_(p) {
+    if (copies == 1) return;
+    for (int64_t i = 0; i < copies; ++i) std::copy_n(p, channels, wide_ + i * channels);
+    p_ = wide_;
+  }
+  OwnParam get() const { return {p_}; }
+
+ private:
+  const float* p_;
+  float wide_[kMaxWidth];
+};
+
+// --- sums ---
+
+// Float sums are flushed into doubles every so many rows.
 constexpr int64_t kFlush = 256;
 
-// For channels last: over `rows` rows, first[c] += sum of a - shift[c] (of dy when given), and
-// second[c] += sum of (x - shift[c])^2 (of dy (x - shift[c]) when dy is given).
-void RowSums(const float* x, const float* dy, int64_t rows, int64_t channels, const float* shift,
-             double* first, double* second) {
-  for (int64_t c = 0; c < channels; c += LanesOf()) {
-    const int64_t n = std::min(LanesOf(), channels - c);
-    const V k = LoadFirst(shift + c, n);
-    for (int64_t begin = 0; begin < rows; begin += kFlush) {
-      const int64_t end = std::min(rows, begin + kFlush);
-      V sum = hn::Zero(D()), product = hn::Zero(D());
-      for (int64_t r = begin; r < end; ++r) {
-        const V d = hn::Sub(LoadFirst(x + r * channels + c, n), k);
-        const V a = dy ? LoadFirst(dy + r * channels + c, n) : d;
-        sum = hn::Add(sum, a);
-        product = hn::MulAdd(a, d, product);
-      }
-      AddTo(sum, first + c, n);
-      AddTo(product, second + c, n);
-    }
-  }
-}
+enum Terms { kMoments, kGrad, kMasked, kMaskedStored };
 
-// The same for `n` contiguous elements of one channel.
-void PlaneSums(const float* x, const float* dy, int64_t n, float shift, double* first,
-               double* second) {
-  const V k = hn::Set(D(), shift);
+// N vectors from channel c on, the last one of n lanes, over `rows` rows from element `at` on:
+// sum += a and product += a (x - shift), where a is x - shift or dy.
+template <Terms kTerms, int N, class Param>
+HWY_INLINE void SumColumns(const NormTerms& t, int64_t at, int64_t rows, int64_t width, int64_t c,
+                           int64_t n, const Param& shift, double* first, double* second) {
+  const D d;
   const int64_t lanes = LanesOf();
+  V k[N], sum[N], product[N];
+  for (int i = 0; i < N; ++i) {
+    k[i] = shift.At(c + i * lanes, n);
+    sum[i] = product[i] = hn::Zero(d);
+  }
+  at += c;
+  for (int64_t r = 0; r < rows; ++r, at += width) {
+    for (int i = 0; i < N; ++i) {
+      const int64_t e = at + i * lanes;
+      const V x = hn::Sub(LoadFirst(t.x + e, n), k[i]);
+      V a = x;
+      if constexpr (kTerms != kMoments) a = LoadFirst(t.dy + e, n);
+      if constexpr (kTerms >= kMasked)
+        a = hn::IfThenElseZero(hn::Gt(LoadFirst(t.y + e, n), hn::Zero(d)), a);
+      if constexpr (kTerms == kMaskedStored) StoreFirst(a, t.masked + e, n);
+      sum[i] = hn::Add(sum[i], a);
+      product[i] = hn::MulAdd(a, x, product[i]);
+    }
+  }
+  if constexpr (Param::kSame) {
+    for (int i = 1; i < N; ++i) {
+      sum[0] = hn::Add(sum[0], sum[i]);
+      product[0] = hn::Add(product[0], product[i]);
+    }
+    AddTo(sum[0], first, lanes);
+    AddTo(product[0], second, lanes);
+  } else {
+    for (int i = 0; i < N; ++i) {
+      AddTo(sum[i], first + c + i * lanes, n);
+      AddTo(product[i], second + c + i * lanes, n);
+    }
+  }
+}
+
+// Over rows of `width` elements. Sums of one parameter for all are left in the lanes of one vector.
+template <Terms kTerms, class Param>
+HWY_INLINE void SumRows(const NormTerms& t, int64_t at, int64_t rows, int64_t width,
+                        const Param& shift, double* first, double* second) {
+  const int64_t lanes = LanesOf();
+  for (int64_t begin = 0; begin < rows; begin += kFlush) {
+    const int64_t count = std::min(rows - begin, kFlush), from = at + begin * width;
+    int64_t c = 0;
+    for (; c + 4 * lanes <= width; c += 4 * lanes)
+      SumColumns<kTerms, 4>(t, from, count, width, c, lanes, shift, first, second);
+    for (; c < width; c += lanes) {
+      SumColumns<kTerms, 1>(t, from, count, width, c, std::min(lanes, width - c), shift, first,
+                            second);
+    }
+  }
+}
+
+template <Terms kTerms>
+void SumWideRows(const NormTerms& t, int64_t rows, int64_t channels, const float* shift,
+                 double* first, double* second) {
+  const int64_t copies = RowsAtOnce(rows, channels), width = copies * channels;
+  int64_t done = 0;
+  if (copies > 1) {
+    const WideParam wide(shift, channels, copies);
+    double sums[2 * kMaxWidth] = {};
+    done = rows / copies * copies;
+    SumRows<kTerms>(t, 0, rows / copies, width, wide.get(), sums, sums + width);
+    for (int64_t i = 0; i < width; i += channels) {
+      for (int64_t c = 0; c < channels; ++c) {
+        first[c] += sums[i + c];
+        second[c] += sums[width + i + c];
+      }
+    }
+  }
+  SumRows<kTerms>(t, done * channels, rows - done, channels, OwnParam{shift}, first, second);
+}
+
+template <Terms kTerms>
+void SumPlane(const NormTerms& t, int64_t at, int64_t n, float shift, double* first,
+              double* second) {
   double sums[kMaxLanes] = {}, products[kMaxLanes] = {};
-  const auto add = [&](int64_t at, V& sum, V& product) HWY_ATTR {
-    const V d = hn::Sub(hn::LoadU(D(), x + at), k);
-    const V a = dy ? hn::LoadU(D(), dy + at) : d;
-    sum = hn::Add(sum, a);
-    product = hn::MulAdd(a, d, product);
-  };
-  int64_t i = 0;
-  // Four sums at a time: none waits for the one before it.
-  while (i + 4 * lanes <= n) {
-    const int64_t stop = std::min(n - 4 * lanes, i + (kFlush - 1) * 4 * lanes);
-    V s0 = hn::Zero(D()), s1 = s0, s2 = s0, s3 = s0, p0 = s0, p1 = s0, p2 = s0, p3 = s0;
-    for (; i <= stop; i += 4 * lanes) {
-      add(i, s0, p0);
-      add(i + lanes, s1, p1);
-      add(i + 2 * lanes, s2, p2);
-      add(i + 3 * lanes, s3, p3);
-    }
-    AddTo(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)), sums, lanes);
-    AddTo(hn::Add(hn::Add(p0, p1), hn::Add(p2, p3)), products, lanes);
-  }
-  V rest_sum = hn::Zero(D()), rest_product = hn::Zero(D());
-  for (; i + lanes <= n; i += lanes) add(i, rest_sum, rest_product);
-  AddTo(rest_sum, sums, lanes);
-  AddTo(rest_product, products, lanes);
-  double s = 0, p = 0;
-  for (int64_t l = 0; l < lanes; ++l) {
-    s += sums[l];
-    p += products[l];
-  }
-  for (; i < n; ++i) {
-    const double d = static_cast<double>(x[i]) - static_cast<double>(shift);
-    const double a = dy ? static_cast<double>(dy[i]) : d;
-    s += a;
-    p += a * d;
-  }
-  *first += s;
-  *second += p;
-}
-
-void RowsAffine(const float* x, int64_t rows, int64_t channels, const float* a, const float* b,
-                float* y) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < channels; c += LanesOf()) {
-      const int64_t n = channels - c;
-      const V v =
-          hn::MulAdd(LoadFirst(x + r * channels + c, n), LoadFirst(a + c, n), LoadFirst(b + c, n));
-      StoreFirst(v, y + r * channels + c, n);
-    }
+  const int64_t width = 4 * LanesOf(), rows = n / width;
+  SumRows<kTerms>(t, at, rows, width, Same(shift), sums, products);
+  SumRows<kTerms>(t, at + rows * width, 1, n - rows * width, Same(shift), sums, products);
+  for (int64_t l = 0; l < LanesOf(); ++l) {
+    *first += sums[l];
+    *second += products[l];
   }
 }
 
-void PlaneAffine(const float* x, int64_t n, float a, float b, float* y) {
-  const V va = hn::Set(D(), a), vb = hn::Set(D(), b);
-  for (int64_t i = 0; i < n; i += LanesOf())
-    StoreFirst(hn::MulAdd(LoadFirst(x + i, n - i), va, vb), y + i, n - i);
+// For channels last: over `rows` rows, first[c] += sum of a and second[c] += sum of
+// a (x - shift[c]), where a is x - shift[c], or dy when given.
+void RowSums(const NormTerms& t, int64_t rows, int64_t channels, const float* shift, double* first,
+             double* second) {
+  const auto sums = !t.dy      ? SumWideRows<kMoments>
+                    : !t.y     ? SumWideRows<kGrad>
+                    : t.masked ? SumWideRows<kMaskedStored>
+                               : SumWideRows<kMasked>;
+  sums(t, rows, channels, shift, first, second);
 }
 
-void RowsGrad(const float* x, const float* dy, int64_t rows, int64_t channels, const float* mean,
+// The same for the `n` elements of one channel from `at` on.
+void PlaneSums(const NormTerms& t, int64_t at, int64_t n, float shift, double* first,
+               double* second) {
+  const auto sums = !t.dy      ? SumPlane<kMoments>
+                    : !t.y     ? SumPlane<kGrad>
+                    : t.masked ? SumPlane<kMaskedStored>
+                               : SumPlane<kMasked>;
+  sums(t, at, n, shift, first, second);
+}
+
+// --- sweeps that write each element ---
+
+// body(at, c, n) for vectors of n elements from `at` on, of the channels from c on.
+template <class Body>
+HWY_INLINE void ForVectors(int64_t at, int64_t rows, int64_t width, const Body& body) {
+  const int64_t lanes = LanesOf();
+  for (int64_t r = 0; r < rows; ++r, at += width) {
+    int64_t c = 0;
+    for (; c + lanes <= width; c += lanes) body(at + c, c, lanes);
+    if (c < width) body(at + c, c, width - c);
+  }
+}
+
+template <class Param, bool kAdd, bool kRelu>
+struct Affine {
+  const NormAffine& t;
+  Param a, b;
+  HWY_INLINE void operator()(int64_t at, int64_t c, int64_t n) const {
+    V v = hn::MulAdd(LoadFirst(t.x + at, n), a.At(c, n), b.At(c, n));
+    if constexpr (kAdd) v = hn::Add(v, LoadFirst(t.z + at, n));
+    if constexpr (kRelu) v = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(D())), v);
+    StoreFirst(v, t.y + at, n);
+  }
+};
+template <class Param>
+HWY_INLINE void ApplyAffine(const NormAffine& t, int64_t at, int64_t rows, int64_t width, Param a,
+                            Param b) {
+  if (t.z && t.relu) return ForVectors(at, rows, width, Affine<Param, true, true>{t, a, b});
+  if (t.z) return ForVectors(at, rows, width, Affine<Param, true, false>{t, a, b});
+  if (t.relu) return ForVectors(at, rows, width, Affine<Param, false, true>{t, a, b});
+  ForVectors(at, rows, width, Affine<Param, false, false>{t, a, b});
+}
+
+void RowsAffine(const NormAffine& t, int64_t at, int64_t rows, int64_t channels, const float* a,
+                const float* b) {
+  const int64_t copies = RowsAtOnce(rows, channels), wide = rows / copies;
+  const WideParam wa(a, channels, copies), wb(b, channels, copies);
+  ApplyAffine(t, at, wide, copies * channels, wa.get(), wb.get());
+  const int64_t done = wide * copies;
+  ApplyAffine(t, at + done * channels, rows - done, channels, OwnParam{a}, OwnParam{b});
+}
+
+void PlaneAffine(const NormAffine& t, int64_t at, int64_t n, float a, float b) {
+  ApplyAffine(t, at, 1, n, Same(a), Same(b));
+}
+
+template <class Param, bool kMask>
+struct Grad {
+  const NormTerms& t;
+  float* dx;
+  Param mean, p, q, s;
+  HWY_INLINE void operator()(int64_t at, int64_t c, int64_t n) const {
+    V dy = LoadFirst(t.dy + at, n);
+    if constexpr (kMask) dy = hn::IfThenElseZero(hn::Gt(LoadFirst(t.y + at, n), hn::Zero(D())), dy);
+    const V d = hn::Sub(LoadFirst(t.x + at, n), mean.At(c, n));
+    const V v = hn::MulAdd(d, q.At(c, n), s.At(c, n));
+    StoreFirst(hn::MulAdd(dy, p.At(c, n), v), dx + at, n);
+  }
+};
+template <class Param>
+HWY_INLINE void ApplyGrad(const NormTerms& t, int64_t at, int64_t rows, int64_t width, Param mean,
+                          Param p, Param q, Param s, float* dx) {
+  if (t.y) return ForVectors(at, rows, width, Grad<Param, true>{t, dx, mean, p, q, s});
+  ForVectors(at, rows, width, Grad<Param, false>{t, dx, mean, p, q, s});
+}
+
+void RowsGrad(const NormTerms& t, int64_t at, int64_t rows, int64_t channels, const float* mean,
               const float* p, const float* q, const float* s, float* dx) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < channels; c += LanesOf()) {
-      const int64_t n = channels - c, at = r * channels + c;
-      const V d = hn::Sub(LoadFirst(x + at, n), LoadFirst(mean + c, n));
-      const V v = hn::MulAdd(d, LoadFirst(q + c, n), LoadFirst(s + c, n));
-      StoreFirst(hn::MulAdd(LoadFirst(dy + at, n), LoadFirst(p + c, n), v), dx + at, n);
-    }
-  }
+  const int64_t copies = RowsAtOnce(rows, channels), wide = rows / copies;
+  const WideParam wm(mean, channels, copies), wp(p, channels, copies);
+  const WideParam wq(q, channels, copies), ws(s, channels, copies);
+  ApplyGrad(t, at, wide, copies * channels, wm.get(), wp.get(), wq.get(), ws.get(), dx);
+  const int64_t done = wide * copies;
+  ApplyGrad(t, at + done * channels, rows - done, channels, OwnParam{mean}, OwnParam{p},
+            OwnParam{q}, OwnParam{s}, dx);
 }
 
-void PlaneGrad(const float* x, const float* dy, int64_t n, float mean, float p, float q, float s,
+void PlaneGrad(const NormTerms& t, int64_t at, int64_t n, float mean, float p, float q, float s,
                float* dx) {
-  const V vm = hn::Set(D(), mean), vp = hn::Set(D(), p), vq = hn::Set(D(), q);
-  const V vs = hn::Set(D(), s);
-  for (int64_t i = 0; i < n; i += LanesOf()) {
-    const V v = hn::MulAdd(hn::Sub(LoadFirst(x + i, n - i), vm), vq, vs);
-    StoreFirst(hn::MulAdd(LoadFirst(dy + i, n - i), vp, v), dx + i, n - i);
-  }
+  ApplyGrad(t, at, 1, n, Same(mean), Same(p), Same(q), Same(s), dx);
 }
 
-// PlaneSums without dy for a row short enough for float sums.
+// --- rows: layer_norm ---
+
+// The sums of a row short enough for float sums.
 constexpr int64_t kShortRow = 8192;
 HWY_INLINE void ShortRowSums(const float* x, int64_t n, float shift, double* first,
                              double* second) {
@@ -169,7 +303,9 @@ HWY_INLINE void ShortRowSums(const float* x, int64_t n, float shift, double* fir
 
 HWY_INLINE void RowMoments(const float* x, int64_t n, float shift, double* first, double* second) {
   if (n <= kShortRow) return ShortRowSums(x, n, shift, first, second);
-  PlaneSums(x, nullptr, n, shift, first, second);
+  NormTerms t;
+  t.x = x;
+  SumPlane<kMoments>(t, 0, n, shift, first, second);
 }
 
 // One row of layer_norm.
@@ -256,19 +392,45 @@ int64_t ChunksOf(int64_t rows, int64_t row_size) {
 // A channels-last image as rows of channels.
 bool IsRows(const NormView& v) { return v.inner == 1; }
 
-// first[c], second[c]: the sums that RowSums and PlaneSums describe, over the whole channel.
-void ChannelSums(const NormView& v, const float* x, const float* dy, const float* shift,
-                 double* scratch, double* first, double* second) {
+// rows(first row, number) over blocks of rows, or plane(channel, offset) over planes. Rows are
+// taken from the last ones on: those are what the sweep before has left in the cache.
+template <class Rows, class Plane>
+void ForBlocks(const NormView& v, Rows&& rows, Plane&& plane) {
+  const int64_t block = 1 + 32768 / (1 + (IsRows(v) ? v.groups : v.inner));
+  if (IsRows(v)) {
+    ParallelFor(v.size, block, [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t n = std::min(end - begin, block);
+        end -= n;
+        rows(end, n);
+      }
+    });
+    return;
+  }
+  const int64_t planes = v.groups * (v.size / v.inner);
+  ParallelFor(planes, block, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p)
+      plane(p % v.groups, v.At(p % v.groups, p / v.groups * v.inner));
+  });
+}
+
+}  // namespace
+
+int64_t ChannelScratch(const NormView& v) {
+  // The chunks' sums, and the shifts of ChannelMoments.
+  return (IsRows(v) ? ChunksOf(v.size, v.groups) * 2 * v.groups : 0) + v.groups;
+}
+
+void ChannelSums(const NormView& v, const NormTerms& t, const float* shift, double* scratch,
+                 double* first, double* second) {
   const int64_t channels = v.groups;
   if (!IsRows(v)) {
     const auto sums = HWY_DYNAMIC_DISPATCH(PlaneSums);
     ParallelFor(channels, 1 + 32768 / (1 + v.size), [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) {
         first[c] = second[c] = 0;
-        for (int64_t i = 0; i < v.size; i += v.inner) {
-          const int64_t at = v.At(c, i);
-          sums(x + at, dy ? dy + at : nullptr, v.inner, shift[c], first + c, second + c);
-        }
+        for (int64_t i = 0; i < v.size; i += v.inner)
+          sums(t, v.At(c, i), v.inner, shift[c], first + c, second + c);
       }
     });
     return;
@@ -280,8 +442,7 @@ void ChannelSums(const NormView& v, const float* x, const float* dy, const float
       double* own = scratch + 2 * k * channels;
       std::fill(own, own + 2 * channels, 0.0);
       const int64_t from = v.size * k / chunks, to = v.size * (k + 1) / chunks;
-      sums(x + from * channels, dy ? dy + from * channels : nullptr, to - from, channels, shift,
-           own, own + channels);
+      sums(t.From(from * channels), to - from, channels, shift, own, own + channels);
     }
   });
   for (int64_t c = 0; c < channels; ++c) first[c] = second[c] = 0;
@@ -294,27 +455,6 @@ void ChannelSums(const NormView& v, const float* x, const float* dy, const float
   }
 }
 
-// rows(first row, number) over blocks of rows, or plane(channel, offset) over planes.
-template <class Rows, class Plane>
-void ForBlocks(const NormView& v, Rows&& rows, Plane&& plane) {
-  if (IsRows(v)) {
-    ParallelFor(v.size, 1 + 32768 / (1 + v.groups),
-                [&](int64_t begin, int64_t end) { rows(begin, end - begin); });
-    return;
-  }
-  const int64_t planes = v.groups * (v.size / v.inner);
-  ParallelFor(planes, 1 + 32768 / (1 + v.inner), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) plane(p % v.groups, p * v.inner);
-  });
-}
-
-}  // namespace
-
-int64_t ChannelScratch(const NormView& v) {
-  // The chunks' sums, and the shifts of ChannelMoments.
-  return (IsRows(v) ? ChunksOf(v.size, v.groups) * 2 * v.groups : 0) + v.groups;
-}
-
 // Sums of x - x[0], not of x: the variance keeps its digits when the mean is far from zero. They
 // are taken again about the mean where x[0] is far from it, as the sums of the first time have lost
 // digits then.
@@ -324,9 +464,11 @@ void ChannelMoments(const NormView& v, const float* x, double* scratch, double* 
   float* shift = reinterpret_cast<float*>(scratch);
   for (int64_t c = 0; c < v.groups; ++c) shift[c] = x[v.At(c, 0)];
   const double n = static_cast<double>(v.size);
+  NormTerms terms;
+  terms.x = x;
   bool far = true;
   for (int pass = 0; pass < 2 && far; ++pass) {
-    ChannelSums(v, x, nullptr, shift, scratch + v.groups, mean, variance);
+    ChannelSums(v, terms, shift, scratch + v.groups, mean, variance);
     far = false;
     for (int64_t c = 0; c < v.groups; ++c) {
       const double d = mean[c] / n;
@@ -339,35 +481,22 @@ void ChannelMoments(const NormView& v, const float* x, double* scratch, double* 
   }
 }
 
-void ChannelGradSums(const NormView& v, const float* x, const float* dy, const float* mean,
-                     double* scratch, double* sum_dy, double* sum_dyx) {
-  ChannelSums(v, x, dy, mean, scratch, sum_dy, sum_dyx);
-}
-
-void ChannelAffine(const NormView& v, const float* x, const float* a, const float* b, float* y) {
+void ChannelAffine(const NormView& v, const NormAffine& t, const float* a, const float* b) {
   const auto rows = HWY_DYNAMIC_DISPATCH(RowsAffine);
   const auto plane = HWY_DYNAMIC_DISPATCH(PlaneAffine);
   ForBlocks(
-      v,
-      [&](int64_t first, int64_t n) {
-        rows(x + first * v.groups, n, v.groups, a, b, y + first * v.groups);
-      },
-      [&](int64_t c, int64_t at) { plane(x + at, v.inner, a[c], b[c], y + at); });
+      v, [&](int64_t first, int64_t n) { rows(t, first * v.groups, n, v.groups, a, b); },
+      [&](int64_t c, int64_t at) { plane(t, at, v.inner, a[c], b[c]); });
 }
 
-void ChannelGradApply(const NormView& v, const float* x, const float* dy, const float* mean,
-                      const float* p, const float* q, const float* r, float* dx) {
+void ChannelGradApply(const NormView& v, const NormTerms& t, const float* mean, const float* p,
+                      const float* q, const float* r, float* dx) {
   const auto rows = HWY_DYNAMIC_DISPATCH(RowsGrad);
   const auto plane = HWY_DYNAMIC_DISPATCH(PlaneGrad);
   ForBlocks(
       v,
-      [&](int64_t first, int64_t n) {
-        const int64_t at = first * v.groups;
-        rows(x + at, dy + at, n, v.groups, mean, p, q, r, dx + at);
-      },
-      [&](int64_t c, int64_t at) {
-        plane(x + at, dy + at, v.inner, mean[c], p[c], q[c], r[c], dx + at);
-      });
+      [&](int64_t first, int64_t n) { rows(t, first * v.groups, n, v.groups, mean, p, q, r, dx); },
+      [&](int64_t c, int64_t at) { plane(t, at, v.inner, mean[c], p[c], q[c], r[c], dx); });
 }
 
 void RowNorm(int64_t rows, int64_t columns, const float* x, const float* scale, const float* bias,

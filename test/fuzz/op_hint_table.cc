@@ -121,6 +121,10 @@ constexpr OpHint kSmooth[] = {
     {"batch_norm", "X[n,c] Scale[c] Bias[c] Mean[c] Variance:+[c]",
      "is_test=false use_global_stats=false|true trainable_statistics=false data_layout=NCHW|NHWC "
      "epsilon=0.1"},
+    {"fused_batch_norm_act", "X[n,c,h,w] Scale[c] Bias[c] Mean[c] Variance:+[c]",
+     "data_layout=NCHW epsilon=0.1"},
+    {"fused_bn_add_activation", "X[n,c,h,w] Z[n,c,h,w] Scale[c] Bias[c] Mean[c] Variance:+[c]",
+     "data_layout=NCHW epsilon=0.1"},
     {"affine_grid", "Theta[n,2,3]", "output_shape=[1,1,2,3]|[2,1,1,2]"},
     {"unfold", "X[n,c,2,3]",
      "kernel_sizes=[1,2]|[2,1] strides=[1,1] paddings=[0,0,0,0]|[1,0,0,1] dilations=[1,1]"},
