@@ -71,6 +71,10 @@ void FuseConvBias(ProgramDesc& program, const PassContext& context);
 // A convolution, what is added to it in its own shape, and the activation of the sum become one op.
 void FuseConvEpilogue(ProgramDesc& program, const PassContext& context);
 
+// In training, batch_norm + relu becomes fused_batch_norm_act, batch_norm + elementwise_add + relu
+// becomes fused_bn_add_activation, and so do their gradients.
+void FuseBatchNormActivation(ProgramDesc& program, const PassContext& context);
+
 // Runs ops on images and volumes with channels last: they and the elementwise ops between them get
 // data_format NHWC, and transpose2 ops convert at the borders (for one channel squeeze2 and
 // unsqueeze2, which copy nothing). The layout of visible variables does not change.

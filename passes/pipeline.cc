@@ -36,6 +36,10 @@ const std::vector<Pass>& Pipeline() {
        "a convolution adds a residual and applies an activation while the sums are in registers or "
        "in cache; after fuse_conv_bias, since the bias comes first",
        FuseConvEpilogue},
+      {"fuse_batch_norm_activation",
+       "in training, relu and a sum before it cost no sweep of their own behind batch_norm, and "
+       "their gradients none before batch_norm's; what lies between is not stored",
+       FuseBatchNormActivation},
       {"nhwc",
        "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
        "fusions, which "
