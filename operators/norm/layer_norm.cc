@@ -280,6 +280,8 @@ OpDef GradDef() {
       .OptionalOutput("Bias@GRAD", "gradient of Bias")
       .Apply(DeclareNormAttrs)
       .NoGradientTo({"Mean", "Variance", "Bias"})
+      .Inplace("Y@GRAD", "X@GRAD")
+      .Inplace("X", "X@GRAD")
       .Infer(InferLayerNormGrad)
       .Gradient(LayerNormGradGradient)
       .Reference(LayerNormGradReference<float>, LayerNormGradReference<double>)

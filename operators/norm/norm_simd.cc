@@ -330,39 +330,77 @@ void NormRow(const float* x, int64_t n, const float* scale, const float* bias, f
   }
 }
 
-// One row of layer_norm's gradient: adds to dscale and dbias (both null or neither).
-void NormGradRow(const float* x, const float* dy, int64_t n, const float* scale, float mean,
-                 float inv, float* dx, float* dscale, float* dbias) {
-  const V vm = hn::Set(D(), mean), vi = hn::Set(D(), inv), one = hn::Set(D(), 1.0f);
-  V sum = hn::Zero(D()), along = hn::Zero(D());
-  for (int64_t i = 0; i < n; i += LanesOf()) {
-    const int64_t k = std::min(LanesOf(), n - i);
-    const V d = LoadFirst(dy + i, k);
-    const V xh = hn::Mul(hn::Sub(LoadFirst(x + i, k), vm), vi);
-    const V g = scale ? hn::Mul(d, LoadFirst(scale + i, k)) : d;
-    sum = hn::Add(sum, g);
-    along = hn::MulAdd(g, xh, along);  // g is zero in the lanes past k
-    if (dscale) {
-      StoreFirst(hn::MulAdd(d, xh, LoadFirst(dscale + i, k)), dscale + i, k);
-      StoreFirst(hn::Add(d, LoadFirst(dbias + i, k)), dbias + i, k);
-    }
-  }
-  if (!dx) return;
-  double s = 0, a = 0;
+// What the gradient of layer_norm needs; dscale and dbias are added to, both null or neither.
+struct RowGrads {
+  const float *x, *dy, *scale;
+  int64_t n;
+  float *dx, *dscale, *dbias;
+};
+
+HWY_INLINE V MeanOfLanes(V v, int64_t n) {
   HWY_ALIGN float lanes[kMaxLanes];
-  hn::Store(sum, D(), lanes);
-  for (int64_t l = 0; l < LanesOf(); ++l) s += static_cast<double>(lanes[l]);
-  hn::Store(along, D(), lanes);
-  for (int64_t l = 0; l < LanesOf(); ++l) a += static_cast<double>(lanes[l]);
-  const V vs = hn::Set(D(), static_cast<float>(s / static_cast<double>(n)));
-  const V va = hn::Set(D(), static_cast<float>(a / static_cast<double>(n)));
-  for (int64_t i = 0; i < n; i += LanesOf()) {
-    const int64_t k = std::min(LanesOf(), n - i);
-    const V xh = hn::Mul(hn::Sub(LoadFirst(x + i, k), vm), vi);
-    const V g = hn::Mul(LoadFirst(dy + i, k), scale ? LoadFirst(scale + i, k) : one);
-    const V p = hn::NegMulAdd(xh, va, hn::Sub(g, vs));
-    StoreFirst(hn::Mul(vi, p), dx + i, k);
+  hn::Store(v, D(), lanes);
+  double sum = 0;
+  for (int64_t l = 0; l < LanesOf(); ++l) sum += static_cast<double>(lanes[l]);
+  return hn::Set(D(), static_cast<float>(sum / static_cast<double>(n)));
+}
+
+// R rows of layer_norm's gradient, from element `at` on.
+template <int R>
+HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, const double* inv) {
+  const int64_t n = g.n, lanes = LanesOf();
+  const V one = hn::Set(D(), 1.0f);
+  V m[R], v[R], sum[R], along[R];
+  for (int r = 0; r < R; ++r) {
+    m[r] = hn::Set(D(), static_cast<float>(mean[r]));
+    v[r] = hn::Set(D(), static_cast<float>(inv[r]));
+    sum[r] = along[r] = hn::Zero(D());
   }
+  const auto first = [&](int64_t c, int64_t k) HWY_ATTR {
+    const V scale = g.scale ? LoadFirst(g.scale + c, k) : one;
+    V dscale = hn::Zero(D()), dbias = hn::Zero(D());
+    for (int r = 0; r < R; ++r) {
+      const V d = LoadFirst(g.dy + at + r * n + c, k);
+      const V xh = hn::Mul(hn::Sub(LoadFirst(g.x + at + r * n + c, k), m[r]), v[r]);
+      const V s = hn::Mul(d, scale);  // zero in the lanes past k
+      sum[r] = hn::Add(sum[r], s);
+      along[r] = hn::MulAdd(s, xh, along[r]);
+      dscale = hn::MulAdd(d, xh, dscale);
+      dbias = hn::Add(dbias, d);
+    }
+    if (!g.dscale) return;
+    StoreFirst(hn::Add(dscale, LoadFirst(g.dscale + c, k)), g.dscale + c, k);
+    StoreFirst(hn::Add(dbias, LoadFirst(g.dbias + c, k)), g.dbias + c, k);
+  };
+  int64_t c = 0;
+  for (; c + lanes <= n; c += lanes) first(c, lanes);
+  if (c < n) first(c, n - c);
+  if (!g.dx) return;
+  for (int r = 0; r < R; ++r) {
+    sum[r] = MeanOfLanes(sum[r], n);
+    along[r] = MeanOfLanes(along[r], n);
+  }
+  const auto second = [&](int64_t c, int64_t k) HWY_ATTR {
+    const V scale = g.scale ? LoadFirst(g.scale + c, k) : one;
+    for (int r = 0; r < R; ++r) {
+      const int64_t e = at + r * n + c;
+      const V xh = hn::Mul(hn::Sub(LoadFirst(g.x + e, k), m[r]), v[r]);
+      const V s = hn::Sub(hn::Mul(LoadFirst(g.dy + e, k), scale), sum[r]);
+      StoreFirst(hn::Mul(v[r], hn::NegMulAdd(xh, along[r], s)), g.dx + e, k);
+    }
+  };
+  for (c = 0; c + lanes <= n; c += lanes) second(c, lanes);
+  if (c < n) second(c, n - c);
+}
+
+// Several rows at a time, so that the sums for scale and bias are seldom loaded and stored.
+void NormGradPart(const float* x, const float* dy, int64_t rows, int64_t n, const float* scale,
+                  const double* mean, const double* inv, float* dx, float* dscale, float* dbias) {
+  constexpr int kRows = 4;
+  const RowGrads g{x, dy, scale, n, dx, dscale, dbias};
+  int64_t r = 0;
+  for (; r + kRows <= rows; r += kRows) NormGradRows<kRows>(g, r * n, mean + r, inv + r);
+  for (; r < rows; ++r) NormGradRows<1>(g, r * n, mean + r, inv + r);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -380,7 +418,7 @@ HWY_EXPORT(PlaneAffine);
 HWY_EXPORT(RowsGrad);
 HWY_EXPORT(PlaneGrad);
 HWY_EXPORT(NormRow);
-HWY_EXPORT(NormGradRow);
+HWY_EXPORT(NormGradPart);
 
 // Rows are summed in chunks whose number depends on the shape alone, so that neither threads nor
 // their number change a sum.
@@ -514,28 +552,30 @@ int64_t RowScratch(int64_t rows, int64_t columns) { return ChunksOf(rows, column
 void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* scale, const float* dy,
                  const double* mean, const double* inv, float* scratch, float* dx, float* dscale,
                  float* dbias) {
-  const auto grad = HWY_DYNAMIC_DISPATCH(NormGradRow);
+  const auto grad = HWY_DYNAMIC_DISPATCH(NormGradPart);
   const int64_t chunks = ChunksOf(rows, columns);
   ParallelFor(chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       float* own = dscale ? scratch + 2 * k * columns : nullptr;
       if (own) std::fill(own, own + 2 * columns, 0.0f);
-      for (int64_t r = rows * k / chunks; r < rows * (k + 1) / chunks; ++r) {
-        grad(x + r * columns, dy + r * columns, columns, scale, static_cast<float>(mean[r]),
-             static_cast<float>(inv[r]), dx ? dx + r * columns : nullptr, own,
-             own ? own + columns : nullptr);
-      }
+      const int64_t first = rows * k / chunks, at = first * columns;
+      grad(x + at, dy + at, rows * (k + 1) / chunks - first, columns, scale, mean + first,
+           inv + first, dx ? dx + at : nullptr, own, own ? own + columns : nullptr);
     }
   });
   if (!dscale) return;
-  for (int64_t c = 0; c < columns; ++c) {
-    double s = 0, b = 0;
-    for (int64_t k = 0; k < chunks; ++k) {
-      s += static_cast<double>(scratch[2 * k * columns + c]);
-      b += static_cast<double>(scratch[(2 * k + 1) * columns + c]);
+  constexpr int64_t kBlock = 64;
+  for (int64_t from = 0; from < columns; from += kBlock) {
+    const int64_t n = std::min(kBlock, columns - from);
+    double sums[2][kBlock] = {};
+    for (int64_t k = 0; k < 2 * chunks; ++k) {
+      for (int64_t i = 0; i < n; ++i)
+        sums[k % 2][i] += static_cast<double>(scratch[k * columns + from + i]);
     }
-    dscale[c] = static_cast<float>(s);
-    dbias[c] = static_cast<float>(b);
+    for (int64_t i = 0; i < n; ++i) {
+      dscale[from + i] = static_cast<float>(sums[0][i]);
+      dbias[from + i] = static_cast<float>(sums[1][i]);
+    }
   }
 }
 
