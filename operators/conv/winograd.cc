@@ -230,22 +230,17 @@ void ForParts(const Work& work, F&& f) {
   });
 }
 
-// `Args` is ConvForwardArgs, with or without a fused activation.
-template <class Args>
-Epilogue EpilogueOf(Workspace& ws, const Args& args) {
+Epilogue EpilogueOf(Workspace& ws, const ConvForwardArgs& args) {
   Epilogue epilogue;
   if (args.bias) epilogue.bias = ws.Data<const float>(args.bias);
   if (args.residual) epilogue.residual = ws.Data<const float>(args.residual);
-  if constexpr (requires { args.activation.ApplyFast(nullptr, 0); }) {
-    using Activation = decltype(args.activation);
-    if (!args.activation) return epilogue;
-    epilogue.relu = args.activation.name() == std::string_view("relu");
-    if (epilogue.relu) return epilogue;
-    epilogue.context = &args.activation;
-    epilogue.activation = [](const void* activation, float* x, int64_t n) {
-      static_cast<const Activation*>(activation)->ApplyFast(x, n);
-    };
-  }
+  if (!args.activation) return epilogue;
+  epilogue.relu = args.activation.name() == std::string_view("relu");
+  if (epilogue.relu) return epilogue;
+  epilogue.context = &args.activation;
+  epilogue.activation = [](const void* activation, float* x, int64_t n) {
+    static_cast<const ConvActivation*>(activation)->ApplyFast(x, n);
+  };
   return epilogue;
 }
 
