@@ -75,6 +75,10 @@ void FuseConvEpilogue(ProgramDesc& program, const PassContext& context);
 // becomes fused_bn_add_activation, and so do their gradients.
 void FuseBatchNormActivation(ProgramDesc& program, const PassContext& context);
 
+// softmax_with_cross_entropy, the mean of its loss and the gradients of both become one op that
+// computes loss and gradient together. Elsewhere a Softmax that nobody reads is not stored.
+void FuseSoftmaxCrossEntropy(ProgramDesc& program, const PassContext& context);
+
 // Runs ops on images and volumes with channels last: they and the elementwise ops between them get
 // data_format NHWC, and transpose2 ops convert at the borders (for one channel squeeze2 and
 // unsqueeze2, which copy nothing). The layout of visible variables does not change.

@@ -40,6 +40,10 @@ const std::vector<Pass>& Pipeline() {
        "in training, relu and a sum before it cost no sweep of their own behind batch_norm, and "
        "their gradients none before batch_norm's; what lies between is not stored",
        FuseBatchNormActivation},
+      {"fuse_softmax_cross_entropy",
+       "the softmax of many classes is larger than a cache: one sweep reads the logits and writes "
+       "their gradient",
+       FuseSoftmaxCrossEntropy},
       {"nhwc",
        "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
        "fusions, which "

@@ -53,6 +53,15 @@ LineStats<T> SoftmaxLine(const T* x, T* y, int64_t n, int64_t stride) {
   return {max, sum};
 }
 
+// The same without its result.
+template <class T>
+LineStats<T> ExpSumLine(const T* x, int64_t n, int64_t stride) {
+  T max = -std::numeric_limits<T>::infinity(), sum = 0;
+  for (int64_t i = 0; i < n; ++i) max = std::max(max, x[i * stride]);
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i * stride] - max);
+  return {max, sum};
+}
+
 template <class T>
 void LogSoftmaxLine(const T* x, T* y, int64_t n, int64_t stride) {
   T max = -std::numeric_limits<T>::infinity(), sum = 0;
@@ -80,6 +89,15 @@ void LogSoftmaxGradLine(const T* y, const T* dy, T* dx, int64_t n, int64_t strid
 
 // The same on contiguous lines with the machine's vector instructions.
 LineStats<float> SoftmaxRow(const float* x, float* y, int64_t n);
+// The line that will be read after this one, if the caller names it, comes into the cache
+// meanwhile.
+LineStats<float> ExpSumRow(const float* x, int64_t n, const float* next = nullptr);
+// y = scale (softmax(x) - 1 at the label). With `stream`, which is for results that leave the
+// caches anyhow, y is written past them and must not be the memory of x; after FinishStreams other
+// threads may read it.
+LineStats<float> CrossEntropyRow(const float* x, float* y, int64_t n, int64_t label, float scale,
+                                 bool stream, const float* next);
+void FinishStreams();
 void LogSoftmaxRow(const float* x, float* y, int64_t n);
 void SoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n);
 void LogSoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n);

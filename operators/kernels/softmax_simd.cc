@@ -2,10 +2,14 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "coracle/operators/kernels/softmax_simd.cc"
-#include <hwy/foreach_target.h>
-// foreach_target.h comes first: it includes this file again for every instruction set.
-#include <hwy/contrib/math/math-inl.h>
+
+// clang-format off
+#include <hwy/foreach_target.h>  // first: it compiles this file for each target
 #include <hwy/highway.h>
+#include <hwy/cache_control.h>
+#include <coracle/operators/kernels/simd-inl.h>
+#include <coracle/operators/kernels/simd_math-inl.h>
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace coracle {
@@ -14,65 +18,110 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
-constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+using simd::HWY_NAMESPACE::ExpNonPositive;
 
-// exp for arguments <= 0 and nan. Highway's Exp needs finite arguments, and below -104 the result
-// is 0 anyway.
-HWY_INLINE V ExpNonPositive(D d, V z) {
-  const V e = hn::Exp(d, hn::Max(z, hn::Set(d, -200.0f)));
-  return hn::IfThenElse(hn::IsNaN(z), z, e);
-}
-
-// The last, incomplete vector of a row, filled up with `fill`.
-HWY_INLINE V LoadTail(D d, const float* x, int64_t count, float fill) {
-  HWY_ALIGN float buffer[hn::MaxLanes(D())];
-  hn::Store(hn::Set(d, fill), d, buffer);
-  for (int64_t i = 0; i < count; ++i) buffer[i] = x[i];
-  return hn::Load(d, buffer);
-}
-
-HWY_INLINE void StoreTail(D d, V v, float* y, int64_t count) {
-  HWY_ALIGN float buffer[hn::MaxLanes(D())];
-  hn::Store(v, d, buffer);
-  for (int64_t i = 0; i < count; ++i) y[i] = buffer[i];
+// Lanes beyond the first `count` are replaced.
+HWY_INLINE V Fill(D d, V v, int64_t count, float fill) {
+  return hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(count)), v, hn::Set(d, fill));
 }
 
 HWY_INLINE float RowMax(D d, const float* x, int64_t n) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  V max = hn::Set(d, kMinusInf);
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  V a = hn::Set(d, kLowest), b = a, c = a, e = a;
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) max = hn::Max(max, hn::LoadU(d, x + i));
-  if (i < n) max = hn::Max(max, LoadTail(d, x + i, n - i, kMinusInf));
-  return hn::GetLane(hn::MaxOfLanes(d, max));
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    a = hn::Max(a, hn::LoadU(d, x + i));
+    b = hn::Max(b, hn::LoadU(d, x + i + lanes));
+    c = hn::Max(c, hn::LoadU(d, x + i + 2 * lanes));
+    e = hn::Max(e, hn::LoadU(d, x + i + 3 * lanes));
+  }
+  for (; i + lanes <= n; i += lanes) a = hn::Max(a, hn::LoadU(d, x + i));
+  if (i < n) b = hn::Max(b, Fill(d, LoadFirst(x + i, n - i), n - i, kLowest));
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(a, b), hn::Max(c, e))));
+}
+
+// The sum of e_i = exp(x_i - max), which go to y with kStore. What stands at `next` will be read
+// after this row: it comes into the cache while this one is computed.
+template <bool kStore>
+HWY_INLINE float ExpSum(D d, const float* x, float* y, int64_t n, float max, const float* next) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V vmax = hn::Set(d, max);
+  V a = hn::Zero(d), b = a;
+  const auto step = [&](int64_t i, V* sum) {
+    if (next) __builtin_prefetch(next + i, 0, 2);
+    const V e = ExpNonPositive(hn::Sub(hn::LoadU(d, x + i), vmax));
+    if constexpr (kStore) hn::StoreU(e, d, y + i);
+    *sum = hn::Add(*sum, e);
+  };
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    step(i, &a);
+    step(i + lanes, &b);
+  }
+  if (i + lanes <= n) {
+    step(i, &a);
+    i += lanes;
+  }
+  if (i < n) {
+    // The tail is cut off after the exponential, not filled with -inf before it: -inf minus a max
+    // of -inf is a nan, which would reach the sum.
+    const V e = ExpNonPositive(hn::Sub(LoadFirst(x + i, n - i), vmax));
+    if constexpr (kStore) StoreFirst(e, y + i, n - i);
+    b = hn::Add(b, Fill(d, e, n - i, 0.0f));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
+}
+
+LineStats<float> ExpSumRow(const float* x, int64_t n, const float* next) {
+  const D d;
+  const float max = RowMax(d, x, n);
+  return {max, ExpSum<false>(d, x, nullptr, n, max, next)};
+}
+
+// y = factor * e.
+HWY_INLINE void ScaleRow(D d, const float* e, float factor, float* y, int64_t n) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V v = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, e + i), v), d, y + i);
+  if (i < n) StoreFirst(hn::Mul(LoadFirst(e + i, n - i), v), y + i, n - i);
+}
+// The same past the caches.
+HWY_INLINE void StreamRow(D d, const float* e, float factor, float* y, int64_t n) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto misaligned =
+      static_cast<int64_t>(reinterpret_cast<uintptr_t>(y) / sizeof(float)) % lanes;
+  int64_t i = std::min(n, (lanes - misaligned) % lanes);
+  ScaleRow(d, e, factor, y, i);
+  const V v = hn::Set(d, factor);
+  for (; i + lanes <= n; i += lanes) hn::Stream(hn::Mul(hn::LoadU(d, e + i), v), d, y + i);
+  ScaleRow(d, e + i, factor, y + i, n - i);
 }
 
 LineStats<float> SoftmaxRow(const float* x, float* y, int64_t n) {
   const D d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const float max = RowMax(d, x, n);
-  const V vmax = hn::Set(d, max);
-  V sum = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const V e = ExpNonPositive(d, hn::Sub(hn::LoadU(d, x + i), vmax));
-    hn::StoreU(e, d, y + i);
-    sum = hn::Add(sum, e);
+  const float total = ExpSum<true>(d, x, y, n, max, nullptr);
+  ScaleRow(d, y, 1.0f / total, y, n);
+  return {max, total};
+}
+
+LineStats<float> CrossEntropyRow(const float* x, float* y, int64_t n, int64_t label, float scale,
+                                 bool stream, const float* next) {
+  constexpr int64_t kLongest = 16384;
+  const D d;
+  HWY_ALIGN float buffer[kLongest];
+  stream = stream && n <= kLongest;
+  float* e = stream ? buffer : y;
+  const float max = RowMax(d, x, n);
+  const float total = ExpSum<true>(d, x, e, n, max, next);
+  e[label] -= total;  // softmax - 1 = (e - total) / total
+  if (stream) {
+    StreamRow(d, e, scale / total, y, n);
+  } else {
+    ScaleRow(d, e, scale / total, y, n);
   }
-  V tail = hn::Zero(d);
-  if (i < n) {
-    // The tail is cut off after the exponential, not filled with -inf before it: -inf minus a max
-    // of -inf is a nan, which would reach the sum.
-    const V z = hn::Sub(LoadTail(d, x + i, n - i, 0.0f), vmax);
-    StoreTail(d, ExpNonPositive(d, z), y + i, n - i);
-    tail = LoadTail(d, y + i, n - i, 0.0f);
-    sum = hn::Add(sum, tail);
-  }
-  const float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  const V scale = hn::Set(d, 1.0f / total);
-  for (i = 0; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, y + i), scale), d, y + i);
-  }
-  if (i < n) StoreTail(d, hn::Mul(tail, scale), y + i, n - i);
   return {max, total};
 }
 
@@ -81,19 +130,11 @@ void LogSoftmaxRow(const float* x, float* y, int64_t n) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const float max = RowMax(d, x, n);
   const V vmax = hn::Set(d, max);
-  V sum = hn::Zero(d);
+  const V vlog = hn::Set(d, std::log(ExpSum<false>(d, x, nullptr, n, max, nullptr)));
+  const auto value = [&](V v) { return hn::Sub(hn::Sub(v, vmax), vlog); };
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    sum = hn::Add(sum, ExpNonPositive(d, hn::Sub(hn::LoadU(d, x + i), vmax)));
-  }
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < n; ++i) total += std::exp(x[i] - max);
-  const float log_sum = std::log(total);
-  const V vlog = hn::Set(d, log_sum);
-  for (i = 0; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::Sub(hn::Sub(hn::LoadU(d, x + i), vmax), vlog), d, y + i);
-  }
-  for (; i < n; ++i) y[i] = x[i] - max - log_sum;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(value(hn::LoadU(d, x + i)), d, y + i);
+  if (i < n) StoreFirst(value(LoadFirst(x + i, n - i)), y + i, n - i);
 }
 
 void SoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n) {
@@ -123,7 +164,7 @@ void LogSoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n) {
   for (; i < n; ++i) total += dy[i];
   const V vtotal = hn::Set(d, total);
   for (i = 0; i + lanes <= n; i += lanes) {
-    const V e = ExpNonPositive(d, hn::LoadU(d, y + i));
+    const V e = ExpNonPositive(hn::LoadU(d, y + i));
     hn::StoreU(hn::NegMulAdd(e, vtotal, hn::LoadU(d, dy + i)), d, dx + i);
   }
   for (; i < n; ++i) dx[i] = dy[i] - std::exp(y[i]) * total;
@@ -136,14 +177,24 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace coracle {
 
+HWY_EXPORT(ExpSumRow);
 HWY_EXPORT(SoftmaxRow);
+HWY_EXPORT(CrossEntropyRow);
 HWY_EXPORT(LogSoftmaxRow);
 HWY_EXPORT(SoftmaxGradRow);
 HWY_EXPORT(LogSoftmaxGradRow);
 
+LineStats<float> ExpSumRow(const float* x, int64_t n, const float* next) {
+  return HWY_DYNAMIC_DISPATCH(ExpSumRow)(x, n, next);
+}
 LineStats<float> SoftmaxRow(const float* x, float* y, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(SoftmaxRow)(x, y, n);
 }
+LineStats<float> CrossEntropyRow(const float* x, float* y, int64_t n, int64_t label, float scale,
+                                 bool stream, const float* next) {
+  return HWY_DYNAMIC_DISPATCH(CrossEntropyRow)(x, y, n, label, scale, stream, next);
+}
+void FinishStreams() { hwy::FlushStream(); }
 void LogSoftmaxRow(const float* x, float* y, int64_t n) {
   HWY_DYNAMIC_DISPATCH(LogSoftmaxRow)(x, y, n);
 }

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/kernels/simd.h>
 #include <coracle/operators/kernels/softmax.h>
 #include <coracle/operators/loss/class_loss.h>
 #include <coracle/operators/loss/loss_gradient.h>
@@ -22,6 +23,16 @@ void InferForward(InferContext& ctx) {
   ctx.SetOutput("Softmax", ctx.Input("Logits"));
   ctx.SetOutput("Backprop", ctx.Input("Logits"));
   ctx.SetOutput("Loss", ctx.InputDType("Logits"), loss);
+}
+
+void InferFused(InferContext& ctx) {
+  const Shape loss = InferLoss(ctx, "Logits");
+  const VarMeta &logits = ctx.Input("Logits"), &grad = ctx.Input("Mean@GRAD");
+  ctx.Require("C4",
+              grad.dtype == logits.dtype && (!grad.shape.IsKnown() || grad.shape.numel() == 1),
+              grad, logits.dtype);
+  ctx.SetOutput("Loss", logits.dtype, loss);
+  ctx.SetOutput("Logits@GRAD", logits);
 }
 
 void InferGrad(InferContext& ctx) {
@@ -56,13 +67,14 @@ struct Setup {
   }
 };
 
-// A line of softmax: the vector kernel where there is one.
+// A line of softmax, which is not stored without y: the vector kernel where there is one.
 template <class T>
 LineStats<T> RunSoftmax(const T* x, T* y, const AxisView& view, KernelMode mode) {
   if constexpr (std::is_same_v<T, float>) {
-    if (mode == KernelMode::kAuto && view.inner == 1) return SoftmaxRow(x, y, view.n);
+    if (mode == KernelMode::kAuto && view.inner == 1)
+      return y ? SoftmaxRow(x, y, view.n) : ExpSumRow(x, view.n);
   }
-  return SoftmaxLine(x, y, view.n, view.inner);
+  return y ? SoftmaxLine(x, y, view.n, view.inner) : ExpSumLine(x, view.n, view.inner);
 }
 
 // -sum(t log(softmax)) = sum(t) log(sum) - sum(t (x - max)): the part that needs the logits.
@@ -95,7 +107,7 @@ T LineLoss(const Setup& s, const T* x, const T* t, int64_t k, T* y, KernelMode m
   const int64_t n = s.view.n, stride = s.view.inner;
   if (!s.use_softmax) {
     const T loss = ProbabilityLoss(x, t, k, n, stride);
-    for (int64_t i = 0; i < n * stride; i += stride) y[i] = x[i];
+    for (int64_t i = 0; y && i < n * stride; i += stride) y[i] = x[i];
     return loss;
   }
   // Softmax may be the memory of Logits, so what the loss needs of the logits comes out first.
@@ -112,11 +124,10 @@ template <class T, KernelMode mode = KernelMode::kReference>
 KernelOf<T> Forward(const PrepareContext& ctx) {
   const Setup s(ctx, "Logits");
   const TensorArg loss = ctx.Output("Loss"), backprop = ctx.Output("Backprop");
-  TensorArg softmax = ctx.Output("Softmax");
-  if (!softmax) softmax = ctx.Scratch(s.scores.dtype, s.scores.shape);
+  const TensorArg softmax = ctx.Output("Softmax");
   return [=](Workspace& ws) {
     const T* x = ws.Data<const T>(s.scores);
-    T* y = ws.Data<T>(softmax);
+    T* y = softmax ? ws.Data<T>(softmax) : nullptr;
     T* out = ws.Data<T>(loss);
     const T* t = s.soft ? ws.Data<const T>(s.label) : nullptr;
     const IndexReader labels(ws, s.label);
@@ -124,7 +135,7 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
     if (s.view.n == 0) std::fill_n(out, loss.numel, T(0));
     ForEachLine(s.view, [&](int64_t line, int64_t at) {
       const int64_t k = t ? 0 : s.ClassOf(labels, line);
-      out[line] = LineLoss(s, x + at, t ? t + at : nullptr, k, y + at, mode);
+      out[line] = LineLoss(s, x + at, t ? t + at : nullptr, k, y ? y + at : nullptr, mode);
     });
   };
 }
@@ -139,9 +150,19 @@ void LogitsGradLine(const T* y, const T* t, int64_t k, T g, T* dx, int64_t n, in
     for (int64_t i = 0; i < n * stride; i += stride) dx[i] = g * (y[i] * total - t[i]);
     return;
   }
-  if (k < 0) g = 0;
   for (int64_t i = 0; i < n * stride; i += stride) dx[i] = k < 0 ? T(0) : g * y[i];
   if (k >= 0) dx[k * stride] -= g;
+}
+// The same for a hard label, on a contiguous line with the machine's vector instructions.
+void LogitsGradRow(const float* y, const float*, int64_t k, float g, float* dx, int64_t n,
+                   int64_t) {
+  static const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
+  if (k < 0) {
+    std::fill_n(dx, n, 0.0f);
+  } else {
+    scale(y, dx, n, {g, 0, 0});
+    dx[k] -= g;
+  }
 }
 
 // use_softmax = false: dX = -dLoss t / X.
@@ -155,10 +176,21 @@ void ProbabilityGradLine(const T* y, const T* t, int64_t k, T g, T* dx, int64_t 
 }
 
 template <class T>
+using GradLine = void (*)(const T* y, const T* t, int64_t k, T g, T* dx, int64_t n, int64_t stride);
+template <class T>
+GradLine<T> GradLineOf(const Setup& s, KernelMode mode) {
+  if (!s.use_softmax) return ProbabilityGradLine<T>;
+  if constexpr (std::is_same_v<T, float>) {
+    if (mode == KernelMode::kAuto && !s.soft && s.view.inner == 1) return LogitsGradRow;
+  }
+  return LogitsGradLine<T>;
+}
+
+template <class T, KernelMode mode = KernelMode::kReference>
 KernelOf<T> Backward(const PrepareContext& ctx) {
   const Setup s(ctx, "Softmax");
   const TensorArg dloss = ctx.Input("Loss@GRAD"), dx = ctx.Output("Logits@GRAD");
-  const auto grad_line = s.use_softmax ? LogitsGradLine<T> : ProbabilityGradLine<T>;
+  const GradLine<T> grad_line = GradLineOf<T>(s, mode);
   return [=](Workspace& ws) {
     const T* y = ws.Data<const T>(s.scores);
     const T* g = ws.Data<const T>(dloss);
@@ -170,6 +202,79 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
       grad_line(y + at, t ? t + at : nullptr, k, g[line], out + at, s.view.n, s.view.inner);
     });
   };
+}
+
+// Loss and gradient of a line together: the softmax is made where the gradient will stand, which
+// may be the memory of the logits.
+template <class T, KernelMode mode = KernelMode::kReference>
+KernelOf<T> Fused(const PrepareContext& ctx) {
+  const Setup s(ctx, "Logits");
+  const TensorArg mean_grad = ctx.Input("Mean@GRAD");
+  const TensorArg loss = ctx.Output("Loss"), dx = ctx.Output("Logits@GRAD");
+  const GradLine<T> grad_line = GradLineOf<T>(s, mode);
+  return [=](Workspace& ws) {
+    const T* x = ws.Data<const T>(s.scores);
+    const T* t = s.soft ? ws.Data<const T>(s.label) : nullptr;
+    T *out = ws.Data<T>(loss), *d = ws.Data<T>(dx);
+    const T g = ws.Data<const T>(mean_grad)[0] / static_cast<T>(loss.numel);
+    const IndexReader labels(ws, s.label);
+    if (s.view.n == 0) std::fill_n(out, loss.numel, T(0));
+    ForEachLine(s.view, [&](int64_t line, int64_t at) {
+      const int64_t k = t ? 0 : s.ClassOf(labels, line);
+      const T* target = t ? t + at : nullptr;
+      out[line] = LineLoss(s, x + at, target, k, d + at, mode);
+      grad_line(d + at, target, k, g, d + at, s.view.n, s.view.inner);
+    });
+  };
+}
+
+// Loss, and the gradient where `dx` is given, of hard labels and contiguous lines: one sweep over
+// memory, since a line stays in the cache and the next one comes into it meanwhile.
+Kernel HardLines(const Setup& s, const TensorArg& loss, const TensorArg& mean_grad,
+                 const TensorArg& dx) {
+  constexpr int64_t kLarge = int64_t{8} << 20;  // elements that leave the caches
+  const int64_t n = s.view.n, grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, n));
+  return [=](Workspace& ws) {
+    const float* x = ws.Data<const float>(s.scores);
+    float *out = ws.Data<float>(loss), *d = dx ? ws.Data<float>(dx) : nullptr;
+    const float g = dx ? ws.Data<const float>(mean_grad)[0] / static_cast<float>(loss.numel) : 0.0f;
+    const bool stream = d != x && s.scores.numel >= kLarge;
+    const IndexReader labels(ws, s.label);
+    if (n == 0) return void(std::fill_n(out, loss.numel, 0.0f));
+    ParallelFor(s.view.lines(), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t line = begin; line < end; ++line) {
+        const float* row = x + line * n;
+        const float* next = line + 1 < end ? row + n : nullptr;
+        const int64_t k = s.ClassOf(labels, line);
+        LineStats<float> stats = {0, 1};
+        const float picked = k < 0 ? 0 : row[k];
+        if (k >= 0 && d) {
+          stats = CrossEntropyRow(row, d + line * n, n, k, g, stream, next);
+        } else if (k >= 0) {
+          stats = ExpSumRow(row, n, next);
+        } else if (d) {
+          std::fill_n(d + line * n, n, 0.0f);
+        }
+        out[line] = std::log(stats.sum) - (picked - stats.max);
+      }
+      if (stream) FinishStreams();
+    });
+  };
+}
+bool HasHardLines(const Setup& s) { return !s.soft && s.use_softmax && s.view.inner == 1; }
+
+Kernel FusedFast(const PrepareContext& ctx) {
+  const Setup s(ctx, "Logits");
+  if (s.scores.dtype != DType::kFloat32) return {};
+  if (!HasHardLines(s)) return Fused<float, KernelMode::kAuto>(ctx);
+  return HardLines(s, ctx.Output("Loss"), ctx.Input("Mean@GRAD"), ctx.Output("Logits@GRAD"));
+}
+Kernel ForwardFast(const PrepareContext& ctx) {
+  const Setup s(ctx, "Logits");
+  if (s.scores.dtype != DType::kFloat32) return {};
+  const bool loss_alone = !ctx.HasOutput("Softmax") && !ctx.HasOutput("Backprop");
+  if (!HasHardLines(s) || !loss_alone) return Forward<float, KernelMode::kAuto>(ctx);
+  return HardLines(s, ctx.Output("Loss"), {}, {});
 }
 
 AttrList AttrsOf(GradientContext& g) {
@@ -261,10 +366,7 @@ void RegisterSoftmaxWithCrossEntropy(OpRegistry& ops) {
               .Infer(InferForward)
               .Gradient(ForwardGradient)
               .Reference(Forward<float>, Forward<double>)
-              .Fast([](const PrepareContext& c) {
-                const bool takes = c.Input("Logits").dtype == DType::kFloat32;
-                return takes ? Kernel(Forward<float, KernelMode::kAuto>(c)) : Kernel();
-              }));
+              .Fast(ForwardFast));
   ops.Add(OpDef("softmax_with_cross_entropy_grad")
               .AttrsOf("softmax_with_cross_entropy")
               .Doc("Gradient of softmax_with_cross_entropy: Logits@GRAD = Loss@GRAD (Softmax - t), "
@@ -280,7 +382,28 @@ void RegisterSoftmaxWithCrossEntropy(OpRegistry& ops) {
               .Inplace("Softmax", "Logits@GRAD")
               .Infer(InferGrad)
               .Gradient(BackwardGradient)
-              .Reference(Backward<float>, Backward<double>));
+              .Reference(Backward<float>, Backward<double>)
+              .Fast([](const PrepareContext& c) {
+                const bool takes = c.Input("Softmax").dtype == DType::kFloat32;
+                return takes ? Kernel(Backward<float, KernelMode::kAuto>(c)) : Kernel();
+              }));
+  ops.Add(OpDef("fused_softmax_with_cross_entropy")
+              .AttrsOf("softmax_with_cross_entropy")
+              .Doc("The Loss of softmax_with_cross_entropy together with the gradient that the "
+                   "logits have if that of the loss's mean is Mean@GRAD. The softmax is never "
+                   "stored.")
+              .ConstraintsOf("softmax_with_cross_entropy", {"C1", "C2", "C3", "C5"})
+              .Constraint("C4", "Mean@GRAD must hold one element and have Logits' dtype")
+              .Input("Logits", "unnormalised log probabilities")
+              .Input("Label", "classes, size 1 along axis, or probabilities of Logits' shape")
+              .Input("Mean@GRAD", "gradient of the mean of Loss, [1]")
+              .Output("Loss", "tensor of Logits' shape with size 1 along axis")
+              .Output("Logits@GRAD", "gradient of the logits")
+              .NoGradient("made from a program that has its gradients")
+              .Inplace("Logits", "Logits@GRAD")
+              .Infer(InferFused)
+              .Reference(Fused<float>, Fused<double>)
+              .Fast(FusedFast));
 }
 
 }  // namespace coracle

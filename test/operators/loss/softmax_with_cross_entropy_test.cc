@@ -1,4 +1,7 @@
+#include <coracle/operators/kernels/softmax.h>
+
 #include <cmath>
+#include <limits>
 
 #include "../../op_test.h"
 
@@ -147,6 +150,125 @@ TEST(SoftmaxWithCrossEntropy, FastAgainstReference) {
         .RandomInput("Label", {4, n}, 0, 1)
         .CheckFast(1e-4);
   }
+}
+
+TEST(SoftmaxWithCrossEntropy, FastWithoutTheSoftmaxOutput) {
+  for (int64_t n : {1, 3, 16, 17, 40, 129}) {
+    OpTest("softmax_with_cross_entropy")
+        .NoOutput("Softmax")
+        .NoOutput("Backprop")
+        .RandomInput("Logits", {3, n}, -10, 10)
+        .IntInput("Label", {3, 1}, {0, n - 1, n / 2})
+        .CheckFast(1e-5);
+  }
+}
+
+TEST(SoftmaxWithCrossEntropy, MinusInfinity) {
+  constexpr double kLow = -std::numeric_limits<double>::infinity();
+  OpTest("softmax_with_cross_entropy")
+      .Input("Logits", {1, 3}, {kLow, 0, std::log(3)})
+      .IntInput("Label", {1, 1}, {1})
+      .Expect("Softmax", {1, 3}, {0, 0.25, 0.75})
+      .Expect("Loss", {1, 1}, {std::log(4)});
+}
+
+// The loss, and (softmax - one hot) Mean@GRAD / number of losses.
+TEST(FusedSoftmaxWithCrossEntropy, Values) {
+  OpTest("fused_softmax_with_cross_entropy")
+      .Attr("ignore_index", 7)
+      .Input("Logits", {3, 3}, {0, std::log(2), std::log(5), 9, 9, 9, 0, 0, std::log(2)})
+      .IntInput("Label", {3, 1}, {1, 7, 2})
+      .Input("Mean@GRAD", {1}, {6})
+      .Expect("Loss", {3, 1}, {std::log(4), 0, std::log(2)})
+      .Expect("Logits@GRAD", {3, 3}, {0.25, -1.5, 1.25, 0, 0, 0, 0.5, 0.5, -1});
+  OpTest("fused_softmax_with_cross_entropy")
+      .Attr("axis", 0)
+      .Input("Logits", {2, 2}, {0, 0, std::log(3), 0})
+      .IntInput("Label", {1, 2}, {0, 1}, DType::kInt32)
+      .Input("Mean@GRAD", {}, {2})
+      .Expect("Loss", {1, 2}, {std::log(4), std::log(2)})
+      .Expect("Logits@GRAD", {2, 2}, {-0.75, 0.5, 0.75, -0.5});
+}
+
+TEST(FusedSoftmaxWithCrossEntropy, SoftLabels) {
+  OpTest("fused_softmax_with_cross_entropy")
+      .Attr("soft_label", true)
+      .Input("Logits", {1, 2}, {0, std::log(3)})
+      .Input("Label", {1, 2}, {0.5, 1.5})
+      .Input("Mean@GRAD", {1}, {2})
+      .Expect("Loss", {1, 1}, {-0.5 * std::log(0.25) - 1.5 * std::log(0.75)})
+      .Expect("Logits@GRAD", {1, 2}, {0, 0});
+}
+
+TEST(FusedSoftmaxWithCrossEntropy, Probabilities) {
+  OpTest("fused_softmax_with_cross_entropy")
+      .Attr("use_softmax", false)
+      .Input("Logits", {2, 2}, {0.25, 0.75, 0.5, 0.5})
+      .IntInput("Label", {2, 1}, {0, 1})
+      .Input("Mean@GRAD", {1}, {1})
+      .Expect("Loss", {2, 1}, {std::log(4), std::log(2)})
+      .Expect("Logits@GRAD", {2, 2}, {-2, 0, 0, -1});
+}
+
+TEST(FusedSoftmaxWithCrossEntropy, InPlaceAndSmall) {
+  OpTest("fused_softmax_with_cross_entropy")
+      .InPlace("Logits", "Logits@GRAD")
+      .Input("Logits", {1, 2}, {0, std::log(3)})
+      .IntInput("Label", {1, 1}, {0})
+      .Input("Mean@GRAD", {1}, {1})
+      .Expect("Loss", {1, 1}, {std::log(4)})
+      .Expect("Logits@GRAD", {1, 2}, {-0.75, 0.75});
+  OpTest("fused_softmax_with_cross_entropy")
+      .Input("Logits", {0, 3}, {})
+      .IntInput("Label", {0, 1}, {})
+      .Input("Mean@GRAD", {1}, {1})
+      .Expect("Loss", {0, 1}, {})
+      .Expect("Logits@GRAD", {0, 3}, {});
+}
+
+TEST(FusedSoftmaxWithCrossEntropy, FastAgainstReference) {
+  for (int64_t n : {1, 3, 10, 16, 17, 40, 129, 5000}) {
+    OpTest("fused_softmax_with_cross_entropy")
+        .RandomInput("Logits", {5, n}, -10, 10)
+        .IntInput("Label", {5, 1}, {0, n - 1, n / 2, -100, 0})
+        .Input("Mean@GRAD", {1}, {-3})
+        .CheckFast(1e-5);
+  }
+}
+
+// Rows that are written past the caches are the same, wherever they begin and end.
+TEST(CrossEntropyRow, Streamed) {
+  for (const int64_t n : {1, 15, 16, 17, 40, 129, 20000}) {
+    std::vector<float> x(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) x[static_cast<size_t>(i)] = std::sin(static_cast<float>(i));
+    for (size_t at = 0; at < 3; ++at) {
+      std::vector<float> plain(x.size() + 4, 7.0f), streamed = plain;
+      const auto row = [&](std::vector<float>& y, bool stream) {
+        CrossEntropyRow(x.data(), y.data() + at, n, n / 2, 0.5f, stream, nullptr);
+      };
+      row(plain, false);
+      row(streamed, true);
+      FinishStreams();
+      EXPECT_EQ(plain, streamed) << n << " from " << at;
+    }
+  }
+}
+
+OpTest Fused(const Shape& logits, const Shape& label, const Shape& grad, int64_t k) {
+  OpTest test("fused_softmax_with_cross_entropy");
+  test.RandomInput("Logits", logits)
+      .IntInput("Label", label, std::vector<int64_t>(static_cast<size_t>(label.numel()), k))
+      .RandomInput("Mean@GRAD", grad);
+  return test;
+}
+
+TEST(FusedSoftmaxWithCrossEntropy, Constraints) {
+  const std::string type = "fused_softmax_with_cross_entropy.";
+  Fused({}, {}, {1}, 0).ExpectError(type + "C1");
+  Fused({2, 3}, {2, 1}, {1}, 0).Attr("axis", 5).ExpectError(type + "C2");
+  Fused({2, 3}, {3, 1}, {1}, 0).ExpectError(type + "C3");
+  Fused({2, 3}, {2, 1}, {2}, 0).ExpectError(type + "C4");
+  Fused({2, 3}, {2, 1}, {1}, 3).ExpectError(type + "C5");
 }
 
 TEST(SoftmaxWithCrossEntropy, C1_Rank) {
