@@ -8,6 +8,9 @@
 #include <coracle/operators/loss/loss_gradient.h>
 #include <coracle/operators/operators.h>
 
+#include <string>
+#include <string_view>
+
 namespace coracle {
 namespace {
 
@@ -56,7 +59,11 @@ struct Setup {
         ignore_index(ctx.Attr<int32_t>("ignore_index")),
         soft(ctx.Attr<bool>("soft_label")),
         use_softmax(ctx.Attr<bool>("use_softmax")),
-        failure(ctx.Failure("C5")) {}
+        failure(ctx.Failure("C5")) {
+    // The message begins with the op that the program has.
+    constexpr std::string_view kFused = "fused_";
+    if (failure.starts_with(kFused)) failure.erase(0, kFused.size());
+  }
 
   // The class of a line, or -1 for an ignored one.
   int64_t ClassOf(const IndexReader& labels, int64_t line) const {
