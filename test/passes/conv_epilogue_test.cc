@@ -387,8 +387,8 @@ TEST(FuseConvEpilogue, NansStayNans) {
       const float want = expected.data<float>()[i], value = got.data<float>()[i];
       if (std::isnan(x.data<float>()[i])) {
         ASSERT_TRUE(std::isnan(value)) << i;
-      } else if (!std::isfinite(want)) {  // gelu(-inf) is a nan or infinite
-        ASSERT_FALSE(std::isfinite(value)) << i;
+      } else if (!std::isfinite(want)) {  // gelu(-inf) is a nan, infinite, or the limit, 0
+        ASSERT_TRUE(!std::isfinite(value) || std::abs(value) < 1e-30f) << i;
       } else {
         ASSERT_NEAR(want, value, 1e-5f) << i;
       }
