@@ -204,13 +204,15 @@ struct HardSwish : Row {
                                                      {"offset", 3.0f, "shift of the gate"}}};
   template <class T>
   static T Value(T x, const P<T>& p) {
-    const T shifted = x + p[2], gate = shifted < 0 ? T(0) : shifted > p[0] ? p[0] : shifted;
-    return x * gate / p[1];
+    const T shifted = x + p[2], gate = shifted < 0 ? T(0) : shifted;
+    return x * (gate > p[0] ? p[0] : gate) / p[1];
   }
+  // A negative threshold is the gate everywhere.
   template <class T>
   static T Slope(T x, const P<T>& p) {
     const T shifted = x + p[2];
-    return shifted <= 0 ? T(0) : shifted >= p[0] ? p[0] / p[1] : (shifted + x) / p[1];
+    if (p[0] < 0 || shifted >= p[0]) return p[0] / p[1];
+    return shifted <= 0 ? T(0) : (shifted + x) / p[1];
   }
   template <class T>
   static T Curve(T x, const P<T>& p) {

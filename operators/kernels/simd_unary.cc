@@ -148,8 +148,9 @@ struct HardSwish : WithParams {
   Vec Grad(Vec x, Vec g) const {
     const Vec shifted = hn::Add(x, c);
     const Vec middle = hn::Div(hn::Add(shifted, x), b), top = hn::Div(a, b);
-    const Vec slope = hn::IfThenElse(hn::Lt(shifted, a), middle, top);
-    return hn::IfThenElseZero(hn::Gt(shifted, zero), hn::Mul(g, slope));
+    const auto rises = hn::Gt(shifted, zero);
+    const Vec slope = hn::IfThenElse(hn::And(rises, hn::Lt(shifted, a)), middle, top);
+    return hn::IfThenElseZero(hn::Or(rises, hn::Lt(a, zero)), hn::Mul(g, slope));
   }
 };
 struct Swish : WithParams {

@@ -215,6 +215,15 @@ TEST(Activation, Attrs) {
       .Expect("Out", {4}, {0, 1, 3, 10})
       .CheckGradient({"X"})
       .CheckFast();
+  // min(max(X + offset, 0), threshold) is a negative threshold everywhere.
+  OpTest("hard_swish")
+      .Attr("threshold", -1.f)
+      .Attr("scale", 2.f)
+      .Attr("offset", -1.f)
+      .Input("X", {4}, {-2, 0.5, 2, 5})
+      .Expect("Out", {4}, {1, -0.25, -1, -2.5})
+      .CheckGradient({"X"})
+      .CheckFast();
   OpTest("swish")
       .Attr("beta", 2.f)
       .Input("X", {1}, {1})
