@@ -12,17 +12,9 @@
 #include <string>
 #include <vector>
 
-namespace coracle {
+#include "../error_of.h"
 
-template <class F>
-std::string ErrorOf(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return "no error";
-}
+namespace coracle {
 
 struct LoopNet {
   ProgramDesc main, startup;
