@@ -107,6 +107,7 @@ FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters) {
 
 void CompiledProgram::RunAllPasses(const OpRegistry& ops, FrozenValues* frozen) {
   PassContext context{ops, {feeds_.begin(), feeds_.end()}, {fetches_.begin(), fetches_.end()}};
+  context.disabled = options_.disabled_passes;
   context.frozen = frozen;
   RunPasses(program_, context);
 }

@@ -22,6 +22,9 @@ namespace coracle {
 struct CompileOptions {
   KernelMode kernels = KernelMode::kAuto;
   bool optimize = true;  // run the passes of passes/pipeline.cc
+  // Names of passes that are not run, to find out what each does. Compiling throws kNotFound for a
+  // name that the pipeline does not have.
+  std::vector<std::string> disabled_passes = {};
   bool check_nan_inf =
       false;  // throw if an op's output holds a nan or inf; the Error names op, var and index
   bool profile = false;  // time each op

@@ -36,6 +36,8 @@ struct PassContext {
   // Declares that no op reads the parameter any more, so that its memory is released unless it is
   // fetched. REQUIRES: frozen.
   void ReleaseFrozen(const std::string& name) const;
+
+  std::vector<std::string> disabled = {};  // names of passes that RunPasses leaves out
 };
 
 struct Pass {
@@ -46,6 +48,8 @@ struct Pass {
 
 // All passes in the order in which Compile runs them.
 const std::vector<Pass>& Pipeline();
+// The names of its passes but for those of `disabled`. Throws kNotFound for an unknown name.
+std::vector<std::string> PassesWithout(const std::vector<std::string>& disabled);
 
 // Runs the passes of the given names (all of the pipeline when empty) in the pipeline's order,
 // verifying the program after each pass, then calling `after_each`. Throws kNotFound for an unknown

@@ -20,6 +20,16 @@ std::unordered_set<std::string> NamesInSubBlocks(const ProgramDesc& program) {
   return names;
 }
 
+void RequireAmong(const std::vector<std::string>& known, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("unknown pass {}{}; known passes: {}", Quote(name),
+                              DidYouMean(name, known), Join(known, ", ")));
+    }
+  }
+}
+
 }  // namespace
 
 const std::vector<Pass>& Pipeline() {
@@ -57,6 +67,14 @@ const std::vector<Pass>& Pipeline() {
   return passes;
 }
 
+std::vector<std::string> PassesWithout(const std::vector<std::string>& disabled) {
+  std::vector<std::string> names;
+  for (const Pass& pass : Pipeline()) names.push_back(pass.name);
+  RequireAmong(names, disabled);
+  for (const std::string& name : disabled) std::erase(names, name);
+  return names;
+}
+
 bool PassContext::IsVisible(const BlockDesc& block, const std::string& name) const {
   if (fetches.count(name) || captured.count(name)) return true;
   const VarDesc* var = block.FindVarRecursive(name);
@@ -88,15 +106,11 @@ void RunPasses(ProgramDesc& program, const PassContext& context,
                const std::function<void(const Pass&, const ProgramDesc&)>& after_each) {
   std::vector<std::string> known;
   for (const Pass& pass : Pipeline()) known.push_back(pass.name);
-  for (const std::string& name : names) {
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      throw Error(ErrorCode::kNotFound,
-                  fmt::format("unknown pass {}{}; known passes: {}", Quote(name),
-                              DidYouMean(name, known), Join(known, ", ")));
-    }
-  }
+  RequireAmong(known, names);
+  const std::vector<std::string> enabled = PassesWithout(context.disabled);
   for (const Pass& pass : Pipeline()) {
     if (!names.empty() && std::find(names.begin(), names.end(), pass.name) == names.end()) continue;
+    if (std::find(enabled.begin(), enabled.end(), pass.name) == enabled.end()) continue;
     PassContext own = context;
     own.captured = NamesInSubBlocks(program);
     pass.run(program, own);

@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/passes/pass.h>
 
 #include "command.h"
 
@@ -12,6 +13,8 @@ DEFINE_string(out, "", "`PATH` of the result: a file, for train a directory");
 DEFINE_string(kernels, "auto", "`KIND`: auto, or reference for plain loops only");
 DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");
 DEFINE_bool(profile, false, "print the time of each op");
+DEFINE_string(disabled_passes, "",
+              "compiler passes that are not run, to find out what each does: `NAMES`, or all");
 DEFINE_string(memory_limit, "",
               "most `BYTES` to take, as in 512M or 2G; none: 80% of the machine's");
 DEFINE_double(
@@ -55,7 +58,8 @@ double TimeLimitFromFlags() {
 }
 
 std::vector<std::string> WithCompileFlags(std::vector<std::string> flags) {
-  for (const char* name : {"kernels", "check_nan_inf", "profile", "allow_files", "seed"})
+  for (const char* name :
+       {"kernels", "check_nan_inf", "profile", "disabled_passes", "allow_files", "seed"})
     flags.emplace_back(name);
   return WithLimitFlags(std::move(flags));
 }
@@ -72,6 +76,12 @@ CompileOptions CompileOptionsFromFlags() {
   options.kernels = FLAGS_kernels == "auto" ? KernelMode::kAuto : KernelMode::kReference;
   options.check_nan_inf = FLAGS_check_nan_inf;
   options.profile = FLAGS_profile;
+  options.disabled_passes = ListFlag(FLAGS_disabled_passes);
+  if (FLAGS_disabled_passes == "all") {
+    options.disabled_passes.clear();
+    options.optimize = false;
+  }
+  PassesWithout(options.disabled_passes);
   options.memory_limit = MemoryLimitFromFlags();
   options.time_limit = TimeLimitFromFlags();
   options.allow_files = FLAGS_allow_files;

@@ -13,6 +13,7 @@ DECLARE_string(out);
 DECLARE_string(kernels);
 DECLARE_bool(check_nan_inf);
 DECLARE_bool(profile);
+DECLARE_string(disabled_passes);
 DECLARE_string(memory_limit);
 DECLARE_double(time_limit);
 DECLARE_string(allow_files);

@@ -393,6 +393,31 @@ TEST(Pipeline, KeepsResultsAndGradients) {
   }
 }
 
+TEST(Pipeline, PassesThatAreDisabledDoNotRun) {
+  EXPECT_EQ(PassesWithout({}).size(), Pipeline().size());
+  std::vector<std::string> all, but_last;
+  for (const Pass& pass : Pipeline()) all.push_back(pass.name);
+  but_last.assign(all.begin(), all.end() - 1);
+  EXPECT_EQ(PassesWithout({all.back()}), but_last);
+  EXPECT_TRUE(PassesWithout(all).empty());
+
+  Net net;
+  Variable x = net.b.Data("x", {-1, 3, 8, 8});
+  net.b.Conv2d(x, Conv(4, "y"));
+  const auto types = [&](const CompileOptions& options) {
+    std::vector<std::string> found;
+    Executor(options).Prepare(net.main, {"x"}, {"y"}).program().ForEachOp([&](const OpDesc& op) {
+      found.push_back(op.type());
+    });
+    return found;
+  };
+  EXPECT_EQ(types({.disabled_passes = all}), types({.optimize = false}));
+  EXPECT_EQ(types({.optimize = false}), (std::vector<std::string>{"conv2d", "elementwise_add"}));
+  EXPECT_EQ(types({.disabled_passes = PassesWithout({"fuse_conv_bias"})}),
+            std::vector<std::string>{"conv2d"});
+  EXPECT_THROW(types({.disabled_passes = {"nhw"}}), Error);
+}
+
 TEST(Pipeline, UnknownPassIsNamed) {
   ProgramDesc program;
   PassContext context{DefaultOps(), {}, {}};

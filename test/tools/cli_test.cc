@@ -285,6 +285,10 @@ TEST_F(Cli, FromTextToGradients) {
       "coracle run train.pb --params=params --feed=in.npz --fetch=loss --profile "
       "--kernels=reference --check_nan_inf --memory_limit=1G --time_limit=60",
       0, {"mul"});
+  const std::string run = "coracle run train.pb --params=params --feed=in.npz --fetch=loss ";
+  for (const char* passes : {"merge_updates", "nhwc,fuse_conv_bias", "all"})
+    Expect(run + "--disabled_passes=" + passes, 0, {"loss: float32"});
+  Expect(run + "--disabled_passes=nhcw", 1, {"unknown pass 'nhcw'; did you mean nhwc?"});
   Expect("coracle run main.pb --params=params --fetch=loss", 1, {"'x'"});
   Expect("coracle run main.pb --feed=in.npz --fetch=loss", 1,
          {"fc_0.w_0", "--params=DIR or --params=FILE"});
