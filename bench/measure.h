@@ -3,16 +3,40 @@
 
 #include <coracle/coracle.h>
 
+#include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "timing.h"
 
 namespace coracle {
 
+// The times of ops of one type together, the longest first; then those of each op.
+inline void PrintProfileOf(const PreparedProgram& step) {
+  std::map<std::string, OpTime> types;
+  double total = 0;
+  for (const OpTime& time : step.Profile()) {
+    OpTime& type = types[time.op_type];
+    ++type.runs;
+    type.seconds += time.seconds;
+    total += time.seconds;
+  }
+  std::vector<std::pair<std::string, OpTime>> sorted(types.begin(), types.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  std::fprintf(stderr, "%10s %6s %6s  %s\n", "ms", "%", "ops", "type");
+  for (const auto& [type, time] : sorted) {
+    std::fprintf(stderr, "%10.3f %6.2f %6llu  %s\n", time.seconds * 1e3, 100 * time.seconds / total,
+                 static_cast<unsigned long long>(time.runs), type.c_str());
+  }
+  std::fprintf(stderr, "\n%s", step.ProfileTable().c_str());
+}
+
 // What all benchmarks of one repeated step take: --workload, --threads, --warm and --seconds (to
-// run), --profile, --kernels=reference. Sets the number of threads; 0: as many as the library
-// uses by default.
+// run), --profile, --kernels=reference, --passes=off (no pass runs) or --passes=off,NAME,... (all
+// run but these). Sets the number of threads; 0: as many as the library uses by default.
 class StepBench {
  public:
   StepBench(const Arguments& arguments, const std::string& workload, double warm, double seconds)
@@ -24,6 +48,7 @@ class StepBench {
     name_.threads = NumThreads();
     options_.profile = arguments.Text("profile", "") == "true";
     if (arguments.Text("kernels", "") == "reference") options_.kernels = KernelMode::kReference;
+    DisablePasses(arguments.Text("passes", ""));
   }
 
   const std::string& workload() const { return name_.workload; }
@@ -34,15 +59,30 @@ class StepBench {
     return TimeSteps(warm_, seconds_, step);
   }
 
-  // One JSON line; `extra` starts with a comma or is empty.
-  void Print(const std::vector<double>& times, const std::string& extra) const {
-    PrintTimes(name_, times, extra);
+  // One JSON line; `extra` starts with a comma or is empty. `peak`: of the process, in MiB; by
+  // default that of now.
+  void Print(const std::vector<double>& times, const std::string& extra, double peak = 0) const {
+    PrintTimes(name_, times, extra, peak);
   }
+  void SetKind(const std::string& kind) { name_.kind = kind; }
+  void SetWorkload(const std::string& name) { name_.workload = name; }
   void PrintProfile(const PreparedProgram& step) const {
-    if (options_.profile) std::fputs(step.ProfileTable().c_str(), stderr);
+    if (options_.profile) PrintProfileOf(step);
   }
 
  private:
+  void DisablePasses(const std::string& text) {
+    if (text.empty()) return;
+    const size_t comma = text.find(',');
+    if (text.substr(0, comma) != "off") ThrowInvalid("--passes=off or --passes=off,NAME,...");
+    options_.optimize = comma != text.npos;
+    for (size_t at = comma; at != text.npos;) {
+      const size_t end = text.find(',', at + 1);
+      options_.disabled_passes.push_back(text.substr(at + 1, end - at - 1));
+      at = end;
+    }
+  }
+
   RunName name_;
   double warm_, seconds_;
   CompileOptions options_;

@@ -93,23 +93,25 @@ struct RunName {
   std::string peer, workload;
   int threads = 1;
   double base_mib = 0;  // before anything was made
+  std::string kind = "train";
 };
 
-// One JSON line about sorted times; `extra` starts with a comma or is empty.
+// One JSON line about sorted times; `extra` starts with a comma or is empty. A peak of 0 stands for
+// that of now.
 inline void PrintTimes(const RunName& name, const std::vector<double>& times,
-                       const std::string& extra) {
+                       const std::string& extra, double peak_mib = 0) {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   std::printf(
-      "{\"peer\":\"%s\",\"kind\":\"train\",\"workload\":\"%s\",\"threads\":%d,\"reps\":%zu,"
+      "{\"peer\":\"%s\",\"kind\":\"%s\",\"workload\":\"%s\",\"threads\":%d,\"reps\":%zu,"
       "\"median_ms\":%.6g,\"mean_ms\":%.6g,\"min_ms\":%.6g,\"p10_ms\":%.6g,\"p90_ms\":%.6g,\"rss_"
       "base_mb\":%.1f,"
       "\"rss_peak_mb\":%.1f,\"nivcsw\":%ld%s}\n",
-      name.peer.c_str(), name.workload.c_str(), name.threads, times.size(),
+      name.peer.c_str(), name.kind.c_str(), name.workload.c_str(), name.threads, times.size(),
       times[times.size() / 2] * 1e3,
       std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size()) * 1e3,
       times.front() * 1e3, times[times.size() / 10] * 1e3, times[times.size() * 9 / 10] * 1e3,
-      name.base_mib, ProcessMiB("VmHWM"), usage.ru_nivcsw, extra.c_str());
+      name.base_mib, peak_mib > 0 ? peak_mib : ProcessMiB("VmHWM"), usage.ru_nivcsw, extra.c_str());
 }
 
 }  // namespace coracle

@@ -1,7 +1,7 @@
 // The end of a training step alone, on 25,002,272 float32 parameters, and the memory's own pace
 // beside it; one JSON line.
 //   update_bench --workload=adam25m_1|adam25m_160|momentum25m_160|clip25m_160|triad --threads=1
-//   [--seconds=2] [--warm=0.5] [--kernels=reference] [--passes=NAME,...] [--profile]
+//   [--seconds=2] [--warm=0.5] [--kernels=reference] [--passes=off[,NAME...]] [--profile]
 // _160: 160 tensors (54 of 462,000 elements, 106 of 512), _1: one tensor. GB/s count the streams
 // that must move: 7 for Adam (parameter, gradient and two moments read, all but the gradient
 // written), 5 for momentum, 3 for the clip by global norm (gradient read for the norm, read and

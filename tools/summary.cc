@@ -12,6 +12,7 @@
 
 #include "commands.h"
 #include "flags.h"
+#include "multiply_adds.h"
 #include "program_input.h"
 
 DEFINE_string(shape, "",
@@ -19,14 +20,6 @@ DEFINE_string(shape, "",
 
 namespace coracle::tools {
 namespace {
-
-// Counts are doubles: a hostile program's dims may have any product.
-double Elements(const Shape& shape, int begin, int end) {
-  double product = 1;
-  for (int i = begin; i < end; ++i) product *= static_cast<double>(std::max<int64_t>(shape[i], 1));
-  return product;
-}
-double Elements(const Shape& shape) { return Elements(shape, 0, shape.rank()); }
 
 double Bytes(const VarDesc& var) {
   if (var.type() != VarType::kLoDTensor) return 0;
@@ -39,76 +32,6 @@ std::string BytesText(double bytes) {
 }
 std::string CountText(double count) {
   return count < 1e18 ? HumanCount(static_cast<uint64_t>(count)) : fmt::format("{:.3g}", count);
-}
-
-const VarDesc* VarIn(const OpDesc& op, const char* slot) {
-  const auto& args = op.Input(slot);
-  return args.empty() ? nullptr : op.block()->FindVarRecursive(args[0]);
-}
-const VarDesc* VarOut(const OpDesc& op, const char* slot) {
-  const auto& args = op.Output(slot);
-  return args.empty() ? nullptr : op.block()->FindVarRecursive(args[0]);
-}
-
-int64_t IntAttr(const OpDesc& op, const char* name, int64_t otherwise) {
-  const Attribute* value = op.FindAttr(name);
-  Attribute number;
-  if (!value || !ConvertAttribute(*value, AttrType::kLong, &number)) return otherwise;
-  return std::get<int64_t>(number);
-}
-bool BoolAttr(const OpDesc& op, const char* name) {
-  const Attribute* value = op.FindAttr(name);
-  Attribute flag;
-  return value && ConvertAttribute(*value, AttrType::kBoolean, &flag) && std::get<bool>(flag);
-}
-
-// Each output element of a convolution takes one row of the filter [out, in / groups, ...].
-double ConvMultiplyAdds(const VarDesc* out, const VarDesc* filter) {
-  if (!out || !filter) return 0;
-  return Elements(out->shape()) * Elements(filter->shape(), 1, filter->shape().rank());
-}
-
-double MulMultiplyAdds(const OpDesc& op, const VarDesc* x, const VarDesc* y) {
-  if (!x || !y) return 0;
-  const int columns =
-      static_cast<int>(std::clamp<int64_t>(IntAttr(op, "y_num_col_dims", 1), 0, y->shape().rank()));
-  return Elements(x->shape()) * Elements(y->shape(), columns, y->shape().rank());
-}
-
-double MatmulMultiplyAdds(const OpDesc& op, const VarDesc* x, const VarDesc* y,
-                          const char* transpose) {
-  if (!x || !y || x->shape().rank() < 1 || y->shape().rank() < 1) return 0;
-  const int rank = y->shape().rank();
-  const int64_t n = rank < 2 ? 1 : y->shape()[BoolAttr(op, transpose) ? rank - 2 : rank - 1];
-  // X has batch, m and k; with a shared X (rank 2) the batch is Y's.
-  double batch = 1;
-  if (x->shape().rank() <= 2 && rank > 2) batch = Elements(y->shape(), 0, rank - 2);
-  return batch * Elements(x->shape()) * static_cast<double>(std::max<int64_t>(n, 1));
-}
-
-// 0 for ops that are no products of matrices. A gradient op takes as much for each gradient.
-double MultiplyAdds(const OpDesc& op) {
-  std::string type = op.type();
-  const bool grad = type.ends_with("_grad");
-  if (grad) type.resize(type.size() - 5);
-  double count = 0;
-  if (type == "conv2d" || type == "depthwise_conv2d") {
-    count = ConvMultiplyAdds(grad ? VarIn(op, "Output@GRAD") : VarOut(op, "Output"),
-                             VarIn(op, "Filter"));
-  } else if (type == "conv2d_transpose" || type == "depthwise_conv2d_transpose") {
-    count = ConvMultiplyAdds(VarIn(op, "Input"), VarIn(op, "Filter"));
-  } else if (type == "mul") {
-    count = MulMultiplyAdds(op, VarIn(op, "X"), VarIn(op, "Y"));
-  } else if (type == "matmul") {
-    count = MatmulMultiplyAdds(op, VarIn(op, "X"), VarIn(op, "Y"), "transpose_Y");
-  } else if (type == "matmul_v2") {
-    count = MatmulMultiplyAdds(op, VarIn(op, "X"), VarIn(op, "Y"), "trans_y");
-  }
-  if (!grad || count == 0) return count;
-  double gradients = 0;
-  for (const char* slot : {"X@GRAD", "Y@GRAD", "Input@GRAD", "Filter@GRAD"})
-    gradients += op.HasOutput(slot) ? 1 : 0;
-  return count * gradients;
 }
 
 struct TypeTotals {
