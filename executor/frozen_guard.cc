@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace coracle {
@@ -10,16 +11,22 @@ namespace {
 
 // Every step is one to one, so that a change of one word always shows; of several changes one in
 // 2^64 does not.
+uint64_t Mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+  return hash ^ hash >> 32;
+}
+
+// Four chains, since the multiplications of one wait for each other.
 uint64_t Fingerprint(const void* data, size_t size) {
   const auto* bytes = static_cast<const char*>(data);
-  uint64_t hash = size;
-  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + at, std::min(sizeof word, size - at));
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-    hash ^= hash >> 32;
+  std::array<uint64_t, 4> chains = {size, 1, 2, 3};
+  for (size_t at = 0; at < size; at += sizeof chains) {
+    std::array<uint64_t, 4> words = {};
+    std::memcpy(words.data(), bytes + at, std::min(sizeof words, size - at));
+    for (size_t i = 0; i < chains.size(); ++i) chains[i] = Mix(chains[i], words[i]);
   }
-  return hash;
+  for (size_t i = 1; i < chains.size(); ++i) chains[0] = Mix(chains[0], chains[i]);
+  return chains[0];
 }
 
 [[noreturn]] void ThrowChanged(const std::string& name) {

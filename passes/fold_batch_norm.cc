@@ -62,6 +62,7 @@ class WeightChannels {
   }
 
   int64_t count() const { return count_; }
+  int64_t inner() const { return inner_; }  // so many elements in a row are of one channel
   size_t Of(int64_t i) const {
     const int64_t group = i / (inner_ * per_group_ * rows_per_group_);
     return static_cast<size_t>(group * per_group_ + i / inner_ % per_group_);
@@ -151,8 +152,11 @@ class BatchNormFolder {
     }
     const T* from = w.data<T>();
     T* to = scaled.data<T>();
-    for (int64_t i = 0; i < w.numel(); ++i)
-      to[i] = static_cast<T>(static_cast<double>(from[i]) * factors[channels.Of(i)]);
+    for (int64_t begin = 0; begin < w.numel(); begin += channels.inner()) {
+      const double factor = factors[channels.Of(begin)];
+      for (int64_t i = begin; i < begin + channels.inner(); ++i)
+        to[i] = static_cast<T>(static_cast<double>(from[i]) * factor);
+    }
     Replace(m, context_.AddFrozen(program_, m["w"] + "@FOLDED", std::move(scaled)),
             context_.AddFrozen(program_, m["shift"] + "@FOLDED", std::move(bias)));
     context_.ReleaseFrozen(m["w"]);
