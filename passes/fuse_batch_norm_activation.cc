@@ -110,7 +110,45 @@ class BatchNormFuser {
     fused.SetInput("Y@GRAD", {m["dy"]});
     if (m.Has("z")) fused.SetInput("Z", {OfSameShape(m["z"], m.op("add"))});
     if (m.Has("dz")) fused.SetOutput("Z@GRAD", {m["dz"]});
+    const OpDesc* forward = sum ? nullptr : ForwardNorm(m);
+    if (forward) {
+      fused.SetInput("Bias", forward->Input("Bias"));
+      fused.SetAttr("mask_from_x", true);
+    }
     return fused;
+  }
+
+  // The batch_norm whose result became y; nullptr where it is not sure that the gradient reads what
+  // it read and wrote.
+  const OpDesc* ForwardNorm(const Match& m) const {
+    const OpDesc &act_grad = m.op("act"), &norm_grad = m.op("norm");
+    const OpDesc* act = WriterOf(m["y"], act_grad);
+    if (!act || act->type() != "relu") return nullptr;
+    const OpDesc* norm = WriterOf(act->Input("X")[0], *act);
+    if (!norm || norm->type() != "batch_norm" || HasFixedStatistics(*norm)) return nullptr;
+    for (const char* slot : {"X", "Scale"})
+      if (norm->Input(slot) != norm_grad.Input(slot)) return nullptr;
+    for (const char* slot : {"SavedMean", "SavedVariance"}) {
+      if (norm->Output(slot) != norm_grad.Input(slot)) return nullptr;
+      if (WriterOf(norm_grad.Input(slot)[0], norm_grad) != norm) return nullptr;
+    }
+    for (const char* attr : {"epsilon", "data_layout"})
+      if (!HaveSame(attr, *norm, norm_grad)) return nullptr;
+    for (const char* slot : {"X", "Scale", "Bias"})
+      if (IsWrittenBetween(norm->Input(slot)[0], *norm, norm_grad)) return nullptr;
+    return norm;
+  }
+  static bool HaveSame(const char* attr, const OpDesc& a, const OpDesc& b) {
+    const Attribute *x = a.FindAttr(attr), *y = b.FindAttr(attr);
+    return x && y && *x == *y;
+  }
+  bool IsWrittenBetween(const std::string& var, const OpDesc& first, const OpDesc& last) const {
+    const auto writers = block_.Uses(var).writers;
+    return context_.captured.count(var) > 0 ||
+           std::any_of(writers.begin(), writers.end(), [&](const OpDesc* op) {
+             return block_.IndexOf(*op) >= block_.IndexOf(first) &&
+                    block_.IndexOf(*op) <= block_.IndexOf(last);
+           });
   }
 
   // Where the fused op computes something a second time: the originals of its own outputs.

@@ -185,8 +185,9 @@ void RunBatchNormGrad(Workspace& ws, const BatchNormStatistics<T>& stats, const 
 }
 
 // Fast kernels for float32; empty for other cases, also where Z has another shape than X. With
-// `relu` the gradient reads Y. They take every slot from the op, Z and Z@GRAD too.
+// `relu` the gradient reads Y, or, `by_x`, makes Y's sign from X and Bias. They take every slot
+// from the op, Z and Z@GRAD too.
 Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu);
-Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu);
+Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool by_x = false);
 
 }  // namespace coracle

@@ -4,7 +4,22 @@
 
 namespace coracle {
 
-// Y = act(a X + b + Z) with a = Scale inv, b = Bias - mean a.
+namespace {
+
+// Y = act(a X + b + Z) with a = Scale inv, b = Bias - mean a. Of the statistics as they are saved,
+// from which the gradient finds the same a and b.
+struct Affine {
+  float a, b;
+  Affine(float scale, float bias, double mean, double inv) {
+    const double factor = static_cast<double>(scale) * static_cast<double>(static_cast<float>(inv));
+    a = static_cast<float>(factor);
+    b = static_cast<float>(static_cast<double>(bias) -
+                           static_cast<double>(static_cast<float>(mean)) * factor);
+  }
+};
+
+}  // namespace
+
 Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu) {
   if (ctx.Input("X").dtype != DType::kFloat32) return {};
   const BatchNormForward<float> f(ctx, fixed);
@@ -26,9 +41,9 @@ Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu) {
         ChannelMoments(part, t.x, ws.Data<double>(sums) + first, s + first, s + n + first);
       f.InvertVariance(ws, first, end);
       for (int64_t c = first; c < end; ++c) {
-        const double factor = static_cast<double>(scale[c]) * s[2 * n + c];
-        a[c] = static_cast<float>(factor);
-        a[n + c] = static_cast<float>(static_cast<double>(bias[c]) - s[c] * factor);
+        const Affine f_c(scale[c], bias[c], s[c], s[2 * n + c]);
+        a[c] = f_c.a;
+        a[n + c] = f_c.b;
       }
       ChannelAffine(part, t, a + first, a + n + first);
     });
@@ -38,17 +53,21 @@ Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu) {
 
 // With dY that of norm(X): dX = p dY + q (X - mean) + r with p = Scale inv,
 // q = -p inv^2 sum(dY (X - mean)) / n, r = -p sum(dY) / n; q = r = 0 for fixed statistics.
-Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu) {
+// The mask is made from X, so that Y is not read, where `by_x` says that Bias is that of the
+// forward op.
+Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
   if (ctx.Input("X").dtype != DType::kFloat32) return {};
   const BatchNormStatistics<float> stats(ctx, fixed);
   const NormView v = stats.view;
   const NormGradSlots slots(ctx);
   if (v.numel() == 0 || IsIdentityNorm(v, fixed) || !(slots.dy.shape == stats.x.shape)) return {};
-  const TensorArg y = relu ? ctx.Input("Y") : TensorArg(), dz = ctx.Output("Z@GRAD");
+  const TensorArg bias =
+      by_x && stats.saved_mean && stats.saved_inv ? ctx.Input("Bias") : TensorArg();
+  const TensorArg y = relu && !bias ? ctx.Input("Y") : TensorArg(), dz = ctx.Output("Z@GRAD");
   if (dz && !(dz.shape == stats.x.shape)) return {};
   const TensorArg chunks = ctx.Scratch(DType::kFloat64, {ChannelScratch(v)});
   const TensorArg totals = ctx.Scratch(DType::kFloat64, {2 * v.groups});
-  const TensorArg factors = ctx.Scratch(DType::kFloat32, {4 * v.groups});
+  const TensorArg factors = ctx.Scratch(DType::kFloat32, {6 * v.groups});
   const bool sums = slots.dscale || slots.dbias || dz || (slots.dx && !fixed);
   return [=](Workspace& ws) {
     const int64_t n = v.groups;
@@ -56,11 +75,23 @@ Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu) {
     const double* s = stats.Read(ws);
     double* total = ws.Data<double>(totals);
     float *mean = ws.Data<float>(factors), *p = mean + n, *q = p + n, *r = q + n;
+    float *a = r + n, *b = a + n;
+    const float* shift = DataOrNull<const float>(ws, bias);
     const NormTerms all{g.x, g.dy, DataOrNull<const float>(ws, y), DataOrNull<float>(ws, dz)};
     ForChannelParts(v, 3 + (dz ? 1 : 0), [&](const NormView& part, int64_t first) {
       const int64_t end = first + part.groups, at = part.At(first, 0);
       NormTerms t = all.From(at);
-      for (int64_t c = first; c < end; ++c) mean[c] = static_cast<float>(s[c]);
+      for (int64_t c = first; c < end; ++c) {
+        mean[c] = static_cast<float>(s[c]);
+        if (!shift) continue;
+        const Affine f(g.scale[c], shift[c], s[c], s[n + c]);
+        a[c] = f.a;
+        b[c] = f.b;
+      }
+      if (shift) {
+        t.a = a + first;
+        t.b = b + first;
+      }
       if (sums)
         ChannelSums(part, t, mean + first, ws.Data<double>(chunks) + first, total + first,
                     total + n + first);

@@ -198,7 +198,7 @@ OpDef GradDef(const std::string& type, bool add) {
         .OptionalInput("Z", type + "'s Z; only its shape is used, which is Y's when absent");
   }
   def.Input("Scale", type + "'s Scale")
-      .OptionalInput("Bias", type + "'s Bias; not used")
+      .OptionalInput("Bias", type + "'s Bias; used with mask_from_x")
       .OptionalInput("SavedMean", "mean of the batch; made again when absent")
       .OptionalInput("SavedVariance", "1 / sqrt(variance of the batch + epsilon)")
       .OptionalInput("ReserveSpace", "not used")
@@ -209,6 +209,9 @@ OpDef GradDef(const std::string& type, bool add) {
   def.OptionalOutput("Scale@GRAD", "gradient of Scale")
       .OptionalOutput("Bias@GRAD", "gradient of Bias")
       .Apply(DeclareAttrs)
+      .Attr<bool>("mask_from_x", false,
+                  "Y, Scale, Bias, SavedMean and SavedVariance are those of one run of " + type +
+                      ", so that Y's sign may be made again from X; not in Paddle")
       .NoGradient("second derivatives of " + type +
                   " are not provided: use batch_norm, elementwise_add and relu, which it joins");
   if (add) def.Inplace("Y@GRAD", "Z@GRAD");
@@ -219,7 +222,9 @@ OpDef GradDef(const std::string& type, bool add) {
                       : std::vector<std::string>{"X", "Y", "Y@GRAD", "X@GRAD"})
       .Infer(add ? InferFusedGrad<true> : InferFusedGrad<false>)
       .Reference(FusedGradReference<float>, FusedGradReference<double>)
-      .Fast([](const PrepareContext& c) { return BatchNormGradFast(c, false, true); });
+      .Fast([add](const PrepareContext& c) {
+        return BatchNormGradFast(c, false, true, !add && c.Attr<bool>("mask_from_x"));
+      });
   return def;
 }
 

@@ -76,14 +76,28 @@ void NormGradGrad(const NormView& v, const NormGradGradArgs<T>& a);
 
 // --- float32, vectorised ---
 
+// Rows are summed in chunks whose number depends on the shape alone, so that neither threads nor
+// their number change a sum.
+inline int64_t NormChunks(int64_t rows, int64_t row_size) {
+  const int64_t most = rows < 32 ? rows : 32, wanted = rows * row_size / 16384;
+  return wanted < 1 ? 1 : wanted < most ? wanted : most;
+}
+
 // What a sweep over a ChannelView, or one like it, reads.
 struct NormTerms {
   const float *x = nullptr, *dy = nullptr;
   const float* y = nullptr;  // when given, dy counts only where y > 0
   float* masked = nullptr;   // beside y: gets what of dy counts, else 0; may be dy
+  // When given instead of y, for each channel: dy counts only where a x + b > 0.
+  const float *a = nullptr, *b = nullptr;
 
   NormTerms From(int64_t at) const {
-    return {x + at, dy ? dy + at : nullptr, y ? y + at : nullptr, masked ? masked + at : nullptr};
+    NormTerms t = *this;
+    t.x += at;
+    if (dy) t.dy += at;
+    if (y) t.y += at;
+    if (masked) t.masked += at;
+    return t;
   }
 };
 

@@ -35,8 +35,12 @@ struct Net {
   std::string After(std::unordered_set<std::string> fetches) {
     ProgramDesc program = main;
     RunPasses(program, {DefaultOps(), feeds, std::move(fetches)}, {kPass});
+    masks_from_x = 0;
+    program.Root().ForEachOp(
+        [&](const OpDesc& op) { masks_from_x += op.GetAttr<bool>("mask_from_x", false); });
     return Listing(program);
   }
+  int masks_from_x = 0;  // gradients that do not read y
   std::unordered_set<std::string> feeds;
 };
 
@@ -133,7 +137,33 @@ TEST(FuseBatchNormActivation, WithGradient) {
   EXPECT_TRUE(Has(after, "= fused_batch_norm_act(X=x, ")) << after;
   EXPECT_TRUE(Has(after, "X@GRAD=x@GRAD")) << after;
   EXPECT_TRUE(Has(after, "= fused_batch_norm_act_grad(")) << after;
+  EXPECT_EQ(net.masks_from_x, 1);
   for (const char* gone : {"= batch_norm", "= relu"}) EXPECT_FALSE(Has(after, gone)) << after;
+}
+
+// Y's sign cannot be made again from X once the bias is another one.
+TEST(FuseBatchNormActivation, ParametersThatChangeBeforeTheGradient) {
+  for (const char* changed : {"n.bias", "n.scale"}) {
+    Net net;
+    const Variable x = net.Image("x", {-1, 3, 6, 5});
+    const Variable y = net.b.Relu(net.Norm(x, "n"), {.output = "y"});
+    net.b.Append("scale", {{"X", {changed}}}, {{"Out", {changed}}}, {{"scale", -2.0f}});
+    BlockDesc& root = net.main.Root();
+    root.Var("d").SetMeta(y.desc().meta());
+    root.Var("dx").SetMeta(x.desc().meta());
+    const auto saved = [&](const char* slot) { return root.op(0).Output(slot); };
+    root.AppendOp("relu_grad", {{"Out", {"y"}}, {"Out@GRAD", {"y"}}}, {{"X@GRAD", {"d"}}});
+    root.AppendOp("batch_norm_grad",
+                  {{"X", {"x"}},
+                   {"Scale", {"n.scale"}},
+                   {"SavedMean", saved("SavedMean")},
+                   {"SavedVariance", saved("SavedVariance")},
+                   {"Y@GRAD", {"d"}}},
+                  {{"X@GRAD", {"dx"}}}, {{"epsilon", 1e-5f}, {"data_layout", std::string("NCHW")}});
+    EXPECT_TRUE(Has(net.After({"dx"}), "= fused_batch_norm_act_grad("));
+    EXPECT_EQ(net.masks_from_x, 0);
+    ExpectSameResults(net, {{"x", Drawn({4, 3, 6, 5}, 3)}}, {"dx"});
+  }
 }
 
 TEST(FuseBatchNormActivation, ResidualBlocks) {
@@ -147,6 +177,7 @@ TEST(FuseBatchNormActivation, ResidualBlocks) {
         EXPECT_EQ(Has(after, "= fused_bn_add_activation("), sum) << after;
         EXPECT_EQ(Has(after, "= fused_bn_add_activation_grad("), sum) << after;
         EXPECT_EQ(Has(after, "= batch_norm("), shortcut == Block::kProjection) << after;
+        EXPECT_EQ(block.net.masks_from_x, sum ? 2 : 3);
         for (const char* gone : {"= relu", "= elementwise_add"})
           EXPECT_FALSE(Has(after, gone)) << after;
         std::vector<std::string> fetches = block.fetches;
@@ -168,6 +199,7 @@ TEST(FuseBatchNormActivation, Recomputed) {
     Block block(-1, shortcut, false, options);
     const std::string after = block.net.After({block.fetches.begin(), block.fetches.end()});
     EXPECT_TRUE(Has(after, "c@RECOMPUTED")) << after;
+    EXPECT_GE(block.net.masks_from_x, 2);
     for (const char* gone : {"= relu", "= elementwise_add"})
       EXPECT_FALSE(Has(after, gone)) << after;
     ExpectSameResults(block.net, {{"x", Drawn({4, 3, 6, 5}, 5)}}, block.fetches);

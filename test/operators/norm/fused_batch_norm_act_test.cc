@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <random>
 
 #include "../../op_test.h"
@@ -192,6 +193,35 @@ TEST(FusedBatchNormAct, FastPartsOfTheGradient) {
     for (const char* other : {"X@GRAD", "Z@GRAD", "Scale@GRAD", "Bias@GRAD"})
       if (std::string(other) != absent) only.NoOutput(other);
     only.CheckFast();
+  }
+}
+
+// With the statistics 0 and 1, Y = relu(Scale X + Bias), which is never near 0 here.
+TEST(FusedBatchNormAct, MaskFromX) {
+  for (const auto& [shape, last] :
+       std::vector<std::pair<Shape, bool>>{{{7, 5, 3, 6}, true}, {{7, 3, 5, 21}, false}}) {
+    const int64_t channels = ChannelsOf(shape, last), inner = last ? 1 : shape.Product(2, 4);
+    std::vector<double> x, y, scale, bias, zero(static_cast<size_t>(channels), 0.0);
+    for (int64_t c = 0; c < channels; ++c) {
+      scale.push_back(c % 2 ? -1 : 2);
+      bias.push_back(static_cast<double>(c));
+    }
+    for (int64_t i = 0; i < shape.numel(); ++i) {
+      const auto c = static_cast<size_t>(i / inner % channels);
+      x.push_back(static_cast<double>(i * 37 % 23) - 10.75);
+      y.push_back(std::max(scale[c] * x.back() + bias[c], 0.0));
+    }
+    OpTest test("fused_batch_norm_act_grad");
+    test.Attr("data_layout", std::string(last ? "NHWC" : "NCHW"))
+        .Attr("mask_from_x", true)
+        .Input("X", shape, x)
+        .Input("Scale", {channels}, scale)
+        .Input("Bias", {channels}, bias)
+        .Input("SavedMean", {channels}, zero)
+        .Input("SavedVariance", {channels}, std::vector<double>(zero.size(), 1.0))
+        .Input("Y", shape, y)
+        .RandomInput("Y@GRAD", shape)
+        .CheckFast();
   }
 }
 

@@ -1,0 +1,211 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/operators/norm/norm.h>
+
+#include <algorithm>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "coracle/operators/norm/row_norm_simd.cc"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include <coracle/operators/kernels/simd-inl.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace coracle {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = FloatTag;
+using V = FloatVec;
+constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
+
+HWY_INLINE int64_t LanesOf() { return static_cast<int64_t>(hn::Lanes(D())); }
+
+// The sums of a row short enough for float sums.
+constexpr int64_t kShortRow = 8192;
+HWY_INLINE void ShortRowSums(const float* x, int64_t n, float shift, double* first,
+                             double* second) {
+  const D d;
+  const V k = hn::Set(d, shift);
+  const int64_t lanes = LanesOf();
+  V sums[2] = {hn::Zero(d), hn::Zero(d)}, squares[2] = {hn::Zero(d), hn::Zero(d)};
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const V a = hn::Sub(hn::LoadU(d, x + i), k), b = hn::Sub(hn::LoadU(d, x + i + lanes), k);
+    sums[0] = hn::Add(sums[0], a);
+    sums[1] = hn::Add(sums[1], b);
+    squares[0] = hn::MulAdd(a, a, squares[0]);
+    squares[1] = hn::MulAdd(b, b, squares[1]);
+  }
+  double s = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::Add(sums[0], sums[1]))));
+  double q = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::Add(squares[0], squares[1]))));
+  for (; i < n; ++i) {
+    const double v = static_cast<double>(x[i]) - static_cast<double>(shift);
+    s += v;
+    q += v * v;
+  }
+  *first += s;
+  *second += q;
+}
+
+HWY_INLINE void RowMoments(const float* x, int64_t n, float shift, double* first, double* second) {
+  for (int64_t i = 0; i < n; i += kShortRow)
+    ShortRowSums(x + i, std::min(n - i, kShortRow), shift, first, second);
+}
+
+// One row of layer_norm.
+void NormRow(const float* x, int64_t n, const float* scale, const float* bias, float epsilon,
+             float* y, float* mean, float* variance) {
+  double sum = 0, none = 0, square = 0;
+  RowMoments(x, n, x[0], &sum, &none);
+  const float m = static_cast<float>(static_cast<double>(x[0]) + sum / static_cast<double>(n));
+  sum = 0;
+  RowMoments(x, n, m, &sum, &square);
+  const double rest = sum / static_cast<double>(n);  // the rounding of m
+  const float v = static_cast<float>(std::max(square / static_cast<double>(n) - rest * rest, 0.0));
+  const float inv = 1.0f / std::sqrt(v + epsilon);
+  *mean = m;
+  *variance = v;
+  const V vm = hn::Set(D(), m), vi = hn::Set(D(), inv), one = hn::Set(D(), 1.0f);
+  for (int64_t i = 0; i < n; i += LanesOf()) {
+    const V xh = hn::Mul(hn::Sub(LoadFirst(x + i, n - i), vm), vi);
+    const V s = scale ? LoadFirst(scale + i, n - i) : one;
+    const V b = bias ? LoadFirst(bias + i, n - i) : hn::Zero(D());
+    StoreFirst(hn::MulAdd(xh, s, b), y + i, n - i);
+  }
+}
+
+// What the gradient of layer_norm needs; dscale and dbias are added to, both null or neither.
+struct RowGrads {
+  const float *x, *dy, *scale;
+  int64_t n;
+  float *dx, *dscale, *dbias;
+};
+
+HWY_INLINE V MeanOfLanes(V v, int64_t n) {
+  HWY_ALIGN float lanes[kMaxLanes];
+  hn::Store(v, D(), lanes);
+  double sum = 0;
+  for (int64_t l = 0; l < LanesOf(); ++l) sum += static_cast<double>(lanes[l]);
+  return hn::Set(D(), static_cast<float>(sum / static_cast<double>(n)));
+}
+
+// R rows of layer_norm's gradient, from element `at` on.
+template <int R>
+HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, const double* inv) {
+  const int64_t n = g.n, lanes = LanesOf();
+  const V one = hn::Set(D(), 1.0f);
+  V m[R], v[R], sum[R], along[R];
+  for (int r = 0; r < R; ++r) {
+    m[r] = hn::Set(D(), static_cast<float>(mean[r]));
+    v[r] = hn::Set(D(), static_cast<float>(inv[r]));
+    sum[r] = along[r] = hn::Zero(D());
+  }
+  const auto first = [&](int64_t c, int64_t k) HWY_ATTR {
+    const V scale = g.scale ? LoadFirst(g.scale + c, k) : one;
+    V dscale = hn::Zero(D()), dbias = hn::Zero(D());
+    for (int r = 0; r < R; ++r) {
+      const V d = LoadFirst(g.dy + at + r * n + c, k);
+      const V xh = hn::Mul(hn::Sub(LoadFirst(g.x + at + r * n + c, k), m[r]), v[r]);
+      const V s = hn::Mul(d, scale);  // zero in the lanes past k
+      sum[r] = hn::Add(sum[r], s);
+      along[r] = hn::MulAdd(s, xh, along[r]);
+      dscale = hn::MulAdd(d, xh, dscale);
+      dbias = hn::Add(dbias, d);
+    }
+    if (!g.dscale) return;
+    StoreFirst(hn::Add(dscale, LoadFirst(g.dscale + c, k)), g.dscale + c, k);
+    StoreFirst(hn::Add(dbias, LoadFirst(g.dbias + c, k)), g.dbias + c, k);
+  };
+  int64_t c = 0;
+  for (; c + lanes <= n; c += lanes) first(c, lanes);
+  if (c < n) first(c, n - c);
+  if (!g.dx) return;
+  for (int r = 0; r < R; ++r) {
+    sum[r] = MeanOfLanes(sum[r], n);
+    along[r] = MeanOfLanes(along[r], n);
+  }
+  const auto second = [&](int64_t c, int64_t k) HWY_ATTR {
+    const V scale = g.scale ? LoadFirst(g.scale + c, k) : one;
+    for (int r = 0; r < R; ++r) {
+      const int64_t e = at + r * n + c;
+      const V xh = hn::Mul(hn::Sub(LoadFirst(g.x + e, k), m[r]), v[r]);
+      const V s = hn::Sub(hn::Mul(LoadFirst(g.dy + e, k), scale), sum[r]);
+      StoreFirst(hn::Mul(v[r], hn::NegMulAdd(xh, along[r], s)), g.dx + e, k);
+    }
+  };
+  for (c = 0; c + lanes <= n; c += lanes) second(c, lanes);
+  if (c < n) second(c, n - c);
+}
+
+// Several rows at a time, so that the sums for scale and bias are seldom loaded and stored.
+void NormGradPart(const float* x, const float* dy, int64_t rows, int64_t n, const float* scale,
+                  const double* mean, const double* inv, float* dx, float* dscale, float* dbias) {
+  constexpr int kRows = 4;
+  const RowGrads g{x, dy, scale, n, dx, dscale, dbias};
+  int64_t r = 0;
+  for (; r + kRows <= rows; r += kRows) NormGradRows<kRows>(g, r * n, mean + r, inv + r);
+  for (; r < rows; ++r) NormGradRows<1>(g, r * n, mean + r, inv + r);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace coracle
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace coracle {
+namespace {
+
+HWY_EXPORT(NormRow);
+HWY_EXPORT(NormGradPart);
+
+}  // namespace
+
+void RowNorm(int64_t rows, int64_t columns, const float* x, const float* scale, const float* bias,
+             float epsilon, float* y, float* mean, float* variance) {
+  const auto norm = HWY_DYNAMIC_DISPATCH(NormRow);
+  ParallelFor(rows, 1 + 16384 / (1 + columns), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      norm(x + r * columns, columns, scale, bias, epsilon, y + r * columns, mean + r, variance + r);
+    }
+  });
+}
+
+int64_t RowScratch(int64_t rows, int64_t columns) {
+  return NormChunks(rows, columns) * 2 * columns;
+}
+
+void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* scale, const float* dy,
+                 const double* mean, const double* inv, float* scratch, float* dx, float* dscale,
+                 float* dbias) {
+  const auto grad = HWY_DYNAMIC_DISPATCH(NormGradPart);
+  const int64_t chunks = NormChunks(rows, columns);
+  ParallelFor(chunks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      float* own = dscale ? scratch + 2 * k * columns : nullptr;
+      if (own) std::fill(own, own + 2 * columns, 0.0f);
+      const int64_t first = rows * k / chunks, at = first * columns;
+      grad(x + at, dy + at, rows * (k + 1) / chunks - first, columns, scale, mean + first,
+           inv + first, dx ? dx + at : nullptr, own, own ? own + columns : nullptr);
+    }
+  });
+  if (!dscale) return;
+  constexpr int64_t kBlock = 64;
+  for (int64_t from = 0; from < columns; from += kBlock) {
+    const int64_t n = std::min(kBlock, columns - from);
+    double sums[2][kBlock] = {};
+    for (int64_t k = 0; k < 2 * chunks; ++k) {
+      for (int64_t i = 0; i < n; ++i)
+        sums[k % 2][i] += static_cast<double>(scratch[k * columns + from + i]);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      dscale[from + i] = static_cast<float>(sums[0][i]);
+      dbias[from + i] = static_cast<float>(sums[1][i]);
+    }
+  }
+}
+
+}  // namespace coracle
+#endif
