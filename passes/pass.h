@@ -79,6 +79,11 @@ void FuseConvEpilogue(ProgramDesc& program, const PassContext& context);
 // becomes fused_bn_add_activation, and so do their gradients.
 void FuseBatchNormActivation(ProgramDesc& program, const PassContext& context);
 
+// mul or matmul with a matrix of parameters, elementwise_add of a bias along the last axis, and an
+// activation if one follows and its gradient does not read their sum, become one fc; the gradients
+// of the product and the addition, and that of relu before them, become one fc_gradients.
+void FuseFc(ProgramDesc& program, const PassContext& context);
+
 // softmax_with_cross_entropy, the mean of its loss and the gradients of both become one op that
 // computes loss and gradient together. Elsewhere a Softmax that nobody reads is not stored.
 void FuseSoftmaxCrossEntropy(ProgramDesc& program, const PassContext& context);

@@ -50,6 +50,11 @@ const std::vector<Pass>& Pipeline() {
        "in training, relu and a sum before it cost no sweep of their own behind batch_norm, and "
        "their gradients none before batch_norm's; what lies between is not stored",
        FuseBatchNormActivation},
+      {"fuse_fc",
+       "bias and activation are applied while the product is in the cache; the bias's gradient is "
+       "summed while relu's is made, and both products run in one parallel region; after "
+       "fold_batch_norm, which makes products with a bias",
+       FuseFc},
       {"fuse_softmax_cross_entropy",
        "the softmax of many classes is larger than a cache: one sweep reads the logits and writes "
        "their gradient",

@@ -4,6 +4,8 @@
 #include <coracle/operators/kernels/onednn_scope.h>
 
 #include <algorithm>
+#include <optional>
+#include <type_traits>
 
 #ifdef CORACLE_ONEDNN
 #include <dnnl.h>
@@ -12,9 +14,9 @@
 namespace coracle {
 namespace {
 
-template <class T>
 // Each row of C is summed by one thread in the order of k, so the result does not depend on
 // threads. With beta 0, C is not read: it may hold nans.
+template <class T>
 void ReferenceGemm(const GemmSpec& s, const T* a, const T* b, T* c) {
   const T alpha = static_cast<T>(s.alpha), beta = static_cast<T>(s.beta);
   ParallelFor(s.m, 1 + 65536 / (1 + s.n * s.k), [&](int64_t begin, int64_t end) {
@@ -33,12 +35,24 @@ void ReferenceGemm(const GemmSpec& s, const T* a, const T* b, T* c) {
   });
 }
 
-#ifdef CORACLE_ONEDNN
 // A block of C.
 struct GemmBlock {
   int64_t row = 0, column = 0, rows = 0, columns = 0;
 };
 
+void Finish(const GemmTask& task, const GemmBlock& block) {
+  static const simd::BinaryLoop add =
+      simd::FindBinary(simd::Binary::kAdd, simd::Form::kVectorVector);
+  const GemmFinish& finish = task.finish;
+  if (!finish.bias && !finish.activation) return;
+  for (int64_t i = block.row; i < block.row + block.rows; ++i) {
+    float* row = task.c + i * task.spec.n + block.column;
+    if (finish.bias) add(row, finish.bias + block.column, row, block.columns);
+    if (finish.activation) finish.activation(row, row, block.columns, finish.params);
+  }
+}
+
+#ifdef CORACLE_ONEDNN
 void OneDnnGemm(const GemmSpec& s, const GemmBlock& block, const float* a, const float* b,
                 float* c) {
   if (block.rows == 0 || block.columns == 0) return;
@@ -107,6 +121,13 @@ double Operations(const GemmSpec& s) {
   return static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 }
 
+// Lives during many small products: blocking signals for each of them alone costs more.
+#ifdef CORACLE_ONEDNN
+using BatchScope = onednn::GemmScope;
+#else
+struct BatchScope {};
+#endif
+
 // The matrices of A, B and C for gemm `index` of the batch.
 struct BatchAt {
   int64_t a = 0, b = 0, c = 0;
@@ -125,22 +146,52 @@ BatchAt Locate(const GemmBatch& batch, int64_t index) {
 
 }  // namespace
 
-template <class T>
-void RunGemm(const GemmSpec& spec, KernelMode mode, const T* a, const T* b, T* c) {
+void RunGemms(std::initializer_list<GemmTask> tasks) {
 #ifdef CORACLE_ONEDNN
-  if constexpr (std::is_same_v<T, float>) {
-    if (mode == KernelMode::kAuto && spec.m > 0 && spec.n > 0 && spec.k > 0) {
-      // A small gemm takes less time on one thread than waking others.
-      const auto most = static_cast<int64_t>(1 + Operations(spec) / 300e3);
-      const GemmGrid grid(spec, std::min<int64_t>(NumThreads(), most));
-      return ParallelFor(grid.size(), 1, [&](int64_t begin, int64_t end) {
-        if (end - begin == grid.size()) return OneDnnGemm(spec, {0, 0, spec.m, spec.n}, a, b, c);
-        for (int64_t i = begin; i < end; ++i) OneDnnGemm(spec, grid.Block(i), a, b, c);
-      });
+  const auto is_empty = [](const GemmSpec& s) { return s.m == 0 || s.n == 0 || s.k == 0; };
+  const auto grid_of = [](const GemmSpec& s) {
+    // A small gemm takes less time on one thread than waking others.
+    const auto most = static_cast<int64_t>(1 + Operations(s) / 300e3);
+    return GemmGrid(s, std::min<int64_t>(NumThreads(), most));
+  };
+  const auto run = [](const GemmTask& task, const GemmBlock& block) {
+    OneDnnGemm(task.spec, block, task.a, task.b, task.c);
+    Finish(task, block);
+  };
+  // A unit is a block of each product, so that threads get about equal parts of each.
+  const auto count = static_cast<int64_t>(tasks.size());
+  int64_t units = 1;
+  for (const GemmTask& task : tasks) {
+    if (!is_empty(task.spec)) units = std::max(units, grid_of(task.spec).size());
+  }
+  ParallelFor(units * count, count, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const GemmTask& task = tasks.begin()[i % count];
+      const GemmBlock all = {0, 0, task.spec.m, task.spec.n};
+      if (is_empty(task.spec)) {
+        if (i >= count) continue;
+        ReferenceGemm(task.spec, task.a, task.b, task.c);
+        Finish(task, all);
+      } else if (end - begin == units * count) {
+        if (i < count) run(task, all);
+      } else if (const GemmGrid grid = grid_of(task.spec); i / count < grid.size()) {
+        run(task, grid.Block(i / count));
+      }
     }
+  });
+#else
+  for (const GemmTask& task : tasks) {
+    ReferenceGemm(task.spec, task.a, task.b, task.c);
+    Finish(task, {0, 0, task.spec.m, task.spec.n});
   }
 #endif
-  (void)mode;
+}
+
+template <class T>
+void RunGemm(const GemmSpec& spec, KernelMode mode, const T* a, const T* b, T* c) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (mode == KernelMode::kAuto) return RunGemms({{spec, a, b, c}});
+  }
   ReferenceGemm(spec, a, b, c);
 }
 
@@ -171,6 +222,8 @@ Gemm<T> MakeBatchGemm(const GemmSpec& spec, const GemmBatch& batch, KernelMode m
   return [=](const T* a, const T* b, T* c) {
     if (sums) std::fill_n(c, outputs * c_size, T(0));
     ParallelFor(count, grain, [&](int64_t begin, int64_t end) {
+      std::optional<BatchScope> inside;
+      if (std::is_same_v<T, float> && mode == KernelMode::kAuto) inside.emplace();
       for (int64_t i = begin; i < end; ++i) {
         const BatchAt at = Locate(batch, i);
         gemm(a + at.a * a_size, b + at.b * b_size, c + at.c * c_size);

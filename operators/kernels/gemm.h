@@ -3,9 +3,11 @@
 // size [k, n].
 
 #include <coracle/framework/op/op_spec.h>
+#include <coracle/operators/kernels/simd.h>
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 
 namespace coracle {
 
@@ -31,6 +33,23 @@ extern template void RunGemm<float>(const GemmSpec&, KernelMode, const float*, c
                                     float*);
 extern template void RunGemm<double>(const GemmSpec&, KernelMode, const double*, const double*,
                                      double*);
+
+// What happens to the elements of C while they are in the cache: each row gets the bias, which has
+// a number for each column, and then goes through the activation.
+struct GemmFinish {
+  const float* bias = nullptr;
+  simd::UnaryLoop activation = nullptr;
+  simd::Params params = {};
+};
+struct GemmTask {
+  GemmSpec spec;
+  const float *a, *b;
+  float* c;
+  GemmFinish finish = {};
+};
+// Products that do not depend on each other, as RunGemm computes them (kAuto), in one parallel
+// region.
+void RunGemms(std::initializer_list<GemmTask> tasks);
 
 // A loop nest over many gemms, outermost dim first. Steps count matrices; a step of 0 repeats a
 // matrix of A or B, and makes C the sum over that dim.

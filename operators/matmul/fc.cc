@@ -1,15 +1,23 @@
-// Layers of matrix products: fc and fusion_repeated_fc_relu.
+// Layers of matrix products: fc, its gradient, and fusion_repeated_fc_relu.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/kernels/gemm_packed.h>
+#include <coracle/operators/kernels/reduce.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/output_grad.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace coracle {
 namespace {
@@ -23,77 +31,181 @@ bool IsBias(const Shape& shape, int64_t columns) {
          InferContext::Matches(shape[rank - 1], columns);
 }
 
-void InferFc(InferContext& ctx) {
+// What may follow the product: ops with the attrs that they have by default, but gelu_tanh, which
+// is gelu with approximate.
+struct Activation {
+  const char* name;
+  simd::Unary loop;
+  simd::Params params;  // their attrs
+};
+constexpr std::array<Activation, 8> kActivations = {
+    {{"relu", simd::Unary::kRelu, {}},
+     {"relu6", simd::Unary::kRelu6, {6, 0, 0}},
+     {"sigmoid", simd::Unary::kSigmoid, {}},
+     {"tanh", simd::Unary::kTanh, {}},
+     {"gelu", simd::Unary::kGeluErf, {}},
+     {"gelu_tanh", simd::Unary::kGeluTanh, {}},
+     {"swish", simd::Unary::kSwish, {1, 0, 0}},
+     {"hard_swish", simd::Unary::kHardSwish, {6, 6, 3}}}};
+const Activation* FindActivation(std::string_view name) {
+  for (const Activation& a : kActivations) {
+    if (name == a.name) return &a;
+  }
+  return nullptr;
+}
+// The formulas in the order of kActivations.
+template <class T>
+using Formula = T (*)(T x, const activation::P<T>& p);
+template <class T>
+constexpr std::array<Formula<T>, kActivations.size()> kFormulas = {
+    activation::Relu::Value<T>,  activation::Relu6::Value<T>,    activation::Sigmoid::Value<T>,
+    activation::Tanh::Value<T>,  activation::Gelu::Value<T>,     activation::GeluTanh::Value<T>,
+    activation::Swish::Value<T>, activation::HardSwish::Value<T>};
+
+// The rows of Input, by in_num_col_dims; 0 if that is out of range.
+int RowDims(int32_t attr, int rank) {
+  const int rows = attr < 0 ? attr + rank : attr;
+  return rows > 0 && rows < rank ? rows : 0;
+}
+
+// Checks Input and W, and returns what Out is.
+VarMeta FcOut(InferContext& ctx, int64_t padding) {
   const VarMeta& in = ctx.Input("Input");
   const Shape& w = ctx.InputShape("W");
-  const int rank = in.shape.rank(), rows = ctx.Attr<int32_t>("in_num_col_dims");
-  ctx.Require("C1", rows > 0 && rows < rank, "in_num_col_dims", rows, "Input", in.shape);
-  const int64_t padding = ctx.Attr<bool>("padding_weights") ? kPadding : 0;
+  const int rank = in.shape.rank(), rows = RowDims(ctx.Attr<int32_t>("in_num_col_dims"), rank);
+  ctx.Require("C1", rows > 0, "in_num_col_dims", ctx.Attr<int32_t>("in_num_col_dims"), "Input",
+              in.shape);
   const int64_t width = ProductOfDims(in.shape, rows, rank);
   const bool matrix = w.rank() == 2 && (w[1] < 0 || w[1] >= padding);
   ctx.Require("C2", matrix && InferContext::Matches(w[0], AddDims(width, padding)), "W", w, "width",
               width);
-  const int64_t columns = w[1] < 0 ? -1 : w[1] - padding;
   RequireSameDType(ctx, "C4", "W", "Input");
+  Shape out;
+  for (int i = 0; i < rows; ++i) out.Append(in.shape[i]);
+  out.Append(w[1] < 0 ? -1 : w[1] - padding);
+  return {VarType::kLoDTensor, in.dtype, out, 0};
+}
+
+void InferFc(InferContext& ctx) {
+  const VarMeta out = FcOut(ctx, ctx.Attr<bool>("padding_weights") ? kPadding : 0);
+  const int64_t columns = out.shape[out.shape.rank() - 1];
   if (ctx.HasInput("Bias")) {
     ctx.Require("C3", IsBias(ctx.InputShape("Bias"), columns), "Bias", ctx.InputShape("Bias"),
                 "columns", columns);
     RequireSameDType(ctx, "C4", "Bias", "Input");
   }
-  Shape out;
-  for (int i = 0; i < rows; ++i) out.Append(in.shape[i]);
-  out.Append(columns);
-  ctx.SetOutput("Out", in.dtype, out);
+  ctx.SetOutput("Out", out);
 }
 
-// Adds a bias (if there is one) to every row, and takes the positive part.
+// The sizes of the product.
+struct FcSizes {
+  int64_t m, n, k;
+  FcSizes(const PrepareContext& ctx, int64_t columns) : n(columns) {
+    const Shape& in = ctx.Input("Input").shape;
+    const int rows = RowDims(ctx.Attr<int32_t>("in_num_col_dims"), in.rank());
+    m = in.Product(0, rows);
+    k = in.Product(rows, in.rank());
+  }
+};
+
+// W without its padding, in memory of the op.
+struct PlainWeight {
+  TensorArg w, plain;
+  int64_t k, n;
+  PlainWeight(const PrepareContext& ctx, const FcSizes& sizes)
+      : w(ctx.Input("W")), k(sizes.k), n(sizes.n) {
+    if (ctx.Attr<bool>("padding_weights")) plain = ctx.Scratch(w.dtype, {k, n});
+  }
+  template <class T>
+  const T* Read(Workspace& ws) const {
+    if (!plain) return ws.Data<const T>(w);
+    T* to = ws.Data<T>(plain);
+    for (int64_t i = 0; i < k; ++i)
+      std::copy_n(ws.Data<const T>(w) + i * (n + kPadding), n, to + i * n);
+    return to;
+  }
+};
+
+// Adds a bias (if there is one) to every row, and applies the activation.
 template <class T>
-void Finish(T* rows, int64_t count, int64_t columns, const T* bias, bool relu) {
+void Finish(T* rows, int64_t count, int64_t columns, const T* bias, Formula<T> formula,
+            const activation::P<T>& params) {
   for (int64_t r = 0; r < count; ++r) {
     T* row = rows + r * columns;
     for (int64_t j = 0; j < columns; ++j) {
       const T value = bias ? row[j] + bias[j] : row[j];
-      row[j] = relu && value < 0 ? T(0) : value;
+      row[j] = formula ? formula(value, params) : value;
     }
   }
 }
 
-template <class T, KernelMode mode = KernelMode::kReference>
+template <class T>
 KernelOf<T> Fc(const PrepareContext& ctx) {
-  const TensorArg in = ctx.Input("Input"), w = ctx.Input("W"), bias = ctx.Input("Bias");
-  const TensorArg out = ctx.Output("Out");
-  const int split = ctx.Attr<int32_t>("in_num_col_dims");
-  const int64_t m = in.shape.Product(0, split), k = in.shape.Product(split, in.shape.rank());
-  const int64_t n = out.shape[split];
-  const bool relu = ctx.Attr<std::string>("activation_type") == "relu";
-  const auto gemm = MakeGemm<T>({.m = m, .n = n, .k = k}, mode);
-  if (!gemm) return {};
-  const bool padded = ctx.Attr<bool>("padding_weights");
-  const TensorArg packed = padded ? ctx.Scratch(w.dtype, {k, n}) : w;
+  const TensorArg in = ctx.Input("Input"), bias = ctx.Input("Bias"), out = ctx.Output("Out");
+  const FcSizes sizes(ctx, out.shape[out.shape.rank() - 1]);
+  const PlainWeight w(ctx, sizes);
+  const Activation* act = FindActivation(ctx.Attr<std::string>("activation_type"));
+  const Formula<T> formula = act ? kFormulas<T>[act - kActivations.data()] : nullptr;
+  const activation::P<T> params =
+      act ? activation::P<T>{act->params.a, act->params.b, act->params.c} : activation::P<T>{};
+  const auto gemm = MakeGemm<T>({.m = sizes.m, .n = sizes.n, .k = sizes.k}, KernelMode::kReference);
   return [=](Workspace& ws) {
-    for (int64_t i = 0; padded && i < k; ++i) {
-      const T* row = ws.Data<const T>(w) + i * (n + kPadding);
-      std::copy_n(row, n, ws.Data<T>(packed) + i * n);
-    }
     T* o = ws.Data<T>(out);
-    gemm(ws.Data<const T>(in), ws.Data<const T>(packed), o);
-    if (bias || relu) Finish<T>(o, m, n, bias ? ws.Data<const T>(bias) : nullptr, relu);
+    gemm(ws.Data<const T>(in), w.Read<T>(ws), o);
+    Finish<T>(o, sizes.m, sizes.n, bias ? ws.Data<const T>(bias) : nullptr, formula, params);
   };
 }
 
-Kernel FcFast(const PrepareContext& ctx) {
-  if (ctx.Input("Input").dtype != DType::kFloat32) return {};
-  return Fc<float, KernelMode::kAuto>(ctx);
+GemmFinish FinishOf(const Activation* act) {
+  if (!act) return {};
+  return {nullptr, simd::FindUnary(act->loop), act->params};
 }
 
-// With dZ = dOut, 0 where relu cut Out off: dInput = dZ W^T, dW = Input^T dZ, dBias = sum of dZ.
-void FcGradient(GradientContext& g) {
-  const int32_t rows = g.Attr<int32_t>("in_num_col_dims");
-  Variable dz = g.Grad("Out");
-  if (g.Attr<std::string>("activation_type") == "relu") {
-    const Variable kept = Cast(Greater(g.Out("Out"), 0.0), dz.dtype());
-    dz = dz * kept;
+Kernel FcFast(const PrepareContext& ctx) {
+  const TensorArg in = ctx.Input("Input"), bias = ctx.Input("Bias"), out = ctx.Output("Out");
+  if (in.dtype != DType::kFloat32) return {};
+  const FcSizes sizes(ctx, out.shape[out.shape.rank() - 1]);
+  const PlainWeight w(ctx, sizes);
+  const GemmSpec spec = {.m = sizes.m, .n = sizes.n, .k = sizes.k};
+  const GemmFinish finish = FinishOf(FindActivation(ctx.Attr<std::string>("activation_type")));
+  if (!w.plain) {
+    if (const auto packed = MakePackedGemm(ctx, "W", spec, finish, static_cast<bool>(bias))) {
+      return [=](Workspace& ws) {
+        packed(ws, ws.Data<const float>(in), bias ? ws.Data<const float>(bias) : nullptr,
+               ws.Data<float>(out));
+      };
+    }
   }
+  return [=](Workspace& ws) {
+    GemmFinish then = finish;
+    if (bias) then.bias = ws.Data<const float>(bias);
+    RunGemms({{spec, ws.Data<const float>(in), w.Read<float>(ws), ws.Data<float>(out), then}});
+  };
+}
+
+// The gradient of what goes into the activation.
+Variable BeforeActivation(GradientContext& g) {
+  const std::string name = g.Attr<std::string>("activation_type"), dout = g.OutputGrad("Out");
+  if (name.empty()) return g.Grad("Out");
+  if (name == "relu") {
+    const Variable dz = g.Grad("Out");
+    const Variable kept = Cast(Greater(g.Out("Out"), 0.0), dz.dtype());
+    return dz * kept;
+  }
+  if (name == "relu6" || name == "sigmoid" || name == "tanh") {
+    return g.Make(name + "_grad", {{"Out", {g.Output("Out")}}, {"Out@GRAD", {dout}}}, {}, "X@GRAD");
+  }
+  const Variable z = g.Make("fc", g.ForwardInputs({"Input", "W", "Bias"}),
+                            g.ForwardAttrs({"in_num_col_dims", "padding_weights"}));
+  const bool tanh = name == "gelu_tanh";
+  return g.Make((tanh ? "gelu" : name) + "_grad", {{"X", {z.name()}}, {"Out@GRAD", {dout}}},
+                tanh ? AttrList{{"approximate", true}} : AttrList{}, "X@GRAD");
+}
+
+// With dZ the gradient before the activation: dInput = dZ W^T, dW = Input^T dZ, dBias = sum of dZ.
+void FcGradient(GradientContext& g) {
+  const int32_t rows = RowDims(g.Attr<int32_t>("in_num_col_dims"), g.In("Input").shape().rank());
+  const Variable dz = BeforeActivation(g);
   std::string w = g.Input("W");
   const bool padded = g.Attr<bool>("padding_weights");
   constexpr auto kEnd = static_cast<int32_t>(kPadding);
@@ -119,6 +231,125 @@ void FcGradient(GradientContext& g) {
   for (int32_t i = 0; i < rows; ++i) dims.push_back(i);
   const Variable dbias = Sum(dz, dims);
   g.Set("Bias", g.In("Bias").shape().rank() == 1 ? dbias : Reshape(dbias, {1, -1}));
+}
+
+// --- the gradient in one op, as passes make it ---
+
+void InferFcGrad(InferContext& ctx) {
+  const VarMeta out = FcOut(ctx, 0);
+  RequireOutGrad(ctx, "C5", out);
+  const bool relu = ctx.Attr<std::string>("activation_type") == "relu";
+  ctx.Require("C6",
+              !relu || (ctx.HasInput("Out") && ctx.InputDType("Out") == out.dtype &&
+                        ctx.InputShape("Out").CompatibleWith(ctx.InputShape("Out@GRAD"))),
+              "activation_type", ctx.Attr<std::string>("activation_type"), "Out@GRAD",
+              ctx.Input("Out@GRAD"));
+  ctx.SetOutput("Input@GRAD", ctx.Input("Input"));
+  ctx.SetOutput("W@GRAD", ctx.Input("W"));
+  const int64_t columns = out.shape[out.shape.rank() - 1];
+  VarMeta bias = {VarType::kLoDTensor, out.dtype, {columns}, 0};
+  if (ctx.HasInput("Bias")) {
+    bias = ctx.Input("Bias");
+    ctx.Require("C3", IsBias(bias.shape, columns), "Bias", bias.shape, "columns", columns);
+    RequireSameDType(ctx, "C4", "Bias", "Input");
+  }
+  ctx.SetOutput("Bias@GRAD", bias);
+  ctx.SetOutput("Z@GRAD", ctx.Input("Out@GRAD"));
+}
+
+struct FcGradArgs {
+  TensorArg in, w, out, dout, din, dw, dbias;
+  bool relu;
+  FcSizes sizes;
+  TensorArg dz;  // with relu or where it is asked for
+  GemmSpec to_in, to_w;
+
+  explicit FcGradArgs(const PrepareContext& ctx)
+      : in(ctx.Input("Input")),
+        w(ctx.Input("W")),
+        out(ctx.Input("Out")),
+        dout(ctx.Input("Out@GRAD")),
+        din(ctx.Output("Input@GRAD")),
+        dw(ctx.Output("W@GRAD")),
+        dbias(ctx.Output("Bias@GRAD")),
+        relu(ctx.Attr<std::string>("activation_type") == "relu"),
+        sizes(ctx, w.shape[1]),
+        dz(ctx.Output("Z@GRAD")) {
+    const auto& [m, n, k] = sizes;
+    if (relu && !dz) dz = ctx.Scratch(dout.dtype, {m, n});
+    to_in = {.m = m, .n = k, .k = n, .transpose_b = true};
+    to_w = {.m = k, .n = n, .k = m, .transpose_a = true};
+  }
+};
+
+template <class T>
+KernelOf<T> FcGrad(const PrepareContext& ctx) {
+  const FcGradArgs a(ctx);
+  return [=](Workspace& ws) {
+    const T* d = ws.Data<const T>(a.dout);
+    const auto& [m, n, k] = a.sizes;
+    if (a.dz) {
+      T* dz = ws.Data<T>(a.dz);
+      const T* out = a.relu ? ws.Data<const T>(a.out) : nullptr;
+      for (int64_t i = 0; i < m * n; ++i) dz[i] = !out || out[i] > 0 ? d[i] : T(0);
+      d = dz;
+    }
+    for (int64_t j = 0; a.dbias && j < n; ++j) {
+      double sum = 0;
+      for (int64_t i = 0; i < m; ++i) sum += static_cast<double>(d[i * n + j]);
+      ws.Data<T>(a.dbias)[j] = static_cast<T>(sum);
+    }
+    constexpr KernelMode mode = KernelMode::kReference;
+    if (a.din) RunGemm(a.to_in, mode, d, ws.Data<const T>(a.w), ws.Data<T>(a.din));
+    if (a.dw) RunGemm(a.to_w, mode, ws.Data<const T>(a.in), d, ws.Data<T>(a.dw));
+  };
+}
+
+// One sweep over Out@GRAD applies relu's gradient and adds up the bias's; then both products run in
+// one parallel region.
+Kernel FcGradFast(const PrepareContext& ctx) {
+  if (ctx.Input("Input").dtype != DType::kFloat32) return {};
+  const FcGradArgs a(ctx);
+  const bool over_rows[] = {true, false};
+  const FastSumPlan plan = MakeFastSumPlan(MakeReduceNest({a.sizes.m, a.sizes.n}, over_rows));
+  TensorArg partial;
+  if (a.dbias && plan.scratch_floats > 0)
+    partial = ctx.Scratch(DType::kFloat32, {plan.scratch_floats});
+  const simd::GradLoop relu_grad = simd::FindUnaryGrad(simd::Unary::kRelu);
+  return [=](Workspace& ws) {
+    const float* dout = ws.Data<const float>(a.dout);
+    const float* out = a.relu ? ws.Data<const float>(a.out) : nullptr;
+    float* dz = a.dz ? ws.Data<float>(a.dz) : nullptr;
+    const auto before_relu = [&](int64_t offset, int64_t count, float*) -> const float* {
+      if (!dz) return dout + offset;
+      if (out)
+        relu_grad(out + offset, dout + offset, dz + offset, count, {});
+      else if (dz != dout)
+        std::copy_n(dout + offset, count, dz + offset);
+      return dz + offset;
+    };
+    if (a.dbias) {
+      FastSum(plan, before_relu, 1.0f, ws.Data<float>(a.dbias),
+              partial ? ws.Data<float>(partial) : nullptr);
+    } else if (dz) {
+      ParallelFor(a.dz.numel, 16384,
+                  [&](int64_t begin, int64_t end) { before_relu(begin, end - begin, nullptr); });
+    }
+    const float* d = dz ? dz : dout;
+    const auto data = [&] {
+      return GemmTask{a.to_in, d, ws.Data<const float>(a.w), ws.Data<float>(a.din)};
+    };
+    const auto weight = [&] {
+      return GemmTask{a.to_w, ws.Data<const float>(a.in), d, ws.Data<float>(a.dw)};
+    };
+    if (a.din && a.dw) {
+      RunGemms({data(), weight()});
+    } else if (a.din) {
+      RunGemms({data()});
+    } else if (a.dw) {
+      RunGemms({weight()});
+    }
+  };
 }
 
 // --- fusion_repeated_fc_relu ---
@@ -167,7 +398,8 @@ KernelOf<T> Repeated(const PrepareContext& ctx) {
     for (const Layer& layer : layers) {
       T* out = ws.Data<T>(layer.out);
       layer.gemm(ws.Data<const T>(layer.in), ws.Data<const T>(layer.w), out);
-      Finish(out, layer.out.shape[0], layer.out.shape[1], ws.Data<const T>(layer.bias), true);
+      Finish<T>(out, layer.out.shape[0], layer.out.shape[1], ws.Data<const T>(layer.bias),
+                activation::Relu::Value<T>, {});
     }
   };
 }
@@ -181,9 +413,9 @@ Kernel RepeatedFast(const PrepareContext& ctx) {
 
 void RegisterFc(OpRegistry& ops) {
   ops.Add(OpDef("fc")
-              .Doc("Out = Input W + Bias, and the positive part of that for relu, with the dims of "
-                   "Input before in_num_col_dims as rows.")
-              .Constraint("C1", "in_num_col_dims must lie in (0, rank of Input)")
+              .Doc("Out = act(Input W + Bias), with the dims of Input before in_num_col_dims as "
+                   "rows.")
+              .Constraint("C1", "in_num_col_dims must lie in (0, rank of Input), or in (-rank, 0)")
               .Constraint("C2",
                           "W must be a matrix with a row for each column of Input, and under "
                           "padding_weights four more rows and columns")
@@ -193,15 +425,44 @@ void RegisterFc(OpRegistry& ops) {
               .Input("W", "[K, M]")
               .OptionalInput("Bias", "[M] or [1, M]")
               .Output("Out", "tensor of Input's leading dims and M")
-              .Attr<int32_t>("in_num_col_dims", 1, "number of leading dims of Input in Out")
-              .Attr<std::string>("activation_type", "", "relu or nothing")
-              .OneOf({"", "relu"})
+              .Attr<int32_t>("in_num_col_dims", 1,
+                             "number of leading dims of Input in Out; -n: all but the last n")
+              .Attr<std::string>("activation_type", "",
+                                 "act: that op with its default attrs; gelu_tanh: gelu with "
+                                 "approximate")
+              .OneOf({"", "relu", "relu6", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish",
+                      "hard_swish"})
               .Attr<bool>("padding_weights", false,
                           "W has four rows and columns at the end that do not count")
               .Infer(InferFc)
               .Gradient(FcGradient)
               .Reference(Fc<float>, Fc<double>)
               .Fast(FcFast));
+  ops.Add(
+      OpDef("fc_gradients")
+          .Doc("The gradients of fc. With dZ = Out@GRAD, 0 where relu cut Out off: Input@GRAD = "
+               "dZ W^T, W@GRAD = Input^T dZ, Bias@GRAD = the sum of dZ over all rows.")
+          .ConstraintsOf("fc", {"C1", "C2", "C3", "C4"})
+          .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+          .Constraint("C6", "with relu there must be Out, of Out@GRAD's shape and dtype")
+          .Input("Input", "fc's Input")
+          .Input("W", "fc's W, [K, M]")
+          .OptionalInput("Bias", "fc's Bias, for its shape alone; [M] when absent")
+          .OptionalInput("Out", "fc's Out; read with relu")
+          .Input("Out@GRAD", "gradient of fc's Out")
+          .OptionalOutput("Input@GRAD", "gradient of Input")
+          .OptionalOutput("W@GRAD", "gradient of W")
+          .OptionalOutput("Bias@GRAD", "gradient of the bias")
+          .OptionalOutput("Z@GRAD", "dZ; without it the op has memory of its own for it")
+          .Inplace("Out@GRAD", "Z@GRAD")
+          .Attr<int32_t>("in_num_col_dims", 1,
+                         "number of leading dims of Input in Out; -n: all but the last n")
+          .Attr<std::string>("activation_type", "", "fc's")
+          .OneOf({"", "relu"})
+          .NoGradient("made from a program that has its gradients")
+          .Infer(InferFcGrad)
+          .Reference(FcGrad<float>, FcGrad<double>)
+          .Fast(FcGradFast));
   ops.Add(OpDef("fusion_repeated_fc_relu")
               .Doc("A chain of layers, each the positive part of x W[i] + Bias[i], beginning with "
                    "X.")

@@ -58,8 +58,18 @@ KernelOf<T> MulGrad(const PrepareContext& ctx) {
   auto [xc, yc] = ColumnsOf(ctx);
   const int64_t m = x.shape.Product(0, xc), k = x.shape.Product(xc, x.shape.rank());
   const int64_t n = y.shape.Product(yc, y.shape.rank());
-  auto to_x = MakeGemm<T>({.m = m, .n = k, .k = n, .transpose_b = true}, mode);
-  auto to_y = MakeGemm<T>({.m = k, .n = n, .k = m, .transpose_a = true}, mode);
+  const GemmSpec x_spec = {.m = m, .n = k, .k = n, .transpose_b = true};
+  const GemmSpec y_spec = {.m = k, .n = n, .k = m, .transpose_a = true};
+  if constexpr (std::is_same_v<T, float>) {
+    if (mode == KernelMode::kAuto && dx && dy) {
+      return [=](Workspace& ws) {
+        const float* d = ws.Data<const float>(dout);
+        RunGemms({{x_spec, d, ws.Data<const float>(y), ws.Data<float>(dx)},
+                  {y_spec, ws.Data<const float>(x), d, ws.Data<float>(dy)}});
+      };
+    }
+  }
+  auto to_x = MakeGemm<T>(x_spec, mode), to_y = MakeGemm<T>(y_spec, mode);
   if ((dx && !to_x) || (dy && !to_y)) return {};
   return [=](Workspace& ws) {
     if (dx) to_x(ws.Data<const T>(dout), ws.Data<const T>(y), ws.Data<T>(dx));

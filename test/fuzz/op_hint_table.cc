@@ -284,7 +284,12 @@ constexpr OpHint kOther[] = {
     {"max_pool3d_with_index", "X[n,c,d,h,w]",
      "ksize=[1,1,1]|[1,2,1] strides=[1,1,1] paddings=[0,0,0]"},
     {"spp", "X[n,c,h,w]", "pyramid_height=1|2 pooling_type=max"},
-    {"fc", "Input[n,k] W[k,m] Bias?[m]", "in_num_col_dims=1 activation_type=relu"},
+    {"fc", "Input[n,k] W[k,m] Bias?[m]",
+     "in_num_col_dims=1|-1 activation_type=relu|relu6|sigmoid|tanh|gelu|gelu_tanh|swish|hard_swish "
+     "padding_weights=false"},
+    {"fc_gradients", "Input[n,k] W[k,m] Out@GRAD[n,m]", "in_num_col_dims=1|-1 activation_type=|"},
+    {"fc_gradients", "Input[a,n,k] W[k,m] Out[a,n,m] Out@GRAD[a,n,m]",
+     "in_num_col_dims=2|-1 activation_type=relu"},
     {"fused_softmax_with_cross_entropy", "Logits[...,c] Label:i<c[...,1] Mean@GRAD[1]",
      "soft_label=false axis=-1 use_softmax=true"},
     {"fused_softmax_with_cross_entropy", "Logits[...,c] Label:+[...,c] Mean@GRAD[1]",

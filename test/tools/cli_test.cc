@@ -284,7 +284,7 @@ TEST_F(Cli, FromTextToGradients) {
   Expect(
       "coracle run train.pb --params=params --feed=in.npz --fetch=loss --profile "
       "--kernels=reference --check_nan_inf --memory_limit=1G --time_limit=60",
-      0, {"mul"});
+      0, {"fc"});
   const std::string run = "coracle run train.pb --params=params --feed=in.npz --fetch=loss ";
   for (const char* passes : {"merge_updates", "nhwc,fuse_conv_bias", "all"})
     Expect(run + "--disabled_passes=" + passes, 0, {"loss: float32"});
@@ -354,7 +354,7 @@ TEST_F(Cli, TrainStopResumeAndTest) {
   Expect("cmp whole/model.pdiparams parts/model.pdiparams && cmp whole/main.pb parts/main.pb", 0,
          {});
   Expect("coracle test whole/eval job.pbtxt", 0, {"test: ", "loss="});
-  Expect("coracle test whole/eval job.pbtxt --profile", 0, {"ms in all", "mul", "test: loss="});
+  Expect("coracle test whole/eval job.pbtxt --profile", 0, {"ms in all", "fc", "test: loss="});
   WriteFileAtomic(Path("again.pbtxt"), R"(
     model: "whole/main.pb" train { digits { count: 50 } } max_iter: 1)");
   Expect("coracle train again.pbtxt --out=again", 1,

@@ -1,5 +1,7 @@
 #include <coracle/backward/backward.h>
 
+#include <cmath>
+
 #include "../../op_test.h"
 
 namespace coracle {
@@ -42,6 +44,137 @@ TEST(Fc, Values) {
       .Input("W", {6, 5}, w)
       .Expect("Out", {1, 1}, {201});
   OpTest("fc").Input("Input", {0, 2}, {}).RandomInput("W", {2, 3}).Expect("Out", {0, 3}, {});
+}
+
+TEST(Fc, Activations) {
+  struct Case {
+    const char* name;
+    double at_minus_1, at_2;
+  };
+  const auto normal = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2)); };
+  const auto gelu_tanh = [](double x) {
+    return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  };
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const Case cases[] = {{"relu", 0, 2},
+                        {"relu6", 0, 2},
+                        {"sigmoid", sigmoid(-1), sigmoid(2)},
+                        {"tanh", std::tanh(-1), std::tanh(2)},
+                        {"gelu", -normal(-1), 2 * normal(2)},
+                        {"gelu_tanh", gelu_tanh(-1), gelu_tanh(2)},
+                        {"swish", -sigmoid(-1), 2 * sigmoid(2)},
+                        {"hard_swish", -1 * 2 / 6.0, 2 * 5 / 6.0}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    OpTest("fc")
+        .Attr("activation_type", std::string(c.name))
+        .Input("Input", {1, 1}, {2})
+        .Input("W", {1, 2}, {-1, 0.5})
+        .Input("Bias", {2}, {1, 1})
+        .Expect("Out", {1, 2}, {c.at_minus_1, c.at_2});
+    OpTest test("fc");
+    test.Attr("activation_type", std::string(c.name))
+        .Attr("in_num_col_dims", -1)
+        .RandomInput("Input", {2, 3, 5})
+        .RandomInput("W", {5, 19})
+        .RandomInput("Bias", {19})
+        .CheckGradient({"Input", "W", "Bias"})
+        .CheckFast(1e-5);
+  }
+  OpTest("fc")
+      .Attr("activation_type", std::string("relu6"))
+      .Input("Input", {1, 1}, {7})
+      .Input("W", {1, 1}, {1})
+      .Expect("Out", {1, 1}, {6});
+}
+
+TEST(Fc, FastAgainstReference) {
+  for (const Shape& s : {Shape{1, 1, 1}, Shape{0, 3, 4}, Shape{2, 3, 0}, Shape{3, 0, 2},
+                         Shape{1, 300, 70}, Shape{129, 65, 131}, Shape{300, 40, 200}}) {
+    OpTest("fc")
+        .Attr("activation_type", std::string("gelu"))
+        .RandomInput("Input", {s[0], s[1]})
+        .RandomInput("W", {s[1], s[2]})
+        .RandomInput("Bias", {s[2]})
+        .CheckFast();
+  }
+}
+
+TEST(FcGradients, Values) {
+  // dZ = dOut; dInput = dZ W^T; dW = Input^T dZ.
+  OpTest("fc_gradients")
+      .Input("Input", {2, 2}, {1, 2, 3, 4})
+      .Input("W", {2, 2}, {1, 10, 100, 1000})
+      .Input("Out@GRAD", {2, 2}, {1, 2, 3, -1})
+      .Expect("Input@GRAD", {2, 2}, {21, 2100, -7, -700})
+      .Expect("W@GRAD", {2, 2}, {10, -1, 14, 0})
+      .Expect("Bias@GRAD", {2}, {4, 1});
+  // relu let only the first and the last of Out through.
+  OpTest("fc_gradients")
+      .Attr("activation_type", std::string("relu"))
+      .Attr("in_num_col_dims", -1)
+      .Input("Input", {1, 2, 2}, {1, 2, 3, 4})
+      .Input("W", {2, 2}, {1, 10, 100, 1000})
+      .Input("Out", {1, 2, 2}, {5, 0, 0, 6})
+      .Input("Out@GRAD", {1, 2, 2}, {1, 2, 3, -1})
+      .Expect("Input@GRAD", {1, 2, 2}, {1, 100, -10, -1000})
+      .Expect("W@GRAD", {2, 2}, {1, -3, 2, -4})
+      .Expect("Bias@GRAD", {2}, {1, -1})
+      .Expect("Z@GRAD", {1, 2, 2}, {1, 0, 0, -1});
+}
+
+TEST(FcGradients, InPlace) {
+  OpTest("fc_gradients")
+      .InPlace("Out@GRAD", "Z@GRAD")
+      .Attr("activation_type", std::string("relu"))
+      .Input("Input", {2, 1}, {1, 3})
+      .Input("W", {1, 2}, {1, 10})
+      .Input("Bias", {1, 2}, {0, 0})
+      .Input("Out", {2, 2}, {5, 0, 0, 6})
+      .Input("Out@GRAD", {2, 2}, {1, 2, 3, -1})
+      .Expect("Input@GRAD", {2, 1}, {1, -10})
+      .Expect("W@GRAD", {1, 2}, {1, -3})
+      .Expect("Bias@GRAD", {1, 2}, {1, -1});
+}
+
+TEST(FcGradients, FastAgainstReference) {
+  for (const char* activation : {"", "relu"}) {
+    for (const Shape& s :
+         {Shape{1, 1, 1}, Shape{0, 3, 4}, Shape{2, 3, 0}, Shape{3, 0, 2}, Shape{1, 300, 70},
+          Shape{129, 65, 131}, Shape{300, 40, 200}, Shape{2000, 3, 5}}) {
+      for (const char* none : {"", "Input@GRAD", "W@GRAD", "Bias@GRAD", "Z@GRAD"}) {
+        OpTest test("fc_gradients");
+        test.Attr("activation_type", std::string(activation))
+            .RandomInput("Input", {s[0], s[1]})
+            .RandomInput("W", {s[1], s[2]})
+            .RandomInput("Out", {s[0], s[2]})
+            .RandomInput("Out@GRAD", {s[0], s[2]});
+        if (*none) test.NoOutput(none);
+        test.CheckFast();
+      }
+    }
+  }
+}
+
+TEST(FcGradients, Constraints) {
+  const auto op = [](const Shape& input, const Shape& w, const Shape& dout) {
+    return std::move(OpTest("fc_gradients")
+                         .RandomInput("Input", input)
+                         .RandomInput("W", w)
+                         .RandomInput("Out@GRAD", dout));
+  };
+  op({2}, {2, 1}, {2, 1}).ExpectError("fc_gradients.C1");
+  op({2, 3}, {2, 1}, {2, 1}).ExpectError("fc_gradients.C2");
+  op({2, 3}, {3, 1}, {2, 1}).RandomInput("Bias", {2}).ExpectError("fc_gradients.C3");
+  op({2, 3}, {3, 1}, {3, 1}).ExpectError("fc_gradients.C5");
+  op({2, 3}, {3, 1}, {2, 1})
+      .Attr("activation_type", std::string("relu"))
+      .ExpectError("fc_gradients.C6");
+  OpTest("fc_gradients")
+      .RandomInput("Input", {2, 3})
+      .TensorInput("W", Tensor::Zeros(DType::kFloat16, {3, 1}))
+      .RandomInput("Out@GRAD", {2, 1})
+      .ExpectError("fc_gradients.C4");
 }
 
 // The padding is counted from the end of W, whose size only the run knows.
@@ -93,6 +226,7 @@ TEST(Fc, Constraints) {
     return std::move(OpTest("fc").RandomInput("Input", input).RandomInput("W", w));
   };
   op({2}, {2, 1}).ExpectError("fc.C1");
+  op({2, 2}, {2, 1}).Attr("in_num_col_dims", -2).ExpectError("fc.C1");
   op({2, 3}, {2, 1}).ExpectError("fc.C2");
   op({2, 3}, {7, 3}).Attr("padding_weights", true).ExpectError("fc.C2");
   op({2, 3}, {3, 2}).RandomInput("Bias", {2, 2}).ExpectError("fc.C3");

@@ -1,0 +1,237 @@
+#include <coracle/operators/kernels/gemm_packed.h>
+
+#ifdef CORACLE_ONEDNN
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/operators/kernels/onednn.h>
+#include <coracle/operators/kernels/onednn_scope.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+#endif
+
+namespace coracle {
+
+#ifdef CORACLE_ONEDNN
+namespace {
+
+using dnnl::memory;
+
+memory::desc Matrix(int64_t rows, int64_t columns, int64_t stride) {
+  return {{rows, columns}, memory::data_type::f32, memory::dims{stride, 1}};
+}
+int64_t FloatsOf(const memory::desc& desc) {
+  constexpr size_t kLine = 64;
+  return static_cast<int64_t>((desc.get_size() + kLine - 1) / kLine * kLine / sizeof(float));
+}
+
+// Columns of B, in their own layout.
+struct Panel {
+  int64_t column, columns, offset;  // where it begins among the packed floats
+  memory::desc desc;
+};
+
+// A block of C: some rows of a panel's columns.
+struct Block {
+  onednn::Call call;
+  int64_t row, rows;
+  size_t panel;
+  TensorArg scratchpad;
+};
+
+// What blocks of one shape share.
+class Product {
+ public:
+  Product() = default;
+  Product(const GemmSpec& s, int64_t rows, int64_t columns, const memory::desc& b, bool with_bias)
+      : a_(Matrix(rows, s.k, s.k)), c_(Matrix(rows, columns, s.n)) {
+    dnnl::primitive_attr attr;
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (with_bias) bias_ = Matrix(1, columns, columns);
+    const dnnl::matmul::desc desc =
+        with_bias ? dnnl::matmul::desc(a_, b, bias_, c_) : dnnl::matmul::desc(a_, b, c_);
+    pd_ = dnnl::matmul::primitive_desc(desc, attr, onednn::Engine());
+    if (std::strstr(pd_.impl_info_str(), "brg") == nullptr)
+      throw dnnl::error(dnnl_unimplemented, "no fast product with this layout");
+    primitive_ = dnnl::matmul(pd_);
+    with_bias_ = with_bias;
+  }
+  explicit operator bool() const { return static_cast<bool>(primitive_); }
+
+  memory::desc weight() const { return pd_.weights_desc(); }
+  int64_t ScratchFloats() const { return FloatsOf(pd_.scratchpad_desc()); }
+  // With the arguments A, B, C, scratch memory, and the bias if there is one. Each call serves one
+  // thread at a time.
+  onednn::Call MakeCall() const {
+    onednn::Call call(primitive_);
+    call.Arg(DNNL_ARG_SRC, a_).Arg(DNNL_ARG_WEIGHTS, weight()).Arg(DNNL_ARG_DST, c_);
+    call.Arg(DNNL_ARG_SCRATCHPAD, pd_.scratchpad_desc());
+    if (with_bias_) call.Arg(DNNL_ARG_BIAS, bias_);
+    return call;
+  }
+
+ private:
+  memory::desc a_, c_, bias_;
+  dnnl::matmul::primitive_desc pd_;
+  dnnl::matmul primitive_;
+  bool with_bias_ = false;
+};
+
+memory::desc AnyLayout(int64_t rows, int64_t columns) {
+  return {{rows, columns}, memory::data_type::f32, memory::format_tag::any};
+}
+
+class PackedProduct {
+ public:
+  // Throws dnnl::error if oneDNN cannot compute all blocks in the same way.
+  PackedProduct(const GemmSpec& spec, const GemmFinish& finish, bool with_bias)
+      : spec_(spec), finish_(finish), with_bias_(with_bias) {
+    const onednn::Scope inside;
+    const double products = static_cast<double>(spec.m) * static_cast<double>(spec.n * spec.k);
+    const auto threads = static_cast<int64_t>(std::min<double>(NumThreads(), 1 + products / 300e3));
+    // Few rows are shared out by columns. Many are cut into blocks that stay in the cache until
+    // they are finished.
+    constexpr int64_t kUnit = 64, kBlockFloats = 65536;
+    const int64_t units = (spec.n + kUnit - 1) / kUnit;
+    const int64_t panels = spec.m < 16 * threads ? std::min(threads, units) : 1;
+    for (int64_t i = 0; i < panels; ++i) {
+      const int64_t begin = units * i / panels * kUnit;
+      const int64_t end = std::min(spec.n, units * (i + 1) / panels * kUnit);
+      panels_.push_back({begin, end - begin, packed_floats_, {}});
+      AddBlocks(threads / panels, kBlockFloats);
+      packed_floats_ += FloatsOf(panels_.back().desc);
+    }
+  }
+
+  // Whether the layout is worth having.
+  bool IsPacked() const {
+    bool same = true;
+    for (const Panel& p : panels_) same = same && p.desc == Plain(p);
+    return !same && packed_floats_ <= spec_.k * spec_.n / 2 * 3 + 16384;
+  }
+
+  PackedLayout Layout() const {
+    PackedLayout layout{"onednn matmul ", {}, {}};
+    for (const Panel& p : panels_) {
+      layout.id.append(reinterpret_cast<const char*>(&p.column), sizeof p.column);
+      layout.id.append(reinterpret_cast<const char*>(&p.desc.data), sizeof p.desc.data);
+    }
+    layout.pack = [panels = panels_, n = spec_.n, floats = packed_floats_](const Tensor& plain) {
+      Tensor packed(DType::kFloat32, {floats});
+      for (const Panel& p : panels)
+        Reorder(Matrix(plain.shape()[0], p.columns, n), p.desc, plain.data<float>() + p.column,
+                packed.data<float>() + p.offset);
+      return packed;
+    };
+    layout.unpack = [panels = panels_, n = spec_.n, k = spec_.k](const Tensor& packed) {
+      Tensor plain(DType::kFloat32, {k, n});
+      for (const Panel& p : panels)
+        Reorder(p.desc, Matrix(k, p.columns, n), packed.data<float>() + p.offset,
+                plain.data<float>() + p.column);
+      return plain;
+    };
+    return layout;
+  }
+
+  void ReserveScratch(const PrepareContext& ctx) {
+    for (Block& block : blocks_) block.scratchpad = ctx.Scratch(DType::kFloat32, {scratch_floats_});
+  }
+
+  void Run(Workspace& ws, const float* a, const float* b, const float* bias, float* c) const {
+    ParallelFor(static_cast<int64_t>(blocks_.size()), 1, [&](int64_t begin, int64_t end) {
+      // One after the other: they can share scratch memory.
+      const float* pad = ws.Data<const float>(blocks_[static_cast<size_t>(begin)].scratchpad);
+      for (int64_t i = begin; i < end; ++i) {
+        const Block& block = blocks_[static_cast<size_t>(i)];
+        const Panel& panel = panels_[block.panel];
+        float* to = c + block.row * spec_.n + panel.column;
+        const float *from = a + block.row * spec_.k, *w = b + panel.offset;
+        if (with_bias_)
+          block.call.Run({from, w, to, pad, bias + panel.column});
+        else
+          block.call.Run({from, w, to, pad});
+        for (int64_t r = 0; finish_.activation && r < block.rows; ++r)
+          finish_.activation(to + r * spec_.n, to + r * spec_.n, panel.columns, finish_.params);
+      }
+    });
+  }
+
+ private:
+  static void Reorder(const memory::desc& from, const memory::desc& to, const float* source,
+                      float* target) {
+    const onednn::Scope inside;
+    onednn::Translate("reorder", [&] { onednn::Reorder(from, to).Run(source, target); });
+  }
+  memory::desc Plain(const Panel& p) const { return Matrix(spec_.k, p.columns, spec_.n); }
+
+  // The blocks of the last panel, at least one for each of its threads.
+  void AddBlocks(int64_t threads, int64_t floats) {
+    Panel& panel = panels_.back();
+    constexpr int64_t kRows = 16;
+    const int64_t units = (spec_.m + kRows - 1) / kRows;
+    const int64_t wanted = std::max(threads, spec_.m * panel.columns / floats);
+    const int64_t size = kRows * ((units + wanted - 1) / std::max<int64_t>(1, wanted));
+    Product whole, last;
+    for (int64_t row = 0; row < spec_.m; row += size) {
+      const int64_t rows = std::min(size, spec_.m - row);
+      Product& product = rows == size || row == 0 ? whole : last;
+      if (!product) {
+        const bool first = row == 0;
+        product = Product(spec_, rows, panel.columns,
+                          first ? AnyLayout(spec_.k, panel.columns) : panel.desc, with_bias_);
+        if (first) panel.desc = product.weight();
+        scratch_floats_ = std::max(scratch_floats_, product.ScratchFloats());
+      }
+      blocks_.push_back({product.MakeCall(), row, rows, panels_.size() - 1, {}});
+    }
+    constexpr int64_t kMostScratch = int64_t{1} << 20;
+    if (static_cast<int64_t>(blocks_.size()) * scratch_floats_ > kMostScratch)
+      throw dnnl::error(dnnl_unimplemented, "a product with much scratch memory");
+  }
+
+  GemmSpec spec_;
+  GemmFinish finish_;
+  bool with_bias_;
+  std::vector<Panel> panels_;
+  std::vector<Block> blocks_;
+  int64_t packed_floats_ = 0, scratch_floats_ = 1;
+};
+
+// Whether the variable is constant, without a look at its elements, which may have been released:
+// a layout without any is made once.
+bool IsConstant(const PrepareContext& ctx, const char* slot) {
+  const PackedLayout nothing{"nothing", [](const Tensor&) { return Tensor(DType::kFloat32, {0}); }};
+  return ctx.Packed(slot, nothing) != nullptr;
+}
+
+}  // namespace
+
+PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
+                          const GemmFinish& finish, bool with_bias) {
+  if (spec.m == 0 || spec.n == 0 || spec.k == 0 || !IsConstant(ctx, slot)) return {};
+  try {
+    PackedProduct product(spec, finish, with_bias);
+    if (product.IsPacked()) {
+      const std::shared_ptr<const Tensor> packed = ctx.Packed(slot, product.Layout());
+      product.ReserveScratch(ctx);
+      return [product, packed](Workspace& ws, const float* a, const float* bias, float* c) {
+        product.Run(ws, a, packed->data<float>(), bias, c);
+      };
+    }
+  } catch (const dnnl::error&) {
+  }
+  ctx.Input(slot);  // the plain elements are read
+  return {};
+}
+
+#else
+
+PackedGemm MakePackedGemm(const PrepareContext&, const char*, const GemmSpec&, const GemmFinish&,
+                          bool) {
+  return {};
+}
+
+#endif
+
+}  // namespace coracle

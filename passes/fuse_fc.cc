@@ -1,0 +1,155 @@
+#include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/match.h>
+
+#include <array>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+const std::string kProduct = R"(
+    product: Out=product = mul|matmul|matmul_v2(X=x, Y=w)
+    add:     Out=sum     = elementwise_add(X=product, Y=bias))";
+const std::string kActivation = R"(
+    act:     Out=y       = relu|relu6|sigmoid|tanh|gelu|swish|silu|hard_swish(X=sum))";
+const std::string kProductGrad = R"(
+    add_grad:     X@GRAD=dproduct, Y@GRAD=dbias? = elementwise_add_grad(
+                  Out@GRAD=dsum, Y=bias, ...)
+    product_grad: X@GRAD=dx?, Y@GRAD=dw? = mul_grad|matmul_grad|matmul_v2_grad(
+                  X=x, Y=w, Out@GRAD=dproduct))";
+const std::string kReluGrad = R"(
+    act_grad:     X@GRAD=dsum = relu_grad(Out=y, Out@GRAD=dy))";
+
+bool HasFloats(const OpDesc& op, std::initializer_list<std::pair<const char*, float>> values) {
+  for (const auto& [name, value] : values) {
+    if (op.GetAttr<float>(name, value) != value) return false;
+  }
+  return true;
+}
+
+// fc's name of the activation; nothing if its attrs are not those that fc has.
+std::optional<std::string> ActivationOf(const OpDesc& op) {
+  const std::string& type = op.type();
+  bool fits = true;
+  if (type == "gelu") return op.GetAttr<bool>("approximate", false) ? "gelu_tanh" : "gelu";
+  if (type == "relu6") fits = HasFloats(op, {{"threshold", 6}});
+  if (type == "swish") fits = HasFloats(op, {{"beta", 1}});
+  if (type == "hard_swish") fits = HasFloats(op, {{"threshold", 6}, {"scale", 6}, {"offset", 3}});
+  if (!fits) return std::nullopt;
+  return type == "silu" ? "swish" : type;
+}
+
+bool IsMul(const OpDesc& product) { return product.type().rfind("mul", 0) == 0; }
+
+// The product of rows with a matrix, which is not transposed.
+bool IsPlain(const OpDesc& product) {
+  if (IsMul(product)) return product.GetAttr<int32_t>("y_num_col_dims", 1) == 1;
+  const bool second = product.type().rfind("matmul_v2", 0) == 0;
+  return !product.GetAttr<bool>(second ? "trans_x" : "transpose_X", false) &&
+         !product.GetAttr<bool>(second ? "trans_y" : "transpose_Y", false) &&
+         product.GetAttr<float>("alpha", 1.0f) == 1.0f &&
+         product.GetAttr<int32_t>("head_number", 1) == 1;
+}
+
+// Leading dims of X that are rows. matmul's are all but the last.
+int32_t RowDims(const OpDesc& product) {
+  return IsMul(product) ? product.GetAttr<int32_t>("x_num_col_dims", 1) : -1;
+}
+
+class FcFuser {
+ public:
+  FcFuser(ProgramDesc& program, const PassContext& context)
+      : block_(program.Root()), matcher_(program.Root(), context), rewrites_(program.Root()) {}
+
+  void Run() {
+    static const Pattern with_activation(kProduct + kActivation), plain(kProduct);
+    static const Pattern relu_grad(kReluGrad + kProductGrad), plain_grad(kProductGrad);
+    for (const Match& m : matcher_.FindAll(with_activation)) {
+      const auto activation = ActivationOf(m.op("act"));
+      if (!activation || !IsLayer(m)) continue;
+      Replace(m, m.op("act"), *activation);
+    }
+    for (const Match& m : matcher_.FindAll(plain)) {
+      if (done_.count(&m.op("add")) == 0 && IsLayer(m)) Replace(m, m.op("add"), "");
+    }
+    for (const Match& m : matcher_.FindAll(relu_grad)) {
+      if (IsLayerGradient(m)) ReplaceGradient(m, "relu");
+    }
+    for (const Match& m : matcher_.FindAll(plain_grad)) {
+      if (done_.count(&m.op("add_grad")) == 0 && IsLayerGradient(m)) ReplaceGradient(m, "");
+    }
+    rewrites_.Apply();
+  }
+
+ private:
+  // Whether the weight is a matrix of floats and the bias has a number for each of its columns.
+  bool AreParameters(const Match& m) const {
+    const VarDesc *w = block_.FindVarRecursive(m["w"]), *bias = block_.FindVarRecursive(m["bias"]);
+    const VarDesc* x = block_.FindVarRecursive(m["x"]);
+    if (!w || !bias || !x || !w->persistable() || !bias->persistable()) return false;
+    const DType dtype = w->dtype();
+    return (dtype == DType::kFloat32 || dtype == DType::kFloat64) && bias->dtype() == dtype &&
+           x->dtype() == dtype && w->shape().rank() == 2 && w->shape()[0] > 0 &&
+           w->shape()[1] > 0 && bias->shape().rank() == 1 && bias->shape()[0] == w->shape()[1];
+  }
+
+  // Whether the bias is added along the last axis of the product.
+  bool IsAlongLast(const Match& m, const OpDesc& product, const OpDesc& add) const {
+    const int32_t axis = add.GetAttr<int32_t>("axis", -1);
+    const Shape* x = matcher_.ShapeOf(m["x"]);
+    if (!x || x->rank() < 2) return false;
+    return axis == -1 || axis == (IsMul(product) ? RowDims(product) : x->rank() - 1);
+  }
+
+  bool IsLayer(const Match& m) const {
+    return AreParameters(m) && IsPlain(m.op("product")) &&
+           IsAlongLast(m, m.op("product"), m.op("add"));
+  }
+  bool IsLayerGradient(const Match& m) const {
+    return AreParameters(m) && IsPlain(m.op("product_grad")) &&
+           IsAlongLast(m, m.op("product_grad"), m.op("add_grad"));
+  }
+
+  // Attrs of the made op; those that every op may carry come from `like`.
+  static AttrList Attrs(const OpDesc& product, const OpDesc& like, const std::string& activation) {
+    AttrList attrs = {{"in_num_col_dims", RowDims(product)}, {"activation_type", activation}};
+    for (const char* name : {kOpRoleAttr, kOpNamescopeAttr, kOpCallstackAttr, kOpDeviceAttr,
+                             kForwardOpAttr, kRecomputedFromAttr}) {
+      if (const Attribute* value = like.FindAttr(name)) attrs.push_back({name, *value});
+    }
+    return attrs;
+  }
+
+  void Replace(const Match& m, const OpDesc& last, const std::string& activation) {
+    done_.insert(&m.op("add"));
+    rewrites_.Replace(
+        m, {OpDesc("fc", {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}},
+                   {{"Out", last.Output("Out")}}, Attrs(m.op("product"), last, activation))});
+  }
+
+  void ReplaceGradient(const Match& m, const std::string& activation) {
+    done_.insert(&m.op("add_grad"));
+    SlotList inputs = {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}}, outputs;
+    if (!activation.empty()) inputs.push_back({"Out", {m["y"]}});
+    inputs.push_back({"Out@GRAD", {m[activation.empty() ? "dsum" : "dy"]}});
+    const std::array<std::pair<const char*, const char*>, 3> slots = {
+        {{"Input@GRAD", "dx"}, {"W@GRAD", "dw"}, {"Bias@GRAD", "dbias"}}};
+    for (const auto& [slot, name] : slots) {
+      if (m.Has(name)) outputs.push_back({slot, {m[name]}});
+    }
+    if (!activation.empty()) outputs.push_back({"Z@GRAD", {m["dsum"]}});
+    const OpDesc& last = m.op("product_grad");
+    rewrites_.Replace(m, {OpDesc("fc_gradients", inputs, outputs, Attrs(last, last, activation))});
+  }
+
+  BlockDesc& block_;
+  Matcher matcher_;
+  Rewrites rewrites_;
+  std::unordered_set<const OpDesc*> done_;  // additions and their gradients that are replaced
+};
+
+}  // namespace
+
+void FuseFc(ProgramDesc& program, const PassContext& context) { FcFuser(program, context).Run(); }
+
+}  // namespace coracle

@@ -1,0 +1,238 @@
+// Products with a bias and an activation become fc, their gradients fc_gradients.
+
+#include <coracle/backward/backward.h>
+#include <coracle/layers/builder.h>
+#include <coracle/operators/operators.h>
+#include <coracle/passes/pass.h>
+#include <gtest/gtest.h>
+
+#include "listing.h"
+#include "same_results.h"
+
+namespace coracle {
+namespace {
+
+struct Net {
+  ProgramDesc main, startup;
+  Builder b{main, startup};
+
+  Variable Data(const Shape& shape, DType dtype = DType::kFloat32) {
+    return b.Data("x", shape, dtype, {.stop_gradient = false});
+  }
+  Variable Parameter(const std::string& name, const Shape& shape, DType dtype = DType::kFloat32) {
+    return b.Parameter(name, shape, dtype, {.name = name});
+  }
+  // y = act(x w + bias), with the parameters w and b.
+  Variable Fc(const Variable& x, const std::string& act = "", int size = 4) {
+    return b.Fc(x, {.size = size,
+                    .num_flatten_dims = x.shape().rank() - 1,
+                    .param_attr = {.name = "w"},
+                    .bias_attr = ParamAttr{.name = "b"},
+                    .act = act,
+                    .output = "y"});
+  }
+  std::string Fused(const std::vector<std::string>& fetches = {"y"}) const {
+    ProgramDesc program = main;
+    const PassContext context{DefaultOps(), {"x"}, {fetches.begin(), fetches.end()}};
+    RunPasses(program, context, {"fuse_fc"});
+    return Listing(program);
+  }
+  bool Fuses(const std::vector<std::string>& fetches = {"y"}) const {
+    return Fused(fetches).find("= fc(") != std::string::npos;
+  }
+};
+
+void ExpectSame(const Net& net, const Shape& x, const std::vector<std::string>& fetches,
+                DType dtype = DType::kFloat32, double tolerance = 1e-5) {
+  Scope scope;
+  Executor().Run(net.startup, scope);
+  ExpectSameResults(net.main, scope, {{"x", Drawn(x, dtype)}}, fetches, tolerance);
+}
+
+TEST(FuseFc, ProductAndBias) {
+  Net net;
+  net.Fc(net.Data({-1, 3}));
+  EXPECT_EQ(net.Fused(), "Out=y = fc(Input=x, W=w, Bias=b)\n");
+  ExpectSame(net, {5, 3}, {"y"});
+}
+
+TEST(FuseFc, Activations) {
+  for (const char* act :
+       {"relu", "relu6", "sigmoid", "tanh", "gelu", "swish", "silu", "hard_swish"}) {
+    SCOPED_TRACE(act);
+    Net net;
+    net.Fc(net.Data({-1, 2, 3}), act);
+    EXPECT_EQ(net.Fused(), "Out=y = fc(Input=x, W=w, Bias=b)\n");
+    ExpectSame(net, {5, 2, 3}, {"y"});
+  }
+}
+
+TEST(FuseFc, GeluByTanh) {
+  Net net;
+  const Variable z = net.Fc(net.Data({-1, 3}));
+  net.b.Append("gelu", {{"X", {z.name()}}}, {{"Out", {"z"}}}, {{"approximate", true}});
+  EXPECT_EQ(net.Fused({"z"}), "Out=z = fc(Input=x, W=w, Bias=b)\n");
+  ExpectSame(net, {5, 3}, {"z"});
+}
+
+// y = x w + b by an op of this type.
+struct WithMatmul : Net {
+  WithMatmul(const std::string& type, AttrList attrs, const Shape& x = {-1, 2, 3},
+             const Shape& w = {3, 4}, int axis = -1) {
+    Data(x);
+    Parameter("w", w);
+    Parameter("b", {4});
+    b.Append(type, {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"p"}}}, std::move(attrs));
+    b.Append("elementwise_add", {{"X", {"p"}}, {"Y", {"b"}}}, {{"Out", {"y"}}}, {{"axis", axis}});
+  }
+};
+
+TEST(FuseFc, Matmul) {
+  for (const char* type : {"matmul", "matmul_v2"}) {
+    const WithMatmul net(type, {});
+    EXPECT_EQ(net.Fused(), "Out=y = fc(Input=x, W=w, Bias=b)\n");
+    ExpectSame(net, {5, 2, 3}, {"y"});
+    EXPECT_TRUE(WithMatmul(type, {}, {-1, 2, 3}, {3, 4}, 2).Fuses());
+  }
+}
+
+TEST(FuseFc, MatmulNearMisses) {
+  EXPECT_FALSE(WithMatmul("matmul", {{"transpose_Y", true}}, {-1, 3}, {4, 3}).Fuses());
+  EXPECT_FALSE(WithMatmul("matmul_v2", {{"trans_y", true}}, {-1, 3}, {4, 3}).Fuses());
+  EXPECT_FALSE(WithMatmul("matmul_v2", {{"trans_x", true}}, {3, 7}, {3, 4}).Fuses());
+  EXPECT_FALSE(WithMatmul("matmul", {{"alpha", 0.5f}}).Fuses());
+  EXPECT_FALSE(WithMatmul("matmul_v2", {}, {3}).Fuses());
+  EXPECT_FALSE(WithMatmul("matmul_v2", {}, {5, 2, 3}, {5, 3, 4}).Fuses());
+}
+
+TEST(FuseFc, NearMisses) {
+  {  // the product is fetched
+    Net net;
+    net.Fc(net.Data({-1, 3}));
+    EXPECT_FALSE(net.Fuses({"y", net.main.Root().op(0).Output("Out")[0]}));
+  }
+  {  // somebody else reads the product
+    Net net;
+    net.Fc(net.Data({-1, 3}));
+    net.b.Relu(net.b.Var(net.main.Root().op(0).Output("Out")[0]), {.output = "z"});
+    EXPECT_FALSE(net.Fuses({"y", "z"}));
+  }
+  {  // the sum is fetched: the activation stays
+    Net net;
+    net.Fc(net.Data({-1, 3}), "relu");
+    const std::string sum = net.main.Root().op(1).Output("Out")[0];
+    EXPECT_EQ(net.Fused({"y", sum}),
+              "Out=" + sum + " = fc(Input=x, W=w, Bias=b)\nOut=y = relu(X=" + sum + ")\n");
+  }
+  {  // the bias is no parameter
+    Net net;
+    const Variable x = net.Data({4, 3});
+    net.Parameter("w", {3, 4});
+    net.b.Data("bias", {4});
+    net.b.Append("mul", {{"X", {x.name()}}, {"Y", {"w"}}}, {{"Out", {"p"}}});
+    net.b.Append("elementwise_add", {{"X", {"p"}}, {"Y", {"bias"}}}, {{"Out", {"y"}}});
+    EXPECT_FALSE(net.Fuses());
+  }
+  EXPECT_FALSE(WithMatmul("mul", {}, {4, 3}, {3, 4}, 0).Fuses());  // added to the columns
+  {                                                                // one number for all columns
+    Net net;
+    net.Data({4, 3});
+    net.Parameter("w", {3, 4});
+    net.Parameter("one", {1});
+    net.b.Append("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"p"}}});
+    net.b.Append("elementwise_add", {{"X", {"p"}}, {"Y", {"one"}}}, {{"Out", {"y"}}});
+    EXPECT_FALSE(net.Fuses());
+  }
+  {  // other attrs of the activation
+    Net net;
+    const Variable z = net.Fc(net.Data({-1, 3}));
+    net.b.Append("relu6", {{"X", {z.name()}}}, {{"Out", {"z"}}}, {{"threshold", 4.0f}});
+    EXPECT_EQ(net.Fused({"z"}), "Out=y = fc(Input=x, W=w, Bias=b)\nOut=z = relu6(X=y)\n");
+  }
+  {  // 16 bits have kernels for the product only
+    WithMatmul net("mul", {}, {4, 3});
+    for (const char* name : {"x", "w", "b", "p", "y"})
+      net.main.Root().FindVar(name)->SetDType(DType::kBFloat16);
+    EXPECT_FALSE(net.Fuses());
+  }
+}
+
+TEST(FuseFc, Double) {
+  Net net;
+  net.Fc(net.Data({-1, 3}, DType::kFloat64), "gelu");
+  EXPECT_TRUE(net.Fuses());
+  ExpectSame(net, {5, 3}, {"y"}, DType::kFloat64, 1e-12);
+}
+
+// relu's gradient reads what relu gave, so that forward and backward are fused.
+TEST(FuseFc, GradientOfRelu) {
+  Net net;
+  AppendBackward(net.b.Mean(net.Fc(net.Data({-1, 3}), "relu"), {.output = "loss"}));
+  const std::vector<std::string> fetches = {"loss", "w@GRAD", "b@GRAD", "x@GRAD"};
+  const std::string listing = net.Fused(fetches);
+  EXPECT_NE(listing.find("Out=y = fc(Input=x, W=w, Bias=b)\n"), std::string::npos) << listing;
+  EXPECT_NE(listing.find("Input@GRAD=x@GRAD, W@GRAD=w@GRAD, Bias@GRAD=b@GRAD, Z@GRAD="),
+            std::string::npos)
+      << listing;
+  ExpectSame(net, {7, 3}, fetches);
+}
+
+// The gradients of the others read the sum, or are not part of fc_gradients.
+TEST(FuseFc, GradientOfOtherActivations) {
+  for (const char* act : {"", "gelu", "tanh"}) {
+    SCOPED_TRACE(act);
+    Net net;
+    AppendBackward(net.b.Mean(net.Fc(net.Data({-1, 3}), act), {.output = "loss"}));
+    const std::vector<std::string> fetches = {"loss", "w@GRAD", "b@GRAD", "x@GRAD"};
+    const std::string listing = net.Fused(fetches);
+    EXPECT_EQ(listing.find("mul"), std::string::npos) << listing;
+    EXPECT_NE(listing.find("= fc_gradients(Input=x, W=w, Bias=b, Out@GRAD="), std::string::npos)
+        << listing;
+    EXPECT_EQ(listing.find("= gelu(") != std::string::npos, std::string(act) == "gelu") << listing;
+    ExpectSame(net, {7, 3}, fetches);
+  }
+}
+
+TEST(FuseFc, GradientOfMatmul) {
+  WithMatmul net("matmul_v2", {});
+  AppendBackward(net.b.Mean(net.b.Relu(net.b.Var("y")), {.output = "loss"}));
+  const std::vector<std::string> fetches = {"loss", "w@GRAD", "b@GRAD", "x@GRAD"};
+  EXPECT_NE(net.Fused(fetches).find("= fc_gradients("), std::string::npos);
+  ExpectSame(net, {5, 2, 3}, fetches);
+}
+
+TEST(FuseFc, GradientsOfSome) {
+  Net net;
+  const Variable x = net.b.Data("x", {-1, 3});  // has no gradient
+  AppendBackward(net.b.Mean(net.Fc(x, "relu"), {.output = "loss"}));
+  const std::string listing = net.Fused({"loss", "w@GRAD", "b@GRAD"});
+  EXPECT_NE(listing.find("= fc_gradients(Input=x, W=w, Bias=b, Out=y, Out@GRAD=y@GRAD)"),
+            std::string::npos)
+      << listing;
+  EXPECT_EQ(listing.find("Input@GRAD="), std::string::npos) << listing;
+  ExpectSame(net, {7, 3}, {"loss", "w@GRAD", "b@GRAD"});
+}
+
+TEST(FuseFc, GradientNearMiss) {
+  Net net;
+  AppendBackward(net.b.Mean(net.Fc(net.Data({-1, 3}), "relu"), {.output = "loss"}));
+  std::string dproduct;
+  net.main.Root().ForEachOp([&](const OpDesc& op) {
+    if (op.type() == "mul_grad") dproduct = op.Input("Out@GRAD")[0];
+  });
+  const std::string listing = net.Fused({"loss", "w@GRAD", "b@GRAD", dproduct});
+  EXPECT_NE(listing.find("mul_grad"), std::string::npos) << listing;
+}
+
+TEST(FuseFc, PassesLod) {
+  Net net;
+  net.Fc(net.Data({-1, 3}), "relu");
+  Scope scope;
+  Executor().Run(net.startup, scope);
+  Tensor x = Drawn({3, 3});
+  x.lod() = {{0, 1, 3}};
+  EXPECT_EQ(Executor().Run(net.main, scope, {{"x", x}}, {"y"})[0].lod(), x.lod());
+}
+
+}  // namespace
+}  // namespace coracle
