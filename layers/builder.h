@@ -91,6 +91,11 @@ class Builder {
   // Rows of a table by integer ids: shape [ids..., embedding_dim].
   Variable Embedding(const Variable& ids, const EmbeddingOptions& options);
 
+  // softmax(q k^T / sqrt(columns of a head) + mask) v of several heads, with projections before and
+  // after: x is [batch, time, features], the result [batch, time, size]. The parameters are called
+  // "<name>.q.w_0", "<name>.out.b_0" and so on.
+  Variable Attention(const Variable& x, const AttentionOptions& options);
+
   // Recurrent layers over x [batch, time, features] (see RnnOptions::time_major): an rnn op. The
   // parameters are called "<name>.weight_ih_l0", "<name>.bias_hh_l1_reverse" and so on.
   RnnOutput Lstm(const Variable& x, const RnnOptions& options);

@@ -33,6 +33,7 @@ std::vector<LayerDef> BuiltInLayers() {
   Append(layers, ImageLayers());
   Append(layers, NormLayers());
   Append(layers, RecurrentLayers());
+  Append(layers, AttentionLayers());
   Append(layers, LossLayers());
   Append(layers, MathLayers());
   Append(layers, ShapeLayers());

@@ -172,6 +172,22 @@ struct RnnOutput {
   std::vector<Variable> states;  // after the last step: h, and for Lstm c
 };
 
+struct AttentionOptions {
+  int32_t size = 0;
+  int32_t num_heads = 1;
+  Variable memory = {};  // absent: the input
+  Variable mask = {};    // absent: none
+  bool causal = false;
+  float dropout_prob = 0;
+  bool is_test = false;
+  // A name in these is completed by _q, _k, _v and _out.
+  ParamAttr param_attr = {};
+  std::optional<ParamAttr> bias_attr = ParamAttr();  // nullopt: no biases
+  std::string act = "", name = "", output = "";
+  ErrorClip error_clip = {};
+  bool stop_gradient = false;
+};
+
 struct DropoutOptions {
   float dropout_prob = 0.5f;
   bool is_test = false;

@@ -11,6 +11,7 @@ std::vector<LayerDef> DenseLayers();
 std::vector<LayerDef> ImageLayers();
 std::vector<LayerDef> NormLayers();
 std::vector<LayerDef> RecurrentLayers();
+std::vector<LayerDef> AttentionLayers();
 std::vector<LayerDef> LossLayers();
 std::vector<LayerDef> MathLayers();
 std::vector<LayerDef> ShapeLayers();

@@ -1,0 +1,130 @@
+#pragma once
+// scaled_dot_product_attention: what its kernels share.
+
+#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/tensor/rng.h>
+
+#include <cstdint>
+
+namespace coracle {
+
+class PrepareContext;
+
+// The operands as [batch, heads, rows or keys, columns].
+struct AttentionShapes {
+  Shape q, k, v, mask;
+};
+// 1s stand for leading dims that are missing, and for an absent Mask. `heads_inside`: Q, K and V
+// are [batch, rows, heads, columns].
+AttentionShapes AlignAttention(const Shape& q, const Shape& k, const Shape& v, const Shape* mask,
+                               bool heads_inside);
+
+// -1 for a size that is not known.
+struct AttentionDims {
+  int64_t batch = 1, heads = 1, rows = 1, keys = 1, depth = 1, width = 1;
+};
+AttentionDims DimsOf(const AttentionShapes& shapes);
+
+// Elements to go for one step in a dim; 0: the operand is repeated along it. The columns of Q, K, V
+// and Out stand side by side.
+struct AttentionSteps {
+  int64_t batch = 0, head = 0, row = 0, column = 1;
+  int64_t At(int64_t b, int64_t h, int64_t i = 0) const { return b * batch + h * head + i * row; }
+};
+
+struct AttentionPlan : AttentionDims {
+  AttentionSteps q, k, v, out, mask;
+  bool has_mask = false, causal = false;
+  double scale = 1;
+  bool repeats = false;  // along some dim Q, K or V is repeated
+  // Of the weights' draws: where V alone has several batches or heads, they share them.
+  int64_t drawn_batch = 0, drawn_head = 0;
+
+  // The keys that row i sees are the first ones.
+  int64_t Visible(int64_t i) const { return causal ? i + 1 + keys - rows : keys; }
+};
+
+// Dropout of the weights; element i of them has word i of the stream.
+struct AttentionDrop {
+  bool draws = false;
+  double p = 0;
+  double factor = 1;  // of weights that are kept
+
+  bool IsIdentity() const { return !draws && factor == 1; }
+  // The first of a row's words.
+  static uint64_t Word(const AttentionPlan& plan, int64_t b, int64_t h, int64_t i) {
+    const auto row = static_cast<uint64_t>(b * plan.drawn_batch + h * plan.drawn_head + i);
+    return row * static_cast<uint64_t>(plan.keys);
+  }
+};
+// weights[j] *= factor, or = 0 where word first + j says so.
+template <class T>
+void DropWeights(const AttentionDrop& drop, const Philox& random, uint64_t first, int64_t n,
+                 T* weights);
+
+template <class T>
+struct AttentionInput {
+  const T *q, *k, *v, *mask;  // mask: null if there is none
+};
+// Of each row the maximum of its scores, and the sum of exp(score - maximum).
+template <class T>
+struct AttentionGrads {
+  const T *out, *stats, *dout;
+  T *dq, *dk, *dv, *dmask;  // null: not wanted
+};
+
+// Whether no two matrices (a batch and a head) add to one gradient, so that they may be computed
+// side by side.
+bool MatricesAreApart(const AttentionPlan& plan, bool dmask);
+
+// The kernels. Gradients are added to, but the fast kernel writes dq, dk and dv. The work is cut
+// into `parts`; each has so many elements of scratch memory.
+inline int64_t AttentionScratch(const AttentionPlan& plan) { return 2 * plan.keys + plan.width; }
+template <class T>
+void AttentionReference(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
+                        const AttentionInput<T>& in, T* out, T* stats, double* scratch,
+                        int64_t parts);
+template <class T>
+void AttentionGradReference(const AttentionPlan& plan, const AttentionDrop& drop,
+                            const Philox& random, const AttentionInput<T>& in,
+                            const AttentionGrads<T>& grads, double* scratch, int64_t parts);
+
+// Fast kernels: tiles of some rows and some keys. REQUIRES: !plan.repeats, and no dim is 0.
+int64_t AttentionFastScratch(const AttentionPlan& plan, bool backward);
+void AttentionFast(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
+                   const AttentionInput<float>& in, float* out, float* stats, float* scratch,
+                   int64_t parts);
+void AttentionGradFast(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
+                       const AttentionInput<float>& in, const AttentionGrads<float>& grads,
+                       float* scratch, int64_t parts);
+
+// --- loops in the machine's vectors (attention_simd.cc) ---
+
+// out[i / width][d][i % width] = x[i * step + d] for i < rows, d < depth: panels of `width`
+// columns; the last one is filled up with zeros.
+void PackColumns(const float* x, int64_t step, int64_t rows, int64_t depth, int64_t width,
+                 float* out);
+
+// What was added to a row's scores; with step 0 one number to all.
+struct ScoreMask {
+  const float* values = nullptr;  // null: nothing
+  int64_t step = 0;
+};
+// s = s * scale + mask, then s = exp(s - max) with the larger of `max` and the largest score.
+// Returns that, and in *sum the sum of the new s.
+float ExpScores(float* s, int64_t n, float scale, const ScoreMask& mask, float max, float* sum);
+// weight = exp(s * scale + mask - max) / sum, then
+//   dp = weight * (dp * factor - delta),  s = weight * factor,
+// and `dp` is added to dmask[j * mask.step] (unless null), then multiplied by `scale`. `factors`
+// null: ones.
+struct WeightRow {
+  float scale = 1, max = 0, sum = 1, delta = 0;
+  ScoreMask mask;
+  const float* factors = nullptr;
+  float* dmask = nullptr;
+};
+void WeightGradients(const WeightRow& row, int64_t n, float* s, float* dp);
+// x *= factor.
+void ScaleRow(float* x, int64_t n, float factor);
+
+}  // namespace coracle

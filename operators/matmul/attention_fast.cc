@@ -1,0 +1,294 @@
+// Attention in tiles (T. Dao et al., "FlashAttention", 2022; M. Rabe and C. Staats, "Self-attention
+// does not need O(n^2) memory", 2021): of the scores no more than a tile of some rows and some keys
+// exists at a time. The softmax of a row goes on from tile to tile: when a larger maximum comes,
+// what was summed before is scaled down.
+
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/operators/conv/matrix_tile.h>
+#include <coracle/operators/kernels/simd.h>
+#include <coracle/operators/matmul/attention.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace coracle {
+namespace {
+
+constexpr int64_t kRows = 64, kKeys = 256, kBackwardKeys = 128;
+// The most rows for which keys are packed once.
+constexpr int64_t kBlock = 512;
+
+int64_t PanelWidth() { return 2 * VectorLanes(); }
+
+// rows x columns of A B, where A(i, p) = a[i * a_row + p * a_step], B has `columns` columns, side
+// by side, in rows of b_step, or in panels of PanelWidth() columns each (`packed`).
+struct TileProduct {
+  const float* a;
+  int64_t a_row, a_step;
+  const float* b;
+  int64_t b_step;
+  bool packed;
+  int64_t rows, depth, columns;
+};
+void Multiply(const TileProduct& t, float* out, int64_t out_step, bool add) {
+  const int64_t lanes = VectorLanes(), width = 2 * lanes;
+  const int64_t height = MaxTileHeight();
+  MatrixTile tile;
+  tile.a_step = t.a_row;
+  tile.a_k = t.a_step;
+  tile.b_k = t.packed ? width : t.b_step;
+  tile.k = t.depth;
+  tile.out_step = out_step;
+  tile.add = add;
+  for (int64_t j = 0; j < t.columns; j += width) {
+    tile.b = t.packed ? t.b + j * t.depth : t.b + j;
+    tile.lanes = std::min(width, t.columns - j);
+    tile.vectors = tile.lanes > lanes ? 2 : 1;
+    tile.exact_b = !t.packed && tile.lanes % lanes != 0;
+    for (int64_t i = 0; i < t.rows; i += height) {
+      tile.a = t.a + i * t.a_row;
+      tile.out = out + i * out_step + j;
+      tile.height = static_cast<int>(std::min(height, t.rows - i));
+      RunMatrixTile(tile);
+    }
+  }
+}
+
+int64_t PackedSize(int64_t rows, int64_t depth) { return (rows + 31) / 32 * 32 * depth; }
+
+// The mask of row i from key j on.
+ScoreMask MaskOf(const AttentionPlan& p, const float* mask, int64_t b, int64_t h, int64_t i,
+                 int64_t j) {
+  if (!mask) return {};
+  return {mask + p.mask.At(b, h, i) + j * p.mask.column, p.mask.column};
+}
+
+// How many of the keys [first, first + count) row i sees.
+int64_t Seen(const AttentionPlan& p, int64_t i, int64_t first, int64_t count) {
+  return std::clamp<int64_t>(p.Visible(i) - first, 0, count);
+}
+
+class Forward {
+ public:
+  Forward(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
+          const AttentionInput<float>& in, float* out, float* stats, float* scratch)
+      : p_(plan),
+        drop_(drop),
+        random_(random),
+        in_(in),
+        out_(out),
+        stats_(stats),
+        packed_(scratch),
+        scores_(scratch + PackedSize(std::min(p_.keys, kKeys), p_.depth)) {}
+
+  static int64_t Scratch(const AttentionPlan& p) {
+    return PackedSize(std::min(p.keys, kKeys), p.depth) + kRows * std::min(p.keys, kKeys);
+  }
+
+  // Rows [begin, begin + count) of a matrix; count is at most kBlock.
+  void Run(int64_t b, int64_t h, int64_t begin, int64_t count) {
+    b_ = b;
+    h_ = h;
+    std::fill_n(max_, count, -std::numeric_limits<float>::infinity());
+    std::fill_n(sum_, count, 0.0f);
+    const int64_t end = p_.Visible(begin + count - 1);
+    for (int64_t j = 0; j < end; j += kKeys) {
+      CheckTimeLimit("computing attention");
+      const int64_t keys = std::min(kKeys, end - j);
+      PackColumns(in_.k + p_.k.At(b, h, j), p_.k.row, keys, p_.depth, PanelWidth(), packed_);
+      for (int64_t i = 0; i < count; i += kRows)
+        Tile(begin, i, std::min(kRows, count - i), j, keys);
+    }
+    for (int64_t i = 0; i < count; ++i) Finish(begin + i, max_[i], sum_[i]);
+  }
+
+ private:
+  void Tile(int64_t begin, int64_t first, int64_t rows, int64_t j, int64_t keys) {
+    const int64_t top = begin + first;
+    if (Seen(p_, top + rows - 1, j, keys) == 0) return;
+    Multiply({in_.q + p_.q.At(b_, h_, top), p_.q.row, 1, packed_, 0, true, rows, p_.depth, keys},
+             scores_, keys, false);
+    for (int64_t r = 0; r < rows; ++r)
+      Row(top + r, j, keys, scores_ + r * keys, &max_[first + r], &sum_[first + r]);
+    Multiply({scores_, keys, 1, in_.v + p_.v.At(b_, h_, j), p_.v.row, false, rows, keys, p_.width},
+             out_ + p_.out.At(b_, h_, top), p_.out.row, j > 0);
+  }
+
+  // Scores become weights that are not divided by their sum yet.
+  void Row(int64_t i, int64_t j, int64_t keys, float* s, float* max, float* sum) {
+    const int64_t seen = Seen(p_, i, j, keys);
+    float more = 0;
+    const float most = ExpScores(s, seen, static_cast<float>(p_.scale),
+                                 MaskOf(p_, in_.mask, b_, h_, i, j), *max, &more);
+    std::fill(s + seen, s + keys, 0.0f);
+    if (!drop_.IsIdentity()) {
+      const uint64_t word = AttentionDrop::Word(p_, b_, h_, i);
+      DropWeights(drop_, random_, word + static_cast<uint64_t>(j), seen, s);
+    }
+    if (j > 0 && most != *max) {
+      const float shrink =
+          *max == -std::numeric_limits<float>::infinity() ? 0.0f : std::exp(*max - most);
+      *sum *= shrink;
+      ScaleRow(out_ + p_.out.At(b_, h_, i), p_.width, shrink);
+    }
+    *max = most;
+    *sum += more;
+  }
+
+  // A row that sees nothing (all scores are -inf) gets nans, as a softmax gives.
+  void Finish(int64_t i, float max, float sum) {
+    if (sum == 0) sum = std::numeric_limits<float>::quiet_NaN();
+    ScaleRow(out_ + p_.out.At(b_, h_, i), p_.width, 1 / sum);
+    if (!stats_) return;
+    float* stats = stats_ + 2 * ((b_ * p_.heads + h_) * p_.rows + i);
+    stats[0] = max;
+    stats[1] = sum;
+  }
+
+  const AttentionPlan& p_;
+  const AttentionDrop& drop_;
+  const Philox& random_;
+  const AttentionInput<float>& in_;
+  float *out_, *stats_;
+  float *packed_, *scores_;
+  float max_[kBlock], sum_[kBlock];
+  int64_t b_ = 0, h_ = 0;
+};
+
+class Backward {
+ public:
+  Backward(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
+           const AttentionInput<float>& in, const AttentionGrads<float>& grads, float* scratch)
+      : p_(plan), drop_(drop), random_(random), in_(in), grads_(grads) {
+    const int64_t keys = std::min(p_.keys, kBackwardKeys);
+    const auto next = [&](int64_t size) {
+      float* at = scratch;
+      scratch += size;
+      return at;
+    };
+    packed_k_ = next(PackedSize(keys, p_.depth));
+    packed_v_ = next(PackedSize(keys, p_.width));
+    scores_ = next(kRows * keys);
+    products_ = next(kRows * keys);
+    factors_ = next(keys);
+    delta_ = next(p_.rows);
+  }
+
+  static int64_t Scratch(const AttentionPlan& p) {
+    const int64_t keys = std::min(p.keys, kBackwardKeys);
+    return PackedSize(keys, p.depth) + PackedSize(keys, p.width) + (2 * kRows + 1) * keys + p.rows;
+  }
+
+  void Run(int64_t b, int64_t h) {
+    b_ = b;
+    h_ = h;
+    for (int64_t i = 0; i < p_.rows; ++i) {
+      const int64_t at = p_.out.At(b, h, i);
+      delta_[i] = simd::Dot(grads_.out + at, grads_.dout + at, p_.width);
+    }
+    for (int64_t j = 0; j < p_.keys; j += kBackwardKeys) {
+      CheckTimeLimit("differentiating attention");
+      const int64_t keys = std::min(kBackwardKeys, p_.keys - j);
+      PackColumns(in_.k + p_.k.At(b, h, j), p_.k.row, keys, p_.depth, PanelWidth(), packed_k_);
+      PackColumns(in_.v + p_.v.At(b, h, j), p_.v.row, keys, p_.width, PanelWidth(), packed_v_);
+      bool add = false;
+      for (int64_t i = 0; i < p_.rows; i += kRows) {
+        const int64_t rows = std::min(kRows, p_.rows - i);
+        if (Seen(p_, i + rows - 1, j, keys) == 0) continue;
+        Tile(i, rows, j, keys, add);
+        add = true;
+      }
+    }
+  }
+
+ private:
+  void Tile(int64_t i, int64_t rows, int64_t j, int64_t keys, bool add) {
+    const float* q = in_.q + p_.q.At(b_, h_, i);
+    const float* dout = grads_.dout + p_.out.At(b_, h_, i);
+    Multiply({q, p_.q.row, 1, packed_k_, 0, true, rows, p_.depth, keys}, scores_, keys, false);
+    Multiply({dout, p_.out.row, 1, packed_v_, 0, true, rows, p_.width, keys}, products_, keys,
+             false);
+    for (int64_t r = 0; r < rows; ++r)
+      Row(i + r, j, keys, scores_ + r * keys, products_ + r * keys);
+    if (grads_.dv) {
+      Multiply({scores_, 1, keys, dout, p_.out.row, false, keys, rows, p_.width},
+               grads_.dv + p_.v.At(b_, h_, j), p_.v.row, add);
+    }
+    if (grads_.dk) {
+      Multiply({products_, 1, keys, q, p_.q.row, false, keys, rows, p_.depth},
+               grads_.dk + p_.k.At(b_, h_, j), p_.k.row, add);
+    }
+    if (grads_.dq) {
+      Multiply(
+          {products_, keys, 1, in_.k + p_.k.At(b_, h_, j), p_.k.row, false, rows, keys, p_.depth},
+          grads_.dq + p_.q.At(b_, h_, i), p_.q.row, j > 0);
+    }
+  }
+
+  void Row(int64_t i, int64_t j, int64_t keys, float* s, float* dp) {
+    const int64_t matrix = b_ * p_.heads + h_, seen = Seen(p_, i, j, keys);
+    const float* stats = grads_.stats + 2 * (matrix * p_.rows + i);
+    WeightRow row;
+    row.scale = static_cast<float>(p_.scale);
+    row.max = stats[0];
+    row.sum = stats[1];
+    row.delta = delta_[i];
+    row.mask = MaskOf(p_, in_.mask, b_, h_, i, j);
+    if (grads_.dmask) row.dmask = grads_.dmask + p_.mask.At(b_, h_, i) + j * p_.mask.column;
+    if (!drop_.IsIdentity()) {
+      std::fill_n(factors_, seen, 1.0f);
+      const uint64_t word = AttentionDrop::Word(p_, b_, h_, i);
+      DropWeights(drop_, random_, word + static_cast<uint64_t>(j), seen, factors_);
+      row.factors = factors_;
+    }
+    WeightGradients(row, seen, s, dp);
+    std::fill(s + seen, s + keys, 0.0f);
+    std::fill(dp + seen, dp + keys, 0.0f);
+  }
+
+  const AttentionPlan& p_;
+  const AttentionDrop& drop_;
+  const Philox& random_;
+  const AttentionInput<float>& in_;
+  const AttentionGrads<float>& grads_;
+  float *packed_k_, *packed_v_, *scores_, *products_, *factors_, *delta_;
+  int64_t b_ = 0, h_ = 0;
+};
+
+}  // namespace
+
+int64_t AttentionFastScratch(const AttentionPlan& plan, bool backward) {
+  return backward ? Backward::Scratch(plan) : Forward::Scratch(plan);
+}
+
+void AttentionFast(const AttentionPlan& p, const AttentionDrop& drop, const Philox& random,
+                   const AttentionInput<float>& in, float* out, float* stats, float* scratch,
+                   int64_t parts) {
+  // A few blocks for each part, so that all have as much to do; a row's result does not depend on
+  // the block that it is in.
+  const int64_t matrices = p.batch * p.heads;
+  const int64_t share = matrices * p.rows / (4 * parts) / kRows * kRows;
+  const int64_t block = std::clamp(share, kRows, kBlock);
+  const int64_t blocks = (p.rows + block - 1) / block, tasks = matrices * blocks;
+  ParallelFor(parts, 1, [&](int64_t first, int64_t last) {
+    Forward forward(p, drop, random, in, out, stats, scratch + first * Forward::Scratch(p));
+    for (int64_t t = tasks * first / parts; t < tasks * last / parts; ++t) {
+      const int64_t m = t / blocks, begin = t % blocks * block;
+      forward.Run(m / p.heads, m % p.heads, begin, std::min(block, p.rows - begin));
+    }
+  });
+}
+
+void AttentionGradFast(const AttentionPlan& p, const AttentionDrop& drop, const Philox& random,
+                       const AttentionInput<float>& in, const AttentionGrads<float>& grads,
+                       float* scratch, int64_t parts) {
+  const int64_t matrices = p.batch * p.heads;
+  ParallelFor(parts, 1, [&](int64_t first, int64_t last) {
+    Backward backward(p, drop, random, in, grads, scratch + first * Backward::Scratch(p));
+    for (int64_t m = matrices * first / parts; m < matrices * last / parts; ++m)
+      backward.Run(m / p.heads, m % p.heads);
+  });
+}
+
+}  // namespace coracle
