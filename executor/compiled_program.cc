@@ -60,21 +60,23 @@ void RequireVars(const ProgramDesc& program, const std::vector<std::string>& nam
 
 CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::string> feeds,
                                  std::vector<std::string> fetches, const CompileOptions& options,
-                                 const OpRegistry& ops, const FrozenFrom& parameters)
+                                 const OpRegistry& ops, const FrozenFrom& parameters,
+                                 const PassObserver& observer)
     : program_(program),
       feeds_(std::move(feeds)),
       fetches_(std::move(fetches)),
       options_(options),
       seed_(program.random_seed ? program.random_seed : options.seed),
       memory_limit_(options.memory_limit ? options.memory_limit : DefaultMemoryLimit()) {
-  Compile(ops, parameters);
+  Compile(ops, parameters, observer);
   const PlanContext context{
       program_, uses_,        ops, options_.kernels, FileAccess(options_.allow_files),
       frozen_,  memory_limit_};
   plans_ = std::make_unique<PlanCache>(context, feeds_, fetches_, options_.max_plans);
 }
 
-void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameters) {
+void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameters,
+                              const PassObserver& observer) {
   VerifyOrThrow(program_, ops);
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
@@ -85,7 +87,7 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   RequireVars(program_, fetches_, "fetch");
   BindKeptOutputs(program_, ops, feeds_);
   FrozenValues frozen = FreezeParameters(parameters);
-  if (options_.optimize) RunAllPasses(ops, parameters.scope ? &frozen : nullptr);
+  if (options_.optimize) RunAllPasses(ops, parameters.scope ? &frozen : nullptr, observer);
   AddFrozen(std::move(frozen));
   uses_ = FindBlockUses(program_);
 }
@@ -105,11 +107,13 @@ FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters) {
   return frozen;
 }
 
-void CompiledProgram::RunAllPasses(const OpRegistry& ops, FrozenValues* frozen) {
+void CompiledProgram::RunAllPasses(const OpRegistry& ops, FrozenValues* frozen,
+                                   const PassObserver& observer) {
   PassContext context{ops, {feeds_.begin(), feeds_.end()}, {fetches_.begin(), fetches_.end()}};
   context.disabled = options_.disabled_passes;
   context.frozen = frozen;
-  RunPasses(program_, context);
+  context.kernels = options_.kernels;
+  RunPasses(program_, context, {}, observer);
 }
 
 // Adds only values that are still read, so that those which passes folded away are released.

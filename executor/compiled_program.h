@@ -21,10 +21,11 @@ class CompiledProgram {
     const Scope* scope = nullptr;  // nullptr: none are
     Scope* erase_from = nullptr;   // the same, for Executor::PrepareOwning
   };
-  // See Executor::Prepare, PrepareFrozen, PrepareOwning.
+  // See Executor::Prepare, PrepareFrozen, PrepareOwning. `observer` sees each pass.
   CompiledProgram(const ProgramDesc& program, std::vector<std::string> feeds,
                   std::vector<std::string> fetches, const CompileOptions& options,
-                  const OpRegistry& ops, const FrozenFrom& parameters);
+                  const OpRegistry& ops, const FrozenFrom& parameters,
+                  const PassObserver& observer = {});
   CompiledProgram(const CompiledProgram&) = delete;
   CompiledProgram& operator=(const CompiledProgram&) = delete;
 
@@ -42,9 +43,9 @@ class CompiledProgram {
   void CheckFeeds(std::span<const Tensor> feeds) const;
 
  private:
-  void Compile(const OpRegistry& ops, const FrozenFrom& parameters);
+  void Compile(const OpRegistry& ops, const FrozenFrom& parameters, const PassObserver& observer);
   FrozenValues FreezeParameters(const FrozenFrom& parameters);
-  void RunAllPasses(const OpRegistry& ops, FrozenValues* frozen);
+  void RunAllPasses(const OpRegistry& ops, FrozenValues* frozen, const PassObserver& observer);
   void AddFrozen(FrozenValues values);
 
   ProgramDesc program_;

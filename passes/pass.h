@@ -23,6 +23,7 @@ struct PassContext {
   std::unordered_set<std::string> fetches;        // must keep their names, shapes and values
   std::unordered_set<std::string> captured = {};  // names in sub-blocks; RunPasses finds them
   FrozenValues* frozen = nullptr;                 // nullptr: no parameters are frozen
+  KernelMode kernels = KernelMode::kAuto;         // of ops that a pass runs
 
   // A variable that something outside the program's ops may read: fetched, persistable, or used
   // in a sub-block.
@@ -51,12 +52,23 @@ const std::vector<Pass>& Pipeline();
 // The names of its passes but for those of `disabled`. Throws kNotFound for an unknown name.
 std::vector<std::string> PassesWithout(const std::vector<std::string>& disabled);
 
-// Runs the passes of the given names (all of the pipeline when empty) in the pipeline's order,
-// verifying the program after each pass, then calling `after_each`. Throws kNotFound for an unknown
-// name, InternalError if a pass breaks the program.
+// What a pass did.
+struct PassRun {
+  const Pass& pass;
+  const ProgramDesc &before, &after;
+  double seconds;  // of the pass alone
+};
+using PassObserver = std::function<void(const PassRun&)>;
+
+// Runs the passes of the given names (all of the pipeline when empty) in the pipeline's order. The
+// program is verified once, after the last pass, since that takes longer than most passes do; with
+// `after_each`, after each pass, before `after_each` sees it. Throws kNotFound for an unknown name,
+// InternalError if a pass breaks the program, with the name of the pass.
 void RunPasses(ProgramDesc& program, const PassContext& context,
-               const std::vector<std::string>& names = {},
-               const std::function<void(const Pass&, const ProgramDesc&)>& after_each = {});
+               const std::vector<std::string>& names = {}, const PassObserver& after_each = {});
+// The same for passes that need not be among the pipeline's.
+void RunPassList(ProgramDesc& program, const PassContext& context, const std::vector<Pass>& passes,
+                 const PassObserver& after_each = {});
 
 // --- the passes, one file each ---
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -29,6 +31,58 @@ void RequireAmong(const std::vector<std::string>& known, const std::vector<std::
     }
   }
 }
+
+// What is wrong with the program; "" if nothing is.
+std::string Defect(const ProgramDesc& program, const OpRegistry& ops) {
+  for (const VerifyProblem& problem : Verify(program, ops)) {
+    if (problem.severity != VerifyProblem::Severity::kNote) return problem.ToString();
+  }
+  return "";
+}
+
+void RequireSound(const ProgramDesc& program, const OpRegistry& ops, const std::string& who) {
+  const std::string defect = Defect(program, ops);
+  if (!defect.empty()) throw InternalError(fmt::format("{} broke the program: {}", who, defect));
+}
+
+void RunPass(const Pass& pass, ProgramDesc& program, const PassContext& context) {
+  PassContext own = context;
+  own.captured = NamesInSubBlocks(program);
+  pass.run(program, own);
+}
+
+// What the passes began with, kept to find out which of them broke the program. Of frozen
+// parameters only the types are kept, since passes release those that they fold away.
+class Beginning {
+ public:
+  Beginning(const ProgramDesc& program, const PassContext& context) : program_(program) {
+    if (!context.frozen) return;
+    for (const auto& [name, value] : *context.frozen)
+      types_.emplace_back(name, VarMeta{VarType::kLoDTensor, value.dtype(), value.shape(), 0});
+  }
+
+  // Runs the passes again, on zeros in place of values that are gone, and verifies after each.
+  [[noreturn]] void ThrowCulprit(const PassContext& context, const std::vector<Pass>& passes,
+                                 const std::string& defect) const {
+    ProgramDesc program = program_;
+    PassContext again = context;
+    FrozenValues values;
+    for (const auto& [name, type] : types_) {
+      const Tensor* value = context.FrozenValue(name);
+      values.emplace(name, value ? *value : Tensor::Zeros(type.dtype, type.shape));
+    }
+    if (context.frozen) again.frozen = &values;
+    for (const Pass& pass : passes) {
+      RunPass(pass, program, again);
+      RequireSound(program, context.ops, "pass " + pass.name);
+    }
+    throw InternalError(fmt::format("passes broke the program: {}", defect));
+  }
+
+ private:
+  ProgramDesc program_;
+  std::vector<std::pair<std::string, VarMeta>> types_;
+};
 
 }  // namespace
 
@@ -107,24 +161,36 @@ void PassContext::ReleaseFrozen(const std::string& name) const {
 }
 
 void RunPasses(ProgramDesc& program, const PassContext& context,
-               const std::vector<std::string>& names,
-               const std::function<void(const Pass&, const ProgramDesc&)>& after_each) {
+               const std::vector<std::string>& names, const PassObserver& after_each) {
   std::vector<std::string> known;
   for (const Pass& pass : Pipeline()) known.push_back(pass.name);
   RequireAmong(known, names);
   const std::vector<std::string> enabled = PassesWithout(context.disabled);
+  std::vector<Pass> passes;
   for (const Pass& pass : Pipeline()) {
     if (!names.empty() && std::find(names.begin(), names.end(), pass.name) == names.end()) continue;
     if (std::find(enabled.begin(), enabled.end(), pass.name) == enabled.end()) continue;
-    PassContext own = context;
-    own.captured = NamesInSubBlocks(program);
-    pass.run(program, own);
-    for (const VerifyProblem& problem : Verify(program, context.ops)) {
-      if (problem.severity == VerifyProblem::Severity::kNote) continue;
-      throw InternalError(
-          fmt::format("pass {} broke the program: {}", pass.name, problem.ToString()));
-    }
-    if (after_each) after_each(pass, program);
+    passes.push_back(pass);
+  }
+  RunPassList(program, context, passes, after_each);
+}
+
+void RunPassList(ProgramDesc& program, const PassContext& context, const std::vector<Pass>& passes,
+                 const PassObserver& after_each) {
+  if (!after_each) {
+    const Beginning beginning(program, context);
+    for (const Pass& pass : passes) RunPass(pass, program, context);
+    const std::string defect = Defect(program, context.ops);
+    if (!defect.empty()) beginning.ThrowCulprit(context, passes, defect);
+    return;
+  }
+  for (const Pass& pass : passes) {
+    const ProgramDesc before = program;
+    const auto start = std::chrono::steady_clock::now();
+    RunPass(pass, program, context);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    RequireSound(program, context.ops, "pass " + pass.name);
+    after_each({pass, before, program, time.count()});
   }
 }
 

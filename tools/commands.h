@@ -15,6 +15,7 @@ Command ExplainGradientCommand();
 Command GenerateCommand();
 Command HelpCommand();  // in main.cc
 Command OpsCommand();
+Command PassesCommand();
 Command PlotCommand();
 Command RunCommand();
 Command SchemaCommand();

@@ -212,6 +212,7 @@ const std::vector<Command>& Commands() {
         GenerateCommand(),
         HelpCommand(),
         OpsCommand(),
+        PassesCommand(),
         PlotCommand(),
         RunCommand(),
         SchemaCommand(),

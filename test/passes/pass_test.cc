@@ -2,6 +2,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/builder.h>
+#include <coracle/passes/freeze.h>
 #include <coracle/passes/pass.h>
 #include <gtest/gtest.h>
 
@@ -416,6 +417,34 @@ TEST(Pipeline, PassesThatAreDisabledDoNotRun) {
   EXPECT_EQ(types({.disabled_passes = PassesWithout({"fuse_conv_bias"})}),
             std::vector<std::string>{"conv2d"});
   EXPECT_THROW(types({.disabled_passes = {"nhw"}}), Error);
+}
+
+// The program is verified once, after all passes; the message names the pass all the same.
+TEST(Pipeline, PassThatBreaksTheProgramIsNamed) {
+  Net net;
+  Variable x = net.b.Data("x", {-1, 3, 8, 8});
+  net.b.Conv2d(x, Conv(4, "y"));
+  Scope scope;
+  Executor().Run(net.startup, scope, {}, {});
+  FrozenValues frozen = Freeze(net.main, scope, {"x"});
+  PassContext context{DefaultOps(), {"x"}, {"y"}};
+  context.frozen = &frozen;
+  const Pass release = {"release", "", [](ProgramDesc& program, const PassContext& passes) {
+                          passes.ReleaseFrozen(program.Root().op(0).Input("Filter")[0]);
+                        }};
+  const Pass harmful = {"harmful", "", [](ProgramDesc& program, const PassContext&) {
+                          program.Root().op(0).SetInput("Filter", {"nowhere"});
+                        }};
+  const Pass harmless = {"harmless", "", [](ProgramDesc&, const PassContext&) {}};
+  try {
+    ProgramDesc program = net.main;
+    RunPassList(program, context, {release, harmless, harmful, harmless});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInternal);
+    EXPECT_NE(e.message().find("pass harmful broke the program"), std::string::npos) << e.message();
+    EXPECT_NE(e.message().find("nowhere"), std::string::npos) << e.message();
+  }
 }
 
 TEST(Pipeline, UnknownPassIsNamed) {
