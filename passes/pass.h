@@ -75,6 +75,20 @@ void RunPassList(ProgramDesc& program, const PassContext& context, const std::ve
 // Removes the ops of the root block whose outputs are neither read nor visible.
 void EliminateDeadCode(ProgramDesc& program, const PassContext& context);
 
+// Removes ops that pass on their input (assign, dropout in a test, scale by 1, cast to the same
+// type, concat of one, ...): what reads their output reads the input. Of reshapes in a row, the
+// last one stays.
+void RemoveIdentities(ProgramDesc& program, const PassContext& context);
+
+// Runs the ops that depend on frozen parameters and constants alone. Their results become frozen
+// parameters, unless these would take more memory, by more than 1 MiB in all, than those that
+// nobody reads any more.
+void FoldConstants(ProgramDesc& program, const PassContext& context);
+
+// Ops of equal type, attrs and inputs are done once. Copies that were computed again
+// (recomputed_from) stay.
+void JoinCommonSubexpressions(ProgramDesc& program, const PassContext& context);
+
 // Folds a batch_norm with fixed statistics into the convolution or mul before it (and a bias
 // between them): its scale is multiplied into the filter, and the rest becomes a bias. Requires
 // that all parameters are frozen.

@@ -90,6 +90,15 @@ const std::vector<Pass>& Pipeline() {
   static const std::vector<Pass> passes = {
       {"dead_code", "what nobody reads need not be computed, nor looked at by the passes below",
        EliminateDeadCode},
+      {"remove_identities",
+       "the patterns below do not see through dropout in a test, assign, scale by 1, ...",
+       RemoveIdentities},
+      {"fold_constants",
+       "what depends on parameters alone is computed once; before the passes that look at values",
+       FoldConstants},
+      {"common_subexpressions",
+       "what is computed twice is needed once; after fold_constants, which leaves less to compare",
+       JoinCommonSubexpressions},
       {"fold_batch_norm",
        "a scale and a shift that are known become part of the filter and its bias: one sweep less "
        "over the image; before fuse_conv_bias, since the bias between is folded too",

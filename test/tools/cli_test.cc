@@ -149,6 +149,28 @@ TEST_F(Cli, Summary) {
   Expect("coracle summary model.pbtxt --shape=z:4", 1, {"no var 'z'"});
 }
 
+TEST_F(Cli, Passes) {
+  WriteFileAtomic(Path("net.pbtxt"), R"(
+    name: "net"
+    data { name: "x" shape: [-1, 3] }
+    layer { op { assign { X: ["x"] Out: ["a"] } } }
+    layer { op { assign { X: ["x"] Out: ["unread"] } } }
+    layer { fc { input: "a" size: 2 output: "h" } }
+  )");
+  Expect("coracle passes net.pbtxt --fetch=h", 0,
+         {"pass                       before  after       ms  changes\n",
+          "dead_code                       4      3 ", "  -1 assign\n",
+          "remove_identities               3      2 ", "all                             4      1 ",
+          "  -2 assign, -1 elementwise_add, +1 fc, -1 mul\n"});
+  Expect("coracle passes net.pbtxt --fetch=h --program --nofrozen", 0,
+         {"program: 1 block, 1 op", "Out=h:float32[-1,2] = fc("});
+  // What nobody reads is fetched where nothing else is.
+  Expect("coracle passes net.pbtxt --json", 0,
+         {R"("pass": "dead_code",)", R"("ops_before": 4,)", R"("assign": -1)"});
+  Expect("coracle passes net.pbtxt --fetch=z", 1, {"cannot fetch 'z'"});
+  Expect("coracle passes", 2, {"takes one PROGRAM"});
+}
+
 TEST_F(Cli, ExplainGradient) {
   Expect("coracle explain-gradient model.pbtxt --of=loss --wrt=fc_0.w_0", 0,
          {"the gradient of 'loss' with respect to 'fc_0.w_0' is 'fc_0.w_0@GRAD'",

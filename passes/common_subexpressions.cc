@@ -1,0 +1,150 @@
+// Ops that compute the same are done once: equal types, attrs and inputs with equal values.
+
+#include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/value_flow.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+// An output that takes more memory is computed again where no input says that it depends on
+// something: keeping it until its last reader would cost more than filling it.
+constexpr int64_t kMaxConstantElements = 65536;
+
+constexpr size_t kMaxCompared = 32;
+
+// Attrs that do not affect what an op computes.
+bool IsRemark(const std::string& attr) {
+  return attr == kOpRoleAttr || attr == kOpRoleVarAttr || attr == kOpCallstackAttr ||
+         attr == kOpNamescopeAttr || attr == kOpDeviceAttr || attr == kForwardOpAttr;
+}
+
+class SubexpressionJoiner {
+ public:
+  SubexpressionJoiner(ProgramDesc& program, const PassContext& context)
+      : context_(context), block_(program.Root()), flow_(program, context) {}
+
+  void Run() {
+    block_.ForEachOp([&](OpDesc& op) {
+      if (MayBeJoined(op)) JoinOrNote(op);
+      op.ForEachOutput([&](const std::string& name) { ++versions_[name]; });
+    });
+    flow_.Apply();
+  }
+
+ private:
+  // Whether the op computes its outputs, temporaries all of them, from its inputs and attrs alone.
+  bool MayBeJoined(const OpDesc& op) const {
+    const OpSpec* spec = context_.ops.Find(op.type());
+    if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
+        spec->run_time_shape || !spec->keeps_outputs.empty() || spec->FileOf(op) ||
+        op.HasSubBlock() || op.HasAttr(kRecomputedFromAttr))
+      return false;
+    bool has_input = false, has_output = false;
+    const bool other_input = op.AnyInput([&](const std::string& name) {
+      has_input = true;
+      const VarDesc* var = block_.FindVar(name);
+      return !var || var->type() != VarType::kLoDTensor || op.Writes(name);
+    });
+    const bool other_output = op.AnyOutput([&](const std::string& name) {
+      has_output = true;
+      return !flow_.IsTemporary(name);
+    });
+    return has_output && !other_input && !other_output && (has_input || IsSmall(op));
+  }
+
+  bool IsSmall(const OpDesc& op) const {
+    return !op.AnyOutput([&](const std::string& name) {
+      const Shape& shape = block_.FindVar(name)->shape();
+      return !shape.IsKnown() || shape.numel() > kMaxConstantElements;
+    });
+  }
+
+  void JoinOrNote(const OpDesc& op) {
+    const std::string key = KeyOf(op);
+    std::vector<const OpDesc*>& same_key = seen_[key];
+    // The latest first: where many ops of one type read the same, the others are not compared.
+    const size_t compared = std::min(same_key.size(), kMaxCompared);
+    for (size_t i = 0; i < compared; ++i) {
+      const OpDesc& first = *same_key[same_key.size() - 1 - i];
+      if (HasSameAttrs(first, op) && HasSameOutputs(first, op) && Join(first, op)) return;
+    }
+    same_key.push_back(&op);
+  }
+
+  // Type and slots with the values of the inputs. Positions without a variable count.
+  std::string KeyOf(const OpDesc& op) const {
+    std::string key = op.type();
+    ForEachPosition(
+        op.inputs(), [&](const std::string& name, const std::string& slot, size_t index) {
+          const std::string& source = flow_.Source(name);
+          auto version = versions_.find(source);
+          key += '\n' + slot + ' ' + std::to_string(index) + ' ' +
+                 std::to_string(version == versions_.end() ? 0 : version->second) + ' ' + source;
+        });
+    return key;
+  }
+
+  static bool HasSameAttrs(const OpDesc& a, const OpDesc& b) {
+    const auto has_all = [](const OpDesc& one, const OpDesc& other) {
+      return std::all_of(one.attrs().begin(), one.attrs().end(), [&](const NamedAttr& attr) {
+        if (IsRemark(attr.name)) return true;
+        const Attribute* same = other.FindAttr(attr.name);
+        return same && *same == attr.value;
+      });
+    };
+    return has_all(a, b) && has_all(b, a);
+  }
+
+  // The same slots, as long, for variables that are declared alike (a shape rule may ask).
+  bool HasSameOutputs(const OpDesc& a, const OpDesc& b) const {
+    std::vector<std::string> names;
+    ForEachPosition(a.outputs(), [&](const std::string& name, const std::string& slot) {
+      names.push_back(slot);
+      names.push_back(name);
+    });
+    size_t at = 0;
+    bool same = true;
+    ForEachPosition(b.outputs(), [&](const std::string& name, const std::string& slot) {
+      same = same && at < names.size() && names[at] == slot &&
+             (IsEmptyName(name) ? IsEmptyName(names[at + 1]) : AreAlike(names[at + 1], name));
+      at += 2;
+    });
+    return same && at == names.size();
+  }
+  bool AreAlike(const std::string& a, const std::string& b) const {
+    if (IsEmptyName(a)) return false;
+    const VarDesc *first = block_.FindVar(a), *second = block_.FindVar(b);
+    return first->dtype() == second->dtype() && first->shape() == second->shape();
+  }
+
+  // Readers of the second op's outputs read those of the first.
+  bool Join(const OpDesc& first, const OpDesc& second) {
+    // An input that a sub-block writes has no versions here.
+    if (second.AnyInput([&](const std::string& name) {
+          return !flow_.IsSame(flow_.Source(name), first, second);
+        }))
+      return false;
+    std::vector<std::string> outputs;
+    first.ForEachOutput([&](const std::string& name) { outputs.push_back(name); });
+    size_t at = 0;
+    second.ForEachOutput([&](const std::string& name) { flow_.Forward(name, outputs[at++]); });
+    flow_.Remove(second);
+    return true;
+  }
+
+  const PassContext& context_;
+  BlockDesc& block_;
+  ValueFlow flow_;
+  std::unordered_map<std::string, int> versions_;  // how often it was written so far
+  std::unordered_map<std::string, std::vector<const OpDesc*>> seen_;
+};
+
+}  // namespace
+
+void JoinCommonSubexpressions(ProgramDesc& program, const PassContext& context) {
+  SubexpressionJoiner(program, context).Run();
+}
+
+}  // namespace coracle

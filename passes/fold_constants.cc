@@ -1,0 +1,179 @@
+// What depends on frozen parameters and constants alone is computed once, and becomes a frozen
+// parameter: weights that are transposed, scaled, joined or cast. Later passes see its value.
+
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/recomputed.h>
+#include <coracle/framework/op/run_rules.h>
+#include <coracle/passes/value_flow.h>
+
+#include <algorithm>
+
+namespace coracle {
+namespace {
+
+// The program's constants may grow by this many bytes in all, besides what is released.
+constexpr int64_t kMaxGrowth = int64_t{1} << 20;
+
+// The types of an op whose inputs are constants. Outputs that no rule has set yet are as declared.
+class ConstantTypes : public MetaTable {
+ public:
+  ConstantTypes(const BlockDesc& block, const ValueFlow& flow, const PassContext& context)
+      : block_(block), flow_(flow), context_(context) {}
+  const VarMeta* Find(const std::string& name) const override {
+    if (auto it = types_.find(name); it != types_.end()) return &it->second;
+    if (const Tensor* value = Constant(name))
+      return &types_.emplace(name, MetaOfValue(*value)).first->second;
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var ? &var->meta() : nullptr;
+  }
+  void Set(const std::string& name, const VarMeta& meta) override { types_[name] = meta; }
+  const Tensor* Constant(const std::string& name) const override {
+    return context_.FrozenValue(flow_.Source(name));
+  }
+  std::optional<std::vector<int64_t>> LevelSizes(const std::string&) const override {
+    return std::vector<int64_t>();  // frozen parameters have no LoD
+  }
+  bool exact() const override { return true; }
+
+ private:
+  const BlockDesc& block_;
+  const ValueFlow& flow_;
+  const PassContext& context_;
+  mutable std::unordered_map<std::string, VarMeta> types_;
+};
+
+class ConstantFolder {
+ public:
+  ConstantFolder(ProgramDesc& program, const PassContext& context)
+      : program_(program), context_(context), block_(program.Root()), flow_(program, context) {}
+
+  void Run() {
+    block_.ForEachOp([&](OpDesc& op) {
+      if (MayFold(op)) Fold(op);
+    });
+    flow_.Apply();
+    RemoveReleasedVars();
+  }
+
+ private:
+  bool MayFold(const OpDesc& op) const {
+    const OpSpec* spec = context_.ops.Find(op.type());
+    if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
+        spec->run_time_shape || !spec->keeps_outputs.empty() || spec->FileOf(op) ||
+        (spec->makes_lod && spec->lod_axis.empty()) || op.HasSubBlock() ||
+        op.HasAttr(kRecomputedFromAttr))
+      return false;
+    if (op.AnyInput(
+            [&](const std::string& name) { return !context_.FrozenValue(flow_.Source(name)); }))
+      return false;
+    std::unordered_set<std::string> outputs;
+    const bool other = op.AnyOutput([&](const std::string& name) {
+      return !flow_.IsTemporary(name) || !outputs.insert(name).second;
+    });
+    return !other && !outputs.empty();
+  }
+
+  void Fold(const OpDesc& op) {
+    try {
+      const int64_t growth = GrowthBy(op);
+      if (growth <= allowance_ && Compute(op)) allowance_ -= growth;
+    } catch (const Error& error) {
+      // The run will say what is wrong with the op, if it gets there.
+      if (error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kCancelled)
+        throw;
+    } catch (const NeedsValue&) {  // of a tensor that the op need not have
+    }
+  }
+
+  // Bytes of the results that somebody reads, less those of the inputs that nobody else reads.
+  int64_t GrowthBy(const OpDesc& op) const {
+    ConstantTypes types(block_, flow_, context_);
+    InferContext infer(context_.ops.Get(op.type()), op, types);
+    RunInfer(infer);
+    int64_t growth = 0;
+    op.ForEachOutput([&](const std::string& name) {
+      const VarMeta* meta = types.Find(name);
+      if (!flow_.IsUnread(name) && meta)
+        growth += static_cast<int64_t>(ByteSize(meta->dtype, meta->shape));
+    });
+    for (const std::string& name : InputsOf(op)) {
+      if (IsLastReader(name))
+        growth -= static_cast<int64_t>(context_.FrozenValue(flow_.Source(name))->nbytes());
+    }
+    return growth;
+  }
+
+  static std::vector<std::string> InputsOf(const OpDesc& op) {
+    std::vector<std::string> names;
+    op.ForEachInput([&](const std::string& name) { names.push_back(name); });
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return names;
+  }
+
+  bool IsLastReader(const std::string& name) const {
+    const auto folded = folded_readers_.find(name);
+    const size_t gone = folded == folded_readers_.end() ? 0 : folded->second;
+    return gone + 1 == flow_.NumReaders(name) && !context_.fetches.count(name) &&
+           !context_.captured.count(name);
+  }
+
+  // Runs the op. Its kernels see constants as they are, not copies, but write none: what an op
+  // writes is no input of it.
+  bool Compute(const OpDesc& op) {
+    VarValues env;
+    op.ForEachInput([&](const std::string& name) {
+      const Tensor& value = *context_.FrozenValue(flow_.Source(name));
+      env[name] =
+          Tensor::View(value.dtype(), value.shape(), const_cast<void*>(value.raw()));  // NOLINT
+    });
+    InterpretOp(op, context_.ops, env, {.kernels = context_.kernels});
+    if (op.AnyOutput([&](const std::string& name) {
+          return !flow_.IsUnread(name) && !MayBeFrozen(env[name]);
+        }))
+      return false;
+    op.ForEachOutput([&](const std::string& name) {
+      if (flow_.IsUnread(name)) return;
+      flow_.Forward(name, context_.AddFrozen(program_, name + "@FOLDED",
+                                             std::move(std::get<Tensor>(env[name]))));
+    });
+    flow_.Remove(op);
+    for (const std::string& name : InputsOf(op)) {
+      const bool last = IsLastReader(name);
+      ++folded_readers_[name];
+      if (!last) continue;
+      context_.ReleaseFrozen(flow_.Source(name));
+      if (flow_.Source(name) != name) released_.insert(flow_.Source(name));
+    }
+    return true;
+  }
+
+  // As Freeze demands it: with elements, which are its own, and without LoD.
+  static bool MayBeFrozen(const VarValue& value) {
+    const auto* tensor = std::get_if<Tensor>(&value);
+    return tensor && tensor->lod().empty() && tensor->version() != 0;
+  }
+
+  // Results that were only on the way to others.
+  void RemoveReleasedVars() {
+    if (released_.empty()) return;
+    block_.RemoveVarsIf([&](const VarDesc& var) { return released_.count(var.name()) > 0; });
+  }
+
+  ProgramDesc& program_;
+  const PassContext& context_;
+  BlockDesc& block_;
+  ValueFlow flow_;
+  int64_t allowance_ = kMaxGrowth;
+  std::unordered_map<std::string, size_t> folded_readers_;
+  std::unordered_set<std::string> released_;
+};
+
+}  // namespace
+
+void FoldConstants(ProgramDesc& program, const PassContext& context) {
+  if (context.frozen) ConstantFolder(program, context).Run();
+}
+
+}  // namespace coracle

@@ -1,0 +1,227 @@
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/run_rules.h>
+#include <coracle/passes/value_flow.h>
+
+#include <algorithm>
+
+namespace coracle {
+
+ValueFlow::ValueFlow(ProgramDesc& program, const PassContext& context)
+    : block_(program.Root()), context_(context) {
+  for (int b = 1; b < program.NumBlocks(); ++b) {
+    program.Block(b).ForEachOp([&](const OpDesc& op) {
+      op.ForEachInput([&](const std::string& name) { inner_names_.insert(name); });
+      op.ForEachOutput([&](const std::string& name) {
+        inner_names_.insert(name);
+        inner_writes_.insert(name);
+      });
+    });
+  }
+}
+
+bool ValueFlow::IsSeen(const std::string& var) const {
+  return context_.IsVisible(block_, var) || context_.feeds.count(var) > 0 ||
+         inner_names_.count(var) > 0;
+}
+
+bool ValueFlow::IsTemporary(const std::string& var) const {
+  const VarDesc* desc = block_.FindVar(var);
+  return desc && desc->type() == VarType::kLoDTensor && block_.Uses(var).writers.size() == 1 &&
+         !IsSeen(var);
+}
+
+bool ValueFlow::IsConstantInARun(const std::string& var) const {
+  if (inner_writes_.count(var)) return false;
+  const VarDesc* desc = block_.FindVar(var);
+  const bool given = context_.feeds.count(var) > 0 || !desc || desc->persistable();
+  return block_.Uses(var).writers.size() <= (given ? 0 : 1);
+}
+
+bool ValueFlow::IsUnread(const std::string& var) const {
+  return block_.Uses(var).readers.empty() && !IsSeen(var);
+}
+
+bool ValueFlow::IsOnlyOutput(const OpDesc& op, const std::string& out) const {
+  return !op.AnyOutput([&](const std::string& var) { return var != out && !IsUnread(var); });
+}
+
+bool ValueFlow::IsWrittenBetween(const std::string& var, size_t first, size_t last) const {
+  if (inner_writes_.count(var)) return true;
+  const auto writers = block_.Uses(var).writers;
+  return std::any_of(writers.begin(), writers.end(), [&](const OpDesc* writer) {
+    const size_t at = block_.IndexOf(*writer);
+    return first <= at && at <= last;
+  });
+}
+
+bool ValueFlow::MayStandFor(const std::string& source, const OpDesc& op,
+                            const std::string& out) const {
+  if (!IsTemporary(out)) return false;
+  const size_t at = block_.IndexOf(op);
+  size_t last = at;
+  for (const OpDesc* reader : block_.Uses(out).readers)
+    last = std::max(last, block_.IndexOf(*reader));
+  return !IsWrittenBetween(source, at, last);
+}
+
+bool ValueFlow::IsSame(const std::string& var, const OpDesc& op, const OpDesc& later) const {
+  return !IsWrittenBetween(var, block_.IndexOf(op), block_.IndexOf(later));
+}
+
+OpDesc* ValueFlow::WriterOf(const std::string& temporary) const {
+  if (!IsTemporary(temporary)) return nullptr;
+  OpDesc* writer = block_.Uses(temporary).writers[0];
+  return removed_.count(writer) ? nullptr : writer;
+}
+
+void ValueFlow::Forward(const std::string& out, const std::string& source) {
+  forwards_[out] = Source(source);
+}
+
+void ValueFlow::Replace(const OpDesc& op, OpDesc with) {
+  replaced_[&op] = std::make_unique<OpDesc>(with);
+}
+
+const std::string& ValueFlow::Source(const std::string& var) const {
+  const std::string* source = &var;
+  for (auto it = forwards_.find(var); it != forwards_.end(); it = forwards_.find(*source))
+    source = &it->second;
+  return *source;
+}
+
+void ValueFlow::Apply() {
+  if (!HasEdits()) return;
+  std::vector<std::unique_ptr<OpDesc>> kept;
+  for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
+    if (removed_.count(op.get())) continue;
+    auto with = replaced_.find(op.get());
+    kept.push_back(with == replaced_.end() ? std::move(op) : std::move(with->second));
+  }
+  const auto reads_forwarded = [&](const std::string& name) { return forwards_.count(name) > 0; };
+  for (const std::unique_ptr<OpDesc>& op : kept) {
+    if (!op->AnyInput(reads_forwarded)) continue;
+    op->RenameInputs([&](const std::string& name) { return Source(name); });
+  }
+  block_.SetOps(std::move(kept));
+  forwards_.clear();
+  removed_.clear();
+  replaced_.clear();
+}
+
+bool LodFlow::MayHaveLod(const std::string& var) const {
+  if (auto it = known_.find(var); it != known_.end()) return it->second;
+  // Follows the variable back to where its LoD comes from.
+  std::vector<std::string> path = {var};
+  bool may = true;
+  while (true) {
+    const std::string& at = path.back();
+    if (auto it = known_.find(at); it != known_.end()) {
+      may = it->second;
+      break;
+    }
+    known_[at] = true;  // where variables without a value read each other, too
+    if (context_.FrozenValue(at)) {
+      may = false;
+      break;
+    }
+    const VarDesc* desc = block_.FindVar(at);
+    const auto writers = block_.Uses(at).writers;
+    if (!desc || desc->persistable() || context_.feeds.count(at) || writers.size() != 1 ||
+        context_.captured.count(at))
+      break;
+    const OpSpec* spec = context_.ops.Find(writers[0]->type());
+    if (!spec || spec->makes_lod || writers[0]->HasSubBlock()) break;
+    const std::string* source = nullptr;
+    writers[0]->ForEachOutput([&](const std::string& name, const std::string& slot, size_t i) {
+      if (name == at) source = spec->LodSource(*writers[0], slot, i);
+    });
+    if (!source) {
+      may = false;
+      break;
+    }
+    if (*source == at) break;
+    path.push_back(*source);
+  }
+  for (const std::string& name : path) known_[name] = may;
+  return may;
+}
+
+namespace {
+
+class TypeTable : public MetaTable {
+ public:
+  TypeTable(const BlockDesc& block, const PassContext& context,
+            std::unordered_map<std::string, VarMeta>& types)
+      : block_(block), context_(context), types_(types) {}
+  const VarMeta* Find(const std::string& name) const override {
+    if (auto it = types_.find(name); it != types_.end()) return &it->second;
+    const VarDesc* var = block_.FindVarRecursive(name);
+    if (!var) return nullptr;
+    VarMeta meta = var->meta();
+    if (const Tensor* value = Constant(name)) {
+      meta.dtype = value->dtype();
+      meta.shape = value->shape();
+    }
+    return &types_.emplace(name, meta).first->second;
+  }
+  void Set(const std::string& name, const VarMeta& meta) override { types_[name] = meta; }
+  const Tensor* Constant(const std::string& name) const override {
+    return context_.FrozenValue(name);
+  }
+
+ private:
+  const BlockDesc& block_;
+  const PassContext& context_;
+  std::unordered_map<std::string, VarMeta>& types_;
+};
+
+}  // namespace
+
+bool CertainDTypes::IsGiven(const BlockDesc& root, const PassContext& context,
+                            const std::string& var) const {
+  if (context.FrozenValue(var)) return true;
+  const VarDesc* desc = root.FindVar(var);
+  return desc && desc->type() == VarType::kLoDTensor && !desc->persistable() &&
+         context.feeds.count(var) > 0;
+}
+
+CertainDTypes::CertainDTypes(const ProgramDesc& program, const PassContext& context) {
+  const BlockDesc& root = program.Root();
+  TypeTable table(root, context, types_);
+  root.ForEachOp([&](const OpDesc& op) {
+    const OpSpec* def = context.ops.Find(op.type());
+    bool certain = def && !op.HasSubBlock();
+    op.ForEachInput([&](const std::string& name) {
+      table.Find(name);
+      if (IsGiven(root, context, name)) certain_.insert(name);
+      certain = certain && certain_.count(name) > 0;
+    });
+    try {
+      if (!def) return;
+      InferContext infer(*def, op, table);
+      RunInfer(infer);
+    } catch (const Error&) {  // as in Verify, which reported it
+      certain = false;
+    }
+    op.ForEachOutput([&](const std::string& name) {
+      if (certain && types_.count(name) > 0)
+        certain_.insert(name);
+      else
+        certain_.erase(name);
+    });
+    for (const BlockDesc* inner : program.BlocksRunBy(op)) {
+      inner->ForEachOp([&](const OpDesc& run) {
+        run.ForEachOutput([&](const std::string& name) { certain_.erase(name); });
+      });
+    }
+  });
+}
+
+std::optional<DType> CertainDTypes::Find(const std::string& var) const {
+  auto it = types_.find(var);
+  if (it == types_.end() || it->second.type != VarType::kLoDTensor || certain_.count(var) == 0)
+    return std::nullopt;
+  return it->second.dtype;
+}
+
+}  // namespace coracle

@@ -1,0 +1,134 @@
+// What depends on frozen parameters alone is computed once.
+
+#include "op_program.h"
+
+namespace coracle {
+namespace {
+
+using Ints = std::vector<int32_t>;
+
+std::string Frozen(const OpProgram& p, const std::vector<std::string>& fetches = {"y"}) {
+  return p.After({"fold_constants"}, fetches, true);
+}
+
+// y = x times the transpose of w, twice.
+OpProgram Transposed() {
+  OpProgram p;
+  p.Data("x", {-1, 3});
+  p.Parameter("w", {4, 3});
+  p.Transpose("w", "t", {1, 0});
+  p.Unary("scale", "t", "s", {{"scale", 2.0f}});
+  p.Append("mul", {{"X", {"x"}}, {"Y", {"s"}}}, {{"Out", {"y"}}});
+  return p;
+}
+
+TEST(FoldConstants, WeightsOnTheirWay) {
+  OpProgram p = Transposed();
+  EXPECT_EQ(Frozen(p), "Out=y = mul(X=x, Y=s@FOLDED)\n");
+  p.ExpectSame({"y"});
+}
+
+TEST(FoldConstants, OnlyWhatIsFrozen) {
+  OpProgram p = Transposed();
+  EXPECT_EQ(p.After({"fold_constants"}, {"y"}), p.Listing());
+  p.Unary("scale", "w", "w", {{"scale", 0.5f}});  // the program writes it
+  EXPECT_EQ(Frozen(p), p.Listing());
+}
+
+// Nothing is left of what is read no more, and no variable either.
+TEST(FoldConstants, ReleasesWhatIsReadNoMore) {
+  OpProgram p = Transposed();
+  FrozenValues frozen = Freeze(p.program, p.scope, {"x"});
+  const PassContext context{DefaultOps(), {"x"}, {"y"}, {}, &frozen};
+  RunPasses(p.program, context, {"fold_constants"});
+  ASSERT_EQ(frozen.size(), 1u);
+  EXPECT_EQ(frozen.begin()->first, "s@FOLDED");
+  EXPECT_EQ(frozen.begin()->second.shape(), (Shape{3, 4}));
+  EXPECT_EQ(p.root().FindVar("t@FOLDED"), nullptr);
+}
+
+TEST(FoldConstants, FetchedNamesKeepTheirOps) {
+  OpProgram p = Transposed();
+  EXPECT_EQ(Frozen(p, {"y", "s"}), "Out=s = scale(X=t@FOLDED)\nOut=y = mul(X=x, Y=s)\n");
+  p.ExpectSame({"y", "s"});
+  p.ExpectSame({"y", "w"});
+}
+
+TEST(FoldConstants, ConstantsAndShapesOfParameters) {
+  OpProgram p;
+  p.Data("x", {-1, 3});
+  p.Parameter("w", {4, 3});
+  p.Append("shape", {{"Input", {"w"}}}, {{"Out", {"dims"}}});
+  p.Append("fill_constant", {}, {{"Out", {"two"}}},
+           {{"shape", Ints{1}},
+            {"dtype", static_cast<int32_t>(DType::kInt32)},
+            {"str_value", std::string("2")}});
+  p.Append("elementwise_mul", {{"X", {"dims"}}, {"Y", {"two"}}}, {{"Out", {"z"}}});
+  p.Unary("cast", "z", "f", {{"out_dtype", static_cast<int32_t>(DType::kFloat32)}});
+  p.Append("reduce_sum", {{"X", {"f"}}}, {{"Out", {"n"}}}, {{"reduce_all", true}});
+  p.Append("elementwise_mul", {{"X", {"x"}}, {"Y", {"n"}}}, {{"Out", {"y"}}});
+  EXPECT_EQ(Frozen(p), "Out=y = elementwise_mul(X=x, Y=n@FOLDED)\n");
+  p.ExpectSame({"y"});
+}
+
+// A small parameter that fills 2 MiB: computed in each run. Where the parameter it comes from goes,
+// its place may be taken.
+TEST(FoldConstants, ProgramsDoNotGrow) {
+  OpProgram p;
+  p.Data("x", {-1, 1});
+  p.Parameter("w", {1, 1024});
+  p.Unary("expand", "w", "e", {{"expand_times", Ints{512, 1}}});
+  p.Append("reduce_sum", {{"X", {"e"}}}, {{"Out", {"r"}}}, {{"dim", Ints{0}}, {"keep_dim", true}});
+  p.Append("mul", {{"X", {"x"}}, {"Y", {"r"}}}, {{"Out", {"y"}}});
+  EXPECT_EQ(Frozen(p), p.Listing());
+  p.ExpectSame({"y"});
+
+  OpProgram large;
+  large.Data("x", {-1, 1024});
+  large.Parameter("w", {512, 1024});
+  large.Transpose("w", "t", {1, 0});
+  large.Append("mul", {{"X", {"x"}}, {"Y", {"t"}}}, {{"Out", {"y"}}});
+  EXPECT_EQ(Frozen(large), "Out=y = mul(X=x, Y=t@FOLDED)\n");
+  // Read by somebody else too, w would be kept beside.
+  large.Append("mul", {{"X", {"y"}}, {"Y", {"w"}}}, {{"Out", {"z"}}});
+  EXPECT_EQ(Frozen(large, {"z"}), large.Listing());
+}
+
+// The run says what is wrong, if it gets there.
+TEST(FoldConstants, WhatFails) {
+  OpProgram p;
+  p.Data("x", {-1, 3});
+  p.Parameter("w", {4, 3});
+  p.Append("fill_constant", {}, {{"Out", {"index"}}},
+           {{"shape", Ints{1}},
+            {"dtype", static_cast<int32_t>(DType::kInt32)},
+            {"str_value", std::string("7")}});
+  p.Append("gather", {{"X", {"w"}}, {"Index", {"index"}}}, {{"Out", {"g"}}});
+  p.Append("elementwise_add", {{"X", {"x"}}, {"Y", {"g"}}}, {{"Out", {"y"}}});
+  EXPECT_EQ(Frozen(p),
+            "Out=g = gather(X=w, Index=index@FOLDED)\nOut=y = elementwise_add(X=x, Y=g)\n");
+  EXPECT_THROW(p.ExpectSame({"y"}), Error);
+}
+
+// Without elements there is nothing to keep.
+TEST(FoldConstants, EmptyResults) {
+  OpProgram p;
+  p.Data("x", {-1, 3});
+  p.Parameter("w", {4, 3});
+  p.Append("slice", {{"Input", {"w"}}}, {{"Out", {"none"}}},
+           {{"axes", Ints{0}}, {"starts", Ints{2}}, {"ends", Ints{2}}});
+  p.Append("concat", {{"X", {"x", "none"}}}, {{"Out", {"y"}}}, {{"axis", int32_t{0}}});
+  EXPECT_EQ(Frozen(p), p.Listing());
+  p.ExpectSame({"y"});
+}
+
+TEST(FoldConstants, RandomOpsStay) {
+  OpProgram p;
+  p.Data("x", {-1, 3});
+  p.Append("gaussian_random", {}, {{"Out", {"r"}}}, {{"shape", std::vector<int64_t>{1, 3}}});
+  p.Append("elementwise_add", {{"X", {"x"}}, {"Y", {"r"}}}, {{"Out", {"y"}}});
+  EXPECT_EQ(Frozen(p), p.Listing());
+}
+
+}  // namespace
+}  // namespace coracle
