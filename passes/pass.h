@@ -119,6 +119,11 @@ void FuseSoftmaxCrossEntropy(ProgramDesc& program, const PassContext& context);
 // unsqueeze2, which copy nothing). The layout of visible variables does not change.
 void UseNhwcLayout(ProgramDesc& program, const PassContext& context);
 
+// Transposes in a row become one, or none; a product transposes its Y itself. A transpose before
+// ops that any order of axes suits (elementwise ops, concat, split, reductions, pad, slice, shape,
+// softmax) moves behind them where that leaves fewer or smaller ones.
+void MoveTransposes(ProgramDesc& program, const PassContext& context);
+
 // In every block, joins ops of the role Optimize that differ only in their tensors (see
 // OpDef::MultiTensor) into one op at the place of the last of them, unless an op between them reads
 // or writes what they write, or writes what they read.

@@ -127,6 +127,10 @@ const std::vector<Pass>& Pipeline() {
        "fusions, which "
        "look for NCHW",
        UseNhwcLayout},
+      {"move_transposes",
+       "concat, mul by a gate and the like do not know layouts: the conversions around them meet "
+       "and cancel; after nhwc, which makes them",
+       MoveTransposes},
       {"merge_updates",
        "one op updates all parameters in one sweep, as do the gradients' norms and scaling; last: "
        "no other pass looks at ops with several items",
