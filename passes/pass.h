@@ -89,6 +89,10 @@ void FoldConstants(ProgramDesc& program, const PassContext& context);
 // (recomputed_from) stay.
 void JoinCommonSubexpressions(ProgramDesc& program, const PassContext& context);
 
+// What a loop of the root block computes in each round, but does not change, is computed before it,
+// if the loop has a round at all. Loops that are differentiated stay.
+void HoistInvariants(ProgramDesc& program, const PassContext& context);
+
 // Folds a batch_norm with fixed statistics into the convolution or mul before it (and a bias
 // between them): its scale is multiplied into the filter, and the rest becomes a bias. Requires
 // that all parameters are frozen.

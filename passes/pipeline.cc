@@ -99,6 +99,8 @@ const std::vector<Pass>& Pipeline() {
       {"common_subexpressions",
        "what is computed twice is needed once; after fold_constants, which leaves less to compare",
        JoinCommonSubexpressions},
+      {"hoist_invariants", "what is the same in each round of a loop is needed once",
+       HoistInvariants},
       {"fold_batch_norm",
        "a scale and a shift that are known become part of the filter and its bias: one sweep less "
        "over the image; before fuse_conv_bias, since the bias between is folded too",

@@ -1,0 +1,172 @@
+// What a loop computes in each round from variables that it does not change is computed once,
+// before it:
+//
+//   while(c): m = mul(x, w), h = tanh(h + m), c = ...
+// becomes
+//   if (c): m = mul(x, w)
+//   while(c): h = tanh(h + m), c = ...
+//
+// Under the loop's condition, because a loop without rounds computes nothing: that may be where the
+// operands do not even fit.
+
+#include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/pass.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace coracle {
+namespace {
+
+// A loop is left alone if all that does not change is small: that saves no time.
+constexpr int64_t kMinElements = 256;
+
+class Hoister {
+ public:
+  Hoister(ProgramDesc& program, const PassContext& context)
+      : program_(program), context_(context), root_(program.Root()) {}
+
+  void Run() {
+    std::vector<OpDesc*> loops;
+    for (OpDesc* op : root_.SubBlockOps()) {
+      if (IsLoop(*op)) loops.push_back(op);
+    }
+    for (OpDesc* loop : loops) HoistFrom(*loop, program_.Block(loop->SubBlocks()[0]));
+  }
+
+ private:
+  // One whose block belongs to nobody else, runs no other block, and is not differentiated: the
+  // gradient would read values that each round saved.
+  bool IsLoop(const OpDesc& op) const {
+    const OpSpec* spec = context_.ops.Find(op.type());
+    if (!spec || spec->block.runs != BlockRuns::kRepeatedly || !spec->block.slices.empty() ||
+        !spec->block.arguments.empty() || !spec->block.results.empty() ||
+        !spec->block.carries.empty() || op.SubBlocks().size() != 1 ||
+        op.Input("Condition").size() != 1)
+      return false;
+    const int index = op.SubBlocks()[0];
+    if (index <= 0 || index >= program_.NumBlocks()) return false;
+    const BlockDesc& body = program_.Block(index);
+    if (body.parent_idx() != 0 || body.forward_block_idx() >= 0 || !body.SubBlockOps().empty())
+      return false;
+    int uses = 0;
+    program_.ForEachOp([&](const OpDesc& other) {
+      for (int sub : other.SubBlocks()) uses += sub == index;
+    });
+    for (int b = 1; b < program_.NumBlocks(); ++b)
+      uses += program_.Block(b).forward_block_idx() == index;
+    return uses == 1;
+  }
+
+  void HoistFrom(OpDesc& loop, BlockDesc& body) {
+    const bool assigned = RemoveSelfAssignments(body);
+    std::unordered_set<std::string> changing;
+    body.ForEachOp([&](const OpDesc& op) {
+      op.ForEachOutput([&](const std::string& name) { changing.insert(name); });
+    });
+    if (assigned) {
+      std::vector<std::string> outputs = loop.Output("Out");
+      std::erase_if(outputs, [&](const std::string& name) { return !changing.count(name); });
+      loop.SetOutput("Out", std::move(outputs));
+    }
+    std::vector<const OpDesc*> invariant;
+    bool worthwhile = false;
+    body.ForEachOp([&](const OpDesc& op) {
+      if (!IsInvariant(op, body, changing)) return;
+      invariant.push_back(&op);
+      op.ForEachOutput([&](const std::string& name) {
+        changing.erase(name);
+        worthwhile = worthwhile || IsLarge(body.FindVar(name)->shape());
+      });
+    });
+    if (worthwhile) Hoist(loop, body, invariant);
+  }
+
+  // What is assigned to itself does not change.
+  static bool RemoveSelfAssignments(BlockDesc& body) {
+    const size_t before = body.NumOps();
+    body.RemoveOpsIf([](const OpDesc& op) {
+      return op.type() == "assign" && op.Input("X").size() == 1 &&
+             op.Input("X") == op.Output("Out") && !op.HasAttr(kRecomputedFromAttr);
+    });
+    return body.NumOps() < before;
+  }
+
+  static bool IsLarge(const Shape& shape) {
+    return !shape.IsKnown() || shape.numel() >= kMinElements;
+  }
+
+  bool IsInvariant(const OpDesc& op, const BlockDesc& body,
+                   const std::unordered_set<std::string>& changing) const {
+    const OpSpec* spec = context_.ops.Find(op.type());
+    if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
+        spec->run_time_shape || spec->makes_lod || !spec->keeps_outputs.empty() ||
+        spec->FileOf(op) || op.HasSubBlock() || op.HasAttr(kRecomputedFromAttr))
+      return false;
+    bool reads = false;
+    const bool other_input = op.AnyInput([&](const std::string& name) {
+      reads = true;
+      const VarDesc* var = body.FindVarRecursive(name);
+      return changing.count(name) > 0 || !var || var->type() != VarType::kLoDTensor;
+    });
+    return reads && !other_input && !op.AnyOutput([&](const std::string& name) {
+      const VarDesc* var = body.FindVar(name);
+      return !var || var->persistable() || var->type() != VarType::kLoDTensor ||
+             body.Uses(name).writers.size() != 1;
+    });
+  }
+
+  void Hoist(OpDesc& loop, BlockDesc& body, const std::vector<const OpDesc*>& invariant) {
+    std::unordered_map<std::string, std::string> names;
+    std::vector<std::string> outputs, inputs;
+    for (const OpDesc* op : invariant) {
+      op->ForEachOutput([&](const std::string& name) {
+        const std::string moved = program_.FreeName(name + "@HOISTED");
+        root_.Var(moved).SetMeta(body.FindVar(name)->meta());
+        names[name] = moved;
+        outputs.push_back(moved);
+      });
+    }
+    const auto renamed = [&](const std::string& name) {
+      auto it = names.find(name);
+      return it == names.end() ? name : it->second;
+    };
+    BlockDesc& before = program_.AppendBlock(root_);
+    for (const OpDesc* op : invariant) {
+      OpDesc& moved = before.AppendOp(*op);
+      moved.RenameInputs(renamed);
+      moved.RenameOutputs(renamed);
+      op->ForEachInput([&](const std::string& name) {
+        if (!names.count(name)) inputs.push_back(name);
+      });
+    }
+    std::sort(inputs.begin(), inputs.end());
+    inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
+    body.RemoveOpsIf([&](const OpDesc& op) {
+      return std::find(invariant.begin(), invariant.end(), &op) != invariant.end();
+    });
+    body.ForEachOp([&](OpDesc& op) { op.RenameInputs(renamed); });
+    body.RemoveVarsIf([&](const VarDesc& var) { return names.count(var.name()) > 0; });
+    const std::string scopes = program_.FreeName(outputs[0] + "@SCOPES");
+    root_.Var(scopes).SetType(VarType::kStepScopes);
+    OpDesc once("conditional_block", {{"Cond", loop.Input("Condition")}, {"Input", inputs}},
+                {{"Out", outputs}, {"Scope", {scopes}}},
+                {{"sub_block", BlockRef{before.idx()}}, {"is_scalar_condition", true}});
+    std::vector<std::string> reads = loop.Input("X");
+    reads.insert(reads.end(), outputs.begin(), outputs.end());
+    loop.SetInput("X", std::move(reads));
+    root_.InsertOp(root_.IndexOf(loop), once);
+  }
+
+  ProgramDesc& program_;
+  const PassContext& context_;
+  BlockDesc& root_;
+};
+
+}  // namespace
+
+void HoistInvariants(ProgramDesc& program, const PassContext& context) {
+  Hoister(program, context).Run();
+}
+
+}  // namespace coracle
