@@ -216,6 +216,47 @@ TEST(RealModel, FastAgainstReference) {
   });
 }
 
+// What the passes make of a model computes the same: in double, where only rounding is left of an
+// other order of sums.
+TEST(RealModel, PassesInDouble) {
+  if (Absent()) GTEST_SKIP() << "the exported models are not there";
+  ForEachModel(32, [](Model& model) {
+    const ProgramDesc program = InDouble(model.program);
+    const auto in_double = [](const Tensor& x) {
+      return x.dtype() == DType::kFloat32 ? x.Cast(DType::kFloat64) : x;
+    };
+    for (const std::string& name : PersistableNames(program))
+      model.scope.Set(name, in_double(std::get<Tensor>(*model.scope.Find(name))));
+    std::vector<std::string> names;
+    std::vector<Tensor> fed;
+    for (auto& [name, value] : model.feeds) {
+      const LoD lod = value.lod();
+      value = in_double(value);
+      value.lod() = lod;
+      names.push_back(name);
+      fed.push_back(value);
+    }
+    const auto plain = Executor({.kernels = KernelMode::kReference, .optimize = false})
+                           .Run(program, model.scope, model.feeds, model.fetches);
+    const auto expect_same = [&](const std::vector<Tensor>& got) {
+      for (size_t k = 0; k < plain.size(); ++k) {
+        ASSERT_EQ(got[k].ToString(), plain[k].ToString());
+        EXPECT_EQ(got[k].lod(), plain[k].lod());
+        const Tensor a = got[k].Cast(DType::kFloat64), b = plain[k].Cast(DType::kFloat64);
+        double largest = 0, difference = 0;
+        for (int64_t i = 0; i < a.numel(); ++i) {
+          largest = std::max(largest, std::abs(b.data<double>()[i]));
+          difference = std::max(difference, std::abs(a.data<double>()[i] - b.data<double>()[i]));
+        }
+        EXPECT_LE(difference, 1e-11 * largest);
+      }
+    };
+    expect_same(Executor().Run(program, model.scope, model.feeds, model.fetches));
+    expect_same(
+        Executor().PrepareFrozen(program, model.scope, names, model.fetches).Run(model.scope, fed));
+  });
+}
+
 // Gradients of the scores with respect to parameters and image, in double, against differences.
 TEST(RealModel, GradientsAgainstDifferences) {
   if (Absent()) GTEST_SKIP() << "the exported models are not there";
