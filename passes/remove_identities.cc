@@ -181,11 +181,12 @@ class IdentityRemover {
     const OpDesc& op = *writers[0];
     const OpSpec* spec = context_.ops.Find(op.type());
     if (!spec) return -1;
+    if (op.type() == "conv2d" || op.type() == "depthwise_conv2d" || op.type() == "pool2d") return 4;
+    if (!IsOutOf(op, var)) return -1;
     if (op.type() == "transpose" || op.type() == "transpose2")
       return static_cast<int>(spec->AttrOf<Ints>(op, "axis").size());
     if ((op.type() == "reshape" || op.type() == "reshape2") && !HasOtherInput(op, "X"))
       return static_cast<int>(spec->AttrOf<Ints>(op, "shape").size());
-    if (op.type() == "conv2d" || op.type() == "depthwise_conv2d" || op.type() == "pool2d") return 4;
     if (spec->elementwise && op.Input("X").size() == 1 && !HasOtherInput(op, "X"))
       return CertainRank(op.Input("X")[0], depth + 1);
     return -1;
@@ -240,10 +241,16 @@ class IdentityRemover {
   // The op, if it keeps the rows, and LoD with them.
   const OpDesc* ReshapeThatWrites(const std::string& var) const {
     const OpDesc* op = flow_.WriterOf(var);
-    return op && !HasOtherInput(*op, "X") && op->Input("X").size() == 1 &&
+    return op && IsOutOf(*op, var) && !HasOtherInput(*op, "X") && op->Input("X").size() == 1 &&
                    !op->HasAttr(kRecomputedFromAttr) && KeepsRows(*op)
                ? op
                : nullptr;
+  }
+
+  // And not its XShape, which programs may read as well.
+  static bool IsOutOf(const OpDesc& op, const std::string& var) {
+    const auto& out = op.Output("Out");
+    return out.size() == 1 && out[0] == var;
   }
 
   static bool IsReshape(const OpDesc& op) {

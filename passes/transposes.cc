@@ -51,9 +51,9 @@ bool JoinTransposes(ProgramDesc& program, const PassContext& context) {
     const auto writers = std::as_const(block).Uses(between).writers;
     const OpDesc* first = writers.size() == 1 ? writers[0] : nullptr;
     if (!first || !flow.IsConstantInARun(between) || flow.IsRemoved(*first) ||
-        flow.IsReplaced(*first) || !IsTranspose(*first) || AxesOf(op).empty() ||
-        AxesOf(*first).size() != AxesOf(op).size() || !IsPermutation(AxesOf(*first)) ||
-        !IsPermutation(AxesOf(op)))
+        flow.IsReplaced(*first) || !IsTranspose(*first) || first->Output("Out")[0] != between ||
+        AxesOf(op).empty() || AxesOf(*first).size() != AxesOf(op).size() ||
+        !IsPermutation(AxesOf(*first)) || !IsPermutation(AxesOf(op)))
       return;
     const std::string source = flow.Source(first->Input("X")[0]);
     const Ints axes = Composed(AxesOf(*first), AxesOf(op));

@@ -73,6 +73,15 @@ TEST(MoveTransposes, InARowNearMisses) {
   EXPECT_EQ(After(p, {"y", "a"}), "Out=a = transpose2(X=x) axis=[0, 2, 1]\nOut=y = relu(X=x)\n");
   p.ExpectSame({"y", "a"});
 
+  OpProgram noted;  // not the result of the first one, but the shape that it notes
+  noted.Data("x", {-1, 3, 4});
+  noted.Append("transpose2", {{"X", {"x"}}}, {{"Out", {"a"}}, {"XShape", {"n"}}},
+               {{"axis", Ints{0, 2, 1}}});
+  noted.Transpose("n", "b", {0, 2, 1, 3}, false);
+  noted.Unary("relu", "b", "y");
+  EXPECT_EQ(After(noted), noted.Listing());
+  noted.ExpectSame({"y"});
+
   OpProgram twice;  // what is read later is not what was transposed
   twice.Data("x", {-1, 3, 4});
   twice.Unary("relu", "x", "h");

@@ -245,6 +245,15 @@ TEST(RemoveIdentities, ReshapesThatStay) {
     p.Unary("relu", "a", "z");
     EXPECT_EQ(After(p, {"y", "z"}), p.Listing());
   }
+  {  // what is read is not the result of the first one, but the shape that it notes
+    OpProgram p;
+    p.Data("x", {-1, 2, 3});
+    p.Append("flatten_contiguous_range", {{"X", {"x"}}}, {{"Out", {"a"}}, {"XShape", {"noted"}}},
+             {{"start_axis", int32_t{1}}, {"stop_axis", int32_t{2}}});
+    p.Unary("reshape2", "noted", "y", To({0, 4, 3}));
+    EXPECT_EQ(After(p), p.Listing());
+    p.ExpectSame({"y"});
+  }
   {  // its gradient wants the shape between
     OpProgram p;
     p.Data("x", {-1, 2, 3});
