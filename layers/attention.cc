@@ -78,15 +78,17 @@ Variable Builder::Attention(const Variable& x, const AttentionOptions& options) 
   const std::string q = heads(x, "q"), k = heads(memory, "k"), v = heads(memory, "v");
   SlotList inputs = {{"Q", {q}}, {"K", {k}}, {"V", {v}}};
   if (options.mask) inputs.push_back({"Mask", {options.mask.name()}});
-  const std::string seen = layer.Temp(), stats = layer.Temp(), seed = layer.Temp();
-  Append("scaled_dot_product_attention", std::move(inputs),
-         {{"Out", {seen}}, {"SoftmaxStats", {stats}}, {"SeedOffset", {seed}}},
-         {{"scale", 1 / std::sqrt(static_cast<float>(columns))},
-          {"is_causal", options.causal},
-          {"dropout_prob", options.dropout_prob},
-          {"is_test", options.is_test},
-          {"layout", std::string("BSHD")}});
-  for (const std::string& name : {stats, seed}) Var(name).desc().SetStopGradient(true);
+  const std::string seen = layer.Temp(), stats = layer.Temp(), weights = layer.Temp();
+  const std::string seed = layer.Temp();
+  Append(
+      "scaled_dot_product_attention", std::move(inputs),
+      {{"Out", {seen}}, {"SoftmaxStats", {stats}}, {"Weights", {weights}}, {"SeedOffset", {seed}}},
+      {{"scale", 1 / std::sqrt(static_cast<float>(columns))},
+       {"is_causal", options.causal},
+       {"dropout_prob", options.dropout_prob},
+       {"is_test", options.is_test},
+       {"layout", std::string("BSHD")}});
+  for (const std::string& name : {stats, weights, seed}) Var(name).desc().SetStopGradient(true);
   FcOptions out = project("out");
   out.act = options.act;
   out.output = options.output;

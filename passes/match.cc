@@ -14,6 +14,12 @@ const auto& At(const Map& map, std::string_view key) {
   return it->second;
 }
 
+const OpDesc* LastOf(const BlockDesc& block, const std::vector<const OpDesc*>& ops) {
+  return *std::max_element(ops.begin(), ops.end(), [&](const OpDesc* a, const OpDesc* b) {
+    return block.IndexOf(*a) < block.IndexOf(*b);
+  });
+}
+
 }  // namespace
 
 // --- Match ---
@@ -163,44 +169,9 @@ class MatchSearch {
   }
 
   bool MayRunAtLast() const {
-    size_t last = 0;
-    for (const auto& [label, op] : match_.ops_) last = std::max(last, block_.IndexOf(*op));
-    for (const auto& [label, op] : match_.ops_) {
-      const size_t at = block_.IndexOf(*op);
-      const auto between = [&](std::span<OpDesc* const> users) {
-        return std::any_of(users.begin(), users.end(), [&](const OpDesc* user) {
-          const size_t i = block_.IndexOf(*user);
-          return i > at && i < last && !IsInside(user);
-        });
-      };
-      const auto written = [&](const std::string& var) {
-        return between(block_.Uses(var).writers);
-      };
-      if (op->AnyInput(written) || op->AnyOutput(written)) return false;
-      if (BlocksUse(*op, at, last)) return false;
-      if (op->AnyOutput([&](const std::string& var) { return between(block_.Uses(var).readers); }))
-        return false;
-    }
-    return true;
-  }
-
-  // Whether sub-blocks that run between the two positions write a variable that the op reads, or
-  // use one that it writes. This block's index of uses does not contain their ops.
-  bool BlocksUse(const OpDesc& op, size_t at, size_t last) const {
-    for (const OpDesc* runner : block_.SubBlockOps()) {
-      const size_t i = block_.IndexOf(*runner);
-      if (i <= at || i >= last) continue;
-      for (const BlockDesc* inner : block_.program().BlocksRunBy(*runner)) {
-        const auto writes = [&](const std::string& var) {
-          return !inner->Uses(var).writers.empty();
-        };
-        const auto reads = [&](const std::string& var) {
-          return !inner->Uses(var).readers.empty();
-        };
-        if (op.AnyInput(writes) || op.AnyOutput(writes) || op.AnyOutput(reads)) return true;
-      }
-    }
-    return false;
+    std::vector<const OpDesc*> ops;
+    for (const auto& [label, op] : match_.ops_) ops.push_back(op);
+    return matcher_.MayRunAt(ops, *LastOf(block_, ops));
   }
 
   const Matcher& matcher_;
@@ -267,17 +238,51 @@ bool Matcher::HasOneReader(const std::string& var) const {
   return positions == 1;
 }
 
+bool Matcher::MayRunAt(const std::vector<const OpDesc*>& ops, const OpDesc& place) const {
+  const size_t there = block_.IndexOf(place);
+  for (const OpDesc* op : ops) {
+    const size_t at = block_.IndexOf(*op), begin = std::min(at, there), end = std::max(at, there);
+    const auto between = [&](std::span<OpDesc* const> users) {
+      return std::any_of(users.begin(), users.end(), [&](const OpDesc* user) {
+        const size_t i = block_.IndexOf(*user);
+        return i > begin && i < end && std::find(ops.begin(), ops.end(), user) == ops.end();
+      });
+    };
+    const auto written = [&](const std::string& var) { return between(block_.Uses(var).writers); };
+    const auto read = [&](const std::string& var) { return between(block_.Uses(var).readers); };
+    if (op->AnyInput(written) || op->AnyOutput(written) || op->AnyOutput(read)) return false;
+    if (BlocksUse(*op, begin, end)) return false;
+  }
+  return true;
+}
+
+bool Matcher::BlocksUse(const OpDesc& op, size_t begin, size_t end) const {
+  for (const OpDesc* runner : block_.SubBlockOps()) {
+    const size_t i = block_.IndexOf(*runner);
+    if (i <= begin || i >= end) continue;
+    for (const BlockDesc* inner : block_.program().BlocksRunBy(*runner)) {
+      const auto writes = [&](const std::string& var) { return !inner->Uses(var).writers.empty(); };
+      const auto reads = [&](const std::string& var) { return !inner->Uses(var).readers.empty(); };
+      if (op.AnyInput(writes) || op.AnyOutput(writes) || op.AnyOutput(reads)) return true;
+    }
+  }
+  return false;
+}
+
 // --- Rewrites ---
 
 void Rewrites::Replace(const Match& match, const std::vector<OpDesc>& with) {
-  const OpDesc* last = nullptr;
-  for (const auto& [label, op] : match.ops_) {
-    if (!last || block_.IndexOf(*op) > block_.IndexOf(*last)) last = op;
-    replaced_.try_emplace(op);
-  }
-  std::vector<OpDesc>& ops = replaced_.at(last);
-  ops.clear();
-  for (const OpDesc& op : with) ops.push_back(op);
+  std::vector<const OpDesc*> ops;
+  for (const auto& [label, op] : match.ops_) ops.push_back(op);
+  Replace(ops, *LastOf(block_, ops), with);
+}
+
+void Rewrites::Replace(const std::vector<const OpDesc*>& ops, const OpDesc& place,
+                       const std::vector<OpDesc>& with) {
+  for (const OpDesc* op : ops) replaced_.try_emplace(op);
+  std::vector<OpDesc>& made = replaced_.at(&place);
+  made.clear();
+  for (const OpDesc& op : with) made.push_back(op);
 }
 
 void Rewrites::Apply() {

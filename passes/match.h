@@ -94,10 +94,17 @@ class Matcher {
   bool IsWrittenOnce(const std::string& var) const;
   // Only one op of the whole program reads it.
   bool HasOneReader(const std::string& var) const;
+  // What a recomputed variable is a copy of; any other variable itself.
+  const std::string& Original(const std::string& var) const;
+  // Whether all these ops may run where one of them, `place`, stands: nobody writes in between what
+  // they read, nor reads or writes what they write.
+  bool MayRunAt(const std::vector<const OpDesc*>& ops, const OpDesc& place) const;
 
  private:
   friend class MatchSearch;
-  const std::string& Original(const std::string& var) const;
+  // Whether sub-blocks that run between the two positions write a variable that the op reads, or
+  // use one that it writes. This block's index of uses does not contain their ops.
+  bool BlocksUse(const OpDesc& op, size_t begin, size_t end) const;
   // The variable and its copies, or its original and that one's copies.
   std::vector<std::string> SameAs(const std::string& var) const;
 
@@ -114,6 +121,9 @@ class Rewrites {
 
   // The ops of the match go, and these stand where the last of them stood.
   void Replace(const Match& match, const std::vector<OpDesc>& with);
+  // The ops go, and these stand where `place`, one of them, stood.
+  void Replace(const std::vector<const OpDesc*>& ops, const OpDesc& place,
+               const std::vector<OpDesc>& with);
   void Apply();
 
  private:

@@ -118,6 +118,11 @@ void FuseFc(ProgramDesc& program, const PassContext& context);
 // computes loss and gradient together. Elsewhere a Softmax that nobody reads is not stored.
 void FuseSoftmaxCrossEntropy(ProgramDesc& program, const PassContext& context);
 
+// softmax(Q K^T scale + mask) V becomes one scaled_dot_product_attention, with dropout of the
+// weights and with the gradients of all of it: the matrix of scores never exists as a whole. So do
+// transpositions and slices that make Q, K and V of [B, S, H, D] or [B, S, 3, H, D].
+void FuseAttention(ProgramDesc& program, const PassContext& context);
+
 // Runs ops on images and volumes with channels last: they and the elementwise ops between them get
 // data_format NHWC, and transpose2 ops convert at the borders (for one channel squeeze2 and
 // unsqueeze2, which copy nothing). The layout of visible variables does not change.

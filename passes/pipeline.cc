@@ -124,6 +124,11 @@ const std::vector<Pass>& Pipeline() {
        "the softmax of many classes is larger than a cache: one sweep reads the logits and writes "
        "their gradient",
        FuseSoftmaxCrossEntropy},
+      {"fuse_attention",
+       "scores and weights of an attention stay in the cache; its backward keeps the weights of "
+       "short sequences, and computes those of long ones again; heads are read where a projection "
+       "wrote them",
+       FuseAttention},
       {"nhwc",
        "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
        "fusions, which "

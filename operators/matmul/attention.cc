@@ -21,16 +21,32 @@ constexpr const char* kType = "scaled_dot_product_attention";
 
 template <class Context>
 bool HeadsInside(const Context& ctx) {
-  return ctx.template Attr<std::string>("layout") == "BSHD";
+  return ctx.template Attr<std::string>("layout") != "BHSD";
 }
+// Q, K and V stand in one tensor.
+template <class Context>
+bool AreJoint(const Context& ctx) {
+  return ctx.template Attr<std::string>("layout") == "BS3HD";
+}
+// One of the three, of [B, S, 3, H, D].
+Shape PartOf(const Shape& joint) { return {joint[0], joint[1], joint[3], joint[4]}; }
 
 // --- shapes ---
 
-void RequireRanks(const InferContext& ctx, bool heads_inside) {
+void RequireRanks(const InferContext& ctx) {
+  const bool joint = AreJoint(ctx);
+  const int least = joint ? 5 : HeadsInside(ctx) ? 4 : 2, most = joint ? 5 : 4;
   for (const char* slot : {"Q", "K", "V"}) {
+    if (slot[0] != 'Q') {
+      ctx.Require("C1", ctx.HasInput(slot) != joint, "layout", ctx.Attr<std::string>("layout"),
+                  slot, ctx.HasInput(slot));
+      if (joint) continue;
+    }
     const int rank = ctx.InputShape(slot).rank();
-    ctx.Require("C1", rank <= 4 && rank >= (heads_inside ? 4 : 2), slot, ctx.InputShape(slot));
+    ctx.Require("C1", rank <= most && rank >= least, slot, ctx.InputShape(slot));
   }
+  if (joint)
+    ctx.Require("C1", InferContext::Matches(ctx.InputShape("Q")[2], 3), "Q", ctx.InputShape("Q"));
   if (!ctx.HasInput("Mask")) return;
   ctx.Require("C1", ctx.InputShape("Mask").rank() <= 4, "Mask", ctx.InputShape("Mask"));
 }
@@ -51,15 +67,18 @@ void RequireStretch(const InferContext& ctx, std::string_view id, const char* a_
   ctx.Require(id, a == 1 || b == 1 || InferContext::Matches(a, b), a_slot, a, b_slot, b);
 }
 
+AttentionShapes ShapesOf(const InferContext& ctx) {
+  const Shape* mask = ctx.HasInput("Mask") ? &ctx.InputShape("Mask") : nullptr;
+  const Shape& q = ctx.InputShape("Q");
+  if (AreJoint(ctx)) return AlignAttention(PartOf(q), PartOf(q), PartOf(q), mask, true);
+  return AlignAttention(q, ctx.InputShape("K"), ctx.InputShape("V"), mask, HeadsInside(ctx));
+}
+
 // Checks the inputs, and returns the sizes as far as they are known.
 AttentionDims RequireDims(const InferContext& ctx) {
-  const bool heads_inside = HeadsInside(ctx);
-  RequireRanks(ctx, heads_inside);
+  RequireRanks(ctx);
   RequireDTypes(ctx);
-  const bool has_mask = ctx.HasInput("Mask");
-  const AttentionShapes s =
-      AlignAttention(ctx.InputShape("Q"), ctx.InputShape("K"), ctx.InputShape("V"),
-                     has_mask ? &ctx.InputShape("Mask") : nullptr, heads_inside);
+  const AttentionShapes s = ShapesOf(ctx);
   const std::pair<const char*, const Shape*> all[] = {
       {"Q", &s.q}, {"K", &s.k}, {"V", &s.v}, {"Mask", &s.mask}};
   for (int dim = 0; dim < 2; ++dim) {
@@ -82,6 +101,7 @@ AttentionDims RequireDims(const InferContext& ctx) {
 }
 
 int OutRank(const InferContext& ctx) {
+  if (HeadsInside(ctx)) return 4;
   int rank = ctx.HasInput("Mask") ? ctx.InputShape("Mask").rank() : 0;
   for (const char* slot : {"Q", "K", "V"}) rank = std::max(rank, ctx.InputShape(slot).rank());
   return rank;
@@ -97,6 +117,14 @@ Shape OutShape(const InferContext& ctx, const AttentionDims& d) {
   if (HeadsInside(ctx)) return {d.batch, d.rows, d.heads, d.width};
   return LastDims({d.batch, d.heads, d.rows, d.width}, OutRank(ctx));
 }
+// The weights, if they are kept.
+VarMeta KeptOf(const InferContext& ctx, const AttentionDims& d) {
+  VarMeta meta = ctx.Input("Q");
+  meta.dtype = meta.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const int64_t kept = d.keys <= kMostKeptKeys ? d.keys : 0;
+  meta.shape = LastDims({d.batch, d.heads, d.rows, kept}, OutRank(ctx));
+  return meta;
+}
 VarMeta StatsOf(const InferContext& ctx, const AttentionDims& d) {
   VarMeta meta = ctx.Input("Q");
   meta.dtype = meta.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
@@ -110,6 +138,7 @@ void InferForward(InferContext& ctx) {
   out.shape = OutShape(ctx, dims);
   ctx.SetOutput("Out", out);
   ctx.SetOutput("SoftmaxStats", StatsOf(ctx, dims));
+  ctx.SetOutput("Weights", KeptOf(ctx, dims));
   ctx.SetOutput("SeedOffset", DType::kInt64, Shape{3});
 }
 
@@ -130,16 +159,24 @@ AttentionSteps StepsOf(const Shape& aligned, bool heads_inside) {
 }
 
 AttentionPlan PlanOf(const PrepareContext& ctx) {
-  const bool heads_inside = HeadsInside(ctx);
-  const TensorArg mask = ctx.Input("Mask");
+  const bool heads_inside = HeadsInside(ctx), joint = AreJoint(ctx);
+  const TensorArg mask = ctx.Input("Mask"), q = ctx.Input("Q");
+  const Shape one = joint ? PartOf(q.shape) : q.shape;
   const AttentionShapes s =
-      AlignAttention(ctx.Input("Q").shape, ctx.Input("K").shape, ctx.Input("V").shape,
+      AlignAttention(one, joint ? one : ctx.Input("K").shape, joint ? one : ctx.Input("V").shape,
                      mask ? &mask.shape : nullptr, heads_inside);
   AttentionPlan p;
   static_cast<AttentionDims&>(p) = DimsOf(s);
   p.q = StepsOf(s.q, heads_inside);
   p.k = StepsOf(s.k, heads_inside);
   p.v = StepsOf(s.v, heads_inside);
+  if (joint) {
+    p.part = MulDims(p.heads, p.depth);
+    for (AttentionSteps* steps : {&p.q, &p.k, &p.v}) {
+      steps->batch *= 3;
+      steps->row *= 3;
+    }
+  }
   p.out = StepsOf({p.batch, p.heads, p.rows, p.width}, heads_inside);
   p.mask = StepsOf(s.mask, false);
   p.causal = ctx.Attr<bool>("is_causal");
@@ -181,18 +218,22 @@ struct DrawSource {
 };
 
 template <class T>
-AttentionInput<T> InputOf(Workspace& ws, const std::array<TensorArg, 4>& args) {
-  return {ws.Data<const T>(args[0]), ws.Data<const T>(args[1]), ws.Data<const T>(args[2]),
+AttentionInput<T> InputOf(Workspace& ws, const AttentionPlan& plan,
+                          const std::array<TensorArg, 4>& args) {
+  const T* q = ws.Data<const T>(args[0]);
+  return {q, args[1] ? ws.Data<const T>(args[1]) : q + plan.part,
+          args[2] ? ws.Data<const T>(args[2]) : q + 2 * plan.part,
           args[3] ? ws.Data<const T>(args[3]) : nullptr};
 }
 std::array<TensorArg, 4> InputArgs(const PrepareContext& ctx) {
   return {ctx.Input("Q"), ctx.Input("K"), ctx.Input("V"), ctx.Input("Mask")};
 }
 
-bool IsFast(const AttentionPlan& p, KernelMode mode) {
+bool IsFast(const AttentionPlan& p, KernelMode mode, bool backward) {
   const bool empty =
       p.batch == 0 || p.heads == 0 || p.rows == 0 || p.keys == 0 || p.depth == 0 || p.width == 0;
-  return mode == KernelMode::kAuto && !p.repeats && !empty;
+  // Gradients of what was repeated are sums over matrices.
+  return mode == KernelMode::kAuto && !(backward && p.repeats) && !empty;
 }
 
 // Memory for the parts that the work is cut into.
@@ -213,9 +254,9 @@ Kernel Forward(const PrepareContext& ctx, KernelMode mode) {
   const DrawSource source(ctx);
   const auto in = InputArgs(ctx);
   const TensorArg out = ctx.Output("Out"), stats = ctx.Output("SoftmaxStats");
-  const TensorArg drawn = ctx.Output("SeedOffset");
+  const TensorArg drawn = ctx.Output("SeedOffset"), kept = ctx.Output("Weights");
   const int64_t rows = plan.batch * plan.heads * plan.rows;
-  const bool fast = std::is_same_v<T, float> && IsFast(plan, mode);
+  const bool fast = std::is_same_v<T, float> && IsFast(plan, mode, false);
   if (mode == KernelMode::kAuto && !fast) return {};
   const Parts parts(ctx, fast ? (rows + 15) / 16 : rows, fast ? DType::kFloat32 : DType::kFloat64,
                     fast ? AttentionFastScratch(plan, false) : AttentionScratch(plan));
@@ -225,14 +266,15 @@ Kernel Forward(const PrepareContext& ctx, KernelMode mode) {
     for (size_t i = 0; drawn && i < 3; ++i)
       ws.Data<int64_t>(drawn)[i] = std::bit_cast<int64_t>(seed[i]);
     if (rows == 0) return;
-    const AttentionInput<T> input = InputOf<T>(ws, in);
-    T *o = ws.Data<T>(out), *s = stats ? ws.Data<T>(stats) : nullptr;
+    const AttentionInput<T> input = InputOf<T>(ws, plan, in);
+    const AttentionOutput<T> output = {ws.Data<T>(out), stats ? ws.Data<T>(stats) : nullptr,
+                                       kept && kept.numel > 0 ? ws.Data<T>(kept) : nullptr};
     if constexpr (std::is_same_v<T, float>) {
       if (fast)
-        return AttentionFast(plan, drop, random, input, o, s, ws.Data<float>(parts.scratch),
+        return AttentionFast(plan, drop, random, input, output, ws.Data<float>(parts.scratch),
                              parts.count);
     }
-    AttentionReference(plan, drop, random, input, o, s, ws.Data<double>(parts.scratch),
+    AttentionReference(plan, drop, random, input, output, ws.Data<double>(parts.scratch),
                        parts.count);
   };
 }
@@ -246,16 +288,23 @@ Kernel Backward(const PrepareContext& ctx, KernelMode mode) {
                                        ctx.Output("V@GRAD"), ctx.Output("Mask@GRAD")};
   const TensorArg out = ctx.Input("Out"), stats = ctx.Input("SoftmaxStats");
   const TensorArg dout = ctx.Input("Out@GRAD"), drawn = ctx.Input("SeedOffset");
-  const bool fast = std::is_same_v<T, float> && IsFast(plan, mode);
+  const TensorArg kept = ctx.Input("Weights");
+  const bool joint = AreJoint(ctx);
+  const bool fast = std::is_same_v<T, float> && IsFast(plan, mode, true);
   if (mode == KernelMode::kAuto && !fast) return {};
   const int64_t matrices =
       MatricesAreApart(plan, static_cast<bool>(to[3])) ? plan.batch * plan.heads : 1;
   const Parts parts(ctx, matrices, fast ? DType::kFloat32 : DType::kFloat64,
                     fast ? AttentionFastScratch(plan, true) : AttentionScratch(plan));
   return [=](Workspace& ws) {
-    const auto pointer = [&](size_t i) { return to[i] ? ws.Data<T>(to[i]) : nullptr; };
+    const auto pointer = [&](size_t i) -> T* {
+      if (joint && i < 3 && to[0] && to[0].numel > 0)
+        return ws.Data<T>(to[0]) + static_cast<int64_t>(i) * plan.part;
+      return to[i] ? ws.Data<T>(to[i]) : nullptr;
+    };
     const AttentionGrads<T> grads = {ws.Data<const T>(out),
                                      ws.Data<const T>(stats),
+                                     kept && kept.numel > 0 ? ws.Data<const T>(kept) : nullptr,
                                      ws.Data<const T>(dout),
                                      pointer(0),
                                      pointer(1),
@@ -269,7 +318,7 @@ Kernel Backward(const PrepareContext& ctx, KernelMode mode) {
     for (size_t i = 0; drawn && i < 3; ++i)
       seed[i] = std::bit_cast<uint64_t>(ws.Data<const int64_t>(drawn)[i]);
     const Philox random(seed[0], seed[1], seed[2]);
-    const AttentionInput<T> input = InputOf<T>(ws, in);
+    const AttentionInput<T> input = InputOf<T>(ws, plan, in);
     if constexpr (std::is_same_v<T, float>) {
       if (fast)
         return AttentionGradFast(plan, drop, random, input, grads, ws.Data<float>(parts.scratch),
@@ -296,6 +345,7 @@ void AttentionGradient(GradientContext& g) {
   SlotList inputs = g.ForwardInputs({"Q", "K", "V", "Mask"});
   inputs.push_back({"Out", {g.Output("Out")}});
   inputs.push_back({"SoftmaxStats", {g.Output("SoftmaxStats")}});
+  if (g.HasOutput("Weights")) inputs.push_back({"Weights", {g.Output("Weights")}});
   if (Draws(g)) inputs.push_back({"SeedOffset", {g.Output("SeedOffset")}});
   inputs.push_back({"Out@GRAD", {g.OutputGrad("Out")}});
   SlotList outputs;
@@ -311,9 +361,13 @@ void InferGrad(InferContext& ctx) {
   const Shape out = OutShape(ctx, dims);
   for (const char* slot : {"Out", "Out@GRAD"})
     ctx.Require("C8", out.CompatibleWith(ctx.InputShape(slot)), slot, ctx.Input(slot), "Out", out);
-  const VarMeta stats = StatsOf(ctx, dims), &given = ctx.Input("SoftmaxStats");
-  ctx.Require("C8", stats.dtype == given.dtype && stats.shape.CompatibleWith(given.shape),
-              "SoftmaxStats", given, "not", stats);
+  const auto require = [&](const char* slot, const VarMeta& meta) {
+    const VarMeta& given = ctx.Input(slot);
+    ctx.Require("C8", meta.dtype == given.dtype && meta.shape.CompatibleWith(given.shape), slot,
+                given, "not", meta);
+  };
+  require("SoftmaxStats", StatsOf(ctx, dims));
+  if (ctx.HasInput("Weights")) require("Weights", KeptOf(ctx, dims));
   const bool draws = !ctx.Attr<bool>("is_test") && ctx.Attr<float>("dropout_prob") > 0;
   const VarMeta* seed = ctx.HasInput("SeedOffset") ? &ctx.Input("SeedOffset") : nullptr;
   ctx.Require("C9", seed || !draws, "dropout_prob", ctx.Attr<float>("dropout_prob"));
@@ -329,9 +383,11 @@ void InferGrad(InferContext& ctx) {
 // --- declarations ---
 
 void DeclareInputs(OpDef& def) {
-  def.Input("Q", "floating-point tensor [B, H, rows, D], or [B, rows, H, D] with layout BSHD")
-      .Input("K", "tensor [B, H, keys, D], or [B, keys, H, D]")
-      .Input("V", "tensor [B, H, keys, E], or [B, keys, H, E]")
+  def.Input("Q",
+            "floating-point tensor [B, H, rows, D]; [B, rows, H, D] with layout BSHD; Q, K and V "
+            "together, [B, rows, 3, H, D], with layout BS3HD")
+      .OptionalInput("K", "tensor [B, H, keys, D], or [B, keys, H, D]; absent with layout BS3HD")
+      .OptionalInput("V", "tensor [B, H, keys, E], or [B, keys, H, E]; absent with layout BS3HD")
       .OptionalInput("Mask",
                      "tensor that fits [B, H, rows, keys], added to the scores; float32 beside "
                      "16-bit inputs");
@@ -349,9 +405,9 @@ void DeclareAttrs(OpDef& def) {
                          "training; downgrade_in_infer: all are multiplied by it in a test")
       .OneOf({"downgrade_in_infer", "upscale_in_train"})
       .Attr<std::string>("layout", "BHSD",
-                         "order of the dims of Q, K, V and Out: batch, heads, "
-                         "sequence, columns")
-      .OneOf({"BHSD", "BSHD"})
+                         "order of the dims of Q, K, V and Out: batch, heads, sequence, columns; "
+                         "BS3HD: that of Q, which holds all three, and Out is BSHD")
+      .OneOf({"BHSD", "BSHD", "BS3HD"})
       .Attr<bool>("keeps_lod", false,
                   "whether Out has Q's LoD: where the op stands for products, which pass it");
 }
@@ -369,7 +425,8 @@ void RegisterAttention(OpRegistry& ops) {
                "The scores are computed tile by tile and never exist as a whole. A row whose "
                "scores are all -inf becomes nan, as by the op softmax; without keys Out is 0.")
           .Constraint("C1",
-                      "Q, K and V must have rank 2 to 4, with layout BSHD 4, and Mask at most 4")
+                      "Q, K and V must have rank 2 to 4, with layout BSHD 4, and Mask at most 4; "
+                      "with layout BS3HD Q must be [B, rows, 3, H, D], and K and V absent")
           .Constraint("C2", "all must have one dtype; Mask may be float32 beside 16-bit inputs")
           .Constraint("C3", "batches and heads must be equal or 1")
           .Constraint("C4", "the last dims of Mask must be the rows and keys, or 1")
@@ -381,6 +438,10 @@ void RegisterAttention(OpRegistry& ops) {
           .IntermediateOutput("SoftmaxStats",
                               "float32 (float64 beside float64) tensor [B, H, rows, 2]: the "
                               "maximum of a row's scores, and the sum of exp(score - maximum)")
+          .IntermediateOutput("Weights",
+                              "of the same dtype, [B, H, rows, keys]: the weights before dropout, "
+                              "kept for the gradient; without them it computes them again. With "
+                              "more than 256 keys they are not kept, and the last dim is 0")
           .IntermediateOutput("SeedOffset",
                               "int64 [3]: seed, stream and step of the draws, for the gradient")
           .Attr<bool>("fix_seed", false, "the attr seed alone decides what is dropped")
@@ -390,7 +451,7 @@ void RegisterAttention(OpRegistry& ops) {
           .NoLod()
           .Random()
           .ComputesIn(OpPrecision::kLow)
-          .Float32Slots({"SoftmaxStats"})
+          .Float32Slots({"SoftmaxStats", "Weights"})
           .Infer(InferForward)
           .Gradient(AttentionGradient)
           .Reference<float, double>([]<class T>(const PrepareContext& c) {
@@ -409,11 +470,13 @@ void RegisterAttention(OpRegistry& ops) {
                "scale S K, K@GRAD = scale S^T Q, Mask@GRAD = S, summed where an input was "
                "repeated.")
           .ConstraintsOf(kType, {"C1", "C2", "C3", "C4", "C5", "C6", "C7"})
-          .Constraint("C8", "Out, SoftmaxStats and Out@GRAD must be of the forward op's types")
+          .Constraint("C8",
+                      "Out, SoftmaxStats, Weights and Out@GRAD must be of the forward op's types")
           .Constraint("C9", "SeedOffset must be int64 [3], and be there where weights are dropped")
           .Apply(DeclareInputs)
           .Input("Out", "the forward op's")
           .Input("SoftmaxStats", "the forward op's")
+          .OptionalInput("Weights", "the forward op's, where they were kept")
           .OptionalInput("SeedOffset", "the forward op's; read where weights are dropped")
           .Input("Out@GRAD", "gradient of Out")
           .OptionalOutput("Q@GRAD", "gradient of Q")
@@ -421,7 +484,7 @@ void RegisterAttention(OpRegistry& ops) {
           .OptionalOutput("V@GRAD", "gradient of V")
           .OptionalOutput("Mask@GRAD", "gradient of Mask")
           .NoLod()
-          .Float32Slots({"SoftmaxStats"})
+          .Float32Slots({"SoftmaxStats", "Weights"})
           .Infer(InferGrad)
           .NoGradient("second derivatives of attention are not provided; matmul and softmax have "
                       "them")

@@ -8,7 +8,9 @@
 
 namespace coracle {
 
-class PrepareContext;
+// With at most so many keys the weights are kept for the gradient: writing and reading them takes
+// less time than computing them again, and they are few.
+constexpr int64_t kMostKeptKeys = 256;
 
 // The operands as [batch, heads, rows or keys, columns].
 struct AttentionShapes {
@@ -37,6 +39,7 @@ struct AttentionPlan : AttentionDims {
   bool has_mask = false, causal = false;
   double scale = 1;
   bool repeats = false;  // along some dim Q, K or V is repeated
+  int64_t part = 0;      // elements from Q on to K, and to V, if they stand in one tensor
   // Of the weights' draws: where V alone has several batches or heads, they share them.
   int64_t drawn_batch = 0, drawn_head = 0;
 
@@ -66,10 +69,15 @@ template <class T>
 struct AttentionInput {
   const T *q, *k, *v, *mask;  // mask: null if there is none
 };
-// Of each row the maximum of its scores, and the sum of exp(score - maximum).
+// stats: of each row the maximum of its scores, and the sum of exp(score - maximum). weights:
+// [batch, heads, rows, keys], before dropout; null: not kept.
+template <class T>
+struct AttentionOutput {
+  T *out, *stats, *weights;  // stats may be null too
+};
 template <class T>
 struct AttentionGrads {
-  const T *out, *stats, *dout;
+  const T *out, *stats, *weights, *dout;
   T *dq, *dk, *dv, *dmask;  // null: not wanted
 };
 
@@ -82,18 +90,18 @@ bool MatricesAreApart(const AttentionPlan& plan, bool dmask);
 inline int64_t AttentionScratch(const AttentionPlan& plan) { return 2 * plan.keys + plan.width; }
 template <class T>
 void AttentionReference(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
-                        const AttentionInput<T>& in, T* out, T* stats, double* scratch,
+                        const AttentionInput<T>& in, const AttentionOutput<T>& out, double* scratch,
                         int64_t parts);
 template <class T>
 void AttentionGradReference(const AttentionPlan& plan, const AttentionDrop& drop,
                             const Philox& random, const AttentionInput<T>& in,
                             const AttentionGrads<T>& grads, double* scratch, int64_t parts);
 
-// Fast kernels: tiles of some rows and some keys. REQUIRES: !plan.repeats, and no dim is 0.
+// Fast kernels: tiles of some rows and some keys. REQUIRES: no dim is 0; backward: !plan.repeats.
 int64_t AttentionFastScratch(const AttentionPlan& plan, bool backward);
 void AttentionFast(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
-                   const AttentionInput<float>& in, float* out, float* stats, float* scratch,
-                   int64_t parts);
+                   const AttentionInput<float>& in, const AttentionOutput<float>& out,
+                   float* scratch, int64_t parts);
 void AttentionGradFast(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
                        const AttentionInput<float>& in, const AttentionGrads<float>& grads,
                        float* scratch, int64_t parts);
@@ -113,13 +121,14 @@ struct ScoreMask {
 // s = s * scale + mask, then s = exp(s - max) with the larger of `max` and the largest score.
 // Returns that, and in *sum the sum of the new s.
 float ExpScores(float* s, int64_t n, float scale, const ScoreMask& mask, float max, float* sum);
-// weight = exp(s * scale + mask - max) / sum, then
-//   dp = weight * (dp * factor - delta),  s = weight * factor,
+// With weight = weights[j], or (weights null) exp(s * scale + mask - max) / sum:
+//   dp = weight * (dp * factor - delta),  s = weight * factor (unless s is null),
 // and `dp` is added to dmask[j * mask.step] (unless null), then multiplied by `scale`. `factors`
 // null: ones.
 struct WeightRow {
   float scale = 1, max = 0, sum = 1, delta = 0;
   ScoreMask mask;
+  const float* weights = nullptr;
   const float* factors = nullptr;
   float* dmask = nullptr;
 };

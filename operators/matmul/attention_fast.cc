@@ -15,7 +15,7 @@
 namespace coracle {
 namespace {
 
-constexpr int64_t kRows = 64, kKeys = 256, kBackwardKeys = 128;
+constexpr int64_t kRows = 64, kKeys = kMostKeptKeys, kBackwardKeys = 128;
 // The most rows for which keys are packed once.
 constexpr int64_t kBlock = 512;
 
@@ -72,13 +72,12 @@ int64_t Seen(const AttentionPlan& p, int64_t i, int64_t first, int64_t count) {
 class Forward {
  public:
   Forward(const AttentionPlan& plan, const AttentionDrop& drop, const Philox& random,
-          const AttentionInput<float>& in, float* out, float* stats, float* scratch)
+          const AttentionInput<float>& in, const AttentionOutput<float>& out, float* scratch)
       : p_(plan),
         drop_(drop),
         random_(random),
         in_(in),
         out_(out),
-        stats_(stats),
         packed_(scratch),
         scores_(scratch + PackedSize(std::min(p_.keys, kKeys), p_.depth)) {}
 
@@ -107,50 +106,63 @@ class Forward {
   void Tile(int64_t begin, int64_t first, int64_t rows, int64_t j, int64_t keys) {
     const int64_t top = begin + first;
     if (Seen(p_, top + rows - 1, j, keys) == 0) return;
+    // Weights that are kept: there is one tile of keys, and its rows have place for all.
+    const int64_t step = out_.weights ? p_.keys : keys;
+    float* weights = out_.weights ? out_.weights + RowOf(top) * p_.keys : scores_;
     Multiply({in_.q + p_.q.At(b_, h_, top), p_.q.row, 1, packed_, 0, true, rows, p_.depth, keys},
-             scores_, keys, false);
-    for (int64_t r = 0; r < rows; ++r)
-      Row(top + r, j, keys, scores_ + r * keys, &max_[first + r], &sum_[first + r]);
-    Multiply({scores_, keys, 1, in_.v + p_.v.At(b_, h_, j), p_.v.row, false, rows, keys, p_.width},
-             out_ + p_.out.At(b_, h_, top), p_.out.row, j > 0);
+             weights, step, false);
+    const bool drops = !drop_.IsIdentity();
+    for (int64_t r = 0; r < rows; ++r) {
+      float *row = weights + r * step, *dropped = scores_ + r * step;
+      Row(top + r, j, step, keys, row, &max_[first + r], &sum_[first + r]);
+      if (!drops) continue;
+      if (dropped != row) std::copy_n(row, step, dropped);
+      DropWeights(drop_, random_,
+                  AttentionDrop::Word(p_, b_, h_, top + r) + static_cast<uint64_t>(j), keys,
+                  dropped);
+    }
+    Multiply({drops ? scores_ : weights, step, 1, in_.v + p_.v.At(b_, h_, j), p_.v.row, false, rows,
+              keys, p_.width},
+             out_.out + p_.out.At(b_, h_, top), p_.out.row, j > 0);
   }
 
-  // Scores become weights that are not divided by their sum yet.
-  void Row(int64_t i, int64_t j, int64_t keys, float* s, float* max, float* sum) {
+  // Scores become weights, which are divided by their sum only where they are kept.
+  void Row(int64_t i, int64_t j, int64_t step, int64_t keys, float* s, float* max, float* sum) {
     const int64_t seen = Seen(p_, i, j, keys);
     float more = 0;
     const float most = ExpScores(s, seen, static_cast<float>(p_.scale),
                                  MaskOf(p_, in_.mask, b_, h_, i, j), *max, &more);
-    std::fill(s + seen, s + keys, 0.0f);
-    if (!drop_.IsIdentity()) {
-      const uint64_t word = AttentionDrop::Word(p_, b_, h_, i);
-      DropWeights(drop_, random_, word + static_cast<uint64_t>(j), seen, s);
-    }
+    std::fill(s + seen, s + step, 0.0f);
     if (j > 0 && most != *max) {
       const float shrink =
           *max == -std::numeric_limits<float>::infinity() ? 0.0f : std::exp(*max - most);
       *sum *= shrink;
-      ScaleRow(out_ + p_.out.At(b_, h_, i), p_.width, shrink);
+      ScaleRow(out_.out + p_.out.At(b_, h_, i), p_.width, shrink);
     }
     *max = most;
     *sum += more;
+    // A row that sees nothing (all scores are -inf) gets nans, as a softmax gives.
+    if (out_.weights) {
+      if (*sum == 0) *sum = std::numeric_limits<float>::quiet_NaN();
+      ScaleRow(s, seen, 1 / *sum);
+    }
   }
 
-  // A row that sees nothing (all scores are -inf) gets nans, as a softmax gives.
   void Finish(int64_t i, float max, float sum) {
     if (sum == 0) sum = std::numeric_limits<float>::quiet_NaN();
-    ScaleRow(out_ + p_.out.At(b_, h_, i), p_.width, 1 / sum);
-    if (!stats_) return;
-    float* stats = stats_ + 2 * ((b_ * p_.heads + h_) * p_.rows + i);
-    stats[0] = max;
-    stats[1] = sum;
+    if (!out_.weights) ScaleRow(out_.out + p_.out.At(b_, h_, i), p_.width, 1 / sum);
+    if (!out_.stats) return;
+    out_.stats[2 * RowOf(i)] = max;
+    out_.stats[2 * RowOf(i) + 1] = sum;
   }
+
+  int64_t RowOf(int64_t i) const { return (b_ * p_.heads + h_) * p_.rows + i; }
 
   const AttentionPlan& p_;
   const AttentionDrop& drop_;
   const Philox& random_;
   const AttentionInput<float>& in_;
-  float *out_, *stats_;
+  const AttentionOutput<float>& out_;
   float *packed_, *scores_;
   float max_[kBlock], sum_[kBlock];
   int64_t b_ = 0, h_ = 0;
@@ -190,7 +202,8 @@ class Backward {
     for (int64_t j = 0; j < p_.keys; j += kBackwardKeys) {
       CheckTimeLimit("differentiating attention");
       const int64_t keys = std::min(kBackwardKeys, p_.keys - j);
-      PackColumns(in_.k + p_.k.At(b, h, j), p_.k.row, keys, p_.depth, PanelWidth(), packed_k_);
+      if (!grads_.weights)
+        PackColumns(in_.k + p_.k.At(b, h, j), p_.k.row, keys, p_.depth, PanelWidth(), packed_k_);
       PackColumns(in_.v + p_.v.At(b, h, j), p_.v.row, keys, p_.width, PanelWidth(), packed_v_);
       bool add = false;
       for (int64_t i = 0; i < p_.rows; i += kRows) {
@@ -206,13 +219,22 @@ class Backward {
   void Tile(int64_t i, int64_t rows, int64_t j, int64_t keys, bool add) {
     const float* q = in_.q + p_.q.At(b_, h_, i);
     const float* dout = grads_.dout + p_.out.At(b_, h_, i);
-    Multiply({q, p_.q.row, 1, packed_k_, 0, true, rows, p_.depth, keys}, scores_, keys, false);
+    const int64_t first = (b_ * p_.heads + h_) * p_.rows + i;
+    const float* kept = grads_.weights ? grads_.weights + first * p_.keys + j : nullptr;
+    // The weights after dropout: as they are kept, or made in a tile.
+    const bool as_kept = kept && drop_.IsIdentity();
+    if (!kept) {
+      Multiply({q, p_.q.row, 1, packed_k_, 0, true, rows, p_.depth, keys}, scores_, keys, false);
+    }
     Multiply({dout, p_.out.row, 1, packed_v_, 0, true, rows, p_.width, keys}, products_, keys,
              false);
-    for (int64_t r = 0; r < rows; ++r)
-      Row(i + r, j, keys, scores_ + r * keys, products_ + r * keys);
+    for (int64_t r = 0; r < rows; ++r) {
+      Row(i + r, j, keys, kept ? kept + r * p_.keys : nullptr,
+          as_kept ? nullptr : scores_ + r * keys, products_ + r * keys);
+    }
     if (grads_.dv) {
-      Multiply({scores_, 1, keys, dout, p_.out.row, false, keys, rows, p_.width},
+      Multiply({as_kept ? kept : scores_, 1, as_kept ? p_.keys : keys, dout, p_.out.row, false,
+                keys, rows, p_.width},
                grads_.dv + p_.v.At(b_, h_, j), p_.v.row, add);
     }
     if (grads_.dk) {
@@ -226,7 +248,7 @@ class Backward {
     }
   }
 
-  void Row(int64_t i, int64_t j, int64_t keys, float* s, float* dp) {
+  void Row(int64_t i, int64_t j, int64_t keys, const float* weights, float* s, float* dp) {
     const int64_t matrix = b_ * p_.heads + h_, seen = Seen(p_, i, j, keys);
     const float* stats = grads_.stats + 2 * (matrix * p_.rows + i);
     WeightRow row;
@@ -235,6 +257,7 @@ class Backward {
     row.sum = stats[1];
     row.delta = delta_[i];
     row.mask = MaskOf(p_, in_.mask, b_, h_, i, j);
+    row.weights = weights;
     if (grads_.dmask) row.dmask = grads_.dmask + p_.mask.At(b_, h_, i) + j * p_.mask.column;
     if (!drop_.IsIdentity()) {
       std::fill_n(factors_, seen, 1.0f);
@@ -243,7 +266,7 @@ class Backward {
       row.factors = factors_;
     }
     WeightGradients(row, seen, s, dp);
-    std::fill(s + seen, s + keys, 0.0f);
+    if (s) std::fill(s + seen, s + keys, 0.0f);
     std::fill(dp + seen, dp + keys, 0.0f);
   }
 
@@ -263,8 +286,8 @@ int64_t AttentionFastScratch(const AttentionPlan& plan, bool backward) {
 }
 
 void AttentionFast(const AttentionPlan& p, const AttentionDrop& drop, const Philox& random,
-                   const AttentionInput<float>& in, float* out, float* stats, float* scratch,
-                   int64_t parts) {
+                   const AttentionInput<float>& in, const AttentionOutput<float>& out,
+                   float* scratch, int64_t parts) {
   // A few blocks for each part, so that all have as much to do; a row's result does not depend on
   // the block that it is in.
   const int64_t matrices = p.batch * p.heads;
@@ -272,7 +295,7 @@ void AttentionFast(const AttentionPlan& p, const AttentionDrop& drop, const Phil
   const int64_t block = std::clamp(share, kRows, kBlock);
   const int64_t blocks = (p.rows + block - 1) / block, tasks = matrices * blocks;
   ParallelFor(parts, 1, [&](int64_t first, int64_t last) {
-    Forward forward(p, drop, random, in, out, stats, scratch + first * Forward::Scratch(p));
+    Forward forward(p, drop, random, in, out, scratch + first * Forward::Scratch(p));
     for (int64_t t = tasks * first / parts; t < tasks * last / parts; ++t) {
       const int64_t m = t / blocks, begin = t % blocks * block;
       forward.Run(m / p.heads, m % p.heads, begin, std::min(block, p.rows - begin));

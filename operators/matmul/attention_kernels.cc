@@ -62,6 +62,9 @@ class AttentionRow {
     stats[0] = static_cast<T>(max);
     stats[1] = static_cast<T>(sum);
   }
+  void Keep(T* weights) const {
+    for (int64_t j = 0; j < plan_.keys; ++j) weights[j] = j < seen_ ? static_cast<T>(w_[j]) : T(0);
+  }
   void Drop(double* x) const {
     if (!drop_.IsIdentity())
       DropWeights(drop_, random_, AttentionDrop::Word(plan_, b_, h_, i_), seen_, x);
@@ -167,7 +170,7 @@ template void DropWeights<float>(const AttentionDrop&, const Philox&, uint64_t, 
 
 template <class T>
 void AttentionReference(const AttentionPlan& p, const AttentionDrop& drop, const Philox& random,
-                        const AttentionInput<T>& in, T* out, T* stats, double* scratch,
+                        const AttentionInput<T>& in, const AttentionOutput<T>& out, double* scratch,
                         int64_t parts) {
   const int64_t matrices = p.batch * p.heads, rows = matrices * p.rows;
   ParallelFor(parts, 1, [&](int64_t first, int64_t last) {
@@ -178,8 +181,9 @@ void AttentionReference(const AttentionPlan& p, const AttentionDrop& drop, const
       if (r % 16 == 0) CheckTimeLimit("computing attention");
       row.MoveTo(b, h, i);
       row.Scores();
-      row.Softmax(stats ? stats + 2 * r : nullptr);
-      row.Mix(out + p.out.At(b, h, i), lines + 2 * p.keys);
+      row.Softmax(out.stats ? out.stats + 2 * r : nullptr);
+      if (out.weights) row.Keep(out.weights + r * p.keys);
+      row.Mix(out.out + p.out.At(b, h, i), lines + 2 * p.keys);
     }
   });
 }
@@ -211,11 +215,11 @@ void AttentionGradReference(const AttentionPlan& p, const AttentionDrop& drop, c
 }
 
 template void AttentionReference<float>(const AttentionPlan&, const AttentionDrop&, const Philox&,
-                                        const AttentionInput<float>&, float*, float*, double*,
-                                        int64_t);
+                                        const AttentionInput<float>&, const AttentionOutput<float>&,
+                                        double*, int64_t);
 template void AttentionReference<double>(const AttentionPlan&, const AttentionDrop&, const Philox&,
-                                         const AttentionInput<double>&, double*, double*, double*,
-                                         int64_t);
+                                         const AttentionInput<double>&,
+                                         const AttentionOutput<double>&, double*, int64_t);
 template void AttentionGradReference<float>(const AttentionPlan&, const AttentionDrop&,
                                             const Philox&, const AttentionInput<float>&,
                                             const AttentionGrads<float>&, double*, int64_t);

@@ -122,8 +122,13 @@ void GradientRow(const WeightRow& row, int64_t n, float* s, float* dp) {
   V masked = hn::Zero(d);
   for (int64_t j = 0; j < n; j += lanes) {
     const int64_t count = n - j < lanes ? n - j : lanes;
-    const V z = hn::Sub(Score(LoadFirst(s + j, count), factor, row.mask, j, count), max);
-    V weight = hn::Mul(ExpNonPositive(z), share), gradient = LoadFirst(dp + j, count);
+    V weight, gradient = LoadFirst(dp + j, count);
+    if (row.weights) {
+      weight = LoadFirst(row.weights + j, count);
+    } else {
+      const V z = hn::Sub(Score(LoadFirst(s + j, count), factor, row.mask, j, count), max);
+      weight = hn::Mul(ExpNonPositive(z), share);
+    }
     if (row.factors) gradient = hn::Mul(gradient, LoadFirst(row.factors + j, count));
     gradient = hn::Mul(weight, hn::Sub(gradient, delta));
     if (row.factors) weight = hn::Mul(weight, LoadFirst(row.factors + j, count));
@@ -132,7 +137,7 @@ void GradientRow(const WeightRow& row, int64_t n, float* s, float* dp) {
     } else if (row.dmask) {
       StoreFirst(hn::Add(gradient, LoadFirst(row.dmask + j, count)), row.dmask + j, count);
     }
-    StoreFirst(weight, s + j, count);
+    if (s) StoreFirst(weight, s + j, count);
     StoreFirst(hn::Mul(gradient, factor), dp + j, count);
   }
   if (row.dmask && row.mask.step == 0) *row.dmask += hn::GetLane(hn::SumOfLanes(d, masked));

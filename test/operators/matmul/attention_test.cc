@@ -64,7 +64,8 @@ TEST(Attention, WeightsByHand) {
       .Input("K", {1, 1, 2, 1}, {0, 1})
       .Input("V", {1, 1, 2, 2}, {4, 8, 0, 4})
       .Expect("Out", {1, 1, 1, 2}, {1, 5})
-      .Expect("SoftmaxStats", {1, 1, 1, 2}, {std::log(3.0), 4.0 / 3}, 1e-5);
+      .Expect("SoftmaxStats", {1, 1, 1, 2}, {std::log(3.0), 4.0 / 3}, 1e-5)
+      .Expect("Weights", {1, 1, 1, 2}, {0.25, 0.75});
 }
 
 TEST(Attention, Formula) {
@@ -122,6 +123,39 @@ TEST(Attention, HeadsInside) {
       .CheckFast();
 }
 
+TEST(Attention, JointOperands) {
+  // Q, K and V side by side: [batch, rows, 3, heads, columns].
+  const Sizes s = {2, 3, 4, 4, 5, 5};
+  const Values all = Draw(2 * 4 * 3 * 15, 1);
+  const auto part = [&](int64_t p) {
+    Values x;
+    for (int64_t row = 0; row < 8; ++row) {
+      const auto from = all.begin() + (row * 3 + p) * 15;
+      x.insert(x.end(), from, from + 15);
+    }
+    return Exchange(x, 2, 4, 3, 5);
+  };
+  const auto test = [](const Shape& shape) {
+    return std::move(OpTest(kType).Attr("layout", std::string("BS3HD")).RandomInput("Q", shape));
+  };
+  OpTest(kType)
+      .Attr("layout", std::string("BS3HD"))
+      .Input("Q", {2, 4, 3, 3, 5}, all)
+      .Expect("Out", {2, 4, 3, 5},
+              Exchange(Attend(s, part(0), part(1), part(2), 1, Nothing), 2, 3, 4, 5));
+  test({2, 4, 3, 3, 5}).Attr("scale", 0.5f).CheckGradient({"Q"}).CheckFast();
+  test({2, 4, 3, 3, 5})
+      .RandomInput("Mask", {2, 1, 1, 4})
+      .Attr("dropout_prob", 0.3f)
+      .CheckGradient({"Q", "Mask"})
+      .CheckFast();
+  test({1, 1, 3, 1, 1}).CheckGradient({"Q"}).CheckFast();
+  test({2, 70, 3, 2, 20}).Attr("is_causal", true).CheckFast();
+  test({1, 300, 3, 2, 17}).Attr("is_causal", true).CheckFast();
+  for (const Shape& empty : {Shape{0, 2, 3, 2, 2}, Shape{2, 0, 3, 2, 2}, Shape{2, 2, 3, 0, 2}})
+    test(empty).Expect("Out", {empty[0], empty[1], empty[3], empty[4]}, {}).CheckFast();
+}
+
 TEST(Attention, FewerDimsAndRepeatedOnes) {
   const Sizes s = {1, 2, 3, 4, 2, 2};
   const Values q = Draw(12, 1), k = Draw(16, 2), v = Draw(16, 3);
@@ -161,6 +195,7 @@ TEST(Attention, Gradients) {
   for (const Shape& mask : {Shape{2, 2, 3, 5}, Shape{1, 2, 3, 5}, Shape{2, 1, 1, 5}, Shape{3, 1}})
     With(q, k, v).RandomInput("Mask", mask).CheckGradient({"Q", "K", "V", "Mask"});
   for (const char* slot : {"Q", "K", "V"}) With(q, k, v).CheckGradient({slot});
+  With(q, k, v).NoOutput("Weights").CheckGradient({"Q", "K", "V"});
 }
 
 TEST(Attention, Dropout) {
@@ -304,7 +339,8 @@ TEST(Attention, FastOnRandomShapes) {
         .Attr("dropout_prob", round % 4 == 1 ? 0.3f : 0.0f);
     const Shape masks[] = {{b, h, rows, keys}, {b, 1, 1, keys}, {h, rows, 1}, {rows, keys}, {1}};
     if (round % 7 < 5) test.RandomInput("Mask", masks[round % 7]);
-    test.CheckFast();
+    OpTest(test).CheckFast();
+    test.NoOutput("Weights").CheckFast();  // they are computed again
   }
 }
 
@@ -315,6 +351,13 @@ TEST(Attention, Constraints) {
   };
   error(With({4}, k, v), "C1");
   error(With({3, 4}, {5, 4}, {5, 3}).Attr("layout", std::string("BSHD")), "C1");
+  const auto joint = [](const Shape& all) {
+    return std::move(OpTest(kType).RandomInput("Q", all).Attr("layout", std::string("BS3HD")));
+  };
+  error(joint({2, 4, 2, 3, 5}), "C1");
+  error(joint({2, 4, 3, 5}), "C1");
+  error(joint({2, 4, 3, 3, 5}).RandomInput("K", {2, 4, 3, 5}), "C1");
+  error(std::move(OpTest(kType).RandomInput("Q", q)), "C1");
   error(With(q, k, v).TensorInput("Mask", Tensor(DType::kFloat64, {5})), "C2");
   error(With(q, {2, 3, 5, 4}, v), "C3");
   error(With(q, k, v).RandomInput("Mask", {3, 1, 1, 1}), "C3");
@@ -349,6 +392,7 @@ TEST(Attention, GradientConstraints) {
   error(test(q, {2, 4}, {2, 2}, out, stats).Attr("is_causal", true), "C7");
   error(test(q, k, v, {2, 2}, stats), "C8");
   error(test(q, k, v, out, {3, 1}), "C8");
+  error(test(q, k, v, out, stats).RandomInput("Weights", {3, 4}), "C8");
   error(test(q, k, v, out, stats).Attr("dropout_prob", 0.5f), "C9");
   error(test(q, k, v, out, stats).Attr("dropout_prob", 0.5f).IntInput("SeedOffset", {2}, {1, 2}),
         "C9");

@@ -1,0 +1,192 @@
+// Attention as one op, together with what makes its operands; and what is computed again.
+
+#include "attention_net.h"
+
+namespace coracle {
+namespace {
+
+// How queries, keys and values come about: from projections of their own; from one, cut by slices
+// or by a split.
+enum class Heads { kApart, kSliced, kSplit };
+
+// Element i of the first axis.
+Variable Slice(Builder& b, const Variable& x, int32_t i, const std::string& out = "") {
+  using Ints = std::vector<int32_t>;
+  return b.Make(
+      "slice", {{"Input", {x.name()}}},
+      {{"axes", Ints{0}}, {"starts", Ints{i}}, {"ends", Ints{i + 1}}, {"decrease_axis", Ints{0}}},
+      {.output = out});
+}
+
+// The whole of what comes before and after, as in an encoder; several times, with one mask.
+Variable Encoder(Net& net, int layers, Heads heads_of, float dropout) {
+  const int32_t heads = 2, columns = 4, width = heads * columns;
+  const bool apart = heads_of == Heads::kApart, split = heads_of == Heads::kSplit;
+  Variable x = net.Trained("x", {2, 5, width});
+  const Variable mask = net.Data("bias", {2, 1, 1, 5});
+  for (int i = 0; i < layers; ++i) {
+    const auto name = [&](const char* part) { return fmt::format("{}{}", part, i); };
+    const auto fc = [&](const Variable& in, int32_t size) {
+      return net.b.Fc(in, {.size = size, .num_flatten_dims = 2});
+    };
+    std::vector<Variable> parts;
+    if (apart) {
+      for (int p = 0; p < 3; ++p)
+        parts.push_back(
+            net.b.Transpose(net.b.Reshape(fc(x, width), {0, 0, heads, columns}), {0, 2, 1, 3}));
+    } else {
+      // [3, batch, heads, time, columns], cut along the first dim.
+      const Variable all = net.b.Transpose(
+          net.b.Reshape(fc(x, 3 * width), {0, 0, 3, heads, columns}), {2, 0, 3, 1, 4});
+      if (split) {
+        for (const Variable& part : net.b.Split(all, {.num = 3, .axis = 0}))
+          parts.push_back(net.b.Squeeze(part, {0}));
+      } else {
+        for (int32_t p = 0; p < 3; ++p) parts.push_back(Slice(net.b, all, p));
+      }
+    }
+    const Variable q = split ? net.b.Scale(parts[0], {.scale = 0.5f}) : parts[0];
+    Variable scores = net.b.Matmul(q, parts[1], {.transpose_y = true, .alpha = split ? 1 : 0.5f});
+    scores = net.b.Add(scores, mask);
+    Variable weights = net.b.Softmax(scores);
+    if (dropout > 0) {
+      weights = net.b.Dropout(weights, {.dropout_prob = dropout,
+                                        .dropout_implementation = "upscale_in_train",
+                                        .output = name("weights")});
+    }
+    const Variable seen = net.b.Transpose(net.b.Matmul(weights, parts[2]), {0, 2, 1, 3});
+    const Variable a = fc(net.b.Reshape(seen, {0, 0, width}), width);
+    x = net.b.LayerNorm(net.b.Add(x, a), {.begin_norm_axis = 2, .output = name("norm")});
+  }
+  // The mean of squares of normed rows alone would be the same for all parameters.
+  return net.b.Mul(x, net.Data("factors", {2, 5, width}));
+}
+
+TEST(FuseAttention, Encoders) {
+  for (Heads heads : {Heads::kApart, Heads::kSliced, Heads::kSplit}) {
+    for (float dropout : {0.0f, 0.25f}) {
+      for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
+        for (bool fixed : {true, false}) {
+          Net net(dtype, fixed);
+          const Names fetches = net.Train(Encoder(net, 3, heads, dropout));
+          ExpectFused(net, fetches, 3, 3, dtype == DType::kFloat64 ? 1e-11 : 1e-4);
+          // Transpositions of heads alone are done by the op, and so is what cuts its operands.
+          const std::string text = Fused(net, fetches);
+          const size_t left = heads == Heads::kSplit ? 12 : 0;
+          EXPECT_EQ(Count(text, "transpose2") + Count(text, "transpose2_grad"), left) << text;
+          EXPECT_EQ(Count(text, "slice") + Count(text, "slice_grad"), 0u) << text;
+        }
+      }
+    }
+  }
+}
+
+// Q, K and V in one tensor [batch, time, 3, heads, columns].
+TEST(FuseAttention, JointHeads) {
+  const auto build = [](Net& net, std::vector<int32_t> order, int64_t parts = 3) {
+    const Variable x =
+        net.b.Transpose(net.Trained("x", {2, 4, parts, 3, 5}), {2, 0, 3, 1, 4}, {.output = "all"});
+    std::vector<Variable> cut;
+    for (int32_t i : order) cut.push_back(Slice(net.b, x, i, fmt::format("part{}", cut.size())));
+    return net.b.Transpose(net.Attend({.mask = {2, 1, 1, 4}}, cut[0], cut[1], cut[2], "out"),
+                           {0, 2, 1, 3}, {.output = "y"});
+  };
+  const auto expect = [](Net& net, const Names& fetches, bool trained, size_t slices,
+                         const char* why) {
+    SCOPED_TRACE(why);
+    ExpectFused(net, fetches, 1, trained ? 1 : 0, 1e-12);
+    const std::string text = Fused(net, fetches);
+    EXPECT_EQ(Count(text, "slice"), slices) << text;
+    EXPECT_EQ(Count(text, "slice_grad"), trained ? slices : 0) << text;
+  };
+  {
+    Net net;
+    build(net, {0, 1, 2});
+    const std::string text = Fused(net, {"y"});
+    EXPECT_NE(text.find("Out=y = scaled_dot_product_attention(Q="), text.npos) << text;
+    EXPECT_EQ(text.find("K="), text.npos) << text;
+    expect(net, {"y"}, false, 0, "forward");
+    expect(net, {"y", "part1"}, false, 3, "the keys are fetched");
+    expect(net, {"y", "all"}, false, 3, "the whole is fetched");
+  }
+  {
+    Net net;
+    const Names fetches = net.Train(build(net, {0, 1, 2}));
+    expect(net, fetches, true, 0, "training");
+    Names more = fetches;
+    more.push_back("part1@GRAD");
+    expect(net, more, true, 3, "a gradient is fetched");
+  }
+  for (const std::vector<int32_t>& order : {std::vector<int32_t>{1, 0, 2}, {0, 0, 2}, {0, 2, 1}}) {
+    Net net;
+    expect(net, net.Train(build(net, order)), true, 3, "in another order");
+  }
+  {
+    Net net;
+    expect(net, net.Train(build(net, {0, 1, 2}, 4)), true, 3, "one of four is not used");
+  }
+  {
+    Net net;
+    const Variable y = build(net, {0, 1, 2});
+    const Variable other = net.b.ReduceMean(net.b.Var("part2"));
+    expect(net, net.Train(net.b.Mul(y, other)), true, 3, "the values are read elsewhere");
+  }
+}
+
+TEST(FuseAttention, TransposedHeads) {
+  Net net;
+  const auto turned = [&](const char* name, int64_t rows) {
+    return net.b.Transpose(net.Data(name, {2, rows, 3, 5}), {0, 2, 1, 3},
+                           {.output = fmt::format("{}_heads", name)});
+  };
+  const Variable q = turned("q", 4), k = turned("k", 6), v = turned("v", 6);
+  net.b.Transpose(net.Attend({.mask = {2, 1, 1, 6}}, q, k, v, "out"), {0, 2, 1, 3},
+                  {.output = "y"});
+  EXPECT_EQ(Fused(net, {"y"}),
+            "Out=y = scaled_dot_product_attention(Q=q, K=k, V=v, Mask=out_mask)\n");
+  ExpectFused(net, {"y"}, 1, 0, 1e-12);
+  // Somebody else reads the heads.
+  ExpectFused(net, {"y", "k_heads"}, 1, 0, 1e-12);
+  EXPECT_EQ(Count(Fused(net, {"y", "k_heads"}), "transpose2"), 4u);
+}
+
+TEST(FuseAttention, Recomputed) {
+  for (Heads heads : {Heads::kApart, Heads::kSliced}) {
+    for (float dropout : {0.0f, 0.25f}) {
+      Net plain;
+      const Names fetches = plain.Train(Encoder(plain, 3, heads, dropout));
+      Net net;
+      BackwardOptions options;
+      options.recompute.checkpoints = {"norm0", "norm1"};
+      EXPECT_EQ(net.Train(Encoder(net, 3, heads, dropout), options), fetches);
+      EXPECT_NE(Listing(net.main).find("@RECOMPUTED"), std::string::npos);
+      ExpectFused(net, fetches, 5, 3, 1e-11);
+      // Not a bit differs from what is computed without recomputation.
+      const std::vector<Tensor> kept = plain.Run({}, fetches), again = net.Run({}, fetches);
+      for (size_t f = 0; f < fetches.size(); ++f) {
+        EXPECT_TRUE(std::equal(kept[f].data<double>(), kept[f].data<double>() + kept[f].numel(),
+                               again[f].data<double>()))
+            << fetches[f];
+      }
+    }
+  }
+}
+
+// Some of an attention's ops are in a segment that is computed again, and some are not.
+TEST(FuseAttention, RecomputedInPart) {
+  for (const char* cut : {"out_scores", "out_masked", "out_weights", "out"}) {
+    Net net;
+    BackwardOptions options;
+    options.recompute.checkpoints = {cut};
+    const Names fetches = net.Train(net.Usual({.mask = {4, 6}}), options);
+    const std::vector<Tensor> expected = net.Run({.optimize = false}, fetches);
+    const std::vector<Tensor> got = net.Run({}, fetches);
+    for (size_t f = 0; f < fetches.size(); ++f) {
+      for (int64_t i = 0; i < got[f].numel(); ++i)
+        EXPECT_NEAR(got[f].data<double>()[i], expected[f].data<double>()[i], 1e-12) << cut;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coracle
