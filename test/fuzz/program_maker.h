@@ -225,6 +225,10 @@ class ProgramMaker {
       if (depth_ == 0) AddSequenceOp(type);
       return true;
     }
+    if (type == "scaled_dot_product_attention" && may_capture_ && choose_.OneIn(2)) {
+      AddAttention();
+      return true;
+    }
     const auto found = kComposites.find(type);
     if (found == kComposites.end()) return false;
     if (!with_blocks || depth_ >= kMaxDepth) return true;
@@ -472,6 +476,8 @@ class ProgramMaker {
                           SlotList& ins, AttrList& attrs);
   // Sequences of the absolute values of others.
   std::string PositiveSequences(const std::vector<uint64_t>& lengths, int64_t width);
+  // softmax(Q K^T) V of single ops, with operands of its own.
+  void AddAttention();
   // An op on sequences, with inputs of its own.
   void AddSequenceOp(const std::string& type);
 
