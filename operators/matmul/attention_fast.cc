@@ -21,14 +21,13 @@ constexpr int64_t kBlock = 512;
 
 int64_t PanelWidth() { return 2 * VectorLanes(); }
 
-// rows x columns of A B, where A(i, p) = a[i * a_row + p * a_step], B has `columns` columns, side
-// by side, in rows of b_step, or in panels of PanelWidth() columns each (`packed`).
+// rows x columns of A B, where A(i, p) = a[i * a_row + p * a_step], and B stands in panels of
+// PanelWidth() columns each: they are read often, and what is several kilobytes apart soon drives
+// each other out of the first cache.
 struct TileProduct {
   const float* a;
   int64_t a_row, a_step;
   const float* b;
-  int64_t b_step;
-  bool packed;
   int64_t rows, depth, columns;
 };
 void Multiply(const TileProduct& t, float* out, int64_t out_step, bool add) {
@@ -37,15 +36,14 @@ void Multiply(const TileProduct& t, float* out, int64_t out_step, bool add) {
   MatrixTile tile;
   tile.a_step = t.a_row;
   tile.a_k = t.a_step;
-  tile.b_k = t.packed ? width : t.b_step;
+  tile.b_k = width;
   tile.k = t.depth;
   tile.out_step = out_step;
   tile.add = add;
   for (int64_t j = 0; j < t.columns; j += width) {
-    tile.b = t.packed ? t.b + j * t.depth : t.b + j;
+    tile.b = t.b + j * t.depth;
     tile.lanes = std::min(width, t.columns - j);
     tile.vectors = tile.lanes > lanes ? 2 : 1;
-    tile.exact_b = !t.packed && tile.lanes % lanes != 0;
     for (int64_t i = 0; i < t.rows; i += height) {
       tile.a = t.a + i * t.a_row;
       tile.out = out + i * out_step + j;
@@ -55,7 +53,10 @@ void Multiply(const TileProduct& t, float* out, int64_t out_step, bool add) {
   }
 }
 
-int64_t PackedSize(int64_t rows, int64_t depth) { return (rows + 31) / 32 * 32 * depth; }
+int64_t PackedSize(int64_t columns, int64_t depth) { return (columns + 31) / 32 * 32 * depth; }
+
+// From one row of a tile of scores to the next: no power of two, for the same reason.
+int64_t ScoreStep(int64_t keys) { return (keys + 15) / 16 * 16 + 16; }
 
 // The mask of row i from key j on.
 ScoreMask MaskOf(const AttentionPlan& p, const float* mask, int64_t b, int64_t h, int64_t i,
@@ -78,11 +79,13 @@ class Forward {
         random_(random),
         in_(in),
         out_(out),
-        packed_(scratch),
-        scores_(scratch + PackedSize(std::min(p_.keys, kKeys), p_.depth)) {}
+        packed_k_(scratch),
+        packed_v_(packed_k_ + PackedSize(std::min(p_.keys, kKeys), p_.depth)),
+        scores_(packed_v_ + PackedSize(p_.width, std::min(p_.keys, kKeys))) {}
 
   static int64_t Scratch(const AttentionPlan& p) {
-    return PackedSize(std::min(p.keys, kKeys), p.depth) + kRows * std::min(p.keys, kKeys);
+    const int64_t keys = std::min(p.keys, kKeys);
+    return PackedSize(keys, p.depth) + PackedSize(p.width, keys) + kRows * ScoreStep(keys);
   }
 
   // Rows [begin, begin + count) of a matrix; count is at most kBlock.
@@ -95,7 +98,8 @@ class Forward {
     for (int64_t j = 0; j < end; j += kKeys) {
       CheckTimeLimit("computing attention");
       const int64_t keys = std::min(kKeys, end - j);
-      PackColumns(in_.k + p_.k.At(b, h, j), p_.k.row, keys, p_.depth, PanelWidth(), packed_);
+      PackColumns(in_.k + p_.k.At(b, h, j), p_.k.row, keys, p_.depth, PanelWidth(), packed_k_);
+      PackRows(in_.v + p_.v.At(b, h, j), p_.v.row, keys, p_.width, PanelWidth(), packed_v_);
       for (int64_t i = 0; i < count; i += kRows)
         Tile(begin, i, std::min(kRows, count - i), j, keys);
     }
@@ -107,32 +111,32 @@ class Forward {
     const int64_t top = begin + first;
     if (Seen(p_, top + rows - 1, j, keys) == 0) return;
     // Weights that are kept: there is one tile of keys, and its rows have place for all.
-    const int64_t step = out_.weights ? p_.keys : keys;
-    float* weights = out_.weights ? out_.weights + RowOf(top) * p_.keys : scores_;
-    Multiply({in_.q + p_.q.At(b_, h_, top), p_.q.row, 1, packed_, 0, true, rows, p_.depth, keys},
-             weights, step, false);
-    const bool drops = !drop_.IsIdentity();
+    const int64_t step = ScoreStep(keys), kept = out_.weights ? p_.keys : keys;
+    Multiply({in_.q + p_.q.At(b_, h_, top), p_.q.row, 1, packed_k_, rows, p_.depth, keys}, scores_,
+             step, false);
     for (int64_t r = 0; r < rows; ++r) {
-      float *row = weights + r * step, *dropped = scores_ + r * step;
-      Row(top + r, j, step, keys, row, &max_[first + r], &sum_[first + r]);
-      if (!drops) continue;
-      if (dropped != row) std::copy_n(row, step, dropped);
+      float* row = scores_ + r * step;
+      Row(top + r, j, keys, row, &max_[first + r], &sum_[first + r]);
+      if (out_.weights) {
+        float* weights = out_.weights + RowOf(top + r) * kept;
+        std::copy_n(row, keys, weights);
+        std::fill(weights + keys, weights + kept, 0.0f);
+      }
+      if (drop_.IsIdentity()) continue;
       DropWeights(drop_, random_,
-                  AttentionDrop::Word(p_, b_, h_, top + r) + static_cast<uint64_t>(j), keys,
-                  dropped);
+                  AttentionDrop::Word(p_, b_, h_, top + r) + static_cast<uint64_t>(j), keys, row);
     }
-    Multiply({drops ? scores_ : weights, step, 1, in_.v + p_.v.At(b_, h_, j), p_.v.row, false, rows,
-              keys, p_.width},
-             out_.out + p_.out.At(b_, h_, top), p_.out.row, j > 0);
+    Multiply({scores_, step, 1, packed_v_, rows, keys, p_.width}, out_.out + p_.out.At(b_, h_, top),
+             p_.out.row, j > 0);
   }
 
   // Scores become weights, which are divided by their sum only where they are kept.
-  void Row(int64_t i, int64_t j, int64_t step, int64_t keys, float* s, float* max, float* sum) {
+  void Row(int64_t i, int64_t j, int64_t keys, float* s, float* max, float* sum) {
     const int64_t seen = Seen(p_, i, j, keys);
     float more = 0;
     const float most = ExpScores(s, seen, static_cast<float>(p_.scale),
                                  MaskOf(p_, in_.mask, b_, h_, i, j), *max, &more);
-    std::fill(s + seen, s + step, 0.0f);
+    std::fill(s + seen, s + keys, 0.0f);
     if (j > 0 && most != *max) {
       const float shrink =
           *max == -std::numeric_limits<float>::infinity() ? 0.0f : std::exp(*max - most);
@@ -163,7 +167,7 @@ class Forward {
   const Philox& random_;
   const AttentionInput<float>& in_;
   const AttentionOutput<float>& out_;
-  float *packed_, *scores_;
+  float *packed_k_, *packed_v_, *scores_;
   float max_[kBlock], sum_[kBlock];
   int64_t b_ = 0, h_ = 0;
 };
@@ -179,17 +183,23 @@ class Backward {
       scratch += size;
       return at;
     };
-    packed_k_ = next(PackedSize(keys, p_.depth));
-    packed_v_ = next(PackedSize(keys, p_.width));
-    scores_ = next(kRows * keys);
-    products_ = next(kRows * keys);
+    const int64_t rows = std::min(p_.rows, kRows);
+    columns_k_ = next(PackedSize(keys, p_.depth));
+    columns_v_ = next(PackedSize(keys, p_.width));
+    rows_k_ = next(PackedSize(p_.depth, keys));
+    rows_q_ = next(PackedSize(p_.depth, rows));
+    rows_dout_ = next(PackedSize(p_.width, rows));
+    scores_ = next(kRows * ScoreStep(keys));
+    products_ = next(kRows * ScoreStep(keys));
     factors_ = next(keys);
     delta_ = next(p_.rows);
   }
 
   static int64_t Scratch(const AttentionPlan& p) {
-    const int64_t keys = std::min(p.keys, kBackwardKeys);
-    return PackedSize(keys, p.depth) + PackedSize(keys, p.width) + (2 * kRows + 1) * keys + p.rows;
+    const int64_t keys = std::min(p.keys, kBackwardKeys), rows = std::min(p.rows, kRows);
+    return PackedSize(keys, p.depth) + PackedSize(keys, p.width) + PackedSize(p.depth, keys) +
+           PackedSize(p.depth, rows) + PackedSize(p.width, rows) + 2 * kRows * ScoreStep(keys) +
+           keys + p.rows;
   }
 
   void Run(int64_t b, int64_t h) {
@@ -202,9 +212,10 @@ class Backward {
     for (int64_t j = 0; j < p_.keys; j += kBackwardKeys) {
       CheckTimeLimit("differentiating attention");
       const int64_t keys = std::min(kBackwardKeys, p_.keys - j);
-      if (!grads_.weights)
-        PackColumns(in_.k + p_.k.At(b, h, j), p_.k.row, keys, p_.depth, PanelWidth(), packed_k_);
-      PackColumns(in_.v + p_.v.At(b, h, j), p_.v.row, keys, p_.width, PanelWidth(), packed_v_);
+      const float* k = in_.k + p_.k.At(b, h, j);
+      if (!grads_.weights) PackColumns(k, p_.k.row, keys, p_.depth, PanelWidth(), columns_k_);
+      if (grads_.dq) PackRows(k, p_.k.row, keys, p_.depth, PanelWidth(), rows_k_);
+      PackColumns(in_.v + p_.v.At(b, h, j), p_.v.row, keys, p_.width, PanelWidth(), columns_v_);
       bool add = false;
       for (int64_t i = 0; i < p_.rows; i += kRows) {
         const int64_t rows = std::min(kRows, p_.rows - i);
@@ -223,28 +234,29 @@ class Backward {
     const float* kept = grads_.weights ? grads_.weights + first * p_.keys + j : nullptr;
     // The weights after dropout: as they are kept, or made in a tile.
     const bool as_kept = kept && drop_.IsIdentity();
+    const int64_t step = ScoreStep(keys);
     if (!kept) {
-      Multiply({q, p_.q.row, 1, packed_k_, 0, true, rows, p_.depth, keys}, scores_, keys, false);
+      Multiply({q, p_.q.row, 1, columns_k_, rows, p_.depth, keys}, scores_, step, false);
     }
-    Multiply({dout, p_.out.row, 1, packed_v_, 0, true, rows, p_.width, keys}, products_, keys,
-             false);
+    Multiply({dout, p_.out.row, 1, columns_v_, rows, p_.width, keys}, products_, step, false);
     for (int64_t r = 0; r < rows; ++r) {
       Row(i + r, j, keys, kept ? kept + r * p_.keys : nullptr,
-          as_kept ? nullptr : scores_ + r * keys, products_ + r * keys);
+          as_kept ? nullptr : scores_ + r * step, products_ + r * step);
     }
     if (grads_.dv) {
-      Multiply({as_kept ? kept : scores_, 1, as_kept ? p_.keys : keys, dout, p_.out.row, false,
-                keys, rows, p_.width},
-               grads_.dv + p_.v.At(b_, h_, j), p_.v.row, add);
+      PackRows(dout, p_.out.row, rows, p_.width, PanelWidth(), rows_dout_);
+      Multiply(
+          {as_kept ? kept : scores_, 1, as_kept ? p_.keys : step, rows_dout_, keys, rows, p_.width},
+          grads_.dv + p_.v.At(b_, h_, j), p_.v.row, add);
     }
     if (grads_.dk) {
-      Multiply({products_, 1, keys, q, p_.q.row, false, keys, rows, p_.depth},
-               grads_.dk + p_.k.At(b_, h_, j), p_.k.row, add);
+      PackRows(q, p_.q.row, rows, p_.depth, PanelWidth(), rows_q_);
+      Multiply({products_, 1, step, rows_q_, keys, rows, p_.depth}, grads_.dk + p_.k.At(b_, h_, j),
+               p_.k.row, add);
     }
     if (grads_.dq) {
-      Multiply(
-          {products_, keys, 1, in_.k + p_.k.At(b_, h_, j), p_.k.row, false, rows, keys, p_.depth},
-          grads_.dq + p_.q.At(b_, h_, i), p_.q.row, j > 0);
+      Multiply({products_, step, 1, rows_k_, rows, keys, p_.depth}, grads_.dq + p_.q.At(b_, h_, i),
+               p_.q.row, j > 0);
     }
   }
 
@@ -275,14 +287,16 @@ class Backward {
   const Philox& random_;
   const AttentionInput<float>& in_;
   const AttentionGrads<float>& grads_;
-  float *packed_k_, *packed_v_, *scores_, *products_, *factors_, *delta_;
+  float *columns_k_, *columns_v_, *rows_k_, *rows_q_, *rows_dout_;  // panels of what they say
+  float *scores_, *products_, *factors_, *delta_;
   int64_t b_ = 0, h_ = 0;
 };
 
 }  // namespace
 
 int64_t AttentionFastScratch(const AttentionPlan& plan, bool backward) {
-  return backward ? Backward::Scratch(plan) : Forward::Scratch(plan);
+  // Each part's begins a cache line.
+  return ((backward ? Backward::Scratch(plan) : Forward::Scratch(plan)) + 15) / 16 * 16;
 }
 
 void AttentionFast(const AttentionPlan& p, const AttentionDrop& drop, const Philox& random,
@@ -295,7 +309,7 @@ void AttentionFast(const AttentionPlan& p, const AttentionDrop& drop, const Phil
   const int64_t block = std::clamp(share, kRows, kBlock);
   const int64_t blocks = (p.rows + block - 1) / block, tasks = matrices * blocks;
   ParallelFor(parts, 1, [&](int64_t first, int64_t last) {
-    Forward forward(p, drop, random, in, out, scratch + first * Forward::Scratch(p));
+    Forward forward(p, drop, random, in, out, scratch + first * AttentionFastScratch(p, false));
     for (int64_t t = tasks * first / parts; t < tasks * last / parts; ++t) {
       const int64_t m = t / blocks, begin = t % blocks * block;
       forward.Run(m / p.heads, m % p.heads, begin, std::min(block, p.rows - begin));
@@ -308,7 +322,7 @@ void AttentionGradFast(const AttentionPlan& p, const AttentionDrop& drop, const 
                        float* scratch, int64_t parts) {
   const int64_t matrices = p.batch * p.heads;
   ParallelFor(parts, 1, [&](int64_t first, int64_t last) {
-    Backward backward(p, drop, random, in, grads, scratch + first * Backward::Scratch(p));
+    Backward backward(p, drop, random, in, grads, scratch + first * AttentionFastScratch(p, true));
     for (int64_t m = matrices * first / parts; m < matrices * last / parts; ++m)
       backward.Run(m / p.heads, m % p.heads);
   });

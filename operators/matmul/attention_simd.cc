@@ -80,6 +80,25 @@ void Pack(const float* x, int64_t step, int64_t rows, int64_t depth, int64_t wid
   }
 }
 
+void CopyPanels(const float* x, int64_t step, int64_t rows, int64_t columns, int64_t width,
+                float* out) {
+  const D d;
+  const int64_t lanes = LanesOf();
+  for (int64_t begin = 0; begin < columns; begin += width) {
+    const int64_t count = columns - begin < width ? columns - begin : width;
+    for (int64_t i = 0; i < rows; ++i, out += width) {
+      const float* from = x + i * step + begin;
+      int64_t j = 0;
+      for (; j + lanes <= count; j += lanes) hn::StoreU(hn::LoadU(d, from + j), d, out + j);
+      for (; j < width; j += lanes) {
+        const V v =
+            j < count ? Lower(LoadFirst(from + j, count - j), hn::Zero(d), count - j) : hn::Zero(d);
+        hn::StoreU(v, d, out + j);
+      }
+    }
+  }
+}
+
 float ExpRow(float* s, int64_t n, float scale, const ScoreMask& mask, float max, float* sum) {
   const D d;
   const int64_t lanes = LanesOf();
@@ -158,6 +177,7 @@ namespace coracle {
 namespace {
 
 HWY_EXPORT(Pack);
+HWY_EXPORT(CopyPanels);
 HWY_EXPORT(ExpRow);
 HWY_EXPORT(GradientRow);
 HWY_EXPORT(Scale);
@@ -167,6 +187,10 @@ HWY_EXPORT(Scale);
 void PackColumns(const float* x, int64_t step, int64_t rows, int64_t depth, int64_t width,
                  float* out) {
   HWY_DYNAMIC_DISPATCH(Pack)(x, step, rows, depth, width, out);
+}
+void PackRows(const float* x, int64_t step, int64_t rows, int64_t columns, int64_t width,
+              float* out) {
+  HWY_DYNAMIC_DISPATCH(CopyPanels)(x, step, rows, columns, width, out);
 }
 float ExpScores(float* s, int64_t n, float scale, const ScoreMask& mask, float max, float* sum) {
   return HWY_DYNAMIC_DISPATCH(ExpRow)(s, n, scale, mask, max, sum);
