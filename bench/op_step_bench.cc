@@ -124,6 +124,12 @@ class OpProgram {
                {"keep_top_k", -1},
                {"nms_threshold", 0.5f}});
   }
+  // The compiler makes one op of these.
+  Variable Attention() {
+    const Variable scores =
+        net_.Matmul(In("x"), In("keys"), {.transpose_y = true, .alpha = 0.125f});
+    return net_.Matmul(net_.Softmax(scores), In("values"), {.output = "out"});
+  }
   Variable Result() {
     const std::string& name = run_.name;
     const SlotList x = {{"X", {"x"}}}, out = {{"Out", {"out"}}};
@@ -132,6 +138,7 @@ class OpProgram {
     if (name.find("lstm") == 0) return Lstm();
     if (name == "warpctc") return WarpCtc();
     if (name == "nms") return Nms();
+    if (name == "attention") return Attention();
     if (name == "bmm") return Op("bmm", {{"X", {"x"}}, {"Y", {"y"}}}, out);
     if (name == "group_norm") {
       return Op("group_norm", {{"X", {"x"}}, {"Scale", {"scale"}}, {"Bias", {"bias"}}},

@@ -165,6 +165,10 @@ class TorchOp {
     if (name == "pool3d_max") return {torch::max_pool3d(x, {3, 3, 3}, {2, 2, 2}, {1, 1, 1})};
     if (name == "pool3d_avg")  // without the padding, as exclusive
       return {torch::avg_pool3d(x, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, false, false)};
+    if (name == "attention") {
+      const auto scores = torch::matmul(x, in_["keys"].transpose(2, 3)) * 0.125;
+      return {torch::matmul(torch::softmax(scores, -1), in_["values"])};
+    }
     if (name == "bmm") return {torch::bmm(x, in_["y"])};
     if (name == "group_norm") return {torch::group_norm(x, 32, in_["scale"], in_["bias"], 1e-5)};
     if (name == "bilinear_interp") {
