@@ -133,6 +133,12 @@ void UseNhwcLayout(ProgramDesc& program, const PassContext& context);
 // softmax) moves behind them where that leaves fewer or smaller ones.
 void MoveTransposes(ProgramDesc& program, const PassContext& context);
 
+// In the root block, connected elementwise ops on tensors of one shape become one op
+// fused_elementwise at the place of the last of them, unless an op between them reads or writes
+// what they write, or writes what they read. Updates (the role Optimize) and ops whose results are
+// known before a run stay.
+void FuseElementwise(ProgramDesc& program, const PassContext& context);
+
 // In every block, joins ops of the role Optimize that differ only in their tensors (see
 // OpDef::MultiTensor) into one op at the place of the last of them, unless an op between them reads
 // or writes what they write, or writes what they read.

@@ -138,6 +138,10 @@ const std::vector<Pass>& Pipeline() {
        "concat, mul by a gate and the like do not know layouts: the conversions around them meet "
        "and cancel; after nhwc, which makes them",
        MoveTransposes},
+      {"fuse_elementwise",
+       "one sweep over memory instead of one for each op; behind the passes that look for single "
+       "elementwise ops",
+       FuseElementwise},
       {"merge_updates",
        "one op updates all parameters in one sweep, as do the gradients' norms and scaling; last: "
        "no other pass looks at ops with several items",

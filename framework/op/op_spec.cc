@@ -17,6 +17,9 @@ const Def* FindByName(const std::vector<Def>& defs, std::string_view name) {
 
 // The attr of an op without LoD that passes it all the same.
 constexpr std::string_view kKeepsLod = "keeps_lod";
+// The attr of an op with a block that says whose LoD each output has: the place of an input in the
+// first slot; -1: none.
+constexpr std::string_view kLodFrom = "lod_from";
 
 bool Contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -83,6 +86,12 @@ bool OpSpec::UpdatesInPlace(const OpDesc& op, std::string_view name) const {
 
 const std::string* OpSpec::LodSource(const OpDesc& op, std::string_view output, size_t i) const {
   const bool made = makes_lod && lod_axis.empty();
+  if (FindAttr(kLodFrom)) {
+    const auto places = AttrOf<std::vector<int32_t>>(op, kLodFrom);
+    const std::vector<std::string>& args = op.Input(inputs[0].name);
+    const int64_t place = i < places.size() ? places[i] : -1;
+    return place >= 0 && place < std::ssize(args) ? &args[static_cast<size_t>(place)] : nullptr;
+  }
   const bool none = no_lod && !(FindAttr(kKeepsLod) && AttrOf<bool>(op, kKeepsLod));
   if (none || made || inputs.empty() || !op.SubBlocks().empty()) return nullptr;
   std::string_view slot = lod_slot.empty() ? inputs[0].name : lod_slot;

@@ -329,6 +329,7 @@ OpDef DeclareCurve(const RowData& row) {
       .Input("DOut", "gradient of the forward op's Out")
       .Input("DDX", "gradient of the gradient of X")
       .Output("DV", std::string("gradient of the gradient op's ") + row.reads)
+      .Elementwise()
       .Infer([row](InferContext& ctx) {
         InferAlike(ctx, row.reads, {"DOut", "DDX"}, "DV");
       })

@@ -56,6 +56,7 @@ void RegisterAtan2(OpRegistry& ops) {
               .Input("X1", "the ordinates")
               .Input("X2", "the abscissas, of X1's shape and dtype")
               .Output("Out", "tensor of X1's shape")
+              .Elementwise()
               .Infer(InferAtan2)
               .Gradient(Atan2Gradient)
               .Reference(Atan2Reference<float>, Atan2Reference<double>, Atan2Reference<int32_t>,

@@ -71,6 +71,7 @@ void AddRow(OpRegistry& ops) {
       .Output("Out", "tensor of the broadcast shape and of X's dtype")
       .NoGradientTo({"X", "Y"})
       .Inplace("X", "Out")
+      .Elementwise()
       .Infer(InferBitwise)
       .NotDifferentiable("the elements are integers");
   def.Reference<bool, uint8_t, int8_t, int16_t, int32_t, int64_t>(
@@ -90,6 +91,7 @@ void RegisterBitwise(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and dtype")
               .NoGradientTo({"X"})
               .Inplace("X", "Out")
+              .Elementwise()
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .NotDifferentiable("the elements are integers")
               .Reference(NotKernel<bool>, NotKernel<uint8_t>, NotKernel<int8_t>, NotKernel<int16_t>,

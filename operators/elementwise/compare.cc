@@ -90,6 +90,7 @@ void AddRow(OpRegistry& ops) {
       .Attr<int32_t>("axis", -1, "where the operand of lower rank begins in the other one")
       .Attr<bool>("force_cpu", false, "accepted for old files, of no effect")
       .NoGradientTo({"X", "Y"})
+      .Elementwise()
       .Infer(InferCompare)
       .NotDifferentiable("a comparison is piecewise constant")
       .Reference(CompareKernel<F>);

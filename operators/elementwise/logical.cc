@@ -56,10 +56,13 @@ Kernel NotKernel(const PrepareContext& ctx) {
 
 template <class F>
 void AddRow(OpRegistry& ops) {
+  std::string doc = "Out = ";
+  doc += F::kFormula;
+  doc +=
+      ", element by element; a number counts as true when it is not 0. The operand of lower rank "
+      "aligns with the last dims of the other one, and dims of 1 stretch.";
   ops.Add(OpDef(F::kType)
-              .Doc(std::string("Out = ") + F::kFormula +
-                   ", element by element; a number counts as true when it is not 0. The operand of "
-                   "lower rank aligns with the last dims of the other one, and dims of 1 stretch.")
+              .Doc(doc)
               .Constraint("C3", "aligned dims must be equal, or one of them 1")
               .Constraint("C4", "X and Y must have one dtype")
               .Input("X", "tensor, usually bool")
@@ -67,6 +70,7 @@ void AddRow(OpRegistry& ops) {
               .Output("Out", "bool tensor of the broadcast shape")
               .NoGradientTo({"X", "Y"})
               .Inplace("X", "Out")
+              .Elementwise()
               .Infer(InferLogical)
               .NotDifferentiable("logic is piecewise constant")
               .Reference(LogicalKernel<F>));
@@ -84,6 +88,7 @@ void RegisterLogical(OpRegistry& ops) {
               .Output("Out", "bool tensor of X's shape")
               .NoGradientTo({"X"})
               .Inplace("X", "Out")
+              .Elementwise()
               .Infer([](InferContext& ctx) {
                 RequireReal(ctx, "X");
                 ctx.SetOutput("Out", DType::kBool, ctx.InputShape("X"));

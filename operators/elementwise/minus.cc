@@ -42,6 +42,7 @@ void RegisterMinus(OpRegistry& ops) {
               .Input("Y", "tensor of X's shape and dtype")
               .Output("Out", "tensor of X's shape and dtype")
               .Inplace("X", "Out")
+              .Elementwise()
               .Infer(InferMinus)
               .Gradient(MinusGradient)
               .Reference(MinusReference<float>, MinusReference<double>, MinusReference<int32_t>,

@@ -84,6 +84,7 @@ void RegisterWhere(OpRegistry& ops) {
               .Inplace("X", "Out")
               .Inplace("Y", "Out")
               .LodFrom("X")
+              .Elementwise()
               .Infer(InferWhere)
               .Gradient(WhereGradient)
               .Reference(Where));

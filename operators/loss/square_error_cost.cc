@@ -77,6 +77,7 @@ void RegisterSquareErrorCost(OpRegistry& ops) {
               .Input("Y", "tensor of X's shape and dtype")
               .Output("Out", "tensor of X's shape and dtype")
               .Inplace("X", "Out")
+              .Elementwise()
               .Infer(InferForward)
               .GradientOp({"X", "Y"})
               .Reference(Forward<float>, Forward<double>));
@@ -89,6 +90,7 @@ void RegisterSquareErrorCost(OpRegistry& ops) {
               .Input("Out@GRAD", "gradient of Out")
               .OptionalOutput("X@GRAD", "gradient of X")
               .OptionalOutput("Y@GRAD", "gradient of Y")
+              .Elementwise()
               .Infer(InferGrad)
               .Gradient(BackwardGradient)
               .Reference(Backward<float>, Backward<double>));

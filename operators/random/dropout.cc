@@ -207,6 +207,7 @@ void RegisterDropout(OpRegistry& ops) {
               .NoGradientTo({"Mask"})
               .KernelTypeFrom("Out@GRAD")
               .Inplace("Out@GRAD", "X@GRAD")
+              .Elementwise()
               .Infer(InferGrad)
               .Gradient(BackwardGradient)
               .Reference(Backward<float>, Backward<double>));

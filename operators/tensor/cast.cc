@@ -112,6 +112,7 @@ void RegisterCast(OpRegistry& ops) {
               .Takes(VarType::kSelectedRows, {"X"})
               .Attr<int32_t>("in_dtype", -1, "X's type; X itself decides")
               .Attr<int32_t>("out_dtype", "Out's type: 0 bool, 2 int32, 3 int64, 5 float32, ...")
+              .Elementwise()
               .Infer(InferCast)
               .Gradient(CastGradient)
               .Reference(CastReference));

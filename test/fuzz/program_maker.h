@@ -193,6 +193,7 @@ class ProgramMaker {
         {"conditional_block", &ProgramMaker::AddCond},
         {"recurrent", &ProgramMaker::AddRecurrent},
         {"call", &ProgramMaker::AddCall},
+        {"fused_elementwise", &ProgramMaker::AddFused},
         {"lod_rank_table", &ProgramMaker::AddSequences},
         {"lod_tensor_to_array", &ProgramMaker::AddSequences},
         {"array_to_lod_tensor", &ProgramMaker::AddSequences},
@@ -452,6 +453,40 @@ class ProgramMaker {
                                          {"results", std::vector<std::string>{result}}});
       InferOp(outer, op, DefaultOps());
     }
+  }
+
+  // A group of elementwise ops, as a pass makes them.
+  void AddFused() {
+    if (options_.smooth) return;  // it has no gradient
+    static const std::vector<std::string> kTypes = {"tanh", "square", "cast", "elementwise_add",
+                                                    "elementwise_mul"};
+    std::vector<std::string> arguments = {AnyFloat()};
+    if (choose_.OneIn(2)) arguments.push_back(AnyFloat());
+    BlockDesc& outer = block();
+    BlockDesc& group = made_.program.AppendBlock(outer);
+    std::vector<std::string> names;
+    for (const std::string& argument : arguments) {
+      names.push_back(NewName("p"));
+      group.Var(names.back()).SetMeta(MetaOf(argument));
+    }
+    const std::vector<std::string> parameters = names;
+    for (size_t n = 1 + choose_.Below(4); n > 0; --n) {
+      const std::string& type = choose_.Of(kTypes);
+      SlotList inputs = {{"X", {choose_.Of(names)}}};
+      if (type.starts_with("elementwise")) inputs.push_back({"Y", {choose_.Of(names)}});
+      AttrList attrs;
+      if (type.starts_with("cast"))
+        attrs = {{"out_dtype", static_cast<int32_t>(group.FindVar(names[0])->dtype())}};
+      names.push_back(NewName("v"));
+      Writer(group, DefaultOps()).Append(type, inputs, {{"Out", {names.back()}}}, attrs);
+    }
+    const std::string out = NewName("v");
+    net_.Append("fused_elementwise", {{"X", arguments}}, {{"Out", {out}}},
+                {{"sub_block", BlockRef{group.idx()}},
+                 {"arguments", parameters},
+                 {"results", std::vector<std::string>{names.back()}},
+                 {"lod_from", std::vector<int32_t>{0}}});
+    live_.push_back({out});
   }
 
   // The last floating-point tensor that the block computes.

@@ -1,0 +1,79 @@
+#pragma once
+// The group of ops that a fused_elementwise runs, and how its tensors are cut into pieces.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_registry.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+// The static types of the group's variables.
+class GroupTypes : public MetaTable {
+ public:
+  using ConstantOf = std::function<const Tensor*(const std::string& name)>;
+  GroupTypes(bool exact, ConstantOf constant) : exact_(exact), constant_(std::move(constant)) {}
+
+  const VarMeta* Find(const std::string& name) const override;
+  void Set(const std::string& name, const VarMeta& meta) override { metas_[name] = meta; }
+  const Tensor* Constant(const std::string& name) const override { return constant_(name); }
+  bool exact() const override { return exact_; }
+
+ private:
+  bool exact_;
+  ConstantOf constant_;
+  std::map<std::string, VarMeta> metas_;
+};
+
+struct FusedGroup {
+  const BlockDesc* block = nullptr;
+  const OpRegistry* ops = nullptr;
+  std::vector<std::string> arguments, results;  // variables of the block
+
+  // Runs the shape rules of the ops. The arguments have their types.
+  void Infer(GroupTypes& types) const;
+};
+
+// The group of such an op, whose block is not checked; without a block where the op is in no
+// program.
+FusedGroup FusedGroupOf(const OpDesc& op, const OpSpec& spec, const OpRegistry& ops);
+
+// A variable of the group when the shapes are known.
+struct FusedVar {
+  std::string name;
+  VarMeta meta;
+  int argument = -1, result = -1;  // places in X and Out
+  // The first of the group's dims that its own dims stand for; -1: a piece needs all of it.
+  int first_dim = -1;
+};
+
+// All results of the group's ops have one shape. It is cut along the dim `dim` into `chunks` pieces
+// of `rows` (but for the last), and into single rows along the dims before it. What has 1 in the
+// place of a dim, or lacks it, is the same for all pieces along it.
+struct FusedCut {
+  Shape shape;  // of the results, maybe with all elements in the last dim
+  bool flat = false;
+  int dim = 0;
+  int64_t outer = 1, chunks = 1, rows = 1;
+
+  int64_t pieces() const { return outer * chunks; }
+  int64_t last_rows() const { return shape[dim] - (chunks - 1) * rows; }
+  // The shape of a variable's part of a piece of so many rows.
+  Shape PieceOf(const FusedVar& var, int64_t piece_rows) const;
+  // How many elements a step along the group's dim `d` is in a variable.
+  int64_t StepOf(const FusedVar& var, int d) const;
+};
+
+// The cut into pieces of about `elements`; sets first_dim of the variables. False where the group
+// cannot be cut: a result has another shape, or the ops' shape rules do not confirm that a piece of
+// the results needs just these pieces of the arguments.
+bool FindCut(const FusedGroup& group, int64_t elements, std::vector<FusedVar>& vars, FusedCut* cut);
+
+// The kernel of fused_elementwise, whose ops have kernels of that mode.
+Kernel PrepareFused(const PrepareContext& context, const OpRegistry& ops, KernelMode mode);
+
+}  // namespace coracle
