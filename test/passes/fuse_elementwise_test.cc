@@ -317,6 +317,7 @@ TEST(FuseElementwise, Broadcasts) {
 }
 
 // Random groups: ops of random types on random variables, some of them stretched, some fetched.
+// Between groups stands a softmax, so that their inputs die, and results may have their memory.
 TEST(FuseElementwise, RandomPrograms) {
   static const char* const kUnary[] = {"relu", "tanh", "square", "sigmoid", "abs"};
   static const char* const kBinary[] = {"elementwise_add", "elementwise_mul", "elementwise_max",
@@ -325,7 +326,7 @@ TEST(FuseElementwise, RandomPrograms) {
   for (uint32_t seed = 0; seed < 150; ++seed) {
     std::mt19937 random(seed);
     const auto below = [&](size_t n) { return random() % n; };
-    const Shape shapes[] = {{30000}, {40, 500}, {3, 5, 30, 30}, {2}, {20, 1, 300}};
+    const Shape shapes[] = {{70000}, {140, 500}, {3, 25, 30, 30}, {2}, {20, 12, 300}};
     const Shape shape = shapes[below(5)];
     Net net;
     Names feeds, full, all, fetches;
@@ -341,9 +342,11 @@ TEST(FuseElementwise, RandomPrograms) {
       all.push_back(feeds.back());
       if (own == shape) full.push_back(feeds.back());
     }
-    for (size_t i = 0; i < 2 + below(12); ++i) {
+    for (size_t i = 0; i < 4 + below(12); ++i) {
       const std::string out = fmt::format("v{}", i);
-      if (below(3) == 0)
+      if (below(6) == 0)
+        net.Do(out, "softmax", {full[below(full.size())]});
+      else if (below(3) == 0)
         net.Do(out, kUnary[below(5)], {full[below(full.size())]});
       else
         net.Do(out, kBinary[below(4)], {full[below(full.size())], all[below(all.size())]});
