@@ -113,6 +113,11 @@ void CompiledProgram::RunAllPasses(const OpRegistry& ops, FrozenValues* frozen,
   context.disabled = options_.disabled_passes;
   context.frozen = frozen;
   context.kernels = options_.kernels;
+  if (options_.check_nan_inf) {
+    for (const Pass& pass : Pipeline()) {
+      if (pass.hides_results) context.disabled.push_back(pass.name);
+    }
+  }
   RunPasses(program_, context, {}, observer);
 }
 

@@ -45,6 +45,9 @@ struct Pass {
   std::string name;
   std::string reason;
   void (*run)(ProgramDesc& program, const PassContext& context);
+  // What ops compute on the way is not seen any more, so that a run which checks the result of each
+  // op (check_nan_inf) goes without the pass.
+  bool hides_results = false;
 };
 
 // All passes in the order in which Compile runs them.

@@ -141,7 +141,7 @@ const std::vector<Pass>& Pipeline() {
       {"fuse_elementwise",
        "one sweep over memory instead of one for each op; behind the passes that look for single "
        "elementwise ops",
-       FuseElementwise},
+       FuseElementwise, true},
       {"merge_updates",
        "one op updates all parameters in one sweep, as do the gradients' norms and scaling; last: "
        "no other pass looks at ops with several items",
