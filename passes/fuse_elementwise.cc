@@ -11,6 +11,12 @@ namespace coracle {
 namespace {
 
 constexpr size_t kMostMembers = 64;
+// So few elements stay in the cache from op to op, and fused_elementwise would not cut them.
+constexpr int64_t kFewElements = 4096;
+
+// The roles of a step's forward and backward ops, which may stand in one group: a loss and its
+// gradients are one sweep.
+constexpr int kOfSteps = kBackward | kLoss | kNotSpecified;
 
 int RoleOf(const OpDesc& op) {
   const Attribute* role = op.FindAttr(kOpRoleAttr);
@@ -73,7 +79,6 @@ struct GroupVar {
 struct Group {
   std::vector<size_t> members;  // positions, ascending
   Shape shape;
-  int role = 0;
   bool open = true;
   // In the order of their first use.
   std::vector<GroupVar> inputs, outputs;
@@ -119,8 +124,8 @@ class GroupFinder {
         if (!groups_[g].open || std::find(sources.begin(), sources.end(), g) != sources.end())
           continue;
         const Group& group = groups_[g];
-        const bool fits = joins && group.role == RoleOf(op) && group.shape == shape &&
-                          members + group.members.size() <= kMostMembers;
+        const bool fits =
+            joins && group.shape == shape && members + group.members.size() <= kMostMembers;
         if (fits) {
           members += group.members.size();
           sources.push_back(g);
@@ -165,7 +170,7 @@ class GroupFinder {
         spec.run_time_shape || spec.makes_lod || !spec.lod_axis.empty() ||
         !spec.keeps_outputs.empty() || spec.NumItems(op) != 1)
       return false;
-    if ((RoleOf(op) & (kOptimize | kLRSched)) != 0 || known_.KnowsInputsOf(op)) return false;
+    if ((RoleOf(op) & ~kOfSteps) != 0 || known_.KnowsInputsOf(op)) return false;
     const Shape* shape = nullptr;
     const bool unsuitable = op.AnyOutput([&](const std::string& name) {
       const VarMeta* meta = types_.Find(name);
@@ -177,7 +182,7 @@ class GroupFinder {
       shape = &meta->shape;
       return false;
     });
-    if (unsuitable || !shape) return false;
+    if (unsuitable || !shape || IsSmall(*shape)) return false;
     const bool odd_input = op.AnyInput([&](const std::string& name, const std::string& slot) {
       if (!IsDense(types_.Find(name))) return true;
       // What a sub-block or a scope holds may be something else than is declared, which this op
@@ -187,6 +192,9 @@ class GroupFinder {
              context_.feeds.count(name) == 0;
     });
     return !odd_input && LodIsClear(spec, op, shape->rank());
+  }
+  static bool IsSmall(const Shape& shape) {
+    return shape.IsKnown() && shape.numel() <= kFewElements;
   }
   static bool IsDense(const VarMeta* meta) {
     return meta && meta->type == VarType::kLoDTensor && IsValid(meta->dtype);
@@ -209,7 +217,6 @@ class GroupFinder {
     if (sources.empty()) {
       groups_.emplace_back();
       groups_[g].shape = shape;
-      groups_[g].role = RoleOf(op);
       merged_.push_back(g);
     } else {
       g = *std::max_element(sources.begin(), sources.end(), [&](size_t a, size_t b) {

@@ -2,7 +2,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/op/prepare_context.h>
-#include <coracle/operators/elementwise/fused_group.h>
+#include <coracle/operators/elementwise/fused_pieces.h>
 
 #include <algorithm>
 #include <array>
@@ -10,176 +10,35 @@
 #include <memory>
 #include <unordered_map>
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 namespace coracle {
 namespace {
 
-// Where tensors are that only one part of the work uses lie at multiples of a cache line.
-constexpr int64_t kLine = 64;
 // Results of so many bytes are written past the caches: nobody will find them there.
 constexpr int64_t kPastCaches = int64_t{8} << 20;
-// What a piece of X and Out should take: with what the ops pass to each other it fits into the
-// first-level cache.
-constexpr int64_t kPieceBytes = 32 << 10;
-constexpr int64_t kFewestElements = 1024, kMostElements = 8192;
+// What a piece of X and Out should take: it is small, so that reading the next piece, the
+// arithmetic and writing the last one overlap; much smaller, and calling the kernels would show.
+constexpr int64_t kPieceBytes = 8 << 10;
+constexpr int64_t kFewestElements = 512, kMostElements = 4096;
+// Larger tensors are read into the second-level cache one piece ahead.
+constexpr int64_t kReadAhead = int64_t{1} << 20;
 // Elements that are worth a thread.
 constexpr int64_t kGrain = 32768;
 
-int64_t Aligned(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+int64_t Aligned(int64_t bytes) { return (bytes + kFusedLine - 1) / kFusedLine * kFusedLine; }
 
-// Writes without reading what was there into the caches first.
-void CopyPastCaches(const char* from, char* to, int64_t bytes) {
-#ifdef __SSE2__
-  const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(to) & (kLine - 1));
-  std::memcpy(to, from, static_cast<size_t>(head));
-  int64_t at = head;
-  for (; at + kLine <= bytes; at += kLine) {
-    for (int64_t k = at; k < at + kLine; k += 16) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + k),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k)));
-    }
-  }
-  from += at, to += at, bytes -= at;
-#endif
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-void EndPastCaches() {
-#ifdef __SSE2__
-  _mm_sfence();
-#endif
-}
-
-// Where a variable of the group is while a piece is computed: in a tensor of the op, or in memory
-// of the part of the work.
-struct Place {
-  TensorArg outer;      // of X or Out
-  int64_t offset = -1;  // in the part's memory
-};
-
-// A result that is made in the part's memory, and copied to Out at the end of the piece.
-struct Flush {
-  size_t var = 0;
-  TensorArg to;
-  bool past_caches = false;
-};
-
-// The kernels of the ops for pieces of one size.
-struct PieceKernels {
-  std::vector<Kernel> ops;
-  std::vector<std::array<int64_t, 2>> scratch;  // index of a pointer, offset in the part's memory
-  std::vector<int64_t> flush_bytes;             // by FusedPlan::flushes
-};
-
-struct FusedPlan {
-  FusedCut cut;
-  std::vector<Place> places;  // by variable
-  std::vector<std::array<int64_t, Shape::kMaxRank>>
-      steps;  // in bytes, along the dims up to the cut
-  std::vector<Flush> flushes;
-  PieceKernels kernels[2];  // of the last piece along the dim that is cut; of the others
-  size_t pointers = 0;      // of variables, then of scratch memory
-  int64_t parts = 1, part_bytes = 0;
-  TensorArg memory;
-  std::vector<TensorArg> inputs;
-};
-
-// The memory that the kernels of the ops see: a piece of each tensor.
-class PieceWorkspace : public Workspace {
+// Elementwise ops ask for tensors and scratch tensors alone.
+class ElementArgs : public ArgTable {
  public:
-  PieceWorkspace(const Workspace& around, void** pointers) {
-    data_ = pointers;
-    seed_ = around.seed();
-    step_ = around.step();
-  }
-  VarValue& ValueOf(const TensorArg&) override { Refuse(); }
-  const LoD& LodOf(const TensorArg&) override {  // the op passes it on
-    static const LoD none;
-    return none;
-  }
-  LoD& OutputLod(const TensorArg&) override { Refuse(); }
+  TensorArg ScratchArray() override { Refuse(); }
+  TensorArg ScratchValue() override { Refuse(); }
+  int32_t SubBlock(BlockRef, const BlockArgs&) override { Refuse(); }
+  bool HasGradientBlock(BlockRef) override { Refuse(); }
 
  private:
   [[noreturn]] static void Refuse() {
     throw InternalError("an elementwise op asks for more than elements");
   }
 };
-
-// Runs the pieces of one part of the work.
-class PartRun {
- public:
-  PartRun(const FusedPlan& plan, Workspace& ws, int64_t part)
-      : plan_(plan),
-        outer_(ws),
-        base_(ws.Data<char>(plan.memory) + part * plan.part_bytes),
-        pointers_(reinterpret_cast<void**>(base_)),
-        pieces_(ws, pointers_) {
-    for (size_t v = 0; v < plan.places.size(); ++v) {
-      const Place& place = plan.places[v];
-      pointers_[v] = place.offset >= 0 ? base_ + place.offset : ws.Data<char>(place.outer);
-    }
-  }
-
-  void Run(int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) RunPiece(piece);
-    if (!plan_.flushes.empty()) EndPastCaches();
-  }
-
- private:
-  void RunPiece(int64_t piece) {
-    const FusedCut& cut = plan_.cut;
-    const int64_t chunk = piece % cut.chunks;
-    const PieceKernels& kernels = plan_.kernels[chunk + 1 < cut.chunks];
-    Locate(piece / cut.chunks, chunk);
-    for (const auto& [index, offset] : kernels.scratch) pointers_[index] = base_ + offset;
-    for (const Kernel& kernel : kernels.ops) kernel(pieces_);
-    for (size_t i = 0; i < plan_.flushes.size(); ++i)
-      FlushTo(plan_.flushes[i], kernels.flush_bytes[i]);
-  }
-
-  // Points what lies in the op's tensors at the piece.
-  void Locate(int64_t outer, int64_t chunk) {
-    const FusedCut& cut = plan_.cut;
-    index_[cut.dim] = chunk * cut.rows;
-    for (int d = cut.dim - 1; d >= 0; --d) {
-      index_[d] = outer % cut.shape[d];
-      outer /= cut.shape[d];
-    }
-    for (size_t v = 0; v < plan_.places.size(); ++v) {
-      if (plan_.places[v].offset < 0)
-        pointers_[v] = outer_.Data<char>(plan_.places[v].outer) + OffsetOf(v);
-    }
-  }
-  int64_t OffsetOf(size_t var) const {
-    int64_t offset = 0;
-    for (int d = 0; d <= plan_.cut.dim; ++d) offset += index_[d] * plan_.steps[var][d];
-    return offset;
-  }
-
-  void FlushTo(const Flush& flush, int64_t bytes) {
-    const auto* from = static_cast<const char*>(pointers_[flush.var]);
-    char* to = outer_.Data<char>(flush.to);
-    const bool overwrites =
-        std::any_of(plan_.inputs.begin(), plan_.inputs.end(),
-                    [&](const TensorArg& x) { return outer_.Data<char>(x) == to; });
-    to += OffsetOf(flush.var);
-    if (flush.past_caches && !overwrites)
-      CopyPastCaches(from, to, bytes);
-    else
-      std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
-
-  const FusedPlan& plan_;
-  Workspace& outer_;
-  char* base_;
-  void** pointers_;
-  PieceWorkspace pieces_;
-  std::array<int64_t, Shape::kMaxRank> index_ = {};
-};
-
-// --- planning ---
 
 class GroupPlanner {
  public:
@@ -191,8 +50,10 @@ class GroupPlanner {
     FindVars();
     FindLastUses();
     plan_->places.resize(vars_.size());
-    Cut();
+    const bool cut = Cut();
+    if (!cut) plan_->cut = FusedCut();
     PlaceVars();
+    if (!cut) return Whole();
     PrepareOps();
     return Finish();
   }
@@ -249,22 +110,18 @@ class GroupPlanner {
     }
   }
 
-  // A piece has all elements where the group cannot be cut, or need not be.
-  void Cut() {
+  // False where the group cannot be cut, or need not be.
+  bool Cut() {
     int64_t bytes = 0, most = 0;
     for (const FusedVar& var : vars_) {
       most = std::max(most, var.meta.shape.numel());
       if (var.argument >= 0 || var.result >= 0)
         bytes += static_cast<int64_t>(SizeOf(var.meta.dtype));
     }
-    const int64_t elements = std::clamp(kPieceBytes / std::max<int64_t>(bytes, 1) / 1024 * 1024,
+    const int64_t elements = std::clamp(kPieceBytes / std::max<int64_t>(bytes, 1) / 256 * 256,
                                         kFewestElements, kMostElements);
     FusedCut& cut = plan_->cut;
-    if (most <= elements || !FindCut(group_, elements, vars_, &cut)) {
-      cut = FusedCut();
-      cut.shape = Shape{1};
-      for (FusedVar& var : vars_) var.first_dim = -1;
-    }
+    if (most <= kMostElements || !FindCut(group_, elements, vars_, &cut)) return false;
     plan_->parts = std::clamp<int64_t>(std::min<int64_t>(NumThreads(), cut.pieces()), 1,
                                        1 + cut.shape.numel() / kGrain);
     plan_->steps.resize(vars_.size());
@@ -273,15 +130,23 @@ class GroupPlanner {
         plan_->steps[v][static_cast<size_t>(d)] =
             cut.StepOf(vars_[v], d) * static_cast<int64_t>(ByteSize(vars_[v].meta.dtype, Shape{1}));
       }
+      if (vars_[v].argument >= 0 && plan_->steps[v][static_cast<size_t>(cut.dim)] != 0 &&
+          plan_->inputs[static_cast<size_t>(vars_[v].argument)].nbytes() >= kReadAhead)
+        plan_->ahead.push_back(v);
     }
+    return true;
   }
 
   // --- where variables are ---
 
+  // Of a variable's part of a full piece; of all of it where the group is not cut.
   int64_t PieceBytes(size_t var) const {
-    const Shape piece = plan_->cut.PieceOf(vars_[var], plan_->cut.rows);
-    return static_cast<int64_t>(ByteSize(vars_[var].meta.dtype, piece));
+    const FusedVar& v = vars_[var];
+    const FusedCut& cut = plan_->cut;
+    return static_cast<int64_t>(
+        ByteSize(v.meta.dtype, IsCut() ? cut.PieceOf(v, cut.rows) : v.meta.shape));
   }
+  bool IsCut() const { return plan_->cut.shape.rank() > 0; }
 
   void PlaceVars() {
     for (size_t v = 0; v < vars_.size(); ++v) {
@@ -301,10 +166,10 @@ class GroupPlanner {
   bool IsTemporary(size_t v) const { return vars_[v].argument < 0 && vars_[v].result < 0; }
 
   void PlaceOutput(size_t v, size_t t, FreeSlots& free) {
-    Place& place = plan_->places[v];
+    FusedPlace& place = plan_->places[v];
     if (vars_[v].result >= 0) {
       const TensorArg out = context_.Output("Out", static_cast<size_t>(vars_[v].result));
-      const bool past_caches = out.nbytes() >= kPastCaches && plan_->cut.pieces() > 1;
+      const bool past_caches = out.nbytes() >= kPastCaches && IsCut();
       if (!past_caches && MayWriteDirectly(v, t)) {
         place.outer = out;
         return;
@@ -325,8 +190,9 @@ class GroupPlanner {
   }
   int64_t NewMemory(int64_t bytes) {
     const int64_t offset = slot_bytes_;
+    slots_.push_back({offset, bytes});
     // One line more, so that the slots do not lie a power of two apart.
-    slot_bytes_ = CheckedAdd(slot_bytes_, Aligned(bytes) + kLine);
+    slot_bytes_ = CheckedAdd(slot_bytes_, Aligned(bytes) + kFusedLine);
     return offset;
   }
 
@@ -373,9 +239,9 @@ class GroupPlanner {
   // --- kernels ---
 
   // Gives the kernels args of a piece.
-  class PieceArgs : public ArgTable {
+  class PieceArgs : public ElementArgs {
    public:
-    PieceArgs(GroupPlanner& planner, int64_t rows, PieceKernels& kernels)
+    PieceArgs(GroupPlanner& planner, int64_t rows, FusedKernels& kernels)
         : planner_(planner), rows_(rows), kernels_(kernels) {}
 
     TensorArg Read(const std::string& name) override { return Arg(name); }
@@ -389,10 +255,6 @@ class GroupPlanner {
       planner_.scratch_bytes_ = std::max(planner_.scratch_bytes_, used_);
       return arg;
     }
-    TensorArg ScratchArray() override { Refuse(); }
-    TensorArg ScratchValue() override { Refuse(); }
-    int32_t SubBlock(BlockRef, const BlockArgs&) override { Refuse(); }
-    bool HasGradientBlock(BlockRef) override { Refuse(); }
     const Tensor* Constant(const std::string& name) override {
       const FusedVar& var = planner_.vars_[planner_.IndexOf(name)];
       const bool whole = var.argument >= 0 && var.first_dim < 0 && !planner_.plan_->cut.flat;
@@ -408,53 +270,106 @@ class GroupPlanner {
       const Shape shape = planner_.plan_->cut.PieceOf(var, rows_);
       return {static_cast<int32_t>(v), var.meta.dtype, shape, shape.numel()};
     }
-    [[noreturn]] static void Refuse() {
-      throw InternalError("an elementwise op asks for more than elements");
-    }
-
     GroupPlanner& planner_;
     int64_t rows_;
-    PieceKernels& kernels_;
+    FusedKernels& kernels_;
     int64_t used_ = 0;
   };
+
+  // Gives the kernels the op's own tensors, and scratch memory for what the ops pass to each other.
+  class WholeArgs : public ElementArgs {
+   public:
+    explicit WholeArgs(GroupPlanner& planner) : planner_(planner) {
+      for (const auto& [offset, bytes] : planner.slots_)
+        slots_[offset] = planner.context_.Scratch(DType::kUInt8, {std::max<int64_t>(bytes, 1)});
+    }
+    TensorArg Read(const std::string& name) override { return Arg(planner_.IndexOf(name)); }
+    TensorArg Write(const std::string& name) override { return Arg(planner_.IndexOf(name)); }
+    TensorArg Scratch(DType dtype, const Shape& shape) override {
+      return planner_.context_.Scratch(dtype, shape);
+    }
+    const Tensor* Constant(const std::string& name) override {
+      const int argument = planner_.vars_[planner_.IndexOf(name)].argument;
+      return argument < 0 ? nullptr
+                          : planner_.context_.Constant("X", static_cast<size_t>(argument));
+    }
+
+    TensorArg Arg(size_t v) const {
+      const FusedPlace& place = planner_.plan_->places[v];
+      if (place.offset < 0) return place.outer;
+      const VarMeta& meta = planner_.vars_[v].meta;
+      return {slots_.at(place.offset).index, meta.dtype, meta.shape, meta.shape.numel()};
+    }
+
+   private:
+    GroupPlanner& planner_;
+    std::unordered_map<int64_t, TensorArg> slots_;
+  };
+
+  // Runs the ops one after the other.
+  Kernel Whole() {
+    struct Copy {
+      TensorArg from, to;
+    };
+    struct Ops {
+      std::vector<Kernel> kernels;
+      std::vector<Copy> copies;
+    };
+    auto ops = std::make_shared<Ops>();
+    WholeArgs args(*this);
+    group_.block->ForEachOp([&](const OpDesc& op) {
+      ops->kernels.push_back(PrepareKernel(PrepareContext(SpecOf(op), op, args), mode_));
+    });
+    for (const FusedFlush& flush : plan_->flushes)
+      ops->copies.push_back({args.Arg(flush.var), flush.to});
+    return [ops = std::shared_ptr<const Ops>(ops)](Workspace& ws) {
+      for (const Kernel& kernel : ops->kernels) kernel(ws);
+      for (const auto& [from, to] : ops->copies) {
+        if (to.numel > 0)
+          std::memcpy(ws.Data<char>(to), ws.Data<char>(from), static_cast<size_t>(to.nbytes()));
+      }
+    };
+  }
 
   void PrepareOps() {
     plan_->pointers = vars_.size();
     PrepareOps(plan_->cut.last_rows(), plan_->kernels[0]);
     if (plan_->cut.chunks > 1) PrepareOps(plan_->cut.rows, plan_->kernels[1]);
   }
-  void PrepareOps(int64_t rows, PieceKernels& kernels) {
+  void PrepareOps(int64_t rows, FusedKernels& kernels) {
     PieceArgs args(*this, rows, kernels);
     group_.block->ForEachOp([&](const OpDesc& op) {
       kernels.ops.push_back(PrepareKernel(PrepareContext(SpecOf(op), op, args), mode_));
       args.NextOp();
     });
-    for (const Flush& flush : plan_->flushes) {
+    for (const FusedFlush& flush : plan_->flushes) {
       const FusedVar& var = vars_[flush.var];
       kernels.flush_bytes.push_back(
           static_cast<int64_t>(ByteSize(var.meta.dtype, plan_->cut.PieceOf(var, rows))));
+    }
+    for (const size_t v : plan_->ahead) {
+      const auto bytes =
+          static_cast<int64_t>(ByteSize(vars_[v].meta.dtype, plan_->cut.PieceOf(vars_[v], rows)));
+      const auto ops = static_cast<int64_t>(NumOps());
+      kernels.ahead.push_back({bytes, Aligned((bytes + ops - 1) / ops)});
     }
   }
 
   // A part's memory: the pointers, the slots, the scratch memory of one op.
   Kernel Finish() {
-    const int64_t pointer_bytes =
-        Aligned(CheckedMul(static_cast<int64_t>(plan_->pointers), int64_t{sizeof(void*)}));
-    for (Place& place : plan_->places) {
+    const int64_t pointer_bytes = Aligned(CheckedMul(
+        static_cast<int64_t>(plan_->pointers + plan_->ahead.size()), int64_t{sizeof(void*)}));
+    for (FusedPlace& place : plan_->places) {
       if (place.offset >= 0) place.offset += pointer_bytes;
     }
-    for (PieceKernels& kernels : plan_->kernels) {
+    for (FusedKernels& kernels : plan_->kernels) {
       for (auto& scratch : kernels.scratch) scratch[1] += pointer_bytes + slot_bytes_;
     }
     plan_->part_bytes = CheckedAdd(CheckedAdd(pointer_bytes, slot_bytes_), scratch_bytes_);
     plan_->memory = context_.Scratch(DType::kUInt8, {CheckedMul(plan_->parts, plan_->part_bytes)});
     return [plan = std::shared_ptr<const FusedPlan>(plan_)](Workspace& ws) {
       ParallelFor(plan->parts, 1, [&](int64_t begin, int64_t end) {
-        const int64_t pieces = plan->cut.pieces();
-        for (int64_t part = begin; part < end; ++part) {
-          PartRun(*plan, ws, part)
-              .Run(part * pieces / plan->parts, (part + 1) * pieces / plan->parts);
-        }
+        for (int64_t part = begin; part < end; ++part) RunFusedPart(*plan, ws, part);
       });
     };
   }
@@ -466,7 +381,8 @@ class GroupPlanner {
   std::vector<FusedVar> vars_;
   std::unordered_map<std::string, size_t> index_;
   std::vector<size_t> last_use_;
-  std::vector<bool> overwritten_;  // temporaries whose memory an output has taken over
+  std::vector<bool> overwritten_;              // temporaries whose memory an output has taken over
+  std::vector<std::array<int64_t, 2>> slots_;  // of memory: offset, bytes
   int64_t slot_bytes_ = 0, scratch_bytes_ = 0;
 };
 
