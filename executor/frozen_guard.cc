@@ -1,33 +1,13 @@
 #include <coracle/executor/frozen_guard.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/fingerprint.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 namespace coracle {
 namespace {
-
-// Every step is one to one, so that a change of one word always shows; of several changes one in
-// 2^64 does not.
-uint64_t Mix(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-  return hash ^ hash >> 32;
-}
-
-// Four chains, since the multiplications of one wait for each other.
-uint64_t Fingerprint(const void* data, size_t size) {
-  const auto* bytes = static_cast<const char*>(data);
-  std::array<uint64_t, 4> chains = {size, 1, 2, 3};
-  for (size_t at = 0; at < size; at += sizeof chains) {
-    std::array<uint64_t, 4> words = {};
-    std::memcpy(words.data(), bytes + at, std::min(sizeof words, size - at));
-    for (size_t i = 0; i < chains.size(); ++i) chains[i] = Mix(chains[i], words[i]);
-  }
-  for (size_t i = 1; i < chains.size(); ++i) chains[0] = Mix(chains[0], chains[i]);
-  return chains[0];
-}
 
 [[noreturn]] void ThrowChanged(const std::string& name) {
   ThrowInvalid(fmt::format(
@@ -43,9 +23,13 @@ FrozenGuard::FrozenGuard(const std::unordered_map<std::string, Tensor>& values) 
   std::sort(names_.begin(), names_.end());
   for (const std::string& name : names_) {
     const Tensor& value = values.at(name);
-    originals_.push_back({value.dtype(), value.shape(), value.raw(), value.memory(),
-                          value.version(), Fingerprint(value.raw(), value.nbytes())});
+    originals_.push_back(
+        {value.dtype(), value.shape(), value.raw(), value.memory(), value.version(), 0});
   }
+  ParallelFor(static_cast<int64_t>(names_.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      originals_[i].fingerprint = Fingerprint(originals_[i].data, values.at(names_[i]).nbytes());
+  });
 }
 
 void FrozenGuard::LookUp(const Scope& scope, Watch* watch) const {

@@ -83,14 +83,20 @@ int FileHandle::Release() { return std::exchange(fd_, -1); }
 
 const int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
 
-std::string ReadRegular(int fd, const std::string& path, uint64_t max_bytes) {
+uint64_t SizeOfRegular(int fd, const std::string& path) {
   struct stat info;
   if (::fstat(fd, &info) != 0) ThrowErrno("read", path, errno);
   if (!S_ISREG(info.st_mode)) {
     throw Error(ErrorCode::kIo, fmt::format("cannot read {}: it is {}, not a regular file",
                                             Quote(path, 300), KindOf(info.st_mode)));
   }
-  return ReadAll(fd, path, static_cast<uint64_t>(std::max<off_t>(info.st_size, 0)), max_bytes);
+  const auto size = static_cast<uint64_t>(std::max<off_t>(info.st_size, 0));
+  if (size > MostThatFits()) ThrowTooLarge(path, MostThatFits());
+  return size;
+}
+
+std::string ReadRegular(int fd, const std::string& path, uint64_t max_bytes) {
+  return ReadAll(fd, path, SizeOfRegular(fd, path), max_bytes);
 }
 
 std::string ReadStdin(uint64_t max_bytes) {

@@ -2,8 +2,10 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/internal/tensor_stream.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/mismatch.h>
+#include <coracle/framework/tensor/slab.h>
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -64,22 +66,27 @@ std::string FileOf(const std::string& directory, const std::string& name) {
   return directory + "/" + name;
 }
 
-VarValue ParseOne(const VarDesc& var, const std::string& bytes, const std::string& path) {
-  size_t offset = 0;
+VarValue ReadOne(const VarDesc& var, const std::string& path) {
+  uint64_t left = 0;
   VarValue value;
   if (var.type() == VarType::kSelectedRows) {
+    const std::string bytes = ReadFile(path);
+    size_t offset = 0;
     value = ParseSelectedRows(bytes, &offset, path);
+    left = bytes.size() - offset;
   } else {
-    Tensor tensor = ParseTensor(bytes, &offset, path);
+    FileReader file(path);
+    Tensor tensor = ReadTensor(file, path);
+    left = file.left();
     if (!MatchesDeclaration(tensor, var)) {
       ThrowInvalid(
           fmt::format("{}: the var {} {}", path, Quote(var.name()), Mismatch(var, tensor)));
     }
     value = std::move(tensor);
   }
-  if (offset != bytes.size()) {
-    throw Error(ErrorCode::kDataLoss, fmt::format("{}: {} bytes are left over behind the value",
-                                                  path, bytes.size() - offset));
+  if (left != 0) {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{}: {} bytes are left over behind the value", path, left));
   }
   return value;
 }
@@ -122,17 +129,17 @@ void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
 
 void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& names,
                   const std::string& path, Scope& scope) {
-  std::string bytes = ReadFile(path);
-  size_t offset = 0;
+  FileReader file(path);
+  const TensorSlab slab(file.left());
   NamedValues values;
   for (const std::string& name : names) {
     const VarDesc& var = Declared(program, name);
     std::string place = fmt::format("tensor {} of {}", values.size() + 1, names.size());
-    if (offset == bytes.size()) {
+    if (file.left() == 0) {
       throw Error(ErrorCode::kDataLoss,
                   fmt::format("{}: ends before {}, {}", path, place, Quote(name)));
     }
-    Tensor tensor = ParseTensor(bytes, &offset, fmt::format("{} ({}, {})", path, place, name));
+    Tensor tensor = ReadTensor(file, fmt::format("{} ({}, {})", path, place, name));
     if (!MatchesDeclaration(tensor, var)) {
       ThrowInvalid(
           fmt::format("{}: {}, {}, {}", path, place, Quote(name), Mismatch(var, tensor)),
@@ -141,10 +148,10 @@ void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& na
     }
     values.emplace_back(&name, std::move(tensor));
   }
-  if (offset != bytes.size()) {
+  if (file.left() != 0) {
     throw Error(ErrorCode::kDataLoss,
                 fmt::format("{}: {} bytes are left over behind the {} tensors of the program", path,
-                            bytes.size() - offset, names.size()));
+                            file.left(), names.size()));
   }
   Store(std::move(values), scope);
 }
@@ -170,7 +177,7 @@ void LoadSeparate(const ProgramDesc& program, const std::vector<std::string>& na
   NamedValues values;
   for (const std::string& name : names) {
     std::string path = FileOf(directory, name);
-    values.emplace_back(&name, ParseOne(Declared(program, name), ReadFile(path), path));
+    values.emplace_back(&name, ReadOne(Declared(program, name), path));
   }
   Store(std::move(values), scope);
 }

@@ -1,6 +1,7 @@
 // Paddle's LoDTensor and SelectedRows streams: little-endian, without padding or checksum.
 
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/internal/tensor_stream.h>
 #include <coracle/framework/io/internal/var_codec.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
@@ -14,34 +15,69 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// Reads numbers and bytes, never past the end.
-class Cursor {
+// Where a stream's bytes come from.
+class Bytes {
  public:
-  Cursor(std::string_view bytes, size_t offset, const std::string& source)
-      : bytes_(bytes), offset_(std::min(offset, bytes.size())), source_(source) {}
+  virtual ~Bytes() = default;
+  virtual uint64_t left() const = 0;
+  virtual uint64_t offset() const = 0;
+  virtual void Read(void* to, uint64_t size) = 0;  // REQUIRES: size <= left()
+};
 
-  template <class T>
-  T Read(const char* what) {
-    T value;
-    std::memcpy(&value, ReadBytes(sizeof(T), what).data(), sizeof(T));
-    return value;
-  }
-  std::string_view ReadBytes(uint64_t size, const char* what) {
-    if (size > left()) Fail(fmt::format("{} takes {} bytes where {} are left", what, size, left()));
-    const std::string_view read = bytes_.substr(offset_, size);
+class BytesInMemory final : public Bytes {
+ public:
+  BytesInMemory(std::string_view bytes, size_t offset)
+      : bytes_(bytes), offset_(std::min(offset, bytes.size())) {}
+  uint64_t left() const override { return bytes_.size() - offset_; }
+  uint64_t offset() const override { return offset_; }
+  void Read(void* to, uint64_t size) override {
+    std::memcpy(to, bytes_.data() + offset_, size);
     offset_ += size;
-    return read;
-  }
-  uint64_t left() const { return bytes_.size() - offset_; }
-  size_t offset() const { return offset_; }
-  [[noreturn]] void Fail(const std::string& what) const {
-    throw Error(ErrorCode::kDataLoss,
-                fmt::format("{}: damaged at byte {}: {}", source_, offset_, what));
   }
 
  private:
   std::string_view bytes_;
   size_t offset_;
+};
+
+class BytesOfFile final : public Bytes {
+ public:
+  explicit BytesOfFile(FileReader& file) : file_(file) {}
+  uint64_t left() const override { return file_.left(); }
+  uint64_t offset() const override { return file_.offset(); }
+  void Read(void* to, uint64_t size) override { file_.Read(to, size); }
+
+ private:
+  FileReader& file_;
+};
+
+// Reads numbers and arrays, never past the end.
+class Cursor {
+ public:
+  Cursor(Bytes& bytes, const std::string& source) : bytes_(bytes), source_(source) {}
+
+  template <class T>
+  T Read(const char* what) {
+    T value;
+    ReadArray(&value, sizeof(T), what);
+    return value;
+  }
+  void ReadArray(void* to, uint64_t size, const char* what) {
+    Require(size, what);
+    if (size > 0) bytes_.Read(to, size);
+  }
+  // Throws unless so many bytes are left: before memory is taken for them.
+  void Require(uint64_t size, const char* what) const {
+    if (size > left()) Fail(fmt::format("{} takes {} bytes where {} are left", what, size, left()));
+  }
+  uint64_t left() const { return bytes_.left(); }
+  [[noreturn]] void Fail(const std::string& what) const {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{}: damaged at byte {}: {}", source_, bytes_.offset(), what));
+  }
+
+ private:
+  Bytes& bytes_;
   const std::string& source_;
 };
 
@@ -59,9 +95,8 @@ LoD ReadLoD(Cursor& in) {
   for (uint64_t i = 0; i < levels; ++i) {
     auto size = in.Read<uint64_t>("the size of a LoD level");
     if (size % 8 != 0) in.Fail(fmt::format("a LoD level of {} bytes", size));
-    std::string_view bytes = in.ReadBytes(size, "a LoD level");
-    auto& level = lod.emplace_back(size / 8);
-    if (size > 0) std::memcpy(level.data(), bytes.data(), size);
+    in.Require(size, "a LoD level");
+    in.ReadArray(lod.emplace_back(size / 8).data(), size, "a LoD level");
   }
   return lod;
 }
@@ -84,7 +119,9 @@ void CheckLoD(const Cursor& in, const LoD& lod, const Shape& shape) {
 Shape ReadShape(Cursor& in, const std::string& source, DType* dtype) {
   auto size = in.Read<int32_t>("the size of a tensor description");
   if (size < 0) in.Fail(fmt::format("a tensor description of {} bytes", size));
-  std::string_view message = in.ReadBytes(static_cast<uint64_t>(size), "a tensor description");
+  in.Require(static_cast<uint64_t>(size), "a tensor description");
+  std::string message(static_cast<size_t>(size), '\0');
+  in.ReadArray(message.data(), message.size(), "a tensor description");
   wire::Source where{source + ", tensor description", message.data()};
   WireTensorDesc desc = DecodeTensorDesc(message, where);
   *dtype = static_cast<DType>(desc.dtype);
@@ -107,13 +144,11 @@ Tensor ReadDense(Cursor& in, const std::string& source) {
     in.Fail(fmt::format("the elements of a {}{} where {} are left", ToString(dtype),
                         shape.ToString(), HumanBytes(in.left())));
   }
-  std::string_view bytes = in.ReadBytes(ByteSize(dtype, shape), "the elements of a tensor");
   Tensor tensor(dtype, shape);
+  auto* elements = static_cast<unsigned char*>(tensor.raw());
+  in.ReadArray(elements, tensor.nbytes(), "the elements of a tensor");
   if (dtype == DType::kBool) {  // any other byte than 0 and 1 is no bool
-    bool* out = tensor.data<bool>();
-    for (size_t i = 0; i < bytes.size(); ++i) out[i] = bytes[i] != 0;
-  } else if (!bytes.empty()) {
-    std::memcpy(tensor.raw(), bytes.data(), bytes.size());
+    for (size_t i = 0; i < tensor.nbytes(); ++i) elements[i] = elements[i] != 0;
   }
   return tensor;
 }
@@ -133,29 +168,40 @@ void AppendDense(const Tensor& tensor, std::string* bytes) {
   if (!tensor.empty()) bytes->append(static_cast<const char*>(tensor.raw()), tensor.nbytes());
 }
 
-}  // namespace
-
-Tensor ParseTensor(std::string_view bytes, size_t* offset, const std::string& source) {
-  Cursor in(bytes, *offset, source);
+Tensor ReadLoDTensor(Bytes& bytes, const std::string& source) {
+  Cursor in(bytes, source);
   CheckVersion(in, "LoDTensor version");
   LoD lod = ReadLoD(in);
   Tensor tensor = ReadDense(in, source);
   CheckLoD(in, lod, tensor.shape());
   tensor.lod() = std::move(lod);
-  *offset = in.offset();
   return tensor;
 }
 
+}  // namespace
+
+Tensor ParseTensor(std::string_view bytes, size_t* offset, const std::string& source) {
+  BytesInMemory memory(bytes, *offset);
+  Tensor tensor = ReadLoDTensor(memory, source);
+  *offset = memory.offset();
+  return tensor;
+}
+
+Tensor ReadTensor(FileReader& file, const std::string& source) {
+  BytesOfFile bytes(file);
+  return ReadLoDTensor(bytes, source);
+}
+
 SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std::string& source) {
-  Cursor in(bytes, *offset, source);
+  BytesInMemory memory(bytes, *offset);
+  Cursor in(memory, source);
   CheckVersion(in, "SelectedRows version");
   auto count = in.Read<uint64_t>("the number of rows");
   if (count > in.left() / 8)
     in.Fail(fmt::format("{} rows where {} bytes are left", count, in.left()));
-  std::string_view ids = in.ReadBytes(count * 8, "the rows");
   SelectedRows rows;
   rows.rows.resize(count);
-  if (count > 0) std::memcpy(rows.rows.data(), ids.data(), ids.size());
+  in.ReadArray(rows.rows.data(), count * 8, "the rows");
   rows.height = in.Read<int64_t>("the height");
   for (int64_t row : rows.rows) {
     if (row < 0 || row >= rows.height)
@@ -165,7 +211,7 @@ SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std
   const Shape& shape = rows.value.shape();
   if (shape.rank() < 1 || static_cast<uint64_t>(shape[0]) != count)
     in.Fail(fmt::format("{} rows with a value of shape {}", count, shape.ToString()));
-  *offset = in.offset();
+  *offset = memory.offset();
   return rows;
 }
 

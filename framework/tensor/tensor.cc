@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/framework/tensor/slab.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -25,6 +26,13 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
+// How many bytes of a tensor get huge pages, which the system makes much faster than small ones:
+// those of the last page too if not too much of it would be left over.
+size_t HugeBytes(size_t bytes) {
+  const size_t spare = bytes < kHugePage ? kHugePage / 8 : kHugePage / 2;
+  return (bytes + spare) / kHugePage * kHugePage;
+}
+
 // What a tensor costs beside its elements: handle, cell, allocator. It counts where a loop makes
 // millions of small ones.
 constexpr size_t kOverhead = 256;
@@ -39,8 +47,10 @@ struct Release {
   std::shared_ptr<ResourceLimits> limits;
   size_t bytes;
   uint64_t version = FirstVersion();
-  void operator()(void* data) const {
-    std::free(data);
+  std::shared_ptr<void> chunk = {};  // of which the memory is a part
+  void operator()(void* data) {
+    if (!chunk) std::free(data);
+    chunk.reset();  // now: whoever watches the memory keeps this object
     if (limits) limits->Release(bytes);
   }
 };
@@ -49,15 +59,20 @@ template <class What>
 std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
   Release release{ResourceLimits::Current(), bytes + kOverhead};
   if (release.limits) release.limits->Reserve(release.bytes, what);
-  const bool huge = bytes >= kHugePage - kHugePage / 8;
-  size_t alignment = huge ? kHugePage : kAlignment;
+  const size_t huge = HugeBytes(bytes);
+  if (TensorSlab* slab = huge > 0 ? nullptr : TensorSlab::Current()) {
+    const TensorSlab::Piece piece = slab->Take(bytes);
+    release.chunk = piece.chunk;
+    if (piece.data) return {piece.data, std::move(release)};
+  }
+  size_t alignment = huge > 0 ? kHugePage : kAlignment;
   size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* data = std::aligned_alloc(alignment, std::max(rounded, alignment));
   if (!data) {
     release(nullptr);
     throw OutOfMemory(fmt::format("the system does not give {} for {}", HumanBytes(bytes), what()));
   }
-  if (huge) ::madvise(data, rounded, MADV_HUGEPAGE);
+  if (huge > 0) ::madvise(data, huge, MADV_HUGEPAGE);
 #ifdef __SANITIZE_ADDRESS__  // the rounding must not hide an overrun
   ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + bytes, std::max(rounded, alignment) - bytes);
 #endif

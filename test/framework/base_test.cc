@@ -2,6 +2,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_access.h>
+#include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/internal/file_handle.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
@@ -446,6 +447,45 @@ TEST(Logging, LinesOfAProgramWithoutGlog) {
   LogVerbose(9, "not asked for");
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "coracle: warning: careful\ncoracle: error: lost\ncoracle: hello\n");
+}
+
+// Pieces of any size, smaller and larger than what is read ahead.
+TEST(FileReader, ReadsPieces) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.File("f");
+  std::string contents;
+  for (int i = 0; i < 100000; ++i) contents.push_back(static_cast<char>(i * 7 + i / 256));
+  WriteFileAtomic(path, contents);
+  for (const size_t piece : {1, 13, 4096, 16383, 16384, 16385, 50001, 100000}) {
+    FileReader file(path);
+    std::string read(contents.size(), '\0');
+    // A small piece before each large one.
+    for (size_t at = 0, i = 0; at < read.size(); ++i) {
+      const size_t size = std::min(i % 2 == 0 ? size_t{3} : piece, read.size() - at);
+      EXPECT_EQ(file.offset(), at);
+      EXPECT_EQ(file.left(), read.size() - at);
+      file.Read(read.data() + at, size);
+      at += size;
+    }
+    EXPECT_TRUE(read == contents) << piece;
+    EXPECT_EQ(file.left(), 0u);
+    file.Read(read.data(), 0);
+  }
+}
+
+TEST(FileReader, RefusesWhatIsNoFileAndNoticesThatItBecameShorter) {
+  const TemporaryDirectory directory;
+  EXPECT_THROW(FileReader(directory.File("absent")), Error);
+  EXPECT_THROW(FileReader("/dev/zero"), Error);
+  EXPECT_THROW(FileReader(directory.File(".")), Error);
+  const std::string path = directory.File("f");
+  for (const size_t size : {100, 100000}) {
+    WriteFileAtomic(path, std::string(size, 'x'));
+    FileReader file(path);
+    ASSERT_EQ(::truncate(path.c_str(), 10), 0);
+    std::string read(size, '\0');
+    EXPECT_NE(ErrorOf([&] { file.Read(read.data(), size); }).find("ends early"), std::string::npos);
+  }
 }
 
 }  // namespace

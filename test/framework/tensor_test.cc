@@ -1,11 +1,16 @@
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/fingerprint.h>
 #include <coracle/framework/tensor/rng.h>
+#include <coracle/framework/tensor/slab.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace coracle {
 namespace {
@@ -359,6 +364,61 @@ TEST(Tensor, ResizeKeepsMemoryThatNobodyShares) {
   view.Resize(DType::kFloat32, {2});
   EXPECT_NE(view.raw(), own);
   EXPECT_THROW(view.Resize(DType::kFloat32, {-1}), Error);
+}
+
+// Each word counts, with any number of bytes behind the last whole group of words.
+TEST(Fingerprint, ShowsAnyChangeOfAByte) {
+  for (const size_t size : {0, 1, 7, 8, 63, 64, 65, 130, 200}) {
+    std::vector<char> bytes(size, 1);
+    std::set<uint64_t> seen = {Fingerprint(bytes.data(), size)};
+    EXPECT_EQ(Fingerprint(bytes.data(), size), *seen.begin());
+    for (char& byte : bytes) {
+      byte = 2;
+      seen.insert(Fingerprint(bytes.data(), size));
+      byte = 1;
+    }
+    EXPECT_EQ(seen.size(), size + 1);
+  }
+  const char zeros[16] = {};
+  EXPECT_NE(Fingerprint(zeros, 8), Fingerprint(zeros, 16));
+}
+
+// They outlive the slab and each other, and are tensors like any others.
+TEST(TensorSlab, TensorsSideBySide) {
+  const auto limits = std::make_shared<ResourceLimits>(ResourceOptions{});
+  const ScopedLimits scoped(limits);
+  std::vector<Tensor> tensors;
+  {
+    const TensorSlab slab(int64_t{3} << 20);
+    for (int64_t n : {0, 1, 17, 100000, 300000, 400000, 500000, 3}) {
+      tensors.push_back(Tensor::Full<float>({n}, static_cast<float>(n)));
+      const TensorSlab inner(100);  // too little for a chunk
+      tensors.push_back(Tensor::Full<float>({n}, -1));
+    }
+  }
+  tensors.push_back(Tensor::Full<float>({1000}, 7));
+  std::set<uint64_t> versions;
+  size_t with_elements = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& t = tensors[i];
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(t.raw()) % 64, 0u);
+    for (float x : t.span<float>())
+      ASSERT_EQ(x, i + 1 == tensors.size() ? 7 : i % 2 ? -1 : static_cast<float>(t.numel()));
+    if (t.empty()) continue;
+    versions.insert(t.version());
+    ++with_elements;
+  }
+  EXPECT_EQ(versions.size(), with_elements);
+  const std::weak_ptr<void> watched = tensors[2].memory();
+  uint64_t bytes = limits->bytes_in_use();
+  while (!tensors.empty()) {
+    const uint64_t own = tensors.back().nbytes();
+    tensors.pop_back();
+    EXPECT_LE(limits->bytes_in_use() + own, bytes);
+    bytes = limits->bytes_in_use();
+  }
+  EXPECT_EQ(bytes, 0u);
+  EXPECT_TRUE(watched.expired());
 }
 
 }  // namespace

@@ -213,6 +213,32 @@ TEST(Parameters, CombinedIsTheStreamsInOrder) {
     EXPECT_TRUE(BitEqual(loaded.Get(name), scope.Get(name))) << name;
 }
 
+// Small tensors lie side by side, large ones alone; all go when they are not needed.
+TEST(Parameters, LargeFiles) {
+  TemporaryDirectory directory;
+  Scope scope, loaded;
+  ProgramDesc program;
+  for (const int64_t n : {1, 1000, 40000, 250000, 700000, 0, 3}) {
+    for (const DType dtype : {DType::kFloat32, DType::kBool, DType::kInt64}) {
+      Tensor tensor(DType::kInt64, {n});
+      for (int64_t i = 0; i < n; ++i) tensor.data<int64_t>()[i] = i % 3 == 0 ? 0 : i + n;
+      const std::string name = ToString(dtype) + std::to_string(n);
+      VarDesc& var = program.Root().Var(name);
+      var.SetDType(dtype);
+      var.SetShape({n});
+      var.SetPersistable(true);
+      scope.Set(name, tensor.Cast(dtype));
+    }
+  }
+  const std::vector<std::string> names = PersistableNames(program);
+  SaveCombined(scope, names, directory.File("p"));
+  LoadCombined(program, names, directory.File("p"), loaded);
+  for (const std::string& name : names) {
+    EXPECT_TRUE(BitEqual(loaded.Get(name), scope.Get(name))) << name;
+    EXPECT_TRUE(loaded.Erase(name));
+  }
+}
+
 TEST(Parameters, ShiftedFilesNameTheFirstMisfit) {
   TemporaryDirectory directory;
   Scope scope = SmallScope(), loaded;

@@ -1,0 +1,51 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file_reader.h>
+#include <coracle/framework/base/text.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+constexpr uint64_t kAhead = 16384;
+
+}  // namespace
+
+FileReader::FileReader(const std::string& path)
+    : path_(path),
+      file_(path, kReadFlags, "open", path),
+      size_(SizeOfRegular(file_.get(), path)),
+      ahead_(std::make_unique<char[]>(kAhead)) {}
+
+void FileReader::Read(void* to, uint64_t size) {
+  auto* out = static_cast<char*>(to);
+  offset_ += size;
+  const uint64_t there = std::min(size, end_ - begin_);
+  if (there > 0) std::memcpy(out, ahead_.get() + begin_, there);
+  begin_ += there;
+  size -= there;
+  if (size == 0) return;
+  uint64_t got = 0;
+  if (size >= kAhead) return ReadNow(out + there, size, size, &got);
+  begin_ = end_ = 0;
+  ReadNow(ahead_.get(), size, kAhead, &end_);
+  std::memcpy(out + there, ahead_.get(), size);
+  begin_ = size;
+}
+
+// At least `least` bytes and at most `most`.
+void FileReader::ReadNow(char* to, uint64_t least, uint64_t most, uint64_t* got) {
+  for (*got = 0; *got < least;) {
+    const ssize_t more = ::read(file_.get(), to + *got, most - *got);
+    if (more < 0 && errno == EINTR) continue;
+    if (more < 0) ThrowErrno("read", path_, errno);
+    if (more == 0)
+      throw Error(ErrorCode::kIo, "cannot read " + Quote(path_, 300) + ": it ends early");
+    *got += static_cast<uint64_t>(more);
+  }
+}
+
+}  // namespace coracle
