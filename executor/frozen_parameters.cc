@@ -1,6 +1,22 @@
 #include <coracle/executor/frozen_parameters.h>
+#include <coracle/passes/freeze.h>
+
+#include <cstring>
+#include <utility>
 
 namespace coracle {
+namespace {
+
+// What was packed, in the memory of the plain elements where that is large enough and nobody else
+// holds it. Copying costs less than fresh pages of memory do, which the system fills with zeros.
+Tensor InPlaceOf(Tensor plain, Tensor made) {
+  void* place = made.nbytes() <= plain.nbytes() ? PlaceOfFrozen(plain) : nullptr;
+  if (!place || made.empty()) return made;
+  std::memcpy(place, std::as_const(made).raw(), made.nbytes());
+  return Tensor::View(made.dtype(), made.shape(), place, plain.memory().lock());
+}
+
+}  // namespace
 
 void FrozenParameters::Add(const std::string& name, Tensor value) {
   const VarMeta meta{VarType::kLoDTensor, value.dtype(), value.shape(), 0};
@@ -23,7 +39,9 @@ std::shared_ptr<const Tensor> FrozenParameters::Packed(const std::string& name,
   Parameter& parameter = parameters_.at(name);
   std::shared_ptr<const Tensor>& packed = parameter.packed[layout.id];
   if (!packed) {
-    packed = std::make_shared<const Tensor>(layout.pack(Elements(name)));
+    Tensor made = layout.pack(Elements(name));
+    if (layout.unpack) made = InPlaceOf(std::move(parameter.plain), std::move(made));
+    packed = std::make_shared<const Tensor>(std::move(made));
     if (layout.unpack && !parameter.restore)
       parameter.restore = [packed, unpack = layout.unpack] { return unpack(*packed); };
   }

@@ -1,12 +1,18 @@
 // With the statistics fixed, batch_norm is a scale and a shift of each channel:
 //   y = scale * (conv(x, w) + bias - mean) / sqrt(variance + epsilon) + shift
 //     = conv(x, w * factor) + (bias - mean) * factor + shift,
-// factor = scale / sqrt(variance + epsilon). The new filter and bias are computed in double.
+// factor = scale / sqrt(variance + epsilon). Factors and the new bias are computed in double.
 
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/operators/kernels/simd.h>
 #include <coracle/passes/freeze.h>
 #include <coracle/passes/match.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
+#include <type_traits>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -140,26 +146,57 @@ class BatchNormFolder {
     const Tensor& w = Value(m, "w");
     const WeightChannels channels(m, w.shape());
     const double epsilon = static_cast<double>(m.op("norm").GetAttr<float>("epsilon", 1e-5f));
-    const auto at = [&](const char* name, int64_t c) {
-      return m.Has(name) ? static_cast<double>(Value(m, name).data<T>()[c]) : 0.0;
+    const std::vector<double> none(static_cast<size_t>(channels.count()));
+    const auto values = [&](const char* name) {
+      if (!m.Has(name)) return none;
+      const std::span<const T> given = Value(m, name).span<T>();
+      return std::vector<double>(given.begin(), given.end());
     };
-    Tensor bias(w.dtype(), {channels.count()}), scaled(w.dtype(), w.shape());
-    std::vector<double> factors;
-    for (int64_t c = 0; c < channels.count(); ++c) {
-      factors.push_back(at("scale", c) / std::sqrt(at("variance", c) + epsilon));
-      const double old = at("own_bias", c) + at("bias", c);
-      bias.data<T>()[c] = static_cast<T>((old - at("mean", c)) * factors.back() + at("shift", c));
+    const std::vector<double> scale = values("scale"), variance = values("variance");
+    const std::vector<double> mean = values("mean"), shift = values("shift");
+    const std::vector<double> own_bias = values("own_bias"), added = values("bias");
+    std::vector<double> factors(none);
+    Tensor bias(w.dtype(), {channels.count()});
+    T* new_bias = bias.data<T>();
+    for (size_t c = 0; c < none.size(); ++c) {
+      factors[c] = scale[c] / std::sqrt(variance[c] + epsilon);
+      new_bias[c] = static_cast<T>((own_bias[c] + added[c] - mean[c]) * factors[c] + shift[c]);
     }
-    const T* from = w.data<T>();
-    T* to = scaled.data<T>();
-    for (int64_t begin = 0; begin < w.numel(); begin += channels.inner()) {
-      const double factor = factors[channels.Of(begin)];
-      for (int64_t i = begin; i < begin + channels.inner(); ++i)
-        to[i] = static_cast<T>(static_cast<double>(from[i]) * factor);
-    }
+    Tensor scaled = Scaled<T>(m["w"], channels, factors);
     Replace(m, context_.AddFrozen(program_, m["w"] + "@FOLDED", std::move(scaled)),
             context_.AddFrozen(program_, m["shift"] + "@FOLDED", std::move(bias)));
     context_.ReleaseFrozen(m["w"]);
+  }
+
+  // The weight with each element multiplied by the factor of its channel, in its own memory where
+  // nobody else holds that.
+  template <class T>
+  Tensor Scaled(const std::string& name, const WeightChannels& channels,
+                const std::vector<double>& factors) {
+    const Tensor& w = *context_.FrozenValue(name);
+    void* place = context_.fetches.count(name) ? nullptr : PlaceOfFrozen(w);
+    Tensor scaled = place ? w : Tensor(w.dtype(), w.shape());
+    if (w.empty()) return scaled;
+    const T* from = w.data<T>();
+    T* to = place ? static_cast<T*>(place) : scaled.data<T>();
+    const int64_t run = channels.inner(), grain = std::max<int64_t>(1, 65536 / run);
+    ParallelFor(w.numel() / run, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin * run; i < end * run; i += run)
+        Scale(from + i, factors[channels.Of(i)], run, to + i);
+    });
+    return scaled;
+  }
+  // Exact to the last bit but one: the factor is rounded too.
+  template <class T>
+  static void Scale(const T* from, double factor, int64_t n, T* to) {
+    const T rounded = static_cast<T>(factor);
+    if constexpr (std::is_same_v<T, float>) {
+      static const simd::BinaryLoop multiply =
+          simd::FindBinary(simd::Binary::kMul, simd::Form::kVectorScalar);
+      constexpr int64_t kLong = 16;
+      if (n >= kLong) return multiply(from, &rounded, to, n);
+    }
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i] * rounded;
   }
 
   void Replace(const Match& m, const std::string& weight, const std::string& bias) {

@@ -21,6 +21,11 @@ const Tensor* OwnTensor(const VarValue* held) {
 
 }  // namespace
 
+void* PlaceOfFrozen(const Tensor& frozen) {
+  const bool alone = frozen.version() != 0 && frozen.memory().use_count() == 1;
+  return alone ? const_cast<void*>(frozen.raw()) : nullptr;
+}
+
 bool HasFixedStatistics(const OpDesc& batch_norm) {
   return batch_norm.GetAttr<bool>("use_global_stats", false) ||
          (batch_norm.GetAttr<bool>("is_test", false) &&

@@ -16,6 +16,10 @@ namespace coracle {
 FrozenValues Freeze(ProgramDesc& program, const Scope& scope,
                     const std::unordered_set<std::string>& feeds);
 
+// Where other elements may take the place of a frozen tensor's: null if somebody else holds the
+// tensor too. Its version stays, since nobody is left who could be surprised.
+void* PlaceOfFrozen(const Tensor& frozen);
+
 // Whether a batch_norm normalises with Mean and Variance rather than with those of the batch.
 bool HasFixedStatistics(const OpDesc& batch_norm);
 

@@ -158,7 +158,7 @@ PackedLayout LayoutOf(const memory::desc& plain, const memory::desc& wanted,
                       const TensorArg& filter) {
   PackedLayout layout{"onednn ", {}, {}};
   layout.id.append(reinterpret_cast<const char*>(&wanted.data), sizeof wanted.data);
-  const auto floats = static_cast<int64_t>(wanted.get_size() / sizeof(float)) + 1;
+  const auto floats = static_cast<int64_t>((wanted.get_size() + sizeof(float) - 1) / sizeof(float));
   layout.pack = [=](const Tensor& given) {
     return Reordered(plain, wanted, given, Tensor(DType::kFloat32, {floats}));
   };

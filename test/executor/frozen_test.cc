@@ -447,5 +447,35 @@ TEST_F(Frozen, ALayoutThatCanBeUndoneTakesTheElementsPlace) {
   EXPECT_LT(limits->bytes_in_use(), before + kBytes + kBytes / 2) << "more than w and the result";
 }
 
+// A layout takes the place of elements only in memory that nobody else holds.
+TEST_F(Frozen, ALayoutLeavesAlonePlainElementsThatOthersHold) {
+  Turned turned;
+  const OpRegistry ops = turned.Ops(true);
+  program_.Root().op(0).SetType("turned_mul");
+  const Tensor handle = scope_.Get("w");
+  const uint64_t version = handle.version();
+  PreparedProgram prepared = Executor({}, ops).PrepareOwning(program_, scope_, {"x"}, {"y", "w"});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Run(prepared, scope_), kResult);
+    EXPECT_EQ(ValuesOf(handle), (std::vector<float>{2, 3}));
+  }
+  EXPECT_EQ(handle.version(), version);
+}
+
+// What was frozen is known by its values also where its memory has other elements now.
+TEST_F(Frozen, ComesBackAfterItsMemoryWasUsedForALayout) {
+  Turned turned;
+  const OpRegistry ops = turned.Ops(true);
+  program_.Root().op(0).SetType("turned_mul");
+  PreparedProgram prepared = Executor({}, ops).PrepareOwning(program_, scope_, {"x"}, {"y", "w"});
+  EXPECT_EQ(Run(prepared, scope_), kResult);
+  const Tensor fetched = prepared.Run(scope_, {Row({10, 100})})[1];
+  EXPECT_EQ(ValuesOf(fetched), (std::vector<float>{2, 3}));
+  scope_.Set("w", Row({2, 3}));
+  EXPECT_EQ(Run(prepared, scope_), kResult);
+  scope_.Set("w", Row({3, 2}));
+  EXPECT_THROW(Run(prepared, scope_), Error) << "these are the elements as the layout has them";
+}
+
 }  // namespace
 }  // namespace coracle
