@@ -133,12 +133,23 @@ struct Products {
   PackedFilter Pack(const PrepareContext& ctx, const TensorArg& filter, const std::string& id,
                     F plain_at) const {
     const Products p = *this;
+    const auto for_each_of = [=](int64_t i, int64_t panel, auto&& f) {
+      const int64_t end = std::min(panel + kPointwisePanel, p.columns);
+      const int64_t strip = i * p.StripSize();
+      // Some channels at a time: both sides stay within a few pages.
+      constexpr int64_t kBlock = 16;
+      for (int64_t first = 0; first < p.channels; first += kBlock) {
+        const int64_t last = std::min(first + kBlock, p.channels);
+        for (int64_t m = panel; m < end; ++m) {
+          for (int64_t c = first; c < last; ++c)
+            f(plain_at(i, m, c), strip + PackedPointwiseAt(p.channels, m, c));
+        }
+      }
+    };
     const auto for_each = [=](auto&& f) {
       for (int64_t i = 0; i < p.strips; ++i) {
-        for (int64_t m = 0; m < p.columns; ++m) {
-          for (int64_t c = 0; c < p.channels; ++c)
-            f(plain_at(i, m, c), i * p.StripSize() + PackedPointwiseAt(p.channels, m, c));
-        }
+        for (int64_t panel = 0; panel < p.columns; panel += kPointwisePanel)
+          for_each_of(i, panel, f);
       }
     };
     const int64_t size = CheckedMul(strips, StripSize());
@@ -147,7 +158,7 @@ struct Products {
             id,
             size,
             [=](const float* plain, float* packed) {
-              std::fill_n(packed, size, 0.0f);
+              if (p.columns < p.PaddedColumns()) std::fill_n(packed, size, 0.0f);
               for_each([&](int64_t from, int64_t to) { packed[to] = plain[from]; });
             },
             [=](const float* packed, float* plain) {
