@@ -44,6 +44,14 @@ void RemoveFeedAndFetchOps(ProgramDesc& program, const OpRegistry& ops,
   }
 }
 
+// Stacks of Python, which may be the larger part of a saved program: no message quotes them, and
+// passes copy ops often.
+void RemoveForeignStacks(ProgramDesc& program) {
+  program.ForEachOp([](OpDesc& op) {
+    if (op.creation_site().empty()) op.RemoveAttr(kOpCallstackAttr);
+  });
+}
+
 void RequireVars(const ProgramDesc& program, const std::vector<std::string>& names,
                  const char* what) {
   for (const std::string& name : names) {
@@ -80,6 +88,7 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   VerifyOrThrow(program_, ops);
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
+  RemoveForeignStacks(program_);
   RemoveFeedAndFetchOps(program_, ops, &feeds_, &fetches_);
   // Only now that they are in the calling block, the ops of functions are checked with its types.
   if (InlineCalls(program_)) VerifyOrThrow(program_, ops);
