@@ -403,7 +403,10 @@ class Finder {
 
   // What the fused gradient reads holds then what it held in the forward part.
   bool KeepsInputs(const Attention& a) const {
-    const auto span = Span(a);
+    const OpDesc* place = PlaceFor(a.Forward());
+    if (!place) return false;
+    // From where the fused op stands to the last op of its gradient.
+    const std::pair<size_t, size_t> span = {block_.IndexOf(*place), Span(a).second};
     const auto kept = [&](const std::string& var) {
       const auto writers = block_.Uses(var).writers;
       return !context_.captured.count(var) &&
