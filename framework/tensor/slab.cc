@@ -1,3 +1,4 @@
+#include <coracle/framework/base/address_sanitizer.h>
 #include <coracle/framework/tensor/slab.h>
 #include <sys/mman.h>
 
@@ -19,7 +20,7 @@ TensorSlab::TensorSlab(uint64_t bytes) : outer_(current_), expected_(bytes) { cu
 TensorSlab::~TensorSlab() { current_ = outer_; }
 
 TensorSlab::Piece TensorSlab::Take(uint64_t size) {
-#ifdef __SANITIZE_ADDRESS__  // each tensor has memory of its own, so that an overrun is found
+#ifdef CORACLE_ADDRESS_SANITIZER  // each tensor has memory of its own, so that an overrun is found
   return {};
 #endif
   if (expected_ < kLeast || size > kHugePage) return {};

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/address_sanitizer.h>
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
@@ -16,7 +17,7 @@
 #include <memory>
 #include <utility>
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CORACLE_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -73,7 +74,7 @@ std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
     throw OutOfMemory(fmt::format("the system does not give {} for {}", HumanBytes(bytes), what()));
   }
   if (huge > 0) ::madvise(data, huge, MADV_HUGEPAGE);
-#ifdef __SANITIZE_ADDRESS__  // the rounding must not hide an overrun
+#ifdef CORACLE_ADDRESS_SANITIZER  // the rounding must not hide an overrun
   ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + bytes, std::max(rounded, alignment) - bytes);
 #endif
   return {data, std::move(release)};

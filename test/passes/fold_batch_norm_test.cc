@@ -323,5 +323,28 @@ TEST(FoldBatchNorm, NothingWithoutFrozenParameters) {
   EXPECT_NE(Listing(program.program()).find("batch_norm"), std::string::npos);
 }
 
+// A filter is scaled in its own memory only where nobody else holds that.
+TEST(FoldBatchNorm, ChangesNoParameterThatOthersHold) {
+  for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
+    Net net(dtype);
+    net.BatchNorm(net.Conv("c"), "y", 4);
+    const Tensor feed = Input(dtype, {2, 3, 6, 5});
+    const Tensor handle = net.scope.Get("w"), values = handle.Clone();
+    PreparedProgram first = Executor().PrepareFrozen(net.program, net.scope, {"x"}, {"y"});
+    const Tensor expected = first.Run(net.scope, {feed})[0].Clone();
+    EXPECT_TRUE(BitEqual(handle, values));
+    Scope held = net.scope.Clone(), alone = net.scope.Clone();
+    const Tensor other = held.Get("w");
+    for (Scope* scope : {&held, &alone}) {
+      PreparedProgram owning = Executor().PrepareOwning(net.program, *scope, {"x"}, {"y"});
+      for (int i = 0; i < 2; ++i) EXPECT_TRUE(BitEqual(owning.Run(*scope, {feed})[0], expected));
+      EXPECT_FALSE(scope->Has("w"));
+      scope->Set("w", values.Clone());
+      EXPECT_TRUE(BitEqual(owning.Run(*scope, {feed})[0], expected)) << "it came back as it was";
+    }
+    EXPECT_TRUE(BitEqual(other, values));
+  }
+}
+
 }  // namespace
 }  // namespace coracle
