@@ -32,9 +32,10 @@ struct Form {
 };
 
 // q, k and v are data, each times a parameter; out is the attention.
-class Net {
+class AttentionNet {
  public:
-  explicit Net(DType dtype = DType::kFloat64, bool fixed = true) : dtype_(dtype), fixed_(fixed) {}
+  explicit AttentionNet(DType dtype = DType::kFloat64, bool fixed = true)
+      : dtype_(dtype), fixed_(fixed) {}
 
   ProgramDesc main, startup;
   Builder b{main, startup};
@@ -108,7 +109,7 @@ class Net {
   std::map<std::string, Shape> sizes_;
 };
 
-inline std::string Fused(const Net& net, const Names& fetches) {
+inline std::string Fused(const AttentionNet& net, const Names& fetches) {
   ProgramDesc program = net.main;
   PassContext context{
       DefaultOps(), {net.feeds.begin(), net.feeds.end()}, {fetches.begin(), fetches.end()}};
@@ -133,7 +134,7 @@ inline double Largest(const Tensor& x) {
 }
 
 // The pass acts, and does not change what is fetched.
-inline void ExpectFused(Net& net, const Names& fetches, size_t forward, size_t backward,
+inline void ExpectFused(AttentionNet& net, const Names& fetches, size_t forward, size_t backward,
                         double tolerance) {
   const std::string text = Fused(net, fetches);
   EXPECT_EQ(Count(text, "scaled_dot_product_attention"), forward) << text;
@@ -157,7 +158,7 @@ inline void ExpectFused(Net& net, const Names& fetches, size_t forward, size_t b
   }
 }
 
-inline void ExpectLeft(Net& net, const Names& fetches, const char* why) {
+inline void ExpectLeft(AttentionNet& net, const Names& fetches, const char* why) {
   EXPECT_EQ(Fused(net, fetches), Listing(net.main)) << why;
 }
 

@@ -19,7 +19,7 @@ Variable Slice(Builder& b, const Variable& x, int32_t i, const std::string& out 
 }
 
 // The whole of what comes before and after, as in an encoder; several times, with one mask.
-Variable Encoder(Net& net, int layers, Heads heads_of, float dropout) {
+Variable Encoder(AttentionNet& net, int layers, Heads heads_of, float dropout) {
   const int32_t heads = 2, columns = 4, width = heads * columns;
   const bool apart = heads_of == Heads::kApart, split = heads_of == Heads::kSplit;
   Variable x = net.Trained("x", {2, 5, width});
@@ -67,7 +67,7 @@ TEST(FuseAttention, Encoders) {
     for (float dropout : {0.0f, 0.25f}) {
       for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
         for (bool fixed : {true, false}) {
-          Net net(dtype, fixed);
+          AttentionNet net(dtype, fixed);
           const Names fetches = net.Train(Encoder(net, 3, heads, dropout));
           ExpectFused(net, fetches, 3, 3, dtype == DType::kFloat64 ? 1e-11 : 1e-4);
           // Transpositions of heads alone are done by the op, and so is what cuts its operands.
@@ -83,7 +83,7 @@ TEST(FuseAttention, Encoders) {
 
 // Q, K and V in one tensor [batch, time, 3, heads, columns].
 TEST(FuseAttention, JointHeads) {
-  const auto build = [](Net& net, std::vector<int32_t> order, int64_t parts = 3) {
+  const auto build = [](AttentionNet& net, std::vector<int32_t> order, int64_t parts = 3) {
     const Variable x =
         net.b.Transpose(net.Trained("x", {2, 4, parts, 3, 5}), {2, 0, 3, 1, 4}, {.output = "all"});
     std::vector<Variable> cut;
@@ -91,7 +91,7 @@ TEST(FuseAttention, JointHeads) {
     return net.b.Transpose(net.Attend({.mask = {2, 1, 1, 4}}, cut[0], cut[1], cut[2], "out"),
                            {0, 2, 1, 3}, {.output = "y"});
   };
-  const auto expect = [](Net& net, const Names& fetches, bool trained, size_t slices,
+  const auto expect = [](AttentionNet& net, const Names& fetches, bool trained, size_t slices,
                          const char* why) {
     SCOPED_TRACE(why);
     ExpectFused(net, fetches, 1, trained ? 1 : 0, 1e-12);
@@ -100,7 +100,7 @@ TEST(FuseAttention, JointHeads) {
     EXPECT_EQ(Count(text, "slice_grad"), trained ? slices : 0) << text;
   };
   {
-    Net net;
+    AttentionNet net;
     build(net, {0, 1, 2});
     const std::string text = Fused(net, {"y"});
     EXPECT_NE(text.find("Out=y = scaled_dot_product_attention(Q="), text.npos) << text;
@@ -110,7 +110,7 @@ TEST(FuseAttention, JointHeads) {
     expect(net, {"y", "all"}, false, 3, "the whole is fetched");
   }
   {
-    Net net;
+    AttentionNet net;
     const Names fetches = net.Train(build(net, {0, 1, 2}));
     expect(net, fetches, true, 0, "training");
     Names more = fetches;
@@ -118,15 +118,15 @@ TEST(FuseAttention, JointHeads) {
     expect(net, more, true, 3, "a gradient is fetched");
   }
   for (const std::vector<int32_t>& order : {std::vector<int32_t>{1, 0, 2}, {0, 0, 2}, {0, 2, 1}}) {
-    Net net;
+    AttentionNet net;
     expect(net, net.Train(build(net, order)), true, 3, "in another order");
   }
   {
-    Net net;
+    AttentionNet net;
     expect(net, net.Train(build(net, {0, 1, 2}, 4)), true, 3, "one of four is not used");
   }
   {
-    Net net;
+    AttentionNet net;
     const Variable y = build(net, {0, 1, 2});
     const Variable other = net.b.ReduceMean(net.b.Var("part2"));
     expect(net, net.Train(net.b.Mul(y, other)), true, 3, "the values are read elsewhere");
@@ -134,7 +134,7 @@ TEST(FuseAttention, JointHeads) {
 }
 
 TEST(FuseAttention, TransposedHeads) {
-  Net net;
+  AttentionNet net;
   const auto turned = [&](const char* name, int64_t rows) {
     return net.b.Transpose(net.Data(name, {2, rows, 3, 5}), {0, 2, 1, 3},
                            {.output = fmt::format("{}_heads", name)});
@@ -153,9 +153,9 @@ TEST(FuseAttention, TransposedHeads) {
 TEST(FuseAttention, Recomputed) {
   for (Heads heads : {Heads::kApart, Heads::kSliced}) {
     for (float dropout : {0.0f, 0.25f}) {
-      Net plain;
+      AttentionNet plain;
       const Names fetches = plain.Train(Encoder(plain, 3, heads, dropout));
-      Net net;
+      AttentionNet net;
       BackwardOptions options;
       options.recompute.checkpoints = {"norm0", "norm1"};
       EXPECT_EQ(net.Train(Encoder(net, 3, heads, dropout), options), fetches);
@@ -175,7 +175,7 @@ TEST(FuseAttention, Recomputed) {
 // Some of an attention's ops are in a segment that is computed again, and some are not.
 TEST(FuseAttention, RecomputedInPart) {
   for (const char* cut : {"out_scores", "out_masked", "out_weights", "out"}) {
-    Net net;
+    AttentionNet net;
     BackwardOptions options;
     options.recompute.checkpoints = {cut};
     const Names fetches = net.Train(net.Usual({.mask = {4, 6}}), options);

@@ -27,7 +27,7 @@ std::vector<Form> Forms() {
 }
 
 TEST(FuseAttention, Listing) {
-  Net net;
+  AttentionNet net;
   const Variable q = net.Data("q", {2, 3, 4, 5}), k = net.Data("k", {2, 3, 6, 5});
   net.Attend({.mask = {2, 1, 1, 6}, .dropout = 0.5f}, q, k, net.Data("v", {2, 3, 6, 4}), "y");
   EXPECT_EQ(Fused(net, {"y"}),
@@ -35,7 +35,7 @@ TEST(FuseAttention, Listing) {
 }
 
 TEST(FuseAttention, ListingOfGradients) {
-  Net net;
+  AttentionNet net;
   net.Train(net.Usual({.mask = {2, 1, 1, 6}, .dropout = 0.5f}));
   const std::string text = Fused(net, {"loss", "wq@GRAD", "wk@GRAD", "wv@GRAD"});
   EXPECT_EQ(Count(text, "matmul") + Count(text, "matmul_grad") + Count(text, "elementwise_add") +
@@ -57,7 +57,7 @@ TEST(FuseAttention, ForwardAlone) {
   for (const Form& form : Forms()) {
     for (bool fixed : {true, false}) {
       for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
-        Net net(dtype, fixed);
+        AttentionNet net(dtype, fixed);
         net.Usual(form);
         ExpectFused(net, {"out"}, 1, 0, dtype == DType::kFloat64 ? 1e-12 : 1e-5);
       }
@@ -69,7 +69,7 @@ TEST(FuseAttention, WithGradients) {
   for (const Form& form : Forms()) {
     for (bool fixed : {true, false}) {
       for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
-        Net net(dtype, fixed);
+        AttentionNet net(dtype, fixed);
         const Names fetches = net.Train(net.Usual(form));
         EXPECT_EQ(fetches.size(), 4u);
         ExpectFused(net, fetches, 1, 1, dtype == DType::kFloat64 ? 1e-12 : 2e-5);
@@ -80,7 +80,7 @@ TEST(FuseAttention, WithGradients) {
 
 TEST(FuseAttention, SomeGradients) {
   for (const char* wanted : {"wq", "wk", "wv"}) {
-    Net net;
+    AttentionNet net;
     BackwardOptions options;
     options.parameter_list = {wanted, "wq"};
     if (wanted == std::string("wq")) options.parameter_list = {"wq"};
@@ -102,7 +102,7 @@ TEST(FuseAttention, RepeatedOperands) {
   };
   for (const Case& c : cases) {
     for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
-      Net net(dtype, false);
+      AttentionNet net(dtype, false);
       const Variable q = net.Trained("q", c.q), k = net.Trained("k", c.k);
       const Variable v = net.Trained("v", c.v);
       const Names fetches =
@@ -115,7 +115,7 @@ TEST(FuseAttention, RepeatedOperands) {
 // Gradients of operands that are known to be repeated are left to the single ops.
 TEST(FuseAttention, KnownToBeRepeated) {
   for (const Shape& k : {Shape{1, 3, 6, 5}, Shape{2, 1, 6, 5}, Shape{3, 6, 5}, Shape{6, 5}}) {
-    Net net(DType::kFloat32);
+    AttentionNet net(DType::kFloat32);
     const Variable q = net.Trained("q", {2, 3, 4, 5}), v = net.Trained("v", {2, 3, 6, 4});
     const Variable out = net.Attend({}, q, net.Trained("k", k), v, "out");
     ExpectFused(net, {"out"}, 1, 0, 1e-5);
@@ -124,7 +124,7 @@ TEST(FuseAttention, KnownToBeRepeated) {
 }
 
 TEST(FuseAttention, RowsThatSeeNothing) {
-  Net net(DType::kFloat32);
+  AttentionNet net(DType::kFloat32);
   const Variable q = net.Data("q", {1, 1, 2, 3}), k = net.Data("k", {1, 1, 2, 3});
   const Variable hidden =
       net.b.Scale(net.b.Softmax(net.Data("mask", {1, 1, 2, 2})),
@@ -140,24 +140,24 @@ TEST(FuseAttention, RowsThatSeeNothing) {
 
 TEST(FuseAttention, WhatSomebodySees) {
   for (const char* seen : {"out_scores", "out_masked", "out_weights", "out_dropped"}) {
-    Net net;
+    AttentionNet net;
     net.Usual({.mask = {4, 6}, .dropout = 0.5f});
     ExpectLeft(net, {"out", seen}, seen);
-    Net read;
+    AttentionNet read;
     read.Usual({.mask = {4, 6}, .dropout = 0.5f});
     read.b.Relu(read.b.Var(seen), {.output = "other"});
     ExpectLeft(read, {"out", "other"}, seen);
-    Net kept;
+    AttentionNet kept;
     kept.Usual({.mask = {4, 6}, .dropout = 0.5f});
     kept.main.Root().FindVar(seen)->SetPersistable(true);
     ExpectLeft(kept, {"out"}, seen);
-    Net trained;
+    AttentionNet trained;
     Names fetches = trained.Train(trained.Usual({.mask = {4, 6}, .dropout = 0.5f}));
     fetches.push_back(seen);
     ExpectLeft(trained, fetches, seen);
   }
   for (const char* seen : {"out_masked@GRAD", "out_weights@GRAD", "out_dropped@GRAD"}) {
-    Net net;
+    AttentionNet net;
     Names fetches = net.Train(net.Usual({.mask = {4, 6}, .dropout = 0.5f}));
     ASSERT_NE(net.main.Root().FindVar(seen), nullptr);
     fetches.push_back(seen);
@@ -167,9 +167,9 @@ TEST(FuseAttention, WhatSomebodySees) {
 
 TEST(FuseAttention, OtherForms) {
   const Shape q = {2, 3, 4, 5}, k = {2, 3, 6, 5}, v = {2, 3, 6, 4};
-  const auto build = [&](const std::function<Variable(Net&, Variable, Variable)>& weights,
+  const auto build = [&](const std::function<Variable(AttentionNet&, Variable, Variable)>& weights,
                          bool transposed = false) {
-    auto net = std::make_unique<Net>();
+    auto net = std::make_unique<AttentionNet>();
     const Variable w = weights(*net, net->Data("q", q), net->Data("k", k));
     if (transposed)
       net->b.Matmul(w, net->Data("v", {2, 3, 4, 6}), {.transpose_y = true, .output = "out"});
@@ -177,51 +177,52 @@ TEST(FuseAttention, OtherForms) {
       net->b.Matmul(w, net->Data("v", v), {.output = "out"});
     return net;
   };
-  const auto scores = [](Net& net, Variable x, Variable y) {
+  const auto scores = [](AttentionNet& net, Variable x, Variable y) {
     return net.b.Matmul(x, y, {.transpose_y = true});
   };
-  ExpectLeft(
-      *build([&](Net& net, Variable x, Variable y) { return net.b.Softmax(scores(net, x, y), 2); }),
-      {"out"}, "another axis");
-  ExpectLeft(
-      *build([&](Net& net, Variable x, Variable y) { return net.b.Softmax(scores(net, x, y)); },
-             true),
-      {"out"}, "V transposed");
-  ExpectLeft(*build([&](Net& net, Variable x, Variable y) {
+  ExpectLeft(*build([&](AttentionNet& net, Variable x, Variable y) {
+    return net.b.Softmax(scores(net, x, y), 2);
+  }),
+             {"out"}, "another axis");
+  ExpectLeft(*build([&](AttentionNet& net, Variable x,
+                        Variable y) { return net.b.Softmax(scores(net, x, y)); },
+                    true),
+             {"out"}, "V transposed");
+  ExpectLeft(*build([&](AttentionNet& net, Variable x, Variable y) {
     return net.b.Softmax(net.b.Scale(scores(net, x, y), {.scale = 0.5f, .bias = 1}));
   }),
              {"out"}, "a bias");
-  ExpectLeft(*build([&](Net& net, Variable x, Variable y) {
+  ExpectLeft(*build([&](AttentionNet& net, Variable x, Variable y) {
     return net.b.Softmax(net.b.Add(scores(net, x, y), net.Data("mask", {3, 4}), {.axis = 1}));
   }),
              {"out"}, "a mask of the first dims");
-  ExpectLeft(*build([&](Net& net, Variable x, Variable y) {
+  ExpectLeft(*build([&](AttentionNet& net, Variable x, Variable y) {
     return net.b.Softmax(net.b.Relu(scores(net, x, y)));
   }),
              {"out"}, "an op between");
-  ExpectLeft(*build([&](Net& net, Variable x, Variable y) {
+  ExpectLeft(*build([&](AttentionNet& net, Variable x, Variable y) {
     const Variable s = scores(net, x, y);
     return net.b.Softmax(net.b.Add(s, s));
   }),
              {"out"}, "scores as the mask");
-  Net squared;
+  AttentionNet squared;
   const Variable square =
       squared.b.Softmax(scores(squared, squared.Data("q", q), squared.Data("k", q)));
   squared.b.Matmul(square, square, {.output = "out"});
   ExpectLeft(squared, {"out"}, "weights as values");
-  Net twice;
+  AttentionNet twice;
   const Variable w = twice.b.Softmax(scores(twice, twice.Data("q", q), twice.Data("k", k)));
   const Variable value = twice.Data("v", v);
   twice.b.Matmul(w, value, {.output = "out"});
   twice.b.Matmul(w, value, {.output = "out2"});
   ExpectLeft(twice, {"out", "out2"}, "weights used twice");
-  Net half(DType::kFloat16);
+  AttentionNet half(DType::kFloat16);
   half.Attend({}, half.Data("q", q), half.Data("k", k), half.Data("v", v), "out");
   ExpectLeft(half, {"out"}, "16 bits");
 }
 
 TEST(FuseAttention, TrainedMask) {
-  Net net;
+  AttentionNet net;
   const Variable q = net.Trained("q", {2, 3, 4, 5}), k = net.Trained("k", {2, 3, 6, 5});
   Variable s = net.b.Matmul(q, k, {.transpose_y = true});
   s = net.b.Add(s, net.b.Parameter("table", {3, 4, 6}, DType::kFloat64, {.name = "table"}));
@@ -233,8 +234,10 @@ TEST(FuseAttention, TrainedMask) {
 // In a branch of a condition, and with weights that a branch reads.
 TEST(FuseAttention, SubBlocks) {
   const Shape q = {2, 3, 4, 5}, k = {2, 3, 6, 5};
-  const auto condition = [](Net& net) { return FillConstant(net.b, {1}, DType::kBool, 1, "yes"); };
-  Net inside;
+  const auto condition = [](AttentionNet& net) {
+    return FillConstant(net.b, {1}, DType::kBool, 1, "yes");
+  };
+  AttentionNet inside;
   const Variable x = inside.Data("q", q), y = inside.Data("k", k);
   const auto attend = [&] {
     const Variable s = inside.b.Matmul(x, y, {.transpose_y = true});
@@ -242,7 +245,7 @@ TEST(FuseAttention, SubBlocks) {
   };
   Cond(inside.b, condition(inside), attend, [&] { return std::vector<Variable>{x}; }, {"out"});
   ExpectLeft(inside, {"out"}, "in a branch");
-  Net read;
+  AttentionNet read;
   read.Usual();
   Cond(
       read.b, condition(read),
@@ -254,7 +257,7 @@ TEST(FuseAttention, SubBlocks) {
 // Sizes that are too many to keep the weights; and gradients that are not the forward op's.
 TEST(FuseAttention, ManyKeys) {
   for (bool fixed : {true, false}) {
-    Net net(DType::kFloat32, fixed);
+    AttentionNet net(DType::kFloat32, fixed);
     const Variable q = net.Trained("q", {1, 2, 3, 4}), k = net.Trained("k", {1, 2, 300, 4});
     const Names fetches = net.Train(net.Attend({.mask = {1, 1, 1, 300}, .dropout = 0.3f}, q, k,
                                                net.Trained("v", {1, 2, 300, 4}), "out"));
@@ -269,7 +272,7 @@ TEST(FuseAttention, GradientsOfAnotherOp) {
       {"matmul_grad", {"alpha", 0.25f}},
       {"elementwise_add_grad", {"axis", int32_t{2}}}};
   for (const auto& [type, attr] : changes) {
-    Net net;
+    AttentionNet net;
     const Names fetches = net.Train(net.Usual({.mask = {4, 6}, .dropout = 0.5f}));
     net.main.Root().ForEachOp([&, type = type, attr = attr](OpDesc& op) {
       if (op.type() == type) op.SetAttr(attr.first, attr.second);
@@ -280,7 +283,7 @@ TEST(FuseAttention, GradientsOfAnotherOp) {
 
 // The mask changes between the forward op and its gradient.
 TEST(FuseAttention, MaskOverwritten) {
-  Net net;
+  AttentionNet net;
   const Variable q = net.Trained("q", {2, 3, 4, 5}), k = net.Trained("k", {2, 3, 6, 5});
   const Variable mask = net.b.Scale(net.Data("raw", {4, 6}), {.scale = 1, .output = "mask"});
   Variable s = net.b.Add(net.b.Matmul(q, k, {.transpose_y = true}), mask);
