@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -50,9 +51,10 @@ struct Link {
 
 // The ops of one attention, in this order; some may be absent. `turn`: transpositions of Q, K and V
 // before it, and of its result; all of them or none. Or Q, K and V are cut from one tensor, which
-// was transposed (`turn_all`); `sum` adds up its gradients.
+// was transposed (`turn_all`); `sum` adds up its gradients. In inference Q may be scaled before the
+// product (`scale_q`), and K transposed for it (`flip_k`).
 struct Attention {
-  Link match, scale, add, softmax, dropout, mix;
+  Link scale_q, flip_k, match, scale, add, softmax, dropout, mix;
   Link turn_q, turn_k, turn_v, turn_out;
   Link turn_all, cut_q, cut_k, cut_v;
   OpDesc* sum = nullptr;
@@ -63,7 +65,8 @@ struct Attention {
   const char* layout() const { return joint() ? "BS3HD" : turned() ? "BSHD" : "BHSD"; }
   std::vector<const OpDesc*> Forward() const {
     return Present({turn_all.op, cut_q.op, cut_k.op, cut_v.op, turn_q.op, turn_k.op, turn_v.op,
-                    match.op, scale.op, add.op, softmax.op, dropout.op, mix.op, turn_out.op});
+                    scale_q.op, flip_k.op, match.op, scale.op, add.op, softmax.op, dropout.op,
+                    mix.op, turn_out.op});
   }
   std::vector<const OpDesc*> Backward() const {
     return Present({turn_out.grad, mix.grad, dropout.grad, softmax.grad, add.grad, scale.grad,
@@ -73,9 +76,13 @@ struct Attention {
 
   // What it reads and writes, as slots of the outermost ops. If joint, Q stands for all three.
   using Args = std::vector<std::string>;
-  Args q() const { return joint() ? turn_all.op->Input("X") : Operand(turn_q, match, "X"); }
-  Args k() const { return joint() ? Args() : Operand(turn_k, match, "Y"); }
-  Args v() const { return joint() ? Args() : Operand(turn_v, mix, "Y"); }
+  Args q() const { return joint() ? turn_all.op->Input("X") : Operand(turn_q, inner_q()); }
+  Args k() const { return joint() ? Args() : Operand(turn_k, inner_k()); }
+  Args v() const { return joint() ? Args() : Operand(turn_v, inner_v()); }
+  // The same behind turns and cuts.
+  const Args& inner_q() const { return scale_q ? scale_q.op->Input("X") : match.op->Input("X"); }
+  const Args& inner_k() const { return flip_k ? flip_k.op->Input("X") : match.op->Input("Y"); }
+  const Args& inner_v() const { return mix.op->Input("Y"); }
   const Args& out() const { return (turn_out ? turn_out : mix).op->Output("Out"); }
   // REQUIRES: trains().
   const Args& dout() const { return (turn_out ? turn_out : mix).grad->Input("Out@GRAD"); }
@@ -86,8 +93,8 @@ struct Attention {
   Args dv() const { return joint() ? Args() : Gradient(turn_v, mix, "Y@GRAD"); }
 
  private:
-  Args Operand(const Link& turn, const Link& product, const char* slot) const {
-    return turned() ? turn.op->Input("X") : product.op->Input(slot);
+  Args Operand(const Link& turn, const Args& inner) const {
+    return turned() ? turn.op->Input("X") : inner;
   }
   Args Gradient(const Link& turn, const Link& product, const char* slot) const {
     if (!turned()) return product.grad->Output(slot);
@@ -165,13 +172,26 @@ class Finder {
       op = Writer(Only(op->Input("X")));
     }
     if (op && op->type() == "scale") {
-      if (op->GetAttr<float>("bias", 0.0f) != 0 || op->HasInput("ScaleTensor")) return false;
-      if (op->Input("X").size() != 1) return false;
+      if (!OnlyScales(*op)) return false;
       a.scale.op = op;
       op = Writer(Only(op->Input("X")));
     }
     a.match.op = op;
-    return op && IsProduct(*op, true);
+    if (!op) return false;
+    OpDesc* scale_q = WriterForOne(Only(op->Input("X")));
+    if (scale_q && scale_q->type() == "scale" && OnlyScales(*scale_q)) a.scale_q.op = scale_q;
+    if (IsProduct(*op, true)) return true;
+    a.flip_k.op = WriterForOne(Only(op->Input("Y")));
+    return IsProduct(*op, false) && Flips(a.flip_k.op);
+  }
+  static bool OnlyScales(const OpDesc& op) {
+    return op.GetAttr<float>("bias", 0.0f) == 0 && !op.HasInput("ScaleTensor") &&
+           op.Input("X").size() == 1;
+  }
+  // The op that writes a variable which nobody but one op reads, as no gradient does.
+  OpDesc* WriterForOne(const std::string& var) const {
+    const bool one = block_.Uses(var).readers.size() == 1 && !context_.IsVisible(block_, var);
+    return one ? Writer(var) : nullptr;
   }
 
   // On to the product of the weights and V.
@@ -248,6 +268,16 @@ class Finder {
             op->type() == "transpose2_grad" || op->type() == "transpose_grad");
   }
 
+  // A transposition of the last two axes.
+  static bool Flips(const OpDesc* op) {
+    if (!op) return false;
+    Ints axes(op->GetAttr<Ints>("axis", {}).size());
+    if (axes.size() < 2) return false;
+    std::iota(axes.begin(), axes.end(), 0);
+    std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
+    return Transposes(op, axes);
+  }
+
   // The transposition of the result, and its gradient.
   bool FindTurnOut(Attention& a) const {
     const std::string out = Only(a.mix.op->Output("Out"));
@@ -275,16 +305,17 @@ class Finder {
   std::optional<Attention> Joint(Attention a) const {
     struct Part {
       Link* cut;
+      std::string operand;
       const Link* product;
-      const char *slot, *gradient;
+      const char* gradient;
     };
-    const Part parts[] = {{&a.cut_q, &a.match, "X", "X@GRAD"},
-                          {&a.cut_k, &a.match, "Y", "Y@GRAD"},
-                          {&a.cut_v, &a.mix, "Y", "Y@GRAD"}};
+    const Part parts[] = {{&a.cut_q, Only(a.inner_q()), &a.match, "X@GRAD"},
+                          {&a.cut_k, Only(a.inner_k()), &a.match, "Y@GRAD"},
+                          {&a.cut_v, Only(a.inner_v()), &a.mix, "Y@GRAD"}};
     std::string all;
     for (int32_t i = 0; i < 3; ++i) {
       const Part& part = parts[i];
-      part.cut->op = Writer(Only(part.product->op->Input(part.slot)));
+      part.cut->op = Writer(part.operand);
       if (!Cuts(part.cut->op, i)) return std::nullopt;
       const std::string from = Only(part.cut->op->Input("Input"));
       if (i > 0 && from != all) return std::nullopt;
@@ -328,9 +359,9 @@ class Finder {
     const auto gradient = [&](const Link& product, const char* slot) {
       return a.trains() ? Only(product.grad->Output(slot)) : "";
     };
-    if (!before(a.turn_q, Only(a.match.op->Input("X")), gradient(a.match, "X@GRAD")) ||
-        !before(a.turn_k, Only(a.match.op->Input("Y")), gradient(a.match, "Y@GRAD")) ||
-        !before(a.turn_v, Only(a.mix.op->Input("Y")), gradient(a.mix, "Y@GRAD")))
+    if (!before(a.turn_q, Only(a.inner_q()), gradient(a.match, "X@GRAD")) ||
+        !before(a.turn_k, Only(a.inner_k()), gradient(a.match, "Y@GRAD")) ||
+        !before(a.turn_v, Only(a.inner_v()), gradient(a.mix, "Y@GRAD")))
       return std::nullopt;
     if (!FindTurnOut(a)) return std::nullopt;
     return a;
@@ -338,15 +369,15 @@ class Finder {
 
   // Floats of known ranks, and a mask that is added to the last dims.
   bool HasUsualTypes(const Attention& a) const {
-    const VarDesc* q = block_.FindVarRecursive(Only(a.match.op->Input("X")));
+    const VarDesc* q = block_.FindVarRecursive(Only(a.inner_q()));
     if (!q || (q->dtype() != DType::kFloat32 && q->dtype() != DType::kFloat64)) return false;
     const auto fits = [&](const std::string& name, int least) {
       const VarDesc* var = block_.FindVarRecursive(name);
       return var && var->type() == VarType::kLoDTensor && var->dtype() == q->dtype() &&
              var->shape().rank() >= least && var->shape().rank() <= 4;
     };
-    if (!fits(q->name(), 2) || !fits(Only(a.match.op->Input("Y")), 2) ||
-        !fits(Only(a.mix.op->Input("Y")), 2) || !fits(Only(a.mix.op->Output("Out")), 2))
+    if (!fits(q->name(), 2) || !fits(Only(a.inner_k()), 2) || !fits(Only(a.inner_v()), 2) ||
+        !fits(Only(a.mix.op->Output("Out")), 2))
       return false;
     if (a.trains() && !AreAlike(a)) return false;
     if (!a.add) return true;
@@ -359,9 +390,9 @@ class Finder {
   // Whether Q, K and V have as many batches and heads, as far as is known: gradients of operands
   // that are repeated are computed slowly by the fused op.
   bool AreAlike(const Attention& a) const {
-    const Shape& q = *matcher_.ShapeOf(Only(a.match.op->Input("X")));
-    const Shape& k = *matcher_.ShapeOf(Only(a.match.op->Input("Y")));
-    const Shape& v = *matcher_.ShapeOf(Only(a.mix.op->Input("Y")));
+    const Shape& q = *matcher_.ShapeOf(Only(a.inner_q()));
+    const Shape& k = *matcher_.ShapeOf(Only(a.inner_k()));
+    const Shape& v = *matcher_.ShapeOf(Only(a.inner_v()));
     if (q.rank() != k.rank() || q.rank() != v.rank()) return false;
     for (int i = 0; i < q.rank() - 2; ++i) {
       if (!InferContext::Matches(q[i], k[i]) || !InferContext::Matches(q[i], v[i])) return false;
@@ -505,8 +536,11 @@ class Writing {
     return inputs;
   }
   static AttrList Attrs(const Attention& a) {
-    const float after = a.scale ? a.scale.op->GetAttr<float>("scale", 1.0f) : 1.0f;
-    AttrList attrs = {{"scale", AlphaOf(*a.match.op) * after},
+    float scale = AlphaOf(*a.match.op);
+    for (const Link& link : {a.scale_q, a.scale}) {
+      if (link) scale *= link.op->GetAttr<float>("scale", 1.0f);
+    }
+    AttrList attrs = {{"scale", scale},
                       {"layout", std::string(a.layout())},
                       {"keeps_lod", !a.turned() && !a.joint()}};
     if (!a.dropout) return attrs;

@@ -62,6 +62,43 @@ Variable Encoder(AttentionNet& net, int layers, Heads heads_of, float dropout) {
   return net.b.Mul(x, net.Data("factors", {2, 5, width}));
 }
 
+// Inference as Paddle exports it: Q is scaled, and K transposed, before the product.
+TEST(FuseAttention, ScaledQueriesAndTransposedKeys) {
+  const auto make = [](AttentionNet& net, const std::vector<int32_t>& flip, float bias) {
+    Builder& b = net.b;
+    const Variable all =
+        b.Transpose(net.Trained("x", {2, 5, 3, 2, 4}), {2, 0, 3, 1, 4}, {.output = "all"});
+    const Variable q =
+        b.Scale(Slice(b, all, 0, "q"), {.scale = 0.5f, .bias = bias, .output = "qs"});
+    const Variable k = b.Transpose(Slice(b, all, 1, "k"), flip, {.output = "kt"});
+    const Variable scores = b.Scale(b.Matmul(q, k), {.scale = 3.0f});
+    return b.Transpose(b.Matmul(b.Softmax(scores), Slice(b, all, 2, "v")), {0, 2, 1, 3},
+                       {.output = "out"});
+  };
+  for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
+    for (bool fixed : {true, false}) {
+      AttentionNet net(dtype, fixed);
+      make(net, {0, 1, 3, 2}, 0);
+      ExpectFused(net, {"out"}, 1, 0, dtype == DType::kFloat64 ? 1e-11 : 1e-5);
+      for (const char* gone : {"transpose2", "scale", "slice"})
+        EXPECT_EQ(Count(Fused(net, {"out"}), gone), 0u) << gone;
+      // Who sees the transposed keys keeps all ops; the scaled queries are Q then.
+      EXPECT_EQ(Fused(net, {"out", "kt"}), Listing(net.main));
+      const std::string text = Fused(net, {"out", "qs"});
+      EXPECT_EQ(Count(text, "scaled_dot_product_attention"), 1u) << text;
+      EXPECT_EQ(Count(text, "scale"), 1u) << text;
+      ExpectFused(net, {"out", "qs"}, 1, 0, dtype == DType::kFloat64 ? 1e-11 : 1e-5);
+    }
+  }
+  AttentionNet shifted;
+  make(shifted, {0, 1, 3, 2}, 1);
+  EXPECT_EQ(Count(Fused(shifted, {"out"}), "scale"), 1u);
+  ExpectFused(shifted, {"out"}, 1, 0, 1e-11);
+  AttentionNet trained;  // the gradients of such keys are left to single ops
+  const Names fetches = trained.Train(make(trained, {0, 1, 3, 2}, 0));
+  EXPECT_EQ(Count(Fused(trained, fetches), "scaled_dot_product_attention"), 0u);
+}
+
 TEST(FuseAttention, Encoders) {
   for (Heads heads : {Heads::kApart, Heads::kSliced, Heads::kSplit}) {
     for (float dropout : {0.0f, 0.25f}) {
