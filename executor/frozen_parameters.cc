@@ -39,11 +39,13 @@ std::shared_ptr<const Tensor> FrozenParameters::Packed(const std::string& name,
   Parameter& parameter = parameters_.at(name);
   std::shared_ptr<const Tensor>& packed = parameter.packed[layout.id];
   if (!packed) {
-    Tensor made = layout.pack(Elements(name));
-    if (layout.unpack) made = InPlaceOf(std::move(parameter.plain), std::move(made));
-    packed = std::make_shared<const Tensor>(std::move(made));
-    if (layout.unpack && !parameter.restore)
-      parameter.restore = [packed, unpack = layout.unpack] { return unpack(*packed); };
+    const auto made = std::make_shared<Tensor>(layout.pack(Elements(name)));
+    if (layout.unpack) {
+      if (!parameter.restore)
+        parameter.restore = [made, unpack = layout.unpack] { return unpack(*made); };
+      *made = InPlaceOf(std::move(parameter.plain), std::move(*made));
+    }
+    packed = made;
   }
   if (parameter.restore) parameter.plain = Tensor();
   return packed;

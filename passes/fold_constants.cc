@@ -64,14 +64,29 @@ class ConstantFolder {
         (spec->makes_lod && spec->lod_axis.empty()) || op.HasSubBlock() ||
         op.HasAttr(kRecomputedFromAttr))
       return false;
-    if (op.AnyInput(
-            [&](const std::string& name) { return !context_.FrozenValue(flow_.Source(name)); }))
+    if (op.AnyInput([&](const std::string& name) {
+          const Tensor* value = context_.FrozenValue(flow_.Source(name));
+          return !value || !IsAsDeclared(name, *value);
+        }))
       return false;
     std::unordered_set<std::string> outputs;
     const bool other = op.AnyOutput([&](const std::string& name) {
       return !flow_.IsTemporary(name) || !outputs.insert(name).second;
     });
     return !other && !outputs.empty();
+  }
+
+  // Readers were checked with the declared types; a scope may hold others.
+  bool IsAsDeclared(const std::string& name, const Tensor& value) const {
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var && var->dtype() == value.dtype() && Fits(var->shape(), value.shape());
+  }
+  static bool Fits(const Shape& declared, const Shape& shape) {
+    if (declared.rank() != shape.rank()) return false;
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (!InferContext::Matches(declared[i], shape[i])) return false;
+    }
+    return true;
   }
 
   void Fold(const OpDesc& op) {
@@ -130,7 +145,8 @@ class ConstantFolder {
     });
     InterpretOp(op, context_.ops, env, {.kernels = context_.kernels});
     if (op.AnyOutput([&](const std::string& name) {
-          return !flow_.IsUnread(name) && !MayBeFrozen(env[name]);
+          return !flow_.IsUnread(name) &&
+                 (!MayBeFrozen(env[name]) || !IsAsDeclared(name, std::get<Tensor>(env[name])));
         }))
       return false;
     op.ForEachOutput([&](const std::string& name) {

@@ -81,7 +81,7 @@ CompileOptions CompileOptionsFromFlags() {
     options.disabled_passes.clear();
     options.optimize = false;
   }
-  PassesWithout(options.disabled_passes);
+  PassesWithout(options.disabled_passes);  // throws for an unknown name
   options.memory_limit = MemoryLimitFromFlags();
   options.time_limit = TimeLimitFromFlags();
   options.allow_files = FLAGS_allow_files;

@@ -75,6 +75,24 @@ double Matmul(const Forward& f) {
   return batch * Elements(x->shape()) * static_cast<double>(std::max<int64_t>(n, 1));
 }
 
+// Two products for each batch, head, query and key, as far as Q has them; with a causal mask half
+// of that is needed, which is not looked at.
+double Attention(const Forward& f) {
+  const VarDesc *q = f.In("Q"), *k = f.In("K"), *v = f.In("V");
+  if (!q || q->shape().rank() < 2) return 0;
+  const Shape& shape = q->shape();
+  const int rank = shape.rank();
+  // Q of [batch, rows, 3, heads, columns] holds all three.
+  if (!k || !v) return rank == 5 ? 2 * (Elements(shape) / 3) * Elements(shape, 1, 2) : 0;
+  const Attribute* layout = f.op.FindAttr("layout");
+  const bool inside = layout && *layout == Attribute(std::string("BSHD"));
+  const int keys = k->shape().rank() - (inside ? 3 : 2);
+  if (keys < 0 || v->shape().rank() < 1) return 0;
+  const double columns = Elements(shape, rank - 1, rank) +
+                         Elements(v->shape(), v->shape().rank() - 1, v->shape().rank());
+  return Elements(shape, 0, rank - 1) * Elements(k->shape(), keys, keys + 1) * columns;
+}
+
 // rnn: every element of a weight matrix meets every row of the input [steps, batch, features].
 double StackedRnn(const Forward& f) {
   const VarDesc* x = f.In("Input");
@@ -105,6 +123,7 @@ const std::unordered_map<std::string, Count>& Counts() {
       {"conv3d_transpose", TransposedConvolution},
       {"mul", Mul},
       {"fc", Fc},
+      {"scaled_dot_product_attention", Attention},
       {"matmul", Matmul},
       {"matmul_v2", Matmul},
       {"bmm", Matmul},
@@ -118,6 +137,8 @@ const std::unordered_map<std::string, Count>& Counts() {
 // The number of gradients by factors of the op's products. Of a recurrent op, that by the input
 // stands for all that the weights are multiplied with.
 double Gradients(const OpDesc& op) {
+  // Scores and weights have a gradient of their own on the way, whichever operands have one.
+  if (op.type() == "scaled_dot_product_attention_grad") return 2;
   double count = 0;
   for (const char* slot : {"X@GRAD", "Y@GRAD", "W@GRAD", "Input@GRAD", "Filter@GRAD", "Weight@GRAD",
                            "WeightList@GRAD"})
@@ -134,11 +155,13 @@ double Elements(const Shape& shape, int begin, int end) {
 }
 
 double MultiplyAdds(const OpDesc& op) {
-  const bool gradient = op.type().ends_with("_grad");
-  const auto found =
-      Counts().find(gradient ? op.type().substr(0, op.type().size() - 5) : op.type());
-  if (found == Counts().end()) return 0;
-  return found->second({op, gradient}) * (gradient ? Gradients(op) : 1);
+  for (const std::string suffix : {"_grad", "_gradients"}) {
+    if (!op.type().ends_with(suffix)) continue;
+    const auto found = Counts().find(op.type().substr(0, op.type().size() - suffix.size()));
+    return found == Counts().end() ? 0 : found->second({op, true}) * Gradients(op);
+  }
+  const auto found = Counts().find(op.type());
+  return found == Counts().end() ? 0 : found->second({op, false});
 }
 
 }  // namespace coracle::tools

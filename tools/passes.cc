@@ -53,20 +53,11 @@ struct PassEffect {
   }
 };
 
-bool HasFeedOps(const BlockDesc& root) {
+bool HasOps(const BlockDesc& root, OpKind kind) {
   bool has = false;
   root.ForEachOp([&](const OpDesc& op) {
     const OpSpec* spec = DefaultOps().Find(op.type());
-    has = has || (spec && spec->kind == OpKind::kFeed);
-  });
-  return has;
-}
-
-bool HasFetchOps(const BlockDesc& root) {
-  bool has = false;
-  root.ForEachOp([&](const OpDesc& op) {
-    const OpSpec* spec = DefaultOps().Find(op.type());
-    has = has || (spec && spec->kind == OpKind::kFetch);
+    has = has || (spec && spec->kind == kind);
   });
   return has;
 }
@@ -169,8 +160,8 @@ int RunPassesCommand(const std::vector<std::string>& args) {
   const ProgramDesc program = ReadAnyProgram(args[0]);
   const BlockDesc& root = program.Root();
   std::vector<std::string> fetches = ListFlag(FLAGS_fetch), feeds;
-  if (fetches.empty() && !HasFetchOps(root)) fetches = ReadByNobody(root);
-  if (!HasFeedOps(root)) feeds = ReadFirst(root);
+  if (fetches.empty() && !HasOps(root, OpKind::kFetch)) fetches = ReadByNobody(root);
+  if (!HasOps(root, OpKind::kFeed)) feeds = ReadFirst(root);
   Scope scope;
   const std::string params =
       FLAGS_params.empty() ? ParametersBeside(ProgramFile(args[0])) : FLAGS_params;

@@ -83,7 +83,7 @@ int FileHandle::Release() { return std::exchange(fd_, -1); }
 
 const int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
 
-uint64_t SizeOfRegular(int fd, const std::string& path) {
+uint64_t SizeOfRegular(int fd, const std::string& path, uint64_t max_bytes) {
   struct stat info;
   if (::fstat(fd, &info) != 0) ThrowErrno("read", path, errno);
   if (!S_ISREG(info.st_mode)) {
@@ -91,12 +91,13 @@ uint64_t SizeOfRegular(int fd, const std::string& path) {
                                             Quote(path, 300), KindOf(info.st_mode)));
   }
   const auto size = static_cast<uint64_t>(std::max<off_t>(info.st_size, 0));
-  if (size > MostThatFits()) ThrowTooLarge(path, MostThatFits());
+  max_bytes = std::min(max_bytes, MostThatFits());
+  if (size > max_bytes) ThrowTooLarge(path, max_bytes);
   return size;
 }
 
 std::string ReadRegular(int fd, const std::string& path, uint64_t max_bytes) {
-  return ReadAll(fd, path, SizeOfRegular(fd, path), max_bytes);
+  return ReadAll(fd, path, SizeOfRegular(fd, path, max_bytes), max_bytes);
 }
 
 std::string ReadStdin(uint64_t max_bytes) {

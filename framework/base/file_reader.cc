@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 namespace coracle {
 namespace {
@@ -17,7 +18,7 @@ constexpr uint64_t kAhead = 16384;
 FileReader::FileReader(const std::string& path)
     : path_(path),
       file_(path, kReadFlags, "open", path),
-      size_(SizeOfRegular(file_.get(), path)),
+      size_(SizeOfRegular(file_.get(), path, std::numeric_limits<uint64_t>::max())),
       ahead_(std::make_unique<char[]>(kAhead)) {}
 
 void FileReader::Read(void* to, uint64_t size) {

@@ -218,7 +218,8 @@ class GroupPlanner {
     int64_t found = -1;
     ForEachPair(Op(t), [&](size_t in, size_t out) {
       if (found < 0 && out == v && IsTemporary(in) && last_use_[in] == t && !overwritten_[in] &&
-          PieceBytes(in) == PieceBytes(v) && ReadsOnce(Op(t), in))
+          vars_[in].meta.dtype == vars_[v].meta.dtype &&
+          vars_[in].meta.shape == vars_[v].meta.shape && ReadsOnce(Op(t), in))
         found = static_cast<int64_t>(in);
     });
     return found;

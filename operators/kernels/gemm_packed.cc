@@ -61,8 +61,8 @@ class Product {
 
   memory::desc weight() const { return pd_.weights_desc(); }
   int64_t ScratchFloats() const { return FloatsOf(pd_.scratchpad_desc()); }
-  // With the arguments A, B, C, scratch memory, and the bias if there is one. Each call serves one
-  // thread at a time.
+  // With the arguments A, B, C, scratch memory, and the bias if there is one. A second thread that
+  // runs the same call makes memory objects of its own each time, so each block has its call.
   onednn::Call MakeCall() const {
     onednn::Call call(primitive_);
     call.Arg(DNNL_ARG_SRC, a_).Arg(DNNL_ARG_WEIGHTS, weight()).Arg(DNNL_ARG_DST, c_);

@@ -171,7 +171,7 @@ AttentionPlan PlanOf(const PrepareContext& ctx) {
   p.k = StepsOf(s.k, heads_inside);
   p.v = StepsOf(s.v, heads_inside);
   if (joint) {
-    p.part = MulDims(p.heads, p.depth);
+    p.part = MulDims(s.q[1], p.depth);
     for (AttentionSteps* steps : {&p.q, &p.k, &p.v}) {
       steps->batch *= 3;
       steps->row *= 3;
@@ -418,12 +418,13 @@ void RegisterAttention(OpRegistry& ops) {
   ops.Add(
       OpDef(kType)
           .Apply(DeclareAttrs)
-          .Doc("Out = softmax(scale Q K^T + Mask) V for each batch and head: the mean of the rows "
-               "of V, weighted by how well a row of Q matches the rows of K. Leading dims may be "
-               "left out, and dims of 1 are repeated, of the scores too where Mask is larger. With "
-               "dropout_prob weights are dropped after the softmax, drawn as by the op dropout. "
-               "The scores are computed tile by tile and never exist as a whole. A row whose "
-               "scores are all -inf becomes nan, as by the op softmax; without keys Out is 0.")
+          .Doc(
+              "Out = softmax(scale Q K^T + Mask) V for each batch and head: the mean of the rows "
+              "of V, weighted by how well a row of Q matches the rows of K. Leading dims may be "
+              "left out, and dims of 1 are repeated, of the scores too where Mask is larger. With "
+              "dropout_prob weights are dropped after the softmax, drawn as by the op dropout. "
+              "The scores are computed tile by tile; as a whole they exist only as Weights. A row "
+              "whose scores are all -inf becomes nan, as by the op softmax; without keys Out is 0.")
           .Constraint("C1",
                       "Q, K and V must have rank 2 to 4, with layout BSHD 4, and Mask at most 4; "
                       "with layout BS3HD Q must be [B, rows, 3, H, D], and K and V absent")

@@ -39,7 +39,6 @@ class AttentionRow {
     v_ = in_.v + plan_.v.At(b, h);
     mask_ = in_.mask ? in_.mask + plan_.mask.At(b, h, i) : nullptr;
   }
-  int64_t seen() const { return seen_; }
 
   // Rounded to T, as their maximum is when it is kept.
   void Scores() {

@@ -121,7 +121,29 @@ TEST(MultiplyAdds, OfSingleOps) {
   EXPECT_EQ(b.Count("matmul_v2_grad", {{"X", {row}}, {"Y", {other}}, {"Out@GRAD", {product}}},
                     {{"X@GRAD", {row}}, {"Y@GRAD", {other}}}, {{"trans_y", true}}),
             2 * 7 * 6 * 4);
+  EXPECT_EQ(b.Count("fc_gradients", {{"Input", {row}}, {"W", {weight}}, {"Out@GRAD", {product}}},
+                    {{"Input@GRAD", {row}}, {"W@GRAD", {weight}}}),
+            2 * 7 * 6 * 4);
   EXPECT_EQ(b.Count("relu", {{"X", {x}}}, {{"Out", {out}}}), 0);
+}
+
+TEST(MultiplyAdds, OfAttentions) {
+  Block b;
+  const std::string q = b.Var("q", {2, 3, 4, 5}), k = b.Var("k", {2, 3, 6, 5}),
+                    v = b.Var("v", {2, 3, 6, 7}), out = b.Var("out", {2, 3, 4, 7}),
+                    rows = b.Var("rows", {2, 4, 3, 5}), keys = b.Var("keys", {2, 6, 3, 5}),
+                    values = b.Var("values", {2, 6, 3, 7}), all = b.Var("all", {2, 4, 3, 3, 5});
+  const std::string type = "scaled_dot_product_attention";
+  const double count = 2 * 3 * 4 * 6 * (5 + 7);
+  EXPECT_EQ(b.Count(type, {{"Q", {q}}, {"K", {k}}, {"V", {v}}}, {{"Out", {out}}}), count);
+  EXPECT_EQ(b.Count(type, {{"Q", {rows}}, {"K", {keys}}, {"V", {values}}}, {{"Out", {"o"}}},
+                    {{"layout", std::string("BSHD")}}),
+            count);
+  EXPECT_EQ(b.Count(type, {{"Q", {all}}}, {{"Out", {"p"}}}, {{"layout", std::string("BS3HD")}}),
+            2 * 3 * 4 * 4 * (5 + 5));
+  EXPECT_EQ(b.Count(type + "_grad", {{"Q", {q}}, {"K", {k}}, {"V", {v}}, {"Out@GRAD", {out}}},
+                    {{"Q@GRAD", {q}}, {"K@GRAD", {k}}, {"V@GRAD", {v}}}),
+            2 * count);
 }
 
 TEST(MultiplyAdds, OfRecurrentOps) {

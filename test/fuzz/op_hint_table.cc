@@ -474,6 +474,8 @@ constexpr OpHint kOther[] = {
      "is_causal=true|false dropout_prob=0|0.25 layout=BSHD"},
     {"scaled_dot_product_attention", "Q[b,s,3,h,d] Mask?[s,s]",
      "is_causal=true|false dropout_prob=0|0.25 layout=BS3HD"},
+    {"scaled_dot_product_attention", "Q[b,s,3,1,d] Mask[b,h,s,s]",
+     "is_causal=true|false dropout_prob=0 layout=BS3HD"},
     {"multihead_matmul", "Input[b,s,c] W[c,3,4] Bias[3,4] BiasQK[b,2,s,s]",
      "head_number=2 alpha=0.5 transpose_Q=false transpose_K=true transpose_V=false"},
     {"skip_layernorm", "X[a,b,d] Y[a,b,d] Scale?[d] Bias?[d]", "begin_norm_axis=2 epsilon=0.1"},

@@ -47,6 +47,16 @@ TEST(FoldConstants, ReleasesWhatIsReadNoMore) {
   EXPECT_EQ(p.root().FindVar("t@FOLDED"), nullptr);
 }
 
+// Readers are verified with the declared types, so that only the run can say what is wrong.
+TEST(FoldConstants, ValuesThatAreNotAsDeclared) {
+  OpProgram p = Transposed();
+  const DType dtype = p.scope.Get("w").dtype();
+  p.scope.Set("w", Tensor::Zeros(dtype, {5, 3}));
+  EXPECT_EQ(Frozen(p), p.Listing());
+  p.scope.Set("w", Tensor::Zeros(dtype, {}));
+  EXPECT_EQ(Frozen(p), p.Listing());
+}
+
 TEST(FoldConstants, FetchedNamesKeepTheirOps) {
   OpProgram p = Transposed();
   EXPECT_EQ(Frozen(p, {"y", "s"}), "Out=s = scale(X=t@FOLDED)\nOut=y = mul(X=x, Y=s)\n");

@@ -29,9 +29,9 @@ class FileHandle {
 
 // For opening what should be a regular file: opening a pipe does not wait for its other end.
 extern const int kReadFlags;
-// These throw unless `fd` is a regular file that the machine's memory holds; `path` is its name in
-// errors.
-uint64_t SizeOfRegular(int fd, const std::string& path);
+// These throw unless `fd` is a regular file of at most `max_bytes`, and no larger than the
+// machine's memory; `path` is its name in errors.
+uint64_t SizeOfRegular(int fd, const std::string& path, uint64_t max_bytes);
 std::string ReadRegular(int fd, const std::string& path, uint64_t max_bytes);
 std::string ReadStdin(uint64_t max_bytes);
 void WriteAll(int fd, std::string_view data, const std::string& path);

@@ -149,6 +149,11 @@ TEST(Attention, JointOperands) {
       .Attr("dropout_prob", 0.3f)
       .CheckGradient({"Q", "Mask"})
       .CheckFast();
+  test({2, 4, 3, 1, 5})  // one head for all of the mask's
+      .RandomInput("Mask", {2, 3, 4, 4})
+      .CheckGradient({"Q", "Mask"})
+      .CheckFast();
+  test({1, 4, 3, 2, 5}).RandomInput("Mask", {3, 1, 4, 4}).CheckGradient({"Q", "Mask"}).CheckFast();
   test({1, 1, 3, 1, 1}).CheckGradient({"Q"}).CheckFast();
   test({2, 70, 3, 2, 20}).Attr("is_causal", true).CheckFast();
   test({1, 300, 3, 2, 17}).Attr("is_causal", true).CheckFast();
