@@ -1,6 +1,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/passes/pass.h>
+#include <coracle/passes/remarks.h>
 
 #include <algorithm>
 #include <map>
@@ -303,10 +304,7 @@ class GroupWriter {
                                           {"arguments", InnerNames(arguments)},
                                           {"results", InnerNames(results)},
                                           {"lod_from", LodSources(group, arguments, results)}});
-    const OpDesc& last = root_.op(group.members.back());
-    for (const char* attr : {kOpRoleAttr, kOpCallstackAttr}) {
-      if (const Attribute* value = last.FindAttr(attr)) op->SetAttr(attr, *value);
-    }
+    CopyRemarks(root_.op(group.members.back()), *op);
     for (const GroupVar& var : group.outputs) {
       if (!IsNeeded(var.name)) gone_.insert(var.name);
     }

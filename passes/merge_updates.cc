@@ -1,5 +1,6 @@
 #include <coracle/framework/ir/op.h>
 #include <coracle/passes/pass.h>
+#include <coracle/passes/remarks.h>
 
 #include <algorithm>
 #include <map>
@@ -12,12 +13,6 @@ bool IsOptimize(const OpDesc& op) {
   const Attribute* role = op.FindAttr(kOpRoleAttr);
   const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
   return value && (*value & kOptimize) != 0;
-}
-
-// Attrs that do not affect what an op computes.
-bool IsRemark(const std::string& attr) {
-  return attr == kOpRoleAttr || attr == kOpRoleVarAttr || attr == kOpCallstackAttr ||
-         attr == kOpNamescopeAttr || attr == kOpDeviceAttr;
 }
 
 // Ops of one kind that can be done together, at the place of the last of them.

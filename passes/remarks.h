@@ -1,0 +1,17 @@
+#pragma once
+// Attrs that every op may carry and that do not affect what it computes. Internal to passes/.
+
+#include <coracle/framework/ir/op.h>
+
+#include <string>
+
+namespace coracle {
+
+// Role, name scope, stack, device, and the links to parameters and to the forward op.
+bool IsRemark(const std::string& attr);
+
+// `to`, an op that takes the place of `from`, gets its remarks, but not the list of parameters
+// (op_role_var), whose names belong to the slots of `from`.
+void CopyRemarks(const OpDesc& from, OpDesc& to);
+
+}  // namespace coracle
