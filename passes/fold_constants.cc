@@ -3,7 +3,6 @@
 
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
-#include <coracle/framework/op/recomputed.h>
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/passes/value_flow.h>
 
@@ -61,8 +60,7 @@ class ConstantFolder {
     const OpSpec* spec = context_.ops.Find(op.type());
     if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
         spec->run_time_shape || !spec->keeps_outputs.empty() || spec->FileOf(op) ||
-        (spec->makes_lod && spec->lod_axis.empty()) || op.HasSubBlock() ||
-        op.HasAttr(kRecomputedFromAttr))
+        (spec->makes_lod && spec->lod_axis.empty()) || op.HasSubBlock() || flow_.IsRecomputed(op))
       return false;
     if (op.AnyInput([&](const std::string& name) {
           const Tensor* value = context_.FrozenValue(flow_.Source(name));

@@ -2,9 +2,9 @@
 // cache:
 //   y = act(conv(x, w) + bias + residual)
 
-#include <coracle/framework/op/recomputed.h>
 #include <coracle/operators/conv/conv_activation.h>
 #include <coracle/passes/match.h>
+#include <coracle/passes/value_flow.h>
 
 namespace coracle {
 namespace {
@@ -33,15 +33,7 @@ const Pattern& Activated() {
 class EpilogueFuser {
  public:
   EpilogueFuser(ProgramDesc& program, const PassContext& context)
-      : block_(program.Root()), context_(context) {
-    // An original and the copy that is computed again must have the same bits, so both stay.
-    block_.ForEachOp([&](const OpDesc& op) {
-      if (!op.FindAttr(kRecomputedFromAttr)) return;
-      for (const std::string& name : op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}))
-        recomputed_.insert(name);
-      op.ForEachOutput([&](const std::string& name) { recomputed_.insert(name); });
-    });
-  }
+      : block_(program.Root()), context_(context), recomputed_(program) {}
 
   void Run() {
     for (const bool product_first : {true, false}) {
@@ -69,12 +61,17 @@ class EpilogueFuser {
       OpDesc conv = m.op("conv");
       if (!conv.GetAttr<std::string>("fuse_activation", "").empty()) continue;
       if (!IsReal(m["product"]) || !IsReal(m["y"])) continue;
-      if (recomputed_.count(m["product"]) || recomputed_.count(m["y"])) continue;
+      if (IsRecomputed(m["product"]) || IsRecomputed(m["y"])) continue;
       if (!fuse(m, conv)) continue;
       conv.SetOutput("Output", {m["y"]});
       rewrites.Replace(m, {conv});
     }
     rewrites.Apply();
+  }
+
+  // An original and the copy that is computed again must have the same bits, so both stay.
+  bool IsRecomputed(const std::string& written_once) const {
+    return recomputed_.Contain(*block_.Uses(written_once).writers[0]);
   }
 
   // Kernels that do all at once exist for these only.
@@ -124,7 +121,7 @@ class EpilogueFuser {
 
   BlockDesc& block_;
   const PassContext& context_;
-  std::unordered_set<std::string> recomputed_;
+  const RecomputedOps recomputed_;
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 // patterns of other passes do not see through them.
 
 #include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/remarks.h>
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class IdentityRemover {
   void Run() {
     block_.ForEachOp([&](OpDesc& op) {
       const OpSpec* spec = context_.ops.Find(op.type());
-      if (!spec || op.HasAttr(kRecomputedFromAttr)) return;
+      if (!spec || flow_.IsRecomputed(op)) return;
       if (!RemoveIdentity(op, *spec) && !MakeScale(op, *spec)) JoinReshapes(op, *spec);
     });
     flow_.Apply();
@@ -95,10 +95,6 @@ class IdentityRemover {
 
   // --- rules ---
 
-  static bool HasOtherInput(const OpDesc& op, const char* input) {
-    return op.AnyInput([&](const std::string&, const std::string& slot) { return slot != input; });
-  }
-
   bool Always(const OpDesc&, const OpSpec&) { return true; }
 
   bool IsScaleByOne(const OpDesc& op, const OpSpec& spec) {
@@ -111,14 +107,18 @@ class IdentityRemover {
     return x && static_cast<int32_t>(*x) == spec.AttrOf<int32_t>(op, "out_dtype");
   }
 
+  // The factor is rounded to X's dtype. What is 1 as a double is 1 in all.
   bool DropsNothing(const OpDesc& op, const OpSpec& spec) {
-    return spec.AttrOf<bool>(op, "is_test") && (Upscales(op, spec) || KeptShare(op, spec) == 1);
+    if (!spec.AttrOf<bool>(op, "is_test")) return false;
+    if (Upscales(op, spec) || KeptShare(op, spec) == 1) return true;
+    return static_cast<float>(KeptShare(op, spec)) == 1 &&
+           DTypeOf(op.Input("X")[0]) == DType::kFloat32;
   }
   static bool Upscales(const OpDesc& op, const OpSpec& spec) {
     return spec.AttrOf<std::string>(op, "dropout_implementation") == "upscale_in_train";
   }
-  static float KeptShare(const OpDesc& op, const OpSpec& spec) {
-    return static_cast<float>(1 - static_cast<double>(spec.AttrOf<float>(op, "dropout_prob")));
+  static double KeptShare(const OpDesc& op, const OpSpec& spec) {
+    return 1 - static_cast<double>(spec.AttrOf<float>(op, "dropout_prob"));
   }
 
   bool PadsNothing(const OpDesc& op, const OpSpec& spec) {
@@ -202,16 +202,11 @@ class IdentityRemover {
     const auto &in = op.Input("X"), &out = op.Output("Out");
     if (in.size() != 1 || out.size() != 1 || !flow_.IsOnlyOutput(op, out[0])) return false;
     if (DTypeOf(in[0]) != DType::kFloat32) return false;
-    OpDesc scale("scale", {{"X", in}}, {{"Out", out}}, {{"scale", KeptShare(op, spec)}});
-    KeepRemarks(op, scale);
+    OpDesc scale("scale", {{"X", in}}, {{"Out", out}},
+                 {{"scale", static_cast<float>(KeptShare(op, spec))}});
+    CopyRemarks(op, scale);
     flow_.Replace(op, scale);
     return true;
-  }
-
-  static void KeepRemarks(const OpDesc& from, OpDesc& to) {
-    for (const char* name : {kOpRoleAttr, kOpCallstackAttr, kOpNamescopeAttr}) {
-      if (const Attribute* value = from.FindAttr(name)) to.SetAttr(name, *value);
-    }
   }
 
   // An op that gives another shape to what reshape-like ops before it gave one, which nobody else
@@ -242,7 +237,7 @@ class IdentityRemover {
   const OpDesc* ReshapeThatWrites(const std::string& var) const {
     const OpDesc* op = flow_.WriterOf(var);
     return op && IsOutOf(*op, var) && !HasOtherInput(*op, "X") && op->Input("X").size() == 1 &&
-                   !op->HasAttr(kRecomputedFromAttr) && KeepsRows(*op)
+                   !flow_.IsRecomputed(*op) && KeepsRows(*op)
                ? op
                : nullptr;
   }

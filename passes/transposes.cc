@@ -1,4 +1,5 @@
 #include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/remarks.h>
 #include <coracle/passes/transposes.h>
 #include <coracle/passes/value_flow.h>
 
@@ -72,9 +73,7 @@ bool JoinTransposes(ProgramDesc& program, const PassContext& context) {
       return;
     OpDesc both("transpose2", {{"X", {source}}}, {{"Out", {out}}},
                 {{"axis", axes}, {"keeps_lod", keeps}});
-    for (const char* remark : {kOpRoleAttr, kOpCallstackAttr, kOpNamescopeAttr}) {
-      if (const Attribute* value = op.FindAttr(remark)) both.SetAttr(remark, *value);
-    }
+    CopyRemarks(op, both);
     flow.Remove(*first);
     flow.Replace(op, both);
   });
@@ -118,8 +117,8 @@ void AbsorbTransposes(ProgramDesc& program, const PassContext& context) {
     if (!flow.IsOnlyOutput(op, v) || !flow.MayStandFor(u, op, v)) return;
     const auto readers = std::as_const(block).Uses(v).readers;
     const bool all = std::all_of(readers.begin(), readers.end(), [&](const OpDesc* reader) {
-      return TransposesY(*reader) && !reader->HasAttr(kRecomputedFromAttr) &&
-             !flow.IsReplaced(*reader) && reader->Input("Y") == std::vector<std::string>{v} &&
+      return TransposesY(*reader) && !flow.IsRecomputed(*reader) && !flow.IsReplaced(*reader) &&
+             reader->Input("Y") == std::vector<std::string>{v} &&
              reader->Input("X") != reader->Input("Y");
     });
     if (!all) return;

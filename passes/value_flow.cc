@@ -1,4 +1,5 @@
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/recomputed.h>
 #include <coracle/framework/op/run_rules.h>
 #include <coracle/passes/value_flow.h>
 
@@ -6,8 +7,26 @@
 
 namespace coracle {
 
+bool HasOtherInput(const OpDesc& op, std::string_view slot) {
+  return op.AnyInput([&](const std::string&, const std::string& other) { return other != slot; });
+}
+
+RecomputedOps::RecomputedOps(const ProgramDesc& program) {
+  program.ForEachOp([&](const OpDesc& op) {
+    if (!op.HasAttr(kRecomputedFromAttr)) return;
+    for (const std::string& name : op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {}))
+      originals_.insert(name);
+  });
+}
+
+bool RecomputedOps::Contain(const OpDesc& op) const {
+  if (op.HasAttr(kRecomputedFromAttr)) return true;
+  return !originals_.empty() &&
+         op.AnyOutput([&](const std::string& name) { return originals_.count(name) > 0; });
+}
+
 ValueFlow::ValueFlow(ProgramDesc& program, const PassContext& context)
-    : block_(program.Root()), context_(context) {
+    : block_(program.Root()), context_(context), recomputed_(program) {
   for (int b = 1; b < program.NumBlocks(); ++b) {
     program.Block(b).ForEachOp([&](const OpDesc& op) {
       op.ForEachInput([&](const std::string& name) { inner_names_.insert(name); });

@@ -3,9 +3,12 @@
 // passes/.
 //
 //   ValueFlow flow(program, context);
-//   flow.ForEachOp([&](OpDesc& op) {
-//     if (IsIdentity(op) && flow.MayStandFor(op.Input("X")[0], op, op.Output("Out")[0]))
-//       flow.Replace(op, "Out", op.Input("X")[0]);
+//   program.Root().ForEachOp([&](OpDesc& op) {
+//     if (!IsIdentity(op)) return;
+//     const std::string &out = op.Output("Out")[0], source = flow.Source(op.Input("X")[0]);
+//     if (!flow.IsOnlyOutput(op, out) || !flow.MayStandFor(source, op, out)) return;
+//     flow.Forward(out, source);
+//     flow.Remove(op);
 //   });
 //   flow.Apply();
 //
@@ -17,11 +20,27 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 namespace coracle {
+
+// Whether the op has an input in another slot.
+bool HasOtherInput(const OpDesc& op, std::string_view slot);
+
+// The ops that are computed again for a gradient, and those that compute them again
+// (recomputed_from). Both have the same bits only if passes leave both as they are, or rewrite both
+// alike.
+class RecomputedOps {
+ public:
+  explicit RecomputedOps(const ProgramDesc& program);
+  bool Contain(const OpDesc& op) const;
+
+ private:
+  std::unordered_set<std::string> originals_;  // that copies name
+};
 
 class ValueFlow {
  public:
@@ -42,6 +61,7 @@ class ValueFlow {
   bool MayStandFor(const std::string& source, const OpDesc& op, const std::string& out) const;
   // Whether the variable's value before `op` is the one that it has before `later`.
   bool IsSame(const std::string& var, const OpDesc& op, const OpDesc& later) const;
+  bool IsRecomputed(const OpDesc& op) const { return recomputed_.Contain(op); }
   // The only op that writes the temporary, unless it is to be removed.
   OpDesc* WriterOf(const std::string& temporary) const;
   size_t NumReaders(const std::string& var) const { return block_.Uses(var).readers.size(); }
@@ -66,6 +86,7 @@ class ValueFlow {
 
   BlockDesc& block_;
   const PassContext& context_;
+  const RecomputedOps recomputed_;
   std::unordered_set<std::string> inner_names_, inner_writes_;  // of sub-blocks
   std::unordered_map<std::string, std::string> forwards_;
   std::unordered_set<const OpDesc*> removed_;

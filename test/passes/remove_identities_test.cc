@@ -54,6 +54,10 @@ TEST(RemoveIdentities, NearMisses) {
   EXPECT_FALSE(IsRemoved({-1, 3}, "scale", {{"scale", 1.5f}}));
   EXPECT_FALSE(IsRemoved({-1, 3}, "cast", {{"out_dtype", static_cast<int32_t>(DType::kFloat64)}}));
   EXPECT_FALSE(IsRemoved({-1, 3}, "dropout", Dropout(true, "downgrade_in_infer")));
+  // 1 - 1e-9 is 1 as a float.
+  const AttrList rare = Dropout(true, "downgrade_in_infer", 1e-9f);
+  EXPECT_TRUE(IsRemoved({-1, 3}, "dropout", rare));
+  EXPECT_FALSE(IsRemoved({-1, 3}, "dropout", rare, DType::kFloat64));
   EXPECT_FALSE(IsRemoved({-1, 3}, "pad", {{"paddings", Ints{0, 0, 0, 1}}}));
   EXPECT_FALSE(IsRemoved({-1, 3}, "slice",
                          {{"axes", Ints{1}}, {"starts", Ints{0}}, {"ends", Ints{2}}},
@@ -290,13 +294,30 @@ TEST(RemoveIdentities, ReshapeToTheSameShape) {
   p.ExpectSame({"y"});
 }
 
-// A copy that was computed again stays, or the bits could differ from its original's.
+// A copy that was computed again stays, and its original too, or the bits could differ.
 TEST(RemoveIdentities, RecomputedCopies) {
   OpProgram p;
   p.Data("x", {-1, 3});
+  p.Unary("assign", "x", "m0");
+  p.Unary("relu", "m0", "z");
   p.Unary("assign", "x", "m", {{"recomputed_from", std::vector<std::string>{"m0"}}});
   p.Unary("relu", "m", "y");
-  EXPECT_EQ(After(p), p.Listing());
+  EXPECT_EQ(After(p, {"y", "z"}), p.Listing());
+}
+
+// The scale that takes the place of a dropout has its role, device and place.
+TEST(RemoveIdentities, RemarksAreKept) {
+  OpProgram p;
+  p.Data("x", {-1, 3});
+  AttrList attrs = Dropout(true, "downgrade_in_infer");
+  attrs.push_back({"op_device", std::string("cpu")});
+  attrs.push_back({"op_namescope", std::string("/block/")});
+  p.Unary("dropout", "x", "y", attrs);
+  RunPasses(p.program, {DefaultOps(), {"x"}, {"y"}}, {"remove_identities"});
+  const OpDesc& scale = p.root().op(0);
+  ASSERT_EQ(scale.type(), "scale");
+  EXPECT_EQ(scale.GetAttr<std::string>("op_device", ""), "cpu");
+  EXPECT_EQ(scale.GetAttr<std::string>("op_namescope", ""), "/block/");
 }
 
 }  // namespace
