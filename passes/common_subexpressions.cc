@@ -1,9 +1,13 @@
 // Ops that compute the same are done once: equal types, attrs and inputs with equal values.
 
-#include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/remarks.h>
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
+#include <complex>
+#include <cstring>
+#include <type_traits>
+#include <variant>
 
 namespace coracle {
 namespace {
@@ -14,10 +18,32 @@ constexpr int64_t kMaxConstantElements = 65536;
 
 constexpr size_t kMaxCompared = 32;
 
-// Attrs that do not affect what an op computes.
-bool IsRemark(const std::string& attr) {
-  return attr == kOpRoleAttr || attr == kOpRoleVarAttr || attr == kOpCallstackAttr ||
-         attr == kOpNamescopeAttr || attr == kOpDeviceAttr || attr == kForwardOpAttr;
+// Whether attrs are equal bit by bit, for -0 is equal to 0 but computes something else.
+
+template <class T>
+bool HasSameBits(const T& a, const T& b) {
+  if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, std::complex<double>>) {
+    return std::memcmp(&a, &b, sizeof(T)) == 0;
+  } else {
+    return a == b;
+  }
+}
+template <class... T>
+bool HasSameBits(const std::variant<T...>& a, const std::variant<T...>& b);
+bool HasSameBits(const Scalar& a, const Scalar& b) { return HasSameBits(a.value, b.value); }
+template <class T>
+bool HasSameBits(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const T& x, const T& y) { return HasSameBits(x, y); });
+}
+template <class... T>
+bool HasSameBits(const std::variant<T...>& a, const std::variant<T...>& b) {
+  return a.index() == b.index() && std::visit(
+                                       [&](const auto& value) {
+                                         using V = std::decay_t<decltype(value)>;
+                                         return HasSameBits(value, std::get<V>(b));
+                                       },
+                                       a);
 }
 
 class SubexpressionJoiner {
@@ -39,7 +65,7 @@ class SubexpressionJoiner {
     const OpSpec* spec = context_.ops.Find(op.type());
     if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
         spec->run_time_shape || !spec->keeps_outputs.empty() || spec->FileOf(op) ||
-        op.HasSubBlock() || op.HasAttr(kRecomputedFromAttr))
+        op.HasSubBlock() || flow_.IsRecomputed(op))
       return false;
     bool has_input = false, has_output = false;
     const bool other_input = op.AnyInput([&](const std::string& name) {
@@ -73,16 +99,18 @@ class SubexpressionJoiner {
     same_key.push_back(&op);
   }
 
-  // Type and slots with the values of the inputs. Positions without a variable count.
+  // Type and slots with the values of the inputs. Positions without a variable count. Names may
+  // contain anything: their length stands before them.
   std::string KeyOf(const OpDesc& op) const {
     std::string key = op.type();
-    ForEachPosition(
-        op.inputs(), [&](const std::string& name, const std::string& slot, size_t index) {
-          const std::string& source = flow_.Source(name);
-          auto version = versions_.find(source);
-          key += '\n' + slot + ' ' + std::to_string(index) + ' ' +
-                 std::to_string(version == versions_.end() ? 0 : version->second) + ' ' + source;
-        });
+    ForEachPosition(op.inputs(),
+                    [&](const std::string& name, const std::string& slot, size_t index) {
+                      const std::string& source = flow_.Source(name);
+                      auto version = versions_.find(source);
+                      key += '\n' + slot + ' ' + std::to_string(index) + ' ' +
+                             std::to_string(version == versions_.end() ? 0 : version->second) +
+                             ' ' + std::to_string(source.size()) + ' ' + source;
+                    });
     return key;
   }
 
@@ -91,7 +119,8 @@ class SubexpressionJoiner {
       return std::all_of(one.attrs().begin(), one.attrs().end(), [&](const NamedAttr& attr) {
         if (IsRemark(attr.name)) return true;
         const Attribute* same = other.FindAttr(attr.name);
-        return same && *same == attr.value;
+        return same && HasSameBits<>(static_cast<const AttributeVariant&>(*same),
+                                     static_cast<const AttributeVariant&>(attr.value));
       });
     };
     return has_all(a, b) && has_all(b, a);

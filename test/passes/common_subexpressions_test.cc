@@ -73,6 +73,35 @@ TEST(CommonSubexpressions, NearMisses) {
     p.Unary("sigmoid", "x", "b", {{"recomputed_from", std::vector<std::string>{"a"}}});
     Add(p, "a", "b", "y");
     EXPECT_EQ(After(p), p.Listing());
+    p.Unary("sigmoid", "x", "c");  // as the original is
+    Add(p, "y", "c", "z");
+    EXPECT_EQ(After(p, {"z"}), p.Listing());
+  }
+  {  // 0 and -0, as an attr and in a list
+    OpProgram p;
+    for (const float zero : {0.0f, -0.0f}) {
+      const std::string sign = std::signbit(zero) ? "minus" : "plus";
+      const auto dtype = static_cast<int32_t>(DType::kFloat32);
+      p.Append("fill_constant", {}, {{"Out", {sign}}},
+               {{"shape", Ints{1}}, {"dtype", dtype}, {"value", zero}});
+      p.Append("assign_value", {}, {{"Out", {sign + "s"}}},
+               {{"shape", Ints{1}}, {"dtype", dtype}, {"fp32_values", std::vector<float>{zero}}});
+      Add(p, sign, sign + "s", sign + "_sum");
+    }
+    p.Append("elementwise_div", {{"X", {"plus_sum"}}, {"Y", {"minus_sum"}}}, {{"Out", {"y"}}});
+    EXPECT_EQ(After(p), p.Listing());
+  }
+  {  // a name that looks like two inputs
+    OpProgram p;
+    const std::string long_name = "a\nMin 0 0 m";
+    p.Data("a", {-1, 3});
+    p.Data("m", {1});
+    p.Data(long_name, {-1, 3});
+    p.Append("clip", {{"X", {long_name}}}, {{"Out", {"c"}}}, {{"min", -9.0f}, {"max", 9.0f}});
+    p.Append("clip", {{"X", {"a"}}, {"Min", {"m"}}}, {{"Out", {"d"}}},
+             {{"min", -9.0f}, {"max", 9.0f}});
+    Add(p, "c", "d", "y");
+    EXPECT_EQ(After(p), p.Listing());
   }
 }
 
