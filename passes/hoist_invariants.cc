@@ -9,11 +9,14 @@
 // Under the loop's condition, because a loop without rounds computes nothing: that may be where the
 // operands do not even fit.
 
-#include <coracle/framework/op/recomputed.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/value_flow.h>
 
 #include <algorithm>
+#include <memory>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 namespace coracle {
 namespace {
@@ -24,14 +27,16 @@ constexpr int64_t kMinElements = 256;
 class Hoister {
  public:
   Hoister(ProgramDesc& program, const PassContext& context)
-      : program_(program), context_(context), root_(program.Root()) {}
+      : program_(program), context_(context), root_(program.Root()), recomputed_(program) {}
 
   void Run() {
+    CountUses();
     std::vector<OpDesc*> loops;
     for (OpDesc* op : root_.SubBlockOps()) {
       if (IsLoop(*op)) loops.push_back(op);
     }
     for (OpDesc* loop : loops) HoistFrom(*loop, program_.Block(loop->SubBlocks()[0]));
+    InsertHoisted();
   }
 
  private:
@@ -49,13 +54,19 @@ class Hoister {
     const BlockDesc& body = program_.Block(index);
     if (body.parent_idx() != 0 || body.forward_block_idx() >= 0 || !body.SubBlockOps().empty())
       return false;
-    int uses = 0;
-    program_.ForEachOp([&](const OpDesc& other) {
-      for (int sub : other.SubBlocks()) uses += sub == index;
+    return uses_[static_cast<size_t>(index)] == 1;
+  }
+
+  // By ops that run the block, and by gradient blocks.
+  void CountUses() {
+    uses_.assign(static_cast<size_t>(program_.NumBlocks()), 0);
+    const auto count = [&](int block) {
+      if (block >= 0 && block < program_.NumBlocks()) ++uses_[static_cast<size_t>(block)];
+    };
+    program_.ForEachOp([&](const OpDesc& op) {
+      for (int block : op.SubBlocks()) count(block);
     });
-    for (int b = 1; b < program_.NumBlocks(); ++b)
-      uses += program_.Block(b).forward_block_idx() == index;
-    return uses == 1;
+    for (int b = 1; b < program_.NumBlocks(); ++b) count(program_.Block(b).forward_block_idx());
   }
 
   void HoistFrom(OpDesc& loop, BlockDesc& body) {
@@ -83,11 +94,11 @@ class Hoister {
   }
 
   // What is assigned to itself does not change.
-  static bool RemoveSelfAssignments(BlockDesc& body) {
+  bool RemoveSelfAssignments(BlockDesc& body) const {
     const size_t before = body.NumOps();
-    body.RemoveOpsIf([](const OpDesc& op) {
+    body.RemoveOpsIf([&](const OpDesc& op) {
       return op.type() == "assign" && op.Input("X").size() == 1 &&
-             op.Input("X") == op.Output("Out") && !op.HasAttr(kRecomputedFromAttr);
+             op.Input("X") == op.Output("Out") && !recomputed_.Contain(op);
     });
     return body.NumOps() < before;
   }
@@ -101,7 +112,7 @@ class Hoister {
     const OpSpec* spec = context_.ops.Find(op.type());
     if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
         spec->run_time_shape || spec->makes_lod || !spec->keeps_outputs.empty() ||
-        spec->FileOf(op) || op.HasSubBlock() || op.HasAttr(kRecomputedFromAttr))
+        spec->FileOf(op) || op.HasSubBlock() || recomputed_.Contain(op))
       return false;
     bool reads = false;
     const bool other_input = op.AnyInput([&](const std::string& name) {
@@ -142,25 +153,39 @@ class Hoister {
     }
     std::sort(inputs.begin(), inputs.end());
     inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
-    body.RemoveOpsIf([&](const OpDesc& op) {
-      return std::find(invariant.begin(), invariant.end(), &op) != invariant.end();
-    });
+    const std::unordered_set<const OpDesc*> moved(invariant.begin(), invariant.end());
+    body.RemoveOpsIf([&](const OpDesc& op) { return moved.count(&op) > 0; });
     body.ForEachOp([&](OpDesc& op) { op.RenameInputs(renamed); });
     body.RemoveVarsIf([&](const VarDesc& var) { return names.count(var.name()) > 0; });
     const std::string scopes = program_.FreeName(outputs[0] + "@SCOPES");
     root_.Var(scopes).SetType(VarType::kStepScopes);
-    OpDesc once("conditional_block", {{"Cond", loop.Input("Condition")}, {"Input", inputs}},
-                {{"Out", outputs}, {"Scope", {scopes}}},
-                {{"sub_block", BlockRef{before.idx()}}, {"is_scalar_condition", true}});
+    hoisted_[&loop] = std::make_unique<OpDesc>(
+        "conditional_block", SlotList{{"Cond", loop.Input("Condition")}, {"Input", inputs}},
+        SlotList{{"Out", outputs}, {"Scope", {scopes}}},
+        AttrList{{"sub_block", BlockRef{before.idx()}}, {"is_scalar_condition", true}});
     std::vector<std::string> reads = loop.Input("X");
     reads.insert(reads.end(), outputs.begin(), outputs.end());
     loop.SetInput("X", std::move(reads));
-    root_.InsertOp(root_.IndexOf(loop), once);
+  }
+
+  // Each before its loop.
+  void InsertHoisted() {
+    if (hoisted_.empty()) return;
+    std::vector<std::unique_ptr<OpDesc>> ops;
+    for (std::unique_ptr<OpDesc>& op : root_.ReleaseOps()) {
+      auto found = hoisted_.find(op.get());
+      if (found != hoisted_.end()) ops.push_back(std::move(found->second));
+      ops.push_back(std::move(op));
+    }
+    root_.SetOps(std::move(ops));
   }
 
   ProgramDesc& program_;
   const PassContext& context_;
   BlockDesc& root_;
+  const RecomputedOps recomputed_;
+  std::vector<int> uses_;                                               // by block
+  std::unordered_map<const OpDesc*, std::unique_ptr<OpDesc>> hoisted_;  // by loop
 };
 
 }  // namespace

@@ -68,6 +68,24 @@ TEST(HoistInvariants, OutOfALoop) {
   }
 }
 
+// Each loop's own product is computed before it.
+TEST(HoistInvariants, OutOfTwoLoops) {
+  Loop loop(2);
+  BlockDesc& second = loop.program.AppendBlock(0);
+  loop.body().ForEachOp([&](const OpDesc& op) {
+    second.AppendOp(op);
+    InferOp(second, second.op(second.NumOps() - 1), DefaultOps());
+  });
+  OpDesc again = loop.root().op(3);
+  again.SetAttr("sub_block", BlockRef{2});
+  loop.root().InsertOp(4, again);
+  EXPECT_EQ(TypesAfter(loop, 0),
+            (Types{"fill_constant", "fill_constant", "less_than", "conditional_block", "while",
+                   "conditional_block", "while", "relu"}));
+  for (int block : {3, 4}) EXPECT_EQ(TypesAfter(loop, block), (Types{"mul", "tanh"}));
+  loop.ExpectSame({"y"});
+}
+
 // With a loop that does not run, operands that do not fit are no error.
 TEST(HoistInvariants, OperandsOfALoopWithoutRounds) {
   Loop loop(0);
@@ -91,7 +109,16 @@ TEST(HoistInvariants, WhatChangesStays) {
   {
     Loop loop(3);  // differentiated
     loop.program.AppendBlock(0).SetForwardBlockIdx(1);
-    EXPECT_TRUE(TypesAfter(loop, 2).empty());
+    EXPECT_EQ(TypesAfter(loop, 1), (Types{"mul", "tanh", "elementwise_add", "assign", "assign",
+                                          "increment", "less_than"}));
+  }
+  {
+    Loop loop(3);  // the product is computed again
+    loop.body().AppendOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"again"}}},
+                         {{"recomputed_from", std::vector<std::string>{"m"}}});
+    InferOp(loop.body(), loop.body().op(loop.body().NumOps() - 1), DefaultOps());
+    EXPECT_EQ(TypesAfter(loop, 1),
+              (Types{"mul", "tanh", "elementwise_add", "assign", "increment", "less_than", "mul"}));
   }
 }
 
