@@ -8,12 +8,12 @@
 
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_spec.h>
-#include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/transposes.h>
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -24,6 +24,9 @@ namespace {
 // What a conversion costs beside its elements.
 constexpr double kCostOfAnOp = 64;
 constexpr int kMaxRounds = 64;
+// A rewrite takes time in the number of ops, and a program may have as many lists of axes. There
+// are no more rewrites than these, or than visit so many ops together.
+constexpr size_t kMinRewrites = 16, kMaxVisits = size_t{1} << 21;
 // Larger constants are not kept in a second order.
 constexpr int64_t kMaxConstantElements = 65536;
 
@@ -38,18 +41,24 @@ struct Following {
 // Moves the transposes with one list of axes: v[i] = u[axes[i]].
 class Mover {
  public:
-  Mover(ProgramDesc& program, const PassContext& context, const Ints& axes)
+  Mover(ProgramDesc& program, const PassContext& context, const ValueFlow& flow,
+        const LodFlow& lods, const Ints& axes)
       : program_(program),
         context_(context),
         block_(program.Root()),
-        flow_(program, context),
-        lods_(program.Root(), context),
+        flow_(flow),
+        lods_(lods),
         axes_(axes),
         back_(Inverse(axes)) {}
 
-  // Whether that changed the program.
-  bool Run() {
-    block_.ForEachOp([&](OpDesc& op) { Sort(op); });
+  // Begins with these ops, the transposes with the axes. Returns whether that changed the program.
+  bool Run(const std::vector<const OpDesc*>& transposes) {
+    for (const OpDesc* op : transposes) waiting_.insert(block_.IndexOf(*op));
+    while (!waiting_.empty()) {
+      const size_t at = *waiting_.begin();
+      waiting_.erase(waiting_.begin());
+      Sort(block_.op(at));
+    }
     if (followers_.empty() && exits_.empty()) return false;
     FindNeeded();
     Choose();
@@ -65,12 +74,12 @@ class Mover {
     if (IsExit(op)) {
       exits_.insert(&op);
     } else if (IsEntry(op)) {
-      forms_[op.Output("Out")[0]] = flow_.Source(op.Input("X")[0]);
+      AddForm(op, op.Output("Out")[0], op.Input("X")[0]);
       entries_.insert(&op);
     } else if (auto following = Follow(op)) {
       if (!following->plain) {
         op.ForEachOutput([&](const std::string& name) {
-          if (!flow_.IsUnread(name)) forms_[name] = "";
+          if (!flow_.IsUnread(name)) AddForm(op, name, "");
         });
       }
       followers_.emplace(&op, std::move(*following));
@@ -78,6 +87,15 @@ class Mover {
     }
   }
 
+  // Its readers after the op are looked at next, in the order of the block.
+  void AddForm(const OpDesc& op, const std::string& var, const std::string& source) {
+    forms_[var] = source;
+    const size_t at = block_.IndexOf(op);
+    for (const OpDesc* reader : std::as_const(block_).Uses(var).readers) {
+      const size_t its = block_.IndexOf(*reader);
+      if (its > at) waiting_.insert(its);
+    }
+  }
   bool IsForm(const std::string& var) const { return forms_.count(var) > 0; }
 
   bool IsEntry(const OpDesc& op) const {
@@ -114,13 +132,9 @@ class Mover {
     return list;
   }
 
-  static bool HasOtherInput(const OpDesc& op, const char* input) {
-    return op.AnyInput([&](const std::string&, const std::string& slot) { return slot != input; });
-  }
-
   std::optional<Following> Follow(const OpDesc& op) const {
     const OpSpec* spec = context_.ops.Find(op.type());
-    if (!spec || op.HasAttr(kRecomputedFromAttr) || op.HasSubBlock()) return std::nullopt;
+    if (!spec || flow_.IsRecomputed(op) || op.HasSubBlock()) return std::nullopt;
     if (!op.AnyInput([&](const std::string& name) { return IsForm(name); })) return std::nullopt;
     if (op.AnyOutput([&](const std::string& name) {
           return !flow_.IsTemporary(name) && !flow_.IsUnread(name);
@@ -441,9 +455,10 @@ class Mover {
   ProgramDesc& program_;
   const PassContext& context_;
   BlockDesc& block_;
-  const ValueFlow flow_;
-  const LodFlow lods_;
+  const ValueFlow& flow_;
+  const LodFlow& lods_;
   const Ints axes_, back_;
+  std::set<size_t> waiting_;                  // positions of ops to look at
   std::map<std::string, std::string> forms_;  // v to u; "" for the output of a follower
   std::unordered_set<const OpDesc*> entries_, exits_;
   std::unordered_map<const OpDesc*, Following> followers_;
@@ -452,26 +467,49 @@ class Mover {
   std::unordered_map<std::string, std::string> renamed_, constants_;
 };
 
-// The lists of axes of the root block's transposes that leave the rows where they are.
-std::set<Ints> AllAxes(const BlockDesc& block) {
-  std::set<Ints> all;
+using Transposes = std::map<Ints, std::vector<const OpDesc*>>;  // by axes
+
+// The root block's transposes that leave the rows where they are.
+Transposes FindTransposes(const BlockDesc& block) {
+  Transposes found;
   block.ForEachOp([&](const OpDesc& op) {
     if (!IsTranspose(op)) return;
     const Ints axes = AxesOf(op);
     if (axes.size() > 1 && axes[0] == 0 && IsPermutation(axes) && !IsIdentity(axes))
-      all.insert(axes);
+      found[axes].push_back(&op);
   });
-  return all;
+  return found;
+}
+
+// Moves the transposes of each list of axes, as long as `rewrites` lasts. Returns whether that
+// changed the program.
+bool MoveAll(ProgramDesc& program, const PassContext& context, size_t& rewrites) {
+  const BlockDesc& block = program.Root();
+  const ValueFlow flow(program, context);
+  auto lods = std::make_unique<LodFlow>(block, context);
+  Transposes transposes = FindTransposes(block);
+  bool changed = false;
+  for (auto it = transposes.begin(); it != transposes.end() && rewrites > 0;) {
+    const Ints axes = it->first;
+    if (Mover(program, context, flow, *lods, axes).Run(it->second)) {
+      changed = true;
+      --rewrites;
+      lods = std::make_unique<LodFlow>(block, context);
+      transposes = FindTransposes(block);
+    }
+    it = transposes.upper_bound(axes);
+  }
+  return changed;
 }
 
 }  // namespace
 
 void MoveTransposes(ProgramDesc& program, const PassContext& context) {
+  size_t rewrites = std::max(kMinRewrites, kMaxVisits / (program.Root().NumOps() + 1));
   bool changed = true;
   for (int round = 0; changed && round < kMaxRounds; ++round) {
     changed = JoinTransposes(program, context);
-    for (const Ints& axes : AllAxes(program.Root()))
-      changed = Mover(program, context, axes).Run() || changed;
+    changed = MoveAll(program, context, rewrites) || changed;
   }
   AbsorbTransposes(program, context);
 }

@@ -1,4 +1,5 @@
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/pass.h>
 
 #include <algorithm>
@@ -63,6 +64,7 @@ class NhwcRewriter {
       } else {
         KeepNchw(*op);
       }
+      RenameOriginals(*op);
       Emit(std::move(op));
     }
     block_.SetOps(std::move(out_));
@@ -203,9 +205,21 @@ class NhwcRewriter {
       }
       std::string nhwc = NewNhwcVar(name);
       forms_[name] = {nhwc, false};
+      written_in_nhwc_[name] = nhwc;
       if (context_.IsVisible(block_, name)) show_.push_back(name);
       return nhwc;
     });
+  }
+
+  // A copy that is computed again names what its original writes now.
+  void RenameOriginals(OpDesc& op) const {
+    if (!op.HasAttr(kRecomputedFromAttr)) return;
+    auto names = op.GetAttr<std::vector<std::string>>(kRecomputedFromAttr, {});
+    for (std::string& name : names) {
+      auto form = written_in_nhwc_.find(name);
+      if (form != written_in_nhwc_.end()) name = form->second;
+    }
+    op.SetAttr(kRecomputedFromAttr, std::move(names));
   }
 
   void KeepNchw(const OpDesc& op) {
@@ -277,6 +291,7 @@ class NhwcRewriter {
   std::unordered_set<int> ranks_;  // of images that are converted
   std::vector<std::unique_ptr<OpDesc>> out_;
   std::unordered_map<std::string, Form> forms_;
+  std::unordered_map<std::string, std::string> written_in_nhwc_;  // by the name in NCHW
   std::vector<std::string> show_;
 };
 

@@ -1,5 +1,11 @@
 // Transposes in a row, and those that move behind other ops.
 
+#include <coracle/backward/backward.h>
+#include <coracle/layers/builder.h>
+
+#include <algorithm>
+#include <numeric>
+
 #include "op_program.h"
 
 namespace coracle {
@@ -302,6 +308,114 @@ TEST(MoveTransposes, VisibleVariablesStay) {
   inner.Var("z");
   inner.AppendOp("relu", {{"X", {"c"}}}, {{"Out", {"z"}}});
   EXPECT_EQ(After(p), p.Listing());
+}
+
+// --- what is computed again ---
+
+// An original and its copy are done alike, or their bits differ.
+TEST(MoveTransposes, OriginalsOfRecomputedCopiesStay) {
+  const AttrList again = {{"recomputed_from", std::vector<std::string>{"b"}}};
+  OpProgram p;
+  p.Data("u", {-1, 4, 5, 6});
+  p.Transpose("u", "a", kToNchw);
+  AttrList mean = {{"dim", Ints{2, 3}}};
+  p.Unary("reduce_mean", "a", "b", mean);
+  p.Unary("relu", "b", "y");
+  EXPECT_NE(After(p), p.Listing());
+  p.Transpose("u", "a2", kToNchw);
+  mean.push_back(again[0]);
+  p.Unary("reduce_mean", "a2", "b2", mean);
+  p.Unary("relu", "b2", "z");
+  EXPECT_EQ(After(p, {"y", "z"}), p.Listing());
+
+  OpProgram product;
+  product.Data("x", {-1, 3, 4});
+  product.Data("u", {-1, 5, 4});
+  product.Transpose("u", "a", {0, 2, 1});
+  product.Append("matmul_v2", {{"X", {"x"}}, {"Y", {"a"}}}, {{"Out", {"b"}}});
+  EXPECT_NE(After(product, {"b"}), product.Listing());
+  product.Transpose("u", "a2", {0, 2, 1});
+  product.Append("matmul_v2", {{"X", {"x"}}, {"Y", {"a2"}}}, {{"Out", {"b2"}}}, again);
+  EXPECT_EQ(After(product, {"b", "b2"}), product.Listing());
+}
+
+// Squeeze and excite in a segment that is computed again.
+TEST(MoveTransposes, RecomputedSegment) {
+  ProgramDesc main, startup;
+  Builder b(main, startup);
+  const Variable x = b.Data("x", {2, 3, 8, 8}, DType::kFloat32, {.stop_gradient = false});
+  Variable h = b.Conv2d(x, {.num_filters = 4, .filter_size = 3, .padding = 1, .act = "relu"});
+  const Variable mean = b.ReduceMean(h, {.dim = {2, 3}});
+  const Variable gate = b.Fc(mean, {.size = 4, .act = "sigmoid"});
+  h = b.Mul(h, gate, {.axis = 0, .output = "gated"});
+  h = b.Conv2d(h, {.num_filters = 4, .filter_size = 3, .padding = 1, .act = "relu"});
+  const Variable loss = b.Mean(Square(h), {.output = "loss"});
+  BackwardOptions options;
+  options.recompute.checkpoints = {"gated"};
+  std::vector<std::string> fetches = {"loss"};
+  for (const ParamAndGrad& pair : AppendBackward(loss, options)) fetches.push_back(pair.grad);
+
+  ProgramDesc after = main;
+  RunPasses(after, {DefaultOps(), {"x"}, {fetches.begin(), fetches.end()}},
+            {"fuse_conv_bias", "fuse_conv_epilogue", "nhwc", "move_transposes"});
+  std::vector<Ints> dims;
+  int copies = 0;
+  after.Root().ForEachOp([&](const OpDesc& op) {
+    if (op.type() == "reduce_mean") dims.push_back(op.GetAttr<Ints>("dim", {}));
+    for (const std::string& name : op.GetAttr<std::vector<std::string>>("recomputed_from", {})) {
+      ++copies;
+      EXPECT_EQ(after.Root().Uses(name).writers.size(), 1u) << name;
+    }
+  });
+  EXPECT_EQ(dims, (std::vector<Ints>{{2, 3}, {2, 3}})) << Listing(after);
+  EXPECT_GT(copies, 2);
+
+  Scope scope;
+  Executor().Run(startup, scope);
+  const Tensor fed = OpProgram::Drawn({2, 3, 8, 8}).Cast(DType::kFloat32);
+  const CompileOptions plain{.kernels = KernelMode::kReference, .optimize = false};
+  const auto expected = Executor(plain).Run(main, scope, {{"x", fed}}, fetches);
+  const auto got = Executor().Run(main, scope, {{"x", fed}}, fetches);
+  for (size_t i = 0; i < fetches.size(); ++i) {
+    ASSERT_EQ(got[i].shape(), expected[i].shape());
+    for (int64_t k = 0; k < got[i].numel(); ++k) {
+      const float want = expected[i].data<float>()[k];
+      ASSERT_NEAR(got[i].data<float>()[k], want, 1e-4f * (1 + std::abs(want))) << fetches[i];
+    }
+  }
+}
+
+// --- many ---
+
+// 10,000 transposes with 5040 lists of axes: each list is looked at, but not at the price of the
+// whole program.
+TEST(MoveTransposes, ManyListsOfAxes) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  const VarMeta meta{VarType::kLoDTensor, DType::kFloat32, {2, 2, 2, 2, 2, 2, 2, 2}, 0};
+  const auto append = [&](const char* type, const std::string& x, const std::string& out,
+                          AttrList attrs) {
+    block.Var(out).SetMeta(meta);
+    block.AppendOp(type, {{"X", {x}}}, {{"Out", {out}}}, std::move(attrs));
+  };
+  block.Var("x").SetMeta(meta);
+  Ints axes(8);
+  std::iota(axes.begin(), axes.end(), 0);
+  std::string last = "x";
+  for (int i = 0; i < 5000; ++i) {
+    std::next_permutation(axes.begin() + 1, axes.end());
+    Ints back(8);
+    for (int k = 0; k < 8; ++k) back[static_cast<size_t>(axes[static_cast<size_t>(k)])] = k;
+    const std::string n = std::to_string(i);
+    append("transpose2", last, "a" + n, {{"axis", axes}, {"keeps_lod", true}});
+    append("sigmoid", "a" + n, "b" + n, {});
+    append("transpose2", "b" + n, "c" + n, {{"axis", back}, {"keeps_lod", true}});
+    append("tanh", "c" + n, "d" + n, {});
+    last = "d" + n;
+  }
+  const size_t before = block.NumOps();
+  RunPasses(program, {DefaultOps(), {"x"}, {last}}, {"move_transposes"});
+  EXPECT_LT(block.NumOps(), before);
 }
 
 // A user's transposes drop LoD, so that what follows is known to have none.
