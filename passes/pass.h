@@ -127,8 +127,8 @@ void FuseSoftmaxCrossEntropy(ProgramDesc& program, const PassContext& context);
 void FuseAttention(ProgramDesc& program, const PassContext& context);
 
 // Runs ops on images and volumes with channels last: they and the elementwise ops between them get
-// data_format NHWC, and transpose2 ops convert at the borders (for one channel squeeze2 and
-// unsqueeze2, which copy nothing). The layout of visible variables does not change.
+// data_format NHWC, and transpose2 ops convert at the borders. The layout of visible variables does
+// not change.
 void UseNhwcLayout(ProgramDesc& program, const PassContext& context);
 
 // Transposes in a row become one, or none; a product transposes its Y itself. A transpose before

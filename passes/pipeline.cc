@@ -62,9 +62,10 @@ class Beginning {
   }
 
   // Runs the passes again, on zeros in place of values that are gone, and verifies after each.
-  [[noreturn]] void ThrowCulprit(const PassContext& context, const std::vector<Pass>& passes,
-                                 const std::string& defect) const {
+  // Throws InternalError with the name of the pass that broke the program.
+  void ThrowIfBroken(const PassContext& context, const std::vector<Pass>& passes) const {
     ProgramDesc program = program_;
+    if (!Defect(program, context.ops).empty()) return;
     PassContext again = context;
     FrozenValues values;
     for (const auto& [name, type] : types_) {
@@ -73,10 +74,13 @@ class Beginning {
     }
     if (context.frozen) again.frozen = &values;
     for (const Pass& pass : passes) {
-      RunPass(pass, program, again);
+      try {
+        RunPass(pass, program, again);
+      } catch (const Error&) {
+        return;  // on a sound program: its error is its own
+      }
       RequireSound(program, context.ops, "pass " + pass.name);
     }
-    throw InternalError(fmt::format("passes broke the program: {}", defect));
   }
 
  private:
@@ -131,8 +135,7 @@ const std::vector<Pass>& Pipeline() {
        FuseAttention},
       {"nhwc",
        "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
-       "fusions, which "
-       "look for NCHW",
+       "fusions, which look for NCHW",
        UseNhwcLayout},
       {"move_transposes",
        "concat, mul by a gate and the like do not know layouts: the conversions around them meet "
@@ -203,10 +206,19 @@ void RunPassList(ProgramDesc& program, const PassContext& context, const std::ve
                  const PassObserver& after_each) {
   if (!after_each) {
     const Beginning beginning(program, context);
-    for (const Pass& pass : passes) RunPass(pass, program, context);
+    try {
+      for (const Pass& pass : passes) RunPass(pass, program, context);
+    } catch (const Error& error) {
+      // Perhaps the pass could not read what one before it left.
+      const bool stopped =
+          error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kCancelled;
+      if (!stopped) beginning.ThrowIfBroken(context, passes);
+      throw;
+    }
     const std::string defect = Defect(program, context.ops);
-    if (!defect.empty()) beginning.ThrowCulprit(context, passes, defect);
-    return;
+    if (defect.empty()) return;
+    beginning.ThrowIfBroken(context, passes);
+    throw InternalError(fmt::format("passes broke the program: {}", defect));
   }
   for (const Pass& pass : passes) {
     const ProgramDesc before = program;

@@ -447,6 +447,38 @@ TEST(Pipeline, PassThatBreaksTheProgramIsNamed) {
   }
 }
 
+// A pass that cannot read what another one left is not the one to blame.
+TEST(Pipeline, PassThatFailsOnABrokenProgram) {
+  Net net;
+  net.b.Conv2d(net.b.Data("x", {-1, 3, 8, 8}), Conv(4, "y"));
+  const PassContext context{DefaultOps(), {"x"}, {"y"}};
+  const Pass harmful = {"harmful", "", [](ProgramDesc& program, const PassContext&) {
+                          program.Root().op(0).SetInput("Filter", {"nowhere"});
+                        }};
+  const Pass sensitive = {"sensitive", "", [](ProgramDesc& program, const PassContext&) {
+                            const std::string filter = program.Root().op(0).Input("Filter")[0];
+                            if (!program.Root().FindVar(filter)) ThrowInvalid("no " + filter);
+                          }};
+  const Pass failing = {"failing", "", [](ProgramDesc&, const PassContext&) {
+                          throw Error(ErrorCode::kUnimplemented, "cannot do that");
+                        }};
+  const auto error_of = [&](const std::vector<Pass>& passes) {
+    try {
+      ProgramDesc program = net.main;
+      RunPassList(program, context, passes);
+    } catch (const Error& e) {
+      return std::pair(e.code(), e.message());
+    }
+    return std::pair(ErrorCode::kNotFound, std::string("no error"));
+  };
+  const auto [code, message] = error_of({sensitive, harmful, sensitive});
+  EXPECT_EQ(code, ErrorCode::kInternal);
+  EXPECT_NE(message.find("pass harmful broke the program"), std::string::npos) << message;
+  // On a sound program it is.
+  EXPECT_EQ(error_of({sensitive, failing}),
+            std::pair(ErrorCode::kUnimplemented, std::string("cannot do that")));
+}
+
 TEST(Pipeline, UnknownPassIsNamed) {
   ProgramDesc program;
   PassContext context{DefaultOps(), {}, {}};
