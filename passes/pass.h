@@ -66,7 +66,8 @@ using PassObserver = std::function<void(const PassRun&)>;
 // Runs the passes of the given names (all of the pipeline when empty) in the pipeline's order. The
 // program is verified once, after the last pass, since that takes longer than most passes do; with
 // `after_each`, after each pass, before `after_each` sees it. Throws kNotFound for an unknown name,
-// InternalError if a pass breaks the program, with the name of the pass.
+// InternalError if a pass breaks the program, with the name of the pass (also where a later pass
+// then fails); an error that a pass throws on a sound program is passed on.
 void RunPasses(ProgramDesc& program, const PassContext& context,
                const std::vector<std::string>& names = {}, const PassObserver& after_each = {});
 // The same for passes that need not be among the pipeline's.
@@ -89,7 +90,7 @@ void RemoveIdentities(ProgramDesc& program, const PassContext& context);
 void FoldConstants(ProgramDesc& program, const PassContext& context);
 
 // Ops of equal type, attrs and inputs are done once. Copies that were computed again
-// (recomputed_from) stay.
+// (recomputed_from) and their originals stay.
 void JoinCommonSubexpressions(ProgramDesc& program, const PassContext& context);
 
 // What a loop of the root block computes in each round, but does not change, is computed before it,
