@@ -1,5 +1,9 @@
+// A product with a matrix of parameters, the addition of a bias and an activation become one fc,
+// and the gradients of product and addition (and of relu) one fc_gradients.
+
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/match.h>
+#include <coracle/passes/value_flow.h>
 
 #include <array>
 #include <unordered_set>
@@ -59,7 +63,10 @@ int32_t RowDims(const OpDesc& product) {
 class FcFuser {
  public:
   FcFuser(ProgramDesc& program, const PassContext& context)
-      : block_(program.Root()), matcher_(program.Root(), context), rewrites_(program.Root()) {}
+      : block_(program.Root()),
+        matcher_(program.Root(), context),
+        flow_(program, context),
+        rewrites_(program.Root()) {}
 
   void Run() {
     static const Pattern with_activation(kProduct + kActivation), plain(kProduct);
@@ -93,12 +100,13 @@ class FcFuser {
            w->shape()[1] > 0 && bias->shape().rank() == 1 && bias->shape()[0] == w->shape()[1];
   }
 
-  // Whether the bias is added along the last axis of the product.
+  // Whether the bias is added along the last axis of the product, whatever is fed.
   bool IsAlongLast(const Match& m, const OpDesc& product, const OpDesc& add) const {
     const int32_t axis = add.GetAttr<int32_t>("axis", -1);
     const Shape* x = matcher_.ShapeOf(m["x"]);
     if (!x || x->rank() < 2) return false;
-    return axis == -1 || axis == (IsMul(product) ? RowDims(product) : x->rank() - 1);
+    if (axis == -1) return true;
+    return axis == (IsMul(product) ? RowDims(product) : flow_.CertainRank(m["x"]) - 1);
   }
 
   bool IsLayer(const Match& m) const {
@@ -144,6 +152,7 @@ class FcFuser {
 
   BlockDesc& block_;
   Matcher matcher_;
+  const ValueFlow flow_;
   Rewrites rewrites_;
   std::unordered_set<const OpDesc*> done_;  // additions and their gradients that are replaced
 };

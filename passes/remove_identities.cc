@@ -150,7 +150,7 @@ class IdentityRemover {
     const auto copied = std::count(shape.begin(), shape.end(), 0);
     return !HasOtherInput(op, "X") && !shape.empty() && inferred <= 1 &&
            copied + inferred == static_cast<std::ptrdiff_t>(shape.size()) &&
-           CertainRank(op.Input("X")[0]) == static_cast<int>(shape.size());
+           flow_.CertainRank(op.Input("X")[0]) == static_cast<int>(shape.size());
   }
 
   bool InsertsNothing(const OpDesc& op, const OpSpec& spec) {
@@ -159,7 +159,7 @@ class IdentityRemover {
 
   bool MergesOneDim(const OpDesc& op, const OpSpec& spec) {
     return spec.AttrOf<int32_t>(op, "start_axis") == spec.AttrOf<int32_t>(op, "stop_axis") &&
-           CertainRank(op.Input("X")[0]) > 0;
+           flow_.CertainRank(op.Input("X")[0]) > 0;
   }
 
   bool KeepsOrder(const OpDesc& op, const OpSpec& spec) {
@@ -168,28 +168,6 @@ class IdentityRemover {
       if (axis[i] != static_cast<int32_t>(i)) return false;
     }
     return true;
-  }
-
-  // The rank that a variable has whatever is fed; -1 if that is not known. (A file may declare
-  // another shape than is fed.)
-  int CertainRank(const std::string& var, int depth = 0) const {
-    if (const Tensor* value = context_.FrozenValue(flow_.Source(var))) return value->shape().rank();
-    const auto writers = block_.Uses(var).writers;
-    if (const VarDesc* desc = block_.FindVar(var); desc && context_.feeds.count(var))
-      return desc->need_check_feed() && writers.empty() ? desc->shape().rank() : -1;
-    if (writers.size() != 1 || !flow_.IsTemporary(var) || depth > 16) return -1;
-    const OpDesc& op = *writers[0];
-    const OpSpec* spec = context_.ops.Find(op.type());
-    if (!spec) return -1;
-    if (op.type() == "conv2d" || op.type() == "depthwise_conv2d" || op.type() == "pool2d") return 4;
-    if (!IsOutOf(op, var)) return -1;
-    if (op.type() == "transpose" || op.type() == "transpose2")
-      return static_cast<int>(spec->AttrOf<Ints>(op, "axis").size());
-    if ((op.type() == "reshape" || op.type() == "reshape2") && !HasOtherInput(op, "X"))
-      return static_cast<int>(spec->AttrOf<Ints>(op, "shape").size());
-    if (spec->elementwise && op.Input("X").size() == 1 && !HasOtherInput(op, "X"))
-      return CertainRank(op.Input("X")[0], depth + 1);
-    return -1;
   }
 
   // --- other rewrites ---

@@ -93,6 +93,28 @@ OpDesc* ValueFlow::WriterOf(const std::string& temporary) const {
   return removed_.count(writer) ? nullptr : writer;
 }
 
+int ValueFlow::CertainRank(const std::string& var, int depth) const {
+  if (const Tensor* value = context_.FrozenValue(Source(var))) return value->shape().rank();
+  const auto writers = block_.Uses(var).writers;
+  if (const VarDesc* desc = block_.FindVar(var); desc && context_.feeds.count(var))
+    return desc->need_check_feed() && writers.empty() ? desc->shape().rank() : -1;
+  if (writers.size() != 1 || !IsTemporary(var) || depth > 16) return -1;
+  const OpDesc& op = *writers[0];
+  const OpSpec* spec = context_.ops.Find(op.type());
+  if (!spec) return -1;
+  if (op.type() == "conv2d" || op.type() == "depthwise_conv2d" || op.type() == "pool2d") return 4;
+  if (op.Output("Out") != std::vector<std::string>{var}) return -1;
+  if (op.type() == "transpose" || op.type() == "transpose2")
+    return static_cast<int>(spec->AttrOf<std::vector<int32_t>>(op, "axis").size());
+  const bool unary =
+      op.Input("X").size() == 1 &&
+      !op.AnyInput([](const std::string&, const std::string& slot) { return slot != "X"; });
+  if (!unary) return -1;
+  if (op.type() == "reshape" || op.type() == "reshape2")
+    return static_cast<int>(spec->AttrOf<std::vector<int32_t>>(op, "shape").size());
+  return spec->elementwise ? CertainRank(op.Input("X")[0], depth + 1) : -1;
+}
+
 void ValueFlow::Forward(const std::string& out, const std::string& source) {
   forwards_[out] = Source(source);
 }

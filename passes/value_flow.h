@@ -64,6 +64,9 @@ class ValueFlow {
   bool IsRecomputed(const OpDesc& op) const { return recomputed_.Contain(op); }
   // The only op that writes the temporary, unless it is to be removed.
   OpDesc* WriterOf(const std::string& temporary) const;
+  // The rank that a variable has whatever is fed; -1 if that is not known. (A file may declare
+  // another shape than is fed.)
+  int CertainRank(const std::string& var) const { return CertainRank(var, 0); }
   size_t NumReaders(const std::string& var) const { return block_.Uses(var).readers.size(); }
 
   // Edits.
@@ -83,6 +86,7 @@ class ValueFlow {
  private:
   bool IsSeen(const std::string& var) const;
   bool IsWrittenBetween(const std::string& var, size_t first, size_t last) const;
+  int CertainRank(const std::string& var, int depth) const;
 
   BlockDesc& block_;
   const PassContext& context_;

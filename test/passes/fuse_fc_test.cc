@@ -105,6 +105,23 @@ TEST(FuseFc, MatmulNearMisses) {
   EXPECT_FALSE(WithMatmul("matmul_v2", {}, {5, 2, 3}, {5, 3, 4}).Fuses());
 }
 
+// An axis that is counted from the first one is the last one only if the rank is certain, as it is
+// behind mul.
+TEST(FuseFc, CountedAxis) {
+  for (const char* type : {"mul", "matmul", "matmul_v2"}) {
+    const bool mul = std::string(type) == "mul";
+    AttrList attrs;
+    if (mul) attrs = {{"x_num_col_dims", int32_t{2}}};
+    WithMatmul net(type, attrs, {-1, 2, 3}, {3, 4}, 2);
+    EXPECT_TRUE(net.Fuses()) << type;
+    net.main.Root().FindVar("x")->SetNeedCheckFeed(false);
+    EXPECT_EQ(net.Fuses(), mul) << type;
+    WithMatmul last(type, attrs, {-1, 2, 3}, {3, 4}, -1);
+    last.main.Root().FindVar("x")->SetNeedCheckFeed(false);
+    EXPECT_TRUE(last.Fuses()) << type;
+  }
+}
+
 TEST(FuseFc, NearMisses) {
   {  // the product is fetched
     Net net;
