@@ -1,5 +1,7 @@
-#include <coracle/framework/op/infer_context.h>
-#include <coracle/framework/op/run_rules.h>
+// Connected elementwise ops on tensors of one shape become one op fused_elementwise, which runs
+// them piece by piece in the cache.
+
+#include <coracle/passes/flow_types.h>
 #include <coracle/passes/pass.h>
 #include <coracle/passes/remarks.h>
 
@@ -24,23 +26,6 @@ int RoleOf(const OpDesc& op) {
   const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
   return value ? *value : kForward;
 }
-
-// The types of the root block's variables, as inferred so far.
-class FlowTypes : public MetaTable {
- public:
-  explicit FlowTypes(const BlockDesc& block) : block_(block) {}
-  const VarMeta* Find(const std::string& name) const override {
-    auto it = flow_.find(name);
-    if (it != flow_.end()) return &it->second;
-    const VarDesc* var = block_.FindVarRecursive(name);
-    return var ? &var->meta() : nullptr;
-  }
-  void Set(const std::string& name, const VarMeta& meta) override { flow_[name] = meta; }
-
- private:
-  const BlockDesc& block_;
-  std::unordered_map<std::string, VarMeta> flow_;
-};
 
 // Values that the planner knows before the run: what it makes of them it computes once, and shapes
 // may depend on it.
@@ -114,7 +99,7 @@ class GroupFinder {
       CloseAll(readers_[name]);
       CloseAll(writers_[name]);
     }
-    const bool infers = spec && !op.HasSubBlock() && Infers(*spec, op);
+    const bool infers = spec && !op.HasSubBlock() && types_.Infer(*spec, op);
     const bool joins = infers && CanBeFused(*spec, op);
     std::vector<size_t> sources;  // of which it takes part
     const Shape shape = joins ? types_.Find(writes[0])->shape : Shape();
@@ -154,16 +139,6 @@ class GroupFinder {
     add(op);
     if (!op.HasSubBlock()) return;
     for (const BlockDesc* inner : root_.program().BlocksRunBy(op)) inner->ForEachOp(add);
-  }
-
-  bool Infers(const OpSpec& spec, const OpDesc& op) {
-    try {
-      InferContext infer(spec, op, types_);
-      RunInfer(infer);
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
   }
 
   bool CanBeFused(const OpSpec& spec, const OpDesc& op) const {
