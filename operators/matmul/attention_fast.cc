@@ -121,6 +121,7 @@ class Forward {
         float* weights = out_.weights + RowOf(top + r) * kept;
         std::copy_n(row, keys, weights);
         std::fill(weights + keys, weights + kept, 0.0f);
+        ScaleRow(weights, Seen(p_, top + r, j, keys), 1 / sum_[first + r]);
       }
       if (drop_.IsIdentity()) continue;
       DropWeights(drop_, random_,
@@ -130,7 +131,8 @@ class Forward {
              p_.out.row, j > 0);
   }
 
-  // Scores become weights, which are divided by their sum only where they are kept.
+  // Scores become weights but for the division by their sum, which Finish does for the result: its
+  // bits do not depend on whether weights are kept.
   void Row(int64_t i, int64_t j, int64_t keys, float* s, float* max, float* sum) {
     const int64_t seen = Seen(p_, i, j, keys);
     float more = 0;
@@ -145,16 +147,12 @@ class Forward {
     }
     *max = most;
     *sum += more;
-    // A row that sees nothing (all scores are -inf) gets nans, as a softmax gives.
-    if (out_.weights) {
-      if (*sum == 0) *sum = std::numeric_limits<float>::quiet_NaN();
-      ScaleRow(s, seen, 1 / *sum);
-    }
   }
 
   void Finish(int64_t i, float max, float sum) {
+    // A row that sees nothing (all scores are -inf) gets nans, as a softmax gives.
     if (sum == 0) sum = std::numeric_limits<float>::quiet_NaN();
-    if (!out_.weights) ScaleRow(out_.out + p_.out.At(b_, h_, i), p_.width, 1 / sum);
+    ScaleRow(out_.out + p_.out.At(b_, h_, i), p_.width, 1 / sum);
     if (!out_.stats) return;
     out_.stats[2 * RowOf(i)] = max;
     out_.stats[2 * RowOf(i) + 1] = sum;

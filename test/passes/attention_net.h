@@ -9,6 +9,7 @@
 #include <coracle/passes/pass.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -133,14 +134,8 @@ inline double Largest(const Tensor& x) {
   return most;
 }
 
-// The pass acts, and does not change what is fetched.
-inline void ExpectFused(AttentionNet& net, const Names& fetches, size_t forward, size_t backward,
-                        double tolerance) {
-  const std::string text = Fused(net, fetches);
-  EXPECT_EQ(Count(text, "scaled_dot_product_attention"), forward) << text;
-  EXPECT_EQ(Count(text, "scaled_dot_product_attention_grad"), backward) << text;
-  for (const char* gone : {"softmax", "softmax_grad", "dropout", "dropout_grad"})
-    EXPECT_EQ(Count(text, gone), 0u) << text;
+// With all passes as without any.
+inline void ExpectSameValues(AttentionNet& net, const Names& fetches, double tolerance) {
   const std::vector<Tensor> expected =
       net.Run({.kernels = KernelMode::kReference, .optimize = false}, fetches);
   for (KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
@@ -155,6 +150,27 @@ inline void ExpectFused(AttentionNet& net, const Names& fetches, size_t forward,
       for (int64_t i = 0; i < a.numel(); ++i)
         ASSERT_NEAR(b.data<double>()[i], a.data<double>()[i], tolerance * most) << i;
     }
+  }
+}
+
+// The pass acts, and does not change what is fetched.
+inline void ExpectFused(AttentionNet& net, const Names& fetches, size_t forward, size_t backward,
+                        double tolerance) {
+  const std::string text = Fused(net, fetches);
+  EXPECT_EQ(Count(text, "scaled_dot_product_attention"), forward) << text;
+  EXPECT_EQ(Count(text, "scaled_dot_product_attention_grad"), backward) << text;
+  for (const char* gone : {"softmax", "softmax_grad", "dropout", "dropout_grad"})
+    EXPECT_EQ(Count(text, gone), 0u) << text;
+  ExpectSameValues(net, fetches, tolerance);
+}
+
+// Not a bit differs.
+inline void ExpectSameBits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].shape(), b[i].shape());
+    const Tensor x = a[i].Cast(DType::kFloat64), y = b[i].Cast(DType::kFloat64);
+    EXPECT_TRUE(std::equal(x.data<double>(), x.data<double>() + x.numel(), y.data<double>())) << i;
   }
 }
 
