@@ -254,7 +254,7 @@ TEST(FuseAttention, SubBlocks) {
   ExpectLeft(read, {"out", "other"}, "weights that a branch reads");
 }
 
-// Sizes that are too many to keep the weights; and gradients that are not the forward op's.
+// Too many to keep the weights.
 TEST(FuseAttention, ManyKeys) {
   for (bool fixed : {true, false}) {
     AttentionNet net(DType::kFloat32, fixed);
@@ -265,19 +265,44 @@ TEST(FuseAttention, ManyKeys) {
   }
 }
 
+// One gradient op at a time is not that of its forward op.
 TEST(FuseAttention, GradientsOfAnotherOp) {
-  const std::vector<std::pair<const char*, std::pair<const char*, Attribute>>> changes = {
-      {"softmax_grad", {"axis", int32_t{2}}},
-      {"dropout_grad", {"dropout_prob", 0.25f}},
-      {"matmul_grad", {"alpha", 0.25f}},
-      {"elementwise_add_grad", {"axis", int32_t{2}}}};
-  for (const auto& [type, attr] : changes) {
+  struct Change {
+    const char* type;
+    const char* output;  // of the op that is changed
+    const char* attr;
+    Attribute value;
+  };
+  const std::vector<Change> changes = {
+      {"softmax_grad", "out_masked@GRAD", "axis", int32_t{2}},
+      {"dropout_grad", "out_weights@GRAD", "dropout_prob", 0.25f},
+      {"dropout_grad", "out_weights@GRAD", "dropout_implementation",
+       std::string("downgrade_in_infer")},
+      {"elementwise_add_grad", "out_scaled@GRAD", "axis", int32_t{2}},
+      {"scale", "out_scores@GRAD", "scale", 0.25f},
+      {"scale", "out_scores@GRAD", "bias", 1.0f},
+      {"matmul_grad", "out_dropped@GRAD", "alpha", 0.25f},
+      {"matmul_grad", "out_dropped@GRAD", "transpose_Y", true},
+      {"matmul_grad", "y@GRAD", "alpha", 0.25f},
+      {"matmul_grad", "y@GRAD", "transpose_Y", false},
+  };
+  for (const Change& change : changes) {
+    SCOPED_TRACE(std::string(change.type) + " " + change.attr);
     AttentionNet net;
-    const Names fetches = net.Train(net.Usual({.mask = {4, 6}, .dropout = 0.5f}));
-    net.main.Root().ForEachOp([&, type = type, attr = attr](OpDesc& op) {
-      if (op.type() == type) op.SetAttr(attr.first, attr.second);
+    const Variable q = net.Trained("q", {2, 3, 5, 5}), y = net.Trained("k", {2, 3, 5, 5});
+    const Form form = {.scale_after = true, .mask = {5, 5}, .dropout = 0.5f};
+    const std::string key = y.name() + "@GRAD";
+    const Names fetches = net.Train(net.Attend(form, q, y, net.Trained("v", {2, 3, 5, 5}), "out"));
+    EXPECT_EQ(Count(Fused(net, fetches), "scaled_dot_product_attention_grad"), 1u);
+    int changed = 0;
+    net.main.Root().ForEachOp([&](OpDesc& op) {
+      const std::string output = change.output == std::string("y@GRAD") ? key : change.output;
+      if (op.type() != change.type || !op.Writes(output)) return;
+      op.SetAttr(change.attr, change.value);
+      ++changed;
     });
-    ExpectLeft(net, fetches, type);
+    EXPECT_EQ(changed, 1);
+    ExpectLeft(net, fetches, change.attr);
   }
 }
 
