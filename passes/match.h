@@ -96,6 +96,8 @@ class Matcher {
   bool HasOneReader(const std::string& var) const;
   // What a recomputed variable is a copy of; any other variable itself.
   const std::string& Original(const std::string& var) const;
+  // The variable and its copies, or its original and that one's copies.
+  std::vector<std::string> SameAs(const std::string& var) const;
   // Whether all these ops may run where one of them, `place`, stands: nobody writes in between what
   // they read, nor reads or writes what they write.
   bool MayRunAt(const std::vector<const OpDesc*>& ops, const OpDesc& place) const;
@@ -105,8 +107,6 @@ class Matcher {
   // Whether sub-blocks that run between the two positions write a variable that the op reads, or
   // use one that it writes. This block's index of uses does not contain their ops.
   bool BlocksUse(const OpDesc& op, size_t begin, size_t end) const;
-  // The variable and its copies, or its original and that one's copies.
-  std::vector<std::string> SameAs(const std::string& var) const;
 
   BlockDesc& block_;
   const PassContext& context_;

@@ -206,6 +206,104 @@ TEST(FuseAttention, Recomputed) {
   }
 }
 
+// Where the scaled queries are computed again, their gradient is a matter of its own op.
+TEST(FuseAttention, ScaledQueriesRecomputed) {
+  const auto make = [](AttentionNet& net, const Names& checkpoints) {
+    const Variable q = net.b.Scale(net.Trained("q", {2, 3, 4, 5}), {.scale = 0.3f, .output = "qs"});
+    const Variable k = net.Trained("k", {2, 3, 6, 5}), v = net.Trained("v", {2, 3, 6, 4});
+    const Variable out = net.Attend({}, q, k, v, "out");
+    BackwardOptions options;
+    options.recompute.checkpoints = checkpoints;
+    return net.Train(net.b.Mul(out, out, {.output = "y"}), options);
+  };
+  for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
+    const double tolerance = dtype == DType::kFloat64 ? 1e-12 : 2e-5;
+    AttentionNet plain(dtype), weights(dtype), all(dtype);
+    const Names fetches = make(plain, {});
+    ExpectFused(plain, fetches, 1, 1, tolerance);
+    EXPECT_EQ(make(weights, {"out_weights"}), fetches);
+    EXPECT_NE(Listing(weights.main).find("qs@RECOMPUTED"), std::string::npos);
+    ExpectFused(weights, fetches, 1, 1, tolerance);
+    // What is computed again is fused as the first time.
+    EXPECT_EQ(make(all, {"y"}), fetches);
+    ExpectFused(all, fetches, 2, 1, tolerance);
+    const std::string text = Fused(all, fetches);
+    EXPECT_NE(text.find("scaled_dot_product_attention(Q=qs,"), text.npos) << text;
+    EXPECT_NE(text.find("scaled_dot_product_attention(Q=qs@RECOMPUTED,"), text.npos) << text;
+    ExpectSameBits(plain.Run({}, fetches), all.Run({}, fetches));
+  }
+}
+
+// An op that two attentions could take is taken by the first one.
+TEST(FuseAttention, OneBehindAnother) {
+  {
+    AttentionNet net;
+    Variable x = net.b.Transpose(net.Data("x", {2, 4, 3, 5}), {0, 2, 1, 3}, {.output = "t0"});
+    for (int i = 1; i <= 2; ++i) {
+      x = net.Attend({}, x, x, x, fmt::format("a{}", i));
+      x = net.b.Transpose(x, {0, 2, 1, 3}, {.output = fmt::format("t{}", i)});
+    }
+    const std::string text = Fused(net, {"t2"});
+    EXPECT_EQ(text.find("Out=t1 = scaled_dot_product_attention(Q=x, K=x, V=x)\n"
+                        "Out=a2 = scaled_dot_product_attention(Q=t1, K=t1, V=t1)\n"),
+              0u)
+        << text;
+    EXPECT_EQ(Count(text, "transpose2"), 1u) << text;
+    ExpectFused(net, {"t2"}, 2, 0, 1e-12);
+  }
+  {
+    AttentionNet net;
+    const Variable v = net.b.Transpose(net.Data("v", {2, 3, 4, 6}), {0, 1, 3, 2}, {.output = "vt"});
+    const Variable out = net.Attend({.product = "matmul_v2"}, net.Data("q", {2, 3, 5, 7}),
+                                    net.Data("k", {2, 3, 6, 7}), v, "out");
+    net.b.Matmul(net.b.Softmax(out), net.Data("w", {2, 3, 4, 8}), {.output = "y"});
+    const std::string text = Fused(net, {"y"});
+    EXPECT_EQ(Count(text, "scaled_dot_product_attention"), 1u) << text;
+    EXPECT_EQ(Count(text, "softmax"), 1u) << text;
+    ExpectSameValues(net, {"y"}, 1e-12);
+  }
+}
+
+// The ops of one attention move down to its last one, those of the other one up to its first one,
+// which overwrites the mask of the first.
+TEST(FuseAttention, PastEachOther) {
+  AttentionNet net;
+  const Shape q = {2, 3, 4, 5}, k = {2, 3, 6, 5}, v = {2, 3, 6, 6};
+  const Variable q1 = net.Data("q1", q), k1 = net.Data("k1", k), v1 = net.Data("v1", v);
+  const Variable q2 = net.Data("q2", q), v2 = net.Data("v2", v);
+  const Variable k2 = net.b.Scale(net.Data("raw", k), {.scale = 0.5f, .output = "k2"});
+  const Variable mask = net.b.Parameter("mask", {2, 3, 4, 6}, DType::kFloat64, {.name = "mask"});
+  const Variable s1 = net.b.Add(net.b.Matmul(q1, k1, {.transpose_y = true}), mask);
+  const Variable s2 = net.b.Matmul(q2, k2, {.transpose_y = true});
+  net.b.Matmul(net.b.Softmax(s1), v1, {.output = "out"});
+  const Variable w2 = net.b.Softmax(s2);
+  Assign(net.b, net.b.Scale(k2, {.scale = 2}), k2);
+  net.b.Append("matmul", {{"X", {w2.name()}}, {"Y", {"v2"}}}, {{"Out", {"mask"}}});
+  const std::string text = Fused(net, {"out", "mask", "k2"});
+  EXPECT_EQ(Count(text, "scaled_dot_product_attention"), 1u) << text;
+  ExpectSameValues(net, {"out", "mask", "k2"}, 1e-12);
+}
+
+// A file may declare other sizes than its ops compute.
+TEST(FuseAttention, WronglyDeclared) {
+  AttentionNet net;
+  const Variable k = net.b.Relu(net.Data("kdata", {2, 3, 6, 5}), {.output = "k"});
+  net.Attend({}, net.Data("q", {2, 3, 4, 5}), k, net.Data("v", {2, 3, 6, 4}), "out");
+  net.main.Root().FindVar("k")->SetShape({2, 3, 6, 7});
+  ExpectFused(net, {"out"}, 1, 0, 1e-12);
+  // There are four parts, of which the attention uses three.
+  AttentionNet joint;
+  const Variable x = joint.b.Relu(joint.Data("x", {2, 4, 4, 3, 5}), {.output = "parts"});
+  const Variable all = joint.b.Transpose(x, {2, 0, 3, 1, 4});
+  std::vector<Variable> part;
+  for (int32_t i = 0; i < 3; ++i) part.push_back(Slice(joint.b, all, i));
+  joint.b.Transpose(joint.Attend({}, part[0], part[1], part[2], "out"), {0, 2, 1, 3},
+                    {.output = "y"});
+  joint.main.Root().FindVar("parts")->SetShape({2, 4, 3, 3, 5});
+  EXPECT_EQ(Count(Fused(joint, {"y"}), "slice"), 3u);
+  ExpectFused(joint, {"y"}, 1, 0, 1e-12);
+}
+
 // Some of an attention's ops are in a segment that is computed again, and some are not.
 TEST(FuseAttention, RecomputedInPart) {
   for (const char* cut : {"out_scores", "out_masked", "out_weights", "out"}) {

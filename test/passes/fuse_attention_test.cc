@@ -306,6 +306,33 @@ TEST(FuseAttention, GradientsOfAnotherOp) {
   }
 }
 
+// An axis that is counted from the first one is the last one only if the rank is certain.
+TEST(FuseAttention, CountedAxes) {
+  for (bool certain : {true, false}) {
+    for (bool of_mask : {false, true}) {
+      AttentionNet net;
+      const Variable q = net.Data("q", {3, 4, 5}), k = net.Data("k", {3, 6, 5});
+      Variable s = net.b.Matmul(q, k, {.transpose_y = true});
+      if (of_mask) s = net.b.Add(s, net.Data("mask", {3, 4, 6}), {.axis = 0});
+      net.b.Matmul(net.b.Softmax(s, of_mask ? -1 : 2), net.Data("v", {3, 6, 4}), {.output = "y"});
+      for (const std::string& name : net.feeds)
+        net.main.Root().FindVar(name)->SetNeedCheckFeed(certain);
+      if (certain)
+        ExpectFused(net, {"y"}, 1, 0, 1e-12);
+      else
+        ExpectLeft(net, {"y"}, "another rank may be fed");
+    }
+  }
+  AttentionNet net;  // the mask may have a higher rank than the scores
+  const Variable s = net.b.Add(
+      net.b.Matmul(net.Data("q", {3, 4, 5}), net.Data("k", {3, 6, 5}), {.transpose_y = true}),
+      net.Data("mask", {4, 6}));
+  net.b.Matmul(net.b.Softmax(s, 2), net.Data("v", {3, 6, 4}), {.output = "y"});
+  ExpectFused(net, {"y"}, 1, 0, 1e-12);
+  net.main.Root().FindVar("mask")->SetNeedCheckFeed(false);
+  ExpectLeft(net, {"y"}, "another mask may be fed");
+}
+
 // The mask changes between the forward op and its gradient.
 TEST(FuseAttention, MaskOverwritten) {
   AttentionNet net;
