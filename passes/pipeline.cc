@@ -132,7 +132,7 @@ const std::vector<Pass>& Pipeline() {
        "scores and weights of an attention stay in the cache; its backward keeps the weights of "
        "short sequences, and computes those of long ones again; heads are read where a projection "
        "wrote them",
-       FuseAttention},
+       FuseAttention, true},
       {"nhwc",
        "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
        "fusions, which look for NCHW",

@@ -333,6 +333,20 @@ TEST(FuseAttention, CountedAxes) {
   ExpectLeft(net, {"y"}, "another mask may be fed");
 }
 
+// Whoever checks each result for infinite numbers learns which op made them.
+TEST(FuseAttention, ChecksOfResults) {
+  AttentionNet net(DType::kFloat32);
+  const Variable q = net.b.Scale(net.Data("q", {2, 3, 4, 5}), {.scale = 1e30f});
+  const Variable k = net.b.Scale(net.Data("k", {2, 3, 6, 5}), {.scale = 1e30f});
+  net.Attend({}, q, k, net.Data("v", {2, 3, 6, 4}), "out");
+  try {
+    net.Run({.check_nan_inf = true}, {"out"});
+    ADD_FAILURE() << "nothing is thrown";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("'out_scores'"), std::string::npos) << e.what();
+  }
+}
+
 // The mask changes between the forward op and its gradient.
 TEST(FuseAttention, MaskOverwritten) {
   AttentionNet net;
