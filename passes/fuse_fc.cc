@@ -2,10 +2,12 @@
 // and the gradients of product and addition (and of relu) one fc_gradients.
 
 #include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/flow_types.h>
 #include <coracle/passes/match.h>
 #include <coracle/passes/value_flow.h>
 
 #include <array>
+#include <optional>
 #include <unordered_set>
 
 namespace coracle {
@@ -64,6 +66,7 @@ class FcFuser {
  public:
   FcFuser(ProgramDesc& program, const PassContext& context)
       : block_(program.Root()),
+        ops_(context.ops),
         matcher_(program.Root(), context),
         flow_(program, context),
         rewrites_(program.Root()) {}
@@ -128,15 +131,26 @@ class FcFuser {
     return attrs;
   }
 
+  // Whether the op accepts its inputs. Their types may be other ones than the program declares.
+  bool Accepts(const OpDesc& made) {
+    if (!types_) {
+      types_.emplace(block_);
+      block_.ForEachOp([&](const OpDesc& op) {
+        if (const OpSpec* spec = ops_.Find(op.type())) types_->Infer(*spec, op);
+      });
+    }
+    return types_->Infer(ops_.Get(made.type()), made);
+  }
+
   void Replace(const Match& m, const OpDesc& last, const std::string& activation) {
+    const OpDesc fc("fc", {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}},
+                    {{"Out", last.Output("Out")}}, Attrs(m.op("product"), last, activation));
+    if (!Accepts(fc)) return;
     done_.insert(&m.op("add"));
-    rewrites_.Replace(
-        m, {OpDesc("fc", {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}},
-                   {{"Out", last.Output("Out")}}, Attrs(m.op("product"), last, activation))});
+    rewrites_.Replace(m, {fc});
   }
 
   void ReplaceGradient(const Match& m, const std::string& activation) {
-    done_.insert(&m.op("add_grad"));
     SlotList inputs = {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}}, outputs;
     if (!activation.empty()) inputs.push_back({"Out", {m["y"]}});
     inputs.push_back({"Out@GRAD", {m[activation.empty() ? "dsum" : "dy"]}});
@@ -147,12 +161,17 @@ class FcFuser {
     }
     if (!activation.empty()) outputs.push_back({"Z@GRAD", {m["dsum"]}});
     const OpDesc& last = m.op("product_grad");
-    rewrites_.Replace(m, {OpDesc("fc_gradients", inputs, outputs, Attrs(last, last, activation))});
+    const OpDesc gradients("fc_gradients", inputs, outputs, Attrs(last, last, activation));
+    if (!Accepts(gradients)) return;
+    done_.insert(&m.op("add_grad"));
+    rewrites_.Replace(m, {gradients});
   }
 
   BlockDesc& block_;
+  const OpRegistry& ops_;
   Matcher matcher_;
   const ValueFlow flow_;
+  std::optional<FlowTypes> types_;
   Rewrites rewrites_;
   std::unordered_set<const OpDesc*> done_;  // additions and their gradients that are replaced
 };

@@ -122,6 +122,19 @@ TEST(FuseFc, CountedAxis) {
   }
 }
 
+// A file may declare another rank than its ops compute.
+TEST(FuseFc, WronglyDeclared) {
+  Net net;
+  net.b.Relu(net.Data({3}), {.output = "z"});
+  net.Parameter("w", {3, 4});
+  net.Parameter("b", {4});
+  net.b.Append("matmul_v2", {{"X", {"z"}}, {"Y", {"w"}}}, {{"Out", {"p"}}});
+  net.b.Append("elementwise_add", {{"X", {"p"}}, {"Y", {"b"}}}, {{"Out", {"y"}}});
+  net.main.Root().FindVar("z")->SetShape({2, 3});
+  EXPECT_FALSE(net.Fuses());
+  ExpectSame(net, {3}, {"y"});
+}
+
 TEST(FuseFc, NearMisses) {
   {  // the product is fetched
     Net net;
