@@ -94,25 +94,50 @@ OpDesc* ValueFlow::WriterOf(const std::string& temporary) const {
 }
 
 int ValueFlow::CertainRank(const std::string& var, int depth) const {
+  if (auto it = ranks_.find(var); it != ranks_.end()) return it->second;
+  if (depth > 64) return -1;
+  const int rank = FindRank(var, depth);
+  ranks_[var] = rank;
+  return rank;
+}
+
+int ValueFlow::FindRank(const std::string& var, int depth) const {
   if (const Tensor* value = context_.FrozenValue(Source(var))) return value->shape().rank();
   const auto writers = block_.Uses(var).writers;
   if (const VarDesc* desc = block_.FindVar(var); desc && context_.feeds.count(var))
     return desc->need_check_feed() && writers.empty() ? desc->shape().rank() : -1;
-  if (writers.size() != 1 || !IsTemporary(var) || depth > 16) return -1;
+  if (writers.size() != 1 || !IsTemporary(var)) return -1;
   const OpDesc& op = *writers[0];
   const OpSpec* spec = context_.ops.Find(op.type());
   if (!spec) return -1;
-  if (op.type() == "conv2d" || op.type() == "depthwise_conv2d" || op.type() == "pool2d") return 4;
-  if (op.Output("Out") != std::vector<std::string>{var}) return -1;
-  if (op.type() == "transpose" || op.type() == "transpose2")
+  const std::string& type = op.type();
+  if (type == "conv2d" || type == "depthwise_conv2d" || type == "pool2d") return 4;
+  const auto rank_of = [&](const char* slot) {
+    return op.Input(slot).size() == 1 ? CertainRank(op.Input(slot)[0], depth + 1) : -1;
+  };
+  const std::vector<std::string> only = {var};
+  if ((type == "layer_norm" || type == "batch_norm") && op.Output("Y") == only) return rank_of("X");
+  if (op.Output("Out") != only) return -1;
+  if (type == "transpose" || type == "transpose2")
     return static_cast<int>(spec->AttrOf<std::vector<int32_t>>(op, "axis").size());
-  const bool unary =
-      op.Input("X").size() == 1 &&
-      !op.AnyInput([](const std::string&, const std::string& slot) { return slot != "X"; });
-  if (!unary) return -1;
-  if (op.type() == "reshape" || op.type() == "reshape2")
+  if (type == "softmax" || type == "dropout") return rank_of("X");
+  if (type == "matmul" || type == "matmul_v2") {
+    const int x = rank_of("X"), y = rank_of("Y");
+    return x >= 2 && y >= 2 ? std::max(x, y) : -1;
+  }
+  const auto has_others = [&](std::string_view most) {
+    return op.AnyInput([&](const std::string&, const std::string& slot) {
+      return most.find(slot) == std::string_view::npos;
+    });
+  };
+  if (spec->elementwise && op.Input("Y").size() == 1 && !has_others("XY")) {
+    const int x = rank_of("X"), y = rank_of("Y");
+    return x >= 0 && y >= 0 ? std::max(x, y) : -1;
+  }
+  if (op.Input("X").size() != 1 || has_others("X")) return -1;
+  if (type == "reshape" || type == "reshape2")
     return static_cast<int>(spec->AttrOf<std::vector<int32_t>>(op, "shape").size());
-  return spec->elementwise ? CertainRank(op.Input("X")[0], depth + 1) : -1;
+  return spec->elementwise ? rank_of("X") : -1;
 }
 
 void ValueFlow::Forward(const std::string& out, const std::string& source) {

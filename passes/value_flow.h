@@ -87,11 +87,13 @@ class ValueFlow {
   bool IsSeen(const std::string& var) const;
   bool IsWrittenBetween(const std::string& var, size_t first, size_t last) const;
   int CertainRank(const std::string& var, int depth) const;
+  int FindRank(const std::string& var, int depth) const;
 
   BlockDesc& block_;
   const PassContext& context_;
   const RecomputedOps recomputed_;
   std::unordered_set<std::string> inner_names_, inner_writes_;  // of sub-blocks
+  mutable std::unordered_map<std::string, int> ranks_;          // that CertainRank has found
   std::unordered_map<std::string, std::string> forwards_;
   std::unordered_set<const OpDesc*> removed_;
   std::unordered_map<const OpDesc*, std::unique_ptr<OpDesc>> replaced_;

@@ -122,6 +122,33 @@ TEST(FuseFc, CountedAxis) {
   }
 }
 
+// Ranks are followed through ops that keep them.
+TEST(FuseFc, CountedAxisBehindATransposition) {
+  for (bool transposed : {true, false}) {
+    Net net;
+    std::string x = net.Data({-1, 2, 3}).name();
+    net.main.Root().FindVar(x)->SetNeedCheckFeed(false);
+    if (transposed) {
+      net.b.Append("transpose2", {{"X", {x}}}, {{"Out", {"t"}}, {"XShape", {"t_shape"}}},
+                   {{"axis", std::vector<int32_t>{0, 2, 1}}});
+      x = "t";
+    }
+    const int32_t columns = transposed ? 2 : 3;
+    net.Parameter("w", {columns, 4});
+    net.Parameter("b", {4});
+    net.b.Append("layer_norm", {{"X", {x}}},
+                 {{"Y", {"n"}}, {"Mean", {"mean"}}, {"Variance", {"variance"}}},
+                 {{"begin_norm_axis", int32_t{2}}});
+    net.b.Append("elementwise_add", {{"X", {x}}, {"Y", {"n"}}}, {{"Out", {"s"}}});
+    net.b.Append("softmax", {{"X", {"s"}}}, {{"Out", {"z"}}});
+    net.b.Append("matmul_v2", {{"X", {"z"}}, {"Y", {"w"}}}, {{"Out", {"p"}}});
+    net.b.Append("elementwise_add", {{"X", {"p"}}, {"Y", {"b"}}}, {{"Out", {"y"}}},
+                 {{"axis", int32_t{2}}});
+    EXPECT_EQ(net.Fuses(), transposed);
+    ExpectSame(net, {5, 2, 3}, {"y"});
+  }
+}
+
 // A file may declare another rank than its ops compute.
 TEST(FuseFc, WronglyDeclared) {
   Net net;
