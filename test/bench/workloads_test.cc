@@ -87,7 +87,7 @@ class Block {
     program_.Root().Var(name).SetMeta({VarType::kLoDTensor, DType::kFloat32, shape, 0});
     return name;
   }
-  double Count(const char* type, SlotList inputs, SlotList outputs, AttrList attrs = {}) {
+  double Count(const std::string& type, SlotList inputs, SlotList outputs, AttrList attrs = {}) {
     return tools::MultiplyAdds(
         program_.Root().AppendOp(type, std::move(inputs), std::move(outputs), std::move(attrs)));
   }

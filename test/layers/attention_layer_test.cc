@@ -105,7 +105,9 @@ TEST_F(AttentionLayer, Trains) {
     for (float v : results[i].span<float>()) size += std::abs(static_cast<double>(v));
     EXPECT_TRUE(std::isfinite(size));
     // A number added to all scores of a row changes no weight: the keys' bias has no gradient.
-    if (i != kGradientOfKeysBias) EXPECT_GT(size, 1e-4) << i;
+    if (i != kGradientOfKeysBias) {
+      EXPECT_GT(size, 1e-4) << i;
+    }
   }
 }
 
