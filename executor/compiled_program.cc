@@ -85,6 +85,7 @@ CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::st
 
 void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameters,
                               const PassObserver& observer) {
+  PassesWithout(options_.disabled_passes);  // throws for an unknown name
   VerifyOrThrow(program_, ops);
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));

@@ -417,6 +417,7 @@ TEST(Pipeline, PassesThatAreDisabledDoNotRun) {
   EXPECT_EQ(types({.disabled_passes = PassesWithout({"fuse_conv_bias"})}),
             std::vector<std::string>{"conv2d"});
   EXPECT_THROW(types({.disabled_passes = {"nhw"}}), Error);
+  EXPECT_THROW(types({.optimize = false, .disabled_passes = {"nhw"}}), Error);
 }
 
 // The program is verified once, after all passes; the message names the pass all the same.
