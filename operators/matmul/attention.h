@@ -27,8 +27,8 @@ struct AttentionDims {
 };
 AttentionDims DimsOf(const AttentionShapes& shapes);
 
-// Elements to go for one step in a dim; 0: the operand is repeated along it. The columns of Q, K, V
-// and Out stand side by side.
+// Elements to go for one step in a dim; 0: the operand is repeated along it. `column` counts for
+// the mask alone: the columns of Q, K, V and Out stand side by side.
 struct AttentionSteps {
   int64_t batch = 0, head = 0, row = 0, column = 1;
   int64_t At(int64_t b, int64_t h, int64_t i = 0) const { return b * batch + h * head + i * row; }
