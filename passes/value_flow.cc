@@ -96,6 +96,7 @@ OpDesc* ValueFlow::WriterOf(const std::string& temporary) const {
 int ValueFlow::CertainRank(const std::string& var, int depth) const {
   if (auto it = ranks_.find(var); it != ranks_.end()) return it->second;
   if (depth > 64) return -1;
+  ranks_[var] = -1;  // for ops that read what only they or their readers write
   const int rank = FindRank(var, depth);
   ranks_[var] = rank;
   return rank;

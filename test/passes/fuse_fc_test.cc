@@ -149,6 +149,24 @@ TEST(FuseFc, CountedAxisBehindATransposition) {
   }
 }
 
+// Following such ops back comes to an end, without a rank.
+TEST(FuseFc, CountedAxisBehindOpsThatReadThemselves) {
+  Net net;
+  net.Data({-1, 2, 3});
+  net.Parameter("w", {3, 4});
+  net.Parameter("b", {4});
+  ProgramDesc& main = net.main;
+  for (const char* name : {"u", "v"}) {
+    main.Root().Var(name).SetMeta({VarType::kLoDTensor, DType::kFloat32, {-1, 2, 3}, 0});
+    main.Root().AppendOp("elementwise_add", {{"X", {name}}, {"Y", {name}}}, {{"Out", {name}}});
+  }
+  net.b.Append("elementwise_add", {{"X", {"u"}}, {"Y", {"v"}}}, {{"Out", {"z"}}});
+  net.b.Append("matmul_v2", {{"X", {"z"}}, {"Y", {"w"}}}, {{"Out", {"p"}}});
+  net.b.Append("elementwise_add", {{"X", {"p"}}, {"Y", {"b"}}}, {{"Out", {"y"}}},
+               {{"axis", int32_t{2}}});
+  EXPECT_FALSE(net.Fuses());
+}
+
 // A file may declare another rank than its ops compute.
 TEST(FuseFc, WronglyDeclared) {
   Net net;
