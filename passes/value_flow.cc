@@ -36,6 +36,14 @@ ValueFlow::ValueFlow(ProgramDesc& program, const PassContext& context)
       });
     });
   }
+  // A sub-block knows slices by the names of what they are slices of.
+  for (const OpDesc* op : block_.SubBlockOps()) {
+    const OpSpec* spec = context.ops.Find(op->type());
+    if (!spec) continue;
+    for (const std::string& slot : spec->block.slices) {
+      for (const std::string& name : op->Input(slot)) inner_names_.insert(name);
+    }
+  }
 }
 
 bool ValueFlow::IsSeen(const std::string& var) const {

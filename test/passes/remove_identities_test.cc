@@ -171,6 +171,29 @@ TEST(RemoveIdentities, NamesOfSubBlocks) {
   p.ExpectSame({"y"});
 }
 
+// The slices of x have the name `steps` in the block, where x is the whole.
+TEST(RemoveIdentities, NamesOfSlices) {
+  OpProgram p;
+  p.Data("x", {2, 2});
+  p.Unary("assign", "x", "steps");
+  BlockDesc& inner = p.program.AppendBlock(0);
+  for (const char* name : {"steps", "y"}) {
+    inner.Var(name).SetShape({2});
+    inner.Var(name).SetDType(DType::kFloat32);
+  }
+  inner.AppendOp("reduce_sum", {{"X", {"x"}}}, {{"Out", {"y"}}}, {{"dim", Ints{0}}});
+  p.root().Var("y");
+  p.root().Var("scopes").SetType(VarType::kStepScopes);
+  p.Append("recurrent", {{"inputs", {"steps"}}, {"initial_states", {}}, {"parameters", {"x"}}},
+           {{"outputs", {"y"}}, {"step_scopes", {"scopes"}}},
+           {{"sub_block", BlockRef{1}},
+            {"has_states", false},
+            {"states", std::vector<std::string>{}},
+            {"ex_states", std::vector<std::string>{}}});
+  EXPECT_EQ(After(p), p.Listing());
+  p.ExpectSame({"y"});
+}
+
 TEST(RemoveIdentities, InARow) {
   OpProgram p;
   p.Data("x", {-1, 3});
