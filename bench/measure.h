@@ -35,8 +35,9 @@ inline void PrintProfileOf(const PreparedProgram& step) {
 }
 
 // What all benchmarks of one repeated step take: --workload, --threads, --warm and --seconds (to
-// run), --profile, --kernels=reference, --passes=off (no pass runs) or --passes=off,NAME,... (all
-// run but these). Sets the number of threads; 0: as many as the library uses by default.
+// run), --profile, --tune, --kernels=reference, --passes=off (no pass runs) or
+// --passes=off,NAME,... (all run but these). Sets the number of threads; 0: as many as the library
+// uses by default.
 class StepBench {
  public:
   StepBench(const Arguments& arguments, const std::string& workload, double warm, double seconds)
@@ -47,6 +48,7 @@ class StepBench {
     if (name_.threads > 0) SetNumThreads(name_.threads);
     name_.threads = NumThreads();
     options_.profile = arguments.Text("profile", "") == "true";
+    options_.tune = arguments.Text("tune", "") == "true";
     if (arguments.Text("kernels", "") == "reference") options_.kernels = KernelMode::kReference;
     DisablePasses(arguments.Text("passes", ""));
   }

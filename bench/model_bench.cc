@@ -2,7 +2,7 @@
 // of memory, and what the limit is computed from.
 //   model_bench --kind=train|infer|micro|first|limits --workload=NAME [--threads=1] [--batch=1]
 //   [--program=PATH [--shape=1x3x640x640]] [--bfloat16] [--rows=1000000] [--ops=100000]
-//   [--seconds=3] [--warm=1] [--steps=0] [--limit] [--check] [--describe] [--profile]
+//   [--seconds=3] [--warm=1] [--steps=0] [--limit] [--check] [--describe] [--profile] [--tune]
 //   [--passes=off[,NAME...]] [--kernels=reference]
 // train: the loss is read back in every step. infer: a network by name, or a saved program. first:
 // load, compile and plan, in ms; NAME is a network of infer, "program" or "chain". limits: the

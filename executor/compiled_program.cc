@@ -78,8 +78,8 @@ CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::st
       memory_limit_(options.memory_limit ? options.memory_limit : DefaultMemoryLimit()) {
   Compile(ops, parameters, observer);
   const PlanContext context{
-      program_, uses_,        ops, options_.kernels, FileAccess(options_.allow_files),
-      frozen_,  memory_limit_};
+      program_, uses_,         ops,          options_.kernels, FileAccess(options_.allow_files),
+      frozen_,  memory_limit_, options_.tune};
   plans_ = std::make_unique<PlanCache>(context, feeds_, fetches_, options_.max_plans);
 }
 

@@ -89,8 +89,9 @@ std::vector<OpTime> PreparedProgram::Profile() const {
     for (StepId id : plan.steps.ids()) {
       const PlanStep& step = plan.steps[id];
       const Frame::StepTime& time = frame.times()[id];
-      times.push_back(
-          {std::string(step.Name()), std::string(plan.OutputOf(step)), time.runs, time.seconds});
+      const auto* run = std::get_if<RunKernel>(&step.action);
+      times.push_back({std::string(step.Name()), std::string(plan.OutputOf(step)), time.runs,
+                       time.seconds, run ? run->how : ""});
     }
   });
   return times;
@@ -105,10 +106,10 @@ std::string PreparedProgram::ProfileTable() const {
   std::string table = fmt::format("{:>10} {:>6} {:>8} {:>10}  {:<32} {}\n", "ms", "%", "runs",
                                   "us/run", "op", "output");
   for (const OpTime& t : times) {
-    table += fmt::format("{:>10.3f} {:>6.2f} {:>8} {:>10.2f}  {:<32} {}\n", t.seconds * 1e3,
+    table += fmt::format("{:>10.3f} {:>6.2f} {:>8} {:>10.2f}  {:<32} {}{}\n", t.seconds * 1e3,
                          total > 0 ? 100 * t.seconds / total : 0.0, t.runs,
                          t.runs ? t.seconds * 1e6 / static_cast<double>(t.runs) : 0.0, t.op_type,
-                         PrintableLine(t.output));
+                         PrintableLine(t.output), t.kernel.empty() ? "" : " [" + t.kernel + "]");
   }
   return table + fmt::format("{:>10.3f} ms in all\n", total * 1e3);
 }

@@ -1,4 +1,5 @@
 #include <coracle/executor/constant_folding.h>
+#include <coracle/executor/kernel_trial.h>
 #include <coracle/executor/op_planner.h>
 #include <coracle/framework/op/kernel_choice.h>
 #include <coracle/framework/op/run_rules.h>
@@ -169,7 +170,8 @@ void OpPlanner::AddKernelStep(Kernel kernel) {
   });
   reads.insert(reads.end(), sub_blocks_.used().begin(), sub_blocks_.used().end());
   NoteRebindings();
-  PlanStep step{RunKernel{op_.type(), std::move(kernel), std::move(lods_)}, {}, Locate(op_)};
+  PlanStep step{
+      RunKernel{op_.type(), std::move(kernel), std::move(lods_), std::move(how_)}, {}, Locate(op_)};
   op_.ForEachOutput([&](const std::string& name) {
     if (const Output* output = FindOutput(name)) step.outputs.push_back(output->place.value);
   });
@@ -300,6 +302,17 @@ TensorArg OpPlanner::ScratchValue() {
 
 int32_t OpPlanner::SubBlock(BlockRef block, const BlockArgs& args) {
   return sub_blocks_.AddCall(block, args).ToNumber();
+}
+
+Kernel OpPlanner::Choose(const PrepareContext& context, const std::vector<TensorArg>& tensors,
+                         const std::vector<KernelWay>& ways) {
+  KernelTrials trials;
+  if (draft_.context.tune) trials = TryKernels(context, tensors, ways);
+  if (trials.fastest < 0) return ArgTable::Choose(context, tensors, ways);
+  const KernelWay& way = ways[static_cast<size_t>(trials.fastest)];
+  Kernel kernel = way.prepare(context, false);
+  NoteKernel(fmt::format("{}: {}", way.name, trials.told));
+  return kernel;
 }
 
 bool OpPlanner::HasGradientBlock(BlockRef block) { return sub_blocks_.UseOf(block).has_gradient; }

@@ -53,6 +53,9 @@ class OpPlanner : private MetaTable, private ArgTable {
   std::shared_ptr<const Tensor> Packed(const std::string& name,
                                        const PackedLayout& layout) override;
   FileAccess files() const override { return draft_.context.files; }
+  Kernel Choose(const PrepareContext& context, const std::vector<TensorArg>& tensors,
+                const std::vector<KernelWay>& ways) override;
+  void NoteKernel(const std::string& name) override { how_ = name; }
 
   // --- the parts of Plan ---
   void RequireInputs();
@@ -84,6 +87,7 @@ class OpPlanner : private MetaTable, private ArgTable {
   std::unordered_set<std::string> plain_reads_;  // which the kernel has as they are
   std::vector<ValueId> scratch_;
   std::vector<LodPass> lods_;
+  std::string how_;                    // the kernel computes
   mutable bool reads_levels_ = false;  // the shape rule found numbers of sequences
   size_t scratch_cells_ = 0;
   bool has_open_shape_ = false;

@@ -95,6 +95,7 @@ struct RunKernel {
   std::string op_type;
   Kernel kernel;
   std::vector<LodPass> lods;  // after the kernel has run
+  std::string how = {};       // the kernel's name, for profiles; "" where an op has one kernel
 };
 struct CopyElements {
   ValueId from, to;

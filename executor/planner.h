@@ -23,6 +23,7 @@ struct PlanContext {
   FileAccess files;
   FrozenParameters& frozen;
   uint64_t memory_limit = UINT64_MAX;  // bytes of one value
+  bool tune = false;                   // see CompileOptions
 
   const BlockUse& UseOf(int block) const { return uses[static_cast<size_t>(block)]; }
 };

@@ -13,6 +13,8 @@ DEFINE_string(out, "", "`PATH` of the result: a file, for train a directory");
 DEFINE_string(kernels, "auto", "`KIND`: auto, or reference for plain loops only");
 DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");
 DEFINE_bool(profile, false, "print the time of each op");
+DEFINE_bool(tune, false,
+            "choose among an op's kernels by timing them, which takes a while at first");
 DEFINE_string(disabled_passes, "",
               "compiler passes that are not run, to find out what each does: `NAMES`, or all");
 DEFINE_string(memory_limit, "",
@@ -59,7 +61,7 @@ double TimeLimitFromFlags() {
 
 std::vector<std::string> WithCompileFlags(std::vector<std::string> flags) {
   for (const char* name :
-       {"kernels", "check_nan_inf", "profile", "disabled_passes", "allow_files", "seed"})
+       {"kernels", "check_nan_inf", "profile", "tune", "disabled_passes", "allow_files", "seed"})
     flags.emplace_back(name);
   return WithLimitFlags(std::move(flags));
 }
@@ -76,6 +78,7 @@ CompileOptions CompileOptionsFromFlags() {
   options.kernels = FLAGS_kernels == "auto" ? KernelMode::kAuto : KernelMode::kReference;
   options.check_nan_inf = FLAGS_check_nan_inf;
   options.profile = FLAGS_profile;
+  options.tune = FLAGS_tune;
   options.disabled_passes = ListFlag(FLAGS_disabled_passes);
   if (FLAGS_disabled_passes == "all") {
     options.disabled_passes.clear();

@@ -112,6 +112,7 @@ class WideArgs : public ArgTable {
   }
   bool HasGradientBlock(BlockRef block) override { return args_.HasGradientBlock(block); }
   FileAccess files() const override { return args_.files(); }
+  void NoteKernel(const std::string& name) override { args_.NoteKernel(name + " in float32"); }
   const Tensor* Constant(const std::string& name) override {
     const Tensor* given = args_.Constant(name);
     if (!given || !IsHalf(given->dtype())) return given;

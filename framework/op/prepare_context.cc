@@ -55,6 +55,17 @@ std::shared_ptr<const Tensor> ArgTable::Packed(const std::string& name,
 
 FileAccess ArgTable::files() const { return FileAccess(); }
 
+Kernel ArgTable::Choose(const PrepareContext& context, const std::vector<TensorArg>&,
+                        const std::vector<KernelWay>& ways) {
+  for (const KernelWay& way : ways) {
+    if (Kernel kernel = way.prepare(context, true)) {
+      NoteKernel(way.name);
+      return kernel;
+    }
+  }
+  return {};
+}
+
 FileAccess PrepareContext::files() const {
   if (spec_.file_attr.empty())
     throw InternalError(op_.type() + ": touches files and does not declare NamesFile");

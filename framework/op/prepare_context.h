@@ -13,6 +13,7 @@
 namespace coracle {
 
 class FileAccess;
+class PrepareContext;
 
 // Variables of a sub-block that the op which runs it sets before a run, and reads afterwards, in
 // addition to those of the blocks around: (name in the sub-block, arg of the op).
@@ -25,6 +26,14 @@ struct PackedLayout {
   std::string id;  // equal ids mean equal layouts
   std::function<Tensor(const Tensor& plain)> pack;
   std::function<Tensor(const Tensor& packed)> unpack = {};  // restores every bit; may be absent
+};
+
+// One of several ways to compute an op. They differ in time, and by rounding.
+struct KernelWay {
+  std::string name;  // in profiles
+  // An empty Kernel: it is not for this case, or, if `by_rule`, another way is faster by a fixed
+  // rule.
+  std::function<Kernel(const PrepareContext& context, bool by_rule)> prepare;
 };
 
 // Resolves names to args; implemented by the interpreter and by the executor's planner.
@@ -45,12 +54,20 @@ class ArgTable {
   virtual std::shared_ptr<const Tensor> Packed(const std::string& name, const PackedLayout& layout);
   // The files that the user of the program lets it access.
   virtual FileAccess files() const;
+  // See PrepareContext. Here the rules choose.
+  virtual Kernel Choose(const PrepareContext& context, const std::vector<TensorArg>& tensors,
+                        const std::vector<KernelWay>& ways);
+  virtual void NoteKernel(const std::string&) {}
 };
 
 class PrepareContext {
  public:
   PrepareContext(const OpSpec& spec, const OpDesc& op, ArgTable& args)
       : spec_(spec), op_(op), args_(args) {}
+
+  // The same op with other args.
+  PrepareContext(const PrepareContext& like, ArgTable& args)
+      : spec_(like.spec_), op_(like.op_), args_(args), item_(like.item_) {}
 
   const OpSpec& spec() const { return spec_; }
   const OpDesc& op() const { return op_; }
@@ -110,6 +127,15 @@ class PrepareContext {
   FileAccess files() const;
   // The stream of the op's random draws, derived from the name of its output variable (rng.h).
   uint64_t RandomStream(std::string_view output_slot) const;
+
+  // The kernel of the first way whose rule does not turn it down; where the program is tuned
+  // (CompileOptions::tune), of the way that takes least time on drawn elements. Empty if none is
+  // for this case. `tensors`: args that the kernels read and write, besides their scratch memory.
+  Kernel Choose(const std::vector<TensorArg>& tensors, const std::vector<KernelWay>& ways) const {
+    return args_.Choose(*this, tensors, ways);
+  }
+  // Tells profiles how the op is computed: "winograd".
+  void NoteKernel(const std::string& name) const { args_.NoteKernel(name); }
 
   // The message for a kernel that finds a constraint violated, to be followed by ", got ...": "rnn:
   // lengths must lie in [0, T] [rnn.C6]".

@@ -16,22 +16,36 @@ bool HasFast(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::k
 
 Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args) {
-  if (Kernel fewer = ConvForwardWinograd(ctx, g, args)) return fewer;
   if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
-  if (args.input.dtype == DType::kFloat32) {
-    if (Kernel direct = ConvForwardDirect(ctx, g, args)) return direct;
-    if (ConvWindowPays(g, true)) return ConvForwardWindow(ctx, g, args);
-  }
-  return ConvForwardOneDnn(ctx, g, args);
+  const bool floats = args.input.dtype == DType::kFloat32;
+  return ctx.Choose(
+      {args.input, args.filter, args.bias, args.residual, args.output},
+      {{"winograd", [=](const PrepareContext& c,
+                        bool by_rule) { return ConvForwardWinograd(c, g, args, by_rule); }},
+       {"direct", [=](const PrepareContext& c,
+                      bool) { return floats ? ConvForwardDirect(c, g, args) : Kernel(); }},
+       {"window",
+        [=](const PrepareContext& c, bool by_rule) {
+          const bool takes = by_rule ? ConvWindowPays(g, true) : ConvWindowTakes(g);
+          return floats && takes ? ConvForwardWindow(c, g, args) : Kernel();
+        }},
+       {"onednn", [=](const PrepareContext& c, bool) { return ConvForwardOneDnn(c, g, args); }}});
 }
 
 Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                         const ConvBackwardArgs& args) {
-  if (Kernel fewer = ConvBackwardWinograd(ctx, g, args)) return fewer;
   if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
-  if (args.input.dtype == DType::kFloat32 && ConvWindowPays(g, false))
-    return ConvBackwardWindow(ctx, g, args);
-  return ConvBackwardOneDnn(ctx, g, args);
+  const bool floats = args.input.dtype == DType::kFloat32;
+  return ctx.Choose(
+      {args.input, args.filter, args.dout, args.dinput, args.dfilter, args.dbias},
+      {{"winograd", [=](const PrepareContext& c,
+                        bool by_rule) { return ConvBackwardWinograd(c, g, args, by_rule); }},
+       {"window",
+        [=](const PrepareContext& c, bool by_rule) {
+          const bool takes = by_rule ? ConvWindowPays(g, false) : ConvWindowTakes(g);
+          return floats && takes ? ConvBackwardWindow(c, g, args) : Kernel();
+        }},
+       {"onednn", [=](const PrepareContext& c, bool) { return ConvBackwardOneDnn(c, g, args); }}});
 }
 
 }  // namespace coracle

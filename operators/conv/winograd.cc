@@ -155,14 +155,15 @@ FilterGradient FilterGradientOf(const ConvGeometry& g, int m) {
                                 FilterOf(g));
 }
 
-// The tiles and parts that cost least; m is 0 where a direct kernel costs less.
+// The tiles and parts that cost least; if `by_rule`, m is 0 where a direct kernel costs less.
 template <class Make, class CostOf>
-auto Best(const ConvGeometry& g, int reorders, Make&& make, CostOf&& cost) {
+auto Best(const ConvGeometry& g, int reorders, bool by_rule, Make&& make, CostOf&& cost) {
   auto best = make(4);
   best.m = 0;
   const double products = DirectCost(g, best.filter, 1, 0);
   const auto threads = static_cast<int64_t>(std::min<double>(NumThreads(), 1 + products / 300e3));
-  double least = kWorth * DirectCost(g, best.filter, threads, reorders);
+  double least = by_rule ? kWorth * DirectCost(g, best.filter, threads, reorders)
+                         : std::numeric_limits<double>::infinity();
   for (const int m : {2, 4}) {
     for (int64_t tile_parts = 1; tile_parts <= threads; ++tile_parts) {
       auto work = make(m);
@@ -305,11 +306,11 @@ Kernel FilterGradientKernel(const PrepareContext& ctx, const FilterGradient& wor
 }  // namespace
 
 Kernel ConvForwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
-                           const ConvForwardArgs& args) {
+                           const ConvForwardArgs& args, bool by_rule) {
   if (args.input.dtype != DType::kFloat32 || !IsTaken(g)) return {};
   const auto choose = [&](bool constant) {
     return Best(
-        g, constant ? 0 : 1, [&](int m) { return ForwardOf(g, m); },
+        g, constant ? 0 : 1, by_rule, [&](int m) { return ForwardOf(g, m); },
         [&](const Convolution& c) { return Cost(c, constant); });
   };
   Convolution work = choose(true);
@@ -332,19 +333,19 @@ Kernel ConvForwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
 }
 
 Kernel ConvBackwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
-                            const ConvBackwardArgs& args) {
+                            const ConvBackwardArgs& args, bool by_rule) {
   if (args.dout.dtype != DType::kFloat32 || !IsTaken(g)) return {};
   Convolution data;
   FilterGradient sums;
   data.m = sums.m = 0;
   if (args.dinput) {
     data = Best(
-        g, 1, [&](int m) { return DataOf(g, m); },
+        g, 1, by_rule, [&](int m) { return DataOf(g, m); },
         [&](const Convolution& c) { return Cost(c, false); });
   }
   if (args.dfilter) {
     sums = Best(
-        g, 2, [&](int m) { return FilterGradientOf(g, m); },
+        g, 2, by_rule, [&](int m) { return FilterGradientOf(g, m); },
         [&](const FilterGradient& c) { return Cost(c); });
   }
   if (data.m == 0 && sums.m == 0) return {};

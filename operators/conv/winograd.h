@@ -17,11 +17,11 @@
 
 namespace coracle {
 
-// Empty where the kernel does not pay or is not for this case.
+// Empty where the kernel is not for this case, or, if `by_rule`, does not pay.
 Kernel ConvForwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
-                           const ConvForwardArgs& args);
+                           const ConvForwardArgs& args, bool by_rule);
 // The same for gradients. One that does not pay alone is left to ConvBackwardFast.
 Kernel ConvBackwardWinograd(const PrepareContext& ctx, const ConvGeometry& g,
-                            const ConvBackwardArgs& args);
+                            const ConvBackwardArgs& args, bool by_rule);
 
 }  // namespace coracle

@@ -1,0 +1,157 @@
+#include <coracle/executor/kernel_trial.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/rng.h>
+#include <coracle/framework/tensor/tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <optional>
+
+namespace coracle {
+namespace {
+
+constexpr int kRuns = 5;                 // after a first one, which is not timed
+constexpr double kEnoughSeconds = 0.05;  // of one way
+constexpr double kWorthLeaving = 0.95;   // of the time of the way that the rules prefer
+
+// A way asks for what a trial cannot give it.
+struct CannotTry {};
+
+// The args of the op, with memory for the tensors that were named and for scratch tensors.
+class Trial : public ArgTable, public Workspace {
+ public:
+  Trial(const PrepareContext& context, const std::vector<TensorArg>& tensors)
+      : context_(context), real_(context.args()) {
+    for (const TensorArg& arg : tensors) {
+      if (!arg) continue;
+      Hold(static_cast<size_t>(arg.index), Drawn(arg.dtype, arg.shape));
+    }
+  }
+
+  // Seconds of one run, the least of some; nothing if the way is not for this case.
+  std::optional<double> Time(const KernelWay& way, bool by_rule) {
+    const size_t held = memory_.size();
+    const Kernel kernel = way.prepare(PrepareContext(context_, *this), by_rule);
+    if (!kernel) return std::nullopt;
+    data_ = memory_pointers_.data();
+    double least = std::numeric_limits<double>::infinity(), all = 0;
+    for (int run = 0; run <= kRuns && all < kEnoughSeconds; ++run) {
+      const auto begin = std::chrono::steady_clock::now();
+      kernel(*this);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      if (run == 0 && took.count() < kEnoughSeconds) continue;
+      least = std::min(least, took.count());
+      all += took.count();
+    }
+    memory_.resize(held);  // without this way's scratch memory
+    return least;
+  }
+
+  // --- ArgTable ---
+  TensorArg Read(const std::string&) override { throw CannotTry{}; }
+  TensorArg Write(const std::string&) override { throw CannotTry{}; }
+  TensorArg Scratch(DType dtype, const Shape& shape) override {
+    const auto index = memory_pointers_.size();
+    Hold(index, Tensor(dtype, shape));
+    return {static_cast<int32_t>(index), dtype, shape, shape.numel()};
+  }
+  TensorArg ScratchArray() override { throw CannotTry{}; }
+  TensorArg ScratchValue() override { throw CannotTry{}; }
+  int32_t SubBlock(BlockRef, const BlockArgs&) override { throw CannotTry{}; }
+  bool HasGradientBlock(BlockRef) override { throw CannotTry{}; }
+  const Tensor* Constant(const std::string& name) override { return real_.Constant(name); }
+
+  // --- Workspace ---
+  VarValue& ValueOf(const TensorArg&) override { throw CannotTry{}; }
+  const LoD& LodOf(const TensorArg&) override { throw CannotTry{}; }
+  LoD& OutputLod(const TensorArg&) override { throw CannotTry{}; }
+
+ private:
+  // Neither zeros nor denormals, which some arithmetic computes in another time.
+  static Tensor Drawn(DType dtype, const Shape& shape) {
+    if (dtype != DType::kFloat32) return Tensor::Zeros(dtype, shape);
+    Tensor tensor(dtype, shape);
+    const Philox random(1, 0, 0);
+    float* to = tensor.data<float>();
+    for (int64_t i = 0; i < tensor.numel(); ++i)
+      to[i] = 2 * random.UniformFloat(static_cast<uint64_t>(i)) - 1;
+    return tensor;
+  }
+
+  void Hold(size_t index, Tensor tensor) {
+    if (index >= memory_pointers_.size()) memory_pointers_.resize(index + 1);
+    memory_pointers_[index] = tensor.raw();
+    memory_.push_back(std::move(tensor));
+  }
+
+  const PrepareContext& context_;
+  ArgTable& real_;
+  std::vector<Tensor> memory_;
+  std::vector<void*> memory_pointers_;
+};
+
+// What the times depend on.
+std::string KeyOf(const PrepareContext& context, const std::vector<TensorArg>& tensors,
+                  const std::vector<KernelWay>& ways) {
+  std::string key = fmt::format("{} threads {}", context.op().type(), NumThreads());
+  for (const AttrDef& attr : context.spec().attrs) {
+    if (const Attribute* value = context.op().FindAttr(attr.name))
+      key += fmt::format(" {}={}", attr.name, ToString(*value));
+  }
+  for (const TensorArg& arg : tensors)
+    key += arg ? fmt::format(" {}{}", ToString(arg.dtype), arg.shape.ToString()) : " none";
+  context.op().ForEachInput([&](const std::string& name) {
+    key += context.args().Constant(name) ? " constant" : " variable";
+  });
+  for (const KernelWay& way : ways) key += " " + way.name;
+  return key;
+}
+
+KernelTrials TryAll(const PrepareContext& context, const std::vector<TensorArg>& tensors,
+                    const std::vector<KernelWay>& ways) {
+  KernelTrials trials;
+  double least = std::numeric_limits<double>::infinity();
+  bool preferred = false;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    Trial trial(context, tensors);
+    // The first way that its rule takes is what a plan has without trials.
+    std::optional<double> seconds;
+    const bool is_preferred = !preferred && static_cast<bool>(seconds = trial.Time(ways[i], true));
+    preferred = preferred || is_preferred;
+    if (!is_preferred) seconds = trial.Time(ways[i], false);
+    if (!seconds) continue;
+    trials.told += fmt::format("{}{} {:.3g} ms", trials.told.empty() ? "" : ", ", ways[i].name,
+                               *seconds * 1e3);
+    const double weighed = is_preferred ? kWorthLeaving * *seconds : *seconds;
+    if (weighed >= least) continue;
+    least = weighed;
+    trials.fastest = static_cast<int>(i);
+  }
+  return trials;
+}
+
+}  // namespace
+
+KernelTrials TryKernels(const PrepareContext& context, const std::vector<TensorArg>& tensors,
+                        const std::vector<KernelWay>& ways) {
+  static std::mutex mutex;
+  static std::map<std::string, KernelTrials> known;
+  const std::string key = KeyOf(context, tensors, ways);
+  const std::lock_guard<std::mutex> lock(mutex);  // two trials at a time would disturb each other
+  auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  try {
+    return known[key] = TryAll(context, tensors, ways);
+  } catch (const CannotTry&) {
+    return known[key] = {};
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kResourceExhausted) throw;
+    return {};  // there is no memory for trials
+  }
+}
+
+}  // namespace coracle
