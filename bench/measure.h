@@ -47,7 +47,7 @@ class StepBench {
         seconds_(arguments.Real("seconds", seconds)) {
     if (name_.threads > 0) SetNumThreads(name_.threads);
     name_.threads = NumThreads();
-    options_.profile = arguments.Text("profile", "") == "true";
+    options_.profile = arguments.Text("profile", "") == "true" || arguments.Whole("hottest", 0) > 0;
     options_.tune = arguments.Text("tune", "") == "true";
     if (arguments.Text("kernels", "") == "reference") options_.kernels = KernelMode::kReference;
     DisablePasses(arguments.Text("passes", ""));

@@ -3,7 +3,7 @@
 //   model_bench --kind=train|infer|micro|first|limits --workload=NAME [--threads=1] [--batch=1]
 //   [--program=PATH [--shape=1x3x640x640]] [--bfloat16] [--rows=1000000] [--ops=100000]
 //   [--seconds=3] [--warm=1] [--steps=0] [--limit] [--check] [--describe] [--profile] [--tune]
-//   [--passes=off[,NAME...]] [--kernels=reference]
+//   [--hottest=3] [--passes=off[,NAME...]] [--kernels=reference]
 // train: the loss is read back in every step. infer: a network by name, or a saved program. first:
 // load, compile and plan, in ms; NAME is a network of infer, "program" or "chain". limits: the
 // rates of matrix products and memory. --limit measures them here and adds limit_ms. --steps runs
@@ -11,6 +11,7 @@
 // results with those of the plain program, or sees whether the loss falls. --describe counts
 // parameters, multiply-adds and ops, and what each pass does. Without --workload, --describe and
 // --check go through all.
+// --hottest=N prints, of the N kernels that take most time, the share of the machine's rates.
 // --save=PREFIX only saves the program of a first run.
 #include <coracle/coracle.h>
 #include <coracle/passes/pass.h>
@@ -92,6 +93,50 @@ std::string CostText(const Cost& cost) {
                      cost.multiply_adds, MemoryBytes(cost));
 }
 
+// The kernels that take most time, with their share of the machine's rates, as a table.
+void PrintHottest(const PreparedProgram& step, const Workload& workload, const Rates& rates,
+                  size_t count) {
+  struct Kernel {
+    std::string name;
+    int ops = 0;
+    double seconds = 0, multiply_adds = 0, bytes = 0;
+  };
+  const std::map<std::string, OpCost> costs = CostsOfOps(step.program(), workload);
+  std::map<std::string, Kernel> kernels;
+  double total = 0;
+  for (const OpTime& time : step.Profile()) {
+    const std::string how = time.kernel.substr(0, time.kernel.find(':'));
+    Kernel& kernel = kernels[time.op_type + (how.empty() ? "" : ", " + how)];
+    const double seconds = time.runs ? time.seconds / static_cast<double>(time.runs) : 0;
+    ++kernel.ops;
+    kernel.seconds += seconds;
+    total += seconds;
+    if (auto cost = costs.find(time.output); cost != costs.end()) {
+      kernel.multiply_adds += cost->second.multiply_adds;
+      kernel.bytes += cost->second.bytes;
+    }
+  }
+  std::vector<Kernel> sorted;
+  for (auto& [name, kernel] : kernels) {
+    kernel.name = name;
+    sorted.push_back(kernel);
+  }
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Kernel& a, const Kernel& b) { return a.seconds > b.seconds; });
+  fmt::print(
+      "| kernel | ops | ms | of the step | GFLOP/s | of the product's | GB/s | of the triad's |\n"
+      "|---|---:|---:|---:|---:|---:|---:|---:|\n");
+  for (size_t i = 0; i < std::min(count, sorted.size()); ++i) {
+    const Kernel& k = sorted[i];
+    const double gflops = 2e-9 * k.multiply_adds / k.seconds, gbytes = 1e-9 * k.bytes / k.seconds;
+    fmt::print("| {} | {} | {:.3f} | {:.0f}% | {:.1f} | {:.0f}% | {:.1f} | {:.0f}% |\n", k.name,
+               k.ops, k.seconds * 1e3, 100 * k.seconds / total, gflops, 100 * gflops / rates.gflops,
+               gbytes, 100 * gbytes / rates.gbytes_s);
+  }
+  fmt::print("\n{:.3f} ms in all; rates: {:.0f} GFLOP/s, {:.1f} GB/s\n", total * 1e3, rates.gflops,
+             rates.gbytes_s);
+}
+
 int TimeWorkload(const Arguments& arguments, StepBench& bench, const WorkloadOptions& options) {
   const std::unique_ptr<Workload> workload = MakeWorkload(options);
   const Cost cost = CostOf(*workload);
@@ -116,7 +161,11 @@ int TimeWorkload(const Arguments& arguments, StepBench& bench, const WorkloadOpt
   if (arguments.Text("limit", "") == "true")
     extra += LimitText(cost, MeasureRates(0.5), times[times.size() / 2]);
   bench.Print(times, extra, peak);
-  bench.PrintProfile(steps.program());
+  const int hottest = arguments.Whole("hottest", 0);
+  if (hottest > 0)
+    PrintHottest(steps.program(), *workload, MeasureRates(0.5), static_cast<size_t>(hottest));
+  else
+    bench.PrintProfile(steps.program());
   if (!std::isfinite(last)) ThrowInvalid("the result is not finite");
   return 0;
 }

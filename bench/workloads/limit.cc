@@ -131,6 +131,26 @@ Cost CostOf(const Workload& workload) {
   return cost;
 }
 
+std::map<std::string, OpCost> CostsOfOps(const ProgramDesc& compiled, const Workload& workload) {
+  ProgramDesc program = compiled;
+  SetShapes(program, workload);
+  std::map<std::string, OpCost> costs;
+  program.Root().ForEachOp([&](const OpDesc& op) {
+    OpCost cost{tools::MultiplyAdds(op), 0};
+    const auto add = [&](const std::string& name) {
+      if (const VarDesc* var = program.Root().FindVar(name)) cost.bytes += Bytes(*var);
+    };
+    op.ForEachInput(add);
+    op.ForEachOutput(add);
+    std::string first;
+    op.ForEachOutput([&](const std::string& name) {
+      if (first.empty()) first = name;
+    });
+    costs[first] = cost;
+  });
+  return costs;
+}
+
 Rates MeasureRates(double seconds) { return {MatrixProductRate(seconds), TriadRate(seconds)}; }
 
 double MemoryBytes(const Cost& cost) {

@@ -2,6 +2,9 @@
 // How long a workload must take at least: its multiply-adds at the rate of a large matrix product,
 // or the bytes that it must move at the rate of a triad, whichever takes longer.
 
+#include <map>
+#include <string>
+
 #include "workload.h"
 
 namespace coracle {
@@ -17,6 +20,13 @@ struct Cost {
 // Of the program as it was written, with the shapes of its first batch. Gradient ops are counted
 // as their forward op for each gradient.
 Cost CostOf(const Workload& workload);
+
+// What one op of a program does; bytes are those of all its inputs and outputs.
+struct OpCost {
+  double multiply_adds = 0, bytes = 0;
+};
+// By the op's first output, in a program that was compiled from the workload's.
+std::map<std::string, OpCost> CostsOfOps(const ProgramDesc& compiled, const Workload& workload);
 
 // Measured with the present number of threads.
 struct Rates {
