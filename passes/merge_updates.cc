@@ -116,7 +116,9 @@ class Merger {
     double bytes = 0;
     op.ForEachOutput([&](const std::string& name) {
       const VarDesc* var = block_.FindVarRecursive(name);
-      if (!var || !IsValid(var->dtype()) || !var->shape().IsKnown()) return;
+      if (!var || !IsValid(var->dtype()) || !var->shape().IsKnown() ||
+          var->shape().HasTooManyElements())
+        return;
       bytes = std::max(bytes, static_cast<double>(ByteSize(var->dtype(), var->shape())));
     });
     return bytes;
