@@ -9,15 +9,20 @@
 namespace coracle {
 namespace {
 
-bool IsOptimize(const OpDesc& op) {
+bool HasRole(const OpDesc& op, int32_t roles) {
   const Attribute* role = op.FindAttr(kOpRoleAttr);
   const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
-  return value && (*value & kOptimize) != 0;
+  return value && (*value & roles) != 0;
 }
+
+// Gradients of that many bytes, and of this share of all, are not kept for one more member.
+constexpr double kLeastBytes = 1 << 20;
+constexpr double kShare = 1.0 / 16;
 
 // Ops of one kind that can be done together, at the place of the last of them.
 struct Group {
   std::vector<size_t> members;
+  double bytes = 0;
 };
 
 class Merger {
@@ -26,6 +31,9 @@ class Merger {
 
   void Run() {
     std::vector<std::unique_ptr<OpDesc>> ops = block_.ReleaseOps();
+    double all = 0;
+    for (const auto& op : ops) all += KeyOf(*op).empty() ? 0 : BytesOf(*op);
+    enough_ = std::max(kLeastBytes, all * kShare);
     for (size_t i = 0; i < ops.size(); ++i) Visit(*ops[i], i);
     std::vector<std::unique_ptr<OpDesc>> kept;
     std::vector<bool> gone(ops.size(), false);
@@ -44,7 +52,9 @@ class Merger {
 
  private:
   // Closes the groups that cannot be delayed until after `op`, because it uses what they write or
-  // writes what they use; then `op` joins a group or opens one.
+  // writes what they use; then `op` joins a group or opens one. It opens one too where backward ops
+  // come between it and a group that is large enough (see early_updates), so that the gradients of
+  // the latter need not wait for its own.
   void Visit(const OpDesc& op, size_t index) {
     op.ForEachInput([&](const std::string& name) { CloseAll(writers_, name); });
     op.ForEachOutput([&](const std::string& name) {
@@ -52,10 +62,18 @@ class Merger {
       CloseAll(writers_, name);
     });
     const std::string key = KeyOf(op);
+    if (!HasRole(op, kOptimize | kLRSched)) last_of_backward_ = index;
     if (key.empty()) return;
     auto [open, added] = open_.try_emplace(key, groups_.size());
+    if (!added) {
+      const Group& group = groups_[open->second];
+      added = group.bytes >= enough_ && group.members.back() < last_of_backward_;
+      if (added) open->second = groups_.size();
+    }
     if (added) groups_.emplace_back();
-    groups_[open->second].members.push_back(index);
+    Group& group = groups_[open->second];
+    group.members.push_back(index);
+    group.bytes += BytesOf(op);
     op.ForEachInput([&](const std::string& name) { readers_[name].push_back(key); });
     op.ForEachOutput([&](const std::string& name) { writers_[name].push_back(key); });
   }
@@ -71,7 +89,7 @@ class Merger {
   // What ops must have in common to be merged; "" for one that cannot be.
   std::string KeyOf(const OpDesc& op) const {
     const OpSpec* def = ops_.Find(op.type());
-    if (!def || !def->multi_tensor || !IsOptimize(op) || def->NumItems(op) != 1) return "";
+    if (!def || !def->multi_tensor || !HasRole(op, kOptimize) || def->NumItems(op) != 1) return "";
     std::string key = op.type();
     for (const SlotList* slots : {&op.inputs(), &op.outputs()}) {
       for (const Slot& slot : *slots) {
@@ -91,6 +109,19 @@ class Merger {
       if (!IsRemark(attr.name)) key += "|" + attr.name + "=" + ToString(attr.value);
     }
     return key;
+  }
+
+  // Of the largest variable that the op writes, as far as its shape is known.
+  double BytesOf(const OpDesc& op) const {
+    double bytes = 0;
+    op.ForEachOutput([&](const std::string& name) {
+      const VarDesc* var = block_.FindVarRecursive(name);
+      if (!var || !IsValid(var->dtype()) || !var->shape().IsKnown() ||
+          var->shape().HasTooManyElements())
+        return;
+      bytes = std::max(bytes, static_cast<double>(ByteSize(var->dtype(), var->shape())));
+    });
+    return bytes;
   }
 
   // The last member takes over the variables of all.
@@ -123,6 +154,8 @@ class Merger {
   std::vector<Group> groups_;
   std::unordered_map<std::string, size_t> open_;  // by key
   Users readers_, writers_;                       // keys of groups, by variable
+  double enough_ = kLeastBytes;
+  size_t last_of_backward_ = 0;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/passes/early_updates.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
@@ -145,6 +146,11 @@ const std::vector<Pass>& Pipeline() {
        "one sweep over memory instead of one for each op; behind the passes that look for single "
        "elementwise ops",
        FuseElementwise, true},
+      {"early_updates",
+       "a gradient's memory is free again, and the gradient still in the cache, when the parameter "
+       "is updated as soon as it is complete; behind the passes that look at backward's order. Not "
+       "where a step must stop before it changes parameters (check_nan_inf)",
+       UpdateEarly, true},
       {"merge_updates",
        "one op updates all parameters in one sweep, as do the gradients' norms and scaling; last: "
        "no other pass looks at ops with several items",

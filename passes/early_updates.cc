@@ -1,0 +1,145 @@
+#include <coracle/framework/ir/op.h>
+#include <coracle/passes/early_updates.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+constexpr int kStart = -1;  // before the first op
+
+// Or of a learning-rate schedule.
+bool IsOptimize(const OpDesc& op) {
+  const Attribute* role = op.FindAttr(kOpRoleAttr);
+  const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
+  return value && (*value & (kOptimize | kLRSched)) != 0;
+}
+
+struct OpUses {
+  std::vector<std::string> reads, writes;  // with those of the blocks that the op runs
+  bool may_move = false;
+  int behind = kStart;  // the last op that stays and that this op must follow
+};
+
+class UpdateMover {
+ public:
+  UpdateMover(ProgramDesc& program, const PassContext& context)
+      : block_(program.Root()), context_(context) {}
+
+  void Run() {
+    const size_t count = block_.NumOps();
+    for (size_t i = 0; i < count; ++i) Visit(block_.op(i), static_cast<int>(i));
+    if (!ChooseMoves()) return;
+    std::vector<std::vector<size_t>> followers(count + 1);  // of the start, then of each op
+    for (size_t i = 0; i < count; ++i) {
+      if (moves_[i]) followers[static_cast<size_t>(ops_[i].behind + 1)].push_back(i);
+    }
+    std::vector<std::unique_ptr<OpDesc>> ops = block_.ReleaseOps(), ordered;
+    ordered.reserve(count);
+    for (size_t place = 0; place <= count; ++place) {
+      if (place > 0 && !moves_[place - 1]) ordered.push_back(std::move(ops[place - 1]));
+      for (size_t follower : followers[place]) ordered.push_back(std::move(ops[follower]));
+    }
+    block_.SetOps(std::move(ordered));
+  }
+
+ private:
+  // Finds what the op must follow, as if all ops before that may move did.
+  void Visit(const OpDesc& op, int index) {
+    OpUses& uses = ops_.emplace_back();
+    const auto add = [&](const OpDesc& user) {
+      user.ForEachInput([&](const std::string& name) { uses.reads.push_back(name); });
+      user.ForEachOutput([&](const std::string& name) { uses.writes.push_back(name); });
+    };
+    add(op);
+    if (op.HasSubBlock())
+      for (const BlockDesc* inner : block_.program().BlocksRunBy(op)) inner->ForEachOp(add);
+
+    const OpSpec* spec = context_.ops.Find(op.type());
+    const bool computes = spec && spec->kind == OpKind::kCompute && !spec->side_effect;
+    uses.may_move = computes && !spec->run_time_shape && !op.HasSubBlock() && IsOptimize(op);
+    uses.behind = index;
+    if (uses.may_move) {
+      uses.behind = barrier_;
+      for (const std::string& name : uses.reads) ComeBehind(written_, name, &uses);
+      for (const std::string& name : uses.writes) {
+        ComeBehind(written_, name, &uses);
+        ComeBehind(read_, name, &uses);
+      }
+    } else if (!computes) {
+      barrier_ = index;
+    }
+    if (!IsOptimize(op)) last_of_backward_ = index;
+    for (const std::string& name : uses.reads) Note(&read_, name, uses.behind);
+    for (const std::string& name : uses.writes) Note(&written_, name, uses.behind);
+  }
+
+  using Places = std::unordered_map<std::string, int>;
+  static void ComeBehind(const Places& places, const std::string& name, OpUses* uses) {
+    if (auto it = places.find(name); it != places.end())
+      uses->behind = std::max(uses->behind, it->second);
+  }
+  static void Note(Places* places, const std::string& name, int place) {
+    int& last = places->try_emplace(name, place).first->second;
+    last = std::max(last, place);
+  }
+
+  // The updates that leave the end of the step, and what has to go with them. Since an op that an
+  // update must follow moves with it wherever it may move, `behind` is right for all of them.
+  bool ChooseMoves() {
+    moves_.assign(ops_.size(), false);
+    bool any = false;
+    std::unordered_set<std::string> reads, writes;
+    for (size_t i = ops_.size(); i-- > 0;) {
+      const OpUses& uses = ops_[i];
+      if (!uses.may_move) continue;
+      const auto is_in = [](const std::unordered_set<std::string>& names) {
+        return [&names](const std::string& name) { return names.count(name) > 0; };
+      };
+      const bool wanted = uses.behind < last_of_backward_ && IsUpdate(uses);
+      if (!wanted && std::none_of(uses.writes.begin(), uses.writes.end(), is_in(reads)) &&
+          std::none_of(uses.writes.begin(), uses.writes.end(), is_in(writes)) &&
+          std::none_of(uses.reads.begin(), uses.reads.end(), is_in(writes)))
+        continue;
+      moves_[i] = any = true;
+      reads.insert(uses.reads.begin(), uses.reads.end());
+      writes.insert(uses.writes.begin(), uses.writes.end());
+    }
+    return any;
+  }
+
+  bool IsUpdate(const OpUses& uses) const {
+    bool reads_temporary = false, updates = false;
+    for (const std::string& name : uses.reads) {
+      if (!IsPersistable(name)) {
+        reads_temporary = true;
+      } else if (std::find(uses.writes.begin(), uses.writes.end(), name) != uses.writes.end()) {
+        updates = true;
+      }
+    }
+    return reads_temporary && updates;
+  }
+  bool IsPersistable(const std::string& name) const {
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var && var->persistable();
+  }
+
+  BlockDesc& block_;
+  const PassContext& context_;
+  std::vector<OpUses> ops_;
+  Places read_, written_;  // by variable: the last op that stays at or behind which that happens
+  int barrier_ = kStart, last_of_backward_ = kStart;
+  std::vector<bool> moves_;
+};
+
+}  // namespace
+
+void UpdateEarly(ProgramDesc& program, const PassContext& context) {
+  bool any = false;
+  program.Root().ForEachOp([&](const OpDesc& op) { any |= IsOptimize(op); });
+  if (any) UpdateMover(program, context).Run();
+}
+
+}  // namespace coracle
