@@ -290,6 +290,8 @@ constexpr OpHint kOther[] = {
     {"fc_gradients", "Input[n,k] W[k,m] Out@GRAD[n,m]", "in_num_col_dims=1|-1 activation_type=|"},
     {"fc_gradients", "Input[a,n,k] W[k,m] Out[a,n,m] Out@GRAD[a,n,m]",
      "in_num_col_dims=2|-1 activation_type=relu"},
+    {"fc_gradients", "Input[a,n,k] W[k,m] Z[a,n,m] Out@GRAD[a,n,m]",
+     "in_num_col_dims=2|-1 activation_type=gelu|gelu_tanh|swish"},
     {"fused_softmax_with_cross_entropy", "Logits[...,c] Label:i<c[...,1] Mean@GRAD[1]",
      "soft_label=false axis=-1 use_softmax=true"},
     {"fused_softmax_with_cross_entropy", "Logits[...,c] Label:+[...,c] Mean@GRAD[1]",
