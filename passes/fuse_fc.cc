@@ -25,6 +25,8 @@ const std::string kProductGrad = R"(
                   X=x, Y=w, Out@GRAD=dproduct))";
 const std::string kReluGrad = R"(
     act_grad:     X@GRAD=dsum = relu_grad(Out=y, Out@GRAD=dy))";
+const std::string kGradFromSum = R"(
+    act_grad:     X@GRAD=dsum = gelu_grad|swish_grad|silu_grad(X=sum, Out@GRAD=dy))";
 
 bool HasFloats(const OpDesc& op, std::initializer_list<std::pair<const char*, float>> values) {
   for (const auto& [name, value] : values) {
@@ -35,7 +37,8 @@ bool HasFloats(const OpDesc& op, std::initializer_list<std::pair<const char*, fl
 
 // fc's name of the activation; nothing if its attrs are not those that fc has.
 std::optional<std::string> ActivationOf(const OpDesc& op) {
-  const std::string& type = op.type();
+  std::string type = op.type();
+  if (type.ends_with("_grad")) type.resize(type.size() - 5);
   bool fits = true;
   if (type == "gelu") return op.GetAttr<bool>("approximate", false) ? "gelu_tanh" : "gelu";
   if (type == "relu6") fits = HasFloats(op, {{"threshold", 6}});
@@ -74,16 +77,22 @@ class FcFuser {
   void Run() {
     static const Pattern with_activation(kProduct + kActivation), plain(kProduct);
     static const Pattern relu_grad(kReluGrad + kProductGrad), plain_grad(kProductGrad);
+    static const Pattern grad_from_sum(kGradFromSum + kProductGrad);
     for (const Match& m : matcher_.FindAll(with_activation)) {
       const auto activation = ActivationOf(m.op("act"));
       if (!activation || !IsLayer(m)) continue;
       Replace(m, m.op("act"), *activation);
     }
     for (const Match& m : matcher_.FindAll(plain)) {
-      if (done_.count(&m.op("add")) == 0 && IsLayer(m)) Replace(m, m.op("add"), "");
+      if (done_.count(&m.op("add")) > 0 || !IsLayer(m)) continue;
+      if (!ReplaceWithActivation(m)) Replace(m, m.op("add"), "");
     }
     for (const Match& m : matcher_.FindAll(relu_grad)) {
       if (IsLayerGradient(m)) ReplaceGradient(m, "relu");
+    }
+    for (const Match& m : matcher_.FindAll(grad_from_sum)) {
+      const auto activation = ActivationOf(m.op("act_grad"));
+      if (activation && IsLayerGradient(m)) ReplaceGradient(m, *activation);
     }
     for (const Match& m : matcher_.FindAll(plain_grad)) {
       if (done_.count(&m.op("add_grad")) == 0 && IsLayerGradient(m)) ReplaceGradient(m, "");
@@ -150,9 +159,42 @@ class FcFuser {
     rewrites_.Replace(m, {fc});
   }
 
+  // With the activation behind it whose gradient reads the sum, which is kept for that.
+  bool ReplaceWithActivation(const Match& m) {
+    const std::string& sum = m["sum"];
+    const OpDesc &product = m.op("product"), &add = m.op("add");
+    const OpDesc* act = nullptr;
+    bool trains = false;
+    for (const OpDesc* reader : block_.Uses(sum).readers) {
+      const std::string& type = reader->type();
+      if (type == "gelu" || type == "swish" || type == "silu") {
+        if (act) return false;
+        act = reader;
+      }
+      trains |= type == "gelu_grad" || type == "swish_grad" || type == "silu_grad";
+    }
+    const auto activation = act && trains ? ActivationOf(*act) : std::nullopt;
+    if (!activation || IsCopy(add) != IsCopy(*act) || IsCopy(add) != IsCopy(product)) return false;
+    const std::vector<const OpDesc*> ops = {&product, &add, act};
+    const std::string& y = act->Output("Out")[0];
+    if (!matcher_.IsWrittenOnce(y) || !matcher_.MayRunAt(ops, *act) ||
+        block_.IndexOf(*act) < block_.IndexOf(add))
+      return false;
+    OpDesc fc("fc", {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}},
+              {{"Out", {y}}, {"Z", {sum}}}, Attrs(product, *act, *activation));
+    if (IsCopy(add))
+      fc.SetAttr(kRecomputedFromAttr,
+                 std::vector<std::string>{matcher_.Original(y), matcher_.Original(sum)});
+    if (!Accepts(fc)) return false;
+    rewrites_.Replace(ops, *act, {fc});
+    return true;
+  }
+  static bool IsCopy(const OpDesc& op) { return op.FindAttr(kRecomputedFromAttr) != nullptr; }
+
   void ReplaceGradient(const Match& m, const std::string& activation) {
     SlotList inputs = {{"Input", {m["x"]}}, {"W", {m["w"]}}, {"Bias", {m["bias"]}}}, outputs;
-    if (!activation.empty()) inputs.push_back({"Out", {m["y"]}});
+    if (m.Has("y")) inputs.push_back({"Out", {m["y"]}});
+    if (m.Has("sum")) inputs.push_back({"Z", {m["sum"]}});
     inputs.push_back({"Out@GRAD", {m[activation.empty() ? "dsum" : "dy"]}});
     const std::array<std::pair<const char*, const char*>, 3> slots = {
         {{"Input@GRAD", "dx"}, {"W@GRAD", "dw"}, {"Bias@GRAD", "dbias"}}};

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/early_updates.h>
+#include <coracle/passes/fuse_layer_norm.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
@@ -134,6 +135,10 @@ const std::vector<Pass>& Pipeline() {
        "short sequences, and computes those of long ones again; heads are read where a projection "
        "wrote them",
        FuseAttention, true},
+      {"fuse_layer_norm",
+       "a sum, the dropout of a term of it and the norm of the sum are one sweep, and so are their "
+       "gradients; after fuse_attention, which takes the dropouts of weights",
+       FuseLayerNorm},
       {"nhwc",
        "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
        "fusions, which look for NCHW",

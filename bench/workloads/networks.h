@@ -37,9 +37,9 @@ Variable MobileNetV3Large(Builder& net, const Variable& image, bool is_test);
 Variable LstmLanguageModel(Builder& net, const Variable& ids);
 
 // Embedding 10000 x 256 with learned positions, 4 post-norm encoder layers (4 heads, one projection
-// for queries, keys and values, fc 1024 with GELU, no dropout), the mean over time, fc 10. ids are
-// [batch, 128].
-Variable TransformerClassifier(Builder& net, const Variable& ids);
+// for queries, keys and values, fc 1024 with GELU), the mean over time, fc 10. ids are [batch,
+// 128]. With `dropout`, that share of the first sum and of what is added in each layer is dropped.
+Variable TransformerClassifier(Builder& net, const Variable& ids, float dropout = 0);
 
 // A table of `rows` x 16 with sparse gradients, 26 ids a sample, 416-256-128-1 with ReLU; one logit
 // for each sample. ids are [batch, 26].

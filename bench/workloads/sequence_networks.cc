@@ -30,10 +30,17 @@ Variable SelfAttention(Builder& net, const Variable& x) {
   return net.Fc(net.Reshape(mixed, {0, 0, kWidth}), {.size = kWidth, .num_flatten_dims = 2});
 }
 
-Variable EncoderLayer(Builder& net, const Variable& x) {
-  const Variable a = net.LayerNorm(net.Add(x, SelfAttention(net, x)), {.begin_norm_axis = 2});
+// x itself for p = 0.
+Variable Dropped(Builder& net, const Variable& x, float p) {
+  if (p == 0) return x;
+  return net.Dropout(x, {.dropout_prob = p, .dropout_implementation = "upscale_in_train"});
+}
+
+Variable EncoderLayer(Builder& net, const Variable& x, float dropout) {
+  const Variable mixed = Dropped(net, SelfAttention(net, x), dropout);
+  const Variable a = net.LayerNorm(net.Add(x, mixed), {.begin_norm_axis = 2});
   const Variable h = net.Fc(a, {.size = kHidden, .num_flatten_dims = 2, .act = "gelu"});
-  const Variable f = net.Fc(h, {.size = kWidth, .num_flatten_dims = 2});
+  const Variable f = Dropped(net, net.Fc(h, {.size = kWidth, .num_flatten_dims = 2}), dropout);
   return net.LayerNorm(net.Add(a, f), {.begin_norm_axis = 2});
 }
 
@@ -45,15 +52,15 @@ Variable LstmLanguageModel(Builder& net, const Variable& ids) {
   return net.Fc(net.Reshape(h, {-1, 200}), {.size = kVocabulary});
 }
 
-Variable TransformerClassifier(Builder& net, const Variable& ids) {
+Variable TransformerClassifier(Builder& net, const Variable& ids, float dropout) {
   const Variable words =
       net.Embedding(ids, {.num_embeddings = kVocabulary,
                           .embedding_dim = kWidth,
                           .param_attr = {.initializer = NormalInitializer(0, 1)}});
   const Variable positions = net.Parameter("positions", {kTokens, kWidth}, DType::kFloat32,
                                            {.initializer = NormalInitializer(0, 0.02)});
-  Variable x = net.Add(words, positions);
-  for (int i = 0; i < 4; ++i) x = EncoderLayer(net, x);
+  Variable x = Dropped(net, net.Add(words, positions), dropout);
+  for (int i = 0; i < 4; ++i) x = EncoderLayer(net, x, dropout);
   return net.Fc(net.ReduceMean(x, {.dim = {1}}), {.size = 10});
 }
 

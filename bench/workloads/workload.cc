@@ -104,7 +104,8 @@ void TrainTransformer(Workload& w, const WorkloadOptions& options) {
   constexpr int64_t kTokens = 128, kBatch = 8;
   Builder net(w.main, w.startup);
   const Variable ids = net.Data("x", {-1, kTokens}, DType::kInt64);
-  const Variable loss = MeanCrossEntropy(net, TransformerClassifier(net, ids));
+  const Variable loss = MeanCrossEntropy(
+      net, TransformerClassifier(net, ids, options.name == "transformer_dropout" ? 0.1f : 0.0f));
   SetPrecision(w, options);
   Adam({.learning_rate = 1e-4}).Minimize(loss, w.startup);
   w.feeds = {"x", "label"};
@@ -164,6 +165,7 @@ const std::vector<std::pair<std::string, Maker>>& Trainings() {
                            }})},
       {"lstm", TrainLstm},
       {"transformer", TrainTransformer},
+      {"transformer_dropout", TrainTransformer},
       {"reco_sgd", TrainRecommender},
       {"reco_adagrad", TrainRecommender},
       {"reco_lazy_adam", TrainRecommender},
@@ -200,7 +202,10 @@ const std::vector<std::pair<std::string, Inference>>& Inferences() {
       {"mobilenetv3",
        {photo, real,
         [](Builder& net, const Variable& x) { return MobileNetV3Large(net, x, true); }}},
-      {"transformer", {{128}, DType::kInt64, TransformerClassifier}},
+      {"transformer",
+       {{128},
+        DType::kInt64,
+        [](Builder& net, const Variable& x) { return TransformerClassifier(net, x); }}},
   };
   return all;
 }

@@ -61,6 +61,13 @@ constexpr std::array<Formula<T>, kActivations.size()> kFormulas = {
     activation::Relu::Value<T>,  activation::Relu6::Value<T>,    activation::Sigmoid::Value<T>,
     activation::Tanh::Value<T>,  activation::Gelu::Value<T>,     activation::GeluTanh::Value<T>,
     activation::Swish::Value<T>, activation::HardSwish::Value<T>};
+// The derivative of those whose gradient fc_gradients makes from what goes into them.
+template <class T>
+Formula<T> SlopeOf(std::string_view activation) {
+  if (activation == "gelu") return activation::Gelu::Slope<T>;
+  if (activation == "gelu_tanh") return activation::GeluTanh::Slope<T>;
+  return activation == "swish" ? activation::Swish::Slope<T> : nullptr;
+}
 
 // The rows of Input, by in_num_col_dims; 0 if that is out of range.
 int RowDims(int32_t attr, int rank) {
@@ -95,6 +102,7 @@ void InferFc(InferContext& ctx) {
     RequireSameDType(ctx, "C4", "Bias", "Input");
   }
   ctx.SetOutput("Out", out);
+  ctx.SetOutput("Z", out);
 }
 
 // The sizes of the product.
@@ -126,14 +134,16 @@ struct PlainWeight {
   }
 };
 
-// Adds a bias (if there is one) to every row, and applies the activation.
+// Adds a bias (if there is one) to every row, and applies the activation. z (unless null) gets what
+// goes into it.
 template <class T>
 void Finish(T* rows, int64_t count, int64_t columns, const T* bias, Formula<T> formula,
-            const activation::P<T>& params) {
+            const activation::P<T>& params, T* z = nullptr) {
   for (int64_t r = 0; r < count; ++r) {
     T* row = rows + r * columns;
     for (int64_t j = 0; j < columns; ++j) {
       const T value = bias ? row[j] + bias[j] : row[j];
+      if (z) z[r * columns + j] = value;
       row[j] = formula ? formula(value, params) : value;
     }
   }
@@ -142,6 +152,7 @@ void Finish(T* rows, int64_t count, int64_t columns, const T* bias, Formula<T> f
 template <class T>
 KernelOf<T> Fc(const PrepareContext& ctx) {
   const TensorArg in = ctx.Input("Input"), bias = ctx.Input("Bias"), out = ctx.Output("Out");
+  const TensorArg z = ctx.Output("Z");
   const FcSizes sizes(ctx, out.shape[out.shape.rank() - 1]);
   const PlainWeight w(ctx, sizes);
   const Activation* act = FindActivation(ctx.Attr<std::string>("activation_type"));
@@ -152,13 +163,37 @@ KernelOf<T> Fc(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     T* o = ws.Data<T>(out);
     gemm(ws.Data<const T>(in), w.Read<T>(ws), o);
-    Finish<T>(o, sizes.m, sizes.n, bias ? ws.Data<const T>(bias) : nullptr, formula, params);
+    Finish<T>(o, sizes.m, sizes.n, bias ? ws.Data<const T>(bias) : nullptr, formula, params,
+              z ? ws.Data<T>(z) : nullptr);
   };
 }
 
 GemmFinish FinishOf(const Activation* act) {
   if (!act) return {};
   return {nullptr, simd::FindUnary(act->loop), act->params};
+}
+
+// The product becomes Z, and one sweep over it adds the bias and makes Out.
+Kernel FcWithZ(const PrepareContext& ctx, const GemmSpec& spec, const PlainWeight& w,
+               const GemmFinish& finish) {
+  static const simd::BinaryLoop add =
+      simd::FindBinary(simd::Binary::kAdd, simd::Form::kVectorVector);
+  const TensorArg in = ctx.Input("Input"), bias = ctx.Input("Bias");
+  const TensorArg out = ctx.Output("Out"), z = ctx.Output("Z");
+  return [=](Workspace& ws) {
+    float *before = ws.Data<float>(z), *after = ws.Data<float>(out);
+    const float* added = bias ? ws.Data<const float>(bias) : nullptr;
+    RunGemms({{spec, ws.Data<const float>(in), w.Read<float>(ws), before, {}}});
+    ParallelFor(spec.m, 1 + 16384 / (1 + spec.n), [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin * spec.n; at < end * spec.n; at += spec.n) {
+        if (added) add(before + at, added, before + at, spec.n);
+        if (finish.activation)
+          finish.activation(before + at, after + at, spec.n, finish.params);
+        else
+          std::copy_n(before + at, spec.n, after + at);
+      }
+    });
+  };
 }
 
 Kernel FcFast(const PrepareContext& ctx) {
@@ -168,6 +203,7 @@ Kernel FcFast(const PrepareContext& ctx) {
   const PlainWeight w(ctx, sizes);
   const GemmSpec spec = {.m = sizes.m, .n = sizes.n, .k = sizes.k};
   const GemmFinish finish = FinishOf(FindActivation(ctx.Attr<std::string>("activation_type")));
+  if (ctx.HasOutput("Z")) return FcWithZ(ctx, spec, w, finish);
   if (!w.plain) {
     if (const auto packed = MakePackedGemm(ctx, "W", spec, finish, static_cast<bool>(bias))) {
       return [=](Workspace& ws) {
@@ -185,8 +221,9 @@ Kernel FcFast(const PrepareContext& ctx) {
 
 // The gradient of what goes into the activation.
 Variable BeforeActivation(GradientContext& g) {
-  const std::string name = g.Attr<std::string>("activation_type"), dout = g.OutputGrad("Out");
+  const std::string name = g.Attr<std::string>("activation_type");
   if (name.empty()) return g.Grad("Out");
+  const std::string dout = g.Grad("Out").name();
   if (name == "relu") {
     const Variable dz = g.Grad("Out");
     const Variable kept = Cast(Greater(g.Out("Out"), 0.0), dz.dtype());
@@ -195,8 +232,10 @@ Variable BeforeActivation(GradientContext& g) {
   if (name == "relu6" || name == "sigmoid" || name == "tanh") {
     return g.Make(name + "_grad", {{"Out", {g.Output("Out")}}, {"Out@GRAD", {dout}}}, {}, "X@GRAD");
   }
-  const Variable z = g.Make("fc", g.ForwardInputs({"Input", "W", "Bias"}),
-                            g.ForwardAttrs({"in_num_col_dims", "padding_weights"}));
+  const Variable z = g.HasOutput("Z")
+                         ? g.Out("Z")
+                         : g.Make("fc", g.ForwardInputs({"Input", "W", "Bias"}),
+                                  g.ForwardAttrs({"in_num_col_dims", "padding_weights"}));
   const bool tanh = name == "gelu_tanh";
   return g.Make((tanh ? "gelu" : name) + "_grad", {{"X", {z.name()}}, {"Out@GRAD", {dout}}},
                 tanh ? AttrList{{"approximate", true}} : AttrList{}, "X@GRAD");
@@ -205,7 +244,8 @@ Variable BeforeActivation(GradientContext& g) {
 // With dZ the gradient before the activation: dInput = dZ W^T, dW = Input^T dZ, dBias = sum of dZ.
 void FcGradient(GradientContext& g) {
   const int32_t rows = RowDims(g.Attr<int32_t>("in_num_col_dims"), g.In("Input").shape().rank());
-  const Variable dz = BeforeActivation(g);
+  Variable dz = BeforeActivation(g);
+  if (g.HasOutputGrad("Z")) dz = dz + g.Grad("Z");
   std::string w = g.Input("W");
   const bool padded = g.Attr<bool>("padding_weights");
   constexpr auto kEnd = static_cast<int32_t>(kPadding);
@@ -235,13 +275,18 @@ void FcGradient(GradientContext& g) {
 
 // --- the gradient in one op, as passes make it ---
 
+// The input by which the activation's gradient is made; nullptr without one.
+const char* ReadByActivation(std::string_view activation) {
+  return activation.empty() ? nullptr : activation == "relu" ? "Out" : "Z";
+}
+
 void InferFcGrad(InferContext& ctx) {
   const VarMeta out = FcOut(ctx, 0);
   RequireOutGrad(ctx, "C5", out);
-  const bool relu = ctx.Attr<std::string>("activation_type") == "relu";
+  const char* read = ReadByActivation(ctx.Attr<std::string>("activation_type"));
   ctx.Require("C6",
-              !relu || (ctx.HasInput("Out") && ctx.InputDType("Out") == out.dtype &&
-                        ctx.InputShape("Out").CompatibleWith(ctx.InputShape("Out@GRAD"))),
+              !read || (ctx.HasInput(read) && ctx.InputDType(read) == out.dtype &&
+                        ctx.InputShape(read).CompatibleWith(ctx.InputShape("Out@GRAD"))),
               "activation_type", ctx.Attr<std::string>("activation_type"), "Out@GRAD",
               ctx.Input("Out@GRAD"));
   ctx.SetOutput("Input@GRAD", ctx.Input("Input"));
@@ -258,25 +303,26 @@ void InferFcGrad(InferContext& ctx) {
 }
 
 struct FcGradArgs {
-  TensorArg in, w, out, dout, din, dw, dbias;
-  bool relu;
+  TensorArg in, w, dout, din, dw, dbias;
+  std::string activation;
   FcSizes sizes;
-  TensorArg dz;  // with relu or where it is asked for
+  TensorArg dz;    // with an activation or where it is asked for
+  TensorArg read;  // with an activation
   GemmSpec to_in, to_w;
 
   explicit FcGradArgs(const PrepareContext& ctx)
       : in(ctx.Input("Input")),
         w(ctx.Input("W")),
-        out(ctx.Input("Out")),
         dout(ctx.Input("Out@GRAD")),
         din(ctx.Output("Input@GRAD")),
         dw(ctx.Output("W@GRAD")),
         dbias(ctx.Output("Bias@GRAD")),
-        relu(ctx.Attr<std::string>("activation_type") == "relu"),
+        activation(ctx.Attr<std::string>("activation_type")),
         sizes(ctx, w.shape[1]),
         dz(ctx.Output("Z@GRAD")) {
     const auto& [m, n, k] = sizes;
-    if (relu && !dz) dz = ctx.Scratch(dout.dtype, {m, n});
+    if (const char* slot = ReadByActivation(activation)) read = ctx.Input(slot);
+    if (read && !dz) dz = ctx.Scratch(dout.dtype, {m, n});
     to_in = {.m = m, .n = k, .k = n, .transpose_b = true};
     to_w = {.m = k, .n = n, .k = m, .transpose_a = true};
   }
@@ -285,13 +331,16 @@ struct FcGradArgs {
 template <class T>
 KernelOf<T> FcGrad(const PrepareContext& ctx) {
   const FcGradArgs a(ctx);
+  const Formula<T> slope = SlopeOf<T>(a.activation);
+  const activation::P<T> params = {T(1)};
   return [=](Workspace& ws) {
     const T* d = ws.Data<const T>(a.dout);
     const auto& [m, n, k] = a.sizes;
     if (a.dz) {
       T* dz = ws.Data<T>(a.dz);
-      const T* out = a.relu ? ws.Data<const T>(a.out) : nullptr;
-      for (int64_t i = 0; i < m * n; ++i) dz[i] = !out || out[i] > 0 ? d[i] : T(0);
+      const T* v = a.read ? ws.Data<const T>(a.read) : nullptr;
+      for (int64_t i = 0; i < m * n; ++i)
+        dz[i] = slope ? d[i] * slope(v[i], params) : !v || v[i] > 0 ? d[i] : T(0);
       d = dz;
     }
     for (int64_t j = 0; a.dbias && j < n; ++j) {
@@ -305,8 +354,8 @@ KernelOf<T> FcGrad(const PrepareContext& ctx) {
   };
 }
 
-// One sweep over Out@GRAD applies relu's gradient and adds up the bias's; then both products run in
-// one parallel region.
+// One sweep over Out@GRAD applies the activation's gradient and adds up the bias's; then both
+// products run in one parallel region.
 Kernel FcGradFast(const PrepareContext& ctx) {
   if (ctx.Input("Input").dtype != DType::kFloat32) return {};
   const FcGradArgs a(ctx);
@@ -315,25 +364,28 @@ Kernel FcGradFast(const PrepareContext& ctx) {
   TensorArg partial;
   if (a.dbias && plan.scratch_floats > 0)
     partial = ctx.Scratch(DType::kFloat32, {plan.scratch_floats});
-  const simd::GradLoop relu_grad = simd::FindUnaryGrad(simd::Unary::kRelu);
+  const Activation* act = FindActivation(a.activation);
+  const simd::GradLoop act_grad = act ? simd::FindUnaryGrad(act->loop) : nullptr;
+  const simd::Params params = act ? act->params : simd::Params();
   return [=](Workspace& ws) {
     const float* dout = ws.Data<const float>(a.dout);
-    const float* out = a.relu ? ws.Data<const float>(a.out) : nullptr;
+    const float* v = a.read ? ws.Data<const float>(a.read) : nullptr;
     float* dz = a.dz ? ws.Data<float>(a.dz) : nullptr;
-    const auto before_relu = [&](int64_t offset, int64_t count, float*) -> const float* {
+    const auto before_activation = [&](int64_t offset, int64_t count, float*) -> const float* {
       if (!dz) return dout + offset;
-      if (out)
-        relu_grad(out + offset, dout + offset, dz + offset, count, {});
+      if (v)
+        act_grad(v + offset, dout + offset, dz + offset, count, params);
       else if (dz != dout)
         std::copy_n(dout + offset, count, dz + offset);
       return dz + offset;
     };
     if (a.dbias) {
-      FastSum(plan, before_relu, 1.0f, ws.Data<float>(a.dbias),
+      FastSum(plan, before_activation, 1.0f, ws.Data<float>(a.dbias),
               partial ? ws.Data<float>(partial) : nullptr);
     } else if (dz) {
-      ParallelFor(a.dz.numel, 16384,
-                  [&](int64_t begin, int64_t end) { before_relu(begin, end - begin, nullptr); });
+      ParallelFor(a.dz.numel, 16384, [&](int64_t begin, int64_t end) {
+        before_activation(begin, end - begin, nullptr);
+      });
     }
     const float* d = dz ? dz : dout;
     const auto data = [&] {
@@ -425,6 +477,9 @@ void RegisterFc(OpRegistry& ops) {
               .Input("W", "[K, M]")
               .OptionalInput("Bias", "[M] or [1, M]")
               .Output("Out", "tensor of Input's leading dims and M")
+              .OptionalOutput("Z",
+                              "Input W + Bias, of Out's shape, for the gradient of act; not in "
+                              "Paddle")
               .Attr<int32_t>("in_num_col_dims", 1,
                              "number of leading dims of Input in Out; -n: all but the last n")
               .Attr<std::string>("activation_type", "",
@@ -438,31 +493,35 @@ void RegisterFc(OpRegistry& ops) {
               .Gradient(FcGradient)
               .Reference(Fc<float>, Fc<double>)
               .Fast(FcFast));
-  ops.Add(
-      OpDef("fc_gradients")
-          .Doc("The gradients of fc. With dZ = Out@GRAD, 0 where relu cut Out off: Input@GRAD = "
-               "dZ W^T, W@GRAD = Input^T dZ, Bias@GRAD = the sum of dZ over all rows.")
-          .ConstraintsOf("fc", {"C1", "C2", "C3", "C4"})
-          .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
-          .Constraint("C6", "with relu there must be Out, of Out@GRAD's shape and dtype")
-          .Input("Input", "fc's Input")
-          .Input("W", "fc's W, [K, M]")
-          .OptionalInput("Bias", "fc's Bias, for its shape alone; [M] when absent")
-          .OptionalInput("Out", "fc's Out; read with relu")
-          .Input("Out@GRAD", "gradient of fc's Out")
-          .OptionalOutput("Input@GRAD", "gradient of Input")
-          .OptionalOutput("W@GRAD", "gradient of W")
-          .OptionalOutput("Bias@GRAD", "gradient of the bias")
-          .OptionalOutput("Z@GRAD", "dZ; without it the op has memory of its own for it")
-          .Inplace("Out@GRAD", "Z@GRAD")
-          .Attr<int32_t>("in_num_col_dims", 1,
-                         "number of leading dims of Input in Out; -n: all but the last n")
-          .Attr<std::string>("activation_type", "", "fc's")
-          .OneOf({"", "relu"})
-          .NoGradient("made from a program that has its gradients")
-          .Infer(InferFcGrad)
-          .Reference(FcGrad<float>, FcGrad<double>)
-          .Fast(FcGradFast));
+  ops.Add(OpDef("fc_gradients")
+              .Doc("The gradients of fc. With dZ = Out@GRAD act'(Z), 0 where relu cut Out off: "
+                   "Input@GRAD = "
+                   "dZ W^T, W@GRAD = Input^T dZ, Bias@GRAD = the sum of dZ over all rows.")
+              .ConstraintsOf("fc", {"C1", "C2", "C3", "C4"})
+              .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
+              .Constraint(
+                  "C6",
+                  "with relu there must be Out, with other activations Z, of Out@GRAD's shape and "
+                  "dtype")
+              .Input("Input", "fc's Input")
+              .Input("W", "fc's W, [K, M]")
+              .OptionalInput("Bias", "fc's Bias, for its shape alone; [M] when absent")
+              .OptionalInput("Out", "fc's Out; read with relu")
+              .OptionalInput("Z", "fc's Z; read with the other activations")
+              .Input("Out@GRAD", "gradient of fc's Out")
+              .OptionalOutput("Input@GRAD", "gradient of Input")
+              .OptionalOutput("W@GRAD", "gradient of W")
+              .OptionalOutput("Bias@GRAD", "gradient of the bias")
+              .OptionalOutput("Z@GRAD", "dZ; without it the op has memory of its own for it")
+              .Inplace("Out@GRAD", "Z@GRAD")
+              .Attr<int32_t>("in_num_col_dims", 1,
+                             "number of leading dims of Input in Out; -n: all but the last n")
+              .Attr<std::string>("activation_type", "", "fc's")
+              .OneOf({"", "relu", "gelu", "gelu_tanh", "swish"})
+              .NoGradient("made from a program that has its gradients")
+              .Infer(InferFcGrad)
+              .Reference(FcGrad<float>, FcGrad<double>)
+              .Fast(FcGradFast));
   ops.Add(OpDef("fusion_repeated_fc_relu")
               .Doc("A chain of layers, each the positive part of x W[i] + Bias[i], beginning with "
                    "X.")

@@ -16,26 +16,12 @@ namespace {
 
 // --- shape rules ---
 
-// The shape of X + Z, by the rule of elementwise_add: constraint C4.
-Shape SumShape(const InferContext& ctx, const Shape& z) {
-  const Shape& x = ctx.InputShape("X");
-  const auto aligned = AlignShapes(x, z, -1);
-  ctx.Require("C4", aligned.has_value(), "X", x, "Z", z);
-  Shape sum;
-  for (int i = 0; i < aligned->x.rank(); ++i) {
-    const int64_t a = aligned->x[i], b = aligned->y[i];
-    ctx.Require("C4", a == 1 || b == 1 || InferContext::Matches(a, b), "X", x, "Z", z);
-    sum.Append(a == 1 ? b : b == 1 ? a : std::max(a, b));
-  }
-  return sum;
-}
-
 void InferFused(InferContext& ctx) {
   const int64_t channels = CheckBatchNormChannels(ctx, {"Scale", "Bias", "Mean", "Variance"});
   VarMeta y = ctx.Input("X");
   if (ctx.HasInput("Z")) {
     RequireSameDType(ctx, "C3", "Z", "X");
-    y.shape = SumShape(ctx, ctx.InputShape("Z"));
+    y.shape = NormSumShape(ctx, "C4", "Z", ctx.InputShape("Z"));
   }
   ctx.SetOutput("Y", y);
   ctx.SetOutput("MeanOut", ctx.InputDType("Mean"), {channels});
@@ -50,7 +36,10 @@ void InferFusedGrad(InferContext& ctx) {
   CheckBatchNormChannels(ctx, {"Scale", "Bias", "SavedMean", "SavedVariance"});
   for (const char* slot : {"Y", "Y@GRAD"}) RequireSameDType(ctx, "C3", slot, "X");
   Shape sum = ctx.InputShape("X");
-  if (kSum) sum = SumShape(ctx, ctx.InputShape(ctx.HasInput("Z") ? "Z" : "Y"));
+  if (kSum) {
+    const char* slot = ctx.HasInput("Z") ? "Z" : "Y";
+    sum = NormSumShape(ctx, "C4", slot, ctx.InputShape(slot));
+  }
   for (const char* slot : {"Y", "Y@GRAD"}) {
     const Shape& shape = ctx.InputShape(slot);
     ctx.Require("C5", shape.CompatibleWith(sum), slot, shape, "wanted", sum);

@@ -10,6 +10,7 @@
 //   dscale = sum of dy xh, dbias = sum of dy
 
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/rng.h>
 
 #include <cstdint>
 
@@ -157,11 +158,32 @@ void ForChannelParts(const NormView& v, int64_t tensors, Body&& body) {
 // Rows of `columns` elements; scale and bias may be null. mean and variance are written.
 void RowNorm(int64_t rows, int64_t columns, const float* x, const float* scale, const float* bias,
              float epsilon, float* y, float* mean, float* variance);
+
+// The sum of two tensors, of which the first may be dropped before.
+struct RowTerms {
+  const float *x = nullptr, *y = nullptr;
+  const Philox* random = nullptr;  // nullptr: no element is dropped
+  double p = 0;                    // of x's elements those are 0 whose words are below p 2^32
+  float factor = 1;                // of the others
+  uint8_t* mask = nullptr;         // may be null: gets 1 for these
+};
+// RowNorm of the sum, which is written too. `sum` may be x or y, and out may be sum.
+void RowSumNorm(int64_t rows, int64_t columns, const RowTerms& terms, float* sum,
+                const float* scale, const float* bias, float epsilon, float* out, float* mean,
+                float* variance);
+
+// What happens to dx while it is in the cache.
+struct RowGradEnd {
+  const float* add = nullptr;     // is added to it
+  float* copy = nullptr;          // then gets it; may be dx
+  const uint8_t* mask = nullptr;  // the copy is multiplied by `factor` where this is 1, and else 0
+  float factor = 1;
+};
 // mean and inv are given for each row. `scratch` holds RowScratch(rows, columns) floats and is used
 // for dscale and dbias, which are both given or both null; dx may be null.
 int64_t RowScratch(int64_t rows, int64_t columns);
 void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* scale, const float* dy,
                  const double* mean, const double* inv, float* scratch, float* dx, float* dscale,
-                 float* dbias);
+                 float* dbias, const RowGradEnd& end = {});
 
 }  // namespace coracle

@@ -6,10 +6,12 @@
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/norm/norm.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +53,22 @@ inline void RequireLikeX(const InferContext& ctx, std::string_view id, const cha
   ctx.Require(id, ctx.InputShape(slot).CompatibleWith(ctx.InputShape("X")), slot,
               ctx.InputShape(slot), "X", ctx.InputShape("X"));
   RequireSameDType(ctx, "C3", slot, "X");
+}
+
+// The shape of the sum of X and `slot`, by the rule of elementwise_add with axis -1: constraint
+// `id`.
+inline Shape NormSumShape(const InferContext& ctx, std::string_view id, const char* slot,
+                          const Shape& y) {
+  const Shape& x = ctx.InputShape("X");
+  const auto aligned = AlignShapes(x, y, -1);
+  ctx.Require(id, aligned.has_value(), "X", x, slot, y);
+  Shape sum;
+  for (int i = 0; i < aligned->x.rank(); ++i) {
+    const int64_t a = aligned->x[i], b = aligned->y[i];
+    ctx.Require(id, a == 1 || b == 1 || InferContext::Matches(a, b), "X", x, slot, y);
+    sum.Append(a == 1 ? b : b == 1 ? a : std::max(a, b));
+  }
+  return sum;
 }
 
 template <class T>

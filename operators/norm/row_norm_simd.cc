@@ -77,6 +77,44 @@ void NormRow(const float* x, int64_t n, const float* scale, const float* bias, f
   }
 }
 
+// sum = x + y; either may be sum.
+void AddTerms(const float* x, const float* y, float* sum, int64_t n) {
+  for (int64_t i = 0; i < n; i += LanesOf())
+    StoreFirst(hn::Add(LoadFirst(x + i, n - i), LoadFirst(y + i, n - i)), sum + i, n - i);
+}
+
+// sum = x factor + y where the word is above `last`, else y.
+void AddDropped(const uint32_t* words, uint32_t last, float factor, const float* x, const float* y,
+                float* sum, int64_t n) {
+  const hn::RebindToUnsigned<D> words_tag;
+  const V f = hn::Set(D(), factor);
+  const auto most = hn::Set(words_tag, last);
+  for (int64_t i = 0; i < n; i += LanesOf()) {
+    const auto kept = hn::RebindMask(D(), hn::Gt(hn::LoadU(words_tag, words + i), most));
+    const V v = hn::IfThenElseZero(kept, hn::Mul(LoadFirst(x + i, n - i), f));
+    StoreFirst(hn::Add(v, LoadFirst(y + i, n - i)), sum + i, n - i);
+  }
+}
+
+void EndGrad(float* dx, int64_t n, const float* add, float* copy, const uint8_t* mask,
+             float factor) {
+  if (add) AddTerms(dx, add, dx, n);
+  if (!mask) {
+    if (copy && copy != dx) std::copy_n(dx, n, copy);
+    return;
+  }
+  const hn::Rebind<uint8_t, D> bytes;
+  const hn::RebindToSigned<D> numbers;
+  const V f = hn::Set(D(), factor);
+  int64_t i = 0;
+  for (; i + LanesOf() <= n; i += LanesOf()) {
+    const auto kept = hn::Ne(hn::PromoteTo(numbers, hn::LoadU(bytes, mask + i)), hn::Zero(numbers));
+    const V v = hn::Mul(hn::LoadU(D(), dx + i), f);
+    hn::StoreU(hn::IfThenElseZero(hn::RebindMask(D(), kept), v), D(), copy + i);
+  }
+  for (; i < n; ++i) copy[i] = mask[i] ? dx[i] * factor : 0.0f;
+}
+
 // What the gradient of layer_norm needs; dscale and dbias are added to, both null or neither.
 struct RowGrads {
   const float *x, *dy, *scale;
@@ -160,6 +198,35 @@ namespace {
 
 HWY_EXPORT(NormRow);
 HWY_EXPORT(NormGradPart);
+HWY_EXPORT(AddTerms);
+HWY_EXPORT(AddDropped);
+HWY_EXPORT(EndGrad);
+
+// Elements that stay in the first cache from one loop to the next.
+constexpr int64_t kNear = 2048;
+// Rows of such a piece, a multiple of what NormGradPart takes at a time.
+int64_t RowsOfPiece(int64_t columns) { return (1 + kNear / (1 + columns) / 4) * 4; }
+
+// Elements [begin, end) of the sum.
+void AddPart(const RowTerms& t, int64_t begin, int64_t end, float* sum) {
+  if (!t.random)
+    return HWY_DYNAMIC_DISPATCH(AddTerms)(t.x + begin, t.y + begin, sum + begin, end - begin);
+  const auto threshold = static_cast<uint64_t>(t.p * 0x1p32);
+  // Blocks of four words; a vector may be read past the last one that counts.
+  constexpr int64_t kWords = 1024;
+  uint32_t words[kWords + HWY_MAX_BYTES / sizeof(uint32_t)] = {};
+  for (int64_t at = begin; at < end;) {
+    const int64_t first = at / 4 * 4, stop = std::min(first + kWords, end);
+    t.random->Blocks(static_cast<uint64_t>(first / 4), (stop - first + 3) / 4, words);
+    const uint32_t* own = words + (at - first);
+    if (t.mask) {
+      for (int64_t i = at; i < stop; ++i) t.mask[i] = own[i - at] >= threshold;
+    }
+    HWY_DYNAMIC_DISPATCH(AddDropped)
+    (own, static_cast<uint32_t>(threshold - 1), t.factor, t.x + at, t.y + at, sum + at, stop - at);
+    at = stop;
+  }
+}
 
 }  // namespace
 
@@ -173,22 +240,47 @@ void RowNorm(int64_t rows, int64_t columns, const float* x, const float* scale, 
   });
 }
 
+void RowSumNorm(int64_t rows, int64_t columns, const RowTerms& terms, float* sum,
+                const float* scale, const float* bias, float epsilon, float* out, float* mean,
+                float* variance) {
+  const auto norm = HWY_DYNAMIC_DISPATCH(NormRow);
+  const int64_t piece = RowsOfPiece(columns);
+  ParallelFor(rows, 1 + 16384 / (1 + columns), [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin; first < end; first += piece) {
+      const int64_t last = std::min(first + piece, end);
+      AddPart(terms, first * columns, last * columns, sum);
+      for (int64_t r = first; r < last; ++r) {
+        norm(sum + r * columns, columns, scale, bias, epsilon, out + r * columns, mean + r,
+             variance + r);
+      }
+    }
+  });
+}
+
 int64_t RowScratch(int64_t rows, int64_t columns) {
   return NormChunks(rows, columns) * 2 * columns;
 }
 
 void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* scale, const float* dy,
                  const double* mean, const double* inv, float* scratch, float* dx, float* dscale,
-                 float* dbias) {
+                 float* dbias, const RowGradEnd& end) {
   const auto grad = HWY_DYNAMIC_DISPATCH(NormGradPart);
-  const int64_t chunks = NormChunks(rows, columns);
-  ParallelFor(chunks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
+  const auto finish = HWY_DYNAMIC_DISPATCH(EndGrad);
+  const bool ends = dx && (end.add || end.copy);
+  const int64_t chunks = NormChunks(rows, columns), piece = ends ? RowsOfPiece(columns) : rows;
+  ParallelFor(chunks, 1, [&](int64_t from, int64_t to) {
+    for (int64_t k = from; k < to; ++k) {
       float* own = dscale ? scratch + 2 * k * columns : nullptr;
       if (own) std::fill(own, own + 2 * columns, 0.0f);
-      const int64_t first = rows * k / chunks, at = first * columns;
-      grad(x + at, dy + at, rows * (k + 1) / chunks - first, columns, scale, mean + first,
-           inv + first, dx ? dx + at : nullptr, own, own ? own + columns : nullptr);
+      const int64_t last = rows * (k + 1) / chunks;
+      for (int64_t first = rows * k / chunks; first < last; first += piece) {
+        const int64_t at = first * columns, count = std::min(piece, last - first);
+        grad(x + at, dy + at, count, columns, scale, mean + first, inv + first,
+             dx ? dx + at : nullptr, own, own ? own + columns : nullptr);
+        if (!ends) continue;
+        finish(dx + at, count * columns, end.add ? end.add + at : nullptr,
+               end.copy ? end.copy + at : nullptr, end.mask ? end.mask + at : nullptr, end.factor);
+      }
     }
   });
   if (!dscale) return;

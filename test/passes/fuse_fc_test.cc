@@ -252,9 +252,76 @@ TEST(FuseFc, GradientOfRelu) {
   ExpectSame(net, {7, 3}, fetches);
 }
 
-// The gradients of the others read the sum, or are not part of fc_gradients.
+// That of gelu and swish reads the sum, which fc then keeps.
+TEST(FuseFc, GradientsFromTheSum) {
+  for (const std::string act : {"gelu", "gelu_tanh", "swish", "silu"}) {
+    for (const bool recomputes : {false, true}) {
+      SCOPED_TRACE(act);
+      Net net;
+      const Variable x = net.Data({-1, 2, 3});
+      Variable y;
+      if (act == "gelu_tanh") {
+        const Variable sum = net.Fc(x);
+        net.b.Append("gelu", {{"X", {sum.name()}}}, {{"Out", {"z"}}}, {{"approximate", true}});
+        y = net.b.Var("z");
+      } else {
+        y = net.Fc(x, act);
+      }
+      const Variable last =
+          net.b.Fc(net.b.Tanh(y, {.output = "t"}),
+                   {.size = 2, .num_flatten_dims = 2, .param_attr = {.name = "w2"}});
+      BackwardOptions options;
+      if (recomputes) options.recompute.checkpoints = {last.name()};
+      AppendBackward(net.b.Mean(Square(last), {.output = "loss"}), options);
+      const std::vector<std::string> fetches = {"loss", "w@GRAD", "b@GRAD", "x@GRAD"};
+      const std::string listing = net.Fused(fetches);
+      // The copy alone is read by gradients, where there is one.
+      EXPECT_EQ(listing.find("Out=" + y.name() + ", Z=") == std::string::npos, recomputes)
+          << listing;
+      EXPECT_EQ(listing.find("= " + act + "("), std::string::npos) << listing;
+      EXPECT_EQ(listing.find("= gelu("), std::string::npos) << listing;
+      EXPECT_EQ(listing.find("gelu_grad("), std::string::npos) << listing;
+      EXPECT_NE(listing.find("= fc_gradients(Input=x, W=w, Bias=b, Z="), std::string::npos)
+          << listing;
+      EXPECT_EQ(listing.find("@RECOMPUTED, Z=") != std::string::npos, recomputes) << listing;
+      ExpectSame(net, {5, 2, 3}, fetches);
+    }
+  }
+}
+
+TEST(FuseFc, GradientsFromTheSumNearMisses) {
+  {  // what goes into the activation's gradient is fetched too: fc keeps it all the same
+    Net net;
+    AppendBackward(net.b.Mean(net.Fc(net.Data({-1, 3}), "gelu"), {.output = "loss"}));
+    const std::string sum = net.main.Root().op(1).Output("Out")[0];
+    const std::vector<std::string> fetches = {"loss", "w@GRAD", "b@GRAD", "x@GRAD", sum};
+    EXPECT_NE(net.Fused(fetches).find("Out=y, Z=" + sum + " = fc("), std::string::npos);
+    ExpectSame(net, {7, 3}, fetches);
+  }
+  {  // the gradient of the sum is fetched: it stays
+    Net net;
+    AppendBackward(net.b.Mean(net.Fc(net.Data({-1, 3}), "gelu"), {.output = "loss"}));
+    const std::string sum = net.main.Root().op(1).Output("Out")[0];
+    const std::string listing = net.Fused({"loss", "w@GRAD", sum + "@GRAD"});
+    EXPECT_NE(listing.find("= gelu_grad("), std::string::npos) << listing;
+    ExpectSame(net, {7, 3}, {"loss", "w@GRAD", sum + "@GRAD"});
+  }
+  {  // two activations
+    Net net;
+    const Variable y = net.Fc(net.Data({-1, 3}));
+    const Variable two = net.b.Add(net.b.Gelu(y), net.b.Gelu(y, true));
+    AppendBackward(net.b.Mean(two, {.output = "loss"}));
+    const std::vector<std::string> fetches = {"loss", "w@GRAD", "b@GRAD", "x@GRAD"};
+    const std::string listing = net.Fused(fetches);
+    EXPECT_NE(listing.find("= gelu("), std::string::npos) << listing;
+    EXPECT_NE(listing.find("= gelu_grad("), std::string::npos) << listing;
+    ExpectSame(net, {7, 3}, fetches);
+  }
+}
+
+// The gradients of the others are not part of fc_gradients.
 TEST(FuseFc, GradientOfOtherActivations) {
-  for (const char* act : {"", "gelu", "tanh"}) {
+  for (const char* act : {"", "sigmoid", "tanh"}) {
     SCOPED_TRACE(act);
     Net net;
     AppendBackward(net.b.Mean(net.Fc(net.Data({-1, 3}), act), {.output = "loss"}));
@@ -263,7 +330,6 @@ TEST(FuseFc, GradientOfOtherActivations) {
     EXPECT_EQ(listing.find("mul"), std::string::npos) << listing;
     EXPECT_NE(listing.find("= fc_gradients(Input=x, W=w, Bias=b, Out@GRAD="), std::string::npos)
         << listing;
-    EXPECT_EQ(listing.find("= gelu(") != std::string::npos, std::string(act) == "gelu") << listing;
     ExpectSame(net, {7, 3}, fetches);
   }
 }

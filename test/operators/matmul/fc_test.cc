@@ -96,6 +96,7 @@ TEST(Fc, FastAgainstReference) {
         .RandomInput("Input", {s[0], s[1]})
         .RandomInput("W", {s[1], s[2]})
         .RandomInput("Bias", {s[2]})
+        .NoOutput("Z")
         .CheckFast();
   }
 }
@@ -123,6 +124,48 @@ TEST(FcGradients, Values) {
       .Expect("Z@GRAD", {1, 2, 2}, {1, 0, 0, -1});
 }
 
+// Far from 0 gelu is relu; at 0 its slope is 1 / 2.
+TEST(FcGradients, ActivationsThatReadZ) {
+  for (const char* activation : {"gelu", "gelu_tanh", "swish"}) {
+    OpTest("fc_gradients")
+        .Attr("activation_type", std::string(activation))
+        .Input("Input", {2, 2}, {1, 2, 3, 4})
+        .Input("W", {2, 2}, {1, 10, 100, 1000})
+        .Input("Z", {2, 2}, {0, 60, -60, 0})
+        .Input("Out@GRAD", {2, 2}, {2, 2, 3, -2})
+        .Expect("Z@GRAD", {2, 2}, {1, 2, 0, -1})
+        .Expect("Input@GRAD", {2, 2}, {21, 2100, -10, -1000})
+        .Expect("W@GRAD", {2, 2}, {1, -1, 2, 0})
+        .Expect("Bias@GRAD", {2}, {1, 1});
+  }
+}
+
+TEST(Fc, KeepsZ) {
+  for (const char* activation : {"", "gelu", "relu"}) {
+    OpTest("fc")
+        .Attr("activation_type", std::string(activation))
+        .Input("Input", {1, 1}, {2})
+        .Input("W", {1, 3}, {10, -10, 20})
+        .Input("Bias", {3}, {1, 20, 2})
+        .Expect("Z", {1, 3}, {21, 0, 42})
+        .Expect("Out", {1, 3}, {21, 0, 42});
+  }
+  for (const char* activation : {"", "gelu", "gelu_tanh", "swish", "tanh"})
+    OpTest("fc")
+        .Attr("activation_type", std::string(activation))
+        .RandomInput("Input", {3, 2})
+        .RandomInput("W", {2, 4})
+        .RandomInput("Bias", {4})
+        .CheckGradient({"Input", "W", "Bias"});
+  for (const Shape& s : {Shape{1, 1, 1}, Shape{0, 3, 4}, Shape{129, 65, 131}, Shape{300, 40, 200}})
+    OpTest("fc")
+        .Attr("activation_type", std::string("gelu"))
+        .RandomInput("Input", {s[0], s[1]})
+        .RandomInput("W", {s[1], s[2]})
+        .RandomInput("Bias", {s[2]})
+        .CheckFast();
+}
+
 TEST(FcGradients, InPlace) {
   OpTest("fc_gradients")
       .InPlace("Out@GRAD", "Z@GRAD")
@@ -138,7 +181,7 @@ TEST(FcGradients, InPlace) {
 }
 
 TEST(FcGradients, FastAgainstReference) {
-  for (const char* activation : {"", "relu"}) {
+  for (const char* activation : {"", "relu", "gelu", "gelu_tanh", "swish"}) {
     for (const Shape& s :
          {Shape{1, 1, 1}, Shape{0, 3, 4}, Shape{2, 3, 0}, Shape{3, 0, 2}, Shape{1, 300, 70},
           Shape{129, 65, 131}, Shape{300, 40, 200}, Shape{2000, 3, 5}}) {
@@ -148,6 +191,7 @@ TEST(FcGradients, FastAgainstReference) {
             .RandomInput("Input", {s[0], s[1]})
             .RandomInput("W", {s[1], s[2]})
             .RandomInput("Out", {s[0], s[2]})
+            .RandomInput("Z", {s[0], s[2]}, -4, 4)
             .RandomInput("Out@GRAD", {s[0], s[2]});
         if (*none) test.NoOutput(none);
         test.CheckFast();
@@ -169,6 +213,10 @@ TEST(FcGradients, Constraints) {
   op({2, 3}, {3, 1}, {3, 1}).ExpectError("fc_gradients.C5");
   op({2, 3}, {3, 1}, {2, 1})
       .Attr("activation_type", std::string("relu"))
+      .ExpectError("fc_gradients.C6");
+  op({2, 3}, {3, 1}, {2, 1})
+      .Attr("activation_type", std::string("gelu"))
+      .RandomInput("Z", {1, 1})
       .ExpectError("fc_gradients.C6");
   OpTest("fc_gradients")
       .RandomInput("Input", {2, 3})
