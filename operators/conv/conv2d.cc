@@ -1,8 +1,10 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/conv.h>
+#include <coracle/operators/conv/conv_half.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
@@ -150,12 +152,13 @@ struct Operands : ConvForwardArgs {
   TensorArg stretched_to = {};  // the op's Output, and `output` is scratch memory;
   TensorArg addend = {};        // the residual, and `residual` is absent
 
-  explicit Operands(const PrepareContext& ctx) {
-    input = ctx.Input("Input");
+  // With `halves` images of 16 bits are not converted to float32 (HalfInput).
+  explicit Operands(const PrepareContext& ctx, bool halves = false) {
+    input = halves ? HalfInput(ctx, "Input") : ctx.Input("Input");
     filter = ctx.Input("Filter");
     bias = ctx.Input("Bias");
-    residual = ctx.Input("ResidualData");
-    output = ctx.Output("Output");
+    residual = halves ? HalfInput(ctx, "ResidualData") : ctx.Input("ResidualData");
+    output = halves ? HalfOutput(ctx, "Output") : ctx.Output("Output");
     activation = ConvActivation(ctx);
     g = ConvGeometryOf(ctx, input, filter);
     if (!residual) return;
@@ -260,7 +263,17 @@ KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
 
 // --- fast kernels ---
 
+// Empty unless the images are of 16 bits and everybody's shape is that of the sums.
+Kernel ConvFastOfHalves(const PrepareContext& ctx) {
+  if (!HalfInput(ctx, "Input") || !HalfOutput(ctx, "Output")) return {};
+  const TensorArg residual = HalfInput(ctx, "ResidualData");
+  if (static_cast<bool>(residual) != ctx.HasInput("ResidualData")) return {};
+  const Operands operands(ctx, true);
+  return operands.stretched ? Kernel() : ConvForwardOfHalves(ctx, operands.g, operands);
+}
+
 Kernel ConvFast(const PrepareContext& ctx) {
+  if (Kernel by_parts = ConvFastOfHalves(ctx)) return by_parts;
   Operands operands(ctx);
   if (operands.stretched && operands.input.dtype != DType::kFloat32) return {};
   const ConvActivation last = operands.activation;
@@ -268,7 +281,21 @@ Kernel ConvFast(const PrepareContext& ctx) {
   return operands.Stretch<float>(ConvForwardFast(ctx, operands.g, operands), last);
 }
 
+Kernel ConvGradFastOfHalves(const PrepareContext& ctx) {
+  ConvBackwardArgs args;
+  args.input = HalfInput(ctx, "Input");
+  args.dout = HalfInput(ctx, "Output@GRAD");
+  args.dinput = HalfOutput(ctx, "Input@GRAD");
+  if (!args.input || !args.dout) return {};
+  if (!args.dinput && ctx.Output("Input@GRAD")) return {};
+  args.filter = ctx.Input("Filter");
+  args.dfilter = ctx.Output("Filter@GRAD");
+  args.dbias = ctx.Output("Bias@GRAD");
+  return ConvBackwardOfHalves(ctx, ConvGeometryOf(ctx, args.input, args.filter), args);
+}
+
 Kernel ConvGradFast(const PrepareContext& ctx) {
+  if (Kernel by_parts = ConvGradFastOfHalves(ctx)) return by_parts;
   const ConvBackwardArgs args = {ctx.Input("Input"),        ctx.Input("Filter"),
                                  ctx.Input("Output@GRAD"),  ctx.Output("Input@GRAD"),
                                  ctx.Output("Filter@GRAD"), ctx.Output("Bias@GRAD")};

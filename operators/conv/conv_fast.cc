@@ -2,6 +2,7 @@
 #include <coracle/operators/conv/conv_onednn.h>
 #include <coracle/operators/conv/conv_window.h>
 #include <coracle/operators/conv/winograd.h>
+#include <coracle/operators/kernels/bfloat16_products.h>
 
 namespace coracle {
 namespace {
@@ -10,7 +11,9 @@ bool IsEmpty(const ConvGeometry& g) {
   return g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0;
 }
 
-bool HasFast(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
+bool HasFast(DType dtype) {
+  return dtype == DType::kFloat32 || (dtype == DType::kBFloat16 && BFloat16ProductsPay());
+}
 
 }  // namespace
 
