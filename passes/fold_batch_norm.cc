@@ -116,6 +116,8 @@ class BatchNormFolder {
     if (!m.op("linear").GetAttr<std::string>("fuse_activation", "").empty()) return false;
     const Tensor* w = matcher_.Constant(m["w"]);
     if (!w || !IsFoldable(w->dtype())) return false;
+    const VarDesc* product = program_.Root().FindVarRecursive(m["product"]);
+    if (!product || product->dtype() != w->dtype()) return false;  // the bias must be of both
     if (!HasPlainProduct(m, w->shape())) return false;
     const int64_t channels = WeightChannels(m, w->shape()).count();
     for (const char* name : {"scale", "shift", "mean", "variance", "own_bias", "bias"}) {

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/conv/conv.h>
 #include <coracle/operators/conv/conv_half.h>
 #include <coracle/operators/kernels/broadcast.h>
@@ -23,10 +24,12 @@ struct ConvShapes {
 };
 
 void RequireDTypes(const InferContext& ctx) {
-  for (const char* slot : {"Filter", "Bias", "ResidualData", "Output@GRAD"}) {
+  for (const char* slot : {"Bias", "ResidualData", "Output@GRAD"}) {
     if (!ctx.HasInput(slot)) continue;
     RequireSameDType(ctx, "C8", slot, "Input");
   }
+  if (IsHalf(ctx.InputDType("Input")) && ctx.InputDType("Filter") == DType::kFloat32) return;
+  RequireSameDType(ctx, "C8", "Filter", "Input");
 }
 
 void RequireGroups(const InferContext& ctx, int64_t channels, const Shape& filter) {
@@ -418,7 +421,8 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
                   "groups must be positive and divide the number of filters, and Filter.shape[1] * "
                   "groups must be the channels of Input")
       .Constraint("C7", "the kernel must fit into the padded Input")
-      .Constraint("C8", "all inputs must have one dtype")
+      .Constraint(
+          "C8", "all inputs must have one dtype; Filter may be float32 beside an Input of 16 bits")
       .Constraint("C9", "Bias must have shape [M]")
       .Constraint("C10",
                   "ResidualData must have the shape of the sums, or 1 where they stretch it or it "

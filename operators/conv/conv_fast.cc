@@ -11,8 +11,9 @@ bool IsEmpty(const ConvGeometry& g) {
   return g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0;
 }
 
-bool HasFast(DType dtype) {
-  return dtype == DType::kFloat32 || (dtype == DType::kBFloat16 && BFloat16ProductsPay());
+bool HasFast(DType images, DType filter) {
+  if (images != filter) return false;
+  return images == DType::kFloat32 || (images == DType::kBFloat16 && BFloat16ProductsPay());
 }
 
 }  // namespace
@@ -20,7 +21,7 @@ bool HasFast(DType dtype) {
 Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args) {
   if (Kernel fewer = ConvForwardWinograd(ctx, g, args)) return fewer;
-  if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
+  if (!HasFast(args.input.dtype, args.filter.dtype) || IsEmpty(g)) return {};
   if (args.input.dtype == DType::kFloat32) {
     if (Kernel direct = ConvForwardDirect(ctx, g, args)) return direct;
     if (ConvWindowPays(g, true)) return ConvForwardWindow(ctx, g, args);
@@ -31,7 +32,7 @@ Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
 Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                         const ConvBackwardArgs& args) {
   if (Kernel fewer = ConvBackwardWinograd(ctx, g, args)) return fewer;
-  if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
+  if (!HasFast(args.input.dtype, args.filter.dtype) || IsEmpty(g)) return {};
   if (args.input.dtype == DType::kFloat32 && ConvWindowPays(g, false))
     return ConvBackwardWindow(ctx, g, args);
   return ConvBackwardOneDnn(ctx, g, args);

@@ -11,10 +11,13 @@ namespace {
 // Floats of a part that stay in the cache beside the filter.
 constexpr int64_t kFloatsOfPart = 256 * 1024;
 
-// The number of parts for which each has at most kFloatsOfPart of `floats`; somewhat more where the
-// parts then are equal, so that one kernel serves them all.
-int64_t PartsOf(int64_t floats, int64_t units) {
-  const int64_t wanted = std::min(1 + floats / kFloatsOfPart, units);
+// The number of parts for which each has at most kFloatsOfPart of `floats`; fewer where the filter
+// is so large that reading it, or transforming it, again for each part takes longer than the images
+// save, and somewhat more where the parts then are equal, so that one kernel serves them all.
+int64_t PartsOf(const ConvGeometry& g, int64_t floats, int64_t units) {
+  const int64_t least = 12 * g.FilterNumel();
+  const int64_t wanted =
+      std::min({1 + floats / kFloatsOfPart, std::max<int64_t>(floats / least, 1), units});
   for (int64_t n = wanted; n <= std::min(wanted + wanted / 2, units); ++n) {
     if (units % n == 0) return n;
   }
@@ -98,7 +101,7 @@ Kernel ConvForwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
   if (IsEmpty(g)) return {};
   const int64_t units = g.batch > 1 || !g.channels_last ? g.batch : g.axis(0).out;
   const std::vector<ConvPart> parts =
-      SplitOutputs(g, PartsOf(g.InputNumel() + g.OutputNumel(), units));
+      SplitOutputs(g, PartsOf(g, g.InputNumel() + g.OutputNumel(), units));
   const Largest largest(parts);
   ConvForwardArgs wide = args;
   wide.input = ScratchOf(ctx, largest.input);
@@ -128,7 +131,7 @@ Kernel ConvBackwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
                             const ConvBackwardArgs& args) {
   if (IsEmpty(g)) return {};
   const int64_t floats = (args.dinput ? 2 : 1) * g.InputNumel() + g.OutputNumel();
-  const std::vector<ConvPart> parts = SplitImages(g, PartsOf(floats, g.batch));
+  const std::vector<ConvPart> parts = SplitImages(g, PartsOf(g, floats, g.batch));
   const Largest largest(parts);
   ConvBackwardArgs wide = args;
   wide.input = ScratchOf(ctx, largest.input);
