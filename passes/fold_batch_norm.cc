@@ -115,15 +115,26 @@ class BatchNormFolder {
     if (!HasFixedStatistics(m.op("norm")) || !matcher_.HasOneReader(m["w"])) return false;
     if (!m.op("linear").GetAttr<std::string>("fuse_activation", "").empty()) return false;
     const Tensor* w = matcher_.Constant(m["w"]);
-    if (!w || (w->dtype() != DType::kFloat32 && w->dtype() != DType::kFloat64)) return false;
+    if (!w || !IsFoldable(w->dtype())) return false;
+    const VarDesc* product = program_.Root().FindVarRecursive(m["product"]);
+    if (!product || product->dtype() != w->dtype()) return false;  // the bias must be of both
     if (!HasPlainProduct(m, w->shape())) return false;
     const int64_t channels = WeightChannels(m, w->shape()).count();
     for (const char* name : {"scale", "shift", "mean", "variance", "own_bias", "bias"}) {
       const Tensor* value = m.Has(name) ? matcher_.Constant(m[name]) : nullptr;
-      if (m.Has(name) && (!value || value->dtype() != w->dtype() || value->numel() != channels))
+      if (m.Has(name) && (!value || !FitsTo(w->dtype(), *value) || value->numel() != channels))
         return false;
     }
     return !m.Has("bias") || IsChannelBias(m, Value(m, "bias").shape(), channels);
+  }
+
+  static bool IsFoldable(DType dtype) {
+    return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16;
+  }
+  // Statistics, scale and shift may be float32 beside a weight of bfloat16.
+  static bool FitsTo(DType weight, const Tensor& value) {
+    return value.dtype() == weight ||
+           (weight == DType::kBFloat16 && value.dtype() == DType::kFloat32);
   }
 
   // Whether batch_norm normalises the axis that holds the channels of the product.
@@ -138,6 +149,7 @@ class BatchNormFolder {
 
   void Fold(const Match& m) {
     const DType dtype = Value(m, "w").dtype();
+    if (dtype == DType::kBFloat16) return FoldAs<bfloat16>(m);
     dtype == DType::kFloat64 ? FoldAs<double>(m) : FoldAs<float>(m);
   }
 
@@ -149,8 +161,9 @@ class BatchNormFolder {
     const std::vector<double> none(static_cast<size_t>(channels.count()));
     const auto values = [&](const char* name) {
       if (!m.Has(name)) return none;
-      const std::span<const T> given = Value(m, name).span<T>();
-      return std::vector<double>(given.begin(), given.end());
+      const Tensor given = Value(m, name).Cast(DType::kFloat64);
+      const std::span<const double> numbers = given.span<double>();
+      return std::vector<double>(numbers.begin(), numbers.end());
     };
     const std::vector<double> scale = values("scale"), variance = values("variance");
     const std::vector<double> mean = values("mean"), shift = values("shift");
@@ -160,7 +173,7 @@ class BatchNormFolder {
     T* new_bias = bias.data<T>();
     for (size_t c = 0; c < none.size(); ++c) {
       factors[c] = scale[c] / std::sqrt(variance[c] + epsilon);
-      new_bias[c] = static_cast<T>((own_bias[c] + added[c] - mean[c]) * factors[c] + shift[c]);
+      new_bias[c] = Rounded<T>((own_bias[c] + added[c] - mean[c]) * factors[c] + shift[c]);
     }
     Tensor scaled = Scaled<T>(m["w"], channels, factors);
     Replace(m, context_.AddFrozen(program_, m["w"] + "@FOLDED", std::move(scaled)),
@@ -185,6 +198,17 @@ class BatchNormFolder {
         Scale(from + i, factors[channels.Of(i)], run, to + i);
     });
     return scaled;
+  }
+  template <class T>
+  static T Rounded(double value) {
+    if constexpr (std::is_same_v<T, bfloat16>)
+      return bfloat16(static_cast<float>(value));
+    else
+      return static_cast<T>(value);
+  }
+  static void Scale(const bfloat16* from, double factor, int64_t n, bfloat16* to) {
+    const auto rounded = static_cast<float>(factor);
+    for (int64_t i = 0; i < n; ++i) to[i] = bfloat16(static_cast<float>(from[i]) * rounded);
   }
   // Exact to the last bit but one: the factor is rounded too.
   template <class T>

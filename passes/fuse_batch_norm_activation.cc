@@ -80,10 +80,12 @@ class BatchNormFuser {
     rewrites.Apply();
   }
 
-  // Of 16-bit floats, what lies between the ops is rounded, and gradients are masked by that.
+  // Of float16, what lies between the ops may be rounded to 0, and gradients are masked by that.
+  // bfloat16 has the range of float32: rounding keeps the sign.
   bool HasKernelType(const Match& m) const {
     const VarDesc* x = block_.FindVarRecursive(m["x"]);
-    return x && (x->dtype() == DType::kFloat32 || x->dtype() == DType::kFloat64);
+    return x && (x->dtype() == DType::kFloat32 || x->dtype() == DType::kFloat64 ||
+                 x->dtype() == DType::kBFloat16);
   }
   static int32_t AxisOf(const Match& m) { return m.op("add").GetAttr<int32_t>("axis", -1); }
 

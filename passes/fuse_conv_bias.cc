@@ -1,6 +1,13 @@
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/match.h>
 
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
 namespace coracle {
 namespace {
 
@@ -65,9 +72,66 @@ void FuseGradient(const Match& m, Rewrites& rewrites) {
   rewrites.Replace(m, {conv_grad});
 }
 
+bool IsGradientOfConv(const OpDesc& op) {
+  return op.type() == "conv2d_grad" || op.type() == "depthwise_conv2d_grad" ||
+         op.type() == "conv3d_grad";
+}
+
+// The convolution's gradient op in front of which the bias's gradient, an output of `add_grad`, is
+// cast, and that cast; where the cast may as well stand behind that op. In mixed precision nothing
+// else stands between the two ops that are joined.
+std::pair<const OpDesc*, const OpDesc*> CastBefore(BlockDesc& block, const OpDesc& add_grad,
+                                                   const PassContext& context) {
+  const auto only = [](const std::vector<std::string>& names) {
+    return names.size() == 1 && !IsEmptyName(names[0]);
+  };
+  const auto &made = add_grad.Output("Y@GRAD"), &product = add_grad.Output("X@GRAD");
+  if (!only(made) || !only(product) || context.IsVisible(block, made[0])) return {};
+  const auto casts = block.Uses(made[0]).readers, convs = block.Uses(product[0]).readers;
+  if (casts.size() != 1 || casts[0]->type() != "cast" || block.Uses(made[0]).writers.size() != 1)
+    return {};
+  if (convs.size() != 1 || !IsGradientOfConv(*convs[0])) return {};
+  const std::string& cast = casts[0]->Output("Out")[0];
+  const size_t from = block.IndexOf(*casts[0]), to = block.IndexOf(*convs[0]);
+  if (from >= to || context.captured.count(cast)) return {};
+  const auto uses = block.Uses(cast);
+  const auto between = [&](const OpDesc* op) {
+    return op != casts[0] && block.IndexOf(*op) >= from && block.IndexOf(*op) <= to;
+  };
+  if (std::any_of(uses.readers.begin(), uses.readers.end(), between) ||
+      std::any_of(uses.writers.begin(), uses.writers.end(), between))
+    return {};
+  return {convs[0], casts[0]};
+}
+
+void MoveCastsBehind(BlockDesc& block, const PassContext& context) {
+  std::unordered_map<const OpDesc*, const OpDesc*> moved;  // casts, by what they stand behind
+  std::unordered_set<const OpDesc*> casts;
+  block.ForEachOp([&](const OpDesc& op) {
+    if (op.type() != "elementwise_add_grad") return;
+    const auto [conv, cast] = CastBefore(block, op, context);
+    if (conv && moved.emplace(conv, cast).second) casts.insert(cast);
+  });
+  if (casts.empty()) return;
+  std::vector<std::unique_ptr<OpDesc>> ops = block.ReleaseOps(), ordered;
+  std::unordered_map<const OpDesc*, std::unique_ptr<OpDesc>> waiting;
+  for (std::unique_ptr<OpDesc>& op : ops) {
+    if (casts.count(op.get())) {
+      const OpDesc* key = op.get();
+      waiting.emplace(key, std::move(op));
+      continue;
+    }
+    const auto behind = moved.find(op.get());
+    ordered.push_back(std::move(op));
+    if (behind != moved.end()) ordered.push_back(std::move(waiting.at(behind->second)));
+  }
+  block.SetOps(std::move(ordered));
+}
+
 }  // namespace
 
 void FuseConvBias(ProgramDesc& program, const PassContext& context) {
+  MoveCastsBehind(program.Root(), context);
   const Matcher matcher(program.Root(), context);
   Rewrites rewrites(program.Root());
   for (const Match& forward : matcher.FindAll(Forward())) {

@@ -74,11 +74,13 @@ class EpilogueFuser {
     return recomputed_.Contain(*block_.Uses(written_once).writers[0]);
   }
 
-  // Kernels that do all at once exist for these only.
+  // Kernels that do all at once exist for these only. Of bfloat16 the sums are rounded once, at the
+  // end, which is closer to the exact result.
   bool IsReal(const std::string& name) const {
     const VarDesc* var = block_.FindVarRecursive(name);
     return var && var->type() == VarType::kLoDTensor &&
-           (var->dtype() == DType::kFloat32 || var->dtype() == DType::kFloat64);
+           (var->dtype() == DType::kFloat32 || var->dtype() == DType::kFloat64 ||
+            var->dtype() == DType::kBFloat16);
   }
 
   // Whether the shapes are the same as far as they are known. (If they then differ, because one

@@ -3,6 +3,7 @@
 #include <coracle/passes/early_updates.h>
 #include <coracle/passes/fuse_layer_norm.h>
 #include <coracle/passes/pass.h>
+#include <coracle/passes/widen_filters.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -107,6 +108,12 @@ const std::vector<Pass>& Pipeline() {
        JoinCommonSubexpressions},
       {"hoist_invariants", "what is the same in each round of a loop is needed once",
        HoistInvariants},
+      {"widen_filters",
+       "where the machine has no fast products of bfloat16, convolutions convert their images in "
+       "the "
+       "cache, and need no filters of 16 bits; after fold_constants, which makes those of frozen "
+       "parameters",
+       WidenFilters},
       {"fold_batch_norm",
        "a scale and a shift that are known become part of the filter and its bias: one sweep less "
        "over the image; before fuse_conv_bias, since the bias between is folded too",

@@ -14,6 +14,7 @@ namespace {
 // A variable of the op and its copy in float32.
 struct Pair {
   TensorArg half, wide;
+  int uses = 1;  // how often the kernel has asked for it, less how often it has packed it
 };
 
 void Widen(Workspace& ws, const Pair& pair) {
@@ -102,6 +103,16 @@ class WideArgs : public ArgTable {
     }
     return Copy(writes_, name, given);
   }
+  // As they are stored; absent where PrepareInFloat does not convert them, or not in one piece.
+  TensorArg ReadHalf(const std::string& name) {
+    const TensorArg given = args_.Read(name);
+    return IsPlain(given) ? given : TensorArg();
+  }
+  TensorArg WriteHalf(const std::string& name) {
+    if (context_.spec().UpdatesInPlace(context_.op(), name)) return {};
+    const TensorArg given = args_.Write(name);
+    return IsPlain(given) ? given : TensorArg();
+  }
   TensorArg Scratch(DType dtype, const Shape& shape) override {
     return args_.Scratch(dtype, shape);
   }
@@ -136,7 +147,11 @@ class WideArgs : public ArgTable {
       };
     }
     auto packed = args_.Packed(name, wide);
-    if (packed) reads_.erase(read);
+    if (!packed) return packed;
+    if (--read->second.uses == 0)
+      reads_.erase(read);
+    else
+      args_.Read(name);  // another part of the kernel reads it unpacked
     return packed;
   }
 
@@ -168,9 +183,15 @@ class WideArgs : public ArgTable {
     return IsHalf(arg.dtype) &&
            (arg.type == VarType::kLoDTensor || arg.type == VarType::kSelectedRows);
   }
+  static bool IsPlain(const TensorArg& arg) {
+    return IsHalf(arg.dtype) && arg.type == VarType::kLoDTensor && !HasRunTimeShape(arg);
+  }
   TensorArg Copy(Pairs& pairs, const std::string& name, const TensorArg& given) {
     auto it = pairs.find(name);
-    if (it != pairs.end()) return it->second.wide;
+    if (it != pairs.end()) {
+      ++it->second.uses;
+      return it->second.wide;
+    }
     TensorArg wide = given;
     wide.dtype = DType::kFloat32;
     const bool any_shape = given.type == VarType::kSelectedRows || HasRunTimeShape(given);
@@ -191,6 +212,20 @@ Kernel PrepareInFloat(const PrepareContext& context, KernelMode mode) {
   const PrepareContext wide(context.spec(), context.op(), args);
   Kernel kernel = PrepareKernel(wide, mode);
   return args.Around(std::move(kernel));
+}
+
+TensorArg HalfInput(const PrepareContext& context, std::string_view slot) {
+  auto* args = dynamic_cast<WideArgs*>(&context.args());
+  const std::vector<std::string>& names = context.op().Input(slot);
+  if (!args || names.size() != 1 || IsEmptyName(names[0])) return {};
+  return args->ReadHalf(names[0]);
+}
+
+TensorArg HalfOutput(const PrepareContext& context, std::string_view slot) {
+  auto* args = dynamic_cast<WideArgs*>(&context.args());
+  const std::vector<std::string>& names = context.op().Output(slot);
+  if (!args || names.size() != 1 || IsEmptyName(names[0])) return {};
+  return args->WriteHalf(names[0]);
 }
 
 }  // namespace coracle

@@ -1,8 +1,11 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/conv/conv.h>
+#include <coracle/operators/conv/conv_half.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/same_type.h>
@@ -21,10 +24,12 @@ struct ConvShapes {
 };
 
 void RequireDTypes(const InferContext& ctx) {
-  for (const char* slot : {"Filter", "Bias", "ResidualData", "Output@GRAD"}) {
+  for (const char* slot : {"Bias", "ResidualData", "Output@GRAD"}) {
     if (!ctx.HasInput(slot)) continue;
     RequireSameDType(ctx, "C8", slot, "Input");
   }
+  if (IsHalf(ctx.InputDType("Input")) && ctx.InputDType("Filter") == DType::kFloat32) return;
+  RequireSameDType(ctx, "C8", "Filter", "Input");
 }
 
 void RequireGroups(const InferContext& ctx, int64_t channels, const Shape& filter) {
@@ -150,12 +155,13 @@ struct Operands : ConvForwardArgs {
   TensorArg stretched_to = {};  // the op's Output, and `output` is scratch memory;
   TensorArg addend = {};        // the residual, and `residual` is absent
 
-  explicit Operands(const PrepareContext& ctx) {
-    input = ctx.Input("Input");
+  // With `halves` images of 16 bits are not converted to float32 (HalfInput).
+  explicit Operands(const PrepareContext& ctx, bool halves = false) {
+    input = halves ? HalfInput(ctx, "Input") : ctx.Input("Input");
     filter = ctx.Input("Filter");
     bias = ctx.Input("Bias");
-    residual = ctx.Input("ResidualData");
-    output = ctx.Output("Output");
+    residual = halves ? HalfInput(ctx, "ResidualData") : ctx.Input("ResidualData");
+    output = halves ? HalfOutput(ctx, "Output") : ctx.Output("Output");
     activation = ConvActivation(ctx);
     g = ConvGeometryOf(ctx, input, filter);
     if (!residual) return;
@@ -260,7 +266,17 @@ KernelOf<T> ConvGradReference(const PrepareContext& ctx) {
 
 // --- fast kernels ---
 
+// Empty unless the images are of 16 bits and everybody's shape is that of the sums.
+Kernel ConvFastOfHalves(const PrepareContext& ctx) {
+  if (!HalfInput(ctx, "Input") || !HalfOutput(ctx, "Output")) return {};
+  const TensorArg residual = HalfInput(ctx, "ResidualData");
+  if (static_cast<bool>(residual) != ctx.HasInput("ResidualData")) return {};
+  const Operands operands(ctx, true);
+  return operands.stretched ? Kernel() : ConvForwardOfHalves(ctx, operands.g, operands);
+}
+
 Kernel ConvFast(const PrepareContext& ctx) {
+  if (Kernel by_parts = ConvFastOfHalves(ctx)) return by_parts;
   Operands operands(ctx);
   if (operands.stretched && operands.input.dtype != DType::kFloat32) return {};
   const ConvActivation last = operands.activation;
@@ -268,7 +284,21 @@ Kernel ConvFast(const PrepareContext& ctx) {
   return operands.Stretch<float>(ConvForwardFast(ctx, operands.g, operands), last);
 }
 
+Kernel ConvGradFastOfHalves(const PrepareContext& ctx) {
+  ConvBackwardArgs args;
+  args.input = HalfInput(ctx, "Input");
+  args.dout = HalfInput(ctx, "Output@GRAD");
+  args.dinput = HalfOutput(ctx, "Input@GRAD");
+  if (!args.input || !args.dout) return {};
+  if (!args.dinput && ctx.Output("Input@GRAD")) return {};
+  args.filter = ctx.Input("Filter");
+  args.dfilter = ctx.Output("Filter@GRAD");
+  args.dbias = ctx.Output("Bias@GRAD");
+  return ConvBackwardOfHalves(ctx, ConvGeometryOf(ctx, args.input, args.filter), args);
+}
+
 Kernel ConvGradFast(const PrepareContext& ctx) {
+  if (Kernel by_parts = ConvGradFastOfHalves(ctx)) return by_parts;
   const ConvBackwardArgs args = {ctx.Input("Input"),        ctx.Input("Filter"),
                                  ctx.Input("Output@GRAD"),  ctx.Output("Input@GRAD"),
                                  ctx.Output("Filter@GRAD"), ctx.Output("Bias@GRAD")};
@@ -391,7 +421,8 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
                   "groups must be positive and divide the number of filters, and Filter.shape[1] * "
                   "groups must be the channels of Input")
       .Constraint("C7", "the kernel must fit into the padded Input")
-      .Constraint("C8", "all inputs must have one dtype")
+      .Constraint(
+          "C8", "all inputs must have one dtype; Filter may be float32 beside an Input of 16 bits")
       .Constraint("C9", "Bias must have shape [M]")
       .Constraint("C10",
                   "ResidualData must have the shape of the sums, or 1 where they stretch it or it "

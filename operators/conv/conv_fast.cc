@@ -2,6 +2,7 @@
 #include <coracle/operators/conv/conv_onednn.h>
 #include <coracle/operators/conv/conv_window.h>
 #include <coracle/operators/conv/winograd.h>
+#include <coracle/operators/kernels/bfloat16_products.h>
 
 namespace coracle {
 namespace {
@@ -10,13 +11,16 @@ bool IsEmpty(const ConvGeometry& g) {
   return g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0;
 }
 
-bool HasFast(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
+bool HasFast(DType images, DType filter) {
+  if (images != filter) return false;
+  return images == DType::kFloat32 || (images == DType::kBFloat16 && BFloat16ProductsPay());
+}
 
 }  // namespace
 
 Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args) {
-  if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
+  if (!HasFast(args.input.dtype, args.filter.dtype) || IsEmpty(g)) return {};
   const bool floats = args.input.dtype == DType::kFloat32;
   return ctx.Choose(
       {args.input, args.filter, args.bias, args.residual, args.output},
@@ -34,7 +38,7 @@ Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
 
 Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                         const ConvBackwardArgs& args) {
-  if (!HasFast(args.input.dtype) || IsEmpty(g)) return {};
+  if (!HasFast(args.input.dtype, args.filter.dtype) || IsEmpty(g)) return {};
   const bool floats = args.input.dtype == DType::kFloat32;
   return ctx.Choose(
       {args.input, args.filter, args.dout, args.dinput, args.dfilter, args.dbias},

@@ -3,6 +3,7 @@
 #include <coracle/operators/conv/conv_onednn.h>
 
 #ifdef CORACLE_ONEDNN
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/conv/conv_parts.h>
 #include <coracle/operators/kernels/onednn.h>
 #include <coracle/operators/kernels/onednn_scope.h>
@@ -28,7 +29,7 @@ struct Descs {
   dnnl::primitive_attr attr;
 };
 
-Descs DescsOf(const ConvGeometry& g, DType dtype, DType filter_dtype) {
+Descs DescsOf(const ConvGeometry& g, DType dtype, DType filter_dtype, DType dst_dtype) {
   Descs d;
   memory::dims src{g.batch, g.in_channels}, dst{g.batch, g.out_channels};
   memory::dims dims{g.out_channels / g.groups, g.in_channels / g.groups};
@@ -49,12 +50,15 @@ Descs DescsOf(const ConvGeometry& g, DType dtype, DType filter_dtype) {
   const Tag filter =
       groups ? (volumes ? Tag::goidhw : Tag::goihw) : (volumes ? Tag::oidhw : Tag::oihw);
   d.src = onednn::Desc(src, image, dtype);
-  d.dst = onednn::Desc(dst, image, dtype);
+  d.dst = onednn::Desc(dst, image, dst_dtype);
   d.filter_any = onednn::Desc(dims, Tag::any, filter_dtype);
   d.filter = onednn::Desc(dims, filter, filter_dtype);
   d.bias = onednn::Vector(g.out_channels, filter_dtype);
   d.attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return d;
+}
+Descs DescsOf(const ConvGeometry& g, DType dtype, DType filter_dtype) {
+  return DescsOf(g, dtype, filter_dtype, dtype);
 }
 
 dnnl::convolution_forward::primitive_desc ForwardDesc(const Descs& d, bool bias,
@@ -209,11 +213,12 @@ Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts
   const bool bias = static_cast<bool>(args.bias);
   PartCalls calls;
   Descs d;
-  // What follows the sums is computed in float32.
-  if (dtype != DType::kFloat32 && (args.residual || args.activation)) return {};
+  // What follows sums of bfloat16 is computed in float32, in scratch memory.
+  const bool wide = dtype != DType::kFloat32 && (args.residual || args.activation);
+  const DType sum_dtype = wide ? DType::kFloat32 : dtype;
   for (const ConvPart& part : parts) {
-    d = DescsOf(part.g, dtype, dtype);
-    if (dtype == DType::kFloat32) d.attr.set_post_ops(PostOpsOf(args));
+    d = DescsOf(part.g, dtype, dtype, sum_dtype);
+    if (sum_dtype == DType::kFloat32) d.attr.set_post_ops(PostOpsOf(args));
     auto pd = ForwardDesc(d, bias, dnnl::prop_kind::forward_inference);
     if (dtype != DType::kFloat32 && IsPlainLoop(pd)) return {};
     onednn::Call call{dnnl::convolution_forward(pd)};
@@ -225,15 +230,19 @@ Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts
   calls.ReserveScratch(ctx);
   const FilterCopy filter = CopyToRead(ctx, d.filter, calls.filter, args.filter);
   const ConvActivation after = IsPostOp(args.activation) ? ConvActivation() : args.activation;
+  const TensorArg sums = wide ? ctx.Scratch(DType::kFloat32, {args.output.numel}) : args.output;
   return [=](Workspace& ws) {
     const void* w = filter.Read(ws, args.filter);
     const void* residual = args.residual ? ws.Data<const void>(args.residual) : nullptr;
-    if (residual == ws.Data<const void>(args.output)) residual = nullptr;  // it is there already
+    if (residual == ws.Data<const void>(sums)) residual = nullptr;  // it is there already
     calls.ForEach([&](const PartCalls::One& part, int64_t) {
       const void* in = Element(ws.Data<const void>(args.input), dtype, part.input);
-      void* to = Element(ws.Data<void>(args.output), dtype, part.output);
+      void* to = Element(ws.Data<void>(sums), sum_dtype, part.output);
       const void* pad = ws.Data<void>(part.scratchpad);
-      if (residual) {
+      if (residual && wide) {
+        HalfToFloat(dtype, Element(residual, dtype, part.output), static_cast<float*>(to),
+                    part.outputs);
+      } else if (residual) {
         std::memcpy(to, Element(residual, dtype, part.output),
                     static_cast<size_t>(part.outputs) * sizeof(float));
       }
@@ -243,6 +252,10 @@ Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts
         part.call.Run({in, w, to, pad});
       }
       if (after) after.ApplyFast(static_cast<float*>(to), part.outputs);
+      if (wide) {
+        FloatToHalf(static_cast<const float*>(to), dtype,
+                    Element(ws.Data<void>(args.output), dtype, part.output), part.outputs);
+      }
     });
   };
 }

@@ -2,6 +2,7 @@
 
 #ifdef CORACLE_ONEDNN
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/operators/kernels/bfloat16_products.h>
 #include <coracle/operators/kernels/onednn.h>
 #include <coracle/operators/kernels/onednn_scope.h>
 
@@ -94,7 +95,7 @@ bool IsSupported(const GemmSpec& s, const GemmBatch& batch) {
 
 template <>
 Gemm<bfloat16> MakeBatchGemm<bfloat16>(const GemmSpec& s, const GemmBatch& batch, KernelMode mode) {
-  if (mode != KernelMode::kAuto || !IsSupported(s, batch)) return {};
+  if (mode != KernelMode::kAuto || !IsSupported(s, batch) || !BFloat16ProductsPay()) return {};
   try {
     const std::vector<RowsCall> calls = MakeRowsCalls(s, batch);
     if (calls.empty()) return {};

@@ -2,6 +2,7 @@
 // batch_norm and its fusions with what follows: Y = act(norm(X) + Z), where act is relu or nothing
 // and Z may be absent. `fixed` below: the statistics are Mean and Variance, not those of the batch.
 
+#include <coracle/framework/op/half_kernel.h>
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/norm/norm_def.h>
 
@@ -40,14 +41,15 @@ struct BatchNormForward {
   bool fixed;
   double epsilon, momentum;
 
-  BatchNormForward(const PrepareContext& ctx, bool fixed_statistics)
-      : x(ctx.Input("X")),
+  // With `halves` X and Y are left as they are stored (HalfInput).
+  BatchNormForward(const PrepareContext& ctx, bool fixed_statistics, bool halves = false)
+      : x(halves ? HalfInput(ctx, "X") : ctx.Input("X")),
         scale(ctx.Input("Scale")),
         bias(ctx.Input("Bias")),
         mean(ctx.Input("Mean")),
         variance(ctx.Input("Variance")),
         momentum_tensor(ctx.Input("MomentumTensor")),
-        y(ctx.Output("Y")),
+        y(halves ? HalfOutput(ctx, "Y") : ctx.Output("Y")),
         mean_out(ctx.Output("MeanOut")),
         variance_out(ctx.Output("VarianceOut")),
         saved_mean(ctx.Output("SavedMean")),
@@ -123,8 +125,8 @@ struct BatchNormStatistics {
   bool fixed;
   double epsilon;
 
-  BatchNormStatistics(const PrepareContext& ctx, bool fixed_statistics)
-      : x(ctx.Input("X")),
+  BatchNormStatistics(const PrepareContext& ctx, bool fixed_statistics, bool halves = false)
+      : x(halves ? HalfInput(ctx, "X") : ctx.Input("X")),
         mean(ctx.Input("Mean")),
         variance(ctx.Input("Variance")),
         saved_mean(ctx.Input("SavedMean")),
@@ -184,9 +186,9 @@ void RunBatchNormGrad(Workspace& ws, const BatchNormStatistics<T>& stats, const 
   NormGrad(stats.view, a);
 }
 
-// Fast kernels for float32; empty for other cases, also where Z has another shape than X. With
-// `relu` the gradient reads Y, or, `by_x`, makes Y's sign from X and Bias. They take every slot
-// from the op, Z and Z@GRAD too.
+// Fast kernels for float32, and for bfloat16 with all else in float32; empty for other cases, also
+// where Z has another shape than X. With `relu` the gradient reads Y, or, `by_x`, makes Y's sign
+// from X and Bias. They take every slot from the op, Z and Z@GRAD too.
 Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu);
 Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool by_x = false);
 

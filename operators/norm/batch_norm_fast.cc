@@ -2,6 +2,10 @@
 
 #include <coracle/operators/norm/batch_norm.h>
 
+#include <algorithm>
+#include <initializer_list>
+#include <type_traits>
+
 namespace coracle {
 
 namespace {
@@ -18,12 +22,26 @@ struct Affine {
   }
 };
 
-}  // namespace
+// Whether the op's images are bfloat16 that a kernel may read and write as they are stored: all of
+// those that the op has.
+bool HasHalves(const PrepareContext& ctx, std::initializer_list<const char*> inputs,
+               std::initializer_list<const char*> outputs) {
+  const auto fits = [](const TensorArg& arg) { return arg && arg.dtype == DType::kBFloat16; };
+  return std::all_of(
+             inputs.begin(), inputs.end(),
+             [&](const char* slot) { return !ctx.HasInput(slot) || fits(HalfInput(ctx, slot)); }) &&
+         std::all_of(outputs.begin(), outputs.end(), [&](const char* slot) {
+           return !ctx.HasOutput(slot) || IsEmptyName(ctx.op().Output(slot)[0]) ||
+                  fits(HalfOutput(ctx, slot));
+         });
+}
 
-Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu) {
-  if (ctx.Input("X").dtype != DType::kFloat32) return {};
-  const BatchNormForward<float> f(ctx, fixed);
-  const TensorArg z = ctx.Input("Z");
+// E is float, or bfloat16 for the images.
+template <class E>
+Kernel Forward(const PrepareContext& ctx, bool fixed, bool relu) {
+  constexpr bool kHalves = std::is_same_v<E, bfloat16>;
+  const BatchNormForward<float> f(ctx, fixed, kHalves);
+  const TensorArg z = kHalves ? HalfInput(ctx, "Z") : ctx.Input("Z");
   if (f.x.numel == 0 || f.identity() || (z && !(z.shape == f.x.shape))) return {};
   const TensorArg sums = ctx.Scratch(DType::kFloat64, {ChannelScratch(f.view)});
   const TensorArg affine = ctx.Scratch(DType::kFloat32, {2 * f.view.groups});
@@ -32,11 +50,11 @@ Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu) {
     double* s = ws.Data<double>(f.stats);
     float* a = ws.Data<float>(affine);
     const float *scale = ws.Data<const float>(f.scale), *bias = ws.Data<const float>(f.bias);
-    const NormAffine all{ws.Data<const float>(f.x), DataOrNull<const float>(ws, z),
-                         ws.Data<float>(f.y), relu};
+    const NormAffineOf<E> all{ws.Data<const E>(f.x), DataOrNull<const E>(ws, z), ws.Data<E>(f.y),
+                              relu};
     ForChannelParts(f.view, z ? 3 : 2, [&](const NormView& part, int64_t first) {
       const int64_t end = first + part.groups;
-      const NormAffine t = all.From(part.At(first, 0));
+      const NormAffineOf<E> t = all.From(part.At(first, 0));
       if (!f.fixed)
         ChannelMoments(part, t.x, ws.Data<double>(sums) + first, s + first, s + n + first);
       f.InvertVariance(ws, first, end);
@@ -55,15 +73,18 @@ Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu) {
 // q = -p inv^2 sum(dY (X - mean)) / n, r = -p sum(dY) / n; q = r = 0 for fixed statistics.
 // The mask is made from X, so that Y is not read, where `by_x` says that Bias is that of the
 // forward op.
-Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
-  if (ctx.Input("X").dtype != DType::kFloat32) return {};
-  const BatchNormStatistics<float> stats(ctx, fixed);
+template <class E>
+Kernel Gradient(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
+  constexpr bool kHalves = std::is_same_v<E, bfloat16>;
+  const BatchNormStatistics<float> stats(ctx, fixed, kHalves);
   const NormView v = stats.view;
-  const NormGradSlots slots(ctx);
+  const NormGradSlots slots(ctx, kHalves);
+  if (kHalves && !fixed && !(stats.saved_mean && stats.saved_inv)) return {};
   if (v.numel() == 0 || IsIdentityNorm(v, fixed) || !(slots.dy.shape == stats.x.shape)) return {};
   const TensorArg bias =
       by_x && stats.saved_mean && stats.saved_inv ? ctx.Input("Bias") : TensorArg();
-  const TensorArg y = relu && !bias ? ctx.Input("Y") : TensorArg(), dz = ctx.Output("Z@GRAD");
+  TensorArg y, dz = kHalves ? HalfOutput(ctx, "Z@GRAD") : ctx.Output("Z@GRAD");
+  if (relu && !bias) y = kHalves ? HalfInput(ctx, "Y") : ctx.Input("Y");
   if (dz && !(dz.shape == stats.x.shape)) return {};
   const TensorArg chunks = ctx.Scratch(DType::kFloat64, {ChannelScratch(v)});
   const TensorArg totals = ctx.Scratch(DType::kFloat64, {2 * v.groups});
@@ -71,20 +92,24 @@ Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool 
   const bool sums = slots.dscale || slots.dbias || dz || (slots.dx && !fixed);
   return [=](Workspace& ws) {
     const int64_t n = v.groups;
-    const NormGradArgs<float> g = slots.Args<float>(ws, nullptr, nullptr);
+    const float* scale = ws.Data<const float>(slots.scale);
+    float *dscale = DataOrNull<float>(ws, slots.dscale),
+          *dbias = DataOrNull<float>(ws, slots.dbias);
+    E* dx = DataOrNull<E>(ws, slots.dx);
     const double* s = stats.Read(ws);
     double* total = ws.Data<double>(totals);
     float *mean = ws.Data<float>(factors), *p = mean + n, *q = p + n, *r = q + n;
     float *a = r + n, *b = a + n;
     const float* shift = DataOrNull<const float>(ws, bias);
-    const NormTerms all{g.x, g.dy, DataOrNull<const float>(ws, y), DataOrNull<float>(ws, dz)};
+    const NormTermsOf<E> all{ws.Data<const E>(slots.x), ws.Data<const E>(slots.dy),
+                             DataOrNull<const E>(ws, y), DataOrNull<E>(ws, dz)};
     ForChannelParts(v, 3 + (dz ? 1 : 0), [&](const NormView& part, int64_t first) {
       const int64_t end = first + part.groups, at = part.At(first, 0);
-      NormTerms t = all.From(at);
+      NormTermsOf<E> t = all.From(at);
       for (int64_t c = first; c < end; ++c) {
         mean[c] = static_cast<float>(s[c]);
         if (!shift) continue;
-        const Affine f(g.scale[c], shift[c], s[c], s[n + c]);
+        const Affine f(scale[c], shift[c], s[c], s[n + c]);
         a[c] = f.a;
         b[c] = f.b;
       }
@@ -97,18 +122,36 @@ Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool 
                     total + n + first);
       for (int64_t c = first; c < end; ++c) {
         const double inv = s[n + c], size = static_cast<double>(v.size);
-        if (g.dbias) g.dbias[c] = static_cast<float>(total[c]);
-        if (g.dscale) g.dscale[c] = static_cast<float>(total[n + c] * inv);
-        const double factor = static_cast<double>(g.scale[c]) * inv;
+        if (dbias) dbias[c] = static_cast<float>(total[c]);
+        if (dscale) dscale[c] = static_cast<float>(total[n + c] * inv);
+        const double factor = static_cast<double>(scale[c]) * inv;
         p[c] = static_cast<float>(factor);
         q[c] = fixed ? 0.0f : static_cast<float>(-factor * inv * inv * total[n + c] / size);
         r[c] = fixed ? 0.0f : static_cast<float>(-factor * total[c] / size);
       }
-      if (!g.dx) return;
+      if (!dx) return;
       if (t.masked) t = {t.x, t.masked};  // what the sums have written
-      ChannelGradApply(part, t, mean + first, p + first, q + first, r + first, g.dx + at);
+      ChannelGradApply(part, t, mean + first, p + first, q + first, r + first, dx + at);
     });
   };
+}
+
+}  // namespace
+
+Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu) {
+  if (HalfInput(ctx, "X") && HasHalves(ctx, {"X", "Z"}, {"Y"})) {
+    if (Kernel kernel = Forward<bfloat16>(ctx, fixed, relu)) return kernel;
+  }
+  if (ctx.Input("X").dtype != DType::kFloat32) return {};
+  return Forward<float>(ctx, fixed, relu);
+}
+
+Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
+  if (HalfInput(ctx, "X") && HasHalves(ctx, {"X", "Y", "Y@GRAD"}, {"X@GRAD", "Z@GRAD"})) {
+    if (Kernel kernel = Gradient<bfloat16>(ctx, fixed, relu, by_x)) return kernel;
+  }
+  if (ctx.Input("X").dtype != DType::kFloat32) return {};
+  return Gradient<float>(ctx, fixed, relu, by_x);
 }
 
 }  // namespace coracle

@@ -84,16 +84,18 @@ inline int64_t NormChunks(int64_t rows, int64_t row_size) {
   return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 
-// What a sweep over a ChannelView, or one like it, reads.
-struct NormTerms {
-  const float *x = nullptr, *dy = nullptr;
-  const float* y = nullptr;  // when given, dy counts only where y > 0
-  float* masked = nullptr;   // beside y: gets what of dy counts, else 0; may be dy
+// What a sweep over a ChannelView, or one like it, reads. Elements are float, or bfloat16, which is
+// computed in float and rounded to nearest even where it is written.
+template <class E>
+struct NormTermsOf {
+  const E *x = nullptr, *dy = nullptr;
+  const E* y = nullptr;  // when given, dy counts only where y > 0
+  E* masked = nullptr;   // beside y: gets what of dy counts, else 0; may be dy
   // When given instead of y, for each channel: dy counts only where a x + b > 0.
   const float *a = nullptr, *b = nullptr;
 
-  NormTerms From(int64_t at) const {
-    NormTerms t = *this;
+  NormTermsOf From(int64_t at) const {
+    NormTermsOf t = *this;
     t.x += at;
     if (dy) t.dy += at;
     if (y) t.y += at;
@@ -101,40 +103,46 @@ struct NormTerms {
     return t;
   }
 };
+using NormTerms = NormTermsOf<float>;
 
 // For each channel first = sum of a and second = sum of a (x - shift), where a is dy, or x - shift
 // without dy. `scratch` holds ChannelScratch(v) doubles.
 int64_t ChannelScratch(const NormView& v);
-void ChannelSums(const NormView& v, const NormTerms& t, const float* shift, double* scratch,
+template <class E>
+void ChannelSums(const NormView& v, const NormTermsOf<E>& t, const float* shift, double* scratch,
                  double* first, double* second);
-void ChannelMoments(const NormView& v, const float* x, double* scratch, double* mean,
-                    double* variance);
+template <class E>
+void ChannelMoments(const NormView& v, const E* x, double* scratch, double* mean, double* variance);
 // sum_dy = sum of dy, sum_dyx = sum of dy (x - mean).
 inline void ChannelGradSums(const NormView& v, const float* x, const float* dy, const float* mean,
                             double* scratch, double* sum_dy, double* sum_dyx) {
-  ChannelSums(v, {x, dy}, mean, scratch, sum_dy, sum_dyx);
+  ChannelSums(v, NormTerms{x, dy}, mean, scratch, sum_dy, sum_dyx);
 }
 
 // y = a x + b for each channel's a and b, plus z where it is given; then its negative part is 0
 // with `relu`. y may be x or z.
-struct NormAffine {
-  const float *x = nullptr, *z = nullptr;
-  float* y = nullptr;
+template <class E>
+struct NormAffineOf {
+  const E *x = nullptr, *z = nullptr;
+  E* y = nullptr;
   bool relu = false;
 
-  NormAffine From(int64_t at) const { return {x + at, z ? z + at : nullptr, y + at, relu}; }
+  NormAffineOf From(int64_t at) const { return {x + at, z ? z + at : nullptr, y + at, relu}; }
 };
-void ChannelAffine(const NormView& v, const NormAffine& t, const float* a, const float* b);
+using NormAffine = NormAffineOf<float>;
+template <class E>
+void ChannelAffine(const NormView& v, const NormAffineOf<E>& t, const float* a, const float* b);
 inline void ChannelAffine(const NormView& v, const float* x, const float* a, const float* b,
                           float* y) {
-  ChannelAffine(v, {x, nullptr, y}, a, b);
+  ChannelAffine(v, NormAffine{x, nullptr, y}, a, b);
 }
 // dx = p dy + q (x - mean) + r for each channel's p, q, r. dx may be x or dy.
-void ChannelGradApply(const NormView& v, const NormTerms& t, const float* mean, const float* p,
-                      const float* q, const float* r, float* dx);
+template <class E>
+void ChannelGradApply(const NormView& v, const NormTermsOf<E>& t, const float* mean, const float* p,
+                      const float* q, const float* r, E* dx);
 inline void ChannelGradApply(const NormView& v, const float* x, const float* dy, const float* mean,
                              const float* p, const float* q, const float* r, float* dx) {
-  ChannelGradApply(v, {x, dy}, mean, p, q, r, dx);
+  ChannelGradApply(v, NormTerms{x, dy}, mean, p, q, r, dx);
 }
 
 // body(part, its first channel) for all channels. Several sweeps over a part, each of which reads

@@ -2,6 +2,7 @@
 // What the norms share beside the loops of norm.h: rules, declarations, slots of gradients.
 
 #include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/prepare_context.h>
@@ -80,11 +81,12 @@ T* DataOrNull(Workspace& ws, const TensorArg& arg) {
 struct NormGradSlots {
   TensorArg x, scale, dy, dx, dscale, dbias;
 
-  explicit NormGradSlots(const PrepareContext& ctx)
-      : x(ctx.Input("X")),
+  // With `halves` X, Y@GRAD and X@GRAD are left as they are stored (HalfInput).
+  explicit NormGradSlots(const PrepareContext& ctx, bool halves = false)
+      : x(halves ? HalfInput(ctx, "X") : ctx.Input("X")),
         scale(ctx.Input("Scale")),
-        dy(ctx.Input("Y@GRAD")),
-        dx(ctx.Output("X@GRAD")),
+        dy(halves ? HalfInput(ctx, "Y@GRAD") : ctx.Input("Y@GRAD")),
+        dx(halves ? HalfOutput(ctx, "X@GRAD") : ctx.Output("X@GRAD")),
         dscale(ctx.Output("Scale@GRAD")),
         dbias(ctx.Output("Bias@GRAD")) {}
 

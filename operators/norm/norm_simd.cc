@@ -1,16 +1,18 @@
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/dtype.h>
 #include <coracle/operators/norm/norm.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "coracle/operators/norm/norm_simd.cc"
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include <coracle/operators/kernels/simd-inl.h>
+#include <coracle/operators/kernels/simd_half-inl.h>
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -77,7 +79,8 @@ class WideParam {
 constexpr int64_t kFlush = 256;
 
 enum Terms { kMoments, kGrad, kMaskedByX, kMasked, kMaskedStored };
-Terms TermsOf(const NormTerms& t) {
+template <class E>
+Terms TermsOf(const NormTermsOf<E>& t) {
   if (!t.dy) return kMoments;
   if (t.a) return kMaskedByX;
   return !t.y ? kGrad : t.masked ? kMaskedStored : kMasked;
@@ -90,8 +93,8 @@ struct SumParams {
 };
 
 // dy of the elements from e on, of which x are given, where it counts.
-template <Terms kTerms>
-HWY_INLINE V Masked(const NormTerms& t, int64_t e, int64_t n, V x, V a, V b) {
+template <Terms kTerms, class E>
+HWY_INLINE V Masked(const NormTermsOf<E>& t, int64_t e, int64_t n, V x, V a, V b) {
   const V dy = LoadFirst(t.dy + e, n), zero = hn::Zero(D());
   if constexpr (kTerms == kMaskedByX)
     return hn::IfThenElseZero(hn::Gt(hn::MulAdd(x, a, b), zero), dy);
@@ -102,9 +105,10 @@ HWY_INLINE V Masked(const NormTerms& t, int64_t e, int64_t n, V x, V a, V b) {
 
 // N vectors from channel c on, the last one of n lanes, over `rows` rows from element `at` on:
 // sum += a and product += a (x - shift), where a is x - shift or dy.
-template <Terms kTerms, int N, class Param>
-HWY_INLINE void SumColumns(const NormTerms& t, int64_t at, int64_t rows, int64_t width, int64_t c,
-                           int64_t n, const SumParams<Param>& p, double* first, double* second) {
+template <Terms kTerms, int N, class Param, class E>
+HWY_INLINE void SumColumns(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t width,
+                           int64_t c, int64_t n, const SumParams<Param>& p, double* first,
+                           double* second) {
   const D d;
   const int64_t lanes = LanesOf();
   V k[N], ma[N], mb[N], sum[N], product[N];
@@ -142,8 +146,8 @@ HWY_INLINE void SumColumns(const NormTerms& t, int64_t at, int64_t rows, int64_t
 }
 
 // Over rows of `width` elements. Sums of one parameter for all are left in the lanes of one vector.
-template <Terms kTerms, class Param>
-HWY_INLINE void SumRows(const NormTerms& t, int64_t at, int64_t rows, int64_t width,
+template <Terms kTerms, class Param, class E>
+HWY_INLINE void SumRows(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t width,
                         const SumParams<Param>& p, double* first, double* second) {
   const int64_t lanes = LanesOf();
   for (int64_t begin = 0; begin < rows; begin += kFlush) {
@@ -157,8 +161,8 @@ HWY_INLINE void SumRows(const NormTerms& t, int64_t at, int64_t rows, int64_t wi
   }
 }
 
-template <Terms kTerms>
-void SumWideRows(const NormTerms& t, int64_t rows, int64_t channels, const float* shift,
+template <Terms kTerms, class E>
+void SumWideRows(const NormTermsOf<E>& t, int64_t rows, int64_t channels, const float* shift,
                  double* first, double* second) {
   const int64_t copies = RowsAtOnce(rows, channels), width = copies * channels;
   int64_t done = 0;
@@ -180,8 +184,8 @@ void SumWideRows(const NormTerms& t, int64_t rows, int64_t channels, const float
                             first, second);
 }
 
-template <Terms kTerms>
-void SumPlane(const NormTerms& t, int64_t c, int64_t at, int64_t n, float shift, double* first,
+template <Terms kTerms, class E>
+void SumPlane(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, float shift, double* first,
               double* second) {
   const SumParams<SameParam> p{Same(shift), Same(t.a ? t.a[c] : 0), Same(t.a ? t.b[c] : 0)};
   double sums[kMaxLanes] = {}, products[kMaxLanes] = {};
@@ -196,20 +200,22 @@ void SumPlane(const NormTerms& t, int64_t c, int64_t at, int64_t n, float shift,
 
 // For channels last: over `rows` rows, first[c] += sum of a and second[c] += sum of
 // a (x - shift[c]), where a is x - shift[c], or dy when given.
-void RowSums(const NormTerms& t, int64_t rows, int64_t channels, const float* shift, double* first,
-             double* second) {
-  constexpr decltype(&SumWideRows<kMoments>) kSums[] = {
-      SumWideRows<kMoments>, SumWideRows<kGrad>, SumWideRows<kMaskedByX>, SumWideRows<kMasked>,
-      SumWideRows<kMaskedStored>};
+template <class E>
+void RowSumsOf(const NormTermsOf<E>& t, int64_t rows, int64_t channels, const float* shift,
+               double* first, double* second) {
+  constexpr decltype(&SumWideRows<kMoments, E>) kSums[] = {
+      SumWideRows<kMoments, E>, SumWideRows<kGrad, E>, SumWideRows<kMaskedByX, E>,
+      SumWideRows<kMasked, E>, SumWideRows<kMaskedStored, E>};
   kSums[TermsOf(t)](t, rows, channels, shift, first, second);
 }
 
 // The same for the `n` elements of channel c from `at` on.
-void PlaneSums(const NormTerms& t, int64_t c, int64_t at, int64_t n, float shift, double* first,
-               double* second) {
-  constexpr decltype(&SumPlane<kMoments>) kSums[] = {SumPlane<kMoments>, SumPlane<kGrad>,
-                                                     SumPlane<kMaskedByX>, SumPlane<kMasked>,
-                                                     SumPlane<kMaskedStored>};
+template <class E>
+void PlaneSumsOf(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, float shift,
+                 double* first, double* second) {
+  constexpr decltype(&SumPlane<kMoments, E>) kSums[] = {
+      SumPlane<kMoments, E>, SumPlane<kGrad, E>, SumPlane<kMaskedByX, E>, SumPlane<kMasked, E>,
+      SumPlane<kMaskedStored, E>};
   kSums[TermsOf(t)](t, c, at, n, shift, first, second);
 }
 
@@ -226,9 +232,9 @@ HWY_INLINE void ForVectors(int64_t at, int64_t rows, int64_t width, const Body& 
   }
 }
 
-template <class Param, bool kAdd, bool kRelu>
+template <class E, class Param, bool kAdd, bool kRelu>
 struct Affine {
-  const NormAffine& t;
+  const NormAffineOf<E>& t;
   Param a, b;
   HWY_INLINE void operator()(int64_t at, int64_t c, int64_t n) const {
     V v = hn::MulAdd(LoadFirst(t.x + at, n), a.At(c, n), b.At(c, n));
@@ -237,17 +243,18 @@ struct Affine {
     StoreFirst(v, t.y + at, n);
   }
 };
-template <class Param>
-HWY_INLINE void ApplyAffine(const NormAffine& t, int64_t at, int64_t rows, int64_t width, Param a,
-                            Param b) {
-  if (t.z && t.relu) return ForVectors(at, rows, width, Affine<Param, true, true>{t, a, b});
-  if (t.z) return ForVectors(at, rows, width, Affine<Param, true, false>{t, a, b});
-  if (t.relu) return ForVectors(at, rows, width, Affine<Param, false, true>{t, a, b});
-  ForVectors(at, rows, width, Affine<Param, false, false>{t, a, b});
+template <class E, class Param>
+HWY_INLINE void ApplyAffine(const NormAffineOf<E>& t, int64_t at, int64_t rows, int64_t width,
+                            Param a, Param b) {
+  if (t.z && t.relu) return ForVectors(at, rows, width, Affine<E, Param, true, true>{t, a, b});
+  if (t.z) return ForVectors(at, rows, width, Affine<E, Param, true, false>{t, a, b});
+  if (t.relu) return ForVectors(at, rows, width, Affine<E, Param, false, true>{t, a, b});
+  ForVectors(at, rows, width, Affine<E, Param, false, false>{t, a, b});
 }
 
-void RowsAffine(const NormAffine& t, int64_t at, int64_t rows, int64_t channels, const float* a,
-                const float* b) {
+template <class E>
+void RowsAffineOf(const NormAffineOf<E>& t, int64_t at, int64_t rows, int64_t channels,
+                  const float* a, const float* b) {
   const int64_t copies = RowsAtOnce(rows, channels), wide = rows / copies;
   const WideParam wa(a, channels, copies), wb(b, channels, copies);
   ApplyAffine(t, at, wide, copies * channels, wa.get(), wb.get());
@@ -255,7 +262,8 @@ void RowsAffine(const NormAffine& t, int64_t at, int64_t rows, int64_t channels,
   ApplyAffine(t, at + done * channels, rows - done, channels, OwnParam{a}, OwnParam{b});
 }
 
-void PlaneAffine(const NormAffine& t, int64_t at, int64_t n, float a, float b) {
+template <class E>
+void PlaneAffineOf(const NormAffineOf<E>& t, int64_t at, int64_t n, float a, float b) {
   ApplyAffine(t, at, 1, n, Same(a), Same(b));
 }
 
@@ -264,11 +272,11 @@ template <class Param>
 struct GradParams {
   Param mean, p, q, r, a, b;
 };
-template <class Param, Terms kTerms>
+template <class E, class Param, Terms kTerms>
 struct Grad {
-  const NormTerms& t;
+  const NormTermsOf<E>& t;
   const GradParams<Param>& p;
-  float* dx;
+  E* dx;
   HWY_INLINE void operator()(int64_t at, int64_t c, int64_t n) const {
     const V x = LoadFirst(t.x + at, n), d = hn::Sub(x, p.mean.At(c, n));
     V a = d, b = d;
@@ -281,16 +289,17 @@ struct Grad {
     StoreFirst(hn::MulAdd(dy, p.p.At(c, n), v), dx + at, n);
   }
 };
-template <class Param>
-HWY_INLINE void ApplyGrad(const NormTerms& t, int64_t at, int64_t rows, int64_t width,
-                          const GradParams<Param>& p, float* dx) {
-  if (t.a) return ForVectors(at, rows, width, Grad<Param, kMaskedByX>{t, p, dx});
-  if (t.y) return ForVectors(at, rows, width, Grad<Param, kMasked>{t, p, dx});
-  ForVectors(at, rows, width, Grad<Param, kGrad>{t, p, dx});
+template <class E, class Param>
+HWY_INLINE void ApplyGrad(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t width,
+                          const GradParams<Param>& p, E* dx) {
+  if (t.a) return ForVectors(at, rows, width, Grad<E, Param, kMaskedByX>{t, p, dx});
+  if (t.y) return ForVectors(at, rows, width, Grad<E, Param, kMasked>{t, p, dx});
+  ForVectors(at, rows, width, Grad<E, Param, kGrad>{t, p, dx});
 }
 
-void RowsGrad(const NormTerms& t, int64_t at, int64_t rows, int64_t channels, const float* mean,
-              const float* p, const float* q, const float* r, float* dx) {
+template <class E>
+void RowsGradOf(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t channels,
+                const float* mean, const float* p, const float* q, const float* r, E* dx) {
   const int64_t copies = RowsAtOnce(rows, channels), wide = rows / copies;
   const float *ta = t.a ? t.a : p, *tb = t.a ? t.b : p;
   const WideParam wm(mean, channels, copies), wp(p, channels, copies), wq(q, channels, copies);
@@ -302,11 +311,60 @@ void RowsGrad(const NormTerms& t, int64_t at, int64_t rows, int64_t channels, co
   ApplyGrad(t, at + done * channels, rows - done, channels, own, dx);
 }
 
-void PlaneGrad(const NormTerms& t, int64_t c, int64_t at, int64_t n, float mean, float p, float q,
-               float r, float* dx) {
+template <class E>
+void PlaneGradOf(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, float mean, float p,
+                 float q, float r, E* dx) {
   const GradParams<SameParam> same{
       Same(mean), Same(p), Same(q), Same(r), Same(t.a ? t.a[c] : 0), Same(t.a ? t.b[c] : 0)};
   ApplyGrad(t, at, 1, n, same, dx);
+}
+
+// What is dispatched, of float and of bfloat16.
+void RowSums(const NormTermsOf<float>& t, int64_t rows, int64_t channels, const float* shift,
+             double* first, double* second) {
+  RowSumsOf<float>(t, rows, channels, shift, first, second);
+}
+void RowSumsHalf(const NormTermsOf<bfloat16>& t, int64_t rows, int64_t channels, const float* shift,
+                 double* first, double* second) {
+  RowSumsOf<bfloat16>(t, rows, channels, shift, first, second);
+}
+void PlaneSums(const NormTermsOf<float>& t, int64_t c, int64_t at, int64_t n, float shift,
+               double* first, double* second) {
+  PlaneSumsOf<float>(t, c, at, n, shift, first, second);
+}
+void PlaneSumsHalf(const NormTermsOf<bfloat16>& t, int64_t c, int64_t at, int64_t n, float shift,
+                   double* first, double* second) {
+  PlaneSumsOf<bfloat16>(t, c, at, n, shift, first, second);
+}
+void RowsAffine(const NormAffineOf<float>& t, int64_t at, int64_t rows, int64_t channels,
+                const float* a, const float* b) {
+  RowsAffineOf<float>(t, at, rows, channels, a, b);
+}
+void RowsAffineHalf(const NormAffineOf<bfloat16>& t, int64_t at, int64_t rows, int64_t channels,
+                    const float* a, const float* b) {
+  RowsAffineOf<bfloat16>(t, at, rows, channels, a, b);
+}
+void PlaneAffine(const NormAffineOf<float>& t, int64_t at, int64_t n, float a, float b) {
+  PlaneAffineOf<float>(t, at, n, a, b);
+}
+void PlaneAffineHalf(const NormAffineOf<bfloat16>& t, int64_t at, int64_t n, float a, float b) {
+  PlaneAffineOf<bfloat16>(t, at, n, a, b);
+}
+void RowsGrad(const NormTermsOf<float>& t, int64_t at, int64_t rows, int64_t channels,
+              const float* mean, const float* p, const float* q, const float* r, float* dx) {
+  RowsGradOf<float>(t, at, rows, channels, mean, p, q, r, dx);
+}
+void RowsGradHalf(const NormTermsOf<bfloat16>& t, int64_t at, int64_t rows, int64_t channels,
+                  const float* mean, const float* p, const float* q, const float* r, bfloat16* dx) {
+  RowsGradOf<bfloat16>(t, at, rows, channels, mean, p, q, r, dx);
+}
+void PlaneGrad(const NormTermsOf<float>& t, int64_t c, int64_t at, int64_t n, float mean, float p,
+               float q, float r, float* dx) {
+  PlaneGradOf<float>(t, c, at, n, mean, p, q, r, dx);
+}
+void PlaneGradHalf(const NormTermsOf<bfloat16>& t, int64_t c, int64_t at, int64_t n, float mean,
+                   float p, float q, float r, bfloat16* dx) {
+  PlaneGradOf<bfloat16>(t, c, at, n, mean, p, q, r, dx);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -318,11 +376,34 @@ namespace coracle {
 namespace {
 
 HWY_EXPORT(RowSums);
+HWY_EXPORT(RowSumsHalf);
 HWY_EXPORT(PlaneSums);
+HWY_EXPORT(PlaneSumsHalf);
 HWY_EXPORT(RowsAffine);
+HWY_EXPORT(RowsAffineHalf);
 HWY_EXPORT(PlaneAffine);
+HWY_EXPORT(PlaneAffineHalf);
 HWY_EXPORT(RowsGrad);
+HWY_EXPORT(RowsGradHalf);
 HWY_EXPORT(PlaneGrad);
+HWY_EXPORT(PlaneGradHalf);
+
+// The loop for elements of type E.
+#define CORACLE_LOOP_OF(NAME)                  \
+  template <class E>                           \
+  auto NAME##Loop() {                          \
+    if constexpr (std::is_same_v<E, float>)    \
+      return HWY_DYNAMIC_DISPATCH(NAME);       \
+    else                                       \
+      return HWY_DYNAMIC_DISPATCH(NAME##Half); \
+  }
+CORACLE_LOOP_OF(RowSums)
+CORACLE_LOOP_OF(PlaneSums)
+CORACLE_LOOP_OF(RowsAffine)
+CORACLE_LOOP_OF(PlaneAffine)
+CORACLE_LOOP_OF(RowsGrad)
+CORACLE_LOOP_OF(PlaneGrad)
+#undef CORACLE_LOOP_OF
 
 // A channels-last image as rows of channels.
 bool IsRows(const NormView& v) { return v.inner == 1; }
@@ -356,11 +437,12 @@ int64_t ChannelScratch(const NormView& v) {
   return (IsRows(v) ? NormChunks(v.size, v.groups) * 2 * v.groups : 0) + v.groups;
 }
 
-void ChannelSums(const NormView& v, const NormTerms& t, const float* shift, double* scratch,
+template <class E>
+void ChannelSums(const NormView& v, const NormTermsOf<E>& t, const float* shift, double* scratch,
                  double* first, double* second) {
   const int64_t channels = v.groups;
   if (!IsRows(v)) {
-    const auto sums = HWY_DYNAMIC_DISPATCH(PlaneSums);
+    const auto sums = PlaneSumsLoop<E>();
     ParallelFor(channels, 1 + 32768 / (1 + v.size), [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) {
         first[c] = second[c] = 0;
@@ -370,7 +452,7 @@ void ChannelSums(const NormView& v, const NormTerms& t, const float* shift, doub
     });
     return;
   }
-  const auto sums = HWY_DYNAMIC_DISPATCH(RowSums);
+  const auto sums = RowSumsLoop<E>();
   const int64_t chunks = NormChunks(v.size, channels);
   ParallelFor(chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
@@ -393,13 +475,14 @@ void ChannelSums(const NormView& v, const NormTerms& t, const float* shift, doub
 // Sums of x - x[0], not of x: the variance keeps its digits when the mean is far from zero. They
 // are taken again about the mean where x[0] is far from it, as the sums of the first time have lost
 // digits then.
-void ChannelMoments(const NormView& v, const float* x, double* scratch, double* mean,
+template <class E>
+void ChannelMoments(const NormView& v, const E* x, double* scratch, double* mean,
                     double* variance) {
   constexpr double kFar = 16;  // a square of a distance, in variances: rarely met
   float* shift = reinterpret_cast<float*>(scratch);
-  for (int64_t c = 0; c < v.groups; ++c) shift[c] = x[v.At(c, 0)];
+  for (int64_t c = 0; c < v.groups; ++c) shift[c] = static_cast<float>(x[v.At(c, 0)]);
   const double n = static_cast<double>(v.size);
-  NormTerms terms;
+  NormTermsOf<E> terms;
   terms.x = x;
   bool far = true;
   for (int pass = 0; pass < 2 && far; ++pass) {
@@ -416,23 +499,40 @@ void ChannelMoments(const NormView& v, const float* x, double* scratch, double* 
   }
 }
 
-void ChannelAffine(const NormView& v, const NormAffine& t, const float* a, const float* b) {
-  const auto rows = HWY_DYNAMIC_DISPATCH(RowsAffine);
-  const auto plane = HWY_DYNAMIC_DISPATCH(PlaneAffine);
+template <class E>
+void ChannelAffine(const NormView& v, const NormAffineOf<E>& t, const float* a, const float* b) {
+  const auto rows = RowsAffineLoop<E>();
+  const auto plane = PlaneAffineLoop<E>();
   ForBlocks(
       v, [&](int64_t first, int64_t n) { rows(t, first * v.groups, n, v.groups, a, b); },
       [&](int64_t c, int64_t at) { plane(t, at, v.inner, a[c], b[c]); });
 }
 
-void ChannelGradApply(const NormView& v, const NormTerms& t, const float* mean, const float* p,
-                      const float* q, const float* r, float* dx) {
-  const auto rows = HWY_DYNAMIC_DISPATCH(RowsGrad);
-  const auto plane = HWY_DYNAMIC_DISPATCH(PlaneGrad);
+template <class E>
+void ChannelGradApply(const NormView& v, const NormTermsOf<E>& t, const float* mean, const float* p,
+                      const float* q, const float* r, E* dx) {
+  const auto rows = RowsGradLoop<E>();
+  const auto plane = PlaneGradLoop<E>();
   ForBlocks(
       v,
       [&](int64_t first, int64_t n) { rows(t, first * v.groups, n, v.groups, mean, p, q, r, dx); },
       [&](int64_t c, int64_t at) { plane(t, c, at, v.inner, mean[c], p[c], q[c], r[c], dx); });
 }
+
+template void ChannelSums(const NormView&, const NormTermsOf<float>&, const float*, double*,
+                          double*, double*);
+template void ChannelMoments(const NormView&, const float*, double*, double*, double*);
+template void ChannelAffine(const NormView&, const NormAffineOf<float>&, const float*,
+                            const float*);
+template void ChannelGradApply(const NormView&, const NormTermsOf<float>&, const float*,
+                               const float*, const float*, const float*, float*);
+template void ChannelSums(const NormView&, const NormTermsOf<bfloat16>&, const float*, double*,
+                          double*, double*);
+template void ChannelMoments(const NormView&, const bfloat16*, double*, double*, double*);
+template void ChannelAffine(const NormView&, const NormAffineOf<bfloat16>&, const float*,
+                            const float*);
+template void ChannelGradApply(const NormView&, const NormTermsOf<bfloat16>&, const float*,
+                               const float*, const float*, const float*, bfloat16*);
 
 }  // namespace coracle
 #endif

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/control/add_value.h>
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/copy.h>
@@ -143,12 +144,33 @@ Kernel SumReference(const PrepareContext& ctx) {
   };
 }
 
+// Sums of 16-bit floats in float32, rounded once.
+Kernel SumOfHalves(const std::vector<TensorArg>& xs, const TensorArg& out) {
+  const auto add = simd::FindBinary(simd::Binary::kAdd, simd::Form::kVectorVector);
+  return [=](Workspace& ws) {
+    const auto half = [&](const TensorArg& arg, int64_t at) { return ws.Data<uint16_t>(arg) + at; };
+    ParallelFor(out.numel, 32768, [&](int64_t begin, int64_t end) {
+      constexpr int64_t kBlock = 2048;  // in the first-level cache
+      float sum[kBlock], term[kBlock];
+      for (int64_t at = begin; at < end; at += kBlock) {
+        const int64_t n = std::min(kBlock, end - at);
+        HalfToFloat(out.dtype, half(xs[0], at), sum, n);
+        for (size_t k = 1; k < xs.size(); ++k) {
+          HalfToFloat(out.dtype, half(xs[k], at), term, n);
+          add(sum, term, sum, n);
+        }
+        FloatToHalf(sum, out.dtype, half(out, at), n);
+      }
+    });
+  };
+}
+
 Kernel SumFast(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X");
   const TensorArg out = ctx.Output("Out");
-  if (out.type != VarType::kLoDTensor || out.dtype != DType::kFloat32 ||
-      std::any_of(xs.begin(), xs.end(), IsSparse))
-    return {};
+  if (out.type != VarType::kLoDTensor || std::any_of(xs.begin(), xs.end(), IsSparse)) return {};
+  if (IsHalf(out.dtype)) return SumOfHalves(xs, out);
+  if (out.dtype != DType::kFloat32) return {};
   const auto add = simd::FindBinary(simd::Binary::kAdd, simd::Form::kVectorVector);
   return [=](Workspace& ws) {
     float* o = ws.Data<float>(out);

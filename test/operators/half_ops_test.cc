@@ -1,6 +1,7 @@
 // 16-bit floats through ops that have loops for float32 only, and the native bfloat16 ones.
 
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/kernels/bfloat16_products.h>
 
 #include <cmath>
 #include <limits>
@@ -106,6 +107,7 @@ double At(const Tensor& tensor, int64_t i) {
 
 // Against a product in double: sums in float32, rounded once to the half's precision.
 TEST(HalfOps, MatmulSumsInFloat) {
+  const ScopedBFloat16Products products(true);
   struct Size {
     int m, n, k;
     bool tx, ty;
@@ -144,6 +146,7 @@ TEST(HalfOps, MatmulSumsInFloat) {
 }
 
 TEST(HalfOps, MatmulOfBatchesAndItsGradient) {
+  const ScopedBFloat16Products products(true);
   for (DType half : kHalves) {
     const Tensor x = Random({2, 3, 4, 5}, 1, half), y = Random({3, 5, 6}, 2, half);
     const Tensor g = Random({2, 3, 4, 6}, 3, half);
@@ -179,6 +182,7 @@ TEST(HalfOps, MatmulOfBatchesAndItsGradient) {
 }
 
 TEST(HalfOps, ConvolutionAndItsGradient) {
+  const ScopedBFloat16Products products(true);
   struct Conv {
     int channels, filters, kernel, stride, pad, groups;
   };

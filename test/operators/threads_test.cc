@@ -1,6 +1,7 @@
 // Kernels that hand oneDNN parts of their work, with any number of threads.
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv_parts.h>
+#include <coracle/operators/kernels/bfloat16_products.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/test/threads.h>
 #include <signal.h>
@@ -110,6 +111,7 @@ TEST(KernelThreads, GemmOfEveryShape) {
 }
 
 TEST(KernelThreads, Bfloat16GemmOfEveryNumberOfThreads) {
+  const ScopedBFloat16Products products(true);
   for (bool transpose : {false, true}) {
     const GemmSpec s{.m = 75, .n = 130, .k = 300, .transpose_a = transpose};
     std::vector<bfloat16> a, b, alone;

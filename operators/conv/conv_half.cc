@@ -1,0 +1,174 @@
+#include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/conv/conv_half.h>
+#include <coracle/operators/conv/conv_parts.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace coracle {
+namespace {
+
+// Floats of a part that stay in the cache beside the filter.
+constexpr int64_t kFloatsOfPart = 256 * 1024;
+
+// The number of parts for which each has at most kFloatsOfPart of `floats`; fewer where the filter
+// is so large that reading it, or transforming it, again for each part takes longer than the images
+// save, and somewhat more where the parts then are equal, so that one kernel serves them all.
+int64_t PartsOf(const ConvGeometry& g, int64_t floats, int64_t units) {
+  const int64_t least = 12 * g.FilterNumel();
+  const int64_t wanted =
+      std::min({1 + floats / kFloatsOfPart, std::max<int64_t>(floats / least, 1), units});
+  for (int64_t n = wanted; n <= std::min(wanted + wanted / 2, units); ++n) {
+    if (units % n == 0) return n;
+  }
+  return wanted;
+}
+
+bool SameAxis(const WindowAxis& a, const WindowAxis& b) {
+  return a.in == b.in && a.out == b.out && a.before == b.before && a.after == b.after;
+}
+// Of two parts of one convolution.
+bool SameGeometry(const ConvGeometry& a, const ConvGeometry& b) {
+  return a.batch == b.batch && SameAxis(a.d, b.d) && SameAxis(a.h, b.h) && SameAxis(a.w, b.w);
+}
+
+// Where a part lies, and which kernel computes it.
+struct Piece {
+  ConvPart part;
+  size_t kernel;
+};
+
+// The parts, and a kernel make(geometry) for each geometry among them. False if one of these is
+// empty. Each kernel packs the filter or reads it (PrepareContext::Packed).
+template <class Make>
+bool MakePieces(const PrepareContext& ctx, const std::vector<ConvPart>& parts,
+                std::vector<Piece>& pieces, std::vector<Kernel>& kernels, Make&& make) {
+  std::vector<ConvGeometry> geometries;
+  for (const ConvPart& part : parts) {
+    size_t i = 0;
+    while (i < geometries.size() && !SameGeometry(geometries[i], part.g)) ++i;
+    if (i == geometries.size()) {
+      if (i > 0) ctx.Input("Filter");
+      geometries.push_back(part.g);
+      kernels.push_back(make(part.g));
+      if (!kernels.back()) return false;
+    }
+    pieces.push_back({part, i});
+  }
+  return true;
+}
+
+// Scratch memory for the largest part of one of the images.
+TensorArg ScratchOf(const PrepareContext& ctx, int64_t floats) {
+  return ctx.Scratch(DType::kFloat32, {floats});
+}
+
+TensorArg View(TensorArg arg, int64_t numel) {
+  arg.shape = Shape({numel});
+  arg.numel = numel;
+  return arg;
+}
+
+const void* At(Workspace& ws, const TensorArg& half, int64_t i) {
+  return static_cast<const uint16_t*>(ws.Data<const void>(half)) + i;
+}
+void Widen(Workspace& ws, const TensorArg& half, int64_t at, int64_t n, const TensorArg& to) {
+  HalfToFloat(half.dtype, At(ws, half, at), ws.Data<float>(to), n);
+}
+void Narrow(Workspace& ws, const TensorArg& from, const TensorArg& half, int64_t at, int64_t n) {
+  FloatToHalf(ws.Data<const float>(from), half.dtype,
+              static_cast<uint16_t*>(ws.Data<void>(half)) + at, n);
+}
+
+struct Largest {
+  int64_t input = 0, output = 0;
+  explicit Largest(const std::vector<ConvPart>& parts) {
+    for (const ConvPart& part : parts) {
+      input = std::max(input, part.g.InputNumel());
+      output = std::max(output, part.g.OutputNumel());
+    }
+  }
+};
+
+bool IsEmpty(const ConvGeometry& g) {
+  return g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0;
+}
+
+}  // namespace
+
+Kernel ConvForwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
+                           const ConvForwardArgs& args) {
+  if (IsEmpty(g)) return {};
+  const int64_t units = g.batch > 1 || !g.channels_last ? g.batch : g.axis(0).out;
+  const std::vector<ConvPart> parts =
+      SplitOutputs(g, PartsOf(g, g.InputNumel() + g.OutputNumel(), units));
+  const Largest largest(parts);
+  ConvForwardArgs wide = args;
+  wide.input = ScratchOf(ctx, largest.input);
+  wide.output = ScratchOf(ctx, largest.output);
+  std::vector<Piece> pieces;
+  std::vector<Kernel> kernels;
+  const bool all = MakePieces(ctx, parts, pieces, kernels, [&](const ConvGeometry& its) {
+    ConvForwardArgs a = wide;
+    a.input = View(wide.input, its.InputNumel());
+    a.output = View(wide.output, its.OutputNumel());
+    if (args.residual) a.residual = a.output;  // where its part is before the sums are
+    return ConvForwardFast(ctx, its, a);
+  });
+  if (!all) return {};
+  return [=, input = args.input, residual = args.residual, output = args.output](Workspace& ws) {
+    for (const Piece& piece : pieces) {
+      const ConvPart& part = piece.part;
+      Widen(ws, input, part.input, part.g.InputNumel(), wide.input);
+      if (residual) Widen(ws, residual, part.output, part.g.OutputNumel(), wide.output);
+      kernels[piece.kernel](ws);
+      Narrow(ws, wide.output, output, part.output, part.g.OutputNumel());
+    }
+  };
+}
+
+Kernel ConvBackwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
+                            const ConvBackwardArgs& args) {
+  if (IsEmpty(g)) return {};
+  const int64_t floats = (args.dinput ? 2 : 1) * g.InputNumel() + g.OutputNumel();
+  const std::vector<ConvPart> parts = SplitImages(g, PartsOf(g, floats, g.batch));
+  const Largest largest(parts);
+  ConvBackwardArgs wide = args;
+  wide.input = ScratchOf(ctx, largest.input);
+  wide.dout = ScratchOf(ctx, largest.output);
+  if (args.dinput) wide.dinput = ScratchOf(ctx, largest.input);
+  const bool sums = parts.size() > 1;
+  if (sums && args.dfilter) wide.dfilter = ctx.Scratch(DType::kFloat32, args.dfilter.shape);
+  if (sums && args.dbias) wide.dbias = ctx.Scratch(DType::kFloat32, args.dbias.shape);
+  std::vector<Piece> pieces;
+  std::vector<Kernel> kernels;
+  const bool all = MakePieces(ctx, parts, pieces, kernels, [&](const ConvGeometry& its) {
+    ConvBackwardArgs a = wide;
+    a.input = View(wide.input, its.InputNumel());
+    a.dout = View(wide.dout, its.OutputNumel());
+    if (a.dinput) a.dinput = View(wide.dinput, its.InputNumel());
+    return ConvBackwardFast(ctx, its, a);
+  });
+  if (!all) return {};
+  return [=](Workspace& ws) {
+    bool first = true;
+    const auto add = [&](const TensorArg& share, const TensorArg& sum) {
+      const float* from = ws.Data<const float>(share);
+      float* to = ws.Data<float>(sum);
+      if (first) return void(std::copy_n(from, sum.numel, to));
+      for (int64_t i = 0; i < sum.numel; ++i) to[i] += from[i];
+    };
+    for (const Piece& piece : pieces) {
+      const ConvPart& part = piece.part;
+      if (args.dfilter) Widen(ws, args.input, part.input, part.g.InputNumel(), wide.input);
+      Widen(ws, args.dout, part.output, part.g.OutputNumel(), wide.dout);
+      kernels[piece.kernel](ws);
+      if (args.dinput) Narrow(ws, wide.dinput, args.dinput, part.input, part.g.InputNumel());
+      if (sums && args.dfilter) add(wide.dfilter, args.dfilter);
+      if (sums && args.dbias) add(wide.dbias, args.dbias);
+      first = false;
+    }
+  };
+}
+
+}  // namespace coracle

@@ -1,0 +1,134 @@
+// Convolutions of bfloat16 that read float32 filters in place of their casts: what is rewritten,
+// near misses, and nearly the same numbers.
+
+#include <coracle/backward/backward.h>
+#include <coracle/executor/executor.h>
+#include <coracle/layers/builder.h>
+#include <coracle/operators/kernels/bfloat16_products.h>
+#include <coracle/optimizer/mixed_precision.h>
+#include <coracle/optimizer/optimizers.h>
+#include <coracle/passes/pass.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "listing.h"
+
+namespace coracle {
+namespace {
+
+struct Net {
+  ProgramDesc main, startup;
+  Builder b{main, startup};
+
+  // Two convolutions in mixed precision, and their update.
+  explicit Net(bool trained, bool shared = false) {
+    const auto conv = [&](const Variable& x, const std::string& filter) {
+      return b.Conv2d(x, {.num_filters = 4,
+                          .filter_size = 3,
+                          .padding = 1,
+                          .param_attr = {.name = filter},
+                          .bias_attr = std::nullopt});
+    };
+    const Variable x = b.Data("x", {-1, 4, 6, 5});
+    const Variable h = b.Relu(conv(x, "w0"));
+    const Variable loss = b.Mean(Square(conv(h, shared ? "w0" : "w1")), {.output = "loss"});
+    DecorateMixedPrecision(main, startup, {.dtype = DType::kBFloat16});
+    if (trained) Sgd({.learning_rate = 0.1}).Minimize(b.Var(loss.name()), startup);
+  }
+
+  std::string After(std::unordered_set<std::string> fetches = {"loss"}) {
+    ProgramDesc program = main;
+    RunPasses(program, {DefaultOps(), {"x"}, std::move(fetches)}, {"widen_filters"});
+    return Listing(program);
+  }
+};
+
+bool Has(const std::string& listing, const std::string& text) {
+  return listing.find(text) != std::string::npos;
+}
+
+TEST(WidenFilters, Training) {
+  const ScopedBFloat16Products slow(false);
+  const std::string after = Net(true).After();
+  EXPECT_TRUE(Has(after, "conv2d(Input=x.cast_bf16, Filter=w0)")) << after;
+  EXPECT_TRUE(Has(after, "Filter@GRAD=w0@GRAD")) << after;
+  EXPECT_TRUE(Has(after, "Filter@GRAD=w1@GRAD")) << after;
+  EXPECT_FALSE(Has(after, "w0.cast_bf16")) << after;
+  EXPECT_FALSE(Has(after, "w1.cast_bf16")) << after;
+}
+
+TEST(WidenFilters, StaysWhereProductsAreFast) {
+  const ScopedBFloat16Products fast(true);
+  Net net(true);
+  EXPECT_EQ(net.After(), Listing(net.main));
+}
+
+// A parameter that nothing in the program writes may have another dtype in the scope.
+TEST(WidenFilters, StaysWhereTheDTypeIsNotCertain) {
+  const ScopedBFloat16Products slow(false);
+  Net net(false);
+  EXPECT_EQ(net.After(), Listing(net.main));
+}
+
+TEST(WidenFilters, StaysWhereTheCastIsSeen) {
+  const ScopedBFloat16Products slow(false);
+  Net net(true);
+  const std::string after = net.After({"loss", "w0.cast_bf16", "w1.cast_bf16@GRAD"});
+  EXPECT_EQ(after, Listing(net.main));
+}
+
+// The gradients of a filter that two convolutions read are added up in bfloat16.
+TEST(WidenFilters, StaysWhereTheFilterIsShared) {
+  const ScopedBFloat16Products slow(false);
+  Net net(true, true);
+  EXPECT_EQ(net.After(), Listing(net.main));
+}
+
+// In mixed precision the cast of the bias's gradient stands between the two ops that
+// fuse_conv_bias joins.
+TEST(FuseConvBias, MixedPrecision) {
+  ProgramDesc main, startup;
+  Builder b(main, startup);
+  const Variable y = b.Conv2d(b.Data("x", {-1, 4, 6, 5}), {.num_filters = 4,
+                                                           .filter_size = 3,
+                                                           .param_attr = {.name = "w"},
+                                                           .bias_attr = ParamAttr{.name = "b"}});
+  const Variable loss = b.Mean(Square(y), {.output = "loss"});
+  DecorateMixedPrecision(main, startup, {.dtype = DType::kBFloat16});
+  Sgd({.learning_rate = 0.1}).Minimize(b.Var(loss.name()), startup);
+  const auto after = [&](std::unordered_set<std::string> fetches) {
+    ProgramDesc program = main;
+    RunPasses(program, {DefaultOps(), {"x"}, std::move(fetches)}, {"fuse_conv_bias"});
+    return Listing(program);
+  };
+  const std::string fused = after({"loss"});
+  EXPECT_TRUE(Has(fused, "Bias@GRAD=b.cast_bf16@GRAD")) << fused;
+  EXPECT_FALSE(Has(fused, "elementwise_add_grad")) << fused;
+  EXPECT_TRUE(Has(after({"loss", "b.cast_bf16@GRAD"}), "conv2d_grad"));
+}
+
+TEST(WidenFilters, NearlyTheSameNumbers) {
+  for (const bool fast : {false, true}) {
+    const ScopedBFloat16Products products(fast);
+    Net net(true);
+    Tensor x(DType::kFloat32, {3, 4, 6, 5});
+    for (int64_t i = 0; i < x.numel(); ++i)
+      x.data<float>()[i] = std::cos(static_cast<float>(3 * i + 1));
+    const auto run = [&](const CompileOptions& options) {
+      Scope scope;
+      Executor executor(options);
+      executor.Run(net.startup, scope);
+      Tensor loss;
+      for (int step = 0; step < 5; ++step)
+        loss = executor.Run(net.main, scope, {{"x", x}}, {"loss"})[0];
+      return loss.Item<float>();
+    };
+    const float plain = run({.kernels = KernelMode::kReference, .optimize = false});
+    EXPECT_NEAR(run({}), plain, 0.02f * plain);
+    EXPECT_NEAR(run({.kernels = KernelMode::kReference}), plain, 0.02f * plain);
+  }
+}
+
+}  // namespace
+}  // namespace coracle
