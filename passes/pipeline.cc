@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/passes/fuse_images.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
@@ -141,6 +142,11 @@ const std::vector<Pass>& Pipeline() {
        "concat, mul by a gate and the like do not know layouts: the conversions around them meet "
        "and cancel; after nhwc, which makes them",
        MoveTransposes},
+      {"fuse_images",
+       "what convolutions pass to each other of one image stays near, and threads need not wait "
+       "for "
+       "each other; behind the passes that look for single ops on images",
+       FuseImages, true},
       {"fuse_elementwise",
        "one sweep over memory instead of one for each op; behind the passes that look for single "
        "elementwise ops",
