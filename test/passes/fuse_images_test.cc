@@ -2,6 +2,8 @@
 
 #include <coracle/passes/fuse_images.h>
 
+#include <algorithm>
+
 #include "op_program.h"
 
 namespace coracle {
@@ -131,6 +133,28 @@ TEST(FuseImages, OtherOperands) {
   // One gate for all images.
   p.feeds["gate"] = OpProgram::Drawn({1, 4, 1, 1}).Cast(DType::kFloat32);
   p.ExpectSame({"s"});
+}
+
+// A filter that one op reads packed and another as it is, the other way round too.
+TEST(FuseImages, AFilterThatIsAnOperand) {
+  for (const bool operand_first : {true, false}) {
+    OpProgram p;
+    p.Data("x", {4, 4, 16, 16});
+    p.Data("z", {4, 4, 3, 3});
+    Filter(p, "v", {4, 4, 3, 3}, DType::kFloat32);
+    Filter(p, "w", {4, 4, 3, 3}, DType::kFloat32);
+    const auto add = [&] {
+      p.Append("elementwise_add", {{"X", {"z"}}, {"Y", {"w"}}}, {{"Out", {"s"}}});
+    };
+    Conv(p, "x", "v", "a");
+    if (operand_first) add();
+    Conv(p, "a", "w", "y", {{"strides", Ints{5, 5}}});
+    if (!operand_first) add();
+    Conv(p, "a", "v", "b");
+    const std::string listing = After(p, {"y", "s", "b"});
+    EXPECT_EQ(std::count(listing.begin(), listing.end(), '\n'), 1) << listing;
+    p.ExpectSame({"y", "s", "b"});
+  }
 }
 
 TEST(FuseImages, ProgramsWithGradientsStay) {
