@@ -2,11 +2,10 @@
 // them piece by piece in the cache.
 
 #include <coracle/passes/flow_types.h>
+#include <coracle/passes/op_group.h>
 #include <coracle/passes/pass.h>
-#include <coracle/passes/remarks.h>
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -56,24 +55,9 @@ class KnownValues {
   std::unordered_set<std::string> known_;
 };
 
-// A variable as an op of a group finds or leaves it.
-struct GroupVar {
-  std::string name;
-  VarMeta meta;
-};
-
-struct Group {
-  std::vector<size_t> members;  // positions, ascending
+struct Group : OpGroup {
   Shape shape;
   bool open = true;
-  // In the order of their first use.
-  std::vector<GroupVar> inputs, outputs;
-
-  const GroupVar* FindOutput(const std::string& name) const {
-    const auto it = std::find_if(outputs.begin(), outputs.end(),
-                                 [&](const GroupVar& var) { return var.name == name; });
-    return it == outputs.end() ? nullptr : &*it;
-  }
 };
 
 // Finds the groups: goes through the ops and keeps those groups open that may still be delayed.
@@ -205,7 +189,7 @@ class GroupFinder {
     Group& group = groups_[g];
     group.members.push_back(position);
     op.ForEachInput([&](const std::string& name) {
-      AddInput(group, {name, *types_.Find(name)});
+      group.AddInput({name, *types_.Find(name)});
       readers_[name].push_back(g);
     });
     op.ForEachOutput([&](const std::string& name) {
@@ -214,19 +198,12 @@ class GroupFinder {
     });
   }
 
-  static void AddInput(Group& group, const GroupVar& var) {
-    const bool known = group.FindOutput(var.name) ||
-                       std::any_of(group.inputs.begin(), group.inputs.end(),
-                                   [&](const GroupVar& input) { return input.name == var.name; });
-    if (!known) group.inputs.push_back(var);
-  }
-
   // Neither reads what the other one writes, or it would have been closed or merged then.
   void Merge(size_t from, size_t into) {
     Group &a = groups_[from], &b = groups_[into];
     b.members.insert(b.members.end(), a.members.begin(), a.members.end());
     std::sort(b.members.begin(), b.members.end());
-    for (const GroupVar& var : a.inputs) AddInput(b, var);
+    for (const GroupVar& var : a.inputs) b.AddInput(var);
     b.outputs.insert(b.outputs.end(), a.outputs.begin(), a.outputs.end());
     a.members.clear();
     a.open = false;
@@ -252,147 +229,11 @@ class GroupFinder {
   std::unordered_map<std::string, std::vector<size_t>> readers_, writers_;  // groups, by variable
 };
 
-// Makes the op of a group, and the block with its ops.
-class GroupWriter {
- public:
-  GroupWriter(ProgramDesc& program, const PassContext& context)
-      : program_(program), root_(program.Root()), context_(context) {}
-
-  // nullptr where nobody needs what the group computes.
-  std::unique_ptr<OpDesc> Write(const Group& group) {
-    members_.clear();
-    inner_.clear();
-    for (size_t member : group.members) members_.insert(&root_.op(member));
-    std::vector<GroupVar> results = group.outputs;
-    std::erase_if(results, [&](const GroupVar& var) { return !IsNeeded(var.name); });
-    if (results.empty()) return nullptr;
-    BlockDesc& block = program_.AppendBlock(root_);
-    const std::vector<GroupVar> arguments = Paired(group.inputs, results);
-    for (const auto* vars : {&arguments, &group.outputs}) {
-      for (const GroupVar& var : *vars) Declare(block, var);
-    }
-    for (size_t member : group.members) AppendInner(block, root_.op(member));
-    auto op =
-        std::make_unique<OpDesc>("fused_elementwise", SlotList{{"X", NamesOf(arguments)}},
-                                 SlotList{{"Out", NamesOf(results)}},
-                                 AttrList{{"sub_block", BlockRef{block.idx()}},
-                                          {"arguments", InnerNames(arguments)},
-                                          {"results", InnerNames(results)},
-                                          {"lod_from", LodSources(group, arguments, results)}});
-    CopyRemarks(root_.op(group.members.back()), *op);
-    for (const GroupVar& var : group.outputs) {
-      if (!IsNeeded(var.name)) gone_.insert(var.name);
-    }
-    return op;
-  }
-
-  // Variables that no op uses any more.
-  const std::unordered_set<std::string>& gone() const { return gone_; }
-
- private:
-  using Names = std::vector<std::string>;
-
-  bool IsReadOutside(const std::string& name) const {
-    const auto readers = root_.Uses(name).readers;
-    return std::any_of(readers.begin(), readers.end(),
-                       [&](const OpDesc* op) { return members_.count(op) == 0; });
-  }
-  bool IsNeeded(const std::string& name) const {
-    return context_.IsVisible(root_, name) || IsReadOutside(name);
-  }
-
-  // Every Out may have the memory of the X at its place: one that nobody reads afterwards, if there
-  // is one of its size.
-  std::vector<GroupVar> Paired(std::vector<GroupVar> inputs,
-                               const std::vector<GroupVar>& results) const {
-    for (size_t i = 0; i < results.size() && i < inputs.size(); ++i) {
-      const auto fits = [&](const GroupVar& var) {
-        return var.meta.shape == results[i].meta.shape &&
-               SizeOf(var.meta.dtype) == SizeOf(results[i].meta.dtype) && !IsNeeded(var.name) &&
-               context_.feeds.count(var.name) == 0;
-      };
-      const auto first = inputs.begin() + static_cast<ptrdiff_t>(i);
-      const auto found = std::find_if(first, inputs.end(), fits);
-      if (found != inputs.end()) std::rotate(first, found, found + 1);
-    }
-    return inputs;
-  }
-
-  void Declare(BlockDesc& block, const GroupVar& var) {
-    const std::string inner = program_.FreeName(var.name + "@FUSED");
-    block.Var(inner).SetMeta(var.meta);
-    inner_[var.name] = inner;
-  }
-  void AppendInner(BlockDesc& block, const OpDesc& op) const {
-    OpDesc& copy = block.AppendOp(op);
-    const auto inner = [&](const std::string& name) { return inner_.at(name); };
-    copy.RenameInputs(inner);
-    copy.RenameOutputs(inner);
-  }
-
-  static Names NamesOf(const std::vector<GroupVar>& vars) {
-    Names names;
-    for (const GroupVar& var : vars) names.push_back(var.name);
-    return names;
-  }
-  Names InnerNames(const std::vector<GroupVar>& vars) const {
-    Names names;
-    for (const GroupVar& var : vars) names.push_back(inner_.at(var.name));
-    return names;
-  }
-
-  // Through the ops of the group.
-  std::vector<int32_t> LodSources(const Group& group, const std::vector<GroupVar>& arguments,
-                                  const std::vector<GroupVar>& results) const {
-    std::unordered_map<std::string, int32_t> source;
-    for (size_t i = 0; i < arguments.size(); ++i)
-      source[arguments[i].name] = static_cast<int32_t>(i);
-    for (size_t member : group.members) {
-      const OpDesc& op = root_.op(member);
-      const OpSpec& spec = context_.ops.Get(op.type());
-      ForEachPosition(op.outputs(),
-                      [&](const std::string& name, const std::string& slot, size_t i) {
-                        const std::string* from = spec.LodSource(op, slot, i);
-                        if (!IsEmptyName(name)) source[name] = from ? source.at(*from) : -1;
-                      });
-    }
-    std::vector<int32_t> places;
-    for (const GroupVar& var : results) places.push_back(source.at(var.name));
-    return places;
-  }
-
-  ProgramDesc& program_;
-  BlockDesc& root_;
-  const PassContext& context_;
-  std::unordered_set<const OpDesc*> members_;
-  std::unordered_map<std::string, std::string> inner_;  // names in the block
-  std::unordered_set<std::string> gone_;
-};
-
 }  // namespace
 
 void FuseElementwise(ProgramDesc& program, const PassContext& context) {
-  BlockDesc& root = program.Root();
-  const std::vector<Group> groups = GroupFinder(root, context).Run();
-  if (groups.empty()) return;
-  GroupWriter writer(program, context);
-  std::map<size_t, std::unique_ptr<OpDesc>> made;  // by position of the last member
-  std::unordered_set<size_t> fused;
-  for (const Group& group : groups) {
-    std::unique_ptr<OpDesc> op = writer.Write(group);
-    if (!op) continue;
-    made[group.members.back()] = std::move(op);
-    fused.insert(group.members.begin(), group.members.end());
-  }
-  std::vector<std::unique_ptr<OpDesc>> ops = root.ReleaseOps(), kept;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    if (auto it = made.find(i); it != made.end())
-      kept.push_back(std::move(it->second));
-    else if (fused.count(i) == 0)
-      kept.push_back(std::move(ops[i]));
-  }
-  root.SetOps(std::move(kept));
-  root.RemoveVarsIf([&](const VarDesc& var) { return writer.gone().count(var.name()) > 0; });
+  const std::vector<Group> found = GroupFinder(program.Root(), context).Run();
+  ReplaceGroups(program, context, "fused_elementwise", true, {found.begin(), found.end()});
 }
 
 }  // namespace coracle

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/early_updates.h>
+#include <coracle/passes/fuse_images.h>
 #include <coracle/passes/fuse_layer_norm.h>
 #include <coracle/passes/pass.h>
 #include <coracle/passes/widen_filters.h>
@@ -154,6 +155,11 @@ const std::vector<Pass>& Pipeline() {
        "concat, mul by a gate and the like do not know layouts: the conversions around them meet "
        "and cancel; after nhwc, which makes them",
        MoveTransposes},
+      {"fuse_images",
+       "what convolutions pass to each other of one image stays near, and threads need not wait "
+       "for "
+       "each other; behind the passes that look for single ops on images",
+       FuseImages, true},
       {"fuse_elementwise",
        "one sweep over memory instead of one for each op; behind the passes that look for single "
        "elementwise ops",

@@ -3,6 +3,7 @@
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_registry.h>
 
 #include <functional>
@@ -41,6 +42,14 @@ struct FusedGroup {
 // The group of such an op, whose block is not checked; without a block where the op is in no
 // program.
 FusedGroup FusedGroupOf(const OpDesc& op, const OpSpec& spec, const OpRegistry& ops);
+
+// Whether an op can be in a group.
+using TakesOp = bool (*)(const OpSpec& spec, const OpDesc& op);
+
+// What the declarations of ops that run groups have in common: slots, attrs and constraints, of
+// which `which` says what ops such an op takes ("be elementwise"), and the shape rule.
+void DeclareGroup(OpDef& def, const std::string& which);
+void InferGroup(InferContext& ctx, const OpRegistry& ops, TakesOp takes);
 
 // A variable of the group when the shapes are known.
 struct FusedVar {

@@ -194,6 +194,7 @@ class ProgramMaker {
         {"recurrent", &ProgramMaker::AddRecurrent},
         {"call", &ProgramMaker::AddCall},
         {"fused_elementwise", &ProgramMaker::AddFused},
+        {"fused_images", &ProgramMaker::AddFused},
         {"lod_rank_table", &ProgramMaker::AddSequences},
         {"lod_tensor_to_array", &ProgramMaker::AddSequences},
         {"array_to_lod_tensor", &ProgramMaker::AddSequences},
@@ -455,7 +456,8 @@ class ProgramMaker {
     }
   }
 
-  // A group of elementwise ops, as a pass makes them.
+  // A group of elementwise ops, as passes make them; some are cut along their first dim, if they
+  // can be.
   void AddFused() {
     if (options_.smooth) return;  // it has no gradient
     static const std::vector<std::string> kTypes = {"tanh", "square", "cast", "elementwise_add",
@@ -481,11 +483,18 @@ class ProgramMaker {
       Writer(group, DefaultOps()).Append(type, inputs, {{"Out", {names.back()}}}, attrs);
     }
     const std::string out = NewName("v");
-    net_.Append("fused_elementwise", {{"X", arguments}}, {{"Out", {out}}},
-                {{"sub_block", BlockRef{group.idx()}},
-                 {"arguments", parameters},
-                 {"results", std::vector<std::string>{names.back()}},
-                 {"lod_from", std::vector<int32_t>{0}}});
+    AttrList attrs = {{"sub_block", BlockRef{group.idx()}},
+                      {"arguments", parameters},
+                      {"results", std::vector<std::string>{names.back()}},
+                      {"lod_from", std::vector<int32_t>{0}}};
+    const bool images = choose_.OneIn(2);
+    if (images) {
+      std::vector<int32_t> cut = {0};
+      if (arguments.size() > 1 && choose_.OneIn(2)) cut.push_back(1);
+      attrs.push_back({"images", cut});
+    }
+    net_.Append(images ? "fused_images" : "fused_elementwise", {{"X", arguments}}, {{"Out", {out}}},
+                attrs);
     live_.push_back({out});
   }
 

@@ -129,6 +129,24 @@ TEST(Conv2d, LargePointwiseFastAgainstReference) {
   }
 }
 
+// One pixel of each image, as in the gates of squeeze and excitation.
+TEST(Conv2d, GatesFastAgainstReference) {
+  for (const char* name : {"", "relu", "hard_sigmoid"}) {
+    for (const int64_t batch : {1, 2, 7, 8, 9}) {
+      for (const auto& [channels, filters] : {std::pair<int64_t, int64_t>{500, 40}, {40, 530}}) {
+        ConvCase c{batch, channels, filters, 1,      1,          1,      1,
+                   1,     {1, 1},   {0, 0},  {1, 1}, "EXPLICIT", "NHWC", true};
+        OpTest test = c.Test();
+        test.Attr("fuse_activation", name);
+        const Tensor want = test.Output("Output", KernelMode::kReference);
+        const Tensor got = test.Output("Output");
+        for (int64_t i = 0; i < want.numel(); ++i)
+          ASSERT_NEAR(want.data<float>()[i], got.data<float>()[i], 5e-5f) << name << " " << i;
+      }
+    }
+  }
+}
+
 TEST(Conv2d, PointwiseWithReluFastAgainstReference) {
   std::mt19937 random(19);
   const auto pick = [&](int low, int high) {

@@ -1,0 +1,151 @@
+// Ops on many images, one after the other, become one op fused_images, which runs all of them on
+// some images at a time.
+
+#include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/flow_types.h>
+#include <coracle/passes/fuse_images.h>
+#include <coracle/passes/op_group.h>
+
+#include <algorithm>
+#include <set>
+
+namespace coracle {
+namespace {
+
+bool IsForward(const OpDesc& op) {
+  const Attribute* role = op.FindAttr(kOpRoleAttr);
+  const auto* value = role ? std::get_if<int32_t>(role) : nullptr;
+  return !value || *value == kForward || *value == kNotSpecified;
+}
+
+bool IsConv(const OpDesc& op) { return op.type() == "conv2d" || op.type() == "depthwise_conv2d"; }
+
+// Goes through the ops and ends a group where an op cannot join it.
+class ImageGroups {
+ public:
+  ImageGroups(BlockDesc& root, const PassContext& context)
+      : root_(root), context_(context), types_(root) {}
+
+  std::vector<OpGroup> Run() {
+    for (size_t i = 0; i < root_.NumOps(); ++i) {
+      const OpDesc& op = root_.op(i);
+      if (!IsForward(op)) return {};
+      const OpSpec* spec = context_.ops.Find(op.type());
+      const bool infers = spec && !op.HasSubBlock() && types_.Infer(*spec, op);
+      if (!infers || !CanJoin(*spec, op)) {
+        End();
+        continue;
+      }
+      const int64_t images = types_.Find(FirstOutput(op))->shape[0];
+      if (!members_.empty() && images != images_) End();
+      images_ = images;
+      members_.push_back(i);
+      gains_.push_back((gains_.empty() ? 0 : gains_.back()) + Gain(op));
+    }
+    End();
+    return std::move(groups_);
+  }
+
+ private:
+  static std::string FirstOutput(const OpDesc& op) {
+    std::string first;
+    op.ForEachOutput([&](const std::string& name) {
+      if (first.empty()) first = name;
+    });
+    return first;
+  }
+
+  bool CanJoin(const OpSpec& spec, const OpDesc& op) const {
+    if (spec.kind != OpKind::kCompute || spec.random || spec.side_effect || spec.run_time_shape ||
+        spec.makes_lod || !spec.lod_axis.empty() || !spec.keeps_outputs.empty() ||
+        spec.NumItems(op) != 1 || op.FindAttr(kRecomputedFromAttr))
+      return false;
+    const bool known_type = IsConv(op) || op.type() == "pool2d" || op.type() == "transpose2";
+    if (!known_type && !spec.elementwise) return false;
+    bool suits = !FirstOutput(op).empty(), reads_image = false;
+    op.ForEachOutput([&](const std::string& name) {
+      const VarMeta* meta = types_.Find(name);
+      const VarDesc* var = root_.FindVar(name);
+      suits = suits && var && !var->persistable() && IsImage(meta) && !context_.feeds.count(name) &&
+              root_.Uses(name).writers.size() == 1 && !op.Reads(name);
+    });
+    op.ForEachInput([&](const std::string& name) {
+      const VarMeta* meta = types_.Find(name);
+      suits = suits && meta && meta->type == VarType::kLoDTensor && IsValid(meta->dtype);
+      reads_image = reads_image || (IsImage(meta) && !IsPersistable(name));
+    });
+    return suits && reads_image;
+  }
+  // Of two images or more, or of an unknown number.
+  static bool IsImage(const VarMeta* meta) {
+    return meta && meta->type == VarType::kLoDTensor && meta->dtype == DType::kFloat32 &&
+           meta->shape.rank() == 4 && meta->shape[0] != 0 && meta->shape[0] != 1;
+  }
+  bool IsPersistable(const std::string& name) const {
+    const VarDesc* var = root_.FindVarRecursive(name);
+    return var && var->persistable();
+  }
+
+  // The elements that it reads and writes of an image, which need not travel so far, without those
+  // that it reads again for every image; 0: not known.
+  double Gain(const OpDesc& op) const {
+    double gain = 0;
+    bool known = true;
+    const auto add = [&](const std::string& name) {
+      Shape shape = types_.Find(name)->shape;
+      const bool again = IsPersistable(name);
+      if (!again && shape.rank() > 0) shape[0] = 1;
+      known = known && shape.IsKnown();
+      if (known) gain += (again ? -1.0 : 1.0) * static_cast<double>(shape.numel());
+    };
+    op.ForEachInput(add);
+    op.ForEachOutput(add);
+    return known ? gain : 0;
+  }
+
+  // Makes a group of the ops up to the place where all have gained most.
+  void End() {
+    const std::vector<size_t> run = std::exchange(members_, {});
+    const std::vector<double> gains = std::exchange(gains_, {});
+    OpGroup group;
+    for (size_t end = run.size(); end > 0 && group.members.empty(); --end) {
+      if (gains[end - 1] >= *std::max_element(gains.begin(), gains.end()))
+        group.members.assign(run.begin(), run.begin() + static_cast<ptrdiff_t>(end));
+    }
+    const auto convolutions = std::count_if(group.members.begin(), group.members.end(),
+                                            [&](size_t i) { return IsConv(root_.op(i)); });
+    if (convolutions < 2) return;
+    for (size_t i : group.members) {
+      const OpDesc& op = root_.op(i);
+      op.ForEachInput([&](const std::string& name) { group.AddInput({name, *types_.Find(name)}); });
+      op.ForEachOutput([&](const std::string& name) {
+        group.outputs.push_back({name, *types_.Find(name)});
+      });
+    }
+    std::vector<int32_t> images;
+    for (size_t i = 0; i < group.inputs.size(); ++i) {
+      const GroupVar& var = group.inputs[i];
+      if (!IsPersistable(var.name) && var.meta.shape.rank() > 0 && var.meta.shape[0] == images_)
+        images.push_back(static_cast<int32_t>(i));
+    }
+    group.attrs = {{"images", std::move(images)}};
+    groups_.push_back(std::move(group));
+  }
+
+  BlockDesc& root_;
+  const PassContext& context_;
+  FlowTypes types_;
+  int64_t images_ = -1;
+  std::vector<size_t> members_;
+  std::vector<double> gains_;  // of the members up to each
+  std::vector<OpGroup> groups_;
+};
+
+}  // namespace
+
+void FuseImages(ProgramDesc& program, const PassContext& context) {
+  ReplaceGroups(program, context, "fused_images", false,
+                ImageGroups(program.Root(), context).Run());
+}
+
+}  // namespace coracle
