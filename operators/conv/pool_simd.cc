@@ -271,7 +271,9 @@ HWY_EXPORT(AverageGradPlane);
 // body(n, y) for every output row.
 template <class Body>
 void ForRows(const PoolGeometry& g, Body&& body) {
-  const int64_t area = std::max<int64_t>(g.h.kernel * g.w.kernel, 1);
+  // Adaptive and global windows have about so many elements, whatever the kernel says.
+  const int64_t share = g.InPixels() / std::max<int64_t>(g.OutPixels(), 1);
+  const int64_t area = std::max({g.h.kernel * g.w.kernel, share, int64_t{1}});
   const int64_t work = g.w.out * g.channels * area, rows = g.d.out * g.h.out;
   ParallelFor(g.batch * rows, 1 + 32768 / (1 + work), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) body(r / rows, r % rows);
