@@ -84,6 +84,32 @@ void AverageRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, fl
   });
 }
 
+// sums[c]: channel c of so many pixels side by side.
+void SumPixels(const float* in, int64_t pixels, int64_t channels, float* sums) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = 0;
+  for (; c + 4 * lanes <= channels; c += 4 * lanes) {
+    V a = hn::Zero(d), b = a, e = a, f = a;
+    for (const float *p = in + c, *end = p + pixels * channels; p < end; p += channels) {
+      a = hn::Add(a, hn::LoadU(d, p));
+      b = hn::Add(b, hn::LoadU(d, p + lanes));
+      e = hn::Add(e, hn::LoadU(d, p + 2 * lanes));
+      f = hn::Add(f, hn::LoadU(d, p + 3 * lanes));
+    }
+    hn::StoreU(a, d, sums + c);
+    hn::StoreU(b, d, sums + c + lanes);
+    hn::StoreU(e, d, sums + c + 2 * lanes);
+    hn::StoreU(f, d, sums + c + 3 * lanes);
+  }
+  ForChannels(channels - c, [&](int64_t more, int64_t left) HWY_ATTR {
+    V sum = hn::Zero(d);
+    for (int64_t p = 0; p < pixels; ++p)
+      sum = hn::Add(sum, LoadFirst(in + p * channels + c + more, left));
+    StoreFirst(sum, sums + c + more, left);
+  });
+}
+
 // The gradient of a window goes to the first of its greatest elements. kDisjoint: windows share no
 // elements and lie inside the input, so every element is written once and need not be read.
 template <bool kDisjoint>
@@ -234,6 +260,7 @@ namespace {
 
 HWY_EXPORT(MaxRow);
 HWY_EXPORT(AverageRow);
+HWY_EXPORT(SumPixels);
 HWY_EXPORT(MaxGradRowDisjoint);
 HWY_EXPORT(MaxGradRow);
 HWY_EXPORT(AverageGradRow);
@@ -244,7 +271,9 @@ HWY_EXPORT(AverageGradPlane);
 // body(n, y) for every output row.
 template <class Body>
 void ForRows(const PoolGeometry& g, Body&& body) {
-  const int64_t area = std::max<int64_t>(g.h.kernel * g.w.kernel, 1);
+  // Adaptive and global windows have about so many elements, whatever the kernel says.
+  const int64_t share = g.InPixels() / std::max<int64_t>(g.OutPixels(), 1);
+  const int64_t area = std::max({g.h.kernel * g.w.kernel, share, int64_t{1}});
   const int64_t work = g.w.out * g.channels * area, rows = g.d.out * g.h.out;
   ParallelFor(g.batch * rows, 1 + 32768 / (1 + work), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) body(r / rows, r % rows);
@@ -269,6 +298,40 @@ bool Tiles(const WindowAxis& axis) {
   return axis.stride == axis.kernel && axis.before == 0 && axis.out * axis.stride == axis.in;
 }
 
+constexpr int64_t kMostSums = 8192;
+
+// Into how many parts to cut an image whose one window is all of it; 1 where that does not pay, or
+// the threads have images of their own. Rows are cut as convolutions cut them, so that each thread
+// reads what it wrote itself: fetching it from another core takes longer than the sum, and so does
+// the next write to what two cores have read.
+int64_t PartsOfWholeImage(const PoolGeometry& g) {
+  const PoolWindow all{g.Range(g.d, 0), g.Range(g.h, 0), g.Range(g.w, 0)};
+  const auto is_whole = [](const PoolRange& range, const WindowAxis& axis) {
+    return range.begin == 0 && range.end == axis.in && axis.out == 1;
+  };
+  if (!is_whole(all.z, g.d) || !is_whole(all.y, g.h) || !is_whole(all.x, g.w)) return 1;
+  if (g.d.in != 1 || g.channels == 0 || g.batch >= NumThreads()) return 1;
+  return std::max<int64_t>(1, std::min({int64_t{NumThreads()}, g.h.in, kMostSums / g.channels,
+                                        1 + g.InPixels() * g.channels / 32768}));
+}
+
+// One image of one depth.
+void AverageOfParts(const PoolGeometry& g, int64_t parts, const float* x, float* out) {
+  const auto sum = HWY_DYNAMIC_DISPATCH(SumPixels);
+  float sums[kMostSums];
+  ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = g.h.in * i / parts, last = g.h.in * (i + 1) / parts;
+      sum(x + first * g.w.in * g.channels, (last - first) * g.w.in, g.channels,
+          sums + i * g.channels);
+    }
+  });
+  const PoolWindow all{g.Range(g.d, 0), g.Range(g.h, 0), g.Range(g.w, 0)};
+  sum(sums, parts, g.channels, out);
+  const float scale = 1.0f / static_cast<float>(g.Divisor(all));
+  for (int64_t c = 0; c < g.channels; ++c) out[c] *= scale;
+}
+
 }  // namespace
 
 void MaxPoolNhwc(const PoolGeometry& g, const float* x, float* out) {
@@ -277,6 +340,11 @@ void MaxPoolNhwc(const PoolGeometry& g, const float* x, float* out) {
 }
 
 void AveragePoolNhwc(const PoolGeometry& g, const float* x, float* out) {
+  if (const int64_t parts = PartsOfWholeImage(g); parts > 1) {
+    for (int64_t n = 0; n < g.batch; ++n)
+      AverageOfParts(g, parts, x + n * g.InStrides().n, out + n * g.OutStrides().n);
+    return;
+  }
   const auto row = HWY_DYNAMIC_DISPATCH(AverageRow);
   ForRows(g, [&](int64_t n, int64_t y) { row(g, n, y, x, out); });
 }

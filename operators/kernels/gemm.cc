@@ -96,11 +96,11 @@ class GemmGrid {
   static constexpr int64_t kRowUnit = 8, kColumnUnit = 48;
 
   // The cost of the largest block: its products, and the elements of A and B that it reads, each
-  // counted as 16 products.
+  // counted as 32 products.
   double Cost(int64_t k, int64_t rows, int64_t columns) const {
     const double height = static_cast<double>(Units(m_, kRowUnit, rows) * kRowUnit);
     const double width = static_cast<double>(Units(n_, kColumnUnit, columns) * kColumnUnit);
-    return static_cast<double>(k) * (height * width + 16 * (height + width));
+    return static_cast<double>(k) * (height * width + 32 * (height + width));
   }
   // Units of the largest of so many parts.
   static int64_t Units(int64_t size, int64_t unit, int64_t parts) {

@@ -180,6 +180,34 @@ TEST(Pool2d, FastAgainstReference) {
   }
 }
 
+// Threads share the rows of an image whose one window is all of it.
+TEST(Pool2d, AverageOfAWholeImage) {
+  const int before = NumThreads();
+  for (int threads : {1, 2, 3, 8}) {
+    SetNumThreads(threads);
+    for (const Shape& shape :
+         {Shape({1, 7, 9, 960}), Shape({2, 28, 28, 72}), Shape({1, 1, 50, 999}),
+          Shape({1, 3, 40, 5000}), Shape({1, 90, 2, 301})}) {
+      for (const char* how : {"global_pooling", "adaptive", "padded"}) {
+        SCOPED_TRACE(::testing::Message() << threads << " " << shape.ToString() << " " << how);
+        const bool padded = how == std::string("padded");
+        const auto height = static_cast<int32_t>(shape[1]), width = static_cast<int32_t>(shape[2]);
+        OpTest test = Pool("avg", padded ? Ints{height + 1, width + 1} : Ints{1, 1});
+        test.Attr("data_format", std::string("NHWC"))
+            .Attr("exclusive", false)
+            .Input("X", shape, Distinct(shape.numel(), 7));
+        if (padded)
+          test.Attr("paddings", Ints{1, 0, 0, 1}).Attr("strides", Ints{height, width});
+        else
+          test.Attr(how, true);
+        test.CheckFast();
+        EXPECT_TRUE(BitEqual(test.Output("Out"), test.Output("Out")));
+      }
+    }
+  }
+  SetNumThreads(before);
+}
+
 TEST(Pool2d, UnknownDimsWhileBuilding) {
   const AttrList attrs = {
       {"pooling_type", std::string("max")}, {"ksize", Ints{2, 3}}, {"strides", Ints{2, 2}}};
