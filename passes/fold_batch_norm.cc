@@ -116,13 +116,14 @@ class BatchNormFolder {
     if (!m.op("linear").GetAttr<std::string>("fuse_activation", "").empty()) return false;
     const Tensor* w = matcher_.Constant(m["w"]);
     if (!w || !IsFoldable(w->dtype())) return false;
-    const VarDesc* product = program_.Root().FindVarRecursive(m["product"]);
-    if (!product || product->dtype() != w->dtype()) return false;  // the bias must be of both
+    if (DTypeOfSums(m) != w->dtype() &&
+        (DTypeOfSums(m) != DType::kBFloat16 || w->dtype() != DType::kFloat32))
+      return false;
     if (!HasPlainProduct(m, w->shape())) return false;
     const int64_t channels = WeightChannels(m, w->shape()).count();
     for (const char* name : {"scale", "shift", "mean", "variance", "own_bias", "bias"}) {
       const Tensor* value = m.Has(name) ? matcher_.Constant(m[name]) : nullptr;
-      if (m.Has(name) && (!value || !FitsTo(w->dtype(), *value) || value->numel() != channels))
+      if (m.Has(name) && (!value || !FitsTo(DTypeOfSums(m), *value) || value->numel() != channels))
         return false;
     }
     return !m.Has("bias") || IsChannelBias(m, Value(m, "bias").shape(), channels);
@@ -131,10 +132,13 @@ class BatchNormFolder {
   static bool IsFoldable(DType dtype) {
     return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16;
   }
-  // Statistics, scale and shift may be float32 beside a weight of bfloat16.
-  static bool FitsTo(DType weight, const Tensor& value) {
-    return value.dtype() == weight ||
-           (weight == DType::kBFloat16 && value.dtype() == DType::kFloat32);
+  // Of the product, and of a bias. The weight may be float32 beside sums of bfloat16.
+  DType DTypeOfSums(const Match& m) const {
+    return program_.Root().FindVarRecursive(m["product"])->dtype();
+  }
+  // So may statistics, scale and shift.
+  static bool FitsTo(DType sums, const Tensor& value) {
+    return value.dtype() == sums || (sums == DType::kBFloat16 && value.dtype() == DType::kFloat32);
   }
 
   // Whether batch_norm normalises the axis that holds the channels of the product.
@@ -169,15 +173,15 @@ class BatchNormFolder {
     const std::vector<double> mean = values("mean"), shift = values("shift");
     const std::vector<double> own_bias = values("own_bias"), added = values("bias");
     std::vector<double> factors(none);
-    Tensor bias(w.dtype(), {channels.count()});
-    T* new_bias = bias.data<T>();
+    Tensor bias(DType::kFloat64, {channels.count()});
+    double* new_bias = bias.data<double>();
     for (size_t c = 0; c < none.size(); ++c) {
       factors[c] = scale[c] / std::sqrt(variance[c] + epsilon);
-      new_bias[c] = Rounded<T>((own_bias[c] + added[c] - mean[c]) * factors[c] + shift[c]);
+      new_bias[c] = (own_bias[c] + added[c] - mean[c]) * factors[c] + shift[c];
     }
     Tensor scaled = Scaled<T>(m["w"], channels, factors);
     Replace(m, context_.AddFrozen(program_, m["w"] + "@FOLDED", std::move(scaled)),
-            context_.AddFrozen(program_, m["shift"] + "@FOLDED", std::move(bias)));
+            context_.AddFrozen(program_, m["shift"] + "@FOLDED", bias.Cast(DTypeOfSums(m))));
     context_.ReleaseFrozen(m["w"]);
   }
 
@@ -198,13 +202,6 @@ class BatchNormFolder {
         Scale(from + i, factors[channels.Of(i)], run, to + i);
     });
     return scaled;
-  }
-  template <class T>
-  static T Rounded(double value) {
-    if constexpr (std::is_same_v<T, bfloat16>)
-      return bfloat16(static_cast<float>(value));
-    else
-      return static_cast<T>(value);
   }
   static void Scale(const bfloat16* from, double factor, int64_t n, bfloat16* to) {
     const auto rounded = static_cast<float>(factor);

@@ -101,6 +101,12 @@ const std::vector<Pass>& Pipeline() {
       {"remove_identities",
        "the patterns below do not see through dropout in a test, assign, scale by 1, ...",
        RemoveIdentities},
+      {"widen_filters",
+       "where the machine has no fast products of bfloat16, convolutions convert their images in "
+       "the "
+       "cache, and need no filters of 16 bits; before fold_constants, which makes those of frozen "
+       "parameters",
+       WidenFilters},
       {"fold_constants",
        "what depends on parameters alone is computed once; before the passes that look at values",
        FoldConstants},
@@ -109,12 +115,6 @@ const std::vector<Pass>& Pipeline() {
        JoinCommonSubexpressions},
       {"hoist_invariants", "what is the same in each round of a loop is needed once",
        HoistInvariants},
-      {"widen_filters",
-       "where the machine has no fast products of bfloat16, convolutions convert their images in "
-       "the "
-       "cache, and need no filters of 16 bits; after fold_constants, which makes those of frozen "
-       "parameters",
-       WidenFilters},
       {"fold_batch_norm",
        "a scale and a shift that are known become part of the filter and its bias: one sweep less "
        "over the image; before fuse_conv_bias, since the bias between is folded too",

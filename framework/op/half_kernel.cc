@@ -91,7 +91,9 @@ class WideArgs : public ArgTable {
 
   TensorArg Read(const std::string& name) override {
     const TensorArg given = args_.Read(name);
-    return Takes(given) ? Copy(reads_, name, given) : given;
+    if (Takes(given)) return Copy(reads_, name, given);
+    ++plain_uses_[name];
+    return given;
   }
   TensorArg Write(const std::string& name) override {
     const TensorArg given = args_.Write(name);
@@ -134,8 +136,14 @@ class WideArgs : public ArgTable {
   // Whoever packs the float32 copy of a constant needs no copy in each run.
   std::shared_ptr<const Tensor> Packed(const std::string& name,
                                        const PackedLayout& layout) override {
+    if (writes_.count(name)) return ArgTable::Packed(name, layout);
+    if (const auto plain = plain_uses_.find(name); plain != plain_uses_.end()) {
+      auto packed = args_.Packed(name, layout);
+      if (packed && --plain->second > 0) args_.Read(name);
+      return packed;
+    }
     const auto read = reads_.find(name);
-    if (read == reads_.end() || writes_.count(name)) return ArgTable::Packed(name, layout);
+    if (read == reads_.end()) return ArgTable::Packed(name, layout);
     const DType half = read->second.half.dtype;
     PackedLayout wide{fmt::format("{} from {}", layout.id, ToString(half)), {}, {}};
     wide.pack = [pack = layout.pack](const Tensor& plain) {
@@ -202,6 +210,7 @@ class WideArgs : public ArgTable {
   const PrepareContext& context_;
   ArgTable& args_;
   Pairs reads_, writes_;
+  std::map<std::string, int> plain_uses_;  // as Pair::uses, of variables that are not converted
   std::map<std::string, std::shared_ptr<Tensor>> constants_;
 };
 

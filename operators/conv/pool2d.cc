@@ -1,11 +1,14 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/op/gradient_context.h>
+#include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/conv/pool.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <memory>
 
 namespace coracle {
@@ -217,7 +220,87 @@ TensorArg ScratchRows(const PrepareContext& ctx, const PoolGeometry& g) {
   return ctx.Scratch(DType::kFloat32, {CheckedMul(g.batch, g.channels), g.w.in});
 }
 
+// Images of 16 bits with the channels last: some at a time are converted, in the cache.
+struct HalfImages {
+  int64_t batch, at_once, in, out;  // images; elements of an image of X and of Out
+
+  explicit HalfImages(const PoolGeometry& g)
+      : batch(g.batch), in(g.InStrides().n), out(g.OutStrides().n) {
+    constexpr int64_t kFloats = 64 * 1024;
+    at_once = std::clamp<int64_t>(kFloats / (in + out), 1, g.batch);
+  }
+  static bool AreIn(const PoolGeometry& g, std::initializer_list<TensorArg> args) {
+    return g.channels_last && std::all_of(args.begin(), args.end(), [](const TensorArg& arg) {
+             return arg && arg.numel > 0;
+           });
+  }
+  // Scratch memory for those that are converted at once.
+  TensorArg Scratch(const PrepareContext& ctx, int64_t image) const {
+    return ctx.Scratch(DType::kFloat32, {at_once, image});
+  }
+  // f(first image, number).
+  template <class F>
+  void ForEach(F&& f) const {
+    for (int64_t i = 0; i < batch; i += at_once) f(i, std::min(at_once, batch - i));
+  }
+  static float* Widen(Workspace& ws, const TensorArg& half, int64_t at, int64_t n,
+                      const TensorArg& to) {
+    HalfToFloat(half.dtype, ws.Data<const uint16_t>(half) + at, ws.Data<float>(to), n);
+    return ws.Data<float>(to);
+  }
+  static void Narrow(Workspace& ws, const TensorArg& from, const TensorArg& half, int64_t at,
+                     int64_t n) {
+    FloatToHalf(ws.Data<const float>(from), half.dtype, ws.Data<uint16_t>(half) + at, n);
+  }
+};
+
+Kernel PoolFastOfHalves(const PrepareContext& ctx) {
+  const TensorArg x = HalfInput(ctx, "X"), out = HalfOutput(ctx, "Out");
+  if (!x || !out) return {};
+  PoolGeometry g = GeometryOf(ctx, x);
+  if (!HalfImages::AreIn(g, {x, out})) return {};
+  const HalfImages images(g);
+  const TensorArg in = images.Scratch(ctx, images.in), made = images.Scratch(ctx, images.out);
+  return [=](Workspace& ws) {
+    images.ForEach([&](int64_t first, int64_t n) {
+      PoolGeometry part = g;
+      part.batch = n;
+      const float* from = images.Widen(ws, x, first * images.in, n * images.in, in);
+      (g.max ? MaxPoolNhwc : AveragePoolNhwc)(part, from, ws.Data<float>(made));
+      images.Narrow(ws, made, out, first * images.out, n * images.out);
+    });
+  };
+}
+
+Kernel PoolGradFastOfHalves(const PrepareContext& ctx) {
+  const TensorArg x = HalfInput(ctx, "X"), out = HalfInput(ctx, "Out");
+  const TensorArg dout = HalfInput(ctx, "Out@GRAD"), dx = HalfOutput(ctx, "X@GRAD");
+  if (!x || !out || !dout || !dx) return {};
+  PoolGeometry g = GeometryOf(ctx, x);
+  if (!HalfImages::AreIn(g, {x, out, dout, dx})) return {};
+  const HalfImages images(g);
+  const TensorArg in = images.Scratch(ctx, images.in), made = images.Scratch(ctx, images.in);
+  const TensorArg best = images.Scratch(ctx, images.out), grad = images.Scratch(ctx, images.out);
+  return [=](Workspace& ws) {
+    images.ForEach([&](int64_t first, int64_t n) {
+      PoolGeometry part = g;
+      part.batch = n;
+      const int64_t i = first * images.in, o = first * images.out;
+      const float* go = images.Widen(ws, dout, o, n * images.out, grad);
+      float* gi = ws.Data<float>(made);
+      if (g.max) {
+        const float* from = images.Widen(ws, x, i, n * images.in, in);
+        MaxPoolGradNhwc(part, from, images.Widen(ws, out, o, n * images.out, best), go, gi);
+      } else {
+        AveragePoolGradNhwc(part, go, gi);
+      }
+      images.Narrow(ws, made, dx, i, n * images.in);
+    });
+  };
+}
+
 Kernel PoolFast(const PrepareContext& ctx) {
+  if (Kernel by_parts = PoolFastOfHalves(ctx)) return by_parts;
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   const PoolGeometry g = GeometryOf(ctx, x);
   if (x.dtype != DType::kFloat32 || out.numel == 0 || x.numel == 0) return {};
@@ -236,6 +319,7 @@ Kernel PoolFast(const PrepareContext& ctx) {
 }
 
 Kernel PoolGradFast(const PrepareContext& ctx) {
+  if (Kernel by_parts = PoolGradFastOfHalves(ctx)) return by_parts;
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
   const PoolGeometry g = GeometryOf(ctx, x);

@@ -220,6 +220,44 @@ TEST(HalfOps, ConvolutionAndItsGradient) {
   }
 }
 
+// Channels last, in several parts.
+TEST(HalfOps, PoolsOfImages) {
+  for (const Shape& shape : {Shape{5, 40, 40, 24}, Shape{2, 7, 9, 3}, Shape{3, 60, 50, 16}}) {
+    for (const char* kind : {"max", "avg"}) {
+      for (const DType half : kHalves) {
+        SCOPED_TRACE(::testing::Message() << shape.ToString() << kind << ToString(half));
+        const Tensor x = Random(shape, 1, half);
+        const auto pool = [&](const char* type, DType dtype) {
+          OpTest op(type);
+          op.Attr("pooling_type", std::string(kind)).Attr("data_format", std::string("NHWC"));
+          op.Attr("ksize", std::vector<int32_t>{3, 3}).Attr("strides", std::vector<int32_t>{2, 2});
+          op.TensorInput("X", x.Cast(dtype));
+          return op;
+        };
+        const Tensor out = pool("pool2d", DType::kFloat32).Output("Out", KernelMode::kReference);
+        const auto compare = [&](const Tensor& low, const Tensor& exact) {
+          ASSERT_EQ(low.ToString(), exact.Cast(half).ToString());
+          const double unit = half == DType::kFloat16 ? 0x1p-10 : 0x1p-7;
+          const Tensor wide = low.Cast(DType::kFloat64), want = exact.Cast(DType::kFloat64);
+          for (int64_t i = 0; i < exact.numel(); ++i) {
+            const double e = want.data<double>()[i];
+            ASSERT_NEAR(wide.data<double>()[i], e, unit * std::fabs(e) + 1e-6);
+          }
+        };
+        compare(pool("pool2d", half).Output("Out"), out);
+        const Tensor g = Random(out.shape(), 2, half), y = out.Cast(half);
+        const auto gradient = [&](DType dtype) {
+          OpTest op = pool("pool2d_grad", dtype);
+          op.TensorInput("Out", y.Cast(dtype)).TensorInput("Out@GRAD", g.Cast(dtype));
+          return op;
+        };
+        compare(gradient(half).Output("X@GRAD"),
+                gradient(DType::kFloat32).Output("X@GRAD", KernelMode::kReference));
+      }
+    }
+  }
+}
+
 // float16 ends at 65504: a product beyond becomes infinite; bfloat16 has float32's range.
 TEST(HalfOps, ResultsOverflowToInfinity) {
   for (DType half : kHalves) {

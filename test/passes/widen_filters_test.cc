@@ -85,6 +85,33 @@ TEST(WidenFilters, StaysWhereTheFilterIsShared) {
   EXPECT_EQ(net.After(), Listing(net.main));
 }
 
+// batch_norm is folded into the float32 filter, its bias is of the images' dtype.
+TEST(WidenFilters, Frozen) {
+  const ScopedBFloat16Products slow(false);
+  ProgramDesc main, startup;
+  Builder b(main, startup);
+  const Variable x = b.Data("x", {-1, 4, 60, 50});
+  const Variable c = b.Conv2d(x, {.num_filters = 4, .filter_size = 3, .padding = 1});
+  const Variable y = b.Relu(b.BatchNorm(c, {.is_test = true}));
+  DecorateMixedPrecision(main, startup, {.dtype = DType::kBFloat16, .float32_vars = {y.name()}});
+  Scope scope;
+  Executor().Run(startup, scope);
+  Tensor feed(DType::kFloat32, {3, 4, 60, 50});
+  for (int64_t i = 0; i < feed.numel(); ++i)
+    feed.data<float>()[i] = std::cos(static_cast<float>(3 * i + 1));
+  const CompileOptions plain{.kernels = KernelMode::kReference, .optimize = false};
+  const Tensor want = Executor(plain).Run(main, scope, {{"x", feed}}, {y.name()})[0];
+  PreparedProgram frozen = Executor().PrepareFrozen(main, scope, {"x"}, {y.name()});
+  const std::string listing = Listing(frozen.program());
+  EXPECT_FALSE(Has(listing, "batch_norm(")) << listing;
+  EXPECT_FALSE(Has(listing, "w_0.cast_bf16")) << listing;
+  for (int run = 0; run < 2; ++run) {
+    const Tensor got = frozen.Run(scope, {feed})[0];
+    for (int64_t i = 0; i < want.numel(); ++i)
+      ASSERT_NEAR(got.data<float>()[i], want.data<float>()[i], 0.05f) << i;
+  }
+}
+
 // In mixed precision the cast of the bias's gradient stands between the two ops that
 // fuse_conv_bias joins.
 TEST(FuseConvBias, MixedPrecision) {
