@@ -186,7 +186,7 @@ Kernel ForwardFast(const PrepareContext& ctx) {
   if (a.x.dtype != DType::kFloat32 || a.out.numel == 0) return {};
   for (TensorArg* statistic : {&a.mean, &a.variance})
     if (!*statistic) *statistic = ctx.Scratch(DType::kFloat32, {a.view.groups});
-  const bool draws = a.drop && a.drop.p * 0x1p32 >= 1;
+  const bool draws = static_cast<bool>(a.drop);
   const bool one_sweep = a.x.shape == a.y.shape && draws == (a.drop || a.mask);
   if (!one_sweep) {
     const PlainSum<float> add(ctx, a);

@@ -170,7 +170,7 @@ void RowNorm(int64_t rows, int64_t columns, const float* x, const float* scale, 
 // The sum of two tensors, of which the first may be dropped before.
 struct RowTerms {
   const float *x = nullptr, *y = nullptr;
-  const Philox* random = nullptr;  // nullptr: no element is dropped
+  const Philox* random = nullptr;  // nullptr: no element is dropped (see random/drop.h)
   double p = 0;                    // of x's elements those are 0 whose words are below p 2^32
   float factor = 1;                // of the others
   uint8_t* mask = nullptr;         // may be null: gets 1 for these

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/norm/norm.h>
+#include <coracle/operators/random/drop.h>
 
 #include <algorithm>
 #include <cmath>
@@ -81,19 +82,6 @@ void NormRow(const float* x, int64_t n, const float* scale, const float* bias, f
 void AddTerms(const float* x, const float* y, float* sum, int64_t n) {
   for (int64_t i = 0; i < n; i += LanesOf())
     StoreFirst(hn::Add(LoadFirst(x + i, n - i), LoadFirst(y + i, n - i)), sum + i, n - i);
-}
-
-// sum = x factor + y where the word is above `last`, else y.
-void AddDropped(const uint32_t* words, uint32_t last, float factor, const float* x, const float* y,
-                float* sum, int64_t n) {
-  const hn::RebindToUnsigned<D> words_tag;
-  const V f = hn::Set(D(), factor);
-  const auto most = hn::Set(words_tag, last);
-  for (int64_t i = 0; i < n; i += LanesOf()) {
-    const auto kept = hn::RebindMask(D(), hn::Gt(hn::LoadU(words_tag, words + i), most));
-    const V v = hn::IfThenElseZero(kept, hn::Mul(LoadFirst(x + i, n - i), f));
-    StoreFirst(hn::Add(v, LoadFirst(y + i, n - i)), sum + i, n - i);
-  }
 }
 
 void EndGrad(float* dx, int64_t n, const float* add, float* copy, const uint8_t* mask,
@@ -199,34 +187,12 @@ namespace {
 HWY_EXPORT(NormRow);
 HWY_EXPORT(NormGradPart);
 HWY_EXPORT(AddTerms);
-HWY_EXPORT(AddDropped);
 HWY_EXPORT(EndGrad);
 
 // Elements that stay in the first cache from one loop to the next.
 constexpr int64_t kNear = 2048;
 // Rows of such a piece, a multiple of what NormGradPart takes at a time.
 int64_t RowsOfPiece(int64_t columns) { return (1 + kNear / (1 + columns) / 4) * 4; }
-
-// Elements [begin, end) of the sum.
-void AddPart(const RowTerms& t, int64_t begin, int64_t end, float* sum) {
-  if (!t.random)
-    return HWY_DYNAMIC_DISPATCH(AddTerms)(t.x + begin, t.y + begin, sum + begin, end - begin);
-  const auto threshold = static_cast<uint64_t>(t.p * 0x1p32);
-  // Blocks of four words; a vector may be read past the last one that counts.
-  constexpr int64_t kWords = 1024;
-  uint32_t words[kWords + HWY_MAX_BYTES / sizeof(uint32_t)] = {};
-  for (int64_t at = begin; at < end;) {
-    const int64_t first = at / 4 * 4, stop = std::min(first + kWords, end);
-    t.random->Blocks(static_cast<uint64_t>(first / 4), (stop - first + 3) / 4, words);
-    const uint32_t* own = words + (at - first);
-    if (t.mask) {
-      for (int64_t i = at; i < stop; ++i) t.mask[i] = own[i - at] >= threshold;
-    }
-    HWY_DYNAMIC_DISPATCH(AddDropped)
-    (own, static_cast<uint32_t>(threshold - 1), t.factor, t.x + at, t.y + at, sum + at, stop - at);
-    at = stop;
-  }
-}
 
 }  // namespace
 
@@ -244,11 +210,17 @@ void RowSumNorm(int64_t rows, int64_t columns, const RowTerms& terms, float* sum
                 const float* scale, const float* bias, float epsilon, float* out, float* mean,
                 float* variance) {
   const auto norm = HWY_DYNAMIC_DISPATCH(NormRow);
+  const auto add = HWY_DYNAMIC_DISPATCH(AddTerms);
   const int64_t piece = RowsOfPiece(columns);
   ParallelFor(rows, 1 + 16384 / (1 + columns), [&](int64_t begin, int64_t end) {
     for (int64_t first = begin; first < end; first += piece) {
       const int64_t last = std::min(first + piece, end);
-      AddPart(terms, first * columns, last * columns, sum);
+      const int64_t at = first * columns, end_at = last * columns;
+      if (terms.random)
+        DropPart({*terms.random, terms.p, terms.factor}, at, end_at, terms.x, terms.y, sum,
+                 terms.mask);
+      else
+        add(terms.x + at, terms.y + at, sum + at, end_at - at);
       for (int64_t r = first; r < last; ++r) {
         norm(sum + r * columns, columns, scale, bias, epsilon, out + r * columns, mean + r,
              variance + r);

@@ -11,6 +11,18 @@
 
 namespace coracle {
 
+// What is dropped of an array: elements whose word of the stream is below p * 2^32. The others are
+// multiplied by `factor`.
+struct DropDraws {
+  const Philox& random;
+  double p;
+  float factor;
+};
+// The elements [begin, end) of an array that begins at x, on the calling thread: the rest, plus y's
+// elements unless y is null. mask (unless null) tells what was kept. out may be x or y.
+void DropPart(const DropDraws& draws, int64_t begin, int64_t end, const float* x, const float* y,
+              float* out, uint8_t* mask);
+
 // out[i] = x[i] * scale, or 0 where word i of the stream is below p * 2^32; mask[i] (unless null)
 // tells which. out may be x.
 template <class T>
@@ -19,6 +31,10 @@ void Drop(const Philox& random, double p, T scale, const T* x, T* out, uint8_t* 
   constexpr int64_t kChunk = 1024;  // elements drawn at a time, on the stack
   const auto threshold = static_cast<uint64_t>(p * 0x1p32);
   ParallelFor((n + kChunk - 1) / kChunk, 8, [&](int64_t first, int64_t last) {
+    if constexpr (std::is_same_v<T, float>) {
+      return DropPart({random, p, scale}, first * kChunk, std::min(last * kChunk, n), x, nullptr,
+                      out, mask);
+    }
     uint32_t words[kChunk];
     for (int64_t begin = first * kChunk; begin < std::min(last * kChunk, n); begin += kChunk) {
       const int64_t end = std::min(begin + kChunk, n);

@@ -2,7 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/rng.h>
-
+#include <coracle/operators/random/drop.h>
 #include <cmath>
 
 #include "../../op_test.h"
@@ -179,6 +179,36 @@ TEST(DropoutGrad, Constraints) {
       .RandomInput("Out@GRAD", {2})
       .ExpectError("dropout_grad.C1");
   OpTest("dropout_grad").RandomInput("Out@GRAD", {2}).ExpectError("dropout_grad.C2");
+}
+
+// Word by word, for parts that begin and end anywhere.
+TEST(Dropout, PartsOfFloats) {
+  const Philox random(3, 4, 5);
+  constexpr int64_t kCount = 2500;
+  std::vector<float> x(kCount), y(kCount), out(kCount);
+  std::vector<uint8_t> mask(kCount);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(i) - 1000;
+    y[i] = static_cast<float>(i % 7);
+  }
+  for (const double p : {0.0, 1e-12, 0.25, 1.0}) {
+    for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, kCount}, {0, 0}, {1, 2}, {3, 1030}, {1022, 2500}, {2, 2499}}) {
+      for (const bool sum : {false, true}) {
+        out.assign(kCount, -5);
+        mask.assign(kCount, 9);
+        DropPart({random, p, 2.0f}, begin, end, x.data(), sum ? y.data() : nullptr, out.data(),
+                 mask.data());
+        for (int64_t i = 0; i < kCount; ++i) {
+          const auto at = static_cast<size_t>(i);
+          const uint32_t word = random.Block(static_cast<uint64_t>(i) / 4)[at % 4];
+          const bool inside = i >= begin && i < end, kept = word >= p * 0x1p32 || p < 1e-9;
+          ASSERT_EQ(out[at], inside ? (kept ? 2 * x[at] : 0) + (sum ? y[at] : 0) : -5) << i;
+          ASSERT_EQ(mask[at], inside ? kept : 9) << i;
+        }
+      }
+    }
+  }
 }
 
 TEST(Philox, BlocksAreTheSingleOnes) {
