@@ -142,15 +142,14 @@ const std::vector<Pass>& Pipeline() {
        "concat, mul by a gate and the like do not know layouts: the conversions around them meet "
        "and cancel; after nhwc, which makes them",
        MoveTransposes},
-      {"fuse_images",
-       "what convolutions pass to each other of one image stays near, and threads need not wait "
-       "for "
-       "each other; behind the passes that look for single ops on images",
-       FuseImages, true},
       {"fuse_elementwise",
        "one sweep over memory instead of one for each op; behind the passes that look for single "
        "elementwise ops",
        FuseElementwise, true},
+      {"fuse_images",
+       "what convolutions pass to each other of one image stays near, and threads need not wait "
+       "for each other; behind the passes that look for single ops",
+       FuseImages, true},
       {"merge_updates",
        "one op updates all parameters in one sweep, as do the gradients' norms and scaling; last: "
        "no other pass looks at ops with several items",
