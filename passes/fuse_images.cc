@@ -7,7 +7,7 @@
 #include <coracle/passes/op_group.h>
 
 #include <algorithm>
-#include <set>
+#include <unordered_set>
 
 namespace coracle {
 namespace {
@@ -40,7 +40,7 @@ class ImageGroups {
       if (!members_.empty() && images != images_) End();
       images_ = images;
       members_.push_back(i);
-      gains_.push_back((gains_.empty() ? 0 : gains_.back()) + Gain(op));
+      gains_.push_back(Gain(op));
     }
     End();
     return std::move(groups_);
@@ -103,15 +103,43 @@ class ImageGroups {
     return known ? gain : 0;
   }
 
-  // Makes a group of the ops up to the place where all have gained most.
+  // Cuts the run behind ops whose results others need: as results of an op in the middle of a group
+  // these would need memory while all of it runs.
   void End() {
     const std::vector<size_t> run = std::exchange(members_, {});
     const std::vector<double> gains = std::exchange(gains_, {});
-    OpGroup group;
-    for (size_t end = run.size(); end > 0 && group.members.empty(); --end) {
-      if (gains[end - 1] >= *std::max_element(gains.begin(), gains.end()))
-        group.members.assign(run.begin(), run.begin() + static_cast<ptrdiff_t>(end));
+    std::unordered_set<const OpDesc*> ops;
+    for (const size_t i : run) ops.insert(&root_.op(i));
+    size_t begin = 0;
+    for (size_t k = 0; k < run.size(); ++k) {
+      const bool needed = root_.op(run[k]).AnyOutput([&](const std::string& name) {
+        return context_.IsVisible(root_, name) || IsReadBeside(ops, name);
+      });
+      if (!needed && k + 1 < run.size()) continue;
+      const auto at = static_cast<ptrdiff_t>(begin), end = static_cast<ptrdiff_t>(k + 1);
+      AddGroup({run.begin() + at, run.begin() + end}, {gains.begin() + at, gains.begin() + end});
+      begin = k + 1;
     }
+  }
+  bool IsReadBeside(const std::unordered_set<const OpDesc*>& run, const std::string& name) const {
+    const auto readers = root_.Uses(name).readers;
+    return std::any_of(readers.begin(), readers.end(),
+                       [&](const OpDesc* reader) { return run.count(reader) == 0; });
+  }
+
+  // Makes a group of the ops up to the place where all have gained most.
+  void AddGroup(const std::vector<size_t>& run, const std::vector<double>& gains) {
+    OpGroup group;
+    double gain = 0, most = 0;
+    size_t size = 0;
+    for (size_t k = 0; k < run.size(); ++k) {
+      gain += gains[k];
+      if (gain >= most) {
+        most = gain;
+        size = k + 1;
+      }
+    }
+    group.members.assign(run.begin(), run.begin() + static_cast<ptrdiff_t>(size));
     const auto convolutions = std::count_if(group.members.begin(), group.members.end(),
                                             [&](size_t i) { return IsConv(root_.op(i)); });
     if (convolutions < 2) return;
@@ -137,7 +165,7 @@ class ImageGroups {
   FlowTypes types_;
   int64_t images_ = -1;
   std::vector<size_t> members_;
-  std::vector<double> gains_;  // of the members up to each
+  std::vector<double> gains_;  // of the members
   std::vector<OpGroup> groups_;
 };
 

@@ -103,8 +103,7 @@ const std::vector<Pass>& Pipeline() {
        RemoveIdentities},
       {"widen_filters",
        "where the machine has no fast products of bfloat16, convolutions convert their images in "
-       "the "
-       "cache, and need no filters of 16 bits; before fold_constants, which makes those of frozen "
+       "the cache, and need no filters of 16 bits; before fold_constants, which makes those of frozen "
        "parameters",
        WidenFilters},
       {"fold_constants",
@@ -155,15 +154,14 @@ const std::vector<Pass>& Pipeline() {
        "concat, mul by a gate and the like do not know layouts: the conversions around them meet "
        "and cancel; after nhwc, which makes them",
        MoveTransposes},
-      {"fuse_images",
-       "what convolutions pass to each other of one image stays near, and threads need not wait "
-       "for "
-       "each other; behind the passes that look for single ops on images",
-       FuseImages, true},
       {"fuse_elementwise",
        "one sweep over memory instead of one for each op; behind the passes that look for single "
        "elementwise ops",
        FuseElementwise, true},
+      {"fuse_images",
+       "what convolutions pass to each other of one image stays near, and threads need not wait "
+       "for each other; behind the passes that look for single ops",
+       FuseImages, true},
       {"early_updates",
        "a gradient's memory is free again, and the gradient still in the cache, when the parameter "
        "is updated as soon as it is complete; behind the passes that look at backward's order. Not "
