@@ -103,7 +103,8 @@ const std::vector<Pass>& Pipeline() {
        RemoveIdentities},
       {"widen_filters",
        "where the machine has no fast products of bfloat16, convolutions convert their images in "
-       "the cache, and need no filters of 16 bits; before fold_constants, which makes those of frozen "
+       "the cache, and need no filters of 16 bits; before fold_constants, which makes those of "
+       "frozen "
        "parameters",
        WidenFilters},
       {"fold_constants",

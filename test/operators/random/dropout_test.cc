@@ -3,6 +3,7 @@
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/operators/random/drop.h>
+
 #include <cmath>
 
 #include "../../op_test.h"
