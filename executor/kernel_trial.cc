@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,8 @@ namespace {
 constexpr int kRuns = 5;                 // after a first one, which is not timed
 constexpr double kEnoughSeconds = 0.05;  // of one way
 constexpr double kWorthLeaving = 0.95;   // of the time of the way that the rules prefer
+
+constexpr size_t kMostKnown = 4096;
 
 // A way asks for what a trial cannot give it.
 struct CannotTry {};
@@ -71,15 +74,15 @@ class Trial : public ArgTable, public Workspace {
   LoD& OutputLod(const TensorArg&) override { throw CannotTry{}; }
 
  private:
-  // Neither zeros nor denormals, which some arithmetic computes in another time.
+  // Floats are neither zeros nor denormals, which some arithmetic computes in another time.
   static Tensor Drawn(DType dtype, const Shape& shape) {
-    if (dtype != DType::kFloat32) return Tensor::Zeros(dtype, shape);
-    Tensor tensor(dtype, shape);
+    if (!IsFloating(dtype)) return Tensor::Zeros(dtype, shape);
+    Tensor tensor(DType::kFloat32, shape);
     const Philox random(1, 0, 0);
     float* to = tensor.data<float>();
     for (int64_t i = 0; i < tensor.numel(); ++i)
       to[i] = 2 * random.UniformFloat(static_cast<uint64_t>(i)) - 1;
-    return tensor;
+    return dtype == DType::kFloat32 ? tensor : tensor.Cast(dtype);
   }
 
   void Hold(size_t index, Tensor tensor) {
@@ -115,21 +118,25 @@ KernelTrials TryAll(const PrepareContext& context, const std::vector<TensorArg>&
                     const std::vector<KernelWay>& ways) {
   KernelTrials trials;
   double least = std::numeric_limits<double>::infinity();
-  bool preferred = false;
-  for (size_t i = 0; i < ways.size(); ++i) {
-    Trial trial(context, tensors);
-    // The first way that its rule takes is what a plan has without trials.
-    std::optional<double> seconds;
-    const bool is_preferred = !preferred && static_cast<bool>(seconds = trial.Time(ways[i], true));
-    preferred = preferred || is_preferred;
-    if (!is_preferred) seconds = trial.Time(ways[i], false);
-    if (!seconds) continue;
-    trials.told += fmt::format("{}{} {:.3g} ms", trials.told.empty() ? "" : ", ", ways[i].name,
-                               *seconds * 1e3);
-    const double weighed = is_preferred ? kWorthLeaving * *seconds : *seconds;
-    if (weighed >= least) continue;
+  const auto weigh = [&](size_t i, double seconds, bool by_rule) {
+    trials.told +=
+        fmt::format("{}{} {:.3g} ms", trials.told.empty() ? "" : ", ", ways[i].name, seconds * 1e3);
+    const double weighed = by_rule ? kWorthLeaving * seconds : seconds;
+    if (weighed >= least) return;
     least = weighed;
     trials.fastest = static_cast<int>(i);
+    trials.by_rule = by_rule;
+  };
+  bool preferred = false;  // the first way that its rule takes: what a plan has without trials
+  for (size_t i = 0; i < ways.size(); ++i) {
+    std::optional<double> seconds;
+    if (!preferred) seconds = Trial(context, tensors).Time(ways[i], true);
+    if (seconds) weigh(i, *seconds, true);
+    const bool by_rule = seconds.has_value();
+    preferred = preferred || by_rule;
+    if (by_rule) continue;
+    seconds = Trial(context, tensors).Time(ways[i], false);
+    if (seconds) weigh(i, *seconds, false);
   }
   return trials;
 }
@@ -144,6 +151,7 @@ KernelTrials TryKernels(const PrepareContext& context, const std::vector<TensorA
   const std::lock_guard<std::mutex> lock(mutex);  // two trials at a time would disturb each other
   auto found = known.find(key);
   if (found != known.end()) return found->second;
+  if (known.size() >= kMostKnown) known.clear();
   try {
     return known[key] = TryAll(context, tensors, ways);
   } catch (const CannotTry&) {

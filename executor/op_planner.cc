@@ -310,7 +310,7 @@ Kernel OpPlanner::Choose(const PrepareContext& context, const std::vector<Tensor
   if (draft_.context.tune) trials = TryKernels(context, tensors, ways);
   if (trials.fastest < 0) return ArgTable::Choose(context, tensors, ways);
   const KernelWay& way = ways[static_cast<size_t>(trials.fastest)];
-  Kernel kernel = way.prepare(context, false);
+  Kernel kernel = way.prepare(context, trials.by_rule);
   NoteKernel(fmt::format("{}: {}", way.name, trials.told));
   return kernel;
 }

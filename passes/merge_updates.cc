@@ -56,11 +56,10 @@ class Merger {
   // come between it and a group that is large enough (see early_updates), so that the gradients of
   // the latter need not wait for its own.
   void Visit(const OpDesc& op, size_t index) {
-    op.ForEachInput([&](const std::string& name) { CloseAll(writers_, name); });
-    op.ForEachOutput([&](const std::string& name) {
-      CloseAll(readers_, name);
-      CloseAll(writers_, name);
-    });
+    CloseUsersOf(op);
+    // Ops inside need not be named by the op that runs them.
+    for (const BlockDesc* inner : block_.program().BlocksRunBy(op))
+      inner->ForEachOp([&](const OpDesc& each) { CloseUsersOf(each); });
     const std::string key = KeyOf(op);
     if (!HasRole(op, kOptimize | kLRSched)) last_of_backward_ = index;
     if (key.empty()) return;
@@ -76,6 +75,14 @@ class Merger {
     group.bytes += BytesOf(op);
     op.ForEachInput([&](const std::string& name) { readers_[name].push_back(key); });
     op.ForEachOutput([&](const std::string& name) { writers_[name].push_back(key); });
+  }
+
+  void CloseUsersOf(const OpDesc& op) {
+    op.ForEachInput([&](const std::string& name) { CloseAll(writers_, name); });
+    op.ForEachOutput([&](const std::string& name) {
+      CloseAll(readers_, name);
+      CloseAll(writers_, name);
+    });
   }
 
   using Users = std::unordered_map<std::string, std::vector<std::string>>;

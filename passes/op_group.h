@@ -26,8 +26,8 @@ struct OpGroup {
 };
 
 // Each group becomes an op of that type at the place of its last member, declared as
-// fused_elementwise is; nothing where nobody needs what it computes. `in_place`: outputs stand
-// where inputs do that they may overwrite; else X are the group's inputs in their order.
+// fused_elementwise is; a group whose results nobody needs stays as it is. `in_place`: outputs
+// stand where inputs do that they may overwrite; else X are the group's inputs in their order.
 void ReplaceGroups(ProgramDesc& program, const PassContext& context, const std::string& type,
                    bool in_place, const std::vector<OpGroup>& groups);
 

@@ -89,6 +89,10 @@ class FilterWidener {
     if (!Is(wide, DType::kFloat32) || context_.captured.count(wide) || context_.feeds.count(wide))
       return false;
     if (block_.Uses(wide).writers.size() != 1) return false;
+    // It will be written where the gradient is, before the cast.
+    for (const OpDesc* reader : block_.Uses(wide).readers) {
+      if (block_.IndexOf(*reader) < block_.IndexOf(cast)) return false;
+    }
     gradients.push_back({&op, &cast, wide});
     return true;
   }

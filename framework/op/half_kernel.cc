@@ -125,6 +125,10 @@ class WideArgs : public ArgTable {
   }
   bool HasGradientBlock(BlockRef block) override { return args_.HasGradientBlock(block); }
   FileAccess files() const override { return args_.files(); }
+  Kernel Choose(const PrepareContext& context, const std::vector<TensorArg>& tensors,
+                const std::vector<KernelWay>& ways) override {
+    return args_.Choose(context, tensors, ways);
+  }
   void NoteKernel(const std::string& name) override { args_.NoteKernel(name + " in float32"); }
   const Tensor* Constant(const std::string& name) override {
     const Tensor* given = args_.Constant(name);

@@ -61,10 +61,10 @@ Kernel PrepareKernel(const PrepareContext& context, KernelMode mode) {
   const OpSpec& spec = context.spec();
   if (mode == KernelMode::kAuto && spec.fast) {
     if (Kernel kernel = spec.fast(context)) return kernel;
-    context.NoteKernel("reference");
   }
   if (ComputesInFloat(context, mode)) return PrepareInFloat(context, mode);
   if (!spec.reference) context.Unsupported("has no kernel");
+  if (mode == KernelMode::kAuto && spec.fast) context.NoteKernel("reference");
   return spec.reference(context);
 }
 

@@ -38,29 +38,25 @@ struct Piece {
   size_t kernel;
 };
 
-// The parts, and a kernel make(geometry) for each geometry among them. False if one of these is
-// empty. Each kernel packs the filter or reads it (PrepareContext::Packed).
+// The parts, and a kernel make(geometry, filter) for each geometry among them. False if one of
+// these is empty. Each kernel packs its filter or reads it: after another has packed it, it may be
+// elsewhere (PrepareContext::Packed).
 template <class Make>
-bool MakePieces(const PrepareContext& ctx, const std::vector<ConvPart>& parts,
-                std::vector<Piece>& pieces, std::vector<Kernel>& kernels, Make&& make) {
+bool MakePieces(const PrepareContext& ctx, const TensorArg& filter,
+                const std::vector<ConvPart>& parts, std::vector<Piece>& pieces,
+                std::vector<Kernel>& kernels, Make&& make) {
   std::vector<ConvGeometry> geometries;
   for (const ConvPart& part : parts) {
     size_t i = 0;
     while (i < geometries.size() && !SameGeometry(geometries[i], part.g)) ++i;
     if (i == geometries.size()) {
-      if (i > 0) ctx.Input("Filter");
       geometries.push_back(part.g);
-      kernels.push_back(make(part.g));
+      kernels.push_back(make(part.g, i > 0 ? ctx.Input("Filter") : filter));
       if (!kernels.back()) return false;
     }
     pieces.push_back({part, i});
   }
   return true;
-}
-
-// Scratch memory for the largest part of one of the images.
-TensorArg ScratchOf(const PrepareContext& ctx, int64_t floats) {
-  return ctx.Scratch(DType::kFloat32, {floats});
 }
 
 TensorArg View(TensorArg arg, int64_t numel) {
@@ -104,17 +100,20 @@ Kernel ConvForwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
       SplitOutputs(g, PartsOf(g, g.InputNumel() + g.OutputNumel(), units));
   const Largest largest(parts);
   ConvForwardArgs wide = args;
-  wide.input = ScratchOf(ctx, largest.input);
-  wide.output = ScratchOf(ctx, largest.output);
+  wide.input = ctx.Scratch(DType::kFloat32, {largest.input});
+  wide.output = ctx.Scratch(DType::kFloat32, {largest.output});
   std::vector<Piece> pieces;
   std::vector<Kernel> kernels;
-  const bool all = MakePieces(ctx, parts, pieces, kernels, [&](const ConvGeometry& its) {
-    ConvForwardArgs a = wide;
-    a.input = View(wide.input, its.InputNumel());
-    a.output = View(wide.output, its.OutputNumel());
-    if (args.residual) a.residual = a.output;  // where its part is before the sums are
-    return ConvForwardFast(ctx, its, a);
-  });
+  const bool all = MakePieces(ctx, args.filter, parts, pieces, kernels,
+                              [&](const ConvGeometry& its, const TensorArg& filter) {
+                                ConvForwardArgs a = wide;
+                                a.filter = filter;
+                                a.input = View(wide.input, its.InputNumel());
+                                a.output = View(wide.output, its.OutputNumel());
+                                if (args.residual)
+                                  a.residual = a.output;  // where its part is before the sums are
+                                return ConvForwardFast(ctx, its, a);
+                              });
   if (!all) return {};
   return [=, input = args.input, residual = args.residual, output = args.output](Workspace& ws) {
     for (const Piece& piece : pieces) {
@@ -134,21 +133,23 @@ Kernel ConvBackwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
   const std::vector<ConvPart> parts = SplitImages(g, PartsOf(g, floats, g.batch));
   const Largest largest(parts);
   ConvBackwardArgs wide = args;
-  wide.input = ScratchOf(ctx, largest.input);
-  wide.dout = ScratchOf(ctx, largest.output);
-  if (args.dinput) wide.dinput = ScratchOf(ctx, largest.input);
+  wide.input = ctx.Scratch(DType::kFloat32, {largest.input});
+  wide.dout = ctx.Scratch(DType::kFloat32, {largest.output});
+  if (args.dinput) wide.dinput = ctx.Scratch(DType::kFloat32, {largest.input});
   const bool sums = parts.size() > 1;
   if (sums && args.dfilter) wide.dfilter = ctx.Scratch(DType::kFloat32, args.dfilter.shape);
   if (sums && args.dbias) wide.dbias = ctx.Scratch(DType::kFloat32, args.dbias.shape);
   std::vector<Piece> pieces;
   std::vector<Kernel> kernels;
-  const bool all = MakePieces(ctx, parts, pieces, kernels, [&](const ConvGeometry& its) {
-    ConvBackwardArgs a = wide;
-    a.input = View(wide.input, its.InputNumel());
-    a.dout = View(wide.dout, its.OutputNumel());
-    if (a.dinput) a.dinput = View(wide.dinput, its.InputNumel());
-    return ConvBackwardFast(ctx, its, a);
-  });
+  const bool all = MakePieces(ctx, args.filter, parts, pieces, kernels,
+                              [&](const ConvGeometry& its, const TensorArg& filter) {
+                                ConvBackwardArgs a = wide;
+                                a.filter = filter;
+                                a.input = View(wide.input, its.InputNumel());
+                                a.dout = View(wide.dout, its.OutputNumel());
+                                if (a.dinput) a.dinput = View(wide.dinput, its.InputNumel());
+                                return ConvBackwardFast(ctx, its, a);
+                              });
   if (!all) return {};
   return [=](Workspace& ws) {
     bool first = true;

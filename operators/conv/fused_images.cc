@@ -104,6 +104,7 @@ class ImagesPlanner {
     plan_->pointers = vars_.size();
     PrepareOps(plan_->images - (plan_->chunks - 1) * plan_->chunk, plan_->kernels[0]);
     if (plan_->chunks > 1) PrepareOps(plan_->chunk, plan_->kernels[1]);
+    context_.NoteKernel("");  // one name would be that of one op
     return Finish();
   }
 
@@ -355,6 +356,10 @@ class ImagesPlanner {
       auto packed = planner_.context_.args().Packed(planner_.OuterName(var.argument), layout);
       if (packed) reads_.erase(name);
       return packed;
+    }
+    Kernel Choose(const PrepareContext& context, const std::vector<TensorArg>& tensors,
+                  const std::vector<KernelWay>& ways) override {
+      return planner_.context_.args().Choose(context, tensors, ways);
     }
     // The next op uses the scratch memory again.
     void NextOp() {

@@ -94,6 +94,11 @@ struct Dropping {
   explicit operator bool() const { return x || y; }
 };
 
+uint64_t StreamOf(const PrepareContext& ctx) {
+  const auto name = ctx.Attr<std::string>("random_name");
+  return name.empty() ? ctx.RandomStream("Out") : HashName(name);
+}
+
 // Where the draws come from: as in dropout.
 struct Source {
   bool fixed;
@@ -101,7 +106,7 @@ struct Source {
   explicit Source(const PrepareContext& ctx)
       : fixed(ctx.Attr<bool>("fix_seed")),
         seed(static_cast<uint64_t>(ctx.Attr<int32_t>("seed"))),
-        stream(HashName(ctx.Attr<std::string>("random_name"))) {}
+        stream(StreamOf(ctx)) {}
   Philox For(const Workspace& ws) const {
     return fixed ? Philox(seed, 0, 0) : Philox(ws.seed(), stream, ws.step());
   }
@@ -365,7 +370,7 @@ OpDef ForwardDef() {
       .OneOf({"", "X", "Y"})
       .Attr<bool>("fix_seed", false, "the attr seed alone decides what is dropped")
       .Attr<int32_t>("seed", 0, "used with fix_seed")
-      .Attr<std::string>("random_name", "", "the name by which draws are made")
+      .Attr<std::string>("random_name", "", "the name by which draws are made; \"\": that of Out")
       .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
       .NoGradient("made from a program that has its gradients")
       .Random()

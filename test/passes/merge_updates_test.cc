@@ -57,6 +57,21 @@ struct Parameters {
 
 using Ops = std::vector<std::string>;
 
+// An update in front of a block that reads the parameter stays there.
+TEST(MergeUpdates, BlocksThatReadParameters) {
+  Parameters net({3, 3});
+  net.Momentum(0);
+  BlockDesc& inner = net.program.AppendBlock(net.program.Root());
+  inner.AppendOp("assign", {{"X", {"p0"}}}, {{"Out", {"kept"}}});
+  for (const char* name : {"kept", "yes"}) net.program.Root().Var(name).SetShape({1});
+  net.program.Root().FindVar("yes")->SetDType(DType::kBool);
+  net.program.Root().AppendOp(
+      "conditional_block", {{"Cond", {"yes"}}}, {{"Out", {"kept"}}, {"Scope", {}}},
+      {{"sub_block", BlockRef{inner.idx()}}, {"is_scalar_condition", true}});
+  net.Momentum(1);
+  EXPECT_EQ(net.Merged(), (Ops{"momentum p0", "conditional_block ", "momentum p1"}));
+}
+
 TEST(MergeUpdates, OneOpForAllParameters) {
   Parameters net({3, 5, 2});
   for (int i : {0, 1, 2}) net.Momentum(i);
