@@ -1,5 +1,6 @@
 // A product with a matrix of parameters, the addition of a bias and an activation become one fc,
-// and the gradients of product and addition (and of relu) one fc_gradients.
+// which keeps the sum where the activation's gradient reads it. The gradients of product and
+// addition, and that of relu, gelu or swish, become one fc_gradients.
 
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/flow_types.h>
