@@ -50,31 +50,10 @@ struct ImagesPlan {
   TensorArg memory;
 };
 
-// The memory that the kernels of the ops see.
-class ChunkWorkspace : public Workspace {
- public:
-  ChunkWorkspace(const Workspace& around, void** pointers) {
-    data_ = pointers;
-    seed_ = around.seed();
-    step_ = around.step();
-  }
-  VarValue& ValueOf(const TensorArg&) override { Refuse(); }
-  const LoD& LodOf(const TensorArg&) override {  // the op passes it on
-    static const LoD none;
-    return none;
-  }
-  LoD& OutputLod(const TensorArg&) override { Refuse(); }
-
- private:
-  [[noreturn]] static void Refuse() {
-    throw InternalError("an op on images asks for more than elements");
-  }
-};
-
 void RunPart(const ImagesPlan& plan, Workspace& ws, int64_t part) {
   char* base = ws.Data<char>(plan.memory) + part * plan.part_bytes;
   void** pointers = reinterpret_cast<void**>(base);
-  ChunkWorkspace chunk_ws(ws, pointers);
+  GroupWorkspace chunk_ws(ws, pointers);
   const int64_t end = (part + 1) * plan.chunks / plan.parts;
   for (int64_t chunk = part * plan.chunks / plan.parts; chunk < end; ++chunk) {
     CheckTimeLimit("running the chunks of a fused_images");
@@ -187,15 +166,7 @@ class ImagesPlanner {
       meta.shape = ShapeOf(vars_[v], images);
       types.Set(name, meta);
     }
-    try {
-      group_.Infer(types);
-    } catch (const Error&) {
-      return false;
-    } catch (const NeedsValue&) {
-      return false;
-    } catch (const NeedsLod&) {
-      return false;
-    }
+    if (!group_.CanInfer(types)) return false;
     return std::all_of(index_.begin(), index_.end(), [&](const auto& entry) {
       const VarMeta* meta = types.Find(entry.first);
       return meta && meta->shape == ShapeOf(vars_[entry.second], images);
@@ -331,7 +302,7 @@ class ImagesPlanner {
   // --- kernels ---
 
   // Gives the kernels args of a chunk.
-  class ChunkArgs : public ArgTable {
+  class ChunkArgs : public GroupArgs {
    public:
     ChunkArgs(ImagesPlanner& planner, int64_t images, ChunkKernels& kernels)
         : planner_(planner), images_(images), kernels_(kernels) {}
@@ -367,15 +338,8 @@ class ImagesPlanner {
       planner_.plain_reads_.insert(reads_.begin(), reads_.end());
       reads_.clear();
     }
-    TensorArg ScratchArray() override { Refuse(); }
-    TensorArg ScratchValue() override { Refuse(); }
-    int32_t SubBlock(BlockRef, const BlockArgs&) override { Refuse(); }
-    bool HasGradientBlock(BlockRef) override { Refuse(); }
 
    private:
-    [[noreturn]] static void Refuse() {
-      throw InternalError("an op on images asks for more than elements");
-    }
     TensorArg Arg(const std::string& name) const {
       const size_t v = planner_.IndexOf(name);
       const Shape shape = planner_.ShapeOf(planner_.vars_[v], images_);

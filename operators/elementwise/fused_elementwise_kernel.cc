@@ -26,20 +26,6 @@ constexpr int64_t kGrain = 32768;
 
 int64_t Aligned(int64_t bytes) { return (bytes + kFusedLine - 1) / kFusedLine * kFusedLine; }
 
-// Elementwise ops ask for tensors and scratch tensors alone.
-class ElementArgs : public ArgTable {
- public:
-  TensorArg ScratchArray() override { Refuse(); }
-  TensorArg ScratchValue() override { Refuse(); }
-  int32_t SubBlock(BlockRef, const BlockArgs&) override { Refuse(); }
-  bool HasGradientBlock(BlockRef) override { Refuse(); }
-
- private:
-  [[noreturn]] static void Refuse() {
-    throw InternalError("an elementwise op asks for more than elements");
-  }
-};
-
 class GroupPlanner {
  public:
   GroupPlanner(const PrepareContext& context, const OpRegistry& ops, KernelMode mode)
@@ -240,7 +226,7 @@ class GroupPlanner {
   // --- kernels ---
 
   // Gives the kernels args of a piece.
-  class PieceArgs : public ElementArgs {
+  class PieceArgs : public GroupArgs {
    public:
     PieceArgs(GroupPlanner& planner, int64_t rows, FusedKernels& kernels)
         : planner_(planner), rows_(rows), kernels_(kernels) {}
@@ -278,7 +264,7 @@ class GroupPlanner {
   };
 
   // Gives the kernels the op's own tensors, and scratch memory for what the ops pass to each other.
-  class WholeArgs : public ElementArgs {
+  class WholeArgs : public GroupArgs {
    public:
     explicit WholeArgs(GroupPlanner& planner) : planner_(planner) {
       for (const auto& [offset, bytes] : planner.slots_)

@@ -18,6 +18,19 @@ void FusedGroup::Infer(GroupTypes& types) const {
   });
 }
 
+bool FusedGroup::CanInfer(GroupTypes& types) const {
+  try {
+    Infer(types);
+  } catch (const Error&) {
+    return false;
+  } catch (const NeedsValue&) {
+    return false;
+  } catch (const NeedsLod&) {
+    return false;
+  }
+  return true;
+}
+
 FusedGroup FusedGroupOf(const OpDesc& op, const OpSpec& spec, const OpRegistry& ops) {
   FusedGroup group;
   group.ops = &ops;
@@ -68,15 +81,7 @@ class Trial {
     for (const FusedVar& var : vars_) {
       if (var.argument >= 0) types.Set(var.name, WithShape(var, shape(var)));
     }
-    try {
-      group_.Infer(types);
-    } catch (const Error&) {
-      return false;
-    } catch (const NeedsValue&) {
-      return false;
-    } catch (const NeedsLod&) {
-      return false;
-    }
+    if (!group_.CanInfer(types)) return false;
     return std::all_of(vars_.begin(), vars_.end(), [&](const FusedVar& var) {
       const VarMeta* meta = types.Find(var.name);
       return var.argument >= 0 || (meta && meta->shape == out);

@@ -5,6 +5,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/op/prepare_context.h>
 
 #include <functional>
 #include <map>
@@ -37,6 +38,44 @@ struct FusedGroup {
 
   // Runs the shape rules of the ops. The arguments have their types.
   void Infer(GroupTypes& types) const;
+  // Runs them on types that a run may not have; false where a rule refuses them, or asks for a
+  // value or a LoD.
+  bool CanInfer(GroupTypes& types) const;
+};
+
+// What an op of a group is prepared with: it asks for tensors and scratch tensors alone.
+class GroupArgs : public ArgTable {
+ public:
+  TensorArg ScratchArray() override { Refuse(); }
+  TensorArg ScratchValue() override { Refuse(); }
+  int32_t SubBlock(BlockRef, const BlockArgs&) override { Refuse(); }
+  bool HasGradientBlock(BlockRef) override { Refuse(); }
+
+ private:
+  [[noreturn]] static void Refuse() {
+    throw InternalError("an op of a fused group asks for more than tensors");
+  }
+};
+
+// The memory that the kernels of a group's ops see: at `pointers` a piece of each tensor.
+class GroupWorkspace : public Workspace {
+ public:
+  GroupWorkspace(const Workspace& around, void** pointers) {
+    data_ = pointers;
+    seed_ = around.seed();
+    step_ = around.step();
+  }
+  VarValue& ValueOf(const TensorArg&) override { Refuse(); }
+  const LoD& LodOf(const TensorArg&) override {  // the op passes it on
+    static const LoD none;
+    return none;
+  }
+  LoD& OutputLod(const TensorArg&) override { Refuse(); }
+
+ private:
+  [[noreturn]] static void Refuse() {
+    throw InternalError("an op of a fused group asks for more than elements");
+  }
 };
 
 // The group of such an op, whose block is not checked; without a block where the op is in no

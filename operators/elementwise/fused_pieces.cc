@@ -40,27 +40,6 @@ void EndPastCaches() {
 #endif
 }
 
-// The memory that the kernels of the ops see: a piece of each tensor.
-class PieceWorkspace : public Workspace {
- public:
-  PieceWorkspace(const Workspace& around, void** pointers) {
-    data_ = pointers;
-    seed_ = around.seed();
-    step_ = around.step();
-  }
-  VarValue& ValueOf(const TensorArg&) override { Refuse(); }
-  const LoD& LodOf(const TensorArg&) override {  // the op passes it on
-    static const LoD none;
-    return none;
-  }
-  LoD& OutputLod(const TensorArg&) override { Refuse(); }
-
- private:
-  [[noreturn]] static void Refuse() {
-    throw InternalError("an elementwise op asks for more than elements");
-  }
-};
-
 // Runs the pieces of one part of the work.
 class PartRun {
  public:
@@ -160,7 +139,7 @@ class PartRun {
   Workspace& outer_;
   char* base_;
   void** pointers_;
-  PieceWorkspace pieces_;
+  GroupWorkspace pieces_;
   const FusedAhead* ahead_sizes_ = nullptr;
 };
 
