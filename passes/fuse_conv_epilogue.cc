@@ -74,8 +74,8 @@ class EpilogueFuser {
     return recomputed_.Contain(*block_.Uses(written_once).writers[0]);
   }
 
-  // Kernels that do all at once exist for these only. Of bfloat16 the sums are rounded once, at the
-  // end, which is closer to the exact result.
+  // Of bfloat16 the sums are rounded once, at the end, which is closer to the exact result. Those
+  // of float16 may overflow, and then must do so here too, so float16 stays as it is.
   bool IsReal(const std::string& name) const {
     const VarDesc* var = block_.FindVarRecursive(name);
     return var && var->type() == VarType::kLoDTensor &&

@@ -41,6 +41,7 @@ struct ConvGeometry : WindowAxes {
   int64_t FilterNumel() const {
     return out_channels * (in_channels / groups) * d.kernel * h.kernel * w.kernel;
   }
+  bool IsEmpty() const { return InputNumel() == 0 || OutputNumel() == 0 || FilterNumel() == 0; }
 };
 
 // The window attrs of a convolution; Context is an InferContext, PrepareContext, ...

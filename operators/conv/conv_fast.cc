@@ -7,10 +7,6 @@
 namespace coracle {
 namespace {
 
-bool IsEmpty(const ConvGeometry& g) {
-  return g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0;
-}
-
 bool HasFast(DType images, DType filter) {
   if (images != filter) return false;
   return images == DType::kFloat32 || (images == DType::kBFloat16 && BFloat16ProductsPay());
@@ -20,7 +16,7 @@ bool HasFast(DType images, DType filter) {
 
 Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                        const ConvForwardArgs& args) {
-  if (!HasFast(args.input.dtype, args.filter.dtype) || IsEmpty(g)) return {};
+  if (!HasFast(args.input.dtype, args.filter.dtype) || g.IsEmpty()) return {};
   const bool floats = args.input.dtype == DType::kFloat32;
   return ctx.Choose(
       {args.input, args.filter, args.bias, args.residual, args.output},
@@ -38,7 +34,7 @@ Kernel ConvForwardFast(const PrepareContext& ctx, const ConvGeometry& g,
 
 Kernel ConvBackwardFast(const PrepareContext& ctx, const ConvGeometry& g,
                         const ConvBackwardArgs& args) {
-  if (!HasFast(args.input.dtype, args.filter.dtype) || IsEmpty(g)) return {};
+  if (!HasFast(args.input.dtype, args.filter.dtype) || g.IsEmpty()) return {};
   const bool floats = args.input.dtype == DType::kFloat32;
   return ctx.Choose(
       {args.input, args.filter, args.dout, args.dinput, args.dfilter, args.dbias},

@@ -86,15 +86,11 @@ struct Largest {
   }
 };
 
-bool IsEmpty(const ConvGeometry& g) {
-  return g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0;
-}
-
 }  // namespace
 
 Kernel ConvForwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
                            const ConvForwardArgs& args) {
-  if (IsEmpty(g)) return {};
+  if (g.IsEmpty()) return {};
   const int64_t units = g.batch > 1 || !g.channels_last ? g.batch : g.axis(0).out;
   const std::vector<ConvPart> parts =
       SplitOutputs(g, PartsOf(g, g.InputNumel() + g.OutputNumel(), units));
@@ -128,7 +124,7 @@ Kernel ConvForwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
 
 Kernel ConvBackwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
                             const ConvBackwardArgs& args) {
-  if (IsEmpty(g)) return {};
+  if (g.IsEmpty()) return {};
   const int64_t floats = (args.dinput ? 2 : 1) * g.InputNumel() + g.OutputNumel();
   const std::vector<ConvPart> parts = SplitImages(g, PartsOf(g, floats, g.batch));
   const Largest largest(parts);

@@ -102,7 +102,7 @@ double DirectCost(const ConvGeometry& g, const FilterMatrix& filter, int64_t thr
 
 bool IsTaken(const ConvGeometry& g) {
   constexpr int64_t kLargest = int64_t{1} << 40;  // no product of sizes overflows
-  if (g.InputNumel() == 0 || g.OutputNumel() == 0 || g.FilterNumel() == 0) return false;
+  if (g.IsEmpty()) return false;
   if (g.FilterNumel() > kLargest) return false;
   const auto axis = [](const WindowAxis& a) {
     return a.kernel == 3 && a.stride == 1 && a.dilation == 1;

@@ -309,7 +309,7 @@ TEST(FuseConvEpilogue, ActivationsOfTheProgram) {
   }
 }
 
-// bfloat16 has kernels that do all at once, float16 has not.
+// bfloat16 is rounded once; float16, whose sums may overflow, stays as it is.
 TEST(FuseConvEpilogue, HalfPrecision) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     Net net(dtype);
