@@ -79,6 +79,11 @@ class PreparedProgram {
   // need_check_feed, as those of the builder and of model text have (other variables get a warning,
   // since old files declare the shape that they were exported with); kNotFound for a persistable
   // variable that the scope does not hold.
+  //
+  // An Error in the middle of a run (a time limit, a stop, a check of values) leaves the
+  // persistable variables as they are at that moment. Updates run as soon as their gradient is
+  // complete, so some parameters may have been updated and others not: return to a snapshot, or run
+  // again from values of your own.
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds);
   const std::vector<Tensor>& Run(Scope& scope, const std::vector<Tensor>& feeds = {}) {
     return Run(scope, std::span<const Tensor>(feeds));

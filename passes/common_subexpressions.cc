@@ -1,5 +1,6 @@
 // Ops that compute the same are done once: equal types, attrs and inputs with equal values.
 
+#include <coracle/passes/passes.h>
 #include <coracle/passes/remarks.h>
 #include <coracle/passes/value_flow.h>
 

@@ -1,4 +1,4 @@
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 
 #include <algorithm>
 

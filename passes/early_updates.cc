@@ -1,5 +1,5 @@
 #include <coracle/framework/ir/op.h>
-#include <coracle/passes/early_updates.h>
+#include <coracle/passes/passes.h>
 
 #include <algorithm>
 #include <unordered_map>

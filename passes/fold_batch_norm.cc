@@ -7,6 +7,7 @@
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/passes/freeze.h>
 #include <coracle/passes/match.h>
+#include <coracle/passes/passes.h>
 
 #include <algorithm>
 #include <cmath>

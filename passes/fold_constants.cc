@@ -4,6 +4,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/run_rules.h>
+#include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>

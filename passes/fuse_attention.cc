@@ -2,6 +2,7 @@
 
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/attention_finder.h>
+#include <coracle/passes/passes.h>
 
 #include <iterator>
 #include <map>

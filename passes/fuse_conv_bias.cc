@@ -1,5 +1,6 @@
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/match.h>
+#include <coracle/passes/passes.h>
 
 #include <algorithm>
 #include <memory>

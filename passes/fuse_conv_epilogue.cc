@@ -4,6 +4,7 @@
 
 #include <coracle/operators/conv/conv_activation.h>
 #include <coracle/passes/match.h>
+#include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>
 
 namespace coracle {

@@ -3,7 +3,7 @@
 
 #include <coracle/passes/flow_types.h>
 #include <coracle/passes/op_group.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 
 #include <algorithm>
 #include <unordered_map>

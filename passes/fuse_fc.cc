@@ -5,6 +5,7 @@
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/flow_types.h>
 #include <coracle/passes/match.h>
+#include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>
 
 #include <array>

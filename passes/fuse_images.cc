@@ -3,8 +3,8 @@
 
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/flow_types.h>
-#include <coracle/passes/fuse_images.h>
 #include <coracle/passes/op_group.h>
+#include <coracle/passes/passes.h>
 
 #include <algorithm>
 #include <unordered_set>

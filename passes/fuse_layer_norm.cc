@@ -14,8 +14,8 @@
 
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/flow_types.h>
-#include <coracle/passes/fuse_layer_norm.h>
 #include <coracle/passes/match.h>
+#include <coracle/passes/passes.h>
 #include <coracle/passes/remarks.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #include <coracle/framework/ir/op.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 #include <coracle/passes/remarks.h>
 
 #include <algorithm>

@@ -8,6 +8,7 @@
 
 #include <coracle/framework/op/interpreter.h>
 #include <coracle/framework/op/op_spec.h>
+#include <coracle/passes/passes.h>
 #include <coracle/passes/transposes.h>
 #include <coracle/passes/value_flow.h>
 

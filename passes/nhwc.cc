@@ -1,6 +1,6 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/recomputed.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 
 #include <algorithm>
 #include <unordered_map>

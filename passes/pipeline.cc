@@ -1,10 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/passes/early_updates.h>
-#include <coracle/passes/fuse_images.h>
-#include <coracle/passes/fuse_layer_norm.h>
-#include <coracle/passes/pass.h>
-#include <coracle/passes/widen_filters.h>
+#include <coracle/passes/passes.h>
 #include <fmt/format.h>
 
 #include <algorithm>

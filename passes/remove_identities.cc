@@ -2,6 +2,7 @@
 // patterns of other passes do not see through them.
 
 #include <coracle/framework/op/op_spec.h>
+#include <coracle/passes/passes.h>
 #include <coracle/passes/remarks.h>
 #include <coracle/passes/value_flow.h>
 

@@ -1,6 +1,6 @@
 #include <coracle/operators/kernels/bfloat16_products.h>
+#include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>
-#include <coracle/passes/widen_filters.h>
 
 #include <algorithm>
 #include <string_view>

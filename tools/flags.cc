@@ -27,6 +27,8 @@ DEFINE_string(
     allow_files, "",
     "`DIR` below which the program's own ops (save, load) may read and write files; none: "
     "a program that names files is refused");
+DEFINE_string(shape, "",
+              "shapes of inputs, whose unknown dims else count as 1: `VAR:8x3x32x32,...`");
 DEFINE_uint64(seed, 0, "seed of random ops, unless the program has one");
 
 namespace coracle::tools {
@@ -45,6 +47,20 @@ uint64_t ParseBytes(const std::string& text) {
   if (!ParseInt64(number, &value) || value <= 0 || value > (INT64_MAX >> shift))
     throw UsageError("--memory_limit takes bytes as in 1000000, 512M or 2G, got " + Quote(text));
   return static_cast<uint64_t>(value) << shift;
+}
+
+// VAR:8x3x32x32, read from the end: a variable's name may have colons.
+std::pair<std::string, Shape> ParseShape(const std::string& text) {
+  const UsageError wrong("--shape takes VAR:8x3x32x32, got " + Quote(text));
+  const size_t colon = text.rfind(':');
+  if (colon == text.npos || colon == 0) throw wrong;
+  Shape shape;
+  for (const std::string& part : Split(text.substr(colon + 1), 'x')) {
+    int64_t dim = 0;
+    if (!ParseInt64(part, &dim) || dim < 0 || shape.rank() == Shape::kMaxRank) throw wrong;
+    shape.Append(dim);
+  }
+  return {text.substr(0, colon), shape};
 }
 
 }  // namespace
@@ -90,6 +106,12 @@ CompileOptions CompileOptionsFromFlags() {
   options.allow_files = FLAGS_allow_files;
   options.seed = FLAGS_seed;
   return options;
+}
+
+std::vector<std::pair<std::string, Shape>> ShapesFromFlag() {
+  std::vector<std::pair<std::string, Shape>> shapes;
+  for (const std::string& text : ListFlag(FLAGS_shape)) shapes.push_back(ParseShape(text));
+  return shapes;
 }
 
 std::vector<std::string> ListFlag(const std::string& value) {

@@ -5,6 +5,7 @@
 #include <gflags/gflags.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 DECLARE_string(op_library);
@@ -17,6 +18,7 @@ DECLARE_string(disabled_passes);
 DECLARE_string(memory_limit);
 DECLARE_double(time_limit);
 DECLARE_string(allow_files);
+DECLARE_string(shape);
 DECLARE_uint64(seed);
 
 namespace coracle::tools {
@@ -31,6 +33,9 @@ std::vector<std::string> WithLimitFlags(std::vector<std::string> flags);
 
 uint64_t MemoryLimitFromFlags();  // bytes, never 0
 double TimeLimitFromFlags();      // seconds; 0: none
+
+// --shape. Throws UsageError for what is not VAR:8x3x32x32.
+std::vector<std::pair<std::string, Shape>> ShapesFromFlag();
 
 std::vector<std::string> ListFlag(const std::string& value);  // "a,b" -> {a, b}; "" -> {}
 

@@ -1,6 +1,7 @@
 #include <coracle/executor/compiled_program.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/inspect/program_ends.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -8,7 +9,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "command_limits.h"
 #include "commands.h"
@@ -52,44 +52,6 @@ struct PassEffect {
     return changes;
   }
 };
-
-bool HasOps(const BlockDesc& root, OpKind kind) {
-  bool has = false;
-  root.ForEachOp([&](const OpDesc& op) {
-    const OpSpec* spec = DefaultOps().Find(op.type());
-    has = has || (spec && spec->kind == kind);
-  });
-  return has;
-}
-
-bool IsDense(const BlockDesc& root, const std::string& name) {
-  const VarDesc* var = root.FindVar(name);
-  return var && var->type() == VarType::kLoDTensor && !var->persistable();
-}
-
-// For a program without feed ops: what its ops read before one of them writes it.
-std::vector<std::string> ReadFirst(const BlockDesc& root) {
-  std::vector<std::string> names;
-  std::unordered_set<std::string> known;
-  root.ForEachOp([&](const OpDesc& op) {
-    op.ForEachInput([&](const std::string& name) {
-      if (IsDense(root, name) && known.insert(name).second) names.push_back(name);
-    });
-    op.ForEachOutput([&](const std::string& name) { known.insert(name); });
-  });
-  return names;
-}
-
-// For a program without fetch ops: what its ops write and none reads.
-std::vector<std::string> ReadByNobody(const BlockDesc& root) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < root.NumVars(); ++i) {
-    const std::string& name = root.var(i).name();
-    const VarUses uses = root.Uses(name);
-    if (IsDense(root, name) && uses.readers.empty() && !uses.writers.empty()) names.push_back(name);
-  }
-  return names;
-}
 
 // Zeros for parameters that no file gave: how passes act hardly depends on their values.
 void FillMissing(const ProgramDesc& program, Scope& scope) {
@@ -160,8 +122,9 @@ int RunPassesCommand(const std::vector<std::string>& args) {
   const ProgramDesc program = ReadAnyProgram(args[0]);
   const BlockDesc& root = program.Root();
   std::vector<std::string> fetches = ListFlag(FLAGS_fetch), feeds;
-  if (fetches.empty() && !HasOps(root, OpKind::kFetch)) fetches = ReadByNobody(root);
-  if (!HasOps(root, OpKind::kFeed)) feeds = ReadFirst(root);
+  if (fetches.empty() && !HasOpOfKind(root, OpKind::kFetch, DefaultOps()))
+    fetches = OutputNames(program, DefaultOps());
+  if (!HasOpOfKind(root, OpKind::kFeed, DefaultOps())) feeds = InputNames(program, DefaultOps());
   Scope scope;
   const std::string params =
       FLAGS_params.empty() ? ParametersBeside(ProgramFile(args[0])) : FLAGS_params;

@@ -1,10 +1,9 @@
+#include <coracle/edit/set_shape.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
-#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,9 +13,6 @@
 #include "flags.h"
 #include "multiply_adds.h"
 #include "program_input.h"
-
-DEFINE_string(shape, "",
-              "shapes of inputs, whose unknown dims else count as 1: `VAR:8x3x32x32,...`");
 
 namespace coracle::tools {
 namespace {
@@ -64,40 +60,6 @@ struct Totals {
   }
 };
 
-// VAR:8x3x32x32, read from the end: a variable's name may have colons.
-void SetShape(BlockDesc& root, const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon == text.npos || colon == 0)
-    throw UsageError("--shape takes VAR:8x3x32x32, got " + Quote(text));
-  VarDesc& var = Variable::Of(root, text.substr(0, colon)).desc();
-  Shape shape;
-  for (const std::string& part : Split(text.substr(colon + 1), 'x')) {
-    int64_t dim = 0;
-    if (!ParseInt64(part, &dim) || dim < 0 || shape.rank() == Shape::kMaxRank)
-      throw UsageError("--shape takes VAR:8x3x32x32, got " + Quote(text));
-    shape.Append(dim);
-  }
-  // As for feeds: files of old exports declare the shape of their export.
-  if (var.need_check_feed() && !var.shape().CompatibleWith(shape)) {
-    ThrowInvalid(fmt::format("{} is declared {}, so it cannot be {}", Quote(var.name()),
-                             var.meta().ToString(), shape.ToString()));
-  }
-  var.SetShape(shape);
-}
-
-// Gives the inputs the shapes of --shape, and the rest of the root block what follows from them.
-void SetShapes(ProgramDesc& program) {
-  const std::vector<std::string> shapes = ListFlag(FLAGS_shape);
-  if (shapes.empty()) return;
-  BlockDesc& root = program.Root();
-  for (const std::string& text : shapes) SetShape(root, text);
-  VerifyOrThrow(program, DefaultOps());
-  for (size_t i = 0; i < root.NumOps(); ++i) {
-    const OpSpec& def = DefaultOps().Get(root.op(i).type());
-    if (def.kind == OpKind::kCompute) InferOp(root, root.op(i), DefaultOps());
-  }
-}
-
 std::string Overview(const ProgramDesc& program, const Totals& totals) {
   double elements = 0, bytes = 0;
   const std::vector<std::string> names = program.Parameters();
@@ -137,7 +99,8 @@ std::string TableOfTypes(const Totals& totals) {
 int RunSummary(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   ProgramDesc program = ReadAnyProgram(args[0]);
-  SetShapes(program);
+  const auto shapes = ShapesFromFlag();
+  if (!shapes.empty()) SetShapes(program, shapes, DefaultOps());
   Totals totals;
   for (int i = 0; i < program.NumBlocks(); ++i) totals.AddBlock(program.Block(i));
   Print(Overview(program, totals) + "\n" + TableOfTypes(totals));

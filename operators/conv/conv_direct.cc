@@ -203,7 +203,7 @@ Kernel MakePointwise(const PrepareContext& ctx, const ConvGeometry& g,
       all.pixels = pixels;
       all.residual = residual;
       all.out = to;
-      ParallelFor(products.PaddedColumns() / kPointwisePanel, 1 + 8192 / (1 + in),
+      ParallelFor(products.PaddedColumns() / kPointwisePanel, 1 + 8192 / (1 + in * pixels),
                   [&](int64_t begin, int64_t end) { RunPointwisePanels(all, begin, end); });
       if (relu || !args.activation) return;
       ParallelFor(pixels * out, 65536, [&](int64_t begin, int64_t end) {

@@ -6,7 +6,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -4,6 +4,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
+#include <coracle/passes/passes.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

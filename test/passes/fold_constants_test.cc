@@ -1,5 +1,7 @@
 // What depends on frozen parameters alone is computed once.
 
+#include <coracle/passes/passes.h>
+
 #include "op_program.h"
 
 namespace coracle {

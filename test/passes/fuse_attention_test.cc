@@ -1,5 +1,7 @@
 // Attention as one op: programs before and after, near misses, and the same numbers.
 
+#include <coracle/passes/passes.h>
+
 #include <functional>
 #include <limits>
 #include <memory>

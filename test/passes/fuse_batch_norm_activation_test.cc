@@ -4,7 +4,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

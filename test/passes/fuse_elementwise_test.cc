@@ -3,7 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 #include <coracle/test/threads.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 #include <gtest/gtest.h>
 
 #include "listing.h"

@@ -1,6 +1,6 @@
 // Runs of ops on images, and what ends them.
 
-#include <coracle/passes/fuse_images.h>
+#include <coracle/passes/passes.h>
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

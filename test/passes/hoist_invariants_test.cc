@@ -1,5 +1,7 @@
 // What does not change in a loop is computed before it.
 
+#include <coracle/passes/passes.h>
+
 #include "op_program.h"
 
 namespace coracle {

@@ -2,7 +2,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/ir/op.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

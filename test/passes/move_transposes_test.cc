@@ -2,6 +2,7 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/layers/builder.h>
+#include <coracle/passes/passes.h>
 
 #include <algorithm>
 #include <numeric>

@@ -3,7 +3,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/passes/freeze.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

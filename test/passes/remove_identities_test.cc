@@ -1,5 +1,7 @@
 // Ops that pass on their input are gone, and those that only look so stay.
 
+#include <coracle/passes/passes.h>
+
 #include "op_program.h"
 
 namespace coracle {

@@ -7,7 +7,7 @@
 #include <coracle/operators/kernels/bfloat16_products.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/optimizer/optimizers.h>
-#include <coracle/passes/pass.h>
+#include <coracle/passes/passes.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -12,11 +12,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kTopDown = {
-    "tools",          "train",        "layers",       "optimizer",    "regularizer",
-    "initializer",    "clip",         "backward",     "executor",     "passes",
-    "operators",      "framework/io", "framework/op", "framework/ir", "framework/tensor",
-    "framework/base", "proto"};
+const std::vector<std::string> kTopDown = {"tools",
+                                           "train",
+                                           "inspect",
+                                           "edit",
+                                           "layers",
+                                           "optimizer",
+                                           "regularizer",
+                                           "initializer",
+                                           "clip",
+                                           "backward",
+                                           "executor",
+                                           "passes",
+                                           "operators",
+                                           "framework/io",
+                                           "framework/op",
+                                           "framework/ir",
+                                           "framework/tensor",
+                                           "framework/base",
+                                           "proto"};
 
 fs::path SourceDir() {
   const char* directory = std::getenv("CORACLE_SOURCE_DIR");
