@@ -4,9 +4,18 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
 #include <coracle/clip/clip.h>
+#include <coracle/edit/extract.h>
+#include <coracle/edit/join_parameters.h>
+#include <coracle/edit/merge.h>
+#include <coracle/edit/optimize.h>
+#include <coracle/edit/rename.h>
+#include <coracle/edit/set_shape.h>
+#include <coracle/executor/drawn_values.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/latency.h>
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/framework/base/version.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
@@ -16,6 +25,7 @@
 #include <coracle/framework/op/prepare_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>
+#include <coracle/inspect/diff.h>
 #include <coracle/layers/builder.h>
 #include <coracle/layers/layer.h>
 #include <coracle/operators/operators.h>

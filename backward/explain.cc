@@ -1,5 +1,6 @@
 #include <coracle/backward/check_gradient.h>
 #include <coracle/backward/forward_graph.h>
+#include <coracle/backward/gradient_tree.h>
 #include <coracle/backward/open_types.h>
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/base/text.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <unordered_map>
 
 namespace coracle {
 namespace {
@@ -28,25 +30,50 @@ std::string SlotOf(const SlotList& slots, uint32_t begin, uint32_t a) {
 
 class Explainer {
  public:
-  Explainer(BlockDesc& block, const BackwardOptions& options, std::string of, std::string wrt)
+  // `wrt`: the variables that are asked for, at least one.
+  Explainer(BlockDesc& block, const BackwardOptions& options, std::string of,
+            std::vector<std::string> wrt)
       : block_(block),
         options_(options),
         ops_(options.ops ? *options.ops : DefaultOps()),
         of_(std::move(of)),
-        wanted_({std::move(wrt)}),
+        wanted_(std::move(wrt)),
         graph_(block, ops_, {wanted_, options.no_grad_set, options.stop_gradients}) {}
 
   // The path with the fewest obstacles; empty if no chain of ops leads there.
   std::vector<GradientStep> Path(int depth) {
     const int32_t target = graph_.Last(of_);
     if (target < 0) return {};
-    const int32_t start = Search(target);
+    int32_t start = -1;
+    Search(target, [&](int32_t v) {
+      if (graph_.VarOf(v).name == wanted_[0] && Starts(v)) start = v;
+      return start >= 0;
+    });
     std::vector<GradientStep> steps;
     if (start < 0) return steps;
     for (int32_t v = start; v != target; v = from_[static_cast<size_t>(v)].version)
       steps.push_back(Step(v, depth));
     std::reverse(steps.begin(), steps.end());
     return steps;
+  }
+  // The same for every variable. Steps through ops with sub-blocks lack what is inside.
+  GradientTree Tree() {
+    GradientTree tree;
+    tree.of = of_;
+    const int32_t target = graph_.Last(of_);
+    if (target < 0) return tree;
+    std::vector<int32_t> step_of(graph_.NumVersions(), -1);
+    Search(target, [&](int32_t v) {
+      if (v != target) {
+        step_of[static_cast<size_t>(v)] = static_cast<int32_t>(tree.steps.size());
+        tree.steps.push_back(TreeStep(v, step_of));
+      }
+      if (Starts(v))
+        tree.starts.try_emplace(std::string(graph_.VarOf(v).name), step_of[static_cast<size_t>(v)]);
+      return false;
+    });
+    CountContributions(target, &tree);
+    return tree;
   }
   // Obstacles in the two variables themselves.
   std::string ObstacleAt(const std::string& name) {
@@ -93,8 +120,36 @@ class Explainer {
     uint32_t input = 0, output = 0;
   };
 
-  // The nearest version of the wanted variable where a gradient would be its own; -1: none.
-  int32_t Search(int32_t target) {
+  GradientTreeStep TreeStep(int32_t v, const std::vector<int32_t>& step_of) {
+    const From& from = from_[static_cast<size_t>(v)];
+    const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(from.node));
+    GradientTreeStep step;
+    step.step = Step(v, 0);
+    step.block = block_.idx();
+    step.op = static_cast<size_t>(node.position);
+    step.next = step_of[static_cast<size_t>(from.version)];
+    return step;
+  }
+
+  void CountContributions(int32_t target, GradientTree* tree) {
+    graph_.MarkPath({target});
+    std::unordered_map<int32_t, std::string> wanted;
+    for (const std::string& name : wanted_) wanted.emplace(graph_.WantedVersion(name), name);
+    wanted.erase(-1);
+    for (size_t i = 0; i < graph_.NumNodes(); ++i) {
+      const ForwardGraph::Node& node = graph_.node(i);
+      for (uint32_t a = node.inputs; node.on_path && a < node.outputs; ++a) {
+        const auto found = wanted.find(graph_.arg(a).version);
+        if (found != wanted.end() && graph_.arg(a).differentiable)
+          ++tree->contributions[found->second];
+      }
+    }
+  }
+
+  // Goes from the target back along the paths with the fewest obstacles; calls found(version) for
+  // each version that it reaches, nearer ones first, until that returns true.
+  template <class Found>
+  void Search(int32_t target, Found&& found) {
     const size_t n = graph_.NumVersions();
     from_.assign(n, {});
     std::vector<int32_t> cost(n, INT32_MAX);
@@ -105,7 +160,7 @@ class Explainer {
       const int32_t v = queue.front();
       queue.pop_front();
       if (done[static_cast<size_t>(v)]++) continue;
-      if (graph_.VarOf(v).name == wanted_[0] && Starts(v)) return v;
+      if (found(v)) return;
       const int32_t writer = graph_.version(v).writer;
       if (writer < 0) continue;
       const ForwardGraph::Node& node = graph_.node(static_cast<size_t>(writer));
@@ -121,7 +176,6 @@ class Explainer {
         step ? queue.push_back(u) : queue.push_front(u);
       }
     }
-    return -1;
   }
 
   bool Starts(int32_t v) {
@@ -233,8 +287,9 @@ std::vector<GradientStep> WithSubBlocks(BlockDesc& block, const BackwardOptions&
     }
     if (!inner || !inner->FindVarRecursive(step.from) || !inner->FindVarRecursive(step.to))
       continue;
-    const auto nested = WithSubBlocks(
-        *inner, options, Explainer(*inner, options, step.from, step.to).Path(depth + 1), depth + 1);
+    const auto nested =
+        WithSubBlocks(*inner, options,
+                      Explainer(*inner, options, step.from, {step.to}).Path(depth + 1), depth + 1);
     all.insert(all.end(), nested.begin(), nested.end());
   }
   return all;
@@ -283,7 +338,7 @@ GradientExplanation ExplainGradient(const ProgramDesc& program, const std::strin
                                 Quote(wrt), Quote(of));
     return result;
   }
-  Explainer explainer(home, options, of, wrt);
+  Explainer explainer(home, options, of, {wrt});
   result.path = WithSubBlocks(home, options, explainer.Path(0), 0);
   result.depends = !result.path.empty() || explainer.SameVariable();
   Differentiate(copy, home.idx(), options, &result);
@@ -303,6 +358,39 @@ GradientExplanation ExplainGradient(const ProgramDesc& program, const std::strin
   else
     result.reason = "the gradient rules on the way yield none";
   return result;
+}
+
+namespace {
+
+// Adds what is inside of steps through ops with sub-blocks.
+void AddInnerSteps(BlockDesc& home, const BackwardOptions& options, GradientTree* tree) {
+  std::unordered_map<std::string, const OpDesc*> inner_ops;
+  for (GradientTreeStep& step : tree->steps) {
+    if (!step.step.obstacle.empty() || !home.op(step.op).HasSubBlock()) continue;
+    if (inner_ops.empty()) {
+      home.program().ForEachOp([&](const OpDesc& op) { inner_ops.emplace(Name(op), &op); });
+    }
+    for (const GradientStep& inner : WithSubBlocks(home, options, {step.step}, 0)) {
+      const auto found = inner_ops.find(inner.op);
+      if (inner.depth == 0 || found == inner_ops.end()) continue;
+      const BlockDesc& block = *found->second->block();
+      step.inside.push_back({inner, block.idx(), block.IndexOf(*found->second)});
+    }
+  }
+}
+
+}  // namespace
+
+GradientTree MakeGradientTree(const ProgramDesc& program, const std::string& of,
+                              const BackwardOptions& options) {
+  ProgramDesc copy = program;
+  internal::SettleProgram(copy, options.ops ? *options.ops : DefaultOps());
+  BlockDesc& home = HomeOf(copy, of);
+  std::vector<std::string> wanted = copy.Parameters();
+  if (wanted.empty()) wanted.push_back(of);
+  GradientTree tree = Explainer(home, options, of, std::move(wanted)).Tree();
+  AddInnerSteps(home, options, &tree);
+  return tree;
 }
 
 std::string GradientExplanation::ToString() const {

@@ -101,7 +101,7 @@ void PrintHottest(const PreparedProgram& step, const Workload& workload, const R
     int ops = 0;
     double seconds = 0, multiply_adds = 0, bytes = 0;
   };
-  const std::map<std::string, OpCost> costs = CostsOfOps(step.program(), workload);
+  const auto costs = CostsOfOps(step.program(), workload);
   std::map<std::string, Kernel> kernels;
   double total = 0;
   for (const OpTime& time : step.Profile()) {
@@ -111,7 +111,7 @@ void PrintHottest(const PreparedProgram& step, const Workload& workload, const R
     ++kernel.ops;
     kernel.seconds += seconds;
     total += seconds;
-    if (auto cost = costs.find(time.output); cost != costs.end()) {
+    if (auto cost = costs.find({time.op_type, time.output}); cost != costs.end()) {
       kernel.multiply_adds += cost->second.multiply_adds;
       kernel.bytes += cost->second.bytes;
     }

@@ -19,7 +19,18 @@ install(DIRECTORY ${PROJECT_BINARY_DIR}/gen/coracle/proto DESTINATION ${CMAKE_IN
   FILES_MATCHING PATTERN "*.pb.h" PATTERN "event_log.pb.h" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coracle
   FILES_MATCHING PATTERN "*.proto")
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/coracle)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto DESTINATION ${CMAKE_INSTALL_DATADIR}/coracle
+  FILES_MATCHING PATTERN "*.proto" PATTERN "job.proto" EXCLUDE)
+
+# What the command says of itself: man pages, completions, the schemas of its texts.
+install(CODE "set(coracle \"$<TARGET_FILE:coracle_cli>\")
+set(man \"${CMAKE_INSTALL_MANDIR}/man1\")
+set(data \"${CMAKE_INSTALL_DATADIR}\")")
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_help.cmake)
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/coracle-config.cmake.in
   ${PROJECT_BINARY_DIR}/coracle-config.cmake INSTALL_DESTINATION ${config_dir})

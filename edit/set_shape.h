@@ -1,5 +1,5 @@
 #pragma once
-// Other shapes for what a program is fed.
+// Other shapes for what a program is fed, and all that follows from them.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -10,11 +10,22 @@
 
 namespace coracle {
 
-// Gives variables of the root block the shapes (-1 stands for an unknown dim), and all other
-// variables of the block what follows from them by the ops' shape rules. Throws kNotFound for a
-// variable that the block does not have; kInvalidArgument for a shape that a variable with
-// need_check_feed does not admit, and what Verify and the shape rules throw.
-void SetShapes(ProgramDesc& program, const std::vector<std::pair<std::string, Shape>>& shapes,
-               const OpRegistry& ops);
+using InputShapes = std::vector<std::pair<std::string, Shape>>;
+
+// Declares inputs with these shapes (-1: not known) and runs the shape rules of all ops again, so
+// that the other variables get the types that follow. A sub-block is visited where an op runs it; a
+// dimension that differs between the rounds of a loop, or the calls of a function, becomes -1.
+// Persistable variables keep their shapes. Linear in the size of the program, but for loops whose
+// shapes change.
+//
+// Throws what the shape rule of an op throws that cannot take the shapes, kNotFound for a name that
+// the root block lacks, kInvalidArgument for a variable that is no dense tensor, is persistable or
+// is written by an op that is no feed op, and what VerifyOrThrow throws for the program. The
+// program is then partly changed.
+void DeclareShapes(ProgramDesc& program, const InputShapes& shapes, const OpRegistry& ops);
+
+// The same for shapes that the program may be fed with: throws kInvalidArgument too for a shape
+// that a variable with need_check_feed does not admit.
+void SetShapes(ProgramDesc& program, const InputShapes& shapes, const OpRegistry& ops);
 
 }  // namespace coracle

@@ -61,7 +61,7 @@ const Plan& Activation::RunStage(Stage& stage, const Plan* before, std::span<con
   const Plan& plan = frame.plan();
   EmptyNewCells(plan);
   frame.Begin(*state_.scope, feeds, run);
-  RunSteps(frame, state_);
+  RunSteps(frame, state_, IsRoot());
   const bool to_caller = IsRoot() && !plan.next;
   stage.results.resize(plan.results.size());
   for (size_t i = 0; i < plan.results.size(); ++i)

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file_access.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/op_registry.h>
@@ -85,8 +86,12 @@ CompiledProgram::CompiledProgram(const ProgramDesc& program, std::vector<std::st
 
 void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameters,
                               const PassObserver& observer) {
+  const TraceSpan span("compile", "compile");
   PassesWithout(options_.disabled_passes);  // throws for an unknown name
-  VerifyOrThrow(program_, ops);
+  {
+    const TraceSpan verify("compile", "verify");
+    VerifyOrThrow(program_, ops);
+  }
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
   RemoveForeignStacks(program_);
@@ -104,6 +109,7 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
 
 FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters) {
   if (!parameters.scope) return {};
+  const TraceSpan span("compile", "freeze parameters");
   FrozenValues frozen = Freeze(program_, *parameters.scope, {feeds_.begin(), feeds_.end()});
   guard_ = FrozenGuard(frozen);
   if (!parameters.erase_from) return frozen;

@@ -35,6 +35,9 @@ class CompiledProgram {
   const CompileOptions& options() const { return options_; }
   uint64_t seed() const { return seed_; }
   const FrozenGuard& frozen() const { return guard_; }
+  // The values of the frozen parameters that its ops read or that are fetched, by name.
+  // REQUIRES: no plan was made yet, since kernels may put packed elements into their place.
+  FrozenValues FrozenElements() const { return frozen_.PlainElements(); }
   PlanCache& plans() const { return *plans_; }  // thread-safe
   ResourceOptions limits() const { return {memory_limit_, options_.time_limit, options_.stop}; }
 

@@ -14,6 +14,8 @@ struct PreparedProgram::Impl {
   std::unique_ptr<Activation> root;  // its frames are charged to state.limits
   uint64_t step = 0;
   std::shared_ptr<ResourceLimits> outer;  // around state.limits
+  uint64_t traced_in = 0;                 // id of the trace that was recorded last
+  int64_t traced_runs = 0;                // in it
   FrozenGuard::Watch frozen;
 
   explicit Impl(std::shared_ptr<const CompiledProgram> program) : compiled(std::move(program)) {
@@ -30,7 +32,23 @@ struct PreparedProgram::Impl {
         program, feeds, fetches, options, ops, parameters)));
   }
 
+  // Decides whether a trace records the ops of the next run.
+  void BeginTrace(TraceSpan& span) {
+    Trace* trace = Trace::Current();
+    state.trace = nullptr;
+    if (!trace || !span) return;
+    if (traced_in != trace->id()) traced_runs = 0;
+    traced_in = trace->id();
+    const bool with_ops = ++traced_runs <= trace->options().runs;
+    trace->CountRun(with_ops);
+    if (with_ops) state.trace = trace;
+    span.Set("step", static_cast<int64_t>(step));
+    if (!with_ops) span.Set("ops", std::string("not recorded"));
+  }
+
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds) {
+    TraceSpan span("run", "run");
+    BeginTrace(span);
     state.scope = &scope;
     if (!state.limits || outer != ResourceLimits::Current()) {
       root.reset();
@@ -43,6 +61,10 @@ struct PreparedProgram::Impl {
     compiled->CheckFeeds(feeds);
     const std::vector<Tensor>& fetched = root->Run(feeds, step);
     ++step;
+    if (state.trace) {
+      const ResourceLimits& all = outer ? *outer : *state.limits;
+      state.trace->AddCounter("tensors", static_cast<int64_t>(all.bytes_in_use()));
+    }
     return fetched;
   }
 };

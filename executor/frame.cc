@@ -1,4 +1,5 @@
 #include <coracle/executor/frame.h>
+#include <coracle/executor/step_labels.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
@@ -80,6 +81,14 @@ uint64_t Frame::Bytes() const {
     if (const auto* array = std::get_if<TensorArray>(&value)) bytes += array->capacity();
   }
   return bytes;
+}
+
+Trace::LabelId Frame::LabelIn(Trace& trace, StepId step) {
+  if (labelled_for_ != trace.id()) {
+    labels_ = AddStepLabels(*plan_, trace);
+    labelled_for_ = trace.id();
+  }
+  return labels_[step];
 }
 
 // --- before a run ---

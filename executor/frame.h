@@ -5,6 +5,7 @@
 #include <coracle/executor/plan.h>
 #include <coracle/executor/scope_binding.h>
 #include <coracle/executor/value_pointers.h>
+#include <coracle/framework/base/trace.h>
 
 #include <memory>
 #include <span>
@@ -62,6 +63,8 @@ class Frame : public Workspace {
   };
   IdVector<StepId, StepTime>& times() { return times_; }
   const IdVector<StepId, StepTime>& times() const { return times_; }
+  // Of a step in a trace.
+  Trace::LabelId LabelIn(Trace& trace, StepId step);
   // Memory of the frame and of its plan, values that are no dense tensors as the last
   // run left them.
   uint64_t Bytes() const;
@@ -102,6 +105,8 @@ class Frame : public Workspace {
   std::vector<const void*> cell_data_;  // as plan.dense_cells
   StepScopes::Step* save_to_ = nullptr;
   IdVector<StepId, StepTime> times_;
+  uint64_t labelled_for_ = 0;  // id of the trace that labels_ is of; 0: none
+  IdVector<StepId, Trace::LabelId> labels_;
 };
 
 }  // namespace coracle

@@ -28,6 +28,12 @@ const VarMeta* FrozenParameters::Find(const std::string& name) const {
   return it == parameters_.end() ? nullptr : &it->second.meta;
 }
 
+std::unordered_map<std::string, Tensor> FrozenParameters::PlainElements() const {
+  std::unordered_map<std::string, Tensor> elements;
+  for (const auto& [name, parameter] : parameters_) elements.emplace(name, parameter.plain);
+  return elements;
+}
+
 const Tensor& FrozenParameters::Elements(const std::string& name) {
   Parameter& parameter = parameters_.at(name);
   if (parameter.plain.empty()) parameter.plain = parameter.restore();

@@ -21,6 +21,8 @@ class FrozenParameters {
 
   // nullptr when the variable is none of them.
   const VarMeta* Find(const std::string& name) const;
+  // Those of all parameters. REQUIRES: nobody asked for a layout of any (Packed).
+  std::unordered_map<std::string, Tensor> PlainElements() const;
   // The elements as the program declares them. REQUIRES: Find(name).
   const Tensor& Elements(const std::string& name);
   // The elements in that layout. Who can do without the plain ones calls this and not Elements:

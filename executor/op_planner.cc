@@ -1,3 +1,4 @@
+#include <coracle/executor/block_ops.h>
 #include <coracle/executor/constant_folding.h>
 #include <coracle/executor/kernel_trial.h>
 #include <coracle/executor/op_planner.h>
@@ -7,10 +8,10 @@
 
 namespace coracle {
 
-OpPlanner::OpPlanner(PlanDraft& draft, size_t position)
+OpPlanner::OpPlanner(PlanDraft& draft, const OpDesc& op, size_t position)
     : draft_(draft),
       position_(position),
-      op_(draft.block.op(position)),
+      op_(op),
       def_(draft.context.ops.Get(op_.type())),
       runs_blocks_(!op_.SubBlocks().empty()),
       sub_blocks_(draft, op_, position) {}
@@ -26,7 +27,11 @@ void OpPlanner::Plan() {
   }
   PassLod();
   if (known) return FinishOutputs();
-  AddKernelStep(PrepareKernel(PrepareContext(def_, op_, *this), draft_.context.kernels));
+  Kernel kernel = PrepareKernel(PrepareContext(def_, op_, *this), draft_.context.kernels);
+  if (kernel)
+    AddKernelStep(std::move(kernel));
+  else
+    PlanOpsOfBlock();
   FinishOutputs();
 }
 
@@ -176,6 +181,15 @@ void OpPlanner::AddKernelStep(Kernel kernel) {
     if (const Output* output = FindOutput(name)) step.outputs.push_back(output->place.value);
   });
   NoteSharing(draft_.AddStep(std::move(step), std::move(reads), scratch_));
+}
+
+void OpPlanner::PlanOpsOfBlock() {
+  for (const std::unique_ptr<OpDesc>& op : OpsInPlaceOf(op_, draft_)) {
+    OpPlanner planner(draft_, *op, position_);
+    NameOutOfMemory([&] { planner.Plan(); }, [&] { return NameOf(*op); });
+  }
+  for (Output& output : outputs_) output.place = {draft_.values.Current(output.name), {}};
+  PassLod();
 }
 
 // What the kernel has as an arg must keep its type while the kernel runs.

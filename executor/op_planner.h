@@ -19,8 +19,8 @@ namespace coracle {
 // Lives while one op is planned. The shape rule sees it as a MetaTable, Prepare as an ArgTable.
 class OpPlanner : private MetaTable, private ArgTable {
  public:
-  // `position`: of the op in the draft's block.
-  OpPlanner(PlanDraft& draft, size_t position);
+  // `position`: in the draft's block, of the op or of the one that it takes the place of.
+  OpPlanner(PlanDraft& draft, const OpDesc& op, size_t position);
 
   // Throws NeedsValue when a shape depends on a value that is not known; then nothing was appended.
   void Plan();
@@ -70,6 +70,8 @@ class OpPlanner : private MetaTable, private ArgTable {
   void PassToPersistable(PlanPersistable& persistable, ValueId lod);
   void SetLodSource(ValueId value, ValueId lod);
   void AddKernelStep(Kernel kernel);
+  // Instead of a step of the op's own: it has no kernel (see PrepareKernel).
+  void PlanOpsOfBlock();
   void NoteRebindings();
   // Pairs of inputs and outputs that may share memory; decided when all lifetimes are known.
   void NoteSharing(StepId step);

@@ -1,5 +1,6 @@
 #include <coracle/executor/plan_cache.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/trace.h>
 
 #include <algorithm>
 
@@ -50,11 +51,16 @@ std::shared_ptr<const Plan> PlanCache::Find(Plans& plans, size_t first_op,
 std::shared_ptr<const Plan> PlanCache::Make(ProcedureId procedure, size_t first_op,
                                             const StageInput& input) {
   const bool root = procedure == kRootProcedure;
+  TraceSpan span("plan", "plan");
   PlanRequest request{procedure, first_op, input, FeedsOf(procedure, input), {}, {}};
   request.known_values = KnownValues(request);
   if (root) request.fetches = fetches_;
   Plans& plans = PlansOf(procedure);
   plans.push_front(std::make_shared<const Plan>(MakePlan(context_, request, procedures_)));
+  span.Set("block", int64_t{procedures_[procedure].block()});
+  span.Set("first_op", static_cast<int64_t>(first_op));
+  span.Set("steps", static_cast<int64_t>(plans.front()->steps.size()));
+  span.Set("workspace", static_cast<int64_t>(plans.front()->FrameBytes()));
   const size_t most = root ? max_plans_ : kPlansOfSubBlock * max_plans_;
   if (plans.size() > std::max<size_t>(1, most)) plans.pop_back();
   return plans.front();

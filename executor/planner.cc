@@ -45,7 +45,7 @@ void PlanOps(PlanDraft& draft) {
   for (size_t i = draft.request.first_op; i < draft.block.NumOps(); ++i) {
     const OpDesc& op = draft.block.op(i);
     CheckTimeLimit("planning ops");  // constants are folded here, which may take long
-    OpPlanner planner(draft, i);
+    OpPlanner planner(draft, op, i);
     try {
       NameOutOfMemory([&] { planner.Plan(); }, [&] { return NameOf(op); });
     } catch (const NeedsValue& needed) {

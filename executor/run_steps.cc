@@ -1,5 +1,6 @@
 #include <coracle/executor/nan_check.h>
 #include <coracle/executor/run_steps.h>
+#include <coracle/executor/value_observer.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
@@ -22,6 +23,18 @@ void RunTimed(Frame& frame, StepId id, ExecutionState& state) {
   ++frame.times()[id].runs;
 }
 
+void Perform(Frame& frame, StepId id, ExecutionState& state) {
+  if (state.profile)
+    RunTimed(frame, id, state);
+  else
+    frame.Run(frame.plan().steps[id]);
+}
+
+void PerformTraced(Frame& frame, StepId id, ExecutionState& state) {
+  const TraceSpan span(*state.trace, frame.LabelIn(*state.trace, id));
+  Perform(frame, id, state);
+}
+
 // For selected rows, the index in the message counts stored elements.
 void CheckFinite(Frame& frame, const PlanStep& step) {
   for (ValueId output : step.outputs) {
@@ -39,26 +52,38 @@ void CheckFinite(Frame& frame, const PlanStep& step) {
   }
 }
 
+// Steps that only move values (copies, cells) write no variable anew.
+void ShowWritten(Frame& frame, const PlanStep& step, bool in_root_block,
+                 const ValueObserver& observer) {
+  if (!std::holds_alternative<RunKernel>(step.action)) return;
+  for (ValueId output : step.outputs)
+    observer({frame.plan().values[output].name, frame.Held(output), in_root_block});
+}
+
 void RunStep(Frame& frame, StepId id, ExecutionState& state) {
   const PlanStep& step = frame.plan().steps[id];
   state.limits->CheckTime([&] {
     return fmt::format("before op {} of {} ({})", id.index() + 1, frame.plan().steps.size(),
                        step.Name());
   });
-  if (state.profile)
-    RunTimed(frame, id, state);
+  if (state.trace)
+    PerformTraced(frame, id, state);
   else
-    frame.Run(step);
+    Perform(frame, id, state);
   if (state.check_nan_inf) CheckFinite(frame, step);
 }
 
 }  // namespace
 
-void RunSteps(Frame& frame, ExecutionState& state) {
+void RunSteps(Frame& frame, ExecutionState& state, bool in_root_block) {
+  const ValueObserver* observer = ScopedValueObserver::Current();
   StepId at;
   NameOutOfMemory(
       [&] {
-        for (StepId step : frame.plan().steps.ids()) RunStep(frame, at = step, state);
+        for (StepId step : frame.plan().steps.ids()) {
+          RunStep(frame, at = step, state);
+          if (observer) ShowWritten(frame, frame.plan().steps[step], in_root_block, *observer);
+        }
       },
       [&] { return frame.plan().NameOfStep(at); });
 }

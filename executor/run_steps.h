@@ -11,6 +11,7 @@ namespace coracle {
 // What all activations of one run have in common.
 struct ExecutionState {
   bool profile = false;
+  Trace* trace = nullptr;  // that ops of this run are recorded in; nullptr: none
   bool check_nan_inf = false;
   uint64_t seed = 0;
   Scope* scope = nullptr;
@@ -18,7 +19,8 @@ struct ExecutionState {
   double profiled_seconds = 0;             // of all steps so far, when they are timed
 };
 
-// Runs the steps of the frame's plan, each once. Errors and limits name the step.
-void RunSteps(Frame& frame, ExecutionState& state);
+// Runs the steps of the frame's plan, each once. Errors and limits name the step. `in_root_block`:
+// for those who observe values (value_observer.h).
+void RunSteps(Frame& frame, ExecutionState& state, bool in_root_block);
 
 }  // namespace coracle

@@ -18,12 +18,20 @@ bool IsDense(const BlockDesc& root, const std::string& name) {
   return var && var->type() == VarType::kLoDTensor && !var->persistable();
 }
 
+// 0 where it is no number: in programs that were never verified.
+int32_t ColumnOf(const OpDesc& op) {
+  const Attribute* column = op.FindAttr("col");
+  Attribute number;
+  if (!column || !ConvertAttribute(*column, AttrType::kInt, &number)) return 0;
+  return std::get<int32_t>(number);
+}
+
 // What feed ops write, or fetch ops read, in the order of their attr col.
 std::vector<std::string> ByColumn(const BlockDesc& root, OpKind kind, const OpRegistry& ops) {
   std::vector<std::pair<int32_t, std::string>> columns;
   root.ForEachOp([&](const OpDesc& op) {
     if (!IsOfKind(op, kind, ops)) return;
-    const int32_t column = op.GetAttr<int32_t>("col", 0);
+    const int32_t column = ColumnOf(op);
     const auto& names = kind == OpKind::kFeed ? op.Output("Out") : op.Input("X");
     for (const std::string& name : names) columns.emplace_back(column, name);
   });
@@ -46,12 +54,27 @@ std::vector<std::string> ReadFirst(const BlockDesc& root) {
   return names;
 }
 
-std::vector<std::string> ReadByNobody(const BlockDesc& root) {
+// Whether some op writes the variable to a slot that is not there for a gradient op alone.
+bool IsResult(const std::string& name, const VarUses& uses, const OpRegistry& ops) {
+  return std::any_of(uses.writers.begin(), uses.writers.end(), [&](const OpDesc* op) {
+    const OpSpec* spec = ops.Find(op->type());
+    return op->AnyOutput([&](const std::string& output, const std::string& slot) {
+      if (output != name) return false;
+      const auto is_intermediate = [&](const SlotDef& def) {
+        return def.name == slot && def.intermediate;
+      };
+      return !spec || std::none_of(spec->outputs.begin(), spec->outputs.end(), is_intermediate);
+    });
+  });
+}
+
+std::vector<std::string> ReadByNobody(const BlockDesc& root, const OpRegistry& ops) {
   std::vector<std::string> names;
   for (size_t i = 0; i < root.NumVars(); ++i) {
     const std::string& name = root.var(i).name();
     const VarUses uses = root.Uses(name);
-    if (IsDense(root, name) && uses.readers.empty() && !uses.writers.empty()) names.push_back(name);
+    if (IsDense(root, name) && uses.readers.empty() && IsResult(name, uses, ops))
+      names.push_back(name);
   }
   return names;
 }
@@ -73,7 +96,7 @@ std::vector<std::string> InputNames(const ProgramDesc& program, const OpRegistry
 std::vector<std::string> OutputNames(const ProgramDesc& program, const OpRegistry& ops) {
   const BlockDesc& root = program.Root();
   return HasOpOfKind(root, OpKind::kFetch, ops) ? ByColumn(root, OpKind::kFetch, ops)
-                                                : ReadByNobody(root);
+                                                : ReadByNobody(root, ops);
 }
 
 }  // namespace coracle

@@ -15,7 +15,8 @@ namespace coracle {
 std::vector<std::string> InputNames(const ProgramDesc& program, const OpRegistry& ops);
 
 // What its fetch ops fetch, in their order; without fetch ops the dense variables of the root
-// block, persistable ones left out, that an op writes and none reads.
+// block, persistable ones left out, that an op writes and none reads; outputs that are there for a
+// gradient op alone (SlotDef::intermediate) are not among them.
 std::vector<std::string> OutputNames(const ProgramDesc& program, const OpRegistry& ops);
 
 // Whether the root block has feed ops (OpKind::kFeed), or fetch ops.

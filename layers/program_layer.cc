@@ -4,6 +4,7 @@
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/op/name_attrs.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
 #include <fmt/format.h>
@@ -265,17 +266,10 @@ class ProgramCopy {
       net_.SetBlock(to);
       return inner.idx();
     });
-    // Ops that run a block name its variables in STRINGS attrs.
-    for (const NamedAttr& attr : op.attrs()) {
-      const auto* list = std::get_if<Names>(&attr.value);
-      if (!list || attr.name == kOpCallstackAttr) continue;
-      Names to_names;
-      for (const std::string& name : *list) {
-        const auto found = inner_names.find(name);
-        to_names.push_back(found == inner_names.end() ? names[name] : found->second);
-      }
-      copy.SetAttr(attr.name, to_names);
-    }
+    RenameInAttrs(copy, [&](const std::string& name) {
+      const auto found = inner_names.find(name);
+      return found == inner_names.end() ? names[name] : found->second;
+    });
     --depth_;
   }
 

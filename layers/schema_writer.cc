@@ -23,43 +23,6 @@ class Collector : public google::protobuf::DescriptorPool::ErrorCollector {
   std::string text;
 };
 
-// The comment before a message or field, without its white space at both ends.
-template <class Descriptor>
-std::string CommentOf(const Descriptor& descriptor) {
-  google::protobuf::SourceLocation location;
-  if (!descriptor.GetSourceLocation(&location)) return "";
-  std::string text = location.leading_comments;
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
-  return text.empty() ? text : text.substr(1);
-}
-
-std::string TypeWord(const FieldDescriptor& field) {
-  std::string word = field.cpp_type_name();
-  if (field.message_type()) word = "{ ... }";
-  if (field.enum_type()) word = field.enum_type()->name();
-  return word + (field.is_repeated() ? ", repeated" : "");
-}
-
-std::string DefaultWord(const FieldDescriptor& field) {
-  if (!field.has_default_value()) return "";
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return field.default_value_bool() ? "true" : "false";
-    case FieldDescriptor::CPPTYPE_STRING:
-      return field.default_value_string();
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return field.default_value_enum()->name();
-    case FieldDescriptor::CPPTYPE_INT32:
-      return std::to_string(field.default_value_int32());
-    case FieldDescriptor::CPPTYPE_INT64:
-      return std::to_string(field.default_value_int64());
-    case FieldDescriptor::CPPTYPE_FLOAT:
-      return fmt::format("{}", field.default_value_float());
-    default:
-      return fmt::format("{}", field.default_value_double());
-  }
-}
-
 }  // namespace
 
 bool IsList(AttrType type) {
@@ -157,16 +120,16 @@ Attribute FieldValue(const google::protobuf::Message& message, const FieldDescri
   }
 }
 
-std::string DocWith(std::string doc, bool required, AttrType type,
-                    const std::optional<Attribute>& default_value, const std::string& range) {
-  if (required) doc += doc.empty() ? "required" : " (required)";
-  if (default_value && IsList(type)) doc += fmt::format(" (default {})", ToString(*default_value));
-  if (!range.empty()) doc += (doc.empty() ? "" : "; ") + range;
-  return doc;
+std::string FieldNote::Comment() const {
+  std::string text = doc;
+  if (required) text += doc.empty() ? "required" : " (required)";
+  if (!default_list.empty()) text += fmt::format(" (default {})", default_list);
+  if (range) text += (text.empty() ? "" : "; ") + range->text;
+  return text;
 }
 
 Proto& SchemaWriter::Message::Field(const std::string& name, Proto::Type type, bool repeated,
-                                    const std::string& type_name, const std::string& doc) {
+                                    const std::string& type_name, const FieldNote& note) {
   Proto& field = *proto().add_field();
   // Behind the numbers of a message that was given. 19000 to 19999 are protobuf's own.
   const int number = proto().field_size() + (index_ < writer_->given_ ? 1000 : 0);
@@ -176,30 +139,32 @@ Proto& SchemaWriter::Message::Field(const std::string& name, Proto::Type type, b
   field.set_label(repeated ? Proto::LABEL_REPEATED : Proto::LABEL_OPTIONAL);
   if (!type_name.empty())
     field.set_type_name(fmt::format(".{}.{}", writer_->file_.package(), type_name));
-  writer_->Comment({4, index_, 2, proto().field_size() - 1}, doc);
+  writer_->Comment({4, index_, 2, proto().field_size() - 1}, note.Comment());
+  writer_->SetNote(proto().name(), name, note);
   return field;
 }
 
 void SchemaWriter::Message::Scalar(const std::string& name, Proto::Type type,
                                    const std::string& otherwise, const std::string& doc) {
-  Proto& field = Field(name, type, false, "", doc);
+  Proto& field = Field(name, type, false, "", {doc});
   if (!otherwise.empty()) field.set_default_value(otherwise);
 }
 
 void SchemaWriter::Message::Value(const std::string& name, AttrType type,
                                   const std::optional<Attribute>& otherwise, bool required,
-                                  const std::string& doc, const std::string& range) {
-  const std::string text = DocWith(doc, required, type, otherwise, range);
-  if (IsList(type))
-    List(name, ProtoType(type), text);
-  else
-    Scalar(name, ProtoType(type), otherwise ? DefaultText(*otherwise) : "", text);
-  if (required) writer_->required_.insert(proto().name() + "." + name);
+                                  const std::string& doc, const std::optional<FieldRange>& range) {
+  const bool list = IsList(type);
+  FieldNote note = {doc, required, range};
+  if (list && otherwise) note.default_list = ToString(*otherwise);
+  Proto& field = Field(name, ProtoType(type), list, "", note);
+  const std::string text = otherwise ? DefaultText(*otherwise) : "";
+  if (!text.empty()) field.set_default_value(text);
 }
 
 void SchemaWriter::Message::Enum(const std::string& name, const std::string& type_name,
-                                 const std::string& otherwise, const std::string& doc) {
-  Proto& field = Field(name, Proto::TYPE_ENUM, false, type_name, doc);
+                                 const std::string& otherwise, const std::string& doc,
+                                 bool required) {
+  Proto& field = Field(name, Proto::TYPE_ENUM, false, type_name, {doc, required});
   if (!otherwise.empty()) field.set_default_value(otherwise);
 }
 
@@ -211,7 +176,7 @@ void SchemaWriter::Message::Choice(Proto& field) {
 SchemaWriter::Message& SchemaWriter::Message::Add(const FieldTable& table) {
   for (const FieldSpec& field : table.fields()) {
     Value(field.name, field.member.type, field.default_value, field.required, field.doc,
-          field.range ? field.range->text : "");
+          field.range);
   }
   if (table.any()) NestedList("attr", writer_->named_value_, "named values");
   return *this;
@@ -270,7 +235,7 @@ void SchemaWriter::Comment(const std::vector<int>& path, const std::string& text
 }
 
 SchemaPool::SchemaPool(const SchemaWriter& schema, const std::string& root)
-    : factory_(&pool_), required_(schema.required()) {
+    : factory_(&pool_), notes_(schema.notes()) {
   Collector errors;
   const auto* file = pool_.BuildFileCollectingErrors(schema.file(), &errors);
   if (!file) throw InternalError("a schema is not valid: " + errors.text);
@@ -297,22 +262,10 @@ std::vector<std::string> SchemaPool::NamesBefore(const std::vector<std::string>&
   return names;
 }
 
-std::string SchemaPool::Describe(const std::string& message) const {
-  const auto* type = root_->file()->FindMessageTypeByName(message);
-  if (!type) return "";
-  std::string text = CommentOf(*type) + "\n";
-  size_t width = 0;
-  for (int i = 0; i < type->field_count(); ++i)
-    width = std::max(width, type->field(i)->name().size());
-  for (int i = 0; i < type->field_count(); ++i) {
-    const FieldDescriptor& field = *type->field(i);
-    const std::string otherwise = DefaultWord(field);
-    text += fmt::format("  {:<{}}  {}", field.name(), width, TypeWord(field));
-    if (!otherwise.empty()) text += fmt::format(" [{}]", otherwise);
-    const std::string doc = CommentOf(field);
-    text += doc.empty() ? "\n" : fmt::format("  {}\n", doc);
-  }
-  return text;
+const FieldNote& SchemaPool::NoteOf(const FieldDescriptor& field) const {
+  static const FieldNote none;
+  const auto found = notes_.find(field.containing_type()->name() + "." + field.name());
+  return found == notes_.end() ? none : found->second;
 }
 
 }  // namespace coracle

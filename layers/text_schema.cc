@@ -7,6 +7,7 @@
 
 #include <cctype>
 #include <cmath>
+#include <mutex>
 #include <set>
 #include <unordered_set>
 
@@ -43,18 +44,16 @@ std::string Identifier(std::string name) {
 using Message = SchemaWriter::Message;
 
 void AddAttr(Message& message, const std::string& name, const FieldDef& field) {
-  const std::string range = field.range ? field.range->text : "";
   if (field.kind == FieldDef::Kind::kDType) {
     const int32_t* number =
         field.default_value ? std::get_if<int32_t>(&*field.default_value) : nullptr;
     const char* otherwise = number ? DTypeName(*number) : "";
     if (otherwise) {
-      message.Enum(name, "DType", otherwise,
-                   DocWith(field.doc, field.required, field.type, std::nullopt, range));
+      message.Enum(name, "DType", otherwise, field.doc, field.required);
       return;
     }
   }
-  message.Value(name, field.type, field.default_value, field.required, field.doc, range);
+  message.Value(name, field.type, field.default_value, field.required, field.doc, field.range);
 }
 
 void AddSettings(SchemaWriter& schema) {
@@ -75,13 +74,13 @@ void AddSettings(SchemaWriter& schema) {
 void AddClips(SchemaWriter& schema) {
   Message value =
       schema.Add("Value", "A named parameter of a registered class; one of the values.");
-  value.Scalar("name", Proto::TYPE_STRING, "", "(required)");
-  value.Choice(value.Field("i", Proto::TYPE_INT64, false, "", ""));
-  value.Choice(value.Field("f", Proto::TYPE_DOUBLE, false, "", ""));
-  value.Choice(value.Field("s", Proto::TYPE_STRING, false, "", ""));
-  value.Choice(value.Field("b", Proto::TYPE_BOOL, false, "", ""));
+  value.Required("name", Proto::TYPE_STRING, "");
+  value.Choice(value.Field("i", Proto::TYPE_INT64, false, "", {}));
+  value.Choice(value.Field("f", Proto::TYPE_DOUBLE, false, "", {}));
+  value.Choice(value.Field("s", Proto::TYPE_STRING, false, "", {}));
+  value.Choice(value.Field("b", Proto::TYPE_BOOL, false, "", {}));
   Message custom = schema.Add("Custom", "A class that was registered under that kind.");
-  custom.Scalar("kind", Proto::TYPE_STRING, "", "(required)");
+  custom.Required("kind", Proto::TYPE_STRING, "");
   custom.NestedList("attr", "Value", "");
   Message gradient_clip =
       schema.Add("GradientClip", "Clips a parameter's gradient just before the update.");
@@ -149,8 +148,8 @@ OpEntry AddOpMessage(SchemaWriter& schema, const std::string& name, const OpSpec
   std::unordered_set<std::string> taken;
   auto add_slots = [&](const std::vector<SlotDef>& slots, OpField::Kind kind, const char* suffix) {
     for (const SlotDef& slot : slots) {
-      std::string doc = slot.doc + (slot.optional ? "" : " (required)");
-      message.List(Unique(Identifier(slot.name), suffix, taken), Proto::TYPE_STRING, doc);
+      message.List(Unique(Identifier(slot.name), suffix, taken), Proto::TYPE_STRING, slot.doc,
+                   !slot.optional);
       entry.fields.push_back({kind, slot.name, AttrType::kStrings});
     }
   };
@@ -186,37 +185,33 @@ void AddControlFlow(SchemaWriter& schema) {
   Message body = schema.Add("Body", "Layers that are run or not.");
   body.NestedList("layer", "Layer", "");
   Message loop = schema.Add("While", "The layers, again and again while condition is true.");
-  loop.Scalar("condition", Proto::TYPE_STRING, "",
-              "one bool, which a layer inside writes (required)");
+  loop.Required("condition", Proto::TYPE_STRING, "one bool, which a layer inside writes");
   loop.Scalar("is_test", Proto::TYPE_BOOL, "false", "no gradient will be taken through the loop");
   loop.NestedList("layer", "Layer", "");
   Message branch = schema.Add("If", "The layers, if condition is true.");
-  branch.Scalar("condition", Proto::TYPE_STRING, "", "one bool (required)");
+  branch.Required("condition", Proto::TYPE_STRING, "one bool");
   branch.NestedList("layer", "Layer", "");
   Message side = schema.Add("Branch", "One side of a cond.");
   side.NestedList("layer", "Layer", "");
   side.List("result", Proto::TYPE_STRING, "what it yields: variables made inside or around it");
   Message cond = schema.Add("Cond", "The results of one side or the other.");
-  cond.Scalar("pred", Proto::TYPE_STRING, "", "one bool (required)");
+  cond.Required("pred", Proto::TYPE_STRING, "one bool");
   cond.Nested("then", "Branch", "if it is true");
   cond.Nested("otherwise", "Branch", "if it is false");
-  cond.List("output", Proto::TYPE_STRING, "names for the results (required)");
+  cond.List("output", Proto::TYPE_STRING, "names for the results", true);
   Message choice = schema.Add("Case", "One case of a switch.");
-  choice.Scalar("condition", Proto::TYPE_STRING, "", "one bool (required)");
+  choice.Required("condition", Proto::TYPE_STRING, "one bool");
   choice.NestedList("layer", "Layer", "");
   Message selection = schema.Add("Switch", "The layers of the first case whose condition is true.");
   selection.NestedList("case", "Case", "");
   selection.Nested("default", "Body", "if none is");
   Message memory = schema.Add("Memory", "What one step of a static_rnn leaves to the next.");
-  memory.Scalar("name", Proto::TYPE_STRING, "",
-                "in the step: its value of the step before (required)");
-  memory.Scalar("init", Proto::TYPE_STRING, "", "its value at the first step (required)");
-  memory.Scalar("next", Proto::TYPE_STRING, "",
-                "in the step: its value for the next one (required)");
+  memory.Required("name", Proto::TYPE_STRING, "in the step: its value of the step before");
+  memory.Required("init", Proto::TYPE_STRING, "its value at the first step");
+  memory.Required("next", Proto::TYPE_STRING, "in the step: its value for the next one");
   Message step_output = schema.Add("StepOutput", "A result of a static_rnn.");
-  step_output.Scalar("var", Proto::TYPE_STRING, "", "in the step (required)");
-  step_output.Scalar("output", Proto::TYPE_STRING, "",
-                     "name for all steps together, [steps, ...] (required)");
+  step_output.Required("var", Proto::TYPE_STRING, "in the step");
+  step_output.Required("output", Proto::TYPE_STRING, "name for all steps together, [steps, ...]");
   Message rnn =
       schema.Add("StaticRnn", "The layers, once for each step of sequences [steps, ...].");
   rnn.List("step_input", Proto::TYPE_STRING,
@@ -233,7 +228,7 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
       "Repeat",
       "The layers several times. In their strings $i or ${i} stands for the round, ${i+1} and "
       "${i-1} for its neighbours, $$ for a dollar.");
-  repeat.Scalar("times", Proto::TYPE_INT64, "", "(required)");
+  repeat.Required("times", Proto::TYPE_INT64, "");
   repeat.Scalar("index", Proto::TYPE_STRING, "i",
                 "name of the round's number; an inner repeat may "
                 "take another");
@@ -243,7 +238,7 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
   Message rule = schema.Add("Rule",
                             "Holds when all that it says is so of the state that the text is read "
                             "for.");
-  rule.Field("phase", Proto::TYPE_ENUM, false, "Phase", "");
+  rule.Field("phase", Proto::TYPE_ENUM, false, "Phase", {});
   rule.Scalar("min_level", Proto::TYPE_INT64, "", "");
   rule.Scalar("max_level", Proto::TYPE_INT64, "", "");
   rule.List("stage", Proto::TYPE_STRING, "each must be among the state's");
@@ -259,7 +254,7 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
   }
   layer.Choice(layer.Nested("op", "Op", ""));
   layer.Choice(layer.Field("include", Proto::TYPE_STRING, false, "",
-                           "the entries of another file, relative to this one"));
+                           {"the entries of another file, relative to this one"}));
   layer.Choice(layer.Nested("repeat", "Repeat", ""));
   layer.Choice(layer.Nested("while", "While", ""));
   layer.Choice(layer.Nested("if", "If", ""));
@@ -268,7 +263,7 @@ void AddModel(SchemaWriter& schema, const std::vector<LayerDef>& layers) {
   layer.Choice(layer.Nested("static_rnn", "StaticRnn", ""));
   add_rules(layer);
   Message data = schema.Add("Data", "A variable that is fed.");
-  data.Scalar("name", Proto::TYPE_STRING, "", "(required)");
+  data.Required("name", Proto::TYPE_STRING, "");
   data.List("shape", Proto::TYPE_INT64, "-1 for a dim known only at run time");
   data.Enum("dtype", "DType", "float32", "");
   data.Scalar("lod_level", Proto::TYPE_INT32, "0", "levels of nested sequences");
@@ -308,6 +303,21 @@ const LayerDef* TextSchema::Layer(int index) const {
 const OpEntry* TextSchema::Op(int index) const {
   auto i = static_cast<size_t>(index);
   return i < ops_.size() ? &ops_[i] : nullptr;
+}
+
+std::shared_ptr<const TextSchema> CurrentTextSchema(const OpRegistry& ops) {
+  if (&ops != &DefaultOps()) return std::make_shared<const TextSchema>(ops);
+  static std::mutex mutex;
+  static std::shared_ptr<const TextSchema> kept;
+  static size_t kept_count = 0;
+  const size_t count = ops.Types().size() + NumRegisteredLayers() + GradientClipFields().size() +
+                       RegularizerFields().size();
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!kept || kept_count != count) {
+    kept = std::make_shared<const TextSchema>(ops);
+    kept_count = count;
+  }
+  return kept;
 }
 
 }  // namespace coracle

@@ -1,4 +1,6 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/block_order.h>
+#include <coracle/framework/op/name_attrs.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
@@ -142,11 +144,7 @@ class Inliner {
     if (!copy->HasAttr(kOpRoleAttr)) copy->SetAttr(kOpRoleAttr, int32_t{op_.role()});
     if (!op.HasSubBlock()) return copy;
     copy->RenumberSubBlocks([&](int idx) { return CopyBlock(BlockRunBy(from, idx, op), to); });
-    // Ops that run a block name variables of the block in STRINGS attrs.
-    for (const NamedAttr& attr : op.attrs()) {
-      if (const auto* names = std::get_if<Names>(&attr.value))
-        copy->SetAttr(attr.name, Renamed(*names));
-    }
+    RenameInAttrs(*copy, [&](const std::string& name) { return Renamed(name); });
     return copy;
   }
 
@@ -322,7 +320,7 @@ class InliningOrder {
 void PutGradientBlocksLast(ProgramDesc& program) {
   const auto n = static_cast<size_t>(program.NumBlocks());
   std::vector<bool> gradient(n, false);
-  std::vector<int> order, index(n, 0);
+  std::vector<int> order;
   for (size_t b = 1; b < n; ++b) {
     const BlockDesc& block = program.Block(static_cast<int>(b));
     gradient[b] =
@@ -330,28 +328,10 @@ void PutGradientBlocksLast(ProgramDesc& program) {
   }
   for (bool last : {false, true}) {
     for (size_t b = 0; b < n; ++b) {
-      if (gradient[b] != last) continue;
-      index[b] = static_cast<int>(order.size());
-      order.push_back(static_cast<int>(b));
+      if (gradient[b] == last) order.push_back(static_cast<int>(b));
     }
   }
-  const ProgramDesc old = program;
-  program.TruncateBlocks(1);
-  for (size_t b = 1; b < n; ++b) {
-    const BlockDesc& from = old.Block(order[b]);
-    BlockDesc& to = program.AppendBlock(index[static_cast<size_t>(from.parent_idx())]);
-    const int forward = from.forward_block_idx();
-    if (forward >= 0) to.SetForwardBlockIdx(index[static_cast<size_t>(forward)]);
-    to.SetUnknownFields(from.unknown_fields());
-    for (size_t i = 0; i < from.NumVars(); ++i) to.AppendVar(from.var(i));
-    for (size_t i = 0; i < from.NumOps(); ++i) to.AppendOp(from.op(i));
-  }
-  program.ForEachOp([&](OpDesc& op) {
-    op.RenumberSubBlocks([&](int b) {
-      const bool known = b >= 0 && static_cast<size_t>(b) < n;
-      return known ? index[static_cast<size_t>(b)] : b;
-    });
-  });
+  ReorderBlocks(program, order);
 }
 
 bool Inline(ProgramDesc& program, IsCallFn is_call) {

@@ -7,11 +7,18 @@
 namespace coracle {
 namespace {
 
-template <class Map>
-const auto& At(const Map& map, std::string_view key) {
-  auto it = map.find(key);
-  if (it == map.end()) throw InternalError(fmt::format("the pattern has no {}", key));
-  return it->second;
+// The value of that key; nullptr: there is none.
+template <class T>
+const T* ValueOf(const std::vector<std::pair<std::string, T>>& list, std::string_view key) {
+  for (const auto& [name, value] : list) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+template <class T>
+const T& At(const std::vector<std::pair<std::string, T>>& list, std::string_view key) {
+  if (const T* value = ValueOf(list, key)) return *value;
+  throw InternalError(fmt::format("the pattern has no {}", key));
 }
 
 const OpDesc* LastOf(const BlockDesc& block, const std::vector<const OpDesc*>& ops) {
@@ -26,6 +33,7 @@ const OpDesc* LastOf(const BlockDesc& block, const std::vector<const OpDesc*>& o
 
 OpDesc& Match::op(std::string_view label) const { return *At(ops_, label); }
 const std::string& Match::operator[](std::string_view name) const { return At(vars_, name); }
+bool Match::Has(std::string_view name) const { return ValueOf(vars_, name) != nullptr; }
 
 // --- the search ---
 
@@ -40,10 +48,10 @@ class MatchSearch {
 
   std::optional<Match> From(const Match& known) {
     match_.vars_ = known.vars_;
-    return Search() ? std::optional(match_) : std::nullopt;
+    return Search() ? std::optional(std::move(match_)) : std::nullopt;
   }
   std::optional<Match> From(OpDesc& first) {
-    return Try(lines_.front(), first) ? std::optional(match_) : std::nullopt;
+    return Try(lines_.front(), first) ? std::optional(std::move(match_)) : std::nullopt;
   }
 
  private:
@@ -52,7 +60,7 @@ class MatchSearch {
     if (match_.ops_.size() == lines_.size()) return Holds();
     Candidates fewest;
     for (const Line& line : lines_) {
-      if (match_.ops_.count(line.label) == 0) Note(line, &fewest);
+      if (!ValueOf(match_.ops_, line.label)) Note(line, &fewest);
     }
     for (const auto& ops : fewest.lists) {
       for (OpDesc* op : ops) {
@@ -89,9 +97,10 @@ class MatchSearch {
   bool Try(const Line& line, OpDesc& op) {
     if (std::find(line.types.begin(), line.types.end(), op.type()) == line.types.end())
       return false;
-    const Match before = match_;
+    const size_t ops = match_.ops_.size(), vars = match_.vars_.size();
     if (BindOp(line, op) && Search()) return true;
-    match_ = before;
+    match_.ops_.resize(ops);
+    match_.vars_.resize(vars);
     return false;
   }
 
@@ -99,7 +108,7 @@ class MatchSearch {
     for (const auto& [label, other] : match_.ops_) {
       if (other == &op) return false;
     }
-    match_.ops_[line.label] = &op;
+    match_.ops_.emplace_back(line.label, &op);
     for (const Arg& arg : line.inputs) {
       if (!BindArg(arg, op.Input(arg.slot))) return false;
     }
@@ -117,9 +126,10 @@ class MatchSearch {
   bool BindArg(const Arg& arg, const std::vector<std::string>& vars) {
     if (arg.optional && std::all_of(vars.begin(), vars.end(), IsEmptyName)) return true;
     if (vars.size() != 1 || IsEmptyName(vars[0])) return false;
-    const auto [it, added] = match_.vars_.try_emplace(arg.name, vars[0]);
-    if (added || it->second == vars[0]) return true;
-    return !IsWritten(arg.name) && matcher_.Original(it->second) == matcher_.Original(vars[0]);
+    const std::string* bound = ValueOf(match_.vars_, arg.name);
+    if (!bound) match_.vars_.emplace_back(arg.name, vars[0]);
+    if (!bound || *bound == vars[0]) return true;
+    return !IsWritten(arg.name) && matcher_.Original(*bound) == matcher_.Original(vars[0]);
   }
 
   static bool Lists(const std::vector<Arg>& args, const std::string& slot) {
@@ -280,9 +290,9 @@ void Rewrites::Replace(const Match& match, const std::vector<OpDesc>& with) {
 void Rewrites::Replace(const std::vector<const OpDesc*>& ops, const OpDesc& place,
                        const std::vector<OpDesc>& with) {
   for (const OpDesc* op : ops) replaced_.try_emplace(op);
-  std::vector<OpDesc>& made = replaced_.at(&place);
+  std::vector<std::unique_ptr<OpDesc>>& made = replaced_.at(&place);
   made.clear();
-  for (const OpDesc& op : with) made.push_back(op);
+  for (const OpDesc& op : with) made.push_back(std::make_unique<OpDesc>(op));
 }
 
 void Rewrites::Apply() {
@@ -293,7 +303,7 @@ void Rewrites::Apply() {
     if (found == replaced_.end()) {
       ops.push_back(std::move(op));
     } else {
-      for (const OpDesc& made : found->second) ops.push_back(std::make_unique<OpDesc>(made));
+      for (std::unique_ptr<OpDesc>& made : found->second) ops.push_back(std::move(made));
     }
   }
   block_.SetOps(std::move(ops));

@@ -28,12 +28,12 @@
 
 #include <coracle/passes/pass.h>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace coracle {
@@ -69,13 +69,14 @@ class Match {
  public:
   OpDesc& op(std::string_view label) const;
   const std::string& operator[](std::string_view name) const;
-  bool Has(std::string_view name) const { return vars_.find(name) != vars_.end(); }
+  bool Has(std::string_view name) const;
 
  private:
   friend class MatchSearch;
   friend class Rewrites;
-  std::map<std::string, OpDesc*, std::less<>> ops_;
-  std::map<std::string, std::string, std::less<>> vars_;
+  // In the order of the search. Few of each, so that lists take less time than maps.
+  std::vector<std::pair<std::string, OpDesc*>> ops_;
+  std::vector<std::pair<std::string, std::string>> vars_;
 };
 
 // Answers hold until the block's ops change.
@@ -128,7 +129,7 @@ class Rewrites {
 
  private:
   BlockDesc& block_;
-  std::unordered_map<const OpDesc*, std::vector<OpDesc>> replaced_;
+  std::unordered_map<const OpDesc*, std::vector<std::unique_ptr<OpDesc>>> replaced_;
 };
 
 }  // namespace coracle

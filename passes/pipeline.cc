@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/passes.h>
 #include <fmt/format.h>
@@ -45,10 +46,19 @@ void RequireSound(const ProgramDesc& program, const OpRegistry& ops, const std::
   if (!defect.empty()) throw InternalError(fmt::format("{} broke the program: {}", who, defect));
 }
 
+int64_t CountOps(const ProgramDesc& program) {
+  size_t count = 0;
+  for (int i = 0; i < program.NumBlocks(); ++i) count += program.Block(i).NumOps();
+  return static_cast<int64_t>(count);
+}
+
 void RunPass(const Pass& pass, ProgramDesc& program, const PassContext& context) {
+  TraceSpan span("pass", pass.name);
+  span.Set("ops before", CountOps(program));
   PassContext own = context;
   own.captured = NamesInSubBlocks(program);
   pass.run(program, own);
+  span.Set("ops after", CountOps(program));
 }
 
 // What the passes began with, kept to find out which of them broke the program. Of frozen

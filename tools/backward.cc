@@ -13,7 +13,8 @@
 DEFINE_string(loss, "", "`NAME` of the variable whose gradient is taken; it holds one element");
 DEFINE_string(
     inputs, "",
-    "`NAMES` of the variables whose gradients are wanted; none: all trainable parameters");
+    "`NAMES` of the variables whose gradients are wanted (none: all trainable parameters), or, for "
+    "extract, that feed the part (none: the program's own inputs)");
 DEFINE_string(error_clip, "",
               "`CLIPS`, each VAR:MAX or VAR:MAX:MIN, separated by commas: keep the gradients of "
               "these variables in [MIN, MAX]; MIN is -MAX unless said");

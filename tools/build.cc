@@ -9,7 +9,9 @@
 #include "program_input.h"
 
 DEFINE_string(phase, "TRAIN", "`TRAIN` or TEST: what include_if and exclude_if see");
-DEFINE_string(stage, "", "`NAMES` of stages that include_if and exclude_if see: a,b");
+DEFINE_string(stage, "",
+              "`NAMES` of stages: of build those that include_if and exclude_if see, a,b; of graph "
+              "those of a training step whose ops are drawn, forward,update");
 DEFINE_string(startup_out, "", "`FILE` for the startup program, which makes the parameters");
 
 namespace coracle::tools {
@@ -28,6 +30,8 @@ int RunBuild(const std::vector<std::string>& args) {
     throw UsageError("--out=FILE is missing: where the program goes");
   RequireProgramName("--out", FLAGS_out);
   RequireProgramName("--startup_out", FLAGS_startup_out);
+  if (FLAGS_out == FLAGS_startup_out)
+    throw UsageError("--out and --startup_out must be two files, got " + Quote(FLAGS_out, 300));
   if (FLAGS_phase != "TRAIN" && FLAGS_phase != "TEST")
     throw UsageError("--phase is TRAIN or TEST, got " + Quote(FLAGS_phase));
   const CommandLimits limits(CommandLimits::Time::kCommand);

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/refused_ops.h>
+#include <coracle/inspect/json.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -12,7 +13,11 @@
 #include "op_use.h"
 #include "program_input.h"
 
-DEFINE_bool(gradients, false, "says how many ops lack a gradient, and which types");
+DECLARE_bool(json);
+DEFINE_bool(
+    gradients, false,
+    "check: says how many ops lack a gradient, and which types; rename: x@GRAD and the like "
+    "follow x");
 
 namespace coracle::tools {
 namespace {
@@ -28,16 +33,47 @@ std::string Indented(const std::string& details) {
   return text;
 }
 
-// Op types that the registry lacks, the most frequent first.
-std::string DescribeMissing(const std::map<std::string, size_t>& missing) {
-  std::vector<std::pair<std::string, size_t>> sorted(missing.begin(), missing.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
+bool IsError(const VerifyProblem& problem) {
+  return problem.severity == VerifyProblem::Severity::kError;
+}
+
+// What the verifier found in a program.
+struct Findings {
+  std::string program;  // the argument
+  size_t blocks = 0, ops = 0, errors = 0, notes = 0;
+  std::vector<VerifyProblem> problems;                  // but for those of missing types
+  std::vector<std::pair<std::string, size_t>> missing;  // op types, the most frequent first
+  std::vector<OpUse> uses;                              // with --gradients
+};
+
+Findings Check(const std::string& argument) {
+  const ProgramDesc program = ReadAnyProgram(argument);
+  Findings found;
+  found.program = argument == "-" ? "standard input" : argument;
+  found.blocks = static_cast<size_t>(program.NumBlocks());
+  for (int i = 0; i < program.NumBlocks(); ++i) found.ops += program.Block(i).NumOps();
+  std::map<std::string, size_t> missing;
+  for (VerifyProblem& problem : Verify(program, DefaultOps(), {.max_problems = 1000000})) {
+    ++(IsError(problem) ? found.errors : found.notes);
+    if (problem.rule == "unknown_op")
+      ++missing[problem.op_type];
+    else
+      found.problems.push_back(std::move(problem));
+  }
+  found.missing.assign(missing.begin(), missing.end());
+  std::stable_sort(found.missing.begin(), found.missing.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (FLAGS_gradients) found.uses = UsesOf(program, DefaultOps());
+  return found;
+}
+
+std::string DescribeMissing(const Findings& found) {
   size_t ops = 0;
-  for (const auto& entry : sorted) ops += entry.second;
-  std::string text = fmt::format("error: {} {} missing ({})\n", Counted(sorted.size(), "op type"),
-                                 sorted.size() == 1 ? "is" : "are", Counted(ops, "op"));
-  for (const auto& [type, count] : sorted) {
+  for (const auto& entry : found.missing) ops += entry.second;
+  std::string text =
+      fmt::format("error: {} {} missing ({})\n", Counted(found.missing.size(), "op type"),
+                  found.missing.size() == 1 ? "is" : "are", Counted(ops, "op"));
+  for (const auto& [type, count] : found.missing) {
     const RefusedOp* refused = FindRefusedOp(type);
     text += fmt::format("  {:>6}  {}{}\n", count, Shown(type),
                         refused ? fmt::format(": {}", refused->reason) : "");
@@ -45,36 +81,66 @@ std::string DescribeMissing(const std::map<std::string, size_t>& missing) {
   return text;
 }
 
-int RunCheck(const std::vector<std::string>& args) {
-  RequireArgs(args, 1, 1, "one PROGRAM");
-  const ProgramDesc program = ReadAnyProgram(args[0]);
-  const std::vector<VerifyProblem> problems =
-      Verify(program, DefaultOps(), {.max_problems = 1000000});
-  std::map<std::string, size_t> missing;
+std::string Describe(const Findings& found) {
   std::string text;
-  size_t errors = 0, notes = 0;
-  for (const VerifyProblem& problem : problems) {
-    const bool is_error = problem.severity == VerifyProblem::Severity::kError;
-    ++(is_error ? errors : notes);
-    if (problem.rule == "unknown_op") {
-      ++missing[problem.op_type];
-      continue;
-    }
-    text += fmt::format("{}: {}\n{}", is_error ? "error" : "note",
+  for (const VerifyProblem& problem : found.problems) {
+    text += fmt::format("{}: {}\n{}", IsError(problem) ? "error" : "note",
                         PrintableLine(problem.ToString()), Indented(problem.details));
   }
-  if (!missing.empty()) text += DescribeMissing(missing);
-  if (FLAGS_gradients) text += DescribeLackingGradients(UsesOf(program, DefaultOps()));
-  size_t ops = 0;
-  for (int i = 0; i < program.NumBlocks(); ++i) ops += program.Block(i).NumOps();
-  const std::string found = errors > 0  ? Counted(errors, "error") + ", " + Counted(notes, "note")
-                            : notes > 0 ? "no errors, " + Counted(notes, "note")
-                                        : "no problems";
-  text += fmt::format("{}: {}, {}: {}\n", args[0] == "-" ? "standard input" : Shown(args[0]),
-                      Counted(static_cast<size_t>(program.NumBlocks()), "block"),
-                      Counted(ops, "op"), found);
-  Print(text);
-  return errors == 0 ? 0 : 1;
+  if (!found.missing.empty()) text += DescribeMissing(found);
+  if (FLAGS_gradients) text += DescribeLackingGradients(found.uses);
+  const std::string verdict =
+      found.errors > 0  ? Counted(found.errors, "error") + ", " + Counted(found.notes, "note")
+      : found.notes > 0 ? "no errors, " + Counted(found.notes, "note")
+                        : "no problems";
+  return text + fmt::format("{}: {}, {}: {}\n", Shown(found.program),
+                            Counted(found.blocks, "block"), Counted(found.ops, "op"), verdict);
+}
+
+Json ProblemJson(const VerifyProblem& problem) {
+  Json json = {{"severity", IsError(problem) ? "error" : "note"},
+               {"rule", problem.rule},
+               {"message", JsonString(problem.message)}};
+  if (!problem.details.empty()) json["details"] = JsonString(problem.details);
+  json["block"] = problem.block;
+  if (problem.op >= 0) json["op"] = problem.op;
+  if (!problem.op_type.empty()) json["op_type"] = JsonString(problem.op_type);
+  if (!problem.slot.empty()) json["slot"] = JsonString(problem.slot);
+  if (!problem.var.empty()) json["var"] = JsonString(problem.var);
+  return json;
+}
+
+std::string DescribeAsJson(const Findings& found) {
+  Json json = JsonDocument("check");
+  json["program"] = JsonString(found.program);
+  json["blocks"] = found.blocks;
+  json["ops"] = found.ops;
+  json["errors"] = found.errors;
+  json["notes"] = found.notes;
+  json["problems"] = Json::array();
+  for (const VerifyProblem& problem : found.problems)
+    json["problems"].push_back(ProblemJson(problem));
+  json["missing_types"] = Json::array();
+  for (const auto& [type, count] : found.missing) {
+    Json entry = {{"type", JsonString(type)}, {"ops", count}};
+    if (const RefusedOp* refused = FindRefusedOp(type)) entry["reason"] = refused->reason;
+    json["missing_types"].push_back(std::move(entry));
+  }
+  if (!FLAGS_gradients) return JsonText(json);
+  json["types_without_gradient"] = Json::array();
+  for (const OpUse& use : found.uses) {
+    if (LacksGradient(use))
+      json["types_without_gradient"].push_back(
+          {{"type", JsonString(use.type)}, {"ops", use.count}});
+  }
+  return JsonText(json);
+}
+
+int RunCheck(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one PROGRAM");
+  const Findings found = Check(args[0]);
+  FLAGS_json ? PrintData(DescribeAsJson(found)) : Print(Describe(found));
+  return found.errors == 0 ? 0 : 1;
 }
 
 }  // namespace
@@ -82,9 +148,9 @@ int RunCheck(const std::vector<std::string>& args) {
 Command CheckCommand() {
   return {"check",
           "verifies a program and lists all problems",
-          "check PROGRAM [--gradients]",
+          "check PROGRAM [--gradients] [--json]",
           "  coracle check inference.pdmodel\n  cat model.pb | coracle check -\n",
-          {"gradients"},
+          {"gradients", "json"},
           RunCheck};
 }
 

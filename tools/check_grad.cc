@@ -11,7 +11,9 @@ DECLARE_string(loss);
 DECLARE_string(wrt);
 DECLARE_string(feed);
 DECLARE_string(params);
-DEFINE_int32(batch_size, 2, "`N` for the unknown dimensions of feeds that are drawn");
+DEFINE_int32(batch_size, 0,
+             "`N` for the unknown dimensions of feeds that are drawn; none: 1 for bench, 2 for "
+             "check-grad, 64 for time, and of a job its own");
 DEFINE_int32(directions, 1, "`N` random directions for each variable");
 DEFINE_double(tolerance, 1e-6, "`X`: the largest relative difference that passes");
 
@@ -20,7 +22,8 @@ namespace {
 
 int RunCheckGrad(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
-  if (FLAGS_batch_size < 1) throw UsageError("--batch_size must be at least 1");
+  const bool batch_given = IsGiven("batch_size");
+  if (batch_given && FLAGS_batch_size < 1) throw UsageError("--batch_size must be at least 1");
   if (FLAGS_directions < 1) throw UsageError("--directions must be at least 1");
   if (!(FLAGS_tolerance > 0)) throw UsageError("--tolerance must be positive");
   if (args[0] == "-" && FLAGS_feed == "-")
@@ -41,7 +44,7 @@ int RunCheckGrad(const std::vector<std::string>& args) {
   options.allow_files = FLAGS_allow_files;
   options.loss = FLAGS_loss;
   options.wrt = ListFlag(FLAGS_wrt);
-  options.batch_size = FLAGS_batch_size;
+  if (batch_given) options.batch_size = FLAGS_batch_size;
   options.directions = FLAGS_directions;
   options.tolerance = FLAGS_tolerance;
   const CheckGradientReport report = CheckGradient(program, options);

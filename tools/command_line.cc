@@ -44,30 +44,6 @@ const char* DescriptionOf(const gflags::CommandLineFlagInfo& info) {
   return info.description.c_str();
 }
 
-struct FlagHelp {
-  std::string value;  // "=FILE"; "" for flags that take none
-  std::string text;
-};
-
-FlagHelp HelpOfFlag(const std::string& flag) {
-  const auto info = InfoOf(flag);
-  std::string text = DescriptionOf(info), word = info.type == "string" ? "TEXT" : "N";
-  const size_t begin = text.find('`'), end = text.find('`', begin + 1);
-  if (begin != text.npos && end != text.npos) {
-    word = text.substr(begin + 1, end - begin - 1);
-    text = text.substr(0, begin) + word + text.substr(end + 1);
-  }
-  const bool tell = !info.default_value.empty() && info.default_value != "false" &&
-                    info.default_value != "true" && info.default_value != "0" &&
-                    info.default_value != "-1";
-  double number = 0;  // gflags keeps 17 digits of it
-  const bool is_number = info.type == "double" && ParseDouble(info.default_value, &number);
-  if (tell)
-    text +=
-        fmt::format(" (default: {})", is_number ? fmt::format("{}", number) : info.default_value);
-  return {info.type == "bool" ? "" : "=" + word, text};
-}
-
 // What a value of that type looks like.
 const char* Expected(const std::string& type) {
   if (type == "bool") return "true or false";
@@ -166,6 +142,25 @@ bool NeedsValue(const std::string& word) {
   gflags::CommandLineFlagInfo info;
   return !flag.has_value && Contains(GlobalFlags(), flag.name) &&
          gflags::GetCommandLineFlagInfo(flag.name.c_str(), &info) && info.type != "bool";
+}
+
+FlagHelp HelpOfFlag(const std::string& flag) {
+  const auto info = InfoOf(flag);
+  std::string text = DescriptionOf(info), word = info.type == "string" ? "TEXT" : "N";
+  const size_t begin = text.find('`'), end = text.find('`', begin + 1);
+  if (begin != text.npos && end != text.npos) {
+    word = text.substr(begin + 1, end - begin - 1);
+    text = text.substr(0, begin) + word + text.substr(end + 1);
+  }
+  const bool tell = !info.default_value.empty() && info.default_value != "false" &&
+                    info.default_value != "true" && info.default_value != "0" &&
+                    info.default_value != "-1";
+  double number = 0;  // gflags keeps 17 digits of it
+  const bool is_number = info.type == "double" && ParseDouble(info.default_value, &number);
+  if (tell)
+    text +=
+        fmt::format(" (default: {})", is_number ? fmt::format("{}", number) : info.default_value);
+  return {info.type == "bool" ? "" : "=" + word, text};
 }
 
 std::string DescribeFlags(const std::vector<std::string>& flags) {

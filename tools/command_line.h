@@ -27,6 +27,13 @@ ParsedLine ParseFlags(const std::vector<std::string>& words, const Command* comm
 // Whether a word is a flag whose value is the next word.
 bool NeedsValue(const std::string& word);
 
+// How help shows a flag. Throws InternalError for one that is not defined.
+struct FlagHelp {
+  std::string value;  // "=FILE"; "" for flags that take none
+  std::string text;
+};
+FlagHelp HelpOfFlag(const std::string& flag);
+
 // "  --out=FILE  file to write (default: -)" for each flag, lines broken at 98 columns.
 std::string DescribeFlags(const std::vector<std::string>& flags);
 

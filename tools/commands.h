@@ -6,24 +6,38 @@
 namespace coracle::tools {
 
 Command BackwardCommand();
+Command BenchCommand();
 Command BuildCommand();
 Command CheckCommand();
 Command CheckGradCommand();
+Command CompareCommand();
+Command CompletionCommand();
 Command ConvertCommand();
+Command DiffCommand();
 Command DumpCommand();
 Command ExplainGradientCommand();
+Command ExtractCommand();
 Command GenerateCommand();
-Command HelpCommand();  // in main.cc
+Command GraphCommand();
+Command HelpCommand();
+Command JoinParamsCommand();
+Command LayersCommand();
+Command MergeCommand();
 Command OpsCommand();
+Command OptCommand();
 Command PassesCommand();
 Command PlotCommand();
+Command RenameCommand();
 Command RunCommand();
 Command SchemaCommand();
+Command SetShapeCommand();
 Command SnapshotCommand();
+Command SplitParamsCommand();
 Command SummaryCommand();
 Command TestCommand();
 Command TimeCommand();
 Command TrainCommand();
 Command VersionCommand();
+Command ViewCommand();
 
 }  // namespace coracle::tools

@@ -5,6 +5,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/file_use.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/inspect/program_json.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -14,8 +15,11 @@
 #include "flags.h"
 #include "program_input.h"
 
-DEFINE_string(format, "text",
-              "`KIND`: text, a listing made for reading; or pbtxt, the program as protobuf text");
+DECLARE_bool(json);
+DEFINE_string(
+    format, "",
+    "`KIND` of the output: of dump text, a listing made for reading, or pbtxt, the program "
+    "as protobuf text; of graph dot or svg");
 DEFINE_string(ops, "", "only ops whose type matches this `REGEX` (RE2's syntax)");
 DEFINE_string(vars, "",
               "only variables whose name matches this `REGEX`, and the ops that use them");
@@ -46,35 +50,64 @@ std::string FilesText(const ProgramDesc& program) {
   return text.empty() ? "" : "\nfiles that ops read or write (see --allow_files of run)\n" + text;
 }
 
-int RunDump(const std::vector<std::string>& args) {
-  RequireArgs(args, 1, 1, "one PROGRAM");
+// What --ops and --vars select, for PrintOptions and ProgramJsonOptions.
+class Filter {
+ public:
+  Filter() : ops_(RegexOf("ops", FLAGS_ops)), vars_(RegexOf("vars", FLAGS_vars)) {}
+
+  template <class Options>
+  void Apply(Options* options) const {
+    if (vars_)
+      options->keep_var = [this](const VarDesc& var) { return vars_->MatchesPart(var.name()); };
+    if (ops_ || vars_) {
+      options->keep_op = [this](const OpDesc& op) {
+        return (!ops_ || ops_->MatchesPart(op.type())) && (!vars_ || UsesAny(op, *vars_));
+      };
+    }
+  }
+
+ private:
+  std::optional<Regex> ops_, vars_;
+};
+
+void CheckFlags() {
   const bool as_pbtxt = FLAGS_format == "pbtxt";
-  if (!as_pbtxt && FLAGS_format != "text")
-    throw UsageError("--format is text or pbtxt, got " + Quote(FLAGS_format));
-  if (as_pbtxt && (!FLAGS_ops.empty() || !FLAGS_vars.empty() || FLAGS_block >= 0))
-    throw UsageError("--ops, --vars and --block go with --format=text");
+  if (!as_pbtxt && !FLAGS_format.empty() && FLAGS_format != "text")
+    throw UsageError("--format of dump is text or pbtxt, got " + Quote(FLAGS_format));
+  if (as_pbtxt && (FLAGS_json || !FLAGS_ops.empty() || !FLAGS_vars.empty() || FLAGS_block >= 0))
+    throw UsageError("--json, --ops, --vars and --block do not go with --format=pbtxt");
   if (FLAGS_block < -1)
     throw UsageError(fmt::format("--block takes the number of a block, got {}", FLAGS_block));
-  const std::optional<Regex> ops = RegexOf("ops", FLAGS_ops), vars = RegexOf("vars", FLAGS_vars);
-  const ProgramDesc program = ReadAnyProgram(args[0]);
-  if (as_pbtxt) {
-    PrintData(ProgramToText(program));
-    return 0;
-  }
-  if (FLAGS_block >= program.NumBlocks())
-    ThrowInvalid(fmt::format("no block {}: the program has {}", FLAGS_block, program.NumBlocks()));
+}
+
+std::string Json(const ProgramDesc& program, const Filter& filter) {
+  ProgramJsonOptions options;
+  if (FLAGS_block >= 0) options.blocks = {FLAGS_block};
+  filter.Apply(&options);
+  return ProgramJson(program, DefaultOps(), options);
+}
+
+std::string Text(const ProgramDesc& program, const Filter& filter) {
   PrintOptions options;
   options.block = FLAGS_block;
   options.hide_attr = [](const OpDesc& op, const NamedAttr& attr) {
     return IsDefaultAttr(DefaultOps(), op, attr);
   };
-  if (vars) options.keep_var = [&](const VarDesc& var) { return vars->MatchesPart(var.name()); };
-  if (ops || vars) {
-    options.keep_op = [&](const OpDesc& op) {
-      return (!ops || ops->MatchesPart(op.type())) && (!vars || UsesAny(op, *vars));
-    };
-  }
-  Print(PrintProgram(program, options) + FilesText(program));
+  filter.Apply(&options);
+  return PrintProgram(program, options) + FilesText(program);
+}
+
+int RunDump(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 1, "one PROGRAM");
+  CheckFlags();
+  const Filter filter;
+  const ProgramDesc program = ReadAnyProgram(args[0]);
+  if (FLAGS_block >= program.NumBlocks())
+    ThrowInvalid(fmt::format("no block {}: the program has {}", FLAGS_block, program.NumBlocks()));
+  if (FLAGS_format == "pbtxt")
+    PrintData(ProgramToText(program));
+  else
+    FLAGS_json ? PrintData(Json(program, filter)) : Print(Text(program, filter));
   return 0;
 }
 
@@ -82,13 +115,14 @@ int RunDump(const std::vector<std::string>& args) {
 
 Command DumpCommand() {
   return {"dump",
-          "prints a program: parameters, and one line per op",
-          "dump PROGRAM [--format=text|pbtxt] [--ops=REGEX] [--vars=REGEX] [--block=N]",
+          "prints a program: inputs, outputs, one line per op, and parameters",
+          "dump PROGRAM [--format=text|pbtxt] [--json] [--ops=REGEX] [--vars=REGEX] [--block=N]",
           "  coracle dump inference.pdmodel\n"
           "  coracle dump model.pb --ops='conv2d|pool2d'\n"
           "  coracle dump trained.pb --vars='^fc_0.*@GRAD'\n"
-          "  coracle dump inference.pdmodel --format=pbtxt > model.pbtxt\n",
-          {"format", "ops", "vars", "block"},
+          "  coracle dump inference.pdmodel --format=pbtxt > model.pbtxt\n"
+          "  coracle dump inference.pdmodel --json > model.json\n",
+          {"format", "json", "ops", "vars", "block"},
           RunDump};
 }
 

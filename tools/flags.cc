@@ -7,8 +7,9 @@
 #include "command.h"
 
 DEFINE_string(op_library, "", "shared objects with ops of your own: `FILE`,...");
-DEFINE_int32(threads, 0,
-             "threads to use; 0: OMP_NUM_THREADS, or what the cores and the CPU quota allow");
+DEFINE_string(threads, "0",
+              "threads to use; `N`, 0: OMP_NUM_THREADS, or what the cores and the CPU quota allow; "
+              "bench takes several, as in 1,2,4");
 DEFINE_string(out, "", "`PATH` of the result: a file, for train a directory");
 DEFINE_string(kernels, "auto", "`KIND`: auto, or reference for plain loops only");
 DEFINE_bool(check_nan_inf, false, "stop at the first op that makes a nan or inf");
@@ -27,8 +28,13 @@ DEFINE_string(
     allow_files, "",
     "`DIR` below which the program's own ops (save, load) may read and write files; none: "
     "a program that names files is refused");
-DEFINE_string(shape, "",
-              "shapes of inputs, whose unknown dims else count as 1: `VAR:8x3x32x32,...`");
+DEFINE_string(compat, "",
+              "`READER` of the result: paddle leaves out what only Coracle has, and says what that "
+              "was (of opt: runs only passes that leave ops as Paddle knows them)");
+DEFINE_double(rtol, 1e-5,
+              "relative tolerance: `NUMBER` times the size of B's element; of diff 0 unless given");
+DEFINE_double(atol, 1e-6, "absolute tolerance, added to it: `NUMBER`; of diff 0 unless given");
+DEFINE_string(shape, "", "shapes of inputs whose dims are not all known: `VAR:8x3x32x32,...`");
 DEFINE_uint64(seed, 0, "seed of random ops, unless the program has one");
 
 namespace coracle::tools {
@@ -49,21 +55,9 @@ uint64_t ParseBytes(const std::string& text) {
   return static_cast<uint64_t>(value) << shift;
 }
 
-// VAR:8x3x32x32, read from the end: a variable's name may have colons.
-std::pair<std::string, Shape> ParseShape(const std::string& text) {
-  const UsageError wrong("--shape takes VAR:8x3x32x32, got " + Quote(text));
-  const size_t colon = text.rfind(':');
-  if (colon == text.npos || colon == 0) throw wrong;
-  Shape shape;
-  for (const std::string& part : Split(text.substr(colon + 1), 'x')) {
-    int64_t dim = 0;
-    if (!ParseInt64(part, &dim) || dim < 0 || shape.rank() == Shape::kMaxRank) throw wrong;
-    shape.Append(dim);
-  }
-  return {text.substr(0, colon), shape};
-}
-
 }  // namespace
+
+bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
 
 uint64_t MemoryLimitFromFlags() {
   const uint64_t bytes = ParseBytes(FLAGS_memory_limit);
@@ -110,8 +104,35 @@ CompileOptions CompileOptionsFromFlags() {
 
 std::vector<std::pair<std::string, Shape>> ShapesFromFlag() {
   std::vector<std::pair<std::string, Shape>> shapes;
-  for (const std::string& text : ListFlag(FLAGS_shape)) shapes.push_back(ParseShape(text));
+  for (const std::string& text : ListFlag(FLAGS_shape))
+    shapes.push_back(ParseShape("--shape takes", text, 0));
   return shapes;
+}
+
+std::pair<std::string, Shape> ParseShape(const std::string& what, const std::string& text,
+                                         int64_t least) {
+  const UsageError wrong(what + " VAR:8x3x32x32, got " + Quote(text));
+  const size_t colon = text.rfind(':');
+  if (colon == text.npos || colon == 0 || colon + 1 == text.size()) throw wrong;
+  Shape shape;
+  for (const std::string& part : Split(text.substr(colon + 1), 'x')) {
+    int64_t dim = 0;
+    if (!ParseInt64(part, &dim) || dim < least || shape.rank() == Shape::kMaxRank) throw wrong;
+    shape.Append(dim);
+  }
+  return {text.substr(0, colon), shape};
+}
+
+std::vector<int> ThreadsFromFlag() {
+  std::vector<int> threads;
+  for (const std::string& text : Split(FLAGS_threads, ',')) {
+    int64_t value = 0;
+    if (!ParseInt64(text, &value) || value < 0 || value > INT32_MAX)
+      throw UsageError("--threads takes a number that is not negative, got " + Quote(text));
+    threads.push_back(static_cast<int>(value));
+  }
+  if (threads.empty()) throw UsageError("--threads needs a value");
+  return threads;
 }
 
 std::vector<std::string> ListFlag(const std::string& value) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 DECLARE_string(op_library);
-DECLARE_int32(threads);
+DECLARE_string(threads);
 DECLARE_string(out);
 DECLARE_string(kernels);
 DECLARE_bool(check_nan_inf);
@@ -18,10 +18,16 @@ DECLARE_string(disabled_passes);
 DECLARE_string(memory_limit);
 DECLARE_double(time_limit);
 DECLARE_string(allow_files);
+DECLARE_string(compat);
+DECLARE_double(rtol);
+DECLARE_double(atol);
 DECLARE_string(shape);
 DECLARE_uint64(seed);
 
 namespace coracle::tools {
+
+// Whether the command line gives the flag.
+bool IsGiven(const char* flag);
 
 // The flags that CompileOptionsFromFlags reads, for a command's list.
 std::vector<std::string> WithCompileFlags(std::vector<std::string> flags);
@@ -36,6 +42,13 @@ double TimeLimitFromFlags();      // seconds; 0: none
 
 // --shape. Throws UsageError for what is not VAR:8x3x32x32.
 std::vector<std::pair<std::string, Shape>> ShapesFromFlag();
+// "x:8x3x32x32", read from the end: a variable's name may have colons. Throws UsageError, which
+// begins with `what`, for anything else and for a dim below `least`.
+std::pair<std::string, Shape> ParseShape(const std::string& what, const std::string& text,
+                                         int64_t least);
+
+// The numbers of --threads, at least one; 0 stands for the default.
+std::vector<int> ThreadsFromFlag();
 
 std::vector<std::string> ListFlag(const std::string& value);  // "a,b" -> {a, b}; "" -> {}
 

@@ -4,9 +4,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/layers/layer.h>
 #include <coracle/operators/operators.h>
-#include <coracle/train/job/job.h>
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
 #include <glog/logging.h>
@@ -23,6 +21,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "flags.h"
+#include "help.h"
 
 namespace coracle::tools {
 namespace {
@@ -51,73 +50,11 @@ bool ReaderIsGone() {
   return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-const Command* FindCommand(const std::string& name) {
-  for (const Command& command : Commands()) {
-    if (command.name == name) return &command;
-  }
-  return nullptr;
-}
-
-std::string Overview() {
-  std::string text =
-      "coracle: deep-learning programs in Paddle's format: inspect, build, differentiate, train, "
-      "run\n\nusage: coracle COMMAND [ARGUMENTS] [--FLAG=VALUE ...]\n\ncommands\n";
-  for (const Command& command : Commands())
-    text += fmt::format("  {:<16} {}\n", command.name, command.summary);
-  text += "\nflags of every command\n" + DescribeFlags(GlobalFlags());
-  return text +
-         "\n`coracle help COMMAND` tells more; `coracle help NAME` tells what texts may say of a "
-         "layer,\noptimizer, schedule, clip and the like. PROGRAM is a .pdmodel, __model__, .pb or "
-         ".pbtxt file,\na directory that holds one, or - for standard input. Exit codes: 0 "
-         "done, 1 failed, 2 wrong usage;\nof train and test also 3: a result is not finite. A "
-         "signal ends train with 128 + its number.\n";
-}
-
-std::string HelpOf(const Command& command) {
-  std::string text =
-      fmt::format("{}: {}\n\nusage: coracle {}\n", command.name, command.summary, command.usage);
-  if (!command.flags.empty()) text += "\nflags\n" + DescribeFlags(command.flags);
-  if (!command.examples.empty()) text += "\nexamples\n" + command.examples;
-  return text;
-}
-
-// `others`: names beside the commands' that may have been meant.
-const Command& RequireCommand(const std::string& name, std::vector<std::string> others = {}) {
-  if (const Command* command = FindCommand(name)) return *command;
-  std::vector<std::string> names = std::move(others);
-  for (const Command& command : Commands()) names.push_back(command.name);
-  const std::string hint = DidYouMean(name, names);
-  throw UsageError(fmt::format("unknown command {}{}", Quote(name),
-                               hint.empty() ? "; `coracle help` lists the commands" : hint));
-}
-
-// What texts may say of a layer, optimizer, schedule and the like of that name.
-std::string DescribeName(const std::string& name) {
-  return DescribeLayer(name, DefaultOps()) + DescribeJobKind(name);
-}
-
-// What DescribeName knows.
-std::vector<std::string> DescribedNames() {
-  std::vector<std::string> names = LayerNames(DefaultOps());
-  for (std::string& name : JobKindNames()) names.push_back(std::move(name));
-  return names;
-}
-
-int RunHelp(const std::vector<std::string>& args) {
-  RequireArgs(args, 0, 1, "at most one command or name");
-  if (args.empty()) {
-    Print(Overview());
-    return 0;
-  }
-  const Command* command = FindCommand(args[0]);
-  const std::string text = (command ? HelpOf(*command) : "") + DescribeName(args[0]);
-  Print(text.empty() ? HelpOf(RequireCommand(args[0], DescribedNames())) : text);
-  return 0;
-}
-
-void ApplyGlobalFlags() {
-  if (FLAGS_threads < 0) throw UsageError("--threads must not be negative");
-  if (FLAGS_threads > 0) SetNumThreads(FLAGS_threads);
+void ApplyGlobalFlags(const Command& command) {
+  const std::vector<int> threads = ThreadsFromFlag();
+  if (threads.size() > 1 && command.name != "bench")
+    throw UsageError("--threads takes one number, got " + Quote(FLAGS_threads));
+  if (threads.size() == 1 && threads[0] > 0) SetNumThreads(threads[0]);
   for (const std::string& path : Split(FLAGS_op_library, ',')) {
     if (!path.empty()) LoadOpLibrary(path, DefaultOps());
   }
@@ -134,7 +71,10 @@ int Main(std::vector<std::string> words) {
   }
   const bool asked = std::find(before.begin(), before.end(), "--version") != before.end();
   if (asked) return VersionCommand().run({});
-  if (ParseFlags(before, nullptr).help) return RunHelp({});
+  if (ParseFlags(before, nullptr).help) {
+    Print(Overview());
+    return 0;
+  }
   if (words.empty()) {
     Complain("a command is missing");
     std::fputs(Overview().c_str(), stderr);
@@ -143,8 +83,11 @@ int Main(std::vector<std::string> words) {
   const Command& command = RequireCommand(words.front());
   words.erase(words.begin());
   const ParsedLine line = ParseFlags(words, &command);
-  if (line.help) return RunHelp({command.name});
-  ApplyGlobalFlags();
+  if (line.help) {
+    Print(HelpOf(command));
+    return 0;
+  }
+  ApplyGlobalFlags(command);
   try {
     return command.run(line.args);
   } catch (const UsageError& e) {
@@ -171,15 +114,6 @@ void Write(std::string_view text) {
 
 }  // namespace
 
-Command HelpCommand() {
-  return {"help",
-          "explains a command, or what texts may say of a layer, optimizer, schedule, clip, ...",
-          "help [COMMAND|NAME]",
-          "  coracle help dump\n  coracle help conv2d\n  coracle help noam\n",
-          {},
-          RunHelp};
-}
-
 void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most,
                  const std::string& what) {
   if (args.size() < least || args.size() > most)
@@ -201,28 +135,45 @@ void PrintData(std::string_view text) {
 
 const std::vector<Command>& Commands() {
   static const std::vector<Command> commands = [] {
+    // A line for each.
+    // clang-format off
     std::vector<Command> made = {
         BackwardCommand(),
+        BenchCommand(),
         BuildCommand(),
         CheckCommand(),
         CheckGradCommand(),
-        ExplainGradientCommand(),
+        CompareCommand(),
+        CompletionCommand(),
         ConvertCommand(),
+        DiffCommand(),
         DumpCommand(),
+        ExplainGradientCommand(),
+        ExtractCommand(),
         GenerateCommand(),
+        GraphCommand(),
         HelpCommand(),
+        JoinParamsCommand(),
+        LayersCommand(),
+        MergeCommand(),
         OpsCommand(),
+        OptCommand(),
         PassesCommand(),
         PlotCommand(),
+        RenameCommand(),
         RunCommand(),
         SchemaCommand(),
+        SetShapeCommand(),
         SnapshotCommand(),
+        SplitParamsCommand(),
         SummaryCommand(),
         TestCommand(),
         TimeCommand(),
         TrainCommand(),
         VersionCommand(),
+        ViewCommand(),
     };
+    // clang-format on
     std::sort(made.begin(), made.end(),
               [](const Command& a, const Command& b) { return a.name < b.name; });
     return made;

@@ -2,11 +2,10 @@
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/refused_ops.h>
+#include <coracle/inspect/op_text.h>
 #include <coracle/operators/op_families.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
-
-#include "op_text.h"
 
 namespace coracle::tools {
 namespace {

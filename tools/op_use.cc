@@ -2,18 +2,16 @@
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/refused_ops.h>
+#include <coracle/inspect/json.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "command.h"
 
 namespace coracle::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const char* ForwardOf(const OpUse& use) {
   if (use.def) return "yes";
@@ -86,17 +84,18 @@ std::string TableOfOps(const std::vector<OpUse>& uses) {
 }
 
 std::string JsonOfOps(const std::vector<OpUse>& uses) {
-  Json list = Json::array();
+  Json document = JsonDocument("program_ops");
+  document["types"] = Json::array();
   for (const OpUse& use : uses) {
-    Json entry = {{"type", use.type},
+    Json entry = {{"type", JsonString(use.type)},
                   {"count", use.count},
                   {"forward", ForwardOf(use)},
                   {"gradient", GradientOf(use)},
                   {"fast", use.def && use.def->HasFastKernel()}};
     if (!use.refused.empty()) entry["reason"] = use.refused;
-    list.push_back(std::move(entry));
+    document["types"].push_back(std::move(entry));
   }
-  return list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(document);
 }
 
 std::string DescribeLackingGradients(const std::vector<OpUse>& uses) {

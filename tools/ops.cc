@@ -1,17 +1,19 @@
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/refused_ops.h>
+#include <coracle/inspect/json.h>
+#include <coracle/inspect/op_text.h>
+#include <coracle/layers/layer.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 
-#include <filesystem>
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
 #include "commands.h"
 #include "flags.h"
 #include "op_pages.h"
-#include "op_text.h"
 #include "op_use.h"
 #include "program_input.h"
 
@@ -22,9 +24,6 @@ DEFINE_bool(names, false, "only the names, one per line");
 
 namespace coracle::tools {
 namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // "C1:", the id of a constraint.
 bool IsConstraintId(const std::string& word) {
@@ -45,16 +44,6 @@ std::string Wrap(const std::string& text, size_t indent) {
     line += word;
   }
   return out + line + "\n";
-}
-
-// The doc's first sentence, cut to a column. ".. " ends none.
-std::string Brief(const std::string& doc) {
-  size_t end = doc.find(". ");
-  while (end != doc.npos && end > 0 && doc[end - 1] == '.') end = doc.find(". ", end + 1);
-  std::string text = end == doc.npos ? doc : doc.substr(0, end + 1);
-  if (!text.empty() && text.back() == '.') text.pop_back();
-  if (text.size() > 72) text.replace(69, text.npos, "...");
-  return text;
 }
 
 // Width of a column of names.
@@ -141,8 +130,11 @@ Json JsonOf(const OpSpec& def) {
           {"fast", def.HasFastKernel()}};
 }
 
-std::string ToText(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+// A document with these members.
+std::string ToText(const std::string& kind, const Json& members) {
+  Json document = JsonDocument(kind);
+  document.update(members);
+  return JsonText(document);
 }
 
 std::string JsonOfAll() {
@@ -152,7 +144,7 @@ std::string JsonOfAll() {
   for (const RefusedOp& op : RefusedOps()) {
     if (!DefaultOps().Find(op.type)) refused.push_back({{"type", op.type}, {"reason", op.reason}});
   }
-  return ToText({{"ops", ops}, {"refused", refused}});
+  return ToText("ops", {{"ops", ops}, {"refused", refused}});
 }
 
 std::string Names() {
@@ -190,7 +182,8 @@ std::string List() {
 
 int WritePages() {
   if (FLAGS_out.empty()) throw UsageError("--markdown needs --out=DIR");
-  fs::create_directories(FLAGS_out);
+  RequireDirectoryName("--out", FLAGS_out);
+  MakeDirectories(FLAGS_out);
   for (const auto& [name, text] : OpPages()) WriteFileAtomic(FLAGS_out + "/" + name, text);
   return 0;
 }
@@ -201,12 +194,34 @@ bool IsProgram(const std::string& arg) {
   return arg.find_first_of("./-") != arg.npos || FileExists(arg) || IsDirectory(arg);
 }
 
+bool IsLayer(const std::string& name) {
+  const std::vector<std::string> names = LayerNames(DefaultOps());
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Where an op's name is a layer's too.
+std::string LayerHint(const std::string& name) {
+  if (!IsLayer(name)) return "";
+  return fmt::format("\n{} is also a layer of model text: `coracle layers {}`\n", name, name);
+}
+
+const OpSpec& RequireOp(const std::string& name) {
+  if (!DefaultOps().Find(name) && !FindRefusedOp(name) && IsLayer(name)) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{} is no op, but a layer of model text: `coracle layers {}` tells of "
+                            "it",
+                            name, name));
+  }
+  return DefaultOps().Get(name);
+}
+
 int RunOps(const std::vector<std::string>& args) {
   RequireArgs(args, 0, 1, "at most one op or PROGRAM");
   if (FLAGS_markdown) {
     RequireArgs(args, 0, 0, "no op with --markdown");
     return WritePages();
   }
+  if (!FLAGS_out.empty()) throw UsageError("--out goes with --markdown");
   const auto print = FLAGS_json ? PrintData : Print;
   if (args.empty()) {
     print(FLAGS_json ? JsonOfAll() : FLAGS_names ? Names() : List());
@@ -214,8 +229,8 @@ int RunOps(const std::vector<std::string>& args) {
     const std::vector<OpUse> uses = UsesOf(ReadAnyProgram(args[0]), DefaultOps());
     print(FLAGS_json ? JsonOfOps(uses) : TableOfOps(uses));
   } else {
-    const OpSpec& def = DefaultOps().Get(args[0]);
-    print(FLAGS_json ? ToText(JsonOf(def)) : Describe(def));
+    const OpSpec& def = RequireOp(args[0]);
+    print(FLAGS_json ? ToText("op", JsonOf(def)) : Describe(def) + LayerHint(args[0]));
   }
   return 0;
 }

@@ -66,6 +66,16 @@ void RequireEnding(const std::string& what, const std::string& path,
                                Quote(path, 300)));
 }
 
+void RequireDirectoryName(const std::string& what, const std::string& path) {
+  const std::string ending = fs::path(path).extension();
+  for (const char* file : {".pb", ".pdmodel", ".pdiparams", ".pbtxt", ".npz", ".npy", ".csv",
+                           ".json", ".svg", ".html", ".onnx"}) {
+    if (ending == file)
+      throw UsageError(
+          fmt::format("{} names a directory, and {} ends as a file does", what, Quote(path, 300)));
+  }
+}
+
 void RequireProgramName(const std::string& what, const std::string& path) {
   if (IsProgramFileName(path)) return;
   throw UsageError(

@@ -25,5 +25,8 @@ std::string ParametersBeside(const std::string& program_file);
 void RequireProgramName(const std::string& what, const std::string& path);
 void RequireEnding(const std::string& what, const std::string& path,
                    const std::vector<std::string>& endings);
+// The same for a directory that the command makes: its name must not end as a file's that commands
+// write, such as .npz.
+void RequireDirectoryName(const std::string& what, const std::string& path);
 
 }  // namespace coracle::tools

@@ -1,40 +1,35 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <unordered_set>
 
 #include "command_limits.h"
 #include "commands.h"
+#include "compare_text.h"
 #include "flags.h"
 #include "program_input.h"
+#include "run_input.h"
+#include "tensor_file.h"
+#include "trace_file.h"
 
-DEFINE_string(feed, "",
-              "npz `FILE`, its keys are names of variables, x@LOD@0 has the offsets of x's "
-              "sequences; or npy file for the only input");
-DEFINE_string(fetch, "",
-              "`NAMES` of the variables to fetch; none: those of the program's fetch ops");
-DEFINE_string(params, "", "parameters: `PATH` of a directory or of a combined file");
-DEFINE_string(save_params, "", "`FILE` for the persistable variables after the run");
+DEFINE_string(save_params, "", "`FILE` for the persistable variables, as they are afterwards");
 DEFINE_int32(repeat, 1, "number of runs; the last one's results count");
+DEFINE_string(
+    save_all, "",
+    "npz `FILE` for every tensor that the ops of the root block write in the last run, for "
+    "compare --with; one that is written several times is x@WRITE@0, ..., x");
+DEFINE_string(check, "",
+              "`FILE` of the results that are right (npz, npy, csv or json): what is out of "
+              "tolerance is told, and the exit code is 1");
 
 namespace coracle::tools {
 namespace {
-
-// The arrays of --feed. A single array (npy) has the name "".
-NamedTensors ReadFeeds() {
-  if (FLAGS_feed.empty()) return {};
-  const std::string bytes = ReadFileOrStdin(FLAGS_feed);
-  const std::string source = FLAGS_feed == "-" ? "standard input" : FLAGS_feed;
-  if (bytes.starts_with("\x93NUMPY")) return {{"", ParseNpy(bytes, source)}};
-  if (bytes.starts_with("PK")) return ParseNpz(bytes, source);
-  throw Error(ErrorCode::kDataLoss, source + ": neither an npz nor an npy file");
-}
 
 // The results with each name once, for a file.
 NamedTensors Distinct(const NamedTensors& named) {
@@ -106,110 +101,124 @@ std::string Describe(const std::string& name, const Tensor& tensor) {
   return text + (tensor.numel() > 8 ? " ...\n" : "\n");
 }
 
-// The variables that the program's own feed ops fill.
-std::vector<std::string> OwnFeeds(const ProgramDesc& program) {
-  std::vector<std::string> names;
-  const BlockDesc& root = program.Root();
-  for (size_t i = 0; i < root.NumOps(); ++i) {
-    const OpSpec* def = DefaultOps().Find(root.op(i).type());
-    if (!def || def->kind != OpKind::kFeed) continue;
-    const auto& fed = root.op(i).Output("Out");
-    names.insert(names.end(), fed.begin(), fed.end());
-  }
-  return names;
-}
-
-std::vector<Tensor> InOrder(const NamedTensors& given, const std::vector<std::string>& names) {
-  if (given.size() == 1 && given[0].first.empty() && names.size() == 1) return {given[0].second};
-  std::vector<Tensor> feeds;
-  std::vector<std::string> keys;
-  for (const auto& entry : given) keys.push_back(entry.first);
-  for (const std::string& name : names) {
-    const auto it = std::find(keys.begin(), keys.end(), name);
-    if (it == keys.end()) {
-      throw Error(ErrorCode::kNotFound,
-                  FLAGS_feed.empty()
-                      ? fmt::format("the program reads {}; give it with --feed=FILE", Quote(name))
-                      : fmt::format("--feed has no {}, which the program reads; it has {}",
-                                    Quote(name), Join(keys, ", ")));
-    }
-    feeds.push_back(given[static_cast<size_t>(it - keys.begin())].second);
-  }
-  return feeds;
-}
-
 void CheckFlags(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
-  RequireEnding("--out", FLAGS_out, {".npz"});
+  RequireTensorEnding("--out", FLAGS_out);
   RequireEnding("--save_params", FLAGS_save_params, {".pdiparams", ".params", ""});
+  RequireEnding("--save_all", FLAGS_save_all, {".npz"});
   if (FLAGS_repeat < 1) throw UsageError("--repeat must be at least 1");
   if (args[0] == "-" && FLAGS_feed == "-")
     throw UsageError("PROGRAM and --feed cannot both be standard input");
+  int streams = 0;
+  for (const std::string& out : {FLAGS_out, FLAGS_save_params, FLAGS_save_all})
+    streams += out == "-";
+  if (streams > 1) throw UsageError("only one output can be standard output");
 }
 
 PreparedProgram Prepare(ProgramDesc program, const NamedTensors& given, Scope& scope) {
-  std::vector<std::string> feed_names;
-  if (OwnFeeds(program).empty()) {
-    for (const auto& entry : given) feed_names.push_back(entry.first);
-    if (feed_names == std::vector<std::string>{""})
-      throw UsageError("an npy file feeds a program with one feed op; this has none: use npz");
-  }
-  const std::vector<std::string> fetches = DenseNames(program.Root(), ListFlag(FLAGS_fetch));
+  const std::vector<std::string> feeds = FeedNames(program, given);
+  std::vector<std::string> names = ListFlag(FLAGS_fetch);
+  // Without any fetch, passes would remove what is to be saved.
+  if (names.empty() && !FLAGS_save_all.empty()) names = FetchesOf({.program = &program});
+  const std::vector<std::string> fetches = DenseNames(program.Root(), names);
   const Executor executor(CompileOptionsFromFlags());
-  return FLAGS_save_params.empty() ? executor.PrepareOwning(program, scope, feed_names, fetches)
-                                   : executor.PrepareFrozen(program, scope, feed_names, fetches);
+  return FLAGS_save_params.empty() ? executor.PrepareOwning(program, scope, feeds, fetches)
+                                   : executor.PrepareFrozen(program, scope, feeds, fetches);
 }
 
-NamedTensors Run(PreparedProgram& prepared, const std::vector<Tensor>& feeds, Scope& scope) {
+std::vector<std::string> ResultNames(const PreparedProgram& prepared) {
+  const std::vector<std::string> names = ListFlag(FLAGS_fetch);
+  return names.empty() ? prepared.fetch_names() : names;
+}
+
+// What a file of that ending cannot hold is refused before the run.
+void CheckOutputs(const PreparedProgram& prepared) {
+  const std::vector<std::string> names = ResultNames(prepared);
+  RequireTensorCount("--out", FLAGS_out,
+                     std::unordered_set<std::string>(names.begin(), names.end()).size());
+}
+
+NamedTensors Run(PreparedProgram& prepared, const std::vector<Tensor>& feeds, Scope& scope,
+                 WrittenTensors* written) {
   const std::vector<Tensor>* results = nullptr;
   try {
-    for (int i = 0; i < FLAGS_repeat; ++i) results = &prepared.Run(scope, feeds);
+    for (int i = 1; i < FLAGS_repeat; ++i) prepared.Run(scope, feeds);
+    std::optional<ScopedValueObserver> observer;
+    if (!FLAGS_save_all.empty()) observer.emplace(KeepInto(written));
+    results = &prepared.Run(scope, feeds);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kNotFound || !FLAGS_params.empty()) throw;
     throw e.WithDetail("--params=DIR or --params=FILE gives the parameters");
   }
   NamedTensors named;
-  std::vector<std::string> names = ListFlag(FLAGS_fetch);
-  if (names.empty()) names = prepared.fetch_names();
+  const std::vector<std::string> names = ResultNames(prepared);
   for (size_t i = 0; i < results->size(); ++i) named.emplace_back(names[i], (*results)[i]);
   return named;
+}
+
+// Compares with the stored results; the array of an npy file has the name of the only result.
+// Returns the exit code.
+int Check(const NamedTensors& results, NamedTensors stored, bool quiet) {
+  if (stored.size() == 1 && stored[0].first.empty() && results.size() == 1)
+    stored[0].first = results[0].first;
+  Tolerance tolerance = ToleranceFromFlags();
+  if (IsCsvName(FLAGS_check)) tolerance.same_dtype = false;
+  const auto differences = CompareNamed(results, stored, tolerance);
+  const std::string text = CompareText(differences, tolerance, {"this run", FLAGS_check});
+  quiet ? LogMessage(MessageLevel::kInfo, text) : Print(text);
+  return AnyDiffers(differences) ? 1 : 0;
+}
+
+std::string ReportOf(const NamedTensors& results, const PreparedProgram& prepared) {
+  std::string report;
+  for (const auto& entry : results) report += Describe(Shown(entry.first), entry.second);
+  if (FLAGS_profile) report += prepared.ProfileTable();
+  if (report.empty() && FLAGS_save_params.empty() && FLAGS_save_all.empty())
+    report = "done; nothing was fetched: --fetch=NAMES shows values\n";
+  return report;
 }
 
 int RunRun(const std::vector<std::string>& args) {
   CheckFlags(args);
   CompileOptionsFromFlags();  // wrong ones are noticed before files are read
+  ToleranceFromFlags();
+  TraceFile trace;
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;
-  const std::string params =
-      FLAGS_params.empty() ? ParametersBeside(ProgramFile(args[0])) : FLAGS_params;
-  if (!params.empty()) LoadParameters(program, params, scope);
-  const NamedTensors given = ReadFeeds();
+  LoadParametersFor(program, args[0], scope);
+  const NamedTensors given = ReadFeeds(program);
+  NamedTensors stored;
+  if (!FLAGS_check.empty()) stored = ReadTensorFile(FLAGS_check);
   PreparedProgram prepared = Prepare(program, given, scope);
-  const NamedTensors results = Run(prepared, InOrder(given, prepared.feed_names()), scope);
-  if (!FLAGS_out.empty()) WriteNpz(Distinct(results), FLAGS_out);
+  CheckOutputs(prepared);
+  WrittenTensors written;
+  const NamedTensors results =
+      Distinct(Run(prepared, InOrder(given, prepared.feed_names()), scope, &written));
+  trace.Write();
+  if (!FLAGS_out.empty()) WriteTensorFile(results, FLAGS_out);
+  if (!FLAGS_save_all.empty()) WriteNpz(ToArrays(written, program), FLAGS_save_all);
   if (!FLAGS_save_params.empty()) SaveCombined(scope, PersistableNames(program), FLAGS_save_params);
-  if (FLAGS_out == "-") return 0;
-  std::string report;
-  for (const auto& entry : results) report += Describe(Shown(entry.first), entry.second);
-  if (FLAGS_profile) report += prepared.ProfileTable();
-  if (report.empty() && FLAGS_save_params.empty())
-    report = "done; nothing was fetched: --fetch=NAMES shows values\n";
-  Print(report);
-  return 0;
+  const bool quiet = FLAGS_out == "-" || FLAGS_save_all == "-" || FLAGS_save_params == "-";
+  if (!quiet) Print(ReportOf(results, prepared));
+  return FLAGS_check.empty() ? 0 : Check(results, std::move(stored), quiet);
 }
 
 }  // namespace
 
 Command RunCommand() {
-  return {"run",
-          "runs a program",
-          "run PROGRAM [--feed=in.npz] [--fetch=a,b] [--out=out.npz] [--params=DIR|FILE] [FLAGS]",
-          "  coracle run inference.pdmodel --feed=in.npz --out=out.npz\n"
-          "  coracle run startup.pb --save_params=params\n"
-          "  coracle run train.pb --params=params --feed=in.npz --fetch=loss,fc_0.w_0@GRAD\n",
-          WithCompileFlags({"feed", "fetch", "out", "params", "save_params", "repeat"}),
-          RunRun};
+  return {
+      "run",
+      "runs a program",
+      "run PROGRAM [--feed=in.npz] [--fetch=a,b] [--out=out.npz] [--check=golden.npz]\n"
+      "           [--params=DIR|FILE] [FLAGS]",
+      "  coracle run inference.pdmodel --feed=in.npz --out=out.npz\n"
+      "  coracle run startup.pb --save_params=params\n"
+      "  coracle run inference.pdmodel --feed=in.npy --check=golden.npy --rtol=1e-3\n"
+      "  coracle run train.pb --params=params --feed=in.npz --fetch=loss,fc_0.w_0@GRAD\n",
+      WithTraceFlags(WithCompileFlags({"feed", "fetch", "out", "params", "save_params", "save_all",
+                                       "check", "rtol", "atol", "same_dtype", "repeat"})),
+      RunRun};
 }
 
 }  // namespace coracle::tools

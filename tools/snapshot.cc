@@ -1,9 +1,13 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot_json.h>
 #include <fmt/format.h>
+#include <gflags/gflags.h>
 
 #include "commands.h"
+
+DECLARE_bool(json);
 
 namespace coracle::tools {
 namespace {
@@ -17,7 +21,12 @@ SavedSnapshot Open(const std::string& path) {
 
 int RunSnapshot(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 2, "one DIR or two");
+  if (FLAGS_json && args.size() == 2) throw UsageError("--json takes one DIR, got two");
   const SavedSnapshot first = Open(args[0]);
+  if (FLAGS_json) {
+    PrintData(SnapshotJson(first));
+    return 0;
+  }
   Print(args.size() == 1 ? DescribeSnapshot(first) : CompareSnapshots(first, Open(args[1])));
   return 0;
 }
@@ -27,10 +36,11 @@ int RunSnapshot(const std::vector<std::string>& args) {
 Command SnapshotCommand() {
   return {"snapshot",
           "checks a snapshot and shows what it holds, or how two differ",
-          "snapshot DIR [DIR2]",
+          "snapshot DIR [DIR2] | snapshot DIR --json",
           "  coracle snapshot output/digits_lenet/snapshots\n"
-          "  coracle snapshot runs/1/snapshots/step_00000500 runs/2/snapshots/step_00000500\n",
-          {},
+          "  coracle snapshot runs/1/snapshots/step_00000500 runs/2/snapshots/step_00000500\n"
+          "  coracle snapshot output/digits_lenet --json\n",
+          {"json"},
           RunSnapshot};
 }
 

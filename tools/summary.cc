@@ -2,8 +2,12 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/inspect/json.h>
+#include <coracle/inspect/multiply_adds.h>
+#include <coracle/inspect/program_ends.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
+#include <gflags/gflags.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +15,9 @@
 
 #include "commands.h"
 #include "flags.h"
-#include "multiply_adds.h"
 #include "program_input.h"
+
+DECLARE_bool(json);
 
 namespace coracle::tools {
 namespace {
@@ -60,19 +65,45 @@ struct Totals {
   }
 };
 
-std::string Overview(const ProgramDesc& program, const Totals& totals) {
+// Of the parameters.
+struct ParameterTotals {
+  size_t count = 0;
   double elements = 0, bytes = 0;
-  const std::vector<std::string> names = program.Parameters();
+};
+
+ParameterTotals ParametersOf(const ProgramDesc& program) {
+  ParameterTotals totals;
+  for (const std::string& name : program.Parameters()) {
+    const VarDesc* var = program.Root().FindVar(name);
+    ++totals.count;
+    totals.elements += Elements(var->shape());
+    totals.bytes += Bytes(*var);
+  }
+  return totals;
+}
+
+// A line "inputs         x float32[-1, 3, 32, 32]", and one for each further name.
+std::string EndsText(const char* title, const ProgramDesc& program,
+                     const std::vector<std::string>& names) {
+  if (names.empty()) return fmt::format("{:<15}none\n", title);
+  std::string text;
   for (const std::string& name : names) {
     const VarDesc* var = program.Root().FindVar(name);
-    elements += Elements(var->shape());
-    bytes += Bytes(*var);
+    text += fmt::format("{:<15}{} {}\n", text.empty() ? title : "", Shown(name),
+                        var ? var->meta().ToString() : "(not declared)");
   }
+  return text;
+}
+
+std::string Overview(const ProgramDesc& program, const Totals& totals) {
+  const ParameterTotals parameters = ParametersOf(program);
   const char* unknown = totals.unknown_dims ? " (unknown dims taken as 1, see --shape)" : "";
-  return fmt::format("blocks         {}\nops            {}\nvariables      {}\n",
+  return EndsText("inputs", program, InputNames(program, DefaultOps())) +
+         EndsText("outputs", program, OutputNames(program, DefaultOps())) +
+         fmt::format("blocks         {}\nops            {}\nvariables      {}\n",
                      program.NumBlocks(), totals.ops, totals.vars) +
-         fmt::format("parameters     {} with {} elements, {}\n", names.size(), CountText(elements),
-                     BytesText(bytes)) +
+         fmt::format("parameters     {} with {} elements, {}\n", parameters.count,
+                     CountText(parameters.elements), BytesText(parameters.bytes)) +
          fmt::format("persistable    {}, {}\n", totals.persistables,
                      BytesText(totals.persistable_bytes)) +
          fmt::format("activations    {} if all were kept{}\n", BytesText(totals.other_bytes),
@@ -81,12 +112,16 @@ std::string Overview(const ProgramDesc& program, const Totals& totals) {
 }
 
 // The most frequent types first.
-std::string TableOfTypes(const Totals& totals) {
+std::vector<std::pair<std::string, TypeTotals>> SortedTypes(const Totals& totals) {
   std::vector<std::pair<std::string, TypeTotals>> sorted(totals.types.begin(), totals.types.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.count > b.second.count; });
+  return sorted;
+}
+
+std::string TableOfTypes(const Totals& totals) {
   std::string text = fmt::format("{:>7}  {:<32} {:>13}\n", "ops", "type", "multiply-adds");
-  for (const auto& entry : sorted) {
+  for (const auto& entry : SortedTypes(totals)) {
     const double count = entry.second.multiply_adds;
     std::string line = fmt::format("{:>7}  {:<32} {:>13}", entry.second.count, Shown(entry.first),
                                    count > 0 ? CountText(count) : "");
@@ -96,6 +131,48 @@ std::string TableOfTypes(const Totals& totals) {
   return text;
 }
 
+Json EndsJson(const ProgramDesc& program, const std::vector<std::string>& names) {
+  Json list = Json::array();
+  for (const std::string& name : names) {
+    const VarDesc* var = program.Root().FindVar(name);
+    if (!var) continue;
+    list.push_back({{"name", JsonString(name)},
+                    {"dtype", ToString(var->dtype())},
+                    {"shape", JsonShape(var->shape())}});
+  }
+  return list;
+}
+
+// A count as an integer, as long as it is one.
+Json CountJson(double count) {
+  return count < 0x1p53 ? Json(static_cast<int64_t>(count)) : JsonNumber(count);
+}
+
+std::string DescribeAsJson(const ProgramDesc& program, const Totals& totals) {
+  const ParameterTotals parameters = ParametersOf(program);
+  Json json = JsonDocument("summary");
+  json["inputs"] = EndsJson(program, InputNames(program, DefaultOps()));
+  json["outputs"] = EndsJson(program, OutputNames(program, DefaultOps()));
+  json["blocks"] = program.NumBlocks();
+  json["ops"] = totals.ops;
+  json["variables"] = totals.vars;
+  json["parameters"] = {{"count", parameters.count},
+                        {"elements", CountJson(parameters.elements)},
+                        {"bytes", CountJson(parameters.bytes)}};
+  json["persistable"] = {{"count", totals.persistables},
+                         {"bytes", CountJson(totals.persistable_bytes)}};
+  json["activation_bytes"] = CountJson(totals.other_bytes);
+  json["multiply_adds"] = CountJson(totals.multiply_adds);
+  json["unknown_dims"] = totals.unknown_dims;
+  json["types"] = Json::array();
+  for (const auto& [type, type_totals] : SortedTypes(totals)) {
+    json["types"].push_back({{"type", JsonString(type)},
+                             {"ops", type_totals.count},
+                             {"multiply_adds", CountJson(type_totals.multiply_adds)}});
+  }
+  return JsonText(json);
+}
+
 int RunSummary(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   ProgramDesc program = ReadAnyProgram(args[0]);
@@ -103,7 +180,10 @@ int RunSummary(const std::vector<std::string>& args) {
   if (!shapes.empty()) SetShapes(program, shapes, DefaultOps());
   Totals totals;
   for (int i = 0; i < program.NumBlocks(); ++i) totals.AddBlock(program.Block(i));
-  Print(Overview(program, totals) + "\n" + TableOfTypes(totals));
+  if (FLAGS_json)
+    PrintData(DescribeAsJson(program, totals));
+  else
+    Print(Overview(program, totals) + "\n" + TableOfTypes(totals));
   return 0;
 }
 
@@ -111,11 +191,11 @@ int RunSummary(const std::vector<std::string>& args) {
 
 Command SummaryCommand() {
   return {"summary",
-          "counts ops, parameters, memory and multiply-adds",
-          "summary PROGRAM [--shape=VAR:8x3x32x32,...]",
+          "names inputs and outputs, counts ops, parameters, memory and multiply-adds",
+          "summary PROGRAM [--shape=VAR:8x3x32x32,...] [--json]",
           "  coracle summary inference.pdmodel\n"
           "  coracle summary inference.pdmodel --shape=x:1x3x48x192\n",
-          {"shape"},
+          {"shape", "json"},
           RunSummary};
 }
 

@@ -37,7 +37,7 @@ std::string TimesOfModel(const std::string& file, TimeOptions options) {
 
 int RunTime(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one MODEL or JOB.pbtxt");
-  const bool given = !gflags::GetCommandLineFlagInfoOrDie("batch_size").is_default;
+  const bool given = IsGiven("batch_size");
   TimeOptions options;
   options.compile = CompileOptionsFromFlags();
   if (given) options.batch_size = FLAGS_batch_size;

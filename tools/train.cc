@@ -11,6 +11,8 @@
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
+#include "program_input.h"
+#include "trace_file.h"
 
 DEFINE_string(resume, "",
               "continue from the newest snapshot of the job, or from that in a directory: `DIR`");
@@ -52,6 +54,7 @@ int TerminalWidth() {
 
 int RunTrain(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one JOB.pbtxt");
+  RequireDirectoryName("--out", FLAGS_out);
   RequireAtLeast("max_iter", FLAGS_max_iter, 1);
   RequireAtLeast("epochs", FLAGS_epochs, 1);
   RequireAtLeast("snapshot_interval", FLAGS_snapshot_interval, 0);
@@ -66,28 +69,31 @@ int RunTrain(const std::vector<std::string>& args) {
   if (FLAGS_overwrite && options.resume)
     throw UsageError("--overwrite and --resume exclude each other");
   if (FLAGS_resume != "newest") options.resume_from = FLAGS_resume;
+  TraceFile trace;
   const CommandLimits limits(CommandLimits::Time::kRuns);
   JobConfig job = ReadJob(args[0]);
   ApplyFlags(job);
   const int code =
       TrainAndReport(job, options, std::cout, ::isatty(STDOUT_FILENO) != 0, TerminalWidth());
   std::cout.flush();
+  trace.Write();
   return code;
 }
 
 }  // namespace
 
 Command TrainCommand() {
-  return {"train",
-          "trains the model of a job",
-          "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR] | --overwrite] [FLAGS]",
-          "  coracle train examples/digits/lenet_job.pbtxt\n"
-          "  coracle train examples/mnist/lenet.pbtxt --data_dir=mnist --out=runs/1\n"
-          "  coracle train job.pbtxt --resume\n",
-          WithCompileFlags({"data_dir", "out", "resume", "override", "overwrite",
-                            "snapshot_interval", "max_iter", "epochs", "max_seconds"}),
-          RunTrain,
-          {{"resume", "newest"}}};
+  return {
+      "train",
+      "trains the model of a job",
+      "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR] | --overwrite] [FLAGS]",
+      "  coracle train examples/digits/lenet_job.pbtxt\n"
+      "  coracle train examples/mnist/lenet.pbtxt --data_dir=mnist --out=runs/1\n"
+      "  coracle train job.pbtxt --resume\n",
+      WithTraceFlags(WithCompileFlags({"data_dir", "out", "resume", "override", "overwrite",
+                                       "snapshot_interval", "max_iter", "epochs", "max_seconds"})),
+      RunTrain,
+      {{"resume", "newest"}}};
 }
 
 }  // namespace coracle::tools

@@ -1,7 +1,7 @@
 #include "limit.h"
 
 #include <coracle/framework/op/infer_context.h>
-#include <coracle/tools/multiply_adds.h>
+#include <coracle/inspect/multiply_adds.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,25 +12,70 @@
 namespace coracle {
 namespace {
 
+// The ops of a group that `op` runs, or nullptr; f(name in the group, name around it) for each of
+// its arguments, and of its results.
+template <class F, class G>
+BlockDesc* GroupOf(ProgramDesc& program, const OpDesc& op, F&& argument, G&& result) {
+  const OpSpec& spec = DefaultOps().Get(op.type());
+  if (spec.block.runs != BlockRuns::kOnce || spec.block.results.empty()) return nullptr;
+  const auto each = [&](const BlockTrait::Pairs& pairs, const auto& names, auto& f) {
+    for (const auto& [slot, attr] : pairs) {
+      const auto inner = spec.AttrOf<std::vector<std::string>>(op, attr);
+      for (size_t i = 0; i < inner.size(); ++i) f(inner[i], names(slot)[i]);
+    }
+  };
+  each(
+      spec.block.arguments, [&](const std::string& slot) { return op.Input(slot); }, argument);
+  each(
+      spec.block.results, [&](const std::string& slot) { return op.Output(slot); }, result);
+  return &program.Block(op.SubBlocks().at(0));
+}
+
 // Gives all variables the shapes that follow from the feeds'.
 void SetShapes(ProgramDesc& program, const Workload& workload) {
   BlockDesc& root = program.Root();
   for (size_t i = 0; i < workload.feeds.size(); ++i)
     root.FindVar(workload.feeds[i])->SetShape(workload.batches[0][i].shape());
   for (size_t i = 0; i < root.NumOps(); ++i) {
-    if (DefaultOps().Get(root.op(i).type()).kind == OpKind::kCompute)
-      InferOp(root, root.op(i), DefaultOps());
+    const OpDesc& op = root.op(i);
+    if (DefaultOps().Get(op.type()).kind != OpKind::kCompute) continue;
+    InferOp(root, op, DefaultOps());
+    const auto pass_in = [&](const std::string& inner, const std::string& around) {
+      program.Block(op.SubBlocks().at(0)).Var(inner).SetMeta(root.FindVar(around)->meta());
+    };
+    BlockDesc* group = GroupOf(program, op, pass_in, [](const std::string&, const std::string&) {});
+    for (size_t k = 0; group && k < group->NumOps(); ++k)
+      InferOp(*group, group->op(k), DefaultOps());
   }
 }
 
 double Bytes(const VarDesc& var) {
   if (var.type() != VarType::kLoDTensor) return 0;
-  return tools::Elements(var.shape()) * static_cast<double>(SizeOf(var.dtype()));
+  return Elements(var.shape()) * static_cast<double>(SizeOf(var.dtype()));
+}
+
+std::string FirstOutput(const OpDesc& op) {
+  std::string first;
+  op.AnyOutput([&](const std::string& name) {
+    first = name;
+    return true;
+  });
+  return first;
+}
+
+double BytesOf(const OpDesc& op) {
+  double bytes = 0;
+  const auto add = [&](const std::string& name) {
+    if (const VarDesc* var = op.block()->FindVarRecursive(name)) bytes += Bytes(*var);
+  };
+  op.ForEachInput(add);
+  op.ForEachOutput(add);
+  return bytes;
 }
 
 double ProductsOf(const ProgramDesc& program) {
   double sum = 0;
-  program.ForEachOp([&](const OpDesc& op) { sum += tools::MultiplyAdds(op); });
+  program.ForEachOp([&](const OpDesc& op) { sum += MultiplyAdds(op); });
   return sum;
 }
 
@@ -131,23 +176,31 @@ Cost CostOf(const Workload& workload) {
   return cost;
 }
 
-std::map<std::string, OpCost> CostsOfOps(const ProgramDesc& compiled, const Workload& workload) {
+std::map<std::pair<std::string, std::string>, OpCost> CostsOfOps(const ProgramDesc& compiled,
+                                                                 const Workload& workload) {
   ProgramDesc program = compiled;
   SetShapes(program, workload);
-  std::map<std::string, OpCost> costs;
-  program.Root().ForEachOp([&](const OpDesc& op) {
-    OpCost cost{tools::MultiplyAdds(op), 0};
-    const auto add = [&](const std::string& name) {
-      if (const VarDesc* var = program.Root().FindVar(name)) cost.bytes += Bytes(*var);
-    };
-    op.ForEachInput(add);
-    op.ForEachOutput(add);
-    std::string first;
-    op.ForEachOutput([&](const std::string& name) {
-      if (first.empty()) first = name;
-    });
-    costs[first] = cost;
-  });
+  std::map<std::pair<std::string, std::string>, OpCost> costs;
+  const BlockDesc& root = program.Root();
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    const OpDesc& op = root.op(i);
+    OpCost cost{MultiplyAdds(op), BytesOf(op)};
+    std::unordered_map<std::string, std::string> around;
+    const BlockDesc* group = GroupOf(
+        program, op, [](const std::string&, const std::string&) {},
+        [&](const std::string& inner, const std::string& name) { around[inner] = name; });
+    if (group) {
+      group->ForEachOp([&](const OpDesc& inner) {
+        const double multiply_adds = MultiplyAdds(inner);
+        cost.multiply_adds += multiply_adds;
+        const std::string first = FirstOutput(inner);
+        const auto named = around.find(first);
+        costs[{inner.type(), named == around.end() ? first : named->second}] = {multiply_adds,
+                                                                                BytesOf(inner)};
+      });
+    }
+    costs[{op.type(), FirstOutput(op)}] = cost;
+  }
   return costs;
 }
 

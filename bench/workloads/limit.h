@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "workload.h"
 
@@ -25,8 +26,11 @@ Cost CostOf(const Workload& workload);
 struct OpCost {
   double multiply_adds = 0, bytes = 0;
 };
-// By the op's first output, in a program that was compiled from the workload's.
-std::map<std::string, OpCost> CostsOfOps(const ProgramDesc& compiled, const Workload& workload);
+// By the op's type and first output, in a program that was compiled from the workload's. An op that
+// runs a group of ops does what these do; they are listed too, since a plan may run them one by
+// one.
+std::map<std::pair<std::string, std::string>, OpCost> CostsOfOps(const ProgramDesc& compiled,
+                                                                 const Workload& workload);
 
 // Measured with the present number of threads.
 struct Rates {

@@ -361,10 +361,7 @@ std::vector<Tensor> DrawFeeds(const InferenceModel& model, const WorkloadOptions
   if (!dims.empty() && dims[0] < 0) dims[0] = options.batch;
   if (std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim < 0; }))
     ThrowInvalid("dims of " + var.name() + " are unknown: --shape=1x3x640x640");
-  Draws draws;
-  const Shape shape(dims);
-  const Tensor drawn = IsFloating(var.dtype()) ? draws.Normal(shape) : draws.Whole(shape, 2);
-  return {drawn.Cast(var.dtype())};
+  return {DrawFeed(model.program, names[0], Shape(dims))};
 }
 
 std::unique_ptr<Workload> MakeChain(int64_t ops) {

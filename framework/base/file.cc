@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/file_pieces.h>
 #include <coracle/framework/base/internal/file_handle.h>
 #include <coracle/framework/base/text.h>
 #include <fcntl.h>
@@ -139,13 +140,21 @@ std::string ReadFileOrStdin(const std::string& path, uint64_t max_bytes) {
 }
 
 void WriteFileAtomic(const std::string& path, std::string_view contents) {
-  if (path == "-") return WriteAll(STDOUT_FILENO, contents, "standard output");
+  WriteFileInPieces(path, [&](const WritePieceFn& write) { write(contents); });
+}
+
+void WriteFileInPieces(const std::string& path,
+                       const std::function<void(const WritePieceFn& write)>& fill) {
+  const auto fill_file = [&](int fd, const std::string& shown) {
+    fill([&](std::string_view piece) { WriteAll(fd, piece, shown); });
+  };
+  if (path == "-") return fill_file(STDOUT_FILENO, "standard output");
   MakeDirectories(ParentOf(path));
   if (IsStream(path)) {
     // Opening a pipe that nobody reads is an error instead of waiting for a reader.
     const FileHandle file(path, O_WRONLY | O_NONBLOCK, "write", path);
     ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
-    return WriteAll(file.get(), contents, path);
+    return fill_file(file.get(), path);
   }
   const std::string target = BehindLink(path), parent = ParentOf(target);
   if (path.find('\0') != std::string::npos) ThrowErrno("write", path, EINVAL);
@@ -156,7 +165,7 @@ void WriteFileAtomic(const std::string& path, std::string_view contents) {
   FileHandle file(made.result);
   const std::string temporary = parent + "/" + made.name;
   try {
-    WriteAll(file.get(), contents, path);
+    fill_file(file.get(), path);
     KeepMode(file.get(), target);
     if (::fsync(file.get()) != 0) ThrowErrno("sync", path, errno);
     if (file.Close() != 0) ThrowErrno("write", path, errno);

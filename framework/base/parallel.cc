@@ -1,6 +1,7 @@
 #include <coracle/framework/base/internal/thread_count.h>
 #include <coracle/framework/base/internal/thread_pool.h>
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/trace.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace coracle {
@@ -24,6 +26,8 @@ struct ParallelLoop {
   int64_t n;
   int parts;
   const std::shared_ptr<ResourceLimits>& limits;
+  const bool* caller;     // in_loop of the thread that called
+  Trace::LabelId traced;  // the op that the loop is of; kNoLabel: nobody records
   std::mutex mutex;
   std::exception_ptr error;
 
@@ -31,6 +35,10 @@ struct ParallelLoop {
     auto& loop = *static_cast<ParallelLoop*>(self);
     const bool before = std::exchange(in_loop, true);
     const ScopedLimits scoped(loop.limits);
+    std::optional<TraceSpan> span;
+    if (loop.traced != Trace::kNoLabel && loop.caller != &in_loop) {
+      if (Trace* trace = Trace::Current()) span.emplace(*trace, loop.traced, true);
+    }
     try {
       loop.body(loop.context, loop.n * i / loop.parts, loop.n * (i + 1) / loop.parts);
     } catch (...) {
@@ -61,7 +69,7 @@ void internal::ParallelForRange(int64_t n, int64_t grain, void (*body)(void*, in
   const auto parts = static_cast<int>(std::min<int64_t>(threads, (n + grain - 1) / grain));
   if (parts <= 1) return body(context, 0, n);
   const std::shared_ptr<ResourceLimits> limits = ResourceLimits::Current();
-  ParallelLoop loop{body, context, n, parts, limits, {}, {}};
+  ParallelLoop loop{body, context, n, parts, limits, &in_loop, LabelHere(), {}, {}};
   RunParts(threads, parts, ParallelLoop::RunPart, &loop);
   if (loop.error) std::rethrow_exception(loop.error);
 }

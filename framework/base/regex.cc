@@ -44,4 +44,13 @@ bool Regex::MatchesPart(std::string_view text) const {
   return re2::RE2::PartialMatch(Piece(text), *regex_);
 }
 
+std::string Regex::Replaced(const std::string& text, const std::string& with) const {
+  std::string error;
+  if (!regex_->CheckRewriteString(Piece(with), &error))
+    ThrowInvalid(fmt::format("{} is no replacement: {}", Quote(with), error));
+  std::string replaced = text;
+  re2::RE2::GlobalReplace(&replaced, *regex_, Piece(with));
+  return replaced;
+}
+
 }  // namespace coracle

@@ -22,6 +22,9 @@ class Regex {
 
   bool MatchesAll(std::string_view text) const;   // from its beginning to its end
   bool MatchesPart(std::string_view text) const;  // anywhere in it
+  // `text` with each match replaced by `with`, in which \1 to \9 stand for groups, \0 for the match
+  // and \\ for a backslash. Throws kInvalidArgument for a group that the expression lacks.
+  std::string Replaced(const std::string& text, const std::string& with) const;
 
  private:
   std::unique_ptr<re2::RE2> regex_;

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/feed_fetch.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,10 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFeed = "feed";
-constexpr const char* kFetch = "fetch";
-constexpr const char* kCol = "col";
-
 struct ModelFiles {
   std::string program;
   std::string parameters;  // a file, or a directory of separate ones
@@ -27,12 +24,7 @@ std::string WithoutSuffix(const std::string& path, std::string_view suffix) {
   return path.ends_with(suffix) ? path.substr(0, path.size() - suffix.size()) : path;
 }
 
-void RemoveFeedAndFetch(ProgramDesc& program) {
-  BlockDesc& root = program.Root();
-  root.RemoveOpsIf([](const OpDesc& op) { return op.type() == kFeed || op.type() == kFetch; });
-  root.RemoveVarsIf([](const VarDesc& var) {
-    return var.type() == VarType::kFeedMinibatch || var.type() == VarType::kFetchList;
-  });
+void RemoveTargets(BlockDesc& root) {
   for (size_t i = 0; i < root.NumOps(); ++i) {
     if (root.op(i).is_target()) root.op(i).is_target_field() = false;
   }
@@ -64,33 +56,11 @@ void RequireVar(const BlockDesc& root, const std::string& name, const char* what
                                                 what, DidYouMean(name, names)));
 }
 
-std::string AddHolder(ProgramDesc& program, const char* name, VarType type) {
-  VarDesc& holder = program.Root().Var(program.FreeName(name));
-  holder.SetType(type);
-  holder.SetPersistable(true);
-  return holder.name();
-}
-
-void AddFeedAndFetch(ProgramDesc& program, const std::vector<std::string>& feeds,
-                     const std::vector<std::string>& fetches) {
-  BlockDesc& root = program.Root();
-  std::string feed = AddHolder(program, kFeed, VarType::kFeedMinibatch);
-  std::string fetch = AddHolder(program, kFetch, VarType::kFetchList);
-  // Paddle too puts feed ops one before the other: the last column comes first.
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    root.PrependOp(kFeed, {{"X", {feed}}}, {{"Out", {feeds[i]}}},
-                   {{kCol, static_cast<int32_t>(i)}, {kOpRoleAttr, int32_t{kForward}}});
-  }
-  for (size_t i = 0; i < fetches.size(); ++i) {
-    root.AppendOp(kFetch, {{"X", {fetches[i]}}}, {{"Out", {fetch}}},
-                  {{kCol, static_cast<int32_t>(i)}, {kOpRoleAttr, int32_t{kForward}}});
-  }
-}
-
 ProgramDesc MakeInferenceProgram(const ProgramDesc& program, const std::vector<std::string>& feeds,
                                  const std::vector<std::string>& fetches) {
   ProgramDesc model = program.CloneForTest();
-  RemoveFeedAndFetch(model);
+  RemoveFeedsAndFetches(model);
+  RemoveTargets(model.Root());
   for (const std::string& name : feeds) RequireVar(model.Root(), name, "feed");
   for (const std::string& name : fetches) RequireVar(model.Root(), name, "fetch");
   model.Prune(fetches, feeds);
@@ -99,27 +69,8 @@ ProgramDesc MakeInferenceProgram(const ProgramDesc& program, const std::vector<s
     if (op.HasAttr("is_test")) op.RemoveOutput("ReserveSpace");  // only training reads it
   }
   CheckFed(model.Root(), feeds);
-  AddFeedAndFetch(model, feeds, fetches);
+  SetFeedsAndFetches(model, feeds, fetches);
   return model;
-}
-
-// The variables of the ops of one type, by column.
-std::vector<std::string> Columns(const BlockDesc& root, const char* type, bool outputs) {
-  std::vector<std::pair<int64_t, std::string>> columns;
-  for (size_t i = 0; i < root.NumOps(); ++i) {
-    const OpDesc& op = root.op(i);
-    if (op.type() != type) continue;
-    const auto& args = outputs ? op.Output("Out") : op.Input("X");
-    if (args.size() != 1)
-      ThrowInvalid(
-          fmt::format("op {} ({}) names {} variables instead of one", i, type, args.size()));
-    columns.emplace_back(op.GetAttr<int64_t>(kCol, 0), args[0]);
-  }
-  std::stable_sort(columns.begin(), columns.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<std::string> names;
-  for (auto& column : columns) names.push_back(std::move(column.second));
-  return names;
 }
 
 // In a directory without __model__: inference.pdmodel, or the only .pdmodel there.
@@ -181,8 +132,8 @@ InferenceModel LoadInferenceModel(const std::string& path, Scope& scope) {
   ModelFiles files = FindModel(path);
   InferenceModel model;
   model.program = ReadProgram(files.program);
-  model.feed_names = Columns(model.program.Root(), kFeed, true);
-  model.fetch_names = Columns(model.program.Root(), kFetch, false);
+  model.feed_names = FeedNames(model.program);
+  model.fetch_names = FetchNames(model.program);
   if (!PersistableNames(model.program).empty())
     LoadParameters(model.program, files.parameters, scope);
   return model;

@@ -1,7 +1,9 @@
 // Parameter files: tensor streams one after the other, or one to a file.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/file_pieces.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/internal/tensor_stream.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/mismatch.h>
@@ -15,6 +17,8 @@ namespace coracle {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kPieceBytes = size_t{1} << 20;  // to write at once
 
 bool IsSaved(VarType type) { return type == VarType::kLoDTensor || type == VarType::kSelectedRows; }
 
@@ -113,18 +117,24 @@ std::vector<std::string> PersistableNames(const ProgramDesc& program) {
 
 void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
                   const std::string& path) {
-  std::string bytes;
+  std::vector<const Tensor*> tensors;
   for (const std::string& name : names) {
-    const auto* tensor = std::get_if<Tensor>(&Initialised(scope, name));
-    if (!tensor) {
-      ThrowInvalid(fmt::format(
-          "the var {} is no dense tensor, which is all that a combined file holds; save separate "
-          "files",
-          Quote(name)));
-    }
-    AppendTensor(*tensor, &bytes);
+    tensors.push_back(std::get_if<Tensor>(&Initialised(scope, name)));
+    if (tensors.back()) continue;
+    ThrowInvalid(fmt::format(
+        "the var {} is no dense tensor, which is all that a combined file holds; save separate "
+        "files",
+        Quote(name)));
   }
-  WriteFileAtomic(path, bytes);
+  WriteFileInPieces(path, [&](const WritePieceFn& write) {
+    std::string piece;
+    for (const Tensor* tensor : tensors) {
+      AppendTensor(*tensor, &piece);
+      if (piece.size() < kPieceBytes && tensor != tensors.back()) continue;
+      write(piece);
+      piece.clear();
+    }
+  });
 }
 
 void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& names,
@@ -158,9 +168,16 @@ void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& na
 
 void SaveSeparate(const Scope& scope, const std::vector<std::string>& names,
                   const std::string& directory) {
+  const std::set<std::string> sorted(names.begin(), names.end());
   for (const std::string& name : names) {
     FileOf(directory, name);
     Initialised(scope, name);
+    const auto inside = sorted.lower_bound(name + "/");
+    if (inside == sorted.end() || !inside->starts_with(name + "/")) continue;
+    ThrowInvalid(
+        fmt::format("the vars {} and {} cannot have files of their own: one would be in "
+                    "a directory that has the name of the other",
+                    Quote(name), Quote(*inside)));
   }
   auto fill = [&](const std::string& where) {
     for (const std::string& name : names)
@@ -183,6 +200,7 @@ void LoadSeparate(const ProgramDesc& program, const std::vector<std::string>& na
 }
 
 void LoadParameters(const ProgramDesc& program, const std::string& path, Scope& scope) {
+  const TraceSpan span("load", "load parameters");
   std::vector<std::string> names = PersistableNames(program);
   if (!IsDirectory(path)) return LoadCombined(program, names, path, scope);
   std::string combined = path + "/__params__";

@@ -2,6 +2,7 @@
 // classes; the bytes are read and written here, so that what Coracle does not know is kept exactly.
 
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/internal/attr_codec.h>
 #include <coracle/framework/io/internal/program_codec.h>
 #include <coracle/framework/io/internal/var_codec.h>
@@ -284,6 +285,7 @@ ProgramDesc DecodeProgram(std::string_view bytes, const std::string& source, Mis
 }
 
 ProgramDesc ParseProgram(std::string_view bytes, const std::string& source) {
+  const TraceSpan span("load", "parse program");
   return DecodeProgram(bytes, source, MissingValue::kKeepRaw);
 }
 

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/listing.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -60,7 +61,19 @@ void PutMeta(Buffer& out, const VarMeta& meta) {
   if (meta.lod_level > 0) fmt::format_to(std::back_inserter(out), " lod {}", meta.lod_level);
 }
 
-// The value of an attr, long lists and texts cut.
+bool IsBookkeeping(std::string_view name) {
+  return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
+         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr;
+}
+
+}  // namespace
+
+std::string NameText(std::string_view name) {
+  Buffer out;
+  PutName(out, name);
+  return fmt::to_string(out);
+}
+
 std::string AttrText(const Attribute& attribute) {
   constexpr size_t kShown = 12, kLongest = 200;
   std::string text = std::visit(
@@ -80,10 +93,20 @@ std::string AttrText(const Attribute& attribute) {
   return text;
 }
 
-bool IsBookkeeping(std::string_view name) {
-  return name == kOpRoleAttr || name == kOpRoleVarAttr || name == kOpNamescopeAttr ||
-         name == kOpCallstackAttr || name == kOpDeviceAttr || name == kForwardOpAttr;
+std::string SettingText(const Setting& setting) {
+  Buffer out;
+  PutName(out, setting.kind);
+  for (size_t i = 0; i < setting.attrs.size(); ++i) {
+    Put(out, i == 0 ? "(" : ", ");
+    PutName(out, setting.attrs[i].name);
+    Put(out, "=");
+    Put(out, AttrText(setting.attrs[i].value));
+  }
+  if (!setting.attrs.empty()) Put(out, ")");
+  return fmt::to_string(out);
 }
+
+namespace {
 
 // Ops are listed in sections.
 TrainingStage SectionOf(TrainingStage stage) {
@@ -101,6 +124,13 @@ TrainingStage SectionOf(TrainingStage stage) {
       return TrainingStage::kOptimize;
   }
 }
+
+using VarList = std::vector<const VarDesc*>;
+
+// The variables of a block, as they are listed.
+struct Sections {
+  VarList inputs, outputs, settings, parameters, persistable, unused, others;
+};
 
 class Printer {
  public:
@@ -125,8 +155,8 @@ class Printer {
   void PutTrainingStep();
   void PutStages(const BlockDesc& block, size_t depth, std::unordered_set<int>& seen);
   void PutBlock(const BlockDesc& block);
-  void PutVars(const BlockDesc& block);
-  void PutSection(const char* title, const std::vector<const VarDesc*>& vars);
+  Sections SectionsOf(const BlockDesc& block);
+  void PutSection(const char* title, const VarList& vars);
   void PutSettings(const VarDesc& var);
   void PutOps(const BlockDesc& block);
 
@@ -294,23 +324,20 @@ void Printer::PutBlock(const BlockDesc& block) {
   if (block.parent_idx() >= 0) Format(", parent {}", block.parent_idx());
   if (block.forward_block_idx() >= 0) Format(", forward block {}", block.forward_block_idx());
   Put(out_, "\n");
-  PutVars(block);
+  const Sections sections = SectionsOf(block);
+  PutSection("inputs", sections.inputs);
+  PutSection("outputs", sections.outputs);
+  PutSection("variables with settings", sections.settings);
   PutOps(block);
+  PutSection("parameters", sections.parameters);
+  PutSection("persistable", sections.persistable);
+  PutSection("variables that no op of this block uses", sections.unused);
+  PutSection("variables", sections.others);
   IndentFrom(out_, start, 2 * DepthOf(block));
 }
 
 void PutSetting(Buffer& out, const char* title, const Setting& setting) {
-  fmt::format_to(std::back_inserter(out), "  {} ", title);
-  PutName(out, setting.kind);
-  if (setting.attrs.empty()) return;
-  Put(out, "(");
-  for (size_t i = 0; i < setting.attrs.size(); ++i) {
-    if (i > 0) Put(out, ", ");
-    PutName(out, setting.attrs[i].name);
-    Put(out, "=");
-    Put(out, AttrText(setting.attrs[i].value));
-  }
-  Put(out, ")");
+  fmt::format_to(std::back_inserter(out), "  {} {}", title, SettingText(setting));
 }
 
 void Printer::PutSettings(const VarDesc& var) {
@@ -329,7 +356,7 @@ void Printer::PutSettings(const VarDesc& var) {
   if (var.stop_gradient()) Put(out_, "  stop_gradient");
 }
 
-void Printer::PutSection(const char* title, const std::vector<const VarDesc*>& vars) {
+void Printer::PutSection(const char* title, const VarList& vars) {
   if (vars.empty()) return;
   Format("  {}\n", title);
   size_t width = 0;
@@ -351,23 +378,53 @@ void Printer::PutSection(const char* title, const std::vector<const VarDesc*>& v
   }
 }
 
-enum Use : uint8_t { kRead = 1, kWritten = 2 };
+enum Use : uint8_t {
+  kRead = 1,
+  kWritten = 2,
+  kFed = 4,      // by an op that reads the list of feeds
+  kFetched = 8,  // by an op that writes the list of fetches
+  kResult = 16,  // written by an op none of whose outputs is read
+};
+using Uses = std::unordered_map<std::string_view, uint8_t>;
+
+bool IsList(const BlockDesc& block, const std::string& name, VarType type) {
+  const VarDesc* var = block.FindVarRecursive(name);
+  return var && var->type() == type;
+}
+
+void NoteUses(const OpDesc& op, Uses* uses) {
+  const BlockDesc& block = *op.block();
+  const bool feeds = op.AnyInput(
+      [&](const std::string& name) { return IsList(block, name, VarType::kFeedMinibatch); });
+  const bool fetches = op.AnyOutput(
+      [&](const std::string& name) { return IsList(block, name, VarType::kFetchList); });
+  op.ForEachOutput([&](const std::string& name) { (*uses)[name] |= feeds ? kFed : kWritten; });
+  op.ForEachInput(
+      [&](const std::string& name) { (*uses)[name] |= fetches ? kRead | kFetched : kRead; });
+}
 
 // What the ops of a block do with each name.
-std::unordered_map<std::string_view, uint8_t> UsesIn(const BlockDesc& block) {
-  std::unordered_map<std::string_view, uint8_t> uses;
+Uses UsesIn(const BlockDesc& block) {
+  Uses uses;
   uses.reserve(block.NumVars());
+  block.ForEachOp([&](const OpDesc& op) { NoteUses(op, &uses); });
   block.ForEachOp([&](const OpDesc& op) {
-    op.ForEachOutput([&](const std::string& name) { uses[name] |= kWritten; });
-    op.ForEachInput([&](const std::string& name) { uses[name] |= kRead; });
+    if (op.AnyOutput([&](const std::string& name) { return (uses[name] & kRead) != 0; })) return;
+    op.ForEachOutput([&](const std::string& name) { uses[name] |= kResult; });
   });
   return uses;
 }
 
-void Printer::PutVars(const BlockDesc& block) {
-  if (options_.keep_op && !options_.keep_var) return;
-  const auto uses = UsesIn(block);
-  std::vector<const VarDesc*> params, persistable, inputs, settings, unused, others;
+bool FetchesAny(const Uses& uses) {
+  return std::any_of(uses.begin(), uses.end(),
+                     [](const auto& use) { return (use.second & kFetched) != 0; });
+}
+
+Sections Printer::SectionsOf(const BlockDesc& block) {
+  Sections to;
+  if (options_.keep_op && !options_.keep_var) return to;
+  const Uses uses = UsesIn(block);
+  const uint8_t output = FetchesAny(uses) ? kFetched : kResult;
   for (size_t i = 0; i < block.NumVars(); ++i) {
     const VarDesc& var = block.var(i);
     if (options_.keep_var && !options_.keep_var(var)) continue;
@@ -376,24 +433,21 @@ void Printer::PutVars(const BlockDesc& block) {
     const bool plain =
         !var.error_clip() && var.training().IsDefault() && var.type() == VarType::kLoDTensor;
     if (var.is_parameter())
-      params.push_back(&var);
+      to.parameters.push_back(&var);
     else if (var.persistable())
-      persistable.push_back(&var);
-    else if (use == kRead)
-      inputs.push_back(&var);
+      to.persistable.push_back(&var);
+    else if (use == kRead || (use & kFed) != 0)
+      to.inputs.push_back(&var);
+    else if (var.type() == VarType::kLoDTensor && (use & output) != 0)
+      to.outputs.push_back(&var);
     else if (!plain)
-      settings.push_back(&var);
+      to.settings.push_back(&var);
     else if (use == 0)
-      unused.push_back(&var);
+      to.unused.push_back(&var);
     else if (options_.keep_var)
-      others.push_back(&var);
+      to.others.push_back(&var);
   }
-  PutSection("parameters", params);
-  PutSection("persistable", persistable);
-  PutSection("inputs", inputs);
-  PutSection("variables with settings", settings);
-  PutSection("variables that no op of this block uses", unused);
-  PutSection("variables", others);
+  return to;
 }
 
 void PutArgs(Buffer& out, const std::vector<std::string>& args, const BlockDesc* types) {

@@ -14,6 +14,8 @@
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 
+#include <cstring>
+
 namespace coracle {
 
 VarMeta MetaOfValue(const VarValue& value) {
@@ -280,6 +282,37 @@ class OneOp : public ArgTable, public Workspace {
   std::vector<BlockUse> uses_;
 };
 
+// What an op does whose kernel is empty (see PrepareKernel): its block's ops, one by one.
+Kernel OpsOfBlock(const PrepareContext& context, const OpRegistry& ops,
+                  const InterpretOptions& options) {
+  const std::vector<int> blocks = context.op().SubBlocks();
+  if (blocks.size() != 1 || !context.op().block())
+    throw InternalError(context.op().type() + ": there is no kernel, and no block to run instead");
+  const BlockTrait& trait = context.spec().block;
+  std::vector<std::pair<std::string, TensorArg>> in, out;
+  for (const auto& [slot, attr] : trait.arguments) {
+    const auto names = context.Attr<std::vector<std::string>>(attr);
+    for (size_t i = 0; i < names.size(); ++i) in.emplace_back(names[i], context.Input(slot, i));
+  }
+  for (const auto& [slot, attr] : trait.results) {
+    const auto names = context.Attr<std::vector<std::string>>(attr);
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (const TensorArg arg = context.Output(slot, i)) out.emplace_back(names[i], arg);
+    }
+  }
+  return [&ops, &options, in, out,
+          block = &context.op().block()->program().Block(blocks[0])](Workspace& ws) {
+    VarValues inner;
+    for (const auto& [name, arg] : in) inner[name] = ws.ValueOf(arg);
+    Interpret(*block, ops, inner, options);
+    for (const auto& [name, arg] : out) {
+      if (arg.numel > 0)
+        std::memcpy(ws.Data<void>(arg), std::get<Tensor>(inner.at(name)).raw(),
+                    static_cast<size_t>(arg.nbytes()));
+    }
+  };
+}
+
 // The op with the inputs that it reads under no slot.
 OpDesc WithKeptInputs(const OpSpec& def, const OpDesc& op, const VarValues& env) {
   OpDesc bound(op);
@@ -306,6 +339,7 @@ void RunOneOp(const OpDesc& op, const OpRegistry& ops, VarValues& env,
   OneOp run(op, def, ops, metas, env, options);
   PrepareContext prepare(def, op, run);
   Kernel kernel = PrepareKernel(prepare, options.kernels);
+  if (!kernel) kernel = OpsOfBlock(prepare, ops, options);
   // A kernel may leave out an output that nobody else needs; give it memory all the same.
   op.ForEachOutput([&](const std::string& name) {
     if (metas.Output(name)) run.Write(name);

@@ -10,7 +10,9 @@
 
 namespace coracle {
 
-// The op's kernel for a plan. Throws kUnimplemented when there is none.
+// The op's kernel for a plan. Throws kUnimplemented when there is none. Empty where an op with
+// BlockRuns::kOnce has nothing to gain over its block's ops: these are run one by one instead, in
+// the memory of the block around.
 Kernel PrepareKernel(const PrepareContext& context, KernelMode mode);
 
 // The slot whose first variable's element type chooses the kernel; "" when there is none.

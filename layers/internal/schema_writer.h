@@ -7,6 +7,7 @@
 #include <google/protobuf/dynamic_message.h>
 #include <google/protobuf/text_format.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -31,9 +32,17 @@ Attribute FieldValue(const google::protobuf::Message& message,
 google::protobuf::TextFormat::ParseLocation LocationOf(
     const google::protobuf::TextFormat::ParseInfoTree& tree,
     const google::protobuf::FieldDescriptor& field, int index, int count);
-// The doc of a field with what a schema cannot say: "(required)", the default of a list, the range.
-std::string DocWith(std::string doc, bool required, AttrType type,
-                    const std::optional<Attribute>& default_value, const std::string& range = "");
+// What is known of a field beside its descriptor.
+struct FieldNote {
+  std::string doc = "";
+  bool required = false;
+  std::optional<FieldRange> range = std::nullopt;
+  std::string default_list = "";  // "[1, 1]": the default of a list
+  std::string example = "";       // statements of the message around it; "": ExampleOf finds some
+
+  // As a comment: the doc, "(required)", the default of a list, the range.
+  std::string Comment() const;
+};
 
 // Writes messages and, for printing, the comments that go with them.
 class SchemaWriter {
@@ -53,23 +62,30 @@ class SchemaWriter {
     Message(SchemaWriter* writer, int index) : writer_(writer), index_(index) {}
 
     Proto& Field(const std::string& name, Proto::Type type, bool repeated,
-                 const std::string& type_name, const std::string& doc);
+                 const std::string& type_name, const FieldNote& note);
     void Scalar(const std::string& name, Proto::Type type, const std::string& otherwise,
                 const std::string& doc);
-    void List(const std::string& name, Proto::Type type, const std::string& doc) {
-      Field(name, type, true, "", doc);
+    void List(const std::string& name, Proto::Type type, const std::string& doc,
+              bool required = false) {
+      Field(name, type, true, "", {doc, required});
+    }
+    // A field without default that must be given.
+    Proto& Required(const std::string& name, Proto::Type type, const std::string& doc,
+                    const std::string& type_name = "") {
+      return Field(name, type, false, type_name, {doc, true});
     }
     Proto& Nested(const std::string& name, const std::string& type_name, const std::string& doc) {
-      return Field(name, Proto::TYPE_MESSAGE, false, type_name, doc);
+      return Field(name, Proto::TYPE_MESSAGE, false, type_name, {doc});
     }
     void NestedList(const std::string& name, const std::string& type_name, const std::string& doc) {
-      Field(name, Proto::TYPE_MESSAGE, true, type_name, doc);
+      Field(name, Proto::TYPE_MESSAGE, true, type_name, {doc});
     }
-    // A number, text or list of these; "" for no default.
+    // A number, text or list of these.
     void Value(const std::string& name, AttrType type, const std::optional<Attribute>& otherwise,
-               bool required, const std::string& doc, const std::string& range = "");
+               bool required, const std::string& doc,
+               const std::optional<FieldRange>& range = std::nullopt);
     void Enum(const std::string& name, const std::string& type_name, const std::string& otherwise,
-              const std::string& doc);
+              const std::string& doc, bool required = false);
     // One of several: the fields given to it exclude each other.
     void Choice(Proto& field);
     // All fields of the table.
@@ -98,9 +114,17 @@ class SchemaWriter {
                 const std::set<std::string>& taken = {});
   void AddEnum(const std::string& name, const std::vector<std::pair<const char*, int>>& values);
 
+  // What is known of a field that was given; its comment is that of the file.
+  void SetNote(const std::string& message, const std::string& field, FieldNote note) {
+    notes_[message + "." + field] = std::move(note);
+  }
+  void SetExample(const std::string& message, const std::string& field, std::string example) {
+    notes_[message + "." + field].example = std::move(example);
+  }
+
   const google::protobuf::FileDescriptorProto& file() const { return file_; }
-  // "momentum_optimizer.mu" of fields that must be given.
-  const std::set<std::string>& required() const { return required_; }
+  // Of each field, as in "momentum_optimizer.mu".
+  const std::map<std::string, FieldNote>& notes() const { return notes_; }
 
  private:
   void Comment(const std::vector<int>& path, const std::string& text);
@@ -108,7 +132,7 @@ class SchemaWriter {
   google::protobuf::FileDescriptorProto file_;
   std::string named_value_;
   int given_;  // messages of the file that were given
-  std::set<std::string> required_;
+  std::map<std::string, FieldNote> notes_;
 };
 
 // The descriptors of a schema.
@@ -123,12 +147,11 @@ class SchemaPool {
     return pool_.FindMessageTypeByName(full_name);
   }
   bool IsRequired(const google::protobuf::FieldDescriptor& field) const {
-    return required_.count(field.containing_type()->name() + "." + field.name()) > 0;
+    return NoteOf(field).required;
   }
+  const FieldNote& NoteOf(const google::protobuf::FieldDescriptor& field) const;
   // As a .proto file.
   std::string Print() const;
-  // The message as help shows it: its doc, then a line for each field. "" without such a message.
-  std::string Describe(const std::string& message) const;
   // Of the messages that end in one of the suffixes what stands before it.
   std::vector<std::string> NamesBefore(const std::vector<std::string>& suffixes) const;
 
@@ -136,7 +159,7 @@ class SchemaPool {
   google::protobuf::DescriptorPool pool_;
   mutable google::protobuf::DynamicMessageFactory factory_;
   const google::protobuf::Descriptor* root_ = nullptr;
-  std::set<std::string> required_;
+  std::map<std::string, FieldNote> notes_;
 };
 
 }  // namespace coracle

@@ -40,4 +40,7 @@ class TextSchema {
   std::unique_ptr<SchemaPool> pool_;
 };
 
+// The schema of a registry. That of the default ops is kept until something is registered.
+std::shared_ptr<const TextSchema> CurrentTextSchema(const OpRegistry& ops);
+
 }  // namespace coracle

@@ -1,6 +1,6 @@
-#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/conv/conv_half.h>
 #include <coracle/operators/conv/conv_parts.h>
+#include <coracle/operators/kernels/half_part.h>
 
 #include <algorithm>
 #include <vector>
@@ -65,17 +65,6 @@ TensorArg View(TensorArg arg, int64_t numel) {
   return arg;
 }
 
-const void* At(Workspace& ws, const TensorArg& half, int64_t i) {
-  return static_cast<const uint16_t*>(ws.Data<const void>(half)) + i;
-}
-void Widen(Workspace& ws, const TensorArg& half, int64_t at, int64_t n, const TensorArg& to) {
-  HalfToFloat(half.dtype, At(ws, half, at), ws.Data<float>(to), n);
-}
-void Narrow(Workspace& ws, const TensorArg& from, const TensorArg& half, int64_t at, int64_t n) {
-  FloatToHalf(ws.Data<const float>(from), half.dtype,
-              static_cast<uint16_t*>(ws.Data<void>(half)) + at, n);
-}
-
 struct Largest {
   int64_t input = 0, output = 0;
   explicit Largest(const std::vector<ConvPart>& parts) {
@@ -114,10 +103,10 @@ Kernel ConvForwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
   return [=, input = args.input, residual = args.residual, output = args.output](Workspace& ws) {
     for (const Piece& piece : pieces) {
       const ConvPart& part = piece.part;
-      Widen(ws, input, part.input, part.g.InputNumel(), wide.input);
-      if (residual) Widen(ws, residual, part.output, part.g.OutputNumel(), wide.output);
+      WidenPart(ws, input, part.input, part.g.InputNumel(), wide.input);
+      if (residual) WidenPart(ws, residual, part.output, part.g.OutputNumel(), wide.output);
       kernels[piece.kernel](ws);
-      Narrow(ws, wide.output, output, part.output, part.g.OutputNumel());
+      NarrowPart(ws, wide.output, output, part.output, part.g.OutputNumel());
     }
   };
 }
@@ -157,10 +146,10 @@ Kernel ConvBackwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
     };
     for (const Piece& piece : pieces) {
       const ConvPart& part = piece.part;
-      if (args.dfilter) Widen(ws, args.input, part.input, part.g.InputNumel(), wide.input);
-      Widen(ws, args.dout, part.output, part.g.OutputNumel(), wide.dout);
+      if (args.dfilter) WidenPart(ws, args.input, part.input, part.g.InputNumel(), wide.input);
+      WidenPart(ws, args.dout, part.output, part.g.OutputNumel(), wide.dout);
       kernels[piece.kernel](ws);
-      if (args.dinput) Narrow(ws, wide.dinput, args.dinput, part.input, part.g.InputNumel());
+      if (args.dinput) NarrowPart(ws, wide.dinput, args.dinput, part.input, part.g.InputNumel());
       if (sums && args.dfilter) add(wide.dfilter, args.dfilter);
       if (sums && args.dbias) add(wide.dbias, args.dbias);
       first = false;

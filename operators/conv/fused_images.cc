@@ -7,7 +7,6 @@
 #include <coracle/operators/elementwise/fused_group.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,12 +14,9 @@
 namespace coracle {
 namespace {
 
-constexpr int64_t kLine = 64;  // bytes of a line of the cache
 // What the largest op should read and write of the images of a chunk, which the second-level cache
 // holds beside its filter.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
-
-int64_t Aligned(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 // What these make of an image depends on that image alone.
 bool TakesImages(const OpSpec& spec, const OpDesc& op) {
@@ -38,12 +34,12 @@ struct Place {
 // The kernels of the ops for chunks of one size.
 struct ChunkKernels {
   std::vector<Kernel> ops;
-  std::vector<std::array<int64_t, 2>> scratch;  // index of a pointer, offset in the part's memory
+  ScratchPlaces scratch;
 };
 
 struct ImagesPlan {
   std::vector<Place> places;                  // by variable
-  int64_t images = 0, chunk = 0, chunks = 1;  // the last chunk may be smaller
+  int64_t images = 0, chunk = 0, chunks = 0;  // two or more, of which the last may be smaller
   int64_t parts = 1, part_bytes = 0;          // chunks are dealt out to so many threads
   ChunkKernels kernels[2];                    // of the last chunk; of the others
   size_t pointers = 0;                        // of variables, then of scratch memory
@@ -72,121 +68,79 @@ void RunPart(const ImagesPlan& plan, Workspace& ws, int64_t part) {
 class ImagesPlanner {
  public:
   ImagesPlanner(const PrepareContext& context, const OpRegistry& ops, KernelMode mode)
-      : context_(context), group_(FusedGroupOf(context.op(), context.spec(), ops)), mode_(mode) {}
+      : context_(context),
+        group_(FusedGroupOf(context.op(), context.spec(), ops)),
+        mode_(mode),
+        vars_(context, group_),
+        cut_(vars_.size(), false) {
+    for (int32_t i : context.Attr<std::vector<int32_t>>("images"))
+      cut_[static_cast<size_t>(i)] = true;
+  }
 
   Kernel Plan() {
-    if (!group_.block) ThrowInvalid("fused_images: there is no block of ops to run");
-    FindVars();
-    FindLastUses();
-    if (IsCut()) ChooseChunk();
+    if (!IsCut() || !ChooseChunk()) return {};
     PlaceVars();
     plan_->pointers = vars_.size();
     PrepareOps(plan_->images - (plan_->chunks - 1) * plan_->chunk, plan_->kernels[0]);
-    if (plan_->chunks > 1) PrepareOps(plan_->chunk, plan_->kernels[1]);
+    PrepareOps(plan_->chunk, plan_->kernels[1]);
+    ReadPlain();
     context_.NoteKernel("");  // one name would be that of one op
-    return Finish();
+    return RunInParts(context_, plan_, plan_->pointers, slot_bytes_, scratch_bytes_, RunPart);
   }
 
  private:
-  struct Var {
-    VarMeta meta;  // of all images
-    int argument = -1, result = -1;
-    bool cut = false;  // its first dim counts the images
-    size_t last_use = 0;
-  };
-
   const OpDesc& Op(size_t i) const { return group_.block->op(i); }
   const OpSpec& SpecOf(const OpDesc& op) const { return group_.ops->Get(op.type()); }
-  size_t IndexOf(const std::string& name) const { return index_.at(name); }
-  GroupTypes NoTypes() const {
-    return {true, [this](const std::string& name) { return ConstantOf(name); }};
-  }
+  size_t IndexOf(const std::string& name) const { return vars_.IndexOf(name); }
+  // The elements of an argument that is the same for all images.
   const Tensor* ConstantOf(const std::string& name) const {
-    const auto it = index_.find(name);
-    if (it == index_.end() || vars_[it->second].argument < 0 || vars_[it->second].cut)
+    const auto it = vars_.index.find(name);
+    if (it == vars_.index.end() || vars_[it->second].argument < 0 || cut_[it->second])
       return nullptr;
     return context_.Constant("X", static_cast<size_t>(vars_[it->second].argument));
   }
 
   // --- shapes ---
 
-  void FindVars() {
-    GroupTypes types = NoTypes();
-    const auto images = context_.Attr<std::vector<int32_t>>("images");
-    for (size_t i = 0; i < group_.arguments.size(); ++i) {
-      const TensorArg x = context_.Input("X", i);
-      inputs_.push_back(x);
-      types.Set(group_.arguments[i], {x.type, x.dtype, x.shape, 0});
-      AddVar(group_.arguments[i], *types.Find(group_.arguments[i]));
-      vars_.back().argument = static_cast<int>(i);
-    }
-    try {
-      group_.Infer(types);
-    } catch (const NeedsValue& needed) {
-      context_.Unsupported("a shape depends on the value of " + needed.var);
-    } catch (const NeedsLod&) {
-      context_.Unsupported("a shape depends on a LoD");
-    }
-    group_.block->ForEachOp([&](const OpDesc& op) {
-      op.ForEachOutput([&](const std::string& name) {
-        if (!types.Find(name)) ThrowWithoutShape(op, name);
-        AddVar(name, *types.Find(name));
-      });
-    });
-    for (size_t i = 0; i < group_.results.size(); ++i)
-      vars_[IndexOf(group_.results[i])].result = static_cast<int>(i);
-    for (int32_t i : images) vars_[static_cast<size_t>(i)].cut = true;
-  }
-  void AddVar(const std::string& name, const VarMeta& meta) {
-    index_[name] = vars_.size();
-    vars_.emplace_back();
-    vars_.back().meta = meta;
-  }
-  void FindLastUses() {
-    for (size_t t = 0; t < group_.block->NumOps(); ++t) {
-      const auto note = [&](const std::string& name) { vars_[IndexOf(name)].last_use = t; };
-      Op(t).ForEachInput(note);
-      Op(t).ForEachOutput(note);
-    }
-  }
-
-  Shape ShapeOf(const Var& var, int64_t images) const {
-    Shape shape = var.meta.shape;
-    if (var.cut) shape[0] = images;
+  Shape ShapeOf(size_t var, int64_t images) const {
+    Shape shape = vars_[var].meta.shape;
+    if (cut_[var]) shape[0] = images;
     return shape;
+  }
+  int64_t BytesOf(size_t var, int64_t images) const {
+    return static_cast<int64_t>(ByteSize(vars_[var].meta.dtype, ShapeOf(var, images)));
   }
 
   // Whether all results have the images in their first dim, and what the shape rules make of so
   // many images has the shapes that it should have.
   bool HoldsFor(int64_t images) const {
-    GroupTypes types = NoTypes();
-    for (const auto& [name, v] : index_) {
-      if (vars_[v].argument < 0) continue;
+    GroupTypes types(true, [this](const std::string& name) { return ConstantOf(name); });
+    for (size_t v = 0; v < vars_.inputs.size(); ++v) {
       VarMeta meta = vars_[v].meta;
-      meta.shape = ShapeOf(vars_[v], images);
-      types.Set(name, meta);
+      meta.shape = ShapeOf(v, images);
+      types.Set(vars_[v].name, meta);
     }
     if (!group_.CanInfer(types)) return false;
-    return std::all_of(index_.begin(), index_.end(), [&](const auto& entry) {
-      const VarMeta* meta = types.Find(entry.first);
-      return meta && meta->shape == ShapeOf(vars_[entry.second], images);
-    });
+    for (size_t v = 0; v < vars_.size(); ++v) {
+      const VarMeta* meta = types.Find(vars_[v].name);
+      if (!meta || meta->shape != ShapeOf(v, images)) return false;
+    }
+    return true;
   }
 
-  // Finds the number of images. False where the group must run on all of them at once. A number
+  // Finds the number of images. False where all ops must see all of them at once. A number
   // that is no dim of any variable shows that the first dims stand for the images, and no others.
   bool IsCut() {
     int64_t images = -1, unlike = 2;
-    for (Var& var : vars_) {
-      if (var.argument < 0) var.cut = true;
-      if (!var.cut) continue;
-      if (var.meta.shape.rank() == 0) return Whole();
-      const int64_t own = var.meta.shape[0];
-      if (images >= 0 && own != images) return Whole();
-      images = own;
+    for (size_t v = 0; v < vars_.size(); ++v) {
+      const Shape& shape = vars_[v].meta.shape;
+      if (vars_[v].argument < 0) cut_[v] = true;
+      if (!cut_[v]) continue;
+      if (shape.rank() == 0 || (images >= 0 && shape[0] != images)) return false;
+      images = shape[0];
     }
     const auto is_dim = [&](int64_t n) {
-      return std::any_of(vars_.begin(), vars_.end(), [&](const Var& var) {
+      return std::any_of(vars_.list.begin(), vars_.list.end(), [&](const FusedVar& var) {
         for (int i = 0; i < var.meta.shape.rank(); ++i) {
           if (var.meta.shape[i] == n) return true;
         }
@@ -194,14 +148,8 @@ class ImagesPlanner {
       });
     };
     while (is_dim(unlike)) ++unlike;
-    if (images < 2 || !HoldsFor(unlike)) return Whole();
     plan_->images = images;
-    return true;
-  }
-  bool Whole() {
-    for (Var& var : vars_) var.cut = false;
-    plan_->images = plan_->chunk = 0;
-    return false;
+    return images >= 2 && HoldsFor(unlike);
   }
 
   // The bytes that the op which reads and writes most does of an image.
@@ -210,8 +158,7 @@ class ImagesPlanner {
     group_.block->ForEachOp([&](const OpDesc& op) {
       int64_t bytes = 0;
       const auto add = [&](const std::string& name) {
-        const Var& var = vars_[IndexOf(name)];
-        if (var.cut) bytes += static_cast<int64_t>(ByteSize(var.meta.dtype, ShapeOf(var, 1)));
+        if (cut_[IndexOf(name)]) bytes += BytesOf(IndexOf(name), 1);
       };
       op.ForEachInput(add);
       op.ForEachOutput(add);
@@ -220,65 +167,57 @@ class ImagesPlanner {
     return most;
   }
 
-  void ChooseChunk() {
+  // False where one chunk would hold all images.
+  bool ChooseChunk() {
     const int64_t images = plan_->images, threads = NumThreads();
     const bool deals = threads > 1 && (images % threads == 0 || images >= 4 * threads);
     const int64_t each = deals ? images / threads : images;
     int64_t chunk = std::clamp<int64_t>(kChunkBytes / MostBytes(), 1, each);
     while (!HoldsFor(chunk) || each % chunk != 0) {
-      if (--chunk == 0) {
-        Whole();
-        return;
-      }
+      if (--chunk == 0) return false;
     }
     plan_->chunk = chunk;
     plan_->chunks = (images + chunk - 1) / chunk;
     plan_->parts = deals ? threads : 1;
+    return plan_->chunks > 1;
   }
 
   // --- places ---
-
-  int64_t ChunkBytes(const Var& var) const {
-    return static_cast<int64_t>(ByteSize(var.meta.dtype, ShapeOf(var, plan_->chunk)));
-  }
 
   void PlaceVars() {
     plan_->places.resize(vars_.size());
     std::map<int64_t, std::pair<int64_t, size_t>> used;  // begin: end, last use
     std::vector<bool> overwritten(vars_.size(), false);
-    for (size_t v = 0; v < inputs_.size(); ++v) plan_->places[v].outer = inputs_[v];
+    for (size_t v = 0; v < vars_.inputs.size(); ++v) plan_->places[v].outer = vars_.inputs[v];
     for (size_t t = 0; t < group_.block->NumOps(); ++t) {
       std::erase_if(used, [&](const auto& slot) { return slot.second.second < t; });
       Op(t).ForEachOutput([&](const std::string& name) {
         const size_t v = IndexOf(name);
-        Var& var = vars_[v];
         Place& place = plan_->places[v];
-        if (var.result >= 0) {
-          place.outer = context_.Output("Out", static_cast<size_t>(var.result));
+        if (vars_[v].result >= 0) {
+          place.outer = context_.Output("Out", static_cast<size_t>(vars_[v].result));
           return;
         }
         if (const int64_t dying = DyingInput(v, t, overwritten); dying >= 0) {
           place.offset = plan_->places[static_cast<size_t>(dying)].offset;
           overwritten[static_cast<size_t>(dying)] = true;
-          used.at(place.offset).second = var.last_use;
+          used.at(place.offset).second = vars_.last_use[v];
           return;
         }
         // The first gap. One line more, so that the slots do not lie a power of two apart.
-        const int64_t bytes = Aligned(ChunkBytes(var)) + kLine;
+        const int64_t bytes = LineAligned(BytesOf(v, plan_->chunk)) + kFusedLine;
         int64_t begin = 0;
         for (const auto& [from, slot] : used) {
           if (begin + bytes <= from) break;
           begin = slot.first;
         }
         place.offset = begin;
-        used[begin] = {CheckedAdd(begin, bytes), var.last_use};
+        used[begin] = {CheckedAdd(begin, bytes), vars_.last_use[v]};
         slot_bytes_ = std::max(slot_bytes_, begin + bytes);
       });
     }
     for (size_t v = 0; v < vars_.size(); ++v) {
-      if (vars_[v].cut)
-        plan_->places[v].image_step =
-            static_cast<int64_t>(ByteSize(vars_[v].meta.dtype, ShapeOf(vars_[v], 1)));
+      if (cut_[v]) plan_->places[v].image_step = BytesOf(v, 1);
     }
   }
 
@@ -292,7 +231,7 @@ class ImagesPlanner {
       const size_t x = IndexOf(ins[0]);
       int reads = 0;
       op.ForEachInput([&](const std::string& name) { reads += name == ins[0]; });
-      if (reads == 1 && plan_->places[x].offset >= 0 && !overwritten[x] && vars_[x].last_use == t &&
+      if (reads == 1 && plan_->places[x].offset >= 0 && !overwritten[x] && vars_.last_use[x] == t &&
           vars_[x].meta.dtype == vars_[v].meta.dtype && vars_[x].meta.shape == vars_[v].meta.shape)
         return static_cast<int64_t>(x);
     }
@@ -302,29 +241,25 @@ class ImagesPlanner {
   // --- kernels ---
 
   // Gives the kernels args of a chunk.
-  class ChunkArgs : public GroupArgs {
+  class ChunkArgs : public PartArgs {
    public:
     ChunkArgs(ImagesPlanner& planner, int64_t images, ChunkKernels& kernels)
-        : planner_(planner), images_(images), kernels_(kernels) {}
+        : PartArgs(planner.plan_->pointers, planner.scratch_bytes_, kernels.scratch),
+          planner_(planner),
+          images_(images) {}
 
     TensorArg Read(const std::string& name) override {
       reads_.insert(name);
       return Arg(name);
     }
     TensorArg Write(const std::string& name) override { return Arg(name); }
-    TensorArg Scratch(DType dtype, const Shape& shape) override {
-      const size_t index = planner_.plan_->pointers++;
-      kernels_.scratch.push_back({static_cast<int64_t>(index), used_});
-      used_ = CheckedAdd(used_, Aligned(static_cast<int64_t>(ByteSize(dtype, shape))));
-      planner_.scratch_bytes_ = std::max(planner_.scratch_bytes_, used_);
-      return {static_cast<int32_t>(index), dtype, shape, shape.numel()};
-    }
     const Tensor* Constant(const std::string& name) override { return planner_.ConstantOf(name); }
     std::shared_ptr<const Tensor> Packed(const std::string& name,
                                          const PackedLayout& layout) override {
-      const Var& var = planner_.vars_[planner_.IndexOf(name)];
-      if (var.argument < 0 || var.cut) return nullptr;
-      auto packed = planner_.context_.args().Packed(planner_.OuterName(var.argument), layout);
+      const size_t v = planner_.IndexOf(name);
+      const int argument = planner_.vars_[v].argument;
+      if (argument < 0 || planner_.cut_[v]) return nullptr;
+      auto packed = planner_.context_.args().Packed(planner_.OuterName(argument), layout);
       if (packed) reads_.erase(name);
       return packed;
     }
@@ -332,9 +267,7 @@ class ImagesPlanner {
                   const std::vector<KernelWay>& ways) override {
       return planner_.context_.args().Choose(context, tensors, ways);
     }
-    // The next op uses the scratch memory again.
-    void NextOp() {
-      used_ = 0;
+    void EndOp() {
       planner_.plain_reads_.insert(reads_.begin(), reads_.end());
       reads_.clear();
     }
@@ -342,13 +275,11 @@ class ImagesPlanner {
    private:
     TensorArg Arg(const std::string& name) const {
       const size_t v = planner_.IndexOf(name);
-      const Shape shape = planner_.ShapeOf(planner_.vars_[v], images_);
+      const Shape shape = planner_.ShapeOf(v, images_);
       return {static_cast<int32_t>(v), planner_.vars_[v].meta.dtype, shape, shape.numel()};
     }
     ImagesPlanner& planner_;
     int64_t images_;
-    ChunkKernels& kernels_;
-    int64_t used_ = 0;
     std::set<std::string> reads_;  // of this op
   };
 
@@ -359,43 +290,26 @@ class ImagesPlanner {
   void PrepareOps(int64_t images, ChunkKernels& kernels) {
     ChunkArgs args(*this, images, kernels);
     group_.block->ForEachOp([&](const OpDesc& op) {
+      args.BeginOp();
       kernels.ops.push_back(PrepareKernel(PrepareContext(SpecOf(op), op, args), mode_));
-      args.NextOp();
+      args.EndOp();
     });
   }
 
-  // A part's memory: the pointers, the slots, the scratch memory of one op.
-  Kernel Finish() {
-    // A filter that one op reads as it is stays, also where another reads it packed.
+  // A filter that one op reads as it is stays, also where another reads it packed.
+  void ReadPlain() {
     for (const std::string& name : plain_reads_) {
       const int argument = vars_[IndexOf(name)].argument;
       if (argument >= 0) context_.args().Read(OuterName(argument));
     }
-    const int64_t pointer_bytes = Aligned(
-        CheckedMul(static_cast<int64_t>(plan_->pointers), static_cast<int64_t>(sizeof(void*))));
-    for (Place& place : plan_->places) {
-      if (place.offset >= 0) place.offset += pointer_bytes;
-    }
-    for (ChunkKernels& kernels : plan_->kernels) {
-      for (auto& scratch : kernels.scratch) scratch[1] += pointer_bytes + slot_bytes_;
-    }
-    plan_->part_bytes = CheckedAdd(CheckedAdd(pointer_bytes, slot_bytes_), scratch_bytes_);
-    plan_->memory = context_.Scratch(DType::kUInt8, {CheckedMul(plan_->parts, plan_->part_bytes)});
-    return [plan = std::shared_ptr<const ImagesPlan>(plan_)](Workspace& ws) {
-      if (plan->parts == 1) return RunPart(*plan, ws, 0);
-      ParallelFor(plan->parts, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t part = begin; part < end; ++part) RunPart(*plan, ws, part);
-      });
-    };
   }
 
   const PrepareContext& context_;
   FusedGroup group_;
   KernelMode mode_;
   std::shared_ptr<ImagesPlan> plan_ = std::make_shared<ImagesPlan>();
-  std::vector<TensorArg> inputs_;
-  std::vector<Var> vars_;
-  std::map<std::string, size_t> index_;
+  FusedVars vars_;
+  std::vector<bool> cut_;  // by variable: its first dim counts the images
   std::set<std::string> plain_reads_;
   int64_t slot_bytes_ = 0, scratch_bytes_ = 0;
 };
@@ -415,8 +329,9 @@ void RegisterFusedImages(OpRegistry& ops) {
                    "the values of X, and Out those of its variables `results`. All ops run on one "
                    "chunk of the images before the next chunk, so that what they pass to each "
                    "other stays near; threads take chunks of their own. Where the first dims are "
-                   "not those of the images, the ops run one by one. The pass fuse_images makes "
-                   "these ops.")
+                   "not those of the images, or one chunk would hold all of them, the ops run one "
+                   "by one, each in all threads, as ops of the block around. The pass fuse_images "
+                   "makes these ops.")
               .Apply(DeclareGroup, "be elementwise, conv2d, depthwise_conv2d, pool2d or transpose2")
               .Constraint("C9", "images must name places in X")
               .Attr<std::vector<int32_t>>("images", {},

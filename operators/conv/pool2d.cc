@@ -3,8 +3,8 @@
 #include <coracle/framework/op/half_kernel.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/conv/pool.h>
+#include <coracle/operators/kernels/half_part.h>
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
@@ -243,15 +243,6 @@ struct HalfImages {
   void ForEach(F&& f) const {
     for (int64_t i = 0; i < batch; i += at_once) f(i, std::min(at_once, batch - i));
   }
-  static float* Widen(Workspace& ws, const TensorArg& half, int64_t at, int64_t n,
-                      const TensorArg& to) {
-    HalfToFloat(half.dtype, ws.Data<const uint16_t>(half) + at, ws.Data<float>(to), n);
-    return ws.Data<float>(to);
-  }
-  static void Narrow(Workspace& ws, const TensorArg& from, const TensorArg& half, int64_t at,
-                     int64_t n) {
-    FloatToHalf(ws.Data<const float>(from), half.dtype, ws.Data<uint16_t>(half) + at, n);
-  }
 };
 
 Kernel PoolFastOfHalves(const PrepareContext& ctx) {
@@ -265,9 +256,9 @@ Kernel PoolFastOfHalves(const PrepareContext& ctx) {
     images.ForEach([&](int64_t first, int64_t n) {
       PoolGeometry part = g;
       part.batch = n;
-      const float* from = images.Widen(ws, x, first * images.in, n * images.in, in);
+      const float* from = WidenPart(ws, x, first * images.in, n * images.in, in);
       (g.max ? MaxPoolNhwc : AveragePoolNhwc)(part, from, ws.Data<float>(made));
-      images.Narrow(ws, made, out, first * images.out, n * images.out);
+      NarrowPart(ws, made, out, first * images.out, n * images.out);
     });
   };
 }
@@ -286,15 +277,15 @@ Kernel PoolGradFastOfHalves(const PrepareContext& ctx) {
       PoolGeometry part = g;
       part.batch = n;
       const int64_t i = first * images.in, o = first * images.out;
-      const float* go = images.Widen(ws, dout, o, n * images.out, grad);
+      const float* go = WidenPart(ws, dout, o, n * images.out, grad);
       float* gi = ws.Data<float>(made);
       if (g.max) {
-        const float* from = images.Widen(ws, x, i, n * images.in, in);
-        MaxPoolGradNhwc(part, from, images.Widen(ws, out, o, n * images.out, best), go, gi);
+        const float* from = WidenPart(ws, x, i, n * images.in, in);
+        MaxPoolGradNhwc(part, from, WidenPart(ws, out, o, n * images.out, best), go, gi);
       } else {
         AveragePoolGradNhwc(part, go, gi);
       }
-      images.Narrow(ws, made, dx, i, n * images.in);
+      NarrowPart(ws, made, dx, i, n * images.in);
     });
   };
 }

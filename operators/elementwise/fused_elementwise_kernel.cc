@@ -24,24 +24,24 @@ constexpr int64_t kReadAhead = int64_t{1} << 20;
 // Elements that are worth a thread.
 constexpr int64_t kGrain = 32768;
 
-int64_t Aligned(int64_t bytes) { return (bytes + kFusedLine - 1) / kFusedLine * kFusedLine; }
-
 class GroupPlanner {
  public:
   GroupPlanner(const PrepareContext& context, const OpRegistry& ops, KernelMode mode)
-      : context_(context), group_(FusedGroupOf(context.op(), context.spec(), ops)), mode_(mode) {}
+      : context_(context),
+        group_(FusedGroupOf(context.op(), context.spec(), ops)),
+        mode_(mode),
+        vars_(context, group_) {}
 
   Kernel Plan() {
-    if (!group_.block) ThrowInvalid("fused_elementwise: there is no block of ops to run");
-    FindVars();
-    FindLastUses();
+    plan_->inputs = vars_.inputs;
     plan_->places.resize(vars_.size());
     const bool cut = Cut();
     if (!cut) plan_->cut = FusedCut();
     PlaceVars();
     if (!cut) return Whole();
     PrepareOps();
-    return Finish();
+    return RunInParts(context_, plan_, plan_->pointers + plan_->ahead.size(), slot_bytes_,
+                      scratch_bytes_, RunFusedPart);
   }
 
  private:
@@ -51,55 +51,12 @@ class GroupPlanner {
   size_t NumOps() const { return group_.block->NumOps(); }
   const OpDesc& Op(size_t i) const { return group_.block->op(i); }
   const OpSpec& SpecOf(const OpDesc& op) const { return group_.ops->Get(op.type()); }
-  size_t IndexOf(const std::string& name) const { return index_.at(name); }
-
-  void FindVars() {
-    GroupTypes types(true, [](const std::string&) { return static_cast<const Tensor*>(nullptr); });
-    for (size_t i = 0; i < group_.arguments.size(); ++i) {
-      const TensorArg x = context_.Input("X", i);
-      plan_->inputs.push_back(x);
-      types.Set(group_.arguments[i], {x.type, x.dtype, x.shape, 0});
-      AddVar(group_.arguments[i], types, static_cast<int>(i));
-    }
-    try {
-      group_.Infer(types);
-    } catch (const NeedsValue& needed) {
-      context_.Unsupported("a shape depends on the value of " + needed.var);
-    } catch (const NeedsLod&) {
-      context_.Unsupported("a shape depends on a LoD");
-    }
-    group_.block->ForEachOp([&](const OpDesc& op) {
-      op.ForEachOutput([&](const std::string& name) {
-        if (!types.Find(name)) ThrowWithoutShape(op, name);
-        AddVar(name, types, -1);
-      });
-    });
-    for (size_t i = 0; i < group_.results.size(); ++i)
-      vars_[IndexOf(group_.results[i])].result = static_cast<int>(i);
-  }
-  void AddVar(const std::string& name, const GroupTypes& types, int argument) {
-    index_[name] = vars_.size();
-    FusedVar var;
-    var.name = name;
-    var.meta = *types.Find(name);
-    var.argument = argument;
-    vars_.push_back(std::move(var));
-  }
-
-  // By variable: the last op that reads it, or the one that writes it.
-  void FindLastUses() {
-    last_use_.assign(vars_.size(), 0);
-    for (size_t t = 0; t < NumOps(); ++t) {
-      const auto note = [&](const std::string& name) { last_use_[IndexOf(name)] = t; };
-      Op(t).ForEachInput(note);
-      Op(t).ForEachOutput(note);
-    }
-  }
+  size_t IndexOf(const std::string& name) const { return vars_.IndexOf(name); }
 
   // False where the group cannot be cut, or need not be.
   bool Cut() {
     int64_t bytes = 0, most = 0;
-    for (const FusedVar& var : vars_) {
+    for (const FusedVar& var : vars_.list) {
       most = std::max(most, var.meta.shape.numel());
       if (var.argument >= 0 || var.result >= 0)
         bytes += static_cast<int64_t>(SizeOf(var.meta.dtype));
@@ -107,7 +64,7 @@ class GroupPlanner {
     const int64_t elements = std::clamp(kPieceBytes / std::max<int64_t>(bytes, 1) / 256 * 256,
                                         kFewestElements, kMostElements);
     FusedCut& cut = plan_->cut;
-    if (most <= kMostElements || !FindCut(group_, elements, vars_, &cut)) return false;
+    if (most <= kMostElements || !FindCut(group_, elements, vars_.list, &cut)) return false;
     plan_->parts = std::clamp<int64_t>(std::min<int64_t>(NumThreads(), cut.pieces()), 1,
                                        1 + cut.shape.numel() / kGrain);
     plan_->steps.resize(vars_.size());
@@ -144,7 +101,8 @@ class GroupPlanner {
     for (size_t t = 0; t < NumOps(); ++t) {
       Op(t).ForEachOutput([&](const std::string& name) { PlaceOutput(IndexOf(name), t, free); });
       for (size_t v = 0; v < vars_.size(); ++v) {
-        if (last_use_[v] == t && IsTemporary(v) && !overwritten_[v] && plan_->places[v].offset >= 0)
+        if (vars_.last_use[v] == t && IsTemporary(v) && !overwritten_[v] &&
+            plan_->places[v].offset >= 0)
           free[PieceBytes(v)].push_back(plan_->places[v].offset);
       }
     }
@@ -178,7 +136,7 @@ class GroupPlanner {
     const int64_t offset = slot_bytes_;
     slots_.push_back({offset, bytes});
     // One line more, so that the slots do not lie a power of two apart.
-    slot_bytes_ = CheckedAdd(slot_bytes_, Aligned(bytes) + kFusedLine);
+    slot_bytes_ = CheckedAdd(slot_bytes_, LineAligned(bytes) + kFusedLine);
     return offset;
   }
 
@@ -203,8 +161,8 @@ class GroupPlanner {
   int64_t DyingInput(size_t v, size_t t) const {
     int64_t found = -1;
     ForEachPair(Op(t), [&](size_t in, size_t out) {
-      if (found < 0 && out == v && IsTemporary(in) && last_use_[in] == t && !overwritten_[in] &&
-          vars_[in].meta.dtype == vars_[v].meta.dtype &&
+      if (found < 0 && out == v && IsTemporary(in) && vars_.last_use[in] == t &&
+          !overwritten_[in] && vars_[in].meta.dtype == vars_[v].meta.dtype &&
           vars_[in].meta.shape == vars_[v].meta.shape && ReadsOnce(Op(t), in))
         found = static_cast<int64_t>(in);
     });
@@ -217,38 +175,29 @@ class GroupPlanner {
     const auto place = static_cast<size_t>(vars_[v].result);
     if (place >= group_.arguments.size()) return true;
     const size_t x = IndexOf(group_.arguments[place]);
-    if (last_use_[x] < t) return true;
+    if (vars_.last_use[x] < t) return true;
     bool in_place = false;
     ForEachPair(Op(t), [&](size_t in, size_t out) { in_place |= in == x && out == v; });
-    return last_use_[x] == t && in_place && ReadsOnce(Op(t), x);
+    return vars_.last_use[x] == t && in_place && ReadsOnce(Op(t), x);
   }
 
   // --- kernels ---
 
   // Gives the kernels args of a piece.
-  class PieceArgs : public GroupArgs {
+  class PieceArgs : public PartArgs {
    public:
     PieceArgs(GroupPlanner& planner, int64_t rows, FusedKernels& kernels)
-        : planner_(planner), rows_(rows), kernels_(kernels) {}
+        : PartArgs(planner.plan_->pointers, planner.scratch_bytes_, kernels.scratch),
+          planner_(planner),
+          rows_(rows) {}
 
     TensorArg Read(const std::string& name) override { return Arg(name); }
     TensorArg Write(const std::string& name) override { return Arg(name); }
-    TensorArg Scratch(DType dtype, const Shape& shape) override {
-      const size_t index = planner_.plan_->pointers++;
-      kernels_.scratch.push_back(
-          {static_cast<int64_t>(index), used_});  // from the end of the slots
-      const TensorArg arg = {static_cast<int32_t>(index), dtype, shape, shape.numel()};
-      used_ = CheckedAdd(used_, Aligned(static_cast<int64_t>(ByteSize(dtype, shape))));
-      planner_.scratch_bytes_ = std::max(planner_.scratch_bytes_, used_);
-      return arg;
-    }
     const Tensor* Constant(const std::string& name) override {
       const FusedVar& var = planner_.vars_[planner_.IndexOf(name)];
       const bool whole = var.argument >= 0 && var.first_dim < 0 && !planner_.plan_->cut.flat;
       return whole ? planner_.context_.Constant("X", static_cast<size_t>(var.argument)) : nullptr;
     }
-    // The next op uses the scratch memory again.
-    void NextOp() { used_ = 0; }
 
    private:
     TensorArg Arg(const std::string& name) const {
@@ -259,8 +208,6 @@ class GroupPlanner {
     }
     GroupPlanner& planner_;
     int64_t rows_;
-    FusedKernels& kernels_;
-    int64_t used_ = 0;
   };
 
   // Gives the kernels the op's own tensors, and scratch memory for what the ops pass to each other.
@@ -326,8 +273,8 @@ class GroupPlanner {
   void PrepareOps(int64_t rows, FusedKernels& kernels) {
     PieceArgs args(*this, rows, kernels);
     group_.block->ForEachOp([&](const OpDesc& op) {
+      args.BeginOp();
       kernels.ops.push_back(PrepareKernel(PrepareContext(SpecOf(op), op, args), mode_));
-      args.NextOp();
     });
     for (const FusedFlush& flush : plan_->flushes) {
       const FusedVar& var = vars_[flush.var];
@@ -338,36 +285,15 @@ class GroupPlanner {
       const auto bytes =
           static_cast<int64_t>(ByteSize(vars_[v].meta.dtype, plan_->cut.PieceOf(vars_[v], rows)));
       const auto ops = static_cast<int64_t>(NumOps());
-      kernels.ahead.push_back({bytes, Aligned((bytes + ops - 1) / ops)});
+      kernels.ahead.push_back({bytes, LineAligned((bytes + ops - 1) / ops)});
     }
-  }
-
-  // A part's memory: the pointers, the slots, the scratch memory of one op.
-  Kernel Finish() {
-    const int64_t pointer_bytes = Aligned(CheckedMul(
-        static_cast<int64_t>(plan_->pointers + plan_->ahead.size()), int64_t{sizeof(void*)}));
-    for (FusedPlace& place : plan_->places) {
-      if (place.offset >= 0) place.offset += pointer_bytes;
-    }
-    for (FusedKernels& kernels : plan_->kernels) {
-      for (auto& scratch : kernels.scratch) scratch[1] += pointer_bytes + slot_bytes_;
-    }
-    plan_->part_bytes = CheckedAdd(CheckedAdd(pointer_bytes, slot_bytes_), scratch_bytes_);
-    plan_->memory = context_.Scratch(DType::kUInt8, {CheckedMul(plan_->parts, plan_->part_bytes)});
-    return [plan = std::shared_ptr<const FusedPlan>(plan_)](Workspace& ws) {
-      ParallelFor(plan->parts, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t part = begin; part < end; ++part) RunFusedPart(*plan, ws, part);
-      });
-    };
   }
 
   const PrepareContext& context_;
   FusedGroup group_;
   KernelMode mode_;
   std::shared_ptr<FusedPlan> plan_ = std::make_shared<FusedPlan>();
-  std::vector<FusedVar> vars_;
-  std::unordered_map<std::string, size_t> index_;
-  std::vector<size_t> last_use_;
+  FusedVars vars_;
   std::vector<bool> overwritten_;              // temporaries whose memory an output has taken over
   std::vector<std::array<int64_t, 2>> slots_;  // of memory: offset, bytes
   int64_t slot_bytes_ = 0, scratch_bytes_ = 0;

@@ -42,6 +42,55 @@ FusedGroup FusedGroupOf(const OpDesc& op, const OpSpec& spec, const OpRegistry& 
   return group;
 }
 
+// --- plans ---
+
+FusedVars::FusedVars(const PrepareContext& context, const FusedGroup& group) {
+  if (!group.block) ThrowInvalid(context.op().type() + ": there is no block of ops to run");
+  GroupTypes types(true, [&](const std::string& name) -> const Tensor* {
+    const auto it = index.find(name);
+    return it == index.end() ? nullptr : context.Constant("X", it->second);
+  });
+  const auto add = [&](const std::string& name, int argument) {
+    index[name] = list.size();
+    list.push_back({name, *types.Find(name), argument});
+  };
+  for (size_t i = 0; i < group.arguments.size(); ++i) {
+    const TensorArg x = context.Input("X", i);
+    inputs.push_back(x);
+    types.Set(group.arguments[i], {x.type, x.dtype, x.shape, 0});
+    add(group.arguments[i], static_cast<int>(i));
+  }
+  try {
+    group.Infer(types);
+  } catch (const NeedsValue& needed) {
+    context.Unsupported("a shape depends on the value of " + needed.var);
+  } catch (const NeedsLod&) {
+    context.Unsupported("a shape depends on a LoD");
+  }
+  group.block->ForEachOp([&](const OpDesc& op) {
+    op.ForEachOutput([&](const std::string& name) {
+      if (!types.Find(name)) ThrowWithoutShape(op, name);
+      add(name, -1);
+    });
+  });
+  for (size_t i = 0; i < group.results.size(); ++i)
+    list[IndexOf(group.results[i])].result = static_cast<int>(i);
+  last_use.assign(list.size(), 0);
+  for (size_t t = 0; t < group.block->NumOps(); ++t) {
+    const auto note = [&](const std::string& name) { last_use[IndexOf(name)] = t; };
+    group.block->op(t).ForEachInput(note);
+    group.block->op(t).ForEachOutput(note);
+  }
+}
+
+TensorArg PartArgs::Scratch(DType dtype, const Shape& shape) {
+  const size_t index = pointers_++;
+  places_.push_back({static_cast<int64_t>(index), used_});
+  used_ = CheckedAdd(used_, LineAligned(static_cast<int64_t>(ByteSize(dtype, shape))));
+  bytes_ = std::max(bytes_, used_);
+  return {static_cast<int32_t>(index), dtype, shape, shape.numel()};
+}
+
 // --- pieces ---
 
 Shape FusedCut::PieceOf(const FusedVar& var, int64_t piece_rows) const {

@@ -1,15 +1,21 @@
 #pragma once
-// The group of ops that a fused_elementwise runs, and how its tensors are cut into pieces.
+// The group of ops that a fused_elementwise or a fused_images runs, the memory that its parts have,
+// and how the tensors of a fused_elementwise are cut into pieces.
 
+#include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
 
+#include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace coracle {
@@ -43,6 +49,12 @@ struct FusedGroup {
   bool CanInfer(GroupTypes& types) const;
 };
 
+// Bytes of a cache line. The memory of a part of the work consists of whole lines.
+inline constexpr int64_t kFusedLine = 64;
+inline int64_t LineAligned(int64_t bytes) {
+  return (bytes + kFusedLine - 1) / kFusedLine * kFusedLine;
+}
+
 // What an op of a group is prepared with: it asks for tensors and scratch tensors alone.
 class GroupArgs : public ArgTable {
  public:
@@ -55,6 +67,26 @@ class GroupArgs : public ArgTable {
   [[noreturn]] static void Refuse() {
     throw InternalError("an op of a fused group asks for more than tensors");
   }
+};
+
+// Where scratch memory of ops is: index of a pointer, offset in the part's memory.
+using ScratchPlaces = std::vector<std::array<int64_t, 2>>;
+
+// Gives an op scratch memory of its part of the work, behind the variables'. Offsets count from its
+// beginning until RunInParts has placed it.
+class PartArgs : public GroupArgs {
+ public:
+  // Counts in `pointers` and `bytes` what all ops need.
+  PartArgs(size_t& pointers, int64_t& bytes, ScratchPlaces& places)
+      : pointers_(pointers), bytes_(bytes), places_(places) {}
+  TensorArg Scratch(DType dtype, const Shape& shape) override;
+  void BeginOp() { used_ = 0; }  // its scratch memory is that of the op before
+
+ private:
+  size_t& pointers_;
+  int64_t& bytes_;
+  ScratchPlaces& places_;
+  int64_t used_ = 0;
 };
 
 // The memory that the kernels of a group's ops see: at `pointers` a piece of each tensor.
@@ -98,6 +130,47 @@ struct FusedVar {
   // The first of the group's dims that its own dims stand for; -1: a piece needs all of it.
   int first_dim = -1;
 };
+
+// The variables of a group in a plan: the arguments, then what the ops write.
+struct FusedVars {
+  // Throws if the op is in no program.
+  FusedVars(const PrepareContext& context, const FusedGroup& group);
+
+  const FusedVar& operator[](size_t var) const { return list[var]; }
+  size_t size() const { return list.size(); }
+  size_t IndexOf(const std::string& name) const { return index.at(name); }
+
+  std::vector<FusedVar> list;
+  std::unordered_map<std::string, size_t> index;
+  std::vector<TensorArg> inputs;  // X
+  // By variable: the last op that reads it, or the one that writes it.
+  std::vector<size_t> last_use;
+};
+
+// The kernel that runs the parts of a plan, `run` each, in threads. It gives each part memory of
+// its own: so many `pointers`, `slot_bytes` for variables, `scratch_bytes` for one op. Offsets in
+// the plan's places and scratch memory counted from the beginning of those; now they count from
+// that of the part.
+template <class Plan>
+Kernel RunInParts(const PrepareContext& context, const std::shared_ptr<Plan>& plan, size_t pointers,
+                  int64_t slot_bytes, int64_t scratch_bytes,
+                  void (*run)(const Plan& plan, Workspace& ws, int64_t part)) {
+  const int64_t pointer_bytes =
+      LineAligned(CheckedMul(static_cast<int64_t>(pointers), int64_t{sizeof(void*)}));
+  for (auto& place : plan->places) {
+    if (place.offset >= 0) place.offset += pointer_bytes;
+  }
+  for (auto& kernels : plan->kernels) {
+    for (auto& scratch : kernels.scratch) scratch[1] += pointer_bytes + slot_bytes;
+  }
+  plan->part_bytes = CheckedAdd(CheckedAdd(pointer_bytes, slot_bytes), scratch_bytes);
+  plan->memory = context.Scratch(DType::kUInt8, {CheckedMul(plan->parts, plan->part_bytes)});
+  return [plan = std::shared_ptr<const Plan>(plan), run](Workspace& ws) {
+    ParallelFor(plan->parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) run(*plan, ws, part);
+    });
+  };
+}
 
 // All results of the group's ops have one shape. It is cut along the dim `dim` into `chunks` pieces
 // of `rows` (but for the last), and into single rows along the dims before it. What has 1 in the

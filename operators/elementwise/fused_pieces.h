@@ -9,9 +9,6 @@
 
 namespace coracle {
 
-// Bytes of a cache line. The pieces' own memory consists of whole lines.
-inline constexpr int64_t kFusedLine = 64;
-
 // Where a variable of the group is while a piece is computed: in a tensor of the op, or in memory
 // of the part of the work.
 struct FusedPlace {
@@ -34,9 +31,9 @@ struct FusedAhead {
 // The kernels of the ops for pieces of one size.
 struct FusedKernels {
   std::vector<Kernel> ops;
-  std::vector<std::array<int64_t, 2>> scratch;  // index of a pointer, offset in the part's memory
-  std::vector<int64_t> flush_bytes;             // by FusedPlan::flushes
-  std::vector<FusedAhead> ahead;                // by FusedPlan::ahead
+  ScratchPlaces scratch;
+  std::vector<int64_t> flush_bytes;  // by FusedPlan::flushes
+  std::vector<FusedAhead> ahead;     // by FusedPlan::ahead
 };
 
 struct FusedPlan {

@@ -1,7 +1,7 @@
 // What the workloads compute, counted by hand from their definitions in bench/README.md.
 
 #include <coracle/bench/workloads/limit.h>
-#include <coracle/tools/multiply_adds.h>
+#include <coracle/inspect/multiply_adds.h>
 #include <gtest/gtest.h>
 
 namespace coracle {
@@ -88,7 +88,7 @@ class Block {
     return name;
   }
   double Count(const std::string& type, SlotList inputs, SlotList outputs, AttrList attrs = {}) {
-    return tools::MultiplyAdds(
+    return MultiplyAdds(
         program_.Root().AppendOp(type, std::move(inputs), std::move(outputs), std::move(attrs)));
   }
 

@@ -21,7 +21,7 @@ DEFINE_string(target, "", "name of a target: see targets.h");
 DEFINE_string(corpus, "", "directory of seeds, which are joined and changed");
 DEFINE_uint64(count, 1000000, "how many inputs");
 DEFINE_uint64(first, 1, "seed of the first input; the others follow");
-DEFINE_double(seconds, 60, "stop after so many");
+DEFINE_double(duration, 60, "stop after so many seconds");
 DEFINE_int32(timeout, 20, "seconds for one input");
 DEFINE_bool(show, false, "print the inputs");
 
@@ -183,7 +183,7 @@ int Main() {
   uint64_t done = 0, findings = 0;
   while (done < FLAGS_count) {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-    if (time.count() > FLAGS_seconds) break;
+    if (time.count() > FLAGS_duration) break;
     const uint64_t first = FLAGS_first + done, count = std::min(kBatch, FLAGS_count - done);
     done += count;
     if (RunApart(target->second, inputs, first, count) == 0) continue;

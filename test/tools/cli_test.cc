@@ -27,8 +27,8 @@ TEST_F(Cli, Help) {
   Expect("coracle version", 0, {"coracle 0."});
   Expect("coracle --version", 0, {"coracle 0."});
   Expect("coracle --threads 2 --v=0 --nologtostderr version", 0, {"coracle 0."});
-  for (const char* name : {"backward", "build", "check", "convert", "dump", "help", "ops", "run",
-                           "schema", "summary", "test", "train", "version"})
+  for (const char* name : {"backward", "build", "check", "convert", "dump", "graph", "help", "ops",
+                           "run", "schema", "summary", "test", "train", "version"})
     Expect(std::string("coracle help ") + name, 0, {std::string("usage: coracle ") + name});
 }
 
@@ -45,7 +45,7 @@ TEST_F(Cli, WrongUsageIsTwo) {
   Expect("coracle version x", 2, {"takes no arguments, got 1 argument\n"});
   Expect("coracle frobnicate", 2, {"unknown command 'frobnicate'; `coracle help` lists"});
   Expect("coracle run - --feed=-", 2, {"cannot both be standard input"});
-  Expect("coracle dump --format=xml model.pbtxt", 2, {"--format is text or pbtxt"});
+  Expect("coracle dump --format=xml model.pbtxt", 2, {"--format of dump is text or pbtxt"});
   Expect("coracle dump '--ops=(' model.pbtxt", 2, {"--ops: "});
   Expect("coracle --thread=2 version", 2, {"did you mean --threads?"});
   Expect("coracle run --kernels=slow model.pbtxt", 2, {"--kernels is auto or reference"});
@@ -55,7 +55,7 @@ TEST_F(Cli, WrongUsageIsTwo) {
 
 TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
   const std::string program = "must end in .pb or .pdmodel (binary) or in .pbtxt or .txt (text)";
-  for (const char* name : {"m.onnx", "m.json", "m.npz", "m.PB"}) {
+  for (const char* name : {"m.caffemodel", "m.json", "m.npz", "m.PB"}) {
     Expect(fmt::format("coracle convert model.pbtxt {}", name), 2,
            {fmt::format("convert: OUT {}, got '{}'", program, name)});
     Expect(fmt::format("coracle build model.pbtxt --out={}", name), 2, {"build: --out " + program});
@@ -65,7 +65,8 @@ TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
            {"backward: --out " + program});
     EXPECT_FALSE(FileExists(Path(name))) << name;
   }
-  Expect("coracle run m.pb --out=o.csv", 2, {"run: --out must end in .npz, got 'o.csv'"});
+  Expect("coracle run m.pb --out=o.txt", 2,
+         {"run: --out must end in .npz or .npy or .csv or .json, got 'o.txt'"});
   Expect("coracle run m.pb --save_params=p.npz", 2,
          {"--save_params must end in .pdiparams or .params, or have no ending, got 'p.npz'"});
   for (const char* name : {"m.pb", "m.pdmodel", "__model__", "m.txt", "m.pbtxt"}) {
@@ -140,7 +141,8 @@ TEST_F(Cli, CheckFindsAllProblems) {
 TEST_F(Cli, Summary) {
   // x [-1, 3] times w [3, 2]: 6 multiply-adds, 8 parameters with the bias.
   Expect("coracle summary model.pbtxt", 0,
-         {"parameters     2 with 8 elements, 32 B", "multiply-adds  6 (unknown dims", "1  mul"});
+         {"inputs         x float32[-1, 3]\noutputs        loss float32[1]\nblocks         1\n",
+          "parameters     2 with 8 elements, 32 B", "multiply-adds  6 (unknown dims", "1  mul"});
   // x, the product, h and the loss: 4 * (3 + 2 + 2) + 1 numbers of 4 bytes.
   Expect("coracle summary model.pbtxt --shape=x:4x3", 0,
          {"multiply-adds  24\n", "activations    116 B if all were kept\n"});

@@ -137,6 +137,7 @@ TEST_F(HostileFiles, LongNamesAreMessages) {
                                     "generate NAME",
                                     "time NAME",
                                     "summary NAME",
+                                    "graph NAME",
                                     "convert model.pbtxt NAME",
                                     "run model.pbtxt --params=NAME",
                                     "run model.pbtxt --feed=NAME",
@@ -202,9 +203,10 @@ TEST_F(HostileFiles, NamesDoNotReachTheTerminal) {
   for (const std::string& command :
        {std::string("check names.pb"), std::string("dump names.pb"), std::string("run names.pb"),
         std::string("summary names.pb"), std::string("run known.pb"), std::string("dump known.pb"),
-        "backward known.pb --out=o.pb --loss" + flag, "time model.pbtxt --loss" + flag,
-        "run known.pb --fetch" + flag, "explain-gradient known.pb --of=no --wrt" + flag,
-        "check-grad known.pb --loss" + flag, "dump '" + quoted + "'", "'" + quoted + "'",
+        std::string("graph names.pb"), "backward known.pb --out=o.pb --loss" + flag,
+        "time model.pbtxt --loss" + flag, "run known.pb --fetch" + flag,
+        "explain-gradient known.pb --of=no --wrt" + flag, "check-grad known.pb --loss" + flag,
+        "dump '" + quoted + "'", "'" + quoted + "'",
         "check names.pb --" + quoted.substr(0, 2) + flag, "plot '" + quoted + "'",
         "dump known.pb --vars" + flag, "dump known.pb --format" + flag}) {
     const Result result = Shell("cd " + dir_ + " && coracle " + command);

@@ -41,7 +41,7 @@ TEST_F(OpsCommand, TellsWhatAProgramNeeds) {
           "6 ops of 5 types: 2 cannot run, 3 without a gradient\n"});
   const Result result = Shell("cd " + dir_ + " && coracle ops mixed.pb --json");
   ASSERT_EQ(result.code, 0) << result.text;
-  const Json ops = Json::parse(result.text);
+  const Json ops = Json::parse(result.text)["types"];
   ASSERT_EQ(ops.size(), 5u);
   EXPECT_EQ(ops[0]["type"], "relu");
   EXPECT_EQ(ops[0]["count"], 2);

@@ -48,16 +48,10 @@ TEST(Printer, WholeListing) {
 training step: forward 1 op -> backward 2 -> error clip 1 -> update 1 (sgd)
 
 block 0
-  parameters
-    w  float32[4,2]  32 B  learning_rate 0.5  regularizer l2_decay(coeff=0.25)
-  persistable
-    lr  float32[1]  4 B
   inputs
     x  float32[-1,4]  stop_gradient
-  variables with settings
+  outputs
     h  float32[-1,2]  error_clip by_value(max=2, min=-1)
-  variables that no op of this block uses
-    idle  int64[3]
   ops
     0  Out=h:float32[-1,2] = mul(X=x, Y=w) {x_num_col_dims=1}
   -- backward --
@@ -66,7 +60,45 @@ block 0
     3  Y@GRAD=w@GRAD:float32[4,2] = mul_grad(X=x, Out@GRAD=h@GRAD)
   -- optimize --
     4  ParamOut=w:float32[4,2] = sgd(Param=w, Grad=w@GRAD, LearningRate=lr)
+  parameters
+    w  float32[4,2]  32 B  learning_rate 0.5  regularizer l2_decay(coeff=0.25)
+  persistable
+    lr  float32[1]  4 B
+  variables that no op of this block uses
+    idle  int64[3]
 )");
+}
+
+TEST(Printer, InputsAndOutputsComeFirst) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  for (const char* name : {"x", "h", "shape", "y", "idle"}) AddVar(block, name, {2});
+  AddVar(block, "b", {2}).SetPersistable(true);
+  block.AppendOp("reshape", {{"X", {"x"}}}, {{"Out", {"h"}}, {"XShape", {"shape"}}});
+  block.AppendOp("add", {{"X", {"h"}}, {"Y", {"b"}}}, {{"Out", {"y"}}});
+  // `shape` is no result: the op that writes it is run for `h`.
+  const std::string ops =
+      "  ops\n    0  Out=h:float32[2], XShape=shape:float32[2] = reshape(X=x)\n"
+      "    1  Out=y:float32[2] = add(X=h, Y=b)\n";
+  const std::string rest =
+      "  persistable\n    b  float32[2]  8 B\n"
+      "  variables that no op of this block uses\n    idle  float32[2]\n";
+  const std::string head = "program: 1 block, 2 ops, 6 variables, 0 parameters\n\nblock 0\n";
+  EXPECT_EQ(PrintProgram(program), head +
+                                       "  inputs\n    x  float32[2]\n"
+                                       "  outputs\n    y  float32[2]\n" +
+                                       ops + rest);
+  // With feed and fetch ops these say what goes in and out.
+  for (const char* list : {"feed", "fetch"}) block.Var(list).SetPersistable(true);
+  block.FindVar("feed")->SetType(VarType::kFeedMinibatch);
+  block.FindVar("fetch")->SetType(VarType::kFetchList);
+  block.PrependOp("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}});
+  block.AppendOp("fetch", {{"X", {"h"}}}, {{"Out", {"fetch"}}});
+  const std::string text = PrintProgram(program);
+  EXPECT_NE(
+      text.find("block 0\n  inputs\n    x  float32[2]\n  outputs\n    h  float32[2]\n  ops\n"),
+      text.npos)
+      << text;
 }
 
 TEST(Printer, FiltersAndHiddenAttrs) {

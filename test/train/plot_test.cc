@@ -229,6 +229,34 @@ layer { mean { input: "x2" output: "loss" } })"),
                                       "x2", "head0", "head1", "head2", "loss", "(other)"}));
 }
 
+// In a saved model passes make one op of all rounds, and of a convolution and its batch_norm: each
+// round has its part by its arithmetic. Rounds 0 to 2 do the same, round 3 has half the channels.
+TEST(TimeModel, FusedRoundsHaveTheirParts) {
+  const BuiltModel model = ParseModelText(R"(
+data { name: "x0" shape: [-1, 8, 16, 16] }
+layer { repeat { times: 3
+  layer { conv2d { input: "x$i" num_filters: 8 filter_size: 3 padding: 1 output: "c$i" } }
+  layer { batch_norm { input: "c$i" name: "b${i}_bn" output: "x${i+1}" } } } }
+layer { conv2d { input: "x3" num_filters: 4 filter_size: 3 padding: 1 output: "c3" } })");
+  Scope scope;
+  Executor().Run(model.startup, scope);
+  TempDir dir;
+  SaveInferenceModel(dir / "m", {"x0"}, {"c3"}, model.main, scope);
+  TimeOptions options;
+  options.iterations = 2;
+  options.batch_size = 2;
+  const ModelTimes times = TimeSavedModel(dir / "m.pdmodel", options);
+  ASSERT_EQ(times.layers.size(), 8u);  // c0, x1, ..., c3, and the rest
+  std::array<double, 4> rounds = {};
+  for (size_t i = 0; i < 7; ++i) rounds[i / 2] += times.layers[i].seconds[0][0];
+  for (const double seconds : rounds) EXPECT_GT(seconds, 0);
+  if (!times.fused) return;                     // without oneDNN each is an op of its own
+  EXPECT_NEAR(rounds[1] / rounds[0], 1, 0.02);  // the first has a transpose besides
+  EXPECT_NEAR(rounds[2] / rounds[0], 1, 0.02);
+  EXPECT_NEAR(rounds[3] / rounds[0], 0.5, 0.02);
+  ExpectContains(times.ToString(), "An op that several layers were fused into counts for each");
+}
+
 TEST(TimeModel, OneLayerSharesNothing) {
   TimeOptions options;
   options.iterations = 1;

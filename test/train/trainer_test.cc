@@ -243,13 +243,15 @@ TEST_F(SnapshotErrors, AnotherModelOrJobIsRefused) {
   JobConfig job = job_;
   size_t at = job_.model_text.find("size: 16");
   job_.model_text.replace(at, 8, "size: 17");
-  ExpectContains(Resume(), "of another model: variable 'fc_0.w_0' is float32[784, 16] there and");
+  const std::string other = Resume();
+  ExpectContains(other, "of another model (its -> the job's): vars fc_0.w_0, ");
+  ExpectContains(other, "shape: [784, 16] -> [784, 17]");
   job_ = job;
   job_.training.optimizers = {AdamOptions{}};
   ExpectContains(Resume(), "of another model");
   job_ = job;
   job_.training.optimizers = {MomentumOptions{.learning_rate = 0.06}};
-  ExpectContains(Resume(), "fill_constant, differs");
+  ExpectContains(Resume(), "attr value: 0.05 -> 0.06");
   job_ = job;
   job_.batch_size = 21;
   ExpectContains(Resume(), "its batch_size is 20, the job's is 21");

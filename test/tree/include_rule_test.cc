@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kTopDown = {"tools",
                                            "train",
-                                           "inspect",
                                            "edit",
+                                           "inspect",
                                            "layers",
                                            "optimizer",
                                            "regularizer",
@@ -98,13 +98,16 @@ const std::vector<ExecutorPart> kExecutorParts = {
      {}},
     {"planner",
      {"frozen_parameters", "value_table", "cell_values", "persistable_values", "planner",
-      "plan_draft", "constant_folding", "sub_block_planner", "kernel_trial", "op_planner",
-      "stage_end", "shape_warnings", "plan_cache"},
+      "plan_draft", "constant_folding", "sub_block_planner", "kernel_trial", "block_ops",
+      "op_planner", "stage_end", "shape_warnings", "plan_cache"},
      {"plan"}},
-    {"frame", {"value_pointers", "scope_binding", "nan_check", "frame", "run_steps"}, {"plan"}},
+    {"frame",
+     {"value_pointers", "scope_binding", "nan_check", "step_labels", "value_observer", "frame",
+      "run_steps"},
+     {"plan"}},
     {"activation", {"activation"}, {"plan", "planner", "frame"}},
     {"executor",
-     {"frozen_guard", "executor", "compiled_program"},
+     {"frozen_guard", "executor", "compiled_program", "drawn_values"},
      {"plan", "planner", "frame", "activation"}}};
 
 TEST(IncludeRule, ExecutorPointsOneWay) {

@@ -103,6 +103,7 @@ TEST(PublicNames, FunctionsOfEveryPart) {
   EXPECT_NE(&PrintProgram, nullptr);
   EXPECT_NE(&GenerateText, nullptr);
   EXPECT_NE(&PlotSvg, nullptr);
+  EXPECT_NE(&ExtractProgram, nullptr);
   EXPECT_NE(&TimeModel, nullptr);
   EXPECT_NE(&LoadWeights, nullptr);
   EXPECT_EQ(Halving().At(1), 0.5);

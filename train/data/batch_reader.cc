@@ -1,3 +1,4 @@
+#include <coracle/framework/base/trace.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
@@ -83,6 +84,9 @@ struct BatchReader::Impl {
   // Reads batch `number` into `buffer`.
   const std::vector<Tensor>* Fill(int64_t number, Buffers& buffer) {
     int64_t epoch = number / per_epoch, batch = number % per_epoch;
+    TraceSpan span("data", "read batch");
+    span.Set("epoch", epoch);
+    span.Set("batch", batch);
     if (options.shuffle && epoch != order_epoch) {
       ShuffleRows(options.seed, static_cast<uint64_t>(epoch), order);
       order_epoch = epoch;
@@ -97,6 +101,7 @@ struct BatchReader::Impl {
   }
 
   void Work() {
+    Trace::NameThread("data reader");
     std::unique_lock<std::mutex> lock(mutex);
     while (true) {
       changed.wait(lock, [this] { return stop || (wanted >= 0 && !ready); });
@@ -187,7 +192,10 @@ std::string BatchReader::PlaceOf(int64_t row) const {
 }
 
 const std::vector<Tensor>& BatchReader::Next() {
-  if (impl_->worker.joinable()) return impl_->NextPrefetched();
+  if (impl_->worker.joinable()) {
+    const TraceSpan span("data", "wait for batch");
+    return impl_->NextPrefetched();
+  }
   const std::vector<Tensor>* batch = impl_->Fill(impl_->position, impl_->buffers[0]);
   ++impl_->position;
   return *batch;

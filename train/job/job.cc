@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/train/data/digits.h>
 #include <coracle/train/job/job.h>
 #include <fmt/format.h>
@@ -230,6 +231,7 @@ void CheckJob(const JobConfig& config) {
 }
 
 DataSourcePtr OpenTrainData(const JobConfig& config) {
+  const TraceSpan span("data", "open data");
   return Open(config, config.train, DigitSplit::kTrain, config.batch_size, config.Place("train"),
               "train");
 }

@@ -8,8 +8,7 @@ namespace {
 
 using Node = JobNode;
 
-IdxOptions ToIdx(const proto::IdxConfig& idx, const Node& at) {
-  at.Need("idx", {"images", "labels"});
+IdxOptions ToIdx(const proto::IdxConfig& idx) {
   IdxOptions options;
   options.images = idx.images();
   options.labels = idx.labels();
@@ -19,7 +18,6 @@ IdxOptions ToIdx(const proto::IdxConfig& idx, const Node& at) {
 }
 
 CsvColumn ToCsvColumn(const proto::CsvColumnConfig& column, const Node& at) {
-  at.Need("column", {"name"});
   CsvColumn options;
   options.name = column.name();
   if (column.has_fill()) options.fill = column.fill();
@@ -42,7 +40,6 @@ CsvColumn ToCsvColumn(const proto::CsvColumnConfig& column, const Node& at) {
 }
 
 CsvOptions ToCsv(const proto::CsvConfig& csv, const Node& at) {
-  at.Need("csv", {"file"});
   CsvOptions options;
   options.file = csv.file();
   options.header = csv.header();
@@ -70,21 +67,14 @@ CsvOptions ToCsv(const proto::CsvConfig& csv, const Node& at) {
   return options;
 }
 
-NpzOptions ToNpz(const proto::NpzConfig& npz, const Node& at) {
-  at.Need("npz", {"file"});
+NpzOptions ToNpz(const proto::NpzConfig& npz) {
   NpzOptions options;
   options.file = npz.file();
-  for (int i = 0; i < npz.column_size(); ++i) {
-    at.Child("column", i).Need("column", {"key"});
-    options.columns.push_back({npz.column(i).key(), npz.column(i).name()});
-  }
+  for (const auto& column : npz.column()) options.columns.push_back({column.key(), column.name()});
   return options;
 }
 
-TextOptions ToText(const proto::TextConfig& text, const Node& at) {
-  at.Need("text", {"file"});
-  at.AtLeast("sequence_length", text.sequence_length(), 1);
-  at.InRange("holdout", text.holdout(), 0, 1);
+TextOptions ToText(const proto::TextConfig& text) {
   TextOptions options;
   options.file = text.file();
   options.sequence_length = text.sequence_length();
@@ -100,10 +90,9 @@ DigitsOptions ToDigits(const proto::DigitsConfig& digits, const Node& at) {
                         digits.seed(),
                         {digits.classes().begin(), digits.classes().end()},
                         digits.length()};
-  if (options.length < 1 || options.length > 64) at.Fail("length", "must be in 1..64");
   const int64_t most = 10'000'000 / options.length;
-  if (options.count < 1 || options.count > most)
-    at.Fail("count", fmt::format("must be in 1..{}", most));
+  if (options.count > most)
+    at.Fail("count", fmt::format("must be at most {} of that length", most));
   for (int i = 0; i < digits.classes_size(); ++i) {
     const auto end = options.classes.begin() + i;
     if (digits.classes(i) < 0 || digits.classes(i) > 9 ||
@@ -120,31 +109,23 @@ DataConfig ToData(const proto::DataConfig& data, const Node& at, const std::stri
       config.source = ToDigits(data.digits(), at.Child("digits"));
       break;
     case proto::DataConfig::kIdx:
-      config.source = ToIdx(data.idx(), at.Child("idx"));
+      config.source = ToIdx(data.idx());
       break;
     case proto::DataConfig::kCsv:
       config.source = ToCsv(data.csv(), at.Child("csv"));
       break;
     case proto::DataConfig::kNpz:
-      config.source = ToNpz(data.npz(), at.Child("npz"));
+      config.source = ToNpz(data.npz());
       break;
     case proto::DataConfig::kText:
-      config.source = ToText(data.text(), at.Child("text"));
+      config.source = ToText(data.text());
       for (const char* field : {"first", "limit", "split"})
         if (at.Has(field)) at.Fail(field, "does not apply to a text; its holdout divides it");
       break;
     case proto::DataConfig::SOURCE_NOT_SET:
       at.FailHere(parent + " has no data; give it one of digits, idx, csv, npz, text");
   }
-  at.AtLeast("first", data.first(), 0);
-  if (data.has_limit()) at.AtLeast("limit", data.limit(), 1);
-  if (data.has_split()) {
-    const Node node = at.Child("split");
-    const double holdout = data.split().holdout();
-    if (!(holdout > 0 && holdout < 1))
-      node.Fail("holdout", fmt::format("must lie in (0, 1), got {:g}", holdout));
-    config.split = SplitConfig{holdout, data.split().seed()};
-  }
+  if (data.has_split()) config.split = SplitConfig{data.split().holdout(), data.split().seed()};
   config.first = data.first();
   config.limit = data.limit();
   return config;

@@ -226,15 +226,6 @@ void JobNode::Need(const std::string& parent, std::initializer_list<const char*>
   }
 }
 
-void JobNode::AtLeast(const std::string& field, int64_t value, int64_t least) const {
-  if (value < least) Fail(field, fmt::format("must be at least {}, got {}", least, value));
-}
-
-void JobNode::InRange(const std::string& field, double value, double low, double high) const {
-  if (!(value >= low && value <= high))
-    Fail(field, fmt::format("must be in [{:g}, {:g}], got {:g}", low, high, value));
-}
-
 std::map<std::string, std::string> JobNode::AllPlaces() const {
   std::map<std::string, std::string> places;
   places[""] = places_.At(0, 0);

@@ -93,8 +93,6 @@ class JobNode {
     return options;
   }
   void Need(const std::string& parent, std::initializer_list<const char*> fields) const;
-  void AtLeast(const std::string& field, int64_t value, int64_t least) const;
-  void InRange(const std::string& field, double value, double low, double high) const;
 
   // The place of every field that the text gives, by its path: "loss", "metric[0].var",
   // "train.csv.file".

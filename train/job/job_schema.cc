@@ -1,12 +1,14 @@
 #include <coracle/clip/clip.h>
+#include <coracle/layers/internal/schema_help.h>
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/optimizer/option_fields.h>
 #include <coracle/proto/job.pb.h>
 #include <coracle/regularizer/regularizer.h>
+#include <coracle/train/job/declared.h>
 #include <coracle/train/job/job.h>
+#include <coracle/train/job/job_help.h>
 #include <coracle/train/job/job_schema.h>
 #include <coracle/train/job/schedule_text.h>
-#include <fmt/format.h>
 
 #include <map>
 #include <mutex>
@@ -19,14 +21,14 @@ using Proto = SchemaWriter::Proto;
 
 void AddCustom(SchemaWriter& schema) {
   Message attr = schema.Add("AttrConfig", "One of the values.");
-  attr.Scalar("name", Proto::TYPE_STRING, "", "(required)");
-  attr.Choice(attr.Field("f", Proto::TYPE_DOUBLE, false, "", ""));
-  attr.Choice(attr.Field("i", Proto::TYPE_INT64, false, "", ""));
-  attr.Choice(attr.Field("b", Proto::TYPE_BOOL, false, "", ""));
-  attr.Choice(attr.Field("s", Proto::TYPE_STRING, false, "", ""));
+  attr.Required("name", Proto::TYPE_STRING, "");
+  attr.Choice(attr.Field("f", Proto::TYPE_DOUBLE, false, "", {}));
+  attr.Choice(attr.Field("i", Proto::TYPE_INT64, false, "", {}));
+  attr.Choice(attr.Field("b", Proto::TYPE_BOOL, false, "", {}));
+  attr.Choice(attr.Field("s", Proto::TYPE_STRING, false, "", {}));
   Message custom =
       schema.Add("CustomConfig", "Something that the program registered under that name.");
-  custom.Scalar("type", Proto::TYPE_STRING, "", "(required)");
+  custom.Required("type", Proto::TYPE_STRING, "its name");
   custom.NestedList("attr", "AttrConfig", "");
 }
 
@@ -49,7 +51,7 @@ void AddSchedules(SchemaWriter& schema) {
   schema.Add("WarmupConfig", WarmupFields().doc()).Add(WarmupFields());
   Message part = schema.Add("SequencePartConfig", "");
   part.Scalar("first", Proto::TYPE_INT64, "0", "its first step");
-  part.Nested("schedule", "ScheduleConfig", "(required)");
+  part.Required("schedule", Proto::TYPE_MESSAGE, "", "ScheduleConfig");
   schema.Add("sequence_schedule", "Each part from its `first` step on; it counts from there.")
       .NestedList("part", "SequencePartConfig", "");
   const auto& plateau = FieldsOf(PlateauRate::Options());
@@ -95,10 +97,28 @@ void AddAverages(SchemaWriter& schema) {
   schema.Add("LookaheadConfig", lookahead.doc()).Add(lookahead);
 }
 
+// Where a default or a number in range would not be a text that CheckJob takes.
+void AddExamples(SchemaWriter& schema) {
+  schema.SetExample("CustomConfig", "type", "type: \"my_kind\"");
+  schema.SetExample("CustomConfig", "attr", "type: \"my_kind\" attr { name: \"rate\" f: 0.5 }");
+  schema.SetExample("ScheduleConfig", "sequence",
+                    "sequence { part { schedule { exponential { gamma: 0.999 } } } "
+                    "part { first: 100 schedule { cosine { steps_per_epoch: 50 epochs: 8 } } } }");
+  schema.SetExample("SequencePartConfig", "first",
+                    "schedule { exponential { gamma: 0.999 } } } part { first: 100 "
+                    "schedule { cosine { steps_per_epoch: 50 epochs: 8 } }");
+  const std::string steps = "boundary: [1000, 2000] value: [0.1, 0.01, 0.001]";
+  schema.SetExample("ScheduleConfig", "piecewise", "piecewise { " + steps + " }");
+  schema.SetExample("piecewise_schedule", "boundary", steps);
+  schema.SetExample("piecewise_schedule", "value", steps);
+  schema.SetExample("warmup_stable_decay_schedule", "steps", "steps: 1000");
+  schema.SetExample("plateau_schedule", "metric", "metric: \"loss\"");
+  schema.SetExample("OptimizerConfig", "params", "params: \"*.b_0\"");
+  schema.SetExample("OptimizerConfig", "no_decay", "no_decay: \"*.b_0\"");
+}
+
 SchemaWriter MakeSchema() {
-  google::protobuf::FileDescriptorProto file;
-  proto::JobConfig::descriptor()->file()->CopyTo(&file);
-  SchemaWriter schema(std::move(file), "AttrConfig");
+  SchemaWriter schema = DeclaredJob();
   AddCustom(schema);
   AddClips(schema);
   AddRegularizers(schema);
@@ -114,6 +134,7 @@ SchemaWriter MakeSchema() {
   job.NestedList("optimizer", "OptimizerConfig", "default: sgd with its defaults");
   job.Nested("average", "AverageConfig", "");
   job.Nested("lookahead", "LookaheadConfig", "");
+  AddExamples(schema);
   return schema;
 }
 
@@ -132,28 +153,46 @@ std::map<std::string, std::string> MadeFields(const SchemaPool& schema) {
   return fields;
 }
 
-std::string DescribeField(const SchemaPool& schema, const std::string& name) {
-  const std::map<std::string, std::string> fields = MadeFields(schema);
-  const auto found = fields.find(name);
-  return found == fields.end() ? "" : fmt::format("{}: {}", name, schema.Describe(found->second));
+TextEntry EntryOfMessage(const SchemaPool& schema, const std::string& message,
+                         const std::string& kind, const std::string& name) {
+  const auto& type = *schema.root()->file()->FindMessageTypeByName(message);
+  TextEntry entry = EntryOf(schema, type, kind, name);
+  entry.example = ExampleOf(schema, type);
+  return entry;
 }
 
 }  // namespace
 
 std::string JobSchema() { return CurrentJobSchema()->Print(); }
 
-std::string DescribeJobKind(const std::string& name) {
+std::vector<TextEntry> JobKindEntries(const std::string& name) {
   const std::shared_ptr<const SchemaPool> schema = CurrentJobSchema();
-  std::string text;
+  std::vector<TextEntry> entries;
   for (const auto& [suffix, what] : {std::pair{"_optimizer", "optimizer"},
                                      {"_schedule", "learning-rate schedule"},
                                      {"_clip", "gradient clip"},
                                      {"_regularizer", "regularizer"},
                                      {"_average", "average of parameters"}}) {
-    const std::string fields = schema->Describe(name + suffix);
-    if (!fields.empty()) text += fmt::format("{} {}: {}", what, name, fields);
+    if (schema->root()->file()->FindMessageTypeByName(name + suffix))
+      entries.push_back(EntryOfMessage(*schema, name + suffix, what, name));
   }
-  return text.empty() ? DescribeField(*schema, name) : text;
+  const std::map<std::string, std::string> fields = MadeFields(*schema);
+  const auto found = fields.find(name);
+  if (entries.empty() && found != fields.end())
+    entries.push_back(EntryOfMessage(*schema, found->second, "", name));
+  return entries;
+}
+
+std::string DescribeJobKind(const std::string& name) {
+  std::string text;
+  for (const TextEntry& entry : JobKindEntries(name)) text += ToText(entry);
+  return text;
+}
+
+TextEntry JobField(std::string_view path) { return EntryAt(*CurrentJobSchema(), path); }
+
+std::vector<std::string> JobFieldsBelow(std::string_view path) {
+  return FieldsBelow(*CurrentJobSchema(), path);
 }
 
 std::vector<std::string> JobKindNames() {

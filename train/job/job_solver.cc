@@ -1,16 +1,10 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/train/job/job_parts.h>
-#include <fmt/format.h>
-
-#include <cmath>
 
 namespace coracle {
 namespace {
 
 TestSetConfig ToTestSet(const proto::TestSetConfig& set, const JobNode& at) {
-  at.Need("test_set", {"name", "data"});
-  if (set.has_batch_size()) at.AtLeast("batch_size", set.batch_size(), 1);
-  if (set.has_test_iter()) at.AtLeast("test_iter", set.test_iter(), 1);
   if (set.name().empty() || set.name().find_first_of("/ \t\n") != std::string::npos)
     at.Fail("name", "must be a word without slashes");
   TestSetConfig config;
@@ -36,22 +30,19 @@ WatchGoal GoalOf(proto::Goal goal, const std::string& metric, const JobConfig& c
 }
 
 template <class Config>
-WatchConfig ToWatch(const Config& watch, const JobNode& at, const JobConfig& config) {
-  if (!(watch.min_delta() >= 0) || std::isinf(watch.min_delta()))
-    at.Fail("min_delta", fmt::format("must not be negative, got {:g}", watch.min_delta()));
+WatchConfig ToWatch(const Config& watch, const JobConfig& config) {
   return {watch.metric(), GoalOf(watch.goal(), watch.metric(), config), watch.min_delta()};
 }
 
 void ReadWatches(const proto::JobConfig& job, const JobNode& at, JobConfig* config) {
   if (job.has_best()) {
     const auto& best = job.best();
-    config->best = {ToWatch(best, at.Child("best"), *config), best.restore()};
+    config->best = {ToWatch(best, *config), best.restore()};
   }
   if (!job.has_early_stop()) return;
   const auto& stop = job.early_stop();
   const JobNode node = at.Child("early_stop");
-  node.AtLeast("patience", stop.patience(), 1);
-  config->early_stop = {ToWatch(stop, node, *config), stop.patience()};
+  config->early_stop = {ToWatch(stop, *config), stop.patience()};
   if (!job.has_best()) return;
   const WatchConfig &best = config->best->watch, &own = config->early_stop->watch;
   const auto refuse = [&](const char* field, bool differs) {
@@ -82,17 +73,13 @@ void ReadSolver(const proto::JobConfig& job, const JobNode& at, JobConfig* confi
   ReadWatches(job, at, config);
   config->signals = {ToEffect(job.signal().sigint()), ToEffect(job.signal().sigterm()),
                      ToEffect(job.signal().sighup())};
-  if (job.has_max_seconds() && !(job.max_seconds() > 0))
-    at.Fail("max_seconds", fmt::format("must be positive, got {:g}", job.max_seconds()));
   config->max_seconds = job.max_seconds();
   for (int i = 0; i < job.weights_size(); ++i) {
-    at.Child("weights", i).Need("weights", {"file"});
     config->weights.push_back({job.weights(i).file(), job.weights(i).skip_mismatched()});
   }
   config->freeze.assign(job.freeze().begin(), job.freeze().end());
   config->debug_info = job.debug_info();
   const auto& log = job.log();
-  at.Child("log").AtLeast("histogram_interval", log.histogram_interval(), 0);
   if (log.histogram_interval() > 0 && !log.tensorboard())
     at.Child("log").Fail("histogram_interval", "needs tensorboard: true");
   config->log = {log.json(), log.tensorboard(), log.histogram_interval()};

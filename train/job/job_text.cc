@@ -1,6 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/proto/job.pb.h>
+#include <coracle/train/job/declared.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_node.h>
 #include <coracle/train/job/job_parts.h>
@@ -27,7 +28,6 @@ constexpr uint64_t kMaxText = uint64_t{16} << 20;
 void ReadCarry(const proto::JobConfig& job, const Node& at, JobConfig* config) {
   for (int i = 0; i < job.carry_size(); ++i) {
     const Node node = at.Child("carry", i);
-    node.Need("carry", {"from", "to"});
     config->carry.push_back({job.carry(i).from(), job.carry(i).to(), node.where()});
   }
   if (!job.has_shuffle()) {
@@ -35,21 +35,6 @@ void ReadCarry(const proto::JobConfig& job, const Node& at, JobConfig* config) {
   } else if (job.shuffle() && job.carry_size() > 0) {
     at.Fail("shuffle", "must be false where states are carried: rows follow one another");
   }
-}
-
-void CheckNumbers(const proto::JobConfig& job, const Node& at) {
-  at.AtLeast("batch_size", job.batch_size(), 1);
-  if (job.has_test_batch_size()) at.AtLeast("test_batch_size", job.test_batch_size(), 1);
-  if (job.has_max_iter()) at.AtLeast("max_iter", job.max_iter(), 1);
-  if (job.has_epochs()) at.AtLeast("epochs", job.epochs(), 1);
-  at.AtLeast("test_interval", job.test_interval(), 0);
-  at.AtLeast("display", job.display(), 1);
-  at.AtLeast("snapshot_interval", job.snapshot_interval(), 0);
-  at.AtLeast("keep_snapshots", job.keep_snapshots(), 0);
-  if (job.has_average_loss()) at.AtLeast("average_loss", job.average_loss(), 1);
-  if (job.has_test_iter()) at.AtLeast("test_iter", job.test_iter(), 1);
-  if (job.has_model() && job.has_model_text())
-    at.Fail("model_text", "and model cannot both be given");
 }
 
 MetricConfig ToMetric(const proto::MetricConfig& metric, const Node& at) {
@@ -60,7 +45,6 @@ MetricConfig ToMetric(const proto::MetricConfig& metric, const Node& at) {
   if (!scores && metric.has_label()) at.Fail("label", "is not of the kind " + kind);
   if (metric.has_k() && metric.kind() != proto::MetricConfig::ACCURACY)
     at.Fail("k", "is not of the kind " + kind);
-  at.AtLeast("k", metric.k(), 1);
   return {metric.var(), metric.has_name() ? metric.name() : metric.var(),
           static_cast<MetricKind>(metric.kind()), metric.label(), metric.k()};
 }
@@ -68,12 +52,10 @@ MetricConfig ToMetric(const proto::MetricConfig& metric, const Node& at) {
 void ReadNames(const proto::JobConfig& job, const Node& at, JobConfig* config) {
   for (int i = 0; i < job.bind_size(); ++i) {
     const Node node = at.Child("bind", i);
-    node.Need("bind", {"column", "var"});
     config->bind.push_back({job.bind(i).column(), job.bind(i).var(), node.where()});
   }
   for (int i = 0; i < job.metric_size(); ++i) {
     const auto& metric = job.metric(i);
-    at.Child("metric", i).Need("metric", {"var"});
     config->metrics.push_back(ToMetric(metric, at.Child("metric", i)));
   }
   config->deploy_inputs.assign(job.deploy().input().begin(), job.deploy().input().end());
@@ -89,11 +71,6 @@ RecomputeOptions ToRecompute(const proto::RecomputeConfig& recompute, const Node
   if (recompute.has_memory_mb() == (recompute.checkpoint_size() > 0))
     at.FailHere("recompute needs either checkpoint or memory_mb");
   if (!recompute.has_memory_mb()) return options;
-  constexpr int64_t kMostMiB = int64_t{1} << 40;
-  if (recompute.memory_mb() < 1 || recompute.memory_mb() > kMostMiB) {
-    at.Fail("memory_mb",
-            fmt::format("must be in [1, {}], got {}", kMostMiB, recompute.memory_mb()));
-  }
   options.memory_budget = static_cast<uint64_t>(recompute.memory_mb()) << 20;
   return options;
 }
@@ -105,7 +82,9 @@ std::string DefaultName(const std::string& source) {
 
 JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::string& source,
                     const std::string& directory) {
-  CheckNumbers(job, at);
+  CheckDeclared(at);
+  if (job.has_model() && job.has_model_text())
+    at.Fail("model_text", "and model cannot both be given");
   JobConfig config;
   config.source = source;
   config.directory = directory;

@@ -85,7 +85,6 @@ TrainingConfig ToTraining(const proto::JobConfig& job, const Node& at) {
     if (optimizers > 1 && config.optimizers.back().params.empty())
       at.Fail("optimizer", "needs params where there are several: patterns of parameter names", i);
   }
-  at.AtLeast("iter_size", job.iter_size(), 1);
   config.iter_size = job.iter_size();
   config.sum_gradients = job.sum_gradients();
   config.clip_before_average = job.clip_before_average();

@@ -2,6 +2,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/train/run/layer_map.h>
 
+#include <algorithm>
+
 namespace coracle {
 namespace {
 
@@ -27,6 +29,18 @@ std::string NamedOutput(const BlockDesc& block, const OpDesc& op, const std::str
   return found;
 }
 
+// Without what passes add: "x3" of "x3@NHWC@FUSED".
+std::string PlainName(const std::string& name) { return name.substr(0, name.find('@')); }
+
+// How many numbers go into each element of the result: a row of the filter, or one.
+double TakenByElement(const OpDesc& op) {
+  const auto& filter = op.Input("Filter");
+  const VarDesc* var = filter.empty() ? nullptr : op.block()->FindVarRecursive(filter[0]);
+  if (!var || var->shape().rank() == 0 || var->shape()[0] <= 0) return 1;
+  return std::max(1.0,
+                  static_cast<double>(var->shape().numel()) / static_cast<double>(var->shape()[0]));
+}
+
 std::string LinkOf(const OpDesc& op) { return op.GetAttr<std::string>(kForwardOpAttr, ""); }
 
 }  // namespace
@@ -44,6 +58,10 @@ LayerMap::LayerMap(const ProgramDesc& program) {
   const BlockDesc& root = program.Root();
   for (const std::string& name : program.Parameters())
     parameters_[name] = static_cast<double>(root.FindVar(name)->shape().numel());
+  for (size_t i = 0; i < root.NumVars(); ++i) {
+    const Shape& shape = root.var(i).shape();
+    if (shape.IsKnown()) elements_[root.var(i).name()] = static_cast<double>(shape.numel());
+  }
   for (size_t i = 0; i < root.NumOps(); ++i) has_sites_ |= !SiteOf(root.op(i)).empty();
   for (size_t i = 0; i < root.NumOps(); ++i)
     if (PartOf(root.op(i)) == StepPart::kForward) AddForward(root.op(i));
@@ -59,6 +77,10 @@ LayerMap::Place LayerMap::Find(const OpDesc& op) const {
     Place place{part, SharesOf(op)};
     if (!place.shares.empty()) return place;
   }
+  if (op.HasSubBlock()) {
+    Place place{part, SharesOfBlocks(op)};
+    if (!place.shares.empty()) return place;
+  }
   return {part, {{LayerOf(op, part), 1.0}}};
 }
 
@@ -69,8 +91,32 @@ size_t LayerMap::LayerOf(const OpDesc& op, StepPart part) const {
   if (part == StepPart::kForward && !site.empty()) return At(by_site_, site);
   // Of a sum or clip of gradients: the layer that made, or first reads, what they are of.
   const std::string output = FirstOutput(op), var = output.substr(0, output.find(kGradSuffix));
+  const size_t maker = MakerOf(var);
+  return maker == kOther ? MakerOf(PlainName(var)) : maker;
+}
+
+size_t LayerMap::MakerOf(const std::string& var) const {
   const size_t maker = At(by_output_, var);
   return maker == kOther ? At(reader_, var) : maker;
+}
+
+// Of an op that passes made of several, which are in its block: by their arithmetic.
+std::vector<std::pair<size_t, double>> LayerMap::SharesOfBlocks(const OpDesc& op) const {
+  std::map<size_t, double> work;
+  double all = 0;
+  for (const BlockDesc* block : op.block()->program().BlocksRunBy(op)) {
+    block->ForEachOp([&](const OpDesc& inner) {
+      const size_t layer = LayerOf(inner, PartOf(inner));
+      if (layer == kOther) return;
+      const auto elements = elements_.find(PlainName(FirstOutput(inner)));
+      const double count = elements == elements_.end() ? 1 : std::max(1.0, elements->second);
+      work[layer] += count * TakenByElement(inner);
+      all += count * TakenByElement(inner);
+    });
+  }
+  std::vector<std::pair<size_t, double>> shares(work.begin(), work.end());
+  for (auto& share : shares) share.second /= all;
+  return shares;
 }
 
 // One op may update the parameters of many layers, or look at their gradients; one with a

@@ -23,7 +23,8 @@ class LayerMap {
     std::vector<std::pair<size_t, double>> shares = {{kOther, 1.0}};  // of layers; their sum is 1
   };
 
-  // `program`: of a training step, not yet compiled.
+  // `program`: of a training step, not yet compiled, with the shapes that it is run with where
+  // they are known.
   explicit LayerMap(const ProgramDesc& program);
 
   // Of an op of the compiled program, whose variables passes may have renamed.
@@ -36,6 +37,8 @@ class LayerMap {
   void AddForward(const OpDesc& op);
   size_t LayerOf(const OpDesc& op, StepPart part) const;
   std::vector<std::pair<size_t, double>> SharesOf(const OpDesc& op) const;
+  std::vector<std::pair<size_t, double>> SharesOfBlocks(const OpDesc& op) const;
+  size_t MakerOf(const std::string& var) const;
   static size_t At(const Index& index, const std::string& key);
 
   bool has_sites_ = false;            // some op tells its entry
@@ -44,6 +47,7 @@ class LayerMap {
   std::string last_site_;  // of the last of them
   Index by_output_, by_site_, by_link_, reader_;
   std::map<std::string, double> parameters_;  // and how many elements they have
+  std::map<std::string, double> elements_;    // of all variables of known shape
 };
 
 // The first output that is a variable; "" without one.

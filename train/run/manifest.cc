@@ -3,62 +3,22 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/data/json_reader.h>
 #include <coracle/train/run/manifest.h>
+#include <coracle/train/run/manifest_json.h>
 #include <fmt/format.h>
-
-#include <cmath>
-#include <nlohmann/json.hpp>
 
 namespace coracle {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 2;
 constexpr const char* kFormat = "coracle snapshot";
 
 std::string Hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
-// JSON knows neither nan nor infinities.
-Json Number(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
-
 Json ToJson(const EvaluationRecord& evaluation) {
   Json values = Json::array();
   for (const NamedValue& value : evaluation.values)
-    values.push_back({{"name", Utf8(value.name)}, {"value", Number(value.value)}});
+    values.push_back({{"name", Utf8(value.name)}, {"value", JsonNumber(value.value)}});
   return {{"set", Utf8(evaluation.set)}, {"step", evaluation.step}, {"values", values}};
-}
-
-Json ToJson(const TrainSnapshot& s) {
-  Json evaluations = Json::array();
-  for (const EvaluationRecord& evaluation : s.evaluations)
-    evaluations.push_back(ToJson(evaluation));
-  return {{"format", kFormat},
-          {"version", kVersion},
-          {"job", Utf8(s.job)},
-          {"step", s.step},
-          {"epoch", s.epoch},
-          {"data",
-           {{"source", Utf8(s.data)},
-            {"rows", s.rows},
-            {"position", s.position},
-            {"batch_size", s.batch_size},
-            {"shuffle", s.shuffle},
-            {"drop_last", s.drop_last}}},
-          {"random", {{"seed", s.seed}, {"step", s.random_step}}},
-          {"machine", {{"threads", s.threads}, {"instructions", s.instructions}}},
-          {"evaluations", evaluations},
-          {"best",
-           {{"metric", Utf8(s.best.metric)},
-            {"value", Number(s.best.value)},
-            {"step", s.best.step},
-            {"worse", s.best.worse}}},
-          {"non_finite",
-           {{"steps", s.non_finite.steps},
-            {"first", s.non_finite.first},
-            {"in_a_row", s.non_finite.in_a_row}}}};
 }
 
 Json Variables(const ProgramDesc& main) {
@@ -132,12 +92,42 @@ std::string Utf8(const std::string& text) {
   return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+Json StateJson(const TrainSnapshot& s) {
+  Json evaluations = Json::array();
+  for (const EvaluationRecord& evaluation : s.evaluations)
+    evaluations.push_back(ToJson(evaluation));
+  return {{"format", kFormat},
+          {"version", kVersion},
+          {"job", Utf8(s.job)},
+          {"step", s.step},
+          {"epoch", s.epoch},
+          {"data",
+           {{"source", Utf8(s.data)},
+            {"rows", s.rows},
+            {"position", s.position},
+            {"batch_size", s.batch_size},
+            {"shuffle", s.shuffle},
+            {"drop_last", s.drop_last}}},
+          {"random", {{"seed", s.seed}, {"step", s.random_step}}},
+          {"machine", {{"threads", s.threads}, {"instructions", s.instructions}}},
+          {"evaluations", evaluations},
+          {"best",
+           {{"metric", Utf8(s.best.metric)},
+            {"value", JsonNumber(s.best.value)},
+            {"step", s.best.step},
+            {"worse", s.best.worse}}},
+          {"non_finite",
+           {{"steps", s.non_finite.steps},
+            {"first", s.non_finite.first},
+            {"in_a_row", s.non_finite.in_a_row}}}};
+}
+
 void ThrowDamaged(const std::string& file, const std::string& what) {
   throw Error(ErrorCode::kDataLoss, fmt::format("damaged snapshot: {}: {}", file, what));
 }
 
 std::string WriteManifest(const Manifest& manifest, const ProgramDesc& main) {
-  Json json = ToJson(manifest.state);
+  Json json = StateJson(manifest.state);
   json["variables"] = Variables(main);
   for (const auto& [name, record] : manifest.files)
     json["files"][name] = {{"bytes", record.bytes}, {"crc32c", Hex(record.crc)}};

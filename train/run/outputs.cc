@@ -1,5 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -155,6 +156,7 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
 
 void WriteModels(const JobConfig& config, const Programs& programs, TrainResult* result) {
   if (config.output_dir.empty()) return;
+  const TraceSpan span("train", "write models");
   const Net& eval = programs.tests.empty() ? programs.deploy : programs.tests[0];
   if (eval.has_loss || !eval.metrics.empty()) WriteEvalModel(config, eval, result);
   if (config.deploy_outputs.empty()) return;

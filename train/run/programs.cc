@@ -1,6 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/layers/layer.h>
 #include <coracle/optimizer/mixed_precision.h>
 #include <coracle/train/data/feeder.h>
@@ -255,6 +256,7 @@ const VarDesc& RequireVar(const ProgramDesc& program, const std::string& place,
 }
 
 Programs BuildPrograms(const JobConfig& config, const TrainOptions& options) {
+  const TraceSpan span("train", "build programs");
   return ProgramBuilder(config, options).Build();
 }
 

@@ -3,9 +3,10 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/inspect/diff.h>
+#include <coracle/operators/operators.h>
 #include <coracle/train/run/manifest.h>
 #include <coracle/train/run/outputs.h>
-#include <coracle/train/run/program_diff.h>
 #include <coracle/train/run/snapshot.h>
 #include <fmt/format.h>
 
@@ -230,9 +231,10 @@ SavedSnapshot ReadSnapshot(const std::string& path) {
 std::vector<std::string> Mismatches(const SavedSnapshot& then, const TrainSnapshot& now,
                                     const ProgramDesc& main, const ProgramDesc& startup) {
   std::vector<std::string> found;
-  std::string difference = FirstDifference(then.main, main);
-  if (difference.empty()) difference = FirstDifference(then.startup, startup);
-  if (!difference.empty()) found.push_back("it is of another model: " + difference);
+  std::string difference = FirstDifference(then.main, main, DefaultOps());
+  if (difference.empty()) difference = FirstDifference(then.startup, startup, DefaultOps());
+  if (!difference.empty())
+    found.push_back("it is of another model (its -> the job's): " + difference);
   const TrainSnapshot& s = then.state;
   Compare("random_seed", s.seed, now.seed, &found);
   Compare("training data", s.data, Utf8(now.data), &found);

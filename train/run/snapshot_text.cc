@@ -1,53 +1,20 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/inspect/diff.h>
+#include <coracle/operators/operators.h>
 #include <coracle/train/log/format.h>
-#include <coracle/train/run/program_diff.h>
 #include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/tensor_norms.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace coracle {
 namespace {
 
-// Of the elements of a variable, in double.
-struct Norms {
-  double l2 = 0, mean_abs = 0, most = 0;
-};
-
 const Tensor* Find(const Scope& scope, const std::string& name) {
   const VarValue* value = scope.Find(name);
   return value ? std::get_if<Tensor>(value) : nullptr;
-}
-
-// std::max would lose a nan.
-double Larger(double a, double b) { return b > a || std::isnan(b) ? b : a; }
-
-Norms NormsOf(const Tensor& tensor) {
-  Norms norms;
-  const Tensor wide = tensor.Cast(DType::kComplex128);
-  for (const complex128& v : wide.span<complex128>()) {
-    const double size = std::abs(v);
-    norms.l2 += size * size;
-    norms.mean_abs += size;
-    norms.most = Larger(norms.most, size);
-  }
-  norms.l2 = std::sqrt(norms.l2);
-  norms.mean_abs /= static_cast<double>(std::max<int64_t>(tensor.numel(), 1));
-  return norms;
-}
-
-// REQUIRES: equal shapes.
-double MaxDifference(const Tensor& a, const Tensor& b) {
-  const Tensor wide_a = a.Cast(DType::kComplex128), wide_b = b.Cast(DType::kComplex128);
-  double most = 0;
-  for (int64_t i = 0; i < a.numel(); ++i) {
-    const complex128 x = wide_a.data<complex128>()[i], y = wide_b.data<complex128>()[i];
-    const bool same = x == y || (std::isnan(std::abs(x)) && std::isnan(std::abs(y)));
-    if (!same) most = Larger(most, std::abs(x - y));
-  }
-  return most;
 }
 
 size_t Longest(const std::vector<std::string>& names) {
@@ -104,9 +71,9 @@ std::string DescribeSnapshot(const SavedSnapshot& snapshot) {
     text += fmt::format("  {:<{}} {} {:<22}", PrintableLine(name), width,
                         IsParameter(snapshot.main, name) ? '*' : ' ', var.meta().ToString());
     if (const Tensor* x = Find(snapshot.variables, name)) {
-      const Norms norms = NormsOf(*x);
+      const TensorNorms norms = NormsOf(*x);
       text += fmt::format(" {:>12} {:>12} {:>12}", FormatNumber(norms.l2),
-                          FormatNumber(norms.mean_abs), FormatNumber(norms.most));
+                          FormatNumber(norms.mean_abs), FormatNumber(norms.max_abs));
     }
     text += "\n";
   }
@@ -122,33 +89,34 @@ std::string CompareSnapshots(const SavedSnapshot& a, const SavedSnapshot& b) {
   Differ("seed", s.seed, t.seed, &text);
   Differ("data", PrintableLine(s.data), PrintableLine(t.data), &text);
   Differ("batch_size", s.batch_size, t.batch_size, &text);
-  const std::string program = FirstDifference(a.main, b.main);
-  if (!program.empty())
-    text += "  program      the first there, the second here: " + PrintableLine(program) + "\n";
+  const ProgramDiff program = DiffPrograms(a.main, b.main, DefaultOps());
   if (a.job_text != b.job_text) text += "  job text     differs\n";
+  text += DiffText(program, a.main, b.main, DefaultOps());
 
-  std::vector<std::string> names = PersistableNames(a.main), others = PersistableNames(b.main);
-  names.insert(names.end(), others.begin(), others.end());
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
+  const std::vector<ValueDiff> values =
+      DiffValues(program, a.main, a.variables, b.main, b.variables);
+  std::vector<std::string> names = PersistableNames(a.main);
+  size_t all = names.size();
+  for (const ValueDiff& value : values) {
+    const bool only_second = value.problem.starts_with("only after");
+    all += only_second ? 1 : 0;
+    if (only_second) names.push_back(value.after);
+  }
   const size_t width = Longest(names);
   std::string table;
-  size_t same = 0;
-  for (const std::string& name : names) {
-    const Tensor *x = Find(a.variables, name), *y = Find(b.variables, name);
-    const std::string row = fmt::format("  {:<{}}", PrintableLine(name), width);
-    if (!x || !y) {
-      table += fmt::format("{} only in the {}\n", row, x ? "first" : "second");
-    } else if (x->dtype() != y->dtype() || !(x->shape() == y->shape())) {
-      table += fmt::format("{} {} and {}\n", row, x->ToString(), y->ToString());
-    } else if (BitEqual(*x, *y)) {
-      ++same;
-    } else {
-      table += fmt::format("{} {:>12} {:>12} {:>14}\n", row, FormatNumber(NormsOf(*x).l2),
-                           FormatNumber(NormsOf(*y).l2), FormatNumber(MaxDifference(*x, *y)));
+  for (const ValueDiff& value : values) {
+    const std::string row = fmt::format("  {:<{}}", PrintableLine(value.before), width);
+    if (!value.problem.empty()) {
+      table += fmt::format("{} {}\n", row, value.problem);
+      continue;
     }
+    const TensorNorms first = NormsOf(*Find(a.variables, value.before)),
+                      second = NormsOf(*Find(b.variables, value.after));
+    table += fmt::format("{} {:>12} {:>12} {:>14}\n", row, FormatNumber(first.l2),
+                         FormatNumber(second.l2), FormatNumber(value.max_difference));
   }
-  text += fmt::format("{} of {} variables are the same bit for bit\n", same, names.size());
+  const size_t same = all - values.size();
+  text += fmt::format("{} of {} variables are the same bit for bit\n", same, all);
   if (table.empty()) return text;
   return text +
          fmt::format("  {:<{}} {:>12} {:>12} {:>14}\n", "differ", width, "L2 of first", "of second",

@@ -1,16 +1,17 @@
+#include <coracle/edit/set_shape.h>
+#include <coracle/executor/drawn_values.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/tensor/rng.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/train/data/feeder.h>
 #include <coracle/train/run/layer_map.h>
 #include <coracle/train/run/programs.h>
+#include <coracle/train/run/timed_step.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <map>
 
 namespace coracle {
@@ -53,20 +54,11 @@ std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMa
   return places;
 }
 
-Tensor Drawn(const VarDesc& var, int64_t batch_size) try {
-  Shape shape = var.shape();
+Tensor Drawn(const ProgramDesc& program, const std::string& name, int64_t batch_size) {
+  Shape shape = DrawnShape(*program.Root().FindVar(name), batch_size);
   for (int i = 0; i < shape.rank(); ++i)
     if (shape[i] < 0) shape[i] = batch_size;
-  Tensor numbers(DType::kFloat32, shape);
-  const Philox random(1, HashName(var.name()), 0);
-  const bool floating = IsFloating(var.dtype()) || IsComplex(var.dtype());
-  for (int64_t i = 0; i < numbers.numel(); ++i) {
-    const float u = random.UniformFloat(static_cast<uint64_t>(i));
-    numbers.data<float>()[i] = floating ? u : std::floor(2 * u);
-  }
-  return numbers.Cast(var.dtype());
-} catch (const OutOfMemory& e) {
-  throw e.WithPrefix("the feed " + Quote(var.name()));
+  return DrawFeed(program, name, shape, batch_size);
 }
 
 std::string Columns(const LayerTime& layer) {
@@ -82,25 +74,6 @@ std::string Columns(const LayerTime& layer) {
   return text;
 }
 
-}  // namespace
-
-double Percentile(std::vector<double> values, double percent) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double rank = std::ceil(percent / 100 * static_cast<double>(values.size()));
-  return values[static_cast<size_t>(std::clamp<double>(rank, 1, double(values.size()))) - 1];
-}
-
-namespace {
-
-// A training step to time.
-struct Step {
-  ProgramDesc main, startup;
-  std::vector<std::string> inputs, fetches;
-  int64_t batch_size = 0;
-  int64_t batches = 1;  // runs of the program in one step
-};
-
 // The difference of two profiles, added to the layers that its ops belong to.
 void AddRun(const std::vector<OpTime>& before, const std::vector<OpTime>& after,
             const std::vector<LayerMap::Place>& places, size_t run, ModelTimes* times) {
@@ -109,7 +82,9 @@ void AddRun(const std::vector<OpTime>& before, const std::vector<OpTime>& after,
     const LayerMap::Place& place = places[i];
     const auto part = static_cast<size_t>(place.part);
     times->total.seconds[part][run] += seconds;
-    times->shared |= place.shares.size() > 1;
+    const bool several = place.shares.size() > 1;
+    times->shared |= several && place.part == StepPart::kUpdate;
+    times->fused |= several && place.part != StepPart::kUpdate;
     for (const auto& [index, share] : place.shares) {
       const size_t layer = std::min(index, times->layers.size() - 1);
       times->layers[layer].seconds[part][run] += share * seconds;
@@ -117,7 +92,7 @@ void AddRun(const std::vector<OpTime>& before, const std::vector<OpTime>& after,
   }
 }
 
-ModelTimes EmptyTimes(const LayerMap& map, const Step& step, int64_t iterations) {
+ModelTimes EmptyTimes(const LayerMap& map, const TimedStep& step, int64_t iterations) {
   ModelTimes times;
   times.batch_size = step.batch_size;
   times.batches = step.batches;
@@ -135,17 +110,53 @@ Executor ExecutorFor(const TimeOptions& options, bool profile) {
   return Executor(compile, options.ops ? *options.ops : DefaultOps());
 }
 
-ModelTimes TimeRuns(const Step& step, const TimeOptions& options, PreparedProgram& program,
+// The program with the shapes that it is run with, as far as shape rules tell.
+ProgramDesc WithShapes(const TimedStep& step, const std::vector<Tensor>& feeds,
+                       const TimeOptions& options) {
+  std::vector<std::pair<std::string, Shape>> shapes;
+  for (size_t i = 0; i < feeds.size(); ++i) shapes.emplace_back(step.inputs[i], feeds[i].shape());
+  ProgramDesc program = step.main;
+  try {
+    SetShapes(program, shapes, options.ops ? *options.ops : DefaultOps());
+  } catch (const Error&) {  // shapes that only runs know: fused layers count alike
+    return step.main;
+  }
+  return program;
+}
+
+// Where a layer's forward ops are run as ops of other types, tells as which.
+void NoteKernels(const PreparedProgram& step, const LayerMap& map, ModelTimes* times) {
+  const auto note = [&](const OpDesc& op) {
+    const LayerMap::Place place = map.Find(op);
+    if (place.part != StepPart::kForward || place.shares.size() > 1) return;
+    if (place.shares[0].first >= map.layers().size()) return;
+    LayerTime& layer = times->layers[place.shares[0].first];
+    const auto has = [&op](const std::string& types, char between) {
+      const std::vector<std::string> all = Split(types, between);
+      return std::find(all.begin(), all.end(), op.type()) != all.end();
+    };
+    if (has(layer.ops, '+') || has(layer.run_by, '+')) return;
+    layer.run_by += (layer.run_by.empty() ? "" : "+") + op.type();
+  };
+  const ProgramDesc& program = step.program();
+  program.Root().ForEachOp([&](const OpDesc& op) {
+    note(op);
+    for (const BlockDesc* block : program.BlocksRunBy(op)) block->ForEachOp(note);
+  });
+}
+
+ModelTimes TimeRuns(const TimedStep& step, const TimeOptions& options, PreparedProgram& program,
                     Scope& scope) {
   std::vector<Tensor> feeds;
   feeds.reserve(step.inputs.size());
   for (const std::string& name : step.inputs)
-    feeds.push_back(Drawn(*step.main.Root().FindVar(name), step.batch_size));
+    feeds.push_back(Drawn(step.main, name, step.batch_size));
   for (int64_t i = 0; i < options.warm_up * step.batches; ++i) program.Run(scope, feeds);
 
-  const LayerMap map(step.main);
+  const LayerMap map(WithShapes(step, feeds, options));
   ModelTimes times = EmptyTimes(map, step, options.iterations);
   const std::vector<LayerMap::Place> places = PlacesOf(program, map);
+  NoteKernels(program, map, &times);
   std::vector<OpTime> before = program.Profile();
   for (size_t run = 0; run < static_cast<size_t>(options.iterations); ++run) {
     const auto begin = std::chrono::steady_clock::now();
@@ -159,7 +170,7 @@ ModelTimes TimeRuns(const Step& step, const TimeOptions& options, PreparedProgra
   return times;
 }
 
-ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
+ModelTimes TimeSteps(const TimedStep& step, const TimeOptions& options) {
   Scope scope;
   ExecutorFor(options, false).Run(step.startup, scope);
   PreparedProgram program =
@@ -170,7 +181,7 @@ ModelTimes TimeSteps(const Step& step, const TimeOptions& options) {
 }  // namespace
 
 ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options) {
-  Step step{model.main, model.startup, model.inputs, {}, options.batch_size};
+  TimedStep step{model.main, model.startup, model.inputs, {}, options.batch_size};
   if (step.inputs.empty()) step.inputs = FindInputs(step.main);
   BlockDesc& root = step.main.Root();
   if (root.FindVar(options.loss)) {
@@ -182,24 +193,29 @@ ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options) {
   return TimeSteps(step, options);
 }
 
-ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options) {
+TimedStep StepOfJob(const JobConfig& job, const OpRegistry* ops) {
   TrainOptions train;
-  train.ops = options.ops;
+  train.ops = ops;
   Programs programs = BuildPrograms(job, train);
-  Step step;
+  TimedStep step;
   step.inputs = programs.train.Feeds(job);
   step.main = std::move(programs.train.program);
   step.startup = std::move(programs.startup);
   step.fetches = {job.loss};
   step.batch_size = job.batch_size;
   step.batches = job.training.iter_size;
-  return TimeSteps(step, options);
+  return step;
+}
+
+ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options) {
+  return TimeSteps(StepOfJob(job, options.ops), options);
 }
 
 ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options) {
   Scope scope;
   InferenceModel model = LoadInferenceModel(path, scope);
-  Step step{std::move(model.program), {}, model.feed_names, model.fetch_names, options.batch_size};
+  TimedStep step{
+      std::move(model.program), {}, model.feed_names, model.fetch_names, options.batch_size};
   const Executor executor = ExecutorFor(options, true);
   step.main.Root().RemoveOpsIf([&](const OpDesc& op) {  // they belong to no layer
     const OpSpec* def = executor.ops().Find(op.type());
@@ -227,8 +243,9 @@ std::string ModelTimes::ToString() const {
     for (const auto& seconds : layer.seconds)
       any = any || std::any_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; });
     if (!any) continue;
-    text += fmt::format("{:<{}.{}}{} {}\n", PrintableLine(layer.layer), width, width,
-                        Columns(layer), PrintableLine(layer.ops));
+    const std::string run_by = layer.run_by.empty() ? "" : " [" + layer.run_by + "]";
+    text += fmt::format("{:<{}.{}}{} {}{}\n", PrintableLine(layer.layer), width, width,
+                        Columns(layer), PrintableLine(layer.ops), run_by);
   }
   text += fmt::format("{:<{}}{}\n", total.layer, width, Columns(total));
   text += fmt::format("{:<{}} {:>8.3f} {:>8.3f} {:>8.3f}\n", "whole step", width,
@@ -239,6 +256,8 @@ std::string ModelTimes::ToString() const {
         "An op that updates the parameters of several layers counts for each by its parameters' "
         "elements.\n";
   }
+  if (fused)
+    text += "An op that several layers were fused into counts for each by its arithmetic.\n";
   return text;
 }
 

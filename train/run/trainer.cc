@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/run_log.h>
@@ -194,6 +195,8 @@ class Job {
   }
 
   void Step() {
+    TraceSpan span("train", "step");
+    span.Set("step", steps_ + 1);
     const TrainStep::Result done = step_->Run(result_.scope);
     ++steps_;
     Warn([&] { return non_finite_.Step(steps_, done.loss); });
@@ -283,6 +286,8 @@ class Job {
   }
 
   bool RunTests() {
+    TraceSpan span("train", "evaluation");
+    span.Set("step", steps_);
     const AppendedTraining& training = programs_.training;
     training.UseAverages(executor_, result_.scope);
     bool best = false;
@@ -326,6 +331,8 @@ class Job {
   void Save(bool best) {
     const std::string directory = config_.SnapshotDirectory();
     if (directory.empty()) return;
+    TraceSpan span("train", "snapshot");
+    span.Set("step", steps_);
     RequireFiniteParameters();
     TrainSnapshot snapshot;
     step_->Save(&snapshot);

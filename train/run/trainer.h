@@ -4,6 +4,7 @@
 // EvaluateSavedModel evaluates a saved model.
 
 #include <coracle/executor/executor.h>
+#include <coracle/framework/base/latency.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -241,6 +242,7 @@ struct LayerTime {
   std::string place;  // "lenet.pbtxt:7:9", or ""
   // Seconds in each step, by StepPart.
   std::array<std::vector<double>, 3> seconds;
+  std::string run_by = {};  // types of the ops that passes made of them: "conv2d" for a batch_norm
 };
 
 struct ModelTimes {
@@ -249,14 +251,16 @@ struct ModelTimes {
   std::vector<double> steps;      // wall-clock seconds of whole steps
   int64_t batch_size = 0;
   int64_t batches = 1;  // in one step
-  // Whether an op worked on the parameters or gradients of several layers; its time was divided in
-  // proportion to their elements.
+  // Whether an op updated the parameters of several layers; its time was divided in proportion to
+  // their elements.
   bool shared = false;
+  // Whether passes made one op of several layers; its time was divided by their arithmetic.
+  bool fused = false;
   std::string ToString() const;  // a table with p50, p90 and p99 in milliseconds
 };
 
-// Runs the model on random data, floats in [0, 1) and integers 0 and 1; if it has the loss, with
-// backward and a momentum update of rate 0. Throws what the model's ops throw.
+// Runs the model on data that DrawFeed draws; if it has the loss, with backward and a momentum
+// update of rate 0. Throws what the model's ops throw.
 ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options);
 
 // The same for the unchanged training step of a job, with its optimizers, clips, precision,
@@ -267,8 +271,5 @@ ModelTimes TimeJob(const JobConfig& job, const TimeOptions& options);
 // The same for the forward pass of a saved model with frozen parameters, as `coracle run` runs it.
 // Ignores loss of `options`. Throws what LoadInferenceModel throws.
 ModelTimes TimeSavedModel(const std::string& path, const TimeOptions& options);
-
-// The value that `percent` of the values do not exceed (nearest rank); 0 if there are no values.
-double Percentile(std::vector<double> values, double percent);
 
 }  // namespace coracle

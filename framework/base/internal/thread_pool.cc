@@ -2,6 +2,7 @@
 #include <coracle/framework/base/internal/spin.h>
 #include <coracle/framework/base/internal/thread_limit.h>
 #include <coracle/framework/base/internal/thread_pool.h>
+#include <coracle/framework/base/trace.h>
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,6 +14,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -221,6 +223,7 @@ void Pool::Watch(int wanted) {
 
 void Pool::Serve(int index) {
   const BlockedSignals blocked;
+  Trace::NameThread("worker " + std::to_string(index));
   Worker& worker = workers_[index];
   worker.thread_id.store(gettid(), std::memory_order_relaxed);
   for (;;) {

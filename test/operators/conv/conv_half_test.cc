@@ -1,6 +1,8 @@
 // Convolutions of 16-bit images: with oneDNN's products of bfloat16, and by the float32 kernels in
 // parts. The sizes are cut into parts of images and of rows.
 
+#include <coracle/executor/executor.h>
+#include <coracle/framework/op/infer_context.h>
 #include <coracle/operators/kernels/bfloat16_products.h>
 
 #include <algorithm>
@@ -123,6 +125,50 @@ TEST_P(ConvHalf, Gradient) {
         SCOPED_TRACE(slot);
         Compare(with(half).Output(slot), with(DType::kFloat32).Output(slot, KernelMode::kReference),
                 half);
+      }
+    }
+  }
+}
+
+// Frozen filters, which kernels pack: parts of two and three images, of one and two, and of rows at
+// both ends of an image, each with a kernel of its own that wants the filter.
+TEST_P(ConvHalf, FrozenFilters) {
+  const ScopedBFloat16Products products(GetParam());
+  const std::vector<Size> sizes = {{{5, 24, 56, 44}, 20, 3, 2},
+                                   {{5, 16, 64, 60}, 16, 3, 1, 1, "relu"},
+                                   {{5, 32, 64, 44}, 32, 1},
+                                   {{5, 32, 64, 44}, 32, 3, 1, 32},
+                                   {{1, 16, 130, 72}, 16, 3}};
+  for (const Size& s : sizes) {
+    for (const DType half : {DType::kBFloat16, DType::kFloat16}) {
+      for (const bool last : {false, true}) {
+        if (half == DType::kFloat16 && GetParam()) continue;
+        SCOPED_TRACE(::testing::Message() << s.input.ToString() << ToString(half) << last);
+        const Tensor x = Random(InLayout(s.input, last), half);
+        const Tensor w = Random({s.filters, s.input[1] / s.groups, s.kernel, s.kernel}, half);
+        OpTest plain = Conv("conv2d", s, last);
+        if (!s.act.empty()) plain.Attr("fuse_activation", s.act);
+        const Tensor exact = plain.TensorInput("Input", x.Cast(DType::kFloat32))
+                                 .TensorInput("Filter", w.Cast(DType::kFloat32))
+                                 .Output("Output", KernelMode::kReference);
+        ProgramDesc program;
+        Scope scope;
+        BlockDesc& root = program.Root();
+        root.Var("x").SetMeta({VarType::kLoDTensor, half, x.shape(), 0});
+        root.Var("w").SetMeta({VarType::kLoDTensor, half, w.shape(), 0});
+        root.FindVar("w")->SetPersistable(true);
+        scope.Set("w", w);
+        AttrList attrs = {{"strides", std::vector<int32_t>{s.stride, s.stride}},
+                          {"paddings", std::vector<int32_t>{s.kernel / 2, s.kernel / 2}},
+                          {"groups", s.groups},
+                          {"data_format", std::string(last ? "NHWC" : "NCHW")}};
+        if (!s.act.empty()) attrs.push_back({"fuse_activation", s.act});
+        InferOp(root,
+                root.AppendOp("conv2d", {{"Input", {"x"}}, {"Filter", {"w"}}}, {{"Output", {"y"}}},
+                              std::move(attrs)),
+                DefaultOps());
+        PreparedProgram frozen = Executor().PrepareFrozen(program, scope, {"x"}, {"y"});
+        for (int run = 0; run < 2; ++run) Compare(frozen.Run(scope, {x})[0], exact, half);
       }
     }
   }

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <random>
 
 #include "../../op_test.h"
 
@@ -151,6 +152,126 @@ TEST(FusedResidualLayerNorm, FastKernels) {
   }
   Forward({0, 3}, {0, 3}, 1, 3).CheckFast();
   Grad({0, 3}, 1, 0, 3).CheckFast();
+}
+
+// --- in 16 bits ---
+
+constexpr int64_t kRows = 6, kColumns = 37;
+constexpr double kEpsilon = 1e-5, kProbability = 0.25;
+
+Tensor Uniform(const Shape& shape, DType dtype, uint32_t seed, double low = -1, double high = 1) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> uniform(low, high);
+  Tensor value(DType::kFloat64, shape);
+  for (double& v : value.span<double>()) v = uniform(random);
+  return value.Cast(dtype);
+}
+
+std::vector<double> Exact(const Tensor& value) {
+  const Tensor wide = value.Cast(DType::kFloat64);
+  return {wide.data<double>(), wide.data<double>() + wide.numel()};
+}
+
+// The dtype, and rounded to it once; `least`: the error of float32 arithmetic.
+void ExpectRounded(const Tensor& got, const std::vector<double>& exact, DType dtype,
+                   double least = 1e-5) {
+  ASSERT_EQ(got.dtype(), dtype);
+  ASSERT_EQ(got.numel(), std::ssize(exact));
+  const double unit = dtype == DType::kFloat16 ? 0x1p-11 : dtype == DType::kBFloat16 ? 0x1p-8 : 0;
+  const std::vector<double> values = Exact(got);
+  for (size_t i = 0; i < exact.size(); ++i)
+    ASSERT_NEAR(values[i], exact[i], unit * std::fabs(exact[i]) + least) << i;
+}
+
+struct Row {
+  double mean = 0, variance = 0;
+};
+Row RowOf(const double* row) {
+  Row stats;
+  for (int64_t k = 0; k < kColumns; ++k) stats.mean += row[k] / kColumns;
+  for (int64_t k = 0; k < kColumns; ++k)
+    stats.variance += (row[k] - stats.mean) * (row[k] - stats.mean) / kColumns;
+  return stats;
+}
+
+TEST(FusedResidualLayerNorm, SixteenBits) {
+  const Tensor scale = Uniform({kColumns}, DType::kFloat32, 3, 0.5, 2),
+               bias = Uniform({kColumns}, DType::kFloat32, 4);
+  const std::vector<double> w = Exact(scale), b = Exact(bias);
+  for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
+    const Tensor x = Uniform({kRows, kColumns}, half, 1), y = Uniform({kRows, kColumns}, half, 2);
+    std::vector<double> sum = Exact(x), out, mean, variance;
+    const std::vector<double> other = Exact(y);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
+    for (int64_t r = 0; r < kRows; ++r) {
+      const double* row = sum.data() + r * kColumns;
+      const Row stats = RowOf(row);
+      for (int64_t k = 0; k < kColumns; ++k) {
+        const double normal = (row[k] - stats.mean) / std::sqrt(stats.variance + kEpsilon);
+        out.push_back(normal * w[static_cast<size_t>(k)] + b[static_cast<size_t>(k)]);
+      }
+      mean.push_back(stats.mean);
+      variance.push_back(stats.variance);
+    }
+    for (const KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
+      SCOPED_TRACE(::testing::Message() << ToString(half) << (mode == KernelMode::kAuto));
+      OpTest test(kType);
+      test.TensorInput("X", x).TensorInput("Y", y).TensorInput("Scale", scale);
+      test.TensorInput("Bias", bias).NoOutput("Mask");
+      ExpectRounded(test.Output("Out", mode), out, half);
+      ExpectRounded(test.Output("Sum", mode), sum, half);
+      ExpectRounded(test.Output("Mean", mode), mean, DType::kFloat32);
+      ExpectRounded(test.Output("Variance", mode), variance, DType::kFloat32);
+    }
+  }
+}
+
+// dx = (g - mean(g) - xh mean(g xh)) / sqrt(variance + epsilon) + Sum@GRAD, with g = Out@GRAD Scale
+// and xh the normalized row; A was dropped.
+TEST(FusedResidualLayerNorm, GradientInSixteenBits) {
+  const Shape shape = {kRows, kColumns};
+  const Tensor scale = Uniform({kColumns}, DType::kFloat32, 3, 0.5, 2), mask = Mask(shape);
+  const std::vector<double> w = Exact(scale);
+  for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
+    const Tensor x = Uniform(shape, half, 1), dout = Uniform(shape, half, 5),
+                 dsum = Uniform(shape, half, 6);
+    const std::vector<double> sum = Exact(x), d = Exact(dout), more = Exact(dsum);
+    Tensor mean(DType::kFloat32, {kRows}), variance(DType::kFloat32, {kRows});
+    std::vector<double> da, db, dscale(kColumns), dbias(kColumns);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const Row stats = RowOf(sum.data() + r * kColumns);
+      mean.data<float>()[r] = static_cast<float>(stats.mean);
+      variance.data<float>()[r] = static_cast<float>(stats.variance);
+      const double inv = 1 / std::sqrt(stats.variance + kEpsilon);
+      double mean_g = 0, mean_gx = 0;
+      const auto at = [&](int64_t k) { return static_cast<size_t>(r * kColumns + k); };
+      const auto normal = [&](int64_t k) { return (sum[at(k)] - stats.mean) * inv; };
+      const auto g = [&](int64_t k) { return d[at(k)] * w[static_cast<size_t>(k)]; };
+      for (int64_t k = 0; k < kColumns; ++k) {
+        mean_g += g(k) / kColumns;
+        mean_gx += g(k) * normal(k) / kColumns;
+        dscale[static_cast<size_t>(k)] += d[at(k)] * normal(k);
+        dbias[static_cast<size_t>(k)] += d[at(k)];
+      }
+      for (int64_t k = 0; k < kColumns; ++k) {
+        const double dx = inv * (g(k) - mean_g - normal(k) * mean_gx) + more[at(k)];
+        db.push_back(dx);
+        da.push_back(mask.data<uint8_t>()[at(k)] ? dx / (1 - kProbability) : 0);
+      }
+    }
+    for (const KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
+      SCOPED_TRACE(::testing::Message() << ToString(half) << (mode == KernelMode::kAuto));
+      OpTest test(kGradients);
+      test.Attr("dropped", std::string("A")).Attr("dropout_prob", static_cast<float>(kProbability));
+      test.TensorInput("X", x).TensorInput("Scale", scale).TensorInput("Mean", mean);
+      test.TensorInput("Variance", variance).TensorInput("Mask", mask);
+      test.TensorInput("Out@GRAD", dout).TensorInput("Sum@GRAD", dsum);
+      ExpectRounded(test.Output("A@GRAD", mode), da, half);
+      ExpectRounded(test.Output("B@GRAD", mode), db, half);
+      ExpectRounded(test.Output("Scale@GRAD", mode), dscale, DType::kFloat32);
+      ExpectRounded(test.Output("Bias@GRAD", mode), dbias, DType::kFloat32);
+    }
+  }
 }
 
 TEST(FusedResidualLayerNorm, Constraints) {

@@ -8,7 +8,7 @@
 namespace coracle {
 namespace {
 
-struct Trace {
+struct LossTrace {
   std::vector<float> scale;
   std::vector<int32_t> good, bad;
 };
@@ -38,8 +38,8 @@ AttrList With(AttrList attrs, AttrList more) {
   return attrs;
 }
 
-Trace TraceOf(float scale, const std::vector<int>& overflows, const AttrList& attrs) {
-  Trace trace;
+LossTrace TraceOf(float scale, const std::vector<int>& overflows, const AttrList& attrs) {
+  LossTrace trace;
   int32_t good = 0, bad = 0, skipped = 0;
   for (int overflow : overflows) {
     OpTest op = Step(overflow != 0, scale, good, bad, skipped, attrs);
@@ -57,7 +57,7 @@ Trace TraceOf(float scale, const std::vector<int>& overflows, const AttrList& at
 }  // namespace
 
 TEST(UpdateLossScaling, TorchTrace) {
-  const Trace trace = TraceOf(8, {0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1}, Rule(3));
+  const LossTrace trace = TraceOf(8, {0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1}, Rule(3));
   EXPECT_EQ(trace.scale, (std::vector<float>{8, 8, 16, 16, 16, 8, 8, 8, 16, 8, 4}));
   EXPECT_EQ(trace.good, (std::vector<int32_t>{1, 2, 0, 1, 2, 0, 1, 2, 0, 0, 0}));
 }
@@ -67,7 +67,7 @@ TEST(UpdateLossScaling, TorchTrace) {
 TEST(UpdateLossScaling, MaxClipTrace) {
   std::vector<int> overflows(14, 0);
   overflows[10] = 1;
-  const Trace trace = TraceOf(3, overflows, With(Rule(2), {{"max_scale", 20.0f}}));
+  const LossTrace trace = TraceOf(3, overflows, With(Rule(2), {{"max_scale", 20.0f}}));
   std::vector<float> used = {3};
   used.insert(used.end(), trace.scale.begin(), trace.scale.end() - 1);
   EXPECT_EQ(used, (std::vector<float>{3, 3, 6, 6, 12, 12, 20, 20, 20, 20, 20, 10, 10, 20}));
@@ -76,7 +76,7 @@ TEST(UpdateLossScaling, MaxClipTrace) {
 
 // Backoff at the second overflow in a row; a clean step between them begins the count again.
 TEST(UpdateLossScaling, PaddleCounts) {
-  const Trace trace = TraceOf(32768, {1, 0, 1, 1, 1, 0, 0, 0}, Rule(3, 2, 2, 0.8f));
+  const LossTrace trace = TraceOf(32768, {1, 0, 1, 1, 1, 0, 0, 0}, Rule(3, 2, 2, 0.8f));
   const float lower = 32768 * 0.8f;
   EXPECT_EQ(trace.scale,
             (std::vector<float>{32768, 32768, 32768, lower, lower, lower, lower, lower * 2}));
@@ -86,8 +86,8 @@ TEST(UpdateLossScaling, PaddleCounts) {
 // Megatron: the tracker falls with each overflow and is filled again by a growth only; at 0 each
 // overflow backs off.
 TEST(UpdateLossScaling, Hysteresis) {
-  const Trace trace = TraceOf(64, {1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 1},
-                              With(Rule(3), {{"hysteresis", int32_t{2}}}));
+  const LossTrace trace = TraceOf(64, {1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 1},
+                                  With(Rule(3), {{"hysteresis", int32_t{2}}}));
   EXPECT_EQ(trace.scale, (std::vector<float>{64, 64, 32, 16, 16, 16, 8, 8, 8, 16, 16, 8}));
 }
 

@@ -1,0 +1,72 @@
+#include <coracle/edit/join_parameters.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/file_pieces.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace coracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxDepth = 64;  // of directories that the names lead through
+
+// Left by a process that was killed (framework/base/file.cc).
+bool IsTemporary(const fs::path& file) {
+  return file.filename().string().starts_with(".coracle-") && file.extension() == ".tmp";
+}
+
+std::vector<std::string> FilesBelow(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::recursive_directory_iterator it(directory, error), end;
+  for (; !error && it != end; it.increment(error)) {
+    if (it.depth() > kMaxDepth)
+      ThrowInvalid(fmt::format("{}: directories are nested too deep", Quote(directory, 300)));
+    if (!it->is_directory(error) && !IsTemporary(it->path()))
+      names.push_back(it->path().lexically_relative(directory).generic_string());
+  }
+  if (error) {
+    throw Error(ErrorCode::kIo, fmt::format("cannot read the directory {}: {}",
+                                            Quote(directory, 300), error.message()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Tensor ReadWhole(const std::string& path) {
+  const std::string bytes = ReadFile(path);
+  size_t offset = 0;
+  Tensor tensor = ParseTensor(bytes, &offset, path);
+  if (offset == bytes.size()) return tensor;
+  throw Error(
+      ErrorCode::kDataLoss,
+      fmt::format("{}: {} bytes are left over behind the value; a combined file, or none of "
+                  "parameters?",
+                  path, bytes.size() - offset));
+}
+
+}  // namespace
+
+std::vector<std::string> JoinParameters(const std::string& directory, const std::string& path) {
+  const std::vector<std::string> names = FilesBelow(directory);
+  if (names.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("the directory {} holds no parameter files", Quote(directory, 300)));
+  }
+  WriteFileInPieces(path, [&](const WritePieceFn& write) {
+    for (const std::string& name : names) {
+      std::string piece;
+      AppendTensor(ReadWhole(directory + "/" + name), &piece);
+      write(piece);
+    }
+  });
+  return names;
+}
+
+}  // namespace coracle

@@ -1,0 +1,121 @@
+#include <coracle/edit/paddle_fields.h>
+#include <coracle/framework/io/extensions.h>
+#include <coracle/framework/op/inner_gradient.h>
+#include <coracle/framework/op/recomputed.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace coracle {
+namespace {
+
+// Types of Coracle's own: what passes make, and what Paddle does in other ways.
+constexpr std::string_view kOwnTypes[] = {
+    "call",
+    "clip_statistics",
+    "fc_gradients",
+    "fused_elementwise",
+    "fused_images",
+    "fused_residual_layer_norm",
+    "fused_residual_layer_norm_gradients",
+    "fused_softmax_with_cross_entropy",
+    "lion",
+    "prevent_gradient",
+    "scaled_dot_product_attention",
+    "stop_gradient",
+    "unset_in_array",
+};
+
+// Links between ops, which backward writes and reads.
+constexpr std::string_view kOwnAttrs[] = {kForwardOpAttr, kRecomputedFromAttr, kOuterReadsAttr,
+                                          kOuterInputsAttr};
+
+bool IsOwnType(std::string_view type) {
+  while (type.ends_with("_grad")) type.remove_suffix(std::string_view("_grad").size());
+  return std::find(std::begin(kOwnTypes), std::end(kOwnTypes), type) != std::end(kOwnTypes);
+}
+
+class FieldRemover {
+ public:
+  explicit FieldRemover(ProgramDesc& program) : program_(program) {}
+
+  std::vector<LeftOut> Run() {
+    if (program_.random_seed != 0) Note("random seed of the program", "", true);
+    program_.random_seed = 0;
+    program_.version_in_legacy_field = false;
+    program_.SetUnknownFields(Remaining(program_.unknown_fields()));
+    for (int b = 0; b < program_.NumBlocks(); ++b) {
+      BlockDesc& block = program_.Block(b);
+      block.SetUnknownFields(Remaining(block.unknown_fields()));
+      for (size_t i = 0; i < block.NumVars(); ++i) CleanVar(block.var(i));
+      block.ForEachOp([&](OpDesc& op) { CleanOp(op); });
+    }
+    return std::move(left_out_);
+  }
+
+ private:
+  void Note(const std::string& what, const std::string& of, bool matters) {
+    const auto [it, added] = index_.try_emplace(what, left_out_.size());
+    if (added) left_out_.push_back({what, {}, matters});
+    if (!of.empty() && seen_[what].insert(of).second) left_out_[it->second].of.push_back(of);
+  }
+
+  std::string Remaining(const std::string& fields) {
+    std::string kept = WithoutExtensions(fields);
+    if (kept != fields) Note("fields of unknown extensions", "", true);
+    return kept;
+  }
+
+  void CleanVar(VarDesc& var) {
+    if (var.wire() && !var.wire()->unknown_fields.empty())
+      var.MutableWire().unknown_fields = Remaining(var.wire()->unknown_fields);
+    const TrainingAttr& training = var.training();
+    if (training.IsDefault()) return;
+    const auto note = [&](bool has, const char* what, bool matters = true) {
+      if (has) Note(what, var.name(), matters);
+    };
+    note(training.error_clip != nullptr, "error clip");
+    note(training.gradient_clip.has_value(), "gradient clip");
+    note(training.regularizer.has_value(), "regularizer");
+    note(training.learning_rate != 1.0, "learning rate");
+    note(!training.trainable, "trainable = false");
+    // The startup program has its ops already.
+    note(training.initializer.has_value(), "initializer", false);
+    note(!training.creation_site.empty(), "place in the text", false);
+    var.MutableTraining() = TrainingAttr();
+  }
+
+  void CleanOp(OpDesc& op) {
+    if (!op.unknown_fields().empty()) op.SetUnknownFields(Remaining(op.unknown_fields()));
+    for (const std::string_view name : kOwnAttrs) {
+      if (!op.HasAttr(name)) continue;
+      Note("attr " + std::string(name), op.type(), false);
+      op.RemoveAttr(name);
+    }
+  }
+
+  ProgramDesc& program_;
+  std::vector<LeftOut> left_out_;
+  std::unordered_map<std::string, size_t> index_;  // in left_out_, by what
+  std::unordered_map<std::string, std::unordered_set<std::string>> seen_;
+};
+
+}  // namespace
+
+std::vector<LeftOut> KeepPaddleFields(ProgramDesc& program) { return FieldRemover(program).Run(); }
+
+std::vector<std::pair<std::string, int64_t>> OpsUnknownToPaddle(const ProgramDesc& program) {
+  std::vector<std::pair<std::string, int64_t>> found;
+  std::unordered_map<std::string, size_t> index;
+  program.ForEachOp([&](const OpDesc& op) {
+    if (!IsOwnType(op.type())) return;
+    const auto [it, added] = index.try_emplace(op.type(), found.size());
+    if (added) found.emplace_back(op.type(), 0);
+    ++found[it->second].second;
+  });
+  return found;
+}
+
+}  // namespace coracle

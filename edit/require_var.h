@@ -1,0 +1,15 @@
+#pragma once
+// A variable that a user named. Internal to Coracle.
+
+#include <coracle/framework/ir/program.h>
+
+#include <string>
+
+namespace coracle::internal {
+
+// The variable of the root block; throws kNotFound with the nearest name. `who` begins the message:
+// "extract: inputs".
+const VarDesc& RequireVar(const ProgramDesc& program, const std::string& name,
+                          const std::string& who);
+
+}  // namespace coracle::internal

@@ -1,0 +1,20 @@
+#pragma once
+// Parts of PrintProgram's listing, for others that show programs.
+
+#include <coracle/framework/ir/attribute.h>
+
+#include <string>
+#include <string_view>
+
+namespace coracle {
+
+// A name as a listing shows it: quoted and escaped (Quote) unless it is plain.
+std::string NameText(std::string_view name);
+
+// The value of an attr, long lists and texts cut.
+std::string AttrText(const Attribute& attribute);
+
+// "by_value(max=2, min=-1)".
+std::string SettingText(const Setting& setting);
+
+}  // namespace coracle

@@ -1,0 +1,52 @@
+#pragma once
+// Where two runs of a program part: with other kernels, other passes, other threads, in another
+// precision, or with another build, whose values were saved.
+
+#include <coracle/inspect/compare_tensors.h>
+#include <coracle/inspect/root_ops.h>
+#include <coracle/inspect/written_values.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct ComparedVariable {
+  TensorDifference difference;
+  OpPlace writer;  // of the value that is compared
+};
+
+struct RunsDifference {
+  // What both runs wrote, in the order of the program's ops. A variable with as many values in one
+  // run as in the other is compared value by value, and the first that differs counts; with other
+  // numbers, by the last one.
+  std::vector<ComparedVariable> compared;
+  // Variables that ops of the root block write and that were not compared: passes or plans have
+  // removed them from a run, or they hold no dense tensor.
+  int64_t not_compared = 0;
+  // Variables that differ, yet not in runs that fetch them: passes use the name for another value
+  // (a product that is scaled later), so they are not among `compared`. Where there are very many
+  // (more than 128), those after them were not tried and count as renamed too, unless fetched.
+  std::vector<std::string> renamed;
+
+  // The first op whose output leaves the tolerance though what was compared before, of all that it
+  // depends on, is within: its place in `compared`; -1: the runs agree.
+  int first = -1;
+  // What that output depends on: variables within tolerance, fed variables and parameters; and the
+  // ops between these and it, whose values were not compared. The runs part in the op that writes
+  // it, or in one of these.
+  std::vector<std::string> inputs;
+  std::vector<OpPlace> between;
+  // The difference vanishes where what that output depends on is fetched, so that passes cannot
+  // join the ops: what passes make of them is the cause.
+  bool hidden = false;
+};
+
+// Runs both ways as they are and compares what both wrote. If something differs, variables between
+// the last that agree and the first that differs are fetched in further runs, eight at a time,
+// until the op is found. The values of two runs are in memory at a time. Places are those in a's
+// program. Throws what KeepWritten throws.
+RunsDifference CompareRuns(const RunWay& a, const RunWay& b, const Tolerance& tolerance);
+
+}  // namespace coracle

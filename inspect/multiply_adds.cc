@@ -1,0 +1,167 @@
+#include <coracle/inspect/multiply_adds.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <unordered_map>
+
+namespace coracle {
+namespace {
+
+const VarDesc* Find(const OpDesc& op, const std::vector<std::string>& names) {
+  return names.empty() ? nullptr : op.block()->FindVarRecursive(names[0]);
+}
+
+int64_t IntAttr(const OpDesc& op, const char* name, int64_t otherwise) {
+  const Attribute* value = op.FindAttr(name);
+  Attribute number;
+  if (!value || !ConvertAttribute(*value, AttrType::kLong, &number)) return otherwise;
+  return std::get<int64_t>(number);
+}
+bool BoolAttr(const OpDesc& op, const char* name) {
+  const Attribute* value = op.FindAttr(name);
+  Attribute flag;
+  return value && ConvertAttribute(*value, AttrType::kBoolean, &flag) && std::get<bool>(flag);
+}
+
+// An op, or the forward op that a gradient op stands for: the gradient op has the inputs of its
+// forward op, and output `slot` has the shape of input `slot`@GRAD.
+struct Forward {
+  const OpDesc& op;
+  bool gradient;
+
+  const VarDesc* In(const char* slot) const { return Find(op, op.Input(slot)); }
+  const VarDesc* Out(const std::string& slot) const {
+    return gradient ? Find(op, op.Input(slot + "@GRAD")) : Find(op, op.Output(slot));
+  }
+};
+
+// Each output element takes one row of the filter [out, in / groups, ...].
+double Convolution(const Forward& f) {
+  const VarDesc *out = f.Out("Output"), *filter = f.In("Filter");
+  if (!out || !filter) return 0;
+  return Elements(out->shape()) * Elements(filter->shape(), 1, filter->shape().rank());
+}
+
+// Each input element is multiplied by one row of the filter [in, out / groups, ...].
+double TransposedConvolution(const Forward& f) {
+  const VarDesc *in = f.In("Input"), *filter = f.In("Filter");
+  if (!in || !filter) return 0;
+  return Elements(in->shape()) * Elements(filter->shape(), 1, filter->shape().rank());
+}
+
+double Mul(const Forward& f) {
+  const VarDesc *x = f.In("X"), *y = f.In("Y");
+  if (!x || !y) return 0;
+  const int columns = static_cast<int>(
+      std::clamp<int64_t>(IntAttr(f.op, "y_num_col_dims", 1), 0, y->shape().rank()));
+  return Elements(x->shape()) * Elements(y->shape(), columns, y->shape().rank());
+}
+
+double Fc(const Forward& f) {
+  const VarDesc *x = f.In("Input"), *w = f.In("W");
+  return x && w && w->shape().rank() == 2 ? Elements(x->shape()) * Elements(w->shape(), 1, 2) : 0;
+}
+
+double Matmul(const Forward& f) {
+  const VarDesc *x = f.In("X"), *y = f.In("Y");
+  if (!x || !y || x->shape().rank() < 1 || y->shape().rank() < 1) return 0;
+  const bool transposed = BoolAttr(f.op, "transpose_Y") || BoolAttr(f.op, "trans_y");
+  const int rank = y->shape().rank();
+  const int64_t n = rank < 2 ? 1 : y->shape()[transposed ? rank - 2 : rank - 1];
+  // X has batch, m and k; with a shared X (rank 2) the batch is Y's.
+  double batch = 1;
+  if (x->shape().rank() <= 2 && rank > 2) batch = Elements(y->shape(), 0, rank - 2);
+  return batch * Elements(x->shape()) * static_cast<double>(std::max<int64_t>(n, 1));
+}
+
+// Two products for each batch, head, query and key, as far as Q has them; with a causal mask half
+// of that is needed, which is not looked at.
+double Attention(const Forward& f) {
+  const VarDesc *q = f.In("Q"), *k = f.In("K"), *v = f.In("V");
+  if (!q || q->shape().rank() < 2) return 0;
+  const Shape& shape = q->shape();
+  const int rank = shape.rank();
+  // Q of [batch, rows, 3, heads, columns] holds all three.
+  if (!k || !v) return rank == 5 ? 2 * (Elements(shape) / 3) * Elements(shape, 1, 2) : 0;
+  const Attribute* layout = f.op.FindAttr("layout");
+  const bool inside = layout && *layout == Attribute(std::string("BSHD"));
+  const int keys = k->shape().rank() - (inside ? 3 : 2);
+  if (keys < 0 || v->shape().rank() < 1) return 0;
+  const double columns = Elements(shape, rank - 1, rank) +
+                         Elements(v->shape(), v->shape().rank() - 1, v->shape().rank());
+  return Elements(shape, 0, rank - 1) * Elements(k->shape(), keys, keys + 1) * columns;
+}
+
+// rnn: every element of a weight matrix meets every row of the input [steps, batch, features].
+double StackedRnn(const Forward& f) {
+  const VarDesc* x = f.In("Input");
+  if (!x || x->shape().rank() != 3) return 0;
+  double weights = 0;
+  for (const std::string& name : f.op.Input("WeightList")) {
+    const VarDesc* weight = f.op.block()->FindVarRecursive(name);
+    if (weight && weight->shape().rank() == 2) weights += Elements(weight->shape());
+  }
+  return Elements(x->shape(), 0, 2) * weights;
+}
+
+// lstm, gru: the recurrent product alone; that of the input is an op of its own.
+double SequenceRnn(const Forward& f) {
+  const VarDesc *x = f.In("Input"), *weight = f.In("Weight");
+  if (!x || !weight || x->shape().rank() < 1) return 0;
+  return Elements(x->shape(), 0, 1) * Elements(weight->shape());
+}
+
+using Count = double (*)(const Forward&);
+const std::unordered_map<std::string, Count>& Counts() {
+  static const std::unordered_map<std::string, Count> counts = {
+      {"conv2d", Convolution},
+      {"depthwise_conv2d", Convolution},
+      {"conv3d", Convolution},
+      {"conv2d_transpose", TransposedConvolution},
+      {"depthwise_conv2d_transpose", TransposedConvolution},
+      {"conv3d_transpose", TransposedConvolution},
+      {"mul", Mul},
+      {"fc", Fc},
+      {"scaled_dot_product_attention", Attention},
+      {"matmul", Matmul},
+      {"matmul_v2", Matmul},
+      {"bmm", Matmul},
+      {"rnn", StackedRnn},
+      {"lstm", SequenceRnn},
+      {"gru", SequenceRnn},
+  };
+  return counts;
+}
+
+// The number of gradients by factors of the op's products. Of a recurrent op, that by the input
+// stands for all that the weights are multiplied with.
+double Gradients(const OpDesc& op) {
+  // Scores and weights have a gradient of their own on the way, whichever operands have one.
+  if (op.type() == "scaled_dot_product_attention_grad") return 2;
+  double count = 0;
+  for (const char* slot : {"X@GRAD", "Y@GRAD", "W@GRAD", "Input@GRAD", "Filter@GRAD", "Weight@GRAD",
+                           "WeightList@GRAD"})
+    count += op.HasOutput(slot) ? 1 : 0;
+  return count;
+}
+
+}  // namespace
+
+double Elements(const Shape& shape, int begin, int end) {
+  double product = 1;
+  for (int i = begin; i < end; ++i) product *= static_cast<double>(std::max<int64_t>(shape[i], 1));
+  return product;
+}
+
+double MultiplyAdds(const OpDesc& op) {
+  for (const std::string suffix : {"_grad", "_gradients"}) {
+    if (!op.type().ends_with(suffix)) continue;
+    const auto found = Counts().find(op.type().substr(0, op.type().size() - suffix.size()));
+    return found == Counts().end() ? 0 : found->second({op, true}) * Gradients(op);
+  }
+  const auto found = Counts().find(op.type());
+  return found == Counts().end() ? 0 : found->second({op, false});
+}
+
+}  // namespace coracle

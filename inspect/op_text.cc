@@ -1,0 +1,87 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/inspect/op_text.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle {
+
+std::string GradientText(const OpSpec& def) {
+  switch (def.gradient_kind) {
+    case GradientKind::kRule:
+      break;
+    case GradientKind::kNotDifferentiable:
+      return "none, its outputs count as constants: " + def.no_gradient_reason;
+    case GradientKind::kNoRule:
+      return "none: " + def.no_gradient_reason;
+    case GradientKind::kForbidden:
+      return "an error: " + def.no_gradient_reason;
+  }
+  const OpSpec* grad = DefaultOps().Find(def.type + "_grad");
+  if (!grad) return "composed of other ops";
+  return "by the op " + grad->type + (grad->HasGradient() ? ", which has a gradient itself" : "");
+}
+
+std::string LodText(const OpSpec& def) {
+  if (def.makes_lod) return "its kernel makes that of the outputs";
+  if (def.no_lod) return "the outputs have none";
+  if (def.block.runs != BlockRuns::kNone) return "as the ops of its block say";
+  if (def.inputs.empty() || def.outputs.empty()) return "";
+  const std::string& source = def.lod_slot.empty() ? def.inputs[0].name : def.lod_slot;
+  const std::string axis = def.lod_axis.empty() ? "" : ", unless " + def.lod_axis + " names axis 0";
+  return "that of " + source + ", for outputs with as many rows" + axis;
+}
+
+std::string DTypesText(const OpSpec& def) {
+  if (!def.HasReferenceKernel()) return "";
+  if (def.kernel_dtypes.empty()) return "any";
+  std::vector<std::string> names;
+  for (DType dtype : def.kernel_dtypes) names.emplace_back(ToString(dtype));
+  std::string text = Join(names, ", ");
+  if (!def.kernel_type_slot.empty()) text += " (of " + def.kernel_type_slot + ")";
+  if (def.HasLoopFor(DType::kFloat32) && !def.HasLoopFor(DType::kFloat16))
+    text += "; float16 and bfloat16 are computed in float32";
+  return text;
+}
+
+std::string KernelsText(const OpSpec& def) {
+  if (!def.HasReferenceKernel()) return "none";
+  return def.HasFastKernel() ? "reference, fast" : "reference";
+}
+
+std::string InplaceText(const OpSpec& def) {
+  std::vector<std::string> pairs;
+  for (const auto& [input, output] : def.inplace) pairs.push_back(input + " and " + output);
+  return Join(pairs, ", ");
+}
+
+std::string SlotTraits(const SlotDef& slot) {
+  std::string traits;
+  if (slot.variadic)
+    traits += slot.optional ? ", none or more" : ", one or more";
+  else if (slot.optional)
+    traits += ", optional";
+  if (slot.intermediate) traits += ", intermediate";
+  if (slot.no_gradient) traits += ", no gradient";
+  return traits.empty() ? "" : traits.substr(2);
+}
+
+std::string Brief(const std::string& doc) {
+  size_t end = doc.find(". ");
+  while (end != doc.npos && end > 0 && doc[end - 1] == '.') end = doc.find(". ", end + 1);
+  std::string text = end == doc.npos ? doc : doc.substr(0, end + 1);
+  if (!text.empty() && text.back() == '.') text.pop_back();
+  if (text.size() > 72) text.replace(69, text.npos, "...");
+  return text;
+}
+
+std::string AttrLimits(const AttrDef& attr) {
+  std::string text;
+  if (attr.min) text += fmt::format(", at least {}", *attr.min);
+  if (attr.max) text += fmt::format(", at most {}", *attr.max);
+  if (!attr.one_of.empty()) text += fmt::format(", one of \"{}\"", Join(attr.one_of, "\", \""));
+  return text;
+}
+
+}  // namespace coracle

@@ -1,0 +1,17 @@
+// The data in the page: JSON, packed by gzip where it is large.
+
+async function readPageData() {
+  const holder = byId('data');
+  if (holder.type === 'application/json') return JSON.parse(holder.textContent);
+  const packed = await fetchlessBytes(holder.textContent);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return JSON.parse(await new Response(stream).text());
+}
+
+// The bytes of base64 text. Not by fetch('data:...'), which the page's policy forbids.
+function fetchlessBytes(base64) {
+  const text = atob(base64.trim());
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; ++i) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}

@@ -1,0 +1,115 @@
+// The difference of two programs as one graph: the second program's ops, those that are new or
+// changed marked, and among them the ops that only the first one has.
+
+function differenceOf([before, after], json) {
+  if (!json) return null;
+  const difference = plainDifference(json);
+  const renamed = new Map(difference.renamed);
+  const data = {...after.data, name: `${before.name} → ${after.name}`, program: {
+    ...after.data.program, blocks: after.data.program.blocks.map((b) => ({...b, vars: [...b.vars]}))}};
+  const positions = [];
+  for (const block of data.program.blocks)
+    block.ops = mergedOps(block, before.data.program.blocks[block.index], difference, renamed);
+  addRemovedVars(data.program.blocks, before.data.program.blocks, renamed);
+  data.multiply_adds = data.program.blocks.map((block) => block.ops.map(costOf));
+  data.times = null;
+  data.program.blocks.forEach((block) => positions.push(placesAfter(block.ops)));
+  data.program.blocks = data.program.blocks.map((block) => ({...block,
+    ops: block.ops.map((op) => ({...op, forward_op: movedPlace(op.forward_op, positions)}))}));
+  const program = new Program(data);
+  data.program.blocks.forEach((block, b) => block.ops.forEach((json, i) => {
+    const {mark} = json;
+    const op = program.blocks[b].ops[i];
+    Object.assign(op, {state: mark.state, changes: mark.changes || [], was: mark.before, is: mark.after});
+  }));
+  program.vars = new Map(difference.blocks.flatMap((b) => b.vars.map((v) => [v.after || v.before, v])));
+  return {program, data: difference, counts: countStates(program)};
+
+  function costOf(op) {
+    const mark = op.mark;
+    const [source, i] = mark.state === 'removed' ? [before, mark.before] : [after, mark.after];
+    return (source.data.multiply_adds[mark.block] || [])[i] || 0;
+  }
+}
+
+// What `coracle diff --json` says, with positions in place of {block, op}, -1 for none.
+function plainDifference(json) {
+  const index = (place) => (place ? place.op : -1);
+  const blocks = json.blocks.map((block) => ({...block, ops: block.ops.map((op) =>
+    ({...op, before: index(op.before), after: index(op.after)}))}));
+  const renamed = blocks.flatMap((block) => block.vars)
+    .filter((v) => v.before && v.after && v.before !== v.after).map((v) => [v.before, v.after]);
+  return {...json, blocks, renamed, values: json.values || []};
+}
+
+function mergedOps(block, blockBefore, difference, renamed) {
+  const found = difference.blocks.find((b) => b.after === block.index);
+  const isNew = found && (found.before === null || found.before < 0);
+  const listed = isNew ? block.ops.map((op, i) => ({before: -1, after: i})) : found ? found.ops : [];
+  const byAfter = new Map(listed.filter((o) => o.after >= 0).map((o) => [o.after, o]));
+  const removed = listed.filter((o) => o.after < 0).map((o) => o.before).sort((a, b) => a - b);
+  const isRemoved = new Set(removed);
+  const merged = [];
+  let passed = 0, next = 0;  // ops of the first program that are in place, removed ones
+  const insertRemoved = () => {
+    while (next < removed.length && removed[next] <= passed) {
+      const json = blockBefore && blockBefore.ops[removed[next]];
+      if (!json) return;
+      merged.push({...json, inputs: renamedSlots(json.inputs, renamed), sub_blocks: [],
+        forward_op: undefined, mark: {state: 'removed', block: block.index, before: removed[next], after: -1}});
+      ++next, ++passed;
+    }
+  };
+  block.ops.forEach((json, i) => {
+    const entry = byAfter.get(i);
+    const added = entry && entry.before < 0;
+    if (!added) insertRemoved();
+    const state = !entry ? '' : added ? 'added' : 'changed';
+    merged.push({...json, mark: {state, block: block.index, before: entry ? entry.before : -1, after: i,
+      changes: entry ? changesOf(entry) : []}});
+    if (!added) ++passed;
+    while (isRemoved.has(passed) && removed[next] > passed) ++passed;
+  });
+  passed = Infinity;
+  insertRemoved();
+  return merged;
+}
+function changesOf({changes = [], moved_over: over}) {
+  return over ? [...changes, {what: 'moved', name: over, before: '', after: ''}] : changes;
+}
+function renamedSlots(slots, renamed) {
+  return Object.fromEntries(Object.entries(slots || {}).map(([slot, names]) =>
+    [slot, names.map((name) => renamed.get(name) || name)]));
+}
+function addRemovedVars(blocks, blocksBefore, renamed) {
+  for (const block of blocks) {
+    const known = new Set(block.vars.map((v) => v.name));
+    const old = blocksBefore[block.index];
+    for (const v of old ? old.vars : [])
+      if (!known.has(v.name) && !renamed.has(v.name)) block.vars.push(v);
+  }
+}
+// Where the ops of the second program stand in the merged list.
+function placesAfter(ops) {
+  const places = [];
+  ops.forEach((op, i) => { if (op.mark.after >= 0) places[op.mark.after] = i; });
+  return places;
+}
+function movedPlace(place, positions) {
+  return place && {block: place.block, op: (positions[place.block] || [])[place.op]};
+}
+function countStates(program) {
+  const counts = {added: 0, removed: 0, changed: 0};
+  program.ops.forEach((op) => { if (op.state) ++counts[op.state]; });
+  return counts;
+}
+
+// The state of an op, or of what is in a closed group: changed where states are mixed.
+function stateOf(node) {
+  if (node.state !== undefined) return node.state;
+  if (node.op && !node.isGroup) return (node.state = node.op.state);
+  const states = new Set(node.children.map(stateOf));
+  if (node.op) states.add(node.op.state);
+  if (states.size > 1 && states.has('')) states.delete(''), states.add('changed');
+  return (node.state = states.size === 1 ? [...states][0] : 'changed');
+}

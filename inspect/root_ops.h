@@ -1,0 +1,44 @@
+#pragma once
+// The ops of a program's root block, and what each reads from which.
+
+#include <coracle/framework/ir/program.h>
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace coracle {
+
+// An op of the root block.
+struct OpPlace {
+  int op = 0;  // the number that listings and errors give
+  std::string type;
+};
+
+// A variable that an op reads, and the op that wrote it last; -1: none did.
+struct OpRead {
+  std::string var;
+  int writer = -1;
+};
+
+// Refers to the program. Feed and fetch ops (of DefaultOps) count as writing nothing.
+class RootOps {
+ public:
+  explicit RootOps(const ProgramDesc& program);
+
+  // Variables that ops write, in the order of their first writers.
+  const std::vector<std::string>& written() const { return written_; }
+  const std::vector<int>& WritersOf(const std::string& var) const { return writers_.at(var); }
+  const std::vector<OpRead>& ReadsOf(int op) const { return reads_[static_cast<size_t>(op)]; }
+  const OpDesc& Op(int op) const { return root_.op(static_cast<size_t>(op)); }
+  OpPlace PlaceOf(int op) const { return {op, Op(op).type()}; }
+
+ private:
+  const BlockDesc& root_;
+  std::vector<std::vector<OpRead>> reads_;
+  std::unordered_map<std::string, std::vector<int>> writers_;
+  std::vector<std::string> written_;
+};
+
+}  // namespace coracle

@@ -1,0 +1,32 @@
+#pragma once
+// The times of ops in a trace (`--trace=FILE` of run, bench and train), by the ops of a program.
+
+#include <coracle/framework/ir/program.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct TracedOp {
+  int block = 0;
+  size_t op = 0;
+  double seconds = 0;  // in all runs of the trace, without that of ops in its sub-block
+  uint64_t runs = 0;
+};
+
+struct TraceTimes {
+  std::vector<TracedOp> ops;  // in the order of the program
+  double seconds = 0;         // of all ops of the trace
+  double without_op = 0;      // of those whose result no op of the program writes
+};
+
+// `text`: Chrome's trace event format. A span of an op belongs to the program's last op that writes
+// the span's output, of the same type where there is one: a trace has the ops of the compiled
+// program, where passes have fused some. Throws kDataLoss for what is no such trace; `source` names
+// it in errors.
+TraceTimes ReadTraceTimes(const std::string& text, const std::string& source,
+                          const ProgramDesc& program);
+
+}  // namespace coracle

@@ -1,0 +1,553 @@
+// What differs between two programs. The expected differences follow from how the second program
+// was made from the first.
+
+#include <coracle/backward/backward.h>
+#include <coracle/clip/clip.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/inspect/diff.h>
+#include <coracle/layers/builder.h>
+#include <coracle/operators/operators.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "../test_data.h"
+
+namespace coracle {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+ProgramDiff Diff(const ProgramDesc& a, const ProgramDesc& b) {
+  return DiffPrograms(a, b, DefaultOps());
+}
+
+std::string Text(const ProgramDesc& a, const ProgramDesc& b) {
+  return DiffText(Diff(a, b), a, b, DefaultOps());
+}
+
+void ExpectPart(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in\n" << text;
+}
+
+OpDesc& Append(BlockDesc& block, const std::string& type, const std::string& x,
+               const std::string& out, AttrList attrs = {}) {
+  for (const std::string& name : {x, out}) block.Var(name).SetShape({-1, 3});
+  return block.AppendOp(type, {{"X", {x}}}, {{"Out", {out}}}, std::move(attrs));
+}
+
+// x -> names[0] -> names[1] ..., each by the op of its place.
+ProgramDesc Chain(const Strings& types, const Strings& names) {
+  ProgramDesc program;
+  std::string x = "x";
+  for (size_t i = 0; i < types.size(); ++i) {
+    Append(program.Root(), types[i], x, names[i]);
+    x = names[i];
+  }
+  return program;
+}
+
+size_t NumOps(const ProgramDiff& diff) {
+  size_t count = 0;
+  for (const BlockDiff& block : diff.blocks) count += block.ops.size();
+  return count;
+}
+
+TEST(Diff, EqualPrograms) {
+  const ProgramDesc program = Chain({"relu", "tanh"}, {"a", "b"});
+  EXPECT_TRUE(Diff(program, program).empty());
+  EXPECT_EQ(Text(program, program), "");
+  EXPECT_EQ(DiffSummary(Diff(program, program)), "");
+  EXPECT_EQ(FirstDifference(program, program, DefaultOps()), "");
+}
+
+TEST(Diff, RenamedTemporariesAreToldOnce) {
+  const Strings types = {"relu", "relu", "tanh", "relu"};
+  const ProgramDesc a = Chain(types, {"a", "b", "c", "d"}), b = Chain(types, {"e", "f", "g", "h"});
+  const ProgramDiff diff = Diff(a, b);
+  EXPECT_EQ(NumOps(diff), 0u);
+  EXPECT_EQ(diff.renamed.size(), 4u);
+  EXPECT_EQ(Text(a, b),
+            "block 0\n  ~ var a -> e\n  ~ var b -> f\n  ~ var c -> g\n  ~ var d -> h\n"
+            "4 variables renamed\n");
+}
+
+TEST(Diff, AnOpInFrontChangesOneReader) {
+  ProgramDesc a = Chain({"relu", "tanh", "relu"}, {"a", "b", "c"});
+  ProgramDesc b;
+  Append(b.Root(), "sigmoid", "x", "new");
+  Append(b.Root(), "relu", "new", "a");
+  Append(b.Root(), "tanh", "a", "b");
+  Append(b.Root(), "relu", "b", "c");
+  EXPECT_EQ(Text(a, b),
+            "block 0\n"
+            "  + op 0  Out=new:float32[-1,3] = sigmoid(X=x)\n"
+            "  ~ op 0 -> 1  relu Out=a  input X: x -> new\n"
+            "1 op added, 1 changed\n");
+  EXPECT_EQ(Text(b, a),
+            "block 0\n"
+            "  - op 0  Out=new:float32[-1,3] = sigmoid(X=x)\n"
+            "  ~ op 1 -> 0  relu Out=a  input X: new -> x\n"
+            "1 op removed, 1 changed\n");
+}
+
+// Names with running numbers move on by one behind an op that was put in front.
+TEST(Diff, ShiftedNumbersOfNames) {
+  ProgramDesc a, b;
+  Append(a.Root(), "tanh", "x", "tanh_0");
+  Append(a.Root(), "relu", "tanh_0", "relu_0");
+  Append(a.Root(), "sigmoid", "relu_0", "sigmoid_0");
+  Append(a.Root(), "relu", "sigmoid_0", "relu_1");
+  Append(b.Root(), "relu", "x", "relu_0");
+  Append(b.Root(), "tanh", "relu_0", "tanh_0");
+  Append(b.Root(), "relu", "tanh_0", "relu_1");
+  Append(b.Root(), "sigmoid", "relu_1", "sigmoid_0");
+  Append(b.Root(), "relu", "sigmoid_0", "relu_2");
+  EXPECT_EQ(Text(a, b),
+            "block 0\n"
+            "  + op 0  Out=relu_0:float32[-1,3] = relu(X=x)\n"
+            "  ~ op 0 -> 1  tanh Out=tanh_0  input X: x -> relu_0\n"
+            "  ~ op 1 -> 2  relu Out=relu_1  output Out: relu_0 -> relu_1\n"
+            "  ~ op 3 -> 4  relu Out=relu_2  output Out: relu_1 -> relu_2\n"
+            "1 op added, 3 changed\n");
+}
+
+TEST(Diff, AttrsWithTheirOldValues) {
+  ProgramDesc a, b;
+  Append(a.Root(), "scale", "x", "y", {{"scale", 2.0f}, {"bias", 0.0f}});
+  Append(b.Root(), "scale", "x", "y", {{"scale", 3.0f}, {"bias_after_scale", false}});
+  EXPECT_EQ(Text(a, b),
+            "block 0\n"
+            "  ~ op 0  scale Out=y\n"
+            "      attr scale: 2 -> 3\n"
+            "      attr bias_after_scale: none -> false\n"
+            "1 op changed\n");
+}
+
+TEST(Diff, DefaultsAndTypesOfNumbersAreNoDifference) {
+  ProgramDesc a, b;
+  Append(a.Root(), "scale", "x", "y", {{"scale", 1.0f}});
+  Append(b.Root(), "scale", "x", "y",
+         {{"bias", 0.0f},
+          {kOpCallstackAttr, Strings{"here:1:1"}},
+          {kOpNamescopeAttr, std::string("/b/")}});
+  EXPECT_EQ(Text(a, b), "");
+  a.Root().op(0).SetAttr("scale", int32_t{2});
+  b.Root().op(0).SetAttr("scale", 2.0f);
+  EXPECT_EQ(Text(a, b), "");
+}
+
+TEST(Diff, ANanIsItselfAndUnknownKindsAreComparedByTheirBytes) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  ProgramDesc a, b;
+  Append(a.Root(), "my_op", "x", "y", {{"f", nan}, {"raw", RawAttr{"abc"}}});
+  Append(b.Root(), "my_op", "x", "y", {{"f", nan}, {"raw", RawAttr{"abc"}}});
+  EXPECT_EQ(Text(a, b), "");
+  b.Root().op(0).SetAttr("raw", RawAttr{"abd"});
+  EXPECT_EQ(NumOps(Diff(a, b)), 1u);
+  // Long texts are shown cut, but compared whole.
+  const std::string text(5000, 'a');
+  a.Root().op(0).SetAttr("raw", text + "b");
+  b.Root().op(0).SetAttr("raw", text + "c");
+  EXPECT_EQ(NumOps(Diff(a, b)), 1u);
+}
+
+TEST(Diff, LongListsShowWhereTheyDiffer) {
+  std::vector<int32_t> list(1000, 5);
+  ProgramDesc a, b;
+  Append(a.Root(), "my_op", "x", "y", {{"list", list}});
+  list[700] = 7;
+  Append(b.Root(), "my_op", "x", "y", {{"list", list}});
+  const ProgramDiff diff = Diff(a, b);
+  ASSERT_EQ(NumOps(diff), 1u);
+  const DiffChange& change = diff.blocks[0].ops[0].changes.at(0);
+  EXPECT_NE(change.before, change.after);
+  ExpectPart(change.after, "7");
+  EXPECT_LT(change.after.size(), 100u);
+}
+
+// Constants that change places: names say more than equal attrs do.
+TEST(Diff, SwappedConstants) {
+  ProgramDesc a, b;
+  for (ProgramDesc* program : {&a, &b}) {
+    for (const char* name : {"a", "b"}) {
+      program->Root().Var(name).SetShape({1});
+      const float value = (*name == 'a') == (program == &a) ? 1.0f : 2.0f;
+      program->Root().AppendOp("fill_constant", {}, {{"Out", {name}}},
+                               {{"shape", std::vector<int64_t>{1}}, {"value", value}});
+    }
+  }
+  EXPECT_EQ(Text(a, b),
+            "block 0\n"
+            "  ~ op 0  fill_constant Out=a  attr value: 1 -> 2\n"
+            "  ~ op 1  fill_constant Out=b  attr value: 2 -> 1\n"
+            "2 ops changed\n");
+}
+
+TEST(Diff, OrderMattersOnlyForWhatIsRead) {
+  const auto make = [](const std::vector<int>& order) {
+    ProgramDesc program;
+    for (const int i : order) {
+      if (i == 0) Append(program.Root(), "relu", "x", "a");
+      if (i == 1) Append(program.Root(), "tanh", "x", "b");
+      if (i == 2) Append(program.Root(), "increment", "a", "a");
+      if (i == 3) Append(program.Root(), "sigmoid", "a", "c");
+    }
+    return program;
+  };
+  const ProgramDesc a = make({0, 1, 2, 3});
+  const ProgramDiff harmless = Diff(a, make({1, 0, 2, 3}));
+  EXPECT_TRUE(harmless.empty());
+  EXPECT_EQ(harmless.reordered, 1u);
+  const ProgramDesc b = make({0, 1, 3, 2});
+  const ProgramDiff diff = Diff(a, b);
+  ASSERT_EQ(NumOps(diff), 1u) << Text(a, b);
+  EXPECT_EQ(diff.blocks[0].ops[0].moved_over, "a");
+  ExpectPart(Text(a, b), "moved: ops see another value of a\n1 op moved\n");
+}
+
+TEST(Diff, AnOpInPlaceIsOneLine) {
+  ProgramDesc a, b;
+  Append(a.Root(), "relu", "x", "h");
+  Append(a.Root(), "tanh", "h", "y");
+  Append(b.Root(), "relu", "x", "h");
+  Append(b.Root(), "scale", "h", "h", {{"scale", 2.0f}});
+  Append(b.Root(), "tanh", "h", "y");
+  EXPECT_EQ(Text(a, b),
+            "block 0\n  + op 1  Out=h:float32[-1,3] = scale(X=h) {scale=2}\n1 op added\n");
+}
+
+TEST(Diff, TypesAndSettingsOfVariables) {
+  const ProgramDesc a = Chain({"relu", "tanh"}, {"h", "y"});
+  ProgramDesc b = a;
+  VarDesc& h = *b.Root().FindVar("h");
+  h.SetErrorClip(ErrorClipByValue(1));
+  h.SetStopGradient(true);
+  for (const char* name : {"x", "y"}) b.Root().FindVar(name)->SetDType(DType::kFloat64);
+  EXPECT_EQ(Text(a, b),
+            "block 0\n"
+            "  ~ vars x, y: dtype: float32 -> float64\n"
+            "  ~ var h: stop_gradient: false -> true; error_clip: none -> by_value(max=1, min=-1)\n"
+            "3 variables changed\n");
+  EXPECT_EQ(FirstDifference(a, b, DefaultOps()), "vars x, y: dtype: float32 -> float64");
+}
+
+TEST(Diff, ParametersAreKnownByNameOrByTheirOnlyReader) {
+  ProgramDesc program, startup;
+  Builder b(program, startup);
+  b.Fc(b.Fc(b.Data("x", {-1, 3}), {.size = 2}), {.size = 4});
+  ProgramDesc renamed = program;
+  BlockDesc& root = renamed.Root();
+  root.RenameVar(*root.FindVar("fc_0.w_0"), "first");
+  root.ForEachOp([](OpDesc& op) { op.RenameInput("fc_0.w_0", "first"); });
+  EXPECT_EQ(Text(program, renamed), "block 0\n  ~ var fc_0.w_0 -> first\n1 variable renamed\n");
+  // Another shape: another parameter.
+  root.FindVar("first")->SetShape({5, 2});
+  ExpectPart(Text(program, renamed), "input Y: fc_0.w_0 -> first");
+}
+
+TEST(Diff, ManyParametersShareALine) {
+  ProgramDesc a, b;
+  const auto add = [](ProgramDesc& program, int count) {
+    for (int i = 0; i < count; ++i) {
+      VarDesc& var = program.Root().Var("w" + std::to_string(i));
+      var.SetShape({3});
+      var.SetPersistable(true);
+    }
+  };
+  add(b, 2);
+  EXPECT_EQ(Text(a, b),
+            "block 0\n  + var w0 float32[3] persistable\n  + var w1 float32[3] persistable\n"
+            "2 variables added\n");
+  add(b, 20);
+  const std::string text = Text(b, a);
+  ExpectPart(text, "  - vars w0 float32[3] persistable, w1 ");
+  ExpectPart(text, ", and 16 more\n20 variables removed\n");
+}
+
+TEST(Diff, FeedsFetchesAndSeed) {
+  ProgramDesc a = Chain({"relu", "tanh"}, {"h", "y"}), b = a;
+  const auto feed = [](ProgramDesc& program, const std::string& fetched) {
+    program.Root().PrependOp("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}}, {{"col", 0}});
+    program.Root().AppendOp("fetch", {{"X", {fetched}}}, {{"Out", {"fetch"}}}, {{"col", 0}});
+  };
+  feed(a, "y");
+  feed(b, "h");
+  b.random_seed = 7;
+  EXPECT_EQ(Text(a, b), "program\n  ~ fetches: [y] -> [h]\n  ~ random_seed: 0 -> 7\n");
+  const ProgramDesc c = Chain({"relu", "tanh"}, {"h", "y"});
+  EXPECT_EQ(Text(a, c), "program\n  ~ feeds: [x] -> none\n  ~ fetches: [y] -> none\n");
+  b = a;
+  b.random_seed = 7;
+  EXPECT_FALSE(Diff(a, b).empty());
+  EXPECT_EQ(FirstDifference(a, b, DefaultOps()), "");
+}
+
+// x, while (c) { x = scale(x) }, with its block at an index.
+ProgramDesc Loop(int index, float scale, const std::string& inner = "t") {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  root.Var("c").SetDType(DType::kBool);
+  for (const char* name : {"x", "scopes"}) root.Var(name);
+  for (int b = 1; b < index; ++b) program.AppendBlock(root);
+  BlockDesc& block = program.AppendBlock(root);
+  Append(block, "scale", "x", inner, {{"scale", scale}});
+  Append(block, "assign", inner, "x");
+  root.AppendOp("while", {{"X", {"x"}}, {"Condition", {"c"}}},
+                {{"Out", {"x"}}, {"StepScopes", {"scopes"}}}, {{"sub_block", BlockRef{index}}});
+  return program;
+}
+
+TEST(Diff, BlocksOfTheSameOpAreCompared) {
+  EXPECT_EQ(Text(Loop(1, 2), Loop(1, 3)),
+            "block 1\n  ~ op 0  scale Out=t  attr scale: 2 -> 3\n1 op changed\n");
+  EXPECT_EQ(Text(Loop(1, 2), Loop(1, 2, "u")), "block 1\n  ~ var t -> u\n1 variable renamed\n");
+  EXPECT_EQ(Text(Loop(1, 2), Loop(2, 2)), "+ block 1 (0 ops)\n1 block added\n");
+  ExpectPart(Text(Loop(1, 2), Chain({"relu"}, {"y"})), "- block 1 (2 ops)\n");
+}
+
+// LeNet's way: the clip of a gradient is one op and one setting.
+TEST(Diff, AnErrorClipIsOneOpAndOneSetting) {
+  const auto make = [](bool clip) {
+    ProgramDesc program, startup;
+    Builder b(program, startup);
+    const Variable x = b.Data("x", {-1, 4}), label = b.Data("label", {-1, 1}, DType::kInt64);
+    const Variable h = b.Fc(x, {.size = 8, .act = "relu"});
+    if (clip) h.desc().SetErrorClip(ErrorClipByValue(1));
+    const Variable loss = b.Mean(b.SoftmaxWithCrossEntropy(b.Fc(h, {.size = 3}), label));
+    BackwardOptions options;
+    options.callbacks = {ErrorClipCallback};
+    AppendBackward(loss, options);
+    return program;
+  };
+  const ProgramDesc a = make(false), b = make(true);
+  const ProgramDiff diff = Diff(a, b);
+  ASSERT_EQ(NumOps(diff), 1u) << Text(a, b);
+  const OpDiff& op = diff.blocks[0].ops[0];
+  EXPECT_EQ(op.before, -1);
+  EXPECT_EQ(b.Root().op(static_cast<size_t>(op.after)).type(), "clip");
+  ASSERT_EQ(diff.blocks[0].vars.size(), 1u);
+  EXPECT_EQ(diff.blocks[0].vars[0].changes.at(0).what, "error_clip");
+  EXPECT_EQ(DiffSummary(diff), "1 op added; 1 variable changed");
+}
+
+TEST(Diff, ValuesOfParameters) {
+  ProgramDesc a;
+  for (const char* name : {"w", "v", "u"}) {
+    a.Root().Var(name).SetShape({2, 2});
+    a.Root().Var(name).SetPersistable(true);
+  }
+  const auto tensor = [](std::initializer_list<float> elements) {
+    Tensor t(DType::kFloat32, {2, 2});
+    std::copy(elements.begin(), elements.end(), t.data<float>());
+    return t;
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Scope before, after;
+  before.Set("w", tensor({1, 2, 3, nan}));
+  after.Set("w", tensor({1, 2.5f, 2, nan}));
+  before.Set("v", tensor({1, 1, 1, 1}));
+  after.Set("v", tensor({1, 1, 1, 1}));
+  before.Set("u", tensor({0, 0, 0, 0}));
+  const std::vector<ValueDiff> values = DiffValues({}, a, before, a, after);
+  ASSERT_EQ(values.size(), 2u);
+  EXPECT_EQ(values[0].before, "u");
+  EXPECT_EQ(values[0].problem, "only before: float32[2, 2]");
+  EXPECT_EQ(values[1].before, "w");
+  EXPECT_EQ(values[1].different, 2);
+  EXPECT_EQ(values[1].max_difference, 1);
+  EXPECT_EQ(values[1].worst, 2);
+  ExpectPart(DiffText({}, a, a, DefaultOps(), values),
+             "  ~ w  2 of 4 elements differ, most by 1 at [1, 0]: 3 -> 2\n");
+  EXPECT_EQ(DiffValues({}, a, before, a, after, {.atol = 0.75}).back().different, 1);
+  EXPECT_EQ(DiffValues({}, a, before, a, after, {.rtol = 0.5}).size(), 1u);
+}
+
+TEST(Diff, OneNanIsTheLargestDifference) {
+  ProgramDesc a;
+  a.Root().Var("w").SetShape({2});
+  a.Root().Var("w").SetPersistable(true);
+  Scope before, after;
+  before.Set("w", Tensor::Zeros(DType::kFloat32, {2}));
+  Tensor t = Tensor::Zeros(DType::kFloat32, {2});
+  t.data<float>()[0] = 5;
+  t.data<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+  after.Set("w", t);
+  const std::vector<ValueDiff> values =
+      DiffValues({}, a, before, a, after, {.rtol = 100, .atol = 100});
+  ASSERT_EQ(values.size(), 1u);
+  EXPECT_EQ(values[0].worst, 1);
+  EXPECT_EQ(values[0].different, 1);
+}
+
+TEST(Diff, ValuesOfLargeTensors) {
+  ProgramDesc a;
+  a.Root().Var("w").SetShape({1000, 200});
+  a.Root().Var("w").SetPersistable(true);
+  Scope before, after;
+  before.Set("w", Tensor::Zeros(DType::kInt64, {1000, 200}));
+  Tensor t = Tensor::Zeros(DType::kInt64, {1000, 200});
+  t.data<int64_t>()[150'007] = -3;
+  t.data<int64_t>()[7] = 1;
+  after.Set("w", t);
+  const std::vector<ValueDiff> values = DiffValues({}, a, before, a, after);
+  ASSERT_EQ(values.size(), 1u);
+  EXPECT_EQ(values[0].different, 2);
+  EXPECT_EQ(values[0].worst, 150'007);
+  EXPECT_EQ(values[0].worst_after, -3);
+  ExpectPart(DiffText({}, a, a, DefaultOps(), values), "most by 3 at [750, 7]: 0 -> -3\n");
+}
+
+TEST(Diff, NamesForgeNoLines) {
+  const ProgramDesc a = Chain({"relu"}, {"h"}), b = Chain({"relu"}, {"h\n  - op 7  forged"});
+  EXPECT_EQ(Text(a, b).find("\n  - op 7"), std::string::npos) << Text(a, b);
+}
+
+// What no program may be: the differ must neither crash nor hang.
+TEST(Diff, BrokenPrograms) {
+  ProgramDesc a;
+  a.AppendBlock(7);
+  a.Root().AppendOp(
+      "while", {{"X", {"no", "@EMPTY@", ""}}}, {},
+      {{"sub_block", BlockRef{1}}, {"other", std::vector<BlockRef>{{0}, {-3}, {99}}}});
+  a.Block(1).AppendOp("while", {{"X", {"no"}}}, {{"Out", {"no"}}}, {{"sub_block", BlockRef{1}}});
+  ProgramDesc b = a;
+  EXPECT_TRUE(Diff(a, b).empty()) << Text(a, b);
+  b.Block(1).op(0).SetAttr("x", std::string("y"));
+  EXPECT_EQ(NumOps(Diff(a, b)), 1u);
+  b.TruncateBlocks(1);
+  ExpectPart(Text(a, b), "- block 1 (1 ops)");
+}
+
+// As many ops as the largest programs have. Quadratic time would be minutes.
+TEST(Diff, ManyOps) {
+  constexpr int kOps = 100'000;
+  const auto make = [](const std::string& prefix, int extra) {
+    ProgramDesc program;
+    std::string x = "x";
+    for (int i = 0; i < kOps; ++i) {
+      const std::string y = prefix + std::to_string(i);
+      Append(program.Root(), i % 3 == 0 ? "tanh" : "relu", x, y);
+      x = y;
+      if (i == extra) {
+        Append(program.Root(), "sigmoid", x, "extra");
+        x = "extra";
+      }
+    }
+    return program;
+  };
+  const ProgramDesc a = make("a", -1);
+  EXPECT_TRUE(Diff(a, make("a", -1)).empty());
+  const ProgramDiff inserted = Diff(a, make("a", kOps / 2));
+  EXPECT_EQ(NumOps(inserted), 2u);
+  EXPECT_TRUE(inserted.renamed.empty());
+  const ProgramDiff renamed = Diff(a, make("b", -1));
+  EXPECT_EQ(NumOps(renamed), 0u);
+  EXPECT_EQ(renamed.renamed.size(), size_t{kOps});
+  const ProgramDiff both = Diff(a, make("b", kOps / 2));
+  EXPECT_EQ(NumOps(both), 2u);
+  EXPECT_EQ(both.renamed.size(), size_t{kOps});
+}
+
+// Every variable of every block but parameters, feeds and fetches gets another name.
+ProgramDesc WithOtherNames(const ProgramDesc& program, size_t* renamed) {
+  ProgramDesc other = program;
+  std::map<std::string, std::string> names;
+  for (int b = 0; b < other.NumBlocks(); ++b) {
+    BlockDesc& block = other.Block(b);
+    for (size_t i = 0; i < block.NumVars(); ++i) {
+      VarDesc& var = block.var(i);
+      const VarUses uses = block.Uses(var.name());
+      const auto is_end = [](const OpDesc* op) {
+        return op->type() == "feed" || op->type() == "fetch";
+      };
+      const bool end = std::any_of(uses.writers.begin(), uses.writers.end(), is_end) ||
+                       std::any_of(uses.readers.begin(), uses.readers.end(), is_end);
+      if (var.persistable() || end || (uses.writers.empty() && uses.readers.empty())) continue;
+      names[var.name()] = "other_" + std::to_string(names.size());
+      block.RenameVar(var, names[var.name()]);
+    }
+  }
+  const auto rename = [&](const std::string& name) {
+    return names.count(name) ? names[name] : name;
+  };
+  other.ForEachOp([&](OpDesc& op) {
+    op.RenameInputs(rename);
+    op.RenameOutputs(rename);
+  });
+  *renamed = names.size();
+  return other;
+}
+
+// Neighbours of which neither uses what the other writes change places.
+ProgramDesc WithSwappedNeighbours(const ProgramDesc& program) {
+  ProgramDesc other = program;
+  BlockDesc& root = other.Root();
+  std::vector<std::unique_ptr<OpDesc>> ops = root.ReleaseOps();
+  const auto disturbs = [](const OpDesc& writer, const OpDesc& user) {
+    return writer.AnyOutput(
+        [&](const std::string& name) { return user.Reads(name) || user.Writes(name); });
+  };
+  for (size_t i = 0; i + 1 < ops.size(); ++i) {
+    const bool plain = !ops[i]->HasSubBlock() && !ops[i + 1]->HasSubBlock();
+    if (!plain || disturbs(*ops[i], *ops[i + 1]) || disturbs(*ops[i + 1], *ops[i])) continue;
+    std::swap(ops[i], ops[i + 1]);
+    ++i;
+  }
+  root.SetOps(std::move(ops));
+  return other;
+}
+
+TEST(Diff, RealModels) {
+  if (TestDataDirectory().empty()) GTEST_SKIP() << "the exported models are not there";
+  int models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TestDataDirectory() + "/paddle")) {
+    const std::string path = entry.path().string() + "/inference.pdmodel";
+    if (!std::filesystem::exists(path)) continue;
+    SCOPED_TRACE(path);
+    ++models;
+    const ProgramDesc a = ReadProgram(path);
+    EXPECT_TRUE(Diff(a, a).empty());
+    EXPECT_TRUE(Diff(a, WithSwappedNeighbours(a)).empty()) << Text(a, WithSwappedNeighbours(a));
+    size_t renamed = 0;
+    const ProgramDesc b = WithOtherNames(a, &renamed);
+    const ProgramDiff names = Diff(a, b);
+    EXPECT_EQ(NumOps(names), 0u) << Text(a, b).substr(0, 3000);
+    EXPECT_EQ(names.renamed.size(), renamed);
+    // Besides, an op between the first one and its readers.
+    ProgramDesc c = b;
+    BlockDesc& root = c.Root();
+    size_t first = 0;
+    while (root.op(first).type() == "feed") ++first;
+    std::string result;
+    root.op(first).ForEachOutput([&](const std::string& name) { result = name; });
+    size_t readers = 0;
+    root.Var("inserted").SetMeta(root.FindVar(result)->meta());
+    root.ForEachOp([&](OpDesc& op) {
+      readers += op.Reads(result) ? 1 : 0;
+      op.RenameInput(result, "inserted");
+    });
+    root.InsertOp(first + 1, OpDesc("abs", {{"X", {result}}}, {{"Out", {"inserted"}}}));
+    const ProgramDiff diff = Diff(a, c);
+    EXPECT_EQ(NumOps(diff), 1 + readers) << Text(a, c).substr(0, 3000);
+    EXPECT_EQ(diff.renamed.size(), renamed);
+  }
+  EXPECT_EQ(models, 12);
+}
+
+TEST(Diff, JsonHasTheSame) {
+  const ProgramDesc a = Chain({"relu", "tanh"}, {"h", "y"}), b = Chain({"relu"}, {"g"});
+  const std::string json = DiffJson(Diff(a, b), a, b);
+  ExpectPart(json, "\"format\": \"coracle.diff\"");
+  ExpectPart(json, "\"equal\": false");
+  ExpectPart(json, "\"type\": \"tanh\"");
+  ExpectPart(DiffJson(Diff(a, a), a, a), "\"equal\": true");
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,150 @@
+// What the page of `coracle view` tells of a program: statistics, times, memory, paths.
+
+#include <coracle/backward/gradient_tree.h>
+#include <coracle/coracle.h>
+#include <coracle/inspect/planned_memory.h>
+#include <coracle/inspect/trace_times.h>
+#include <coracle/inspect/value_statistics.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace coracle {
+namespace {
+
+TEST(ValueStatistics, OfFiniteElements) {
+  const ValueStatistics s =
+      StatisticsOf(Tensor::Of<float>({2, 3}, {-2, 0, 1, 2, INFINITY, NAN}), 4);
+  EXPECT_EQ(s.count, 6);
+  EXPECT_EQ(s.zeros, 1);
+  EXPECT_EQ(s.not_finite, 2);
+  EXPECT_EQ(s.min, -2);
+  EXPECT_EQ(s.max, 2);
+  EXPECT_DOUBLE_EQ(s.mean, 0.25);
+  EXPECT_DOUBLE_EQ(s.norm, 3);
+  // The squared distances from 0.25 are 5.0625, 0.0625, 0.5625 and 3.0625.
+  EXPECT_DOUBLE_EQ(s.deviation, std::sqrt(8.75 / 4));
+  EXPECT_EQ(s.histogram, (std::vector<int64_t>{1, 0, 1, 2}));
+}
+
+TEST(ValueStatistics, OfEqualAbsentAndHugeElements) {
+  const ValueStatistics same = StatisticsOf(Tensor::Of<int64_t>({3}, {7, 7, 7}), 4);
+  EXPECT_EQ(same.histogram, (std::vector<int64_t>{3, 0, 0, 0}));
+  EXPECT_EQ(same.deviation, 0);
+  EXPECT_EQ(StatisticsOf(Tensor(DType::kFloat32, {0})).count, 0);
+  EXPECT_EQ(StatisticsOf(Tensor::Of<double>({2}, {-1.7e308, 1.7e308}), 2).histogram,
+            (std::vector<int64_t>{1, 1}));
+}
+
+// x -> relu -> a -> while { relu } -> ...: only what the trace needs.
+ProgramDesc TwoOps() {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"x", "a", "b"}) root.Var(name).SetShape({2});
+  root.AppendOp("relu", {{"X", {"x"}}}, {{"Out", {"a"}}});
+  root.AppendOp("tanh", {{"X", {"a"}}}, {{"Out", {"b"}}});
+  return program;
+}
+
+TEST(TraceTimes, GoToTheOpThatWritesTheOutput) {
+  const std::string trace = R"({"traceEvents": [
+    {"ph": "X", "cat": "op", "name": "relu", "tid": 1, "ts": 0, "dur": 10, "args": {"output": "a"}},
+    {"ph": "X", "cat": "op", "name": "tanh", "tid": 1, "ts": 20, "dur": 30, "args": {"output": "b"}},
+    {"ph": "X", "cat": "op", "name": "sum", "tid": 1, "ts": 25, "dur": 4, "args": {"output": "c"}},
+    {"ph": "X", "cat": "op", "name": "relu", "tid": 1, "ts": 60, "dur": 20, "args": {"output": "a"}},
+    {"ph": "X", "cat": "pass", "name": "relu", "tid": 1, "ts": 90, "dur": 5},
+    {"ph": "C", "name": "memory", "ts": 1, "args": {"bytes": 1}}, 7, null]})";
+  const TraceTimes times = ReadTraceTimes(trace, "t.json", TwoOps());
+  ASSERT_EQ(times.ops.size(), 2u);
+  EXPECT_EQ(times.ops[0].op, 0u);
+  EXPECT_EQ(times.ops[0].runs, 2u);
+  EXPECT_DOUBLE_EQ(times.ops[0].seconds, 30e-6);
+  EXPECT_DOUBLE_EQ(times.ops[1].seconds, 26e-6);  // without the op inside of it
+  EXPECT_DOUBLE_EQ(times.without_op, 4e-6);
+  EXPECT_DOUBLE_EQ(times.seconds, 60e-6);
+}
+
+TEST(TraceTimes, RefusesWhatIsNone) {
+  for (const char* text : {"", "{", "[]", "{}", "{\"traceEvents\": 1}", "[{\"ph\": \"X\"}]"})
+    EXPECT_THROW(ReadTraceTimes(text, "t.json", TwoOps()), Error) << text;
+}
+
+// A network with a branch, its gradients and updates.
+struct Net {
+  ProgramDesc main, startup;
+  std::string loss;
+
+  Net() {
+    Builder net(main, startup);
+    Variable x = net.Data("x", {-1, 8});
+    Variable h = net.Fc(x, {.size = 16, .act = "relu"});
+    Variable side = net.Fc(h, {.size = 16, .act = "tanh"});
+    Variable y = net.Fc(h + side, {.size = 1});
+    Variable mean = net.Mean(y);
+    loss = mean.name();
+  }
+};
+
+TEST(PlannedMemory, StoragesInUseDoNotOverlap) {
+  Net net;
+  const PlannedMemory memory = PlanMemory(net.main, Scope(), DefaultOps());
+  EXPECT_EQ(memory.ends, "");
+  ASSERT_GT(memory.storages.size(), 1u);
+  ASSERT_EQ(memory.in_use.size(), memory.steps.size());
+  uint64_t end = 0;
+  for (size_t i = 0; i < memory.storages.size(); ++i) {
+    const PlannedStorage& a = memory.storages[i];
+    end = std::max(end, a.offset + a.bytes);
+    EXPECT_LE(a.first, a.last);
+    EXPECT_LT(a.last, memory.steps.size());
+    for (size_t k = 0; k < i; ++k) {
+      const PlannedStorage& b = memory.storages[k];
+      const bool together = a.first <= b.last && b.first <= a.last;
+      EXPECT_TRUE(!together || a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset);
+    }
+  }
+  EXPECT_LE(end, memory.arena_bytes);
+  for (uint64_t bytes : memory.in_use) EXPECT_LE(bytes, memory.arena_bytes);
+}
+
+// The tree's path, from the root's side.
+std::vector<GradientStep> PathTo(const GradientTree& tree, const std::string& name) {
+  std::vector<GradientStep> path;
+  const auto start = tree.starts.find(name);
+  if (start == tree.starts.end()) return path;
+  for (int32_t i = start->second; i >= 0; i = tree.steps[static_cast<size_t>(i)].next) {
+    const GradientTreeStep& step = tree.steps[static_cast<size_t>(i)];
+    for (auto inner = step.inside.rbegin(); inner != step.inside.rend(); ++inner)
+      path.push_back(inner->step);
+    path.push_back(step.step);
+  }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+TEST(GradientTree, HasThePathsOfExplainGradient) {
+  Net net;
+  const GradientTree tree = MakeGradientTree(net.main, net.loss);
+  const std::vector<std::string> parameters = net.main.Parameters();
+  ASSERT_EQ(parameters.size(), 6u);
+  std::vector<std::string> names = parameters;
+  names.push_back("x");
+  for (const std::string& name : names) {
+    const GradientExplanation told = ExplainGradient(net.main, net.loss, name);
+    const std::vector<GradientStep> path = PathTo(tree, name);
+    ASSERT_EQ(path.size(), told.path.size()) << name;
+    for (size_t i = 0; i < path.size(); ++i) {
+      EXPECT_EQ(path[i].from, told.path[i].from);
+      EXPECT_EQ(path[i].to, told.path[i].to);
+      EXPECT_EQ(path[i].op, told.path[i].op);
+      EXPECT_EQ(path[i].to_slot, told.path[i].to_slot);
+      EXPECT_EQ(path[i].obstacle, told.path[i].obstacle);
+    }
+    if (name == "x") continue;
+    EXPECT_EQ(tree.contributions.at(name), static_cast<int32_t>(told.contributions.size())) << name;
+  }
+  EXPECT_THROW(MakeGradientTree(net.main, "no such"), Error);
+}
+
+}  // namespace
+}  // namespace coracle

@@ -1,0 +1,182 @@
+// compare, run --check and run --save_all as a user runs them.
+
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/test_data.h>
+#include <coracle/test/tools/cli.h>
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace coracle {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class Compare : public Cli {
+ protected:
+  void SetUp() override {
+    Cli::SetUp();
+    const Tensor b = Tensor::Of<float>({2, 3}, {1, 2.5f, 3, 4, 5, 8});
+    WriteNpz({{"y", Tensor::Of<float>({2, 3}, {1, 2, 3, 4, 5, 6})}, {"z", b}}, Path("a.npz"));
+    WriteNpz({{"y", b}, {"z", b}}, Path("b.npz"));
+  }
+  Json JsonOf(const std::string& command, int code) {
+    const Result result = Shell("cd " + dir_ + " && " + command);
+    EXPECT_EQ(result.code, code) << result.text;
+    return Json::parse(result.text, nullptr, false);
+  }
+};
+
+TEST_F(Compare, Files) {
+  Expect("coracle compare a.npz b.npz", 1,
+         {"y: float32[2, 3]: 2 of 6 elements out of tolerance, worst at [1, 2]: 6 against 8 "
+          "(absolute 2, relative 0.25)\n",
+          "1 of 2 variables differs (rtol 1e-05 and atol 1e-06)\n"});
+  Expect("coracle compare a.npz a.npz", 0,
+         {"2 variables within rtol 1e-05 and atol 1e-06; all elements are equal\n"});
+  Expect("coracle compare a.npz b.npz --atol=2", 0,
+         {"the largest absolute difference is 2, of y\n"});
+  Expect("coracle compare a.npz b.npz --rtol=0.25 --atol=0", 0, {"2 variables within"});
+  Expect("coracle compare a.npz b.npz --rtol=0.24 --atol=0", 1, {"1 of 6 elements"});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  WriteNpz({{"y", Tensor::Of<float>({2}, {nan, nan})}, {"w", Tensor::Of<float>({1}, {0})}},
+           Path("c.npz"));
+  WriteNpz({{"y", Tensor::Of<float>({2}, {nan, 1})}, {"v", Tensor::Of<float>({1}, {0})}},
+           Path("d.npz"));
+  Expect("coracle compare c.npz d.npz", 1,
+         {"y: float32[2]: 1 of 2 elements out of tolerance, worst at [1]: nan against 1",
+          "; 1 where nan or infinity is on one side\n", "w: float32[1] only in c.npz\n",
+          "v: float32[1] only in d.npz\n", "3 of 3 variables differ"});
+  Expect("coracle compare a.npz d.npz", 1, {"y: float32[2, 3] against float32[2]\n"});
+  WriteNpz({{"y", Tensor::Of<double>({2}, {1, 2})}}, Path("f64.npz"));
+  WriteNpz({{"y", Tensor::Of<float>({2}, {1, 2})}}, Path("f32.npz"));
+  Expect("coracle compare f64.npz f32.npz", 1, {"y: float64[2] against float32[2]\n"});
+  Expect("coracle compare f64.npz f32.npz --nosame_dtype", 0, {"1 variable within"});
+}
+
+TEST_F(Compare, Json) {
+  const Json json = JsonOf("coracle compare a.npz b.npz --json", 1);
+  EXPECT_EQ(json["format"], "coracle.compare");
+  EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(json["equal"], false);
+  ASSERT_EQ(json["variables"].size(), 2u);
+  const Json& y = json["variables"][0];
+  EXPECT_EQ(y["status"], "values");
+  EXPECT_EQ(y["a"]["shape"], Json::parse("[2, 3]"));
+  EXPECT_EQ(y["outside"], 2);
+  EXPECT_EQ(y["worst"]["index"], Json::parse("[1, 2]"));
+  EXPECT_EQ(y["worst"]["relative"], 0.25);
+  EXPECT_EQ(json["variables"][1]["status"], "equal");
+}
+
+TEST_F(Compare, ParametersAndModels) {
+  Expect("coracle build model.pbtxt --out=main.pb --startup_out=startup.pb", 0, {});
+  Expect("coracle run startup.pb --save_params=p && coracle run startup.pb --save_params=q", 0, {});
+  Expect("coracle compare p q", 0, {"2 variables within"});
+  Expect("coracle run startup.pb --save_params=r --seed=7 && coracle compare p r", 1,
+         {"#1: float32[3, 2]: 6 of 6", "1 of 2 variables differs"});
+  // Beside a program the tensors have its names; an npz file lends its own.
+  Expect("mkdir m && cp main.pb m/__model__ && cp r m/__params__ && coracle compare m p", 1,
+         {"fc_0.w_0: float32[3, 2]: 6 of 6"});
+  Expect("coracle compare m m/__params__", 0, {"2 variables within"});
+}
+
+TEST_F(Compare, WrongInput) {
+  Expect("coracle compare", 2, {"takes A and B, or one PROGRAM to run in two ways"});
+  Expect("coracle compare a.npz missing.npz", 1, {"missing.npz"});
+  Expect("head -c 100 a.npz > cut.npz; coracle compare a.npz cut.npz", 1, {"cut.npz"});
+  Expect("coracle compare a.npz model.pbtxt", 2, {"is a program without parameters"});
+  Expect("cp model.pbtxt x.bin; coracle compare a.npz x.bin", 1, {"neither an npz nor an npy"});
+  Expect("coracle compare a.npz .", 1, {"neither __model__ nor a .pdmodel file"});
+  WriteNpz({}, Path("none.npz"));
+  Expect("coracle compare none.npz none.npz", 1, {"neither 'none.npz' nor 'none.npz' holds"});
+  Expect("coracle compare model.pbtxt --feed=a.npz --fetch=h --fetch_all", 2,
+         {"exclude each other"});
+  Expect("coracle compare a.npz b.npz --rtol=-1", 2, {"must not be negative"});
+  Expect("coracle compare a.npz -", 2, {"not standard input"});
+  WriteNpz({{"x", Tensor::Of<float>({1, 3}, {1, 2, 3})}}, Path("in.npz"));
+  Expect("coracle compare model.pbtxt --feed=in.npz --run=a.npz", 2, {"--run takes flags of run"});
+  Expect("coracle compare model.pbtxt --feed=in.npz --with=--kernel=x", 2,
+         {"unknown flag --kernel of --with; did you mean --kernels?"});
+  Expect("coracle compare model.pbtxt --feed=in.npz", 1, {"--params=DIR or --params=FILE"});
+  Expect("coracle compare a.npz --feed=in.npz", 1, {"a.npz"});
+}
+
+// h = x w; loss = mean of relu(h)
+TEST_F(Compare, Runs) {
+  WriteFileAtomic(Path("net.pbtxt"), R"(
+    data { name: "x" shape: [-1, 3] }
+    layer { op { scale { X: ["x"] Out: ["a"] scale: 2 } } }
+    layer { op { relu { X: ["a"] Out: ["b"] } } }
+    layer { op { mean { X: ["b"] Out: ["loss"] } } })");
+  WriteNpz({{"x", Tensor::Of<float>({1, 3}, {1, -2, 3})}}, Path("in.npz"));
+  const std::string compare = "coracle compare net.pbtxt --feed=in.npz ";
+  Expect(compare, 0,
+         {"A: net.pbtxt\nB: net.pbtxt --kernels=reference --disabled_passes=all\n",
+          " within rtol 1e-05 and atol 1e-06"});
+  Expect(compare + "--run=--disabled_passes=all", 0, {"3 variables within"});
+  Expect(compare + "--fetch_all", 0, {"3 variables within"});
+  // Without --fetch what nobody reads is fetched.
+  Expect("coracle run net.pbtxt --feed=in.npz --save_all=some.npz", 0, {"loss: float32[1]"});
+  // Another build whose relu is wrong.
+  Expect(
+      "coracle run net.pbtxt --feed=in.npz --fetch=loss --disabled_passes=all "
+      "--save_all=good.npz",
+      0, {"loss: float32[1]: 2.66667\n"});
+  NamedTensors values = ReadNpz(Path("good.npz"));
+  ASSERT_EQ(values.size(), 3u);
+  EXPECT_EQ(values[0].first, "a");
+  EXPECT_TRUE(BitEqual(values[1].second, Tensor::Of<float>({1, 3}, {2, 0, 6})));
+  values[1].second = Tensor::Of<float>({1, 3}, {2, 1, 6});
+  values[2].second = Tensor::Of<float>({1}, {3});
+  WriteNpz(values, Path("bad.npz"));
+  const std::string all_off = compare + "--run=--disabled_passes=all --fetch=loss ";
+  Expect(all_off + "--with=good.npz", 0, {"3 variables within", "all elements are equal"});
+  Expect(all_off + "--with=bad.npz", 1,
+         {"the runs part at block 0 op 1 (relu), which writes b\n"
+          "  float32[1, 3]: 1 of 3 elements out of tolerance, worst at [0, 1]: 0 against 1 "
+          "(absolute 1, relative 1)\n"
+          "  depends on, within tolerance, fed or parameters: a\n"
+          "worst after it: block 0 op 2 (mean), loss\n",
+          "2 of 3 variables differ"});
+  const Json json = JsonOf(all_off + "--with=bad.npz --json", 1);
+  EXPECT_EQ(json["first"]["op"], 1);
+  EXPECT_EQ(json["first"]["variable"], "b");
+  EXPECT_EQ(json["first"]["inputs"], Json::parse(R"(["a"])"));
+  EXPECT_EQ(json["variables"][2]["writer"]["type"], "mean");
+}
+
+TEST_F(Compare, CheckAgainstStoredResults) {
+  WriteFileAtomic(Path("net.pbtxt"), R"(
+    data { name: "x" shape: [-1, 3] }
+    layer { op { scale { X: ["x"] Out: ["a"] scale: 2 } } })");
+  WriteNpz({{"x", Tensor::Of<float>({1, 3}, {1, -2, 3})}}, Path("in.npz"));
+  WriteNpz({{"a", Tensor::Of<float>({1, 3}, {2, -4, 6})}}, Path("right.npz"));
+  WriteNpy(Tensor::Of<float>({1, 3}, {2, -4, 7}), Path("wrong.npy"));
+  const std::string run = "coracle run net.pbtxt --feed=in.npz --fetch=a ";
+  Expect(run + "--check=right.npz", 0, {"a: float32[1, 3]", "1 variable within"});
+  Expect(run + "--check=wrong.npy", 1,
+         {"a: float32[1, 3]: 1 of 3 elements out of tolerance, worst at [0, 2]: 6 against 7"});
+  Expect(run + "--check=wrong.npy --rtol=0.2", 0, {"1 variable within"});
+  Expect(run + "--check=in.npz", 1, {"a: float32[1, 3] only in this run", "only in in.npz"});
+  Expect(run + "--check=nowhere.npz", 1, {"nowhere.npz"});
+}
+
+// Real models: fast kernels and passes against plain loops.
+TEST_F(Compare, RealModels) {
+  const std::string data = TestDataDirectory();
+  if (data.empty()) GTEST_SKIP() << "no test data";
+  const std::string paddle = data + "/paddle/";
+  Expect(fmt::format("coracle compare {0}ch_ppocr_mobile_v2.0_cls --feed={0}golden/cls_in_rot0.npy "
+                     "--rtol=1e-3 --atol=1e-4",
+                     paddle),
+         0, {" variables within", "not compared"});
+  Expect(fmt::format("coracle run {0}ch_ppocr_mobile_v2.0_cls --feed={0}golden/cls_in_rot0.npy "
+                     "--check={0}golden/ch_ppocr_mobile_v2.0_cls_out_rot0.npy --rtol=1e-3",
+                     paddle),
+         0, {"1 variable within"});
+}
+
+}  // namespace
+}  // namespace coracle

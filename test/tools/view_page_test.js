@@ -1,0 +1,190 @@
+// Clicks and reads in pages of `coracle view`:
+//   node view_page_test.js CHROMIUM training.html difference.html hostile.html loop.html
+// The pages are those that view_test.cc makes. Prints a line for each check; exit code 1 when one
+// fails.
+'use strict';
+const {Browser} = require('./browser.js');
+const {pathToFileURL} = require('url');
+
+const [, , chromium, ...files] = process.argv;
+const [training, difference, hostile, loop] = files.map((file) => pathToFileURL(file).href);
+let failures = 0;
+
+function check(what, got, wanted) {
+  const holds = typeof wanted === 'function' ? wanted(got)
+    : wanted instanceof RegExp ? wanted.test(got) : got === wanted;
+  if (!holds) ++failures;
+  console.log(`${holds ? 'ok    ' : 'FAILED'} ${what}${holds ? '' : `: got ${JSON.stringify(got)}, wanted ${wanted}`}`);
+}
+
+const panel = `document.getElementById('panel').innerText`;
+const heading = `document.querySelector('#panel h2').innerText.trim()`;
+
+// Where a node is on the screen; `type`: of an op in sight.
+const nodeAt = (type) => `(() => {
+  const view = window.coracle, node = view.scene.boxes.find((n) => n.op && n.op.type === '${type}');
+  const {left, top} = view.canvas.getBoundingClientRect(), {camera} = view;
+  return [left + camera.x + camera.scale * (node.at.x + node.at.w / 2), top + camera.y + camera.scale * (node.at.y + node.at.h / 2)];
+})()`;
+
+async function testSearch(browser) {
+  await browser.key('/');
+  check('/ goes to the search', await browser.evaluate('document.activeElement.id'), 'search');
+  await browser.type('type:relu_grad');
+  check('the search finds one gradient op', await browser.evaluate(`document.querySelectorAll('#results .result').length`), 1);
+  await browser.key('Enter');
+  check('Enter selects it', await browser.evaluate(heading), 'relu_grad');
+  check('a found op is named in the address', await browser.evaluate('location.hash'), /op=0\.\d+/);
+  await browser.key('Escape');
+  await browser.key('/');
+  await browser.type('attr:act nothing-like-it');
+  check('what is not there is said', await browser.evaluate(`document.getElementById('results').innerText`), /Nothing found/);
+  await browser.key('Escape');
+  await browser.key('/');
+  await browser.type('name:fc_0.w_0');
+  check('variables are found', await browser.evaluate(`document.getElementById('results').innerText`), /fc_0\.w_0@GRAD/);
+  await browser.key('Escape');
+}
+
+async function testPanels(browser) {
+  await browser.evaluate('window.coracle.fit(false)');
+  await browser.settle();
+  await browser.click(...await browser.evaluate(nodeAt('relu')));
+  check('a click selects an op', await browser.evaluate(heading), 'relu');
+  const text = await browser.evaluate(panel);
+  check('its panel has the documentation', text, /max\(X, 0\)|max\(/i);
+  check('its place in the text', text, /model\.pbtxt:\d+:\d+/);
+  check('its stage and layer', text, /forward/);
+  check('its gradient op', text, /relu_grad/);
+  await browser.clickOn('#panel .var .link');
+  check('a click on a variable shows it', await browser.evaluate(panel), /Producer[\s\S]*Consumers/i);
+  await browser.evaluate(`window.coracle.selectVar(0, 'fc_0.w_0', {reveal: true})`);
+  await browser.settle();
+  const parameter = await browser.evaluate(panel);
+  check('a parameter says so', parameter, /parameter/);
+  check('its shape', parameter, /3 × 4/);
+  check('its gradient, by grad_to_var', parameter, /fc_0\.w_0@GRAD/);
+  check('its regularizer', parameter, /l2_decay, coeff 0\.25/);
+  check('its values', parameter, /min, max[\s\S]*-1, 2/);
+  check('their histogram', await browser.evaluate(`document.querySelectorAll('.histogram rect').length`), 64);
+  await browser.evaluate(`window.coracle.selectVar(0, 'h', {reveal: true})`);
+  await browser.settle();
+  check('an error clip', await browser.evaluate(panel), /error clip\s*by_value, max 5, min -5/);
+}
+
+async function testPath(browser) {
+  await browser.evaluate(`window.coracle.selectVar(0, 'fc_0.w_0', {reveal: true})`);
+  await browser.settle();
+  await browser.clickOn('#panel button', 'Path from loss');
+  const text = await browser.evaluate(panel);
+  check('the path from the loss', text, /from loss to fc_0\.w_0/);
+  check('goes through the ops', text, /mean[\s\S]*relu[\s\S]*mul/);
+  check('is marked in the graph', await browser.evaluate('window.coracle.marked.length'), (n) => n > 0);
+  check('is in the address', await browser.evaluate('location.hash'), /path=fc_0\.w_0/);
+  await browser.key('Escape');
+  check('Escape ends it', await browser.evaluate('window.coracle.path'), null);
+}
+
+async function testKeys(browser) {
+  await browser.key('Escape');
+  await browser.key('Escape');
+  check('Escape leads to the overview', await browser.evaluate(panel), /multiply-adds[\s\S]*Inputs/i);
+  await browser.key('ArrowRight');
+  const first = await browser.evaluate('window.coracle.selected.node.title');
+  await browser.key('ArrowDown');
+  check('arrows move along edges', await browser.evaluate('window.coracle.selected.node.title'), (t) => t !== first);
+  await browser.key('c');
+  check('c closes all groups', await browser.evaluate('window.coracle.scene.frames.length'), 0);
+  await browser.key('e');
+  check('e opens them', await browser.evaluate('window.coracle.scene.frames.length'), (n) => n >= 2);
+  await browser.key('t');
+  check('t makes it dark', await browser.evaluate(`document.documentElement.classList.contains('dark')`), true);
+  check('the background is dark', await browser.evaluate(`getComputedStyle(document.body).backgroundColor`), 'rgb(18, 22, 28)');
+  await browser.key('t');
+  await browser.key('m');
+  check('m shows the memory', await browser.evaluate(`document.getElementById('memory').innerText`), /arena[\s\S]*Most is in use at step \d+/);
+  await browser.key('m');
+  await browser.key('?');
+  check('? shows the keys', await browser.evaluate(`document.getElementById('help').open`), true);
+  await browser.clickOn('#help button', 'Close');
+}
+
+async function testParts(browser) {
+  await browser.clickOn('#phases button', 'backward');
+  check('backward can be hidden', await browser.evaluate(
+    `window.coracle.scene.boxes.filter((n) => n.op && n.op.phase === 'backward').length`), 0);
+  await browser.clickOn('#phases button', 'backward');
+  check('and shown', await browser.evaluate(
+    `window.coracle.scene.boxes.filter((n) => n.op && n.op.phase === 'backward').length`), (n) => n > 3);
+  await browser.evaluate(`(() => { const s = document.getElementById('coloring'); s.value = 'cost'; s.dispatchEvent(new Event('change')); })()`);
+  await browser.settle();
+  check('cost colours have a legend', await browser.evaluate(`document.getElementById('legend').innerText`), /multiply-adds 0/);
+}
+
+async function testTraining(browser) {
+  await browser.open(training);
+  check('the first picture comes within two seconds', Number(await browser.evaluate('document.documentElement.dataset.firstPicture')), (ms) => ms < 2000);
+  check('the overview counts ops', await browser.evaluate(panel), /\d+ ops/);
+  await testSearch(browser);
+  await testPanels(browser);
+  await testPath(browser);
+  await testKeys(browser);
+  await testParts(browser);
+  await browser.open(`${training}#var=0.fc_0.w_0&theme=dark&color=memory`);
+  check('a link leads to a variable', await browser.evaluate(heading), 'fc_0.w_0');
+  check('and to a theme', await browser.evaluate(`document.documentElement.classList.contains('dark')`), true);
+  check('and to a colouring', await browser.evaluate('window.coracle.coloring'), 'memory');
+  await browser.open(`${training}#op=0.99999`);
+  check('a link to what is not there does no harm', await browser.evaluate(panel), /ops/);
+}
+
+async function testDifference(browser) {
+  await browser.open(difference);
+  check('two programs: the difference', await browser.evaluate(panel), /1 op added/);
+  check('is drawn', await browser.evaluate(`window.coracle.program.ops.filter((op) => op.state === 'added').map((op) => op.type).join()`), 'clip');
+  await browser.clickOn('#panel button', 'added');
+  check('a click leads to the op', await browser.evaluate(heading), 'clip');
+  await browser.clickOn('#programs button:last-child');
+  check('each program by itself', await browser.evaluate('window.coracle.shown'), 1);
+}
+
+async function testHostile(browser) {
+  await browser.open(hostile);
+  await browser.key('/');
+  await browser.type('img');
+  check('a hostile name is text', await browser.evaluate(`document.getElementById('results').innerText`), /<\/script><img src=x onerror=/);
+  await browser.key('Enter');
+  check('in the panel too', await browser.evaluate(panel), /<\/script><img src=x onerror=/);
+  check('and does nothing', await browser.evaluate(`[document.images.length, document.scripts.length, typeof window.harmed].join()`), '0,2,undefined');
+}
+
+async function testLoop(browser) {
+  await browser.open(loop);
+  await browser.key('c');
+  check('a loop is a closed box', await browser.evaluate(`window.coracle.scene.boxes.some((n) => n.op && n.op.type === 'while' && n.isGroup)`), true);
+  await browser.evaluate('window.coracle.fit(false)');
+  await browser.settle();
+  await browser.click(...await browser.evaluate(nodeAt('while')));
+  check('with its sub-block in the panel', await browser.evaluate(panel), /Sub-blocks[\s\S]*block 1 with \d+ ops/);
+  await browser.key('Enter');
+  check('Enter opens it', await browser.evaluate(`window.coracle.scene.frames.some((n) => n.op && n.op.type === 'while')`), true);
+}
+
+async function main() {
+  const browser = new Browser(chromium);
+  try {
+    for (const test of [testTraining, testDifference, testHostile, testLoop]) {
+      await test(browser);
+      check(`${test.name}: no errors`, browser.problems.join('; '), '');
+    }
+    check('nothing was loaded from elsewhere', browser.requests.filter((url) => !/^(file|blob|data|about):/.test(url)).join(), '');
+  } finally {
+    await browser.close();
+  }
+  process.exit(failures > 0 ? 1 : 0);
+}
+
+main().catch((error) => {
+  console.log(`FAILED ${error.stack}`);
+  process.exit(1);
+});

@@ -1,0 +1,205 @@
+#include <coracle/executor/nan_check.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "bench_report.h"
+#include "bench_subject.h"
+#include "command_limits.h"
+#include "commands.h"
+#include "flags.h"
+#include "trace_file.h"
+
+DECLARE_int32(batch_size);
+DECLARE_bool(json);
+DECLARE_string(trace);
+DECLARE_int64(trace_runs);
+DEFINE_double(seconds, 3, "`N` seconds of timed runs, ten at least, for each number of threads");
+DEFINE_int32(concurrency, 1,
+             "`N` clients that run the program at the same time, each in memory of its own");
+
+namespace coracle::tools {
+namespace {
+
+constexpr int64_t kLeastRuns = 10;
+constexpr int kMostClients = 1024;
+
+template <class F>
+double SecondsOf(F&& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+uint64_t PeakMemory() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+LatencyOptions OptionsFromFlags() {
+  LatencyOptions options;
+  options.seconds = FLAGS_seconds;
+  options.runs = kLeastRuns;
+  options.warm_up = std::min(0.5, FLAGS_seconds / 4);
+  // What is traced is not timed.
+  if (!FLAGS_trace.empty()) options.warm_up_runs = std::max(options.warm_up_runs, FLAGS_trace_runs);
+  return options;
+}
+
+PreparedProgram Prepare(BenchSubject& subject) {
+  const Executor executor(CompileOptionsFromFlags());
+  return subject.trains ? executor.Prepare(subject.program, subject.feeds, subject.fetches)
+                        : executor.PrepareOwning(subject.program, subject.scope, subject.feeds,
+                                                 subject.fetches);
+}
+
+bool AllFinite(const std::vector<Tensor>& results) {
+  return std::all_of(results.begin(), results.end(), [](const Tensor& tensor) {
+    return FindNonFinite(tensor.raw(), tensor.dtype(), tensor.numel()) < 0;
+  });
+}
+
+// Clients with a program and a scope each: where the program changes its parameters, each changes
+// its own.
+class Clients {
+ public:
+  Clients(const PreparedProgram& program, const Scope& scope, const std::vector<Tensor>& feeds,
+          int64_t batches)
+      : feeds_(feeds), batches_(batches) {
+    for (int i = 0; i < FLAGS_concurrency; ++i) {
+      programs_.push_back(program);
+      scopes_.push_back(scope.Clone());
+    }
+  }
+
+  std::vector<std::function<void()>> functions() {
+    std::vector<std::function<void()>> functions;
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      functions.emplace_back([this, i] {
+        for (int64_t k = 0; k < batches_; ++k) programs_[i].Run(scopes_[i], feeds_);
+      });
+    }
+    return functions;
+  }
+
+ private:
+  const std::vector<Tensor>& feeds_;
+  const int64_t batches_;
+  std::deque<PreparedProgram> programs_;
+  std::deque<Scope> scopes_;
+};
+
+void Describe(const BenchSubject& subject, const BenchFeeds& feeds, const PreparedProgram& program,
+              BenchReport* report) {
+  report->kind = subject.kind;
+  report->weights = subject.weights;
+  subject.program.ForEachOp([&](const OpDesc&) { ++report->ops; });
+  program.program().ForEachOp([&](const OpDesc&) { ++report->ops_after_passes; });
+  report->samples = feeds.samples * subject.batches;
+  report->batches = subject.batches;
+  for (size_t i = 0; i < feeds.names.size(); ++i) {
+    const LoD& lod = feeds.values[i].lod();
+    report->input_names.push_back(feeds.names[i]);
+    report->input_types.push_back(feeds.values[i].ToString());
+    report->input_sequences.push_back(lod.empty() ? 0 : static_cast<int64_t>(lod[0].size()) - 1);
+  }
+}
+
+void NoteResults(const BenchSubject& subject, bool finite, const BenchRow& row,
+                 BenchReport* report) {
+  if (!finite) {
+    report->notes.push_back(subject.weights.find("drawn") == std::string::npos
+                                ? "results hold nan or inf"
+                                : "results hold nan or inf, which may be due to what is drawn");
+  }
+  const size_t runs = row.latencies.seconds.size();
+  if (runs < static_cast<size_t>(kLeastRuns)) {
+    report->notes.push_back(fmt::format(
+        "{} with {} took {:.1f} s; percentiles of so few say little", Counted(runs, "run"),
+        Counted(static_cast<size_t>(row.threads), "thread"), row.latencies.elapsed));
+  }
+}
+
+// Everything anew, so that loading, compiling and planning are those of this number of threads.
+void MeasureRow(const std::string& path, int64_t batch_size, BenchReport* report) {
+  BenchRow row;
+  row.threads = NumThreads();
+  BenchSubject subject = LoadSubject(path, batch_size, &row.load);
+  const bool begins = report->rows.empty();
+  std::optional<PreparedProgram> program;
+  row.compile = SecondsOf([&] { program.emplace(Prepare(subject)); });
+  const BenchFeeds feeds = DrawFeeds(subject, program->feed_names());
+  const std::vector<Tensor>* results = nullptr;
+  row.first_run = SecondsOf([&] { results = &program->Run(subject.scope, feeds.values); });
+  const bool finite = AllFinite(*results);
+  const double second = SecondsOf([&] { program->Run(subject.scope, feeds.values); });
+  row.plan = std::max(0.0, row.first_run - second);
+  row.workspace = program->WorkspaceBytes();
+  if (begins) Describe(subject, feeds, *program, report);
+  Clients clients(*program, subject.scope, feeds.values, subject.batches);
+  program.reset();  // its workspace
+  row.latencies = MeasureLatency(clients.functions(), OptionsFromFlags());
+  row.peak = PeakMemory();
+  NoteResults(subject, finite, row, report);
+  report->rows.push_back(std::move(row));
+}
+
+void CheckFlags(const std::vector<std::string>& args, bool batch_given) {
+  RequireArgs(args, 1, 1, "one MODEL, PROGRAM, DIR or JOB.pbtxt");
+  if (batch_given && FLAGS_batch_size < 1) throw UsageError("--batch_size must be at least 1");
+  if (!(FLAGS_seconds > 0) || !std::isfinite(FLAGS_seconds))
+    throw UsageError(fmt::format("--seconds must be positive, got {:g}", FLAGS_seconds));
+  if (FLAGS_concurrency < 1 || FLAGS_concurrency > kMostClients)
+    throw UsageError(
+        fmt::format("--concurrency must lie in [1, {}], got {}", kMostClients, FLAGS_concurrency));
+  if (args[0] == "-" && ThreadsFromFlag().size() > 1)
+    throw UsageError("standard input is read once: give one number of --threads");
+}
+
+int RunBench(const std::vector<std::string>& args) {
+  const bool batch_given = IsGiven("batch_size");
+  CheckFlags(args, batch_given);
+  CompileOptionsFromFlags();  // wrong ones are noticed before files are read
+  TraceFile trace;
+  const CommandLimits limits(CommandLimits::Time::kRuns);
+  BenchReport report;
+  report.program = args[0];
+  report.concurrency = FLAGS_concurrency;
+  const int usual = NumThreads();
+  for (const int threads : ThreadsFromFlag()) {
+    SetNumThreads(threads > 0 ? threads : usual);
+    MeasureRow(args[0], batch_given ? FLAGS_batch_size : 0, &report);
+  }
+  trace.Write();
+  FLAGS_json ? PrintData(JsonOf(report)) : Print(TextOf(report));
+  return 0;
+}
+
+}  // namespace
+
+Command BenchCommand() {
+  std::vector<std::string> flags = WithTraceFlags(WithCompileFlags(
+      {"batch_size", "shape", "fetch", "params", "draw", "seconds", "concurrency", "json"}));
+  std::erase(flags, "profile");  // it times single ops, and takes time itself
+  return {"bench",
+          "measures latency, throughput, start-up and memory of a program or of a job's step",
+          "bench MODEL|PROGRAM|DIR|JOB.pbtxt [--batch_size=N] [--shape=VAR:1x3x224x224,...] "
+          "[--threads=1,2] [--concurrency=N] [--seconds=S] [--params=PATH | --draw] [--json]",
+          "  coracle bench inference.pdmodel --shape=x:1x3x640x640 --threads=1,2\n"
+          "  coracle bench inference.pdmodel --batch_size=8 --concurrency=4 --threads=1 --json\n"
+          "  coracle bench examples/digits/lenet.pbtxt --batch_size=64\n",
+          std::move(flags),
+          RunBench};
+}
+
+}  // namespace coracle::tools

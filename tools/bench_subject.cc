@@ -1,0 +1,171 @@
+#include "bench_subject.h"
+
+#include <coracle/backward/backward.h>
+#include <coracle/executor/drawn_values.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/inspect/program_ends.h>
+#include <coracle/layers/layer.h>
+#include <coracle/train/job/job.h>
+#include <coracle/train/run/timed_step.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "command.h"
+#include "flags.h"
+#include "program_input.h"
+
+DECLARE_string(fetch);
+DECLARE_string(params);
+DEFINE_bool(draw, false, "draw all parameters, instead of only those that no file gives");
+
+namespace coracle::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+bool IsJob(const std::string& file) {
+  return (file.ends_with(".pbtxt") || file.ends_with(".txt")) &&
+         LooksLikeJob(ReadFile(file, kMaxProgramBytes));
+}
+
+BenchSubject ReadJobSubject(const std::string& file, int64_t batch_size, ProgramDesc* startup) {
+  if (!FLAGS_params.empty() || !FLAGS_fetch.empty())
+    throw UsageError("--params and --fetch are for programs: a job says what it loads and fetches");
+  JobConfig job = ReadJob(file);
+  if (batch_size > 0) job.batch_size = batch_size;
+  TimedStep step = StepOfJob(job);
+  *startup = std::move(step.startup);
+  BenchSubject subject{"job", std::move(step.main), std::move(step.inputs),
+                       std::move(step.fetches)};
+  subject.trains = true;
+  subject.batch_size = step.batch_size;
+  subject.batches = step.batches;
+  return subject;
+}
+
+// Of a model text the forward pass, as it would be deployed.
+BenchSubject ReadModelSubject(const std::string& file, ProgramDesc* startup) {
+  BuiltModel model = ReadModelText(file);
+  const bool text = model.startup.Root().NumOps() > 0;
+  *startup = std::move(model.startup);
+  BenchSubject subject{text ? "model text" : "program",
+                       text ? model.main.CloneForTest() : std::move(model.main),
+                       {},
+                       {}};
+  subject.feeds = InputNames(subject.program, DefaultOps());
+  subject.fetches = DenseNames(subject.program.Root(), ListFlag(FLAGS_fetch));
+  if (subject.fetches.empty()) subject.fetches = OutputNames(subject.program, DefaultOps());
+  if (HasOpOfKind(subject.program.Root(), OpKind::kFetch, DefaultOps()))
+    subject.kind = "saved model";
+  return subject;
+}
+
+// Where the parameters beside the program are, if they are there.
+std::string Beside(const std::string& file, const ProgramDesc& program) {
+  const std::string path = ParametersBeside(file);
+  const std::vector<std::string> names = PersistableNames(program);
+  if (path.empty() || names.empty() || !path.ends_with("/")) return path;
+  const bool any = FileExists(path + "__params__") ||
+                   std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+                     return name.find('/') == name.npos && FileExists(path + name);
+                   });
+  return any ? path : "";
+}
+
+// Returns where from.
+std::string LoadWeights(const std::string& file, const ProgramDesc& startup,
+                        BenchSubject* subject) {
+  if (FLAGS_draw || PersistableNames(subject->program).empty()) return "none";
+  const std::string path = FLAGS_params.empty() ? Beside(file, subject->program) : FLAGS_params;
+  if (!path.empty()) {
+    LoadParameters(subject->program, path, subject->scope);
+    return "file";
+  }
+  if (startup.Root().NumOps() == 0) return "none";
+  CompileOptions options = CompileOptionsFromFlags();
+  options.profile = false;
+  Executor(options).Run(startup, subject->scope);
+  return "startup program";
+}
+
+int64_t SamplesOf(const BenchSubject& subject, const VarDesc& var, const Tensor& value) {
+  return var.lod_level() > 0 ? subject.batch_size : value.shape()[0];
+}
+
+// "x:1x3xNxN" of float32[-1, 3, -1, -1], for a batch of 1.
+std::string ShapeHint(const std::string& name, const Shape& shape) {
+  std::vector<std::string> dims;
+  for (int i = 0; i < shape.rank(); ++i)
+    dims.push_back(shape[i] < 0 ? "N" : fmt::format("{}", shape[i]));
+  return name + ":" + Join(dims, "x");
+}
+
+void RequireKnown(const BlockDesc& root, const std::vector<std::string>& names,
+                  const std::vector<Shape>& shapes) {
+  std::vector<std::string> unknown, hints;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (shapes[i].IsKnown()) continue;
+    unknown.push_back(Quote(names[i]) + " " + root.FindVar(names[i])->meta().ToString());
+    hints.push_back(ShapeHint(names[i], shapes[i]));
+  }
+  if (unknown.empty()) return;
+  ThrowInvalid(fmt::format("not all dims are known of the feed{} {}; give them with --shape={}",
+                           unknown.size() == 1 ? "" : "s", Join(unknown, ", "), Join(hints, ",")));
+}
+
+}  // namespace
+
+BenchSubject LoadSubject(const std::string& path, int64_t batch_size, double* seconds) {
+  if (FLAGS_draw && !FLAGS_params.empty())
+    throw UsageError("--draw and --params exclude each other");
+  const Clock::time_point begin = Clock::now();
+  const std::string file = ProgramFile(path);
+  ProgramDesc startup;
+  BenchSubject subject =
+      IsJob(file) ? ReadJobSubject(file, batch_size, &startup) : ReadModelSubject(file, &startup);
+  if (!subject.trains) subject.batch_size = std::max<int64_t>(batch_size, 1);
+  subject.weights = LoadWeights(file, startup, &subject);
+  *seconds = SecondsSince(begin);
+  const bool drawn = !DrawMissingParameters(subject.program, subject.scope).empty();
+  if (drawn)
+    subject.weights = subject.weights == "none" ? "drawn" : subject.weights + ", rest drawn";
+  return subject;
+}
+
+BenchFeeds DrawFeeds(const BenchSubject& subject, const std::vector<std::string>& names) {
+  const BlockDesc& root = subject.program.Root();
+  std::vector<Shape> shapes;
+  for (const std::string& name : names)
+    shapes.push_back(DrawnShape(*root.FindVar(name), subject.batch_size));
+  for (const auto& entry : ShapesFromFlag()) {
+    const auto found = std::find(names.begin(), names.end(), entry.first);
+    if (found == names.end()) {
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("--shape: the program is not fed {}; it is fed {}{}",
+                              Quote(entry.first), names.empty() ? "nothing" : Join(names, ", "),
+                              DidYouMean(entry.first, names)));
+    }
+    shapes[static_cast<size_t>(found - names.begin())] = entry.second;
+  }
+  RequireKnown(root, names, shapes);
+  BenchFeeds feeds{names, {}, 0};
+  for (size_t i = 0; i < names.size(); ++i) {
+    const VarDesc& var = *root.FindVar(names[i]);
+    feeds.values.push_back(DrawFeed(subject.program, names[i], shapes[i], subject.batch_size));
+    const bool batch = var.shape().rank() > 0 && var.shape()[0] < 0 && shapes[i].rank() > 0;
+    if (feeds.samples == 0 && batch) feeds.samples = SamplesOf(subject, var, feeds.values.back());
+  }
+  feeds.samples = std::max<int64_t>(feeds.samples, 1);
+  return feeds;
+}
+
+}  // namespace coracle::tools

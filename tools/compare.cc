@@ -1,0 +1,226 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/inspect/program_ends.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "command_limits.h"
+#include "command_line.h"
+#include "commands.h"
+#include "compare_text.h"
+#include "flags.h"
+#include "program_input.h"
+#include "run_input.h"
+#include "tensor_file.h"
+
+DECLARE_bool(json);
+DEFINE_string(run, "", "how A is run: `FLAGS` of run, such as '--kernels=reference --threads=1'");
+DEFINE_bool(fetch_all, false,
+            "fetch every variable in both runs, so that passes join no ops and all are compared");
+DEFINE_string(with, "--kernels=reference --disabled_passes=all",
+              "how B is run: `FLAGS` of run, or the npz file that run --save_all wrote");
+
+namespace coracle::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+// --- files ---
+
+// Tensors without names, as a file of parameters holds them, are called #0, #1, ...
+bool HasNoNames(const NamedTensors& tensors) {
+  return !tensors.empty() && (tensors[0].first.empty() || tensors[0].first == "#0");
+}
+
+// The streams of a file of parameters whose names nobody tells.
+NamedTensors ReadStreams(const std::string& path) {
+  const std::string bytes = ReadFile(path);
+  NamedTensors tensors;
+  size_t offset = 0;
+  while (offset < bytes.size())
+    tensors.emplace_back(fmt::format("#{}", tensors.size()), ParseTensor(bytes, &offset, path));
+  if (tensors.empty()) throw Error(ErrorCode::kDataLoss, path + ": the file is empty");
+  return tensors;
+}
+
+NamedTensors ParametersOf(const std::string& program_file, const std::string& path) {
+  const ProgramDesc program = ReadAnyProgram(program_file);
+  Scope scope;
+  LoadParameters(program, path, scope);
+  NamedTensors tensors;
+  for (const std::string& name : PersistableNames(program))
+    tensors.emplace_back(name, scope.Get(name));
+  return tensors;
+}
+
+NamedTensors ReadSavedModel(const std::string& path) {
+  const std::string program = ProgramFile(path), params = ParametersBeside(program);
+  if (params.empty())
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{} has no parameters beside it to compare; `coracle diff` compares "
+                            "programs, and --feed compares their runs",
+                            Quote(path, 300)));
+  return ParametersOf(program, params);
+}
+
+// The program whose parameters a combined file holds; "" if none is beside it.
+std::string ProgramBeside(const std::string& params) {
+  const fs::path file = params;
+  const fs::path candidates[] = {fs::path(params).replace_extension(".pdmodel"),
+                                 file.parent_path() / "__model__"};
+  const bool is_params = file.filename() == "__params__";
+  const fs::path& found = candidates[is_params ? 1 : 0];
+  return (is_params || file.has_extension()) && FileExists(found) ? found.string() : "";
+}
+
+NamedTensors ReadSide(const std::string& path) {
+  const fs::path file = path;
+  const std::string ending = file.extension();
+  if (IsDirectory(path) || ending == ".pdmodel" || file.filename() == "__model__")
+    return ReadSavedModel(path);
+  if (ending == ".pb" || ending == ".pbtxt" || ending == ".txt") {
+    throw UsageError(
+        fmt::format("{} is a program without parameters: `coracle diff` compares "
+                    "programs, and --feed compares their runs",
+                    Quote(path, 300)));
+  }
+  if (!ending.empty() && ending != ".pdiparams" && ending != ".params") return ReadTensorFile(path);
+  const std::string program = ProgramBeside(path);
+  return program.empty() ? ReadStreams(path) : ParametersOf(program, path);
+}
+
+// Gives tensors without names those of the other side: in the order of the names, which is that of
+// a file of parameters.
+void AdoptNames(const NamedTensors& from, NamedTensors* to) {
+  if (!HasNoNames(*to) || HasNoNames(from) || from.size() != to->size()) return;
+  std::vector<std::string> names;
+  for (const auto& entry : from) names.push_back(entry.first);
+  std::sort(names.begin(), names.end());
+  for (size_t i = 0; i < names.size(); ++i) (*to)[i].first = names[i];
+}
+
+int CompareFiles(const std::vector<std::string>& args, Tolerance tolerance) {
+  const CommandLimits limits(CommandLimits::Time::kCommand);
+  NamedTensors a = ReadSide(args[0]), b = ReadSide(args[1]);
+  AdoptNames(a, &b);
+  AdoptNames(b, &a);
+  if (IsCsvName(args[0]) || IsCsvName(args[1])) tolerance.same_dtype = false;
+  const std::vector<TensorDifference> differences = CompareNamed(a, b, tolerance);
+  if (differences.empty())
+    ThrowInvalid(fmt::format("neither {} nor {} holds a tensor", Quote(args[0]), Quote(args[1])));
+  const Sides sides{args[0], args[1]};
+  FLAGS_json ? PrintData(CompareJson(differences, tolerance, sides))
+             : Print(CompareText(differences, tolerance, sides));
+  return AnyDiffers(differences) ? 1 : 0;
+}
+
+// --- runs ---
+
+// Sets the way's options from text such as "--kernels=reference --threads=1"; `flag` names it.
+void ParseWay(const std::string& flag, const std::string& text, const std::string& file,
+              RunWay* way) {
+  const gflags::FlagSaver restore;
+  const Command command = {flag, "", "", "", WithCompileFlags({"params"}), nullptr};
+  std::vector<std::string> words;
+  for (const std::string& word : Split(text, ' ')) {
+    if (!word.empty()) words.push_back(word);
+  }
+  const ParsedLine line = ParseFlags(words, &command);
+  if (line.help || !line.args.empty())
+    throw UsageError(fmt::format("{} takes flags of run, such as --kernels=reference, got {}", flag,
+                                 Quote(text)));
+  way->options = CompileOptionsFromFlags();
+  const std::vector<int> threads = ThreadsFromFlag();
+  if (threads.size() != 1) throw UsageError(flag + ": --threads takes one number");
+  way->threads = threads[0];
+  const std::string params = FLAGS_params;
+  way->parameters = [program = way->program, params, file] {
+    Scope scope;
+    const std::string path = params.empty() ? ParametersBeside(ProgramFile(file)) : params;
+    if (!path.empty()) LoadParameters(*program, path, scope);
+    return scope;
+  };
+}
+
+RunsDifference CompareWays(const RunWay& a, const RunWay& b, const Tolerance& tolerance) {
+  try {
+    return CompareRuns(a, b, tolerance);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kNotFound || !FLAGS_params.empty()) throw;
+    throw e.WithDetail("--params=DIR or --params=FILE gives the parameters");
+  }
+}
+
+void SetFeeds(const ProgramDesc& program, RunWay* way) {
+  for (auto& [name, tensor] : ReadFeeds(program)) way->feeds[name] = tensor;
+  if (!HasOpOfKind(program.Root(), OpKind::kFeed, DefaultOps())) return;
+  NamedTensors given(way->feeds.begin(), way->feeds.end());
+  InOrder(given, InputNames(program, DefaultOps()));  // throws for one that is missing
+}
+
+int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& tolerance) {
+  const CommandLimits limits(CommandLimits::Time::kRuns);
+  const std::string &file_a = args.front(), &file_b = args.back();
+  const ProgramDesc program_a = ReadAnyProgram(file_a);
+  const ProgramDesc program_b = args.size() == 2 ? ReadAnyProgram(file_b) : ProgramDesc();
+  RunWay a, b;
+  a.program = &program_a;
+  b.program = args.size() == 2 ? &program_b : &program_a;
+  ParseWay("--run", FLAGS_run, file_a, &a);
+  if (FLAGS_with.ends_with(".npz"))
+    b.saved = std::make_shared<WrittenTensors>(FromArrays(ReadNpz(FLAGS_with)));
+  else
+    ParseWay("--with", FLAGS_with, file_b, &b);
+  for (RunWay* way : {&a, &b}) {
+    if (way->saved) continue;
+    SetFeeds(*way->program, way);
+    way->fetches = FLAGS_fetch_all ? WrittenNames(*way->program) : ListFlag(FLAGS_fetch);
+  }
+  const RunsDifference runs = CompareWays(a, b, tolerance);
+  if (runs.compared.empty())
+    ThrowInvalid(
+        "the two runs write no variable that could be compared: see --fetch and --fetch_all");
+  const auto side = [](const std::string& file, const std::string& flags) {
+    return flags.empty() ? file : file + " " + flags;
+  };
+  const Sides sides{side(file_a, FLAGS_run), b.saved ? FLAGS_with : side(file_b, FLAGS_with)};
+  FLAGS_json ? PrintData(RunsJson(runs, tolerance, sides))
+             : Print(RunsText(runs, tolerance, sides));
+  return runs.first < 0 ? 0 : 1;
+}
+
+int RunCompare(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 2, "A and B, or one PROGRAM to run in two ways");
+  for (const std::string& arg : args) {
+    if (arg == "-") throw UsageError("takes names of files, not standard input");
+  }
+  const Tolerance tolerance = ToleranceFromFlags();
+  if (FLAGS_fetch_all && !FLAGS_fetch.empty())
+    throw UsageError("--fetch and --fetch_all exclude each other");
+  const bool runs = args.size() == 1 || IsGiven("run") || IsGiven("with") || IsGiven("feed");
+  return runs ? CompareProgramRuns(args, tolerance) : CompareFiles(args, tolerance);
+}
+
+}  // namespace
+
+Command CompareCommand() {
+  return {
+      "compare",
+      "compares the tensors of two files, or finds where two runs of a program part",
+      "compare A B | compare PROGRAM [PROGRAM2] --feed=in.npz [--run=FLAGS] [--with=FLAGS|FILE]",
+      "  coracle compare out.npz golden.npz --rtol=1e-3\n"
+      "  coracle compare model_a/ model_b.pdiparams --json\n"
+      "  coracle compare inference.pdmodel --feed=in.npz --with='--disabled_passes=nhwc'\n"
+      "  coracle run inference.pdmodel --feed=in.npz --save_all=values.npz  # with another build\n"
+      "  coracle compare inference.pdmodel --feed=in.npz --with=values.npz\n",
+      WithLimitFlags({"rtol", "atol", "same_dtype", "json", "feed", "fetch", "fetch_all", "params",
+                      "run", "with"}),
+      RunCompare};
+}
+
+}  // namespace coracle::tools

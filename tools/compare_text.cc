@@ -1,0 +1,222 @@
+#include "compare_text.h"
+
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "command.h"
+#include "flags.h"
+
+DEFINE_bool(same_dtype, true, "tensors of different dtypes differ, whatever their values");
+
+namespace coracle::tools {
+namespace {
+
+using Kind = TensorDifference::Kind;
+
+constexpr size_t kMaxLines = 40, kMaxNames = 12;
+
+// Of a distance.
+std::string NumberText(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.3g}", value);
+}
+// Of an element, with the digits that tell float32 numbers apart.
+std::string ElementText(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.9g}", value);
+}
+std::string ElementText(const complex128& value, bool complex) {
+  if (!complex) return ElementText(value.real());
+  const std::string imaginary = ElementText(value.imag());
+  return ElementText(value.real()) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";
+}
+
+// "2 of 6 elements out of tolerance, worst at [1, 2]: 3.5 against 3 (absolute 0.5, ...)".
+std::string ValuesText(const TensorDifference& difference) {
+  const WorstElement& worst = *difference.worst;
+  const bool complex = HoldsComplex(difference);
+  std::string text = fmt::format(
+      "{} of {} elements out of tolerance, worst at [{}]: {} against {} (absolute {}, relative {})",
+      difference.outside, difference.a->shape.numel(), fmt::join(worst.index, ", "),
+      ElementText(worst.a, complex), ElementText(worst.b, complex), NumberText(worst.absolute),
+      NumberText(worst.relative));
+  if (difference.non_finite > 0)
+    text += fmt::format("; {} where nan or infinity is on one side", difference.non_finite);
+  return text;
+}
+
+std::string DescribeDifference(const TensorDifference& difference, const Sides& sides) {
+  switch (difference.kind) {
+    case Kind::kEqual:
+      return "agrees";
+    case Kind::kOnlyInA:
+      return fmt::format("{} only in {}", difference.a->ToString(), Shown(sides.a));
+    case Kind::kOnlyInB:
+      return fmt::format("{} only in {}", difference.b->ToString(), Shown(sides.b));
+    case Kind::kLod:
+      return fmt::format("{}: other sequences (LoD)", difference.a->ToString());
+    case Kind::kShape:
+      return fmt::format("{} against {}", difference.a->ToString(), difference.b->ToString());
+    case Kind::kDType:
+      return fmt::format("{} against {}{}", difference.a->ToString(), difference.b->ToString(),
+                         difference.outside > 0 ? "; " + ValuesText(difference) : "");
+    case Kind::kValues:
+      break;
+  }
+  return fmt::format("{}: {}", difference.a->ToString(), ValuesText(difference));
+}
+
+std::string NameOf(const TensorDifference& difference) {
+  return difference.name.empty() ? "the array" : Shown(difference.name);
+}
+
+std::string Within(const Tolerance& tolerance) {
+  return fmt::format("rtol {} and atol {}", tolerance.relative, tolerance.absolute);
+}
+
+// The largest difference of all, for runs that agree.
+std::string LargestText(const std::vector<const TensorDifference*>& all) {
+  const TensorDifference* largest = nullptr;
+  for (const TensorDifference* difference : all) {
+    if (!largest || difference->max_absolute > largest->max_absolute) largest = difference;
+  }
+  if (!largest || largest->max_absolute == 0) return "; all elements are equal";
+  return fmt::format("; the largest absolute difference is {}, of {}",
+                     NumberText(largest->max_absolute), NameOf(*largest));
+}
+
+// "a, b, c and 4 more".
+std::string Names(const std::vector<std::string>& names) {
+  std::vector<std::string> shown;
+  for (const std::string& name : names) {
+    if (shown.size() == kMaxNames) break;
+    shown.push_back(Shown(name));
+  }
+  const std::string more =
+      names.size() > shown.size() ? fmt::format(" and {} more", names.size() - shown.size()) : "";
+  return Join(shown, ", ") + more;
+}
+
+std::string PlaceText(const OpPlace& place) {
+  return fmt::format("block 0 op {} ({})", place.op, PrintableLine(place.type));
+}
+
+// What the first op depends on.
+std::string CauseText(const RunsDifference& runs, const OpPlace& writer) {
+  std::string text;
+  if (!runs.inputs.empty())
+    text +=
+        fmt::format("  depends on, within tolerance, fed or parameters: {}\n", Names(runs.inputs));
+  if (runs.hidden)
+    text +=
+        "  the difference vanishes if what it depends on is fetched: passes that join these ops "
+        "make it, see --disabled_passes\n";
+  if (runs.between.empty()) return text;
+  std::vector<std::string> ops;
+  for (const OpPlace& place : runs.between)
+    ops.push_back(fmt::format("{} {}", place.op, place.type));
+  return text + fmt::format(
+                    "  not compared between these and op {}: ops {}; the runs part in one "
+                    "of them or in op {}\n",
+                    writer.op, Names(ops), writer.op);
+}
+
+// Of those after the first, the one that is farthest from the other run.
+const ComparedVariable* WorstAfter(const RunsDifference& runs) {
+  const ComparedVariable* worst = nullptr;
+  const auto excess = [](const ComparedVariable& variable) {
+    const auto& element = variable.difference.worst;
+    return element && !std::isnan(element->absolute) ? element->absolute : HUGE_VAL;
+  };
+  for (size_t i = static_cast<size_t>(runs.first) + 1; i < runs.compared.size(); ++i) {
+    const ComparedVariable& variable = runs.compared[i];
+    if (!variable.difference.Differs()) continue;
+    if (!worst || excess(variable) > excess(*worst)) worst = &variable;
+  }
+  return worst;
+}
+
+std::string NotComparedText(const RunsDifference& runs) {
+  std::string text;
+  if (runs.not_compared > 0)
+    text += fmt::format(
+        "{} not compared: passes or plans removed them from a run, or they hold no "
+        "dense tensor\n",
+        Counted(static_cast<size_t>(runs.not_compared), "variable"));
+  if (!runs.renamed.empty())
+    text += fmt::format(
+        "{} left out, which differ, yet not when they are fetched (passes use the name for another "
+        "value, or make the difference): {}\n",
+        Counted(runs.renamed.size(), "variable"), Names(runs.renamed));
+  return text;
+}
+
+}  // namespace
+
+Tolerance ToleranceFromFlags() {
+  for (const double value : {FLAGS_rtol, FLAGS_atol}) {
+    if (!(value >= 0)) throw UsageError("--rtol and --atol must not be negative");
+  }
+  return {FLAGS_rtol, FLAGS_atol, FLAGS_same_dtype};
+}
+
+bool HoldsComplex(const TensorDifference& difference) {
+  return (difference.a && IsComplex(difference.a->dtype)) ||
+         (difference.b && IsComplex(difference.b->dtype));
+}
+
+bool AnyDiffers(const std::vector<TensorDifference>& differences) {
+  return std::any_of(differences.begin(), differences.end(),
+                     [](const TensorDifference& d) { return d.Differs(); });
+}
+
+std::string CompareText(const std::vector<TensorDifference>& differences,
+                        const Tolerance& tolerance, const Sides& sides) {
+  std::vector<const TensorDifference*> all;
+  std::string text;
+  size_t differ = 0;
+  for (const TensorDifference& difference : differences) {
+    all.push_back(&difference);
+    if (!difference.Differs() || ++differ > kMaxLines) continue;
+    text += fmt::format("{}: {}\n", NameOf(difference), DescribeDifference(difference, sides));
+  }
+  if (differ > kMaxLines) text += fmt::format("... and {} more\n", differ - kMaxLines);
+  if (differ == 0)
+    return fmt::format("{} within {}{}\n", Counted(all.size(), "variable"), Within(tolerance),
+                       LargestText(all));
+  return text + fmt::format("{} of {} {} ({})\n", differ, Counted(all.size(), "variable"),
+                            differ == 1 ? "differs" : "differ", Within(tolerance));
+}
+
+std::string RunsText(const RunsDifference& runs, const Tolerance& tolerance, const Sides& sides) {
+  std::string text = fmt::format("A: {}\nB: {}\n", Shown(sides.a), Shown(sides.b));
+  std::vector<const TensorDifference*> all;
+  size_t differ = 0;
+  for (const ComparedVariable& variable : runs.compared) {
+    all.push_back(&variable.difference);
+    differ += variable.difference.Differs();
+  }
+  if (runs.first < 0) {
+    return text +
+           fmt::format("{} within {}{}\n", Counted(all.size(), "variable"), Within(tolerance),
+                       LargestText(all)) +
+           NotComparedText(runs);
+  }
+  const ComparedVariable& first = runs.compared[static_cast<size_t>(runs.first)];
+  text += fmt::format("the runs part at {}, which writes {}\n  {}\n", PlaceText(first.writer),
+                      NameOf(first.difference), DescribeDifference(first.difference, {"A", "B"}));
+  text += CauseText(runs, first.writer);
+  if (const ComparedVariable* worst = WorstAfter(runs)) {
+    text +=
+        fmt::format("worst after it: {}, {}\n  {}\n", PlaceText(worst->writer),
+                    NameOf(worst->difference), DescribeDifference(worst->difference, {"A", "B"}));
+  }
+  return text +
+         fmt::format("{} of {} {} ({})\n", differ, Counted(all.size(), "variable"),
+                     differ == 1 ? "differs" : "differ", Within(tolerance)) +
+         NotComparedText(runs);
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,126 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/inspect/diff.h>
+#include <coracle/operators/operators.h>
+#include <coracle/train/run/programs.h>
+#include <coracle/train/run/snapshot.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include "command_limits.h"
+#include "commands.h"
+#include "flags.h"
+#include "program_input.h"
+
+DECLARE_bool(json);
+DECLARE_string(params);
+DEFINE_bool(values, false, "the values of parameters too");
+
+namespace coracle::tools {
+namespace {
+
+// As of diff(1), so that "they differ" cannot be mistaken for "one could not be read".
+constexpr int kEqual = 0, kDifferent = 1, kTrouble = 2;
+
+struct DiffSide {
+  ProgramDesc program;
+  Scope values;
+};
+
+bool IsJob(const std::string& file) {
+  return file.ends_with(".pbtxt") && LooksLikeJob(ReadFile(file, kMaxProgramBytes));
+}
+
+// `params`: of --params; "": those beside the program.
+void ReadValues(const std::string& file, std::string params, DiffSide* side) {
+  if (params.empty()) params = ParametersBeside(file);
+  if (params.empty()) {
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("no parameters beside {}; --params=A,B names those of both", Quote(file, 300)));
+  }
+  LoadParameters(side->program, params, side->values);
+}
+
+DiffSide ReadSide(const std::string& path, const std::string& params) {
+  DiffSide side;
+  const std::string snapshot = path == "-" ? "" : FindSnapshot(path);
+  if (!snapshot.empty()) {
+    SavedSnapshot saved = ReadSnapshot(snapshot);
+    return {std::move(saved.main), std::move(saved.variables)};
+  }
+  const std::string file = ProgramFile(path);
+  if (IsJob(file)) {
+    side.program = BuildPrograms(ReadJob(file), TrainOptions()).train.program;
+    if (FLAGS_values) throw UsageError("--values: a job has no values; give its snapshots");
+    return side;
+  }
+  side.program = ReadAnyProgram(path);
+  if (FLAGS_values) ReadValues(file, params, &side);
+  return side;
+}
+
+std::string Report(const std::vector<std::string>& args, const DiffSide& a, const DiffSide& b,
+                   const ProgramDiff& diff, const std::vector<ValueDiff>& values) {
+  if (diff.empty() && values.empty()) {
+    const std::string note = diff.reordered == 0
+                                 ? ""
+                                 : fmt::format(" ({} stand elsewhere, which changes nothing)",
+                                               Counted(diff.reordered, "op"));
+    return "no differences" + note + "\n";
+  }
+  return fmt::format("--- {}\n+++ {}\n", PrintableLine(args[0]), PrintableLine(args[1])) +
+         DiffText(diff, a.program, b.program, DefaultOps(), values);
+}
+
+int Diff(const std::vector<std::string>& args) {
+  const std::vector<std::string> params = ListFlag(FLAGS_params);
+  const DiffSide a = ReadSide(args[0], params.empty() ? "" : params[0]);
+  const DiffSide b = ReadSide(args[1], params.empty() ? "" : params[1]);
+  const ProgramDiff diff = DiffPrograms(a.program, b.program, DefaultOps());
+  std::vector<ValueDiff> values;
+  if (FLAGS_values) {
+    values = DiffValues(
+        diff, a.program, a.values, b.program, b.values,
+        {.rtol = IsGiven("rtol") ? FLAGS_rtol : 0, .atol = IsGiven("atol") ? FLAGS_atol : 0});
+  }
+  FLAGS_json ? PrintData(DiffJson(diff, a.program, b.program, values))
+             : Print(Report(args, a, b, diff, values));
+  return diff.empty() && values.empty() ? kEqual : kDifferent;
+}
+
+int RunDiff(const std::vector<std::string>& args) {
+  RequireArgs(args, 2, 2, "two PROGRAMs");
+  if (args[0] == "-" && args[1] == "-")
+    throw UsageError("only one of the two can be standard input");
+  if (!FLAGS_params.empty() && ListFlag(FLAGS_params).size() != 2)
+    throw UsageError("--params takes two, A,B: those of the first and of the second");
+  if (!FLAGS_params.empty() && !FLAGS_values) throw UsageError("--params goes with --values");
+  if (!(FLAGS_rtol >= 0) || !(FLAGS_atol >= 0))
+    throw UsageError("--rtol and --atol must not be negative");
+  const CommandLimits limits(CommandLimits::Time::kCommand);
+  try {
+    return Diff(args);
+  } catch (const UsageError&) {
+    throw;
+  } catch (const std::exception& error) {
+    LogMessage(MessageLevel::kError, error.what());
+    return kTrouble;
+  }
+}
+
+}  // namespace
+
+Command DiffCommand() {
+  return {"diff",
+          "tells what differs between two programs, by their graphs",
+          "diff A B [--values] [--json]",
+          "  coracle diff before.pb after.pb\n"
+          "  coracle diff runs/1/snapshots runs/2/snapshots --values --rtol=1e-5\n"
+          "  coracle diff old.pdmodel new.pdmodel --json\n",
+          WithLimitFlags({"values", "rtol", "atol", "params", "json"}),
+          RunDiff};
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,160 @@
+#include "help.h"
+
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/layers/layer.h>
+#include <coracle/layers/text_help.h>
+#include <coracle/train/job/job.h>
+#include <coracle/train/job/job_help.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "command_line.h"
+#include "commands.h"
+#include "flags.h"
+#include "man_page.h"
+
+DEFINE_bool(man, false, "the page for `man`; with --out=DIR the pages of all commands");
+
+namespace coracle::tools {
+namespace {
+
+// What texts may say of a layer, optimizer, schedule and the like of that name.
+std::string DescribeName(const std::string& name) {
+  return DescribeLayer(name, DefaultOps()) + DescribeJobKind(name);
+}
+
+// "job", "job.train.csv.file", "model.data.shape".
+bool IsTextPath(const std::string& name) {
+  const std::string text = name.substr(0, name.find('.'));
+  return text == "job" || text == "model";
+}
+
+std::string DescribePath(const std::string& path) {
+  try {
+    const std::string text =
+        ToText(path.starts_with("job") ? JobField(path) : ModelField(path, DefaultOps()));
+    return path.find('.') != path.npos ? text
+                                       : text + fmt::format(
+                                                    "`coracle help {0}.FIELD` tells more "
+                                                    "of a field; `coracle schema {0}` is "
+                                                    "the whole schema\n",
+                                                    path);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+    throw UsageError(error.message());
+  }
+}
+
+int WritePages() {
+  std::filesystem::create_directories(FLAGS_out);
+  for (const auto& [name, text] : ManPages()) WriteFileAtomic(FLAGS_out + "/" + name, text);
+  return 0;
+}
+
+int RunMan(const std::vector<std::string>& args) {
+  if (!FLAGS_out.empty()) {
+    RequireArgs(args, 0, 0, "no command with --man --out=DIR");
+    return WritePages();
+  }
+  PrintData(args.empty() ? ManOverview() : ManPage(RequireCommand(args[0])));
+  return 0;
+}
+
+int RunHelp(const std::vector<std::string>& args) {
+  RequireArgs(args, 0, 1, "at most one command or name");
+  if (FLAGS_man) return RunMan(args);
+  if (!FLAGS_out.empty()) throw UsageError("--out goes with --man");
+  if (args.empty()) {
+    Print(Overview());
+    return 0;
+  }
+  const Command* command = FindCommand(args[0]);
+  std::string text = (command ? HelpOf(*command) : "") + DescribeName(args[0]);
+  if (IsTextPath(args[0])) text += DescribePath(args[0]);
+  Print(text.empty() ? HelpOf(RequireCommand(args[0], DescribedNames())) : text);
+  return 0;
+}
+
+std::string ExitCodeLines() {
+  std::string text = "\nexit codes\n";
+  for (const ExitCode& exit : ExitCodes()) {
+    const std::string of =
+        exit.commands.empty() ? "" : fmt::format(" ({})", Join(exit.commands, ", "));
+    text += fmt::format("  {:<7}  {}{}\n", exit.code, exit.meaning, of);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string Overview() {
+  std::string text =
+      "coracle: deep-learning programs in Paddle's format: inspect, build, differentiate, train, "
+      "run\n\nusage: coracle COMMAND [ARGUMENTS] [--FLAG=VALUE ...]\n\ncommands\n";
+  for (const Command& command : Commands())
+    text += fmt::format("  {:<16} {}\n", command.name, command.summary);
+  text += "\nflags of every command\n" + DescribeFlags(GlobalFlags()) + ExitCodeLines();
+  return text +
+         "\n`coracle help COMMAND` tells more; `coracle help NAME` tells what texts may say of a "
+         "layer,\noptimizer, schedule, clip and the like, `coracle help job.FIELD` of a field of a "
+         "job. PROGRAM is a\n.pdmodel, __model__, .pb or .pbtxt file, a directory that holds one, "
+         "or - for standard input.\n";
+}
+
+std::string HelpOf(const Command& command) {
+  std::string text =
+      fmt::format("{}: {}\n\nusage: coracle {}\n", command.name, command.summary, command.usage);
+  if (!command.flags.empty()) text += "\nflags\n" + DescribeFlags(command.flags);
+  if (!command.examples.empty()) text += "\nexamples\n" + command.examples;
+  return text;
+}
+
+const Command* FindCommand(const std::string& name) {
+  for (const Command& command : Commands()) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+const Command& RequireCommand(const std::string& name, std::vector<std::string> others) {
+  if (const Command* command = FindCommand(name)) return *command;
+  std::vector<std::string> names = std::move(others);
+  for (const Command& command : Commands()) names.push_back(command.name);
+  const std::string hint = DidYouMean(name, names);
+  throw UsageError(fmt::format("unknown command {}{}", Quote(name),
+                               hint.empty() ? "; `coracle help` lists the commands" : hint));
+}
+
+const std::vector<ExitCode>& ExitCodes() {
+  static const std::vector<ExitCode> codes = {
+      {"0", "done", {}},
+      {"1", "failed", {}},
+      {"2", "wrong usage", {}},
+      {"3", "a result is not finite", {"test", "train"}},
+      {"128 + N", "signal N ended the run", {"train"}},
+  };
+  return codes;
+}
+
+std::vector<std::string> DescribedNames() {
+  std::vector<std::string> names = LayerNames(DefaultOps());
+  for (std::string& name : JobKindNames()) names.push_back(std::move(name));
+  return names;
+}
+
+Command HelpCommand() {
+  return {"help",
+          "explains a command, what texts may say of a layer, optimizer, ..., or a field of a job",
+          "help [COMMAND|NAME|job.FIELD|model.FIELD] [--man [--out=DIR]]",
+          "  coracle help dump\n  coracle help conv2d\n  coracle help noam\n"
+          "  coracle help job.train.csv\n  coracle help --man --out=share/man/man1\n",
+          {"man", "out"},
+          RunHelp};
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,101 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/inspect/op_text.h>
+#include <coracle/layers/layer.h>
+#include <coracle/layers/text_help.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+
+DECLARE_bool(json);
+DECLARE_bool(names);
+
+namespace coracle::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json JsonOf(const TextField& field) {
+  Json json = {{"name", field.name}, {"type", field.type == "{ ... }" ? "message" : field.type}};
+  json["repeated"] = field.repeated;
+  json["required"] = field.required;
+  if (!field.default_value.empty()) json["default"] = field.default_value;
+  if (!field.range.empty()) json["range"] = field.range;
+  for (const auto& value : field.one_of) json["one_of"].push_back(value.first);
+  json["doc"] = field.doc;
+  return json;
+}
+
+Json JsonOf(const TextEntry& entry) {
+  Json json = {{"name", entry.name}, {"kind", entry.kind}, {"doc", entry.doc}};
+  if (entry.fields.empty()) return json;
+  for (const TextField& field : entry.fields) json["fields"].push_back(JsonOf(field));
+  json["example"] = entry.example;
+  return json;
+}
+
+void PrintJson(const std::vector<TextEntry>& entries) {
+  Json json = {{"format", "coracle.layers"}, {"version", 1}, {"layers", Json::array()}};
+  for (const TextEntry& entry : entries) json["layers"].push_back(JsonOf(entry));
+  PrintData(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::string List(const std::vector<TextEntry>& entries) {
+  size_t width = 0;
+  for (const TextEntry& entry : entries) width = std::max(width, entry.name.size());
+  std::string text;
+  for (const TextEntry& entry : entries) {
+    text += fmt::format("{:<{}}  {:<11}  {}\n", entry.name, width,
+                        entry.kind == "layer" ? "" : entry.kind, Brief(entry.doc));
+  }
+  return text + fmt::format("{} names; `coracle layers NAME` tells all\n", entries.size());
+}
+
+// The layers of that name. Throws kNotFound.
+std::vector<TextEntry> Find(const std::string& name) {
+  std::vector<TextEntry> entries = LayerEntries(name, DefaultOps());
+  if (!entries.empty()) return entries;
+  if (DefaultOps().Find(name)) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{} is no layer, but an op: `coracle ops {}` tells of it; in model "
+                            "text it is layer {{ op {{ {} {{ ... }} }} }}",
+                            name, name, name));
+  }
+  const std::string hint = DidYouMean(name, LayerNames(DefaultOps()));
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("there is no layer {}{}", Quote(name),
+                          hint.empty() ? "; `coracle layers` lists them" : hint));
+}
+
+int RunLayers(const std::vector<std::string>& args) {
+  RequireArgs(args, 0, 1, "at most one layer");
+  const std::vector<TextEntry> entries = args.empty() ? LayerEntries(DefaultOps()) : Find(args[0]);
+  if (FLAGS_json) {
+    PrintJson(entries);
+  } else if (FLAGS_names) {
+    for (const TextEntry& entry : entries) Print(entry.name + "\n");
+  } else if (args.empty()) {
+    Print(List(entries));
+  } else {
+    for (const TextEntry& entry : entries) Print(ToText(entry));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command LayersCommand() {
+  return {"layers",
+          "lists the layers of model text, or tells one's fields with an example",
+          "layers [NAME] [--names] [--json]",
+          "  coracle layers\n  coracle layers conv2d\n"
+          "  coracle layers --names --op_library=./my_ops.so\n",
+          {"names", "json"},
+          RunLayers};
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,98 @@
+#include "model_files.h"
+
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "command.h"
+#include "flags.h"
+#include "program_input.h"
+
+DECLARE_string(save_params);
+
+namespace coracle::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where readers look for the parameters of the program file; "": nowhere.
+std::string ParametersFileOf(const std::string& program_file) {
+  const fs::path file = program_file;
+  if (file.filename() == "__model__") return (file.parent_path() / "__params__").string();
+  return file.extension() == ".pdmodel" ? fs::path(file).replace_extension(".pdiparams").string()
+                                        : "";
+}
+
+std::string WriteParameters(const ModelFiles& model, const std::string& path) {
+  const std::vector<std::string> names = PersistableNames(model.program);
+  SaveCombined(model.values, names, path);
+  uint64_t bytes = 0;
+  for (const std::string& name : names) bytes += model.values.Get(name).nbytes();
+  return fmt::format("{}: {}, {}\n", Shown(path), Counted(names.size(), "persistable variable"),
+                     HumanBytes(bytes));
+}
+
+}  // namespace
+
+ModelFiles ReadModel(const std::string& path, const std::string& given) {
+  ModelFiles model;
+  model.program = ReadAnyProgram(path);
+  const std::string params = given.empty() ? ParametersBeside(ProgramFile(path)) : given;
+  model.has_values = !params.empty() || PersistableNames(model.program).empty();
+  if (!params.empty()) LoadParameters(model.program, params, model.values);
+  return model;
+}
+
+void CheckModelFlags() {
+  if (FLAGS_out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
+  RequireProgramName("--out", FLAGS_out);
+  RequireEnding("--save_params", FLAGS_save_params, {".pdiparams", ".params", ""});
+  if (FLAGS_out == FLAGS_save_params) throw UsageError("--out and --save_params are the same file");
+}
+
+std::string WriteModel(const ModelFiles& model) {
+  const std::string beside = ParametersFileOf(FLAGS_out);
+  if (!model.has_values) {
+    if (!FLAGS_save_params.empty()) {
+      throw Error(ErrorCode::kNotFound,
+                  "--save_params: the program came without parameters; --params=DIR or "
+                  "--params=FILE gives them");
+    }
+    if (!beside.empty() && FileExists(beside)) {
+      throw Error(ErrorCode::kAlreadyExists,
+                  fmt::format("{} holds parameters of another program, which would come to lie "
+                              "beside this one: remove it, or give parameters by --params",
+                              Quote(beside, 300)));
+    }
+  }
+  std::string report;
+  const std::string params = FLAGS_save_params.empty() ? beside : FLAGS_save_params;
+  const bool any = !PersistableNames(model.program).empty() || FileExists(params);
+  if (model.has_values && any && !params.empty()) report = WriteParameters(model, params);
+  WriteProgram(model.program, FLAGS_out);  // last: a reader that finds it finds the parameters too
+  if (FLAGS_out == "-") return "";
+  size_t ops = 0;
+  model.program.ForEachOp([&](const OpDesc&) { ++ops; });
+  const bool needs = !PersistableNames(model.program).empty() && report.empty();
+  const std::string without = !needs             ? ""
+                              : model.has_values ? ", without parameters; --save_params writes them"
+                                                 : ", without parameters: the program came without";
+  return fmt::format("{}: {} in {}{}\n", Shown(FLAGS_out), Counted(ops, "op"),
+                     Counted(static_cast<size_t>(model.program.NumBlocks()), "block"), without) +
+         report;
+}
+
+std::string DescribeVars(const std::string& heading, const ProgramDesc& program,
+                         const std::vector<std::string>& names) {
+  std::vector<std::string> parts;
+  for (const std::string& name : names) {
+    const VarDesc* var = program.Root().FindVar(name);
+    parts.push_back(Shown(name) + (var ? " " + var->meta().ToString() : ""));
+  }
+  return fmt::format("{:<9}{}\n", heading, parts.empty() ? "none" : Join(parts, ", "));
+}
+
+}  // namespace coracle::tools

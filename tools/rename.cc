@@ -1,0 +1,100 @@
+#include <coracle/edit/rename.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include "command_limits.h"
+#include "commands.h"
+#include "flags.h"
+#include "model_files.h"
+
+DECLARE_bool(gradients);
+DECLARE_string(params);
+DEFINE_string(
+    regex, "",
+    "`REGEX=TEXT`: what matches the expression (RE2's syntax) becomes TEXT in every name, "
+    "in which \\1 stands for the first group");
+
+namespace coracle::tools {
+namespace {
+
+// "old=new"; a name may have an = itself, then the first one that leaves a known name counts.
+std::pair<std::string, std::string> ParsePair(const ProgramDesc& program, const std::string& text) {
+  size_t at = text.find('=');
+  if (at == text.npos || at == 0)
+    throw UsageError("takes names as OLD=NEW,OLD=NEW, got " + Quote(text));
+  for (size_t other = at; other != text.npos; other = text.find('=', other + 1)) {
+    if (program.Root().FindVar(text.substr(0, other))) {
+      at = other;
+      break;
+    }
+  }
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+NamePairs PairsFromRegexFlag(const ProgramDesc& program) {
+  const size_t at = FLAGS_regex.rfind('=');
+  if (at == FLAGS_regex.npos || at == 0)
+    throw UsageError("--regex takes REGEX=TEXT, got " + Quote(FLAGS_regex));
+  return PairsByRegex(program, FLAGS_regex.substr(0, at), FLAGS_regex.substr(at + 1));
+}
+
+// The first of many names.
+std::string Describe(const Renamed& renamed) {
+  constexpr size_t kShown = 20;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, renamed.names.size()); ++i)
+    text +=
+        fmt::format("{} -> {}\n", Shown(renamed.names[i].first), Shown(renamed.names[i].second));
+  if (renamed.names.size() > kShown)
+    text += fmt::format("and {} more\n", renamed.names.size() - kShown);
+  if (!renamed.drawn.empty()) {
+    text += fmt::format(
+        "random ops draw by the names of their outputs: of these {} changed, so that they may draw "
+        "other numbers\n",
+        renamed.drawn.size());
+  }
+  return text;
+}
+
+int RunRename(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 2, "a PROGRAM, and names or --regex");
+  if ((args.size() == 2) == !FLAGS_regex.empty())
+    throw UsageError("takes either names, as OLD=NEW,OLD=NEW, or --regex");
+  CheckModelFlags();
+  const CommandLimits limits(CommandLimits::Time::kCommand);
+  ModelFiles model = ReadModel(args[0], FLAGS_params);
+  NamePairs pairs;
+  if (args.size() == 1) {
+    pairs = PairsFromRegexFlag(model.program);
+  } else {
+    for (const std::string& text : ListFlag(args[1]))
+      pairs.push_back(ParsePair(model.program, text));
+  }
+  if (pairs.empty()) throw Error(ErrorCode::kInvalidArgument, "rename: no name would change");
+  const Renamed renamed =
+      RenameVariables(model.program, pairs, DefaultOps(), {.derived = FLAGS_gradients});
+  RenameValues(renamed.names, model.values);
+  const std::string report = WriteModel(model);
+  if (!report.empty()) Print(report + Describe(renamed));
+  return 0;
+}
+
+}  // namespace
+
+Command RenameCommand() {
+  return {"rename",
+          "gives variables other names, in the program and in its parameter file",
+          "rename PROGRAM OLD=NEW,...|--regex=REGEX=TEXT -o OUT [--gradients] [--params=DIR|FILE] "
+          "[--save_params=FILE]",
+          "  coracle rename inference.pdmodel x=image,save_infer_model/scale_0.tmp_1=out -o "
+          "named.pdmodel\n"
+          "  coracle rename train.pb h=hidden --gradients -o train2.pb  # h@GRAD becomes "
+          "hidden@GRAD\n"
+          "  coracle rename inference.pdmodel '--regex=^conv2d_(\\d+)=c\\1' -o short.pdmodel\n",
+          WithLimitFlags({"regex", "gradients", "out", "params", "save_params"}),
+          RunRename};
+}
+
+}  // namespace coracle::tools

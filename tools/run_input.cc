@@ -1,0 +1,87 @@
+#include "run_input.h"
+
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/inspect/program_ends.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "command.h"
+#include "program_input.h"
+#include "tensor_file.h"
+
+DEFINE_string(feed, "",
+              "`FILE` of inputs: npz, csv or json, whose arrays have names of variables (in an npz "
+              "file x@LOD@0 has the offsets of x's sequences), or npy for the only input");
+DEFINE_string(fetch, "",
+              "`NAMES` of the variables to fetch; none: those of the program's fetch ops");
+DEFINE_string(params, "", "parameters: `PATH` of a directory or of a combined file");
+
+namespace coracle::tools {
+namespace {
+
+// A csv file says nothing of dtypes. Throws if the variable's dtype cannot hold what it says.
+Tensor AsDeclared(const BlockDesc& root, const std::string& name, const Tensor& tensor) {
+  const VarDesc* var = root.FindVar(name);
+  if (!var || !IsValid(var->dtype()) || tensor.dtype() == var->dtype()) return tensor;
+  const bool whole = tensor.dtype() == DType::kInt64 || IsFloating(var->dtype());
+  Tensor cast = tensor.Cast(var->dtype());
+  const bool same = IsFloating(var->dtype()) || BitEqual(cast.Cast(tensor.dtype()), tensor);
+  if (whole && same) return cast;
+  ThrowInvalid(fmt::format("{}: the column {} holds a number that is no {}, as the variable is",
+                           FLAGS_feed, Quote(name), ToString(var->dtype())));
+}
+
+}  // namespace
+
+NamedTensors ReadFeeds(const ProgramDesc& program) {
+  if (FLAGS_feed.empty()) return {};
+  NamedTensors feeds = ReadTensorFile(FLAGS_feed);
+  if (IsCsvName(FLAGS_feed)) {
+    for (auto& [name, tensor] : feeds) tensor = AsDeclared(program.Root(), name, tensor);
+  }
+  if (feeds.size() != 1 || !feeds[0].first.empty()) return feeds;
+  const std::vector<std::string> inputs = InputNames(program, DefaultOps());
+  if (inputs.size() != 1) {
+    throw UsageError(fmt::format("an npy file feeds a program with one input; this has {}: use npz",
+                                 inputs.size()));
+  }
+  feeds[0].first = inputs[0];
+  return feeds;
+}
+
+std::vector<std::string> FeedNames(const ProgramDesc& program, const NamedTensors& feeds) {
+  std::vector<std::string> names;
+  if (HasOpOfKind(program.Root(), OpKind::kFeed, DefaultOps())) return names;
+  for (const auto& entry : feeds) names.push_back(entry.first);
+  return names;
+}
+
+std::vector<Tensor> InOrder(const NamedTensors& feeds, const std::vector<std::string>& names) {
+  std::vector<Tensor> tensors;
+  std::vector<std::string> keys;
+  for (const auto& entry : feeds) keys.push_back(entry.first);
+  for (const std::string& name : names) {
+    const auto it = std::find(keys.begin(), keys.end(), name);
+    if (it == keys.end()) {
+      throw Error(ErrorCode::kNotFound,
+                  FLAGS_feed.empty()
+                      ? fmt::format("the program reads {}; give it with --feed=FILE", Quote(name))
+                      : fmt::format("--feed has no {}, which the program reads; it has {}",
+                                    Quote(name), Join(keys, ", ")));
+    }
+    tensors.push_back(feeds[static_cast<size_t>(it - keys.begin())].second);
+  }
+  return tensors;
+}
+
+void LoadParametersFor(const ProgramDesc& program, const std::string& file, Scope& scope) {
+  const std::string params =
+      FLAGS_params.empty() ? ParametersBeside(ProgramFile(file)) : FLAGS_params;
+  if (!params.empty()) LoadParameters(program, params, scope);
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,70 @@
+#include <coracle/edit/set_shape.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/operators/operators.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <map>
+
+#include "command_limits.h"
+#include "commands.h"
+#include "flags.h"
+#include "model_files.h"
+
+DECLARE_string(params);
+
+namespace coracle::tools {
+namespace {
+
+using Types = std::map<std::pair<int, size_t>, std::string>;  // by block and variable
+
+Types TypesOf(const ProgramDesc& program) {
+  Types types;
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    for (size_t i = 0; i < program.Block(b).NumVars(); ++i)
+      types[{b, i}] = program.Block(b).var(i).meta().ToString();
+  }
+  return types;
+}
+
+// The given inputs and the number of other variables that have another type now.
+std::string Describe(const ProgramDesc& program, const InputShapes& shapes, const Types& before) {
+  std::string text;
+  for (const auto& [name, shape] : shapes) {
+    const VarDesc& var = *program.Root().FindVar(name);
+    text += fmt::format("{}: {} -> {}\n", Shown(name), before.at({0, var.index()}),
+                        var.meta().ToString());
+  }
+  size_t changed = 0;
+  for (const auto& [place, type] : TypesOf(program)) changed += before.at(place) != type;
+  return text + Counted(changed, "variable") + " changed in all\n";
+}
+
+int RunSetShape(const std::vector<std::string>& args) {
+  if (args.size() < 2) throw UsageError("takes a PROGRAM and shapes as VAR:8x3x32x32");
+  InputShapes shapes;
+  for (size_t i = 1; i < args.size(); ++i)
+    shapes.push_back(ParseShape("takes shapes as", args[i], -1));
+  CheckModelFlags();
+  const CommandLimits limits(CommandLimits::Time::kCommand);
+  ModelFiles model = ReadModel(args[0], FLAGS_params);
+  const Types before = TypesOf(model.program);
+  DeclareShapes(model.program, shapes, DefaultOps());
+  const std::string report = WriteModel(model);
+  if (!report.empty()) Print(report + Describe(model.program, shapes, before));
+  return 0;
+}
+
+}  // namespace
+
+Command SetShapeCommand() {
+  return {"set-shape",
+          "gives inputs of a program other shapes, and all variables the shapes that follow",
+          "set-shape PROGRAM VAR:-1x3x48x-1 ... -o OUT [--params=DIR|FILE] [--save_params=FILE]",
+          "  coracle set-shape inference.pdmodel x:-1x3x48x-1 -o any_width.pdmodel\n"
+          "  coracle set-shape inference.pdmodel x:1x3x640x640 -o fixed.pdmodel\n",
+          WithLimitFlags({"out", "params", "save_params"}),
+          RunSetShape};
+}
+
+}  // namespace coracle::tools

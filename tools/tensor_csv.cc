@@ -1,0 +1,288 @@
+#include "tensor_csv.h"
+
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <unordered_map>
+#include <vector>
+
+namespace coracle::tools {
+namespace {
+
+constexpr int64_t kMaxColumns = int64_t{1} << 20;
+constexpr size_t kMaxRank = Shape::kMaxRank;
+
+// --- writing ---
+
+int64_t RowsOf(const Tensor& tensor) { return tensor.shape().rank() ? tensor.shape()[0] : 1; }
+int64_t ColumnsOf(const Tensor& tensor) {
+  const int rank = tensor.shape().rank();
+  return rank > 1 ? tensor.shape().Product(1, rank) : 1;
+}
+
+void CheckTable(const NamedTensors& tensors) {
+  int64_t columns = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const Tensor& first = tensors[0].second;
+    if (IsComplex(tensor.dtype()))
+      ThrowInvalid(fmt::format("{} is {}, which no csv file holds; npz and json do", Quote(name),
+                               tensor.ToString()));
+    if (name.ends_with(']'))
+      ThrowInvalid(fmt::format(
+          "{} ends in ']', which in a csv file begins an index; use npz or json", Quote(name)));
+    if (RowsOf(tensor) != RowsOf(first)) {
+      ThrowInvalid(
+          fmt::format("a csv file is one table: {} has {} rows and {} {}; fetch them into "
+                      "files of their own, or use npz or json",
+                      Quote(tensors[0].first), RowsOf(first), Quote(name), RowsOf(tensor)));
+    }
+    columns += ColumnsOf(tensor);
+    if (columns > kMaxColumns)
+      ThrowInvalid(fmt::format("{} {} would make more than {} columns; use npz", Quote(name),
+                               tensor.ToString(), kMaxColumns));
+  }
+}
+
+std::string Cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+void AppendNames(const std::string& name, const Shape& shape, std::vector<std::string>* cells) {
+  const int64_t columns = shape.rank() > 1 ? shape.Product(1, shape.rank()) : 1;
+  for (int64_t column = 0; column < columns; ++column) {
+    std::string index;
+    int64_t rest = column;
+    for (int axis = shape.rank() - 1; axis > 0; --axis) {
+      index = fmt::format("[{}]{}", rest % shape[axis], index);
+      rest /= shape[axis];
+    }
+    cells->push_back(Cell(name + index));
+  }
+}
+
+template <class T>
+std::string NumberText(T value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "1" : "0";
+  } else if constexpr (std::is_integral_v<T>) {
+    return fmt::format("{}", static_cast<int64_t>(value));
+  } else if constexpr (std::is_same_v<T, double>) {
+    return std::isnan(value) ? "nan" : fmt::format("{}", value);
+  } else {
+    const auto wide = static_cast<float>(value);
+    return std::isnan(wide) ? "nan" : fmt::format("{}", wide);
+  }
+}
+
+void AppendRow(const Tensor& tensor, int64_t row, std::vector<std::string>* cells) {
+  const int64_t columns = ColumnsOf(tensor);
+  DispatchDType(tensor.dtype(), [&]<class T>() {
+    const T* numbers = tensor.data<T>() + row * columns;
+    for (int64_t i = 0; i < columns; ++i) cells->push_back(NumberText(numbers[i]));
+  });
+}
+
+// --- reading ---
+
+[[noreturn]] void Fail(const std::string& source, size_t line, size_t cell,
+                       const std::string& what) {
+  ThrowInvalid(fmt::format("{}:{}:{}: {}", source, line, cell, what));
+}
+
+// The cells of a line, without their quotes.
+std::vector<std::string> CellsOf(std::string_view line) {
+  std::vector<std::string> cells(1);
+  bool quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"') {
+      if (quoted && i + 1 < line.size() && line[i + 1] == '"')
+        cells.back() += line[++i];
+      else
+        quoted = !quoted;
+    } else if (line[i] == ',' && !quoted) {
+      cells.emplace_back();
+    } else {
+      cells.back() += line[i];
+    }
+  }
+  return cells;
+}
+
+// "y[0][2]" as y and {0, 2}.
+struct ColumnName {
+  std::string name;
+  std::vector<int64_t> index;
+};
+
+bool ParseColumnName(const std::string& cell, ColumnName* column) {
+  column->name = std::string(Trim(cell));
+  while (column->name.ends_with(']')) {
+    const size_t begin = column->name.rfind('[');
+    int64_t number = 0;
+    if (begin == std::string::npos || column->index.size() + 1 >= kMaxRank) return false;
+    const size_t digits = column->name.size() - begin - 2;
+    if (!ParseInt64(std::string_view(column->name).substr(begin + 1, digits), &number))
+      return false;
+    column->index.insert(column->index.begin(), number);
+    column->name.resize(begin);
+  }
+  return !column->name.empty();
+}
+
+// Columns that follow each other and belong to one tensor.
+struct Group {
+  std::string name;
+  size_t begin = 0, end = 0;
+  std::vector<int64_t> last;  // index of the last column
+
+  // The shape of a row, if the columns are all of its elements in their order.
+  bool RowShape(const std::vector<ColumnName>& columns, std::vector<int64_t>* dims) const {
+    dims->clear();
+    int64_t count = 1;
+    for (const int64_t number : last) {
+      if (number < 0 || number >= kMaxColumns) return false;
+      dims->push_back(number + 1);
+      count *= number + 1;
+      if (count > kMaxColumns) return false;
+    }
+    if (count != static_cast<int64_t>(end - begin)) return false;
+    for (size_t i = begin; i < end; ++i) {
+      auto rest = static_cast<int64_t>(i - begin);
+      if (columns[i].index.size() != dims->size()) return false;
+      for (size_t axis = dims->size(); axis-- > 0; rest /= (*dims)[axis]) {
+        if (columns[i].index[axis] != rest % (*dims)[axis]) return false;
+      }
+    }
+    return true;
+  }
+};
+
+class CsvTensors {
+ public:
+  CsvTensors(std::string_view text, const std::string& source) : source_(source) {
+    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a spreadsheet's mark of UTF-8
+    for (size_t line = 1; !text.empty(); ++line) {
+      const size_t end = std::min(text.find('\n'), text.size());
+      std::string_view words = text.substr(0, end);
+      if (words.ends_with('\r')) words.remove_suffix(1);
+      text.remove_prefix(std::min(end + 1, text.size()));
+      if (words.empty()) continue;
+      columns_.empty() ? ReadNames(words, line) : ReadNumbers(words, line);
+    }
+    if (columns_.empty()) Fail(source_, 1, 1, "the file is empty: a line of names is missing");
+  }
+
+  NamedTensors Run() const {
+    NamedTensors tensors;
+    for (const Group& group : groups_) tensors.emplace_back(group.name, TensorOf(group));
+    return tensors;
+  }
+
+ private:
+  void ReadNames(std::string_view words, size_t line) {
+    std::unordered_map<std::string, size_t> seen;
+    for (const std::string& cell : CellsOf(words)) {
+      ColumnName& column = columns_.emplace_back();
+      if (!ParseColumnName(cell, &column))
+        Fail(source_, line, columns_.size(),
+             fmt::format("a name such as y or y[0][1] must stand here, got {}", Quote(cell)));
+      if (groups_.empty() || groups_.back().name != column.name || column.index.empty()) {
+        if (!seen.emplace(column.name, columns_.size()).second)
+          Fail(source_, line, columns_.size(),
+               fmt::format("{} has columns before that", Quote(column.name)));
+        groups_.push_back({column.name, columns_.size() - 1, columns_.size(), column.index});
+      }
+      groups_.back().end = columns_.size();
+      groups_.back().last = column.index;
+    }
+    std::vector<int64_t> dims;
+    for (const Group& group : groups_) {
+      if (!group.RowShape(columns_, &dims))
+        Fail(source_, line, group.begin + 1,
+             fmt::format("the columns of {} must count all elements of a row, as in y[0][0], "
+                         "y[0][1], y[1][0], y[1][1]",
+                         Quote(group.name)));
+    }
+  }
+
+  void ReadNumbers(std::string_view words, size_t line) {
+    const std::vector<std::string> cells = CellsOf(words);
+    if (cells.size() != columns_.size())
+      Fail(source_, line, cells.size(),
+           fmt::format("{} cells, but the first line names {} columns", cells.size(),
+                       columns_.size()));
+    whole_.resize(columns_.size(), true);
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const std::string_view cell = Trim(cells[i]);
+      double number = 0;
+      int64_t integer = 0;
+      if (ParseInt64(cell, &integer))
+        number = static_cast<double>(integer);
+      else if (ParseDouble(cell, &number))
+        whole_[i] = false;
+      else
+        Fail(source_, line, i + 1, fmt::format("a number must stand here, got {}", Quote(cell)));
+      numbers_.push_back(number);
+      integers_.push_back(integer);
+    }
+    ++rows_;
+  }
+
+  Tensor TensorOf(const Group& group) const {
+    std::vector<int64_t> dims, row;
+    group.RowShape(columns_, &row);
+    dims.push_back(rows_);
+    dims.insert(dims.end(), row.begin(), row.end());
+    bool whole = rows_ > 0;
+    for (size_t i = group.begin; i < group.end && whole; ++i) whole = whole_[i];
+    return whole ? Filled(group, Shape(dims), integers_) : Filled(group, Shape(dims), numbers_);
+  }
+
+  template <class T>
+  Tensor Filled(const Group& group, const Shape& shape, const std::vector<T>& table) const {
+    Tensor tensor(DTypeOf<T>(), shape);
+    T* out = tensor.data<T>();
+    for (size_t row = 0; row < static_cast<size_t>(rows_); ++row) {
+      const auto from = table.begin() + static_cast<ptrdiff_t>(row * columns_.size());
+      out = std::copy(from + static_cast<ptrdiff_t>(group.begin),
+                      from + static_cast<ptrdiff_t>(group.end), out);
+    }
+    return tensor;
+  }
+
+  const std::string& source_;
+  std::vector<ColumnName> columns_;
+  std::vector<Group> groups_;
+  std::vector<bool> whole_;        // by column: its numbers are whole
+  std::vector<double> numbers_;    // row after row
+  std::vector<int64_t> integers_;  // the same, where they are whole
+  int64_t rows_ = 0;
+};
+
+}  // namespace
+
+std::string TensorCsv(const NamedTensors& tensors) {
+  if (tensors.empty()) ThrowInvalid("there is no tensor to write");
+  CheckTable(tensors);
+  std::vector<std::string> cells;
+  for (const auto& [name, tensor] : tensors) AppendNames(name, tensor.shape(), &cells);
+  std::string text = Join(cells, ",") + "\n";
+  for (int64_t row = 0; row < RowsOf(tensors[0].second); ++row) {
+    cells.clear();
+    for (const auto& [name, tensor] : tensors) AppendRow(tensor, row, &cells);
+    text += Join(cells, ",") + "\n";
+  }
+  return text;
+}
+
+NamedTensors ParseTensorCsv(std::string_view text, const std::string& source) {
+  return CsvTensors(text, source).Run();
+}
+
+}  // namespace coracle::tools

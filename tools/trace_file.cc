@@ -1,0 +1,40 @@
+#include "trace_file.h"
+
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
+#include <gflags/gflags.h>
+
+#include "command.h"
+#include "program_input.h"
+
+DEFINE_string(trace, "",
+              "`FILE.json` for what is done when, op by op, for ui.perfetto.dev and about:tracing");
+DEFINE_int64(trace_runs, 20, "`N` first runs of each program whose ops are in --trace");
+
+namespace coracle::tools {
+
+std::vector<std::string> WithTraceFlags(std::vector<std::string> flags) {
+  flags.insert(flags.end(), {"trace", "trace_runs"});
+  return flags;
+}
+
+TraceFile::TraceFile() {
+  if (FLAGS_trace_runs < 0) throw UsageError("--trace_runs must not be negative");
+  RequireEnding("--trace", FLAGS_trace, {".json"});
+  if (FLAGS_trace.empty()) return;
+  TraceOptions options;
+  options.runs = FLAGS_trace_runs;
+  trace_.emplace(options);
+  recording_.emplace(*trace_);
+}
+
+void TraceFile::Write() {
+  if (!trace_) return;
+  recording_.reset();
+  trace_->Write(FLAGS_trace);
+  const std::string note = trace_->Note();
+  if (!note.empty())
+    LogMessage(MessageLevel::kInfo, Quote(FLAGS_trace, 300) + ": " + note + " (--trace_runs)");
+}
+
+}  // namespace coracle::tools

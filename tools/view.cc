@@ -1,0 +1,152 @@
+// `coracle view`: programs as one page for a browser.
+
+#include <coracle/edit/set_shape.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/inspect/page.h>
+#include <coracle/operators/operators.h>
+#include <coracle/train/job/job.h>
+#include <coracle/train/run/programs.h>
+#include <coracle/train/run/snapshot.h>
+#include <fmt/format.h>
+
+#include <deque>
+#include <filesystem>
+
+#include "command_limits.h"
+#include "commands.h"
+#include "flags.h"
+#include "program_input.h"
+
+DECLARE_string(params);
+DECLARE_string(of);
+DEFINE_string(arrays, "", "`FILE`.npz with values of variables, whose statistics are shown too");
+DEFINE_string(times, "",
+              "`FILE` that --trace of run, bench or train wrote: the measured times of ops");
+DEFINE_bool(memory, true, "plan the memory of each program");
+
+namespace coracle::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxTraceBytes = uint64_t{1} << 30;
+
+struct Input {
+  std::string name, what;
+  ProgramDesc program;
+  Scope values;
+  bool has_values = false;
+};
+
+void ReadSnapshotInput(const std::string& path, Input* input) {
+  SavedSnapshot snapshot = ReadSnapshot(path);
+  input->what = fmt::format("training program of the job {} after {} steps",
+                            Quote(snapshot.state.job), snapshot.state.step);
+  input->program = std::move(snapshot.main);
+  input->values = std::move(snapshot.variables);
+  input->has_values = true;
+}
+
+void ReadJobInput(const std::string& file, Input* input) {
+  const JobConfig job = ReadJob(file);
+  input->what = "training program of the job " + Quote(job.name);
+  input->program = std::move(BuildPrograms(job, {}).train.program);
+}
+
+void ReadProgramInput(const std::string& path, const std::string& file, bool only_one,
+                      Input* input) {
+  input->program = ReadAnyProgram(path);
+  input->what = path == "-" ? "from standard input" : "";
+  const bool given = only_one && !FLAGS_params.empty();
+  const std::string params = given ? FLAGS_params : path == "-" ? "" : ParametersBeside(file);
+  if (params.empty()) return;
+  LoadParameters(input->program, params, input->values);
+  input->has_values = true;
+}
+
+// What the page calls a file: its name, with that of its directory where many have the same.
+std::string NameOf(const std::string& path) {
+  if (path == "-") return "standard input";
+  fs::path file = fs::path(path).lexically_normal();
+  if (!file.has_filename()) file = file.parent_path();
+  const std::string name = file.filename().string();
+  const std::string stem = file.stem().string();
+  if (stem != "inference" && stem != "model" && stem != "__model__" && stem != "main") return name;
+  const std::string directory = fs::absolute(file).parent_path().filename().string();
+  return directory.empty() ? name : directory + "/" + name;
+}
+
+void ReadInput(const std::string& path, bool only_one, Input* input) {
+  input->name = NameOf(path);
+  const std::string snapshot = path != "-" && IsDirectory(path) ? FindSnapshot(path) : "";
+  if (!snapshot.empty()) return ReadSnapshotInput(snapshot, input);
+  const std::string file = ProgramFile(path);
+  const bool is_job =
+      file != "-" && file.ends_with(".pbtxt") && LooksLikeJob(ReadFile(file, kMaxProgramBytes));
+  if (is_job) {
+    if (!FLAGS_params.empty()) throw UsageError("--params is for a program, not for a job");
+    return ReadJobInput(file, input);
+  }
+  ReadProgramInput(path, file, only_one, input);
+}
+
+// Adds the arrays of an .npz file that are named like variables of the program.
+void AddValues(const std::string& file, Input* input) {
+  for (auto& [name, tensor] : ReadNpz(file)) input->values.Set(name, std::move(tensor));
+  input->has_values = true;
+}
+
+int RunView(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 2, "one FILE or two");
+  if (FLAGS_out.empty()) throw UsageError("-o FILE.html is missing: where the page goes");
+  RequireEnding("--out", FLAGS_out, {".html"});
+  if (args.size() == 2 && !FLAGS_params.empty())
+    throw UsageError("--params is for one program; of two those beside them are read");
+  const CommandLimits limits(CommandLimits::Time::kCommand);
+  const auto shapes = ShapesFromFlag();
+  std::deque<Input> inputs(args.size());
+  std::vector<PageProgram> programs;
+  const std::string trace = FLAGS_times.empty() ? "" : ReadFile(FLAGS_times, kMaxTraceBytes);
+  for (size_t i = 0; i < args.size(); ++i) {
+    Input& input = inputs[i];
+    ReadInput(args[i], args.size() == 1, &input);
+    if (!shapes.empty()) SetShapes(input.program, shapes, DefaultOps());
+    if (!FLAGS_arrays.empty()) AddValues(FLAGS_arrays, &input);
+    programs.push_back({input.name, input.what, input.program,
+                        input.has_values ? &input.values : nullptr, FLAGS_of, trace,
+                        trace.empty() ? "" : fs::path(FLAGS_times).filename().string()});
+  }
+  PageOptions options;
+  options.title = args.size() == 1 ? inputs[0].name : inputs[0].name + " → " + inputs[1].name;
+  options.plan_memory = FLAGS_memory;
+  const std::string page = ProgramPage(programs, DefaultOps(), options);
+  WriteFileAtomic(FLAGS_out, page);
+  if (FLAGS_out != "-") {
+    size_t ops = 0;
+    for (const Input& input : inputs) input.program.ForEachOp([&](const OpDesc&) { ++ops; });
+    Print(
+        fmt::format("{}: {}, {}\n", Shown(FLAGS_out), Counted(ops, "op"), HumanBytes(page.size())));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command ViewCommand() {
+  return {"view",
+          "makes a page for the browser of a program, model text, job or snapshot, or of how two "
+          "differ",
+          "view FILE [FILE2] -o model.html [--shape=x:1x3x640x640] [--params=DIR|FILE] "
+          "[--arrays=FILE.npz] [--times=FILE.json] [--of=loss] [--nomemory]",
+          "  coracle view inference.pdmodel -o model.html --shape=x:1x3x640x640\n"
+          "  coracle view examples/digits/lenet.pbtxt -o lenet.html\n"
+          "  coracle view output/digits_lenet/snapshots -o trained.html\n"
+          "  coracle view before.pb after.pb -o difference.html\n",
+          WithLimitFlags({"out", "shape", "params", "arrays", "times", "of", "memory"}),
+          RunView};
+}
+
+}  // namespace coracle::tools

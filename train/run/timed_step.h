@@ -1,0 +1,24 @@
+#pragma once
+// A training step, or a forward pass, to be timed on drawn data.
+
+#include <coracle/framework/op/op_registry.h>
+#include <coracle/train/job/job.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct TimedStep {
+  ProgramDesc main, startup;
+  std::vector<std::string> inputs, fetches;
+  int64_t batch_size = 0;
+  int64_t batches = 1;  // runs of the program in one step
+};
+
+// The whole training step of a job: optimizers, clips, precision, accumulation. nullptr:
+// DefaultOps(). Throws what BuildPrograms throws.
+TimedStep StepOfJob(const JobConfig& job, const OpRegistry* ops = nullptr);
+
+}  // namespace coracle
