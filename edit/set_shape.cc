@@ -55,6 +55,11 @@ class ShapeInference {
     bool had_value = false;
   };
 
+  void CountVisit(const OpDesc& op) {
+    if (visits_left_-- == 0)
+      ThrowInvalid("shape: the shapes in loops do not settle", "  " + Locate(op));
+  }
+
   void VisitBlock(BlockDesc& block, int depth) {
     if (depth > kMaxDepth)
       ThrowInvalid(fmt::format("shape: more than {} sub-blocks are nested", kMaxDepth));
@@ -62,8 +67,7 @@ class ShapeInference {
       OpDesc& op = block.op(i);
       const OpSpec& spec = ops_.Get(op.type());
       if (spec.kind != OpKind::kCompute) continue;
-      if (visits_left_-- == 0)
-        ThrowInvalid("shape: the shapes in loops do not settle", "  " + Locate(op));
+      CountVisit(op);
       if (op.HasSubBlock()) VisitSubBlocks(block, op, spec, depth);
       Infer(block, op);
     }
@@ -99,6 +103,7 @@ class ShapeInference {
     for (int b : blocks) BindInputs(block, op, spec, program_.Block(b));
     const bool repeats = spec.block.runs == BlockRuns::kRepeatedly;
     for (bool settled = false; !settled;) {
+      CountVisit(op);
       std::vector<Written> written = WrittenBy(block, op);
       for (int b : blocks) {
         VisitBlock(program_.Block(b), depth + 1);
@@ -158,11 +163,11 @@ class ShapeInference {
   // What one run leaves for the next one.
   bool MergeCarried(const OpDesc& op, const OpSpec& spec, BlockDesc& inner) {
     bool changed = false;
-    for (const auto& [next_attr, now_attr] : spec.block.carries) {
-      const Names next = op.GetAttr<Names>(next_attr, {}), now = op.GetAttr<Names>(now_attr, {});
-      for (size_t i = 0; i < std::min(next.size(), now.size()); ++i) {
+    for (const auto& [left_attr, next_attr] : spec.block.carries) {
+      const Names left = op.GetAttr<Names>(left_attr, {}), next = op.GetAttr<Names>(next_attr, {});
+      for (size_t i = 0; i < std::min(left.size(), next.size()); ++i) {
+        const VarDesc* from = inner.FindVarRecursive(left[i]);
         VarDesc* to = inner.FindVar(next[i]);
-        const VarDesc* from = inner.FindVarRecursive(now[i]);
         if (!to || !from) continue;
         const VarMeta merged = Merged(to->meta(), from->meta());
         changed |= !(merged == to->meta());

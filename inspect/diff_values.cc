@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 #include <variant>
@@ -26,11 +27,13 @@ Tensor Widened(const Tensor& tensor, int64_t begin, int64_t count) {
   return Tensor::View(tensor.dtype(), {count}, first).Cast(DType::kComplex128);
 }
 
-void CompareElement(const complex128& x, const complex128& y, int64_t place,
+// `other`: they are integers that differ, though not always as floating-point numbers.
+void CompareElement(const complex128& x, const complex128& y, bool other, int64_t place,
                     const DiffTolerance& tolerance, ValueDiff* diff) {
-  if (x == y || (std::isnan(std::abs(x)) && std::isnan(std::abs(y)))) return;
-  const double difference = std::abs(x - y);
-  if (difference <= tolerance.atol + tolerance.rtol * std::abs(y)) return;
+  if (!other && (x == y || (std::isnan(std::abs(x)) && std::isnan(std::abs(y))))) return;
+  const double difference = std::max(std::abs(x - y), other ? 1.0 : 0.0);
+  const double allowed = tolerance.atol + tolerance.rtol * std::abs(y);
+  if (std::isfinite(difference) && difference <= allowed) return;
   ++diff->different;
   // A nan is larger than any number.
   const bool largest = diff->different == 1 || difference > diff->max_difference ||
@@ -46,11 +49,19 @@ void CompareElement(const complex128& x, const complex128& y, int64_t place,
 void CompareElements(const Tensor& before, const Tensor& after, const DiffTolerance& tolerance,
                      ValueDiff* diff) {
   constexpr int64_t kAtOnce = 1 << 16;  // so that no tensor is in memory twice
+  const bool integers = !IsFloating(before.dtype()) && !IsComplex(before.dtype());
+  const size_t size = SizeOf(before.dtype());
+  const auto differ = [&](int64_t i) {
+    const size_t at = static_cast<size_t>(i) * size;
+    return integers && std::memcmp(static_cast<const char*>(before.raw()) + at,
+                                   static_cast<const char*>(after.raw()) + at, size) != 0;
+  };
   for (int64_t begin = 0; begin < before.numel(); begin += kAtOnce) {
     const int64_t count = std::min(kAtOnce, before.numel() - begin);
     const Tensor a = Widened(before, begin, count), b = Widened(after, begin, count);
     for (int64_t i = 0; i < count; ++i)
-      CompareElement(a.data<complex128>()[i], b.data<complex128>()[i], begin + i, tolerance, diff);
+      CompareElement(a.data<complex128>()[i], b.data<complex128>()[i], differ(begin + i), begin + i,
+                     tolerance, diff);
   }
 }
 

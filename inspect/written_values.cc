@@ -145,7 +145,7 @@ WrittenTensors FromArrays(const NamedTensors& arrays) {
   for (auto& [name, values] : earlier) {
     const auto last = written.find(name);
     const int64_t highest = values.rbegin()->first;
-    if (last == written.end() || highest + 1 != static_cast<int64_t>(values.size())) {
+    if (last == written.end() || highest != static_cast<int64_t>(values.size()) - 1) {
       ThrowInvalid(
           fmt::format("the values of {} are incomplete: {} stands without those before "
                       "and after it",

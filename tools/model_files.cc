@@ -73,7 +73,7 @@ std::string WriteModel(const ModelFiles& model) {
   const bool any = !PersistableNames(model.program).empty() || FileExists(params);
   if (model.has_values && any && !params.empty()) report = WriteParameters(model, params);
   WriteProgram(model.program, FLAGS_out);  // last: a reader that finds it finds the parameters too
-  if (FLAGS_out == "-") return "";
+  if (FLAGS_out == "-" || FLAGS_save_params == "-") return "";
   size_t ops = 0;
   model.program.ForEachOp([&](const OpDesc&) { ++ops; });
   const bool needs = !PersistableNames(model.program).empty() && report.empty();

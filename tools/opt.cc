@@ -53,6 +53,8 @@ void CheckFlags(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   if (!FLAGS_out.empty()) RequireProgramName("--out", FLAGS_out);
   RequireEnding("--save_params", FLAGS_save_params, {".pdiparams", ".params", ""});
+  if (FLAGS_out == "-" && FLAGS_save_params == "-")
+    throw UsageError("--out and --save_params cannot both be standard output");
   if (FLAGS_out.empty() && !FLAGS_save_params.empty())
     throw UsageError("--save_params goes with --out=FILE");
   if (FLAGS_json && (FLAGS_explain || FLAGS_print_after_all))
@@ -109,7 +111,7 @@ int RunOpt(const std::vector<std::string>& args) {
   Scope scope;
   if (!params.empty()) LoadParameters(program, params, scope);
   std::vector<PassEffect> effects;
-  const bool quiet = FLAGS_out == "-";
+  const bool quiet = FLAGS_out == "-" || FLAGS_save_params == "-";
   const auto note = [&](const PassRun& run) {
     effects.push_back(EffectOf(run));
     if (FLAGS_explain && !quiet) Print(ExplainPass(run) + "\n");

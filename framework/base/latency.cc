@@ -13,7 +13,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 
 namespace coracle {
@@ -144,7 +143,7 @@ Latencies MeasureLatency(const std::vector<std::function<void()>>& clients,
         Trace::NameThread("client " + std::to_string(i + 1));
         measurement.Run(clients[i]);
       });
-    } catch (const std::system_error&) {  // the system gives no more threads
+    } catch (...) {  // the system gives no more threads, or no memory
       measurement.Leave(std::current_exception());
     }
   }

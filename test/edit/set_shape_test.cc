@@ -98,6 +98,20 @@ TEST(SetShape, RecurrentNetsAndBranches) {
   EXPECT_EQ(wrong.find("block 1 op 0 (elementwise_add): elementwise_add: "), 0u) << wrong;
 }
 
+// The sum has the rows of x, and is what the next round reads as h.
+TEST(SetShape, StateThatGrowsInTheFirstRound) {
+  ProgramDesc net = ProgramOf(R"(
+    data { name: "x" shape: [7, 2, 3] }
+    data { name: "h0" shape: [2, 3] }
+    layer { static_rnn {
+      step_input: "x"
+      memory { name: "h" init: "h0" next: "sum" }
+      layer { elementwise_add { x: "x" y: "h" output: "sum" } }
+      step_output { var: "sum" output: "sums" } } })");
+  Set(net, {{"x", {7, 5, 3}}, {"h0", {1, 3}}});
+  EXPECT_EQ(net.Block(1).FindVar("h")->shape().ToString(), "[-1, 3]");
+}
+
 TEST(SetShape, InputsThatAreUpdatedInPlace) {
   ProgramDesc program = Chain(1);
   program.Root().InsertOp(0, OpDesc("increment", {{"X", {"x"}}}, {{"Out", {"x"}}}));

@@ -385,6 +385,33 @@ TEST(Diff, OneNanIsTheLargestDifference) {
   EXPECT_EQ(values[0].different, 1);
 }
 
+TEST(Diff, InfinitiesAndLargeIntegersAreNoSmallDifferences) {
+  ProgramDesc a;
+  for (const char* name : {"i", "w"}) {
+    a.Root().Var(name).SetShape({1});
+    a.Root().Var(name).SetPersistable(true);
+  }
+  Scope before, after;
+  const auto integer = [](int64_t value) {
+    Tensor t(DType::kInt64, {1});
+    t.data<int64_t>()[0] = value;
+    return t;
+  };
+  const auto number = [](float value) {
+    Tensor t(DType::kFloat32, {1});
+    t.data<float>()[0] = value;
+    return t;
+  };
+  before.Set("i", integer(int64_t{1} << 53));
+  after.Set("i", integer((int64_t{1} << 53) + 1));
+  before.Set("w", number(3));
+  after.Set("w", number(std::numeric_limits<float>::infinity()));
+  EXPECT_EQ(DiffValues({}, a, before, a, after).size(), 2u);
+  const std::vector<ValueDiff> loose = DiffValues({}, a, before, a, after, {.rtol = 1e-3});
+  ASSERT_EQ(loose.size(), 1u);
+  EXPECT_EQ(loose[0].before, "w");
+}
+
 TEST(Diff, ValuesOfLargeTensors) {
   ProgramDesc a;
   a.Root().Var("w").SetShape({1000, 200});
