@@ -95,7 +95,7 @@ std::string DiffSummary(const ProgramDiff& diff);
 // nor version count.
 std::string FirstDifference(const ProgramDesc& before, const ProgramDesc& after,
                             const OpRegistry& ops);
-// A JSON object with "format": "coracle.diff"; docs/json.md describes it.
+// A JSON object with "format": "coracle.diff"; docs/command_line.md describes it.
 std::string DiffJson(const ProgramDiff& diff, const ProgramDesc& before, const ProgramDesc& after,
                      const std::vector<ValueDiff>& values = {});
 

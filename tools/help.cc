@@ -133,8 +133,10 @@ const Command& RequireCommand(const std::string& name, std::vector<std::string> 
 const std::vector<ExitCode>& ExitCodes() {
   static const std::vector<ExitCode> codes = {
       {"0", "done", {}},
-      {"1", "failed", {}},
-      {"2", "wrong usage", {}},
+      {"1",
+       "failed; of check, compare, diff and run --check also: errors or differences found",
+       {}},
+      {"2", "wrong usage; of diff any failure", {}},
       {"3", "a result is not finite", {"test", "train"}},
       {"128 + N", "signal N ended the run", {"train"}},
   };

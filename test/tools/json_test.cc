@@ -1,4 +1,4 @@
-// Every --json against the tables of docs/json.md: no field that they lack, and none that is gone.
+// What --json prints against the tables of docs/json.md: no field that they lack, and none that is gone.
 
 #include <coracle/coracle.h>
 #include <coracle/test/tools/cli.h>
