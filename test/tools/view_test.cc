@@ -154,9 +154,15 @@ TEST_F(View, WorksInABrowser) {
   Expect("coracle view loop.pb -o loop.html", 0, {});
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
   const std::string script = std::string(source ? source : ".") + "/test/tools/view_page_test.js";
-  const Result result = Shell("cd " + dir_ + " && timeout -k 5 120 node " + script + " " +
+  const std::string command = "cd " + dir_ + " && timeout -k 5 120 node " + script + " " +
                               chromium.substr(0, chromium.find('\n')) +
-                              " train.html difference.html hostile.html loop.html");
+                              " train.html difference.html hostile.html loop.html";
+  // A browser that cannot start (no sandbox, no memory) checks nothing.
+  Result result = Shell(command);
+  const auto started = [&] { return result.text.find("ok     ") != result.text.npos; };
+  for (int more = 2; !started() && more > 0; --more) result = Shell(command);
+  if (!started() && result.text.find("FAILED") == result.text.npos)
+    GTEST_SKIP() << "Chromium does not start here: " << result.text;
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_NE(result.text.find("ok     nothing was loaded from elsewhere"), std::string::npos);
 }
