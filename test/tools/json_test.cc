@@ -1,4 +1,5 @@
-// What --json prints against the tables of docs/json.md: no field that they lack, and none that is gone.
+// What --json prints against the tables of docs/json.md: no field that they lack, and none that is
+// gone.
 
 #include <coracle/coracle.h>
 #include <coracle/test/tools/cli.h>
