@@ -138,6 +138,12 @@ class RunComparer {
 
   // Some of the variables that the ops between write and that these or the first one read, evenly
   // spaced.
+  static bool IsFetchable(const RunWay& way, const std::string& name) {
+    if (way.saved) return true;
+    const VarDesc* var = way.program->Root().FindVar(name);
+    return var && var->type() == VarType::kLoDTensor;
+  }
+
   std::vector<std::string> Picks() const {
     std::unordered_set<std::string> seen;
     std::vector<int> readers = {compared_.at(*first_).writer.op};
@@ -146,8 +152,7 @@ class RunComparer {
     for (const int reader : readers) {
       for (const OpRead& read : ops_.ReadsOf(reader)) {
         if (read.writer < 0 || compared_.count(read.var) || skipped_.count(read.var)) continue;
-        const VarDesc* var = a_.program->Root().FindVar(read.var);
-        if (var && var->type() == VarType::kLoDTensor && seen.insert(read.var).second)
+        if (IsFetchable(a_, read.var) && IsFetchable(b_, read.var) && seen.insert(read.var).second)
           found.emplace_back(read.writer, read.var);
       }
     }

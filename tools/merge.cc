@@ -51,12 +51,15 @@ std::string Describe(const MergedProgram& merged) {
 
 // The values of both under the names of the merged program, if all are at hand.
 void JoinValues(const MergedProgram& merged, ModelFiles& a, ModelFiles& b) {
-  if (a.has_values != b.has_values) {
+  const bool needed =
+      a.has_values ? !PersistableNames(a.program).empty() : !PersistableNames(b.program).empty();
+  if (a.has_values != b.has_values && needed) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("merge: the {} program came without parameters, and the other with; "
                             "--params=FILE_OF_A,FILE_OF_B gives them",
                             a.has_values ? "second" : "first"));
   }
+  a.has_values = a.has_values && b.has_values;
   RenameValues(merged.renamed, b.values);
   for (const std::string& name : b.values.LocalNames())
     a.values.Var(name) = std::move(b.values.Var(name));

@@ -169,6 +169,21 @@ TEST(CompareRuns, LooksIntoTheOpsThatAPassJoins) {
   EXPECT_EQ(CompareRuns(WayOf(p, true), WayOf(p, false), {}).not_compared, 2);
 }
 
+// The second program calls b otherwise: it cannot be asked for it.
+TEST(CompareRuns, AVariableThatOneProgramLacks) {
+  const ProgramDesc p = Chain(3);
+  ProgramDesc q = Chain(3.5f);
+  BlockDesc& root = q.Root();
+  Declare(root, "t", {kMany});
+  root.op(1).SetOutput("Out", {"t"});
+  root.op(2).SetInput("X", {"t"});
+  root.RemoveVar("b");
+  const RunsDifference runs = CompareRuns(WayOf(p, false), WayOf(q, false), {});
+  ASSERT_EQ(runs.first, 1);
+  EXPECT_EQ(runs.compared[1].difference.name, "c");
+  EXPECT_EQ(runs.not_compared, 1);
+}
+
 // h = x + 1, then h = factor h in place, then y = h + 1.
 ProgramDesc InPlace(float factor) {
   ProgramDesc program;
