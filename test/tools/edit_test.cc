@@ -163,6 +163,10 @@ TEST_F(Edit, ParametersThatAreNotThere) {
   Expect("coracle extract main.pb --outputs=r -o net.pdmodel", 1,
          {"net.pdiparams' holds parameters of another program"});
   Expect("coracle merge net.pdmodel main.pb --connect=h:x -o m.pdmodel", 1, {"coracle: merge: "});
+  // A program that has none needs none.
+  Expect("coracle extract net.pdmodel --inputs=h --outputs=r -o relu.pb", 0, {});
+  Expect("coracle extract net.pdmodel --outputs=h -o fc.pdmodel", 0, {});
+  Expect("coracle merge fc.pdmodel relu.pb -o m.pdmodel", 0, {"m.pdiparams: 2 persistable"});
   Expect("coracle extract net.pdmodel --outputs=r -o p.pdmodel --params=nowhere", 1, {"nowhere"});
   Expect(
       "head -c 50 net.pdiparams > short.params && "
