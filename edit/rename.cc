@@ -31,7 +31,18 @@ std::vector<std::string> DeclaredNames(const ProgramDesc& program) {
   return names;
 }
 
-NameMap CheckedMap(const NamePairs& pairs, const std::vector<std::string>& declared) {
+// The variables that feed and fetch ops read and write: readers know them by their names.
+std::unordered_set<std::string> Holders(const ProgramDesc& program) {
+  std::unordered_set<std::string> names;
+  ForEachVar(program, [&](const VarDesc& var) {
+    if (var.type() == VarType::kFeedMinibatch || var.type() == VarType::kFetchList)
+      names.insert(var.name());
+  });
+  return names;
+}
+
+NameMap CheckedMap(const NamePairs& pairs, const std::vector<std::string>& declared,
+                   const std::unordered_set<std::string>& holders) {
   const std::unordered_set<std::string_view> known(declared.begin(), declared.end());
   NameMap map;
   for (const auto& [from, to] : pairs) {
@@ -41,6 +52,12 @@ NameMap CheckedMap(const NamePairs& pairs, const std::vector<std::string>& decla
     }
     if (IsEmptyName(to))
       ThrowInvalid(fmt::format("rename: {} cannot be called {}", Quote(from), Quote(to)));
+    if (holders.count(from)) {
+      ThrowInvalid(
+          fmt::format("rename: {} holds what is fed or fetched, and readers know it by "
+                      "that name",
+                      Quote(from)));
+    }
     if (!map.emplace(from, to).second)
       ThrowInvalid(fmt::format("rename: {} is to get two names", Quote(from)));
   }
@@ -105,9 +122,9 @@ NamePairs PairsByRegex(const ProgramDesc& program, const std::string& regex,
   const Regex pattern(regex);
   NamePairs pairs;
   bool any = false;
-  const std::vector<std::string> declared = DeclaredNames(program);
-  for (const std::string& name : declared) {
-    if (!pattern.MatchesPart(name)) continue;
+  const std::unordered_set<std::string> holders = Holders(program);
+  for (const std::string& name : DeclaredNames(program)) {
+    if (holders.count(name) || !pattern.MatchesPart(name)) continue;
     any = true;
     std::string to = pattern.Replaced(name, with);
     if (to != name) pairs.emplace_back(name, std::move(to));
@@ -122,7 +139,7 @@ NamePairs PairsByRegex(const ProgramDesc& program, const std::string& regex,
 Renamed RenameVariables(ProgramDesc& program, const NamePairs& names, const OpRegistry& ops,
                         const RenameOptions& options) {
   const std::vector<std::string> declared = DeclaredNames(program);
-  NameMap map = CheckedMap(names, declared);
+  NameMap map = CheckedMap(names, declared, Holders(program));
   if (options.derived) AddDerived(declared, map);
   CheckCollisions(declared, map);
   const auto renamed = [&](const std::string& name) {

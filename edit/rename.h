@@ -21,7 +21,8 @@ struct RenameOptions {
 
 // The pairs for each variable of which some part matches a regular expression (RE2): each match is
 // replaced by `with`, in which \1 stands for the first group and \0 for the match. Throws
-// kInvalidArgument for a wrong expression or replacement, kNotFound if no name matches.
+// kInvalidArgument for a wrong expression or replacement, kNotFound if no name matches. Feeds' and
+// fetches' holders keep their names.
 NamePairs PairsByRegex(const ProgramDesc& program, const std::string& regex,
                        const std::string& with);
 

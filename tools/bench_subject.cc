@@ -69,23 +69,12 @@ BenchSubject ReadModelSubject(const std::string& file, ProgramDesc* startup) {
   return subject;
 }
 
-// Where the parameters beside the program are, if they are there.
-std::string Beside(const std::string& file, const ProgramDesc& program) {
-  const std::string path = ParametersBeside(file);
-  const std::vector<std::string> names = PersistableNames(program);
-  if (path.empty() || names.empty() || !path.ends_with("/")) return path;
-  const bool any = FileExists(path + "__params__") ||
-                   std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-                     return name.find('/') == name.npos && FileExists(path + name);
-                   });
-  return any ? path : "";
-}
-
 // Returns where from.
 std::string LoadWeights(const std::string& file, const ProgramDesc& startup,
                         BenchSubject* subject) {
   if (FLAGS_draw || PersistableNames(subject->program).empty()) return "none";
-  const std::string path = FLAGS_params.empty() ? Beside(file, subject->program) : FLAGS_params;
+  const std::string path =
+      FLAGS_params.empty() ? ParametersBeside(file, subject->program) : FLAGS_params;
   if (!path.empty()) {
     LoadParameters(subject->program, path, subject->scope);
     return "file";

@@ -60,6 +60,7 @@ void JoinValues(const MergedProgram& merged, ModelFiles& a, ModelFiles& b) {
                             a.has_values ? "second" : "first"));
   }
   a.has_values = a.has_values && b.has_values;
+  a.read.insert(a.read.end(), b.read.begin(), b.read.end());
   RenameValues(merged.renamed, b.values);
   for (const std::string& name : b.values.LocalNames())
     a.values.Var(name) = std::move(b.values.Var(name));

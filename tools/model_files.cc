@@ -40,7 +40,10 @@ std::string WriteParameters(const ModelFiles& model, const std::string& path) {
 ModelFiles ReadModel(const std::string& path, const std::string& given) {
   ModelFiles model;
   model.program = ReadAnyProgram(path);
-  const std::string params = given.empty() ? ParametersBeside(ProgramFile(path)) : given;
+  const std::string file = ProgramFile(path);
+  const std::string params = given.empty() ? ParametersBeside(file, model.program) : given;
+  // Of a directory the combined file; files of single variables have names of their own.
+  model.read = {file, IsDirectory(params) ? params + "/__params__" : params};
   model.has_values = !params.empty() || PersistableNames(model.program).empty();
   if (!params.empty()) LoadParameters(model.program, params, model.values);
   return model;
@@ -53,24 +56,43 @@ void CheckModelFlags() {
   if (FLAGS_out == FLAGS_save_params) throw UsageError("--out and --save_params are the same file");
 }
 
-std::string WriteModel(const ModelFiles& model) {
+std::string WrittenParameters() {
+  return FLAGS_save_params.empty() ? ParametersFileOf(FLAGS_out) : FLAGS_save_params;
+}
+
+void RefuseOwnFiles(const std::vector<std::string>& read, const std::vector<std::string>& written) {
+  for (const std::string& from : read) {
+    for (const std::string& to : written) {
+      std::error_code ignored;
+      if (!from.empty() && !to.empty() && fs::equivalent(from, to, ignored))
+        throw UsageError("the result would overwrite what is read: give another --out");
+    }
+  }
+}
+
+void RefuseForeignParameters() {
   const std::string beside = ParametersFileOf(FLAGS_out);
+  if (beside.empty() || !FileExists(beside)) return;
+  throw Error(ErrorCode::kAlreadyExists,
+              fmt::format("{} holds parameters of another program, which would come to lie "
+                          "beside this one: remove it, or give parameters by --params",
+                          Quote(beside, 300)));
+}
+
+std::string WriteModel(const ModelFiles& model) {
+  const std::string params = WrittenParameters();
+  RefuseOwnFiles(model.read, {FLAGS_out, params});
   if (!model.has_values) {
     if (!FLAGS_save_params.empty()) {
       throw Error(ErrorCode::kNotFound,
                   "--save_params: the program came without parameters; --params=DIR or "
                   "--params=FILE gives them");
     }
-    if (!beside.empty() && FileExists(beside)) {
-      throw Error(ErrorCode::kAlreadyExists,
-                  fmt::format("{} holds parameters of another program, which would come to lie "
-                              "beside this one: remove it, or give parameters by --params",
-                              Quote(beside, 300)));
-    }
+    RefuseForeignParameters();
   }
   std::string report;
-  const std::string params = FLAGS_save_params.empty() ? beside : FLAGS_save_params;
-  const bool any = !PersistableNames(model.program).empty() || FileExists(params);
+  const bool any =
+      !PersistableNames(model.program).empty() || !FLAGS_save_params.empty() || FileExists(params);
   if (model.has_values && any && !params.empty()) report = WriteParameters(model, params);
   WriteProgram(model.program, FLAGS_out);  // last: a reader that finds it finds the parameters too
   if (FLAGS_out == "-" || FLAGS_save_params == "-") return "";

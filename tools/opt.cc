@@ -1,15 +1,15 @@
 #include <coracle/edit/optimize.h>
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 
-#include <filesystem>
-
 #include "command_limits.h"
 #include "commands.h"
 #include "flags.h"
+#include "model_files.h"
 #include "pass_report.h"
 #include "program_input.h"
 
@@ -25,12 +25,6 @@ DEFINE_bool(explain, false, "tell the reason of each pass, and what it changed")
 
 namespace coracle::tools {
 namespace {
-
-// Where parameters are written: --save_params, else beside a .pdmodel; "" for none.
-std::string SavedParameters() {
-  if (!FLAGS_save_params.empty() || !FLAGS_out.ends_with(".pdmodel")) return FLAGS_save_params;
-  return std::filesystem::path(FLAGS_out).replace_extension(".pdiparams").string();
-}
 
 OptimizeOptions OptionsFromFlags() {
   OptimizeOptions options;
@@ -62,16 +56,6 @@ void CheckFlags(const std::vector<std::string>& args) {
   if (FLAGS_json && FLAGS_out == "-") throw UsageError("--json and the program of --out=- mix");
 }
 
-// The program and its parameters are two files: written over those that were read, they would not
-// fit each other if the command ended between.
-void RefuseOwnFiles(const std::string& program, const std::string& read,
-                    const std::string& written) {
-  std::error_code ignored;
-  if ((!FLAGS_out.empty() && std::filesystem::equivalent(program, FLAGS_out, ignored)) ||
-      (!written.empty() && std::filesystem::equivalent(read, written, ignored)))
-    throw UsageError("the result would overwrite what is read: give another --out");
-}
-
 // Whether the program is for inference: with the values of its parameters.
 bool IsForInference(const std::string& program, const std::string& params) {
   if (FLAGS_for == "training") return false;
@@ -98,7 +82,7 @@ int RunOpt(const std::vector<std::string>& args) {
   const std::string file = ProgramFile(args[0]);
   const std::string params = FLAGS_params.empty() ? ParametersBeside(file) : FLAGS_params;
   options.freeze_parameters = IsForInference(file, params);
-  const std::string saved = params.empty() ? "" : SavedParameters();
+  const std::string saved = params.empty() || FLAGS_out.empty() ? "" : WrittenParameters();
   if (options.freeze_parameters && !FLAGS_out.empty() && saved.empty()) {
     throw UsageError(
         "folded parameters need a file: give --save_params=FILE, or --out=MODEL.pdmodel, "
@@ -106,7 +90,8 @@ int RunOpt(const std::vector<std::string>& args) {
   }
   if (params.empty() && !FLAGS_save_params.empty())
     throw UsageError("--save_params: no parameters were given; --params=FILE names them");
-  RefuseOwnFiles(file, params, saved);
+  RefuseOwnFiles({file, IsDirectory(params) ? params + "/__params__" : params}, {FLAGS_out, saved});
+  if (saved.empty() && !FLAGS_out.empty()) RefuseForeignParameters();
   const ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;
   if (!params.empty()) LoadParameters(program, params, scope);

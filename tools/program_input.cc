@@ -47,10 +47,22 @@ ProgramDesc ReadAnyProgram(const std::string& given) {
 std::string ParametersBeside(const std::string& program_file) {
   const fs::path file = program_file;
   std::error_code ignored;
-  if (file.filename() == "__model__") return file.parent_path().string() + "/";
+  if (file.filename() == "__model__")
+    return file.has_parent_path() ? file.parent_path().string() + "/" : "./";
   if (file.extension() != ".pdmodel") return "";
   const fs::path beside = fs::path(file).replace_extension(".pdiparams");
   return fs::exists(beside, ignored) ? beside.string() : "";
+}
+
+std::string ParametersBeside(const std::string& program_file, const ProgramDesc& program) {
+  const std::string path = ParametersBeside(program_file);
+  const std::vector<std::string> names = PersistableNames(program);
+  if (path.empty() || names.empty()) return "";
+  if (!path.ends_with("/") || FileExists(path + "__params__")) return path;
+  const bool any = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name.find('/') == name.npos && FileExists(path + name);
+  });
+  return any ? path : "";
 }
 
 void RequireEnding(const std::string& what, const std::string& path,

@@ -18,6 +18,9 @@ std::string ProgramFile(const std::string& path);
 // Where the parameters beside a saved model are, as LoadParameters takes it: of the file that
 // ProgramFile returns. "" when there are none.
 std::string ParametersBeside(const std::string& program_file);
+// The same for that program: "" too where it has no parameters, and where the directory of a
+// __model__ holds none of them.
+std::string ParametersBeside(const std::string& program_file, const ProgramDesc& program);
 
 // Throw UsageError unless `path`, which `what` names ("--out"), is "" or one that the command
 // writes, so that no file gets an ending that means something else. Of RequireEnding "-" is one

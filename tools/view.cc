@@ -61,7 +61,7 @@ void ReadProgramInput(const std::string& path, const std::string& file, bool onl
   input->program = ReadAnyProgram(path);
   input->what = path == "-" ? "from standard input" : "";
   const bool given = only_one && !FLAGS_params.empty();
-  const std::string params = given ? FLAGS_params : path == "-" ? "" : ParametersBeside(file);
+  const std::string params = given ? FLAGS_params : ParametersBeside(file, input->program);
   if (params.empty()) return;
   LoadParameters(input->program, params, input->values);
   input->has_values = true;

@@ -1,7 +1,9 @@
 #include <coracle/backward/backward.h>
 #include <coracle/edit/rename.h>
+#include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/recomputed.h>
+#include <coracle/test/error_of.h>
 
 #include <set>
 
@@ -71,6 +73,22 @@ TEST(Rename, NamesInAttrs) {
     EXPECT_EQ(renamed.GetAttr<std::string>("data_format", ""), "v1");
     EXPECT_EQ(renamed.GetAttr<Names>(kOpCallstackAttr, {}), Names{"v1"});
   }
+}
+
+TEST(Rename, HoldersOfFeedsAndFetchesStay) {
+  ProgramDesc net = ProgramOf(kNet);
+  SetFeedsAndFetches(net, {"x"}, {"loss"});
+  EXPECT_EQ(ErrorOf([&] {
+              Rename(net, {{"feed", "food"}});
+            }),
+            "rename: 'feed' holds what is fed or fetched, and readers know it by that name");
+  EXPECT_EQ(ErrorOf([&] { PairsByRegex(net, "^fe(ed|tch)$", "f"); }),
+            "rename: no variable's name matches '^fe(ed|tch)$'");
+  Rename(net, PairsByRegex(net, "^", "my_"));
+  EXPECT_EQ(FeedNames(net), Names{"my_x"});
+  EXPECT_EQ(FetchNames(net), Names{"my_loss"});
+  EXPECT_NE(net.Root().FindVar("feed"), nullptr);
+  EXPECT_NE(net.Root().FindVar("fetch"), nullptr);
 }
 
 TEST(Rename, GradientsFollowWhereAsked) {

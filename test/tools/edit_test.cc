@@ -153,6 +153,32 @@ TEST_F(Edit, TheEndingOfOutDecides) {
   }
 }
 
+// Killed between its two files, a command would leave a model that does not fit its parameters.
+TEST_F(Edit, WhatIsReadIsNotOverwritten) {
+  Expect("coracle extract net.pdmodel --outputs=r -o head.pdmodel", 0, {});
+  Expect("coracle extract net.pdmodel --inputs=r --outputs=z -o tail.pdmodel", 0, {});
+  for (const char* command :
+       {"extract net.pdmodel --outputs=r -o net.pdmodel", "rename net.pdmodel r=q -o ./net.pdmodel",
+        "set-shape net.pdmodel x:1x3 -o net.pdmodel",
+        "rename net.pdmodel r=q -o q.pb --save_params=net.pdiparams",
+        "merge head.pdmodel tail.pdmodel -o ./head.pdmodel",
+        "merge head.pdmodel tail.pdmodel -o tail.pdmodel"}) {
+    Expect(fmt::format("coracle {}", command), 2, {"would overwrite what is read"});
+    ExpectWhole("net.pdmodel");
+  }
+}
+
+TEST_F(Edit, ADirectoryInTheOldLayoutFromWithin) {
+  Expect("mkdir old && coracle rename net.pdmodel r=q -o old/__model__", 0,
+         {"old/__params__: 4 persistable variables"});
+  Expect("cd old && coracle rename __model__ q=r -o ../back.pdmodel", 0,
+         {"../back.pdiparams: 4 persistable variables"});
+  ExpectWhole("back.pdmodel");
+  // Without its parameters.
+  Expect("rm old/__params__ && coracle rename old q=r -o bare.pdmodel", 0,
+         {"without parameters: the program came without"});
+}
+
 TEST_F(Edit, ParametersThatAreNotThere) {
   Expect("coracle extract main.pb --outputs=r -o part.pdmodel", 0,
          {"part.pdmodel: ", ", without parameters: the program came without\n"});

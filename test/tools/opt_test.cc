@@ -110,6 +110,9 @@ TEST_F(OptCli, RefusesBeforeItWrites) {
          {"would overwrite what is read"});
   Expect("coracle opt m/net.pdmodel -o o.pb --save_params=./m/net.pdiparams", 2,
          {"would overwrite what is read"});
+  // Readers would take those parameters for the result's.
+  Expect("cp m/net.pdiparams f.pdiparams && coracle opt net.pbtxt --fetch=h -o f.pdmodel", 1,
+         {"'f.pdiparams' holds parameters of another program"});
   Expect("coracle opt m/net.pdmodel --json --explain", 2, {"--json has the table alone"});
   Expect("coracle opt m/net.pdmodel --fetch=g -o o.pdmodel", 1, {"cannot fetch 'g'"});
   Expect("coracle opt nowhere.pdmodel -o o.pdmodel", 1, {"nowhere.pdmodel"});
