@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "command_line.h"
 #include "flags.h"
 
 // There under sanitizers only, which take more memory than any limit.
@@ -62,7 +63,7 @@ void Watchdog::Watch() {
   }
   std::fprintf(stderr, "coracle: passed the time limit of %g s (--time_limit)\n",
                TimeLimitFromFlags());
-  std::_Exit(1);
+  std::_Exit(FailureCode());
 }
 
 CommandLimits::CommandLimits(Time time)

@@ -12,7 +12,7 @@
 
 namespace coracle::tools {
 
-// Ends the process with exit code 1 when limits, or a run inside of them, are some seconds past
+// Ends the process with FailureCode() when limits, or a run inside of them, are some seconds past
 // their time: the last resort where an op goes on for hours, or code does not ask for the time.
 class Watchdog {
  public:

@@ -9,6 +9,11 @@ namespace coracle::tools {
 void SetUp(const char* program);
 // Runs the command line `words`. Whatever happens becomes a message and an exit code.
 int RunCommandLine(const std::vector<std::string>& words);
+// From now on a failure of the command that runs has exit code 2, as of diff(1): of a command that
+// compares, 1 says that something differs.
+void FailAsTrouble();
+// The exit code of a failure of the command that runs: 1 or, after FailAsTrouble, 2.
+int FailureCode();
 
 // Flags that every command takes.
 const std::vector<std::string>& GlobalFlags();

@@ -1,3 +1,4 @@
+#include <coracle/backward/backward.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/inspect/program_ends.h>
@@ -163,11 +164,17 @@ void SetFeeds(const ProgramDesc& program, RunWay* way) {
   InOrder(given, InputNames(program, DefaultOps()));  // throws for one that is missing
 }
 
+// Of selected rows, dense copies, which ops added to the program make.
+std::vector<std::string> FetchesFromFlags(ProgramDesc& program) {
+  return FLAGS_fetch_all ? WrittenNames(program)
+                         : DenseNames(program.Root(), ListFlag(FLAGS_fetch));
+}
+
 int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& tolerance) {
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const std::string &file_a = args.front(), &file_b = args.back();
-  const ProgramDesc program_a = ReadAnyProgram(file_a);
-  const ProgramDesc program_b = args.size() == 2 ? ReadAnyProgram(file_b) : ProgramDesc();
+  ProgramDesc program_a = ReadAnyProgram(file_a);
+  ProgramDesc program_b = args.size() == 2 ? ReadAnyProgram(file_b) : ProgramDesc();
   RunWay a, b;
   a.program = &program_a;
   b.program = args.size() == 2 ? &program_b : &program_a;
@@ -177,10 +184,10 @@ int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& to
   else
     ParseWay("--with", FLAGS_with, file_b, &b);
   for (RunWay* way : {&a, &b}) {
-    if (way->saved) continue;
-    SetFeeds(*way->program, way);
-    way->fetches = FLAGS_fetch_all ? WrittenNames(*way->program) : ListFlag(FLAGS_fetch);
+    if (!way->saved) SetFeeds(*way->program, way);
   }
+  a.fetches = FetchesFromFlags(program_a);
+  b.fetches = args.size() == 2 ? FetchesFromFlags(program_b) : a.fetches;
   const RunsDifference runs = CompareWays(a, b, tolerance);
   if (runs.compared.empty())
     ThrowInvalid(
@@ -195,6 +202,7 @@ int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& to
 }
 
 int RunCompare(const std::vector<std::string>& args) {
+  FailAsTrouble();
   RequireArgs(args, 1, 2, "A and B, or one PROGRAM to run in two ways");
   for (const std::string& arg : args) {
     if (arg == "-") throw UsageError("takes names of files, not standard input");
@@ -203,7 +211,12 @@ int RunCompare(const std::vector<std::string>& args) {
   if (FLAGS_fetch_all && !FLAGS_fetch.empty())
     throw UsageError("--fetch and --fetch_all exclude each other");
   const bool runs = args.size() == 1 || IsGiven("run") || IsGiven("with") || IsGiven("feed");
-  return runs ? CompareProgramRuns(args, tolerance) : CompareFiles(args, tolerance);
+  if (runs) return CompareProgramRuns(args, tolerance);
+  for (const char* flag : {"params", "fetch", "fetch_all"}) {
+    if (IsGiven(flag))
+      throw UsageError(fmt::format("--{} goes with runs of a PROGRAM, not with two files", flag));
+  }
+  return CompareFiles(args, tolerance);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <gflags/gflags.h>
 
 #include "command_limits.h"
+#include "command_line.h"
 #include "commands.h"
 #include "flags.h"
 #include "program_input.h"
@@ -19,9 +20,6 @@ DEFINE_bool(values, false, "the values of parameters too");
 
 namespace coracle::tools {
 namespace {
-
-// As of diff(1), so that "they differ" cannot be mistaken for "one could not be read".
-constexpr int kEqual = 0, kDifferent = 1, kTrouble = 2;
 
 struct DiffSide {
   ProgramDesc program;
@@ -87,10 +85,11 @@ int Diff(const std::vector<std::string>& args) {
   }
   FLAGS_json ? PrintData(DiffJson(diff, a.program, b.program, values))
              : Print(Report(args, a, b, diff, values));
-  return diff.empty() && values.empty() ? kEqual : kDifferent;
+  return diff.empty() && values.empty() ? 0 : 1;
 }
 
 int RunDiff(const std::vector<std::string>& args) {
+  FailAsTrouble();
   RequireArgs(args, 2, 2, "two PROGRAMs");
   if (args[0] == "-" && args[1] == "-")
     throw UsageError("only one of the two can be standard input");
@@ -100,14 +99,7 @@ int RunDiff(const std::vector<std::string>& args) {
   if (!(FLAGS_rtol >= 0) || !(FLAGS_atol >= 0))
     throw UsageError("--rtol and --atol must not be negative");
   const CommandLimits limits(CommandLimits::Time::kCommand);
-  try {
-    return Diff(args);
-  } catch (const UsageError&) {
-    throw;
-  } catch (const std::exception& error) {
-    LogMessage(MessageLevel::kError, error.what());
-    return kTrouble;
-  }
+  return Diff(args);
 }
 
 }  // namespace

@@ -134,9 +134,9 @@ const std::vector<ExitCode>& ExitCodes() {
   static const std::vector<ExitCode> codes = {
       {"0", "done", {}},
       {"1",
-       "failed; of check, compare, diff and run --check also: errors or differences found",
+       "failed; of check: errors found; of compare, diff and run --check: differences found",
        {}},
-      {"2", "wrong usage; of diff any failure", {}},
+      {"2", "wrong usage; of compare, diff and run --check any failure", {}},
       {"3", "a result is not finite", {"test", "train"}},
       {"128 + N", "signal N ended the run", {"train"}},
   };

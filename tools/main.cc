@@ -26,7 +26,8 @@
 namespace coracle::tools {
 namespace {
 
-constexpr int kFailed = 1, kWrongUsage = 2;
+constexpr int kFailed = 1, kWrongUsage = 2, kTrouble = 2;
+int failure_code = kFailed;
 
 void Complain(std::string_view text) {
   std::string line = Printable(fmt::format("coracle: {}", text));
@@ -188,7 +189,12 @@ void SetUp(const char* program) {
   SetLogSink(LogToStandardError);
 }
 
+void FailAsTrouble() { failure_code = kTrouble; }
+
+int FailureCode() { return failure_code; }
+
 int RunCommandLine(const std::vector<std::string>& words) {
+  failure_code = kFailed;
   try {
     const int code = Main(words);
     Flush();
@@ -208,7 +214,7 @@ int RunCommandLine(const std::vector<std::string>& words) {
   } catch (...) {
     Complain("an unknown exception");
   }
-  return kFailed;
+  return failure_code;
 }
 
 }  // namespace coracle::tools

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "command_limits.h"
+#include "command_line.h"
 #include "commands.h"
 #include "compare_text.h"
 #include "flags.h"
@@ -179,6 +180,7 @@ std::string ReportOf(const NamedTensors& results, const PreparedProgram& prepare
 }
 
 int RunRun(const std::vector<std::string>& args) {
+  if (!FLAGS_check.empty()) FailAsTrouble();
   CheckFlags(args);
   CompileOptionsFromFlags();  // wrong ones are noticed before files are read
   ToleranceFromFlags();

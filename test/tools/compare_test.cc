@@ -84,13 +84,13 @@ TEST_F(Compare, ParametersAndModels) {
 
 TEST_F(Compare, WrongInput) {
   Expect("coracle compare", 2, {"takes A and B, or one PROGRAM to run in two ways"});
-  Expect("coracle compare a.npz missing.npz", 1, {"missing.npz"});
-  Expect("head -c 100 a.npz > cut.npz; coracle compare a.npz cut.npz", 1, {"cut.npz"});
+  Expect("coracle compare a.npz missing.npz", 2, {"missing.npz"});
+  Expect("head -c 100 a.npz > cut.npz; coracle compare a.npz cut.npz", 2, {"cut.npz"});
   Expect("coracle compare a.npz model.pbtxt", 2, {"is a program without parameters"});
-  Expect("cp model.pbtxt x.bin; coracle compare a.npz x.bin", 1, {"neither an npz nor an npy"});
-  Expect("coracle compare a.npz .", 1, {"neither __model__ nor a .pdmodel file"});
+  Expect("cp model.pbtxt x.bin; coracle compare a.npz x.bin", 2, {"neither an npz nor an npy"});
+  Expect("coracle compare a.npz .", 2, {"neither __model__ nor a .pdmodel file"});
   WriteNpz({}, Path("none.npz"));
-  Expect("coracle compare none.npz none.npz", 1, {"neither 'none.npz' nor 'none.npz' holds"});
+  Expect("coracle compare none.npz none.npz", 2, {"neither 'none.npz' nor 'none.npz' holds"});
   Expect("coracle compare model.pbtxt --feed=a.npz --fetch=h --fetch_all", 2,
          {"exclude each other"});
   Expect("coracle compare a.npz b.npz --rtol=-1", 2, {"must not be negative"});
@@ -99,8 +99,11 @@ TEST_F(Compare, WrongInput) {
   Expect("coracle compare model.pbtxt --feed=in.npz --run=a.npz", 2, {"--run takes flags of run"});
   Expect("coracle compare model.pbtxt --feed=in.npz --with=--kernel=x", 2,
          {"unknown flag --kernel of --with; did you mean --kernels?"});
-  Expect("coracle compare model.pbtxt --feed=in.npz", 1, {"--params=DIR or --params=FILE"});
-  Expect("coracle compare a.npz --feed=in.npz", 1, {"a.npz"});
+  Expect("coracle compare model.pbtxt --feed=in.npz", 2, {"--params=DIR or --params=FILE"});
+  Expect("coracle compare a.npz --feed=in.npz", 2, {"a.npz"});
+  Expect("coracle compare a.npz b.npz --fetch=y", 2, {"--fetch goes with runs of a PROGRAM"});
+  Expect("coracle compare a.npz b.npz --fetch_all", 2, {"--fetch_all goes with runs"});
+  Expect("coracle compare a.npz b.npz --params=p", 2, {"--params goes with runs"});
 }
 
 // h = x w; loss = mean of relu(h)
@@ -147,6 +150,19 @@ TEST_F(Compare, Runs) {
   EXPECT_EQ(json["variables"][2]["writer"]["type"], "mean");
 }
 
+TEST_F(Compare, SelectedRowsAreFetchedAsDenseCopies) {
+  WriteFileAtomic(Path("words.pbtxt"), R"(
+    data { name: "ids" shape: [-1] dtype: INT64 }
+    layer { embedding { input: "ids" num_embeddings: 4 embedding_dim: 2 is_sparse: true
+                        param { name: "table" } output: "e" } }
+    layer { mean { input: "e" output: "loss" } })");
+  Expect("coracle build words.pbtxt --out=m.pb --startup_out=s.pb", 0, {});
+  Expect("coracle run s.pb --save_params=p && coracle backward m.pb --loss=loss --out=t.pb", 0, {});
+  WriteNpz({{"ids", Tensor::Of<int64_t>({2}, {3, 3})}}, Path("ids.npz"));
+  Expect("coracle compare t.pb --feed=ids.npz --params=p --fetch=table@GRAD", 0,
+         {" within rtol 1e-05 and atol 1e-06"});
+}
+
 TEST_F(Compare, CheckAgainstStoredResults) {
   WriteFileAtomic(Path("net.pbtxt"), R"(
     data { name: "x" shape: [-1, 3] }
@@ -160,7 +176,7 @@ TEST_F(Compare, CheckAgainstStoredResults) {
          {"a: float32[1, 3]: 1 of 3 elements out of tolerance, worst at [0, 2]: 6 against 7"});
   Expect(run + "--check=wrong.npy --rtol=0.2", 0, {"1 variable within"});
   Expect(run + "--check=in.npz", 1, {"a: float32[1, 3] only in this run", "only in in.npz"});
-  Expect(run + "--check=nowhere.npz", 1, {"nowhere.npz"});
+  Expect(run + "--check=nowhere.npz", 2, {"nowhere.npz"});
 }
 
 // Real models: fast kernels and passes against plain loops.
