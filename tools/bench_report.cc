@@ -1,18 +1,16 @@
 #include "bench_report.h"
 
 #include <coracle/framework/base/text.h>
+#include <coracle/inspect/json.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "command.h"
 
 namespace coracle::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 double Mean(const std::vector<double>& values) {
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
@@ -108,26 +106,26 @@ std::string TextOf(const BenchReport& report) {
 }
 
 std::string JsonOf(const BenchReport& report) {
-  Json inputs = Json::array(), rows = Json::array();
+  Json inputs = Json::array(), notes = Json::array(), rows = Json::array();
   for (size_t i = 0; i < report.input_names.size(); ++i) {
-    inputs.push_back({{"name", report.input_names[i]},
+    inputs.push_back({{"name", JsonString(report.input_names[i])},
                       {"type", report.input_types[i]},
                       {"sequences", report.input_sequences[i]}});
   }
+  for (const std::string& note : report.notes) notes.push_back(JsonString(note));
   for (const BenchRow& row : report.rows) rows.push_back(RowJson(report, row));
-  const Json json = {{"format", "coracle.bench"},
-                     {"version", 1},
-                     {"program", report.program},
-                     {"kind", report.kind},
-                     {"parameters", report.weights},
-                     {"ops", report.ops},
-                     {"ops_after_passes", report.ops_after_passes},
-                     {"inputs", inputs},
-                     {"samples_per_run", report.samples},
-                     {"batches_per_run", report.batches},
-                     {"notes", report.notes},
-                     {"rows", rows}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  Json json = JsonDocument("bench");
+  json["program"] = JsonString(report.program);
+  json["kind"] = report.kind;
+  json["parameters"] = report.weights;
+  json["ops"] = report.ops;
+  json["ops_after_passes"] = report.ops_after_passes;
+  json["inputs"] = std::move(inputs);
+  json["samples_per_run"] = report.samples;
+  json["batches_per_run"] = report.batches;
+  json["notes"] = std::move(notes);
+  json["rows"] = std::move(rows);
+  return JsonText(json);
 }
 
 }  // namespace coracle::tools

@@ -31,7 +31,7 @@ struct BenchReport {
 };
 
 std::string TextOf(const BenchReport& report);
-// {"format": "coracle.bench", "version": 1, ...}; docs/command_line.md describes it.
+// {"format": "coracle.bench", "version": 1, ...}; docs/json.md describes it.
 std::string JsonOf(const BenchReport& report);
 
 }  // namespace coracle::tools

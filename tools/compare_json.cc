@@ -1,24 +1,16 @@
 #include <coracle/framework/base/text.h>
-
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include <coracle/inspect/json.h>
 
 #include "compare_text.h"
 
 namespace coracle::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Kind = TensorDifference::Kind;
 
-Json NumberJson(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
-Json NumberJson(const complex128& value, bool complex) {
-  if (!complex) return NumberJson(value.real());
-  return Json::array({NumberJson(value.real()), NumberJson(value.imag())});
+Json ComplexJson(const complex128& value, bool complex) {
+  if (!complex) return JsonNumber(value.real());
+  return Json::array({JsonNumber(value.real()), JsonNumber(value.imag())});
 }
 
 const char* WordOf(Kind kind) {
@@ -47,7 +39,7 @@ Json TypeJson(const std::optional<VarMeta>& meta) {
 }
 
 Json JsonOf(const TensorDifference& difference) {
-  Json json = {{"name", difference.name},
+  Json json = {{"name", JsonString(difference.name)},
                {"status", WordOf(difference.kind)},
                {"a", TypeJson(difference.a)},
                {"b", TypeJson(difference.b)}};
@@ -57,40 +49,42 @@ Json JsonOf(const TensorDifference& difference) {
   json["elements"] = difference.a->shape.numel();
   json["outside"] = difference.outside;
   json["non_finite"] = difference.non_finite;
-  json["max_absolute"] = NumberJson(difference.max_absolute);
+  json["max_absolute"] = JsonNumber(difference.max_absolute);
   json["worst"] = {{"index", worst.index},
-                   {"a", NumberJson(worst.a, complex)},
-                   {"b", NumberJson(worst.b, complex)},
-                   {"absolute", NumberJson(worst.absolute)},
-                   {"relative", NumberJson(worst.relative)}};
+                   {"a", ComplexJson(worst.a, complex)},
+                   {"b", ComplexJson(worst.b, complex)},
+                   {"absolute", JsonNumber(worst.absolute)},
+                   {"relative", JsonNumber(worst.relative)}};
   return json;
 }
 
-Json Head(bool equal, const Tolerance& tolerance, const Sides& sides) {
-  return {{"format", "coracle.compare"},
-          {"version", 1},
-          {"a", sides.a},
-          {"b", sides.b},
-          {"rtol", tolerance.relative},
-          {"atol", tolerance.absolute},
-          {"same_dtype", tolerance.same_dtype},
-          {"equal", equal}};
+Json NamesJson(const std::vector<std::string>& names) {
+  Json list = Json::array();
+  for (const std::string& name : names) list.push_back(JsonString(name));
+  return list;
 }
 
-std::string Text(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+Json Head(bool equal, const Tolerance& tolerance, const Sides& sides) {
+  Json json = JsonDocument("compare");
+  json["a"] = JsonString(sides.a);
+  json["b"] = JsonString(sides.b);
+  json["rtol"] = JsonNumber(tolerance.relative);
+  json["atol"] = JsonNumber(tolerance.absolute);
+  json["same_dtype"] = tolerance.same_dtype;
+  json["equal"] = equal;
+  return json;
 }
 
 Json PlaceJson(const OpPlace& place) {
-  return {{"block", 0}, {"op", place.op}, {"type", place.type}};
+  return {{"block", 0}, {"op", place.op}, {"type", JsonString(place.type)}};
 }
 
 Json FirstJson(const RunsDifference& runs) {
   if (runs.first < 0) return nullptr;
   const ComparedVariable& first = runs.compared[static_cast<size_t>(runs.first)];
   Json json = PlaceJson(first.writer);
-  json["variable"] = first.difference.name;
-  json["inputs"] = runs.inputs;
+  json["variable"] = JsonString(first.difference.name);
+  json["inputs"] = NamesJson(runs.inputs);
   json["between"] = Json::array();
   for (const OpPlace& place : runs.between) json["between"].push_back(PlaceJson(place));
   return json;
@@ -104,7 +98,7 @@ std::string CompareJson(const std::vector<TensorDifference>& differences,
   json["variables"] = Json::array();
   for (const TensorDifference& difference : differences)
     json["variables"].push_back(JsonOf(difference));
-  return Text(json);
+  return JsonText(json);
 }
 
 std::string RunsJson(const RunsDifference& runs, const Tolerance& tolerance, const Sides& sides) {
@@ -112,14 +106,14 @@ std::string RunsJson(const RunsDifference& runs, const Tolerance& tolerance, con
   json["first"] = FirstJson(runs);
   json["hidden"] = runs.hidden;
   json["not_compared"] = runs.not_compared;
-  json["renamed"] = runs.renamed;
+  json["renamed"] = NamesJson(runs.renamed);
   json["variables"] = Json::array();
   for (const ComparedVariable& variable : runs.compared) {
     Json entry = JsonOf(variable.difference);
     entry["writer"] = PlaceJson(variable.writer);
     json["variables"].push_back(std::move(entry));
   }
-  return Text(json);
+  return JsonText(json);
 }
 
 }  // namespace coracle::tools

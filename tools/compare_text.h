@@ -26,7 +26,7 @@ std::string CompareText(const std::vector<TensorDifference>& differences,
 // Where two runs part, and the worst variable after that.
 std::string RunsText(const RunsDifference& runs, const Tolerance& tolerance, const Sides& sides);
 
-// "coracle.compare", see docs/command_line.md.
+// "coracle.compare", see docs/json.md.
 std::string CompareJson(const std::vector<TensorDifference>& differences,
                         const Tolerance& tolerance, const Sides& sides);
 std::string RunsJson(const RunsDifference& runs, const Tolerance& tolerance, const Sides& sides);

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/inspect/json.h>
 #include <coracle/inspect/op_text.h>
 #include <coracle/layers/layer.h>
 #include <coracle/layers/text_help.h>
@@ -7,7 +8,6 @@
 #include <gflags/gflags.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "commands.h"
 
@@ -16,8 +16,6 @@ DECLARE_bool(names);
 
 namespace coracle::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json JsonOf(const TextField& field) {
   Json json = {{"name", field.name}, {"type", field.type == "{ ... }" ? "message" : field.type}};
@@ -39,9 +37,10 @@ Json JsonOf(const TextEntry& entry) {
 }
 
 void PrintJson(const std::vector<TextEntry>& entries) {
-  Json json = {{"format", "coracle.layers"}, {"version", 1}, {"layers", Json::array()}};
+  Json json = JsonDocument("layers");
+  json["layers"] = Json::array();
   for (const TextEntry& entry : entries) json["layers"].push_back(JsonOf(entry));
-  PrintData(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  PrintData(JsonText(json));
 }
 
 std::string List(const std::vector<TextEntry>& entries) {

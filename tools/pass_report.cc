@@ -2,12 +2,11 @@
 
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/inspect/diff.h>
+#include <coracle/inspect/json.h>
 #include <coracle/inspect/program_ends.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
-
-#include <nlohmann/json.hpp>
 
 #include "flags.h"
 
@@ -15,8 +14,6 @@ DECLARE_string(fetch);
 
 namespace coracle::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 TypeCounts CountTypes(const ProgramDesc& program) {
   TypeCounts counts;
@@ -84,15 +81,16 @@ std::string EffectsJson(const std::vector<PassEffect>& effects) {
   Json list = Json::array();
   for (const PassEffect& effect : effects) {
     Json changes = Json::object();
-    for (const auto& [type, count] : effect.Changes()) changes[type] = count;
+    for (const auto& [type, count] : effect.Changes()) AddMember(changes, type, count);
     list.push_back({{"pass", effect.name},
                     {"ops_before", Total(effect.before)},
                     {"ops_after", Total(effect.after)},
                     {"milliseconds", effect.milliseconds},
                     {"changes", changes}});
   }
-  const Json json = {{"format", "coracle.passes"}, {"version", 1}, {"passes", list}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  Json json = JsonDocument("passes");
+  json["passes"] = std::move(list);
+  return JsonText(json);
 }
 
 std::string ExplainPass(const PassRun& run) {
