@@ -33,6 +33,13 @@ void CheckTable(const NamedTensors& tensors) {
     if (name.ends_with(']'))
       ThrowInvalid(fmt::format(
           "{} ends in ']', which in a csv file begins an index; use npz or json", Quote(name)));
+    if (Trim(name) != name || name.find_first_of("\r\n") != name.npos)
+      ThrowInvalid(fmt::format(
+          "{} has a line end or blanks around it, which no csv file keeps; use npz or json",
+          Quote(name)));
+    if (ColumnsOf(tensor) == 0)
+      ThrowInvalid(fmt::format("{} {} has no column in a csv file; use npz or json", Quote(name),
+                               tensor.ToString()));
     if (RowsOf(tensor) != RowsOf(first)) {
       ThrowInvalid(
           fmt::format("a csv file is one table: {} has {} rows and {} {}; fetch them into "
@@ -95,11 +102,11 @@ void AppendRow(const Tensor& tensor, int64_t row, std::vector<std::string>* cell
   ThrowInvalid(fmt::format("{}:{}:{}: {}", source, line, cell, what));
 }
 
-// The cells of a line, without their quotes.
+// The cells of a line, without their quotes; of more than kMaxColumns the first kMaxColumns + 1.
 std::vector<std::string> CellsOf(std::string_view line) {
   std::vector<std::string> cells(1);
   bool quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
+  for (size_t i = 0; i < line.size() && cells.size() <= size_t{kMaxColumns}; ++i) {
     if (line[i] == '"') {
       if (quoted && i + 1 < line.size() && line[i + 1] == '"')
         cells.back() += line[++i];
@@ -187,7 +194,10 @@ class CsvTensors {
  private:
   void ReadNames(std::string_view words, size_t line) {
     std::unordered_map<std::string, size_t> seen;
-    for (const std::string& cell : CellsOf(words)) {
+    const std::vector<std::string> cells = CellsOf(words);
+    if (cells.size() > size_t{kMaxColumns})
+      Fail(source_, line, cells.size(), fmt::format("more than {} columns", kMaxColumns));
+    for (const std::string& cell : cells) {
       ColumnName& column = columns_.emplace_back();
       if (!ParseColumnName(cell, &column))
         Fail(source_, line, columns_.size(),

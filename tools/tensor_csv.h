@@ -11,8 +11,9 @@
 
 namespace coracle::tools {
 
-// Throws kInvalidArgument for tensors with different numbers of rows, complex ones, more than
-// 2^20 columns, and names that end in ']'. A tensor of rank 0 is written as one of [1].
+// Throws kInvalidArgument for tensors with different numbers of rows, complex ones, none or more
+// than 2^20 columns, and names that end in ']', hold a line end or have blanks around them. A
+// tensor of rank 0 is written as one of [1].
 std::string TensorCsv(const NamedTensors& tensors);
 // Throws kInvalidArgument "file.csv:3:2: ..." (line and cell).
 NamedTensors ParseTensorCsv(std::string_view text, const std::string& source);

@@ -41,6 +41,27 @@ TEST_F(Formats, Csv) {
   EXPECT_FALSE(FileExists(Path("q.csv")));
 }
 
+// What would be lost, or be read as something else.
+TEST_F(Formats, WhatNoCsvHolds) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"x", "a\nb", "none"}) root.Var(name).SetDType(DType::kFloat32);
+  root.Var("x").SetShape({2, 3});
+  root.Var("a\nb").SetShape({2, 3});
+  root.Var("none").SetShape({2, 0});
+  root.AppendOp("relu", {{"X", {"x"}}}, {{"Out", {"a\nb"}}});
+  root.AppendOp("slice", {{"Input", {"x"}}}, {{"Out", {"none"}}},
+                {{"axes", std::vector<int32_t>{1}},
+                 {"starts", std::vector<int32_t>{3}},
+                 {"ends", std::vector<int32_t>{3}}});
+  WriteProgram(program, Path("odd.pb"));
+  WriteNpz({{"x", Tensor::Full<float>({2, 3}, 1)}}, Path("odd.npz"));
+  const std::string run = "coracle run odd.pb --feed=odd.npz --out=o.csv ";
+  Expect(run + "--fetch='a\nb'", 1, {"'a\\x0ab' has a line end or blanks around it"});
+  Expect(run + "--fetch=none", 1, {"'none' float32[2, 0] has no column in a csv file"});
+  EXPECT_FALSE(FileExists(Path("o.csv")));
+}
+
 TEST_F(Formats, WrongCsv) {
   const auto wrong = [&](const std::string& text, const std::string& message) {
     WriteFileAtomic(Path("w.csv"), text);
@@ -51,6 +72,7 @@ TEST_F(Formats, WrongCsv) {
   wrong("n,x[0],x[1]\n1,2,three\n", "w.csv:2:3: a number must stand here, got 'three'");
   wrong("n,x[1],x[0]\n1,2,3\n", "the columns of 'x' must count all elements of a row");
   wrong("n,x[0],n\n1,2,3\n", "w.csv:1:3: 'n' has columns before that");
+  wrong(std::string((1 << 20) + 2, ','), "w.csv:1:1048577: more than 1048576 columns");
   wrong("n,x[0\n1,2\n", "cannot feed 'x[0'");
   wrong("n,x[0],x[1]\n1.5,2,3\n", "the column 'n' holds a number that is no int64");
   wrong("n,x[0],x[99999999999]\n1,2,3\n", "must count all elements");
