@@ -71,8 +71,8 @@ struct ValueDiff {
   std::string before, after;  // names
   std::string problem = {};  // "only before", "float32[2] -> float32[3]"; else the elements differ:
   int64_t different = 0, elements = 0;
-  double max_difference = 0;  // absolute; nan where only one of two elements is a nan
-  int64_t worst = 0;          // the element with the largest difference, in row-major order
+  double max_difference = 0;  // absolute, of the worst element; nan where only one side is a nan
+  int64_t worst = 0;          // the element farthest out of tolerance, in row-major order
   double worst_before = 0, worst_after = 0;  // of complex numbers the absolute values
 };
 
@@ -95,7 +95,7 @@ std::string DiffSummary(const ProgramDiff& diff);
 // nor version count.
 std::string FirstDifference(const ProgramDesc& before, const ProgramDesc& after,
                             const OpRegistry& ops);
-// A JSON object with "format": "coracle.diff"; docs/command_line.md describes it.
+// A JSON object with "format": "coracle.diff"; docs/json.md describes it.
 std::string DiffJson(const ProgramDiff& diff, const ProgramDesc& before, const ProgramDesc& after,
                      const std::vector<ValueDiff>& values = {});
 

@@ -6,16 +6,7 @@
 namespace coracle {
 namespace {
 
-// Mixes all bits of a number (the finaliser of splitmix64), so that sums of hashes tell as much as
-// their terms.
-size_t Mixed(size_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-size_t HashOf(std::string_view text) { return Mixed(std::hash<std::string_view>()(text)); }
+size_t HashOf(std::string_view text) { return MixedBits(std::hash<std::string_view>()(text)); }
 
 // The order of attrs says nothing.
 size_t HashOfAttrs(const OpDesc& op, const OpRegistry& ops) {
@@ -24,12 +15,19 @@ size_t HashOfAttrs(const OpDesc& op, const OpRegistry& ops) {
     if (IsLeftOutOfMatching(attr.name) || IsDefaultAttr(ops, op, attr)) continue;
     const AttrType type = TypeOf(attr.value);
     const bool names_blocks = type == AttrType::kBlock || type == AttrType::kBlocks;
-    sum += Mixed(HashOf(attr.name) + (names_blocks ? 0 : HashOf(ToString(attr.value))));
+    sum += MixedBits(HashOf(attr.name) + (names_blocks ? 0 : HashOf(ToString(attr.value))));
   }
   return sum;
 }
 
 }  // namespace
+
+size_t MixedBits(size_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
 
 bool IsLeftOutOfMatching(const std::string& attr) {
   return attr == kOpRoleAttr || attr == kOpRoleVarAttr || attr == kOpNamescopeAttr ||
@@ -88,16 +86,16 @@ OpGraph::OpGraph(const BlockDesc& block, const NamePairs& names, const OpRegistr
     op.type = HashOf(desc.type());
     op.counts = !spec || spec->kind == OpKind::kCompute;
     if (!op.counts) continue;
-    op.type_and_attrs = Mixed(op.type + HashOfAttrs(desc, ops));
+    op.type_and_attrs = MixedBits(op.type + HashOfAttrs(desc, ops));
     desc.ForEachInput([&](const std::string& text, const std::string& slot, size_t index) {
       const int name = names.Number(text);
       const auto [value, added] = current.try_emplace(name, 0);
       if (added) value->second = outer_[name] = add_value(-1, 0, name);
-      op.inputs.push_back({Mixed(HashOf(slot) + index), name, value->second});
+      op.inputs.push_back({MixedBits(HashOf(slot) + index), name, value->second});
       values_[Index(value->second)].readers.push_back(number);
     });
     desc.ForEachOutput([&](const std::string& text, const std::string& slot, size_t index) {
-      const size_t place = Mixed(HashOf(slot) + index);
+      const size_t place = MixedBits(HashOf(slot) + index);
       const int name = names.Number(text);
       op.outputs.push_back({place, name, add_value(number, place, name)});
       current[name] = op.outputs.back().value;

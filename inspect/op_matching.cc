@@ -15,11 +15,7 @@ constexpr size_t kMostSearched = 64;
 
 size_t Index(int i) { return static_cast<size_t>(i); }
 
-size_t Mixed(size_t a, size_t b) {
-  size_t x = a * 0x9e3779b97f4a7c15u + b;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  return x ^ (x >> 27);
-}
+size_t Mixed(size_t a, size_t b) { return MixedBits(a * 0x9e3779b97f4a7c15u + b); }
 
 using Uses = std::vector<OpGraph::Use>;
 

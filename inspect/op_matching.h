@@ -110,6 +110,10 @@ OpMatching MatchOps(const OpGraph& before, const OpGraph& after, NamePairs& name
 // Attrs that every op may carry and that say nothing about what it computes.
 bool IsLeftOutOfMatching(const std::string& attr);
 
+// Mixes all bits of a number (the finaliser of splitmix64), so that sums of hashes tell as much as
+// their terms.
+size_t MixedBits(size_t x);
+
 // Ops whose order relative to others matters and is another one on the two sides: for each op of
 // the block before the number (after) of a variable of which other values are read or replaced
 // now, or -1. Only what the ops name themselves counts, not what their blocks use. Adds to
