@@ -92,6 +92,7 @@ class RunComparer {
   }
 
   // Finds the first of `names` that differs when they are fetched; those before it are renamed.
+  // After kMaxTried they are untried.
   bool Settle(const std::vector<std::string>& names, size_t* tried) {
     if (names.empty()) return false;
     const bool try_them = *tried < kMaxTried;
@@ -103,7 +104,7 @@ class RunComparer {
         return true;
       }
       compared_.erase(name);
-      result_.renamed.push_back(name);
+      (try_them ? result_.renamed : result_.untried).push_back(name);
     }
     return false;
   }
@@ -221,8 +222,9 @@ class RunComparer {
   }
 
   void Finish() {
-    result_.not_compared = static_cast<int64_t>(ops_.written().size()) -
-                           static_cast<int64_t>(compared_.size() + result_.renamed.size());
+    result_.not_compared =
+        static_cast<int64_t>(ops_.written().size()) -
+        static_cast<int64_t>(compared_.size() + result_.renamed.size() + result_.untried.size());
     for (auto& [name, variable] : compared_) result_.compared.push_back(std::move(variable));
     std::sort(result_.compared.begin(), result_.compared.end(),
               [](const ComparedVariable& x, const ComparedVariable& y) {
@@ -240,7 +242,7 @@ class RunComparer {
   RunsDifference result_;
   std::unordered_map<std::string, ComparedVariable> compared_;
   std::optional<std::string> first_;
-  std::unordered_set<std::string> skipped_;  // known before a run, so that no op writes them
+  std::unordered_set<std::string> skipped_;  // no run gives their values, though they are fetched
 };
 
 }  // namespace

@@ -26,12 +26,14 @@ struct RunsDifference {
   // removed them from a run, or they hold no dense tensor.
   int64_t not_compared = 0;
   // Variables that differ, yet not in runs that fetch them: passes use the name for another value
-  // (a product that is scaled later), so they are not among `compared`. Where there are very many
-  // (more than 128), those after them were not tried and count as renamed too, unless fetched.
+  // (a product that is scaled later), so they are not among `compared`.
   std::vector<std::string> renamed;
+  // Variables that differ and that no run fetched, since 128 before them were tried: whether they
+  // are renamed or the runs part there is not known.
+  std::vector<std::string> untried;
 
   // The first op whose output leaves the tolerance though what was compared before, of all that it
-  // depends on, is within: its place in `compared`; -1: the runs agree.
+  // depends on, is within: its place in `compared`; -1: none was found.
   int first = -1;
   // What that output depends on: variables within tolerance, fed variables and parameters; and the
   // ops between these and it, whose values were not compared. The runs part in the op that writes
@@ -41,6 +43,8 @@ struct RunsDifference {
   // The difference vanishes where what that output depends on is fetched, so that passes cannot
   // join the ops: what passes make of them is the cause.
   bool hidden = false;
+
+  bool Differs() const { return first >= 0 || !untried.empty(); }
 };
 
 // Runs both ways as they are and compares what both wrote. If something differs, variables between

@@ -106,14 +106,19 @@ WrittenTensors KeepWritten(const RunWay& way, const std::vector<std::string>& na
     for (const auto& [name, tensor] : way.feeds) feeds.push_back(name);
   }
   Scope scope = way.parameters ? way.parameters() : Scope();
+  const std::vector<std::string> fetches = FetchesWith(way, names);
   PreparedProgram prepared =
-      Executor(way.options).PrepareOwning(*way.program, scope, feeds, FetchesWith(way, names));
+      Executor(way.options).PrepareOwning(*way.program, scope, feeds, fetches);
   WrittenTensors written;
   const std::unordered_set<std::string> only(names.begin(), names.end());
   const ScopedValueObserver observer([&, keep = KeepInto(&written)](const WrittenValue& value) {
     if (only.empty() || only.count(value.var)) keep(value);
   });
-  prepared.Run(scope, FeedsOf(way, prepared.feed_names()));
+  const std::vector<Tensor>& results = prepared.Run(scope, FeedsOf(way, prepared.feed_names()));
+  for (size_t i = 0; i < fetches.size() && i < results.size(); ++i) {
+    const bool kept = only.empty() || only.count(fetches[i]);
+    if (kept && !written.count(fetches[i])) written[fetches[i]] = {results[i].Clone()};
+  }
   return written;
 }
 

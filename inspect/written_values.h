@@ -43,8 +43,8 @@ std::vector<std::string> WrittenNames(const ProgramDesc& program);
 
 // Runs the program once and keeps what its ops write; with `names`, of these variables alone, which
 // are fetched too, so that passes leave them as they are. What is known before a run is not
-// written (see value_observer.h). Throws what the run throws, and kInvalidArgument for a feed that
-// is missing.
+// written (see value_observer.h), but its value is kept if it is fetched. Throws what the run
+// throws, and kInvalidArgument for a feed that is missing.
 WrittenTensors KeepWritten(const RunWay& way, const std::vector<std::string>& names = {});
 
 // As arrays of a file, in the order of the program's ops: the last value of each variable under its

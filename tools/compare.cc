@@ -198,7 +198,7 @@ int CompareProgramRuns(const std::vector<std::string>& args, const Tolerance& to
   const Sides sides{side(file_a, FLAGS_run), b.saved ? FLAGS_with : side(file_b, FLAGS_with)};
   FLAGS_json ? PrintData(RunsJson(runs, tolerance, sides))
              : Print(RunsText(runs, tolerance, sides));
-  return runs.first < 0 ? 0 : 1;
+  return runs.Differs() ? 1 : 0;
 }
 
 int RunCompare(const std::vector<std::string>& args) {

@@ -102,11 +102,12 @@ std::string CompareJson(const std::vector<TensorDifference>& differences,
 }
 
 std::string RunsJson(const RunsDifference& runs, const Tolerance& tolerance, const Sides& sides) {
-  Json json = Head(runs.first < 0, tolerance, sides);
+  Json json = Head(!runs.Differs(), tolerance, sides);
   json["first"] = FirstJson(runs);
   json["hidden"] = runs.hidden;
   json["not_compared"] = runs.not_compared;
   json["renamed"] = NamesJson(runs.renamed);
+  json["untried"] = NamesJson(runs.untried);
   json["variables"] = Json::array();
   for (const ComparedVariable& variable : runs.compared) {
     Json entry = JsonOf(variable.difference);

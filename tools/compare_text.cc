@@ -150,6 +150,11 @@ std::string NotComparedText(const RunsDifference& runs) {
         "{} left out, which differ, yet not when they are fetched (passes use the name for another "
         "value, or make the difference): {}\n",
         Counted(runs.renamed.size(), "variable"), Names(runs.renamed));
+  if (!runs.untried.empty())
+    text += fmt::format(
+        "{} left out, which differ, yet were not fetched to see whether they do then too (--fetch "
+        "and --fetch_all do that): {}\n",
+        Counted(runs.untried.size(), "variable"), Names(runs.untried));
   return text;
 }
 
