@@ -17,8 +17,8 @@ struct Command {
   // gflags that it takes, besides the global ones. In a flag's description the word in backquotes
   // stands for its value: "`FILE` to write" is shown as "--out=FILE  file to write".
   std::vector<std::string> flags;
-  // Gets what is no flag. Returns the exit code; an exception becomes "coracle: ..." and 1,
-  // a UsageError 2.
+  // Gets what is no flag. Returns the exit code; an exception becomes "coracle: ..." and 1
+  // (2 after FailAsTrouble), a UsageError 2.
   int (*run)(const std::vector<std::string>& args);
   // Text flags that may stand without a value (and take one only after "="), and what
   // they then mean.

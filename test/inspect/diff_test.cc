@@ -574,6 +574,8 @@ TEST(Diff, JsonHasTheSame) {
   ExpectPart(json, "\"equal\": false");
   ExpectPart(json, "\"type\": \"tanh\"");
   ExpectPart(DiffJson(Diff(a, a), a, a), "\"equal\": true");
+  const ProgramDesc c = Chain({"relu"}, {"\xff"});  // not UTF-8
+  ExpectPart(DiffJson(Diff(a, c), a, c), R"("after": "\\xff")");
 }
 
 }  // namespace

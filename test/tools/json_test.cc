@@ -45,6 +45,8 @@ bool IsSetting(const Json& json) {
 }
 
 bool HasType(const Json& json, const std::string& type) {
+  const size_t or_null = type.find(" or null");
+  if (or_null != type.npos) return json.is_null() || HasType(json, type.substr(0, or_null));
   if (type == "text") return json.is_string();
   if (type == "integer")
     return json.is_number_integer() ||
@@ -166,7 +168,8 @@ class JsonPage : public Cli {
 TEST_F(JsonPage, EverySectionHasItsTest) {
   std::set<std::string> names;
   for (const auto& kind : kinds_) names.insert(kind.first);
-  for (const char* name : {"program", "summary", "check", "ops", "op", "program_ops", "snapshot"})
+  for (const char* name : {"program", "summary", "check", "ops", "op", "program_ops", "snapshot",
+                           "diff", "compare", "bench", "passes", "layers"})
     EXPECT_EQ(names.count(std::string("coracle.") + name), 1u) << name;
 }
 
@@ -257,6 +260,64 @@ TEST_F(JsonPage, Ops) {
   WriteProgram(program, Path("send.pb"));
   ExpectFields("program_ops",
                {Get("coracle ops model.pbtxt --json"), Get("coracle ops send.pb --json")});
+}
+
+TEST_F(JsonPage, Diff) {
+  const auto write = [&](const std::string& file, const std::vector<std::string>& types, float w,
+                         float v, int64_t width) {
+    ProgramDesc program;
+    program.random_seed = static_cast<int64_t>(types.size());
+    BlockDesc& root = program.Root();
+    for (const char* name : {"w", "v"}) root.Var(name).SetPersistable(true);
+    for (const char* name : {"x", "w", "v"}) root.Var(name).SetShape({1});
+    root.Var("h").SetShape({width});
+    if (v > 1) root.Var("v").SetShape({2});
+    for (const std::string& type : types)
+      root.AppendOp(type, {{"X", {"x"}}}, {{"Out", {"h"}}}, {{"scale", w}});
+    BlockDesc& sub = program.AppendBlock(root);
+    sub.AppendOp("relu", {{"X", {"x"}}}, {{"Out", {types.back()}}});
+    root.AppendOp("while", {{"X", {"x"}}}, {}, {{"sub_block", BlockRef{1}}});
+    WriteProgram(program, Path(file));
+    Tensor of_v = v > 1 ? Tensor::Of<float>({2}, {v, v}) : Tensor::Of<float>({1}, {v});
+    Scope scope;
+    scope.Set("w", Tensor::Of<float>({1}, {w}));
+    scope.Set("v", of_v);
+    SaveCombined(scope, {"v", "w"}, Path(file + ".params"));
+  };
+  write("a.pb", {"scale", "tanh"}, 1, 1, 2);
+  write("b.pb", {"scale"}, 2, 2, 3);
+  const Json values =
+      Get("coracle diff a.pb b.pb --json --values --params=a.pb.params,b.pb.params", 1);
+  const std::set<std::string> rare = {"blocks[].changes[]", "blocks[].changes[].what",
+                                      "blocks[].changes[].before", "blocks[].changes[].after",
+                                      "blocks[].ops[].moved_over"};
+  ExpectFields("diff", {values, Get("coracle diff a.pb a.pb --json", 0)}, rare);
+}
+
+TEST_F(JsonPage, Compare) {
+  WriteFileAtomic(Path("net.pbtxt"), R"(
+    data { name: "x" shape: [-1, 3] }
+    layer { op { scale { X: ["x"] Out: ["a"] scale: 2 } } }
+    layer { op { relu { X: ["a"] Out: ["b"] } } }
+    layer { op { mean { X: ["b"] Out: ["loss"] } } })");
+  const Tensor x = Tensor::Of<float>({1, 3}, {1, -2, 3});
+  WriteNpz({{"x", x}}, Path("in.npz"));
+  WriteNpz({{"b", x}, {"loss", Tensor::Of<float>({1}, {9})}}, Path("other.npz"));
+  const std::string compare = "coracle compare net.pbtxt --feed=in.npz --json ";
+  const Json runs = Get(compare + "--run=--disabled_passes=all --with=other.npz", 1);
+  ExpectFields("compare", {runs, Get(compare), Get("coracle compare in.npz other.npz --json", 1)},
+               {"renamed[]", "untried[]"});
+  EXPECT_EQ(runs["first"]["variable"], "b");
+}
+
+TEST_F(JsonPage, BenchPassesAndLayers) {
+  const Json bench =
+      Get("coracle bench model.pbtxt --shape=x:4x3 --seconds=0.01 --json 2>/dev/null");
+  ExpectFields("bench", {bench},
+               bench["notes"].empty() ? std::set<std::string>{"notes[]"} : std::set<std::string>{});
+  ExpectFields("passes", {Get("coracle passes model.pbtxt --json")});
+  ExpectFields("layers", {Get("coracle layers --json"), Get("coracle layers conv2d --json"),
+                          Get("coracle layers embedding --json")});
 }
 
 TEST_F(JsonPage, Snapshot) {
