@@ -4,6 +4,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
 #include <coracle/clip/clip.h>
+#include <coracle/communication/communicator.h>
 #include <coracle/edit/extract.h>
 #include <coracle/edit/join_parameters.h>
 #include <coracle/edit/merge.h>

@@ -1,5 +1,5 @@
 # libcoracle: the objects of every directory in one library, static or shared.
-set(CORACLE_PARTS proto base tensor ir op io operators passes executor backward clip initializer regularizer
+set(CORACLE_PARTS proto base tensor ir op io communication operators passes executor backward clip initializer regularizer
   optimizer layers edit inspect train)
 if(CORACLE_SHARED)
   add_library(coracle SHARED)

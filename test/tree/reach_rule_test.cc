@@ -54,8 +54,8 @@ TEST(ReachRule, OnlyInPlacesThatCheck) {
   if (!sources) GTEST_SKIP() << "CORACLE_SOURCE_DIR is not set";
   int files = 0;
   for (const char* directory :
-       {"framework", "operators", "passes", "executor", "backward", "clip", "initializer",
-        "regularizer", "optimizer", "edit", "inspect", "layers", "train", "tools"}) {
+       {"framework", "communication", "operators", "passes", "executor", "backward", "clip",
+        "initializer", "regularizer", "optimizer", "edit", "inspect", "layers", "train", "tools"}) {
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(sources) / directory)) {
       const fs::path& path = entry.path();
       if (path.extension() != ".cc" && path.extension() != ".h") continue;

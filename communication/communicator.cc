@@ -1,0 +1,96 @@
+#include <coracle/communication/communicator.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <numeric>
+
+namespace coracle {
+
+const char* ToString(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return "sum";
+    case Reduction::kProd:
+      return "prod";
+    case Reduction::kMax:
+      return "max";
+    case Reduction::kMin:
+      return "min";
+  }
+  return "unknown";
+}
+
+const char* ToString(Exchange::Kind kind) {
+  switch (kind) {
+    case Exchange::Kind::kAllReduce:
+      return "allreduce";
+    case Exchange::Kind::kBroadcast:
+      return "broadcast";
+    case Exchange::Kind::kAllGather:
+      return "allgather";
+    case Exchange::Kind::kReduceScatter:
+      return "reducescatter";
+    case Exchange::Kind::kBarrier:
+      return "barrier";
+  }
+  return "unknown";
+}
+
+namespace {
+
+bool Reduces(Exchange::Kind kind) {
+  return kind == Exchange::Kind::kAllReduce || kind == Exchange::Kind::kReduceScatter;
+}
+
+size_t NumCounts(Exchange::Kind kind, int size) {
+  switch (kind) {
+    case Exchange::Kind::kAllGather:
+    case Exchange::Kind::kReduceScatter:
+      return static_cast<size_t>(size);
+    case Exchange::Kind::kBarrier:
+      return 0;
+    default:
+      return 1;
+  }
+}
+
+void CheckReduction(const Exchange& exchange) {
+  const bool ordered =
+      exchange.reduction == Reduction::kMax || exchange.reduction == Reduction::kMin;
+  if (IsComplex(exchange.dtype) ? !ordered : exchange.dtype != DType::kBool || ordered) return;
+  ThrowInvalid(fmt::format("{}: {} has no {}", ToString(exchange.kind), ToString(exchange.dtype),
+                           ToString(exchange.reduction)));
+}
+
+}  // namespace
+
+void Exchange::Check(int size) const {
+  if (!IsValid(dtype)) ThrowInvalid(fmt::format("{}: unknown element type", ToString(kind)));
+  if (counts.size() != NumCounts(kind, size)) {
+    ThrowInvalid(fmt::format("{} among {} ranks takes {} counts, got {}", ToString(kind), size,
+                             NumCounts(kind, size), counts.size()));
+  }
+  for (const int64_t count : counts) {
+    if (count < 0) ThrowInvalid(fmt::format("{} of {} elements", ToString(kind), count));
+  }
+  if (root < 0 || root >= size)
+    ThrowInvalid(fmt::format("{}: root {} of {} ranks", ToString(kind), root, size));
+  if (Reduces(kind)) CheckReduction(*this);
+}
+
+std::string Exchange::Describe() const {
+  std::string text = ToString(kind);
+  if (kind == Kind::kBarrier) return text;
+  if (Reduces(kind)) text += fmt::format(" ({})", ToString(reduction));
+  if (kind == Kind::kBroadcast) text += fmt::format(" from rank {}", root);
+  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  text += fmt::format(" of {} {}", total, ToString(dtype));
+  return name.empty() ? text : text + " " + Quote(name);
+}
+
+bool Exchange::Matches(const Exchange& other) const {
+  return kind == other.kind && dtype == other.dtype && counts == other.counts &&
+         (!Reduces(kind) || reduction == other.reduction) && root == other.root;
+}
+
+}  // namespace coracle

@@ -1,0 +1,18 @@
+#pragma once
+// Reductions of buffers of several ranks, in the order of the ranks.
+
+#include <coracle/communication/communicator.h>
+
+#include <span>
+
+namespace coracle {
+
+// For i in [begin, end): outs[k][i - out_begin] = ins[0][i] + ins[1][i] + ... (or another
+// reduction), for every k. An out may be an in at the same elements.
+struct ReducedRange {
+  int64_t begin, end, out_begin;
+};
+void ReduceParts(DType dtype, Reduction reduction, std::span<const void* const> ins,
+                 const ReducedRange& range, std::span<void* const> outs);
+
+}  // namespace coracle

@@ -1,0 +1,237 @@
+// Communicators of the threads of one process.
+
+#include <coracle/communication/communicator.h>
+#include <coracle/communication/reduce.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+
+namespace coracle {
+namespace {
+
+// What the ranks have brought to one exchange.
+struct Meeting {
+  Exchange first;  // as the first rank to come describes it
+  int first_rank = 0;
+  std::vector<const void*> ins;
+  std::vector<void*> outs;
+  std::vector<bool> here;
+  int missing = 0;
+  bool running = false, done = false;
+};
+
+void CopyTo(void* to, const void* from, int64_t bytes) {
+  if (to != from && bytes > 0) std::memmove(to, from, static_cast<size_t>(bytes));
+}
+
+void Broadcast(const Meeting& m) {
+  const int64_t bytes = m.first.counts[0] * static_cast<int64_t>(SizeOf(m.first.dtype));
+  for (void* out : m.outs) CopyTo(out, m.ins[static_cast<size_t>(m.first.root)], bytes);
+}
+
+void AllGather(const Meeting& m) {
+  const auto size = static_cast<int64_t>(SizeOf(m.first.dtype));
+  for (void* out : m.outs) {
+    char* to = static_cast<char*>(out);
+    for (size_t rank = 0; rank < m.ins.size(); ++rank) {
+      CopyTo(to, m.ins[rank], m.first.counts[rank] * size);
+      to += m.first.counts[rank] * size;
+    }
+  }
+}
+
+void ReduceScatter(const Meeting& m) {
+  int64_t begin = 0;
+  for (size_t rank = 0; rank < m.outs.size(); ++rank) {
+    const int64_t end = begin + m.first.counts[rank];
+    ReduceParts(m.first.dtype, m.first.reduction, m.ins, {begin, end, begin},
+                std::span(&m.outs[rank], 1));
+    begin = end;
+  }
+}
+
+void Compute(const Meeting& m) {
+  switch (m.first.kind) {
+    case Exchange::Kind::kAllReduce:
+      return ReduceParts(m.first.dtype, m.first.reduction, m.ins, {0, m.first.counts[0], 0},
+                         m.outs);
+    case Exchange::Kind::kBroadcast:
+      return Broadcast(m);
+    case Exchange::Kind::kAllGather:
+      return AllGather(m);
+    case Exchange::Kind::kReduceScatter:
+      return ReduceScatter(m);
+    case Exchange::Kind::kBarrier:
+      return;
+  }
+}
+
+// What the threads share. Meetings are entered in the order of their numbers by every rank, so that
+// the first one is always the first to be complete.
+class Group {
+ public:
+  Group(int size, double time_limit)
+      : size_(size), time_limit_(time_limit), entered_(static_cast<size_t>(size)) {}
+
+  int size() const { return size_; }
+
+  std::shared_ptr<Meeting> Enter(int rank, const Exchange& exchange) {
+    exchange.Check(size_);
+    std::unique_lock lock(mutex_);
+    ThrowIfBroken();
+    const std::shared_ptr<Meeting> meeting = MeetingOf(rank, exchange);
+    Join(*meeting, rank, exchange);
+    if (meeting->missing > 0) return meeting;
+    meetings_.pop_front();
+    ++first_number_;
+    meeting->running = true;
+    lock.unlock();
+    Compute(*meeting);
+    lock.lock();
+    meeting->done = true;
+    changed_.notify_all();
+    return meeting;
+  }
+
+  void Wait(const Meeting& meeting) {
+    std::unique_lock lock(mutex_);
+    // One that has begun ends, whatever becomes of the group.
+    const auto over = [&] { return meeting.done || (error_ && !meeting.running); };
+    if (time_limit_ <= 0) {
+      changed_.wait(lock, over);
+    } else if (!changed_.wait_for(lock, std::chrono::duration<double>(time_limit_), over)) {
+      if (meeting.running)
+        changed_.wait(lock, over);
+      else
+        Break(ErrorCode::kDeadlineExceeded, Absent(meeting));
+    }
+    if (!meeting.done) ThrowIfBroken();
+  }
+
+  // The rank waits no longer for the meeting; its buffers may go.
+  void GiveUp(int rank, const Meeting& meeting) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return meeting.done || !meeting.running; });
+    if (!meeting.done)
+      Break(ErrorCode::kCancelled,
+            fmt::format("rank {} gave up the {}", rank, meeting.first.Describe()));
+  }
+
+  void Leave(int rank) {
+    const std::lock_guard lock(mutex_);
+    Break(ErrorCode::kCancelled, fmt::format("rank {} has left", rank));
+  }
+
+ private:
+  void ThrowIfBroken() const {
+    if (error_) throw Error(*error_);
+  }
+  // The first reason stays.
+  void Break(ErrorCode code, const std::string& reason) {
+    if (!error_) error_.emplace(code, "communicator: " + reason);
+    changed_.notify_all();
+  }
+
+  std::shared_ptr<Meeting> MeetingOf(int rank, const Exchange& exchange) {
+    const uint64_t number = entered_[static_cast<size_t>(rank)]++;
+    if (number - first_number_ == meetings_.size()) {
+      const auto meeting = std::make_shared<Meeting>();
+      const auto ranks = static_cast<size_t>(size_);
+      meeting->first = exchange;
+      meeting->first_rank = rank;
+      meeting->ins.resize(ranks);
+      meeting->outs.resize(ranks);
+      meeting->here.resize(ranks);
+      meeting->missing = size_;
+      meetings_.push_back(meeting);
+    }
+    return meetings_[number - first_number_];
+  }
+
+  void Join(Meeting& meeting, int rank, const Exchange& exchange) {
+    if (!meeting.first.Matches(exchange)) {
+      Break(ErrorCode::kInvalidArgument,
+            fmt::format("rank {} begins the {}, and rank {} the {}: they run different programs or "
+                        "read data of different shapes",
+                        rank, exchange.Describe(), meeting.first_rank, meeting.first.Describe()));
+      ThrowIfBroken();
+    }
+    meeting.ins[static_cast<size_t>(rank)] = exchange.in;
+    meeting.outs[static_cast<size_t>(rank)] = exchange.out;
+    meeting.here[static_cast<size_t>(rank)] = true;
+    --meeting.missing;
+  }
+
+  std::string Absent(const Meeting& meeting) const {
+    std::vector<size_t> absent;
+    for (size_t rank = 0; rank < meeting.here.size(); ++rank) {
+      if (!meeting.here[rank]) absent.push_back(rank);
+    }
+    return fmt::format("rank{} {} did not come to the {} within {} s",
+                       absent.size() == 1 ? "" : "s", fmt::join(absent, ", "),
+                       meeting.first.Describe(), time_limit_);
+  }
+
+  const int size_;
+  const double time_limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<uint64_t> entered_;  // by rank: the number of meetings that it has entered
+  std::deque<std::shared_ptr<Meeting>> meetings_;  // those that ranks are missing in
+  uint64_t first_number_ = 0;                      // of meetings_[0]
+  std::optional<Error> error_;
+};
+
+class ThreadExchange final : public PendingExchange {
+ public:
+  ThreadExchange(std::shared_ptr<Group> group, int rank, std::shared_ptr<Meeting> meeting)
+      : group_(std::move(group)), rank_(rank), meeting_(std::move(meeting)) {}
+  ~ThreadExchange() override {
+    if (!waited_) group_->GiveUp(rank_, *meeting_);
+  }
+  void Wait() override {
+    waited_ = true;
+    group_->Wait(*meeting_);
+  }
+
+ private:
+  std::shared_ptr<Group> group_;
+  int rank_;
+  std::shared_ptr<Meeting> meeting_;
+  bool waited_ = false;
+};
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+  ~ThreadCommunicator() override { group_->Leave(rank_); }
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  std::unique_ptr<PendingExchange> Start(const Exchange& exchange) override {
+    return std::make_unique<ThreadExchange>(group_, rank_, group_->Enter(rank_, exchange));
+  }
+
+ private:
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> ThreadCommunicators(int size, double time_limit) {
+  if (size < 1) ThrowInvalid(fmt::format("a communicator of {} ranks; at least 1 is needed", size));
+  const auto group = std::make_shared<Group>(size, time_limit);
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (int rank = 0; rank < size; ++rank)
+    communicators.push_back(std::make_unique<ThreadCommunicator>(group, rank));
+  return communicators;
+}
+
+}  // namespace coracle
