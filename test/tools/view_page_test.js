@@ -1,5 +1,5 @@
 // Clicks and reads in pages of `coracle view`:
-//   node view_page_test.js CHROMIUM training.html difference.html hostile.html loop.html
+//   node view_page_test.js CHROMIUM training.html difference.html removed.html hostile.html loop.html
 // The pages are those that view_test.cc makes. Prints a line for each check; exit code 1 when one
 // fails.
 'use strict';
@@ -7,7 +7,7 @@ const {Browser} = require('./browser.js');
 const {pathToFileURL} = require('url');
 
 const [, , chromium, ...files] = process.argv;
-const [training, difference, hostile, loop] = files.map((file) => pathToFileURL(file).href);
+const [training, difference, removed, hostile, loop] = files.map((file) => pathToFileURL(file).href);
 let failures = 0;
 
 function check(what, got, wanted) {
@@ -148,6 +148,18 @@ async function testDifference(browser) {
   check('each program by itself', await browser.evaluate('window.coracle.shown'), 1);
 }
 
+// The numbers are those of the two programs, not places in what is drawn.
+async function testRemoved(browser) {
+  await browser.open(removed);
+  check('a removed op is drawn', await browser.evaluate(`window.coracle.program.ops.filter((op) => op.state === 'removed').map((op) => op.type).join()`), 'clip');
+  check('with its place in the first program', await browser.evaluate(`window.coracle.program.ops.find((op) => op.state === 'removed').where`), /^block 0 op \d+ of the first program$/);
+  check('the others have theirs', await browser.evaluate(`window.coracle.program.ops.filter((op) => op.state !== 'removed').every((op, i) => op.where === 'block 0 op ' + i)`), true);
+  await browser.evaluate(`window.coracle.selectVar(0, 'fc_0.w_0', {reveal: true})`);
+  await browser.settle();
+  await browser.clickOn('#panel button', 'Path from loss');
+  check('the path leads over gradient ops behind it', await browser.evaluate(`window.coracle.path.steps.map((step) => step.op.type).join()`), /^mean\w*,(?!.*clip).*relu\w*,.*mul\w*$/);
+}
+
 async function testHostile(browser) {
   await browser.open(hostile);
   await browser.key('/');
@@ -155,6 +167,11 @@ async function testHostile(browser) {
   check('a hostile name is text', await browser.evaluate(`document.getElementById('results').innerText`), /<\/script><img src=x onerror=/);
   await browser.key('Enter');
   check('in the panel too', await browser.evaluate(panel), /<\/script><img src=x onerror=/);
+  await browser.key('Escape');
+  await browser.key('/');
+  await browser.type('constructor');
+  await browser.key('Enter');
+  check('an op called as what all objects have', await browser.evaluate(heading), 'constructor');
   check('and does nothing', await browser.evaluate(`[document.images.length, document.scripts.length, typeof window.harmed].join()`), '0,2,undefined');
 }
 
@@ -173,7 +190,7 @@ async function testLoop(browser) {
 async function main() {
   const browser = new Browser(chromium);
   try {
-    for (const test of [testTraining, testDifference, testHostile, testLoop]) {
+    for (const test of [testTraining, testDifference, testRemoved, testHostile, testLoop]) {
       await test(browser);
       check(`${test.name}: no errors`, browser.problems.join('; '), '');
     }

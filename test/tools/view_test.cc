@@ -38,6 +38,7 @@ class View : public Cli {
     root.Var("y").SetShape({2, 3});
     root.AppendOp("relu", {{"X", {kHostile}}}, {{"Out", {"y"}}});
     root.AppendOp(kHostile, {{kHostile, {"y"}}}, {}, {{kHostile, std::string(kHostile)}});
+    root.AppendOp("constructor", {{"valueOf", {"y"}}}, {});
     WriteProgram(program, Path("hostile.pb"));
   }
   void WriteLoop() {
@@ -118,6 +119,32 @@ TEST_F(View, ShowsJobsSnapshotsAndDifferences) {
   EXPECT_EQ(difference["format"], "coracle.diff");
   Expect("coracle view model.pbtxt -o m.html", 0, {"m.html: "});
   EXPECT_EQ(DataOf("m.html")["programs"].size(), 1u);
+  WriteFileAtomic(Path("softmax.pbtxt"), R"(
+    data { name: "image" shape: [-1, 1, 28, 28] }
+    data { name: "label" shape: [-1, 1] dtype: INT64 }
+    layer { fc { input: "image" size: 10 output: "logits" } }
+    layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
+    layer { mean { input: "ce" output: "loss" } })");
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+    name: "tiny" model: "softmax.pbtxt" train { digits { count: 40 } }
+    loss: "loss" batch_size: 20 max_iter: 2 snapshot_interval: 2
+    optimizer { sgd { learning_rate: 0.1 } })");
+  Expect("coracle train job.pbtxt --out=trained", 0, {});
+  for (const char* shown : {"job.pbtxt", "trained"}) {
+    Expect(fmt::format("coracle view {} -o j.html", shown), 0, {"j.html: "});
+    const Json program = DataOf("j.html")["programs"][0];
+    const std::string types = program["program"]["blocks"][0]["ops"].dump();
+    EXPECT_NE(types.find("\"sgd\""), types.npos) << "the training program";
+    // Only the snapshot has values.
+    EXPECT_EQ(program["values"].contains("fc_0.w_0"), std::string(shown) == "trained") << program;
+  }
+  Expect("coracle view job.pbtxt --params=trained -o k.html", 2, {"--params is for a program"});
+}
+
+TEST_F(View, AModelWhoseParametersAreNotThere) {
+  WriteTraining();
+  Expect("mkdir old && cp main.pb old/__model__ && coracle view old -o o.html", 0, {"o.html: "});
+  EXPECT_EQ(DataOf("o.html")["programs"].size(), 1u);
 }
 
 TEST_F(View, RefusesWithAReason) {
@@ -150,13 +177,14 @@ TEST_F(View, WorksInABrowser) {
   WriteLoop();
   Expect("coracle view train.pb -o train.html --arrays=w.npz --shape=x:8x3", 0, {});
   Expect("coracle view before.pb train.pb -o difference.html", 0, {});
+  Expect("coracle view train.pb before.pb -o removed.html", 0, {});
   Expect("coracle view hostile.pb -o hostile.html", 0, {});
   Expect("coracle view loop.pb -o loop.html", 0, {});
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
   const std::string script = std::string(source ? source : ".") + "/test/tools/view_page_test.js";
   const std::string command = "cd " + dir_ + " && timeout -k 5 120 node " + script + " " +
                               chromium.substr(0, chromium.find('\n')) +
-                              " train.html difference.html hostile.html loop.html";
+                              " train.html difference.html removed.html hostile.html loop.html";
   // A browser that cannot start (no sandbox, no memory) checks nothing.
   Result result = Shell(command);
   const auto started = [&] { return result.text.find("ok     ") != result.text.npos; };

@@ -1,6 +1,21 @@
 // The data in the page: JSON, packed by gzip where it is large.
 
 async function readPageData() {
+  const data = await readHolder();
+  bare(data.op_types);
+  data.programs.forEach(bareMaps);
+  return data;
+}
+
+// Objects that are looked up by names from files: an op called "constructor" must find nothing.
+function bare(map) {
+  if (map) Object.setPrototypeOf(map, null);
+}
+function bareMaps({values, program, gradient}) {
+  [values, program.grad_to_var, gradient && gradient.starts, gradient && gradient.contributions].forEach(bare);
+}
+
+async function readHolder() {
   const holder = byId('data');
   if (holder.type === 'application/json') return JSON.parse(holder.textContent);
   const packed = await fetchlessBytes(holder.textContent);

@@ -8,19 +8,24 @@ function differenceOf([before, after], json) {
   const data = {...after.data, name: `${before.name} → ${after.name}`, program: {
     ...after.data.program, blocks: after.data.program.blocks.map((b) => ({...b, vars: [...b.vars]}))}};
   const positions = [];
-  for (const block of data.program.blocks)
-    block.ops = mergedOps(block, before.data.program.blocks[block.index], difference, renamed);
-  addRemovedVars(data.program.blocks, before.data.program.blocks, renamed);
+  for (const block of data.program.blocks) {
+    const found = difference.blocks.find((b) => b.after === block.index);
+    const blockBefore = found && before.data.program.blocks[found.before];
+    block.ops = mergedOps(block, blockBefore, found, renamed);
+    if (blockBefore) addRemovedVars(block, blockBefore, renamed);
+  }
   data.multiply_adds = data.program.blocks.map((block) => block.ops.map(costOf));
   data.times = null;
   data.program.blocks.forEach((block) => positions.push(placesAfter(block.ops)));
   data.program.blocks = data.program.blocks.map((block) => ({...block,
     ops: block.ops.map((op) => ({...op, forward_op: movedPlace(op.forward_op, positions)}))}));
+  data.gradient = movedGradient(data.gradient, positions);
   const program = new Program(data);
   data.program.blocks.forEach((block, b) => block.ops.forEach((json, i) => {
     const {mark} = json;
     const op = program.blocks[b].ops[i];
-    Object.assign(op, {state: mark.state, changes: mark.changes || [], was: mark.before, is: mark.after});
+    const place = mark.state === 'removed' ? `block ${mark.block} op ${mark.before} of the first program` : `block ${b} op ${mark.after}`;
+    Object.assign(op, {state: mark.state, changes: mark.changes || [], place});
   }));
   program.vars = new Map(difference.blocks.flatMap((b) => b.vars.map((v) => [v.after || v.before, v])));
   return {program, data: difference, counts: countStates(program)};
@@ -42,9 +47,9 @@ function plainDifference(json) {
   return {...json, blocks, renamed, values: json.values || []};
 }
 
-function mergedOps(block, blockBefore, difference, renamed) {
-  const found = difference.blocks.find((b) => b.after === block.index);
-  const isNew = found && (found.before === null || found.before < 0);
+// `found`: what differs in the block, if anything does.
+function mergedOps(block, blockBefore, found, renamed) {
+  const isNew = found && !blockBefore;
   const listed = isNew ? block.ops.map((op, i) => ({before: -1, after: i})) : found ? found.ops : [];
   const byAfter = new Map(listed.filter((o) => o.after >= 0).map((o) => [o.after, o]));
   const removed = listed.filter((o) => o.after < 0).map((o) => o.before).sort((a, b) => a - b);
@@ -56,7 +61,7 @@ function mergedOps(block, blockBefore, difference, renamed) {
       const json = blockBefore && blockBefore.ops[removed[next]];
       if (!json) return;
       merged.push({...json, inputs: renamedSlots(json.inputs, renamed), sub_blocks: [],
-        forward_op: undefined, mark: {state: 'removed', block: block.index, before: removed[next], after: -1}});
+        forward_op: undefined, mark: {state: 'removed', block: found.before, before: removed[next], after: -1}});
       ++next, ++passed;
     }
   };
@@ -81,13 +86,10 @@ function renamedSlots(slots, renamed) {
   return Object.fromEntries(Object.entries(slots || {}).map(([slot, names]) =>
     [slot, names.map((name) => renamed.get(name) || name)]));
 }
-function addRemovedVars(blocks, blocksBefore, renamed) {
-  for (const block of blocks) {
-    const known = new Set(block.vars.map((v) => v.name));
-    const old = blocksBefore[block.index];
-    for (const v of old ? old.vars : [])
-      if (!known.has(v.name) && !renamed.has(v.name)) block.vars.push(v);
-  }
+function addRemovedVars(block, blockBefore, renamed) {
+  const known = new Set(block.vars.map((v) => v.name));
+  for (const v of blockBefore.vars)
+    if (!known.has(v.name) && !renamed.has(v.name)) block.vars.push(v);
 }
 // Where the ops of the second program stand in the merged list.
 function placesAfter(ops) {
@@ -97,6 +99,13 @@ function placesAfter(ops) {
 }
 function movedPlace(place, positions) {
   return place && {block: place.block, op: (positions[place.block] || [])[place.op]};
+}
+// The tree of gradients, whose steps name ops of the second program.
+function movedGradient(tree, positions) {
+  if (!tree) return tree;
+  const moved = (step) => ({...step, ...movedPlace(step, positions),
+    ...(step.inside ? {inside: step.inside.map(moved)} : {})});
+  return {...tree, steps: tree.steps.map(moved)};
 }
 function countStates(program) {
   const counts = {added: 0, removed: 0, changed: 0};

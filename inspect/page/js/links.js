@@ -36,7 +36,7 @@ async function followLink(view) {
   if (/^(light|dark)$/.test(parts.theme || '')) setTheme(view, parts.theme);
   const program = parts.program === undefined ? view.shown : Number(parts.program);
   if (program !== view.shown && view.programs[program]) await view.showProgram(program);
-  if (colorings[parts.color] || parts.color === 'difference') view.setColoring(parts.color);
+  if (Object.hasOwn(colorings, parts.color || '') || parts.color === 'difference') view.setColoring(parts.color);
   if (parts.memory && byId('memory').hidden) toggleMemory(view);
   if (parts.op !== undefined) {
     const node = [...view.tree.nodeOf].find(([op]) => op.id === parts.op);

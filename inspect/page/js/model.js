@@ -24,10 +24,12 @@ class Op {
     this.seconds = 0;
     this.node = null;       // that stands for it in the tree made last
     this.state = '';        // in a difference: added, removed, changed
+    this.place = '';        // in a difference: where it stands in its program
     this.reads = [];        // {name, slot, from: Op or null}
-    this.writes = [];       // {name, slot, to: [Op]}
+    this.writes = [];       // {name, slot}
   }
-  get where() { return this.special ? this.type : `block ${this.block} op ${this.index}`; }
+  // As a dump numbers it, also in a difference, where removed ops stand between the others.
+  get where() { return this.special ? this.type : this.place || `block ${this.block} op ${this.index}`; }
   // The name of its main output: of a batch_norm Y, not the statistics that stand before it.
   get output() {
     const main = this.writes.find(({slot}) => /^(Out|Output|Y|Hidden|Loss)$/.test(slot)) || this.writes[0];
@@ -121,8 +123,6 @@ class Program {
         for (let s = scope; s && !from; s = s.outer) from = s.last.get(name) || null;
         op.reads.push({name, slot, from});
         this.usesOf(op.block, name).readers.push(op);
-        const written = from && from.writes.find((w) => w.name === name);
-        if (written) written.to.push(op);
       }
     }
   }
@@ -131,7 +131,7 @@ class Program {
     for (const [slot, names] of op.outputs) {
       for (const name of names) {
         if (isEmptyName(name)) continue;
-        op.writes.push({name, slot, to: []});
+        op.writes.push({name, slot});
         last.set(name, op);
         written.add(name);
         this.usesOf(op.block, name).writers.push(op);

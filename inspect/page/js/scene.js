@@ -86,14 +86,16 @@ class Scene {
   // Lays out what is open; false when a later call has overtaken this one.
   async layOut(tree) {
     const generation = ++this.generation;
-    await this.layOutGroup(tree.root, tree.program);
+    await this.layOutGroup(tree.root, tree.program, generation);
     if (generation !== this.generation) return false;
     this.place(tree);
     return true;
   }
-  async layOutGroup(node, program) {
+  // Groups may open and close while it waits; then another call lays out what is open.
+  async layOutGroup(node, program, generation) {
     await Promise.all(node.children.map((child) =>
-      child.open && child.isGroup ? this.layOutGroup(child, program) : null));
+      child.open && child.isGroup ? this.layOutGroup(child, program, generation) : null));
+    if (generation !== this.generation) return;
     const sizes = node.children.map((child) =>
       child.open && child.isGroup ? child.openSize : closedSize(child, program));
     const key = sizes.map(([w, h]) => `${Math.round(w)}x${Math.round(h)}`).join();
@@ -102,6 +104,7 @@ class Scene {
     const level = {sizes, edges: edges.map(({from, to}) => [from.number, to.number]),
       columns: node.inColumns};
     const {boxes, routes, width, height} = await this.queue.layOut(level);
+    if (generation !== this.generation) return;
     node.children.forEach((child, i) => {
       child.box = {x: boxes[i][0], y: boxes[i][1], w: sizes[i][0], h: sizes[i][1]};
     });

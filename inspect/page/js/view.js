@@ -47,8 +47,12 @@ class View {
   async layOut(anchor = null) {
     const before = anchor && anchor.at ? {...anchor.at} : null;
     const busy = setTimeout(() => { byId('busy').hidden = false; }, 120);
-    const current = await this.scene.layOut(this.tree);
-    clearTimeout(busy);
+    let current = false;
+    try {
+      current = await this.scene.layOut(this.tree);
+    } finally {
+      clearTimeout(busy);
+    }
     if (!current) return;
     byId('busy').hidden = true;
     if (before && anchor.at) {  // what was clicked stays where it was
