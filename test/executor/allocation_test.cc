@@ -8,6 +8,7 @@
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -94,8 +95,11 @@ void ExpectNoAllocation(PreparedProgram& step, Scope& scope,
     outside_by_step[i] = outside - before_outside;
     inside_by_step[i] = inside - before_inside;
   }
+  // A thread of the pool that runs its first part of a loop makes what belongs to the thread; on a
+  // busy machine that may be late. Allocations of a step would show in every step.
+  EXPECT_LE(20 - std::count(outside_by_step.begin(), outside_by_step.end(), 0), 1)
+      << "steps with allocations: " << testing::PrintToString(outside_by_step);
   for (size_t i = 0; i < 20; ++i) {
-    EXPECT_EQ(outside_by_step[i], 0) << "step " << i;
     // How many depends on which threads were free for parts of the work.
     EXPECT_LT(inside_by_step[i], 200) << "step " << i;
   }

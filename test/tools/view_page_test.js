@@ -172,6 +172,9 @@ async function testHostile(browser) {
   await browser.type('constructor');
   await browser.key('Enter');
   check('an op called as what all objects have', await browser.evaluate(heading), 'constructor');
+  await browser.evaluate(`window.coracle.selectVar(0, 'constructor', {reveal: true})`);
+  await browser.settle();
+  check('and such a variable', await browser.evaluate(panel), /constructor[\s\S]*variable · block 0/);
   check('and does nothing', await browser.evaluate(`[document.images.length, document.scripts.length, typeof window.harmed].join()`), '0,2,undefined');
 }
 

@@ -36,6 +36,7 @@ class View : public Cli {
     BlockDesc& root = program.Root();
     root.Var(kHostile).SetShape({2, 3});
     root.Var("y").SetShape({2, 3});
+    root.Var("constructor").SetShape({1});
     root.AppendOp("relu", {{"X", {kHostile}}}, {{"Out", {"y"}}});
     root.AppendOp(kHostile, {{kHostile, {"y"}}}, {}, {{kHostile, std::string(kHostile)}});
     root.AppendOp("constructor", {{"valueOf", {"y"}}}, {});

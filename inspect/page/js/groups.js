@@ -233,7 +233,7 @@ function specialOp(type, name, number, phase) {
   op.id = `${type}:${name}`;
   op.special = name;
   op.phase = phase;
-  op.writes = type === 'input' ? [{name, slot: '', to: []}] : [];
+  op.writes = type === 'input' ? [{name, slot: ''}] : [];
   return op;
 }
 

@@ -85,7 +85,7 @@ function plannedAt(program, name) {
 }
 
 function valuesSection(program, name) {
-  const values = (program.data.values || {})[name];
+  const values = program.data.values && program.data.values[name];
   if (!values) return null;
   return section('Values', values.histogram && histogram(values.histogram), facts(
     row('min, max', `${numberText(values.min)}, ${numberText(values.max)}`),
