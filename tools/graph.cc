@@ -41,6 +41,8 @@ DotOptions OptionsFromFlags() {
     throw UsageError(fmt::format("--block takes the number of a block, got {}", FLAGS_block));
   if (FLAGS_depth < 1)
     throw UsageError(fmt::format("--depth must be at least 1, got {}", FLAGS_depth));
+  if (IsGiven("depth") && FLAGS_around.empty())
+    throw UsageError("--depth counts the steps from the variable that --around=VAR names");
   DotOptions options;
   options.block = FLAGS_block;
   options.around = FLAGS_around;

@@ -38,6 +38,7 @@ TEST_F(GraphCommand, WrongUse) {
   Expect("coracle graph model.pbtxt --format=svg -o g.dot", 2, {"--out must end in .svg"});
   Expect("coracle graph model.pbtxt --stage=foward", 2,
          {"unknown stage 'foward'; did you mean forward?"});
+  Expect("coracle graph model.pbtxt --depth=2", 2, {"--around=VAR names"});
   Expect("coracle graph model.pbtxt --depth=0", 2, {"--depth must be at least 1, got 0"});
   Expect("coracle graph model.pbtxt --block=3", 1, {"no block 3: the program has 1"});
   Expect("coracle graph model.pbtxt --around=los", 1, {"no variable 'los'; did you mean loss?"});
