@@ -4,7 +4,9 @@
 #include <coracle/backward/backward.h>
 #include <coracle/backward/check_gradient.h>
 #include <coracle/clip/clip.h>
+#include <coracle/communication/comm_context.h>
 #include <coracle/communication/communicator.h>
+#include <coracle/distribute/all_reduce.h>
 #include <coracle/edit/extract.h>
 #include <coracle/edit/join_parameters.h>
 #include <coracle/edit/merge.h>

@@ -42,15 +42,15 @@ bool Reduces(Exchange::Kind kind) {
   return kind == Exchange::Kind::kAllReduce || kind == Exchange::Kind::kReduceScatter;
 }
 
-size_t NumCounts(Exchange::Kind kind, int size) {
-  switch (kind) {
+size_t NumCounts(const Exchange& exchange, int size) {
+  switch (exchange.kind) {
     case Exchange::Kind::kAllGather:
     case Exchange::Kind::kReduceScatter:
       return static_cast<size_t>(size);
     case Exchange::Kind::kBarrier:
       return 0;
     default:
-      return 1;
+      return 1 + exchange.more.size();
   }
 }
 
@@ -66,9 +66,9 @@ void CheckReduction(const Exchange& exchange) {
 
 void Exchange::Check(int size) const {
   if (!IsValid(dtype)) ThrowInvalid(fmt::format("{}: unknown element type", ToString(kind)));
-  if (counts.size() != NumCounts(kind, size)) {
+  if (counts.size() != NumCounts(*this, size)) {
     ThrowInvalid(fmt::format("{} among {} ranks takes {} counts, got {}", ToString(kind), size,
-                             NumCounts(kind, size), counts.size()));
+                             NumCounts(*this, size), counts.size()));
   }
   for (const int64_t count : counts) {
     if (count < 0) ThrowInvalid(fmt::format("{} of {} elements", ToString(kind), count));

@@ -29,8 +29,9 @@ struct Exchange {
   };
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kFloat32;
-  // Elements: one number for kAllReduce and kBroadcast, one for each rank for kAllGather and
-  // kReduceScatter (they may differ), none for kBarrier.
+  // Elements: one number for each buffer of kAllReduce and kBroadcast (there is one, and those of
+  // `more`), one for each rank for kAllGather and kReduceScatter (they may differ), none for
+  // kBarrier.
   std::vector<int64_t> counts = {};
   // `in` and `out` may be the same for kAllReduce and kBroadcast. Of kAllGather `in` may be, and of
   // kReduceScatter `out` may be, the rank's own part of the other. Otherwise they must not overlap.
@@ -39,6 +40,12 @@ struct Exchange {
   Reduction reduction = Reduction::kSum;
   int root = 0;
   std::string name = {};  // for messages: what is exchanged
+  // Further buffers of kAllReduce and kBroadcast, exchanged together, as one message.
+  struct Buffer {
+    const void* in;
+    void* out;
+  };
+  std::vector<Buffer> more = {};
 
   // Throws InvalidArgument unless counts, root and dtype fit the kind.
   void Check(int size) const;

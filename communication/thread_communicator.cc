@@ -19,8 +19,9 @@ namespace {
 struct Meeting {
   Exchange first;  // as the first rank to come describes it
   int first_rank = 0;
-  std::vector<const void*> ins;
-  std::vector<void*> outs;
+  // By buffer, then by rank.
+  std::vector<std::vector<const void*>> ins;
+  std::vector<std::vector<void*>> outs;
   std::vector<bool> here;
   int missing = 0;
   bool running = false, done = false;
@@ -31,16 +32,18 @@ void CopyTo(void* to, const void* from, int64_t bytes) {
 }
 
 void Broadcast(const Meeting& m) {
-  const int64_t bytes = m.first.counts[0] * static_cast<int64_t>(SizeOf(m.first.dtype));
-  for (void* out : m.outs) CopyTo(out, m.ins[static_cast<size_t>(m.first.root)], bytes);
+  for (size_t k = 0; k < m.outs.size(); ++k) {
+    const int64_t bytes = m.first.counts[k] * static_cast<int64_t>(SizeOf(m.first.dtype));
+    for (void* out : m.outs[k]) CopyTo(out, m.ins[k][static_cast<size_t>(m.first.root)], bytes);
+  }
 }
 
 void AllGather(const Meeting& m) {
   const auto size = static_cast<int64_t>(SizeOf(m.first.dtype));
-  for (void* out : m.outs) {
+  for (void* out : m.outs[0]) {
     char* to = static_cast<char*>(out);
-    for (size_t rank = 0; rank < m.ins.size(); ++rank) {
-      CopyTo(to, m.ins[rank], m.first.counts[rank] * size);
+    for (size_t rank = 0; rank < m.ins[0].size(); ++rank) {
+      CopyTo(to, m.ins[0][rank], m.first.counts[rank] * size);
       to += m.first.counts[rank] * size;
     }
   }
@@ -48,10 +51,10 @@ void AllGather(const Meeting& m) {
 
 void ReduceScatter(const Meeting& m) {
   int64_t begin = 0;
-  for (size_t rank = 0; rank < m.outs.size(); ++rank) {
+  for (size_t rank = 0; rank < m.outs[0].size(); ++rank) {
     const int64_t end = begin + m.first.counts[rank];
-    ReduceParts(m.first.dtype, m.first.reduction, m.ins, {begin, end, begin},
-                std::span(&m.outs[rank], 1));
+    ReduceParts(m.first.dtype, m.first.reduction, m.ins[0], {begin, end, begin},
+                std::span(&m.outs[0][rank], 1));
     begin = end;
   }
 }
@@ -59,8 +62,10 @@ void ReduceScatter(const Meeting& m) {
 void Compute(const Meeting& m) {
   switch (m.first.kind) {
     case Exchange::Kind::kAllReduce:
-      return ReduceParts(m.first.dtype, m.first.reduction, m.ins, {0, m.first.counts[0], 0},
-                         m.outs);
+      for (size_t k = 0; k < m.ins.size(); ++k)
+        ReduceParts(m.first.dtype, m.first.reduction, m.ins[k], {0, m.first.counts[k], 0},
+                    m.outs[k]);
+      return;
     case Exchange::Kind::kBroadcast:
       return Broadcast(m);
     case Exchange::Kind::kAllGather:
@@ -145,8 +150,8 @@ class Group {
       const auto ranks = static_cast<size_t>(size_);
       meeting->first = exchange;
       meeting->first_rank = rank;
-      meeting->ins.resize(ranks);
-      meeting->outs.resize(ranks);
+      meeting->ins.assign(1 + exchange.more.size(), std::vector<const void*>(ranks));
+      meeting->outs.assign(1 + exchange.more.size(), std::vector<void*>(ranks));
       meeting->here.resize(ranks);
       meeting->missing = size_;
       meetings_.push_back(meeting);
@@ -162,9 +167,14 @@ class Group {
                         rank, exchange.Describe(), meeting.first_rank, meeting.first.Describe()));
       ThrowIfBroken();
     }
-    meeting.ins[static_cast<size_t>(rank)] = exchange.in;
-    meeting.outs[static_cast<size_t>(rank)] = exchange.out;
-    meeting.here[static_cast<size_t>(rank)] = true;
+    const auto at = static_cast<size_t>(rank);
+    meeting.ins[0][at] = exchange.in;
+    meeting.outs[0][at] = exchange.out;
+    for (size_t k = 0; k < exchange.more.size(); ++k) {
+      meeting.ins[k + 1][at] = exchange.more[k].in;
+      meeting.outs[k + 1][at] = exchange.more[k].out;
+    }
+    meeting.here[at] = true;
     --meeting.missing;
   }
 

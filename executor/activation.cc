@@ -44,7 +44,7 @@ const std::vector<Tensor>& Activation::Run(std::span<const Tensor> feeds, uint64
                                            StepScopes::Step* save_to) {
   ++run_number_;
   for (VarCell& cell : own_cells_) cell.set = false;
-  const RunNumbers run{state_.seed, step, save_to};
+  const RunNumbers run{state_.seed, step, save_to, state_.comm.get()};
   Stage* stage = &StageAt(0, 0);
   const Plan* plan = &RunStage(*stage, nullptr, feeds, run);
   while (plan->next) {

@@ -7,6 +7,12 @@
 #include <algorithm>
 
 namespace coracle {
+namespace {
+
+// Odd, so that the ranks' seeds differ; large, so that they are not those of other programs.
+constexpr uint64_t kSeedOfRank = 0x9e3779b97f4a7c15;
+
+}  // namespace
 
 struct PreparedProgram::Impl {
   std::shared_ptr<const CompiledProgram> compiled;
@@ -46,6 +52,21 @@ struct PreparedProgram::Impl {
     if (!with_ops) span.Set("ops", std::string("not recorded"));
   }
 
+  void SetCommunicator(std::shared_ptr<Communicator> communicator) {
+    state.comm = communicator ? std::make_unique<CommContext>(std::move(communicator)) : nullptr;
+    state.seed = compiled->seed() +
+                 (state.comm ? kSeedOfRank * static_cast<uint64_t>(state.comm->rank()) : 0);
+  }
+
+  const std::vector<Tensor>& RunRoot(std::span<const Tensor> feeds) {
+    try {
+      return root->Run(feeds, step);
+    } catch (...) {
+      if (state.comm) state.comm->Abandon();
+      throw;
+    }
+  }
+
   const std::vector<Tensor>& Run(Scope& scope, std::span<const Tensor> feeds) {
     TraceSpan span("run", "run");
     BeginTrace(span);
@@ -59,7 +80,7 @@ struct PreparedProgram::Impl {
     if (!root) root = std::make_unique<Activation>(state, compiled->plans(), kRootProcedure);
     compiled->frozen().Check(scope, &frozen);
     compiled->CheckFeeds(feeds);
-    const std::vector<Tensor>& fetched = root->Run(feeds, step);
+    const std::vector<Tensor>& fetched = RunRoot(feeds);
     ++step;
     if (state.trace) {
       const ResourceLimits& all = outer ? *outer : *state.limits;
@@ -85,6 +106,11 @@ PreparedProgram::~PreparedProgram() = default;
 const std::vector<Tensor>& PreparedProgram::Run(Scope& scope, std::span<const Tensor> feeds) {
   return impl_->Run(scope, feeds);
 }
+
+void PreparedProgram::SetCommunicator(std::shared_ptr<Communicator> communicator) {
+  impl_->SetCommunicator(std::move(communicator));
+}
+const CommContext* PreparedProgram::comm() const { return impl_->state.comm.get(); }
 
 const std::vector<std::string>& PreparedProgram::frozen_names() const {
   return impl_->compiled->frozen().names();

@@ -61,6 +61,8 @@ struct OpTime {
 // A program bound to feeds and fetches. Immutable once compiled; any number of threads may run it,
 // each with its own workspace (a PreparedProgram holds one).
 class CompiledProgram;
+class CommContext;
+class Communicator;
 
 // A compiled program with the workspace to run it, for one thread at a time. Copies share the
 // compiled program and its plans, but each has its own workspace: make one copy per thread.
@@ -95,6 +97,15 @@ class PreparedProgram {
   const std::vector<std::string>& feed_names() const;
   const std::vector<std::string>& fetch_names() const;
   const ProgramDesc& program() const;  // as compiled: after the passes
+
+  // Makes the next runs those of one rank of a distributed run: ops such as c_allreduce_sum
+  // exchange through the communicator, and random ops draw from a seed of the rank's own (that of
+  // rank 0 is the program's). Without one (nullptr, and in copies) a program runs as the only rank.
+  // An Error in a run gives up the exchanges
+  // that it began, so that the other ranks get an Error too.
+  void SetCommunicator(std::shared_ptr<Communicator> communicator);
+  // How it exchanges; nullptr: it is the only rank.
+  const CommContext* comm() const;
 
   // The number of the next run, counted from 0. Random ops draw by it.
   uint64_t step() const;

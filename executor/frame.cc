@@ -99,6 +99,7 @@ void Frame::Begin(Scope& scope, std::span<const Tensor> feeds, const RunNumbers&
   BindCells();
   seed_ = run.seed;
   step_ = run.step;
+  comm_ = run.comm;
   save_to_ = run.save_to;
 }
 

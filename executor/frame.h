@@ -29,6 +29,7 @@ class BlockCaller {
 struct RunNumbers {
   uint64_t seed = 0, step = 0;          // of random ops
   StepScopes::Step* save_to = nullptr;  // for the values that gradient blocks read; nullptr: none
+  CommContext* comm = nullptr;          // see Workspace::comm
 };
 
 class Frame : public Workspace {

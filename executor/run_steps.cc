@@ -84,6 +84,8 @@ void RunSteps(Frame& frame, ExecutionState& state, bool in_root_block) {
           RunStep(frame, at = step, state);
           if (observer) ShowWritten(frame, frame.plan().steps[step], in_root_block, *observer);
         }
+        // Values leave the frame now.
+        if (state.comm) state.comm->WaitForAll();
       },
       [&] { return frame.plan().NameOfStep(at); });
 }

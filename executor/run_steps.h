@@ -1,6 +1,7 @@
 #pragma once
 // The loop over a frame's steps. Internal to executor/.
 
+#include <coracle/communication/comm_context.h>
 #include <coracle/executor/frame.h>
 #include <coracle/framework/base/resource_limits.h>
 
@@ -14,6 +15,7 @@ struct ExecutionState {
   Trace* trace = nullptr;  // that ops of this run are recorded in; nullptr: none
   bool check_nan_inf = false;
   uint64_t seed = 0;
+  std::unique_ptr<CommContext> comm;  // nullptr: one rank
   Scope* scope = nullptr;
   std::shared_ptr<ResourceLimits> limits;  // of all frames and of what runs make
   double profiled_seconds = 0;             // of all steps so far, when they are timed

@@ -103,4 +103,9 @@ void UpdateEarly(ProgramDesc& program, const PassContext& context);
 // or writes what they write, or writes what they read.
 void MergeUpdates(ProgramDesc& program, const PassContext& context);
 
+// In every block, lets an exchange (an op with the attr `overlap`, such as c_allreduce_sum) go on
+// while later ops run: where its Out is its X, and the next op that uses it is a c_sync_comm_stream
+// or c_wait_comm of its ring.
+void OverlapExchanges(ProgramDesc& program, const PassContext& context);
+
 }  // namespace coracle

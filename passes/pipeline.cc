@@ -176,8 +176,13 @@ const std::vector<Pass>& Pipeline() {
        UpdateEarly, true},
       {"merge_updates",
        "one op updates all parameters in one sweep, as do the gradients' norms and scaling; last: "
-       "no other pass looks at ops with several items",
+       "no other pass but overlap_exchanges looks at ops with several items",
        MergeUpdates},
+      {"overlap_exchanges",
+       "backward goes on while gradients are exchanged; last: no other pass may put an op that "
+       "uses "
+       "a gradient between its exchange and the op that waits for it",
+       OverlapExchanges, true},
   };
   return passes;
 }

@@ -34,6 +34,8 @@ struct TensorArg {
   explicit operator bool() const { return index >= 0; }
 };
 
+class CommContext;
+
 // The memory of one run of a plan, as kernels see it. For one thread at a time.
 class Workspace {
  public:
@@ -69,10 +71,14 @@ class Workspace {
   uint64_t seed() const { return seed_; }
   uint64_t step() const { return step_; }
 
+  // How the ranks of a distributed run exchange tensors; nullptr where one rank runs the program.
+  CommContext* comm() const { return comm_; }
+
  protected:
   void** data_ = nullptr;
   uint64_t seed_ = 0;
   uint64_t step_ = 0;
+  CommContext* comm_ = nullptr;
 };
 
 // The tensor for an output whose shape is known only at run time (OpDef::RunTimeShape), resized to

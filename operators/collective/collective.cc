@@ -1,12 +1,19 @@
-// Collective communication in a program that one process runs: every op returns what it was given.
-// The ops of the gradients are Paddle's, so that a saved program means the same where several
-// processes run it.
+// Collective communication: ops in which all ranks take part that run the program. Where one rank
+// runs it alone, every op returns what it was given. The ops of the gradients are Paddle's,
+// but for that of c_split: Paddle's is c_allgather, which joins rows and not columns.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/kernels/selected_rows.h>
+#include <coracle/operators/rules/dims.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <numeric>
 
 namespace coracle {
 namespace {
@@ -25,65 +32,348 @@ enum Attrs : unsigned {
   kSyncMode = 512,
   kReduction = 1024,  // reduction, of the nccl ops
   kCommunicator = 2048,
+  kOverlap = 4096,  // overlap
 };
 
-constexpr unsigned kReduceAttrs = kRing | kTag | kModelParallel;
-constexpr unsigned kShardAttrs = kRing | kRanks | kRank | kModelParallel;
+using Kind = Exchange::Kind;
 
-struct Collective {
-  const char* type;
-  const char* among_several;  // what it does where several processes run the program
-  const char* gradient;       // the op of its gradient; nullptr: none
-  unsigned attrs;
-};
+// --- kernels ---
 
-constexpr Collective kCollectives[] = {
-    {"c_allreduce_sum", "the sum over all processes", "c_allreduce_sum", kReduceAttrs},
-    {"c_allreduce_max", "the largest over all processes", nullptr, kReduceAttrs},
-    {"c_allreduce_min", "the smallest over all processes", nullptr, kReduceAttrs},
-    {"c_allreduce_prod", "the product over all processes", nullptr, kReduceAttrs},
-    {"c_reduce_sum", "the sum, in process root_id", nullptr, kReduceAttrs | kRootId},
-    {"c_reduce_max", "the largest, in process root_id", nullptr, kReduceAttrs | kRootId},
-    {"c_reduce_min", "the smallest, in process root_id", nullptr, kReduceAttrs | kRootId},
-    {"c_reduce_prod", "the product, in process root_id", nullptr, kReduceAttrs | kRootId},
-    {"c_broadcast", "X of process root", nullptr, kRing | kRoot},
-    {"c_identity", "X, whose gradient is the sum over all processes", "c_allreduce_sum",
-     kRing | kCalcStream | kModelParallel},
-    {"c_scatter", "a part of the rows that process root has", nullptr, kRing | kRoot | kRanks},
-    {"c_concat", "the columns of all processes side by side", "c_split", kShardAttrs | kCalcStream},
-    {"c_split", "the process's part of the columns", "c_allgather", kShardAttrs},
-    {"alltoall", "a part of the rows of each process", "alltoall", kRing},
-    {"barrier", "X, when all processes have come here", nullptr, kRing},
-    {"c_allgather", "the rows of all processes", "c_reducescatter", kRing | kRanks},
-    {"c_reducescatter", "a part of the rows of the sum over all processes", "c_allgather",
-     kRing | kRanks},
-    {"partial_allgather", "X with the parts that other processes have", nullptr,
-     kRing | kRanks | kRank},
-    {"allreduce", "the sum (or another reduction) over all processes", nullptr,
-     kOldReduce | kSyncMode},
-    {"broadcast", "X of process root", nullptr, kRoot | kSyncMode},
-    {"ncclAllReduce", "the sum (or another reduction) over all devices", nullptr,
-     kReduction | kCommunicator},
-    {"ncclReduce", "the sum (or another reduction), on device root", nullptr,
-     kReduction | kRoot | kCommunicator},
-    {"ncclBcast", "X of device root", nullptr, kRoot | kCommunicator},
-};
+// X's and Out's elements, and how they are exchanged where several ranks run the program.
+struct Operands {
+  TensorArg x, out;
+  Exchanger exchange;
+  std::string type;
+  int32_t nranks = 1;  // of ops whose shapes depend on it
 
-void InferCollective(InferContext& ctx) {
-  if (ctx.spec().FindAttr("nranks")) {
-    const int32_t ranks = ctx.Attr<int32_t>("nranks");
-    ctx.Require("C1", ranks <= 1, ranks);
+  explicit Operands(const PrepareContext& ctx)
+      : x(ctx.Input("X")), out(ctx.Output("Out")), exchange(ctx), type(ctx.op().type()) {
+    if (ctx.spec().FindAttr("nranks")) nranks = ctx.Attr<int32_t>("nranks");
   }
-  ctx.SetOutput("Out", ctx.Input("X"));
+  // Of as many elements of X's dtype.
+  Exchange Make(Kind kind, std::vector<int64_t> counts, const void* in, void* to) const {
+    return {kind, x.dtype, std::move(counts), in, to};
+  }
+  // Every rank gives `count` elements.
+  void Gather(Workspace& ws, int64_t count, const void* in, void* to) const {
+    const auto ranks = static_cast<size_t>(NumRanks(ws));
+    exchange(ws, Make(Kind::kAllGather, std::vector<int64_t>(ranks, count), in, to));
+  }
+  const char* In(Workspace& ws) const { return ws.Data<const char>(x); }
+  char* To(Workspace& ws) const { return ws.Data<char>(out); }
+  int64_t element() const { return static_cast<int64_t>(SizeOf(x.dtype)); }
+};
+
+// A kernel that runs `among_several(ws)`, or copies where one rank runs the program.
+template <class F>
+Kernel OrCopy(const Operands& op, F among_several) {
+  return [op, among_several](Workspace& ws) {
+    if (ws.comm()) return among_several(ws);
+    RequireRanks(ws, op.nranks, op.type);
+    CopyBytes(op.In(ws), op.To(ws), op.x.nbytes());
+  };
+}
+
+// Selected rows of all ranks, those of one rank after those of another: their sum.
+Kernel GatherRows(const PrepareContext& ctx) {
+  return [x = ctx.Input("X"), rows = RowsInput(ctx, "X"), out = RowsOutput(ctx, "Out"),
+          exchange = Exchanger(ctx)](Workspace& ws) {
+    const RowsView mine = rows(ws);
+    const auto ranks = static_cast<size_t>(NumRanks(ws));
+    std::vector<int64_t> counts(ranks, mine.count());
+    const int64_t count = mine.count();
+    if (ws.comm())
+      exchange(ws, {Kind::kAllGather, DType::kInt64, std::vector<int64_t>(ranks, 1), &count,
+                    counts.data()});
+    SelectedRows all;
+    all.height = mine.height;
+    all.rows.resize(static_cast<size_t>(std::accumulate(counts.begin(), counts.end(), 0L)));
+    std::vector<int64_t> dims = mine.value->shape().ToVector();
+    dims[0] = static_cast<int64_t>(all.rows.size());
+    all.value = Tensor::Zeros(mine.value->dtype(), Shape(dims));
+    if (ws.comm()) {
+      exchange(ws, {Kind::kAllGather, DType::kInt64, counts, mine.rows.data(), all.rows.data()});
+      for (int64_t& number : counts) number *= mine.width;
+      exchange(ws,
+               {Kind::kAllGather, mine.value->dtype(), counts, mine.value->raw(), all.value.raw()});
+    } else {
+      std::copy(mine.rows.begin(), mine.rows.end(), all.rows.begin());
+      all.value = mine.value->Clone();
+    }
+    out.Of(ws) = std::move(all);
+  };
+}
+
+Kernel Reduced(const PrepareContext& ctx, Reduction reduction) {
+  const Operands op(ctx);
+  return OrCopy(op, [op, reduction](Workspace& ws) {
+    Exchange all = op.Make(Kind::kAllReduce, {op.x.numel}, op.In(ws), op.To(ws));
+    all.reduction = reduction;
+    op.exchange(ws, all);
+  });
+}
+template <Reduction reduction>
+Kernel AllReduce(const PrepareContext& ctx) {
+  if (IsSparse(ctx.Input("X"))) return GatherRows(ctx);
+  return Reduced(ctx, reduction);
+}
+
+// On the other ranks Out is X.
+Kernel ReducedAt(const PrepareContext& ctx, int32_t root, Reduction reduction) {
+  const Operands op(ctx);
+  const TensorArg sums = ctx.Scratch(op.x.dtype, op.x.shape);
+  return OrCopy(op, [op, root, sums, reduction](Workspace& ws) {
+    char* to = RankOf(ws) == root ? op.To(ws) : ws.Data<char>(sums);
+    Exchange all = op.Make(Kind::kAllReduce, {op.x.numel}, op.In(ws), to);
+    all.reduction = reduction;
+    all.root = root;
+    op.exchange(ws, all);
+    if (RankOf(ws) != root) CopyBytes(op.In(ws), op.To(ws), op.x.nbytes());
+  });
+}
+template <Reduction reduction>
+Kernel Reduce(const PrepareContext& ctx) {
+  return ReducedAt(ctx, ctx.Attr<int32_t>("root_id"), reduction);
+}
+
+// allreduce: 0 sum, 1 product, 2 maximum, 3 minimum, as NCCL numbers them.
+Kernel OldAllReduce(const PrepareContext& ctx) {
+  constexpr Reduction kByNumber[] = {Reduction::kSum, Reduction::kProd, Reduction::kMax,
+                                     Reduction::kMin};
+  return Reduced(ctx, kByNumber[ctx.Attr<int32_t>("reduce_type")]);
+}
+
+Reduction NcclReduction(const PrepareContext& ctx) {
+  const auto name = ctx.Attr<std::string>("reduction");
+  return name == "ncclProd"  ? Reduction::kProd
+         : name == "ncclMax" ? Reduction::kMax
+         : name == "ncclMin" ? Reduction::kMin
+                             : Reduction::kSum;
+}
+Kernel NcclAllReduce(const PrepareContext& ctx) { return Reduced(ctx, NcclReduction(ctx)); }
+Kernel NcclReduce(const PrepareContext& ctx) {
+  return ReducedAt(ctx, ctx.Attr<int32_t>("root"), NcclReduction(ctx));
+}
+
+Kernel Broadcast(const PrepareContext& ctx) {
+  const Operands op(ctx);
+  return OrCopy(op, [op, root = ctx.Attr<int32_t>("root")](Workspace& ws) {
+    Exchange from_root = op.Make(Kind::kBroadcast, {op.x.numel}, op.In(ws), op.To(ws));
+    from_root.root = root;
+    op.exchange(ws, from_root);
+  });
 }
 
 Kernel Copy(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  const int64_t bytes = x.nbytes();
-  return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), bytes); };
+  return [=](Workspace& ws) { CopyBytes(ws.Data<const void>(x), ws.Data<void>(out), x.nbytes()); };
 }
 
-// With use_model_parallel every process has the same loss, so that the gradient of their sum is
+Kernel Barrier(const PrepareContext& ctx) {
+  const Operands op(ctx);
+  return OrCopy(op, [op](Workspace& ws) {
+    op.exchange(ws, {});
+    CopyBytes(op.In(ws), op.To(ws), op.x.nbytes());
+  });
+}
+
+Kernel AllGather(const PrepareContext& ctx) {
+  const Operands op(ctx);
+  return OrCopy(op, [op](Workspace& ws) {
+    RequireRanks(ws, op.nranks, op.type);
+    op.Gather(ws, op.x.numel, op.In(ws), op.To(ws));
+  });
+}
+
+Kernel ReduceScatter(const PrepareContext& ctx) {
+  const Operands op(ctx);
+  return OrCopy(op, [op](Workspace& ws) {
+    RequireRanks(ws, op.nranks, op.type);
+    const auto ranks = static_cast<size_t>(NumRanks(ws));
+    op.exchange(ws, op.Make(Kind::kReduceScatter, std::vector<int64_t>(ranks, op.out.numel),
+                            op.In(ws), op.To(ws)));
+  });
+}
+
+// The rank's rows of what root has.
+Kernel Scatter(const PrepareContext& ctx) {
+  const Operands op(ctx);
+  const TensorArg all = ctx.Scratch(op.x.dtype, op.x.shape);
+  return OrCopy(op, [op, all, root = ctx.Attr<int32_t>("root")](Workspace& ws) {
+    RequireRanks(ws, op.nranks, op.type);
+    Exchange from_root = op.Make(Kind::kBroadcast, {op.x.numel}, op.In(ws), ws.Data<void>(all));
+    from_root.root = root;
+    op.exchange(ws, from_root);
+    CopyBytes(ws.Data<const char>(all) + RankOf(ws) * op.out.nbytes(), op.To(ws), op.out.nbytes());
+  });
+}
+
+// Part r of Out's rows are the rank's part of rank r's rows.
+Kernel AllToAll(const PrepareContext& ctx) {
+  const Operands op(ctx);
+  const TensorArg arrays = ctx.ScratchArray();
+  const int64_t rows = op.x.shape.rank() > 0 ? op.x.shape[0] : 1;
+  return OrCopy(op, [op, arrays, rows](Workspace& ws) {
+    const int ranks = NumRanks(ws);
+    if (rows % ranks != 0)
+      ThrowInvalid(
+          fmt::format("alltoall: X has {} rows, which {} ranks do not divide", rows, ranks));
+    auto& array = std::get<TensorArray>(ws.ValueOf(arrays));
+    Tensor& all = array.Write(0, op.x.dtype, {op.x.numel * ranks});
+    op.Gather(ws, op.x.numel, op.In(ws), all.raw());
+    const int64_t bytes = op.x.nbytes(), part = bytes / ranks;
+    for (int r = 0; r < ranks; ++r) {
+      const char* from = static_cast<const char*>(all.raw()) + r * bytes + RankOf(ws) * part;
+      CopyBytes(from, op.To(ws) + r * part, part);
+    }
+  });
+}
+
+// Columns: parts of the last axis. `whole` lines of parts * `line` bytes; part p of each.
+void CopyColumns(const char* from, int64_t from_step, char* to, int64_t to_step, int64_t line,
+                 int64_t lines) {
+  if (line == 0) return;
+  for (int64_t i = 0; i < lines; ++i)
+    std::memcpy(to + i * to_step, from + i * from_step, static_cast<size_t>(line));
+}
+
+// The columns of all ranks side by side.
+Kernel Concat(const PrepareContext& ctx) {
+  const Operands op(ctx);
+  const TensorArg all = ctx.Scratch(op.out.dtype, op.out.shape);
+  const Shape& shape = op.x.shape;
+  const int64_t line = shape.rank() > 0 ? shape[shape.rank() - 1] * op.element() : op.element();
+  return OrCopy(op, [op, all, line](Workspace& ws) {
+    RequireRanks(ws, op.nranks, op.type);
+    op.Gather(ws, op.x.numel, op.In(ws), ws.Data<void>(all));
+    const int64_t ranks = NumRanks(ws), lines = line == 0 ? 0 : op.x.nbytes() / line;
+    for (int64_t r = 0; r < ranks; ++r)
+      CopyColumns(ws.Data<const char>(all) + r * op.x.nbytes(), line, op.To(ws) + r * line,
+                  ranks * line, line, lines);
+  });
+}
+
+// The rank's part of the columns: nothing is exchanged.
+Kernel Split(const PrepareContext& ctx) {
+  const Operands op(ctx);
+  const Shape& shape = op.out.shape;
+  const int64_t line = shape.rank() > 0 ? shape[shape.rank() - 1] * op.element() : op.element();
+  return OrCopy(op, [op, line](Workspace& ws) {
+    RequireRanks(ws, op.nranks, op.type);
+    CopyColumns(op.In(ws) + RankOf(ws) * line, NumRanks(ws) * line, op.To(ws), line, line,
+                line == 0 ? 0 : op.out.nbytes() / line);
+  });
+}
+
+// X with part r of its elements taken from rank r.
+Kernel PartialAllGather(const PrepareContext& ctx) {
+  const Operands op(ctx);
+  return OrCopy(op, [op](Workspace& ws) {
+    RequireRanks(ws, op.nranks, op.type);
+    const int64_t count = op.x.numel / NumRanks(ws);
+    const int64_t offset = RankOf(ws) * count * op.element();
+    // The rank's own part may stay where it is, other overlaps are not allowed.
+    if (op.In(ws) != op.To(ws))
+      CopyBytes(op.In(ws) + offset, op.To(ws) + offset, count * op.element());
+    op.Gather(ws, count, op.To(ws) + offset, op.To(ws));
+  });
+}
+
+// --- declarations ---
+
+constexpr unsigned kReduceAttrs = kRing | kTag | kModelParallel;
+constexpr unsigned kShardAttrs = kRing | kRanks | kRank | kModelParallel;
+
+// How Out's shape differs from X's where several ranks run the program.
+enum class Parts { kSame, kMoreRows, kFewerRows, kMoreColumns, kFewerColumns, kEqual };
+
+struct Collective {
+  const char* type;
+  const char* out;       // what Out is
+  const char* gradient;  // the op of its gradient; nullptr: none
+  unsigned attrs;
+  PrepareFn kernel;
+  Parts parts = Parts::kSame;
+};
+
+const std::vector<Collective>& Collectives() {
+  using R = Reduction;
+  static const std::vector<Collective> collectives = {
+      {"c_allreduce_sum", "the sum of all ranks' X", "c_allreduce_sum", kReduceAttrs | kOverlap,
+       AllReduce<R::kSum>},
+      {"c_allreduce_max", "the largest of all ranks' X", nullptr, kReduceAttrs | kOverlap,
+       AllReduce<R::kMax>},
+      {"c_allreduce_min", "the smallest of all ranks' X", nullptr, kReduceAttrs | kOverlap,
+       AllReduce<R::kMin>},
+      {"c_allreduce_prod", "the product of all ranks' X", nullptr, kReduceAttrs | kOverlap,
+       AllReduce<R::kProd>},
+      {"c_reduce_sum", "the sum of all ranks' X on rank root_id, elsewhere X", nullptr,
+       kReduceAttrs | kRootId, Reduce<R::kSum>},
+      {"c_reduce_max", "the largest of all ranks' X on rank root_id, elsewhere X", nullptr,
+       kReduceAttrs | kRootId, Reduce<R::kMax>},
+      {"c_reduce_min", "the smallest of all ranks' X on rank root_id, elsewhere X", nullptr,
+       kReduceAttrs | kRootId, Reduce<R::kMin>},
+      {"c_reduce_prod", "the product of all ranks' X on rank root_id, elsewhere X", nullptr,
+       kReduceAttrs | kRootId, Reduce<R::kProd>},
+      {"c_broadcast", "X of rank root", nullptr, kRing | kRoot, Broadcast},
+      {"c_identity", "X, whose gradient is the sum over all ranks", "c_allreduce_sum",
+       kRing | kCalcStream | kModelParallel, Copy},
+      {"c_scatter", "the rank's part of the rows that rank root has", nullptr,
+       kRing | kRoot | kRanks, Scatter, Parts::kFewerRows},
+      {"c_concat", "the columns of all ranks side by side", "c_split", kShardAttrs | kCalcStream,
+       Concat, Parts::kMoreColumns},
+      {"c_split", "the rank's part of the columns", "c_concat", kShardAttrs, Split,
+       Parts::kFewerColumns},
+      {"alltoall", "the rank's part of the rows of each rank, one rank after the other", "alltoall",
+       kRing, AllToAll},
+      {"barrier", "X, when all ranks have come here", nullptr, kRing, Barrier},
+      {"c_allgather", "the rows of all ranks, one rank after the other", "c_reducescatter",
+       kRing | kRanks, AllGather, Parts::kMoreRows},
+      {"c_reducescatter", "the rank's part of the rows of the sum of all ranks' X", "c_allgather",
+       kRing | kRanks, ReduceScatter, Parts::kFewerRows},
+      {"partial_allgather", "X with part r of its elements taken from rank r", nullptr,
+       kRing | kRanks | kRank, PartialAllGather, Parts::kEqual},
+      {"allreduce", "the sum of all ranks' X, or another reduction", nullptr,
+       kOldReduce | kSyncMode, OldAllReduce},
+      {"broadcast", "X of rank root", nullptr, kRoot | kSyncMode, Broadcast},
+      {"ncclAllReduce", "the sum of all ranks' X, or another reduction", nullptr,
+       kReduction | kCommunicator, NcclAllReduce},
+      {"ncclReduce", "the sum of all ranks' X, or another reduction, on rank root, elsewhere X",
+       nullptr, kReduction | kRoot | kCommunicator, NcclReduce},
+      {"ncclBcast", "X of rank root", nullptr, kRoot | kCommunicator, Broadcast},
+  };
+  return collectives;
+}
+
+Shape ResizedShape(const InferContext& ctx, Parts parts, int64_t ranks) {
+  const Shape& shape = ctx.InputShape("X");
+  if (ranks <= 1 || parts == Parts::kSame) return shape;
+  if (parts == Parts::kEqual) {
+    const int64_t numel = NumelOf(shape);
+    ctx.Require("C1", numel < 0 || numel % ranks == 0, shape, ranks);
+    return shape;
+  }
+  ctx.Require("C1", shape.rank() > 0, shape, ranks);
+  const bool rows = parts == Parts::kMoreRows || parts == Parts::kFewerRows;
+  std::vector<int64_t> dims = shape.ToVector();
+  int64_t& dim = rows ? dims.front() : dims.back();
+  if (parts == Parts::kMoreRows || parts == Parts::kMoreColumns) {
+    dim = MulDims(dim, ranks);
+  } else if (dim >= 0) {
+    ctx.Require("C1", dim % ranks == 0, shape, ranks);
+    dim /= ranks;
+  }
+  return Shape(dims);
+}
+
+void InferCollective(InferContext& ctx, Parts parts) {
+  const int64_t ranks = ctx.spec().FindAttr("nranks") ? ctx.Attr<int32_t>("nranks") : 1;
+  VarMeta out = ctx.Input("X");
+  out.shape = ResizedShape(ctx, parts, ranks);
+  ctx.SetOutput("Out", out);
+}
+
+// With use_model_parallel every rank has the same loss, so that the gradient of their sum is
 // taken once.
 void SetGradient(GradientContext& g, std::string type) {
   if (g.op().type() == "c_allreduce_sum" && g.Attr<bool>("use_model_parallel")) type = "c_identity";
@@ -92,24 +382,36 @@ void SetGradient(GradientContext& g, std::string type) {
 
 void DeclareAttrs(OpDef& def, unsigned attrs) {
   if (attrs & kRing)
-    def.Attr<int32_t>("ring_id", 0, "ignored: which processes take part")
+    def.Attr<int32_t>("ring_id", 0, "which ranks take part: all, whatever the number")
         .Attr<bool>("use_calc_stream", (attrs & kCalcStream) != 0, "ignored");
   if (attrs & kTag) def.Attr<std::string>("tag", "tag", "ignored");
   if (attrs & kModelParallel)
     def.Attr<bool>("use_model_parallel", (attrs & kTag) == 0,
                    "decides which op computes the gradient of a sum");
-  if (attrs & kRoot) def.Attr<int32_t>("root", 0, "ignored: the process that has the data");
-  if (attrs & kRootId) def.Attr<int32_t>("root_id", 0, "ignored: the process that gets the result");
-  if (attrs & kRank) def.Attr<int32_t>("rank", 0, "ignored: the number of this process");
-  if (attrs & kOldReduce) def.Attr<int32_t>("reduce_type", 0, "ignored: sum, product, ...");
+  if (attrs & kRoot) def.Attr<int32_t>("root", 0, "the rank that has the data, or gets the result");
+  if (attrs & kRootId) def.Attr<int32_t>("root_id", 0, "the rank that gets the result");
+  if (attrs & kRank) def.Attr<int32_t>("rank", 0, "ignored: a rank knows its number");
+  if (attrs & kOldReduce)
+    def.Attr<int32_t>("reduce_type", 0, "0: sum, 1: product, 2: maximum, 3: minimum").Range(0, 3);
   if (attrs & kSyncMode) def.Attr<bool>("sync_mode", false, "ignored");
-  if (attrs & kReduction) def.Attr<std::string>("reduction", "ncclSum", "ignored: the reduction");
+  if (attrs & kOverlap)
+    def.Attr<bool>(
+        kOverlapAttr, false,
+        "the exchange goes on until a c_sync_comm_stream or c_wait_comm names Out; no op "
+        "may use Out before");
+  if (attrs & kReduction)
+    def.Attr<std::string>("reduction", "ncclSum", "the reduction")
+        .OneOf({"ncclSum", "ncclProd", "ncclMax", "ncclMin"});
 }
 
 // nranks is required in c_allgather.
-void DeclareRanks(OpDef& def) {
-  constexpr const char* kDoc = "number of processes; 0 and 1 are one";
-  def.Constraint("C1", "nranks must be 1, since one process runs the program");
+void DeclareRanks(OpDef& def, Parts parts) {
+  constexpr const char* kDoc = "number of ranks that run the program; 0 and 1 are one";
+  def.Constraint("C1", parts == Parts::kEqual       ? "nranks must divide the elements of X"
+                       : parts == Parts::kFewerRows ? "nranks must divide the rows of X"
+                       : parts == Parts::kFewerColumns
+                           ? "nranks must divide the last dimension of X"
+                           : "X must have a rank above 0");
   if (def.type() == "c_allgather")
     def.Attr<int32_t>("nranks", kDoc);
   else
@@ -118,17 +420,28 @@ void DeclareRanks(OpDef& def) {
 
 OpDef Define(const Collective& row) {
   OpDef def(row.type);
-  def.Doc(std::string("Out = X, as in a program that one process runs. Among several processes: ") +
-          row.among_several + ".")
-      .Input("X", "tensor of any dtype");
+  def.Doc(std::string("Out = ") + row.out + ". Where one rank runs the program, Out = X.")
+      .Input("X", row.gradient && !(row.attrs & kRanks) ? "tensor of any dtype" : "tensor");
   if (row.attrs & kCommunicator) {
     def.OptionalInput("Communicator", "ignored")
         .Takes(VarType::kRaw, {"Communicator"})
         .NoGradientTo({"Communicator"});
   }
-  def.Output("Out", "X's elements").Apply(DeclareAttrs, row.attrs);
-  if (row.attrs & kRanks) def.Apply(DeclareRanks);
-  def.Inplace("X", "Out").Alias("X", "Out").Infer(InferCollective).Reference(Copy);
+  def.Output("Out", "elements of X's dtype").Apply(DeclareAttrs, row.attrs);
+  if (row.attrs & kRanks) def.Apply(DeclareRanks, row.parts);
+  if (row.attrs & kWholeRows) def.Constraint("C1", "the number of ranks must divide the rows of X");
+  if (row.parts == Parts::kSame) def.Inplace("X", "Out");
+  // c_identity exchanges nothing.
+  if (row.attrs & kCalcStream && row.parts == Parts::kSame)
+    def.Alias("X", "Out");
+  else
+    def.SideEffect();
+  if (row.type == std::string_view("c_allreduce_sum"))
+    def.Takes(VarType::kSelectedRows, {"X"});
+  else if (!(row.attrs & kCalcStream && row.parts == Parts::kSame))
+    def.Takes(VarType::kLoDTensor, {"X"});
+  def.Infer([parts = row.parts](InferContext& ctx) { InferCollective(ctx, parts); })
+      .Reference(row.kernel);
   if (row.gradient)
     def.Gradient([type = std::string(row.gradient)](GradientContext& g) { SetGradient(g, type); });
   else
@@ -139,7 +452,7 @@ OpDef Define(const Collective& row) {
 }  // namespace
 
 void RegisterCollective(OpRegistry& ops) {
-  for (const Collective& row : kCollectives) ops.Add(Define(row));
+  for (const Collective& row : Collectives()) ops.Add(Define(row));
 }
 
 }  // namespace coracle

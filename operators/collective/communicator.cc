@@ -1,10 +1,11 @@
-// What surrounds collective communication: setting it up, and waiting for it. In a program that one
-// process runs there is nothing to do.
+// What surrounds collective communication: setting it up, for which there is nothing to do, and
+// waiting for it.
 
 #include <coracle/framework/op/gradient_context.h>
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
 
 namespace coracle {
@@ -20,7 +21,11 @@ void InferWait(InferContext& ctx) {
 
 Kernel Wait(const PrepareContext& ctx) {
   const std::vector<TensorArg> xs = ctx.Inputs("X"), outs = ctx.Outputs("Out");
-  return [=](Workspace& ws) {
+  const std::string& type = ctx.op().type();
+  const bool waits = type == "c_sync_comm_stream" || type == "c_wait_comm";
+  const int ring = ctx.spec().FindAttr("ring_id") ? ctx.Attr<int32_t>("ring_id") : 0;
+  return [=, names = ctx.op().Input("X")](Workspace& ws) {
+    if (waits && ws.comm()) ws.comm()->WaitFor(ring, names);
     for (size_t i = 0; i < outs.size(); ++i) {
       if (!outs[i]) continue;
       const VarValue& value = ws.ValueOf(xs[i]);
@@ -38,9 +43,9 @@ void WaitGradient(GradientContext& g) {
   }
 }
 
-OpDef WaitOp(const char* type, const std::string& elsewhere) {
+OpDef WaitOp(const char* type, const std::string& more) {
   return OpDef(type)
-      .Doc("Out = X. " + elsewhere)
+      .Doc("Out = X. " + more)
       .Constraint("C1", "Out must have no more variables than X")
       .OptionalVariadicInput("X", "values of any kind")
       .OptionalVariadicOutput("Out", "those of X; in programs the same variables")
@@ -64,7 +69,7 @@ void InferHandle(InferContext& ctx, const char* slot) {
 
 OpDef SetUpOp(const std::string& type) {
   return OpDef(type)
-      .Doc("Does nothing. Where several processes run the program it lets them find each other.")
+      .Doc("Does nothing: ranks know each other before a program runs.")
       .NotDifferentiable("it computes nothing");
 }
 
@@ -84,10 +89,17 @@ OpDef MakeId(const char* type) {
 }  // namespace
 
 void RegisterCommunicator(OpRegistry& ops) {
-  const std::string stream = "Where kernels run in streams it waits for one.";
-  for (const char* type :
-       {"c_sync_calc_stream", "c_sync_comm_stream", "c_wait_comm", "c_wait_compute"})
-    ops.Add(WaitOp(type, stream).Attr<int32_t>("ring_id", 0, "ignored"));
+  for (const char* type : {"c_sync_comm_stream", "c_wait_comm"}) {
+    ops.Add(WaitOp(type,
+                   "Waits until the exchanges that X's variables are in have ended; without "
+                   "X, until all have.")
+                .SideEffect()
+                .Attr<int32_t>("ring_id", 0, "of the exchanges"));
+  }
+  for (const char* type : {"c_sync_calc_stream", "c_wait_compute"}) {
+    ops.Add(WaitOp(type, "Kernels that compute have ended when an exchange begins.")
+                .Attr<int32_t>("ring_id", 0, "ignored"));
+  }
   ops.Add(WaitOp("nop", "It holds a place in the order of ops."));
   for (const char* type : {"c_gen_nccl_id", "c_gen_bkcl_id", "c_gen_hccl_id", "gen_nccl_id",
                            "gen_bkcl_id", "gen_hccl_id"})
@@ -95,8 +107,8 @@ void RegisterCommunicator(OpRegistry& ops) {
   ops.Add(SetUpOp("c_comm_init")
               .OptionalInput("X", "ignored")
               .TakesAnyValue()
-              .Attr<int32_t>("nranks", 1, "ignored: the number of processes")
-              .Attr<int32_t>("rank", 0, "ignored: the number of this process")
+              .Attr<int32_t>("nranks", 1, "ignored: the number of ranks")
+              .Attr<int32_t>("rank", 0, "ignored: a rank knows its number")
               .Attr<int32_t>("device_id", -1, "ignored")
               .Attr<int32_t>("ring_id", 0, "ignored")
               .Infer([](InferContext&) {})

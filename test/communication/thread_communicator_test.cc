@@ -2,6 +2,7 @@
 
 #include <coracle/communication/communicator.h>
 #include <coracle/test/error_of.h>
+#include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>

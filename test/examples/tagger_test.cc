@@ -2,6 +2,7 @@
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/run/trainer.h>
+#include <gtest/gtest.h>
 #include <tagger.h>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/op/infer_context.h>
+#include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
 #include <coracle/passes/pass.h>
 #include <coracle/test/threads.h>

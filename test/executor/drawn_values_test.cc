@@ -1,5 +1,6 @@
 // Drawn feeds and parameters.
 #include <coracle/executor/drawn_values.h>
+#include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Kernels chosen by timing them.
 
 #include <coracle/executor/executor.h>
+#include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizers.h>
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 #include <coracle/coracle.h>
 #include <coracle/inspect/dot.h>
 #include <coracle/test/error_of.h>
+#include <gtest/gtest.h>
 
 #include <ctime>
 

@@ -2,6 +2,7 @@
 
 #include <coracle/coracle.h>
 #include <coracle/inspect/op_layers.h>
+#include <gtest/gtest.h>
 
 namespace coracle {
 namespace {

@@ -4,6 +4,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/program_json.h>
+#include <gtest/gtest.h>
 
 #include <ctime>
 #include <limits>

@@ -4,6 +4,7 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
+#include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/pass.h>

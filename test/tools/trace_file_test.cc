@@ -1,4 +1,6 @@
 // --trace of run, train and bench.
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/test/test_data.h>
 
 #include <algorithm>

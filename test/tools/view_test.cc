@@ -2,6 +2,7 @@
 
 #include <coracle/coracle.h>
 #include <coracle/test/tools/cli.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,5 @@
+#include <coracle/backward/backward.h>
+
 #include "../../op_test.h"
 
 namespace coracle {

@@ -1,0 +1,56 @@
+#pragma once
+// InsertAllReduce: a training program as one rank of several runs it, each on its part of a batch.
+
+#include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/op_registry.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace coracle {
+
+struct AllReduceOptions {
+  int nranks = 1;
+  // Gradients are exchanged together, in the order in which backward makes them, as soon as they
+  // are so many million bytes; 0: each by itself.
+  double bucket_mb = 25;
+  // A variable [1] of the loss's dtype that is to be fed: the share of the rank's rows in the rows
+  // of all ranks. It is made if the program does not have it. "": every rank has 1 / nranks.
+  std::string share = {};
+  int ring_id = 0;
+  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+};
+
+// What is exchanged together.
+struct GradientBucket {
+  std::vector<std::string> gradients;
+  int64_t bytes = 0;  // -1 for sparse gradients, whose size a step decides
+};
+struct AllReduceReport {
+  std::vector<GradientBucket> buckets;  // in the order of the exchanges
+  // Persistable variables that forward ops change (running statistics of batch_norm): they are
+  // not exchanged, so that each rank has those of its own rows.
+  std::vector<std::string> local;
+};
+
+// Rewrites a program with backward and update ops, and its startup program.
+//
+// The gradient of the loss, which must be a mean over the rows of a batch, is multiplied by 1 /
+// nranks or `share` where it begins; so all gradients are the rank's share of that of the whole
+// batch, and an error clip does to them what it does in one large batch but for this factor. The
+// gradients of parameters (op_role_var of backward ops) are summed over the ranks, in buckets, each
+// exchange behind the op that completes its last member; a c_sync_comm_stream waits for it before
+// the first op that uses one of them. Where gradients are accumulated over several runs
+// (TrainingStep::accumulate), the sums are exchanged instead, in the block that runs once for
+// an update. Flags that decide whether an update is made (a loss or the gradients of error clips
+// that are not finite) become those of all ranks. The startup program broadcasts the parameters of
+// rank 0.
+//
+// Throws kInvalidArgument for a program without gradients of parameters, one that has exchanges
+// already, and one whose update depends on values of the rank alone in another way: it would make
+// ranks differ. Nothing is changed then.
+AllReduceReport InsertAllReduce(ProgramDesc& main, ProgramDesc& startup,
+                                const AllReduceOptions& options);
+
+}  // namespace coracle

@@ -1,0 +1,36 @@
+#pragma once
+// What kernels of collective communication share. Without a communicator one rank runs the program.
+
+#include <coracle/communication/comm_context.h>
+#include <coracle/framework/op/op_spec.h>
+#include <coracle/framework/op/prepare_context.h>
+
+#include <string>
+
+namespace coracle {
+
+// The ranks of this run.
+int NumRanks(const Workspace& ws);
+int RankOf(const Workspace& ws);
+// Throws kInvalidArgument "c_concat: nranks is 2, but one rank runs the program" unless as many
+// ranks run it as the op was made for.
+void RequireRanks(const Workspace& ws, int nranks, const std::string& what);
+
+// An exchange that is Started where a pass found that it may (attr `overlap`), and its result lies
+// where its input lay; otherwise Run.
+class Exchanger {
+ public:
+  explicit Exchanger(const PrepareContext& ctx);
+  void operator()(Workspace& ws, Exchange exchange) const;
+
+ private:
+  std::vector<std::string> outs_;
+  std::string name_;
+  int ring_;
+  bool overlap_;
+};
+
+// The attr that the pass overlap_exchanges sets.
+inline constexpr const char* kOverlapAttr = "overlap";
+
+}  // namespace coracle

@@ -1,0 +1,221 @@
+// Data-parallel training is training on one machine: N ranks on parts of a batch have the
+// parameters of one rank on the whole batch.
+
+#include <coracle/distribute/all_reduce.h>
+#include <coracle/layers/builder.h>
+#include <coracle/optimizer/mixed_precision.h>
+#include <coracle/optimizer/optimizers.h>
+#include <coracle/test/distribute/rank_run.h>
+#include <coracle/test/error_of.h>
+
+#include <random>
+
+namespace coracle {
+namespace {
+
+constexpr DType kF64 = DType::kFloat64;
+constexpr double kTolerance = 1e-12;
+
+// Feeds by name: a shape behind the rows, and the classes of labels (0: drawn numbers).
+struct FeedSpec {
+  std::string name;
+  std::vector<int64_t> dims;
+  int64_t classes = 0;
+};
+
+struct Case {
+  std::string name;
+  std::vector<FeedSpec> feeds;
+  std::function<Variable(Builder&)> net;  // the loss
+  std::function<void(const Variable& loss, ProgramDesc& startup)> train;
+  std::vector<int64_t> rows = {12};  // of the batches, in turn
+  int poisoned = -1;                 // the step in which one row holds an infinity
+  double bucket_mb = 25;
+};
+
+std::vector<Batch> Draw(const Case& c, int steps) {
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal;
+  std::vector<Batch> batches;
+  for (int step = 0; step < steps; ++step) {
+    Batch batch;
+    for (const FeedSpec& feed : c.feeds) {
+      std::vector<int64_t> dims = {c.rows[static_cast<size_t>(step) % c.rows.size()]};
+      dims.insert(dims.end(), feed.dims.begin(), feed.dims.end());
+      Tensor tensor = Tensor::Zeros(feed.classes ? DType::kInt64 : kF64, Shape(dims));
+      for (int64_t i = 0; i < tensor.numel(); ++i) {
+        if (feed.classes)
+          tensor.data<int64_t>()[i] =
+              static_cast<int64_t>(random() % static_cast<uint64_t>(feed.classes));
+        else
+          tensor.data<double>()[i] = normal(random);
+      }
+      if (step == c.poisoned && !feed.classes) tensor.data<double>()[0] = INFINITY;
+      batch[feed.name] = tensor;
+    }
+    batches.push_back(batch);
+  }
+  return batches;
+}
+
+StepPrograms Make(const Case& c) {
+  StepPrograms programs;
+  Builder net(programs.main, programs.startup);
+  const Variable loss = c.net(net);
+  c.train(loss, programs.startup);
+  return programs;
+}
+
+Variable CrossEntropyLoss(Builder& net, const Variable& logits) {
+  const Variable label = net.Data("label", {-1, 1}, DType::kInt64);
+  return net.Mean(net.SoftmaxWithCrossEntropy(logits, label), {.output = "loss"});
+}
+
+Variable Mlp(Builder& net) {
+  const Variable x = net.Data("x", {-1, 6}, kF64);
+  FcOptions hidden{.size = 9, .act = "tanh"};
+  hidden.error_clip = ErrorClipByValue(0.01);
+  return CrossEntropyLoss(net, net.Fc(net.Fc(x, hidden), {.size = 4}));
+}
+const std::vector<FeedSpec> kMlpFeeds = {{"label", {1}, 4}, {"x", {6}}};
+
+Variable LeNet(Builder& net) {
+  const Variable x = net.Data("x", {-1, 1, 12, 12}, kF64);
+  Variable h = net.Conv2d(x, {.num_filters = 4, .filter_size = {5}, .act = "relu"});
+  h = net.Pool2d(h, {.pool_size = {2}, .pool_stride = {2}});
+  h = net.Conv2d(h, {.num_filters = 6, .filter_size = {3}, .act = "relu"});
+  h = net.Pool2d(h, {.pool_size = {2}, .pool_stride = {2}});
+  return CrossEntropyLoss(net, net.Fc(net.Fc(h, {.size = 16, .act = "relu"}), {.size = 10}));
+}
+
+Variable LstmNet(Builder& net) {
+  const Variable x = net.Data("x", {-1, 5, 3}, kF64);
+  const Variable h = net.Lstm(x, {.hidden_size = 6}).out;
+  // The error clip acts on the gradient that enters the recurrence.
+  h.desc().SetErrorClip(ErrorClipByValue(0.003));
+  return CrossEntropyLoss(net, net.Fc(net.ReduceMean(h, {.dim = {1}}), {.size = 3}));
+}
+
+Variable Table(Builder& net, bool sparse) {
+  EmbeddingOptions options{.num_embeddings = 30, .embedding_dim = 4, .is_sparse = sparse};
+  options.param_attr.name = "table";
+  options.dtype = kF64;
+  const Variable ids = net.Data("ids", {-1, 3}, DType::kInt64);
+  const Variable x = net.ReduceMean(net.Embedding(ids, options), {.dim = {1}});
+  return CrossEntropyLoss(net, net.Fc(x, {.size = 4}));
+}
+
+template <class Optimizer, class Options>
+std::function<void(const Variable&, ProgramDesc&)> With(
+    const Options& options, const std::function<void(coracle::Optimizer&)>& change = {}) {
+  return [=](const Variable& loss, ProgramDesc& startup) {
+    Optimizer optimizer(options);
+    if (change) change(optimizer);
+    optimizer.Minimize(loss, startup);
+  };
+}
+
+// Everything at once.
+void TrainWithAllStages(const Variable& loss, ProgramDesc& startup) {
+  LossScaling scaling(loss.program(), startup, {.init_scale = 1024, .growth_interval = 4});
+  OptimizerGroup group{.optimizer = std::make_shared<Adam>(AdamOptions{.learning_rate = 0.01}),
+                       .average = std::make_shared<ExponentialMovingAverage>()};
+  group.optimizer->SetGradientClip(ClipGradByGlobalNorm(0.05));
+  group.optimizer->SetRegularizer(L2DecayRegularizer(1e-3));
+  group.optimizer->SetSchedule(StepRate({0.02, 0.5, 3}));
+  group.optimizer->SetGradientDivisor(2);
+  AppendTrainingStep({.groups = {group},
+                      .scaling = &scaling,
+                      .accumulate = 2,
+                      .skip_non_finite_loss = true,
+                      .count_error_clips = true,
+                      .lookahead = LookaheadOptions{}},
+                     loss, startup);
+}
+
+std::vector<Case> Cases() {
+  const auto sgd = With<Sgd>(SgdOptions{.learning_rate = 0.2});
+  const auto clip = [](Optimizer& o) { o.SetGradientClip(ClipGradByGlobalNorm(0.1)); };
+  const auto schedule = [](Optimizer& o) { o.SetSchedule(StepRate({0.1, 0.5, 5})); };
+  const auto scaled = [](const Variable& loss, ProgramDesc& startup) {
+    LossScaling scaling(loss.program(), startup, {.init_scale = 65536, .growth_interval = 5});
+    OptimizerGroup group{.optimizer =
+                             std::make_shared<Momentum>(MomentumOptions{.learning_rate = 0.1})};
+    AppendTrainingStep({.groups = {group}, .scaling = &scaling}, loss, startup);
+  };
+  const auto skipping = [](const Variable& loss, ProgramDesc& startup) {
+    OptimizerGroup group{.optimizer =
+                             std::make_shared<Momentum>(MomentumOptions{.learning_rate = 0.1})};
+    AppendTrainingStep({.groups = {group}, .skip_non_finite_loss = true}, loss, startup);
+  };
+  const std::vector<FeedSpec> images = {{"label", {1}, 10}, {"x", {1, 12, 12}}};
+  const std::vector<FeedSpec> sequences = {{"label", {1}, 3}, {"x", {5, 3}}};
+  const std::vector<FeedSpec> ids = {{"ids", {3}, 30}, {"label", {1}, 4}};
+  const auto sparse = [](Builder& net) { return Table(net, true); };
+  const auto dense = [](Builder& net) { return Table(net, false); };
+  return {
+      {"mlp", kMlpFeeds, Mlp, sgd},
+      {"mlp_small_buckets", kMlpFeeds, Mlp, sgd, {12}, -1, 1e-4},
+      {"mlp_uneven", kMlpFeeds, Mlp, sgd, {13, 11, 9}},
+      {"lenet_adam", images, LeNet, With<Adam>(AdamOptions{.learning_rate = 0.01}), {9, 12, 8}},
+      {"lstm_error_clip", sequences, LstmNet, With<Adam>(AdamOptions{.learning_rate = 0.02}, clip)},
+      {"global_norm_schedule", kMlpFeeds, Mlp,
+       With<Momentum>(MomentumOptions{},
+                      [=](Optimizer& o) {
+                        clip(o);
+                        schedule(o);
+                      })},
+      {"loss_scaling_overflow", kMlpFeeds, Mlp, scaled, {12}, 6},
+      {"skipped_loss", kMlpFeeds, Mlp, skipping, {12}, 5},
+      {"all_stages", kMlpFeeds, Mlp, TrainWithAllStages, {12, 10}, 7},
+      {"dense_embedding", ids, dense, sgd},
+      {"sparse_embedding_sgd", ids, sparse, sgd, {12, 9}},
+      {"sparse_embedding_lazy_adam", ids, sparse,
+       With<Adam>(AdamOptions{.learning_rate = 0.05, .lazy_mode = true})},
+  };
+}
+
+class AllReduce : public testing::TestWithParam<int> {};
+
+TEST_P(AllReduce, EqualsOneRank) {
+  const int ranks = GetParam();
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const std::vector<Batch> batches = Draw(c, 20);
+    const CompileOptions options{.seed = 3};
+    const StepPrograms whole = Make(c);
+    Scope expected;
+    TrainOn(whole, batches, "", options, nullptr, &expected);
+
+    StepPrograms parts = Make(c);
+    InsertAllReduce(parts.main, parts.startup,
+                    {.nranks = ranks, .bucket_mb = c.bucket_mb, .share = "share"});
+    VerifyOrThrow(parts.main, DefaultOps());
+    VerifyOrThrow(parts.startup, DefaultOps());
+    std::vector<Scope> scopes(static_cast<size_t>(ranks));
+    OnRanks(ranks, [&](const std::shared_ptr<Communicator>& communicator) {
+      TrainOn(parts, batches, "share", options, communicator,
+              &scopes[static_cast<size_t>(communicator->rank())]);
+    });
+    if (testing::Test::HasFailure()) return;
+
+    int compared = 0;
+    for (size_t i = 0; i < whole.main.Root().NumVars(); ++i) {
+      const VarDesc& var = whole.main.Root().var(i);
+      if (!var.persistable() || !expected.Has(var.name())) continue;
+      const std::string& name = var.name();
+      // What ranks count of their own clips.
+      if (name.find("error_clip") != std::string::npos) continue;
+      const Tensor& one = scopes[0].Get(name);
+      EXPECT_LT(RelativeDifference(one, expected.Get(name)), kTolerance) << name;
+      for (const Scope& scope : scopes) EXPECT_TRUE(BitEqual(scope.Get(name), one)) << name;
+      ++compared;
+    }
+    EXPECT_GT(compared, 2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, testing::Values(1, 2, 3, 4, 8));
+
+}  // namespace
+}  // namespace coracle
