@@ -24,6 +24,8 @@ DEFINE_double(max_seconds, 0, "save and stop after so many `SECONDS`, instead of
 DEFINE_int64(max_iter, -1, "training steps in all, instead of the job's");
 DEFINE_int64(epochs, -1, "epochs in all, instead of the job's");
 
+DEFINE_int32(ranks, 1, "train as `N` ranks, threads of this process, each on its part of a batch");
+
 namespace coracle::tools {
 namespace {
 
@@ -55,6 +57,7 @@ int TerminalWidth() {
 int RunTrain(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one JOB.pbtxt");
   RequireDirectoryName("--out", FLAGS_out);
+  RequireAtLeast("ranks", FLAGS_ranks, 1);
   RequireAtLeast("max_iter", FLAGS_max_iter, 1);
   RequireAtLeast("epochs", FLAGS_epochs, 1);
   RequireAtLeast("snapshot_interval", FLAGS_snapshot_interval, 0);
@@ -73,8 +76,11 @@ int RunTrain(const std::vector<std::string>& args) {
   const CommandLimits limits(CommandLimits::Time::kRuns);
   JobConfig job = ReadJob(args[0]);
   ApplyFlags(job);
+  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
   const int code =
-      TrainAndReport(job, options, std::cout, ::isatty(STDOUT_FILENO) != 0, TerminalWidth());
+      FLAGS_ranks > 1
+          ? TrainOnThreads(FLAGS_ranks, job, options, std::cout, terminal, TerminalWidth())
+          : TrainAndReport(job, options, std::cout, terminal, TerminalWidth());
   std::cout.flush();
   trace.Write();
   return code;
@@ -83,17 +89,17 @@ int RunTrain(const std::vector<std::string>& args) {
 }  // namespace
 
 Command TrainCommand() {
-  return {
-      "train",
-      "trains the model of a job",
-      "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR] | --overwrite] [FLAGS]",
-      "  coracle train examples/digits/lenet_job.pbtxt\n"
-      "  coracle train examples/mnist/lenet.pbtxt --data_dir=mnist --out=runs/1\n"
-      "  coracle train job.pbtxt --resume\n",
-      WithTraceFlags(WithCompileFlags({"data_dir", "out", "resume", "override", "overwrite",
-                                       "snapshot_interval", "max_iter", "epochs", "max_seconds"})),
-      RunTrain,
-      {{"resume", "newest"}}};
+  return {"train",
+          "trains the model of a job",
+          "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR] | --overwrite] [FLAGS]",
+          "  coracle train examples/digits/lenet_job.pbtxt\n"
+          "  coracle train examples/mnist/lenet.pbtxt --data_dir=mnist --out=runs/1\n"
+          "  coracle train job.pbtxt --resume\n",
+          WithTraceFlags(WithCompileFlags({"data_dir", "out", "resume", "override", "overwrite",
+                                           "snapshot_interval", "max_iter", "epochs", "max_seconds",
+                                           "ranks"})),
+          RunTrain,
+          {{"resume", "newest"}}};
 }
 
 }  // namespace coracle::tools

@@ -62,6 +62,7 @@ std::string_view ParameterOf(const OpDesc& op) {
 // A gradient that is changed in place is clipped; what counts or scales a clip has names that say
 // so. The gradient of a variable with such a name is none of these.
 Stage BackwardStageOf(const OpDesc& op) {
+  if (RoleOf(op) & kLoss) return Stage::kBackward;
   const std::string_view out = FirstOutput(op);
   const bool is_gradient = out.find(kGradSuffix) != out.npos;
   const bool of_clip = out.starts_with("error_clip.") || out.starts_with("error_clip_finite_");
@@ -97,9 +98,18 @@ Stage UpdateStageOf(const OpDesc& op) {
   return stage != Stage::kOptimize && IsParameter(op, out) ? Stage::kOptimize : stage;
 }
 
+// An op by which ranks exchange gradients and flags, or that waits for it.
+bool Exchanges(const OpDesc& op) {
+  const std::string& type = op.type();
+  return type.starts_with("c_") &&
+         (type.find("allreduce") != type.npos || type == "c_sync_calc_stream" ||
+          type == "c_sync_comm_stream" || type == "c_wait_comm" || type == "c_wait_compute");
+}
+
 // By the op alone.
 Stage MarkedStage(const OpDesc& op) {
   const int role = RoleOf(op);
+  if (role != kForward && Exchanges(op)) return Stage::kCommunicate;
   if (role & kLRSched) return Stage::kSchedule;
   if (role & kOptimize) return UpdateStageOf(op);
   if (role & kBackward) return BackwardStageOf(op);

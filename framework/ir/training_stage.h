@@ -24,7 +24,7 @@ enum class TrainingStage {
   kParameterAverages,
   kScaleUpdate,
   kOptimize,     // some stage of the update: the program does not tell which
-  kCommunicate,  // between machines, in programs of others
+  kCommunicate,  // between ranks
 };
 
 // op_role; kForward where it is no number that an int holds. For programs that were never verified:

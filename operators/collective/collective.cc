@@ -421,7 +421,7 @@ void DeclareRanks(OpDef& def, Parts parts) {
 OpDef Define(const Collective& row) {
   OpDef def(row.type);
   def.Doc(std::string("Out = ") + row.out + ". Where one rank runs the program, Out = X.")
-      .Input("X", row.gradient && !(row.attrs & kRanks) ? "tensor of any dtype" : "tensor");
+      .Input("X", "tensor of any dtype");
   if (row.attrs & kCommunicator) {
     def.OptionalInput("Communicator", "ignored")
         .Takes(VarType::kRaw, {"Communicator"})
@@ -429,17 +429,13 @@ OpDef Define(const Collective& row) {
   }
   def.Output("Out", "elements of X's dtype").Apply(DeclareAttrs, row.attrs);
   if (row.attrs & kRanks) def.Apply(DeclareRanks, row.parts);
-  if (row.attrs & kWholeRows) def.Constraint("C1", "the number of ranks must divide the rows of X");
   if (row.parts == Parts::kSame) def.Inplace("X", "Out");
-  // c_identity exchanges nothing.
-  if (row.attrs & kCalcStream && row.parts == Parts::kSame)
+  if (def.type() == "c_identity") {  // it exchanges nothing
     def.Alias("X", "Out");
-  else
-    def.SideEffect();
-  if (row.type == std::string_view("c_allreduce_sum"))
-    def.Takes(VarType::kSelectedRows, {"X"});
-  else if (!(row.attrs & kCalcStream && row.parts == Parts::kSame))
-    def.Takes(VarType::kLoDTensor, {"X"});
+  } else {
+    const bool sparse = def.type() == "c_allreduce_sum";
+    def.SideEffect().Takes(sparse ? VarType::kSelectedRows : VarType::kLoDTensor, {"X"});
+  }
   def.Infer([parts = row.parts](InferContext& ctx) { InferCollective(ctx, parts); })
       .Reference(row.kernel);
   if (row.gradient)

@@ -2,6 +2,7 @@
 // Training steps by threads as ranks, each on its rows of a batch, and by one rank on all of it.
 
 #include <coracle/communication/communicator.h>
+#include <coracle/distribute/ranks.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/ir/program.h>
 #include <gtest/gtest.h>
@@ -36,20 +37,10 @@ inline void OnRanks(int size,
   for (std::thread& thread : threads) thread.join();
 }
 
-// The rows [begin, end) of the rank.
-struct RankRows {
-  int64_t begin, end;
-  RankRows(int64_t rows, int rank, int size) {
-    const int64_t each = rows / size, more = rows % size;
-    begin = rank * each + std::min<int64_t>(rank, more);
-    end = begin + each + (rank < more ? 1 : 0);
-  }
-};
-
 inline Tensor Slice(const Tensor& all, const RankRows& rows) {
   std::vector<int64_t> dims = all.shape().ToVector();
   const int64_t row_bytes = dims[0] == 0 ? 0 : static_cast<int64_t>(all.nbytes()) / dims[0];
-  dims[0] = rows.end - rows.begin;
+  dims[0] = rows.count;
   Tensor part = Tensor::Zeros(all.dtype(), Shape(dims));
   std::memcpy(part.raw(), static_cast<const char*>(all.raw()) + rows.begin * row_bytes,
               static_cast<size_t>(dims[0] * row_bytes));
@@ -77,11 +68,10 @@ inline void TrainOn(const StepPrograms& programs, const std::vector<Batch>& batc
   for (const Batch& batch : batches) {
     std::vector<Tensor> fed;
     const int64_t rows = batch.begin()->second.shape()[0];
-    const RankRows own(rows, communicator ? communicator->rank() : 0,
-                       communicator ? communicator->size() : 1);
+    const RankRows own = Ranks(communicator).RowsOf(rows);
     for (const auto& [name, tensor] : batch) fed.push_back(Slice(tensor, own));
     if (communicator && !share.empty()) {
-      const double part = static_cast<double>(own.end - own.begin) / static_cast<double>(rows);
+      const double part = static_cast<double>(own.rows()) / static_cast<double>(rows);
       fed.push_back(
           Tensor::Of<double>({1}, {part}).Cast(programs.main.Root().FindVar(share)->dtype()));
     }

@@ -144,7 +144,7 @@ std::vector<double> Shown(StepWindow& window, const std::vector<double>& losses)
   std::vector<double> shown;
   for (double loss : losses) {
     const Tensor fetched[] = {Tensor::Of<double>({1}, {loss})};
-    window.Add(fetched, 8);
+    window.Add(fetched, 8, loss, 8);
     shown.push_back(window.MeanLoss());
   }
   return shown;

@@ -19,6 +19,7 @@ namespace {
 struct Buffers {
   std::vector<Tensor> whole, part;
   std::vector<int64_t> rows;  // of the source
+  int64_t of_all = 0;         // ranks
 };
 
 Tensor MakeBatch(const DataColumn& column, int64_t rows) {
@@ -61,12 +62,13 @@ struct BatchReader::Impl {
     }
     order.resize(static_cast<size_t>(size));
     std::iota(order.begin(), order.end(), int64_t{0});
-    int64_t rows = std::min(size, options.batch_size);
+    const int64_t rows = Own(std::min(size, options.batch_size)).count;
+    const int64_t own_rest = rest > 0 ? Own(rest).count : 0;
     for (Buffers& b : buffers) {
       for (const DataColumn& column : source->columns()) {
         b.whole.push_back(MakeBatch(column, rows));
-        b.part.push_back(column.sequences ? MakeBatch(column, rest)
-                                          : FirstRows(b.whole.back(), rest));
+        b.part.push_back(column.sequences ? MakeBatch(column, own_rest)
+                                          : FirstRows(b.whole.back(), own_rest));
       }
     }
     if (options.prefetch) worker = std::thread([this] { Work(); });
@@ -80,6 +82,9 @@ struct BatchReader::Impl {
     changed.notify_all();
     if (worker.joinable()) worker.join();
   }
+
+  // Of a batch of so many rows.
+  RankRows Own(int64_t rows) const { return RowsOfRank(rows, options.rank, options.ranks); }
 
   // Reads batch `number` into `buffer`.
   const std::vector<Tensor>* Fill(int64_t number, Buffers& buffer) {
@@ -95,7 +100,10 @@ struct BatchReader::Impl {
     int64_t count = std::min(options.batch_size, source->size() - begin);
     const bool whole = count == std::min(options.batch_size, source->size());
     std::vector<Tensor>& out = whole ? buffer.whole : buffer.part;
-    buffer.rows.assign(order.begin() + begin, order.begin() + begin + count);
+    buffer.of_all = count;
+    const RankRows own = Own(count);
+    const auto first = order.begin() + begin + own.begin;
+    buffer.rows.assign(first, first + own.count);
     source->Get(buffer.rows, out);
     return &out;
   }
@@ -150,6 +158,11 @@ struct BatchReader::Impl {
     changed.notify_all();
   }
 
+  // What the caller looks at.
+  const Buffers& Shown() const {
+    return buffers[static_cast<size_t>(worker.joinable() ? in_use : 0)];
+  }
+
   DataSourcePtr source;
   BatchOptions options;
   int64_t per_epoch = 0, rest = 0;
@@ -186,10 +199,10 @@ void BatchReader::Seek(int64_t position) {
 }
 
 std::string BatchReader::PlaceOf(int64_t row) const {
-  const bool prefetched = impl_->worker.joinable();
-  const Buffers& buffer = impl_->buffers[static_cast<size_t>(prefetched ? impl_->in_use : 0)];
-  return impl_->source->Place(buffer.rows.at(static_cast<size_t>(row)));
+  return impl_->source->Place(impl_->Shown().rows.at(static_cast<size_t>(row)));
 }
+int64_t BatchReader::rows_of_all() const { return impl_->Shown().of_all; }
+int64_t BatchReader::own_rows() const { return impl_->Own(rows_of_all()).rows(); }
 
 const std::vector<Tensor>& BatchReader::Next() {
   if (impl_->worker.joinable()) {

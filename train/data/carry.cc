@@ -25,6 +25,34 @@ Tensor MakeState(const VarDesc& to, int64_t batch_size) {
   return Tensor::Zeros(to.dtype(), shape);
 }
 
+// The only open dimension; -1: there is another number of them.
+int BatchAxis(const Shape& shape) {
+  int axis = -1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] >= 0) continue;
+    if (axis >= 0) return -1;
+    axis = i;
+  }
+  return axis;
+}
+
+// Copies the rows of `part` along an axis, which are those from `begin` on of `whole`: into it, or
+// from it.
+void CopyRows(Tensor& whole, Tensor& part, int axis, int64_t begin, bool into_whole) {
+  const Shape& shape = part.shape();
+  const int64_t inner =
+      shape.Product(axis + 1, shape.rank()) * static_cast<int64_t>(SizeOf(part.dtype()));
+  const int64_t outer = shape.Product(0, axis), line = shape[axis] * inner;
+  for (int64_t i = 0; i < outer; ++i) {
+    char* at = static_cast<char*>(whole.raw()) + (i * whole.shape()[axis] + begin) * inner;
+    char* own = static_cast<char*>(part.raw()) + i * line;
+    if (into_whole)
+      std::memcpy(at, own, static_cast<size_t>(line));
+    else
+      std::memcpy(own, at, static_cast<size_t>(line));
+  }
+}
+
 size_t Bytes(const Tensor& t) { return t.nbytes(); }
 
 void CopyInto(const Tensor& from, Tensor& to) {
@@ -34,7 +62,8 @@ void CopyInto(const Tensor& from, Tensor& to) {
 }  // namespace
 
 StateCarry::StateCarry(const ProgramDesc& program, const std::vector<CarryConfig>& config,
-                       int64_t batch_size, const std::string& source) {
+                       int64_t batch_size, const std::string& source, const Ranks& ranks)
+    : ranks_(ranks), batch_size_(batch_size) {
   for (const CarryConfig& c : config) {
     const std::string& place = c.where.empty() ? source : c.where;
     const VarDesc &from = Find(program, c.from, place), &to = Find(program, c.to, place);
@@ -44,7 +73,14 @@ StateCarry::StateCarry(const ProgramDesc& program, const std::vector<CarryConfig
     }
     from_.push_back(c.from);
     to_.push_back(c.to);
-    states_.push_back(MakeState(to, batch_size));
+    states_.push_back(MakeState(to, ranks.RowsOf(batch_size).count));
+    axes_.push_back(BatchAxis(to.shape()));
+    if (ranks.several() && axes_.back() < 0) {
+      ThrowInvalid(
+          fmt::format("{}: {} of {} cannot be divided among {} ranks: one dimension must "
+                      "be -1, that of the batch",
+                      place, Quote(c.to), to.shape().ToString(), ranks.size()));
+    }
   }
 }
 
@@ -72,7 +108,24 @@ const std::vector<Tensor>& StateCarry::Append(const std::vector<Tensor>& feeds) 
 
 std::vector<std::pair<std::string, Tensor>> StateCarry::Save() const {
   std::vector<std::pair<std::string, Tensor>> saved;
-  for (size_t i = 0; i < states_.size(); ++i) saved.emplace_back(to_[i], states_[i]);
+  for (size_t i = 0; i < states_.size(); ++i) {
+    saved.emplace_back(to_[i], states_[i]);
+    if (!ranks_.several()) continue;
+    const Tensor& own = states_[i];
+    const std::vector<std::string> parts =
+        ranks_.Gather(std::string(static_cast<const char*>(own.raw()), Bytes(own)));
+    Shape shape = own.shape();
+    shape[axes_[i]] = batch_size_;
+    Tensor all = Tensor::Zeros(own.dtype(), shape);
+    for (int r = 0; r < ranks_.size(); ++r) {
+      const RankRows rows = RowsOfRank(batch_size_, r, ranks_.size());
+      shape[axes_[i]] = rows.count;
+      Tensor part = Tensor::Zeros(own.dtype(), shape);
+      std::memcpy(part.raw(), parts[static_cast<size_t>(r)].data(), Bytes(part));
+      CopyRows(all, part, axes_[i], rows.begin, true);
+    }
+    saved.back().second = all;
+  }
   return saved;
 }
 
@@ -80,11 +133,20 @@ void StateCarry::Load(const std::vector<std::pair<std::string, Tensor>>& saved) 
   bool same = saved.size() == states_.size();
   for (size_t i = 0; i < states_.size() && same; ++i) {
     const Tensor& state = saved[i].second;
-    same = saved[i].first == to_[i] && state.dtype() == states_[i].dtype() &&
-           state.shape() == states_[i].shape();
+    Shape whole = states_[i].shape();
+    if (ranks_.several()) whole[axes_[i]] = batch_size_;
+    same =
+        saved[i].first == to_[i] && state.dtype() == states_[i].dtype() && state.shape() == whole;
   }
   if (!same) ThrowInvalid("the carried states of the snapshot are not those of the job");
-  for (size_t i = 0; i < states_.size(); ++i) CopyInto(saved[i].second, states_[i]);
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (ranks_.several()) {
+      Tensor all = saved[i].second;
+      CopyRows(all, states_[i], axes_[i], ranks_.RowsOf(batch_size_).begin, false);
+    } else {
+      CopyInto(saved[i].second, states_[i]);
+    }
+  }
 }
 
 }  // namespace coracle

@@ -1,6 +1,7 @@
 #pragma once
 // Where training data comes from: a table of rows, each with one small tensor per column.
 
+#include <coracle/distribute/ranks.h>
 #include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>
@@ -136,6 +137,8 @@ struct BatchOptions {
   bool drop_last = false;  // leave out the rows of an epoch that do not fill a batch
   uint64_t seed = 0;
   bool prefetch = true;  // does not change the batches
+  // Of so many ranks, each of which reads its part of the same batches (RowsOfRank).
+  int rank = 0, ranks = 1;
 };
 
 class BatchReader {
@@ -153,9 +156,13 @@ class BatchReader {
   int64_t position() const;
   void Seek(int64_t position);
 
-  // One tensor per column of the source, [rows, ...]. Valid (and unchanged) until the next call of
-  // Next or Seek. Rethrows an exception of the source when the batch that caused it is due.
+  // One tensor per column of the source, [rows, ...], of the rank's rows. Valid (and unchanged)
+  // until the next call of Next or Seek. Rethrows an exception of the source when the batch that
+  // caused it is due.
   const std::vector<Tensor>& Next();
+  // Of the batch that Next returned last: its rows on all ranks, and those that count on this one.
+  int64_t rows_of_all() const;
+  int64_t own_rows() const;
   // Where row `row` of the batch that Next returned last comes from: see DataSource::Place.
   std::string PlaceOf(int64_t row) const;
 

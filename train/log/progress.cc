@@ -83,8 +83,10 @@ void Progress::Step(const StepReport& report) {
   const std::string rate = fmt::format("{} samples/s", HumanCount(static_cast<uint64_t>(Rate())));
   const std::string eta = " ETA " + FormatDuration(left);
   if (report.show) {
-    Line(fmt::format("{} step {}/{} {}{} {}{}{}", head, report.step, plan.total_steps, results,
-                     Rates(report.learning_rates), rate, terminal_ ? "" : eta,
+    const std::string waited =
+        report.waited > 0 ? fmt::format(" wait {:.0f}%", 100 * report.waited) : "";
+    Line(fmt::format("{} step {}/{} {}{} {}{}{}{}", head, report.step, plan.total_steps, results,
+                     Rates(report.learning_rates), rate, waited, terminal_ ? "" : eta,
                      FormatClips(report.clips)));
   }
   if (terminal_ && report.step < plan.total_steps) Draw(report, head, results, rate + eta);

@@ -15,11 +15,11 @@ StepWindow::StepWindow(const std::string& loss, const std::vector<MetricConfig>&
                        int64_t average_loss)
     : sums_(loss, metrics), most_(static_cast<size_t>(average_loss)), metrics_(metrics.size()) {}
 
-void StepWindow::Add(std::span<const Tensor> fetched, int64_t rows) {
-  sums_.Add(fetched, rows);
+void StepWindow::Add(std::span<const Tensor> fetched, int64_t own_rows, double loss, int64_t rows) {
+  if (own_rows > 0) sums_.Add(fetched, own_rows);
   if (most_ == 0) return;
   const auto weight = static_cast<double>(rows);
-  losses_.emplace_back(ScalarOf(fetched[0], fetches()[0]) * weight, weight);
+  losses_.emplace_back(loss * weight, weight);
   if (losses_.size() > most_) losses_.pop_front();
 }
 

@@ -21,8 +21,11 @@ class StepWindow {
              int64_t average_loss);
 
   const std::vector<std::string>& fetches() const { return sums_.fetches(); }
-  void Add(std::span<const Tensor> fetched, int64_t rows);
+  // `loss` and `rows` are of the whole batch, `fetched` and `own_rows` of this rank's part.
+  void Add(std::span<const Tensor> fetched, int64_t own_rows, double loss, int64_t rows);
   void Clear();
+  // What all ranks have added is then rank 0's.
+  void Merge(const Ranks& ranks) { sums_.Merge(ranks, true); }
 
   double MeanLoss() const;
   const std::vector<double>& MeanMetrics();  // valid until the next call

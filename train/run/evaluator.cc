@@ -6,13 +6,15 @@
 namespace coracle {
 
 Evaluator::Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
-                     DataSourcePtr data, const BatchOptions& batch, int64_t iterations)
+                     DataSourcePtr data, const BatchOptions& batch, int64_t iterations,
+                     const Ranks& ranks)
     : program_(std::move(program)),
       feeder_(std::move(feeder)),
       carry_(std::move(carry)),
       sums_(std::move(sums)),
       reader_(std::move(data), batch),
-      batches_(reader_.batches_per_epoch()) {
+      batches_(reader_.batches_per_epoch()),
+      ranks_(ranks) {
   if (iterations > 0) batches_ = std::min(batches_, iterations);
 }
 
@@ -40,21 +42,22 @@ void Evaluator::Begin() {
 
 void Evaluator::RunBatch(Scope& scope) {
   const std::vector<Tensor>& batch = reader_.Next();
-  const int64_t rows = RowsOfBatch(batch[0]);
+  const int64_t rows = reader_.own_rows();
   NamingRows(reader_, batch, [&] {
     const std::vector<Tensor>& out = program_.Run(scope, carry_.Append(feeder_.Bind(batch)));
-    sums_.Add(out, rows);
+    if (rows > 0) sums_.Add(out, rows);
     carry_.Receive(std::span(out).subspan(sums_.fetches().size()));
   });
-  rows_ += rows;
+  rows_ += reader_.rows_of_all();
 }
 
 bool Evaluator::RunBatches(Scope& scope, const std::function<bool()>& stop) {
   Begin();
   for (int64_t b = 0; b < batches_; ++b) {
-    if (stop && stop()) return false;
+    if (ranks_.Any(stop && stop())) return false;
     RunBatch(scope);
   }
+  sums_.Merge(ranks_);
   return true;
 }
 

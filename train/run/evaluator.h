@@ -19,9 +19,11 @@ class Evaluator {
   // The program's feeds are those of `feeder`, then those of `carry`; its fetches are those of
   // `sums`, then the states to carry. `iterations`: batches, from the first on; 0: all.
   Evaluator(PreparedProgram program, Feeder feeder, StateCarry carry, MetricSums sums,
-            DataSourcePtr data, const BatchOptions& batch, int64_t iterations = 0);
+            DataSourcePtr data, const BatchOptions& batch, int64_t iterations = 0,
+            const Ranks& ranks = Ranks());
 
-  // Exact means over all rows: every batch weighs as many rows as it has. States begin with
+  // Of several ranks each runs its rows of every batch, and all have the values of all rows. Exact
+  // means over all rows: every batch weighs as many rows as it has. States begin with
   // zeros. Returns false when `stop`, asked after each batch, ended it (or the program's
   // own CompileOptions::stop did).
   bool Run(Scope& scope, const std::function<bool()>& stop = {});
@@ -42,6 +44,7 @@ class Evaluator {
   MetricSums sums_;
   BatchReader reader_;
   int64_t batches_;
+  Ranks ranks_;
   int64_t rows_ = 0;
 };
 

@@ -49,6 +49,7 @@ TrainSnapshot FromJson(const JsonReader& json) {
   s.random_step = random.At("step").Unsigned();
   s.threads = static_cast<int>(machine.At("threads").Integer(0, INT32_MAX));
   s.instructions = machine.At("instructions").Text();
+  s.ranks = machine.Has("ranks") ? static_cast<int>(machine.At("ranks").Integer(1, INT32_MAX)) : 1;
   for (const JsonReader& evaluation : json.At("evaluations").Items()) {
     EvaluationRecord& record = s.evaluations.emplace_back();
     record.set = evaluation.At("set").Text();
@@ -96,30 +97,31 @@ Json StateJson(const TrainSnapshot& s) {
   Json evaluations = Json::array();
   for (const EvaluationRecord& evaluation : s.evaluations)
     evaluations.push_back(ToJson(evaluation));
-  return {{"format", kFormat},
-          {"version", kVersion},
-          {"job", Utf8(s.job)},
-          {"step", s.step},
-          {"epoch", s.epoch},
-          {"data",
-           {{"source", Utf8(s.data)},
-            {"rows", s.rows},
-            {"position", s.position},
-            {"batch_size", s.batch_size},
-            {"shuffle", s.shuffle},
-            {"drop_last", s.drop_last}}},
-          {"random", {{"seed", s.seed}, {"step", s.random_step}}},
-          {"machine", {{"threads", s.threads}, {"instructions", s.instructions}}},
-          {"evaluations", evaluations},
-          {"best",
-           {{"metric", Utf8(s.best.metric)},
-            {"value", JsonNumber(s.best.value)},
-            {"step", s.best.step},
-            {"worse", s.best.worse}}},
-          {"non_finite",
-           {{"steps", s.non_finite.steps},
-            {"first", s.non_finite.first},
-            {"in_a_row", s.non_finite.in_a_row}}}};
+  return {
+      {"format", kFormat},
+      {"version", kVersion},
+      {"job", Utf8(s.job)},
+      {"step", s.step},
+      {"epoch", s.epoch},
+      {"data",
+       {{"source", Utf8(s.data)},
+        {"rows", s.rows},
+        {"position", s.position},
+        {"batch_size", s.batch_size},
+        {"shuffle", s.shuffle},
+        {"drop_last", s.drop_last}}},
+      {"random", {{"seed", s.seed}, {"step", s.random_step}}},
+      {"machine", {{"threads", s.threads}, {"instructions", s.instructions}, {"ranks", s.ranks}}},
+      {"evaluations", evaluations},
+      {"best",
+       {{"metric", Utf8(s.best.metric)},
+        {"value", JsonNumber(s.best.value)},
+        {"step", s.best.step},
+        {"worse", s.best.worse}}},
+      {"non_finite",
+       {{"steps", s.non_finite.steps},
+        {"first", s.non_finite.first},
+        {"in_a_row", s.non_finite.in_a_row}}}};
 }
 
 void ThrowDamaged(const std::string& file, const std::string& what) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace coracle {
@@ -39,6 +40,12 @@ class Mean : public MetricSum {
     if (numbers.size() != 2) ThrowInvalid("the saved state of a mean is " + saved.ToString());
     sum_ = numbers[0];
     weight_ = numbers[1];
+  }
+  void Merge(const Tensor& saved) override {
+    const double sum = sum_, weight = weight_;
+    Load(saved);
+    sum_ += sum;
+    weight_ += weight;
   }
 
  protected:
@@ -154,8 +161,11 @@ class Auc : public MetricSum {
     return Tensor::Of<double>({static_cast<int64_t>(rows.size() / 2), 2}, rows);
   }
   void Load(const Tensor& saved) override {
-    const auto numbers = Numbers(saved, 2);
     Clear();
+    Merge(saved);
+  }
+  void Merge(const Tensor& saved) override {
+    const auto numbers = Numbers(saved, 2);
     for (size_t i = 0; i < numbers.size(); i += 2)
       (numbers[i] != 0 ? ones_ : zeros_).push_back(numbers[i + 1]);
   }
@@ -226,6 +236,22 @@ NamedTensors MetricSums::Save() const {
   for (size_t i = 0; i < sums_.size(); ++i)
     saved.emplace_back(fmt::format("metric_{}", i), sums_[i]->Save());
   return saved;
+}
+
+void MetricSums::Merge(const Ranks& ranks, bool keep_on_first) {
+  if (!ranks.several()) return;
+  for (auto& sum : sums_) {
+    const Tensor own = sum->Save();
+    const std::vector<std::string> all = ranks.Gather(
+        std::string(static_cast<const char*>(own.raw()), static_cast<size_t>(own.nbytes())));
+    sum->Clear();
+    if (keep_on_first && !ranks.first()) continue;
+    for (const std::string& part : all) {
+      std::vector<double> numbers(part.size() / sizeof(double));
+      std::memcpy(numbers.data(), part.data(), part.size());
+      sum->Merge(Tensor::Of<double>({static_cast<int64_t>(numbers.size())}, numbers));
+    }
+  }
 }
 
 void MetricSums::Load(const NamedTensors& saved) {

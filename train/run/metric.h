@@ -1,6 +1,7 @@
 #pragma once
 // Sums of metrics, batch by batch.
 
+#include <coracle/distribute/ranks.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/job/job.h>
@@ -31,6 +32,8 @@ class MetricSum {
   virtual Tensor Save() const = 0;
   // Throws kInvalidArgument for what no Save of this kind gives.
   virtual void Load(const Tensor& saved) = 0;
+  // Adds what Save of another one holds. Throws as Load.
+  virtual void Merge(const Tensor& saved) = 0;
 };
 std::unique_ptr<MetricSum> MakeMetricSum(const MetricConfig& config);
 
@@ -48,6 +51,9 @@ class MetricSums {
   void Clear();
   NamedTensors Save() const;
   void Load(const NamedTensors& saved);
+  // Of several ranks: each has what all have gathered. With `keep_on_first` only rank 0 has it, and
+  // the others begin anew, so that it can be merged again.
+  void Merge(const Ranks& ranks, bool keep_on_first = false);
 
  private:
   size_t Fetch(const std::string& name);

@@ -141,13 +141,14 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
   result->main_path = Output(config, "main.pb");
   result->startup_path = Output(config, "startup.pb");
   result->dump_path = Output(config, "main.txt");
-  WriteProgram(programs.train.program, result->main_path);
-  WriteProgram(programs.startup, result->startup_path);
+  const ProgramDesc& main = programs.RunTrain().program;
+  WriteProgram(main, result->main_path);
+  WriteProgram(programs.RunStartup(), result->startup_path);
   PrintOptions print;
   print.hide_attr = [&ops](const OpDesc& op, const NamedAttr& attr) {
     return IsDefaultAttr(ops, op, attr);
   };
-  WriteFileAtomic(result->dump_path, PrintProgram(programs.train.program, print));
+  WriteFileAtomic(result->dump_path, PrintProgram(main, print));
   if (const Vocabulary* vocabulary = data.vocabulary()) {
     result->vocabulary_path = Output(config, "vocabulary.json");
     WriteFileAtomic(result->vocabulary_path, vocabulary->ToJson());

@@ -6,6 +6,7 @@
 #include <coracle/train/run/trainer.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,23 @@ struct Net {
   std::vector<std::string> Feeds(const JobConfig& config) const;  // columns, then what is carried
 };
 
+// What a rank of several feeds beside the batch: see AllReduceOptions::share.
+inline constexpr const char* kRankShare = "rank_share";
+
+// As InsertAllReduce made them.
+struct RankPrograms {
+  Net train;
+  ProgramDesc startup;
+};
+
 struct Programs {
   Net train;  // with backward and optimizer ops
   ProgramDesc startup;
+  std::optional<RankPrograms> of_rank;  // run in their place by one rank of several
+
+  const Net& RunTrain() const { return of_rank ? of_rank->train : train; }
+  const ProgramDesc& RunStartup() const { return of_rank ? of_rank->startup : startup; }
+
   AppendedTraining training;  // what is to be done between steps
   std::vector<Net> tests;     // of JobConfig::TestSets
   Net deploy;                 // forward only

@@ -1,3 +1,4 @@
+#include <coracle/communication/communicator.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/progress.h>
@@ -8,7 +9,10 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <exception>
 #include <filesystem>
+#include <thread>
+#include <vector>
 
 namespace coracle {
 namespace {
@@ -40,6 +44,21 @@ bool TestOne(const std::string& model, const JobConfig& job, const EvaluateOptio
   return AllFinite(values);
 }
 
+// The first error that is not only that another rank has left; else the first.
+void ThrowCause(const std::vector<std::exception_ptr>& errors) {
+  std::exception_ptr first;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    if (!first) first = error;
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kCancelled) throw;
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
 const char* NameOf(int signal) {
   switch (signal) {
     case SIGINT:
@@ -49,6 +68,17 @@ const char* NameOf(int signal) {
     default:
       return "SIGHUP";
   }
+}
+
+// As a rank that does not speak.
+int TrainSilently(const JobConfig& job, const TrainOptions& options) {
+  StopSignal signal(job.signals);
+  TrainCallbacks callbacks;
+  callbacks.stop = [&signal] { return signal.requested(); };
+  callbacks.save = [&signal] { return signal.ConsumeSnapshotRequest(); };
+  const TrainResult result = RunJob(job, options, callbacks);
+  return result.stopped && !result.time_up && signal.requested() ? kRunSignalled + signal.signal()
+                                                                 : kRunDone;
 }
 
 // Returns whether all final values are finite.
@@ -72,6 +102,7 @@ bool PrintFinal(const JobConfig& job, const TrainResult& result, Progress& progr
 
 int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostream& out,
                    bool terminal, int width) {
+  if (options.communicator && options.communicator->rank() > 0) return TrainSilently(job, options);
   Progress progress(out, terminal, width);
   const QuietControlKeys quiet(terminal);
   StopSignal signal(job.signals);
@@ -97,6 +128,31 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
   progress.Line(fmt::format("{}: step={} snapshot={}; continue with --resume", why, result.steps,
                             result.snapshot_path.empty() ? "none" : result.snapshot_path));
   return result.time_up ? kRunDone : kRunSignalled + signal.signal();
+}
+
+int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options, std::ostream& out,
+                   bool terminal, int width) {
+  auto communicators = ThreadCommunicators(ranks);
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  int code = kRunDone;
+  const auto run = [&](size_t rank) {
+    TrainOptions own = options;
+    own.communicator = std::move(communicators[rank]);
+    try {
+      if (rank == 0)
+        code = TrainAndReport(job, own, out, terminal, width);
+      else
+        RunJob(job, own, {});
+    } catch (...) {
+      errors[rank] = std::current_exception();
+    }
+  };
+  for (size_t rank = 1; rank < errors.size(); ++rank) threads.emplace_back(run, rank);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  ThrowCause(errors);
+  return code;
 }
 
 int TestAndReport(const std::string& model, const JobConfig& job, const EvaluateOptions& options,

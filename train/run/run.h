@@ -18,7 +18,14 @@ inline constexpr int kRunSignalled = 128;  // plus the number of the signal that
 // end, else "time is up: ..." or "interrupted by SIGINT: ...", with "step=... snapshot=...". A
 // final line tells how many steps had a loss that was not finite. Returns one of the codes above;
 // what RunJob throws passes through.
+//
+// Of several ranks (options.communicator) only rank 0 prints.
 int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostream& out,
+                   bool terminal, int width = 80);
+
+// The same with threads of this process as the ranks 1 to ranks - 1. Throws the error of the rank
+// that was the first to fail.
+int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options, std::ostream& out,
                    bool terminal, int width = 80);
 
 // Evaluates a saved model on the test sets of a job, or on that of options.test_set alone. Prints

@@ -39,6 +39,7 @@ struct TrainSnapshot {
   bool drop_last = false;
   // What should be the same for the very same bits.
   int threads = 0;
+  int ranks = 1;
   std::string instructions;  // "avx512", "avx2", ...
   // Of loss and metrics since they were last shown.
   NamedTensors progress;

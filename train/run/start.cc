@@ -10,13 +10,17 @@
 namespace coracle {
 namespace {
 
-void RunStartup(const JobConfig& config, const TrainOptions& options, const ProgramDesc& startup,
-                Scope& scope) {
+void RunStartup(const JobConfig& config, const TrainOptions& options, const Programs& programs,
+                const Ranks& ranks, Scope& scope) {
+  const ProgramDesc& startup = programs.RunStartup();
   if (startup.Root().NumOps() == 0) return;
   CompileOptions compile = options.compile;
   compile.seed = config.random_seed;
   compile.profile = false;
-  Executor(compile, options.ops ? *options.ops : DefaultOps()).Run(startup, scope);
+  PreparedProgram program =
+      Executor(compile, options.ops ? *options.ops : DefaultOps()).Prepare(startup);
+  program.SetCommunicator(ranks.communicator());
+  program.Run(scope);
 }
 
 void LoadAllWeights(const JobConfig& config, const ProgramDesc& model, Scope& scope,
@@ -70,7 +74,7 @@ std::vector<std::string> LoadCommon(const ProgramDesc& main, SavedSnapshot& save
 }
 
 Start BeginAfresh(const JobConfig& config, const TrainOptions& options, const Programs& programs,
-                  const std::string& looked_in, Scope& scope) {
+                  const std::string& looked_in, const Ranks& ranks, Scope& scope) {
   Start start;
   if (options.resume && !options.resume_from.empty()) {
     throw Error(ErrorCode::kNotFound,
@@ -78,7 +82,7 @@ Start BeginAfresh(const JobConfig& config, const TrainOptions& options, const Pr
   }
   if (options.resume)
     start.note = fmt::format("no snapshot in {}: starting afresh", Quote(looked_in, 300));
-  RunStartup(config, options, programs.startup, scope);
+  RunStartup(config, options, programs, ranks, scope);
   LoadAllWeights(config, programs.deploy.program, scope, &start.messages);
   return start;
 }
@@ -91,7 +95,7 @@ std::vector<std::string> LoadMatching(const JobConfig& config, const TrainOption
   std::vector<std::string> lines;
   for (const std::string& mismatch : mismatches)
     lines.push_back(fmt::format("override: {}: {}", saved.path, mismatch));
-  RunStartup(config, options, programs.startup, state.scope);
+  RunStartup(config, options, programs, state.ranks, state.scope);
   const std::vector<std::string> left = LoadCommon(programs.train.program, saved, state.scope);
   if (!left.empty()) {
     lines.push_back("override: not in the snapshot, and new: " + Join(left, ", "));
@@ -110,6 +114,12 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
   Start start{saved.state.step, path, "", {}};
   TrainSnapshot now;
   state.step.Save(&now);
+  if (saved.state.ranks != now.ranks) {
+    start.messages.push_back(fmt::format(
+        "the snapshot was made by {} rank{}, this run has {}: it goes on from the very same "
+        "parameters, and what it adds differs in the last bits",
+        saved.state.ranks, saved.state.ranks == 1 ? "" : "s", now.ranks));
+  }
   const std::vector<std::string> mismatches =
       Mismatches(saved, now, programs.train.program, programs.startup);
   if (mismatches.empty()) {
@@ -118,7 +128,8 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
     state.step.Load(saved.state);
   } else {
     if (!options.override_mismatch) Refuse(path, mismatches);
-    start.messages = LoadMatching(config, options, programs, saved, mismatches, state);
+    for (std::string& line : LoadMatching(config, options, programs, saved, mismatches, state))
+      start.messages.push_back(std::move(line));
   }
   state.evaluations = saved.state.evaluations;
   state.watch.Load(saved.state.best);
@@ -132,8 +143,9 @@ Start StartRun(const JobConfig& config, const TrainOptions& options, const Progr
                ResumedState state) {
   const std::string from =
       options.resume_from.empty() ? config.SnapshotDirectory() : options.resume_from;
-  const std::string path = options.resume ? FindSnapshot(from) : "";
-  if (path.empty()) return BeginAfresh(config, options, programs, from, state.scope);
+  const std::string path =
+      options.resume ? state.ranks.FromFirst(state.ranks.first() ? FindSnapshot(from) : "") : "";
+  if (path.empty()) return BeginAfresh(config, options, programs, from, state.ranks, state.scope);
   return Resume(config, options, programs, path, state);
 }
 

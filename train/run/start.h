@@ -20,6 +20,7 @@ struct Start {
 
 // What a snapshot brings back beside the step.
 struct ResumedState {
+  const Ranks& ranks;
   Scope& scope;
   TrainStep& step;
   Watch& watch;

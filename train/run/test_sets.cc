@@ -16,7 +16,8 @@ std::vector<std::string> ValueNames(const JobConfig& config, const Net& net) {
 }
 
 std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetConfig& set,
-                                         const Net& net, const Executor& executor) {
+                                         const Net& net, const Executor& executor,
+                                         const Ranks& ranks) {
   const std::string place = config.Place(set.where);
   DataSourcePtr data = OpenTestData(config, set);
   CheckStreams(config, *data, set.batch_size);
@@ -25,24 +26,27 @@ std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetC
     ThrowInvalid(fmt::format("{}: there is neither loss nor metric to evaluate on {}", place,
                              Quote(set.name)));
   }
-  StateCarry carry(net.program, config.carry, set.batch_size, config.source);
+  StateCarry carry(net.program, config.carry, set.batch_size, config.source, ranks);
   std::vector<std::string> fetches = sums.fetches();
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
   Feeder feeder(net.program, net.columns, *data, config.bind, place);
-  return std::make_unique<Evaluator>(
-      executor.Prepare(net.program, net.Feeds(config), fetches), std::move(feeder),
-      std::move(carry), std::move(sums), data,
-      BatchOptions{.batch_size = set.batch_size, .prefetch = config.prefetch}, set.iterations);
+  return std::make_unique<Evaluator>(executor.Prepare(net.program, net.Feeds(config), fetches),
+                                     std::move(feeder), std::move(carry), std::move(sums), data,
+                                     BatchOptions{.batch_size = set.batch_size,
+                                                  .prefetch = config.prefetch,
+                                                  .rank = ranks.rank(),
+                                                  .ranks = ranks.size()},
+                                     set.iterations, ranks);
 }
 
 }  // namespace
 
-TestSets::TestSets(const JobConfig& config, const std::vector<Net>& nets,
-                   const Executor& executor) {
+TestSets::TestSets(const JobConfig& config, const std::vector<Net>& nets, const Executor& executor,
+                   const Ranks& ranks) {
   const std::vector<TestSetConfig> sets = config.TestSets();
   for (size_t i = 0; i < sets.size(); ++i) {
     sets_.push_back({sets[i].name, config.Place(sets[i].where), ValueNames(config, nets[i]),
-                     MakeEvaluator(config, sets[i], nets[i], executor)});
+                     MakeEvaluator(config, sets[i], nets[i], executor, ranks)});
   }
 }
 

@@ -17,7 +17,8 @@ class TestSets {
  public:
   // Opens the data of the job's test sets; `nets` are their programs. Throws Error with the place
   // in the job.
-  TestSets(const JobConfig& config, const std::vector<Net>& nets, const Executor& executor);
+  TestSets(const JobConfig& config, const std::vector<Net>& nets, const Executor& executor,
+           const Ranks& ranks);
 
   bool empty() const { return sets_.empty(); }
   std::vector<std::string> names() const;

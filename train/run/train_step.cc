@@ -1,3 +1,4 @@
+#include <coracle/communication/comm_context.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/train/data/row_error.h>
@@ -12,39 +13,52 @@
 namespace coracle {
 namespace {
 
-BatchReader OpenReader(const JobConfig& config, const DataSourcePtr& data) {
+BatchReader OpenReader(const JobConfig& config, const DataSourcePtr& data, const Ranks& ranks) {
   try {
     return BatchReader(data, {.batch_size = config.batch_size,
                               .shuffle = config.shuffle,
                               .drop_last = config.drop_last,
                               .seed = config.random_seed,
-                              .prefetch = config.prefetch});
+                              .prefetch = config.prefetch,
+                              .rank = ranks.rank(),
+                              .ranks = ranks.size()});
   } catch (const Error& e) {
     throw e.WithPrefix(config.Place("batch_size"));
   }
 }
 
 PreparedProgram Prepare(const JobConfig& config, const Net& net, const StepWindow& window,
-                        const StateCarry& carry, const Probe& probe, const Executor& executor) {
+                        const StateCarry& carry, const Probe& probe, const Executor& executor,
+                        const Ranks& ranks) {
   std::vector<std::string> fetches = window.fetches();
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
   fetches.insert(fetches.end(), probe.fetches().begin(), probe.fetches().end());
-  return executor.Prepare(net.program, net.Feeds(config), fetches);
+  std::vector<std::string> feeds = net.Feeds(config);
+  if (ranks.several()) feeds.emplace_back(kRankShare);
+  PreparedProgram program = executor.Prepare(net.program, feeds, fetches);
+  program.SetCommunicator(ranks.communicator());
+  return program;
+}
+
+DType ShareType(const Net& net, const Ranks& ranks) {
+  return ranks.several() ? net.program.Root().FindVar(kRankShare)->dtype() : DType::kFloat32;
 }
 
 }  // namespace
 
 TrainStep::TrainStep(const JobConfig& config, const Net& net, DataSourcePtr data,
-                     const Executor& executor)
+                     const Executor& executor, const Ranks& ranks)
     : config_(config),
+      ranks_(ranks),
       data_(std::move(data)),
-      reader_(OpenReader(config, data_)),
+      reader_(OpenReader(config, data_, ranks)),
       batches_per_epoch_(reader_.batches_per_epoch()),
-      carry_(net.program, config.carry, config.batch_size, config.source),
+      carry_(net.program, config.carry, config.batch_size, config.source, ranks),
       feeder_(net.program, net.columns, *data_, config.bind, config.Place("train")),
       window_(config.loss, net.metrics, config.average_loss * IterSize()),
       probe_(net.program, config.debug_info, config.log.histogram_interval > 0),
-      program_(Prepare(config, net, window_, carry_, probe_, executor)) {}
+      program_(Prepare(config, net, window_, carry_, probe_, executor, ranks)),
+      share_dtype_(ShareType(net, ranks)) {}
 
 TrainStep::Result TrainStep::Run(Scope& scope) {
   Result result{0, epoch(), 0};
@@ -53,23 +67,51 @@ TrainStep::Result TrainStep::Run(Scope& scope) {
   return result;
 }
 
+double TrainStep::TakeWaitedShare() {
+  if (!program_.comm()) return 0;
+  const auto now = std::chrono::steady_clock::now();
+  const double passed = std::chrono::duration<double>(now - asked_).count();
+  const double waited = program_.comm()->seconds_waited() - waited_;
+  asked_ = now;
+  waited_ += waited;
+  return passed > 0 ? waited / passed : 0;
+}
+
+// The batch, carried states, and the rank's share.
+const std::vector<Tensor>& TrainStep::Feeds(const std::vector<Tensor>& batch) {
+  const std::vector<Tensor>& feeds = carry_.Append(feeder_.Bind(batch));
+  if (!ranks_.several()) return feeds;
+  const double share =
+      static_cast<double>(reader_.own_rows()) / static_cast<double>(reader_.rows_of_all());
+  feeds_of_ranks_.assign(feeds.begin(), feeds.end());
+  feeds_of_ranks_.push_back(Tensor::Of<double>({1}, {share}).Cast(share_dtype_));
+  return feeds_of_ranks_;
+}
+
 // Runs the program on the next batch; returns its loss and adds its rows.
 double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   if (reader_.position() % batches_per_epoch_ == 0) carry_.Reset();
   const std::vector<Tensor>& batch = reader_.Next();
-  const std::vector<Tensor>& feeds = carry_.Append(feeder_.Bind(batch));
+  const std::vector<Tensor>& feeds = Feeds(batch);
   const std::vector<Tensor>& out = NamingRows(
       reader_, batch, [&]() -> const std::vector<Tensor>& { return program_.Run(scope, feeds); });
   const size_t sums = window_.fetches().size(), states = carry_.from().size();
   carry_.Receive(std::span(out).subspan(sums, states));
   probe_.Receive(std::span(out).subspan(sums + states));
-  const double loss = ScalarOf(out[0], config_.loss);
+  const int64_t own = reader_.own_rows(), all = reader_.rows_of_all();
+  // A rank without rows computes a loss that counts nowhere.
+  double loss = ScalarOf(out[0], config_.loss);
+  if (ranks_.several()) {
+    loss = own > 0 ? loss * static_cast<double>(own) : 0;
+    ranks_.Sum({&loss, 1});
+    loss /= static_cast<double>(all);
+  }
   const bool finite = std::isfinite(loss);
   if (!finite) carry_.Reset();  // its states are no better
   // What a skipped step measured is nothing that the model has learned from.
   if (finite || config_.training.non_finite_loss != NonFiniteLoss::kSkip)
-    NamingRows(reader_, batch, [&] { window_.Add(out, RowsOfBatch(batch[0])); });
-  *rows += RowsOfBatch(batch[0]);
+    NamingRows(reader_, batch, [&] { window_.Add(out, own, loss, all); });
+  *rows += all;
   return loss;
 }
 
@@ -104,6 +146,7 @@ void TrainStep::Save(TrainSnapshot* snapshot) const {
   snapshot->shuffle = config_.shuffle;
   snapshot->drop_last = config_.drop_last;
   snapshot->threads = NumThreads();
+  snapshot->ranks = ranks_.size();
   snapshot->instructions = InstructionSet();
   snapshot->progress = window_.Save();
   snapshot->carried = carry_.Save();
@@ -133,6 +176,7 @@ std::string TrainStep::LoadWhatFits(const TrainSnapshot& then) {
 
 void TrainStep::LoadSums(const TrainSnapshot& snapshot) {
   program_.SetStep(snapshot.random_step);
+  if (!ranks_.first()) return;  // it has the sums of all
   try {
     window_.Load(snapshot.progress);
   } catch (const Error&) {  // other metrics: they begin anew

@@ -11,6 +11,7 @@
 #include <coracle/train/run/programs.h>
 #include <coracle/train/run/snapshot.h>
 
+#include <chrono>
 #include <string>
 
 namespace coracle {
@@ -19,12 +20,14 @@ class TrainStep {
  public:
   // `config` and `net` live as long, CheckStreams has accepted the data. Throws Error with the
   // place in the job: data that does not fit the program, too few rows for a batch.
-  TrainStep(const JobConfig& config, const Net& net, DataSourcePtr data, const Executor& executor);
+  // Of several ranks each runs its rows of every batch; `net` is then as InsertAllReduce made it.
+  TrainStep(const JobConfig& config, const Net& net, DataSourcePtr data, const Executor& executor,
+            const Ranks& ranks);
 
   struct Result {
     double loss;    // mean over the batches
     int64_t epoch;  // of the first batch, from 0
-    int64_t rows;
+    int64_t rows;   // of all ranks, as the loss
   };
   // Runs the job's iter_size batches.
   Result Run(Scope& scope);
@@ -36,6 +39,9 @@ class TrainStep {
   int64_t last_epoch() const;                                                // of the last step
   bool EpochEnded() const;                                                   // in the last step
   bool EpochIsEnding() const;  // the next step ends it
+
+  // The share of the time between two calls that ops have waited for other ranks; 0 for one rank.
+  double TakeWaitedShare();
 
   StepWindow& window() { return window_; }
   Probe& probe() { return probe_; }
@@ -54,10 +60,12 @@ class TrainStep {
   int64_t UpdatesOf(int64_t batches) const {
     return batches / IterSize() + (batches % IterSize() != 0 ? 1 : 0);
   }
+  const std::vector<Tensor>& Feeds(const std::vector<Tensor>& batch);
   double RunBatch(Scope& scope, int64_t* rows);
   void LoadSums(const TrainSnapshot& snapshot);
 
   const JobConfig& config_;
+  const Ranks ranks_;
   const DataSourcePtr data_;
   BatchReader reader_;
   const int64_t batches_per_epoch_;
@@ -66,6 +74,10 @@ class TrainStep {
   StepWindow window_;
   Probe probe_;
   PreparedProgram program_;
+  DType share_dtype_;  // of the share of the rank's rows in a batch, which is fed
+  std::vector<Tensor> feeds_of_ranks_;
+  double waited_ = 0;
+  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
 };
 
 // Throws kInvalidArgument where a job carries states through data whose batches of that size do not

@@ -1,6 +1,11 @@
+#include <coracle/distribute/all_reduce.h>
+#include <coracle/distribute/ranks.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
+#include <coracle/framework/base/version.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/tensor/fingerprint.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/run_log.h>
 #include <coracle/train/run/non_finite.h>
@@ -42,23 +47,28 @@ class Job {
         callbacks_(callbacks),
         ops_(options.ops ? *options.ops : DefaultOps()),
         executor_(options.compile, ops_),
+        ranks_(options.communicator),
         began_(Clock::now()),
-        non_finite_(config),
-        log_(config) {}
+        non_finite_(config) {
+    if (ranks_.first()) log_.emplace(config);
+  }
 
   TrainResult Run() {
     CheckJob(config_);
-    locks_ = OpenOutputDirectories(config_);
-    resumes_in_place_ = options_.resume && ResumesInPlace();
-    if (!resumes_in_place_ && !options_.overwrite) RefuseOtherOutput(config_);
+    CheckRanks();
+    if (ranks_.first()) OpenDirectories();
     const DataSourcePtr data = OpenTrainData(config_);
     CheckStreams(config_, *data, config_.batch_size);
     programs_ = BuildPrograms(config_, options_);
+    ranks_.RequireSame("data", fmt::format("{}, {} rows", data->Describe(), data->size()),
+                       "all ranks must read the same files");
+    Distribute();
     Compile(data);
     MakePlan(*data);
     Validate();
     Begin();
-    WritePrograms(config_, programs_, *data, ops_, &result_);
+    if (ranks_.first()) WritePrograms(config_, programs_, *data, ops_, &result_);
+    CompareParameters();
     Loop();
     Finish();
     return std::move(result_);
@@ -66,6 +76,76 @@ class Job {
 
  private:
   // --- before the first step ---
+
+  void OpenDirectories() {
+    locks_ = OpenOutputDirectories(config_);
+    resumes_in_place_ = options_.resume && ResumesInPlace();
+    if (!resumes_in_place_ && !options_.overwrite) RefuseOtherOutput(config_);
+  }
+
+  // That all ranks are about to do the same.
+  void CheckRanks() const {
+    if (!ranks_.several()) return;
+    if (config_.batch_size < ranks_.size()) {
+      ThrowInvalid(fmt::format("{}: a batch of {} rows for {} ranks: each needs a row",
+                               config_.Place("batch_size"), config_.batch_size, ranks_.size()));
+    }
+    const std::string version = fmt::format("{}.{}.{}", CORACLE_VERSION_MAJOR,
+                                            CORACLE_VERSION_MINOR, CORACLE_VERSION_PATCH);
+    ranks_.RequireSame("version of Coracle", version, "install one version on all hosts");
+    ranks_.RequireSame("job", config_.text, "give all ranks the same job");
+    ranks_.RequireSame("settings", Settings(), "give all ranks the same flags");
+  }
+  // The flags that change the job, or how its numbers come out.
+  std::string Settings() const {
+    const CompileOptions& compile = options_.compile;
+    return fmt::format(
+        "threads {}, kernels {}, optimize {}, tune {}, batch_size {}, seed {}, max_iter {}, epochs "
+        "{}, snapshot_interval {}, resume {} {}, check_parameters {}",
+        NumThreads(), static_cast<int>(compile.kernels), compile.optimize, compile.tune,
+        config_.batch_size, config_.random_seed, config_.max_iter, config_.epochs,
+        config_.snapshot_interval, options_.resume, options_.override_mismatch,
+        options_.check_parameters);
+  }
+
+  // Makes the programs that a rank of several runs.
+  void Distribute() {
+    const ProgramDesc& main = programs_.train.program;
+    ranks_.RequireSame("program", SerializeProgram(main) + SerializeProgram(programs_.startup),
+                       "all ranks must read the same model");
+    if (!ranks_.several()) return;
+    RankPrograms& own = programs_.of_rank.emplace(RankPrograms{programs_.train, programs_.startup});
+    const AllReduceReport report =
+        InsertAllReduce(own.train.program, own.startup,
+                        {.nranks = ranks_.size(), .share = kRankShare, .ops = options_.ops});
+    if (report.local.empty()) return;
+    warnings_.push_back(fmt::format(
+        "warning: {} and {} more are of each rank's own rows; those of rank 0 are saved",
+        Quote(report.local[0]), report.local.size() - 1));
+  }
+
+  // Throws kInvalidArgument that names the first parameter in which a rank differs from rank 0.
+  void CompareParameters() const {
+    if (!ranks_.several() || options_.check_parameters <= 0) return;
+    std::vector<uint64_t> prints;
+    const std::vector<std::string> names = programs_.train.program.Parameters();
+    for (const std::string& name : names) {
+      const Tensor& value = result_.scope.Get(name);
+      prints.push_back(Fingerprint(value.raw(), static_cast<size_t>(value.nbytes())));
+    }
+    const std::string own(reinterpret_cast<const char*>(prints.data()),
+                          prints.size() * sizeof(uint64_t));
+    const std::vector<std::string> all = ranks_.Gather(own);
+    for (size_t rank = 1; rank < all.size(); ++rank) {
+      if (all[rank] == all[0]) continue;
+      const auto differ = std::mismatch(all[0].begin(), all[0].end(), all[rank].begin());
+      const auto at = static_cast<size_t>(differ.first - all[0].begin()) / sizeof(uint64_t);
+      ThrowInvalid(fmt::format(
+          "after step {} the parameter {} of rank {} is not that of rank 0: the ranks must run on "
+          "machines of one kind, with the same instructions; resume from the last snapshot",
+          steps_, Quote(names[at]), rank));
+    }
+  }
 
   // Whether the snapshot to resume is of the run whose output the job's directories hold; a missing
   // one is an error of its own.
@@ -78,10 +158,11 @@ class Job {
   void Compile(const DataSourcePtr& data) {
     CompileOptions compile = options_.compile;
     compile.seed = config_.random_seed;
-    step_.emplace(config_, programs_.train, data, Executor(compile, ops_));
+    step_.emplace(config_, programs_.RunTrain(), data, Executor(compile, ops_), ranks_);
     compile.profile = false;
-    compile.stop = callbacks_.stop;
-    tests_.emplace(config_, programs_.tests, Executor(compile, ops_));
+    // One rank of several must not leave the others in the middle of a program.
+    if (!ranks_.several()) compile.stop = callbacks_.stop;
+    tests_.emplace(config_, programs_.tests, Executor(compile, ops_), ranks_);
     watch_.emplace(config_, tests_->names(), tests_->value_names());
     for (const auto& [metric, place] : programs_.training.Watched()) CheckWatched(metric, place);
   }
@@ -123,7 +204,7 @@ class Job {
   void Begin() {
     const Start start =
         StartRun(config_, options_, programs_,
-                 {result_.scope, *step_, *watch_, non_finite_, result_.evaluations});
+                 {ranks_, result_.scope, *step_, *watch_, non_finite_, result_.evaluations});
     steps_ = plan_.first_step = start.step;
     plan_.resumed_from = result_.snapshot_path = start.resumed_from;
     plan_.note = start.note;
@@ -134,12 +215,21 @@ class Job {
     }
     step_->probe().Begin(result_.scope);
     tests_->Try(result_.scope);
+    ranks_.Any(false);  // all have read what rank 0 may remove
+    if (!ranks_.first()) return KeepBestOfFirst("");
     if (options_.overwrite && !resumes_in_place_) RemoveOtherOutput(config_);
-    if (const std::string line = KeepBestSnapshot(); !line.empty()) warnings_.push_back(line);
+    const std::string line = KeepBestSnapshot();
+    if (!line.empty()) warnings_.push_back(line);
+    KeepBestOfFirst(line);
     if (callbacks_.on_start) callbacks_.on_start(plan_);
-    log_.Start(plan_, programs_.train.program);
+    log_->Start(plan_, programs_.train.program);
     for (const std::string& line : start.messages) ReportLine(line);
     for (const std::string& line : warnings_) ReportLine(line);
+  }
+
+  // What rank 0 has forgotten the others forget too.
+  void KeepBestOfFirst(const std::string& line) {
+    if (!ranks_.FromFirst(line).empty() && !ranks_.first()) watch_->Forget();
   }
 
   // The snapshot of the best evaluation comes along from where the run was resumed. Returns the
@@ -171,7 +261,7 @@ class Job {
       if (watch_->should_stop()) ReportLine(watch_->StopMessage());
       const bool end = last || watch_->should_stop();
       const bool due = config_.snapshot_interval > 0 && steps_ % config_.snapshot_interval == 0;
-      const bool asked = callbacks_.save && callbacks_.save();
+      const bool asked = ranks_.Any(callbacks_.save && callbacks_.save());
       if (due || asked || improved || result_.stopped || (end && config_.snapshot_after_train))
         Save(improved);
     }
@@ -185,9 +275,10 @@ class Job {
   }
 
   void CheckStop(bool last) {
-    if (callbacks_.stop && callbacks_.stop()) result_.stopped = !last;
+    if (ranks_.Any(callbacks_.stop && callbacks_.stop())) result_.stopped = !last;
+    if (config_.max_seconds <= 0) return;
     const std::chrono::duration<double> passed = Clock::now() - began_;
-    if (config_.max_seconds <= 0 || passed.count() < config_.max_seconds) return;
+    if (!ranks_.Any(passed.count() >= config_.max_seconds)) return;
     if (last || result_.stopped) return;
     result_.stopped = result_.time_up = true;
     ReportLine(
@@ -202,13 +293,18 @@ class Job {
     Warn([&] { return non_finite_.Step(steps_, done.loss); });
     const bool due = steps_ % config_.display == 0;
     const bool show = due || steps_ == plan_.total_steps;
+    if (options_.check_parameters > 0 && steps_ % options_.check_parameters == 0)
+      CompareParameters();
+    double waited = 0;
     if (show) {
+      step_->window().Merge(ranks_);
+      waited = step_->TakeWaitedShare();
       result_.loss = step_->window().MeanLoss();
       SetMetrics(step_->window().MeanMetrics());
       step_->probe().Update(result_.scope);
     }
     Report({plan_, steps_, done.epoch, done.rows, done.loss, step_->window(), show,
-            step_->probe().learning_rates(), step_->probe().clips()});
+            step_->probe().learning_rates(), step_->probe().clips(), waited});
     if (due) {
       step_->window().Clear();
       step_->probe().Restart(result_.scope);
@@ -220,9 +316,10 @@ class Job {
   }
 
   void Report(const StepReport& report) {
+    if (!ranks_.first()) return;
     if (callbacks_.on_step) callbacks_.on_step(report);
-    log_.Step(report);
-    if (log_.WantsHistograms(steps_)) LogHistograms();
+    log_->Step(report);
+    if (log_->WantsHistograms(steps_)) LogHistograms();
     if (!report.show) return;
     for (const std::string& line : step_->probe().Lines()) ReportLine(line);
   }
@@ -235,9 +332,9 @@ class Job {
 
   void LogHistograms() {
     for (const std::string& name : programs_.train.program.Parameters())
-      log_.Histogram(steps_, "parameters/" + name, result_.scope.Get(name));
+      log_->Histogram(steps_, "parameters/" + name, result_.scope.Get(name));
     for (const auto& [name, gradient] : step_->probe().Gradients())
-      log_.Histogram(steps_, "gradients/" + name, gradient);
+      log_->Histogram(steps_, "gradients/" + name, gradient);
   }
 
   // Tells what f returns, if anything. What it throws is in the log too, which has no other end.
@@ -246,7 +343,7 @@ class Job {
     try {
       if (const std::string line = f(); !line.empty()) ReportLine(line);
     } catch (const Error& e) {
-      log_.Message(steps_, e.message());
+      if (log_) log_->Message(steps_, e.message());
       throw;
     }
   }
@@ -256,8 +353,9 @@ class Job {
   }
 
   void ReportLine(const std::string& line) {
+    if (!ranks_.first()) return;
     if (callbacks_.on_message) callbacks_.on_message(line);
-    log_.Message(steps_, line);
+    log_->Message(steps_, line);
   }
 
   // --- evaluations and snapshots ---
@@ -304,8 +402,10 @@ class Job {
         !restored_ && watch_->watches(record.set) && watch_->Add(steps_, record.values);
     const EvalReport report{plan_, record.set,    steps_, step_->last_epoch(),
                             rows,  record.values, best,   restored_};
-    if (callbacks_.on_eval) callbacks_.on_eval(report);
-    log_.Eval(report);
+    if (ranks_.first()) {
+      if (callbacks_.on_eval) callbacks_.on_eval(report);
+      log_->Eval(report);
+    }
     ReportNonFinite(record);
     Remember(std::move(record), &result_.evaluations);
     return best;
@@ -335,17 +435,22 @@ class Job {
     span.Set("step", steps_);
     RequireFiniteParameters();
     TrainSnapshot snapshot;
+    step_->window().Merge(ranks_);
     step_->Save(&snapshot);
     snapshot.job = config_.name;
     snapshot.step = steps_;
     snapshot.evaluations = result_.evaluations;
     snapshot.best = watch_->best();
     snapshot.non_finite = non_finite_.counts();
-    result_.snapshot_path =
-        WriteSnapshot(directory, snapshot, programs_.train.program, programs_.startup,
-                      result_.scope, config_.text, config_.keep_snapshots, best);
+    if (ranks_.first()) {
+      result_.snapshot_path =
+          WriteSnapshot(directory, snapshot, programs_.train.program, programs_.startup,
+                        result_.scope, config_.text, config_.keep_snapshots, best);
+    }
+    result_.snapshot_path = ranks_.FromFirst(result_.snapshot_path);
+    if (!ranks_.first()) return;
     if (callbacks_.on_snapshot) callbacks_.on_snapshot(result_.snapshot_path);
-    log_.Snapshot(steps_, result_.snapshot_path);
+    log_->Snapshot(steps_, result_.snapshot_path);
   }
 
   // --- the end ---
@@ -362,10 +467,11 @@ class Job {
     if (!result_.stopped) {
       RequireFiniteParameters();
       programs_.training.UseAverages(executor_, result_.scope);
-      WriteModels(config_, programs_, &result_);
+      if (ranks_.first()) WriteModels(config_, programs_, &result_);
       programs_.training.UseParameters(executor_, result_.scope);
     }
-    log_.End(steps_, result_.stopped);
+    if (log_) log_->End(steps_, result_.stopped);
+    ranks_.Any(false);  // no rank leaves before rank 0 has written all
     result_.main = std::move(programs_.train.program);
     result_.startup = std::move(programs_.startup);
     result_.test = programs_.tests.empty() ? std::move(programs_.deploy.program)
@@ -406,6 +512,7 @@ class Job {
   const TrainCallbacks& callbacks_;
   const OpRegistry& ops_;
   const Executor executor_;  // of what runs beside steps and tests
+  const Ranks ranks_;
   const Clock::time_point began_;
   std::vector<std::unique_ptr<DirectoryLock>> locks_;
   std::vector<std::string> warnings_;
@@ -416,7 +523,7 @@ class Job {
   std::optional<TestSets> tests_;
   std::optional<Watch> watch_;
   NonFiniteLosses non_finite_;
-  RunLog log_;
+  std::optional<RunLog> log_;  // of rank 0
   int64_t steps_ = 0;
   bool restored_ = false;          // the parameters are the best again
   bool resumes_in_place_ = false;  // a resumed run, in the directories where it was

@@ -52,7 +52,7 @@ struct StepReport {
   const TrainPlan& plan;
   int64_t step;   // steps done, this one included
   int64_t epoch;  // of this step, counted from 0
-  int64_t rows;   // of its batch
+  int64_t rows;   // of its batch, on all ranks
   double loss;
   StepWindow& window;
   // This is a step to report: a multiple of the job's `display`, or the last.
@@ -60,6 +60,9 @@ struct StepReport {
   // Optimizers' rates at this step, by their variables; known when `show`.
   const std::vector<NamedValue>& learning_rates;
   const std::vector<ClipReport>& clips;  // since the last display; known when `show`
+  // The share of the time since the last display that ops have waited for other ranks; known when
+  // `show`. 0 for one rank.
+  double waited = 0;
 
   // The mean over the steps since the last display, or over the last `average_loss` steps.
   double MeanLoss() const;
@@ -106,6 +109,13 @@ struct TrainOptions {
   // variables are loaded, and the epoch starts again if the data differs.
   bool override_mismatch = false;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+  // Where several ranks train together, this one's end (RunJob is called on each of them, with the
+  // same job). Each takes its rows of every batch (RowsOfRank); rank 0 alone calls the callbacks,
+  // but for stop and save, and writes files. Snapshots are read by all: they must lie where every
+  // rank finds them.
+  std::shared_ptr<Communicator> communicator = {};
+  // Steps between comparisons of the ranks' parameters, which are equal; 0: none.
+  int64_t check_parameters = 100;
 };
 
 // The result of evaluating one test set: the loss, then the metrics, by their printed names.
