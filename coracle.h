@@ -6,6 +6,7 @@
 #include <coracle/clip/clip.h>
 #include <coracle/communication/comm_context.h>
 #include <coracle/communication/communicator.h>
+#include <coracle/communication/launched.h>
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/edit/extract.h>
 #include <coracle/edit/join_parameters.h>

@@ -76,8 +76,8 @@ void Ranks::RequireSame(const std::string& what, const std::string& value,
   constexpr size_t kShown = 300;
   const std::vector<std::string> values = Gather(value.substr(0, kShown)),
                                  hosts = Gather(HostName());
-  ThrowInvalid(fmt::format("rank {} ({}) has another {} than rank 0 ({}): {} instead of {}; {}", at,
-                           hosts[at], what, hosts[0], Quote(values[at]), Quote(values[0]), advice));
+  ThrowInvalid(fmt::format("rank {} ({}) and rank 0 ({}) differ in the {}: {} and {}; {}", at,
+                           hosts[at], hosts[0], what, Quote(values[at]), Quote(values[0]), advice));
 }
 
 }  // namespace coracle

@@ -44,8 +44,8 @@ class Ranks {
   // Of all ranks, by rank.
   std::vector<std::string> Gather(const std::string& bytes) const;
   std::string FromFirst(const std::string& bytes) const;
-  // Throws kInvalidArgument "rank 1 (host b) has another WHAT than rank 0 (host a): 'x' instead of
-  // 'y'; ADVICE" unless all ranks have the same.
+  // Throws kInvalidArgument "rank 1 (host b) and rank 0 (host a) differ in the WHAT: 'x' and 'y';
+  // ADVICE" unless all ranks have the same.
   void RequireSame(const std::string& what, const std::string& value,
                    const std::string& advice) const;
 

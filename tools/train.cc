@@ -1,12 +1,15 @@
+#include <coracle/communication/launched.h>
 #include <coracle/train/run/run.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <thread>
 
 #include "command_limits.h"
 #include "commands.h"
@@ -25,6 +28,9 @@ DEFINE_int64(max_iter, -1, "training steps in all, instead of the job's");
 DEFINE_int64(epochs, -1, "epochs in all, instead of the job's");
 
 DEFINE_int32(ranks, 1, "train as `N` ranks, threads of this process, each on its part of a batch");
+
+DEFINE_double(exchange_timeout, 120,
+              "of several ranks: seconds to wait for a rank that does not come; 0: for ever");
 
 namespace coracle::tools {
 namespace {
@@ -47,6 +53,22 @@ void ApplyFlags(JobConfig& job) {
   if (FLAGS_max_iter < 0 && FLAGS_epochs < 0) return;
   job.max_iter = std::max<int64_t>(FLAGS_max_iter, 0);
   job.epochs = std::max<int64_t>(FLAGS_epochs, 0);
+}
+
+// One of several processes. Where all fail alike rank 0 tells it: its end ends the others.
+int TrainAsProcess(const JobConfig& job, TrainOptions options) {
+  if (FLAGS_ranks > 1) throw UsageError("--ranks is for one process, and several were launched");
+  const Launched launched = FindLaunched();
+  try {
+    options.communicator = LoadMpiCommunicator(FLAGS_exchange_timeout);
+    // mpirun reads what looks like a terminal.
+    return TrainAndReport(job, options, std::cout, false);
+  } catch (const Error& error) {
+    if (launched.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    throw error.WithPrefix(fmt::format("rank {} ({})", launched.rank, host));
+  }
 }
 
 int TerminalWidth() {
@@ -77,10 +99,11 @@ int RunTrain(const std::vector<std::string>& args) {
   JobConfig job = ReadJob(args[0]);
   ApplyFlags(job);
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
-  const int code =
-      FLAGS_ranks > 1
-          ? TrainOnThreads(FLAGS_ranks, job, options, std::cout, terminal, TerminalWidth())
-          : TrainAndReport(job, options, std::cout, terminal, TerminalWidth());
+  const int width = TerminalWidth();
+  const int code = FindLaunched().size > 1 ? TrainAsProcess(job, options)
+                   : FLAGS_ranks > 1
+                       ? TrainOnThreads(FLAGS_ranks, job, options, std::cout, terminal, width)
+                       : TrainAndReport(job, options, std::cout, terminal, width);
   std::cout.flush();
   trace.Write();
   return code;
@@ -97,7 +120,7 @@ Command TrainCommand() {
           "  coracle train job.pbtxt --resume\n",
           WithTraceFlags(WithCompileFlags({"data_dir", "out", "resume", "override", "overwrite",
                                            "snapshot_interval", "max_iter", "epochs", "max_seconds",
-                                           "ranks"})),
+                                           "ranks", "exchange_timeout"})),
           RunTrain,
           {{"resume", "newest"}}};
 }

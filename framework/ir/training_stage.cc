@@ -98,18 +98,11 @@ Stage UpdateStageOf(const OpDesc& op) {
   return stage != Stage::kOptimize && IsParameter(op, out) ? Stage::kOptimize : stage;
 }
 
-// An op by which ranks exchange gradients and flags, or that waits for it.
-bool Exchanges(const OpDesc& op) {
-  const std::string& type = op.type();
-  return type.starts_with("c_") &&
-         (type.find("allreduce") != type.npos || type == "c_sync_calc_stream" ||
-          type == "c_sync_comm_stream" || type == "c_wait_comm" || type == "c_wait_compute");
-}
-
 // By the op alone.
 Stage MarkedStage(const OpDesc& op) {
   const int role = RoleOf(op);
-  if (role != kForward && Exchanges(op)) return Stage::kCommunicate;
+  // Ops by which ranks exchange gradients and flags, or wait for them.
+  if (role != kForward && op.HasAttr("ring_id")) return Stage::kCommunicate;
   if (role & kLRSched) return Stage::kSchedule;
   if (role & kOptimize) return UpdateStageOf(op);
   if (role & kBackward) return BackwardStageOf(op);

@@ -1,6 +1,7 @@
 // The communicators of threads: results, errors, and what happens when a rank stays away.
 
 #include <coracle/communication/communicator.h>
+#include <coracle/test/communication/communicator_checks.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +12,6 @@
 
 namespace coracle {
 namespace {
-
-using Kind = Exchange::Kind;
 
 // Runs `body` on one thread per rank; gives the ranks' errors, "" for none.
 std::vector<std::string> OnRanks(int size, const std::function<void(Communicator&)>& body,
@@ -38,76 +37,11 @@ void ExpectNoErrors(const std::vector<std::string>& errors) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-class Ranks : public testing::TestWithParam<int> {};
+class ThreadRanks : public testing::TestWithParam<int> {};
 
-TEST_P(Ranks, AllReduceOfEveryType) {
-  const int n = GetParam();
-  ExpectNoErrors(OnRanks(n, [n](Communicator& c) {
-    const auto all = [&]<class T>(T) {
-      std::vector<T> data(3000);  // several pieces
-      for (size_t i = 0; i < data.size(); ++i)
-        data[i] = static_cast<T>(static_cast<float>(c.rank() + 1 + static_cast<int>(i % 3)));
-      std::vector<T> sum = data, prod(data.size()), high = data, low = data;
-      c.AllReduce(sum.data(), 3000);
-      c.Run({Kind::kAllReduce, DTypeOf<T>(), {3000}, data.data(), prod.data(), Reduction::kProd});
-      c.AllReduce(high.data(), 3000, Reduction::kMax);
-      c.AllReduce(low.data(), 3000, Reduction::kMin);
-      for (int i = 0; i < 3000; ++i) {
-        const auto at = static_cast<size_t>(i);
-        float product = 1;
-        for (int r = 0; r < n; ++r) product *= static_cast<float>(r + 1 + i % 3);
-        ASSERT_EQ(static_cast<float>(sum[at]), static_cast<float>(n * (n + 1) / 2 + n * (i % 3)));
-        if (product < 100) {
-          ASSERT_EQ(static_cast<float>(prod[at]), product);
-        }
-        ASSERT_EQ(static_cast<float>(high[at]), static_cast<float>(n + i % 3));
-        ASSERT_EQ(static_cast<float>(low[at]), static_cast<float>(1 + i % 3));
-      }
-    };
-    all(float{});
-    all(double{});
-    all(int32_t{});
-    all(int64_t{});
-    all(int16_t{});
-    all(int8_t{});
-    all(uint8_t{});
-    all(float16{});
-    all(bfloat16{});
-  }));
-}
+TEST_P(ThreadRanks, ExchangeEverything) { ExpectNoErrors(OnRanks(GetParam(), CheckExchanges)); }
 
-TEST_P(Ranks, BroadcastGatherAndScatter) {
-  const int n = GetParam();
-  ExpectNoErrors(OnRanks(n, [n](Communicator& c) {
-    const int r = c.rank();
-    std::vector<double> value(5, r);
-    c.Broadcast(value.data(), 5, n - 1);
-    for (const double v : value) EXPECT_EQ(v, n - 1);
-
-    // Rank r has r elements, each r; rank 0 has none.
-    std::vector<int64_t> counts;
-    for (int i = 0; i < n; ++i) counts.push_back(i);
-    const int total = n * (n - 1) / 2;
-    const std::vector<int64_t> mine(static_cast<size_t>(r), r);
-    std::vector<int64_t> gathered(static_cast<size_t>(total), -1);
-    c.Run({Kind::kAllGather, DType::kInt64, counts, mine.data(), gathered.data()});
-    size_t at = 0;
-    for (int i = 0; i < n; ++i)
-      for (int k = 0; k < i; ++k) EXPECT_EQ(gathered[at++], i);
-
-    // In place: rank r's part of the sum replaces that part of what it gave.
-    std::vector<float> parts(static_cast<size_t>(total));
-    for (size_t i = 0; i < parts.size(); ++i) parts[i] = static_cast<float>(100 * r) + float(i);
-    const int begin = r * (r - 1) / 2;
-    c.Run({Kind::kReduceScatter, DType::kFloat32, counts, parts.data(), parts.data() + begin});
-    for (int i = begin; i < begin + r; ++i) {
-      EXPECT_EQ(parts[static_cast<size_t>(i)], static_cast<float>(100 * total + n * i));
-    }
-    c.Barrier();
-  }));
-}
-
-INSTANTIATE_TEST_SUITE_P(Sizes, Ranks, testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, testing::Values(1, 2, 3, 4, 8));
 
 TEST(ThreadCommunicator, SumsInTheOrderOfTheRanksAndHalfInFloat) {
   // (1e8 + 1) - 1e8 is 0 in float32, and 1e8 - 1e8 + 1 would be 1.
@@ -133,23 +67,6 @@ TEST(ThreadCommunicator, SumsInTheOrderOfTheRanksAndHalfInFloat) {
     int64_t wide = INT64_MAX;  // wraps around
     c.AllReduce(&wide, 1);
     EXPECT_EQ(wide, INT64_MAX - 2);
-  }));
-}
-
-TEST(ThreadCommunicator, SeveralExchangesAreUnderWay) {
-  constexpr int kExchanges = 50;
-  ExpectNoErrors(OnRanks(4, [](Communicator& c) {
-    std::vector<std::vector<double>> data(kExchanges);
-    std::vector<std::unique_ptr<PendingExchange>> pending;
-    for (int k = 0; k < kExchanges; ++k) {
-      data[static_cast<size_t>(k)].assign(static_cast<size_t>(k * 37), c.rank() * k);
-      double* at = data[static_cast<size_t>(k)].data();
-      pending.push_back(c.Start({Kind::kAllReduce, DType::kFloat64, {k * 37}, at, at}));
-    }
-    for (size_t k = kExchanges; k-- > 0;) {  // waited for in another order
-      pending[k]->Wait();
-      for (const double v : data[k]) ASSERT_EQ(v, 6.0 * static_cast<double>(k));
-    }
   }));
 }
 

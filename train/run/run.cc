@@ -70,6 +70,9 @@ const char* NameOf(int signal) {
   }
 }
 
+// SIGTERM for a rank that others told of theirs.
+int SignalOf(const StopSignal& signal) { return signal.requested() ? signal.signal() : SIGTERM; }
+
 // As a rank that does not speak.
 int TrainSilently(const JobConfig& job, const TrainOptions& options) {
   StopSignal signal(job.signals);
@@ -77,8 +80,7 @@ int TrainSilently(const JobConfig& job, const TrainOptions& options) {
   callbacks.stop = [&signal] { return signal.requested(); };
   callbacks.save = [&signal] { return signal.ConsumeSnapshotRequest(); };
   const TrainResult result = RunJob(job, options, callbacks);
-  return result.stopped && !result.time_up && signal.requested() ? kRunSignalled + signal.signal()
-                                                                 : kRunDone;
+  return result.stopped && !result.time_up ? kRunSignalled + SignalOf(signal) : kRunDone;
 }
 
 // Returns whether all final values are finite.
@@ -124,10 +126,10 @@ int TrainAndReport(const JobConfig& job, const TrainOptions& options, std::ostre
   }
   const std::string why = result.time_up
                               ? fmt::format("time is up: {} seconds", FormatNumber(job.max_seconds))
-                              : fmt::format("interrupted by {}", NameOf(signal.signal()));
+                              : fmt::format("interrupted by {}", NameOf(SignalOf(signal)));
   progress.Line(fmt::format("{}: step={} snapshot={}; continue with --resume", why, result.steps,
                             result.snapshot_path.empty() ? "none" : result.snapshot_path));
-  return result.time_up ? kRunDone : kRunSignalled + signal.signal();
+  return result.time_up ? kRunDone : kRunSignalled + SignalOf(signal);
 }
 
 int TrainOnThreads(int ranks, const JobConfig& job, const TrainOptions& options, std::ostream& out,

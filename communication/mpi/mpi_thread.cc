@@ -1,0 +1,520 @@
+#include <coracle/communication/mpi/mpi_thread.h>
+#include <coracle/framework/base/trace.h>
+#include <coracle/framework/tensor/dtype.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+namespace coracle {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+// Looks again and again for so long, then with naps: a rank that waits leaves its core to others.
+constexpr auto kBusy = microseconds(60);
+constexpr auto kShortNap = microseconds(20), kLongNap = microseconds(200);
+// An idle thread looks for questions of other ranks so often.
+constexpr auto kIdle = std::chrono::milliseconds(50);
+constexpr double kForEver = 1e9;
+constexpr double kAnswerSeconds = 2;  // a rank that has not answered by then does not run
+constexpr int64_t kMostElements = int64_t{1} << 30;  // of one message
+constexpr int kQuestion = 1, kAnswer = 2;            // tags
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void Check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Error(ErrorCode::kIo, fmt::format("communicator: {}: {}", what, text));
+}
+
+// Sleeps longer the longer it has been asked.
+class Naps {
+ public:
+  void Take() {
+    const auto passed = Clock::now() - start_;
+    if (passed < kBusy) return;
+    std::this_thread::sleep_for(passed < 10 * kBusy ? kShortNap : kLongNap);
+  }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+};
+
+MPI_Datatype TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+    case DType::kUInt8:
+      return MPI_UINT8_T;
+    case DType::kInt8:
+      return MPI_INT8_T;
+    case DType::kInt16:
+      return MPI_INT16_T;
+    case DType::kInt32:
+      return MPI_INT32_T;
+    case DType::kInt64:
+      return MPI_INT64_T;
+    case DType::kFloat32:
+      return MPI_FLOAT;
+    case DType::kFloat64:
+      return MPI_DOUBLE;
+    case DType::kComplex64:
+      return MPI_C_FLOAT_COMPLEX;
+    case DType::kComplex128:
+      return MPI_C_DOUBLE_COMPLEX;
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      break;
+  }
+  return MPI_UINT16_T;  // moved only
+}
+
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+template <class T, bool high>
+void Extreme(const T* in, T* in_out, int count) {
+  for (int i = 0; i < count; ++i) {
+    const T a = in[i], b = in_out[i];
+    const bool take = std::isnan(a) || (!std::isnan(b) && (high ? a > b : a < b));
+    if (take) in_out[i] = a;
+  }
+}
+template <bool high>
+void ExtremeOp(void* in, void* in_out, int* count, MPI_Datatype* type) {
+  if (*type == MPI_FLOAT)
+    Extreme<float, high>(static_cast<float*>(in), static_cast<float*>(in_out), *count);
+  else
+    Extreme<double, high>(static_cast<double*>(in), static_cast<double*>(in_out), *count);
+}
+
+template <class T>
+void Widen(const void* from, float* to, int64_t count) {
+  const T* values = static_cast<const T*>(from);
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(values[i]);
+}
+template <class T>
+void Narrow(const float* from, void* to, int64_t count) {
+  T* values = static_cast<T*>(to);
+  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<T>(from[i]);
+}
+
+// Of what ranks must describe alike.
+uint64_t FingerprintOf(const Exchange& exchange) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&hash](uint64_t value) {
+    hash = (hash ^ value) * 0x100000001b3;
+    hash ^= hash >> 29;
+  };
+  add(static_cast<uint64_t>(exchange.kind));
+  add(static_cast<uint64_t>(exchange.dtype));
+  add(static_cast<uint64_t>(exchange.root));
+  const bool reduces = exchange.kind == Exchange::Kind::kAllReduce ||
+                       exchange.kind == Exchange::Kind::kReduceScatter;
+  add(reduces ? static_cast<uint64_t>(exchange.reduction) : 0);
+  for (const int64_t count : exchange.counts) add(static_cast<uint64_t>(count));
+  return hash;
+}
+
+}  // namespace
+
+MpiThread::MpiThread(double time_limit) : time_limit_(time_limit) {
+  thread_ = std::thread([this] { Main(); });
+}
+
+MpiThread::~MpiThread() { thread_.join(); }
+
+// The thread asks all others first, unless it stands in MPI.
+double MpiThread::WaitLimit() const {
+  return time_limit_ > 0 ? time_limit_ + 2 * kAnswerSeconds : kForEver;
+}
+
+void MpiThread::AwaitStart() {
+  Lock lock(mutex_);
+  const std::chrono::duration<double> limit(WaitLimit());
+  if (!changed_.wait_for(lock, limit, [this] { return started_ || error_; })) {
+    throw Error(ErrorCode::kDeadlineExceeded,
+                fmt::format("communicator: the processes that were launched together have not all "
+                            "initialised MPI within {} s",
+                            limit.count()));
+  }
+  if (error_) throw Error(*error_);
+}
+
+bool MpiThread::Finish() {
+  Lock lock(mutex_);
+  if (error_) return false;
+  stop_ = true;
+  begun_.notify_all();
+  return changed_.wait_for(lock, std::chrono::duration<double>(WaitLimit()),
+                           [this] { return finished_; });
+}
+
+std::shared_ptr<MpiJob> MpiThread::Begin(const Exchange& exchange) {
+  exchange.Check(size_);
+  const std::lock_guard lock(mutex_);
+  if (error_) throw Error(*error_);
+  auto job = std::make_shared<MpiJob>();
+  job->exchange = exchange;
+  job->number = ++last_number_;
+  jobs_.push_back(job);
+  begun_.notify_all();
+  return job;
+}
+
+void MpiThread::Wait(const MpiJob& job) {
+  Lock lock(mutex_);
+  const auto over = [&] { return job.done || error_; };
+  const std::chrono::duration<double> limit(WaitLimit());
+  if (!changed_.wait_for(lock, limit, over)) {
+    const std::string who = size_ == 2 ? Name(1 - rank_) : "a rank";
+    error_.emplace(ErrorCode::kDeadlineExceeded,
+                   fmt::format("communicator: the {} has not ended within {} s: {} has stopped in "
+                               "the middle of it",
+                               job.exchange.Describe(), limit.count(), who));
+  }
+  if (!job.done) throw Error(*error_);
+}
+
+void MpiThread::GiveUp(MpiJob& job) {
+  const std::lock_guard lock(mutex_);
+  if (job.done) return;
+  // The buffers may go at once.
+  if (!error_) {
+    error_.emplace(ErrorCode::kCancelled, fmt::format("communicator: {} gave up the {}",
+                                                      Name(rank_), job.exchange.Describe()));
+  }
+  changed_.notify_all();
+}
+
+void MpiThread::Main() {
+  Trace::NameThread("communication");
+  Lock lock(mutex_);
+  try {
+    lock.unlock();
+    Start();
+    lock.lock();
+    started_ = true;
+    changed_.notify_all();
+    Serve(lock);
+    lock.unlock();
+    MPI_Finalize();
+    lock.lock();
+    finished_ = true;
+    changed_.notify_all();
+  } catch (const Error& error) {
+    if (!lock.owns_lock()) lock.lock();
+    if (!error_) error_ = error;
+    changed_.notify_all();
+  }
+}
+
+void MpiThread::Start() {
+  int provided = 0;
+  // The thread that initialises MPI is the one that calls it.
+  Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "initialising MPI");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  Check(MPI_Comm_dup(MPI_COMM_WORLD, &questions_), "making a communicator");
+  MPI_Op_create(ExtremeOp<true>, 1, &high_);
+  MPI_Op_create(ExtremeOp<false>, 1, &low_);
+  char name[MPI_MAX_PROCESSOR_NAME + 1] = {};
+  int length = 0;
+  MPI_Get_processor_name(name, &length);
+  std::vector<char> all(static_cast<size_t>(size_) * sizeof name);
+  Check(
+      MPI_Allgather(name, sizeof name, MPI_CHAR, all.data(), sizeof name, MPI_CHAR, MPI_COMM_WORLD),
+      "learning the names of hosts");
+  for (int r = 0; r < size_; ++r)
+    hosts_.emplace_back(all.data() + static_cast<size_t>(r) * sizeof name);
+}
+
+void MpiThread::Serve(Lock& lock) {
+  while (true) {
+    begun_.wait_for(lock, kIdle, [this] { return stop_ || !jobs_.empty(); });
+    if (error_) throw Error(*error_);
+    if (jobs_.empty() && stop_) return;
+    if (jobs_.empty()) {
+      lock.unlock();
+      AnswerQuestions();
+      lock.lock();
+      continue;
+    }
+    const std::shared_ptr<MpiJob> job = jobs_.front();
+    lock.unlock();
+    Perform(*job);
+    lock.lock();
+    if (error_) throw Error(*error_);
+    jobs_.pop_front();
+    job->done = true;
+    changed_.notify_all();
+  }
+}
+
+void MpiThread::Perform(const MpiJob& job) {
+  Meet(job);
+  TraceSpan span("exchange", ToString(job.exchange.kind));
+  span.Set("what", job.exchange.Describe());
+  Run(job.exchange);
+}
+
+// --- meeting ---
+
+// The ranks wait here, with naps, for the last of them; what follows then takes no longer than the
+// exchange itself.
+void MpiThread::Meet(const MpiJob& job) {
+  const uint64_t print = FingerprintOf(job.exchange);
+  const uint64_t own[2] = {print, ~print};
+  uint64_t largest[2] = {};
+  MPI_Request request = MPI_REQUEST_NULL;
+  Check(MPI_Iallreduce(own, largest, 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD, &request),
+        "meeting");
+  const Clock::time_point start = Clock::now();
+  Clock::time_point answered = start;
+  Naps naps;
+  for (int here = 0;;) {
+    Check(MPI_Test(&request, &here, MPI_STATUS_IGNORE), "meeting");
+    if (here) break;
+    naps.Take();
+    const Clock::time_point now = Clock::now();
+    if (now - answered > kIdle) {
+      answered = now;
+      AnswerQuestions();
+      const std::lock_guard lock(mutex_);
+      if (error_) throw Error(*error_);  // given up
+    }
+    if (time_limit_ > 0 && SecondsSince(start) > time_limit_) ThrowAbsent(job);
+  }
+  // The largest fingerprint is the smallest; all ranks see whether it is.
+  if (largest[0] != ~largest[1]) ThrowUnlike(job);
+}
+
+void MpiThread::ThrowUnlike(const MpiJob& job) {
+  const std::string text = job.exchange.Describe();
+  constexpr int kBytes = 400;
+  std::vector<char> own(kBytes), all(static_cast<size_t>(size_) * kBytes);
+  std::copy_n(text.data(), std::min<size_t>(text.size(), kBytes - 1), own.data());
+  Check(MPI_Allgather(own.data(), kBytes, MPI_CHAR, all.data(), kBytes, MPI_CHAR, MPI_COMM_WORLD),
+        "comparing exchanges");
+  const auto of = [&](int rank) {
+    return std::string(all.data() + static_cast<size_t>(rank) * kBytes);
+  };
+  int other = 1;
+  while (other + 1 < size_ && of(other) == of(0)) ++other;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("communicator: {} begins the {}, and {} the {}: they run different programs or "
+                  "read data of different shapes",
+                  Name(other), of(other), Name(0), of(0)));
+}
+
+void MpiThread::ThrowAbsent(const MpiJob& job) {
+  std::string absent;
+  const std::vector<int64_t> numbers = AskAll();
+  for (int r = 0; r < size_; ++r) {
+    const int64_t number = numbers[static_cast<size_t>(r)];
+    if (r == rank_ || number >= job.number) continue;
+    absent += fmt::format("{}{} {}", absent.empty() ? "" : ", ", Name(r),
+                          number < 0 ? "does not answer" : "has not begun it");
+  }
+  throw Error(ErrorCode::kDeadlineExceeded,
+              fmt::format("communicator: the {} did not come about within {} s: {}",
+                          job.exchange.Describe(), time_limit_,
+                          absent.empty() ? "all ranks have begun it" : absent));
+}
+
+std::string MpiThread::Name(int rank) const {
+  return fmt::format("rank {} ({})", rank, hosts_[static_cast<size_t>(rank)]);
+}
+
+// Tells the number of the last exchange that this rank has begun.
+void MpiThread::AnswerQuestions() {
+  for (int any = 1; any;) {
+    MPI_Status status;
+    Check(MPI_Iprobe(MPI_ANY_SOURCE, kQuestion, questions_, &any, &status), "listening");
+    if (!any) return;
+    char nothing = 0;
+    MPI_Recv(&nothing, 1, MPI_CHAR, status.MPI_SOURCE, kQuestion, questions_, MPI_STATUS_IGNORE);
+    int64_t number = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      number = last_number_;
+    }
+    MPI_Send(&number, 1, MPI_INT64_T, status.MPI_SOURCE, kAnswer, questions_);
+  }
+}
+
+std::vector<int64_t> MpiThread::AskAll() {
+  const char nothing = 0;
+  std::vector<int64_t> numbers(static_cast<size_t>(size_), -1);
+  std::vector<MPI_Request> sent, received;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    MPI_Isend(&nothing, 1, MPI_CHAR, r, kQuestion, questions_, &sent.emplace_back());
+    MPI_Irecv(&numbers[static_cast<size_t>(r)], 1, MPI_INT64_T, r, kAnswer, questions_,
+              &received.emplace_back());
+  }
+  const Clock::time_point start = Clock::now();
+  for (int all = 0; !all && SecondsSince(start) < kAnswerSeconds;) {
+    MPI_Testall(static_cast<int>(received.size()), received.data(), &all, MPI_STATUSES_IGNORE);
+    AnswerQuestions();  // the others may ask too
+    std::this_thread::sleep_for(kLongNap);
+  }
+  return numbers;
+}
+
+// --- exchanges ---
+
+void MpiThread::Run(const Exchange& exchange) {
+  switch (exchange.kind) {
+    case Exchange::Kind::kAllReduce:
+      return ReduceBuffers(exchange);
+    case Exchange::Kind::kBroadcast:
+      return BroadcastBuffers(exchange);
+    case Exchange::Kind::kAllGather:
+      return Gather(exchange);
+    case Exchange::Kind::kReduceScatter:
+      return ReduceScatter(exchange);
+    case Exchange::Kind::kBarrier:
+      return;  // they have met
+  }
+}
+
+// `in` may be `out`.
+void MpiThread::Reduce(const Exchange& exchange, const void* in, void* out, int64_t count) {
+  if (IsHalf(exchange.dtype)) {
+    wide_.resize(static_cast<size_t>(count));
+    const bool brain = exchange.dtype == DType::kBFloat16;
+    brain ? Widen<bfloat16>(in, wide_.data(), count) : Widen<float16>(in, wide_.data(), count);
+    Exchange wide = exchange;
+    wide.dtype = DType::kFloat32;
+    Reduce(wide, wide_.data(), wide_.data(), count);
+    brain ? Narrow<bfloat16>(wide_.data(), out, count) : Narrow<float16>(wide_.data(), out, count);
+    return;
+  }
+  const bool real = exchange.dtype == DType::kFloat32 || exchange.dtype == DType::kFloat64;
+  const MPI_Op op = exchange.reduction == Reduction::kSum    ? MPI_SUM
+                    : exchange.reduction == Reduction::kProd ? MPI_PROD
+                    : exchange.reduction == Reduction::kMax  ? (real ? high_ : MPI_MAX)
+                                                             : (real ? low_ : MPI_MIN);
+  const auto size = static_cast<int64_t>(SizeOf(exchange.dtype));
+  for (int64_t begin = 0; begin < count; begin += kMostElements) {
+    const int part = static_cast<int>(std::min(kMostElements, count - begin));
+    const char* from = static_cast<const char*>(in) + begin * size;
+    char* to = static_cast<char*>(out) + begin * size;
+    Check(MPI_Allreduce(from == to ? MPI_IN_PLACE : from, to, part, TypeOf(exchange.dtype), op,
+                        MPI_COMM_WORLD),
+          "allreduce");
+  }
+}
+
+// Several buffers become one message.
+void MpiThread::ReduceBuffers(const Exchange& exchange) {
+  if (exchange.more.empty()) return Reduce(exchange, exchange.in, exchange.out, exchange.counts[0]);
+  const auto size = static_cast<int64_t>(SizeOf(exchange.dtype));
+  int64_t total = 0;
+  for (const int64_t count : exchange.counts) total += count;
+  packed_.resize(static_cast<size_t>(total * size));
+  const auto for_each = [&](auto&& copy) {
+    char* at = packed_.data();
+    for (size_t k = 0; k < exchange.counts.size(); ++k) {
+      const auto bytes = static_cast<size_t>(exchange.counts[k] * size);
+      if (bytes > 0) copy(at, k, bytes);
+      at += bytes;
+    }
+  };
+  for_each([&](char* at, size_t k, size_t bytes) {
+    std::memcpy(at, k == 0 ? exchange.in : exchange.more[k - 1].in, bytes);
+  });
+  Reduce(exchange, packed_.data(), packed_.data(), total);
+  for_each([&](char* at, size_t k, size_t bytes) {
+    std::memcpy(k == 0 ? exchange.out : exchange.more[k - 1].out, at, bytes);
+  });
+}
+
+void MpiThread::BroadcastBuffers(const Exchange& exchange) {
+  const auto size = static_cast<int64_t>(SizeOf(exchange.dtype));
+  for (size_t k = 0; k < exchange.counts.size(); ++k) {
+    const void* in = k == 0 ? exchange.in : exchange.more[k - 1].in;
+    void* out = k == 0 ? exchange.out : exchange.more[k - 1].out;
+    const int64_t bytes = exchange.counts[k] * size;
+    if (rank_ == exchange.root && in != out && bytes > 0)
+      std::memmove(out, in, static_cast<size_t>(bytes));
+    for (int64_t begin = 0; begin < bytes; begin += kMostElements) {
+      const int part = static_cast<int>(std::min(kMostElements, bytes - begin));
+      Check(
+          MPI_Bcast(static_cast<char*>(out) + begin, part, MPI_BYTE, exchange.root, MPI_COMM_WORLD),
+          "broadcast");
+    }
+  }
+}
+
+// Each rank's part in turn where one message would be too large.
+void MpiThread::Gather(const Exchange& exchange) {
+  const auto size = static_cast<int64_t>(SizeOf(exchange.dtype));
+  std::vector<int> counts, offsets;
+  int64_t total = 0;
+  for (const int64_t count : exchange.counts) {
+    counts.push_back(static_cast<int>(count));
+    offsets.push_back(static_cast<int>(total));
+    total += count;
+  }
+  char* out = static_cast<char*>(exchange.out);
+  if (total <= kMostElements) {
+    const void* own = out + offsets[static_cast<size_t>(rank_)] * size;
+    Check(MPI_Allgatherv(exchange.in == own ? MPI_IN_PLACE : exchange.in,
+                         counts[static_cast<size_t>(rank_)], TypeOf(exchange.dtype), out,
+                         counts.data(), offsets.data(), TypeOf(exchange.dtype), MPI_COMM_WORLD),
+          "allgather");
+    return;
+  }
+  for (int r = 0; r < size_; ++r) {
+    Exchange part = exchange;
+    part.kind = Exchange::Kind::kBroadcast;
+    part.counts = {exchange.counts[static_cast<size_t>(r)]};
+    part.root = r;
+    part.out = out;
+    if (r != rank_) part.in = out;
+    BroadcastBuffers(part);
+    out += part.counts[0] * size;
+  }
+}
+
+void MpiThread::ReduceScatter(const Exchange& exchange) {
+  const auto size = static_cast<int64_t>(SizeOf(exchange.dtype));
+  int64_t total = 0, begin = 0;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) begin = total;
+    total += exchange.counts[static_cast<size_t>(r)];
+  }
+  const bool real = exchange.dtype == DType::kFloat32 || exchange.dtype == DType::kFloat64;
+  if (real && exchange.reduction == Reduction::kSum && total <= kMostElements) {
+    const std::vector<int> counts(exchange.counts.begin(), exchange.counts.end());
+    // `out` may be a part of `in`.
+    packed_.resize(
+        static_cast<size_t>(std::max<int64_t>(1, counts[static_cast<size_t>(rank_)]) * size));
+    Check(MPI_Reduce_scatter(exchange.in, packed_.data(), counts.data(), TypeOf(exchange.dtype),
+                             MPI_SUM, MPI_COMM_WORLD),
+          "reducescatter");
+    std::memcpy(exchange.out, packed_.data(),
+                static_cast<size_t>(exchange.counts[static_cast<size_t>(rank_)] * size));
+    return;
+  }
+  packed_.resize(static_cast<size_t>(std::max<int64_t>(1, total) * size));
+  std::vector<char> all;
+  all.swap(packed_);
+  Reduce(exchange, exchange.in, all.data(), total);
+  std::memcpy(exchange.out, all.data() + begin * size,
+              static_cast<size_t>(exchange.counts[static_cast<size_t>(rank_)] * size));
+  packed_.swap(all);
+}
+
+}  // namespace coracle

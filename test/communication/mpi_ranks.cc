@@ -1,0 +1,51 @@
+// One rank of mpi_test: the checks of communicators, and faults of ranks.
+//
+//   mpi_ranks checks | unlike | late | leaves
+
+#include <coracle/communication/launched.h>
+#include <coracle/framework/base/error.h>
+#include <coracle/test/communication/communicator_checks.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+namespace coracle {
+namespace {
+
+void Act(Communicator& c, const std::string& what) {
+  if (what == "checks") return CheckExchanges(c);
+  std::vector<float> data(8);
+  if (what == "unlike") {
+    const int64_t count = c.rank() == 1 ? 7 : 8;
+    Exchange exchange{Kind::kAllReduce, DType::kFloat32, {count}, data.data(), data.data()};
+    exchange.name = "w@GRAD";
+    c.Run(exchange);
+  }
+  if (what == "late") {
+    if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
+    c.Barrier();
+  }
+  if (what == "leaves") {
+    if (c.rank() == 1) ThrowInvalid("a fault of its own");
+    c.Barrier();
+  }
+}
+
+int Run(const std::string& what) {
+  try {
+    const auto communicator = LoadMpiCommunicator(1);
+    Act(*communicator, what);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.message().c_str());
+    ::_exit(1);
+  }
+  return testing::Test::HasFailure() ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace coracle
+
+int main(int argc, char** argv) { return argc == 2 ? coracle::Run(argv[1]) : 2; }
