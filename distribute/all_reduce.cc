@@ -44,6 +44,7 @@ class Inserter {
     ExchangeGradients();
     AgreeOnFlags();
     BroadcastParameters();
+    if (options_.sync_batch_norm) SyncBatchNorms();
     FindLocal();
     Finish();
     return std::move(report_);
@@ -302,10 +303,28 @@ class Inserter {
     }
   }
 
+  // Those whose statistics are the batch's; a pass that fuses batch_norm has not run yet.
+  void SyncBatchNorms() {
+    main_.ForEachOp([&](OpDesc& op) {
+      if (!op.type().starts_with("batch_norm")) return;
+      const bool fixed =
+          op.GetAttr<bool>("use_global_stats", false) ||
+          (op.GetAttr<bool>("is_test", false) && !op.GetAttr<bool>("trainable_statistics", false));
+      if (fixed) return;
+      if (op.block() != &root_ || op.type() == "batch_norm_grad_grad") {
+        ThrowInvalid(fmt::format("distribute: a {} {} cannot take the statistics of all ranks",
+                                 op.type(), op.block() == &root_ ? "" : "within a block"),
+                     "  " + Locate(op));
+      }
+      op.SetType("sync_" + op.type());
+      if (!options_.share.empty()) op.SetInput("Share", {options_.share});
+    });
+  }
+
   void FindLocal() {
     std::set<std::string> local;
     root_.ForEachOp([&](const OpDesc& op) {
-      if (HasRole(op, kOptimize | kLRSched | kBackward)) return;
+      if (HasRole(op, kOptimize | kLRSched | kBackward) || op.type() == "sync_batch_norm") return;
       op.ForEachOutput([&](const std::string& name) {
         const VarDesc* var = root_.FindVarRecursive(name);
         if (var && var->persistable()) local.insert(name);

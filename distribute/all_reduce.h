@@ -18,6 +18,9 @@ struct AllReduceOptions {
   // A variable [1] of the loss's dtype that is to be fed: the share of the rank's rows in the rows
   // of all ranks. It is made if the program does not have it. "": every rank has 1 / nranks.
   std::string share = {};
+  // The statistics of batch_norm are those of the whole batch, by sync_batch_norm in its place:
+  // one small exchange more each way for each of them.
+  bool sync_batch_norm = false;
   int ring_id = 0;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
@@ -49,7 +52,8 @@ struct AllReduceReport {
 //
 // Throws kInvalidArgument for a program without gradients of parameters, one that has exchanges
 // already, and one whose update depends on values of the rank alone in another way: it would make
-// ranks differ. Nothing is changed then.
+// ranks differ; with sync_batch_norm also for a batch_norm within a block and its second gradients.
+// Nothing is changed then.
 AllReduceReport InsertAllReduce(ProgramDesc& main, ProgramDesc& startup,
                                 const AllReduceOptions& options);
 

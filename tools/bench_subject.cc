@@ -32,11 +32,6 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-bool IsJob(const std::string& file) {
-  return (file.ends_with(".pbtxt") || file.ends_with(".txt")) &&
-         LooksLikeJob(ReadFile(file, kMaxProgramBytes));
-}
-
 BenchSubject ReadJobSubject(const std::string& file, int64_t batch_size, ProgramDesc* startup) {
   if (!FLAGS_params.empty() || !FLAGS_fetch.empty())
     throw UsageError("--params and --fetch are for programs: a job says what it loads and fetches");

@@ -14,6 +14,7 @@ Command CompareCommand();
 Command CompletionCommand();
 Command ConvertCommand();
 Command DiffCommand();
+Command DistributeCommand();
 Command DumpCommand();
 Command ExplainGradientCommand();
 Command ExtractCommand();

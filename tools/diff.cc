@@ -26,10 +26,6 @@ struct DiffSide {
   Scope values;
 };
 
-bool IsJob(const std::string& file) {
-  return file.ends_with(".pbtxt") && LooksLikeJob(ReadFile(file, kMaxProgramBytes));
-}
-
 // `params`: of --params; "": those beside the program.
 void ReadValues(const std::string& file, std::string params, DiffSide* side) {
   if (params.empty()) params = ParametersBeside(file);

@@ -148,6 +148,7 @@ const std::vector<Command>& Commands() {
         CompletionCommand(),
         ConvertCommand(),
         DiffCommand(),
+        DistributeCommand(),
         DumpCommand(),
         ExplainGradientCommand(),
         ExtractCommand(),

@@ -4,6 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/layer.h>
+#include <coracle/train/job/job.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +15,11 @@
 
 namespace coracle::tools {
 namespace fs = std::filesystem;
+
+bool IsJob(const std::string& file) {
+  return (file.ends_with(".pbtxt") || file.ends_with(".txt")) &&
+         LooksLikeJob(ReadFile(file, kMaxProgramBytes));
+}
 
 std::string ProgramFile(const std::string& path) {
   std::error_code ignored;

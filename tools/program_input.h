@@ -12,6 +12,9 @@ namespace coracle::tools {
 // Of a model text it is the main program.
 ProgramDesc ReadAnyProgram(const std::string& path);
 
+// Whether the file is the text of a job.
+bool IsJob(const std::string& file);
+
 // The file that ReadAnyProgram reads: in a directory the program in it.
 std::string ProgramFile(const std::string& path);
 

@@ -2,6 +2,7 @@
 #include <coracle/framework/op/infer_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/prepare_context.h>
+#include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/norm/batch_norm.h>
 
 #include <algorithm>
@@ -57,6 +58,17 @@ void InferBatchNorm(InferContext& ctx) {
   ctx.SetOutput("ReserveSpace", ctx.InputDType("X"), {0});
 }
 
+void CheckShare(const InferContext& ctx) {
+  if (!ctx.HasInput("Share")) return;
+  const VarMeta& share = ctx.Input("Share");
+  ctx.Require("C7", (!share.shape.IsKnown() || share.shape.numel() == 1) && IsFloating(share.dtype),
+              share);
+}
+void InferSyncBatchNorm(InferContext& ctx) {
+  InferBatchNorm(ctx);
+  CheckShare(ctx);
+}
+
 void CheckGrad(const InferContext& ctx) {
   CheckBatchNormChannels(ctx, {"Scale", "Mean", "Variance", "SavedMean", "SavedVariance",
                                "Scale@GRAD@GRAD", "Bias@GRAD@GRAD"});
@@ -73,6 +85,11 @@ void InferBatchNormGrad(InferContext& ctx) {
   ctx.SetOutput("Bias@GRAD", ctx.Input("Scale"));
 }
 
+void InferSyncBatchNormGrad(InferContext& ctx) {
+  InferBatchNormGrad(ctx);
+  CheckShare(ctx);
+}
+
 void InferBatchNormGradGrad(InferContext& ctx) {
   CheckGrad(ctx);
   ctx.SetOutput("X@GRAD", ctx.Input("X"));
@@ -82,14 +99,18 @@ void InferBatchNormGradGrad(InferContext& ctx) {
 
 // --- kernels ---
 
+bool IsSync(const PrepareContext& ctx) { return ctx.op().type().starts_with("sync_"); }
+
 template <class T>
 KernelOf<T> BatchNormReference(const PrepareContext& ctx) {
+  if (IsSync(ctx)) return SyncBatchNorm<T>(ctx, FixedStatistics(ctx), false);
   const BatchNormForward<T> f(ctx, FixedStatistics(ctx));
   return [f](Workspace& ws) { f.RunReference(ws, ws.Data<T>(f.y)); };
 }
 
 template <class T>
 KernelOf<T> BatchNormGradReference(const PrepareContext& ctx) {
+  if (IsSync(ctx)) return SyncBatchNormGrad<T>(ctx, FixedStatistics(ctx), false);
   const BatchNormStatistics<T> stats(ctx, FixedStatistics(ctx));
   const NormGradSlots slots(ctx);
   return [=](Workspace& ws) { RunBatchNormGrad(ws, stats, ws.Data<const T>(slots.dy), slots); };
@@ -115,14 +136,17 @@ KernelOf<T> BatchNormGradGradReference(const PrepareContext& ctx) {
   const TensorArg ddbias = ctx.Input("Bias@GRAD@GRAD");
   const TensorArg x_out = ctx.Output("X@GRAD"), scale_out = ctx.Output("Scale@GRAD");
   const TensorArg dy_out = ctx.Output("Y@GRAD@GRAD");
+  const bool of_one_rank = IsSync(ctx) && !stats.fixed;
   if (IsIdentityNorm(stats.view, stats.fixed)) {
     return [=](Workspace& ws) {
+      if (of_one_rank) RequireRanks(ws, 1, "sync_batch_norm_grad_grad");
       CopyOrZero<T>(ws, ddx, dy_out);
       FillZeros<T>(ws, x_out);
       FillZeros<T>(ws, scale_out);
     };
   }
   return [=](Workspace& ws) {
+    if (of_one_rank) RequireRanks(ws, 1, "sync_batch_norm_grad_grad");
     const double* s = stats.Read(ws);
     NormGradGradArgs<T> a;
     a.x = ws.Data<const T>(stats.x);
@@ -158,6 +182,7 @@ void BatchNormGradient(GradientContext& g) {
     inputs.push_back({"SavedVariance", {g.Output("SavedVariance")}});
   }
   inputs.push_back({"Y@GRAD", {g.OutputGrad("Y")}});
+  if (g.HasInput("Share")) inputs.push_back({"Share", {g.Input("Share")}});
   g.Append(g.op().type() + "_grad", inputs,
            {{"X@GRAD", {g.InputGrad("X")}},
             {"Scale@GRAD", {g.InputGrad("Scale")}},
@@ -171,7 +196,7 @@ void BatchNormGradGradient(GradientContext& g) {
   for (const char* slot : {"X@GRAD", "Scale@GRAD", "Bias@GRAD"}) {
     if (g.HasOutputGrad(slot)) inputs.push_back({GradName(slot), {g.OutputGrad(slot)}});
   }
-  g.Append("batch_norm_grad_grad", inputs,
+  g.Append(g.op().type() + "_grad", inputs,
            {{"X@GRAD", {g.InputGrad("X")}},
             {"Scale@GRAD", {g.InputGrad("Scale")}},
             {"Y@GRAD@GRAD", {g.InputGrad("Y@GRAD")}}},
@@ -210,15 +235,23 @@ void DeclareConstraints(OpDef& def, const std::string& type) {
       .Constraint("C4", "MomentumTensor must hold one element");
 }
 
-OpDef ForwardDef(const std::string& type) {
+constexpr const char* kSyncDoc =
+    " Where several ranks run the program, the batch is that of all of them, whose parts may "
+    "differ in their sizes: ";
+
+constexpr const char* kShareDoc = "[1], the rank's share of the batch; at 0 its rows do not count";
+
+OpDef ForwardDef(const std::string& type, const std::string& doc = {}) {
   return OpDef(type)
       .Doc(
+          std::string() +
           "Y = Scale (X - mean) / sqrt(variance + epsilon) + Bias for each channel. Mean and "
           "biased variance are those of the batch in training, else Mean and Variance: global = "
           "use_global_stats or (is_test and not trainable_statistics). In training MeanOut = "
           "momentum Mean + (1 - momentum) mean, VarianceOut likewise; they may be Mean and "
           "Variance themselves. A batch of one element per channel leaves Y = X and the statistics "
-          "as they were. No gradient flows through MeanOut and VarianceOut.")
+          "as they were. No gradient flows through MeanOut and VarianceOut." +
+          doc)
       .Apply(DeclareConstraints, type)
       .Input("X", "[N, C, ...], or [N, ..., C] for NHWC")
       .Input("Scale", "[C]")
@@ -247,12 +280,13 @@ OpDef ForwardDef(const std::string& type) {
       .Fast([](const PrepareContext& c) { return BatchNormFast(c, FixedStatistics(c), false); });
 }
 
-OpDef GradDef(const std::string& type) {
+OpDef GradDef(const std::string& type, const std::string& doc = {}) {
   return OpDef(type + "_grad")
       .Doc("Gradient of " + type +
            ". With xh the normalised X and n elements per channel: Bias@GRAD "
            "= sum Y@GRAD, Scale@GRAD = sum Y@GRAD xh, X@GRAD = Scale inv (Y@GRAD - Bias@GRAD / n - "
-           "xh Scale@GRAD / n), without the last two terms for global statistics.")
+           "xh Scale@GRAD / n), without the last two terms for global statistics." +
+           doc)
       .ConstraintsOf("batch_norm", {"C1", "C2", "C3"})
       .Constraint("C5", "Y@GRAD must have X's shape")
       .Constraint("C6", "global statistics need Mean and Variance")
@@ -272,9 +306,9 @@ OpDef GradDef(const std::string& type) {
           [](const PrepareContext& c) { return BatchNormGradFast(c, FixedStatistics(c), false); });
 }
 
-OpDef GradGradDef() {
-  return OpDef("batch_norm_grad_grad")
-      .Doc("Gradient of batch_norm_grad with respect to X, Scale and Y@GRAD.")
+OpDef GradGradDef(const std::string& type, const std::string& doc = {}) {
+  return OpDef(type + "_grad_grad")
+      .Doc("Gradient of " + type + "_grad with respect to X, Scale and Y@GRAD." + doc)
       .ConstraintsOf("batch_norm", {"C1", "C2", "C3"})
       .Constraint("C5", "Y@GRAD and X@GRAD@GRAD must have X's shape")
       .ConstraintsOf("batch_norm_grad", {"C6"})
@@ -290,10 +324,29 @@ OpDef GradGradDef() {
 void RegisterBatchNorm(OpRegistry& ops) {
   ops.Add(ForwardDef("batch_norm"));
   ops.Add(GradDef("batch_norm"));
-  ops.Add(GradGradDef());
-  // Of one device, whose statistics are those of the whole batch.
-  ops.Add(ForwardDef("sync_batch_norm"));
-  ops.Add(GradDef("sync_batch_norm"));
+  ops.Add(GradGradDef("batch_norm"));
+  ops.Add(ForwardDef("sync_batch_norm",
+                     std::string(kSyncDoc) +
+                         "their numbers, sums and squared deviations are added in two exchanges.")
+              .Constraint("C7", "Share must hold one number of a float type")
+              .OptionalInput("Share", kShareDoc)
+              .NoGradientTo({"Share"})
+              .Infer(InferSyncBatchNorm)
+              .Fast([](const PrepareContext& c) {
+                return SyncBatchNorm<float>(c, FixedStatistics(c), true);
+              }));
+  ops.Add(GradDef("sync_batch_norm",
+                  std::string(kSyncDoc) +
+                      "X@GRAD takes the sums of all of them, by one exchange; Scale@GRAD and "
+                      "Bias@GRAD are the sums of the rank's own rows.")
+              .ConstraintsOf("sync_batch_norm", {"C7"})
+              .OptionalInput("Share", kShareDoc)
+              .NoGradientTo({"Share"})
+              .Infer(InferSyncBatchNormGrad)
+              .Fast([](const PrepareContext& c) {
+                return SyncBatchNormGrad<float>(c, FixedStatistics(c), true);
+              }));
+  ops.Add(GradGradDef("sync_batch_norm", " It runs on one rank alone."));
 }
 
 }  // namespace coracle

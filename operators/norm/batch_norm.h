@@ -77,12 +77,13 @@ struct BatchNormForward {
     }
   }
 
-  void WriteStatistics(Workspace& ws) const {
+  // `identity`: the batch of all ranks has one element for each channel.
+  void WriteStatistics(Workspace& ws, bool identity) const {
     const double* s = ws.Data<const double>(stats);
     const int64_t n = view.groups;
     const double m =
         momentum_tensor ? static_cast<double>(ws.Data<const T>(momentum_tensor)[0]) : momentum;
-    const double keep = fixed || identity() ? 1 : m;
+    const double keep = fixed || identity ? 1 : m;
     auto average = [&](const TensorArg& running, const TensorArg& out, const double* batch) {
       if (!out) return;
       for (int64_t c = 0; c < n; ++c) {
@@ -95,9 +96,9 @@ struct BatchNormForward {
     average(mean, mean_out, s);
     average(variance, variance_out, s + n);
     for (int64_t c = 0; c < n; ++c) {
-      if (saved_mean) ws.Data<T>(saved_mean)[c] = identity() ? T(0) : static_cast<T>(s[c]);
+      if (saved_mean) ws.Data<T>(saved_mean)[c] = identity ? T(0) : static_cast<T>(s[c]);
       if (saved_variance)
-        ws.Data<T>(saved_variance)[c] = identity() ? T(0) : static_cast<T>(s[2 * n + c]);
+        ws.Data<T>(saved_variance)[c] = identity ? T(0) : static_cast<T>(s[2 * n + c]);
     }
   }
 
@@ -113,7 +114,7 @@ struct BatchNormForward {
       InvertVariance(ws, 0, n);
       NormApply(view, in, s, s + 2 * n, ws.Data<const T>(scale), ws.Data<const T>(bias), out);
     }
-    WriteStatistics(ws);
+    WriteStatistics(ws, identity());
   }
 };
 
@@ -191,5 +192,12 @@ void RunBatchNormGrad(Workspace& ws, const BatchNormStatistics<T>& stats, const 
 // from X and Bias. They take every slot from the op, Z and Z@GRAD too.
 Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu);
 Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool by_x = false);
+
+// Kernels of sync_batch_norm and its gradient, whose batch is that of all ranks: by plain loops, or
+// (float only) `fast`. T is float or double.
+template <class T>
+Kernel SyncBatchNorm(const PrepareContext& ctx, bool fixed, bool fast);
+template <class T>
+Kernel SyncBatchNormGrad(const PrepareContext& ctx, bool fixed, bool fast);
 
 }  // namespace coracle

@@ -65,7 +65,7 @@ Kernel Forward(const PrepareContext& ctx, bool fixed, bool relu) {
       }
       ChannelAffine(part, t, a + first, a + n + first);
     });
-    f.WriteStatistics(ws);
+    f.WriteStatistics(ws, false);
   };
 }
 

@@ -31,6 +31,7 @@ struct Case {
   std::vector<int64_t> rows = {12};  // of the batches, in turn
   int poisoned = -1;                 // the step in which one row holds an infinity
   double bucket_mb = 25;
+  bool sync_batch_norm = false;
 };
 
 std::vector<Batch> Draw(const Case& c, int steps) {
@@ -86,6 +87,14 @@ Variable LeNet(Builder& net) {
   h = net.Conv2d(h, {.num_filters = 6, .filter_size = {3}, .act = "relu"});
   h = net.Pool2d(h, {.pool_size = {2}, .pool_stride = {2}});
   return CrossEntropyLoss(net, net.Fc(net.Fc(h, {.size = 16, .act = "relu"}), {.size = 10}));
+}
+
+Variable NormNet(Builder& net) {
+  const Variable x = net.Data("x", {-1, 2, 4, 4}, kF64);
+  Variable h = net.Conv2d(x, {.num_filters = 4, .filter_size = {3}, .bias_attr = std::nullopt});
+  h = net.BatchNorm(h, {.act = "relu"});
+  h = net.BatchNorm(net.Fc(h, {.size = 6, .bias_attr = std::nullopt}));
+  return CrossEntropyLoss(net, net.Fc(h, {.size = 4}));
 }
 
 Variable LstmNet(Builder& net) {
@@ -172,6 +181,15 @@ std::vector<Case> Cases() {
       {"sparse_embedding_sgd", ids, sparse, sgd, {12, 9}},
       {"sparse_embedding_lazy_adam", ids, sparse,
        With<Adam>(AdamOptions{.learning_rate = 0.05, .lazy_mode = true})},
+      // Of fewer rows than ranks some do not count.
+      {"sync_batch_norm",
+       {{"label", {1}, 4}, {"x", {2, 4, 4}}},
+       NormNet,
+       With<Momentum>(MomentumOptions{.learning_rate = 0.1}),
+       {12, 9, 5, 3},
+       -1,
+       25,
+       true},
   };
 }
 
@@ -189,7 +207,10 @@ TEST_P(AllReduce, EqualsOneRank) {
 
     StepPrograms parts = Make(c);
     InsertAllReduce(parts.main, parts.startup,
-                    {.nranks = ranks, .bucket_mb = c.bucket_mb, .share = "share"});
+                    {.nranks = ranks,
+                     .bucket_mb = c.bucket_mb,
+                     .share = "share",
+                     .sync_batch_norm = c.sync_batch_norm});
     VerifyOrThrow(parts.main, DefaultOps());
     VerifyOrThrow(parts.startup, DefaultOps());
     std::vector<Scope> scopes(static_cast<size_t>(ranks));

@@ -276,6 +276,15 @@ TEST(SyncBatchNorm, ConstraintsOfTheGradient) {
   };
   op({2, 3}).ExpectError("sync_batch_norm_grad.C5");
   op({2, 2}).Attr("use_global_stats", true).ExpectError("sync_batch_norm_grad.C6");
+  op({2, 2}).RandomInput("Share", {2}).ExpectError("sync_batch_norm_grad.C7");
+  OpTest("sync_batch_norm")
+      .RandomInput("X", {2, 2})
+      .RandomInput("Scale", {2})
+      .RandomInput("Bias", {2})
+      .RandomInput("Mean", {2})
+      .RandomInput("Variance", {2})
+      .RandomInput("Share", {2})
+      .ExpectError("sync_batch_norm.C7");
 }
 
 }  // namespace coracle

@@ -1,0 +1,94 @@
+#include <coracle/distribute/all_reduce.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/job/job.h>
+#include <coracle/train/run/timed_step.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include "command_limits.h"
+#include "commands.h"
+#include "flags.h"
+#include "program_input.h"
+
+DECLARE_string(startup_out);
+DEFINE_int32(nranks, 0, "`N` ranks that will run the program, each on its part of a batch");
+DEFINE_double(bucket_mb, 25, "gradients are exchanged together up to so many million `BYTES`");
+DEFINE_string(share, "",
+              "`NAME` of a variable [1] to be fed: the share of the rank's rows in those of all "
+              "(none: 1 / nranks)");
+DEFINE_bool(sync_batch_norm, false, "batch_norm takes the statistics of the whole batch");
+
+namespace coracle::tools {
+namespace {
+
+struct Programs {
+  ProgramDesc main, startup;
+};
+
+Programs Read(const std::vector<std::string>& args) {
+  const std::string& file = args[0];
+  if (args.size() == 1 && IsJob(file)) {
+    TimedStep step = StepOfJob(ReadJob(file));
+    return {std::move(step.main), std::move(step.startup)};
+  }
+  Programs programs{ReadAnyProgram(file), {}};
+  if (args.size() > 1) programs.startup = ReadAnyProgram(args[1]);
+  return programs;
+}
+
+std::string Describe(const AllReduceReport& report) {
+  std::string text;
+  for (const GradientBucket& bucket : report.buckets) {
+    text += bucket.bytes < 0
+                ? fmt::format("sparse: {}\n", Shown(bucket.gradients[0]))
+                : fmt::format("{}, {} bytes: {}{}\n", Counted(bucket.gradients.size(), "gradient"),
+                              bucket.bytes, Shown(bucket.gradients[0]),
+                              bucket.gradients.size() > 1
+                                  ? fmt::format(" to {}", Shown(bucket.gradients.back()))
+                                  : "");
+  }
+  for (const std::string& name : report.local)
+    text += fmt::format("not exchanged: {}, which each rank has of its own rows\n", Shown(name));
+  return text;
+}
+
+int RunDistribute(const std::vector<std::string>& args) {
+  RequireArgs(args, 1, 2, "one JOB.pbtxt, or a PROGRAM and perhaps its STARTUP program");
+  if (FLAGS_nranks < 1) throw UsageError("--nranks=N is missing: the number of ranks");
+  if (FLAGS_out.empty()) throw UsageError("--out=FILE is missing: where the program goes");
+  RequireProgramName("--out", FLAGS_out);
+  RequireProgramName("--startup_out", FLAGS_startup_out);
+  if (FLAGS_out == FLAGS_startup_out)
+    throw UsageError("--out and --startup_out must be two files, got " + Quote(FLAGS_out, 300));
+  const CommandLimits limits(CommandLimits::Time::kCommand);
+  Programs programs = Read(args);
+  const bool startup = programs.startup.Root().NumOps() > 0;
+  if (!startup && !FLAGS_startup_out.empty())
+    throw UsageError("--startup_out needs a STARTUP program");
+  const AllReduceReport report = InsertAllReduce(programs.main, programs.startup,
+                                                 {.nranks = FLAGS_nranks,
+                                                  .bucket_mb = FLAGS_bucket_mb,
+                                                  .share = FLAGS_share,
+                                                  .sync_batch_norm = FLAGS_sync_batch_norm});
+  WriteProgram(programs.main, FLAGS_out);
+  if (!FLAGS_startup_out.empty()) WriteProgram(programs.startup, FLAGS_startup_out);
+  if (FLAGS_out != "-" && FLAGS_startup_out != "-") Print(Describe(report));
+  return 0;
+}
+
+}  // namespace
+
+Command DistributeCommand() {
+  return {"distribute",
+          "makes a training program that of one rank of several, which exchange gradients",
+          "distribute JOB.pbtxt|PROGRAM [STARTUP] --nranks=N --out=FILE [--startup_out=FILE]",
+          "  coracle distribute job.pbtxt --nranks=8 --out=step.pb --startup_out=startup.pb\n"
+          "  coracle distribute main.pb startup.pb --nranks=2 --bucket_mb=4 --out=rank.pb "
+          "--startup_out=rank_startup.pb\n",
+          WithLimitFlags({"nranks", "bucket_mb", "share", "sync_batch_norm", "out", "startup_out"}),
+          RunDistribute};
+}
+
+}  // namespace coracle::tools
