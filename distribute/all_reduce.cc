@@ -1,6 +1,7 @@
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/op_inserter.h>
 #include <coracle/distribute/rank_values.h>
+#include <coracle/distribute/shard_state.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/infer_context.h>
@@ -34,18 +35,21 @@ class Inserter {
         startup_(startup),
         options_(options),
         ops_(options.ops ? *options.ops : DefaultOps()),
-        root_(main.Root()) {}
+        root_(main.Root()),
+        sharder_(main, startup, options) {}
 
   AllReduceReport Run() {
     Check();
     FindGradients();
     FindSums();
+    if (options_.shard_state) FindShards();
     ScaleLoss();
     ExchangeGradients();
     AgreeOnFlags();
     BroadcastParameters();
     if (options_.sync_batch_norm) SyncBatchNorms();
     FindLocal();
+    report_.states = sharder_.Rewrite(inserter_);
     Finish();
     return std::move(report_);
   }
@@ -124,6 +128,17 @@ class Inserter {
       }
     }
     return nullptr;
+  }
+
+  void FindShards() {
+    sharder_.FindUpdates();
+    std::erase_if(gradients_, [&](const Gradient& gradient) {
+      if (gradient.once || !sharder_.ReadsPartOnly(gradient.name, gradient.complete + 1))
+        return false;
+      exchanged_.insert(gradient.name);
+      report_.scattered.push_back(gradient.name);
+      return true;
+    });
   }
 
   // --- the loss ---
@@ -347,6 +362,7 @@ class Inserter {
   BlockDesc& root_;
   std::vector<Gradient> gradients_;
   std::set<std::string> exchanged_;
+  StateSharder sharder_;
   OpInserter inserter_, startup_inserter_;
   AllReduceReport report_;
 };

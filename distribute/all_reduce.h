@@ -1,8 +1,10 @@
 #pragma once
 // InsertAllReduce: a training program as one rank of several runs it, each on its part of a batch.
 
+#include <coracle/distribute/ranks.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>
 #include <string>
@@ -21,6 +23,12 @@ struct AllReduceOptions {
   // The statistics of batch_norm are those of the whole batch, by sync_batch_norm in its place:
   // one small exchange more each way for each of them.
   bool sync_batch_norm = false;
+  // Each rank keeps and updates a part of the optimizer's state, and the ranks gather the
+  // parameters: for updates that take each element by itself (adam, momentum, not lamb) of
+  // parameters of at least `shard_least` elements. Gradients of which a rank needs no more than its
+  // part (no clip or decay reads them) are not summed on all ranks, but scattered.
+  bool shard_state = false;
+  int64_t shard_least = 4096;
   int ring_id = 0;
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
 };
@@ -30,12 +38,27 @@ struct GradientBucket {
   std::vector<std::string> gradients;
   int64_t bytes = 0;  // -1 for sparse gradients, whose size a step decides
 };
+// A state of the optimizer, of which each rank has a part in the variable `shard` [ceil(elements /
+// nranks)] in place of `name`: its elements in row-major order, what lies behind them on the last
+// ranks has no meaning.
+struct ShardedState {
+  std::string name, shard;
+  Shape shape;
+};
 struct AllReduceReport {
   std::vector<GradientBucket> buckets;  // in the order of the exchanges
+  std::vector<std::string> scattered;   // gradients that each rank gets a part of
+  std::vector<ShardedState> states;
   // Persistable variables that forward ops change (running statistics of batch_norm): they are
   // not exchanged, so that each rank has those of its own rows.
   std::vector<std::string> local;
 };
+
+// Between steps: the whole states on rank 0, beside the shards; and each rank's shards of the whole
+// states that the scope has, which are erased. All ranks must call JoinShards; it throws what
+// exchanges throw.
+void JoinShards(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope);
+void DivideStates(const Ranks& ranks, const std::vector<ShardedState>& states, Scope& scope);
 
 // Rewrites a program with backward and update ops, and its startup program.
 //

@@ -7,7 +7,9 @@
 #include <coracle/optimizer/optimizers.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <coracle/test/error_of.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 
 namespace coracle {
@@ -32,6 +34,7 @@ struct Case {
   int poisoned = -1;                 // the step in which one row holds an infinity
   double bucket_mb = 25;
   bool sync_batch_norm = false;
+  bool shard_state = false;
 };
 
 std::vector<Batch> Draw(const Case& c, int steps) {
@@ -162,7 +165,7 @@ std::vector<Case> Cases() {
   const std::vector<FeedSpec> ids = {{"ids", {3}, 30}, {"label", {1}, 4}};
   const auto sparse = [](Builder& net) { return Table(net, true); };
   const auto dense = [](Builder& net) { return Table(net, false); };
-  return {
+  std::vector<Case> cases = {
       {"mlp", kMlpFeeds, Mlp, sgd},
       {"mlp_small_buckets", kMlpFeeds, Mlp, sgd, {12}, -1, 1e-4},
       {"mlp_uneven", kMlpFeeds, Mlp, sgd, {13, 11, 9}},
@@ -191,6 +194,48 @@ std::vector<Case> Cases() {
        25,
        true},
   };
+  // The same with a part of the state on each rank, and other optimizers.
+  const auto small_mlp = [](const auto& train) {
+    return Case{.name = "", .feeds = kMlpFeeds, .net = Mlp, .train = train, .rows = {12, 9}};
+  };
+  std::vector<Case> sharded = {
+      small_mlp(With<Adadelta>(AdadeltaOptions{.learning_rate = 0.5})),
+      small_mlp(With<Adagrad>(AdagradOptions{.learning_rate = 0.1})),
+      small_mlp(With<Adamax>(AdamaxOptions{.learning_rate = 0.05})),
+      small_mlp(With<AdamW>(AdamWOptions{.learning_rate = 0.05})),
+      small_mlp(With<DecayedAdagrad>(DecayedAdagradOptions{.learning_rate = 0.1})),
+      small_mlp(With<Ftrl>(FtrlOptions{.learning_rate = 0.1})),
+      small_mlp(With<Lion>(LionOptions{.learning_rate = 0.01})),
+      small_mlp(With<ProximalAdagrad>(ProximalAdagradOptions{.learning_rate = 0.1})),
+      small_mlp(
+          With<Rmsprop>(RmspropOptions{.learning_rate = 0.05, .momentum = 0.9, .centered = true})),
+      small_mlp(With<Lamb>(LambOptions{.learning_rate = 0.05})),
+  };
+  for (size_t i = 0; i < sharded.size(); ++i)
+    sharded[i].name = i + 1 == sharded.size() ? "optimizer_lamb" : fmt::format("optimizer_{}", i);
+  sharded.insert(sharded.end(), cases.begin(), cases.end());
+  for (Case& c : sharded) {
+    c.name += "_sharded";
+    c.shard_state = true;
+  }
+  cases.insert(cases.end(), sharded.begin(), sharded.end());
+  return cases;
+}
+
+Tensor FlatPart(const Tensor& all, int rank, int ranks) {
+  const int64_t size = (all.numel() + ranks - 1) / ranks;
+  Tensor part = Tensor::Zeros(kF64, {size});
+  for (int64_t i = 0; i < size && rank * size + i < all.numel(); ++i)
+    part.data<double>()[i] = all.data<double>()[rank * size + i];
+  return part;
+}
+
+// Without what lies behind the elements, which adamax changes.
+Tensor Filled(const Tensor& part, const Tensor& all, int rank) {
+  Tensor filled = part.Clone();
+  for (int64_t i = std::max<int64_t>(0, all.numel() - rank * part.numel()); i < part.numel(); ++i)
+    filled.data<double>()[i] = 0;
+  return filled;
 }
 
 class AllReduce : public testing::TestWithParam<int> {};
@@ -206,11 +251,13 @@ TEST_P(AllReduce, EqualsOneRank) {
     TrainOn(whole, batches, "", options, nullptr, &expected);
 
     StepPrograms parts = Make(c);
-    InsertAllReduce(parts.main, parts.startup,
-                    {.nranks = ranks,
-                     .bucket_mb = c.bucket_mb,
-                     .share = "share",
-                     .sync_batch_norm = c.sync_batch_norm});
+    const AllReduceReport report = InsertAllReduce(parts.main, parts.startup,
+                                                   {.nranks = ranks,
+                                                    .bucket_mb = c.bucket_mb,
+                                                    .share = "share",
+                                                    .sync_batch_norm = c.sync_batch_norm,
+                                                    .shard_state = c.shard_state,
+                                                    .shard_least = 5});
     VerifyOrThrow(parts.main, DefaultOps());
     VerifyOrThrow(parts.startup, DefaultOps());
     std::vector<Scope> scopes(static_cast<size_t>(ranks));
@@ -220,10 +267,27 @@ TEST_P(AllReduce, EqualsOneRank) {
     });
     if (testing::Test::HasFailure()) return;
 
+    const bool of_elements = c.name != "optimizer_lamb_sharded";
+    if (c.shard_state && c.name.starts_with("optimizer")) {
+      EXPECT_EQ(report.states.empty(), !of_elements);
+      EXPECT_EQ(report.scattered.empty(), !of_elements);
+    }
+    for (const ShardedState& state : report.states) {
+      const Tensor& all = expected.Get(state.name);
+      for (int r = 0; r < ranks; ++r) {
+        const Tensor& part = scopes[static_cast<size_t>(r)].Get(state.shard);
+        EXPECT_FALSE(scopes[static_cast<size_t>(r)].Has(state.name));
+        EXPECT_LT(RelativeDifference(Filled(part, all, r), FlatPart(all, r, ranks)), kTolerance)
+            << state.name;
+      }
+    }
     int compared = 0;
     for (size_t i = 0; i < whole.main.Root().NumVars(); ++i) {
       const VarDesc& var = whole.main.Root().var(i);
       if (!var.persistable() || !expected.Has(var.name())) continue;
+      if (std::any_of(report.states.begin(), report.states.end(),
+                      [&](const ShardedState& state) { return state.name == var.name(); }))
+        continue;
       const std::string& name = var.name();
       // What ranks count of their own clips.
       if (name.find("error_clip") != std::string::npos) continue;

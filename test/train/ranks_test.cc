@@ -1,10 +1,13 @@
 // A job on several ranks, here threads: what it learns, shows and saves is what one rank does.
 
 #include <coracle/communication/communicator.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/distribute/rank_run.h>
 #include <coracle/train/run/snapshot.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -113,13 +116,15 @@ TEST(RanksOfAJob, LearnAndShowWhatOneRankDoes) {
   }
 }
 
-TEST(RanksOfAJob, ResumeToTheSameBitsAndWithAnotherNumber) {
+void ResumeWithTwoAndThreeRanks(bool shard_state) {
   JobConfig job = RankJob("whole");
+  job.distribute.shard_state = shard_state;
   job.snapshot_interval = 5;
   const auto whole = RunOn(2, job);
   ASSERT_EQ(whole[0].error, "");
 
   JobConfig part = RankJob("part");
+  part.distribute.shard_state = shard_state;
   part.snapshot_interval = 5;
   part.max_iter = 10;
   part.epochs = 0;
@@ -143,7 +148,22 @@ TEST(RanksOfAJob, ResumeToTheSameBitsAndWithAnotherNumber) {
   const SavedSnapshot saved = ReadSnapshot(FindSnapshot(copy));
   EXPECT_EQ(saved.state.ranks, 3);
   EXPECT_EQ(saved.main.Root().FindVar("rank_share"), nullptr);
+  for (const std::string& name : PersistableNames(saved.main)) {
+    EXPECT_EQ(name.find("@SHARD"), std::string::npos);
+    EXPECT_TRUE(saved.variables.Has(name)) << name;
+    EXPECT_LT(RelativeDifference(saved.variables.Get(name), whole[0].result.scope.Get(name)), 1e-3)
+        << name;
+  }
+  // A shard on each rank, and no whole state but on rank 0 at the end.
+  const std::vector<std::string> names = three[2].result.scope.LocalNames();
+  const bool any = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.find("@SHARD") != std::string::npos;
+  });
+  EXPECT_EQ(any, shard_state);
 }
+
+TEST(RanksOfAJob, ResumeToTheSameBitsAndWithAnotherNumber) { ResumeWithTwoAndThreeRanks(false); }
+TEST(RanksOfAJob, ResumeWithAPartOfTheStateOnEachRank) { ResumeWithTwoAndThreeRanks(true); }
 
 TEST(RanksOfAJob, AllStopAfterTheSameStep) {
   JobConfig job = RankJob("stop");

@@ -197,6 +197,13 @@ struct PrecisionConfig {
   std::optional<GradScalerOptions> scaling = {};
 };
 
+// Of several ranks; see AllReduceOptions.
+struct DistributeConfig {
+  double bucket_mb = 25;
+  bool sync_batch_norm = false;
+  bool shard_state = false;
+};
+
 struct JobConfig {
   std::string name = "job";
   std::string model = {};       // file of model text; relative to `directory`
@@ -239,6 +246,7 @@ struct JobConfig {
   bool drop_last = false;
   bool prefetch = true;
 
+  DistributeConfig distribute = {};
   RecomputeOptions recompute = {};  // its batch_size is the job's
   std::optional<PrecisionConfig> mixed_precision = {};
 

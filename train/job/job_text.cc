@@ -106,6 +106,9 @@ JobConfig FromProto(const proto::JobConfig& job, const Node& at, const std::stri
   if (job.has_recompute()) {
     config.recompute = ToRecompute(job.recompute(), at.Child("recompute"));
   }
+  const auto& distribute = job.distribute();
+  config.distribute = {distribute.bucket_mb(), distribute.sync_batch_norm(),
+                       distribute.shard_state()};
   config.batch_size = job.batch_size();
   config.test_batch_size = job.test_batch_size();
   config.max_iter = job.max_iter();

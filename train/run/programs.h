@@ -1,6 +1,7 @@
 #pragma once
 // The programs of a job.
 
+#include <coracle/distribute/all_reduce.h>
 #include <coracle/train/job/appended_training.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/run/trainer.h>
@@ -29,6 +30,7 @@ inline constexpr const char* kRankShare = "rank_share";
 struct RankPrograms {
   Net train;
   ProgramDesc startup;
+  std::vector<ShardedState> states;
 };
 
 struct Programs {

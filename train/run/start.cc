@@ -132,6 +132,7 @@ Start Resume(const JobConfig& config, const TrainOptions& options, const Program
       start.messages.push_back(std::move(line));
   }
   state.evaluations = saved.state.evaluations;
+  if (programs.of_rank) DivideStates(state.ranks, programs.of_rank->states, state.scope);
   state.watch.Load(saved.state.best);
   state.non_finite.Load(saved.state.non_finite);
   return start;

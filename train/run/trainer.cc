@@ -101,11 +101,13 @@ class Job {
     const CompileOptions& compile = options_.compile;
     return fmt::format(
         "threads {}, kernels {}, optimize {}, tune {}, batch_size {}, seed {}, max_iter {}, epochs "
-        "{}, snapshot_interval {}, resume {} {}, check_parameters {}",
+        "{}, snapshot_interval {}, resume {} {}, check_parameters {}, "
+        "bucket_mb {}, sync_batch_norm {}, shard_state {}",
         NumThreads(), static_cast<int>(compile.kernels), compile.optimize, compile.tune,
         config_.batch_size, config_.random_seed, config_.max_iter, config_.epochs,
         config_.snapshot_interval, options_.resume, options_.override_mismatch,
-        options_.check_parameters);
+        options_.check_parameters, config_.distribute.bucket_mb, config_.distribute.sync_batch_norm,
+        config_.distribute.shard_state);
   }
 
   // Makes the programs that a rank of several runs.
@@ -114,10 +116,17 @@ class Job {
     ranks_.RequireSame("program", SerializeProgram(main) + SerializeProgram(programs_.startup),
                        "all ranks must read the same model");
     if (!ranks_.several()) return;
-    RankPrograms& own = programs_.of_rank.emplace(RankPrograms{programs_.train, programs_.startup});
+    RankPrograms& own =
+        programs_.of_rank.emplace(RankPrograms{programs_.train, programs_.startup, {}});
     const AllReduceReport report =
         InsertAllReduce(own.train.program, own.startup,
-                        {.nranks = ranks_.size(), .share = kRankShare, .ops = options_.ops});
+                        {.nranks = ranks_.size(),
+                         .bucket_mb = config_.distribute.bucket_mb,
+                         .share = kRankShare,
+                         .sync_batch_norm = config_.distribute.sync_batch_norm,
+                         .shard_state = config_.distribute.shard_state,
+                         .ops = options_.ops});
+    own.states = report.states;
     if (report.local.empty()) return;
     warnings_.push_back(fmt::format(
         "warning: {} and {} more are of each rank's own rows; those of rank 0 are saved",
@@ -442,15 +451,26 @@ class Job {
     snapshot.evaluations = result_.evaluations;
     snapshot.best = watch_->best();
     snapshot.non_finite = non_finite_.counts();
+    JoinStates();
     if (ranks_.first()) {
       result_.snapshot_path =
           WriteSnapshot(directory, snapshot, programs_.train.program, programs_.startup,
                         result_.scope, config_.text, config_.keep_snapshots, best);
     }
+    DropJoinedStates();
     result_.snapshot_path = ranks_.FromFirst(result_.snapshot_path);
     if (!ranks_.first()) return;
     if (callbacks_.on_snapshot) callbacks_.on_snapshot(result_.snapshot_path);
     log_->Snapshot(steps_, result_.snapshot_path);
+  }
+
+  // Whole states for rank 0, which saves them.
+  void JoinStates() {
+    if (programs_.of_rank) JoinShards(ranks_, programs_.of_rank->states, result_.scope);
+  }
+  void DropJoinedStates() {
+    if (!programs_.of_rank) return;
+    for (const ShardedState& state : programs_.of_rank->states) result_.scope.Erase(state.name);
   }
 
   // --- the end ---
@@ -471,6 +491,7 @@ class Job {
       programs_.training.UseParameters(executor_, result_.scope);
     }
     if (log_) log_->End(steps_, result_.stopped);
+    JoinStates();
     ranks_.Any(false);  // no rank leaves before rank 0 has written all
     result_.main = std::move(programs_.train.program);
     result_.startup = std::move(programs_.startup);
@@ -492,6 +513,7 @@ class Job {
     }
     for (const std::string& name : PersistableNames(programs_.train.program))
       result_.scope.Var(name) = std::move(saved.variables.Var(name));
+    if (programs_.of_rank) DivideStates(ranks_, programs_.of_rank->states, result_.scope);
     ReportLine(fmt::format("restored {}: {}={} at step {}", path, best.metric,
                            FormatNumber(best.value), best.step));
     restored_ = true;

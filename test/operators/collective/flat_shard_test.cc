@@ -1,0 +1,29 @@
+// Of one rank; ranks among several: test/distribute.
+
+#include <coracle/test/op_test.h>
+
+namespace coracle {
+
+TEST(FlatShard, OfOneRankIsAll) {
+  for (const char* type : {"c_flat_shard", "c_flat_reducescatter"}) {
+    OpTest(type).Input("X", {2, 3}, {1, 2, 3, 4, 5, 6}).Expect("Out", {6}, {1, 2, 3, 4, 5, 6});
+  }
+  OpTest("c_flat_allgather")
+      .Input("X", {6}, {1, 2, 3, 4, 5, 6})
+      .Attr("shape", std::vector<int64_t>{2, 3})
+      .Expect("Out", {2, 3}, {1, 2, 3, 4, 5, 6});
+}
+
+TEST(FlatShard, Refused) {
+  OpTest("c_flat_shard")
+      .Input("X", {2}, {1, 2})
+      .Attr("nranks", 2)
+      .ExpectError("nranks is 2, but one rank runs the program");
+  OpTest("c_flat_allgather").Input("X", {6}, {1, 2, 3, 4, 5, 6}).ExpectError("c_flat_allgather.C1");
+  OpTest("c_flat_allgather")
+      .Input("X", {6}, {1, 2, 3, 4, 5, 6})
+      .Attr("shape", std::vector<int64_t>{2, -2})
+      .ExpectError("c_flat_allgather.C1");
+}
+
+}  // namespace coracle
