@@ -19,6 +19,7 @@ DEFINE_string(share, "",
               "`NAME` of a variable [1] to be fed: the share of the rank's rows in those of all "
               "(none: 1 / nranks)");
 DEFINE_bool(sync_batch_norm, false, "batch_norm takes the statistics of the whole batch");
+DEFINE_bool(shard_state, false, "each rank keeps and updates a part of the optimizer's state");
 
 namespace coracle::tools {
 namespace {
@@ -49,6 +50,16 @@ std::string Describe(const AllReduceReport& report) {
                                   ? fmt::format(" to {}", Shown(bucket.gradients.back()))
                                   : "");
   }
+  if (!report.scattered.empty()) {
+    text += fmt::format("{}, of which a rank gets its part\n",
+                        Counted(report.scattered.size(), "gradient"));
+  }
+  int64_t elements = 0;
+  for (const ShardedState& state : report.states) elements += state.shape.numel();
+  if (elements > 0) {
+    text += fmt::format("{} of {} elements in parts\n", Counted(report.states.size(), "state"),
+                        elements);
+  }
   for (const std::string& name : report.local)
     text += fmt::format("not exchanged: {}, which each rank has of its own rows\n", Shown(name));
   return text;
@@ -71,7 +82,8 @@ int RunDistribute(const std::vector<std::string>& args) {
                                                  {.nranks = FLAGS_nranks,
                                                   .bucket_mb = FLAGS_bucket_mb,
                                                   .share = FLAGS_share,
-                                                  .sync_batch_norm = FLAGS_sync_batch_norm});
+                                                  .sync_batch_norm = FLAGS_sync_batch_norm,
+                                                  .shard_state = FLAGS_shard_state});
   WriteProgram(programs.main, FLAGS_out);
   if (!FLAGS_startup_out.empty()) WriteProgram(programs.startup, FLAGS_startup_out);
   if (FLAGS_out != "-" && FLAGS_startup_out != "-") Print(Describe(report));
@@ -87,7 +99,8 @@ Command DistributeCommand() {
           "  coracle distribute job.pbtxt --nranks=8 --out=step.pb --startup_out=startup.pb\n"
           "  coracle distribute main.pb startup.pb --nranks=2 --bucket_mb=4 --out=rank.pb "
           "--startup_out=rank_startup.pb\n",
-          WithLimitFlags({"nranks", "bucket_mb", "share", "sync_batch_norm", "out", "startup_out"}),
+          WithLimitFlags({"nranks", "bucket_mb", "share", "sync_batch_norm", "shard_state", "out",
+                          "startup_out"}),
           RunDistribute};
 }
 

@@ -50,7 +50,7 @@ struct Parts {
     return counts;
   }
   size_t Bytes(int64_t elements) const {
-    return static_cast<size_t>(elements) * SizeOf(whole.dtype);
+    return static_cast<size_t>(ByteSize(whole.dtype, {elements}));
   }
   // Checks the number of ranks; returns this one's.
   int Rank(Workspace& ws) const {

@@ -277,6 +277,14 @@ TEST(SyncBatchNorm, ConstraintsOfTheGradient) {
   op({2, 3}).ExpectError("sync_batch_norm_grad.C5");
   op({2, 2}).Attr("use_global_stats", true).ExpectError("sync_batch_norm_grad.C6");
   op({2, 2}).RandomInput("Share", {2}).ExpectError("sync_batch_norm_grad.C7");
+  const auto second = [](const Shape& ddx) {
+    OpTest test("sync_batch_norm_grad_grad");
+    test.RandomInput("X", {2, 2}).RandomInput("Scale", {2}).RandomInput("Y@GRAD", {2, 2});
+    test.RandomInput("X@GRAD@GRAD", ddx);
+    return test;
+  };
+  second({2, 3}).ExpectError("sync_batch_norm_grad_grad.C5");
+  second({2, 2}).Attr("use_global_stats", true).ExpectError("sync_batch_norm_grad_grad.C6");
   OpTest("sync_batch_norm")
       .RandomInput("X", {2, 2})
       .RandomInput("Scale", {2})

@@ -1,0 +1,73 @@
+// distribute as a user runs it.
+
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/tools/cli.h>
+#include <fmt/format.h>
+
+namespace coracle {
+namespace {
+
+class Distribute : public Cli {
+ protected:
+  void SetUp() override {
+    Cli::SetUp();
+    WriteFileAtomic(Path("net.pbtxt"), R"(
+      data { name: "image" shape: [-1, 1, 28, 28] }
+      data { name: "label" shape: [-1, 1] dtype: INT64 }
+      layer { fc { input: "image" size: 50 output: "h" } }
+      layer { batch_norm { input: "h" act: "relu" output: "n" } }
+      layer { fc { input: "n" size: 10 output: "z" } }
+      layer { softmax_with_cross_entropy { logits: "z" label: "label" output: "ce" } }
+      layer { mean { input: "ce" output: "loss" } }
+    )");
+    WriteFileAtomic(Path("job.pbtxt"), R"(
+      model: "net.pbtxt"
+      train { digits {} limit: 8 }
+      optimizer { momentum { learning_rate: 0.1 } }
+      batch_size: 4
+      max_iter: 2
+    )");
+  }
+};
+
+TEST_F(Distribute, OfAJob) {
+  Expect(
+      "coracle distribute job.pbtxt --nranks=2 --bucket_mb=0.001 --out=step.pb "
+      "--startup_out=startup.pb",
+      0, {"bytes: ", "not exchanged: ", "which each rank has of its own rows\n"});
+  Expect("coracle dump step.pb", 0, {"value=0.5", "c_coalesced_allreduce_sum(", "c_sync_comm_stream("});
+  Expect("coracle dump startup.pb", 0, {"c_broadcast"});
+  // The programs as they are, again.
+  Expect("coracle distribute step.pb startup.pb --nranks=2 --out=o.pb", 1,
+         {"coracle: distribute: the program exchanges gradients already\n  op "});
+}
+
+TEST_F(Distribute, OfPrograms) {
+  Expect("coracle train job.pbtxt --out=run", 0, {});
+  Expect(
+      "coracle distribute run/main.pb run/startup.pb --nranks=4 --sync_batch_norm --shard_state "
+      "--share=share --out=step.pbtxt --startup_out=startup.pb",
+      0, {"1 state of 39200 elements in parts\n", "1 gradient, of which a rank gets its part\n"});
+  Expect("coracle dump step.pbtxt", 0,
+         {"sync_batch_norm(", "sync_batch_norm_grad(", "c_flat_reducescatter(", "c_flat_allgather(",
+          "@SHARD_0:float32[9800]", "ScaleTensor=share"});
+}
+
+TEST_F(Distribute, Refused) {
+  Expect("coracle distribute job.pbtxt --out=o.pb", 2, {"--nranks=N is missing"});
+  Expect("coracle distribute job.pbtxt --nranks=2", 2, {"--out=FILE is missing"});
+  Expect("coracle distribute job.pbtxt --nranks=2 --out=o.npz", 2, {"--out must end in .pb"});
+  Expect("coracle distribute job.pbtxt --nranks=2 --out=o.pb --startup_out=o.pb", 2,
+         {"must be two files"});
+  Expect("coracle distribute job.pbtxt --nranks=2 --bucket_mb=-1 --out=o.pb", 1,
+         {"buckets of -1 MB; 0 or more are needed"});
+  Expect("coracle build net.pbtxt --out=main.pb --startup_out=startup.pb", 0, {});
+  Expect("coracle distribute main.pb startup.pb --nranks=2 --out=o.pb", 1,
+         {"the program has no gradients of parameters"});
+  Expect("coracle distribute main.pb --nranks=2 --out=o.pb --startup_out=s.pb", 2,
+         {"--startup_out needs a STARTUP program"});
+  EXPECT_FALSE(FileExists(Path("o.pb")));
+}
+
+}  // namespace
+}  // namespace coracle
