@@ -35,7 +35,8 @@ TEST_F(Distribute, OfAJob) {
       "coracle distribute job.pbtxt --nranks=2 --bucket_mb=0.001 --out=step.pb "
       "--startup_out=startup.pb",
       0, {"bytes: ", "not exchanged: ", "which each rank has of its own rows\n"});
-  Expect("coracle dump step.pb", 0, {"value=0.5", "c_coalesced_allreduce_sum(", "c_sync_comm_stream("});
+  Expect("coracle dump step.pb", 0,
+         {"value=0.5", "c_coalesced_allreduce_sum(", "c_sync_comm_stream("});
   Expect("coracle dump startup.pb", 0, {"c_broadcast"});
   // The programs as they are, again.
   Expect("coracle distribute step.pb startup.pb --nranks=2 --out=o.pb", 1,
