@@ -14,7 +14,6 @@
 
 DECLARE_string(startup_out);
 DEFINE_int32(nranks, 0, "`N` ranks that will run the program, each on its part of a batch");
-DEFINE_double(bucket_mb, 25, "gradients are exchanged together up to so many million `BYTES`");
 DEFINE_string(share, "",
               "`NAME` of a variable [1] to be fed: the share of the rank's rows in those of all "
               "(none: 1 / nranks)");

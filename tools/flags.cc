@@ -37,6 +37,11 @@ DEFINE_double(atol, 1e-6, "absolute tolerance, added to it: `NUMBER`; of diff 0 
 DEFINE_string(shape, "", "shapes of inputs whose dims are not all known: `VAR:8x3x32x32,...`");
 DEFINE_uint64(seed, 0, "seed of random ops, unless the program has one");
 
+DEFINE_string(ranks, "",
+              "of train: train as `N` ranks, threads of this process, each on its part of a batch; "
+              "of time: what a step takes on so many machines, 8,64,1024");
+DEFINE_double(bucket_mb, 25, "gradients are exchanged together up to so many million `BYTES`");
+
 namespace coracle::tools {
 namespace {
 
@@ -133,6 +138,17 @@ std::vector<int> ThreadsFromFlag() {
   }
   if (threads.empty()) throw UsageError("--threads needs a value");
   return threads;
+}
+
+std::vector<int> RanksFromFlag() {
+  std::vector<int> ranks;
+  for (const std::string& text : ListFlag(FLAGS_ranks)) {
+    int64_t value = 0;
+    if (!ParseInt64(text, &value) || value < 1 || value > 1'000'000)
+      throw UsageError("--ranks takes numbers in [1, 1000000], got " + Quote(text));
+    ranks.push_back(static_cast<int>(value));
+  }
+  return ranks;
 }
 
 std::vector<std::string> ListFlag(const std::string& value) {

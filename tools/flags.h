@@ -23,6 +23,8 @@ DECLARE_double(rtol);
 DECLARE_double(atol);
 DECLARE_string(shape);
 DECLARE_uint64(seed);
+DECLARE_string(ranks);
+DECLARE_double(bucket_mb);
 
 namespace coracle::tools {
 
@@ -49,6 +51,9 @@ std::pair<std::string, Shape> ParseShape(const std::string& what, const std::str
 
 // The numbers of --threads, at least one; 0 stands for the default.
 std::vector<int> ThreadsFromFlag();
+
+// The numbers of --ranks, each at least one; none where it is "".
+std::vector<int> RanksFromFlag();
 
 std::vector<std::string> ListFlag(const std::string& value);  // "a,b" -> {a, b}; "" -> {}
 

@@ -2,7 +2,10 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/run/forecast.h>
 #include <coracle/train/run/trainer.h>
+
+#include <cmath>
 
 #include "command_limits.h"
 #include "commands.h"
@@ -12,6 +15,8 @@
 DECLARE_string(loss);
 DECLARE_int32(batch_size);
 DEFINE_int32(iterations, 50, "`N` timed runs");
+DEFINE_double(latency_us, 2, "of --ranks: `MICROSECONDS` that a message of no bytes takes");
+DEFINE_double(gbps, 100, "of --ranks: `GBIT` a second between two machines");
 
 namespace coracle::tools {
 namespace {
@@ -21,6 +26,20 @@ std::string TimesOfJob(const std::string& file, const TimeOptions& options, bool
   JobConfig job = ReadJob(file);
   if (batch_given) job.batch_size = options.batch_size;
   return TimeJob(job, options).ToString();
+}
+
+// What the step of a job would take on many ranks.
+std::string Forecast(const std::string& file, const TimeOptions& options, bool batch_given,
+                     const std::vector<int>& ranks) {
+  if (!FLAGS_loss.empty()) throw UsageError("--loss is for a model: a job names its loss");
+  if (!(FLAGS_latency_us >= 0) || !(FLAGS_gbps > 0) || std::isinf(FLAGS_latency_us))
+    throw UsageError("--latency_us takes a number that is not negative, --gbps one above 0");
+  if (!(FLAGS_bucket_mb >= 0)) throw UsageError("--bucket_mb takes a number that is not negative");
+  JobConfig job = ReadJob(file);
+  if (batch_given) job.batch_size = options.batch_size;
+  const Network network{FLAGS_latency_us * 1e-6, FLAGS_gbps * 1e9 / 8};
+  const double bucket_mb = IsGiven("bucket_mb") ? FLAGS_bucket_mb : job.distribute.bucket_mb;
+  return ForecastTable(MeasureTimeline(job, options), ranks, bucket_mb, network, job.batch_size);
 }
 
 std::string TimesOfModel(const std::string& file, TimeOptions options) {
@@ -45,13 +64,17 @@ int RunTime(const std::vector<std::string>& args) {
   if (options.batch_size < 1) throw UsageError("--batch_size must be at least 1");
   if (options.iterations < 1 || options.iterations > 1'000'000)
     throw UsageError("--iterations must lie in [1, 1000000]");
+  const std::vector<int> ranks = RanksFromFlag();
   const CommandLimits limits(CommandLimits::Time::kRuns);
   const std::string file = ProgramFile(args[0]);
-  const bool job = file.ends_with(".pbtxt") && LooksLikeJob(ReadFile(file, kMaxProgramBytes));
+  const bool job = IsJob(file);
+  if (!ranks.empty() && !job)
+    throw UsageError("--ranks is for a job, and " + Quote(file, 300) + " is none");
   const bool saved = FLAGS_loss.empty() && !ParametersBeside(file).empty();
-  Print(job     ? TimesOfJob(file, options, given)
-        : saved ? TimeSavedModel(file, options).ToString()
-                : TimesOfModel(file, options));
+  Print(!ranks.empty() ? Forecast(file, options, given, ranks)
+        : job          ? TimesOfJob(file, options, given)
+        : saved        ? TimeSavedModel(file, options).ToString()
+                       : TimesOfModel(file, options));
   return 0;
 }
 
@@ -61,11 +84,13 @@ Command TimeCommand() {
   return {"time",
           "times a model, saved or as text, or a job's step: forward, backward and update of each "
           "layer",
-          "time MODEL|JOB.pbtxt [--batch_size=64] [--iterations=50] [--loss=loss]",
+          "time MODEL|JOB.pbtxt [--batch_size=64] [--iterations=50] [--loss=loss] [--ranks=8,64]",
           "  coracle time examples/digits/lenet.pbtxt --batch_size=64\n"
           "  coracle time examples/mnist/lenet_bfloat16.pbtxt\n"
-          "  coracle time inference.pdmodel --batch_size=1\n",
-          WithCompileFlags({"batch_size", "iterations", "loss"}),
+          "  coracle time inference.pdmodel --batch_size=1\n"
+          "  coracle time job.pbtxt --ranks=8,64,1024 --latency_us=5 --gbps=25\n",
+          WithCompileFlags(
+              {"batch_size", "iterations", "loss", "ranks", "bucket_mb", "latency_us", "gbps"}),
           RunTime};
 }
 

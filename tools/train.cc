@@ -27,8 +27,6 @@ DEFINE_double(max_seconds, 0, "save and stop after so many `SECONDS`, instead of
 DEFINE_int64(max_iter, -1, "training steps in all, instead of the job's");
 DEFINE_int64(epochs, -1, "epochs in all, instead of the job's");
 
-DEFINE_int32(ranks, 1, "train as `N` ranks, threads of this process, each on its part of a batch");
-
 DEFINE_double(exchange_timeout, 120,
               "of several ranks: seconds to wait for a rank that does not come; 0: for ever");
 
@@ -57,7 +55,8 @@ void ApplyFlags(JobConfig& job) {
 
 // One of several processes. Where all fail alike rank 0 tells it: its end ends the others.
 int TrainAsProcess(const JobConfig& job, TrainOptions options) {
-  if (FLAGS_ranks > 1) throw UsageError("--ranks is for one process, and several were launched");
+  if (!FLAGS_ranks.empty())
+    throw UsageError("--ranks is for one process, and several were launched");
   const Launched launched = FindLaunched();
   try {
     options.communicator = LoadMpiCommunicator(FLAGS_exchange_timeout);
@@ -79,7 +78,8 @@ int TerminalWidth() {
 int RunTrain(const std::vector<std::string>& args) {
   RequireArgs(args, 1, 1, "one JOB.pbtxt");
   RequireDirectoryName("--out", FLAGS_out);
-  RequireAtLeast("ranks", FLAGS_ranks, 1);
+  const std::vector<int> ranks = RanksFromFlag();
+  if (ranks.size() > 1) throw UsageError("--ranks of train takes one number");
   RequireAtLeast("max_iter", FLAGS_max_iter, 1);
   RequireAtLeast("epochs", FLAGS_epochs, 1);
   RequireAtLeast("snapshot_interval", FLAGS_snapshot_interval, 0);
@@ -101,8 +101,8 @@ int RunTrain(const std::vector<std::string>& args) {
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
   const int width = TerminalWidth();
   const int code = FindLaunched().size > 1 ? TrainAsProcess(job, options)
-                   : FLAGS_ranks > 1
-                       ? TrainOnThreads(FLAGS_ranks, job, options, std::cout, terminal, width)
+                   : !ranks.empty() && ranks[0] > 1
+                       ? TrainOnThreads(ranks[0], job, options, std::cout, terminal, width)
                        : TrainAndReport(job, options, std::cout, terminal, width);
   std::cout.flush();
   trace.Write();

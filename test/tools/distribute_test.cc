@@ -54,6 +54,18 @@ TEST_F(Distribute, OfPrograms) {
           "@SHARD_0:float32[9800]", "ScaleTensor=share"});
 }
 
+TEST_F(Distribute, WhatAStepTakesOnManyRanks) {
+  Expect(
+      "coracle time job.pbtxt --iterations=5 --ranks=1,8 --latency_us=5 --gbps=1 --bucket_mb=0.1",
+      0,
+      {"a rank's step of 4 rows, measured: ", "6 gradients, 0.16 MB; latency 5 us, 1 Gbit/s\n",
+       "\n     1 ", "100.0%", "\n     8 "});
+  Expect("coracle time net.pbtxt --ranks=8", 2, {"--ranks is for a job"});
+  Expect("coracle time job.pbtxt --ranks=0", 2, {"--ranks takes numbers in [1, 1000000], got '0'"});
+  Expect("coracle time job.pbtxt --ranks=8 --gbps=0", 2, {"--gbps one above 0"});
+  Expect("coracle train job.pbtxt --out=r --ranks=2,3", 2, {"--ranks of train takes one number"});
+}
+
 TEST_F(Distribute, Refused) {
   Expect("coracle distribute job.pbtxt --out=o.pb", 2, {"--nranks=N is missing"});
   Expect("coracle distribute job.pbtxt --nranks=2", 2, {"--out=FILE is missing"});
