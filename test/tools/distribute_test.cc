@@ -60,6 +60,23 @@ TEST_F(Distribute, WhatAStepTakesOnManyRanks) {
       0,
       {"a rank's step of 4 rows, measured: ", "6 gradients, 0.16 MB; latency 5 us, 1 Gbit/s\n",
        "\n     1 ", "100.0%", "\n     8 "});
+  WriteFileAtomic(Path("text.pbtxt"), R"(
+    data { name: "text" shape: [-1, -1] dtype: INT64 }
+    data { name: "next" shape: [-1, -1] dtype: INT64 }
+    layer { embedding { input: "text" num_embeddings: 50 embedding_dim: 4 output: "e" } }
+    layer { fc { input: "e" size: 50 num_flatten_dims: 2 output: "z" } }
+    layer { unsqueeze2 { input: "next" axes: [2] output: "labels" } }
+    layer { softmax_with_cross_entropy { logits: "z" label: "labels" output: "ce" } }
+    layer { mean { input: "ce" output: "loss" } }
+  )");
+  WriteFileAtomic(Path("text_job.pbtxt"), R"(
+    model: "text.pbtxt"
+    train { text { file: "a.txt" sequence_length: 8 } }
+    optimizer { sgd { learning_rate: 0.1 } }
+    batch_size: 4
+  )");
+  Expect("coracle time text_job.pbtxt --ranks=8", 1,
+         {"needs all dims of an input but the first, and 'text' is [-1, -1]"});
   Expect("coracle time net.pbtxt --ranks=8", 2, {"--ranks is for a job"});
   Expect("coracle time job.pbtxt --ranks=0", 2, {"--ranks takes numbers in [1, 1000000], got '0'"});
   Expect("coracle time job.pbtxt --ranks=8 --gbps=0", 2, {"--gbps one above 0"});

@@ -1,5 +1,6 @@
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/executor/drawn_values.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/train/run/forecast.h>
 #include <coracle/train/run/timed_step.h>
 #include <fmt/format.h>
@@ -45,8 +46,15 @@ StepTimeline MeasureTimeline(const JobConfig& job, const TimeOptions& options) {
   std::vector<Tensor> feeds;
   for (const std::string& name : step.inputs) {
     Shape shape = DrawnShape(*step.main.Root().FindVar(name), step.batch_size);
-    for (int i = 0; i < shape.rank(); ++i)
-      if (shape[i] < 0) shape[i] = step.batch_size;
+    const Shape& declared = step.main.Root().FindVar(name)->shape();
+    for (int i = 1; i < declared.rank(); ++i) {
+      if (declared[i] >= 0) continue;
+      ThrowInvalid(
+          fmt::format("a forecast for ranks needs all dims of an input but the first, and "
+                      "{} is {}: declare them in the model",
+                      Quote(name), declared.ToString()));
+    }
+    if (shape.rank() > 0 && shape[0] < 0) shape[0] = step.batch_size;
     feeds.push_back(DrawFeed(step.main, name, shape, step.batch_size));
   }
   for (int64_t i = 0; i < options.warm_up; ++i) program.Run(scope, feeds);
