@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <variant>
 
 namespace coracle {
 namespace {
@@ -54,11 +55,13 @@ std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMa
   return places;
 }
 
-Tensor Drawn(const ProgramDesc& program, const std::string& name, int64_t batch_size) {
-  Shape shape = DrawnShape(*program.Root().FindVar(name), batch_size);
+Tensor Drawn(const TimedStep& step, size_t input) {
+  const std::string& name = step.inputs[input];
+  const int64_t length = input < step.columns ? step.length : 0;
+  Shape shape = DrawnShape(*step.main.Root().FindVar(name), step.batch_size);
   for (int i = 0; i < shape.rank(); ++i)
-    if (shape[i] < 0) shape[i] = batch_size;
-  return DrawFeed(program, name, shape, batch_size);
+    if (shape[i] < 0) shape[i] = length > 0 ? length : step.batch_size;
+  return DrawFeed(step.main, name, shape, step.batch_size);
 }
 
 std::string Columns(const LayerTime& layer) {
@@ -149,8 +152,7 @@ ModelTimes TimeRuns(const TimedStep& step, const TimeOptions& options, PreparedP
                     Scope& scope) {
   std::vector<Tensor> feeds;
   feeds.reserve(step.inputs.size());
-  for (const std::string& name : step.inputs)
-    feeds.push_back(Drawn(step.main, name, step.batch_size));
+  for (size_t i = 0; i < step.inputs.size(); ++i) feeds.push_back(Drawn(step, i));
   for (int64_t i = 0; i < options.warm_up * step.batches; ++i) program.Run(scope, feeds);
 
   const LayerMap map(WithShapes(step, feeds, options));
@@ -198,12 +200,17 @@ TimedStep StepOfJob(const JobConfig& job, const OpRegistry* ops) {
   train.ops = ops;
   Programs programs = BuildPrograms(job, train);
   TimedStep step;
+  const size_t columns = programs.train.columns.size();
   step.inputs = programs.train.Feeds(job);
   step.main = std::move(programs.train.program);
   step.startup = std::move(programs.startup);
   step.fetches = {job.loss};
   step.batch_size = job.batch_size;
   step.batches = job.training.iter_size;
+  if (const auto* text = std::get_if<TextOptions>(&job.train.source)) {
+    step.length = text->sequence_length;
+    step.columns = columns;
+  }
   return step;
 }
 

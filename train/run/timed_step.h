@@ -14,6 +14,9 @@ struct TimedStep {
   ProgramDesc main, startup;
   std::vector<std::string> inputs, fetches;
   int64_t batch_size = 0;
+  // Of the first `columns` inputs: unknown dims besides the first; 0: batch_size, as of the others.
+  int64_t length = 0;
+  size_t columns = 0;
   int64_t batches = 1;  // runs of the program in one step
 };
 
