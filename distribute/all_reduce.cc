@@ -327,8 +327,9 @@ class Inserter {
           (op.GetAttr<bool>("is_test", false) && !op.GetAttr<bool>("trainable_statistics", false));
       if (fixed) return;
       if (op.block() != &root_ || op.type() == "batch_norm_grad_grad") {
-        ThrowInvalid(fmt::format("distribute: a {} {} cannot take the statistics of all ranks",
-                                 op.type(), op.block() == &root_ ? "" : "within a block"),
+        ThrowInvalid(fmt::format("distribute: {}{} cannot take the statistics of all ranks; leave "
+                                 "out sync_batch_norm",
+                                 op.type(), op.block() == &root_ ? "" : " within a block"),
                      "  " + Locate(op));
       }
       op.SetType("sync_" + op.type());

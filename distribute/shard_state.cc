@@ -67,16 +67,23 @@ bool StateSharder::MayShard(const OpDesc& op, Update* update) const {
       all &= var->shape().IsKnown() && var->shape().numel() == 1;
       return;
     }
-    all &= var->persistable() && WritesName(op, name) && uses_.at(name) == 1 && IsFilled(name);
+    all &= var->persistable() && main_.Root().FindVar(name) == var && WritesName(op, name) &&
+           uses_.at(name) == 1 && IsFilled(name);
     update->states.push_back(name);
   });
   return all && !update->states.empty();
 }
 
 bool StateSharder::IsFilled(const std::string& state) const {
+  const auto is = [&](const std::string& name) { return name == state; };
+  int users = 0;
+  std::as_const(startup_).ForEachOp(
+      [&](const OpDesc& op) { users += op.AnyInput(is) || op.AnyOutput(is) ? 1 : 0; });
   const VarUses uses = std::as_const(startup_).Root().Uses(state);
-  return uses.writers.size() == 1 && uses.readers.empty() &&
-         uses.writers[0]->type() == "fill_constant";
+  if (users != 1 || uses.writers.size() != 1) return false;
+  const OpDesc& fill = *uses.writers[0];
+  // Without tensors that say its shape.
+  return fill.type() == "fill_constant" && !fill.AnyInput([](const std::string&) { return true; });
 }
 
 bool StateSharder::ReadsPartOnly(const std::string& gradient, size_t from) {

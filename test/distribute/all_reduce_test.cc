@@ -300,6 +300,43 @@ TEST_P(AllReduce, EqualsOneRank) {
   }
 }
 
+// What cannot be done right is refused, and nothing is changed; what cannot be divided stays whole.
+TEST(AllReduceOfPrograms, SyncBatchNormWithinABlockIsRefused) {
+  Case c{.name = "norm", .feeds = {}, .net = NormNet, .train = With<Momentum>(MomentumOptions{})};
+  StepPrograms programs = Make(c);
+  BlockDesc& inner = programs.main.AppendBlock(programs.main.Root());
+  inner.AppendOp("batch_norm", {{"X", {"x"}}}, {{"Y", {"x"}}});
+  const size_t ops = programs.main.Root().NumOps();
+  EXPECT_EQ(ErrorOf([&] {
+              InsertAllReduce(programs.main, programs.startup,
+                              {.nranks = 2, .sync_batch_norm = true});
+            }),
+            "distribute: batch_norm within a block cannot take the statistics of all ranks; leave "
+            "out sync_batch_norm");
+  EXPECT_EQ(programs.main.Root().NumOps(), ops);
+}
+
+TEST(AllReduceOfPrograms, StatesWithAnotherStartStayWhole) {
+  const Case c{.name = "", .feeds = {}, .net = Mlp, .train = With<Momentum>(MomentumOptions{})};
+  const auto states = [&](const std::function<void(OpDesc & fill, ProgramDesc & startup)>& change) {
+    StepPrograms programs = Make(c);
+    programs.startup.ForEachOp([&](OpDesc& op) {
+      if (op.AnyOutput(
+              [](const std::string& out) { return out.find("velocity") != std::string::npos; }))
+        change(op, programs.startup);
+    });
+    return InsertAllReduce(programs.main, programs.startup,
+                           {.nranks = 2, .shard_state = true, .shard_least = 5})
+        .states.size();
+  };
+  EXPECT_EQ(states([](OpDesc&, ProgramDesc&) {}), 3u);
+  EXPECT_EQ(states([](OpDesc& fill, ProgramDesc& startup) {
+              startup.Root().Var("dims");
+              fill.SetInput("ShapeTensor", {"dims"});
+            }),
+            0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, testing::Values(1, 2, 3, 4, 8));
 
 }  // namespace

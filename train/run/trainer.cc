@@ -127,6 +127,9 @@ class Job {
                          .shard_state = config_.distribute.shard_state,
                          .ops = options_.ops});
     own.states = report.states;
+    if (config_.distribute.shard_state && report.states.empty())
+      warnings_.push_back("warning: " + config_.Place("distribute.shard_state") +
+                          ": no state of the optimizer can be divided; each rank keeps all of it");
     if (report.local.empty()) return;
     warnings_.push_back(fmt::format(
         "warning: {} and {} more are of each rank's own rows; those of rank 0 are saved",
