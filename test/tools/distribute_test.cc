@@ -71,7 +71,7 @@ TEST_F(Distribute, WhatAStepTakesOnManyRanks) {
   )");
   WriteFileAtomic(Path("text_job.pbtxt"), R"(
     model: "text.pbtxt"
-    train { text { file: "a.txt" sequence_length: 8 } }
+    train { npz { file: "a.npz" } }
     optimizer { sgd { learning_rate: 0.1 } }
     batch_size: 4
   )");

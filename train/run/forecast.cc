@@ -1,5 +1,4 @@
 #include <coracle/distribute/all_reduce.h>
-#include <coracle/executor/drawn_values.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/run/forecast.h>
 #include <coracle/train/run/timed_step.h>
@@ -16,7 +15,17 @@ namespace {
 constexpr std::array kBucketsMb = {0.0, 0.1, 0.25, 0.5,  1.0,  2.0,
                                    4.0, 8.0, 16.0, 25.0, 50.0, 100.0};
 
-void Check(const JobConfig& job, const AllReduceReport& report) {
+void Check(const JobConfig& job, const TimedStep& step, const AllReduceReport& report) {
+  for (size_t i = 0; step.length == 0 && i < step.columns; ++i) {
+    const Shape& shape = step.main.Root().FindVar(step.inputs[i])->shape();
+    for (int dim = 1; dim < shape.rank(); ++dim) {
+      if (shape[dim] >= 0) continue;
+      ThrowInvalid(
+          fmt::format("a forecast for ranks needs all dims of an input but the first, and "
+                      "{} is {}: declare them in the model",
+                      Quote(step.inputs[i]), shape.ToString()));
+    }
+  }
   if (job.training.iter_size > 1)
     ThrowInvalid(
         "a forecast for ranks takes no job with iter_size: its exchange is not in every "
@@ -36,27 +45,14 @@ StepTimeline MeasureTimeline(const JobConfig& job, const TimeOptions& options) {
   TimedStep step = StepOfJob(job, options.ops);
   const AllReduceReport report =
       InsertAllReduce(step.main, step.startup, {.nranks = 2, .bucket_mb = 0, .ops = options.ops});
-  Check(job, report);
+  Check(job, step, report);
   const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
   CompileOptions compile = options.compile;
   Scope scope;
   Executor(compile, ops).Run(step.startup, scope);
   compile.profile = true;
   PreparedProgram program = Executor(compile, ops).Prepare(step.main, step.inputs, step.fetches);
-  std::vector<Tensor> feeds;
-  for (const std::string& name : step.inputs) {
-    Shape shape = DrawnShape(*step.main.Root().FindVar(name), step.batch_size);
-    const Shape& declared = step.main.Root().FindVar(name)->shape();
-    for (int i = 1; i < declared.rank(); ++i) {
-      if (declared[i] >= 0) continue;
-      ThrowInvalid(
-          fmt::format("a forecast for ranks needs all dims of an input but the first, and "
-                      "{} is {}: declare them in the model",
-                      Quote(name), declared.ToString()));
-    }
-    if (shape.rank() > 0 && shape[0] < 0) shape[0] = step.batch_size;
-    feeds.push_back(DrawFeed(step.main, name, shape, step.batch_size));
-  }
+  const std::vector<Tensor> feeds = DrawFeeds(step);
   for (int64_t i = 0; i < options.warm_up; ++i) program.Run(scope, feeds);
   const std::vector<OpTime> before = program.Profile();
   const auto begin = std::chrono::steady_clock::now();

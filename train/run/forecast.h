@@ -11,7 +11,8 @@
 namespace coracle {
 
 // The step on one rank, timed by its ops. Throws kInvalidArgument for a job with iter_size, for
-// sparse gradients and for inputs with unknown dims besides the first; else what TimeJob throws.
+// sparse gradients and for columns with unknown dims besides the first that no
+// text gives; else what TimeJob throws.
 StepTimeline MeasureTimeline(const JobConfig& job, const TimeOptions& options);
 
 // One line for each number of ranks: the step, its share of the step of one rank (efficiency), the

@@ -55,15 +55,6 @@ std::vector<LayerMap::Place> PlacesOf(const PreparedProgram& step, const LayerMa
   return places;
 }
 
-Tensor Drawn(const TimedStep& step, size_t input) {
-  const std::string& name = step.inputs[input];
-  const int64_t length = input < step.columns ? step.length : 0;
-  Shape shape = DrawnShape(*step.main.Root().FindVar(name), step.batch_size);
-  for (int i = 0; i < shape.rank(); ++i)
-    if (shape[i] < 0) shape[i] = length > 0 ? length : step.batch_size;
-  return DrawFeed(step.main, name, shape, step.batch_size);
-}
-
 std::string Columns(const LayerTime& layer) {
   std::string text;
   for (const std::vector<double>& seconds : layer.seconds) {
@@ -150,9 +141,7 @@ void NoteKernels(const PreparedProgram& step, const LayerMap& map, ModelTimes* t
 
 ModelTimes TimeRuns(const TimedStep& step, const TimeOptions& options, PreparedProgram& program,
                     Scope& scope) {
-  std::vector<Tensor> feeds;
-  feeds.reserve(step.inputs.size());
-  for (size_t i = 0; i < step.inputs.size(); ++i) feeds.push_back(Drawn(step, i));
+  const std::vector<Tensor> feeds = DrawFeeds(step);
   for (int64_t i = 0; i < options.warm_up * step.batches; ++i) program.Run(scope, feeds);
 
   const LayerMap map(WithShapes(step, feeds, options));
@@ -195,22 +184,33 @@ ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options) {
   return TimeSteps(step, options);
 }
 
+std::vector<Tensor> DrawFeeds(const TimedStep& step) {
+  std::vector<Tensor> feeds;
+  for (size_t input = 0; input < step.inputs.size(); ++input) {
+    const std::string& name = step.inputs[input];
+    const int64_t length = input < step.columns ? step.length : 0;
+    Shape shape = DrawnShape(*step.main.Root().FindVar(name), step.batch_size);
+    for (int i = 0; i < shape.rank(); ++i)
+      if (shape[i] < 0) shape[i] = length > 0 ? length : step.batch_size;
+    feeds.push_back(DrawFeed(step.main, name, shape, step.batch_size));
+  }
+  return feeds;
+}
+
 TimedStep StepOfJob(const JobConfig& job, const OpRegistry* ops) {
   TrainOptions train;
   train.ops = ops;
   Programs programs = BuildPrograms(job, train);
   TimedStep step;
-  const size_t columns = programs.train.columns.size();
+  step.columns = programs.train.columns.size();
   step.inputs = programs.train.Feeds(job);
   step.main = std::move(programs.train.program);
   step.startup = std::move(programs.startup);
   step.fetches = {job.loss};
   step.batch_size = job.batch_size;
   step.batches = job.training.iter_size;
-  if (const auto* text = std::get_if<TextOptions>(&job.train.source)) {
+  if (const auto* text = std::get_if<TextOptions>(&job.train.source))
     step.length = text->sequence_length;
-    step.columns = columns;
-  }
   return step;
 }
 

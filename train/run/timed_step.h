@@ -2,6 +2,7 @@
 // A training step, or a forward pass, to be timed on drawn data.
 
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/job/job.h>
 
 #include <cstdint>
@@ -14,14 +15,18 @@ struct TimedStep {
   ProgramDesc main, startup;
   std::vector<std::string> inputs, fetches;
   int64_t batch_size = 0;
-  // Of the first `columns` inputs: unknown dims besides the first; 0: batch_size, as of the others.
-  int64_t length = 0;
+  // The first inputs, which data feeds; of them `length` stands for unknown dims besides the first
+  // (0: batch_size), of the others batch_size.
   size_t columns = 0;
+  int64_t length = 0;
   int64_t batches = 1;  // runs of the program in one step
 };
 
 // The whole training step of a job: optimizers, clips, precision, accumulation. nullptr:
 // DefaultOps(). Throws what BuildPrograms throws.
 TimedStep StepOfJob(const JobConfig& job, const OpRegistry* ops = nullptr);
+
+// Drawn values for all inputs.
+std::vector<Tensor> DrawFeeds(const TimedStep& step);
 
 }  // namespace coracle
