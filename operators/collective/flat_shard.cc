@@ -36,19 +36,17 @@ struct Parts {
   TensorArg whole, shard;
   int nranks;
   std::string type;
+  std::vector<int64_t> counts;  // by rank
 
   Parts(const PrepareContext& ctx, const char* whole_slot, bool whole_is_input)
       : whole(whole_is_input ? ctx.Input(whole_slot) : ctx.Output(whole_slot)),
         shard(whole_is_input ? ctx.Output("Out") : ctx.Input("X")),
         nranks(ctx.Attr<int32_t>("nranks")),
-        type(ctx.op().type()) {}
+        type(ctx.op().type()) {
+    for (int r = 0; r < nranks; ++r) counts.push_back(Begin(r + 1) - Begin(r));
+  }
 
   int64_t Begin(int rank) const { return std::min(rank * shard.numel, whole.numel); }
-  std::vector<int64_t> Counts() const {
-    std::vector<int64_t> counts;
-    for (int r = 0; r < nranks; ++r) counts.push_back(Begin(r + 1) - Begin(r));
-    return counts;
-  }
   size_t Bytes(int64_t elements) const {
     return static_cast<size_t>(ByteSize(whole.dtype, {elements}));
   }
@@ -58,7 +56,7 @@ struct Parts {
     return RankOf(ws);
   }
   void ZeroTail(Workspace& ws, int rank) const {
-    const int64_t own = Begin(rank + 1) - Begin(rank);
+    const int64_t own = counts[static_cast<size_t>(rank)];
     if (own < shard.numel)
       std::memset(ws.Data<char>(shard) + Bytes(own), 0, Bytes(shard.numel - own));
   }
@@ -67,7 +65,7 @@ struct Parts {
 Kernel Shard(const PrepareContext& ctx) {
   return [parts = Parts(ctx, "X", true)](Workspace& ws) {
     const int rank = parts.Rank(ws);
-    const int64_t begin = parts.Begin(rank), own = parts.Begin(rank + 1) - begin;
+    const int64_t begin = parts.Begin(rank), own = parts.counts[static_cast<size_t>(rank)];
     if (own > 0) {
       std::memcpy(ws.Data<char>(parts.shard), ws.Data<const char>(parts.whole) + parts.Bytes(begin),
                   parts.Bytes(own));
@@ -81,7 +79,7 @@ Kernel ReduceScatter(const PrepareContext& ctx) {
   return [=, parts = Parts(ctx, "X", true), exchange = Exchanger(ctx)](Workspace& ws) {
     if (!ws.comm()) return shard(ws);
     const int rank = parts.Rank(ws);
-    exchange(ws, {Exchange::Kind::kReduceScatter, parts.whole.dtype, parts.Counts(),
+    exchange(ws, {Exchange::Kind::kReduceScatter, parts.whole.dtype, parts.counts,
                   ws.Data<const void>(parts.whole), ws.Data<void>(parts.shard)});
     parts.ZeroTail(ws, rank);
   };
@@ -96,7 +94,7 @@ Kernel Gather(const PrepareContext& ctx) {
       if (parts.whole.numel > 0) std::memcpy(out, in, parts.whole.nbytes());
       return;
     }
-    exchange(ws, {Exchange::Kind::kAllGather, parts.whole.dtype, parts.Counts(), in, out});
+    exchange(ws, {Exchange::Kind::kAllGather, parts.whole.dtype, parts.counts, in, out});
   };
 }
 

@@ -99,18 +99,21 @@ void InferBatchNormGradGrad(InferContext& ctx) {
 
 // --- kernels ---
 
-bool IsSync(const PrepareContext& ctx) { return ctx.op().type().starts_with("sync_"); }
+// With fixed statistics ranks have nothing to tell each other.
+bool IsSync(const PrepareContext& ctx) {
+  return ctx.op().type().starts_with("sync_") && !FixedStatistics(ctx);
+}
 
 template <class T>
 KernelOf<T> BatchNormReference(const PrepareContext& ctx) {
-  if (IsSync(ctx)) return SyncBatchNorm<T>(ctx, FixedStatistics(ctx), false);
+  if (IsSync(ctx)) return SyncBatchNorm<T>(ctx);
   const BatchNormForward<T> f(ctx, FixedStatistics(ctx));
   return [f](Workspace& ws) { f.RunReference(ws, ws.Data<T>(f.y)); };
 }
 
 template <class T>
 KernelOf<T> BatchNormGradReference(const PrepareContext& ctx) {
-  if (IsSync(ctx)) return SyncBatchNormGrad<T>(ctx, FixedStatistics(ctx), false);
+  if (IsSync(ctx)) return SyncBatchNormGrad<T>(ctx);
   const BatchNormStatistics<T> stats(ctx, FixedStatistics(ctx));
   const NormGradSlots slots(ctx);
   return [=](Workspace& ws) { RunBatchNormGrad(ws, stats, ws.Data<const T>(slots.dy), slots); };
@@ -136,7 +139,7 @@ KernelOf<T> BatchNormGradGradReference(const PrepareContext& ctx) {
   const TensorArg ddbias = ctx.Input("Bias@GRAD@GRAD");
   const TensorArg x_out = ctx.Output("X@GRAD"), scale_out = ctx.Output("Scale@GRAD");
   const TensorArg dy_out = ctx.Output("Y@GRAD@GRAD");
-  const bool of_one_rank = IsSync(ctx) && !stats.fixed;
+  const bool of_one_rank = IsSync(ctx);
   if (IsIdentityNorm(stats.view, stats.fixed)) {
     return [=](Workspace& ws) {
       if (of_one_rank) RequireRanks(ws, 1, "sync_batch_norm_grad_grad");
@@ -277,7 +280,9 @@ OpDef ForwardDef(const std::string& type, const std::string& doc = {}) {
       .Infer(InferBatchNorm)
       .Gradient(BatchNormGradient)
       .Reference(BatchNormReference<float>, BatchNormReference<double>)
-      .Fast([](const PrepareContext& c) { return BatchNormFast(c, FixedStatistics(c), false); });
+      .Fast([](const PrepareContext& c) {
+        return IsSync(c) ? SyncBatchNormFast(c) : BatchNormFast(c, FixedStatistics(c), false);
+      });
 }
 
 OpDef GradDef(const std::string& type, const std::string& doc = {}) {
@@ -302,8 +307,10 @@ OpDef GradDef(const std::string& type, const std::string& doc = {}) {
       .Infer(InferBatchNormGrad)
       .Gradient(BatchNormGradGradient)
       .Reference(BatchNormGradReference<float>, BatchNormGradReference<double>)
-      .Fast(
-          [](const PrepareContext& c) { return BatchNormGradFast(c, FixedStatistics(c), false); });
+      .Fast([](const PrepareContext& c) {
+        return IsSync(c) ? SyncBatchNormGradFast(c)
+                         : BatchNormGradFast(c, FixedStatistics(c), false);
+      });
 }
 
 OpDef GradGradDef(const std::string& type, const std::string& doc = {}) {
@@ -331,10 +338,7 @@ void RegisterBatchNorm(OpRegistry& ops) {
               .Constraint("C7", "Share must hold one number of a float type")
               .OptionalInput("Share", kShareDoc)
               .NoGradientTo({"Share"})
-              .Infer(InferSyncBatchNorm)
-              .Fast([](const PrepareContext& c) {
-                return SyncBatchNorm<float>(c, FixedStatistics(c), true);
-              }));
+              .Infer(InferSyncBatchNorm));
   ops.Add(GradDef("sync_batch_norm",
                   std::string(kSyncDoc) +
                       "X@GRAD takes the sums of all of them, by one exchange; Scale@GRAD and "
@@ -342,10 +346,7 @@ void RegisterBatchNorm(OpRegistry& ops) {
               .ConstraintsOf("sync_batch_norm", {"C7"})
               .OptionalInput("Share", kShareDoc)
               .NoGradientTo({"Share"})
-              .Infer(InferSyncBatchNormGrad)
-              .Fast([](const PrepareContext& c) {
-                return SyncBatchNormGrad<float>(c, FixedStatistics(c), true);
-              }));
+              .Infer(InferSyncBatchNormGrad));
   ops.Add(GradGradDef("sync_batch_norm", " It runs on one rank alone."));
 }
 

@@ -193,11 +193,13 @@ void RunBatchNormGrad(Workspace& ws, const BatchNormStatistics<T>& stats, const 
 Kernel BatchNormFast(const PrepareContext& ctx, bool fixed, bool relu);
 Kernel BatchNormGradFast(const PrepareContext& ctx, bool fixed, bool relu, bool by_x = false);
 
-// Kernels of sync_batch_norm and its gradient, whose batch is that of all ranks: by plain loops, or
-// (float only) `fast`. T is float or double.
+// Kernels of sync_batch_norm and its gradient with the statistics of the batch, which is that of
+// all ranks. T is float or double; the fast ones are for float32.
 template <class T>
-Kernel SyncBatchNorm(const PrepareContext& ctx, bool fixed, bool fast);
+Kernel SyncBatchNorm(const PrepareContext& ctx);
 template <class T>
-Kernel SyncBatchNormGrad(const PrepareContext& ctx, bool fixed, bool fast);
+Kernel SyncBatchNormGrad(const PrepareContext& ctx);
+Kernel SyncBatchNormFast(const PrepareContext& ctx);
+Kernel SyncBatchNormGradFast(const PrepareContext& ctx);
 
 }  // namespace coracle

@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <string>
-#include <type_traits>
 
 namespace coracle {
 namespace {
@@ -206,44 +205,27 @@ Kernel Gradient(const PrepareContext& ctx) {
 
 }  // namespace
 
-// With fixed statistics ranks have nothing to tell each other. An identity on each of one element
-// is none on all ranks.
 template <class T>
-Kernel SyncBatchNorm(const PrepareContext& ctx, bool fixed, bool fast) {
-  if (fixed) {
-    if (fast) return BatchNormFast(ctx, true, false);
-    const BatchNormForward<T> f(ctx, true);
-    return [f](Workspace& ws) { f.RunReference(ws, ws.Data<T>(f.y)); };
-  }
-  if constexpr (std::is_same_v<T, float>) {
-    if (fast) {
-      const TensorArg x = ctx.Input("X");
-      return x.dtype == DType::kFloat32 && x.numel > 0 ? Forward<float, true>(ctx) : Kernel();
-    }
-  }
+Kernel SyncBatchNorm(const PrepareContext& ctx) {
   return Forward<T, false>(ctx);
 }
-
 template <class T>
-Kernel SyncBatchNormGrad(const PrepareContext& ctx, bool fixed, bool fast) {
-  if (fixed) {
-    if (fast) return BatchNormGradFast(ctx, true, false);
-    const BatchNormStatistics<T> stats(ctx, true);
-    const NormGradSlots slots(ctx);
-    return [=](Workspace& ws) { RunBatchNormGrad(ws, stats, ws.Data<const T>(slots.dy), slots); };
-  }
-  if constexpr (std::is_same_v<T, float>) {
-    if (fast) {
-      const TensorArg x = ctx.Input("X");
-      return x.dtype == DType::kFloat32 && x.numel > 0 ? Gradient<float, true>(ctx) : Kernel();
-    }
-  }
+Kernel SyncBatchNormGrad(const PrepareContext& ctx) {
   return Gradient<T, false>(ctx);
 }
 
-template Kernel SyncBatchNorm<float>(const PrepareContext&, bool, bool);
-template Kernel SyncBatchNorm<double>(const PrepareContext&, bool, bool);
-template Kernel SyncBatchNormGrad<float>(const PrepareContext&, bool, bool);
-template Kernel SyncBatchNormGrad<double>(const PrepareContext&, bool, bool);
+Kernel SyncBatchNormFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X");
+  return x.dtype == DType::kFloat32 && x.numel > 0 ? Forward<float, true>(ctx) : Kernel();
+}
+Kernel SyncBatchNormGradFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X");
+  return x.dtype == DType::kFloat32 && x.numel > 0 ? Gradient<float, true>(ctx) : Kernel();
+}
+
+template Kernel SyncBatchNorm<float>(const PrepareContext&);
+template Kernel SyncBatchNorm<double>(const PrepareContext&);
+template Kernel SyncBatchNormGrad<float>(const PrepareContext&);
+template Kernel SyncBatchNormGrad<double>(const PrepareContext&);
 
 }  // namespace coracle
