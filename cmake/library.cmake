@@ -1,6 +1,6 @@
 # libcoracle: the objects of every directory in one library, static or shared.
 set(CORACLE_PARTS proto base tensor ir op io communication operators passes executor backward clip initializer regularizer
-  optimizer distribute layers edit inspect train)
+  optimizer distribute layers edit inspect train convert)
 if(CORACLE_SHARED)
   add_library(coracle SHARED)
   # Threads of the pool rest in its code: it stays when a program closes the library.

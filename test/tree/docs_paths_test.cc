@@ -12,9 +12,9 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kSources = {
-    "tools",       "train",     "edit",     "inspect",  "layers", "optimizer", "regularizer",
-    "initializer", "clip",      "backward", "executor", "passes", "operators", "communication",
-    "distribute",  "framework", "test",     "bench",    "cmake",  "proto"};
+    "tools",         "convert",     "train",     "edit",     "inspect",  "layers", "optimizer",
+    "regularizer",   "initializer", "clip",      "backward", "executor", "passes", "operators",
+    "communication", "distribute",  "framework", "test",     "bench",    "cmake",  "proto"};
 
 // Every file of the tree, with a slash before its path.
 std::string AllPaths(const fs::path& root) {

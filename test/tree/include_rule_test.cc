@@ -13,11 +13,11 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kTopDown = {
-    "tools",        "train",        "edit",         "inspect",          "layers",
-    "distribute",   "optimizer",    "regularizer",  "initializer",      "clip",
-    "backward",     "executor",     "passes",       "operators",        "communication",
-    "framework/io", "framework/op", "framework/ir", "framework/tensor", "framework/base",
-    "proto"};
+    "tools",          "convert",      "train",        "edit",         "inspect",
+    "layers",         "distribute",   "optimizer",    "regularizer",  "initializer",
+    "clip",           "backward",     "executor",     "passes",       "operators",
+    "communication",  "framework/io", "framework/op", "framework/ir", "framework/tensor",
+    "framework/base", "proto"};
 
 fs::path SourceDir() {
   const char* directory = std::getenv("CORACLE_SOURCE_DIR");

@@ -53,9 +53,9 @@ TEST(ReachRule, OnlyInPlacesThatCheck) {
   const char* sources = std::getenv("CORACLE_SOURCE_DIR");
   if (!sources) GTEST_SKIP() << "CORACLE_SOURCE_DIR is not set";
   int files = 0;
-  for (const char* directory :
-       {"framework", "communication", "operators", "passes", "executor", "backward", "clip",
-        "initializer", "regularizer", "optimizer", "edit", "inspect", "layers", "train", "tools"}) {
+  for (const char* directory : {"framework", "communication", "operators", "passes", "executor",
+                                "backward", "clip", "initializer", "regularizer", "optimizer",
+                                "edit", "inspect", "layers", "train", "convert", "tools"}) {
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(sources) / directory)) {
       const fs::path& path = entry.path();
       if (path.extension() != ".cc" && path.extension() != ".h") continue;

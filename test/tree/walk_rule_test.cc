@@ -15,9 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kDirectories = {
-    "tools",     "train",         "edit",        "inspect",  "layers",   "optimizer",
-    "clip",      "initializer",   "regularizer", "backward", "executor", "passes",
-    "operators", "communication", "framework",   "bench",    "examples"};
+    "tools",     "convert",   "train",         "edit",        "inspect",  "layers",
+    "optimizer", "clip",      "initializer",   "regularizer", "backward", "executor",
+    "passes",    "operators", "communication", "framework",   "bench",    "examples"};
 
 struct Exception {
   std::string path;  // begins with it
