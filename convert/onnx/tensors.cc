@@ -79,23 +79,12 @@ int ListedNumbers(const TensorProto& proto) {
   }
 }
 
-void CheckCount(const TensorProto& proto, DType dtype, const Shape& shape) {
-  const auto numel = static_cast<uint64_t>(shape.numel());
-  const auto listed = static_cast<uint64_t>(ListedNumbers(proto));
-  if (proto.has_raw_data() && listed == 0) {
-    const size_t width = RawWidth(proto.data_type(), dtype);
-    const size_t bytes = proto.raw_data().size();
-    if (bytes == numel * width) return;
-    Fail(ErrorCode::kDataLoss, proto,
-         fmt::format("{}{} takes {} bytes, but raw_data has {}", DataTypeName(proto.data_type()),
-                     shape.ToString(), numel * width, bytes));
-  }
-  if (!proto.raw_data().empty()) Fail(ErrorCode::kDataLoss, proto, "it has its elements twice");
-  const uint64_t needed = IsComplex(dtype) ? 2 * numel : numel;
-  if (listed == needed) return;
+void CheckCount(const TensorProto& proto, const Shape& shape, const char* unit, uint64_t needed,
+                uint64_t there) {
+  if (there == needed) return;
   Fail(ErrorCode::kDataLoss, proto,
-       fmt::format("{}{} takes {} numbers, but it has {}", DataTypeName(proto.data_type()),
-                   shape.ToString(), needed, listed));
+       fmt::format("{}{} takes {} {}, but it has {}", DataTypeName(proto.data_type()),
+                   shape.ToString(), needed, unit, there));
 }
 
 template <class Number>
@@ -119,22 +108,21 @@ void CheckUInt64(const TensorProto& proto, std::span<const int64_t> values) {
   }
 }
 
-void FillFromRaw(const TensorProto& proto, std::string_view raw, Tensor* tensor) {
-  if (raw.empty()) return;
-  switch (proto.data_type()) {
-    case TensorProto::BOOL: {
-      auto* to = static_cast<unsigned char*>(tensor->raw());
-      for (size_t i = 0; i < raw.size(); ++i) to[i] = raw[i] != 0;
-      return;
-    }
-    case TensorProto::UINT16:
-      return Widen<uint16_t>(raw, tensor->data<int32_t>());
-    case TensorProto::UINT32:
-      return Widen<uint32_t>(raw, tensor->data<int64_t>());
-    default:
-      std::memcpy(tensor->raw(), raw.data(), raw.size());
-      if (proto.data_type() == TensorProto::UINT64)
-        CheckUInt64(proto, std::as_const(*tensor).span<int64_t>());
+// Elements that are kept as something wider.
+void FillWidened(int data_type, std::string_view raw, Tensor* tensor) {
+  if (data_type == TensorProto::UINT16)
+    Widen<uint16_t>(raw, tensor->data<int32_t>());
+  else
+    Widen<uint32_t>(raw, tensor->data<int64_t>());
+}
+
+// Bytes may be what no element is.
+void CheckBytes(const TensorProto& proto, Tensor* tensor) {
+  if (proto.data_type() == TensorProto::BOOL) {
+    auto* bytes = static_cast<unsigned char*>(tensor->raw());
+    for (int64_t i = 0; i < tensor->numel(); ++i) bytes[i] = bytes[i] != 0;
+  } else if (proto.data_type() == TensorProto::UINT64) {
+    CheckUInt64(proto, std::as_const(*tensor).span<int64_t>());
   }
 }
 
@@ -201,21 +189,57 @@ void FillFromLists(const TensorProto& proto, Tensor* tensor) {
   }
 }
 
+FileReader OpenExternal(const TensorProto& proto, const TensorSource& source) {
+  const uint64_t size = RawSize(proto);
+  try {
+    return source.Open(ParseExternalRange(proto), size);
+  } catch (const Error& e) {
+    throw e.WithPrefix(Describe(proto));
+  }
+}
+
 }  // namespace
 
-Tensor ParseTensorProto(const TensorProto& proto, const TensorSource& source) {
+uint64_t RawSize(const TensorProto& proto) {
+  const DType dtype = DTypeFor(proto);
+  return static_cast<uint64_t>(ShapeOf(proto).numel()) * RawWidth(proto.data_type(), dtype);
+}
+
+Tensor ReadRawElements(const TensorProto& proto, uint64_t size, const ReadElementsFn& read) {
   const DType dtype = DTypeFor(proto);
   const Shape shape = ShapeOf(proto);
-  if (proto.data_location() == TensorProto::EXTERNAL) {
-    Fail(ErrorCode::kUnimplemented, proto,
-         fmt::format("external data ({}) is not read yet", Quote(source.folder())));
-  }
-  CheckCount(proto, dtype, shape);
+  CheckCount(proto, shape, "bytes", RawSize(proto), size);
   Tensor tensor(dtype, shape);
-  if (proto.raw_data().empty())
-    FillFromLists(proto, &tensor);
-  else
-    FillFromRaw(proto, proto.raw_data(), &tensor);
+  if (size == tensor.nbytes()) {
+    if (size > 0) read(tensor.raw());
+    CheckBytes(proto, &tensor);
+  } else {
+    std::string raw(size, '\0');
+    read(raw.data());
+    FillWidened(proto.data_type(), raw, &tensor);
+  }
+  return tensor;
+}
+
+Tensor ParseTensorProto(const TensorProto& proto, const TensorSource& source) {
+  if (proto.data_location() == TensorProto::EXTERNAL) {
+    FileReader file = OpenExternal(proto, source);
+    const uint64_t size = RawSize(proto);
+    return ReadRawElements(proto, size, [&](void* to) { file.Read(to, size); });
+  }
+  const DType dtype = DTypeFor(proto);
+  const auto listed = static_cast<uint64_t>(ListedNumbers(proto));
+  if (proto.has_raw_data() && listed == 0) {
+    const std::string& raw = proto.raw_data();
+    return ReadRawElements(proto, raw.size(),
+                           [&](void* to) { std::memcpy(to, raw.data(), raw.size()); });
+  }
+  if (!proto.raw_data().empty()) Fail(ErrorCode::kDataLoss, proto, "it has its elements twice");
+  const Shape shape = ShapeOf(proto);
+  const auto numel = static_cast<uint64_t>(shape.numel());
+  CheckCount(proto, shape, "numbers", IsComplex(dtype) ? 2 * numel : numel, listed);
+  Tensor tensor(dtype, shape);
+  if (numel > 0) FillFromLists(proto, &tensor);
   return tensor;
 }
 

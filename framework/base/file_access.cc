@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file_access.h>
+#include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/internal/file_handle.h>
 #include <coracle/framework/base/text.h>
 #include <fcntl.h>
@@ -39,8 +40,8 @@ bool IsLink(int directory, const std::string& name) {
 
 [[noreturn]] void ThrowLink(const std::string& path, const std::string& part) {
   ThrowInvalid(
-      fmt::format("the program names the file {}, but {} is a symbolic link, which a "
-                  "program's path must not have",
+      fmt::format("the file {} is not touched: {} is a symbolic link, which a path that a program "
+                  "or a model names must not have",
                   Quote(path, 300), Quote(part)));
 }
 
@@ -91,38 +92,41 @@ void Publish(int directory, const std::string& temporary, const std::string& nam
 }  // namespace
 
 void FileAccess::Check(const std::string& path) const {
+  const std::string named = fmt::format("{} names the file {}", who_, Quote(path, 300));
   if (directory_.empty()) {
-    ThrowInvalid(
-        fmt::format("the program names the file {}, and may touch none: "
-                    "--allow_files=DIR (allow_files of CompileOptions) lets it touch "
-                    "those below DIR",
-                    Quote(path, 300)));
+    ThrowInvalid(named +
+                 ", and may touch none: --allow_files=DIR (allow_files of CompileOptions) lets it "
+                 "touch those below DIR");
   }
   const auto parts = Split(path, '/');
   if (!path.empty() && path[0] == '/') {
-    ThrowInvalid(
-        fmt::format("the program names the file {}; only paths that begin in the allowed "
-                    "directory {} are allowed",
-                    Quote(path, 300), Quote(directory_, 300)));
+    ThrowInvalid(fmt::format("{}; only paths that begin in the allowed directory {} are allowed",
+                             named, Quote(directory_, 300)));
   }
   if (std::find(parts.begin(), parts.end(), "..") != parts.end()) {
-    ThrowInvalid(
-        fmt::format("the program names the file {}; \"..\" may lead out of the allowed "
-                    "directory {}",
-                    Quote(path, 300), Quote(directory_, 300)));
+    ThrowInvalid(fmt::format("{}; \"..\" may lead out of the allowed directory {}", named,
+                             Quote(directory_, 300)));
   }
   if (path.find('\0') != path.npos || parts.empty() || parts.back().empty() || parts.back() == ".")
-    ThrowInvalid(fmt::format("the program names {}, which is no file", Quote(path, 300)));
+    ThrowInvalid(fmt::format("{} names {}, which is no file", who_, Quote(path, 300)));
 }
 
-std::string FileAccess::Read(const std::string& path, uint64_t max_bytes) const {
+FileHandle FileAccess::OpenFile(const std::string& path) const {
   Check(path);
   const SplitPath split = SplitAllowed(path);
   const FileHandle parent = OpenParent(directory_, split, path, false);
   const int fd = ::openat(parent.get(), split.name.c_str(), kReadFlags | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) ThrowAt("open", parent.get(), split.name, path);
-  const FileHandle file(fd);
+  return FileHandle(fd);
+}
+
+std::string FileAccess::Read(const std::string& path, uint64_t max_bytes) const {
+  const FileHandle file = OpenFile(path);
   return ReadRegular(file.get(), path, max_bytes);
+}
+
+FileReader FileAccess::Open(const std::string& path) const {
+  return FileReader(OpenFile(path), path);
 }
 
 void FileAccess::Write(const std::string& path, std::string_view contents, bool overwrite) const {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -16,8 +17,11 @@ constexpr uint64_t kAhead = 16384;
 }  // namespace
 
 FileReader::FileReader(const std::string& path)
+    : FileReader(FileHandle(path, kReadFlags, "open", path), path) {}
+
+FileReader::FileReader(FileHandle file, const std::string& path)
     : path_(path),
-      file_(path, kReadFlags, "open", path),
+      file_(std::move(file)),
       size_(SizeOfRegular(file_.get(), path, std::numeric_limits<uint64_t>::max())),
       ahead_(std::make_unique<char[]>(kAhead)) {}
 
@@ -35,6 +39,14 @@ void FileReader::Read(void* to, uint64_t size) {
   ReadNow(ahead_.get(), size, kAhead, &end_);
   std::memcpy(out + there, ahead_.get(), size);
   begin_ = size;
+}
+
+void FileReader::Skip(uint64_t size) {
+  offset_ += size;
+  const uint64_t there = std::min(size, end_ - begin_);
+  begin_ += there;
+  const auto more = static_cast<off_t>(size - there);
+  if (more > 0 && ::lseek(file_.get(), more, SEEK_CUR) < 0) ThrowErrno("read", path_, errno);
 }
 
 // At least `least` bytes and at most `most`.

@@ -14,11 +14,14 @@ class FileReader {
  public:
   // A regular file no larger than the machine's memory; throws as ReadFile does.
   explicit FileReader(const std::string& path);
+  // One that is open for reading; `path` is its name in errors. Throws unless it is a regular file.
+  FileReader(FileHandle file, const std::string& path);
 
   uint64_t offset() const { return offset_; }  // bytes read so far
   uint64_t left() const { return size_ - offset_; }
   // The next bytes. REQUIRES: size <= left(). Throws kIo if the file has become shorter meanwhile.
   void Read(void* to, uint64_t size);
+  void Skip(uint64_t size);  // REQUIRES: size <= left()
 
  private:
   void ReadNow(char* to, uint64_t least, uint64_t most, uint64_t* got);

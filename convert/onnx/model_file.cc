@@ -1,0 +1,271 @@
+// Walks the wire format as far as to the initializers of the graph; protobuf reads the rest.
+
+#include "model_file.h"
+
+#include <coracle/framework/base/file_reader.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/wire_format_lite.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <optional>
+
+#include "tensors.h"
+
+namespace coracle::onnx {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+using google::protobuf::io::StringOutputStream;
+using proto::onnx::GraphProto;
+using proto::onnx::ModelProto;
+using proto::onnx::TensorProto;
+
+// Messages in messages: deeper than any exporter nests graphs, and shallow enough for the stack.
+constexpr int kMaxDepth = 300;
+
+constexpr int kFileBlock = 1 << 16;  // bytes to read at once
+
+constexpr uint32_t BytesTag(int field) {
+  return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+}
+
+// Whether the field with this tag may be elements whose bytes are those that raw_data would have.
+bool MayBeRaw(uint32_t tag) {
+  return tag == BytesTag(TensorProto::kRawDataFieldNumber) ||
+         tag == BytesTag(TensorProto::kFloatDataFieldNumber) ||
+         tag == BytesTag(TensorProto::kDoubleDataFieldNumber);
+}
+
+bool IsRaw(uint32_t tag, int data_type) {
+  if (tag == BytesTag(TensorProto::kFloatDataFieldNumber))
+    return data_type == TensorProto::FLOAT || data_type == TensorProto::COMPLEX64;
+  if (tag == BytesTag(TensorProto::kDoubleDataFieldNumber))
+    return data_type == TensorProto::DOUBLE || data_type == TensorProto::COMPLEX128;
+  return tag == BytesTag(TensorProto::kRawDataFieldNumber) && data_type != TensorProto::UNDEFINED;
+}
+
+bool HasElements(const TensorProto& proto) {
+  return proto.has_raw_data() || proto.float_data_size() > 0 || proto.int32_data_size() > 0 ||
+         proto.int64_data_size() > 0 || proto.double_data_size() > 0 ||
+         proto.uint64_data_size() > 0 || proto.data_location() == TensorProto::EXTERNAL;
+}
+
+void ClearElements(TensorProto* proto) {
+  proto->clear_raw_data();
+  proto->clear_float_data();
+  proto->clear_int32_data();
+  proto->clear_int64_data();
+  proto->clear_double_data();
+  proto->clear_uint64_data();
+}
+
+bool SameType(const TensorProto& a, const TensorProto& b) {
+  return a.data_type() == b.data_type() &&
+         std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end());
+}
+
+class ModelReader {
+ public:
+  ModelReader(CodedInputStream& in, OnnxModelFile& file) : in_(in), file_(file) {
+    in_.SetRecursionLimit(kMaxDepth);
+  }
+
+  void Run() {
+    ReadFields(&file_.model, [&](uint32_t tag) {
+      if (tag != BytesTag(ModelProto::kGraphFieldNumber)) return false;
+      ReadMessage([&] { ReadGraph(file_.model.mutable_graph()); });
+      return true;
+    });
+    if (file_.model.has_graph()) return CheckOverlaps(std::move(external_));
+    throw Error(ErrorCode::kDataLoss, "no ONNX model: it has no graph");
+  }
+
+ private:
+  // Reads fields up to the limit; protobuf reads those that `read_field` does not.
+  template <class Message, class ReadField>
+  void ReadFields(Message* message, ReadField&& read_field) {
+    std::string rest;
+    while (const uint32_t tag = in_.ReadTag()) {
+      if (!read_field(tag)) CopyField(tag, &rest);
+    }
+    Require(in_.ConsumedEntireMessage());
+    Merge(&rest, message);
+  }
+
+  void CopyField(uint32_t tag, std::string* fields) {
+    StringOutputStream stream(fields);
+    CodedOutputStream out(&stream);
+    Require(WireFormatLite::SkipField(&in_, tag, &out));
+  }
+
+  template <class Message>
+  void Merge(std::string* fields, Message* message) {
+    CodedInputStream in(reinterpret_cast<const uint8_t*>(fields->data()),
+                        static_cast<int>(fields->size()));
+    in.SetRecursionLimit(kMaxDepth);
+    Require(message->MergeFromCodedStream(&in) && in.ConsumedEntireMessage());
+    fields->clear();
+  }
+
+  // Calls `read` with the limit at the end of the message that comes next.
+  template <class Read>
+  void ReadMessage(Read&& read) {
+    const auto [limit, depth] = in_.IncrementRecursionDepthAndPushLimit(ReadLength());
+    Require(depth >= 0);
+    read();
+    Require(in_.DecrementRecursionDepthAndPopLimit(limit));
+  }
+
+  int ReadLength() {
+    int length = 0;
+    Require(in_.ReadVarintSizeAsInt(&length) && length <= in_.BytesUntilLimit());
+    return length;
+  }
+
+  void ReadGraph(GraphProto* graph) {
+    ReadFields(graph, [&](uint32_t tag) {
+      if (tag == BytesTag(GraphProto::kNodeFieldNumber)) {
+        Require(WireFormatLite::ReadMessage(&in_, graph->add_node()));
+        if (graph->node_size() % 1024 == 0) CheckTimeLimit("reading an ONNX model");
+      } else if (tag == BytesTag(GraphProto::kInitializerFieldNumber)) {
+        ReadMessage([&] { ReadInitializer(graph->add_initializer()); });
+      } else {
+        return false;
+      }
+      return true;
+    });
+  }
+
+  // Elements go straight to their tensor where the fields before them say what they are, as
+  // protobuf writes them. In any other order they go through the message.
+  void ReadInitializer(TensorProto* proto) {
+    std::optional<Tensor> tensor;
+    TensorProto before;  // what was known when the tensor was made
+    std::string rest;
+    while (const uint32_t tag = in_.ReadTag()) {
+      if (!tensor && MayBeRaw(tag)) {
+        Merge(&rest, proto);
+        before = *proto;
+        tensor = ReadElements(tag, *proto, &rest);
+      } else {
+        CopyField(tag, &rest);
+      }
+    }
+    Require(in_.ConsumedEntireMessage());
+    Merge(&rest, proto);
+    if (!tensor) {
+      tensor = ReadLater(proto);
+    } else if (HasElements(*proto) || !SameType(before, *proto)) {
+      throw Error(ErrorCode::kDataLoss, fmt::format("tensor {} has its elements or its dims twice",
+                                                    Quote(proto->name())));
+    }
+    file_.initializers.push_back(*std::move(tensor));
+  }
+
+  // The tensor of the elements that come next. If what `proto` says of them does not fit (yet),
+  // there is none, and `fields` gets them.
+  std::optional<Tensor> ReadElements(uint32_t tag, const TensorProto& proto, std::string* fields) {
+    const int length = ReadLength();
+    const auto size = static_cast<uint64_t>(length);
+    if (IsRaw(tag, proto.data_type()) && !HasElements(proto) && RawSize(proto) == size)
+      return ReadRawElements(proto, size, [&](void* to) { Require(in_.ReadRaw(to, length)); });
+    std::string bytes;
+    Require(in_.ReadString(&bytes, length));
+    StringOutputStream stream(fields);
+    CodedOutputStream out(&stream);
+    out.WriteVarint32(tag);
+    out.WriteVarint32(static_cast<uint32_t>(length));
+    out.WriteString(bytes);
+    return std::nullopt;
+  }
+
+  Tensor ReadLater(TensorProto* proto) {
+    Tensor tensor = ParseTensorProto(*proto, file_.source);
+    if (proto->data_location() == TensorProto::EXTERNAL) {
+      ExternalRange& range = external_.emplace_back(ParseExternalRange(*proto));
+      range.length = RawSize(*proto);
+    }
+    ClearElements(proto);
+    return tensor;
+  }
+
+  void Require(bool condition) const {
+    if (condition) return;
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("no ONNX model: damaged or cut off at byte {}, or nested more than {} "
+                            "deep",
+                            in_.CurrentPosition(), kMaxDepth));
+  }
+
+  CodedInputStream& in_;
+  OnnxModelFile& file_;
+  std::vector<ExternalRange> external_;  // of the initializers
+};
+
+class FileStream final : public google::protobuf::io::CopyingInputStream {
+ public:
+  explicit FileStream(FileReader& file) : file_(file) {}
+  int Read(void* to, int size) override {
+    const auto bytes = std::min(file_.left(), static_cast<uint64_t>(size));
+    file_.Read(to, bytes);
+    return static_cast<int>(bytes);
+  }
+  int Skip(int size) override {
+    const auto bytes = std::min(file_.left(), static_cast<uint64_t>(size));
+    file_.Skip(bytes);
+    return static_cast<int>(bytes);
+  }
+
+ private:
+  FileReader& file_;
+};
+
+void RequireSize(uint64_t bytes, const std::string& source) {
+  if (bytes <= std::numeric_limits<int>::max()) return;
+  throw Error(ErrorCode::kUnimplemented,
+              fmt::format("{}: {} in one file, of which protobuf reads less than 2 GiB; save the "
+                          "model with its weights as external data",
+                          source, HumanBytes(bytes)));
+}
+
+OnnxModelFile Read(CodedInputStream& in, TensorSource source, const std::string& name) {
+  OnnxModelFile file;
+  file.source = std::move(source);
+  try {
+    ModelReader(in, file).Run();
+  } catch (const Error& e) {
+    throw e.WithPrefix(name);
+  }
+  return file;
+}
+
+}  // namespace
+
+OnnxModelFile ReadOnnxModel(const std::string& path) {
+  FileReader reader(path);
+  RequireSize(reader.left(), path);
+  const auto size = static_cast<int>(reader.left());
+  FileStream stream(reader);
+  google::protobuf::io::CopyingInputStreamAdaptor blocks(&stream, kFileBlock);
+  CodedInputStream in(&blocks);
+  in.PushLimit(size);
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return Read(in, TensorSource(folder.empty() ? "." : folder), path);
+}
+
+OnnxModelFile ParseOnnxModel(std::string_view bytes, const std::string& source) {
+  RequireSize(bytes.size(), source);
+  CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                      static_cast<int>(bytes.size()));
+  return Read(in, TensorSource(), source);
+}
+
+}  // namespace coracle::onnx
